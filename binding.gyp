@@ -1,6 +1,6 @@
 {
-  # The addon with the CPU backend, from C++20 and node-addon-api alone. Kernels are compiled once per instruction set, each in a library of its
-  # own with its own flags, and chosen at run time; nothing else may use those flags.
+  # The addon with the CPU backend. It needs only C++20 and node-addon-api. The kernels are compiled once per instruction
+  # set, each in a separate library with its own flags, and selected at run time. No other file may use those flags.
   "variables": { "openssl_fips": "" },
   "target_defaults": {
     "include_dirs": ["."],
@@ -39,18 +39,23 @@
         "<!@(node -p \"require('fs').readdirSync('native/backend/cpu').filter((f) => f.endsWith('.cpp') && !f.startsWith('kernels_')).map((f) => 'native/backend/cpu/' + f).join(' ')\")",
         "native/comm/thread_comm.cpp",
         "<!@(node -p \"require('fs').readdirSync('native/grammar').filter((f) => f.endsWith('.cpp')).map((f) => 'native/grammar/' + f).join(' ')\")",
+        "native/model/checkpoint_files.cpp",
         "native/model/decoder.cpp",
         "native/model/rope.cpp",
         "native/model/spec.cpp",
         "native/model/weights.cpp",
+        "native/engine/banned_ids.cpp",
         "native/engine/block_manager.cpp",
         "native/engine/engine.cpp",
         "native/engine/load.cpp",
+        "native/engine/make_sequences.cpp",
+        "native/engine/mask_gate.cpp",
         "native/engine/mask_pool.cpp",
         "native/engine/memory_plan.cpp",
         "native/engine/model_inputs.cpp",
         "native/engine/model_runner.cpp",
         "native/engine/output.cpp",
+        "native/engine/request_checks.cpp",
         "native/engine/sampler.cpp",
         "native/engine/scheduler.cpp",
         "native/engine/thinking.cpp",
@@ -68,7 +73,7 @@
     ["OS=='linux'", {
       "targets": [
         {
-          # Runs the replicas of the deployment service. Nothing of the addon is in it.
+          # Runs the replicas of the deployment service. Independent of the addon.
           "target_name": "capstan_sandbox",
           "type": "executable",
           "sources": [

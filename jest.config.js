@@ -1,5 +1,7 @@
 'use strict';
 
+const { availableParallelism } = require('node:os');
+
 const base = {
   testEnvironment: 'node',
   transform: {
@@ -10,12 +12,19 @@ const base = {
   },
   moduleFileExtensions: ['ts', 'js', 'mjs', 'json', 'node'],
   // Dynamic imports name the compiled file.
-  moduleNameMapper: { '^(\\.{1,2}/.*)\\.js$': '$1' },
+  moduleNameMapper: {
+    '^(\\.{1,2}/.*)\\.js$': '$1',
+    '^capstan/internal$': '<rootDir>/server/internal.ts',
+    '^#service$': '<rootDir>/server/platform/index.ts',
+    '^#libsql$': 'libsql',
+    // test/packages/run.sh tests an installation of the packages.
+    ...(process.env.CAPSTAN_INSTALLED && { '/ts(/index)?$': `${process.env.CAPSTAN_INSTALLED}/node_modules/capstan` }),
+  },
   // Published as ES modules only.
   transformIgnorePatterns: ['/node_modules/(?!typebox/)'],
 };
 
-/** `unit` needs no addon; `native` runs on the built one, one file at a time (`npm test` gives it --runInBand). */
+/** `unit` needs no addon. `native` uses the built addon and starts whole servers. */
 module.exports = {
   projects: [
     {
@@ -25,6 +34,8 @@ module.exports = {
     },
     { ...base, displayName: 'native', testMatch: ['<rootDir>/test/{native,oracle,models}/**/*.test.ts'] },
   ],
-  // Not how long a test takes, but when to give up: on a machine that is ten times slower, and busy.
-  testTimeout: 400_000,
+  reporters: ['default', '<rootDir>/test/slow-tests.js'],
+  testTimeout: 60_000,
+  // More than the cores: many tests wait for processes and pages.
+  maxWorkers: Math.ceil(availableParallelism() * 1.5),
 };

@@ -1,5 +1,5 @@
-// Completes package-lock.json with the packages of other platforms, from what their parents name: a registry that does not hold them makes
-// npm install leave them out, and npm ci then refuses the lock. Run after every change of dependencies: node .ci/complete-lock.js
+// Adds the optional packages of other platforms to package-lock.json. If the registry lacks them, `npm install` leaves
+// them out of the lock, and `npm ci` then refuses it. Run after every change of dependencies: node .ci/complete-lock.js
 'use strict';
 
 const fs = require('node:fs');

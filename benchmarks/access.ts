@@ -1,13 +1,13 @@
-// The key check at 100,000 keys: time of a warm check, memory of the table. Run:
+// Measures the key check with 100,000 keys: the time of a warm check and the memory of the table.
 //   node -r ./test/oracle/register-ts.cjs --expose-gc benchmarks/access.ts [keys] [--json]
 import os from 'node:os';
-import { BudgetMeter } from '../server/access/budget';
-import { type CheckedRequest, KeyCheck } from '../server/access/check';
-import { generateKey } from '../server/access/key-format';
-import { KeyUses } from '../server/access/key-uses';
-import { KeyLimiter } from '../server/access/limiter';
-import { KeyTable } from '../server/access/table';
-import { Verifier } from '../server/access/verifier';
+import { BudgetMeter } from '../server/access/check/budget';
+import { type CheckedRequest, KeyCheck } from '../server/access/check/check';
+import { generateKey } from '../server/base/key-format';
+import { KeyUses } from '../server/access/check/uses';
+import { KeyLimiter } from '../server/access/check/limiter';
+import { KeyTable } from '../server/access/check/table';
+import { Verifier } from '../server/access/check/verifier';
 
 const ROUNDS = 20;
 const CHECKS = 5_000;
@@ -15,7 +15,7 @@ const numKeys = Number(process.argv[2] ?? 100_000) || 100_000;
 const target = { id: 'dep_00000000000000000000000000', ownerId: 'usr_00000000000000000000000000' };
 const monotonicMs = () => performance.now();
 
-/** As the database gives them: every string its own. */
+/** Fills the table. Strings are copies, as in rows from the database. */
 function fill(table: KeyTable, check: KeyCheck, secrets: string[]): void {
   for (let i = 0; i < numKeys; i++) {
     const { publicId, secret } = generateKey();
@@ -40,7 +40,7 @@ function fill(table: KeyTable, check: KeyCheck, secrets: string[]): void {
       ],
       rev: i + 1,
     });
-    check.learn(publicId, 1, secret);
+    check.rememberSecret(publicId, 1, secret);
     secrets.push(secret);
   }
 }
@@ -53,13 +53,13 @@ function usedBytes(): number {
 }
 
 interface Figures {
-  /** Processor time of this process per check, which neighbours do not lengthen. */
+  /** CPU time of this process per check. Other processes do not affect it. */
   cpu: number;
   p50: number;
   p99: number;
 }
 
-/** In microseconds. The request is made outside what is timed: a server has just read it. */
+/** Returns microseconds per check. Requests are created outside the timed section. */
 function measure(request: (i: number) => CheckedRequest): Figures {
   const samples = new Float64Array(CHECKS);
   const requests = Array.from({ length: CHECKS }, (_, i) => request(i));
@@ -93,12 +93,12 @@ const secrets: string[] = [];
 const before = usedBytes();
 fill(table, check, secrets);
 const withSecrets = usedBytes();
-// The keys' own texts are the benchmark's: one string of 59 characters (80 bytes) and its place in an array.
+// The benchmark itself keeps each secret: a string of 59 characters (80 bytes) and 8 bytes in an array.
 const tableBytes = withSecrets - before - secrets.length * (80 + 8);
 
 let seed = 1;
 const next = () => (seed = (Math.imul(seed, 1_103_515_245) + 12_345) & 0x7fffffff);
-const ask = (secret: string): CheckedRequest => ({
+const requestWith = (secret: string): CheckedRequest => ({
   headers: [
     ['host', 'localhost'],
     ['content-type', 'application/json'],
@@ -109,9 +109,9 @@ const ask = (secret: string): CheckedRequest => ({
 const unknown = Array.from({ length: 1000 }, () => generateKey().secret);
 const wrong = Array.from({ length: 1000 }, (_, i) => generateKey(secrets[i].slice(8, 20)).secret);
 const rows = {
-  'good key': () => ask(secrets[next() % numKeys]),
-  'wrong secret': (i: number) => ask(wrong[i % 1000]),
-  'unknown id': (i: number) => ask(unknown[i % 1000]),
+  'good key': () => requestWith(secrets[next() % numKeys]),
+  'wrong secret': (i: number) => requestWith(wrong[i % 1000]),
+  'unknown id': (i: number) => requestWith(unknown[i % 1000]),
 };
 const results = Object.entries(rows).map(([name, request]) => {
   const rounds = Array.from({ length: ROUNDS + 2 }, () => measure(request))
@@ -124,7 +124,7 @@ if (process.argv.includes('--json'))
   console.log(JSON.stringify({ node: process.version, load, numKeys, tableBytes, results }));
 else {
   console.log(
-    `${numKeys} keys, all warm: ${(tableBytes / 1e6).toFixed(1)} MB (${Math.round(tableBytes / numKeys)} bytes a key); node ${process.version}; load ${load.toFixed(1)}; µs a check, ${ROUNDS} rounds of ${CHECKS}`,
+    `${numKeys} keys, all warm: ${(tableBytes / 1e6).toFixed(1)} MB (${Math.round(tableBytes / numKeys)} bytes per key); node ${process.version}; load ${load.toFixed(1)}; µs per check, ${ROUNDS} rounds of ${CHECKS}`,
   );
   const line = ({ cpu, p50, p99 }: Figures) => `cpu ${cpu.toFixed(2)}  p50 ${p50.toFixed(2)}  p99 ${p99.toFixed(2)}`;
   for (const { name, median, quietest } of results)

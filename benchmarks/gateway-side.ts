@@ -1,45 +1,46 @@
-// One process of benchmarks/gateway.ts: `replica`, a source of text that sends every open stream a piece at each step, as an engine does; or `gateway PORT KEYS DEPLOYMENTS`.
-// Sends its port (and a key) to its parent; answers every message with the processor time that it has used, its own and the system's for it.
-import { KeyCheck } from '../server/access/check';
-import { BudgetMeter } from '../server/access/budget';
-import { generateKey } from '../server/access/key-format';
-import { KeyUses } from '../server/access/key-uses';
-import { KeyLimiter } from '../server/access/limiter';
-import { KeyTable } from '../server/access/table';
-import { Verifier } from '../server/access/verifier';
-import { Gateway } from '../server/gateway/gateway';
-import { UsageMeter } from '../server/gateway/rollups';
-import { Targets } from '../server/gateway/targets';
+// A child process of benchmarks/gateway.ts, either `replica` or `gateway PORT KEYS DEPLOYMENTS`.
+// The replica sends a chunk to every open stream at each step, as an engine does.
+// The process sends its port and a key to its parent. It replies to every message with its user and system CPU time.
+import { KeyCheck } from '../server/access/check/check';
+import { BudgetMeter } from '../server/access/check/budget';
+import { generateKey } from '../server/base/key-format';
+import { KeyUses } from '../server/access/check/uses';
+import { KeyLimiter } from '../server/access/check/limiter';
+import { KeyTable } from '../server/access/check/table';
+import { Verifier } from '../server/access/check/verifier';
+import { Gateway } from '../server/platform/gateway/gateway';
+import { UsageMeter } from '../server/platform/usage/rollups';
+import { Targets } from '../server/platform/gateway/targets';
 import { createTransport } from '../server/http/create-transport';
 import type { ReplyStream, StreamHandler } from '../server/http/transport';
-import { createLog } from '../server/log';
+import { createLog } from '../server/base/log';
 
 const monotonicMs = () => performance.now();
-const PIECE = `data: ${JSON.stringify({ id: 'chatcmpl-0123456789', object: 'chat.completion.chunk', created: 1_800_000_000, model: 'demo', choices: [{ index: 0, delta: { content: ' word' }, finish_reason: null }] })}\n\n`;
-const ANSWER = JSON.stringify({
+const CHUNK = `data: ${JSON.stringify({ id: 'chatcmpl-0123456789', object: 'chat.completion.chunk', created: 1_800_000_000, model: 'demo', choices: [{ index: 0, delta: { content: ' word' }, finish_reason: null }] })}\n\n`;
+const RESPONSE = JSON.stringify({
   id: 'chatcmpl-0123456789',
   object: 'chat.completion',
   choices: [{ index: 0, message: { role: 'assistant', content: 'Hello there.' }, finish_reason: 'stop' }],
   usage: { prompt_tokens: 9, completion_tokens: 3, total_tokens: 12 },
 });
 
-/** Open streams by the length of their step. */
+/** The open streams by step duration in milliseconds. */
 const groups = new Map<number, Set<() => void>>();
 
 function everyStep(stepMs: number, send: () => void): () => void {
   let group = groups.get(stepMs);
   if (group === undefined) {
-    const made = (group = new Set<() => void>());
-    groups.set(stepMs, made);
-    setInterval(() => made.forEach((step) => step()), stepMs);
+    const created = (group = new Set<() => void>());
+    groups.set(stepMs, created);
+    setInterval(() => created.forEach((step) => step()), stepMs);
   }
   group.add(send);
   return () => group.delete(send);
 }
 
-async function pour(stream: ReplyStream, numPieces: number): Promise<void> {
-  for (let i = 0; i < numPieces; i++) {
-    if (!stream.write(PIECE)) await stream.drained();
+async function sendChunks(stream: ReplyStream, numChunks: number): Promise<void> {
+  for (let i = 0; i < numChunks; i++) {
+    if (!stream.write(CHUNK)) await stream.drained();
     if (i % 8 === 7) await new Promise((resolve) => setImmediate(resolve));
   }
 }
@@ -47,17 +48,17 @@ async function pour(stream: ReplyStream, numPieces: number): Promise<void> {
 const replica: StreamHandler = async (request, reply) => {
   await request.readBody();
   const query = new URLSearchParams(request.query);
-  if (!query.has('pieces')) return reply.send(200, { 'Content-Type': 'application/json' }, ANSWER);
-  const [numPieces, stepMs] = [Number(query.get('pieces')), Number(query.get('step'))];
+  if (!query.has('chunks')) return reply.send(200, { 'Content-Type': 'application/json' }, RESPONSE);
+  const [numChunks, stepMs] = [Number(query.get('chunks')), Number(query.get('step'))];
   const stream = reply.stream(200, { 'Content-Type': 'text/event-stream' });
   if (stepMs === 0) {
-    await pour(stream, numPieces);
+    await sendChunks(stream, numChunks);
   } else {
     await new Promise<void>((resolve) => {
       let numSent = 0;
       const stop = everyStep(stepMs, () => {
-        stream.write(PIECE);
-        if (++numSent < numPieces && !request.signal.aborted) return;
+        stream.write(CHUNK);
+        if (++numSent < numChunks && !request.signal.aborted) return;
         stop();
         resolve();
       });
@@ -109,7 +110,7 @@ function gatewayHandler(
       rev: i + 1,
     });
     if (i !== numKeys >> 1) continue;
-    check.learn(publicId, 1, secret);
+    check.rememberSecret(publicId, 1, secret);
     key = secret;
   }
   const targets = new Targets();

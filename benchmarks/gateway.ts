@@ -1,6 +1,8 @@
-// What the gateway costs: the same requests to a replica directly and through the gateway, with 100,000 keys and 1,000 deployments in its tables.
-//   node -r ./test/oracle/register-ts.cjs benchmarks/gateway.ts [--out benchmarks/results/gateway.md] [--seconds 60] [--profile DIR]
-// Three processes; nothing else should run on the machine; the load is printed.
+// Measures the overhead of the gateway: the same requests to a replica directly and through the gateway, which has
+// 100,000 keys and 1,000 deployments in its tables.
+//   node -r ./test/oracle/register-ts.cjs benchmarks/gateway.ts [--out benchmarks/results/gateway.md]
+//     [--seconds 60] [--profile DIR]
+// It runs three processes. Nothing else should run on the machine; the load is printed.
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
@@ -22,7 +24,7 @@ const NUM_STREAMS = 64;
 const BODY = Buffer.from(
   JSON.stringify({
     model: 'demo',
-    messages: [{ role: 'user', content: 'Say hello, and tell me about the weather of tomorrow.' }],
+    messages: [{ role: 'user', content: 'Say hello, and describe the weather forecast for tomorrow.' }],
   }),
 );
 const agent = new Agent({ keepAlive: true, maxSockets: 256 });
@@ -51,20 +53,22 @@ async function cpuMs({ child }: Side): Promise<number> {
   return userMs + systemMs;
 }
 
-interface Way {
+/** A path to the replica: direct or through the gateway. */
+interface Route {
   port: number;
   prefix: string;
   key: string;
 }
 
-interface Seen {
+/** The measurements of one request. */
+interface Measurement {
   firstByteMs: number;
   totalMs: number;
   numBytes: number;
 }
 
-/** NOTE: the first byte of the body: what a client waits for. */
-function ask({ port, prefix, key }: Way, query: string): Promise<Seen> {
+/** Sends one request. The time to first byte is that of the body, which a client waits for. */
+function send({ port, prefix, key }: Route, query: string): Promise<Measurement> {
   return new Promise((resolve, reject) => {
     const startedMs = performance.now();
     const sent = request(
@@ -83,14 +87,14 @@ function ask({ port, prefix, key }: Way, query: string): Promise<Seen> {
       (response) => {
         let firstByteMs = 0;
         let numBytes = 0;
-        response.on('data', (piece: Buffer) => {
+        response.on('data', (chunk: Buffer) => {
           if (numBytes === 0) firstByteMs = performance.now() - startedMs;
-          numBytes += piece.length;
+          numBytes += chunk.length;
         });
         response.on('end', () =>
           response.statusCode === 200
             ? resolve({ firstByteMs, totalMs: performance.now() - startedMs, numBytes })
-            : reject(new Error(`answered ${response.statusCode}`)),
+            : reject(new Error(`expected status 200, got ${response.statusCode}`)),
         );
         response.on('error', reject);
       },
@@ -103,24 +107,24 @@ function ask({ port, prefix, key }: Way, query: string): Promise<Seen> {
 const quantile = (numbers: readonly number[], q: number): number =>
   [...numbers].sort((a, b) => a - b)[Math.min(numbers.length - 1, Math.floor(numbers.length * q))];
 
-/** First bytes, both ways by turns, so that whatever the machine does meets both alike. */
-async function firstBytes(direct: Way, through: Way, query: string, ms: number): Promise<[number[], number[]]> {
-  const seen: [number[], number[]] = [[], []];
-  for (let i = 0; i < 200; i++) for (const way of [direct, through]) await ask(way, query);
+/** Measures the times to first byte. Alternates between the routes, so that noise affects both equally. */
+async function firstBytes(direct: Route, through: Route, query: string, ms: number): Promise<[number[], number[]]> {
+  const times: [number[], number[]] = [[], []];
+  for (let i = 0; i < 200; i++) for (const route of [direct, through]) await send(route, query);
   const endMs = performance.now() + ms;
   while (performance.now() < endMs) {
     for (let i = 0; i < 20; i++) {
-      seen[0].push((await ask(direct, query)).firstByteMs);
-      seen[1].push((await ask(through, query)).firstByteMs);
+      times[0].push((await send(direct, query)).firstByteMs);
+      times[1].push((await send(through, query)).firstByteMs);
     }
   }
-  return seen;
+  return times;
 }
 
-/** Bytes per second over 64 streams that are always open. */
-async function streams(way: Way, query: string): Promise<number> {
+/** Returns the bytes per second over 64 concurrent streams. */
+async function measureStreams(route: Route, query: string): Promise<number> {
   const startedMs = performance.now();
-  const all = await Promise.all(Array.from({ length: NUM_STREAMS }, () => ask(way, query)));
+  const all = await Promise.all(Array.from({ length: NUM_STREAMS }, () => send(route, query)));
   return (all.reduce((sum, { numBytes }) => sum + numBytes, 0) / (performance.now() - startedMs)) * 1000;
 }
 
@@ -133,14 +137,14 @@ function row(...cells: string[]): void {
 void (async () => {
   const replica = await start('replica');
   const gateway = await start('gateway', String(replica.port), values.keys, values.deployments);
-  const direct: Way = { port: replica.port, prefix: '', key: '' };
-  const through: Way = { port: gateway.port, prefix: `/d/d${Number(values.deployments) >> 1}`, key: gateway.key };
+  const direct: Route = { port: replica.port, prefix: '', key: '' };
+  const through: Route = { port: gateway.port, prefix: `/d/d${Number(values.deployments) >> 1}`, key: gateway.key };
   const budgetMs = Number(values.seconds) * 1000;
-  row('what', 'direct', 'through the gateway', 'difference', 'aim');
+  row('measure', 'direct', 'through the gateway', 'difference', 'target');
   row('---', '---', '---', '---', '---');
   for (const [name, query] of [
-    ['first byte of an answer in one piece', ''],
-    ['first byte of a stream', '?pieces=1&step=0'],
+    ['first byte of a complete response', ''],
+    ['first byte of a stream', '?chunks=1&step=0'],
   ] as const) {
     const [without, within] = await firstBytes(direct, through, query, budgetMs * 0.2);
     const ms = (numbers: readonly number[]) =>
@@ -153,23 +157,23 @@ void (async () => {
       '≤ 1 ms at p50',
     );
   }
-  for (const [name, stepMs, numPieces] of [
+  for (const [name, stepMs, numChunks] of [
     ['40 tokens/s each', 25, 160],
     ['100 tokens/s each', 10, 400],
-    ['as fast as it goes', 0, 2_000],
+    ['at full speed', 0, 2_000],
   ] as const) {
-    const query = `?pieces=${numPieces}&step=${stepMs}`;
+    const query = `?chunks=${numChunks}&step=${stepMs}`;
     const rates: [number[], number[]] = [[], []];
     let gatewayMs = 0;
     let numTokens = 0;
     const endMs = performance.now() + budgetMs * 0.2;
     while (performance.now() < endMs || rates[0].length < 2) {
-      rates[0].push(await streams(direct, query));
+      rates[0].push(await measureStreams(direct, query));
       const before = await cpuMs(gateway);
-      const rate = await streams(through, query);
+      const rate = await measureStreams(through, query);
       gatewayMs += (await cpuMs(gateway)) - before;
       rates[1].push(rate);
-      numTokens += NUM_STREAMS * numPieces;
+      numTokens += NUM_STREAMS * numChunks;
     }
     const [without, within] = rates.map((all) => quantile(all, 0.5));
     const mb = (rate: number) => `${(rate / 1e6).toFixed(2)} MB/s`;
@@ -177,17 +181,17 @@ void (async () => {
       `${NUM_STREAMS} streams, ${name} (median of ${rates[0].length})`,
       mb(without),
       mb(within),
-      `${((within / without) * 100).toFixed(1)} %; ${((gatewayMs / numTokens) * 1000).toFixed(1)} µs of the gateway's processor a token: ${(numTokens / gatewayMs).toFixed(0)} k tokens/s a core`,
+      `${((within / without) * 100).toFixed(1)} %; ${((gatewayMs / numTokens) * 1000).toFixed(1)} µs of gateway CPU time per token: ${(numTokens / gatewayMs).toFixed(0)} k tokens/s per core`,
       '≥ 90 %',
     );
   }
   const [load] = os.loadavg();
   const head = [
-    '# What the gateway costs',
+    '# Overhead of the gateway',
     '',
-    `\`node -r ./test/oracle/register-ts.cjs benchmarks/gateway.ts\` on ${os.cpus().length} cores (${os.cpus()[0].model.trim()}), Node ${process.version}, load ${load.toFixed(1)} at the end. Client, gateway and replica are a process each, so that three`,
-    `processes share these cores: as fast as it goes, the ways through the gateway and past it do not have the same processors. The deployment is one of ${values.deployments}, restricted; its key one of ${values.keys}.`,
-    'A token is an event of some 200 bytes. The gateway takes the usage comment out, counts, and checks the key of every request.',
+    `\`node -r ./test/oracle/register-ts.cjs benchmarks/gateway.ts\` on ${os.cpus().length} cores (${os.cpus()[0].model.trim()}), Node ${process.version}, load ${load.toFixed(1)} at the end. Client, gateway and replica are three`,
+    `processes that share these cores, so at full speed the two routes do not have the same CPU time available. The deployment is one of ${values.deployments} and requires a key; its key is one of ${values.keys}.`,
+    'A token is an event of about 200 bytes. The gateway removes the usage comment, counts usage, and checks the key of every request.',
     '',
   ];
   if (values.out !== undefined) writeFileSync(values.out, `${[...head, ...lines].join('\n')}\n`);

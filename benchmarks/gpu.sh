@@ -1,40 +1,46 @@
 #!/usr/bin/env bash
-# Builds for the GPU present, tests and measures on it: `npm run gpu`, or this script itself on a machine without Node. It needs nvcc (12.4 or newer), CMake, make,
-# g++ and Python; PyTorch with transformers for the comparison, compute-sanitizer for its phase. No network.
+# Builds for the GPU of this machine, then tests and measures on it: `npm run gpu`, or this script directly on a machine without Node.
+# Requires nvcc 12.4 or newer, CMake, make, g++ and Python. Optional: PyTorch with transformers for comparisons, compute-sanitizer for
+# its phase. Needs no network.
 #
 #     benchmarks/gpu.sh [PHASE…]
 #
-#   records   here, before a machine is borrowed (needs Node): what the golden models are, for programs without JavaScript, and what the tree is → build/gpu-records
-#   pack      the same, all programs built for compute capability 9.0 (needs nvcc, no card), which then are not built there, and the product with Node
-#   build     capstan_cuda.so and the kernels' tests with nvcc, the engine's tests with g++ → build/gpu
+#   records   run locally before using a GPU machine (needs Node): writes the golden models in a format that needs no JavaScript, and
+#             the identity of the source tree, to build/gpu-records
+#   pack      `records`, plus all programs built for compute capability 9.0 (needs nvcc, no GPU) and the product with Node, so that
+#             they need not be built on the GPU machine
+#   build     capstan_cuda.so and the kernel tests with nvcc, and the engine tests with g++, in build/gpu
 #   ops       every kernel against double precision, and a small decoder through all of them
-#   sanitize  compute-sanitizer over small shapes: memcheck, racecheck, initcheck, synccheck
-#   model     the whole engine: like the CPU, like transformers, and what must not change a bit
-#   soak      random requests and aborts for GPU_SOAK_SECONDS (60); then the device is lost on purpose
-#   bench     kernels and steps beside this run's ceilings, PyTorch and transformers
-#   serve     the product itself over HTTP, as it is here or as packed: the embedded model, which answers as on the CPU, and random weights of the Qwen2.5-1.5B shape where PyTorch is
+#   sanitize  compute-sanitizer on small shapes: memcheck, racecheck, initcheck, synccheck
+#   model     the whole engine, compared with the CPU and with transformers, and tests of bitwise equality
+#   soak      random requests and aborts for GPU_SOAK_SECONDS (60), then tests that lose the device
+#   bench     kernels and steps, compared with the hardware limits of the same run, PyTorch and transformers
+#   serve     the product over HTTP, from this tree or packed: the embedded model, which must answer as on the CPU, and random weights
+#             of the Qwen2.5-1.5B shape if PyTorch is installed
 #
-# Without a phase: build, then of ops bench model serve sanitize soak what was not run for this tree before, then what failed, until GPU_SECONDS (540) of this call are over.
-# Results: one JSON file per tree in GPU_RESULTS (default $OUT where that is set, else benchmarks/results/gpu), merged with what benchmarks/results/gpu and, on a machine
-# that is still warm, the call before have of it. Between two calls copy the JSON of the first into benchmarks/results/gpu.
+# Without arguments: build, then the phases of ops, bench, model, serve, sanitize and soak that have no result for this tree, then those
+# that failed, until GPU_SECONDS (540) have passed.
+# Results: one JSON file per tree in GPU_RESULTS (default: $OUT if set, else benchmarks/results/gpu), merged with the results for the same
+# tree in benchmarks/results/gpu and from the previous call on this machine. Copy it into benchmarks/results/gpu before the next call.
 #
-# GPU_DEVICE=host runs the kernels on the CPU (test/native/cuda_host): few tests and tiny shapes, to see that the script works, and the product over HTTP with the
-# embedded model; its results are not kept.
+# GPU_DEVICE=host checks the script itself with kernels on the CPU (test/native/cuda_host): few tests, tiny shapes, and the embedded model
+# over HTTP. Its results are temporary.
 #
-# A borrowed machine starts bare, with the working tree and what is carried along. Before: commit, `npm run gpu -- pack`, and carry build/gpu-records in every call: with
-# the tree 62 MB.
+# A remote GPU machine may start empty, with only the working tree and the files sent along. Before using one, commit, run
+# `npm run gpu -- pack`, and send build/gpu-records with every call (62 MB including the tree).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
 DEVICE=${GPU_DEVICE:-cuda}
 SECONDS_LEFT_FOR=${GPU_SECONDS:-540}
 BUILD=build/gpu
-# Carried alone, never $BUILD: what is carried takes the place of what is there, the build of the call before included.
+# Only this folder is sent to a remote machine. $BUILD is not, because it would replace the build of the previous call there.
 RECORDS=build/gpu-records
 RESULTS=${GPU_RESULTS:-${OUT:-benchmarks/results/gpu}}
 [ "$DEVICE" = host ] && RESULTS=${GPU_RESULTS:-$BUILD/host}
 mkdir -p "$BUILD" "$RECORDS" "$RESULTS"
-# What the tree is: its commit, and more where it differs from that. On a borrowed machine, which need not have the history, what was written down before.
+# The identity of the source tree: its commit, and a hash of uncommitted changes. A remote machine may lack the history and reads the
+# recorded identity.
 tree_key() {
   local commit
   commit=$(git rev-parse --verify -q HEAD) || return 1
@@ -61,19 +67,20 @@ else
   KERNELS=$BUILD/cmake TINY=() SHAPE=qwen2.5-1.5b TORCH=(--device cuda)
 fi
 
-# What `pack` has built elsewhere for this very tree. Unpacked once, into a folder that a borrowed machine keeps while it is warm.
+# The programs that `pack` built for this tree, unpacked once.
 PACKED=$BUILD/packed
 if [ "$(cat "$RECORDS/packed" 2>/dev/null)" = "$COMMIT" ] && [ "$(cat "$PACKED/commit" 2>/dev/null)" != "$COMMIT" ]; then
   rm -rf "$PACKED" && mkdir -p "$PACKED" && { tar -xJf "$RECORDS/pack.tar.xz" -C "$PACKED" || python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$RECORDS/pack.tar.xz" "$PACKED"; } && cp "$RECORDS/packed" "$PACKED/commit"
 fi
-# The programs, where they run here.
+# Use the packed programs if they run on this machine.
 if [ "$DEVICE" != host ] && [ "$(cat "$PACKED/commit" 2>/dev/null)" = "$COMMIT" ] && "$PACKED/bin/gpu_ops" --list > /dev/null 2>&1 && "$PACKED/bin/gpu_tests" --list > /dev/null 2>&1; then
   KERNELS=$PACKED/bin NATIVE=$PACKED/bin
   export CAPSTAN_CUDA_LIBRARY=$PWD/$PACKED/bin/capstan_cuda.so
 fi
 
-# What to build for the card present. 9.0 needs the architecture's own instructions; between 9.0 and 12.0 the default build has no code but PTX of 8.0, which the driver translates.
-card_arch() {
+# Prints the CAPSTAN_CUDA_ARCHS value for this machine's GPU. 9.0 needs architecture-specific code. Between 9.0 and 12.0 the driver
+# translates PTX 8.0.
+gpu_arch() {
   local capability
   capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)
   case $capability in
@@ -81,7 +88,7 @@ card_arch() {
     8[0-9]) echo "$capability" ;;
     10[0-9] | 11[0-9]) echo 80-virtual ;;
     12[0-9]) echo 120 ;;
-    *) echo "expected a card of compute capability 8.0 to 12.x, got ${capability:-none}" >&2; return 1 ;;
+    *) echo "expected a GPU of compute capability 8.0 to 12.x, got ${capability:-none}" >&2; return 1 ;;
   esac
 }
 
@@ -90,7 +97,7 @@ phase_records() {
   node -r ./test/oracle/register-ts.cjs test/oracle/records.ts "$RECORDS/golden.txt"
 }
 
-# The product as npm would install it, with Node and without what other platforms need, in folder $1.
+# Installs the product in folder $1 as npm would, with Node and without files for other platforms.
 pack_product() {
   npm ci --omit=dev --ignore-scripts --no-audit --no-fund --loglevel=error --prefix "$1" > /dev/null || return 1
   find "$1/node_modules" \( -name '*.node' \( -path '*darwin*' -o -path '*win32*' -o -path '*android*' -o -path '*arm*' -o -path '*musl*' \) -o -name 'uws_*.node' ! -name "uws_linux_x64_$(node -p process.versions.modules).node" \
@@ -102,7 +109,7 @@ pack_product() {
   strip "$1/node" "$1/build/Release/capstan.node"
 }
 
-# For a machine like this one but with a card of compute capability 9.0.
+# For a machine like this one with a GPU of compute capability 9.0.
 phase_pack() {
   local folder=$BUILD/pack
   phase_records || return 1
@@ -126,75 +133,75 @@ phase_build() {
     return
   fi
   local arch status=0
-  arch=$(card_arch) || return 1
+  arch=$(gpu_arch) || return 1
   if [ "$KERNELS" = "$PACKED/bin" ]; then
-    [ "$arch" = 90a ] && { echo 'built elsewhere'; return 0; }
-    echo "what was built elsewhere is for compute capability 9.0, not $arch"
+    [ "$arch" = 90a ] && { echo 'using the packed programs'; return 0; }
+    echo "the packed programs are for compute capability 9.0, not $arch"
     return 1
   fi
-  # Of another folder, carried along.
+  # Discard a CMake cache from another folder.
   grep -qx "CMAKE_HOME_DIRECTORY:INTERNAL=$PWD/test/native/gpu" "$BUILD/cmake/CMakeCache.txt" 2>/dev/null || rm -rf "$BUILD/cmake"
   CAPSTAN_CUDA_ARCHS=$arch cmake -S test/native/gpu -B "$BUILD/cmake" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_FLAGS=-lineinfo > "$BUILD/configure.log" || { tail -20 "$BUILD/configure.log"; return 1; }
-  # The engine's tests need no nvcc: both at once.
+  # The engine tests need no nvcc, so both builds run in parallel.
   make -C test/native -j"$(jobs)" -k -s WERROR= gpu & local make_job=$!
-  # What cannot be built takes nothing with it that can.
+  # -k builds as much as possible after an error.
   cmake --build "$BUILD/cmake" --parallel "$(jobs)" -- -k > "$BUILD/build.log" 2>&1 || { grep -E 'error' "$BUILD/build.log" | head -20; tail -5 "$BUILD/build.log"; status=1; }
   wait "$make_job" || status=1
   return $status
 }
 
-# Seconds that a step of the phase may take: what it is given, or what is left of the phase. An emulated device takes what it takes.
-within() {
+# Prints the time limit of a command in seconds: $1, or less if the phase ends earlier. On an emulated device the limit is generous.
+time_limit() {
   [ "$DEVICE" = host ] && { echo 600; return; }
   local left=$((${GPU_PHASE_ENDS:-$(($(date +%s) + 3600))} - $(date +%s) - 8))
   echo $((left < $1 ? (left > 1 ? left : 1) : $1))
 }
 
-# The tests of a program by a part of their names, each in a process of its own, so many at a time: an error of CUDA ends all that a process would do after it, and a
-# kernel may never end. Those that failed run again, on small shapes, under compute-sanitizer, which says where.
+# Runs the tests of a program that match a filter, each in a separate process, because a CUDA error makes a process unusable and a kernel
+# may hang. Failed tests run again on small shapes under compute-sanitizer, which locates the error.
 each_test() {
   local program=$1 part=$2 seconds=$3 processes=$4 test
-  "$program" --jobs "$processes" --seconds "$(within "$seconds")" "$part" | tee "$BUILD/tests.log"
+  "$program" --jobs "$processes" --seconds "$(time_limit "$seconds")" "$part" | tee "$BUILD/tests.log"
   [ "${PIPESTATUS[0]}" = 0 ] && return 0
   [ "$DEVICE" = host ] || ! command -v compute-sanitizer > /dev/null && return 1
   for test in $(sed -n 's/^FAILED //p' "$BUILD/tests.log" | head -4); do
-    env -u CAPSTAN_TEST_FULL timeout --kill-after=5 "$(within 40)" compute-sanitizer --tool memcheck --print-limit 20 "$program" "$test" > "$BUILD/sanitize-$test.log" 2>&1
+    env -u CAPSTAN_TEST_FULL timeout --kill-after=5 "$(time_limit 40)" compute-sanitizer --tool memcheck --print-limit 20 "$program" "$test" > "$BUILD/sanitize-$test.log" 2>&1
     echo "  $test under memcheck:"
     grep -E '^=========' "$BUILD/sanitize-$test.log" | head -25
   done
   return 1
 }
 
-# Tests by a part of their names: on a device $1; on the CPU, where `make -C test/native test` runs them all, $2 to see that the script works.
-part() { [ "$DEVICE" = host ] && echo "$2" || echo "$1"; }
+# Prints the test filter: $1 on a device, $2 on the CPU, where `make -C test/native test` already runs all tests.
+test_filter() { [ "$DEVICE" = host ] && echo "$2" || echo "$1"; }
 
-# Most of the time of the kernels' tests is the host's, which finds out what they should come to.
+# The kernel tests spend most of their time computing the reference on the host.
 phase_ops() {
   local status=0
-  each_test "$KERNELS/gpu_ops" "$(part kernel_ kernel_norm_over_the_shapes)" 150 "$(jobs)" || status=1
-  each_test "$NATIVE/gpu_tests" "$(part cuda_decoder cuda_decoder_with_an_fp8_cache)" 90 "$(jobs)" || status=1
+  each_test "$KERNELS/gpu_ops" "$(test_filter kernel_ kernel_norm_over_the_shapes)" 150 "$(jobs)" || status=1
+  each_test "$NATIVE/gpu_tests" "$(test_filter cuda_decoder cuda_decoder_with_an_fp8_cache)" 90 "$(jobs)" || status=1
   return $status
 }
 
 phase_sanitize() {
   if [ "$DEVICE" = host ] || ! command -v compute-sanitizer > /dev/null; then
-    echo 'there is no compute-sanitizer'
+    echo 'compute-sanitizer is not installed'
     return 3
   fi
   local tool status=0 pid pids=()
   sanitized() { # name of the log, program, tests, tool
-    env -u CAPSTAN_TEST_FULL timeout --kill-after=5 "$(within 230)" compute-sanitizer --tool "$4" --print-limit 20 --error-exitcode 9 "$2" "$3" > "$BUILD/sanitize-$1.log" 2>&1
+    env -u CAPSTAN_TEST_FULL timeout --kill-after=5 "$(time_limit 230)" compute-sanitizer --tool "$4" --print-limit 20 --error-exitcode 9 "$2" "$3" > "$BUILD/sanitize-$1.log" 2>&1
   }
-  # All at once: they take turns on the device, and most of their time is the host's.
+  # In parallel: most of their time is spent on the host.
   for tool in memcheck racecheck initcheck synccheck; do
     sanitized "$tool" "$KERNELS/gpu_ops" kernel_ "$tool" & pids+=($!)
   done
-  sanitized engine "$NATIVE/gpu_tests" cuda_engine_company memcheck & pids+=($!)
+  sanitized engine "$NATIVE/gpu_tests" cuda_engine_batch memcheck & pids+=($!)
   for pid in "${pids[@]}"; do wait "$pid" || status=1; done
-  grep -lq 'Device not supported' "$BUILD"/sanitize-{memcheck,racecheck,initcheck,synccheck}.log && { echo 'compute-sanitizer cannot use the device of this machine'; return 3; }
+  grep -lq 'Device not supported' "$BUILD"/sanitize-{memcheck,racecheck,initcheck,synccheck}.log && { echo 'compute-sanitizer does not support the device of this machine'; return 3; }
   for tool in memcheck racecheck initcheck synccheck engine; do
     echo "== $tool"
-    # The first errors say most; the last test that ended says how far it came.
+    # The first errors, and the last tests that finished.
     grep -E '^=========' "$BUILD/sanitize-$tool.log" | head -20
     grep -E '^(ok    |FAILED)|SUMMARY' "$BUILD/sanitize-$tool.log" | tail -4
   done
@@ -204,8 +211,8 @@ phase_sanitize() {
 phase_model() {
   local status=0
   unset CAPSTAN_SOAK_SECONDS
-  [ -n "${CAPSTAN_GOLDEN_RECORDS:-}" ] || { echo '  there are no golden records'; status=1; }
-  each_test "$NATIVE/gpu_tests" "$(part cuda_engine cuda_engine_answers_like_the_cpu)" 150 4 || status=1
+  [ -n "${CAPSTAN_GOLDEN_RECORDS:-}" ] || { echo '  the golden records are missing'; status=1; }
+  each_test "$NATIVE/gpu_tests" "$(test_filter cuda_engine cuda_engine_answers_like_the_cpu)" 150 4 || status=1
   [ "$DEVICE" = host ] || each_test "$NATIVE/gpu_tests" cuda_golden 150 1 || status=1
   return $status
 }
@@ -213,28 +220,28 @@ phase_model() {
 phase_soak() {
   local status=0
   CAPSTAN_SOAK_SECONDS=${GPU_SOAK_SECONDS:-60} "$NATIVE/gpu_tests" cuda_engine_soak || status=1
-  # Last of all, as nobody knows what is left of the device afterwards.
-  CAPSTAN_GPU_FAULTS=$PWD/$KERNELS/gpu_faults.so "$NATIVE/gpu_tests" --jobs 1 --seconds "$(within 45)" cuda_loss || status=1
+  # Last, because the state of the device is undefined afterwards.
+  CAPSTAN_GPU_FAULTS=$PWD/$KERNELS/gpu_faults.so "$NATIVE/gpu_tests" --jobs 1 --seconds "$(time_limit 45)" cuda_loss || status=1
   return $status
 }
 
 phase_bench() {
   local status=0 group read peak
   rm -f "$BUILD"/{kernels,torch,steps,clocks}.jsonl
-  # In groups, each in a process of its own: what one breaks or hangs in, the others are measured without.
+  # Each group runs in a separate process, so that an error or a hang does not affect the others.
   for group in limits gemv gemm attention sample wgmma wgmma_attention; do
     read=$(sed -nE 's/.*"name": ?"read".*"gb_per_s": ?([0-9.]+).*/\1/p' "$BUILD/kernels.jsonl" 2>/dev/null)
-    timeout --kill-after=5 "$(within 45)" "$KERNELS/gpu_kernels" "${TINY[@]}" "read=${read:-0}" "$group" >> "$BUILD/kernels.jsonl" || { echo "  $group: ended with status $?"; status=1; }
+    timeout --kill-after=5 "$(time_limit 45)" "$KERNELS/gpu_kernels" "${TINY[@]}" "read=${read:-0}" "$group" >> "$BUILD/kernels.jsonl" || { echo "  $group: exited with status $?"; status=1; }
   done
-  torch() { PYTHONUNBUFFERED=1 timeout --kill-after=5 "$(within "$1")" python3 benchmarks/gpu/torch_figures.py "${TORCH[@]}" "${@:2}" >> "$BUILD/torch.jsonl" || echo "PyTorch's ${*:2} did not come to an end"; }
-  if python3 -c 'import torch' 2>/dev/null; then torch 40 limits; else echo 'there is no PyTorch: nothing to compare with, and no peak that steps have a share of'; fi
+  torch() { PYTHONUNBUFFERED=1 timeout --kill-after=5 "$(time_limit "$1")" python3 benchmarks/gpu/torch_figures.py "${TORCH[@]}" "${@:2}" >> "$BUILD/torch.jsonl" || echo "PyTorch: ${*:2} did not finish"; }
+  if python3 -c 'import torch' 2>/dev/null; then torch 40 limits; else echo 'PyTorch is not installed: no comparison, and no peak for the shares of steps'; fi
   peak=$(sed -nE 's/.*"name": ?"peak".*"tflop_per_s": ?([0-9.]+).*/\1/p' "$BUILD/torch.jsonl" 2>/dev/null)
-  steps() { timeout --kill-after=5 "$(within "$1")" "$NATIVE/gpu_steps" --shape "$SHAPE" --read-gb-per-s "${read:-0}" --tflop-per-s "${peak:-0}" "${@:2}" >> "$BUILD/steps.jsonl"; }
-  # Keys and values come from a prefill, where that works.
-  steps 110 --only decode || steps 110 --only decode --fill-seconds 0 || { echo "  decodes: ended with status $?"; status=1; }
+  steps() { timeout --kill-after=5 "$(time_limit "$1")" "$NATIVE/gpu_steps" --shape "$SHAPE" --read-gb-per-s "${read:-0}" --tflop-per-s "${peak:-0}" "${@:2}" >> "$BUILD/steps.jsonl"; }
+  # Keys and values come from a prefill. If that fails, measure without.
+  steps 110 --only decode || steps 110 --only decode --fill-seconds 0 || { echo "  decodes: exited with status $?"; status=1; }
   if [ -n "$peak" ]; then torch 110 matmul attention model; fi
-  steps 110 --only prefill || { echo "  prefills: ended with status $?"; status=1; }
-  steps 40 --only decode --deterministic yes --fill-seconds 5 || { echo "  deterministic decodes: ended with status $?"; status=1; }
+  steps 110 --only prefill || { echo "  prefills: exited with status $?"; status=1; }
+  steps 40 --only decode --deterministic yes --fill-seconds 5 || { echo "  deterministic decodes: exited with status $?"; status=1; }
   tail -n +$((${GPU_CLOCKS_FROM:-0} + 1)) "$BUILD/clocks.csv" 2>/dev/null |
     awk -F', *' '$1 > 0 { n++; sm += $1; mem += $2; watts += $3; if ($1 > top) top = $1; if ($4 > hot) hot = $4 }
          END { if (n) printf "{\"name\":\"clocks\",\"sm_mhz\":%.0f,\"sm_mhz_most\":%d,\"memory_mhz\":%.0f,\"watts\":%.0f,\"celsius_most\":%d}\n", sm / n, top, mem / n, watts / n, hot }' > "$BUILD/clocks.jsonl"
@@ -250,13 +257,13 @@ phase_serve() {
     ln -sfn "$PWD/models" "$product/models"
   fi
   if [ -z "$node" ] || [ ! -f "$product/dist/server/main.js" ]; then
-    echo 'there is no Node, or no dist/'
+    echo 'Node or dist/ is missing'
     return 3
   fi
   python3 benchmarks/gpu/serve.py --node "$node" --product "$product" --device cuda "${TINY[@]/#/--}" > "$BUILD/serve.jsonl"
 }
 
-# Seconds that a phase may take; it does not begin where fewer are left of this call.
+# Prints the time limit of a phase in seconds.
 seconds_of() {
   case $1 in
     build) echo 240 ;; ops | model) echo 200 ;; sanitize) echo 240 ;; bench) echo 330 ;; soak) echo $((${GPU_SOAK_SECONDS:-60} + 110)) ;; *) echo 200 ;;
@@ -264,21 +271,21 @@ seconds_of() {
 }
 
 run_phase() {
-  local phase=$1 begun=$SECONDS limit status name
+  local phase=$1 started=$SECONDS limit status name
   limit=$(seconds_of "$phase")
   limit=$((limit < SECONDS_LEFT_FOR + 30 - SECONDS ? limit : SECONDS_LEFT_FOR + 30 - SECONDS))
   [ "$DEVICE" = host ] && limit=1800
   mkdir -p "$BUILD/logs"
   printf '==== %s\n' "$phase"
-  # A shell of its own, which a time limit can end: what it has found until then is kept.
+  # A separate shell, so that a timeout can end it and its output is kept.
   GPU_PHASE_ENDS=$(($(date +%s) + limit)) GPU_CLOCKS_FROM=$(cat "$BUILD/clocks.csv" 2>/dev/null | wc -l) \
     timeout --kill-after=10 "$limit" benchmarks/gpu.sh "=$phase" > "$BUILD/logs/$phase.log" 2>&1
   status=$?
   case $status in 0) name=passed ;; 3) name=skipped ;; 124 | 137) name='timed out' ;; *) name=failed ;; esac
   tail -n "$([ $name = passed ] && echo 3 || echo 25)" "$BUILD/logs/$phase.log"
-  report add "$FILE" --commit "$COMMIT" --phase "$phase" --status "$name" --seconds $((SECONDS - begun)) --log "$BUILD/logs/$phase.log" \
+  report add "$FILE" --commit "$COMMIT" --phase "$phase" --status "$name" --seconds $((SECONDS - started)) --log "$BUILD/logs/$phase.log" \
     --lines $([ "$phase" = bench ] && echo "$BUILD"/{kernels,torch,steps,clocks}.jsonl) $([ "$phase" = serve ] && echo "$BUILD/serve.jsonl")
-  # Now, as the call may end before the last phase does.
+  # After every phase, because this call may be ended before the last one.
   if [ -n "${OUT:-}" ]; then tar -C "$BUILD" -czf "$RESULTS/gpu-logs.tar.gz" logs $(cd "$BUILD" && ls sanitize-*.log configure.log build.log ./*.jsonl clocks.csv 2>/dev/null) 2>/dev/null; fi
   [ $name = passed ] || [ $name = skipped ]
 }
@@ -292,15 +299,15 @@ if command -v node > /dev/null && [ -d node_modules ] && [ "$(cat "$RECORDS/comm
 [ -s "$RECORDS/golden.txt" ] && export CAPSTAN_GOLDEN_RECORDS=$PWD/$RECORDS/golden.txt
 report machine "$FILE" --commit "$COMMIT"
 report merge "$FILE" benchmarks/results/gpu/gpu-"${COMMIT:0:21}".json "$BUILD/results-${COMMIT:0:21}.json"
-# Says how fast the card runs all along, and keeps its driver awake between processes.
+# Records the clocks of the GPU, and keeps its driver loaded between processes.
 if [ "$DEVICE" != host ]; then
   nvidia-smi --query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu --format=csv,noheader,nounits -l 1 > "$BUILD/clocks.csv" 2>/dev/null &
   trap "kill $!" EXIT
 fi
-IS_GIVEN=$(($# > 0))
+HAS_PHASES=$(($# > 0))
 ALL=(build ops bench model serve sanitize soak)
 if [ $# = 0 ]; then
-  # What was not run yet, then what failed.
+  # Phases without a result, then failed ones.
   set -- build
   for status in '' 'failed|timed out|skipped'; do
     for phase in "${ALL[@]:1}"; do [[ $(report status "$FILE" --commit "$COMMIT" --phase "$phase") =~ ^($status)$ ]] && set -- "$@" "$phase"; done
@@ -308,8 +315,8 @@ if [ $# = 0 ]; then
 fi
 FAILED=0
 for phase in "$@"; do
-  if [ $IS_GIVEN = 0 ] && [ $((SECONDS + 45)) -gt "$SECONDS_LEFT_FOR" ]; then
-    echo "==== $phase: left for the next call"
+  if [ $HAS_PHASES = 0 ] && [ $((SECONDS + 45)) -gt "$SECONDS_LEFT_FOR" ]; then
+    echo "==== $phase: not enough time, run the script again"
     continue
   fi
   run_phase "$phase" || FAILED=1

@@ -1,6 +1,7 @@
-// Time of a token mask at a vocabulary of 151,936 made to look like a byte-level BPE one, over whole documents: the
-// first time through (masks are made) and the steady state (they are there). What the engine's thread does is timed; a
-// mask that it leaves to another thread is counted, and made untimed in the steady state.
+// Measures the time of a token mask over complete documents, with a synthetic vocabulary of 151,936 tokens that
+// resembles a byte-level BPE: on the first pass, which computes the masks, and in the steady state, which finds them in
+// the cache. The steady state times only the work of the engine's thread. A mask that the engine leaves to another
+// thread is counted and then computed without timing.
 //   grammar [--json FILE]
 #include <algorithm>
 #include <chrono>
@@ -25,8 +26,8 @@ double us_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
 }
 
-// Bytes, words of a few syllables with and without a space before them, runs of punctuation and spaces, UTF-8, digits,
-// code: lengths and shares as in vocabularies trained on text and code.
+// Returns bytes, words of a few syllables with and without a leading space, runs of punctuation and spaces, and UTF-8.
+// Lengths and shares resemble those of vocabularies trained on text and code.
 std::vector<std::string> make_vocabulary() {
   std::mt19937 random(1);
   const std::vector<std::string> syllables = {"a",  "e",   "i",   "o",   "un",   "re",  "in",   "th",  "er", "on", "at",
@@ -94,20 +95,21 @@ number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ([eE] [-+]? [0-9]+)?
 ws     ::= [ \n]?
 )";
 
-Grammar thought_and_json() {
+Grammar reasoning_then_json() {
   Grammar grammar = parse_gbnf("json ::= object\n" + kValue);
   grammar.rules.push_back({"root", sequence({until("</think>"), rule_ref("json")})});
   return grammar;
 }
 
 struct Result {
-  double first_mean = 0, first_max = 0;  // made on the spot
-  double mean = 0, p99 = 0, max = 0;
-  int num_tokens = 0, num_left = 0;
+  double first_mean = 0, first_max = 0;  // first pass, in microseconds
+  double mean = 0, p99 = 0, max = 0;     // steady state, in microseconds
+  int num_tokens = 0;
+  int num_left = 0;  // masks left to another thread
 };
 
-// One document of random allowed tokens; longer ones are likelier, as a tokenizer would have it. Appends the time of
-// each mask. Returns how many were left to another thread.
+// Generates one document of random allowed tokens, preferring longer ones like a tokenizer. Appends the time of each
+// mask. Returns the number of masks left to another thread.
 int run_document(const std::shared_ptr<const CompiledGrammar>& grammar, uint32_t seed, bool is_steady,
                  std::vector<double>& times) {
   constexpr int kMaxTokens = 300;
@@ -119,7 +121,10 @@ int run_document(const std::shared_ptr<const CompiledGrammar>& grammar, uint32_t
     const auto begin = Clock::now();
     const bool is_filled = is_steady && matcher.try_fill_mask(mask);
     if (is_steady) times.push_back(us_since(begin));
-    if (!is_filled) matcher.fill_mask(mask), num_left += is_steady;
+    if (!is_filled) {
+      matcher.fill_mask(mask);
+      num_left += is_steady;
+    }
     if (!is_steady) times.push_back(us_since(begin));
     int32_t best = -1;
     for (int attempt = 0; attempt < 5000; ++attempt) {
@@ -191,7 +196,7 @@ int main(int argc, char** argv) {
   for (const Case& test : cases) {
     begin = Clock::now();
     const auto grammar = std::make_shared<const CompiledGrammar>(
-        test.grammar.empty() ? thought_and_json() : parse_gbnf(test.grammar), tokens);
+        test.grammar.empty() ? reasoning_then_json() : parse_gbnf(test.grammar), tokens);
     const double compile_us = us_since(begin);
     const Result result = measure(grammar);
     const double cache_mb = static_cast<double>(grammar->masks().size_bytes()) / 1e6;

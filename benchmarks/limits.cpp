@@ -40,7 +40,7 @@ __attribute__((target("avx512f"))) uint64_t read_avx512(const char* from, size_t
       _mm512_reduce_add_epi64(_mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3]))));
 }
 
-// Twelve independent chains: enough for the latency. The empty asm keeps the compiler from merging equal ones.
+// Twelve independent chains hide the latency. The empty asm keeps the compiler from merging the equal chains.
 __attribute__((target("avx512f,avx512bf16"))) void multiply_bf16(int64_t steps) {
   __m512 sum[12];
 #pragma GCC unroll 12

@@ -1,24 +1,19 @@
 #pragma once
-// What the machine can do, measured in the same run as what is compared with it.
+// The limits of the machine, measured in the same run as the ops that are compared with them.
 #include <string>
 
 #include "native/backend/cpu/team.h"
 
 namespace capstan::benchmarks {
 
-struct Limits {
-  double read_gb_per_s = 0;     // all threads, a gigabyte in huge pages
-  double bf16_gflop_per_s = 0;  // vdpbf16ps; 0 where there is none
-  double f32_gflop_per_s = 0;   // fused multiply-add
-};
-
+// Measures on all threads of a team.
 class LimitMeter {
  public:
   explicit LimitMeter(Team& team);
   ~LimitMeter();
-  double read_gb_per_s();  // one pass, about 30 ms
-  double bf16_gflop_per_s();
-  double f32_gflop_per_s();
+  double read_gb_per_s();     // one pass over a gigabyte in huge pages, about 30 ms
+  double bf16_gflop_per_s();  // vdpbf16ps; 0 without the instruction
+  double f32_gflop_per_s();   // fused multiply-add; 0 without AVX-512
 
  private:
   struct Memory;
@@ -26,11 +21,11 @@ class LimitMeter {
   Memory* memory_;
 };
 
-// Wall time, or the processor time of the calling thread once `count_cpu_time` was called: for one thread on a machine
-// that is not alone.
+// Returns wall time. After a call of count_cpu_time: the processor time of the calling thread, for single-threaded runs
+// on a busy machine.
 double now_seconds();
 void count_cpu_time();
-// "AMD EPYC, 2 cores, …" as the system tells it.
+// Returns the model, family and number of cores, such as "AMD EPYC … (family 25, model 97), 2 cores".
 std::string machine_description();
 
 }  // namespace capstan::benchmarks

@@ -1,5 +1,6 @@
-// Time of every op of the CPU backend on the Qwen2.5-0.5B shape with random weights, as a share of the limit measured
-// in the same run: the larger of weight (and KV) bytes over read bandwidth and operations over peak.
+// Measures every op of the CPU backend on the Qwen2.5-0.5B shape with random weights. The share is the limit over the
+// time. The limit, measured in the same run, is the larger of the weight (and KV) bytes over the read bandwidth and the
+// operations over the peak.
 //   ops [--rows 1,8,512] [--dtype bf16] [--isa avx512bf16] [--threads 2] [--context 512] [--repeats 5] [--layers 24]
 //   [--clock wall|cpu] [--json FILE] [--limits 1]
 #include <sys/mman.h>
@@ -58,7 +59,7 @@ DeviceModel device_model(const Options& options) {
   return model;
 }
 
-// All matrices are read from one file of small random bf16; each has its own packed copy.
+// Returns a file of small random bf16 values that all matrices are loaded from. Each has a separate packed copy.
 int random_file() {
   const int fd = memfd_create("weights", 0);
   std::vector<uint16_t> chunk(1 << 20);
@@ -114,12 +115,12 @@ enum Op { kEmbed, kQkv, kAttention, kOutput, kGateUp, kDown, kHead, kNumOps };
 const char* const kOpNames[] = {"embed",        "norm_qkv",      "attention", "output_residual",
                                 "norm_gate_up", "down_residual", "lm_head"};
 
-// Sequences of a step with `rows` rows: decodes at full context up to 64 rows, else one prefill.
+// The sequences of a step with `rows` rows: up to 64 rows, decodes at full context; above, one prefill.
 struct Batch {
   std::vector<int32_t> ids, positions, slots, cu_seqlens{0}, context_lens, block_tables;
   int blocks_per_seq = 0;
   int num_logit_rows = 0;
-  double keys_seen = 0;  // over rows
+  double keys_seen = 0;  // sum over the rows
 
   Batch(const Options& options, int rows) {
     const bool is_prefill = rows > 64;
@@ -148,7 +149,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Seconds of each op over all layers in one step.
+// Runs one step. Returns the seconds of each op, over all layers.
 std::vector<double> run_step(Backend& backend, const Model& model, const Batch& batch) {
   std::vector<double> seconds(kNumOps);
   const auto timed = [&](Op op, const std::function<void()>& call) {
@@ -176,6 +177,7 @@ std::vector<double> run_step(Backend& backend, const Model& model, const Batch& 
   return seconds;
 }
 
+// The bytes that an op must read, and its operations in the compute type and in f32.
 struct Work {
   double bytes = 0, flops = 0, f32_flops = 0;
 };
@@ -216,12 +218,17 @@ std::vector<int> parse_list(const char* text) {
   return list;
 }
 
+DType parse_dtype(const std::string& name) {
+  if (name == "f32") return DType::kF32;
+  return name == "f16" ? DType::kF16 : DType::kBf16;
+}
+
 Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i], value = argv[i + 1];
     if (name == "--rows") options.rows = parse_list(value.c_str());
-    if (name == "--dtype") options.dtype = value == "f32" ? DType::kF32 : value == "f16" ? DType::kF16 : DType::kBf16;
+    if (name == "--dtype") options.dtype = parse_dtype(value);
     if (name == "--threads") options.threads = std::atoi(value.c_str());
     if (name == "--context") options.context = std::atoi(value.c_str());
     if (name == "--repeats") options.repeats = std::atoi(value.c_str());
@@ -236,7 +243,7 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-// The machine's limits alone, as JSON.
+// Prints only the limits of the machine, as JSON.
 void print_limits(const Options& options) {
   std::vector<int> cpus;
   for (int thread = 0; thread < options.threads; ++thread)
@@ -252,6 +259,85 @@ void print_limits(const Options& options) {
               median(bandwidths), median(peaks));
 }
 
+double packed_bytes(const Model& model) {
+  double bytes = static_cast<double>(model.embedding->bytes);
+  for (const LayerWeights& layer : model.layers)
+    for (const Matrix* matrix :
+         {layer.qkv_proj.get(), layer.o_proj.get(), layer.gate_up_proj.get(), layer.down_proj.get()})
+      bytes += static_cast<double>(matrix->bytes);
+  return bytes;
+}
+
+DeviceLimits device_limits(const Options& options) {
+  DeviceLimits limits;
+  limits.max_num_tokens = kMaxRows;
+  limits.max_num_seqs = 64;
+  limits.block_size = 16;
+  limits.num_blocks = 64 * ((options.context + 15) / 16) + kMaxRows / 16;
+  limits.kv_cache_dtype = options.dtype;
+  return limits;
+}
+
+// Medians over the repeats. The last entry of `seconds` is the complete step.
+struct Measurement {
+  std::vector<double> seconds;                          // (kNumOps + 1)
+  double bandwidth = 0;                                 // bytes per second
+  double flop_per_second = 0, f32_flop_per_second = 0;  // at least 1e9
+};
+
+Measurement measure(Backend& backend, const Model& model, const Batch& batch, LimitMeter& meter,
+                    const Options& options) {
+  std::vector<std::vector<double>> seconds(kNumOps + 1);
+  std::vector<double> bandwidths, peaks, f32_peaks;
+  run_step(backend, model, batch);
+  for (int repeat = 0; repeat < options.repeats; ++repeat) {
+    bandwidths.push_back(meter.read_gb_per_s());
+    f32_peaks.push_back(meter.f32_gflop_per_s());
+    peaks.push_back(options.dtype == DType::kBf16 ? meter.bf16_gflop_per_s() : f32_peaks.back());
+    const std::vector<double> ops = run_step(backend, model, batch);
+    double total = 0;
+    for (int op = 0; op < kNumOps; ++op) {
+      seconds[op].push_back(ops[op]);
+      total += ops[op];
+    }
+    seconds[kNumOps].push_back(total);
+  }
+
+  Measurement result;
+  for (const std::vector<double>& times : seconds)
+    result.seconds.push_back(median(times));
+  result.bandwidth = median(bandwidths) * 1e9;
+  result.flop_per_second = std::max(median(peaks), 1.0) * 1e9;
+  result.f32_flop_per_second = std::max(median(f32_peaks), 1.0) * 1e9;
+  return result;
+}
+
+// Prints a table of one batch and appends its JSON objects, separated by commas.
+void report(int rows, const Measurement& measured, const Batch& batch, const Options& options, std::string& json) {
+  std::printf("\n%d rows; limits %.1f GB/s, %.0f GFLOP/s\n%-16s %10s %8s %9s %7s\n", rows, measured.bandwidth / 1e9,
+              measured.flop_per_second / 1e9, "op", "ms", "GB/s", "GFLOP/s", "share");
+  double limit_total = 0;
+  for (int op = 0; op <= kNumOps; ++op) {
+    const bool is_step = op == kNumOps;
+    const char* const name = is_step ? "step" : kOpNames[op];
+    const Work work = is_step ? Work{} : work_of(static_cast<Op>(op), options, batch);
+    const double compute = work.flops / measured.flop_per_second + work.f32_flops / measured.f32_flop_per_second;
+    const double limit = is_step ? limit_total : std::max(work.bytes / measured.bandwidth, compute);
+    if (!is_step) limit_total += limit;
+    const double time = measured.seconds[op], flops = work.flops + work.f32_flops;
+    std::printf("%-16s %10.3f %8.1f %9.1f %6.0f%%\n", name, time * 1e3, work.bytes / time / 1e9, flops / time / 1e9,
+                100 * limit / time);
+
+    std::ostringstream entry;
+    entry << (json.empty() ? "" : ",") << "\n{\"rows\":" << rows << ",\"op\":\"" << name << "\",\"ms\":" << time * 1e3
+          << ",\"gb_per_s\":" << work.bytes / time / 1e9 << ",\"gflop_per_s\":" << flops / time / 1e9
+          << ",\"limit_share\":" << limit / time << ",\"read_gb_per_s\":" << measured.bandwidth / 1e9
+          << ",\"peak_gflop_per_s\":" << measured.flop_per_second / 1e9 << "}";
+    json += entry.str();
+  }
+  std::fflush(stdout);
+}
+
 void run(const Options& options) {
   CpuBackendOptions backend_options;
   backend_options.isa = options.isa;
@@ -263,70 +349,26 @@ void run(const Options& options) {
   const double load_start = now_seconds();
   const Model model = load(*backend, fd, options.layers);
   const double load_seconds = now_seconds() - load_start;
-  double bytes = static_cast<double>(model.embedding->bytes);
-  for (const LayerWeights& layer : model.layers)
-    for (const Matrix* matrix :
-         {layer.qkv_proj.get(), layer.o_proj.get(), layer.gate_up_proj.get(), layer.down_proj.get()})
-      bytes += static_cast<double>(matrix->bytes);
   close(fd);
-  DeviceLimits limits;
-  limits.max_num_tokens = kMaxRows;
-  limits.max_num_seqs = 64;
-  limits.block_size = 16;
-  limits.num_blocks = 64 * ((options.context + 15) / 16) + kMaxRows / 16;
-  limits.kv_cache_dtype = options.dtype;
-  backend->prepare(device_model(options), limits);
+  backend->prepare(device_model(options), device_limits(options));
 
   Team team(backend_options.cpus, true);
   LimitMeter meter(team);
   const std::string machine = machine_description();
+  const double bytes = packed_bytes(model);
   std::printf("%s, %s, %s, %d threads\n", machine.c_str(), cpu_isa_name(options.isa), dtype_name(options.dtype),
               options.threads);
   std::printf("load: %.2f GB packed in %.2f s\n", bytes / 1e9, load_seconds);
-  std::ostringstream json;
-  json << "{\"machine\":\"" << machine << "\",\"isa\":\"" << cpu_isa_name(options.isa) << "\",\"dtype\":\""
-       << dtype_name(options.dtype) << "\",\"threads\":" << options.threads << ",\"load_seconds\":" << load_seconds
-       << ",\"packed_bytes\":" << bytes << ",\"ops\":[";
-  const char* separator = "";
+  std::string ops_json;
   for (const int rows : options.rows) {
     const Batch batch(options, rows);
-    run_step(*backend, model, batch);
-    std::vector<std::vector<double>> seconds(kNumOps + 1);
-    std::vector<double> bandwidths, peaks, f32_peaks;
-    for (int repeat = 0; repeat < options.repeats; ++repeat) {
-      bandwidths.push_back(meter.read_gb_per_s());
-      f32_peaks.push_back(meter.f32_gflop_per_s());
-      peaks.push_back(options.dtype == DType::kBf16 ? meter.bf16_gflop_per_s() : f32_peaks.back());
-      const std::vector<double> ops = run_step(*backend, model, batch);
-      double total = 0;
-      for (int op = 0; op < kNumOps; ++op)
-        seconds[op].push_back(ops[op]), total += ops[op];
-      seconds[kNumOps].push_back(total);
-    }
-    const double bandwidth = median(bandwidths) * 1e9, peak = std::max(median(peaks), 1.0) * 1e9,
-                 f32_peak = std::max(median(f32_peaks), 1.0) * 1e9;
-    std::printf("\n%d rows; limits %.1f GB/s, %.0f GFLOP/s\n%-16s %10s %8s %9s %7s\n", rows, bandwidth / 1e9,
-                peak / 1e9, "op", "ms", "GB/s", "GFLOP/s", "share");
-    double limit_total = 0;
-    for (int op = 0; op <= kNumOps; ++op) {
-      const Work work = op == kNumOps ? Work{} : work_of(static_cast<Op>(op), options, batch);
-      const double time = median(seconds[op]);
-      const double limit =
-          op == kNumOps ? limit_total : std::max(work.bytes / bandwidth, work.flops / peak + work.f32_flops / f32_peak);
-      if (op < kNumOps) limit_total += limit;
-      const double flops = work.flops + work.f32_flops;
-      std::printf("%-16s %10.3f %8.1f %9.1f %6.0f%%\n", op == kNumOps ? "step" : kOpNames[op], time * 1e3,
-                  work.bytes / time / 1e9, flops / time / 1e9, 100 * limit / time);
-      json << separator << "\n{\"rows\":" << rows << ",\"op\":\"" << (op == kNumOps ? "step" : kOpNames[op])
-           << "\",\"ms\":" << time * 1e3 << ",\"gb_per_s\":" << work.bytes / time / 1e9
-           << ",\"gflop_per_s\":" << flops / time / 1e9 << ",\"limit_share\":" << limit / time
-           << ",\"read_gb_per_s\":" << bandwidth / 1e9 << ",\"peak_gflop_per_s\":" << peak / 1e9 << "}";
-      separator = ",";
-    }
-    std::fflush(stdout);
+    report(rows, measure(*backend, model, batch, meter, options), batch, options, ops_json);
   }
-  json << "\n]}\n";
-  if (!options.json.empty()) std::ofstream(options.json) << json.str();
+  if (options.json.empty()) return;
+  std::ofstream(options.json) << "{\"machine\":\"" << machine << "\",\"isa\":\"" << cpu_isa_name(options.isa)
+                              << "\",\"dtype\":\"" << dtype_name(options.dtype) << "\",\"threads\":" << options.threads
+                              << ",\"load_seconds\":" << load_seconds << ",\"packed_bytes\":" << bytes << ",\"ops\":["
+                              << ops_json << "\n]}\n";
 }
 
 }  // namespace

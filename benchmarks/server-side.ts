@@ -1,9 +1,9 @@
-// One server process for benchmarks/server.ts: the whole product but the engine, which is a source of text that is as fast as it is read.
+// A server process for benchmarks/server.ts: the complete server, with a text source instead of the engine.
 //   node -r ./test/oracle/register-ts.cjs benchmarks/server-side.ts uws|node TOKENS
-// Prints its port; answers GET /cpu with the processor time that it has used, in milliseconds.
-import { App } from '../server/app';
+// Prints its port. GET /cpu returns its CPU time in milliseconds.
+import { App } from '../server/inference/app';
 import { createTransport } from '../server/http/create-transport';
-import { createLog } from '../server/log';
+import { createLog } from '../server/base/log';
 import { Engine } from '../ts';
 import { tinyModel } from '../test/fakes/tiny-model';
 

@@ -1,13 +1,15 @@
-// The server rows of the performance page: what HTTP costs over the engine, and what the server needs for itself.
-//   node -r ./test/oracle/register-ts.cjs benchmarks/server.ts MODEL_DIR [--only stream,http,latency,launch] [--out FILE.md]
-// MODEL_DIR is the 0.5 B model of benchmarks/peers/make_model.py, or demo. Nothing else should run on the machine; the load is printed.
+// Measures the server: the overhead of HTTP over the engine, latency, launch time and memory.
+//   node -r ./test/oracle/register-ts.cjs benchmarks/server.ts MODEL_DIR
+//     [--only stream,http,latency,launch] [--out FILE.md]
+// MODEL_DIR is the 0.5 B model of benchmarks/peers/make_model.py, or demo. Nothing else should run on the machine;
+// the load is printed.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { readServeBenchFlags, type ServeBenchFlags } from '../server/bench/serve-flags';
+import { readServeBenchFlags, type ServeBenchFlags } from '../server/cli/bench/serve-flags';
 import { runServeBench } from '../server/bench/run';
 import { spreadOf, summarize } from '../server/bench/summary';
 import { ttftOf } from '../server/bench/outcome';
@@ -24,14 +26,14 @@ const { values, positionals } = parseArgs({
 const model = positionals[0] ?? 'demo';
 const rounds = Number(values.rounds);
 const root = join(__dirname, '..');
-/** Of the server's event-loop histogram, which counts it in. */
+/** Resolution of the server's event-loop histogram. Its values include it. */
 const LAG_RESOLUTION_MS = 20;
 const lines: string[] = [];
 const median = (numbers: number[]) => [...numbers].sort((a, b) => a - b)[Math.floor(numbers.length / 2)];
 
-function row(what: string, measured: string, target: string): void {
-  lines.push(`| ${what} | ${measured} | ${target} |`);
-  process.stdout.write(`${what}: ${measured} (target ${target})\n`);
+function row(measure: string, measured: string, target: string): void {
+  lines.push(`| ${measure} | ${measured} | ${target} |`);
+  process.stdout.write(`${measure}: ${measured} (target ${target})\n`);
 }
 
 const DEFAULTS: ServeBenchFlags = {
@@ -67,7 +69,7 @@ async function bench(url: string, flags: Partial<ServeBenchFlags>) {
   return { run, summary };
 }
 
-/** A server over the source of text; resolves with its URL. */
+/** Starts a server with a text source instead of the engine. */
 async function startSource(transport: string, numTokens: number) {
   const child = spawn(
     process.execPath,
@@ -80,7 +82,7 @@ async function startSource(transport: string, numTokens: number) {
   return { url, cpuMs, stop: () => child.kill() };
 }
 
-/** Events per second of the server's own processor time, so that neither the client nor neighbours count. */
+/** Measures events per second of the server's CPU time, which excludes the client and other processes. */
 async function measureStreams(): Promise<void> {
   const numTokens = 2000;
   for (const transport of ['uws', 'node']) {
@@ -100,7 +102,7 @@ async function measureStreams(): Promise<void> {
       perCoreSecond.push(((summary.completed + 1) * numTokens) / (((await source.cpuMs()) - before) / 1000));
     }
     row(
-      `SSE chunks per second of one core, ${transport}, 64 streams, the engine replaced by a source of text`,
+      `SSE chunks per second of one core, ${transport}, 64 streams, with a text source instead of the engine`,
       Math.round(median(perCoreSecond)).toLocaleString('en-US'),
       '≥ 80,000',
     );
@@ -108,7 +110,7 @@ async function measureStreams(): Promise<void> {
   }
 }
 
-/** With an engine that answers at once, all of the first token's latency is the server's, and this client's. */
+/** Measures the time to first token with a text source that responds at once: the latency of server and client. */
 async function measureLatency(): Promise<void> {
   for (const transport of ['uws', 'node']) {
     const source = await startSource(transport, 4);
@@ -129,7 +131,7 @@ async function measureLatency(): Promise<void> {
       percentiles: [p50, p99],
     } = spreadOf(ttfts, [50, 99]);
     row(
-      `added latency of the first token, ${transport}, 100 requests/s, the client's own included`,
+      `added latency of the first token, ${transport}, 100 requests/s, including the client`,
       `${p50.toFixed(2)} ms at p50, ${p99.toFixed(2)} ms at p99`,
       '≤ 2 ms at p50, ≤ 5 ms at p99',
     );
@@ -137,14 +139,15 @@ async function measureLatency(): Promise<void> {
   }
 }
 
-interface Served {
+/** A running server process. */
+interface LaunchedServer {
   url: string;
   pid: number;
   launchMs: number;
   stop: () => Promise<unknown>;
 }
 
-async function launch(...args: string[]): Promise<Served> {
+async function launch(...args: string[]): Promise<LaunchedServer> {
   const port = 20_000 + Math.floor(Math.random() * 20_000);
   const begin = performance.now();
   const child = spawn(
@@ -199,10 +202,10 @@ async function measureLaunch(): Promise<void> {
     times.push(server.launchMs);
     await server.stop();
   }
-  row('launch to listening, the file in the page cache', `${(median(times) / 1000).toFixed(2)} s`, '≤ 1.5 s');
+  row('launch to listening, with the file in the page cache', `${(median(times) / 1000).toFixed(2)} s`, '≤ 1.5 s');
 }
 
-/** Tokens a second of so many streams, through the library in this process and through HTTP, in turns. */
+/** Measures tokens per second with 1, 8 and 64 streams, alternating between the library and HTTP. */
 async function measureHttp(): Promise<void> {
   for (const streams of [1, 8, 64]) {
     const flags = {
@@ -249,15 +252,15 @@ async function measureHttp(): Promise<void> {
     if (streams === 64) {
       row('event-loop lag under 64 streams, p99', `${lagMs.toFixed(1)} ms`, '≤ 5 ms');
       row(
-        'resident memory beyond the weights, after 64 streams, with what they touched of the KV cache',
+        'resident memory without the weights after 64 streams, including used KV cache',
         `${(resident - weights).toFixed(0)} MiB`,
-        '≤ 150 MB and the KV cache',
+        '≤ 150 MB plus the KV cache',
       );
     }
   }
 }
 
-/** From the moment that every stream has its first token until the first one ends, so that prefill does not count. */
+/** Returns tokens per second while all streams decode: from the last first token to the first end of a stream. */
 function decodeRate(streams: readonly { first: number; end: number; tokens: number }[]): number {
   const begin = Math.max(...streams.map(({ first }) => first));
   const end = Math.min(...streams.map((stream) => stream.end));
@@ -297,7 +300,7 @@ void (async () => {
   };
   const loadBefore = os.loadavg()[0];
   for (const name of values.only.split(',')) await parts[name]();
-  const text = `| measure | measured | target |\n|---|---|---|\n${lines.join('\n')}\n\n${os.cpus()[0].model}, ${os.availableParallelism()} cores, node ${process.version}; model ${model}; load before ${loadBefore.toFixed(1)}, after ${os.loadavg()[0].toFixed(1)} (this benchmark's own included); medians of ${rounds} rounds.\n`;
+  const text = `| measure | measured | target |\n|---|---|---|\n${lines.join('\n')}\n\n${os.cpus()[0].model}, ${os.availableParallelism()} cores, node ${process.version}; model ${model}; load before ${loadBefore.toFixed(1)}, after ${os.loadavg()[0].toFixed(1)} (including this benchmark); medians of ${rounds} rounds.\n`;
   process.stdout.write(`\n${text}`);
   if (values.out !== undefined) writeFileSync(values.out, text);
 })();

@@ -1,7 +1,8 @@
-// A server under mixed load for a long time, through processes alone: chats, streams, completions, structured output and tools, clients that leave,
-// bad requests, and keys that come, change and go by `capstan keys` meanwhile. At the end every request has to be accounted for, no block of
-// the KV cache may be missing, and memory has to be flat.
-//   node -r ./test/oracle/register-ts.cjs benchmarks/soak.ts [--minutes 30] [--width 12] [--transport uws] [--out benchmarks/results/soak.md] [--json FILE]
+// Runs a server process under mixed load for a long time: chats, streams, completions, structured output, tools,
+// clients that disconnect, and bad requests. Meanwhile `capstan keys` creates, changes and deletes keys. At the end
+// every request must be accounted for, all KV cache blocks must be free or cached, and memory must not have grown.
+//   node -r ./test/oracle/register-ts.cjs benchmarks/soak.ts [--minutes 30] [--width 12] [--transport uws]
+//     [--out benchmarks/results/soak.md] [--json FILE]
 import { execFile } from 'node:child_process';
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -31,7 +32,7 @@ interface Sample {
   usedBlocks: number;
   openRequests: number;
   running: number;
-  answered: number;
+  numResponses: number;
 }
 
 interface Key {
@@ -39,10 +40,10 @@ interface Key {
   secret: string;
 }
 
-/** What this client knows it has sent, by the status that it got; 499 when it left before an answer. */
+/** The number of requests by status: `left` if the client disconnected, 499 if there was no response. */
 const statuses: Record<string, number> = {};
 const problems: string[] = [];
-let numAborts = 0;
+let numDisconnects = 0;
 let numKeyChanges = 0;
 let numStreamErrors = 0;
 
@@ -64,7 +65,7 @@ async function createKey(name: string): Promise<Key> {
   return { id: (made.id ?? (made.key as { id: string }).id) as string, secret: made.secret as string };
 }
 
-type Kind = { path: string; body: object | string; isStream: boolean; expected: readonly number[] };
+type TestRequest = { path: string; body: object | string; isStream: boolean; expected: readonly number[] };
 
 const SCHEMA = {
   type: 'object',
@@ -90,7 +91,7 @@ const QUESTIONS = [
   'What is the weather in Paris?',
 ];
 
-function pickKind(random: Random): Kind {
+function pickRequest(random: Random): TestRequest {
   const pick = <T>(choices: readonly T[]): T => choices[random.integer(0, choices.length - 1)];
   const isStream = random.next() < 0.6;
   const messages = [
@@ -133,7 +134,7 @@ function pickKind(random: Random): Kind {
       isStream,
       expected: [200],
     };
-  const bad: Kind[] = [
+  const bad: TestRequest[] = [
     { path: '/v1/chat/completions', body: { ...chat, temperature: 9 }, isStream: false, expected: [400] },
     { path: '/v1/chat/completions', body: '{"messages": [', isStream: false, expected: [400] },
     { path: '/v1/chat/completions', body: { ...chat, model: 'nothing' }, isStream: false, expected: [404] },
@@ -159,11 +160,11 @@ async function sendOne(
   random: Random,
   getKey: () => { secret: string; mayBeRefused: boolean },
 ): Promise<void> {
-  const { path, body, expected, isStream } = pickKind(random);
+  const { path, body, expected, isStream } = pickRequest(random);
   const { secret, mayBeRefused } = getKey();
   const controller = new AbortController();
-  const leavesAfterMs = random.next() < 0.15 ? random.integer(0, 400) : undefined;
-  const timer = leavesAfterMs === undefined ? undefined : setTimeout(() => controller.abort(), leavesAfterMs);
+  const disconnectAfterMs = random.next() < 0.15 ? random.integer(0, 400) : undefined;
+  const timer = disconnectAfterMs === undefined ? undefined : setTimeout(() => controller.abort(), disconnectAfterMs);
   let status = 499;
   try {
     const response = await fetch(url + path, {
@@ -175,21 +176,21 @@ async function sendOne(
     status = response.status;
     const text = await response.text();
     if (status === 200 && isStream && !text.endsWith('data: [DONE]\n\n'))
-      problems.push(`a stream without its end: ${JSON.stringify(text.slice(-100))}`);
+      problems.push(`a stream without [DONE]: ${JSON.stringify(text.slice(-100))}`);
     if (text.includes('"error":{')) {
       if (status === 200) numStreamErrors++;
-    } else if (status !== 200) problems.push(`${status} without an envelope`);
+    } else if (status !== 200) problems.push(`status ${status} without an error envelope`);
     if (!expected.includes(status) && !(mayBeRefused && status === 401))
-      problems.push(`${path}: ${status} instead of ${expected.join()}: ${text.slice(0, 200)}`);
+      problems.push(`${path}: expected status ${expected.join(' or ')}, got ${status}: ${text.slice(0, 200)}`);
   } catch (error) {
     if (!controller.signal.aborted)
       problems.push(
         `${path}: ${(error as Error).message} ${((error as Error).cause as Error | undefined)?.message ?? ''}`,
       );
-    numAborts++;
+    numDisconnects++;
   } finally {
     clearTimeout(timer);
-    // A client that leaves cannot know what the server had begun to answer.
+    // A client that disconnects does not know which status the server counted.
     const counted = controller.signal.aborted ? 'left' : String(status);
     statuses[counted] = (statuses[counted] ?? 0) + 1;
   }
@@ -221,11 +222,11 @@ function sampleOf(metrics: Map<string, number>, pid: number, startedAt: number):
     usedBlocks: metrics.get('capstan_kv_cache_blocks{state="used"}') ?? NaN,
     openRequests: metrics.get('capstan_http_requests_open') ?? NaN,
     running: metrics.get('capstan_sequences_running') ?? NaN,
-    answered: sumOf(metrics, 'capstan_http_requests_total{'),
+    numResponses: sumOf(metrics, 'capstan_http_requests_total{'),
   };
 }
 
-/** Least squares, in MiB an hour. */
+/** Returns the slope of a least-squares fit, in MiB per hour. */
 function slopePerHour(samples: readonly Sample[], read: (sample: Sample) => number): number {
   const meanX = samples.reduce((sum, { minute }) => sum + minute, 0) / samples.length;
   const meanY = samples.reduce((sum, sample) => sum + read(sample), 0) / samples.length;
@@ -233,19 +234,19 @@ function slopePerHour(samples: readonly Sample[], read: (sample: Sample) => numb
   return (covariance / samples.reduce((sum, { minute }) => sum + (minute - meanX) ** 2, 0)) * 60;
 }
 
-/** Keys come, change and go until the end; at all times some are good. */
-async function changeKeys(good: Key[], gone: Set<string>, random: Random, isOver: () => boolean): Promise<void> {
+/** Creates, changes and deletes keys until the end. Some keys are valid at all times. */
+async function changeKeys(valid: Key[], revoked: Set<string>, random: Random, isOver: () => boolean): Promise<void> {
   for (let i = 0; !isOver(); i++) {
     await new Promise((resolve) => setTimeout(resolve, 5000));
-    const key = good[0];
+    const key = valid[0];
     const roll = random.integer(0, 3);
     if (roll === 0) await keys('edit', key.id, '--name', `changed ${i}`);
     else {
-      const fresh = await createKey(`fresh ${i}`);
-      // The old one may pass for as long as the change takes to be heard of.
-      gone.add(key.secret);
-      good.push(fresh);
-      good.shift();
+      const created = await createKey(`created ${i}`);
+      // The server accepts the old key until it has applied the change.
+      revoked.add(key.secret);
+      valid.push(created);
+      valid.shift();
       if (roll === 1) await keys('disable', key.id);
       else if (roll === 2) await keys('delete', key.id, '--yes');
       else await keys('rotate', key.id);
@@ -254,8 +255,8 @@ async function changeKeys(good: Key[], gone: Set<string>, random: Random, isOver
   }
 }
 
-/** The books at the end, against what this client counted. */
-async function checkBooks(url: string, secret: string, blocks: number): Promise<void> {
+/** Compares the server's metrics at the end with the counts of the clients. */
+async function checkMetrics(url: string, secret: string, blocks: number): Promise<void> {
   let metrics = await readMetrics(url, secret);
   for (
     let waited = 0;
@@ -266,8 +267,8 @@ async function checkBooks(url: string, secret: string, blocks: number): Promise<
     await new Promise((resolve) => setTimeout(resolve, 200));
     metrics = await readMetrics(url, secret);
   }
-  const expect = (name: string, actual: number | undefined, wanted: number) => {
-    if (actual !== wanted) problems.push(`${name}: ${actual}, not ${wanted}`);
+  const expect = (name: string, actual: number | undefined, expected: number) => {
+    if (actual !== expected) problems.push(`${name}: expected ${expected}, got ${actual}`);
   };
   expect('used blocks when idle', metrics.get('capstan_kv_cache_blocks{state="used"}'), 0);
   expect(
@@ -287,9 +288,9 @@ async function checkBooks(url: string, secret: string, blocks: number): Promise<
   const all = sumOf(metrics, 'capstan_http_requests_total{', (name) => name.includes('method="POST"'));
   const sent = Object.values(statuses).reduce((sum, count) => sum + count, 0);
   const left = statuses.left ?? 0;
-  // A client that left early may never have reached the server, or left in the middle of a 200.
+  // The request of a client that disconnected may not have reached the server, or may have status 200.
   if (all > sent || all < sent - left)
-    problems.push(`the server counts ${all} requests, the clients ${sent}, of which ${left} were given up`);
+    problems.push(`the server counts ${all} requests, and the clients ${sent}, including ${left} that they aborted`);
   for (const status of ['400', '401', '404', '429', '500', '503']) {
     const surplus = ofStatus(status) - (statuses[status] ?? 0);
     if (surplus < 0 || surplus > left)
@@ -299,8 +300,8 @@ async function checkBooks(url: string, secret: string, blocks: number): Promise<
 
 void (async () => {
   prepare();
-  const admin = await createKey('the watcher');
-  const good = [await createKey('a'), await createKey('b'), await createKey('c')];
+  const admin = await createKey('admin');
+  const valid = [await createKey('a'), await createKey('b'), await createKey('c')];
   const server: Running & { url: string } = await startServer(
     [
       'demo',
@@ -320,7 +321,7 @@ void (async () => {
   const startedAt = Date.now();
   const endAt = startedAt + Number(values.minutes) * 60_000;
   const isOver = () => Date.now() >= endAt || server.process.exitCode !== null;
-  const gone = new Set<string>();
+  const revoked = new Set<string>();
   const samples: Sample[] = [];
   const first = await readMetrics(server.url, admin.secret);
   const blocks = sumOf(first, 'capstan_kv_cache_blocks{');
@@ -328,27 +329,27 @@ void (async () => {
     const random = new Random(Number(values.seed) * 1000 + index);
     while (!isOver()) {
       await sendOne(server.url, random, () => {
-        if (random.next() < 0.03) return { secret: 'csk_of_nobody', mayBeRefused: true };
-        const old = random.next() < 0.03 ? [...gone].at(-1) : undefined;
-        const { secret } = good[random.integer(1, good.length - 1)];
+        if (random.next() < 0.03) return { secret: 'csk_unknown', mayBeRefused: true };
+        const old = random.next() < 0.03 ? [...revoked].at(-1) : undefined;
+        const { secret } = valid[random.integer(1, valid.length - 1)];
         return { secret: old ?? secret, mayBeRefused: true };
       });
     }
   };
-  const watch = async () => {
+  const takeSamples = async () => {
     while (!isOver()) {
       samples.push(sampleOf(await readMetrics(server.url, admin.secret), pid, startedAt));
       await new Promise((resolve) => setTimeout(resolve, Math.min(10_000, Math.max(0, endAt - Date.now()))));
     }
   };
   await Promise.all([
-    watch(),
-    changeKeys(good, gone, new Random(5), isOver),
+    takeSamples(),
+    changeKeys(valid, revoked, new Random(5), isOver),
     ...Array.from({ length: Number(values.width) }, (_, index) => worker(index)),
   ]);
-  if (server.process.exitCode !== null) problems.push(`the server died: ${server.output().stderr.slice(-500)}`);
-  else await checkBooks(server.url, admin.secret, blocks);
-  // Caches and heap have grown to their size after the first part.
+  if (server.process.exitCode !== null) problems.push(`the server exited: ${server.output().stderr.slice(-500)}`);
+  else await checkMetrics(server.url, admin.secret, blocks);
+  // Caches and heap reach their final size during the first 30 %.
   const settled = samples.filter(({ minute }) => minute > Number(values.minutes) * 0.3);
   const slope = {
     resident: slopePerHour(settled, ({ residentMib }) => residentMib),
@@ -357,17 +358,18 @@ void (async () => {
   const half = (part: readonly Sample[]) => part.reduce((sum, { residentMib }) => sum + residentMib, 0) / part.length;
   const middle = Math.floor(settled.length / 2);
   const growthMib = half(settled.slice(middle)) - half(settled.slice(0, middle));
-  if (growthMib > 24) problems.push(`resident memory grew by ${growthMib.toFixed(1)} MiB between the halves`);
+  if (growthMib > 24)
+    problems.push(`resident memory grew by ${growthMib.toFixed(1)} MiB from the first half to the second`);
   server.process.kill('SIGTERM');
   const [exitCode] = await server.exited;
-  if (exitCode !== 0) problems.push(`the server ended with ${exitCode}`);
+  if (exitCode !== 0) problems.push(`the server exited with ${exitCode}`);
   const logged = server.output().stderr;
   if (logged !== '') problems.push(`the server logged: ${logged.slice(0, 500)}`);
   const result = {
     minutes: Number(values.minutes),
     width: Number(values.width),
     statuses,
-    numAborts,
+    numDisconnects,
     numKeyChanges,
     numStreamErrors,
     blocks,
@@ -398,23 +400,22 @@ function render(result: {
   const sent = Object.values(statuses).reduce((sum, count) => sum + count, 0);
   return `# Soak
 
-\`benchmarks/soak.ts --minutes ${result.minutes} --width ${result.width}\`: \`capstan serve demo --access-control\` under ${result.width} clients that chat, stream, complete, ask for JSON and tools, leave
-in the middle (15 %), send bad requests (14 %) and use keys of nobody, while keys were made, changed, rotated, disabled and deleted by \`capstan keys\` on the same database.
+\`benchmarks/soak.ts --minutes ${result.minutes} --width ${result.width}\` runs \`capstan serve demo --access-control\` under ${result.width} clients. They send chats, streams, completions, JSON schemas and tools,
+disconnect early (15 %), send bad requests (14 %) and use unknown keys. Meanwhile \`capstan keys\` creates, changes, rotates, disables and deletes keys in the same database.
 
 ${sent.toLocaleString('en-US')} requests: ${Object.entries(statuses)
     .map(
       ([status, count]) =>
-        `${count.toLocaleString('en-US')} ${status === 'left' ? 'given up by the client' : `answered ${status}`}`,
+        `${count.toLocaleString('en-US')} ${status === 'left' ? 'aborted by the client' : `with status ${status}`}`,
     )
-    .join(
-      ', ',
-    )}. ${numKeyChanges} key changes; ${numStreamErrors} streams ended with an error event (a key that is deleted or disabled ends what it has running; an internal error would have been logged).
-${problems.length === 0 ? `Every request is accounted for in the server's metrics; free and cached blocks are all ${result.blocks} at the end; nothing was logged as an error; the server exited with 0.` : `**Problems**: ${problems.slice(0, 10).join('; ')}`}
+    .join(', ')}.
+${numKeyChanges} key changes. ${numStreamErrors} streams ended with an error event: deleting or disabling a key ends its running requests. An internal error would be logged.
+${problems.length === 0 ? `The server's metrics account for every request. At the end all ${result.blocks} blocks are free or cached. The server logged no error and exited with 0.` : `**Problems**: ${problems.slice(0, 10).join('; ')}`}
 
-After the first 30 % resident memory differs by ${result.growthMib.toFixed(1)} MiB between the two halves of the rest (slopes: resident ${result.slope.resident.toFixed(1)}, heap ${result.slope.heap.toFixed(1)} MiB an hour).
+After the first 30 %, mean resident memory changed by ${result.growthMib.toFixed(1)} MiB from the first half of the remaining time to the second (slopes: resident ${result.slope.resident.toFixed(1)}, heap ${result.slope.heap.toFixed(1)} MiB per hour).
 
-| minute | resident, MiB | heap used, MiB | blocks in use | sequences running | requests open | answered so far |
+| minute | resident, MiB | heap used, MiB | blocks in use | sequences running | requests open | responses so far |
 |---|---|---|---|---|---|---|
-${rows.map((row) => `| ${row.minute.toFixed(1)} | ${row.residentMib.toFixed(0)} | ${row.heapMib.toFixed(0)} | ${row.usedBlocks} | ${row.running} | ${row.openRequests} | ${row.answered} |`).join('\n')}
+${rows.map((row) => `| ${row.minute.toFixed(1)} | ${row.residentMib.toFixed(0)} | ${row.heapMib.toFixed(0)} | ${row.usedBlocks} | ${row.running} | ${row.openRequests} | ${row.numResponses} |`).join('\n')}
 `;
 }

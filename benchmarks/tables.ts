@@ -1,6 +1,10 @@
-// The routes of the management interface that read, and the key check of the gateway, with 1,000 deployments, 100,000 keys, and 100,000 lines each of audit and events.
-//   node -r ./test/oracle/register-ts.cjs benchmarks/tables.ts [--keys 100000] [--deployments 1000] [--rounds 100] [--only TEXT] [--out benchmarks/results/tables.md]
-// With a Chromium (CHROMIUM_PATH, else one in PATH) and a built console it also opens the pages that show them. Deployments and the organization are made through the store; keys and lines are copies of some that were, as an argon2id hash for every key would take an hour. Client and service are one process.
+// Measures the GET routes of the management API and the key check of the gateway with large tables: 1,000 deployments,
+// 100,000 keys, 100,000 audit entries and 100,000 events.
+//   node -r ./test/oracle/register-ts.cjs benchmarks/tables.ts [--keys 100000] [--deployments 1000]
+//     [--rounds 100] [--only TEXT] [--out benchmarks/results/tables.md]
+// If there is a Chromium (CHROMIUM_PATH, else in PATH) and a built console, it also measures the pages that show them.
+// The store creates the deployments and the organization. Keys are copies of one key, because hashing each secret with
+// argon2id would take an hour. Client and service share one process.
 import { randomBytes } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
@@ -9,24 +13,24 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { chromium, type Page } from 'playwright-core';
 import { Access } from '../server/access';
-import { openDatabase } from '../server/access/database';
-import { newId } from '../server/access/ids';
-import { generateKey } from '../server/access/key-format';
-import type { Db } from '../server/access/schema';
-import { Api, API_PREFIX } from '../server/api/api';
-import type { ApiContext } from '../server/api/context';
-import { apiRoutes } from '../server/api/routes';
-import { ConsoleFiles } from '../server/console-files';
-import { Gateway } from '../server/gateway/gateway';
-import { newHistogram } from '../server/gateway/histogram';
-import { Targets } from '../server/gateway/targets';
+import { openDatabase } from '../server/access/store/database';
+import { newId } from '../server/base/ids';
+import { generateKey } from '../server/base/key-format';
+import type { Db } from '../server/access/store/schema';
+import { Api, API_PREFIX } from '../server/platform/api/api';
+import type { ApiContext } from '../server/platform/api/context';
+import { apiRoutes } from '../server/platform/api/routes';
+import { ConsoleFiles } from '../server/platform/api/console-files';
+import { Gateway } from '../server/platform/gateway/gateway';
+import { newHistogram } from '../server/platform/usage/histogram';
+import { Targets } from '../server/platform/gateway/targets';
 import { createTransport } from '../server/http/create-transport';
 import type { StreamHandler } from '../server/http/transport';
-import { createLog } from '../server/log';
-import type { ServiceActor } from '../server/service/actor';
-import type { Machine } from '../server/service/machine';
-import { openServiceStore, type ServiceStore } from '../server/service/store';
-import { findBrowser } from '../test/server/console/browser';
+import { createLog } from '../server/base/log';
+import type { ServiceActor } from '../server/platform/accounts/actor';
+import type { Machine } from '../server/platform/deployments/machine';
+import { openServiceStore, type ServiceStore } from '../server/platform/store/store';
+import { findBrowser } from '../test/server/platform/console/browser';
 
 const { values } = parseArgs({
   options: {
@@ -38,7 +42,7 @@ const { values } = parseArgs({
   },
 });
 const [numKeys, numDeployments, numRounds] = [values.keys, values.deployments, values.rounds].map(Number);
-const NUM_LINES = 100_000;
+const NUM_EVENTS = 100_000;
 const ROWS_PER_STATEMENT = 500;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -73,13 +77,14 @@ async function fill(store: ServiceStore): Promise<Filled> {
   const { name } = await db.selectFrom('users').select('name').where('id', '=', userId).executeTakeFirstOrThrow();
   const { key, secret } = await store.createKey({ owner: { type: 'user', name }, name: 'first', type: 'user-level' });
   await copyKeys(db, key.id, [userId, orgId], deploymentIds);
-  await addLines(db, orgId, deploymentIds);
+  await addEvents(db, orgId, deploymentIds);
   await db.destroy();
   await addUsage(store, deploymentIds[0], key.id);
   return { userId, orgId, deploymentIds, keyId: key.id, secret, token };
 }
 
-async function inStatements<T>(
+/** Inserts rows in batches. */
+async function insertRows<T>(
   count: number,
   row: (i: number) => T,
   insert: (rows: T[]) => Promise<unknown>,
@@ -88,7 +93,7 @@ async function inStatements<T>(
     await insert(Array.from({ length: Math.min(ROWS_PER_STATEMENT, count - start) }, (_, i) => row(start + i)));
 }
 
-/** One in five is bound to a deployment of its owner's; names and times in no order. */
+/** Copies a key. One in five is deployment-level. Names and times are in no order. */
 async function copyKeys(db: Db, keyId: string, [userId, orgId]: string[], deploymentIds: string[]): Promise<void> {
   const key = await db.selectFrom('api_keys').selectAll().where('id', '=', keyId).executeTakeFirstOrThrow();
   const secret = await db
@@ -118,18 +123,18 @@ async function copyKeys(db: Db, keyId: string, [userId, orgId]: string[], deploy
       rev: key.rev,
     };
   });
-  await inStatements(
+  await insertRows(
     rows.length,
     (i) => rows[i],
     (some) => db.insertInto('api_keys').values(some).execute(),
   );
-  await inStatements(
+  await insertRows(
     rows.length,
     (i) => ({ ...secret, key_id: rows[i].id }),
     (some) => db.insertInto('api_key_secrets').values(some).execute(),
   );
   const bound = rows.map((row, i) => ({ row, i })).filter(({ row }) => row.type === 'deployment-level');
-  await inStatements(
+  await insertRows(
     bound.length,
     (i) => ({
       key_id: bound[i].row.id,
@@ -140,21 +145,21 @@ async function copyKeys(db: Db, keyId: string, [userId, orgId]: string[], deploy
   );
 }
 
-async function addLines(db: Db, orgId: string, deploymentIds: string[]): Promise<void> {
+async function addEvents(db: Db, orgId: string, deploymentIds: string[]): Promise<void> {
   const state = await db.selectFrom('auth_state').selectAll().executeTakeFirstOrThrow();
-  const of = (i: number) => deploymentIds[(i * 31) % numDeployments];
-  const base = { at: Date.now(), target_type: 'deployment' as const };
-  await inStatements(
-    NUM_LINES,
+  const targetOf = (i: number) => deploymentIds[(i * 31) % numDeployments];
+  const common = { at: Date.now(), target_type: 'deployment' as const };
+  await insertRows(
+    NUM_EVENTS,
     (i) => ({
-      ...base,
+      ...common,
       seq: state.audit_seq + 1 + i,
       id: newId('aud'),
       actor_type: 'user' as const,
       actor_id: `usr_${i % 100}`,
       org_id: i % 2 === 0 ? null : orgId,
       action: `deployment.${['created', 'edited', 'stopped', 'started'][i % 4]}`,
-      target_id: of(i),
+      target_id: targetOf(i),
       ip: null,
       user_agent: null,
       before: null,
@@ -165,30 +170,30 @@ async function addLines(db: Db, orgId: string, deploymentIds: string[]): Promise
     }),
     (some) => db.insertInto('audit_events').values(some).execute(),
   );
-  await inStatements(
-    NUM_LINES,
+  await insertRows(
+    NUM_EVENTS,
     (i) => ({
-      ...base,
+      ...common,
       seq: state.event_seq + 1 + i,
       type: 'version.queued',
       owner_id: orgId,
-      target_id: of(i),
+      target_id: targetOf(i),
       data: '{"version":1}',
     }),
     (some) => db.insertInto('events').values(some).execute(),
   );
   await db
     .updateTable('auth_state')
-    .set({ audit_seq: state.audit_seq + NUM_LINES, event_seq: state.event_seq + NUM_LINES })
+    .set({ audit_seq: state.audit_seq + NUM_EVENTS, event_seq: state.event_seq + NUM_EVENTS })
     .execute();
 }
 
-/** A day of one deployment, by the minute. */
+/** Adds one day of usage of a deployment, with one row per minute and status class. */
 async function addUsage(store: ServiceStore, deploymentId: string, keyId: string): Promise<void> {
   const minute = Math.floor(Date.now() / 60_000);
   const counts = {
     requests: 100,
-    told: 100,
+    requestsWithUsage: 100,
     promptTokens: 1_000,
     completionTokens: 1_000,
     cachedTokens: 10,
@@ -209,8 +214,8 @@ function get(port: number, path: string, bearer: string): Promise<{ status: numb
     request({ agent, port, host: '127.0.0.1', path, headers: { Authorization: `Bearer ${bearer}` } }, (response) => {
       let text = '';
       response.setEncoding('utf8');
-      response.on('data', (piece: string) => {
-        text += piece;
+      response.on('data', (chunk: string) => {
+        text += chunk;
       });
       response.on('end', () => resolve({ status: response.statusCode!, text, ms: performance.now() - startedMs }));
     })
@@ -219,7 +224,7 @@ function get(port: number, path: string, bearer: string): Promise<{ status: numb
   });
 }
 
-/** Ways to ask a list, beside its first page. */
+/** Queries to measure in addition to the plain path. */
 const VARIANTS: Readonly<Record<string, readonly string[]>> = {
   '/api/v1/deployments': ['limit=100', 'q=99', 'q=nowhere', 'state=pending,running', 'state=failed', 'owner=org:{org}'],
   '/api/v1/keys': [
@@ -279,11 +284,11 @@ function row(...cells: string[]): void {
   process.stdout.write(`${lines.at(-1)}\n`);
 }
 
-/** The same page again and again, and the pages after it. */
+/** Measures the first page repeatedly, and then the pages after it. */
 async function measure(port: number, path: string, { token, orgId, deploymentIds, keyId }: Filled): Promise<void> {
   const shown = path.replace(orgId, 'ORG').replace(deploymentIds[0], 'ID').replace(keyId, 'KEY').replace('/api/v1', '');
   const first = await get(port, path, token);
-  if (first.status !== 200) return row(shown, `answered ${first.status}`, '', '');
+  if (first.status !== 200) return row(shown, `status ${first.status}`, '', '');
   const same: number[] = [];
   for (let i = 0; i < numRounds; i++) same.push((await get(port, path, token)).ms);
   const next: number[] = [];
@@ -303,14 +308,14 @@ async function checkKeys(port: number, slug: string, { secret }: Filled): Promis
   const warm: number[] = [];
   for (let i = 0; i < numRounds * 10; i++) warm.push((await get(port, `/d/${slug}/v1/models`, secret)).ms);
   row(
-    `through the gateway, ${cold.status}, a key as this process has not seen it: ${cold.ms.toFixed(1)} ms; then`,
+    `gateway, status ${cold.status}: first check of a key ${cold.ms.toFixed(1)} ms; later checks`,
     `${quantile(warm, 0.5).toFixed(2)} / ${quantile(warm, 0.99).toFixed(2)} ms`,
     '',
     '',
   );
 }
 
-/** From the address to the last of what it shows: a browser that has been here before, as its files are kept. */
+/** Measures from navigation until a page shows its data. The browser has cached the console's files. */
 async function openPages(url: string, { orgId, deploymentIds }: Filled): Promise<void> {
   const browser = await chromium.launch({ executablePath: findBrowser()!, args: ['--no-sandbox'] });
   const page = await browser.newPage();
@@ -318,7 +323,7 @@ async function openPages(url: string, { orgId, deploymentIds }: Filled): Promise
   await page.fill('input[type=email]', 'root@example.com');
   await page.fill('input[type=password]', PASSWORD);
   await page.press('input[type=password]', 'Enter');
-  await settle(page);
+  await waitUntilLoaded(page);
   const id = deploymentIds[0];
   for (const path of [
     '/deployments',
@@ -334,7 +339,7 @@ async function openPages(url: string, { orgId, deploymentIds }: Filled): Promise
     for (let i = 0; i <= NUM_PAGE_ROUNDS; i++) {
       const startedMs = performance.now();
       await page.goto(url + path);
-      await settle(page);
+      await waitUntilLoaded(page);
       if (i > 0) times.push(performance.now() - startedMs);
     }
     row(
@@ -347,8 +352,8 @@ async function openPages(url: string, { orgId, deploymentIds }: Filled): Promise
   await browser.close();
 }
 
-/** Looked at from here: waiting within the page needs code of a string, which its policy refuses. */
-async function settle(page: Page): Promise<void> {
+/** Waits until the page shows its data. Polls from outside, because the page's CSP forbids waiting inside it. */
+async function waitUntilLoaded(page: Page): Promise<void> {
   await page.waitForSelector('h1');
   while (!(await page.evaluate<boolean>(`document.querySelector('.skeleton, input[type=password]') === null`)))
     await new Promise((resolve) => setTimeout(resolve, 5));
@@ -408,12 +413,12 @@ void (async () => {
     settings: { isSecure: false, ownOrigins, trustedProxies: [] },
   } as unknown as ApiContext;
   const api = new Api({ routes: apiRoutes(), context });
-  const files = new ConsoleFiles(join(__dirname, '../dist/server/console'), { isSecure: false });
+  const files = new ConsoleFiles(join(__dirname, '../dist/server/platform/console'), { isSecure: false });
   const port = await listen((incoming, reply) =>
     (incoming.path.startsWith(API_PREFIX) ? api : files).handle(incoming, reply),
   );
   ownOrigins.push(`http://127.0.0.1:${port}`);
-  row('route', 'first page, p50 / p99', 'pages after it, p50 / p99', 'size');
+  row('route', 'first page, p50 / p99', 'later pages, p50 / p99', 'size');
   row('---', '---', '---', '---');
   for (const path of pathsOf(filled)) await measure(port, path, filled);
   if (values.only === '') await checkKeys(await listen(gateway.handle), 'd0', filled);
@@ -422,7 +427,7 @@ void (async () => {
     '# Large tables',
     '',
     `\`node -r ./test/oracle/register-ts.cjs benchmarks/tables.ts\` on ${os.cpus().length} cores (${os.cpus()[0].model.trim()}), Node ${process.version}, load ${os.loadavg()[0].toFixed(1)} at the end: ${numDeployments} deployments and ${numKeys} keys of one user and one organization in`,
-    `halves, ${NUM_LINES} lines each of audit and of events, a day of one deployment's use by the minute. libsql. Client, interface and database are one process and take turns. ${numRounds} requests each. Opening the store and reading the keys into memory takes ${(openMs / 1000).toFixed(1)} s.`,
+    `equal parts, ${NUM_EVENTS} audit entries, ${NUM_EVENTS} events, and one day of usage of one deployment. libsql. Client, API and database share one process. ${numRounds} requests each. Opening the store and reading the keys into memory takes ${(openMs / 1000).toFixed(1)} s.`,
     '',
   ];
   if (values.out !== undefined) writeFileSync(values.out, `${[...head, ...lines].join('\n')}\n`);

@@ -1,4 +1,7 @@
-/** An addon that answers every request with as many one-token events as TEXT_SOURCE_TOKENS says: one event of each running request a step, as the engine hands them over. */
+/**
+ * An addon that replaces the engine. It generates TEXT_SOURCE_TOKENS one-token events for every request, one per
+ * running request and step, as the engine does.
+ */
 import type {
   NativeAddon,
   NativeEngine,
@@ -14,7 +17,7 @@ const numTokens = Number(process.env.TEXT_SOURCE_TOKENS ?? 100);
 class TextSource implements NativeEngine {
   readonly info: NativeEngine['info'];
   readonly #onEvents: (events: NativeEvent[]) => void;
-  readonly #running = new Map<number, { said: number; promptTokens: number }>();
+  readonly #running = new Map<number, { numGenerated: number; promptTokens: number }>();
   #numSubmitted = 0;
   #isScheduled = false;
 
@@ -39,7 +42,7 @@ class TextSource implements NativeEngine {
 
   submit({ promptTokenIds }: NativeRequest): number {
     const id = ++this.#numSubmitted;
-    this.#running.set(id, { said: 0, promptTokens: promptTokenIds.length });
+    this.#running.set(id, { numGenerated: 0, promptTokens: promptTokenIds.length });
     this.#schedule();
     return id;
   }
@@ -51,7 +54,7 @@ class TextSource implements NativeEngine {
       this.#isScheduled = false;
       const events: NativeEvent[] = [];
       for (const [id, state] of this.#running) {
-        const isLast = ++state.said >= numTokens;
+        const isLast = ++state.numGenerated >= numTokens;
         events.push({
           id,
           index: 0,
@@ -69,14 +72,14 @@ class TextSource implements NativeEngine {
   }
 
   compileGrammar(): Promise<never> {
-    return Promise.reject(new Error('no grammars here'));
+    return Promise.reject(new Error('the text source has no grammars'));
   }
 
   abort(id: number): void {
     this.#running.delete(id);
   }
 
-  /** A choice that is stopped is not read any more; its text goes on to its end. */
+  /** Does nothing: the events of a stopped choice continue and are ignored. */
   stop(): void {}
 
   stats(): NativeStats {
@@ -105,14 +108,14 @@ class TextSource implements NativeEngine {
   }
 }
 
-function finish({ said, promptTokens }: { said: number; promptTokens: number }): NativeFinish {
+function finish({ numGenerated, promptTokens }: { numGenerated: number; promptTokens: number }): NativeFinish {
   return {
     reason: 'stop',
     stopReason: null,
     errorCode: null,
     errorMessage: null,
     promptTokens,
-    completionTokens: said,
+    completionTokens: numGenerated,
     cachedTokens: 0,
     queueMs: 0,
     prefillMs: 0,

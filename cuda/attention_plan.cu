@@ -7,8 +7,8 @@
 namespace capstan::cuda {
 namespace {
 
-// Many rows read the same keys: those of half a block at least. Fewer are for launch_attention, which cuts their keys
-// among warps, too.
+// launch_attention_wgmma needs at least half a block of rows that read the same keys. With fewer rows launch_attention
+// is better: it also splits the keys among warps.
 bool is_wide(int num_rows) {
   return num_rows >= kGroupRows;
 }
@@ -27,7 +27,7 @@ void plan_attention(std::span<const int32_t> cu_seqlens, std::span<const int32_t
   plan.wide_tiles.clear();
   for (size_t seq = 0; multiprocessors > 0 && seq < num_seqs; ++seq)
     if (is_wide(rows_of(seq))) add_tiles(seq, rows_of(seq), kWideRows, plan.wide_tiles);
-  // A block goes over all the keys of its rows, one after the other: with few of them most of the device would wait.
+  // A block reads all keys of its rows in sequence, so that few blocks would leave most of the device idle.
   if (static_cast<int>(plan.wide_tiles.size()) * num_kv_heads * 2 < multiprocessors) plan.wide_tiles.clear();
 
   plan.tiles.clear();

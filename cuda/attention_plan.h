@@ -1,5 +1,5 @@
 #pragma once
-// Which kernel attends the sequences of a step, and by which tiles.
+// Assigns the sequences of a step to the attention kernels, as tiles of rows.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -10,23 +10,24 @@ namespace capstan::cuda {
 
 struct AttentionPlan {
   std::vector<AttentionTile> tiles;       // for launch_attention
-  std::vector<AttentionTile> wide_tiles;  // for launch_attention_wgmma, those with most keys first
-  int longest = 0;                        // keys of a sequence in `tiles`, at most
+  std::vector<AttentionTile> wide_tiles;  // for launch_attention_wgmma, most keys first
+  int longest = 0;                        // the largest number of keys of a sequence in `tiles`
 };
 
-// `multiprocessors`: of a device for launch_attention_wgmma; 0 where it is not to be used.
+// `multiprocessors` is 0 when launch_attention_wgmma must not be used.
 void plan_attention(std::span<const int32_t> cu_seqlens, std::span<const int32_t> context_lens, int group,
                     int num_kv_heads, int multiprocessors, AttentionPlan& plan);
 
-// How launch_attention shares the work of tiles of 16 rows, with the same bits: blocks have a chunk of theirs while
-// these are no more than kMostCuts, then all chunks, and warps have them where the rows alone keep the device busy.
-constexpr int kMostCuts = 4096;
-constexpr int kManyTiles = 2048;
-inline int cut_attention(int num_tiles, int num_kv_heads, int chunks) {
-  return int64_t{num_tiles} * num_kv_heads * chunks <= kMostCuts ? chunks : 1;
+// How launch_attention distributes tiles of 16 rows; the bits are always the same. Up to kMaxSplits (tile, head, chunk)
+// triples, each block has one chunk. Above, a block has all chunks of a tile. When the tiles alone keep the device
+// busy, a warp has all chunks of a tile.
+constexpr int kMaxSplits = 4096;
+constexpr int kMaxBlockTiles = 2048;
+inline int attention_splits(int num_tiles, int num_kv_heads, int chunks) {
+  return int64_t{num_tiles} * num_kv_heads * chunks <= kMaxSplits ? chunks : 1;
 }
-inline bool is_many_rows(int num_tiles, int num_kv_heads, int num_chunks) {
-  return num_chunks == 1 && int64_t{num_tiles} * num_kv_heads > kManyTiles;
+inline bool prefers_warp_per_tile(int num_tiles, int num_kv_heads, int num_chunks) {
+  return num_chunks == 1 && int64_t{num_tiles} * num_kv_heads > kMaxBlockTiles;
 }
 
 }  // namespace capstan::cuda

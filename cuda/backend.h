@@ -7,10 +7,10 @@
 
 namespace capstan::cuda {
 
-// One rank on a device. Several ranks may share one (virtual ranks): each has a stream of its own. `comm` null = one
-// rank. CAPSTAN_CUDA_WITHOUT, a list of `graphs`, `early` (kernels that begin before the one in front has ended),
-// `wgmma` and `one_shot` (sums of more than two ranks, where two shots can do them), does without these, which changes
-// speed and, of wgmma, rounding. Throws kInvalidArgument for other names.
+// Creates the backend of one rank. Several ranks may share a device (virtual ranks); each has a separate stream. `comm`
+// null means one rank. CAPSTAN_CUDA_WITHOUT disables a comma-separated list of features: `graphs`, `early`
+// (programmatic dependent launch), `wgmma`, and `one_shot` (one-shot all-reduce where two-shot is possible). This
+// changes speed and, for `wgmma`, rounding. Throws kInvalidArgument for other names.
 std::unique_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm);
 
 }  // namespace capstan::cuda

@@ -1,7 +1,7 @@
 #pragma once
-// The language and runtime of CUDA, or their twins on the host (test/native/cuda_host), and what all kernels use of
-// them. Every instruction that C++ has no word for is a function here with its twin beside it; kernels contain no
-// inline assembly.
+// Device code for all kernels: CUDA's language and runtime, or their host emulation (test/native/cuda_host). Every
+// instruction without a C++ equivalent is a function here, with its host twin beside it. Kernels contain no inline
+// assembly.
 #include <cstdint>
 
 #if defined(__CUDACC__)
@@ -14,7 +14,7 @@ namespace capstan::cuda {
 
 constexpr int kWarpSize = 32;
 
-// The block's shared memory, all of it dynamic.
+// The block's shared memory. All of it is dynamic.
 __device__ __forceinline__ unsigned char* shared_memory() {
 #if defined(__CUDACC__)
   extern __shared__ __align__(128) unsigned char shared[];
@@ -31,15 +31,14 @@ __device__ __forceinline__ int warp_id() {
   return static_cast<int>(threadIdx.x) / kWarpSize;
 }
 
-// The warp's own, which the compiler then knows to be the same for all its lanes.
+// A warp id that the compiler knows to be the same in all lanes.
 __device__ __forceinline__ int uniform_warp_id() {
   return __shfl_sync(0xffffffffu, warp_id(), 0);
 }
 
 // ---- number types
-// -----------------------------------------------------------------------------------------------------------------------
 
-// 16-bit floats travel as bits. T is one of these.
+// 16-bit floats are stored as bits. A template parameter T is one of these types.
 struct Bf16 {
   static constexpr bool kIsBf16 = true;
 };
@@ -55,7 +54,7 @@ __device__ __forceinline__ float to_float(uint16_t bits) {
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
   return value;
 }
-// Round to nearest even. Two values in one register, the first in the low half.
+// Two values in one register, the first in the low half. Rounds to nearest even.
 template <class T>
 __device__ __forceinline__ uint32_t to_bits_pair(float low, float high) {
   uint32_t bits;
@@ -80,7 +79,7 @@ inline uint32_t to_bits_pair(float low, float high) {
 }
 #endif
 
-// Bytes 2 i and 2 i + 1 of a word, each the upper one of a half.
+// Moves bytes 2 i and 2 i + 1 of `word` to the high bytes of the two halves of the result.
 __device__ __forceinline__ uint32_t spread_bytes(uint32_t word, int i) {
 #if defined(__CUDACC__)
   return __byte_perm(word, 0, i == 0 ? 0x1404 : 0x3424);
@@ -88,7 +87,7 @@ __device__ __forceinline__ uint32_t spread_bytes(uint32_t word, int i) {
   return (word >> i * 16 & 0xffu) << 8 | (word >> i * 16 & 0xff00u) << 16;
 #endif
 }
-// Two products.
+// Multiplies two pairs of 16-bit floats.
 template <class T>
 __device__ __forceinline__ uint32_t multiply_pairs(uint32_t a, uint32_t b) {
 #if defined(__CUDACC__)
@@ -128,8 +127,8 @@ __device__ __forceinline__ float as_float(uint32_t bits) {
 #endif
 }
 
-// Two to a power, within 2^-22; what would be denormal is 0.
-__device__ __forceinline__ float exp2_near(float power) {
+// 2^power, with a relative error below 2^-22. Denormal results are 0.
+__device__ __forceinline__ float ex2_approx(float power) {
 #if defined(__CUDACC__)
   float value;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(power));
@@ -139,7 +138,7 @@ __device__ __forceinline__ float exp2_near(float power) {
 #endif
 }
 
-__device__ __forceinline__ float reciprocal_near(float value) {
+__device__ __forceinline__ float rcp_approx(float value) {
 #if defined(__CUDACC__)
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(value));
@@ -150,10 +149,9 @@ __device__ __forceinline__ float reciprocal_near(float value) {
 }
 
 // ---- memory
-// -----------------------------------------------------------------------------------------------------------------------------
 
-// 16 bytes that are read once: they pass the first-level cache by.
-__device__ __forceinline__ uint4 load_streaming(const uint4* from) {
+// Loads 16 bytes that are read once, without allocating a line in L1.
+__device__ __forceinline__ uint4 ld_global_nc_no_allocate(const uint4* from) {
 #if defined(__CUDACC__)
   uint4 value;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -165,8 +163,8 @@ __device__ __forceinline__ uint4 load_streaming(const uint4* from) {
 #endif
 }
 
-// To a multiple of 16 bytes.
-__device__ __forceinline__ void store_four_if(bool is_wanted, float* to, const float4& values) {
+// `to` is a multiple of 16 bytes.
+__device__ __forceinline__ void st_global_v4_if(bool is_wanted, float* to, const float4& values) {
 #if defined(__CUDACC__)
   asm volatile(
       "{\n.reg .pred wanted;\nsetp.ne.u32 wanted, %5, 0;\n@wanted st.global.v4.f32 [%0], {%1, %2, %3, %4};\n}" ::"l"(
@@ -178,8 +176,8 @@ __device__ __forceinline__ void store_four_if(bool is_wanted, float* to, const f
 #endif
 }
 
-// What another block has written and fenced, past the first-level cache.
-__device__ __forceinline__ float load_coherent(const float* from) {
+// Reads what another block has written and fenced, bypassing L1.
+__device__ __forceinline__ float ld_relaxed_gpu(const float* from) {
 #if defined(__CUDACC__)
   float value;
   asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(value) : "l"(from) : "memory");
@@ -189,9 +187,9 @@ __device__ __forceinline__ float load_coherent(const float* from) {
 #endif
 }
 
-// A word of global memory by which a warp tells one of a later block that all it has written is there. Each calls these
-// as a whole.
-__device__ __forceinline__ void raise_flag(int32_t* flag) {
+// A flag in global memory by which one warp signals a warp of a later block that its data is written. All lanes of a
+// warp call these functions together.
+__device__ __forceinline__ void signal_flag(int32_t* flag) {
   __syncwarp();
   if (lane_id() != 0) return;
   __threadfence();
@@ -201,8 +199,8 @@ __device__ __forceinline__ void raise_flag(int32_t* flag) {
   *flag = 1;
 #endif
 }
-// And lowers it again.
-__device__ __forceinline__ void await_flag(int32_t* flag) {
+// Waits for the signal, then resets the flag.
+__device__ __forceinline__ void wait_and_clear_flag(int32_t* flag) {
   if (lane_id() == 0) {
 #if defined(__CUDACC__)
     int32_t is_raised;
@@ -210,13 +208,13 @@ __device__ __forceinline__ void await_flag(int32_t* flag) {
       asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(is_raised) : "l"(flag) : "memory");
     } while (is_raised == 0);
 #else
-    cuda_host::await_flag(*flag);
+    cuda_host::wait_and_clear_flag(*flag);
 #endif
     *flag = 0;
   }
   __syncwarp();
 }
-// An address as descriptors and copies name it.
+// The shared-memory address for descriptors and asynchronous copies.
 __device__ __forceinline__ uint32_t shared_address(const void* place) {
 #if defined(__CUDACC__)
   return static_cast<uint32_t>(__cvta_generic_to_shared(place));
@@ -225,54 +223,52 @@ __device__ __forceinline__ uint32_t shared_address(const void* place) {
 #endif
 }
 
-// 16 bytes of the thread that asks, which come by and by.
-__device__ __forceinline__ void copy_later(void* to, const void* from) {
+// Starts an asynchronous 16-byte copy (cp.async) for the calling thread.
+__device__ __forceinline__ void cp_async(void* to, const void* from) {
 #if defined(__CUDACC__)
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(to)), "l"(from) : "memory");
 #else
-  cuda_host::copy_later(to, from);
+  cuda_host::cp_async(to, from);
 #endif
 }
-__device__ __forceinline__ void commit_copies() {
+__device__ __forceinline__ void cp_async_commit_group() {
 #if defined(__CUDACC__)
   asm volatile("cp.async.commit_group;" ::: "memory");
 #else
-  cuda_host::commit_copies();
+  cuda_host::cp_async_commit_group();
 #endif
 }
-// Until no more than the last kPending groups of the thread are under way.
+// Waits until at most kPending of the calling thread's groups are pending.
 template <int kPending>
-__device__ __forceinline__ void wait_for_copies() {
+__device__ __forceinline__ void cp_async_wait_group() {
 #if defined(__CUDACC__)
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 #else
-  cuda_host::wait_for_copies(kPending);
+  cuda_host::cp_async_wait_group(kPending);
 #endif
 }
 
-// ---- kernels that begin before the one in front of them has ended (compute capability 9.0; launch_early)
-// ---------------------------------------
+// ---- programmatic dependent launch (compute capability 9.0; launch_pdl)
 
-// From here on the next kernel may begin, as far as there is room for it.
-__device__ __forceinline__ void let_next_begin() {
+// Allows the next kernel to start as soon as resources are free.
+__device__ __forceinline__ void griddepcontrol_launch_dependents() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-// Nothing that the device computes may be read or written before. NOTE: every thread comes here, so that a kernel has
-// only ended when all before it have.
-__device__ __forceinline__ void wait_for_previous() {
+// Blocks until the preceding kernel has ended and its writes are visible. Memory that kernels write may not be accessed
+// before. NOTE: every thread calls this, so that a kernel ends only after all kernels before it.
+__device__ __forceinline__ void griddepcontrol_wait() {
 #if !defined(__CUDACC__)
-  cuda_host::wait_for_previous();
+  cuda_host::griddepcontrol_wait();
 #elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
 // ---- warps
-// ------------------------------------------------------------------------------------------------------------------------------
 
-// The same bits in all lanes, in a fixed order.
+// All lanes get the same bits: the order of additions is fixed.
 __device__ __forceinline__ float warp_sum(float value) {
   for (int bits = 16; bits > 0; bits /= 2)
     value += __shfl_xor_sync(0xffffffffu, value, bits);
@@ -285,12 +281,11 @@ __device__ __forceinline__ float warp_max(float value) {
 }
 
 // ---- matrix instructions
-// ------------------------------------------------------------------------------------------------------------------
-//
-// c (16, 8) += a (16, 16) · b (16, 8), f32 sums. With g = lane / 4 and t = lane % 4 (PTX manual, mma.m16n8k16):
-//   a[0] = (g, 2t..)  a[1] = (g + 8, 2t..)  a[2] = (g, 2t + 8..)  a[3] = (g + 8, 2t + 8..)     two neighbours of a row
-//   in each register b[0] = (2t.., g)  b[1] = (2t + 8.., g)                                                     two
-//   neighbours of a column c[0..1] = (g, 2t..)  c[2..3] = (g + 8, 2t..)
+// c (16, 8) += a (16, 16) · b (16, 8) with f32 sums. g = lane / 4, t = lane % 4 (PTX manual, mma.m16n8k16):
+//   a[0] = (g, 2t..)  a[1] = (g + 8, 2t..)  a[2] = (g, 2t + 8..)  a[3] = (g + 8, 2t + 8..)
+//   b[0] = (2t.., g)  b[1] = (2t + 8.., g)
+//   c[0..1] = (g, 2t..)  c[2..3] = (g + 8, 2t..)
+// A register of a holds two neighbors of a row, a register of b two neighbors of a column.
 template <class T>
 __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 #if defined(__CUDACC__)
@@ -310,7 +305,7 @@ __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[
     const uint32_t (&a)[4];
     const uint32_t (&b)[2];
   } mine{c, a, b};
-  cuda_host::meet_warp("mma_m16n8k16", &mine, [](void* const* lanes) {
+  cuda_host::warp_collective("mma_m16n8k16", &mine, [](void* const* lanes) {
     float a_matrix[16][16], b_matrix[16][8];
     for (int lane = 0; lane < 32; ++lane) {
       const auto& from = *static_cast<const Payload*>(lanes[lane]);
@@ -327,7 +322,7 @@ __device__ __forceinline__ void mma_m16n8k16(float (&c)[4], const uint32_t (&a)[
       auto& to = *static_cast<Payload*>(lanes[lane]);
       const int g = lane / 4, t = lane % 4;
       for (int r = 0; r < 4; ++r) {
-        // NOTE: the order within one instruction is the hardware's own; in double it has no say.
+        // NOTE: the hardware's order of additions within one instruction is not documented. Doubles make it irrelevant.
         double sum = 0;
         for (int k = 0; k < 16; ++k)
           sum += static_cast<double>(a_matrix[g + r / 2 * 8][k]) * b_matrix[k][2 * t + r % 2];

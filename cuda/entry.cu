@@ -1,4 +1,4 @@
-// The one door of `capstan_cuda.so` (native/backend/cuda_api.h).
+// The C entry point of `capstan_cuda.so` (native/backend/cuda_api.h).
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,7 +22,7 @@ std::string version_name(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// Why there is no device. The runtime says the same of a driver that is too old and of none at all.
+// Explains why there is no device. The runtime reports the same error for an old driver and for a missing one.
 std::string reason_of(cudaError_t error) {
   if (error == cudaSuccess) return "there is no CUDA device";
   int driver = 0, runtime = 0;
@@ -45,7 +45,7 @@ CudaLinks* link(const int* devices, int count, char* note, size_t size) {
   std::string text;
   CudaLinks* links = nullptr;
   try {
-    refuse_lost_device();
+    throw_if_device_lost();
     links = Nccl::connect({devices, static_cast<size_t>(count)}, text).release();
   } catch (const std::exception& error) {
     text = error.what();
@@ -72,8 +72,8 @@ Backend* make_backend(const CudaBackendOptions* options, Comm* comm, int* code, 
 }  // namespace capstan::cuda
 
 extern "C" __attribute__((visibility("default"))) const capstan::CudaApi* capstan_cuda_api() {
-  // Before the first call: all kernels are loaded at the start, where their memory counts and nothing waits, not one by
-  // one when a step or a recording first needs them.
+  // Must precede the first CUDA call. Eager loading takes its time and memory at startup, and not when a step or a
+  // capture first needs a kernel.
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   static const std::string build_id = capstan::cuda_build_id();
   static const capstan::CudaApi api{capstan::kCudaApiVersion, build_id.c_str(), capstan::cuda::num_devices,

@@ -1,5 +1,5 @@
 #pragma once
-// Work recorded once and enqueued many times, with the arguments that it was recorded with.
+// A CUDA graph: work that is captured once and launched many times, with the arguments of the capture.
 #include <utility>
 
 #include "cuda/launch.h"
@@ -19,22 +19,22 @@ class Graph {
     if (exec_ != nullptr && !is_device_lost()) cudaGraphExecDestroy(exec_);
   }
   explicit operator bool() const { return exec_ != nullptr; }
-  void launch(cudaStream_t stream) const { check(cudaGraphLaunch(exec_, stream), "a step's graph"); }
+  void launch(cudaStream_t stream) const { check(cudaGraphLaunch(exec_, stream), "launching a step's graph"); }
 
  private:
   cudaGraphExec_t exec_ = nullptr;
 };
 
-// What is enqueued from here on is recorded and not run.
-inline void begin_recording(cudaStream_t stream) {
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "recording a step");
+// From here on, work on `stream` is captured instead of run.
+inline void begin_capture(cudaStream_t stream) {
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "capturing a step");
 }
 
-// None where the device has no memory for one, which is no fault: what was recorded can be enqueued as it is. Later
-// launches take no more of it.
-inline Graph end_recording(cudaStream_t stream) {
+// Returns an empty graph when the device has no memory for it. The caller then enqueues the work itself. Later launches
+// of a graph allocate nothing.
+inline Graph end_capture(cudaStream_t stream) {
   cudaGraph_t graph = nullptr;
-  check(cudaStreamEndCapture(stream, &graph), "recording a step");
+  check(cudaStreamEndCapture(stream, &graph), "capturing a step");
   cudaGraphExec_t exec = nullptr;
   cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
   cudaGraphDestroy(graph);
@@ -44,12 +44,12 @@ inline Graph end_recording(cudaStream_t stream) {
     cudaGetLastError();
     return Graph();
   }
-  check(error, "a step's graph");
+  check(error, "instantiating a step's graph");
   return made;
 }
 
-// After a failure: nobody may wait for a stream that still records.
-inline void drop_recording(cudaStream_t stream) {
+// Ends a capture after a failure. A stream must not be waited for while it captures.
+inline void abort_capture(cudaStream_t stream) {
   if (is_device_lost()) return;
   cudaGraph_t graph = nullptr;
   if (cudaStreamEndCapture(stream, &graph) == cudaSuccess && graph != nullptr) cudaGraphDestroy(graph);

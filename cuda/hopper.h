@@ -1,13 +1,13 @@
 #pragma once
-// The asynchronous instructions of compute capability 9.0 (sm_90a): barriers in shared memory, bulk copies that arrive
-// at them, and products of four warps. As in device.h each has its twin beside it: on the host a copy lands when
-// somebody waits for it and its place is poisoned until then; a product is computed when somebody waits for it, from
-// what its registers and shared memory hold by then.
+// The asynchronous instructions of compute capability 9.0 (sm_90a): mbarriers in shared memory, bulk copies that
+// complete on them, and warpgroup products. As in device.h, each has a host twin beside it. On the host a copy lands
+// when a thread waits for it, and its destination is poisoned until then. A product is computed when a thread waits for
+// it, from the contents of its registers and shared memory at that time.
 #include "cuda/device.h"
 #include "cuda/tensor_map.h"
 #include "cuda/wgmma_layout.h"
 
-// Other targets compile kernels that use these to a trap.
+// On other targets, kernels that use these instructions compile to a trap.
 #if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define CAPSTAN_HAS_WGMMA 1
 #else
@@ -16,14 +16,12 @@
 
 namespace capstan::cuda {
 
-constexpr int kGroupWarps = 4;  // of a product
+constexpr int kGroupWarps = 4;  // warps of a warpgroup
 
 #if CAPSTAN_HAS_WGMMA
-// ---- barriers
-// -------------------------------------------------------------------------------------------------------------------------------
-//
-// A phase ends when `count` threads have arrived and all announced bytes have landed. Waiting for parity p returns once
-// a phase of that parity has ended: at once for 1 where none has.
+// ---- mbarriers
+// A phase ends when `count` threads have arrived and all expected bytes have landed. Waiting for parity p returns when
+// a phase of that parity has ended. Parity 1 returns at once while no phase has ended.
 
 __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, int count) {
 #if defined(__CUDACC__)
@@ -32,8 +30,8 @@ __device__ __forceinline__ void mbarrier_init(uint64_t* barrier, int count) {
   cuda_host::mbarrier_init(barrier, count);
 #endif
 }
-// Before other threads, and copies, use what was initialised.
-__device__ __forceinline__ void mbarrier_init_done() {
+// Makes the initialized barriers visible to other threads and to asynchronous copies.
+__device__ __forceinline__ void fence_mbarrier_init() {
 #if defined(__CUDACC__)
   asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
 #endif
@@ -45,8 +43,8 @@ __device__ __forceinline__ void mbarrier_arrive(uint64_t* barrier) {
   cuda_host::mbarrier_arrive(barrier, 0);
 #endif
 }
-// Arrives, and announces bytes.
-__device__ __forceinline__ void mbarrier_arrive_expecting(uint64_t* barrier, int bytes) {
+// Arrives and adds `bytes` to the bytes that the phase expects.
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t* barrier, int bytes) {
 #if defined(__CUDACC__)
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes)
                : "memory");
@@ -70,21 +68,20 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, int parity) {
 }
 
 // ---- copies into shared memory
-// ----------------------------------------------------------------------------------------------------------------
 
-// Contiguous bytes: addresses and count are multiples of 16.
-__device__ __forceinline__ void bulk_copy(void* to, const void* from, int bytes, uint64_t* barrier) {
+// Copies contiguous bytes. Both addresses and `bytes` are multiples of 16.
+__device__ __forceinline__ void cp_async_bulk(void* to, const void* from, int bytes, uint64_t* barrier) {
 #if defined(__CUDACC__)
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    shared_address(to)),
                "l"(from), "r"(bytes), "r"(shared_address(barrier))
                : "memory");
 #else
-  cuda_host::bulk_copy(to, from, bytes, barrier);
+  cuda_host::cp_async_bulk(to, from, bytes, barrier);
 #endif
 }
-// The map's box at (column, row); zeros outside of the array, which count among its bytes.
-__device__ __forceinline__ void tensor_copy(void* to, const TensorMap& map, int column, int row, uint64_t* barrier) {
+// Copies the map's box at (column, row). Elements outside the array are zeros and count as bytes.
+__device__ __forceinline__ void tma_load_2d(void* to, const TensorMap& map, int column, int row, uint64_t* barrier) {
 #if defined(__CUDACC__)
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::
@@ -92,51 +89,47 @@ __device__ __forceinline__ void tensor_copy(void* to, const TensorMap& map, int 
       "l"(&map), "r"(column), "r"(row), "r"(shared_address(barrier))
       : "memory");
 #else
-  cuda_host::tensor_copy(to, map, column, row, barrier);
+  cuda_host::tma_load_2d(to, map, column, row, barrier);
 #endif
 }
-__device__ __forceinline__ void prefetch_map([[maybe_unused]] const TensorMap& map) {
+__device__ __forceinline__ void prefetch_tensormap([[maybe_unused]] const TensorMap& map) {
 #if defined(__CUDACC__)
   asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 #endif
 }
 
-// What the thread has written to shared memory, itself or by copy_later, products read only behind this.
-__device__ __forceinline__ void show_to_products() {
+// Makes the calling thread's writes to shared memory, including completed cp_async copies, visible to wgmma.
+__device__ __forceinline__ void fence_proxy_async() {
 #if defined(__CUDACC__)
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #else
-  cuda_host::show_to_products();
+  cuda_host::fence_proxy_async();
 #endif
 }
 
 // ---- registers
-// -----------------------------------------------------------------------------------------------------------------------------------
-//
-// Warps of a group that need few registers leave them to the others.
+// A warpgroup that needs few registers leaves them to the other warpgroups.
 template <int kCount>
-__device__ __forceinline__ void keep_registers() {
+__device__ __forceinline__ void setmaxnreg_dec() {
   static_assert(kCount % 8 == 0 && kCount >= 24 && kCount <= 256);
 #if defined(__CUDACC__)
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kCount));
 #endif
 }
 template <int kCount>
-__device__ __forceinline__ void take_registers() {
+__device__ __forceinline__ void setmaxnreg_inc() {
   static_assert(kCount % 8 == 0 && kCount >= 24 && kCount <= 256);
 #if defined(__CUDACC__)
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kCount));
 #endif
 }
 
-// ---- products of four warps
-// ------------------------------------------------------------------------------------------------------------------------
-//
-// acc (64, N) += a (64, 16) · b (16, N), f32 sums, later. Warp w of the group has rows 16 w to 16 w + 15, as
-// mma_m16n8k16 has them: a[] is its A operand, and acc[4 j + r] its c[r] of columns 8 j to 8 j + 7. b lies in shared
-// memory as its descriptor says (wgmma_layout.h). Neither is to be changed, nor acc read, before a wait.
+// ---- warpgroup products
+// acc (64, N) += a (64, 16) · b (16, N) with f32 sums, asynchronously. Warp w of the warpgroup has rows 16 w to 16 w +
+// 15 in the layout of mma_m16n8k16: a[] is its A operand, acc[4 j + r] is its c[r] for columns 8 j to 8 j + 7. b is a
+// descriptor of shared memory (wgmma_layout.h). Until the wait, a and b must not change and acc must not be read.
 
-// Before the first product, and whenever registers were written since the last.
+// Required before the first product, and before a product whose registers were written since the last one.
 __device__ __forceinline__ void wgmma_fence() {
 #if defined(__CUDACC__)
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
@@ -144,26 +137,26 @@ __device__ __forceinline__ void wgmma_fence() {
   cuda_host::wgmma_fence();
 #endif
 }
-__device__ __forceinline__ void wgmma_commit() {
+__device__ __forceinline__ void wgmma_commit_group() {
 #if defined(__CUDACC__)
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #else
-  cuda_host::wgmma_commit();
+  cuda_host::wgmma_commit_group();
 #endif
 }
-// Until no more than the last kPending groups are under way.
+// Waits until at most kPending groups are pending.
 template <int kPending>
-__device__ __forceinline__ void wgmma_wait() {
+__device__ __forceinline__ void wgmma_wait_group() {
 #if defined(__CUDACC__)
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 #else
-  cuda_host::wgmma_wait(kPending);
+  cuda_host::wgmma_wait_group(kPending);
 #endif
 }
-// The compiler takes acc for written here, neither earlier nor later: behind a wait, and in front of a fence that what
-// was written is to be behind.
+// Makes the compiler assume that acc is written here. Used after a wait, and before a fence that must follow the writes
+// to acc.
 template <int kCount>
-__device__ __forceinline__ void settle([[maybe_unused]] float (&acc)[kCount]) {
+__device__ __forceinline__ void warpgroup_fence_operand([[maybe_unused]] float (&acc)[kCount]) {
 #if defined(__CUDACC__)
 #pragma unroll
   for (int i = 0; i < kCount; ++i)
@@ -171,8 +164,8 @@ __device__ __forceinline__ void settle([[maybe_unused]] float (&acc)[kCount]) {
 #endif
 }
 
-// What is computed from it is computed behind this.
-__device__ __forceinline__ void settle([[maybe_unused]] int& value) {
+// Keeps the compiler from computing anything that depends on `value` before this point.
+__device__ __forceinline__ void hide_from_optimizer([[maybe_unused]] int& value) {
 #if defined(__CUDACC__)
   asm volatile("" : "+r"(value));
 #endif
@@ -203,7 +196,7 @@ __device__ __forceinline__ void settle([[maybe_unused]] int& value) {
 #endif
 
 template <class T, int N>
-__device__ __forceinline__ void wgmma_m64k16(float (&acc)[N / 2], const uint32_t (&a)[4], uint64_t b) {
+__device__ __forceinline__ void wgmma_m64nNk16(float (&acc)[N / 2], const uint32_t (&a)[4], uint64_t b) {
   static_assert(N == 32 || N == 64 || N == 96 || N == 128 || N == 256);
 #if defined(__CUDACC__)
   if constexpr (N == 32) {

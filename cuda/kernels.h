@@ -1,6 +1,6 @@
 #pragma once
-// The launchers of the kernels. Pointers are to device memory unless said otherwise; every launcher checks what a
-// kernel relies on and returns at once. 16-bit floats are of the type named by `type`, weights and activations alike.
+// The launchers of the kernels. Pointers are to device memory unless noted. Every launcher checks what its kernel
+// relies on, enqueues the kernel and returns. `type` is the 16-bit float type of weights and activations.
 #include <cstdint>
 
 #include "cuda/device.h"
@@ -12,22 +12,22 @@ namespace capstan::cuda {
 
 enum class FloatType : uint8_t { kBf16, kF16 };
 
-// Weights as load.h packs them: (rows up to a multiple of 16, split.padded()) in the order of weight_index.
+// Packed weights (rows rounded up to a multiple of 16, split.padded()) in the order of weight_index.
 struct DeviceMatrix {
   const uint16_t* data = nullptr;
-  const float* bias = nullptr;  // (rows) or null; gates and ups as the rows lie
+  const float* bias = nullptr;  // (rows) or null; gates and ups in the order of the rows
   int64_t rows = 0;
   DepthSplit split;
 };
 
-// Whether kernels can begin while the one in front still ends (`begins_early`), on the current device.
-bool can_begin_early();
+// Whether kernels can use programmatic dependent launch (`uses_pdl`) on the current device.
+bool supports_pdl();
 
-// The id of a row that is there to fill a batch up.
+// The id of a row that only pads a batch.
 constexpr int32_t kNoToken = -2147483647 - 1;
 
-// hidden (num_tokens, hidden_size) = rows of the table; zeros for ids that another rank has. id < 0: drawn_ids[-1 - id]
-// (StepInput), or none.
+// hidden (num_tokens, hidden_size) = rows of the table, or zeros for ids of another rank's shard. A negative id refers
+// to drawn_ids[-1 - id] (StepInput), or is kNoToken.
 struct EmbedArgs {
   FloatType type = FloatType::kBf16;
   DeviceMatrix table;
@@ -40,66 +40,69 @@ struct EmbedArgs {
 };
 void launch_embed(const EmbedArgs& args, cudaStream_t stream);
 
-// acts (num_rows, K) = rms_norm of the given rows of hidden, as operands or in rows.
+// acts (num_rows, K) = rms_norm of the given rows of hidden, in operand layout or row-major.
 struct NormArgs {
   FloatType type = FloatType::kBf16;
   const float* hidden = nullptr;  // (…, hidden_size)
-  const int32_t* rows = nullptr;  // (num_rows) or null: all in order
+  const int32_t* rows = nullptr;  // (num_rows) or null: all rows in order
   int num_rows = 0;
   int64_t hidden_size = 0;
   const float* weight = nullptr;  // (hidden_size)
   float eps = 0;
   DepthSplit split;
   uint16_t* acts = nullptr;
-  bool in_rows = false;
-  bool begins_early = false;
+  bool is_row_major = false;
+  bool uses_pdl = false;
 };
 void launch_norm(const NormArgs& args, cudaStream_t stream);
 
 // acts (num_tokens, K) · weightsᵀ + bias.
 enum class GemmOutput : uint8_t {
-  kStore,     // out[token][row] =
-  kResidual,  // out[token][row] +=
-  kParts,     // out[part][token][row] =, without bias: launch_gemm alone
-  kGated,     // gated[token][row / 2] = activation(gate) * up, as operands; rows are 8 gates, 8 ups, …
+  kStore,     // out[token][row] = value
+  kResidual,  // out[token][row] += value
+  kParts,     // out[part][token][row] = partial sum, without bias; launch_gemm only
+  // gated[token][row / 2] = activation(gate) * up, in operand layout. Rows alternate: 8 gates, 8 ups, ….
+  kGated,
 };
 struct ActMaps;
 struct GemmArgs {
   FloatType type = FloatType::kBf16;
   GemmOutput output = GemmOutput::kStore;
   DeviceMatrix weights;
-  const uint16_t* acts = nullptr;     // as operands
-  const ActMaps* act_maps = nullptr;  // of the host: of acts that lie in rows, for launch_gemm_wgmma
+  const uint16_t* acts = nullptr;  // in operand layout
+  // In host memory: tensor maps of row-major acts, for launch_gemm_wgmma.
+  const ActMaps* act_maps = nullptr;
   int num_tokens = 0;
   float* out = nullptr;
   int64_t out_stride = 0;
   uint16_t* gated = nullptr;
   DepthSplit gated_split;
   Activation activation = Activation::kSilu;
-  int32_t* tile_flags =
-      nullptr;  // num_tile_flags zeros, and zeros again afterwards, where launch_gemm_wgmma may cut a long K
-  bool begins_early = false;
+  // num_tile_flags zeros, reset to zeros by the kernel. With them launch_gemm_wgmma may split a long K.
+  int32_t* tile_flags = nullptr;
+  bool uses_pdl = false;
 };
-constexpr size_t kLeastSharedBytes = 99 << 10;  // that a block may have: compute capability 8.6, 8.9 and 12.0
-struct DeviceRoom {
+// shared memory that every supported device offers per block (8.6, 8.9 and 12.0 have the least)
+constexpr size_t kMinSharedBytes = 99 << 10;
+struct DeviceResources {
   int multiprocessors = 0;
-  size_t shared_bytes = 0;  // of a block, at most
+  size_t shared_bytes = 0;  // most shared memory per block
 };
-void launch_gemm(const GemmArgs& args, const DeviceRoom& room, cudaStream_t stream);
+void launch_gemm(const GemmArgs& args, const DeviceResources& room, cudaStream_t stream);
 
-// The same for many tokens on compute capability 9.0, of activations that lie in rows, as `gated` then does too. One
-// map of them for each width of a tile; the launcher chooses the width where none is given. Another order of sums than
-// launch_gemm's, and another with flags than without.
+// launch_gemm for many tokens on compute capability 9.0. Activations, including `gated`, are row-major. `act_maps` has
+// one tensor map per tile width; width 0 lets the launcher choose. The order of sums differs from launch_gemm's, and
+// depends on whether there are tile flags.
 constexpr int kNumWidths = 4;
 struct ActMaps {
   TensorMap of_width[kNumWidths];
 };
-// False where the driver makes none.
+// Returns false when the driver cannot create a tensor map.
 bool make_act_maps(ActMaps& maps, const uint16_t* acts, int64_t rows, int64_t padded_k);
 void launch_gemm_wgmma(const GemmArgs& args, int multiprocessors, cudaStream_t stream, int width = 0);
-bool can_gemm_by_wgmma();  // on the current device
+bool supports_gemm_wgmma();  // on the current device
 
-// hidden += tree over ranks of partials + bias.
+// hidden += (sum of the partials, as a binary tree over ranks) + bias.
 struct AddPartialsArgs {
   float* hidden = nullptr;
   const float* partials[8] = {};
@@ -107,13 +110,12 @@ struct AddPartialsArgs {
   const float* bias = nullptr;
   int num_tokens = 0;
   int64_t hidden_size = 0;
-  bool replaces = false;  // hidden = instead of +=
+  bool replaces = false;  // hidden = instead of hidden +=
 };
 void launch_add_partials(const AddPartialsArgs& args, cudaStream_t stream);
 
-// launch_add_partials and launch_norm in one kernel that gives the same bits. With norm.rows it leaves the hidden
-// states as they are, and may find them on other ranks: `owners` by rank, each with `tokens_per_owner` tokens that are
-// true.
+// launch_add_partials and launch_norm in one kernel, with the same bits. With norm.rows the hidden states are not
+// written, and may lie on other ranks: `owners` by rank, each with `tokens_per_owner` valid tokens.
 struct AddNormArgs {
   AddPartialsArgs sum;
   NormArgs norm;  // of the same hidden states
@@ -122,13 +124,13 @@ struct AddNormArgs {
 };
 void launch_add_norm(const AddNormArgs& args, cudaStream_t stream);
 
-// q, k, v of each token: QK norm, rotation; q (num_tokens, num_heads, k_dim) stays, k and v go to the cache. slot < 0:
-// nothing is written there.
+// Applies QK norm and RoPE to q, k and v of each token. q (num_tokens, num_heads, k_dim) is stored; k and v go to the
+// KV cache, unless slot < 0.
 struct QkvArgs {
   FloatType type = FloatType::kBf16;
   const float* qkv = nullptr;  // (num_tokens, qkv_stride), or the parts of a product
   int parts = 1;
-  const float* bias = nullptr;  // of the product, if it is in parts
+  const float* bias = nullptr;  // bias of a product in parts
   int64_t qkv_stride = 0;
   int num_tokens = 0;
   int num_heads = 0;
@@ -140,30 +142,30 @@ struct QkvArgs {
   const int32_t* positions = nullptr;
   const int32_t* slots = nullptr;
   KvLayout layout;
-  void* cache = nullptr;  // of the layer, 16-bit numbers or e4m3
+  void* cache = nullptr;  // of the layer; 16-bit floats or e4m3
   uint16_t* q = nullptr;
-  bool begins_early = false;
+  bool uses_pdl = false;
 };
 void launch_qkv(const QkvArgs& args, cudaStream_t stream);
 
-// launch_norm, launch_gemm and launch_qkv in one kernel that gives the same bits, for few tokens.
+// launch_norm, launch_gemm and launch_qkv in one kernel for few tokens, with the same bits.
 constexpr int kGemvTokens = 4;
 struct GemvArgs {
   GemmArgs product;
-  bool is_normed = false;  // the activations are the norm's; it writes none itself
+  bool is_normed = false;  // the kernel computes the norm and does not store its activations
   NormArgs norm;
-  bool has_heads = false;  // what the product stores are q, k and v
+  bool has_heads = false;  // the product's outputs are q, k and v
   QkvArgs heads;
-  int32_t* rows_done = nullptr;  // (heads of q, k and v) zeros, and zeros again afterwards
+  int32_t* rows_done = nullptr;  // (heads of q, k and v) zeros, reset to zeros by the kernel
   int max_blocks = 0;
 };
 void launch_gemv(const GemvArgs& args, cudaStream_t stream);
-size_t gemv_shared_bytes(const GemvArgs& args);  // of a block; a device may not have as many
+size_t gemv_shared_bytes(const GemvArgs& args);  // Shared memory of a block, which may exceed the device's limit.
 
-// Rows of attention: (token, query head of the group) pairs of one sequence, 16 to a tile, 128 for
+// A tile of rows of one sequence: (token, query head of the group) pairs, 16 per tile, or 128 for
 // launch_attention_wgmma.
 struct AttentionTile {
-  int32_t seq = 0;        // -1: none, nothing is written
+  int32_t seq = 0;        // -1: padding, nothing is written
   int32_t first_row = 0;  // within the sequence: token * group + head
 };
 struct AttentionArgs {
@@ -180,27 +182,27 @@ struct AttentionArgs {
   int max_blocks_per_seq = 0;
   int window = 0;  // 0 = all positions
   float scale = 0;
-  int num_chunks = 1;         // of kChunk keys each, that blocks share; 1: every block goes over all of them
-  bool is_many = false;       // rows: a warp has 16 of them, not a block
-  float* scratch = nullptr;   // (attention_scratch_floats), with num_chunks > 1
-  bool begins_early = false;  // while the kernel in front still ends; not with many rows
-  DepthSplit split;           // of num_heads * head_dim
-  uint16_t* acts = nullptr;   // out, as operands or in rows
-  bool in_rows = false;
+  int num_chunks = 1;             // chunks of kChunk keys that blocks share; 1: every block has all chunks
+  bool is_warp_per_tile = false;  // a warp has a tile of rows, instead of a block
+  float* scratch = nullptr;       // (attention_scratch_floats), with num_chunks > 1
+  bool uses_pdl = false;          // not with is_warp_per_tile
+  DepthSplit split;               // of num_heads * head_dim
+  uint16_t* acts = nullptr;       // output, in operand layout or row-major
+  bool is_row_major = false;
 };
 void launch_attention(const AttentionArgs& args, cudaStream_t stream);
-// Of so many chunks of 16 rows: num_tiles * num_kv_heads * num_chunks.
-int64_t attention_scratch_floats(int64_t num_cuts, const KvLayout& layout);
-// The same for sequences with many rows on compute capability 9.0, of a cache in 16 bits, with outputs in rows; a tile
-// is never none, and chunks have no meaning. Another order of sums.
+// `num_splits` is num_tiles * num_kv_heads * num_chunks.
+int64_t attention_scratch_floats(int64_t num_splits, const KvLayout& layout);
+// Attention of sequences with many rows on compute capability 9.0: 16-bit cache, row-major outputs, no padding tiles.
+// num_chunks is ignored. The order of sums differs from launch_attention's.
 void launch_attention_wgmma(const AttentionArgs& args, cudaStream_t stream);
-bool can_attend_by_wgmma();  // on the current device
+bool supports_attention_wgmma();  // on the current device
 
-// One row to sample: SampleRow (backend.h) with its lists as ranges of `words`.
+// One row to sample: a SampleRow (backend.h) whose lists are ranges of `words`.
 struct SampleItem {
   const int32_t* words = nullptr;
-  int32_t logits_row = 0;  // -1: there is nothing to sample, and nothing is written
-  int32_t target_id = -1;  // with wants_sample 0
+  int32_t logits_row = 0;  // -1: padding, nothing is written
+  int32_t target_id = -1;  // used when wants_sample is 0
   int32_t wants_sample = 1;
   int32_t num_logprobs = -1;  // at most kMaxTopLogprobs
   float temperature = 1, top_p = 1, min_p = 0;
@@ -214,14 +216,14 @@ struct SampleItem {
   Range completion_counts;  // (id, times) pairs, ascending
   Range logit_bias;         // (id, bits of the bias) pairs
   Range banned_ids;
-  Range allowed_mask;  // words of 32 ids; none = all
+  Range allowed_mask;  // words of 32 ids; empty: all ids are allowed
 };
 
 constexpr int kMaxTopLogprobs = 64;
 constexpr int kIdBits = 18;
 constexpr int64_t kMaxVocab = int64_t{1} << kIdBits;
 
-// A row of scores, which begins like its row of logits beside a boundary of 16 bytes.
+// The scratch row has the same offset from a 16-byte boundary as its row of logits.
 CAPSTAN_BOTH constexpr int64_t sample_scratch_floats(int64_t vocab_size) {
   return (vocab_size + 3 + 3) / 4 * 4;
 }
@@ -230,20 +232,20 @@ struct SampleOutput {
   int32_t token_id = -1;
   int32_t rank = 0;
   float logprob = 0;
-  int32_t num_top = 0;  // -1: NaN, Inf or nothing left to draw from
+  int32_t num_top = 0;  // -1: the row contains NaN or Inf, or no id can be drawn
   int32_t top_ids[kMaxTopLogprobs];
   float top_logprobs[kMaxTopLogprobs];
 };
 
 struct SampleArgs {
-  const float* logits = nullptr;  // (…, logits_stride), of each row vocab_size
+  const float* logits = nullptr;  // (…, logits_stride); vocab_size of each row are used
   int64_t vocab_size = 0, logits_stride = 0;
   int64_t num_token_ids = 0;
   const SampleItem* items = nullptr;  // (num_items)
   int num_items = 0;
-  float* scores = nullptr;  // (num_items, sample_scratch_floats) scratch
+  float* scores = nullptr;  // (num_items, sample_scratch_floats), scratch
   SampleOutput* outputs = nullptr;
-  int32_t* drawn_ids = nullptr;  // (num_items) the ids again, for the next step's embedding; -1 where none may be drawn
+  int32_t* drawn_ids = nullptr;  // (num_items) copies of the ids for the next step's embedding; -1 when no id was drawn
 };
 void launch_sample(const SampleArgs& args, cudaStream_t stream);
 

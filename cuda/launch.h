@@ -1,5 +1,5 @@
 #pragma once
-// Launches, and errors of the runtime.
+// Kernel launches and runtime errors.
 #include <atomic>
 #include <mutex>
 #include <string>
@@ -11,15 +11,14 @@
 
 namespace capstan::cuda {
 
-// The first error after which a device is not as it was; CUDA is then refused in this process, and nothing of it is
-// called again.
+// The first error after which the device state is undefined. From then on this process makes no CUDA call.
 struct DeviceLoss {
   std::atomic<bool> has_happened{false};
   std::mutex mutex;
   std::string reason;
 };
 inline DeviceLoss& device_loss() {
-  static DeviceLoss& loss = *new DeviceLoss;  // for threads that outlive what is static
+  static DeviceLoss& loss = *new DeviceLoss;  // never destroyed: other threads may outlive static objects
   return loss;
 }
 
@@ -37,24 +36,23 @@ inline std::atomic<bool>& is_device_lost() {
   throw Error(ErrorCode::kDeviceLost, reason);
 }
 
-// Whoever learns of the loss before its cause is told names the cause all the same.
-inline void refuse_lost_device() {
+// Every caller gets the cause of the loss, also one that notices the loss before the cause is reported.
+inline void throw_if_device_lost() {
   if (!is_device_lost()) return;
   DeviceLoss& loss = device_loss();
   const std::lock_guard lock(loss.mutex);
-  throw Error(
-      ErrorCode::kDeviceLost,
-      "CUDA: the device was lost earlier and cannot be used again in this process; it was lost by: " + loss.reason);
+  throw Error(ErrorCode::kDeviceLost,
+              "CUDA: the device was lost and cannot be used again in this process. Cause: " + loss.reason);
 }
 
-// An error that leaves the device as it was: its memory is full, or it is not for us. While a backend serves it is a
-// loss all the same.
+// An error that leaves the device usable: out of memory, or an unsupported device. While a backend is serving, it
+// counts as a device loss.
 struct RuntimeError : Error {
   using Error::Error;
 };
 
-// Too old for the code or the driver, or another's.
-inline bool is_refusal(cudaError_t error) {
+// The device or driver is too old for the code, or another process owns the device.
+inline bool is_unsupported_device(cudaError_t error) {
   switch (error) {
     case cudaErrorInitializationError:
     case cudaErrorInsufficientDriver:
@@ -75,59 +73,58 @@ inline void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
   const std::string reason = std::string("CUDA: ") + what + ": " + cudaGetErrorString(error);
   if (error == cudaErrorMemoryAllocation) throw RuntimeError(ErrorCode::kOutOfMemory, reason);
-  if (is_refusal(error)) throw RuntimeError(ErrorCode::kInvalidArgument, "device: " + reason);
+  if (is_unsupported_device(error)) throw RuntimeError(ErrorCode::kInvalidArgument, "device: " + reason);
   lose_device(reason);
 }
 
-// Set while this thread's stream and those of others record one graph, which the driver lets only one thread touch at a
-// time.
-inline thread_local bool shares_recording = false;
-// To be held by whatever may add to a recording.
-inline std::unique_lock<std::mutex> turn_to_record() {
+// Set while the streams of several threads are captured into one graph. The driver allows only one thread at a time to
+// add to it.
+inline thread_local bool is_shared_capture = false;
+// Held by every call that may add to a capture.
+inline std::unique_lock<std::mutex> lock_capture() {
   static std::mutex mutex;
-  return shares_recording ? std::unique_lock(mutex) : std::unique_lock<std::mutex>();
+  return is_shared_capture ? std::unique_lock(mutex) : std::unique_lock<std::mutex>();
 }
 
 inline int current_device() {
   int device = 0;
-  check(cudaGetDevice(&device), "asking for the device");
+  check(cudaGetDevice(&device), "querying the current device");
   return device;
 }
 
 inline int attribute_of(int device, cudaDeviceAttr which) {
   int value = 0;
-  check(cudaDeviceGetAttribute(&value, which, device), "asking what the device is");
+  check(cudaDeviceGetAttribute(&value, which, device), "querying a device attribute");
   return value;
 }
 
-// What the kernel's code for the current device was written for: 80 where the driver translates PTX of 8.0, whatever
-// the device is.
+// The architecture of the kernel's code for the current device: 80 where the driver translates PTX 8.0, on any device.
 template <class... Parameters>
-int code_version(void (*kernel)(Parameters...)) {
+int kernel_ptx_version(void (*kernel)(Parameters...)) {
   cudaFuncAttributes attributes;
-  check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)), "asking what a kernel is");
+  check(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel)), "querying a kernel");
   return attributes.ptxVersion;
 }
 
-// Whether the current device has compute capability 9.0 and the kernel's code for it is of that, so that its
-// instructions (hopper.h) are there. NOTE: of sm_90a, as nothing is built for sm_90 (CMakeLists.txt).
+// Whether the current device has compute capability 9.0 and code for sm_90a, so that the instructions of hopper.h are
+// available. NOTE: code for 9.0 is always sm_90a code (CMakeLists.txt).
 template <class... Parameters>
-bool has_hopper_code(void (*kernel)(Parameters...)) {
-  return attribute_of(current_device(), cudaDevAttrComputeCapabilityMajor) == 9 && code_version(kernel) >= 90;
+bool has_sm90a_code(void (*kernel)(Parameters...)) {
+  return attribute_of(current_device(), cudaDevAttrComputeCapabilityMajor) == 9 && kernel_ptx_version(kernel) >= 90;
 }
 
-// `is_early`: of a kernel that calls wait_for_previous, where its code for the device has that.
+// `uses_pdl` requires a kernel that calls griddepcontrol_wait, and code for the device that supports it.
 template <class... Parameters, class... Arguments>
-void launch_early(bool is_early, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
-                  cudaStream_t stream, Arguments&&... arguments) {
-  const auto turn = turn_to_record();
+void launch_pdl(bool uses_pdl, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+                cudaStream_t stream, Arguments&&... arguments) {
+  const auto capture_lock = lock_capture();
 #if defined(__CUDACC__)
   constexpr size_t kWithoutAsking = 48 << 10;
-  // NOTE: always the most that there is, so that no thread takes back what another's launch has asked for.
+  // NOTE: always requests the maximum, so that concurrent launches do not lower each other's limit.
   if (shared_bytes > kWithoutAsking)
     check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), cudaFuncAttributeMaxDynamicSharedMemorySize,
                                attribute_of(current_device(), cudaDevAttrMaxSharedMemoryPerBlockOptin)),
-          "shared memory");
+          "requesting shared memory");
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
@@ -137,22 +134,22 @@ void launch_early(bool is_early, void (*kernel)(Parameters...), dim3 grid, dim3 
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = &early;
-  config.numAttrs = is_early ? 1 : 0;
-  check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launch");
+  config.numAttrs = uses_pdl ? 1 : 0;
+  check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), "launching a kernel");
 #else
-  const auto enqueue = is_early ? cuda_host::enqueue_early : cuda_host::enqueue;
+  const auto enqueue = uses_pdl ? cuda_host::enqueue_pdl : cuda_host::enqueue;
   check(enqueue(stream,
                 [=, body = cuda_host::kernel_of(kernel, static_cast<Parameters>(arguments)...)] {
                   cuda_host::run_grid(grid, block, shared_bytes, body);
                 }),
-        "launch");
+        "launching a kernel");
 #endif
 }
 
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, cudaStream_t stream,
             Arguments&&... arguments) {
-  launch_early(false, kernel, grid, block, shared_bytes, stream, std::forward<Arguments>(arguments)...);
+  launch_pdl(false, kernel, grid, block, shared_bytes, stream, std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace capstan::cuda

@@ -1,6 +1,6 @@
 #pragma once
-// Memory of the device and of the host beside it, freed by whoever holds it. Once the device is lost nothing is freed:
-// no call to CUDA follows.
+// Device memory and pinned host memory, released by their owners. After a device loss nothing is released, because no
+// CUDA call may follow.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -13,7 +13,7 @@
 
 namespace capstan::cuda {
 
-// Bytes of a kind of memory, made for the current device.
+// A buffer on the device that is current when it is created.
 template <class Memory>
 class Buffer {
  public:
@@ -23,7 +23,7 @@ class Buffer {
     device_ = current_device();
     const cudaError_t error = Memory::allocate(&data_, bytes);
     if (error != cudaSuccess)
-      check(error, (purpose + (", " + std::to_string((bytes + (1 << 20) - 1) >> 20)) + " MiB").c_str());
+      check(error, ("allocating " + std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB for " + purpose).c_str());
   }
   Buffer(Buffer&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)), device_(other.device_) {}
@@ -35,7 +35,7 @@ class Buffer {
   }
   ~Buffer() {
     if (data_ == nullptr || is_device_lost()) return;
-    cudaSetDevice(device_);  // whatever thread this is: its own device may be one that nobody uses
+    cudaSetDevice(device_);  // this thread's current device may be another one
     Memory::release(data_);
   }
   template <class T>
@@ -54,7 +54,7 @@ struct DeviceMemory {
   static cudaError_t allocate(void** data, size_t bytes) { return cudaMalloc(data, bytes); }
   static void release(void* data) { cudaFree(data); }
 };
-// Of the host, for what travels without the host waiting for it.
+// Page-locked host memory, for asynchronous copies.
 struct PinnedMemory {
   static cudaError_t allocate(void** data, size_t bytes) { return cudaMallocHost(data, bytes); }
   static void release(void* data) { cudaFreeHost(data); }
@@ -62,27 +62,27 @@ struct PinnedMemory {
 using DeviceBuffer = Buffer<DeviceMemory>;
 using PinnedBuffer = Buffer<PinnedMemory>;
 
-// How long the host waits for a step before it takes the device for hung. Tests wait less, where they have no other way
-// by CAPSTAN_CUDA_DEADLINE_MS.
+// How long the host waits for a step before it declares the device lost. Tests lower it, where necessary through
+// CAPSTAN_CUDA_DEADLINE_MS.
 inline std::chrono::milliseconds& step_deadline() {
   static std::chrono::milliseconds deadline = [] {
-    const char* given = std::getenv("CAPSTAN_CUDA_DEADLINE_MS");
-    return std::chrono::milliseconds(given == nullptr ? 60'000 : std::max(std::atoi(given), 1));
+    const char* value = std::getenv("CAPSTAN_CUDA_DEADLINE_MS");
+    return std::chrono::milliseconds(value == nullptr ? 60'000 : std::max(std::atoi(value), 1));
   }();
   return deadline;
 }
 
-// Asks until what was enqueued has ended, but no longer than a hung kernel deserves.
+// Polls `query` until the work has ended. Loses the device after step_deadline().
 template <class Query>
 void wait_until_done(const Query& query) {
-  const auto begun = std::chrono::steady_clock::now();
+  const auto start = std::chrono::steady_clock::now();
   for (int round = 0;; ++round) {
-    refuse_lost_device();  // which another rank may have noticed first
+    throw_if_device_lost();  // another rank may have lost the device
     const cudaError_t state = query();
     if (state == cudaSuccess) return;
     if (state != cudaErrorNotReady) check(state, "waiting for a step");
     if (round < 2000) continue;
-    if (std::chrono::steady_clock::now() - begun <= step_deadline()) {
+    if (std::chrono::steady_clock::now() - start <= step_deadline()) {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
       continue;
     }
@@ -91,23 +91,23 @@ void wait_until_done(const Query& query) {
   }
 }
 
-// NOTE: the only way to wait for a stream. What waits by itself, as cudaStreamSynchronize and the freeing of memory do,
-// would wait for a hung kernel for ever.
+// NOTE: the only way to wait for a stream. cudaStreamSynchronize and freeing memory would wait for a hung kernel
+// forever.
 inline void wait_for(cudaStream_t stream) {
   wait_until_done([&] { return cudaStreamQuery(stream); });
 }
 
 class Event {
  public:
-  Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "event"); }
+  Event() { check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "creating an event"); }
   ~Event() {
     if (!is_device_lost()) cudaEventDestroy(event_);
   }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   void record(cudaStream_t stream) {
-    const auto turn = turn_to_record();
-    check(cudaEventRecord(event_, stream), "event");
+    const auto capture_lock = lock_capture();
+    check(cudaEventRecord(event_, stream), "recording an event");
   }
   void wait() const {
     wait_until_done([&] { return cudaEventQuery(event_); });
@@ -118,40 +118,41 @@ class Event {
   cudaEvent_t event_ = nullptr;
 };
 
-// Host memory whose contents travel to one buffer of the device, as many contents at a time as steps may be in flight;
-// none is written again before it has arrived. Grows when a step needs more, which moves the buffer.
+// Copies a step's host arrays to one device buffer. It has as many pinned host buffers as steps can be in flight, and
+// reuses one only after its copy has finished. It grows when a step needs more, which moves the device buffer.
 class Staging {
  public:
   explicit Staging(const char* purpose) : purpose_(purpose) {}
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
-  // For as much as `bytes`, so that no step has to.
-  void make_room(size_t bytes) {
+  // Allocates `bytes` up front, so that no step has to grow the buffers.
+  void ensure_capacity(size_t bytes) {
     for (int slot = 0; slot < 2; ++slot)
       begin(bytes);
   }
-  // Room for `bytes` in arrays that begin at multiples of 16; waits until the last contents but one have been sent.
+  // Starts new contents of up to `bytes`, in arrays aligned to 16 bytes. Waits until the contents before the last have
+  // been copied.
   void begin(size_t bytes) {
-    turn_ ^= 1;
-    Slot& slot = slots_[turn_];
+    slot_idx_ ^= 1;
+    Slot& slot = slots_[slot_idx_];
     if (slot.is_sent) slot.sent.wait();
     used_ = 0;
     if (bytes > device_.bytes()) grow(device_, std::max(bytes, device_.bytes() * 2), outgrown_);
     if (bytes > slot.host.bytes()) grow(slot.host, device_.bytes(), outgrown_host_);
   }
-  // Room for an array behind what is there, to be written before `send`; `place` gets where the device will have it.
+  // Appends an array that the caller fills before `send`. `place` receives its address on the device.
   template <class T>
   T* reserve(size_t count, const T*& place) {
     used_ = (used_ + 15) / 16 * 16;
     const size_t begin = used_;
-    if (begin + count * sizeof(T) > slots_[turn_].host.bytes())
-      throw Error(ErrorCode::kInternal, "CUDA: the data of a step are larger than announced");
+    if (begin + count * sizeof(T) > slots_[slot_idx_].host.bytes())
+      throw Error(ErrorCode::kInternal, "CUDA: the arrays of a step exceed the size passed to begin");
     used_ += count * sizeof(T);
     place = reinterpret_cast<const T*>(device_.as<char>() + begin);
-    return reinterpret_cast<T*>(slots_[turn_].host.as<char>() + begin);
+    return reinterpret_cast<T*>(slots_[slot_idx_].host.as<char>() + begin);
   }
-  // Copies an array there; returns where the device will have it.
+  // Appends a copy of an array and returns its address on the device.
   template <class T>
   const T* add(const T* from, size_t count) {
     const T* place = nullptr;
@@ -160,7 +161,7 @@ class Staging {
     return place;
   }
   void send(cudaStream_t stream) {
-    Slot& slot = slots_[turn_];
+    Slot& slot = slots_[slot_idx_];
     check(cudaMemcpyAsync(device_.as<void>(), slot.host.as<void>(), used_, cudaMemcpyHostToDevice, stream),
           "copying to the device");
     slot.sent.record(stream);
@@ -173,8 +174,8 @@ class Staging {
     Event sent;
     bool is_sent = false;
   };
-  // What has become too small is kept, as freeing it waits for the device; in all it is no larger than what has taken
-  // its place.
+  // Keeps outgrown buffers, because freeing them would wait for the device. Together they are at most as large as their
+  // replacement.
   template <class Memory>
   void grow(Buffer<Memory>& buffer, size_t bytes, std::vector<Buffer<Memory>>& outgrown) {
     Buffer<Memory> larger(bytes, purpose_);
@@ -186,7 +187,7 @@ class Staging {
   Slot slots_[2];
   std::vector<DeviceBuffer> outgrown_;
   std::vector<PinnedBuffer> outgrown_host_;
-  int turn_ = 0;
+  int slot_idx_ = 0;
   size_t used_ = 0;
 };
 

@@ -10,18 +10,18 @@
 namespace capstan::cuda {
 namespace {
 
-// Of the public header.
+// Values from NCCL's public header.
 constexpr int kSuccess = 0, kFloat32 = 7, kSum = 0;
-constexpr int kOldestVersion = 21800;  // of 2023: it knows compute capability 9.0 and CUDA 12
+constexpr int kOldestVersion = 21800;  // from 2023, with support for compute capability 9.0 and CUDA 12
 
-// 21805 is 2.18.5, and 2708 was 2.7.8.
+// 21805 is 2.18.5; older versions had fewer digits: 2708 is 2.7.8.
 std::string version_name(int version) {
   const int major = version < 10000 ? 1000 : 10000;
   return std::to_string(version / major) + "." + std::to_string(version % major / 100) + "." +
          std::to_string(version % 100);
 }
 
-// False where an entry is missing: `reason` then names it.
+// Returns false and sets `reason` when an entry is missing.
 bool find_entries(void* library, const std::string& file, NcclApi& api, std::string& reason) {
   const auto find = [&](const char* name, auto& entry) {
     entry = reinterpret_cast<std::decay_t<decltype(entry)>>(dlsym(library, name));
@@ -35,7 +35,7 @@ bool find_entries(void* library, const std::string& file, NcclApi& api, std::str
   return reason.empty();
 }
 
-// False with the reason. NOTE: it stays open for as long as the process lives, as it keeps threads of its own.
+// Returns false and sets `reason` on failure. NOTE: the library is never closed, because its threads keep running.
 bool open_nccl(NcclApi& api, int& version, std::string& reason) {
   const char* given = std::getenv("CAPSTAN_NCCL_LIBRARY");
   const std::string file = given == nullptr || *given == '\0' ? "libnccl.so.2" : given;
@@ -51,7 +51,7 @@ bool open_nccl(NcclApi& api, int& version, std::string& reason) {
   }
   if (!find_entries(library, file, api, reason)) return false;
   if (const int result = api.get_version(&version); result != kSuccess)
-    reason = file + " does not tell its version: " + api.get_error_string(result);
+    reason = file + " cannot report its version: " + api.get_error_string(result);
   else if (version < kOldestVersion)
     reason = file + ": expected version " + version_name(kOldestVersion) + " or newer, got " + version_name(version);
   return reason.empty();
@@ -67,13 +67,13 @@ std::unique_ptr<Nccl> Nccl::connect(std::span<const int> devices, std::string& n
   if (open_nccl(api, version, reason))
     if (const int result = api.comm_init_all(comms.data(), static_cast<int>(devices.size()), devices.data());
         result != kSuccess)
-      reason = std::string("it does not connect the devices: ") + api.get_error_string(result);
+      reason = std::string("it cannot connect the devices: ") + api.get_error_string(result);
   if (!reason.empty()) {
-    note = "all sums between devices are Capstan's own; NCCL is not used: " + reason;
+    note = "NCCL is not used: " + reason + ". Capstan's own kernels add the sums between devices";
     return nullptr;
   }
-  note = "sums of " + std::to_string(nccl_bytes() >> 20) + " MiB and more between devices are NCCL's, version " +
-         version_name(version);
+  note = "NCCL " + version_name(version) + " adds sums of " + std::to_string(nccl_bytes() >> 20) +
+         " MiB or more between devices";
   return std::unique_ptr<Nccl>(new Nccl(api, std::move(comms)));
 }
 
@@ -83,11 +83,11 @@ Nccl::~Nccl() {
     api_.comm_destroy(comm);
 }
 
-void Nccl::add_up(int rank, float* data, int64_t count, cudaStream_t stream) const {
+void Nccl::all_reduce(int rank, float* data, int64_t count, cudaStream_t stream) const {
   const int result = api_.all_reduce(data, data, static_cast<size_t>(count), kFloat32, kSum,
                                      comms_[static_cast<size_t>(rank)], stream);
   if (result == kSuccess) return;
-  lose_device(std::string("NCCL: adding up over ranks: ") + api_.get_error_string(result));
+  lose_device(std::string("NCCL: all-reduce: ") + api_.get_error_string(result));
 }
 
 }  // namespace capstan::cuda

@@ -1,6 +1,6 @@
 #pragma once
-// NCCL, where it is found: sums of large arrays over ranks that have a device each. Opened by name and called through
-// the few entries declared here, as its public header has had them since version 2.0; nothing is linked to it.
+// NCCL, if it is installed: all-reduce of large arrays between ranks on different devices. It is opened with dlopen and
+// called through the entries declared here, which its public header has had since version 2.0.
 #include <memory>
 #include <span>
 #include <string>
@@ -22,15 +22,15 @@ struct NcclApi {
 
 class Nccl final : public CudaLinks {
  public:
-  // Of these devices by rank, from $CAPSTAN_NCCL_LIBRARY (a file, or `none`), else libnccl.so.2; null where there is
-  // none to use. `note` says which, or why not.
+  // Connects the devices, listed by rank, through the library named by $CAPSTAN_NCCL_LIBRARY (a file, or `none`) or
+  // else libnccl.so.2. Returns null when NCCL cannot be used. `note` receives the version, or the reason.
   static std::unique_ptr<Nccl> connect(std::span<const int> devices, std::string& note);
   ~Nccl() override;
   Nccl(const Nccl&) = delete;
   Nccl& operator=(const Nccl&) = delete;
 
-  // data = the sum of all ranks', in an order of its own. Every rank from its thread; an error loses the device.
-  void add_up(int rank, float* data, int64_t count, cudaStream_t stream) const;
+  // data = sum over all ranks, in NCCL's order. Every rank calls it from its thread. An error loses the device.
+  void all_reduce(int rank, float* data, int64_t count, cudaStream_t stream) const;
 
  private:
   Nccl(const NcclApi& api, std::vector<void*> comms) : api_(api), comms_(std::move(comms)) {}

@@ -7,109 +7,109 @@
 
 namespace capstan::cuda {
 
-// Ends with a barrier of the hosts: all have enqueued what the others are about to wait for.
-std::array<Ranks::Shown, Ranks::kMost> Ranks::show(void* data) {
-  mine_ = {data, device_, shown_.get(), read_.get()};
+// Ends with a barrier of the host threads: afterwards every rank has enqueued what the other ranks wait for.
+std::array<Ranks::PublishedBuffer, Ranks::kMaxRanks> Ranks::publish(void* data) {
+  mine_ = {data, device_, ready_.get(), read_.get()};
   void* const* published = comm_->exchange(&mine_);
-  std::array<Shown, kMost> all{};
+  std::array<PublishedBuffer, kMaxRanks> all{};
   for (int rank = 0; rank < size(); ++rank)
-    all[static_cast<size_t>(rank)] = *static_cast<const Shown*>(published[rank]);
-  if (!reaches_peers_) reach_peers(all);
+    all[static_cast<size_t>(rank)] = *static_cast<const PublishedBuffer*>(published[rank]);
+  if (!has_peer_access_) enable_peer_access(all);
   return all;
 }
 
-// Kernels read other devices' memory by its address.
-void Ranks::reach_peers(const std::array<Shown, kMost>& all) {
+// Lets this device's kernels read the other devices' memory.
+void Ranks::enable_peer_access(const std::array<PublishedBuffer, kMaxRanks>& all) {
   for (int rank = 0; rank < size(); ++rank) {
     const int peer = all[static_cast<size_t>(rank)].device;
     if (peer == device_) continue;
     int can_reach = 0;
-    check(cudaDeviceCanAccessPeer(&can_reach, device_, peer), "asking for a peer");
+    check(cudaDeviceCanAccessPeer(&can_reach, device_, peer), "querying peer access");
     if (can_reach == 0)
-      throw Error(ErrorCode::kInvalidArgument, "device: expected devices that can read each other's memory, but " +
-                                                   std::to_string(device_) + " cannot read that of " +
+      throw Error(ErrorCode::kInvalidArgument, "device: expected devices with peer access to each other, but device " +
+                                                   std::to_string(device_) + " cannot access the memory of device " +
                                                    std::to_string(peer));
     const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
     if (error == cudaErrorPeerAccessAlreadyEnabled)
       cudaGetLastError();
     else
-      check(error, "reaching a peer");
+      check(error, "enabling peer access");
   }
-  reaches_peers_ = true;
+  has_peer_access_ = true;
 }
 
-std::array<void*, Ranks::kMost> Ranks::meet(void* data, cudaStream_t stream) {
-  std::array<void*, kMost> shown{data};
-  if (size() == 1) return shown;
-  CAPSTAN_CHECK(!std::exchange(has_met_, true));
-  shown_.record(stream);
-  all_ = show(data);
+std::array<void*, Ranks::kMaxRanks> Ranks::begin_exchange(void* data, cudaStream_t stream) {
+  std::array<void*, kMaxRanks> pointers{data};
+  if (size() == 1) return pointers;
+  CAPSTAN_CHECK(!std::exchange(is_exchanging_, true));
+  ready_.record(stream);
+  all_ = publish(data);
   for (int rank = 0; rank < size(); ++rank) {
-    wait_for(all_[static_cast<size_t>(rank)].shown, stream);
-    shown[static_cast<size_t>(rank)] = all_[static_cast<size_t>(rank)].data;
+    wait_for(all_[static_cast<size_t>(rank)].ready, stream);
+    pointers[static_cast<size_t>(rank)] = all_[static_cast<size_t>(rank)].data;
   }
-  return shown;
+  return pointers;
 }
 
-void Ranks::part(cudaStream_t stream) {
+void Ranks::end_exchange(cudaStream_t stream) {
   if (size() == 1) return;
-  CAPSTAN_CHECK(std::exchange(has_met_, false));
+  CAPSTAN_CHECK(std::exchange(is_exchanging_, false));
   read_.record(stream);
   comm_->barrier();
   for (int rank = 0; rank < size(); ++rank)
     wait_for(all_[static_cast<size_t>(rank)].read, stream);
-  comm_->barrier();  // nobody records an event again before all wait for it
+  comm_->barrier();  // a rank may record its event again only after every rank waits for this recording
 }
 
-bool Ranks::all(bool mine) {
+bool Ranks::all_agree(bool mine) {
   if (size() == 1) return mine;
-  void* const* said = comm_->exchange(&mine);
+  void* const* votes = comm_->exchange(&mine);
   bool all = true;
   for (int rank = 0; rank < size(); ++rank)
-    all = all && *static_cast<const bool*>(said[rank]);
+    all = all && *static_cast<const bool*>(votes[rank]);
   comm_->barrier();
   return all;
 }
 
-// The others' streams record from where they first wait for one that does.
-void Ranks::begin_recording(cudaStream_t stream) {
-  if (size() == 1) return cuda::begin_recording(stream);
-  if (!reaches_peers_) {
-    show(nullptr);
+// The other ranks' streams join the capture when they wait for an event of the capturing stream.
+void Ranks::begin_capture(cudaStream_t stream) {
+  if (size() == 1) return cuda::begin_capture(stream);
+  if (!has_peer_access_) {
+    publish(nullptr);
     comm_->barrier();
   }
-  shares_recording = true;
+  is_shared_capture = true;
   if (is_first()) {
-    cuda::begin_recording(stream);
-    shown_.record(stream);
+    cuda::begin_capture(stream);
+    ready_.record(stream);
   }
-  const auto all = show(nullptr);
-  if (!is_first()) wait_for(all[0].shown, stream);
+  const auto all = publish(nullptr);
+  if (!is_first()) wait_for(all[0].ready, stream);
   comm_->barrier();
 }
 
-Graph Ranks::end_recording(cudaStream_t stream) {
-  if (size() == 1) return cuda::end_recording(stream);
-  if (!is_first()) shown_.record(stream);
-  const auto all = show(nullptr);
+Graph Ranks::end_capture(cudaStream_t stream) {
+  if (size() == 1) return cuda::end_capture(stream);
+  if (!is_first()) ready_.record(stream);
+  const auto all = publish(nullptr);
   Graph graph;
   if (is_first()) {
     for (int rank = 1; rank < size(); ++rank)
-      wait_for(all[static_cast<size_t>(rank)].shown, stream);
-    graph = cuda::end_recording(stream);
+      wait_for(all[static_cast<size_t>(rank)].ready, stream);
+    graph = cuda::end_capture(stream);
   }
   comm_->barrier();
-  shares_recording = false;
+  is_shared_capture = false;
   return graph;
 }
 
 void Ranks::launch(const Graph& graph, cudaStream_t stream) {
   if (size() == 1) return graph.launch(stream);
-  if (!is_first()) shown_.record(stream);
-  const auto all = show(nullptr);
+  if (!is_first()) ready_.record(stream);
+  const auto all = publish(nullptr);
   if (is_first()) {
     for (int rank = 1; rank < size(); ++rank)
-      wait_for(all[static_cast<size_t>(rank)].shown, stream);
+      wait_for(all[static_cast<size_t>(rank)].ready, stream);
     graph.launch(stream);
     read_.record(stream);
   }

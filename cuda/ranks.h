@@ -1,7 +1,7 @@
 #pragma once
-// The ranks of a group: a host thread and a stream each, on several devices or sharing one. What a rank shows the
-// others, their kernels read by its address; the hosts only put events between their streams, so that nothing spins on
-// a device and a whole step of all ranks can be one graph.
+// The ranks of a tensor-parallel group. Each has a host thread and a stream, on a separate device or a shared one.
+// Ranks publish buffers, and the other ranks' kernels read them by address. The hosts order the streams by events only:
+// nothing spins on a device, and a whole step of all ranks can be one graph.
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -14,33 +14,34 @@
 
 namespace capstan::cuda {
 
-// How the ranks' partials of the hidden states are added up.
-enum class SumWay : uint8_t {
-  kOneShot,   // every rank adds all tokens
-  kNccl,      // NCCL does, and every rank has all of the sum
-  kTwoShots,  // each its share of them, which it alone has from then on; the others copy what the norm makes of it
+// How the ranks' partial sums of the hidden states are added.
+enum class AllReduceMethod : uint8_t {
+  kOneShot,  // every rank adds all tokens
+  kNccl,     // NCCL adds; every rank has the whole sum
+  kTwoShot,  // every rank adds its share of the tokens and keeps their hidden states; the others copy its activations
 };
 
-// From where on two shots are better: bytes, by what others have measured on one machine's links. Tests take fewer.
+// Two-shot pays off from this many bytes, according to published measurements on one machine. Tests lower it.
 inline int64_t& two_shot_bytes() {
   static int64_t bytes = 256 << 10;
   return bytes;
 }
-// And from where on NCCL is, where there is one: likewise.
+// NCCL pays off from this many bytes, from the same source.
 inline int64_t& nccl_bytes() {
   static int64_t bytes = 16 << 20;
   return bytes;
 }
-// Two ranks read the same either way; few ranks wait longer for a second meeting than for the data; and shares are
-// whole tiles of tokens.
-inline SumWay choose_sum_way(int world_size, int num_tokens, int64_t bytes, bool has_nccl, bool has_one_shot = true) {
-  if (has_nccl && bytes >= nccl_bytes()) return SumWay::kNccl;
-  const bool takes_two = world_size > 2 && num_tokens > kTileTokens &&
-                         (!has_one_shot || bytes >= (world_size <= 4 ? 2 : 1) * two_shot_bytes());
-  return takes_two ? SumWay::kTwoShots : SumWay::kOneShot;
+// Two ranks read the same amount with either method. With few ranks a second exchange costs more than the data. Shares
+// consist of full tiles of tokens.
+inline AllReduceMethod choose_all_reduce_method(int world_size, int num_tokens, int64_t bytes, bool has_nccl,
+                                                bool has_one_shot = true) {
+  if (has_nccl && bytes >= nccl_bytes()) return AllReduceMethod::kNccl;
+  const bool is_two_shot = world_size > 2 && num_tokens > kTileTokens &&
+                           (!has_one_shot || bytes >= (world_size <= 4 ? 2 : 1) * two_shot_bytes());
+  return is_two_shot ? AllReduceMethod::kTwoShot : AllReduceMethod::kOneShot;
 }
 
-// The tokens that a rank adds in two shots: whole tiles, so that their activations lie together.
+// Tokens per rank in a two-shot all-reduce: whole tiles, so that their activations are contiguous.
 inline int share_size(int num_tokens, int world_size) {
   return static_cast<int>(round_up((num_tokens + world_size - 1) / world_size, kTileTokens));
 }
@@ -48,11 +49,11 @@ inline int share_begin(int rank, int num_tokens, int world_size) {
   return std::min(num_tokens, rank * share_size(num_tokens, world_size));
 }
 
+// With one rank (`comm` null) the collective methods do nothing.
 class Ranks {
  public:
-  static constexpr int kMost = 8;
+  static constexpr int kMaxRanks = 8;
 
-  // `comm` null: there is one rank, and all of this does nothing.
   Ranks(std::unique_ptr<Comm> comm, int device, std::shared_ptr<CudaLinks> links)
       : comm_(std::move(comm)), device_(device), links_(std::move(links)) {}
 
@@ -60,49 +61,51 @@ class Ranks {
   int rank() const { return comm_ == nullptr ? 0 : comm_->rank(); }
   bool is_first() const { return rank() == 0; }
 
-  // All ranks' data by rank, which this stream may read until it parts; nothing else may be shown until then.
-  // (collective, as all below)
-  std::array<void*, kMost> meet(void* data, cudaStream_t stream);
-  // All may write again what they have shown.
-  void part(cudaStream_t stream);
+  // All methods below are collective.
+
+  // Publishes `data` and returns every rank's pointer, by rank. Work enqueued on `stream` until `end_exchange` may read
+  // the published buffers. Exchanges do not nest.
+  std::array<void*, kMaxRanks> begin_exchange(void* data, cudaStream_t stream);
+  // Afterwards every rank may overwrite the buffer it has published.
+  void end_exchange(cudaStream_t stream);
 
   bool has_nccl() const { return links_ != nullptr; }
-  // data = the sum of all ranks', by NCCL. NOTE: nothing that is recorded.
-  void add_up(float* data, int64_t count, cudaStream_t stream) const {
-    static_cast<const Nccl&>(*links_).add_up(rank(), data, count, stream);
+  // data = sum over ranks, by NCCL. NOTE: not within a capture.
+  void all_reduce(float* data, int64_t count, cudaStream_t stream) const {
+    static_cast<const Nccl&>(*links_).all_reduce(rank(), data, count, stream);
   }
 
-  // Whether all ranks say so.
-  bool all(bool mine);
+  // Whether `mine` is true on all ranks.
+  bool all_agree(bool mine);
 
-  // What any rank enqueues between these two becomes one graph, which the first rank gets, if there is memory for it;
-  // the others' is empty.
-  void begin_recording(cudaStream_t stream);
-  Graph end_recording(cudaStream_t stream);
-  // Behind all that the ranks have enqueued, and before all that they will.
+  // Captures what all ranks enqueue between these two calls. The first rank gets the graph, or an empty one when the
+  // device has no memory for it; the other ranks get an empty graph.
+  void begin_capture(cudaStream_t stream);
+  Graph end_capture(cudaStream_t stream);
+  // Runs the graph after everything that the ranks have enqueued, and before everything that they enqueue later.
   void launch(const Graph& graph, cudaStream_t stream);
 
  private:
-  struct Shown {
+  struct PublishedBuffer {
     void* data;
     int device;
-    cudaEvent_t shown;  // written
-    cudaEvent_t read;   // this rank has read the others'
+    cudaEvent_t ready;  // the data is written
+    cudaEvent_t read;   // this rank has read the other ranks' data
   };
-  std::array<Shown, kMost> show(void* data);
+  std::array<PublishedBuffer, kMaxRanks> publish(void* data);
   void wait_for(cudaEvent_t event, cudaStream_t stream) const {
-    const auto turn = turn_to_record();
+    const auto capture_lock = lock_capture();
     check(cudaStreamWaitEvent(stream, event, 0), "waiting for a rank");
   }
-  void reach_peers(const std::array<Shown, kMost>& all);
+  void enable_peer_access(const std::array<PublishedBuffer, kMaxRanks>& all);
 
   std::unique_ptr<Comm> comm_;
   int device_;
   std::shared_ptr<CudaLinks> links_;
-  bool reaches_peers_ = false, has_met_ = false;
-  Shown mine_{};  // to the other ranks, until they part
-  std::array<Shown, kMost> all_{};
-  Event shown_, read_;
+  bool has_peer_access_ = false, is_exchanging_ = false;
+  PublishedBuffer mine_{};  // the other ranks read it during an exchange
+  std::array<PublishedBuffer, kMaxRanks> all_{};
+  Event ready_, read_;
 };
 
 }  // namespace capstan::cuda

@@ -15,25 +15,27 @@ DeviceSampler::DeviceSampler(int64_t vocab_size, int64_t logits_stride, int64_t 
       max_results_(max_results),
       scores_(static_cast<size_t>(max_rows * sample_scratch_floats(vocab_size)) * sizeof(float), "the scores"),
       outputs_(static_cast<size_t>(max_rows) * sizeof(SampleOutput), "the samples"),
-      drawn_ids_(static_cast<size_t>(max_results) * sizeof(int32_t), "the ids drawn"),
-      staging_("what sampling needs") {
-  staging_.make_room(static_cast<size_t>(max_rows) * (sizeof(SampleItem) + static_cast<size_t>(vocab_size) / 8) +
-                     64);  // with a mask for each
+      drawn_ids_(static_cast<size_t>(max_results) * sizeof(int32_t), "the sampled ids"),
+      staging_("the sampling parameters") {
+  // Includes one mask per row.
+  staging_.ensure_capacity(static_cast<size_t>(max_rows) * (sizeof(SampleItem) + static_cast<size_t>(vocab_size) / 8) +
+                           64);
   check(cudaMemsetAsync(outputs_.as<void>(), 0, outputs_.bytes(), stream),
-        "the samples");  // read whole, whatever was asked for
+        // Whole outputs are copied to the host, including fields that were not requested.
+        "the samples");
   for (Slot& slot : slots_)
     slot.outputs = PinnedBuffer(static_cast<size_t>(max_results) * sizeof(SampleOutput), "the samples");
 }
 
 DeviceSampler::Step& DeviceSampler::open_step() {
   if (steps_.empty() || steps_.back().number != num_begun_) {
-    CAPSTAN_CHECK(steps_.empty() || num_begun_ - steps_.front().number < 2);  // its slot is free
+    CAPSTAN_CHECK(steps_.empty() || num_begun_ - steps_.front().number < 2);  // the step's slot is free
     steps_.push_back({num_begun_, {}});
   }
   return steps_.back();
 }
 
-// Where the results of the step's next call begin.
+// The index of the first result of the step's next call.
 int DeviceSampler::next_result() const {
   if (steps_.empty() || steps_.back().number != num_begun_ || steps_.back().calls.empty()) return 0;
   const Call& last = steps_.back().calls.back();
@@ -118,7 +120,7 @@ void DeviceSampler::collect() {
       spare_rows_.push_back(std::move(logits));
   }
   steps_.pop_front();
-  // Freeing waits for the device, which by now has nothing to do.
+  // Freeing pinned memory waits for the device, which is idle here.
   if (steps_.empty() && spare_rows_.size() > kSpareRows) spare_rows_.resize(kSpareRows);
 }
 
@@ -143,7 +145,7 @@ void DeviceSampler::fill(const Call& call, const SampleOutput* outputs) const {
   }
 }
 
-// The rows as the kernel reads them: host_items_ and host_words_.
+// Fills host_items_ and host_words_ with the rows in the kernel's format.
 void DeviceSampler::pack(std::span<const SampleRow> rows) {
   host_items_.clear();
   host_words_.clear();
@@ -197,7 +199,7 @@ void DeviceSampler::pack(std::span<const SampleRow> rows) {
   }
 }
 
-// More alternatives than the device sorts: the whole row has come to the host.
+// For more alternatives than the device sorts: reads them from the whole row of logits.
 void DeviceSampler::read_top_logprobs(const float* logits, int num_logprobs, SampleResult& result) const {
   const float normalizer = logits[result.token_id] - result.logprob;
   std::vector<int32_t> order(static_cast<size_t>(vocab_size_));

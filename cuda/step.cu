@@ -8,9 +8,17 @@
 namespace capstan::cuda {
 namespace {
 
-constexpr int kRowStep = 8;             // decodes are padded to multiples of this, many to multiples of four times this
-constexpr size_t kArrayWords = 4 * 10;  // between ten arrays that begin at multiples of 16 bytes
+// Decode batches are padded to a multiple of this, large ones to a multiple of four times this.
+constexpr int kRowStep = 8;
+constexpr size_t kArrayWords = 4 * 10;  // padding between ten arrays that are aligned to 16 bytes
 constexpr size_t kSampleWords = sizeof(SampleItem) / sizeof(int32_t);
+
+// Rows of the graph that serves `count` sequences.
+int padded_rows(int count) {
+  if (count <= 2) return count;
+  if (count <= 4) return 4;
+  return static_cast<int>(round_up(count, count <= 64 ? kRowStep : 4 * kRowStep));
+}
 
 int chunks_of(int num_tokens) {
   return (num_tokens + kChunk - 1) / kChunk;
@@ -22,24 +30,24 @@ int blocks_of(int chunks, int block_size) {
   return (chunks * kChunk + block_size - 1) / block_size;
 }
 
-// Of 16 rows.
-int64_t most_tiles(const DeviceModel& model, const DeviceLimits& limits) {
+// Tiles of 16 rows.
+int64_t max_tiles(const DeviceModel& model, const DeviceLimits& limits) {
   return int64_t{limits.max_num_tokens} * (model.num_heads / model.num_kv_heads) / 16 + limits.max_num_seqs;
 }
 
-size_t most_words(const DeviceModel& model, const DeviceLimits& limits) {
+size_t max_step_words(const DeviceModel& model, const DeviceLimits& limits) {
   const auto tokens = static_cast<size_t>(limits.max_num_tokens), seqs = static_cast<size_t>(limits.max_num_seqs);
   const auto blocks =
       static_cast<size_t>(blocks_of(power_of_two(chunks_of(model.max_model_len)), limits.block_size)) + 1;
-  const auto tiles = static_cast<size_t>(most_tiles(model, limits));
+  const auto tiles = static_cast<size_t>(max_tiles(model, limits));
   return tokens * 3 + seqs * (3 + blocks + kSampleWords) + 1 + tiles * 2 + kArrayWords;
 }
 
 }  // namespace
 
-int64_t most_cuts(const DeviceModel& model, const DeviceLimits& limits) {
+int64_t max_attention_splits(const DeviceModel& model, const DeviceLimits& limits) {
   return std::min<int64_t>(
-      kMostCuts, most_tiles(model, limits) * model.num_kv_heads * power_of_two(chunks_of(model.max_model_len)));
+      kMaxSplits, max_tiles(model, limits) * model.num_kv_heads * power_of_two(chunks_of(model.max_model_len)));
 }
 
 StepArrays::StepArrays(const DeviceModel& model, const DeviceLimits& limits)
@@ -47,7 +55,7 @@ StepArrays::StepArrays(const DeviceModel& model, const DeviceLimits& limits)
       group_(model.num_heads / model.num_kv_heads),
       block_size_(limits.block_size),
       max_num_seqs_(limits.max_num_seqs),
-      max_words_(most_words(model, limits)) {
+      max_words_(max_step_words(model, limits)) {
   for (int slot = 0; slot < 2; ++slot)
     begin(max_words_);
 }
@@ -65,7 +73,7 @@ DeviceStep StepArrays::send(const StepInput& step, int multiprocessors, cudaStre
   device.max_blocks_per_seq = step.max_blocks_per_seq;
   device.num_tiles = static_cast<int>(tiles.size());
   device.num_wide_tiles = static_cast<int>(wide_tiles.size());
-  device.num_chunks = cut_attention(device.num_tiles, num_kv_heads_, chunks_of(attention_.longest));
+  device.num_chunks = attention_splits(device.num_tiles, num_kv_heads_, chunks_of(attention_.longest));
 
   begin(step.input_ids.size() * 3 + step.cu_seqlens_q.size() + step.context_lens.size() + step.block_tables.size() +
         (tiles.size() + wide_tiles.size()) * 2 + kArrayWords);
@@ -83,11 +91,7 @@ DeviceStep StepArrays::send(const StepInput& step, int multiprocessors, cudaStre
 
 DecodePlan StepArrays::plan(const StepInput& step) const {
   const int count = static_cast<int>(step.input_ids.size());
-  const int padded = count <= 2 ? count
-                                : static_cast<int>(round_up(count, count <= 4    ? 4
-                                                                   : count <= 64 ? kRowStep
-                                                                                 : 4 * kRowStep));
-  return {std::max(count, std::min(padded, max_num_seqs_)),
+  return {std::max(count, std::min(padded_rows(count), max_num_seqs_)),
           power_of_two(chunks_of(*std::ranges::max_element(step.context_lens)))};
 }
 
@@ -97,7 +101,7 @@ DeviceStep StepArrays::place(const StepInput& step, const DecodePlan& plan) {
   DeviceStep device;
   device.num_tokens = plan.rows;
   device.num_tiles = plan.rows * tiles_per_seq;
-  device.num_chunks = cut_attention(device.num_tiles, num_kv_heads_, plan.chunks);
+  device.num_chunks = attention_splits(device.num_tiles, num_kv_heads_, plan.chunks);
   device.max_blocks_per_seq = static_cast<int>(blocks);
 
   begin(rows * (6 + blocks + 2 * static_cast<size_t>(tiles_per_seq) + kSampleWords) + 1 + kArrayWords);

@@ -1,5 +1,5 @@
 #pragma once
-// A step's arrays on their way to the device, and where they lie there.
+// The arrays of a step, sent to the device.
 #include <span>
 #include <vector>
 
@@ -10,17 +10,18 @@
 
 namespace capstan::cuda {
 
-// What the kernels of a step are given; shapes as in StepInput.
+// Arguments for the kernels of a step. Shapes are those of StepInput.
 struct DeviceStep {
   int num_tokens = 0, num_tiles = 0, num_wide_tiles = 0, max_blocks_per_seq = 0;
-  int num_chunks = 1;  // of attention, as AttentionArgs says
+  int num_chunks = 1;  // as in AttentionArgs
   const int32_t *ids = nullptr, *positions = nullptr, *slots = nullptr, *cu_seqlens = nullptr, *context_lens = nullptr,
                 *block_tables = nullptr;
   const AttentionTile* tiles = nullptr;       // (num_tiles)
   const AttentionTile* wide_tiles = nullptr;  // (num_wide_tiles), for launch_attention_wgmma
 };
 
-// How a step of decodes is padded, so that few recorded graphs serve all: rows, and chunks of keys per sequence.
+// The padded size of a decode step: rows, and chunks of keys per sequence. Few sizes exist, so that few graphs serve
+// all steps.
 struct DecodePlan {
   int rows = 0, chunks = 0;
   auto operator<=>(const DecodePlan&) const = default;
@@ -28,25 +29,25 @@ struct DecodePlan {
 
 class StepArrays {
  public:
-  // Takes room for the largest step at once: a graph knows where the arrays lie.
+  // Allocates for the largest step, because graphs contain the addresses of the arrays.
   StepArrays(const DeviceModel& model, const DeviceLimits& limits);
 
-  // Any step, as it is; `multiprocessors` as plan_attention has them.
+  // Sends any step as it is. `multiprocessors` as in plan_attention.
   DeviceStep send(const StepInput& step, int multiprocessors, cudaStream_t stream);
 
-  // One token of each sequence.
+  // The step has one token per sequence.
   DecodePlan plan(const StepInput& step) const;
-  // Padded, in places that the plan alone decides. Rows that are there to fill it up have no token, no slot and no
-  // tile: they write nothing that anybody reads.
+  // Stages a padded decode step at addresses that depend only on the plan. Padding rows have no token, slot or tile,
+  // and write nothing that is read.
   DeviceStep place(const StepInput& step, const DecodePlan& plan);
-  // (plan.rows) rows whose logits are wanted: zeros, to be written before `send_placed`; and where the device will have
-  // them.
+  // (plan.rows) rows whose logits are needed, initially zeros. The caller fills them before `send_staged`.
+  // device_head_rows() is their address on the device.
   std::span<int32_t> head_rows() { return head_rows_; }
   const int32_t* device_head_rows() const { return device_head_rows_; }
-  // (plan.rows) rows to sample, at first none, likewise.
+  // (plan.rows) rows to sample, initially none; filled in the same way.
   std::span<SampleItem> samples() { return samples_; }
   const SampleItem* device_samples() const { return device_samples_; }
-  void send_placed(cudaStream_t stream) { staging_.send(stream); }
+  void send_staged(cudaStream_t stream) { staging_.send(stream); }
 
  private:
   void begin(size_t num_words);
@@ -61,7 +62,7 @@ class StepArrays {
   const SampleItem* device_samples_ = nullptr;
 };
 
-// Chunks of 16 rows that launch_attention leaves in its scratch, at most.
-int64_t most_cuts(const DeviceModel& model, const DeviceLimits& limits);
+// The largest number of (tile, KV head, chunk) triples that launch_attention stores in its scratch memory.
+int64_t max_attention_splits(const DeviceModel& model, const DeviceLimits& limits);
 
 }  // namespace capstan::cuda

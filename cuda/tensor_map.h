@@ -1,6 +1,6 @@
 #pragma once
-// What the copy engine knows of an array (rows, columns) of 16-bit numbers: where it lies, and the box that one copy
-// takes of it.
+// Descriptors for the tensor memory accelerator (TMA): an array (rows, columns) of 16-bit elements, and the box that
+// one copy transfers.
 #include <cstdint>
 
 #include "cuda/device.h"
@@ -17,11 +17,11 @@ using TensorMap = CUtensorMap;
 using TensorMap = cuda_host::TensorMap;
 #endif
 
-// Whether the driver makes any.
-bool knows_tensor_maps();
+// Whether the driver can create tensor maps.
+bool supports_tensor_maps();
 
-// Boxes of (box_rows, 64 columns), which land as rows of 128 bytes, swizzled (wgmma_layout.h). False where the driver
-// has no such maps, or takes not this one.
+// A map with boxes of (box_rows, 64 columns), which land as swizzled rows of 128 bytes (wgmma_layout.h). Returns false
+// when the driver does not support tensor maps or rejects this one.
 bool make_tensor_map(TensorMap& map, const void* data, int64_t rows, int64_t columns, int box_rows);
 
 }  // namespace capstan::cuda

@@ -9,10 +9,10 @@
 namespace capstan::cuda {
 namespace {
 
-// Panels travel in pieces of about this size.
+// Weights are uploaded in pieces of about this size.
 constexpr size_t kPieceBytes = 8 << 20;
 
-// to (one tile) = rows (16, cols), in the order of weight_index.
+// Packs one tile: `to` = rows (16, cols) in the order of weight_index.
 void pack_tile(const uint16_t* rows, const DepthSplit& split, uint16_t* to) {
   const int64_t padded = split.padded();
   std::fill(to, to + kTileRows * padded, uint16_t{0});
@@ -33,8 +33,8 @@ void upload(const void* from, size_t bytes, const DeviceBuffer& to, cudaStream_t
 }  // namespace
 
 void* Uploader::begin(size_t bytes) {
-  turn_ ^= 1;
-  Half& half = halves_[turn_];
+  half_idx_ ^= 1;
+  Half& half = halves_[half_idx_];
   if (half.is_sent) half.sent.wait();
   if (bytes > half.data.bytes())
     half.data = PinnedBuffer(std::max(bytes, kPieceBytes), "the pinned memory of the upload");
@@ -42,7 +42,7 @@ void* Uploader::begin(size_t bytes) {
 }
 
 void Uploader::send(void* to, size_t bytes) {
-  Half& half = halves_[turn_];
+  Half& half = halves_[half_idx_];
   check(cudaMemcpyAsync(to, half.data.as<void>(), bytes, cudaMemcpyHostToDevice, stream_),
         "copying weights to the device");
   half.sent.record(stream_);
@@ -88,8 +88,8 @@ std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, DType dtyp
     matrix->bias_data = DeviceBuffer(bias.size() * sizeof(float), "a bias");
     upload(bias.data(), bias.size() * sizeof(float), matrix->bias_data, uploader.stream());
   }
-  // Gates and ups share tiles evenly: their last tile may hold features that are not there, whose results nobody
-  // stores.
+  // Gates and ups alternate within tiles, so that the last tile may contain padding features. Kernels do not store
+  // their results.
   matrix->device = {matrix->data.as<uint16_t>(), matrix->bias_data.as<float>(),
                     source.interleave_pairs ? num_panels * kPanelFeatures : matrix->rows, split};
   return matrix;

@@ -17,11 +17,12 @@ struct CudaVector final : Vector {
   const float* device() const { return data.as<float>(); }
 };
 
-// Two pinned buffers that weights go through: one is filled while the other is copied.
+// Two pinned buffers for uploading weights: one is filled while the other is copied.
 class Uploader {
  public:
   explicit Uploader(cudaStream_t stream) : stream_(stream) {}
-  // Room for a piece, to be written before `send`; waits until the last piece but one has been sent.
+  // Returns memory for a piece that the caller fills before `send`. Waits until the piece before the last has been
+  // copied.
   void* begin(size_t bytes);
   void send(void* to, size_t bytes);
   cudaStream_t stream() const { return stream_; }
@@ -34,15 +35,15 @@ class Uploader {
   };
   cudaStream_t stream_;
   Half halves_[2];
-  int turn_ = 0;
+  int half_idx_ = 0;
 };
 
-// Reads, packs (layout.h) and uploads; returns when all is on the device.
+// Reads, packs (layout.h) and uploads a matrix. Returns when it is on the device.
 std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, DType dtype, Uploader& uploader,
                                           const LoadProgress& progress);
 std::unique_ptr<CudaVector> upload_vector(const TensorSlice& slice, cudaStream_t stream, const LoadProgress& progress);
 
-// How K of a matrix is cut on this rank.
+// How K of a matrix is split on this rank.
 DepthSplit split_of(const MatrixSource& source);
 
 }  // namespace capstan::cuda

@@ -1,6 +1,6 @@
 #pragma once
-// Index arithmetic of the product by wgmma: shared memory as descriptors name it, the ring of stages, the order of
-// tiles and their width.
+// Index arithmetic of launch_gemm_wgmma: shared memory and its descriptors, the ring of stages, and the order and width
+// of tiles.
 #include <cstdint>
 
 #include "cuda/layout.h"
@@ -8,40 +8,38 @@
 namespace capstan::cuda {
 
 // ---- shared memory
-// ----------------------------------------------------------------------------------------------------------------------------
-//
-// An operand of wgmma whose rows (tokens) each hold 64 of K, 128 bytes: eight rows are an atom of 1,024 bytes at a
-// multiple of that, in which bits 4 to 6 of an address, the 16-byte word, are mixed with bits 7 to 9, the row, so that
-// eight rows' words lie in different banks. Copies write and products read it so.
+// An operand of wgmma has rows (tokens) of 64 K values, 128 bytes. Eight rows form a swizzle atom of 1,024 bytes,
+// aligned to its size: bits 4 to 6 of an address (the 16-byte word) are XORed with bits 7 to 9 (the row), so that a
+// column of eight rows lies in different banks. TMA writes this layout and wgmma reads it.
 
 constexpr int kSwizzledRow = 128;
 constexpr int kSwizzleAtom = 1024;
-constexpr int kDepthOfStage = kSwizzledRow / 2;  // of K
+constexpr int kStageDepth = kSwizzledRow / 2;  // K per stage
 
 CAPSTAN_BOTH constexpr uint32_t swizzle_128(uint32_t address) {
   return address ^ (address >> 7 & 7) << 4;
 }
 
-// Bits 0-13 the address / 16, 16-29 the leading offset / 16 (without a meaning here), 32-45 the offset from eight rows
-// to the next / 16, 62-63 the swizzle: 1 = 128 bytes.
+// The matrix descriptor. Bits 0-13: address / 16. Bits 16-29: leading offset / 16 (unused with this swizzle). Bits
+// 32-45: distance between groups of eight rows / 16. Bits 62-63: swizzle, 1 = 128 bytes.
 CAPSTAN_BOTH constexpr uint64_t swizzled_operand(uint32_t address) {
   return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{1} << 16 | uint64_t{kSwizzleAtom >> 4} << 32 | uint64_t{1} << 62;
 }
-// The 16 of K that follow: the mixing is of addresses, so that a row may begin inside.
+// The descriptor `steps` × 16 K values further. The hardware swizzles addresses, so a descriptor may start inside a
+// row.
 CAPSTAN_BOTH constexpr uint64_t next_depth(uint64_t descriptor, int steps) {
   return descriptor + static_cast<uint64_t>(steps * 32 >> 4);
 }
 
 // ---- the ring of stages
-// -----------------------------------------------------------------------------------------------------------------------
 
-constexpr int kBlockFeatures = 128;  // two groups of warps with 64 each
-constexpr int kStageSteps = kDepthOfStage / 16;
-constexpr int kRingBytes = 192 << 10;  // of stages, at most
+constexpr int kBlockFeatures = 128;  // two warpgroups with 64 features each
+constexpr int kStageSteps = kStageDepth / 16;
+constexpr int kRingBytes = 192 << 10;  // most bytes of all stages
 constexpr int kMaxStages = 6;
 
 CAPSTAN_BOTH constexpr int weight_stage_bytes() {
-  return kBlockFeatures * kDepthOfStage * 2;
+  return kBlockFeatures * kStageDepth * 2;
 }
 CAPSTAN_BOTH constexpr int stage_bytes(int tokens) {
   return weight_stage_bytes() + tokens * kSwizzledRow;
@@ -49,12 +47,12 @@ CAPSTAN_BOTH constexpr int stage_bytes(int tokens) {
 CAPSTAN_BOTH constexpr int num_stages(int tokens) {
   return kRingBytes / stage_bytes(tokens) < kMaxStages ? kRingBytes / stage_bytes(tokens) : kMaxStages;
 }
-// With room to begin at a multiple of the atom, and two barriers a stage.
+// Includes the alignment to a swizzle atom and two mbarriers per stage.
 CAPSTAN_BOTH constexpr int ring_shared_bytes(int tokens) {
   return kSwizzleAtom + num_stages(tokens) * (stage_bytes(tokens) + 16);
 }
 
-// A place in the ring: slots one after the other, and how often it has come round.
+// A position in the ring: the slot, and the parity of the number of completed rounds.
 struct RingPlace {
   int slot = 0, parity = 0;
   CAPSTAN_BOTH void advance(int stages) {
@@ -63,32 +61,29 @@ struct RingPlace {
 };
 
 // ---- the end of a tile
-// ------------------------------------------------------------------------------------------------------------------------
-//
-// Each lane of a warp ends with pieces of 4 bytes of many tokens. The warp turns them in shared memory, some tokens at
-// a time, so that a lane has 16 bytes of one.
+// After the products each lane of a warp holds 4-byte values of many tokens. The warp transposes them in shared memory,
+// kTransposeTokens tokens at a time, so that a lane holds 16 bytes of one token.
 
-constexpr int kTurnTokens = 32;
-constexpr int kTurnStride = kTileRows + 4;  // floats from a token to the next: what lanes write together lies in
-                                            // different banks, and so does what they read
-constexpr int kTurnFloats = kTurnTokens * kTurnStride;
+constexpr int kTransposeTokens = 32;
+// Floats between tokens. With this stride a warp's writes, and its reads, hit different banks.
+constexpr int kTransposeStride = kTileRows + 4;
+constexpr int kTransposeFloats = kTransposeTokens * kTransposeStride;
 
-// The token whose rows lane % 4 * 4 and the next three the lane reads in a turn of eight tokens.
-CAPSTAN_BOTH constexpr int turned_token(int lane, int turn) {
-  return turn * 8 + lane / 4 % 2 * 4 + lane / 8;
+// The token that a lane reads in an iteration of eight tokens. It reads rows lane % 4 * 4 to lane % 4 * 4 + 3.
+CAPSTAN_BOTH constexpr int transposed_token(int lane, int iteration) {
+  return iteration * 8 + lane / 4 % 2 * 4 + lane / 8;
 }
 
 CAPSTAN_BOTH constexpr int gemm_shared_bytes(int tokens) {
-  return ring_shared_bytes(tokens) + kBlockFeatures / kTileRows * kTurnFloats * 4;
+  return ring_shared_bytes(tokens) + kBlockFeatures / kTileRows * kTransposeFloats * 4;
 }
 
 // ---- tiles
-// ----------------------------------------------------------------------------------------------------------------------------------------
 
 constexpr int kTokenWidths[] = {64, 96, 128, 256};
 
-// Blocks of features × blocks of tokens, each once: within bands of kBand blocks of tokens, tokens first. Tiles that
-// run at a time then share both operands in the second-level cache.
+// Enumerates all (block of features, block of tokens) tiles. Within a band of kBand blocks of tokens, tokens vary
+// fastest, so that tiles that run at the same time share both operands in L2.
 struct TileOrder {
   static constexpr int kBand = 16;
   int feature_blocks = 0, token_blocks = 0;
@@ -107,15 +102,15 @@ CAPSTAN_BOTH TileOrder tile_order(int64_t rows, int tokens, int width) {
   return {static_cast<int>((rows + kBlockFeatures - 1) / kBlockFeatures), (tokens + width - 1) / width};
 }
 
-// A long K is cut in two, each with blocks of its own, so that a product of few rows has twice as many of them. The
-// later one adds its sums to what the one before has stored: a flag for each warp of a tile says that this is there.
+// A long K is split in two, so that a product with few rows has twice as many blocks. The second half adds its sums to
+// the stored sums of the first. One flag per warp and tile signals that those are stored.
 constexpr int kLongDepth = 4096;
-constexpr int kMaxCuts = 2;
-CAPSTAN_BOTH constexpr int depth_cuts(int64_t padded_k) {
-  return padded_k < kLongDepth ? 1 : kMaxCuts;
+constexpr int kMaxKSplits = 2;
+CAPSTAN_BOTH constexpr int k_splits_of(int64_t padded_k) {
+  return padded_k < kLongDepth ? 1 : kMaxKSplits;
 }
-CAPSTAN_BOTH constexpr int cut_begin(int cut, int cuts, int num_steps) {
-  const int stages = (num_steps + kStageSteps - 1) / kStageSteps, begin = stages * cut / cuts * kStageSteps;
+CAPSTAN_BOTH constexpr int k_split_begin(int k_split, int k_splits, int num_steps) {
+  const int stages = (num_steps + kStageSteps - 1) / kStageSteps, begin = stages * k_split / k_splits * kStageSteps;
   return begin < num_steps ? begin : num_steps;
 }
 constexpr int64_t num_tile_flags(int64_t rows, int64_t tokens) {
@@ -123,16 +118,16 @@ constexpr int64_t num_tile_flags(int64_t rows, int64_t tokens) {
          (kBlockFeatures / kTileRows);
 }
 
-// The width whose rounds of tiles over the multiprocessors take least, of equals the widest. A tile takes as long as it
-// is wide, and some more: its weights come from the second-level cache in any case, which has about half the bytes a
-// cycle that tiles of 64 tokens would take.
-inline int choose_width(int64_t rows, int tokens, int multiprocessors, int cuts = 1) {
+// The tile width with the shortest total time over all rounds of tiles; among equals the widest. The time of a tile is
+// its width plus a constant for its weights: they come from L2, which delivers about half the bytes per cycle that
+// tiles of 64 tokens would consume.
+inline int choose_width(int64_t rows, int tokens, int multiprocessors, int k_splits = 1) {
   constexpr int kOfWeights = kBlockFeatures / 2;
   int best = 0;
   int64_t least = 0;
   for (const int width : kTokenWidths) {
     const int64_t rounds =
-        (int64_t{tile_order(rows, tokens, width).size()} * cuts + multiprocessors - 1) / multiprocessors;
+        (int64_t{tile_order(rows, tokens, width).size()} * k_splits + multiprocessors - 1) / multiprocessors;
     const int64_t time = rounds * (width + kOfWeights);
     if (best == 0 || time <= least) best = width, least = time;
   }

@@ -1,5 +1,5 @@
-// Makes the native addon ready: a prebuild that loads, else a compile from source. Run by `npm install`; plain Node, no dependencies
-// but the locally installed node-gyp.
+// Makes the native addon available: uses a prebuild that loads, or compiles the sources. Run by `npm install`.
+// Plain Node without dependencies, except the locally installed node-gyp.
 'use strict';
 
 const { spawn, spawnSync } = require('node:child_process');
@@ -42,7 +42,7 @@ function hashSources(files) {
   return hash.digest('hex');
 }
 
-/** Whether build/Release holds what this state of the sources gives. */
+/** Whether build/Release was built from the present sources. */
 function isBuilt(hash) {
   return (
     fs.existsSync(stampFile) &&
@@ -51,7 +51,7 @@ function isBuilt(hash) {
   );
 }
 
-/** A prebuild in prebuilds/<platform>-<arch>/ counts when it loads here; a build folder goes before it. */
+/** Whether prebuilds/<platform>-<arch>/ has an addon that loads on this machine. A build folder takes precedence. */
 function loadsPrebuild() {
   const dir = path.join(root, 'prebuilds', `${process.platform}-${process.arch}`);
   if (fs.existsSync(releaseDir) || !fs.existsSync(dir)) return false;
@@ -59,7 +59,7 @@ function loadsPrebuild() {
     require('node-gyp-build')(root);
     return true;
   } catch (error) {
-    console.log(`capstan: the prebuilt addon does not load here (${firstLine(error)}), compiling it`);
+    console.log(`capstan: compiling the addon, because the prebuilt one does not load (${firstLine(error)})`);
     return false;
   }
 }
@@ -85,7 +85,7 @@ function runs(command) {
   return spawnSync(program, [...args, '--version'], { stdio: 'ignore' }).status === 0;
 }
 
-/** Node's own headers usually lie beside its binary; only without them node-gyp downloads an archive. */
+/** Node's headers are usually installed next to its binary. Without them, node-gyp downloads an archive. */
 function headersPrefix() {
   const prefix = path.dirname(path.dirname(fs.realpathSync(process.execPath)));
   return fs.existsSync(path.join(prefix, 'include', 'node', 'node_api.h')) ? prefix : undefined;
@@ -93,7 +93,7 @@ function headersPrefix() {
 
 async function compile(numFiles) {
   const started = Date.now();
-  console.log(`capstan: compiling the native addon, ${numFiles} files, one to two minutes on two cores`);
+  console.log(`capstan: compiling the native addon: ${numFiles} files, about two minutes on two cores`);
   fs.mkdirSync(path.dirname(logFile), { recursive: true });
   const status = await runNodeGyp(progressPrinter(numFiles));
   if (status !== 0) {
@@ -104,7 +104,7 @@ async function compile(numFiles) {
       .filter((line) => !/^gyp (info|verb)/.test(line));
     const tail = lines.slice(-40).join('\n');
     throw new BuildError(
-      `compiling the addon failed, the log is in ${path.relative(process.cwd(), logFile)}; its end:\n${tail}`,
+      `the addon does not compile; the log is ${path.relative(process.cwd(), logFile)} and ends with:\n${tail}`,
     );
   }
   console.log(`capstan: native addon ready after ${Math.round((Date.now() - started) / 1000)} s`);
@@ -120,14 +120,14 @@ function runNodeGyp(onOutput) {
     env,
     stdio: ['ignore', 'pipe', 'pipe'],
   });
-  // Written at once rather than streamed, so that the end of a failed build is in the file when it is shown.
+  // Written synchronously, so that the log is complete when a failed build prints its end.
   const log = fs.openSync(logFile, 'w');
-  const take = (bytes) => {
+  const onData = (bytes) => {
     fs.writeSync(log, bytes);
     onOutput(bytes.toString());
   };
-  child.stdout.on('data', take);
-  child.stderr.on('data', take);
+  child.stdout.on('data', onData);
+  child.stderr.on('data', onData);
   return new Promise((resolve, reject) => {
     child.on('error', reject);
     child.on('close', (code) => {
@@ -137,7 +137,7 @@ function runNodeGyp(onOutput) {
   });
 }
 
-/** Make names each file that it compiles: one line that rewrites itself on a terminal, a few lines elsewhere. */
+/** Reports progress from make's output: one line that is overwritten on a terminal, every tenth file elsewhere. */
 function progressPrinter(numFiles) {
   let numDone = 0;
   return (output) => {

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-import { run } from './cli';
+import { run } from './cli/program';
 
 // A reader that has seen enough (`capstan serve --help | head`) is no error.
 process.stdout.on('error', () => {});

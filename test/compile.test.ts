@@ -1,4 +1,4 @@
-/** ts/build.js in a small project of its own. */
+/** Tests ts/build.js in a small project. */
 import { spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -6,7 +6,7 @@ import { join } from 'node:path';
 
 const root = join(__dirname, '..');
 
-test('what removed sources have left goes with the next compile', () => {
+test('removes the outputs of deleted sources', () => {
   const dir = mkdtempSync(join(tmpdir(), 'capstan-compile-'));
   for (const folder of ['ts', 'server']) mkdirSync(join(dir, folder));
   cpSync(join(root, 'ts/build.js'), join(dir, 'ts/build.js'));
@@ -39,7 +39,7 @@ test('what removed sources have left goes with the next compile', () => {
   expect(existsSync(join(dir, 'dist/ts/format.js'))).toBe(false);
   expect(readFileSync(join(dir, 'dist/ts/format/index.js'), 'utf8')).toContain('a folder');
 
-  // Nothing is newer here but the folder.
+  // Only the time of the folder changes here.
   rmSync(join(dir, 'ts/format'), { recursive: true });
   build();
   expect(existsSync(join(dir, 'dist/ts/format/index.js'))).toBe(false);

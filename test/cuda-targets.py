@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""What a library or object made by nvcc holds, without CUDA's tools. Exit status 1 where something that is wanted is not there.
+"""Lists the contents of a library or object built by nvcc, without the CUDA tools. Exits with 1 if an expected entry is missing.
 
-    test/cuda-targets.py FILE [WANTED…]                 the fat binary's list: targets as sm_80 (machine code) and ptx_80
-    test/cuda-targets.py --kernels NAME FILE WANTED…    whether each kernel for sm_90 with NAME in its name has these instructions; of a file by nvcc --no-compress
+    test/cuda-targets.py FILE [TARGET…]                      lists the targets, such as sm_80 (machine code) and ptx_80
+    test/cuda-targets.py --kernels NAME FILE INSTRUCTION…    checks that every sm_90 kernel with NAME in its name contains these
+                                                             instructions; needs a file from nvcc --no-compress
 
-In the section .nv_fatbin lie containers, each a header (magic, version, its own size, bytes that follow) and entries (kind: 1 PTX, 2 machine code; version; header size;
-payload size; …; at byte 28 the architecture's number). Machine code is an ELF file with a section .text.KERNEL for each kernel, 16 bytes an instruction.
+The section .nv_fatbin consists of containers. A container is a header (magic, version, header size, bytes that follow) and
+entries (kind: 1 PTX, 2 machine code; version; header size; payload size; …; the architecture's number at byte 28). Machine code
+is an ELF file with a section .text.KERNEL per kernel and 16 bytes per instruction.
 """
 import struct
 import sys
 
 MAGIC = struct.pack('<I', 0xBA55ED50)
 KINDS = {1: 'ptx', 2: 'sm'}
-# The lowest 9 bits, as nvdisasm tells them: products of warp groups; copies of boxes and of bytes that the tensor memory accelerator makes.
+# The lowest 9 bits, according to nvdisasm: warpgroup products, and box and bulk copies by the tensor memory accelerator.
 INSTRUCTIONS = {'HGMMA': 0x1f0, 'UTMALDG': 0x1b4, 'UBLKCP': 0x1ba}
 
 
@@ -54,7 +56,7 @@ def check_targets(file, data, wanted):
 
 def check_kernels(part, data, wanted):
     kernels = [kernel for target, payload in entries_of(data) if target == 'sm_90' for kernel in kernels_of(payload) if part in kernel[0]]
-    print(f'{len(kernels)} kernels {part}, to have {" ".join(wanted)}')
+    print(f'{len(kernels)} kernels {part}, expected instructions: {" ".join(wanted)}')
     status = 0 if kernels else 1
     for name, code in kernels:
         found = {struct.unpack_from('<Q', code, i)[0] & 0x1ff for i in range(0, len(code), 16)}

@@ -1,4 +1,7 @@
-/** Who may know whom: reads the imports and includes of all sources and fails on a forbidden one (architecture, "Folders and what they may know"). */
+/**
+ * Reads the imports and includes of all sources and fails on a forbidden one. The rules are in docs/architecture.md,
+ * "Which folders may import which".
+ */
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
@@ -65,6 +68,22 @@ function violations(from: RegExp, isForbidden: (target: string) => boolean): str
     .map(({ file, target }) => `${file} -> ${target}`);
 }
 
+/** Returns a chain of includes from `file` to each header that it reaches, directly or indirectly. */
+function includeChains(file: string): string[][] {
+  const reached = new Set<string>();
+  const chains: string[][] = [];
+  const visit = (chain: string[]): void => {
+    for (const { file: from, target } of product) {
+      if (from !== chain.at(-1) || reached.has(target)) continue;
+      reached.add(target);
+      chains.push([...chain, target]);
+      visit([...chain, target]);
+    }
+  };
+  visit([file]);
+  return chains;
+}
+
 const NODE_API = /^(napi\.h|node_api\.h|js_native_api\.h|node\.h|uv\.h|v8\.h)$/;
 const CUDA = /^(cuda|cublas|nccl|cooperative_groups)/;
 
@@ -82,7 +101,7 @@ describe('native code', () => {
     ['native/sandbox', ['native/sandbox']],
     ['native/binding', ['native']],
     ['cuda', ['native/base', 'native/backend', 'native/comm', 'cuda']],
-  ])('%s includes only what lies below it', (folder, may) => {
+  ])('%s includes only the folders below it', (folder, may) => {
     const isOwn = (target: string) => /^(native|cuda|ts|server|test)\//.test(target);
     expect(
       violations(
@@ -92,33 +111,34 @@ describe('native code', () => {
     ).toEqual([]);
   });
 
-  test('only native/binding knows Node-API', () => {
+  test('only native/binding includes Node-API headers', () => {
     expect(violations(/^(native\/(?!binding\/)|cuda\/)/, (target) => NODE_API.test(target))).toEqual([]);
   });
 
-  test('only cuda/ knows CUDA', () => {
+  test('only cuda/ includes CUDA headers', () => {
     expect(violations(/^native\//, (target) => CUDA.test(target))).toEqual([]);
   });
 
-  test('engine and model name no backend', () => {
+  test('engine and model include no header of a backend', () => {
     expect(violations(/^native\/(engine|model)\//, (target) => target.startsWith('native/backend/cpu/'))).toEqual([]);
   });
 
-  test('scheduling includes no tensor, device or model header', () => {
-    expect(
-      violations(/^native\/engine\/(scheduler|block_manager|sequence)\.(h|cpp)$/, (target) =>
-        /^native\/(backend|model|comm)\//.test(target),
-      ),
-    ).toEqual([]);
+  test('scheduling includes no tensor, device, model or grammar header, not even indirectly', () => {
+    const scheduling = files.filter((file) =>
+      /^native\/engine\/(scheduler|block_manager|sequence|step_plan)\.(h|cpp)$/.test(file),
+    );
+    expect(scheduling.length).toBeGreaterThan(4);
+    const chains = scheduling.flatMap((file) => includeChains(file));
+    expect(chains.filter((chain) => /^native\/(backend|model|comm|grammar)\//.test(chain.at(-1)!))).toEqual([]);
   });
 });
 
 describe('scripts', () => {
-  test('ts/ knows neither the server nor its transport', () => {
+  test('ts/ imports neither the server nor uWebSockets.js', () => {
     expect(violations(/^ts\//, (target) => target.startsWith('server/') || target === 'uWebSockets.js')).toEqual([]);
   });
 
-  test('only ts/addon.ts loads the binary', () => {
+  test('only ts/addon.ts loads the addon', () => {
     expect(
       violations(
         /^(ts|server)\/(?!addon\.ts$)/,
@@ -127,31 +147,90 @@ describe('scripts', () => {
     ).toEqual([]);
   });
 
-  test('the server sees of ts/ its index alone', () => {
-    expect(violations(/^server\//, (target) => target.startsWith('ts/') && target !== 'ts/index.ts')).toEqual([]);
+  test('the server imports the library only through ts/index.ts', () => {
+    expect(
+      violations(/^server\/(?!internal\.ts$)/, (target) => target.startsWith('ts/') && target !== 'ts/index.ts'),
+    ).toEqual([]);
   });
 
   test('only server/http imports uWebSockets.js', () => {
     expect(violations(/^server\/(?!http\/)/, (target) => target.startsWith('uWebSockets.js'))).toEqual([]);
   });
 
-  test('the console knows the service by its interface alone, and nobody knows the console', () => {
+  test('the console imports only the wire types, and no other folder imports the console', () => {
+    const isAllowed = (target: string) =>
+      target.startsWith('server/platform/console/') || target === 'server/platform/api/objects.ts';
     expect(
       violations(
-        /^server\/console\//,
-        (target) =>
-          /^(server|ts|native|node:)/.test(target) &&
-          !target.startsWith('server/console/') &&
-          target !== 'server/api/objects.ts',
+        /^server\/platform\/console\//,
+        (target) => /^(server|ts|native|node:)/.test(target) && !isAllowed(target),
       ),
     ).toEqual([]);
-    expect(violations(/^server\/(?!console\/)/, (target) => target.startsWith('server/console/'))).toEqual([]);
+    expect(
+      violations(/^server\/(?!platform\/console\/)/, (target) => target.startsWith('server/platform/console/')),
+    ).toEqual([]);
   });
 
-  test('handlers know no sockets', () => {
-    expect(violations(/^server\/(openai\/|[^/]+$)/, (target) => /^(node:)?(http|https|net|tls)$/.test(target))).toEqual(
-      [],
-    );
+  test('the domain of the platform imports neither the API nor the console', () => {
+    expect(
+      violations(/^server\/platform\/(deployments|control|accounts|webhooks|usage|store|driver|gateway)\//, (target) =>
+        /^server\/platform\/(api|console|up|cli)\//.test(target),
+      ),
+    ).toEqual([]);
+  });
+
+  test.each<[folder: string, may: RegExp]>([
+    ['driver', /^driver\//],
+    ['accounts', /^(accounts|store)\//],
+    ['gateway', /^(gateway|driver)\/|^deployments\/deployment-state\.ts$/],
+  ])('server/platform/%s imports only the folders below it', (folder, may) => {
+    expect(
+      violations(
+        new RegExp(`^server/platform/${folder}/`),
+        (target) => target.startsWith('server/platform/') && !may.test(target.replace('server/platform/', '')),
+      ),
+    ).toEqual([]);
+  });
+
+  test('handlers import no socket modules', () => {
+    expect(
+      violations(/^server\/(inference|platform\/api)\//, (target) => /^(node:)?(http|https|net|tls)$/.test(target)),
+    ).toEqual([]);
+  });
+
+  test.each<[folder: string, may: string[]]>([
+    ['base', ['ts']],
+    ['http', ['base']],
+    ['access', ['base', 'http']],
+    ['inference', ['base', 'http', 'access', 'ts']],
+    ['bench', ['base', 'ts']],
+    ['cli', ['base', 'http', 'access', 'inference', 'bench', 'ts']],
+    ['main.ts', ['cli']],
+    ['index.ts', ['inference']],
+    ['internal.ts', ['base', 'http', 'access', 'cli', 'ts']],
+    // A separate package: it imports the other one as `capstan/internal`.
+    ['platform', []],
+  ])('server/%s imports only the folders below it', (folder, may) => {
+    const room = (target: string) => target.replace(/^server\//, '').split('/')[0];
+    expect(
+      violations(
+        new RegExp(`^server/${folder}(/|$)`),
+        (target) => /^(server|ts)\//.test(target) && room(target) !== folder && !may.includes(room(target)),
+      ),
+    ).toEqual([]);
+  });
+
+  test('server/ holds only entry files, and each folder at most 40 files', () => {
+    const sources = files.filter((file) => file.startsWith('server/'));
+    expect(sources.filter((file) => dirname(file) === 'server')).toEqual([
+      'server/index.mts',
+      'server/index.ts',
+      'server/internal.ts',
+      'server/main.ts',
+    ]);
+    const sizes = new Map<string, number>();
+    for (const file of sources) sizes.set(dirname(file), (sizes.get(dirname(file)) ?? 0) + 1);
+    expect([...sizes].filter(([, size]) => size > 40)).toEqual([]);
   });
 });
 
@@ -175,7 +254,7 @@ test('there are no cycles', () => {
   expect(cycles).toEqual([]);
 });
 
-test('no folder is named for what it is not', () => {
+test('no folder has a meaningless name', () => {
   const folders = new Set(files.flatMap((file) => dirname(file).split('/')));
   expect([...folders].filter((name) => /^(utils?|common|helpers?|misc)$/.test(name))).toEqual([]);
 });
@@ -183,7 +262,11 @@ test('no folder is named for what it is not', () => {
 test('the top level holds what the architecture lists', () => {
   const allowed = new Set([
     '.ci',
+    '.clang-format',
+    '.git-blame-ignore-revs',
     '.gitignore',
+    '.prettierignore',
+    '.prettierrc.json',
     'LICENSE',
     'README.md',
     'CHANGELOG.md',
@@ -204,13 +287,14 @@ test('the top level holds what the architecture lists', () => {
     'tsconfig.lint.json',
     'eslint.config.mjs',
     'jest.config.js',
+    'knip.json',
   ]);
   expect([...new Set(files.map((file) => file.split('/')[0]))].filter((name) => !allowed.has(name))).toEqual([]);
 });
 
-test('the layers are really read', () => {
+test('finds the imports of the product', () => {
   expect(product.length).toBeGreaterThan(100);
-  expect(product.some(({ file, target }) => file === 'server/app.ts' && target === 'ts/index.ts')).toBe(true);
+  expect(product.some(({ file, target }) => file === 'server/inference/app.ts' && target === 'ts/index.ts')).toBe(true);
   expect(
     product.some(({ file, target }) => file.startsWith('native/engine/') && target.startsWith('native/base/')),
   ).toBe(true);

@@ -10,7 +10,7 @@ interface Lock {
 
 const lock = JSON.parse(readFileSync(join(__dirname, '../package-lock.json'), 'utf8')) as Lock;
 
-test('names the packages of all platforms, or npm ci refuses it (node .ci/complete-lock.js adds what is missing)', () => {
+test('the lock file contains the optional packages of all platforms (add missing ones with node .ci/complete-lock.js)', () => {
   const missing = Object.entries(lock.packages).flatMap(([path, { optionalDependencies = {} }]) =>
     Object.keys(optionalDependencies).filter(
       (name) => !(`node_modules/${name}` in lock.packages) && !(`${path}/node_modules/${name}` in lock.packages),
@@ -19,10 +19,11 @@ test('names the packages of all platforms, or npm ci refuses it (node .ci/comple
   expect(missing).toEqual([]);
 });
 
-test('no dependency of the product needs its install script', () => {
+test('no production dependency needs its install script', () => {
   const scripts = Object.entries(lock.packages)
     .filter(([path, { hasInstallScript, dev }]) => hasInstallScript === true && dev !== true && path !== '')
     .map(([path]) => path.replace(/^.*node_modules\//, ''));
-  // argon2 carries a binary that loads without it; the other two are optional helpers of a WebSocket that is never opened.
+  // argon2 ships a binary that loads without it. The other two are optional parts of a WebSocket client that is not
+  // used.
   expect(scripts.filter((name) => !['argon2', 'bufferutil', 'utf-8-validate'].includes(name))).toEqual([]);
 });

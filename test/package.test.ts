@@ -1,4 +1,4 @@
-/** The package as others take it: by `import`, by `require`, and copied into a bundle. */
+/** Tests the package from the outside: `import`, `require`, and a copy of its code in a bundle. */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -13,7 +13,7 @@ beforeAll(() => {
   Object.assign(env, prepare());
 });
 
-test('import and require give the same names and things', () => {
+test('import and require return the same exports', () => {
   const program =
     'import * as imported from "capstan"; import { createRequire } from "node:module"; const required = createRequire(import.meta.url)("capstan");' +
     ' console.log(JSON.stringify([Object.keys(required).sort(), Object.keys(imported).filter((name) => imported[name] === required[name]).sort()]));';
@@ -24,13 +24,13 @@ test('import and require give the same names and things', () => {
   expect(imported).toEqual(required);
 });
 
-test.each(['below another package', 'below none'])(
-  'a copy of the code %s says that the package has to stay out of bundles',
+test.each(['inside another package', 'outside of any package'])(
+  'a bundled copy %s fails and explains how to exclude the package from the bundle',
   (where) => {
     const dir = mkdtempSync(join(tmpdir(), 'capstan-bundle-'));
     mkdirSync(join(dir, 'out'));
     for (const name of ['package-root.js', 'errors.js']) cpSync(join(root, 'dist/ts', name), join(dir, 'out', name));
-    if (where === 'below another package') writeFileSync(join(dir, 'package.json'), '{"name": "app"}');
+    if (where === 'inside another package') writeFileSync(join(dir, 'package.json'), '{"name": "app"}');
     const { stderr } = spawnSync(process.execPath, ['--eval', 'require("./out/package-root").packageRoot()'], {
       cwd: dir,
       encoding: 'utf8',
@@ -40,7 +40,7 @@ test.each(['below another package', 'below none'])(
   },
 );
 
-test('one signal may end many calls without a warning of Node', () => {
+test('one signal for many calls causes no MaxListeners warning', () => {
   const program =
     'const { Engine } = require("capstan"); const { signal } = new AbortController();' +
     ' Engine.load("demo").then((engine) => Promise.all(Array.from({ length: 30 }, () => engine.generate("Once", {}, { signal }).result())).then((results) => { console.log(results.length); return engine.close(); }));';

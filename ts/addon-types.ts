@@ -1,27 +1,31 @@
 /**
- * What crosses the language boundary, written once for the script side. `native/binding` converts the same records to C++.
- * Down: one record to load, one per request. Up: one array of events per step for all sequences together.
+ * Types of the native addon. `native/binding` converts the same records to C++.
+ * The addon receives one record to load a model and one per request. It sends one array of events per step for all
+ * sequences together.
  */
 import type { Grammar, GrammarExpr } from './text/grammar';
 
 export type NativeDType = 'f32' | 'f16' | 'bf16';
-/** Of the KV cache: 'fp8' is e4m3 with a power of two for each token and head. */
+/** Data types of the KV cache. 'fp8' is e4m3 with a power-of-two scale per token and head. */
 export type NativeCacheDType = NativeDType | 'fp8';
 
-/** A tensor of the checkpoint under its canonical name (see `ts/model/families.ts`), as stored in the file: row-major, little endian. */
+/** A tensor of the checkpoint as stored in the file: row-major, little endian. */
 export interface NativeTensor {
-  /** `embed_tokens.weight`, `lm_head.weight`, `norm.weight`, `layers.N.{input_norm,post_attention_norm,q_norm,k_norm}.weight`,
-   *  `layers.N.{q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj}.{weight,bias}` */
+  /**
+   * Canonical name (see `ts/model/families.ts`): `embed_tokens.weight`, `lm_head.weight`, `norm.weight`,
+   * `layers.N.{input_norm,post_attention_norm,q_norm,k_norm}.weight`,
+   * `layers.N.{q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj}.{weight,bias}`.
+   */
   name: string;
   /** Index into `NativeLoad.files`. */
   file: number;
-  /** First byte, counted from the start of the file. */
+  /** Offset of the first byte from the start of the file. */
   offset: number;
   dtype: NativeDType;
   shape: number[];
 }
 
-/** The architecture as data. Sizes are the whole model's, before any split over ranks. */
+/** The architecture as data. Sizes are those of the complete model, before it is split over ranks. */
 export interface NativeModelSpec {
   vocabSize: number;
   hiddenSize: number;
@@ -35,12 +39,12 @@ export interface NativeModelSpec {
   tieWordEmbeddings: boolean;
   /** Factor on q·k, usually 1/sqrt(headDim). */
   attentionScale: number;
-  /** Per layer: how many of the newest positions (itself included) a query sees; 0 = all. */
+  /** Attention window per layer: how many of the newest positions, its own included, a query attends to; 0 = all. */
   slidingWindows: Int32Array;
   rope: {
     type: 'default' | 'linear' | 'dynamic' | 'llama3' | 'yarn';
     theta: number;
-    /** Rotated dimensions of a head, from its first; headDim unless partial. */
+    /** Number of rotated dimensions of a head, starting with the first; headDim unless rotation is partial. */
     rotaryDim: number;
     factor: number;
     /** Trained length: `original_max_position_embeddings`, else `max_position_embeddings`. */
@@ -49,49 +53,52 @@ export interface NativeModelSpec {
     highFreqFactor: number;
     betaFast: number;
     betaSlow: number;
-    /** Whether YaRN's correction range is rounded to whole dimensions. */
+    /** Whether the correction range of YaRN is rounded to whole dimensions. */
     truncate: boolean;
-    /** Factor on cos and sin (YaRN's temperature); 1 otherwise. */
+    /** Factor on cos and sin (the temperature of YaRN); 1 for other types. */
     attentionFactor: number;
   };
-  /** `max_position_embeddings` of the config. */
+  /** `max_position_embeddings` of config.json. */
   maxPositionEmbeddings: number;
 }
 
-/** id → bytes: token `id` is `bytes[offsets[id] .. offsets[id + 1]]`. Ids without a token have no bytes. */
+/** Bytes by token id: token `id` is `bytes[offsets[id] .. offsets[id + 1]]`. Ids without a token have no bytes. */
 export interface NativeVocab {
   bytes: Uint8Array;
-  /** numTokens + 1 entries; numTokens may be below `vocabSize` (the rest is never sampled). */
+  /** (numTokens + 1). numTokens may be below `vocabSize`; ids without an entry are never sampled. */
   offsets: Uint32Array;
-  /** numTokens entries: 0 ordinary; 1 special (left out of text when `skipSpecialTokens`); 2 a marker (always in the text). Grammars take special
-   *  tokens and markers only where a literal or `until` spells them. */
+  /**
+   * (numTokens): 0 = ordinary; 1 = special, omitted from the text with `skipSpecialTokens`; 2 = marker, always in the
+   * text. Grammars accept special tokens and markers only where a literal or `until` spells them.
+   */
   special: Uint8Array;
 }
 
+/** Options of a load, checked and with every field present. */
 export interface NativeEngineOptions {
-  /** 'auto', 'cpu', 'cuda' or 'cuda:' and the numbers of devices. */
+  /** 'auto', 'cpu', 'cuda', or 'cuda:' with device numbers. */
   device: string;
   tensorParallelSize: number;
-  /** Total over ranks; 0 = the cores that affinity and the control group allow. */
+  /** CPU threads over all ranks; 0 = the cores that CPU affinity and the control group allow. */
   threads: number;
   pinThreads: boolean;
-  /** On CUDA: kernels that give a token the same bits whatever runs beside it; the CPU always does. */
+  /** On CUDA: uses kernels with the same bits for any batch. The CPU backend is always deterministic. */
   deterministic: boolean;
-  /** Number type of the packed weights; tensors of another type are converted while packing. */
+  /** Data type of the packed weights; tensors of another type are converted while packing. */
   weightDtype: NativeDType;
-  /** What bf16 weights are multiplied with; 'auto' = bf16, but f32 for models narrower than 512. */
+  /** Activations for bf16 weights; 'auto' = bf16, or f32 for a hidden size below 512. */
   computeDtype: 'auto' | 'f32' | 'bf16';
-  /** 'auto' = the type computed in. */
+  /** 'auto' = the compute type. */
   kvCacheDtype: 'auto' | NativeCacheDType;
-  /** Instruction set; 'auto' = the best this machine has. */
+  /** Instruction set of the CPU kernels; 'auto' = the best that this machine supports. */
   isa: 'auto' | 'portable' | 'avx2' | 'avx512' | 'avx512bf16';
-  /** 0 = what the backend prefers. */
+  /** Tokens per KV cache block; 0 = the backend's preference. */
   blockSize: number;
-  /** 0 = default: min(maxNumSeqs × maxModelLen, 25 % of the memory left); on a GPU what gpuMemoryUtilization leaves. */
+  /** 0 = min(maxNumSeqs × maxModelLen, 25 % of the free memory); on a GPU what gpuMemoryUtilization leaves. */
   kvCacheBytes: number;
-  /** Share of a GPU's memory that the engine may use, weights included; without meaning on the CPU. */
+  /** Share of a GPU's memory that the engine may use, weights included. Ignored on the CPU. */
   gpuMemoryUtilization: number;
-  /** 0 = default (the trained length, lowered to fit the KV cache); otherwise asked for and must fit. */
+  /** 0 = the trained length, lowered to fit the KV cache; any other value must fit. */
   maxModelLen: number;
   maxNumSeqs: number;
   maxNumBatchedTokens: number;
@@ -100,6 +107,7 @@ export interface NativeEngineOptions {
   eosTokenIds: Int32Array;
 }
 
+/** Everything that the addon needs to load a model. */
 export interface NativeLoad {
   files: string[];
   tensors: NativeTensor[];
@@ -108,25 +116,32 @@ export interface NativeLoad {
   options: NativeEngineOptions;
 }
 
-/** What the engine resolved its options to. */
+/** The resolved options of a loaded engine. */
 export interface NativeEngineInfo {
+  /** `cpu` or `cuda`. */
   backend: string;
+  /** Instruction set of the CPU kernels. */
   isa: string;
+  /** CPU threads over all ranks. */
   threads: number;
   tensorParallelSize: number;
   weightDtype: NativeDType;
   computeDtype: NativeDType;
   kvCacheDtype: NativeCacheDType;
+  /** Tokens per KV cache block. */
   blockSize: number;
+  /** Number of KV cache blocks. */
   numBlocks: number;
   kvCacheBytes: number;
+  /** Size of the packed weights. */
   weightBytes: number;
+  /** Context length in tokens. */
   maxModelLen: number;
-  /** Lines worth logging once: a lowered context length, a fall back. */
+  /** Messages worth logging once, such as a lowered context length or a fallback to the CPU. */
   notes: string[];
 }
 
-/** Every field is present; validated in `ts/options.ts` and checked again natively. */
+/** Sampling parameters with every field present. `ts/sampling.ts` checks them; the addon checks them again. */
 export interface NativeSampling {
   temperature: number;
   topK: number;
@@ -135,11 +150,11 @@ export interface NativeSampling {
   presencePenalty: number;
   frequencyPenalty: number;
   repetitionPenalty: number;
-  /** null: drawn at submit. */
+  /** null = drawn at submit. */
   seed: bigint | null;
-  /** 0: the prompt is only scored. */
+  /** 0 = compute the prompt only, for its log-probabilities. */
   maxTokens: number;
-  /** A grammar whose text can only end goes before it. */
+  /** A grammar takes precedence: if its text can only end, it ends earlier. */
   minTokens: number;
   ignoreEos: boolean;
   stopTokenIds: Int32Array;
@@ -148,41 +163,46 @@ export interface NativeSampling {
   skipSpecialTokens: boolean;
   logitBiasIds: Int32Array;
   logitBiasValues: Float32Array;
-  /** null: all. */
+  /** null = all. */
   allowedTokenIds: Int32Array | null;
-  /** Alternatives per token; -1 = no logprobs at all, 0 = the sampled token's only. */
+  /** Alternatives per token; -1 = no log-probabilities, 0 = only the sampled token's. */
   logprobs: number;
-  /** The same for prompt tokens; -1 = none. */
+  /** Alternatives per prompt token; -1 = no log-probabilities, 0 = only the prompt token's. */
   promptLogprobs: number;
-  /** Token sequences that a completion never holds: the last token of one is not sampled after the others. */
+  /** Banned token sequences: the last token of a sequence is not sampled after the others. */
   badWords: Int32Array[];
   thinkingBudget: NativeThinkingBudget | null;
 }
 
-/** Bounds the tokens between two markers. Where the budget is used up the closing marker follows, token by token; a grammar that cannot take it yet comes first. */
+/**
+ * Bounds the tokens between two markers. When the budget is used up, the engine writes the closing marker token by
+ * token. If a grammar does not accept the marker yet, the grammar takes precedence.
+ */
 export interface NativeThinkingBudget {
-  /** Most tokens inside, the markers not counted, over the whole completion; 0: closed at once. */
+  /** Maximum number of tokens inside, without the markers, over the whole completion; 0 = closed at once. */
   budget: number;
-  /** Empty: only what the prompt has opened. */
+  /** Opening marker. Empty: only the prompt opens the reasoning. */
   openIds: Int32Array;
   closeIds: Int32Array;
-  /** Whether the prompt ends inside. */
+  /** Whether the prompt ends after an opening marker. */
   isInside: boolean;
 }
 
+/** One request. */
 export interface NativeRequest {
   promptTokenIds: Int32Array;
-  /** Choices of one prompt (n). */
+  /** Number of choices for the prompt (n). */
   numChoices: number;
   sampling: NativeSampling;
-  /** Partition of the prefix cache; '' = the common one. */
+  /** Partition of the prefix cache; '' = the default one. */
   cacheSalt: string;
-  /** Drop one leading space of the completion (metaspace tokenizers whose decoded prompt is empty). */
+  /** Drops one leading space of the completion, for metaspace tokenizers if the decoded prompt is empty. */
   stripLeadingSpace: boolean;
-  /** What the text is held to: compiled by the same engine. */
+  /** Grammar of the text, compiled by the same engine. */
   grammar?: NativeGrammar | null;
 }
 
+/** Log-probability of one token. */
 export interface NativeTokenLogprob {
   tokenId: number;
   logprob: number;
@@ -191,10 +211,10 @@ export interface NativeTokenLogprob {
   top: { tokenId: number; logprob: number }[];
 }
 
-/** Counted in tokens and milliseconds, per choice. */
+/** End of one choice. Counts are tokens. */
 export interface NativeFinish {
   reason: 'stop' | 'length' | 'abort' | 'error';
-  /** The stop string or stop token id that ended it; null for EOS, length and the rest. */
+  /** The stop string or stop token id that ended the choice; null for any other end. */
   stopReason: string | number | null;
   errorCode: string | null;
   errorMessage: string | null;
@@ -207,98 +227,119 @@ export interface NativeFinish {
   numPreemptions: number;
 }
 
-/** What one choice gained since its last event. */
+/** New tokens and text of one choice. */
 export interface NativeEvent {
+  /** Request id, as returned by `submit`. */
   id: number;
+  /** Index of the choice. */
   index: number;
   textDelta: string;
   tokenIds: number[];
-  /** With `logprobs` ≥ 0: one per entry of `tokenIds`. */
+  /** One entry per element of `tokenIds` if `logprobs` ≥ 0. */
   logprobs: NativeTokenLogprob[] | null;
-  /** Once per request, with its first event, when asked for; the first entry is null. */
+  /** In the first event of a request with `promptLogprobs` ≥ 0. The first entry is null. */
   promptLogprobs: (NativeTokenLogprob | null)[] | null;
   finish: NativeFinish | null;
 }
 
+/** Counters since the load, and gauges of the current state. */
 export interface NativeStats {
-  /** Requests' sequences by state. */
+  /** Waiting sequences. */
   numWaiting: number;
+  /** Running sequences. */
   numRunning: number;
+  /** Prompt tokens of the waiting sequences. */
   queuedPromptTokens: number;
+  /** All KV cache blocks. */
   numBlocks: number;
-  /** Never used or dropped from the prefix cache. */
+  /** Blocks that were never used, or were evicted from the prefix cache. */
   numFreeBlocks: number;
-  /** Unused but indexed by the prefix cache. */
+  /** Blocks that no sequence uses but the prefix cache holds. */
   numCachedBlocks: number;
+  /** Blocks evicted from the prefix cache so far. */
   numEvictions: number;
+  /** Preemptions so far. */
   numPreemptions: number;
+  /** Steps so far. */
   numSteps: number;
-  /** Milliseconds since the last finished step; 0 when idle. The heartbeat of a health check. */
+  /** Milliseconds since the last finished step; 0 when idle. A health check can use it as a heartbeat. */
   msSinceLastStep: number;
+  /** Prompt tokens so far. */
   promptTokens: number;
+  /** Prompt tokens found in the prefix cache so far. */
   cachedTokens: number;
+  /** Completion tokens so far. */
   completionTokens: number;
+  /** Finished choices by reason. */
   numFinished: { stop: number; length: number; abort: number; error: number };
+  /** Size and times of the last step. */
   lastStep: { numTokens: number; numSeqs: number; scheduleUs: number; forwardUs: number; settleUs: number };
-  /** null, or why the engine no longer answers. */
+  /** null, or the reason why the engine has failed for good. */
   failure: string | null;
 }
 
-/** A GBNF text, a regular expression that the whole text matches, or rules. */
+/** Source of a grammar: a GBNF text, a regular expression that the whole text matches, or rules. */
 export type NativeGrammarSource =
-  /** `prefix`: what the text begins with, before what the GBNF text describes; without rules. */
+  /** `prefix` comes before the text that the GBNF grammar describes. It cannot refer to rules. */
   | { kind: 'gbnf'; text: string; prefix?: GrammarExpr }
   | { kind: 'regex'; pattern: string }
   | ({ kind: 'rules' } & Grammar);
 
 /** A compiled grammar. */
 export interface NativeGrammar {
-  /** What it takes of memory; the masks made from it are bounded by themselves, all grammars' together. */
+  /** Memory in bytes, without the token masks, which share one bounded cache. */
   readonly sizeBytes: number;
-  /** A new matcher at the beginning of a text. */
+  /** Creates a matcher at the start of a text. */
   matcher(): NativeGrammarMatcher;
 }
 
-/** The state of one text that is held to a grammar, byte by byte. */
+/** Matches one text against a grammar, byte by byte. */
 export interface NativeGrammarMatcher {
-  /** False, with nothing taken, if the bytes cannot come next. */
+  /** Consumes the bytes. Returns false and consumes nothing if the grammar does not allow them. */
   accept(bytes: Uint8Array): boolean;
-  /** The bytes that may come next, ascending. */
+  /** Returns the bytes that may come next, ascending. */
   nextBytes(): number[];
-  /** Those of them that lead to the end soonest. */
+  /** Returns those next bytes that start a shortest path to the end. */
   closingBytes(): number[];
   canEnd(): boolean;
-  /** Fewest bytes until the text may end. */
+  /** Returns the minimum number of bytes until the text may end. */
   bytesToEnd(): number;
 }
 
+/** A loaded engine. */
 export interface NativeEngine {
   readonly info: NativeEngineInfo;
-  /** Returns the request's id. Throws an Error with `code`. */
+  /** Returns the request id. Throws an Error with `code`. */
   submit(request: NativeRequest): number;
-  /** Compiles on a pool thread, for requests to this engine. Rejects with code invalid_argument and a message that says what is wrong where. */
+  /**
+   * Compiles on a pool thread, for requests to this engine. Rejects with `invalid_argument`, the fault and its place.
+   */
   compileGrammar(source: NativeGrammarSource): Promise<NativeGrammar>;
-  /** Ends every choice with reason 'abort'; unknown or finished ids are ignored. */
+  /** Ends every choice with reason 'abort'. Ignores unknown and finished ids. */
   abort(id: number): void;
-  /** Ends one choice with reason 'stop'; ignored where it has finished. */
+  /** Ends one choice with reason 'stop'. Ignores a finished one. */
   stop(id: number, index: number): void;
   stats(): NativeStats;
-  /** Ends open requests with error engine_closed, joins the threads. Idempotent. */
+  /** Ends open requests with error engine_closed, then joins the threads. Idempotent. */
   close(): Promise<void>;
 }
 
+/** Exports of the addon. */
 export interface NativeAddon {
   readonly version: string;
-  /** Instruction sets this machine can run, best first. */
+  /** Instruction sets that this machine can run, best first. */
   readonly isas: string[];
-  /** Compiles on a pool thread, for matching bytes. Rejects with code invalid_argument and a message that says what is wrong where. */
+  /** Compiles on a pool thread, for matching bytes. Rejects with `invalid_argument`, the fault and its place. */
   compileGrammar(source: NativeGrammarSource): Promise<NativeGrammar>;
-  /** Tells V8 of so many bytes more (or less) of native memory that JavaScript objects hold, so that it looks for garbage in time. */
+  /**
+   * Reports a change of the native memory, in bytes, that JavaScript objects hold. V8 then schedules garbage collection
+   * in time.
+   */
   adjustExternalMemory(change: number): void;
-  /** Gives memory that the allocator keeps for later back to the system, on a pool thread. */
+  /** Returns free memory of the allocator to the system, on a pool thread. */
   trimMemory(): Promise<void>;
   /**
-   * Loads on a thread of its own. `onProgress` gets bytes packed and bytes in total, `onEvents` one array per step.
+   * Loads a model on its own thread. `onProgress` gets the bytes done and in total, `onEvents` one array per step.
    * `cancel.onCancel` gets a function that ends the load with code 'aborted'. Rejects with an Error that has `code`.
    */
   load(
@@ -309,7 +350,7 @@ export interface NativeAddon {
   ): Promise<NativeEngine>;
 }
 
-/** Codes that native errors carry in `code`. */
+/** Values of `code` in errors of the addon. */
 export type NativeErrorCode =
   | 'invalid_argument'
   | 'invalid_model'

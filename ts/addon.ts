@@ -3,16 +3,17 @@ import { join, resolve } from 'node:path';
 import type { NativeAddon } from './addon-types';
 import { CapstanError } from './errors';
 import { packageRoot } from './package-root';
+import { glibcVersion, platformFolder, platformPackage, prebuildsOf } from './platform-package';
 
-// Untyped upstream.
+// The package has no types.
 // eslint-disable-next-line @typescript-eslint/no-require-imports
 const nodeGypBuild = require('node-gyp-build') as { resolve(folder: string): string };
 
 let loaded: NativeAddon | undefined;
 
 /**
- * The native addon: `CAPSTAN_ADDON` (a file) if set, else the build folder, else the prebuild of this platform.
- * @throws CapstanError `addon_not_found` that names what was tried, the platform and the next command.
+ * Loads the native addon: the file `CAPSTAN_ADDON` if set, else the build folder, else the platform package.
+ * @throws CapstanError `addon_not_found` with the platform, the paths that were tried and the next command.
  */
 export function loadAddon(): NativeAddon {
   loaded ??= requireAddon(findAddon());
@@ -22,12 +23,15 @@ export function loadAddon(): NativeAddon {
 function findAddon(): string {
   const chosen = process.env.CAPSTAN_ADDON;
   if (chosen !== undefined && chosen !== '') return resolve(chosen);
-  const root = packageRoot();
-  try {
-    return nodeGypBuild.resolve(root);
-  } catch (cause) {
-    throw notFound('no addon is built for it', cause);
+  let cause: unknown;
+  for (const folder of [packageRoot(), platformFolder()]) {
+    try {
+      if (folder !== undefined) return nodeGypBuild.resolve(folder);
+    } catch (error) {
+      cause = error;
+    }
   }
+  throw notFound('there is no build for this platform', cause);
 }
 
 function requireAddon(path: string): NativeAddon {
@@ -42,21 +46,20 @@ function requireAddon(path: string): NativeAddon {
 
 function notFound(reason: string, cause: unknown): CapstanError {
   const root = packageRoot();
-  const tried = ['build/Release', 'build/Debug', `prebuilds/${process.platform}-${process.arch}`].map((folder) =>
-    join(root, folder),
-  );
+  const platform = platformPackage();
+  const tried = ['build/Release', 'build/Debug'].map((folder) => join(root, folder));
   const message =
     `The native addon cannot be loaded on ${platformName()}: ${reason}.\n` +
-    `Tried: ${tried.join(', ')}.\n` +
-    `Next: run "npm run build:addon" in ${root} (it needs python3, make and g++).`;
+    `Tried: ${[...tried, prebuildsOf(platformFolder() ?? platform)].join(', ')}.\n` +
+    (existsSync(join(root, 'native', 'build.js'))
+      ? `Next: run "npm run build:addon" in ${root} (it needs python3, make and g++).`
+      : `Next: install ${platform}, which --omit=optional leaves out. For a platform without a package, build from a clone.`);
   return new CapstanError('addon_not_found', message, { cause, expected: 'a loadable addon', received: reason });
 }
 
 function platformName(): string {
-  const { glibcVersionRuntime } = (
-    process.report.getReport() as unknown as { header: { glibcVersionRuntime?: string } }
-  ).header;
-  const libc =
-    process.platform !== 'linux' ? '' : glibcVersionRuntime === undefined ? ', musl' : `, glibc ${glibcVersionRuntime}`;
-  return `${process.platform}-${process.arch}${libc}, Node ${process.version}`;
+  const version = glibcVersion();
+  const libc = version === undefined ? 'musl' : `glibc ${version}`;
+  const libcPart = process.platform === 'linux' ? `, ${libc}` : '';
+  return `${process.platform}-${process.arch}${libcPart}, Node ${process.version}`;
 }

@@ -2,12 +2,13 @@ import { checkTokenIds } from './checks';
 import { CapstanError } from './errors';
 import type { Tokenizer } from './text/tokenizer';
 
+/** Maximum length of `badWords`. */
 export const MAX_BAD_WORDS = 1000;
 
 /**
- * The token sequences of texts that must not come, as vLLM takes them: each word at the beginning of a text, and after a space where that makes
- * another first token and as many of them.
- * @throws CapstanError `invalid_argument` naming the word that is none.
+ * Returns the token sequences that `badWords` bans, as vLLM does: each word at the start of a text, and after a space
+ * if that gives a different first token and the same number of tokens.
+ * @throws CapstanError `invalid_argument` that names the invalid word.
  */
 export async function tokenizeBadWords(tokenizer: Tokenizer, words: unknown, vocabSize: number): Promise<Int32Array[]> {
   if (!Array.isArray(words) || words.length > MAX_BAD_WORDS)
@@ -25,10 +26,10 @@ async function tokenizeBadWord(
   vocabSize: number,
 ): Promise<Int32Array[]> {
   if (typeof word !== 'string' || word.trim() === '')
-    throw CapstanError.argument(param, 'a string of at least one character that is not blank', word);
+    throw CapstanError.argument(param, 'a string that is not empty or blank', word);
   const text = word.trimStart();
-  const [bare, spaced] = await Promise.all([tokenizer.encode(text, false), tokenizer.encode(` ${text}`, false)]);
-  if (bare.length === 0) throw CapstanError.argument(param, 'a string of at least one token', word);
-  const isOther = spaced.length === bare.length && spaced[0] !== bare[0];
-  return [bare, ...(isOther ? [spaced] : [])].map((ids) => checkTokenIds(param, ids, vocabSize));
+  const [plain, spaced] = await Promise.all([tokenizer.encode(text, false), tokenizer.encode(` ${text}`, false)]);
+  if (plain.length === 0) throw CapstanError.argument(param, 'a string of at least one token', word);
+  const isDistinct = spaced.length === plain.length && spaced[0] !== plain[0];
+  return [plain, ...(isDistinct ? [spaced] : [])].map((ids) => checkTokenIds(param, ids, vocabSize));
 }

@@ -1,5 +1,5 @@
-// Compiles the TypeScript when a source is newer than the last compile, so that `npm start` after an edit runs what is there; the console likewise, by vite.
-// What sources that are gone have left goes too: an old `name.js` would be found before a new `name/index.js`.
+// Compiles the TypeScript, and builds the console with vite, if a source is newer than the last build.
+// Removes the outputs of deleted sources: an old `name.js` would be loaded instead of a new `name/index.js`.
 'use strict';
 
 const { spawnSync } = require('node:child_process');
@@ -9,30 +9,30 @@ const path = require('node:path');
 const root = path.dirname(__dirname);
 const FOLDERS = ['ts', 'server'];
 const stampFile = path.join(root, 'dist', '.built');
-const consoleFolder = path.join(root, 'server', 'console');
-const consolePage = path.join(root, 'dist', 'server', 'console', 'index.html');
+const consoleFolder = path.join(root, 'server', 'platform', 'console');
+const consolePage = path.join(root, 'dist', 'server', 'platform', 'console', 'index.html');
 
-/** A folder and all below it: where a file was removed, its folder is newer. */
-function below(folder) {
+/** Lists a folder and everything below it, folders included: removing a file updates the time of its folder. */
+function listTree(folder) {
   return fs.existsSync(folder)
     ? [folder, ...fs.readdirSync(folder, { recursive: true }).map((name) => path.join(folder, name))]
     : [];
 }
 
-/** The console is for browsers: the compile of the server passes it by. */
-function isOfConsole(file) {
+/** The console is built for browsers by vite, not by tsc. */
+function isConsoleFile(file) {
   return file.startsWith(consoleFolder + path.sep) || file.startsWith(path.dirname(consolePage) + path.sep);
 }
 
 function newestSourceMs() {
-  const files = FOLDERS.flatMap((folder) => below(path.join(root, folder))).filter((file) => !isOfConsole(file));
+  const files = FOLDERS.flatMap((folder) => listTree(path.join(root, folder))).filter((file) => !isConsoleFile(file));
   return Math.max(...[...files, path.join(root, 'tsconfig.json')].map((file) => fs.statSync(file).mtimeMs));
 }
 
-/** A compile writes every output anew. */
+/** Removes outputs that the last compile did not write. */
 function removeOlderThan(timeMs) {
-  for (const file of FOLDERS.flatMap((folder) => below(path.join(root, 'dist', folder)))) {
-    if (isOfConsole(file)) continue;
+  for (const file of FOLDERS.flatMap((folder) => listTree(path.join(root, 'dist', folder)))) {
+    if (isConsoleFile(file)) continue;
     const stat = fs.statSync(file);
     if (stat.isFile() && stat.mtimeMs < timeMs) fs.rmSync(file);
   }
@@ -49,14 +49,16 @@ if (!fs.existsSync(stampFile) || fs.statSync(stampFile).mtimeMs < newestSourceMs
   fs.utimesSync(stampFile, new Date(started), new Date(started));
 }
 
-/** Without its tool, as in a folder that was installed before it was needed, the server is built all the same and says at the console's addresses what is missing. */
+/** Without vite (a production install) the build still succeeds; the server explains the missing console at its URLs. */
 function buildConsole() {
   if (!fs.existsSync(path.join(consoleFolder, 'index.html'))) return 0;
-  const newestMs = Math.max(...below(consoleFolder).map((file) => fs.statSync(file).mtimeMs));
+  const newestMs = Math.max(...listTree(consoleFolder).map((file) => fs.statSync(file).mtimeMs));
   if (fs.existsSync(consolePage) && fs.statSync(consolePage).mtimeMs >= newestMs) return 0;
   const vite = path.join(root, 'node_modules', 'vite', 'bin', 'vite.js');
   if (!fs.existsSync(vite)) {
-    process.stderr.write('capstan: the console was not built, because vite is not installed: run npm ci\n');
+    process.stderr.write(
+      'capstan: the console was not built because vite is not installed. Run npm ci to install it.\n',
+    );
     return 0;
   }
   return spawnSync(process.execPath, [vite, 'build', consoleFolder], { stdio: 'inherit' }).status ?? 1;

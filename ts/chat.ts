@@ -1,48 +1,64 @@
-import type { ChoiceReading } from './choice-reader';
+import type { ChoiceReaderOptions } from './choice-reader';
 import { checkBoolean, checkNumber, checkObject, checkOneOf, checkString } from './checks';
 import { CapstanError } from './errors';
-import { type GrammarPlan, keyOf, withPrefix } from './grammar-cache';
+import { type GrammarPlan, jsonKey, withPrefix } from './grammar-cache';
 import type { Model } from './model/model';
 import type { SamplingParams } from './sampling';
 import { planStructuredOutput } from './structured-output';
 import { checkMessages, type ChatMessage, checkTools, type Tool, toTemplateMessage } from './text/messages';
-import { thinkingStateAfter, thinkingStateWithin, thoughtGrammar, type ThinkingState } from './text/reasoning';
+import { thinkingStateAfter, thinkingStateWithin, reasoningGrammar, type ThinkingState } from './text/reasoning';
 import { type ToolCallFormat, toolCallGrammar, type ToolCallGrammarOptions } from './text/tool-calls';
 
-/** 'auto': the model decides; 'required': at least one call; a name: exactly one call of that function; 'none': no calls, and no tools in the prompt. */
+/**
+ * Whether the model calls tools:
+ *
+ * - `'auto'`: the model decides.
+ * - `'none'`: no calls. The tools are left out of the prompt.
+ * - `'required'`: at least one call.
+ * - `{ name }`: exactly one call of this function.
+ */
 export type ToolChoice = 'auto' | 'none' | 'required' | { name: string };
 
-/** Sampling parameters, and what the chat template needs. */
+/** Options of {@link Engine.chat}: sampling parameters, tools, and variables of the chat template. */
 export interface ChatOptions extends SamplingParams {
-  /** Functions that the model may call. Calls keep to the schema of a tool that is `strict`, and of every tool under 'required' or a name. */
+  /**
+   * Functions that the model may call. Arguments are constrained to the schema of a tool that is `strict`, and of
+   * every tool if `toolChoice` is `'required'` or a name.
+   */
   tools?: readonly Tool[];
-  /** Default 'auto'. With any but 'none', tools go with no `structuredOutput`. */
+  /** Default: `'auto'`. Unless it is `'none'`, tools cannot be combined with `structuredOutput`. */
   toolChoice?: ToolChoice;
-  /** false: generation stops after the first complete call; default true. */
+  /** If false, the choice ends after its first complete tool call. Default: true. */
   parallelToolCalls?: boolean;
-  /** false leaves thoughts in the text, markers included; default true. */
+  /** If false, reasoning stays in the text with its markers. Default: true. */
   separateReasoning?: boolean;
-  /** Most tokens of a thought, which is then closed for the model; 0 = none. Without effect where no thought is to come. Default: no limit. */
+  /**
+   * Maximum number of reasoning tokens, after which the engine writes the closing marker; 0 = no reasoning. Has no
+   * effect if the model has no reasoning format or the prompt closes the reasoning. Default: no limit.
+   */
   thinkingBudget?: number;
-  /** Begin an assistant's turn; default true unless the last message is continued. */
+  /** Ends the prompt with the start of an assistant message. Default: true unless `continueFinalMessage` is true. */
   addGenerationPrompt?: boolean;
-  /** Go on writing the last message; default false. */
+  /** Continues the last message instead of starting a new one. Default: false. */
   continueFinalMessage?: boolean;
-  /** Run the tokenizer's post-processor (BOS and the like) over the rendered prompt; default false, as templates write these tokens themselves. */
+  /**
+   * Runs the tokenizer's post-processor on the rendered prompt, which adds tokens such as BOS. Default: false, because
+   * chat templates write these tokens themselves.
+   */
   addSpecialTokens?: boolean;
-  /** Further variables of the template in its own spelling, such as `{ enable_thinking: false }`. */
+  /** Further variables of the template, in its spelling, such as `{ enable_thinking: false }`. */
   templateKwargs?: Readonly<Record<string, unknown>>;
 }
 
-/** A conversation as the engine takes it. */
+/** A conversation, rendered and planned for the engine. */
 export interface PreparedChat {
   prompt: string;
   addSpecialTokens: boolean;
   sampling: SamplingParams;
-  reading: ChoiceReading;
-  /** What the completion is held to, the thought before it included. */
+  readerOptions: ChoiceReaderOptions;
+  /** The grammar of the completion, reasoning included. */
   plan: GrammarPlan | undefined;
-  /** undefined: no limit, or nothing to limit. */
+  /** undefined: no limit, or no reasoning to limit. */
   thinkingBudget: { budget: number; isInside: boolean } | undefined;
 }
 
@@ -62,11 +78,8 @@ export async function prepareChat(
     ...(rest.continueFinalMessage === undefined ? {} : { continueFinalMessage: rest.continueFinalMessage }),
     ...(rest.templateKwargs === undefined ? {} : { templateKwargs: rest.templateKwargs }),
   });
-  const thinking = !model.hasThoughts
-    ? undefined
-    : rest.continueFinalMessage === true
-      ? thinkingStateWithin(written[written.length - 1].content as string)
-      : thinkingStateAfter(prompt);
+  const finalContent = rest.continueFinalMessage === true ? written[written.length - 1].content : undefined;
+  const thinking = model.hasReasoning ? findThinkingState(prompt, finalContent as string | undefined) : undefined;
   const calls =
     tools === undefined ? undefined : planToolCalls(model.toolCallFormat, tools, toolChoice, rest.parallelToolCalls);
   const plan = sampling.structuredOutput === undefined ? calls?.plan : planStructuredOutput(sampling.structuredOutput);
@@ -74,17 +87,17 @@ export async function prepareChat(
     prompt,
     addSpecialTokens: rest.addSpecialTokens,
     sampling,
-    reading: {
-      ...calls?.reading,
+    readerOptions: {
+      ...calls?.readerOptions,
       ...(thinking === undefined
         ? {}
         : {
             thinking,
-            keepsThoughts: !rest.separateReasoning,
+            keepsReasoningInText: !rest.separateReasoning,
             tokenBytes: (id: number) => model.tokenizer.textBytes(id),
           }),
     },
-    plan: plan === undefined ? undefined : afterThought(plan, thinking),
+    plan: plan === undefined ? undefined : afterReasoning(plan, thinking),
     thinkingBudget:
       rest.thinkingBudget === undefined || thinking === undefined || thinking === 'after'
         ? undefined
@@ -92,17 +105,25 @@ export async function prepareChat(
   };
 }
 
-function afterThought(plan: GrammarPlan, thinking: ThinkingState | undefined): GrammarPlan {
-  const thought = thinking === undefined ? undefined : thoughtGrammar(thinking);
-  return thought === undefined ? plan : withPrefix(plan, `thought ${thinking}`, thought);
+/** @param finalContent The message that the completion continues, if it does. */
+function findThinkingState(prompt: string, finalContent: string | undefined): ThinkingState {
+  return finalContent === undefined ? thinkingStateAfter(prompt) : thinkingStateWithin(finalContent);
+}
+
+function afterReasoning(plan: GrammarPlan, thinking: ThinkingState | undefined): GrammarPlan {
+  const reasoning = thinking === undefined ? undefined : reasoningGrammar(thinking);
+  return reasoning === undefined ? plan : withPrefix(plan, `reasoning ${thinking}`, reasoning);
 }
 
 interface ToolCallPlan {
-  reading: ChoiceReading;
+  readerOptions: ChoiceReaderOptions;
   plan?: GrammarPlan;
 }
 
-/** Calls that have to come, or tools that are strict, take a grammar; it sees to their number, too. Otherwise calls are found in what the model says. */
+/**
+ * Required calls and strict tools need a grammar, which also limits the number of calls. Otherwise calls are parsed
+ * from free text.
+ */
 function planToolCalls(
   format: ToolCallFormat | undefined,
   tools: readonly Tool[],
@@ -110,30 +131,30 @@ function planToolCalls(
   parallel: boolean,
 ): ToolCallPlan {
   if (format === undefined) {
-    if (toolChoice === 'auto') return { reading: {} };
+    if (toolChoice === 'auto') return { readerOptions: {} };
     throw CapstanError.argument(
       'toolChoice',
-      "'auto' or 'none' for a model whose template shows no tool calls (the engine's option toolCallFormat names their format)",
+      "'auto' or 'none', because the chat template shows no tool call format (set the engine option toolCallFormat)",
       nameOf(toolChoice),
     );
   }
   if (toolChoice === 'auto' && !tools.some((tool) => tool.function.strict === true)) {
-    return { reading: { toolCallFormat: format, toolCallOptions: { tools }, stopsAfterCall: !parallel } };
+    return { readerOptions: { toolCallFormat: format, toolCallOptions: { tools }, stopsAfterCall: !parallel } };
   }
   const options: ToolCallGrammarOptions = {
     mode: toolChoice === 'auto' ? 'strict' : 'required',
     parallel,
     ...(typeof toolChoice === 'object' ? { only: toolChoice.name } : {}),
   };
-  const written = tools.map(({ function: { name, parameters, strict } }) => [name, parameters, strict]);
+  const definitions = tools.map(({ function: { name, parameters, strict } }) => [name, parameters, strict]);
   return {
-    reading: {
+    readerOptions: {
       toolCallFormat: format,
       toolCallOptions: { tools, isConstrained: true },
       isCallNamed: typeof toolChoice === 'object',
     },
     plan: {
-      key: keyOf('tools', ['tools', format.name, options, written]),
+      key: jsonKey('tools', ['tools', format.name, options, definitions]),
       source: () => ({ kind: 'rules', ...toolCallGrammar(format, tools, options) }),
       param: 'tools',
     },
@@ -148,7 +169,7 @@ type CheckedOptions = Pick<
   ChatOptions,
   'addGenerationPrompt' | 'continueFinalMessage' | 'templateKwargs' | 'thinkingBudget'
 > & {
-  /** Only where they are to be used: an empty list counts as none. */
+  /** undefined if the list is empty or the choice is 'none'. */
   tools: readonly Tool[] | undefined;
   toolChoice: Exclude<ToolChoice, 'none'>;
   parallelToolCalls: boolean;
@@ -171,19 +192,19 @@ function checkChatOptions(options: ChatOptions): CheckedOptions {
     templateKwargs,
     ...sampling
   } = options;
-  const given = tools === undefined ? [] : checkTools(tools);
-  const choice = checkToolChoice(toolChoice, given);
+  const checkedTools = tools === undefined ? [] : checkTools(tools);
+  const choice = checkToolChoice(toolChoice, checkedTools);
   if (addGenerationPrompt !== undefined) checkBoolean('addGenerationPrompt', addGenerationPrompt);
   if (continueFinalMessage !== undefined) checkBoolean('continueFinalMessage', continueFinalMessage);
   if (addGenerationPrompt === true && continueFinalMessage === true)
-    throw CapstanError.argument('addGenerationPrompt', 'false beside continueFinalMessage', true);
+    throw CapstanError.argument('addGenerationPrompt', 'false with continueFinalMessage', true);
   if (templateKwargs !== undefined) checkObject('templateKwargs', templateKwargs);
   if (thinkingBudget !== undefined)
     checkNumber('thinkingBudget', thinkingBudget, { min: 0, max: 2 ** 31 - 1, isInteger: true });
-  const isUsed = given.length > 0 && choice !== 'none';
-  if (isUsed && sampling.structuredOutput !== undefined) throw besideTools(choice);
+  const areUsed = checkedTools.length > 0 && choice !== 'none';
+  if (areUsed && sampling.structuredOutput !== undefined) throw structuredOutputConflict(choice);
   return {
-    tools: isUsed ? given : undefined,
+    tools: areUsed ? checkedTools : undefined,
     toolChoice: choice === 'none' ? 'auto' : choice,
     parallelToolCalls: checkBoolean('parallelToolCalls', parallelToolCalls),
     separateReasoning: checkBoolean('separateReasoning', separateReasoning),
@@ -209,11 +230,10 @@ function checkToolChoice(choice: ToolChoice, tools: readonly Tool[]): ToolChoice
   return choice;
 }
 
-/** A text cannot be both: under 'auto' it may be calls, otherwise it has to be. */
-function besideTools(choice: ToolChoice): CapstanError {
+function structuredOutputConflict(choice: ToolChoice): CapstanError {
   const expected =
     choice === 'auto'
-      ? "none beside tools that may be called (toolChoice 'none' leaves them out)"
-      : 'none beside a toolChoice that makes the text tool calls';
+      ? "no structured output with tools that may be called (toolChoice 'none' disables them)"
+      : 'no structured output with a toolChoice that forces tool calls';
   return CapstanError.mismatch('invalid_argument', 'structuredOutput', expected, nameOf(choice));
 }

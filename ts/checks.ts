@@ -1,15 +1,15 @@
 import { CapstanError } from './errors';
 
-/** What a number must be; bounds are inclusive unless said otherwise. */
+/** The rule that a number must satisfy. Bounds are inclusive, except for `isMinOpen`. */
 export interface NumberRule {
   min?: number;
   max?: number;
-  /** The minimum itself is not allowed. */
+  /** Excludes the minimum itself. */
   isMinOpen?: boolean;
   isInteger?: boolean;
 }
 
-/** @throws CapstanError `invalid_argument` naming `param`, what was expected and what came. */
+/** @throws CapstanError `invalid_argument` with `param`, the expected range and the received value. */
 export function checkNumber(param: string, value: unknown, rule: NumberRule = {}): number {
   const { min = -Infinity, max = Infinity } = rule;
   const isInside =
@@ -45,7 +45,7 @@ export function checkObject(param: string, value: unknown): Record<string, unkno
   return value as Record<string, unknown>;
 }
 
-/** Token ids as the addon takes them; each must be a row of the vocabulary. */
+/** Returns token ids in the form that the addon takes. Each must be below `vocabSize`. */
 export function checkTokenIds(param: string, value: unknown, vocabSize: number): Int32Array {
   if (!Array.isArray(value) && !(value instanceof Int32Array))
     throw CapstanError.argument(param, 'an array of token ids', value);
@@ -59,20 +59,16 @@ export function checkTokenIds(param: string, value: unknown, vocabSize: number):
   return value instanceof Int32Array ? value : Int32Array.from(value as number[]);
 }
 
-/** A misspelt option would silently do nothing: names that no option has are refused. */
+/** Refuses unknown options, because a misspelt one would silently do nothing. */
 export function checkKnownKeys(param: string, value: object, known: readonly string[]): void {
   const unknown = Object.keys(value).find((key) => !known.includes(key));
   if (unknown === undefined) return;
-  const [name, expected, received] = [
+  throw CapstanError.unexpected(
+    'invalid_argument',
     `${param}.${unknown}`,
     `one of the options ${known.join(', ')}`,
-    'an unknown one',
-  ];
-  throw new CapstanError('invalid_argument', `${name}: expected ${expected}, got ${received}`, {
-    param: name,
-    expected,
-    received,
-  });
+    'an unknown option',
+  );
 }
 
 function describeNumber({ min, max, isMinOpen, isInteger }: NumberRule): string {

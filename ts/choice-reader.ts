@@ -2,64 +2,67 @@ import { randomBytes } from 'node:crypto';
 import type { NativeEvent, NativeFinish } from './addon-types';
 import { type ChatEvent, type DeltaEvent, type FinishReason, toTokenLogprob } from './events';
 import type { ToolCall } from './text/messages';
-import { ReasoningMachine, type ReasoningPart, type ThinkingState, ThoughtCounter } from './text/reasoning';
-import { type OutputPart, type ToolCallFormat, ToolCallMachine, type ToolCallOptions } from './text/tool-calls';
+import { ReasoningParser, type ReasoningPart, type ThinkingState, ReasoningTokenCounter } from './text/reasoning';
+import { type OutputPart, type ToolCallFormat, ToolCallParser, type ToolCallOptions } from './text/tool-calls';
 
-/** How one choice's text is read: what the machines look for. */
-export interface ChoiceReading {
-  /** undefined: tool calls stay text. */
+/** How the text of a choice is split into text, reasoning and tool calls. */
+export interface ChoiceReaderOptions {
+  /** undefined: tool calls stay in the text. */
   toolCallFormat?: ToolCallFormat;
   toolCallOptions?: ToolCallOptions;
-  /** The first complete call ends the choice. */
+  /** The first complete tool call ends the choice. */
   stopsAfterCall?: boolean;
-  /** One function was asked for: its call is a normal end, not `tool_calls`. */
+  /** The caller named the function, so the choice finishes with `stop`, not `tool_calls`. */
   isCallNamed?: boolean;
-  /** undefined: thoughts are text like any other. */
+  /** Where the completion starts; undefined: reasoning is not parsed. */
   thinking?: ThinkingState;
-  /** Thoughts are told apart, for tool calls are not looked for in them, and yet stay in the text. */
-  keepsThoughts?: boolean;
-  /** Bytes of a token that make text, empty for special ones; where `thinking` is given. */
+  /** Reports reasoning as text. It is parsed anyway, because tool calls in it do not count. */
+  keepsReasoningInText?: boolean;
+  /** Bytes of a token, empty for special tokens. Required with `thinking`. */
   tokenBytes?: (tokenId: number) => Uint8Array;
 }
 
 type ContentEvent = Exclude<ChatEvent, { type: 'finish' }>;
 
-/** Turns the addon's events of one choice into ours, and keeps the whole choice. */
+/** Converts the addon's events of one choice into public events, and collects the complete choice. */
 export class ChoiceReader {
   readonly #index: number;
-  readonly #reasoningMachine?: ReasoningMachine;
-  readonly #toolCallMachine?: ToolCallMachine;
+  readonly #reasoningParser?: ReasoningParser;
+  readonly #toolCallParser?: ToolCallParser;
   readonly #newToolCallId: () => string;
-  readonly #thoughtCounter?: ThoughtCounter;
-  readonly #reading: ChoiceReading;
+  readonly #reasoningTokenCounter?: ReasoningTokenCounter;
+  readonly #options: ChoiceReaderOptions;
   readonly toolCalls: ToolCall[] = [];
   readonly tokenIds: number[] = [];
   readonly logprobs: NonNullable<DeltaEvent['logprobs']> = [];
   text = '';
   reasoning = '';
 
-  constructor(index: number, reading: ChoiceReading) {
-    const { toolCallFormat, toolCallOptions, thinking, keepsThoughts = false } = reading;
+  constructor(index: number, options: ChoiceReaderOptions) {
+    const { toolCallFormat, toolCallOptions, thinking, keepsReasoningInText = false } = options;
     this.#index = index;
-    this.#reading = reading;
+    this.#options = options;
     this.#newToolCallId = toolCallFormat?.newId ?? newToolCallId;
-    if (toolCallFormat !== undefined) this.#toolCallMachine = new ToolCallMachine(toolCallFormat, toolCallOptions);
+    if (toolCallFormat !== undefined) this.#toolCallParser = new ToolCallParser(toolCallFormat, toolCallOptions);
     if (thinking === undefined) return;
-    this.#reasoningMachine = new ReasoningMachine(thinking, keepsThoughts);
-    this.#thoughtCounter = new ThoughtCounter(thinking);
+    this.#reasoningParser = new ReasoningParser(thinking, keepsReasoningInText);
+    this.#reasoningTokenCounter = new ReasoningTokenCounter(thinking);
   }
 
-  /** Whether the choice has all that was asked for, so that nothing of it is read any more. */
+  /** Whether the choice is complete, so later events are ignored. */
   get hasStopped(): boolean {
-    return this.#reading.stopsAfterCall === true && this.toolCalls.length > 0;
+    return this.#options.stopsAfterCall === true && this.toolCalls.length > 0;
   }
 
-  /** undefined without a reasoning format. */
+  /** undefined if reasoning is not parsed. */
   get reasoningTokens(): number | undefined {
-    return this.#thoughtCounter?.numTokens;
+    return this.#reasoningTokenCounter?.numTokens;
   }
 
-  /** The tokens of an event go with its first text; where the machines hold all text back, with an empty one. */
+  /**
+   * Returns the public events of one addon event. The tokens belong to the first delta, which has no text if the
+   * parsers hold it back.
+   */
   read({ textDelta, tokenIds, logprobs, finish }: NativeEvent): ContentEvent[] {
     if (this.hasStopped) return [];
     const events = this.#split(textDelta, finish !== null).map((part) => this.#toEvent(part));
@@ -74,28 +77,28 @@ export class ChoiceReader {
     }
     for (const id of tokenIds) {
       this.tokenIds.push(id);
-      if (this.#thoughtCounter !== undefined && this.#reading.tokenBytes !== undefined)
-        this.#thoughtCounter.add(this.#reading.tokenBytes(id));
+      if (this.#reasoningTokenCounter !== undefined && this.#options.tokenBytes !== undefined)
+        this.#reasoningTokenCounter.add(this.#options.tokenBytes(id));
     }
     for (const entry of delta?.logprobs ?? []) this.logprobs.push(entry);
     return events;
   }
 
-  /** A normal end after at least one call is `tool_calls`; a call cut by the length limit stays `length`. */
+  /** Returns `tool_calls` for a normal end after at least one call. A call cut by the length limit stays `length`. */
   finishReason(reason: 'stop' | 'length'): FinishReason {
-    return reason === 'stop' && this.toolCalls.length > 0 && this.#reading.isCallNamed !== true ? 'tool_calls' : reason;
+    return reason === 'stop' && this.toolCalls.length > 0 && this.#options.isCallNamed !== true ? 'tool_calls' : reason;
   }
 
-  /** How the choice ended: one that has stopped did so where it was last read, though the engine may have gone on for a step. */
+  /** Corrects the finish of a choice that stopped after a call: the engine may have generated tokens after it. */
   toFinish(finish: NativeFinish): NativeFinish {
     if (!this.hasStopped || finish.reason === 'abort' || finish.reason === 'error') return finish;
     return { ...finish, reason: 'stop', stopReason: null, completionTokens: this.tokenIds.length };
   }
 
-  /** Reasoning first: tool calls are looked for in the rest only. */
+  /** Splits off reasoning first, because tool calls count only outside of it. */
   #split(textDelta: string, isEnd: boolean): (OutputPart | ReasoningPart)[] {
     const parts = this.#splitReasoning(textDelta, isEnd);
-    const calls = this.#toolCallMachine;
+    const calls = this.#toolCallParser;
     if (calls === undefined) return parts;
     const split = parts.flatMap((part): (OutputPart | ReasoningPart)[] =>
       part.type === 'text' ? calls.push(part.text) : [part],
@@ -104,14 +107,14 @@ export class ChoiceReader {
   }
 
   #untilStopped<T extends OutputPart | ReasoningPart>(parts: T[]): T[] {
-    const first = this.#reading.stopsAfterCall === true ? parts.findIndex((part) => part.type === 'toolCall') : -1;
+    const first = this.#options.stopsAfterCall === true ? parts.findIndex((part) => part.type === 'toolCall') : -1;
     return first < 0 ? parts : parts.slice(0, first + 1);
   }
 
   #splitReasoning(textDelta: string, isEnd: boolean): ReasoningPart[] {
-    const machine = this.#reasoningMachine;
-    if (machine === undefined) return textDelta === '' ? [] : [{ type: 'text', text: textDelta }];
-    return isEnd ? [...machine.push(textDelta), ...machine.end()] : machine.push(textDelta);
+    const parser = this.#reasoningParser;
+    if (parser === undefined) return textDelta === '' ? [] : [{ type: 'text', text: textDelta }];
+    return isEnd ? [...parser.push(textDelta), ...parser.end()] : parser.push(textDelta);
   }
 
   #toEvent(part: OutputPart | ReasoningPart): ContentEvent {
@@ -120,7 +123,7 @@ export class ChoiceReader {
         this.text += part.text;
         return this.#delta(part.text);
       case 'reasoning':
-        if (this.#reading.keepsThoughts === true) return this.#toEvent({ type: 'text', text: part.text });
+        if (this.#options.keepsReasoningInText === true) return this.#toEvent({ type: 'text', text: part.text });
         this.reasoning += part.text;
         return { type: 'reasoning', index: this.#index, textDelta: part.text };
       case 'toolCall':

@@ -18,7 +18,7 @@ import { Generation } from './generation';
 import { GrammarCache, type GrammarPlan } from './grammar-cache';
 import { type LoadedModel, type LoadProgress, loadNative } from './load';
 import type { Model } from './model/model';
-import type { ChoiceReading } from './choice-reader';
+import type { ChoiceReaderOptions } from './choice-reader';
 import { type ChatOptions, prepareChat } from './chat';
 import type { EngineOptions } from './options';
 import {
@@ -31,58 +31,65 @@ import {
 import { planStructuredOutput, type StructuredOutput } from './structured-output';
 import type { ChatMessage } from './text/messages';
 import { REASONING_FORMATS, THINK_CLOSE, THINK_OPEN } from './text/reasoning';
-import { type Place, WaitingRoom } from './waiting-room';
+import { QueueLimiter, type Reservation } from './queue-limiter';
 
-/** What a call is given beside its content. */
+/** Settings of one call that do not affect its tokens. */
 export interface CallContext {
-  /** Aborts the call. */
+  /** Aborting it ends the call with code `aborted`. */
   signal?: AbortSignal;
-  /** Partition of the prefix cache: calls with other salts share nothing with this one. */
+  /** Partition of the prefix cache. Calls share cached prompts only with calls of the same salt. Default: `''`. */
   cacheSalt?: string;
-  /** The id of the result; default: a random one. */
+  /** The `id` of the {@link Generation} and its result. Default: a random UUID. */
   requestId?: string;
 }
 
-/** Sampling parameters, and how a text becomes tokens. */
+/** Options of {@link Engine.generate}: sampling parameters, and how a text becomes tokens. */
 export interface GenerateOptions extends SamplingParams {
-  /** Run the tokenizer's post-processor (BOS and the like) over a text; default true. */
+  /** Runs the tokenizer's post-processor on a text prompt, which adds tokens such as BOS. Default: true. */
   addSpecialTokens?: boolean;
 }
 
-/** What an engine resolved its options to, and what it loaded. */
+/** The loaded model and the resolved options of an engine. */
 export interface EngineInfo extends NativeEngineInfo {
-  /** Of the addon. */
+  /** Version of the native addon. */
   version: string;
-  /** The model directory's name, or `demo`. */
+  /** Name of the model directory, or `demo`. */
   modelName: string;
+  /** Architecture as `config.json` names it, such as `LlamaForCausalLM`. */
   architecture: string;
   numParameters: number;
   vocabSize: number;
+  /** Token ids that end a completion: the union of `generation_config.json` and `config.json`. */
   eosTokenIds: number[];
-  /** From `generation_config.json`. */
+  /** Defaults of `generation_config.json`, overridden by `generationConfigOverrides`. */
   samplingDefaults: SamplingDefaults;
-  /** The format of tool calls that the model's template knows, or null. */
+  /** Name of the format in which tool calls are parsed, or null if they stay in the text. */
   toolCallFormat: string | null;
-  /** The format of thoughts that are told apart from the text, or null. */
+  /** Name of the format in which reasoning is parsed, or null if it stays in the text. */
   reasoningFormat: string | null;
+  /** Whether the prefix cache is enabled. */
   prefixCache: boolean;
 }
 
-/** Counters and gauges of one engine, since it was loaded. */
+/** Counters and gauges of an engine since it was loaded. */
 export interface EngineStats extends NativeStats {
-  /** Prompt tokens found in the prefix cache over all prompt tokens. */
+  /** Share of all prompt tokens that were found in the prefix cache, 0 to 1. */
   prefixCacheHitRate: number;
 }
 
-/** A loaded model that answers many calls at once. A process may hold several. */
+/**
+ * A loaded model that serves any number of concurrent calls. A process may hold several engines. Call
+ * {@link Engine.close} to free the threads and the memory; an idle engine does not keep the process alive.
+ */
 export class Engine {
+  /** The loaded model and the resolved options. */
   readonly info: EngineInfo;
   readonly #native: NativeEngine;
   readonly #model: Model;
   readonly #calls: CallTable;
   readonly #grammars: GrammarCache;
-  readonly #waitingRoom: WaitingRoom;
-  /** The tokens of a thought's markers, once they are needed. */
+  readonly #queueLimiter: QueueLimiter;
+  /** Token ids of the reasoning markers, encoded on first use. */
   #thinkIds?: Promise<Pick<NativeThinkingBudget, 'openIds' | 'closeIds'>>;
   #isClosed = false;
 
@@ -96,17 +103,19 @@ export class Engine {
     this.info = info;
     this.#calls = calls;
     this.#grammars = new GrammarCache((source) => native.compileGrammar(source));
-    this.#waitingRoom = new WaitingRoom({
+    this.#queueLimiter = new QueueLimiter({
       maxRequests: maxQueuedRequests,
       maxTokens: maxQueuedTokens,
-      waiting: () => native.stats(),
+      stats: () => native.stats(),
     });
   }
 
   /**
-   * Loads a Hugging Face model directory, or the model that ships with the package: `'demo'`.
-   * @param onProgress Hears of packed weights while they load; what it throws ends the load, which rejects with it.
-   * @throws CapstanError `invalid_argument`, `invalid_model`, `unsupported_model`, `out_of_memory`, `aborted`, `addon_not_found` or `io_error`.
+   * Loads a model.
+   * @param modelDir A Hugging Face model directory, or `'demo'` for the model that ships with the package.
+   * @param onProgress Called while the weights load. If it throws, the load rejects with that error.
+   * @throws CapstanError `invalid_argument`, `invalid_model`, `unsupported_model`, `out_of_memory`, `aborted`,
+   *   `addon_not_found` or `io_error`.
    */
   static async load(
     modelDir: string,
@@ -132,7 +141,7 @@ export class Engine {
           eosTokenIds,
           samplingDefaults,
           toolCallFormat: toolCallFormat?.name ?? null,
-          reasoningFormat: model.hasThoughts ? REASONING_FORMATS[0] : null,
+          reasoningFormat: model.hasReasoning ? REASONING_FORMATS[0] : null,
           prefixCache,
         },
         calls,
@@ -142,77 +151,92 @@ export class Engine {
     }
   }
 
-  /** Completes a text (special tokens such as BOS are added) or token ids (taken as they are). */
+  /**
+   * Completes a prompt: a text, to which special tokens such as BOS are added, or token ids, which are used unchanged.
+   * Does not throw: all errors, those of the arguments included, come from the returned {@link Generation}.
+   */
   generate(
     prompt: string | readonly number[] | Int32Array,
     options: GenerateOptions = {},
     context: CallContext = {},
   ): Generation {
-    return this.#start(context, (place) => {
+    return this.#start(context, (reservation) => {
       const { addSpecialTokens = true, ...sampling } = checkObject('sampling', options) as GenerateOptions;
       const { structuredOutput } = sampling;
       checkBoolean('addSpecialTokens', addSpecialTokens);
       const plan = structuredOutput === undefined ? undefined : planStructuredOutput(structuredOutput);
       const ids =
         typeof prompt === 'string'
-          ? this.#encodePrompt(prompt, addSpecialTokens, sampling, place)
+          ? this.#encodePrompt(prompt, addSpecialTokens, sampling, reservation)
           : checkTokenIds('prompt', prompt, this.info.vocabSize);
-      const call = { sampling, reading: {}, plan, thinkingBudget: undefined };
+      const call = { sampling, readerOptions: {}, plan, thinkingBudget: undefined };
       if (ids instanceof Promise || plan !== undefined || sampling.badWords !== undefined)
-        return this.#complete(call, ids, place);
+        return this.#complete(call, ids, reservation);
       return { ...call, promptTokenIds: ids, grammar: null, badWords: [], thinkingBudget: null };
     });
   }
 
-  /** Answers a conversation by the model's chat template; tool calls and reasoning come as events of their own. */
+  /**
+   * Generates the next message of a conversation, rendered with the model's chat template. Tool calls and reasoning
+   * are separate events. Does not throw: all errors come from the returned {@link Generation}.
+   */
   chat(messages: readonly ChatMessage[], options: ChatOptions = {}, context: CallContext = {}): Generation<ChatEvent> {
-    return this.#start<ChatEvent>(context, async (place) => {
+    return this.#start<ChatEvent>(context, async (reservation) => {
       const { prompt, addSpecialTokens, ...call } = await prepareChat(this.#model, messages, options);
-      return this.#complete(call, this.#encodePrompt(prompt, addSpecialTokens, call.sampling, place), place);
+      const promptTokenIds = this.#encodePrompt(prompt, addSpecialTokens, call.sampling, reservation);
+      return this.#complete(call, promptTokenIds, reservation);
     });
   }
 
   /**
-   * Whether a further call may wait, judged by the requests and prompt tokens that wait already, those being tokenized included. Calls find
-   * out by themselves; this is for those who want to know before they have read one.
-   * @throws CapstanError `queue_full`, or `engine_closed`.
+   * Throws if the queue cannot take another call. Every call checks this itself; a server can use it to refuse a
+   * request before it reads the body.
+   * @throws CapstanError `queue_full` at `maxQueuedRequests` or `maxQueuedTokens`, or `engine_closed`.
    */
-  checkRoom(): void {
+  checkCapacity(): void {
     if (this.#isClosed) throw closedError();
-    this.#waitingRoom.check();
+    this.#queueLimiter.check();
   }
 
   /**
-   * Compiles what a text may be held to, and keeps it for the calls that ask for it next.
-   * @throws CapstanError `invalid_argument` that says what is wrong where, for a schema keyword its name and path.
+   * Compiles a structured output and caches it for later calls.
+   * @throws CapstanError `invalid_argument` that names the fault and its place, for a schema the keyword and its path.
    */
   async compile(structuredOutput: StructuredOutput): Promise<void> {
     if (this.#isClosed) throw closedError();
     await this.#grammars.get(planStructuredOutput(structuredOutput));
   }
 
-  /** The prompt text that {@link Engine.chat} would tokenize, without adding special tokens. */
+  /**
+   * Returns the prompt text that {@link Engine.chat} would tokenize.
+   * @throws CapstanError `invalid_argument`, or `template_error` if the template is missing or fails.
+   */
   async renderChat(messages: readonly ChatMessage[], options: ChatOptions = {}): Promise<string> {
     return (await prepareChat(this.#model, messages, options)).prompt;
   }
 
   /**
-   * Meanwhile it takes the room of a call that waits.
-   * @param options `addSpecialTokens`: run the tokenizer's post-processor (BOS and the like); default true, as {@link Engine.generate} does.
+   * Returns the token ids of a text. Counts against `maxQueuedRequests` and `maxQueuedTokens` while it runs.
+   * @param options `addSpecialTokens`: runs the tokenizer's post-processor, which adds tokens such as BOS. Default:
+   *   true.
    * @throws CapstanError `queue_full`, or `engine_closed`.
    */
   async tokenize(text: string, options: { addSpecialTokens?: boolean } = {}): Promise<Int32Array> {
     checkString('text', text);
     if (this.#isClosed) throw closedError();
-    const place = this.#waitingRoom.enter();
+    const reservation = this.#queueLimiter.reserve();
     try {
-      return await this.#encode(text, options.addSpecialTokens ?? true, place);
+      return await this.#encode(text, options.addSpecialTokens ?? true, reservation);
     } finally {
-      place.leave();
+      reservation.release();
     }
   }
 
-  /** @param options `skipSpecialTokens`: leave special tokens out; default true. */
+  /**
+   * Returns the text of token ids. Bytes that are not valid UTF-8 become U+FFFD.
+   * @param options `skipSpecialTokens`: omits special tokens. Default: true.
+   * @throws CapstanError `invalid_argument` for an id that is not in the vocabulary.
+   */
   detokenize(tokenIds: readonly number[] | Int32Array, options: { skipSpecialTokens?: boolean } = {}): string {
     return this.#model.tokenizer.decode(
       checkTokenIds('tokenIds', tokenIds, this.info.vocabSize),
@@ -220,65 +244,71 @@ export class Engine {
     );
   }
 
-  /** The same for very many at once: whatever else there is to do has its turn between parts of them. */
-  async detokenizeInTurns(
+  /** Like {@link Engine.detokenize} for long arrays: decodes in parts and yields to the event loop between them. */
+  async detokenizeAsync(
     tokenIds: readonly number[] | Int32Array,
     options: { skipSpecialTokens?: boolean } = {},
   ): Promise<string> {
-    return this.#model.tokenizer.decodeInTurns(
+    return this.#model.tokenizer.decodeAsync(
       checkTokenIds('tokenIds', tokenIds, this.info.vocabSize),
       options.skipSpecialTokens ?? true,
     );
   }
 
-  /** The bytes that one token stands for; part of a character, perhaps. Empty for ids that no token has. */
+  /**
+   * Returns the bytes of one token, which may be part of a UTF-8 character. Empty for an id without a token.
+   * @throws CapstanError `invalid_argument` for an id that is not below `vocabSize`.
+   */
   tokenBytes(tokenId: number): Uint8Array {
     return this.#model.tokenizer.tokenBytes(checkTokenIds('tokenId', [tokenId], this.info.vocabSize)[0]).slice();
   }
 
-  /** @throws CapstanError `engine_closed`. */
+  /**
+   * Returns the current counters and gauges.
+   * @throws CapstanError `engine_closed`.
+   */
   stats(): EngineStats {
     if (this.#isClosed) throw closedError();
     const stats = this.#native.stats();
     return { ...stats, prefixCacheHitRate: stats.promptTokens === 0 ? 0 : stats.cachedTokens / stats.promptTokens };
   }
 
-  /** Ends open calls with code `engine_closed` and frees threads and memory, which nothing else does before the process ends. May be called again. */
+  /** Ends open calls with code `engine_closed`, then frees the threads and the memory. Idempotent. */
   async close(): Promise<void> {
     this.#isClosed = true;
     await this.#native.close();
     for (const call of [...this.#calls.values()]) call.fail(closedError());
   }
 
-  #encode(text: string, addSpecialTokens: boolean, place: Place): Promise<Int32Array> {
-    place.expect(text);
-    return this.#model.tokenizer.encode(text, addSpecialTokens, place.signal);
+  #encode(text: string, addSpecialTokens: boolean, reservation: Reservation): Promise<Int32Array> {
+    reservation.setPrompt(text);
+    return this.#model.tokenizer.encode(text, addSpecialTokens, reservation.signal);
   }
 
-  /** @throws CapstanError `context_length_exceeded` for a text that no tokens could make fit: it is not tokenized. */
+  /**
+   * @throws CapstanError `context_length_exceeded`, before tokenizing, for a text that is too long in any tokenization.
+   */
   #encodePrompt(
     text: string,
     addSpecialTokens: boolean,
-    { truncatePrompt: most }: SamplingParams,
-    place: Place,
+    { truncatePrompt: limit }: SamplingParams,
+    reservation: Reservation,
   ): Promise<Int32Array> {
-    const {
-      tokenizer: { vocabulary },
-    } = this.#model;
-    if (most === undefined) checkTextLength(text, this.info.maxModelLen, vocabulary.maxTokenBytes);
-    return this.#encode(text, addSpecialTokens, place);
+    const { maxTokenBytes } = this.#model.tokenizer.vocabulary;
+    if (limit === undefined) checkTextLength(text, this.info.maxModelLen, maxTokenBytes);
+    return this.#encode(text, addSpecialTokens, reservation);
   }
 
-  /** What a call needs beside its prompt is made at the same time. */
+  /** Awaits the prompt, the grammar and the other asynchronous parts of a call in parallel. */
   async #complete(
     { plan, thinkingBudget, ...call }: UnfinishedCall,
     prompt: Int32Array | Promise<Int32Array>,
-    place: Place,
+    reservation: Reservation,
   ): Promise<PreparedCall> {
     const { badWords } = call.sampling;
     const [promptTokenIds, grammar, badWordIds, markers] = await Promise.all([
       prompt,
-      plan === undefined ? null : this.#grammars.get(plan, place.signal),
+      plan === undefined ? null : this.#grammars.get(plan, reservation.signal),
       badWords === undefined ? [] : tokenizeBadWords(this.#model.tokenizer, badWords, this.info.vocabSize),
       thinkingBudget === undefined ? null : this.#thinkingMarkers(),
     ]);
@@ -303,13 +333,13 @@ export class Engine {
     return this.#thinkIds;
   }
 
-  /** Prepares, submits and keeps the books of one call. What needs no preparation is submitted at once. */
+  /** Runs one call from preparation to its end. A call that needs no asynchronous preparation is submitted at once. */
   #start<E extends ChatEvent>(
     { signal, cacheSalt = '', requestId = randomUUID() }: CallContext,
-    prepare: (place: Place) => PreparedCall | Promise<PreparedCall>,
+    prepare: (reservation: Reservation) => PreparedCall | Promise<PreparedCall>,
   ): Generation<E> {
     let nativeId: number | undefined;
-    let place: Place | undefined;
+    let reservation: Reservation | undefined;
     const onAbort = () => call.abort(signal?.reason);
     const call = new Generation<E>(requestId, {
       stop: (index) => {
@@ -317,7 +347,7 @@ export class Engine {
       },
       onEnd: (isComplete) => {
         signal?.removeEventListener('abort', onAbort);
-        place?.leave();
+        reservation?.release();
         if (nativeId === undefined) return;
         this.#calls.delete(nativeId);
         if (!isComplete && !this.#isClosed) this.#native.abort(nativeId);
@@ -326,21 +356,21 @@ export class Engine {
     const submit = (prepared: PreparedCall) => {
       if (call.hasEnded) return;
       const request = this.#toRequest(prepared, cacheSalt);
-      place?.expect(request.promptTokenIds);
+      reservation?.setPrompt(request.promptTokenIds);
       nativeId = this.#native.submit(request);
       this.#calls.set(nativeId, call);
-      place?.leave();
-      call.start(request.promptTokenIds, request.numChoices, prepared.reading);
+      reservation?.release();
+      call.start(request.promptTokenIds, request.numChoices, prepared.readerOptions);
     };
     const fail = (error: unknown) => call.fail(CapstanError.from(error));
     try {
       checkContext(signal, cacheSalt, requestId);
       if (signal?.aborted === true)
-        throw new CapstanError('aborted', 'The call was aborted before it began', { cause: signal.reason });
+        throw new CapstanError('aborted', 'The call was aborted before it started', { cause: signal.reason });
       if (this.#isClosed) throw closedError();
-      place = this.#waitingRoom.enter();
+      reservation = this.#queueLimiter.reserve();
       if (signal !== undefined) whenAborted(signal, onAbort);
-      const prepared = prepare(place);
+      const prepared = prepare(reservation);
       if (prepared instanceof Promise) prepared.then(submit).catch(fail);
       else submit(prepared);
     } catch (error) {
@@ -377,16 +407,16 @@ export class Engine {
 interface PreparedCall {
   promptTokenIds: Int32Array;
   sampling: SamplingParams;
-  reading: ChoiceReading;
+  readerOptions: ChoiceReaderOptions;
   grammar: NativeGrammar | null;
   badWords: Int32Array[];
   thinkingBudget: NativeThinkingBudget | null;
 }
 
-/** With what is still to be compiled and tokenized. */
+/** A call whose grammar, bad words and reasoning markers are not compiled or tokenized yet. */
 interface UnfinishedCall {
   sampling: SamplingParams;
-  reading: ChoiceReading;
+  readerOptions: ChoiceReaderOptions;
   plan: GrammarPlan | undefined;
   thinkingBudget: Pick<NativeThinkingBudget, 'budget' | 'isInside'> | undefined;
 }
@@ -394,14 +424,14 @@ interface UnfinishedCall {
 /** Running calls by the addon's request id. */
 type CallTable = Map<number, Generation<ChatEvent>>;
 
-/** One array per step for all calls together; calls that have ended are no longer in the table. */
+/** Distributes the events of one step. Events of calls that have ended are dropped. */
 function deliver(calls: CallTable, events: NativeEvent[]): void {
   for (const event of events) {
     const call = calls.get(event.id);
     try {
       call?.accept(event);
     } catch (error) {
-      // One call's fault must not cost the others their step.
+      // The other calls must still get their events.
       call?.fail(CapstanError.from(error));
     }
   }
@@ -414,12 +444,12 @@ function checkContext(signal: unknown, cacheSalt: unknown, requestId: unknown): 
   checkString('requestId', requestId);
 }
 
-/** NOTE: a signal may end many calls at once, which Node takes for a leak and says so. */
+/** NOTE: lifts Node's limit of listeners, because one signal may be shared by many calls. */
 function whenAborted(signal: AbortSignal, run: () => void): void {
   setMaxListeners(0, signal);
   signal.addEventListener('abort', run, { once: true });
 }
 
 function closedError(): CapstanError {
-  return new CapstanError('engine_closed', 'The engine is closed');
+  return new CapstanError('engine_closed', 'The engine is closed: load a new one');
 }

@@ -1,10 +1,10 @@
-/** Every code that a {@link CapstanError} carries. */
+/** Every code that a {@link CapstanError} can have. */
 export const ERROR_CODES = [
-  // The caller's fault.
+  // Faults of the caller.
   'invalid_argument',
   'context_length_exceeded',
   'template_error',
-  // The model directory's.
+  // Faults of the model directory.
   'invalid_model',
   'unsupported_model',
   // Resources and life cycle.
@@ -14,26 +14,47 @@ export const ERROR_CODES = [
   'engine_closed',
   'aborted',
   'addon_not_found',
-  // The engine's own.
+  // Faults of the engine or the device.
   'numeric_error',
   'device_lost',
   'internal_error',
 ] as const;
 
+/**
+ * Code of a {@link CapstanError}:
+ *
+ * | code | meaning |
+ * |---|---|
+ * | `invalid_argument` | An option, parameter or prompt is invalid; `param` names it. |
+ * | `context_length_exceeded` | The prompt, or prompt and completion together, exceed the context length. |
+ * | `template_error` | The chat template is missing or cannot render the messages. |
+ * | `invalid_model` | A file of the model directory is missing or malformed. |
+ * | `unsupported_model` | The architecture, data type or tokenizer is not supported. |
+ * | `io_error` | A file cannot be read. |
+ * | `out_of_memory` | The weights or the KV cache do not fit. |
+ * | `queue_full` | Too many requests or prompt tokens are waiting; retry later. |
+ * | `engine_closed` | The engine was closed. |
+ * | `aborted` | The caller aborted the load or the call. |
+ * | `addon_not_found` | The native addon does not load on this platform. |
+ * | `numeric_error` | The model computed NaN or infinity for this request. |
+ * | `device_lost` | The GPU failed or stopped responding. Restart the process. |
+ * | `internal_error` | A bug in the library. |
+ */
 export type CapstanErrorCode = (typeof ERROR_CODES)[number];
 
-/** What a {@link CapstanError} says beyond its code and message. */
+/** Fields of a {@link CapstanError} besides its code and message. */
 export interface CapstanErrorDetails {
-  /** The option, field or file that was wrong, in the library's spelling (`maxTokens`, `messages[0].content`). */
+  /** The invalid option, field or file, in the library's spelling (`maxTokens`, `messages[0].content`). */
   param?: string;
-  /** What was expected, in words. */
+  /** The expected value, in words. */
   expected?: string;
-  /** What came instead, shown in at most a line. */
+  /** The received value, in at most one line. */
   received?: string;
+  /** The error that caused this one. */
   cause?: unknown;
 }
 
-/** The one error class of the library: `code` is from a closed list, the message says what was expected and what came. */
+/** The only error class of the library. The message says what was expected and what was received. */
 export class CapstanError extends Error {
   override readonly name = 'CapstanError';
   readonly code: CapstanErrorCode;
@@ -49,22 +70,26 @@ export class CapstanError extends Error {
     this.received = details.received;
   }
 
-  /** An argument that is not what it should be: `temperature: expected a number of 0 or more, got "hot"`. */
+  /** Creates an error for an invalid argument: `temperature: expected a number of 0 or more, got "hot"`. */
   static argument(param: string, expected: string, received: unknown): CapstanError {
     return CapstanError.mismatch('invalid_argument', param, expected, received);
   }
 
-  /** The same form for any code: `where: expected …, got …`. */
+  /** Creates an error `where: expected …, got …` that shows the received value. */
   static mismatch(code: CapstanErrorCode, where: string, expected: string, received: unknown): CapstanError {
-    const shown = showValue(received);
-    return new CapstanError(code, `${where}: expected ${expected}, got ${shown}`, {
+    return CapstanError.unexpected(code, where, expected, showValue(received));
+  }
+
+  /** Creates an error `where: expected …, got …` with `received` in words. */
+  static unexpected(code: CapstanErrorCode, where: string, expected: string, received: string): CapstanError {
+    return new CapstanError(code, `${where}: expected ${expected}, got ${received}`, {
       param: where,
       expected,
-      received: shown,
+      received,
     });
   }
 
-  /** Errors of the addon carry one of our codes; anything else is an internal error. */
+  /** Converts any thrown value. Errors of the addon have one of our codes; anything else becomes `internal_error`. */
   static from(error: unknown): CapstanError {
     if (error instanceof CapstanError) return error;
     const { code, message } = (error ?? {}) as { code?: unknown; message?: unknown };
@@ -75,7 +100,7 @@ export class CapstanError extends Error {
 
 const MAX_SHOWN = 120;
 
-/** A value as an error message shows it: bounded, on one line, without running any code of it. */
+/** Formats a value for an error message: bounded, on one line, without calling any of the value's methods. */
 export function showValue(value: unknown): string {
   if (typeof value === 'string')
     return JSON.stringify(value.length > MAX_SHOWN ? `${value.slice(0, MAX_SHOWN)}…` : value);

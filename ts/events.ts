@@ -1,100 +1,123 @@
 import type { NativeFinish, NativeTokenLogprob } from './addon-types';
 import type { ToolCall } from './text/messages';
 
-/** How a choice ended; a call that is aborted or fails throws instead. */
+/**
+ * How a choice ended: `stop` at an end-of-sequence token, stop string or stop token, `length` at `maxTokens` or the
+ * context length, `tool_calls` after tool calls. A call that is aborted or fails throws instead.
+ */
 export type FinishReason = 'stop' | 'length' | 'tool_calls';
 
-/** Natural logarithms of probabilities, of the model's raw scores. */
+/** Log-probability of a token: natural logarithm of the softmax of the raw logits, before any sampling parameter. */
 export interface TokenLogprob {
   tokenId: number;
   logprob: number;
-  /** 1 = most likely. */
+  /** Position among all tokens; 1 = most likely. */
   rank: number;
+  /** The most likely alternatives, in descending order. */
   topLogprobs: { tokenId: number; logprob: number }[];
 }
 
-/** New text of one choice, with the tokens that came since its last event; either may be empty. */
+/** New text of one choice, and its tokens since the last event. Either may be empty. */
 export interface DeltaEvent {
   type: 'delta';
+  /** Index of the choice, from 0. */
   index: number;
   textDelta: string;
   tokenIds: number[];
-  /** One per entry of `tokenIds`, when asked for. */
+  /** One entry per element of `tokenIds`; present if `logprobs` was requested. */
   logprobs?: TokenLogprob[];
 }
 
-/** New reasoning text of one choice, of models that think before they answer. */
+/** New reasoning text of one choice. Only models that reason before they answer send it. */
 export interface ReasoningEvent {
   type: 'reasoning';
+  /** Index of the choice, from 0. */
   index: number;
   textDelta: string;
 }
 
-/** Part of a tool call; the deltas of one `callIndex` together are its arguments. */
+/** Part of a tool call. Concatenate the `argumentsDelta` of equal `callIndex` to get the arguments. */
 export interface ToolCallEvent {
   type: 'toolCall';
+  /** Index of the choice, from 0. */
   index: number;
-  /** Counts the calls of this choice. */
+  /** Index of the tool call within the choice, from 0. */
   callIndex: number;
   id: string;
+  /** Name of the function. */
   name: string;
+  /** Part of the arguments' JSON text. */
   argumentsDelta: string;
 }
 
 /** The end of one choice. */
 export interface FinishEvent {
   type: 'finish';
+  /** Index of the choice, from 0. */
   index: number;
   finishReason: FinishReason;
-  /** The stop string or stop token id that ended it, else null. */
+  /** The stop string or stop token id that ended the choice, else null. */
   stopReason: string | number | null;
+  /** Usage of this choice alone. */
   usage: Usage;
 }
 
+/** Events of {@link Engine.generate}. */
 export type GenerateEvent = DeltaEvent | FinishEvent;
+/** Events of {@link Engine.chat}. */
 export type ChatEvent = GenerateEvent | ReasoningEvent | ToolCallEvent;
 
-/** Counted in tokens and milliseconds. */
+/** Token counts and times of a choice or of a whole call. */
 export interface Usage {
   promptTokens: number;
   completionTokens: number;
+  /** Prompt and completion tokens together. */
   totalTokens: number;
-  /** Prompt tokens that the prefix cache held. */
+  /** Prompt tokens found in the prefix cache. */
   cachedTokens: number;
-  /** Completion tokens between a thought's markers; only in chats of a model whose reasoning is read. */
+  /** Completion tokens between the reasoning markers. Present in chats with a model that has a reasoning format. */
   reasoningTokens?: number;
   timings: {
-    /** Submit to first schedule. */
+    /** Milliseconds from submit to the first scheduled step. */
     queueMs: number;
+    /** Milliseconds from the first scheduled step to the first completion token. */
     prefillMs: number;
+    /** Milliseconds from the first completion token to the end. */
     decodeMs: number;
   };
+  /** How often the sequence was preempted and recomputed. */
   numPreemptions: number;
 }
 
-/** One whole choice. */
+/** One complete choice. */
 export interface Choice {
+  /** Index of the choice, from 0. */
   index: number;
-  /** Without reasoning and tool calls. */
+  /** The text without reasoning and tool calls. */
   text: string;
   toolCalls: ToolCall[];
-  /** Present when the model thought. */
+  /** Present if the model produced reasoning. */
   reasoning?: string;
+  /** All completion tokens, those of reasoning and tool calls included. */
   tokenIds: number[];
+  /** One entry per element of `tokenIds`; present if `logprobs` was requested. */
   logprobs?: TokenLogprob[];
   finishReason: FinishReason;
+  /** The stop string or stop token id that ended the choice, else null. */
   stopReason: string | number | null;
 }
 
-/** The whole answer to a call. */
+/** The complete result of a call. */
 export interface GenerationResult {
+  /** The `requestId` of the call. */
   id: string;
-  /** As the engine took them: truncated, with special tokens. */
+  /** The prompt as the engine computed it: truncated, with special tokens. */
   promptTokenIds: Int32Array;
+  /** One entry per choice, in order. */
   choices: Choice[];
-  /** Prompt tokens counted once, completion tokens over all choices. */
+  /** Counts the prompt once and the completions of all choices. Times are the longest of all choices. */
   usage: Usage;
-  /** Per prompt token, the first null; when asked for. */
+  /** One entry per prompt token, the first null; present if `promptLogprobs` was requested. */
   promptLogprobs?: (TokenLogprob | null)[];
 }
 
@@ -117,7 +140,7 @@ export function toUsage(
   };
 }
 
-/** Of a whole call: the first choice's prompt, all choices' completions, the longest times. */
+/** Returns the usage of a whole call: the prompt counted once, completions added up, the longest times. */
 export function sumUsage(usages: readonly Usage[]): Usage {
   const [{ promptTokens, cachedTokens, reasoningTokens }] = usages;
   const completionTokens = usages.reduce((sum, usage) => sum + usage.completionTokens, 0);

@@ -1,5 +1,5 @@
 import type { NativeEvent, NativeFinish } from './addon-types';
-import { ChoiceReader, type ChoiceReading } from './choice-reader';
+import { ChoiceReader, type ChoiceReaderOptions } from './choice-reader';
 import { CapstanError } from './errors';
 import {
   type ChatEvent,
@@ -14,13 +14,19 @@ import {
 } from './events';
 
 /**
- * A running call: an async iterable of events, and the whole answer by {@link Generation.result}. Both may be used, each once. Leaving the
- * loop aborts the call. A reader slower than the model finds several steps' text in one event. Errors, those of the arguments included,
- * come out of both as {@link CapstanError}; where nobody looks they are dropped.
+ * A running call. Iterate over it for the events, call {@link Generation.result} for the complete result, or do both.
+ *
+ * - Iterate at most once. Leaving the loop early aborts the call.
+ * - If the caller reads more slowly than the model generates, one event holds the text of several steps.
+ * - Errors, those of the arguments included, are {@link CapstanError}s. The iteration throws them and `result()`
+ *   rejects with them. An error that nothing reads causes no unhandled rejection.
  */
 export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIterable<E> {
+  /** The `requestId` of the call. */
   readonly id: string;
-  /** Resolves once the engine has taken the request: its prompt is counted and fits. */
+  /**
+   * Resolves when the engine has accepted the request, so its prompt is counted and fits. Rejects if the call fails.
+   */
   readonly submitted: Promise<Submission>;
   readonly #result: Promise<GenerationResult>;
   readonly #hooks: GenerationHooks;
@@ -29,12 +35,14 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
   #settleResult!: Settle<GenerationResult>;
   #choices: RunningChoice[] = [];
   #promptLogprobs?: (TokenLogprob | null)[];
-  /** Not yet read; per choice, consecutive texts are one event. */
+  /** Unread events. Consecutive events of one choice and type are merged. */
   readonly #queue: ChatEvent[] = [];
+  /** The last unread event of each choice. */
   readonly #newest = new Map<number, ChatEvent>();
-  /** Per choice, the newest call's, while nothing but tokens has come after it. */
+  /** The last unread tool call event of each choice, while no text has followed it. */
   readonly #newestCalls = new Map<number, ToolCallEvent>();
-  readonly #waiting: Settle<IteratorResult<E>>[] = [];
+  /** Pending calls of the iterator's `next`. */
+  readonly #pendingReads: Settle<IteratorResult<E>>[] = [];
   #isEnded = false;
   #error?: CapstanError;
 
@@ -48,17 +56,17 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
     this.#result = new Promise((resolve, reject) => {
       this.#settleResult = { resolve, reject };
     });
-    // Nobody has to look at them.
+    // The caller may ignore them: prevent unhandled rejections.
     this.submitted.catch(ignore);
     this.#result.catch(ignore);
   }
 
-  /** The whole answer. Rejects with the error that ended the call, `aborted` if it was left. */
+  /** Resolves with the complete result. Rejects with the error that ended the call, `aborted` if the loop was left. */
   result(): Promise<GenerationResult> {
     return this.#result;
   }
 
-  /** Ends the call with code `aborted`; without effect once it has ended. */
+  /** Ends the call with code `aborted`. Does nothing if the call has ended. */
   abort(reason?: unknown): void {
     this.fail(new CapstanError('aborted', 'The call was aborted', reason === undefined ? {} : { cause: reason }));
   }
@@ -75,16 +83,17 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
     };
   }
 
-  /** Those of the result, from the first event on. */
+  /** Log-probabilities of the prompt tokens, as in the result. Available from the first event on. */
   get promptLogprobs(): readonly (TokenLogprob | null)[] | undefined {
     return this.#promptLogprobs;
   }
 
+  /** Whether the call has ended, successfully or not. */
   get hasEnded(): boolean {
     return this.#isEnded;
   }
 
-  /** Tokens of the prompt and of all choices so far, also of a call that was left; 0 until the engine has taken it. */
+  /** Number of prompt tokens plus the completion tokens of all choices so far. 0 until the request is submitted. */
   get numTokens(): number {
     return this.#choices.reduce(
       (sum, { reader, finish }) => sum + (finish?.completionTokens ?? reader.tokenIds.length),
@@ -92,14 +101,14 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
     );
   }
 
-  /** @internal The engine took the request. */
-  start(promptTokenIds: Int32Array, numChoices: number, reading: ChoiceReading): void {
+  /** @internal Called when the engine has accepted the request. */
+  start(promptTokenIds: Int32Array, numChoices: number, options: ChoiceReaderOptions): void {
     this.#promptTokenIds = promptTokenIds;
-    this.#choices = Array.from({ length: numChoices }, (_, index) => ({ reader: new ChoiceReader(index, reading) }));
+    this.#choices = Array.from({ length: numChoices }, (_, index) => ({ reader: new ChoiceReader(index, options) }));
     this.#settleSubmitted.resolve({ promptTokens: promptTokenIds.length, promptTokenIds });
   }
 
-  /** @internal What a step gave one of the choices. */
+  /** @internal Handles one event of the addon. */
   accept(event: NativeEvent): void {
     if (this.#isEnded) return;
     const choice = this.#choices[event.index];
@@ -133,7 +142,7 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
     if (reason === 'abort') return this.fail(new CapstanError('aborted', 'The call was aborted'));
     if (reason === 'error')
       return this.fail(
-        CapstanError.from({ code: finish.errorCode, message: finish.errorMessage ?? 'The engine could not go on' }),
+        CapstanError.from({ code: finish.errorCode, message: finish.errorMessage ?? 'The engine failed' }),
       );
     choice.finish = finish;
     this.#enqueue({
@@ -144,12 +153,12 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
       usage: toUsage(finish, choice.reader.reasoningTokens),
     });
     if (this.#choices.every((other) => other.finish !== undefined)) {
-      this.#settleResult.resolve(this.#wholeAnswer());
+      this.#settleResult.resolve(this.#toResult());
       this.#end(true);
     }
   }
 
-  #wholeAnswer(): GenerationResult {
+  #toResult(): GenerationResult {
     const finishes = this.#choices.map(({ finish }) => finish!);
     const choices = this.#choices.map(({ reader }, index): Choice => ({
       index,
@@ -186,27 +195,27 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
 
   #next(): Promise<IteratorResult<E, undefined>> {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ resolve, reject } as Settle<IteratorResult<E>>);
+      this.#pendingReads.push({ resolve, reject } as Settle<IteratorResult<E>>);
       this.#deliver();
     });
   }
 
   #deliver(): void {
-    while (this.#waiting.length > 0) {
+    while (this.#pendingReads.length > 0) {
       const event = this.#queue.shift();
       if (event !== undefined) {
         if (this.#newest.get(event.index) === event) this.#newest.delete(event.index);
         if (this.#newestCalls.get(event.index) === event) this.#newestCalls.delete(event.index);
-        this.#waiting.shift()!.resolve({ done: false, value: event as E });
+        this.#pendingReads.shift()!.resolve({ done: false, value: event as E });
       } else if (this.#isEnded) {
-        this.#deliverEnd(this.#waiting.shift()!);
+        this.#deliverEnd(this.#pendingReads.shift()!);
       } else {
         return;
       }
     }
   }
 
-  /** The error comes out once; after it the iteration is over. */
+  /** Throws the error once; later reads get the end of the iteration. */
   #deliverEnd({ resolve, reject }: Settle<IteratorResult<E>>): void {
     const error = this.#error;
     this.#error = undefined;
@@ -221,17 +230,19 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
   }
 }
 
-/** What the engine was given. */
+/** The prompt as the engine accepted it. */
 export interface Submission {
+  /** Number of prompt tokens. */
   promptTokens: number;
+  /** The prompt as the engine computes it: truncated, with special tokens. */
   promptTokenIds: Int32Array;
 }
 
-/** What a call asks of the engine. */
+/** Callbacks of a call to its engine. */
 export interface GenerationHooks {
-  /** Runs once, however the call ends. */
+  /** Called exactly once, however the call ends. */
   onEnd: (isComplete: boolean) => void;
-  /** A choice has all that was asked for although the model would go on: its end is wanted now. */
+  /** Ends a choice that is complete although the model would continue. */
   stop: (index: number) => void;
 }
 
@@ -246,7 +257,7 @@ interface Settle<T> {
   reject(this: void, error: unknown): void;
 }
 
-/** Adds an event's text to one that nobody has read yet. */
+/** Appends an event to an unread one of the same kind. Returns false if they cannot be merged. */
 function merge(into: ChatEvent, event: ChatEvent): boolean {
   if (into.type === 'delta' && event.type === 'delta') {
     into.textDelta += event.textDelta;
@@ -265,7 +276,7 @@ function merge(into: ChatEvent, event: ChatEvent): boolean {
   return false;
 }
 
-/** Deltas without text bring tokens that a machine holds back, or that a call is made of. */
+/** A delta without text has tokens whose text a parser holds back, or that belong to a tool call. */
 function isText(event: ChatEvent): boolean {
   return event.type !== 'delta' || event.textDelta !== '';
 }

@@ -5,8 +5,9 @@ import { type EngineOptions, resolveEngineOptions, type ResolvedEngineOptions, r
 import type { SamplingDefaults } from './sampling';
 import type { Vocabulary } from './text/vocabulary';
 
-/** How much of the weights is packed. */
+/** Progress of a load, in bytes of weights. */
 export interface LoadProgress {
+  /** Bytes loaded so far. */
   doneBytes: number;
   totalBytes: number;
 }
@@ -21,7 +22,7 @@ export interface LoadedModel {
   prefixCache: boolean;
 }
 
-/** Reads the model directory, then hands one record to the addon, which loads on threads of its own. */
+/** Reads the model directory, then passes one record to the addon, which loads the weights on its own threads. */
 export async function loadNative(
   addon: () => NativeAddon,
   modelDir: string,
@@ -65,7 +66,7 @@ async function runLoad(
       signal?.addEventListener('abort', run, { once: true });
     },
   };
-  // What `onProgress` throws ends the load, not the process.
+  // An error of `onProgress` ends the load, not the process.
   const thrown: unknown[] = [];
   const report = (doneBytes: number, totalBytes: number): void => {
     if (thrown.length > 0) return;
@@ -108,18 +109,18 @@ function nativeLoad({ config, checkpoint, tokenizer }: Model, options: ResolvedE
   };
 }
 
-/** CUDA computes with 16 bits: f32 weights become bf16 there, unless f32 was asked for, which it refuses. */
-export function resolveDtype(wanted: 'auto' | NativeDType, stored: NativeDType, device: string): NativeDType {
-  if (wanted !== 'auto') return wanted;
+/** CUDA computes with 16 bits, so 'auto' turns f32 weights into bf16 there. The addon refuses an explicit f32. */
+export function resolveDtype(requested: 'auto' | NativeDType, stored: NativeDType, device: string): NativeDType {
+  if (requested !== 'auto') return requested;
   return stored === 'f32' && device.startsWith('cuda') ? 'bf16' : stored;
 }
 
-/** Tokens beyond the embedding's rows can neither be read nor sampled. */
+/** Drops tokens without a row in the embedding: they can be neither read nor sampled. */
 function nativeVocab({ bytes, offsets, special, numTokens }: Vocabulary, vocabSize: number): NativeVocab {
-  const kept = Math.min(numTokens, vocabSize);
+  const numKept = Math.min(numTokens, vocabSize);
   return {
-    bytes: bytes.subarray(0, offsets[kept]),
-    offsets: offsets.subarray(0, kept + 1),
-    special: special.subarray(0, kept),
+    bytes: bytes.subarray(0, offsets[numKept]),
+    offsets: offsets.subarray(0, numKept + 1),
+    special: special.subarray(0, numKept),
   };
 }

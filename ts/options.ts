@@ -5,66 +5,106 @@ import { checkSamplingDefaults, type SamplingDefaults } from './sampling';
 import { REASONING_FORMATS } from './text/reasoning';
 import { findToolCallFormat } from './text/tool-calls';
 
-/** How an engine is set up. Every field is optional. */
+/** Options of {@link Engine.load}. Every field is optional. */
 export interface EngineOptions {
-  /** Where to run: 'cpu'; 'cuda', the first GPUs; 'cuda:0,1', one rank on each (a repeated number makes virtual ranks). 'auto' (the default) is the CPU in this version and says why. */
+  /**
+   * Where to run:
+   *
+   * - `'auto'`: the CPU in this version; `EngineInfo.notes` says why.
+   * - `'cpu'`
+   * - `'cuda'`: the first `tensorParallelSize` GPUs.
+   * - `'cuda:0,1'`: one rank on each listed GPU. A repeated number makes virtual ranks on one GPU.
+   *
+   * Default: `'auto'`.
+   */
   device?: 'auto' | 'cpu' | 'cuda' | `cuda:${string}`;
-  /** Ranks that each layer is split over: 1, 2, 4 or 8; the tokens are the same for all, on CUDA with `deterministic`. Default: as many as `device` lists, else 1. */
+  /**
+   * Number of ranks that each layer is split over: 1, 2, 4 or 8. The tokens are the same for every size; on CUDA this
+   * needs `deterministic`. Default: the number of devices in `device`, else 1.
+   */
   tensorParallelSize?: number;
-  /** Threads of the CPU in total over ranks, which CUDA does not compute on; default: the cores that affinity and the control group allow. */
+  /** CPU threads in total, over all ranks. Default: the cores that CPU affinity and the control group allow. */
   threads?: number;
-  /** Tie each thread of the CPU to a core; default false. */
+  /** Pins each CPU thread to a core. Default: false. */
   pinThreads?: boolean;
-  /** Give a request the same tokens to the bit whatever runs beside it, at some cost in speed on CUDA; default false. The CPU always does. */
+  /**
+   * Makes the tokens of a request independent, bit for bit, of the other requests in the batch. Costs some speed on
+   * CUDA; the CPU backend is always deterministic. Default: false.
+   */
   deterministic?: boolean;
-  /** Number type of the weights; 'auto' (default) = the checkpoint's, on CUDA bf16 for f32; CUDA refuses 'f32'. */
+  /**
+   * Data type of the weights. `'auto'` keeps the type of the checkpoint, except that CUDA turns f32 into bf16.
+   * CUDA refuses `'f32'`. Default: `'auto'`.
+   */
   dtype?: 'auto' | NativeDType;
-  /** Number type of the activations that meet bf16 weights; 'auto' (default) = bf16, but f32 for models with a hidden size below 512. f32 and f16 weights compute in f32. On CUDA activations have the weights' type, and 'f32' is refused. */
+  /**
+   * Data type of the activations that bf16 weights are multiplied with. `'auto'` is bf16, or f32 for models with a
+   * hidden size below 512. f32 and f16 weights always compute in f32. On CUDA activations have the type of the
+   * weights, and `'f32'` is refused. Default: `'auto'`.
+   */
   computeDtype?: 'auto' | 'f32' | 'bf16';
-  /** Number type of the KV cache; 'auto' (default) = the one computed in; 'fp8', on CUDA alone, holds twice the tokens less exactly, and CUDA has no other than these two. */
+  /**
+   * Data type of the KV cache. `'auto'` is the type that the backend computes in. `'fp8'` (CUDA only) holds twice as
+   * many tokens with less precision. CUDA supports only these two. Default: `'auto'`.
+   */
   kvCacheDtype?: 'auto' | NativeCacheDType;
-  /** Instruction set of the CPU's kernels; 'auto' (default) = the best of this machine. */
-  isa?: NativeEngineOptions['isa'];
-  /** Tokens per KV cache block; default: what the backend prefers (16, on CUDA 64). */
+  /** Instruction set of the CPU kernels. Default: `'auto'`, the best that this machine supports. */
+  isa?: 'auto' | 'portable' | 'avx2' | 'avx512' | 'avx512bf16';
+  /** Tokens per KV cache block. Default: 16 on the CPU, 64 on CUDA. */
   blockSize?: number;
-  /** Size of the KV cache; default: room for `maxNumSeqs` full sequences, at most a quarter of the free memory; on CUDA see `gpuMemoryUtilization`. */
+  /**
+   * Size of the KV cache in bytes. Default on the CPU: enough for `maxNumSeqs` sequences of `maxModelLen` tokens, at
+   * most a quarter of the free memory. Default on CUDA: what `gpuMemoryUtilization` leaves.
+   */
   kvCacheBytes?: number;
-  /** Share of a GPU's memory that the engine may use, weights included: what is left of it becomes the KV cache, of 32 Mi tokens at most, unless `kvCacheBytes` says otherwise; default 0.9. */
+  /**
+   * Share of a GPU's memory that the engine may use, from 0 to 1, weights included. Unless `kvCacheBytes` is set, the
+   * remainder becomes the KV cache, up to 32 Mi tokens. Ignored on the CPU. Default: 0.9.
+   */
   gpuMemoryUtilization?: number;
-  /** Context length; default: the trained length, lowered to fit the KV cache. */
+  /**
+   * Context length in tokens: prompt and completion of one sequence. Default: the length that the model was trained
+   * with, lowered if the KV cache cannot hold one such sequence. An explicit value that does not fit is an error.
+   */
   maxModelLen?: number;
-  /** Most sequences running at once; default 64, on CUDA 256. */
+  /** Maximum number of sequences that run at the same time. Default: 64, on CUDA 256. */
   maxNumSeqs?: number;
-  /** Most tokens per step; default 512, on CUDA 8,192. */
+  /** Token budget of one step. Default: 512, on CUDA 8,192. */
   maxNumBatchedTokens?: number;
-  /** Most sequences waiting; default 1,024. Beyond it requests are refused with `queue_full`. */
+  /** Maximum number of waiting sequences. Further requests fail with `queue_full`. Default: 1,024. */
   maxQueuedRequests?: number;
-  /** Reuse the KV cache of equal prompt prefixes; default true. */
+  /** Reuses the KV cache of equal prompt prefixes. Default: true. */
   prefixCache?: boolean;
-  /** Most prompt tokens waiting, those of texts being tokenized included; default: no limit. Beyond it requests are refused with `queue_full`. */
+  /**
+   * Maximum number of waiting prompt tokens, prompts that are still being tokenized included. Further requests fail
+   * with `queue_full`. Default: no limit.
+   */
   maxQueuedTokens?: number;
-  /** 'none' leaves out the sampling defaults of `generation_config.json`; default 'auto'. */
+  /** `'none'` ignores the sampling defaults of `generation_config.json`. Default: `'auto'`. */
   generationConfig?: 'auto' | 'none';
-  /** Sampling defaults that go before those of `generation_config.json`. */
+  /** Sampling defaults that take precedence over those of `generation_config.json`. */
   generationConfigOverrides?: SamplingDefaults;
-  /** Text of a chat template (Jinja), in place of the model's. */
+  /** Source of a chat template (Jinja) to use instead of the model's. */
   chatTemplate?: string;
-  /** How the model writes tool calls: the name of a format; 'auto' (default) = judged by its template. */
+  /** Name of the format in which the model writes tool calls. Default: `'auto'`, detected from the chat template. */
   toolCallFormat?: string;
-  /** How the model marks thoughts: 'think' (also called 'qwen3' and 'deepseek_r1') = `<think>…</think>`; 'none' leaves them in the text; 'auto' (default) = judged by its template. */
+  /**
+   * How the model marks its reasoning: `'think'` (aliases `'qwen3'`, `'deepseek_r1'`) is `<think>…</think>`, and
+   * `'none'` leaves the reasoning in the text. Default: `'auto'`, detected from the chat template.
+   */
   reasoningFormat?: string;
-  /** Ends the load with code `aborted`. */
+  /** Aborting it makes the load reject with code `aborted`. */
   signal?: AbortSignal;
 }
 
-/** Options that the model does not decide; `dtype` is resolved against the checkpoint by `Engine.load`. */
+/** Checked options for the addon. The fields left out, and `dtype: 'auto'`, depend on the model. */
 export type ResolvedEngineOptions = Omit<NativeEngineOptions, 'weightDtype' | 'eosTokenIds'> & {
   dtype: 'auto' | NativeDType;
 };
 
-/** Options that the library itself acts on; checked, and resolved against the model by `Engine.load`. */
+/** Checked options that the library itself handles. */
 export interface LibraryOptions {
-  /** Infinity without a limit. */
+  /** Infinity: no limit. */
   maxQueuedTokens: number;
   generationConfig: 'auto' | 'none';
   generationConfigOverrides: SamplingDefaults;
@@ -75,34 +115,35 @@ export interface LibraryOptions {
 
 const DTYPES = ['f32', 'f16', 'bf16'] as const;
 const ISAS = ['auto', 'portable', 'avx2', 'avx512', 'avx512bf16'] as const;
-const ENGINE_KEYS = [
-  'device',
-  'tensorParallelSize',
-  'threads',
-  'pinThreads',
-  'deterministic',
-  'dtype',
-  'computeDtype',
-  'kvCacheDtype',
-  'isa',
-  'blockSize',
-  'kvCacheBytes',
-  'gpuMemoryUtilization',
-  'maxModelLen',
-  'maxNumSeqs',
-  'maxNumBatchedTokens',
-  'maxQueuedRequests',
-  'prefixCache',
-  'maxQueuedTokens',
-  'generationConfig',
-  'generationConfigOverrides',
-  'chatTemplate',
-  'toolCallFormat',
-  'reasoningFormat',
-  'signal',
-] as const satisfies readonly (keyof EngineOptions)[];
+/** NOTE: a record, so that a field missing here does not compile. */
+const ENGINE_KEYS = Object.keys({
+  device: true,
+  tensorParallelSize: true,
+  threads: true,
+  pinThreads: true,
+  deterministic: true,
+  dtype: true,
+  computeDtype: true,
+  kvCacheDtype: true,
+  isa: true,
+  blockSize: true,
+  kvCacheBytes: true,
+  gpuMemoryUtilization: true,
+  maxModelLen: true,
+  maxNumSeqs: true,
+  maxNumBatchedTokens: true,
+  maxQueuedRequests: true,
+  prefixCache: true,
+  maxQueuedTokens: true,
+  generationConfig: true,
+  generationConfigOverrides: true,
+  chatTemplate: true,
+  toolCallFormat: true,
+  reasoningFormat: true,
+  signal: true,
+} satisfies Record<keyof EngineOptions, true>);
 
-/** @throws CapstanError `invalid_argument` naming the first option that is wrong. */
+/** @throws CapstanError `invalid_argument` that names the first invalid option. */
 export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOptions {
   checkKnownKeys('options', checkObject('options', options), ENGINE_KEYS);
   if (options.signal !== undefined && !(options.signal instanceof AbortSignal))
@@ -140,7 +181,7 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
   };
 }
 
-/** @throws CapstanError `invalid_argument` naming the first option that is wrong. */
+/** @throws CapstanError `invalid_argument` that names the first invalid option. */
 export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
   const {
     maxQueuedTokens,
@@ -165,11 +206,11 @@ export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
 
 function checkDevice(device: string): string {
   if (!/^(auto|cpu|cuda|cuda:\d{1,3}(,\d{1,3})*)$/.test(checkString('device', device)))
-    throw CapstanError.argument('device', 'auto, cpu, cuda, or cuda:0,1 and the like', device);
+    throw CapstanError.argument('device', 'auto, cpu, cuda, or cuda: with device numbers such as cuda:0,1', device);
   return device;
 }
 
-/** Before the model is read, whose template 'auto' needs. */
+/** Checks the name before the model is loaded. 'auto' is resolved later, because it needs the chat template. */
 function checkToolCallFormat(name: string): string {
   findToolCallFormat(name, () => false);
   return name;

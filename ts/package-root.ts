@@ -3,8 +3,8 @@ import { dirname, join } from 'node:path';
 import { CapstanError } from './errors';
 
 /**
- * The folder of our package.json: above `ts/` when run from source, above `dist/ts/` when compiled.
- * @throws CapstanError `addon_not_found` where a bundler took this file elsewhere, as addon and model stayed behind.
+ * Returns the folder of our package.json: above `ts/` when run from source, above `dist/ts/` when compiled.
+ * @throws CapstanError `addon_not_found` if a bundler has copied this file elsewhere, without the addon and the model.
  */
 export function packageRoot(): string {
   let folder = __dirname;
@@ -15,7 +15,7 @@ export function packageRoot(): string {
   return folder;
 }
 
-/** Above a bundle lies the package.json of whoever made it. */
+/** Checks the name, because the parent folders of a bundle have a package.json of another project. */
 function isOurs(folder: string): boolean {
   const file = join(folder, 'package.json');
   return existsSync(file) && (JSON.parse(readFileSync(file, 'utf8')) as { name?: unknown }).name === 'capstan';
@@ -26,7 +26,7 @@ function bundled(): CapstanError {
   return new CapstanError(
     'addon_not_found',
     `${__dirname}: expected ${expected}, got ${received}.\n` +
-      'Next: leave the package out of the bundle (esbuild --external:capstan, `externals` of webpack).',
+      'Next: exclude the package from the bundle (esbuild: --external:capstan, webpack: `externals`).',
     { expected, received },
   );
 }

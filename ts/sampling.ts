@@ -3,97 +3,116 @@ import { checkBoolean, checkKnownKeys, checkNumber, checkObject, checkOneOf, che
 import { CapstanError } from './errors';
 import type { StructuredOutput } from './structured-output';
 
-/** How tokens are chosen and when a completion ends. What is left out takes the model's default, else the one named here. */
+/** How tokens are chosen and when a completion ends. A field that is left out takes the default that it names. */
 export interface SamplingParams {
-  /** 0 takes the most likely token; default: the model's, else 1. Values between 0 and 0.01 count as 0.01. */
+  /**
+   * Divides the logits before the softmax, 0 or more. 0 takes the most likely token (greedy); values between 0 and
+   * 0.01 count as 0.01. Default: the model's, else 1.
+   */
   temperature?: number;
-  /** Smallest set of tokens whose probability reaches this, in (0, 1]; default: the model's, else 1. */
+  /**
+   * Samples from the smallest set of most likely tokens whose probabilities add up to this value, in (0, 1].
+   * Default: the model's, else 1.
+   */
   topP?: number;
-  /** Most likely tokens considered; 0 or -1 = all; default: the model's, else 0. */
+  /** Samples from this many most likely tokens; 0 or -1 = all. Default: the model's, else 0. */
   topK?: number;
-  /** Tokens below this share of the most likely one's probability are left out, 0 to 1; default 0. */
+  /** Excludes tokens less likely than this share of the most likely token's probability, 0 to 1. Default: 0. */
   minP?: number;
-  /** Subtracted once from tokens of the completion, -2 to 2; default 0. */
+  /** Subtracted from the logit of each token that the completion already contains, -2 to 2. Default: 0. */
   presencePenalty?: number;
-  /** Subtracted per occurrence from tokens of the completion, -2 to 2; default 0. */
+  /** Subtracted from a token's logit for each time that the completion contains it, -2 to 2. Default: 0. */
   frequencyPenalty?: number;
-  /** Divides the score of tokens of prompt and completion, above 0; default: the model's, else 1. */
+  /**
+   * Penalizes tokens of the prompt and the completion: divides positive logits and multiplies negative ones, above 0
+   * (CTRL, arXiv 1909.05858). Default: the model's, else 1.
+   */
   repetitionPenalty?: number;
-  /** 64-bit; the same seed and request give the same tokens. Default: drawn at submit. */
+  /** 64-bit integer. Equal seeds and requests give equal tokens. Default: drawn at random for each request. */
   seed?: number | bigint;
-  /** Most completion tokens; default: the rest of the context. 0 completes nothing: for the prompt's log-probabilities alone. */
+  /**
+   * Maximum number of completion tokens. 0 generates nothing, which is useful with `promptLogprobs`.
+   * Default: the rest of the context.
+   */
   maxTokens?: number;
-  /** No stop before this many completion tokens; default 0. */
+  /** Suppresses end-of-sequence tokens and stop strings until the completion has this many tokens. Default: 0. */
   minTokens?: number;
-  /** Strings that end the completion. */
+  /** Strings that end the completion. The text stops before the string; see `includeStopInOutput`. */
   stop?: string | readonly string[];
-  /** Token ids that end it, beside the model's own. */
+  /** Token ids that end the completion, in addition to the model's end-of-sequence tokens. */
   stopTokenIds?: readonly number[] | Int32Array;
-  /** Go on past the model's end-of-sequence tokens; default false. */
+  /** Continues after the model's end-of-sequence tokens. Default: false. */
   ignoreEos?: boolean;
-  /** Leave the stop string in the text; default false. */
+  /** Keeps the stop string in the text. Default: false. */
   includeStopInOutput?: boolean;
-  /** Leave special tokens out of the text; default true. */
+  /** Omits special tokens from the text. Default: true. */
   skipSpecialTokens?: boolean;
-  /** Taken for other engines' sake, where slow tokenizers write special tokens apart; the tokenizers used here never do, so both values give the same text. */
+  /** Accepted for compatibility with other engines. Has no effect: both values give the same text. */
   spacesBetweenSpecialTokens?: boolean;
-  /** Added to the scores of token ids. */
+  /** Added to the logits, by token id. */
   logitBias?: Readonly<Record<string, number>> | ReadonlyMap<number, number>;
-  /** Only these token ids are ever chosen. */
+  /** The only token ids that may be sampled. Default: all. */
   allowedTokenIds?: readonly number[] | Int32Array;
-  /** Texts that are never produced, as the token sequences that they are at the beginning of a text and after a space. */
+  /**
+   * Texts that the completion must not contain, up to 1,000 (`MAX_BAD_WORDS`). Each is banned as two token sequences,
+   * as vLLM does: at the start of a text, and after a space.
+   */
   badWords?: readonly string[];
-  /** What the text is held to; with a reasoning model, what follows the thought. */
+  /** Constrains the text to a schema, pattern or grammar. With a reasoning model, the text after the reasoning. */
   structuredOutput?: StructuredOutput;
-  /** Keep at most this many tokens of the prompt; -1 = what the context holds besides `maxTokens`. Default: a prompt that is too long is refused. */
+  /**
+   * Keeps at most this many prompt tokens; -1 = as many as the context holds beside `maxTokens`.
+   * Default: no truncation, a prompt that is too long fails with `context_length_exceeded`.
+   */
   truncatePrompt?: number;
-  /** The end of the prompt that `truncatePrompt` cuts off; default 'left'. */
+  /** The end of the prompt that `truncatePrompt` cuts off. Default: `'left'`. */
   truncationSide?: 'left' | 'right';
-  /** Alternatives with log-probabilities per completion token; 0 = the chosen token's only; default: none at all. */
+  /** Number of alternatives with log-probabilities per completion token; 0 = only the sampled token. Default: none. */
   logprobs?: number;
-  /** The same for the prompt's tokens. */
+  /** Number of alternatives with log-probabilities per prompt token; 0 = only the prompt token. Default: none. */
   promptLogprobs?: number;
-  /** Choices of one prompt, 1 to 128; default 1. More than one needs a temperature above 0. */
+  /** Number of choices generated for the prompt, 1 to 128. More than 1 needs a temperature above 0. Default: 1. */
   n?: number;
 }
 
-/** What `generation_config.json` sets. */
+/** The sampling parameters that `generation_config.json` may set. */
 export type SamplingDefaults = Pick<SamplingParams, 'temperature' | 'topP' | 'topK' | 'repetitionPenalty'>;
 
-/** What a request is checked against. */
+/** The limits that a request is checked against. */
 export interface SamplingLimits {
   vocabSize: number;
   maxModelLen: number;
   numPromptTokens: number;
 }
 
-export const SAMPLING_KEYS = [
-  'temperature',
-  'topP',
-  'topK',
-  'minP',
-  'presencePenalty',
-  'frequencyPenalty',
-  'repetitionPenalty',
-  'seed',
-  'maxTokens',
-  'minTokens',
-  'stop',
-  'stopTokenIds',
-  'ignoreEos',
-  'includeStopInOutput',
-  'skipSpecialTokens',
-  'spacesBetweenSpecialTokens',
-  'logitBias',
-  'allowedTokenIds',
-  'badWords',
-  'structuredOutput',
-  'truncatePrompt',
-  'truncationSide',
-  'logprobs',
-  'promptLogprobs',
-  'n',
-] as const satisfies readonly (keyof SamplingParams)[];
+/** NOTE: a record, so that a field missing here does not compile. */
+const SAMPLING_KEYS = Object.keys({
+  temperature: true,
+  topP: true,
+  topK: true,
+  minP: true,
+  presencePenalty: true,
+  frequencyPenalty: true,
+  repetitionPenalty: true,
+  seed: true,
+  maxTokens: true,
+  minTokens: true,
+  stop: true,
+  stopTokenIds: true,
+  ignoreEos: true,
+  includeStopInOutput: true,
+  skipSpecialTokens: true,
+  spacesBetweenSpecialTokens: true,
+  logitBias: true,
+  allowedTokenIds: true,
+  badWords: true,
+  structuredOutput: true,
+  truncatePrompt: true,
+  truncationSide: true,
+  logprobs: true,
+  promptLogprobs: true,
+  n: true,
+} satisfies Record<keyof SamplingParams, true>);
 
 const MAX_CHOICES = 128;
 const TEMPERATURE = { min: 0 } as const;
@@ -101,15 +120,15 @@ const TOP_P = { min: 0, max: 1, isMinOpen: true } as const;
 const TOP_K = { min: -1, max: 2 ** 31 - 1, isInteger: true } as const;
 const REPETITION_PENALTY = { min: 0, isMinOpen: true } as const;
 const MAX_TOKENS = { min: 0, isInteger: true } as const;
-/** Below it scores overflow without changing the choice; vLLM's floor. */
+/** vLLM's floor. Lower temperatures overflow the logits without changing the choice. */
 const MIN_TEMPERATURE = 0.01;
-/** What the engine's 32-bit numbers hold with room to count; beyond it a score changes no choice any more. */
+/** Bounds that are safe in the engine's 32-bit floats. Larger values do not change the choice. */
 const MIN_FLOAT = 1e-30;
 const MAX_FLOAT = 1e30;
 const INT64_MIN = -(2n ** 63n);
 const INT64_MAX = 2n ** 63n - 1n;
 
-/** @throws CapstanError `invalid_argument` naming the default that is wrong. */
+/** @throws CapstanError `invalid_argument` that names the invalid default. */
 export function checkSamplingDefaults(param: string, defaults: SamplingDefaults): SamplingDefaults {
   checkKnownKeys(param, checkObject(param, defaults), ['temperature', 'topP', 'topK', 'repetitionPenalty']);
   const { temperature, topP, topK, repetitionPenalty } = defaults;
@@ -120,25 +139,25 @@ export function checkSamplingDefaults(param: string, defaults: SamplingDefaults)
   return defaults;
 }
 
-/** The prompt as `truncatePrompt` leaves it. */
+/** Cuts the prompt as `truncatePrompt` and `truncationSide` say. */
 export function truncatePrompt(
   promptTokenIds: Int32Array,
-  { truncatePrompt: most, truncationSide, maxTokens = 1 }: SamplingParams,
+  { truncatePrompt: limit, truncationSide, maxTokens = 1 }: SamplingParams,
   maxModelLen: number,
 ): Int32Array {
   const side = checkOneOf('truncationSide', truncationSide ?? 'left', ['left', 'right']);
-  if (most === undefined) return promptTokenIds;
-  const isCount = most === -1 || (Number.isSafeInteger(most) && most >= 1);
-  if (!isCount) throw CapstanError.argument('truncatePrompt', 'an integer of 1 or more, or -1', most);
-  const numKept = most === -1 ? Math.max(maxModelLen - checkNumber('maxTokens', maxTokens, MAX_TOKENS), 1) : most;
+  if (limit === undefined) return promptTokenIds;
+  const isValid = limit === -1 || (Number.isSafeInteger(limit) && limit >= 1);
+  if (!isValid) throw CapstanError.argument('truncatePrompt', 'an integer of 1 or more, or -1', limit);
+  const numKept = limit === -1 ? Math.max(maxModelLen - checkNumber('maxTokens', maxTokens, MAX_TOKENS), 1) : limit;
   if (promptTokenIds.length <= numKept) return promptTokenIds;
   return side === 'left' ? promptTokenIds.slice(-numKept) : promptTokenIds.slice(0, numKept);
 }
 
 /**
- * The request's parameters over the model's defaults over ours, checked. What takes a tokenizer or a compiler (bad words, structured output) is
- * the engine's to add.
- * @throws CapstanError `invalid_argument`, or `context_length_exceeded` when prompt and completion cannot fit.
+ * Returns the checked parameters: those of the request, else the model's defaults, else ours. The engine adds the
+ * fields that need a tokenizer or a compiler (bad words, thinking budget, structured output).
+ * @throws CapstanError `invalid_argument`, or `context_length_exceeded` when prompt and completion do not fit.
  */
 export function resolveSampling(
   params: SamplingParams,
@@ -185,26 +204,29 @@ export function resolveSampling(
   return { sampling, numChoices };
 }
 
-/** @throws CapstanError `context_length_exceeded` when so many of the longest tokens are not as long as the text. */
+/**
+ * @throws CapstanError `context_length_exceeded` if the text is longer than `maxModelLen` tokens of the longest kind.
+ */
 export function checkTextLength(text: string, maxModelLen: number, maxTokenBytes: number): void {
-  const mostBytes = maxModelLen * maxTokenBytes;
-  if (text.length * 3 <= mostBytes) return;
+  const maxBytes = maxModelLen * maxTokenBytes;
+  // A UTF-16 code unit takes at most 3 bytes in UTF-8.
+  if (text.length * 3 <= maxBytes) return;
   const numBytes = Buffer.byteLength(text);
-  if (numBytes <= mostBytes) return;
+  if (numBytes <= maxBytes) return;
   throw new CapstanError(
     'context_length_exceeded',
-    `This model's maximum context length is ${maxModelLen} tokens, and the prompt has ${numBytes} bytes of text: at most ${mostBytes} could fit`,
-    { param: 'prompt', expected: `at most ${mostBytes} bytes`, received: `${numBytes} bytes` },
+    `This model's maximum context length is ${maxModelLen} tokens (at most ${maxBytes} bytes of text), but the prompt has ${numBytes} bytes`,
+    { param: 'prompt', expected: `at most ${maxBytes} bytes`, received: `${numBytes} bytes` },
   );
 }
 
 function resolveMaxTokens(maxTokens: number | undefined, { maxModelLen, numPromptTokens }: SamplingLimits): number {
   const rest = maxModelLen - numPromptTokens;
   if (rest < 1 && !(rest === 0 && maxTokens === 0)) {
-    // NOTE: clients without eyes for codes (litellm among them) know this error by its first words.
+    // NOTE: keep the first words. Some clients (litellm) recognize this error by its text instead of its code.
     throw new CapstanError(
       'context_length_exceeded',
-      `This model's maximum context length is ${maxModelLen} tokens, and the prompt has ${numPromptTokens}: at most ${maxModelLen - 1} leave room for a completion`,
+      `This model's maximum context length is ${maxModelLen} tokens, so a prompt may have at most ${maxModelLen - 1}, but it has ${numPromptTokens}`,
       { param: 'prompt', expected: `at most ${maxModelLen - 1} prompt tokens`, received: String(numPromptTokens) },
     );
   }
@@ -213,7 +235,7 @@ function resolveMaxTokens(maxTokens: number | undefined, { maxModelLen, numPromp
   if (maxTokens > rest) {
     throw new CapstanError(
       'context_length_exceeded',
-      `This model's maximum context length is ${maxModelLen} tokens, and ${numPromptTokens} prompt tokens and ${maxTokens} completion tokens were asked for`,
+      `This model's maximum context length is ${maxModelLen} tokens, but the request needs ${numPromptTokens} prompt tokens and ${maxTokens} completion tokens`,
       { param: 'maxTokens', expected: `at most ${rest}`, received: String(maxTokens) },
     );
   }

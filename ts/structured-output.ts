@@ -1,16 +1,17 @@
 import { checkKnownKeys, checkObject, checkOneOf, checkString } from './checks';
 import { CapstanError } from './errors';
-import { type GrammarPlan, keyOf, type PlannedSource } from './grammar-cache';
+import { type GrammarPlan, jsonKey, type PlannedSource } from './grammar-cache';
 import { choice, type GrammarExpr, literal } from './text/grammar';
 import { jsonObjectGrammar, schemaToGrammar } from './text/json-schema';
 
 /**
- * What a text is held to while it is generated, at any temperature:
+ * A constraint on the generated text, enforced token by token at any temperature:
  *
- * - `json`: a JSON text that matches `schema`; without a schema any JSON object. What of JSON Schema is supported stands at `schemaToGrammar`.
- * - `regex`: a text that the whole pattern matches, in ECMAScript's syntax without lookaround and back references.
- * - `choice`: one of the texts.
- * - `grammar`: a text of a GBNF grammar (llama.cpp's format), from its rule `root`.
+ * - `json`: a JSON value that matches `schema`; without a schema any JSON object.
+ *   `docs/reference/structured-output.md` lists the supported keywords of JSON Schema.
+ * - `regex`: a text that the whole pattern matches, in ECMAScript syntax without lookaround and backreferences.
+ * - `choice`: one of up to 10,000 texts ({@link MAX_STRUCTURED_CHOICES}).
+ * - `grammar`: a text of a GBNF grammar (the format of llama.cpp), starting at its rule `root`.
  */
 export type StructuredOutput =
   | { type: 'json'; schema?: Readonly<Record<string, unknown>> | boolean }
@@ -18,9 +19,13 @@ export type StructuredOutput =
   | { type: 'choice'; choices: readonly string[] }
   | { type: 'grammar'; grammar: string };
 
+/** Maximum number of texts in a structured output of type `choice`. */
 export const MAX_STRUCTURED_CHOICES = 10_000;
 
-/** @throws CapstanError `invalid_argument` naming the field; faults inside a schema, pattern or grammar show when it is compiled. */
+/**
+ * Checks the fields. Faults inside a schema, pattern or grammar are found when it is compiled.
+ * @throws CapstanError `invalid_argument` that names the field.
+ */
 export function planStructuredOutput(output: StructuredOutput): GrammarPlan {
   const fields = checkObject('structuredOutput', output);
   const type = checkOneOf('structuredOutput.type', fields.type, ['json', 'regex', 'choice', 'grammar']);
@@ -44,7 +49,11 @@ function planJson(fields: Fields): GrammarPlan {
   const param = 'structuredOutput.schema';
   if (schema === undefined) return { key: 'json', source: () => ({ kind: 'rules', ...jsonObjectGrammar() }), param };
   if (typeof schema !== 'boolean') checkObject(param, schema);
-  return { key: `json ${keyOf(param, schema)}`, source: () => ({ kind: 'rules', ...schemaToGrammar(schema) }), param };
+  return {
+    key: `json ${jsonKey(param, schema)}`,
+    source: () => ({ kind: 'rules', ...schemaToGrammar(schema) }),
+    param,
+  };
 }
 
 function planRegex(fields: Fields): GrammarPlan {

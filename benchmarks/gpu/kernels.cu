@@ -1,11 +1,10 @@
-// Each kernel at the shapes of Qwen2.5-1.5B beside what the device can do, measured in the same run: bandwidth of
-// copies and of reads, and the share of it. JSON lines on standard output, one per figure; benchmarks/gpu/report.py
-// puts torch's beside them.
+// Measures each kernel at the shapes of Qwen2.5-1.5B, together with the bandwidth of copies and reads in the same run.
+// Writes JSON lines to standard output, one per measurement; benchmarks/gpu/report.py adds PyTorch's.
+//    gpu_kernels [tiny] [read=GB_PER_S] [GROUP]
 //
-//     gpu_kernels [tiny] [read=GB_PER_S] [GROUP]      tiny: small shapes, to see that it runs; GROUP: limits, gemm,
-//     wgmma, gemv, attention, wgmma_attention or sample
-//                                                     (all without one); read: the bandwidth of reads, as the group of
-//                                                     limits has measured it, without which there are no shares of it
+//      tiny    small shapes, to check that the program runs
+//      read    the bandwidth of reads as measured by the group `limits`; without it no shares are printed
+//      GROUP   limits, gemm, wgmma, gemv, attention, wgmma_attention or sample; default: all
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -30,7 +29,7 @@ using namespace cuda;
 
 bool is_tiny = false;
 cudaStream_t stream = nullptr;
-double read_bandwidth = 0;  // bytes per second, 0: not known
+double read_bandwidth = 0;  // bytes per second; 0: unknown
 
 class Timer {
  public:
@@ -38,18 +37,18 @@ class Timer {
     check(cudaEventCreateWithFlags(&begin_, 0), "an event");
     check(cudaEventCreateWithFlags(&end_, 0), "an event");
   }
-  // Median seconds of one `run(i)`, of which several follow each other as one graph: the host takes longer to launch a
-  // small kernel than the device to run it. i counts on, so that data can differ from run to run.
+  // Returns the median seconds of one `run(i)`. Several runs form one graph, because launching a small kernel takes the
+  // host longer than running it takes the device. `i` increases, so that the data can vary between runs.
   double measure(const std::function<void(int)>& run) {
     int i = 0;
     run(i++);  // loads the kernel
     check(cudaStreamSynchronize(stream), "a measurement");
     const double once = time([&] { run(i++), run(i++); }) / 2;
     const int count = is_tiny ? 1 : static_cast<int>(std::clamp(0.01 / std::max(once, 1e-6), 3.0, 200.0));
-    begin_recording(stream);
+    begin_capture(stream);
     for (int n = 0; n < count; ++n)
       run(i++);
-    const Graph graph = end_recording(stream);
+    const Graph graph = end_capture(stream);
     graph.launch(stream);
     std::vector<double> times;
     for (int repeat = 0; repeat < (is_tiny ? 1 : 7); ++repeat)
@@ -74,8 +73,8 @@ class Timer {
 struct FillArgs {
   uint32_t* to;
   int64_t count;
-  uint32_t bits;  // that stay
-  uint32_t mask;  // of random bits
+  uint32_t bits;  // bits that are always set
+  uint32_t mask;  // bits that are random
 };
 __device__ uint32_t scrambled(int64_t i) {
   uint32_t x = static_cast<uint32_t>(i) * 0x9e3779b9u + 0x7f4a7c15u;
@@ -88,7 +87,7 @@ __global__ void fill_kernel(FillArgs args) {
        i += static_cast<int64_t>(gridDim.x) * blockDim.x)
     args.to[i] = (scrambled(i) & args.mask) | args.bits;
 }
-// Near to normal, deviation 2, and one in 4,096 far above the others, as a model's logits are.
+// Approximately normal with deviation 2. One in 4,096 values is far above the others, as in a model's logits.
 __global__ void logits_kernel(float* to, int64_t count) {
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
        i += static_cast<int64_t>(gridDim.x) * blockDim.x) {
@@ -97,7 +96,7 @@ __global__ void logits_kernel(float* to, int64_t count) {
     to[i] = static_cast<float>(bytes - 510) / 74.0f + (scrambled(i + count) % 4096 == 0 ? 12.0f : 0.0f);
   }
 }
-// bf16 of both signs, about `size`.
+// bf16 of both signs and a magnitude around `size`.
 DeviceBuffer random_bf16(int64_t count, float size) {
   DeviceBuffer buffer(static_cast<size_t>(round_up(count, 8)) * 2, "numbers");
   uint32_t bits;
@@ -130,7 +129,7 @@ __global__ void read_kernel(ReadArgs args) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
 #pragma unroll 8
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.count; i += stride) {
-    const uint4 value = load_streaming(args.from + i);
+    const uint4 value = ld_global_nc_no_allocate(args.from + i);
     sum ^= value.x ^ value.y ^ value.z ^ value.w;
   }
   if (sum == 0x12345678u) args.sums[0] = sum;
@@ -144,7 +143,7 @@ void print(const std::string& name, double seconds, double bytes, double flops) 
   std::fflush(stdout);
 }
 
-DeviceRoom room() {
+DeviceResources device_resources() {
   return {attribute_of(0, cudaDevAttrMultiProcessorCount),
           static_cast<size_t>(attribute_of(0, cudaDevAttrMaxSharedMemoryPerBlockOptin))};
 }
@@ -157,7 +156,7 @@ void measure_limits(Timer& timer) {
           "a copy");
   });
   const double read = timer.measure([&](int) {
-    launch(read_kernel, dim3(is_tiny ? 2 : room().multiprocessors * 16), dim3(512), 0, stream,
+    launch(read_kernel, dim3(is_tiny ? 2 : device_resources().multiprocessors * 16), dim3(512), 0, stream,
            ReadArgs{from.as<uint4>(), bytes / 16, sums.as<unsigned>()});
   });
   read_bandwidth = static_cast<double>(bytes) / read;
@@ -169,25 +168,35 @@ struct Layer {
   const char* name;
   int64_t rows, cols;
   GemmOutput output;
-  bool is_in_parts;  // with few tokens
+  bool uses_parts;  // GemmOutput::kParts with few tokens
 };
 
-// Copies of the weights, together larger than any cache.
-constexpr int64_t kRotated = int64_t{400} << 20;
+// All copies of the weights together exceed any cache.
+constexpr int64_t kRotatedBytes = int64_t{400} << 20;
 
-// `is_fused`: as decodes do it, with the norm where the layer has one before it.
-// gemv: few tokens, fused with the norm. wgmma: many, on compute capability 9.0.
-enum class Way : uint8_t { kGemm, kGemv, kWgmma };
+// gemv: few tokens, fused with the norm before it (if any). wgmma: many tokens on compute capability 9.0.
+enum class GemmKernel : uint8_t { kGemm, kGemv, kWgmma };
 
-bool has_wgmma() {
-  return can_gemm_by_wgmma() && can_attend_by_wgmma();
+const char* kernel_name(GemmKernel kernel) {
+  switch (kernel) {
+    case GemmKernel::kGemm:
+      return "gemm";
+    case GemmKernel::kGemv:
+      return "gemv";
+    default:
+      return "wgmma";
+  }
 }
 
-void measure_gemm(Timer& timer, const Layer& layer, int tokens, Way way) {
+bool has_wgmma() {
+  return supports_gemm_wgmma() && supports_attention_wgmma();
+}
+
+void measure_gemm(Timer& timer, const Layer& layer, int tokens, GemmKernel kernel) {
   const int64_t rows = is_tiny ? 64 : layer.rows, cols = is_tiny ? 64 : layer.cols;
   const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
   const int64_t elements = round_up(rows, kTileRows) * split.padded();
-  const int64_t copies = is_tiny ? 1 : std::max<int64_t>(1, kRotated / (elements * 2));
+  const int64_t copies = is_tiny ? 1 : std::max<int64_t>(1, kRotatedBytes / (elements * 2));
   const DeviceBuffer weights = random_bf16(elements * copies, 0.02f),
                      acts = random_bf16(round_up(tokens, 64) * split.padded(), 1.0f);
   const DeviceBuffer out = random_floats(split.parts * tokens * rows);
@@ -196,8 +205,8 @@ void measure_gemm(Timer& timer, const Layer& layer, int tokens, Way way) {
   const bool is_normed = layer.output != GemmOutput::kResidual;
   const DeviceBuffer hidden = random_floats(tokens * cols), norm = random_floats(cols);
   ActMaps maps;
-  if (way == Way::kWgmma && !make_act_maps(maps, acts.as<uint16_t>(), round_up(tokens, 64), split.padded()))
-    throw Error(ErrorCode::kInternal, "no maps of the activations");
+  if (kernel == GemmKernel::kWgmma && !make_act_maps(maps, acts.as<uint16_t>(), round_up(tokens, 64), split.padded()))
+    throw Error(ErrorCode::kInternal, "cannot create tensor maps of the activations");
   const DeviceBuffer flags(static_cast<size_t>(num_tile_flags(rows, tokens)) * sizeof(int32_t),
                            "the tiles of a product");
   check(cudaMemsetAsync(flags.as<void>(), 0, flags.bytes(), stream), "the tiles of a product");
@@ -214,11 +223,11 @@ void measure_gemm(Timer& timer, const Layer& layer, int tokens, Way way) {
     args.gated = gated.as<uint16_t>();
     args.gated_split = gated_split;
     args.act_maps = &maps;
-    if (way == Way::kGemm) {
-      if (layer.is_in_parts && tokens <= 64) args.output = GemmOutput::kParts;
-      return launch_gemm(args, room(), stream);
+    if (kernel == GemmKernel::kGemm) {
+      if (layer.uses_parts && tokens <= 64) args.output = GemmOutput::kParts;
+      return launch_gemm(args, device_resources(), stream);
     }
-    if (way == Way::kWgmma) return launch_gemm_wgmma(args, room().multiprocessors, stream);
+    if (kernel == GemmKernel::kWgmma) return launch_gemm_wgmma(args, device_resources().multiprocessors, stream);
     fused.is_normed = is_normed;
     fused.norm.hidden = hidden.as<float>();
     fused.norm.num_rows = tokens;
@@ -226,29 +235,27 @@ void measure_gemm(Timer& timer, const Layer& layer, int tokens, Way way) {
     fused.norm.weight = norm.as<float>();
     fused.norm.eps = 1e-6f;
     fused.norm.split = split;
-    fused.max_blocks = 2 * room().multiprocessors;
+    fused.max_blocks = 2 * device_resources().multiprocessors;
     launch_gemv(fused, stream);
   });
-  print(std::string(way == Way::kGemm   ? "gemm "
-                    : way == Way::kGemv ? "gemv "
-                                        : "wgmma ") +
-            layer.name + " x" + std::to_string(tokens),
-        seconds, static_cast<double>(rows * cols * 2), 2.0 * static_cast<double>(rows * cols) * tokens);
+  print(std::string(kernel_name(kernel)) + " " + layer.name + " x" + std::to_string(tokens), seconds,
+        static_cast<double>(rows * cols * 2), 2.0 * static_cast<double>(rows * cols) * tokens);
 }
 
-// `count` queries at the end of each of `num_seqs` sequences; 12 heads, 2 KV heads of 128, as the engine cuts it.
-void measure_attention(Timer& timer, int num_seqs, int context, int count, Way way = Way::kGemm) {
-  const bool is_wgmma = way == Way::kWgmma;
+// `count` queries at the end of each of `num_seqs` sequences, with 12 heads and 2 KV heads of 128, split as the engine
+// does.
+void measure_attention(Timer& timer, int num_seqs, int context, int count, GemmKernel kernel = GemmKernel::kGemm) {
+  const bool is_wgmma = kernel == GemmKernel::kWgmma;
   const int heads = is_tiny ? 4 : 12, kv_heads = 2, head_dim = is_tiny ? 32 : 128, group = heads / kv_heads;
   const KvLayout layout = make_kv_layout(64, kv_heads, head_dim);
   const int blocks = (context + 63) / 64;
   const int64_t layer_elements = int64_t{num_seqs} * blocks * layout.block_elements();
-  const int64_t copies = is_tiny ? 1 : std::max<int64_t>(1, kRotated / (layer_elements * 2));
+  const int64_t copies = is_tiny ? 1 : std::max<int64_t>(1, kRotatedBytes / (layer_elements * 2));
   const DeviceBuffer cache = random_bf16(layer_elements * copies, 0.5f);
   std::vector<int32_t> tables, cu_seqlens{0}, context_lens;
   std::vector<AttentionTile> tiles;
   for (int seq = 0; seq < num_seqs; ++seq) {
-    // Neighbours in a sequence are no neighbours in memory.
+    // Neighboring blocks of a sequence are not neighbors in memory.
     for (int block = 0; block < blocks; ++block)
       tables.push_back(block * num_seqs + (seq * 7 + block) % num_seqs);
     cu_seqlens.push_back((seq + 1) * count);
@@ -256,7 +263,7 @@ void measure_attention(Timer& timer, int num_seqs, int context, int count, Way w
     for (int row = 0; row < count * group; row += is_wgmma ? kWideRows : 16)
       tiles.push_back({seq, row});
   }
-  if (is_wgmma) std::ranges::reverse(tiles);  // those with most keys first
+  if (is_wgmma) std::ranges::reverse(tiles);  // most keys first
   AttentionArgs args;
   const int64_t tokens = int64_t{num_seqs} * count;
   const DeviceBuffer q = random_bf16(tokens * heads * layout.k_dim, 1.0f);
@@ -267,11 +274,11 @@ void measure_attention(Timer& timer, int num_seqs, int context, int count, Way w
   args.scale = 1 / std::sqrt(static_cast<float>(head_dim));
   args.split = split_depth(heads * head_dim, heads * head_dim, row_parallel_parts(heads * head_dim));
   const int chunks = (context + kChunk - 1) / kChunk;
-  args.in_rows = is_wgmma;
-  args.num_chunks = cut_attention(args.num_tiles, kv_heads, chunks);
-  args.is_many = is_many_rows(args.num_tiles, kv_heads, args.num_chunks);
+  args.is_row_major = is_wgmma;
+  args.num_chunks = attention_splits(args.num_tiles, kv_heads, chunks);
+  args.is_warp_per_tile = prefers_warp_per_tile(args.num_tiles, kv_heads, args.num_chunks);
   const DeviceBuffer acts = random_bf16(round_up(tokens, 64) * args.split.padded(), 1.0f),
-                     scratch(static_cast<size_t>(attention_scratch_floats(kMostCuts, layout)) * 4, "scratch");
+                     scratch(static_cast<size_t>(attention_scratch_floats(kMaxSplits, layout)) * 4, "scratch");
   Staging staging("a batch");
   staging.begin((tables.size() + cu_seqlens.size() + context_lens.size() + tiles.size() * 2) * 4 + 64);
   args.q = q.as<uint16_t>();
@@ -309,13 +316,13 @@ void measure_sampling(Timer& timer, int rows, const char* name, const SampleRow&
         static_cast<double>(rows * vocab_size * 4), 0);
 }
 
-// A group each: what one of them breaks, the others' processes do not see.
+// Runs one group. Each group runs in a separate process, so that a fault does not affect the others.
 void run(const std::string& group) {
-  check(cudaSetDevice(0), "choosing the device");
+  check(cudaSetDevice(0), "selecting the device");
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
   Timer timer;
-  const auto is_asked = [&](const char* name) { return group.empty() || group == name; };
-  if (is_asked("limits")) measure_limits(timer);
+  const auto is_selected = [&](const char* name) { return group.empty() || group == name; };
+  if (is_selected("limits")) measure_limits(timer);
   const Layer layers[] = {{"qkv", 2048, 1536, GemmOutput::kStore, true},
                           {"output", 1536, 1536, GemmOutput::kResidual, true},
                           {"gate_up", 17920, 1536, GemmOutput::kGated, false},
@@ -327,28 +334,28 @@ void run(const std::string& group) {
   for (const Layer& layer : layers)
     for (const int count : tokens) {
       if (layer.rows >= 100000 && count > 256) continue;
-      if (is_asked("gemm")) measure_gemm(timer, layer, count, Way::kGemm);
-      if (is_asked("wgmma") && count > 32 && has_wgmma()) measure_gemm(timer, layer, count, Way::kWgmma);
+      if (is_selected("gemm")) measure_gemm(timer, layer, count, GemmKernel::kGemm);
+      if (is_selected("wgmma") && count > 32 && has_wgmma()) measure_gemm(timer, layer, count, GemmKernel::kWgmma);
     }
-  if (is_asked("gemv"))
+  if (is_selected("gemv"))
     for (const Layer& layer : layers)
       for (const int count : is_tiny ? std::vector<int>{1} : std::vector<int>{1, 2, 4})
-        measure_gemm(timer, layer, count, Way::kGemv);
+        measure_gemm(timer, layer, count, GemmKernel::kGemv);
   using Batch = std::pair<int, int>;
-  if (is_asked("attention"))
+  if (is_selected("attention"))
     for (const auto& [num_seqs, context] :
          is_tiny ? std::vector<Batch>{{2, 70}}
                  : std::vector<Batch>{{1, 1024}, {8, 1024}, {64, 1024}, {256, 1024}, {1, 8192}, {8, 8192}, {64, 8192}})
       measure_attention(timer, num_seqs, context, 1);
   for (const int length : is_tiny ? std::vector<int>{70} : std::vector<int>{1024, 8192}) {
-    if (is_asked("attention")) measure_attention(timer, 1, length, length);
-    if (is_asked("wgmma_attention") && has_wgmma()) measure_attention(timer, 1, length, length, Way::kWgmma);
+    if (is_selected("attention")) measure_attention(timer, 1, length, length);
+    if (is_selected("wgmma_attention") && has_wgmma()) measure_attention(timer, 1, length, length, GemmKernel::kWgmma);
   }
   SampleRow greedy, drawn, top_p, top_k, logprobs;
   greedy.temperature = logprobs.temperature = 0;
   drawn.temperature = top_p.temperature = top_k.temperature = 0.8f;
   top_p.top_p = 0.9f, top_k.top_k = 40, logprobs.num_logprobs = 20;
-  if (is_asked("sample"))
+  if (is_selected("sample"))
     for (const int rows : is_tiny ? std::vector<int>{2} : std::vector<int>{1, 64, 256}) {
       measure_sampling(timer, rows, "greedy", greedy);
       measure_sampling(timer, rows, "temperature", drawn);

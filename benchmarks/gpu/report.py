@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Results of benchmarks/gpu.sh: one JSON file per commit, phase by phase, and a short table.
+"""Keeps the results of benchmarks/gpu.sh, one JSON file per commit, and prints them as a table.
 
-    report.py machine FILE --commit C          what the card is
+    report.py machine FILE --commit C          record the GPU of this machine
     report.py add FILE --commit C --phase P --status S --seconds N [--log FILE] [--lines FILE…]
-    report.py merge FILE OTHER…                puts what others found of the same commit beside it: the newest of each phase
-    report.py status FILE --commit C --phase P how the phase has ended for this commit, or nothing
-    report.py figure FILE PHASE NAME FIELD     one figure
-    report.py table FILE
+    report.py merge FILE OTHER…                merge results of the same commit; the newest result of each phase wins
+    report.py status FILE --commit C --phase P print the status of a phase, or nothing
+    report.py figure FILE KEY NAME FIELD       print one measurement
+    report.py table FILE                       print the table
 """
 import argparse
 import json
@@ -16,10 +16,10 @@ import re
 import subprocess
 import time
 
-# What is asked for of the Qwen2.5-1.5B shape: shares of the limit, milliseconds, and how fast PyTorch's own kernels are to be in comparison.
-LEAST_SHARES = {'decode 1x1024': 0.72, 'decode 8x1024': 0.68, 'decode 64x1024': 0.6, 'decode 256x1024': 0.55, 'decode 64x8192': 0.68, 'decode 256x8192': 0.7, 'prefill 1024': 0.45, 'prefill 8192': 0.5}
-MOST_MS = {'first token 1024 cached': 5, 'first token 8192 cached': 7}
-LEAST_RATIOS = {'gemm': 0.75, 'attention': 0.7}
+# The targets for the Qwen2.5-1.5B shape: shares of the hardware limit, milliseconds, and the time of PyTorch divided by the time of our kernels.
+MIN_SHARES = {'decode 1x1024': 0.72, 'decode 8x1024': 0.68, 'decode 64x1024': 0.6, 'decode 256x1024': 0.55, 'decode 64x8192': 0.68, 'decode 256x8192': 0.7, 'prefill 1024': 0.45, 'prefill 8192': 0.5}
+MAX_MS = {'first token 1024 cached': 5, 'first token 8192 cached': 7}
+MIN_RATIOS = {'gemm': 0.75, 'attention': 0.7}
 PHASES = ['build', 'ops', 'sanitize', 'model', 'soak', 'bench', 'serve']
 
 
@@ -39,22 +39,22 @@ def write(file, results):
     os.replace(file + '.part', file)
 
 
-def of_commit(results, commit):
-    """Results of another commit are no results of this one."""
+def for_commit(results, commit):
+    """Returns the results if they are for this commit, otherwise empty results."""
     return results if results.get('commit') == commit else {'commit': commit, 'machine': {}, 'phases': {}}
 
 
-def ask_card():
+def query_gpu():
     fields = ['name', 'driver_version', 'compute_cap', 'clocks.sm', 'clocks.mem', 'clocks.max.sm', 'power.draw', 'power.limit', 'temperature.gpu', 'memory.total']
     try:
         answer = subprocess.run(['nvidia-smi', '--query-gpu=' + ','.join(fields), '--format=csv,noheader'], capture_output=True, text=True, timeout=60, check=True).stdout
         return dict(zip(fields, [value.strip() for value in answer.splitlines()[0].split(',')]))
     except (OSError, subprocess.SubprocessError, IndexError):
-        return {'name': 'none: kernels run on the CPU'}
+        return {'name': 'none (kernels run on the CPU)'}
 
 
 def tests_of(log):
-    """What the test programs print: 'ok     name' or 'FAILED name', the first with what went wrong before it."""
+    """Parses the output of the test programs: 'ok     name' or 'FAILED name', preceded by indented messages."""
     passed, failed, pending = [], {}, []
     for line in log.splitlines():
         match = re.match(r'(ok    |FAILED) (\w+)$', line)
@@ -71,7 +71,7 @@ def tests_of(log):
 
 
 def parse(line):
-    """A figure, or None: a program that was ended leaves half a line, one that divides by nothing no JSON."""
+    """Returns a measurement, or None for an incomplete or invalid line."""
     try:
         return json.loads(line) if line.startswith('{') else None
     except ValueError:
@@ -79,7 +79,7 @@ def parse(line):
 
 
 def add(args):
-    results = of_commit(read(args.file), args.commit)
+    results = for_commit(read(args.file), args.commit)
     phase = {'status': args.status, 'seconds': round(args.seconds, 1), 'finished': time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())}
     if args.log and os.path.exists(args.log):
         with open(args.log, encoding='utf-8', errors='replace') as stream:
@@ -118,7 +118,7 @@ def figures(phase, key):
     return {line['name']: line for line in phase.get(key, []) if 'name' in line}
 
 
-def name_of_theirs(name):
+def torch_name(name):
     return re.sub('^(gemv|wgmma) ', '' if 'attention' in name else 'gemm ', name)
 
 
@@ -138,17 +138,17 @@ def table(results):
         gates[name] = passed
         return '  pass' if passed else '  FAIL'
 
-    # Of several kernels for one product the fastest counts.
+    # Several kernels may compute the same product. Only the fastest must meet the target.
     fastest = {}
     for name, line in kernels.items():
-        fastest[name_of_theirs(name)] = min(fastest.get(name_of_theirs(name), math.inf), line['us'])
+        fastest[torch_name(name)] = min(fastest.get(torch_name(name), math.inf), line['us'])
     if kernels:
         print(f"\n{'kernel':<26}{'us':>10}{'GB/s':>8}{'TFLOP/s':>9}{'of reads':>9}{'torch us':>10}{'torch/us':>9}  gate")
     for name, line in kernels.items():
-        theirs = torch.get(name_of_theirs(name))
+        theirs = torch.get(torch_name(name))
         beside = f"{theirs['us']:>10.1f}{theirs['us'] / line['us']:>9.2f}" if theirs else ''
-        least = LEAST_RATIOS.get(name_of_theirs(name).split()[0])
-        if theirs and least and line['us'] == fastest[name_of_theirs(name)]:
+        least = MIN_RATIOS.get(torch_name(name).split()[0])
+        if theirs and least and line['us'] == fastest[torch_name(name)]:
             beside += gate(name, theirs['us'] / line['us'] >= least)
         print(f"{name:<26}{line['us']:>10.1f}{line['gb_per_s']:>8.0f}{line['tflop_per_s']:>9.1f}{shown(line, 'bandwidth_share', '.0%'):>9}{beside}")
     if steps:
@@ -158,25 +158,25 @@ def table(results):
             continue
         theirs = torch.get(name.removeprefix('deterministic '))
         beside = f"{theirs['us']:>17.0f}{theirs['us'] / line['steady_us']:>8.2f}" if theirs else ' ' * 25
-        if name in LEAST_SHARES and 'steady_share' in line:
-            beside += gate(name, line['steady_share'] >= LEAST_SHARES[name])
+        if name in MIN_SHARES and 'steady_share' in line:
+            beside += gate(name, line['steady_share'] >= MIN_SHARES[name])
         print(f"{name:<28}{line['us']:>10.0f}{line['steady_us']:>11.0f}{shown(line, 'limit_us', '.0f'):>10}{shown(line, 'steady_share', '.0%'):>7}{line['tokens_per_s']:>10.0f}{beside}")
     for name, line in torch.items():
         if name.startswith('generate'):
-            print(f"{name + ' by transformers':<28}{line['us']:>10.0f}  us a token, its prompt included")
+            print(f"{name + ' by transformers':<28}{line['us']:>10.0f}  us per token, including the prompt")
     if any('ms' in line for line in serve.values()):
         print(f"\n{'over HTTP':<26}{'ms':>10}  gate")
     for name, line in serve.items():
         if 'ms' in line:
-            print(f"{name:<26}{line['ms']:>10.2f}{gate(name, line['ms'] <= MOST_MS[name]) if name in MOST_MS else ''}")
+            print(f"{name:<26}{line['ms']:>10.2f}{gate(name, line['ms'] <= MAX_MS[name]) if name in MAX_MS else ''}")
         else:
             print(f"{name}: " + ', '.join(f'{field} {value}' for field, value in line.items() if field != 'name' and not isinstance(value, dict)))
     if gates:
         failed = [name for name, passed in gates.items() if not passed]
-        unmeasured = [name for name in [*LEAST_SHARES, *MOST_MS] if name not in gates] + [f'{kind} beside PyTorch' for kind in LEAST_RATIOS if not any(name_of_theirs(name).startswith(kind) for name in gates)]
+        unmeasured = [name for name in [*MIN_SHARES, *MAX_MS] if name not in gates] + [f'{kind} against PyTorch' for kind in MIN_RATIOS if not any(torch_name(name).startswith(kind) for name in gates)]
         print(f"\n{len(gates) - len(failed)} of {len(gates)} gates passed{': not ' if failed else ''}{', '.join(failed)}; not measured: {', '.join(unmeasured) or 'none'}")
 
-    # Last, as whoever runs this far away sees the end of what is said.
+    # The summary comes last, because a remote caller may see only the end of the output.
     print()
     for name in PHASES:
         phase = results.get('phases', {}).get(name)
@@ -204,15 +204,15 @@ def main():
     parser.add_argument('--lines', nargs='*', default=[])
     args = parser.parse_args()
     if args.action == 'machine':
-        results = of_commit(read(args.file), args.commit)
-        results['machine'] = ask_card()
+        results = for_commit(read(args.file), args.commit)
+        results['machine'] = query_gpu()
         write(args.file, results)
     elif args.action == 'add':
         add(args)
     elif args.action == 'merge':
         merge(args.file, args.others)
     elif args.action == 'status':
-        print(of_commit(read(args.file), args.commit)['phases'].get(args.phase, {}).get('status', ''))
+        print(for_commit(read(args.file), args.commit)['phases'].get(args.phase, {}).get('status', ''))
     elif args.action == 'figure':
         key, name, field = args.others
         line = figures(read(args.file).get('phases', {}).get('bench', {}), key).get(name)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The product over HTTP on a device: `capstan serve` with the embedded model, and, where PyTorch is, with random weights of the Qwen2.5-1.5B shape, whose answers are
-compared with those of transformers. JSON lines; ends with 1 where they differ by more than is allowed.
+"""Tests the product over HTTP on a device: `capstan serve` with the embedded model and, if PyTorch is installed, with random weights of
+the Qwen2.5-1.5B shape, whose answers are compared with transformers. Prints JSON lines, and exits with 1 if the differences exceed the limits.
 
     serve.py --node NODE [--product FOLDER] [--device cuda] [--tiny]
 """
@@ -39,26 +39,26 @@ def is_listening():
 
 class Server:
     def __init__(self, args, model, device):
-        # An emulated device takes long to warm up for more.
+        # An emulated device warms up slowly for larger limits.
         flags = ['--max-model-len', '512', '--max-num-batched-tokens', '64', '--max-num-seqs', '2'] if args.tiny else []
         self.log = tempfile.TemporaryFile()
         self.process = subprocess.Popen([args.node, os.path.join(args.product, 'dist/server/main.js'), 'serve', model, '--device', device, '--port', str(PORT), *flags], stdout=self.log, stderr=self.log)
 
     def __enter__(self):
-        begun = time.monotonic()
-        while time.monotonic() - begun < 240:
+        start = time.monotonic()
+        while time.monotonic() - start < 240:
             if self.process.poll() is not None:
                 break
             if is_listening():
                 try:
                     if request('/health', timeout=5).status == 200:
-                        self.seconds = time.monotonic() - begun
+                        self.seconds = time.monotonic() - start
                         return self
                 except OSError:
                     pass
             time.sleep(0.2)
         self.__exit__()
-        raise SystemExit('the server did not come up:\n' + self.text()[-2000:])
+        raise SystemExit('the server did not start:\n' + self.text()[-2000:])
 
     def __exit__(self, *_):
         if self.process.poll() is None:
@@ -86,11 +86,11 @@ def complete(prompt, max_tokens, **more):
 
 
 def first_token_ms(model, prompt):
-    """Milliseconds until the first event of a stream."""
-    begun = time.perf_counter()
+    """Returns the milliseconds until the first event of the SSE response."""
+    start = time.perf_counter()
     answer = request('/v1/completions', {'model': model, 'prompt': prompt, 'max_tokens': 2, 'temperature': 0, 'stream': True, 'ignore_eos': True})
     answer.read(1)
-    first = time.perf_counter() - begun
+    first = time.perf_counter() - start
     answer.read()
     return first * 1e3
 
@@ -103,11 +103,11 @@ def backend_name():
     return re.search(r'^capstan_model_info\{.*\bbackend="(\w+)"', request('/metrics').read().decode(), re.MULTILINE)[1]
 
 
-def tell(name, **fields):
+def report(name, **fields):
     print(json.dumps({'name': name, **fields}), flush=True)
 
 
-# Of the random weights: the widths, depth and heads of Qwen2.5-1.5B, or little.
+# The shapes of the random models: Qwen2.5-1.5B, or tiny.
 SHAPES = {
     '1.5B': {'hidden_size': 1536, 'intermediate_size': 8960, 'num_hidden_layers': 28, 'num_attention_heads': 12, 'num_key_value_heads': 2, 'vocab_size': 151936},
     'tiny': {'hidden_size': 256, 'intermediate_size': 512, 'num_hidden_layers': 4, 'num_attention_heads': 4, 'num_key_value_heads': 2, 'vocab_size': 2048},
@@ -115,8 +115,8 @@ SHAPES = {
 
 
 def random_model(folder, shape):
-    """Random weights with the embedded model's tokenizer: ids beyond it are never drawn. Their scales are those of test/oracle/golden.py, as flat logits and even
-    attention would hide faults."""
+    """Writes a model with random weights and the embedded model's tokenizer, whose ids are the only ones sampled. The scales are
+    those of test/oracle/golden.py, because flat logits and uniform attention would hide faults."""
     import torch
     from safetensors.torch import save_file
     for file in ('tokenizer.json', 'tokenizer_config.json'):
@@ -148,33 +148,35 @@ def prompt_of(length, seed):
 
 
 def measure_random(args, folder, shape):
-    """Times, and the answers that are to be compared: of prompts one after the other, and of many at a time, which go through other products, attention and graphs; again when they are cached."""
+    """Measures times, and returns the answers to compare: of prompts one at a time, of many prompts at once (which use other kernels
+    and graphs), and of the same prompts from the prefix cache."""
     with Server(args, folder, args.device) as server:
         name = model_name()
-        tell(f'start of the {shape} shape', seconds=round(server.seconds, 2))
+        report(f'start of the {shape} shape', seconds=round(server.seconds, 2))
         answers = {'alone': [answer_of(name, prompt_of(length, 9), prompt_logprobs=0) for length in args.lengths]}
         for count in (6,) if args.tiny else (8, 96):
-            prompts = [prompt_of(70 + i % 60, 1000 * count + i) for i in range(count)]  # a block of the KV cache, and some
+            prompts = [prompt_of(70 + i % 60, 1000 * count + i) for i in range(count)]  # more than a block of the KV cache
             with ThreadPoolExecutor(count) as pool:
                 for state in ('', ', cached'):
                     answers[f'{count} at a time{state}'] = list(pool.map(lambda prompt: answer_of(name, prompt), prompts))
         for length in (64, 128) if args.tiny else (1024, 8192):
             times = {'cold': [], 'cached': []}
             for i in range(5):
-                prompt = prompt_of(length, length + i)  # begins as none before it does
+                prompt = prompt_of(length, length + i)  # shares no prefix with earlier prompts
                 times['cold'].append(first_token_ms(name, prompt))
                 times['cached'].append(first_token_ms(name, prompt))
             for kind, values in times.items():
-                tell(f'first token {length} {kind}', ms=round(statistics.median(values), 2))
-        begun = time.perf_counter()
+                report(f'first token {length} {kind}', ms=round(statistics.median(values), 2))
+        start = time.perf_counter()
         length, count = (64, 16) if args.tiny else (1024, 256)
         usage = complete([7] * length, count, model=name)['usage']
-        tell(f'{count} tokens after {length}', tokens_per_s=round(usage['completion_tokens'] / (time.perf_counter() - begun), 1))
+        report(f'{count} tokens after {length}', tokens_per_s=round(usage['completion_tokens'] / (time.perf_counter() - start), 1))
         return answers
 
 
 def answer_of(model, prompt, **more):
-    """What is compared of a greedy answer: its tokens, the likeliest of each step, and, where asked for, the log-probability of each token of the prompt but the first."""
+    """Returns a greedy answer: its tokens, the most likely tokens of each step and, if requested, the log-probabilities of the prompt
+    tokens after the first."""
     body = complete(prompt, 16, model=model, logprobs=2 * NUM_TOP, return_token_ids=True, return_tokens_as_token_ids=True, **more)
     choice = body['choices'][0]
     top = [{int(word.removeprefix('token_id:')): logprob for word, logprob in step.items()} for step in choice['logprobs']['top_logprobs']]
@@ -182,14 +184,14 @@ def answer_of(model, prompt, **more):
     return {'prompt': prompt, 'tokens': choice['token_ids'], 'top': top, 'of_prompt': of_prompt}
 
 
-# Of bf16, by contract 4: differences of log-probabilities to transformers in float32.
+# Limits for bf16 by contract 4: differences of log-probabilities to transformers in float32.
 NUM_TOP = 5
 WORST, MEAN = 0.15, 0.02
 
 
 class Differences:
-    """Our differences to the truth, and of the same figures those of transformers in bf16. Allowed is the contract's, or twice the latter where that is more, as in
-    test/oracle."""
+    """Differences of our results, and of transformers in bf16, to transformers in float32. The limit is the contract's, or twice the
+    difference of transformers in bf16 if that is larger, as in test/oracle."""
 
     def __init__(self):
         self.ours, self.theirs = [], []
@@ -206,7 +208,7 @@ class Differences:
         mean, mean_of_theirs = statistics.fmean(self.ours), statistics.fmean(self.theirs)
         mean_allowed = max(MEAN, 2 * mean_of_theirs)
         return {'count': len(self.ours), 'worst': round(max(self.ours), 4), 'mean': round(mean, 5), 'transformers_worst': round(max(self.theirs), 4), 'transformers_mean': round(mean_of_theirs, 5),
-                # The negations also catch NaN.
+                # NaN fails these comparisons.
                 'passed': all(value <= self.worst_allowed for value in self.ours) and mean <= mean_allowed}
 
 
@@ -215,7 +217,8 @@ def first_position(answer):
 
 
 def logprobs_by_transformers(folder, dtype, answers):
-    """Of each answer in one pass: (positions, vocab_size), what follows each position of its prompt, or only the last, and of its tokens."""
+    """Yields the log-probabilities (positions, vocab_size) of each answer, computed in one pass: after each position of the prompt (or
+    only its last), and after each completion token."""
     import torch
     from transformers import AutoModelForCausalLM
     device = 'cuda' if torch.cuda.is_available() else 'cpu'
@@ -227,8 +230,8 @@ def logprobs_by_transformers(folder, dtype, answers):
 
 
 def compare_with_transformers(folder, shape, answers):
-    """Of prompts their own log-probabilities; of each step, after the tokens that we chose, the likeliest five's, and that none is likelier than our choice by more than
-    differences explain. False where more differs than is allowed."""
+    """Compares the log-probabilities of the prompts and, for each step after our tokens, of the five most likely tokens. Also checks that
+    no token is more likely than ours by more than the allowed difference. Returns False if a limit is exceeded."""
     import torch
     with open(os.path.join(folder, 'tokenizer.json'), encoding='utf-8') as stream:
         tokenizer = json.load(stream)
@@ -245,24 +248,24 @@ def compare_with_transformers(folder, shape, answers):
             for position, (token, top) in enumerate(zip(answer['tokens'], answer['top'], strict=True), len(truth) - len(answer['tokens'])):
                 for id in truth[position].topk(NUM_TOP).indices.tolist():
                     wanted = truth[position, id].item()
-                    # Not among ours: then it is at most as likely as the last of them.
+                    # A token missing from our list is at most as likely as its last entry.
                     steps.add(wanted, top[id] if id in top else min(wanted, *top.values()), rounded[position, id].item())
                 margins.append((truth[position, :num_ids].max() - truth[position, token]).item())
         of_prompts, of_steps = prompts.figures() if prompts.ours else None, steps.figures()
         passed = (of_prompts is None or of_prompts['passed']) and of_steps['passed'] and all(margin <= 2 * steps.worst_allowed for margin in margins)
-        tell(f'{shape} shape to transformers in f32, {kind}', of_prompts=of_prompts, of_steps=of_steps, tokens=len(margins), tokens_equal=margins.count(0.0), worst_margin=round(max(margins), 4), passed=passed)
+        report(f'{shape} shape to transformers in f32, {kind}', of_prompts=of_prompts, of_steps=of_steps, tokens=len(margins), tokens_equal=margins.count(0.0), worst_margin=round(max(margins), 4), passed=passed)
         all_passed = all_passed and passed
     return all_passed
 
 
 def answer_of_demo(args, device):
-    """Of the embedded model, which is sure of every token of it."""
+    """Returns the embedded model's answer to a question with large margins at every token."""
     with Server(args, 'demo', device) as server:
         if backend_name() != device.split(':')[0]:
-            raise SystemExit(f'expected the backend of {device}, got {backend_name()}')
+            raise SystemExit(f'expected the {device} backend, got {backend_name()}')
         answer = ask('/v1/chat/completions', {'model': model_name(), 'messages': [{'role': 'user', 'content': 'What is Capstan?'}], 'max_tokens': 12, 'temperature': 0})
         text = answer['choices'][0]['message']['content']
-        tell(f'embedded model on {device}', seconds=round(server.seconds, 2), text=text, tokens=answer['usage']['completion_tokens'])
+        report(f'embedded model on {device}', seconds=round(server.seconds, 2), text=text, tokens=answer['usage']['completion_tokens'])
         return text
 
 
@@ -275,11 +278,11 @@ def main():
     args = parser.parse_args()
     answers = {device: answer_of_demo(args, device) for device in ('cpu', args.device)}
     if answers[args.device] != answers['cpu']:
-        raise SystemExit(f'expected the answer of the CPU, got {answers}')
+        raise SystemExit(f'expected the same answer as on the CPU, got {answers}')
     try:
         import torch  # noqa: F401
     except ImportError:
-        print('there is no PyTorch to make random weights with', file=sys.stderr)
+        print('skipped the random model: PyTorch is not installed', file=sys.stderr)
         return
     shape = 'tiny' if args.tiny else '1.5B'
     args.lengths = (5, 70, 300) if args.tiny else (5, 300, 2000)
@@ -287,7 +290,7 @@ def main():
         random_model(folder, shape)
         answers = measure_random(args, folder, shape)
         if not compare_with_transformers(folder, shape, answers):
-            raise SystemExit('answers differ from those of transformers by more than is allowed')
+            raise SystemExit('the answers differ from transformers by more than the limit')
 
 
 main()

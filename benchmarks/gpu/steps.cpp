@@ -1,13 +1,9 @@
-// Whole steps through the device contract with random weights of the Qwen2.5-1.5B shape: decoding at several batch
-// sizes and contexts, and prefill, beside the fewest bytes and operations that such a step takes. JSON lines on
+// Measures whole steps through the device contract, with random weights of the Qwen2.5-1.5B shape: decodes at several
+// batch sizes and contexts, and prefills, compared with the minimum of bytes and operations. Writes JSON lines to
 // standard output.
-//
-//     gpu_steps [--device cuda] [--read-gb-per-s 3000] [--tflop-per-s 700] [--shape qwen2.5-1.5b|tiny] [--fill-seconds
-//     40] [--steps 30] [--only decode|prefill]
-//               [--deterministic yes]
-//
-// The two ceilings are those of the same run (gpu_kernels, torch_figures.py); without both there are no limits and no
-// shares of them.
+//    gpu_steps [--device cuda] [--read-gb-per-s 3000] [--tflop-per-s 700] [--shape qwen2.5-1.5b|tiny]
+//              [--fill-seconds 40] [--steps 30] [--only decode|prefill] [--deterministic yes]
+// Both ceilings come from the same run (gpu_kernels, torch_figures.py). Without both, no limits and shares are printed.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -60,7 +56,7 @@ ModelSpec spec_of(const Options& options) {
   return spec;
 }
 
-// A file of small random bf16 that every tensor lies in.
+// A file of small random bf16 values that all tensors share.
 int random_file(int64_t bytes) {
   const int fd = memfd_create("weights", 0);
   std::vector<uint16_t> chunk(1 << 20);
@@ -101,7 +97,7 @@ TensorTable tensors_of(const ModelSpec& spec, int fd) {
   return table;
 }
 
-// Sequences of `count` new tokens each, up to position `context`. Blocks lie interleaved.
+// `num_seqs` sequences with `count` new tokens each, up to position `context`. Their blocks are interleaved.
 struct StepBatch {
   std::vector<int32_t> ids, positions, slots, cu_seqlens{0}, context_lens, tables, rows;
   std::vector<SampleRow> samples;
@@ -142,10 +138,10 @@ class Bench {
     device.is_deterministic = options.is_deterministic;
     group_ = make_device_group(device);
     const int fd = random_file(spec_.vocab_size * spec_.hidden_size * 2);
-    const double begun = now();
+    const double start = now();
     weights_ = load_weights(spec_, make_shard_plan(spec_, 0, 1), tensors_of(spec_, fd), backend(), {});
     close(fd);
-    std::printf("{\"name\":\"load\",\"seconds\":%.2f,\"weight_bytes\":%lld}\n", now() - begun,
+    std::printf("{\"name\":\"load\",\"seconds\":%.2f,\"weight_bytes\":%lld}\n", now() - start,
                 static_cast<long long>(weights_.bytes));
     const BackendInfo& info = backend().info();
     DeviceLimits limits;
@@ -155,7 +151,7 @@ class Bench {
     limits.kv_cache_dtype = info.compute_dtype;
     DeviceModel model =
         make_device_model(spec_, make_shard_plan(spec_, 0, 1), spec_.vocab_size, spec_.max_position_embeddings);
-    // What all decodes need, or what a smaller card has once its buffers are there.
+    // Enough for all decodes, or what a smaller device has left.
     backend().reserve(model, limits);
     const int64_t room =
         backend().kv_budget_bytes(0.9) / backend().kv_block_bytes(model, block_size_, limits.kv_cache_dtype);
@@ -172,19 +168,19 @@ class Bench {
 
   void decode(int num_seqs, int context) {
     if (static_cast<int64_t>(num_seqs) * ((context + block_size_ - 1) / block_size_) > num_blocks_)
-      return;  // it does not fit on this card
+      return;  // does not fit in the memory of this device
     const double filled = fill(num_seqs, context - 1);
     StepBatch first(0, num_seqs, num_seqs, context, 1, block_size_, spec_.vocab_size), second = first;
-    // One after the other, and with as many in flight as the device takes.
-    const double alone = median([&] { launch(first), backend().collect(); });
-    double steady = alone;
+    // First one step at a time, then with as many in flight as the device allows.
+    const double single = median([&] { launch(first), backend().collect(); });
+    double steady = single;
     if (backend().info().depth > 1) {
       for (int seq = 0; seq < num_seqs; ++seq)
         first.ids[static_cast<size_t>(seq)] = second.ids[static_cast<size_t>(seq)] = -1 - seq;
       StepBatch* batches[] = {&first, &second};
       launch(StepBatch(0, num_seqs, num_seqs, context, 1, block_size_, spec_.vocab_size));
-      int turn = 0;
-      steady = median([&] { launch(*batches[turn ^= 1]), backend().collect(); });
+      int batch_idx = 0;
+      steady = median([&] { launch(*batches[batch_idx ^= 1]), backend().collect(); });
       backend().collect();
     }
     const double head = static_cast<double>(spec_.vocab_size * spec_.hidden_size);
@@ -192,7 +188,8 @@ class Bench {
         static_cast<double>(num_seqs) * context * spec_.num_layers * 2 * spec_.num_kv_heads * spec_.head_dim * 2;
     const double bytes = (linear_params_ + head) * 2, flops = 2 * (linear_params_ + head) * num_seqs;
     const double limit = std::max((bytes + kv_bytes) / options_.read_bandwidth, flops / options_.peak);
-    print("decode " + std::to_string(num_seqs) + "x" + std::to_string(context), alone, steady, limit, num_seqs, filled);
+    print("decode " + std::to_string(num_seqs) + "x" + std::to_string(context), single, steady, limit, num_seqs,
+          filled);
   }
 
   void prefill(int length) {
@@ -210,7 +207,7 @@ class Bench {
   void launch(Batch&& batch) {
     decoder_forward(weights_, batch.input(), backend());
     backend().lm_head(*weights_.norm, weights_.head(), batch.rows);
-    // NOTE: a temporary batch's results would be written after its end: they are kept here.
+    // NOTE: results are written after a temporary batch is destroyed, so they are kept here.
     if constexpr (!std::is_lvalue_reference_v<Batch>) {
       spare_results_.resize(batch.samples.size());
       backend().sample(batch.samples, spare_results_);
@@ -219,13 +216,13 @@ class Bench {
     }
   }
 
-  // Keys and values of what comes before, as far as the time allows; the share of it.
+  // Fills the KV cache, within the time limit. Returns the share of sequences that are filled.
   double fill(int num_seqs, int length) {
-    const double begun = now();
+    const double start = now();
     const int chunk = options_.is_tiny() ? 64 : 8192;
     for (int seq = 0; seq < num_seqs; ++seq) {
-      if (now() - begun > options_.fill_seconds) return static_cast<double>(seq) / num_seqs;
-      // NOTE: blocks_per_seq of a part is that of its context; the blocks of a sequence are the same in each.
+      if (now() - start > options_.fill_seconds) return static_cast<double>(seq) / num_seqs;
+      // NOTE: blocks_per_seq of a chunk follows its context, but the blocks of a sequence are always the same.
       for (int done = 0; done < length;) {
         const int count = std::min(chunk, length - done);
         done += count;
@@ -242,20 +239,20 @@ class Bench {
       run();
     std::vector<double> times;
     for (int i = 0; i < options_.num_steps; ++i) {
-      const double begun = now();
+      const double start = now();
       run();
-      times.push_back(now() - begun);
+      times.push_back(now() - start);
     }
     std::sort(times.begin(), times.end());
     return times[times.size() / 2];
   }
 
-  void print(const std::string& name, double alone, double steady, double limit, int tokens, double filled) {
+  void print(const std::string& name, double single, double steady, double limit, int tokens, double filled) {
     std::printf("{\"name\":\"%s%s\",\"us\":%.2f,\"steady_us\":%.2f,\"tokens_per_s\":%.1f,\"filled\":%.2f",
-                options_.is_deterministic ? "deterministic " : "", name.c_str(), alone * 1e6, steady * 1e6,
+                options_.is_deterministic ? "deterministic " : "", name.c_str(), single * 1e6, steady * 1e6,
                 tokens / steady, filled);
     if (std::isfinite(limit))
-      std::printf(",\"limit_us\":%.2f,\"share\":%.4f,\"steady_share\":%.4f", limit * 1e6, limit / alone,
+      std::printf(",\"limit_us\":%.2f,\"share\":%.4f,\"steady_share\":%.4f", limit * 1e6, limit / single,
                   limit / steady);
     std::printf("}\n");
     std::fflush(stdout);
@@ -306,7 +303,7 @@ void run(const Options& options) {
   if (options.is_tiny()) return bench.decode(2, 70);
   for (const int context : {1024, 8192})
     for (const int num_seqs : {1, 8, 64, 256})
-      // Few are enough to tell what it costs.
+      // A few cases show the cost.
       if (!options.is_deterministic || (context == 1024 && num_seqs <= 64)) bench.decode(num_seqs, context);
 }
 

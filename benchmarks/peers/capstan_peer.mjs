@@ -1,9 +1,9 @@
-// Our engine through its public interface.   node capstan_peer.mjs DIR
+// Capstan through its public interface.   node capstan_peer.mjs DIR
 import { createInterface } from 'node:readline';
 import { Engine } from '../../dist/ts/index.mjs';
 
 const numThreads = Number(process.env.PEER_THREADS ?? 2);
-/** Milliseconds: wall time, or processor time of the process. */
+/** Returns milliseconds of wall time, or of CPU time of the process. */
 const clock = () =>
   process.env.PEER_CLOCK === 'cpu' ? (process.cpuUsage().user + process.cpuUsage().system) / 1000 : performance.now();
 const engine = await Engine.load(process.argv[2], {
@@ -15,7 +15,7 @@ const engine = await Engine.load(process.argv[2], {
   maxNumBatchedTokens: 512,
 });
 
-/** As in protocol.py. */
+/** Returns the same ids as `prompt` in protocol.py. */
 function prompt(seed, count) {
   let state = (BigInt(seed) * 2654435761n) % 4294967296n;
   return Array.from({ length: count }, () => {
@@ -24,7 +24,7 @@ function prompt(seed, count) {
   });
 }
 
-/** From the moment that every stream has its first token until the first one ends. */
+/** Measures tokens per second while all streams decode, from the moment that every stream has its first token. */
 async function decode(seed, streams, start, tokens) {
   const limit = tokens + 2 * streams + 2;
   const counts = new Array(streams).fill(0);

@@ -1,9 +1,9 @@
-"""Decode and prefill of the 0.5 B shape in bf16, two pinned threads, for every peer in one run: one table with the ratios.
+"""Compares decode and prefill of the 0.5 B shape in bf16 on two pinned threads, and writes a table with the ratios.
 
   python compare.py [--rounds 3] [--out ../results/cpu-bf16.md] [--stop-pid PID] name=command …
 
-Every peer (protocol.py) is loaded first and waits; then each task runs on one peer after the other, round by round, so that a neighbour's noise meets
-all of them. Reported is the median over rounds. Commands are split at spaces; see README.md.
+All peers (protocol.py) are loaded first. In each round every task runs on one peer after the other, so that noise of other
+processes affects all of them. The table has the medians over the rounds. Commands are split at spaces. See README.md.
 """
 
 import argparse
@@ -18,21 +18,21 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL_BYTES = 988e6  # packed bf16 weights, tied head once
-PREFILL_FLOPS = 2 * 357.8e6 * 512 + 24 * 4 * 14 * 64 * 512 * 513 / 2  # block matrices and attention; the head for one row is left out
+MODEL_BYTES = 988e6  # packed bf16 weights, with the tied head counted once
+PREFILL_FLOPS = 2 * 357.8e6 * 512 + 24 * 4 * 14 * 64 * 512 * 513 / 2  # block matrices and attention, without the head for one row
 TASKS = [
     ("decode, 1 stream", {"op": "decode", "streams": 1, "context": 128, "tokens": 40}),
     ("decode, 4 streams", {"op": "decode", "streams": 4, "context": 128, "tokens": 32}),
     ("decode, 8 streams", {"op": "decode", "streams": 8, "context": 128, "tokens": 32}),
     ("prefill, 512 tokens", {"op": "prefill", "tokens": 512}),
 ]
-MOST_STOPPED_S = 30
-MOST_FOREIGN = 0.06  # of the machine's time that others may use during a measurement; above it the measurement is repeated
-MOST_TRIES = 1000
+MAX_STOPPED_S = 30
+MAX_FOREIGN_SHARE = 0.06  # share of the machine's time that other processes may use; above it a measurement is repeated
+MAX_TRIES = 1000
 
 
-class Neighbour:
-    """A process of ours that is stopped while something is measured, never for long; a watchdog lets it go on even if we die."""
+class PausedProcess:
+    """A process that is stopped during measurements. A watchdog continues it if this script dies."""
 
     def __init__(self, pid):
         self.pid, self.since, self.total = pid, None, 0.0
@@ -40,26 +40,26 @@ class Neighbour:
     def stop(self):
         if self.pid is None or self.since is not None:
             return
-        subprocess.Popen(["sh", "-c", f"sleep {MOST_STOPPED_S + 8}; kill -CONT {self.pid}"], start_new_session=True)
+        subprocess.Popen(["sh", "-c", f"sleep {MAX_STOPPED_S + 8}; kill -CONT {self.pid}"], start_new_session=True)
         self.send(signal.SIGSTOP)
         self.since = time.time()
 
-    def go_on(self):
+    def resume(self):
         if self.since is not None:
             self.send(signal.SIGCONT)
             self.total += time.time() - self.since
             self.since = None
 
-    def send(self, what):
+    def send(self, signal_number):
         try:
             if self.pid is not None:
-                os.kill(self.pid, what)
+                os.kill(self.pid, signal_number)
         except ProcessLookupError:
-            self.pid = None  # it has ended
+            self.pid = None  # the process has ended
 
 
 def machine_ticks():
-    """(busy, all) over the processors."""
+    """Returns (busy, total) ticks over all processors."""
     fields = [int(x) for x in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
     return sum(fields) - fields[3] - fields[4], sum(fields)
 
@@ -71,12 +71,12 @@ def process_ticks(pids):
             fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
             total += int(fields[11]) + int(fields[12])
         except (FileNotFoundError, ProcessLookupError):
-            pass  # it has ended
+            pass  # the process has ended
     return total
 
 
 def foreign_share(pids, work):
-    """Runs the work; its result and the share of the machine that went to others than these processes meanwhile."""
+    """Runs `work`. Returns its result and the share of the machine that processes other than `pids` used meanwhile."""
     busy, total = machine_ticks()
     own = process_ticks(pids)
     result = work()
@@ -93,29 +93,29 @@ class Peer:
         for line in self.process.stdout:
             if line.startswith("{"):
                 return json.loads(line)
-        raise SystemExit(f"a peer ended: {self.process.args}")
+        raise SystemExit(f"a peer exited: {self.process.args}")
 
     def run(self, task):
         self.process.stdin.write(json.dumps(task) + "\n")
         self.process.stdin.flush()
         return self.read()["tokens_per_s"]
 
-    def measure(self, task, neighbour, is_disturbed):
-        """Repeats until nobody else used the machine; gives up with the least disturbed result."""
+    def measure(self, task, paused, is_disturbed):
+        """Repeats until other processes leave the machine idle. Returns the least disturbed result after MAX_TRIES."""
         if is_disturbed:
             return tuple(reversed(foreign_share([self.process.pid], lambda: self.run(task))))
         results = []
-        for _ in range(MOST_TRIES):
-            if foreign_share([self.process.pid, neighbour.pid], lambda: time.sleep(1))[1] <= MOST_FOREIGN:
-                neighbour.stop()
+        for _ in range(MAX_TRIES):
+            if foreign_share([self.process.pid, paused.pid], lambda: time.sleep(1))[1] <= MAX_FOREIGN_SHARE:
+                paused.stop()
                 speed, foreign = foreign_share([self.process.pid], lambda: self.run(task))
-                neighbour.go_on()
+                paused.resume()
                 results.append((foreign, speed))
-                if foreign <= MOST_FOREIGN:
+                if foreign <= MAX_FOREIGN_SHARE:
                     break
             time.sleep(3)
         if not results:
-            raise SystemExit("the machine was never quiet")
+            raise SystemExit("other processes never left the machine idle")
         return min(results)
 
     def close(self):
@@ -137,10 +137,10 @@ def limit_of(task, bounds):
 def table(peers, speeds, bounds, rounds, shares, how):
     best = lambda title: max(statistics.median(speeds[name, title]) for name in peers if name != "capstan")
     names = list(peers)
-    lines = ["# The CPU backend beside its peers, bf16", "",
-             f"{bounds[-1]['machine']}; {how}; random weights of the Qwen2.5-0.5B shape, the same for all; contexts of 128 tokens.",
-             f"Tokens per second, medians of {rounds} rounds in which every task ran on one peer after the other (smallest and largest beside it);",
-             "the limit is weight bytes over the read bandwidth, or operations over the bf16 peak, measured between the rounds.", "",
+    lines = ["# The CPU backend compared with other engines, bf16", "",
+             f"{bounds[-1]['machine']}; {how}. All engines have the same random weights of the Qwen2.5-0.5B shape. Contexts have 128 tokens.", "",
+             f"Figures are tokens per second: the median of {rounds} rounds, with the minimum and the maximum in brackets. In each round, every task ran on one engine after the other.",
+             "The limit of decode is the number of streams times the read bandwidth, divided by the weight bytes. The limit of prefill is the bf16 peak divided by the operations per token. Both are measured between the rounds.", "",
              "| work | " + " | ".join(names) + " | limit | capstan : best peer | capstan : limit |", "|---|" + "---|" * (len(names) + 3)]
     for title, task in TASKS:
         cells = []
@@ -152,7 +152,7 @@ def table(peers, speeds, bounds, rounds, shares, how):
         lines.append(f"| {title} | " + " | ".join(cells) + f" | {limit:.0f} | {ours / best(title):.2f}× | {100 * ours / limit:.0f} % |")
     bandwidth = statistics.median(b["read_gb_per_s"] for b in bounds)
     peak = statistics.median(b["bf16_gflop_per_s"] for b in bounds)
-    lines += ["", f"Limits: {bandwidth:.1f} GB/s, {peak:.0f} GFLOP/s. Other processes had at most {100 * max(shares):.0f} % of the machine during a measurement.", ""]
+    lines += ["", f"Limits: {bandwidth:.1f} GB/s, {peak:.0f} GFLOP/s. Other processes used at most {100 * max(shares):.0f} % of the machine during a measurement.", ""]
     lines += [f"- {name}: {peer.title}" for name, peer in peers.items()]
     return "\n".join(lines) + "\n"
 
@@ -162,13 +162,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--cpu-time", action="store_true", help="tokens per second of processor time, for --threads 1 on a machine that is not alone")
-    parser.add_argument("--stop-pid", type=int, help="a process to stop while measuring")
+    parser.add_argument("--cpu-time", action="store_true", help="report tokens per second of CPU time, for --threads 1 on a shared machine")
+    parser.add_argument("--stop-pid", type=int, help="process to stop during measurements")
     parser.add_argument("peers", nargs="+")
     args = parser.parse_args()
     os.environ.update(PEER_THREADS=str(args.threads), PEER_CLOCK="cpu" if args.cpu_time else "wall")
     peers = {name: Peer(command) for name, command in (item.split("=", 1) for item in args.peers)}
-    neighbour = Neighbour(args.stop_pid)
+    paused = PausedProcess(args.stop_pid)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     speeds, bounds, shares = {}, [], []
     try:
@@ -178,19 +178,19 @@ def main():
                     if round_idx == 0:
                         peer.run({**task, "tokens": 8} if task["op"] == "decode" else task)
                         continue
-                    foreign, speed = peer.measure(task, neighbour, args.cpu_time)
+                    foreign, speed = peer.measure(task, paused, args.cpu_time)
                     print(f"round {round_idx}, {title}, {name}: {speed:.1f} (others {100 * foreign:.0f} %)", file=sys.stderr, flush=True)
                     speeds.setdefault((name, title), []).append(speed)
                     shares.append(foreign)
                 if round_idx > 0:
                     if not args.cpu_time:
-                        neighbour.stop()
+                        paused.stop()
                     bounds.append(limits())
-                    neighbour.go_on()
+                    paused.resume()
     finally:
-        neighbour.go_on()
-        print(f"the neighbour was stopped for {neighbour.total:.0f} s", file=sys.stderr)
-    how = f"{args.threads} threads" + (", tokens per second of processor time" if args.cpu_time else ", pinned")
+        paused.resume()
+        print(f"the --stop-pid process was stopped for {paused.total:.0f} s", file=sys.stderr)
+    how = f"{args.threads} thread{'s' if args.threads > 1 else ''}" + (", tokens per second of CPU time" if args.cpu_time else ", pinned")
     text = table(peers, speeds, bounds, args.rounds, shares, how)
     print(text)
     if args.out:

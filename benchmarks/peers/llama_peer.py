@@ -1,4 +1,4 @@
-"""llama.cpp through its C interface with its own thread pool, pinned.   python llama_peer.py FILE.gguf"""
+"""llama.cpp through its C API with a pinned thread pool.   python llama_peer.py FILE.gguf"""
 
 import ctypes
 import sys
@@ -42,7 +42,7 @@ def main():
     params = llama_cpp.llama_context_default_params()
     params.n_ctx, params.n_batch, params.n_ubatch, params.n_seq_max = NUM_POSITIONS, 512, 512, NUM_SEQS
     params.n_threads = params.n_threads_batch = NUM_THREADS
-    params.type_k = params.type_v = 1  # f16, its default
+    params.type_k = params.type_v = 1  # f16, the default
     model = llama_cpp.llama_model_load_from_file(sys.argv[1].encode(), llama_cpp.llama_model_default_params())
     context = llama_cpp.llama_init_from_model(model, params)
     attach_threads(context)
@@ -51,7 +51,7 @@ def main():
     batch = llama_cpp.llama_batch_init(512, 0, 1)
 
     def run(rows):
-        """rows: (token, position, sequence, wants logits)."""
+        """Decodes rows of (token, position, sequence, wants_logits)."""
         batch.n_tokens = len(rows)
         for i, (token, position, seq, wants_logits) in enumerate(rows):
             batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.logits[i] = token, position, 1, wants_logits

@@ -1,8 +1,8 @@
-"""Random weights of the Qwen2.5-0.5B shape in bf16, as a Hugging Face directory with a tokenizer of the right size.
+"""Writes a Hugging Face directory with random bf16 weights of the Qwen2.5-0.5B shape and a tokenizer of the right size.
 
-  python make_model.py DIR        needs numpy alone
+  python make_model.py DIR        (requires numpy)
 
-The values have a trained model's spread, so that no kernel meets zeros, denormals or overflow; the text that comes out means nothing.
+The values are distributed as in a trained model, to avoid zeros, denormals and overflow. The generated text is meaningless.
 """
 
 import json
@@ -60,7 +60,7 @@ def write_weights(path):
 
 
 def byte_characters():
-    """The characters by which byte-level BPE spells bytes."""
+    """Returns the characters that byte-level BPE uses for bytes."""
     visible = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = [byte for byte in range(256) if byte not in visible]
     return [chr(byte) for byte in visible] + [chr(256 + i) for i in range(len(hidden))]

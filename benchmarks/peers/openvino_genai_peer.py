@@ -1,4 +1,4 @@
-"""OpenVINO GenAI, continuous batching, weights f16, inference in bf16.   python openvino_genai_peer.py DIR"""
+"""OpenVINO GenAI with continuous batching, f16 weights and bf16 inference.   python openvino_genai_peer.py DIR"""
 
 import sys
 from importlib.metadata import version
@@ -32,7 +32,7 @@ def main():
             pipe.step()
 
     def decode(seed, streams, start, tokens):
-        # One more than is timed: the first comes with the prompts, which take several steps. The last ones are left out, so that all streams run.
+        # More tokens than are timed: the first ones come with the prompts, and all streams must run until the end.
         handles = [add(seed + s, start, tokens + 2 * streams + 2) for s in range(streams)]
         for _ in range((streams * start + 511) // 512 + 1):
             pipe.step()

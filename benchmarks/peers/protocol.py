@@ -1,7 +1,7 @@
-"""What every peer does: reads one JSON task per line, answers with one JSON line.
+"""The protocol of a peer: it reads one JSON task per line and writes one JSON result per line.
 
-  {"op": "decode", "streams": 8, "context": 128, "tokens": 48}  ->  {"tokens_per_s": …}   new tokens of all streams per second, prompts not counted
-  {"op": "prefill", "tokens": 512}                              ->  {"tokens_per_s": …}   prompt tokens until the first new token is there
+  {"op": "decode", "streams": 8, "context": 128, "tokens": 48}  ->  {"tokens_per_s": …}   new tokens per second of all streams, without the prompts
+  {"op": "prefill", "tokens": 512}                              ->  {"tokens_per_s": …}   prompt tokens per second until the first new token
 """
 
 import json
@@ -10,12 +10,12 @@ import sys
 import time
 
 NUM_THREADS = int(os.environ.get("PEER_THREADS", "2"))
-# Processor time of the whole peer instead of wall time: for one thread on a machine that is not alone.
+# CPU time of the peer instead of wall time, for one thread on a shared machine.
 clock = time.process_time if os.environ.get("PEER_CLOCK") == "cpu" else time.perf_counter
 
 
 def prompt(seed, count):
-    """The same ids for every peer; different for every seed, so that no prefix cache helps."""
+    """Returns the same ids in every peer. They differ by seed, so that prefix caches do not help."""
     state, ids = seed * 2654435761 % 2**32, []
     for _ in range(count):
         state = (state * 1664525 + 1013904223) % 2**32

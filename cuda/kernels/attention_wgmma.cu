@@ -1,11 +1,10 @@
-// Paged attention of many rows of a sequence on compute capability 9.0. A block has 128 rows, (token, head) pairs of
-// one KV head. Four warps gather tiles of 64 keys and their values from the cache into a ring of stages; two groups of
-// four warps multiply, 64 rows each. The scores of a tile are computed while those of the one before weigh its values,
-// and become weights meanwhile.
-//
-// Order of sums: tiles at absolute multiples of 64, one after the other, whatever the chunk of the prompt and the rows
-// beside; in a tile those of the instruction. launch_attention adds up by chunks of keys instead, so that its bits are
-// others: a deterministic backend uses that one alone.
+// Paged attention of sequences with many rows on compute capability 9.0. A block has 128 rows, (token, head) pairs of
+// one KV head. Four producer warps copy tiles of 64 keys and values from the cache into a ring of stages; two
+// warpgroups multiply, 64 rows each. While the tensor cores compute the scores of a tile and weight the values of the
+// previous one, the softmax of the scores runs.
+// Order of sums: tiles start at absolute multiples of 64 and are added in order, independent of prefill chunks and of
+// other rows. Within a tile the instruction defines the order. launch_attention merges chunks of keys and has other
+// bits; a deterministic backend uses only launch_attention.
 #include "cuda/attention_layout.h"
 #include "cuda/hopper.h"
 #include "cuda/kernels.h"
@@ -18,15 +17,15 @@ namespace {
 
 constexpr int kGroups = kWideRows / kGroupRows;
 constexpr int kThreads = (kCopyWarps + kGroups * 4) * kWarpSize;
-// Together no more than the 65,536 of a multiprocessor.
+// Together at most the 65,536 registers of a multiprocessor.
 constexpr int kCopyRegisters = 56, kGroupRegisters = 224;
 static_assert((kCopyRegisters + kGroups * kGroupRegisters) * 4 * kWarpSize <= 65536);
 
 #if CAPSTAN_HAS_WGMMA
-// Stages whose copies are under way. NOTE: a stage is given back when the next two are there, for which as many more as
-// these must have been begun.
-constexpr int kCopiesAhead = 2;
-static_assert(kCopiesAhead + 3 <= kAttentionStages);
+// Stages whose copies are in flight. NOTE: consumers release a stage once the next two are full; the producers must
+// then have started this many more.
+constexpr int kCopiesInFlight = 2;
+static_assert(kCopiesInFlight + 3 <= kAttentionStages);
 
 template <int D>
 struct Ring {
@@ -44,7 +43,7 @@ struct Ring {
   __device__ __forceinline__ uint64_t* empty(int slot) const { return full(kAttentionStages + slot); }
 };
 
-// What a block goes over: tiles of keys [first, last] that any of its rows sees.
+// The tiles of keys [first, last] that any row of the block sees.
 struct Work {
   AttentionTile tile;
   int kv_head, context;
@@ -56,29 +55,29 @@ template <int D>
 __device__ __forceinline__ void copy_keys(const char* from, unsigned char* to, int thread) {
   const Copy16 mine = key_copy(thread, D);
 #pragma unroll
-  for (int turn = 0; turn < key_turns(D); ++turn) {
-    if (D % 2 != 0 && key_half(thread, turn, D) >= D) continue;
-    const Copy16 at = key_turn(turn, D);
-    copy_later(to + mine.to + at.to, from + mine.from + at.from);
+  for (int iteration = 0; iteration < key_iterations(D); ++iteration) {
+    if (D % 2 != 0 && key_half(thread, iteration, D) >= D) continue;
+    const Copy16 at = key_iteration_offset(iteration, D);
+    cp_async(to + mine.to + at.to, from + mine.from + at.from);
   }
 }
 
-// `num_written`: keys of the tile whose values are there; beyond them the cache may hold anything, NaN too, and no
-// weight of 0 makes up for that.
+// `num_written` keys of the tile have values. Later slots may hold NaN, which a weight of 0 would not cancel, so they
+// are zeroed.
 template <int D>
 __device__ __forceinline__ void copy_values(const KvLayout& layout, const char* from, unsigned char* to,
                                             int num_written, int thread) {
   const Copy16 mine = value_copy(thread, layout.block_size);
   const bool is_written = num_written >= kTileKeys;
 #pragma unroll
-  for (int turn = 0; turn < value_turns(D); ++turn) {
-    const Copy16 at = mine + value_turn(turn, layout.block_size);
-    if (is_written && value_dim(thread, turn) < layout.v_dim) copy_later(to + at.to, from + at.from);
+  for (int iteration = 0; iteration < value_iterations(D); ++iteration) {
+    const Copy16 at = mine + value_iteration_offset(iteration, layout.block_size);
+    if (is_written && value_dim(thread, iteration) < layout.v_dim) cp_async(to + at.to, from + at.from);
   }
   if (is_written) return;
 #pragma unroll 1
-  for (int turn = 0; turn < value_turns(D) && value_dim(thread, turn) < layout.v_dim; ++turn) {
-    const Copy16 at = mine + value_turn(turn, layout.block_size);
+  for (int iteration = 0; iteration < value_iterations(D) && value_dim(thread, iteration) < layout.v_dim; ++iteration) {
+    const Copy16 at = mine + value_iteration_offset(iteration, layout.block_size);
     const uint4 given = *reinterpret_cast<const uint4*>(from + at.from);
     uint32_t words[4] = {given.x, given.y, given.z, given.w};
 #pragma unroll
@@ -93,12 +92,12 @@ __device__ __forceinline__ void copy_values(const KvLayout& layout, const char* 
   }
 }
 
-// Where the keys of a tile and their values begin in the cache, tile by tile.
+// Offsets of keys and values in the cache, advanced tile by tile.
 struct CachePlace {
   const KvLayout& layout;
-  const char* head;  // of block 0
+  const char* head;  // of the KV head in block 0
   const int32_t* block;
-  int within;  // the first key, in its block
+  int within;  // first key of the tile, within its block
 
   __device__ __forceinline__ CachePlace(const AttentionArgs& args, const Work& work)
       : layout(args.layout),
@@ -109,7 +108,7 @@ struct CachePlace {
     within += kTileKeys;
     if (within == layout.block_size) within = 0, ++block;
   }
-  // As operand_index has them for whole tiles.
+  // Byte offsets of whole tiles in operand layout.
   __device__ __forceinline__ int keys() const { return within * layout.k_dim * 2; }
   __device__ __forceinline__ int values() const { return (layout.block_size * layout.k_dim + within * 8) * 2; }
 };
@@ -120,7 +119,7 @@ __device__ __forceinline__ void produce(const Ring<D>& ring, const AttentionArgs
   const int64_t block_bytes = args.layout.block_bytes();
   RingPlace place, arrived;
   const auto arrive = [&] {
-    show_to_products();
+    fence_proxy_async();
     mbarrier_arrive(ring.full(arrived.slot));
     arrived.advance(kAttentionStages);
   };
@@ -131,18 +130,18 @@ __device__ __forceinline__ void produce(const Ring<D>& ring, const AttentionArgs
     copy_keys<D>(block + from.keys(), ring.keys(place.slot), thread);
     copy_values<D>(args.layout, block + from.values(), ring.values(place.slot), work.context - tile * kTileKeys,
                    thread);
-    commit_copies();
+    cp_async_commit_group();
     place.advance(kAttentionStages);
-    if (tile < work.first + kCopiesAhead) continue;
-    wait_for_copies<kCopiesAhead>();
+    if (tile < work.first + kCopiesInFlight) continue;
+    cp_async_wait_group<kCopiesInFlight>();
     arrive();
   }
-  wait_for_copies<0>();
+  cp_async_wait_group<0>();
   while (arrived.slot != place.slot)
     arrive();
 }
 
-// The queries as operands, their dimensions mixed as those of keys.
+// Loads the queries as operands, in the dimension order of the keys.
 template <int D>
 __device__ __forceinline__ void load_queries(const AttentionArgs& args, const Rows& rows, uint32_t (&q)[D * 2][4]) {
 #pragma unroll
@@ -158,13 +157,13 @@ __device__ __forceinline__ void load_queries(const AttentionArgs& args, const Ro
   }
 }
 
-// Softmax so far of the lane's two rows, but for the sums of values.
+// Running softmax of the lane's two rows, without the weighted values.
 struct Softmax {
-  float max[2] = {kMinusInfinity, kMinusInfinity};  // of scores without their scale
-  float sum[2] = {0, 0};                            // of the lane's columns
-  float factor[2];                                  // of what was summed before the last tile
+  float max[2] = {kMinusInfinity, kMinusInfinity};  // of unscaled scores
+  float sum[2] = {0, 0};                            // of the lane's columns only
+  float factor[2];                                  // rescales the sums of earlier tiles
 
-  // Scores become weights; scale contains log2(e).
+  // Replaces the scores by weights. `scale` includes log2(e).
   __device__ __forceinline__ void add(float (&scores)[kTileKeys / 2], const Rows& rows, int first_key, int window,
                                       float scale) {
     const bool is_seen_by_all =
@@ -185,8 +184,8 @@ struct Softmax {
         top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
       top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
       top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
-      // A row that has seen no key so far has no maximum.
-      factor[r] = max[r] == kMinusInfinity ? 0.0f : exp2_near((max[r] - top) * scale);
+      // The maximum of a row that has seen no key is -inf.
+      factor[r] = max[r] == kMinusInfinity ? 0.0f : ex2_approx((max[r] - top) * scale);
       const float base = top == kMinusInfinity ? 0.0f : top * scale;
       max[r] = top;
       sum[r] *= factor[r];
@@ -194,24 +193,24 @@ struct Softmax {
       for (int i = 2 * r; i < kTileKeys / 2; i += 4)
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
-          scores[i + c] = exp2_near(fmaf(scores[i + c], scale, -base));
+          scores[i + c] = ex2_approx(fmaf(scores[i + c], scale, -base));
           sum[r] += scores[i + c];
         }
     }
   }
 };
 
-// Dimensions 8 i + 2 t + {0, 1} of a row, t = lane % 4.
+// Stores dimensions 8 i + 2 t + {0, 1} of a row, t = lane % 4.
 template <class T, int D>
 __device__ __forceinline__ void store_row(const AttentionArgs& args, int64_t token, int head, int r,
                                           const float (&out)[D * 16], float factor) {
   const int head_dim = args.layout.head_dim, part_cols = static_cast<int>(args.split.part_cols),
             padded_part = static_cast<int>(args.split.padded_part);
   int dim = lane_id() % 4 * 2;
-  int left = part_cols - (head * head_dim + dim) % part_cols;  // of the part
+  int left = part_cols - (head * head_dim + dim) % part_cols;  // columns left in this part of K
   uint16_t* to = args.acts + token * args.split.padded() + args.split.place(head * head_dim + dim);
   if (head_dim % 8 == 0 &&
-      (part_cols == padded_part || (part_cols % 8 == 0 && left >= head_dim - dim))) {  // without a gap
+      (part_cols == padded_part || (part_cols % 8 == 0 && left >= head_dim - dim))) {  // the head has no padding inside
 #pragma unroll
     for (int i = 2 * r; i < D * 16; i += 4)
       if (i / 4 * 8 < head_dim)
@@ -232,7 +231,7 @@ __device__ __forceinline__ void store_row(const AttentionArgs& args, int64_t tok
   }
 }
 
-// One of the groups that multiply.
+// A consumer warpgroup.
 template <class T, int D>
 __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs& args, const Work& work, int group) {
   const int lane = lane_id();
@@ -247,23 +246,23 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
   const auto multiply_keys = [&](int slot) {
 #pragma unroll
     for (int step = 0; step < D * 2; ++step)
-      wgmma_m64k16<T, kTileKeys>(
+      wgmma_m64nNk16<T, kTileKeys>(
           scores, q[step],
           next_depth(swizzled_operand(shared_address(ring.keys(slot) + step / 4 * kPanelBytes)), step % 4));
-    wgmma_commit();
+    wgmma_commit_group();
   };
   const auto multiply_values = [&](int slot) {
     const uint64_t values = swizzled_operand(shared_address(ring.values(slot)));
 #pragma unroll
     for (int step = 0; step < 4; ++step)
-      wgmma_m64k16<T, D * 32>(out, weights[step], next_depth(values, step));
-    wgmma_commit();
+      wgmma_m64nNk16<T, D * 32>(out, weights[step], next_depth(values, step));
+    wgmma_commit_group();
   };
   const auto clear_scores = [&] {
 #pragma unroll
     for (int i = 0; i < kTileKeys / 2; ++i)
       scores[i] = 0;
-    settle(scores);
+    warpgroup_fence_operand(scores);
   };
   const auto pack_weights = [&] {
 #pragma unroll
@@ -283,11 +282,12 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
 #pragma unroll
   for (int i = 0; i < D * 16; ++i)
     out[i] = 0;
-  wgmma_wait<0>();
-  settle(scores);
+  wgmma_wait_group<0>();
+  warpgroup_fence_operand(scores);
   softmax.add(scores, rows, work.first * kTileKeys, args.window, scale);
   pack_weights();
-  // Of the group's own rows. Another group may go one tile further, whose stage nobody waits for.
+  // The last tile of this warpgroup's rows. The other warpgroup may have one more tile, whose stage this one does not
+  // wait for.
   const int last = rows.last_position / kTileKeys;
   if (work.first < last) await_stage();
   for (int tile = work.first + 1; tile <= last; ++tile) {
@@ -297,15 +297,15 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
     wgmma_fence();
     multiply_keys(next.slot);
     multiply_values(place.slot);
-    wgmma_wait<1>();
-    settle(scores);
+    wgmma_wait_group<1>();
+    warpgroup_fence_operand(scores);
     softmax.add(scores, rows, tile * kTileKeys, args.window, scale);
-    // NOTE: without a loop in between the compiler waits for the products first, and computes the weights behind them
-    // instead of beside them.
-    settle(scores);
+    // NOTE: without this fence the compiler waits for the products first and computes the weights after them, instead
+    // of overlapping both.
+    warpgroup_fence_operand(scores);
     if (tile < last) await_stage();
-    wgmma_wait<0>();
-    settle(out);
+    wgmma_wait_group<0>();
+    warpgroup_fence_operand(out);
     if (lane == 0) mbarrier_arrive(ring.empty(place.slot));
     pack_weights();
 #pragma unroll
@@ -315,8 +315,8 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
   }
   wgmma_fence();
   multiply_values(place.slot);
-  wgmma_wait<0>();
-  settle(out);
+  wgmma_wait_group<0>();
+  warpgroup_fence_operand(out);
   if (lane == 0) mbarrier_arrive(ring.empty(place.slot));
 
 #pragma unroll
@@ -329,7 +329,7 @@ __device__ __forceinline__ void consume(const Ring<D>& ring, const AttentionArgs
 }
 #endif
 
-// (KV heads, tiles of kWideRows)
+// Grid: (KV heads, tiles of kWideRows).
 template <class T, int D>
 __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __grid_constant__ AttentionArgs args) {
 #if CAPSTAN_HAS_WGMMA
@@ -352,15 +352,15 @@ __global__ void __launch_bounds__(kThreads, 1) attention_wgmma_kernel(const __gr
   if (threadIdx.x == 0) {
     for (int slot = 0; slot < kAttentionStages; ++slot)
       mbarrier_init(ring.full(slot), kCopyWarps * kWarpSize), mbarrier_init(ring.empty(slot), num_groups * 4);
-    mbarrier_init_done();
+    fence_mbarrier_init();
   }
   __syncthreads();
   const int group = warp_id() / 4 - 1;
   if (group < 0) {
-    keep_registers<kCopyRegisters>();
+    setmaxnreg_dec<kCopyRegisters>();
     produce<D>(ring, args, work);
   } else {
-    take_registers<kGroupRegisters>();
+    setmaxnreg_inc<kGroupRegisters>();
     if (group < num_groups) consume<T, D>(ring, args, work, group);
   }
 #else
@@ -394,14 +394,14 @@ void launch_for(const AttentionArgs& args, cudaStream_t stream) {
 
 }  // namespace
 
-bool can_attend_by_wgmma() {
-  return has_hopper_code(attention_wgmma_kernel<Bf16, 4>);
+bool supports_attention_wgmma() {
+  return has_sm90a_code(attention_wgmma_kernel<Bf16, 4>);
 }
 
 void launch_attention_wgmma(const AttentionArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_tiles > 0 && args.num_tiles < 65536 && args.num_heads % args.layout.num_kv_heads == 0 &&
                 args.layout.block_size % kTileKeys == 0);
-  CAPSTAN_CHECK(!args.layout.is_fp8 && args.scale > 0 && args.in_rows);
+  CAPSTAN_CHECK(!args.layout.is_fp8 && args.scale > 0 && args.is_row_major);
   args.type == FloatType::kBf16 ? launch_for<Bf16>(args, stream) : launch_for<F16>(args, stream);
 }
 

@@ -1,11 +1,12 @@
 #pragma once
-// How a product ends. Every kernel that computes one ends like this, so that they give the same bits; what a compiler
-// might fuse or not is written out.
+// The epilogue of a product. All GEMM kernels with the promise of equal bits use it; the arithmetic leaves the compiler
+// no choice of fusing.
 #include "cuda/kernels.h"
 
 namespace capstan::cuda {
 
-// The parts of an output, `stride` floats apart; they are a power of two up to 8.
+// Adds the parts of an output as a binary tree. They lie `stride` floats apart, and their number is a power of two up
+// to 8.
 __device__ __forceinline__ float tree_sum(const float* at, int64_t stride, int parts) {
   if (parts == 1) return at[0];
   if (parts == 2) return at[0] + at[stride];
@@ -26,12 +27,12 @@ __device__ __forceinline__ float activate(Activation kind, float x) {
   return x;
 }
 
-// Outputs of a tile of 16 rows: gates and ups are two rows of it each.
+// Outputs per tile of 16 rows. A gated output takes two rows, the gate and the up.
 __device__ __forceinline__ int outputs_of_tile(const GemmArgs& args) {
   return args.output == GemmOutput::kGated ? kTileRows / 2 : kTileRows;
 }
 
-// One output: `at` are its parts, `up_distance` floats before those of its up.
+// Stores one output. Its parts start at `at`; with kGated the parts of the up start `up_distance` floats later.
 template <class T>
 __device__ __forceinline__ void finish_output(const GemmArgs& args, int64_t tile, int row_in_tile, int token,
                                               const float* at, int64_t stride, int up_distance) {

@@ -1,8 +1,10 @@
-// Products with weights as the side of 16 rows. A warp streams tiles of 16 features through its registers, several K
-// tiles ahead, over the parts of K one after the other, which it adds in a tree of its own. Or it has one part, and
-// whoever needs the sum adds them (GemmOutput::kParts): matrices of few rows are then spread over the device. The warps
-// of a block share the activations, which come through shared memory in chunks. The number of tokens changes no bit:
-// each token is a column of its own. The first weights are under way before the kernel in front has ended.
+// Products with up to a few dozen tokens. Weights are the operand of 16 rows. A warp streams tiles of 16 features
+// through registers, prefetching several K tiles, and processes the parts of K in sequence, adding them as a binary
+// tree. With GemmOutput::kParts a block computes one part, so that matrices with few rows still use the whole device; a
+// later kernel adds the parts.
+// The warps of a block share the activations, which pass through shared memory in chunks. Each token is a separate
+// column, so the number of tokens changes no bit. With PDL the first weights are loaded before the preceding kernel has
+// ended.
 #include "cuda/gemm_layout.h"
 #include "cuda/kernels/epilogue.h"
 #include "cuda/launch.h"
@@ -11,21 +13,22 @@
 namespace capstan::cuda {
 namespace {
 
-constexpr int kMostWarps = 12;  // three to a quarter of a multiprocessor, of 168 registers
-constexpr int kStages = 3;      // of activations
-constexpr int kLevels = 3;      // of the tree of kMaxParts parts
+constexpr int kMaxWarps = 12;  // three per quarter of a multiprocessor, with 168 registers
+constexpr int kStages = 3;     // of activations in flight
+constexpr int kLevels = 3;     // of the binary tree over kMaxParts parts
 
-// K tiles of weights, of two loads a lane, that a warp has under way, and K tiles of activations in a chunk.
+// K tiles of weights that a warp prefetches (two loads per lane each), and K tiles per chunk of activations.
 template <int N>
-constexpr int kAhead = N == 8 ? 6 : 8;
+constexpr int kPrefetchDepth = N == 8 ? 6 : 8;
 
-// The chunks of a block's parts of K one after the other, as often as the block has tiles.
+// Copies the activations of a block's parts to shared memory in chunks, once per tile of the block.
 template <int N>
 struct ActChunks {
-  static constexpr int kTokenWords = kAhead<N> * kWarpSize, kStageWords = N * kTokenWords;  // of 16 bytes
+  // In units of 16 bytes.
+  static constexpr int kTokenWords = kPrefetchDepth<N> * kWarpSize, kStageWords = N * kTokenWords;
   const uint4* from;
-  int64_t token_tile;    // words from one tile of tokens to the next
-  int num_parts, steps;  // of a part
+  int64_t token_tile;    // 16-byte words between tiles of tokens
+  int num_parts, steps;  // `steps` per part
   int64_t num_left;
   int part = 0, step = 0, slot = 0;
 
@@ -34,23 +37,23 @@ struct ActChunks {
       --num_left;
       auto* const to = reinterpret_cast<uint4*>(shared_memory()) + slot * kStageWords;
       const uint4* const at = from + (part * steps + step) * kWarpSize;
-      const int words = (steps - step < kAhead<N> ? steps - step : kAhead<N>)*kWarpSize;
+      const int words = (steps - step < kPrefetchDepth<N> ? steps - step : kPrefetchDepth<N>)*kWarpSize;
       for (int i = static_cast<int>(threadIdx.x); i < words; i += static_cast<int>(blockDim.x))
 #pragma unroll
         for (int n = 0; n < N; ++n)
-          copy_later(to + n * kTokenWords + i, at + n * token_tile + i);
-      step += kAhead<N>;
+          cp_async(to + n * kTokenWords + i, at + n * token_tile + i);
+      step += kPrefetchDepth<N>;
       if (step >= steps) step = 0, part = part + 1 == num_parts ? 0 : part + 1;
       slot = slot + 1 == kStages ? 0 : slot + 1;
     }
-    commit_copies();
+    cp_async_commit_group();
   }
 };
 
 __device__ __forceinline__ void load_step(const uint4* from, int step, uint4 (&to)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half)
-    to[half] = load_streaming(from + (step * 2 + half) * kWarpSize);
+    to[half] = ld_global_nc_no_allocate(from + (step * 2 + half) * kWarpSize);
 }
 
 template <class T, int N>
@@ -68,22 +71,22 @@ __device__ __forceinline__ void multiply(float (&sums)[N][4], const uint4 (&weig
     mma_m16n8k16<T>(sums[n], a_high, b_high);
   }
 }
-// What a thread keeps in shared memory: its sums of N tiles, `kLevels` times.
+// A thread's partial sums in shared memory: N tiles on each of kLevels levels.
 template <int N>
-struct Kept {
+struct PartSums {
   float4* mine;
-  __device__ __forceinline__ Kept()
+  __device__ __forceinline__ PartSums()
       : mine(reinterpret_cast<float4*>(shared_memory()) + kStages * ActChunks<N>::kStageWords + threadIdx.x) {}
   __device__ __forceinline__ float4& at(int level, int n) const {
     return mine[(level * N + n) * static_cast<int>(blockDim.x)];
   }
-  __device__ __forceinline__ void keep(int level, const float (&sums)[N][4]) const {
+  __device__ __forceinline__ void store(int level, const float (&sums)[N][4]) const {
 #pragma unroll
     for (int n = 0; n < N; ++n)
       at(level, n) = float4{sums[n][0], sums[n][1], sums[n][2], sums[n][3]};
   }
-  // The parts come in order. On level l waits the sum of 2^l of them for as many that follow; behind the last part
-  // `sums` is the sum of all.
+  // Adds the next part. Level l holds a sum of 2^l parts that waits for the sum of the next 2^l. After the last part
+  // `sums` is the total.
   __device__ __forceinline__ void add_part(float (&sums)[N][4], int part) const {
     int level = 0;
     for (; (part >> level & 1) != 0; ++level)
@@ -93,13 +96,14 @@ struct Kept {
         sums[n][0] = left.x + sums[n][0], sums[n][1] = left.y + sums[n][1], sums[n][2] = left.z + sums[n][2],
         sums[n][3] = left.w + sums[n][3];
       }
-    if (level < kLevels) keep(level, sums);
+    if (level < kLevels) store(level, sums);
   }
 };
 
-// The lane's outputs: rows g and g + 8 of the tile; tokens first_token + 8 n + {0, 1}.
+// The lane's outputs: rows g and g + 8 of the tile, tokens first_token + 8 n + {0, 1}.
 template <class T, int N>
-__device__ __forceinline__ void store_gated(const GemmArgs& args, int64_t tile, int first_token, const Kept<N>& kept) {
+__device__ __forceinline__ void store_gated(const GemmArgs& args, int64_t tile, int first_token,
+                                            const PartSums<N>& part_sums) {
   const int g = lane_id() / 4;
   const int64_t row = tile * kTileRows + g, feature = tile * (kTileRows / 2) + g;
   if (row >= args.weights.rows || feature >= args.gated_split.parts * args.gated_split.part_cols) return;
@@ -109,7 +113,7 @@ __device__ __forceinline__ void store_gated(const GemmArgs& args, int64_t tile, 
   const int64_t place = args.gated_split.place(feature), padded = args.gated_split.padded();
 #pragma unroll 2
   for (int n = 0; n < N; ++n) {
-    const float4 sums = kept.at(0, n);
+    const float4 sums = part_sums.at(0, n);
     float gates[2] = {sums.x, sums.y}, ups[2] = {sums.z, sums.w};
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
@@ -122,7 +126,8 @@ __device__ __forceinline__ void store_gated(const GemmArgs& args, int64_t tile, 
 }
 
 template <int N>
-__device__ __forceinline__ void store_rows(const GemmArgs& args, int64_t tile, int first_token, const Kept<N>& kept) {
+__device__ __forceinline__ void store_rows(const GemmArgs& args, int64_t tile, int first_token,
+                                           const PartSums<N>& part_sums) {
   const int64_t row = tile * kTileRows + lane_id() / 4, stride = args.out_stride;
   const float* bias = args.output == GemmOutput::kParts ? nullptr : args.weights.bias;
   const bool is_residual = args.output == GemmOutput::kResidual;
@@ -132,7 +137,7 @@ __device__ __forceinline__ void store_rows(const GemmArgs& args, int64_t tile, i
   float* const out = args.out + (blockIdx.z * int64_t{args.num_tokens} + first_token) * stride + row;
 #pragma unroll 4
   for (int n = 0; n < N; ++n) {
-    const float4 sums = kept.at(0, n);
+    const float4 sums = part_sums.at(0, n);
     const float values[2][2] = {{sums.x, sums.y}, {sums.z, sums.w}};
     float before[2][2];
 #pragma unroll
@@ -152,10 +157,10 @@ __device__ __forceinline__ void store_rows(const GemmArgs& args, int64_t tile, i
   }
 }
 
-// Block (x, y, z): as many tiles of features as it has warps, of every gridDim.x-th group from x on, and the tokens of
-// N tiles from y on; part z, or all.
+// Block (x, y, z): groups of tiles x, x + gridDim.x, … with one tile per warp; the tokens of N tiles from y on; part z,
+// or all parts.
 template <class T, int N>
-__global__ void __launch_bounds__(kMostWarps* kWarpSize) gemm_kernel(GemmArgs args) {
+__global__ void __launch_bounds__(kMaxWarps* kWarpSize) gemm_kernel(GemmArgs args) {
   const DepthSplit split = args.weights.split;
   const int steps = static_cast<int>(split.padded_part / kTileDepth),
             num_parts = args.output == GemmOutput::kParts ? 1 : split.parts;
@@ -173,65 +178,65 @@ __global__ void __launch_bounds__(kMostWarps* kWarpSize) gemm_kernel(GemmArgs ar
   };
 
   const uint4* weights = weights_of(tile);
-  uint4 ahead[kAhead<N>][2];
+  uint4 prefetched[kPrefetchDepth<N>][2];
 #pragma unroll
-  for (int i = 0; i < kAhead<N>; ++i)
-    if (weights != nullptr && i < steps) load_step(weights, i, ahead[i]);
-  let_next_begin();
-  wait_for_previous();
+  for (int i = 0; i < kPrefetchDepth<N>; ++i)
+    if (weights != nullptr && i < steps) load_step(weights, i, prefetched[i]);
+  griddepcontrol_launch_dependents();
+  griddepcontrol_wait();
 
-  const int64_t num_turns = groups.turns(blockIdx.x);
+  const int64_t num_iterations = groups.iterations(blockIdx.x);
   ActChunks<N> chunks;
   chunks.from = reinterpret_cast<const uint4*>(args.acts + operand_index(first_token, first_k, padded));
   chunks.token_tile = padded / kTileDepth * kWarpSize;
   chunks.num_parts = num_parts;
   chunks.steps = steps;
-  chunks.num_left = num_turns * num_parts * ((steps + kAhead<N> - 1) / kAhead<N>);
+  chunks.num_left = num_iterations * num_parts * ((steps + kPrefetchDepth<N> - 1) / kPrefetchDepth<N>);
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i)
     chunks.copy_next();
 
-  const Kept<N> kept;
+  const PartSums<N> part_sums;
   int slot = 0;
-  for (int64_t turn = 0; turn < num_turns; ++turn, tile += stride) {
+  for (int64_t iteration = 0; iteration < num_iterations; ++iteration, tile += stride) {
     float sums[N][4];
     for (int part = 0; part < num_parts; ++part) {
-      const uint4* following = part + 1 == num_parts ? weights_of(tile + stride)
-                               : weights == nullptr  ? nullptr
-                                                     : weights + steps * 2 * kWarpSize;
+      const uint4* next_weights = part + 1 == num_parts ? weights_of(tile + stride)
+                                  : weights == nullptr  ? nullptr
+                                                        : weights + steps * 2 * kWarpSize;
 #pragma unroll
       for (int n = 0; n < N; ++n)
         sums[n][0] = sums[n][1] = sums[n][2] = sums[n][3] = 0;
-      for (int step = 0; step < steps; step += kAhead<N>) {
-        wait_for_copies<kStages - 2>();
+      for (int step = 0; step < steps; step += kPrefetchDepth<N>) {
+        cp_async_wait_group<kStages - 2>();
         __syncthreads();
-        chunks.copy_next();  // to where all warps have read
+        chunks.copy_next();  // overwrites the chunk that all warps have read
         const uint4* acts =
             reinterpret_cast<const uint4*>(shared_memory()) + slot * ActChunks<N>::kStageWords + lane_id();
         slot = slot + 1 == kStages ? 0 : slot + 1;
         if (weights == nullptr) continue;
 #pragma unroll
-        for (int i = 0; i < kAhead<N>; ++i) {
+        for (int i = 0; i < kPrefetchDepth<N>; ++i) {
           if (step + i >= steps) break;
-          multiply<T, N>(sums, ahead[i], acts + i * kWarpSize);
-          // What was used makes room: for later in this part, or for the beginning of what follows.
-          if (step + kAhead<N> + i < steps)
-            load_step(weights, step + kAhead<N> + i, ahead[i]);
-          else if (following != nullptr)
-            load_step(following, i, ahead[i]);
+          multiply<T, N>(sums, prefetched[i], acts + i * kWarpSize);
+          // Reuses the registers for a later K tile of this part, or for the start of the next part.
+          if (step + kPrefetchDepth<N> + i < steps)
+            load_step(weights, step + kPrefetchDepth<N> + i, prefetched[i]);
+          else if (next_weights != nullptr)
+            load_step(next_weights, i, prefetched[i]);
         }
       }
-      kept.add_part(sums, part);
-      weights = following;
+      part_sums.add_part(sums, part);
+      weights = next_weights;
     }
     if (tile >= num_tiles) continue;
-    kept.keep(0, sums);
+    part_sums.store(0, sums);
     if (args.output == GemmOutput::kGated)
-      store_gated<T>(args, tile, first_token + 2 * (lane_id() % 4), kept);
+      store_gated<T>(args, tile, first_token + 2 * (lane_id() % 4), part_sums);
     else
-      store_rows(args, tile, first_token + 2 * (lane_id() % 4), kept);
+      store_rows(args, tile, first_token + 2 * (lane_id() % 4), part_sums);
   }
-  wait_for_copies<0>();
+  cp_async_wait_group<0>();
 }
 
 template <int N>
@@ -243,48 +248,48 @@ constexpr size_t warp_bytes() {
   return sizeof(float4) * kLevels * N * kWarpSize;
 }
 template <int N>
-int most_warps(const DeviceRoom& room) {
-  if (room.shared_bytes < stage_bytes<N>() + warp_bytes<N>()) return 0;
-  const size_t warps = (room.shared_bytes - stage_bytes<N>()) / warp_bytes<N>();
-  return warps < kMostWarps ? static_cast<int>(warps) : kMostWarps;
+int max_warps(const DeviceResources& resources) {
+  if (resources.shared_bytes < stage_bytes<N>() + warp_bytes<N>()) return 0;
+  const size_t warps = (resources.shared_bytes - stage_bytes<N>()) / warp_bytes<N>();
+  return warps < kMaxWarps ? static_cast<int>(warps) : kMaxWarps;
 }
 
 template <class T, int N>
-void launch_with(const GemmArgs& args, const DeviceRoom& room, cudaStream_t stream) {
+void launch_with(const GemmArgs& args, const DeviceResources& resources, cudaStream_t stream) {
   const int token_blocks = (args.num_tokens + N * kTileTokens - 1) / (N * kTileTokens),
             parts = args.output == GemmOutput::kParts ? args.weights.split.parts : 1;
   const int64_t num_tiles = (args.weights.rows + kTileRows - 1) / kTileRows,
-                share = room.multiprocessors / (token_blocks * parts), num_blocks = share > 0 ? share : 1;
-  const TileGroups groups = group_tiles(num_tiles, num_blocks, most_warps<N>(room));
+                share = resources.multiprocessors / (token_blocks * parts), num_blocks = share > 0 ? share : 1;
+  const TileGroups groups = group_tiles(num_tiles, num_blocks, max_warps<N>(resources));
   const dim3 grid(static_cast<unsigned>(groups.num_blocks), static_cast<unsigned>(token_blocks),
                   static_cast<unsigned>(parts));
-  launch_early(args.begins_early, gemm_kernel<T, N>, grid, dim3(static_cast<unsigned>(groups.warps * kWarpSize)),
-               stage_bytes<N>() + static_cast<size_t>(groups.warps) * warp_bytes<N>(), stream, args);
+  launch_pdl(args.uses_pdl, gemm_kernel<T, N>, grid, dim3(static_cast<unsigned>(groups.warps * kWarpSize)),
+             stage_bytes<N>() + static_cast<size_t>(groups.warps) * warp_bytes<N>(), stream, args);
 }
 
 template <class T>
-void launch_for(const GemmArgs& args, const DeviceRoom& room, cudaStream_t stream) {
-  static_assert(stage_bytes<4>() + warp_bytes<4>() <= kLeastSharedBytes);
-  constexpr int kFewWarps = 4;  // of as many tokens as there are; with fewer it is better to have fewer tokens
-  if (args.num_tokens <= 8) return launch_with<T, 1>(args, room, stream);
-  if (args.num_tokens <= 16) return launch_with<T, 2>(args, room, stream);
-  if (args.num_tokens <= 32 || most_warps<8>(room) < kFewWarps) return launch_with<T, 4>(args, room, stream);
-  launch_with<T, 8>(args, room, stream);
+void launch_for(const GemmArgs& args, const DeviceResources& resources, cudaStream_t stream) {
+  static_assert(stage_bytes<4>() + warp_bytes<4>() <= kMinSharedBytes);
+  constexpr int kFewWarps = 4;  // with fewer warps than this, fewer tokens per block are faster
+  if (args.num_tokens <= 8) return launch_with<T, 1>(args, resources, stream);
+  if (args.num_tokens <= 16) return launch_with<T, 2>(args, resources, stream);
+  if (args.num_tokens <= 32 || max_warps<8>(resources) < kFewWarps) return launch_with<T, 4>(args, resources, stream);
+  launch_with<T, 8>(args, resources, stream);
 }
 
 }  // namespace
 
-void launch_gemm(const GemmArgs& args, const DeviceRoom& room, cudaStream_t stream) {
+void launch_gemm(const GemmArgs& args, const DeviceResources& resources, cudaStream_t stream) {
   const int parts = args.weights.split.parts;
   CAPSTAN_CHECK(args.num_tokens > 0 && args.weights.rows > 0 && parts >= 1 && parts <= kMaxParts &&
                 (parts & (parts - 1)) == 0);
-  CAPSTAN_CHECK(args.weights.split.padded_part % kTileDepth == 0 && room.multiprocessors > 0 &&
-                most_warps<4>(room) > 0);
+  CAPSTAN_CHECK(args.weights.split.padded_part % kTileDepth == 0 && resources.multiprocessors > 0 &&
+                max_warps<4>(resources) > 0);
   CAPSTAN_CHECK(args.output == GemmOutput::kGated ? args.gated != nullptr : args.out != nullptr);
   if (args.type == FloatType::kBf16)
-    launch_for<Bf16>(args, room, stream);
+    launch_for<Bf16>(args, resources, stream);
   else
-    launch_for<F16>(args, room, stream);
+    launch_for<F16>(args, resources, stream);
 }
 
 }  // namespace capstan::cuda

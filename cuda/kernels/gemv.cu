@@ -1,7 +1,8 @@
-// Products of a few rows, fused with the norm before them and, for q, k and v, with what is done to their heads. The
-// order of sums is gemm.cu's, so a row's bits are the same in company. Time is what the weights take to arrive: each
-// lane has 16 loads of 16 bytes under way, the first of them before the kernel in front has ended, and blocks stay for
-// several tiles, so that neither the norm nor the end of a tile stops the stream.
+// Products of up to kGemvTokens tokens, fused with the norm before them and, for q, k and v, with the epilogue of their
+// heads. The order of sums is that of gemm.cu, so a row has the same bits in any batch.
+// The kernel is bound by the bandwidth of the weights. Each lane has 16 loads of 16 bytes in flight. With PDL the first
+// loads start before the preceding kernel has ended. Blocks process several tiles, so that neither the norm nor the end
+// of a tile interrupts the stream.
 #include "cuda/kernels/epilogue.h"
 #include "cuda/kernels/rows.h"
 #include "cuda/launch.h"
@@ -12,38 +13,37 @@ namespace {
 
 constexpr int kThreads = kNormThreads;
 constexpr int kWarps = kNormWarps;
-constexpr int kAhead = 8;  // K tiles, of two loads a lane, that a warp has under way
-constexpr int kTokenStride =
-    20;  // floats between tokens in shared memory: 16 features, and no two lanes of a warp in one bank
+constexpr int kPrefetchDepth = 8;  // K tiles that a warp prefetches, with two loads per lane each
+// Floats between tokens in shared memory: 16 features, padded so that no two lanes access the same bank.
+constexpr int kTokenStride = 20;
 constexpr int kWarpFloats = kGemvTokens * kTokenStride;
-constexpr int kMostHeads = kWarps * kTileRows + 1;  // that a block's rows can be of
+constexpr int kMaxHeads = kWarps * kTileRows + 1;  // most heads that the rows of one block can touch
 
-// Where things lie in a block's shared memory.
-struct Places {
+// Byte offsets in the block's shared memory. The activations start at 0.
+struct SharedLayout {
   size_t sums, squares, heads, is_last, bytes;
 };
-CAPSTAN_BOTH Places places_of(const GemvArgs& args) {
-  Places places;
-  places.sums =
-      static_cast<size_t>(args.product.num_tokens * args.product.weights.split.padded()) * 2;  // behind the activations
-  places.squares = places.sums + sizeof(float) * 2 * kWarps * kWarpFloats;
-  places.heads = places.squares + sizeof(float) * kGemvTokens * kWarps;
-  places.is_last =
-      places.heads + (args.has_heads ? sizeof(float) * kWarps * static_cast<size_t>(args.heads.layout.head_dim) : 0);
-  places.bytes = places.is_last + (args.has_heads ? sizeof(int) * kMostHeads : 0);
-  return places;
+CAPSTAN_BOTH SharedLayout shared_layout(const GemvArgs& args) {
+  SharedLayout offsets;
+  offsets.sums = static_cast<size_t>(args.product.num_tokens * args.product.weights.split.padded()) * 2;
+  offsets.squares = offsets.sums + sizeof(float) * 2 * kWarps * kWarpFloats;
+  offsets.heads = offsets.squares + sizeof(float) * kGemvTokens * kWarps;
+  offsets.is_last =
+      offsets.heads + (args.has_heads ? sizeof(float) * kWarps * static_cast<size_t>(args.heads.layout.head_dim) : 0);
+  offsets.bytes = offsets.is_last + (args.has_heads ? sizeof(int) * kMaxHeads : 0);
+  return offsets;
 }
 
-// Activations in shared memory are operands of num_tokens columns: (K tile, token, 4 lanes) of 16 bytes.
+// Writes normed activations to shared memory, as operands of num_tokens columns: (K tile, token, 4 lanes) of 16 bytes.
 template <class T>
-__device__ __forceinline__ void norm_into(const NormArgs& args, uint16_t* acts, float* squares) {
+__device__ __forceinline__ void norm_to_shared(const NormArgs& args, uint16_t* acts, float* squares) {
   constexpr unsigned kAtOnce = 4;
   const int tokens = args.num_rows;
   const auto row_of = [&](int token) {
     return args.hidden + (args.rows == nullptr ? token : args.rows[token]) * args.hidden_size;
   };
   for (int token = 0; token < tokens; ++token) {
-    const float square = warp_sum(square_share(row_of(token), args.hidden_size));
+    const float square = warp_sum(partial_sum_of_squares(row_of(token), args.hidden_size));
     if (lane_id() == 0) squares[token * kWarps + warp_id()] = square;
   }
   __syncthreads();
@@ -75,16 +75,16 @@ __device__ __forceinline__ void norm_into(const NormArgs& args, uint16_t* acts, 
   }
 }
 
-__device__ __forceinline__ void copy_into(const GemmArgs& args, uint4* acts) {
+__device__ __forceinline__ void copy_to_shared(const GemmArgs& args, uint4* acts) {
   const auto* from = reinterpret_cast<const uint4*>(args.acts);
-  const int words = args.num_tokens * 4;  // of a K tile
+  const int words = args.num_tokens * 4;  // per K tile
   const int count = static_cast<int>(args.weights.split.padded() / kTileDepth) * words;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += kThreads)
     acts[i] = from[i / words * kWarpSize + i % words];
 }
 
-// The warp's part of a tile of weights, or null.
-__device__ __forceinline__ const uint4* part_of(const GemmArgs& args, int64_t tile, int64_t num_tiles, int part) {
+// The warp's part of a tile of weights, or null after the last tile.
+__device__ __forceinline__ const uint4* weights_part(const GemmArgs& args, int64_t tile, int64_t num_tiles, int part) {
   const DepthSplit& split = args.weights.split;
   if (tile >= num_tiles) return nullptr;
   return reinterpret_cast<const uint4*>(args.weights.data +
@@ -95,10 +95,10 @@ __device__ __forceinline__ const uint4* part_of(const GemmArgs& args, int64_t ti
 __device__ __forceinline__ void load_step(const uint4* from, int step, uint4 (&to)[2]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half)
-    to[half] = load_streaming(from + (step * 2 + half) * kWarpSize);
+    to[half] = ld_global_nc_no_allocate(from + (step * 2 + half) * kWarpSize);
 }
 
-// The block that stores the last rows of a head has all of it.
+// The block that stores the last rows of a head finishes the head.
 template <class T>
 __device__ __forceinline__ void finish_heads(const GemvArgs& args, int64_t first_row, int64_t end_row, float* rows,
                                              int* is_last) {
@@ -113,7 +113,7 @@ __device__ __forceinline__ void finish_heads(const GemvArgs& args, int64_t first
                   end = (head + 1) * head_dim < end_row ? (head + 1) * head_dim : end_row;
     const int count = static_cast<int>(end - begin);
     const bool is_complete = atomicAdd(args.rows_done + head, count) + count == head_dim;
-    if (is_complete) args.rows_done[head] = 0;  // for the next product
+    if (is_complete) args.rows_done[head] = 0;  // reset for the next product
     is_last[threadIdx.x] = is_complete;
     __threadfence();
   }
@@ -125,14 +125,14 @@ __device__ __forceinline__ void finish_heads(const GemvArgs& args, int64_t first
     if (is_last[head] == 0) continue;
     const float* from = args.heads.qkv + token * args.heads.qkv_stride + int64_t{first_head + head} * head_dim;
     for (int d = lane_id(); d < head_dim; d += kWarpSize)
-      row[d] = load_coherent(from + d);
+      row[d] = ld_relaxed_gpu(from + d);
     __syncwarp();
     finish_head<T>(args.heads, token, first_head + head, row);
     __syncwarp();
   }
 }
 
-// Warp w has part w % parts of every gridDim.x-th group of 8 / parts tiles, from the block's own on.
+// Block b has groups b, b + gridDim.x, … of 8 / parts tiles. Warp w computes part w % parts.
 template <class T, bool kIsNormed, bool kHasHeads>
 __global__ void __launch_bounds__(kThreads, 2) gemv_kernel(GemvArgs args) {
   const GemmArgs& product = args.product;
@@ -142,67 +142,67 @@ __global__ void __launch_bounds__(kThreads, 2) gemv_kernel(GemvArgs args) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * tiles_per_block;
   const int steps = static_cast<int>(split.padded_part / kTileDepth);
   const int lane = lane_id(), g = lane / 4, t = lane % 4;
-  const Places places = places_of(args);
+  const SharedLayout offsets = shared_layout(args);
   auto* acts = reinterpret_cast<uint4*>(shared_memory());
-  auto* all_sums = reinterpret_cast<float*>(shared_memory() + places.sums);
+  auto* all_sums = reinterpret_cast<float*>(shared_memory() + offsets.sums);
 
   int64_t first = static_cast<int64_t>(blockIdx.x) * tiles_per_block;
-  const uint4* weights = part_of(product, first + slot, num_tiles, part);
-  uint4 ahead[kAhead][2];
+  const uint4* weights = weights_part(product, first + slot, num_tiles, part);
+  uint4 prefetched[kPrefetchDepth][2];
 #pragma unroll
-  for (int i = 0; i < kAhead; ++i)
-    if (weights != nullptr && i < steps) load_step(weights, i, ahead[i]);
-  let_next_begin();
-  wait_for_previous();
+  for (int i = 0; i < kPrefetchDepth; ++i)
+    if (weights != nullptr && i < steps) load_step(weights, i, prefetched[i]);
+  griddepcontrol_launch_dependents();
+  griddepcontrol_wait();
   if constexpr (kIsNormed)
-    norm_into<T>(args.norm, reinterpret_cast<uint16_t*>(acts),
-                 reinterpret_cast<float*>(shared_memory() + places.squares));
+    norm_to_shared<T>(args.norm, reinterpret_cast<uint16_t*>(acts),
+                      reinterpret_cast<float*>(shared_memory() + offsets.squares));
   else
-    copy_into(product, acts);
+    copy_to_shared(product, acts);
   __syncthreads();
 
   const uint4* my_acts = acts + int64_t{part} * steps * product.num_tokens * 4 + lane;
-  for (int turn = 0; first < num_tiles; first += stride, turn ^= 1) {
-    const uint4* following = part_of(product, first + stride + slot, num_tiles, part);
+  for (int buffer = 0; first < num_tiles; first += stride, buffer ^= 1) {
+    const uint4* next_weights = weights_part(product, first + stride + slot, num_tiles, part);
     float sums[4] = {};
-    for (int step = 0; weights != nullptr && step < steps; step += kAhead) {
+    for (int step = 0; weights != nullptr && step < steps; step += kPrefetchDepth) {
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
+      for (int i = 0; i < kPrefetchDepth; ++i) {
         if (step + i >= steps) break;
         const uint4 b = g < product.num_tokens ? my_acts[(step + i) * product.num_tokens * 4] : uint4{0, 0, 0, 0};
-        const uint32_t a_low[4] = {ahead[i][0].x, ahead[i][0].y, ahead[i][0].z, ahead[i][0].w};
-        const uint32_t a_high[4] = {ahead[i][1].x, ahead[i][1].y, ahead[i][1].z, ahead[i][1].w};
+        const uint32_t a_low[4] = {prefetched[i][0].x, prefetched[i][0].y, prefetched[i][0].z, prefetched[i][0].w};
+        const uint32_t a_high[4] = {prefetched[i][1].x, prefetched[i][1].y, prefetched[i][1].z, prefetched[i][1].w};
         const uint32_t b_low[2] = {b.x, b.y}, b_high[2] = {b.z, b.w};
         mma_m16n8k16<T>(sums, a_low, b_low);
         mma_m16n8k16<T>(sums, a_high, b_high);
-        // What was used makes room: for later in this tile, or for the beginning of the next.
-        if (step + kAhead + i < steps)
-          load_step(weights, step + kAhead + i, ahead[i]);
-        else if (following != nullptr)
-          load_step(following, i, ahead[i]);
+        // Reuses the registers for a later K tile of this tile, or for the start of the next tile.
+        if (step + kPrefetchDepth + i < steps)
+          load_step(weights, step + kPrefetchDepth + i, prefetched[i]);
+        else if (next_weights != nullptr)
+          load_step(next_weights, i, prefetched[i]);
       }
     }
-    weights = following;
-    // Two turns of sums: nobody writes where the turn before is still read.
-    float* turn_sums = all_sums + turn * kWarps * kWarpFloats;
+    weights = next_weights;
+    // Alternates between two buffers: the previous one may still be read.
+    float* block_sums = all_sums + buffer * kWarps * kWarpFloats;
     if (t * 2 < kGemvTokens) {
 #pragma unroll
       for (int r = 0; r < 4; ++r)
-        turn_sums[warp_id() * kWarpFloats + (2 * t + r % 2) * kTokenStride + g + r / 2 * 8] = sums[r];
+        block_sums[warp_id() * kWarpFloats + (2 * t + r % 2) * kTokenStride + g + r / 2 * 8] = sums[r];
     }
     __syncthreads();
     const int rows_out = outputs_of_tile(product);
     for (int i = static_cast<int>(threadIdx.x); i < tiles_per_block * product.num_tokens * rows_out; i += kThreads) {
       const int row_in_tile = i % rows_out, token = i / rows_out % product.num_tokens,
                 tile_in_block = i / rows_out / product.num_tokens;
-      const float* at = turn_sums + tile_in_block * split.parts * kWarpFloats + token * kTokenStride + row_in_tile;
+      const float* at = block_sums + tile_in_block * split.parts * kWarpFloats + token * kTokenStride + row_in_tile;
       finish_output<T>(product, first + tile_in_block, row_in_tile, token, at, kWarpFloats, kTileRows / 2);
     }
     if constexpr (kHasHeads) {
       const int64_t end_row = (first + tiles_per_block) * kTileRows;
       finish_heads<T>(args, first * kTileRows, end_row < product.weights.rows ? end_row : product.weights.rows,
-                      reinterpret_cast<float*>(shared_memory() + places.heads),
-                      reinterpret_cast<int*>(shared_memory() + places.is_last));
+                      reinterpret_cast<float*>(shared_memory() + offsets.heads),
+                      reinterpret_cast<int*>(shared_memory() + offsets.is_last));
     }
   }
 }
@@ -213,20 +213,22 @@ void launch_for(const GemvArgs& args, cudaStream_t stream) {
   const int64_t num_groups =
       ((args.product.weights.rows + kTileRows - 1) / kTileRows + tiles_per_block - 1) / tiles_per_block;
   const dim3 grid(static_cast<unsigned>(num_groups < args.max_blocks ? num_groups : args.max_blocks));
-  const auto kernel = args.has_heads   ? gemv_kernel<T, true, true>
-                      : args.is_normed ? gemv_kernel<T, true, false>
-                                       : gemv_kernel<T, false, false>;
-  launch_early(args.product.begins_early, kernel, grid, dim3(kThreads), places_of(args).bytes, stream, args);
+  auto kernel = gemv_kernel<T, false, false>;
+  if (args.has_heads)
+    kernel = gemv_kernel<T, true, true>;
+  else if (args.is_normed)
+    kernel = gemv_kernel<T, true, false>;
+  launch_pdl(args.product.uses_pdl, kernel, grid, dim3(kThreads), shared_layout(args).bytes, stream, args);
 }
 
 }  // namespace
 
-bool can_begin_early() {
-  return code_version(gemv_kernel<Bf16, true, true>) >= 90;
+bool supports_pdl() {
+  return kernel_ptx_version(gemv_kernel<Bf16, true, true>) >= 90;
 }
 
 size_t gemv_shared_bytes(const GemvArgs& args) {
-  return places_of(args).bytes;
+  return shared_layout(args).bytes;
 }
 
 void launch_gemv(const GemvArgs& args, cudaStream_t stream) {

@@ -1,4 +1,4 @@
-// What the ranks have of the hidden states, added up; alone, or together with the norm that follows.
+// Adds partial sums to the hidden states, alone or together with the norm that follows.
 #include "cuda/kernels/epilogue.h"
 #include "cuda/kernels/rows.h"
 #include "cuda/launch.h"
@@ -9,8 +9,8 @@ namespace {
 
 constexpr int kThreads = kNormThreads;
 
-// Feature k of a token: `at` is its place in the partials, `before` what the hidden states were.
-__device__ __forceinline__ float sum_of(const AddPartialsArgs& args, int64_t at, int64_t k, const float* before) {
+// Feature k of a token: `at` indexes the partials, `before` points to the old hidden state.
+__device__ __forceinline__ float sum_partials(const AddPartialsArgs& args, int64_t at, int64_t k, const float* before) {
   float parts[8];
 #pragma unroll
   for (int rank = 0; rank < 8; ++rank)
@@ -22,14 +22,15 @@ __device__ __forceinline__ float sum_of(const AddPartialsArgs& args, int64_t at,
 
 __global__ void __launch_bounds__(kThreads) add_partials_kernel(AddPartialsArgs args) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i < args.num_tokens * args.hidden_size) args.hidden[i] = sum_of(args, i, i % args.hidden_size, args.hidden + i);
+  if (i < args.num_tokens * args.hidden_size)
+    args.hidden[i] = sum_partials(args, i, i % args.hidden_size, args.hidden + i);
 }
 
-// A block per row, whose sums stay in shared memory; a thread reads there what it wrote itself.
+// One block per row. The sums stay in shared memory; each thread reads only what it wrote.
 template <class T>
 __global__ void __launch_bounds__(kThreads) add_norm_kernel(AddNormArgs args) {
-  let_next_begin();
-  wait_for_previous();
+  griddepcontrol_launch_dependents();
+  griddepcontrol_wait();
   const NormArgs& norm = args.norm;
   const int64_t size = norm.hidden_size, row = blockIdx.x;
   const int64_t token = norm.rows == nullptr ? row : norm.rows[row];
@@ -38,14 +39,14 @@ __global__ void __launch_bounds__(kThreads) add_norm_kernel(AddNormArgs args) {
   float* sums = squares + kNormWarps;
 #pragma unroll 4
   for (int64_t k = threadIdx.x; k < size; k += kThreads)
-    sums[k] = sum_of(args.sum, token * size + k, k, before + token * size + k);
-  const float square = warp_sum(square_share(sums, size));
+    sums[k] = sum_partials(args.sum, token * size + k, k, before + token * size + k);
+  const float square = warp_sum(partial_sum_of_squares(sums, size));
   if (lane_id() == 0) squares[warp_id()] = square;
   __syncthreads();
   const float scale = norm_scale(squares, size, norm.eps);
   for (int64_t k = threadIdx.x; k < size; k += kThreads) {
     if (norm.rows == nullptr) args.sum.hidden[token * size + k] = sums[k];
-    norm.acts[act_index(norm.in_rows, row, norm.split.place(k), norm.split.padded())] =
+    norm.acts[act_index(norm.is_row_major, row, norm.split.place(k), norm.split.padded())] =
         to_bits<T>(sums[k] * scale * norm.weight[k]);
   }
 }
@@ -71,9 +72,9 @@ void launch_add_norm(const AddNormArgs& args, cudaStream_t stream) {
                 norm.split.parts * norm.split.part_cols == norm.hidden_size);
   CAPSTAN_CHECK(norm.rows == nullptr ? norm.num_rows == args.sum.num_tokens && norm.hidden == args.sum.hidden
                                      : args.tokens_per_owner > 0);
-  launch_early(norm.begins_early, norm.type == FloatType::kBf16 ? add_norm_kernel<Bf16> : add_norm_kernel<F16>,
-               dim3(static_cast<unsigned>(norm.num_rows)), dim3(kThreads),
-               (kNormWarps + static_cast<size_t>(norm.hidden_size)) * sizeof(float), stream, args);
+  launch_pdl(norm.uses_pdl, norm.type == FloatType::kBf16 ? add_norm_kernel<Bf16> : add_norm_kernel<F16>,
+             dim3(static_cast<unsigned>(norm.num_rows)), dim3(kThreads),
+             (kNormWarps + static_cast<size_t>(norm.hidden_size)) * sizeof(float), stream, args);
 }
 
 }  // namespace capstan::cuda

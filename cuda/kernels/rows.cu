@@ -1,4 +1,4 @@
-// What is done to one token at a time: the embedding, norms, and the rows of q, k and v.
+// Kernels that process one token at a time: embedding, norm, and the epilogue of q, k and v.
 #include "cuda/kernels/epilogue.h"
 #include "cuda/kernels/rows.h"
 #include "cuda/launch.h"
@@ -12,7 +12,7 @@ constexpr int kWarps = kNormWarps;
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedArgs args) {
-  let_next_begin();
+  griddepcontrol_launch_dependents();
   const int64_t token = blockIdx.x;
   const int32_t given = args.ids[token];
   const int32_t id = given >= 0 || given == kNoToken ? given : args.drawn_ids[-1 - given];
@@ -22,31 +22,32 @@ __global__ void __launch_bounds__(kThreads) embed_kernel(EmbedArgs args) {
     const float value =
         is_mine ? to_float<T>(args.table.data[weight_index(row, args.table.split.place(k), args.table.split.padded())])
                 : 0.0f;
-    args.hidden[token * args.hidden_size + k] = value + 0.0f;  // -0 of one rank is +0 beside the zeros of the others
+    // The addition turns -0 into +0, as adding the other ranks' zeros would.
+    args.hidden[token * args.hidden_size + k] = value + 0.0f;
   }
 }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) norm_kernel(NormArgs args) {
-  let_next_begin();
-  wait_for_previous();
+  griddepcontrol_launch_dependents();
+  griddepcontrol_wait();
   const int64_t row = blockIdx.x;
   const float* from = args.hidden + (args.rows == nullptr ? row : args.rows[row]) * args.hidden_size;
   float* squares = reinterpret_cast<float*>(shared_memory());
-  const float square = warp_sum(square_share(from, args.hidden_size));
+  const float square = warp_sum(partial_sum_of_squares(from, args.hidden_size));
   if (lane_id() == 0) squares[warp_id()] = square;
   __syncthreads();
   const float scale = norm_scale(squares, args.hidden_size, args.eps);
   for (int64_t k = threadIdx.x; k < args.hidden_size; k += kThreads)
-    args.acts[act_index(args.in_rows, row, args.split.place(k), args.split.padded())] =
+    args.acts[act_index(args.is_row_major, row, args.split.place(k), args.split.padded())] =
         to_bits<T>(from[k] * scale * args.weight[k]);
 }
 
-// One warp per (token, head), heads of q, then k, then v. `shared` holds head_dim floats a warp.
+// One warp per (token, head), with the heads of q, then k, then v. Shared memory holds head_dim floats per warp.
 template <class T>
 __global__ void __launch_bounds__(kThreads) qkv_kernel(QkvArgs args) {
-  let_next_begin();
-  wait_for_previous();
+  griddepcontrol_launch_dependents();
+  griddepcontrol_wait();
   const int num_kv_heads = args.layout.num_kv_heads, head_dim = args.layout.head_dim;
   const int num_all = args.num_heads + 2 * num_kv_heads;
   const int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + warp_id();
@@ -74,8 +75,8 @@ void launch_embed(const EmbedArgs& args, cudaStream_t stream) {
 
 void launch_norm(const NormArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.num_rows > 0 && args.split.parts * args.split.part_cols == args.hidden_size);
-  launch_early(args.begins_early, args.type == FloatType::kBf16 ? norm_kernel<Bf16> : norm_kernel<F16>,
-               dim3(static_cast<unsigned>(args.num_rows)), dim3(kThreads), kWarps * sizeof(float), stream, args);
+  launch_pdl(args.uses_pdl, args.type == FloatType::kBf16 ? norm_kernel<Bf16> : norm_kernel<F16>,
+             dim3(static_cast<unsigned>(args.num_rows)), dim3(kThreads), kWarps * sizeof(float), stream, args);
 }
 
 void launch_qkv(const QkvArgs& args, cudaStream_t stream) {
@@ -84,9 +85,9 @@ void launch_qkv(const QkvArgs& args, cudaStream_t stream) {
   CAPSTAN_CHECK(args.layout.block_size % 32 == 0 && args.rotary_dim % 2 == 0 &&
                 args.rotary_dim <= args.layout.head_dim);
   const int64_t items = int64_t{args.num_tokens} * (args.num_heads + 2 * args.layout.num_kv_heads);
-  launch_early(args.begins_early, args.type == FloatType::kBf16 ? qkv_kernel<Bf16> : qkv_kernel<F16>,
-               dim3(static_cast<unsigned>((items + kWarps - 1) / kWarps)), dim3(kThreads),
-               sizeof(float) * kWarps * static_cast<size_t>(args.layout.head_dim), stream, args);
+  launch_pdl(args.uses_pdl, args.type == FloatType::kBf16 ? qkv_kernel<Bf16> : qkv_kernel<F16>,
+             dim3(static_cast<unsigned>((items + kWarps - 1) / kWarps)), dim3(kThreads),
+             sizeof(float) * kWarps * static_cast<size_t>(args.layout.head_dim), stream, args);
 }
 
 }  // namespace capstan::cuda

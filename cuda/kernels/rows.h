@@ -1,5 +1,5 @@
 #pragma once
-// What is done to one row at a time, alone or fused with a product; the same bits either way.
+// Device functions for one row, used by separate and by fused kernels with the same bits.
 #include "cuda/fp8.h"
 #include "cuda/kernels.h"
 
@@ -8,15 +8,15 @@ namespace capstan::cuda {
 constexpr int kNormThreads = 256;
 constexpr int kNormWarps = kNormThreads / kWarpSize;
 
-// A thread's share of a row's sum of squares; a block of kNormThreads.
-__device__ __forceinline__ float square_share(const float* row, int64_t size) {
+// The thread's share of a row's sum of squares. The block has kNormThreads threads.
+__device__ __forceinline__ float partial_sum_of_squares(const float* row, int64_t size) {
   float square = 0;
   for (int64_t k = threadIdx.x; k < size; k += kNormThreads)
     square = fmaf(row[k], row[k], square);
   return square;
 }
 
-// What a row is multiplied with, from the warps' sums of squares.
+// The factor of a row, from the warps' sums of squares.
 __device__ __forceinline__ float norm_scale(const float* warp_squares, int64_t size, float eps) {
   float sum = 0;
   for (int w = 0; w < kNormWarps; ++w)
@@ -24,8 +24,8 @@ __device__ __forceinline__ float norm_scale(const float* warp_squares, int64_t s
   return 1.0f / sqrtf(sum / static_cast<float>(size) + eps);
 }
 
-// A head of q, k or v by one warp, which has left its values in `row` (head_dim floats of shared memory): QK norm and
-// rotation in place, then to q or to the cache.
+// One warp finishes a head of q, k or v, whose values are in `row` (head_dim floats of shared memory): QK norm and RoPE
+// in place, then the store to q or to the cache.
 template <class T>
 __device__ __forceinline__ void finish_head(const QkvArgs& args, int64_t token, int head, float* row) {
   const int num_kv_heads = args.layout.num_kv_heads, head_dim = args.layout.head_dim, lane = lane_id();

@@ -1,6 +1,7 @@
 #pragma once
-// What `capstan_cuda.so` offers: one C function that returns this table. Nothing but plain data crosses before version
-// and build agree; then the two sides may share the contract's classes. No exception leaves these functions.
+// The interface of `capstan_cuda.so`: one C function that returns a table of functions. Only plain data crosses until
+// the version and the build id are known to agree. After that, both sides may share the contract's classes.
+// These functions throw no exception.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -11,38 +12,40 @@
 
 namespace capstan {
 
-constexpr uint32_t kCudaApiVersion = 5;
+constexpr uint32_t kCudaApiVersion = 6;
 constexpr const char* kCudaEntryName = "capstan_cuda_api";
 
-// What ranks on several devices share beyond their own means, alive as long as any of them.
+// NCCL communicators of ranks on different devices. The ranks share ownership.
 class CudaLinks {
  public:
   virtual ~CudaLinks() = default;
 };
 
 struct CudaBackendOptions {
-  int device = 0;  // as CUDA counts them
+  int device = 0;  // CUDA device index
   DType weight_dtype = DType::kBf16;
-  int num_sharing = 1;               // ranks on the device, this one included
-  bool is_deterministic = false;     // a token's bits depend on nothing that runs beside it
-  std::shared_ptr<CudaLinks> links;  // of all ranks' devices, or null
+  int num_sharing = 1;               // ranks on this device, this one included
+  bool is_deterministic = false;     // the bits of a token do not depend on the rest of the batch
+  std::shared_ptr<CudaLinks> links;  // of all ranks; null = no NCCL
 };
 
 struct CudaApi {
   uint32_t version;
   const char* build_id;
-  // The number of devices that can be used; 0 with the reason in `reason`.
+  // Returns the number of usable devices. When it is 0, `reason` says why.
   int (*num_devices)(char* reason, size_t size);
-  // Links between different devices, by rank, owned by the caller; null where there is nothing to make them with.
-  // `note` gets what the log should say, either way.
+  // Links different devices, listed by rank, with NCCL. The caller owns the result; null = NCCL is not available.
+  // Sets `note` to a line for the log in both cases.
   CudaLinks* (*link)(const int* devices, int count, char* note, size_t size);
-  // A backend, owned by the caller, which takes `comm` (null = one rank); or null with the error's code and message.
+  // Creates a backend that the caller owns. It takes ownership of `comm` (null = one rank). Returns null on error and
+  // sets `code` and `message`.
   Backend* (*make_backend)(const CudaBackendOptions* options, Comm* comm, int* code, char* message, size_t size);
 };
 
 using CudaEntry = const CudaApi* (*)();
 
-// Two sides with another id must not exchange classes: they differ in compiler or contract.
+// Returns an id made of the compiler version and the sizes of the contract's records. Two sides with different ids must
+// not exchange classes.
 inline std::string cuda_build_id() {
   std::string id = __VERSION__;
   for (const size_t size : {sizeof(DeviceModel), sizeof(DeviceLimits), sizeof(LayerWeights), sizeof(StepInput),

@@ -9,13 +9,14 @@ namespace capstan {
 struct CudaLibrary {
   const CudaApi* api = nullptr;
   int num_devices = 0;
-  std::string reason;  // with no devices: why
+  std::string reason;  // why num_devices is 0
 };
 
-// $CAPSTAN_CUDA_LIBRARY, else the file beside this binary or in build/cuda next to its folder.
+// Opens $CAPSTAN_CUDA_LIBRARY. Without that variable: the backend linked into the program, else capstan_cuda.so in the
+// folder of this binary, else in ../cuda beside that folder.
 CudaLibrary open_cuda_library();
 
-// The same of a given file; for tests.
+// Opens the given file. For tests; not limited to once.
 CudaLibrary open_cuda_library(const std::string& file);
 
 }  // namespace capstan

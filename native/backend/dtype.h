@@ -4,14 +4,35 @@
 
 namespace capstan {
 
-// kFp8E4m3: of the KV cache alone.
+// kFp8E4m3 is a type of the KV cache only.
 enum class DType : uint8_t { kF32, kF16, kBf16, kFp8E4m3 };
 
+// Returns the size of one element in bytes.
 constexpr size_t dtype_size(DType dtype) {
-  return dtype == DType::kF32 ? 4 : dtype == DType::kFp8E4m3 ? 1 : 2;
+  switch (dtype) {
+    case DType::kF32:
+      return 4;
+    case DType::kF16:
+    case DType::kBf16:
+      return 2;
+    case DType::kFp8E4m3:
+      return 1;
+  }
+  return 0;
 }
+
 constexpr const char* dtype_name(DType dtype) {
-  return dtype == DType::kF32 ? "f32" : dtype == DType::kF16 ? "f16" : dtype == DType::kBf16 ? "bf16" : "fp8";
+  switch (dtype) {
+    case DType::kF32:
+      return "f32";
+    case DType::kF16:
+      return "f16";
+    case DType::kBf16:
+      return "bf16";
+    case DType::kFp8E4m3:
+      return "fp8";
+  }
+  return "unknown";
 }
 
 }  // namespace capstan

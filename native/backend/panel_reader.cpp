@@ -22,14 +22,14 @@ void read_fully(const FileTensor& tensor, uint64_t offset, void* to, size_t byte
     if (got < 0) throw Error(ErrorCode::kIo, "cannot read tensor " + tensor.name + ": " + std::strerror(errno));
     if (got == 0)
       throw Error(ErrorCode::kInvalidModel,
-                  "tensor " + tensor.name + ": the file ends " + std::to_string(bytes) + " bytes too early");
+                  "tensor " + tensor.name + ": the file is truncated, " + std::to_string(bytes) + " bytes are missing");
     at += got;
     offset += static_cast<uint64_t>(got);
     bytes -= static_cast<size_t>(got);
   }
 }
 
-// Written without branches, so that compilers make vectors of it.
+// Has no branches in its loops, so that compilers vectorize it.
 bool has_non_finite(DType dtype, const char* data, int64_t count) {
   if (dtype == DType::kF32) {
     uint32_t largest = 0;
@@ -40,8 +40,8 @@ bool has_non_finite(DType dtype, const char* data, int64_t count) {
     }
     return largest != 0;
   }
-  const uint16_t step =
-      dtype == DType::kBf16 ? 0x0080 : 0x0400;  // carries into the sign bit from the largest exponent on
+  // One unit of the exponent: only the largest exponent, which NaN and Inf have, carries into the sign bit.
+  const uint16_t step = dtype == DType::kBf16 ? 0x0080 : 0x0400;
   uint16_t carry = 0;
   for (int64_t i = 0; i < count; ++i) {
     uint16_t bits;
@@ -64,13 +64,11 @@ void convert(DType from_dtype, const char* from, DType to_dtype, char* to, int64
 }
 
 [[noreturn]] void throw_non_finite(const FileTensor& tensor, DType to_dtype, bool is_in_file) {
-  throw Error(ErrorCode::kInvalidModel,
-              "tensor " + tensor.name +
-                  (is_in_file ? std::string(" holds NaN or Inf")
-                              : std::string(" holds a value too large for ") + dtype_name(to_dtype)));
+  const std::string fault = is_in_file ? "NaN or Inf" : std::string("a value too large for ") + dtype_name(to_dtype);
+  throw Error(ErrorCode::kInvalidModel, "tensor " + tensor.name + " holds " + fault);
 }
 
-// Rows [row, row + rows) of a slice in `dtype`, row-major; `raw` is working memory.
+// Reads rows [row, row + rows) of a slice into `to`, in `dtype`, row-major. `raw` is working memory.
 void read_rows(const TensorSlice& slice, int64_t row, int64_t rows, DType dtype, std::vector<char>& raw, char* to) {
   const FileTensor& tensor = *slice.tensor;
   const int64_t item = static_cast<int64_t>(dtype_size(tensor.dtype));
@@ -101,7 +99,7 @@ void check_slice(const TensorSlice& slice) {
   CAPSTAN_CHECK(slice.col_begin >= 0 && slice.num_cols > 0 && slice.col_begin + slice.num_cols <= tensor.cols);
 }
 
-// Where lane `lane` of a panel comes from: a slice and a row in it; slice -1 for padding.
+// The source of one lane of a panel: a slice and a row in it; slice -1 = padding.
 struct LaneSource {
   int slice = -1;
   int64_t row = 0;
@@ -155,9 +153,10 @@ int num_local_parts(const MatrixSource& source) {
   if (source.kind == MatrixKind::kColumn) return 1;
   const int64_t total = source.total_cols, cols = source.slices[0].num_cols;
   const int parts = row_parallel_parts(total);
-  CAPSTAN_CHECK(total % parts == 0 && cols % (total / parts) == 0);  // this rank holds whole parts …
+  // This rank holds complete parts that form a subtree of the sum.
+  CAPSTAN_CHECK(total % parts == 0 && cols % (total / parts) == 0);
   const int64_t local = cols / (total / parts);
-  CAPSTAN_CHECK(local > 0 && (local & (local - 1)) == 0 && parts % local == 0);  // … that make a subtree
+  CAPSTAN_CHECK(local > 0 && (local & (local - 1)) == 0 && parts % local == 0);
   return static_cast<int>(local);
 }
 
@@ -169,7 +168,7 @@ const char* PanelReader::read(const MatrixSource& source, int64_t panel, DType d
   rows_.assign(static_cast<size_t>(kPanelFeatures * row_bytes), 0);
   for (int lane = 0; lane < kPanelFeatures;) {
     const LaneSource first = lane_source(source, panel, lane);
-    int count = 1;  // neighbours that are neighbours in the file too
+    int count = 1;  // adjacent lanes that are adjacent rows of one slice
     for (; lane + count < kPanelFeatures; ++count) {
       const LaneSource next = lane_source(source, panel, lane + count);
       if (next.slice != first.slice || (first.slice >= 0 && next.row != first.row + count)) break;

@@ -1,6 +1,6 @@
 #pragma once
-// Reading weights from their files in the order in which backends pack them: panels of 16 output features. NaN or Inf
-// in a tensor throws kInvalidModel with its name.
+// Reads weights from their files in the order in which the backends pack them: panels of 16 output features.
+// Throws kInvalidModel with the tensor's name when a tensor holds NaN or Inf.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -11,29 +11,31 @@ namespace capstan {
 
 constexpr int kPanelFeatures = 16;
 
-// Working memory of one packing thread.
+// Holds the working memory of one packing thread.
 class PanelReader {
  public:
-  // Features [panel * 16, panel * 16 + 16) as (16, row_elements) of `dtype`, zeros behind the columns and for features
-  // that are not there; valid until the next call. With `interleave_pairs`: 8 gates, then their ups. Adds the bytes
-  // read from the files to `bytes`.
+  // Returns features [panel * 16, panel * 16 + 16) as (16, row_elements) of `dtype`, valid until the next call. Missing
+  // features and the columns after K are zeros. With `interleave_pairs` a panel is 8 gates, then their 8 ups.
+  // Adds the bytes read from the files to `bytes`.
   const char* read(const MatrixSource& source, int64_t panel, DType dtype, int64_t row_elements, int64_t& bytes);
 
  private:
-  std::vector<char> raw_;   // as in the file
-  std::vector<char> read_;  // neighbours in the target type
-  std::vector<char> rows_;
+  std::vector<char> raw_;   // rows in the file's type
+  std::vector<char> read_;  // the same rows, converted
+  std::vector<char> rows_;  // the panel
 };
 
-// Throws if the slices do not fit each other or their tensors.
+// Throws kInternal when the slices do not fit each other or their tensors.
 void check_source(const MatrixSource& source);
+// Returns the number of output features of all slices.
 int64_t num_features(const MatrixSource& source);
-// Parts of K that this rank holds: 1 for column-parallel layers.
+// Returns the number of parts of K that this rank holds; 1 for column-parallel layers.
 int num_local_parts(const MatrixSource& source);
-// In the order of the panels' features, padded with zeros to whole panels; empty without a bias.
+// Returns the bias in the order of the panels' features, padded with zeros to whole panels; empty without a bias.
 std::vector<float> read_bias(const MatrixSource& source);
+// Returns the slice in f32, row-major.
 std::vector<float> read_floats(const TensorSlice& slice);
-// Element i of an array of `dtype`.
+// Returns element i of an array of `dtype`.
 float element_at(DType dtype, const char* data, int64_t i);
 
 }  // namespace capstan

@@ -20,19 +20,9 @@ CpuIsa find_isa(const std::string& name) {
     if (name == cpu_isa_name(isa)) return isa;
     names += std::string(names.empty() ? "" : ", ") + cpu_isa_name(isa);
   }
-  throw Error(ErrorCode::kInvalidArgument, "isa: expected auto or one this machine has (" + names + "), got " + name);
+  throw Error(ErrorCode::kInvalidArgument,
+              "isa: expected auto or an instruction set of this machine (" + names + "), got " + name);
 }
-
-}  // namespace
-
-std::vector<std::string> available_isas() {
-  std::vector<std::string> names;
-  for (const CpuIsa isa : available_cpu_isas())
-    names.emplace_back(cpu_isa_name(isa));
-  return names;
-}
-
-namespace {
 
 DeviceGroup make_cpu_group(const DeviceOptions& options) {
   CpuBackendOptions cpu;
@@ -42,7 +32,8 @@ DeviceGroup make_cpu_group(const DeviceOptions& options) {
 
   const std::vector<int> cpus = usable_cpus();
   const int num_cpus = static_cast<int>(cpus.size());
-  const int per_rank = std::max(1, (options.num_threads > 0 ? options.num_threads : num_cpus) / options.world_size);
+  const int num_wanted = options.num_threads > 0 ? options.num_threads : num_cpus;
+  const int per_rank = std::max(1, num_wanted / options.world_size);
   DeviceGroup group;
   group.num_threads = per_rank * options.world_size;
   cpu.may_spin = group.num_threads <= num_cpus;
@@ -58,7 +49,7 @@ DeviceGroup make_cpu_group(const DeviceOptions& options) {
   return group;
 }
 
-// The devices of 'cuda:0,1'; of 'cuda' alone, the first `world_size`.
+// Returns the device indexes of 'cuda:0,1'. Plain 'cuda' stands for the first `world_size` devices.
 std::vector<int> cuda_devices(const DeviceOptions& options) {
   std::vector<int> devices;
   const std::string list = options.device.size() > 5 ? options.device.substr(5) : "";
@@ -70,13 +61,14 @@ std::vector<int> cuda_devices(const DeviceOptions& options) {
     if (number.empty() || number.size() > 3 ||
         !std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; }))
       throw Error(ErrorCode::kInvalidArgument,
-                  "device: expected cuda:0 or cuda:0,1 and the like, got " + options.device);
+                  "device: expected a list of device numbers, such as cuda:0 or cuda:0,1, got " + options.device);
     devices.push_back(std::stoi(number));
   }
   return devices;
 }
 
-// Only different devices have any, and their order of sums is their own.
+// Virtual ranks share a device and need no links. Deterministic mode does not use them, because NCCL has its own order
+// of sums.
 std::shared_ptr<CudaLinks> link_devices(const DeviceOptions& options, const std::vector<int>& devices,
                                         const CudaLibrary& library, std::vector<std::string>& notes) {
   const bool has_virtual_ranks = std::set<int>(devices.begin(), devices.end()).size() < devices.size();
@@ -92,14 +84,14 @@ DeviceGroup make_cuda_group(const DeviceOptions& options, const CudaLibrary& lib
   const std::vector<int> devices = cuda_devices(options);
   if (static_cast<int>(devices.size()) != options.world_size)
     throw Error(ErrorCode::kInvalidArgument, "tensorParallelSize: expected " + std::to_string(devices.size()) +
-                                                 ", the devices listed in " + options.device + ", got " +
+                                                 ", the number of devices in " + options.device + ", got " +
                                                  std::to_string(options.world_size));
   DeviceGroup group;
   group.num_threads = options.world_size;
   for (const int device : devices)
     if (device >= library.num_devices)
       throw Error(ErrorCode::kInvalidArgument, "device: expected numbers below " + std::to_string(library.num_devices) +
-                                                   ", the CUDA devices here, got " + std::to_string(device));
+                                                   ", the number of CUDA devices, got " + std::to_string(device));
   const auto comms = options.world_size > 1 ? make_thread_comms(options.world_size) : nullptr;
   const std::shared_ptr<CudaLinks> links = link_devices(options, devices, library, group.notes);
   for (int rank = 0; rank < options.world_size; ++rank) {
@@ -119,29 +111,36 @@ DeviceGroup make_cuda_group(const DeviceOptions& options, const CudaLibrary& lib
   }
   if (comms) group.control = make_thread_comm(comms, 0);
   if (options.is_deterministic)
-    group.notes.emplace_back("deterministic: a request gets the same tokens to the bit whatever runs beside it");
+    group.notes.emplace_back("deterministic: the tokens of a request do not depend on other requests in the batch");
   return group;
 }
 
 }  // namespace
+
+std::vector<std::string> available_isas() {
+  std::vector<std::string> names;
+  for (const CpuIsa isa : available_cpu_isas())
+    names.emplace_back(cpu_isa_name(isa));
+  return names;
+}
 
 DeviceGroup make_device_group(const DeviceOptions& options) {
   if (options.device == "cpu") return make_cpu_group(options);
   const bool is_auto = options.device == "auto";
   if (!is_auto && options.device != "cuda" && !options.device.starts_with("cuda:"))
     throw Error(ErrorCode::kInvalidArgument,
-                "device: expected auto, cpu, cuda or cuda:0,1 and the like, got " + options.device);
+                "device: expected auto, cpu, cuda or a list such as cuda:0,1, got " + options.device);
   const CudaLibrary library = open_cuda_library();
-  // NOTE: CUDA has run on no device yet, so that 'auto' stays with the CPU and says so; `device: 'cuda'` asks for it.
+  // NOTE: the CUDA backend has not yet run on real hardware, so 'auto' stays on the CPU.
   if (is_auto) {
     DeviceGroup group = make_cpu_group(options);
     group.notes.push_back(library.num_devices > 0
-                              ? "running on the CPU; there is a CUDA device, which --device cuda (device: 'cuda') uses"
+                              ? "running on the CPU; to use the CUDA device, pass --device cuda (device: 'cuda')"
                               : "running on the CPU: " + library.reason);
     return group;
   }
   if (library.num_devices == 0)
-    throw Error(ErrorCode::kInvalidArgument, "device: cuda cannot be used here: " + library.reason);
+    throw Error(ErrorCode::kInvalidArgument, "device: cuda is not available: " + library.reason);
   return make_cuda_group(options, library);
 }
 

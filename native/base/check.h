@@ -1,5 +1,6 @@
 #pragma once
-// CHECK: an invariant of ours. A failure is a bug; it throws kInternal, which ends the requests but never the process.
+// CAPSTAN_CHECK(condition) asserts an invariant of this code base. A failure is a bug. It throws kInternal, which ends
+// the open requests but never the process.
 #include "error.h"
 
 #define CAPSTAN_STRING2(x) #x

@@ -1,6 +1,6 @@
 #pragma once
-// The one native error: a code from the closed list of `ts/addon-types.ts` and a message that says what was expected
-// and what came.
+// The only error that native code throws: a code from the closed list in `ts/addon-types.ts`, and a message with what
+// was expected, what was received and what to do.
 #include <stdexcept>
 #include <string>
 
@@ -21,7 +21,7 @@ enum class ErrorCode {
   kInternal,
 };
 
-// The name that JavaScript sees.
+// The name in JavaScript.
 constexpr const char* error_code_name(ErrorCode code) {
   switch (code) {
     case ErrorCode::kInvalidArgument:

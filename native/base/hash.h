@@ -1,11 +1,11 @@
 #pragma once
-// A fast 64-bit hash for indexes whose hits are verified by comparing what was hashed.
+// A fast 64-bit hash, for indexes that verify a hit by comparing the contents.
 #include <cstdint>
 #include <span>
 
 namespace capstan {
 
-// Multiply to 128 bits and fold: one round mixes both operands completely.
+// Multiplies to 128 bits and folds: one round mixes all bits of both operands.
 inline uint64_t mix64(uint64_t a, uint64_t b) {
   const unsigned __int128 product = static_cast<unsigned __int128>(a) * b;
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);

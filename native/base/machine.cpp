@@ -16,14 +16,14 @@ namespace {
 
 constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
 
-// First number in a file; `kUnlimited` when there is none ("max", no such file).
+// Returns the first number in a file, or kUnlimited when the file is missing or starts with another word ("max").
 int64_t read_number(const std::string& path) {
   std::ifstream file(path);
   int64_t value = 0;
   return file >> value ? value : kUnlimited;
 }
 
-// The number of a line "key number"; 0 when there is none.
+// Returns the number of the line "wanted number", or 0 without such a line.
 int64_t read_count(const std::string& path, const std::string& wanted) {
   std::ifstream file(path);
   std::string key;
@@ -36,8 +36,9 @@ bool has_name(const std::string& list, const std::string& controller) {
   return ("," + list + ",").find("," + controller + ",") != std::string::npos;
 }
 
-// The folders of the control group that this process is in, of either version, and of those above it: each of them
-// limits it. A container may see its own group as the root, under whose path on the host there is nothing.
+// Returns the folders of this process's control group (version 1 or 2) and of its ancestors, because each of them
+// limits the process. The list ends with the root: a container may see its own group there, while the path names a
+// folder that exists only on the host.
 std::vector<std::string> group_folders(const CgroupFiles& files, const std::string& controller) {
   std::vector<std::string> folders;
   std::ifstream membership(files.membership);
@@ -71,7 +72,7 @@ double cgroup_cpu_quota(const CgroupFiles& files) {
     double quota = 0, period = 0;
     if (unified >> quota >> period && period > 0) least = std::min(least, quota / period);
     std::ifstream quota_v1(folder + "/cpu.cfs_quota_us"), period_v1(folder + "/cpu.cfs_period_us");
-    // -1: none.
+    // A quota of -1 means no limit.
     if (quota_v1 >> quota && period_v1 >> period && quota > 0 && period > 0) least = std::min(least, quota / period);
   }
   return least;
@@ -87,7 +88,7 @@ int64_t cgroup_memory_left(const CgroupFiles& files) {
                                {"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file"}}) {
       const int64_t limit = read_number(folder + names.limit), use = read_number(folder + names.use);
       if (limit == kUnlimited || use == kUnlimited) continue;
-      // Pages of files that were read once, as weights are, make room for others.
+      // Cached pages of files that were read once, such as weights, can be reclaimed.
       least = std::min(
           least, std::clamp<int64_t>(limit - use + read_count(folder + "/memory.stat", names.inactive_file), 0, limit));
     }

@@ -1,28 +1,29 @@
 #pragma once
-// What this process may use of the machine: the smaller of the hardware and the control group.
+// CPUs and memory that this process may use, limited by the hardware and by control groups.
 #include <cstdint>
 #include <string>
 #include <vector>
 
 namespace capstan {
 
-// Where control groups are told of.
+// Where the system describes control groups.
 struct CgroupFiles {
   std::string root = "/sys/fs/cgroup";
   std::string membership = "/proc/self/cgroup";
 };
 
-// CPUs' worth of time that the control group, of version 1 or 2, and those above it grant; infinity where they do not
-// limit it.
+// Returns the CPU quota, in CPUs, of the process's control group (version 1 or 2) and its ancestors, or infinity
+// without a limit.
 double cgroup_cpu_quota(const CgroupFiles& files = {});
 
-// Bytes that the control group and those above it still grant; the largest int64_t where they do not limit them.
+// Returns the bytes that the process can still allocate within its control group and its ancestors, or the largest
+// int64_t without a limit.
 int64_t cgroup_memory_left(const CgroupFiles& files = {});
 
-// CPUs that affinity allows, lowest first, cut to the control group's quota (rounded up).
+// Returns the CPUs that affinity allows, in ascending order: at most as many as the control group's quota, rounded up.
 std::vector<int> usable_cpus();
 
-// Bytes that can still be allocated: min(MemAvailable, control group limit − its use).
+// Returns the bytes that can still be allocated: the smaller of MemAvailable and cgroup_memory_left().
 int64_t available_memory_bytes();
 
 }  // namespace capstan

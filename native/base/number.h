@@ -1,7 +1,7 @@
 #pragma once
-// Conversions between float and the 16-bit float types, round to nearest even, by integer arithmetic alone (so no
-// processor mode changes them). NOTE: `static inline`, not `inline`: files built with other instruction sets include
-// this, and the linker must not pick theirs for everyone.
+// Conversions between float and the 16-bit float types, rounding to nearest even. They use integer arithmetic only, so
+// that no processor mode changes them. NOTE: `static inline`, because files built for other instruction sets include
+// this, and the linker must not choose their copy for all files.
 #include <cstdint>
 
 namespace capstan {
@@ -22,7 +22,7 @@ static inline float bf16_to_float(uint16_t h) {
   return bits_float(uint32_t{h} << 16);
 }
 
-// NaN stays NaN (quiet); a value beyond the largest bf16 becomes Inf.
+// NaN stays NaN (quiet). A value that rounds above the largest bf16 becomes Inf.
 static inline uint16_t float_to_bf16(float value) {
   const uint32_t bits = float_bits(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
@@ -41,14 +41,14 @@ static inline float f16_to_float(uint16_t h) {
   return bits_float(sign | (static_cast<uint32_t>(113 - shift) << 23) | (mantissa << 13));
 }
 
-// NaN stays NaN (quiet); a value of 65,520 or more becomes Inf.
+// NaN stays NaN (quiet). A value of 65,520 or more becomes Inf.
 static inline uint16_t float_to_f16(float value) {
   const uint32_t bits = float_bits(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
   const uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
   if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);
-  if (magnitude >= 0x38800000u) {  // normal in f16; a carry out of the mantissa raises the exponent, as it should
+  if (magnitude >= 0x38800000u) {  // normal in f16; a carry out of the mantissa correctly raises the exponent
     return static_cast<uint16_t>(sign | ((magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13));
   }
   if (magnitude < 0x33000000u) return static_cast<uint16_t>(sign);  // below half the smallest denormal

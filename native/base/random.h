@@ -1,6 +1,6 @@
 #pragma once
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): random words as a pure
-// function of key and counter, so that a draw depends on nothing but its request's seed and place.
+// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Its words are a pure function
+// of key and counter, so a draw depends only on the seed and the position in its sequence.
 #include <array>
 #include <cstdint>
 
@@ -19,7 +19,7 @@ inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, uint6
   return counter;
 }
 
-// A seed nobody chose, from the system's entropy.
+// Returns a random seed from the system's entropy source.
 uint64_t draw_seed();
 
 }  // namespace capstan

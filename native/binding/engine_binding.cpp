@@ -30,8 +30,8 @@ std::shared_ptr<EngineBinding> EngineBinding::create(Napi::Env env, const Napi::
       env, on_events, "capstan.events", 0, 1, binding.get(),
       [](Napi::Env, std::shared_ptr<EngineBinding>* kept, EngineBinding*) { delete kept; }, keeper);
   binding->events_function_.Unref(env);
-  // NOTE: added after the thread-safe function, so it runs before that one's own hook: the engine's thread is gone when
-  // the function goes.
+  // NOTE: hooks run in reverse order. This one comes after the hook of the thread-safe function, so the engine's thread
+  // ends before the function does.
   napi_add_env_cleanup_hook(env, clean_up, binding.get());
   return binding;
 }
@@ -63,7 +63,7 @@ EventSink EngineBinding::sink() {
 }
 
 void EngineBinding::call_js(Napi::Env env, Napi::Function on_events, EngineBinding* binding, void*) {
-  // Without an environment the function is being torn down.
+  // Node passes no environment during teardown.
   if (static_cast<napi_env>(env) != nullptr) binding->deliver(env, on_events);
 }
 
@@ -170,7 +170,7 @@ Napi::Value EngineBinding::close(Napi::Env env) {
   auto* worker = new CloseWorker(
       env, [self] { self->shut_down(); },
       [self](Napi::Env done_env) {
-        // Events of the end are queued before this; the function goes once they are delivered.
+        // The events of the shutdown are queued already and are still delivered after this release.
         self->release(done_env);
         for (const auto& waiting : self->closing_)
           waiting.Resolve(done_env.Undefined());

@@ -1,6 +1,6 @@
 #pragma once
-// The JavaScript side of one engine: an object with functions, one thread-safe function for its events, and a cleanup
-// hook, so that an environment can go at any time.
+// The JavaScript object of one engine, with one thread-safe function for its events. A cleanup hook stops the engine
+// when its environment is torn down, which may happen at any time.
 #include <napi.h>
 
 #include <memory>
@@ -13,14 +13,14 @@ namespace capstan {
 
 class EngineBinding : public std::enable_shared_from_this<EngineBinding> {
  public:
-  // `on_events` is called with an array of events; on the environment's thread only.
+  // `on_events` receives arrays of events. Call on the environment's thread.
   static std::shared_ptr<EngineBinding> create(Napi::Env env, const Napi::Function& on_events);
 
-  // The sink to load the engine with: callable from the engine's thread.
+  // Returns the sink to load the engine with. Callable from the engine's thread.
   EventSink sink();
-  // Takes the loaded engine and makes its JavaScript object.
+  // Takes ownership of the loaded engine and returns its JavaScript object.
   Napi::Object expose(Napi::Env env, LoadedEngine loaded);
-  // Gives the thread-safe function and the hook back; for a load that failed.
+  // Releases the thread-safe function and the cleanup hook. For a load that failed.
   void release(Napi::Env env);
 
  private:
@@ -32,22 +32,22 @@ class EngineBinding : public std::enable_shared_from_this<EngineBinding> {
   Napi::Value compile_grammar(const Napi::CallbackInfo& info);
   Napi::Value close(Napi::Env env);
   void deliver(Napi::Env env, const Napi::Function& on_events);
-  // Joins the engine's thread and frees it. From any thread, any number of times.
+  // Joins the engine's thread and frees the engine. Idempotent. Callable from any thread.
   void shut_down();
 
-  std::mutex engine_mutex_;  // shut_down runs on a pool thread, and on the environment's while it is torn down
+  std::mutex engine_mutex_;  // shut_down() runs on a pool thread, or on the environment's during its teardown
   std::unique_ptr<Engine> engine_;
 
   std::mutex events_mutex_;
-  std::vector<Event> events_;  // not delivered yet: what a slow JavaScript side misses comes together later
+  std::vector<Event> events_;  // not delivered yet; a slow JavaScript side gets several steps in one call
   bool is_call_queued_ = false;
 
-  // ---- the environment's thread only ----
+  // ---- used by the environment's thread only ----
   EventsFunction events_function_;
   bool is_released_ = false;
   bool is_closing_ = false;
-  int num_open_ = 0;  // choices that have not finished; while there are any, the event loop is kept alive
-  std::vector<Napi::Promise::Deferred> closing_;
+  int num_open_ = 0;  // choices that have not finished; the event loop stays alive while there are any
+  std::vector<Napi::Promise::Deferred> closing_;  // promises of close()
 };
 
 }  // namespace capstan

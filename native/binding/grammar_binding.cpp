@@ -15,13 +15,13 @@ using grammar::Expr;
 using grammar::GrammarMatcher;
 using SharedGrammar = std::shared_ptr<const CompiledGrammar>;
 
-constexpr int kMaxDepth = 600;  // of a record; well above what the schema front end makes
-// How long a new grammar may make masks ahead of its first use.
+constexpr int kMaxDepth = 600;  // of an expression record; the schema front end stays well below
+// Time limit for the masks that are computed ahead of a grammar's first use.
 constexpr std::chrono::milliseconds kWarmUp{100};
 constexpr napi_type_tag kGrammarTag = {0x6361707374616e47, 0x72616d6d61720001};
 
-[[noreturn]] void refuse_source(Napi::Env env, const char* expected) {
-  throw make_error(env, ErrorCode::kInvalidArgument, std::string("grammar: expected ") + expected);
+[[noreturn]] void refuse_source(Napi::Env env, const std::string& expected) {
+  throw make_error(env, ErrorCode::kInvalidArgument, "grammar: expected " + expected);
 }
 
 std::string text_of(const Napi::Object& object, const char* name) {
@@ -30,12 +30,12 @@ std::string text_of(const Napi::Object& object, const char* name) {
   return value.As<Napi::String>().Utf8Value();
 }
 
-// A whole number up to `most`; null stands for `if_null`.
+// Returns an integer from 0 to `most`, or `if_null` for null.
 uint32_t count_of(const Napi::Value& value, uint32_t most, uint32_t if_null) {
   if (value.IsNull()) return if_null;
   const double number = value.IsNumber() ? value.As<Napi::Number>().DoubleValue() : -1;
   if (!(number >= 0 && number <= most) || number != std::floor(number))
-    refuse_source(value.Env(), "a whole number within its limit");
+    refuse_source(value.Env(), "an integer from 0 to " + std::to_string(most));
   return static_cast<uint32_t>(number);
 }
 
@@ -83,7 +83,8 @@ Expr to_regex(const Napi::Object& object) {
 }
 
 Expr to_expr(const Napi::Value& value, int depth) {
-  if (!value.IsObject() || depth > kMaxDepth) refuse_source(value.Env(), "expressions, not nested too deep");
+  if (!value.IsObject() || depth > kMaxDepth)
+    refuse_source(value.Env(), "expressions of at most " + std::to_string(kMaxDepth) + " levels");
   const auto object = value.As<Napi::Object>();
   const std::string kind = text_of(object, "kind");
   if (kind == "literal") return grammar::literal(text_of(object, "text"));
@@ -94,13 +95,13 @@ Expr to_expr(const Napi::Value& value, int depth) {
   if (kind == "until") return grammar::until(text_of(object, "text"));
   if (kind == "without") return grammar::without(text_of(object, "text"));
   if (kind == "regex") return to_regex(object);
-  if (kind != "repeat") refuse_source(value.Env(), "a known kind of expression");
+  if (kind != "repeat") refuse_source(value.Env(), "an expression of a known kind");
   const uint32_t min = count_of(object.Get("min"), grammar::kMaxRepeat, 0);
   return grammar::repeat(to_expr(object.Get("item"), depth + 1), min,
                          count_of(object.Get("max"), grammar::kMaxRepeat, grammar::kUnbounded));
 }
 
-// What is left to read off the JavaScript thread: a text, or a grammar that is there already.
+// Reads the record on the JavaScript thread. Returns a function that parses texts on the pool thread.
 std::function<grammar::Grammar()> to_source(const Napi::Value& value) {
   if (!value.IsObject()) refuse_source(value.Env(), "a source");
   const auto object = value.As<Napi::Object>();
@@ -112,7 +113,7 @@ std::function<grammar::Grammar()> to_source(const Napi::Value& value) {
     return [text = text_of(object, "text"), first = std::move(first)] {
       grammar::Grammar grammar = grammar::parse_gbnf(text);
       if (!first) return grammar;
-      // No name of a GBNF text has a blank.
+      // GBNF names contain no space, so this one is free.
       grammar.rules.push_back({"prefix root", grammar::sequence({*first, grammar::rule_ref(grammar.root)})});
       grammar.root = "prefix root";
       return grammar;
@@ -174,7 +175,7 @@ Napi::Object expose_matcher(Napi::Env env, const SharedGrammar& grammar) {
   return object;
 }
 
-// Of the automaton: the masks of all grammars are bounded together.
+// Returns the size of the automaton. Masks are not counted: all grammars share one limit for them.
 int64_t size_bytes(const CompiledGrammar& grammar) {
   const grammar::Automaton& automaton = grammar.automaton();
   const size_t per_state =
@@ -184,7 +185,7 @@ int64_t size_bytes(const CompiledGrammar& grammar) {
       automaton.calls.size() * sizeof(grammar::CallEdge) + automaton.token_edges.size() * sizeof(grammar::TokenEdge));
 }
 
-void forget_grammar(napi_env env, void* data, void*) {
+void finalize_grammar(napi_env env, void* data, void*) {
   auto* kept = static_cast<SharedGrammar*>(data);
   Napi::MemoryManagement::AdjustExternalMemory(env, -size_bytes(**kept));
   delete kept;
@@ -194,9 +195,9 @@ Napi::Object expose_grammar(Napi::Env env, const SharedGrammar& grammar) {
   Napi::Object object = Napi::Object::New(env);
   object.TypeTag(&kGrammarTag);
   auto* kept = new SharedGrammar(grammar);
-  if (napi_wrap(env, object, kept, forget_grammar, nullptr, nullptr) == napi_ok)
-    Napi::MemoryManagement::AdjustExternalMemory(
-        env, size_bytes(*grammar));  // so that grammars that nobody holds are found in time
+  if (napi_wrap(env, object, kept, finalize_grammar, nullptr, nullptr) == napi_ok)
+    Napi::MemoryManagement::AdjustExternalMemory(env,
+                                                 size_bytes(*grammar));  // makes V8 collect unused grammars in time
   else
     delete kept;
   object.Set("sizeBytes", static_cast<double>(size_bytes(*grammar)));

@@ -1,6 +1,6 @@
 #pragma once
-// Grammars as JavaScript sees them: compiled on a pool thread, a handle that requests are given, and a matcher of bytes
-// for whoever wants to check or walk one without a model.
+// Grammars in JavaScript: a handle that requests refer to, compiled on a pool thread, with a byte matcher that works
+// without a model.
 #include <napi.h>
 
 #include <functional>
@@ -10,14 +10,14 @@
 
 namespace capstan {
 
-// Makes the token table on the pool thread; empty for bytes only.
+// Returns the token table; called on the pool thread. Empty for a grammar that only matches bytes.
 using TokenTableSource = std::function<std::shared_ptr<const grammar::TokenTable>()>;
 
-// A promise of the grammar's handle. Throws for a source of the wrong form.
+// Returns a promise of the grammar's handle. Throws invalid_argument for a malformed source record.
 Napi::Value compile_grammar(Napi::Env env, const Napi::Value& source, TokenTableSource tokens);
 // `NativeAddon.compileGrammar`.
 Napi::Value compile_grammar_binding(const Napi::CallbackInfo& info);
-// The grammar of a handle; null for null and undefined.
+// Returns the grammar of a handle, or null for null and undefined.
 std::shared_ptr<const grammar::CompiledGrammar> to_compiled_grammar(const Napi::Value& handle);
 
 }  // namespace capstan

@@ -12,7 +12,7 @@
 namespace capstan {
 namespace {
 
-// One load under way. Lives until its thread is joined and its thread-safe function finalized.
+// A load in progress. Lives until its thread is joined and its thread-safe function is finalized.
 class LoadTask {
  public:
   LoadTask(Napi::Env env, LoadRequest request, const Napi::Function& on_progress, std::shared_ptr<EngineBinding> engine)
@@ -31,7 +31,7 @@ class LoadTask {
   static void call_js(Napi::Env env, Napi::Function on_progress, LoadTask* task, void*) {
     if (static_cast<napi_env>(env) == nullptr) return;
     task->is_call_queued_.store(false);
-    // Read before the numbers, so that the last report is complete.
+    // Read before the byte counts, so that the last report has the final ones.
     const bool is_done = task->is_done_.load();
     call_function(env, on_progress, [&] {
       return std::vector<napi_value>{Napi::Number::New(env, static_cast<double>(task->done_bytes_.load())),
@@ -41,7 +41,7 @@ class LoadTask {
   }
   using Function = Napi::TypedThreadSafeFunction<LoadTask, void, &LoadTask::call_js>;
 
-  // The environment goes while loading: stop reading, wait, and let everything go.
+  // Runs when the environment is torn down during the load: cancels it, waits and frees everything.
   static void clean_up(void* data) {
     auto* task = static_cast<LoadTask*>(data);
     task->is_cancelled_->store(true);
@@ -60,7 +60,7 @@ class LoadTask {
     function_.NonBlockingCall(static_cast<void*>(nullptr));
   }
 
-  // From loading threads.
+  // Called on loading threads.
   void report(int64_t done, int64_t total) {
     if (is_cancelled_->load()) throw Error(ErrorCode::kAborted, "loading was aborted");
     done_bytes_.store(done);
@@ -87,7 +87,7 @@ class LoadTask {
       else
         deferred_.Resolve(engine_->expose(env, std::move(loaded_)));
     } catch (const Napi::Error&) {
-      // The environment is being torn down; its hooks free the engine.
+      // The environment is being torn down. Its cleanup hooks free the engine.
     }
     function_.Release();
   }

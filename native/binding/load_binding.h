@@ -3,7 +3,7 @@
 
 namespace capstan {
 
-// `NativeAddon.load`: loads on a thread of its own and resolves with the engine's object.
+// `NativeAddon.load`: loads on a separate thread. Returns a promise of the engine's object.
 Napi::Value load_engine_binding(const Napi::CallbackInfo& info);
 
 }  // namespace capstan

@@ -16,7 +16,7 @@ class TrimWorker final : public Napi::AsyncWorker {
 
   void Execute() override {
 #if defined(__GLIBC__)
-    malloc_trim(0);  // other allocators do it themselves
+    malloc_trim(0);  // other allocators need no request
 #endif
   }
   void OnOK() override { deferred_.Resolve(Env().Undefined()); }

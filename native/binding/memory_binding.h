@@ -1,14 +1,15 @@
 #pragma once
-// For memory of other native libraries, which tell V8 nothing of what their objects hold and leave what they free with
-// the allocator.
+// Memory management for other native libraries, which neither report the size of their objects to V8 nor return freed
+// memory to the system.
 #include <napi.h>
 
 namespace capstan {
 
-// (change in bytes): tells V8 of native memory that garbage holds, so that it collects it in time.
+// `NativeAddon.adjustExternalMemory(change in bytes)`: reports native memory that JavaScript objects hold, so that V8
+// collects them in time.
 void adjust_external_memory_binding(const Napi::CallbackInfo& info);
 
-// () → Promise<void>: gives free memory back to the system, on a pool thread.
+// `NativeAddon.trimMemory()`: returns free memory to the system on a pool thread. Returns a promise.
 Napi::Value trim_memory_binding(const Napi::CallbackInfo& info);
 
 }  // namespace capstan

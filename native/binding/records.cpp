@@ -20,13 +20,13 @@ double number(const Napi::Object& object, const char* name) {
 int64_t integer(const Napi::Object& object, const char* name) {
   const double value = number(object, name);
   if (!(std::abs(value) <= 9007199254740991.0) || value != std::floor(value))
-    refuse(object, name, "a whole number within 2^53");
+    refuse(object, name, "an integer within ±2^53");
   return static_cast<int64_t>(value);
 }
 
 int int32(const Napi::Object& object, const char* name) {
   const int64_t value = integer(object, name);
-  if (value < INT32_MIN || value > INT32_MAX) refuse(object, name, "a whole number of 32 bits");
+  if (value < INT32_MIN || value > INT32_MAX) refuse(object, name, "a 32-bit integer");
   return static_cast<int>(value);
 }
 
@@ -65,7 +65,7 @@ std::vector<std::string> texts(const Napi::Object& object, const char* name) {
   return out;
 }
 
-// The elements of a typed array of exactly this kind; `name` is the field of `object` that holds it.
+// Copies a typed array of exactly this type. `object` and `name` say in errors which field it comes from.
 template <typename T>
 std::vector<T> elements_of(const Napi::Value& value, const Napi::Object& object, const char* name,
                            napi_typedarray_type type, const char* expected) {
@@ -155,7 +155,7 @@ TensorEntry to_tensor(const Napi::Object& object) {
   const Napi::Array shape = array(object, "shape");
   for (uint32_t i = 0; i < shape.Length(); ++i) {
     const Napi::Value size = shape[i];
-    // Sizes beyond 2^31 fail the shape check with the tensor's name.
+    // Other values fail the shape check later, with the tensor's name.
     tensor.shape.push_back(size.IsNumber() ? size.As<Napi::Number>().Int64Value() : 0);
   }
   return tensor;
@@ -168,7 +168,7 @@ std::shared_ptr<Vocabulary> to_vocabulary(const Napi::Object& object) {
   vocabulary->offsets = elements<uint32_t>(object, "offsets", napi_uint32_array, "a Uint32Array");
   vocabulary->is_special = elements<uint8_t>(object, "special", napi_uint8_array, "a Uint8Array");
   if (vocabulary->is_special.empty() || vocabulary->offsets.size() != vocabulary->is_special.size() + 1)
-    refuse(object, "offsets", "one entry more than `special`, which must not be empty");
+    refuse(object, "offsets", "one entry more than `special`, which has at least one");
   for (size_t i = 0; i + 1 < vocabulary->offsets.size(); ++i)
     if (vocabulary->offsets[i] > vocabulary->offsets[i + 1]) refuse(object, "offsets", "ascending numbers");
   if (vocabulary->offsets.back() > vocabulary->bytes.size()) refuse(object, "offsets", "numbers within `bytes`");
@@ -199,7 +199,7 @@ void read_options(const Napi::Object& object, LoadRequest& request) {
   if (request.kv_cache_bytes < 0) refuse(object, "kvCacheBytes", "0 (default) or more");
   request.gpu_memory_utilization = number(object, "gpuMemoryUtilization");
   if (!(request.gpu_memory_utilization > 0 && request.gpu_memory_utilization <= 1))
-    refuse(object, "gpuMemoryUtilization", "a share of 1, above 0");
+    refuse(object, "gpuMemoryUtilization", "a number above 0, at most 1");
   request.max_model_len = int32(object, "maxModelLen");
   if (request.max_model_len < 0) refuse(object, "maxModelLen", "0 (default) or more");
   request.max_num_seqs = int32(object, "maxNumSeqs");
@@ -230,7 +230,7 @@ SamplingParams to_sampling(const Napi::Object& object) {
   if (const Napi::Value seed = object.Get("seed"); !seed.IsNull()) {
     if (!seed.IsBigInt()) refuse(object, "seed", "a bigint or null");
     bool is_lossless = false;
-    sampling.seed = seed.As<Napi::BigInt>().Uint64Value(&is_lossless);  // negative ones wrap
+    sampling.seed = seed.As<Napi::BigInt>().Uint64Value(&is_lossless);  // negative values wrap
   }
   sampling.max_tokens = int32(object, "maxTokens");
   sampling.min_tokens = int32(object, "minTokens");

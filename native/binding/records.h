@@ -1,6 +1,6 @@
 #pragma once
-// Records of `ts/addon-types.ts` to and from C++. Wrong types throw a JavaScript error with code invalid_argument that
-// names the field.
+// Converts the records of `ts/addon-types.ts` to and from C++. A field of the wrong type throws a JavaScript error with
+// code invalid_argument that names the field.
 #include <napi.h>
 
 #include "native/engine/load.h"
@@ -14,9 +14,9 @@ Napi::Object from_info(Napi::Env env, const EngineInfo& info);
 Napi::Object from_stats(Napi::Env env, const EngineStats& stats);
 Napi::Object from_event(Napi::Env env, const Event& event);
 
-// A JavaScript Error with `code`.
+// Returns a JavaScript Error with the property `code`.
 Napi::Error make_error(Napi::Env env, ErrorCode code, const std::string& message);
-// The same from any C++ exception.
+// Converts a C++ exception. Any other than capstan::Error and std::bad_alloc becomes internal_error.
 Napi::Error to_js_error(Napi::Env env, const std::exception& error);
 
 }  // namespace capstan

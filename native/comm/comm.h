@@ -1,6 +1,6 @@
 #pragma once
-// Collectives between the ranks of one tensor-parallel group. In-process thread ranks share memory: a rank publishes a
-// pointer and the others read it between two barriers.
+// Collectives between the ranks of one tensor-parallel group. Ranks are threads of one process: a rank publishes a
+// pointer, and the others read its memory between two barriers.
 #include <cstdint>
 #include <memory>
 
@@ -11,16 +11,16 @@ class Comm {
   virtual ~Comm() = default;
   virtual int rank() const = 0;
   virtual int world_size() const = 0;
-  // Waits for all ranks. After `abandon` throws kAborted instead of waiting for a rank that failed.
+  // Waits for all ranks. Throws kAborted after `abandon`, instead of waiting for a rank that failed.
   virtual void barrier() = 0;
-  // Publishes `mine`, waits, and returns all ranks' pointers by rank; valid until the next exchange. The caller calls
-  // barrier() again before it overwrites what it published.
+  // Publishes `mine`, waits for all ranks and returns the pointers of all ranks, valid until the next exchange. Call
+  // barrier() before overwriting the published memory.
   virtual void* const* exchange(void* mine) = 0;
-  // A rank failed: wakes all ranks that wait, now and later.
+  // Reports that a rank failed. Wakes all waiting ranks, and any that wait later.
   virtual void abandon() = 0;
 };
 
-// `world_size` connected ends, one per rank.
+// The shared state of `world_size` ranks, and one end of it.
 struct ThreadComms;
 std::shared_ptr<ThreadComms> make_thread_comms(int world_size);
 std::unique_ptr<Comm> make_thread_comm(std::shared_ptr<ThreadComms> group, int rank);

@@ -7,7 +7,7 @@
 
 namespace capstan {
 
-// A sense-reversing barrier: `arrived` counts, the last one advances `generation`.
+// A sense-reversing barrier: `arrived` counts the ranks, and the last one to arrive advances `generation`.
 struct ThreadComms {
   explicit ThreadComms(int size) : world_size(size), published(static_cast<size_t>(size)) {}
   const int world_size;
@@ -19,7 +19,7 @@ struct ThreadComms {
 
 namespace {
 
-// More ranks than cores must not burn the core that the last one needs.
+// Ranks spin only when each has a core, because a spinning rank could occupy the core that the last rank needs.
 constexpr int kSpins = 2000;
 
 class ThreadComm final : public Comm {
@@ -57,7 +57,7 @@ class ThreadComm final : public Comm {
 
   void abandon() override {
     group_->is_abandoned.store(true, std::memory_order_release);
-    // Waiters look at the generation: move it so that they wake.
+    // Waiting ranks wake when the generation changes.
     group_->generation.fetch_add(1, std::memory_order_acq_rel);
     group_->generation.notify_all();
   }

@@ -38,7 +38,7 @@ int32_t BlockManager::find(const Sequence& seq, uint64_t parent_id, std::span<co
   return is_same ? found->second : -1;
 }
 
-// NOTE: the last token is never matched: its logits are needed, so it is computed again, into a block of its own.
+// NOTE: never matches the last token: its logits are needed, so it is recomputed into a private block.
 int BlockManager::match_prefix(const Sequence& seq, std::vector<int32_t>& out) const {
   out.clear();
   if (!has_prefix_cache_) return 0;
@@ -61,7 +61,7 @@ bool BlockManager::can_admit(const Sequence& seq, int num_tokens, bool uses_pref
   if (num_needed <= num_free()) return true;
   if (!uses_prefix_cache) return num_needed <= num_available();
   const int num_matched = match_prefix(seq, matched_);
-  // Matched blocks that nobody uses are available and taken at the same time.
+  // Matched blocks without a user are counted as available, but this admission takes them.
   const auto is_unused = [&](int32_t id) { return blocks_[static_cast<size_t>(id)].ref_count == 0; };
   const int num_unused = static_cast<int>(std::ranges::count_if(matched_, is_unused));
   return num_needed - num_matched <= num_available() - num_unused;
@@ -91,8 +91,7 @@ void BlockManager::admit_from(Sequence& seq, const Sequence& leader, int num_tok
     seq.block_table.push_back(leader.block_table[static_cast<size_t>(i)]);
   }
   seq.num_computed_tokens = num_shared * block_size_;
-  // Only blocks with content carry the chain on; a leader's block that lost a race for the index has none, and the
-  // chain ends there.
+  // The leader's blocks need not be published, so publish() follows the chain from the first block.
   seq.num_published_blocks = 0;
   seq.content_id = 0;
   take_blocks(seq, num_tokens);
@@ -140,15 +139,15 @@ void BlockManager::publish(Sequence& seq, int num_tokens) {
         static_cast<size_t>(block_size_));
     const int32_t known = find(seq, seq.content_id, token_ids);
     if (known >= 0) {
-      // Somebody computed the same at the same time: ours stays private, the chain goes on through theirs.
+      // Another sequence published the same content first. This block stays private and the chain continues there.
       seq.content_id = blocks_[static_cast<size_t>(known)].content_id;
     } else {
       Block& block = blocks_[static_cast<size_t>(block_id)];
-      // Shared with a sequence that published it below a parent that is gone: no way leads there, what follows stays
-      // private.
+      // A sequence that shares this block published it below a parent that was evicted since. The block is unreachable,
+      // so the rest of this sequence stays private.
       if (block.content_id != 0) return;
       const uint64_t hash = key_of(seq, seq.content_id, token_ids);
-      if (!index_.emplace(hash, block_id).second) return;  // another content has this hash: what follows stays private
+      if (!index_.emplace(hash, block_id).second) return;  // a hash collision: the rest stays private
       block.hash = hash;
       block.parent_id = seq.content_id;
       block.content_id = next_content_id_++;
@@ -204,35 +203,6 @@ void BlockManager::lru_remove(int32_t block_id) {
   (block.lru_next >= 0 ? blocks_[static_cast<size_t>(block.lru_next)].lru_previous : lru_newest_) = block.lru_previous;
   block.lru_previous = block.lru_next = -1;
   --num_cached_;
-}
-
-void BlockManager::check_integrity(std::span<const Sequence* const> holders) const {
-  std::vector<int32_t> uses(blocks_.size(), 0);
-  for (const Sequence* seq : holders)
-    for (const int32_t block_id : seq->block_table)
-      ++uses[static_cast<size_t>(block_id)];
-  std::vector<int8_t> is_unused(blocks_.size(), 0);
-  for (const int32_t block_id : free_) {
-    CAPSTAN_CHECK(!is_unused[static_cast<size_t>(block_id)] && blocks_[static_cast<size_t>(block_id)].content_id == 0);
-    is_unused[static_cast<size_t>(block_id)] = 1;
-  }
-  int num_in_lru = 0;
-  for (int32_t block_id = lru_oldest_; block_id >= 0;
-       block_id = blocks_[static_cast<size_t>(block_id)].lru_next, ++num_in_lru) {
-    CAPSTAN_CHECK(num_in_lru < num_blocks() && !is_unused[static_cast<size_t>(block_id)]);
-    CAPSTAN_CHECK(blocks_[static_cast<size_t>(block_id)].content_id != 0);
-    is_unused[static_cast<size_t>(block_id)] = 1;
-  }
-  CAPSTAN_CHECK(num_in_lru == num_cached_);
-  size_t num_with_content = 0;
-  for (size_t id = 0; id < blocks_.size(); ++id) {
-    CAPSTAN_CHECK(blocks_[id].ref_count == uses[id] && (uses[id] == 0) == (is_unused[id] == 1));
-    if (blocks_[id].content_id == 0) continue;
-    ++num_with_content;
-    const auto found = index_.find(blocks_[id].hash);
-    CAPSTAN_CHECK(found != index_.end() && found->second == static_cast<int32_t>(id));
-  }
-  CAPSTAN_CHECK(num_with_content == index_.size());
 }
 
 }  // namespace capstan

@@ -1,13 +1,13 @@
 #pragma once
-// Gives, shares and frees the blocks of the KV cache, and indexes full ones by their content (prefix cache). Integers
+// Allocates, shares and frees the blocks of the KV cache, and indexes full blocks by content (prefix cache). Integers
 // only.
 //
-// A block's content is identified by (salt, ids of all tokens up to its end). The index key of a block is a hash over
-// its parent's content id and its own token ids; on a hit the parent, the tokens and, for a first block, the salt are
-// compared, so that a colliding hash is a miss. Content ids are never used twice: what hangs below an evicted block is
-// unreachable.
+// The content of a block is identified by the salt and the ids of all tokens up to its end. The index key of a block is
+// a hash of its parent's content id and its own token ids. A hit also compares the parent, the tokens and, for a first
+// block, the salt, so a colliding hash counts as a miss. Content ids are never reused: the descendants of an evicted
+// block become unreachable.
 //
-// A block is: free (no content), cached (content, no user; in LRU order), or used (ref_count > 0). Shared blocks are
+// A block is free (no content), cached (content but no user, in LRU order) or used (ref_count > 0). Shared blocks are
 // never written.
 #include <cstdint>
 #include <span>
@@ -31,28 +31,25 @@ class BlockManager {
   int64_t num_evictions() const { return num_evictions_; }
   int blocks_for(int num_tokens) const { return (num_tokens + block_size_ - 1) / block_size_; }
 
-  // Whether `seq`, which holds no blocks, could get blocks for `num_tokens` with its prefix from the cache.
+  // Returns whether there are blocks for `num_tokens` of `seq`, which holds none yet, counting its cached prefix.
   bool can_admit(const Sequence& seq, int num_tokens, bool uses_prefix_cache) const;
-  // Gives `seq` its cached prefix and fresh blocks up to `num_tokens`; sets num_computed_tokens to what the prefix
-  // holds.
+  // Assigns `seq` its cached prefix and new blocks for the rest of `num_tokens`. Sets num_computed_tokens to the length
+  // of the prefix.
   void admit(Sequence& seq, int num_tokens, bool uses_prefix_cache);
-  // Full blocks of a computed prompt that hold no last token: those that choices of one prompt share.
+  // Number of prompt blocks that the choices of one request share: the full ones without the last prompt token.
   int num_shareable(const Sequence& leader) const;
-  // Starts `seq` on those blocks of `leader`, whose prompt is computed; then as admit.
+  // Like admit, but shares those blocks of `leader`, whose prompt must be computed.
   void admit_from(Sequence& seq, const Sequence& leader, int num_tokens);
-  // Blocks for `num_tokens` in all. False, and nothing taken, when there are not enough.
+  // Extends `seq` to blocks for `num_tokens` in total. Returns false, with nothing changed, when there are not enough.
   bool grow(Sequence& seq, int num_tokens);
 
-  // Offers the full blocks within the first `num_tokens` tokens, whose ids are known and whose K and V have been
-  // enqueued.
+  // Adds the full blocks within the first `num_tokens` tokens to the prefix cache. Their ids must be known and the
+  // steps that fill them enqueued.
   void publish(Sequence& seq, int num_tokens);
-  // Takes the blocks that only `seq` uses out of the index (their contents are not to be trusted).
+  // Removes the blocks that only `seq` uses from the prefix cache, because their contents are invalid.
   void unpublish(Sequence& seq);
-  // Gives back all blocks, the last first, so that the tail of a prefix is evicted before its head.
+  // Frees all blocks of `seq`, the last one first, so that the tail of a prefix is evicted before its head.
   void free(Sequence& seq);
-
-  // Every block is in exactly one state and every index entry is right. Throws kInternal otherwise.
-  void check_integrity(std::span<const Sequence* const> holders) const;
 
  private:
   struct Block {
@@ -66,7 +63,7 @@ class BlockManager {
 
   std::span<const int32_t> tokens_of(int32_t block_id) const;
   uint64_t key_of(const Sequence& seq, uint64_t parent_id, std::span<const int32_t> token_ids) const;
-  // The block that holds this content, or -1.
+  // Returns the block with this content, or -1.
   int32_t find(const Sequence& seq, uint64_t parent_id, std::span<const int32_t> token_ids) const;
   int match_prefix(const Sequence& seq, std::vector<int32_t>& out) const;
   int32_t take_block();

@@ -1,6 +1,6 @@
 #pragma once
-// The engine: one thread that plans, runs and settles steps. Callers on any thread submit and abort; events go out once
-// per step.
+// The engine: one thread that schedules, runs and settles steps. Callers on any thread submit and abort requests.
+// All events of a step leave in one call.
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "native/engine/batch.h"
+#include "native/engine/mask_gate.h"
 #include "native/engine/output.h"
 #include "native/engine/request.h"
 #include "native/engine/scheduler.h"
@@ -18,13 +20,19 @@
 
 namespace capstan {
 
+namespace grammar {
+class TokenTable;
+}
+
 struct EngineOptions {
   SchedulerLimits limits;
-  int max_queued_requests = 1024;  // submitted and not yet scheduled, in sequences
-  std::chrono::milliseconds mask_patience{
-      100};  // how long a sequence keeps slot and blocks from others while its grammar mask is made
+  int max_queued_requests = 1024;  // sequences that are submitted and not scheduled
+  // How long a sequence that waits for its grammar mask keeps its slot and blocks while others need them.
+  std::chrono::milliseconds mask_patience{100};
+  // Called on a mask thread before it computes a mask. Tests hold masks up with it.
+  std::function<void()> on_mask_start;
   std::vector<int32_t> eos_token_ids;
-  int64_t vocab_size = 0;  // ids in a prompt are below this
+  int64_t vocab_size = 0;  // token ids are below this
 };
 
 struct StepStats {
@@ -37,14 +45,14 @@ struct EngineStats {
   int64_t queued_prompt_tokens = 0;
   int num_blocks = 0, num_free_blocks = 0, num_cached_blocks = 0;
   int64_t num_evictions = 0, num_preemptions = 0, num_steps = 0;
-  double ms_since_last_step = 0;  // 0 when idle
+  double ms_since_last_step = 0;  // 0 while idle
   int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   int64_t num_finished[4] = {};  // by FinishReason
   StepStats last_step;
-  std::string failure;  // empty, or why the engine no longer answers
+  std::string failure;  // empty, or why the engine has stopped
 };
 
-// Gets all events of a step, on the engine's thread. Must not throw.
+// Receives all events of a step on the engine's thread. Must not throw.
 using EventSink = std::function<void(std::vector<Event>&& events)>;
 
 class Engine {
@@ -53,42 +61,37 @@ class Engine {
          std::shared_ptr<const Vocabulary> vocabulary, EventSink sink);
   ~Engine();
 
-  // Throws kInvalidArgument, kContextLengthExceeded, kQueueFull, kEngineClosed, or the failure's code.
+  // Throws kInvalidArgument, kContextLengthExceeded, kQueueFull, kEngineClosed, or the code of the engine's failure.
   RequestId submit(Request request);
+  // Ends all choices of a request with kAbort. Ignores an unknown or finished request.
   void abort(RequestId request_id);
-  // Ends one choice with kStop; unknown or finished ones are ignored.
+  // Ends one choice with kStop. Ignores an unknown or finished choice.
   void stop(RequestId request_id, int choice_idx);
-  // The vocabulary as grammars use it; made on first use, which takes about half a second for a large one. From any
-  // thread.
+  // Returns the vocabulary in the form that grammars are compiled for. The first call builds it, which takes about half
+  // a second for a large vocabulary. Callable from any thread.
   std::shared_ptr<const grammar::TokenTable> token_table();
   EngineStats stats() const;
-  // Ends open requests with kEngineClosed and joins the thread. Idempotent; not from the sink.
+  // Ends open requests with kEngineClosed and joins the thread. Idempotent. Must not be called from the sink.
   void close();
 
  private:
-  // A sequence that has ended is kept until no step in flight refers to it.
+  // A finished sequence, kept until no step in flight refers to it.
   struct Retired {
     std::unique_ptr<Sequence> seq;
-    uint64_t step;
+    uint64_t step;  // the newest step at the time
   };
 
-  void check_request(const Request& request) const;
-  std::vector<std::unique_ptr<Sequence>> make_sequences(Request& request) const;
   void main();
   bool take_inbox();
+  void report_new_mask();
   void step();
   void launch_steps();
   void settle(Batch& batch);
   void settle_sequence(const Batch& batch, const ScheduledSequence& scheduled);
   void accept_prompt_logprobs(const Batch& batch, const ScheduledSequence& scheduled);
   void accept_token(Sequence& seq, const SampleResult& result);
-  bool accept_in_grammar(Sequence& seq, int32_t token_id);
-  void prepare_next_token(Sequence& seq);
-  bool force_token(Sequence& seq);
-  void take_masks();
-  bool is_some_mask_early() const;
-  void finish_mask(Sequence& seq);
   void end(Sequence& seq, FinishReason reason, const std::function<void(Finish&)>& detail = nullptr);
+  void fail(Sequence& seq, ErrorCode code, const std::string& message);
   void fail_all(ErrorCode code, const std::string& message);
   void retire_finished(uint64_t collected_step);
   void publish_stats(bool is_step);
@@ -99,8 +102,9 @@ class Engine {
   const std::shared_ptr<const Vocabulary> vocabulary_;
   const EventSink sink_;
   const std::unique_ptr<StepRunner> runner_;
-  std::mutex token_table_mutex_;  // held while it is made
-  std::atomic<std::shared_ptr<const grammar::TokenTable>> token_table_;
+  std::mutex token_table_mutex_;  // held while the table is built
+  std::shared_ptr<const grammar::TokenTable> token_table_;
+  std::atomic<const grammar::TokenTable*> built_token_table_{nullptr};  // the same table, for readers without the lock
 
   // ---- shared with callers, under mutex_ ----
   mutable std::mutex mutex_;
@@ -120,23 +124,22 @@ class Engine {
   Clock::time_point last_step_time_;
   bool is_busy_ = false;
 
-  // ---- the engine thread's own ----
-  EngineStats totals_;  // what stats_ becomes after the step
+  // ---- used by the engine's thread only ----
+  EngineStats totals_;  // published as stats_ after each step
   Scheduler scheduler_;
   std::unordered_map<RequestId, std::vector<std::unique_ptr<Sequence>>> open_;
   std::vector<Retired> retired_;
   std::vector<std::unique_ptr<Batch>> spare_batches_;
   std::deque<std::unique_ptr<Batch>> in_flight_;
   uint64_t num_steps_ = 0;
-  bool is_broken_ = false;           // an error ended the loop: the scheduler's state is not to be relied on
-  std::vector<Event> events_;        // gathered since the last emission
-  uint64_t event_round_ = 1;         // grows with each emission
+  bool is_broken_ = false;           // an error ended the loop, so the scheduler's state may be inconsistent
+  std::vector<Event> events_;        // collected since the last emission
+  uint64_t event_round_ = 1;         // number of the next emission
   std::vector<Sequence*> finished_;  // in the step being settled
-  std::vector<Sequence*> waiting_for_mask_;
-  bool is_stalled_ = false;  // nothing can run before a mask is made or a caller does something
+  bool is_stalled_ = false;          // nothing can run until a mask is ready or a caller acts
 
   std::mutex close_mutex_;
-  MaskPool mask_pool_;  // its threads use what is shared with callers
+  MaskGate mask_gate_;  // its threads use the fields that are shared with callers
   std::thread thread_;
 };
 

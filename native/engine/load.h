@@ -1,5 +1,5 @@
 #pragma once
-// From files on disk to an engine that answers.
+// Loads a model from its files and starts an engine.
 #include <atomic>
 #include <memory>
 #include <string>
@@ -7,21 +7,13 @@
 
 #include "native/backend/registry.h"
 #include "native/engine/engine.h"
-#include "native/model/weights.h"
+#include "native/model/checkpoint_files.h"
+#include "native/model/spec.h"
 
 namespace capstan {
 
-// A tensor of the checkpoint: where it lies and under which canonical name.
-struct TensorEntry {
-  std::string name;
-  int file_idx = 0;
-  uint64_t offset = 0;
-  DType dtype = DType::kF32;
-  std::vector<int64_t> shape;  // one or two dimensions
-};
-
-// What bf16 weights are multiplied with. kAuto: bf16 activations, but f32 for narrow models, which gain no speed from
-// them worth their rounding.
+// The type of the activations that bf16 weights are multiplied with. kAuto: bf16, but f32 for narrow models, where bf16
+// saves too little time to be worth its rounding.
 enum class ComputeChoice : uint8_t { kAuto, kF32, kBf16 };
 
 struct LoadRequest {
@@ -29,15 +21,15 @@ struct LoadRequest {
   std::vector<TensorEntry> tensors;
   ModelSpec spec;
   std::shared_ptr<Vocabulary> vocabulary;
-  DeviceOptions device;  // compute_f32 follows from `compute`
+  DeviceOptions device;  // compute_f32 is ignored: it follows from `compute`
   ComputeChoice compute = ComputeChoice::kAuto;
-  // Otherwise the type that the backend computes in: an f16 cache would cost f16 weights, computed in f32, most of
-  // their tolerance.
+  // When false, the cache has the type that the backend computes in. With f16 weights that is f32: an f16 cache would
+  // use up most of their tolerance.
   bool is_kv_dtype_given = false;
   DType kv_cache_dtype = DType::kBf16;
-  int block_size = 0;                   // 0 = the backend's choice
+  int block_size = 0;                   // tokens; 0 = the backend's preference
   int64_t kv_cache_bytes = 0;           // 0 = default
-  double gpu_memory_utilization = 0.9;  // of a device with memory of its own: the share of it that this process uses
+  double gpu_memory_utilization = 0.9;  // share of a device's own memory that this process uses
   int max_model_len = 0;                // 0 = default
   int max_num_seqs = 64;
   int max_num_batched_tokens = 512;
@@ -46,7 +38,7 @@ struct LoadRequest {
   std::vector<int32_t> eos_token_ids;
 };
 
-// What the options came to.
+// The options in effect.
 struct EngineInfo {
   std::string backend, isa;
   int num_threads = 0, world_size = 1;
@@ -62,7 +54,7 @@ struct LoadedEngine {
   EngineInfo info;
 };
 
-// Called from loading threads with the bytes read so far and in all; throws to cancel.
+// Called on loading threads with the bytes read so far and in total. Throws to cancel.
 using LoadObserver = std::function<void(int64_t done, int64_t total)>;
 
 // Throws kInvalidModel, kInvalidArgument, kIo, kOutOfMemory, or what `observer` throws.

@@ -53,6 +53,7 @@ void MaskPool::main() {
     std::shared_ptr<MaskJob> job = next_job();
     running_.push_back(job);
     lock.unlock();
+    if (on_start_) on_start_();
     try {
       job->matcher->fill_mask(job->mask, job->stop.get_token());
     } catch (...) {
@@ -62,7 +63,7 @@ void MaskPool::main() {
     on_done_();
     lock.lock();
     std::erase(running_, job);
-    // A matcher may be the last to hold a grammar, which takes a while to free.
+    // The job may hold the last reference to a grammar, which takes long to free.
     lock.unlock();
     job.reset();
     lock.lock();

@@ -1,5 +1,5 @@
 #pragma once
-// Threads that make grammar masks, so that the engine's thread never waits for one.
+// Threads that compute grammar masks, so that the engine's thread never waits for one.
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -15,27 +15,28 @@
 
 namespace capstan {
 
-// While it is under way, `matcher` belongs to it.
 struct MaskJob {
-  std::shared_ptr<grammar::GrammarMatcher> matcher;
-  std::vector<uint32_t> mask;
+  std::shared_ptr<grammar::GrammarMatcher> matcher;  // used by the job alone until is_done
+  std::vector<uint32_t> mask;                        // (num_mask_words)
   std::exception_ptr error;
-  std::stop_source stop;             // nobody waits any more
-  std::atomic<bool> is_done{false};  // the others may be read
+  std::stop_source stop;             // requests the job to give up
+  std::atomic<bool> is_done{false};  // once true, the other fields may be read
 };
 
 class MaskPool {
  public:
   static constexpr int kNumThreads = 2;
 
-  // `on_done` is called on the pool's threads.
-  explicit MaskPool(std::function<void()> on_done) : on_done_(std::move(on_done)) {}
+  // Both functions are called on the pool's threads; `on_start` may be empty.
+  MaskPool(std::function<void()> on_start, std::function<void()> on_done)
+      : on_start_(std::move(on_start)), on_done_(std::move(on_done)) {}
   ~MaskPool() { close(); }
 
-  // Grammars take turns, so that one with many slow masks does not hold up the others; each one's jobs begin in the
-  // order in which they are started.
+  // Grammars take turns, so that one with many slow masks does not delay the others. The jobs of one grammar begin in
+  // the order of the calls.
   std::shared_ptr<MaskJob> start(std::shared_ptr<grammar::GrammarMatcher> matcher, size_t num_mask_words);
-  // Drops jobs that have not begun, stops the others and joins. Nothing may be started afterwards. Idempotent.
+  // Drops the jobs that have not begun, stops the others and joins the threads. No job may be started afterwards.
+  // Idempotent.
   void close();
 
  private:
@@ -47,13 +48,13 @@ class MaskPool {
   void main();
   std::shared_ptr<MaskJob> next_job();
 
-  const std::function<void()> on_done_;
+  const std::function<void()> on_start_, on_done_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Queue> waiting_;  // whose turn is next in front; none is empty
+  std::deque<Queue> waiting_;  // never empty queues; the grammar in front is next
   std::vector<std::shared_ptr<MaskJob>> running_;
   bool is_closing_ = false;
-  std::vector<std::thread> threads_;  // made when the first job starts
+  std::vector<std::thread> threads_;  // created with the first job
 };
 
 }  // namespace capstan

@@ -1,5 +1,5 @@
 #pragma once
-// How long a context and how many blocks the engine gets (architecture, contract 6). Arithmetic only.
+// Chooses the context length and the number of KV blocks (architecture, contract 6). Arithmetic only.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -7,13 +7,14 @@
 namespace capstan {
 
 struct MemoryRequest {
-  int64_t block_bytes = 0;  // of one block over all layers and ranks
-  int block_size = 0;
-  int64_t available_bytes = 0;  // memory left once the weights are loaded
-  bool is_budget = false;  // available_bytes are meant for the cache: a device's memory, as far as it may be used; 32
-                           // Mi tokens of it at most
-  int64_t kv_cache_bytes = 0;  // asked for; 0 = default
-  int max_model_len = 0;       // asked for and possible for the model; 0 = default
+  int64_t block_bytes = 0;      // one block over all layers and ranks
+  int block_size = 0;           // tokens
+  int64_t available_bytes = 0;  // memory available after the weights are loaded
+  // The cache may use all of available_bytes: the share of a device's own memory that is set aside for it. The default
+  // size is then at most 32 Mi tokens.
+  bool is_budget = false;
+  int64_t kv_cache_bytes = 0;  // requested; 0 = default
+  int max_model_len = 0;       // requested, and possible for the model; 0 = default
   int trained_length = 0;      // default context length
   int max_num_seqs = 0;
 };
@@ -24,7 +25,7 @@ struct MemoryPlan {
   std::vector<std::string> notes;  // what was lowered, and why
 };
 
-// Throws kOutOfMemory, with the numbers, for what does not fit.
+// Throws kOutOfMemory with the numbers when the context length or the cache does not fit.
 MemoryPlan plan_memory(const MemoryRequest& request);
 
 }  // namespace capstan

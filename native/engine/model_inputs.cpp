@@ -5,18 +5,18 @@
 namespace capstan {
 
 void build_model_inputs(Batch& batch, int block_size) {
-  const size_t num_seqs = batch.sequences.size();
+  const size_t num_seqs = batch.plan.sequences.size();
   batch.input_ids.clear();
   batch.positions.clear();
   batch.slot_mapping.clear();
   batch.cu_seqlens_q.assign(1, 0);
   batch.context_lens.clear();
   size_t max_blocks = 0;
-  for (const ScheduledSequence& scheduled : batch.sequences) {
+  for (const ScheduledSequence& scheduled : batch.plan.sequences) {
     const Sequence& seq = *scheduled.seq;
     for (int position = scheduled.first_position; position < scheduled.first_position + scheduled.num_tokens;
          ++position) {
-      // An id past those known is the one the step in flight draws.
+      // The host does not know this id: the step in flight draws it.
       batch.input_ids.push_back(position < seq.num_tokens() ? seq.token_ids[static_cast<size_t>(position)]
                                                             : -1 - seq.in_flight_row);
       batch.positions.push_back(position);
@@ -30,7 +30,7 @@ void build_model_inputs(Batch& batch, int block_size) {
   batch.max_blocks_per_seq = static_cast<int>(max_blocks);
   batch.block_tables.assign(num_seqs * max_blocks, -1);
   for (size_t i = 0; i < num_seqs; ++i)
-    std::ranges::copy(batch.sequences[i].seq->block_table,
+    std::ranges::copy(batch.plan.sequences[i].seq->block_table,
                       batch.block_tables.begin() + static_cast<ptrdiff_t>(i * max_blocks));
 }
 

@@ -26,7 +26,7 @@ ModelRunner::~ModelRunner() {
 
 namespace {
 
-// Tokens of id 0 at the beginning of sequences that have the first block for each of theirs.
+// `num_seqs` sequences of `tokens_per_seq` tokens of id 0. All their blocks are block 0.
 Batch make_warm_up_batch(int num_seqs, int tokens_per_seq, int block_size) {
   Batch batch;
   batch.cu_seqlens_q.push_back(0);
@@ -106,7 +106,7 @@ void ModelRunner::run_rank(size_t rank) {
   }
 }
 
-// The first error is the cause; the others are ranks that were woken by it.
+// Keeps the first error, which is the cause. Later ones come from ranks that it woke.
 void ModelRunner::fail(std::exception_ptr error) {
   {
     const std::lock_guard lock(error_mutex_);

@@ -13,25 +13,26 @@
 
 namespace capstan {
 
-// One tensor-parallel rank: its share of the model and its device. NOTE: in this order, so that the backend goes first:
-// it waits for what still reads the weights.
+// One tensor-parallel rank: its shard of the model and its device. NOTE: the backend must be destroyed before the
+// weights, because it waits for steps that still read them.
 struct Rank {
   Weights weights;
   std::unique_ptr<Backend> backend;
 };
 
-// Runs a step on all ranks in lockstep: rank 0 on the caller's thread, the others on threads of their own. With depth 1
-// rank 0 computes when the step is collected; with depth 2 all ranks enqueue at launch, and collecting waits for the
-// device.
+// Runs a step on all ranks in lockstep: rank 0 on the caller's thread, each other rank on its own thread. With depth 1,
+// rank 0 computes in collect(). With depth 2, all ranks enqueue in launch() and collect() waits for the device.
 class ModelRunner final : public StepRunner {
  public:
-  // `control` (one more end of the ranks' communicator) wakes them all when one fails. `max_rows`: rows per lm_head.
+  // `control` (null with one rank) is an extra end of the ranks' communicator that wakes them all when one fails.
+  // `max_rows`: most rows per lm_head call.
   ModelRunner(std::vector<Rank> ranks, std::unique_ptr<Comm> control, int max_rows);
   ~ModelRunner() override;
 
   const std::vector<Rank>& ranks() const { return ranks_; }
-  // On a device that is asynchronous: the largest step of a kind, so that what it allocates, loads or records on first
-  // use is there, or fails, before a request comes. One block of the KV cache is enough, and must not be in use yet.
+  // On an asynchronous device, run the largest step of a kind, so that first-use allocations, module loads and graph
+  // captures happen, or fail, before the first request. They need one KV block, which no sequence may use yet. With
+  // depth 1 they do nothing.
   void warm_up_prefill(const DeviceLimits& limits, int max_model_len);
   void warm_up_decode(const DeviceLimits& limits);
   int depth() const override { return depth_; }
@@ -51,8 +52,8 @@ class ModelRunner final : public StepRunner {
   int depth_;
   int max_rows_;
   Batch* batch_ = nullptr;
-  std::atomic<uint32_t> step_{0};    // grows by one per launch, and at the end
-  std::atomic<int> num_running_{0};  // helper ranks that have not finished the step
+  std::atomic<uint32_t> step_{0};    // increases with each launch and at shutdown
+  std::atomic<int> num_running_{0};  // ranks other than 0 that have not finished the step
   std::atomic<bool> is_closing_{false};
   std::mutex error_mutex_;
   std::exception_ptr error_;

@@ -2,64 +2,29 @@
 
 #include <algorithm>
 
+#include "native/base/utf8.h"
+
 namespace capstan {
 namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// How `bytes` begins: a whole character of `length` bytes; the start of one (is_partial); or `length` bytes that are
-// none (the longest part that could have begun one, as Unicode recommends to replace).
-struct Utf8Head {
-  size_t length;
-  bool is_valid;
-  bool is_partial;
-};
-
-Utf8Head utf8_head(std::string_view bytes) {
-  const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
-  const uint8_t first = byte(0);
-  if (first < 0x80) return {1, true, false};
-  if (first < 0xC2 || first > 0xF4) return {1, false, false};
-  const size_t length = first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-  // The second byte's range excludes overlong forms, surrogates and what lies beyond U+10FFFF.
-  const uint8_t low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-  const uint8_t high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
-  for (size_t i = 1; i < length; ++i) {
-    if (i == bytes.size()) return {i, false, true};
-    const bool is_continuation = i == 1 ? byte(i) >= low && byte(i) <= high : (byte(i) & 0xC0) == 0x80;
-    if (!is_continuation) return {i, false, false};
-  }
-  return {length, true, false};
-}
-
 }  // namespace
 
 StopMatcher::StopMatcher(std::span<const std::string> stop_strings) {
-  for (const std::string& text : stop_strings) {
-    Pattern pattern{text, std::vector<uint32_t>(text.size(), 0), 0};
-    for (uint32_t i = 1, border = 0; i < text.size(); ++i) {
-      while (border > 0 && text[i] != text[border])
-        border = pattern.fallback[border - 1];
-      if (text[i] == text[border]) ++border;
-      pattern.fallback[i] = border;
-    }
-    patterns_.push_back(std::move(pattern));
-  }
+  for (const std::string& text : stop_strings)
+    patterns_.push_back({PatternMatcher<char>(text)});
 }
 
 int StopMatcher::advance(char byte) {
   int completed = -1;
   num_held_ = 0;
   for (size_t i = 0; i < patterns_.size(); ++i) {
-    Pattern& pattern = patterns_[i];
-    while (pattern.state > 0 && pattern.text[pattern.state] != byte)
-      pattern.state = pattern.fallback[pattern.state - 1];
-    if (pattern.text[pattern.state] == byte) ++pattern.state;
-    num_held_ = std::max<size_t>(num_held_, pattern.state);
-    if (pattern.state == pattern.text.size()) {
-      if (completed < 0 || pattern.text.size() > length(completed)) completed = static_cast<int>(i);
-      pattern.state = pattern.fallback[pattern.state - 1];
-    }
+    auto& [matcher, num_matched] = patterns_[i];
+    num_matched = matcher.advance(num_matched, byte);
+    num_held_ = std::max(num_held_, num_matched);
+    if (num_matched == matcher.size() && (completed < 0 || matcher.size() > length(completed)))
+      completed = static_cast<int>(i);
   }
   return completed;
 }
@@ -67,14 +32,14 @@ int StopMatcher::advance(char byte) {
 void StopMatcher::reset() {
   num_held_ = 0;
   for (Pattern& pattern : patterns_)
-    pattern.state = 0;
+    pattern.num_matched = 0;
 }
 
 int TextOutput::add_character(std::string_view bytes, bool may_stop) {
   text_.append(bytes);
   if (!may_stop) return -1;
   int completed = -1;
-  // A stop string ends at a character's end: only the last byte can complete one.
+  // Stop strings are UTF-8, so only the last byte of a character can complete one.
   for (const char byte : bytes)
     completed = matcher_.advance(byte);
   if (completed >= 0) {
@@ -95,10 +60,11 @@ int TextOutput::add(std::string_view bytes, bool may_stop) {
   size_t begin = 0;
   while (begin < partial_.size()) {
     const std::string_view rest = std::string_view(partial_).substr(begin);
-    const Utf8Head head = utf8_head(rest);
-    if (head.is_partial) break;
+    const Utf8Head head = read_utf8_head(rest);
+    if (head.status == Utf8Status::kIncomplete) break;
+    const bool is_valid = head.status == Utf8Status::kCharacter;
     // add_character may clear partial_, so it gets a copy of at most four bytes.
-    const std::string character(head.is_valid ? rest.substr(0, head.length) : kReplacement);
+    const std::string character(is_valid ? rest.substr(0, head.length) : kReplacement);
     begin += head.length;
     if (const int completed = add_character(character, may_stop); completed >= 0) return completed;
   }
@@ -115,8 +81,7 @@ void TextOutput::finish() {
 }
 
 std::string TextOutput::take() {
-  // What is held back may begin in the middle of a character that a stop string begins with; let whole characters go
-  // only.
+  // The text held back may begin inside a character. Return complete characters only.
   size_t count = text_.size() - std::min(text_.size(), matcher_.num_held());
   while (count > 0 && count < text_.size() && (static_cast<uint8_t>(text_[count]) & 0xC0) == 0x80)
     --count;

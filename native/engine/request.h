@@ -1,5 +1,5 @@
 #pragma once
-// What a caller submits, and what the engine tells of it. Plain records; `native/binding` converts them.
+// What a caller submits and what the engine reports about it. Plain records, which `native/binding` converts.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -9,9 +9,12 @@
 
 #include "native/base/error.h"
 #include "native/engine/thinking.h"
-#include "native/grammar/matcher.h"
 
 namespace capstan {
+
+namespace grammar {
+class CompiledGrammar;
+}
 
 using RequestId = uint64_t;
 
@@ -23,20 +26,20 @@ struct SamplingParams {
   float presence_penalty = 0.0f;
   float frequency_penalty = 0.0f;
   float repetition_penalty = 1.0f;
-  std::optional<uint64_t> seed;  // drawn at submit when absent
-  int max_tokens = 16;           // 0: the prompt is only scored
-  int min_tokens = 0;            // a grammar whose text can only end goes before it
+  std::optional<uint64_t> seed;  // absent: drawn at submit
+  int max_tokens = 16;           // 0: only score the prompt
+  int min_tokens = 0;            // ignored where a grammar leaves no other choice than to end
   bool is_eos_ignored = false;
   std::vector<int32_t> stop_token_ids;
   std::vector<std::string> stop_strings;  // UTF-8, not empty
   bool includes_stop_in_output = false;
   bool skips_special_tokens = true;
   std::vector<std::pair<int32_t, float>> logit_bias;      // (token id, bias)
-  std::optional<std::vector<int32_t>> allowed_token_ids;  // all when absent
-  std::vector<std::vector<int32_t>> bad_words;            // token sequences that a completion never holds
+  std::optional<std::vector<int32_t>> allowed_token_ids;  // absent: all
+  std::vector<std::vector<int32_t>> bad_words;            // token sequences that a completion never contains
   std::optional<ThinkingParams> thinking;
-  int num_logprobs = -1;  // -1: none; k: the drawn token's and the k best
-  int num_prompt_logprobs = -1;
+  int num_logprobs = -1;         // -1: none; k: the drawn token and the k most likely ones
+  int num_prompt_logprobs = -1;  // the same for each prompt token
 };
 
 struct Request {
@@ -45,8 +48,8 @@ struct Request {
   SamplingParams sampling;
   std::string cache_salt;
   bool strips_leading_space = false;
-  std::shared_ptr<const grammar::CompiledGrammar>
-      grammar;  // that the text is held to, made for the engine's token_table(); or null
+  // The grammar that the text must match, compiled for the engine's token_table(), or null.
+  std::shared_ptr<const grammar::CompiledGrammar> grammar;
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kAbort, kError };
@@ -60,9 +63,9 @@ struct TokenLogprobs {
 
 struct Finish {
   FinishReason reason = FinishReason::kStop;
-  std::string stop_string;                      // the one that ended it, or empty
-  int32_t stop_token_id = -1;                   // the stop token id that ended it (not EOS), or -1
-  ErrorCode error_code = ErrorCode::kInternal;  // with kError
+  std::string stop_string;                      // the stop string that ended the text, or empty
+  int32_t stop_token_id = -1;                   // the stop token id (not EOS) that ended the text, or -1
+  ErrorCode error_code = ErrorCode::kInternal;  // only with kError, like error_message
   std::string error_message;
   int num_prompt_tokens = 0;
   int num_completion_tokens = 0;
@@ -71,15 +74,15 @@ struct Finish {
   int num_preemptions = 0;
 };
 
-// What one choice gained in one step.
+// The progress of one choice in one step.
 struct Event {
   RequestId request_id = 0;
   int choice_idx = 0;
-  std::string text_delta;  // whole UTF-8 characters
+  std::string text_delta;  // complete UTF-8 characters
   std::vector<int32_t> token_ids;
-  std::vector<TokenLogprobs> logprobs;  // one per token when asked for
-  std::vector<std::optional<TokenLogprobs>>
-      prompt_logprobs;  // once, with the request's first event; the first entry is empty
+  std::vector<TokenLogprobs> logprobs;  // one per token when requested
+  // (num_prompt_tokens) when requested, in the first event of choice 0 only. The first token has none.
+  std::vector<std::optional<TokenLogprobs>> prompt_logprobs;
   std::optional<Finish> finish;
 };
 

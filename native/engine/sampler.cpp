@@ -1,5 +1,4 @@
-#include <algorithm>
-
+#include "native/engine/banned_ids.h"
 #include "native/engine/batch.h"
 
 namespace capstan {
@@ -7,7 +6,7 @@ namespace {
 
 void add_prompt_logprob_rows(Batch& batch, const ScheduledSequence& scheduled, int first_row) {
   const Sequence& seq = *scheduled.seq;
-  // A prompt that is computed again after a preemption owes them no more.
+  // Empty when not requested, and when the prompt is recomputed after a preemption.
   if (seq.prompt_logprobs.empty()) return;
   for (int i = 0; i < scheduled.num_tokens; ++i) {
     const int next = scheduled.first_position + i + 1;
@@ -20,27 +19,6 @@ void add_prompt_logprob_rows(Batch& batch, const ScheduledSequence& scheduled, i
     batch.sample_rows.push_back(row);
   }
 }
-
-bool ends_with(std::span<const int32_t> ids, std::span<const int32_t> end) {
-  return ids.size() >= end.size() && std::ranges::equal(ids.subspan(ids.size() - end.size()), end);
-}
-
-}  // namespace
-
-std::span<const int32_t> banned_ids(Sequence& seq) {
-  const SamplingParams& sampling = seq.sampling;
-  const bool is_early = seq.num_completion_ahead() < sampling.min_tokens && !seq.is_min_waived;
-  const std::vector<int32_t>& always = is_early ? seq.early_bad_ids : seq.bad_ids;
-  if (sampling.bad_words.empty()) return always;
-  seq.banned_ids = always;
-  const auto completion = std::span<const int32_t>(seq.token_ids).subspan(static_cast<size_t>(seq.num_prompt_tokens));
-  for (const std::vector<int32_t>& word : sampling.bad_words)
-    if (ends_with(completion, std::span(word).first(word.size() - 1))) seq.banned_ids.push_back(word.back());
-  std::ranges::sort(seq.banned_ids);
-  return seq.banned_ids;
-}
-
-namespace {
 
 SampleRow make_sample_row(Sequence& seq) {
   const SamplingParams& sampling = seq.sampling;
@@ -73,7 +51,7 @@ void build_sample_rows(Batch& batch) {
   batch.logits_rows.clear();
   batch.sample_rows.clear();
   int first_row = 0;
-  for (ScheduledSequence& scheduled : batch.sequences) {
+  for (ScheduledSequence& scheduled : batch.plan.sequences) {
     scheduled.first_sample_row = static_cast<int>(batch.sample_rows.size());
     add_prompt_logprob_rows(batch, scheduled, first_row);
     first_row += scheduled.num_tokens;

@@ -11,12 +11,12 @@ void Scheduler::add(Sequence& seq) {
   num_waiting_prompt_tokens_ += seq.num_prompt_tokens;
 }
 
-bool Scheduler::plan(Batch& batch) {
-  batch.clear();
-  plan_decodes(batch);
-  plan_prefills(batch);
-  plan_admissions(batch);
-  return !batch.sequences.empty();
+bool Scheduler::plan_step(StepPlan& plan) {
+  plan.clear();
+  plan_decodes(plan);
+  plan_prefills(plan);
+  plan_admissions(plan);
+  return !plan.sequences.empty();
 }
 
 // Whether the next token of a decoding sequence may be planned now.
@@ -27,44 +27,44 @@ bool Scheduler::can_step(const Sequence& seq) const {
          seq.num_tokens_ahead() < limits_.max_model_len;
 }
 
-void Scheduler::plan_decodes(Batch& batch) {
-  // NOTE: make_room preempts those that wait for a mask, and from the back of running_: what is scheduled already
-  // stays.
-  for (size_t i = 0; i < running_.size() && batch.num_tokens < limits_.max_num_batched_tokens; ++i) {
+void Scheduler::plan_decodes(StepPlan& plan) {
+  // NOTE: grow() preempts only sequences that wait for a mask or stand at the back of running_, so the sequences that
+  // are already in the plan stay.
+  for (size_t i = 0; i < running_.size() && plan.num_tokens < limits_.max_num_batched_tokens; ++i) {
     Sequence& seq = *running_[i];
     if (!is_decode(seq) || seq.waits_for_mask() || (seq.num_in_flight > 0 && !can_step(seq))) continue;
-    if (!make_room(seq)) return;
-    schedule(batch, seq);
+    if (!grow(seq)) return;
+    schedule(plan, seq);
     while (running_[i] != &seq)
       --i;
   }
 }
 
-void Scheduler::plan_prefills(Batch& batch) {
+void Scheduler::plan_prefills(StepPlan& plan) {
   for (Sequence* seq : running_) {
-    if (batch.num_tokens >= limits_.max_num_batched_tokens) return;
-    if (seq->num_tokens_ahead() - seq->num_computed_tokens > 1) schedule(batch, *seq);
+    if (plan.num_tokens >= limits_.max_num_batched_tokens) return;
+    if (seq->num_tokens_ahead() - seq->num_computed_tokens > 1) schedule(plan, *seq);
   }
 }
 
-void Scheduler::plan_admissions(Batch& batch) {
+void Scheduler::plan_admissions(StepPlan& plan) {
   for (size_t i = 0; i < waiting_.size();) {
-    if (batch.num_tokens >= limits_.max_num_batched_tokens) return;
+    if (plan.num_tokens >= limits_.max_num_batched_tokens) return;
     Sequence& seq = *waiting_[i];
     if (!is_leader_ready(seq) || seq.waits_for_mask()) {
       ++i;
       continue;
     }
     if (num_running() >= limits_.max_num_seqs || !admit(seq)) {
-      if (!set_late_one_aside(seq)) return;
-      ++i;  // it waits in front now
+      if (!preempt_late_sequence(seq)) return;
+      ++i;  // the preempted sequence moved to the front of waiting_
       continue;
     }
     waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
     num_waiting_prompt_tokens_ -= seq.num_prompt_tokens;
     running_.push_back(&seq);
     seq.status = SequenceStatus::kRunning;
-    schedule(batch, seq);
+    schedule(plan, seq);
   }
 }
 
@@ -74,7 +74,7 @@ bool Scheduler::is_leader_ready(const Sequence& seq) const {
 }
 
 bool Scheduler::admit(Sequence& seq) {
-  // A block in hand for each sequence that runs, so that an admission does not preempt at once.
+  // Reserves one block per running sequence, so that the next decodes need not preempt the new one.
   const int num_tokens = seq.num_tokens(), num_reserved_tokens = num_running() * blocks_.block_size();
   const bool uses_prefix_cache = seq.prompt_logprobs.empty();
   if (seq.leader != nullptr) {
@@ -93,11 +93,11 @@ bool Scheduler::admit(Sequence& seq) {
   return true;
 }
 
-// Blocks for one more token of a running sequence, at the cost of younger ones if need be. False when `seq` itself had
-// to go.
-bool Scheduler::make_room(Sequence& seq) {
+// Allocates blocks for one more token of a running sequence and preempts others when there are none. Returns false when
+// `seq` itself was preempted.
+bool Scheduler::grow(Sequence& seq) {
   while (!blocks_.grow(seq, seq.num_computed_tokens + 1)) {
-    if (set_late_one_aside(seq)) continue;
+    if (preempt_late_sequence(seq)) continue;
     Sequence& youngest = *running_.back();
     preempt(youngest);
     if (&youngest == &seq) return false;
@@ -105,11 +105,11 @@ bool Scheduler::make_room(Sequence& seq) {
   return true;
 }
 
-// Preempts the youngest of those that have waited long for a mask. False when there is none.
-bool Scheduler::set_late_one_aside(const Sequence& for_whom) {
+// Preempts the youngest sequence whose mask is late. Returns false when there is none.
+bool Scheduler::preempt_late_sequence(const Sequence& beneficiary) {
   for (auto at = running_.rbegin(); at != running_.rend(); ++at) {
     Sequence& late = **at;
-    if (!late.waits_for_mask() || !late.is_mask_late || &late == for_whom.leader) continue;
+    if (!late.waits_for_mask() || !late.is_mask_late || &late == beneficiary.leader) continue;
     preempt(late);
     return true;
   }
@@ -128,9 +128,9 @@ void Scheduler::preempt(Sequence& seq) {
   num_waiting_prompt_tokens_ += seq.num_prompt_tokens;
 }
 
-void Scheduler::schedule(Batch& batch, Sequence& seq) {
+void Scheduler::schedule(StepPlan& plan, Sequence& seq) {
   const int num_remaining = seq.num_tokens_ahead() - seq.num_computed_tokens;
-  const int num_tokens = std::min(num_remaining, limits_.max_num_batched_tokens - batch.num_tokens);
+  const int num_tokens = std::min(num_remaining, limits_.max_num_batched_tokens - plan.num_tokens);
   CAPSTAN_CHECK(num_tokens > 0);
   ScheduledSequence scheduled;
   scheduled.seq = &seq;
@@ -138,12 +138,12 @@ void Scheduler::schedule(Batch& batch, Sequence& seq) {
   scheduled.first_position = seq.num_computed_tokens;
   scheduled.num_tokens = num_tokens;
   scheduled.samples = num_tokens == num_remaining;
-  batch.sequences.push_back(scheduled);
-  batch.num_tokens += num_tokens;
+  plan.sequences.push_back(scheduled);
+  plan.num_tokens += num_tokens;
 }
 
-void Scheduler::launched(Batch& batch) {
-  for (const ScheduledSequence& scheduled : batch.sequences) {
+void Scheduler::launched(const StepPlan& plan) {
+  for (const ScheduledSequence& scheduled : plan.sequences) {
     Sequence& seq = *scheduled.seq;
     seq.num_computed_tokens += scheduled.num_tokens;
     if (scheduled.samples) {

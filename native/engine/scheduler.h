@@ -1,19 +1,18 @@
 #pragma once
-// Which tokens of which sequences run in the next step, and which blocks they get. Integers only: no tensor, device or
+// Chooses the tokens of the next step and allocates their blocks. Integers only: no tensor, device or
 // model header.
 //
-// A sequence whose grammar mask is still being made draws no token: it waits out steps with its blocks, and the others
-// go on. Where that takes long and somebody else could use its slot or blocks it gives them up, as if preempted, and
-// comes back first once it has its mask.
+// Order: decodes in order of admission, then prefill chunks of running sequences, then admissions in order of arrival,
+// until the token budget or the blocks are used up. When a decode finds no block, the youngest running sequence is
+// preempted: its blocks are freed and it is recomputed later.
 //
-// Decodes first, in order of admission; then prefill chunks of running sequences; then admissions in order of arrival,
-// as far as the token budget and the blocks go. When blocks run out the youngest running sequence is preempted: its
-// blocks are freed and it is computed again later.
+// A sequence whose grammar mask is not ready draws no token. It keeps its blocks and skips steps. Once the mask is late
+// and another sequence needs the slot or the blocks, it is preempted, and it is the first to return.
 #include <deque>
 #include <vector>
 
-#include "native/engine/batch.h"
 #include "native/engine/block_manager.h"
+#include "native/engine/step_plan.h"
 
 namespace capstan {
 
@@ -35,33 +34,29 @@ class Scheduler {
   bool has_work() const { return !waiting_.empty() || !running_.empty(); }
 
   void add(Sequence& seq);
-  // Plans a step into `batch`. False when there is nothing that can run now.
-  bool plan(Batch& batch);
-  // The planned step is enqueued: its tokens count as computed and full blocks with known ids become visible to the
-  // prefix cache.
-  void launched(Batch& batch);
-  // A sample of `seq` came back as `token_id`.
+  // Fills `plan` with the next step. Returns false when nothing can run now.
+  bool plan_step(StepPlan& plan);
+  // Call when the planned step is enqueued: its tokens count as computed from now on, and full blocks whose ids are
+  // known enter the prefix cache.
+  void launched(const StepPlan& plan);
+  // Appends a collected sample.
   void append(Sequence& seq, int32_t token_id);
-  // Ends `seq`, waiting or running: the only place that frees the blocks of a finished sequence. `is_poisoned`: its K
-  // and V are not to be trusted.
+  // Ends `seq`, which is waiting or running. The only place that frees the blocks of a finished sequence.
+  // `is_poisoned`: its K and V are invalid, so its blocks leave the prefix cache.
   void finish(Sequence& seq, bool is_poisoned = false);
-
-  void check_integrity() const {
-    blocks_.check_integrity(std::vector<const Sequence*>(running_.begin(), running_.end()));
-  }
 
  private:
   static bool is_decode(const Sequence& seq) { return seq.num_tokens_ahead() - seq.num_computed_tokens == 1; }
   bool can_step(const Sequence& seq) const;
   bool is_leader_ready(const Sequence& seq) const;
-  void plan_decodes(Batch& batch);
-  void plan_prefills(Batch& batch);
-  void plan_admissions(Batch& batch);
+  void plan_decodes(StepPlan& plan);
+  void plan_prefills(StepPlan& plan);
+  void plan_admissions(StepPlan& plan);
   bool admit(Sequence& seq);
-  bool make_room(Sequence& seq);
-  bool set_late_one_aside(const Sequence& for_whom);
+  bool grow(Sequence& seq);
+  bool preempt_late_sequence(const Sequence& beneficiary);
   void preempt(Sequence& seq);
-  void schedule(Batch& batch, Sequence& seq);
+  void schedule(StepPlan& plan, Sequence& seq);
 
   SchedulerLimits limits_;
   BlockManager blocks_;

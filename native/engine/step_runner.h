@@ -3,8 +3,8 @@
 
 namespace capstan {
 
-// Runs planned steps (architecture, contract 1). Steps are launched and collected in the same order; at most depth() of
-// them are in flight, and a batch stays where it is until it is collected. Errors thrown here end every open request.
+// Runs planned steps (architecture, contract 1). Steps are collected in the order of their launch. At most depth()
+// steps are in flight. A batch must not move until it is collected. Errors thrown here end every open request.
 class StepRunner {
  public:
   virtual ~StepRunner() = default;

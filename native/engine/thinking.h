@@ -1,45 +1,45 @@
 #pragma once
-// Bounds the tokens between two markers of a completion, which may be several tokens each.
+// Limits the number of tokens between an opening and a closing marker of a completion (the model's reasoning).
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "native/base/pattern_matcher.h"
+
 namespace capstan {
 
 struct ThinkingParams {
-  int budget = 0;                 // most tokens inside, over the whole completion; markers not counted
-  std::vector<int32_t> open_ids;  // may be empty: only what the prompt has opened
-  std::vector<int32_t> close_ids;
-  bool is_inside = false;  // after the prompt
-};
-
-// Finds a sequence of tokens in a stream of them (Knuth-Morris-Pratt).
-class TokenSearch {
- public:
-  explicit TokenSearch(std::vector<int32_t> ids);
-  // True when it ends with this token; begins anew then. An empty sequence is never found.
-  bool advance(int32_t token_id);
-  // Of its tokens, how many the stream ends with.
-  size_t num_matched() const { return num_matched_; }
-  const std::vector<int32_t>& ids() const { return ids_; }
-
- private:
-  std::vector<int32_t> ids_;
-  std::vector<size_t> fallback_;  // (length) longest proper border of each prefix
-  size_t num_matched_ = 0;
+  int budget = 0;                  // most tokens between the markers, over the whole completion
+  std::vector<int32_t> open_ids;   // opening marker, one or more tokens; empty: only the prompt can open
+  std::vector<int32_t> close_ids;  // closing marker, one or more tokens
+  bool is_inside = false;          // the prompt ends after an opening marker
 };
 
 class ThinkingBudget {
  public:
   explicit ThinkingBudget(const ThinkingParams& params);
-  void take(int32_t token_id);
-  // The token that must come next.
-  std::optional<int32_t> forced() const;
+  void accept(int32_t token_id);
+  // Returns the only token that may come next, or nothing when any may.
+  std::optional<int32_t> forced_id() const;
 
  private:
+  // Finds a marker in the completion. After a match the search starts again from nothing.
+  class MarkerSearch {
+   public:
+    explicit MarkerSearch(std::span<const int32_t> ids) : matcher_(ids) {}
+    // Returns whether `token_id` completes the marker.
+    bool accept(int32_t token_id);
+    size_t size() const { return matcher_.size(); }
+    int32_t next_id() const { return matcher_.pattern()[num_matched_]; }
+
+   private:
+    PatternMatcher<int32_t> matcher_;
+    size_t num_matched_ = 0;
+  };
+
   int budget_;
-  TokenSearch open_, close_;
+  MarkerSearch open_, close_;
   bool is_inside_;
   int num_inside_ = 0;
 };

@@ -6,8 +6,8 @@
 namespace capstan::grammar {
 namespace {
 
-// Knuth's generalization of Dijkstra's algorithm: states are settled in the order of their distance, and a call is
-// known once both the rule it calls and the state it returns to are.
+// Knuth's generalization of Dijkstra's algorithm. States are settled in the order of their distance. The distance over
+// a call is known when the start of the called rule and the state it returns to are settled.
 class EndDistances {
  public:
   explicit EndDistances(Automaton& automaton) : automaton_(automaton), num_states_(automaton.states.size()) {
@@ -42,10 +42,10 @@ class EndDistances {
       for (const uint32_t from : edges_into_[state])
         reach(from, distance + 1);
       for (const uint32_t call : calls_into_[state])
-        reach_by_call(call);
+        reach_through_call(call);
       for (const uint32_t rule : rules_of_start_[state])
         for (const uint32_t call : calls_of_rule_[rule])
-          reach_by_call(call);
+          reach_through_call(call);
     }
   }
 
@@ -57,7 +57,7 @@ class EndDistances {
     queue_.push({distance, state});
   }
 
-  void reach_by_call(uint32_t id) {
+  void reach_through_call(uint32_t id) {
     const CallEdge& call = automaton_.calls[id];
     if (!is_settled_[call.target] || !is_settled_[automaton_.rule_starts[call.rule]]) return;
     const uint64_t once = automaton_.bytes_of_rule(call.rule);
@@ -74,6 +74,17 @@ class EndDistances {
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
 };
 
+// Appends the edges [begin, end) of `from` that satisfy `keep` to `kept`; begin and end then delimit them there.
+template <class Edge, class Keep>
+void keep_edges(const std::vector<Edge>& from, uint32_t& begin, uint32_t& end, std::vector<Edge>& kept,
+                const Keep& keep) {
+  const auto kept_begin = static_cast<uint32_t>(kept.size());
+  for (uint32_t i = begin; i < end; ++i)
+    if (keep(from[i])) kept.push_back(from[i]);
+  begin = kept_begin;
+  end = static_cast<uint32_t>(kept.size());
+}
+
 }  // namespace
 
 void prune_dead_ends(Automaton& automaton) {
@@ -81,28 +92,23 @@ void prune_dead_ends(Automaton& automaton) {
   const auto is_dead = [&](uint32_t state) { return automaton.bytes_to_end[state] == kUnreachable; };
   if (is_dead(automaton.rule_starts[automaton.root]) && !automaton.is_root_nullable)
     refuse("grammar: no text matches rule " + automaton.rule_names[automaton.root]);
-  std::vector<ByteEdge> edges;
+
+  std::vector<ByteEdge> byte_edges;
   std::vector<CallEdge> calls;
   std::vector<TokenEdge> token_edges;
+  const auto leads_on = [&](const auto& edge) { return !is_dead(edge.target); };
+  const auto call_leads_on = [&](const CallEdge& call) {
+    return leads_on(call) && !is_dead(automaton.rule_starts[call.rule]);
+  };
   for (State& state : automaton.states) {
-    const State old = state;
-    state.edges_begin = static_cast<uint32_t>(edges.size());
-    for (uint32_t i = old.edges_begin; i < old.edges_end; ++i)
-      if (!is_dead(automaton.byte_edges[i].target)) edges.push_back(automaton.byte_edges[i]);
-    state.edges_end = static_cast<uint32_t>(edges.size());
-    state.calls_begin = static_cast<uint32_t>(calls.size());
-    for (uint32_t i = old.calls_begin; i < old.calls_end; ++i)
-      if (!is_dead(automaton.calls[i].target) && !is_dead(automaton.rule_starts[automaton.calls[i].rule]))
-        calls.push_back(automaton.calls[i]);
-    state.calls_end = static_cast<uint32_t>(calls.size());
-    state.tokens_begin = static_cast<uint32_t>(token_edges.size());
-    for (uint32_t i = old.tokens_begin; i < old.tokens_end; ++i)
-      if (!is_dead(automaton.token_edges[i].target)) token_edges.push_back(automaton.token_edges[i]);
-    state.tokens_end = static_cast<uint32_t>(token_edges.size());
+    keep_edges(automaton.byte_edges, state.edges_begin, state.edges_end, byte_edges, leads_on);
+    keep_edges(automaton.calls, state.calls_begin, state.calls_end, calls, call_leads_on);
+    keep_edges(automaton.token_edges, state.tokens_begin, state.tokens_end, token_edges, leads_on);
   }
-  automaton.byte_edges = std::move(edges);
+  automaton.byte_edges = std::move(byte_edges);
   automaton.calls = std::move(calls);
   automaton.token_edges = std::move(token_edges);
+
   automaton.first_bytes.assign(automaton.states.size(), {});
   for (uint32_t state = 0; state < automaton.states.size(); ++state)
     for (const ByteEdge& edge : automaton.edges_of(state))
@@ -119,7 +125,7 @@ void refuse_left_recursion(const Automaton& automaton) {
   const auto start_of = [&](uint32_t rule) -> const State& { return automaton.states[automaton.rule_starts[rule]]; };
   for (uint32_t first = 0; first < marks.size(); ++first) {
     if (marks[first] != Mark::kNew) continue;
-    // On the heap, as a grammar may chain as many rules as it has.
+    // A path on the heap instead of recursion, because it can be as long as the number of rules.
     std::vector<Visit> path{{first, start_of(first).calls_begin}};
     marks[first] = Mark::kOpen;
     while (!path.empty()) {
@@ -132,7 +138,7 @@ void refuse_left_recursion(const Automaton& automaton) {
       const uint32_t called = automaton.calls[top.next_call++].rule;
       if (marks[called] == Mark::kOpen)
         refuse("grammar: rule " + automaton.rule_names[called] +
-               " begins with itself (left recursion), which is not supported; write it as a repetition");
+               " begins with itself; left recursion is not supported, write a repetition instead");
       if (marks[called] == Mark::kDone) continue;
       marks[called] = Mark::kOpen;
       path.push_back({called, start_of(called).calls_begin});

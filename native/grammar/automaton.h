@@ -1,8 +1,8 @@
 #pragma once
-// What a grammar compiles to: one finite automaton per rule whose edges take a byte or call another rule. Calls return
-// to their target; a counted call repeats its rule with the count on the stack instead of copies of the rule. Every
-// rule consumes at least one byte: what can be empty is skipped by its callers, so nothing can loop without progress,
-// and a rule that begins with itself is known by a cycle of first calls.
+// The compiled form of a grammar: one finite automaton per rule. An edge consumes a byte or calls another rule, and a
+// call returns to its target state. A counted call repeats its rule with a counter on the stack, without copies of the
+// rule. Every rule consumes at least one byte, because callers skip a rule that may be empty. So no loop is without
+// progress, and a left-recursive rule is a cycle of calls at the starts of rules.
 #include <array>
 #include <cstdint>
 #include <span>
@@ -19,22 +19,22 @@ struct ByteEdge {
 };
 
 struct TokenEdge {
-  int32_t token_id = -1;  // of a marker, taken as a whole
+  int32_t token_id = -1;  // a marker, consumed as one token
   uint32_t target = 0;
 };
 
 struct CallEdge {
   uint32_t rule = 0;
   uint32_t target = 0;
-  uint32_t min = 1, max = 1;  // times; 1 and 1 is a plain call; max may be kUnbounded
+  uint32_t min = 1, max = 1;  // repetitions; 1 and 1 is a plain call; max may be kUnbounded
   bool is_counted() const { return max != 1; }
 };
 
 struct State {
   uint32_t edges_begin = 0, edges_end = 0;    // of `byte_edges`, ascending by first byte
   uint32_t calls_begin = 0, calls_end = 0;    // of `calls`
-  uint32_t tokens_begin = 0, tokens_end = 0;  // of `token_edges`; where they lead, bytes lead too
-  bool is_accepting = false;                  // its rule may end here
+  uint32_t tokens_begin = 0, tokens_end = 0;  // of `token_edges`; byte edges lead to the same states
+  bool is_accepting = false;                  // the rule may end here
   bool is_final() const { return is_accepting && edges_begin == edges_end && calls_begin == calls_end; }
 };
 
@@ -45,10 +45,10 @@ struct Automaton {
   std::vector<ByteEdge> byte_edges;
   std::vector<CallEdge> calls;
   std::vector<TokenEdge> token_edges;
-  std::vector<uint32_t> rule_starts;                 // (num_rules) state; rules made for counted repeats come last
+  std::vector<uint32_t> rule_starts;                 // (num_rules) start states
   std::vector<std::string> rule_names;               // (num_rules)
   std::vector<uint64_t> bytes_to_end;                // (num_states) fewest bytes until the rule may end
-  std::vector<std::array<uint64_t, 4>> first_bytes;  // (num_states) bit per byte that an edge takes
+  std::vector<std::array<uint64_t, 4>> first_bytes;  // (num_states) one bit per byte that an edge consumes
   uint32_t root = 0;
   bool is_root_nullable = false;
 
@@ -61,15 +61,16 @@ struct Automaton {
   uint64_t bytes_of_rule(uint32_t rule) const { return bytes_to_end[rule_starts[rule]]; }
 };
 
-// Throws invalid_argument: a limit passed, a rule unknown or twice there, one that begins with itself, a root that
-// nothing can match. The message names the rule. Bounded in time and memory by the limits of `grammar.h`.
+// Compiles a grammar. Throws kInvalidArgument with the rule's name for an exceeded limit, an unknown or duplicate rule,
+// left recursion, and a root that no text matches. The limits of `grammar.h` bound its time and memory.
 Automaton compile(Grammar grammar, std::span<const Marker> markers = {});
 
-// ---- its parts, in order ----
+// ---- the last steps of compile(), in order ----
 
-// Fills bytes_to_end; takes out edges to where no rule can end. Throws when the root has no end.
+// Fills bytes_to_end and first_bytes, and removes edges to states from which no rule can end. Throws when the root
+// cannot end.
 void prune_dead_ends(Automaton& automaton);
-// Throws for a rule that begins with itself.
+// Throws for a left-recursive rule.
 void refuse_left_recursion(const Automaton& automaton);
 
 }  // namespace capstan::grammar

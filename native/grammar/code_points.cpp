@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "native/base/utf8.h"
+
 namespace capstan::grammar {
 namespace {
 
@@ -18,8 +20,8 @@ int encode(uint32_t c, uint8_t (&bytes)[4]) {
   return length;
 }
 
-// Splits until first and last differ only in whole trailing bytes, so that each byte's range is independent of the
-// others.
+// Splits the range until first and last differ only in complete trailing bytes, so that the range of each byte does not
+// depend on the other bytes.
 void split(uint32_t first, uint32_t last, std::vector<ByteRanges>& out) {
   for (const uint32_t bound : kLastOfLength)
     if (first <= bound && bound < last) return split(first, bound, out), split(bound + 1, last, out);
@@ -84,6 +86,13 @@ std::vector<ByteRanges> utf8_ranges(const CodePointSet& set) {
   return out;
 }
 
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
 void append_utf8(std::string& out, uint32_t code_point) {
   uint8_t bytes[4];
   const int length = encode(code_point, bytes);
@@ -92,26 +101,11 @@ void append_utf8(std::string& out, uint32_t code_point) {
 }
 
 uint32_t read_utf8(std::string_view text, size_t& pos, std::string_view label) {
-  const auto byte = [&](size_t i) { return i < text.size() ? static_cast<uint8_t>(text[i]) : 0u; };
-  const uint32_t lead = byte(pos);
-  const int length = lead < 0x80                   ? 1
-                     : lead >= 0xC2 && lead < 0xE0 ? 2
-                     : lead >= 0xE0 && lead < 0xF0 ? 3
-                     : lead >= 0xF0 && lead < 0xF5 ? 4
-                                                   : 0;
-  uint32_t code_point = length <= 1 ? lead : lead & (0x7Fu >> length);
-  bool is_valid = length > 0;
-  for (int i = 1; i < length; ++i) {
-    const uint32_t next = byte(pos + static_cast<size_t>(i));
-    is_valid = is_valid && (next & 0xC0) == 0x80;
-    code_point = code_point << 6 | (next & 0x3F);
-  }
-  constexpr uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};  // by length: shorter forms are not UTF-8
-  is_valid = is_valid && code_point >= kLeast[length] && code_point <= kMaxCodePoint &&
-             (code_point < 0xD800 || code_point > 0xDFFF);
-  if (!is_valid) refuse(std::string(label) + ": the byte at position " + std::to_string(pos) + " is not UTF-8");
-  pos += static_cast<size_t>(length);
-  return code_point;
+  const Utf8Head head = pos < text.size() ? read_utf8_head(text.substr(pos)) : Utf8Head{};
+  if (head.status != Utf8Status::kCharacter)
+    refuse(std::string(label) + ": the byte at position " + std::to_string(pos) + " is not UTF-8");
+  pos += head.length;
+  return head.code_point;
 }
 
 }  // namespace capstan::grammar

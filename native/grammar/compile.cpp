@@ -1,4 +1,5 @@
-// Rules to automata: names resolved, empty texts found, repeats turned into loops or counted calls.
+// Compiles rules to automata: resolves names, finds the rules that may be empty, and turns repeats into loops or
+// counted calls.
 #include <algorithm>
 #include <bitset>
 #include <deque>
@@ -13,14 +14,18 @@
 namespace capstan::grammar {
 namespace {
 
-constexpr int kMaxInlining = 32;  // rules within rules; deeper ones are called
-constexpr size_t kShown = 80;     // characters of a name in a message
+constexpr int kMaxInlining = 32;      // nested inlined rules; deeper ones are called
+constexpr size_t kMaxNameShown = 80;  // bytes of a rule name in an error message
 
-std::string shown(const std::string& name) {
-  return name.size() <= kShown ? name : name.substr(0, kShown) + "…";
+std::string shortened(const std::string& name) {
+  return name.size() <= kMaxNameShown ? name : name.substr(0, kMaxNameShown) + "…";
 }
 
-// Markers by their text.
+void check_num_states(size_t num_states) {
+  if (num_states > kMaxStates) refuse("grammar: expected at most " + std::to_string(kMaxStates) + " states");
+}
+
+// Finds markers by their text.
 class MarkerIndex {
  public:
   explicit MarkerIndex(std::span<const Marker> markers) {
@@ -73,7 +78,7 @@ class Compiler {
   }
 
  private:
-  // An expression that becomes a rule of the automaton.
+  // An expression that becomes a rule of the automaton, but is not built yet.
   struct Pending {
     const Expr* expr;
     std::string name;
@@ -82,15 +87,17 @@ class Compiler {
 
   size_t rule_index(const std::string& name) const {
     const auto at = indexes_.find(name);
-    if (at == indexes_.end()) refuse("grammar: there is no rule " + shown(name));
+    if (at == indexes_.end()) refuse("grammar: rule " + shortened(name) + " is not defined");
     return at->second;
   }
 
   void check_rules() {
-    if (grammar_.rules.size() > kMaxRules) refuse("grammar: more than " + std::to_string(kMaxRules) + " rules");
+    if (grammar_.rules.size() > kMaxRules)
+      refuse("grammar: expected at most " + std::to_string(kMaxRules) + " rules, got " +
+             std::to_string(grammar_.rules.size()));
     for (size_t i = 0; i < grammar_.rules.size(); ++i)
       if (!indexes_.emplace(grammar_.rules[i].name, i).second)
-        refuse("grammar: rule " + shown(grammar_.rules[i].name) + " is defined twice");
+        refuse("grammar: rule " + shortened(grammar_.rules[i].name) + " is defined twice");
     num_uses_.assign(grammar_.rules.size(), 0);
     users_.resize(grammar_.rules.size());
     ++num_uses_[rule_index(grammar_.root)];
@@ -99,11 +106,11 @@ class Compiler {
   }
 
   void check_expr(const Expr& expr, size_t rule, int depth) {
-    // Room for the suffixes and sequences that a text's nested groups bring.
+    // Each nested group of a text also adds suffixes and sequences.
     constexpr int kMaxDepth = 16 * kMaxNesting;
-    if (depth > kMaxDepth) refuse("grammar: rule " + shown(grammar_.rules[rule].name) + " is nested too deep");
+    if (depth > kMaxDepth) refuse("grammar: rule " + shortened(grammar_.rules[rule].name) + " is nested too deeply");
     CAPSTAN_CHECK(expr.kind != ExprKind::kRegex);
-    if (++num_exprs_ > kMaxExprs) refuse("grammar: more than " + std::to_string(kMaxExprs) + " elements");
+    if (++num_exprs_ > kMaxExprs) refuse("grammar: expected at most " + std::to_string(kMaxExprs) + " elements");
     if (expr.kind == ExprKind::kRule) {
       const size_t used = rule_index(expr.text);
       ++num_uses_[used];
@@ -115,7 +122,7 @@ class Compiler {
       check_expr(item, rule, depth + 1);
   }
 
-  // ---- which rules can be empty ----
+  // ---- rules that may be empty ----
 
   void find_nullable() {
     is_nullable_.assign(grammar_.rules.size(), false);
@@ -186,7 +193,7 @@ class Compiler {
 
   uint32_t add_state() {
     budget_.spend(1);
-    if (nfa_.states.size() >= kMaxStates) refuse("grammar: more than " + std::to_string(kMaxStates) + " states");
+    check_num_states(nfa_.states.size() + 1);
     nfa_.states.emplace_back();
     return static_cast<uint32_t>(nfa_.states.size() - 1);
   }
@@ -195,7 +202,7 @@ class Compiler {
     nfa_.states[from].bytes.push_back({first, last, to});
   }
 
-  // Everything that `expr` matches leads from `from` to `to`.
+  // Adds states and edges so that every match of `expr` leads from `from` to `to`.
   void build(const Expr& expr, uint32_t from, uint32_t to, int num_inlined) {
     switch (expr.kind) {
       case ExprKind::kLiteral:
@@ -218,7 +225,7 @@ class Compiler {
       }
       case ExprKind::kChoice:
         for (const Expr& item : expr.items) {
-          // States of its own keep the loop of one alternative out of the others.
+          // Separate states keep the loop of one alternative out of the others.
           const uint32_t begin = add_state(), end = add_state();
           connect(from, begin);
           build(item, begin, end, num_inlined);
@@ -240,7 +247,7 @@ class Compiler {
 
   void build_literal(std::string_view text, uint32_t from, uint32_t to) {
     if (text.empty()) return connect(from, to);
-    std::vector<uint32_t> states{from};  // by how many bytes are read
+    std::vector<uint32_t> states{from};  // by number of bytes read
     for (size_t i = 0; i < text.size(); ++i) {
       states.push_back(i + 1 == text.size() ? to : add_state());
       const auto byte = static_cast<uint8_t>(text[i]);
@@ -258,10 +265,10 @@ class Compiler {
     std::ranges::sort(spelled);
     spelled.erase(std::unique(spelled.begin(), spelled.end()), spelled.end());
     add_search(nfa_, text, end, from, to, spelled, budget_);
-    if (nfa_.states.size() >= kMaxStates) refuse("grammar: more than " + std::to_string(kMaxStates) + " states");
+    check_num_states(nfa_.states.size() + 1);
   }
 
-  // Calls `visit` with each place of `text` where a marker is spelled.
+  // Calls visit(position, marker) for each position of `text` where a marker is spelled out.
   template <typename Visit>
   void for_each_marker(std::string_view text, const Visit& visit) {
     if (is_plain_) return;
@@ -298,7 +305,7 @@ class Compiler {
       return;
     }
     if (item.kind == ExprKind::kSequence && item.items.empty()) return;
-    // Counted: rounds that consume nothing need no counting.
+    // A counted call. Empty repetitions do not count, so a nullable item needs at least one non-empty one.
     const uint32_t rule =
         item.kind == ExprKind::kRule ? id_of_rule(rule_index(item.text)) : add_rule(item, name_, is_plain_);
     const uint32_t min = is_item_nullable ? 1 : std::max(expr.min, 1u);
@@ -307,7 +314,7 @@ class Compiler {
 
   void build_rule_ref(const Expr& expr, uint32_t from, uint32_t to, int num_inlined) {
     const size_t index = rule_index(expr.text);
-    // What is used once needs no rule of its own: its place is known without a stack.
+    // A rule that is used once is inlined, which needs no stack.
     if (num_uses_[index] == 1 && num_inlined < kMaxInlining) {
       const uint32_t begin = add_state(), end = add_state();
       connect(from, begin);
@@ -323,17 +330,17 @@ class Compiler {
   const Grammar& grammar_;
   const MarkerIndex markers_;
   std::unordered_map<std::string, size_t> indexes_;
-  std::vector<int> num_uses_;               // (num rules) references, and one of the root
-  std::vector<std::vector<size_t>> users_;  // (num rules) rules that refer to it
-  std::vector<bool> is_nullable_;           // (num rules)
+  std::vector<int> num_uses_;               // (num_rules) references; the root has one more
+  std::vector<std::vector<size_t>> users_;  // (num_rules) indexes of the rules that refer to it
+  std::vector<bool> is_nullable_;           // (num_rules)
   size_t num_exprs_ = 0;
   BuildBudget budget_;
-  std::map<size_t, uint32_t> rule_ids_;  // by index in the grammar, of those that are called
-  std::deque<Pending> pending_;          // in the order of their ids
+  std::map<size_t, uint32_t> rule_ids_;  // automaton rule by grammar index, for called rules
+  std::deque<Pending> pending_;          // in the order of their rule ids
   size_t num_built_ = 0;
-  RuleNfa nfa_;            // of the rule being built …
-  std::string name_;       // … its name
-  bool is_plain_ = false;  // … and whether what is being built now has no markers
+  RuleNfa nfa_;            // of the rule being built
+  std::string name_;       // of the rule being built
+  bool is_plain_ = false;  // whether markers are ignored in the expression being built
   Automaton automaton_;
 };
 

@@ -8,7 +8,7 @@
 namespace capstan::grammar {
 namespace {
 
-using StateSet = std::vector<uint32_t>;  // of an NFA, ascending, without those that only have empty edges
+using StateSet = std::vector<uint32_t>;  // NFA states, ascending, without states that only have empty edges
 
 struct StateSetHash {
   size_t operator()(const StateSet& set) const {
@@ -28,17 +28,19 @@ class Determinizer {
         visited_(nfa.states.size(), 0),
         first_state_(static_cast<uint32_t>(automaton.states.size())) {}
 
-  // False, with nothing left behind, when merging took more than `max_states`.
+  // Returns false, with the automaton unchanged, when it takes more than `max_states` states. `merges` = the subset
+  // construction; otherwise each DFA state is the closure of one NFA state.
   bool run(bool merges, size_t max_states) {
     const size_t num_edges = automaton_.byte_edges.size(), num_calls = automaton_.calls.size(),
                  num_tokens = automaton_.token_edges.size();
     merges_ = merges;
     sets_.assign(1, closure({nfa_.start}));
     ids_.clear();
-    // NOTE: the start has no entry in ids_: a loop back to it gets a state of its own, which may accept.
+    // NOTE: the start has no entry in ids_. A loop back to it gets a separate state, which may accept.
     for (size_t i = 0; i < sets_.size() && sets_.size() <= max_states; ++i) {
       add_state(StateSet(sets_[i]), i == 0);
-      if (automaton_.states.size() > kMaxStates) refuse("grammar: more than " + std::to_string(kMaxStates) + " states");
+      if (automaton_.states.size() > kMaxStates)
+        refuse("grammar: expected at most " + std::to_string(kMaxStates) + " states");
     }
     if (sets_.size() <= max_states) return true;
     automaton_.states.resize(first_state_);
@@ -99,10 +101,12 @@ class Determinizer {
         automaton_.byte_edges.push_back({edge.first, edge.last, id_of({edge.target})});
       return;
     }
-    // Between two bounds every byte leads to the same states.
+    // All bytes between two bounds lead to the same states.
     std::bitset<257> bounds;
-    for (const ByteEdge& edge : edges)
-      bounds.set(edge.first), bounds.set(edge.last + 1u);
+    for (const ByteEdge& edge : edges) {
+      bounds.set(edge.first);
+      bounds.set(edge.last + 1u);
+    }
     for (size_t low = 0, high = 0; low < 256; low = high) {
       for (high = low + 1; high < 256 && !bounds[high];)
         ++high;
@@ -121,7 +125,7 @@ class Determinizer {
   }
 
   void add_calls(const StateSet& set) {
-    std::map<std::array<uint32_t, 3>, StateSet> targets;  // by rule, min and max
+    std::map<std::array<uint32_t, 3>, StateSet> targets;  // key: rule, min, max
     for (const uint32_t id : set)
       for (const CallEdge& call : nfa_.states[id].calls) {
         budget_.spend(1);
@@ -151,23 +155,23 @@ class Determinizer {
   const RuleNfa& nfa_;
   Automaton& automaton_;
   BuildBudget& budget_;
-  std::vector<uint32_t> visited_;  // (num NFA states) stamp of the closure that reached it last
+  std::vector<uint32_t> visited_;  // (num_nfa_states) stamp of the last closure that reached the state
   uint32_t stamp_ = 0;
   const uint32_t first_state_;
   bool merges_ = true;
-  std::vector<StateSet> sets_;  // by state, relative to first_state_
+  std::vector<StateSet> sets_;  // by DFA state, relative to first_state_
   std::unordered_map<StateSet, uint32_t, StateSetHash> ids_;
 };
 
 }  // namespace
 
 uint32_t determinize(const RuleNfa& nfa, Automaton& automaton, BuildBudget& budget) {
-  // Merging usually shrinks; a pattern such as .*a.{9} would take a power of two.
+  // Merging usually shrinks the automaton, but a pattern such as .*a.{9} has exponentially many merged states.
   constexpr size_t kGrowth = 4, kSmall = 512;
   const auto start = static_cast<uint32_t>(automaton.states.size());
   Determinizer determinizer(nfa, automaton, budget);
   if (!determinizer.run(true, nfa.states.size() * kGrowth + kSmall) && !determinizer.run(false, kMaxStates))
-    refuse("grammar: more than " + std::to_string(kMaxStates) + " states");
+    refuse("grammar: expected at most " + std::to_string(kMaxStates) + " states");
   return start;
 }
 

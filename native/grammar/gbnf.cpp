@@ -6,7 +6,7 @@
 namespace capstan::grammar {
 namespace {
 
-constexpr int kMaxSuffixes = 8;  // of one item: each is a level of nesting
+constexpr int kMaxSuffixes = 8;  // of one item; each adds a level of nesting
 
 bool is_name_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
@@ -21,7 +21,9 @@ class GbnfParser {
     for (skip_space(true); pos_ < text_.size(); skip_space(true))
       grammar.rules.push_back(parse_rule());
     if (grammar.rules.empty()) fail("expected a rule");
-    if (grammar.rules.size() > kMaxRules) refuse("grammar: more than " + std::to_string(kMaxRules) + " rules");
+    if (grammar.rules.size() > kMaxRules)
+      refuse("grammar: expected at most " + std::to_string(kMaxRules) + " rules, got " +
+             std::to_string(grammar.rules.size()));
     return grammar;
   }
 
@@ -58,7 +60,7 @@ class GbnfParser {
     }
   }
 
-  // A rule ends with its line; an alternative may also begin on a line of its own.
+  // A rule ends at the end of its line, unless the next line begins with `|`.
   void skip_to_bar(bool is_nested) {
     skip_space(is_nested);
     const size_t end_of_sequence = pos_;
@@ -86,7 +88,7 @@ class GbnfParser {
   }
 
   Expr parse_alternatives(int depth) {
-    if (depth > kMaxNesting) fail("groups nested deeper than " + std::to_string(kMaxNesting));
+    if (depth > kMaxNesting) fail("groups are nested deeper than " + std::to_string(kMaxNesting) + " levels");
     std::vector<Expr> items;
     do {
       skip_space(depth > 0 || !items.empty());
@@ -124,7 +126,7 @@ class GbnfParser {
   Expr parse_literal() {
     Expr expr{ExprKind::kLiteral, {}, {}, {}};
     while (!take("\"")) {
-      // \x stands for one byte, so that a literal can hold what is not UTF-8.
+      // \x is one byte, so a literal can hold bytes that are not UTF-8.
       if (take("\\x"))
         expr.text += static_cast<char>(parse_hex(2));
       else
@@ -185,14 +187,11 @@ class GbnfParser {
     uint32_t value = 0;
     for (int i = 0; i < num_digits; ++i, ++pos_) {
       const char c = peek();
-      const int digit = c >= '0' && c <= '9'   ? c - '0'
-                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                               : -1;
+      const int digit = hex_digit(c);
       if (digit < 0) fail("expected " + std::to_string(num_digits) + " hexadecimal digits");
       value = value << 4 | static_cast<uint32_t>(digit);
     }
-    if (value > kMaxCodePoint) fail("there is no such code point");
+    if (value > kMaxCodePoint) fail("expected a code point of at most 10FFFF");
     return value;
   }
 
@@ -213,7 +212,7 @@ class GbnfParser {
     }
   }
 
-  // `"a" *` repeats "a", as llama.cpp reads it.
+  // `"a" *` repeats "a", as in llama.cpp.
   void skip_blanks_before_suffix() {
     const size_t begin = pos_;
     skip_space(false);
@@ -242,7 +241,7 @@ class GbnfParser {
     uint64_t value = 0;
     for (; peek() >= '0' && peek() <= '9'; ++pos_) {
       value = value * 10 + static_cast<uint64_t>(peek() - '0');
-      if (value > kMaxRepeat) fail("a repetition of more than " + std::to_string(kMaxRepeat));
+      if (value > kMaxRepeat) fail("expected a repetition of at most " + std::to_string(kMaxRepeat));
     }
     return static_cast<uint32_t>(value);
   }
@@ -254,7 +253,9 @@ class GbnfParser {
 }  // namespace
 
 Grammar parse_gbnf(std::string_view text) {
-  if (text.size() > kMaxGrammarBytes) refuse("grammar: more than " + std::to_string(kMaxGrammarBytes) + " bytes");
+  if (text.size() > kMaxGrammarBytes)
+    refuse("grammar: expected at most " + std::to_string(kMaxGrammarBytes) + " bytes, got " +
+           std::to_string(text.size()));
   return GbnfParser(text).parse();
 }
 

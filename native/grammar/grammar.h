@@ -1,6 +1,6 @@
 #pragma once
-// A grammar as data: named rules over bytes and code points. The text formats (GBNF, regular expressions) and the JSON
-// Schema front end all end here; `automaton.h` is what it compiles to. Nothing in this folder knows the engine.
+// A grammar as data: named rules over bytes and code points. GBNF texts, regular expressions and the JSON Schema front
+// end all produce it; compile() in `automaton.h` turns it into an automaton. This folder does not depend on the engine.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace capstan::grammar {
 
-// ---- limits: what a caller may send; beyond them an invalid_argument that names the limit ----
+// ---- limits of a caller's grammar; above them, invalid_argument with the name of the limit ----
 constexpr size_t kMaxGrammarBytes = size_t{1} << 20;  // of a GBNF text or a regular expression
 constexpr size_t kMaxRules = 20'000;
-constexpr size_t kMaxExprs = 1'000'000;         // nodes of all rules together
-constexpr int kMaxNesting = 200;                // of groups; parsers and compiler recurse this deep
-constexpr uint32_t kMaxRepeat = 2'000'000'000;  // counters, so large ones cost nothing
+constexpr size_t kMaxExprs = 1'000'000;         // expression nodes of all rules
+constexpr int kMaxNesting = 200;                // of groups; the parsers and the compiler recurse this deep
+constexpr uint32_t kMaxRepeat = 2'000'000'000;  // repeats are counters, so large ones cost nothing
 constexpr size_t kMaxStates = 500'000;          // of the automaton
-constexpr size_t kMaxBuildWork = 40'000'000;    // elementary steps of building it: about a second
+constexpr size_t kMaxBuildWork = 40'000'000;    // elementary build steps, about one second
 
 constexpr uint32_t kUnbounded = UINT32_MAX;
 constexpr uint32_t kMaxCodePoint = 0x10FFFF;
@@ -27,24 +27,24 @@ struct CodePointRange {
 };
 
 enum class ExprKind : uint8_t {
-  kLiteral,   // `text`, bytes; a marker of the vocabulary may stand for its spelling in it
+  kLiteral,   // the bytes of `text`; a marker token may stand for its spelling
   kBytes,     // one byte of `ranges`
   kClass,     // one code point of `ranges`, as UTF-8; surrogates never match
-  kSequence,  // all of `items` in order; none = the empty string
-  kChoice,    // one of `items`; none = nothing matches
+  kSequence,  // all of `items` in order; no items = the empty string
+  kChoice,    // one of `items`; no items = matches nothing
   kRepeat,    // items[0], `min` to `max` times
   kRule,      // the rule named `text`
-  kUntil,     // UTF-8 up to the first place where `text` ends, and that
-  kWithout,   // UTF-8 in which `text` does not occur
-  kRegex,     // the regular expression `text`, read as `regex` says when the grammar is compiled
+  kUntil,     // UTF-8 up to and including the first occurrence of `text`
+  kWithout,   // UTF-8 that does not contain `text`
+  kRegex,     // the regular expression `text` with the options `regex`, parsed by compile()
 };
 
 struct RegexOptions {
-  bool is_search = false;       // may match anywhere unless anchored, as JSON Schema's `pattern`; else the whole text
-  bool is_json_string = false;  // matches the inside of a JSON string literal whose value the pattern matches
-  uint32_t min_length = 0,
-           max_length = kUnbounded;  // in code points; refused where the pattern itself does not keep to them
-  std::string label = "regex";       // what error messages call it
+  bool is_search = false;       // true: may match anywhere unless anchored, like JSON Schema's `pattern`
+  bool is_json_string = false;  // matches the inside of a JSON string literal whose value matches the pattern
+  // In code points. parse_regex throws when the pattern itself allows other lengths.
+  uint32_t min_length = 0, max_length = kUnbounded;
+  std::string label = "regex";  // the name of the pattern in error messages
 };
 
 struct Expr {
@@ -59,10 +59,10 @@ struct Expr {
 struct Rule {
   std::string name;
   Expr expr;
-  bool is_plain = false;  // markers stand for nothing in it
+  bool is_plain = false;  // marker tokens do not match in this rule
 };
 
-// A token that text is not made of: a grammar takes it only where it spells it.
+// A special token, such as <tool_call>. It matches as one token only where the grammar spells out its text.
 struct Marker {
   std::string text;
   int32_t token_id = -1;
@@ -79,23 +79,23 @@ Expr sequence(std::vector<Expr> items);
 Expr choice(std::vector<Expr> items);
 Expr repeat(Expr item, uint32_t min, uint32_t max);
 Expr rule_ref(std::string_view name);
-// Both take a text that is valid UTF-8.
+// `text` must be valid UTF-8.
 Expr until(std::string_view text);
 Expr without(std::string_view text);
 Expr regex(std::string_view pattern, RegexOptions options);
 
-// Throws invalid_argument.
+// Throws kInvalidArgument with `message`.
 [[noreturn]] void refuse(const std::string& message);
 
-// llama.cpp's grammar format: `name ::= alternatives`, "literals", [classes], ., ( ), | and the suffixes * + ? {m} {m,}
-// {m,n}; # comments.
+// Parses llama.cpp's grammar format: `name ::= alternatives`, "literals", [classes], ., ( ), |, the suffixes * + ? {m}
+// {m,} {m,n} and # comments. Throws kInvalidArgument with line and column.
 Grammar parse_gbnf(std::string_view text);
 
-// ECMAScript's syntax without what a finite automaton lacks: characters, ., [classes], \d \w \s and their negations, \t
-// \n \r \f \v \0 \cX \xHH \uHHHH \u{H}, groups (capturing or not), |, greedy and lazy quantifiers, ^ and $ at the ends
-// of the whole pattern or of its top alternatives.
+// Parses the part of ECMAScript's syntax that a finite automaton can match: characters, ., [classes], \d \w \s and
+// their negations, \t \n \r \f \v \0 \cX \xHH \uHHHH \u{H}, groups (capturing or not), |, greedy and lazy quantifiers,
+// ^ and $ at the ends of the pattern or of its top-level alternatives. Throws kInvalidArgument with the position.
 Expr parse_regex(std::string_view pattern, const RegexOptions& options = {});
-// Replaces every kRegex.
+// Replaces every kRegex by its parsed expression.
 void expand_regexes(Grammar& grammar);
 
 }  // namespace capstan::grammar

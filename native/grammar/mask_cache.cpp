@@ -6,7 +6,7 @@
 namespace capstan::grammar {
 namespace {
 
-bool takes(const LocalMask& mask, int32_t id) {
+bool accepts(const LocalMask& mask, int32_t id) {
   const auto word = static_cast<size_t>(id) / 32;
   return mask.words.empty() ? std::ranges::find(mask.ids, id) != mask.ids.end()
                             : (mask.words[word] >> (id % 32) & 1) != 0;
@@ -28,21 +28,21 @@ MaskKey MaskCache::key_of(const Config& config, const Frame& top) const {
   if (config.stack == kBottom) return key;
   const CallEdge& call = machine_.automaton().calls[top.call];
   if (!call.is_counted()) return key;
-  // A token of n bytes ends n rounds at most.
-  const auto far = static_cast<uint32_t>(tokens_.trie().max_depth()) + 1;
+  // A token of n bytes completes at most n rounds, so larger counts make no difference.
+  const auto max_rounds = static_cast<uint32_t>(tokens_.trie().max_depth()) + 1;
   key.call = top.call;
-  key.rounds_left_min = top.count < call.min ? std::min(call.min - top.count, far) : 0;
-  key.rounds_left_max = call.max == kUnbounded ? far : std::min(call.max - top.count, far);
+  key.rounds_left_min = top.count < call.min ? std::min(call.min - top.count, max_rounds) : 0;
+  key.rounds_left_max = call.max == kUnbounded ? max_rounds : std::min(call.max - top.count, max_rounds);
   return key;
 }
 
 std::shared_ptr<const LocalMask> MaskCache::get(const MaskKey& key, const Frame& top) {
   if (auto mask = tokens_.masks().find(this, key)) return mask;
   const std::lock_guard lock(make_mutex_);
-  // Another thread may have been faster.
+  // Another thread may have computed it in the meantime.
   if (auto mask = tokens_.masks().find(this, key)) return mask;
   auto mask = make(key, top, kMaxWork);
-  keep_sets();
+  bound_kept_sets();
   return mask;
 }
 
@@ -55,24 +55,24 @@ std::shared_ptr<const LocalMask> MaskCache::get_quickly(const MaskKey& key, cons
   if (!lock) return nullptr;
   auto mask = make(key, top, work_left);
   work_left -= std::min(work_left, work_ + tokens_.num_mask_words());
-  keep_sets();
+  bound_kept_sets();
   return mask;
 }
 
-// Tokens of no more bytes than the rounds that are left do not reach a bound: they are taken as at the beginning of the
-// call, or, once it may end, as when that began.
-std::optional<MaskCache::Base> MaskCache::base_of(const MaskKey& key, const Frame& top) const {
+// A token with at most as many bytes as there are rounds left does not reach a bound of the call. It is accepted as at
+// the first round or, when the call may already end, as at the first round that may be the last.
+std::optional<MaskCache::BaseMask> MaskCache::base_of(const MaskKey& key, const Frame& top) const {
   if (key.call == MaskKey::kNoCall) return std::nullopt;
   const uint32_t min = machine_.automaton().calls[key.call].min;
-  const Frame far{top.call, key.rounds_left_min > 0 ? 1 : std::max(min, 1u), top.parent};
-  const MaskKey base = key_of({key.state, kBottom + 1}, far);
-  if (base == key) return std::nullopt;
+  const Frame base_top{top.call, key.rounds_left_min > 0 ? 1 : std::max(min, 1u), top.parent};
+  const MaskKey base_key = key_of({key.state, kBottom + 1}, base_top);
+  if (base_key == key) return std::nullopt;
   size_t num_bytes = SIZE_MAX;
-  if (key.rounds_left_min != base.rounds_left_min) num_bytes = key.rounds_left_min;
-  if (key.rounds_left_max != base.rounds_left_max) num_bytes = std::min<size_t>(num_bytes, key.rounds_left_max);
-  // Where too many tokens are longer, a mask of its own is shorter.
+  if (key.rounds_left_min != base_key.rounds_left_min) num_bytes = key.rounds_left_min;
+  if (key.rounds_left_max != base_key.rounds_left_max) num_bytes = std::min<size_t>(num_bytes, key.rounds_left_max);
+  // With too many longer tokens, a separate mask is smaller.
   if (tokens_.longer_than(num_bytes).size() > tokens_.num_mask_words()) return std::nullopt;
-  return Base{base, far, num_bytes};
+  return BaseMask{base_key, base_top, num_bytes};
 }
 
 void MaskCache::warm_up(std::chrono::steady_clock::time_point deadline) {
@@ -82,7 +82,7 @@ void MaskCache::warm_up(std::chrono::steady_clock::time_point deadline) {
     if (!automaton.edges_of(state).empty()) get({state, MaskKey::kNoCall, 0, 0}, Frame{});
   for (uint32_t id = 0; id < automaton.calls.size() && !is_late(); ++id) {
     const CallEdge& call = automaton.calls[id];
-    const Config config{automaton.rule_starts[call.rule], kBottom + 1};  // some stack, whose top is the call
+    const Config config{automaton.rule_starts[call.rule], kBottom + 1};  // any stack with the call on top
     if (call.is_counted() && !automaton.edges_of(config.state).empty())
       get(key_of(config, {id, 1, kBottom}), {id, 1, kBottom});
   }
@@ -93,8 +93,8 @@ MaskCache::~MaskCache() {
   tokens_.masks().forget(this);
 }
 
-// What is kept between masks is bounded, here and over all grammars: most of them are never used again.
-void MaskCache::keep_sets() {
+// Drops the sets when they exceed the limit of this grammar or of all grammars. Most grammars are never used again.
+void MaskCache::bound_kept_sets() {
   auto& all_bytes = tokens_.masks().set_bytes;
   all_bytes -= std::exchange(kept_bytes_, working_bytes());
   all_bytes += kept_bytes_;
@@ -105,50 +105,52 @@ void MaskCache::keep_sets() {
 
 void MaskCache::forget_sets() {
   machine_.clear();
-  sets_ = {};
+  states_ = {};
   set_ids_ = {};
   set_bytes_ = 0;
 }
 
 int32_t MaskCache::id_of(const ConfigSet& set, bool is_cut) {
-  const auto [at, is_new] = set_ids_.try_emplace(set, static_cast<int32_t>(sets_.size()));
+  const auto [at, is_new] = set_ids_.try_emplace(set, static_cast<int32_t>(states_.size()));
   if (is_new) {
-    Known& known = sets_.emplace_back();
-    known.set = set;
-    known.next.fill(kUnknown);
-    set_bytes_ += sizeof(Known) + 2 * sizeof(ConfigSet) + 2 * set.configs.size() * sizeof(Config);
+    DfaState& state = states_.emplace_back();
+    state.set = set;
+    state.next.fill(kUnknown);
+    set_bytes_ += sizeof(DfaState) + 2 * sizeof(ConfigSet) + 2 * set.configs.size() * sizeof(Config);
   }
-  sets_[static_cast<size_t>(at->second)].is_cut |= is_cut;
+  states_[static_cast<size_t>(at->second)].is_cut |= is_cut;
   return at->second;
 }
 
-int32_t MaskCache::next(int32_t set, uint8_t byte) {
-  int32_t id = sets_[static_cast<size_t>(set)].next[byte];
-  if (id == kUnknown) {
+int32_t MaskCache::next(int32_t id, uint8_t byte) {
+  DfaState& state = states_[static_cast<size_t>(id)];
+  int32_t next_id = state.next[byte];
+  if (next_id == kUnknown) {
     if (work_ > max_work_) return kDead;
     if (working_bytes() > kMaxWorkingBytes) {
       is_inexact_ = true;
       return kDead;
     }
-    const bool is_alive = machine_.step(sets_[static_cast<size_t>(set)].set, byte, scratch_);
-    id = is_alive ? id_of(scratch_, machine_.is_cut()) : kDead;
-    sets_[static_cast<size_t>(set)].next[byte] = id;
-    sets_[static_cast<size_t>(set)].effort[byte] =
-        static_cast<uint16_t>(std::min<size_t>(machine_.effort() / kEffortUnit, UINT16_MAX));
+    const bool is_alive = machine_.step(state.set, byte, scratch_);
+    next_id = is_alive ? id_of(scratch_, machine_.is_cut()) : kDead;
+    state.next[byte] = next_id;
+    state.effort[byte] = static_cast<uint16_t>(std::min<size_t>(machine_.effort() / kEffortUnit, UINT16_MAX));
   }
-  Known& known = sets_[static_cast<size_t>(set)];
-  if (known.used_round != round_) known.used_round = round_, known.used = {};
-  // Counted as if no mask had been made before.
-  if ((known.used[byte / 64] >> (byte % 64) & 1) == 0) {
-    known.used[byte / 64] |= uint64_t{1} << (byte % 64);
-    work_ += 1 + kEffortUnit * known.effort[byte] + known.set.configs.size() +
-             (id == kDead ? 0 : sets_[static_cast<size_t>(id)].set.configs.size());
-    is_inexact_ |= work_ > max_work_ || (id != kDead && sets_[static_cast<size_t>(id)].is_cut);
+  if (state.used_round != round_) {
+    state.used_round = round_;
+    state.used = {};
   }
-  return id;
+  // The work of a mask counts every transition once, as if no mask had been computed before.
+  if ((state.used[byte / 64] >> (byte % 64) & 1) == 0) {
+    state.used[byte / 64] |= uint64_t{1} << (byte % 64);
+    work_ += 1 + kEffortUnit * state.effort[byte] + state.set.configs.size();
+    if (next_id != kDead) work_ += set_of(next_id).configs.size();
+    is_inexact_ |= work_ > max_work_ || (next_id != kDead && states_[static_cast<size_t>(next_id)].is_cut);
+  }
+  return next_id;
 }
 
-// Null where less work than kMaxWork does not do.
+// Returns null when `max_work` is below kMaxWork and not enough for an exact mask.
 std::shared_ptr<const LocalMask> MaskCache::make(const MaskKey& key, const Frame& top, size_t max_work) {
   const bool is_quick = max_work < kMaxWork;
   auto mask = std::make_shared<LocalMask>();
@@ -160,13 +162,12 @@ std::shared_ptr<const LocalMask> MaskCache::make(const MaskKey& key, const Frame
     mask->base_bytes = base->num_bytes;
   }
   const size_t min_bytes = mask->base ? mask->base_bytes + 1 : 0;
-  const bool is_fresh = sets_.empty();
+  const bool is_fresh = states_.empty();
   max_work_ = max_work;
   const bool is_exact = walk(key, top, min_bytes, *mask);
   if (!is_exact && is_quick) return nullptr;
   if (!is_exact && !is_fresh) {
-    // What is left out where something must be depends on the sets met before: only from the beginning it is always the
-    // same.
+    // What an inexact mask leaves out depends on the existing sets. Starting without sets makes it reproducible.
     forget_sets();
     walk(key, top, min_bytes, *mask);
   }
@@ -176,7 +177,7 @@ std::shared_ptr<const LocalMask> MaskCache::make(const MaskKey& key, const Frame
   return mask;
 }
 
-// Fills the mask for tokens of at least `min_bytes` bytes; false when it is inexact.
+// Fills the mask for tokens of at least `min_bytes` bytes. Returns false when the mask is inexact.
 bool MaskCache::walk(const MaskKey& key, const Frame& top, size_t min_bytes, LocalMask& mask) {
   ++round_;
   work_ = 0;
@@ -186,10 +187,10 @@ bool MaskCache::walk(const MaskKey& key, const Frame& top, size_t min_bytes, Loc
   start.configs.push_back({key.state, stack});
 
   const TokenTrie& trie = tokens_.trie();
-  std::vector<int32_t> set_at(static_cast<size_t>(trie.max_depth()) + 1);  // by depth
+  std::vector<int32_t> set_at(static_cast<size_t>(trie.max_depth()) + 1);  // DFA state by depth
   set_at[0] = id_of(start, false);
-  std::vector<int32_t> taken;
-  std::vector<uint32_t> exits;  // nodes behind whose byte the rule may be over
+  std::vector<int32_t> accepted;
+  std::vector<uint32_t> exits;  // trie nodes after whose byte the rule may end
   for (uint32_t idx = 0; idx < trie.num_nodes();) {
     const TokenTrie::Node& node = trie.node(idx);
     const bool is_wanted = min_bytes == 0 || trie.reaches_beyond(idx, min_bytes - 1);
@@ -200,30 +201,30 @@ bool MaskCache::walk(const MaskKey& key, const Frame& top, size_t min_bytes, Loc
     }
     set_at[node.depth] = set;
     const auto tokens = trie.tokens_of(idx);
-    if (node.depth >= min_bytes) taken.insert(taken.end(), tokens.begin(), tokens.end());
-    if (sets_[static_cast<size_t>(set)].set.is_at_bottom && node.skip > idx + 1) exits.push_back(idx);
+    if (node.depth >= min_bytes) accepted.insert(accepted.end(), tokens.begin(), tokens.end());
+    if (set_of(set).is_at_bottom && node.skip > idx + 1) exits.push_back(idx);
     ++idx;
   }
   for (const TokenEdge& edge : machine_.automaton().token_edges_of(key.state))
-    if (min_bytes == 0) taken.push_back(edge.token_id);
+    if (min_bytes == 0) accepted.push_back(edge.token_id);
 
   std::vector<uint32_t> words(tokens_.num_mask_words());
-  for (const int32_t id : taken)
+  for (const int32_t id : accepted)
     words[static_cast<size_t>(id) / 32] |= 1u << (id % 32);
-  const auto is_taken = [&](int32_t id) { return (words[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0; };
+  const auto is_accepted = [&](int32_t id) { return (words[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0; };
   std::vector<TokenTrie::Entry> suffixes;
   for (const uint32_t exit : exits)
     for (const int32_t id : trie.tokens_between(exit + 1, trie.node(exit).skip))
-      if (!is_taken(id) && tokens_.bytes_of(id).size() >= min_bytes)
+      if (!is_accepted(id) && tokens_.bytes_of(id).size() >= min_bytes)
         suffixes.emplace_back(tokens_.bytes_of(id).substr(trie.node(exit).depth), id);
   mask.suffixes = TokenTrie(std::move(suffixes));
   mask.removed.clear();
   if (mask.base) {
     for (const int32_t id : tokens_.longer_than(mask.base_bytes))
-      if (!is_taken(id) && takes(*mask.base, id)) mask.removed.push_back(id);
+      if (!is_accepted(id) && accepts(*mask.base, id)) mask.removed.push_back(id);
   }
-  if (mask.base || taken.size() < words.size())
-    mask.ids = std::move(taken);
+  if (mask.base || accepted.size() < words.size())
+    mask.ids = std::move(accepted);
   else
     mask.words = std::move(words);
   return !is_inexact_;

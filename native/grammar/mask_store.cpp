@@ -15,7 +15,7 @@ std::shared_ptr<const LocalMask> MaskStore::find(Owner owner, const MaskKey& key
   const LocalMask* mask = touch(key);
   if (mask == nullptr) return nullptr;
   const auto found = entries_.front().mask;
-  // What many masks hold on to stays the longest.
+  // Using a mask also uses its base, so a base that many masks share is evicted last.
   if (mask->base) touch(mask->base_key);
   return found;
 }

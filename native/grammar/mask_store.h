@@ -1,5 +1,5 @@
 #pragma once
-// The masks of all grammars of one vocabulary. Bounded: the least recently used ones go.
+// The masks of all grammars of one vocabulary. Evicts the least recently used masks above a size limit.
 #include <atomic>
 #include <list>
 #include <memory>
@@ -11,13 +11,13 @@
 
 namespace capstan::grammar {
 
-// A state, and the counted call around it if its rule is repeated: as far as a token can tell, so counts that no token
-// can use up are one.
+// The key of a mask: a state, and the counted call on top of the stack if the state's rule is repeated. The rounds left
+// are limited to what one token can complete, so larger counts share one key.
 struct MaskKey {
   static constexpr uint32_t kNoCall = UINT32_MAX;
   uint32_t state = 0;
   uint32_t call = kNoCall;
-  uint32_t rounds_left_min = 0, rounds_left_max = 0;  // after the round under way
+  uint32_t rounds_left_min = 0, rounds_left_max = 0;  // after the current round
   bool operator==(const MaskKey&) const = default;
 };
 
@@ -30,42 +30,44 @@ struct MaskKeyHash {
   }
 };
 
+// The tokens that a state accepts, for any stack below the key.
 struct LocalMask {
-  std::vector<uint32_t> words;  // (num_mask_words) bit per id that is taken; empty when `ids` says it shorter
-  std::vector<int32_t> ids;
-  TokenTrie suffixes;  // what is left, behind the end of the rule, of tokens that are not among those
-  // Near the bounds of a counted call only long tokens can tell the rounds that are left. Such a mask is `base`, but
-  // for tokens of more than `base_bytes` bytes: of those, `ids` and `suffixes` say all, and `removed` are the ones that
-  // only `base` takes.
+  std::vector<uint32_t> words;  // (num_mask_words) one bit per accepted id; empty when `ids` is shorter
+  std::vector<int32_t> ids;     // accepted ids, if `words` is empty
+  TokenTrie suffixes;           // tokens that leave the rule: their bytes after the end of the rule
+  // Near the bounds of a counted call, only long tokens depend on the rounds left. Such a mask equals `base`, except
+  // for tokens of more than `base_bytes` bytes. Of those, `ids` and `suffixes` hold all that are accepted, and
+  // `removed` holds the ones that only `base` accepts.
   std::shared_ptr<const LocalMask> base;
   MaskKey base_key;
   size_t base_bytes = 0;
   std::vector<int32_t> removed;
-  size_t work = 0;           // that it took, in configurations
-  size_t working_bytes = 0;  // that were held when it was made
+  size_t work = 0;           // visited configurations
+  size_t working_bytes = 0;  // memory of the walk when the mask was complete
 
   size_t size_bytes() const {
     return words.size() * 4 + ids.size() * 4 + removed.size() * 4 + suffixes.size_bytes() + sizeof(LocalMask);
   }
 };
 
-// For any number of threads.
+// Thread-safe.
 class MaskStore {
  public:
-  static constexpr size_t kMaxBytes = size_t{256} << 20;
-  static constexpr size_t kMaxSetBytes = size_t{128} << 20;
-  using Owner = const void*;  // a grammar
+  static constexpr size_t kMaxBytes = size_t{256} << 20;     // of the masks
+  static constexpr size_t kMaxSetBytes = size_t{128} << 20;  // of the configuration sets of all grammars
+  using Owner = const void*;                                 // a grammar
 
   explicit MaskStore(size_t max_bytes = kMaxBytes) : max_bytes_(max_bytes) {}
 
-  // Null where there is none.
+  // Returns null when there is no such mask.
   std::shared_ptr<const LocalMask> find(Owner owner, const MaskKey& key);
   void add(Owner owner, const MaskKey& key, std::shared_ptr<const LocalMask> mask);
+  // Removes all masks of a grammar.
   void forget(Owner owner);
   size_t size_bytes() const;
   size_t size_bytes(Owner owner) const;
 
-  // Of what the grammars keep for masks to come.
+  // Bytes of the configuration sets that the grammars keep between masks.
   std::atomic<size_t> set_bytes{0};
 
  private:
@@ -81,7 +83,7 @@ class MaskStore {
 
   const size_t max_bytes_;
   mutable std::mutex mutex_;
-  Entries entries_;  // the most recently used first
+  Entries entries_;  // most recently used first
   std::unordered_map<Owner, Index> indexes_;
   size_t size_bytes_ = 0;
 };

@@ -64,7 +64,7 @@ bool GrammarMatcher::fill(std::span<uint32_t> mask, bool is_quick, const std::st
 
 void GrammarMatcher::fill_local(std::span<uint32_t> mask, const LocalMask& local) {
   if (local.base) {
-    // What another group takes is not removed.
+    // An id that another group accepts stays.
     std::vector<int32_t> removed;
     for (const int32_t id : local.removed)
       if (!has_bit(mask, id)) removed.push_back(id);
@@ -91,8 +91,8 @@ std::vector<GrammarMatcher::MaskGroup> GrammarMatcher::group_configs() const {
   return groups;
 }
 
-// The tokens whose bytes go on where the callers of the group's rule wait. Null where that takes more than
-// `quick_work`, which it is taken from.
+// Returns the tokens that leave the group's rule and continue in its callers. Returns null when that takes more than
+// `quick_work`; subtracts the work from it.
 const GrammarMatcher::Dependents* GrammarMatcher::dependent_tokens(const MaskGroup& group, const LocalMask& local,
                                                                    size_t* quick_work) {
   static const Dependents kNone;
@@ -107,7 +107,7 @@ const GrammarMatcher::Dependents* GrammarMatcher::dependent_tokens(const MaskGro
   const bool is_done =
       add_dependents(local.suffixes, SIZE_MAX, max_work, dependents) &&
       (base_suffixes == nullptr || add_dependents(*base_suffixes, local.base_bytes, max_work, dependents));
-  // What is tried leaves no stacks behind: which ones there are depends on the text alone.
+  // Drops the frames of the trial, so that the stacks depend on the text only.
   machine_.drop_frames(num_frames);
   if (quick_work != nullptr) {
     *quick_work -= std::min(*quick_work, dependents.work);
@@ -121,8 +121,8 @@ const GrammarMatcher::Dependents* GrammarMatcher::dependent_tokens(const MaskGro
   return &dependents_.emplace(group, std::move(dependents)).first->second;
 }
 
-// Adds those of `suffixes` that go on from the first of sets_ and have at most `max_bytes` bytes. False when that takes
-// more than `max_work`: those not reached by then are left out.
+// Adds the tokens of `suffixes` that continue from sets_[0] and have at most `max_bytes` bytes. Returns false, with the
+// rest left out, when that takes more than `max_work`.
 bool GrammarMatcher::add_dependents(const TokenTrie& suffixes, size_t max_bytes, size_t max_work,
                                     Dependents& dependents) {
   if (sets_.size() <= static_cast<size_t>(suffixes.max_depth()))
@@ -130,7 +130,7 @@ bool GrammarMatcher::add_dependents(const TokenTrie& suffixes, size_t max_bytes,
   const auto first = machine_.first_bytes(sets_[0]);
   for (uint32_t idx = 0; idx < suffixes.num_nodes();) {
     const TokenTrie::Node& node = suffixes.node(idx);
-    // Most fail at their first byte, which costs a bit test.
+    // Most suffixes fail at their first byte, which a bit test finds.
     if (node.depth == 1 && (first[node.byte / 64] >> (node.byte % 64) & 1) == 0) {
       idx = node.skip;
       continue;
@@ -154,7 +154,7 @@ bool GrammarMatcher::accept(int32_t token_id) {
   if (grammar_->tokens()->is_eos(token_id)) return is_terminated_ = can_end();
   ConfigSet at = current_;
   if (!step_over(token_id, at)) return false;
-  take(std::move(at));
+  advance_to(std::move(at));
   return true;
 }
 
@@ -168,7 +168,7 @@ bool GrammarMatcher::may_accept(int32_t token_id) {
 bool GrammarMatcher::accept_bytes(std::string_view bytes) {
   ConfigSet at = current_;
   if (is_terminated_ || !step_over(bytes, at)) return false;
-  take(std::move(at));
+  advance_to(std::move(at));
   return true;
 }
 
@@ -192,15 +192,11 @@ bool GrammarMatcher::step_over(std::string_view bytes, ConfigSet& at) {
   return true;
 }
 
-void GrammarMatcher::take(ConfigSet&& at) {
-  remember();
-  current_ = std::move(at);
-  if (machine_.num_frames() > max_frames_) compact();
-}
-
-void GrammarMatcher::remember() {
+void GrammarMatcher::advance_to(ConfigSet&& next) {
   if (history_.size() >= kMaxRollback) history_.pop_front();
-  history_.push_back(current_);
+  history_.push_back(std::move(current_));
+  current_ = std::move(next);
+  if (machine_.num_frames() > max_frames_) compact();
 }
 
 bool GrammarMatcher::rollback(size_t num_tokens) {

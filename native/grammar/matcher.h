@@ -1,5 +1,5 @@
 #pragma once
-// A grammar made ready for one vocabulary, and the state of one text that is held to it.
+// A grammar compiled for one vocabulary, and the matching state of one text.
 #include <deque>
 #include <memory>
 #include <span>
@@ -11,10 +11,10 @@
 
 namespace capstan::grammar {
 
-// Immutable but for its cache; shared by all sequences of one grammar, on any thread.
+// Thread-safe: immutable except for its mask cache. All sequences of one grammar share it.
 class CompiledGrammar {
  public:
-  // Throws as compile() does. `tokens` may be null where only bytes are matched.
+  // Throws like compile(). `tokens` may be null when only bytes are matched.
   CompiledGrammar(Grammar grammar, std::shared_ptr<const TokenTable> tokens);
 
   const Automaton& automaton() const { return automaton_; }
@@ -27,48 +27,49 @@ class CompiledGrammar {
   const std::unique_ptr<MaskCache> masks_;
 };
 
+// The state of one text. Not thread-safe. Copies are independent.
 class GrammarMatcher {
  public:
   static constexpr size_t kMaxRollback = 16;          // tokens
-  static constexpr size_t kCompactFrames = 1u << 16;  // of the stacks, before unused ones go; then twice what is used
+  static constexpr size_t kCompactFrames = 1u << 16;  // stack frames before the first compaction
 
   explicit GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar);
 
   const CompiledGrammar& grammar() const { return *grammar_; }
 
-  // Sets the bits (num_mask_words) of the ids that may come next and clears all others; bits from num_ids on are
-  // cleared. EOS exactly when the text may end here. Nothing once terminated. Stops between masks, with the mask
-  // unfinished, when asked to.
+  // Sets the bits (num_mask_words) of the ids that may come next and clears all other bits. EOS ids are set exactly
+  // when the text may end here. After termination no bit is set. A stop request ends it early, with the mask
+  // incomplete.
   void fill_mask(std::span<uint32_t> mask, const std::stop_token& stop = {});
-  // The same where it takes no long; else false, with the mask unfinished: a state's mask is not made yet, or much
-  // depends on the stack.
+  // Like fill_mask when that is fast. Otherwise returns false with the mask incomplete: the mask of a state is not
+  // computed yet, or too much depends on the stack.
   bool try_fill_mask(std::span<uint32_t> mask);
-  // Takes a token; false, with nothing changed, if it may not come next.
+  // Consumes a token. Returns false, with nothing changed, when it may not come next.
   bool accept(int32_t token_id);
-  // Whether accept() would take it.
+  // Returns whether accept() would consume the token.
   bool may_accept(int32_t token_id);
-  // Takes bytes as if they were one token.
+  // Consumes bytes as if they were one token.
   bool accept_bytes(std::string_view bytes);
   bool can_end() const { return !is_terminated_ && current_.is_at_bottom; }
-  // Whether the text may end here and cannot go on.
+  // Returns whether the text may end here and cannot continue.
   bool is_complete() const { return current_.is_at_bottom && current_.configs.empty(); }
   bool is_terminated() const { return is_terminated_; }  // by an EOS token
-  // Takes back the last tokens; false if there are not so many to take back.
+  // Undoes the last tokens. Returns false when the history has fewer tokens.
   bool rollback(size_t num_tokens);
 
-  // Bit per byte that may come next.
+  // Returns one bit per byte that may come next.
   std::array<uint64_t, 4> next_bytes() const { return machine_.first_bytes(current_); }
-  // Fewest bytes until the text may end.
+  // Returns the fewest bytes until the text may end.
   uint64_t bytes_to_end() const { return bytes_to_end(current_); }
-  // Bit per byte that leads to the end soonest.
+  // Returns one bit per byte that leads to the end with the fewest bytes.
   std::array<uint64_t, 4> closing_bytes();
 
  private:
-  // Configurations that share a mask, by the stacks below what the mask knows.
+  // The configurations that share a mask.
   struct MaskGroup {
     MaskKey key;
-    std::vector<StackId> bases;
-    Frame top;  // of one of them
+    std::vector<StackId> bases;  // the stacks below the frames that the key covers
+    Frame top;                   // the top frame of one of the configurations
     bool operator==(const MaskGroup& other) const { return key == other.key && bases == other.bases; }
   };
   struct MaskGroupHash {
@@ -79,15 +80,16 @@ class GrammarMatcher {
       return hash;
     }
   };
+  // The tokens that leave the group's rule and continue in its callers.
   struct Dependents {
     std::vector<int32_t> ids;
     size_t work = 0;
   };
-  static constexpr size_t kMaxDependents = 256, kMaxDependentIds = size_t{1} << 18;  // kept
-  // What a mask may cost, in configurations looked at, be its parts there already or not: about a second. Groups not
+  static constexpr size_t kMaxDependents = 256, kMaxDependentIds = size_t{1} << 18;  // kept between masks
+  // Limit of visited configurations per mask, about a second, whether or not its parts are cached. Groups that are not
   // reached by then are left out.
   static constexpr size_t kMaxFillWork = 10 * MaskCache::kMaxWork;
-  static constexpr size_t kQuickWork = 50'000;  // on the spot
+  static constexpr size_t kQuickWork = 50'000;  // the limit of try_fill_mask
 
   std::vector<MaskGroup> group_configs() const;
   bool fill(std::span<uint32_t> mask, bool is_quick, const std::stop_token& stop);
@@ -96,20 +98,19 @@ class GrammarMatcher {
   bool add_dependents(const TokenTrie& suffixes, size_t max_bytes, size_t max_work, Dependents& dependents);
   bool step_over(int32_t token_id, ConfigSet& at);
   bool step_over(std::string_view bytes, ConfigSet& at);
-  void take(ConfigSet&& at);
+  void advance_to(ConfigSet&& next);
   uint64_t bytes_to_end(const ConfigSet& set) const;
-  void remember();
   void compact();
 
   std::shared_ptr<const CompiledGrammar> grammar_;
   StackMachine machine_;
   ConfigSet current_;
   bool is_terminated_ = false;
-  std::deque<ConfigSet> history_;  // before each of the last tokens, the newest last; not counting EOS
+  std::deque<ConfigSet> history_;  // the sets before each of the last tokens, newest last, without EOS
   std::unordered_map<MaskGroup, Dependents, MaskGroupHash> dependents_;
   size_t num_dependent_ids_ = 0;
-  std::vector<ConfigSet> sets_;  // by depth of a walk
-  size_t max_frames_ = kCompactFrames;
+  std::vector<ConfigSet> sets_;         // scratch, by depth of a trie walk
+  size_t max_frames_ = kCompactFrames;  // compacts above this
 };
 
 }  // namespace capstan::grammar

@@ -1,4 +1,4 @@
-// The regular expression parser, and what JSON Schema needs of it: search, the escapes of a JSON string, lengths.
+// The regular expression parser, with the options that JSON Schema needs: search, JSON string escapes, length bounds.
 #include <algorithm>
 #include <optional>
 
@@ -45,7 +45,7 @@ class RegexParser {
     return true;
   }
 
-  // ^ and $ at the ends of a top alternative; a search without them has any text there.
+  // Anchors are allowed at the ends of a top-level alternative. A search matches any text at an end without an anchor.
   Expr parse_top_alternative() {
     std::vector<Expr> items;
     if (!take("^") && options_.is_search) items.push_back(any_text());
@@ -56,7 +56,7 @@ class RegexParser {
   }
 
   Expr parse_alternatives(int depth) {
-    if (depth > kMaxNesting) fail("groups nested deeper than " + std::to_string(kMaxNesting));
+    if (depth > kMaxNesting) fail("groups are nested deeper than " + std::to_string(kMaxNesting) + " levels");
     std::vector<Expr> items;
     do
       items.push_back(parse_sequence(depth));
@@ -75,7 +75,7 @@ class RegexParser {
   Expr parse_quantified(int depth) {
     Expr item = parse_atom(depth);
     const bool is_quantified = parse_quantifier(item);
-    // A lazy quantifier matches the same texts.
+    // A lazy quantifier matches the same texts as a greedy one.
     if (is_quantified && take("?")) return item;
     if (is_quantified && (peek() == '*' || peek() == '+' || peek() == '?' || is_at_bounds())) fail("nothing to repeat");
     return item;
@@ -95,7 +95,7 @@ class RegexParser {
     return true;
   }
 
-  // {m}, {m,} or {m,n}; any other brace is itself.
+  // Whether {m}, {m,} or {m,n} follows. Any other brace is a literal character.
   bool is_at_bounds() const {
     size_t i = pos_;
     const auto digits = [&] {
@@ -107,7 +107,10 @@ class RegexParser {
     if (peek() != '{') return false;
     ++i;
     if (!digits()) return false;
-    if (i < text_.size() && text_[i] == ',') ++i, digits();
+    if (i < text_.size() && text_[i] == ',') {
+      ++i;
+      digits();
+    }
     return i < text_.size() && text_[i] == '}';
   }
 
@@ -123,7 +126,7 @@ class RegexParser {
     uint64_t value = 0;
     for (; peek() >= '0' && peek() <= '9'; ++pos_) {
       value = value * 10 + static_cast<uint64_t>(peek() - '0');
-      if (value > kMaxRepeat) fail("a repetition of more than " + std::to_string(kMaxRepeat));
+      if (value > kMaxRepeat) fail("expected a repetition of at most " + std::to_string(kMaxRepeat));
     }
     return static_cast<uint32_t>(value);
   }
@@ -145,12 +148,12 @@ class RegexParser {
     } else if (take("?<")) {
       while (!is_at_end() && peek() != '>')
         ++pos_;
-      if (!take(">")) fail("a group name without end");
+      if (!take(">")) fail("expected > after a group name");
     } else if (peek() == '?') {
       fail("this kind of group is not supported");
     }
     Expr group = parse_alternatives(depth + 1);
-    if (!take(")")) fail("a group without )");
+    if (!take(")")) fail("expected ) at the end of a group");
     return group;
   }
 
@@ -158,7 +161,7 @@ class RegexParser {
     const bool is_negated = take("^");
     CodePointSet set;
     while (!take("]")) {
-      if (is_at_end()) fail("a class without ]");
+      if (is_at_end()) fail("expected ] at the end of a class");
       CodePointSet item = parse_class_item();
       if (peek() == '-' && pos_ + 1 < text_.size() && text_[pos_ + 1] != ']') {
         ++pos_;
@@ -182,7 +185,7 @@ class RegexParser {
   }
 
   CodePointSet parse_escape(bool is_in_class) {
-    if (is_at_end()) fail("a \\ without a character after it");
+    if (is_at_end()) fail("expected a character after \\");
     const uint32_t c = read_utf8(text_, pos_, options_.label);
     const auto one = [](uint32_t value) { return CodePointSet{{value, value}}; };
     switch (c) {
@@ -238,16 +241,16 @@ class RegexParser {
   uint32_t parse_unicode() {
     if (!take("{")) {
       const uint32_t high = parse_hex(4);
-      // A surrogate pair is one code point.
+      // Two escapes of a surrogate pair are one code point.
       if (high < 0xD800 || high > 0xDBFF || !take("\\u")) return high;
       const uint32_t low = parse_hex(4);
-      if (low < 0xDC00 || low > 0xDFFF) fail("half of a surrogate pair");
+      if (low < 0xDC00 || low > 0xDFFF) fail("unpaired surrogate");
       return 0x10000 + ((high - 0xD800) << 10) + (low - 0xDC00);
     }
     uint32_t value = 0;
     while (peek() != '}') {
       value = value << 4 | parse_hex(1);
-      if (value > kMaxCodePoint) fail("there is no such code point");
+      if (value > kMaxCodePoint) fail("expected a code point of at most 10FFFF");
     }
     ++pos_;
     return value;
@@ -256,11 +259,7 @@ class RegexParser {
   uint32_t parse_hex(int num_digits) {
     uint32_t value = 0;
     for (int i = 0; i < num_digits; ++i, ++pos_) {
-      const char c = peek();
-      const int digit = c >= '0' && c <= '9'   ? c - '0'
-                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                               : -1;
+      const int digit = hex_digit(peek());
       if (digit < 0) fail("expected a hexadecimal digit");
       value = value << 4 | static_cast<uint32_t>(digit);
     }
@@ -275,12 +274,14 @@ class RegexParser {
 // ---- lengths ----
 
 struct LengthRange {
-  uint64_t min = 0, max = 0;  // in code points; kInfinite = no end
+  uint64_t min = 0, max = 0;  // in code points; kInfinite = unbounded
 };
 constexpr uint64_t kInfinite = uint64_t{1} << 60;
 
+// Multiplies, limited to kInfinite.
 uint64_t times(uint64_t a, uint64_t b) {
-  return a == 0 || b == 0 ? 0 : a >= kInfinite / b ? kInfinite : a * b;
+  if (a == 0 || b == 0) return 0;
+  return a >= kInfinite / b ? kInfinite : a * b;
 }
 
 LengthRange length_range(const Expr& expr) {
@@ -313,11 +314,12 @@ LengthRange length_range(const Expr& expr) {
   }
 }
 
-// `^.*$` with lengths is the one pattern whose text can be anything: its repetition takes the bounds over.
-bool take_lengths(Expr& expr, uint32_t min, uint32_t max) {
+// Applies length bounds to a pattern that repeats one class, such as `^.*$`: the bounds become those of the repetition.
+// Returns false for any other pattern.
+bool apply_lengths(Expr& expr, uint32_t min, uint32_t max) {
   if (expr.kind == ExprKind::kSequence) {
     std::erase_if(expr.items, [](const Expr& item) { return item.kind == ExprKind::kSequence && item.items.empty(); });
-    if (expr.items.size() == 1) return take_lengths(expr.items[0], min, max);
+    if (expr.items.size() == 1) return apply_lengths(expr.items[0], min, max);
   }
   if (expr.kind != ExprKind::kRepeat || expr.items[0].kind != ExprKind::kClass) return false;
   expr.min = std::max(expr.min, min);
@@ -327,7 +329,7 @@ bool take_lengths(Expr& expr, uint32_t min, uint32_t max) {
 
 // ---- JSON strings ----
 
-// What a code point that needs it is written as inside a JSON string: the short escape where there is one.
+// Returns the escape of a code point inside a JSON string, the short one if it exists.
 std::string json_escape(uint32_t c) {
   static constexpr std::string_view kShort = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
   const size_t at = kShort.find(static_cast<char>(c));
@@ -354,14 +356,14 @@ void escape_for_json(Expr& expr) {
 
 Expr parse_regex(std::string_view pattern, const RegexOptions& options) {
   if (pattern.size() > kMaxGrammarBytes)
-    refuse(options.label + ": more than " + std::to_string(kMaxGrammarBytes) + " bytes");
+    refuse(options.label + ": expected at most " + std::to_string(kMaxGrammarBytes) + " bytes, got " +
+           std::to_string(pattern.size()));
   Expr expr = RegexParser(pattern, options).parse();
   const LengthRange lengths = length_range(expr);
   const bool keeps_lengths =
       lengths.min >= options.min_length && (options.max_length == kUnbounded || lengths.max <= options.max_length);
-  if (!keeps_lengths && !take_lengths(expr, options.min_length, options.max_length))
-    refuse(options.label +
-           ": a pattern that allows lengths outside of minLength and maxLength is not supported beside them");
+  if (!keeps_lengths && !apply_lengths(expr, options.min_length, options.max_length))
+    refuse(options.label + ": minLength and maxLength are not supported with a pattern that allows other lengths");
   if (options.is_json_string) escape_for_json(expr);
   return expr;
 }

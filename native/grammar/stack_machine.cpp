@@ -7,15 +7,14 @@
 namespace capstan::grammar {
 namespace {
 
-constexpr size_t kFirstSlots = 64;   // powers of two
-constexpr size_t kSeenSlots = 4096;  // at least twice the configurations that one set may see
-constexpr size_t kShortList = 24;    // a list this long is searched faster than hashed
+constexpr size_t kFirstSlots = 64;   // a power of two
+constexpr size_t kSeenSlots = 4096;  // a power of two, at least twice kMaxSeen
+constexpr size_t kShortList = 24;    // up to this length, a linear search is faster than hashing
 constexpr size_t kMaxSeen = 2 * kMaxConfigs;
 static_assert(kSeenSlots >= 2 * kMaxSeen);
-constexpr size_t kMaxEffort =
-    64 * kMaxSeen;                    // where calls lead again and again to configurations that are there already
-constexpr size_t kEdgesPerStep = 16;  // a byte edge is looked at so much faster than a call
-constexpr size_t kKeptSlots = size_t{1} << 18;
+constexpr size_t kMaxEffort = 64 * kMaxSeen;    // bounds calls that only lead to configurations already seen
+constexpr size_t kEdgesPerStep = 16;            // byte edges that cost as much as one call
+constexpr size_t kKeptSlots = size_t{1} << 18;  // drop_frames shrinks tables above this size
 
 size_t hash(uint32_t a, uint32_t b, uint32_t c = 0) {
   uint64_t h = (uint64_t{a} << 32 | b) * 0x9E3779B97F4A7C15;
@@ -82,7 +81,7 @@ bool StackMachine::mark_seen(const Config& config) {
     for (uint32_t i = 0; i < last; ++i)
       insert(i);
   if (insert(last)) return true;
-  // NOTE: begin_set clears the table when seen_ is longer than the short list, so an entry of it is never left behind.
+  // NOTE: begin_set clears the table only when seen_ is longer than the short list. Clear it here otherwise.
   seen_.pop_back();
   if (last == kShortList) std::ranges::fill(seen_slots_, 0);
   return false;
@@ -115,14 +114,14 @@ void StackMachine::drain(ConfigSet& out) {
     const State& state = automaton_->states[config.state];
     if (state.edges_begin != state.edges_end) out.configs.push_back(config);
     for (uint32_t id = state.calls_begin; id < state.calls_end; ++id) {
-      // What has no room gets no frame: one state may have very many calls.
+      // Stops at the limit before it pushes a frame, because one state may have very many calls.
       if (seen_.size() >= kMaxSeen || effort_ >= kMaxEffort) {
         is_cut_ = true;
         break;
       }
       ++effort_;
       const CallEdge& call = automaton_->calls[id];
-      // A call in last place needs no frame: whoever waits for this rule waits for that one.
+      // A tail call needs no frame: it returns directly to the caller of this rule.
       const bool is_tail = !call.is_counted() && automaton_->states[call.target].is_final();
       add(automaton_->rule_starts[call.rule], is_tail ? config.stack : push({id, 1, config.stack}));
     }
@@ -136,8 +135,9 @@ void StackMachine::drain(ConfigSet& out) {
   }
 }
 
-// Of two rounds of one counted call that may both be the last, the earlier one can do all that the later one can. Keeps
-// ambiguous repetitions from filling the set with every possible count.
+// Removes a configuration when another one has the same state and stack in an earlier round of a counted call, and that
+// round may already be the last: it accepts everything that the later round accepts. Otherwise an ambiguous repetition
+// would fill the set with every possible count.
 void StackMachine::drop_dominated(ConfigSet& set) {
   const auto order = [this](const Config& config) {
     const Frame& frame = frames_[config.stack];
@@ -223,7 +223,7 @@ void StackMachine::compact(std::span<ConfigSet*> sets) {
     for (const Config& config : set->configs)
       for (StackId id = config.stack; id != kBottom && renumbered[id] == 0; id = frames_[id].parent)
         renumbered[id] = 1;
-  // Parents are older than their children, so ascending order keeps them first, and keeps sets ascending.
+  // Parents have lower ids than their children, so ascending order renumbers parents first and keeps the sets sorted.
   std::vector<Frame> kept(1);
   for (StackId id = 1; id < frames_.size(); ++id) {
     if (renumbered[id] == 0) continue;
@@ -241,7 +241,7 @@ void StackMachine::compact(std::span<ConfigSet*> sets) {
 }
 
 void StackMachine::drop_frames(size_t num_kept) {
-  // From the newest on, so that the table becomes what it was before each of them came.
+  // Newest first, so that each removal restores the table to its state before that frame was added.
   for (; frames_.size() > num_kept; frames_.pop_back()) {
     const Frame& frame = frames_.back();
     size_t slot = hash(frame.call, frame.parent, frame.count) & (slots_.size() - 1);

@@ -1,7 +1,7 @@
 #pragma once
-// Runs an Automaton over bytes. A configuration is a state and a stack of calls; stacks are immutable lists that share
-// their tails, so that a set of configurations is copied by copying a few numbers. Sets are bounded: beyond kMaxConfigs
-// the last ones are dropped, which can only make the language narrower.
+// Runs an Automaton over bytes. A configuration is a state and a stack of calls. Stacks are immutable lists that share
+// their tails, so a copy of a configuration copies two numbers. A set keeps at most kMaxConfigs configurations and
+// drops the rest, which only narrows the language.
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -11,14 +11,14 @@
 
 namespace capstan::grammar {
 
-constexpr size_t kMaxConfigs = 512;  // in a set, and twice that on the way to one
+constexpr size_t kMaxConfigs = 512;  // per set; computing a set may visit twice as many
 
 using StackId = uint32_t;
-constexpr StackId kBottom = 0;  // nothing to return to
+constexpr StackId kBottom = 0;  // the empty stack
 
 struct Frame {
-  uint32_t call = 0;   // edge that is under way
-  uint32_t count = 0;  // counted calls: the round under way, from 1; held at `min` once no more rounds matter
+  uint32_t call = 0;   // the call edge
+  uint32_t count = 0;  // counted calls: the current round, from 1; unbounded calls stop counting at `min`
   StackId parent = kBottom;
   bool operator==(const Frame&) const = default;
 };
@@ -29,10 +29,10 @@ struct Config {
   auto operator<=>(const Config&) const = default;
 };
 
-// Where the text read so far may have led. Configurations are those that can take a byte; ascending.
+// The configurations that the text so far can lead to.
 struct ConfigSet {
-  std::vector<Config> configs;
-  bool is_at_bottom = false;  // the text may end here: the outermost rule is complete
+  std::vector<Config> configs;  // those that can consume a byte, ascending
+  bool is_at_bottom = false;    // the root rule may be complete, so the text may end here
   bool is_dead() const { return configs.empty() && !is_at_bottom; }
   bool operator==(const ConfigSet&) const = default;
 };
@@ -45,29 +45,29 @@ class StackMachine {
   const Frame& frame(StackId stack) const { return frames_[stack]; }
   size_t num_frames() const { return frames_.size(); }
   size_t size_bytes() const { return frames_.size() * sizeof(Frame) + slots_.size() * sizeof(uint32_t); }
-  void clear();  // forgets all stacks
+  void clear();  // drops all stacks
 
   StackId push(const Frame& frame);
-  // The set before the first byte.
+  // Returns the set before the first byte.
   ConfigSet start();
-  // The set after the rules that were called by the tops of `stacks` have ended.
+  // Sets `out` to the set after the rules called by the top frames of `stacks` have ended.
   void expand_returns(std::span<const StackId> stacks, ConfigSet& out);
-  // One byte: false, with `out` dead, when no configuration takes it. `out` is not `in`.
+  // Consumes one byte. Returns false, with `out` dead, when no configuration accepts it. `out` must not be `in`.
   bool step(const ConfigSet& in, uint8_t byte, ConfigSet& out);
-  // A marker as a whole, likewise.
+  // Consumes a marker as one token, like step().
   bool step_token(const ConfigSet& in, int32_t token_id, ConfigSet& out);
-  // Whether the last set made lacks configurations for their number.
+  // Returns whether the last computed set lacks configurations because of a limit.
   bool is_cut() const { return is_cut_; }
-  // What the last set took to make, in configurations and calls looked at. Many may lead to few.
+  // Returns the configurations and calls visited for the last set, which can be many more than its size.
   size_t effort() const { return effort_; }
-  // The bytes that step() takes.
+  // Returns one bit per byte that step() accepts.
   std::array<uint64_t, 4> first_bytes(const ConfigSet& set) const;
-  // Fewest bytes from here to the end of the text.
+  // Returns the fewest bytes from here to the end of the text.
   uint64_t bytes_to_end(const Config& config) const;
 
-  // Keeps only the stacks that `sets` use, and renumbers them there.
+  // Keeps only the stacks that `sets` use, and renumbers them in the sets.
   void compact(std::span<ConfigSet*> sets);
-  // Forgets all stacks but the oldest ones.
+  // Drops all frames except the oldest `num_kept`.
   void drop_frames(size_t num_kept);
 
  private:
@@ -80,14 +80,14 @@ class StackMachine {
   void rehash(size_t num_slots);
 
   const Automaton* automaton_;
-  std::vector<Frame> frames_;    // by StackId; the first is the bottom
+  std::vector<Frame> frames_;    // by StackId; index 0 is the bottom
   std::vector<uint32_t> slots_;  // hash table of frames_: id or 0
-  // ---- of the set being made ----
+  // ---- the set being computed ----
   std::vector<Config> pending_;
   bool is_cut_ = false;
   size_t effort_ = 0;
   std::vector<Config> seen_;
-  std::vector<uint32_t> seen_slots_;  // hash table of seen_: index + 1 or 0; used once seen_ is long
+  std::vector<uint32_t> seen_slots_;  // hash table of seen_: index + 1, or 0; used when seen_ is long
 };
 
 }  // namespace capstan::grammar

@@ -1,6 +1,6 @@
 #pragma once
-// Tokens by their bytes, in an array that is walked from front to back: a node's children follow it, and what fails is
-// skipped in one jump.
+// Tokens by their bytes, as a trie in an array that is walked from front to back. A node's descendants follow it
+// directly, so one jump skips them.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -18,11 +18,11 @@ class MaskStore;
 class TokenTrie {
  public:
   struct Node {
-    uint32_t skip = 0;         // the first node behind this one's descendants
-    uint32_t first_token = 0;  // of token_ids; its own tokens end where the next node's begin
+    uint32_t skip = 0;         // index of the first node after this one's descendants
+    uint32_t first_token = 0;  // index into token_ids; the node's tokens end where those of the next node begin
     uint16_t depth = 0;        // from 1
     uint8_t byte = 0;
-    uint8_t reach = 0;  // bytes of the longest token here or below; kMaxReach stands for that many or more
+    uint8_t reach = 0;  // length of the longest token at this node or below, limited to kMaxReach
   };
   static constexpr uint8_t kMaxReach = 255;
   using Entry = std::pair<std::string_view, int32_t>;  // bytes (not empty), token id
@@ -38,7 +38,7 @@ class TokenTrie {
     return {token_ids_.data() + nodes_[begin].first_token, token_ids_.data() + nodes_[end].first_token};
   }
   int max_depth() const { return max_depth_; }
-  // Whether a token of more than `num_bytes` bytes is here or below.
+  // Returns whether a token of more than `num_bytes` bytes is at this node or below.
   bool reaches_beyond(uint32_t idx, size_t num_bytes) const {
     return nodes_[idx].reach > num_bytes || nodes_[idx].reach == kMaxReach;
   }
@@ -52,12 +52,12 @@ class TokenTrie {
   int max_depth_ = 0;
 };
 
-// The tokens that a grammar can match. Built once per vocabulary, shared by all grammars.
+// The tokens of a vocabulary, for grammars. Built once per vocabulary and shared by all grammars.
 class TokenTable {
  public:
-  // Token i has bytes [offsets[i], offsets[i + 1]); offsets (num_ids + 1), is_marker (num_ids). Empty tokens, those of
-  // more than kMaxTokenBytes bytes and those of `eos_ids` match nothing; markers only as a whole, where a grammar
-  // spells them.
+  // offsets (num_ids + 1): token i has the bytes from offsets[i] to offsets[i + 1]. is_marker (num_ids). Empty tokens,
+  // tokens of more than kMaxTokenBytes bytes and `eos_ids` match no bytes. Markers match only as one token, where a
+  // grammar spells them out.
   TokenTable(std::string_view bytes, std::span<const uint32_t> offsets, std::span<const uint8_t> is_marker,
              std::span<const int32_t> eos_ids);
 
@@ -72,13 +72,13 @@ class TokenTable {
   bool is_eos(int32_t id) const;
   std::span<const Marker> markers() const { return markers_; }
   bool is_marker(int32_t id) const;
-  // Those that match bytes, more than so many.
+  // Returns the tokens that match more than `num_bytes` bytes.
   std::span<const int32_t> longer_than(size_t num_bytes) const {
     return {longest_.data(), num_bytes < num_longer_.size() ? num_longer_[num_bytes] : 0};
   }
-  // Masks of all its grammars.
+  // The masks of all grammars of this vocabulary.
   MaskStore& masks() const { return *masks_; }
-  // Empty where the token matches no bytes.
+  // Returns the bytes of a token; empty when it matches no bytes.
   std::string_view bytes_of(int32_t id) const;
 
  private:
@@ -87,8 +87,8 @@ class TokenTable {
   std::vector<bool> is_matchable_;
   std::vector<int32_t> eos_ids_;    // ascending, below num_ids
   std::vector<Marker> markers_;     // ascending by id
-  std::vector<int32_t> longest_;    // ids that match bytes, the longest first
-  std::vector<size_t> num_longer_;  // (longest token's bytes) tokens that have more
+  std::vector<int32_t> longest_;    // ids that match bytes, longest first
+  std::vector<size_t> num_longer_;  // (bytes of the longest token) number of tokens with more bytes than the index
   TokenTrie trie_;
   const std::unique_ptr<MaskStore> masks_;
 };

@@ -11,8 +11,8 @@ double base_frequency(double theta, int i, int rotary_dim) {
   return std::pow(theta, -2.0 * i / rotary_dim);
 }
 
-// Llama 3.1: long wavelengths are stretched by `factor`, short ones kept, those between blended linearly in old_length
-// / wavelength.
+// Llama 3.1: stretches long wavelengths by `factor`, keeps short ones, and blends those between linearly in
+// original_max_positions / wavelength.
 double llama3_frequency(const RopeSpec& rope, double frequency) {
   const double wavelength = 2 * std::numbers::pi / frequency;
   const double low_wavelength = rope.original_max_positions / rope.low_freq_factor;
@@ -24,8 +24,8 @@ double llama3_frequency(const RopeSpec& rope, double frequency) {
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
-// YaRN (arXiv 2309.00071): dimensions that turn more than beta_fast times over the trained length are kept, fewer than
-// beta_slow times are interpolated, with a linear ramp over the dimensions between.
+// YaRN (arXiv 2309.00071): keeps dimensions that rotate more than beta_fast times over the trained length, interpolates
+// those that rotate less than beta_slow times, and blends the dimensions between linearly.
 struct YarnRange {
   double low, high;
 };
@@ -51,7 +51,7 @@ double yarn_frequency(const RopeSpec& rope, YarnRange range, double frequency, i
   return frequency / rope.factor * ramp + frequency * (1 - ramp);
 }
 
-// NTK-aware base for a context of `length` (dynamic scaling at its longest).
+// The base of dynamic NTK scaling for a context of `length`.
 double dynamic_theta(const RopeSpec& rope, int length) {
   if (length <= rope.original_max_positions) return rope.theta;
   const double stretch = rope.factor * length / rope.original_max_positions - (rope.factor - 1);
@@ -92,7 +92,7 @@ std::vector<float> make_rope_table(const RopeSpec& rope, int max_model_len) {
   for (int position = 0; position < max_model_len; ++position) {
     float* cos_row = table.data() + static_cast<size_t>(position) * 2 * half;
     for (size_t i = 0; i < half; ++i) {
-      // The angle is rounded to f32 as in the code that models are trained with.
+      // Rounds the angle to f32, as the training code of the models does.
       const double angle = static_cast<float>(position) * frequencies[i];
       cos_row[i] = static_cast<float>(std::cos(angle) * rope.attention_factor);
       cos_row[half + i] = static_cast<float>(std::sin(angle) * rope.attention_factor);

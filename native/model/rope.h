@@ -5,11 +5,12 @@
 
 namespace capstan {
 
-// Rotation per position of dimension pair i, (rotary_dim / 2). `max_model_len` matters to dynamic NTK alone: above the
-// trained length one base for the configured length serves every position (architecture, contract 12).
+// Returns the rotation per position of each dimension pair in radians, (rotary_dim / 2). Only dynamic NTK uses
+// `max_model_len`: above the trained length, its base depends on it and is the same at every position (architecture,
+// contract 12).
 std::vector<float> rope_frequencies(const RopeSpec& rope, int max_model_len);
 
-// cos then sin of every position, (max_model_len, 2, rotary_dim / 2), times the attention factor.
+// Returns cos then sin of each position, (max_model_len, 2, rotary_dim / 2), multiplied by the attention factor.
 std::vector<float> make_rope_table(const RopeSpec& rope, int max_model_len);
 
 }  // namespace capstan

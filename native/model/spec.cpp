@@ -7,7 +7,7 @@
 namespace capstan {
 namespace {
 
-// Tables and products over positions stay within 32 bits.
+// Keeps tables and products over positions within 32 bits.
 constexpr int kLongestContext = 1 << 24;
 
 void require(bool is_met, const std::string& message) {
@@ -15,7 +15,7 @@ void require(bool is_met, const std::string& message) {
 }
 
 void require_positive(int64_t value, const char* name) {
-  // No model comes near 2^31 in one dimension; products of two stay far from overflow.
+  // No model has a dimension near 2^31, and the product of two such dimensions does not overflow.
   require(value > 0 && value < int64_t{1} << 31,
           std::string(name) + ": expected a positive integer below 2^31, got " + std::to_string(value));
 }
@@ -25,7 +25,7 @@ void require_positive(int64_t value, const char* name) {
 int max_context_length(const ModelSpec& spec) {
   const RopeSpec& rope = spec.rope;
   if (rope.type == RopeType::kDefault || rope.type == RopeType::kLlama3) return spec.max_position_embeddings;
-  // Dynamic NTK has a base for every length.
+  // Dynamic NTK supports any length.
   if (rope.type == RopeType::kDynamic) return kLongestContext;
   const double stretched = rope.original_max_positions * rope.factor;
   return std::max(spec.max_position_embeddings, static_cast<int>(std::min<double>(stretched, kLongestContext)));

@@ -1,6 +1,6 @@
 #pragma once
-// An architecture as data: what `ts/model` reads from config.json. Sizes are the whole model's, before any split over
-// ranks.
+// A model architecture as data, which `ts/model` reads from config.json. Sizes are of the complete model, before it is
+// split over ranks.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -14,13 +14,13 @@ enum class RopeType : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn };
 struct RopeSpec {
   RopeType type = RopeType::kDefault;
   double theta = 10000;
-  int rotary_dim = 0;  // rotated dimensions of a head, from its first
+  int rotary_dim = 0;  // leading dimensions of a head that are rotated
   double factor = 1;
   int original_max_positions = 0;                    // trained length
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double beta_fast = 32, beta_slow = 1;              // yarn
-  bool truncate = true;                              // yarn: whole dimensions for the correction range
-  double attention_factor = 1;                       // on cos and sin
+  bool truncate = true;                              // yarn: round the correction range to integers
+  double attention_factor = 1;                       // multiplies cos and sin
 };
 
 struct ModelSpec {
@@ -40,10 +40,11 @@ struct ModelSpec {
   int max_position_embeddings = 0;
 };
 
-// The longest context that the positions allow: the configured one, or what the scaling stretches the trained one to.
+// Returns the longest context that the position encoding supports: the configured length, or the trained length times
+// the scaling factor.
 int max_context_length(const ModelSpec& spec);
 
-// Throws kInvalidModel or kUnsupportedModel when the sizes contradict each other.
+// Throws kInvalidModel when a size is out of range or sizes contradict each other.
 void check_spec(const ModelSpec& spec);
 
 }  // namespace capstan

@@ -31,13 +31,13 @@ void require_shape_if_present(const TensorTable& tensors, const std::string& nam
   if (tensors.contains(name)) require_shape(tensors, name, 1, cols);
 }
 
-// All of a group or none: one missing would silently change the model.
+// A group with a missing tensor would silently change the model.
 void require_all_or_none(const TensorTable& tensors, const std::vector<std::string>& names) {
   const auto is_present = [&](const std::string& name) { return tensors.contains(name); };
   if (!std::any_of(names.begin(), names.end(), is_present)) return;
   for (const std::string& name : names)
     if (!is_present(name))
-      throw Error(ErrorCode::kInvalidModel, "tensor " + name + " is missing while others of its group are there");
+      throw Error(ErrorCode::kInvalidModel, "tensor " + name + " is missing, but others of its group are present");
 }
 
 // Builds the slices of one rank.
@@ -54,7 +54,7 @@ class Slicer {
     const FileTensor& found = tensor(name);
     return {&found, 0, found.rows, begin, count};
   }
-  // Appends the bias of `prefix` for output features [begin, begin + count) when the checkpoint has one.
+  // Appends the bias of `prefix` for output features [begin, begin + count) if the checkpoint has one.
   void add_bias(MatrixSource& source, const std::string& prefix, int64_t begin, int64_t count) const {
     if (const auto found = tensors_.find(prefix + ".bias"); found != tensors_.end())
       source.bias.push_back({&found->second, 0, 1, begin, count});
@@ -91,8 +91,7 @@ MatrixSource gate_up_source(const Slicer& slicer, const ShardPlan& plan, int lay
   return source;
 }
 
-// The bias of a row-parallel matrix belongs to the sum over ranks: every rank loads it and adds it once, after the
-// tree.
+// Every rank loads the complete bias of a row-parallel matrix and adds it after the sum over ranks.
 MatrixSource row_source(const Slicer& slicer, const std::string& prefix, int64_t begin, int64_t count,
                         int64_t hidden_size) {
   MatrixSource source;
@@ -158,7 +157,7 @@ void check_layer(const ModelSpec& spec, const TensorTable& tensors, int layer) {
               "tensorParallelSize " + std::to_string(world_size) + " does not fit this model: " + what);
 }
 
-// TP must divide P of both row-parallel matrices, so that each rank holds whole parts.
+// The world size must divide the number of parts of both row-parallel matrices, so that a rank holds complete parts.
 void check_parts(int world_size, const char* matrix, int64_t total_cols) {
   const int parts = row_parallel_parts(total_cols);
   if (parts % world_size != 0)
@@ -173,13 +172,11 @@ ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size) {
     if (spec.num_heads % world_size != 0) refuse_split(world_size, std::to_string(spec.num_heads) + " attention heads");
     if (spec.num_kv_heads % world_size != 0 && world_size % spec.num_kv_heads != 0)
       refuse_split(world_size,
-                   std::to_string(spec.num_kv_heads) + " KV heads, which neither divide nor are divided by it");
+                   std::to_string(spec.num_kv_heads) + " KV heads, which are neither a divisor nor a multiple of it");
     check_parts(world_size, "o_proj", int64_t{spec.num_heads} * spec.head_dim);
     check_parts(world_size, "down_proj", spec.intermediate_size);
   }
   ShardPlan plan;
-  plan.rank = rank;
-  plan.world_size = world_size;
   plan.num_heads = spec.num_heads / world_size;
   plan.head_begin = rank * plan.num_heads;
   plan.num_kv_heads = std::max(1, spec.num_kv_heads / world_size);
@@ -187,7 +184,7 @@ ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size) {
       spec.num_kv_heads >= world_size ? rank * plan.num_kv_heads : rank / (world_size / spec.num_kv_heads);
   plan.intermediate_size = spec.intermediate_size / world_size;
   plan.intermediate_begin = rank * plan.intermediate_size;
-  // Whole panels of 16 rows, so that only the last rank pads.
+  // Splits at multiples of 16 rows, the panel height, so that only the last rank pads.
   const int64_t per_rank = (spec.vocab_size + int64_t{16} * world_size - 1) / (int64_t{16} * world_size) * 16;
   plan.vocab_begin = std::min(spec.vocab_size, rank * per_rank);
   plan.vocab_end = std::min(spec.vocab_size, plan.vocab_begin + per_rank);
@@ -207,18 +204,17 @@ void check_tensors(const ModelSpec& spec, const TensorTable& tensors) {
 Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorTable& tensors, Backend& backend,
                      const LoadProgress& progress) {
   const Slicer slicer(tensors);
-  const auto vocab_source = [&](const char* name, bool is_embedding) {
+  const auto vocab_source = [&](const char* name) {
     MatrixSource source;
     source.slices.push_back(slicer.rows_of(name, plan.vocab_begin, plan.vocab_end - plan.vocab_begin));
-    source.is_embedding = is_embedding;
     return source;
   };
   Weights weights;
-  weights.embed_tokens = backend.load_matrix(vocab_source("embed_tokens.weight", true), progress);
+  weights.embed_tokens = backend.load_matrix(vocab_source("embed_tokens.weight"), progress);
   for (int layer = 0; layer < spec.num_layers; ++layer)
     weights.layers.push_back(load_layer(slicer, spec, plan, layer, backend, progress));
   weights.norm = backend.load_vector(slicer.whole("norm.weight"), progress);
-  if (!spec.tie_word_embeddings) weights.lm_head = backend.load_matrix(vocab_source("lm_head.weight", false), progress);
+  if (!spec.tie_word_embeddings) weights.lm_head = backend.load_matrix(vocab_source("lm_head.weight"), progress);
 
   weights.bytes = weights.embed_tokens->bytes + (weights.lm_head ? weights.lm_head->bytes : 0);
   for (const LayerWeights& layer : weights.layers)

@@ -1,5 +1,5 @@
 #pragma once
-// From a table of checkpoint tensors to one rank's packed weights.
+// Loads one rank's shard of the weights from a table of checkpoint tensors.
 #include <map>
 #include <memory>
 #include <string>
@@ -14,34 +14,33 @@ struct Weights {
   std::unique_ptr<Matrix> embed_tokens;  // (vocab rows of this rank, hidden_size)
   std::vector<LayerWeights> layers;
   std::unique_ptr<Vector> norm;     // (hidden_size)
-  std::unique_ptr<Matrix> lm_head;  // null when tied: embed_tokens serves
+  std::unique_ptr<Matrix> lm_head;  // (vocab rows of this rank, hidden_size); null when tied to embed_tokens
   int64_t bytes = 0;
 
   const Matrix& head() const { return lm_head ? *lm_head : *embed_tokens; }
 };
 
-// Tensors by canonical name (`ts/addon-types.ts`).
+// Tensors by canonical name (listed in `ts/addon-types.ts`).
 using TensorTable = std::map<std::string, FileTensor>;
 
-// Which part of each layer a rank holds.
+// The part of each layer that a rank holds.
 struct ShardPlan {
-  int rank = 0, world_size = 1;
   int head_begin = 0, num_heads = 0;
   int kv_head_begin = 0, num_kv_heads = 0;  // replicated when there are more ranks than KV heads
   int64_t intermediate_begin = 0, intermediate_size = 0;
   int64_t vocab_begin = 0, vocab_end = 0;
 };
 
-// Throws kInvalidArgument with the numbers when the model cannot be split so.
+// Throws kInvalidArgument with the numbers when the model cannot be split over `world_size` ranks.
 ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size);
 
 DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int64_t num_token_ids, int max_model_len);
 
-// Every tensor that the spec needs must be there with the right shape: kInvalidModel says which is not and what was
-// expected.
+// Throws kInvalidModel with the name and the expected shape unless every tensor that the spec needs is present with the
+// correct shape.
 void check_tensors(const ModelSpec& spec, const TensorTable& tensors);
 
-// Streams this rank's share through `backend` into its packing. `tensors` must have passed check_tensors.
+// Streams this rank's shard through `backend` into its packed layout. `tensors` must have passed check_tensors.
 Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorTable& tensors, Backend& backend,
                      const LoadProgress& progress);
 

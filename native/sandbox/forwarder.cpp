@@ -13,7 +13,7 @@
 namespace {
 
 constexpr size_t kBufferBytes = 64 << 10;
-/** A reader that is slower than this much makes its writer wait. */
+/** Above this many unwritten bytes, reading pauses (back pressure). */
 constexpr size_t kMaxWaiting = 256 << 10;
 
 bool would_wait() {
@@ -40,7 +40,7 @@ Forwarder::~Forwarder() {
   close(epoll_);
 }
 
-void Forwarder::work() {
+void Forwarder::process_events() {
   epoll_event events[64];
   const int count = epoll_wait(epoll_, events, 64, 0);
   bool has_new = false;
@@ -49,14 +49,14 @@ void Forwarder::work() {
     const auto found = connections_.find(events[i].data.fd);
     if (found == connections_.end()) continue;
     const std::shared_ptr<Connection> connection = found->second;
-    // Closed on both its sides: whoever asked has left, and the replica has to know at once.
+    // The client closed both directions, so the replica must see the end of the connection at once.
     if (events[i].data.fd == connection->in.from && (events[i].events & (EPOLLHUP | EPOLLERR)) != 0)
       end(*connection);
     else
-      work_on(*connection, events[i].data.fd, events[i].events);
+      handle_events(*connection, events[i].data.fd, events[i].events);
   }
-  // NOTE: last, as a new connection has the number of one that just ended, which later events of the same batch may
-  // still speak of.
+  // NOTE: accept last. A new connection can reuse the descriptor of one that just ended, which later events of the same
+  // batch may still refer to.
   if (has_new) accept_all();
 }
 
@@ -89,27 +89,29 @@ void Forwarder::accept_all() {
   }
 }
 
-/** Of one of its sockets, for which `events` were reported. */
-void Forwarder::work_on(Connection& both, int fd, unsigned events) {
-  if (!both.is_connected) {
+/** Handles the epoll `events` of one socket of a connection. */
+void Forwarder::handle_events(Connection& connection, int fd, unsigned events) {
+  if (!connection.is_connected) {
     int error = 0;
     socklen_t length = sizeof error;
-    getsockopt(both.in.to, SOL_SOCKET, SO_ERROR, &error, &length);
+    getsockopt(connection.in.to, SOL_SOCKET, SO_ERROR, &error, &length);
     sockaddr_storage peer{};
     socklen_t peer_length = sizeof peer;
-    // Whoever waits outside has left, or nobody listens inside.
-    if (error != 0 || getpeername(both.in.to, reinterpret_cast<sockaddr*>(&peer), &peer_length) != 0) return end(both);
-    both.is_connected = true;
+    // The client has left, or no process listens inside.
+    if (error != 0 || getpeername(connection.in.to, reinterpret_cast<sockaddr*>(&peer), &peer_length) != 0)
+      return end(connection);
+    connection.is_connected = true;
   }
-  Flow& read = fd == both.in.from ? both.in : both.out;
-  Flow& written = fd == both.in.from ? both.out : both.in;
-  if ((events & ~EPOLLOUT) != 0 && !pump(read)) return end(both);
-  if ((events & EPOLLOUT) != 0 && !pump(written)) return end(both);
-  if (both.in.is_shut && both.out.is_shut) return end(both);
-  watch(both);
+  const bool is_outside = fd == connection.in.from;
+  Flow& readable = is_outside ? connection.in : connection.out;
+  Flow& writable = is_outside ? connection.out : connection.in;
+  if ((events & ~EPOLLOUT) != 0 && !pump(readable)) return end(connection);
+  if ((events & EPOLLOUT) != 0 && !pump(writable)) return end(connection);
+  if (connection.in.is_shut && connection.out.is_shut) return end(connection);
+  watch(connection);
 }
 
-/** Moves what can be moved; false when the connection is broken. */
+/** Moves as many bytes as possible. Returns false when the connection is broken. */
 bool Forwarder::pump(Flow& flow) {
   if (!drain(flow)) return false;
   while (!flow.has_ended && flow.waiting.size() < kMaxWaiting) {
@@ -122,7 +124,7 @@ bool Forwarder::pump(Flow& flow) {
     }
     flow.waiting.append(buffer_.data(), static_cast<size_t>(count));
     if (!drain(flow)) return false;
-    // The rest would wait as well, and others have their turn.
+    // A short read: the socket is probably empty, and other connections are waiting.
     if (static_cast<size_t>(count) < buffer_.size()) break;
   }
   if (flow.has_ended && flow.waiting.empty() && !flow.is_shut) {
@@ -150,7 +152,7 @@ void Forwarder::watch(Connection& connection) {
            (writes.waiting.empty() ? 0u : EPOLLOUT);
   };
   set_events(connection.in.from, connection.outside_events, events(connection.in, connection.out));
-  // NOTE: a socket that is done both ways is reported for ever, whatever is asked of it.
+  // NOTE: epoll reports a socket that is closed in both directions forever, with any event mask. So stop watching it.
   if (connection.out.has_ended && connection.in.is_shut)
     epoll_ctl(epoll_, EPOLL_CTL_DEL, connection.in.to, nullptr);
   else

@@ -7,8 +7,10 @@
 #include <unordered_map>
 #include <vector>
 
-/** Hands the connections of a listening Unix socket to a TCP address, both ways, with half-closes, until told to stop.
- * One epoll, no thread. */
+/**
+ * Forwards the connections of a listening Unix socket to a TCP address, in both directions and with half-closes.
+ * Uses one epoll and no thread.
+ */
 class Forwarder {
  public:
   Forwarder(int listener, const std::string& host, int port);
@@ -16,12 +18,12 @@ class Forwarder {
   Forwarder(const Forwarder&) = delete;
   Forwarder& operator=(const Forwarder&) = delete;
 
-  /** For the caller's own poll: readable when there is something to do. */
+  /** A descriptor for the caller's poll: readable when process_events has work. */
   int fd() const { return epoll_; }
-  void work();
+  void process_events();
 
  private:
-  /** One direction: what came from `from` and could not go to `to` yet. */
+  /** One direction, with the bytes that are read from `from` but not yet written to `to`. */
   struct Flow {
     int from;
     int to;
@@ -32,14 +34,14 @@ class Forwarder {
   struct Connection {
     Flow in;
     Flow out;
-    /** What epoll watches for. */
+    /** The watched epoll events of the two sockets. */
     unsigned outside_events;
     unsigned inside_events;
     bool is_connected = false;
   };
 
   void accept_all();
-  void work_on(Connection& both, int fd, unsigned events);
+  void handle_events(Connection& connection, int fd, unsigned events);
   bool pump(Flow& flow);
   bool drain(Flow& flow);
   void watch(Connection& connection);
@@ -50,7 +52,7 @@ class Forwarder {
   int listener_;
   sockaddr_storage address_{};
   socklen_t address_length_ = 0;
-  /** By each of their two sockets. */
+  /** By socket; each connection is here twice. */
   std::unordered_map<int, std::shared_ptr<Connection>> connections_;
   std::vector<char> buffer_;
 };

@@ -1,8 +1,8 @@
 /**
- * Runs one replica and looks after it, whether the service that started it lives or not: keeps its log lines on disk,
- * and how it ended. Its input is a {@link Spec}; it says `ok` or `error TEXT` on its output once that is known, and
- * then ends with the replica. TERM ends the replica gracefully, in the milliseconds that the file `stop` names; nothing
- * else is asked of it.
+ * The supervisor of one replica. It outlives the service that started it: it stores the replica's log lines and exit
+ * status on disk. Standard input is a Spec. Standard output gets `ok` or `error TEXT` when the replica has started or
+ * failed to. The supervisor exits with the replica. SIGTERM stops the replica gracefully, within the milliseconds in
+ * the file `stop`.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -32,7 +33,7 @@ namespace {
 
 constexpr int kTickMs = 500;
 constexpr long kDefaultGraceMs = 30'000;
-/** More than a file of the replica's end takes. */
+/** More than the size of the `exit` file. */
 constexpr size_t kReservedBytes = 256;
 
 long long monotonic_ms() {
@@ -48,7 +49,7 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-/** At once or not at all. What {@link reserve} has set aside for it is enough. */
+/** Replaces a file atomically. Uses the disk space that reserve() has set aside. */
 void replace_file(const std::string& path, const std::string& text) {
   const std::string next = path + ".next";
   const int fd = open(next.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -59,22 +60,22 @@ void replace_file(const std::string& path, const std::string& text) {
   if (!is_written || rename(next.c_str(), path.c_str()) != 0) fail("write " + path);
 }
 
-/** Room on the disk for what is to be written there at the end, when the disk may be full. */
+/** Reserves disk space for a later replace_file(), which must succeed even on a full disk. */
 void reserve(const std::string& path) {
   replace_file(path + ".next", std::string(kReservedBytes, ' '));
 }
 
-/** Held as long as this lives, so that no second one runs the same replica. */
+/** Locks the replica until this process exits, so that no second supervisor runs it. */
 void lock(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) fail("open " + path);
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) throw std::runtime_error("the replica runs already");
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) throw std::runtime_error("the replica runs already under another supervisor");
 }
 
 int listen_on(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) throw std::runtime_error("the path of the socket is too long: " + path);
+  if (path.size() >= sizeof address.sun_path) throw std::runtime_error("the socket path is too long: " + path);
   std::memcpy(address.sun_path, path.data(), path.size());
   unlink(path.c_str());
   const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -93,8 +94,10 @@ std::vector<int> open_cgroups(const std::vector<std::string>& paths) {
   return fds;
 }
 
-/** Of either version of control groups: whether the kernel ended a process of the group for lack of memory (`cgroup`),
- * or did not (`enough`); `no`: it does not count. */
+/**
+ * Reads the OOM counters of either version of control groups. Returns `cgroup` when the kernel killed a process of the
+ * group, `enough` when it did not, and `no` when no group counts.
+ */
 const char* memory_verdict(const std::vector<std::string>& cgroups) {
   const char* verdict = "no";
   for (const std::string& path : cgroups) {
@@ -111,12 +114,11 @@ const char* memory_verdict(const std::vector<std::string>& cgroups) {
   return verdict;
 }
 
-/** Everything that this process knows of the replica while it runs. */
 class Supervisor {
  public:
   explicit Supervisor(Spec spec) : spec_(std::move(spec)), spool_(spec_.dir + "/spool", spec_.spool_max_bytes) {}
 
-  /** @throws std::runtime_error when the replica does not come into being. */
+  /** @throws std::runtime_error when the replica cannot start. */
   void start() {
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     sigset_t wanted;
@@ -167,26 +169,27 @@ class Supervisor {
   }
 
  private:
+  /** Waits for the exec. Throws with the child's error text when it fails. */
   void await_exec() {
-    std::string why;
+    std::string error_text;
     char buffer[1024];
     for (;;) {
       const ssize_t count = read(pipes_.failure[0], buffer, sizeof buffer);
       if (count < 0 && errno == EINTR) continue;
       if (count <= 0) break;
-      why.append(buffer, static_cast<size_t>(count));
+      error_text.append(buffer, static_cast<size_t>(count));
     }
     close(pipes_.failure[0]);
-    if (why.empty()) return;
+    if (error_text.empty()) return;
     kill(child_, SIGKILL);
     waitpid(child_, nullptr, 0);
-    throw std::runtime_error(why);
+    throw std::runtime_error(error_text);
   }
 
   int next_tick_ms() const {
     if (kill_at_ms_ == 0) return kTickMs;
     const long long left = kill_at_ms_ - monotonic_ms();
-    return static_cast<int>(left < 0 ? 0 : left < kTickMs ? left : kTickMs);
+    return static_cast<int>(std::clamp<long long>(left, 0, kTickMs));
   }
 
   void take_signals() {
@@ -196,7 +199,7 @@ class Supervisor {
     }
   }
 
-  /** Asked again, it may be in more of a hurry. */
+  /** A second signal may shorten the grace period. */
   void stop() {
     const std::string grace = first_line(spec_.dir + "/stop");
     const long long at = monotonic_ms() + (grace.empty() ? kDefaultGraceMs : std::strtol(grace.c_str(), nullptr, 10));
@@ -224,7 +227,7 @@ class Supervisor {
 
   void take_output() {
     const auto take = [this](int& fd, LineSplitter& lines, char stream) {
-      // A bounded number, so that a flood does not keep signals waiting.
+      // A bounded number of reads, so that a flood of output does not delay signals.
       for (int i = 0; i < 16; i++) {
         const ssize_t count = fd < 0 ? -1 : read(fd, buffer_, sizeof buffer_);
         if (count == 0) {
@@ -245,7 +248,7 @@ class Supervisor {
     if (kill_at_ms_ != 0 && now >= kill_at_ms_) kill_all();
     if (now < next_check_ms_) return;
     next_check_ms_ = now + kTickMs;
-    spool_.tell_loss();
+    spool_.report_loss();
     if (spec_.memory_bytes > 0 && !is_over_memory_ && resident_bytes(descendants(getpid())) > spec_.memory_bytes) {
       is_over_memory_ = true;
       kill_all();
@@ -256,7 +259,7 @@ class Supervisor {
     int status = 0;
     for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG)) {
       if (pid != child_) continue;
-      ending_ = ending_of(status);
+      exit_status_ = exit_status_of(status);
       has_ended_ = true;
     }
   }
@@ -264,27 +267,29 @@ class Supervisor {
   void finish() {
     if (spec_.is_isolated) {
       char text[64] = {};
-      if (read(pipes_.status[0], text, sizeof text - 1) > 0) std::sscanf(text, "%d %d", &ending_.code, &ending_.signal);
+      if (read(pipes_.status[0], text, sizeof text - 1) > 0)
+        std::sscanf(text, "%d %d", &exit_status_.code, &exit_status_.signal);
     } else {
-      end_orphans();
+      kill_orphans();
     }
-    while (poll_output())
+    while (has_output())
       take_output();
     output_.finish([&](std::string line) { spool_.add('o', std::move(line)); });
     errors_.finish([&](std::string line) { spool_.add('e', std::move(line)); });
     spool_.flush();
-    spool_.tell_loss();
+    spool_.report_loss();
     const char* memory = is_over_memory_ ? "watch" : memory_verdict(spec_.cgroups);
-    replace_file(spec_.dir + "/exit", "code " + std::to_string(ending_.code) + "\nsignal " +
-                                          std::to_string(ending_.signal) + "\nstopped " + (is_stopping_ ? "1" : "0") +
-                                          "\nkilled " + (has_killed_ ? "1" : "0") + "\nmemory " + memory + "\n");
+    replace_file(spec_.dir + "/exit", "code " + std::to_string(exit_status_.code) + "\nsignal " +
+                                          std::to_string(exit_status_.signal) + "\nstopped " +
+                                          (is_stopping_ ? "1" : "0") + "\nkilled " + (has_killed_ ? "1" : "0") +
+                                          "\nmemory " + memory + "\n");
     if (!spec_.socket_path.empty()) unlink(spec_.socket_path.c_str());
     for (const std::string& path : spec_.cgroups)
       rmdir(path.c_str());
   }
 
-  /** What the workload left running. */
-  void end_orphans() {
+  /** Kills the processes that the workload left running. */
+  void kill_orphans() {
     for (int i = 0; i < 100; i++) {
       if (descendants(getpid()).empty()) return;
       signal_all(SIGKILL);
@@ -294,8 +299,8 @@ class Supervisor {
     }
   }
 
-  /** Whether something is left in the pipes; nobody writes to them any more. */
-  bool poll_output() {
+  /** Returns whether the pipes still hold output. */
+  bool has_output() {
     pollfd fds[2] = {{pipes_.output[0], POLLIN, 0}, {pipes_.errors[0], POLLIN, 0}};
     poll(fds, 2, 0);
     return ((fds[0].revents | fds[1].revents) & POLLIN) != 0;
@@ -308,25 +313,26 @@ class Supervisor {
   LineSplitter errors_;
   int signals_ = -1;
   pid_t child_ = -1;
-  Ending ending_;
+  ExitStatus exit_status_;
   bool has_ended_ = false;
   bool is_stopping_ = false;
   bool has_killed_ = false;
   bool is_over_memory_ = false;
-  /** 0: not yet asked to stop. */
+  /** The end of the grace period; 0 = not stopping. */
   long long kill_at_ms_ = 0;
   long long next_check_ms_ = 0;
   char buffer_[64 << 10];
 };
 
-void let_go_of_parent() {
-  const int nothing = open("/dev/null", O_RDWR);
+/** Detaches standard input, output and errors from the service. */
+void detach_stdio() {
+  const int null_fd = open("/dev/null", O_RDWR);
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-    dup2(nothing, fd);
-  if (nothing > STDERR_FILENO) close(nothing);
+    dup2(null_fd, fd);
+  if (null_fd > STDERR_FILENO) close(null_fd);
 }
 
-void answer(const std::string& text) {
+void reply(const std::string& text) {
   const std::string line = text + "\n";
   [[maybe_unused]] const ssize_t ignored = write(STDOUT_FILENO, line.data(), line.size());
 }
@@ -339,15 +345,15 @@ int main() {
   try {
     Spec spec = read_spec(STDIN_FILENO);
     lock(spec.dir + "/lock");
-    // Not on the stack: it holds buffers.
+    // Not on the stack, because it contains large buffers.
     static Supervisor supervisor(std::move(spec));
     supervisor.start();
-    answer("ok");
-    let_go_of_parent();
+    reply("ok");
+    detach_stdio();
     supervisor.run();
     return 0;
   } catch (const std::exception& error) {
-    answer(std::string("error ") + error.what());
+    reply(std::string("error ") + error.what());
     return 1;
   }
 }

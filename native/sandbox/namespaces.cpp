@@ -19,7 +19,7 @@
 
 namespace {
 
-/** linux/mount.h and sys/mount.h do not go together in older C libraries. */
+/** The kernel's mount_attr. Older C libraries cannot include linux/mount.h together with sys/mount.h. */
 struct MountAttributes {
   uint64_t set;
   uint64_t clear;
@@ -32,7 +32,7 @@ constexpr uint64_t kNoDev = 0x4;
 constexpr long kMountSetattr = 442;
 constexpr unsigned kRecursive = 0x8000;
 
-/** Of the host: programs, libraries and their settings. What lies elsewhere is not seen. */
+/** The host folders with programs, libraries and their configuration. No other host folder is visible. */
 constexpr const char* kHostFolders[] = {"bin",    "sbin", "usr", "lib", "lib32", "lib64",
                                         "libx32", "etc",  "opt", "nix", "sys"};
 constexpr const char* kDevices[] = {"null", "zero", "full", "random", "urandom", "tty"};
@@ -47,7 +47,7 @@ bool is_folder(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/** With all above it. */
+/** Creates a folder and its parents. */
 void make_folder(const std::string& path) {
   for (size_t at = path.find('/', 1);; at = path.find('/', at + 1)) {
     const std::string part = path.substr(0, at);
@@ -84,7 +84,7 @@ void bind(const std::string& from, const std::string& to, uint64_t attributes) {
     make_folder(to);
   else if (!exists(to))
     make_file(to);
-  // Recursive: a user namespace must not look below what is mounted over.
+  // Recursive, because a user namespace may not expose what a mount hides.
   if (mount(from.c_str(), to.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) fail("bind " + from);
   if (attributes != 0) set_attributes(to, attributes);
 }
@@ -139,19 +139,21 @@ sockaddr in_address(const char* text) {
   return plain;
 }
 
-void set_interface(int fd, const char* name, unsigned long what, ifreq& request, const char* step) {
+void set_interface(int fd, const char* name, unsigned long command, ifreq& request, const char* step) {
   std::strncpy(request.ifr_name, name, IFNAMSIZ - 1);
-  if (ioctl(fd, what, &request) != 0) fail(step);
+  if (ioctl(fd, command, &request) != 0) fail(step);
 }
 
-/** Loopback, and on it an address that is none of loopback's: what listens on 127.0.0.1 alone does not answer there, as
- * it would not behind any other driver. */
-void raise_network(const std::string& inner_host) {
+/**
+ * Brings up loopback and adds `inner_host` to it. A server that listens on 127.0.0.1 only is not reachable at
+ * `inner_host`, as with every other driver.
+ */
+void set_up_network(const std::string& inner_host) {
   const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) fail("socket");
   ifreq up{};
   up.ifr_flags = IFF_UP | IFF_RUNNING;
-  set_interface(fd, "lo", SIOCSIFFLAGS, up, "loopback up");
+  set_interface(fd, "lo", SIOCSIFFLAGS, up, "bring up loopback");
   if (inner_host.rfind("127.", 0) != 0) {
     ifreq address{};
     address.ifr_addr = in_address(inner_host.c_str());
@@ -175,7 +177,7 @@ int namespace_flags() {
   return geteuid() == 0 ? flags : flags | CLONE_NEWUSER;
 }
 
-void enter_world(const Spec& spec) {
+void enter_sandbox(const Spec& spec) {
   const std::string root = spec.dir + "/root";
   if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) fail("make mounts private");
   mount_tmpfs(root, "mode=0755,size=1m");
@@ -198,7 +200,7 @@ void enter_world(const Spec& spec) {
   if (mount("proc", (root + "/proc").c_str(), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0)
     fail("mount proc");
   change_root(root);
-  raise_network(spec.inner_host);
+  set_up_network(spec.inner_host);
   [[maybe_unused]] const int ignored = sethostname("replica", 7);
 }
 

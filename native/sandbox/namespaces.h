@@ -4,21 +4,24 @@
 
 #include "native/sandbox/spec.h"
 
-/** Flags of clone(2) for the namespaces of a replica; as an ordinary user a user namespace comes first. */
+/** Returns the clone(2) flags for the namespaces of a replica. An unprivileged user also needs a user namespace. */
 int namespace_flags();
 
 /**
- * In the first process of new namespaces: a root file system of the host's programs, read-only, and of what the replica
- * is given; loopback, and any port for anybody. What the host has besides, and other replicas' folders, is not in it.
+ * Sets up the sandbox; runs in the first process of the new namespaces. The root file system has the host's programs,
+ * read-only, and the replica's own files, but no other host files and no files of other replicas. The network has only
+ * loopback, where any user may bind any port.
  * @throws std::runtime_error naming the step that failed.
  */
-void enter_world(const Spec& spec);
+void enter_sandbox(const Spec& spec);
 
-/** Lets `pid`, which has just made a user namespace, be root in it, and nobody outside. @param outer_uid Whom its root
- * is to the caller's namespace. */
+/**
+ * Makes `pid`, which has just created a user namespace, root inside it. It has no privileges outside.
+ * @param outer_uid The user that this root is in the caller's namespace.
+ */
 void map_ids(pid_t pid, uint32_t outer_uid, uint32_t outer_gid);
 
-/** No capability, now or after an exec. */
+/** Drops all capabilities, including those that an exec could regain. */
 void drop_privileges();
 
 /** @throws std::runtime_error of the form `what: strerror`. */

@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -19,7 +20,7 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-/** Of /proc/PID/stat from the third on: the second is a name, which may hold anything. */
+/** Returns the fields of /proc/PID/stat from the third on. The second is the name, which may contain any character. */
 std::vector<std::string> stat_fields(pid_t pid) {
   const std::string text = read_text("/proc/" + std::to_string(pid) + "/stat");
   const size_t end = text.rfind(')');
@@ -31,23 +32,24 @@ std::vector<std::string> stat_fields(pid_t pid) {
   return fields;
 }
 
+/** Appends the children of `pid`. Returns false when the kernel does not list children. */
 bool add_children(pid_t pid, std::vector<pid_t>& found) {
   const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
   DIR* entries = opendir(tasks.c_str());
   if (entries == nullptr) return true;
-  bool is_known = true;
+  bool has_lists = true;
   while (const dirent* entry = readdir(entries)) {
     if (entry->d_name[0] == '.') continue;
     std::ifstream file(tasks + "/" + entry->d_name + "/children");
-    is_known = is_known && file.is_open();
+    has_lists = has_lists && file.is_open();
     for (pid_t child = 0; file >> child;)
       found.push_back(child);
   }
   closedir(entries);
-  return is_known;
+  return has_lists;
 }
 
-/** For kernels that do not list children. */
+/** Finds descendants by parent id, for kernels that do not list children. */
 std::vector<pid_t> search_descendants(pid_t pid) {
   std::unordered_map<pid_t, std::vector<pid_t>> children;
   DIR* entries = opendir("/proc");
@@ -81,8 +83,8 @@ uint64_t resident_bytes(const std::vector<pid_t>& pids) {
   for (const pid_t pid : pids) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/statm");
     uint64_t size = 0, resident = 0, shared = 0;
-    // What is shared between them would count several times.
-    if (file >> size >> resident >> shared) total += (resident - (shared < resident ? shared : resident)) * page;
+    // Without shared pages, which would count once per process.
+    if (file >> size >> resident >> shared) total += (resident - std::min(shared, resident)) * page;
   }
   return total;
 }

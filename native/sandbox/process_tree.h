@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <vector>
 
-/** All processes below `pid`, as /proc says; not itself. */
+/** Returns the ids of all descendants of `pid`, read from /proc. */
 std::vector<pid_t> descendants(pid_t pid);
+/** Returns the resident memory of the processes, without shared pages. */
 uint64_t resident_bytes(const std::vector<pid_t>& pids);
-/** In clock ticks since boot: with the id, what a process is known by. 0: there is none. */
+/** Returns the start time in clock ticks since boot, which identifies a process together with its id. 0 = no such
+ * process. */
 unsigned long long start_time(pid_t pid);

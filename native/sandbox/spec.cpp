@@ -74,10 +74,10 @@ Spec read_spec(int fd) {
   while (from < text.size()) {
     const size_t key_end = text.find('\0', from);
     const size_t value_end = key_end == std::string::npos ? key_end : text.find('\0', key_end + 1);
-    if (value_end == std::string::npos) throw std::runtime_error("the input ends within a value");
+    if (value_end == std::string::npos) throw std::runtime_error("the input ends in the middle of a value");
     take(spec, text.substr(from, key_end - from), text.substr(key_end + 1, value_end - key_end - 1));
     from = value_end + 1;
   }
-  if (spec.dir.empty() || spec.args.empty()) throw std::runtime_error("expected a dir and an arg");
+  if (spec.dir.empty() || spec.args.empty()) throw std::runtime_error("expected the keys dir and arg");
   return spec;
 }

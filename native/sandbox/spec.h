@@ -5,38 +5,41 @@
 #include <utility>
 #include <vector>
 
-/** What is to run, and how. Comes by standard input, as it holds secrets: keys and values by turns, each ended by a
- * NUL. */
+/**
+ * What to run, and how. Standard input carries it, because it holds secrets: keys and values in turn, each ended by
+ * a NUL.
+ */
 struct Spec {
-  /** Of this replica: `state`, `exit`, `stop`, `lock`, `spool/`, `root/` are kept in it. */
+  /** The folder of this replica, with `state`, `exit`, `stop`, `lock`, `spool/` and `root/`. */
   std::string dir;
-  /** Namespaces of its own, with what is below; else it runs on the host as it is. */
+  /** True: in new namespaces with the settings below. False: directly on the host. */
   bool is_isolated = false;
-  /** A Unix socket outside, from which connections are handed to `inner_host:inner_port`. */
+  /** The Unix socket on the host whose connections are forwarded to `inner_host:inner_port`. */
   std::string socket_path;
   std::string inner_host;
   int inner_port = 0;
-  /** Read-only, at the same path. */
+  /** Host paths, visible read-only at the same path. */
   std::vector<std::string> shares;
-  /** Nothing of these is seen, even where they lie in a share. */
+  /** Host folders that are hidden, even inside a share. */
   std::vector<std::string> hides;
-  /** Name below /platform/input, path outside. */
+  /** (name below /platform/input, host path), read-only. */
   std::vector<std::pair<std::string, std::string>> inputs;
+  /** The host path of /platform/home. */
   std::string home;
   std::vector<std::string> devices;
-  /** Whom the workload is to the host, where this process is root. */
+  /** The user and group of the workload on the host, when this process is root. */
   uint32_t uid = 65534;
   uint32_t gid = 65534;
 
   std::vector<std::string> args;
   std::vector<std::string> env;
   std::string cwd;
-  /** Control groups that the workload joins; the first one that counts memory says whether it ran out. */
+  /** The control groups that the workload joins. Those that count memory say whether it ran out. */
   std::vector<std::string> cgroups;
-  /** Without such a group its memory is watched from here; 0: not at all. */
+  /** Memory limit that this process enforces when no control group does; 0 = none. */
   uint64_t memory_bytes = 0;
   uint64_t spool_max_bytes = 256ull << 20;
 };
 
-/** @throws std::runtime_error with what is wrong. */
+/** @throws std::runtime_error naming the first invalid key. */
 Spec read_spec(int fd);

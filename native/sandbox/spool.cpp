@@ -39,7 +39,7 @@ void for_each_file(const std::string& dir, Each each) {
 size_t LineSplitter::cut_length(size_t from) const {
   const std::string prefix = kKeyPrefix;
   for (size_t at = kMaxLine - kKeyLength + 1; at < kMaxLine; at++) {
-    // Of the prefix as much as there is before the cut.
+    // Compares the part of the prefix that fits before the cut.
     const size_t length = std::min(prefix.size(), kMaxLine - at);
     if (rest_.compare(from + at, length, prefix, 0, length) == 0) return at;
   }
@@ -67,8 +67,8 @@ void Spool::open_next() {
   num_bytes_ = 0;
 }
 
-/** Files that nobody has come for count as well. */
-bool Spool::has_room() {
+/** Counts all files, including those that the service has not collected yet. */
+bool Spool::has_capacity() {
   uint64_t total = 0;
   for_each_file(dir_, [&](const char* name) {
     struct stat info{};
@@ -85,10 +85,10 @@ void Spool::add(char stream, std::string line) {
 }
 
 std::string Spool::loss() const {
-  return std::to_string(num_lost_) + " log lines were lost: " + why_lost_;
+  return std::to_string(num_lost_) + " log lines were lost: " + loss_reason_;
 }
 
-void Spool::tell_loss() {
+void Spool::report_loss() {
   if (num_lost_ == 0 || !records_.empty()) return;
   append('s', loss());
   flush();
@@ -100,29 +100,30 @@ void Spool::append(char stream, const std::string& line) {
 
 void Spool::flush() {
   if (records_.empty()) return;
-  const bool tells_loss = num_lost_ > 0;
+  const bool reports_loss = num_lost_ > 0;
   if (fd_ < 0 || num_bytes_ >= kFileBytes) {
-    if (!has_room()) return lose(records_, "the service did not take them up in time");
+    if (!has_capacity()) return lose(records_, "the service did not collect them in time");
     open_next();
   }
   if (fd_ < 0) return lose(records_, std::strerror(errno));
   const ssize_t count = write(fd_, records_.data(), records_.size());
-  const char* why = count < 0 ? std::strerror(errno) : std::strerror(ENOSPC);
+  const char* reason = count < 0 ? std::strerror(errno) : std::strerror(ENOSPC);
   const size_t written = count < 0 ? 0 : static_cast<size_t>(count);
-  // Whole lines stay, as they may have been read already.
+  // Keeps complete lines, which the service may have read already.
   const size_t end = written == 0 ? 0 : records_.rfind('\n', written - 1);
   const size_t kept = written == 0 || end == std::string::npos ? 0 : end + 1;
   if (kept < written) [[maybe_unused]]
     const int ignored = ftruncate(fd_, static_cast<off_t>(num_bytes_ + kept));
   num_bytes_ += kept;
-  if (tells_loss && kept > 0) num_lost_ = 0;
-  if (kept < records_.size()) return lose(records_.substr(kept), why);
+  if (reports_loss && kept > 0) num_lost_ = 0;
+  if (kept < records_.size()) return lose(records_.substr(kept), reason);
   records_.clear();
 }
 
-void Spool::lose(const std::string& records, const char* why) {
-  const bool repeats_loss = num_lost_ > 0;
-  num_lost_ += static_cast<uint64_t>(std::count(records.begin(), records.end(), '\n')) - (repeats_loss ? 1 : 0);
-  why_lost_ = why;
+void Spool::lose(const std::string& records, const char* reason) {
+  // The first record is then the line about the earlier loss, which is not a lost log line.
+  const bool has_loss_line = num_lost_ > 0;
+  num_lost_ += static_cast<uint64_t>(std::count(records.begin(), records.end(), '\n')) - (has_loss_line ? 1 : 0);
+  loss_reason_ = reason;
   records_.clear();
 }

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <string>
 
-/** Splits what one pipe carries into lines of at most 64 KiB; a line's end may also be `\r\n`. */
+/** Splits the bytes of one pipe into lines of at most 64 KiB. A line ends with `\n` or `\r\n`. */
 class LineSplitter {
  public:
-  /** Calls `take(line)` for each line that is whole now. */
+  /** Calls `take(line)` for each line that is complete now. */
   template <class Take>
   void add(const char* bytes, size_t count, Take take) {
     rest_.append(bytes, count);
@@ -14,12 +14,13 @@ class LineSplitter {
     for (;;) {
       const size_t end = rest_.find('\n', from);
       if (end != std::string::npos && end - from <= kMaxLine) {
-        give(from, end - (end > from && rest_[end - 1] == '\r' ? 1 : 0), take);
+        const bool has_return = end > from && rest_[end - 1] == '\r';
+        take(rest_.substr(from, end - from - (has_return ? 1 : 0)));
         from = end + 1;
       } else if (rest_.size() - from > kMaxLine) {
-        const size_t cut = from + cut_length(from);
-        give(from, cut, take);
-        from = cut;
+        const size_t length = cut_length(from);
+        take(rest_.substr(from, length));
+        from += length;
       } else {
         break;
       }
@@ -27,48 +28,42 @@ class LineSplitter {
     rest_.erase(0, from);
   }
 
-  /** The last line, if it has no end. */
+  /** Calls `take(line)` for the last line, if it has no line end. */
   template <class Take>
   void finish(Take take) {
-    if (!rest_.empty()) give(0, rest_.size(), take);
+    if (!rest_.empty()) take(rest_);
     rest_.clear();
   }
 
  private:
   static constexpr size_t kMaxLine = 64 << 10;
 
-  template <class Take>
-  void give(size_t from, size_t to, Take take) {
-    take(rest_.substr(from, to - from));
-  }
-
-  /** Of a line that is too long: not within a character, and not within what may be an access key. */
+  /** Returns where to cut a line that is too long: not within a character or a possible access key. */
   size_t cut_length(size_t from) const;
 
   std::string rest_;
 };
 
 /**
- * Files of log lines, `spool/00000001` and so on, for the service to take up and remove; written whether it lives or
- * not. A line is
- * `<time in ms> <o|e|s> <text>`. Where the disk is full, or the service has not come for too long, lines are counted
- * and dropped, and a system line says so once there is room again.
+ * Log lines in files `spool/00000001` and so on, which the service collects and removes. Lines are written even while
+ * the service is down. The format is `<time in ms> <o|e|s> <text>`: output, errors or system. When the disk is full, or
+ * the files reach `max_bytes`, lines are counted and dropped; a system line reports the loss when there is space again.
  */
 class Spool {
  public:
   Spool(std::string dir, uint64_t max_bytes);
 
   void add(char stream, std::string line);
-  /** Writes what was added. */
+  /** Writes the added lines. */
   void flush();
-  /** Says what was lost, if anything was, though no further line comes. */
-  void tell_loss();
+  /** Writes the system line about lost lines, if any, without waiting for the next line. */
+  void report_loss();
 
  private:
   void open_next();
-  bool has_room();
+  bool has_capacity();
   void append(char stream, const std::string& line);
-  void lose(const std::string& records, const char* why);
+  void lose(const std::string& records, const char* reason);
   std::string loss() const;
 
   std::string dir_;
@@ -78,5 +73,5 @@ class Spool {
   uint64_t num_bytes_ = 0;
   std::string records_;
   uint64_t num_lost_ = 0;
-  std::string why_lost_;
+  std::string loss_reason_;
 };

@@ -30,7 +30,8 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return result;
 }
 
-void tell(int fd, const std::string& text) {
+/** Writes to a pipe and ignores errors: a reader that is gone needs no text. */
+void write_text(int fd, const std::string& text) {
   [[maybe_unused]] const ssize_t ignored = write(fd, text.data(), text.size());
 }
 
@@ -48,14 +49,14 @@ void reset_signals() {
   sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-/** Never returns. */
+/** Replaces this process by the workload. Returns only by an exception. */
 void execute(const Spec& spec, const Pipes& pipes) {
   setsid();
-  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  dup2(nothing, STDIN_FILENO);
+  const int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  dup2(null_fd, STDIN_FILENO);
   dup2(pipes.output[1], STDOUT_FILENO);
   dup2(pipes.errors[1], STDERR_FILENO);
-  // A core would hold secrets, and fill the disk.
+  // A core file would contain secrets and fill the disk.
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
   rlimit files{};
@@ -70,44 +71,47 @@ void execute(const Spec& spec, const Pipes& pipes) {
   fail("exec " + spec.args[0]);
 }
 
-/** Waits until the other end has closed the pipe. */
+/** Waits until the other end closes the pipe. */
 void wait_for_close(int fd) {
   char byte;
   while (read(fd, &byte, 1) > 0 || errno == EINTR)
     errno = 0;
 }
 
-/** Root in a user namespace of its own: it can undo nothing of what its world was made of, and is nobody to the host.
+/**
+ * Starts the workload as root of a second user namespace. It cannot undo the setup of the sandbox, and it has no
+ * privileges on the host.
  */
-pid_t start_inside(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups, bool is_root) {
-  int is_unshared[2], is_mapped[2];
-  if (pipe2(is_unshared, O_CLOEXEC) != 0 || pipe2(is_mapped, O_CLOEXEC) != 0) fail("pipe");
+pid_t start_workload(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups, bool is_root) {
+  // Each pipe signals a step by being closed: the child has unshared, the parent has mapped the ids.
+  int unshared_pipe[2], mapped_pipe[2];
+  if (pipe2(unshared_pipe, O_CLOEXEC) != 0 || pipe2(mapped_pipe, O_CLOEXEC) != 0) fail("pipe");
   const pid_t pid = fork();
   if (pid < 0) fail("fork");
   if (pid == 0) {
     try {
-      close(is_unshared[0]);
-      close(is_mapped[1]);
+      close(unshared_pipe[0]);
+      close(mapped_pipe[1]);
       join(cgroups);
       if (is_root && setgroups(0, nullptr) != 0) fail("setgroups");
-      if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) fail("a user namespace");
-      close(is_unshared[1]);
-      wait_for_close(is_mapped[0]);
-      if (setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0) fail("become root inside");
+      if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) fail("create a user namespace");
+      close(unshared_pipe[1]);
+      wait_for_close(mapped_pipe[0]);
+      if (setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0) fail("become root in the user namespace");
       drop_privileges();
       execute(spec, pipes);
     } catch (const std::exception& error) {
-      tell(pipes.failure[1], error.what());
+      write_text(pipes.failure[1], error.what());
     }
     _exit(127);
   }
-  close(is_unshared[1]);
-  close(is_mapped[0]);
-  wait_for_close(is_unshared[0]);
-  close(is_unshared[0]);
-  // As an ordinary user root here is that user already.
+  close(unshared_pipe[1]);
+  close(mapped_pipe[0]);
+  wait_for_close(unshared_pipe[0]);
+  close(unshared_pipe[0]);
+  // Without root on the host, id 0 of this namespace already is the unprivileged user.
   map_ids(pid, is_root ? spec.uid : 0, is_root ? spec.gid : 0);
-  close(is_mapped[1]);
+  close(mapped_pipe[1]);
   return pid;
 }
 
@@ -119,13 +123,16 @@ sigset_t watched_signals() {
   return signals;
 }
 
-/** Of the first process: reaps, forwards, and passes TERM on to all. Returns how the workload ended. */
-Ending look_after(pid_t workload, Forwarder& forwarder, int signals) {
+/**
+ * The loop of the first process: reaps children, forwards connections, and sends TERM to all processes of the
+ * namespace. Returns the exit status of the workload.
+ */
+ExitStatus supervise(pid_t workload, Forwarder& forwarder, int signals) {
   for (;;) {
     pollfd fds[2] = {{signals, POLLIN, 0}, {forwarder.fd(), POLLIN, 0}};
     if (poll(fds, 2, -1) < 0 && errno != EINTR) fail("poll");
-    if (fds[1].revents != 0) forwarder.work();
-    // Each token of an answer comes by here: nothing is asked of the system that has not changed.
+    if (fds[1].revents != 0) forwarder.process_events();
+    // Every token of a response wakes this loop, so it makes no system call without a signal.
     if (fds[0].revents == 0) continue;
     signalfd_siginfo info{};
     while (read(signals, &info, sizeof info) == sizeof info) {
@@ -133,45 +140,45 @@ Ending look_after(pid_t workload, Forwarder& forwarder, int signals) {
     }
     int status = 0;
     for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG)) {
-      if (pid == workload) return ending_of(status);
+      if (pid == workload) return exit_status_of(status);
     }
   }
 }
 
-/** Never returns; its end is the end of all processes in its namespace. */
-[[noreturn]] void be_first(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups, int listener,
-                           int is_mapped, bool is_root) {
+/** Runs the first process of the namespaces. When it exits, the kernel kills all processes of the PID namespace. */
+[[noreturn]] void run_init(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups, int listener,
+                           int mapped_fd, bool is_root) {
   try {
     umask(0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    wait_for_close(is_mapped);
+    wait_for_close(mapped_fd);
     if (!is_root && (setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0)) fail("become root in the namespace");
-    // NOTE: a change of ids takes it back.
+    // NOTE: a change of ids resets PDEATHSIG, so set it again.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_DUMPABLE, 1);
-    enter_world(spec);
+    enter_sandbox(spec);
     const sigset_t wanted = watched_signals();
     sigprocmask(SIG_SETMASK, &wanted, nullptr);
     const int signals = signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC);
-    const pid_t workload = start_inside(spec, pipes, cgroups, is_root);
+    const pid_t workload = start_workload(spec, pipes, cgroups, is_root);
     for (const int fd : {pipes.output[1], pipes.errors[1], pipes.failure[1]})
       close(fd);
-    const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+    const int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-      dup2(nothing, fd);
+      dup2(null_fd, fd);
     Forwarder forwarder(listener, spec.inner_host, spec.inner_port);
-    const Ending ending = look_after(workload, forwarder, signals);
-    tell(pipes.status[1], std::to_string(ending.code) + " " + std::to_string(ending.signal));
+    const ExitStatus status = supervise(workload, forwarder, signals);
+    write_text(pipes.status[1], std::to_string(status.code) + " " + std::to_string(status.signal));
     _exit(0);
   } catch (const std::exception& error) {
-    tell(pipes.failure[1], error.what());
+    write_text(pipes.failure[1], error.what());
     _exit(126);
   }
 }
 
 }  // namespace
 
-Ending ending_of(int wait_status) {
+ExitStatus exit_status_of(int wait_status) {
   if (WIFSIGNALED(wait_status)) return {-1, WTERMSIG(wait_status)};
   return {WEXITSTATUS(wait_status), 0};
 }
@@ -184,7 +191,7 @@ pid_t start_plain(const Spec& spec, const Pipes& pipes, const std::vector<int>& 
     join(cgroups);
     execute(spec, pipes);
   } catch (const std::exception& error) {
-    tell(pipes.failure[1], error.what());
+    write_text(pipes.failure[1], error.what());
   }
   _exit(127);
 }
@@ -193,17 +200,17 @@ pid_t start_isolated(const Spec& spec, const Pipes& pipes, const std::vector<int
   const bool is_root = geteuid() == 0;
   const uid_t uid = geteuid();
   const gid_t gid = getegid();
-  int is_mapped[2];
-  if (pipe2(is_mapped, O_CLOEXEC) != 0) fail("pipe");
+  int mapped_pipe[2];
+  if (pipe2(mapped_pipe, O_CLOEXEC) != 0) fail("pipe");
   const auto pid =
       static_cast<pid_t>(syscall(SYS_clone, namespace_flags() | SIGCHLD, nullptr, nullptr, nullptr, nullptr));
-  if (pid < 0) fail("new namespaces");
+  if (pid < 0) fail("create namespaces");
   if (pid == 0) {
-    close(is_mapped[1]);
-    be_first(spec, pipes, cgroups, listener, is_mapped[0], is_root);
+    close(mapped_pipe[1]);
+    run_init(spec, pipes, cgroups, listener, mapped_pipe[0], is_root);
   }
-  close(is_mapped[0]);
+  close(mapped_pipe[0]);
   if (!is_root) map_ids(pid, uid, gid);
-  close(is_mapped[1]);
+  close(mapped_pipe[1]);
   return pid;
 }

@@ -6,27 +6,29 @@
 
 #include "native/sandbox/spec.h"
 
-/** The pipes between the supervisor and what it runs; all close on exec. */
+/** The pipes between the supervisor and the workload. All close on exec. */
 struct Pipes {
   int output[2];
   int errors[2];
-  /** What went wrong before the exec, as text; closed without a word once it is done. */
+  /** The error text of a failure before the exec; closed without text when the exec succeeds. */
   int failure[2];
-  /** How the workload ended, from the first process of its namespaces. */
+  /** The exit status of the workload, as `CODE SIGNAL`, from the first process of its namespaces. */
   int status[2];
 };
 
-/** How a process ended; one of the two. */
-struct Ending {
+/** How a process ended: by an exit code, or by a signal (then `code` is -1). */
+struct ExitStatus {
   int code = -1;
   int signal = 0;
 };
 
-Ending ending_of(int wait_status);
+ExitStatus exit_status_of(int wait_status);
 
-/** Starts the workload as a child, on the host as it is. */
+/** Starts the workload as a child on the host, without namespaces. Returns its process id. */
 pid_t start_plain(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups);
 
-/** Starts the first process of new namespaces, which sets them up, starts the workload and forwards connections of
- * `listener` to it until it ends. Returns its id out here. */
+/**
+ * Starts the first process of new namespaces, which sets them up, starts the workload and forwards the connections of
+ * `listener` to it. It ends with the workload. Returns its process id on the host.
+ */
 pid_t start_isolated(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups, int listener);

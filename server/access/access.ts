@@ -1,55 +1,61 @@
-import type { ApiKey, NewKey } from './api-key';
-import { Beacon } from './beacon';
-import { BudgetMeter } from './budget';
-import type { ChangeOptions } from './change';
-import { type CheckedRequest, type CheckTarget, KeyCheck } from './check';
-import { CidrList } from './cidr';
-import { steadyClock } from './clock';
+import type { ApiKey, NewKey } from './keys/api-key';
+import { HeartbeatSender } from './feed/heartbeat';
+import { BudgetMeter } from './check/budget';
+import type { ChangeOptions } from './store/change';
+import { type CheckedRequest, type CheckTarget, KeyCheck } from './check/check';
+import { CidrList } from './check/cidr';
+import { steadyClock } from './feed/clock';
 import { AccessError } from './errors';
-import { Follower } from './follower';
-import { type Propagation, PROPAGATION_CEILING_MS } from './gateways';
-import type { KeyEdit, KeySpec } from './key-changes';
-import { KeyUses } from './key-uses';
-import { KeyLimiter } from './limiter';
-import type { DatabaseLocation } from './location';
-import type { AccessOutcome } from './outcome';
+import { Follower } from './feed/follower';
+import { type Propagation, PROPAGATION_CEILING_MS } from './feed/gateways';
+import type { KeyEdit, KeySpec } from './keys/changes';
+import { KeyUses } from './check/uses';
+import { KeyLimiter } from './check/limiter';
+import type { DatabaseLocation } from './store/location';
+import type { AccessOutcome } from './check/outcome';
 import { DEFAULT_DEPLOYMENT, DEFAULT_OWNER, type DeploymentRef, type OwnerName, type OwnerRef } from './owners';
-import type { AccessStore } from './store';
-import { KeyTable } from './table';
-import { type CreateThread, openServingStore } from './threaded-store';
-import { Verifier } from './verifier';
+import type { AccessStore } from './store/store';
+import { KeyTable } from './check/table';
+import { type CreateThread, openServingStore } from './store/threaded-store';
+import { Verifier } from './check/verifier';
 
-/** Structured lines; no secret is ever given to it. */
+/** Structured log. Callers never pass a secret. */
 export interface AccessLog {
   info(fields: object, message: string): void;
   warn(fields: object, message: string): void;
 }
 
 export interface AccessOptions {
-  /** Where the keys are; absent: fixed keys alone. See `resolveServeLocation`. */
+  /** The key database. Without one only the fixed keys are accepted. See `resolveServeLocation`. */
   location?: DatabaseLocation;
-  /** A store that is open already, instead of a location: whoever opened it closes it, and tells {@link Access.poke} of pushes. This server then is no deployment itself: every check names its target. */
+  /**
+   * An open store, used instead of `location`. The caller closes it and calls {@link Access.wake} on each push. The
+   * server then is not a deployment itself, so every check names its target.
+   */
   store?: AccessStore;
-  /** Fixed keys of `--api-key`: 1 to 200 visible ASCII characters each. */
+  /** Fixed keys from `--api-key`, 1 to 200 visible ASCII characters each. */
   apiKeys?: readonly string[];
-  /** Whose deployment this server is; default `user:local`. Made in the database where missing, like the deployment. */
+  /** Owner of this server's deployment. Created if missing. Default `user:local`. */
   owner?: OwnerName;
-  /** What deployment-level keys are bound to; default `default`. */
+  /** Name of this server's deployment. Created if missing. Default `default`. */
   deployment?: string;
-  /** Between two looks at the revision feed; default 1 s. */
+  /** Poll interval of the revision feed. Default 1 s. */
   pollMs?: number;
-  /** After this long without a look at the feed no key is accepted (503); default 60 s, never above 300 s. */
+  /** Every key gets 503 if the feed has not been read for this long. Default 60 s, at most 300 s. */
   maxStalenessMs?: number;
-  /** What becomes of requests that run when their key loses its right: `granted.signal` fires within a second (`cut`, the default), or they `finish`. */
+  /**
+   * What happens to running requests when their key loses access: with `cut` (the default) `granted.signal` fires
+   * within a second, with `finish` they continue.
+   */
   onRevoke?: 'cut' | 'finish';
-  /** Networks of proxies whose `X-Forwarded-For` names the caller; default none: the caller is the peer. */
+  /** Networks of the proxies whose `X-Forwarded-For` is trusted. Default none: the client is the peer. */
   trustedProxies?: readonly string[];
-  /** Of the program, for those who look at how far a change has come. */
+  /** Program version, written with each heartbeat. */
   version?: string;
-  /** Of this process among those that serve; by default a new one. The same at every start where no two of them run at once. */
+  /** Id of this serving process. Default: a new one. May stay the same over restarts if no two processes share it. */
   gatewayId?: string;
   log?: AccessLog;
-  /** For tests. */
+  /** The remaining options are for tests. */
   now?: () => number;
   monotonicMs?: () => number;
   createThread?: CreateThread;
@@ -58,21 +64,24 @@ export interface AccessOptions {
 
 const POLL_MS = 1_000;
 const COMPARE_MS = 60_000;
-/** Also how old another process's share of a budget may be. */
+/** Also the maximum age of the budget use that other processes have written. */
 const USE_FLUSH_MS = 5_000;
 const DEFAULT_MAX_STALENESS_MS = 60_000;
 const FIXED_KEY = /^[\x21-\x7e]{1,200}$/;
 
-/** Access keys of a serving process: the check for every request, and changes that apply here before they are answered. */
+/**
+ * Access control of a serving process: checks each request and changes keys. A change made here applies in this process
+ * before its promise resolves.
+ */
 export class Access {
-  /** What this server is to the check. */
+  /** The deployment of this server: the default target of {@link check}. */
   readonly target: CheckTarget;
   readonly #check: KeyCheck;
   readonly #table: KeyTable;
   readonly #limiter: KeyLimiter;
   readonly #uses: KeyUses;
   readonly #budgets: BudgetMeter;
-  readonly #beacon: Beacon | undefined;
+  readonly #heartbeat: HeartbeatSender | undefined;
   readonly #now: () => number;
   readonly #store: AccessStore | undefined;
   readonly #ownsStore: boolean;
@@ -92,7 +101,7 @@ export class Access {
     this.#now = now;
     this.#uses = new KeyUses();
     this.#budgets = new BudgetMeter((keyId, sinceDay) => this.#uses.unwrittenTokens(keyId, sinceDay));
-    this.#beacon = store === undefined ? undefined : new Beacon(store, options, monotonicMs);
+    this.#heartbeat = store === undefined ? undefined : new HeartbeatSender(store, options, monotonicMs);
     const maxStalenessMs = Math.min(options.maxStalenessMs ?? DEFAULT_MAX_STALENESS_MS, PROPAGATION_CEILING_MS);
     const follower = (this.#follower =
       store === undefined ? undefined : this.#createFollower(store, options, monotonicMs));
@@ -112,7 +121,7 @@ export class Access {
     if (store !== undefined) this.#flushing = setInterval(() => void this.#flush(), USE_FLUSH_MS).unref();
   }
 
-  /** @throws AccessError when the database cannot be opened or a fixed key is no key. */
+  /** @throws AccessError if the database cannot be opened or a fixed key is invalid. */
   static async open(options: AccessOptions): Promise<Access> {
     const { location, owner = DEFAULT_OWNER, deployment = DEFAULT_DEPLOYMENT, createThread } = options;
     options.apiKeys?.forEach(checkFixedKey);
@@ -123,7 +132,7 @@ export class Access {
     const store = await openServingStore(location, () => onPush(), createThread);
     try {
       const access = new Access(await store.openDeployment(owner, deployment), store, options);
-      onPush = () => access.poke();
+      onPush = () => access.wake();
       await access.#follower?.start();
       return access;
     } catch (error) {
@@ -143,20 +152,20 @@ export class Access {
     }
   }
 
-  /** Another process changed something: look at the feed now. */
-  poke(): void {
-    this.#follower?.poke();
+  /** Reads the feed now, because another process changed something. */
+  wake(): void {
+    this.#follower?.wake();
   }
 
   /**
-   * Whether a request may go on, by its headers alone, before anything else of it is looked at. An outcome at once for every key that was
-   * seen before; a promise, which never rejects but for a bug, for the first presentation of one. Call `done` of a granted one when the request has ended.
+   * Checks a request by its headers. Returns the outcome directly for a key this process has verified before, and a
+   * promise on first use of a key. The promise does not reject. Call `done` on a grant when the request has ended.
    */
   check(request: CheckedRequest, target: CheckTarget = this.target): AccessOutcome | Promise<AccessOutcome> {
     return this.#check.check(request, target);
   }
 
-  /** What `/metrics` and the console show. */
+  /** Values for `/metrics` and the console. */
   stats(): { numKeys: number; appliedRev: number; staleMs: number } {
     return {
       numKeys: this.#table.size,
@@ -165,30 +174,30 @@ export class Access {
     };
   }
 
-  /** Reads and rare changes that need no push; keys are changed by the methods below. */
+  /** For reads, and for changes that need not apply here at once. Change keys with the methods below. */
   get store(): AccessStore {
     if (this.#store === undefined)
-      throw new AccessError('database_error', 'this server has fixed keys alone and no key database');
+      throw new AccessError('database_error', 'this server has only fixed keys and no key database');
     return this.#store;
   }
 
-  /** Resolves when every change committed so far, by any process, applies here. */
+  /** Resolves once every change committed before the call, by any process, applies here. */
   async sync(): Promise<void> {
     await this.#follower?.sync();
   }
 
-  /** Which serving processes have applied a revision, this one among them. */
+  /** Returns how many serving processes, including this one, have applied revision `rev`. */
   async propagation(rev: number): Promise<Propagation> {
-    await this.#beacon?.tell(this.#follower?.appliedRev ?? 0);
+    await this.#heartbeat?.send(this.#follower?.appliedRev ?? 0);
     return this.store.readPropagation(rev);
   }
 
   async createKey(spec: KeySpec, options?: ChangeOptions): Promise<NewKey> {
-    return this.#learn(await this.store.createKey(spec, options));
+    return this.#remember(await this.store.createKey(spec, options));
   }
 
   async rotateKey(reference: string, graceMs: number, options?: ChangeOptions): Promise<NewKey> {
-    return this.#learn(await this.store.rotateKey(reference, graceMs, options));
+    return this.#remember(await this.store.rotateKey(reference, graceMs, options));
   }
 
   finishRotation(reference: string, options?: ChangeOptions): Promise<ApiKey> {
@@ -223,19 +232,20 @@ export class Access {
     return this.#applied(this.store.deleteDeployment(deploymentId, options));
   }
 
-  /** Writes the last uses and closes the database, where it was opened here. */
+  /** Flushes recorded key uses, and closes the database unless the caller passed the store. */
   async close(): Promise<void> {
     clearInterval(this.#flushing);
     await this.#follower?.close();
     await this.#flush();
-    await this.#beacon?.leave();
+    await this.#heartbeat?.close();
     if (this.#ownsStore) await this.#store?.close();
   }
 
-  async #learn(made: NewKey): Promise<NewKey> {
+  /** Applies a new secret here. This process then needs no argon2 run to verify it. */
+  async #remember(newKey: NewKey): Promise<NewKey> {
     await this.sync();
-    this.#check.learn(made.key.publicId, made.secretVersion, made.secret);
-    return made;
+    this.#check.rememberSecret(newKey.key.publicId, newKey.secretVersion, newKey.secret);
+    return newKey;
   }
 
   async #applied<T>(changing: Promise<T>): Promise<T> {
@@ -250,12 +260,12 @@ export class Access {
     try {
       await this.#uses.flush(async (uses) => {
         const budgetUses = (await this.#store?.recordUses(uses)) ?? [];
-        budgetUses.forEach((use) => this.#budgets.learn(use));
+        budgetUses.forEach((use) => this.#budgets.update(use));
       });
     } catch (error) {
       this.#log?.warn(
         { numKeys: this.stats().numKeys, reason: (error as Error).message },
-        'what keys used could not be written; it is tried again',
+        'cannot save key usage, retrying',
       );
     }
   }
@@ -268,33 +278,32 @@ export class Access {
       monotonicMs,
       onApplied: () => {
         this.#check.recheck();
-        void this.#beacon?.tell(this.#follower?.appliedRev ?? 0);
+        void this.#heartbeat?.send(this.#follower?.appliedRev ?? 0);
       },
-      onBudgetUse: (use) => this.#budgets.learn(use),
+      onBudgetUse: (use) => this.#budgets.update(use),
       onRead: () => {
-        if (isFailing) this.#log?.info({}, 'the key database answers again');
+        if (isFailing) this.#log?.info({}, 'the key database is reachable again');
         isFailing = false;
       },
       onError: (error) => {
-        // Once per outage: the poll goes on every second.
+        // Log once per outage, not at every poll.
         if (!isFailing)
           this.#log?.warn(
             { reason: (error as Error).message },
-            'the key database does not answer; keys are accepted as last read until they are too old',
+            'cannot read the key database; using the keys that were read last',
           );
         isFailing = true;
-        // Keys expire without the database too.
+        // Keys expire even while the database is unreachable.
         this.#check.recheck();
       },
-      onMismatch: () =>
-        this.#log?.warn({}, 'the key database was changed past its revision feed; all keys were read again'),
+      onMismatch: () => this.#log?.warn({}, 'the key database was changed without a revision; reloaded all keys'),
     });
   }
 }
 
 function checkFixedKey(key: string): string {
-  // NOTE: never echoed.
+  // NOTE: the message must not contain the key.
   if (!FIXED_KEY.test(key))
-    throw new AccessError('invalid_argument', '--api-key: expected 1 to 200 visible ASCII characters, no spaces');
+    throw new AccessError('invalid_argument', '--api-key: expected 1 to 200 visible ASCII characters without spaces');
   return key;
 }

@@ -1,7 +1,7 @@
-/** What a change of keys may be refused for. `stale`: somebody else changed the object first. */
+/** Why an access operation failed. `stale`: the object has changed since the revision the caller expected. */
 export type AccessErrorCode = 'invalid_argument' | 'not_found' | 'conflict' | 'stale' | 'forbidden' | 'database_error';
 
-/** Thrown by the store and its commands. The message is for the person who asked and never holds a secret. */
+/** The error of the key store and its commands. The message is for the user and never contains a secret. */
 export class AccessError extends Error {
   override readonly name = 'AccessError';
   readonly code: AccessErrorCode;

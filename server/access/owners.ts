@@ -1,11 +1,11 @@
-import type { ChangeRecord } from './audit';
-import { type Change, change, type ChangeOptions } from './change';
+import type { ChangeRecord } from './store/audit';
+import { type Change, change, type ChangeOptions } from './store/change';
 import { AccessError } from './errors';
-import { newId } from './ids';
-import { checkText } from './key-values';
-import type { Db, DeploymentRow, OwnerType, Tx } from './schema';
+import { newId } from '../base/ids';
+import { checkText } from './keys/values';
+import type { Db, DeploymentRow, OwnerType, Tx } from './store/schema';
 
-/** Who owns keys and deployments, by name: `user:local`. */
+/** An owner of keys and deployments, by name. Written as `user:local`. */
 export interface OwnerName {
   type: OwnerType;
   name: string;
@@ -16,7 +16,7 @@ export interface OwnerRef {
   id: string;
 }
 
-/** A deployment as the key check needs it. */
+/** The fields of a deployment that the key check needs. */
 export interface DeploymentRef {
   id: string;
   ownerType: OwnerType;
@@ -28,7 +28,7 @@ export interface DeploymentRef {
 export const DEFAULT_OWNER: OwnerName = { type: 'user', name: 'local' };
 export const DEFAULT_DEPLOYMENT = 'default';
 
-/** @throws AccessError when it is not `user:NAME` or `org:NAME`. */
+/** @throws AccessError unless `text` is `user:NAME` or `org:NAME`. */
 export function parseOwner(text: string): OwnerName {
   const [, type, name] = /^(user|org):(.*)$/s.exec(text) ?? [];
   if (type === undefined) throw new AccessError('invalid_argument', 'owner: expected user:NAME or org:NAME');
@@ -58,7 +58,7 @@ export async function ensureOwner({ tx, rev, nowMs, touch, record }: Change, own
   return ref;
 }
 
-/** One that is there already: nobody is made, or made again, by an id. */
+/** Returns the owner. @throws AccessError `not_found` unless it exists and is active. Never creates one. */
 export async function demandActiveOwner(tx: Tx, { type, id }: OwnerRef): Promise<OwnerRef> {
   const row = await tx
     .selectFrom(TABLES[type])
@@ -66,11 +66,11 @@ export async function demandActiveOwner(tx: Tx, { type, id }: OwnerRef): Promise
     .where('id', '=', id)
     .where('status', '=', 'active')
     .executeTakeFirst();
-  if (row === undefined) throw new AccessError('not_found', `owner: there is no ${id}`);
+  if (row === undefined) throw new AccessError('not_found', `owner: ${id} not found`);
   return { type, id };
 }
 
-/** By id (`dep_…`) or by name among the owner's. */
+/** Finds a deployment of this owner by id (`dep_…`) or by name. */
 export async function findDeployment(
   db: Db | Tx,
   ownerId: string,
@@ -86,7 +86,7 @@ export async function findDeployment(
   return row === undefined ? undefined : toDeploymentRef(row);
 }
 
-/** Of whatever owner. */
+/** Finds a deployment of any owner. */
 export async function findDeploymentById(db: Db | Tx, id: string): Promise<DeploymentRef | undefined> {
   const row = await db.selectFrom('deployments').selectAll().where('id', '=', id).executeTakeFirst();
   return row === undefined ? undefined : toDeploymentRef(row);
@@ -99,7 +99,7 @@ export async function ensureDeployment(
 ): Promise<DeploymentRef> {
   const found = await findDeployment(tx, owner.id, idOrName);
   if (found !== undefined) return found;
-  // An id is never a name: the caller means a deployment of another owner, or none.
+  // A name never looks like an id, so this id is unknown or belongs to another owner.
   if (/^dep_/.test(idOrName))
     throw new AccessError('not_found', `deployment: this owner has no deployment ${idOrName}`);
   const row: DeploymentRow = {
@@ -123,7 +123,7 @@ export async function ensureDeployment(
   return toDeploymentRef(row);
 }
 
-/** The deployment of that owner, made where it is missing. Finding it changes nothing. */
+/** Returns the owner's deployment of this name. Creates owner and deployment if missing, otherwise changes nothing. */
 export async function openDeployment(
   db: Db,
   owner: OwnerName,
@@ -139,7 +139,7 @@ export async function openDeployment(
   );
 }
 
-/** Requests without a key are refused from the moment that followers have applied it; the key check itself does not look at this. */
+/** Sets whether requests need a key. Takes effect once followers apply it. The key check does not read this flag. */
 export async function setAccessControl(
   db: Db,
   deploymentId: string,
@@ -150,7 +150,7 @@ export async function setAccessControl(
   return change(db, nowMs, options, (context) => setAccessInChange(context, deploymentId, isOn));
 }
 
-/** {@link setAccessControl} as part of a greater change. */
+/** {@link setAccessControl} inside an open change. */
 export async function setAccessInChange(
   { tx, rev, nowMs, touch, record }: Change,
   deploymentId: string,
@@ -172,7 +172,7 @@ export async function setAccessInChange(
   return toDeploymentRef({ ...row, access_control: isOn ? 1 : 0 });
 }
 
-/** Bindings go with it; a deployment-level key that has none left is refused everywhere and stays for its owner to see. */
+/** Deletes the deployment and its key bindings. A deployment-level key without bindings stays listed but gets 403. */
 export async function deleteDeployment(
   db: Db,
   deploymentId: string,
@@ -182,7 +182,7 @@ export async function deleteDeployment(
   await change(db, nowMs, options, (context) => deleteInChange(context, deploymentId));
 }
 
-/** {@link deleteDeployment} as part of a greater change. */
+/** {@link deleteDeployment} inside an open change. */
 export async function deleteInChange({ tx, rev, nowMs, touch, record }: Change, deploymentId: string): Promise<void> {
   const row = await lockedDeployment(tx, deploymentId);
   const bound = await tx
@@ -206,7 +206,7 @@ export async function deleteInChange({ tx, rev, nowMs, touch, record }: Change, 
 
 async function lockedDeployment(tx: Tx, deploymentId: string): Promise<DeploymentRow> {
   const row = await tx.selectFrom('deployments').selectAll().where('id', '=', deploymentId).executeTakeFirst();
-  if (row === undefined) throw new AccessError('not_found', `deployment: there is no ${deploymentId}`);
+  if (row === undefined) throw new AccessError('not_found', `deployment: ${deploymentId} not found`);
   return row;
 }
 

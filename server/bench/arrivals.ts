@@ -1,6 +1,6 @@
 import type { Random } from './random';
 
-/** When each request is to be sent, in milliseconds from the start: an open loop, which does not wait for answers. */
+/** Returns the send time of each request, in milliseconds from the start. Open loop: independent of the responses. */
 export function arrivalTimesMs(
   count: number,
   { requestRate, burstiness }: { requestRate: number; burstiness: number },

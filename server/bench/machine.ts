@@ -1,6 +1,6 @@
 import os from 'node:os';
 
-/** Where figures were taken, for the file that keeps them. */
+/** Describes this machine for the result file. */
 export function describeMachine(): Record<string, unknown> {
   const cpus = os.cpus();
   return {

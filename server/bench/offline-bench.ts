@@ -1,13 +1,24 @@
 import { writeFileSync } from 'node:fs';
-import { Engine } from '../../ts';
+import { Engine, type EngineOptions } from '../../ts';
+import { counted } from '../base/words';
 import { describeMachine } from './machine';
-import type { OfflineBenchOptions } from './offline-flags';
 import { Random } from './random';
 
-/** All requests at once through the library; resolves with the exit code. */
+export interface OfflineBenchOptions {
+  model: string;
+  engine: EngineOptions;
+  numPrompts: number;
+  inputLen: number;
+  outputLen: number;
+  prefixLen: number;
+  seed: number;
+  resultPath: string | undefined;
+}
+
+/** Runs all requests at once through the library. Returns the exit code. */
 export async function offlineBench(options: OfflineBenchOptions): Promise<number> {
   const { numPrompts, inputLen, outputLen, prefixLen } = options;
-  // All wait from the start, which is no overload here.
+  // All requests are queued at the start, so the queue must hold them.
   const engine = await Engine.load(options.model, { ...options.engine, maxQueuedRequests: numPrompts });
   try {
     const random = new Random(options.seed);
@@ -29,8 +40,8 @@ export async function offlineBench(options: OfflineBenchOptions): Promise<number
     const { isa, threads, weightDtype, modelName } = engine.info;
     process.stdout.write(
       [
-        `${modelName} (${weightDtype}) on ${isa}, ${threads} threads: ${numPrompts} requests of ${prefixLen + inputLen} tokens in and ${outputLen} out in ${durationS.toFixed(2)} s`,
-        `${(numPrompts / durationS).toFixed(2)} requests/s, ${(outputTokens / durationS).toFixed(1)} output tokens/s, ${(totalTokens / durationS).toFixed(1)} tokens/s in all, ${cachedTokens} tokens from the prefix cache`,
+        `${modelName} (${weightDtype}) on ${isa}, ${counted(threads, 'thread')}: ${counted(numPrompts, 'request')} of ${prefixLen + inputLen} tokens in and ${outputLen} out in ${durationS.toFixed(2)} s`,
+        `${(numPrompts / durationS).toFixed(2)} requests/s, ${(outputTokens / durationS).toFixed(1)} output tokens/s, ${(totalTokens / durationS).toFixed(1)} total tokens/s, ${cachedTokens} tokens from the prefix cache`,
         '',
       ].join('\n'),
     );

@@ -1,27 +1,27 @@
-/** How prompts are made. */
+/** Sources of prompts. */
 export const DATASETS = ['random', 'prefix_repetition', 'custom'] as const;
 
-/** What the requests are sent as. */
+/** Routes and formats of the requests. */
 export const BACKENDS = ['openai', 'openai-chat'] as const;
 
-/** Latencies that can be reported and bounded. */
+/** The measured latencies. */
 export const LATENCIES = ['ttft', 'tpot', 'itl', 'e2el'] as const;
 
 export type Latency = (typeof LATENCIES)[number];
 
 export interface ServeBenchOptions {
   backend: (typeof BACKENDS)[number];
-  /** Without a slash at its end. */
+  /** Without a trailing slash. */
   baseUrl: string;
-  /** Path of the route, the default of the backend if undefined. */
+  /** Path of the requests. Default: from the backend. */
   endpoint: string | undefined;
-  /** Connect through this Unix socket; the URL then gives the Host header alone. */
+  /** Unix socket to connect through. The URL is then used only for the Host header and the path. */
   socketPath: string | undefined;
-  /** Default: the first that /v1/models lists. */
+  /** Default: the first model of /v1/models. */
   model: string | undefined;
   apiKey: string | undefined;
   headers: Readonly<Record<string, string>>;
-  /** Merged into every request's body. */
+  /** Additional fields of every request body. */
   extraBody: Readonly<Record<string, unknown>>;
   sampling: Readonly<Record<string, number>>;
   ignoreEos: boolean;
@@ -31,16 +31,16 @@ export interface ServeBenchOptions {
   outputLen: number;
   /** Lengths are drawn from `length × (1 ± ratio)`. */
   rangeRatio: number;
-  /** Tokens that all prompts of the random workload share. */
+  /** Length of the prefix that all prompts of the random dataset share. */
   prefixLen: number;
   prefixes: { length: number; suffixLen: number; count: number };
-  /** Token ids are drawn below this. */
+  /** Random token ids are below this number. Default: from /v1/models. */
   vocabSize: number | undefined;
   numPrompts: number;
   numWarmups: number;
-  /** Requests a second; Infinity sends all at once. */
+  /** Requests per second. Infinity sends all at once. */
   requestRate: number;
-  /** Shape of the gamma distribution of the gaps: 1 is a Poisson process, below it bursts, above it evenness. */
+  /** Shape of the gamma distribution of the gaps: 1 is a Poisson process, below 1 bursts, above 1 more even. */
   burstiness: number;
   maxConcurrency: number;
   seed: number;
@@ -48,7 +48,7 @@ export interface ServeBenchOptions {
   readyTimeoutMs: number;
   percentiles: readonly number[];
   percentileMetrics: readonly Latency[];
-  /** Milliseconds that a request must keep to count as good. */
+  /** Upper bounds in milliseconds. Goodput counts the requests within all of them. */
   goodput: Readonly<Partial<Record<Exclude<Latency, 'itl'>, number>>>;
   resultPath: string | undefined;
   isDetailed: boolean;

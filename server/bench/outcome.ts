@@ -1,37 +1,37 @@
-/** What was seen of one request. Times are milliseconds of one monotonic clock. */
+/** The measurements of one request. Times are milliseconds of a monotonic clock. */
 export interface Outcome {
-  /** When the arrival process wanted it sent. */
+  /** The scheduled send time. */
   dueAt: number;
   sentAt: number;
-  /** When each piece of text came, of which one may hold several tokens. */
+  /** Arrival times of the chunks with text. A chunk may hold several tokens. */
   chunkTimes: number[];
   endedAt: number;
   promptTokens: number;
   cachedTokens: number;
   completionTokens: number;
-  /** Absent when it was answered to the end; else a short name to count by, as `http 429 queue_full`. */
+  /** Category of the failure, for example `http 429 queue_full`. Undefined if the response is complete. */
   errorKind?: string;
-  /** Of the first of its kind. */
   errorMessage?: string;
 }
 
-/** Milliseconds to the first text. */
+/** Returns the time to the first chunk with text, in milliseconds. */
 export function ttftOf({ sentAt, chunkTimes, endedAt }: Outcome): number {
   return (chunkTimes[0] ?? endedAt) - sentAt;
 }
 
+/** Returns the end-to-end latency, in milliseconds. */
 export function e2elOf({ sentAt, endedAt }: Outcome): number {
   return endedAt - sentAt;
 }
 
-/** Milliseconds per token after the first; undefined when there was only one. */
+/** Returns the milliseconds per token after the first, or undefined if there is only one token. */
 export function tpotOf(outcome: Outcome): number | undefined {
   return outcome.completionTokens < 2
     ? undefined
     : (e2elOf(outcome) - ttftOf(outcome)) / (outcome.completionTokens - 1);
 }
 
-/** Milliseconds between pieces of text that follow one another. */
+/** Returns the milliseconds between consecutive chunks with text. */
 export function itlsOf({ chunkTimes }: Outcome): number[] {
   return chunkTimes.slice(1).map((time, i) => time - chunkTimes[i]);
 }

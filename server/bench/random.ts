@@ -1,4 +1,4 @@
-/** Numbers that a seed decides (mulberry32): the same workload on every machine. */
+/** A seeded random number generator (mulberry32). A seed gives the same workload on every machine. */
 export class Random {
   #state: number;
 
@@ -6,7 +6,7 @@ export class Random {
     this.#state = seed >>> 0;
   }
 
-  /** From 0 up to 1. */
+  /** Returns a number from 0 to 1, excluding 1. */
   next(): number {
     this.#state = (this.#state + 0x6d2b79f5) >>> 0;
     let mixed = Math.imul(this.#state ^ (this.#state >>> 15), this.#state | 1);
@@ -14,12 +14,12 @@ export class Random {
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
   }
 
-  /** Both ends included. */
+  /** Returns an integer from `min` to `max`, both included. */
   integer(min: number, max: number): number {
     return min + Math.floor(this.next() * (max - min + 1));
   }
 
-  /** Of the gamma distribution with this shape and mean 1 (Marsaglia and Tsang); shape 1 is the exponential one. */
+  /** Samples the gamma distribution with mean 1 (Marsaglia and Tsang). Shape 1 is the exponential distribution. */
   gamma(shape: number): number {
     if (shape === 1) return -Math.log(1 - this.next());
     if (shape < 1) return (this.gamma(shape + 1) * (shape + 1) * (1 - this.next()) ** (1 / shape)) / shape;

@@ -12,24 +12,23 @@ const TITLES: Readonly<Record<Latency, string>> = {
 };
 const WIDTH = 58;
 
-/** The table that a person reads. */
+/** Returns the table for the terminal. */
 export function renderReport(run: BenchRun, summary: Summary, options: ServeBenchOptions): string {
   const row = (name: string, value: string) => `${`${name}:`.padEnd(WIDTH - 14)}${value.padStart(14)}\n`;
   const figure = (name: string, value: number, digits = 2) => row(name, value.toFixed(digits));
   const rule = (title: string) => `${` ${title} `.padStart((WIDTH + title.length + 2) / 2, '-').padEnd(WIDTH, '-')}\n`;
   let text = `${' Serving benchmark '.padStart(38, '=').padEnd(WIDTH, '=')}\n`;
   text += figure('Successful requests', summary.completed, 0) + figure('Failed requests', summary.failed, 0);
-  if (run.numUnsent > 0) text += figure('Never sent, as the run was stopped', run.numUnsent, 0);
-  if (options.maxConcurrency < Infinity) text += figure('Most requests at once, as asked', options.maxConcurrency, 0);
-  if (options.requestRate < Infinity) text += figure('Requests per second, as asked', options.requestRate);
-  text += figure('Most requests at once', summary.maxConcurrent, 0);
+  if (run.numUnsent > 0) text += figure('Not sent because the run was stopped', run.numUnsent, 0);
+  if (options.maxConcurrency < Infinity) text += figure('Maximum concurrency (configured)', options.maxConcurrency, 0);
+  if (options.requestRate < Infinity) text += figure('Requests per second (configured)', options.requestRate);
+  text += figure('Peak concurrent requests', summary.maxConcurrent, 0);
   text += figure('Duration (s)', summary.durationS);
   text += figure('Input tokens', summary.inputTokens, 0);
-  if (summary.cachedTokens > 0) text += figure('Of them from the prefix cache', summary.cachedTokens, 0);
+  if (summary.cachedTokens > 0) text += figure('Input tokens from the prefix cache', summary.cachedTokens, 0);
   text += figure('Output tokens', summary.outputTokens, 0);
   text += figure('Requests per second', summary.requestsPerS);
-  if (summary.goodputPerS !== undefined)
-    text += figure('Requests per second that kept the bounds', summary.goodputPerS);
+  if (summary.goodputPerS !== undefined) text += figure('Goodput (requests per second)', summary.goodputPerS);
   text +=
     figure('Output tokens per second', summary.outputTokensPerS) +
     figure('Input and output tokens per second', summary.totalTokensPerS);
@@ -41,14 +40,13 @@ export function renderReport(run: BenchRun, summary: Summary, options: ServeBenc
       text += figure(`P${percentile} ${name.toUpperCase()} (ms)`, percentiles[i]);
     });
   }
-  if (options.maxConcurrency === Infinity)
-    text += rule('This client') + figure('Mean lateness in sending (ms)', summary.sendLag.mean);
+  if (options.maxConcurrency === Infinity) text += rule('Client') + figure('Mean send lag (ms)', summary.sendLag.mean);
   if (summary.errors.length > 0) text += rule('Errors');
   for (const { kind, count, message } of summary.errors) text += `${row(kind, String(count))}  ${message}\n`;
   return `${text}${'='.repeat(WIDTH)}\n`;
 }
 
-/** The file that scripts read; the names are those of `vllm bench serve`, with ours after them. */
+/** Returns the content of the result file. Fields of `vllm bench serve` come first, under their names there. */
 export function resultJson(
   run: BenchRun,
   summary: Summary,

@@ -9,23 +9,23 @@ export interface BenchRun {
   model: string;
   outcomes: Outcome[];
   durationMs: number;
-  /** Requests that were never sent, as the run was stopped. */
+  /** Requests that were not sent because the run was stopped. */
   numUnsent: number;
 }
 
 export interface RunHooks {
-  /** Ends the run early: what was measured until then is kept. */
+  /** Ends the run early. The results so far are kept. */
   signal: AbortSignal;
   onProgress: (numEnded: number, numFailed: number) => void;
 }
 
-/** The server did not take the first request; there is nothing to measure. */
+/** The server is not ready or failed the first request, so there is nothing to measure. */
 export class TargetError extends Error {}
 
-/** Token ids below this are in nearly every vocabulary. */
+/** Nearly every vocabulary has token ids up to this size. */
 const SAFE_VOCABULARY = 1000;
 
-/** Sends the workload as it arrives and gathers what came. @throws TargetError */
+/** Sends the requests at their arrival times and collects the outcomes. @throws TargetError */
 export async function runServeBench(options: ServeBenchOptions, hooks: RunHooks): Promise<BenchRun> {
   const target = new Target(options);
   try {
@@ -33,7 +33,7 @@ export async function runServeBench(options: ServeBenchOptions, hooks: RunHooks)
     const random = new Random(options.seed);
     const prompts = makeWorkload(options, options.vocabSize ?? vocabSize ?? SAFE_VOCABULARY, random);
     const dueTimes = arrivalTimesMs(prompts.length, options, random);
-    await tryOnce(target, prompts[0], model);
+    await sendTestRequest(target, prompts[0], model);
     await warmUp(target, prompts, model, options);
     const onAbort = () => target.stop();
     hooks.signal.addEventListener('abort', onAbort);
@@ -45,7 +45,7 @@ export async function runServeBench(options: ServeBenchOptions, hooks: RunHooks)
   }
 }
 
-/** What /v1/models says, asked until the server is ready or time is up; a server without that route needs --model. */
+/** Polls /v1/models until the server is ready or the timeout expires. Servers without that route need --model. */
 async function findModel(
   target: Target,
   { model, readyTimeoutMs }: ServeBenchOptions,
@@ -63,13 +63,13 @@ async function findModel(
       }
       if (model !== undefined) return { model, vocabSize: undefined };
       throw new TargetError(
-        `${target.url} is not ready (${(error as Error).message}); without /v1/models, --model names the model`,
+        `${target.url} is not ready (${(error as Error).message}). If it has no /v1/models, set --model`,
       );
     }
   }
 }
 
-async function tryOnce(target: Target, prompt: Prompt, model: string): Promise<void> {
+async function sendTestRequest(target: Target, prompt: Prompt, model: string): Promise<void> {
   const { errorKind, errorMessage } = await target.send(prompt, model, performance.now());
   if (errorKind !== undefined)
     throw new TargetError(`the first request to ${target.url} failed (${errorKind}): ${errorMessage}`);
@@ -103,10 +103,10 @@ function measure(
   return new Promise((resolve) => {
     let timer: NodeJS.Timeout | undefined;
     const finish = () => {
-      signal.removeEventListener('abort', pump);
+      signal.removeEventListener('abort', sendDue);
       resolve({ model, outcomes, durationMs: performance.now() - begin, numUnsent: prompts.length - numSent });
     };
-    const pump = (): void => {
+    const sendDue = (): void => {
       clearTimeout(timer);
       const now = performance.now() - begin;
       while (
@@ -120,13 +120,14 @@ function measure(
           outcomes.push(outcome);
           if (outcome.errorKind !== undefined) numFailed++;
           onProgress(outcomes.length, numFailed);
-          pump();
+          sendDue();
         });
       }
       if (outcomes.length === numSent && (signal.aborted || numSent === prompts.length)) finish();
-      else if (numSent < prompts.length && dueTimes[numSent] > now) timer = setTimeout(pump, dueTimes[numSent] - now);
+      else if (numSent < prompts.length && dueTimes[numSent] > now)
+        timer = setTimeout(sendDue, dueTimes[numSent] - now);
     };
-    signal.addEventListener('abort', pump);
-    pump();
+    signal.addEventListener('abort', sendDue);
+    sendDue();
   });
 }

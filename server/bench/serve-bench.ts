@@ -5,11 +5,14 @@ import { renderReport, resultJson } from './report';
 import { runServeBench, TargetError } from './run';
 import { summarize } from './summary';
 
-/** Runs, prints, writes; resolves with the exit code: 130 when it was stopped, 1 when no request succeeded. */
+/**
+ * Runs the benchmark, prints the report and writes the result file.
+ * @returns The exit code: 130 after Ctrl-C, 1 if no request succeeded, otherwise 0.
+ */
 export async function serveBench(options: ServeBenchOptions): Promise<number> {
   const stop = new AbortController();
   const onSignal = () => stop.abort();
-  // Once: the second Ctrl-C ends the process.
+  // `once`, so that a second Ctrl-C ends the process.
   process.once('SIGINT', onSignal);
   const progress = new Progress(options.numPrompts, options.isQuiet);
   try {
@@ -21,8 +24,9 @@ export async function serveBench(options: ServeBenchOptions): Promise<number> {
     const summary = summarize(run, options);
     process.stdout.write(renderReport(run, summary, options));
     if (options.resultPath !== undefined)
-      process.stdout.write(`Written: ${writeResult(options, resultJson(run, summary, options, new Date()))}\n`);
-    return stop.signal.aborted ? 130 : summary.completed > 0 ? 0 : 1;
+      process.stdout.write(`Wrote ${writeResult(options, resultJson(run, summary, options, new Date()))}\n`);
+    if (stop.signal.aborted) return 130;
+    return summary.completed > 0 ? 0 : 1;
   } catch (error) {
     progress.clear();
     if (!(error instanceof TargetError)) throw error;
@@ -46,7 +50,7 @@ function writeResult(
   return path;
 }
 
-/** One line that is written over, on a terminal alone, a few times a second. */
+/** A progress line on a terminal, updated at most four times per second. */
 class Progress {
   readonly #total: number;
   readonly #isShown: boolean;

@@ -2,12 +2,12 @@ import type { Latency, ServeBenchOptions } from './options';
 import { e2elOf, itlsOf, type Outcome, tpotOf, ttftOf } from './outcome';
 import type { BenchRun } from './run';
 
-/** Milliseconds over a set of values; zeros when it is empty. */
+/** Statistics of a set of milliseconds. All zero if the set is empty. */
 export interface Spread {
   mean: number;
   median: number;
   std: number;
-  /** In the order of the percentiles asked for. */
+  /** In the order of the requested percentiles. */
   percentiles: number[];
 }
 
@@ -19,13 +19,13 @@ export interface Summary {
   cachedTokens: number;
   outputTokens: number;
   requestsPerS: number;
-  /** Requests that kept every bound, per second; undefined without bounds. */
+  /** Requests per second within all bounds. Undefined without bounds. */
   goodputPerS: number | undefined;
   outputTokensPerS: number;
   totalTokensPerS: number;
   maxConcurrent: number;
   latencies: Record<Latency, Spread>;
-  /** How late this client itself was in sending, when nothing held it back; its own limit shows here. */
+  /** How late this client sent the requests: large if the client is overloaded. Zero under a concurrency limit. */
   sendLag: Spread;
   errors: { kind: string; count: number; message: string }[];
 }
@@ -50,7 +50,7 @@ export function summarize(
     outputTokens,
     requestsPerS: good.length / durationS,
     goodputPerS:
-      bounds === 0 ? undefined : good.filter((outcome) => keepsBounds(outcome, options.goodput)).length / durationS,
+      bounds === 0 ? undefined : good.filter((outcome) => isWithinBounds(outcome, options.goodput)).length / durationS,
     outputTokensPerS: outputTokens / durationS,
     totalTokensPerS: (inputTokens + outputTokens) / durationS,
     maxConcurrent: maxConcurrentOf(outcomes),
@@ -78,14 +78,14 @@ export function spreadOf(values: readonly number[], percentiles: readonly number
   };
 }
 
-/** Between the two nearest ranks, as numpy's default does. */
+/** Interpolates linearly between the nearest ranks, as numpy does by default. */
 function percentileOf(sorted: Float64Array, percentile: number): number {
   const rank = ((sorted.length - 1) * percentile) / 100;
   const below = Math.floor(rank);
   return sorted[below] + (rank - below) * ((sorted[below + 1] ?? sorted[below]) - sorted[below]);
 }
 
-function keepsBounds(
+function isWithinBounds(
   outcome: Outcome,
   { ttft = Infinity, tpot = Infinity, e2el = Infinity }: ServeBenchOptions['goodput'],
 ): boolean {

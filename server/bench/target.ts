@@ -1,13 +1,13 @@
 import http from 'node:http';
 import https from 'node:https';
+import { createParser } from 'eventsource-parser';
 import type { ServeBenchOptions } from './options';
 import type { Outcome } from './outcome';
-import { SseReader } from './sse-reader';
 import type { Prompt } from './workload';
 
 const DEFAULT_ENDPOINTS = { openai: '/v1/completions', 'openai-chat': '/v1/chat/completions' } as const;
 
-/** As much as a stream's events hold that is of use here. */
+/** The fields of a stream's events that the benchmark reads. */
 interface StreamEvent {
   choices?: {
     text?: string;
@@ -26,13 +26,13 @@ interface StreamEvent {
   error?: { code?: unknown; type?: unknown; message?: unknown } | string;
 }
 
-/** The server under test. One connection per open request, kept for the next one. */
+/** The server under test. Each open request has a connection, which later requests reuse. */
 export class Target {
   readonly #options: ServeBenchOptions;
   readonly #agent: http.Agent;
   readonly #request: typeof http.request;
   readonly #headers: Record<string, string>;
-  /** What ends each open request, with a kind and a message. */
+  /** Functions that abort the open requests. */
   readonly #openRequests = new Set<(errorKind: string, errorMessage: string) => void>();
   readonly url: string;
 
@@ -53,21 +53,21 @@ export class Target {
     this.url = options.baseUrl + (options.endpoint ?? DEFAULT_ENDPOINTS[options.backend]);
   }
 
-  /** GET of a JSON document; rejects with what came instead. */
+  /** Fetches a JSON document. Throws Error with the status and body of any other response. */
   async getJson(path: string): Promise<unknown> {
     const { status, body } = await new Promise<{ status: number; body: string }>((resolve, reject) => {
       const request = this.#open(this.#options.baseUrl + path, { method: 'GET', timeout: 10_000 }, (response) => {
         readAll(response).then((text) => resolve({ status: response.statusCode ?? 0, body: text }), reject);
       });
-      request.on('timeout', () => request.destroy(new Error('no answer within 10 s')));
+      request.on('timeout', () => request.destroy(new Error('no response within 10 s')));
       request.on('error', reject);
       request.end();
     });
-    if (status !== 200) throw new Error(`GET ${path} answered ${status}: ${describeBody(body).message}`);
+    if (status !== 200) throw new Error(`GET ${path} returned ${status}: ${describeBody(body).message}`);
     return JSON.parse(body) as unknown;
   }
 
-  /** Sends one request and reads its stream to the end. Never rejects. */
+  /** Sends one request and reads its stream to the end. Failures are part of the outcome: it never rejects. */
   send(prompt: Prompt, model: string, dueAt: number): Promise<Outcome> {
     const body = Buffer.from(JSON.stringify(this.#body(prompt, model)));
     const outcome: Outcome = {
@@ -83,12 +83,12 @@ export class Target {
       const end = (errorKind?: string, errorMessage?: string) => {
         if (outcome.endedAt !== 0) return;
         clearTimeout(timer);
-        this.#openRequests.delete(giveUp);
+        this.#openRequests.delete(abort);
         outcome.endedAt = performance.now();
         if (errorKind !== undefined) Object.assign(outcome, { errorKind, errorMessage });
         resolve(outcome);
       };
-      const giveUp = (errorKind: string, errorMessage: string) => {
+      const abort = (errorKind: string, errorMessage: string) => {
         end(errorKind, errorMessage);
         request.destroy();
       };
@@ -108,18 +108,18 @@ export class Target {
         },
       );
       const timer = setTimeout(
-        () => giveUp('timeout', `no end within ${this.#options.timeoutMs / 1000} s`),
+        () => abort('timeout', `not finished within ${this.#options.timeoutMs / 1000} s`),
         this.#options.timeoutMs,
       );
-      this.#openRequests.add(giveUp);
+      this.#openRequests.add(abort);
       request.on('error', (error: NodeJS.ErrnoException) => end(`connection ${error.code ?? 'failed'}`, error.message));
       request.end(body);
     });
   }
 
-  /** Ends what is open, as kind `stopped`. */
+  /** Aborts all open requests. Their outcome has the kind `stopped`. */
   stop(): void {
-    for (const giveUp of [...this.#openRequests]) giveUp('stopped', 'the benchmark was stopped');
+    for (const abort of [...this.#openRequests]) abort('stopped', 'the benchmark was stopped');
   }
 
   close(): void {
@@ -167,7 +167,8 @@ function readStream(
   let numTexts = 0;
   let hasUsage = false;
   let isDone = false;
-  const reader = new SseReader((data) => {
+  let receivedAt = 0;
+  const onEvent = ({ data }: { data: string }): void => {
     if (data === '[DONE]') {
       isDone = true;
       return;
@@ -179,7 +180,7 @@ function readStream(
     }
     if (event.choices?.some(hasText)) {
       numTexts++;
-      outcome.chunkTimes.push(now);
+      outcome.chunkTimes.push(receivedAt);
     }
     if (typeof event.usage?.completion_tokens === 'number') {
       hasUsage = true;
@@ -187,18 +188,23 @@ function readStream(
       outcome.promptTokens = event.usage.prompt_tokens ?? outcome.promptTokens;
       outcome.cachedTokens = event.usage.prompt_tokens_details?.cached_tokens ?? 0;
     }
-  });
-  let now = 0;
-  response.setEncoding('utf8');
-  response.on('data', (text: string) => {
-    now = performance.now();
+  };
+  const parser = createParser({ onEvent });
+  const feed = (text: string): void => {
     try {
-      reader.feed(text);
+      parser.feed(text);
     } catch (error) {
       end('unreadable event', (error as Error).message);
     }
+  };
+  response.setEncoding('utf8');
+  response.on('data', (text: string) => {
+    receivedAt = performance.now();
+    feed(text);
   });
   response.on('end', () => {
+    // Some servers do not send the blank line after the last event.
+    feed('\n');
     if (!hasUsage) outcome.completionTokens = numTexts;
     if (isDone) end();
     else end('stream without [DONE]', 'the stream ended before [DONE]');
@@ -222,19 +228,19 @@ async function readAll(response: http.IncomingMessage): Promise<string> {
   return text;
 }
 
-/** The parts of an error's body, whatever server it is of. */
+/** Returns the code and the message of an error body. Servers differ in its shape. */
 function describeBody(body: string): { code: string; message: string } {
   try {
     const parsed = JSON.parse(body) as { error?: StreamEvent['error'] };
     if (parsed.error !== undefined) return describeError(parsed.error);
   } catch {
-    // Not JSON: shown as it is.
+    // Not JSON: the body itself is the message.
   }
   return { code: '', message: body.slice(0, 200) };
 }
 
 function describeError(error: NonNullable<StreamEvent['error']>): { code: string; message: string } {
   if (typeof error === 'string') return { code: '', message: error };
-  const code = typeof error.code === 'string' ? error.code : typeof error.type === 'string' ? error.type : '';
+  const code = [error.code, error.type].find((value) => typeof value === 'string') ?? '';
   return { code, message: (typeof error.message === 'string' ? error.message : '').slice(0, 200) };
 }

@@ -1,23 +1,27 @@
-import { ApiError } from '../errors';
+import { ApiError } from '../base/errors';
 import { bodyTimeout, tooLarge } from './framing';
 
-/** So much of a body lies here before its client has to wait. */
+/** Bytes that may be queued before reading from the client pauses. */
 const HIGH_WATER_BYTES = 256 * 1024;
 
 export interface BodyQueueOptions {
   maxBodyBytes: number;
-  /** Between two pieces while one is waited for; for `readAll` of all of it. */
+  /** For `pieces` the longest wait for the next piece, for `readAll` the time limit of the complete body. */
   timeoutMs: number;
-  /** Stop and go on reading from the client. */
+  /** Stops reading from the client. */
   pause: () => void;
+  /** Resumes reading from the client. */
   resume: () => void;
 }
 
-/** A body on its way from a transport to whom it is for: bounded, and read from the client no faster than it is taken. */
+/**
+ * A request body between a transport and its reader. Memory is bounded: reading from the client pauses while the queue
+ * is full.
+ */
 export class BodyQueue {
   readonly #options: BodyQueueOptions;
   #chunks: Buffer[] = [];
-  #numQueued = 0;
+  #numQueuedBytes = 0;
   #numBytes = 0;
   #isPaused = false;
   #isDiscarding = false;
@@ -28,15 +32,16 @@ export class BodyQueue {
     this.#options = options;
   }
 
-  /** The piece is kept as it is. */
+  /** Takes ownership of `chunk`. */
   push(chunk: Buffer): void {
     this.#numBytes += chunk.length;
     if (this.#outcome === undefined && this.#numBytes > this.#options.maxBodyBytes)
       this.fail(tooLarge(this.#options.maxBodyBytes));
     if (this.#isDiscarding || this.#outcome !== undefined) return;
+
     this.#chunks.push(chunk);
-    this.#numQueued += chunk.length;
-    if (this.#numQueued >= HIGH_WATER_BYTES && !this.#isPaused) {
+    this.#numQueuedBytes += chunk.length;
+    if (this.#numQueuedBytes >= HIGH_WATER_BYTES && !this.#isPaused) {
       this.#isPaused = true;
       this.#options.pause();
     }
@@ -51,30 +56,30 @@ export class BodyQueue {
     this.#settle(error);
   }
 
-  /** Nobody wants the rest: it is read and dropped. */
+  /** Reads the rest of the body from the client and drops it. */
   discard(): void {
     this.#isDiscarding = true;
     this.#chunks = [];
-    this.#numQueued = 0;
+    this.#numQueuedBytes = 0;
     this.#notify();
-    this.#goOn();
+    this.#resume();
   }
 
-  /** The pieces as they come. Leaving the loop early drops the rest. */
+  /** Yields the pieces as they arrive. Leaving the loop early drops the rest. */
   async *pieces(): AsyncGenerator<Buffer, void> {
     try {
       for (;;) {
         const chunk = this.#take();
         if (chunk !== undefined) yield chunk;
         else if (this.#isOver()) return;
-        else await this.#more(this.#options.timeoutMs);
+        else await this.#nextChange(this.#options.timeoutMs);
       }
     } finally {
       if (this.#outcome === undefined) this.discard();
     }
   }
 
-  /** The whole body, in the time that a body has. */
+  /** Returns the complete body. */
   async readAll(): Promise<Buffer> {
     const deadlineMs = performance.now() + this.#options.timeoutMs;
     const chunks: Buffer[] = [];
@@ -82,50 +87,49 @@ export class BodyQueue {
       const chunk = this.#take();
       if (chunk !== undefined) chunks.push(chunk);
       else if (this.#isOver()) return chunks.length === 1 ? chunks[0] : Buffer.concat(chunks);
-      else await this.#more(Math.max(0, deadlineMs - performance.now()));
+      else await this.#nextChange(Math.max(0, deadlineMs - performance.now()));
     }
   }
 
   #take(): Buffer | undefined {
     const chunk = this.#chunks.shift();
     if (chunk === undefined) return undefined;
-    this.#numQueued -= chunk.length;
-    if (this.#numQueued < HIGH_WATER_BYTES) this.#goOn();
+    this.#numQueuedBytes -= chunk.length;
+    if (this.#numQueuedBytes < HIGH_WATER_BYTES) this.#resume();
     return chunk;
   }
 
   #isOver(): boolean {
     if (this.#outcome instanceof ApiError) throw this.#outcome;
-    if (this.#isDiscarding) throw new ApiError('request_timeout', 'The request was answered before its body was read');
+    if (this.#isDiscarding) throw new ApiError('request_timeout', 'The response was sent before the body was read');
     return this.#outcome === 'ended';
   }
 
-  /** NOTE: a connection left waiting would never bring its next request. */
+  /** NOTE: must resume. A connection that stays paused never delivers its next request. */
   #settle(outcome: 'ended' | ApiError): void {
     this.#outcome ??= outcome;
     this.#notify();
-    this.#goOn();
+    this.#resume();
   }
 
-  #goOn(): void {
+  #resume(): void {
     if (!this.#isPaused) return;
     this.#isPaused = false;
     this.#options.resume();
   }
 
-  async #more(timeoutMs: number): Promise<void> {
+  /** Waits for a piece, the end or a failure. Fails the body after `timeoutMs`. */
+  async #nextChange(timeoutMs: number): Promise<void> {
     await new Promise<void>((resolve) => {
-      let isOver = false;
-      // After a stall of this process timers fire before what has arrived meanwhile is looked at.
-      const timer = setTimeout(
-        () =>
-          setImmediate(() => {
-            if (!isOver) this.fail(bodyTimeout());
-          }),
-        timeoutMs,
-      );
+      let hasChanged = false;
+      const onTimeout = () => {
+        if (!hasChanged) this.fail(bodyTimeout());
+      };
+      // After a stall of this process, timers run before the data that arrived during the stall. setImmediate lets that
+      // data come first.
+      const timer = setTimeout(() => setImmediate(onTimeout), timeoutMs);
       this.#wake = () => {
-        isOver = true;
+        hasChanged = true;
         clearTimeout(timer);
         this.#wake = undefined;
         resolve();

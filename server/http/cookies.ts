@@ -1,9 +1,12 @@
 import type { HttpRequest } from './transport';
 
-/** What the console's session is kept under: the first where the browser sees HTTPS, the second on plain HTTP. No deployment ever gets to see either. */
+/**
+ * Names of the console's session cookie: the first over HTTPS, the second over plain HTTP. The gateway removes both
+ * before it forwards a request.
+ */
 export const SESSION_COOKIES = ['__Host-capstan', 'capstan_session'] as const;
 
-/** All cookies of a request under one name; more than one was planted. */
+/** Returns the values of all cookies of one name. More than one means that another site planted a cookie. */
 export function cookiesNamed({ headers }: Pick<HttpRequest, 'headers'>, name: string): string[] {
   return headers
     .filter(([header]) => header === 'cookie')

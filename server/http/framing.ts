@@ -1,24 +1,24 @@
 import { randomBytes } from 'node:crypto';
-import { ApiError } from '../errors';
+import { ApiError } from '../base/errors';
 import type { HttpRequest } from './transport';
 
-/** How long the rest of a body that nobody wants is read before its connection is closed. */
-export const LINGER_MS = 2000;
+/** Default of `TransportOptions.lingerMs`. */
+export const DEFAULT_LINGER_MS = 2000;
 
-/** How the body is delimited. */
+/** How the end of the body is marked. */
 export interface Framing {
   isChunked: boolean;
-  /** undefined when chunked; 0 without a body. */
+  /** Undefined if chunked, 0 without a body. */
   contentLength: number | undefined;
 }
 
 /**
- * Parsers disagree about requests with several lengths, odd encodings or several hosts, which is how requests are smuggled past a proxy:
- * refused, and the connection has to be closed.
+ * Throws an ApiError for several lengths, unusual encodings or several hosts. Parsers disagree about such requests,
+ * which allows request smuggling past a proxy. The caller must close the connection.
  */
 export function checkFraming(headers: HttpRequest['headers']): Framing {
   if (headers.filter(([name]) => name === 'host').length > 1)
-    throw new ApiError('malformed_request', 'Host: expected one such header');
+    throw new ApiError('malformed_request', 'Host: expected one header, got several');
   const lengths = headers.filter(([name]) => name === 'content-length').map(([, value]) => value);
   const encodings = headers.filter(([name]) => name === 'transfer-encoding').map(([, value]) => value);
   const isAmbiguous =
@@ -28,7 +28,7 @@ export function checkFraming(headers: HttpRequest['headers']): Framing {
   if (isAmbiguous) {
     throw new ApiError(
       'malformed_request',
-      'The length of the body is ambiguous: expected one Content-Length, or Transfer-Encoding: chunked',
+      'The length of the body is ambiguous: expected one Content-Length or "Transfer-Encoding: chunked"',
     );
   }
   return { isChunked: encodings.length > 0, contentLength: encodings.length > 0 ? undefined : Number(lengths[0] ?? 0) };
@@ -42,7 +42,11 @@ export function bodyTimeout(): ApiError {
   return new ApiError('request_timeout', 'The body did not arrive in time');
 }
 
-/** Of a refusal that no handler hears of. */
+export function clientDisconnected(): ApiError {
+  return new ApiError('request_timeout', 'The client disconnected before the body was complete');
+}
+
+/** Returns the headers of an error that the transport itself answers, before any handler. */
 export function refusalHeaders(error: ApiError): Record<string, string> {
   return { 'Content-Type': 'application/json', 'X-Request-Id': randomBytes(16).toString('hex'), ...error.headers };
 }

@@ -7,31 +7,44 @@ import {
 } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
-import { ApiError, renderError } from '../errors';
+import { ApiError, renderError } from '../base/errors';
 import { BodyQueue } from './body-queue';
-import { bodyTimeout, checkFraming, type Framing, LINGER_MS, refusalHeaders, tooLarge } from './framing';
+import {
+  bodyTimeout,
+  checkFraming,
+  clientDisconnected,
+  DEFAULT_LINGER_MS,
+  type Framing,
+  refusalHeaders,
+  tooLarge,
+} from './framing';
 import { checkTls } from './tls';
 import { clearSocketPath, withSocketMode } from './unix-socket';
 import type { HttpReply, ReplyHeaders, ReplyStream, StreamedRequest, Transport, TransportOptions } from './transport';
 
-/** The transport of platforms without a binary of uWebSockets.js. */
+/** The transport over node:http, for platforms without a binary of uWebSockets.js. */
 export class NodeTransport implements Transport {
   readonly name = 'node';
   readonly #server: Server;
 
   constructor(options: TransportOptions) {
-    // A request without a Host is refused here, as all others are.
-    const times = { keepAliveTimeout: 10_000, headersTimeout: 15_000, requestTimeout: 0, requireHostHeader: false };
-    const listener = (message: IncomingMessage, response: ServerResponse) => answer(message, response, options);
+    // `toRequest` refuses requests without a Host, in the form of all other errors.
+    const serverOptions = {
+      keepAliveTimeout: 10_000,
+      headersTimeout: 15_000,
+      requestTimeout: 0,
+      requireHostHeader: false,
+    };
+    const listener = (message: IncomingMessage, response: ServerResponse) => handleMessage(message, response, options);
     this.#server =
       options.tls === undefined
-        ? createServer(times, listener)
-        : createTlsServer({ ...times, ...checkTls(options.tls), handshakeTimeout: 15_000 }, listener);
-    // An expectation that nobody knows is no reason to refuse a request.
+        ? createServer(serverOptions, listener)
+        : createTlsServer({ ...serverOptions, ...checkTls(options.tls), handshakeTimeout: 15_000 }, listener);
+    // Requests with an unknown Expect header are handled like all others.
     this.#server.on('checkExpectation', listener);
-    // All headers are looked at, as the second of two may be the one that matters; their size is bounded.
+    // No limit, because checks for duplicates need to see all headers. Node bounds the size of the header block.
     this.#server.maxHeadersCount = 0;
-    // Such as no room for another connection; while a listen is under way it hears of it too.
+    // Without a listener, errors such as too many open files would end the process. `listen` adds its own listener.
     this.#server.on('error', () => {});
     this.#server.on('clientError', (error: NodeJS.ErrnoException, socket: Socket) => refuse(error, socket));
   }
@@ -64,17 +77,21 @@ export class NodeTransport implements Transport {
   }
 }
 
-/** Connections on which nothing more is to be read; the parser may have the next request in hand already. */
+/** Connections that will close. Node's parser may already hold another request, which must not be handled. */
 const closing = new WeakSet<Socket>();
 
-function answer(message: IncomingMessage, response: ServerResponse, options: TransportOptions): void {
+/** A listener for requests of node:http. */
+export type NodeListener = (request: IncomingMessage, response: ServerResponse) => void;
+
+/** Handles one request of any node:http server. */
+export function handleMessage(message: IncomingMessage, response: ServerResponse, options: TransportOptions): void {
   if (closing.has(message.socket)) return;
   const controller = new AbortController();
   response.on('close', () => {
     if (!response.writableFinished) controller.abort();
   });
   response.on('error', () => controller.abort());
-  const reply = new NodeReply(message, response);
+  const reply = new NodeReply(message, response, options.lingerMs);
   try {
     options.handler(toRequest(message, controller.signal, options, reply), reply).catch(() => response.destroy());
   } catch (error) {
@@ -91,17 +108,17 @@ function toRequest(
   reply: NodeReply,
 ): StreamedRequest {
   const url = originForm(message.url ?? '/');
-  const at = url.indexOf('?');
+  const queryStart = url.indexOf('?');
   const headers: [string, string][] = [];
   for (let i = 0; i < message.rawHeaders.length; i += 2)
     headers.push([message.rawHeaders[i].toLowerCase(), message.rawHeaders[i + 1].trim()]);
   const framing = checkFraming(headers);
   if (message.httpVersion === '1.1' && !headers.some(([name]) => name === 'host'))
-    throw new ApiError('malformed_request', 'Host: expected this header in a request of HTTP/1.1');
+    throw new ApiError('malformed_request', 'Host: this header is required in HTTP/1.1');
   return {
     method: message.method ?? '',
-    path: at < 0 ? url : url.slice(0, at),
-    query: at < 0 ? '' : url.slice(at + 1),
+    path: queryStart < 0 ? url : url.slice(0, queryStart),
+    query: queryStart < 0 ? '' : url.slice(queryStart + 1),
     headers,
     remoteAddress: message.socket.remoteAddress ?? '',
     signal,
@@ -139,21 +156,19 @@ function streamedBody(
   if ((framing.contentLength ?? 0) > maxBodyBytes) queue.fail(tooLarge(maxBodyBytes));
   if (framing.contentLength === 0) queue.end();
   let isFlowing = false;
-  // Nothing is read before somebody wants it.
-  const flow = () => {
+  // Reading starts with the first use of the body.
+  const startReading = () => {
     if (isFlowing || framing.contentLength === 0) return queue;
     isFlowing = true;
     message.on('data', (chunk: Buffer) => queue.push(chunk));
     message.on('end', () => queue.end());
-    message.on('close', () =>
-      queue.fail(new ApiError('request_timeout', 'The client left before the body was complete')),
-    );
+    message.on('close', () => queue.fail(clientDisconnected()));
     return queue;
   };
-  return { readBody: () => flow().readAll(), bodyPieces: () => flow().pieces() };
+  return { readBody: () => startReading().readAll(), bodyPieces: () => startReading().pieces() };
 }
 
-/** What is written as for a proxy (`GET http://host/path`) means the same here. */
+/** Returns the path and query of a URL. Requests in the form for a proxy (`GET http://host/path`) are accepted. */
 function originForm(url: string): string {
   if (url.startsWith('/')) return url;
   const rest = url.replace(/^https?:\/\/[^/?#]*/i, '');
@@ -182,9 +197,7 @@ function readBody(
       else chunks.push(chunk);
     });
     message.on('end', () => settle(() => resolve(Buffer.concat(chunks))));
-    message.on('close', () =>
-      settle(() => reject(new ApiError('request_timeout', 'The client left before the body was complete'))),
-    );
+    message.on('close', () => settle(() => reject(clientDisconnected())));
   });
 }
 
@@ -192,35 +205,37 @@ function sendError(error: ApiError, reply: HttpReply): void {
   reply.send(error.status, refusalHeaders(error), renderError(error));
 }
 
-/** A request that node:http could not parse: there is no request object, only the socket. */
+/** Answers a request that node:http could not parse. There is only a socket, no request object. */
 function refuse(error: NodeJS.ErrnoException, socket: Socket): void {
-  // Answered already: this is what followed.
+  // The bytes follow a request that was answered already.
   if (closing.has(socket)) return void socket.end();
   if (!socket.writable || error.code === 'ECONNRESET') return void socket.destroy();
   const isTimeout = error.code === 'ERR_HTTP_REQUEST_TIMEOUT';
   const apiError = isTimeout
     ? new ApiError('request_timeout', 'The request did not arrive in time')
-    : new ApiError('malformed_request', 'The request is not HTTP/1.1 as this server reads it');
+    : new ApiError('malformed_request', 'The request is not valid HTTP/1.1');
   const body = renderError(apiError);
   const headers = Object.entries({
     ...refusalHeaders(apiError),
     'Content-Length': Buffer.byteLength(body),
     Connection: 'close',
   });
-  socket.end(
-    `HTTP/1.1 ${isTimeout ? '408 Request Timeout' : '400 Bad Request'}\r\n${headers.map(([name, value]) => `${name}: ${value}\r\n`).join('')}\r\n${body}`,
-  );
+  const statusLine = `HTTP/1.1 ${isTimeout ? '408 Request Timeout' : '400 Bad Request'}`;
+  const lines = [statusLine, ...headers.map(([name, value]) => `${name}: ${value}`)];
+  socket.end(`${lines.join('\r\n')}\r\n\r\n${body}`);
 }
 
 class NodeReply implements HttpReply {
   readonly #message: IncomingMessage;
   readonly #response: ServerResponse;
-  /** Of a body that is streamed. */
+  readonly #lingerMs: number;
+  /** The body, if it is streamed. */
   queue: BodyQueue | undefined;
 
-  constructor(message: IncomingMessage, response: ServerResponse) {
+  constructor(message: IncomingMessage, response: ServerResponse, lingerMs = DEFAULT_LINGER_MS) {
     this.#message = message;
     this.#response = response;
+    this.#lingerMs = lingerMs;
   }
 
   get hasStarted(): boolean {
@@ -237,7 +252,7 @@ class NodeReply implements HttpReply {
     const written = this.#message.method === 'HEAD' || body === null ? '' : body;
     if (!this.#isBodyUnread()) return void this.#response.end(written);
     this.#response.write(written);
-    afterBody(this.#message, () => this.#response.end());
+    this.#afterBody(() => this.#response.end());
   }
 
   stream(status: number, headers: ReplyHeaders): ReplyStream {
@@ -257,10 +272,10 @@ class NodeReply implements HttpReply {
           response.on('drain', done);
           response.on('close', done);
         }),
-      // NOTE: never end(data) while corked: Node 22 and 24 then send the last chunk after the end of the stream.
+      // NOTE: never end(data) while corked. Node 22 and 24 would send the last chunk after the end of the stream.
       end: () => {
         this.queue?.discard();
-        if (this.#isBodyUnread()) afterBody(this.#message, () => response.end());
+        if (this.#isBodyUnread()) this.#afterBody(() => response.end());
         else response.end();
       },
       destroy: () => void response.destroy(),
@@ -272,29 +287,33 @@ class NodeReply implements HttpReply {
     return !complete && (headers['transfer-encoding'] !== undefined || (headers['content-length'] ?? '0') !== '0');
   }
 
-  /** What is left of an unread body would be taken for the next request. */
+  /** Closes the connection if the body is unread, because its rest would be parsed as the next request. */
   #writeHead(status: number, headers: ReplyHeaders): void {
     const mustClose =
       closing.has(this.#message.socket) ||
       this.#isBodyUnread() ||
       this.#message.headers['transfer-encoding'] !== undefined;
     if (mustClose) closing.add(this.#message.socket);
-    // Where the client wants no further answers, the Connection of a stream's headers would keep it waiting for the end.
+    // A client that sent `Connection: close` waits for the end of the connection, so `keep-alive` must not be sent.
     const isLast = mustClose || !this.#response.shouldKeepAlive;
     this.#response.writeHead(status, (isLast ? { ...headers, Connection: 'close' } : headers) as OutgoingHttpHeaders);
   }
-}
 
-/** NOTE: a connection that is closed over unread bytes is reset, and the client may lose the answer; so the rest of a body is read and dropped first, for a while. */
-function afterBody(message: IncomingMessage, work: () => void): void {
-  const done = () => {
-    clearTimeout(timer);
-    message.off('end', done);
-    message.off('close', done);
-    work();
-  };
-  const timer = setTimeout(done, LINGER_MS);
-  message.on('end', done);
-  message.on('close', done);
-  message.resume();
+  /**
+   * Runs `work` after the rest of the body has been read and dropped, or after `lingerMs`. NOTE: closing a connection
+   * with unread bytes resets it, and the client may lose the response.
+   */
+  #afterBody(work: () => void): void {
+    const message = this.#message;
+    const done = () => {
+      clearTimeout(timer);
+      message.off('end', done);
+      message.off('close', done);
+      work();
+    };
+    const timer = setTimeout(done, this.#lingerMs);
+    message.on('end', done);
+    message.on('close', done);
+    message.resume();
+  }
 }

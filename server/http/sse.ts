@@ -1,9 +1,9 @@
 import type { HttpReply, ReplyStream } from './transport';
 
 export interface SseOptions {
-  /** A comment is sent after this long without an event, so that no proxy or client takes silence for death. */
+  /** Interval of keep-alive comments while no event is sent, so that proxies and clients do not time out. */
   pingIntervalMs: number;
-  /** A client that reads nothing for this long is given up. */
+  /** How long a client may stop reading before the stream is cut. */
   slowClientTimeoutMs: number;
 }
 
@@ -14,12 +14,12 @@ export const SSE_HEADERS = {
   'X-Accel-Buffering': 'no',
 } as const;
 
-/** The client stopped reading, or is gone. */
+/** The error of a client that stopped reading. */
 export class ClientTooSlow extends Error {}
 
 /**
- * Server-sent events over one reply. A slow client makes `send` wait; what the caller reads from meanwhile coalesces, so that memory stays
- * bounded by what the connection buffers.
+ * Server-sent events over one reply. `send` waits for a slow client, so memory is bounded by the buffer of the
+ * connection. The source of the events should coalesce them meanwhile.
  */
 export class SseStream {
   readonly #stream: ReplyStream;
@@ -34,31 +34,33 @@ export class SseStream {
     this.#pings.unref();
   }
 
-  /** One event per text, each one line of JSON. Rejects with {@link ClientTooSlow}. */
+  /** Sends one event per text. Each text is one line of JSON. Rejects with {@link ClientTooSlow}. */
   async send(...data: readonly string[]): Promise<void> {
     this.#hasSentSincePing = true;
     if (!this.#stream.write(data.map((line) => `data: ${line}\n\n`).join(''))) await this.#waitForClient();
   }
 
-  /** Events with an id, from which a client that lost the connection goes on. Rejects with {@link ClientTooSlow}. */
+  /**
+   * Sends events with an id, at which a client can resume after a lost connection. Rejects with {@link ClientTooSlow}.
+   */
   async sendEvents(events: readonly { id: string | number; data: string }[]): Promise<void> {
     this.#hasSentSincePing = true;
     if (!this.#stream.write(events.map(({ id, data }) => `id: ${id}\ndata: ${data}\n\n`).join('')))
       await this.#waitForClient();
   }
 
-  /** Sends the headers now: a client waits for them to know that it is heard. */
+  /** Sends the headers at once, before the first event. */
   open(): void {
     this.#stream.write(':\n\n');
   }
 
-  /** The orderly end, without a terminator. */
+  /** Ends the stream without a terminator. */
   end(): void {
     clearInterval(this.#pings);
     this.#stream.end();
   }
 
-  /** The terminator, and the orderly end. @param comment A last line that clients leave out, whole. */
+  /** Sends the terminator and ends the stream. @param comment A complete SSE comment to send last. */
   async finish(comment?: string): Promise<void> {
     this.#hasSentSincePing = true;
     if (!this.#stream.write(`data: [DONE]\n\n${comment === undefined ? '' : `${comment}\n\n`}`))

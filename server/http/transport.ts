@@ -1,89 +1,99 @@
-/** What a handler sees of a request. Everything but the body is copied before the handler runs. */
+/** A request as handlers see it. Everything except the body is copied before the handler runs. */
 export interface HttpRequest {
   /** As sent: `GET`. */
   readonly method: string;
-  /** Without the query, as sent. */
+  /** As sent, without the query. */
   readonly path: string;
   /** Without the question mark. */
   readonly query: string;
-  /** In the order they came, names in lower case, duplicates kept. */
+  /** In the order of the request, with names in lower case. Duplicates are kept. */
   readonly headers: readonly (readonly [name: string, value: string])[];
   readonly remoteAddress: string;
-  /** Aborted when the client is gone. */
+  /** Aborted when the client disconnects. */
   readonly signal: AbortSignal;
-  /** The whole body. Rejects with ApiError `request_too_large` or `request_timeout`. */
+  /** Returns the complete body. Rejects with ApiError `request_too_large` or `request_timeout`. */
   readBody(): Promise<Buffer>;
 }
 
-/** A request as a transport hands it over: its body can also be had as it comes. */
+/** A request whose body can also be read as it arrives. */
 export interface StreamedRequest extends HttpRequest {
   /**
-   * The body in pieces, in place of `readBody`. Where the transport streams bodies the client is read no faster than the pieces are taken.
-   * Rejects as `readBody` does; the time for a body is then that between two pieces.
+   * Yields the body in pieces, as an alternative to `readBody`. With `streamsBodies` the transport reads from the
+   * client only as fast as the pieces are taken. Rejects as `readBody` does, but the timeout applies to the wait for
+   * each piece.
    */
   bodyPieces(): AsyncIterable<Buffer>;
 }
 
-/** Several values are as many headers of the name. */
+/** An array of values becomes one header per value. */
 export type ReplyHeaders = Readonly<Record<string, string | readonly string[]>>;
 
-/** How a handler answers: by one `send`, or by one `stream`, whose headers go out with the first write. After the client is gone both do nothing. */
+/** How a handler responds: with one `send` or one `stream`. Both do nothing after the client has disconnected. */
 export interface HttpReply {
   readonly hasStarted: boolean;
-  /** Null: an answer without a body (to HEAD, 204, 304), of whose length nothing is said but by the headers. */
+  /** @param body Null means a response without a body (to HEAD, 204, 304): `Content-Length` is then up to `headers`. */
   send(status: number, headers: ReplyHeaders, body: string | Uint8Array | null): void;
+  /** Starts a response whose headers are sent with the first write. */
   stream(status: number, headers: ReplyHeaders): ReplyStream;
 }
 
 export interface ReplyStream {
-  /** False when the client reads slower than this writes: then wait for {@link ReplyStream.drained}. */
+  /** Returns false if the client reads more slowly than this writes. Then wait for {@link ReplyStream.drained}. */
   write(data: string | Uint8Array): boolean;
-  /** Resolves when all that was written has gone out, or the client is gone. */
+  /** Resolves when all written data has been sent or the client has disconnected. */
   drained(): Promise<void>;
   end(): void;
-  /** Cuts the connection without the orderly end of the stream. */
+  /** Cuts the connection without ending the stream properly. */
   destroy(): void;
 }
 
-/** Answers every request that it is given; a rejection is a bug, which the transport answers by cutting the connection. */
+/** Responds to every request. A rejection is a bug, and the transport then cuts the connection. */
 export type HttpHandler = (request: HttpRequest, reply: HttpReply) => Promise<void>;
 
-/** The same for those that take bodies as they come. */
+/** A handler that may read the body as it arrives. */
 export type StreamHandler = (request: StreamedRequest, reply: HttpReply) => Promise<void>;
 
 export interface TransportOptions {
   handler: StreamHandler;
   maxBodyBytes: number;
-  /** For the whole body, from the end of the headers. */
+  /** Time limit of the complete body, from the end of the headers. */
   bodyTimeoutMs: number;
-  /** Whether a body waits at its client until somebody takes it, and is not gathered at once; default false. */
+  /**
+   * Whether bodies are read only as fast as the handler takes them, instead of being collected at once. Default: false.
+   */
   streamsBodies?: boolean;
+  /** How long the rest of an unread body is read and dropped before its connection is closed. Default: 2,000. */
+  lingerMs?: number;
   /** Absent: plain HTTP. */
   tls?: TlsFiles;
 }
 
-/** PEM files; checked by `checkTls`. */
+/** Paths of PEM files. `checkTls` checks them. */
 export interface TlsFiles {
   keyFile: string;
   certFile: string;
-  /** What the key is encrypted with. */
+  /** The passphrase of an encrypted key. */
   passphrase?: string;
 }
 
-/** One HTTP/1.1 server; the only thing that knows sockets. */
+/** An HTTP/1.1 server. No other code uses sockets. */
 export interface Transport {
   readonly name: 'uws' | 'node';
-  /** Resolves with the port once connections are accepted; rejects with an Error that has `code` (`EADDRINUSE`). */
+  /**
+   * Resolves with the port once it accepts connections. Rejects with an Error that has a `code` such as `EADDRINUSE`.
+   */
   listen(host: string, port: number): Promise<number>;
-  /** The same at a path that is free; the file is made readable and writable for its user and group, and goes when the transport closes. */
+  /**
+   * Listens at a free path. The socket file is readable and writable for its user and group, and `close` removes it.
+   */
   listenUnix(path: string): Promise<void>;
-  /** Takes no new connections; running answers go on. */
+  /** Accepts no new connections. Responses in progress continue. */
   stopListening(): void;
-  /** Cuts what is still open. */
+  /** Cuts all open connections. */
   close(): Promise<void>;
 }
 
-/** The value of a header, the first if it came several times. */
+/** Returns the first value of a header. `name` is in lower case. */
 export function header(request: Pick<HttpRequest, 'headers'>, name: string): string | undefined {
   return request.headers.find(([candidate]) => candidate === name)?.[1];
 }

@@ -2,24 +2,24 @@ import { chmodSync, lstatSync, unlinkSync } from 'node:fs';
 import { connect } from 'node:net';
 
 const MODE = 0o660;
-/** Of `sun_path`, its end included; Linux cuts nothing off but refuses. */
+/** Size of `sun_path` on Linux, without its final NUL. */
 const MAX_PATH_BYTES = 107;
 
-/** Makes room for a socket: what a server that died left behind is removed, anything else stays and is an error. */
+/** Removes the socket file of a server that died. Throws an Error with a `code` if anything else is at the path. */
 export async function clearSocketPath(path: string): Promise<void> {
   if (Buffer.byteLength(path) > MAX_PATH_BYTES)
-    throw coded(
+    throw errorWithCode(
       `the path of a Unix socket: expected at most ${MAX_PATH_BYTES} bytes, got ${Buffer.byteLength(path)}`,
       'ENAMETOOLONG',
     );
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (found === undefined) return;
-  if (!found.isSocket()) throw coded(`${path} is there already and is no socket`, 'EEXIST');
-  if (await isAnswered(path)) throw coded(`another process listens on ${path}`, 'EADDRINUSE');
+  if (!found.isSocket()) throw errorWithCode(`${path} exists and is not a socket`, 'EEXIST');
+  if (await hasListener(path)) throw errorWithCode(`another process listens on ${path}`, 'EADDRINUSE');
   unlinkSync(path);
 }
 
-/** Runs what makes the socket, so that at no time it is open to others than its user and group. */
+/** Runs `bind` so that at no time anyone except the user and group can open the socket. */
 export function withSocketMode<T>(path: string, bind: () => T): T {
   const before = process.umask(0o777 & ~MODE);
   try {
@@ -35,11 +35,11 @@ export function removeSocket(path: string): void {
   try {
     if (lstatSync(path).isSocket()) unlinkSync(path);
   } catch {
-    // Gone already.
+    // The file is gone already.
   }
 }
 
-function isAnswered(path: string): Promise<boolean> {
+function hasListener(path: string): Promise<boolean> {
   return new Promise((resolve, reject) => {
     const socket = connect(path);
     socket.on('connect', () => {
@@ -53,6 +53,6 @@ function isAnswered(path: string): Promise<boolean> {
   });
 }
 
-function coded(message: string, code: string): Error {
+function errorWithCode(message: string, code: string): Error {
   return Object.assign(new Error(message), { code });
 }

@@ -5,8 +5,8 @@ import type * as Uws from 'uWebSockets.js';
 export type UwsModule = typeof Uws;
 
 /**
- * The native module, or undefined where none loads (another Node version, musl). Its binary is required directly: the package's entry
- * would fall back to an implementation in JavaScript that corrupts streams.
+ * Returns the native module, or undefined if none loads here (another Node version, musl). It requires the binary
+ * directly, because the package's entry falls back to an implementation in JavaScript that corrupts streams.
  */
 export function loadUws(): UwsModule | undefined {
   try {

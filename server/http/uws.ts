@@ -5,9 +5,17 @@ import type {
   TemplatedApp,
   us_listen_socket,
 } from 'uWebSockets.js';
-import { ApiError, renderError } from '../errors';
+import { ApiError, renderError } from '../base/errors';
 import { BodyQueue } from './body-queue';
-import { bodyTimeout, checkFraming, type Framing, LINGER_MS, refusalHeaders, tooLarge } from './framing';
+import {
+  bodyTimeout,
+  checkFraming,
+  clientDisconnected,
+  DEFAULT_LINGER_MS,
+  type Framing,
+  refusalHeaders,
+  tooLarge,
+} from './framing';
 import { demandFreePort } from './port';
 import { checkTls } from './tls';
 import { clearSocketPath, removeSocket, withSocketMode } from './unix-socket';
@@ -22,13 +30,16 @@ import type {
 } from './transport';
 import type { UwsModule } from './uws-module';
 
-// `close` is missing from the package's types.
+// The types of the package lack `close`.
 type App = TemplatedApp & { close(): void };
 
 const SHARED_PORT = 0;
 const EXCLUSIVE_PORT = 1;
 
-/** uWebSockets.js. NOTE: a handler that throws or returns without an abort handler ends the process, hence the order in `answer`. */
+/**
+ * The transport over uWebSockets.js. NOTE: a handler that throws, or that returns before it has set an abort handler,
+ * ends the process. So `handle` sets the abort handler first.
+ */
 export class UwsTransport implements Transport {
   readonly name = 'uws';
   readonly #uws: UwsModule;
@@ -41,13 +52,13 @@ export class UwsTransport implements Transport {
     this.#uws = uws;
     this.#options = options;
     this.#app = (options.tls === undefined ? uws.App() : createTlsApp(uws, options.tls)) as App;
-    this.#app.any('/*', (response, request) => answer(response, request, this.#options));
+    this.#app.any('/*', (response, request) => handle(response, request, this.#options));
   }
 
   async listen(host: string, port: number): Promise<number> {
-    // NOTE: with the library's own way of not sharing a port, the connections that a server leaves when it dies keep the next one from it for a minute.
+    // NOTE: with the library's exclusive mode, connections of a server that died would block the port for a minute.
     if (port !== 0) await demandFreePort(host, port);
-    // The types know no options beside a host.
+    // The types of the package lack the overload with a host and options.
     type Listen = (
       host: string,
       port: number,
@@ -76,7 +87,7 @@ export class UwsTransport implements Transport {
       withSocketMode(path, () =>
         this.#app.listen_unix((socket) => {
           if (socket) resolve(socket);
-          else reject(Object.assign(new Error('the folder is not there or may not be written to'), { code: 'EACCES' }));
+          else reject(Object.assign(new Error('the folder does not exist or is not writable'), { code: 'EACCES' }));
         }, path),
       );
     });
@@ -108,8 +119,8 @@ function createTlsApp(uws: UwsModule, files: TlsFiles): ReturnType<UwsModule['SS
   });
 }
 
-function answer(response: UwsResponse, request: UwsRequest, options: TransportOptions): void {
-  const exchange = new Exchange(response);
+function handle(response: UwsResponse, request: UwsRequest, options: TransportOptions): void {
+  const exchange = new Exchange(response, options.lingerMs);
   try {
     const record = toRequest(request, exchange, options);
     options.handler(record, exchange).catch(() => exchange.destroy());
@@ -119,12 +130,15 @@ function answer(response: UwsResponse, request: UwsRequest, options: TransportOp
   }
 }
 
-/** Copies what is only valid now, and takes the body as it comes: uWebSockets.js keeps nothing for later. */
+/**
+ * Copies everything that is valid only during the call, and starts to receive the body, which uWebSockets.js does not
+ * buffer.
+ */
 function toRequest(request: UwsRequest, exchange: Exchange, options: TransportOptions): StreamedRequest {
   exchange.isHead = request.getCaseSensitiveMethod() === 'HEAD';
   const headers: [string, string][] = [];
   request.forEach((name, value) => headers.push([name, value.trim()]));
-  // Undefined without a question mark, whatever its type says.
+  // Undefined without a question mark, although its type is string.
   const query: string | undefined = request.getQuery();
   const framing = checkFraming(headers);
   exchange.isChunked = framing.isChunked;
@@ -161,30 +175,38 @@ function streamedBody(exchange: Exchange, framing: Framing, options: TransportOp
 
 const NO_BODY: Body = { readBody: () => Promise.resolve(Buffer.alloc(0)), bodyPieces: async function* () {} };
 
-/** One request and its answer; after an abort or the end no method of the response may be called. */
+/**
+ * One request and its response. NOTE: after an abort or the end, no method of the uWebSockets.js response may be
+ * called.
+ */
 class Exchange implements HttpReply {
   readonly #response: UwsResponse;
+  readonly #lingerMs: number;
   readonly #controller = new AbortController();
   isHead = false;
-  /** The parser skips bytes after the last chunk unchecked, so that nothing more may be read from such a connection. */
+  /**
+   * NOTE: the parser skips bytes after the last chunk unchecked, so no further request may be read from such a
+   * connection.
+   */
   isChunked = false;
   hasStarted = false;
   #isOver = false;
   #isBodyComplete = true;
   #isReceiving = false;
   #onBodyEnd: () => void = () => {};
-  #onGone: (() => void)[] = [];
+  #onClose: (() => void)[] = [];
   #queue: BodyQueue | undefined;
-  /** More was written than the client has taken. */
+  /** Whether written data waits for the client. */
   #isBehind = false;
   #isPaused = false;
 
-  constructor(response: UwsResponse) {
+  constructor(response: UwsResponse, lingerMs = DEFAULT_LINGER_MS) {
     this.#response = response;
+    this.#lingerMs = lingerMs;
     response.onAborted(() => {
       this.#isOver = true;
       this.#controller.abort();
-      this.#notifyGone();
+      this.#notifyClosed();
     });
   }
 
@@ -210,14 +232,14 @@ class Exchange implements HttpReply {
         numBytes = Infinity;
         reject(error);
       };
-      this.#onGone.push(() => {
-        if (this.#isReceiving) fail(leftEarly());
+      this.#onClose.push(() => {
+        if (this.#isReceiving) fail(clientDisconnected());
       });
       if ((framing.contentLength ?? 0) > maxBodyBytes) fail(tooLarge(maxBodyBytes));
       this.#response.onData((chunk, isLast) => {
         numBytes += chunk.byteLength;
         if (numBytes > maxBodyBytes) fail(tooLarge(maxBodyBytes));
-        // The memory is only lent for the call.
+        // The memory is valid only during the call.
         else if (!this.hasStarted) chunks.push(Buffer.from(chunk.slice(0)));
         if (!isLast) return;
         clearTimeout(timer);
@@ -227,24 +249,26 @@ class Exchange implements HttpReply {
         resolve(Buffer.concat(chunks));
       });
     });
-    return handled(body);
+    // Handlers may ignore the body. Then its failure is not an unhandled rejection.
+    body.catch(() => {});
+    return body;
   }
 
-  /** NOTE: while the client is made to wait nothing is heard of it, its leaving neither. */
+  /** NOTE: while reading is paused, uWebSockets.js reports no events of the client, not even that it disconnected. */
   streamBody(framing: Framing, { maxBodyBytes, bodyTimeoutMs }: TransportOptions): BodyQueue {
     this.#isBodyComplete = false;
     this.#isReceiving = true;
-    const whenOpen = (work: () => void) => () => {
+    const unlessOver = (work: () => void) => () => {
       if (!this.#isOver) work();
     };
     const queue = (this.#queue = new BodyQueue({
       maxBodyBytes,
       timeoutMs: bodyTimeoutMs,
-      pause: whenOpen(() => this.#pause()),
-      resume: whenOpen(() => this.#resume()),
+      pause: unlessOver(() => this.#pause()),
+      resume: unlessOver(() => this.#resume()),
     }));
-    this.#onGone.push(() => {
-      if (this.#isReceiving) queue.fail(leftEarly());
+    this.#onClose.push(() => {
+      if (this.#isReceiving) queue.fail(clientDisconnected());
     });
     if ((framing.contentLength ?? 0) > maxBodyBytes) queue.fail(tooLarge(maxBodyBytes));
     this.#response.onData((chunk, isLast) => {
@@ -259,8 +283,9 @@ class Exchange implements HttpReply {
   }
 
   /**
-   * NOTE: paused, uWebSockets.js waits for no room to write; and resumed with bytes in its buffer, of which a write does not always tell, it takes up
-   * what another connection waited for, perhaps nothing. So once an answer streams the rest of the body is kept here, up to its limit.
+   * NOTE: a paused connection gets no writable events, and resuming one with unsent bytes gives it the events of
+   * another connection, or none. A write does not always report that bytes are unsent. So after the response has
+   * started, reading is never paused: the rest of the body is queued here, up to its limit.
    */
   #pause(): void {
     if (this.hasStarted) return;
@@ -282,12 +307,15 @@ class Exchange implements HttpReply {
     this.#afterBody(() => whenParsed(mustClose, () => this.#sendNow(status, headers, body, mustClose)));
   }
 
-  /** NOTE: a connection that is closed over unread bytes is reset, and the client may lose the answer; so the rest of a body is read and dropped first, for a while. */
+  /**
+   * Runs `work` after the rest of the body has been read and dropped, or after `lingerMs`. NOTE: closing a connection
+   * with unread bytes resets it, and the client may lose the response.
+   */
   #afterBody(work: () => void): void {
     if (!this.#isReceiving) return work();
-    const timer = setTimeout(work, LINGER_MS);
+    const timer = setTimeout(work, this.#lingerMs);
     const stop = () => clearTimeout(timer);
-    this.#onGone.push(stop);
+    this.#onClose.push(stop);
     this.#onBodyEnd = () => {
       stop();
       work();
@@ -301,18 +329,19 @@ class Exchange implements HttpReply {
       this.#writeHead(status, headers, mustClose);
       if ((this.isHead || body === null) && !mustClose) {
         if (body !== null) this.#response.writeHeader('Content-Length', String(Buffer.byteLength(body)));
-        // NOTE: without arguments: with a length the response counts as pending for ever, and none of the two can be left out alone.
+        // NOTE: no arguments. With a length the response stays pending for ever, and neither argument can be omitted
+        // alone.
         this.#response.endWithoutBody();
       } else {
         this.#response.end(this.isHead || body === null ? '' : body, mustClose);
       }
     });
-    // Nobody waits for the rest of a body any more.
-    this.#notifyGone();
+    // Ends the wait for the rest of a body.
+    this.#notifyClosed();
   }
 
   refuse(error: ApiError): void {
-    // What follows on the connection cannot be told from a body.
+    // The framing is ambiguous: the following bytes may belong to the body, so the connection has to close.
     this.#isBodyComplete = false;
     this.send(error.status, refusalHeaders(error), renderError(error));
   }
@@ -321,18 +350,18 @@ class Exchange implements HttpReply {
     this.hasStarted = true;
     const response = this.#response;
     if (!this.#isOver) this.#resume();
-    const whenOpen = (work: () => void) => {
+    const corked = (work: () => void) => {
       if (!this.#isOver) response.cork(work);
     };
-    whenOpen(() => this.#writeHead(status, headers, this.isChunked));
-    // Set once: every further handler would be added to the first.
+    corked(() => this.#writeHead(status, headers, this.isChunked));
+    // NOTE: onWritable is called once, because uWebSockets.js keeps every handler.
     const waiting: (() => void)[] = [];
     const wake = () => {
       this.#isBehind = false;
       waiting.splice(0).forEach((resolve) => resolve());
     };
-    this.#onGone.push(wake);
-    whenOpen(() =>
+    this.#onClose.push(wake);
+    corked(() =>
       response.onWritable(() => {
         wake();
         return true;
@@ -340,7 +369,7 @@ class Exchange implements HttpReply {
     );
     return {
       write: (data) => {
-        whenOpen(() => {
+        corked(() => {
           this.#isBehind = !response.write(data);
         });
         return !this.#isBehind || this.#isOver;
@@ -359,11 +388,12 @@ class Exchange implements HttpReply {
   }
 
   /**
-   * NOTE: without the flag to close: after the first chunk it would write a header into the body. What must not be followed by another request
-   * is read no more; the connection ends with its client, who was told, or when it has been idle.
+   * NOTE: not with the flag to close, which after the first chunk would write a header into the body. A connection that
+   * must not carry another request is paused instead. It ends when the client closes it, as the headers asked, or after
+   * the idle timeout.
    */
   #endStream(): void {
-    // The rest of the body never came: whatever comes next is not to be taken for a request.
+    // The rest of the body did not arrive. The following bytes must not be parsed as a request.
     if (!this.#isBodyComplete) return this.destroy();
     if (this.#isOver) return;
     this.#isOver = true;
@@ -371,14 +401,14 @@ class Exchange implements HttpReply {
       if (this.isChunked) this.#response.pause();
       this.#response.end();
     });
-    this.#notifyGone();
+    this.#notifyClosed();
   }
 
   destroy(): void {
     if (this.#isOver) return;
     this.#isOver = true;
     this.#response.close();
-    this.#notifyGone();
+    this.#notifyClosed();
   }
 
   #mustClose(): boolean {
@@ -393,24 +423,15 @@ class Exchange implements HttpReply {
     }
   }
 
-  #notifyGone(): void {
-    this.#onGone.splice(0).forEach((run) => run());
+  #notifyClosed(): void {
+    this.#onClose.splice(0).forEach((run) => run());
   }
 }
 
-function leftEarly(): ApiError {
-  return new ApiError('request_timeout', 'The client left before the body was complete');
-}
-
-/** Not every handler reads the body. */
-function handled(body: Promise<Buffer>): Promise<Buffer> {
-  body.catch(() => {});
-  return body;
-}
-
 /**
- * NOTE: an answer that closes the connection must not be finished while the parser is still at work on what came with the request: the
- * next request in the same bytes would be answered, and would clear the mark to close. While an answer is pending, one closes it.
+ * Runs `work` after the parser has finished with the current bytes if the response closes the connection. NOTE:
+ * otherwise a next request in the same bytes would be handled and would clear the mark to close. While a response is
+ * pending, a next request closes the connection.
  */
 function whenParsed(mustClose: boolean, work: () => void): void {
   if (mustClose) setImmediate(work);

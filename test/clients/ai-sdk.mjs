@@ -1,4 +1,4 @@
-// The Vercel AI SDK with its provider for compatible servers; run in the folder where both are installed.
+// The Vercel AI SDK with its provider for compatible servers. Run it in the folder where both are installed.
 import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';

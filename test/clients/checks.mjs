@@ -1,4 +1,4 @@
-// What the scripts for JavaScript clients share, as checks.py does for Python's.
+// Shared code of the scripts for JavaScript clients. checks.py is the Python version.
 import assert from 'node:assert/strict';
 
 const { CAPSTAN_URL, CAPSTAN_KEY, CAPSTAN_UNKNOWN_KEY, CAPSTAN_FOREIGN_KEY, CAPSTAN_SPENT_KEY } = process.env;
@@ -30,7 +30,7 @@ export async function run(client, checks) {
   }
 }
 
-/** Rejects with an error that has all these properties. */
+/** Checks that the promise rejects with an error that has all these properties. */
 export async function rejects(promise, properties) {
   await assert.rejects(promise, (error) => {
     for (const [name, wanted] of Object.entries(properties))

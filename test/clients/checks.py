@@ -1,4 +1,4 @@
-"""What the scripts for Python clients share: where the server is, and how a check is told."""
+"""Shared code of the scripts for Python clients: the server address and the report of checks."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def run(client, checks):
         try:
             check()
             note = ""
-        except Exception as error:  # noqa: BLE001: whatever a client raises is the finding
+        except Exception as error:  # noqa: BLE001: any error of a client is a finding
             note = f"{type(error).__name__}: {error}"[:300]
             if os.environ.get("CAPSTAN_TRACE"):
                 traceback.print_exc()

@@ -1,4 +1,4 @@
-"""langchain-openai."""
+"""The langchain-openai package from PyPI."""
 
 import importlib.metadata
 

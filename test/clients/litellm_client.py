@@ -1,4 +1,4 @@
-"""litellm, as people put it before a server of their own."""
+"""The litellm package from PyPI, which calls the server as a self-hosted vLLM."""
 
 import gc
 import importlib.metadata
@@ -24,7 +24,8 @@ def chat():
 
 def read_stream(messages, **options):
     chunks = list(ask(messages, stream=True, **options))
-    # NOTE: it leaves the connection's reader suspended after [DONE]; collected in the middle of the next request, that one locks up httpcore.
+    # NOTE: litellm leaves the reader of the connection suspended after [DONE]. If it is collected during the next
+    # request, httpcore locks up.
     gc.collect()
     return chunks
 
@@ -80,7 +81,7 @@ def error_401():
 
 
 def error_403():
-    # NOTE: of its providers for compatible servers, not all know this status by its own type.
+    # NOTE: not all of its providers for compatible servers have an error type for this status.
     expect_raises((litellm.PermissionDeniedError, litellm.APIError), lambda: ask(key=FOREIGN_KEY), status_code=403)
 
 

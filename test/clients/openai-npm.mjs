@@ -1,4 +1,4 @@
-// The official openai package of npm.
+// The official openai package from npm.
 import assert from 'node:assert/strict';
 import { baseURL, keys, rejects, run, weatherParameters } from './checks.mjs';
 import OpenAI from 'openai';

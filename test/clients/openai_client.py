@@ -1,4 +1,4 @@
-"""The official openai package of PyPI."""
+"""The official openai package from PyPI."""
 
 import json
 
@@ -85,7 +85,7 @@ def structured_extra():
 def logprobs():
     answer = ask(COUNT, logprobs=True, top_logprobs=3)
     content = answer.choices[0].logprobs.content
-    # The token that ended the answer has its place too, as in vLLM.
+    # The token that ended the completion is included, as in vLLM.
     expect(b"".join(bytes(entry.bytes) for entry in content[:-1]).decode(), COUNTED)
     assert all(len(entry.top_logprobs) == 3 for entry in content)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Widely used clients, from PyPI and npm, against our server over both transports. Makes a virtual environment and a folder for the npm ones
-# (CLIENTS_DIR, default build/clients) once. Usage: test/clients/run.sh [TABLE.md]
+# Runs widely used clients from PyPI and npm against our server, over both transports. The first run creates a virtual
+# environment and a folder for npm clients (CLIENTS_DIR, default build/clients). Usage: test/clients/run.sh [TABLE.md]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 dir=${CLIENTS_DIR:-$PWD/build/clients}

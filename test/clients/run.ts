@@ -1,5 +1,5 @@
-// Runs every client in this folder against `capstan serve demo` with access keys, over both transports; see run.sh, which prepares what it needs.
-// Writes the table of results; exits 1 when a check fails.
+// Runs every client in this folder against `capstan serve demo` with access keys, over both transports. run.sh installs
+// the clients and calls this. Writes the table of results. Exits 1 if a check fails.
 import { execFile, execFileSync } from 'node:child_process';
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -82,10 +82,10 @@ async function runTransport(transport: string): Promise<Check[]> {
       CAPSTAN_FOREIGN_KEY: createKey(keysDb, '--name', 'foreign', '--deployment', 'other'),
       CAPSTAN_SPENT_KEY: createKey(keysDb, '--name', 'spent', '--rpm', '1'),
       CAPSTAN_UNKNOWN_KEY: 'csk_unknown',
-      // The last to be made: where it is taken, the others are.
+      // This key was created last. If the server knows it, it knows the others.
       CAPSTAN_KEY: createKey(keysDb, '--name', 'good'),
     };
-    await heardOf(server.url, keys.CAPSTAN_KEY);
+    await waitForKey(server.url, keys.CAPSTAN_KEY);
     checks.push(...(await runClient(client, { CAPSTAN_URL: server.url, ...keys })));
   }
   server.process.kill('SIGTERM');
@@ -96,17 +96,17 @@ async function runTransport(transport: string): Promise<Check[]> {
   return checks;
 }
 
-/** A running server takes new keys within two seconds. */
-async function heardOf(url: string, key: string): Promise<void> {
+/** Waits until the server knows the keys, which takes up to two seconds. */
+async function waitForKey(url: string, key: string): Promise<void> {
   for (let waited = 0; waited < 10_000; waited += 100) {
-    // A connection that was idle for long may be closed just now.
+    // The server may be closing a connection that was idle for a long time.
     const answer = await fetch(`${url}/v1/models`, {
       headers: { Authorization: `Bearer ${key}`, Connection: 'close' },
     }).catch(() => undefined);
     if (answer?.status === 200) return;
     await new Promise((resolve) => setTimeout(resolve, 100));
   }
-  throw new Error('a new key was not taken within 10 s');
+  throw new Error('expected the server to accept a new key within 10 s');
 }
 
 function renderTable(results: Record<string, Check[]>): string {
@@ -118,7 +118,7 @@ function renderTable(results: Record<string, Check[]>): string {
     ),
   ];
   let text =
-    '# Clients, end to end\n\n`test/clients/run.sh`: each client against `capstan serve demo --access-control`, over both transports. A check passes when the client returns what was asked for, or raises its own type of error.\n';
+    '# Clients, end to end\n\n`test/clients/run.sh` runs each client against `capstan serve demo --access-control`, over both transports. A check passes if the client returns the expected result. For an error response, the client must raise its own error type.\n';
   for (const client of clients) {
     text += `\n## ${client}\n\n| check | ${Object.keys(results).join(' | ')} |\n|---|${'---|'.repeat(Object.keys(results).length)}\n`;
     const names = [

@@ -1,6 +1,6 @@
 /**
- * An addon without an engine: answers are scripted, tokens are the vocabulary's longest matches. Named by CAPSTAN_ADDON, so that the whole
- * product runs over it, in this process and in others.
+ * An addon without an engine: completions are scripted, and tokens are the longest matches in the vocabulary.
+ * CAPSTAN_ADDON makes the complete server use it, in this process and in others.
  */
 import type {
   NativeAddon,
@@ -19,21 +19,21 @@ import type {
 
 export interface FakeAnswer {
   text: string;
-  /** How it ends once all of it is said; default 'stop'. */
+  /** Finish reason after the whole text. Default: 'stop'. */
   reason?: 'stop' | 'error';
   errorCode?: string;
   stopReason?: string | number;
-  /** Between two steps; default 0. */
+  /** Time between two steps. Default: 0. */
   stepMs?: number;
   tokensPerStep?: number;
 }
 
-/** What tests set and see. */
+/** State that tests set and inspect. */
 export const fake = {
   answer: defaultAnswer as (prompt: string, request: NativeRequest, index: number) => FakeAnswer,
   loads: [] as NativeLoad[],
   requests: [] as NativeRequest[],
-  /** Of grammars compiled, in order; {@link FakeGrammar.source} tells which one a request got. */
+  /** Sources of the compiled grammars, in order. {@link FakeGrammar.source} is the one of a request. */
   grammars: [] as NativeGrammarSource[],
   aborted: [] as number[],
   stopped: [] as [id: number, index: number][],
@@ -56,13 +56,13 @@ export const fake = {
   },
 };
 
-/** For servers in another process: what a prompt asks for by its words. */
+/** Chooses a completion by the words of the prompt, for servers in another process. */
 function defaultAnswer(prompt: string): FakeAnswer {
   const last = prompt.slice(prompt.lastIndexOf('<|im_start|>user'));
   if (last.includes('<tool_response>')) return { text: 'It is 21 degrees in Bern.' };
   if (last.includes('weather'))
     return { text: 'Let me look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bern"}}\n</tool_call>' };
-  if (last.includes('forever')) return { text: 'and on '.repeat(100_000), stepMs: 20 };
+  if (last.includes('forever')) return { text: 'and on '.repeat(10_000), stepMs: 20 };
   if (last.includes('boom')) return { text: 'so far so', reason: 'error', errorCode: 'numeric_error' };
   return { text: 'Hello from the fake engine. Größe 😀!' };
 }
@@ -111,7 +111,7 @@ class FakeEngine implements NativeEngine {
     return id;
   }
 
-  /** Checks only what is easily seen: patterns that are none, GBNF texts without a root. */
+  /** Checks only for invalid patterns and for GBNF texts without a root. */
   async compileGrammar(source: NativeGrammarSource): Promise<FakeGrammar> {
     fake.grammars.push(source);
     await Promise.resolve();
@@ -323,7 +323,7 @@ function tokenBytes({ bytes, offsets }: NativeVocab, id: number): Uint8Array {
   return bytes.subarray(offsets[id], offsets[id + 1]);
 }
 
-/** Longest match at every place; the vocabulary holds every byte. */
+/** Takes the longest match at every position. The vocabulary contains every byte. */
 function tokenize(vocab: NativeVocab, text: string): number[] {
   const idOf = new Map<string, number>();
   let longest = 1;

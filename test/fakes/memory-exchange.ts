@@ -1,5 +1,5 @@
-/** Requests to an app without a socket. */
-import type { App } from '../../server/app';
+/** Requests to an app without sockets. */
+import type { App } from '../../server/inference/app';
 import type { HttpReply, HttpRequest, ReplyStream } from '../../server/http/transport';
 
 export class MemoryReply implements HttpReply, ReplyStream {
@@ -33,7 +33,7 @@ export class MemoryReply implements HttpReply, ReplyStream {
   get json(): any {
     return JSON.parse(this.text);
   }
-  /** The events of a stream; the terminator as the text that it is. */
+  /** The parsed events of a stream. The terminator stays text. */
   get events(): any[] {
     return this.text
       .split('\n\n')
@@ -42,7 +42,7 @@ export class MemoryReply implements HttpReply, ReplyStream {
   }
 }
 
-/** One request and its whole answer; a body makes it a POST. */
+/** Sends one request and returns the complete response. A request with a body is a POST. */
 export async function exchange(
   app: Pick<App, 'handle'>,
   path: string,

@@ -1,4 +1,4 @@
-/** The compiled command in a process of its own, over the fake addon. */
+/** Runs the compiled command in a separate process, with the fake addon. */
 import { transformFileSync } from '@swc/core';
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -7,10 +7,20 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 
 const root = join(__dirname, '../..');
-const main = join(root, 'dist/server/main.js');
+/** With CAPSTAN_INSTALLED, a folder where the packages are installed, the tests run on that installation. */
+const { CAPSTAN_INSTALLED: installed } = process.env;
+const main = join(installed === undefined ? root : join(installed, 'node_modules/capstan'), 'dist/server/main.js');
 
-/** Compiles the product if it is stale, and the fake addon. */
+/** An installation has no uWebSockets.js. */
+export const TRANSPORTS = installed === undefined ? (['uws', 'node'] as const) : (['node'] as const);
+
+let prepared: { CAPSTAN_ADDON: string } | undefined;
+
+/**
+ * Compiles the server if it is stale, and the fake addon. Later calls in the same test file return the first result.
+ */
 export function prepare(): { CAPSTAN_ADDON: string } {
+  if (prepared !== undefined) return prepared;
   execFileSync(process.execPath, [join(root, 'ts/build.js')]);
   const { code } = transformFileSync(join(__dirname, 'fake-addon.ts'), {
     jsc: { parser: { syntax: 'typescript' }, target: 'es2022' },
@@ -18,15 +28,16 @@ export function prepare(): { CAPSTAN_ADDON: string } {
   });
   const path = join(mkdtempSync(join(tmpdir(), 'capstan-addon-')), 'fake-addon.js');
   writeFileSync(path, code);
-  return { CAPSTAN_ADDON: path };
+  prepared = { CAPSTAN_ADDON: path };
+  return prepared;
 }
 
 export interface Running {
   process: ChildProcess;
   output: () => { stdout: string; stderr: string };
-  /** Exit code and signal. */
+  /** Resolves with exit code and signal. */
   exited: Promise<[number | null, NodeJS.Signals | null]>;
-  /** Resolves with standard output once it holds the text. */
+  /** Resolves with standard output when it contains the text. */
   until: (text: string) => Promise<string>;
 }
 
@@ -61,12 +72,12 @@ export function start(args: readonly string[], env: NodeJS.ProcessEnv): Running 
       if (child.exitCode !== null) break;
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
-    throw new Error(`never printed ${JSON.stringify(text)}: ${output.stdout}${output.stderr}`);
+    throw new Error(`expected in the output ${JSON.stringify(text)}: ${output.stdout}${output.stderr}`);
   };
   return { process: child, output: () => output, exited, until };
 }
 
-/** Starts `serve` on any port; resolves with its URL once it answers. */
+/** Starts `serve` on a free port. Resolves with its URL when it is ready. */
 export async function startServer(args: readonly string[], env: NodeJS.ProcessEnv): Promise<Running & { url: string }> {
   const server = start(['serve', ...args, '--port', '0'], env);
   const text = await server.until('curl ');

@@ -1,4 +1,4 @@
-/** Model directories made by a test: real files, a handful of weights. */
+/** Model directories for tests: real files with few weights. */
 import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -40,7 +40,7 @@ export const TINY_TEMPLATE = `{%- if tools %}{{- '<|im_start|>system\\n' }}{% fo
 const SPECIAL_TOKENS = ['<|endoftext|>', '<|im_start|>', '<|im_end|>'];
 const MARKERS = ['<tool_call>', '</tool_call>', '<think>', '</think>'];
 
-/** Byte-level without merges: token id = byte, then the added tokens from 256 on. */
+/** A byte-level tokenizer without merges: token id = byte. Added tokens start at 256. */
 export function tinyTokenizer(): Record<string, unknown> {
   const vocab: Record<string, number> = {};
   let numShifted = 0;
@@ -104,7 +104,7 @@ export function tinyTensors(): Record<string, TinyTensor> {
 
 const DTYPE_BYTES: Record<string, number> = { F64: 8, F32: 4, F16: 2, BF16: 2, I64: 8, I8: 1 };
 
-/** The bytes of a safetensors file; `patchHeader` spoils it. */
+/** Returns the bytes of a safetensors file. `patchHeader` can make it invalid. */
 export function safetensors(
   tensors: Record<string, TinyTensor>,
   patchHeader: (header: any) => void = () => {},
@@ -127,7 +127,7 @@ export function safetensors(
 
 export type TinyFiles = Record<string, string | Uint8Array | Record<string, unknown> | null>;
 
-/** A complete directory, with files replaced, added, or (null) left out. */
+/** Creates a complete directory. `files` replaces, adds or (null) omits files. */
 export function tinyModel(changes: TinyFiles = {}): string {
   const dir = mkdtempSync(join(tmpdir(), 'capstan-model-'));
   const files: TinyFiles = {

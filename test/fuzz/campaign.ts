@@ -1,4 +1,7 @@
-/** Many fuzzed requests, several at a time, against one server; then: is it alive, idle, and are its books balanced? */
+/**
+ * Sends many fuzzed requests concurrently to one server. Then checks that the server is alive and idle, and that it
+ * has freed all blocks.
+ */
 import { exchange, type Target } from './exchange';
 import { makeRequest } from './requests';
 
@@ -16,9 +19,9 @@ export interface Campaign {
 }
 
 export interface CampaignOptions extends Target {
-  /** The seeds of the requests, until it ends. */
+  /** One request per seed. */
   seeds: Iterable<number>;
-  /** Connections at a time. */
+  /** Number of concurrent connections. */
   width: number;
   isAlive: () => boolean;
 }
@@ -40,7 +43,7 @@ export async function runCampaign({ seeds, width, isAlive, ...target }: Campaign
   return campaign;
 }
 
-/** Values of /metrics, by name with labels as they stand there. */
+/** Returns the values of /metrics by name, labels included. */
 export async function readMetrics(url: string): Promise<Map<string, number>> {
   const text = await (await fetch(`${url}/metrics`)).text();
   return new Map(
@@ -54,16 +57,16 @@ export async function readMetrics(url: string): Promise<Map<string, number>> {
   );
 }
 
-/** What is not as in an idle server, once it had time to become idle. */
+/** Returns the first metric that does not return to its idle value in time, or undefined. */
 export async function findResidue(url: string, withinMs: number): Promise<string | undefined> {
   let residue: string | undefined;
   for (
     const deadline = Date.now() + withinMs;
     Date.now() < deadline;
-    await new Promise((resolve) => setTimeout(resolve, 100))
+    await new Promise((resolve) => setTimeout(resolve, 20))
   ) {
     const metrics = await readMetrics(url);
-    // This scrape is open itself.
+    // The scrape itself is one open request.
     const wanted = {
       capstan_sequences_running: 0,
       capstan_sequences_waiting: 0,

@@ -1,4 +1,4 @@
-/** Sends one fuzzed request over a socket of its own, as its delivery says, and judges what comes back. */
+/** Sends one fuzzed request over a separate socket, in its form of delivery, and checks the response. */
 import { connect, type Socket } from 'node:net';
 import { Random } from '../../server/bench/random';
 import { type FuzzRequest, requestBytes } from './requests';
@@ -8,16 +8,16 @@ import { findFault } from './verdict';
 const PROBE = 'GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n';
 
 export interface Exchanged {
-  /** The first thing that was wrong. */
+  /** The first fault. */
   fault?: string;
-  /** The status of the request itself; 0 when none was awaited, or the connection closed without one. */
+  /** Status of the response. 0 if none was awaited, or if the connection closed without one. */
   status: number;
 }
 
 export interface Target {
   port: number;
   transport: 'uws' | 'node';
-  /** Without an answer for so long the server hangs. */
+  /** After this time without a response the server counts as hung. */
   timeoutMs: number;
 }
 
@@ -72,7 +72,10 @@ export async function exchange(
 const PARSED_METHODS = ['GET', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS', 'HEAD', 'TRACE', 'CONNECT'];
 const MAX_UWS_HEAD = 4000;
 
-/** Where a closed connection is an answer too: uWebSockets.js closes what it cannot parse, and at a request that comes while one is pending. */
+/**
+ * Whether closing the connection is correct: uWebSockets.js closes it for invalid requests, and for a request while
+ * another is pending.
+ */
 function mayClose(request: FuzzRequest, transport: Target['transport']): boolean {
   if (!request.isWellFramed) return true;
   if (transport === 'node') return false;
@@ -80,7 +83,10 @@ function mayClose(request: FuzzRequest, transport: Target['transport']): boolean
   return request.delivery === 'pipelined' || !PARSED_METHODS.includes(request.method) || headLength > MAX_UWS_HEAD;
 }
 
-/** As many answers as requests (fewer only after one that closes, or where closing is right), each right, and the connection in step afterwards. */
+/**
+ * Checks that there is one correct response per request, and that the connection works afterwards. Fewer are correct if
+ * a response closes the connection.
+ */
 async function judge(
   line: Line,
   requests: readonly FuzzRequest[],
@@ -91,8 +97,8 @@ async function judge(
   const responses = await line.responses(requests.length, () => method === 'HEAD', timeoutMs);
   const last = responses.at(-1);
   if (last === undefined) {
-    if (!line.isClosed) return { status: 0, fault: `no answer within ${timeoutMs / 1000} s` };
-    return { status: 0, fault: mayBeClosed ? undefined : 'closed without an answer' };
+    if (!line.isClosed) return { status: 0, fault: `no response within ${timeoutMs / 1000} s` };
+    return { status: 0, fault: mayBeClosed ? undefined : 'closed without a response' };
   }
   const { status } = responses[0];
   for (const response of responses) {
@@ -101,13 +107,13 @@ async function judge(
   }
   const closes = last.closes || headers.some(([name, value]) => /^connection$/i.test(name) && /close/i.test(value));
   if (responses.length < requests.length && !closes && !mayBeClosed)
-    return { status, fault: `${responses.length} answers to ${requests.length} requests` };
+    return { status, fault: `${responses.length} responses to ${requests.length} requests` };
   if (closes || line.isClosed || !isWellFramed) return { status };
   line.write(Buffer.from(PROBE));
   const probed = await line.responses(1, () => false, timeoutMs);
   return probed.length === 1 && probed[0].status === 200
     ? { status }
-    : { status, fault: `the connection is out of step: ${probed[0]?.status ?? 'no answer'} to the next request` };
+    : { status, fault: `the connection is out of step: ${probed[0]?.status ?? 'no response'} to the next request` };
 }
 
 async function writePieces(line: Line, bytes: Buffer, random: Random): Promise<void> {
@@ -125,7 +131,7 @@ function pause(ms: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
-/** One connection and what it has received. */
+/** One connection and the bytes it has received. */
 class Line {
   readonly socket: Socket;
   readonly opened: Promise<void>;
@@ -154,7 +160,7 @@ class Line {
     if (!this.socket.destroyed && bytes.length > 0) this.socket.write(bytes);
   }
 
-  /** Waits for so many whole answers, the end of the connection or the end of patience; takes them off what was received. */
+  /** Takes `count` complete responses from the received bytes. Returns fewer after a close or timeout. */
   async responses(count: number, isHead: (index: number) => boolean, timeoutMs: number): Promise<FuzzResponse[]> {
     const deadline = Date.now() + timeoutMs;
     for (;;) {
@@ -162,10 +168,10 @@ class Line {
       const { responses, rest } = readResponses(all, isHead, this.isClosed);
       if (responses.length >= count || this.isClosed || Date.now() >= deadline) {
         this.#chunks = [rest];
-        if (responses.length > count) throw new Error(`${responses.length} answers to ${count} requests`);
+        if (responses.length > count) throw new Error(`${responses.length} responses to ${count} requests`);
         if (responses.at(-1)?.closes === true && rest.length > 0)
           throw new Error(
-            `bytes after an answer that closes: ${JSON.stringify(rest.subarray(0, 60).toString('latin1'))}`,
+            `bytes after a response that closes the connection: ${JSON.stringify(rest.subarray(0, 60).toString('latin1'))}`,
           );
         return responses;
       }

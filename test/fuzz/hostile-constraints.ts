@@ -1,4 +1,4 @@
-/** Schemas, patterns and grammars that a careless compiler chokes on, and random ones. */
+/** Schemas, patterns and grammars that are hard to compile, and random ones. */
 import type { Random } from '../../server/bench/random';
 import { hostileJson, nested, pick } from './hostile-json';
 

@@ -1,4 +1,6 @@
-/** JSON texts that a field does not expect. Texts rather than values: 1e999, lone surrogates and broken syntax have no value. */
+/**
+ * Unexpected JSON texts for a field. They are texts because 1e999, lone surrogates and invalid syntax have no value.
+ */
 import type { Random } from '../../server/bench/random';
 
 export function pick<T>(random: Random, choices: readonly T[]): T {

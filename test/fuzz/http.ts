@@ -1,6 +1,7 @@
-// Fuzzes the HTTP surface of a running product, over both transports, with the embedded model and with the fake addon:
-//   node -r ./test/oracle/register-ts.cjs test/fuzz/http.ts [--seconds 60] [--seed 1] [--transport uws|node] [--engine demo|fake] [--case SEED] [--width 8]
-// Prints every finding with the seed that repeats it (--case); exits 1 when there are any.
+// Fuzzes the HTTP interface of a running server, over both transports, with the embedded model and with the fake addon:
+//   node -r ./test/oracle/register-ts.cjs test/fuzz/http.ts [--seconds 60] [--seed 1] [--transport uws|node] [--engine
+// demo|fake] [--case SEED] [--width 8]
+// Prints every finding with the seed that reproduces it (--case). Exits 1 if there are findings.
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { killAll, prepare, startServer } from '../fakes/server-process';

@@ -1,4 +1,4 @@
-/** Requests that found something once, with what it was. */
+/** Requests that found a fault, named by that fault. */
 import type { FuzzRequest } from './requests';
 
 const HEADERS: [string, string][] = [
@@ -20,19 +20,23 @@ function post(path: string, body: string, changes: Partial<FuzzRequest> = {}): F
 }
 
 export const REGRESSIONS: Readonly<Record<string, FuzzRequest>> = {
-  'an answer before the end of a long body was lost when the connection was reset': post(
+  'a response before the end of a long body was lost when the connection was reset': post(
     '/nothing',
     JSON.stringify({ prompt: 'a'.repeat(5_000_000) }),
   ),
-  'the same, while the body still comes': post('/nothing', JSON.stringify({ prompt: 'a'.repeat(5_000_000) }), {
-    delivery: 'pieces',
-  }),
-  'a refused request was answered once more for what followed it': post(
+  'a response before the end of a long body in pieces was lost': post(
+    '/nothing',
+    JSON.stringify({ prompt: 'a'.repeat(5_000_000) }),
+    {
+      delivery: 'pieces',
+    },
+  ),
+  'bytes after a refused request got a second response': post(
     '/v1/chat/completions',
     JSON.stringify({ messages: [], x: 'y'.repeat(300_000) }),
     { isWellFramed: false, headers: [...HEADERS, ['Transfer-Encoding', 'gzip']] },
   ),
-  'an unknown expectation was answered without an envelope': post('/v1/chat/completions', '{"messages": []}', {
+  'an unknown Expect header got an error without the envelope': post('/v1/chat/completions', '{"messages": []}', {
     headers: [...HEADERS, ['Expect', 'weird']],
   }),
 };

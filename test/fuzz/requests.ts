@@ -1,9 +1,9 @@
-/** Random requests, each decided by its own seed. */
+/** Random requests, each determined by one seed. */
 import { Random } from '../../server/bench/random';
 import { hostileGrammar, hostileRegex, hostileSchema } from './hostile-constraints';
 import { hostileJson, nested, pick } from './hostile-json';
 
-/** How the bytes go out, and what becomes of the connection. */
+/** How the bytes are sent and how the connection ends. */
 export type Delivery = 'whole' | 'pieces' | 'pipelined' | 'half-open' | 'early-disconnect' | 'slow-reader';
 
 export interface FuzzRequest {
@@ -11,10 +11,10 @@ export interface FuzzRequest {
   path: string;
   headers: [string, string][];
   body: Buffer;
-  /** False when the bytes are not HTTP as the server must read it: then no answer is right too, if the connection closes. */
+  /** False if the bytes are not valid HTTP. Then closing the connection without a response is correct too. */
   isWellFramed: boolean;
   delivery: Delivery;
-  /** What is special about it, for the report. */
+  /** Description for the report. */
   summary: string;
 }
 
@@ -125,7 +125,7 @@ const MESSAGE_FIELDS = ['role', 'content', 'name', 'tool_calls', 'tool_call_id',
 
 type Body = Record<string, string>;
 
-/** The text of a body whose values are texts of JSON. */
+/** Joins fields, whose values are JSON texts, to the text of a body. */
 function write(body: Body): string {
   return `{${Object.entries(body)
     .map(([name, value]) => `${JSON.stringify(name)}:${value}`)
@@ -193,7 +193,7 @@ const ROUTES: readonly RouteKind[] = [
   { path: '/detokenize', fields: ['model', 'tokens'], make: () => ({ tokens: '[5, 6]' }) },
 ];
 
-/** What a round does to a good body. */
+/** Mutations of a valid body. */
 const SPOILERS: Record<string, (body: Body, route: RouteKind, random: Random) => string> = {
   good: (body) => write(body),
   'one field': (body, route, random) => {
@@ -395,7 +395,7 @@ const HOSTILE_HEADERS: readonly [string, string][] = [
   ['X-'.concat('n'.repeat(300)), 'v'],
 ];
 
-/** Heads that cannot be read as one request; what has to happen is 400 or a closed connection. */
+/** Request heads that are invalid. The server must answer 400 or close the connection. */
 const BAD_FRAMING: readonly [string, string][] = [
   ['Content-Length', '-1'],
   ['Content-Length', '0x10'],
@@ -464,7 +464,7 @@ function pickDelivery(random: Random): Delivery {
   return roll < 0.97 ? 'early-disconnect' : 'slow-reader';
 }
 
-/** The bytes of a request as they go over the wire. */
+/** Returns the bytes of a request on the wire. */
 export function requestBytes({ method, path, headers, body }: FuzzRequest): Buffer {
   const hasLength = headers.some(([name]) => /^(content-length|transfer-encoding)$/i.test(name));
   const all = hasLength

@@ -1,14 +1,14 @@
-/** Reads answers from a socket's bytes, strictly: what is left over or wrong is a finding. */
+/** Parses responses strictly. Extra or invalid bytes are findings. */
 
 export interface FuzzResponse {
   status: number;
   headers: Record<string, string>;
   body: string;
-  /** The connection closes after it. */
+  /** Whether the connection closes after it. */
   closes: boolean;
 }
 
-/** Whole answers at the beginning of the bytes, and what follows them. @throws Error when the bytes are no HTTP. */
+/** Returns the complete responses at the start of the bytes, and the rest. Throws an Error for invalid HTTP. */
 export function readResponses(
   bytes: Buffer,
   isHead: (index: number) => boolean,
@@ -20,7 +20,7 @@ export function readResponses(
     const found = readOne(rest, isHead(responses.length), isClosed);
     if (found === undefined) return { responses, rest };
     rest = rest.subarray(found.end);
-    // 100 Continue announces an answer and is none.
+    // 100 Continue precedes the actual response.
     if (found.response.status >= 200) responses.push(found.response);
   }
 }
@@ -34,11 +34,11 @@ function readOne(
   if (headEnd < 0) return undefined;
   const [statusLine, ...lines] = bytes.subarray(0, headEnd).toString('latin1').split('\r\n');
   const status = /^HTTP\/1\.1 (\d{3})( [\x20-\x7e]*)?$/.exec(statusLine)?.[1];
-  if (status === undefined) throw new Error(`a status line that is none: ${JSON.stringify(statusLine.slice(0, 100))}`);
+  if (status === undefined) throw new Error(`an invalid status line: ${JSON.stringify(statusLine.slice(0, 100))}`);
   const headers: Record<string, string> = {};
   for (const line of lines) {
     const [, name, value] = /^([!#$%&'*+.^_`|~\w-]+): *([\x20-\x7e]*)$/.exec(line) ?? [];
-    if (name === undefined) throw new Error(`a header that is none: ${JSON.stringify(line.slice(0, 100))}`);
+    if (name === undefined) throw new Error(`an invalid header: ${JSON.stringify(line.slice(0, 100))}`);
     headers[name.toLowerCase()] = value;
   }
   const make = (body: Buffer, end: number) => ({
@@ -67,7 +67,7 @@ function readChunks(bytes: Buffer, start: number): { data: Buffer; end: number }
     const lineEnd = bytes.indexOf('\r\n', at);
     if (lineEnd < 0) return undefined;
     const line = bytes.subarray(at, lineEnd).toString('latin1');
-    if (!/^[0-9a-f]+$/i.test(line)) throw new Error(`a chunk size that is none: ${JSON.stringify(line.slice(0, 50))}`);
+    if (!/^[0-9a-f]+$/i.test(line)) throw new Error(`an invalid chunk size: ${JSON.stringify(line.slice(0, 50))}`);
     const size = parseInt(line, 16);
     const end = lineEnd + 2 + size + 2;
     if (bytes.length < end) return undefined;

@@ -1,20 +1,20 @@
-/** What makes an answer right, whatever was asked: the table of errors, the envelope, the shape of streams. */
-import { ERROR_KINDS } from '../../server/errors';
+/** Checks that hold for every response: the error catalogue, the error envelope and the form of streams. */
+import { ERROR_KINDS } from '../../server/base/errors';
 import type { FuzzResponse } from './responses';
 
 const MAX_MESSAGE = 1000;
-/** Of this machine, or of the code: nothing that a client is to see. */
+/** Internal details of the machine or the code, which clients must not see. */
 const INSIDES =
   /node_modules|\/work\/|\/tmp\/|\bat \S+ \(|\.(ts|js|cpp|node):\d+|TypeError|RangeError|undefined is not|Cannot read prop/;
 
-/** The first thing that is wrong with an answer, or undefined. */
+/** Returns the first fault of a response, or undefined. */
 export function findFault({ status, headers, body }: FuzzResponse, method: string): string | undefined {
   if (status === 500) return `500: ${body.slice(0, 300)}`;
   if (method === 'HEAD') return undefined;
   if (status === 200 || status === 204) {
     if (/^text\/event-stream/.test(headers['content-type'] ?? '')) return findStreamFault(body);
     if (/^application\/json/.test(headers['content-type'] ?? ''))
-      return parses(body) ? undefined : `a body that is no JSON: ${body.slice(0, 100)}`;
+      return parses(body) ? undefined : `a body that is not JSON: ${body.slice(0, 100)}`;
     return undefined;
   }
   return findErrorFault(status, body);
@@ -46,10 +46,10 @@ function findStreamFault(body: string): string | undefined {
   const data = events
     .filter((event) => event !== ':')
     .map((event) => (event.startsWith('data: ') ? event.slice(6) : undefined));
-  if (data.includes(undefined)) return 'a stream with lines that are no data';
+  if (data.includes(undefined)) return 'a stream with lines other than data';
   if (data.pop() !== '[DONE]') return 'a stream without [DONE]';
   const broken = data.find((text) => !parses(text!));
-  if (broken !== undefined) return `an event that is no JSON: ${broken.slice(0, 100)}`;
+  if (broken !== undefined) return `an event that is not JSON: ${broken.slice(0, 100)}`;
   const errors = data.map((text) => JSON.parse(text!)).filter(({ error }) => error !== undefined);
   if (errors.length > 1) return 'a stream with two errors';
   return errors[0]?.error.code === 'internal_error'

@@ -1,11 +1,11 @@
-/** The walk of a new user in a browser: from the printed link to a key that is gone. Skipped by name where there is no Chromium. */
+/** The first steps of a new user in a browser, from the setup link to a deleted key. Skipped without Chromium. */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import OpenAI from 'openai';
 import { type Browser, chromium, type Page } from 'playwright-core';
-import type { Client } from '../../server/api/client';
+import type { Client } from '../../server/platform/api/client';
 import { killAll } from '../fakes/server-process';
-import { findBrowser } from '../server/console/browser';
+import { findBrowser } from '../server/platform/console/browser';
 import {
   ADMIN,
   clientOf,
@@ -19,7 +19,7 @@ import {
 
 const browserPath = findBrowser();
 const inBrowser = browserPath === undefined ? describe.skip : describe;
-/** Where pictures of the walk go, for those who look at them. */
+/** Folder for screenshots. No screenshots are taken if it is not set. */
 const pictures = process.env.CONSOLE_PICTURES;
 const SECRET = /sk-cap1_[0-9A-Za-z]{12}_[0-9A-Za-z]{38}/;
 
@@ -70,7 +70,7 @@ inBrowser(`a new user in ${browserPath ?? 'a browser (none found: set CHROMIUM_P
     return secret;
   };
 
-  test('opens the printed link and becomes the administrator', async () => {
+  test('opens the printed link and creates the administrator', async () => {
     const [, link] = /(http\S+\/setup#\S+)/.exec(await service.until('/setup#'))!;
     await page.goto(link);
     await page.getByLabel('Name').fill('Ada');
@@ -81,16 +81,16 @@ inBrowser(`a new user in ${browserPath ?? 'a browser (none found: set CHROMIUM_P
     client = await clientOf(service, dataDir);
   });
 
-  test('makes a container on the embedded model and starts it', async () => {
+  test('creates a container with the embedded model and starts it', async () => {
     await page.goto(`${service.url}/containers/new`);
     await page.getByLabel('Name', { exact: true }).fill('lab');
-    await button('New container').click();
+    await button('Create container').click();
     await page.getByRole('heading', { level: 1, name: 'lab' }).waitFor();
     await button('Start').click();
     await page.getByText('Running').first().waitFor();
   });
 
-  test('deploys it with one click, and waits on its page until it runs', async () => {
+  test('deploys the container, and sees it running', async () => {
     await page.getByRole('link', { name: 'Deploy', exact: true }).click();
     await page.getByLabel('Name', { exact: true }).fill('chat');
     await button('Deploy').click();
@@ -103,7 +103,7 @@ inBrowser(`a new user in ${browserPath ?? 'a browser (none found: set CHROMIUM_P
     await page.getByText(url).first().waitFor();
   });
 
-  test('chats with the URL by the OpenAI client', async () => {
+  test('chats through the URL with the OpenAI client', async () => {
     const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'none', maxRetries: 0 });
     expect(
       (
@@ -115,14 +115,14 @@ inBrowser(`a new user in ${browserPath ?? 'a browser (none found: set CHROMIUM_P
     ).toContain('Capstan');
   });
 
-  test('switches access control on: without a key nothing is answered', async () => {
+  test('turns access control on, and gets 401 without a key', async () => {
     await page.goto(`${deploymentPage}/access`);
     await page.getByRole('switch', { name: 'Require an API key' }).click();
-    await page.getByText('No key opens this deployment yet').waitFor();
+    await page.getByText('No key has access to this deployment').waitFor();
     expect(await statusOf()).toBe(401);
   });
 
-  test('makes a key for this deployment, and one of its own', async () => {
+  test('creates a key for this deployment, and a personal key', async () => {
     await button('Create key').click();
     await page.getByRole('dialog').getByLabel('Name').fill('ci');
     await page.getByRole('dialog').getByRole('button', { name: 'Create key' }).click();
@@ -136,7 +136,7 @@ inBrowser(`a new user in ${browserPath ?? 'a browser (none found: set CHROMIUM_P
     expect(await statusOf(own)).toBe(200);
   });
 
-  test('a binding that is edited away refuses the key', async () => {
+  test('refuses a key with 403 after its binding is removed', async () => {
     const other = await client!.deployments.create({ name: 'other' });
     await page.reload();
     await page.getByRole('button', { name: 'Actions for ci' }).click();
@@ -148,11 +148,11 @@ inBrowser(`a new user in ${browserPath ?? 'a browser (none found: set CHROMIUM_P
     await dialog.waitFor({ state: 'detached' });
     expect([await statusOf(bound), await statusOf(own)]).toEqual([403, 200]);
     await client!.deployments.remove(other.id, 'other');
-    // Its end takes the binding with it, and what the page knows of the key would be stale.
+    // The deletion also removes the binding. Until then the page would show a stale key.
     await eventually(async () => (await client!.deployments.list()).every(({ id }) => id !== other.id));
   });
 
-  test('a deleted key is refused', async () => {
+  test('refuses a deleted key with 401', async () => {
     await page.reload();
     await page.getByRole('button', { name: 'Actions for ci' }).click();
     await page.getByRole('menuitem', { name: 'Delete' }).click();
@@ -163,7 +163,7 @@ inBrowser(`a new user in ${browserPath ?? 'a browser (none found: set CHROMIUM_P
     expect(await statusOf(bound)).toBe(401);
   });
 
-  test('reads the version and its log', async () => {
+  test('opens the version and its log', async () => {
     await page.goto(`${deploymentPage}/versions/1`);
     await page.getByText('Running').first().waitFor();
     await page.goto(`${deploymentPage}/versions/1/logs`);
@@ -181,7 +181,7 @@ inBrowser(`a new user in ${browserPath ?? 'a browser (none found: set CHROMIUM_P
     await page.getByText('First byte').first().waitFor();
   });
 
-  test('says 运行中 to who reads Chinese', async () => {
+  test('shows 运行中 to a user who chose Chinese', async () => {
     await page.goto(`${service.url}/account`);
     await page.evaluate(
       "fetch('/api/v1/me').then((answer) => answer.json()).then((me) => fetch('/api/v1/me', { method: 'PATCH', headers: { 'Content-Type': 'application/json', 'X-CSRF-Token': me.csrf_token }, body: JSON.stringify({ locale: 'zh-CN' }) }))",

@@ -1,7 +1,7 @@
-/** A first run: the command serves the embedded model, and the official client chats with it. */
+/** Serves the demo model with the CLI and talks to it with the official OpenAI client. */
 import { execFileSync } from 'node:child_process';
 import OpenAI from 'openai';
-import { killAll, prepare, type Running, startServer } from '../fakes/server-process';
+import { killAll, prepare, type Running, startServer, TRANSPORTS } from '../fakes/server-process';
 
 const tools: OpenAI.ChatCompletionTool[] = [
   {
@@ -18,7 +18,7 @@ const tools: OpenAI.ChatCompletionTool[] = [
   },
 ];
 
-describe.each(['uws', 'node'])('capstan serve demo over %s', (transport) => {
+describe.each(TRANSPORTS)('capstan serve demo over %s', (transport) => {
   let server: Running & { url: string };
   let client: OpenAI;
   let launchMs: number;
@@ -32,10 +32,10 @@ describe.each(['uws', 'node'])('capstan serve demo over %s', (transport) => {
   });
   afterAll(killAll);
 
-  // The aim is a second on a quiet machine; the bound leaves room for one that is ten times slower, and busy.
+  // The goal is one second on an idle machine. The bound also holds on a busy one that is ten times slower.
   test('listens soon after launch', () => expect(launchMs).toBeLessThan(30_000));
 
-  test('the curl that it prints answers about Capstan', () => {
+  test('the printed curl command gets an answer about Capstan', () => {
     const answer = execFileSync('sh', ['-c', /curl .*/.exec(server.output().stdout)![0]], {
       encoding: 'utf8',
       stdio: ['ignore', 'pipe', 'ignore'],
@@ -43,7 +43,7 @@ describe.each(['uws', 'node'])('capstan serve demo over %s', (transport) => {
     expect((JSON.parse(answer) as OpenAI.ChatCompletion).choices[0].message.content).toContain('Capstan');
   });
 
-  test('a stream has the text of the whole answer', async () => {
+  test('a stream has the same text as the complete response', async () => {
     const request = { model: 'demo', messages: [{ role: 'user' as const, content: 'Count from 1 to 12.' }] };
     const whole = await client.chat.completions.create(request);
     let text = '';
@@ -53,7 +53,7 @@ describe.each(['uws', 'node'])('capstan serve demo over %s', (transport) => {
     expect(text).toBe('1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12');
   });
 
-  test('a tool-call round trip', async () => {
+  test('calls a tool and uses its result', async () => {
     const messages: OpenAI.ChatCompletionMessageParam[] = [{ role: 'user', content: 'What is the weather in Paris?' }];
     const {
       choices: [first],
@@ -69,7 +69,7 @@ describe.each(['uws', 'node'])('capstan serve demo over %s', (transport) => {
     expect(second.message.content).toContain('21');
   });
 
-  test('64 streams at once give what each gives alone', async () => {
+  test('64 concurrent streams have the same text as sequential ones', async () => {
     const questions = ['Hello!', 'What is Capstan?', 'Count from 1 to 20.', 'How do I start the server?'];
     const ask = async (i: number): Promise<string> => {
       let text = '';
@@ -89,7 +89,7 @@ describe.each(['uws', 'node'])('capstan serve demo over %s', (transport) => {
     expect(together).toEqual(alone);
   });
 
-  test('Ctrl-C ends it with 0', async () => {
+  test('exits with 0 on SIGINT', async () => {
     server.process.kill('SIGINT');
     expect(await server.exited).toEqual([0, null]);
   });

@@ -1,5 +1,8 @@
-/** The disk of the data directory is full for a while: what serves goes on, what cannot says why, nothing that was acknowledged is lost, and all is well once there is room. */
-import type { Client } from '../../server/api/client';
+/**
+ * A full disk: serving continues, refused changes give the reason, nothing acknowledged is lost, and everything
+ * recovers.
+ */
+import type { Client } from '../../server/platform/api/client';
 import { killAll } from '../fakes/server-process';
 import {
   ADMIN,
@@ -16,12 +19,12 @@ import { mountSmallDisk } from './small-disk';
 const { dataDir, passwordFile, remove } = makeDataDir();
 const disk = mountSmallDisk(dataDir, 48);
 const compute = { cpu_millis: 250, memory_mb: 256 };
-/** Prints all the time; ends when it is told to. */
+/** Prints all the time. Exits on request. */
 const script = `exec ${process.execPath} -e 'let n = 0; setInterval(() => console.log("line", n++), 50); require("http").createServer((q, s) => { if (q.url === "/end") process.exit(3); s.end("ok"); }).listen(process.env.PLATFORM_SERVING_PORT, process.env.PLATFORM_SERVING_HOST)'`;
 
 if (disk === undefined) {
   afterAll(remove);
-  describe.skip('a full disk: this user may mount none to fill', () => test('', () => {}));
+  describe.skip('a full disk: this user may not mount one', () => test('', () => {}));
 } else {
   describe('a full disk', () => {
     let service: RunningService;
@@ -50,14 +53,14 @@ if (disk === undefined) {
       disk.fill();
     });
     afterAll(async () => {
-      disk.makeRoom();
+      disk.empty();
       await discardAll(client).catch(() => {});
       killAll();
       disk.remove();
       remove();
     });
 
-    test('what runs serves on, and the service answers', async () => {
+    test('deployments keep serving, and the service responds', async () => {
       expect([
         await statusOf('steady'),
         (await fetch(`${service.url}/readyz`)).status,
@@ -65,7 +68,7 @@ if (disk === undefined) {
       ]).toEqual([200, 200, 3]);
     });
 
-    test('a change is made whole, or refused with its reason', async () => {
+    test('a change is made completely, or refused with its reason', async () => {
       for (let i = 0; i < 20; i++) {
         const name = `key-${i}`;
         await client.request('POST', '/keys', { body: { name } }).then(
@@ -76,24 +79,24 @@ if (disk === undefined) {
       expect(acknowledged.length).toBeGreaterThan(0);
     });
 
-    test('one that ends is told with its exit code, and then why it does not start again', async () => {
+    test('an exit is reported with its code, and the failed restart with its reason', async () => {
       await statusOf('ending', '/end').catch(() => 0);
       await eventually(async () => (await reasonOf('ending')) !== null, 120_000);
       expect(await reasonOf('ending')).toMatchObject({ exit_code: 3 });
       await eventually(
         async () =>
           (await reasonOf('ending'))?.code === 'disk_full' &&
-          (await reasonOf('ending'))!.message.includes('does not start'),
+          (await reasonOf('ending'))!.message.includes('did not start'),
         120_000,
       );
     });
 
-    test('a new one says the same', async () => {
+    test('a new deployment fails with the same reason', async () => {
       const { id } = await client.deployments.create({ name: 'late', compute, start_command: script });
       expect((await until(client, id, 'failed')).deployment.reason).toMatchObject({ code: 'disk_full' });
     });
 
-    test('what takes the room can be stopped and deleted', async () => {
+    test('deployments can be stopped and deleted', async () => {
       const id = ids.get('unwanted')!;
       await client.deployments.remove(id, 'unwanted');
       await eventually(
@@ -102,9 +105,9 @@ if (disk === undefined) {
       );
     });
 
-    test('once there is room all is as it was, and nothing that was acknowledged is lost', async () => {
+    test('everything recovers once the disk has space, and nothing acknowledged is lost', async () => {
       const [before] = (await client.versions.get(ids.get('steady')!, 1)).replicas;
-      disk.makeRoom();
+      disk.empty();
       await until(client, ids.get('ending')!, 'running', 240_000);
       expect(await statusOf('ending')).toBe(200);
       expect((await client.versions.get(ids.get('steady')!, 1)).replicas).toMatchObject([
@@ -117,7 +120,7 @@ if (disk === undefined) {
       ).toBe('after');
     });
 
-    test('logs go on, and say what they lack', async () => {
+    test('logs continue and note the gap', async () => {
       await eventually(async () => {
         const { data } = await client.request<{ data: { text: string }[] }>(
           'GET',

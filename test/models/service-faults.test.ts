@@ -1,6 +1,6 @@
-/** What goes wrong with deployments and with the service itself is told, and survived. */
-import type { Client } from '../../server/api/client';
-import type { MadeKey } from '../../server/api/objects';
+/** Failures of deployments and of the service: they are explained and survived. */
+import type { Client } from '../../server/platform/api/client';
+import type { MadeKey } from '../../server/platform/api/objects';
 import { killAll } from '../fakes/server-process';
 import {
   ADMIN,
@@ -44,32 +44,38 @@ afterAll(async () => {
 const SERVE = (port: string, host = '0.0.0.0') =>
   `exec ${process.execPath} -e 'require("http").createServer((q, s) => s.end("ok")).listen(${port}, "${host}")'`;
 
-describe('the reason is told', () => {
-  test("of a script that listens on the container's port", async () => {
-    const { id } = await client.deployments.create({
-      name: 'wrong-port',
-      compute,
-      start_command: SERVE('8080'),
-      start_deadline_s: 20,
+describe('the reason is reported', () => {
+  let wrongPort: string;
+  let loopback: string;
+  let waitingDeploy: ReturnType<typeof capstan>;
+
+  // These three end at their start deadline of 20 s, so they wait for it together.
+  beforeAll(async () => {
+    const create = (name: string, startCommand: string) =>
+      client.deployments.create({ name, compute, start_command: startCommand, start_deadline_s: 20 });
+    wrongPort = (await create('wrong-port', SERVE('8080'))).id;
+    loopback = (await create('loopback', SERVE('process.env.PLATFORM_SERVING_PORT || 80', '127.0.0.1'))).id;
+    const limits = ['--start-deadline', '20s', '--memory', '512M', '--cpus', '0.25'];
+    waitingDeploy = capstan(['deploy', 'explained', '--start', SERVE('8080'), ...limits, '--wait'], {
+      CAPSTAN_URL: service.url,
+      CAPSTAN_TOKEN: await token(),
     });
-    const { version } = await until(client, id, 'failed');
+  });
+
+  test("for a script that listens on the container's port", async () => {
+    const { version } = await until(client, wrongPort, 'failed');
     expect(version).toMatchObject({
       state: 'error',
       reason: { code: 'wrong_port', message: expect.stringContaining('8080') },
     });
   });
 
-  test('of one that listens for itself alone', async () => {
-    const { id } = await client.deployments.create({
-      name: 'loopback',
-      compute,
-      start_command: SERVE('process.env.PLATFORM_SERVING_PORT || 80', '127.0.0.1'),
-      start_deadline_s: 20,
-    });
-    if (isL2) expect((await until(client, id, 'failed')).version.reason).toMatchObject({ code: 'bound_to_loopback' });
+  test('for a script that listens on loopback only', async () => {
+    if (!isL2) return;
+    expect((await until(client, loopback, 'failed')).version.reason).toMatchObject({ code: 'bound_to_loopback' });
   });
 
-  test('of one that ends again and again, with the end of its log', async () => {
+  test('for a crash loop, with the end of the log', async () => {
     const { id } = await client.deployments.create({
       name: 'crash',
       compute,
@@ -88,7 +94,7 @@ describe('the reason is told', () => {
     await client.deployments.command(id, 'stop');
   });
 
-  test('of one whose data are gone', async () => {
+  test('for missing data', async () => {
     const { mkdirSync, rmSync } = await import('node:fs');
     const folder = `${dataDir}/data/weights`;
     mkdirSync(folder);
@@ -105,42 +111,27 @@ describe('the reason is told', () => {
   });
 
   test('by capstan deploy --wait, which then exits 1', async () => {
-    const { code, stderr, stdout } = await capstan(
-      [
-        'deploy',
-        'told',
-        '--start',
-        SERVE('8080'),
-        '--start-deadline',
-        '20s',
-        '--memory',
-        '512M',
-        '--cpus',
-        '0.25',
-        '--wait',
-      ],
-      { CAPSTAN_URL: service.url, CAPSTAN_TOKEN: await token() },
-    );
+    const { code, stderr, stdout } = await waitingDeploy;
     expect([code, stdout]).toEqual([1, '']);
-    expect(stderr).toMatch(/ s {2}pending[^]*error: told: wrong_port: /);
+    expect(stderr).toMatch(/ s {2}pending[^]*error: explained: wrong_port: /);
   });
 });
 
-test('two deployments that insist on port 80 of all addresses run side by side', async () => {
+test('two deployments that listen on port 80 of all addresses run side by side', async () => {
   if (!isL2) return console.log('skipped: this machine has no level L2');
-  const made = await Promise.all(
+  const deployments = await Promise.all(
     ['one', 'two'].map((name) =>
       client.deployments.create({ name, compute, health_path: '/', start_command: SERVE('80') }),
     ),
   );
-  for (const { id } of made) {
+  for (const { id } of deployments) {
     const { deployment } = await until(client, id, 'running');
     expect(await (await fetch(`${deployment.url}/`)).text()).toBe('ok');
   }
 });
 
-describe('the service dies under load', () => {
-  test('deployments go on, are found again, and nothing that was acknowledged is lost', async () => {
+describe('a crash of the service under load', () => {
+  test('deployments keep serving, are adopted, and nothing acknowledged is lost', async () => {
     const { id } = await client.deployments.create({
       name: 'survivor',
       compute: { cpu_millis: 1000, memory_mb: 2048 },
@@ -175,14 +166,14 @@ describe('the service dies under load', () => {
     expect((await fetch(`${deployment.url}/v1/models`)).status).toBe(200);
     const kept = new Set((await client.all<{ name: string }>('/keys', { scope: 'user' })).map(({ name }) => name));
     expect(acknowledged.filter((name) => !kept.has(name))).toEqual([]);
-    // Nobody waits for the process that was killed.
+    // Propagation does not wait for the killed process.
     expect((await client.request<MadeKey>('POST', '/keys', { body: { name: 'after' } })).propagation).toMatchObject({
       applied: 1,
       total: 1,
     });
   });
 
-  test('an orderly end leaves them too; with --stop-deployments they end, and start with the next service', async () => {
+  test('a graceful shutdown keeps deployments; --stop-deployments stops them until the next start', async () => {
     const { id, url } = (await client.deployments.list({ q: 'survivor' }))[0];
     const args = [...ports, '--allow-unisolated'];
     const {

@@ -1,5 +1,5 @@
-/** The whole service on PostgreSQL, as DATABASE_URL gives it one. Skipped by name where there is none. */
-import type { Client } from '../../server/api/client';
+/** The service on PostgreSQL, configured by DATABASE_URL. Skipped without it. */
+import type { Client } from '../../server/platform/api/client';
 import { BACKENDS } from '../server/access/support';
 import { killAll } from '../fakes/server-process';
 import {
@@ -34,7 +34,7 @@ const postgres = BACKENDS.find(({ name }) => name === 'PostgreSQL')!;
     folder.remove();
   });
 
-  test('deploys, lets keys in, and after kill -9 finds everything as it was', async () => {
+  test('deploys, accepts keys, and keeps everything after kill -9', async () => {
     const ports = ['--port', String(await freePort()), '--serving-port', String(await freePort())];
     service = await startService(folder.dataDir, [
       ...ports,

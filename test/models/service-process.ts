@@ -1,12 +1,12 @@
-/** `capstan up` and the commands beside it as processes, with the built addon and the embedded model. */
+/** Runs `capstan up` and other commands as processes, with the built addon and the embedded model. */
 import { randomInt } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Client } from '../../server/api/client';
-import type { Deployment, Version } from '../../server/api/objects';
+import { Client } from '../../server/platform/api/client';
+import type { Deployment, Version } from '../../server/platform/api/objects';
 import { prepare, type Running, start } from '../fakes/server-process';
 
 export const ADMIN = { email: 'ada@example.com', password: 'correct horse battery' };
@@ -16,7 +16,7 @@ export interface RunningService extends Running {
   servingUrl: string;
 }
 
-/** A folder for one service, and the password of its first administrator. */
+/** Creates a data directory, and a file with the password of the first administrator. */
 export function makeDataDir(): { dataDir: string; passwordFile: string; remove: () => void } {
   prepare();
   const folder = mkdtempSync(join(tmpdir(), 'capstan-up-'));
@@ -29,18 +29,18 @@ export function makeDataDir(): { dataDir: string; passwordFile: string; remove: 
   };
 }
 
-/** Resolves once everything is there. */
+/** Starts the service. Resolves once it is ready. */
 export async function startService(dataDir: string, args: readonly string[] = []): Promise<RunningService> {
   const running = start(
     ['up', '--data-dir', dataDir, ...(args.includes('--port') ? [] : ['--port', '0']), ...args],
     {},
   );
   const text = await running.until('\nIsolation: ');
-  const [, url, servingUrl] = /interface (\S+), deployments (\S+)/.exec(text)!;
+  const [, url, servingUrl] = /management API (\S+), deployments (\S+)/.exec(text)!;
   return { ...running, url, servingUrl };
 }
 
-/** One command; its exit code and what it wrote. */
+/** Runs a command. Returns its exit code and output. */
 export async function capstan(
   args: readonly string[],
   env: NodeJS.ProcessEnv = {},
@@ -65,7 +65,7 @@ export async function clientOf({ url }: RunningService, dataDir: string): Promis
   return new Client({ url, token: stdout.trim() });
 }
 
-/** Ends every deployment: replicas outlive the service, and a test must leave none. */
+/** Deletes all deployments and containers: replicas outlive the service, and a test must leave none. */
 export async function discardAll(client: Client): Promise<void> {
   for (const { id, name } of await client.deployments.list()) await client.deployments.remove(id, name);
   for (const { id, name, state } of await client.containers.list()) {
@@ -78,10 +78,10 @@ export async function discardAll(client: Client): Promise<void> {
 
 export async function eventually(isTrue: () => Promise<boolean>, timeoutMs = 120_000): Promise<void> {
   for (const startedMs = Date.now(); Date.now() - startedMs < timeoutMs; await sleep(100)) if (await isTrue()) return;
-  throw new Error('it did not come to that in time');
+  throw new Error('the condition was not met in time');
 }
 
-/** As a service is given one to keep: over a restart too, so above those that the kernel gives to whoever asks for any. */
+/** Returns a free port above the kernel's ephemeral range, so that it stays free during a restart. */
 export function freePort(): Promise<number> {
   const port = randomInt(61_000, 65_536);
   return new Promise((resolve) => {
@@ -91,7 +91,7 @@ export function freePort(): Promise<number> {
   });
 }
 
-/** @throws Error with the reason where it comes to another end. */
+/** Waits for a state. Throws Error with the version's reason after the timeout. */
 export async function until(
   client: Client,
   id: string,

@@ -1,4 +1,4 @@
-/** `capstan up` with a certificate of its own: console, management interface, deployments and command line over TLS. */
+/** `capstan up` with a self-signed certificate: console, management API, deployments and command line over TLS. */
 import { readFileSync } from 'node:fs';
 import { get, request } from 'node:https';
 import type { IncomingMessage } from 'node:http';
@@ -45,23 +45,23 @@ afterAll(async () => {
   remove();
 });
 
-const answerOf = (url: string): Promise<IncomingMessage> =>
+const responseOf = (url: string): Promise<IncomingMessage> =>
   new Promise((resolve, reject) => {
     get(url, { ca, agent: false }, resolve).on('error', reject);
   });
 
-test('both ports have the certificate, and answer nobody without TLS', async () => {
+test('both ports use the certificate and refuse plain HTTP', async () => {
   expect([service.url, service.servingUrl]).toEqual([
     expect.stringMatching(/^https:/),
     expect.stringMatching(/^https:/),
   ]);
   for (const url of [service.url, service.servingUrl]) {
-    expect(JSON.parse(await text(await answerOf(`${url}/readyz`)))).toEqual({ status: 'ready' });
+    expect(JSON.parse(await text(await responseOf(`${url}/readyz`)))).toEqual({ status: 'ready' });
     await expect(fetch(`${url.replace('https:', 'http:')}/readyz`)).rejects.toThrow();
   }
 });
 
-test("a session's cookie is one that no other host can set or read", async () => {
+test('the session cookie has the __Host- prefix', async () => {
   const body = JSON.stringify(ADMIN);
   const { statusCode, headers } = await new Promise<IncomingMessage>((resolve, reject) => {
     request(
@@ -81,14 +81,14 @@ test("a session's cookie is one that no other host can set or read", async () =>
   expect(headers['strict-transport-security']).toMatch(/max-age=\d+/);
 });
 
-test('the command line deploys, once it knows the certificate; without it it says what is missing', async () => {
+test('the command line requires the certificate, and names the variable for it', async () => {
   const { code, stderr } = await capstan(['deployments', 'list'], { ...env, NODE_EXTRA_CA_CERTS: '' });
   expect([code, stderr]).toEqual([1, expect.stringContaining('NODE_EXTRA_CA_CERTS')]);
   expect((await capstan(['deploy', 'chat', '--cpus', '0.5', '--memory', '1G', '--wait'], env)).code).toBe(0);
   const { url } = JSON.parse((await capstan(['deployments', 'get', 'chat', '--json'], env)).stdout) as { url: string };
   expect(url).toMatch(`${service.servingUrl}/d/`);
-  const answer = await answerOf(`${url}/v1/models`);
-  expect([answer.statusCode, (JSON.parse(await text(answer)) as { data: { id: string }[] }).data[0].id]).toEqual([
+  const response = await responseOf(`${url}/v1/models`);
+  expect([response.statusCode, (JSON.parse(await text(response)) as { data: { id: string }[] }).data[0].id]).toEqual([
     200,
     'demo',
   ]);

@@ -1,8 +1,8 @@
-/** The walk of a new user, by HTTP and by commands: from `capstan up` to a key that is gone. */
+/** The path of a new user, over HTTP and with commands: from `capstan up` to a deleted key. */
 import OpenAI from 'openai';
-import type { Client } from '../../server/api/client';
-import { toLogLine } from '../../server/api/client';
-import type { Container, Deployment, Me } from '../../server/api/objects';
+import type { Client } from '../../server/platform/api/client';
+import { toLogLine } from '../../server/platform/api/client';
+import type { Container, Deployment, Me } from '../../server/platform/api/objects';
 import { killAll } from '../fakes/server-process';
 import {
   ADMIN,
@@ -36,21 +36,21 @@ afterAll(async () => {
   remove();
 });
 
-test('a first start prints a link by which somebody becomes the administrator, and keeps it from the log', async () => {
+test('the first start prints a setup link to standard output, and not to the log', async () => {
   const other = makeDataDir();
   try {
     const first = await startService(other.dataDir);
     const text = await first.until('/setup#');
     const token = /\/setup#(\S+)/.exec(text)![1];
     expect(first.output().stderr).not.toContain(token);
-    const become = () =>
+    const setUp = () =>
       fetch(`${first.url}/api/v1/bootstrap`, {
         method: 'POST',
         headers: { 'Content-Type': 'application/json', Origin: first.url },
         body: JSON.stringify({ token, email: ADMIN.email, name: 'Ada', password: ADMIN.password }),
       });
-    expect((await become()).ok).toBe(true);
-    expect((await become()).status).toBe(410);
+    expect((await setUp()).ok).toBe(true);
+    expect((await setUp()).status).toBe(410);
     first.process.kill('SIGTERM');
     expect(await first.exited).toEqual([0, null]);
     const second = await startService(other.dataDir);
@@ -62,7 +62,7 @@ test('a first start prints a link by which somebody becomes the administrator, a
   }
 });
 
-test('a start without a person makes the administrator, and a token opens the interface', async () => {
+test('a start with bootstrap flags creates the administrator, and a token opens the API', async () => {
   service = await startService(dataDir, [
     '--admin-port',
     '0',
@@ -89,11 +89,11 @@ test('a start without a person makes the administrator, and a token opens the in
     for (const path of ['/healthz', '/readyz']) expect((await fetch(url + path)).status).toBe(200);
 });
 
-test('a second service on the data directory is refused, and told who is there', async () => {
+test('a second service on the data directory is refused, with the holder of the lock', async () => {
   const { code, stderr } = await capstan(['up', '--data-dir', dataDir, '--port', '0']);
   expect([code, stderr]).toEqual([
     1,
-    expect.stringContaining(`another service (process ${service.process.pid}, ${service.url}) runs on ${dataDir}`),
+    expect.stringContaining(`${dataDir} is in use by another service (process ${service.process.pid}, ${service.url})`),
   ]);
 });
 
@@ -104,33 +104,33 @@ describe('from a training container to keys', () => {
   let ci: string;
 
   test('a container on the embedded model runs and serves', async () => {
-    const made = await cli('containers', 'create', 'lab', '--model', 'demo', '--cpus', '1', '--memory', '2G');
-    expect(made).toMatchObject({ code: 0, stdout: expect.stringContaining('stopped') });
+    const created = await cli('containers', 'create', 'lab', '--model', 'demo', '--cpus', '1', '--memory', '2G');
+    expect(created).toMatchObject({ code: 0, stdout: expect.stringContaining('stopped') });
     const started = await cli('containers', 'start', 'lab', '--wait', '--json');
     expect(started.code).toBe(0);
     container = JSON.parse(started.stdout) as Container;
     expect(container).toMatchObject({ name: 'lab', state: 'running' });
   });
 
-  test('one click deploys what it runs', async () => {
+  test('one click deploys the container', async () => {
     const preview = await client.containers.preview(container.id);
     expect(preview.spec).toMatchObject({
       compute: { cpu_millis: 1000, memory_mb: 2048 },
       image_id: container.image_id,
       start_command: null,
     });
-    const made = await client.containers.deploy(container.id, { name: 'chat' });
-    expect(made).toMatchObject({
+    const created = await client.containers.deploy(container.id, { name: 'chat' });
+    expect(created).toMatchObject({
       name: 'chat',
       state: 'pending',
       access_control: false,
       source_container_id: container.id,
     });
-    ({ deployment: chat } = await until(client, made.id, 'running'));
+    ({ deployment: chat } = await until(client, created.id, 'running'));
     expect(chat).toMatchObject({ url: `${service.servingUrl}/d/${chat.slug}`, ready_replicas: 1 });
   });
 
-  test("its URL chats with OpenAI's client, whole and streamed", async () => {
+  test('the OpenAI client chats with its URL, with and without streaming', async () => {
     expect((await ask(chat.url, 'none')).choices[0].message.content).toContain('Capstan');
     let text = '';
     const openai = new OpenAI({ baseURL: `${chat.url}/v1`, apiKey: 'none', maxRetries: 0 });
@@ -143,10 +143,10 @@ describe('from a training container to keys', () => {
     expect(text).toBe('1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12');
   });
 
-  test("the gateway's metrics count what came for it", async () => {
-    const [, admin] = /metrics without a token: (\S+)/.exec(service.output().stdout)!;
+  test("the gateway's metrics count its requests", async () => {
+    const [, admin] = /metrics without authentication: (\S+)/.exec(service.output().stdout)!;
     let text = '';
-    // OpenAI's client is content with the last event, which the end of the stream follows.
+    // The OpenAI client returns at the last event, shortly before the end of the stream.
     await eventually(async () => {
       text = await (await fetch(`${admin}/metrics`)).text();
       return /^capstan_gateway_requests_open 0$/m.test(text);
@@ -157,15 +157,15 @@ describe('from a training container to keys', () => {
     );
   });
 
-  test('with access control on every request needs a key', async () => {
+  test('with access control, every request needs a key', async () => {
     const { code, stdout, stderr } = await cli('access', 'chat', 'on');
-    expect([code, stdout]).toEqual([0, 'access control of chat is on (applied 1/1)\n']);
-    expect(stderr).toContain('there is no key yet');
+    expect([code, stdout]).toEqual([0, 'access control of chat is on (applied by 1 of 1 gateway)\n']);
+    expect(stderr).toContain('no access key exists');
     expect([await statusOf(chat.url), await statusOf(chat.url, 'sk-wrong')]).toEqual([401, 401]);
     await expect(ask(chat.url, 'sk-wrong')).rejects.toMatchObject({ status: 401, code: 'invalid_api_key' });
   });
 
-  test('a user-level and a deployment-level key open it; the second nothing else', async () => {
+  test('user-level and deployment-level keys open it, and the deployment-level key opens nothing else', async () => {
     const other = await client.deployments.create({
       name: 'other',
       access_control: true,
@@ -182,7 +182,7 @@ describe('from a training container to keys', () => {
     expect([await statusOf(url, laptop), await statusOf(url, ci)]).toEqual([200, 403]);
   });
 
-  test('the container serves at an address of its own, for a user-level key of its owner alone', async () => {
+  test('the container has its own URL, open only to user-level keys of its owner', async () => {
     const { url } = await client.containers.get(container.id);
     expect(url).toBe(`${service.servingUrl}/d/${container.id.replace('_', '-')}`);
     await eventually(async () => (await statusOf(url!, laptop)) === 200);
@@ -190,7 +190,7 @@ describe('from a training container to keys', () => {
     expect((await ask(url!, laptop)).choices[0].message.content).toContain('Capstan');
   });
 
-  test('an edited binding and a deleted key apply at once', async () => {
+  test('an edited binding and a deleted key take effect at once', async () => {
     const other = (await client.deployments.list({ q: 'other' }))[0];
     expect((await cli('keys', 'edit', 'ci', '--deployment', 'other')).code).toBe(0);
     expect([await statusOf(chat.url, ci), await statusOf(other.url, ci)]).toEqual([403, 200]);
@@ -198,7 +198,7 @@ describe('from a training container to keys', () => {
     expect([await statusOf(other.url, ci), await statusOf(chat.url, laptop)]).toEqual([401, 200]);
   });
 
-  test('versions and logs are there to read', async () => {
+  test('versions and logs can be read', async () => {
     expect((await cli('versions', 'list', 'chat')).stdout).toMatch(/NUMBER +STATE[^\n]*\n1 +running +yes/);
     expect((await cli('versions', 'get', 'chat', '1')).stdout).toMatch(/runs +capstan serve demo/);
     const { stdout } = await cli('logs', 'chat', '-n', 'all', '--search', 'serves demo');
@@ -211,7 +211,7 @@ describe('from a training container to keys', () => {
   });
 
   test('the test tool goes through the gateway, and streams', async () => {
-    // Long enough to come in several pieces, however rarely the gateway gets to read.
+    // Long enough for several chunks, however rarely the gateway reads.
     const body = JSON.stringify({
       model: 'demo',
       messages: [{ role: 'user', content: 'Count from 1 to 12.' }],
@@ -244,7 +244,7 @@ describe('from a training container to keys', () => {
     ).toContain('[DONE]');
   });
 
-  test('a new version rolls out, and the first comes back', async () => {
+  test('a new version rolls out, and the first one can be activated again', async () => {
     const rolled = await cli('versions', 'create', 'chat', '--max-model-len', '1K', '--note', 'shorter', '--wait');
     expect(rolled).toMatchObject({ code: 0, stdout: 'version 2 of chat serves\n' });
     expect(await client.deployments.get(chat.id)).toMatchObject({ active_version: 2, url: chat.url });
@@ -255,21 +255,22 @@ describe('from a training container to keys', () => {
     expect(await statusOf(chat.url, laptop)).toBe(200);
   });
 
-  test('stopped, it says so and waits for a person; scaled to zero, a request wakes it', async () => {
-    await cli('deployments', 'stop', 'chat');
-    await until(client, chat.id, 'paused');
+  test('a stopped deployment refuses requests; a request wakes one that is scaled to zero', async () => {
+    const stopped = await cli('deployments', 'stop', 'chat', '--wait');
+    expect(stopped).toMatchObject({ code: 0, stdout: `chat (${chat.id}) is paused\n` });
     const refused = await fetch(`${chat.url}/v1/models`, { headers: { Authorization: `Bearer ${laptop}` } });
     expect([refused.status, ((await refused.json()) as { error: { code: string } }).error.code]).toEqual([
       503,
       'deployment_paused',
     ]);
     expect((await cli('deployments', 'start', 'chat', '--wait')).code).toBe(0);
-    await cli('deployments', 'scale-to-zero', 'chat');
-    await until(client, chat.id, 'scaled_to_zero');
+    const asleep = await cli('deployments', 'scale-to-zero', 'chat', '--wait');
+    expect(asleep).toMatchObject({ code: 0, stdout: `chat (${chat.id}) is scaled_to_zero\n` });
+    expect((await client.versions.get(chat.id, 1)).replicas).toEqual([]);
     expect((await ask(chat.url, laptop)).choices[0].message.content).toContain('Capstan');
   });
 
-  test('no secret is in what the service wrote', () => {
+  test('the service writes no secret to its output', () => {
     const { stdout, stderr } = service.output();
     for (const secret of [laptop, ci, env.CAPSTAN_TOKEN!, ADMIN.password])
       expect([stdout, stderr].join('')).not.toContain(secret);

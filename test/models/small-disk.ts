@@ -2,15 +2,16 @@ import { execFileSync } from 'node:child_process';
 import { closeSync, fsyncSync, mkdirSync, openSync, rmSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 
-/** A disk of its own that is soon full. */
+/** A small disk for tests of a full disk. */
 export interface SmallDisk {
-  /** To the last byte. */
+  /** Fills the disk to the last byte. */
   fill(): void;
-  makeRoom(): void;
+  /** Frees the space again. */
+  empty(): void;
   remove(): void;
 }
 
-/** At a folder, which is made; undefined where this user may mount nothing. */
+/** Mounts a tmpfs at `folder`. Returns undefined when this user may not mount. */
 export function mountSmallDisk(folder: string, megabytes: number): SmallDisk | undefined {
   mkdirSync(folder, { recursive: true });
   try {
@@ -35,7 +36,7 @@ export function mountSmallDisk(folder: string, megabytes: number): SmallDisk | u
         closeSync(file);
       }
     },
-    makeRoom: () => rmSync(ballast, { force: true }),
+    empty: () => rmSync(ballast, { force: true }),
     remove: () => {
       execFileSync('umount', ['-l', folder]);
     },

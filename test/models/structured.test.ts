@@ -1,4 +1,4 @@
-/** What answers are held to, on the embedded model at a temperature at which it would write anything. */
+/** Tests constrained generation with the demo model, at a temperature where unconstrained text is nearly random. */
 import Ajv2020 from 'ajv/dist/2020';
 import addFormats from 'ajv-formats';
 import { type ChatOptions, Engine, type GenerationResult, type Tool } from '../../ts';
@@ -33,8 +33,8 @@ function isJson(text: string): boolean {
   }
 }
 
-test(`${SAMPLES} samples for each schema validate unless they are cut`, async () => {
-  let numWhole = 0;
+test(`${SAMPLES} samples of each schema are valid unless they are cut`, async () => {
+  let numComplete = 0;
   await Promise.all(
     SCHEMAS.map(async ({ schema }) => {
       const validate = ajv.compile(schema as object | boolean);
@@ -45,16 +45,16 @@ test(`${SAMPLES} samples for each schema validate unless they are cut`, async ()
       });
       for (const { text, finishReason } of choices) {
         if (finishReason === 'length') continue;
-        numWhole++;
+        numComplete++;
         expect([schema, text, isJson(text) && validate(JSON.parse(text))]).toEqual([schema, text, true]);
       }
     }),
   );
-  // So that the check above has something to check.
-  expect(numWhole).toBeGreaterThan(SCHEMAS.length * SAMPLES * 0.5);
+  // Most samples must be complete for the check above to be meaningful.
+  expect(numComplete).toBeGreaterThan(SCHEMAS.length * SAMPLES * 0.5);
 });
 
-test('any object, a pattern, a choice and a GBNF text', async () => {
+test('constrains text to an object, a pattern, a choice and a GBNF grammar', async () => {
   for (const { text, finishReason } of (await ask({ n: 5, structuredOutput: { type: 'json' } })).choices)
     if (finishReason === 'stop') expect(JSON.parse(text)).toEqual(expect.any(Object));
   for (const { text } of (await ask({ n: 5, structuredOutput: { type: 'regex', pattern: '(\\d{3}-){2}\\d{4}' } }))
@@ -100,13 +100,13 @@ describe('tool calls', () => {
 
   function expectValid({ choices }: GenerationResult): void {
     for (const { toolCalls, finishReason, text } of choices) {
-      const whole = finishReason === 'length' ? toolCalls.slice(0, -1) : toolCalls;
-      for (const { name, arguments: args } of whole)
+      const complete = finishReason === 'length' ? toolCalls.slice(0, -1) : toolCalls;
+      for (const { name, arguments: args } of complete)
         expect([name, args, text, validators.get(name)?.(JSON.parse(args))]).toEqual([name, args, text, true]);
     }
   }
 
-  test('that are required come, and are valid', async () => {
+  test('that are required are present and valid', async () => {
     const result = await ask({ tools, toolChoice: 'required', n: SAMPLES });
     expectValid(result);
     for (const { toolCalls, text, finishReason } of result.choices) {
@@ -124,21 +124,21 @@ describe('tool calls', () => {
       expect([toolCalls.length, finishReason]).toEqual([1, 'tool_calls']);
   });
 
-  test('that are named come once', async () => {
+  test('that are named occur exactly once', async () => {
     const result = await ask({ tools, toolChoice: { name: 'find_city' }, n: SAMPLES, maxTokens: 400 });
     expectValid(result);
     for (const { toolCalls, text, finishReason } of result.choices)
       expect([text, toolCalls.map(({ name }) => name), finishReason]).toEqual(['', ['find_city'], 'stop']);
   });
 
-  test('of strict tools keep to their schemas, and text stays free', async () => {
+  test('of strict tools match their schemas, and text is unconstrained', async () => {
     const strict = tools.map((tool) => ({ ...tool, function: { ...tool.function, strict: true } }));
     const result = await ask({ tools: strict, n: SAMPLES, temperature: 1 });
     expectValid(result);
     expect(result.choices.some(({ toolCalls }) => toolCalls.length > 0)).toBe(true);
   });
 
-  test('stop at the first when there is to be one', async () => {
+  test('end the choice after the first call without parallel calls', async () => {
     const asked = await ask({ tools, parallelToolCalls: false, temperature: 0, ignoreEos: true, maxTokens: 200 });
     expect(asked.choices[0]!.toolCalls).toHaveLength(1);
     expect(asked.choices[0]!.finishReason).toBe('tool_calls');
@@ -146,10 +146,10 @@ describe('tool calls', () => {
   });
 });
 
-describe('thoughts', () => {
+describe('reasoning', () => {
   const structuredOutput = { type: 'regex', pattern: '[0-9]{4}' } as const;
 
-  test('that are bounded close, and what is asked for follows', async () => {
+  test('closes at its budget, and the constrained text follows', async () => {
     for (const output of [structuredOutput, { type: 'grammar', grammar: 'root ::= [0-9]{4}' } as const]) {
       const { choices, usage } = await ask(
         { structuredOutput: output, thinkingBudget: 12, templateKwargs: { opens: true }, n: 5 },
@@ -163,7 +163,7 @@ describe('thoughts', () => {
     }
   });
 
-  test('without a budget are not cut, and what is asked for may come without one', async () => {
+  test('is not cut without a budget, and is optional before constrained text', async () => {
     const { choices } = await ask({ structuredOutput, n: 10 }, thinker);
     for (const { text, reasoning, finishReason } of choices) {
       if (finishReason === 'stop') expect(text).toMatch(/^[0-9]{4}$/);
@@ -171,7 +171,7 @@ describe('thoughts', () => {
     }
   });
 
-  test('of no tokens are none', async () => {
+  test('is empty with a budget of 0', async () => {
     const {
       choices: [choice],
       usage,
@@ -181,7 +181,7 @@ describe('thoughts', () => {
   });
 });
 
-test('bad words never come', async () => {
+test('never generates bad words', async () => {
   const plain = await engine.chat([{ role: 'user', content: 'Hello!' }], { temperature: 0, maxTokens: 20 }).result();
   const [word] = /[A-Za-z]+/.exec(plain.choices[0]!.text)!;
   const without = await engine
@@ -190,7 +190,7 @@ test('bad words never come', async () => {
   expect(without.choices[0]!.text.startsWith(word)).toBe(false);
 });
 
-test('scoring gives every prompt token its probability and completes nothing', async () => {
+test('maxTokens 0 scores every prompt token and generates nothing', async () => {
   const {
     choices: [choice],
     promptLogprobs,

@@ -1,7 +1,7 @@
 #pragma once
-// A step runner without a model that finds paging faults: it writes what each slot must hold (which tokens, up to which
-// position) and verifies every slot that a row would read. Its "model" draws the next id as a function of all tokens
-// before, so any wrong id, position, slot, block table or lost token shows up as a wrong answer too.
+// A step runner without a model that detects errors of the paged KV cache. It records in each slot which tokens it
+// stands for, and verifies each slot that a row would read. The id that it draws is a function of all earlier tokens,
+// so a wrong id, position, slot or block table, or a lost token, also changes the completion.
 #include <deque>
 #include <map>
 #include <vector>
@@ -12,10 +12,11 @@
 
 namespace capstan::testing {
 
-// The id that follows `context`, a hash of all tokens so far.
+// The context is a hash of all tokens so far.
 inline uint64_t extend_context(uint64_t context, int32_t token_id) {
   return hash_ids(context, {&token_id, 1});
 }
+// The id that follows `context`.
 inline int32_t next_id(uint64_t context, int num_ids) {
   return static_cast<int32_t>(context % static_cast<uint64_t>(num_ids));
 }
@@ -29,14 +30,12 @@ class CheckingRunner final : public StepRunner {
         slots_(static_cast<size_t>(num_blocks * block_size)) {}
 
   int depth() const override { return depth_; }
-  int num_steps() const { return num_steps_; }
 
-  // The work is done at launch, in order, as on a stream; the answers are handed out at collect.
+  // Computes the step, as a stream would, in launch order. collect() returns the results.
   void launch(Batch& batch) override {
-    ++num_steps_;
     EXPECT(static_cast<int>(in_flight_.size()) < depth_);
     std::vector<uint64_t> contexts;
-    for (size_t s = 0; s < batch.sequences.size(); ++s) {
+    for (size_t s = 0; s < batch.plan.sequences.size(); ++s) {
       const auto rows_begin = static_cast<size_t>(batch.cu_seqlens_q[s]),
                  rows_end = static_cast<size_t>(batch.cu_seqlens_q[s + 1]);
       for (size_t row = rows_begin; row < rows_end; ++row)
@@ -64,7 +63,7 @@ class CheckingRunner final : public StepRunner {
     }
   }
 
-  int32_t poisoned_id_ = -1;  // drawing this one counts as NaN logits
+  int32_t poisoned_id_ = -1;  // drawing this id counts as NaN in the logits
 
  private:
   uint64_t run_row(const Batch& batch, size_t s, size_t row) {
@@ -77,7 +76,7 @@ class CheckingRunner final : public StepRunner {
       return static_cast<size_t>(block * block_size_ + p % block_size_);
     };
     EXPECT_EQ(static_cast<size_t>(batch.slot_mapping[row]), slot_at(position));
-    // What the row reads: each earlier slot must hold exactly its position, and the contexts must chain.
+    // The row reads all earlier slots: they must hold their positions, and their contexts must form a chain.
     for (int p = 0; p < position; ++p)
       EXPECT_EQ(slots_[slot_at(p)].position, p);
     for (int p = 1; p < position; ++p)
@@ -94,7 +93,6 @@ class CheckingRunner final : public StepRunner {
     uint64_t context = 0;
   };
   int depth_, block_size_, num_ids_;
-  int num_steps_ = 0;
   std::vector<Slot> slots_;
   std::vector<int32_t> previous_;
   std::deque<std::vector<int32_t>> in_flight_;

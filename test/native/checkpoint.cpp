@@ -49,7 +49,7 @@ std::vector<float> random_values(uint64_t seed, int64_t count, float deviation) 
   std::mt19937_64 random(seed);
   std::vector<float> values(static_cast<size_t>(count));
   for (float& value : values) {
-    double sum = -6;  // Irwin–Hall: the same on every library
+    double sum = -6;  // Irwin–Hall distribution: std::normal_distribution differs between libraries
     for (int i = 0; i < 12; ++i)
       sum += static_cast<double>(random() >> 11) * 0x1p-53;
     value = static_cast<float>(sum) * deviation;

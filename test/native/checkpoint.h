@@ -1,5 +1,5 @@
 #pragma once
-// A checkpoint in memory for tests: tensors as they would lie in a file.
+// A checkpoint in memory, with the layout of a file.
 #include <deque>
 #include <string>
 #include <vector>
@@ -15,7 +15,7 @@ class MemoryCheckpoint {
   MemoryCheckpoint(const MemoryCheckpoint&) = delete;
   MemoryCheckpoint& operator=(const MemoryCheckpoint&) = delete;
 
-  // Appends a tensor, rounding to its type; stable address. `values` are set to what was stored.
+  // Appends a tensor and sets `values` to the values after rounding to its type. The returned reference stays valid.
   const FileTensor& add(const std::string& name, DType dtype, int64_t rows, int64_t cols, std::vector<float>& values);
   void truncate(uint64_t bytes);
   uint64_t bytes() const { return end_; }
@@ -28,7 +28,7 @@ class MemoryCheckpoint {
 
 TensorSlice whole(const FileTensor& tensor);
 
-// Deterministic values: about normal with the given deviation.
+// Returns deterministic, approximately normal values.
 std::vector<float> random_values(uint64_t seed, int64_t count, float deviation);
 
 }  // namespace capstan::testing

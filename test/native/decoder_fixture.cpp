@@ -163,10 +163,8 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
   model.vocab_end = shape_.vocab_size * (rank + 1) / world_size;
   MatrixSource vocab_rows;
   vocab_rows.slices = {{embedding_, model.vocab_begin, model.vocab_end - model.vocab_begin, 0, shape_.hidden_size}};
-  vocab_rows.is_embedding = true;
   const std::unique_ptr<Matrix> embedding = backend->load_matrix(vocab_rows, {});
   if (lm_head_ != nullptr) vocab_rows.slices[0].tensor = lm_head_;
-  vocab_rows.is_embedding = false;
   const std::unique_ptr<Matrix> head = lm_head_ == nullptr ? nullptr : backend->load_matrix(vocab_rows, {});
   const std::unique_ptr<Vector> norm = backend->load_vector(whole(*norm_), {});
   std::vector<LayerWeights> layers;
@@ -186,7 +184,7 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
   limits.kv_cache_dtype = options.kv_cache_dtype;
   backend->prepare(model, limits);
 
-  // Blocks of the sequences lie interleaved and backwards.
+  // The blocks of the sequences are interleaved and in descending order.
   std::vector<int32_t> tables;
   for (int s = 0; s < num_seqs; ++s)
     for (int b = 0; b < blocks_per_seq; ++b)
@@ -229,7 +227,7 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
       rows.push_back(i);
     backend->lm_head(*norm, head == nullptr ? *embedding : *head, rows);
     if (rank != 0) continue;
-    // The contract has no way to read logits; the log-probabilities of all ids are as good.
+    // The contract does not expose logits, so the tests read the log-probabilities of all ids.
     std::vector<SampleRow> samples(rows.size());
     std::vector<SampleResult> results(rows.size());
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -241,7 +239,7 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
     backend->collect();
     for (size_t i = 0; i < rows.size(); ++i) {
       std::vector<float>& row = logprobs[origin[i].first][origin[i].second];
-      // A broken backend may answer anything: then nothing of the row is right.
+      // A broken backend may return any id. Then the complete row counts as wrong.
       const auto is_id = [&](int32_t id) { return id >= 0 && id < shape_.vocab_size; };
       const bool is_broken = results[i].has_numeric_error || !is_id(results[i].token_id) ||
                              !std::all_of(results[i].top.begin(), results[i].top.end(),

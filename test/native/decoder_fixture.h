@@ -1,5 +1,5 @@
 #pragma once
-// A small random decoder: in a checkpoint for backends, in doubles for the reference, and a driver that steps batches
+// A small random decoder: as a checkpoint for backends, in doubles for the reference, and a driver that runs batches
 // through the device contract.
 #include <functional>
 #include <memory>
@@ -21,7 +21,7 @@ struct DecoderShape {
   int head_dim = 16;
   int rotary_dim = 16;
   int64_t vocab_size = 128;
-  int window = 0;  // of odd layers
+  int window = 0;  // sliding window of the odd layers, 0 = none
   bool has_bias = false;
   bool has_qk_norm = false;
   bool is_tied = true;
@@ -30,7 +30,7 @@ struct DecoderShape {
   int max_model_len = 512;
 };
 
-// Makes the backend of one rank; the CPU's unless told otherwise.
+// Creates the backend of one rank.
 struct RunOptions;
 using MakeBackend = std::function<std::unique_ptr<Backend>(const RunOptions& options, std::unique_ptr<Comm> comm)>;
 
@@ -44,10 +44,10 @@ struct RunOptions {
   int prefill_chunk_size = 1 << 20;
   int max_num_seqs_per_step = 1 << 20;
   int block_size = 16;
-  MakeBackend make_backend = nullptr;
+  MakeBackend make_backend = nullptr;  // null: the CPU backend
 };
 
-// [prompt][position] (vocab_size)
+// Indexed by prompt and position; each entry has (vocab_size) values.
 using LogProbs = std::vector<std::vector<std::vector<float>>>;
 
 class DecoderFixture {
@@ -55,7 +55,7 @@ class DecoderFixture {
   explicit DecoderFixture(const DecoderShape& shape);
 
   const reference::Decoder& reference() const { return reference_; }
-  // Prefills every prompt, all in the same steps, in chunks; log-probabilities at every position.
+  // Prefills all prompts together, in chunks. Returns the log-probabilities at every position.
   LogProbs run(const RunOptions& options, const std::vector<std::vector<int32_t>>& prompts);
 
  private:

@@ -1,4 +1,4 @@
-/** Structured output on a real model: what it samples at a high temperature validates. */
+/** Structured output of a real model: samples at a high temperature validate against the schema. */
 import Ajv2020 from 'ajv/dist/2020';
 import { loadAddon } from '../../ts/addon';
 import type { NativeEngine, NativeGrammarSource } from '../../ts/addon-types';
@@ -11,15 +11,15 @@ const SAMPLES = 6;
 let native: NativeEngine;
 let model: Model;
 let onFinish: () => void = () => undefined;
-const answers = new Map<number, { text: string; reason?: string }>();
+const replies = new Map<number, { text: string; reason?: string }>();
 
 beforeAll(async () => {
   ({ native, model } = await loadNative(loadAddon, 'demo', {}, undefined, (events) => {
     for (const { id, textDelta, finish } of events) {
-      const answer = answers.get(id) ?? { text: '' };
-      answer.text += textDelta;
-      if (finish !== null) answer.reason = finish.reason;
-      answers.set(id, answer);
+      const reply = replies.get(id) ?? { text: '' };
+      reply.text += textDelta;
+      if (finish !== null) reply.reason = finish.reason;
+      replies.set(id, reply);
     }
     onFinish();
   }));
@@ -41,11 +41,11 @@ async function sample(source: NativeGrammarSource): Promise<{ text: string; reas
   });
   await new Promise<void>((resolve) => {
     onFinish = () => {
-      if (ids.every((id) => answers.get(id)?.reason !== undefined)) resolve();
+      if (ids.every((id) => replies.get(id)?.reason !== undefined)) resolve();
     };
     onFinish();
   });
-  return ids.map((id) => answers.get(id) ?? { text: '' });
+  return ids.map((id) => replies.get(id) ?? { text: '' });
 }
 
 test.each([
@@ -68,14 +68,14 @@ test.each([
   }
 });
 
-test('samples of a regular expression and of a GBNF text match', async () => {
+test('samples match a regular expression and a GBNF grammar', async () => {
   for (const { text } of await sample({ kind: 'regex', pattern: '(\\d{3}-){2}\\d{4}' }))
     expect(text).toMatch(/^(\d{3}-){2}\d{4}$/);
   for (const { text } of await sample({ kind: 'gbnf', text: 'root ::= ("yes" | "no") "!"{1,3}' }))
     expect(text).toMatch(/^(yes|no)!{1,3}$/);
 });
 
-test('a text may begin with something else before a GBNF text, and a grammar tells its size', async () => {
+test('a GBNF grammar allows a prefix, and a grammar reports its size', async () => {
   const prefix = { kind: 'until', text: '</think>' } as const;
   const grammar = await loadAddon().compileGrammar({ kind: 'gbnf', text: 'root ::= "yes"', prefix });
   const takes = (text: string): boolean => {
@@ -100,7 +100,7 @@ test('a text may begin with something else before a GBNF text, and a grammar tel
   ).rejects.toMatchObject({ code: 'invalid_argument' });
 });
 
-test('what is no grammar of this engine is refused', async () => {
+test('refuses a grammar of another engine and values that are not grammars', async () => {
   const { sampling } = resolveSampling({ maxTokens: 1 }, {}, { vocabSize: 100, maxModelLen: 100, numPromptTokens: 1 });
   const submit = (grammar: unknown) =>
     native.submit({

@@ -1,12 +1,13 @@
-/** Texts for and against a grammar, drawn by walking its automaton. */
+/** Random texts that a grammar accepts, made by walking its automaton, and mutations of them. */
 import type { NativeGrammar } from '../../ts/addon-types';
 
+/** Returns whether the grammar accepts the complete text. */
 export function accepts(grammar: NativeGrammar, text: string): boolean {
   const matcher = grammar.matcher();
   return matcher.accept(Buffer.from(text)) && matcher.canEnd();
 }
 
-/** A small generator whose seeds name their texts. */
+/** Returns a small random generator, so that a seed identifies a text. */
 export function randomFrom(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {
@@ -15,15 +16,19 @@ export function randomFrom(seed: number): (below: number) => number {
   };
 }
 
-/** A text of the grammar: any byte that may come next, now and then one on the shortest way out, and only those after `maxBytes`. */
-export function randomText(grammar: NativeGrammar, seed: number, maxBytes = 80): string {
+/**
+ * Returns a random text that begins with `prefix` and that the grammar accepts. Each byte is any byte that may come
+ * next, or sometimes one on the shortest way to the end. After `maxBytes` all bytes are on the shortest way.
+ */
+export function randomText(grammar: NativeGrammar, seed: number, maxBytes = 80, prefix = ''): string {
   const random = randomFrom(seed * 7919 + 17);
   const matcher = grammar.matcher();
-  const bytes: number[] = [];
+  const bytes: number[] = [...Buffer.from(prefix)];
+  if (!matcher.accept(Buffer.from(prefix))) throw new Error(`the prefix is refused: ${prefix}`);
   while (!(matcher.canEnd() && (bytes.length >= maxBytes || random(3) === 0 || matcher.nextBytes().length === 0))) {
     const isClosing = bytes.length >= maxBytes || random(5) === 0;
     const next = isClosing ? matcher.closingBytes() : matcher.nextBytes();
-    // Printable bytes make texts that go further than those that begin a character of four bytes.
+    // Prefers ASCII, because random multi-byte characters rarely lead further.
     const plain = next.filter((byte) => byte < 0x80);
     const from = plain.length > 0 && random(4) > 0 ? plain : next;
     const byte = from[random(from.length)];
@@ -31,10 +36,10 @@ export function randomText(grammar: NativeGrammar, seed: number, maxBytes = 80):
       throw new Error(`byte ${byte} is refused after ${Buffer.from(bytes).toString()}`);
     bytes.push(byte);
   }
-  return new TextDecoder('utf-8', { fatal: true }).decode(Uint8Array.from(bytes));
+  return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Uint8Array.from(bytes));
 }
 
-/** The text with one character left out, put in or changed. */
+/** Returns the text with one character removed, inserted or replaced. */
 export function mutate(text: string, seed: number): string {
   const random = randomFrom(seed * 104_729 + 5);
   const characters = [...text];

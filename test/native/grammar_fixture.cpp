@@ -69,8 +69,7 @@ static std::set<size_t> ends_of_all(const Grammar& grammar, const Expr& expr, st
 
 static std::set<size_t> ends_of_repeat(const Grammar& grammar, const Expr& expr, std::string_view text, size_t pos) {
   std::set<size_t> ends, at{pos};
-  // Rounds after the text's length consume nothing new: from then on only the empty round is left, and `at` stands
-  // still.
+  // After as many rounds as the text has bytes, only empty rounds are left, and `at` stops changing.
   for (uint64_t round = 0; round <= expr.max && !at.empty(); ++round) {
     if (round >= expr.min) ends.insert(at.begin(), at.end());
     const auto next = ends_of_all(grammar, expr.items[0], text, at);

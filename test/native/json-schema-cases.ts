@@ -1,4 +1,4 @@
-/** Schemas with documents that are in the grammar's part of what they allow, and documents that are not valid. */
+/** Schemas with valid documents that the grammar must accept, and invalid documents that it must refuse. */
 export interface SchemaCase {
   schema: unknown;
   valid: unknown[];

@@ -1,4 +1,4 @@
-/** The schema front end and the grammar engine together: what the automaton lets through validates, and valid documents get through. */
+/** The schema front end with the grammar engine: every accepted text validates, and valid documents are accepted. */
 import Ajv2020 from 'ajv/dist/2020';
 import addFormats from 'ajv-formats';
 import { loadAddon } from '../../ts/addon';
@@ -13,7 +13,7 @@ addFormats(ajv);
 
 const compile = (grammar: Grammar): Promise<NativeGrammar> => loadAddon().compileGrammar({ kind: 'rules', ...grammar });
 
-test('there are enough schemas', () => {
+test('has at least 50 schemas', () => {
   expect(SCHEMAS.length).toBeGreaterThanOrEqual(50);
 });
 
@@ -26,7 +26,7 @@ describe.each(SCHEMAS.map((entry) => ({ ...entry, title: JSON.stringify(entry.sc
       grammar = await compile(schemaToGrammar(schema));
     });
 
-    test('accepts valid documents, written compactly and on many lines', () => {
+    test('accepts valid documents, compact and indented', () => {
       for (const value of valid) {
         expect([value, validate(value)]).toEqual([value, true]);
         for (const text of [JSON.stringify(value), JSON.stringify(value, null, 2)])
@@ -41,7 +41,7 @@ describe.each(SCHEMAS.map((entry) => ({ ...entry, title: JSON.stringify(entry.sc
       }
     });
 
-    test('lets only valid documents through', () => {
+    test('accepts only valid documents', () => {
       for (let seed = 1; seed <= 25; seed++) {
         const text = randomText(grammar, seed);
         const value: unknown = JSON.parse(text);
@@ -51,7 +51,7 @@ describe.each(SCHEMAS.map((entry) => ({ ...entry, title: JSON.stringify(entry.sc
   },
 );
 
-test('any JSON object', async () => {
+test('the JSON object grammar accepts any object and nothing else', async () => {
   const grammar = await compile(jsonObjectGrammar());
   expect(accepts(grammar, '{"a": [1, {"b": null}], "é": "\\u00e9\\n"}')).toBe(true);
   for (const text of ['[]', '1', '{', '{"a"}', '{"a":"\\ud800"}', '{"a":1}}', '{  }'])
@@ -59,7 +59,7 @@ test('any JSON object', async () => {
   for (let seed = 1; seed <= 30; seed++) expect(typeof JSON.parse(randomText(grammar, seed))).toBe('object');
 });
 
-test('a large schema compiles', async () => {
+test('compiles a large schema', async () => {
   const properties = Object.fromEntries(
     Array.from({ length: 200 }, (_, i) => [`property${i}`, { type: ['string', 'null'], maxLength: 1000 + i }]),
   );
@@ -68,14 +68,14 @@ test('a large schema compiles', async () => {
   expect(accepts(grammar, '{"property7": null, "property3": "x"}')).toBe(false);
 });
 
-test('faults inside patterns are told with the place of the keyword', async () => {
+test('an error inside a pattern names the path of the keyword', async () => {
   const compiling = (schema: unknown) => compile(schemaToGrammar(schema));
   await expect(compiling({ properties: { a: { pattern: '(?=a)' } } })).rejects.toMatchObject({
     code: 'invalid_argument',
     message: 'JSON schema: #/properties/a/pattern: lookaround is not supported at position 3',
   });
   await expect(compiling({ pattern: '^(ab)*$', minLength: 3 })).rejects.toThrow(
-    'JSON schema: #/pattern: a pattern that allows lengths outside of minLength and maxLength',
+    'JSON schema: #/pattern: minLength and maxLength are not supported with a pattern that allows other lengths',
   );
   await expect(compiling({ $ref: '#' })).rejects.toThrow('no text matches');
   await expect(compiling({ type: 'object', properties: { a: { $ref: '#' } }, required: ['a'] })).rejects.toThrow(
@@ -83,7 +83,7 @@ test('faults inside patterns are told with the place of the keyword', async () =
   );
 });
 
-test('sources of the wrong form are refused', async () => {
+test('refuses malformed grammar sources', async () => {
   const compileAny = (source: unknown) => loadAddon().compileGrammar(source as never);
   for (const source of [
     undefined,
@@ -105,12 +105,14 @@ test('sources of the wrong form are refused', async () => {
   }
   let deep: unknown = { kind: 'literal', text: 'a' };
   for (let i = 0; i < 100_000; i++) deep = { kind: 'repeat', min: 0, max: 1, item: deep };
-  expect(() => compileAny({ kind: 'rules', root: 'a', rules: [{ name: 'a', expr: deep }] })).toThrow('nested too deep');
+  expect(() => compileAny({ kind: 'rules', root: 'a', rules: [{ name: 'a', expr: deep }] })).toThrow(
+    'expected expressions of at most 600 levels',
+  );
   await expect(compileAny({ kind: 'gbnf', text: 'root ::= (' })).rejects.toMatchObject({ code: 'invalid_argument' });
   await expect(compileAny({ kind: 'regex', pattern: 'a{2,1}' })).rejects.toMatchObject({ code: 'invalid_argument' });
 });
 
-test('units of a duration follow one another without gaps, as RFC 3339 has it and ajv has not', async () => {
+test('a duration has no gaps between its units, as in RFC 3339 but not in ajv', async () => {
   const grammar = await compile(schemaToGrammar({ type: 'string', format: 'duration' }));
   expect(['P1Y2D', 'PT1H5S', 'P1Y2M3D', 'PT1H4M5S'].map((text) => accepts(grammar, JSON.stringify(text)))).toEqual([
     false,

@@ -9,13 +9,13 @@ const PRELUDE = `
   const MODEL = ${JSON.stringify(MODEL)};
   const REGISTER = ${JSON.stringify(path.join(ROOT, 'test', 'oracle', 'register-ts.cjs'))};
   const LONG = { temperature: 0, maxTokens: 500, ignoreEos: true };
-  // Takes the embedded model seconds: not over before a busy machine comes to what is tested.
+  // Takes the demo model seconds, so that it is still running when the test acts.
   const ENDLESS = { temperature: 0, maxTokens: 2000, ignoreEos: true };
   const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
   process.on('unhandledRejection', (error) => { console.error('unhandled', error); process.exit(99); });
 `;
 
-/** Runs a script in a process of its own: how it ends is what is tested. */
+/** Runs a script in a separate process, because the tests are about how the process ends. */
 function run(script: string): { status: number | null; signal: string | null; stdout: string; stderr: string } {
   const body = `${PRELUDE}\n(async () => {${script}})().catch((error) => { console.error(error); process.exit(98); });`;
   const { status, signal, stdout, stderr } = spawnSync(
@@ -30,7 +30,7 @@ function expectOutput(script: string, stdout: string, status = 0): void {
   expect(run(script)).toEqual({ status, signal: null, stdout, stderr: '' });
 }
 
-/** A worker that generates without end and tells when text flows. */
+/** A worker thread that generates without end and posts a message for each delta. */
 const BUSY_WORKER = `
   const busy = () => new Worker(
     "require(" + JSON.stringify(REGISTER) + ");"
@@ -53,14 +53,14 @@ describe('the addon in a process', () => {
     );
   });
 
-  test('a request under way keeps it alive until it ends', () => {
+  test('an open request keeps the process alive until it ends', () => {
     expectOutput(
       `const engine = await Engine.load(MODEL); engine.generate([1, 2], LONG).result().then((r) => console.log(r.choices[0].finishReason));`,
       'length\n',
     );
   });
 
-  test('process.exit in mid-stream ends with the given status', () => {
+  test('process.exit during a stream exits with its status', () => {
     expectOutput(
       `const engine = await Engine.load(MODEL); for await (const event of engine.generate([1, 2], LONG)) process.exit(7);`,
       '',
@@ -68,11 +68,11 @@ describe('the addon in a process', () => {
     );
   });
 
-  test('process.exit while loading ends with the given status', () => {
+  test('process.exit while loading exits with its status', () => {
     expectOutput(`Engine.load(MODEL).catch(() => {}); await sleep(1); process.exit(6);`, '', 6);
   });
 
-  test('closing ends open requests with engine_closed, twice is once', () => {
+  test('closing is idempotent and ends open requests with engine_closed', () => {
     expectOutput(
       `
       const engine = await Engine.load('demo');
@@ -114,7 +114,7 @@ describe('the addon in a process', () => {
     );
   });
 
-  test('an exception in the reader leaves the engine working', () => {
+  test('the engine keeps working after an exception in the reader', () => {
     expectOutput(
       `
       const engine = await Engine.load(MODEL);
@@ -125,7 +125,7 @@ describe('the addon in a process', () => {
     );
   });
 
-  test('loading can be aborted, again and again', () => {
+  test('loading can be aborted repeatedly', () => {
     expectOutput(
       `
       let numAborted = 0;
@@ -141,7 +141,7 @@ describe('the addon in a process', () => {
     );
   });
 
-  test('several engines answer side by side', () => {
+  test('several engines run side by side', () => {
     expectOutput(
       `
       const engines = await Promise.all([1, 2, 4].map((threads) => Engine.load(MODEL, { threads })));
@@ -152,7 +152,7 @@ describe('the addon in a process', () => {
     );
   });
 
-  test('worker threads come and go in mid-stream and while loading', () => {
+  test('worker threads can be terminated during a stream and while loading', () => {
     expectOutput(
       `
       ${BUSY_WORKER}

@@ -17,20 +17,27 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kUsage =
-    "usage: %s [--list] [--jobs N] [--seconds N] [--first-failure] [PART OF A NAME]\n"
-    "  --list           prints the names of tests\n"
-    "  --jobs           each test in a process of its own, so many at a time (default: all in this one)\n"
-    "  --seconds        after which a test counts as hung (default: 600, far beyond the slowest under a sanitizer)\n"
-    "  --first-failure  ends there; without --jobs\n"
-    "Exits 1 when a test fails or hangs, or none has such a name.\n";
+    "usage: %s [--list] [--jobs N] [--seconds N] [--first-failure] [--except PART]... [PART OF A NAME]\n"
+    "  --list           print the names of the tests\n"
+    "  --jobs N         run each test in a separate process, N at a time (default: all in this process)\n"
+    "  --seconds N      time limit of a test (default: 600, far above the slowest test under a sanitizer)\n"
+    "  --first-failure  stop after the first failure; has no effect with --jobs\n"
+    "  --except PART    leave out the tests whose names contain PART\n"
+    "Exits with 1 when a test fails or exceeds its time limit, or when no test matches.\n";
 
 struct Options {
   bool lists = false, ends_at_failure = false;
   int jobs = 0, seconds = 600;
   const char* filter = "";
+  std::vector<const char*> excepted;
+
+  bool chooses(const Test& test) const {
+    const auto is_in_name = [&](const char* part) { return std::strstr(test.name, part) != nullptr; };
+    return is_in_name(filter) && std::none_of(excepted.begin(), excepted.end(), is_in_name);
+  }
 };
 
-// False for what it does not know.
+// Returns false for an unknown option or a bad value.
 bool read_options(int argc, char** argv, Options& options) {
   for (int i = 1; i < argc; ++i) {
     const std::string name = argv[i];
@@ -42,6 +49,8 @@ bool read_options(int argc, char** argv, Options& options) {
       const int number = i + 1 < argc ? std::atoi(argv[++i]) : 0;
       if (number < 1) return false;
       (name == "--jobs" ? options.jobs : options.seconds) = number;
+    } else if (name == "--except" && i + 1 < argc) {
+      options.excepted.push_back(argv[++i]);
     } else {
       if (name.starts_with("-") || *options.filter != 0) return false;
       options.filter = argv[i];
@@ -65,7 +74,7 @@ void report(const Test& test, bool passed) {
   std::fflush(stdout);
 }
 
-// ---- all in this process ----
+// ---- all tests in this process ----
 
 const char* running = "";
 
@@ -89,12 +98,13 @@ int run_here(const std::vector<const Test*>& chosen, const Options& options) {
   return num_failed;
 }
 
-// ---- each in a process of its own ----
+// ---- each test in a separate process ----
 
 struct Job {
   const Test* test;
   pid_t process;
-  int output;  // a file that its output goes to, so that it is printed in one piece
+  int output;  // a file that collects the output, so that it is printed in one piece
+  Clock::time_point begin;
   Clock::time_point deadline;
   bool is_hung = false;
 };
@@ -103,7 +113,7 @@ Job begin_job(const Test& test, int seconds) {
   const int output = memfd_create("output", MFD_CLOEXEC);
   const pid_t process = fork();
   if (output < 0 || process < 0) {
-    std::perror("a process for a test");
+    std::perror("cannot start a process for a test");
     std::exit(1);
   }
   if (process == 0) {
@@ -111,10 +121,11 @@ Job begin_job(const Test& test, int seconds) {
     dup2(output, STDERR_FILENO);
     std::exit(has_passed(test) ? 0 : 1);
   }
-  return {&test, process, output, Clock::now() + std::chrono::seconds(seconds)};
+  const auto now = Clock::now();
+  return {&test, process, output, now, now + std::chrono::seconds(seconds)};
 }
 
-// Whether it has passed.
+// Prints the output and the result. Returns whether the test has passed.
 bool end_job(const Job& job, int status, int seconds) {
   char bytes[4096];
   lseek(job.output, 0, SEEK_SET);
@@ -122,15 +133,24 @@ bool end_job(const Job& job, int status, int seconds) {
     std::fwrite(bytes, 1, static_cast<size_t>(count), stdout);
   close(job.output);
   if (job.is_hung)
-    std::printf("  has not ended within %d s\n", seconds);
+    std::printf("  did not finish within %d s\n", seconds);
   else if (WIFSIGNALED(status))
     std::printf("  ended by signal %d\n", WTERMSIG(status));
   report(*job.test, status == 0);
   return status == 0;
 }
 
+void print_slowest(std::vector<std::pair<double, const Test*>> times) {
+  constexpr size_t kNumShown = 10;
+  std::sort(times.begin(), times.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::printf("slowest tests:\n");
+  for (size_t i = 0; i < std::min(times.size(), kNumShown); ++i)
+    std::printf("%7.1f s  %s\n", times[i].first, times[i].second->name);
+}
+
 int run_apart(const std::vector<const Test*>& chosen, const Options& options) {
   std::vector<Job> jobs;
+  std::vector<std::pair<double, const Test*>> times;
   int num_failed = 0;
   for (size_t next = 0; next < chosen.size() || !jobs.empty();) {
     while (next < chosen.size() && jobs.size() < static_cast<size_t>(options.jobs))
@@ -138,7 +158,7 @@ int run_apart(const std::vector<const Test*>& chosen, const Options& options) {
     for (size_t i = 0; i < jobs.size();) {
       Job& job = jobs[i];
       int status = 0;
-      // A process that not even a signal ends is left behind.
+      // Abandons a process that does not even end on SIGKILL.
       const bool is_left = job.is_hung && Clock::now() > job.deadline + std::chrono::seconds(5);
       if (!job.is_hung && Clock::now() > job.deadline) {
         job.is_hung = true;
@@ -149,10 +169,12 @@ int run_apart(const std::vector<const Test*>& chosen, const Options& options) {
         continue;
       }
       if (!end_job(job, is_left ? -1 : status, options.seconds)) ++num_failed;
+      times.emplace_back(std::chrono::duration<double>(Clock::now() - job.begin).count(), job.test);
       jobs.erase(jobs.begin() + static_cast<ptrdiff_t>(i));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
+  print_slowest(std::move(times));
   return num_failed;
 }
 
@@ -168,7 +190,7 @@ int main(int argc, char** argv) {
   }
   std::vector<const Test*> chosen;
   for (const Test& test : tests())
-    if (std::strstr(test.name, options.filter) != nullptr) chosen.push_back(&test);
+    if (options.chooses(test)) chosen.push_back(&test);
   if (options.lists) {
     for (const Test* test : chosen)
       std::printf("%s\n", test->name);

@@ -1,6 +1,6 @@
 #pragma once
-// An engine over letters whose "model" draws what a test prefers, if the row allows it: shows which tokens the engine
-// lets through.
+// An engine over a vocabulary of letters. Its "model" draws the token that a test prefers, if the row allows it, which
+// shows what the engine allows.
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -9,12 +9,14 @@
 #include <mutex>
 
 #include "native/engine/engine.h"
+#include "native/grammar/matcher.h"
+#include "test/native/gate.h"
 #include "test/native/testing.h"
 
 namespace capstan::testing {
 
 constexpr int kNumLetterIds =
-    40;  // the capitals, the digits, "AB", ",", EOS and one without bytes; the model's vocabulary has a few more
+    40;  // capitals, digits, "AB", ",", EOS and one without bytes; the model's vocabulary has more ids
 constexpr int kLetterVocabSize = 70;
 constexpr int32_t kLetterEos = 38;
 
@@ -39,7 +41,7 @@ inline std::shared_ptr<Vocabulary> letter_vocabulary(const std::vector<std::stri
   return vocabulary;
 }
 
-// The ids of letters and digits.
+// `text` consists of capitals and digits.
 inline std::vector<int32_t> ids_of(std::string_view text) {
   std::vector<int32_t> ids;
   for (const char c : text)
@@ -53,7 +55,7 @@ inline bool is_allowed(const SampleRow& row, int32_t id) {
   return is_in_mask && std::ranges::find(row.banned_ids, id) == row.banned_ids.end();
 }
 
-// Draws the first allowed id of `preferences`, else the highest one that its row allows, or 0 where there is none.
+// Draws the first id of `preferences` that the row allows, or else the highest allowed id, or 0 when none is allowed.
 class PickingRunner final : public StepRunner {
  public:
   using Preferences = std::function<std::vector<int32_t>(const SampleRow& row)>;
@@ -99,6 +101,7 @@ struct PickedAnswer {
 struct PickingSetup {
   int depth = 2, max_num_seqs = 4, max_num_batched_tokens = 16, num_blocks = 64;
   std::chrono::milliseconds mask_patience{100};
+  std::function<void()> on_mask_start;
   std::vector<std::string> more_tokens;
   PickingRunner::Preferences preferences;
 };
@@ -110,6 +113,7 @@ class PickingEngine {
     options.limits = {setup.max_num_seqs, setup.max_num_batched_tokens, 200};
     options.eos_token_ids = {kLetterEos};
     options.mask_patience = setup.mask_patience;
+    options.on_mask_start = setup.on_mask_start;
     const auto vocabulary = letter_vocabulary(setup.more_tokens);
     options.vocab_size = std::max<int64_t>(kLetterVocabSize, vocabulary->num_ids());
     auto runner =
@@ -119,6 +123,8 @@ class PickingEngine {
   }
 
   Engine& engine() { return *engine_; }
+  // The engine's thread passes it before each emission of events.
+  Gate& events() { return events_; }
   std::shared_ptr<const grammar::CompiledGrammar> compile(std::string_view gbnf) {
     return compile(grammar::parse_gbnf(gbnf));
   }
@@ -139,21 +145,17 @@ class PickingEngine {
         arrived_.wait_for(lock, std::chrono::seconds(300), [&] { return answers_[{id, choice}].finish.has_value(); }));
     return answers_[{id, choice}];
   }
-  // Waits until so many tokens have come.
+  // Waits until the request has `count` tokens.
   void wait_for_tokens(RequestId id, size_t count) {
     std::unique_lock lock(mutex_);
     EXPECT(arrived_.wait_for(lock, std::chrono::seconds(300),
                              [&] { return answers_[{id, 0}].token_ids.size() >= count; }));
   }
   PickedAnswer run(const std::function<void(Request&)>& change) { return wait(submit(change)); }
-  // Ids of requests in the order in which they ended.
-  std::vector<RequestId> finish_order() {
-    const std::lock_guard lock(mutex_);
-    return finish_order_;
-  }
 
  private:
   void gather(std::vector<Event>&& events) {
+    events_.pass();
     const std::lock_guard lock(mutex_);
     for (Event& event : events) {
       PickedAnswer& answer = answers_[{event.request_id, event.choice_idx}];
@@ -161,17 +163,15 @@ class PickingEngine {
       answer.text += event.text_delta;
       answer.token_ids.insert(answer.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
       if (!event.prompt_logprobs.empty()) answer.prompt_logprobs = std::move(event.prompt_logprobs);
-      if (!event.finish) continue;
-      answer.finish = std::move(event.finish);
-      finish_order_.push_back(event.request_id);
+      if (event.finish) answer.finish = std::move(event.finish);
     }
     arrived_.notify_all();
   }
 
+  Gate events_;
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::map<std::pair<RequestId, int>, PickedAnswer> answers_;
-  std::vector<RequestId> finish_order_;
   std::unique_ptr<Engine> engine_;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Every op in plain double precision, written to be read: what the fast kernels are held against.
+// Plain, readable versions of every op in double precision. The fast kernels are tested against them.
 #include <cstdint>
 #include <vector>
 
@@ -10,19 +10,18 @@ namespace capstan::reference {
 using Row = std::vector<double>;
 using Rows = std::vector<Row>;
 
-// x · weightᵀ + bias. weight (out, in); an empty bias is none.
+// x · weightᵀ + bias. weight: (out, in). An empty bias = no bias.
 Row linear(const Row& x, const Rows& weight, const Row& bias);
 Row rms_norm(const Row& x, const Row& weight, double eps);
 Row log_softmax(Row x);
 double activation(Activation kind, double x);
 
-// Rotates the first rotary_dim elements in halves; rope: cos then sin, (2, rotary_dim / 2).
+// RoPE over the first rotary_dim elements, which pairs the two halves. rope: (2, rotary_dim / 2) cosines, then sines.
 Row rotate(Row head, const float* rope, int rotary_dim);
 
-// Attention of one query at `position`: keys and values (positions so far, head_dim) of its KV head.
+// Attention of one query at `position`. keys and values: (positions so far, head_dim) of its KV head.
 Row attention(const Row& query, const Rows& keys, const Rows& values, int position, int window, double scale);
 
-// A dense decoder and its KV cache per sequence, one token at a time.
 struct Layer {
   Row input_norm, post_attention_norm;
   Rows q, k, v, o, gate, up, down;  // (out, in)
@@ -30,18 +29,20 @@ struct Layer {
   Row q_norm, k_norm;
 };
 
+// A dense decoder that computes one token at a time.
 struct Decoder {
-  DeviceModel model;  // of the whole model
+  DeviceModel model;  // sizes of the whole model
   Rows embedding;     // (vocab_size, hidden_size)
   std::vector<Layer> layers;
   Row norm;
   Rows lm_head;
 
-  // Appends the token to the cache; returns its log-probabilities.
+  // The KV cache of one sequence.
   struct Cache {
     std::vector<std::vector<Rows>> keys, values;  // [layer][kv head] (tokens, head_dim)
   };
   Cache make_cache() const;
+  // Appends the token to the cache. Returns the log-probabilities (vocab_size) of the next token.
   Row step(Cache& cache, int32_t token_id) const;
 };
 

@@ -1,4 +1,4 @@
-// Attention kernels of every instruction set over a cache whose unused slots hold NaN.
+// The attention kernels of every instruction set, over a KV cache whose unused slots hold NaN.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -26,7 +26,7 @@ std::string name_of(const Shape& shape, CpuIsa isa) {
          show(shape.window) + ", blocks of " + show(shape.block_size);
 }
 
-// One sequence with random q, k, v, its cache written by qkv_row; everything else in the cache is NaN.
+// One sequence with random q, k and v. qkv_row writes its slots of the cache; all other slots hold NaN.
 struct Problem {
   Shape shape;
   const CpuKernels& kernels;
@@ -41,7 +41,7 @@ struct Problem {
   Problem(const Shape& what, CpuIsa isa) : shape(what), kernels(cpu_kernels(isa)) {
     const int num_blocks = (shape.context + shape.block_size - 1) / shape.block_size;
     for (int i = 0; i < num_blocks; ++i)
-      table.push_back(2 * (num_blocks - 1 - i) + 1);  // every second block is another's
+      table.push_back(2 * (num_blocks - 1 - i) + 1);  // the even blocks belong to other sequences
     cache.layout = {shape.dtype,
                     shape.block_size,
                     shape.num_kv_heads,
@@ -91,7 +91,8 @@ struct Problem {
     return row;
   }
 
-  // Positions [first, first + count), some query heads; (count, num_heads * head_dim), other heads untouched.
+  // Returns (count, num_heads * head_dim): the attention of positions [first, first + count), `heads_at_once` query
+  // heads per call from `head_begin` on. The other heads keep q.
   std::vector<float> attend(int first, int count, int head_begin, int heads_at_once) const {
     std::vector<float> rows(qkv.begin() + first * stride, qkv.begin() + (first + count) * stride);
     std::vector<float> scratch(
@@ -118,7 +119,7 @@ struct Problem {
   }
 };
 
-// All instruction sets: the last positions against the reference.
+// Compares the last positions with the reference, for all instruction sets.
 void check_against_reference(const Shape& shape) {
   const int count = std::min(shape.context, 24), first = shape.context - count;
   const int heads_per_kv = shape.num_heads / shape.num_kv_heads;
@@ -134,12 +135,12 @@ void check_against_reference(const Shape& shape) {
       for (int d = 0; d < shape.head_dim; ++d) {
         const float got = out[row * shape.head_dim + d];
         if (!(std::abs(got - wanted[row][d]) <= 5e-6))
-          fail(__FILE__, __LINE__, name_of(shape, isa) + ": got " + show(got) + ", wanted " + show(wanted[row][d]));
+          fail(__FILE__, __LINE__, name_of(shape, isa) + ": got " + show(got) + ", expected " + show(wanted[row][d]));
       }
   }
 }
 
-TEST(attention_is_near_doubles_for_every_shape) {
+TEST(attention_is_close_to_the_reference_for_every_shape) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
     for (const auto& [heads, kv_heads] : {std::pair{2, 2}, {3, 1}, {8, 2}, {7, 1}})
       for (const int head_dim : {15, 24, 40, 64, 80, 128}) {
@@ -158,7 +159,7 @@ TEST(attention_is_near_doubles_for_every_shape) {
   }
 }
 
-TEST(attention_bits_depend_on_position_and_window_alone) {
+TEST(attention_bits_depend_only_on_position_and_window) {
   for (const CpuIsa isa : available_cpu_isas()) {
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
       for (const int window : {0, 3, 30, 70}) {
@@ -168,7 +169,7 @@ TEST(attention_bits_depend_on_position_and_window_alone) {
         const std::vector<float> whole = problem.attend(0, 140, 0, 3);
         const size_t row = static_cast<size_t>(shape.num_heads) * shape.head_dim;
         for (const int step : {1, 7, 64}) {
-          if (isa == CpuIsa::kPortable && step < 64) continue;  // slow, and the same template
+          if (isa == CpuIsa::kPortable && step < 64) continue;  // slow, and the same template code
           for (int first = 0; first < 140; first += step) {
             const int count = std::min(step, 140 - first);
             for (const int heads : {1, 3}) {
@@ -188,7 +189,7 @@ TEST(attention_bits_depend_on_position_and_window_alone) {
   }
 }
 
-TEST(attention_survives_large_scores) {
+TEST(attention_handles_large_scores) {
   for (const CpuIsa isa : available_cpu_isas()) {
     Shape shape;
     Problem problem(shape, isa);
@@ -201,15 +202,15 @@ TEST(attention_survives_large_scores) {
   }
 }
 
-// NaN in a key that a row sees must reach its output, not be lost in a maximum.
-TEST(attention_passes_nan_on) {
+// A NaN in a visible key must reach the output. A maximum must not drop it.
+TEST(attention_propagates_nan) {
   for (const CpuIsa isa : available_cpu_isas()) {
     Shape shape;
     Problem problem(shape, isa);
     QkvRowArgs args;
     std::vector<float> row(static_cast<size_t>(problem.stride + 16), std::nanf(""));
-    std::fill(row.end() - 16 - shape.num_kv_heads * shape.head_dim, row.end(),
-              1.0f);  // the values are sound: NaN must come by the scores
+    // The values are finite, so the NaN must arrive through the scores.
+    std::fill(row.end() - 16 - shape.num_kv_heads * shape.head_dim, row.end(), 1.0f);
     args.qkv = row.data();
     args.num_heads = shape.num_heads;
     args.cache = problem.cache;

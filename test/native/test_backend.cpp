@@ -1,5 +1,5 @@
-// The CPU backend as a whole: a small decoder through every op against the double-precision reference, and the bits
-// that must not change.
+// The complete CPU backend: a small decoder through every op, compared with the double-precision reference, and tests
+// that the bits do not depend on batch, threads, ranks or instruction set.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -20,7 +20,7 @@ std::vector<int32_t> random_ids(uint64_t seed, int count, int64_t vocab_size) {
   return ids;
 }
 
-// Worst difference to the reference over all rows of all prompts, of the `num_top` most likely ids.
+// Returns the largest difference to the reference over all rows of all prompts, for the `num_top` most likely ids.
 double worst_difference(const DecoderShape& shape, const RunOptions& options,
                         const std::vector<std::vector<int32_t>>& prompts, size_t num_top) {
   DecoderFixture fixture(shape);
@@ -72,7 +72,7 @@ const std::vector<DecoderShape>& shapes() {
   return all;
 }
 
-TEST(backend_equals_reference) {
+TEST(backend_matches_the_reference) {
   for (const DecoderShape& base : shapes()) {
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
       for (const CpuIsa isa : available_cpu_isas()) {
@@ -99,7 +99,7 @@ bool is_same(const LogProbs& a, const LogProbs& b) {
   return true;
 }
 
-// Calls `check(shape, options, name)` for every shape, number type, KV cache type and way to multiply.
+// Calls check(shape, options, name) for every shape, number type and activation type.
 template <class Check>
 void for_each_kind(Check check) {
   for (const DecoderShape& base : shapes()) {
@@ -132,7 +132,7 @@ TEST(backend_instruction_sets_give_the_same_bits) {
   });
 }
 
-TEST(backend_batch_chunk_and_threads_change_no_bit) {
+TEST(backend_bits_do_not_depend_on_batch_chunk_or_threads) {
   for_each_kind([](const DecoderShape& shape, RunOptions options, const std::string& name) {
     DecoderFixture fixture(shape);
     std::vector<std::vector<int32_t>> prompts;
@@ -159,7 +159,7 @@ TEST(backend_batch_chunk_and_threads_change_no_bit) {
   });
 }
 
-TEST(backend_ranks_change_no_bit) {
+TEST(backend_bits_do_not_depend_on_ranks) {
   for (const bool has_bias : {false, true}) {
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {
       DecoderShape shape;
@@ -183,8 +183,8 @@ TEST(backend_ranks_change_no_bit) {
   }
 }
 
-// bf16 activations stay within the tolerance of contract 4.
-TEST(backend_bf16_is_near_reference) {
+// The tolerance for bf16 activations is that of contract 4.
+TEST(backend_bf16_is_close_to_the_reference) {
   for (const DecoderShape& base : shapes()) {
     for (const CpuIsa isa : available_cpu_isas()) {
       DecoderShape shape = base;

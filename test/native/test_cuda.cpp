@@ -1,5 +1,4 @@
-// The CUDA backend on the host runtime: index arithmetic exhaustively, mutations that must be noticed, and what only a
-// device of ours can be told to do.
+// The CUDA backend on the host emulation: layouts, memory limits, CUDA graphs, ranks, and loading of the library.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -26,7 +25,7 @@ namespace {
 
 using namespace cuda;
 
-// Every element has a place of its own, and together they fill the array.
+// Whether `index` maps the elements one-to-one onto the array.
 template <class Index>
 bool is_bijection(int64_t rows, int64_t cols, const Index& index) {
   std::vector<bool> is_taken(static_cast<size_t>(rows * cols));
@@ -39,7 +38,7 @@ bool is_bijection(int64_t rows, int64_t cols, const Index& index) {
   return true;
 }
 
-TEST(cuda_layouts_give_every_element_a_place) {
+TEST(cuda_layouts_map_elements_one_to_one) {
   for (const int64_t k : {32, 64, 96, 1536}) {
     EXPECT(is_bijection(48, k, [&](int64_t row, int64_t col) { return weight_index(row, col, k); }));
     EXPECT(is_bijection(24, k, [&](int64_t row, int64_t col) { return operand_index(row, col, k); }));
@@ -69,9 +68,8 @@ TEST(cuda_layouts_give_every_element_a_place) {
          *places.rbegin() == 2 * layout.block_elements() - 1);
 }
 
-// The operands of one instruction are where its lanes look for them (PTX manual, m16n8k16): lane 4 g + t has rows g and
-// g + 8.
-TEST(cuda_layouts_follow_the_instruction) {
+// Operands are where the lanes of an instruction read them (PTX manual, m16n8k16): lane 4 g + t has rows g and g + 8.
+TEST(cuda_layouts_match_the_operands_of_mma) {
   for (int lane = 0; lane < 32; ++lane) {
     const int g = lane / 4, t = lane % 4;
     for (int element = 0; element < 8; ++element) {
@@ -82,7 +80,7 @@ TEST(cuda_layouts_follow_the_instruction) {
   }
 }
 
-TEST(cuda_order_of_threads_changes_no_bit) {
+TEST(cuda_results_do_not_depend_on_the_order_of_threads) {
   for (const DecoderShape& base : decoder_shapes()) {
     DecoderShape shape = base;
     shape.file_dtype = DType::kBf16;
@@ -95,18 +93,18 @@ TEST(cuda_order_of_threads_changes_no_bit) {
   }
 }
 
-TEST(cuda_missing_barrier_is_noticed) {
+TEST(cuda_detects_a_missing_barrier) {
   DecoderShape shape;
   shape.file_dtype = DType::kF16;
   DecoderFixture fixture(shape);
   const std::vector<std::vector<int32_t>> prompts = {random_ids(1, 40, shape.vocab_size)};
-  cuda_host::skip_barrier(0, 256);  // norms and products
+  cuda_host::skip_barrier(0, 256);  // the block size of norms and products
   const double worst = worst_difference(fixture, cuda_options(DType::kF16), prompts, 5);
   cuda_host::skip_barrier(-1);
   EXPECT(!(worst < 0.02));
 }
 
-TEST(cuda_frees_what_it_took) {
+TEST(cuda_frees_all_device_memory) {
   const size_t before = cuda_host::device_memory_in_use();
   DecoderShape shape;
   shape.file_dtype = DType::kBf16;
@@ -115,7 +113,7 @@ TEST(cuda_frees_what_it_took) {
   EXPECT_EQ(cuda_host::device_memory_in_use(), before);
 }
 
-TEST(cuda_out_of_memory_is_told) {
+TEST(cuda_reports_out_of_memory) {
   DecoderShape shape;
   shape.file_dtype = DType::kBf16;
   DecoderFixture fixture(shape);
@@ -124,9 +122,9 @@ TEST(cuda_out_of_memory_is_told) {
   cuda_host::set_device_memory(size_t{1} << 30);
 }
 
-TEST(cuda_memory_is_used_up_to_the_share_asked_for) {
+TEST(cuda_uses_memory_up_to_the_requested_share) {
   const TinyModel model(TinyShape{}, DType::kBf16);
-  LoadRequest request = on_cuda(model);
+  LoadRequest request = cuda_request(model);
   request.kv_cache_bytes = 0;
   const size_t before = cuda_host::device_memory_in_use();
   for (const size_t megabytes : {16, 32}) {
@@ -136,12 +134,12 @@ TEST(cuda_memory_is_used_up_to_the_share_asked_for) {
       request.gpu_memory_utilization = share;
       Session session(request);
       const auto used = static_cast<double>(cuda_host::device_memory_in_use());
-      // A 64th is left to graphs, and what does not fill a block.
+      // 1/64 is left to graphs, and less than a block is unused.
       EXPECT(used <= share * static_cast<double>(total) && used > (share - 0.02) * static_cast<double>(total) - 32768);
       EXPECT_EQ(session.wait(session.submit({1, 2, 3}, 2)).token_ids.size(), size_t{2});
     }
   }
-  // With two ranks on the device, too.
+  // The same with two ranks on the device.
   request.device.device = "cuda:0,0";
   request.device.world_size = 2;
   {
@@ -153,7 +151,7 @@ TEST(cuda_memory_is_used_up_to_the_share_asked_for) {
   request.gpu_memory_utilization = 0.02;
   try {
     Session session(request);
-    EXPECT(false && "too little memory is told");
+    EXPECT(false && "a memory share that is too small is reported");
   } catch (const Error& error) {
     EXPECT(error.code() == ErrorCode::kOutOfMemory &&
            std::string(error.what()).find("gpuMemoryUtilization") != std::string::npos);
@@ -162,10 +160,10 @@ TEST(cuda_memory_is_used_up_to_the_share_asked_for) {
   EXPECT_EQ(cuda_host::device_memory_in_use(), before);
 }
 
-// Half the bytes of two, and as many for the exponents as one dimension has; on the CPU there is none.
-TEST(cuda_alone_has_a_cache_of_8_bits) {
+// Half the bytes of a 16-bit cache, plus the exponents, which take as much as one dimension. The CPU has no such cache.
+TEST(cuda_supports_an_fp8_cache_and_the_cpu_does_not) {
   const TinyModel model(TinyShape{}, DType::kBf16);
-  LoadRequest request = on_cuda(model);
+  LoadRequest request = cuda_request(model);
   request.kv_cache_bytes = 1 << 20;
   Session wide(request);
   request.is_kv_dtype_given = true;
@@ -183,23 +181,23 @@ TEST(cuda_alone_has_a_cache_of_8_bits) {
   EXPECT_ERROR("invalid_argument", Session(std::move(on_cpu)));
 }
 
-TEST(cuda_does_without_what_it_is_told) {
+TEST(cuda_disables_the_listed_features) {
   const TinyModel model(TinyShape{}, DType::kBf16);
   const Prompts prompts = {random_ids(1, 3, 300), random_ids(2, 80, 300)};
-  const auto wanted = solo_answers(on_cuda(model), 6, prompts);
+  const auto wanted = solo_answers(cuda_request(model), 6, prompts);
   const size_t before = cuda_host::num_graphs();
   setenv("CAPSTAN_CUDA_WITHOUT", "graphs,early", 1);
-  expect_same(solo_answers(on_cuda(model), 6, prompts), wanted, "without graphs");
+  expect_same(solo_answers(cuda_request(model), 6, prompts), wanted, "without graphs");
   EXPECT_EQ(cuda_host::num_graphs(), before);
   setenv("CAPSTAN_CUDA_WITHOUT", "wgmma", 1);
-  EXPECT(Session(on_cuda(model)).info().isa == "mma");
+  EXPECT(Session(cuda_request(model)).info().isa == "mma");
   setenv("CAPSTAN_CUDA_WITHOUT", "graph", 1);
-  EXPECT_ERROR("invalid_argument", Session(on_cuda(model)));
+  EXPECT_ERROR("invalid_argument", Session(cuda_request(model)));
   unsetenv("CAPSTAN_CUDA_WITHOUT");
 }
 
-// A small model on a large device: the host would keep books on millions of blocks.
-TEST(cuda_memory_for_a_small_model_has_an_end) {
+// On a large device a small model would otherwise get millions of blocks, which the host has to manage.
+TEST(cuda_caps_the_blocks_of_a_small_model) {
   MemoryRequest request;
   request.block_bytes = 64 << 10, request.block_size = 64, request.available_bytes = int64_t{120} << 30,
   request.is_budget = true;
@@ -213,23 +211,23 @@ TEST(cuda_memory_for_a_small_model_has_an_end) {
   EXPECT_EQ(plan_memory(request).num_blocks, 40 << 14);
 }
 
-// The embedding and the head travel in two pieces.
-TEST(cuda_tells_steadily_how_much_is_loaded) {
+// The embedding and the head are uploaded in two pieces.
+TEST(cuda_reports_load_progress_steadily) {
   TinyShape shape;
   shape.vocab_size = 70'000, shape.intermediate_size = 256;
   const TinyModel model(shape, DType::kBf16);
-  LoadRequest request = on_cuda(model);
+  LoadRequest request = cuda_request(model);
   expect_steady_progress(request);
   request.device.device = "cuda:0,0";
   request.device.world_size = 2;
   expect_steady_progress(request);
 }
 
-// The last step has wanted no logits, and is the first with so many keys that has: what it does is still kept.
-TEST(cuda_closes_in_the_middle_of_a_prompt) {
+// The last step has no logits and is the first with this plan, so its ops are still deferred when the engine closes.
+TEST(cuda_closes_in_the_middle_of_a_prefill) {
   const size_t before = cuda_host::num_streams();
   const TinyModel model(TinyShape{}, DType::kBf16);
-  LoadRequest request = on_cuda(model);
+  LoadRequest request = cuda_request(model);
   request.max_num_batched_tokens = request.max_num_seqs = 1;
   {
     Session session(request);
@@ -241,9 +239,9 @@ TEST(cuda_closes_in_the_middle_of_a_prompt) {
   EXPECT_EQ(cuda_host::num_streams(), before);
 }
 
-TEST(cuda_decodes_of_like_size_share_a_graph) {
+TEST(cuda_decodes_of_similar_size_share_a_graph) {
   const TinyModel model(TinyShape{}, DType::kBf16);
-  Session session(on_cuda(model));
+  Session session(cuda_request(model));
   const size_t warmed_up = cuda_host::num_graphs();
   session.wait(session.submit(random_ids(1, 5, 300), 8));
   const size_t before = cuda_host::num_graphs();
@@ -252,7 +250,7 @@ TEST(cuda_decodes_of_like_size_share_a_graph) {
   EXPECT_EQ(cuda_host::num_graphs(), before);
 }
 
-// Batches of several sizes, drawn from with penalties now and then.
+// Decodes batches of several sizes, some with sampling and penalties.
 std::vector<Answer> answers_in_batches(Session& session) {
   std::vector<Answer> answers;
   uint64_t seed = 0;
@@ -274,12 +272,12 @@ std::vector<Answer> answers_in_batches(Session& session) {
   return answers;
 }
 
-// Of 64 MiB graphs may take one: steps of sizes for which nothing is left run without.
-TEST(cuda_graphs_keep_to_their_memory) {
+// Graphs may take 1 MiB of 64 MiB. When it is used up, steps of other sizes run without graphs.
+TEST(cuda_graphs_stay_within_their_memory_budget) {
   TinyShape shape;
   shape.intermediate_size = 256;
   const TinyModel model(shape, DType::kBf16);
-  LoadRequest request = on_cuda(model);
+  LoadRequest request = cuda_request(model);
   request.device.is_deterministic = true;
   std::vector<Answer> wanted;
   {
@@ -306,29 +304,29 @@ TEST(cuda_graphs_keep_to_their_memory) {
   EXPECT_EQ(cuda_host::device_memory_in_use(), before);
 }
 
-// A device that others have filled up for a while: no graph can be made in the meantime.
-TEST(cuda_steps_run_without_graphs_where_there_is_no_memory) {
+// While other processes fill the device, graphs cannot be created.
+TEST(cuda_steps_run_without_graphs_when_memory_is_full) {
   const TinyModel model(TinyShape{}, DType::kBf16);
-  Session usual(on_cuda(model));
+  Session usual(cuda_request(model));
   const std::vector<Answer> wanted = answers_in_batches(usual);
   for (const char* device : {"cuda", "cuda:0,1"}) {
-    LoadRequest request = on_cuda(model);
+    LoadRequest request = cuda_request(model);
     request.device.device = device;
     request.device.world_size = device == std::string("cuda") ? 1 : 2;
     Session session(request);
     EXPECT(session.info().notes.back().find("MiB") != std::string::npos);
     const size_t left = cuda_host::num_graphs_left();
     cuda_host::set_graph_memory(size_t{2} << 30);
-    expect_same(answers_in_batches(session), wanted, "without memory");
+    expect_same(answers_in_batches(session), wanted, "with full memory");
     EXPECT_EQ(cuda_host::num_graphs_left(), left);
     cuda_host::set_graph_memory(0);
-    session.wait(session.submit(random_ids(1, 300, 300), 3));  // of more chunks than any before
+    session.wait(session.submit(random_ids(1, 300, 300), 3));  // more chunks than any step before
     EXPECT_EQ(cuda_host::num_graphs_left(), left + 1);
-    expect_same(answers_in_batches(session), wanted, "with memory again");
+    expect_same(answers_in_batches(session), wanted, "with free memory again");
   }
 }
 
-// All ranks' steps are one graph, sampling included, recorded once and launched by the first rank.
+// The steps of all ranks are one graph, including sampling. It is captured once, and the first rank launches it.
 TEST(cuda_ranks_share_a_graph) {
   TinyShape shape;
   shape.intermediate_size = 256;
@@ -341,7 +339,7 @@ TEST(cuda_ranks_share_a_graph) {
       request.sampling.temperature = temperature;
       request.sampling.seed = 7;
       request.sampling.max_tokens = 8;
-      request.sampling.repetition_penalty = 1.3f;  // a list that grows from step to step
+      request.sampling.repetition_penalty = 1.3f;  // requires a list that grows with each step
       request.sampling.is_eos_ignored = true;
       const Answer answer = session.wait(session.submit(std::move(request)));
       EXPECT_EQ(answer.token_ids.size(), size_t{8});
@@ -349,10 +347,10 @@ TEST(cuda_ranks_share_a_graph) {
     }
     return ids;
   };
-  Session alone(on_cuda(model));
+  Session alone(cuda_request(model));
   const std::vector<int32_t> wanted = answers(alone);
   for (const char* device : {"cuda:0,0", "cuda:0,1"}) {
-    LoadRequest request = on_cuda(model);
+    LoadRequest request = cuda_request(model);
     request.device.device = device;
     request.device.world_size = 2;
     Session session(request);
@@ -361,16 +359,16 @@ TEST(cuda_ranks_share_a_graph) {
     EXPECT_EQ(cuda_host::num_graphs(), warmed_up + 1);
   }
   cuda_host::set_peers(false);
-  LoadRequest request = on_cuda(model);
+  LoadRequest request = cuda_request(model);
   request.device.device = "cuda:0,1";
   request.device.world_size = 2;
   EXPECT_ERROR("invalid_argument", Session{request});
   cuda_host::set_peers(true);
 }
 
-// Every rank adds its share of the tokens, some have none, and all copy what the others' norms have made; of the last
-// norm each takes the rows from those that have them.
-TEST(cuda_sums_in_two_shots_change_no_bit) {
+// Each rank adds its share of the tokens (some ranks have none) and copies the other ranks' activations. For the last
+// norm every rank reads the rows from their owners.
+TEST(cuda_two_shot_all_reduce_changes_no_bit) {
   DecoderShape shape = decoder_shapes()[0];
   shape.file_dtype = DType::kBf16, shape.intermediate_size = 256;
   DecoderFixture fixture(shape);
@@ -380,19 +378,20 @@ TEST(cuda_sums_in_two_shots_change_no_bit) {
     decodes.push_back(random_ids(i, 3, shape.vocab_size));
   RunOptions one_by_one = cuda_options(DType::kBf16), together = one_by_one;
   one_by_one.max_num_seqs_per_step = 1;
-  together.prefill_chunk_size = 1;  // decodes: recorded
+  together.prefill_chunk_size = 1;  // decode steps, which are captured
   const LogProbs of_prefills = fixture.run(one_by_one, prefills), of_decodes = fixture.run(together, decodes);
   one_by_one.world_size = together.world_size = 4;
   const int64_t before = std::exchange(two_shot_bytes(), 1);
-  EXPECT(choose_sum_way(4, 70, 2, false) == SumWay::kTwoShots && choose_sum_way(4, 16, 2, false) == SumWay::kTwoShots);
-  EXPECT(choose_sum_way(4, 8, 1 << 30, false) == SumWay::kOneShot &&
-         choose_sum_way(2, 70, 1 << 30, false) == SumWay::kOneShot);
+  EXPECT(choose_all_reduce_method(4, 70, 2, false) == AllReduceMethod::kTwoShot &&
+         choose_all_reduce_method(4, 16, 2, false) == AllReduceMethod::kTwoShot);
+  EXPECT(choose_all_reduce_method(4, 8, 1 << 30, false) == AllReduceMethod::kOneShot &&
+         choose_all_reduce_method(2, 70, 1 << 30, false) == AllReduceMethod::kOneShot);
   EXPECT(is_same(of_prefills, fixture.run(one_by_one, prefills)));
   EXPECT(is_same(of_decodes, fixture.run(together, decodes)));
   two_shot_bytes() = before;
 }
 
-TEST(cuda_driver_that_does_not_do_is_told) {
+TEST(cuda_explains_a_missing_or_old_driver) {
   const auto reason_with = [](int version) {
     cuda_host::set_driver_version(version);
     char reason[200] = "";
@@ -404,7 +403,7 @@ TEST(cuda_driver_that_does_not_do_is_told) {
   EXPECT_EQ(reason_with(12020), "the NVIDIA driver is for CUDA 12.2, expected 13.0 or newer");
 }
 
-TEST(cuda_library_of_another_build_is_not_used) {
+TEST(cuda_rejects_a_library_of_another_build) {
   const std::string file = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "fake_cuda.so";
   void* const opened = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (opened == nullptr) throw std::runtime_error(dlerror());
@@ -417,18 +416,18 @@ TEST(cuda_library_of_another_build_is_not_used) {
   const std::string build_id = cuda_build_id();
   fake = {kCudaApiVersion + 1, build_id.c_str(), nullptr, nullptr, nullptr};
   expect_reason(file + ": expected interface version " + std::to_string(kCudaApiVersion) + ", got " +
-                std::to_string(kCudaApiVersion + 1) + "; build it again");
+                std::to_string(kCudaApiVersion + 1) + "; rebuild it");
   fake = {kCudaApiVersion, "another", nullptr, nullptr, nullptr};
-  expect_reason(file + " was built with another compiler or from other sources; build it again");
+  expect_reason(file + " was built with another compiler or from other sources; rebuild it");
   const auto none = [](char* reason, size_t size) { return std::snprintf(reason, size, "no card") - 7; };
   fake = {kCudaApiVersion, build_id.c_str(), none, nullptr, nullptr};
   expect_reason("no card");
   dlclose(opened);
 }
 
-TEST(cuda_library_says_why_it_is_not_used) {
+TEST(cuda_explains_why_the_library_is_not_used) {
   EXPECT(open_cuda_library("/nowhere/capstan_cuda.so").reason.find("cannot be opened") != std::string::npos);
-  EXPECT(open_cuda_library("libm.so.6").reason.find("is no CUDA backend") != std::string::npos);
+  EXPECT(open_cuda_library("libm.so.6").reason.find("is not a CUDA backend") != std::string::npos);
   DeviceOptions options;
   options.device = "cuda:0,x";
   EXPECT_ERROR("invalid_argument", make_device_group(options));
@@ -440,7 +439,7 @@ TEST(cuda_library_says_why_it_is_not_used) {
          group.notes[0].find("running on the CPU") == 0);
 }
 
-TEST(cuda_tells_that_it_is_deterministic) {
+TEST(cuda_notes_the_deterministic_mode) {
   DeviceOptions options;
   options.device = "cuda";
   EXPECT(make_device_group(options).notes.empty());

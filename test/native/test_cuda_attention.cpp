@@ -1,4 +1,4 @@
-// Index arithmetic of attention by wgmma, exhaustively, which sequences go to it, and a backend that uses it.
+// Attention by wgmma: its index arithmetic (exhaustively), the choice of sequences, and a backend that uses it.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -14,31 +14,32 @@ namespace {
 
 using namespace cuda;
 
-// Where (row, k) of an operand lies in a panel of rows of 64.
+// The index of (row, k) in a panel with rows of 64.
 int place_of(int row, int k) {
   return static_cast<int>(swizzle_128(static_cast<uint32_t>(row * kSwizzledRow + k * 2)));
 }
 
-TEST(cuda_attention_copies_every_key_and_value_to_its_place) {
+TEST(cuda_attention_copies_all_keys_and_values) {
   for (int d = 1; d <= 4; ++d)
     for (const int block_size : {64, 192}) {
       const int k_dim = d * 32;
-      std::map<int, int> keys, values;  // place in shared memory → in the cache, both in 16-bit numbers
+      // Maps positions in shared memory to positions in the cache, in 16-bit elements.
+      std::map<int, int> keys, values;
       const auto add = [](std::map<int, int>& to, const Copy16& copy) {
         EXPECT(copy.from % 16 == 0 && copy.to % 16 == 0);
         for (int i = 0; i < 8; ++i)
           EXPECT(to.emplace(copy.to / 2 + i, copy.from / 2 + i).second);
       };
       for (int thread = 0; thread < 128; ++thread) {
-        for (int turn = 0; turn < key_turns(d); ++turn)
-          if (key_half(thread, turn, d) < d) add(keys, key_copy(thread, d) + key_turn(turn, d));
-        for (int turn = 0; turn < value_turns(d); ++turn)
-          add(values, value_copy(thread, block_size) + value_turn(turn, block_size));
+        for (int iteration = 0; iteration < key_iterations(d); ++iteration)
+          if (key_half(thread, iteration, d) < d) add(keys, key_copy(thread, d) + key_iteration_offset(iteration, d));
+        for (int iteration = 0; iteration < value_iterations(d); ++iteration)
+          add(values, value_copy(thread, block_size) + value_iteration_offset(iteration, block_size));
       }
       EXPECT_EQ(keys.size(), static_cast<size_t>(kTileKeys * k_dim));
       EXPECT_EQ(values.size(), static_cast<size_t>(kTileKeys * k_dim));
-      // Rows of keys in the order of columns, their dimensions as the cache mixes them; rows of values, their keys
-      // likewise: column c is number c of a row of values.
+      // Rows of keys are in the order of the score columns, with their dimensions in the cache's order. Rows of values
+      // have the same order of keys.
       for (int c = 0; c < kTileKeys; ++c)
         for (int dim = 0; dim < k_dim; ++dim) {
           const auto mixed = static_cast<int>(operand_index(0, dim % 32, 32)) + dim / 32 * 32;
@@ -50,19 +51,19 @@ TEST(cuda_attention_copies_every_key_and_value_to_its_place) {
     }
 }
 
-TEST(cuda_attention_knows_what_its_threads_copy) {
+TEST(cuda_attention_threads_copy_without_bank_conflicts) {
   for (int thread = 0; thread < 128; ++thread) {
-    // Eight neighbours write a row, in eight groups of banks.
+    // Eight neighbors write one row, in eight groups of banks.
     std::set<int> banks, value_banks;
     for (int i = 0; i < 8; ++i)
       banks.insert(key_copy(thread / 8 * 8 + i, 4).to / 16 % 8),
           value_banks.insert(value_copy(thread / 8 * 8 + i, 64).to / 16 % 8);
     EXPECT(banks.size() == 8 && value_banks.size() == 8);
-    for (int turn = 0; turn < value_turns(4); ++turn) {
-      const Copy16 copy = value_copy(thread, 64) + value_turn(turn, 64);
+    for (int iteration = 0; iteration < value_iterations(4); ++iteration) {
+      const Copy16 copy = value_copy(thread, 64) + value_iteration_offset(iteration, 64);
       for (int word = 0; word < 4; ++word)
         for (int half = 0; half < 2; ++half)
-          EXPECT_EQ(operand_index(value_dim(thread, turn), value_key(thread, word) + half, 64),
+          EXPECT_EQ(operand_index(value_dim(thread, iteration), value_key(thread, word) + half, 64),
                     copy.from / 2 + word * 2 + half);
     }
   }
@@ -78,7 +79,7 @@ AttentionPlan plan_of(const std::vector<int>& counts, const std::vector<int32_t>
     cu_seqlens.push_back(cu_seqlens.back() + count);
   AttentionPlan plan;
   plan_attention(cu_seqlens, contexts, group, num_kv_heads, multiprocessors, plan);
-  // Every row of every sequence has one tile.
+  // Every row of every sequence is in exactly one tile.
   for (size_t seq = 0; seq < counts.size(); ++seq) {
     std::set<int> rows;
     const auto add = [&](const std::vector<AttentionTile>& tiles, int size) {
@@ -94,30 +95,29 @@ AttentionPlan plan_of(const std::vector<int>& counts, const std::vector<int32_t>
   return plan;
 }
 
-TEST(cuda_attention_of_many_rows_goes_to_wgmma) {
-  // A prompt of 1,024 tokens with 12 heads and 2 KV heads on 132 multiprocessors: 96 blocks.
+TEST(cuda_attention_uses_wgmma_for_many_rows) {
+  // A prompt of 1,024 tokens, 12 heads, 2 KV heads, 132 multiprocessors: 96 blocks.
   AttentionPlan plan = plan_of({1024}, {1024}, 6, 2, 132);
   EXPECT(plan.wide_tiles.size() == 48 && plan.tiles.empty());
   EXPECT(std::ranges::is_sorted(plan.wide_tiles, std::ranges::greater{},
-                                &AttentionTile::first_row));  // the most keys first
-  // Beside decodes, which stay where they are; the longest of those counts.
+                                &AttentionTile::first_row));  // most keys first
+  // With decodes beside it, which launch_attention computes. `longest` covers only those.
   plan = plan_of({1, 1024, 10, 1}, {5000, 9000, 70, 300}, 6, 2, 132);
   EXPECT(plan.wide_tiles.size() == 48 && plan.tiles.size() == 1 + 4 + 1 && plan.longest == 5000);
   EXPECT(std::ranges::all_of(plan.wide_tiles, [](const AttentionTile& tile) { return tile.seq == 1; }));
-  // Several prompts together, the one with most keys first.
+  // Several prompts: the tile with most keys comes first.
   plan = plan_of({200, 400, 200}, {200, 400, 4000}, 6, 2, 132);
   EXPECT(plan.wide_tiles.size() == 10 + 19 + 10 && plan.wide_tiles.front().seq == 2 &&
          plan.wide_tiles.front().first_row == 1152 && plan.wide_tiles.back().first_row == 0);
-  // Not where it would leave most multiprocessors idle, nor where there is none of it.
+  // Not when most multiprocessors would be idle, and not when wgmma is disabled.
   EXPECT(plan_of({512}, {512}, 6, 2, 132).wide_tiles.empty());
   EXPECT(plan_of({1024}, {1024}, 6, 2, 0).wide_tiles.empty());
   EXPECT(plan_of({1, 1, 1}, {900, 900, 900}, 8, 1, 1).wide_tiles.empty());
 }
 
 // ---- a backend that uses it
-// -------------------------------------------------------------------------------------------------------------------
 
-// A device of compute capability 9.0, as long as this lives.
+// Makes the device one of compute capability 9.0 during its lifetime.
 struct Hopper {
   Hopper() { cuda_host::set_compute_capability(9); }
   ~Hopper() {
@@ -126,7 +126,7 @@ struct Hopper {
   }
 };
 
-// Chunks behind cached prefixes, beside few rows of another sequence.
+// Chunks after cached prefixes, together with few rows of another sequence.
 TEST(cuda_attention_wgmma_decoder_equals_reference) {
   const Hopper hopper;
   for (const DecoderShape& base : decoder_shapes()) {
@@ -144,8 +144,8 @@ TEST(cuda_attention_wgmma_decoder_equals_reference) {
   }
 }
 
-// Products by wgmma give the same bits on any number of multiprocessors: what differs is attention.
-TEST(cuda_attention_wgmma_is_used_for_caches_in_16_bits_where_blocks_suffice) {
+// Products by wgmma have the same bits on any number of multiprocessors, so only attention can differ.
+TEST(cuda_attention_wgmma_requires_a_16_bit_cache_and_enough_blocks) {
   const Hopper hopper;
   DecoderShape shape;
   shape.file_dtype = DType::kF16;

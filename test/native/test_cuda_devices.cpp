@@ -1,5 +1,5 @@
-// Several devices, and what is recorded: that every rank keeps to its own device, and that the runtime's twin fails
-// where the runtime does.
+// Several devices and stream capture: every rank uses only its device, and the emulated runtime fails where CUDA's
+// does.
 #include <thread>
 
 #include "cuda/graph.h"
@@ -37,7 +37,7 @@ cudaError_t launch_write(int* to, cudaStream_t stream) {
 }
 
 std::vector<std::vector<int32_t>> answers_on(const TinyModel& model, const std::string& device, int world_size) {
-  LoadRequest request = on_cuda(model, device);
+  LoadRequest request = cuda_request(model, device);
   request.device.world_size = world_size;
   request.device.is_deterministic = true;
   Session session(request);
@@ -48,7 +48,7 @@ std::vector<std::vector<int32_t>> answers_on(const TinyModel& model, const std::
   return answers;
 }
 
-TEST(cuda_devices_other_than_its_own_are_left_alone) {
+TEST(cuda_ranks_use_only_their_device) {
   TinyShape shape;
   shape.intermediate_size = 256;
   const TinyModel model(shape, DType::kBf16);
@@ -56,17 +56,17 @@ TEST(cuda_devices_other_than_its_own_are_left_alone) {
   const size_t before = cuda_host::device_memory_in_use();
   for (const auto& [device, ranks, used] : std::vector<std::tuple<std::string, int, std::set<int>>>{
            {"cuda:1", 1, {1}}, {"cuda:1,1", 2, {1}}, {"cuda:1,0", 2, {0, 1}}}) {
-    cuda_host::set_peers(true);  // reached by nobody yet
+    cuda_host::set_peers(true);  // revokes all peer access
     cudaSetDevice(0);
-    cuda_host::forget_devices_used();
+    cuda_host::take_devices_used();
     EXPECT(answers_on(model, device, ranks) == wanted);
-    EXPECT(cuda_host::forget_devices_used() == used);
+    EXPECT(cuda_host::take_devices_used() == used);
     EXPECT_EQ(cuda_host::device_memory_in_use(), before);
   }
   cudaSetDevice(0);
 }
 
-TEST(cuda_host_refuses_what_belongs_to_another_device) {
+TEST(cuda_host_rejects_objects_of_another_device) {
   cuda_host::set_peers(true);
   const Stream first(0), second(1);
   cudaSetDevice(0);
@@ -91,7 +91,7 @@ TEST(cuda_host_refuses_what_belongs_to_another_device) {
   EXPECT_EQ(cudaEventElapsedTime(&milliseconds, event.get(), event.get()), cudaErrorInvalidResourceHandle);
 }
 
-TEST(cuda_host_has_memory_on_each_device) {
+TEST(cuda_host_counts_memory_per_device) {
   const auto free_of = [](int device) {
     size_t free = 0, total = 0;
     cudaSetDevice(device);
@@ -108,8 +108,8 @@ TEST(cuda_host_has_memory_on_each_device) {
   cudaSetDevice(0);
 }
 
-// Whoever waits for what is recorded gets an error, and the recording has come to nothing.
-TEST(cuda_host_refuses_to_wait_for_what_is_recorded) {
+// Waiting for captured work fails and invalidates the capture.
+TEST(cuda_host_rejects_waiting_for_captured_work) {
   const Stream stream, other;
   cuda::Event event;
   cudaGraph_t graph = nullptr;
@@ -118,14 +118,14 @@ TEST(cuda_host_refuses_to_wait_for_what_is_recorded) {
                       +[](cudaStream_t, cudaEvent_t recorded) { return cudaEventQuery(recorded); },
                       +[](cudaStream_t, cudaEvent_t recorded) { return cudaEventSynchronize(recorded); }};
   for (const auto wait : waits) {
-    begin_recording(stream);
+    begin_capture(stream);
     event.record(stream);
     EXPECT(wait(stream, event.get()) != cudaSuccess);
     EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
   }
-  begin_recording(stream);
+  begin_capture(stream);
   event.record(stream);
-  const Graph recorded = end_recording(stream);
+  const Graph recorded = end_capture(stream);
   EXPECT_EQ(cudaStreamWaitEvent(other, event.get(), 0), cudaErrorCapturedEvent);
   EXPECT_EQ(cudaStreamSynchronize(other), cudaSuccess);
   EXPECT_EQ(cudaEventQuery(event.get()), cudaErrorCapturedEvent);
@@ -134,20 +134,20 @@ TEST(cuda_host_refuses_to_wait_for_what_is_recorded) {
   EXPECT_EQ(cudaStreamSynchronize(other), cudaSuccess);
 }
 
-// Two threads record a graph until they have met; with turns they never do.
-TEST(cuda_host_recordings_take_one_thread_at_a_time) {
+// Two threads add to a capture until they collide. With the lock they never do.
+TEST(cuda_host_captures_take_one_thread_at_a_time) {
   const Stream first, second;
   cuda::Event shown, done;
   const auto record_together = [&](bool takes_turns, int count) {
     const auto record = [&](cudaStream_t stream) {
-      shares_recording = takes_turns;
+      is_shared_capture = takes_turns;
       for (int i = 0; i < count; ++i) {
-        const auto turn = turn_to_record();
+        const auto capture_lock = lock_capture();
         check(cudaMemsetAsync(nullptr, 0, 0, stream), "a test");
       }
-      shares_recording = false;
+      is_shared_capture = false;
     };
-    begin_recording(first);
+    begin_capture(first);
     shown.record(first);
     check(cudaStreamWaitEvent(second, shown.get(), 0), "a test");
     std::thread beside([&] { record(second); });

@@ -1,5 +1,5 @@
-// What the launchers of the kernels refuse: each check by itself, of arguments that otherwise pass. The device is
-// broken, so that what passes ends there, and no kernel runs.
+// The argument checks of all kernel launchers, one fault at a time in otherwise valid arguments. The device is broken,
+// so that valid arguments fail at the launch and no kernel runs.
 #include <functional>
 #include <string>
 #include <utility>
@@ -14,7 +14,7 @@
 namespace capstan::testing {
 namespace {
 
-// A broken device, as long as this lives.
+// Breaks the device during its lifetime.
 struct BrokenDevice {
   BrokenDevice() {
     stream();
@@ -26,7 +26,7 @@ struct BrokenDevice {
   }
 };
 
-// What is wrong, by a part of the check that says so.
+// Pairs of a fragment of the failing check and the change that triggers it.
 template <class Args>
 using Faults = std::vector<std::pair<std::string, std::function<void(Args&)>>>;
 
@@ -37,54 +37,54 @@ void expect_refused(const Args& good, const std::function<void(const Args&)>& la
   for (const auto& [check, make] : faults) {
     Args bad = good;
     make(bad);
-    std::string said = "nothing";
+    std::string message = "nothing";
     try {
       launch(bad);
     } catch (const Error& error) {
-      said = error.what();
+      message = error.what();
     }
-    if (said.find("invariant failed") != 0 || said.find(check) == std::string::npos)
-      fail(__FILE__, __LINE__, check + ": " + said);
+    if (message.find("invariant failed") != 0 || message.find(check) == std::string::npos)
+      fail(__FILE__, __LINE__, check + ": " + message);
   }
 }
 
-// Never touched.
+// A non-null pointer that is never dereferenced.
 template <class T>
-T* somewhere() {
+T* dummy_pointer() {
   return reinterpret_cast<T*>(uintptr_t{4096});
 }
 
 constexpr int kHidden = 64, kHeads = 4, kKvHeads = 2, kHeadDim = 16, kTokens = 3;
-const DeviceRoom kRoom{2, kLeastSharedBytes};
+const DeviceResources kResources{2, kMinSharedBytes};
 
 DeviceMatrix matrix(int64_t rows) {
-  return {somewhere<uint16_t>(), nullptr, rows, split_depth(kHidden, kHidden, 1)};
+  return {dummy_pointer<uint16_t>(), nullptr, rows, split_depth(kHidden, kHidden, 1)};
 }
 
 NormArgs good_norm() {
   NormArgs args;
-  args.hidden = somewhere<float>();
+  args.hidden = dummy_pointer<float>();
   args.num_rows = kTokens;
   args.hidden_size = kHidden;
-  args.weight = somewhere<float>();
+  args.weight = dummy_pointer<float>();
   args.split = split_depth(kHidden, kHidden, 1);
-  args.acts = somewhere<uint16_t>();
+  args.acts = dummy_pointer<uint16_t>();
   return args;
 }
 
 GemmArgs good_gemm() {
   GemmArgs args;
   args.weights = matrix((kHeads + 2 * kKvHeads) * kHeadDim);
-  args.acts = somewhere<uint16_t>();
+  args.acts = dummy_pointer<uint16_t>();
   args.num_tokens = kTokens;
-  args.out = somewhere<float>();
+  args.out = dummy_pointer<float>();
   args.out_stride = args.weights.rows;
   return args;
 }
 
 QkvArgs good_qkv() {
   QkvArgs args;
-  args.qkv = somewhere<float>();
+  args.qkv = dummy_pointer<float>();
   args.qkv_stride = (kHeads + 2 * kKvHeads) * kHeadDim;
   args.num_tokens = kTokens;
   args.num_heads = kHeads;
@@ -104,16 +104,16 @@ AttentionArgs good_attention() {
 
 AddPartialsArgs good_sum() {
   AddPartialsArgs args;
-  args.hidden = somewhere<float>();
+  args.hidden = dummy_pointer<float>();
   args.world_size = 2;
   args.num_tokens = kTokens;
   args.hidden_size = kHidden;
   return args;
 }
 
-TEST(cuda_launchers_of_rows_refuse_what_they_cannot_do) {
+TEST(cuda_row_launchers_reject_invalid_arguments) {
   EmbedArgs embed;
-  embed.drawn_ids = somewhere<int32_t>();
+  embed.drawn_ids = dummy_pointer<int32_t>();
   embed.num_tokens = kTokens;
   embed.hidden_size = kHidden;
   expect_refused<EmbedArgs>(embed, [](const EmbedArgs& args) { launch_embed(args, stream()); },
@@ -141,7 +141,7 @@ TEST(cuda_launchers_of_rows_refuse_what_they_cannot_do) {
       });
 }
 
-TEST(cuda_launchers_of_sums_refuse_what_they_cannot_do) {
+TEST(cuda_sum_launchers_reject_invalid_arguments) {
   expect_refused<AddPartialsArgs>(good_sum(), [](const AddPartialsArgs& args) { launch_add_partials(args, stream()); },
                                   {
                                       {"num_tokens > 0", [](AddPartialsArgs& args) { args.num_tokens = 0; }},
@@ -160,11 +160,11 @@ TEST(cuda_launchers_of_sums_refuse_what_they_cannot_do) {
           {"part_cols == norm.hidden_size", [](AddNormArgs& args) { args.norm.split.parts = 2; }},
           {"norm.num_rows == args.sum.num_tokens", [](AddNormArgs& args) { args.norm.num_rows = kTokens - 1; }},
           {"norm.hidden == args.sum.hidden", [](AddNormArgs& args) { args.norm.hidden = nullptr; }},
-          {"tokens_per_owner > 0", [](AddNormArgs& args) { args.norm.rows = somewhere<int32_t>(); }},
+          {"tokens_per_owner > 0", [](AddNormArgs& args) { args.norm.rows = dummy_pointer<int32_t>(); }},
       });
 }
 
-TEST(cuda_launchers_of_products_refuse_what_they_cannot_do) {
+TEST(cuda_gemm_launchers_reject_invalid_arguments) {
   const Faults<GemmArgs> of_all = {
       {"num_tokens > 0", [](GemmArgs& args) { args.num_tokens = 0; }},
       {"weights.rows > 0", [](GemmArgs& args) { args.weights.rows = 0; }},
@@ -177,12 +177,12 @@ TEST(cuda_launchers_of_products_refuse_what_they_cannot_do) {
       {"parts <= kMaxParts", [](GemmArgs& args) { args.weights.split.parts = 2 * kMaxParts; }},
       {"(parts - 1)) == 0", [](GemmArgs& args) { args.weights.split.parts = 6; }},
   };
-  const auto gemm_in = [](const DeviceRoom& room) {
-    return [=](const GemmArgs& args) { launch_gemm(args, room, stream()); };
+  const auto gemm_in = [](const DeviceResources& resources) {
+    return [=](const GemmArgs& args) { launch_gemm(args, resources, stream()); };
   };
-  expect_refused<GemmArgs>(good_gemm(), gemm_in(kRoom), of_all);
-  expect_refused<GemmArgs>(good_gemm(), gemm_in(kRoom), of_parts);
-  EXPECT_ERROR("internal_error", gemm_in({0, kLeastSharedBytes})(good_gemm()));
+  expect_refused<GemmArgs>(good_gemm(), gemm_in(kResources), of_all);
+  expect_refused<GemmArgs>(good_gemm(), gemm_in(kResources), of_parts);
+  EXPECT_ERROR("internal_error", gemm_in({0, kMinSharedBytes})(good_gemm()));
   EXPECT_ERROR("internal_error", gemm_in({2, 1 << 10})(good_gemm()));
 
   static const ActMaps maps{};
@@ -199,19 +199,19 @@ TEST(cuda_launchers_of_products_refuse_what_they_cannot_do) {
           {"output != GemmOutput::kParts", [](GemmArgs& args) { args.output = GemmOutput::kParts; }},
           {"rows % kTileRows == 0",
            [](GemmArgs& args) {
-             args.output = GemmOutput::kGated, args.gated = somewhere<uint16_t>(), args.weights.rows -= 1;
+             args.output = GemmOutput::kGated, args.gated = dummy_pointer<uint16_t>(), args.weights.rows -= 1;
            }},
-          {"cuts == 1",
+          {"k_splits == 1",
            [](GemmArgs& args) {
-             args.output = GemmOutput::kGated, args.gated = somewhere<uint16_t>(),
-             args.tile_flags = somewhere<int32_t>(),
+             args.output = GemmOutput::kGated, args.gated = dummy_pointer<uint16_t>(),
+             args.tile_flags = dummy_pointer<int32_t>(),
              args.weights.split = split_depth(2 * kLongDepth, 2 * kLongDepth, 1);
            }},
       });
   EXPECT_ERROR("internal_error", wgmma_on(0)(wide));
 }
 
-TEST(cuda_launcher_of_products_of_few_tokens_refuses_what_it_cannot_do) {
+TEST(cuda_gemv_launcher_rejects_invalid_arguments) {
   GemvArgs plain;
   plain.product = good_gemm();
   plain.max_blocks = 1;
@@ -235,7 +235,7 @@ TEST(cuda_launcher_of_products_of_few_tokens_refuses_what_it_cannot_do) {
   fused.is_normed = fused.has_heads = true;
   fused.norm = good_norm();
   fused.heads = good_qkv();
-  fused.rows_done = somewhere<int32_t>();
+  fused.rows_done = dummy_pointer<int32_t>();
   expect_refused<GemvArgs>(
       fused, launch,
       {
@@ -248,7 +248,7 @@ TEST(cuda_launcher_of_products_of_few_tokens_refuses_what_it_cannot_do) {
           {"product.output == GemmOutput::kStore", [](GemvArgs& args) { args.product.output = GemmOutput::kResidual; }},
           {"heads.qkv == product.out", [](GemvArgs& args) { args.heads.qkv = nullptr; }},
           {"heads.parts == 1", [](GemvArgs& args) { args.heads.parts = 2; }},
-          {"heads.bias == nullptr", [](GemvArgs& args) { args.heads.bias = somewhere<float>(); }},
+          {"heads.bias == nullptr", [](GemvArgs& args) { args.heads.bias = dummy_pointer<float>(); }},
           {"heads.qkv_stride == product.out_stride", [](GemvArgs& args) { args.heads.qkv_stride += 1; }},
           {"heads.num_tokens == product.num_tokens", [](GemvArgs& args) { args.heads.num_tokens = 1; }},
           {"product.weights.rows == ", [](GemvArgs& args) { args.heads.num_heads += 1; }},
@@ -259,7 +259,7 @@ TEST(cuda_launcher_of_products_of_few_tokens_refuses_what_it_cannot_do) {
       });
 }
 
-TEST(cuda_launchers_of_attention_refuse_what_they_cannot_do) {
+TEST(cuda_attention_launchers_reject_invalid_arguments) {
   const Faults<AttentionArgs> of_both = {
       {"num_tiles > 0", [](AttentionArgs& args) { args.num_tiles = 0; }},
       {"num_heads % args.layout.num_kv_heads == 0", [](AttentionArgs& args) { args.num_heads = kHeads + 1; }},
@@ -267,16 +267,18 @@ TEST(cuda_launchers_of_attention_refuse_what_they_cannot_do) {
   };
   const auto launch = [](const AttentionArgs& args) { launch_attention(args, stream()); };
   expect_refused<AttentionArgs>(good_attention(), launch, of_both);
-  expect_refused<AttentionArgs>(
-      good_attention(), launch,
-      {
-          {"num_chunks >= 1", [](AttentionArgs& args) { args.num_chunks = 0; }},
-          {"scratch != nullptr", [](AttentionArgs& args) { args.num_chunks = 2; }},
-          {"!args.is_many",
-           [](AttentionArgs& args) { args.num_chunks = 2, args.scratch = somewhere<float>(), args.is_many = true; }},
-      });
+  expect_refused<AttentionArgs>(good_attention(), launch,
+                                {
+                                    {"num_chunks >= 1", [](AttentionArgs& args) { args.num_chunks = 0; }},
+                                    {"scratch != nullptr", [](AttentionArgs& args) { args.num_chunks = 2; }},
+                                    {"!args.is_warp_per_tile",
+                                     [](AttentionArgs& args) {
+                                       args.num_chunks = 2, args.scratch = dummy_pointer<float>(),
+                                       args.is_warp_per_tile = true;
+                                     }},
+                                });
   AttentionArgs wide = good_attention();
-  wide.in_rows = true;
+  wide.is_row_major = true;
   const auto by_wgmma = [](const AttentionArgs& args) { launch_attention_wgmma(args, stream()); };
   expect_refused<AttentionArgs>(wide, by_wgmma, of_both);
   expect_refused<AttentionArgs>(wide, by_wgmma,
@@ -284,7 +286,7 @@ TEST(cuda_launchers_of_attention_refuse_what_they_cannot_do) {
                                     {"num_tiles < 65536", [](AttentionArgs& args) { args.num_tiles = 65536; }},
                                     {"!args.layout.is_fp8", [](AttentionArgs& args) { args.layout.is_fp8 = true; }},
                                     {"scale > 0", [](AttentionArgs& args) { args.scale = 0; }},
-                                    {"in_rows", [](AttentionArgs& args) { args.in_rows = false; }},
+                                    {"is_row_major", [](AttentionArgs& args) { args.is_row_major = false; }},
                                 });
   AttentionArgs large = wide;
   large.layout = make_kv_layout(64, kKvHeads, 160);
@@ -292,11 +294,11 @@ TEST(cuda_launchers_of_attention_refuse_what_they_cannot_do) {
   EXPECT_ERROR("unsupported_model", by_wgmma(large));
 }
 
-TEST(cuda_launcher_of_sampling_refuses_what_it_cannot_do) {
+TEST(cuda_sample_launcher_rejects_invalid_arguments) {
   SampleArgs good;
   good.vocab_size = good.logits_stride = good.num_token_ids = 100;
   good.num_items = 1;
-  good.drawn_ids = somewhere<int32_t>();
+  good.drawn_ids = dummy_pointer<int32_t>();
   expect_refused<SampleArgs>(
       good, [](const SampleArgs& args) { launch_sample(args, stream()); },
       {

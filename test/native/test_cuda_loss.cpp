@@ -1,5 +1,5 @@
-// What ends the use of a device and what does not: memory that is full, kernels that hang, devices that are not for us.
-// Nothing waits for a lost device, and nothing calls it.
+// Which faults lose a device: out of memory, hung kernels, unsupported devices. After a loss the backend neither waits
+// for the device nor calls CUDA.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,9 +20,9 @@ namespace {
 
 using namespace cuda;
 
-// One whose rows need more memory than the sampler has taken at the beginning; the prompt takes two steps, of which the
-// first wants no logits.
-Request with_many_biases() {
+// A request whose sampling lists exceed the preallocated staging memory. Its prompt takes two steps, and the first has
+// no logits.
+Request request_with_many_biases() {
   Request request;
   request.prompt_token_ids = random_ids(1, 100, 300);
   request.sampling.temperature = 0;
@@ -32,7 +32,7 @@ Request with_many_biases() {
   return request;
 }
 
-// Until the test ends: a device that has hung is lost after so long, and one that was lost is not.
+// Shortens the step deadline during its lifetime, then repairs the device.
 class ShortDeadline {
  public:
   ShortDeadline() { step_deadline() = std::chrono::milliseconds(50); }
@@ -43,7 +43,7 @@ class ShortDeadline {
   }
 };
 
-std::string what_fails(const LoadRequest& request, const char* code) {
+std::string load_failure(const LoadRequest& request, const char* code) {
   try {
     load_engine(request, [](int64_t, int64_t) { throw std::logic_error("weights are read"); }, [](auto&&) {});
   } catch (const Error& error) {
@@ -61,48 +61,48 @@ void expect_lost(Session& session, const Answer& answer) {
   EXPECT_ERROR("device_lost", session.submit({1, 2, 3}, 2));
 }
 
-// A kernel that never ends: the step's deadline passes, open requests end, and nothing waits for the device any more.
+// A kernel never ends: after the deadline open requests end, and no thread waits for the device.
 TEST(cuda_hung_step_loses_the_device) {
   const TinyModel model(TinyShape{}, DType::kBf16);
   const ShortDeadline deadline;
   {
-    Session session(on_cuda(model));
+    Session session(cuda_request(model));
     session.wait(session.submit({1, 2, 3}, 2));
     cuda_host::hang_device();
     expect_lost(session, session.wait(session.submit({1, 2, 3}, 2)));
   }
   cuda_host::repair_device();
-  EXPECT_ERROR("device_lost", Session(on_cuda(model)));
+  EXPECT_ERROR("device_lost", Session(cuda_request(model)));
 }
 
-// Memory that has become too small is not freed behind the step that hangs.
-TEST(cuda_hung_step_is_not_waited_for_by_the_next) {
-  const TinyModel model(shape_of_ranks(), DType::kBf16);
+// Outgrown memory is not freed behind a hung step.
+TEST(cuda_next_step_does_not_wait_for_a_hung_step) {
+  const TinyModel model(splittable_shape(), DType::kBf16);
   for (const char* device : {"cuda", "cuda:0,1"}) {
     const ShortDeadline deadline;
-    Session session(on_cuda(model, device));
+    Session session(cuda_request(model, device));
     cuda_host::hang_device();
-    expect_lost(session, session.wait(session.submit(with_many_biases())));
+    expect_lost(session, session.wait(session.submit(request_with_many_biases())));
   }
 }
 
-// Steps of many layers are more than the driver takes at a time: nobody enqueues so much ahead of the device, where the
-// driver would wait with no deadline.
-TEST(cuda_hung_step_of_many_layers_is_not_enqueued_behind) {
-  TinyShape shape = shape_of_ranks();
+// A step of many layers exceeds the driver's launch queue. The backend must not enqueue that far ahead, because the
+// driver would block without a deadline.
+TEST(cuda_enqueues_only_a_few_layers_behind_a_hung_step) {
+  TinyShape shape = splittable_shape();
   shape.num_layers = 80;
   const TinyModel model(shape, DType::kBf16);
   for (const char* device : {"cuda", "cuda:0,1"}) {
     const ShortDeadline deadline;
-    LoadRequest request = on_cuda(model, device);
+    LoadRequest request = cuda_request(model, device);
     request.kv_cache_bytes = 64 << 20;
     Session session(request);
     cuda_host::hang_device();
-    expect_lost(session, session.wait(session.submit(with_many_biases())));
+    expect_lost(session, session.wait(session.submit(request_with_many_biases())));
   }
 }
 
-TEST(cuda_wait_ends_when_another_rank_has_lost_the_device) {
+TEST(cuda_wait_ends_when_another_rank_loses_the_device) {
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a test");
   cuda_host::hang_device();
@@ -119,10 +119,10 @@ TEST(cuda_wait_ends_when_another_rank_has_lost_the_device) {
   check(cudaStreamDestroy(stream), "a test");
 }
 
-// Close comes before anybody has waited for the step that hangs: the backend does, up to the deadline, and then leaves
-// everything behind.
+// `close` is called before any thread has waited for the hung step. The backend waits until the deadline and then leaks
+// everything.
 TEST(cuda_closes_while_the_device_hangs) {
-  const TinyModel model(shape_of_ranks(), DType::kBf16);
+  const TinyModel model(splittable_shape(), DType::kBf16);
   for (const char* device : {"cuda", "cuda:0,1"}) {
     const ShortDeadline deadline;
     LoadedEngine loaded;
@@ -133,15 +133,15 @@ TEST(cuda_closes_while_the_device_hangs) {
       is_closed.set_value();
     };
     loaded = load_engine(
-        on_cuda(model, device), [](int64_t, int64_t) {},
+        cuda_request(model, device), [](int64_t, int64_t) {},
         [&](auto&&) {
           if (closer.joinable()) return;
-          cuda_host::hang_device();  // with the next step in flight
+          cuda_host::hang_device();  // while the next step is in flight
           closer = std::thread(close);
-          while (thrown_code([&] { loaded.engine->submit(with_many_biases()); }) != "engine_closed")
+          while (thrown_code([&] { loaded.engine->submit(request_with_many_biases()); }) != "engine_closed")
             std::this_thread::yield();
         });
-    loaded.engine->submit(with_many_biases());
+    loaded.engine->submit(request_with_many_biases());
     is_closed.get_future().wait();
     closer.join();
     EXPECT(!is_device_lost());
@@ -150,8 +150,8 @@ TEST(cuda_closes_while_the_device_hangs) {
   }
 }
 
-// A process of its own is told by a byte that its request has ended, and closes and exits.
-TEST(cuda_close_and_exit_take_no_second_after_a_loss) {
+// A child process reports through a pipe that its request has ended. Then it closes the engine and exits.
+TEST(cuda_closes_and_exits_without_waiting_after_a_loss) {
   const TinyModel model(TinyShape{}, DType::kBf16);
   int ends[2];
   EXPECT(pipe(ends) == 0);
@@ -159,9 +159,10 @@ TEST(cuda_close_and_exit_take_no_second_after_a_loss) {
   if (process == 0) {
     step_deadline() = std::chrono::milliseconds(50);
     {
-      Session session(on_cuda(model));
+      Session session(cuda_request(model));
       cuda_host::hang_device();
       expect_lost(session, session.wait(session.submit({1, 2, 3}, 2)));
+      step_deadline() = std::chrono::milliseconds(60'000);  // another wait for the device takes this long
       if (write(ends[1], "x", 1) != 1) _exit(2);
       session.engine().close();
     }
@@ -170,21 +171,21 @@ TEST(cuda_close_and_exit_take_no_second_after_a_loss) {
   close(ends[1]);
   char byte;
   EXPECT_EQ(read(ends[0], &byte, 1), ssize_t{1});
-  const auto begun = std::chrono::steady_clock::now();
+  const auto start = std::chrono::steady_clock::now();
   int status = -1;
   waitpid(process, &status, 0);
-  EXPECT(std::chrono::steady_clock::now() - begun < std::chrono::seconds(1));
+  EXPECT(std::chrono::steady_clock::now() - start < std::chrono::seconds(30));
   EXPECT_EQ(status, 0);
   close(ends[0]);
 }
 
-// Of all the ways to wait only those with a deadline are left: whatever steps ask for.
-TEST(cuda_steps_wait_for_nothing_without_a_deadline) {
-  const TinyModel model(shape_of_ranks(), DType::kBf16);
+// Whatever steps request, all waits have a deadline.
+TEST(cuda_steps_wait_only_with_a_deadline) {
+  const TinyModel model(splittable_shape(), DType::kBf16);
   for (const char* device : {"cuda", "cuda:0,0"}) {
-    Session session(on_cuda(model, device));
+    Session session(cuda_request(model, device));
     const size_t before = cuda_host::num_waits();
-    Request request = with_many_biases();
+    Request request = request_with_many_biases();
     request.sampling.num_logprobs = 100;
     const RequestId first = session.submit(request), second = session.submit(random_ids(2, 150, 300), 6);
     EXPECT_EQ(session.wait(first).token_ids.size(), size_t{3});
@@ -193,90 +194,90 @@ TEST(cuda_steps_wait_for_nothing_without_a_deadline) {
   }
 }
 
-// In the midst of serving a full device is a lost one: nobody knows what the driver has left undone.
-TEST(cuda_memory_that_ends_in_flight_loses_the_device) {
-  const TinyModel model(shape_of_ranks(), DType::kBf16);
+// While serving, running out of memory loses the device, because the driver's state is unknown.
+TEST(cuda_out_of_memory_while_serving_loses_the_device) {
+  const TinyModel model(splittable_shape(), DType::kBf16);
   for (const char* device : {"cuda", "cuda:0,0"}) {
     const ShortDeadline deadline;
     size_t calls = 0;
     {
-      Session session(on_cuda(model, device));
+      Session session(cuda_request(model, device));
       cuda_host::set_device_memory(cuda_host::device_memory_in_use());
-      expect_lost(session, session.wait(session.submit(with_many_biases())));
+      expect_lost(session, session.wait(session.submit(request_with_many_biases())));
       EXPECT(session.engine().stats().failure.find("out of memory") != std::string::npos);
       calls = cuda_host::num_calls();
     }
     cuda_host::set_device_memory(size_t{1} << 30);
-    EXPECT(what_fails(on_cuda(model, device), "device_lost").find("out of memory") != std::string::npos);
+    EXPECT(load_failure(cuda_request(model, device), "device_lost").find("out of memory") != std::string::npos);
     EXPECT_EQ(cuda_host::num_calls(), calls);
   }
 }
 
-TEST(cuda_memory_that_ends_at_start_is_told) {
-  const TinyModel model(shape_of_ranks(), DType::kBf16);
+TEST(cuda_reports_out_of_memory_at_startup) {
+  const TinyModel model(splittable_shape(), DType::kBf16);
   const size_t before = cuda_host::device_memory_in_use();
   for (const char* device : {"cuda", "cuda:0,0"}) {
-    // Room for one of the two pinned buffers.
+    // Enough for one of the two pinned buffers.
     cuda_host::set_pinned_memory(12 << 20);
-    EXPECT_ERROR("out_of_memory", Session(on_cuda(model, device)));
+    EXPECT_ERROR("out_of_memory", Session(cuda_request(model, device)));
     cuda_host::set_pinned_memory(size_t{1} << 30);
     EXPECT(cuda_host::device_memory_in_use() == before && cuda_host::pinned_memory_in_use() == 0);
-    Session session(on_cuda(model, device));
-    EXPECT(cuda_host::pinned_memory_in_use() < 8 << 20);  // the weights have gone through
+    Session session(cuda_request(model, device));
+    EXPECT(cuda_host::pinned_memory_in_use() < 8 << 20);  // the upload buffers are freed
     EXPECT_EQ(session.wait(session.submit({1, 2, 3}, 2)).token_ids.size(), size_t{2});
   }
 }
 
-// This thread's next load has nothing to do with it.
-TEST(cuda_recording_that_fails_ends_on_its_thread) {
-  const TinyModel model(shape_of_ranks(), DType::kBf16);
+// The failed capture does not affect this thread's next load.
+TEST(cuda_failed_capture_does_not_affect_the_thread) {
+  const TinyModel model(splittable_shape(), DType::kBf16);
   const ShortDeadline deadline;
-  cuda_host::break_graphs(cudaErrorLaunchFailure);
-  EXPECT_ERROR("device_lost", Session(on_cuda(model, "cuda:0,0")));
-  EXPECT(!shares_recording);
-  cuda_host::break_graphs(cudaSuccess);
+  cuda_host::fail_graph_instantiation(cudaErrorLaunchFailure);
+  EXPECT_ERROR("device_lost", Session(cuda_request(model, "cuda:0,0")));
+  EXPECT(!is_shared_capture);
+  cuda_host::fail_graph_instantiation(cudaSuccess);
 }
 
-TEST(cuda_device_that_is_not_for_us_is_told_and_not_lost) {
+TEST(cuda_unsupported_device_is_reported_and_not_lost) {
   const TinyModel model(TinyShape{}, DType::kBf16);
   cuda_host::set_compute_capability(7);
-  EXPECT_EQ(what_fails(on_cuda(model, "cuda:1"), "invalid_argument"),
+  EXPECT_EQ(load_failure(cuda_request(model, "cuda:1"), "invalid_argument"),
             "device: expected compute capability 8.0 or newer, device 1 has 7.0");
   cuda_host::set_compute_capability(8);
   for (const int error : {cudaErrorDevicesUnavailable, cudaErrorNoKernelImageForDevice}) {
     cuda_host::break_device(error);
-    EXPECT(what_fails(on_cuda(model), "invalid_argument").find(cudaGetErrorString(static_cast<cudaError_t>(error))) !=
-           std::string::npos);
+    EXPECT(load_failure(cuda_request(model), "invalid_argument")
+               .find(cudaGetErrorString(static_cast<cudaError_t>(error))) != std::string::npos);
     cuda_host::repair_device();
   }
-  Session session(on_cuda(model));
+  Session session(cuda_request(model));
   EXPECT_EQ(session.wait(session.submit({1, 2, 3}, 2)).token_ids.size(), size_t{2});
 }
 
 // Before any weights are read.
-TEST(cuda_refuses_what_it_cannot_run_before_it_loads) {
+TEST(cuda_rejects_unsupported_models_before_loading) {
   const TinyModel model(TinyShape{}, DType::kBf16);
-  LoadRequest request = on_cuda(model);
+  LoadRequest request = cuda_request(model);
   request.compute = ComputeChoice::kF32;
-  EXPECT_EQ(what_fails(request, "invalid_argument"),
-            "computeDtype: expected auto on cuda, which computes in bf16 here, got f32");
+  EXPECT_EQ(load_failure(request, "invalid_argument"),
+            "computeDtype: expected auto on cuda, which computes in bf16, got f32");
   TinyShape shape;
   shape.head_dim = 160;
   const TinyModel wide(shape, DType::kBf16);
-  EXPECT_EQ(what_fails(on_cuda(wide), "unsupported_model"), "CUDA: head size: expected at most 128, got 160");
-  shape = shape_of_ranks();
+  EXPECT_EQ(load_failure(cuda_request(wide), "unsupported_model"), "CUDA: head size: expected at most 128, got 160");
+  shape = splittable_shape();
   shape.hidden_size = 16, shape.vocab_size = (1 << 18) + 1;
   const TinyModel wordy(shape, DType::kBf16);
-  EXPECT_EQ(what_fails(on_cuda(wordy), "unsupported_model"),
+  EXPECT_EQ(load_failure(cuda_request(wordy), "unsupported_model"),
             "CUDA: vocabulary: expected at most 262144 tokens, got 262145");
-  // 12 MiB of embedding and head, half of which each of two ranks has.
+  // 12 MiB of embedding and head. With two ranks each has half.
   shape.vocab_size = 200'000;
   const TinyModel heavy(shape, DType::kBf16);
   cuda_host::set_device_memory(8 << 20);
   for (const char* device : {"cuda", "cuda:0,0"})
-    EXPECT_EQ(what_fails(on_cuda(heavy, device), "out_of_memory"),
-              "the weights need 12 MiB as bf16 on device 0, and 8 MiB of its memory are left");
-  EXPECT_EQ(what_fails(on_cuda(heavy, "cuda:0,1"), ""), "weights are read");
+    EXPECT_EQ(load_failure(cuda_request(heavy, device), "out_of_memory"),
+              "the weights need 12 MiB as bf16 on device 0, which has 8 MiB of free memory");
+  EXPECT_EQ(load_failure(cuda_request(heavy, "cuda:0,1"), ""), "weights are read");
   cuda_host::set_device_memory(size_t{1} << 30);
 }
 
@@ -288,14 +289,15 @@ TEST(cuda_lost_device_is_not_called_again) {
   EXPECT_ERROR("device_lost", fixture.run(cuda_options(DType::kBf16), {random_ids(1, 9, shape.vocab_size)}));
   cuda_host::repair_device();
   EXPECT_ERROR("device_lost", fixture.run(cuda_options(DType::kBf16), {random_ids(1, 9, shape.vocab_size)}));
-  // A rank that begins its step after another has lost the device may be the first to say so: it names the cause.
-  std::string said;
+  // A rank that starts its step after another rank has lost the device may report the loss first. Its message includes
+  // the cause.
+  std::string message;
   try {
-    refuse_lost_device();
+    throw_if_device_lost();
   } catch (const Error& error) {
-    said = error.what();
+    message = error.what();
   }
-  EXPECT(said.find("an illegal memory access was encountered") != std::string::npos);
+  EXPECT(message.find("an illegal memory access was encountered") != std::string::npos);
   is_device_lost() = false;
 }
 

@@ -1,5 +1,5 @@
-// Sums between devices by NCCL, of which there is a fake (test/native/nccl): when it is called and how, and when it is
-// left alone.
+// NCCL's all-reduce, with a fake library (test/native/nccl): when it is called, with which arguments, and when it is
+// not used.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -19,28 +19,27 @@ namespace {
 
 using namespace cuda;
 
-// The fake, as the library that is found, as long as this lives; it adds up what two ranks have, in the order of their
-// streams.
+// Installs the fake as the NCCL library during its lifetime. It adds the data of two ranks in stream order.
 class FoundNccl {
  public:
   FoundNccl() : fake_(open()) {
     setenv("CAPSTAN_NCCL_LIBRARY", file().c_str(), 1);
     fake_.version = 22105;
     fake_.result_of_init = fake_.result_of_sum = 0;
-    fake_.add_up = [this](int rank, float* data, size_t count, void* stream) {
-      add_up(static_cast<size_t>(rank), data, count, static_cast<cudaStream_t>(stream));
+    fake_.all_reduce = [this](int rank, float* data, size_t count, void* stream) {
+      all_reduce(static_cast<size_t>(rank), data, count, static_cast<cudaStream_t>(stream));
     };
     fake_.calls.clear();
     nccl_bytes() = 1;
   }
   ~FoundNccl() {
-    fake_.add_up = nullptr;
+    fake_.all_reduce = nullptr;
     nccl_bytes() = before_;
     unsetenv("CAPSTAN_NCCL_LIBRARY");
   }
   FakeNccl& operator*() const { return fake_; }
   FakeNccl* operator->() const { return &fake_; }
-  // The calls that begin like this.
+  // Recorded calls with this prefix.
   std::vector<std::string> calls(const std::string& beginning) const {
     std::vector<std::string> found;
     std::ranges::copy_if(fake_.calls, std::back_inserter(found),
@@ -56,9 +55,9 @@ class FoundNccl {
     return *reinterpret_cast<FakeNccl* (*)()>(dlsym(library, kFakeNcclEntry))();
   }
 
-  // Nobody reads what is not yet written, nor writes what is still read; and no event is recorded again before all wait
-  // for it.
-  void add_up(size_t rank, float* data, size_t count, cudaStream_t stream) {
+  // The events order writes before reads and reads before overwrites. The barriers keep a rank from recording an event
+  // again before the other rank waits for it.
+  void all_reduce(size_t rank, float* data, size_t count, cudaStream_t stream) {
     const auto meet = [&](std::unique_ptr<cuda::Event>(&events)[2]) {
       if (events[rank] == nullptr) events[rank] = std::make_unique<cuda::Event>();
       events[rank]->record(stream);
@@ -85,11 +84,11 @@ class FoundNccl {
   std::barrier<> barrier_{2};
   float* data_[2] = {};
   std::vector<float> sums_[2];
-  std::unique_ptr<cuda::Event> written_[2], read_[2];  // each of its rank's device
+  std::unique_ptr<cuda::Event> written_[2], read_[2];  // one per rank, on its device
 };
 
-// Prompts around the tokens that the fused products take.
-Prompts prompts_of_ranks() {
+// Prompts with more and fewer tokens than the fused products take.
+Prompts rank_prompts() {
   return {random_ids(1, 3, 300), random_ids(2, 5, 300), random_ids(3, 80, 300)};
 }
 
@@ -98,19 +97,19 @@ bool says(const Session& session, const std::string& text) {
                              [&](const std::string& note) { return note.find(text) != std::string::npos; });
 }
 
-// Two numbers have one sum, in whatever order.
-TEST(cuda_nccl_adds_up_between_devices) {
-  const TinyModel model(shape_of_ranks(), DType::kBf16);
-  const auto wanted = solo_answers(on_cuda(model, "cuda"), 4, prompts_of_ranks());
+// The sum of two numbers does not depend on their order.
+TEST(cuda_nccl_adds_between_devices) {
+  const TinyModel model(splittable_shape(), DType::kBf16);
+  const auto wanted = solo_answers(cuda_request(model, "cuda"), 4, rank_prompts());
   const FoundNccl nccl;
   {
-    Session session(on_cuda(model, "cuda:1,0"));
-    EXPECT(says(session, "are NCCL's, version 2.21.5"));
+    Session session(cuda_request(model, "cuda:1,0"));
+    EXPECT(says(session, "NCCL 2.21.5 adds sums"));
     EXPECT(nccl.calls("init") == std::vector<std::string>{"init 1 0"});
-    expect_same(batched_answers(session, 4, prompts_of_ranks()), wanted, "by NCCL");
+    expect_same(batched_answers(session, 4, rank_prompts()), wanted, "by NCCL");
     nccl->calls.clear();
-    // A prefill: one sum behind the embedding and two a layer, but for the last, of which only the rows of logits are
-    // wanted. Decodes are recorded.
+    // A prefill has one sum after the embedding and two per layer, except the last one, which needs only the rows of
+    // logits. Decodes are captured.
     session.wait(session.submit(random_ids(9, 20, 300), 3));
     const auto hidden = static_cast<size_t>(model.request().spec.hidden_size),
                layers = static_cast<size_t>(model.request().spec.num_layers);
@@ -125,11 +124,11 @@ TEST(cuda_nccl_adds_up_between_devices) {
   EXPECT(nccl->calls == (std::vector<std::string>{"destroy 0", "destroy 1"}));
 }
 
-TEST(cuda_nccl_is_left_alone_where_it_has_no_place) {
-  const TinyModel model(shape_of_ranks(), DType::kBf16);
+TEST(cuda_nccl_is_not_used_on_one_device_or_when_deterministic) {
+  const TinyModel model(splittable_shape(), DType::kBf16);
   const FoundNccl nccl;
   for (const bool is_deterministic : {false, true}) {
-    LoadRequest request = on_cuda(model, is_deterministic ? "cuda:0,1" : "cuda:0,0");
+    LoadRequest request = cuda_request(model, is_deterministic ? "cuda:0,1" : "cuda:0,0");
     request.device.is_deterministic = is_deterministic;
     Session session(request);
     session.wait(session.submit(random_ids(1, 20, 300), 2));
@@ -137,15 +136,15 @@ TEST(cuda_nccl_is_left_alone_where_it_has_no_place) {
   }
 }
 
-// Each with its reason, and the answers of our own sums.
-TEST(cuda_nccl_that_cannot_be_used_says_why) {
-  const TinyModel model(shape_of_ranks(), DType::kBf16);
-  const auto wanted = solo_answers(on_cuda(model, "cuda"), 2, prompts_of_ranks());
+// Each failure has its reason in the notes, and the answers come from our kernels.
+TEST(cuda_nccl_notes_explain_why_it_is_not_used) {
+  const TinyModel model(splittable_shape(), DType::kBf16);
+  const auto wanted = solo_answers(cuda_request(model, "cuda"), 2, rank_prompts());
   const FoundNccl nccl;
   const auto expect_own = [&](const std::string& reason) {
-    Session session(on_cuda(model, "cuda:0,1"));
+    Session session(cuda_request(model, "cuda:0,1"));
     if (!says(session, "NCCL is not used: " + reason)) fail(__FILE__, __LINE__, "no note of: " + reason);
-    expect_same(batched_answers(session, 2, prompts_of_ranks()), wanted, reason.c_str());
+    expect_same(batched_answers(session, 2, rank_prompts()), wanted, reason.c_str());
     EXPECT(nccl.calls("sum").empty());
   };
   const std::string file = std::getenv("CAPSTAN_NCCL_LIBRARY");
@@ -156,7 +155,7 @@ TEST(cuda_nccl_that_cannot_be_used_says_why) {
   expect_own(file + ": expected version 2.18.0 or newer, got 2.17.3");
   nccl->version = 21800;
   nccl->result_of_init = 2;
-  expect_own("it does not connect the devices: what the fake was told");
+  expect_own("it cannot connect the devices: a configured error");
   EXPECT(nccl.calls("destroy").empty());
   setenv("CAPSTAN_NCCL_LIBRARY", "libm.so.6", 1);
   expect_own("libm.so.6 has no ncclGetVersion");
@@ -167,33 +166,32 @@ TEST(cuda_nccl_that_cannot_be_used_says_why) {
 }
 
 TEST(cuda_nccl_error_loses_the_device) {
-  const TinyModel model(shape_of_ranks(), DType::kBf16);
+  const TinyModel model(splittable_shape(), DType::kBf16);
   const FoundNccl nccl;
   {
-    Session session(on_cuda(model, "cuda:0,1"));
+    Session session(cuda_request(model, "cuda:0,1"));
     session.wait(session.submit({1, 2, 3}, 2));
     nccl->result_of_sum = 1;
     const Answer answer = session.wait(session.submit({1, 2, 3}, 2));
     EXPECT(answer.finish->reason == FinishReason::kError && answer.finish->error_code == ErrorCode::kDeviceLost);
-    EXPECT(session.engine().stats().failure.find("NCCL: adding up over ranks: what the fake was told") !=
-           std::string::npos);
+    EXPECT(session.engine().stats().failure.find("NCCL: all-reduce: a configured error") != std::string::npos);
     EXPECT_ERROR("device_lost", session.submit({1, 2, 3}, 2));
   }
-  // No call follows.
+  // NCCL is not called again.
   EXPECT(nccl.calls("destroy").empty());
   nccl->calls.clear();
-  EXPECT_ERROR("device_lost", Session(on_cuda(model, "cuda:0,1")));
+  EXPECT_ERROR("device_lost", Session(cuda_request(model, "cuda:0,1")));
   EXPECT(nccl->calls.empty());
   is_device_lost() = false;
 }
 
-// The other rank's sum may be on its stream already, where nothing will ever end it.
-TEST(cuda_nccl_rank_that_fails_loses_the_device) {
-  const TinyModel model(shape_of_ranks(), DType::kBf16);
+// The other rank's all-reduce may already be enqueued, where it would wait forever.
+TEST(cuda_nccl_failure_of_one_rank_loses_the_device) {
+  const TinyModel model(splittable_shape(), DType::kBf16);
   const FoundNccl nccl;
   {
-    Session session(on_cuda(model, "cuda:0,1"));
-    nccl->add_up = [](int rank, float*, size_t, void*) {
+    Session session(cuda_request(model, "cuda:0,1"));
+    nccl->all_reduce = [](int rank, float*, size_t, void*) {
       if (rank == 1) throw std::runtime_error("a rank's own fault");
     };
     const Answer answer = session.wait(session.submit({1, 2, 3}, 2));

@@ -1,5 +1,5 @@
-// Index arithmetic of the product by wgmma, exhaustively, what the host runtime must notice of its instructions, and a
-// backend that uses it.
+// Products by wgmma: their index arithmetic (exhaustively), faults that the host emulation must detect, and a backend
+// that uses them.
 #include <algorithm>
 #include <set>
 
@@ -16,8 +16,8 @@ namespace {
 
 using namespace cuda;
 
-TEST(cuda_wgmma_operands_lie_where_the_manual_says) {
-  // In an atom every 16-byte word has a place, and a column of eight rows lies in eight different groups of banks.
+TEST(cuda_wgmma_operands_match_the_manual) {
+  // Within an atom the mapping is one-to-one, and a column of eight rows lies in eight groups of banks.
   std::set<uint32_t> places;
   for (uint32_t row = 0; row < 8; ++row)
     for (uint32_t word = 0; word < 8; ++word) {
@@ -44,12 +44,12 @@ TEST(cuda_wgmma_operands_lie_where_the_manual_says) {
   }
 }
 
-TEST(cuda_wgmma_rings_fit_into_shared_memory) {
+TEST(cuda_wgmma_rings_fit_in_shared_memory) {
   for (const int width : kTokenWidths) {
     EXPECT(num_stages(width) >= 4 && num_stages(width) <= 6);
-    // Every stage, and what is copied into it, begins at an atom.
+    // Stages and their operands start at swizzle atoms.
     EXPECT(stage_bytes(width) % kSwizzleAtom == 0 && weight_stage_bytes() % kSwizzleAtom == 0);
-    // Parity of a place: how often the ring has come round.
+    // The parity counts the rounds of the ring.
     RingPlace place;
     for (int i = 0; i < 40; ++i) {
       EXPECT(place.slot == i % num_stages(width) && place.parity == i / num_stages(width) % 2);
@@ -58,24 +58,25 @@ TEST(cuda_wgmma_rings_fit_into_shared_memory) {
   }
 }
 
-TEST(cuda_wgmma_tiles_are_turned_without_conflicts) {
+TEST(cuda_wgmma_tiles_are_transposed_without_bank_conflicts) {
   std::set<std::pair<int, int>> read;
-  for (int turn = 0; turn < kTurnTokens / 8; ++turn)
+  for (int iteration = 0; iteration < kTransposeTokens / 8; ++iteration)
     for (int first = 0; first < kWarpSize; first += 8) {
-      std::set<int> banks;  // of 16 bytes, of the eight lanes that are served at a time
+      std::set<int> banks;  // in units of 16 bytes, for the eight lanes that are served together
       for (int lane = first; lane < first + 8; ++lane) {
-        banks.insert((turned_token(lane, turn) * kTurnStride / 4 + lane % 4) % 8);
-        read.insert({turned_token(lane, turn), lane % 4});
+        banks.insert((transposed_token(lane, iteration) * kTransposeStride / 4 + lane % 4) % 8);
+        read.insert({transposed_token(lane, iteration), lane % 4});
       }
       EXPECT_EQ(banks.size(), size_t{8});
     }
-  EXPECT(read.size() == size_t{kTurnTokens} * 4 && read.rbegin()->first == kTurnTokens - 1 && kTurnStride % 4 == 0);
+  EXPECT(read.size() == size_t{kTransposeTokens} * 4 && read.rbegin()->first == kTransposeTokens - 1 &&
+         kTransposeStride % 4 == 0);
   std::set<int> banks;
   for (int lane = 0; lane < kWarpSize; ++lane)
-    banks.insert((lane % 4 * 2 * kTurnStride + lane / 4) % 32);
+    banks.insert((lane % 4 * 2 * kTransposeStride + lane / 4) % 32);
   EXPECT_EQ(banks.size(), size_t{kWarpSize});
   for (const int width : kTokenWidths)
-    EXPECT(width % kTurnTokens == 0 && gemm_shared_bytes(width) <= 232448);
+    EXPECT(width % kTransposeTokens == 0 && gemm_shared_bytes(width) <= 232448);
 }
 
 TEST(cuda_wgmma_tiles_cover_every_output_once) {
@@ -94,25 +95,27 @@ TEST(cuda_wgmma_tiles_cover_every_output_once) {
   EXPECT(tile_order(129, 257, 256).size() == 4 && tile_order(128, 256, 256).size() == 1);
 }
 
-TEST(cuda_wgmma_cuts_of_a_depth_are_whole_stages) {
-  EXPECT(depth_cuts(1536) == 1 && depth_cuts(8960) == kMaxCuts);
+TEST(cuda_wgmma_k_splits_are_multiples_of_a_stage) {
+  EXPECT(k_splits_of(1536) == 1 && k_splits_of(8960) == kMaxKSplits);
   for (int steps = 1; steps < 600; ++steps)
-    for (int cuts = 1; cuts <= kMaxCuts; ++cuts) {
-      EXPECT(cut_begin(0, cuts, steps) == 0 && cut_begin(cuts, cuts, steps) == steps);
-      for (int cut = 1; cut < cuts; ++cut)
-        EXPECT(cut_begin(cut, cuts, steps) % kStageSteps == 0 && cut_begin(cut, cuts, steps) < steps);
+    for (int k_splits = 1; k_splits <= kMaxKSplits; ++k_splits) {
+      EXPECT(k_split_begin(0, k_splits, steps) == 0 && k_split_begin(k_splits, k_splits, steps) == steps);
+      for (int k_split = 1; k_split < k_splits; ++k_split)
+        EXPECT(k_split_begin(k_split, k_splits, steps) % kStageSteps == 0 &&
+               k_split_begin(k_split, k_splits, steps) < steps);
     }
 }
 
 TEST(cuda_wgmma_widths_fill_the_multiprocessors) {
-  // Qwen2.5-1.5B at 1,024 tokens on 132 of them: output and down in one round of 96, qkv in one of 128.
+  // Qwen2.5-1.5B with 1,024 tokens on 132 multiprocessors: output and down fit in one round of width 96, qkv in one of
+  // 128.
   EXPECT_EQ(choose_width(1536, 1024, 132), 96);
   EXPECT_EQ(choose_width(2048, 1024, 132), 128);
-  // Many rows: five rounds of 256, which move fewer bytes than nine of 128.
+  // Many rows: five rounds of 256 move fewer bytes than nine of 128.
   EXPECT_EQ(choose_width(17920, 1024, 132), 256);
-  // In two cuts 48 tiles of 128 are what 192 of 64 would be two rounds of.
+  // Split in two, 48 tiles of width 128 take one round; 192 of width 64 would take two.
   EXPECT_EQ(choose_width(1536, 512, 132, 2), 128);
-  // Few tokens: the narrowest; very many: the widest.
+  // Few tokens get the narrowest width, very many the widest.
   EXPECT_EQ(choose_width(2048, 65, 132), 64);
   EXPECT_EQ(choose_width(17920, 65536, 132), 256);
   for (int64_t rows = 16; rows <= 20000; rows += 1232)
@@ -124,10 +127,10 @@ TEST(cuda_wgmma_widths_fill_the_multiprocessors) {
     }
 }
 
-// ---- what is noticed
-// ------------------------------------------------------------------------------------------------------------------------
+// ---- faults that the emulation detects
 
-// One box of 64 rows, its first 16 columns multiplied with ones; the faults leave out what instructions demand.
+// Multiplies the first 16 columns of a box of 64 rows by ones. Each fault omits something that the instructions
+// require.
 enum class Fault : uint8_t { kNone, kNoWait, kNoFence, kNoProductWait, kTooManyBytes, kTooManyArrivals, kNoInit };
 struct FaultArgs {
   float* sums;  // (threads, 32)
@@ -138,26 +141,26 @@ __global__ void fault_kernel(const __grid_constant__ TensorMap map, FaultArgs ar
   auto* const barrier = reinterpret_cast<uint64_t*>(shared + 8192);
   if (threadIdx.x == 0) {
     if (args.fault != Fault::kNoInit) mbarrier_init(barrier, 1);
-    mbarrier_init_done();
-    mbarrier_arrive_expecting(barrier, args.fault == Fault::kTooManyBytes ? 8208 : 8192);
+    fence_mbarrier_init();
+    mbarrier_arrive_expect_tx(barrier, args.fault == Fault::kTooManyBytes ? 8208 : 8192);
     if (args.fault == Fault::kTooManyArrivals) mbarrier_arrive(barrier);
-    tensor_copy(shared, map, 0, 0, barrier);
+    tma_load_2d(shared, map, 0, 0, barrier);
   }
   __syncthreads();
   if (args.fault != Fault::kNoWait) mbarrier_wait(barrier, 0);
   const uint32_t ones[4] = {0x3f803f80u, 0x3f803f80u, 0x3f803f80u, 0x3f803f80u};
   float acc[32] = {};
   if (args.fault != Fault::kNoFence) wgmma_fence();
-  wgmma_m64k16<Bf16, 64>(acc, ones, swizzled_operand(shared_address(shared)));
-  wgmma_commit();
-  if (args.fault == Fault::kNoWait) wgmma_wait<0>();
-  if (args.fault != Fault::kNoProductWait) wgmma_wait<0>();
+  wgmma_m64nNk16<Bf16, 64>(acc, ones, swizzled_operand(shared_address(shared)));
+  wgmma_commit_group();
+  if (args.fault == Fault::kNoWait) wgmma_wait_group<0>();
+  if (args.fault != Fault::kNoProductWait) wgmma_wait_group<0>();
   for (int i = 0; i < 32; ++i)
     args.sums[threadIdx.x * 32 + i] = acc[i];
   if (args.fault == Fault::kNoWait) mbarrier_wait(barrier, 0);
 }
 
-bool is_noticed(Fault fault) {
+bool is_detected(Fault fault) {
   std::vector<uint16_t> ones(64 * 64, 0x3f80);
   std::vector<float> sums(128 * 32, 0.0f);
   TensorMap map;
@@ -165,24 +168,24 @@ bool is_noticed(Fault fault) {
   cudaStream_t stream = nullptr;
   cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
   launch(fault_kernel, dim3(1), dim3(128), 8192 + 16, stream, map, FaultArgs{sums.data(), fault});
-  bool is_told = false;
+  bool has_thrown = false;
   try {
     cudaStreamSynchronize(stream);
   } catch (const std::runtime_error&) {
-    is_told = true;
+    has_thrown = true;
   }
   cudaStreamDestroy(stream);
-  return is_told || !std::ranges::all_of(sums, [](float sum) { return sum == 16; });
+  return has_thrown || !std::ranges::all_of(sums, [](float sum) { return sum == 16; });
 }
 
-TEST(cuda_wgmma_faults_are_noticed) {
-  EXPECT(!is_noticed(Fault::kNone));
+TEST(cuda_wgmma_faults_are_detected) {
+  EXPECT(!is_detected(Fault::kNone));
   for (const Fault fault : {Fault::kNoWait, Fault::kNoFence, Fault::kNoProductWait, Fault::kTooManyBytes,
                             Fault::kTooManyArrivals, Fault::kNoInit})
-    EXPECT(is_noticed(fault));
+    EXPECT(is_detected(fault));
 }
 
-TEST(cuda_tensor_maps_are_refused_where_the_copy_engine_has_no_way) {
+TEST(cuda_tensor_maps_of_invalid_arrays_are_rejected) {
   alignas(16) static uint16_t data[4096];
   TensorMap map;
   EXPECT(make_tensor_map(map, data, 8, 64, 8));
@@ -193,15 +196,14 @@ TEST(cuda_tensor_maps_are_refused_where_the_copy_engine_has_no_way) {
 }
 
 // ---- a backend that uses it
-// -------------------------------------------------------------------------------------------------------------------
 
-// What a device of compute capability 9.0 is, as long as this lives.
+// Makes the device one of compute capability 9.0 during its lifetime.
 struct Hopper {
   Hopper() { cuda_host::set_compute_capability(9); }
   ~Hopper() {
     cuda_host::set_compute_capability(8);
-    cuda_host::set_code_version(90);
-    cuda_host::refuse_tensor_maps(false);
+    cuda_host::set_ptx_version(90);
+    cuda_host::disable_tensor_maps(false);
   }
 };
 
@@ -210,22 +212,22 @@ TEST(cuda_wgmma_decoder_equals_reference) {
   expect_like_reference(false);
 }
 
-TEST(cuda_wgmma_is_left_alone_where_bits_are_to_stay) {
+TEST(cuda_wgmma_is_not_used_when_deterministic) {
   DecoderShape shape;
   shape.file_dtype = DType::kBf16;
   DecoderFixture fixture(shape);
-  // Alone it is multiplied by launch_gemm, together by wgmma.
+  // Alone, each prompt uses launch_gemm for few tokens; together they use wgmma.
   const Prompts prompts = {random_ids(1, 90, shape.vocab_size), random_ids(2, 40, shape.vocab_size)};
   const LogProbs wanted = fixture.run(cuda_options(DType::kBf16, false), prompts);
   const Hopper hopper;
   EXPECT(is_same(wanted, fixture.run(cuda_options(DType::kBf16, true), prompts)));
   EXPECT(!is_same(wanted, fixture.run(cuda_options(DType::kBf16, false), prompts)));
-  cuda_host::refuse_tensor_maps(true);
+  cuda_host::disable_tensor_maps(true);
   EXPECT(is_same(wanted, fixture.run(cuda_options(DType::kBf16, false), prompts)));
 }
 
-// Activations in rows come from the ranks that made them.
-TEST(cuda_wgmma_ranks_in_two_shots_change_no_bit) {
+// Row-major activations are copied from the ranks that computed them.
+TEST(cuda_wgmma_two_shot_all_reduce_changes_no_bit) {
   DecoderShape shape;
   shape.file_dtype = DType::kBf16, shape.intermediate_size = 256;
   DecoderFixture fixture(shape);
@@ -239,7 +241,7 @@ TEST(cuda_wgmma_ranks_in_two_shots_change_no_bit) {
   two_shot_bytes() = before;
 }
 
-TEST(cuda_wgmma_engine_answers_like_without) {
+TEST(cuda_wgmma_engine_answers_like_mma) {
   const TinyModel model(TinyShape{}, DType::kF16);
   LoadRequest request = model.request();
   request.compute = ComputeChoice::kAuto;
@@ -252,10 +254,10 @@ TEST(cuda_wgmma_engine_answers_like_without) {
   Session fast(request);
   EXPECT_EQ(fast.info().isa, std::string("wgmma"));
   EXPECT(fast.wait(fast.submit(prompt, 4)).token_ids == plain.wait(plain.submit(prompt, 4)).token_ids);
-  // Its code there is PTX of an older device, translated.
-  cuda_host::set_code_version(80);
+  // The code for the device is PTX of an older architecture.
+  cuda_host::set_ptx_version(80);
   EXPECT_EQ(Session(request).info().isa, std::string("mma"));
-  cuda_host::set_code_version(90);
+  cuda_host::set_ptx_version(90);
   request.device.is_deterministic = true;
   EXPECT_EQ(Session(request).info().isa, std::string("mma"));
 }
@@ -267,7 +269,7 @@ TEST(cuda_wgmma_engine_on_ranks_answers_like_the_cpu) {
 
 TEST(cuda_wgmma_engine_soak) {
   const Hopper hopper;
-  expect_sound_soak();
+  run_nondeterministic_soak();
 }
 
 }  // namespace

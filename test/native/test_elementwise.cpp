@@ -1,4 +1,5 @@
-// Row kernels of every instruction set against doubles and against the portable one bit for bit.
+// The row kernels of every instruction set, compared with the double-precision reference, and bit for bit with the
+// portable kernels.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,7 +15,7 @@ namespace {
 
 constexpr ActFormat kFormats[] = {ActFormat::kF32, ActFormat::kBf16Rounded, ActFormat::kBf16Pairs};
 
-// Tiles of `rows` rows with every word NaN.
+// Tiles of `rows` rows in which every word is NaN.
 struct Acts {
   std::vector<uint32_t> memory;
   ActTiles tiles;
@@ -35,7 +36,7 @@ reference::Row to_row(const float* from, int64_t count) {
   return reference::Row(from, from + count);
 }
 
-TEST(rms_norm_is_near_doubles_in_every_format) {
+TEST(rms_norm_is_close_to_the_reference_in_every_format) {
   for (const CpuIsa isa : available_cpu_isas()) {
     const CpuKernels& kernels = cpu_kernels(isa);
     for (const ActFormat format : kFormats) {
@@ -78,7 +79,7 @@ TEST(pack_row_rounds_to_nearest_even) {
   }
 }
 
-TEST(qkv_row_norms_rotates_scales_and_stores) {
+TEST(qkv_row_applies_norm_rope_and_scale_and_stores_k_and_v) {
   for (const CpuIsa isa : available_cpu_isas()) {
     const CpuKernels& kernels = cpu_kernels(isa);
     for (const auto& [head_dim, rotary_dim] :
@@ -136,7 +137,7 @@ TEST(qkv_row_norms_rotates_scales_and_stores) {
   }
 }
 
-TEST(add_partials_adds_by_the_tree_then_bias_then_hidden) {
+TEST(add_partials_adds_the_tree_then_bias_then_hidden) {
   for (const CpuIsa isa : available_cpu_isas()) {
     for (const int num_partials : {1, 2, 4, 8}) {
       const int64_t n = 37;

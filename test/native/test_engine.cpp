@@ -5,6 +5,7 @@
 
 #include "native/engine/engine.h"
 #include "test/native/checking_runner.h"
+#include "test/native/gate.h"
 #include "test/native/testing.h"
 
 namespace capstan {
@@ -41,7 +42,7 @@ struct Answer {
   int num_prompt_logprobs = 0;
 };
 
-// An engine on the checking runner that gathers answers by (request, choice).
+// An engine on the checking runner. Collects answers by request and choice.
 class Harness {
  public:
   explicit Harness(const Setup& setup) {
@@ -52,14 +53,14 @@ class Harness {
     options.vocab_size = kNumIds;
     auto runner = std::make_unique<CheckingRunner>(setup.depth, setup.num_blocks, setup.block_size, kNumIds);
     runner->poisoned_id_ = setup.poisoned_id;
-    runner_ = runner.get();
     engine_ =
         std::make_unique<Engine>(options, BlockManager(setup.num_blocks, setup.block_size, setup.has_prefix_cache),
                                  std::move(runner), letters(), [this](std::vector<Event>&& events) { gather(events); });
   }
 
   Engine& engine() { return *engine_; }
-  CheckingRunner& runner() { return *runner_; }
+  // The engine's thread passes it before each emission of events.
+  testing::Gate& events() { return events_; }
 
   RequestId submit(std::vector<int32_t> prompt, int max_tokens, const std::function<void(Request&)>& change = nullptr) {
     Request request;
@@ -67,8 +68,7 @@ class Harness {
     request.sampling.temperature = 0;
     request.sampling.max_tokens = max_tokens;
     if (change) change(request);
-    const RequestId id = engine_->submit(std::move(request));
-    return id;
+    return engine_->submit(std::move(request));
   }
 
   // Requests in the order in which their first choices ended.
@@ -87,10 +87,11 @@ class Harness {
 
  private:
   void gather(const std::vector<Event>& events) {
+    events_.pass();
     const std::lock_guard lock(mutex_);
     for (const Event& event : events) {
       Answer& answer = answers_[{event.request_id, event.choice_idx}];
-      EXPECT(!answer.finish.has_value());  // nothing comes after the end
+      EXPECT(!answer.finish.has_value());
       answer.text += event.text_delta;
       answer.token_ids.insert(answer.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
       ++answer.num_events;
@@ -101,15 +102,15 @@ class Harness {
     arrived_.notify_all();
   }
 
+  testing::Gate events_;
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::map<std::pair<RequestId, int>, Answer> answers_;
   std::vector<RequestId> finish_order_;
-  CheckingRunner* runner_ = nullptr;
   std::unique_ptr<Engine> engine_;
 };
 
-// What the checking runner's model answers.
+// Returns the completion of the checking runner's model.
 std::vector<int32_t> expected_answer(const std::vector<int32_t>& prompt, int max_tokens, bool ignores_eos = false) {
   uint64_t context = 0;
   for (const int32_t id : prompt)
@@ -141,7 +142,7 @@ void expect_idle(Harness& harness) {
   EXPECT(false && "idle with all blocks free or cached");
 }
 
-TEST(engine_answers_as_its_model_does_at_both_depths) {
+TEST(engine_completes_prompts_as_the_model_does_at_both_depths) {
   std::mt19937 random(1);
   for (const int depth : {1, 2}) {
     Setup setup;
@@ -158,9 +159,9 @@ TEST(engine_answers_as_its_model_does_at_both_depths) {
   }
 }
 
-// Random submits and aborts under little memory: batching, chunks, preemption and the prefix cache change no answer and
-// lose no block.
-TEST(engine_random_operations_change_no_answer) {
+// Submits and aborts at random with few blocks. Batching, chunks, preemption and the prefix cache must not change a
+// completion or lose a block.
+TEST(engine_random_operations_change_no_completion) {
   for (const int depth : {1, 2})
     for (const bool has_prefix_cache : {true, false})
       for (uint32_t seed = 1; seed <= 4; ++seed) {
@@ -222,11 +223,13 @@ TEST(engine_preempts_and_recovers_when_blocks_run_out) {
   Harness harness(setup);
   std::mt19937 random(3);
   std::vector<std::pair<RequestId, std::vector<int32_t>>> open;
+  harness.events().close();
   for (int i = 0; i < 6; ++i) {
     const auto prompt = random_prompt(random, 6);
     open.emplace_back(harness.submit(prompt, 30, [](Request& request) { request.sampling.is_eos_ignored = true; }),
                       prompt);
   }
+  harness.events().open();
   int num_preemptions = 0;
   for (const auto& [id, prompt] : open) {
     const Answer answer = harness.wait(id);
@@ -237,18 +240,20 @@ TEST(engine_preempts_and_recovers_when_blocks_run_out) {
   expect_idle(harness);
 }
 
-TEST(prompt_logprobs_come_once_though_the_prompt_is_computed_again) {
+TEST(prompt_logprobs_are_emitted_once_even_after_a_preemption) {
   Setup setup;
   setup.num_blocks = 12;
   setup.max_model_len = 48;
   Harness harness(setup);
   std::mt19937 random(11);
   std::vector<RequestId> open;
+  harness.events().close();
   for (int i = 0; i < 6; ++i)
     open.push_back(harness.submit(random_prompt(random, 6), 30, [](Request& request) {
       request.sampling.is_eos_ignored = true;
       request.sampling.num_prompt_logprobs = 0;
     }));
+  harness.events().open();
   int num_preemptions = 0;
   for (const RequestId id : open) {
     const Answer answer = harness.wait(id);
@@ -266,7 +271,7 @@ TEST(prefix_cache_serves_full_blocks_and_recomputes_the_last_token) {
   const auto prompt = random_prompt(random, 33);
   EXPECT_EQ(harness.wait(harness.submit(prompt, 3)).finish->num_cached_tokens, 0);
   EXPECT_EQ(harness.wait(harness.submit(prompt, 3)).finish->num_cached_tokens, 32);
-  // 32 tokens end at a block's end: the last block is computed again.
+  // 32 tokens end at the end of a block, so the last block is recomputed.
   const std::vector<int32_t> exact(prompt.begin(), prompt.begin() + 32);
   EXPECT_EQ(harness.wait(harness.submit(exact, 3)).finish->num_cached_tokens, 28);
   auto changed = prompt;
@@ -300,11 +305,11 @@ TEST(prefix_cache_evicts_the_oldest) {
   EXPECT_EQ(harness.wait(harness.submit(third, 1)).finish->num_cached_tokens, 32);
 }
 
-TEST(choices_share_the_prompts_blocks) {
+TEST(choices_share_the_blocks_of_the_prompt) {
   for (const bool has_prefix_cache : {true, false}) {
     Setup setup;
     setup.has_prefix_cache = has_prefix_cache;
-    setup.num_blocks = 16;  // three prompts of 40 tokens would take 30
+    setup.num_blocks = 16;  // three separate prompts of 40 tokens would need 30
     setup.max_model_len = 60;
     Harness harness(setup);
     std::mt19937 random(7);
@@ -330,8 +335,10 @@ TEST(short_requests_finish_before_long_ones_that_started_earlier) {
   Harness harness(setup);
   std::mt19937 random(8);
   const auto ignore_eos = [](Request& request) { request.sampling.is_eos_ignored = true; };
+  harness.events().close();  // the long request starts, but cannot finish before the short one is submitted
   const RequestId slow = harness.submit(random_prompt(random, 100), 250, ignore_eos);
   const RequestId quick = harness.submit(random_prompt(random, 5), 3, ignore_eos);
+  harness.events().open();
   harness.wait(slow);
   EXPECT(harness.finish_order() == (std::vector<RequestId>{quick, slow}));
 }
@@ -378,7 +385,7 @@ TEST(stop_strings_and_stop_ids_end_the_text) {
   EXPECT_EQ(by_id.text, before);
 }
 
-TEST(bad_requests_are_refused_with_a_code) {
+TEST(invalid_requests_are_refused_with_a_code) {
   Setup setup;
   setup.max_queued = 2;
   Harness harness(setup);
@@ -395,17 +402,22 @@ TEST(bad_requests_are_refused_with_a_code) {
   EXPECT(harness.wait(harness.submit({1}, 4)).finish.has_value());
 }
 
-TEST(closing_ends_open_requests_with_a_code) {
+TEST(closing_ends_open_requests_with_engine_closed) {
   Setup setup;
-  auto harness = std::make_unique<Harness>(setup);
-  const RequestId id =
-      harness->submit({1, 2, 3}, 190, [](Request& request) { request.sampling.is_eos_ignored = true; });
-  harness->engine().close();
-  const Answer answer = harness->wait(id);
-  EXPECT(answer.finish->reason == FinishReason::kError ? answer.finish->error_code == ErrorCode::kEngineClosed
-                                                       : answer.finish->reason == FinishReason::kLength);
-  EXPECT_ERROR("engine_closed", harness->submit({1}, 1));
-  harness->engine().close();
+  Harness harness(setup);
+  harness.events().close();
+  const RequestId id = harness.submit({1, 2, 3}, 190, [](Request& request) { request.sampling.is_eos_ignored = true; });
+  harness.events().wait_for_threads(1);
+  std::thread closer([&] { harness.engine().close(); });
+  // The request is still open when close() begins.
+  while (testing::thrown_code([&] { harness.submit({1}, 1); }) != "engine_closed")
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  harness.events().open();
+  closer.join();
+  const Answer answer = harness.wait(id);
+  EXPECT(answer.finish->reason == FinishReason::kError && answer.finish->error_code == ErrorCode::kEngineClosed);
+  EXPECT_ERROR("engine_closed", harness.submit({1}, 1));
+  harness.engine().close();
 }
 
 TEST(max_tokens_zero_computes_the_prompt_only) {
@@ -416,7 +428,7 @@ TEST(max_tokens_zero_computes_the_prompt_only) {
   EXPECT(answer.finish->reason == FinishReason::kLength);
 }
 
-// A device that fails in mid-step.
+// A device that fails during a step.
 class FailingRunner final : public StepRunner {
  public:
   int depth() const override { return 1; }
@@ -424,7 +436,7 @@ class FailingRunner final : public StepRunner {
   void collect(Batch&) override { throw Error(ErrorCode::kDeviceLost, "the device is gone"); }
 };
 
-TEST(a_failing_device_ends_requests_and_refuses_more) {
+TEST(a_failing_device_ends_open_requests_and_refuses_new_ones) {
   EngineOptions options;
   options.eos_token_ids = {kEos};
   options.vocab_size = kNumIds;

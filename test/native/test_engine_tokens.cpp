@@ -1,4 +1,4 @@
-// Tokens that a request keeps out or forces in, requests that are only scored, and choices that are stopped.
+// Tokens that a request bans or forces, requests that only score their prompt, and choices that are stopped.
 #include "native/engine/thinking.h"
 #include "test/native/picking_engine.h"
 
@@ -10,8 +10,8 @@ using testing::PickedAnswer;
 using testing::PickingEngine;
 using testing::PickingSetup;
 
-// A model that would say `text` again and again, by the position of each token.
-PickingSetup saying(std::string text) {
+// A model that prefers to repeat `text`, indexed by the position of each token.
+PickingSetup repeating(std::string text) {
   PickingSetup setup;
   setup.preferences = [ids = ids_of(text)](const SampleRow& row) {
     return std::vector<int32_t>{ids[(row.position - 3) % ids.size()]};
@@ -19,8 +19,8 @@ PickingSetup saying(std::string text) {
   return setup;
 }
 
-TEST(bad_words_never_come) {
-  PickingEngine engine(saying("ABCABC"));
+TEST(bad_words_are_never_drawn) {
+  PickingEngine engine(repeating("ABCABC"));
   const auto run = [&](std::vector<std::vector<int32_t>> bad_words) {
     return engine
         .run([&](Request& request) {
@@ -30,7 +30,7 @@ TEST(bad_words_never_come) {
         .token_ids;
   };
   EXPECT(run({}) == ids_of("ABCABC"));
-  // Without the preferred one the highest comes.
+  // When the preferred id is banned, the model draws the highest one.
   const int32_t highest = testing::kNumLetterIds - 1;
   const auto replaced = [&](std::string_view text) {
     std::vector<int32_t> ids = ids_of(text);
@@ -41,11 +41,11 @@ TEST(bad_words_never_come) {
   EXPECT(run({ids_of("BC")}) == replaced("ABZABZ"));
   EXPECT(run({ids_of("CAB")}) == replaced("ABCAZC"));
   EXPECT(run({ids_of("AB"), ids_of("C"), ids_of("C")}) == replaced("AZZAZZ"));
-  // The prompt's end (1, 2, 3 = BCD) is no beginning of a word.
+  // A bad word does not match across the end of the prompt (1, 2, 3 = BCD).
   EXPECT(run({{3, 0}}) == ids_of("ABCABC"));
 }
 
-TEST(bad_words_and_min_tokens_hold_together) {
+TEST(bad_words_and_min_tokens_combine) {
   PickingEngine engine;
   const auto answer = engine.run([](Request& request) {
     request.sampling.allowed_token_ids = std::vector<int32_t>{1, 2, testing::kLetterEos};
@@ -56,7 +56,7 @@ TEST(bad_words_and_min_tokens_hold_together) {
   EXPECT_EQ(answer.finish->num_completion_tokens, 4);
 }
 
-TEST(bad_words_that_leave_nothing_are_the_requests_error) {
+TEST(bad_words_that_leave_no_token_are_an_error_of_the_request) {
   PickingEngine engine;
   const auto refused = [&](std::vector<int32_t> allowed, std::vector<std::vector<int32_t>> bad_words, int min_tokens) {
     EXPECT_ERROR("invalid_argument", engine.submit([&](Request& request) {
@@ -67,7 +67,7 @@ TEST(bad_words_that_leave_nothing_are_the_requests_error) {
   refused({2, 4}, {{4}, {2}}, 0);
   refused({2, testing::kLetterEos}, {{2}}, 1);
   refused({testing::kLetterEos}, {}, 1);
-  // A word of several tokens, where the grammar takes nothing else.
+  // A bad word of several tokens that is the only text that the grammar accepts.
   const auto grammar = engine.compile("root ::= \"BCD\"");
   const auto stuck = engine.run(
       [&](Request& request) { request.grammar = grammar, request.sampling.bad_words = {{1, 2, 3}, {5, 6}}; });
@@ -76,13 +76,13 @@ TEST(bad_words_that_leave_nothing_are_the_requests_error) {
   EXPECT(stuck.finish->error_code == ErrorCode::kInvalidArgument);
 }
 
-TEST(bad_words_out_of_bounds_are_refused) {
+TEST(bad_words_that_are_empty_or_unknown_are_refused) {
   PickingEngine engine;
   EXPECT_ERROR("invalid_argument", engine.submit([](Request& request) { request.sampling.bad_words = {{}}; }));
   EXPECT_ERROR("invalid_argument", engine.submit([](Request& request) { request.sampling.bad_words = {{1, 70}}; }));
 }
 
-// ---- thoughts: "TH" opens, "EN" closes ----
+// ---- thinking budget: "TH" opens, "EN" closes ----
 
 PickedAnswer think(PickingEngine& engine, int budget, bool is_inside, int max_tokens = 12,
                    const std::function<void(Request&)>& change = nullptr) {
@@ -96,7 +96,7 @@ PickedAnswer think(PickingEngine& engine, int budget, bool is_inside, int max_to
 
 TEST(thinking_is_closed_when_its_budget_is_used_up) {
   for (const int depth : {1, 2}) {
-    PickingSetup setup = saying("XXXXXXXXXXXX");
+    PickingSetup setup = repeating("XXXXXXXXXXXX");
     setup.depth = depth;
     PickingEngine engine(setup);
     EXPECT_EQ(think(engine, 4, true).text, std::string("XXXXENXXXXXX"));
@@ -107,35 +107,35 @@ TEST(thinking_is_closed_when_its_budget_is_used_up) {
   }
 }
 
-TEST(thinking_counts_what_is_between_the_markers) {
-  PickingEngine engine(saying("XTHYYYYYYYYY"));
+TEST(thinking_counts_the_tokens_between_the_markers) {
+  PickingEngine engine(repeating("XTHYYYYYYYYY"));
   EXPECT_EQ(think(engine, 3, false).text, std::string("XTHYYYENYYYY"));
-  // Closed by itself, opened again: the budget is the completion's.
-  PickingEngine twice(saying("YYENXTHYYYYY"));
+  // The model closes and opens again: one budget holds for the completion.
+  PickingEngine twice(repeating("YYENXTHYYYYY"));
   EXPECT_EQ(think(twice, 3, true).text, std::string("YYENXTHYENYY"));
   EXPECT_EQ(think(twice, 2, true).text, std::string("YYENXTHENYYY"));
-  // A closing marker that has begun is finished, and one that came to nothing counts.
-  PickingEngine begun(saying("YYEYYYYYYYYY"));
+  // A closing marker that the model has begun is completed. One that it has abandoned counts as thinking.
+  PickingEngine begun(repeating("YYEYYYYYYYYY"));
   EXPECT_EQ(think(begun, 3, true).text, std::string("YYENYYYYYYYY"));
   EXPECT_EQ(think(begun, 4, true).text, std::string("YYEYENYYYYYY"));
 }
 
-TEST(thinking_moves_a_grammar_on) {
-  PickingEngine engine(saying("XXXXXXXXXXXX"));
+TEST(thinking_advances_the_grammar) {
+  PickingEngine engine(repeating("XXXXXXXXXXXX"));
   grammar::Grammar source;
   source.rules.push_back({"root", grammar::sequence({grammar::until("EN"), grammar::literal("ABC")})});
   const auto grammar = engine.compile(source);
   const auto with_grammar = [&](Request& request) { request.grammar = grammar; };
   EXPECT_EQ(think(engine, 2, true, 12, with_grammar).text, std::string("XXENABC"));
   EXPECT_EQ(think(engine, 0, true, 12, with_grammar).text, std::string("ENABC"));
-  // A grammar that cannot close yet goes first.
+  // A grammar that does not accept the marker yet takes precedence.
   source.rules[0].expr = grammar::sequence({grammar::literal("KLM"), grammar::until("EN"), grammar::literal("Q")});
   const auto later = engine.compile(source);
   EXPECT_EQ(think(engine, 1, true, 12, [&](Request& request) { request.grammar = later; }).text, std::string("KLMENQ"));
 }
 
-TEST(thinking_goes_before_other_wishes) {
-  PickingEngine engine(saying("XXXXXXXXXXXX"));
+TEST(thinking_takes_precedence_over_other_constraints) {
+  PickingEngine engine(repeating("XXXXXXXXXXXX"));
   EXPECT_EQ(think(engine, 2, true, 6,
                   [](Request& request) {
                     request.sampling.allowed_token_ids = ids_of("XY");
@@ -153,7 +153,7 @@ TEST(thinking_goes_before_other_wishes) {
 
 // ---- scoring and stopping ----
 
-TEST(a_request_without_completion_is_scored) {
+TEST(a_request_with_max_tokens_0_scores_its_prompt) {
   for (const int depth : {1, 2}) {
     PickingSetup setup;
     setup.depth = depth;
@@ -162,7 +162,7 @@ TEST(a_request_without_completion_is_scored) {
     std::vector<int32_t> prompt;
     for (int i = 0; i < 41; ++i)
       prompt.push_back(i % 26);
-    // Twice: the prefix cache must not take positions away.
+    // Twice, because cached positions must be scored too.
     for (int round = 0; round < 2; ++round) {
       const PickedAnswer answer = engine.run([&](Request& request) {
         request.prompt_token_ids = prompt;
@@ -189,7 +189,7 @@ TEST(a_request_without_completion_is_scored) {
   }
 }
 
-TEST(a_prompt_may_fill_the_context_when_it_is_scored) {
+TEST(a_scored_prompt_may_fill_the_context) {
   PickingEngine engine;
   const auto run = [&](size_t num_prompt) {
     return engine.run(
@@ -199,21 +199,21 @@ TEST(a_prompt_may_fill_the_context_when_it_is_scored) {
   EXPECT_ERROR("context_length_exceeded", run(201));
 }
 
-TEST(a_choice_that_is_stopped_keeps_its_usage) {
+TEST(a_stopped_choice_reports_its_usage) {
   PickingSetup setup;
-
   setup.preferences = [](const SampleRow&) { return ids_of("K"); };
   PickingEngine engine(setup);
+  engine.events().close();
   const RequestId id = engine.submit([](Request& request) {
     request.num_choices = 2, request.sampling.max_tokens = 190, request.sampling.is_eos_ignored = true;
   });
-  engine.wait_for_tokens(id, 1);
+  engine.events().wait_for_threads(1);
   engine.engine().stop(id, 0);
-  engine.engine().stop(id, 7);
-  engine.engine().stop(id + 5, 0);
+  engine.engine().stop(id, 7);      // no such choice
+  engine.engine().stop(id + 5, 0);  // no such request
+  engine.events().open();
   const PickedAnswer stopped = engine.wait(id, 0), other = engine.wait(id, 1);
-  // It may have come to its end before it was stopped, but nothing is lost or counted twice.
-  EXPECT(stopped.finish->reason == FinishReason::kStop || stopped.token_ids.size() == 190);
+  EXPECT(stopped.finish->reason == FinishReason::kStop && !stopped.token_ids.empty());
   EXPECT_EQ(static_cast<size_t>(stopped.finish->num_completion_tokens), stopped.token_ids.size());
   EXPECT_EQ(stopped.finish->num_prompt_tokens, 3);
   EXPECT_EQ(stopped.finish->stop_token_id, -1);

@@ -1,5 +1,5 @@
-// Matrix kernels of every instruction set against doubles, and bit for bit against the order of sums that the contract
-// names.
+// The matrix kernels of every instruction set, compared with double precision, and bit for bit with the order of sums
+// of contract 3.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -25,13 +25,13 @@ std::string name_of(const Kind& kind, CpuIsa isa, int64_t rows, int64_t n, int64
          " rows " + show(rows) + " n " + show(n) + " k " + show(k);
 }
 
-// A packed matrix, its values and activations of several rows.
+// A packed matrix, its values, and activations of several rows.
 struct Problem {
   int64_t rows, n, k;
   Kind kind;
   std::unique_ptr<CpuMatrix> matrix;
-  std::vector<float> weights, second_weights;  // as stored (n, k); ups when gated
-  std::vector<float> x;                        // (rows, k), as the kernel sees them
+  std::vector<float> weights, up_weights;  // (n, k), rounded as stored; up_weights only when gated
+  std::vector<float> x;                    // (rows, k), rounded as the kernel reads them
 
   Problem(int64_t num_rows, int64_t num_features, int64_t num_k, const Kind& what, MatrixKind matrix_kind,
           bool is_gated = false)
@@ -39,12 +39,12 @@ struct Problem {
     Team team({-1}, false);
     MemoryCheckpoint checkpoint;
     weights = random_values(1, n * k, 1.0f);
-    second_weights = random_values(2, n * k, 1.0f);
+    up_weights = random_values(2, n * k, 1.0f);
     MatrixSource source;
     source.kind = matrix_kind;
     source.total_cols = k;
     source.slices = {whole(checkpoint.add("w", kind.weights, n, k, weights))};
-    if (is_gated) source.slices.push_back(whole(checkpoint.add("u", kind.weights, n, k, second_weights)));
+    if (is_gated) source.slices.push_back(whole(checkpoint.add("u", kind.weights, n, k, up_weights)));
     source.interleave_pairs = is_gated;
     matrix = pack_matrix(source, kind.weights, team, {});
     x = random_values(3, rows * k + 16, 1.0f);
@@ -53,6 +53,7 @@ struct Problem {
         value = bf16_to_float(float_to_bf16(value));
   }
 
+  // Packs rows [first_row, first_row + num_rows) of x into `memory`.
   ActTiles pack(const CpuKernels& kernels, std::vector<uint32_t>& memory, int64_t first_row, int64_t num_rows) const {
     const ActFormat format = kind.is_rounded ? kernels.bf16_act_format : ActFormat::kF32;
     const int64_t padded = (k + 1) / 2 * 2;
@@ -69,7 +70,6 @@ struct Problem {
     args.acts = acts;
     args.weights = matrix->data.as<void>();
     args.weight_dtype = kind.weights;
-    args.k = matrix->padded_k;
     args.num_parts = matrix->num_parts;
     args.panel_end = matrix->num_panels;
     args.num_features = n;
@@ -88,9 +88,9 @@ std::vector<float> multiply(const Problem& problem, const CpuKernels& kernels, i
   return out;
 }
 
-// One element by the contract: a chain of FMAs per part, parts by the tree. Products of bf16 with bf16: the odd element
-// of a pair first.
-float by_contract(const Problem& problem, int64_t row, int64_t feature) {
+// Returns one element in the order of contract 3: a chain of FMAs per part, and the parts added by the tree. Products
+// of bf16 with bf16 add the odd element of a pair first.
+float expected_sum(const Problem& problem, int64_t row, int64_t feature) {
   const int parts = problem.matrix->num_parts;
   const int64_t padded = problem.matrix->padded_k, part_size = padded / parts;
   const auto term = [&](int64_t k, float sum) {
@@ -110,7 +110,7 @@ float by_contract(const Problem& problem, int64_t row, int64_t feature) {
   return sums[0];
 }
 
-TEST(gemm_sums_in_the_order_of_the_contract) {
+TEST(gemm_adds_in_the_order_of_the_contract) {
   for (const CpuIsa isa : available_cpu_isas()) {
     const CpuKernels& kernels = cpu_kernels(isa);
     for (const Kind& kind : kKinds) {
@@ -122,10 +122,10 @@ TEST(gemm_sums_in_the_order_of_the_contract) {
             const std::vector<float> out = multiply(problem, kernels, 0, rows);
             for (int64_t row = 0; row < rows; ++row)
               for (int64_t feature = 0; feature < n; ++feature) {
-                const float wanted = by_contract(problem, row, feature), got = out[row * n + feature];
+                const float wanted = expected_sum(problem, row, feature), got = out[row * n + feature];
                 if (got != wanted)
                   fail(__FILE__, __LINE__,
-                       name_of(kind, isa, rows, n, k) + ": got " + show(got) + ", wanted " + show(wanted));
+                       name_of(kind, isa, rows, n, k) + ": got " + show(got) + ", expected " + show(wanted));
               }
           }
         }
@@ -134,7 +134,7 @@ TEST(gemm_sums_in_the_order_of_the_contract) {
   }
 }
 
-TEST(gemm_is_near_doubles) {
+TEST(gemm_is_close_to_double_precision) {
   for (const CpuIsa isa : available_cpu_isas()) {
     for (const Kind& kind : kKinds) {
       for (const int64_t rows : {1, 9, 64}) {
@@ -155,7 +155,7 @@ TEST(gemm_is_near_doubles) {
   }
 }
 
-TEST(gemm_rows_do_not_depend_on_their_neighbours) {
+TEST(gemm_rows_do_not_depend_on_each_other) {
   for (const CpuIsa isa : available_cpu_isas()) {
     const CpuKernels& kernels = cpu_kernels(isa);
     for (const Kind& kind : kKinds) {
@@ -169,7 +169,7 @@ TEST(gemm_rows_do_not_depend_on_their_neighbours) {
   }
 }
 
-TEST(gemm_writes_its_panels_only_and_adds_bias_then_residual) {
+TEST(gemm_writes_only_its_panels_and_adds_bias_then_residual) {
   for (const CpuIsa isa : available_cpu_isas()) {
     const CpuKernels& kernels = cpu_kernels(isa);
     const Problem problem(3, 75, 48, {DType::kF32, false}, MatrixKind::kColumn);
@@ -189,14 +189,18 @@ TEST(gemm_writes_its_panels_only_and_adds_bias_then_residual) {
       for (int64_t row = 0; row < 3; ++row)
         for (int64_t i = 0; i < 90; ++i) {
           const float old = before[row * 90 + i];
-          const float sum = i < 75 ? plain[row * 75 + i] + bias[i] : 0;
-          EXPECT_EQ(out[row * 90 + i], i < 16 || i >= 75 ? old : output == GemmOutput::kResidual ? old + sum : sum);
+          float expected = old;
+          if (i >= 16 && i < 75) {
+            const float sum = plain[row * 75 + i] + bias[i];
+            expected = output == GemmOutput::kResidual ? old + sum : sum;
+          }
+          EXPECT_EQ(out[row * 90 + i], expected);
         }
     }
   }
 }
 
-TEST(gemm_gates_with_every_activation) {
+TEST(gemm_applies_every_gate_activation) {
   for (const CpuIsa isa : available_cpu_isas()) {
     const CpuKernels& kernels = cpu_kernels(isa);
     for (const Kind& kind : kKinds) {
@@ -226,13 +230,13 @@ TEST(gemm_gates_with_every_activation) {
               double gate = 0, up = 0;
               for (int64_t j = 0; i < n && j < k; ++j) {
                 gate += static_cast<double>(problem.x[row * k + j]) * problem.weights[i * k + j];
-                up += static_cast<double>(problem.x[row * k + j]) * problem.second_weights[i * k + j];
+                up += static_cast<double>(problem.x[row * k + j]) * problem.up_weights[i * k + j];
               }
               const double wanted = reference::activation(activation, gate) * up;
               const double tolerance = (kind.is_rounded ? 0.005 : 2e-6) * std::abs(wanted) + 2e-5;
               if (!(std::abs(got - wanted) <= tolerance))
                 fail(__FILE__, __LINE__,
-                     name_of(kind, isa, rows, n, k) + ": got " + show(got) + ", wanted " + show(wanted));
+                     name_of(kind, isa, rows, n, k) + ": got " + show(got) + ", expected " + show(wanted));
             }
         }
       }

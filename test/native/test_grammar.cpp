@@ -1,4 +1,4 @@
-// What grammars match, byte by byte.
+// Tests which texts grammars match, byte by byte.
 #include "test/native/grammar_fixture.h"
 #include "test/native/testing.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 using grammar::ExprKind;
 
-TEST(grammar_matches_json_and_nothing_else) {
+TEST(grammar_matches_only_json) {
   const auto json = compile_gbnf(kJsonGbnf);
   for (const char* text : {"{}", "[]", "0", "-1.5e+10", "\"\"", "\"a\\u00e9\\n\"",
                            "{\"a\": [1, true, null], \"b\":{\"c\":\"d\"}}", "\"é😀\"", "[[[[[]]]]]"})
@@ -21,7 +21,7 @@ TEST(grammar_matches_json_and_nothing_else) {
   EXPECT(!is_prefix(json, "\"\xF0\x80"));
 }
 
-TEST(grammar_gbnf_reads_the_whole_syntax) {
+TEST(grammar_gbnf_parses_the_full_syntax) {
   EXPECT(matches(compile_gbnf("root ::= \"a\" | # or\n  \"b\"\n  | \"c\"\n"), "c"));
   EXPECT(matches(compile_gbnf("root::=(\n\"x\"\n|\n\"y\"\n)+\nother ::= \"z\""), "xyx"));
   EXPECT(matches(compile_gbnf("root ::= [a-cx-z-]* \"\\\"\\x41\\u00e9\\U0001F600\\t\""),
@@ -36,10 +36,10 @@ TEST(grammar_gbnf_reads_the_whole_syntax) {
   EXPECT(matches(compile_gbnf("root ::= \"\\xff\\xfe\""), "\xFF\xFE"));
 }
 
-TEST(grammar_gbnf_errors_say_where) {
+TEST(grammar_gbnf_errors_name_line_and_column) {
   EXPECT_EQ(gbnf_error("root ::= \"a\" )"), std::string("grammar: line 1, column 14: expected the end of rule root"));
-  EXPECT_EQ(gbnf_error("root ::= x"), std::string("grammar: there is no rule x"));
-  EXPECT_EQ(gbnf_error("a ::= \"b\""), std::string("grammar: there is no rule root"));
+  EXPECT_EQ(gbnf_error("root ::= x"), std::string("grammar: rule x is not defined"));
+  EXPECT_EQ(gbnf_error("a ::= \"b\""), std::string("grammar: rule root is not defined"));
   EXPECT_EQ(gbnf_error("root ::= \"a\"\nroot ::= \"b\""), std::string("grammar: rule root is defined twice"));
   EXPECT_EQ(gbnf_error("\n root ::= [a"), std::string("grammar: line 2, column 13: unexpected end of the grammar"));
   EXPECT_EQ(gbnf_error("root ::= \"\\q\""), std::string("grammar: line 1, column 12: unknown escape"));
@@ -52,7 +52,7 @@ TEST(grammar_gbnf_errors_say_where) {
   EXPECT_EQ(gbnf_error("root ::= \"x\" root"), std::string("grammar: no text matches rule root"));
 }
 
-TEST(grammar_regex_matches_as_ecmascript_does) {
+TEST(grammar_regex_matches_like_ecmascript) {
   struct Case {
     const char* pattern;
     std::vector<const char*> matching, other;
@@ -86,7 +86,7 @@ TEST(grammar_regex_matches_as_ecmascript_does) {
   EXPECT(matches(compile_regex("\\0"), std::string_view("\0", 1)));
 }
 
-TEST(grammar_regex_errors_say_where) {
+TEST(grammar_regex_errors_name_the_position) {
   EXPECT_EQ(regex_error("a(?=b)"), std::string("regex: lookaround is not supported at position 4"));
   EXPECT_EQ(regex_error("(a)\\1"), std::string("regex: backreferences are not supported at position 5"));
   EXPECT_EQ(regex_error("a\\b"), std::string("regex: word boundaries are not supported at position 3"));
@@ -98,7 +98,7 @@ TEST(grammar_regex_errors_say_where) {
   EXPECT_EQ(regex_error("a{3,2}", {.label = "#/pattern"}).substr(0, 9), std::string("#/pattern"));
 }
 
-TEST(grammar_regex_inside_json_strings) {
+TEST(grammar_regex_matches_inside_json_strings) {
   const auto any = compile_regex("^[\"\\\\\\n\\x01a]+$", {.is_json_string = true});
   EXPECT(matches(any, "a\\\"\\\\\\n\\u0001"));
   EXPECT(!matches(any, "\""));
@@ -114,7 +114,7 @@ TEST(grammar_regex_inside_json_strings) {
   EXPECT(!regex_error("^(ab)*$", bounded).empty());
 }
 
-TEST(grammar_reads_regexes_within_rules) {
+TEST(grammar_expands_regexes_within_rules) {
   Grammar source;
   source.rules.push_back(
       {"root", grammar::sequence(
@@ -126,7 +126,7 @@ TEST(grammar_reads_regexes_within_rules) {
   EXPECT_ERROR("invalid_argument", grammar::compile(source));
 }
 
-TEST(grammar_counts_repeats_without_copies) {
+TEST(grammar_counts_repetitions_without_copies) {
   const auto wide = compile_gbnf("root ::= [a-z]{2,1000000000} \"!\"");
   EXPECT(wide->automaton().states.size() < 10);
   EXPECT(matches(wide, std::string(5000, 'x') + "!"));
@@ -146,7 +146,7 @@ TEST(grammar_counts_repeats_without_copies) {
     EXPECT_EQ(matches(nullable, text), is_match);
 }
 
-// ---- random grammars against the oracle ----
+// ---- random grammars compared with the oracle ----
 
 Expr random_expr(std::mt19937& random, int depth) {
   const auto below = [&](uint32_t n) { return static_cast<uint32_t>(random() % n); };
@@ -187,7 +187,7 @@ Expr random_expr(std::mt19937& random, int depth) {
 Grammar random_grammar(std::mt19937& random) {
   Grammar grammar;
   grammar.rules.push_back({"root", random_expr(random, 4)});
-  // Rules call each other only behind a byte or downwards, so no rule begins with itself.
+  // A rule calls itself only after a byte, and other rules only in one order, so no rule is left-recursive.
   grammar.rules.push_back(
       {"x", grammar::choice({grammar::sequence({grammar::literal("a"), grammar::rule_ref("x"), grammar::literal("b")}),
                              random_expr(random, 0)})});
@@ -270,7 +270,7 @@ TEST(grammar_searches_agree_with_the_oracle_on_utf8) {
   EXPECT(num_matches > 500);
 }
 
-TEST(grammar_searches_have_limits) {
+TEST(grammar_searches_enforce_limits) {
   const auto error = [](Expr expr) {
     return testing::thrown_code([&] { CompiledGrammar(one_rule(std::move(expr)), nullptr); });
   };
@@ -281,7 +281,7 @@ TEST(grammar_searches_have_limits) {
   EXPECT(matches(std::make_shared<const CompiledGrammar>(one_rule(grammar::until("")), nullptr), ""));
 }
 
-TEST(grammar_random_walks_end_and_are_accepted) {
+TEST(grammar_random_walks_end_in_accepted_texts) {
   std::mt19937 random(3);
   const Grammar source = grammar::parse_gbnf(kJsonGbnf);
   const auto json = std::make_shared<const CompiledGrammar>(source, nullptr);
@@ -292,7 +292,7 @@ TEST(grammar_random_walks_end_and_are_accepted) {
   }
 }
 
-TEST(grammar_shortest_way_out_is_exact) {
+TEST(grammar_bytes_to_end_is_exact) {
   GrammarMatcher matcher(
       compile_gbnf("root ::= \"[\" (item \",\"){3,9} \"]\"\nitem ::= \"a\"{2,4} | \"{\" item \"}\""));
   EXPECT_EQ(matcher.bytes_to_end(), 11u);

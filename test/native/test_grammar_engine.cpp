@@ -1,4 +1,4 @@
-// Grammars in the engine: masks reach the sampler, sampled tokens move the grammar on, and the text ends with it.
+// Grammars in the engine: masks reach the sampler, sampled tokens advance the grammar, and its end ends the text.
 #include "test/native/grammar_fixture.h"
 #include "test/native/picking_engine.h"
 
@@ -17,23 +17,23 @@ PickedAnswer run(PickingEngine& engine, std::string_view gbnf,
   });
 }
 
-TEST(grammar_in_the_engine_decides_the_text_and_its_end) {
+TEST(grammar_in_the_engine_determines_the_text_and_its_end) {
   PickingEngine engine;
   const PickedAnswer counted = run(engine, "root ::= \"AB\" [0-5]{3} (\",\" [A-C])? [X-Z]");
   EXPECT_EQ(counted.text, std::string("AB555,CZ"));
   EXPECT(counted.finish->reason == FinishReason::kStop);
   EXPECT_EQ(counted.finish->num_completion_tokens, 7);
-  // EOS is the highest id once the text may end.
+  // EOS is the highest id, so it is sampled when the text may end.
   const PickedAnswer open = run(engine, "root ::= \"A\"+ [0-9]*");
   EXPECT_EQ(open.text, std::string("A"));
   EXPECT_EQ(open.finish->num_completion_tokens, 2);
 }
 
-TEST(grammar_in_the_engine_goes_before_min_tokens) {
+TEST(grammar_in_the_engine_overrides_min_tokens) {
   PickingEngine engine;
   const auto with_min = [](SamplingParams& sampling) { sampling.max_tokens = 6, sampling.min_tokens = 4; };
   EXPECT_EQ(run(engine, "root ::= \"A\" [0-7]*", with_min).text, std::string("A777"));
-  // EOS ends a grammar's text even when it is ignored elsewhere, but not too early.
+  // EOS ends a grammar's text even with is_eos_ignored, but not before min_tokens.
   EXPECT_EQ(run(engine, "root ::= \"A\" [0-7]*",
                 [&](SamplingParams& sampling) { with_min(sampling), sampling.is_eos_ignored = true; })
                 .text,
@@ -41,11 +41,11 @@ TEST(grammar_in_the_engine_goes_before_min_tokens) {
   const PickedAnswer complete = run(engine, "root ::= \"AB\"", with_min);
   EXPECT_EQ(complete.text, std::string("AB"));
   EXPECT(complete.finish->reason == FinishReason::kStop);
-  // The text could go on, but with no token of this vocabulary: only EOS is left.
+  // No token of this vocabulary continues the text, so only EOS is left.
   const PickedAnswer only_eos = run(engine, "root ::= \"A\" \"x\"*", with_min);
   EXPECT_EQ(only_eos.text, std::string("A"));
   EXPECT(only_eos.finish->reason == FinishReason::kStop);
-  // The same with a stop token that the text needs.
+  // The same with a stop token that the text requires.
   const PickedAnswer stop_token = run(engine, "root ::= \"A\" \"C\" \"D\"", [&](SamplingParams& sampling) {
     with_min(sampling), sampling.stop_token_ids = {2};
   });
@@ -60,7 +60,7 @@ TEST(grammar_in_the_engine_ends_by_length) {
   EXPECT(cut.finish->reason == FinishReason::kLength);
 }
 
-TEST(grammar_in_the_engine_without_a_token_to_go_on_with_is_an_error) {
+TEST(grammar_in_the_engine_without_an_allowed_token_is_an_error) {
   PickingEngine engine;
   const auto check = [](const PickedAnswer& stuck, const char* text) {
     EXPECT_EQ(stuck.text, std::string(text));
@@ -70,7 +70,7 @@ TEST(grammar_in_the_engine_without_a_token_to_go_on_with_is_an_error) {
   check(run(engine, "root ::= \"BC\"",
             [](SamplingParams& sampling) { sampling.allowed_token_ids = std::vector<int32_t>{1}; }),
         "B");
-  // Nothing that the vocabulary could say, from the beginning and later.
+  // No token of the vocabulary matches, from the first token on and later.
   check(run(engine, "root ::= \"x\""), "");
   check(run(engine, "root ::= \"Bx\""), "B");
   check(run(engine, "root ::= \"BC\"", [](SamplingParams& sampling) { sampling.bad_words = {{2}}; }), "B");
@@ -81,7 +81,7 @@ TEST(grammar_in_the_engine_without_a_token_to_go_on_with_is_an_error) {
   EXPECT_EQ(run(engine, "root ::= \"C\"").text, std::string("C"));
 }
 
-TEST(grammar_of_another_vocabulary_is_refused) {
+TEST(grammar_in_the_engine_refuses_one_of_another_vocabulary) {
   PickingEngine first, second;
   Request request;
   request.prompt_token_ids = {1};
@@ -93,9 +93,9 @@ TEST(grammar_of_another_vocabulary_is_refused) {
   EXPECT_ERROR("invalid_argument", second.engine().submit(request));
 }
 
-// ---- masks that take long to make ----
+// ---- slow masks ----
 
-// Tokens and a grammar whose masks cost what a mask may cost at most, several for one state.
+// A vocabulary and a grammar whose masks reach the cost limit, with several masks for one state.
 testing::PickingSetup slow_setup() {
   testing::PickingSetup setup;
   setup.more_tokens.push_back("a");
@@ -113,17 +113,21 @@ u ::= ([ab]{1,900} "c"? | "a" [a-c]{0,73}){1,900}
 v ::= ([ab]{1,900} "c"? | "a" [a-c]{0,74}){1,900}
 w ::= ([ab]{1,900} "c"? | "a" [a-c]{0,75}){1,900})";
 
-TEST(grammar_masks_that_take_long_stall_nobody_else) {
-  PickingEngine engine(slow_setup());
+TEST(grammar_slow_masks_do_not_delay_other_requests) {
+  testing::Gate masks;
+  masks.close();
+  testing::PickingSetup setup = slow_setup();
+  setup.on_mask_start = [&] { masks.pass(); };
+  PickingEngine engine(setup);
   const auto grammar = engine.compile(kSlowGrammar);
   const RequestId slow =
       engine.submit([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 3; });
   const RequestId plain = engine.submit(
       [](Request& request) { request.sampling.max_tokens = 100, request.sampling.is_eos_ignored = true; });
   EXPECT_EQ(engine.wait(plain).finish->num_completion_tokens, 100);
+  masks.open();
   EXPECT_EQ(engine.wait(slow).finish->num_completion_tokens, 3);
-  EXPECT(engine.finish_order() == std::vector<RequestId>({plain, slow}));
-  // The masks are there now: the same text comes again.
+  // The masks are cached now, and the text stays the same.
   const PickedAnswer first = engine.wait(slow);
   EXPECT(engine.run([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 3; }).token_ids ==
          first.token_ids);
@@ -131,21 +135,21 @@ TEST(grammar_masks_that_take_long_stall_nobody_else) {
   EXPECT_EQ(stats.num_free_blocks + stats.num_cached_blocks, stats.num_blocks);
 }
 
-TEST(grammar_mask_pool_gives_each_grammar_a_turn) {
+TEST(grammar_mask_pool_schedules_grammars_in_turn) {
   const auto tokens = testing::make_tokens({"a", "b", "<eos>"});
   std::mutex mutex;
   std::condition_variable changed;
-  int num_made = 0, num_let_go = 0;
-  // A thread stands still behind each mask until it is let go.
-  MaskPool pool([&] {
+  int num_made = 0, num_released = 0;
+  // Each thread waits after a mask until it is released.
+  MaskPool pool(nullptr, [&] {
     std::unique_lock lock(mutex);
     const int idx = num_made++;
     changed.notify_all();
-    changed.wait(lock, [&] { return idx < num_let_go; });
+    changed.wait(lock, [&] { return idx < num_released; });
   });
-  const auto let_go_and_wait_for = [&](int num_masks) {
+  const auto release_and_wait_for = [&](int num_masks) {
     std::unique_lock lock(mutex);
-    num_let_go = num_masks - MaskPool::kNumThreads;
+    num_released = num_masks - MaskPool::kNumThreads;
     changed.notify_all();
     EXPECT(changed.wait_for(lock, std::chrono::seconds(300), [&] { return num_made == num_masks; }));
   };
@@ -155,21 +159,24 @@ TEST(grammar_mask_pool_gives_each_grammar_a_turn) {
     return pool.start(std::make_shared<grammar::GrammarMatcher>(grammar), tokens->num_mask_words());
   };
   std::vector<std::shared_ptr<MaskJob>> many{start(first), start(first)};
-  let_go_and_wait_for(2);
+  release_and_wait_for(2);
   for (int i = 0; i < 50; ++i)
     many.push_back(start(first));
   const auto late = start(second);
-  let_go_and_wait_for(4);
+  release_and_wait_for(4);
   EXPECT(late->is_done && many[2]->is_done && !many[3]->is_done);
-  let_go_and_wait_for(6);
+  release_and_wait_for(6);
   EXPECT(many[4]->is_done && !many[5]->is_done);
   const std::lock_guard lock(mutex);
-  num_let_go = 100;
+  num_released = 100;
   changed.notify_all();
 }
 
-TEST(grammar_sequences_that_wait_for_masks_can_be_ended) {
+TEST(grammar_sequences_can_end_while_they_wait_for_masks) {
+  testing::Gate masks;
+  masks.close();
   testing::PickingSetup setup = slow_setup();
+  setup.on_mask_start = [&] { masks.pass(); };
   setup.max_num_seqs = 8;
   PickingEngine engine(setup);
   const auto grammar = engine.compile(kSlowGrammar);
@@ -183,8 +190,10 @@ TEST(grammar_sequences_that_wait_for_masks_can_be_ended) {
   EXPECT(engine.wait(stopped).finish->reason == FinishReason::kStop);
   EXPECT_EQ(engine.wait(stopped).finish->num_prompt_tokens, 3);
   const RequestId closed = submit_slow();
-  engine.engine().close();
+  std::thread closer([&] { engine.engine().close(); });
   EXPECT(engine.wait(closed).finish->error_code == ErrorCode::kEngineClosed);
+  masks.open();  // close() joins the threads that compute masks
+  closer.join();
 }
 
 TEST(grammar_sequences_survive_preemption_while_they_wait) {
@@ -192,23 +201,26 @@ TEST(grammar_sequences_survive_preemption_while_they_wait) {
   setup.num_blocks = 8;
   PickingEngine engine(setup);
   const auto grammar = engine.compile(kSlowGrammar);
-  // The elder needs all blocks; the younger gives up its own, perhaps while it waits, and comes back to the same text.
-  const RequestId elder =
+  // The older sequence needs all blocks. The younger one is preempted, possibly while it waits, and still produces the
+  // same text.
+  const RequestId older =
       engine.submit([](Request& request) { request.sampling.max_tokens = 25, request.sampling.is_eos_ignored = true; });
   const RequestId younger =
       engine.submit([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 6; });
-  EXPECT_EQ(engine.wait(elder).finish->num_completion_tokens, 25);
-  const PickedAnswer answer = engine.wait(younger);
-  EXPECT_EQ(answer.finish->num_completion_tokens, 6);
+  EXPECT_EQ(engine.wait(older).finish->num_completion_tokens, 25);
+  const PickedAnswer result = engine.wait(younger);
+  EXPECT_EQ(result.finish->num_completion_tokens, 6);
   EXPECT(engine.run([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 6; }).token_ids ==
-         answer.token_ids);
+         result.token_ids);
 }
 
-// All slots, or most blocks, with sequences that wait for their second mask: somebody else is through before they are,
-// and their texts stay the same.
-TEST(grammar_sequences_that_wait_long_keep_neither_slots_nor_blocks) {
+// Sequences that wait for their second mask occupy all slots, or most blocks. Another request must finish first, and
+// their texts must stay the same.
+TEST(grammar_sequences_that_wait_long_release_slots_and_blocks) {
   for (const bool is_about_blocks : {false, true}) {
+    testing::Gate masks;
     testing::PickingSetup setup = slow_setup();
+    setup.on_mask_start = [&] { masks.pass(); };
     setup.mask_patience = std::chrono::milliseconds(0);
     setup.max_num_seqs = is_about_blocks ? 4 : 2;
     setup.num_blocks = is_about_blocks ? 14 : 64;
@@ -221,15 +233,19 @@ TEST(grammar_sequences_that_wait_long_keep_neither_slots_nor_blocks) {
         request.sampling.max_tokens = 3;
       });
     };
+    // Their first masks pass, the others wait.
+    masks.close();
     const RequestId slow = submit_slow(1), other = submit_slow(2);
+    masks.wait_for_threads(MaskPool::kNumThreads);
+    masks.release_waiting();
     engine.wait_for_tokens(slow, 1);
     engine.wait_for_tokens(other, 1);
     const RequestId plain = engine.submit(
         [](Request& request) { request.sampling.max_tokens = 40, request.sampling.is_eos_ignored = true; });
     EXPECT_EQ(engine.wait(plain).finish->num_completion_tokens, 40);
+    masks.open();
     EXPECT_EQ(engine.wait(slow).finish->num_completion_tokens, 3);
     EXPECT_EQ(engine.wait(other).finish->num_completion_tokens, 3);
-    EXPECT_EQ(engine.finish_order().front(), plain);
     EXPECT(engine.wait(submit_slow(1)).token_ids == engine.wait(slow).token_ids);
     EXPECT(engine.wait(submit_slow(2)).token_ids == engine.wait(other).token_ids);
     const EngineStats stats = engine.engine().stats();

@@ -1,4 +1,4 @@
-// Hostile grammars: refused by name or harmless, and quick either way.
+// Hostile grammars: refused with the name of the limit, or harmless. Either way they compile quickly.
 #include <algorithm>
 #include <chrono>
 #include <ctime>
@@ -9,8 +9,8 @@
 namespace capstan::testing {
 namespace {
 
-// Of the processor: what else runs on the machine does not count.
-double seconds_of(const std::function<void()>& work) {
+// Returns processor time, which does not depend on other processes.
+double cpu_seconds(const std::function<void()>& work) {
   const std::clock_t begin = std::clock();
   work();
   return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
@@ -23,35 +23,34 @@ std::string repeated(const std::string& text, int times) {
   return out;
 }
 
-TEST(grammar_left_recursion_is_refused_by_name) {
+TEST(grammar_refuses_left_recursion_and_names_the_rule) {
   for (const char* text : {"root ::= root \"a\" | \"b\"", "root ::= (\"\" | \"x\"?) root \"a\" | \"b\"",
                            "root ::= (root{2,5} \"a\") | \"b\""})
     EXPECT_EQ(
         gbnf_error(text),
         std::string(
-            "grammar: rule root begins with itself (left recursion), which is not supported; write it as a repetition"));
+            "grammar: rule root begins with itself; left recursion is not supported, write a repetition instead"));
   EXPECT(gbnf_error("root ::= expr expr\nexpr ::= term \"+\" | \"1\"\nterm ::= e{0,3} expr\ne ::= \"\" | \"2\"")
              .find("begins with itself") != std::string::npos);
   EXPECT(gbnf_error("root ::= \"a\" root \"b\" | \"c\"").empty());
 }
 
-TEST(grammar_limits_are_named) {
-  EXPECT(gbnf_error("root ::= \"a\"{0,99999999999}").find("more than 2000000000") != std::string::npos);
+TEST(grammar_errors_name_the_limit) {
+  EXPECT(gbnf_error("root ::= \"a\"{0,99999999999}").find("at most 2000000000") != std::string::npos);
   EXPECT(gbnf_error("root ::= " + repeated("(", 300) + "\"a\"" + repeated(")", 300)).find("nested deeper than 200") !=
          std::string::npos);
   EXPECT(regex_error(repeated("(", 300) + "a" + repeated(")", 300)).find("nested deeper than 200") !=
          std::string::npos);
   EXPECT(gbnf_error("root ::= \"a\"" + repeated("*", 100)).find("too many repetition suffixes") != std::string::npos);
-  EXPECT(
-      gbnf_error("root ::= \"" + std::string(grammar::kMaxGrammarBytes, 'a') + "\"").find("more than 1048576 bytes") !=
-      std::string::npos);
-  EXPECT(regex_error(std::string(grammar::kMaxGrammarBytes + 1, 'a')).find("more than 1048576 bytes") !=
+  EXPECT(gbnf_error("root ::= \"" + std::string(grammar::kMaxGrammarBytes, 'a') + "\"").find("at most 1048576 bytes") !=
+         std::string::npos);
+  EXPECT(regex_error(std::string(grammar::kMaxGrammarBytes + 1, 'a')).find("at most 1048576 bytes") !=
          std::string::npos);
   std::string rules = "root ::= r0\n";
   for (int i = 0; i < 25'000; ++i)
     rules +=
         "r" + std::to_string(i) + " ::= \"a\" r" + std::to_string(i) + "b?\nr" + std::to_string(i) + "b ::= \"c\"\n";
-  EXPECT(gbnf_error(rules).find("more than 20000 rules") != std::string::npos);
+  EXPECT(gbnf_error(rules).find("at most 20000 rules") != std::string::npos);
   Grammar deep;
   deep.rules.push_back({"root", grammar::literal("a")});
   for (int i = 0; i < 5000; ++i)
@@ -60,7 +59,7 @@ TEST(grammar_limits_are_named) {
   EXPECT(gbnf_error("root ::= " + repeated("\"a\"? ", 60'000)).find("too large to compile") != std::string::npos);
 }
 
-TEST(grammar_hostile_ones_compile_quickly_or_are_refused) {
+TEST(grammar_compiles_or_refuses_hostile_grammars_quickly) {
   std::string ladder = "root ::= r0\n", chain = "root ::= r0\n", doubling = "root ::= d0\n";
   for (int i = 0; i < 40; ++i)
     ladder += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + " \"x\" | r" + std::to_string(i + 1) +
@@ -90,7 +89,7 @@ TEST(grammar_hostile_ones_compile_quickly_or_are_refused) {
   pieces.push_back("<eos>");
   const auto tokens = make_tokens(pieces);
   for (const std::string& text : grammars) {
-    const double seconds = seconds_of([&] {
+    const double seconds = cpu_seconds([&] {
       std::shared_ptr<const CompiledGrammar> grammar;
       try {
         grammar = compile_gbnf(text, tokens);
@@ -105,12 +104,12 @@ TEST(grammar_hostile_ones_compile_quickly_or_are_refused) {
         if (!matcher.accept_bytes("a")) break;
       }
     });
-    // Generous: the machine may be slow, and the sanitizers are.
+    // A generous limit for slow machines and sanitizers.
     if (seconds > 60) fail(__FILE__, __LINE__, "took " + show(seconds) + " s: " + text.substr(0, 80));
   }
 }
 
-TEST(grammar_deep_texts_need_no_deep_recursion) {
+TEST(grammar_matches_deep_texts_without_deep_recursion) {
   GrammarMatcher matcher(compile_gbnf("root ::= \"[\" root \"]\" | \"x\""));
   constexpr int kDepth = 100'000;
   EXPECT(matcher.accept_bytes(std::string(kDepth, '[')));
@@ -122,7 +121,7 @@ TEST(grammar_deep_texts_need_no_deep_recursion) {
   EXPECT(tail.can_end());
 }
 
-TEST(grammar_broken_texts_never_crash) {
+TEST(grammar_parsers_survive_broken_texts) {
   std::mt19937 random(4);
   const std::string seed = std::string(kJsonGbnf) + "\nother ::= .{2,} \"\\u00e9\" ( \"a\" | [^b-d] )+ # c";
   const std::string alphabet = "\"\\[](){}|*+?.-^#:=\n ax09,\xC3\xFF";
@@ -144,9 +143,9 @@ TEST(grammar_broken_texts_never_crash) {
   }
 }
 
-// ---- what making masks may take ----
+// ---- the cost of masks ----
 
-TEST(grammar_states_with_many_calls_make_few_stacks) {
+TEST(grammar_states_with_many_calls_push_few_frames) {
   std::string text = "root ::= ";
   for (int i = 2; i < 20'000; ++i)
     text += "\"b\" root{1," + std::to_string(i) + "} \"x\" | ";
@@ -163,7 +162,7 @@ TEST(grammar_states_with_many_calls_make_few_stacks) {
   EXPECT(machine.num_frames() < 20'000);
 }
 
-TEST(grammar_stacks_that_are_dropped_leave_no_trace) {
+TEST(grammar_dropped_frames_do_not_change_later_sets) {
   const auto grammar = compile_gbnf("root ::= \"a\" root \"x\" | \"b\" root \"y\" | \"c\"");
   std::mt19937 random(4);
   grammar::StackMachine machine(grammar->automaton()), other(grammar->automaton());
@@ -186,8 +185,8 @@ TEST(grammar_stacks_that_are_dropped_leave_no_trace) {
   }
 }
 
-TEST(grammar_masks_of_hostile_ones_end) {
-  // Every token leaves the rule after its first byte, and every way on has stacks of its own.
+TEST(grammar_masks_of_hostile_grammars_take_bounded_time) {
+  // Every token leaves the rule after its first byte, and every continuation has different stacks.
   auto pieces = all_strings("abcdefgh", 5);
   pieces.push_back("<eos>");
   const auto tokens = make_tokens(pieces);
@@ -208,8 +207,8 @@ TEST(grammar_masks_of_hostile_ones_end) {
   EXPECT(tokens->masks().set_bytes <= grammar::MaskStore::kMaxSetBytes);
 }
 
-TEST(grammar_masks_of_hostile_ones_take_bounded_memory) {
-  // Every beginning of a token has a stack of its own.
+TEST(grammar_masks_of_hostile_grammars_take_bounded_memory) {
+  // Every prefix of a token has a different stack.
   auto pieces = all_strings("abcdefgh", 6);
   pieces.push_back("<eos>");
   const auto tokens = make_tokens(pieces);
@@ -224,7 +223,7 @@ TEST(grammar_masks_of_hostile_ones_take_bounded_memory) {
   const auto mask = mask_of(*grammar);
   EXPECT(mask->working_bytes > grammar::MaskCache::kMaxWorkingBytes / 2);
   EXPECT(mask->working_bytes < grammar::MaskCache::kMaxWorkingBytes + (size_t{1} << 20));
-  // What is left out is the same whatever came before.
+  // What an inexact mask leaves out does not depend on earlier masks.
   grammar->masks().warm_up(std::chrono::steady_clock::now() + std::chrono::milliseconds(100));
   EXPECT(std::ranges::any_of(mask->words, [](uint32_t word) { return word != 0; }));
   EXPECT(mask_of(*other)->words == mask->words);

@@ -1,4 +1,4 @@
-// Grammars over tokens: masks, accepting, rollback. The trie, the mask cache and the stacks behind it against brute
+// Grammars over tokens: masks, accepting and rollback. Compares the trie, the mask cache and the stacks with brute
 // force.
 #include <algorithm>
 
@@ -16,7 +16,7 @@ std::vector<uint32_t> mask_of(GrammarMatcher& matcher, const TokenTable& tokens)
   return mask;
 }
 
-// Pieces of JSON as a BPE vocabulary has them: structure glued to text, parts of characters, runs.
+// Returns pieces of JSON like those of a BPE vocabulary: punctuation joined to text, parts of characters, runs.
 std::vector<std::string> json_pieces(std::mt19937& random) {
   std::vector<std::string> pieces;
   for (int byte = 0; byte < 256; ++byte)
@@ -36,8 +36,8 @@ std::vector<std::string> json_pieces(std::mt19937& random) {
   return pieces;
 }
 
-// Walks random tokens of the masks; at each step every bit must say what accepting the token's bytes says. Returns the
-// number of steps.
+// Walks along random allowed tokens. At each step, the bit of every token must equal the result of accepting its bytes.
+// Returns the number of steps.
 int check_masks(const std::shared_ptr<const CompiledGrammar>& grammar, const std::vector<std::string>& pieces,
                 std::mt19937& random, int max_steps) {
   const TokenTable& tokens = *grammar->tokens();
@@ -81,7 +81,7 @@ TEST(grammar_masks_agree_with_brute_force) {
   EXPECT(num_steps > 150);
 }
 
-TEST(grammar_masks_agree_on_random_automata) {
+TEST(grammar_masks_of_random_automata_agree_with_brute_force) {
   std::mt19937 random(5);
   auto pieces = all_strings("ab,", 4);
   pieces.push_back("<eos>");
@@ -98,7 +98,7 @@ TEST(grammar_masks_agree_on_random_automata) {
   }
 }
 
-TEST(grammar_tokens_accept_what_their_bytes_accept) {
+TEST(grammar_accepts_tokens_like_their_bytes) {
   std::mt19937 random(2);
   const auto pieces = json_pieces(random);
   const auto tokens = make_tokens(pieces);
@@ -121,7 +121,7 @@ TEST(grammar_tokens_accept_what_their_bytes_accept) {
   }
 }
 
-TEST(grammar_eos_ends_only_complete_texts) {
+TEST(grammar_allows_eos_only_after_complete_texts) {
   const auto tokens = make_tokens({"a", "b", "", "ab", "<special>", "</s>"}, {0, 0, 0, 0, 1, 0});
   GrammarMatcher matcher(compile_gbnf("root ::= \"ab\"+ | \"<special>\" | \"</s>\"", tokens));
   const auto ids = [&] {
@@ -149,7 +149,7 @@ TEST(grammar_eos_ends_only_complete_texts) {
   EXPECT_EQ(ids(), std::string(""));
 }
 
-// Which of the tokens the grammar takes, as text.
+// Returns the texts of the tokens that the grammar accepts.
 std::string allowed(GrammarMatcher& matcher, const TokenTable& tokens, const std::vector<std::string>& texts) {
   std::string out;
   const auto mask = mask_of(matcher, tokens);
@@ -160,7 +160,7 @@ std::string allowed(GrammarMatcher& matcher, const TokenTable& tokens, const std
   return out;
 }
 
-TEST(grammar_takes_markers_only_where_it_spells_them) {
+TEST(grammar_accepts_markers_only_where_it_spells_them) {
   const std::vector<std::string> texts = {"x", "<", "t>", "\"", "[T]", "<t>", "</t>", "EOS"};
   const auto tokens = make_tokens(texts, {0, 0, 0, 0, 1, 1, 2, 0});
   const auto matcher_of = [&](grammar::Expr expr, bool is_plain = false) {
@@ -180,14 +180,14 @@ TEST(grammar_takes_markers_only_where_it_spells_them) {
   EXPECT_EQ(allowed(spelled, *tokens, texts), std::string("[T]"));
   EXPECT(spelled.rollback(2));
   EXPECT_EQ(allowed(spelled, *tokens, texts), std::string("< <t>"));
-  // The same text in a rule that is text.
+  // The same text in a plain rule.
   GrammarMatcher plain = matcher_of(literal("<t>"), true);
   EXPECT_EQ(allowed(plain, *tokens, texts), std::string("<"));
   GrammarMatcher any =
       matcher_of(grammar::repeat(grammar::code_point_class({{0, grammar::kMaxCodePoint}}), 0, grammar::kUnbounded));
   EXPECT_EQ(allowed(any, *tokens, texts), std::string("x < t> \" EOS"));
 
-  // Free text, and a call behind each opening marker.
+  // Free text, and a call after each opening marker.
   GrammarMatcher tags = matcher_of(
       sequence({grammar::repeat(sequence({until("<t>"), literal("x</t>")}), 0, grammar::kUnbounded), without("<t>")}));
   EXPECT_EQ(allowed(tags, *tokens, texts), std::string("x < t> \" <t> EOS"));
@@ -202,7 +202,7 @@ TEST(grammar_takes_markers_only_where_it_spells_them) {
   EXPECT(tags.accept(5));
   EXPECT(!tags.can_end());
 
-  // A search takes a marker that is a part of its text where it could be one.
+  // A search accepts a marker that is part of its text.
   GrammarMatcher longer = matcher_of(sequence({until("<t>x"), literal("x")}));
   EXPECT(longer.accept(5));
   EXPECT_EQ(allowed(longer, *tokens, texts), std::string("x < t> \" <t>"));
@@ -232,7 +232,7 @@ TEST(grammar_masks_of_searches_agree_with_brute_force) {
   }
 }
 
-// Many tokens of a few bytes and some long ones, as vocabularies have.
+// Returns many short tokens and some long ones, as in real vocabularies.
 std::vector<std::string> pieces_with_long_ones() {
   auto pieces = all_strings("ab\"", 6);
   for (size_t length = 7; length < 60; length += 1 + length / 8)
@@ -242,7 +242,7 @@ std::vector<std::string> pieces_with_long_ones() {
   return pieces;
 }
 
-TEST(grammar_masks_near_bounds_agree_with_brute_force_and_share) {
+TEST(grammar_masks_near_repetition_bounds_agree_with_brute_force_and_share_memory) {
   const auto pieces = pieces_with_long_ones();
   const auto tokens = make_tokens(pieces);
   std::mt19937 random(17);
@@ -253,7 +253,7 @@ TEST(grammar_masks_near_bounds_agree_with_brute_force_and_share) {
     for (int walk = 0; walk < 6; ++walk)
       check_masks(grammar, pieces, random, 160);
   }
-  // All counts but the last few share a mask but for their long tokens.
+  // All counts except the last few share a mask, apart from its long tokens.
   const auto bounded = compile_gbnf("root ::= [ab]{0,400}", tokens);
   GrammarMatcher matcher(bounded);
   std::vector<uint32_t> mask(tokens->num_mask_words());
@@ -269,11 +269,11 @@ TEST(grammar_masks_near_bounds_agree_with_brute_force_and_share) {
   EXPECT(bounded->masks().size_bytes() < 40 * first_bytes);
 }
 
-TEST(grammar_masks_do_not_depend_on_those_made_before) {
+TEST(grammar_masks_do_not_depend_on_earlier_masks) {
   auto pieces = all_strings("ab", 9);
   pieces.push_back("<eos>");
   const auto tokens = make_tokens(pieces);
-  // So ambiguous that configurations are left out.
+  // So ambiguous that the sets drop configurations.
   const char* text = "root ::= (\"a\"{1,900} \"b\"? | \"a\" x{0,70} | x){1,900} \"!\"\nx ::= (\"a\" | \"aa\" x?){1,40}";
   const auto forward = compile_gbnf(text, tokens), backward = compile_gbnf(text, tokens);
   std::vector<std::vector<uint32_t>> masks;
@@ -290,7 +290,7 @@ TEST(grammar_masks_do_not_depend_on_those_made_before) {
     EXPECT(mask_of(states[static_cast<size_t>(i)], *tokens) == masks[static_cast<size_t>(i)]);
 }
 
-TEST(grammar_mask_store_keeps_what_is_used) {
+TEST(grammar_mask_store_keeps_recently_used_masks) {
   using grammar::LocalMask, grammar::MaskKey, grammar::MaskStore;
   const auto mask_of_bytes = [](size_t num_bytes) {
     auto mask = std::make_shared<LocalMask>();
@@ -313,14 +313,14 @@ TEST(grammar_mask_store_keeps_what_is_used) {
   store.add(&second, key(3), mask_of_bytes(3000));
   EXPECT(store.size_bytes() <= 10'000);
   EXPECT(store.find(&second, key(1)) == nullptr);  // the least recently used
-  EXPECT(store.find(&first, key(1)) != nullptr);   // held by one that was used
+  EXPECT(store.find(&first, key(1)) != nullptr);   // the base of a mask that was used
   store.forget(&second);
   EXPECT_EQ(store.size_bytes(), store.size_bytes(&first));
   EXPECT(store.find(&second, key(3)) == nullptr);
-  // One that is too large for the store is used all the same.
+  // A mask larger than the store is still stored.
   store.add(&second, key(4), mask_of_bytes(20'000));
   EXPECT(store.find(&second, key(4)) != nullptr);
-  // The store of a vocabulary forgets a grammar with it.
+  // The store drops the masks of a grammar that is destroyed.
   const auto tokens = make_tokens({"a", "b", "<eos>"});
   {
     GrammarMatcher matcher(compile_gbnf("root ::= \"a\"*", tokens));
@@ -330,7 +330,7 @@ TEST(grammar_mask_store_keeps_what_is_used) {
   EXPECT_EQ(tokens->masks().size_bytes(), size_t{0});
 }
 
-TEST(grammar_that_matches_only_nothing_allows_only_eos) {
+TEST(grammar_of_the_empty_text_allows_only_eos) {
   const auto tokens = make_tokens({"a", "</s>"});
   GrammarMatcher matcher(compile_gbnf("root ::= \"\"", tokens));
   EXPECT(matcher.can_end());
@@ -363,7 +363,7 @@ TEST(grammar_rollback_and_copies_return_to_the_same_masks) {
 
 TEST(grammar_stacks_survive_compaction) {
   const auto tokens = make_tokens({"[", "]", "1", ",", "[1,", "],", "</s>"});
-  // Elements are counted, so every one of them makes new stacks.
+  // Elements are counted, so each element makes new stacks.
   const auto grammar = compile_gbnf("root ::= \"[\" (root \",\" | \"1,\"){0,1000000} \"1\"? \"]\"", tokens);
   GrammarMatcher matcher(grammar);
   constexpr int kDepth = 30;

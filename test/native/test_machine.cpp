@@ -15,7 +15,8 @@
 namespace capstan::testing {
 namespace {
 
-// A machine's control groups, written down; of version 1 when `membership` names controllers.
+// The control group files of a machine, in a temporary folder. `membership` decides the version: lines of version 1
+// name controllers.
 class Groups {
  public:
   Groups(const std::string& name, const std::string& membership,
@@ -36,7 +37,7 @@ class Groups {
 
 constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
-TEST(control_groups_of_version_2_and_those_above_them_limit_a_process) {
+TEST(control_groups_of_version_2_and_their_ancestors_limit_a_process) {
   const Groups groups("v2", "0::/service/replica/deep\n",
                       {{"cgroup.controllers", "cpu memory"},
                        {"service/cpu.max", "150000 100000"},
@@ -70,7 +71,7 @@ TEST(control_groups_of_version_1_have_a_tree_for_each_controller) {
   EXPECT_EQ(cgroup_memory_left(groups.paths()), int64_t{300});
 }
 
-TEST(a_container_that_sees_its_own_group_as_the_root_is_limited_by_it) {
+TEST(control_groups_that_a_container_sees_as_the_root_limit_it) {
   const Groups groups("root", "4:memory:/docker/1234\n1:cpu:/docker/1234\n",
                       {{"cpu/cpu.cfs_quota_us", "200000"},
                        {"cpu/cpu.cfs_period_us", "100000"},
@@ -80,7 +81,7 @@ TEST(a_container_that_sees_its_own_group_as_the_root_is_limited_by_it) {
   EXPECT_EQ(cgroup_memory_left(groups.paths()), int64_t{60});
 }
 
-TEST(without_control_groups_nothing_is_limited) {
+TEST(control_groups_that_are_missing_or_malformed_limit_nothing) {
   const Groups odd("odd", "nonsense\n1:cpu\n2:cpu:no/slash\n0::/../above\n", {{"x", ""}});
   for (const CgroupFiles& files : {odd.paths(), CgroupFiles{"/nowhere", "/nowhere/at/all"}}) {
     EXPECT(std::isinf(cgroup_cpu_quota(files)));

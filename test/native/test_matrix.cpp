@@ -1,4 +1,4 @@
-// Packing: every element where the layout says, converted and checked, whatever the slices.
+// Packing: every element is at its place in the layout, converted and checked, for any slices.
 #include "native/backend/cpu/matrix.h"
 
 #include <cmath>
@@ -21,7 +21,7 @@ float rounded(DType dtype, float value) {
   return value;
 }
 
-// Element (lane, k) of a panel, by the layout's description in kernels.h.
+// Returns element (lane, k) of a panel, by the layout in kernels.h.
 float packed(const CpuMatrix& matrix, int64_t panel, int lane, int64_t k) {
   const int64_t panel_begin = panel * kPanelFeatures * matrix.padded_k;
   if (matrix.dtype == DType::kF32) return matrix.data.as<float>()[panel_begin + k * kPanelFeatures + lane];
@@ -40,7 +40,7 @@ TEST(matrix_packs_slices_of_any_type_and_size) {
         MatrixSource source;
         std::vector<std::vector<float>> wanted;
         for (size_t i = 0; i < heights.size(); ++i) {
-          // Each slice is the inside of a larger tensor.
+          // Each slice is the interior of a larger tensor.
           std::vector<float> values = random_values(i + 1, (heights[i] + 3) * (cols + 5), 1.0f);
           const FileTensor& tensor =
               checkpoint.add("t" + std::to_string(i), file_dtype, heights[i] + 3, cols + 5, values);
@@ -68,7 +68,7 @@ TEST(matrix_packs_slices_of_any_type_and_size) {
   }
 }
 
-TEST(matrix_interleaves_gates_and_ups_by_eight) {
+TEST(matrix_interleaves_gates_and_ups_in_groups_of_eight) {
   Team team({-1}, false);
   MemoryCheckpoint checkpoint;
   constexpr int64_t kPairs = 21, kCols = 10;
@@ -94,7 +94,7 @@ TEST(matrix_interleaves_gates_and_ups_by_eight) {
   }
 }
 
-// Loads one tensor with `value` at one place; returns the message of the error.
+// Loads a tensor that has `value` as one element. Returns the error message.
 std::string message_with(float value, DType file_dtype, DType dtype, bool is_vector) {
   Team team({-1, -1}, false);
   MemoryCheckpoint checkpoint;
@@ -114,7 +114,7 @@ std::string message_with(float value, DType file_dtype, DType dtype, bool is_vec
   return "";
 }
 
-TEST(matrix_refuses_nan_and_inf_with_the_tensors_name) {
+TEST(matrix_refuses_nan_and_inf_and_names_the_tensor) {
   for (const DType file_dtype : kDTypes) {
     for (const DType dtype : kDTypes) {
       for (const float bad : {std::nanf(""), -std::nanf(""), std::numeric_limits<float>::infinity(),
@@ -131,7 +131,7 @@ TEST(matrix_refuses_nan_and_inf_with_the_tensors_name) {
             std::string("invalid_model: tensor layers.3.odd holds a value too large for f16"));
 }
 
-TEST(matrix_of_a_short_file_is_an_error_that_names_the_tensor) {
+TEST(matrix_refuses_a_truncated_file) {
   Team team({-1, -1}, false);
   MemoryCheckpoint checkpoint;
   std::vector<float> values(50 * 20, 1.0f);
@@ -152,7 +152,7 @@ TEST(matrix_loading_can_be_cancelled) {
                pack_matrix(source, DType::kF32, team, [](int64_t) { throw Error(ErrorCode::kAborted, "stop"); }));
 }
 
-TEST(matrix_parts_are_those_of_the_whole_matrix) {
+TEST(matrix_shard_has_its_share_of_the_parts) {
   Team team({-1}, false);
   MemoryCheckpoint checkpoint;
   std::vector<float> values(8 * 128, 1.0f);
@@ -167,7 +167,7 @@ TEST(matrix_parts_are_those_of_the_whole_matrix) {
   MatrixSource source;
   source.kind = MatrixKind::kRow;
   source.total_cols = 128;
-  source.slices = {{&tensor, 0, 8, 0, 24}};  // one part and a half
+  source.slices = {{&tensor, 0, 8, 0, 24}};  // one and a half parts
   EXPECT_ERROR("internal_error", pack_matrix(source, DType::kF32, team, {}));
 }
 

@@ -1,5 +1,5 @@
-// The whole engine on tiny random models: what must not change a bit. Options, memory, company in the batch, chunks,
-// cache hits, threads and ranks leave every token and every log-probability as it is.
+// The complete engine on tiny random models. Options, memory, other requests in the batch, chunks, cache hits, threads
+// and ranks must not change a bit of any token or log-probability.
 #include <unistd.h>
 
 #include <thread>
@@ -35,7 +35,7 @@ TEST(model_batch_of_one_equals_batch_of_many) {
   }
 }
 
-TEST(model_chunked_prefill_equals_whole) {
+TEST(model_chunked_prefill_equals_unchunked) {
   for (const auto& [shape, dtype] : models()) {
     const TinyModel model(shape, dtype);
     const auto solo = solo_answers(model.request());
@@ -54,7 +54,7 @@ TEST(model_preempted_equals_not_preempted) {
   const auto solo = solo_answers(model.request(), 80);
   LoadRequest request = model.request();
   request.max_model_len = 288;
-  // Little more than one sequence's blocks of 16 tokens, each 2 layers × 2 × 2 heads × 32 × 2 bytes × 16.
+  // Few blocks more than one sequence needs. A block of 16 tokens has 2 layers × K and V × 2 heads × 32 × 2 bytes × 16.
   request.kv_cache_bytes = 24 * 8192;
   Session session(request);
   expect_same(batched_answers(session, 80), solo, "preempted");
@@ -110,7 +110,7 @@ TEST(load_refuses_impossible_splits_with_the_numbers) {
   }
 }
 
-TEST(load_refuses_what_the_files_do_not_hold) {
+TEST(load_refuses_tensors_that_the_files_do_not_contain) {
   const TinyModel model(TinyShape{}, DType::kBf16);
   LoadRequest missing = model.request();
   std::erase_if(missing.tensors, [](const TensorEntry& tensor) { return tensor.name == "layers.1.up_proj.weight"; });
@@ -145,7 +145,7 @@ TEST(load_refuses_contexts_that_do_not_fit) {
   EXPECT_EQ(session.info().notes.size(), size_t{1});
 }
 
-TEST(load_says_where_weights_lose_bits) {
+TEST(load_reports_weights_that_lose_bits) {
   const TinyModel wide(TinyShape{}, DType::kF32), narrow(TinyShape{}, DType::kBf16);
   LoadRequest request = wide.request();
   EXPECT(Session(request).info().notes.empty());
@@ -175,7 +175,7 @@ TEST(load_finds_nan_in_weights) {
   }
 }
 
-TEST(load_survives_a_file_cut_short_afterwards) {
+TEST(load_survives_a_file_that_is_truncated_afterwards) {
   const TinyModel model(TinyShape{}, DType::kBf16);
   Session session(model.request());
   EXPECT(::ftruncate(model.fd(), 16) == 0);
@@ -188,7 +188,7 @@ TEST(load_can_be_cancelled) {
   EXPECT_ERROR("aborted", load_engine(model.request(), cancel, [](std::vector<Event>&&) {}));
 }
 
-TEST(load_tells_steadily_how_much_is_there) {
+TEST(load_reports_steady_progress) {
   TinyShape shape;
   shape.vocab_size = 3000, shape.intermediate_size = 256;
   const TinyModel model(shape, DType::kBf16);
@@ -198,7 +198,7 @@ TEST(load_tells_steadily_how_much_is_there) {
   expect_steady_progress(request);
 }
 
-TEST(model_answers_while_two_engines_with_four_ranks_share_two_cores) {
+TEST(model_completes_with_two_engines_of_four_ranks_on_two_cores) {
   TinyShape shape;
   shape.intermediate_size = 256;
   const TinyModel model(shape, DType::kBf16);

@@ -9,7 +9,7 @@
 namespace capstan::testing {
 namespace {
 
-// Floats of every exponent, and those around halfway between two 16-bit values.
+// Returns floats of all exponents, and floats near the middle between two 16-bit values.
 std::vector<float> interesting_floats() {
   std::vector<float> values = {0.0f,
                                -0.0f,
@@ -35,14 +35,14 @@ std::vector<float> interesting_floats() {
   return values;
 }
 
-// The nearest of the two 16-bit neighbours by distance in doubles, the even one when equal.
+// Returns the nearer of the two 16-bit neighbours, or the even one when both are equally near.
 uint16_t nearest(double value, uint16_t below, double below_value, uint16_t above, double above_value) {
   const double down = value - below_value, up = above_value - value;
   if (down != up) return down < up ? below : above;
   return (below & 1) == 0 ? below : above;
 }
 
-TEST(number_every_half_survives_the_round_trip) {
+TEST(number_every_16_bit_value_survives_the_round_trip) {
   for (uint32_t h = 0; h < 65536; ++h) {
     const auto bits = static_cast<uint16_t>(h);
     if ((h & 0x7fff) <= 0x7c00) EXPECT_EQ(float_to_f16(f16_to_float(bits)), bits);
@@ -52,7 +52,7 @@ TEST(number_every_half_survives_the_round_trip) {
   }
 }
 
-TEST(number_f16_values_are_what_the_format_says) {
+TEST(number_f16_values_match_the_format) {
   for (uint32_t h = 0; h < 0x7c00; ++h) {
     const int exponent = static_cast<int>(h >> 10);
     const double mantissa = (h & 0x3ff) / 1024.0;
@@ -69,7 +69,7 @@ TEST(number_rounds_to_nearest_even) {
     if (magnitude >= 65520) {
       EXPECT_EQ(half, static_cast<uint16_t>(sign | 0x7c00));
     } else {
-      // Among the result's neighbours there is none nearer.
+      // The result must be the nearest of its neighbours.
       const uint16_t at = half & 0x7fff;
       const uint16_t below = f16_to_float(at) > magnitude ? static_cast<uint16_t>(at - 1) : at;
       const double above_value = below == 0x7bff ? 65536.0 : f16_to_float(static_cast<uint16_t>(below + 1));

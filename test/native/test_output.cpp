@@ -12,7 +12,7 @@ struct Result {
   std::vector<std::string> deltas;
 };
 
-// Feeds `pieces` as tokens; stops at a stop string as the engine does.
+// Adds `pieces` as tokens. Ends at a stop string, as the engine does.
 Result run(const std::vector<std::string>& pieces, const std::vector<std::string>& stops, bool includes_stop = false,
            bool strips_space = false) {
   TextOutput output(stops, includes_stop, strips_space);
@@ -29,7 +29,7 @@ Result run(const std::vector<std::string>& pieces, const std::vector<std::string
   return result;
 }
 
-bool is_whole_utf8(const std::string& text) {
+bool is_complete_utf8(const std::string& text) {
   for (size_t i = 0; i < text.size();) {
     const auto first = static_cast<uint8_t>(text[i]);
     const size_t length = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
@@ -57,11 +57,11 @@ TEST(output_holds_back_split_characters) {
                                      "b"));
 }
 
-TEST(output_replaces_what_is_no_character) {
+TEST(output_replaces_invalid_utf8) {
   const std::string bad = "\xEF\xBF\xBD";
   EXPECT_EQ(run({"\xFF", "x"}, {}).text, bad + "x");
-  EXPECT_EQ(run({"\xE2\x82"}, {}).text, bad);                  // unfinished at the end
-  EXPECT_EQ(run({"\xE2\x82", "A"}, {}).text, bad + "A");       // one for the longest part that could begin a character
+  EXPECT_EQ(run({"\xE2\x82"}, {}).text, bad);                  // incomplete at the end
+  EXPECT_EQ(run({"\xE2\x82", "A"}, {}).text, bad + "A");       // one per longest prefix of a character
   EXPECT_EQ(run({"\xC0\x80"}, {}).text, bad + bad);            // overlong
   EXPECT_EQ(run({"\xED\xA0\x80"}, {}).text, bad + bad + bad);  // a surrogate
 }
@@ -73,7 +73,7 @@ TEST(output_finds_stop_strings_across_tokens) {
   EXPECT_EQ(run({"hel", "lo EN", "D of"}, {"END"}, true).text, std::string("hello END"));
 }
 
-TEST(output_holds_back_only_what_may_become_a_stop_string) {
+TEST(output_holds_back_only_text_that_may_become_a_stop_string) {
   const Result result = run({"x", "aab", "aa", "c"}, {"aabaab"});
   EXPECT_EQ(result.deltas[0], std::string("x"));
   EXPECT_EQ(result.deltas[1], std::string(""));
@@ -89,7 +89,7 @@ TEST(output_takes_the_first_stop_string_of_several) {
   const Result result = run({"one two three"}, {"three", "two"});
   EXPECT_EQ(result.stop_idx, 1);
   EXPECT_EQ(result.text, std::string("one "));
-  // Two end at the same byte: the longer one, which began first.
+  // Two end at the same byte: the longer one wins, because it began first.
   EXPECT_EQ(run({"abcd"}, {"cd", "bcd"}).text, std::string("a"));
 }
 
@@ -111,7 +111,7 @@ TEST(output_is_the_same_for_any_split) {
       EXPECT_EQ(result.text, reference.text);
       EXPECT_EQ(result.stop_idx, reference.stop_idx);
       for (const std::string& delta : result.deltas)
-        EXPECT(is_whole_utf8(delta));
+        EXPECT(is_complete_utf8(delta));
     }
   }
 }

@@ -26,7 +26,7 @@ SampleResult sample(const std::vector<float>& logits, const SampleRow& row) {
   return result;
 }
 
-// How often each id is drawn over `count` positions.
+// Returns how often each id is drawn over `count` positions.
 std::map<int32_t, int> draw_many(const std::vector<float>& logits, SampleRow row, int count) {
   std::map<int32_t, int> counts;
   for (int i = 0; i < count; ++i) {
@@ -49,8 +49,8 @@ std::vector<double> softmax(const std::vector<float>& logits, double temperature
   return probabilities;
 }
 
-TEST(philox_matches_the_published_vectors) {
-  // Known answers of the Random123 distribution, philox4x32-10.
+TEST(philox_matches_the_published_test_vectors) {
+  // Known-answer vectors of the Random123 distribution, philox4x32-10.
   const auto zeros = philox4x32({0, 0, 0, 0}, 0);
   EXPECT_EQ(zeros[0], 0x6627e8d5u);
   EXPECT_EQ(zeros[3], 0x9b00dbd8u);
@@ -60,7 +60,7 @@ TEST(philox_matches_the_published_vectors) {
   EXPECT_EQ(pi[0], 0xd16cfe09u);
 }
 
-TEST(noise_of_a_block_is_philox_of_each_id) {
+TEST(noise_words_are_philox_of_each_id) {
   for (const CpuIsa isa : available_cpu_isas()) {
     uint32_t words[kNoiseBlock];
     // The last block of a vocabulary of 2^32 ids wraps around.
@@ -72,13 +72,13 @@ TEST(noise_of_a_block_is_philox_of_each_id) {
   }
 }
 
-TEST(greedy_takes_the_lowest_of_equal_ids) {
+TEST(greedy_breaks_ties_by_the_lowest_id) {
   SampleRow row;
   row.temperature = 0;
   EXPECT_EQ(sample({1, 3, 3, 2}, row).token_id, 1);
 }
 
-TEST(sampling_draws_by_probability) {
+TEST(sampling_follows_the_probabilities) {
   const auto logits = random_logits(12, 1, 1.5f);
   for (const float temperature : {0.7f, 1.0f, 1.6f}) {
     SampleRow row;
@@ -94,7 +94,7 @@ TEST(sampling_draws_by_probability) {
   }
 }
 
-TEST(sampling_depends_on_seed_position_and_choice_alone) {
+TEST(sampling_depends_only_on_seed_position_and_choice) {
   const auto logits = random_logits(1000, 2);
   SampleRow row;
   row.seed = 7;
@@ -110,7 +110,7 @@ TEST(sampling_depends_on_seed_position_and_choice_alone) {
   EXPECT(num_other > 10);
 }
 
-TEST(top_k_top_p_and_min_p_keep_what_they_say) {
+TEST(top_k_top_p_and_min_p_keep_the_right_ids) {
   const auto logits = random_logits(300, 3);
   std::vector<int32_t> order(logits.size());
   for (size_t i = 0; i < order.size(); ++i)
@@ -123,7 +123,7 @@ TEST(top_k_top_p_and_min_p_keep_what_they_say) {
     for (const auto& [id, times] : draw_many(logits, row, 4000))
       EXPECT(std::find(order.begin(), order.begin() + static_cast<ptrdiff_t>(num_kept), id) !=
              order.begin() + static_cast<ptrdiff_t>(num_kept));
-    // The least likely of the kept is drawn now and then.
+    // The least likely kept id is drawn at least once.
     auto counts = draw_many(logits, row, 30000);
     EXPECT(counts.contains(order[num_kept - 1]));
   };
@@ -145,7 +145,8 @@ TEST(top_k_top_p_and_min_p_keep_what_they_say) {
 }
 
 TEST(top_p_applies_after_top_k) {
-  // Of the two best, 0.6 / (0.6 + 0.3) = 0.67 reaches 0.65: one is left. Over the whole vocabulary it would take two.
+  // Of the two best ids, the first has 0.6 / (0.6 + 0.3) = 0.67, which reaches 0.65, so one id is left. Over the full
+  // vocabulary, two ids would be needed.
   const std::vector<float> logits = {std::log(0.6f), std::log(0.3f), std::log(0.1f)};
   SampleRow row;
   row.top_k = 2;
@@ -159,7 +160,7 @@ TEST(penalties_follow_their_formulas) {
   const std::vector<std::pair<int32_t, int32_t>> completion = {{0, 1}, {2, 3}};
   SampleRow row;
   row.temperature = 0;
-  row.repetition_penalty = 2;  // 2.0 → 1.0 (once, though in prompt and completion), 1.9 → 0.95
+  row.repetition_penalty = 2;  // 2.0 → 1.0 (only once, although in prompt and completion), 1.9 → 0.95
   row.counts = {prompt, completion};
   EXPECT_EQ(sample(logits, row).token_id, 0);
   row.presence_penalty = 0.5f;   // 0.5 and 0.45
@@ -194,7 +195,7 @@ TEST(masks_bans_and_biases_apply) {
   EXPECT(sample(logits, row).has_numeric_error);
 }
 
-TEST(ids_without_a_token_are_never_drawn) {
+TEST(sampling_never_draws_ids_without_a_token) {
   const std::vector<float> logits = {1, 2, 9};
   SampleRow row;
   row.temperature = 0;
@@ -208,7 +209,7 @@ TEST(ids_without_a_token_are_never_drawn) {
   }
 }
 
-TEST(logprobs_are_of_the_raw_logits) {
+TEST(logprobs_come_from_the_raw_logits) {
   const auto logits = random_logits(500, 4);
   const auto probabilities = softmax(logits);
   SampleRow row;
@@ -227,7 +228,7 @@ TEST(logprobs_are_of_the_raw_logits) {
   EXPECT_NEAR(result.top[0].logprob, std::log(*std::ranges::max_element(probabilities)), 1e-5);
 }
 
-TEST(numeric_errors_are_seen) {
+TEST(sampling_reports_numeric_errors) {
   SampleRow row;
   row.temperature = 0;
   EXPECT(sample({1, std::numeric_limits<float>::quiet_NaN(), 2}, row).has_numeric_error);
@@ -235,8 +236,8 @@ TEST(numeric_errors_are_seen) {
   EXPECT(!sample({1, 2}, row).has_numeric_error);
 }
 
-TEST(large_vocabularies_draw_as_small_ones_do) {
-  // Pruning by the best score must not change a draw: compare with the formula over all ids.
+TEST(sampling_of_a_large_vocabulary_equals_the_formula) {
+  // Pruning by the best score must not change a draw.
   const auto logits = random_logits(20000, 5, 1.0f);
   SampleRow row;
   row.seed = 99;

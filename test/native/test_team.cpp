@@ -22,7 +22,7 @@ TEST(team_runs_every_part_once) {
   }
 }
 
-TEST(team_that_ends_right_after_a_call_runs_no_part_again) {
+TEST(team_destroyed_right_after_a_call_runs_no_part_twice) {
   for (int round = 0; round < 10000; ++round) {
     std::atomic<int> parts{0};
     {
@@ -57,7 +57,7 @@ TEST(team_pieces_cover_the_range_once) {
   }
 }
 
-TEST(team_carries_errors_to_the_caller_and_goes_on) {
+TEST(team_rethrows_errors_and_stays_usable) {
   Team team(kUnpinned3, false);
   for (int thrower = 0; thrower < 3; ++thrower) {
     EXPECT_ERROR("out_of_memory", team.run([&](int thread) {
@@ -69,7 +69,7 @@ TEST(team_carries_errors_to_the_caller_and_goes_on) {
   }
 }
 
-TEST(team_flushes_denormals_and_leaves_the_caller_as_it_was) {
+TEST(team_flushes_denormals_and_restores_the_caller) {
   Team team(kUnpinned3, false);
   volatile float tiny = 1e-38f, half = 0.5f;
   std::vector<float> products(3);

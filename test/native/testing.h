@@ -1,6 +1,6 @@
 #pragma once
 // A test is `TEST(what_it_shows) { EXPECT(condition); }`. The program runs all tests, or those whose names contain its
-// argument.
+// argument (main.cpp).
 #include <cmath>
 #include <cstdio>
 #include <functional>
@@ -28,7 +28,7 @@ inline int& num_failures() {
 }
 
 inline void fail(const char* file, int line, const std::string& message) {
-  // One broken loop should not bury the first failure.
+  // Prints only the first failures, in case a loop fails on every round.
   if (++num_failures() <= 20) std::fprintf(stderr, "  %s:%d: %s\n", file, line, message.c_str());
 }
 
@@ -44,7 +44,7 @@ std::string show(const T& value) {
   return out.str();
 }
 
-// The code of the capstan::Error that `work` throws, or an empty string.
+// Returns the code of the capstan::Error that `work` throws, or an empty string.
 inline std::string thrown_code(const std::function<void()>& work) {
   try {
     work();

@@ -85,7 +85,7 @@ void TinyModel::add(const std::string& name, int64_t rows, int64_t cols, float d
   std::string bytes;
   for (float value : values) {
     value += mean;
-    // bf16 by truncation, f32 as it is: any bits will do.
+    // Truncates to bf16: the exact values do not matter.
     uint32_t bits;
     std::memcpy(&bits, &value, 4);
     if (dtype_ == DType::kBf16)
@@ -135,6 +135,7 @@ void Session::wait_for_tokens(RequestId id, size_t count) {
 }
 
 void Session::gather(const std::vector<Event>& events) {
+  events_.pass();
   const std::lock_guard lock(mutex_);
   for (const Event& event : events) {
     Answer& answer = answers_[event.request_id];
@@ -156,16 +157,16 @@ void expect_steady_progress(const LoadRequest& request) {
   const auto observe = [&](int64_t done, int64_t total) {
     reports.push_back(done);
     all = total;
-    if (done >= total) throw Error(ErrorCode::kAborted, "the weights are there");
+    if (done >= total) throw Error(ErrorCode::kAborted, "the weights are loaded");
   };
   EXPECT_ERROR("aborted", load_engine(request, observe, [](std::vector<Event>&&) {}));
   EXPECT(reports.size() > request.tensors.size() / 2 && std::ranges::is_sorted(reports) && reports.back() == all);
-  // Biases count with the end, and what several ranks read counts again until then.
-  int64_t untold = 0;
+  // Biases are reported only at the end. Tensors that several ranks read count more than once before.
+  int64_t bias_bytes = 0;
   for (const TensorEntry& entry : request.tensors)
-    if (entry.name.ends_with(".bias")) untold += entry.shape[0] * static_cast<int64_t>(dtype_size(entry.dtype));
+    if (entry.name.ends_with(".bias")) bias_bytes += entry.shape[0] * static_cast<int64_t>(dtype_size(entry.dtype));
   const int64_t last = reports[reports.size() - 2];
-  EXPECT(request.device.world_size == 1 ? last == all - untold : last >= all - untold && last < all);
+  EXPECT(request.device.world_size == 1 ? last == all - bias_bytes : last >= all - bias_bytes && last < all);
 }
 
 const Prompts& some_prompts() {
@@ -177,7 +178,7 @@ const Prompts& some_prompts() {
       for (int i = 0; i < length; ++i)
         prompts.back().push_back(static_cast<int32_t>(random() % 300));
     }
-    // Two that share a prefix.
+    // The last two share a prefix.
     prompts.push_back(prompts.back());
     prompts.back().resize(150);
     prompts.back().push_back(5);
@@ -197,8 +198,10 @@ std::vector<Answer> solo_answers(LoadRequest request, int max_tokens, const Prom
 
 std::vector<Answer> batched_answers(Session& session, int max_tokens, const Prompts& prompts) {
   std::vector<RequestId> ids;
+  session.events().close();
   for (size_t i = 0; i < prompts.size(); ++i)
     ids.push_back(session.submit(prompts[i], max_tokens, temperature_of(i)));
+  session.events().open();
   std::vector<Answer> answers;
   for (const RequestId id : ids)
     answers.push_back(session.wait(id));

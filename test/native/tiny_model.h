@@ -1,6 +1,6 @@
 #pragma once
-// The whole engine on tiny random models, for any device: a checkpoint in a file, and a session that gathers what the
-// engine answers.
+// The complete engine on tiny random models, for any device: a checkpoint in a file, and a session that collects the
+// results of requests.
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -10,10 +10,11 @@
 #include <vector>
 
 #include "native/engine/load.h"
+#include "test/native/gate.h"
 
 namespace capstan::testing {
 
-// A decoder of every dense family, small enough to answer in milliseconds.
+// A dense decoder that is small enough to finish a request in milliseconds.
 struct TinyShape {
   int64_t vocab_size = 300, hidden_size = 64, intermediate_size = 128;
   int num_layers = 2, num_heads = 4, num_kv_heads = 2, head_dim = 32;
@@ -21,7 +22,7 @@ struct TinyShape {
   int sliding_window = 0;
 };
 
-// A random checkpoint in a file of its own, and the request that loads it (on the CPU).
+// A random checkpoint in a temporary file, and the record that loads it on the CPU.
 class TinyModel {
  public:
   TinyModel(const TinyShape& shape, DType dtype);
@@ -33,7 +34,7 @@ class TinyModel {
   int fd() const { return fd_; }
 
  private:
-  // rows 0 = a vector.
+  // Adds a tensor. `rows` is 0 for a vector.
   void add(const std::string& name, int64_t rows, int64_t cols, float deviation, float mean = 0);
 
   DType dtype_;
@@ -45,11 +46,11 @@ class TinyModel {
 
 struct Answer {
   std::vector<int32_t> token_ids;
-  std::vector<float> logprobs;   // per token: its own, then of its five alternatives
+  std::vector<float> logprobs;   // per token: of the token, then of its five alternatives
   std::vector<int32_t> top_ids;  // per token: the five alternatives
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;
   std::optional<Finish> finish;
-  // Bit for bit.
+  // Compares log-probabilities bit by bit.
   bool operator==(const Answer& other) const;
 };
 constexpr int kNumAlternatives = 5;
@@ -60,16 +61,19 @@ class Session {
 
   const EngineInfo& info() const { return loaded_.info; }
   Engine& engine() { return *loaded_.engine; }
+  // The engine's thread passes it before each emission of events.
+  Gate& events() { return events_; }
 
   RequestId submit(const std::vector<int32_t>& prompt, int max_tokens, float temperature = 0);
   RequestId submit(Request request) { return engine().submit(std::move(request)); }
   Answer wait(RequestId id);
-  // Waits until so many tokens have come, or it has ended.
+  // Waits until the request has `count` tokens or has finished.
   void wait_for_tokens(RequestId id, size_t count);
 
  private:
   void gather(const std::vector<Event>& events);
 
+  Gate events_;
   std::mutex mutex_;
   std::condition_variable arrived_;
   std::map<RequestId, Answer> answers_;
@@ -82,19 +86,19 @@ using Prompts = std::vector<std::vector<int32_t>>;
 const Prompts& some_prompts();
 
 constexpr int kMaxTokens = 12;
-// Greedy and drawn in turn.
+// Alternates between greedy and sampled requests.
 inline float temperature_of(size_t i) {
   return i % 2 ? 0.8f : 0.0f;
 }
 
-// One after the other, no prefix cache: the reference of all invariants.
+// Runs the prompts one after another without a prefix cache. All invariants are checked against these answers.
 std::vector<Answer> solo_answers(LoadRequest request, int max_tokens = kMaxTokens,
                                  const Prompts& prompts = some_prompts());
-// All at once.
+// Runs the prompts together: submits all of them before the first one can finish.
 std::vector<Answer> batched_answers(Session& session, int max_tokens = kMaxTokens,
                                     const Prompts& prompts = some_prompts());
 void expect_same(const std::vector<Answer>& got, const std::vector<Answer>& wanted, const char* what);
-// Loads the weights and no more: what is reported never goes back, and is all with the last report alone.
+// Loads the weights only. Expects that the progress never decreases and that only the last report is complete.
 void expect_steady_progress(const LoadRequest& request);
 
 }  // namespace capstan::testing

@@ -1,4 +1,4 @@
-/** Grammars of tool calls, the automaton and the reader of calls together: what the automaton lets through is read as calls whose arguments validate. */
+/** Tool call grammars, automaton and parser together: accepted texts parse as calls whose arguments validate. */
 import Ajv2020 from 'ajv/dist/2020';
 import addFormats from 'ajv-formats';
 import { readdirSync } from 'node:fs';
@@ -13,8 +13,9 @@ import {
   type ToolCallFormat,
   toolCallGrammar,
   type ToolCallGrammarOptions,
-  ToolCallMachine,
+  ToolCallParser,
 } from '../../ts/text/tool-calls';
+import { accepts, randomText as randomGrammarText } from './grammar-texts';
 
 const TEMPLATES = join(__dirname, '../oracle/fixtures/templates');
 const ajv = new Ajv2020({ strict: false, allowUnionTypes: true });
@@ -75,47 +76,26 @@ const PING = tool('ping');
 const PONG = tool('pong', { type: 'object', properties: {} });
 const TOOLS = [WEATHER, SEARCH, TREE, PING, PONG];
 
-function randomFrom(seed: number): (below: number) => number {
-  let state = seed;
-  return (below) => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return Math.floor((state / 2 ** 32) * below);
-  };
-}
+/** Texts of tool calls need more bytes than JSON documents. */
+const MAX_BYTES = 160;
+const randomText = (grammar: NativeGrammar, seed: number, prefix = ''): string =>
+  randomGrammarText(grammar, seed, MAX_BYTES, prefix);
 
-/** A text of the grammar after `prefix`, as in json-schema.test.ts. */
-function randomText(grammar: NativeGrammar, seed: number, prefix = '', maxBytes = 160): string {
-  const random = randomFrom(seed * 7919 + 17);
-  const matcher = grammar.matcher();
-  const bytes: number[] = [...Buffer.from(prefix)];
-  expect([prefix, matcher.accept(Buffer.from(prefix))]).toEqual([prefix, true]);
-  while (!(matcher.canEnd() && (bytes.length >= maxBytes || random(3) === 0 || matcher.nextBytes().length === 0))) {
-    const isClosing = bytes.length >= maxBytes || random(5) === 0;
-    const next = isClosing ? matcher.closingBytes() : matcher.nextBytes();
-    const plain = next.filter((byte) => byte < 0x80);
-    const from = plain.length > 0 && random(4) > 0 ? plain : next;
-    const byte = from[random(from.length)];
-    expect(matcher.accept(Uint8Array.of(byte))).toBe(true);
-    bytes.push(byte);
-  }
-  return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Uint8Array.from(bytes));
-}
-
-interface Answer {
+interface Reply {
   text: string;
   calls: { name: string; arguments: string }[];
 }
 
-function read(format: ToolCallFormat, text: string, tools: readonly Tool[], isConstrained: boolean): Answer {
-  const machine = new ToolCallMachine(format, { tools, isConstrained });
-  const answer: Answer = { text: '', calls: [] };
-  for (const part of [...[...text].flatMap((char) => machine.push(char)), ...machine.end()]) {
-    if (part.type === 'text') answer.text += part.text;
-    else if (part.type === 'toolCall') answer.calls.push({ name: part.name, arguments: part.arguments });
-    else if (part.type === 'toolCallStart') answer.calls.push({ name: part.name, arguments: '' });
-    else answer.calls[answer.calls.length - 1].arguments += part.text;
+function read(format: ToolCallFormat, text: string, tools: readonly Tool[], isConstrained: boolean): Reply {
+  const parser = new ToolCallParser(format, { tools, isConstrained });
+  const reply: Reply = { text: '', calls: [] };
+  for (const part of [...[...text].flatMap((char) => parser.push(char)), ...parser.end()]) {
+    if (part.type === 'text') reply.text += part.text;
+    else if (part.type === 'toolCall') reply.calls.push({ name: part.name, arguments: part.arguments });
+    else if (part.type === 'toolCallStart') reply.calls.push({ name: part.name, arguments: '' });
+    else reply.calls[reply.calls.length - 1].arguments += part.text;
   }
-  return answer;
+  return reply;
 }
 
 async function compile(
@@ -126,12 +106,7 @@ async function compile(
   return loadAddon().compileGrammar({ kind: 'rules', ...toolCallGrammar(format, tools, options) });
 }
 
-function accepts(grammar: NativeGrammar, text: string): boolean {
-  const matcher = grammar.matcher();
-  return matcher.accept(Buffer.from(text)) && matcher.canEnd();
-}
-
-function checkCalls({ calls }: Answer, tools: readonly Tool[], what: string): void {
+function checkCalls({ calls }: Reply, tools: readonly Tool[], what: string): void {
   for (const call of calls) {
     const found = tools.find((candidate) => candidate.function.name === call.name);
     if (found === undefined) throw new Error(`${what}: no such tool: ${call.name}`);
@@ -144,22 +119,22 @@ function checkCalls({ calls }: Answer, tools: readonly Tool[], what: string): vo
 describe.each(TOOL_CALL_FORMATS.map((format) => [format.name, format] as const))('%s', (name, format) => {
   const tools = TOOLS;
 
-  test('required calls are read, whole and while they grow, and validate', async () => {
+  test('required calls parse and validate, from the complete text and while streaming', async () => {
     for (const parallel of [true, false]) {
       const grammar = await compile(format, tools, { mode: 'required', parallel });
       for (let seed = 1; seed <= 60; seed++) {
         const text = randomText(grammar, seed);
-        const answer = read(format, text, tools, false);
+        const reply = read(format, text, tools, false);
         const what = `${name}, seed ${seed}: ${text}`;
-        expect([what, answer.text]).toEqual([what, '']);
-        expect([what, answer.calls.length]).toEqual([what, parallel ? Math.max(1, answer.calls.length) : 1]);
-        checkCalls(answer, tools, what);
-        expect(read(format, text, tools, true)).toEqual(answer);
+        expect([what, reply.text]).toEqual([what, '']);
+        expect([what, reply.calls.length]).toEqual([what, parallel ? Math.max(1, reply.calls.length) : 1]);
+        checkCalls(reply, tools, what);
+        expect(read(format, text, tools, true)).toEqual(reply);
       }
     }
   });
 
-  test('several calls come when they may', async () => {
+  test('parallel calls can produce several calls', async () => {
     const grammar = await compile(format, [PING, PONG], { mode: 'required', parallel: true });
     const numCalls = Array.from(
       { length: 40 },
@@ -168,39 +143,39 @@ describe.each(TOOL_CALL_FORMATS.map((format) => [format.name, format] as const))
     expect(Math.max(...numCalls)).toBeGreaterThan(1);
   });
 
-  test('a named tool is called once', async () => {
+  test('a named tool is called exactly once', async () => {
     const grammar = await compile(format, tools, { mode: 'required', only: 'get_weather', parallel: true });
     for (let seed = 1; seed <= 20; seed++) {
-      const answer = read(format, randomText(grammar, seed), tools, false);
-      expect(answer.calls.map((call) => call.name)).toEqual(['get_weather']);
-      checkCalls(answer, tools, name);
+      const reply = read(format, randomText(grammar, seed), tools, false);
+      expect(reply.calls.map((call) => call.name)).toEqual(['get_weather']);
+      checkCalls(reply, tools, name);
     }
   });
 
-  test('strict tools keep to their schema, in the middle of text, too', async () => {
+  test('arguments of strict tools validate, also after free text', async () => {
     const strict = [{ ...SEARCH, function: { ...SEARCH.function, strict: true } }, WEATHER];
     const grammar = await compile(format, strict, { mode: 'strict', parallel: true });
     const required = await compile(format, strict, { mode: 'required', only: 'search', parallel: true });
-    const { bare, open } = format.written;
+    const { unmarked, open } = format.syntax;
     for (const text of ['', 'Hello.', 'a < b, [1] and {"x": 1}', ' \n<b>', `x${open.slice(0, -1)}y`, '😀'])
       expect([text, accepts(grammar, text)]).toEqual([text, true]);
     for (let seed = 1; seed <= 20; seed++) {
       const calls = randomText(required, seed);
-      for (const before of bare === undefined ? ['', 'Let me see. '] : ['']) {
+      for (const before of unmarked === undefined ? ['', 'Let me see. '] : ['']) {
         expect([before + calls, accepts(grammar, before + calls)]).toEqual([before + calls, true]);
         const text = randomText(grammar, seed, before + calls);
-        const answer = read(format, text, strict, true);
-        expect(read(format, text, strict, false)).toEqual(answer);
-        expect(answer.text.startsWith(before.trim())).toBe(true);
-        checkCalls({ ...answer, calls: answer.calls.filter((call) => call.name === 'search') }, strict, text);
-        expect(answer.calls.length).toBeGreaterThan(0);
+        const reply = read(format, text, strict, true);
+        expect(read(format, text, strict, false)).toEqual(reply);
+        expect(reply.text.startsWith(before.trim())).toBe(true);
+        checkCalls({ ...reply, calls: reply.calls.filter((call) => call.name === 'search') }, strict, text);
+        expect(reply.calls.length).toBeGreaterThan(0);
       }
       expect(accepts(grammar, `${calls.startsWith(open) ? 'x' : ''}${calls.replace('search', 'fetch')}`)).toBe(false);
     }
     expect(accepts(grammar, `${open}what?`)).toBe(false);
   });
 
-  test('tools that are not strict take any arguments', async () => {
+  test('tools that are not strict accept any arguments', async () => {
     const tools = [
       { ...WEATHER, function: { ...WEATHER.function, strict: true } },
       tool('other', { type: 'object', properties: { a: { not: {} } } }),
@@ -220,22 +195,22 @@ describe.each(TOOL_CALL_FORMATS.map((format) => [format.name, format] as const))
     const start = call.slice(0, call.indexOf('other') + 'other'.length);
     for (let seed = 1; seed <= 20; seed++) {
       const text = randomText(grammar, seed, start);
-      const answer = read(format, text, tools, true);
-      expect(answer.calls[0].name).toBe('other');
-      expect(typeof JSON.parse(answer.calls[0].arguments)).toBe('object');
-      expect(read(format, text, tools, false)).toEqual(answer);
+      const reply = read(format, text, tools, true);
+      expect(reply.calls[0].name).toBe('other');
+      expect(typeof JSON.parse(reply.calls[0].arguments)).toBe('object');
+      expect(read(format, text, tools, false)).toEqual(reply);
     }
   });
 
-  test('at most one call where calls may not be parallel', async () => {
+  test('without parallel calls there is at most one call', async () => {
     const grammar = await compile(format, [PING], { mode: 'strict', parallel: false });
     const one = randomText(await compile(format, [PING], { mode: 'required', parallel: false }), 1);
     expect(accepts(grammar, one)).toBe(true);
-    expect(accepts(grammar, `${one}${format.written.between}${one}`)).toBe(false);
+    expect(accepts(grammar, `${one}${format.syntax.between}${one}`)).toBe(false);
   });
 });
 
-test('JSON formats write any object where the schema says no more', async () => {
+test('JSON formats accept any object for a schema without properties', async () => {
   for (const format of TOOL_CALL_FORMATS.filter(({ name }) => name !== 'pythonic' && name !== 'qwen3_coder')) {
     const grammar = await compile(format, [FREE], { mode: 'required', parallel: false });
     const texts = Array.from(
@@ -246,7 +221,7 @@ test('JSON formats write any object where the schema says no more', async () => 
   }
 });
 
-test.each(readdirSync(TEMPLATES))('calls as the template of %s writes them are in the grammar', async (family) => {
+test.each(readdirSync(TEMPLATES))('the grammar accepts calls as the template of %s writes them', async (family) => {
   const template = await ChatTemplate.load(join(TEMPLATES, family));
   const format = findToolCallFormat('auto', (text) => template.mentions(text));
   if (format === undefined) return;
@@ -264,18 +239,18 @@ test.each(readdirSync(TEMPLATES))('calls as the template of %s writes them are i
     messages.map((message) => toTemplateMessage(message, template.traits)),
     { tools: TOOLS, addGenerationPrompt: false },
   );
-  const begin = format.written.bare === undefined ? format.written.open : '{"name": "get_weather"';
+  const begin = format.syntax.unmarked === undefined ? format.syntax.open : '{"name": "get_weather"';
   const start = whole.indexOf(begin, whole.indexOf('Hm?'));
   const text = whole.slice(start).replace(/(?:<\|im_end\|>\n|<\|eot_id\|>|<\/s>|<｜end▁of▁sentence｜>)$/, '');
   const grammar = await compile(format, TOOLS, { mode: 'required', parallel: true });
   expect([text, accepts(grammar, text)]).toEqual([text, true]);
 });
 
-describe('what cannot be held to is refused by place', () => {
+describe('an unsupported schema is refused with its path', () => {
   const named = (name: string) => TOOL_CALL_FORMATS.find((format) => format.name === name)!;
   const withArgument = (schema: unknown) => [PING, tool('f', { type: 'object', properties: { a: schema } })];
 
-  test('patterns that the automaton cannot take', async () => {
+  test('a pattern that the automaton does not support', async () => {
     await expect(
       compile(named('hermes'), withArgument({ type: 'string', pattern: '(?=a)' }), {
         mode: 'required',
@@ -310,32 +285,32 @@ describe('what cannot be held to is refused by place', () => {
     [
       'pythonic',
       [tool('get-weather')],
-      'tools[0].function.name: expected a name of Python: letters, digits, _ and dots between names, as pythonic calls write it, got "get-weather"',
+      'tools[0].function.name: expected Python names of letters, digits and _, joined by dots (tool call format pythonic), got "get-weather"',
     ],
     [
       'pythonic',
       [tool('f', { type: 'object', properties: { 'a b': {} } })],
-      'tools[0].function.parameters: #/properties/a b: pythonic calls have arguments with names of Python only',
+      'tools[0].function.parameters: #/properties/a b: pythonic calls support only Python names for arguments',
     ],
     [
       'pythonic',
       [tool('f', { anyOf: [{ type: 'object' }] })],
-      'tools[0].function.parameters: #/anyOf: pythonic calls do not support it for all arguments',
+      'tools[0].function.parameters: #/anyOf: not supported by pythonic calls for the arguments',
     ],
     [
       'pythonic',
       [tool('f', { type: 'object', minProperties: 2 })],
-      'tools[0].function.parameters: #/minProperties: pythonic calls do not support it for all arguments',
+      'tools[0].function.parameters: #/minProperties: not supported by pythonic calls for the arguments',
     ],
     [
       'qwen3_coder',
       withArgument({ type: 'string', pattern: '^a$' }),
-      'tools[1].function.parameters: #/properties/a/pattern: qwen3_coder calls do not support it for text',
+      'tools[1].function.parameters: #/properties/a/pattern: not supported by qwen3_coder calls for text',
     ],
     [
       'qwen3_coder',
       withArgument({ anyOf: [{ type: 'string' }, { type: 'integer', minimum: 5 }] }),
-      'tools[1].function.parameters: #/properties/a/anyOf/1: qwen3_coder calls do not support it beside text',
+      'tools[1].function.parameters: #/properties/a/anyOf/1: not supported by qwen3_coder calls as an alternative to text',
     ],
     [
       'qwen3_coder',
@@ -345,12 +320,12 @@ describe('what cannot be held to is refused by place', () => {
     [
       'mistral_args',
       [tool('a b')],
-      'tools[0].function.name: expected a name of ASCII letters, digits, _, . and -, as mistral_args calls write it, got "a b"',
+      'tools[0].function.name: expected a name of ASCII letters, digits, _, . and - (tool call format mistral_args), got "a b"',
     ],
     [
       'deepseek_v3',
       [tool('a<b')],
-      'tools[0].function.name: expected a name without <, ` and blanks around it, as deepseek_v3 calls write it, got "a<b"',
+      'tools[0].function.name: expected a name without <, ` and surrounding blanks (tool call format deepseek_v3), got "a<b"',
     ],
   ])('%s: %j', (format, tools, message) => {
     expect(() => toolCallGrammar(named(format), tools, { mode: 'required', parallel: true })).toThrow(
@@ -358,7 +333,7 @@ describe('what cannot be held to is refused by place', () => {
     );
   });
 
-  test('a named tool that is none of the tools', () => {
+  test('a named tool that is not in the list', () => {
     expect(() => toolCallGrammar(named('hermes'), TOOLS, { mode: 'required', only: 'x', parallel: true })).toThrow(
       'toolChoice: expected the name of one of the tools, got "x"',
     );

@@ -1,10 +1,11 @@
 """The table of golden cases: one row is one tiny random model.
 
-A row says what is unusual about the case; everything unsaid is the default below. `config` is merged
-into config.json as it stands, so it is also where a key is dropped (value DROP) or set to null.
+A row lists only the values that differ from DEFAULTS below. `config` is merged into config.json unchanged, so it can
+also drop a key (value DROP) or set it to null.
 
-Sizes are odd on purpose: K of the output and down projections that no 16 x 8 divides, head sizes unlike
-hidden / heads, a prime vocabulary (317, 509), a window and original lengths shorter than the prompts (up to 616 tokens).
+Sizes are deliberately odd: K of the output and down projections is not a multiple of 16 x 8, head sizes differ from
+hidden / heads, the vocabulary is prime (317, 509), windows and original lengths are shorter than the prompts (up to
+616 tokens).
 """
 
 DROP = object()  # leave this key out of config.json
@@ -18,20 +19,20 @@ DEFAULTS = {
     "layers": 2,
     "heads": 4,
     "kv": 4,
-    "head_dim": None,  # None: not written, hidden / heads
+    "head_dim": None,  # None: not written, so hidden / heads
     "inner": 172,
     "vocab": 320,
-    "tokenizer_size": None,  # None: equal to vocab; smaller: the rest of the rows is padding, never sampled
+    "tokenizer_size": None,  # None: equal to vocab; smaller: the other rows are padding and never sampled
     "tied": False,
     "eps": 1e-5,
     "theta": 10000.0,
     "rope": None,  # {"rope_type": ..., ...} or None for the default
     "max_positions": 1024,
-    "max_model_len": None,  # what the engine is asked for, where it is not max_positions
+    "max_model_len": None,  # maxModelLen for the engine, if it is not max_positions
     "spelling": "rope_type",  # "type" | "rope_type": rope_scaling as before transformers 5; "v5": rope_parameters
     "shards": 1,
     "eos": 2,
-    "generation_eos": None,  # None: the same as eos
+    "generation_eos": None,  # None: equal to eos
     "config": {},
 }
 
@@ -43,7 +44,7 @@ def row(name, family, features, **changes):
 
 
 CASES = [
-    # Llama 2: multi-head, a config of 2023 (no rope_theta, no num_key_value_heads, inv_freq among the tensors).
+    # Llama 2: multi-head, a config.json of 2023 (no rope_theta, no num_key_value_heads, inv_freq in the tensors).
     row("llama2-f32", "llama2", ["mha", "default-theta", "stored-inv-freq"], vocab=317, heads=3, kv=3, inner=124,
         config={"rope_theta": DROP, "num_key_value_heads": DROP, "rope_scaling": None}),
     row("llama2-f16", "llama2", ["mha", "odd-head-dim"], dtype="f16", hidden=64, heads=2, kv=2, head_dim=40, inner=100,
@@ -56,7 +57,7 @@ CASES = [
         eos=[2, 9], eps=0.05, shards=3),
     row("llama3-bf16", "llama3", ["mqa", "large-head-dim"], dtype="bf16", hidden=64, heads=2, kv=1, head_dim=128, inner=80,
         theta=500000.0, generation_eos=[2, 8]),
-    # Llama 3.1 and 3.2: the llama3 scaling, whose three bands all hold frequencies here.
+    # Llama 3.1 and 3.2: the llama3 scaling. All three of its bands contain frequencies here.
     row("llama31-f32", "llama3.1", ["rope-llama3", "gqa"], kv=2, head_dim=24, inner=100, theta=500000.0,
         rope={"rope_type": "llama3", **LLAMA3}),
     row("llama31-f16", "llama3.1", ["rope-llama3", "mqa"], dtype="f16", hidden=96, kv=1, inner=100,
@@ -65,7 +66,7 @@ CASES = [
     row("llama32-bf16", "llama3.2", ["rope-llama3", "tied", "mqa"], dtype="bf16", hidden=64, kv=1, vocab=509, tied=True,
         theta=500000.0, shards=2,
         rope={"rope_type": "llama3", **LLAMA3, "factor": 32.0, "original_max_position_embeddings": 128}),
-    # RoPE of the other kinds.
+    # The other RoPE types.
     row("linear-f32", "llama-linear", ["rope-linear"], kv=2, inner=100, rope={"rope_type": "linear", "factor": 4.0},
         spelling="type"),
     row("linear-bf16", "llama-linear", ["rope-linear"], dtype="bf16", hidden=64, kv=2, inner=100, spelling="v5",
@@ -81,7 +82,7 @@ CASES = [
     row("yarn-mscale-bf16", "llama-yarn", ["rope-yarn", "yarn-mscale"], dtype="bf16", kv=1, heads=3, inner=100, spelling="v5",
         rope={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 128, "mscale": 2.5,
               "mscale_all_dim": 0.5}),
-    # Biases and an activation that Llama configurations can ask for.
+    # Optional biases and activation of Llama configs.
     row("attention-bias-bf16", "llama-bias", ["qkv-bias", "o-bias", "gqa"], dtype="bf16", hidden=64, kv=2, inner=100,
         config={"attention_bias": True}),
     row("mlp-bias-f32", "llama-bias", ["mlp-bias"], heads=3, kv=3, inner=72, vocab=317, config={"mlp_bias": True}),
@@ -92,7 +93,7 @@ CASES = [
         spelling="v5"),
     row("smollm-bf16", "smollm", ["tied", "gqa"], dtype="bf16", hidden=72, heads=6, kv=2, inner=76,
         tied=True, theta=10000.0, shards=2),
-    # Qwen2 / 2.5: bias on Q, K and V; windows on the upper layers only when use_sliding_window says so.
+    # Qwen2 / 2.5: bias on Q, K and V; windows on the upper layers if use_sliding_window is true.
     row("qwen2-f32", "qwen2", ["qkv-bias", "mqa", "padded-vocab"], model_type="qwen2", kv=1, inner=100, theta=1000000.0, eps=1e-6,
         tokenizer_size=300, config={"sliding_window": 32, "use_sliding_window": False, "max_window_layers": 2}),
     row("qwen2-f16", "qwen2", ["qkv-bias", "rope-yarn", "yarn-default-original"], model_type="qwen2", dtype="f16", hidden=64, kv=2,
@@ -107,7 +108,7 @@ CASES = [
         layers=3, kv=2, inner=100, spelling="v5",
         config={"sliding_window": 23, "use_sliding_window": True, "max_window_layers": 3,
                 "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}),
-    # Qwen3: norms on Q and K, a head size of its own.
+    # Qwen3: norms on Q and K, a head size that is not hidden / heads.
     row("qwen3-f32", "qwen3", ["qk-norm", "mqa", "odd-head-dim"], model_type="qwen3", kv=1, head_dim=40, inner=100, eps=1e-6,
         theta=1000000.0),
     row("qwen3-f16", "qwen3", ["qk-norm", "rope-yarn", "yarn-truncate", "qkv-bias", "o-bias"], model_type="qwen3", dtype="f16",
@@ -116,7 +117,7 @@ CASES = [
         config={"attention_bias": True}),
     row("qwen3-bf16", "qwen3", ["qk-norm", "gqa", "tied", "eps"], model_type="qwen3", dtype="bf16", hidden=72, heads=6, kv=2,
         head_dim=24, inner=108, tied=True, theta=1000000.0, eps=0.05, spelling="v5", eos=[2, 3]),
-    # Mistral: a window on every layer (7B v0.1), none (v0.3, Nemo, whose heads x head_dim is not hidden).
+    # Mistral: a window on every layer (7B v0.1), no window (v0.3), heads x head_dim that is not hidden (Nemo).
     row("mistral-window-f32", "mistral", ["window", "gqa", "odd-head-dim"], model_type="mistral", kv=2, head_dim=24, inner=100,
         config={"sliding_window": 48}),
     row("mistral-f16", "mistral", ["mqa", "null-window"], model_type="mistral", dtype="f16", hidden=80, heads=4, kv=1,

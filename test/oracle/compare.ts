@@ -1,7 +1,9 @@
 /**
- * Compares the engine with golden cases: node -r ./test/oracle/register-ts.cjs test/oracle/compare.ts DIR [--cases a,b] [--json FILE] [--out FILE.md]
+ * Compares the engine with golden cases: node -r ./test/oracle/register-ts.cjs test/oracle/compare.ts DIR [--cases a,b]
+ * [--json FILE] [--out FILE.md]
  *
- * Each case is loaded twice: as its checkpoint is, and with activations and KV cache in f32. Prints a table of families and number types; --json keeps the tokens, --out the table.
+ * Loads each case twice: with the types of its checkpoint, and with activations and KV cache in f32. Prints a table of
+ * families and number types. --json writes the tokens, --out the table.
  */
 import { writeFileSync } from 'node:fs';
 
@@ -24,7 +26,7 @@ export interface CaseReport {
   answers: (Answer & { name: string })[];
 }
 
-/** More than the golden's five, so that a near tie at the fifth place is no difference. */
+/** More than the five of the golden, so that a near tie at the fifth place is not a difference. */
 const NUM_TOP_LOGPROBS = 10;
 
 export async function compareCase({ directory, golden }: GoldenCase, mode: Mode): Promise<CaseReport> {
@@ -32,7 +34,7 @@ export async function compareCase({ directory, golden }: GoldenCase, mode: Mode)
   const answers: CaseReport['answers'] = [];
   const engine = await Engine.load(directory, {
     ...(golden.maxModelLen === undefined ? {} : { maxModelLen: golden.maxModelLen }),
-    // Models this narrow would compute in f32 by default.
+    // Such narrow models compute in f32 by default.
     ...(mode === 'f32'
       ? { computeDtype: 'f32', kvCacheDtype: 'f32' }
       : golden.dtype === 'bf16'
@@ -94,7 +96,7 @@ async function promptLogprobs(engine: Engine, prompt: GoldenPrompt): Promise<(nu
 
 const scientific = (value: number) => value.toExponential(1);
 
-/** A Markdown table: a row per family and number type. */
+/** Returns a Markdown table with a row per family and number type. */
 export function table(reports: CaseReport[]): string {
   const groups = new Map<string, CaseReport[]>();
   for (const report of reports) {
@@ -122,11 +124,13 @@ export function table(reports: CaseReport[]): string {
 }
 
 function page(source: string, numCases: number, reports: CaseReport[]): string {
-  return `# The engine and transformers
+  return `# The engine compared with transformers
 
-The ${numCases} tiny random models of \`${source}\` (\`test/oracle/README.md\`), each loaded as its checkpoint is and with \`computeDtype\` and \`kvCacheDtype\` f32; eight prompts
-of 1 to 600 tokens, 16 greedy tokens each. 'worst' and 'mean' are of the differences of the top-five log-probabilities, and of one prompt's own, to transformers 5.23 in
-float32, in natural logarithm. Tokens count until they part, which they may only where transformers itself is near a tie.
+The ${numCases} tiny random models of \`${source}\` are described in \`test/oracle/README.md\`. Each model is loaded twice: with the types of its checkpoint, and with \`computeDtype\` and \`kvCacheDtype\` f32.
+Eight prompts of 1 to 600 tokens have 16 greedy tokens each.
+
+- 'worst' and 'mean' are the largest and the mean difference of log-probabilities from transformers 5.23 in float32, in natural logarithm. They cover the top five of each step, and the prompt tokens of one prompt.
+- 'tokens equal' counts tokens until they differ from those of transformers. They may differ only where transformers itself is near a tie.
 
 ${table(reports)}
 `;

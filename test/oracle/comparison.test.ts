@@ -25,7 +25,7 @@ describe('a comparison with a golden case', () => {
     expect([comparison.worst, comparison.numEqualTokens, comparison.numTokens]).toEqual([0, 16, 16]);
   });
 
-  test('refuses a log-probability beyond the tolerance, NaN included', () => {
+  test('refuses a log-probability outside of the tolerance, NaN included', () => {
     for (const wrong of [prompt.topLogprobs[7][2][1] + 0.002, NaN]) {
       const answer = perfect();
       answer.topLogprobs[7][2][1] = wrong;
@@ -33,7 +33,7 @@ describe('a comparison with a golden case', () => {
     }
   });
 
-  test('refuses another token where the golden has a margin, and accepts it at a tie', () => {
+  test('refuses a different token unless the golden is near a tie', () => {
     const answer = perfect();
     answer.tokenIds[5]++;
     expect(failuresOf(answer, { ...prompt, margins: prompt.margins.map(() => 0.5) })[0]).toMatch(
@@ -42,7 +42,7 @@ describe('a comparison with a golden case', () => {
     expect(failuresOf(answer, { ...prompt, margins: prompt.margins.map(() => 0.0001) })).toEqual([]);
   });
 
-  test('refuses a token that lacks from the most likely ones, unless it ties with the last', () => {
+  test('refuses a token that is missing from the most likely ones, unless it ties with the last', () => {
     const answer = perfect();
     answer.topLogprobs[0] = answer.topLogprobs[0].slice(1);
     expect(failuresOf(answer)[0]).toMatch(/step 0, token/);

@@ -1,4 +1,4 @@
-"""The conversations that every template is rendered with. `only` and `without` name families."""
+"""Conversations to render with every template. `only` and `without` restrict them to families."""
 
 WEATHER = {"type": "function", "function": {
     "name": "get_weather", "description": "Get the weather of a city, in °C or °F.",
@@ -39,7 +39,7 @@ ZURICH = call("a1B2c3D4e", "get_weather", {"city": "Zürich", "unit": "celsius",
 NESTED = call("x9Y8z7W6v", "search", {"query": "a \"quoted\" <word> & more\n🙂", "filters": [{"field": "price", "max": 9.5}, {}], "deep": {"none": None, "yes": True}})
 THOUGHT = "<think>\nThe user greets me.\nI greet back.\n</think>\n\nHello!"
 
-# name, messages, and what goes with them
+# name, messages and options of each conversation
 CONVERSATIONS = [
     {"name": "one user turn", "messages": [user("What is a capstan?")]},
     {"name": "system and user", "messages": [system("Answer briefly."), user("Name three rivers of Europe.")]},
@@ -58,11 +58,11 @@ CONVERSATIONS = [
         result("a1B2c3D4e", "{\"temperature\": 21.5, \"sky\": \"klar ☀️\"}")]},
     {"name": "tool call with nested arguments", "tools": [SEARCH], "messages": [
         user("Find it."), assistant("", tool_calls=[NESTED]), result("x9Y8z7W6v", "found\n2 things"), assistant("Two things."), user("Thanks")]},
-    {"name": "two calls at once", "tools": TOOLS, "messages": [  # Llama 3.1's template refuses these
+    {"name": "two calls at once", "tools": TOOLS, "messages": [  # refused by the template of Llama 3.1
         user("Both please"), assistant("", tool_calls=[ZURICH, NESTED]), result("a1B2c3D4e", "21"), result("x9Y8z7W6v", "none")]},
     {"name": "call without content", "tools": [WEATHER], "without": ["smollm2", "deepseek-v3"], "messages": [  # their templates want a string
         user("Weather?"), {"role": "assistant", "content": None, "tool_calls": [ZURICH]}, result("a1B2c3D4e", "21")]},
-    {"name": "two users in a row", "messages": [user("one"), user("two")]},  # Mistral's templates refuse these
+    {"name": "two users in a row", "messages": [user("one"), user("two")]},  # refused by the templates of Mistral
     {"name": "thinking off", "only": ["qwen3"], "kwargs": {"enable_thinking": False}, "messages": [user("Quick: 2 + 2?")]},
     {"name": "thinking on", "only": ["qwen3"], "kwargs": {"enable_thinking": True}, "messages": [user("Slowly: 2 + 2?")]},
     {"name": "earlier thoughts dropped", "only": ["qwen3"], "messages": [user("Hi"), assistant(THOUGHT), user("How are you?")]},

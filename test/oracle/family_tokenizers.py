@@ -1,5 +1,5 @@
-"""Small tokenizers of the families' kinds: their regular expressions, normalizers, special tokens, decoders and
-post-processors, with a vocabulary trained here on a page of text. Each is a dict: file name -> JSON value."""
+"""Small tokenizers with the regular expressions, normalizers, special tokens, decoders and post-processors of the
+families, and a vocabulary trained on a page of text."""
 
 import json
 from collections import Counter
@@ -27,7 +27,7 @@ def corpus():
 
 
 def train(pre_tokenizer, alphabet, normalizer=None):
-    """Vocabulary and merges, in the order that the trainer found them."""
+    """Returns vocabulary and merges, in the order of the trainer."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizer
     if normalizer:
@@ -45,7 +45,7 @@ def added(tokenizer, specials, plain=()):
 
 
 def byte_level(regex, specials, plain=(), first_specials=(), normalizer=None, digits=False, ignore_merges=False, extra_words=()):
-    """Byte-level BPE. With `first_specials` the special tokens take the lowest ids, otherwise the highest."""
+    """Byte-level BPE. `first_specials` get the lowest ids, `specials` the highest."""
     if regex:
         steps = [pre_tokenizers.Split(Regex(regex), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     else:
@@ -74,10 +74,10 @@ def with_bos(tokenizer, bos, byte_level_first=False):
 
 
 def metaspace(specials, prepend_normalizer):
-    """SentencePiece's BPE with byte fallback: of Llama 2 (the space prepended by a normalizer, before every piece
-    between special tokens) or of Mistral v0.3 (by the pre-tokenizer, before the first piece only)."""
+    """SentencePiece BPE with byte fallback: of Llama 2 (a normalizer prepends the space, before every piece between
+    special tokens) or of Mistral v0.3 (the pre-tokenizer prepends it, before the first piece only)."""
     counts = Counter(" ".join(corpus()).replace(" ", "▁"))
-    alphabet = sorted(counts, key=lambda char: (-counts[char], char))[:90]  # the rest is left to the bytes
+    alphabet = sorted(counts, key=lambda char: (-counts[char], char))[:90]  # byte fallback covers the rest
     words, merges = train(pre_tokenizers.Metaspace(prepend_scheme="always"), alphabet)
     byte_words = [f"<0x{b:02X}>" for b in range(256)]
     vocab = {word: i for i, word in enumerate([*specials, *byte_words, *words])}
@@ -116,7 +116,7 @@ FAMILIES = {
     "qwen3.5": lambda: (qwen(["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>"]),
                         config("Qwen2Tokenizer", None, "<|im_end|>", "<|endoftext|>", add_bos_token=False), "jinja"),
     "llama3.1": lambda: (with_bos(byte_level(LLAMA3_REGEX, ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"],
-                                             # Whole words that no merges reach: found only because merges are ignored for them.
+                                             # Words that no merges produce: only ignore_merges finds them.
                                              ignore_merges=True, extra_words=["Ġcapstan", "Ġlighthouse", "Hello"]), "<|begin_of_text|>", byte_level_first=True),
                          config("PreTrainedTokenizerFast", "<|begin_of_text|>", "<|eot_id|>", None), "config"),
     "mistral-nemo": lambda: (with_bos(byte_level(TEKKEN_REGEX, [], first_specials=MISTRAL), "<s>", byte_level_first=True),

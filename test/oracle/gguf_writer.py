@@ -1,4 +1,4 @@
-"""Writes a golden case's weights as GGUF for llama.cpp, and says what llama.cpp cannot express."""
+"""Writes the weights of a golden case as GGUF for llama.cpp, and reports what llama.cpp does not support."""
 
 import json
 import math
@@ -22,7 +22,7 @@ NAMES = {
 
 
 def read_tensors(directory):
-    """name -> (array as stored, type name); bf16 as its 16 bits."""
+    """Returns name -> (array as stored, type name). bf16 is read as 16-bit integers."""
     tensors = {}
     for file in sorted(directory.glob("model*.safetensors")):
         data = file.read_bytes()
@@ -40,7 +40,7 @@ def to_f32(array, dtype):
 
 
 def read_config(directory):
-    """config.json with the RoPE record in one place, whichever spelling it has."""
+    """Returns config.json with the RoPE parameters of either spelling under "rope"."""
     config = json.loads((directory / "config.json").read_text())
     rope = dict(config.get("rope_parameters") or config.get("rope_scaling") or {})
     config["rope"] = {"rope_theta": config.get("rope_theta", 10000.0), "rope_type": rope.get("type", "default"), **rope}
@@ -50,30 +50,31 @@ def read_config(directory):
 
 
 def window_of(config):
-    """The sliding window of a case, or None; llama.cpp has none for these architectures, so only short prompts are comparable."""
+    """Returns the sliding window of a case, or None. llama.cpp has no window for these architectures, so only prompts
+    shorter than the window are comparable."""
     if config["model_type"] == "mistral":
         return config.get("sliding_window")
     return config.get("sliding_window") if config.get("use_sliding_window") else None
 
 
 def why_not(config):
-    """Why llama.cpp cannot run the case, or None."""
+    """Returns why llama.cpp cannot run the case, or None."""
     rope = config["rope"]
     if config["hidden_act"] != "silu":
-        return f"hidden_act {config['hidden_act']}: llama.cpp's architecture has SiLU alone"
+        return f"hidden_act {config['hidden_act']}: llama.cpp supports only SiLU for the architecture"
     if rope["rope_type"] == "yarn" and rope.get("truncate") is False:
         return "YaRN with truncate false: llama.cpp always rounds the correction range"
     if rope["rope_type"] == "llama3" and config["model_type"] in ("qwen2", "qwen3"):
-        return "the llama3 scaling, which llama.cpp's Qwen lacks"
+        return "the llama3 scaling, which llama.cpp does not support for Qwen"
     if config["model_type"] == "qwen3" and config.get("attention_bias"):
-        return "Qwen3 with a bias of the output projection"
+        return "Qwen3 with a bias in the output projection"
     return None
 
 
 def yarn_attention_factor(rope):
     scale = lambda m: 0.1 * m * math.log(rope["factor"]) + 1.0 if rope["factor"] > 1 else 1.0
     if rope.get("attention_factor") is not None:
-        return rope["attention_factor"] / scale(1)  # llama.cpp multiplies by its own default
+        return rope["attention_factor"] / scale(1)  # llama.cpp multiplies by its default
     if rope.get("mscale") and rope.get("mscale_all_dim"):
         return scale(rope["mscale"]) / scale(rope["mscale_all_dim"]) / scale(1)
     return 1.0
@@ -102,13 +103,13 @@ def add_rope(writer, config, max_model_len):
 
 
 def yarn_betas(config):
-    """For the context's parameters: the keys of these in GGUF are not read for Llama."""
+    """Returns the betas for the context parameters, because llama.cpp does not read their GGUF keys for Llama."""
     rope = config["rope"]
     return (rope.get("beta_fast", 32.0), rope.get("beta_slow", 1.0)) if rope["rope_type"] == "yarn" else (-1.0, -1.0)
 
 
 def llama3_factors(rope, dim):
-    """The divisor of each frequency, as llama.cpp's converter writes it."""
+    """Returns the divisor of each frequency, as the converter of llama.cpp writes it."""
     wavelengths = 2 * math.pi * rope["rope_theta"] ** (np.arange(0, dim, 2) / dim)
     original, low, high, factor = (rope[k] for k in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor", "factor"))
     smooth = np.clip((original / wavelengths - low) / (high - low), 0, 1)
@@ -116,13 +117,13 @@ def llama3_factors(rope, dim):
 
 
 def interleave(array, num_heads):
-    """Rows (i, i + half) of each head to (2i, 2i + 1): the pairs that llama.cpp's Llama rotates."""
+    """Moves rows (i, i + half) of each head to (2i, 2i + 1), the pairs that llama.cpp rotates for Llama."""
     halves = array.reshape(num_heads, 2, array.shape[0] // num_heads // 2, *array.shape[1:])
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(array.shape))
 
 
 def write_gguf(directory, path, max_model_len=None, as_f32=True):
-    """as_f32: the same values with float32 as their type, so that llama.cpp rounds no activation."""
+    """Writes the file. With as_f32 the values have type float32, so llama.cpp does not round activations."""
     config = read_config(directory)
     arch = {"mistral": "llama"}.get(config["model_type"], config["model_type"])
     writer = gguf.GGUFWriter(path, arch)

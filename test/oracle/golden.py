@@ -1,8 +1,7 @@
-"""Writes a case as a Hugging Face model directory and asks transformers what it answers.
+"""Writes a case as a Hugging Face model directory and records the results of transformers.
 
-The answers are computed by `from_pretrained` on the written directory: what the config keys mean is decided
-by transformers, not by this script. Weights are rounded to the file's type, then everything is float32, eager
-attention, no cache.
+`from_pretrained` loads the written directory, so transformers decides what the config keys mean, not this script.
+Weights are rounded to the type of the file. Then everything is computed in float32 with eager attention and no cache.
 """
 
 import json
@@ -22,16 +21,16 @@ ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen
 NUM_STEPS = 16
 NUM_TOP = 5
 PROMPT_LENGTHS = [1, 5, 31, 64, 300, 600]
-PROMPT_LOGPROBS_OF = "64"  # the prompt whose own log-probabilities are kept
+PROMPT_LOGPROBS_OF = "64"  # the prompt whose log-probabilities are recorded
 
 
 def case_generator(case, seed):
-    """A generator of its own for each case, so that choosing cases changes none of them."""
+    """Returns a separate generator for each case, so that a case does not depend on which others are selected."""
     return torch.Generator().manual_seed(zlib.crc32(f"{seed}/{case['name']}".encode()))
 
 
 def config_json(case):
-    """config.json in the spelling that the case asks for."""
+    """Returns config.json in the spelling of the case."""
     config = {
         "architectures": [ARCHITECTURES[case["model_type"]]],
         "model_type": case["model_type"],
@@ -83,7 +82,7 @@ def random_weights(case, config, generator):
             value = noise * 1.3 / fan_in**0.5
         weights[name] = value.to(TORCH_DTYPES[case["dtype"]])
     if "stored-inv-freq" in case["features"]:
-        # Llama 2 checkpoints of 2023 hold these; every loader ignores them.
+        # Llama 2 checkpoints of 2023 contain these tensors. Loaders ignore them.
         for i in range(case["layers"]):
             half = (case["head_dim"] or case["hidden"] // case["heads"]) // 2
             weights[f"model.layers.{i}.self_attn.rotary_emb.inv_freq"] = torch.rand(half, generator=generator)
@@ -107,7 +106,7 @@ def save_weights(weights, shards, directory):
 
 
 def write_model(case, seed, directory, tokenizer_json):
-    """The whole directory but golden.json; returns the generator for the prompts."""
+    """Writes the model directory without golden.json. Returns the generator for the prompts."""
     directory.mkdir(parents=True, exist_ok=True)
     for old in directory.glob("model*.safetensors*"):
         old.unlink()
@@ -129,17 +128,17 @@ def load_judge(case, directory):
 
 
 def fix_dynamic_base(model, max_model_len):
-    """Dynamic NTK above the trained length: the frequencies that transformers computes for the configured
-    length, at every position (a cache cannot follow a base that changes with the length so far)."""
+    """Dynamic NTK above the trained length: uses the frequencies that transformers computes for the configured length
+    at every position, because cached keys cannot follow a base that changes with the length."""
     rotary = model.model.rotary_emb
     assert rotary.rope_type == "dynamic"
     rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS["dynamic"](model.config, seq_len=max_model_len)
-    rotary.rope_type = "default"  # no more updates
+    rotary.rope_type = "default"  # disables updates
 
 
 @torch.no_grad()
 def logprobs_of(model, token_ids, last=None):
-    """Log-softmax of the raw logits (float64, so that the softmax adds no error of its own) of the last positions."""
+    """Returns the log-softmax of the raw logits of the last positions, in float64 so that the softmax adds no error."""
     logits = model(torch.tensor([token_ids]), use_cache=False).logits[0]
     return torch.log_softmax(logits[-last if last else 0 :].double(), dim=-1)
 
@@ -154,7 +153,8 @@ def make_prompts(case, generator):
 
 
 def answer(model, prompt, allowed):
-    """Greedy tokens among the first `allowed` ids (what the tokenizer lacks is never sampled), with the raw top log-probabilities."""
+    """Generates greedily among the first `allowed` ids, because ids without a token are never sampled. Records the raw
+    top log-probabilities."""
     ids, top, margins = list(prompt), [], []
     for _ in range(NUM_STEPS):
         logprobs = logprobs_of(model, ids, last=1)[-1]
@@ -181,7 +181,7 @@ def make_golden(case, seed, model, generator):
 
 
 def write_golden(golden, path: Path):
-    """One line per prompt: small, and a diff shows which prompt moved."""
+    """Writes one line per prompt, so that a diff shows which prompt changed."""
     head = {k: v for k, v in golden.items() if k != "prompts"}
     lines = ",\n".join(json.dumps(p, separators=(",", ":")) for p in golden["prompts"])
     path.write_text(json.dumps(head, separators=(",", ":"))[:-1] + ',"prompts":[\n' + lines + "\n]}\n")

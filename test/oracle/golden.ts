@@ -1,17 +1,17 @@
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 
-/** What transformers answered for one model (`make_models.py`). */
+/** Results of transformers for one model, written by `make_models.py`. */
 export interface Golden {
   case: string;
   family: string;
   dtype: 'f32' | 'f16' | 'bf16';
-  /** Context length to load with, where the default is not meant. */
+  /** Context length to load the engine with; absent for the default. */
   maxModelLen?: number;
   features: string[];
-  /** Of random configurations: what the checkpoint's number type alone costs, rounding in transformers. */
+  /** Only in random cases: the error of the checkpoint's number type alone, measured by rounding in transformers. */
   roundingCost?: Tolerance;
-  /** Log-probability of each token of the named prompt after those before it; null for the first. */
+  /** Log-probability of each token of the named prompt, given the tokens before it; null for the first. */
   promptLogprobs: { prompt: string; logprobs: (number | null)[] };
   prompts: GoldenPrompt[];
 }
@@ -22,7 +22,7 @@ export interface GoldenPrompt {
   greedyTokenIds: number[];
   /** Per step: [token id, log-probability] of the five most likely. */
   topLogprobs: [number, number][][];
-  /** Per step: log-probability of the chosen token minus that of the runner-up. */
+  /** Per step: log-probability of the chosen token minus that of the second most likely. */
   margins: number[];
 }
 
@@ -31,29 +31,29 @@ export interface GoldenCase {
   golden: Golden;
 }
 
-/** What a runtime answered for one prompt. */
+/** Results of a runtime for one prompt. */
 export interface Answer {
   tokenIds: number[];
-  /** Per step, more of them than the golden keeps. */
+  /** Per step, more alternatives than the golden has. */
   topLogprobs: [number, number][][];
 }
 
-/** Largest |log-probability difference| of any of the top five, and their mean over a case. */
+/** Largest |log-probability difference| of the top five, and the mean over a case. */
 export interface Tolerance {
   worst: number;
   mean: number;
 }
 
-/** With activations and KV cache of the checkpoint's own type (architecture, contract 4). */
+/** Tolerance with activations and KV cache of the checkpoint's type. */
 const NATIVE_TOLERANCE: Record<Golden['dtype'], Tolerance> = {
   f32: { worst: 1e-3, mean: 1e-3 },
   f16: { worst: 1e-2, mean: 1e-2 },
   bf16: { worst: 0.15, mean: 0.02 },
 };
-/** With activations and KV cache in f32, whatever the checkpoint's type. */
+/** Tolerance with activations and KV cache in f32, for any type of the checkpoint. */
 export const F32_TOLERANCE: Tolerance = { worst: 1e-3, mean: 1e-3 };
 
-/** The contract's, or twice what rounding alone costs where nobody chose the configuration and that is more. */
+/** Returns the tolerance of a case. Random cases may need more: twice their rounding cost. */
 export function nativeTolerance({ dtype, roundingCost }: Golden): Tolerance {
   const { worst, mean } = NATIVE_TOLERANCE[dtype];
   return {
@@ -62,7 +62,7 @@ export function nativeTolerance({ dtype, roundingCost }: Golden): Tolerance {
   };
 }
 
-/** The cases under `directory`, or the one that it is. */
+/** Returns the cases in a directory, or the directory itself if it is a case. */
 export function listCases(directory: string): GoldenCase[] {
   const isCase = (dir: string) =>
     existsSync(path.join(dir, 'config.json')) && existsSync(path.join(dir, 'golden.json'));
@@ -79,7 +79,7 @@ export function listCases(directory: string): GoldenCase[] {
   }));
 }
 
-/** Differences of one case, gathered prompt by prompt. */
+/** Collects the differences of one case, prompt by prompt. */
 export class Comparison {
   readonly failures: string[] = [];
   worst = 0;
@@ -97,7 +97,7 @@ export class Comparison {
     return this.#count === 0 ? 0 : this.#sum / this.#count;
   }
 
-  /** Steps are compared until the tokens part; they may part only where the golden itself is close to a tie. */
+  /** Compares steps until the tokens differ. They may differ only where the golden is near a tie. */
   addPrompt(prompt: GoldenPrompt, answer: Answer): void {
     const numSteps = prompt.greedyTokenIds.length;
     this.numTokens += numSteps;
@@ -114,7 +114,7 @@ export class Comparison {
           `prompt ${prompt.name}, step ${step}: token ${answer.tokenIds[step]} instead of ${prompt.greedyTokenIds[step]}, margin ${prompt.margins[step]}`,
         );
       } else {
-        // A tie in the golden: what follows answers another question.
+        // Later steps continue a different text, so they are not comparable.
         this.numTokens -= numSteps - step;
       }
       return;
@@ -132,7 +132,7 @@ export class Comparison {
     }
   }
 
-  /** To be called last: the mean is of the whole case. */
+  /** Checks the mean of the case. Call it last. */
   finish(): this {
     if (!(this.mean <= this.tolerance.mean))
       this.failures.push(`mean difference ${this.mean.toExponential(2)}, allowed ${this.tolerance.mean}`);
@@ -143,7 +143,7 @@ export class Comparison {
     const found = new Map(top);
     const least = Math.min(...found.values());
     for (const [tokenId, expected] of prompt.topLogprobs[step]) {
-      // Not among the runtime's: then it is at most as likely as the last of them.
+      // A token that the runtime does not list is at most as likely as its last one.
       const difference = found.has(tokenId) ? Math.abs(found.get(tokenId)! - expected) : Math.max(0, expected - least);
       this.#add(difference, `prompt ${prompt.name}, step ${step}, token ${tokenId}`);
     }

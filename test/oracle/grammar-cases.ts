@@ -1,6 +1,6 @@
 /**
- * What the grammar oracles are asked about: texts for every schema of the table, with our verdict and the schema's. As a script it prints them as JSON:
- * `node -r ./test/oracle/register-ts.cjs test/oracle/grammar-cases.ts > CASES.json`.
+ * Cases for the grammar oracles: texts for each schema, with the verdicts of our grammar and of ajv.
+ * Prints them as JSON when run: `node -r ./test/oracle/register-ts.cjs test/oracle/grammar-cases.ts > CASES.json`.
  */
 import Ajv2020 from 'ajv/dist/2020';
 import addFormats from 'ajv-formats';
@@ -15,9 +15,9 @@ export interface GrammarCase {
   schema: unknown;
   texts: {
     text: string;
-    /** Whether our grammar takes it. */
+    /** Whether our grammar accepts the text. */
     ours: boolean;
-    /** Whether it is JSON that ajv finds valid. */
+    /** Whether the text is JSON that ajv accepts. */
     isValid: boolean;
   }[];
 }

@@ -1,4 +1,7 @@
-/** Our grammars beside xgrammar's: of schemas, where each side has decided differently in places, and of grammar texts, where both must agree. */
+/**
+ * Compares our grammars with xgrammar: for schemas, where some differences are decided, and for grammar texts, which
+ * must agree.
+ */
 import { spawnSync } from 'node:child_process';
 import path from 'node:path';
 import { loadAddon } from '../../ts/addon';
@@ -20,27 +23,26 @@ function askXgrammar(cases: unknown[]): Answer[] {
   return JSON.parse(stdout) as Answer[];
 }
 
-/** What we refuse though it is valid and xgrammar takes it: each is decided, and for each the reason. */
+/** Valid texts that we refuse and xgrammar accepts, with the reason for each decision. */
 const DECIDED: { reason: string; applies: (schema: Record<string, unknown>, text: string) => boolean }[] = [
   {
-    reason: 'formats are the common part of their RFC, as models write it',
+    reason: 'formats cover the common part of their RFC',
     applies: ({ format }) => typeof format === 'string',
   },
   {
-    reason:
-      'properties that a schema does not name come only where it says additionalProperties, so that a model keeps to the schema',
+    reason: 'properties that the schema does not name need an explicit additionalProperties',
     applies: (schema, text) =>
       'properties' in schema &&
       !('additionalProperties' in schema) &&
       Object.keys(JSON.parse(text) as object).some((key) => !Object.hasOwn(schema.properties as object, key)),
   },
-  { reason: 'integers are digits: no fraction, no exponent', applies: (_, text) => /\d[eE][-+]?\d/.test(text) },
+  { reason: 'integers have no fraction and no exponent', applies: (_, text) => /\d[eE][-+]?\d/.test(text) },
   {
-    reason: 'blanks are at most one space, or one line break and its indentation',
+    reason: 'whitespace is at most one space, or one line break and its indentation',
     applies: (_, text) => /[ \n]\s|\t|\r/.test(text),
   },
   {
-    reason: 'properties come in the order of the schema',
+    reason: 'properties have the order of the schema',
     applies: (schema, text) => {
       const named = Object.keys(schema.properties ?? {});
       const order = Object.keys(JSON.parse(text) as object)
@@ -51,27 +53,27 @@ const DECIDED: { reason: string; applies: (schema: Record<string, unknown>, text
   },
 ];
 
-test('of schemas: what we take is valid, and what only xgrammar takes is invalid or decided', async () => {
+test('schemas: our texts are valid, and texts that only xgrammar accepts are invalid or decided', async () => {
   const cases = await grammarCases();
   const answers = askXgrammar(cases.map(({ schema, texts }) => ({ schema, texts })));
   const unexplained: string[] = [];
   const count = { agree: 0, onlyOurs: 0, onlyTheirsInvalid: 0, onlyTheirsDecided: 0 };
   cases.forEach(({ schema, texts }, i) =>
     texts.forEach(({ text, ours, isValid }, j) => {
-      if (ours && !isValid) unexplained.push(`we take what is not valid: ${JSON.stringify(schema)}: ${text}`);
+      if (ours && !isValid) unexplained.push(`we accept an invalid text: ${JSON.stringify(schema)}: ${text}`);
       const theirs = answers[i].verdicts?.[j];
       if (theirs === undefined) return;
       if (theirs === ours) count.agree++;
-      // NOTE: valid by the check above; xgrammar lacks bounds of numbers here, patterns with quotes there.
+      // NOTE: valid by the check above. xgrammar does not support some number bounds and patterns with quotes.
       else if (ours) count.onlyOurs++;
       else if (!isValid) count.onlyTheirsInvalid++;
       else if (DECIDED.some(({ applies }) => applies(schema as Record<string, unknown>, text)))
         count.onlyTheirsDecided++;
-      else unexplained.push(`only xgrammar takes ${text} of ${JSON.stringify(schema)}`);
+      else unexplained.push(`only xgrammar accepts ${text} for ${JSON.stringify(schema)}`);
     }),
   );
   expect(unexplained).toEqual([]);
-  // Two of them hold false among alternatives.
+  // Two of these schemas contain false as an alternative.
   expect(answers.filter(({ error }) => error !== undefined).length).toBeLessThanOrEqual(6);
   const numTexts = count.agree + count.onlyOurs + count.onlyTheirsInvalid + count.onlyTheirsDecided;
   expect(numTexts).toBeGreaterThan(1500);
@@ -82,12 +84,12 @@ const GRAMMARS = [
   'root ::= "a" [b-d]* ("e" | "fg"){2,5} [^a-z\\n]?',
   'root ::= item ("," item)*\nitem ::= [0-9]+ | "[" root "]" | "(" item? ")"',
   'root ::= "{" pair{0,3} "}"\npair ::= key ":" value ";"\nkey ::= [a-z_] [a-z0-9_]{0,7}\nvalue ::= "true" | "false" | "\\"" [^"\\\\]* "\\"" | "{" pair* "}"',
-  // No class of characters beyond ASCII: xgrammar 0.1.27 takes no ì for [à-ü].
+  // No non-ASCII character classes: xgrammar 0.1.27 does not accept ì for [à-ü].
   'root ::= ("é" | "€" ("ì" | "ê")+ | "😀" [^b-z]){1,4} "."?',
   'root ::= (("a" | "ab" | "ba"){3,6} "!"?)+',
 ];
 
-test('of grammar texts: both take the same', async () => {
+test('grammar texts: both accept the same texts', async () => {
   const cases = await Promise.all(
     GRAMMARS.map(async (ebnf) => {
       const grammar = await loadAddon().compileGrammar({ kind: 'gbnf', text: ebnf });
@@ -100,14 +102,14 @@ test('of grammar texts: both take the same', async () => {
     }),
   );
   const answers = askXgrammar(cases);
-  let numTaken = 0;
+  let numAccepted = 0;
   cases.forEach(({ ebnf, texts }, i) => {
     expect([ebnf, answers[i].error]).toEqual([ebnf, undefined]);
     texts.forEach(({ text, ours }, j) => {
       expect([ebnf, text, answers[i].verdicts?.[j]]).toEqual([ebnf, text, ours]);
-      if (ours) numTaken++;
+      if (ours) numAccepted++;
     });
-    expect(numTaken).toBeGreaterThan(0);
+    expect(numAccepted).toBeGreaterThan(0);
     expect(texts.every(({ ours }) => ours)).toBe(false);
   });
 });

@@ -1,10 +1,12 @@
-"""The same weights through llama.cpp: do its greedy tokens agree wherever the margin exceeds the tolerance?
+"""Runs the golden cases in llama.cpp and checks its greedy tokens wherever the margin exceeds the tolerance.
 
   python llama-cpp.py DIR [--engine FILE] [--out FILE.md]
 
-DIR holds golden cases (make_models.py). Compared are llama.cpp and transformers (golden.json); with --engine also llama.cpp and the engine
-(what compare.ts --json wrote). Needs llama-cpp-python 0.3.36 (built from source: CMAKE_ARGS=-DGGML_NATIVE=ON pip install llama-cpp-python==0.3.36
---no-binary llama-cpp-python) and gguf. Two rows per f16 and bf16 case: weights of the file's type, and the same values as f32, where llama.cpp rounds no activation.
+DIR contains golden cases (make_models.py). Compares llama.cpp with transformers (golden.json), and with the engine if
+--engine names the output of compare.ts --json. Needs gguf and llama-cpp-python 0.3.36, built from source:
+CMAKE_ARGS=-DGGML_NATIVE=ON pip install llama-cpp-python==0.3.36 --no-binary llama-cpp-python
+f16 and bf16 cases have two rows: weights of the type of the file, and the same values as f32, for which llama.cpp does
+not round activations.
 """
 
 import argparse
@@ -44,7 +46,7 @@ class Model:
         llama_cpp.llama_model_free(self.model)
 
     def logprobs_after(self, token_ids):
-        """Appends the tokens to the sequence; log-softmax of the last one's logits."""
+        """Appends the tokens to the sequence. Returns the log-softmax of the last token's logits."""
         array = (llama_cpp.llama_token * len(token_ids))(*token_ids)
         status = llama_cpp.llama_decode(self.context, llama_cpp.llama_batch_get_one(array, len(token_ids)))
         assert status == 0, status
@@ -53,7 +55,7 @@ class Model:
         return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
 
     def greedy(self, prompt, allowed):
-        """Tokens and all log-probabilities per step; ids from `allowed` on are never chosen."""
+        """Returns the tokens and all log-probabilities per step. Never chooses ids from `allowed` on."""
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
         tokens, steps, new = [], [], prompt
         for _ in range(NUM_STEPS):
@@ -64,7 +66,8 @@ class Model:
 
 
 def compare(tokens, steps, prompt, other_tokens, tolerance):
-    """Steps until the tokens part: worst log-probability difference, equal and comparable tokens, and a fault or None."""
+    """Compares steps until the tokens differ. Returns the worst log-probability difference, the number of equal and
+    comparable tokens, and a fault or None."""
     worst = 0.0
     for step, (token, other) in enumerate(zip(tokens, other_tokens)):
         worst = max(worst, *(float(abs(steps[step][i] - value)) for i, value in prompt["topLogprobs"][step]))
@@ -73,7 +76,7 @@ def compare(tokens, steps, prompt, other_tokens, tolerance):
             fault = f"prompt {prompt['name']}, step {step}: {token} instead of {other}, margin {margin}" if margin > 2 * tolerance else None
             return worst, step, NUM_STEPS if fault else step, fault
         if token != prompt["greedyTokenIds"][step]:
-            # Both left the golden at a near tie: its margins say nothing of what follows.
+            # Both differ from the golden at a near tie, so its later margins do not apply.
             return worst, step + 1, step + 1, None
     return worst, NUM_STEPS, NUM_STEPS, None
 
@@ -84,7 +87,7 @@ def comparable_prompts(config, golden):
 
 
 def judge(directory, golden, as_f32, engine_answers):
-    """One row of the table."""
+    """Returns one row of the table."""
     config = read_config(directory)
     tolerance = 1e-3 if as_f32 else TOLERANCE[golden["dtype"]]
     prompts = comparable_prompts(config, golden)
@@ -115,12 +118,13 @@ def judge(directory, golden, as_f32, engine_answers):
 
 def markdown(rows, skipped, source, has_engine):
     lines = [
-        "# llama.cpp on the same weights", "",
-        f"llama-cpp-python {llama_cpp.__version__}, built from source, on the cases of `{source}` written as GGUF by `test/oracle/llama-cpp.py`; greedy, "
-        f"{NUM_STEPS} tokens per prompt, KV cache in f32. Steps count until the tokens part, which they may where the margin is at most twice the tolerance "
-        "(1e-3; with f16 and bf16 GGUF weights, whose activations llama.cpp rounds too, 1e-2 and 0.15). 'worst' is the largest difference of the top five log-probabilities to "
-        "transformers in float32.", "",
-        f"| case | weights | GGUF | prompts | worst | tokens equal to transformers, of those comparable, of all |{' tokens equal to the engine |' if has_engine else ''}",
+        "# llama.cpp with the same weights", "",
+        f"llama-cpp-python {llama_cpp.__version__}, built from source, runs the cases of `{source}`. `test/oracle/llama-cpp.py` writes them as GGUF. "
+        f"Each prompt has {NUM_STEPS} greedy tokens. The KV cache is f32.", "",
+        "- 'worst' is the largest difference of the top five log-probabilities from transformers in float32.",
+        "- Steps are compared until the tokens differ. They may differ where the margin is at most twice the tolerance.",
+        "- The tolerance is 1e-3. It is 1e-2 with f16 and 0.15 with bf16 GGUF weights, because llama.cpp also rounds the activations there.", "",
+        f"| case | weights | GGUF | prompts | worst | tokens equal to transformers / comparable of all |{' tokens equal to the engine / comparable |' if has_engine else ''}",
         f"|---|---|---|---|---|---|{'---|' if has_engine else ''}",
     ]
     for r in rows:
@@ -129,9 +133,9 @@ def markdown(rows, skipped, source, has_engine):
         lines.append(f"| {r['case']} | {r['weights']} | {r['ggufType']} | {r['prompts']} | {r['worst']:.1e} | {r['equal']} / {r['comparable']} of {r['prompts'] * NUM_STEPS} |{engine}{wrong}")
     total = [sum(r[key] for r in rows) for key in ("equal", "comparable")]
     engine = sum(r["engineEqual"] for r in rows), sum(r["engineComparable"] for r in rows)
-    lines += ["", f"In all {total[0]} of {total[1]} tokens equal to transformers{f', {engine[0]} of {engine[1]} to the engine' if has_engine else ''}; "
-              f"{sum(len(r['faults']) for r in rows)} disagreements beyond a near tie.", "",
-              "llama.cpp has no sliding window for these architectures: cases with a window are compared on the prompts that fit it with their completion. Left out:", ""]
+    lines += ["", f"In total, {total[0]} of {total[1]} tokens are equal to transformers{f', {engine[0]} of {engine[1]} to the engine' if has_engine else ''}. "
+              f"{sum(len(r['faults']) for r in rows)} tokens differ where there is no near tie.", "",
+              "llama.cpp has no sliding window for these architectures. Cases with a window use only the prompts that fit in it together with their completion. Left out:", ""]
     lines += [f"- {name}: {reason}" for name, reason in skipped]
     return "\n".join(lines) + "\n"
 
@@ -168,7 +172,7 @@ def main():
     sys.exit(1 if any(r["faults"] for r in rows) else 0)
 
 
-# Loading is silent but for errors; the callback must outlive the calls.
+# Logs errors only. The callback must outlive the calls.
 @llama_cpp.llama_log_callback
 def log(level, text, user_data):
     if level >= 4:  # GGML_LOG_LEVEL_ERROR

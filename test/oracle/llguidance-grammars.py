@@ -1,4 +1,4 @@
-"""Our grammars beside llguidance's, on the cases of grammar-cases.ts. Prints a table; run by hand:
+"""Compares our grammars with llguidance on the cases of grammar-cases.ts. Prints a table. Run by hand:
 
     python3 -m venv V && V/bin/pip install llguidance==1.9.1
     node -r ./test/oracle/register-ts.cjs test/oracle/grammar-cases.ts > CASES.json
@@ -13,7 +13,7 @@ from importlib.metadata import version
 import llguidance
 from llguidance import LLMatcher, LLTokenizer
 
-# Every byte is a token, and one more ends the text: what is compared are texts, not tokenizers.
+# Each byte is a token, and one more token ends the text, because the comparison is about texts, not tokenizers.
 EOS = 256
 
 
@@ -31,15 +31,15 @@ def make_tokenizer() -> LLTokenizer:
 
 
 def judge(tokenizer: LLTokenizer, schema) -> str:
-    """The grammar of a schema, or the error."""
-    # Any blanks between the parts, as JSON has them.
+    """Returns the grammar of a schema, or the error."""
+    # Any JSON whitespace between the parts.
     overrides = {"whitespace_pattern": r"[ \n\r\t]*"} if isinstance(schema, dict) else None
     grammar = LLMatcher.grammar_from_json_schema(schema, overrides=overrides)
     error = LLMatcher.validate_grammar(grammar, tokenizer)
     return error if error else grammar
 
 
-def takes(tokenizer: LLTokenizer, grammar: str, text: str) -> bool:
+def accepts(tokenizer: LLTokenizer, grammar: str, text: str) -> bool:
     matcher = LLMatcher(tokenizer, grammar, log_level=0)
     data = list(text.encode())
     return matcher.try_consume_tokens(data) == len(data) and matcher.is_accepting()
@@ -62,19 +62,19 @@ def main() -> None:
             refused.append((case["schema"], grammar))
             continue
         for entry in case["texts"]:
-            theirs = takes(tokenizer, grammar, entry["text"])
+            theirs = accepts(tokenizer, grammar, entry["text"])
             kind = (entry["ours"], theirs, entry["isValid"])
             counts[kind] += 1
             if entry["ours"] != theirs:
                 rows.append((case["schema"], entry["text"], *kind))
     total = sum(counts.values())
     print(f"## llguidance {version('llguidance')}\n")
-    print(f"{total} texts of {len(cases) - len(refused)} schemas; {len(refused)} schemas that it does not compile.\n")
+    print(f"{total} texts of {len(cases) - len(refused)} schemas. It does not compile {len(refused)} schema{'' if len(refused) == 1 else 's'}.\n")
     print("| we | llguidance | ajv | texts |\n|---|---|---|---|")
-    word = {True: "take", False: "refuse"}
+    word = {True: "accept", False: "refuse"}
     for (ours, theirs, is_valid), count in sorted(counts.items(), reverse=True):
         print(f"| {word[ours]} | {word[theirs]}s | {'valid' if is_valid else 'invalid'} | {count} |")
-    print("\nTexts that only one of the two takes:\n\n| schema | text | taken by | valid |\n|---|---|---|---|")
+    print("\nTexts that only one of the two accepts:\n\n| schema | text | accepted by | valid |\n|---|---|---|---|")
     for schema, text, ours, _, is_valid in rows:
         print(f"| `{shown(schema)}` | `{shown(text)}` | {'us' if ours else 'llguidance'} | {'yes' if is_valid else 'no'} |")
     print("\nSchemas that llguidance refuses:\n\n| schema | why |\n|---|---|")

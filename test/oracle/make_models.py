@@ -1,9 +1,9 @@
-"""Makes tiny random models with what transformers answers for them (golden.json).
+"""Creates tiny random models and the results of transformers for them (golden.json).
 
   python make_models.py --seed 20 --out fixtures          the committed fixtures
   python make_models.py --seed 7 --out DIR --cases a,b    some cases, another seed
-  python make_models.py --seed 7 --out DIR --random 20    as many cases of drawn features and sizes instead of the table's
-  python make_models.py --check-mutations --out DIR       each feature off, in transformers: does the golden in DIR see it?
+  python make_models.py --seed 7 --out DIR --random 20    20 cases with random features and sizes instead of the table
+  python make_models.py --check-mutations --out DIR       checks that disabling each feature changes the golden in DIR
   python make_models.py --list
 """
 
@@ -34,7 +34,7 @@ def main():
     parser.add_argument("--seed", type=int)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--cases", help="comma-separated names (all by default)")
-    parser.add_argument("--random", type=int, help="make this many random cases instead")
+    parser.add_argument("--random", type=int, help="number of random cases to create instead of the table")
     parser.add_argument("--list", action="store_true", help="print the cases and stop")
     parser.add_argument("--check-mutations", action="store_true")
     args = parser.parse_args()
@@ -43,7 +43,7 @@ def main():
             print(f"{case['name']:24} {case['family']:14} {case['dtype']:5} {', '.join(case['features'])}")
         return
     if args.out is None or (args.seed is None and not args.check_mutations):
-        parser.error("--seed and --out are needed")
+        parser.error("expected --seed and --out")
     cases = random_cases(args.seed, args.random) if args.random else choose(args.cases, parser)
     if args.check_mutations:
         print(f"{'case':22} {'mutation':36} {'worst':>9} {'mean':>9}   (|log-probability difference| of the top five)")
@@ -69,7 +69,7 @@ def choose(names, parser):
     by_name = {case["name"]: case for case in CASES}
     unknown = [name for name in names.split(",") if name not in by_name]
     if unknown:
-        parser.error(f"unknown cases: {', '.join(unknown)}; --list shows them")
+        parser.error(f"unknown cases: {', '.join(unknown)}; print all with --list")
     return [by_name[name] for name in names.split(",")]
 
 

@@ -1,11 +1,11 @@
-"""Makes fixtures/templates: small tokenizers of the families' kinds, real chat templates, and what transformers makes of them.
+"""Creates fixtures/templates: small tokenizers of each family, real chat templates, and the results of transformers.
 
   python make_templates.py --out fixtures/templates
 
 golden.json of a family:
-  conversations[]  messages, tools, addGenerationPrompt, chatTemplateKwargs -> text and tokenIds, or the error that the template raises
-  encode[]         text -> tokenIds, tokenIdsWithSpecial (what add_special_tokens adds); decoded and decodedSkipSpecial of tokenIds
-  decode[]         tokenIds, mostly random and so broken UTF-8 -> decoded, decodedSkipSpecial
+  conversations[]  messages, tools, addGenerationPrompt, chatTemplateKwargs -> text and tokenIds, or the template's error
+  encode[]         text -> tokenIds, tokenIdsWithSpecial (add_special_tokens), decoded and decodedSkipSpecial of tokenIds
+  decode[]         tokenIds, mostly random and therefore invalid UTF-8 -> decoded, decodedSkipSpecial
 """
 
 import argparse
@@ -25,7 +25,7 @@ from transformers import AutoTokenizer
 from conversations import CONVERSATIONS, TEXTS
 from family_tokenizers import FAMILIES
 
-# Their templates put the arguments into the prompt as they are: text.
+# Templates that insert the arguments unchanged, so they must be text.
 ARGUMENTS_AS_TEXT = {"deepseek-v3"}
 TEMPLATES = Path(__file__).parent / "templates"
 transformers.logging.set_verbosity_error()
@@ -44,7 +44,7 @@ def write_family(name, directory):
 
 
 def with_text_arguments(conversation):
-    """The same conversation with the arguments of calls as JSON text, as JSON.stringify writes it."""
+    """Returns the conversation with the arguments of calls as JSON text, written like JSON.stringify."""
     messages = copy.deepcopy(conversation["messages"])
     for call in (call for message in messages for call in message.get("tool_calls", [])):
         call["function"]["arguments"] = json.dumps(call["function"]["arguments"], ensure_ascii=False, separators=(",", ":"))
@@ -52,7 +52,7 @@ def with_text_arguments(conversation):
 
 
 def render(tokenizer, conversation):
-    """One golden conversation; what a template refuses is golden too."""
+    """Renders one golden conversation. Records the error if the template refuses it."""
     options = {"tools": conversation.get("tools"), "add_generation_prompt": conversation.get("add_generation_prompt", True),
                **conversation.get("kwargs", {})}
     golden = {"name": conversation["name"], "messages": conversation["messages"], "tools": options["tools"],
@@ -84,7 +84,8 @@ def make_golden(name, directory):
         golden["conversations"] = [render(tokenizer, c) for c in chosen]
     for text in texts:
         ids, with_special = (tokenizer.encode(text, add_special_tokens=add) for add in (False, True))
-        # transformers must read tokenizer.json as it stands: what it rebuilt of its own would judge another file
+        # transformers must use tokenizer.json unchanged. If it rebuilt the tokenizer, the golden would be of another
+        # one.
         assert ids == raw.encode(text, add_special_tokens=False).ids, (name, text)
         assert with_special == raw.encode(text, add_special_tokens=True).ids, (name, text)
         golden["encode"].append({"text": text, "tokenIds": ids, "tokenIdsWithSpecial": with_special, **decoded(tokenizer, ids)})
@@ -98,7 +99,7 @@ def make_golden(name, directory):
 
 
 def write_golden(golden, path):
-    """A line per entry, so that a diff shows what changed."""
+    """Writes one line per entry, so that a diff shows what changed."""
     parts = []
     for key, value in golden.items():
         if isinstance(value, list):

@@ -1,8 +1,8 @@
-"""Switches each feature of a case off in transformers itself and measures how far the golden moves.
+"""Disables each feature of a case in transformers and measures how much the results differ from the golden.
 
-A feature that can be switched off without moving the golden beyond the tolerance is not tested by it. A mutation
-edits config.json, the weights, or the loaded model; it is judged on the golden's own tokens (prompt and completion
-in one forward), at the positions and the top-five ids that the golden keeps.
+If disabling a feature changes less than the tolerance, the golden does not test it. A mutation edits config.json, the
+weights or the loaded model. It is measured on the tokens of the golden (prompt and completion in one forward pass), at
+the positions and top-five ids that the golden records.
 """
 
 import json
@@ -21,7 +21,7 @@ MIN_WORST = {"f32": 0.05, "f16": 0.1, "bf16": 0.3}
 
 
 def measure(golden, model):
-    """Worst and mean |difference| of the golden's top log-probabilities over all prompts and steps."""
+    """Returns the worst and mean |difference| of the top log-probabilities over all prompts and steps."""
     differences = []
     for prompt in golden["prompts"]:
         ids = prompt["promptTokenIds"] + prompt["greedyTokenIds"][:-1]
@@ -53,7 +53,7 @@ def load_mutated(case, directory, edit_config=None, edit_weights=None, edit_mode
     return model
 
 
-# Edits of config.json. Both spellings keep the RoPE record under one of two names.
+# Edits of config.json. The RoPE parameters have one of two names.
 
 
 def rope_record(config):
@@ -131,7 +131,7 @@ def head_shape(config):
 
 
 def interleaved_rope(weights, config):
-    """Pairs (2i, 2i + 1) instead of (i, i + half): the order of GPT-J and of llama.cpp's Llama."""
+    """Rotates pairs (2i, 2i + 1) instead of (i, i + half), as GPT-J and llama.cpp (for Llama) do."""
     _, _, head_dim = head_shape(config)
     for name, value in weights.items():
         if name.split(".")[-2] in ("q_proj", "k_proj"):
@@ -140,7 +140,7 @@ def interleaved_rope(weights, config):
 
 
 def modulo_kv_heads(weights, config):
-    """Query head h reads KV head h % kv instead of h // (heads / kv)."""
+    """Makes query head h read KV head h % kv instead of h // (heads / kv)."""
     heads, kv, head_dim = head_shape(config)
     order = torch.arange(heads).view(kv, heads // kv).T.flatten()  # new place -> old head
     for name, value in weights.items():
@@ -152,7 +152,7 @@ def modulo_kv_heads(weights, config):
 
 
 def separate_head(weights, config):
-    """Untied: the embedding keeps its rows, the head reads them in reverse order."""
+    """Unties the embeddings: the head has the rows of the embedding in reverse order."""
     config["tie_word_embeddings"] = False
     weights["lm_head.weight"] = weights["model.embed_tokens.weight"].flip(0).contiguous()
 
@@ -166,7 +166,7 @@ def identity_qk_norm(model):
 
 
 def qk_norm_over_all_heads(model):
-    """The root mean square taken over all heads together instead of each."""
+    """Normalizes by the root mean square over all heads instead of each head."""
     for layer in model.model.layers:
         for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm):
             norm.forward = lambda x, norm=norm: norm.weight * x * torch.rsqrt(
@@ -174,7 +174,7 @@ def qk_norm_over_all_heads(model):
 
 
 def scale_by_hidden(model):
-    """Attention scaled by hidden / heads instead of head_dim."""
+    """Scales attention by hidden / heads instead of head_dim."""
     for layer in model.model.layers:
         layer.self_attn.scaling = (model.config.hidden_size / model.config.num_attention_heads) ** -0.5
 
@@ -186,7 +186,7 @@ def eps_outside_root(model):
 
 
 def growing_dynamic_base(model):
-    """What transformers itself does: a base that follows the length so far."""
+    """Restores the behaviour of transformers: the base follows the current length."""
     model.model.rotary_emb.rope_type = "dynamic"
 
 
@@ -202,7 +202,7 @@ def dynamic_at(length):
 
 
 def attention_scaling_squared(model):
-    """The attention factor on Q and on K is a factor squared on the scores; once only is a common fault."""
+    """Applies the attention factor to Q only. It belongs on Q and K, which squares it in the scores."""
     rotary = model.model.rotary_emb
     rotary.attention_scaling = rotary.attention_scaling**0.5
 
@@ -261,17 +261,17 @@ OF_FEATURE = {
                          layer_types=["sliding_attention", "full_attention", "full_attention"][: c["num_hidden_layers"]]))],
     "unused-window": [M("window used", config=set_config(use_sliding_window=True))],
     "null-window": [M("window 32", config=set_config(sliding_window=32))],
-    "padded-vocab": [],  # changes the chosen tokens, not the log-probabilities: checked apart
+    "padded-vocab": [],  # changes the chosen tokens, not the log-probabilities; checked separately
     "stored-inv-freq": [],
     "odd-tails": [],
 }
 
 
 def check_case(case, directory):
-    """Prints a row per mutation; returns the number that stayed invisible."""
+    """Prints a row per mutation. Returns the number of mutations that the golden does not detect."""
     golden = json.loads((directory / "golden.json").read_text())
     rows = [("(none)", *measure(golden, load_judge(case, directory)))]
-    assert rows[0][1] < 1e-4, f"{case['name']}: transformers does not repeat its own golden ({rows[0][1]:.2g})"
+    assert rows[0][1] < 1e-4, f"{case['name']}: transformers does not reproduce its golden ({rows[0][1]:.2g})"
     mutations = EVERY_CASE + [m for feature in case["features"] for m in OF_FEATURE[feature]]
     rows += [(m.name, *measure(golden, load_mutated(case, directory, **m.edits))) for m in mutations]
     least = MIN_WORST[case["dtype"]]
@@ -281,7 +281,7 @@ def check_case(case, directory):
         hidden += is_hidden
         print(f"{case['name']:22} {name:36} {worst:9.4f} {mean:9.4f}{'  INVISIBLE' if is_hidden else ''}", flush=True)
     if case["tokenizer_size"] and not samples_padding_without_mask(golden, case["tokenizer_size"]):
-        print(f"{case['name']:22} ids beyond the tokenizer sampled      INVISIBLE")
+        print(f"{case['name']:22} ids without a token sampled           INVISIBLE")
         hidden += 1
     return hidden
 

@@ -1,4 +1,4 @@
-"""Cases that nobody chose: every feature, size and spelling drawn from a seed. What the table does not think of."""
+"""Random cases: every feature, size and spelling is drawn from a seed, to cover combinations that the table does not."""
 
 import random
 
@@ -19,7 +19,7 @@ def random_case(draw, index):
     heads = kv * draw.choice([1, 2, 3, 4])
     own_head_dim = model_type == "qwen3" or (model_type != "qwen2" and draw.random() < 0.4)
     head_dim = draw.choice([8, 10, 16, 24, 32, 40, 64, 80, 128]) if heads < 8 else draw.choice([8, 16, 20])
-    # Without a head_dim of its own (and for Llama always), hidden is a multiple of the heads, by an even number.
+    # hidden is an even multiple of the number of heads, as required for Llama and without an explicit head_dim.
     hidden = heads * draw.choice([n for n in range(4, 66, 2) if 40 <= heads * n <= 130])
     tied = draw.random() < 0.4
     vocab = draw.choice(VOCABS)
@@ -56,7 +56,7 @@ def random_rope(draw):
 
 
 def random_config(draw, model_type):
-    """Keys of the family beyond the sizes."""
+    """Returns the keys of the family other than sizes."""
     config = {}
     if model_type == "llama":
         config = {"attention_bias": draw.random() < 0.3, "mlp_bias": draw.random() < 0.3}

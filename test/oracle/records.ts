@@ -1,10 +1,11 @@
 /**
- * The golden models as text that a program without JavaScript reads (test/native/gpu/golden.cpp): what the addon would be given, and what transformers answered.
+ * Writes the golden models as text for test/native/gpu/golden.cpp: the record that the addon would get, and the results
+ * of transformers.
  *
  *     node -r ./test/oracle/register-ts.cjs test/oracle/records.ts OUT [DIR]
  *
- * Words separated by white space; lists begin with their length. Files are named from the folder that this is run in. Models of 16-bit numbers only: f32 is not
- * computed in on CUDA.
+ * Words are separated by whitespace, and lists start with their length. File paths are relative to the current folder.
+ * Contains only models with 16-bit weights, because CUDA does not compute in f32.
  */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -15,7 +16,7 @@ import { type GoldenCase, listCases, nativeTolerance } from './golden';
 
 const list = (values: ArrayLike<number>): string => [values.length, ...Array.from(values)].join(' ');
 
-/** What the library hands to the addon for a model. */
+/** Returns the record that the library passes to the addon for a model. */
 async function nativeRecord({ directory, golden }: GoldenCase): Promise<NativeLoad> {
   let record: NativeLoad | undefined;
   const addon = { load: (load: NativeLoad) => ((record = load), Promise.resolve({})) } as unknown as NativeAddon;

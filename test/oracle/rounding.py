@@ -1,5 +1,5 @@
-"""What a runtime's number types alone cost a case: K and V rounded to the checkpoint's type, and for bf16 the inputs of each product too,
-in transformers, all else float32. Random configurations can be so sharp that this exceeds the tolerance that fits the chosen ones."""
+"""Measures the error of the number types alone: transformers in float32 with K and V rounded to the type of the
+checkpoint, and for bf16 also the inputs of each product. In random cases it can exceed the tolerance of the table."""
 
 import contextlib
 import sys
@@ -11,7 +11,7 @@ from mutations import measure
 
 
 def rounding_cost(case, golden, model):
-    """(worst, mean) |difference| of the golden's top log-probabilities."""
+    """Returns the worst and mean |difference| of the top log-probabilities."""
     if case["dtype"] == "f32":
         return 0.0, 0.0
     with rounded(model, TORCH_DTYPES[case["dtype"]]):

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Holds a running server to its own description: schemathesis sends what /openapi.json allows and forbids, and checks every answer against it.
+# Tests a running server against its /openapi.json: schemathesis sends valid and invalid requests and checks every
+# response.
 #
 #   test/oracle/schemathesis.sh [EXAMPLES [SEED]]
 #
-# EXAMPLES: most random ones per operation and part of the run (default 100); those that cover the schema's corners come besides.
-# CAPSTAN_SCHEMATHESIS_VENV: where its virtual environment is, or is made (default: ~/.cache/capstan/schemathesis).
+# EXAMPLES: maximum random requests per operation and phase, besides those for schema coverage (default: 100).
+# CAPSTAN_SCHEMATHESIS_VENV: path of the virtual environment, created if missing (default:
+# ~/.cache/capstan/schemathesis).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -15,7 +17,7 @@ venv=${CAPSTAN_SCHEMATHESIS_VENV:-${XDG_CACHE_HOME:-$HOME/.cache}/capstan/schema
 work=$(mktemp -d)
 trap 'kill "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
 
-# Starts a server with further flags; sets url. The context is short, as many requests set no limit of tokens.
+# Starts a server with additional flags and sets url. The context is short, because many requests do not limit tokens.
 start() {
   node dist/server/main.js serve demo --port 0 --max-model-len 512 --log-level warn "$@" >"$work/out" 2>"$work/err" &
   server=$!
@@ -24,18 +26,19 @@ start() {
     kill -0 "$server" || { cat "$work/err"; exit 1; }
     sleep 0.1
   done
-  echo 'the server did not start'; exit 1
+  echo 'the server did not start within 30 s'; exit 1
 }
 
 stop() {
-  kill -0 "$server" || { echo 'the server ended by itself'; cat "$work/err"; exit 1; }
+  kill -0 "$server" || { echo 'the server has exited'; cat "$work/err"; exit 1; }
   kill "$server"
   wait "$server"
 }
 
-# Rules that tie fields together (stream_options needs stream, a prompt has to fit) are beyond a schema: what it allows may be a 400.
+# A schema cannot express rules between fields (stream_options needs stream, a prompt must fit), so valid requests may
+# get 400.
 run() {
-  # Its caches stay out of the working tree.
+  # Keeps its caches out of the working tree.
   (cd "$work" && "$venv/bin/schemathesis" --config-file "$work/config.toml" run "$url/openapi.json" --seed "$seed" --continue-on-failure --request-timeout 120 --suppress-health-check all \
     --phases examples,coverage,fuzzing --max-examples "$1" --exclude-checks "positive_data_acceptance$2" "${@:3}")
 }
@@ -44,7 +47,7 @@ touch "$work/config.toml"
 printf '\n==== node:http\n'
 start --http-transport node
 run "$examples" '' --exclude-tag 'not implemented'
-printf '\n==== routes that are known by name alone\n'
+printf '\n==== routes that are not implemented\n'
 run 5 ,not_a_server_error --include-tag 'not implemented'
 stop
 
@@ -53,7 +56,7 @@ start --http-transport node --api-key secret
 run 5 '' --exclude-tag 'not implemented' -H 'Authorization: Bearer secret'
 stop
 
-# uWebSockets.js cuts off methods that it does not know, such as QUERY.
+# uWebSockets.js closes the connection for unknown methods such as QUERY.
 printf '\n==== uWebSockets.js\n'
 printf '[phases.coverage]\nunexpected-methods = ["get", "put", "post", "delete", "options", "patch", "trace"]\n' >"$work/config.toml"
 start --http-transport uws

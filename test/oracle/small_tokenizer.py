@@ -1,11 +1,11 @@
-"""A byte-level BPE tokenizer.json of an exact size, for models whose words mean nothing."""
+"""Creates a byte-level BPE tokenizer.json of an exact size, for random models."""
 
 import functools
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 SPECIALS = ["<pad>", "<s>", "</s>"]
-# Any text with enough repeated pairs; its words only give the merges something to join.
+# Any text with enough repeated pairs to train the merges.
 TEXT = """the quick brown fox jumps over the lazy dog while seven sailors haul the anchor around the capstan
 and every turn of the capstan lifts the anchor another fathom until the ship is free to leave the harbour under
 easy sail with the tide running out past the breakwater where the lighthouse keeper writes the names of ships in his

@@ -1,9 +1,9 @@
-/** The shape of an answer: which kinds of value stand at which path; and how two shapes differ. */
+/** Computes the shape of a response, which is the kinds of values at each path, and the differences of two shapes. */
 
-/** Path to the kinds that stand there, `absent` where an object of the same array lacks it. */
+/** Kinds of values by path. */
 export type Shape = Map<string, Set<string>>;
 
-/** Objects whose keys are data: tokens, or ids of tokens. */
+/** Objects whose keys are tokens or token ids. */
 const MAPS = /(^|\.)(prompt_logprobs\[\]|top_logprobs\[\])$/;
 
 export function shapeOf(value: unknown): Shape {
@@ -32,7 +32,7 @@ export interface Difference {
   ours: string;
 }
 
-/** Of paths below one that is missing or of another kind only that one is told. */
+/** Returns the paths with different kinds. Paths below a difference are left out. */
 export function differences(theirs: Shape, ours: Shape): Difference[] {
   const kinds = (shape: Shape, path: string) => [...(shape.get(path) ?? ['absent'])].sort().join(' or ');
   const found: Difference[] = [];

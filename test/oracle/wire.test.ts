@@ -1,4 +1,4 @@
-/** The requests recorded with vLLM 0.32, sent to the embedded model: every difference is a decided one. */
+/** Sends the requests recorded with vLLM 0.32 to the demo model. Every difference must be decided. */
 import { killAll, prepare, type Running, startServer } from '../fakes/server-process';
 import { differences, shapeOf } from './wire-shape';
 import { compareAll, RECORDED, SERVE_ARGS } from './wire';
@@ -6,13 +6,13 @@ import { verdictOf } from './wire-verdicts';
 
 afterAll(killAll);
 
-test.each(['uws', 'node'])('over %s no difference is undecided', async (transport) => {
+test.each(['uws', 'node'])('%s: every difference to vLLM is decided', async (transport) => {
   prepare();
   const server: Running & { url: string } = await startServer([...SERVE_ARGS, '--http-transport', transport], {});
   const found = await compareAll(server.url);
   expect(RECORDED).toHaveLength(124);
   expect(found.filter((one) => verdictOf(one) === undefined)).toEqual([]);
-  // The seed's keys are really looked at.
+  // A known difference, to prove that the comparison works.
   expect(found).toContainEqual({
     name: 'plain',
     path: 'choices[].message.reasoning_content',
@@ -21,7 +21,7 @@ test.each(['uws', 'node'])('over %s no difference is undecided', async (transpor
   });
 });
 
-test('shapes differ where keys or kinds do, and only there', () => {
+test('shapes differ exactly where keys or kinds differ', () => {
   const compare = (theirs: unknown, ours: unknown) =>
     differences(shapeOf(theirs), shapeOf(ours)).map(({ path, theirs: a, ours: b }) => `${path}: ${a} -> ${b}`);
   expect(compare({ a: 1, b: [{ c: 'x' }] }, { a: 2, b: [{ c: 'y' }, { c: 'z' }] })).toEqual([]);

@@ -1,6 +1,6 @@
-// Sends the 124 requests recorded with vLLM 0.32 to our server and compares status, keys and kinds of values with what vLLM answered.
+// Sends the 124 requests recorded with vLLM 0.32 to our server and compares status, keys and kinds of values.
 //   node -r ./test/oracle/register-ts.cjs test/oracle/wire.ts [--transport node] [--write test/oracle/wire.md]
-// Prints every difference that nobody has decided; exits 1 when there are any.
+// Prints the differences without a reason. Exits with 1 if there are any.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -19,7 +19,7 @@ export interface Recorded {
 
 export const RECORDED = JSON.parse(readFileSync(join(__dirname, 'wire-vllm-0.32.json'), 'utf8')) as Recorded[];
 
-/** As they served it. */
+/** The settings of the recording. */
 export const SERVE_ARGS = [
   'demo',
   '--served-model-name',
@@ -45,7 +45,7 @@ async function send(url: string, { name, request, body }: Recorded): Promise<Ans
       ? {}
       : { 'Content-Type': name === 'content type text' ? 'text/plain' : 'application/json' };
   const text = body === null ? undefined : typeof body === 'string' ? body : JSON.stringify(body);
-  // A Buffer: fetch would give a string a content type of its own.
+  // A Buffer, because fetch adds a content type to a string.
   const response = await fetch(url + path, {
     method,
     headers: contentType,
@@ -58,7 +58,7 @@ async function send(url: string, { name, request, body }: Recorded): Promise<Ans
   };
 }
 
-/** All that differs in one exchange. */
+/** Returns the differences of one exchange. */
 function compare(recorded: Recorded, answer: Answer): Found[] {
   const found = (path: string, theirs: string, ours: string): Found => ({ name: recorded.name, path, theirs, ours });
   if (recorded.status !== answer.status)
@@ -71,7 +71,7 @@ function compare(recorded: Recorded, answer: Answer): Found[] {
   return [...results, ...pairs.map(({ path, theirs, ours }) => found(path === '' ? 'body' : path, theirs, ours))];
 }
 
-/** Of one long answer only the beginning was recorded. */
+/** Only the start of one long response was recorded. */
 function isCutOff({ headers, response }: Recorded): boolean {
   return headers['content-type'] === 'application/json' && typeof readBody(response) === 'string';
 }
@@ -81,7 +81,7 @@ function codeOf(body: string): string {
   return code === undefined ? '' : ` ${code}`;
 }
 
-/** JSON as it is, a stream as the list of its chunks. */
+/** Parses JSON, or a stream into the list of its chunks. */
 function readBody(text: string): unknown {
   if (text.startsWith('data: '))
     return {
@@ -103,7 +103,7 @@ export async function compareAll(url: string): Promise<Found[]> {
   return found;
 }
 
-/** One row for all exchanges that differ in the same way for the same reason. */
+/** Renders one row for all exchanges with the same difference and reason. */
 function renderTable(found: readonly Found[]): string {
   const rows = new Map<string, { found: Found; names: string[] }>();
   for (const one of found) {
@@ -120,12 +120,13 @@ function renderTable(found: readonly Found[]): string {
         names.length <= 4 ? names.join('; ') : `${names.slice(0, 3).join('; ')} and ${names.length - 3} more`;
       return `| \`${path}\` | ${theirs} | ${ours} | ${shown} | ${verdictOf(found.find((one) => one.path === path && one.theirs === theirs && one.ours === ours && names.includes(one.name))!) ?? '**undecided**'} |`;
     });
-  return `# The wire, beside vLLM 0.32
+  return `# Responses compared with vLLM 0.32
 
-The ${RECORDED.length} requests of \`wire-vllm-0.32.json\` sent to \`capstan serve ${SERVE_ARGS.join(' ')}\`; status, content type, keys and kinds of values are compared, the values are not (another
-model answers). ${numEqual} exchanges have no difference; ${rows.size} kinds of difference are in the others. Made by \`wire.ts\`, which fails when one is undecided.
+\`wire.ts\` sends the ${RECORDED.length} requests of \`wire-vllm-0.32.json\` to \`capstan serve ${SERVE_ARGS.join(' ')}\`.
+It compares status, content type, keys and kinds of values. Values are not compared, because the models differ.
+${numEqual} exchanges have no difference. The others have ${rows.size} kinds of difference. The test fails if a difference has no reason.
 
-| where | vLLM 0.32 | Capstan | exchanges | decided by |
+| where | vLLM 0.32 | Capstan | exchanges | reason |
 |---|---|---|---|---|
 ${lines.join('\n')}
 `;

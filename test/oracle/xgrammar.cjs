@@ -1,5 +1,6 @@
-// Asks xgrammar, compiled to WebAssembly, about the cases on stdin: per text whether its grammar of the schema or the EBNF takes it, or the case's error.
-// A process of its own: the package is a script for browsers that Node takes neither as a module nor, under jest, at all.
+// Runs the cases on stdin through xgrammar (WebAssembly). Prints per text whether its grammar of the schema or the EBNF
+// accepts it, or the error of the case. Runs in its own process, because the package is a browser script that Jest
+// cannot load.
 'use strict';
 
 const { readFileSync } = require('node:fs');
@@ -14,11 +15,11 @@ function loadXgrammar() {
   return loaded.exports;
 }
 
-// An error is the end of the WebAssembly that it happens in.
+// Loads a new instance for each case, because an error makes an instance unusable.
 async function judge({ schema, ebnf, texts }) {
   const { Grammar, Testings } = loadXgrammar();
   try {
-    // Any blanks; properties that the schema does not name are allowed where JSON Schema says so.
+    // Any whitespace, and additional properties as in JSON Schema.
     const grammar =
       ebnf === undefined
         ? await Grammar.fromJSONSchema(JSON.stringify(schema), true, undefined, undefined, false)

@@ -1,20 +1,46 @@
-/** docs/api.md and the flags of all pages against the code. CAPSTAN_WRITE_DOCS=1 writes the tables. */
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { Command } from 'commander';
-import { addKeysCommand } from '../../server/access/cli';
-import { App } from '../../server/app';
-import { addServiceCommands } from '../../server/commands';
-import { ERROR_KINDS } from '../../server/errors';
-import { SERVE_FLAGS } from '../../server/flags';
-import { Metrics } from '../../server/metrics/metrics';
-import { openApiDocument } from '../../server/openapi/document';
-import { openApiRoute } from '../../server/openapi/route';
-import { UP_FLAGS } from '../../server/up/flags';
+/** Checks docs/ against the code. CAPSTAN_WRITE_DOCS=1 writes the generated tables. */
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { Command, type Option } from 'commander';
+import ts from 'typescript';
+import { ERROR_KINDS } from '../../server/base/errors';
+import { addBenchCommand } from '../../server/cli/bench/command';
+import { addServiceCommands } from '../../server/platform/cli';
+import { addKeysCommand } from '../../server/cli/commands/keys';
+import { addServeCommand } from '../../server/cli/commands/serve';
+import { App } from '../../server/inference/app';
+import { Metrics } from '../../server/inference/metrics/metrics';
+import { openApiDocument } from '../../server/inference/openapi/document';
+import { openApiRoute } from '../../server/inference/openapi/route';
+import { ERROR_CODES } from '../../ts';
 
-const docs = join(__dirname, '../../docs');
+const root = join(__dirname, '../..');
+const docs = join(root, 'docs');
+const pages = readdirSync(docs, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.md'));
+const read = (page: string): string => readFileSync(join(docs, page), 'utf8');
 
-function describe(): any {
+/** Checks the generated parts of a page, or writes them when asked to. */
+function checkGenerated(page: string, parts: Record<string, string>): void {
+  let fresh = read(page);
+  for (const [name, text] of Object.entries(parts)) {
+    expect(fresh).toContain(`<!-- ${name} -->\n`);
+    const part = new RegExp(`(<!-- ${name} -->\n)[^]*?(<!-- end -->)`);
+    fresh = fresh.replace(part, (_all, begin: string, end: string) => `${begin}${text}\n${end}`);
+  }
+  if (process.env.CAPSTAN_WRITE_DOCS === '1') writeFileSync(join(docs, page), fresh);
+  expect(read(page)).toBe(fresh);
+}
+
+function program(): Command {
+  const all = new Command('capstan');
+  addServeCommand(all, () => {});
+  addServiceCommands(all, () => {});
+  addKeysCommand(all);
+  addBenchCommand(all, () => {});
+  return all;
+}
+
+function openApi(): any {
   const app: App = new App({
     servedNames: [],
     healthStallTimeoutMs: 1000,
@@ -26,7 +52,7 @@ function describe(): any {
 }
 
 function routesTable(): string {
-  const rows = Object.entries<any>(describe().paths).flatMap(([path, operations]) =>
+  const rows = Object.entries<any>(openApi().paths).flatMap(([path, operations]) =>
     Object.entries<any>(operations).map(([method, operation]) => ({
       name: `${method.toUpperCase()} ${path}`,
       ...operation,
@@ -42,50 +68,185 @@ function routesTable(): string {
 function errorsTable(): string {
   const codes = Object.entries(ERROR_KINDS);
   const statuses = [...new Set(codes.map(([, { status }]) => status))].sort((a, b) => a - b);
+  const codesOf = (status: number) => codes.filter(([, kind]) => kind.status === status).map(([code]) => `\`${code}\``);
   return [
     '| status | codes |',
     '|---|---|',
-    ...statuses.map(
-      (status) =>
-        `| ${status} | ${codes
-          .filter(([, kind]) => kind.status === status)
-          .map(([code]) => `\`${code}\``)
-          .join(', ')} |`,
-    ),
+    ...statuses.map((status) => `| ${status} | ${codesOf(status).join(', ')} |`),
   ].join('\n');
 }
 
-test('the tables of docs/api.md are those of the code', () => {
-  const path = join(docs, 'api.md');
-  const text = readFileSync(path, 'utf8');
-  const fresh = Object.entries({ routes: routesTable(), errors: errorsTable() }).reduce((page, [name, table]) => {
-    expect(page).toContain(`<!-- ${name} -->\n`);
-    return page.replace(
-      new RegExp(`(<!-- ${name} -->\n)[^]*?(\n<!-- end -->)`),
-      (_all, begin: string, end: string) => begin + table + end,
+const cell = (text: string): string => text.replaceAll('|', '\\|').replace(/\s+/g, ' ').trim();
+
+/** Markdown code. A text with a backtick needs two backticks around it. */
+function code(text: string): string {
+  return text.includes('`') ? `\`\` ${text} \`\`` : `\`${text}\``;
+}
+
+function optionRow({ flags, description, defaultValue }: Option): string {
+  const shown = defaultValue === undefined || typeof defaultValue === 'boolean' ? '' : ` (default: ${defaultValue})`;
+  return `| \`${cell(flags)}\` | ${cell(description)}${shown} |`;
+}
+
+/** One section for each command, with its subcommands and flags. */
+function commandSections(command: Command, path: string): string[] {
+  const name = `${path} ${command.name()}`;
+  const subcommands = command.commands.filter((sub) => sub.name() !== 'help');
+  const visible = command.options.filter(({ hidden }) => !hidden);
+  const groups = [...new Set(visible.map(({ helpGroupHeading }) => helpGroupHeading))];
+  const tables = groups.flatMap((group) => [
+    ...(group === undefined ? [] : [`**${group}**`, '']),
+    '| flag | |',
+    '|---|---|',
+    ...visible.filter(({ helpGroupHeading }) => helpGroupHeading === group).map(optionRow),
+    '',
+  ]);
+  const usage = subcommands.length > 0 ? [] : [`    ${name} ${command.usage()}`.replace('[options] [command]', ''), ''];
+  const heading = path === 'capstan' ? '##' : '###';
+  return [
+    `${heading} ${name}`,
+    '',
+    `${command.description()}.`,
+    '',
+    ...usage,
+    ...tables,
+    ...subcommands.flatMap((sub) => commandSections(sub, name)),
+  ];
+}
+
+function sourceOf(file: string): ts.SourceFile {
+  return ts.createSourceFile(file, readFileSync(join(root, file), 'utf8'), ts.ScriptTarget.Latest, true);
+}
+
+/** The type aliases of a file, by name. */
+function aliasesOf(file: string): Map<string, string> {
+  const source = sourceOf(file);
+  const aliases = source.statements.filter(ts.isTypeAliasDeclaration);
+  return new Map(aliases.map(({ name, type }) => [name.text, type.getText(source)]));
+}
+
+/** A type as written, with the names of the native data types replaced by their values. */
+function typeText(text: string): string {
+  const [name] = /\bNative\w+/.exec(text) ?? [];
+  return name === undefined ? text : typeText(text.replace(name, aliasesOf('ts/addon-types.ts').get(name)!));
+}
+
+/** The types that the tables of the library reference name. */
+const TYPES: readonly (readonly [file: string, name: string])[] = [
+  ['ts/text/messages.ts', 'ChatMessage'],
+  ['ts/text/messages.ts', 'TextPart'],
+  ['ts/text/messages.ts', 'ToolCallInput'],
+  ['ts/text/messages.ts', 'Tool'],
+  ['ts/chat.ts', 'ToolChoice'],
+  ['ts/structured-output.ts', 'StructuredOutput'],
+  ['ts/sampling.ts', 'SamplingDefaults'],
+];
+
+/** The declaration of a type as written, with its comments. */
+function declaration(file: string, name: string): string {
+  const source = sourceOf(file);
+  const node = source.statements.find(
+    (statement) =>
+      (ts.isInterfaceDeclaration(statement) || ts.isTypeAliasDeclaration(statement)) && statement.name.text === name,
+  );
+  return node!
+    .getFullText(source)
+    .trim()
+    .replace(/^export /m, '')
+    .replace(/\{@link (\w+)\}/g, '`$1`');
+}
+
+/** Rows of the properties of an interface: its JSDoc is the reference. */
+function interfaceTable(file: string, name: string): string {
+  const source = sourceOf(file);
+  const rows: string[] = [];
+  const visit = (node: ts.Node): void => {
+    if (ts.isInterfaceDeclaration(node) && node.name.text === name) {
+      for (const member of node.members) {
+        if (!ts.isPropertySignature(member)) continue;
+        const comments = ts
+          .getJSDocCommentsAndTags(member)
+          .map(({ comment }) => ts.getTextOfJSDocComment(comment) ?? '');
+        const type = typeText(member.type?.getText(source) ?? '')
+          .replaceAll(' | ', ' or ')
+          .replace(/\s+/g, ' ');
+        rows.push(`| \`${member.name.getText(source)}\` | ${code(cell(type))} | ${cell(comments.join(' '))} |`);
+      }
+    }
+    ts.forEachChild(node, visit);
+  };
+  visit(source);
+  expect(rows.length).toBeGreaterThan(0);
+  return ['| name | type | |', '|---|---|---|', ...rows].join('\n');
+}
+
+test('the tables of the HTTP reference are those of the code', () => {
+  checkGenerated('reference/http-api.md', { routes: routesTable(), errors: errorsTable() });
+});
+
+test('the command-line reference lists every command and flag', () => {
+  const sections = program().commands.flatMap((command) => commandSections(command, 'capstan'));
+  checkGenerated('reference/command-line.md', { commands: `\n${sections.join('\n').trim()}\n` });
+});
+
+test('the library reference lists every option and error code', () => {
+  checkGenerated('reference/library.md', {
+    'engine-options': interfaceTable('ts/options.ts', 'EngineOptions'),
+    sampling: interfaceTable('ts/sampling.ts', 'SamplingParams'),
+    chat: interfaceTable('ts/chat.ts', 'ChatOptions'),
+    types: `\n\`\`\`ts\n${TYPES.map(([file, name]) => declaration(file, name)).join('\n\n')}\n\`\`\`\n`,
+  });
+  const table = read('reference/library.md').split('<!-- error-codes -->')[1];
+  expect([...table.matchAll(/^\| `(\w+)` \|/gm)].map(([, code]) => code)).toEqual([...ERROR_CODES]);
+});
+
+test('every type in the tables of the library reference is declared on the page', () => {
+  const page = read('reference/library.md');
+  const tables = ['engine-options', 'sampling', 'chat'].map(
+    (name) => page.split(`<!-- ${name} -->\n`)[1].split('\n<!-- end -->')[0],
+  );
+  const types = tables.flatMap((table) => table.split('\n').slice(2)).map((row) => row.split(' | ')[1]);
+  const named = types.flatMap((type) => type.match(/\b[A-Z]\w+/g) ?? []);
+  const builtIn = ['AbortSignal', 'Int32Array', 'Readonly', 'ReadonlyMap', 'Record'];
+  const declared = TYPES.map(([, name]) => name);
+  expect(named).toContain('SamplingDefaults');
+  expect(named.filter((name) => !builtIn.includes(name) && !declared.includes(name))).toEqual([]);
+});
+
+test('every flag that a page names exists', () => {
+  const all = (command: Command): Command[] => [command, ...command.commands.flatMap(all)];
+  const flags = all(program()).flatMap(({ options }) =>
+    options.flatMap(({ long, negate }) => [long, negate ? '' : `--no-${long?.slice(2)}`]),
+  );
+  const known = new Set<string | null | undefined>([...flags, '--version', '--help']);
+  for (const page of pages) {
+    const named = new Set(read(page).match(/(?<![\w-])--[a-z][a-z-]+(?![\w-])/g));
+    expect([page, [...named].filter((flag) => !known.has(flag) && flag !== '--external')]).toEqual([page, []]);
+  }
+});
+
+test('every link of a page leads to a file and a heading', () => {
+  const anchors = (text: string) =>
+    [...text.matchAll(/^#+ (.*)$/gm)].map(([, title]) =>
+      title
+        .toLowerCase()
+        .replace(/[^\w\- ]/g, '')
+        .replaceAll(' ', '-'),
     );
-  }, text);
-  if (process.env.CAPSTAN_WRITE_DOCS === '1') writeFileSync(path, fresh);
-  expect(readFileSync(path, 'utf8')).toBe(fresh);
-});
-
-test('every flag that a page names is one', () => {
-  const program = new Command();
-  addKeysCommand(program);
-  addServiceCommands(program);
-  const ofCommands = program.commands
-    .flatMap((command) => [command, ...command.commands])
-    .flatMap(({ options }) => options.map(({ long }) => long));
-  const known = new Set(['--config', ...[...SERVE_FLAGS, ...UP_FLAGS].map(({ name }) => `--${name}`), ...ofCommands]);
-  for (const page of readdirSync(docs)) {
-    const named = new Set(readFileSync(join(docs, page), 'utf8').match(/(?<![\w-])--[a-z][a-z-]+/g));
-    expect([page, [...named].filter((flag) => !known.has(flag))]).toEqual([page, []]);
+  for (const page of pages) {
+    for (const [, target, anchor] of read(page).matchAll(/\]\(([^)#]*)(?:#([^)]+))?\)/g)) {
+      if (/^https?:/.test(target)) continue;
+      const file = target === '' ? join(docs, page) : join(docs, dirname(page), target);
+      const text = readFileSync(file, 'utf8');
+      if (anchor !== undefined) expect([page, anchors(text)]).toEqual([page, expect.arrayContaining([anchor])]);
+    }
   }
 });
 
-test('every link of a page leads somewhere', () => {
-  for (const page of readdirSync(docs)) {
-    for (const [, target] of readFileSync(join(docs, page), 'utf8').matchAll(/\]\(([^)#]+)\)/g))
-      if (!/^https?:/.test(target)) expect(() => readFileSync(join(docs, target))).not.toThrow();
-  }
+test('every path that the architecture page names exists', () => {
+  const paths = [
+    ...read('architecture.md').matchAll(/`((?:native|cuda|ts|server|test|benchmarks|models)\/[\w./-]*)`/g),
+  ].map(([, path]) => path);
+  expect(paths.length).toBeGreaterThan(50);
+  expect(paths.filter((path) => !existsSync(join(root, path)))).toEqual([]);
 });

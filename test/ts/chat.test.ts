@@ -1,4 +1,4 @@
-/** What chat options make of a request, and how its answer is read. */
+/** Tests of chat options: the request that they produce, and how the completion is parsed. */
 import {
   type ChatEvent,
   type ChatOptions,
@@ -63,7 +63,7 @@ beforeEach(() => fake.reset());
 afterAll(() => Promise.all(engines.map((each) => each.close())));
 
 describe('tool choice', () => {
-  test('required calls come out of a grammar, piece by piece', async () => {
+  test('required calls use a grammar and are streamed', async () => {
     fake.answer = () => ({ text: `${call('f')}\n${call('g', '{}')}` });
     const generation = engine.chat(messages, { tools, toolChoice: 'required' });
     const events = await collect(generation);
@@ -84,7 +84,7 @@ describe('tool choice', () => {
     expect(sourceOf(lastRequest())).toMatchObject({ kind: 'rules' });
   });
 
-  test('a slow reader gets each call as one event, with all tokens', async () => {
+  test('merges the events of a call for a slow reader and keeps all tokens', async () => {
     fake.answer = () => ({ text: `${call('f')}\n${call('g', '{}')}` });
     const generation = engine.chat(messages, { tools, toolChoice: 'required' });
     const {
@@ -99,7 +99,7 @@ describe('tool choice', () => {
     expect(events.length).toBeLessThan(7);
   });
 
-  test('a named call is a normal end', async () => {
+  test('a named call finishes with stop', async () => {
     fake.answer = () => ({ text: call('f') });
     const {
       choices: [choice],
@@ -108,7 +108,7 @@ describe('tool choice', () => {
   });
 
   test.each(['required', { name: 'f' }] as const)(
-    'a call cut by the length limit ends with length: %j',
+    'a call cut by the length limit finishes with length: %j',
     async (toolChoice) => {
       fake.answer = () => ({ text: call('f') });
       const {
@@ -119,7 +119,7 @@ describe('tool choice', () => {
     },
   );
 
-  test('every choice, tool and schema is a grammar of its own, compiled once', async () => {
+  test('each combination of tool choice, tools and schemas has its own grammar, compiled once', async () => {
     const fresh = await load(tinyModel());
     fake.answer = () => ({ text: call('f') });
     const other: Tool[] = [{ type: 'function', function: { name: 'f', parameters: { ...schema, required: [] } } }];
@@ -137,7 +137,7 @@ describe('tool choice', () => {
     expect(new Set(fake.grammars.map((source) => JSON.stringify(source))).size).toBe(5);
   });
 
-  test('in auto mode only strict tools take a grammar', async () => {
+  test('with auto, only strict tools use a grammar', async () => {
     fake.answer = () => ({ text: `Well. ${call('f')}` });
     await ask({ tools });
     expect(lastRequest().grammar).toBeNull();
@@ -154,7 +154,7 @@ describe('tool choice', () => {
     expect(lastRequest().grammar).toBeNull();
   });
 
-  test('without parallel calls generation stops after the first, each choice for itself', async () => {
+  test('without parallel calls, each choice stops after its first call', async () => {
     fake.answer = (_prompt, _request, index) => ({
       text: index === 0 ? `Hm. ${call('f')} ${call('g').repeat(100)}` : 'No call here.',
     });
@@ -175,7 +175,7 @@ describe('tool choice', () => {
     expect(events.filter((event) => event.type === 'toolCall')).toHaveLength(1);
   });
 
-  test('a second call in the same step is dropped', async () => {
+  test('drops a second call in the same step', async () => {
     fake.answer = () => ({ text: `${call('f')}${call('g')} and more`, tokensPerStep: 1000 });
     const {
       choices: [choice],
@@ -184,14 +184,24 @@ describe('tool choice', () => {
   });
 
   test.each<[string, ChatOptions, string, RegExp]>([
-    ['a choice that is none', { tools, toolChoice: 'sometimes' as never }, 'toolChoice', /one of auto, none, required/],
-    ['required without tools', { toolChoice: 'required' }, 'toolChoice', /without tools, got "required"/],
-    ['a name without tools', { tools: [], toolChoice: { name: 'f' } }, 'toolChoice.name', /one of the tools/],
-    ['a name that no tool has', { tools, toolChoice: { name: 'h' } }, 'toolChoice.name', /one of the tools, got "h"/],
-    ['a choice without a name', { tools, toolChoice: {} as never }, 'toolChoice.name', /a string/],
-    ['a switch that is none', { tools, parallelToolCalls: 1 as never }, 'parallelToolCalls', /true or false/],
     [
-      'a schema that cannot be kept to',
+      'an unknown tool choice',
+      { tools, toolChoice: 'sometimes' as never },
+      'toolChoice',
+      /one of auto, none, required/,
+    ],
+    ['required without tools', { toolChoice: 'required' }, 'toolChoice', /without tools, got "required"/],
+    ['a named call without tools', { tools: [], toolChoice: { name: 'f' } }, 'toolChoice.name', /one of the tools/],
+    ['a name of an unknown tool', { tools, toolChoice: { name: 'h' } }, 'toolChoice.name', /one of the tools, got "h"/],
+    ['a tool choice without a name', { tools, toolChoice: {} as never }, 'toolChoice.name', /a string/],
+    [
+      'parallelToolCalls that is not a boolean',
+      { tools, parallelToolCalls: 1 as never },
+      'parallelToolCalls',
+      /true or false/,
+    ],
+    [
+      'an unsupported schema',
       {
         tools: [
           {
@@ -205,19 +215,19 @@ describe('tool choice', () => {
       /#\/properties\/a\/multipleOf/,
     ],
     [
-      'structured output beside tools',
+      'structured output with tools',
       { tools, structuredOutput: { type: 'json' } },
       'structuredOutput',
-      /toolChoice 'none' leaves them out/,
+      /toolChoice 'none' disables them/,
     ],
     [
-      'structured output beside calls',
+      'structured output with required calls',
       { tools, toolChoice: 'required', structuredOutput: { type: 'json' } },
       'structuredOutput',
       /got "required"/,
     ],
     [
-      'structured output beside a named call',
+      'structured output with a named call',
       { tools, toolChoice: { name: 'f' }, structuredOutput: { type: 'json' } },
       'structuredOutput',
       /got "f"/,
@@ -231,7 +241,7 @@ describe('tool choice', () => {
     expect(fake.requests).toHaveLength(0);
   });
 
-  test('a model without tool calls can be asked for none, or be told their format', async () => {
+  test('a model without a detected format refuses required calls unless toolCallFormat is set', async () => {
     const template = '{% for m in messages %}{{ m.content }}{% endfor %}';
     const plain = await load(tinyModel(), { chatTemplate: template });
     expect(plain.info.toolCallFormat).toBeNull();
@@ -240,16 +250,16 @@ describe('tool choice', () => {
       code: 'invalid_argument',
       param: 'toolChoice',
     });
-    const told = await load(tinyModel(), { chatTemplate: template, toolCallFormat: 'hermes' });
+    const configured = await load(tinyModel(), { chatTemplate: template, toolCallFormat: 'hermes' });
     fake.answer = () => ({ text: call('f') });
-    expect((await ask({ tools, toolChoice: 'required' }, told)).choices[0].toolCalls).toHaveLength(1);
+    expect((await ask({ tools, toolChoice: 'required' }, configured)).choices[0].toolCalls).toHaveLength(1);
     await expect(Engine.load(tinyModel(), { toolCallFormat: 'x' })).rejects.toMatchObject({
       param: 'toolCallFormat',
       message: expect.stringMatching(/one of auto, .*hermes.*, got "x"/) as string,
     });
   });
 
-  test('ids are what the format takes', async () => {
+  test('uses tool call ids in the form of the format', async () => {
     const mistral = await load(tinyModel(), { chatTemplate: MISTRAL_TEMPLATE });
     expect(mistral.info.toolCallFormat).toMatch(/^mistral/);
     fake.answer = () => ({ text: '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]' });
@@ -267,7 +277,7 @@ describe('reasoning', () => {
   const inside = { templateKwargs: { state: '<think>\n' } };
   const after = { templateKwargs: { state: '<think>\n\n</think>\n\n' } };
 
-  test('its tokens are counted, for every choice', async () => {
+  test('counts reasoning tokens of every choice', async () => {
     fake.answer = () => ({ text: '<think>\nHm.\n</think>\n\nYes.' });
     const generation = thinker.chat(messages, { n: 2 });
     const events = await collect(generation);
@@ -281,7 +291,7 @@ describe('reasoning', () => {
     expect((await thinker.generate('x').result()).usage).not.toHaveProperty('reasoningTokens');
   });
 
-  test('can be left in the text, where tool calls are not looked for in it', async () => {
+  test('can stay in the text, and tool calls inside it do not count', async () => {
     fake.answer = () => ({ text: `\n<think>\nTo ${call('f')}?\n</think>\n\n${call('g', '{}')}` });
     const {
       choices: [choice],
@@ -293,7 +303,7 @@ describe('reasoning', () => {
     expect(usage.reasoningTokens).toBeGreaterThan(10);
   });
 
-  test('the format can be named or left out', async () => {
+  test('the format can be set or disabled', async () => {
     fake.answer = () => ({ text: '<think>a</think>b' });
     const off = await load(tinyModel({ 'chat_template.jinja': THINKING_TEMPLATE }), { reasoningFormat: 'none' });
     expect([off.info.reasoningFormat, thinker.info.reasoningFormat, engine.info.reasoningFormat]).toEqual([
@@ -310,7 +320,7 @@ describe('reasoning', () => {
     });
   });
 
-  test('a budget crosses with the markers and the state that the prompt leaves', async () => {
+  test('passes the thinking budget, the markers and the state of the prompt to the addon', async () => {
     await ask({ thinkingBudget: 7 }, thinker);
     expect(lastRequest().sampling.thinkingBudget).toEqual({
       budget: 7,
@@ -327,7 +337,7 @@ describe('reasoning', () => {
     await expect(ask({ thinkingBudget: -1 }, thinker)).rejects.toMatchObject({ param: 'thinkingBudget' });
   });
 
-  test('markers that could not be tokenized are tried again', async () => {
+  test('tokenizes the markers again after a failure', async () => {
     const fresh = await load(tinyModel({ 'chat_template.jinja': THINKING_TEMPLATE }));
     const failing = jest
       .spyOn(Tokenizer.prototype, 'encode')
@@ -340,7 +350,7 @@ describe('reasoning', () => {
     expect(lastRequest().sampling.thinkingBudget).toMatchObject({ budget: 7 });
   });
 
-  test('structured output begins after the thought', async () => {
+  test('structured output starts after the reasoning', async () => {
     const structuredOutput = { type: 'regex', pattern: 'ab' } as const;
     fake.answer = () => ({ text: '<think>Hm.</think>\n\nab' });
     expect((await ask({ structuredOutput }, thinker)).choices[0]).toMatchObject({ reasoning: 'Hm.', text: 'ab' });
@@ -352,7 +362,7 @@ describe('reasoning', () => {
       rules: { name: string; expr: { items?: unknown[] } }[];
       prefix?: unknown;
     }[];
-    const thought = {
+    const reasoning = {
       kind: 'sequence',
       items: [
         { kind: 'until', text: '</think>' },
@@ -360,17 +370,17 @@ describe('reasoning', () => {
       ],
     };
     expect(before.rules.at(-1)!.expr.items).toMatchObject([
-      { kind: 'repeat', min: 0, max: 1, item: { items: [{}, { kind: 'literal', text: '<think>' }, thought] } },
+      { kind: 'repeat', min: 0, max: 1, item: { items: [{}, { kind: 'literal', text: '<think>' }, reasoning] } },
       { kind: 'rule', name: 'root' },
     ]);
-    expect(opened.rules.at(-1)!.expr.items).toMatchObject([thought, { kind: 'rule', name: 'root' }]);
+    expect(opened.rules.at(-1)!.expr.items).toMatchObject([reasoning, { kind: 'rule', name: 'root' }]);
     expect(closed.rules).toMatchObject([
       { name: 'root', expr: { kind: 'regex', pattern: 'ab', isSearch: false, isJsonString: false } },
     ]);
-    expect(gbnf.prefix).toMatchObject(thought);
+    expect(gbnf.prefix).toMatchObject(reasoning);
   });
 
-  test('calls that have to come do so after the thought', async () => {
+  test('required calls come after the reasoning', async () => {
     fake.answer = () => ({ text: `Hm.\n</think>\n${call('f')}` });
     const {
       choices: [choice],
@@ -385,7 +395,7 @@ describe('reasoning', () => {
   });
 });
 
-test('special tokens are added to the prompt when asked for', async () => {
+test('addSpecialTokens runs the post-processor on the prompt', async () => {
   const post = {
     type: 'TemplateProcessing',
     single: [{ SpecialToken: { id: '<|endoftext|>', type_id: 0 } }, { Sequence: { id: 'A', type_id: 0 } }],

@@ -55,13 +55,13 @@ describe('generate', () => {
     expect(usage.totalTokens).toBe(18);
   });
 
-  test('token ids are submitted within the call', async () => {
+  test('submits token ids synchronously', async () => {
     const engine = await loadEngine();
     void engine.generate([1, 2, 3]);
     expect([...fake.requests[0].promptTokenIds]).toEqual([1, 2, 3]);
   });
 
-  test('gives a slow reader coalesced deltas', async () => {
+  test('merges deltas for a slow reader', async () => {
     fake.answer = () => ({ text: 'abcdefghij' });
     const engine = await loadEngine();
     const generation = engine.generate('x', { logprobs: 1 });
@@ -72,7 +72,7 @@ describe('generate', () => {
     expect((events[0] as { logprobs: unknown[] }).logprobs).toHaveLength(10);
   });
 
-  test('leaving the loop aborts the request', async () => {
+  test('aborts the request when the loop is left', async () => {
     fake.answer = () => ({ text: 'a'.repeat(10_000) });
     const engine = await loadEngine();
     const generation = engine.generate('x');
@@ -81,7 +81,7 @@ describe('generate', () => {
     await expect(generation.result()).rejects.toMatchObject({ code: 'aborted' });
   });
 
-  test('a signal aborts: before, while tokenizing, while running', async () => {
+  test('a signal aborts before the call, while tokenizing and while running', async () => {
     fake.answer = () => ({ text: 'a'.repeat(10_000) });
     const engine = await loadEngine();
     await expect(engine.generate('x', {}, { signal: AbortSignal.abort('why') }).result()).rejects.toMatchObject({
@@ -102,7 +102,7 @@ describe('generate', () => {
     expect(fake.aborted).toHaveLength(1);
   });
 
-  test('an error of the engine ends iteration and result with its code', async () => {
+  test('an engine error ends the iteration and the result with its code', async () => {
     fake.answer = () => ({ text: 'ab', reason: 'error', errorCode: 'numeric_error' });
     const engine = await loadEngine();
     const generation = engine.generate('x');
@@ -116,7 +116,7 @@ describe('generate', () => {
     await expect(generation.result()).rejects.toMatchObject({ code: 'numeric_error' });
   });
 
-  test('n choices come interleaved and are summed once', async () => {
+  test('generates n choices and counts the prompt once', async () => {
     fake.answer = (_prompt, _request, index) => ({ text: `choice ${index}` });
     const engine = await loadEngine();
     const { choices, usage } = await engine.generate('ab', { n: 3, temperature: 1 }).result();
@@ -124,7 +124,7 @@ describe('generate', () => {
     expect(usage).toMatchObject({ promptTokens: 2, completionTokens: 24, totalTokens: 26 });
   });
 
-  test('returns log-probabilities of completion and prompt', async () => {
+  test('returns log-probabilities of the completion and the prompt', async () => {
     fake.answer = () => ({ text: 'hi' });
     const engine = await loadEngine();
     const { choices, promptLogprobs } = await engine.generate('abc', { logprobs: 2, promptLogprobs: 0 }).result();
@@ -135,13 +135,13 @@ describe('generate', () => {
     expect(promptLogprobs).toMatchObject([null, { tokenId: 98 }, { tokenId: 99 }]);
   });
 
-  test('the rest of the context is the default of maxTokens', async () => {
+  test('maxTokens defaults to the rest of the context', async () => {
     const engine = await loadEngine({ maxModelLen: 100 });
     await engine.generate('x'.repeat(60)).result();
     expect(fake.requests[0].sampling.maxTokens).toBe(40);
   });
 
-  test('scores a prompt without completing it, one that fills the context too', async () => {
+  test('scores a prompt with maxTokens 0, even if it fills the context', async () => {
     const engine = await loadEngine({ maxModelLen: 8 });
     const {
       choices: [choice],
@@ -163,14 +163,14 @@ describe('generate', () => {
     [{ truncatePrompt: 3 }, 'fgh'],
     [{ truncatePrompt: 3, truncationSide: 'right' }, 'abc'],
     [{ truncatePrompt: 100 }, 'abcdefgh'],
-  ])('the prompt is truncated as asked: %j', async (sampling, expected) => {
+  ])('truncates the prompt: %j', async (sampling, expected) => {
     const engine = await loadEngine();
     const { usage, promptTokenIds } = await engine.generate('abcdefgh', sampling).result();
     expect(Buffer.from(promptTokenIds).toString()).toBe(expected);
     expect(usage.promptTokens).toBe(expected.length);
   });
 
-  test('a prompt truncated to fit leaves room for the completion', async () => {
+  test('truncatePrompt -1 leaves space for maxTokens', async () => {
     const engine = await loadEngine({ maxModelLen: 8 });
     await engine.generate(`${'x'.repeat(1_000)}abcdefghijkl`, { truncatePrompt: -1, maxTokens: 3 }).result();
     await engine.generate('abcdefghijkl', { truncatePrompt: -1 }).result();
@@ -182,7 +182,7 @@ describe('generate', () => {
     ]);
   });
 
-  test('bad words are token sequences, with the space that makes another first token', async () => {
+  test('tokenizes bad words, and again with a leading space if the first token differs', async () => {
     const engine = await loadEngine();
     await engine.generate('x', { badWords: ['ab', ' c'] }).result();
     expect(fake.requests[0].sampling.badWords).toEqual([Int32Array.of(97, 98), Int32Array.of(99)]);
@@ -203,10 +203,10 @@ describe('generate', () => {
       { code: 'invalid_argument', param: 'prompt[1]', expected: 'a token id from 0 to 271', received: '272' },
     ],
     ['a fractional id', [1.5], {}, { code: 'invalid_argument', param: 'prompt[0]' }],
-    ['a prompt that is no text', { a: 1 }, {}, { code: 'invalid_argument', param: 'prompt' }],
+    ['a prompt of another type', { a: 1 }, {}, { code: 'invalid_argument', param: 'prompt' }],
     ['a prompt that fills the context', 'x'.repeat(4096), {}, { code: 'context_length_exceeded', param: 'prompt' }],
     [
-      'a text that no tokens could make fit',
+      'a text that is too long in any tokenization',
       'é'.repeat(30_000),
       {},
       {
@@ -217,36 +217,36 @@ describe('generate', () => {
       },
     ],
     [
-      'a prompt and a completion beyond it',
+      'a prompt and a completion that exceed the context together',
       'x'.repeat(4000),
       { maxTokens: 97 },
       { code: 'context_length_exceeded', param: 'maxTokens', received: '97' },
     ],
     ['a negative temperature', 'x', { temperature: -1 }, { code: 'invalid_argument', param: 'temperature' }],
     ['an unknown option', 'x', { temprature: 1 }, { code: 'invalid_argument', param: 'sampling.temprature' }],
-    ['options that are none', 'x', 5, { code: 'invalid_argument', param: 'sampling' }],
+    ['options that are not an object', 'x', 5, { code: 'invalid_argument', param: 'sampling' }],
     [
-      'a truncation to nothing',
+      'a truncation to zero tokens',
       'x',
       { truncatePrompt: 0 },
       { code: 'invalid_argument', param: 'truncatePrompt', expected: 'an integer of 1 or more, or -1' },
     ],
     [
-      'an unknown side',
+      'an unknown truncation side',
       'x',
       { truncatePrompt: 1, truncationSide: 'top' },
       { code: 'invalid_argument', param: 'truncationSide' },
     ],
-    ['bad words that are none', 'x', { badWords: 'a' }, { code: 'invalid_argument', param: 'badWords' }],
+    ['bad words that are not a list', 'x', { badWords: 'a' }, { code: 'invalid_argument', param: 'badWords' }],
     ['a blank bad word', 'x', { badWords: ['a', ' '] }, { code: 'invalid_argument', param: 'badWords[1]' }],
     [
-      'a switch that is none',
+      'spacesBetweenSpecialTokens that is not a boolean',
       'x',
       { spacesBetweenSpecialTokens: 1 },
       { code: 'invalid_argument', param: 'spacesBetweenSpecialTokens' },
     ],
     [
-      'a wish for special tokens that is none',
+      'addSpecialTokens that is not a boolean',
       'x',
       { addSpecialTokens: 1 },
       { code: 'invalid_argument', param: 'addSpecialTokens' },
@@ -259,38 +259,38 @@ describe('generate', () => {
     await expect(generation.submitted).rejects.toMatchObject(expected);
   });
 
-  test('a full queue refuses with its code', async () => {
-    fake.answer = () => ({ text: 'a'.repeat(20), stepMs: 50 });
+  test('reports queue_full of the engine', async () => {
+    fake.answer = () => ({ text: 'a'.repeat(10_000) });
     const engine = await loadEngine({ maxQueuedRequests: 1 });
     const first = engine.generate('x');
     await first.submitted;
     await expect(engine.generate('x').submitted).rejects.toMatchObject({ code: 'queue_full' });
-    await first.result();
+    first.abort();
   });
 
-  test('calls that are being tokenized take room in the queue', async () => {
+  test('calls that are being tokenized count against the queue', async () => {
     const engine = await loadEngine({ maxQueuedRequests: 2 });
     const calls = [engine.generate('a'), engine.chat([{ role: 'user', content: 'b' }])];
-    expect(() => engine.checkRoom()).toThrow(expect.objectContaining({ code: 'queue_full' }) as Error);
+    expect(() => engine.checkCapacity()).toThrow(expect.objectContaining({ code: 'queue_full' }) as Error);
     await expect(engine.generate('c').result()).rejects.toMatchObject({
       code: 'queue_full',
-      message: 'The queue is full: 2 of at most 2 sequences wait',
+      message: 'The queue is full: 2 of at most 2 sequences are waiting',
     });
     await Promise.all(calls.map((call) => call.result()));
-    expect(() => engine.checkRoom()).not.toThrow();
+    expect(() => engine.checkCapacity()).not.toThrow();
   });
 
-  test('so do texts that are tokenized for themselves', async () => {
+  test('tokenize() counts against the queue', async () => {
     const engine = await loadEngine({ maxQueuedRequests: 1 });
     const first = engine.tokenize('abc');
     await expect(engine.tokenize('abc')).rejects.toMatchObject({ code: 'queue_full' });
     await expect(engine.generate('x').result()).rejects.toMatchObject({ code: 'queue_full' });
     expect([...(await first)]).toEqual([97, 98, 99]);
     await expect(engine.tokenize(7 as never)).rejects.toMatchObject({ code: 'invalid_argument' });
-    expect(() => engine.checkRoom()).not.toThrow();
+    expect(() => engine.checkCapacity()).not.toThrow();
   });
 
-  test('a call that was left waits for no grammar', async () => {
+  test('an aborted call does not wait for its grammar', async () => {
     const engine = await loadEngine();
     const get = jest.spyOn(GrammarCache.prototype, 'get');
     const left = engine.generate('x', { structuredOutput: { type: 'regex', pattern: 'a' } });
@@ -303,40 +303,40 @@ describe('generate', () => {
     expect(fake.requests).toHaveLength(0);
   });
 
-  test('room is bounded in prompt tokens, and refused calls give theirs back', async () => {
+  test('bounds the waiting prompt tokens, and refused calls release theirs', async () => {
     const engine = await loadEngine({ maxQueuedTokens: 10 });
     const first = engine.generate('x'.repeat(30));
     const second = engine.generate('x'.repeat(30));
-    expect(() => engine.checkRoom()).toThrow(
+    expect(() => engine.checkCapacity()).toThrow(
       expect.objectContaining({
         code: 'queue_full',
-        message: 'The queue is full: 16 of at most 10 prompt tokens wait',
+        message: 'The queue is full: 16 of at most 10 prompt tokens are waiting',
       }) as Error,
     );
     const settled = await Promise.allSettled([first.result(), second.result()]);
     expect(settled.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected']);
-    expect(() => engine.checkRoom()).not.toThrow();
+    expect(() => engine.checkCapacity()).not.toThrow();
     await expect(engine.generate('').result()).rejects.toMatchObject({ code: 'invalid_argument' });
     const aborted = engine.generate('x'.repeat(60));
     aborted.abort();
-    expect(() => engine.checkRoom()).not.toThrow();
+    expect(() => engine.checkCapacity()).not.toThrow();
     await engine.generate('x'.repeat(60)).result();
   });
 
-  test('calls that nobody looks at raise nothing', async () => {
+  test('failed calls that are not read cause no unhandled rejection', async () => {
     const unhandled = jest.fn();
     process.on('unhandledRejection', unhandled);
     const engine = await loadEngine();
-    engine.generate('');
-    engine.generate('x', { topP: 7 });
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    const calls = [engine.generate(''), engine.generate('x', { topP: 7 })];
+    while (calls.some((call) => !call.hasEnded)) await new Promise((resolve) => setImmediate(resolve));
+    await new Promise((resolve) => setImmediate(resolve));
     process.off('unhandledRejection', unhandled);
     expect(unhandled).not.toHaveBeenCalled();
   });
 });
 
 describe('chat', () => {
-  test('renders the template, adds no special tokens, reports the request id', async () => {
+  test('renders the template, adds no special tokens and returns the request id', async () => {
     const engine = await loadEngine();
     const result = await engine
       .chat(
@@ -362,7 +362,7 @@ describe('chat', () => {
 
   const tools = [{ type: 'function', function: { name: 'f', parameters: { type: 'object' } } }] as const;
 
-  test('tool calls are events and end with tool_calls', async () => {
+  test('reports tool calls as events and finishes with tool_calls', async () => {
     fake.answer = () => ({
       text: 'I look.\n<tool_call>\n{"name": "f", "arguments": {"a": [1, "}"]}}\n</tool_call>\n<tool_call>{"name":"g"}</tool_call>',
     });
@@ -395,7 +395,7 @@ describe('chat', () => {
     expect(numTokens).toBe(choice.tokenIds.length);
   });
 
-  test('a call cut by the length limit stays text and ends with length', async () => {
+  test('a call cut by the length limit stays text and finishes with length', async () => {
     fake.answer = () => ({ text: '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>' });
     const engine = await loadEngine();
     const {
@@ -405,7 +405,7 @@ describe('chat', () => {
   });
 
   test.each([[{ tools, toolChoice: 'none' as const }], [{ tools: [] }], [{}]])(
-    'without tools calls stay text and the prompt has none: %j',
+    'without tools, calls stay text and the prompt has no tools: %j',
     async (options) => {
       fake.answer = () => ({ text: '<tool_call>{"name": "f"}</tool_call>' });
       const engine = await loadEngine();
@@ -423,7 +423,7 @@ describe('chat', () => {
     },
   );
 
-  test('thoughts of a model that thinks are reasoning, from the state that the prompt leaves', async () => {
+  test('parses reasoning from the state at the end of the prompt', async () => {
     const template =
       "{% for m in messages %}{{ m.role + ':' + m.content + '\\n' }}{% endfor %}{{ 'assistant:' }}{% if enable_thinking is defined and not enable_thinking %}{{ '<think>\\n\\n</think>\\n\\n' }}{% elif opened is defined %}{{ '<think>\\n' }}{% endif %}";
     const engine = await loadEngine({}, tinyModel({ 'chat_template.jinja': template }));
@@ -471,7 +471,12 @@ describe('chat', () => {
       {},
       { code: 'invalid_argument', param: 'messages[1].content' },
     ],
-    ['no content of a user', [{ role: 'user' }], {}, { code: 'invalid_argument', param: 'messages[0].content' }],
+    [
+      'a user message without content',
+      [{ role: 'user' }],
+      {},
+      { code: 'invalid_argument', param: 'messages[0].content' },
+    ],
     [
       'an image',
       [{ role: 'user', content: [{ type: 'image_url' }] }],
@@ -485,7 +490,7 @@ describe('chat', () => {
       { code: 'invalid_argument', param: 'tools[0].function.name' },
     ],
     [
-      'two ways to go on',
+      'addGenerationPrompt with continueFinalMessage',
       [{ role: 'user', content: 'x' }],
       { addGenerationPrompt: true, continueFinalMessage: true },
       { code: 'invalid_argument', param: 'addGenerationPrompt' },
@@ -501,7 +506,7 @@ describe('chat', () => {
     await expect(engine.chat(messages as never, options as never).result()).rejects.toMatchObject(expected);
   });
 
-  test('a template that throws, does not parse or is missing is a template error, and the engine goes on', async () => {
+  test('a template that throws, does not parse or is missing is a template_error, and generate() still works', async () => {
     for (const [template, message] of [
       ["{{ raise_exception('no system') }}", 'chat template: no system'],
       ['{% if %}', /^chat template: /],
@@ -521,7 +526,7 @@ describe('chat', () => {
 });
 
 describe('load and close', () => {
-  test('hands one record to the addon and reports what it resolved', async () => {
+  test('passes one record to the addon and reports the resolved options', async () => {
     const onProgress = jest.fn();
     const engine = await Engine.load(modelDir, { maxModelLen: 512, threads: 2 }, onProgress);
     engines.push(engine);
@@ -550,7 +555,7 @@ describe('load and close', () => {
     expect(onProgress).toHaveBeenCalledWith({ doneBytes: 1000, totalBytes: 1000 });
   });
 
-  test('sampling defaults of the model apply below the request, and can be left out', async () => {
+  test('the model defaults apply to fields that a request leaves out, and can be disabled', async () => {
     const dir = tinyModel({
       'generation_config.json': { do_sample: true, temperature: 0.7, top_p: 0.8, top_k: 20, repetition_penalty: 1.1 },
     });
@@ -571,7 +576,7 @@ describe('load and close', () => {
     expect(greedy.info.samplingDefaults).toEqual({ temperature: 0 });
   });
 
-  test('what onProgress throws ends the load', async () => {
+  test('an error of onProgress ends the load', async () => {
     const onProgress = (): void => {
       throw new Error('no more');
     };
@@ -581,28 +586,30 @@ describe('load and close', () => {
   test('a signal ends the load', async () => {
     await expect(Engine.load(modelDir, { signal: AbortSignal.abort() })).rejects.toMatchObject({ code: 'aborted' });
     fake.loadMs = 10_000;
-    await expect(Engine.load(modelDir, { signal: AbortSignal.timeout(100) })).rejects.toMatchObject({
-      code: 'aborted',
-    });
+    const controller = new AbortController();
+    const load = Engine.load(modelDir, { signal: controller.signal });
+    while (fake.loads.length === 0) await new Promise((resolve) => setImmediate(resolve));
+    controller.abort();
+    await expect(load).rejects.toMatchObject({ code: 'aborted' });
   });
 
   test.each([
     ['an unknown option', { treads: 2 }, 'options.treads'],
     ['a fraction of threads', { threads: 1.5 }, 'threads'],
     ['an unknown dtype', { dtype: 'int8' }, 'dtype'],
-    ['a device that nobody knows', { device: 'tpu' }, 'device'],
+    ['an unknown device', { device: 'tpu' }, 'device'],
     ['zero sequences', { maxNumSeqs: 0 }, 'maxNumSeqs'],
-    ['a signal that is none', { signal: 1 }, 'signal'],
-    ['no room for tokens', { maxQueuedTokens: 0 }, 'maxQueuedTokens'],
-    ['a template that is no text', { chatTemplate: 5 }, 'chatTemplate'],
-    ['a text that is no template', { chatTemplate: '{% if' }, 'chatTemplate'],
+    ['a signal of another type', { signal: 1 }, 'signal'],
+    ['zero queued tokens', { maxQueuedTokens: 0 }, 'maxQueuedTokens'],
+    ['a template that is not a string', { chatTemplate: 5 }, 'chatTemplate'],
+    ['a template that does not parse', { chatTemplate: '{% if' }, 'chatTemplate'],
     ['an override out of range', { generationConfigOverrides: { topP: 2 } }, 'generationConfigOverrides.topP'],
     ['an unknown override', { generationConfigOverrides: { minP: 0.1 } }, 'generationConfigOverrides.minP'],
   ])('refuses %s', async (_name, options, param) => {
     await expect(Engine.load(modelDir, options as never)).rejects.toMatchObject({ code: 'invalid_argument', param });
   });
 
-  test('a missing directory says what was expected', async () => {
+  test('the error for a missing directory names what was expected', async () => {
     await expect(Engine.load('/no/such/dir')).rejects.toMatchObject({
       code: 'invalid_model',
       message:
@@ -619,12 +626,12 @@ describe('load and close', () => {
     await expect(generation.result()).rejects.toMatchObject({ code: 'engine_closed' });
     await expect(engine.generate('x').result()).rejects.toMatchObject({ code: 'engine_closed' });
     await expect(engine.compile({ type: 'json' })).rejects.toMatchObject({ code: 'engine_closed' });
-    for (const ask of [() => engine.checkRoom(), () => engine.stats()])
-      expect(ask).toThrow(expect.objectContaining({ name: 'CapstanError', code: 'engine_closed' }) as Error);
+    for (const call of [() => engine.checkCapacity(), () => engine.stats()])
+      expect(call).toThrow(expect.objectContaining({ name: 'CapstanError', code: 'engine_closed' }) as Error);
     await expect(engine.tokenize('x')).rejects.toMatchObject({ name: 'CapstanError', code: 'engine_closed' });
   });
 
-  test('engines live side by side', async () => {
+  test('several engines run in one process', async () => {
     const [a, b] = await Promise.all([loadEngine(), loadEngine()]);
     const results = await Promise.all([a.generate('x').result(), b.generate('x').result()]);
     expect(results.every(({ choices }) => choices[0].text.startsWith('Hello'))).toBe(true);

@@ -1,6 +1,6 @@
 import type { NativeGrammar } from '../../ts/addon-types';
 import { CapstanError } from '../../ts/errors';
-import { GrammarCache, type GrammarPlan, keyOf, type PlannedSource, withPrefix } from '../../ts/grammar-cache';
+import { GrammarCache, type GrammarPlan, jsonKey, type PlannedSource, withPrefix } from '../../ts/grammar-cache';
 import { literal } from '../../ts/text/grammar';
 
 function plan(key: string, source: () => PlannedSource = () => ({ kind: 'gbnf', text: key })): GrammarPlan {
@@ -23,7 +23,7 @@ function makeCache(limits?: { maxBytes?: number; maxGrammars?: number }): { cach
   return { cache: new GrammarCache(compile as never, limits), compiled };
 }
 
-test('a grammar is compiled once, also for those who ask while it is', async () => {
+test('compiles a grammar once for sequential and concurrent callers', async () => {
   const { cache, compiled } = makeCache();
   const [a, b] = await Promise.all([cache.get(plan('x')), cache.get(plan('x'))]);
   expect(a).toBe(b);
@@ -31,13 +31,13 @@ test('a grammar is compiled once, also for those who ask while it is', async () 
   expect(compiled).toEqual(['x']);
 });
 
-test('the least recently used goes first', async () => {
+test('evicts the least recently used grammar', async () => {
   const { cache, compiled } = makeCache({ maxGrammars: 2 });
   for (const key of ['a', 'b', 'a', 'c', 'a', 'b']) await cache.get(plan(key));
   expect(compiled).toEqual(['a', 'b', 'c', 'b']);
 });
 
-test('grammars are weighed once they are compiled, and the newest stays', async () => {
+test('counts the size of a grammar after its compilation, and always keeps the newest', async () => {
   const { cache, compiled } = makeCache({ maxBytes: 10 });
   for (const key of ['aaaa', 'bbbb', 'aaaa', 'cccc', 'aaaa', 'bbbb', 'a'.repeat(30), 'a'.repeat(30), 'd', 'd', 'aaaa'])
     await cache.get(plan(key));
@@ -48,7 +48,7 @@ test('grammars are weighed once they are compiled, and the newest stays', async 
   expect(raced).toEqual(['aaa', 'bbb', 'ccc', 'aaa']);
 });
 
-test('failures reach all who wait, name the option, and are not kept', async () => {
+test('a failure reaches all callers, names the option and is not cached', async () => {
   const { cache, compiled } = makeCache();
   const expected = { code: 'invalid_argument', message: 'GBNF: line 1', param: 'structuredOutput.grammar' };
   const results = await Promise.allSettled([cache.get(plan('bad')), cache.get(plan('bad'))]);
@@ -57,7 +57,7 @@ test('failures reach all who wait, name the option, and are not kept', async () 
   expect(compiled).toEqual(['bad', 'bad']);
 });
 
-test('an error that knows its option keeps it; that of a schema gets the option it is in', async () => {
+test('an error keeps its param, except that of a schema, which gets the param of the plan', async () => {
   const { cache } = makeCache();
   const throwing = (param: string) =>
     plan(param, () => {
@@ -69,7 +69,7 @@ test('an error that knows its option keeps it; that of a schema gets the option 
   await expect(cache.get(throwing('schema'))).rejects.toMatchObject({ param: 'structuredOutput.grammar' });
 });
 
-test('a prefix is a grammar of its own: a further rule, or the engine reads it beside a GBNF text', () => {
+test('a prefix becomes another rule, or a field beside a GBNF text', () => {
   const rules = withPrefix(
     plan('k', () => ({ kind: 'rules', root: 'r', rules: [{ name: 'r', expr: literal('a') }] })),
     'p',
@@ -87,17 +87,17 @@ test('a prefix is a grammar of its own: a further rule, or the engine reads it b
   expect(withPrefix(plan('g'), 'p', literal('x')).source()).toEqual({ kind: 'gbnf', text: 'g', prefix: literal('x') });
 });
 
-test('what JSON cannot hold is no key', () => {
+test('refuses a key that cannot be written as JSON', () => {
   const cycle: Record<string, unknown> = {};
   cycle.self = cycle;
-  expect(() => keyOf('structuredOutput.schema', cycle)).toThrow(
+  expect(() => jsonKey('structuredOutput.schema', cycle)).toThrow(
     expect.objectContaining({ code: 'invalid_argument', param: 'structuredOutput.schema' }) as Error,
   );
-  expect(keyOf('x', { b: 1, a: 2 })).not.toBe(keyOf('x', { a: 2, b: 1 }));
+  expect(jsonKey('x', { b: 1, a: 2 })).not.toBe(jsonKey('x', { a: 2, b: 1 }));
 });
 
-describe('a flood', () => {
-  /** Compilations that end when they are told to. */
+describe('many grammars at once', () => {
+  /** Creates a cache whose compilations end one by one, when the test calls `finish`. */
   function makeSlowCache(): { cache: GrammarCache; compiling: string[]; finish: () => Promise<void> } {
     const compiling: string[] = [];
     const ends: (() => void)[] = [];
@@ -122,12 +122,12 @@ describe('a flood', () => {
     return { cache: new GrammarCache(compile as never, { maxCompiling: 2, maxWaiting: 2 }), compiling, finish };
   }
 
-  test('is compiled a few at a time, waits in a short line, and is refused beyond', async () => {
+  test('bounds running and waiting compilations and refuses more', async () => {
     const { cache, compiling, finish } = makeSlowCache();
     const first = ['a', 'b', 'c', 'd', 'c'].map((key) => cache.get(plan(key)));
     await expect(cache.get(plan('e'))).rejects.toMatchObject({
       code: 'queue_full',
-      message: 'The queue is full: 2 of at most 2 grammars wait to be compiled',
+      message: 'The queue is full: 2 of at most 2 grammars are waiting to be compiled',
       param: undefined,
     });
     expect(compiling).toEqual(['a', 'b']);
@@ -139,7 +139,7 @@ describe('a flood', () => {
     expect(compiling).toEqual(['a', 'b', 'c', 'd', 'e']);
   });
 
-  test('what all callers have left is not compiled, and leaves its place in the line', async () => {
+  test('does not compile a grammar that all callers have abandoned, and frees its place in the queue', async () => {
     const { cache, compiling, finish } = makeSlowCache();
     const running = ['a', 'b'].map((key) => cache.get(plan(key)));
     const [one, other, all] = [new AbortController(), new AbortController(), new AbortController()];
@@ -156,7 +156,7 @@ describe('a flood', () => {
     expect(compiling).toEqual(['a', 'b', 'c', 'd']);
   });
 
-  test('a compilation under way is kept for whoever comes next', async () => {
+  test('keeps a running compilation for later callers', async () => {
     const { cache, compiling, finish } = makeSlowCache();
     const leaving = new AbortController();
     const first = cache.get(plan('a'), leaving.signal);

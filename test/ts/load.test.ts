@@ -1,7 +1,7 @@
 import { resolveDtype } from '../../ts/load';
 
-describe('the number type of the weights', () => {
-  test("is the checkpoint's, on CUDA bf16 for f32", () => {
+describe('the data type of the weights', () => {
+  test('defaults to the type of the checkpoint, except bf16 for f32 on CUDA', () => {
     expect(resolveDtype('auto', 'f32', 'cpu')).toBe('f32');
     expect(resolveDtype('auto', 'f32', 'auto')).toBe('f32');
     expect(resolveDtype('auto', 'f32', 'cuda')).toBe('bf16');
@@ -9,7 +9,7 @@ describe('the number type of the weights', () => {
     expect(resolveDtype('auto', 'f16', 'cuda')).toBe('f16');
   });
 
-  test('is what was asked for', () => {
+  test('is the requested type', () => {
     expect(resolveDtype('f32', 'bf16', 'cuda')).toBe('f32');
     expect(resolveDtype('f16', 'f32', 'cpu')).toBe('f16');
   });

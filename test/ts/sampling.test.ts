@@ -6,7 +6,7 @@ function resolve(params: SamplingParams, defaults = {}): ReturnType<typeof resol
   return resolveSampling(params, defaults, limits).sampling;
 }
 
-test('what is left out gets our defaults', () => {
+test('fields that are left out get their defaults', () => {
   expect(resolve({})).toEqual({
     temperature: 1,
     topK: 0,
@@ -33,7 +33,7 @@ test('what is left out gets our defaults', () => {
   });
 });
 
-test('everything that is given arrives', () => {
+test('passes every field', () => {
   expect(
     resolve({
       temperature: 0.5,
@@ -82,7 +82,7 @@ test('everything that is given arrives', () => {
   });
 });
 
-test('the request goes before the model, the model before us', () => {
+test('the request takes precedence over the model, the model over our defaults', () => {
   expect(resolve({ temperature: 0.2 }, { temperature: 0.7, topP: 0.8 })).toMatchObject({
     temperature: 0.2,
     topP: 0.8,
@@ -91,18 +91,18 @@ test('the request goes before the model, the model before us', () => {
   expect(resolve({ topK: 0 }, { topK: 20 })).toMatchObject({ topK: 0 });
 });
 
-test('temperatures just above 0 are raised to where scores stay finite', () => {
+test('raises temperatures just above 0 to the minimum', () => {
   expect(resolve({ temperature: 1e-9 }).temperature).toBe(0.01);
   expect(resolve({ temperature: 0 }).temperature).toBe(0);
 });
 
-test('seeds keep all 64 bits, and a map of biases works', () => {
+test('accepts 64-bit seeds and a map of biases', () => {
   expect(resolve({ seed: 2n ** 63n - 1n }).seed).toBe(2n ** 63n - 1n);
   expect(resolve({ seed: 12 }).seed).toBe(12n);
   expect(resolve({ logitBias: new Map([[4, 2]]) }).logitBiasIds).toEqual(new Int32Array([4]));
 });
 
-test('numbers that are beyond 32 bits are the furthest that are not', () => {
+test('clamps numbers outside of the range of 32-bit floats', () => {
   expect(resolve({ topP: 1e-300, repetitionPenalty: 1e-300 })).toMatchObject({ topP: 1e-30, repetitionPenalty: 1e-30 });
   expect(resolve({ temperature: 1e300, repetitionPenalty: 1e300 })).toMatchObject({
     temperature: 1e30,
@@ -144,7 +144,7 @@ test.each<[params: Record<string, unknown>, param: string, expected: string, rec
   [{ ignoreEos: 1 }, 'ignoreEos', 'true or false', '1'],
   [{ n: 0 }, 'n', 'an integer from 1 to 128', '0'],
   [{ n: 2, temperature: 0 }, 'n', '1 at temperature 0, where all choices are equal', '2'],
-])('%j says what was expected and what came', (params, param, expected, received) => {
+])('refuses %j and reports the expected and received value', (params, param, expected, received) => {
   expect(() => resolve(params)).toThrow(
     expect.objectContaining({
       code: 'invalid_argument',
@@ -156,7 +156,7 @@ test.each<[params: Record<string, unknown>, param: string, expected: string, rec
   );
 });
 
-test('a value in a message is bounded', () => {
+test('bounds the length of a value in a message', () => {
   expect(() => resolve({ temperature: 'x'.repeat(1e6) as never })).toThrow(
     expect.objectContaining({ message: expect.stringMatching(/^.{1,200}$/) as string }) as Error,
   );

@@ -66,12 +66,12 @@ test.each<[StructuredOutput, unknown]>([
     { type: 'json', schema: true },
     { kind: 'rules', root: 'root' },
   ],
-])('%j reaches the engine as a grammar', async (structuredOutput, source) => {
+])('submits %j as a grammar', async (structuredOutput, source) => {
   await engine.generate('x', { structuredOutput }).result();
   expect((fake.requests[0].grammar as FakeGrammar).source).toMatchObject(source as object);
 });
 
-test('is compiled once, by whoever asks first', async () => {
+test('is compiled once for compile(), generate() and chat()', async () => {
   const structuredOutput = { type: 'choice', choices: ['once'] } as const;
   await Promise.all([
     engine.compile(structuredOutput),
@@ -121,7 +121,7 @@ test.each<[unknown, string, RegExp]>([
   [{ type: 'choice', choices: 'a' }, 'structuredOutput.choices', /an array/],
   [{ type: 'choice', choices: ['a', ''] }, 'structuredOutput.choices[1]', /at least one character/],
   [{ type: 'grammar', grammar: 'a ::= "b"' }, 'structuredOutput.grammar', /no rule root/],
-])('%j is refused before anything is submitted', async (structuredOutput, param, message) => {
+])('refuses %j without submitting a request', async (structuredOutput, param, message) => {
   const expected = { code: 'invalid_argument', param, message: expect.stringMatching(message) as string };
   await expect(engine.compile(structuredOutput as never)).rejects.toMatchObject(expected);
   await expect(engine.generate('x', { structuredOutput: structuredOutput as never }).result()).rejects.toMatchObject(

@@ -2,15 +2,15 @@ import { readdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { NativeDType, NativeTensor } from '../addon-types';
 import { CapstanError } from '../errors';
-import type { WantedTensor } from './families';
+import type { RequiredTensor } from './families';
 import { readJsonFile } from './json-file';
 import { readSafetensorsHeader, type StoredTensor } from './safetensors';
 
-/** Where each tensor that the model needs lies. */
+/** The files of a checkpoint and the place of each tensor that the model needs. */
 export interface Checkpoint {
   files: string[];
   tensors: NativeTensor[];
-  /** The number type that most of the weights have. */
+  /** The data type of most elements. */
   dtype: NativeDType;
   numParameters: number;
 }
@@ -23,24 +23,24 @@ interface FoundTensor extends StoredTensor {
   file: number;
 }
 
-/** @throws CapstanError `invalid_model` naming file and tensor, with what was expected and what came. */
-export async function readCheckpoint(modelDir: string, wanted: readonly WantedTensor[]): Promise<Checkpoint> {
+/** @throws CapstanError `invalid_model` that names the file and the tensor. */
+export async function readCheckpoint(modelDir: string, required: readonly RequiredTensor[]): Promise<Checkpoint> {
   const { files, weightMap } = await listFiles(modelDir);
   const found = new Map<string, FoundTensor>();
   for (const [file, path] of files.entries()) {
     for (const [name, tensor] of await readSafetensorsHeader(path)) {
       if (weightMap !== undefined && weightMap.get(name) !== basename(path)) continue;
       if (found.has(name))
-        throw mismatch(
+        throw invalidModel(
           `${basename(path)}: ${name}`,
-          'a tensor that no other file holds',
-          `a second one beside ${basename(files[found.get(name)!.file])}`,
+          'each tensor in one file',
+          `a second copy of the tensor in ${basename(files[found.get(name)!.file])}`,
         );
       found.set(name, { ...tensor, file });
     }
   }
   const prefix = found.has('model.embed_tokens.weight') ? 'model.' : '';
-  const tensors = wanted.map((tensor) => resolveTensor(tensor, prefix, found, files));
+  const tensors = required.map((tensor) => resolveTensor(tensor, prefix, found, files));
   return {
     files,
     tensors,
@@ -54,44 +54,39 @@ async function listFiles(modelDir: string): Promise<{ files: string[]; weightMap
   if (names.includes(SINGLE_FILE)) return { files: [join(modelDir, SINGLE_FILE)] };
   if (names.includes(INDEX_FILE)) return readIndex(modelDir);
   const other = names.find((name) => /\.(bin|pt|pth|gguf|safetensors)$/.test(name));
-  throw mismatch(modelDir, `${SINGLE_FILE} or ${INDEX_FILE}`, other === undefined ? 'neither' : `only ${other}`);
+  throw invalidModel(modelDir, `${SINGLE_FILE} or ${INDEX_FILE}`, other === undefined ? 'neither' : `only ${other}`);
 }
 
 async function readIndex(modelDir: string): Promise<{ files: string[]; weightMap: Map<string, string> }> {
   const weights = (await readJsonFile(modelDir, INDEX_FILE))?.weight_map;
   if (typeof weights !== 'object' || weights === null || Array.isArray(weights))
-    throw mismatch(`${INDEX_FILE}: weight_map`, 'an object from tensor to file', 'something else');
+    throw CapstanError.mismatch('invalid_model', `${INDEX_FILE}: weight_map`, 'an object of file names', weights);
   const weightMap = new Map<string, string>();
   for (const [tensor, file] of Object.entries(weights as Record<string, unknown>)) {
     if (typeof file !== 'string' || file === '' || basename(file) !== file || file === '..')
-      throw mismatch(`${INDEX_FILE}: ${tensor}`, 'the name of a file beside it', JSON.stringify(file));
+      throw CapstanError.mismatch('invalid_model', `${INDEX_FILE}: ${tensor}`, 'a file name without a folder', file);
     weightMap.set(tensor, file);
   }
   return { files: [...new Set(weightMap.values())].sort().map((name) => join(modelDir, name)), weightMap };
 }
 
 function resolveTensor(
-  wanted: WantedTensor,
+  required: RequiredTensor,
   prefix: string,
   found: Map<string, FoundTensor>,
   files: string[],
 ): NativeTensor {
-  // The head lies beside the model, not in it.
-  const name = wanted.name.startsWith('lm_head.') ? wanted.checkpointName : prefix + wanted.checkpointName;
+  // `lm_head` is outside of the module `model`, so its name has no prefix.
+  const name = required.name.startsWith('lm_head.') ? required.checkpointName : prefix + required.checkpointName;
   const tensor = found.get(name);
   if (tensor === undefined)
-    throw mismatch(name, `a tensor ${showShape(wanted.shape)} in the checkpoint`, 'none of that name');
+    throw invalidModel(name, `a tensor of shape ${showShape(required.shape)} in the checkpoint`, 'none of that name');
   const where = `${basename(files[tensor.file])}: ${name}`;
-  if (showShape(tensor.shape) !== showShape(wanted.shape))
-    throw mismatch(where, `shape ${showShape(wanted.shape)} as config.json says`, showShape(tensor.shape));
+  if (showShape(tensor.shape) !== showShape(required.shape))
+    throw invalidModel(where, `shape ${showShape(required.shape)} as config.json says`, showShape(tensor.shape));
   const dtype = Object.hasOwn(NATIVE_DTYPES, tensor.dtype) ? NATIVE_DTYPES[tensor.dtype] : undefined;
-  if (dtype === undefined)
-    throw new CapstanError('unsupported_model', `${where}: expected F32, F16 or BF16, got ${tensor.dtype}`, {
-      param: where,
-      expected: 'F32, F16 or BF16',
-      received: tensor.dtype,
-    });
-  return { name: wanted.name, file: tensor.file, offset: tensor.offset, dtype, shape: tensor.shape };
+  if (dtype === undefined) throw CapstanError.unexpected('unsupported_model', where, 'F32, F16 or BF16', tensor.dtype);
+  return { name: required.name, file: tensor.file, offset: tensor.offset, dtype, shape: tensor.shape };
 }
 
 function mainDtype(tensors: readonly NativeTensor[]): NativeDType {
@@ -110,10 +105,6 @@ function showShape(shape: readonly number[]): string {
   return `[${shape.join(', ')}]`;
 }
 
-function mismatch(where: string, expected: string, received: string): CapstanError {
-  return new CapstanError('invalid_model', `${where}: expected ${expected}, got ${received}`, {
-    param: where,
-    expected,
-    received,
-  });
+function invalidModel(where: string, expected: string, received: string): CapstanError {
+  return CapstanError.unexpected('invalid_model', where, expected, received);
 }

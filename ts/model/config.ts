@@ -5,12 +5,12 @@ import { type Family, findFamily, type ModelFeatures, SHARED_DEFAULTS } from './
 import { type JsonObject, JsonReader } from './json-file';
 import { readRope } from './rope';
 
-/** What config.json and generation_config.json say, as the engine needs it. */
+/** The content of config.json and generation_config.json that the engine needs. */
 export interface ModelConfig {
   family: Family;
   spec: NativeModelSpec;
   features: ModelFeatures;
-  /** The union of both files' lists. */
+  /** The union of the lists of both files. */
   eosTokenIds: number[];
   samplingDefaults: SamplingDefaults;
 }
@@ -26,7 +26,7 @@ const ACTIVATIONS: Readonly<Record<string, NativeModelSpec['hiddenAct']>> = {
   gelu_fast: 'gelu_tanh',
 };
 
-/** @throws CapstanError `invalid_model` or `unsupported_model` naming file and key. */
+/** @throws CapstanError `invalid_model` or `unsupported_model` that names the file and the key. */
 export function readModelConfig(configJson: JsonObject, generationJson: JsonObject | undefined): ModelConfig {
   const config = new JsonReader(configJson, 'config.json');
   const generation = new JsonReader(generationJson ?? {}, 'generation_config.json');
@@ -73,7 +73,7 @@ function readHeadDim(
   numHeads: number,
   classDefault: number | undefined,
 ): number {
-  // A null is "not given" to Llama and Mistral; to a class with a default of its own it never comes.
+  // For Llama and Mistral null means "not set". Checkpoints of classes with a default never contain null.
   const headDim = config.positiveInt('head_dim', classDefault ?? hiddenSize / numHeads);
   if (headDim % 2 !== 0) throw config.mismatch('head_dim', 'an even number of dimensions', headDim);
   return headDim;
@@ -106,7 +106,7 @@ function refuseQuantized(config: JsonReader): void {
   const method = quantization.string('quant_method', 'an unnamed method');
   throw new CapstanError(
     'unsupported_model',
-    `config.json: expected weights in f32, f16 or bf16, got quantized ones (${method})`,
+    `config.json: expected weights in f32, f16 or bf16, got quantized weights (${method})`,
     { param: 'quantization_config', expected: 'f32, f16 or bf16 weights', received: method },
   );
 }
@@ -122,7 +122,7 @@ function readEosTokenIds(
   return [...new Set(ids)].filter((id) => id < vocabSize);
 }
 
-/** `do_sample: false` says greedy, whatever the temperature beside it. */
+/** `do_sample: false` means greedy, even with a temperature. */
 function readSamplingDefaults(generation: JsonReader): SamplingDefaults {
   const isGreedy = generation.raw('do_sample') === false || generation.raw('temperature') === 0;
   if (isGreedy) return { temperature: 0, ...readRepetitionPenalty(generation) };
@@ -134,7 +134,7 @@ function readSamplingDefaults(generation: JsonReader): SamplingDefaults {
   };
 }
 
-/** Some write vLLM's -1 for all tokens, where transformers has 0. */
+/** -1 (vLLM) and 0 (transformers) both mean all tokens. */
 function readTopK(generation: JsonReader): number {
   return generation.raw('top_k') === -1 ? 0 : generation.nonNegativeInt('top_k');
 }

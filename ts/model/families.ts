@@ -2,20 +2,20 @@ import type { NativeModelSpec } from '../addon-types';
 import { CapstanError } from '../errors';
 import type { JsonReader } from './json-file';
 
-/** Sizes that transformers assumes when config.json does not say. */
+/** Values that transformers uses if config.json does not set them. */
 interface FamilyDefaults {
   vocabSize: number;
   intermediateSize: number;
-  /** undefined: as many as query heads. */
+  /** undefined: the number of query heads. */
   numKvHeads?: number;
-  /** undefined: hidden size over heads. */
+  /** undefined: hidden size divided by the number of heads. */
   headDim?: number;
   maxPositionEmbeddings: number;
-  /** null: neither config.json nor the class names one. */
+  /** null: the class has no default. */
   eosTokenId: number | null;
 }
 
-/** Which optional tensors a model has. */
+/** The optional tensors of a model. */
 export interface ModelFeatures {
   qkvBias: boolean;
   outputBias: boolean;
@@ -23,17 +23,17 @@ export interface ModelFeatures {
   qkNorm: boolean;
 }
 
-/** One architecture: how its config becomes a spec. Adding a dense family is adding a row. */
+/** One architecture: how its config.json maps to a spec. To add a dense family, add a row to `FAMILIES`. */
 export interface Family {
   modelType: string;
   architecture: string;
   defaults: FamilyDefaults;
   features(config: JsonReader): ModelFeatures;
-  /** Per layer, how many of the newest positions a query sees; 0 = all. */
+  /** Returns the attention window of each layer: how many of the newest positions a query attends to; 0 = all. */
   slidingWindows(config: JsonReader, numLayers: number): Int32Array;
 }
 
-/** The ones that all families so far share. */
+/** Defaults that all present families share. */
 export const SHARED_DEFAULTS = { hiddenSize: 4096, numLayers: 32, numHeads: 32, rmsNormEps: 1e-6 } as const;
 
 const FAMILIES: readonly Family[] = [
@@ -94,8 +94,8 @@ const FAMILIES: readonly Family[] = [
   },
 ];
 
-/** Families that are known and come later, by the start of their model type. */
-const LATER_FAMILIES: readonly [prefix: string, what: string][] = [
+/** Families that are not supported yet, by the start of their model type. */
+const LATER_FAMILIES: readonly [prefix: string, description: string][] = [
   ['qwen2_moe', 'mixture of experts'],
   ['qwen3_moe', 'mixture of experts'],
   ['qwen3_next', 'mixture of experts'],
@@ -107,7 +107,7 @@ const LATER_FAMILIES: readonly [prefix: string, what: string][] = [
   ['phi', 'Phi'],
 ];
 
-/** @throws CapstanError `unsupported_model` that names the architecture and the ones that work. */
+/** @throws CapstanError `unsupported_model` that names the architecture and the supported ones. */
 export function findFamily(config: JsonReader): Family {
   const modelType = config.string('model_type', '');
   const architectures = config.raw('architectures');
@@ -120,7 +120,7 @@ export function findFamily(config: JsonReader): Family {
     const later = LATER_FAMILIES.find(([prefix]) => modelType.startsWith(prefix));
     throw unsupported(later === undefined ? name : `${name} (${later[1]}, not supported yet)`);
   }
-  // A head other than the language model's (classification, reward) would be loaded without it.
+  // Refuse other heads (classification, reward): only language model heads are loaded.
   if (architecture !== undefined && architecture !== family.architecture && !architecture.endsWith('Model'))
     throw unsupported(name);
   return family;
@@ -139,7 +139,7 @@ function biases(qkvBias: boolean, outputBias: boolean, mlpBias: boolean): ModelF
   return { qkvBias, outputBias, mlpBias, qkNorm: false };
 }
 
-/** transformers' classes default to 4,096 where the key is absent; null means no window. */
+/** The classes of transformers default to 4,096 if the key is absent; null means no window. */
 function readWindow(config: JsonReader): number {
   return config.isNull('sliding_window') ? 0 : config.positiveInt('sliding_window', 4096);
 }
@@ -160,19 +160,21 @@ function qwenWindows(config: JsonReader, numLayers: number): Int32Array {
   });
 }
 
-/** A tensor that the spec needs: its canonical name, its name in the checkpoint without `model.`, its shape. */
-export interface WantedTensor {
+/** A tensor that the spec needs. */
+export interface RequiredTensor {
+  /** Canonical name. */
   name: string;
+  /** Name in the checkpoint, without the prefix `model.`. */
   checkpointName: string;
   shape: number[];
 }
 
-/** Hugging Face's names, which all families so far share. */
-export function wantedTensors(spec: NativeModelSpec, features: ModelFeatures): WantedTensor[] {
+/** Returns the tensors of a model under the names of Hugging Face, which all present families share. */
+export function requiredTensors(spec: NativeModelSpec, features: ModelFeatures): RequiredTensor[] {
   const { hiddenSize: hidden, intermediateSize: inner, headDim, vocabSize } = spec;
   const queries = spec.numHeads * headDim;
   const keys = spec.numKvHeads * headDim;
-  const wanted: WantedTensor[] = [
+  const wanted: RequiredTensor[] = [
     { name: 'embed_tokens.weight', checkpointName: 'embed_tokens.weight', shape: [vocabSize, hidden] },
     { name: 'norm.weight', checkpointName: 'norm.weight', shape: [hidden] },
   ];

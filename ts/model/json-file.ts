@@ -2,27 +2,28 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { CapstanError, showValue } from '../errors';
 
-/** Sizes and counts of a model stay below it, so that the addon can hold them in 32 bits. */
+/** Maximum of sizes and counts, because the addon stores them in 32 bits. */
 const MAX_INT = 2 ** 31 - 1;
 
 export type JsonObject = Record<string, unknown>;
 
-/** The JSON object in a file of the model directory, or undefined if there is no such file. */
+/** Returns the JSON object in a file of the model directory, or undefined if the file does not exist. */
 export async function readJsonFile(modelDir: string, name: string): Promise<JsonObject | undefined> {
   const text = await readTextFile(modelDir, name);
   return text === undefined ? undefined : parseJsonObject(text, name);
 }
 
-/** @throws CapstanError `io_error` if the file is there but cannot be read. */
+/** Returns undefined if the file does not exist. @throws CapstanError `io_error` if it exists but cannot be read. */
 export async function readTextFile(modelDir: string, name: string): Promise<string | undefined> {
   try {
     return await readFile(join(modelDir, name), 'utf8');
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-    throw new CapstanError('io_error', `${name} cannot be read: ${(cause as Error).message}`, { param: name, cause });
+    throw new CapstanError('io_error', `cannot read ${name}: ${(cause as Error).message}`, { param: name, cause });
   }
 }
 
+/** @throws CapstanError `invalid_model` that names the file. */
 export function parseJsonObject(text: string, name: string): JsonObject {
   let value: unknown;
   try {
@@ -30,7 +31,7 @@ export function parseJsonObject(text: string, name: string): JsonObject {
   } catch (cause) {
     throw new CapstanError(
       'invalid_model',
-      `${name}: expected JSON, got a text that does not parse (${(cause as Error).message})`,
+      `${name}: expected JSON, got text that does not parse (${(cause as Error).message})`,
       { param: name, cause },
     );
   }
@@ -40,7 +41,9 @@ export function parseJsonObject(text: string, name: string): JsonObject {
   return value as JsonObject;
 }
 
-/** Typed reading of one JSON object of a file; a null counts as absent. Errors are `invalid_model` and name file and key. */
+/**
+ * Typed access to one JSON object of a file. null counts as absent. Errors are `invalid_model` and name file and key.
+ */
 export class JsonReader {
   readonly #object: JsonObject;
   readonly #where: string;
@@ -99,10 +102,11 @@ export class JsonReader {
     return new JsonReader(value as JsonObject, `${this.#where}: ${key}`);
   }
 
-  /** One integer or a list of them, as token ids are written; absent = none. */
+  /** Returns the token ids of a key that holds one integer, a list, or nothing. */
   tokenIds(key: string): number[] {
     const value = this.raw(key);
-    const ids: unknown[] = value === undefined ? [] : Array.isArray(value) ? value : [value];
+    if (value === undefined) return [];
+    const ids: unknown[] = Array.isArray(value) ? value : [value];
     return ids.map((id) => {
       if (!Number.isSafeInteger(id) || (id as number) < 0) throw this.mismatch(key, 'a token id or a list of them', id);
       return id as number;
@@ -111,17 +115,10 @@ export class JsonReader {
 
   mismatch(key: string, expected: string, received: unknown): CapstanError {
     const where = `${this.#where}: ${key}`;
-    return received === undefined
-      ? new CapstanError('invalid_model', `${where}: expected ${expected}, but it is missing`, {
-          param: key,
-          expected,
-          received: 'nothing',
-        })
-      : new CapstanError('invalid_model', `${where}: expected ${expected}, got ${showValue(received)}`, {
-          param: key,
-          expected,
-          received: showValue(received),
-        });
+    const isMissing = received === undefined;
+    const shown = isMissing ? 'nothing' : showValue(received);
+    const message = `${where}: expected ${expected}, ${isMissing ? 'but it is missing' : `got ${shown}`}`;
+    return new CapstanError('invalid_model', message, { param: key, expected, received: shown });
   }
 
   #read<T>(key: string, fallback: T | undefined, expected: string, isValid: (value: unknown) => boolean): T {

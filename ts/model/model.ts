@@ -8,10 +8,10 @@ import { findToolCallFormat, TOOL_CALL_MARKERS, type ToolCallFormat } from '../t
 import { Tokenizer } from '../text/tokenizer';
 import { type Checkpoint, readCheckpoint } from './checkpoint';
 import { type ModelConfig, readModelConfig } from './config';
-import { wantedTensors } from './families';
+import { requiredTensors } from './families';
 import { readJsonFile } from './json-file';
 
-/** A model directory, read but for the weights' bytes. */
+/** The content of a model directory, without the bytes of the weights. */
 export interface Model {
   /** The directory's name, or `demo`. */
   name: string;
@@ -19,15 +19,15 @@ export interface Model {
   checkpoint: Checkpoint;
   tokenizer: Tokenizer;
   chatTemplate: ChatTemplate;
-  /** How the model writes tool calls, judged by its template; undefined if it was not trained on any that we know. */
+  /** The format in which the model writes tool calls; undefined if its chat template shows no known format. */
   toolCallFormat: ToolCallFormat | undefined;
-  /** Whether thoughts are told apart: by default where the model's template knows them. */
-  hasThoughts: boolean;
+  /** Whether reasoning is separated from the text. By default, if the chat template contains its markers. */
+  hasReasoning: boolean;
 }
 
-/** What takes the place of the model's own. */
+/** Replacements for properties of the model. */
 export interface ModelOverrides {
-  /** Text of a chat template. */
+  /** Source of a chat template. */
   chatTemplate?: string | undefined;
   /** A format's name, or 'auto' (default). */
   toolCallFormat?: string;
@@ -36,16 +36,16 @@ export interface ModelOverrides {
 }
 
 /** The model that ships with the package. */
-export const DEMO_MODEL = 'demo';
+const DEMO_MODEL = 'demo';
 
-/** Markers that the text machines look for; a tokenizer that calls them special would hide them. */
+/** Markers that the parsers search for. They must stay in the text even if the tokenizer calls them special. */
 const MARKERS: ReadonlySet<string> = new Set([THINK_OPEN, THINK_CLOSE, ...TOOL_CALL_MARKERS]);
 
 /** @throws CapstanError `invalid_model`, `unsupported_model` or `io_error` that names the file. */
 export async function readModel(modelDir: string, overrides: ModelOverrides = {}): Promise<Model> {
   const dir = modelDir === DEMO_MODEL ? join(packageRoot(), 'models', 'demo') : resolve(modelDir);
   await checkDirectory(dir, modelDir);
-  // The tokenizer is the longest part and waits for nothing.
+  // The tokenizer takes longest, so it loads in parallel.
   const [{ config, checkpoint }, tokenizer, chatTemplate] = await Promise.all([
     readWeights(dir),
     Tokenizer.load(dir, MARKERS),
@@ -59,16 +59,16 @@ export async function readModel(modelDir: string, overrides: ModelOverrides = {}
     tokenizer,
     chatTemplate,
     toolCallFormat: findToolCallFormat(toolCallFormat, (text) => chatTemplate.mentions(text)),
-    hasThoughts: reasoningFormat === 'auto' ? chatTemplate.mentions(THINK_CLOSE) : reasoningFormat !== 'none',
+    hasReasoning: reasoningFormat === 'auto' ? chatTemplate.mentions(THINK_CLOSE) : reasoningFormat !== 'none',
   };
 }
 
-async function checkDirectory(dir: string, given: string): Promise<void> {
+async function checkDirectory(dir: string, modelDir: string): Promise<void> {
   const stats = await stat(dir).catch(() => undefined);
   if (stats?.isDirectory() === true) return;
   const received = stats === undefined ? 'a path that does not exist' : 'a file';
   const expected = `a directory with config.json, or '${DEMO_MODEL}'`;
-  throw new CapstanError('invalid_model', `model ${JSON.stringify(given)}: expected ${expected}, got ${received}`, {
+  throw new CapstanError('invalid_model', `model ${JSON.stringify(modelDir)}: expected ${expected}, got ${received}`, {
     param: 'modelDir',
     expected,
     received,
@@ -81,9 +81,9 @@ async function readWeights(dir: string): Promise<{ config: ModelConfig; checkpoi
     readJsonFile(dir, 'generation_config.json'),
   ]);
   if (configJson === undefined)
-    throw new CapstanError('invalid_model', 'config.json: expected one in the model directory, got none', {
+    throw new CapstanError('invalid_model', 'config.json: expected the file in the model directory, got none', {
       param: 'config.json',
     });
   const config = readModelConfig(configJson, generationJson);
-  return { config, checkpoint: await readCheckpoint(dir, wantedTensors(config.spec, config.features)) };
+  return { config, checkpoint: await readCheckpoint(dir, requiredTensors(config.spec, config.features)) };
 }

@@ -7,8 +7,8 @@ type RopeSpec = NativeModelSpec['rope'];
 const ROPE_TYPES = ['default', 'linear', 'dynamic', 'llama3', 'yarn'] as const;
 
 /**
- * Rotary positions of a config in either spelling: `rope_theta` beside `rope_scaling`, or `rope_parameters` (transformers 5 on).
- * Defaults are those of transformers' `modeling_rope_utils.py`.
+ * Reads the rotary position parameters of config.json in either spelling: `rope_theta` with `rope_scaling`, or
+ * `rope_parameters` (transformers 5). Defaults are those of `modeling_rope_utils.py` in transformers.
  */
 export function readRope(config: JsonReader, headDim: number, maxPositionEmbeddings: number): RopeSpec {
   const parameters = config.object('rope_scaling') ?? config.object('rope_parameters');
@@ -57,7 +57,7 @@ function readRopeType(parameters: JsonReader | undefined): RopeSpec['type'] {
 
 function readScaling(rope: RopeSpec, parameters: JsonReader, config: JsonReader, maxPositionEmbeddings: number): void {
   if (rope.type === 'llama3' || rope.type === 'yarn') {
-    // A value beside the parameters wins, as Phi-3 and others write it.
+    // A value at the top level takes precedence, as in the configs of Phi-3.
     const original = config.has('original_max_position_embeddings') ? config : parameters;
     rope.originalMaxPositions = original.positiveInt('original_max_position_embeddings', maxPositionEmbeddings);
   }
@@ -83,7 +83,9 @@ function readScaling(rope: RopeSpec, parameters: JsonReader, config: JsonReader,
   }
 }
 
-/** YaRN's temperature, 0.1·ln(s)+1 (arXiv 2309.00071, section 3.4), or the ratio of two of them as DeepSeek writes it. */
+/**
+ * Returns the temperature of YaRN, 0.1·ln(s)+1 (arXiv 2309.00071, section 3.4), or the ratio of two that DeepSeek uses.
+ */
 function yarnAttentionFactor(factor: number, parameters: JsonReader): number {
   const scale = (weight: number) => (factor <= 1 ? 1 : 0.1 * weight * Math.log(factor) + 1);
   const mscale = parameters.raw('mscale');

@@ -3,21 +3,21 @@ import { basename } from 'node:path';
 import { CapstanError, showValue } from '../errors';
 import { type JsonObject, parseJsonObject } from './json-file';
 
-/** One tensor of a file, its place checked against the file's size. */
+/** One tensor of a file. Its range is checked against the size of the file. */
 export interface StoredTensor {
   /** As written in the file: `F32`, `BF16`, … */
   dtype: string;
   shape: number[];
-  /** From the start of the file. */
+  /** Offset in bytes from the start of the file. */
   offset: number;
   numBytes: number;
 }
 
 const HEADER_LENGTH_BYTES = 8;
-/** The limit of the reference implementation. */
+/** Limit of the reference implementation (huggingface/safetensors). */
 const MAX_HEADER_BYTES = 100_000_000;
 
-/** Bits per element of every type that the format names. */
+/** Bits per element of every data type of the format. */
 const DTYPE_BITS: Readonly<Record<string, number>> = {
   F64: 64,
   F32: 32,
@@ -42,15 +42,16 @@ const DTYPE_BITS: Readonly<Record<string, number>> = {
 };
 
 /**
- * The header of a safetensors file: an 8-byte little-endian length, JSON, then the tensors' bytes without holes.
- * @throws CapstanError `invalid_model` naming file and tensor where header and file disagree.
+ * Reads the header of a safetensors file. The file is an 8-byte little-endian header length, the header as JSON, then
+ * the bytes of the tensors without gaps.
+ * @throws CapstanError `invalid_model` that names the file and the tensor, or `io_error`.
  */
 export async function readSafetensorsHeader(path: string): Promise<Map<string, StoredTensor>> {
   const name = basename(path);
   const file = await openForReading(path, name);
   try {
     const stats = await file.stat();
-    if (!stats.isFile()) throw invalid(name, 'a file', 'something else');
+    if (!stats.isFile()) throw invalid(name, 'a regular file', 'another kind of file');
     const { size } = stats;
     const headerBytes = await readHeaderLength(file, name, size);
     const header = Buffer.alloc(headerBytes);
@@ -115,34 +116,33 @@ function parseTensor(entry: unknown, where: string, dataStart: number, fileSize:
     data_offsets: offsets,
   } = (entry ?? {}) as { dtype?: unknown; shape?: unknown; data_offsets?: unknown };
   if (typeof dtype !== 'string' || !Object.hasOwn(DTYPE_BITS, dtype))
-    throw invalid(where, `a number type of ${Object.keys(DTYPE_BITS).join(', ')}`, showValue(dtype));
+    throw invalid(where, `one of the data types ${Object.keys(DTYPE_BITS).join(', ')}`, showValue(dtype));
   if (!isCounts(shape)) throw invalid(where, 'a shape of integers of 0 or more', showList(shape));
   if (!isCounts(offsets) || offsets.length !== 2)
     throw invalid(where, 'two data offsets of 0 or more', showList(offsets));
   const [begin, end] = offsets;
   const numBytes = end - begin;
-  const wanted = Math.ceil((shape.reduce((product, size) => product * size, 1) * DTYPE_BITS[dtype]) / 8);
-  if (numBytes !== wanted)
-    throw invalid(where, `${wanted} bytes for ${dtype} ${showList(shape)}`, `offsets ${begin} to ${end}`);
+  const expectedBytes = Math.ceil((shape.reduce((product, size) => product * size, 1) * DTYPE_BITS[dtype]) / 8);
+  if (numBytes !== expectedBytes)
+    throw invalid(where, `${expectedBytes} bytes for ${dtype} ${showList(shape)}`, `offsets ${begin} to ${end}`);
   if (dataStart + end > fileSize)
     throw invalid(
       where,
       `data that ends within the file's ${fileSize} bytes`,
-      `an end at byte ${dataStart + end}: the file is cut short`,
+      `an end at byte ${dataStart + end}: the file is truncated, download it again`,
     );
   return { dtype, shape, offset: dataStart + begin, numBytes };
 }
 
-/** As the format demands: tensors follow each other without overlap or hole. */
+/** The format requires that tensors follow each other without overlap or gap. */
 function checkLayout(tensors: Map<string, StoredTensor>, file: string, dataStart: number): void {
   let end = dataStart;
-  for (const [tensor, { offset, numBytes }] of [...tensors].sort(
-    ([, a], [, b]) => a.offset - b.offset || a.numBytes - b.numBytes,
-  )) {
+  const inOrder = [...tensors].sort(([, a], [, b]) => a.offset - b.offset || a.numBytes - b.numBytes);
+  for (const [tensor, { offset, numBytes }] of inOrder) {
     if (offset !== end)
       throw invalid(
         `${file}: ${tensor}`,
-        `data that begins where the one before ends, at ${end - dataStart}`,
+        `data that starts at ${end - dataStart}, the end of the previous tensor`,
         `an offset of ${offset - dataStart}`,
       );
     end = offset + numBytes;
@@ -160,9 +160,5 @@ function showList(value: unknown): string {
 }
 
 function invalid(where: string, expected: string, received: string): CapstanError {
-  return new CapstanError('invalid_model', `${where}: expected ${expected}, got ${received}`, {
-    param: where,
-    expected,
-    received,
-  });
+  return CapstanError.unexpected('invalid_model', where, expected, received);
 }

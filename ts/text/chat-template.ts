@@ -5,26 +5,29 @@ import { type JsonObject, parseJsonObject, readTextFile } from '../model/json-fi
 import { JinjaTemplate } from './jinja';
 import type { TemplateMessage, TemplateTraits } from './messages';
 
-/** What a template is rendered with, beside the messages. */
+/** Variables of a template besides the messages. */
 export interface RenderOptions {
   tools?: readonly unknown[];
-  /** Begin an assistant's turn; default true unless the last message is continued. */
+  /** Ends the prompt with the start of an assistant message. Default: true unless `continueFinalMessage` is true. */
   addGenerationPrompt?: boolean;
-  /** End within the last message, for the model to go on writing it; default false. */
+  /** Ends the prompt inside the last message, so that the model continues it. Default: false. */
   continueFinalMessage?: boolean;
-  /** Further variables of the template, such as `enable_thinking`, in its own spelling. */
+  /** Further variables of the template, in its spelling, such as `enable_thinking`. */
   templateKwargs?: Readonly<Record<string, unknown>>;
 }
 
 const CONFIG_FILE = 'tokenizer_config.json';
 const TEMPLATE_FILE = 'chat_template.jinja';
 const NAMED_TEMPLATES_FOLDER = 'additional_chat_templates';
-/** `+ tool['function']['arguments'] +`, without a filter. */
+/** Matches `+ tool['function']['arguments'] +` without a filter. */
 const JOINED_ARGUMENTS = /\+\s*[\w.'"[\]]*\barguments['"]?\]?\s*\+/;
-/** Marks where the last message's content ends in the rendered text. */
+/** Marks the end of the last message's content in the rendered text. */
 const CONTINUE_MARK = 'CONTINUE_FINAL_MESSAGE_MARK ';
 
-/** The chat template of a model directory: messages and tools to prompt text, as transformers' `apply_chat_template` renders. */
+/**
+ * The chat template of a model. Renders messages and tools to prompt text, as `apply_chat_template` of transformers
+ * does.
+ */
 export class ChatTemplate {
   readonly #sources: ReadonlyMap<string, string>;
   readonly #specialTokens: Readonly<Record<string, unknown>>;
@@ -36,23 +39,25 @@ export class ChatTemplate {
   }
 
   /**
-   * The text given, else from chat_template.jinja (and its folder of named ones), else from tokenizer_config.json.
-   * @throws CapstanError `invalid_argument` for a text given that is no template; the model's own is compiled when it is needed.
+   * Takes the template from `override`, else from chat_template.jinja and its folder of named templates, else from
+   * tokenizer_config.json.
+   * @throws CapstanError `invalid_argument` for an invalid `override`. The model's own template is compiled on first
+   *   use.
    */
-  static async load(modelDir: string, given?: string): Promise<ChatTemplate> {
+  static async load(modelDir: string, override?: string): Promise<ChatTemplate> {
     const [configText, files] = await Promise.all([
       readTextFile(modelDir, CONFIG_FILE),
-      given === undefined ? readTemplateFiles(modelDir) : new Map([['default', given]]),
+      override === undefined ? readTemplateFiles(modelDir) : new Map([['default', override]]),
     ]);
-    if (given !== undefined)
-      await JinjaTemplate.compile(given).catch(({ message }: Error) => {
-        throw CapstanError.argument('chatTemplate', `a Jinja template (${message})`, given);
+    if (override !== undefined)
+      await JinjaTemplate.compile(override).catch(({ message }: Error) => {
+        throw CapstanError.argument('chatTemplate', `a Jinja template (${message})`, override);
       });
     const config = configText === undefined ? {} : parseJsonObject(configText, CONFIG_FILE);
     return new ChatTemplate(files.size > 0 ? files : readConfigTemplates(config), readSpecialTokens(config));
   }
 
-  /** Whether any of the templates has this text, for example a marker that the model was trained on. */
+  /** Whether any of the templates contains a text, such as a marker that the model was trained on. */
   mentions(text: string): boolean {
     return [...this.#sources.values()].some((source) => source.includes(text));
   }
@@ -65,7 +70,7 @@ export class ChatTemplate {
     };
   }
 
-  /** @throws CapstanError `template_error` without a template, or when it throws. */
+  /** @throws CapstanError `template_error` if there is no template or it fails. */
   async render(messages: readonly TemplateMessage[], options: RenderOptions = {}): Promise<string> {
     const {
       tools,
@@ -92,7 +97,7 @@ export class ChatTemplate {
       throw new CapstanError(
         'template_error',
         `chat template: expected one in ${TEMPLATE_FILE} or ${CONFIG_FILE}, but the model has none` +
-          (this.#sources.size > 0 ? ` called default, only ${[...this.#sources.keys()].join(', ')}` : ''),
+          (this.#sources.size > 0 ? ` named default, only ${[...this.#sources.keys()].join(', ')}` : ''),
         { param: 'messages' },
       );
     }
@@ -114,7 +119,7 @@ async function readTemplateFiles(modelDir: string): Promise<Map<string, string>>
   return sources;
 }
 
-/** `chat_template` is a text, or a list of named ones. */
+/** `chat_template` is one template, or a list of named templates. */
 function readConfigTemplates({ chat_template: templates }: JsonObject): Map<string, string> {
   if (templates === undefined || templates === null) return new Map();
   if (typeof templates === 'string') return new Map([['default', templates]]);
@@ -125,7 +130,7 @@ function readConfigTemplates({ chat_template: templates }: JsonObject): Map<stri
         throw CapstanError.mismatch(
           'invalid_model',
           `${CONFIG_FILE}: chat_template`,
-          'a text or a list of named templates',
+          'a string or a list of named templates',
           templates,
         );
       }
@@ -134,7 +139,7 @@ function readConfigTemplates({ chat_template: templates }: JsonObject): Map<stri
   );
 }
 
-/** `bos_token` and the like: texts, or records with the text as `content`. */
+/** Tokens such as `bos_token` are strings, or objects with the string in `content`. */
 function readSpecialTokens(config: JsonObject): Record<string, unknown> {
   const tokens: Record<string, unknown> = {};
   for (const [key, value] of Object.entries(config)) {
@@ -153,7 +158,7 @@ function markFinalMessage(messages: readonly TemplateMessage[]): TemplateMessage
   return [...messages.slice(0, -1), { ...last, content: last.content + CONTINUE_MARK }];
 }
 
-/** A template that trims the content also takes the mark's blank: then the text's own trailing blanks go as well. */
+/** The mark ends with a space. If the template trimmed it, the content was trimmed as well. */
 function cutAtMark(text: string): string {
   const end = text.lastIndexOf(CONTINUE_MARK.trim());
   if (end < 0)

@@ -1,44 +1,53 @@
-/** A grammar as data, as the addon takes it. Matches UTF-8 text; `native/grammar` compiles it. */
+/** A range of code points, both ends included. */
+export type CodeRange = [first: number, last: number];
+
+/** An expression of a grammar over UTF-8 text, in the form that the addon takes. `native/grammar` compiles it. */
 export type GrammarExpr =
   | { kind: 'literal'; text: string }
-  /** One code point of these ranges, both ends included. */
-  | { kind: 'class'; ranges: [first: number, last: number][] }
+  /** One code point of these ranges. */
+  | { kind: 'class'; ranges: CodeRange[] }
   | { kind: 'sequence'; items: GrammarExpr[] }
-  /** No items: nothing matches. */
+  /** Without items it matches nothing. */
   | { kind: 'choice'; items: GrammarExpr[] }
-  /** `max` null: without end. Counted, so large bounds cost nothing. */
+  /** `max` null: no limit. Repetitions are counted, so large bounds cost no memory. */
   | { kind: 'repeat'; item: GrammarExpr; min: number; max: number | null }
   | { kind: 'rule'; name: string }
-  /** Everything up to the first place where `text` ends, and that. */
+  /** Any text that ends with the first occurrence of `text`. */
   | { kind: 'until'; text: string }
-  /** Everything in which `text` does not occur. */
+  /** Any text that does not contain `text`. */
   | { kind: 'without'; text: string }
   | RegexExpr;
 
+/** A regular expression in ECMAScript syntax. */
 export interface RegexExpr {
   kind: 'regex';
   pattern: string;
-  /** May match anywhere in the text unless anchored, as JSON Schema's `pattern`. */
+  /** The pattern may match anywhere in the text unless it is anchored, as `pattern` of JSON Schema does. */
   isSearch: boolean;
-  /** Matches the inside of a JSON string literal whose value the pattern matches. */
+  /** Matches the content of a JSON string literal whose value matches the pattern. */
   isJsonString: boolean;
-  /** In code points; refused where the pattern does not keep to them by itself. */
+  /** In code points. Refused unless every match of the pattern has such a length. */
   minLength: number;
   maxLength: number | null;
-  /** What error messages call it. */
+  /** Name of the pattern in error messages. */
   label: string;
 }
 
+/** A grammar: named rules. */
 export interface Grammar {
   /** Name of the rule that the whole text matches. */
   root: string;
   rules: GrammarRule[];
 }
 
+/** A named expression of a grammar. */
 export interface GrammarRule {
   name: string;
   expr: GrammarExpr;
-  /** Special tokens and markers never stand for what the rule spells: it is all text, as inside JSON. Otherwise they may, in literals, `until` and `without`. */
+  /**
+   * Spells everything with ordinary tokens. Otherwise literals, `until` and `without` may match special tokens and
+   * markers.
+   */
   isPlain?: boolean;
 }
 
@@ -52,6 +61,22 @@ export function charClass(...ranges: (string | [string, string])[]): GrammarExpr
     kind: 'class',
     ranges: ranges.map((range) => [code(range[0]), code(typeof range === 'string' ? range : range[1])]),
   };
+}
+
+/** Returns a class of the code points of `ranges` that are not in `excluded`. */
+export function classWithout(ranges: readonly CodeRange[], excluded: Iterable<number>): GrammarExpr {
+  const codes = [...new Set(excluded)].sort((a, b) => a - b);
+  const rest = ranges.flatMap(([first, last]) => {
+    const parts: CodeRange[] = [];
+    let start = first;
+    for (const code of codes.filter((code) => code >= first && code <= last)) {
+      if (code > start) parts.push([start, code - 1]);
+      start = code + 1;
+    }
+    if (start <= last) parts.push([start, last]);
+    return parts;
+  });
+  return { kind: 'class', ranges: rest };
 }
 
 export function sequence(...items: (GrammarExpr | string)[]): GrammarExpr {

@@ -1,8 +1,8 @@
 import type { Template } from '@huggingface/jinja' with { 'resolution-mode': 'import' };
 
 /**
- * `@huggingface/jinja` ignores the argument of `strip('\n')` and its kin, which real templates use (Qwen3's around thoughts) and which keeps
- * blanks that a plain strip would take: such calls are turned into calls of functions that do as Python does.
+ * A Jinja template with Python's `strip`, `lstrip` and `rstrip`. `@huggingface/jinja` ignores their argument, but real
+ * templates use it (Qwen3 strips only line breaks around reasoning). Such calls are rewritten to our functions.
  */
 export class JinjaTemplate {
   readonly #template: Template;
@@ -11,7 +11,7 @@ export class JinjaTemplate {
     this.#template = template;
   }
 
-  /** Rejects with an Error for a text that is no template. */
+  /** Rejects with an Error for an invalid template. */
   static async compile(source: string): Promise<JinjaTemplate> {
     const { Template } = await import('@huggingface/jinja');
     const template = new Template(source);
@@ -19,7 +19,7 @@ export class JinjaTemplate {
     return new JinjaTemplate(template);
   }
 
-  /** @throws Error of the template's `raise_exception`, or for an operation that Jinja refuses. */
+  /** @throws Error from `raise_exception` in the template, or for an operation that Jinja refuses. */
   render(variables: Record<string, unknown>): string {
     return this.#template.render({ ...variables, ...STRIPS });
   }
@@ -34,7 +34,7 @@ const STRIPS: Readonly<Record<string, Strip>> = {
 };
 
 function checkText(text: unknown): string {
-  if (typeof text !== 'string') throw new Error('strip() of something that is not a string');
+  if (typeof text !== 'string') throw new Error('strip() expects a string');
   return text;
 }
 
@@ -52,7 +52,7 @@ function stripEnd(text: string, characters: unknown): string {
   return text.slice(0, end);
 }
 
-/** What Python's str.isspace() takes. */
+/** The characters for which Python's str.isspace() is true. */
 const PYTHON_BLANKS = new Set(
   '\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000',
 );
@@ -73,7 +73,7 @@ interface CallNode {
   args: unknown[];
 }
 
-/** `x.strip(c)` becomes `__strip(x, c)`, everywhere in the tree. */
+/** Rewrites `x.strip(c)` to `__strip(x, c)` in the whole syntax tree. */
 function rewriteStrips(node: unknown): void {
   if (typeof node !== 'object' || node === null) return;
   if (isStripCall(node)) {

@@ -8,12 +8,12 @@ const OCTET = '(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)';
 const LABEL = '[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?';
 const HOSTNAME = `${LABEL}(?:\\.${LABEL}){0,2}`;
 const ATOM = '[A-Za-z0-9_%+-]{1,32}';
-/** RFC 3339, appendix A: units follow one another without gaps, and seconds are whole. */
+/** RFC 3339, appendix A: units follow each other without gaps, and seconds have no fraction. */
 const COUNT = '\\d{1,18}';
 const CLOCK = `(?:${COUNT}H(?:${COUNT}M(?:${COUNT}S)?)?|${COUNT}M(?:${COUNT}S)?|${COUNT}S)`;
 const CALENDAR = `(?:${COUNT}Y(?:${COUNT}M(?:${COUNT}D)?)?|${COUNT}M(?:${COUNT}D)?|${COUNT}D)`;
 
-/** Eight groups, or fewer around one `::`. */
+/** Eight groups, or up to seven groups and one `::`. */
 function ipv6(): string {
   const group = '[0-9a-fA-F]{1,4}';
   const forms = [`${group}(?::${group}){7}`, `::(?:${group}(?::${group}){0,6})?`];
@@ -23,7 +23,9 @@ function ipv6(): string {
   return `(?:${forms.join('|')})`;
 }
 
-/** What strings of a `format` look like: within what the standards allow, bounded where they are not. */
+/**
+ * Patterns of the supported `format`s. They match only valid strings, and bound the length where the standards do not.
+ */
 export const FORMATS: ReadonlyMap<string, string> = new Map([
   ['date', DATE],
   ['time', TIME],

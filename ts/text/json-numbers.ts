@@ -1,18 +1,21 @@
 import { charClass, choice, type GrammarExpr, literal, optional, repeat, sequence } from './grammar';
 
-/** An end of a range of numbers. */
+/** One end of a range of numbers. */
 export interface Bound {
   value: number;
-  /** The value itself is not in the range. */
+  /** Excludes the value itself. */
   isOpen: boolean;
 }
 
-/** Fifteen significant digits are told apart by a double, so what the text says is what the reader gets. */
-export const MAX_DIGITS = 15;
+/** A double distinguishes all numbers of 15 significant digits, so parsing the text loses nothing. */
+const MAX_DIGITS = 15;
 
 const DIGIT = charClass(['0', '9']);
 
-/** Whole numbers without sign, leading zero or exponent, at most {@link MAX_DIGITS} digits unless a bound has more; null if there is none. */
+/**
+ * Returns the grammar of the integers in a range, or null if the range is empty. They have no plus sign, leading zeros
+ * or exponent, and at most {@link MAX_DIGITS} digits unless a bound has more.
+ */
 export function integerRange(lower: Bound | undefined, upper: Bound | undefined): GrammarExpr | null {
   const low = lower === undefined ? undefined : lowestInteger(lower);
   const high = upper === undefined ? undefined : -lowestInteger({ value: -upper.value, isOpen: upper.isOpen });
@@ -31,7 +34,7 @@ function lowestInteger({ value, isOpen }: Bound): bigint {
   return isOpen && Number.isInteger(value) ? ceiling + 1n : ceiling;
 }
 
-/** `low` to `high`, 0 or more; without `high`, as many digits as are allowed. */
+/** The integers from `low`, which is 0 or more, to `high`. Without `high`, up to the maximum number of digits. */
 function naturals(low: bigint, high?: bigint): GrammarExpr {
   const last = (high ?? 10n ** BigInt(Math.max(MAX_DIGITS, low.toString().length)) - 1n).toString();
   const parts: GrammarExpr[] = [];
@@ -42,21 +45,22 @@ function naturals(low: bigint, high?: bigint): GrammarExpr {
   }
 }
 
-/** Digit strings of one length, `low` to `high`. */
+/** Digit strings from `low` to `high`, which have the same length. */
 function digitRange(low: string, high: string): GrammarExpr {
   if (low === high) return literal(low);
   if (/^0*$/.test(low) && /^9*$/.test(high)) return repeat(DIGIT, low.length, low.length);
   if (low[0] === high[0]) return sequence(low[0], digitRange(low.slice(1), high.slice(1)));
   if (low.length === 1) return charClass([low, high]);
   const length = low.length - 1;
-  const isLowWhole = /^0*$/.test(low.slice(1));
-  const isHighWhole = /^9*$/.test(high.slice(1));
-  const first = Number(low[0]) + (isLowWhole ? 0 : 1);
-  const last = Number(high[0]) - (isHighWhole ? 0 : 1);
+  // Leading digits strictly between the ends allow any rest.
+  const allowsAnyAfterLow = /^0*$/.test(low.slice(1));
+  const allowsAnyAfterHigh = /^9*$/.test(high.slice(1));
+  const first = Number(low[0]) + (allowsAnyAfterLow ? 0 : 1);
+  const last = Number(high[0]) - (allowsAnyAfterHigh ? 0 : 1);
   const parts: GrammarExpr[] = [];
-  if (!isLowWhole) parts.push(sequence(low[0], digitRange(low.slice(1), '9'.repeat(length))));
+  if (!allowsAnyAfterLow) parts.push(sequence(low[0], digitRange(low.slice(1), '9'.repeat(length))));
   if (first <= last) parts.push(sequence(charClass([String(first), String(last)]), repeat(DIGIT, length, length)));
-  if (!isHighWhole) parts.push(sequence(high[0], digitRange('0'.repeat(length), high.slice(1))));
+  if (!allowsAnyAfterHigh) parts.push(sequence(high[0], digitRange('0'.repeat(length), high.slice(1))));
   return choice(...parts);
 }
 
@@ -68,14 +72,17 @@ export function anyNumber(): GrammarExpr {
   return sequence(optional(literal('-')), whole, optional(fraction), optional(exponent));
 }
 
-/** Decimals in a range, without exponent; null if there is none. At least one bound is given. */
+/**
+ * Returns the grammar of the decimals in a range, without exponent, or null if the range is empty.
+ * At least one bound must be set.
+ */
 export function numberRange(lower: Bound | undefined, upper: Bound | undefined): GrammarExpr | null {
   const negate = (bound: Bound | undefined) => bound && { value: -bound.value, isOpen: bound.isOpen };
   const zero: Bound = { value: 0, isOpen: false };
   const parts: (GrammarExpr | null)[] = [];
   if (upper === undefined || upper.value >= 0)
     parts.push(decimals(lower !== undefined && lower.value >= 0 ? lower : zero, upper));
-  // Minus zero is no number of its own: what has a sign is below zero.
+  // Exclude -0: numbers with a sign are below zero.
   if (lower === undefined || lower.value < 0) {
     const negative = decimals(
       upper !== undefined && upper.value < 0 ? (negate(upper) ?? zero) : { value: 0, isOpen: true },
@@ -87,7 +94,7 @@ export function numberRange(lower: Bound | undefined, upper: Bound | undefined):
   return possible.length === 0 ? null : choice(...possible);
 }
 
-/** Decimals without sign. */
+/** Decimals of 0 or more. */
 function decimals(lower: Bound, upper: Bound | undefined): GrammarExpr | null {
   if (
     upper !== undefined &&
@@ -123,7 +130,7 @@ function decimals(lower: Bound, upper: Bound | undefined): GrammarExpr | null {
   return possible.length === 0 ? null : choice(...possible);
 }
 
-/** Whole part, and the fraction's digits without zeros at the end. */
+/** Returns the integer part, and the digits of the fraction without trailing zeros. */
 function split(value: number): [bigint, string] {
   const [mantissa, exponent] = value.toString().split('e');
   const [whole, fraction = ''] = mantissa.split('.');
@@ -131,40 +138,38 @@ function split(value: number): [bigint, string] {
   return Number(exponent) > 0 ? [BigInt(value), ''] : [0n, '0'.repeat(-Number(exponent) - 1) + whole + fraction];
 }
 
-/** Digits behind the point, and whether they themselves are out. */
+/** A bound of the digits after the decimal point. */
 interface FractionBound {
   digits: string;
+  /** Excludes the digits themselves. */
   isOpen: boolean;
 }
 
-/** Digit strings of one to `num` digits that say `digits` or more. */
+/** Fractions of one to `num` digits that are at least the bound. */
 function fractionFrom({ digits, isOpen }: FractionBound, num: number): GrammarExpr | null {
   if (digits === '') return isOpen ? nonZero(num) : repeat(DIGIT, 1, num);
+
   const parts: GrammarExpr[] = [];
   if (digits[0] < '9') parts.push(sequence(charClass([String(Number(digits[0]) + 1), '9']), repeat(DIGIT, 0, num - 1)));
-  const rest =
-    digits.length > 1
-      ? fractionFrom({ digits: digits.slice(1), isOpen }, num - 1)
-      : isOpen
-        ? nonZero(num - 1)
-        : repeat(DIGIT, 0, num - 1);
+  let rest = isOpen ? nonZero(num - 1) : repeat(DIGIT, 0, num - 1);
+  if (digits.length > 1) rest = fractionFrom({ digits: digits.slice(1), isOpen }, num - 1);
   if (rest !== null) parts.push(sequence(digits[0], rest));
   return parts.length === 0 ? null : choice(...parts);
 }
 
-/** The same that say `digits` or less. */
+/** Fractions of one to `num` digits that are at most the bound. */
 function fractionTo({ digits, isOpen }: FractionBound, num: number): GrammarExpr | null {
   if (digits === '') return isOpen ? null : repeat(literal('0'), 1, num);
   const parts: GrammarExpr[] = [];
   if (digits[0] > '0') parts.push(sequence(charClass(['0', String(Number(digits[0]) - 1)]), repeat(DIGIT, 0, num - 1)));
   const rest = num > 1 ? fractionTo({ digits: digits.slice(1), isOpen }, num - 1) : null;
-  // Digits that stop short of the bound's are below it.
+  // A prefix of the bound's digits is below the bound.
   if (digits.length > 1 || !isOpen) parts.push(literal(digits[0]));
   if (rest !== null) parts.push(sequence(digits[0], rest));
   return parts.length === 0 ? null : choice(...parts);
 }
 
-/** `from` to `to`. */
+/** Fractions of one to `num` digits between two bounds. */
 function fractionBetween(from: FractionBound, to: FractionBound, num: number): GrammarExpr | null {
   if (num === 0) return null;
   if (from.digits === '' && !from.isOpen) return fractionTo(to, num);
@@ -178,7 +183,7 @@ function fractionBetween(from: FractionBound, to: FractionBound, num: number): G
     isIn ? literal(digit) : null,
     rest && sequence(digit, rest),
   ];
-  // A text that ends at this digit says zeros from here on.
+  // A text that ends at this digit has zeros from here on.
   const isLowEnd = fromRest.digits === '' && !from.isOpen;
   const isHighEnd = toRest.digits !== '' || !to.isOpen;
   const parts: (GrammarExpr | null)[] = [];

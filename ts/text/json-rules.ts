@@ -1,6 +1,8 @@
 import {
   charClass,
   choice,
+  classWithout,
+  type CodeRange,
   type Grammar,
   type GrammarExpr,
   literal,
@@ -11,14 +13,14 @@ import {
 } from './grammar';
 import { anyNumber } from './json-numbers';
 
-/** Indentation that a model may use; more would let it emit blanks without end. */
+/** Maximum indentation. Without a limit a model could emit spaces forever. */
 const MAX_INDENT = 32;
 
-/** After `{ [ ,` and before `} ]`. */
+/** Optional space or line break, after `{ [ ,` and before `} ]`. */
 export const BLANK: GrammarExpr = rule('json blank');
 export const blankAfterColon: GrammarExpr = optional(literal(' '));
 
-/** How values are spelt: JSON, or a language that differs from it in its constants only. */
+/** The spelling of constants: JSON, or a language that differs from it only in these. */
 export interface JsonDialect {
   name: string;
   true: string;
@@ -29,20 +31,20 @@ export interface JsonDialect {
 export const JSON_DIALECT: JsonDialect = { name: 'json', true: 'true', false: 'false', null: 'null' };
 export const PYTHON_DIALECT: JsonDialect = { name: 'python', true: 'True', false: 'False', null: 'None' };
 
-/** What contains constants is of a dialect. */
+/** Returns a reference to a rule of {@link addJsonRules}. Rules that contain constants depend on the dialect. */
 export function jsonRule(name: 'value' | 'object' | 'array', dialect?: JsonDialect): GrammarExpr;
 export function jsonRule(name: 'string' | 'char' | 'number'): GrammarExpr;
 export function jsonRule(name: string, dialect = JSON_DIALECT): GrammarExpr {
   return rule(`${dialect.name} ${name}`);
 }
 
-const KEY_CHARS: [number, number][] = [
+const KEY_CHARS: CodeRange[] = [
   [0x20, 0x21],
   [0x23, 0x5b],
   [0x5d, 0x10ffff],
 ];
 
-/** A key without escapes, so that it is spelt in one way only. */
+/** A key without escapes, so that it has only one spelling. */
 export const plainKey: GrammarExpr = sequence('"', repeat({ kind: 'class', ranges: KEY_CHARS }, 0, null), '"');
 
 interface NameTrie {
@@ -50,7 +52,7 @@ interface NameTrie {
   next: Map<number, NameTrie>;
 }
 
-/** A plain key that is none of `names`. */
+/** Matches a plain key that is not one of `names`. */
 export function keyExcept(names: readonly string[]): GrammarExpr {
   const root: NameTrie = { isName: false, next: new Map() };
   for (const name of names) {
@@ -66,22 +68,13 @@ export function keyExcept(names: readonly string[]): GrammarExpr {
   return sequence('"', restExcept(root));
 }
 
-/** From a place in the trie to the closing quote. */
+/** Matches from a node of the trie to the closing quote. */
 function restExcept({ isName, next }: NameTrie): GrammarExpr {
   const known = [...next.keys()].sort((a, b) => a - b);
-  const others: [number, number][] = KEY_CHARS.flatMap(([first, last]) => {
-    const ranges: [number, number][] = [];
-    for (const code of known.filter((code) => code >= first && code <= last)) {
-      if (code > first) ranges.push([first, code - 1]);
-      first = code + 1;
-    }
-    if (first <= last) ranges.push([first, last]);
-    return ranges;
-  });
   const isPlain = (code: number) => KEY_CHARS.some(([first, last]) => code >= first && code <= last);
   return choice(
     ...(isName ? [] : [literal('"')]),
-    sequence({ kind: 'class', ranges: others }, repeat({ kind: 'class', ranges: KEY_CHARS }, 0, null), '"'),
+    sequence(classWithout(KEY_CHARS, known), repeat({ kind: 'class', ranges: KEY_CHARS }, 0, null), '"'),
     ...known
       .filter(isPlain)
       .map((code) => sequence(String.fromCodePoint(code), restExcept(next.get(code) as NameTrie))),
@@ -91,7 +84,7 @@ function restExcept({ isName, next }: NameTrie): GrammarExpr {
 /** Adds the rules that {@link jsonRule} and {@link BLANK} name. */
 export function addJsonRules(grammar: Grammar, dialect = JSON_DIALECT): void {
   const hex = charClass(['0', '9'], ['a', 'f'], ['A', 'F']);
-  // Halves of surrogate pairs are left out: characters that need them are written as themselves.
+  // Excludes surrogates: the characters that need them are written without an escape.
   const unicode = choice(
     sequence(charClass(['0', '9'], ['a', 'c'], ['A', 'C'], 'e', 'E', 'f', 'F'), repeat(hex, 3, 3)),
     sequence(charClass('d', 'D'), charClass(['0', '7']), repeat(hex, 2, 2)),

@@ -4,40 +4,28 @@ import { type Bound, integerRange, numberRange } from './json-numbers';
 import { BLANK, blankAfterColon, type JsonDialect, jsonRule } from './json-rules';
 import { unsupported } from './schema-error';
 import { counts, listAt } from './schema-keywords';
-import { ANNOTATIONS, type Schema, type TypeName, typesOf } from './schema-merge';
+import { ANNOTATIONS, type Schema, type TypeName, typeOfValue, typesOf } from './schema-merge';
 
 const MAX_ENUM_BYTES = 1 << 20;
 
-/** The values of `enum` or `const`. */
+/** Returns the grammar of the values of `enum` or `const`. */
 export function constants(schema: Schema, path: string, dialect: JsonDialect): GrammarExpr {
   const keyword = 'enum' in schema ? 'enum' : 'const';
   const other = Object.keys(schema).find((key) => key !== keyword && key !== 'type' && !ANNOTATIONS.has(key));
-  if (other !== undefined) throw unsupported(`${path}/${other}`, `beside ${keyword} it is not supported`);
+  if (other !== undefined) throw unsupported(`${path}/${other}`, `not supported with ${keyword}`);
   const types = typesOf(schema, path);
   const values = (keyword === 'enum' ? listAt(schema.enum, `${path}/enum`) : [schema.const]).filter(
     (value) => types === undefined || types.some((type) => isOfType(value, type)),
   );
   if (values.length === 0) throw unsupported(path, 'no value matches');
   if (JSON.stringify(values).length > MAX_ENUM_BYTES)
-    throw unsupported(`${path}/${keyword}`, `more than ${MAX_ENUM_BYTES} bytes`);
+    throw unsupported(`${path}/${keyword}`, `more than ${MAX_ENUM_BYTES} bytes of values`);
   return choice(...values.map((value) => constant(value, dialect)));
 }
 
 function isOfType(value: unknown, type: TypeName): boolean {
-  switch (type) {
-    case 'null':
-      return value === null;
-    case 'integer':
-      return Number.isInteger(value);
-    case 'array':
-      return Array.isArray(value);
-    case 'object':
-      return typeof value === 'object' && value !== null && !Array.isArray(value);
-    case 'string':
-    case 'number':
-    case 'boolean':
-      return typeof value === type;
-  }
+  const actual = typeOfValue(value);
+  return actual === type || (actual === 'integer' && type === 'number');
 }
 
 function constant(value: unknown, dialect: JsonDialect): GrammarExpr {
@@ -93,12 +81,11 @@ export function strings(schema: Schema, path: string, label: string): GrammarExp
   return min === 0 && max === null ? jsonRule('string') : sequence('"', repeat(jsonRule('char'), min, max), '"');
 }
 
-/** What `pattern` or `format` lets stand between quotes. */
+/** Returns the pattern of `pattern` or `format` for the content of a JSON string. */
 export function shapedText(schema: Schema, path: string, label: string): RegexExpr {
   const { pattern, format } = schema;
   const [minLength, maxLength] = counts(schema, 'minLength', 'maxLength', path);
-  if (pattern !== undefined && format !== undefined)
-    throw unsupported(`${path}/format`, 'beside pattern it is not supported');
+  if (pattern !== undefined && format !== undefined) throw unsupported(`${path}/format`, 'not supported with pattern');
   const keyword = pattern === undefined ? 'format' : 'pattern';
   const text = pattern ?? FORMATS.get(format as string);
   if (text === undefined)

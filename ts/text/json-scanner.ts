@@ -1,4 +1,4 @@
-/** One member of the outermost object: its key and where its value's text lies. */
+/** One member of the outermost object: its key and the range of its value's text. */
 export interface JsonMember {
   key: string;
   start: number;
@@ -15,19 +15,22 @@ const SCALAR_TEXT = /^(?:true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\
 const ESCAPED = '"\\/bfnrtu';
 
 /**
- * Reads one JSON object character by character, as strictly as JSON.parse: a fault shows at the character that makes it, and text that
- * follows the object is the reader's affair. Positions are indexes into the text read.
+ * Scans one JSON object character by character, as strictly as JSON.parse. An error is reported at the first invalid
+ * character. The caller must stop at the end of the object. Positions are indexes into the scanned text.
  */
 export class JsonScanner {
-  /** Of the outermost object, as far as read. */
+  /** Members of the outermost object that have been scanned. */
   readonly members: JsonMember[] = [];
   #expects: Expectation = 'value';
   readonly #open: ('{' | '[')[] = [];
   #position = 0;
   #reads: 'string' | 'scalar' | 'structure' = 'structure';
-  /** Text of the scalar or outermost key being read; of other strings, nothing is kept. NOTE: only ever appended to until its end, or each look would copy it. */
+  /**
+   * Text of the current scalar or outermost key; other strings are not kept. NOTE: only append to it, reading it
+   * copies.
+   */
   #token = '';
-  /** Inside a string: 'escape' after a backslash, else the hex digits that an escape still wants. */
+  /** Inside a string: 'escape' after a backslash, else the number of hex digits that an escape still needs. */
   #escape: 'escape' | number = 0;
   #valueStart = 0;
   #isInMember = false;
@@ -36,16 +39,16 @@ export class JsonScanner {
     return this.#expects === 'nothing';
   }
 
-  /** Of the member of the outermost object whose value has begun and not ended. NOTE: a number ends at the character behind it. */
+  /** Key of the member whose value has started but not ended. NOTE: a number ends at the character after it. */
   get openKey(): string | undefined {
     return this.#isInMember ? this.members[this.members.length - 1].key : undefined;
   }
 
-  /** Takes the next character; false if no JSON object goes on like this. */
+  /** Scans the next character. Returns false if it is invalid at this position. */
   push(char: string): boolean {
-    const isGood = this.#take(char);
+    const isValid = this.#take(char);
     this.#position += char.length;
-    return isGood;
+    return isValid;
   }
 
   #take(char: string): boolean {
@@ -135,9 +138,10 @@ export class JsonScanner {
   }
 
   #close(char: string): boolean {
-    if (this.#open.pop() !== (char === '}' ? '{' : char === ']' ? '[' : undefined)) return false;
-    this.#endValue(this.#position + 1);
-    return true;
+    const opening = this.#open.pop();
+    const isMatch = (opening === '{' && char === '}') || (opening === '[' && char === ']');
+    if (isMatch) this.#endValue(this.#position + 1);
+    return isMatch;
   }
 
   #endValue(end: number): void {

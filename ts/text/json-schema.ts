@@ -17,19 +17,20 @@ import {
   asSchema,
   escapePointer,
   mergeSchemas,
+  unescapePointer,
   type Schema,
   type TypeName,
   TYPES,
   typesOf,
 } from './schema-merge';
 import { alternativesOverlap } from './schema-overlap';
-import { SchemaWork } from './schema-work';
+import { SchemaBudget } from './schema-budget';
 
 const MAX_DEPTH = 64;
-/** They are compared pair by pair. */
+/** Limit of alternatives, because every pair is compared. */
 const MAX_ONE_OF = 100;
 
-/** Keywords that speak of one type only. Without `type` they imply it. */
+/** Keywords that apply to one type only. Without `type` they imply it. */
 const KEYWORDS: Record<TypeName, readonly string[]> = {
   object: ['properties', 'required', 'additionalProperties', 'patternProperties', 'minProperties', 'maxProperties'],
   array: ['items', 'prefixItems', 'minItems', 'maxItems', 'uniqueItems'],
@@ -40,102 +41,106 @@ const KEYWORDS: Record<TypeName, readonly string[]> = {
   null: [],
 };
 const APPLICATORS = ['type', 'enum', 'const', 'anyOf', 'oneOf', 'allOf', '$ref'];
-/** Of an object whose members a format writes in its own way. */
+/** Keywords of an object whose members a tool call format writes in its own syntax. */
 const MEMBER_KEYWORDS = ['type', 'properties', 'required', 'additionalProperties'];
 const KNOWN = new Set([...APPLICATORS, ...Object.values(KEYWORDS).flat()]);
 
 /**
- * The grammar of the JSON texts that match a JSON Schema (2020-12). Every text of the grammar is valid; it leaves out some valid texts:
+ * Returns the grammar of JSON texts that match a JSON Schema (2020-12). Every text of the grammar is valid. Some valid
+ * texts are not in the grammar:
  *
- * - Properties come in the schema's order. Without `additionalProperties` an object with `properties` has no others; further ones, where allowed, come
- *   last and have keys without escapes.
- * - Keywords of one type imply it where `type` is missing. After `prefixItems`, `items` must be given for more elements.
- * - Blanks: one space, or a line break and up to 32 spaces, after `{ [ ,` and before `} ]`; one space after `:`. None elsewhere.
- * - Numbers have up to 15 digits before and behind the point and exponents of two digits; with bounds, no exponent.
- * - Constants are written as JSON.stringify writes them, but for blanks.
+ * - Properties have the order of the schema. Without `additionalProperties`, an object with `properties` has no others.
+ *   Additional properties come last, and their keys have no escapes.
+ * - Keywords of one type imply it if `type` is missing. After `prefixItems`, further elements need `items`.
+ * - Whitespace: one space, or a line break and up to 32 spaces, after `{ [ ,` and before `} ]`; one space after `:`.
+ * - Numbers have up to 15 digits before and after the point, and exponents of two digits. With bounds they have no
+ *   exponent.
+ * - Constants are written as JSON.stringify writes them, except for whitespace.
  *
- * Supported: `type` (one or several), `enum`, `const`, `anyOf`, `oneOf` (where no value can match two of them), `allOf` (where it can be merged), `$ref` within
- * the schema, recursive ones too; `properties`, `required`, `additionalProperties`, `patternProperties` (one, and no `properties`), `minProperties` and
- * `maxProperties` (without `properties`; minimum 1); `items`, `prefixItems`, `minItems`, `maxItems`; `minLength`, `maxLength`, `pattern` (also together, where the
- * pattern keeps to the lengths or is one repeated class), `format` (date, time, date-time, duration, uuid, email, hostname, ipv4, ipv6, uri); `minimum`, `maximum`,
- * `exclusiveMinimum`, `exclusiveMaximum`. Ignored: titles, descriptions, defaults and other annotations.
- *
+ * `docs/reference/structured-output.md` lists the supported keywords and their limits.
  * @throws CapstanError `invalid_argument` that names the keyword and its JSON pointer.
  */
 export function schemaToGrammar(schema: unknown): Grammar {
   const grammar: Grammar = { root: 'root', rules: [] };
   const rules = new SchemaRules(grammar, schema);
-  grammar.rules.push({ name: 'root', expr: rules.whole() });
+  grammar.rules.push({ name: 'root', expr: rules.root() });
   addJsonRules(grammar);
   return grammar;
 }
 
-/** The grammar of any JSON object. */
+/** Returns the grammar of any JSON object. */
 export function jsonObjectGrammar(): Grammar {
   const grammar: Grammar = { root: 'root', rules: [{ name: 'root', expr: jsonRule('object') }] };
   addJsonRules(grammar);
   return grammar;
 }
 
-/** One property of an object that is not written as JSON: its schema, with where it stands. */
+/** One property of an object that is not written as JSON. */
 export interface SchemaMember {
   name: string;
   schema: Schema;
+  /** JSON pointer to the schema. */
   path: string;
   isRequired: boolean;
 }
 
 interface SchemaRulesOptions {
-  /** Begins the names of the rules, so that several schemas share a grammar. */
+  /** Prefix of rule names, so that several schemas can share a grammar. */
   namespace?: string;
-  /** What error messages of patterns begin with. */
+  /** Prefix of error messages about patterns. */
   label?: string;
   dialect?: JsonDialect;
-  /** Of all schemas of the grammar. */
-  work?: SchemaWork;
+  /** Shared by all schemas of the grammar. */
+  budget?: SchemaBudget;
 }
 
-/** One schema's part of a grammar. The rules that all JSON shares are added by {@link addJsonRules}. */
+/** The rules of one schema. {@link addJsonRules} adds the rules that all schemas share. */
 export class SchemaRules {
   readonly #root: Schema;
   readonly #grammar: Grammar;
   readonly #namespace: string;
-  /** What error messages of patterns begin with. */
+  /** Prefix of error messages about patterns. */
   readonly label: string;
   readonly #dialect: JsonDialect;
+  /** Rule name by JSON pointer. */
   readonly #refs = new Map<string, string>();
-  readonly #work: SchemaWork;
+  readonly #budget: SchemaBudget;
   #numRules = 0;
 
   constructor(
     grammar: Grammar,
     schema: unknown,
-    { namespace = '', label = 'JSON schema', dialect = JSON_DIALECT, work = new SchemaWork() }: SchemaRulesOptions = {},
+    {
+      namespace = '',
+      label = 'JSON schema',
+      dialect = JSON_DIALECT,
+      budget = new SchemaBudget(),
+    }: SchemaRulesOptions = {},
   ) {
     this.#root = asSchema(schema, '#');
     this.#grammar = grammar;
     this.#namespace = namespace;
     this.label = label;
     this.#dialect = dialect;
-    this.#work = work;
+    this.#budget = budget;
   }
 
-  /** The texts of all values that match. */
-  whole(): GrammarExpr {
+  /** Returns the grammar of all values that match the schema. */
+  root(): GrammarExpr {
     return this.#ref('#', '#');
   }
 
-  /** The same for a part of the schema. */
+  /** Returns the grammar of all values that match a part of the schema. */
   value(schema: Schema, path: string): GrammarExpr {
     return this.#value(schema, path, 0);
   }
 
-  /** The schema's properties, for a format that writes them in its own way and no others than these. */
+  /** Returns the properties of the schema, for a tool call format that writes them in its own syntax. */
   members(format: string): SchemaMember[] {
     const schema = this.#flatten(this.#root, '#', 0);
     checkKeywords(schema, '#');
     const other = Object.keys(schema).find((key) => !ANNOTATIONS.has(key) && !MEMBER_KEYWORDS.includes(key));
-    if (other !== undefined) throw unsupported(`#/${other}`, `${format} calls do not support it for all arguments`);
+    if (other !== undefined) throw unsupported(`#/${other}`, `not supported by ${format} calls for the arguments`);
     const properties = asSchema(schema.properties ?? {}, '#/properties');
     const required = requiredNames(schema, '#');
     return [...new Set([...Object.keys(properties), ...required])].flatMap((name) => {
@@ -148,14 +153,14 @@ export class SchemaRules {
     });
   }
 
-  /** Members in order between commas, the optional ones left out at will. */
+  /** Returns a comma-separated list of the members in order. Optional members may be missing. */
   list(members: { expr: GrammarExpr; isRequired: boolean }[], comma: GrammarExpr): GrammarExpr {
     if (members.length === 0) return literal('');
     const list = this.#list(members, comma, null);
     return members.some(({ isRequired }) => isRequired) ? list : optional(list);
   }
 
-  /** What a value may match one of, without `$ref` and `allOf`. */
+  /** Returns schemas without `$ref`, `allOf`, `anyOf` and `oneOf` such that a value matches one of them. */
   alternatives(schema: Schema, path: string, depth = 0): { schema: Schema; path: string }[] {
     const flat = this.#flatten(schema, path, depth);
     checkKeywords(flat, path);
@@ -167,14 +172,14 @@ export class SchemaRules {
     );
   }
 
-  /** A rule of its own per place that is referred to, so that it may refer to itself. */
+  /** Returns a rule for the schema at a JSON pointer. Each pointer has one rule, so that schemas can be recursive. */
   #ref(pointer: string, path: string): GrammarExpr {
     const known = this.#refs.get(pointer);
     if (known !== undefined) return rule(known);
     const name = `${this.#namespace}schema ${pointer}`;
     this.#refs.set(pointer, name);
     const target = this.#resolve(pointer, path);
-    // NOTE: reserved before its schema is converted, which may refer to it.
+    // NOTE: add the rule before converting its schema, because the schema may refer to it.
     const entry = { name, expr: literal(''), isPlain: true };
     this.#grammar.rules.push(entry);
     entry.expr = this.#value(target, pointer, 0);
@@ -188,7 +193,7 @@ export class SchemaRules {
     for (const part of pointer.split('/').slice(1)) {
       const key = decodePointer(part, path);
       if (typeof at !== 'object' || at === null || !Object.hasOwn(at, key))
-        throw unsupported(path, 'the reference leads nowhere');
+        throw unsupported(path, 'the target of the reference does not exist');
       at = (at as Schema)[key];
     }
     return asSchema(at, pointer);
@@ -196,7 +201,7 @@ export class SchemaRules {
 
   #value(schema: Schema, path: string, depth: number): GrammarExpr {
     if (depth > MAX_DEPTH) throw unsupported(path, `nested deeper than ${MAX_DEPTH} schemas`);
-    this.#work.countSchema(path);
+    this.#budget.countSchema(path);
     checkKeywords(schema, path);
     const asserted = Object.keys(schema).filter((key) => !ANNOTATIONS.has(key));
     if ('$ref' in schema && asserted.length === 1) return this.#ref(schema.$ref as string, `${path}/$ref`);
@@ -211,10 +216,10 @@ export class SchemaRules {
     return choice(...distinct.map((type) => this.#typed(type, schema, path, depth)));
   }
 
-  /** The schema with its `$ref` and `allOf` merged in. */
+  /** Returns the schema with `$ref` and `allOf` merged into it. */
   #flatten(schema: Schema, path: string, depth: number): Schema {
     if (depth > MAX_DEPTH) throw unsupported(path, 'a schema that refers to itself cannot be merged');
-    this.#work.countSchema(path);
+    this.#budget.countSchema(path);
     const { $ref, allOf, ...own } = schema;
     let merged: Schema = own;
     if ($ref !== undefined)
@@ -230,13 +235,13 @@ export class SchemaRules {
   }
 
   #merge(a: Schema, b: Schema, path: string): Schema {
-    this.#work.countValues(path, [a, b]);
+    this.#budget.countValues(path, [a, b]);
     return mergeSchemas(a, b, path);
   }
 
-  /** The part alone where they cannot be merged. */
+  /** Returns `part` alone if the schemas cannot be merged. */
   #mergeSafely(base: Schema, part: Schema, path: string): Schema {
-    this.#work.countValues(path, [base, part]);
+    this.#budget.countValues(path, [base, part]);
     try {
       return mergeSchemas(base, part, path);
     } catch {
@@ -263,7 +268,7 @@ export class SchemaRules {
     const { [keyword]: list, ...base } = schema;
     if (!Array.isArray(list) || list.length === 0)
       throw unsupported(`${path}/${keyword}`, 'expected an array of schemas');
-    // What is false matches nothing.
+    // `false` matches nothing.
     const items = list.flatMap((item, i) =>
       item === false ? [] : [{ schema: asSchema(item, `${path}/${keyword}/${i}`), path: `${path}/${keyword}/${i}` }],
     );
@@ -274,7 +279,7 @@ export class SchemaRules {
       const flat = items.map((item) =>
         this.#mergeSafely(base, this.#flatten(item.schema, item.path, depth), item.path),
       );
-      this.#work.countValues(`${path}/oneOf`, flat, flat.length);
+      this.#budget.countValues(`${path}/oneOf`, flat, flat.length);
       for (const [i, first] of flat.entries()) {
         const j = flat.findIndex((other, at) => at > i && alternativesOverlap(first, other, path));
         if (j > 0)
@@ -316,7 +321,7 @@ export class SchemaRules {
     const hasMore = schema.items === undefined ? prefix.length === 0 || min > prefix.length : schema.items !== false;
     const numMore = Math.max(0, (max ?? Infinity) - prefix.length);
     if (!hasMore && min > prefix.length) throw unsupported(`${path}/minItems`, 'more elements than items allows');
-    if (prefix.length > MAX_DEPTH) throw unsupported(`${path}/prefixItems`, `more than ${MAX_DEPTH} of them`);
+    if (prefix.length > MAX_DEPTH) throw unsupported(`${path}/prefixItems`, `more than ${MAX_DEPTH} schemas`);
     const comma = sequence(',', BLANK);
     let tail: GrammarExpr | null = null;
     if (hasMore && numMore > 0) {
@@ -325,7 +330,7 @@ export class SchemaRules {
       if (prefix.length === 0) return arrayOf(item, this.#shared(item), comma, min, max);
       tail = repeat(sequence(comma, item), minMore, max === null ? null : numMore);
     }
-    // From the last element of the prefix to the first: what follows is optional once there are enough.
+    // Builds from the last prefix element to the first. The rest is optional after `minItems` elements.
     for (let i = Math.min(prefix.length, max ?? Infinity) - 1; i >= 0; i--) {
       const element = this.#value(
         asSchema(prefix[i], `${path}/prefixItems/${i}`),
@@ -379,12 +384,12 @@ export class SchemaRules {
       checkPropertyCounts(members.filter(({ isRequired }) => isRequired).length, Infinity, min, max, path);
       return this.#members(members, this.#shared(extra));
     }
-    if (min > 1) throw unsupported(`${path}/minProperties`, 'more than 1 is not supported where keys are free');
+    if (min > 1) throw unsupported(`${path}/minProperties`, 'more than 1 is not supported without properties');
     const comma = sequence(',', BLANK);
     return arrayOf(extra, this.#shared(extra), comma, min, max, '{', '}');
   }
 
-  /** The schema of properties that are not named, or null without any, and where it stands. */
+  /** Returns the schema of additional properties, or null if there are none, and its path. */
   #extraValue(schema: Schema, properties: Schema, path: string): [unknown, string] {
     const patterns =
       schema.patternProperties === undefined
@@ -417,14 +422,14 @@ export class SchemaRules {
     return sequence('"', regex(pattern, `${path}/patternProperties`, this.label, true), '"');
   }
 
-  /** An object of members in order, the optional ones left out at will, commas between those that are there. */
+  /** Returns an object with the members in order. Optional members may be missing. */
   #members(members: { expr: GrammarExpr; isRequired: boolean }[], extra: GrammarExpr | null): GrammarExpr {
     if (members.length === 0 && extra === null) return sequence('{', BLANK, '}');
     const list = sequence(this.#list(members, sequence(',', BLANK), extra), BLANK);
     return sequence('{', BLANK, members.some(({ isRequired }) => isRequired) ? list : optional(list), '}');
   }
 
-  /** The same without braces. Where none is required, the list that has none is left to the caller. */
+  /** Returns the list of members without braces. If no member is required, the caller must allow the empty list. */
   #list(
     members: { expr: GrammarExpr; isRequired: boolean }[],
     comma: GrammarExpr,
@@ -440,7 +445,7 @@ export class SchemaRules {
       });
       return sequence(...parts, ...extras);
     }
-    // Any of them may be the first: what may follow each is a rule that the one before it shares.
+    // Any member may be the first. The tails are rules that alternatives share, so the size stays linear.
     const firsts: GrammarExpr[] = [];
     let rest: GrammarExpr = extra === null ? literal('') : this.#shared(extras[0]);
     if (extra !== null) firsts.push(sequence(extra, rest));
@@ -452,7 +457,7 @@ export class SchemaRules {
     return choice(...firsts);
   }
 
-  /** A rule for what is used more than once. */
+  /** Returns a rule for an expression that is used more than once. */
   #shared(expr: GrammarExpr): GrammarExpr {
     if (expr.kind === 'rule' || expr.kind === 'literal') return expr;
     const name = `${this.#namespace}part ${++this.#numRules}`;
@@ -500,14 +505,13 @@ function notAllowed(name: string, path: string): Error {
 
 function decodePointer(part: string, path: string): string {
   try {
-    return decodeURIComponent(part).replace(/~1/g, '/').replace(/~0/g, '~');
+    return unescapePointer(decodeURIComponent(part));
   } catch {
     throw unsupported(path, 'the reference is not a JSON pointer');
   }
 }
 
 function checkPropertyCounts(fewest: number, most: number, min: number, max: number | null, path: string): void {
-  if (min > fewest)
-    throw unsupported(`${path}/minProperties`, 'beside properties that may be missing it is not supported');
-  if (max !== null && max < most) throw unsupported(`${path}/maxProperties`, 'beside properties it is not supported');
+  if (min > fewest) throw unsupported(`${path}/minProperties`, 'not supported with optional properties');
+  if (max !== null && max < most) throw unsupported(`${path}/maxProperties`, 'not supported with properties');
 }

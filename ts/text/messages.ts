@@ -3,28 +3,32 @@ import { CapstanError } from '../errors';
 
 /** One message of a conversation. */
 export interface ChatMessage {
-  /** `developer` is rendered as `system` where the template does not know it. */
+  /** `developer` is rendered as `system` if the chat template does not know it. */
   role: 'system' | 'developer' | 'user' | 'assistant' | 'tool';
-  /** Text, or parts of it, which are joined by line breaks; may be left out beside tool calls. */
+  /** A text, or text parts, which are joined by line breaks. Optional in assistant messages. */
   content?: string | readonly TextPart[] | null;
+  /** Name of the participant, for templates that use it. */
   name?: string;
-  /** Of an assistant's message: the calls that it made. */
+  /** Tool calls of an assistant message. */
   toolCalls?: readonly ToolCallInput[];
-  /** Of a tool's message: the call that it answers. */
+  /** Id of the tool call whose result a tool message holds. */
   toolCallId?: string;
-  /** Of an assistant's message: its reasoning, which most templates drop from earlier turns. */
+  /** Reasoning of an assistant message. Most templates drop it from earlier turns. */
   reasoning?: string;
 }
 
+/** Part of a message. */
 export interface TextPart {
   type: 'text';
   text: string;
 }
 
-/** A call that an earlier turn made: its arguments as an object or as the JSON text that the model wrote. */
+/** A tool call of an earlier turn. */
 export interface ToolCallInput {
   id?: string;
+  /** Name of the function. */
   name: string;
+  /** An object, or the JSON text that the model wrote. */
   arguments: string | Readonly<Record<string, unknown>>;
 }
 
@@ -33,24 +37,27 @@ export interface Tool {
   type: 'function';
   function: {
     name: string;
+    /** What the function does, for the model. */
     description?: string;
-    /** JSON Schema of the arguments. */
+    /** JSON Schema of the arguments. Default: no arguments. */
     parameters?: Readonly<Record<string, unknown>>;
+    /** Constrains the arguments to `parameters`. Default: false. */
     strict?: boolean;
   };
 }
 
-/** A call that the model asks for. */
+/** A tool call of the model. */
 export interface ToolCall {
   id: string;
+  /** Name of the function. */
   name: string;
-  /** JSON text, as the model wrote it. */
+  /** JSON text of an object, as the model wrote it. */
   arguments: string;
 }
 
 const ROLES = ['system', 'developer', 'user', 'assistant', 'tool'] as const;
 
-/** @throws CapstanError `invalid_argument` naming the message and field that is wrong. */
+/** @throws CapstanError `invalid_argument` that names the message and the field. */
 export function checkMessages(messages: unknown): readonly ChatMessage[] {
   if (!Array.isArray(messages) || messages.length === 0)
     throw CapstanError.argument('messages', 'an array of at least one message', messages);
@@ -83,7 +90,7 @@ function checkPart(part: unknown, path: string): void {
   checkString(`${path}.text`, text);
 }
 
-/** @throws CapstanError `invalid_argument` naming the tool and field that is wrong. */
+/** @throws CapstanError `invalid_argument` that names the tool and the field. */
 export function checkTools(tools: unknown): readonly Tool[] {
   if (!Array.isArray(tools)) throw CapstanError.argument('tools', 'an array', tools);
   tools.forEach((tool: unknown, i) => {
@@ -94,20 +101,20 @@ export function checkTools(tools: unknown): readonly Tool[] {
   return tools as Tool[];
 }
 
-/** A message as Hugging Face's templates read it. */
+/** A message in the format of Hugging Face chat templates. */
 export type TemplateMessage = Record<string, unknown>;
 
-/** In what templates differ. */
+/** Differences between chat templates. */
 export interface TemplateTraits {
-  /** The role `developer` is one of its own. */
+  /** The template handles the role `developer`. */
   knowsDeveloper: boolean;
-  /** Arguments of calls are put into the text as they are, so that they must be text. */
+  /** The template concatenates the arguments of calls into the text, so they must be a string. */
   joinsArguments: boolean;
-  /** A message that is calls only has null as its content. */
+  /** The template expects null as the content of a message that has only tool calls. */
   knowsNoContent: boolean;
 }
 
-/** The spelling that templates were written for; arguments become objects, which most templates print by `tojson`, and ids what the model's calls have. */
+/** Converts a message. Arguments become objects, because most templates print them with `tojson`. */
 export function toTemplateMessage(
   message: ChatMessage,
   { knowsDeveloper, joinsArguments, knowsNoContent }: TemplateTraits,
@@ -134,11 +141,11 @@ function toTemplateToolCall(
   asText: boolean,
   toPromptId: (id: string) => string,
 ): unknown {
-  const written = asText ? toArgumentText(args) : typeof args === 'string' ? parseArguments(args) : args;
+  const asObject = (): unknown => (typeof args === 'string' ? parseArguments(args) : args);
   return {
     ...(id === undefined ? {} : { id: toPromptId(id) }),
     type: 'function',
-    function: { name, arguments: written },
+    function: { name, arguments: asText ? toArgumentText(args) : asObject() },
   };
 }
 
@@ -146,7 +153,7 @@ function toArgumentText(args: ToolCallInput['arguments']): string {
   return typeof args === 'string' ? args : JSON.stringify(args);
 }
 
-/** Text that is no JSON object goes to the template as it is. */
+/** Returns text that is not a JSON object unchanged. */
 function parseArguments(text: string): unknown {
   try {
     const value: unknown = JSON.parse(text);

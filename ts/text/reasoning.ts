@@ -3,33 +3,36 @@ import { charClass, type GrammarExpr, optional, repeat, sequence, until } from '
 export const THINK_OPEN = '<think>';
 export const THINK_CLOSE = '</think>';
 
-/** Names of the one format that is known; the later ones are what other servers call it. Whether the prompt or the model opens the thought is seen, not told. */
+/**
+ * The name of the only supported format, and its aliases on other servers. Whether the prompt or the model opens the
+ * reasoning is detected.
+ */
 export const REASONING_FORMATS = ['think', 'qwen3', 'deepseek_r1'] as const;
 
-/** Where a completion begins: before a possible thought, inside one, or after. */
+/** Where a completion starts: before possible reasoning, inside, or after it. */
 export type ThinkingState = 'before' | 'inside' | 'after';
 
 export type ReasoningPart = { type: 'reasoning'; text: string } | { type: 'text'; text: string };
 
-/** The state that the rendered prompt leaves the model in; `text` is the prompt, or the message that it has to go on with. */
-export function thinkingStateAfter(text: string): ThinkingState {
-  const tail = text.trimEnd();
+/** Returns the state at the end of a rendered prompt. */
+export function thinkingStateAfter(prompt: string): ThinkingState {
+  const tail = prompt.trimEnd();
   if (tail.endsWith(THINK_OPEN)) return 'inside';
   return tail.endsWith(THINK_CLOSE) ? 'after' : 'before';
 }
 
-/** The same for a message that is continued, which may stop anywhere in a thought. */
+/** Returns the state at the end of a message that is continued, which may stop anywhere in the reasoning. */
 export function thinkingStateWithin(content: string): ThinkingState {
   if (content.includes(THINK_CLOSE)) return 'after';
   if (content.includes(THINK_OPEN)) return 'inside';
   return content.trim() === '' ? 'before' : 'after';
 }
 
-/** Most blanks before an opening marker and line breaks after a closing one in a text that is held to a grammar. */
+/** Limit of blanks before the opening marker, and of line breaks after the closing one, in constrained text. */
 const MAX_BLANKS = 2;
 
-/** What may come before a text that is held to a grammar: the thought, so that it does not end up inside the grammar. */
-export function thoughtGrammar(state: ThinkingState): GrammarExpr | undefined {
+/** Returns the grammar of the reasoning before a constrained text, or undefined if there is none. */
+export function reasoningGrammar(state: ThinkingState): GrammarExpr | undefined {
   const rest = sequence(until(THINK_CLOSE), repeat(charClass('\n'), 0, MAX_BLANKS));
   switch (state) {
     case 'before':
@@ -41,11 +44,14 @@ export function thoughtGrammar(state: ThinkingState): GrammarExpr | undefined {
   }
 }
 
-/** Counts the tokens between a thought's markers, by the bytes that each stands for: exact however the tokenizer cuts the markers. */
-export class ThoughtCounter {
+/**
+ * Counts the tokens between the reasoning markers. Works on their bytes, so it does not matter how markers are
+ * tokenized.
+ */
+export class ReasoningTokenCounter {
   #state: ThinkingState;
   #numMatched = 0;
-  /** What the count was where the marker begins that is being matched. */
+  /** The count at the start of the marker that is being matched. */
   #numBefore = 0;
   numTokens = 0;
 
@@ -71,7 +77,7 @@ export class ThoughtCounter {
     }
   }
 
-  /** True at the end of the thought. */
+  /** Returns true at the end of the reasoning. */
   #takeInside(byte: number, numBefore: number): boolean {
     if (byte !== THINK_CLOSE.charCodeAt(this.#numMatched)) this.#numMatched = 0;
     if (byte !== THINK_CLOSE.charCodeAt(this.#numMatched)) return false;
@@ -93,19 +99,22 @@ function isBlank(byte: number): boolean {
 }
 
 /**
- * Splits a completion into reasoning and text while it grows. Line breaks directly around the thought, which templates put there, belong
- * to neither. A thought that never closes is all reasoning.
+ * Splits a streamed completion into reasoning and text. Line breaks next to the markers belong to neither, because chat
+ * templates add them. If the reasoning never closes, the rest of the completion is reasoning.
  */
-export class ReasoningMachine {
+export class ReasoningParser {
   #state: ThinkingState;
-  /** Blanks before a possible opening, a possible marker, or line breaks that a marker may follow. */
+  /**
+   * Held-back text: blanks before a possible opening marker, part of a marker, or a line break before a possible
+   * marker.
+   */
   #held = '';
   #numMatched = 0;
-  /** Line breaks still to drop at the start of what comes next. */
+  /** Number of line breaks to drop at the start of the next text. */
   #numBreaksToDrop: number;
   readonly #isVerbatim: boolean;
 
-  /** @param isVerbatim The reasoning has its markers and the line breaks around it: all parts together are the completion. */
+  /** @param isVerbatim Keeps markers and line breaks in the reasoning, so that the parts add up to the completion. */
   constructor(state: ThinkingState, isVerbatim = false) {
     this.#state = state;
     this.#isVerbatim = isVerbatim;
@@ -133,7 +142,7 @@ export class ReasoningMachine {
     return parts;
   }
 
-  /** The first character that neither blank nor opening marker explains makes all of it text. */
+  /** The first character that is neither a blank nor part of the opening marker makes the held text ordinary text. */
   #takeBefore(char: string, parts: ReasoningPart[]): void {
     this.#held += char;
     if (char === THINK_OPEN[this.#numMatched]) {
@@ -147,12 +156,12 @@ export class ReasoningMachine {
     }
   }
 
-  // NOTE: as in the tool calls' machine, a marker's first character occurs nowhere else in it.
+  // NOTE: relies on a marker whose first character does not occur in the rest of it.
   #takeInside(char: string, parts: ReasoningPart[]): void {
     if (char === THINK_CLOSE[this.#numMatched]) {
       this.#held += char;
       if (++this.#numMatched === THINK_CLOSE.length) {
-        // What is held besides the marker is at most one line break, which goes with it.
+        // Drops the held text: the marker and at most one line break before it.
         this.#enter('after', 2);
       }
       return;

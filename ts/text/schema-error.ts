@@ -1,9 +1,9 @@
 import { CapstanError } from '../errors';
 
-/** Of names in messages. */
+/** Maximum length of a path in a message. */
 const MAX_SHOWN = 200;
 
-/** A JSON Schema that cannot be kept to: `path` is a JSON pointer that ends in the keyword. */
+/** Creates an error for an unsupported schema. `path` is a JSON pointer that ends with the keyword. */
 export function unsupported(path: string, reason: string): CapstanError {
   const shown = path.length > MAX_SHOWN ? `${path.slice(0, MAX_SHOWN)}…` : path;
   return new CapstanError('invalid_argument', `JSON schema: ${shown}: ${reason}`, {

@@ -8,13 +8,13 @@ export function listAt(value: unknown, path: string): unknown[] {
   return value;
 }
 
-/** What two keywords bound a number of things by; null: without end. */
+/** Returns the bounds that two keywords set; a maximum of null means no limit. */
 export function counts(schema: Schema, minKey: string, maxKey: string, path: string): [number, number | null] {
   const read = (key: string): number | null => {
     const value = schema[key];
     if (value === undefined) return null;
     if (typeof value !== 'number' || !Number.isInteger(value) || value < 0)
-      throw unsupported(`${path}/${key}`, 'expected a whole number of 0 or more');
+      throw unsupported(`${path}/${key}`, 'expected an integer of 0 or more');
     return Math.min(value, MAX_COUNT);
   };
   const [min, max] = [read(minKey) ?? 0, read(maxKey)];

@@ -1,16 +1,16 @@
 import { isDeepStrictEqual } from 'node:util';
 import { unsupported } from './schema-error';
 
-/** A schema that is an object; `true` and `false` are written as `{}` and as {@link NOTHING}. */
+/** A schema as an object. `true` is represented as `{}`, and `false` as {@link NOTHING}. */
 export type Schema = Record<string, unknown>;
 
-/** No value matches it. */
-export const NOTHING: Schema = { enum: [] };
+/** A schema that no value matches. */
+const NOTHING: Schema = { enum: [] };
 
 export const TYPES = ['object', 'array', 'string', 'integer', 'number', 'boolean', 'null'] as const;
 export type TypeName = (typeof TYPES)[number];
 
-/** Keywords without effect on what is valid. */
+/** Keywords that do not affect validity. */
 export const ANNOTATIONS = new Set([
   'title',
   'description',
@@ -36,7 +36,15 @@ export function asSchema(value: unknown, path: string): Schema {
   return value as Schema;
 }
 
-/** What `type` allows; undefined without it. */
+/** Returns the type of a JSON value. An integer is `integer`, not `number`. */
+export function typeOfValue(value: unknown): TypeName {
+  if (value === null) return 'null';
+  if (Array.isArray(value)) return 'array';
+  if (typeof value === 'number') return Number.isInteger(value) ? 'integer' : 'number';
+  return typeof value as TypeName;
+}
+
+/** Returns the types that `type` allows, or undefined without `type`. */
 export function typesOf(schema: Schema, path: string): TypeName[] | undefined {
   if (schema.type === undefined) return undefined;
   const names: unknown[] = Array.isArray(schema.type) ? schema.type : [schema.type];
@@ -47,7 +55,7 @@ export function typesOf(schema: Schema, path: string): TypeName[] | undefined {
   });
 }
 
-/** The schema of the values that match both. @throws CapstanError where two keywords cannot be made one. */
+/** Returns the schema of the values that match both. @throws CapstanError if two keywords cannot be merged. */
 export function mergeSchemas(a: Schema, b: Schema, path: string): Schema {
   const merged: Schema = { ...a };
   for (const [key, value] of Object.entries(b)) {
@@ -99,13 +107,16 @@ function mergeKeyword(key: string, a: Schema, b: Schema, path: string): unknown 
   }
 }
 
-/** The values of `a` that are in `b` too; by their text, as long lists would take too long pair by pair. */
+/**
+ * Returns the values of `a` that are also in `b`. Compares by text, because comparing every pair is too slow for long
+ * lists.
+ */
 export function commonValues(a: readonly unknown[], b: readonly unknown[]): unknown[] {
   const keys = new Set(b.map(valueKey));
   return a.filter((value) => keys.has(valueKey(value)));
 }
 
-/** Equal for equal JSON values. */
+/** Returns a text that is equal for equal JSON values. */
 function valueKey(value: unknown): string {
   return JSON.stringify(value, (_, part: unknown) =>
     typeof part === 'object' && part !== null && !Array.isArray(part)
@@ -120,25 +131,27 @@ function mergeTypes(a: TypeName[], b: TypeName[]): TypeName[] {
   return [...new Set([...a.filter((type) => allows(b, type)), ...b.filter((type) => allows(a, type))])];
 }
 
-/** A property that only one side names is under the other side's additionalProperties as well. */
+/** A property that only one side names must also match `additionalProperties` of the other side. */
 function mergeProperties(a: Schema, b: Schema, path: string): Schema {
   const left = asSchema(a.properties ?? {}, `${path}/properties`);
   const right = asSchema(b.properties ?? {}, `${path}/properties`);
   const merged: [string, unknown][] = [];
   for (const key of new Set([...Object.keys(left), ...Object.keys(right)])) {
-    const isIn = (side: Schema) => Object.hasOwn(side, key);
-    const ofLeft = isIn(left) ? left[key] : (a.additionalProperties ?? true);
-    const ofRight = isIn(right) ? right[key] : (b.additionalProperties ?? true);
-    if (ofLeft === false || ofRight === false) merged.push([key, false]);
-    else
-      merged.push([
-        key,
-        mergeSchemas(asSchema(ofLeft, path), asSchema(ofRight, path), `${path}/properties/${escapePointer(key)}`),
-      ]);
+    const ofLeft = Object.hasOwn(left, key) ? left[key] : (a.additionalProperties ?? true);
+    const ofRight = Object.hasOwn(right, key) ? right[key] : (b.additionalProperties ?? true);
+    const keyPath = `${path}/properties/${escapePointer(key)}`;
+    const isForbidden = ofLeft === false || ofRight === false;
+    merged.push([key, isForbidden ? false : mergeSchemas(asSchema(ofLeft, path), asSchema(ofRight, path), keyPath)]);
   }
   return Object.fromEntries(merged);
 }
 
+/** Escapes a key for use in a JSON pointer (RFC 6901). */
 export function escapePointer(key: string): string {
   return key.replace(/~/g, '~0').replace(/\//g, '~1');
+}
+
+/** Reverses {@link escapePointer}. */
+export function unescapePointer(part: string): string {
+  return part.replace(/~1/g, '/').replace(/~0/g, '~');
 }

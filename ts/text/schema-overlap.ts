@@ -1,8 +1,8 @@
-import { asSchema, commonValues, type Schema, typesOf } from './schema-merge';
+import { asSchema, commonValues, type Schema, typeOfValue, typesOf } from './schema-merge';
 
 const MAX_DEPTH = 8;
 
-/** Whether a value might match both; false only where that is certain not to be. */
+/** Returns false only if it is certain that no value matches both schemas. */
 export function alternativesOverlap(a: Schema, b: Schema, path: string, depth = 0): boolean {
   if (depth > MAX_DEPTH) return true;
   const [valuesA, valuesB] = [constantsOf(a), constantsOf(b)];
@@ -19,15 +19,13 @@ function constantsOf(schema: Schema): unknown[] | undefined {
   return Array.isArray(schema.enum) ? schema.enum : undefined;
 }
 
-/** The types of its values, integers counted as numbers. */
+/** Returns the types of the schema's values. Integers count as numbers. */
 function kindsOf(schema: Schema, path: string): string[] | undefined {
-  const values = constantsOf(schema);
-  const kind = (value: unknown) => (value === null ? 'null' : Array.isArray(value) ? 'array' : typeof value);
-  const types = values?.map(kind) ?? typesOf(schema, path);
+  const types = constantsOf(schema)?.map(typeOfValue) ?? typesOf(schema, path);
   return types && [...new Set(types.map((type) => (type === 'integer' ? 'number' : type)))];
 }
 
-/** A property that both require and for which no value matches both. */
+/** Returns whether both schemas require a property for which no value matches both. */
 function differInProperty(a: Schema, b: Schema, path: string, depth: number): boolean {
   const required = (schema: Schema): unknown[] => (Array.isArray(schema.required) ? schema.required : []);
   const requiredOfB = new Set(required(b));

@@ -2,31 +2,36 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { StringDecoder } from 'node:string_decoder';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import type { Tokenizer as HfTokenizer } from 'tokenizers';
+import type * as Tokenizers from 'tokenizers';
 import { CapstanError } from '../errors';
-import { JobLine } from '../job-line';
+import { JobQueue } from '../job-queue';
 import { parseJsonObject, readTextFile } from '../model/json-file';
-import { discard } from './garbage';
+import { platformFolder, TOKENIZERS_FILE } from '../platform-package';
+import { reportExternalMemory } from './external-memory';
 import { buildVocabulary, type TokenizerJson, type Vocabulary } from './vocabulary';
 
+type HfTokenizer = Tokenizers.Tokenizer;
+
 const TOKENIZER_FILE = 'tokenizer.json';
-/** A text of so many characters takes long; the threads that do it are few, and shorter ones need some of them. */
+/**
+ * Texts of this many characters take long to encode. Only a few run at once, so that shorter texts find a free thread.
+ */
 const LONG_TEXT = 1 << 18;
 const MAX_LONG_TEXTS = 2;
-/** What the library holds for a token of a text: its spelling, offsets, masks. */
+/** Native memory of an encoding per token: string, offsets, masks. */
 const BYTES_PER_ENCODED_TOKEN = 256;
 const NEVER = new AbortController().signal;
-/** Decoded within about a millisecond. */
-const TOKENS_PER_TURN = 32_768;
+/** Takes about a millisecond to decode. */
+const TOKENS_PER_PART = 32_768;
 
-/** Text to ids by Hugging Face's `tokenizers`, on its own threads; ids to text by our own table. */
+/** Encodes text with the library `tokenizers`, on its threads. Decodes ids with our own table. */
 export class Tokenizer {
   readonly vocabulary: Vocabulary;
   readonly #tokenizer: HfTokenizer;
-  readonly #longTexts = new JobLine({
+  readonly #longTexts = new JobQueue({
     maxRunning: MAX_LONG_TEXTS,
     maxWaiting: Infinity,
-    noun: 'long texts wait to be tokenized',
+    noun: 'long texts are waiting to be tokenized',
   });
 
   private constructor(tokenizer: HfTokenizer, vocabulary: Vocabulary) {
@@ -34,21 +39,25 @@ export class Tokenizer {
     this.vocabulary = vocabulary;
   }
 
-  /** @throws CapstanError `invalid_model` without a usable tokenizer.json; `unsupported_model` for a decoder that we do not know. */
+  /**
+   * @throws CapstanError `invalid_model` for a missing or invalid tokenizer.json, `unsupported_model` for an unknown
+   * decoder.
+   */
   static async load(modelDir: string, keptTokens: ReadonlySet<string>): Promise<Tokenizer> {
     const text = await readTextFile(modelDir, TOKENIZER_FILE);
     if (text === undefined) throw missingTokenizer(modelDir);
     const json = parseJsonObject(text, TOKENIZER_FILE) as unknown as TokenizerJson;
     if (typeof json.model?.vocab !== 'object' || json.model.vocab === null)
       throw CapstanError.mismatch('invalid_model', `${TOKENIZER_FILE}: model.vocab`, 'a vocabulary', json.model?.vocab);
-    // The library checks the file's form, which the table relies on.
-    const tokenizer = await createTokenizer(text);
+    // The library validates the file before we build our table from it.
+    const tokenizer = createTokenizer(text);
     return new Tokenizer(tokenizer, buildVocabulary(json, keptTokens));
   }
 
   /**
-   * `addSpecialTokens` runs the post-processor (BOS and the like): on for plain prompts, off for rendered chat templates.
-   * @param signal Aborted when the caller does not wait any more: a long text that has not had its turn is left.
+   * Returns the token ids of a text.
+   * @param addSpecialTokens Runs the post-processor, which adds tokens such as BOS.
+   * @param signal Aborted when the caller no longer waits. A long text that has not started is then not encoded.
    */
   encode(text: string, addSpecialTokens: boolean, signal?: AbortSignal): Promise<Int32Array> {
     if (text.length < LONG_TEXT) return this.#encodeNow(text, addSpecialTokens);
@@ -58,26 +67,25 @@ export class Tokenizer {
   async #encodeNow(text: string, addSpecialTokens: boolean): Promise<Int32Array> {
     const encoding = await this.#tokenizer.encode(text, null, { addSpecialTokens });
     const ids = Int32Array.from(encoding.getIds());
-    if (text.length >= LONG_TEXT) discard(encoding, ids.length * BYTES_PER_ENCODED_TOKEN);
+    if (text.length >= LONG_TEXT) reportExternalMemory(encoding, ids.length * BYTES_PER_ENCODED_TOKEN);
     return ids;
   }
 
-  /** The text of ids as a whole; bytes that are no UTF-8 become U+FFFD. */
+  /** Returns the text of ids. Bytes that are not valid UTF-8 become U+FFFD. */
   decode(ids: ArrayLike<number>, skipSpecialTokens: boolean): string {
-    return this.#asBeginning(this.#bytesOf(ids, 0, ids.length, skipSpecialTokens).toString('utf8'));
+    return this.#stripLeadingSpace(this.#bytesOf(ids, 0, ids.length, skipSpecialTokens).toString('utf8'));
   }
 
-  /** The same for very many: others have a turn between parts of them. */
-  async decodeInTurns(ids: ArrayLike<number>, skipSpecialTokens: boolean): Promise<string> {
+  /** Like {@link Tokenizer.decode} for long arrays: decodes in parts and yields to the event loop between them. */
+  async decodeAsync(ids: ArrayLike<number>, skipSpecialTokens: boolean): Promise<string> {
     const decoder = new StringDecoder('utf8');
     let text = '';
-    for (let begin = 0; begin < ids.length; begin += TOKENS_PER_TURN) {
+    for (let begin = 0; begin < ids.length; begin += TOKENS_PER_PART) {
       if (begin > 0) await nextTurn();
-      text += decoder.write(
-        this.#bytesOf(ids, begin, Math.min(begin + TOKENS_PER_TURN, ids.length), skipSpecialTokens),
-      );
+      const end = Math.min(begin + TOKENS_PER_PART, ids.length);
+      text += decoder.write(this.#bytesOf(ids, begin, end, skipSpecialTokens));
     }
-    return this.#asBeginning(text + decoder.end());
+    return this.#stripLeadingSpace(text + decoder.end());
   }
 
   #bytesOf(ids: ArrayLike<number>, begin: number, end: number, skipSpecialTokens: boolean): Buffer {
@@ -87,29 +95,29 @@ export class Tokenizer {
     for (let i = begin; i < end; i++) if (isShown(ids[i])) length += offsets[ids[i] + 1] - offsets[ids[i]];
     const shown = Buffer.allocUnsafe(length);
     let at = 0;
-    // NOTE: byte by byte, which costs a tenth of a view of every token.
+    // NOTE: copies byte by byte, which is ten times faster than creating a view of each token.
     for (let i = begin; i < end; i++)
       if (isShown(ids[i]))
         for (let from = offsets[ids[i]]; from < offsets[ids[i] + 1]; from++) shown[at++] = bytes[from];
     return shown;
   }
 
-  #asBeginning(text: string): string {
+  #stripLeadingSpace(text: string): string {
     return this.vocabulary.stripsLeadingSpace && text.startsWith(' ') ? text.slice(1) : text;
   }
 
-  /** A view of one token's bytes; empty for ids without a token. */
+  /** Returns a view of the bytes of a token. Empty for an id without a token. */
   tokenBytes(id: number): Uint8Array {
     const { bytes, offsets, numTokens } = this.vocabulary;
     return id < numTokens ? bytes.subarray(offsets[id], offsets[id + 1]) : bytes.subarray(0, 0);
   }
 
-  /** The same; empty for special tokens, which are no text. */
+  /** Like {@link Tokenizer.tokenBytes}, but empty for special tokens. */
   textBytes(id: number): Uint8Array {
     return this.tokenBytes(this.vocabulary.special[id] === 1 ? this.vocabulary.numTokens : id);
   }
 
-  /** Whether a completion of this prompt begins the decoded text, so that its leading space is the decoder's to drop. */
+  /** Whether the prompt decodes to nothing, so that the decoder drops the leading space of the completion. */
   startsText(promptTokenIds: ArrayLike<number>, skipSpecialTokens: boolean): boolean {
     const { special, stripsLeadingSpace } = this.vocabulary;
     if (!stripsLeadingSpace) return false;
@@ -121,18 +129,25 @@ export class Tokenizer {
   }
 }
 
-async function createTokenizer(text: string): Promise<HfTokenizer> {
-  const { Tokenizer: HfTokenizer } = await import('tokenizers');
+/** The platform package holds the library for its platform. A source tree has the npm package with all platforms. */
+function loadTokenizers(): typeof Tokenizers {
+  const folder = platformFolder();
+  // eslint-disable-next-line @typescript-eslint/no-require-imports
+  return require(folder === undefined ? 'tokenizers' : join(folder, TOKENIZERS_FILE)) as typeof Tokenizers;
+}
+
+function createTokenizer(text: string): HfTokenizer {
+  const library = loadTokenizers();
   try {
-    const tokenizer = HfTokenizer.fromString(text);
-    // Training settings that some files carry; a prompt is never cut or filled up behind the caller's back.
+    const tokenizer = library.Tokenizer.fromString(text);
+    // Some files contain these training settings. Prompts must be neither truncated nor padded.
     tokenizer.disableTruncation();
     tokenizer.disablePadding();
     return tokenizer;
   } catch (cause) {
     throw new CapstanError(
       'invalid_model',
-      `${TOKENIZER_FILE}: expected a tokenizer, got one that does not load (${(cause as Error).message})`,
+      `${TOKENIZER_FILE}: expected a valid tokenizer, got one that does not load (${(cause as Error).message})`,
       { param: TOKENIZER_FILE, cause },
     );
   }
@@ -143,10 +158,14 @@ function missingTokenizer(modelDir: string): CapstanError {
   const received =
     other === undefined
       ? 'none'
-      : `only ${other}, which has to be converted (AutoTokenizer.from_pretrained(…).save_pretrained(…) writes it)`;
-  return new CapstanError('invalid_model', `${TOKENIZER_FILE}: expected one in the model directory, got ${received}`, {
-    param: TOKENIZER_FILE,
-    expected: TOKENIZER_FILE,
-    received: other ?? 'none',
-  });
+      : `only ${other} (convert it with AutoTokenizer.from_pretrained(…).save_pretrained(…))`;
+  return new CapstanError(
+    'invalid_model',
+    `${TOKENIZER_FILE}: expected the file in the model directory, got ${received}`,
+    {
+      param: TOKENIZER_FILE,
+      expected: TOKENIZER_FILE,
+      received: other ?? 'none',
+    },
+  );
 }

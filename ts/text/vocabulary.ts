@@ -26,26 +26,27 @@ interface DecoderJson {
   add_prefix_space?: boolean;
 }
 
-/** id → bytes, and what the decoder does to the text as a whole. */
+/** The bytes of each token, and how the decoder treats the text. */
 export interface Vocabulary extends NativeVocab {
   numTokens: number;
-  /** The decoder drops one leading space of the whole text. */
+  /** The decoder drops one leading space of the text. */
   stripsLeadingSpace: boolean;
-  /** Of text that one token can stand for; Infinity where an unknown stretch of any length is one token. */
+  /** Maximum bytes of text per token; Infinity if an unknown token can stand for text of any length. */
   maxTokenBytes: number;
-  /** Id of every token by its spelling in the file. */
+  /** Token id by its spelling in the file. */
   ids: Map<string, number>;
 }
 
-/** Turns a token's spelling into its bytes. */
+/** Converts the spelling of a token to its bytes. */
 interface TokenDecoder {
   toBytes(token: string): Uint8Array;
   stripsLeadingSpace: boolean;
 }
 
 /**
- * The table of tokenizer.json, as Hugging Face's `tokenizers` decodes: added tokens go through the decoder like the others.
- * @param keptTokens Marked as markers, special or not: the text machines need to see them (`<tool_call>`, `<think>`).
+ * Builds the table of a tokenizer.json. Added tokens pass through the decoder like others, as in `tokenizers`.
+ * @param keptTokens Tokens such as `<tool_call>` and `<think>` that always stay in the text, because the parsers need
+ *   them.
  * @throws CapstanError `unsupported_model` for a decoder that is not byte-level, metaspace or byte fallback.
  */
 export function buildVocabulary(json: TokenizerJson, keptTokens: ReadonlySet<string>): Vocabulary {
@@ -60,8 +61,10 @@ export function buildVocabulary(json: TokenizerJson, keptTokens: ReadonlySet<str
   const bytes = new Uint8Array(offsets[numTokens]);
   pieces.forEach((piece, id) => bytes.set(piece, offsets[id]));
   const special = new Uint8Array(numTokens);
-  for (const token of json.added_tokens ?? [])
-    special[token.id] = keptTokens.has(token.content) ? 2 : token.special ? 1 : 0;
+  for (const token of json.added_tokens ?? []) {
+    if (keptTokens.has(token.content)) special[token.id] = 2;
+    else if (token.special) special[token.id] = 1;
+  }
   const ids = new Map<string, number>();
   tokens.forEach((token, id) => ids.set(token, id));
   const { unk_token, unk_id, byte_fallback } = json.model;
@@ -70,7 +73,7 @@ export function buildVocabulary(json: TokenizerJson, keptTokens: ReadonlySet<str
   return { bytes, offsets, special, numTokens, stripsLeadingSpace: decoder.stripsLeadingSpace, maxTokenBytes, ids };
 }
 
-/** Spelling by id; ids that no token has stay holes. */
+/** Returns the spellings by id. Unused ids are holes in the array. */
 function listTokens(json: TokenizerJson): string[] {
   const tokens: string[] = [];
   const { vocab } = json.model;
@@ -99,9 +102,12 @@ function checkId(id: unknown, token: string): number {
 
 const utf8 = new TextEncoder();
 
-/** Each step works on the spelling of one token; Strip after Fuse works on the text, which the addon does. */
+/** All steps work on the spelling of one token, except Strip after Fuse, which the addon applies to the text. */
 function makeDecoder(json: DecoderJson | null | undefined): TokenDecoder {
-  const steps = json === null || json === undefined ? [] : json.type === 'Sequence' ? (json.decoders ?? []) : [json];
+  let steps: readonly DecoderJson[] = [];
+  if (json?.type === 'Sequence') steps = json.decoders ?? [];
+  else if (json) steps = [json];
+
   const replacements: ((token: string) => string)[] = [];
   let finish = (token: string): Uint8Array => utf8.encode(token);
   let stripsLeadingSpace = false;
@@ -149,7 +155,7 @@ function byteFallbackBytes(token: string): Uint8Array {
   return /^<0x[0-9A-Fa-f]{2}>$/.test(token) ? Uint8Array.of(parseInt(token.slice(3, 5), 16)) : utf8.encode(token);
 }
 
-/** A spelling that holds a character outside the byte alphabet stands for itself. */
+/** A spelling with a character outside the byte alphabet is plain text. */
 function byteLevelBytes(token: string): Uint8Array {
   const bytes = new Uint8Array(token.length);
   for (let i = 0; i < token.length; i++) {
@@ -160,7 +166,7 @@ function byteLevelBytes(token: string): Uint8Array {
   return bytes;
 }
 
-/** GPT-2's byte alphabet: printable Latin-1 stands for itself, the other 68 bytes for U+0100 on, in order. */
+/** The byte alphabet of GPT-2: printable Latin-1 maps to itself, the other 68 bytes to U+0100 and up, in order. */
 const BYTE_OF_CHAR = makeByteAlphabet();
 
 function makeByteAlphabet(): Map<number, number> {

@@ -1,13 +1,13 @@
-// Attention over the KV cache in blocks, in float. One row is one (position, query head). Softmax is updated once per
-// tile of kKvTile keys, tiles in order, so the bits of a row depend on its position and window alone.
+// Attention over the KV cache in blocks, in float. One row is one (position, query head) pair. Online softmax: one
+// update per tile of kKvTile keys, tiles in order. So the bits of a row depend only on its position and window.
 namespace {
 
 using namespace capstan;
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
-// How keys and values of a type are read. Keys of 16 slots: kDims dimensions a step, kStepBytes apart; values of one
-// slot: 16 dimensions.
+// Readers of the KV cache by number type. keys() reads kDims dimensions of the keys of 16 slots; the next dimensions
+// are kStepBytes further. values() reads 16 dimensions of one slot.
 struct F32Cache {
   static constexpr int kDims = 1, kStepBytes = 64, kItemBytes = 4;
   static void keys(const char* p, Vec (&dims)[1]) { dims[0] = vec_load(reinterpret_cast<const float*>(p)); }
@@ -27,16 +27,16 @@ struct Bf16Cache {
 };
 
 constexpr int kTileGroups = kKvTile / kSlotGroup;
-constexpr int kAttentionPanels = kTilePanels > 1 ? 2 : 1;  // groups of keys, or 16 dimensions of values, at a time
+constexpr int kAttentionPanels = kTilePanels > 1 ? 2 : 1;  // slot groups (keys) or 16-dim columns (values) per call
 
-// Where the groups of a tile lie. Groups that the item does not see point at one that it does.
+// Addresses of the slot groups of one tile. A group that the item does not see has the address of one that it sees.
 struct TileGroups {
   const char* k[kTileGroups];
   const char* v[kTileGroups];
 };
 
-// scores (R, P * 16), rows kKvTile apart = q (R, k_dim) · keys of P groups. Each step fetches a line of `ahead`, the
-// same groups of the next tile.
+// scores (R, P * 16), rows kKvTile apart = q (R, k_dim) · keys of P groups. Each step prefetches one cache line of
+// `ahead`, the same groups of the next tile.
 template <class Cache, int R, int P>
 [[gnu::noinline]] void score_tile(const float* q, int k_dim, const char* const* groups, const char* const* ahead,
                                   float* scores) {
@@ -77,7 +77,7 @@ template <class Cache, int R, int P>
       vec_store(scores + r * kKvTile + p * 16, acc[p][r]);
 }
 
-// out (R, P * 16), rows v_dim apart += weights (R, kKvTile) · values of slots [begin, end) in order.
+// out (R, P * 16), rows v_dim apart += weights (R, kKvTile) · values of slots [begin, end), in slot order.
 template <class Cache, int R, int P>
 [[gnu::noinline]] void value_tile(const float* weights, int begin, int end, const TileGroups& groups,
                                   const TileGroups& ahead, int dim, int v_dim, float* out) {
@@ -113,7 +113,7 @@ template <class Cache, int R, int P>
       vec_store(out + r * v_dim + p * 16, acc[p][r]);
 }
 
-// Calls call.template operator()<R>() with R = rows, 1 … kTileRows.
+// Calls call.template operator()<R>() with R = rows, from 1 to kTileRows.
 template <class Call>
 [[gnu::always_inline]] inline void with_rows(int rows, Call call) {
   switch (rows) {
@@ -178,7 +178,7 @@ inline int at_most(int x, int high) {
   return x < high ? x : high;
 }
 
-// Groups [group_begin, group_end) of the tile at `tile_begin`.
+// Returns the addresses of groups [group_begin, group_end) of the tile at `tile_begin`.
 TileGroups find_groups(const AttentionArgs& args, int tile_begin, int group_begin, int group_end) {
   const KvLayout& layout = args.cache.layout;
   const int64_t item = layout.dtype == DType::kF32 ? 4 : 2;
@@ -193,25 +193,26 @@ TileGroups find_groups(const AttentionArgs& args, int tile_begin, int group_begi
   return groups;
 }
 
+// The keys of a tile that one row sees, relative to the tile. Empty = none.
 struct KeyRange {
-  int begin, end;  // of a row within the tile; empty: the row sees nothing of it
+  int begin, end;
 };
 
-inline KeyRange visible(const AttentionArgs& args, int row, int tile_begin) {
+inline KeyRange visible_range(const AttentionArgs& args, int row, int tile_begin) {
   const int position = args.first_position + row / args.num_heads;
   const int first = args.window > 0 ? at_least(position - args.window + 1, 0) : 0;
   const int begin = at_least(first - tile_begin, 0), end = at_most(position + 1 - tile_begin, kKvTile);
   return {begin, end > begin ? end : begin};
 }
 
-// One step of the online softmax for a tile of rows. Scores (rows, kKvTile) become exp2(score - the row's maximum so
-// far), 0 outside its range; its maximum, sum and output so far (v_dim) follow. A row that sees nothing of the tile is
-// left alone.
+// One update of the online softmax for a tile of rows. Replaces scores (rows, kKvTile) by exp2(score - running
+// maximum), 0 outside the row's range. Updates the running maximum and sum, and rescales the output so far (rows,
+// v_dim). Skips a row that sees no key of the tile.
 inline void softmax_rows(int rows, const KeyRange* ranges, float* scores, float* maximum, float* sum, float* out,
                          int v_dim) {
   constexpr int kVecs = kKvTile / 16;
   const Vec minus_infinity = vec_set(kMinusInfinity);
-  float drop[16] = {};  // old maximum - new one
+  float drop[16] = {};  // old maximum - new maximum
   for (int r = 0; r < rows; ++r) {
     float* row = scores + r * kKvTile;
     const KeyRange range = ranges[r];
@@ -227,8 +228,8 @@ inline void softmax_rows(int rows, const KeyRange* ranges, float* scores, float*
         vec_store(row + i * 16, s[i]);
       }
     }
-    // NOTE: the running maximum is the second operand, which wins over NaN: NaN stays in the scores and reaches the
-    // sum.
+    // NOTE: vec_max returns its second operand when either is NaN. The running maximum is second, so a NaN stays in
+    // the scores and reaches the sum.
     const float top = vec_reduce_max(vec_max(s[3], vec_max(s[2], vec_max(s[1], vec_max(s[0], minus_infinity)))));
     const float new_maximum = top > maximum[r] ? top : maximum[r];
     drop[r] = maximum[r] - new_maximum;
@@ -253,8 +254,8 @@ inline void softmax_rows(int rows, const KeyRange* ranges, float* scores, float*
   }
 }
 
-// out (rows, v_dim) += weights (rows, kKvTile) · values over each row's keys in order: what not all rows see, what all
-// see, the rest.
+// out (rows, v_dim) += weights (rows, kKvTile) · values, over each row's keys in order. The keys that all rows see are
+// added for all rows at once, those before and after row by row.
 template <class Cache>
 void add_values(int rows, const KeyRange* ranges, const float* weights, const TileGroups& groups,
                 const TileGroups& ahead, int v_dim, float* out) {
@@ -285,7 +286,7 @@ void attention_with(const AttentionArgs& args) {
   const int k_dim = layout.k_dim, v_dim = layout.v_dim;
   float* q = args.scratch;
   float* out = q + rows * k_dim;
-  float* weights = out + rows * v_dim;  // of one tile of rows: scores, then exponentials
+  float* weights = out + rows * v_dim;  // (kTileRows, kKvTile) scores, then exponentials
   float* maximum = weights + kMaxTileRows * kKvTile;
   float* sum = maximum + rows;
 
@@ -309,9 +310,9 @@ void attention_with(const AttentionArgs& args) {
     for (int row = 0; row < rows; row += kTileRows) {
       const int count = at_most(rows - row, kTileRows);
       KeyRange ranges[kTileRows];
-      int first = kKvTile, last = 0;  // keys that some row sees
+      int first = kKvTile, last = 0;  // range of the keys that at least one row sees
       for (int r = 0; r < count; ++r) {
-        ranges[r] = visible(args, row + r, tile);
+        ranges[r] = visible_range(args, row + r, tile);
         if (ranges[r].begin == ranges[r].end) continue;
         first = at_most(first, ranges[r].begin);
         last = at_least(last, ranges[r].end);
@@ -340,7 +341,7 @@ void attention(const AttentionArgs& args) {
     case DType::kBf16:
       return attention_with<Bf16Cache>(args);
     case DType::kFp8E4m3:
-      break;  // no cache of the CPU
+      break;  // the CPU has no fp8 cache
   }
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Which pieces of attention a step consists of: pure arithmetic on the batch.
+// Splits the attention of one step into work items. Pure arithmetic on the batch.
 #include <cstdint>
 #include <vector>
 
@@ -7,7 +7,7 @@
 
 namespace capstan {
 
-// Some positions and some query heads of one KV head of one sequence.
+// A range of positions and a range of query heads of one KV head of one sequence.
 struct AttentionItem {
   int seq = 0;
   int kv_head = 0;
@@ -16,11 +16,11 @@ struct AttentionItem {
   int first_position = 0;
   int first_head = 0;  // within the KV head's query heads
   int num_heads = 0;
-  int64_t cost = 0;  // rows × keys that they see
+  int64_t cost = 0;  // rows × heads × visible keys
 };
 
-// Most costly first, for threads that each take the next one; at least about four per thread where the batch has that
-// many rows. Bits do not depend on the cut. Fills `items`, whose memory is reused.
+// Fills `items`, reusing its memory. The most expensive items come first, for threads that each take the next one.
+// Makes about four items per thread when the batch has enough rows. The bits of the result do not depend on the split.
 void plan_attention(const StepInput& step, int num_heads, int num_kv_heads, int window, int num_threads,
                     std::vector<AttentionItem>& items);
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "native/backend/cpu/attention_plan.h"
@@ -14,24 +15,25 @@
 #include "native/backend/cpu/sample.h"
 #include "native/backend/cpu/team.h"
 #include "native/base/check.h"
+#include "native/base/error.h"
 #include "native/base/machine.h"
 
 namespace capstan {
 
 namespace {
 
-// Rows of small ops that the caller does alone: waking the team costs more.
+// Up to this many rows the calling thread runs a small op alone, because waking the team costs more.
 constexpr int64_t kSerialRows = 2;
-// Panels that a thread takes at once: two runs of the widest tile.
+// Panels that a thread claims at once: two passes of the widest tile.
 constexpr int64_t kGemmPanels = 6;
-// Attention that the caller does alone: multiply-adds of about two microseconds.
+// Up to this many multiply-adds (about two microseconds) the calling thread runs attention alone.
 constexpr int64_t kSerialAttention = 64 << 10;
 
 int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// Bytes of one block of one layer, K then V.
+// Bytes of the keys (the values) of one block in one layer.
 int64_t k_block_bytes(const KvLayout& layout) {
   return int64_t{layout.num_kv_heads} * layout.block_size * layout.k_dim *
          static_cast<int64_t>(dtype_size(layout.dtype));
@@ -67,6 +69,7 @@ class CpuBackend final : public Backend {
   }
 
   const BackendInfo& info() const override { return info_; }
+  void check_model(const DeviceModel& model, int64_t weight_bytes) const override;
 
   std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) override {
     return pack_matrix(source, weight_dtype_, team_, progress);
@@ -97,9 +100,11 @@ class CpuBackend final : public Backend {
   int64_t num_tokens() const { return static_cast<int64_t>(step_.positions.size()); }
   float* hidden_row(int64_t row) const { return hidden_.as<float>() + row * hidden_stride_; }
 
+  void index_windows();
+  void allocate();
   ActTiles act_tiles(const HugeBuffer& buffer, int64_t rows, int64_t k) const;
   KvCache kv_cache(int layer) const;
-  // acts = rms_norm of rows of hidden: all, or the given ones.
+  // Returns rms_norm(hidden) of the given rows, or of all rows when `rows` is empty.
   ActTiles norm_rows(const Vector& norm, std::span<const int32_t> rows, int64_t num_rows);
   void run_gemm(const GemmArgs& args, const CpuMatrix& matrix);
   // hidden += acts · weightsᵀ + bias, over all ranks.
@@ -116,22 +121,22 @@ class CpuBackend final : public Backend {
   DeviceModel model_;
   DeviceLimits limits_;
   KvLayout kv_layout_;
-  std::vector<int32_t> windows_;      // distinct ones
-  std::vector<int> window_of_layer_;  // index into windows_
+  std::vector<int32_t> windows_;      // distinct sliding windows
+  std::vector<int> window_of_layer_;  // (num_layers) index into windows_
   int64_t hidden_stride_ = 0, qkv_stride_ = 0;
 
-  HugeBuffer kv_;        // (num_layers) of K then V, layouts in kernels.h
+  HugeBuffer kv_;        // (num_layers) K then V, layouts in kernels.h
   HugeBuffer hidden_;    // (max_num_tokens, hidden_stride)
-  HugeBuffer partial_;   // the same, this rank's share of a sum; with several ranks only
-  HugeBuffer qkv_;       // (max_num_tokens, qkv_stride): q, k, v; then attention's output in q's place
-  HugeBuffer acts_;      // activations of norms and of the attention output
-  HugeBuffer mlp_acts_;  // activations of the down projection
+  HugeBuffer partial_;   // (max_num_tokens, hidden_stride) this rank's part of a sum; only with several ranks
+  HugeBuffer qkv_;       // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
+  HugeBuffer acts_;      // ActTiles: results of the norms, the attention result
+  HugeBuffer mlp_acts_;  // ActTiles: input of the down projection
   HugeBuffer logits_;    // (max_num_seqs, vocab_size), filled on rank 0
-  HugeBuffer scratch_;   // per thread, of attention
+  HugeBuffer scratch_;   // (threads, scratch_floats) of attention
   int64_t scratch_floats_ = 0;
 
   StepInput step_;
-  std::vector<std::vector<AttentionItem>> attention_items_;  // by distinct window
+  std::vector<std::vector<AttentionItem>> attention_items_;  // by index into windows_
   int64_t num_logit_rows_ = 0;
 };
 
@@ -147,39 +152,46 @@ void CpuBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
   model_ = model;
   limits_ = limits;
   kv_layout_ = make_kv_layout(model, limits.block_size, limits.kv_cache_dtype);
+  index_windows();
+  allocate();
+}
 
+void CpuBackend::index_windows() {
   windows_.clear();
   window_of_layer_.clear();
-  for (int layer = 0; layer < model.num_layers; ++layer) {
-    const int32_t window = model.sliding_windows.empty() ? 0 : model.sliding_windows[layer];
+  for (int layer = 0; layer < model_.num_layers; ++layer) {
+    const int32_t window = model_.sliding_windows.empty() ? 0 : model_.sliding_windows[layer];
     const auto found = std::find(windows_.begin(), windows_.end(), window);
     window_of_layer_.push_back(static_cast<int>(found - windows_.begin()));
     if (found == windows_.end()) windows_.push_back(window);
   }
   attention_items_.resize(windows_.size());
   for (std::vector<AttentionItem>& items : attention_items_)
-    items.reserve(static_cast<size_t>(limits.max_num_tokens) * model.num_kv_heads);
+    items.reserve(static_cast<size_t>(limits_.max_num_tokens) * model_.num_kv_heads);
+}
 
-  const int64_t rows = limits.max_num_tokens;
-  const int64_t q_size = int64_t{model.num_heads} * model.head_dim;
-  const int64_t kv_size = int64_t{model.num_kv_heads} * model.head_dim;
-  hidden_stride_ = round_up(model.hidden_size, 16);
+void CpuBackend::allocate() {
+  const int64_t rows = limits_.max_num_tokens;
+  const int64_t q_size = int64_t{model_.num_heads} * model_.head_dim;
+  const int64_t kv_size = int64_t{model_.num_kv_heads} * model_.head_dim;
+  hidden_stride_ = round_up(model_.hidden_size, 16);
   qkv_stride_ = round_up(q_size + 2 * kv_size, 16);
   const auto floats = [](int64_t count, const char* purpose) {
     return HugeBuffer(static_cast<size_t>(count) * sizeof(float), purpose);
   };
   hidden_ = floats(rows * hidden_stride_, "the hidden states");
-  if (world_size() > 1) partial_ = floats(rows * hidden_stride_, "the hidden states of a rank");
+  if (world_size() > 1) partial_ = floats(rows * hidden_stride_, "the partial sums of a rank");
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
-  const int64_t act_rows = std::max<int64_t>(rows, limits.max_num_seqs);
-  acts_ = floats(act_rows * round_up(std::max(model.hidden_size, q_size), 2), "the activations");
-  mlp_acts_ = floats(rows * round_up(model.intermediate_size, 2), "the activations of the MLP");
-  logits_ = floats(int64_t{limits.max_num_seqs} * model.vocab_size, "the logits");
-  const int64_t item_rows = std::max<int64_t>(kAttentionRows, model.num_heads / model.num_kv_heads);
+  const int64_t act_rows = std::max<int64_t>(rows, limits_.max_num_seqs);
+  acts_ = floats(act_rows * round_up(std::max(model_.hidden_size, q_size), 2), "the activations");
+  mlp_acts_ = floats(rows * round_up(model_.intermediate_size, 2), "the activations of the MLP");
+  logits_ = floats(int64_t{limits_.max_num_seqs} * model_.vocab_size, "the logits");
+
+  const int64_t item_rows = std::max<int64_t>(kAttentionRows, model_.num_heads / model_.num_kv_heads);
   scratch_floats_ = round_up(attention_scratch_floats(item_rows, kv_layout_.k_dim, kv_layout_.v_dim), 1024);
   scratch_ = floats(team_.size() * scratch_floats_, "the attention scratch");
-  const int64_t layer_bytes = limits.num_blocks * (k_block_bytes(kv_layout_) + v_block_bytes(kv_layout_));
-  kv_ = HugeBuffer(static_cast<size_t>(model.num_layers * layer_bytes), "the KV cache");
+  const int64_t layer_bytes = limits_.num_blocks * (k_block_bytes(kv_layout_) + v_block_bytes(kv_layout_));
+  kv_ = HugeBuffer(static_cast<size_t>(model_.num_layers * layer_bytes), "the KV cache");
 }
 
 KvCache CpuBackend::kv_cache(int layer) const {
@@ -191,8 +203,8 @@ KvCache CpuBackend::kv_cache(int layer) const {
 
 ActTiles CpuBackend::act_tiles(const HugeBuffer& buffer, int64_t rows, int64_t k) const {
   const int64_t padded = round_up(k, 2);
-  return {buffer.as<uint32_t>(), rows, act_format_ == ActFormat::kBf16Pairs ? padded / 2 : padded, kernels_.tile_rows,
-          act_format_};
+  const int64_t words = act_format_ == ActFormat::kBf16Pairs ? padded / 2 : padded;
+  return {buffer.as<uint32_t>(), rows, words, kernels_.tile_rows, act_format_};
 }
 
 void CpuBackend::begin_step(const StepInput& step) {
@@ -210,14 +222,14 @@ void CpuBackend::embed(const Matrix& table) {
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       const int32_t id = step_.input_ids[row];
-      CAPSTAN_CHECK(id >= 0 && id < model_.vocab_size);  // depth 1: no id is still on the device
+      CAPSTAN_CHECK(id >= 0 && id < model_.vocab_size);  // depth 1: the host knows every id
       float* to = out + row * hidden_stride_;
       std::fill(hidden_row(row), hidden_row(row) + hidden_stride_, 0.0f);
       if (id >= model_.vocab_begin && id < model_.vocab_end)
         gather_row(matrix, id - model_.vocab_begin, to);
       else
         std::fill(to, to + hidden_stride_, 0.0f);
-      // Zeros of other ranks turn -0 into +0: done with one rank too.
+      // NOTE: adding the zeros of other ranks turns -0 into +0, so one rank adds +0 too, for equal bits.
       if (!is_shared)
         for (int64_t i = 0; i < matrix.cols; ++i)
           to[i] += 0.0f;
@@ -237,13 +249,21 @@ ActTiles CpuBackend::norm_rows(const Vector& norm, std::span<const int32_t> rows
   return acts;
 }
 
+// All ranks keep their weights in the memory of this machine.
+void CpuBackend::check_model(const DeviceModel&, int64_t weight_bytes) const {
+  const int64_t needed = weight_bytes * world_size(), available = available_bytes();
+  if (needed > available)
+    throw Error(ErrorCode::kOutOfMemory, "the weights need " + std::to_string(needed >> 20) + " MiB as " +
+                                             dtype_name(weight_dtype_) + ", and " + std::to_string(available >> 20) +
+                                             " MiB of memory are available");
+}
+
 void CpuBackend::run_gemm(const GemmArgs& args, const CpuMatrix& matrix) {
   CAPSTAN_CHECK(args.acts.words * (args.acts.format == ActFormat::kBf16Pairs ? 2 : 1) == matrix.padded_k);
   team_.for_pieces(matrix.num_panels, kGemmPanels, [&](int64_t panel_begin, int64_t panel_end) {
     GemmArgs part = args;
     part.weights = matrix.data.as<void>();
     part.weight_dtype = matrix.dtype;
-    part.k = matrix.padded_k;
     part.num_parts = matrix.num_parts;
     part.panel_begin = panel_begin;
     part.panel_end = panel_end;
@@ -326,7 +346,7 @@ void CpuBackend::add_all_partials(const float* bias) {
       kernels_.add_partials(hidden_row(row), row_partials, world_size(), bias, model_.hidden_size);
     }
   });
-  comm_->barrier();  // the others have read ours
+  comm_->barrier();  // the other ranks have read this rank's partials
 }
 
 void CpuBackend::row_parallel_residual(const ActTiles& acts, const CpuMatrix& matrix) {
@@ -386,8 +406,8 @@ void CpuBackend::lm_head(const Vector& norm, const Matrix& head, std::span<const
   gemm.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
   gemm.out_stride = model_.vocab_size;
   float* logits = logits_.as<float>();
-  if (world_size() > 1)
-    logits = static_cast<float*>(comm_->exchange(logits)[0]);  // every rank writes its columns of rank 0's array
+  // Every rank writes its columns of rank 0's array.
+  if (world_size() > 1) logits = static_cast<float*>(comm_->exchange(logits)[0]);
   gemm.out = logits + model_.vocab_begin;
   run_gemm(gemm, matrix);
   if (world_size() > 1) comm_->barrier();

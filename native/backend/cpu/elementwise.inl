@@ -1,12 +1,11 @@
-// Row kernels and the functions of one value, over the Vec of the including file.
+// Elementwise functions and row kernels, over the Vec of the including file.
 namespace {
 
 using namespace capstan;
 
-// ---- functions of one value
-// ------------------------------------------------------------------------------------------------------------
+// ---- elementwise functions ----
 
-// 2^x, relative error below 2e-7 for the rounded x; 0 below -126.5, correct up to 127. NaN stays.
+// Returns 2^x with a relative error below 2e-7. 0 below -126.5, correct up to 127. NaN stays NaN.
 inline Vec vec_exp2(Vec x) {
   x = vec_max(vec_set(-127.0f), x);
   const Vec magic = vec_set(12582912.0f);  // 1.5 · 2^23: adding it rounds to an integer in the low mantissa bits
@@ -23,9 +22,9 @@ inline Vec vec_exp2(Vec x) {
 }
 
 inline Vec vec_sigmoid(Vec x) {
-  // exp(-x) is held below 2^126, so that nothing overflows; sigmoid is below 1e-37 there.
-  const Vec e =
-      vec_exp2(vec_max(vec_set(-126.0f), vec_sub(vec_zero(), vec_max(vec_set(-126.0f), vec_mul(x, vec_set(kLog2E))))));
+  // The exponents are limited to ±126 so that nothing overflows. Sigmoid is below 1e-37 there.
+  const Vec exponent = vec_max(vec_set(-126.0f), vec_mul(x, vec_set(kLog2E)));
+  const Vec e = vec_exp2(vec_max(vec_set(-126.0f), vec_sub(vec_zero(), exponent)));
   return vec_div(vec_set(1.0f), vec_add(vec_set(1.0f), e));
 }
 
@@ -40,7 +39,7 @@ inline Vec vec_gelu_tanh(Vec x) {
   return vec_mul(x, vec_sigmoid(vec_add(y, y)));
 }
 
-// x · Phi(x), erf by Abramowitz and Stegun 7.1.26, absolute error of erf 1.5e-7.
+// x · Phi(x). erf is Abramowitz and Stegun 7.1.26, absolute error 1.5e-7.
 inline Vec vec_gelu(Vec x) {
   const Vec z = vec_mul(vec_max(x, vec_sub(vec_zero(), x)), vec_set(0.70710678118654752f));
   const Vec t = vec_div(vec_set(1.0f), vec_fma(vec_set(0.3275911f), z, vec_set(1.0f)));
@@ -67,10 +66,9 @@ inline Vec vec_activation(Activation activation, Vec x) {
   return x;
 }
 
-// ---- rows
-// ------------------------------------------------------------------------------------------------------------------------------
+// ---- rows ----
 
-// One row within its tile of activations: word i at data + i * stride.
+// One row within its tile of activations. Word i is at data + i * stride.
 struct ActRow {
   uint32_t* data;
   int64_t stride;
@@ -83,8 +81,8 @@ inline ActRow act_row(const ActTiles& acts, int64_t row) {
   return {acts.data + first * acts.words + (row - first), rows, acts.format};
 }
 
-// Elements [k, k + count) of a row; k even, count <= 16. An odd count writes a zero behind it, as lanes from `count` on
-// are 0.
+// Stores elements [k, k + count) of a row; k is even, count <= 16. Lanes from `count` on must be 0: an odd count also
+// stores the next lane, as padding.
 inline void store_act_words(const ActRow& row, int64_t k, Vec value, int count) {
   uint32_t word[16];
   int64_t index = k;
@@ -105,7 +103,7 @@ inline Vec load_part(const float* p, int64_t count) {
   return count >= 16 ? vec_load(p) : vec_select_range(vec_load(p), 0, static_cast<int>(count), vec_zero());
 }
 
-// 1 / rms(x): 16 partial sums and a fixed tree.
+// Returns 1 / rms(x), from 16 partial sums added by a fixed tree.
 inline float inverse_rms(const float* x, int64_t k, float eps) {
   Vec sum = vec_zero();
   for (int64_t i = 0; i < k; i += 16) {
@@ -152,11 +150,10 @@ void add_partials(float* hidden, const float* const* partials, int num_partials,
   }
 }
 
-// ---- query, key, value
-// -----------------------------------------------------------------------------------------------------------------
+// ---- query, key, value ----
 
-// One head in place: norm, then rotation of its first rotary_dim elements in halves. x readable and writable up to a
-// multiple of 16, zeros from head_dim on.
+// One head in place: norm, then RoPE over the first rotary_dim elements, which pairs the two halves. x is readable and
+// writable up to a multiple of 16 and holds zeros from head_dim on.
 inline void norm_and_rotate(float* x, int head_dim, const float* norm, float eps, const float* rope, int rotary_dim) {
   if (norm != nullptr) {
     const Vec scale = vec_set(inverse_rms(x, head_dim, eps));
@@ -195,13 +192,12 @@ inline void to_half_type(DType dtype, uint16_t* to, const float* from, int padde
   }
 }
 
-// k and v (head_dim, zero padded to a multiple of 16) to `slot` of one KV head.
+// Stores k and v (head_dim, zero padded to a multiple of 16) in `slot` of one KV head.
 inline void store_kv(const KvCache& cache, int64_t slot, int kv_head, const float* k, const float* v) {
   const KvLayout& layout = cache.layout;
   const int64_t block = slot / layout.block_size;
   const int64_t offset = slot % layout.block_size;
-  const int64_t head_slot =
-      (block * layout.num_kv_heads + kv_head) * layout.block_size;  // first slot of this block and head
+  const int64_t head_slot = (block * layout.num_kv_heads + kv_head) * layout.block_size;  // first of block and head
   const int64_t group = head_slot + offset - offset % kSlotGroup;
   const int64_t lane = offset % kSlotGroup;
   const int padded = (layout.head_dim + 15) & ~15;
@@ -249,10 +245,9 @@ void qkv_row(const QkvRowArgs& args) {
   }
 }
 
-// ---- sampling noise
-// --------------------------------------------------------------------------------------------------------------------
+// ---- sampling noise ----
 
-// native/base/random.h has the generator for one counter; here a lane is a counter.
+// philox4x32 of native/base/random.h, with one counter per lane.
 void noise_words(uint64_t seed, uint32_t position, uint32_t choice, uint32_t first_id, uint32_t* words) {
   constexpr int kLanes = 16;
   for (int begin = 0; begin < kNoiseBlock; begin += kLanes) {

@@ -1,13 +1,14 @@
-// Matrix kernels over the Vec of the including file. One output element is one chain in K order per part of K.
+// Matrix kernels over the Vec of the including file. An output element is one chain of FMAs in K order per part of K.
 namespace {
 
 using namespace capstan;
 
-constexpr int64_t kPrefetchWords = 512;  // 2 KB ahead of each panel's stream
-constexpr int64_t kNextPanelsBytes =
-    int64_t{640} << 10;  // the panels at work and the next ones stay in a second-level cache up to this
+constexpr int64_t kPrefetchWords = 512;  // 2 KB ahead of the reads of each panel
+// Up to this size, the current panels and the next ones fit in the L2 cache.
+constexpr int64_t kNextPanelsBytes = int64_t{640} << 10;
 
-// How one step of a chain reads weights: kStepWords 4-byte words of each panel, kActWords words of each row.
+// Readers of the weights by number type. One step of a chain reads kStepWords 4-byte words of each panel and kActWords
+// words of each row.
 struct F32Weights {
   static constexpr int kStepWords = 16, kActWords = 1;
   template <int R, int P>
@@ -44,7 +45,7 @@ struct F16Weights {
   }
 };
 
-// bf16 weights, float activations. kOddFirst is the order of `vdpbf16ps`, for activations that were rounded to bf16.
+// bf16 weights, float activations. kOddFirst adds in the order of `vdpbf16ps`, for activations rounded to bf16.
 template <bool kOddFirst>
 struct Bf16Weights {
   static constexpr int kStepWords = 16, kActWords = 2;
@@ -91,25 +92,24 @@ struct Bf16DotWeights {
 };
 #endif
 
-// Shape of one call: `steps` per part, weights of P panels from `w`. Each step fetches the lines at `ahead` words from
-// the weights of the step, in the last tail_steps of the last part at `tail_jump` more.
+// One tile: activations of R rows at `a` times the weights of P panels at `w`.
 struct TileArgs {
   const uint32_t* a;
   const uint32_t* w;
   int64_t panel_words;
-  int64_t steps;
+  int64_t steps;  // per part
   int num_parts;
-  int64_t ahead[kTilePanels];
-  int64_t tail_steps;
-  int64_t tail_jump;
+  int64_t ahead[kTilePanels];  // prefetch distance in words, by panel
+  int64_t tail_steps;          // the last steps of the last part, which prefetch …
+  int64_t tail_jump;           // … this many words further
 };
 
-// sums (P, R, 16) of one tile.
+// Computes sums (P, R, 16) of one tile.
 template <class W, int R, int P>
 [[gnu::noinline]] void compute_tile(const TileArgs& args, float* sums) {
   const uint32_t* a = args.a;
   const uint32_t* w = args.w;
-  float pending[3][P * R * 16];  // subtrees that wait for their right half, by level
+  float pending[3][P * R * 16];  // by level: subtrees whose right half is not computed yet
   for (int part = 0;; ++part) {
     Vec acc[P][R];
 #pragma GCC unroll 4
@@ -137,7 +137,7 @@ template <class W, int R, int P>
         ahead[p] += args.tail_jump;
       end = args.steps;
     }
-    // Binary counter: part 1 meets part 0, part 3 meets part 2 and the two meet 0 + 1, ….
+    // Adds like a binary counter: part 1 to part 0, part 3 to part 2, then (2 + 3) to (0 + 1), and so on.
     int level = 0;
     for (; (part >> level) & 1; ++level) {
 #pragma GCC unroll 4
@@ -195,7 +195,7 @@ void compute_tile_any(int rows, int panels, const TileArgs& args, float* sums) {
   }
 }
 
-// out rows [row, row + rows), features from `panel` on, from sums (panels, rows, 16).
+// Writes out rows [row, row + rows), features from `panel` on, from sums (panels, rows, 16).
 void store_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, const float* sums) {
   for (int p = 0; p < panels; ++p) {
     const int64_t feature = (panel + p) * kPanelFeatures;
@@ -216,7 +216,7 @@ void store_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int 
   }
 }
 
-// gated rows [row, row + rows) from sums (panels, rows, 8 gates then 8 ups).
+// Writes gated rows [row, row + rows) from sums (panels, rows, 8 gates then 8 ups).
 void store_gated_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, const float* sums) {
   const auto sum_of = [&](int p, int r) {
     const Vec sum = vec_load(sums + (p * rows + r) * 16);
@@ -239,17 +239,22 @@ void store_gated_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel
   }
 }
 
-// Panels of one tile. Few rows wait for memory, and memory likes few streams: one row alone reads 29.5 GB/s from one
-// panel at a time and 26.4 from three (one thread, Zen 4). Many rows want all accumulators. No rest of one panel.
-inline int panels_at_once(int64_t rows, int64_t left) {
-  const int wanted = rows <= 2 ? 1 : rows <= kTileRows && kTilePanels > 2 ? 2 : kTilePanels;
+// Returns the panels of the next tile. A few rows are bound by memory, which is fastest with few streams: one row reads
+// 29.5 GB/s from one panel at a time and 26.4 GB/s from three (one thread, Zen 4). Many rows use all accumulators.
+// Never leaves a single panel as the rest.
+inline int num_tile_panels(int64_t rows, int64_t left) {
+  int wanted = kTilePanels;
+  if (rows <= 2)
+    wanted = 1;
+  else if (rows <= kTileRows && kTilePanels > 2)
+    wanted = 2;
   if (left <= wanted) return static_cast<int>(left);
   return wanted == 3 && left == 4 ? 2 : wanted;
 }
 
-// What a tile fetches ahead. One tile of rows: 2 KB ahead in each of its panels, and beyond their end in the next ones.
-// Several: each fetches a part of the next panels, so that memory works evenly while all tiles compute; the first ones
-// one panel each.
+// Sets what a tile prefetches. A single tile of rows prefetches 2 KB ahead in each of its panels, and then the start of
+// the next panels. With several tiles of rows, each one prefetches a share of the next panels, so that memory traffic
+// stays even while all tiles compute.
 inline void plan_ahead(TileArgs& tile, int panels, int64_t tile_idx, int64_t num_tiles, int64_t step_words) {
   const int64_t panel_bytes = tile.panel_words * 4;
   if (num_tiles == 1 || 2 * panels * panel_bytes > kNextPanelsBytes) {
@@ -261,7 +266,7 @@ inline void plan_ahead(TileArgs& tile, int panels, int64_t tile_idx, int64_t num
   }
   for (int p = 0; p < panels; ++p) {
     const bool is_mine = num_tiles >= panels ? p == tile_idx : p % num_tiles == tile_idx;
-    tile.ahead[p] = is_mine ? (panels + p) * tile.panel_words : 0;  // 0: the line that is read anyway
+    tile.ahead[p] = is_mine ? (panels + p) * tile.panel_words : 0;  // 0 = the line of this step, no extra traffic
   }
   tile.tail_steps = tile.tail_jump = 0;
 }
@@ -275,17 +280,15 @@ void gemm_with(const GemmArgs& args) {
   float sums[kTilePanels * kTileRows * 16];
   int panels = 0;
   for (int64_t panel = args.panel_begin; panel < args.panel_end; panel += panels) {
-    panels = panels_at_once(args.acts.rows, args.panel_end - panel);
+    panels = num_tile_panels(args.acts.rows, args.panel_end - panel);
     for (int64_t row = 0; row < args.acts.rows; row += kTileRows) {
       const int rows = args.acts.rows - row < kTileRows ? static_cast<int>(args.acts.rows - row) : kTileRows;
-      TileArgs tile{args.acts.data + row * args.acts.words,
-                    weights + panel * panel_words,
-                    panel_words,
-                    steps / args.num_parts,
-                    args.num_parts,
-                    {},
-                    0,
-                    0};
+      TileArgs tile{};
+      tile.a = args.acts.data + row * args.acts.words;
+      tile.w = weights + panel * panel_words;
+      tile.panel_words = panel_words;
+      tile.steps = steps / args.num_parts;
+      tile.num_parts = args.num_parts;
       plan_ahead(tile, panels, row / kTileRows, num_tiles, W::kStepWords);
       compute_tile_any<W>(rows, panels, tile, sums);
       if (args.output == GemmOutput::kGated)

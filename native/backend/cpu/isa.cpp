@@ -1,27 +1,68 @@
 #include "native/backend/cpu/isa.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+
 #include "native/base/check.h"
 
 namespace capstan {
 
 namespace {
 
+#if defined(__x86_64__)
+// Read with CPUID, because `__builtin_cpu_supports` always returns false in programs that zig links.
+// Source: Intel SDM volume 2, CPUID; volume 1, 13.3 (XCR0).
+struct CpuFeatures {
+  bool has_avx2 = false;    // with FMA and F16C
+  bool has_avx512 = false;  // F, BW, VL and DQ
+  bool has_avx512bf16 = false;
+};
+
+// Returns XCR0: the register states that the operating system saves.
+uint32_t saved_register_states() {
+  uint32_t low, high;
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return low;
+}
+
+CpuFeatures read_cpu_features() {
+  constexpr uint32_t kAvxStates = 0x6, kAvx512States = 0xe6;
+  const auto has = [](uint32_t bits, std::initializer_list<int> wanted) {
+    return std::all_of(wanted.begin(), wanted.end(), [bits](int bit) { return (bits >> bit & 1) != 0; });
+  };
+  CpuFeatures features;
+  uint32_t eax, ebx, ecx, edx;
+  if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return features;
+  if (!has(ecx, {12, 27, 28, 29})) return features;  // FMA, OSXSAVE, AVX, F16C
+  const uint32_t states = saved_register_states();
+  if ((states & kAvxStates) != kAvxStates || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return features;
+  const uint32_t last_subleaf = eax;
+  features.has_avx2 = has(ebx, {5});
+  features.has_avx512 =
+      features.has_avx2 && (states & kAvx512States) == kAvx512States && has(ebx, {16, 17, 30, 31});  // F, DQ, BW, VL
+  if (features.has_avx512 && last_subleaf >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx))
+    features.has_avx512bf16 = has(eax, {5});
+  return features;
+}
+#endif
+
 bool can_run(CpuIsa isa) {
 #if defined(__x86_64__)
-  __builtin_cpu_init();
-  const bool has_avx2 =
-      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
-  const bool has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  static const CpuFeatures features = read_cpu_features();
   switch (isa) {
     case CpuIsa::kPortable:
       return true;
     case CpuIsa::kAvx2:
-      return has_avx2;
+      return features.has_avx2;
     case CpuIsa::kAvx512:
-      return has_avx512;
+      return features.has_avx512;
     case CpuIsa::kAvx512Bf16:
-      return has_avx512 && __builtin_cpu_supports("avx512bf16");
+      return features.has_avx512bf16;
   }
   return false;
 #else

@@ -4,7 +4,7 @@
 
 namespace capstan {
 
-// The kernels of a set that this machine can run.
+// Returns the kernels of an instruction set that this machine can run.
 const CpuKernels& cpu_kernels(CpuIsa isa);
 
 }  // namespace capstan

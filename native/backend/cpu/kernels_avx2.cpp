@@ -4,7 +4,7 @@
 #include "native/backend/cpu/vec_avx2.h"
 #include "native/base/number.h"
 
-// clang-format off: each uses what stands above it
+// clang-format off: each file uses the ones above it
 #include "native/backend/cpu/elementwise.inl"
 #include "native/backend/cpu/gemm.inl"
 #include "native/backend/cpu/attention.inl"

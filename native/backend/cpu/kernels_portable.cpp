@@ -1,9 +1,9 @@
-// Kernels for any processor.
+// Kernels for every processor, without intrinsics.
 #include "native/backend/cpu/kernels.h"
 #include "native/backend/cpu/vec_portable.h"
 #include "native/base/number.h"
 
-// clang-format off: each uses what stands above it
+// clang-format off: each file uses the ones above it
 #include "native/backend/cpu/elementwise.inl"
 #include "native/backend/cpu/gemm.inl"
 #include "native/backend/cpu/attention.inl"

@@ -13,7 +13,7 @@ namespace capstan {
 
 namespace {
 
-// panel (k, 16) of the rows (16, cols): 4-byte units for f32 and for pairs of bf16, 2-byte units for f16.
+// panel (units, 16) = the transpose of rows (16, units). A unit is an f32, an f16 or a pair of bf16.
 template <class Unit>
 void transpose_panel(const char* rows, int64_t row_bytes, int64_t units, char* panel) {
   for (int64_t k = 0; k < units; ++k) {
@@ -43,14 +43,14 @@ std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, 
   matrix->dtype = dtype;
   matrix->padded_k = (matrix->cols + 1) & ~int64_t{1};
   matrix->is_gated = source.interleave_pairs;
-  matrix->num_panels = (matrix->rows + kPanelFeatures - 1) / kPanelFeatures;  // gates and ups share panels evenly
+  matrix->num_panels = (matrix->rows + kPanelFeatures - 1) / kPanelFeatures;
   matrix->num_parts = num_local_parts(source);
   matrix->bytes = matrix->num_panels * kPanelFeatures * matrix->padded_k * static_cast<int64_t>(dtype_size(dtype));
   matrix->data = HugeBuffer(static_cast<size_t>(matrix->bytes), "the weights of " + source.slices[0].tensor->name);
 
   std::atomic<int64_t> next_panel{0}, bytes_read{0};
-  auto tell = [&, told = int64_t{0}](int64_t bytes) mutable {
-    if (progress) progress(bytes - std::exchange(told, bytes));
+  auto report = [&, reported = int64_t{0}](int64_t bytes) mutable {
+    if (progress) progress(bytes - std::exchange(reported, bytes));
   };
   std::atomic<bool> is_stopped{false};
   team.run([&](int thread) {
@@ -60,7 +60,7 @@ std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, 
         int64_t bytes = 0;
         pack_panel(reader.read(source, panel, dtype, matrix->padded_k, bytes), *matrix, panel);
         bytes_read += bytes;
-        if (thread == 0) tell(bytes_read);
+        if (thread == 0) report(bytes_read);
       }
     } catch (...) {
       is_stopped = true;
@@ -68,7 +68,7 @@ std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, 
     }
   });
   matrix->bias = read_bias(source);
-  tell(bytes_read);
+  report(bytes_read);
   return matrix;
 }
 
@@ -84,11 +84,11 @@ std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, const LoadProgr
 void gather_row(const CpuMatrix& matrix, int64_t row, float* out) {
   CAPSTAN_CHECK(!matrix.is_gated && row >= 0 && row < matrix.rows);
   const int64_t panel = row / kPanelFeatures, lane = row % kPanelFeatures;
-  const char* data = matrix.data.as<char>() +
-                     panel * kPanelFeatures * matrix.padded_k * static_cast<int64_t>(dtype_size(matrix.dtype));
+  const int64_t panel_bytes = kPanelFeatures * matrix.padded_k * static_cast<int64_t>(dtype_size(matrix.dtype));
+  const char* data = matrix.data.as<char>() + panel * panel_bytes;
+  const bool has_pairs = matrix.dtype == DType::kBf16;
   for (int64_t k = 0; k < matrix.cols; ++k) {
-    const int64_t i =
-        matrix.dtype == DType::kBf16 ? (k / 2 * kPanelFeatures + lane) * 2 + k % 2 : k * kPanelFeatures + lane;
+    const int64_t i = has_pairs ? (k / 2 * kPanelFeatures + lane) * 2 + k % 2 : k * kPanelFeatures + lane;
     out[k] = element_at(matrix.dtype, data, i);
   }
 }

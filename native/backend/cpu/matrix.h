@@ -1,5 +1,5 @@
 #pragma once
-// Weights in memory: packed panels (layout in kernels.h) and small vectors, streamed from the checkpoint's files.
+// Weights in memory: packed panels (layout in kernels.h) and small vectors, streamed from the checkpoint files.
 #include <cstdint>
 #include <memory>
 
@@ -15,21 +15,21 @@ struct CpuMatrix final : Matrix {
   int64_t padded_k = 0;  // cols rounded up to even
   int64_t num_panels = 0;
   int num_parts = 1;        // chains over K on this rank
-  bool is_gated = false;    // panels of 8 gates and their 8 ups
-  std::vector<float> bias;  // (num_panels * 16), in panel order; empty: none
+  bool is_gated = false;    // a panel is 8 gates, then their 8 ups
+  std::vector<float> bias;  // (num_panels * 16) in panel order; empty = no bias
 };
 
 struct CpuVector final : Vector {
   std::vector<float> values;  // (size), readable up to a multiple of 16
 };
 
-// Reads with pread, packs in panels over the team, converts to `dtype` and refuses NaN and Inf. `progress` is called on
-// the caller's thread with the bytes of this call so far.
+// Reads the source on all threads of the team, converts it to `dtype` and packs it in panels. Calls `progress` on the
+// caller's thread. Throws kInvalidModel for NaN and Inf.
 std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, Team& team,
                                        const LoadProgress& progress);
 std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, const LoadProgress& progress);
 
-// out (cols) = row `row` of a packed matrix that is not gated.
+// out (cols) = row `row` of a packed matrix. The matrix must not be gated.
 void gather_row(const CpuMatrix& matrix, int64_t row, float* out);
 
 }  // namespace capstan

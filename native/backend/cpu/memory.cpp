@@ -10,24 +10,23 @@ namespace capstan {
 
 namespace {
 constexpr size_t kHugePageBytes = size_t{2} << 20;
-constexpr size_t kSlackBytes = 4096;  // kernels read whole vectors and prefetch past the end
+constexpr size_t kSlackBytes = 4096;  // kernels read full vectors and prefetch past the end
 }  // namespace
 
 HugeBuffer::HugeBuffer(size_t bytes, const std::string& purpose) : bytes_(bytes) {
   const size_t alignment = bytes >= kHugePageBytes ? kHugePageBytes : size_t{4096};
   mapped_bytes_ = (bytes + kSlackBytes + alignment + 4095) & ~size_t{4095};
-  mapping_ = mapped_bytes_ < bytes
-                 ? MAP_FAILED
-                 : mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const bool is_overflow = mapped_bytes_ < bytes;
+  mapping_ = is_overflow ? MAP_FAILED
+                         : mmap(nullptr, mapped_bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (mapping_ == MAP_FAILED) {
     mapping_ = nullptr;
-    throw Error(ErrorCode::kOutOfMemory, "no memory for " + purpose + ": " + std::to_string(bytes) + " bytes wanted");
+    throw Error(ErrorCode::kOutOfMemory, "cannot allocate " + std::to_string(bytes) + " bytes for " + purpose);
   }
   const uintptr_t address = reinterpret_cast<uintptr_t>(mapping_);
   data_ = reinterpret_cast<void*>((address + alignment - 1) & ~(alignment - 1));
 #ifdef MADV_HUGEPAGE
-  if (bytes >= kHugePageBytes)
-    madvise(data_, bytes, MADV_HUGEPAGE);  // advice: where it is not taken, only speed suffers
+  if (bytes >= kHugePageBytes) madvise(data_, bytes, MADV_HUGEPAGE);  // a failure costs only speed
 #endif
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// Large zeroed memory for weights, KV cache and activations: aligned to huge pages and advised to use them.
+// Large zeroed buffers for weights, KV cache and activations, aligned to huge pages and advised to use them.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -9,7 +9,7 @@ namespace capstan {
 class HugeBuffer {
  public:
   HugeBuffer() = default;
-  // Zeroed. Throws kOutOfMemory that says what the memory was for.
+  // Throws kOutOfMemory with `purpose` in the message.
   HugeBuffer(size_t bytes, const std::string& purpose);
   HugeBuffer(HugeBuffer&& other) noexcept;
   HugeBuffer& operator=(HugeBuffer&& other) noexcept;

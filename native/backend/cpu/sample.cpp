@@ -12,11 +12,10 @@ namespace capstan {
 namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
-// Gumbel noise of a 32-bit uniform is at most -log(-log(1 - 2^-33)) = 22.88: a score this far below the best cannot
-// win.
+// Gumbel noise of a 32-bit uniform is at most -log(-log(1 - 2^-33)) = 22.88. A score further below the best cannot win.
 constexpr double kMaxGumbel = 22.9;
 constexpr size_t kBlock = kNoiseBlock;
-// exp(-50) summed over any vocabulary vanishes beside the largest term (1) in double precision.
+// A score this far below the best adds exp(-50) to a sum of at least 1, which rounds away in double precision.
 constexpr float kNegligible = 50.0f;
 
 struct Candidate {
@@ -24,16 +23,16 @@ struct Candidate {
   int32_t id;
 };
 
-// Most likely first; ties to the lowest id.
+// Orders the most likely first, ties by the lowest id.
 bool ranks_before(const Candidate& a, const Candidate& b) {
   return a.score > b.score || (a.score == b.score && a.id < b.id);
 }
 
 bool is_all_finite(std::span<const float> values) {
-  uint32_t is_bad = 0;
+  uint32_t has_non_finite = 0;
   for (const float value : values)
-    is_bad |= static_cast<uint32_t>((std::bit_cast<uint32_t>(value) & 0x7f800000u) == 0x7f800000u);
-  return is_bad == 0;
+    has_non_finite |= static_cast<uint32_t>((std::bit_cast<uint32_t>(value) & 0x7f800000u) == 0x7f800000u);
+  return has_non_finite == 0;
 }
 
 float max_of(std::span<const float> values) {
@@ -49,13 +48,13 @@ float max_of(std::span<const float> values) {
   return best;
 }
 
-// Lowest id of the largest value.
+// Returns the lowest id of the largest value.
 int32_t argmax(std::span<const float> values) {
   const float best = max_of(values);
   return static_cast<int32_t>(std::find(values.begin(), values.end(), best) - values.begin());
 }
 
-// The `count` best of `scores`, ranked. Masked ids are left out.
+// Fills `out` with the `count` best scores, ranked, without masked ids.
 void top_candidates(std::span<const float> scores, size_t count, std::vector<Candidate>& out) {
   out.clear();
   if (count == 0) return;
@@ -63,7 +62,7 @@ void top_candidates(std::span<const float> scores, size_t count, std::vector<Can
   for (size_t id = 0; id < scores.size(); ++id) {
     if (!(scores[id] > threshold)) continue;
     out.push_back({scores[id], static_cast<int32_t>(id)});
-    // Room for as many again before sorting out the best keeps this linear on average.
+    // Selects the best only when the list has doubled, so that the cost stays linear on average.
     if (out.size() >= 2 * count + 64) {
       std::nth_element(out.begin(), out.begin() + static_cast<ptrdiff_t>(count) - 1, out.end(), ranks_before);
       out.resize(count);
@@ -81,7 +80,7 @@ double log_sum_exp(std::span<const float> logits, float max_logit) {
   return max_logit + std::log(sum);
 }
 
-// Log-probabilities are of the raw logits, over the whole vocabulary.
+// Sets the log-probabilities, which are those of the raw logits over the full vocabulary.
 void fill_logprobs(std::span<const float> logits, const SampleRow& row, int32_t id, SampleResult& result) {
   thread_local std::vector<Candidate> best;
   const double normalizer = log_sum_exp(logits, max_of(logits));
@@ -134,7 +133,7 @@ void apply_bias_and_penalties(const SampleRow& row, std::span<float> scores) {
     scores[static_cast<size_t>(id)] -= row.presence_penalty + row.frequency_penalty * static_cast<float>(times);
 }
 
-// Sum of exp(score - best) over all scores that matter.
+// Returns the sum of exp(score - best) over all scores that are not negligible.
 double sum_exp(std::span<const float> scores, float best) {
   double sum = 0;
   for (const float score : scores)
@@ -142,8 +141,8 @@ double sum_exp(std::span<const float> scores, float best) {
   return sum;
 }
 
-// The smallest ranked set whose probability reaches top_p, at least one. `total` is the sum of exp over all that
-// compete.
+// Cuts `ranked` to the smallest prefix whose probability reaches top_p, at least one candidate. `total` is the sum of
+// exp over all candidates.
 void cut_top_p(std::vector<Candidate>& ranked, double total, float top_p) {
   double reached = 0;
   for (size_t i = 0; i < ranked.size(); ++i) {
@@ -155,8 +154,8 @@ void cut_top_p(std::vector<Candidate>& ranked, double total, float top_p) {
   }
 }
 
-// Ranked ids whose probabilities reach top_p, without ranking the whole vocabulary: doubles the number looked at until
-// they do.
+// Fills `ranked` with the candidates whose probability reaches top_p. Ranks 64 candidates first and eight times as many
+// on each retry, instead of the full vocabulary.
 void rank_top_p(std::span<const float> scores, float top_p, std::vector<Candidate>& ranked) {
   const float best = max_of(scores);
   const double total = sum_exp(scores, best);
@@ -188,10 +187,10 @@ class GumbelMax {
       id_ = id;
     }
   }
-  bool is_hopeless(float score) const { return score + kMaxGumbel < best_; }
-  // No smaller word lifts `score` to the best so far: noise(word) >= best - score solved for the word, rounded down and
-  // one more.
-  uint32_t least_word(float score) const {
+  bool cannot_win(float score) const { return score + kMaxGumbel < best_; }
+  // Returns a lower bound of the noise words that let `score` win: noise(word) >= best - score, solved for the word and
+  // rounded down with a margin.
+  uint32_t min_winning_word(float score) const {
     const double word = std::exp(-std::exp(score - best_)) * 0x1p32 - 0.5;
     return word <= 2 ? 0 : static_cast<uint32_t>(word) - 2;
   }
@@ -202,8 +201,8 @@ class GumbelMax {
   int32_t id_ = -1;
 };
 
-// Of all ids whose score is at least `floor`. The noise of an id costs two logarithms: whole blocks, then words, that
-// cannot win are passed over first.
+// Draws from all ids whose score is at least `floor`. The noise of an id costs two logarithms, so blocks and then words
+// that cannot win are skipped first.
 int32_t draw_from_all(const CpuKernels& kernels, const SampleRow& row, std::span<const float> scores, int32_t likeliest,
                       float floor) {
   GumbelMax best;
@@ -212,9 +211,9 @@ int32_t draw_from_all(const CpuKernels& kernels, const SampleRow& row, std::span
   for (size_t begin = 0; begin < scores.size(); begin += kBlock) {
     const auto block = scores.subspan(begin, std::min(kBlock, scores.size() - begin));
     const float highest = max_of(block);
-    if (highest < floor || highest == kMasked || best.is_hopeless(highest)) continue;
+    if (highest < floor || highest == kMasked || best.cannot_win(highest)) continue;
     kernels.noise_words(row.seed, row.position, row.choice_idx, static_cast<uint32_t>(begin), words);
-    const uint32_t least = best.least_word(highest);
+    const uint32_t least = best.min_winning_word(highest);
     for (size_t i = 0; i < block.size(); ++i)
       if (words[i] >= least && block[i] >= floor && block[i] != kMasked)
         best.offer(block[i], static_cast<int32_t>(begin + i), words[i]);
@@ -227,9 +226,10 @@ int32_t draw(const CpuKernels& kernels, const SampleRow& row, std::span<float> s
   for (float& score : scores)
     score /= row.temperature;
   const bool has_top_k = row.top_k > 0 && static_cast<size_t>(row.top_k) < scores.size();
-  if (!has_top_k && row.top_p >= 1.0f)
-    return draw_from_all(kernels, row, scores, likeliest,
-                         row.min_p > 0 ? scores[static_cast<size_t>(likeliest)] + std::log(row.min_p) : kMasked);
+  if (!has_top_k && row.top_p >= 1.0f) {
+    const float best_score = scores[static_cast<size_t>(likeliest)];
+    return draw_from_all(kernels, row, scores, likeliest, row.min_p > 0 ? best_score + std::log(row.min_p) : kMasked);
+  }
   if (has_top_k) {
     top_candidates(scores, static_cast<size_t>(row.top_k), ranked);
     if (row.top_p < 1.0f) {
@@ -244,7 +244,7 @@ int32_t draw(const CpuKernels& kernels, const SampleRow& row, std::span<float> s
   const float floor = row.min_p > 0 ? ranked[0].score + std::log(row.min_p) : kMasked;
   GumbelMax best;
   for (const Candidate& candidate : ranked)
-    if (candidate.score >= floor && !best.is_hopeless(candidate.score))
+    if (candidate.score >= floor && !best.cannot_win(candidate.score))
       best.offer(candidate.score, candidate.id, noise_word(row, candidate.id));
   return best.id();
 }
@@ -266,10 +266,9 @@ void sample_row(const CpuKernels& kernels, std::span<const float> logits, int64_
     apply_mask(row, scores);
     apply_bias_and_penalties(row, scores);
     const int32_t likeliest = argmax(scores);
-    // Everything masked: nothing may be drawn. The engine sees to it that this cannot be asked for; be safe all the
-    // same.
-    const bool is_nothing_left = scores[static_cast<size_t>(likeliest)] == kMasked;
-    if (is_nothing_left) {
+    // The engine never masks every id. If it did, no id could be drawn.
+    const bool is_all_masked = scores[static_cast<size_t>(likeliest)] == kMasked;
+    if (is_all_masked) {
       result.has_numeric_error = true;
       return;
     }

@@ -31,10 +31,10 @@ void pin_this_thread(int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
-  pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // a refusal (another control group) costs only speed
+  pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // a failure (another control group) costs only speed
 }
 
-// Flushes denormals to zero, in and out, until the end of the scope.
+// Flushes denormal operands and results to zero until the end of the scope.
 class FlushDenormals {
  public:
 #if defined(__x86_64__)
@@ -75,7 +75,7 @@ Team::Team(const std::vector<int>& cpus, bool may_spin) : cpus_(cpus), may_spin_
   claims_ = std::vector<Claim>(cpus_.size());
   try {
     for (int thread = 1; thread < size(); ++thread)
-      threads_.emplace_back([this, thread] { work(thread); });
+      threads_.emplace_back([this, thread] { run_thread(thread); });
   } catch (...) {
     stop();
     throw;
@@ -94,7 +94,7 @@ void Team::stop() noexcept {
     thread.join();
 }
 
-// Returns once word != value: spins for a while where that is allowed, then sleeps.
+// Returns when word != value. Spins up to kSpin if allowed, then sleeps.
 void Team::wait_while(std::atomic<uint32_t>& word, uint32_t value) {
   if (may_spin_) {
     const auto end = std::chrono::steady_clock::now() + kSpin;
@@ -105,15 +105,15 @@ void Team::wait_while(std::atomic<uint32_t>& word, uint32_t value) {
       }
     } while (std::chrono::steady_clock::now() < end);
   }
-  // NOTE: the increment comes before the look at the word, and `wake` looks after the word has changed; both in one
-  // total order, so that either the change is seen here or the sleeper is seen there.
+  // NOTE: this increments num_sleeping_ and then reads the word; `wake` runs after the word changed and then reads
+  // num_sleeping_. Sequential consistency makes sure that at least one of the two sees the other.
   num_sleeping_.fetch_add(1, std::memory_order_seq_cst);
   while (word.load(std::memory_order_seq_cst) == value)
     futex_wait(word, value);
   num_sleeping_.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// After a sequentially consistent change of `word`.
+// Wakes the sleepers on `word`. Call it after a sequentially consistent change of `word`.
 void Team::wake(std::atomic<uint32_t>& word) {
   if (num_sleeping_.load(std::memory_order_seq_cst) != 0) futex_wake(word);
 }
@@ -133,7 +133,7 @@ void Team::invoke(Call call, int thread) noexcept {
   }
 }
 
-// NOTE: claims only grow, so a thread that wakes late, with an old generation in hand, claims nothing.
+// NOTE: claims only grow, so a thread that wakes late with an old generation claims nothing.
 bool Team::claim(int thread, uint32_t generation) {
   std::atomic<uint32_t>& claimed = claims_[thread].generation;
   uint32_t last = claimed.load(std::memory_order_relaxed);
@@ -141,14 +141,14 @@ bool Team::claim(int thread, uint32_t generation) {
          claimed.compare_exchange_strong(last, generation, std::memory_order_acq_rel);
 }
 
-void Team::work(int thread) {
+void Team::run_thread(int thread) {
   if (cpus_[thread] >= 0) pin_this_thread(cpus_[thread]);
   for (uint32_t seen = 0;;) {
     wait_while(generation_, seen);
     seen = generation_.load(std::memory_order_acquire);
-    // NOTE: looked at after the generation: that of the stop is no call, and must not be claimed as one.
+    // NOTE: read after the generation. `stop` raises the generation too, and that one must not be claimed as a call.
     if (is_stopping_.load(std::memory_order_acquire)) return;
-    // From a successful claim on, the caller waits for this part: call_ stays.
+    // After a successful claim, the caller waits for this part, so call_ stays valid.
     if (!claim(thread, seen)) continue;
     invoke(call_, thread);
     if (num_running_.fetch_sub(1, std::memory_order_seq_cst) == 1) wake(num_running_);

@@ -1,7 +1,7 @@
 #pragma once
 // A fixed team of threads that runs one function at a time, fork and join. Thread 0 is the caller. Each thread's part
-// is claimed once: what a thread has not begun when the caller is done, the caller does in its place, so that a thread
-// whose core is wanted elsewhere holds up nobody.
+// is claimed exactly once. When the caller finishes its own part, it claims and runs the parts that have not started,
+// so a preempted thread does not delay the team.
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -13,7 +13,8 @@ namespace capstan {
 
 class Team {
  public:
-  // One thread per entry: the cpu to pin to, or -1. Without `may_spin` a waiting thread sleeps at once.
+  // Starts one thread per entry, pinned to that cpu, or unpinned for -1. Without `may_spin`, waiting threads sleep
+  // immediately.
   Team(const std::vector<int>& cpus, bool may_spin);
   ~Team();
   Team(const Team&) = delete;
@@ -21,20 +22,20 @@ class Team {
 
   int size() const { return static_cast<int>(cpus_.size()); }
 
-  // Pins the calling thread as thread 0, where that is wanted. Once per thread that steps; loading may come from
-  // another one.
+  // Pins the calling thread as thread 0, if thread 0 has a cpu. Called once by the thread that steps, because another
+  // thread may have loaded the model.
   void pin_caller();
 
-  // function(thread) once for every thread, on that thread or, when it is late, on the caller; returns when all are
-  // done. Rethrows the exception of the lowest thread that threw. Denormals are flushed to zero on all threads while it
-  // runs, as `vdpbf16ps` does in any case: so all instruction sets agree.
+  // Calls function(thread) once for every thread, on that thread or, when it is late, on the caller. Returns when all
+  // calls are done. Rethrows the exception of the lowest thread that threw. Flushes denormals to zero while it runs:
+  // `vdpbf16ps` always does, and all instruction sets must give the same bits.
   template <class F>
   void run(F&& function) {
     run_call(Call::of(function), size());
   }
 
-  // function(begin, end) over [0, count) in equal ranges, one per thread; on the caller alone when count <=
-  // `serial_up_to`.
+  // Calls function(begin, end) over [0, count) in equal ranges, one per thread. When count <= `serial_up_to`, the
+  // caller runs it alone.
   template <class F>
   void for_ranges(int64_t count, int64_t serial_up_to, F&& function) {
     const int threads = count <= serial_up_to ? 1 : size();
@@ -45,9 +46,9 @@ class Team {
     run_call(Call::of(part), threads);
   }
 
-  // function(begin, end) over [0, count) in pieces of about `grain`. Each thread walks its own equal range from the
-  // front; one that is done takes from the back of another's, so that a thread whose core is wanted elsewhere does not
-  // hold up the rest.
+  // Calls function(begin, end) over [0, count) in pieces of about `grain`. Each thread works on its own equal range
+  // from the front. A thread that is done steals from the back of the other ranges, so a preempted thread does not
+  // delay the team.
   template <class F>
   void for_pieces(int64_t count, int64_t grain, F&& function) {
     for (int thread = 0; thread < size(); ++thread)
@@ -64,13 +65,13 @@ class Team {
   }
 
  private:
-  // The last call whose part of this thread has been claimed.
+  // The generation of the last call whose part of this thread has been claimed. One cache line per thread.
   struct alignas(64) Claim {
     std::atomic<uint32_t> generation{0};
   };
-  // What is left of a thread's range, in one word.
+  // The rest of a thread's range, in one atomic word.
   struct alignas(64) Range {
-    std::atomic<uint64_t> word{0};  // begin, end of 32 bits each
+    std::atomic<uint64_t> word{0};  // begin in the high 32 bits, end in the low 32 bits
 
     void set(int64_t begin, int64_t end) { word.store(pack(begin, end), std::memory_order_relaxed); }
     bool take_front(int64_t grain, int64_t& begin, int64_t& end) {
@@ -80,7 +81,7 @@ class Team {
         begin = static_cast<int64_t>(seen >> 32);
         last = static_cast<int64_t>(seen & 0xffffffffu);
         if (begin >= last) return false;
-        end = last - begin <= grain + grain / 2 ? last : begin + grain;  // no small rest
+        end = last - begin <= grain + grain / 2 ? last : begin + grain;  // leaves no small rest
       } while (!word.compare_exchange_weak(seen, pack(end, last), std::memory_order_relaxed));
       return true;
     }
@@ -100,7 +101,7 @@ class Team {
     }
   };
 
-  // A borrowed callable: no allocation.
+  // A reference to a callable, without an allocation.
   struct Call {
     void* object;
     void (*invoke)(void* object, int thread);
@@ -112,7 +113,7 @@ class Team {
   };
 
   void run_call(Call call, int threads);
-  void work(int thread);
+  void run_thread(int thread);
   bool claim(int thread, uint32_t generation);
   void invoke(Call call, int thread) noexcept;
   void wait_while(std::atomic<uint32_t>& word, uint32_t value);
@@ -124,10 +125,10 @@ class Team {
   std::thread::id pinned_caller_;
   std::atomic<bool> is_stopping_{false};
   Call call_{};
-  alignas(64) std::atomic<uint32_t> generation_{0};   // goes up by one per call
-  alignas(64) std::atomic<uint32_t> num_running_{0};  // parts of other threads that are not done
-  alignas(64) std::atomic<uint32_t> num_sleeping_{
-      0};                                   // threads that may be in futex_wait; spares the call when all spin
+  alignas(64) std::atomic<uint32_t> generation_{0};   // number of calls so far
+  alignas(64) std::atomic<uint32_t> num_running_{0};  // parts that are not done, without the caller's own
+  // Threads that may be in futex_wait. When it is 0, wake needs no system call.
+  alignas(64) std::atomic<uint32_t> num_sleeping_{0};
   std::vector<Claim> claims_;               // by thread
   std::vector<Range> ranges_;               // by thread
   std::vector<std::exception_ptr> errors_;  // by thread

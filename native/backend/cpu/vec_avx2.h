@@ -1,4 +1,4 @@
-// 16 lanes in two AVX2 registers. The interface of every Vec is the same; results are the same bits on all of them.
+// 16 lanes in two AVX2 registers. Every Vec has the same interface and gives the same bits.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -41,7 +41,7 @@ inline Vec vec_div(Vec a, Vec b) {
 inline Vec vec_fma(Vec a, Vec b, Vec c) {
   return {_mm256_fmadd_ps(a.lo, b.lo, c.lo), _mm256_fmadd_ps(a.hi, b.hi, c.hi)};
 }
-// a > b ? a : b, so b where either is NaN.
+// a > b ? a : b, so the result is b when either is NaN.
 inline Vec vec_max(Vec a, Vec b) {
   return {_mm256_max_ps(a.lo, b.lo), _mm256_max_ps(a.hi, b.hi)};
 }
@@ -98,7 +98,7 @@ inline Vec vec_select_range(Vec a, int begin, int end, Vec other) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   return {select_half(a.lo, begin, end, other.lo, lane), select_half(a.hi, begin - 8, end - 8, other.hi, lane)};
 }
-// 2^n for the integer that sits in the low mantissa bits of t = n + 1.5 · 2^23; n in [-127, 127], where -127 gives 0.
+// 2^n for t = n + 1.5 · 2^23, whose low mantissa bits hold n. n is in [-127, 127]; -127 gives 0.
 inline __m256 pow2_half(__m256 t) {
   return _mm256_castsi256_ps(
       _mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(t), 23), _mm256_set1_epi32(0x3f800000)));
@@ -107,7 +107,7 @@ inline Vec vec_pow2_of_magic(Vec t) {
   return {pow2_half(t.lo), pow2_half(t.hi)};
 }
 
-// The low (high) halves of both, a's first.
+// The low halves of a and b, or the high ones; a first.
 inline Vec vec_low_halves(Vec a, Vec b) {
   return {a.lo, b.lo};
 }

@@ -1,4 +1,4 @@
-// 16 lanes in one AVX-512 register. The interface of every Vec is the same; results are the same bits on all of them.
+// 16 lanes in one AVX-512 register. Every Vec has the same interface and gives the same bits.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -40,7 +40,7 @@ inline Vec vec_div(Vec a, Vec b) {
 inline Vec vec_fma(Vec a, Vec b, Vec c) {
   return {_mm512_fmadd_ps(a.v, b.v, c.v)};
 }
-// a > b ? a : b, so b where either is NaN.
+// a > b ? a : b, so the result is b when either is NaN.
 inline Vec vec_max(Vec a, Vec b) {
   return {_mm512_max_ps(a.v, b.v)};
 }
@@ -87,13 +87,13 @@ inline Vec vec_select_range(Vec a, int begin, int end, Vec other) {
   const uint32_t below_end = (1u << end) - 1, below_begin = (1u << begin) - 1;
   return {_mm512_mask_blend_ps(static_cast<__mmask16>(below_end & ~below_begin), other.v, a.v)};
 }
-// 2^n for the integer that sits in the low mantissa bits of t = n + 1.5 · 2^23; n in [-127, 127], where -127 gives 0.
+// 2^n for t = n + 1.5 · 2^23, whose low mantissa bits hold n. n is in [-127, 127]; -127 gives 0.
 inline Vec vec_pow2_of_magic(Vec t) {
   const __m512i shifted = _mm512_slli_epi32(_mm512_castps_si512(t.v), 23);
   return {_mm512_castsi512_ps(_mm512_add_epi32(shifted, _mm512_set1_epi32(0x3f800000)))};
 }
 
-// The low (high) halves of both, a's first.
+// The low halves of a and b, or the high ones; a first.
 inline Vec vec_low_halves(Vec a, Vec b) {
   return {_mm512_shuffle_f32x4(a.v, b.v, 0x44)};
 }
@@ -122,8 +122,8 @@ inline void prefetch(const void* p) {
 }
 
 #ifdef __AVX512BF16__
-// acc + pairs · pairs as `vdpbf16ps` does it: an FMA with the second of each pair, then one with the first, denormals
-// flushed.
+// acc + pairs · pairs. `vdpbf16ps` does an FMA with the second element of each pair, then one with the first, and
+// flushes denormals.
 #define CAPSTAN_BF16_DOT 1
 inline Vec vec_dot_bf16(Vec acc, __m512i a, __m512i b) {
   return {_mm512_dpbf16_ps(acc.v, (__m512bh)a, (__m512bh)b)};

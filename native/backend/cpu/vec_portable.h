@@ -1,5 +1,5 @@
-// 16 lanes in an array, for any processor. Slow where the fused multiply-add is a library call; the bits are those of
-// the other Vecs.
+// 16 lanes in an array, for every processor. Gives the same bits as the other Vecs. Slow on processors without an FMA
+// instruction, where it is a library call.
 #include <cmath>
 #include <cstdint>
 
@@ -24,7 +24,7 @@ inline Vec vec_set(float x) {
 inline Vec vec_zero() {
   return vec_set(0);
 }
-// Memory is read and written by memcpy: the same bytes are floats here and words there.
+// Loads and stores use memcpy, because the same bytes are also accessed as integers.
 inline Vec vec_load(const float* p) {
   Vec r;
   __builtin_memcpy(r.lane, p, sizeof r.lane);
@@ -53,7 +53,7 @@ inline Vec vec_fma(Vec a, Vec b, Vec c) {
   CAPSTAN_LANES c.lane[i] = __builtin_fmaf(a.lane[i], b.lane[i], c.lane[i]);
   return c;
 }
-// a > b ? a : b, so b where either is NaN.
+// a > b ? a : b, so the result is b when either is NaN.
 inline Vec vec_max(Vec a, Vec b) {
   CAPSTAN_LANES b.lane[i] = a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i];
   return b;
@@ -100,13 +100,13 @@ inline Vec vec_select_range(Vec a, int begin, int end, Vec other) {
   CAPSTAN_LANES a.lane[i] = i >= begin && i < end ? a.lane[i] : other.lane[i];
   return a;
 }
-// 2^n for the integer that sits in the low mantissa bits of t = n + 1.5 · 2^23; n in [-127, 127], where -127 gives 0.
+// 2^n for t = n + 1.5 · 2^23, whose low mantissa bits hold n. n is in [-127, 127]; -127 gives 0.
 inline Vec vec_pow2_of_magic(Vec t) {
   CAPSTAN_LANES t.lane[i] = capstan::bits_float((capstan::float_bits(t.lane[i]) << 23) + 0x3f800000u);
   return t;
 }
 
-// The low (high) halves of both, a's first.
+// The low halves of a and b, or the high ones; a first.
 inline Vec vec_low_halves(Vec a, Vec b) {
   for (int i = 0; i < 8; ++i)
     a.lane[8 + i] = b.lane[i];
@@ -118,7 +118,7 @@ inline Vec vec_high_halves(Vec a, Vec b) {
   return b;
 }
 
-// Halves added until one lane is left: the order of the SIMD versions.
+// Adds the upper half to the lower half until one lane is left, as the SIMD versions do.
 inline float vec_reduce_add(Vec a) {
   for (int half = 8; half > 0; half /= 2)
     for (int i = 0; i < half; ++i)

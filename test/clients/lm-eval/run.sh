@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# lm-eval (PyPI, unchanged) against our server by its local-completions model, on the tasks of this folder, with prompts as token ids and as text: both must
-# give the same scores. Makes a virtual environment once (LM_EVAL_DIR, default build/lm-eval). Usage: test/clients/lm-eval/run.sh [RESULTS_DIR]
+# Runs the tasks of this folder with lm-eval (from PyPI, unchanged) and its local-completions model against our server.
+# Prompts as token ids and as text must have the same scores. The first run creates a virtual environment (LM_EVAL_DIR,
+# default build/lm-eval). Usage: test/clients/lm-eval/run.sh [RESULTS_DIR]
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 dir=${LM_EVAL_DIR:-$PWD/build/lm-eval}

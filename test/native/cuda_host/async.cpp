@@ -1,5 +1,5 @@
-// Twins of what compute capability 9.0 does by and by. Everything happens as late as the manual allows, so that whoever
-// does not wait sees poison.
+// Host emulation of the asynchronous instructions. Every effect happens as late as the PTX manual allows, so that code
+// without the required wait reads poison.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -21,7 +21,7 @@ struct Copy {
 
 struct Mbarrier {
   int count = 0, num_missing = 0;
-  int64_t bytes = 0;  // announced and not landed
+  int64_t bytes = 0;  // expected and not landed
   uint64_t phase = 0;
   std::vector<Copy> copies;
 
@@ -49,28 +49,28 @@ struct Sums {
   std::vector<float*> acc;
   std::vector<float> values;
 };
-// A thread's share of products.
+// A thread's share of warpgroup products.
 struct Products {
-  std::vector<std::vector<Product>> groups;  // committed, the oldest first
+  std::vector<std::vector<Product>> groups;  // committed, oldest first
   std::vector<Product> open;
-  std::map<float*, Sums> sums;  // of accumulators that are poisoned, by the first
+  std::map<float*, Sums> sums;  // of poisoned accumulators, keyed by their first element
   bool is_fenced = false;
 };
 
-// A thread's own copies, 16 bytes each, as they were when it asked.
-struct OwnCopy {
+// A thread's 16-byte copies, with the source data at the time of the call.
+struct CpAsync {
   void* to;
   std::array<unsigned char, 16> bytes;
 };
-struct OwnCopies {
-  std::vector<std::vector<OwnCopy>> groups;  // committed, the oldest first
-  std::vector<OwnCopy> open;
-  std::vector<uint32_t> landed;  // and not shown to products
+struct CpAsyncState {
+  std::vector<std::vector<CpAsync>> groups;  // committed, oldest first
+  std::vector<CpAsync> open;
+  std::vector<uint32_t> landed;  // 16-byte words that have landed but are not visible to wgmma
 };
 
-bool refuses_maps = false;
+bool are_tensor_maps_disabled = false;
 
-[[noreturn]] void complain(const std::string& what) {
+[[noreturn]] void fail(const std::string& what) {
   throw std::runtime_error("cuda_host: " + what);
 }
 
@@ -79,12 +79,13 @@ bool refuses_maps = false;
 struct Async {
   std::map<const void*, Mbarrier> barriers;
   std::map<unsigned, Products> products;
-  std::map<unsigned, OwnCopies> copies;
-  std::vector<bool> is_hidden = std::vector<bool>(place.shared_bytes / 16 + 1);  // from products: words of 16 bytes
+  std::map<unsigned, CpAsyncState> copies;
+  // 16-byte words that wgmma must not read yet
+  std::vector<bool> is_hidden = std::vector<bool>(place.shared_bytes / 16 + 1);
 
   Mbarrier& barrier(const void* place) {
     const auto found = barriers.find(place);
-    if (found == barriers.end()) complain("a barrier that nobody initialised");
+    if (found == barriers.end()) fail("an mbarrier that is not initialized");
     return found->second;
   }
 };
@@ -92,23 +93,23 @@ struct Async {
 namespace {
 
 Async& async() {
-  std::shared_ptr<Async>& of_block = async_of_block();
+  std::shared_ptr<Async>& of_block = block_async();
   if (!of_block) of_block = std::make_shared<Async>();
   return *of_block;
 }
 
 void start_copy(void* to, size_t room, int bytes, const void* barrier, std::function<void()> land) {
-  if (shared_address(to) + room > place.shared_bytes) complain("a copy ends outside of the shared memory");
+  if (shared_address(to) + room > place.shared_bytes) fail("a copy ends outside shared memory");
   std::memset(to, 0xff, room);
   async().barrier(barrier).copies.push_back({bytes, std::move(land)});
 }
 
-// (row, k) of a K-major operand, as the manual reads a descriptor.
+// Element (row, k) of a K-major operand, decoded from a matrix descriptor as the manual defines it.
 uint16_t operand(uint64_t descriptor, int row, int k) {
   const auto bytes_of = [&](int bit) { return static_cast<uint32_t>(descriptor >> bit & 0x3fff) << 4; };
   const uint32_t start = bytes_of(0), leading = bytes_of(16), stride = bytes_of(32);
   const auto mode = static_cast<int>(descriptor >> 62);
-  const int bits = mode == 0 ? 0 : 4 - mode;  // 128, 64, 32 bytes: three, two, one bits are mixed
+  const int bits = mode == 0 ? 0 : 4 - mode;  // swizzles of 128, 64 and 32 bytes XOR three, two and one bits
   const auto r = static_cast<uint32_t>(row), c = static_cast<uint32_t>(k);
   uint32_t address = start + r / 8 * stride;
   if (bits == 0) {
@@ -117,18 +118,18 @@ uint16_t operand(uint64_t descriptor, int row, int k) {
     address += r % 8 * (16u << bits) + c * 2;
     address ^= (address >> 7 & ((1u << bits) - 1)) << 4;
   }
-  if (address + 2 > place.shared_bytes) complain("an operand of wgmma lies outside of the shared memory");
+  if (address + 2 > place.shared_bytes) fail("an operand of wgmma lies outside shared memory");
   uint16_t value = 0xffff;
   if (!async().is_hidden[address / 16]) std::memcpy(&value, place.shared + address, sizeof value);
   return value;
 }
 
-// One product for the 32 threads of a warp.
+// Computes one product for the 32 threads of a warp.
 void multiply(const std::vector<const Product*>& lanes, const std::vector<std::vector<float>*>& sums) {
   const Product& first = *lanes[0];
   for (const Product* lane : lanes)
     if (lane->b != first.b || lane->acc.size() != first.acc.size())
-      complain("threads of a warp give wgmma different operands");
+      fail("threads of a warp pass different operands to wgmma");
   double a[16][16];
   for (int lane = 0; lane < 32; ++lane)
     for (int r = 0; r < 4; ++r)
@@ -140,7 +141,7 @@ void multiply(const std::vector<const Product*>& lanes, const std::vector<std::v
     for (int k = 0; k < 16; ++k)
       b[k] = static_cast<double>(first.to_float(operand(first.b, column, k)));
     for (int row = 0; row < 16; ++row) {
-      // NOTE: the order within one instruction is the hardware's own; in double it has no say.
+      // NOTE: the hardware's order of additions within one instruction is not documented. Doubles make it irrelevant.
       double sum = 0;
       for (int k = 0; k < 16; ++k)
         sum += a[row][k] * b[k];
@@ -155,23 +156,24 @@ void multiply(const std::vector<const Product*>& lanes, const std::vector<std::v
 
 void check_end(const Async& async) {
   for (const auto& [_, barrier] : async.barriers)
-    if (!barrier.copies.empty() || barrier.bytes != 0) complain("a block ends before its copies have landed");
+    if (!barrier.copies.empty() || barrier.bytes != 0) fail("a block ends before its copies have landed");
   for (const auto& [_, copies] : async.copies)
-    if (!copies.groups.empty() || !copies.open.empty()) complain("a block ends before a thread's copies have landed");
+    if (!copies.groups.empty() || !copies.open.empty()) fail("a block ends before a thread's copies have landed");
   for (const auto& [_, products] : async.products)
-    if (!products.groups.empty() || !products.open.empty()) complain("a block ends before its products are there");
+    if (!products.groups.empty() || !products.open.empty()) fail("a block ends before its products have finished");
 }
 
-void refuse_tensor_maps(bool refuses) {
-  refuses_maps = refuses;
+void disable_tensor_maps(bool refuses) {
+  are_tensor_maps_disabled = refuses;
 }
-bool knows_tensor_maps() {
-  return !refuses_maps;
+bool supports_tensor_maps() {
+  return !are_tensor_maps_disabled;
 }
 
-// As the driver does: alignment, sizes and boxes that the copy engine has no way with.
+// Checks alignment, sizes and boxes as the driver does.
 bool encode_tensor_map(TensorMap& map, const void* data, int64_t rows, int64_t columns, int box_rows, int box_columns) {
-  if (refuses_maps || data == nullptr || reinterpret_cast<uintptr_t>(data) % 16 != 0 || columns * 2 % 16 != 0)
+  if (are_tensor_maps_disabled || data == nullptr || reinterpret_cast<uintptr_t>(data) % 16 != 0 ||
+      columns * 2 % 16 != 0)
     return false;
   if (rows < 1 || columns < 1 || rows > int64_t{1} << 32 || columns > int64_t{1} << 32 || box_rows < 1 ||
       box_rows > 256 || box_columns * 2 != 128)
@@ -182,20 +184,19 @@ bool encode_tensor_map(TensorMap& map, const void* data, int64_t rows, int64_t c
 
 uint32_t shared_address(const void* at) {
   const auto* byte = static_cast<const unsigned char*>(at);
-  if (byte < place.shared || byte > place.shared + place.shared_bytes)
-    complain("an address outside of the shared memory");
+  if (byte < place.shared || byte > place.shared + place.shared_bytes) fail("an address outside shared memory");
   return static_cast<uint32_t>(byte - place.shared);
 }
 
 void mbarrier_init(const void* barrier, int count) {
   if (shared_address(barrier) % 8 != 0 || shared_address(barrier) + 8 > place.shared_bytes)
-    complain("a barrier that is not 8 bytes of the shared memory");
+    fail("an mbarrier must be 8 aligned bytes of shared memory");
   async().barriers[barrier] = {count, count, 0, 0, {}};
 }
 
 void mbarrier_arrive(const void* barrier, int bytes) {
   Mbarrier& at = async().barrier(barrier);
-  if (at.num_missing == 0) complain("more threads arrive at a barrier than it waits for");
+  if (at.num_missing == 0) fail("more threads arrive at an mbarrier than its count");
   at.bytes += bytes;
   --at.num_missing;
   at.end_phase_if_full();
@@ -209,16 +210,16 @@ void mbarrier_wait(const char* where, const void* barrier, int parity) {
   });
 }
 
-void bulk_copy(void* to, const void* from, int bytes, const void* barrier) {
+void cp_async_bulk(void* to, const void* from, int bytes, const void* barrier) {
   if (bytes <= 0 || bytes % 16 != 0 || shared_address(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0)
-    complain("a bulk copy is of 16 bytes each");
+    fail("cp.async.bulk: addresses and size must be multiples of 16 bytes");
   start_copy(to, static_cast<size_t>(bytes), bytes, barrier,
              [=] { std::memcpy(to, from, static_cast<size_t>(bytes)); });
 }
 
-void tensor_copy(void* to, const TensorMap& map, int column, int row, const void* barrier) {
+void tma_load_2d(void* to, const TensorMap& map, int column, int row, const void* barrier) {
   const uint32_t begin = shared_address(to);
-  if (begin % 128 != 0) complain("a box lands at multiples of 128 bytes");
+  if (begin % 128 != 0) fail("TMA: the destination must be a multiple of 128 bytes");
   const int bytes = map.box_rows * 128;
   unsigned char* const shared = place.shared;
   start_copy(to, static_cast<size_t>(bytes), bytes, barrier, [=] {
@@ -236,26 +237,26 @@ void tensor_copy(void* to, const TensorMap& map, int column, int row, const void
   });
 }
 
-void copy_later(void* to, const void* from) {
+void cp_async(void* to, const void* from) {
   const uint32_t address = shared_address(to);
   if (address % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0)
-    complain("a copy of 16 bytes lies at multiples of them");
-  if (address + 16 > place.shared_bytes) complain("a copy ends outside of the shared memory");
+    fail("cp.async: addresses must be multiples of 16 bytes");
+  if (address + 16 > place.shared_bytes) fail("a copy ends outside shared memory");
   std::memset(to, 0xff, 16);
   async().is_hidden[address / 16] = true;
-  OwnCopy& copy = async().copies[running_thread()].open.emplace_back(OwnCopy{to, {}});
+  CpAsync& copy = async().copies[running_thread()].open.emplace_back(CpAsync{to, {}});
   std::memcpy(copy.bytes.data(), from, 16);
 }
 
-void commit_copies() {
-  OwnCopies& mine = async().copies[running_thread()];
+void cp_async_commit_group() {
+  CpAsyncState& mine = async().copies[running_thread()];
   mine.groups.push_back(std::exchange(mine.open, {}));
 }
 
-void wait_for_copies(int pending) {
-  OwnCopies& mine = async().copies[running_thread()];
+void cp_async_wait_group(int pending) {
+  CpAsyncState& mine = async().copies[running_thread()];
   while (mine.groups.size() > static_cast<size_t>(pending)) {
-    for (const OwnCopy& copy : mine.groups.front()) {
+    for (const CpAsync& copy : mine.groups.front()) {
       std::memcpy(copy.to, copy.bytes.data(), 16);
       mine.landed.push_back(shared_address(copy.to) / 16);
     }
@@ -263,7 +264,7 @@ void wait_for_copies(int pending) {
   }
 }
 
-void show_to_products() {
+void fence_proxy_async() {
   for (const uint32_t word : std::exchange(async().copies[running_thread()].landed, {}))
     async().is_hidden[word] = false;
 }
@@ -274,7 +275,7 @@ void wgmma_fence() {
 
 void wgmma(std::vector<float*> acc, const std::array<const uint32_t*, 4>& a, uint64_t b, float (*to_float)(uint16_t)) {
   Products& mine = async().products[running_thread()];
-  if (!mine.is_fenced) complain("wgmma without a fence behind what was done to its registers");
+  if (!mine.is_fenced) fail("wgmma without wgmma.fence after a change of its registers");
   Sums& sums = mine.sums[acc[0]];
   if (sums.acc.empty()) {
     sums.acc = acc;
@@ -283,20 +284,20 @@ void wgmma(std::vector<float*> acc, const std::array<const uint32_t*, 4>& a, uin
       std::memset(sum, 0xff, sizeof *sum);
     }
   } else if (sums.acc != acc) {
-    complain("wgmma with some of the registers of one that is under way");
+    fail("wgmma with part of the registers of a pending wgmma");
   }
   mine.open.push_back({std::move(acc), a, b, to_float});
 }
 
-void wgmma_commit() {
+void wgmma_commit_group() {
   Products& mine = async().products[running_thread()];
   mine.groups.push_back(std::exchange(mine.open, {}));
 }
 
-void wgmma_wait(int pending) {
+void wgmma_wait_group(int pending) {
   Products& mine = async().products[running_thread()];
   mine.is_fenced = false;
-  meet_warp("wgmma_wait", &mine, [pending](void* const* lanes) {
+  warp_collective("wgmma_wait_group", &mine, [pending](void* const* lanes) {
     const auto products_of = [&](int lane) -> Products& { return *static_cast<Products*>(lanes[lane]); };
     while (products_of(0).groups.size() > static_cast<size_t>(pending)) {
       const size_t count = products_of(0).groups.front().size();
@@ -306,7 +307,7 @@ void wgmma_wait(int pending) {
         for (int lane = 0; lane < 32; ++lane) {
           Products& products = products_of(lane);
           if (products.groups.empty() || products.groups.front().size() != count)
-            complain("threads of a warp wait for different products");
+            fail("threads of a warp wait for different products");
           of_lanes.push_back(&products.groups.front()[i]);
           sums.push_back(&products.sums.at(of_lanes.back()->acc[0]).values);
         }

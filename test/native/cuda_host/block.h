@@ -1,25 +1,25 @@
 #pragma once
-// What cuda_host.cpp, async.cpp and runtime.cpp know of each other: the block that runs, and what is under way in it.
+// Shared by cuda_host.cpp, async.cpp and runtime.cpp: the running block and its asynchronous work.
 #include <cstdint>
 #include <functional>
 #include <memory>
 
 namespace capstan::cuda_host {
 
-// Barriers in shared memory, copies and products of one block.
+// The mbarriers, asynchronous copies and products of one block.
 struct Async;
-// Of the block that runs; empty until something needs it.
-std::shared_ptr<Async>& async_of_block();
-// Throws where something is left under way when the block has ended.
+// Of the running block; created on first use.
+std::shared_ptr<Async>& block_async();
+// Throws if asynchronous work is pending at the end of a block.
 void check_end(const Async& async);
 
 constexpr int kMaxSharedBytes = 232448;
 
 uint64_t seed();
 unsigned running_thread();
-// Of an early kernel: `before` runs when its first block waits for it.
-void run_early(const std::function<void()>& before, const std::function<void()>& kernel);
-// The thread that runs stops here until `is_over` says yes; it is asked in between.
+// Runs a PDL kernel. `before` runs when its first block waits for it.
+void run_pdl(const std::function<void()>& before, const std::function<void()>& kernel);
+// Suspends the running thread until `is_over` returns true. It is polled.
 void wait_until(const char* where, const std::function<bool()>& is_over);
 
 }  // namespace capstan::cuda_host

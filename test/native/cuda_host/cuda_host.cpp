@@ -33,20 +33,19 @@ std::atomic<int> skipped_barrier{-1};
 std::atomic<size_t> threads_that_skip{0};
 
 // ---- fibers
-// ----------------------------------------------------------------------------------------------------------------------------
 
 constexpr size_t kStackBytes = 256 << 10;
 
-enum class State : uint8_t { kReady, kAtBarrier, kAtWarp, kWaiting, kAtPrevious, kDone };
+enum class State : uint8_t { kReady, kAtBarrier, kAtWarp, kWaiting, kAtGridDependency, kDone };
 
 struct Fiber {
   void* stack_pointer = nullptr;
   char* stack = nullptr;
   State state = State::kReady;
   const char* where = "the beginning";
-  const std::function<bool()>* is_over = nullptr;  // what it waits for
+  const std::function<bool()>* is_over = nullptr;  // the condition of a waiting fiber
   int num_barriers = 0;
-  bool has_waited = false;  // for the kernel in front
+  bool has_waited = false;  // has called griddepcontrol_wait
   dim3 thread;
   void* fake_stack = nullptr;
 #if !defined(__x86_64__)
@@ -60,13 +59,13 @@ struct Warp {
   const char* where = nullptr;
 };
 
-// Stacks are kept per thread of the host; blocks have at most 1,024 threads.
+// Host threads reuse their stacks. A block has at most 1,024 threads.
 struct Stacks {
   std::vector<char*> all;
   ~Stacks() {
     for (char* stack : all) {
 #if CAPSTAN_ASAN
-      // Whoever is given these addresses next must not meet the guards of frames that never returned.
+      // The addresses may be reused, and frames that never returned have left poisoned guards.
       ASAN_UNPOISON_MEMORY_REGION(stack, kStackBytes);
 #endif
       munmap(stack, kStackBytes);
@@ -76,36 +75,36 @@ struct Stacks {
     while (all.size() <= i) {
       void* memory =
           mmap(nullptr, kStackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-      if (memory == MAP_FAILED) throw std::runtime_error("cuda_host: no memory for the stacks of a block");
+      if (memory == MAP_FAILED) throw std::runtime_error("cuda_host: cannot allocate the stacks of a block");
       all.push_back(static_cast<char*>(memory));
     }
     return all[i];
   }
 };
 thread_local Stacks stacks;
-thread_local size_t num_stacks_used = 0;  // by blocks that wait for the kernel in front of them
+thread_local size_t num_stacks_used = 0;  // by blocks that wait for the preceding kernel
 
-// Sets a variable for as long as it lives.
+// Sets a variable for its lifetime.
 template <class T>
-class Within {
+class ScopedValue {
  public:
-  Within(T& variable, T value) : variable_(variable), before_(std::exchange(variable, value)) {}
-  ~Within() { variable_ = before_; }
+  ScopedValue(T& variable, T value) : variable_(variable), before_(std::exchange(variable, value)) {}
+  ~ScopedValue() { variable_ = before_; }
 
  private:
   T& variable_;
   T before_;
 };
 
-// What an early kernel's first block runs when it waits for it, and whether the kernel is one.
-thread_local const std::function<void()>* previous = nullptr;
-thread_local bool is_early = false;
+// The work that the first block of a PDL kernel runs when it waits for it, and whether a PDL kernel runs.
+thread_local const std::function<void()>* previous_kernel = nullptr;
+thread_local bool is_pdl_kernel = false;
 
 struct Block;
 thread_local Block* current_block = nullptr;
 
 #if defined(__x86_64__)
-// Saves what a callee keeps, changes stacks, and restores.
+// Saves the callee-saved registers, switches stacks, and restores them.
 extern "C" void capstan_fiber_switch(void** save, void* load);
 asm(R"(
 .text
@@ -150,7 +149,7 @@ struct Block {
   Block(const std::function<void()>& kernel_, dim3 block, uint64_t random_) : kernel(kernel_), random(random_) {
     const unsigned size = block.x * block.y * block.z;
     if (size == 0 || size > 1024 || size % 32 != 0)
-      throw std::runtime_error("cuda_host: a block has 32 to 1,024 threads, a multiple of 32");
+      throw std::runtime_error("cuda_host: expected a block of 32 to 1,024 threads, in multiples of 32");
     fibers.resize(size);
     warps.resize(size / 32);
     num_alive = size;
@@ -161,8 +160,7 @@ struct Block {
   }
 
 #if CAPSTAN_ASAN
-  // Threads that an error left in the middle of a kernel leave the guards of their frames behind, on stacks that are
-  // used again.
+  // After an error, fibers in the middle of a kernel leave poisoned guards on stacks that are reused.
   ~Block() {
     for (const Fiber& fiber : fibers)
       if (fiber.state != State::kDone) ASAN_UNPOISON_MEMORY_REGION(fiber.stack, kStackBytes);
@@ -235,7 +233,7 @@ struct Block {
       if (fiber.state == State::kAtBarrier) fiber.state = State::kReady;
   }
 
-  std::string places() const {
+  std::string fiber_locations() const {
     std::map<std::string, int> counts;
     for (const Fiber& fiber : fibers)
       ++counts[fiber.state == State::kDone ? "the end" : fiber.where];
@@ -245,19 +243,19 @@ struct Block {
     return text;
   }
 
-  bool run_previous() {
-    if (previous == nullptr ||
-        std::ranges::any_of(fibers, [](const Fiber& fiber) { return fiber.state != State::kAtPrevious; }))
+  bool run_previous_kernel() {
+    if (previous_kernel == nullptr ||
+        std::ranges::any_of(fibers, [](const Fiber& fiber) { return fiber.state != State::kAtGridDependency; }))
       return false;
-    const Within<size_t> stacks_used(num_stacks_used, num_stacks_used + fibers.size());
-    const Within<bool> is_not_early(is_early, false);
-    (*std::exchange(previous, nullptr))();
+    const ScopedValue<size_t> stacks_used(num_stacks_used, num_stacks_used + fibers.size());
+    const ScopedValue<bool> is_not_pdl_kernel(is_pdl_kernel, false);
+    (*std::exchange(previous_kernel, nullptr))();
     for (Fiber& fiber : fibers)
       fiber.state = State::kReady;
     return true;
   }
 
-  // Rounds over the warps in random order; each is left out now and then.
+  // Runs rounds over the warps in random order. Each warp sits out some rounds.
   void run() {
     std::vector<unsigned> order(warps.size());
     for (unsigned w = 0; w < order.size(); ++w)
@@ -281,7 +279,8 @@ struct Block {
           if (error) std::rethrow_exception(error);
         }
       }
-      if (!has_run && !has_skipped && !run_previous()) throw std::runtime_error("cuda_host: deadlock:" + places());
+      if (!has_run && !has_skipped && !run_previous_kernel())
+        throw std::runtime_error("cuda_host: deadlock:" + fiber_locations());
     }
   }
 };
@@ -297,9 +296,9 @@ void Block::entry() {
   } catch (...) {
     block.error = std::current_exception();
   }
-  if (is_early && !fiber.has_waited && !block.error)
+  if (is_pdl_kernel && !fiber.has_waited && !block.error)
     block.error = std::make_exception_ptr(
-        std::runtime_error("cuda_host: a thread of an early kernel ended without waiting for the kernel in front"));
+        std::runtime_error("cuda_host: a thread of a PDL kernel ended without griddepcontrol_wait"));
   fiber.state = State::kDone;
   --block.num_alive;
   block.release_barrier_if_full();
@@ -329,27 +328,27 @@ void sync_threads(const char* where) {
   block.leave(fiber);
 }
 
-void await_flag(int32_t flag) {
-  if (flag == 0) throw std::runtime_error("cuda_host: await_flag: no block before this one has raised it");
+void wait_and_clear_flag(int32_t flag) {
+  if (flag == 0) throw std::runtime_error("cuda_host: wait_and_clear_flag: no earlier block has set the flag");
 }
 
-void wait_for_previous() {
+void griddepcontrol_wait() {
   Block& block = *current_block;
   Fiber& fiber = block.fibers[block.running];
   fiber.has_waited = true;
-  if (previous == nullptr) return;
-  fiber.where = "the wait for the kernel in front";
-  fiber.state = State::kAtPrevious;
+  if (previous_kernel == nullptr) return;
+  fiber.where = "griddepcontrol_wait";
+  fiber.state = State::kAtGridDependency;
   block.leave(fiber);
 }
 
-void meet_warp(const char* where, void* payload, const std::function<void(void* const* lanes)>& compute) {
+void warp_collective(const char* where, void* payload, const std::function<void(void* const* lanes)>& compute) {
   Block& block = *current_block;
   const unsigned i = block.running;
   Fiber& fiber = block.fibers[i];
   Warp& warp = block.warps[i / 32];
   if (warp.num_arrived > 0 && warp.where != where)
-    throw std::runtime_error(std::string("cuda_host: lanes of a warp meet at ") + warp.where + " and at " + where);
+    throw std::runtime_error(std::string("cuda_host: lanes of a warp are at ") + warp.where + " and at " + where);
   warp.where = fiber.where = where;
   warp.payloads[i % 32] = payload;
   fiber.state = State::kAtWarp;
@@ -371,7 +370,7 @@ void wait_until(const char* where, const std::function<bool()>& is_over) {
   block.leave(fiber);
 }
 
-std::shared_ptr<Async>& async_of_block() {
+std::shared_ptr<Async>& block_async() {
   return current_block->async;
 }
 unsigned running_thread() {
@@ -380,11 +379,11 @@ unsigned running_thread() {
 
 void run_grid(dim3 grid, dim3 block_size, size_t shared_bytes, const std::function<void()>& kernel) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.y > 65535 || grid.z > 65535)
-    throw std::runtime_error("cuda_host: a grid has no blocks, or too many");
-  if (shared_bytes > kMaxSharedBytes) throw std::runtime_error("cuda_host: more shared memory than a block may have");
+    throw std::runtime_error("cuda_host: expected a grid with 1 to 65,535 blocks in y and z");
+  if (shared_bytes > kMaxSharedBytes) throw std::runtime_error("cuda_host: more shared memory than a block can have");
   const ThreadPlace before = place;
   uint64_t random = seed();
-  // The exact size, so that the address sanitizer sees the first byte beyond it.
+  // The exact size, so that AddressSanitizer detects the first byte out of bounds.
   const std::unique_ptr<unsigned char, void (*)(void*)> shared(
       static_cast<unsigned char*>(std::aligned_alloc(128, (std::max<size_t>(shared_bytes, 1) + 127) / 128 * 128)),
       std::free);
@@ -417,9 +416,9 @@ void run_grid(dim3 grid, dim3 block_size, size_t shared_bytes, const std::functi
   place = before;
 }
 
-void run_early(const std::function<void()>& before, const std::function<void()>& kernel) {
-  const Within<const std::function<void()>*> in_front(previous, &before);
-  const Within<bool> as_early(is_early, true);
+void run_pdl(const std::function<void()>& before, const std::function<void()>& kernel) {
+  const ScopedValue<const std::function<void()>*> in_front(previous_kernel, &before);
+  const ScopedValue<bool> as_pdl_kernel(is_pdl_kernel, true);
   kernel();
 }
 

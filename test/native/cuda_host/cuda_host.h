@@ -1,11 +1,9 @@
 #pragma once
-// CUDA for g++: what the sources of `cuda/` need of the language and the runtime, so that every kernel runs on the CPU
-// (design: cuda.md, 5.5).
-//
-// A block's threads are fibers; blocks run one after the other. __syncthreads and all operations of a warp are
-// rendezvous points. Which warp goes on is drawn from a seed, and each round leaves some out, so that a missing barrier
-// shows up as a wrong result. Device and shared memory begin as NaN patterns and have their exact size, for the address
-// sanitizer. Streams run late: when somebody waits for them.
+// CUDA for g++: the parts of the language and the runtime that `cuda/` uses, so that every kernel runs on the CPU.
+// The threads of a block are fibers, and blocks run one after the other. __syncthreads and warp operations are
+// rendezvous points. A seed determines the order in which warps proceed, and each round skips some warps, so that a
+// missing barrier produces a wrong result. Device and shared memory start as NaN patterns and have exact sizes for
+// AddressSanitizer. Streams are lazy: work runs when a thread waits for it.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -44,37 +42,36 @@ struct alignas(16) float4 {
 
 namespace capstan::cuda_host {
 
-// Seed of the order in which warps and blocks of threads go on.
+// Sets the seed of the order in which warps and blocks proceed.
 void set_seed(uint64_t seed);
-// Makes a __syncthreads do nothing: the n-th of each thread (0 based; -1: none), in blocks of so many threads. For
-// mutation tests.
+// Disables the n-th __syncthreads of each thread (0-based; -1: none) in blocks of `num_threads` threads. For mutation
+// tests.
 void skip_barrier(int n, size_t num_threads = 0);
-// Bytes that cudaMemGetInfo and cudaMalloc have.
+// Sets the total device memory.
 void set_device_memory(size_t bytes);
 size_t device_memory_in_use();
-// The same of cudaMallocHost.
+// Sets the total pinned memory.
 void set_pinned_memory(size_t bytes);
 size_t pinned_memory_in_use();
-// No graph is made any more, for this error (0: for none).
-void break_graphs(int error);
-// Whether devices can read each other's memory, once asked to: none is any longer.
+// Makes cudaGraphInstantiate fail with this error (0: succeed).
+void fail_graph_instantiation(int error);
+// Whether devices support peer access. Also revokes all access that was enabled.
 void set_peers(bool can_reach_each_other);
-// The devices that have a context by now, and from now on none.
-std::set<int> forget_devices_used();
-// The next call of the runtime that waits reports this error, and every later one too (a sticky error).
+// Returns the devices with a context, and resets the list.
+std::set<int> take_devices_used();
+// The next call that waits, and every later call, fails with this error (a sticky error).
 void break_device(int error);
 void repair_device();
-// Nothing that was enqueued comes to its end any more, as with a kernel that hangs. Calls that would wait for it end
-// the process.
+// From now on enqueued work never finishes, as behind a hung kernel. Calls that would wait for it abort the process.
 void hang_device();
-// Calls of the runtime so far, and those that have waited for a device.
+// Runtime calls so far, and calls that have waited for a device.
 size_t num_calls();
 size_t num_waits();
-// 13000 is 13.0, which the runtime is of; 0: there is no driver.
+// 13000 is 13.0, the version of the emulated runtime. 0: no driver.
 void set_driver_version(int version);
-size_t num_graphs();  // ever made
+size_t num_graphs();  // created so far
 size_t num_graphs_left();
-// Bytes of the device that every graph takes from now on, until it is destroyed.
+// Device memory that each later graph takes until it is destroyed.
 void set_graph_memory(size_t bytes);
 size_t num_streams();
 
@@ -86,12 +83,12 @@ struct ThreadPlace {
 extern constinit thread_local ThreadPlace place;
 
 void sync_threads(const char* where);
-// The kernel in front runs only when all threads of an early kernel's first block are here.
-void wait_for_previous();
-// Blocks run one after the other: none raises it any more.
-void await_flag(int32_t flag);
-// Waits until all lanes of the warp are here, with their payloads; then one of them computes for all.
-void meet_warp(const char* where, void* payload, const std::function<void(void* const* lanes)>& compute);
+// When all threads of a PDL kernel's first block are here, the preceding kernel runs.
+void griddepcontrol_wait();
+// Throws when the flag is not set: blocks run in order, so no other block can set it later.
+void wait_and_clear_flag(int32_t flag);
+// Waits until all lanes of the warp have arrived with their payloads. Then one lane computes for all.
+void warp_collective(const char* where, void* payload, const std::function<void(void* const* lanes)>& compute);
 
 template <class T, class Pick>
 T exchange(const char* where, T value, Pick pick) {
@@ -99,9 +96,9 @@ T exchange(const char* where, T value, Pick pick) {
     T in, out;
   } mine{value, value};
   const unsigned lane = place.thread.x % 32;
-  meet_warp(where, &mine, [&](void* const* lanes) {
+  warp_collective(where, &mine, [&](void* const* lanes) {
     for (unsigned l = 0; l < 32; ++l) {
-      // NOTE: `pick` of one lane serves all: it gets the lane it is for.
+      // NOTE: one lane's `pick` serves all lanes. Its argument is the lane.
       static_cast<Payload*>(lanes[l])->out = static_cast<Payload*>(lanes[pick(l)])->in;
     }
   });
@@ -115,41 +112,41 @@ struct Graph;
 struct GraphExec;
 void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()>& kernel);
 
-// ---- what compute capability 9.0 does by and by (cuda/hopper.h; async.cpp)
-// ------------------------------------------------------------------
+// ---- asynchronous instructions of compute capability 9.0 (cuda/hopper.h, async.cpp)
 
 void set_compute_capability(int major);
-// That kernels were compiled for: 80, 90 and the like.
-void set_code_version(int version);
+// The architecture that kernels were compiled for: 80, 90, ….
+void set_ptx_version(int version);
 void set_multiprocessors(int count);
-// Makes the driver know no tensor maps.
-void refuse_tensor_maps(bool refuses);
-bool knows_tensor_maps();
+// Makes the driver reject all tensor maps.
+void disable_tensor_maps(bool refuses);
+bool supports_tensor_maps();
 struct alignas(64) TensorMap {
   const unsigned char* data = nullptr;
-  int64_t rows = 0, columns = 0;  // of 16-bit numbers
+  int64_t rows = 0, columns = 0;  // of 16-bit elements
   int box_rows = 0, box_columns = 0;
 };
 bool encode_tensor_map(TensorMap& map, const void* data, int64_t rows, int64_t columns, int box_rows, int box_columns);
 
-// Shared memory begins at 0.
+// Shared memory starts at address 0.
 uint32_t shared_address(const void* place);
 void mbarrier_init(const void* barrier, int count);
 void mbarrier_arrive(const void* barrier, int bytes);
 void mbarrier_wait(const char* where, const void* barrier, int parity);
-// The place is poisoned until somebody waits at the barrier.
-void bulk_copy(void* to, const void* from, int bytes, const void* barrier);
-void tensor_copy(void* to, const TensorMap& map, int column, int row, const void* barrier);
-// The place is poisoned until the thread waits; products see poison there until it has also shown it.
-void copy_later(void* to, const void* from);
-void commit_copies();
-void wait_for_copies(int pending);
-void show_to_products();
-// acc is poisoned, and a and b are only read, when a wait says that the product must be there.
+// The destination is poisoned until a thread waits for the barrier.
+void cp_async_bulk(void* to, const void* from, int bytes, const void* barrier);
+void tma_load_2d(void* to, const TensorMap& map, int column, int row, const void* barrier);
+// The destination is poisoned until the calling thread waits. wgmma sees poison until that thread has also called
+// fence_proxy_async.
+void cp_async(void* to, const void* from);
+void cp_async_commit_group();
+void cp_async_wait_group(int pending);
+void fence_proxy_async();
+// acc is poisoned, and a and b are read, only when a wait requires the product.
 void wgmma_fence();
 void wgmma(std::vector<float*> acc, const std::array<const uint32_t*, 4>& a, uint64_t b, float (*to_float)(uint16_t));
-void wgmma_commit();
-void wgmma_wait(int pending);
+void wgmma_commit_group();
+void wgmma_wait_group(int pending);
 
 }  // namespace capstan::cuda_host
 
@@ -163,21 +160,21 @@ void wgmma_wait(int pending);
 #define CAPSTAN_HERE __FILE__ ":" CAPSTAN_LINE(__LINE__)
 
 #define __syncthreads() ::capstan::cuda_host::sync_threads(CAPSTAN_HERE)
-#define __syncwarp() ::capstan::cuda_host::meet_warp(CAPSTAN_HERE, nullptr, [](void* const*) {})
+#define __syncwarp() ::capstan::cuda_host::warp_collective(CAPSTAN_HERE, nullptr, [](void* const*) {})
 #define __shfl_xor_sync(mask, value, bits) \
   ::capstan::cuda_host::exchange(CAPSTAN_HERE, value, [=](unsigned l) { return l ^ static_cast<unsigned>(bits); })
 #define __shfl_sync(mask, value, from) ::capstan::cuda_host::shuffle(CAPSTAN_HERE, value, static_cast<unsigned>(from))
 
 namespace capstan::cuda_host {
 
-// The source lane may differ from lane to lane.
+// The source lane may differ between lanes.
 template <class T>
 T shuffle(const char* where, T value, unsigned from) {
   struct Payload {
     T in, out;
     unsigned from;
   } mine{value, value, from % 32};
-  meet_warp(where, &mine, [](void* const* lanes) {
+  warp_collective(where, &mine, [](void* const* lanes) {
     for (unsigned l = 0; l < 32; ++l) {
       auto* to = static_cast<Payload*>(lanes[l]);
       to->out = static_cast<Payload*>(lanes[to->from])->in;
@@ -188,7 +185,7 @@ T shuffle(const char* where, T value, unsigned from) {
 
 }  // namespace capstan::cuda_host
 
-// Blocks run one after the other and fibers only change at rendezvous points: plain operations are atomic.
+// Plain operations are atomic here, because blocks run one after the other and fibers switch only at rendezvous points.
 template <class T, class U>
 T atomicAdd(T* address, U value) {
   const T old = *address;
@@ -213,7 +210,6 @@ inline int __ffs(int bits) {
 }
 
 // ---- the runtime
-// ------------------------------------------------------------------------------------------------------------------------
 
 using cudaStream_t = capstan::cuda_host::Stream*;
 using cudaEvent_t = capstan::cuda_host::Event*;
@@ -290,8 +286,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
-// A recording stream runs nothing, nor does one that has waited for its events; the graph runs what was recorded each
-// time it is launched, in any order that the streams and events allow.
+// A capturing stream runs nothing, and neither do streams that wait for its events. Launching the graph runs the
+// captured work in any order that streams and events allow.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long flags);
@@ -306,10 +302,10 @@ struct KernelArgument {
   const void* value;
   size_t bytes;
 };
-// What a thread of the kernel does by the PTX that nvcc has made of it, where CAPSTAN_TEST_PTX names a folder of such
-// files; else nothing (ptx.cpp).
+// Returns the kernel's thread function from its PTX when CAPSTAN_TEST_PTX names a folder of PTX files, otherwise null
+// (ptx.cpp).
 std::function<void()> compiled_kernel(const void* kernel, std::vector<KernelArgument> arguments);
-// What a thread of the kernel does.
+// Returns the kernel's thread function.
 template <class... Parameters>
 std::function<void()> kernel_of(void (*kernel)(Parameters...), Parameters... arguments) {
   if (auto compiled =
@@ -318,9 +314,9 @@ std::function<void()> kernel_of(void (*kernel)(Parameters...), Parameters... arg
   return [=] { kernel(arguments...); };
 }
 
-// Launches: what a kernel does, on the stream's device, which must be the thread's.
+// Launches a kernel. The stream's device must be the calling thread's.
 cudaError_t enqueue(Stream* stream, std::function<void()> work);
-// Of a kernel that begins before what is in front of it: its first block comes as far as it can.
-cudaError_t enqueue_early(Stream* stream, std::function<void()> work);
+// Launches a PDL kernel: its first block starts before the preceding work runs.
+cudaError_t enqueue_pdl(Stream* stream, std::function<void()> work);
 
 }  // namespace capstan::cuda_host

@@ -16,33 +16,34 @@
 namespace capstan::cuda_host {
 namespace {
 
-constexpr size_t kRoom = size_t{4} << 30;  // of addresses
+// Size of the address range.
+constexpr size_t kRangeBytes = size_t{4} << 30;
 constexpr size_t kAlignment = 256;
 
-// With as much behind it that belongs to nobody.
-size_t taken(size_t bytes) {
+// The space of an allocation, followed by an unused gap.
+size_t padded_size(size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment + kAlignment;
 }
 
-const char* hidden = nullptr;
+const char* protected_range = nullptr;
 bool was_touched = false;
 struct sigaction before;
 
-// Gives the memory back, and the access happens.
-void notice(int, siginfo_t* info, void*) {
+// Makes the memory accessible again, so that the access succeeds.
+void handle_fault(int, siginfo_t* info, void*) {
   const auto* address = static_cast<const char*>(info->si_addr);
-  if (hidden != nullptr && address >= hidden && address < hidden + kRoom) {
+  if (protected_range != nullptr && address >= protected_range && address < protected_range + kRangeBytes) {
     was_touched = true;
-    mprotect(const_cast<char*>(hidden), kRoom, PROT_READ | PROT_WRITE);
+    mprotect(const_cast<char*>(protected_range), kRangeBytes, PROT_READ | PROT_WRITE);
   } else {
-    sigaction(SIGSEGV, &before, nullptr);  // a fault like any other: it comes again
+    sigaction(SIGSEGV, &before, nullptr);  // an ordinary fault: it repeats with the original handler
   }
 }
 
-void watch() {
-  [[maybe_unused]] static const bool is_watching = [] {
+void install_handler() {
+  [[maybe_unused]] static const bool is_installed = [] {
     struct sigaction action = {};
-    action.sa_sigaction = notice;
+    action.sa_sigaction = handle_fault;
     action.sa_flags = SA_SIGINFO;
     sigaction(SIGSEGV, &action, &before);
     return true;
@@ -50,26 +51,26 @@ void watch() {
 }
 
 char* reserve() {
-  void* room = mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (room == MAP_FAILED) throw std::runtime_error("cuda_host: no addresses for the memory of a device");
-  return static_cast<char*>(room);
+  void* range = mmap(nullptr, kRangeBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (range == MAP_FAILED) throw std::runtime_error("cuda_host: cannot reserve the address range of a device");
+  return static_cast<char*>(range);
 }
 
 }  // namespace
 
 DeviceMemory::DeviceMemory() : begin_(reserve()) {}
 
-// The first gap that is wide enough.
+// First fit.
 void* DeviceMemory::allocate(size_t bytes) {
   char* place = begin_;
   for (const auto& [memory, size] : used_) {
-    if (memory >= place + taken(bytes)) break;
-    place = const_cast<char*>(memory) + taken(size);
+    if (memory >= place + padded_size(bytes)) break;
+    place = const_cast<char*>(memory) + padded_size(size);
   }
-  if (static_cast<size_t>(place - begin_) + taken(bytes) > kRoom) return nullptr;
+  if (static_cast<size_t>(place - begin_) + padded_size(bytes) > kRangeBytes) return nullptr;
   ASAN_UNPOISON_MEMORY_REGION(place, bytes);
   std::memset(place, 0xff, bytes);
-  ASAN_POISON_MEMORY_REGION(place + bytes, taken(bytes) - bytes);
+  ASAN_POISON_MEMORY_REGION(place + bytes, padded_size(bytes) - bytes);
   used_[place] = bytes;
   bytes_in_use_ += bytes;
   return place;
@@ -84,16 +85,16 @@ bool DeviceMemory::release(void* memory) {
   return true;
 }
 
-void DeviceMemory::hide() {
-  watch();
+void DeviceMemory::protect() {
+  install_handler();
   was_touched = false;
-  hidden = begin_;
-  mprotect(begin_, kRoom, PROT_NONE);
+  protected_range = begin_;
+  mprotect(begin_, kRangeBytes, PROT_NONE);
 }
 
-bool DeviceMemory::show() {
-  mprotect(begin_, kRoom, PROT_READ | PROT_WRITE);
-  hidden = nullptr;
+bool DeviceMemory::unprotect() {
+  mprotect(begin_, kRangeBytes, PROT_READ | PROT_WRITE);
+  protected_range = nullptr;
   return was_touched;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// The memory of a device: addresses of its own, so that it can be taken away from a kernel of another device that does
-// not reach it.
+// The memory of an emulated device. Its address range can be protected, to detect kernels of another device that access
+// it without peer access.
 #include <cstddef>
 #include <map>
 
@@ -12,22 +12,23 @@ class DeviceMemory {
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
 
-  // Begins as NaN patterns; the address sanitizer sees the first byte beyond it. Null where there is no room.
+  // Memory starts as NaN patterns, and AddressSanitizer detects the first byte out of bounds. Returns null when the
+  // range is full.
   void* allocate(size_t bytes);
-  // False where nothing begins there.
+  // Returns false if no allocation starts at `memory`.
   bool release(void* memory);
   bool has(const void* memory) const { return used_.contains(static_cast<const char*>(memory)); }
   bool is_empty() const { return used_.empty(); }
   size_t bytes_in_use() const { return bytes_in_use_; }
 
-  // From here until it is shown, whoever touches it is noticed.
-  void hide();
-  // Whether somebody has.
-  bool show();
+  // Until unprotect(), every access is detected.
+  void protect();
+  // Returns whether there was an access.
+  bool unprotect();
 
  private:
   char* const begin_;
-  std::map<const char*, size_t> used_;  // and its size
+  std::map<const char*, size_t> used_;  // address → size
   size_t bytes_in_use_ = 0;
 };
 

@@ -1,8 +1,8 @@
-// Runs what nvcc made of the kernels: their PTX, an instruction after the other, with the threads, barriers, copies and
-// products of cuda_host. It shows what the sources by g++ cannot: assembly as it is written in cuda/device.h and
-// cuda/hopper.h, what the compiler moves or leaves out around it, the branches of `__CUDACC__`, how vector accesses are
-// aligned, and registers that nobody has written (they begin as NaN). Semantics: "PTX ISA", NVIDIA; what the kernels do
-// not use is refused.
+// Interprets the PTX that nvcc generates for the kernels, with the threads, barriers, copies and products of cuda_host.
+// Unlike the sources compiled by g++, it tests the inline assembly of cuda/device.h and cuda/hopper.h, what the
+// compiler moves or removes around it, the `__CUDACC__` branches, the alignment of vector accesses, and reads of
+// unwritten registers (registers start as NaN). Semantics: "PTX ISA", NVIDIA. Instructions that the kernels do not use
+// are rejected.
 #include <elf.h>
 #include <link.h>
 
@@ -35,31 +35,31 @@ struct Thread;
 struct Instruction;
 using Handler = void (*)(Thread&, const Instruction&);
 
-// Operands are places in the thread's registers, of 8 bytes each; constants are there too.
+// Operands are indices into the thread's 8-byte registers, which also hold the constants.
 struct Instruction {
   Handler run = nullptr;
   const int32_t* operands = nullptr;
   int num_operands = 0;
-  int32_t guard = -1;  // a predicate
+  int32_t guard = -1;  // index of the predicate
   bool is_negated = false;
   int64_t offset = 0;  // of an address
-  int target = 0;      // of a branch: an instruction; else what the handler takes it for
-  int count = 1;       // of a vector
+  int target = 0;      // a branch's target instruction; otherwise handler-specific
+  int count = 1;       // vector elements
   const struct Function* callee = nullptr;
   std::string where, text;
 };
 
-struct Buffer {  // of a function's own memory
+struct Buffer {  // local memory of a function
   int32_t place;
   size_t offset;
 };
 
 struct Function {
   std::string name;
-  std::vector<int32_t> parameters;  // places of their addresses
+  std::vector<int32_t> parameters;  // registers that hold their addresses
   std::vector<size_t> parameter_bytes;
   std::vector<int32_t> results;
-  std::vector<uint64_t> registers;  // as they begin
+  std::vector<uint64_t> registers;  // initial values
   std::vector<Buffer> buffers;
   size_t memory_bytes = 0;
   std::vector<Instruction> code;
@@ -98,20 +98,19 @@ T operand(const Thread& thread, const Instruction& at, int i) {
 }
 
 // ---- memory
-// -----------------------------------------------------------------------------------------------------------------------------------
 
 unsigned char* address(const Thread& thread, const Instruction& at, int i, bool is_shared, size_t bytes) {
   unsigned char* memory;
   if (is_shared) {
     const int64_t begin = operand<uint32_t>(thread, at, i) + at.offset;
     if (begin < 0 || static_cast<size_t>(begin) + bytes > place.shared_bytes)
-      refuse(at.where, "outside of the shared memory: " + at.text);
+      refuse(at.where, "outside shared memory: " + at.text);
     memory = place.shared + begin;
   } else {
     memory = reinterpret_cast<unsigned char*>(operand<uint64_t>(thread, at, i) + static_cast<uint64_t>(at.offset));
   }
   if (reinterpret_cast<uintptr_t>(memory) % bytes != 0)
-    refuse(at.where, "an address that is no multiple of " + std::to_string(bytes) + ": " + at.text);
+    refuse(at.where, "expected an address that is a multiple of " + std::to_string(bytes) + ": " + at.text);
   return memory;
 }
 
@@ -138,9 +137,8 @@ unsigned char* shared_place(const Thread& thread, const Instruction& at, int i) 
 }
 
 // ---- arithmetic
-// -------------------------------------------------------------------------------------------------------------------------------
 
-// With the type that an instruction ends with: `make` of a value of it.
+// Calls `make` with a value of the type that the instruction ends with.
 template <class Make>
 Handler of_integer(std::string_view type, Make make) {
   if (type == "s32") return make(int32_t{});
@@ -213,7 +211,7 @@ Handler comparison(std::string_view how) {
 template <class To, class From>
 Handler conversion(bool is_saturated) {
   if constexpr (std::is_integral_v<To> && std::is_floating_point_v<From>) {
-    return CAPSTAN_HANDLER {  // towards zero, into the range
+    return CAPSTAN_HANDLER {  // rounds toward zero and saturates
       const From value = operand<From>(thread, at, 1);
       const auto low = static_cast<double>(std::numeric_limits<To>::min()),
                  high = static_cast<double>(std::numeric_limits<To>::max());
@@ -246,7 +244,7 @@ void fma_pair(Thread& thread, const Instruction& at) {
     const auto half = [&](int i) {
       return static_cast<double>(cuda::to_float<T>(static_cast<uint16_t>(operand<uint32_t>(thread, at, i) >> shift)));
     };
-    // NOTE: rounded twice where a sum of products does not fit 53 bits; the kernels add nothing.
+    // NOTE: rounds twice when a sum of products exceeds 53 bits. The kernels' addend is always -0.
     result |= cuda::to_bits_pair<T>(static_cast<float>(half(1) * half(2) + half(3)), 0.0f) << shift;
   }
   put(thread, at.operands[0], result);
@@ -264,14 +262,14 @@ void multiply_tiles(Thread& thread, const Instruction& at) {
   for (int i = 0; i < 4; ++i)
     put(thread, at.operands[i], c[i]);
 }
-// target: columns. Operands: acc, a, the descriptor, and the constants of scales and order, which are 1, 1, 1 and 0.
+// `target` is the number of columns. Operands: acc, a, the descriptor, and the constant scales and transpositions 1, 1,
+// 1, 0.
 template <class T>
 void multiply_wide(Thread& thread, const Instruction& at) {
   const int count = at.target / 2;
-  if (at.num_operands != count + 9) refuse(at.where, "other operands of wgmma than expected");
+  if (at.num_operands != count + 9) refuse(at.where, "unexpected operands of wgmma");
   for (int i = 0; i < 4; ++i)
-    if (operand<int32_t>(thread, at, count + 5 + i) != (i < 3 ? 1 : 0))
-      refuse(at.where, "other scales of wgmma than expected");
+    if (operand<int32_t>(thread, at, count + 5 + i) != (i < 3 ? 1 : 0)) refuse(at.where, "unexpected scales of wgmma");
   std::vector<float*> acc;
   for (int i = 0; i < count; ++i)
     acc.push_back(reinterpret_cast<float*>(&thread.registers[at.operands[i]]));
@@ -298,7 +296,6 @@ void call(Thread& thread, const Instruction& at) {
 }
 
 // ---- instructions
-// -----------------------------------------------------------------------------------------------------------------------------
 
 std::vector<std::string_view> split(std::string_view text, char by) {
   std::vector<std::string_view> parts;
@@ -343,7 +340,7 @@ T multiplied(T a, T b) {
   else
     return a * b;
 }
-// Of floats the one that is a number.
+// min and max of floats return the operand that is not NaN.
 template <class T>
 T smaller(T a, T b) {
   if constexpr (std::is_floating_point_v<T>)
@@ -413,7 +410,7 @@ Handler arithmetic(const std::vector<std::string_view>& words) {
             std::fma(operand<double>(thread, at, 1), operand<double>(thread, at, 2), operand<double>(thread, at, 3)));
       };
   }
-  // What divides by zero is nobody's to say.
+  // Division by zero is undefined.
   if (name == "div" && (type == "f32" || type == "f64"))
     return type == "f32" ? binary<float>([](float a, float b) { return a / b; })
                          : binary<double>([](double a, double b) { return a / b; });
@@ -446,7 +443,7 @@ Handler arithmetic(const std::vector<std::string_view>& words) {
   if (name == "or") return of_integer(type, CAPSTAN_BINARY(static_cast<T>(a | b)));
   if (name == "xor") return of_integer(type, CAPSTAN_BINARY(static_cast<T>(a ^ b)));
   if (name == "not") return of_integer(type, CAPSTAN_UNARY(static_cast<T>(~a)));
-  // Shifts by more than there are bits leave none, or the sign.
+  // Shifts by more bits than the type has leave 0, or the sign.
   if (name == "shl")
     return of_integer(type, [](auto tag) -> Handler {
       using T = decltype(tag);
@@ -524,17 +521,163 @@ Handler arithmetic(const std::vector<std::string_view>& words) {
   return nullptr;
 }
 
-// Branches, memory, and what threads do together.
+// Control flow, memory, and cooperation between threads.
+
+void load_acquire(Thread& thread, const Instruction& at) {
+  int32_t flag;
+  std::memcpy(&flag, address(thread, at, 1, false, sizeof flag), sizeof flag);
+  wait_and_clear_flag(flag);
+  put(thread, at.operands[0], flag);
+}
+
+template <bool kIsShared>
+void atomic_add(Thread& thread, const Instruction& at) {
+  unsigned char* memory = address(thread, at, 1, kIsShared, 4);
+  uint32_t before;
+  std::memcpy(&before, memory, 4);
+  const uint32_t after = before + operand<uint32_t>(thread, at, 2);
+  std::memcpy(memory, &after, 4);
+  put(thread, at.operands[0], before);
+}
+
+void copy_register(Thread& thread, const Instruction& at) {
+  thread.registers[at.operands[0]] = thread.registers[at.operands[1]];
+}
+void generic_to_shared(Thread& thread, const Instruction& at) {
+  put(thread, at.operands[0], uint64_t{cuda_host::shared_address(operand<const void*>(thread, at, 1))});
+}
+void shared_to_generic(Thread& thread, const Instruction& at) {
+  put(thread, at.operands[0], reinterpret_cast<uint64_t>(place.shared) + operand<uint64_t>(thread, at, 1));
+}
+
+void run_barrier(Thread& thread, const Instruction& at) {
+  if (operand<int32_t>(thread, at, 0) != 0) refuse(at.where, "expected barrier 0");
+  sync_threads(at.where.c_str());
+}
+void run_warp_barrier(Thread&, const Instruction& at) {
+  warp_collective(at.where.c_str(), nullptr, [](void* const*) {});
+}
+
+void run_shuffle(Thread& thread, const Instruction& at, uint32_t from) {
+  if (operand<uint32_t>(thread, at, 4) != 31 || operand<int32_t>(thread, at, 5) != -1)
+    refuse(at.where, "expected all lanes of the warp");
+  put(thread, at.operands[0], shuffle(at.where.c_str(), operand<uint32_t>(thread, at, 2), from));
+  put(thread, at.operands[1], 1u);
+}
+void run_shuffle_bfly(Thread& thread, const Instruction& at) {
+  run_shuffle(thread, at, place.thread.x % 32 ^ operand<uint32_t>(thread, at, 3));
+}
+void run_shuffle_idx(Thread& thread, const Instruction& at) {
+  run_shuffle(thread, at, operand<uint32_t>(thread, at, 3) % 32);
+}
+
+void run_wgmma_fence(Thread&, const Instruction&) {
+  wgmma_fence();
+}
+void run_wgmma_commit_group(Thread&, const Instruction&) {
+  wgmma_commit_group();
+}
+void run_wgmma_wait_group(Thread& thread, const Instruction& at) {
+  wgmma_wait_group(operand<int32_t>(thread, at, 0));
+}
+
+void run_cp_async(Thread& thread, const Instruction& at) {
+  if (operand<int32_t>(thread, at, 2) != 16) refuse(at.where, "expected a copy of 16 bytes");
+  cp_async(shared_place(thread, at, 0), operand<const void*>(thread, at, 1));
+}
+void run_cp_async_commit_group(Thread&, const Instruction&) {
+  cp_async_commit_group();
+}
+void run_cp_async_wait_group(Thread& thread, const Instruction& at) {
+  cuda_host::cp_async_wait_group(operand<int32_t>(thread, at, 0));
+}
+void run_cp_async_bulk(Thread& thread, const Instruction& at) {
+  cuda_host::cp_async_bulk(shared_place(thread, at, 0), operand<const void*>(thread, at, 1),
+                           operand<int32_t>(thread, at, 2), shared_place(thread, at, 3));
+}
+void run_tma_load_2d(Thread& thread, const Instruction& at) {
+  if (operand<uint64_t>(thread, at, 1) % 64 != 0) refuse(at.where, "expected a tensor map at a multiple of 64 bytes");
+  cuda_host::tma_load_2d(shared_place(thread, at, 0), *operand<const TensorMap*>(thread, at, 1),
+                         operand<int32_t>(thread, at, 2), operand<int32_t>(thread, at, 3), shared_place(thread, at, 4));
+}
+void run_fence_proxy_async(Thread&, const Instruction&) {
+  cuda_host::fence_proxy_async();
+}
+
+void run_mbarrier_init(Thread& thread, const Instruction& at) {
+  cuda_host::mbarrier_init(shared_place(thread, at, 0), operand<int32_t>(thread, at, 1));
+}
+void run_mbarrier_arrive(Thread& thread, const Instruction& at) {
+  cuda_host::mbarrier_arrive(shared_place(thread, at, 1), 0);
+}
+void run_mbarrier_arrive_expect_tx(Thread& thread, const Instruction& at) {
+  cuda_host::mbarrier_arrive(shared_place(thread, at, 1), operand<int32_t>(thread, at, 2));
+}
+void run_mbarrier_try_wait(Thread& thread, const Instruction& at) {
+  cuda_host::mbarrier_wait(at.where.c_str(), shared_place(thread, at, 1), operand<int32_t>(thread, at, 2));
+  put(thread, at.operands[0], 1u);
+}
+
+void run_griddepcontrol_wait(Thread&, const Instruction&) {
+  griddepcontrol_wait();
+}
+
+void branch(Thread& thread, const Instruction& at) {
+  thread.next = static_cast<size_t>(at.target);
+}
+void return_from_function(Thread& thread, const Instruction&) {
+  thread.next = SIZE_MAX;
+}
+void trap(Thread&, const Instruction& at) {
+  refuse(at.where, "a trap");
+}
+// Without effect in the emulation.
+void ignore(Thread&, const Instruction&) {}
+
+const std::unordered_map<std::string_view, Handler>& handlers_by_opcode() {
+  static const std::unordered_map<std::string_view, Handler> handlers = {
+      {"bar.sync", run_barrier},
+      {"bar.warp.sync", run_warp_barrier},
+      {"shfl.sync.bfly.b32", run_shuffle_bfly},
+      {"shfl.sync.idx.b32", run_shuffle_idx},
+      {"mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32", multiply_tiles<cuda::Bf16>},
+      {"mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", multiply_tiles<cuda::F16>},
+      {"wgmma.fence.sync.aligned", run_wgmma_fence},
+      {"wgmma.commit_group.sync.aligned", run_wgmma_commit_group},
+      {"wgmma.wait_group.sync.aligned", run_wgmma_wait_group},
+      {"cp.async.cg.shared.global", run_cp_async},
+      {"cp.async.commit_group", run_cp_async_commit_group},
+      {"cp.async.wait_group", run_cp_async_wait_group},
+      {"cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes", run_cp_async_bulk},
+      {"cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes", run_tma_load_2d},
+      {"fence.proxy.async.shared::cta", run_fence_proxy_async},
+      {"mbarrier.init.shared::cta.b64", run_mbarrier_init},
+      {"mbarrier.arrive.shared::cta.b64", run_mbarrier_arrive},
+      {"mbarrier.arrive.expect_tx.shared::cta.b64", run_mbarrier_arrive_expect_tx},
+      {"mbarrier.try_wait.parity.shared::cta.b64", run_mbarrier_try_wait},
+      {"griddepcontrol.wait", run_griddepcontrol_wait},
+      {"griddepcontrol.launch_dependents", ignore},
+      {"membar.gl", ignore},
+      {"fence.mbarrier_init.release.cluster", ignore},
+      {"prefetch.tensormap", ignore},
+  };
+  return handlers;
+}
+
+Handler wgmma_handler(const std::string& opcode, Instruction& at) {
+  at.target = std::stoi(opcode.substr(opcode.find("m64n") + 4));
+  const std::string shape = "m64n" + std::to_string(at.target) + "k16.f32.";
+  if (opcode.ends_with(shape + "bf16.bf16")) return multiply_wide<cuda::Bf16>;
+  if (opcode.ends_with(shape + "f16.f16")) return multiply_wide<cuda::F16>;
+  return nullptr;
+}
+
 Handler other(const std::string& opcode, const std::vector<std::string_view>& words, Instruction& at) {
   const std::string_view name = words[0], type = words.back();
   const auto has = [&](std::string_view word) { return std::ranges::find(words, word) != words.end(); };
   at.count = has("v4") ? 4 : has("v2") ? 2 : 1;
-  if (name == "ld" && has("acquire")) return CAPSTAN_HANDLER {
-      int32_t flag;
-      std::memcpy(&flag, address(thread, at, 1, false, sizeof flag), sizeof flag);
-      await_flag(flag);
-      put(thread, at.operands[0], flag);
-    };
+  if (const auto found = handlers_by_opcode().find(opcode); found != handlers_by_opcode().end()) return found->second;
+  if (name == "ld" && has("acquire")) return load_acquire;
   if (name == "ld")
     return of_number(type, [&](auto tag) -> Handler {
       return has("shared") ? load<decltype(tag), true> : load<decltype(tag), false>;
@@ -543,156 +686,21 @@ Handler other(const std::string& opcode, const std::vector<std::string_view>& wo
     return of_number(type, [&](auto tag) -> Handler {
       return has("shared") ? store<decltype(tag), true> : store<decltype(tag), false>;
     });
-  if (name == "atom" && has("add") && type == "u32") {
-    static constexpr auto kAdd = [](Thread& thread, const Instruction& at, bool is_shared) {
-      unsigned char* memory = address(thread, at, 1, is_shared, 4);
-      uint32_t before;
-      std::memcpy(&before, memory, 4);
-      const uint32_t after = before + operand<uint32_t>(thread, at, 2);
-      std::memcpy(memory, &after, 4);
-      put(thread, at.operands[0], before);
-    };
-    return has("shared") ? CAPSTAN_HANDLER {
-      kAdd(thread, at, true);
-    } : CAPSTAN_HANDLER {
-      kAdd(thread, at, false);
-    };
+  if (name == "atom" && has("add") && type == "u32") return has("shared") ? atomic_add<true> : atomic_add<false>;
+  if (name == "cvta") {
+    if (!has("shared")) return copy_register;
+    return has("to") ? generic_to_shared : shared_to_generic;
   }
-  if (name == "cvta" && has("to")) return has("shared") ? CAPSTAN_HANDLER {
-      put(thread, at.operands[0], uint64_t{cuda_host::shared_address(operand<const void*>(thread, at, 1))});
-    }
-                                                        : CAPSTAN_HANDLER {
-                                                          thread.registers[at.operands[0]] =
-                                                              thread.registers[at.operands[1]];
-                                                        };
-                                                        if (name == "cvta") return has("shared") ? CAPSTAN_HANDLER {
-                                                            put(thread, at.operands[0],
-                                                                reinterpret_cast<uint64_t>(place.shared) +
-                                                                    operand<uint64_t>(thread, at, 1));
-                                                          }
-                                           : CAPSTAN_HANDLER {
-                                             thread.registers[at.operands[0]] = thread.registers[at.operands[1]];
-                                           };
-                                           if (opcode == "bar.sync") return CAPSTAN_HANDLER {
-                                               if (operand<int32_t>(thread, at, 0) != 0)
-                                                 refuse(at.where, "another barrier than the block's");
-                                               sync_threads(at.where.c_str());
-                                             };
-                                           if (opcode == "bar.warp.sync") return CAPSTAN_HANDLER {
-                                               meet_warp(at.where.c_str(), nullptr, [](void* const*) {});
-                                             };
-                                           if (opcode == "shfl.sync.bfly.b32" || opcode == "shfl.sync.idx.b32") {
-                                             static constexpr auto kShuffle = [](Thread& thread, const Instruction& at,
-                                                                                 uint32_t from) {
-                                               if (operand<uint32_t>(thread, at, 4) != 31 ||
-                                                   operand<int32_t>(thread, at, 5) != -1)
-                                                 refuse(at.where, "a part of a warp");
-                                               put(thread, at.operands[0],
-                                                   shuffle(at.where.c_str(), operand<uint32_t>(thread, at, 2), from));
-                                               put(thread, at.operands[1], 1u);
-                                             };
-                                             return has("bfly") ? CAPSTAN_HANDLER {
-                                               kShuffle(thread, at,
-                                                        place.thread.x % 32 ^ operand<uint32_t>(thread, at, 3));
-                                             }
-                       : CAPSTAN_HANDLER {
-                         kShuffle(thread, at, operand<uint32_t>(thread, at, 3) % 32);
-                       };
-                                           }
-                                           if (opcode == "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32")
-                                             return multiply_tiles<cuda::Bf16>;
-                                           if (opcode == "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32")
-                                             return multiply_tiles<cuda::F16>;
-                                           if (opcode.starts_with("wgmma.mma_async.sync.aligned.m64n")) {
-                                             at.target = std::stoi(opcode.substr(opcode.find("m64n") + 4));
-                                             const std::string rest = "m64n" + std::to_string(at.target) + "k16.f32.";
-                                             if (opcode.ends_with(rest + "bf16.bf16")) return multiply_wide<cuda::Bf16>;
-                                             if (opcode.ends_with(rest + "f16.f16")) return multiply_wide<cuda::F16>;
-                                             return nullptr;
-                                           }
-                                           if (opcode == "wgmma.fence.sync.aligned") return CAPSTAN_HANDLER {
-                                               wgmma_fence();
-                                             };
-                                           if (opcode == "wgmma.commit_group.sync.aligned") return CAPSTAN_HANDLER {
-                                               wgmma_commit();
-                                             };
-                                           if (opcode == "wgmma.wait_group.sync.aligned") return CAPSTAN_HANDLER {
-                                               wgmma_wait(operand<int32_t>(thread, at, 0));
-                                             };
-                                           if (opcode == "cp.async.cg.shared.global") return CAPSTAN_HANDLER {
-                                               if (operand<int32_t>(thread, at, 2) != 16)
-                                                 refuse(at.where, "a copy of other than 16 bytes");
-                                               copy_later(shared_place(thread, at, 0),
-                                                          operand<const void*>(thread, at, 1));
-                                             };
-                                           if (opcode == "cp.async.commit_group") return CAPSTAN_HANDLER {
-                                               commit_copies();
-                                             };
-                                           if (opcode == "cp.async.wait_group") return CAPSTAN_HANDLER {
-                                               cuda_host::wait_for_copies(operand<int32_t>(thread, at, 0));
-                                             };
-                                           if (opcode == "mbarrier.init.shared::cta.b64") return CAPSTAN_HANDLER {
-                                               cuda_host::mbarrier_init(shared_place(thread, at, 0),
-                                                                        operand<int32_t>(thread, at, 1));
-                                             };
-                                           if (opcode == "mbarrier.arrive.shared::cta.b64") return CAPSTAN_HANDLER {
-                                               cuda_host::mbarrier_arrive(shared_place(thread, at, 1), 0);
-                                             };
-                                           if (opcode == "mbarrier.arrive.expect_tx.shared::cta.b64")
-                                             return CAPSTAN_HANDLER {
-                                               cuda_host::mbarrier_arrive(shared_place(thread, at, 1),
-                                                                          operand<int32_t>(thread, at, 2));
-                                             };
-                                           if (opcode == "mbarrier.try_wait.parity.shared::cta.b64")
-                                             return CAPSTAN_HANDLER {
-                                               cuda_host::mbarrier_wait(at.where.c_str(), shared_place(thread, at, 1),
-                                                                        operand<int32_t>(thread, at, 2));
-                                               put(thread, at.operands[0], 1u);
-                                             };
-                                           if (opcode ==
-                                               "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes")
-                                             return CAPSTAN_HANDLER {
-                                               cuda_host::bulk_copy(
-                                                   shared_place(thread, at, 0), operand<const void*>(thread, at, 1),
-                                                   operand<int32_t>(thread, at, 2), shared_place(thread, at, 3));
-                                             };
-                                           if (opcode ==
-                                               "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes")
-                                             return CAPSTAN_HANDLER {
-                                               if (operand<uint64_t>(thread, at, 1) % 64 != 0)
-                                                 refuse(at.where, "a tensor map that is no multiple of 64");
-                                               cuda_host::tensor_copy(shared_place(thread, at, 0),
-                                                                      *operand<const TensorMap*>(thread, at, 1),
-                                                                      operand<int32_t>(thread, at, 2),
-                                                                      operand<int32_t>(thread, at, 3),
-                                                                      shared_place(thread, at, 4));
-                                             };
-                                           if (opcode == "fence.proxy.async.shared::cta") return CAPSTAN_HANDLER {
-                                               cuda_host::show_to_products();
-                                             };
-                                           if (opcode == "griddepcontrol.wait") return CAPSTAN_HANDLER {
-                                               wait_for_previous();
-                                             };
-                                           if (opcode == "membar.gl" ||
-                                               opcode == "fence.mbarrier_init.release.cluster" ||
-                                               opcode == "griddepcontrol.launch_dependents" || name == "setmaxnreg" ||
-                                               opcode == "prefetch.tensormap")
-                                             return CAPSTAN_HANDLER{};
-                                           if (name == "bra") return CAPSTAN_HANDLER {
-                                               thread.next = static_cast<size_t>(at.target);
-                                             };
-                                           if (name == "ret") return CAPSTAN_HANDLER {
-                                               thread.next = SIZE_MAX;
-                                             };
-                                           if (name == "trap") return CAPSTAN_HANDLER {
-                                               refuse(at.where, "a trap");
-                                             };
-                                           if (name == "call") return call;
-                                           return nullptr;
+  if (opcode.starts_with("wgmma.mma_async.sync.aligned.m64n")) return wgmma_handler(opcode, at);
+  if (name == "setmaxnreg") return ignore;
+  if (name == "bra") return branch;
+  if (name == "ret") return return_from_function;
+  if (name == "trap") return trap;
+  if (name == "call") return call;
+  return nullptr;
 }
 
 // ---- reading
-// ----------------------------------------------------------------------------------------------------------------------------------
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && std::isspace(static_cast<unsigned char>(text.front())) != 0)
@@ -702,8 +710,8 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// By commas, those within brackets too, which are left out: a vector's registers and an address are operands like
-// others.
+// Splits at commas, also within brackets, and drops the brackets: the registers of a vector and an address are ordinary
+// operands.
 std::vector<std::string> operands_of(std::string_view text) {
   std::vector<std::string> operands;
   std::string one;
@@ -724,7 +732,7 @@ size_t size_of(std::string_view type) {
   return static_cast<size_t>(std::stoi(std::string(type.substr(2)))) / 8;
 }
 
-// Names of anonymous namespaces differ between compilers.
+// Removes compiler-specific names of anonymous namespaces.
 std::string common_name(std::string name) {
   static constexpr std::string_view kAnonymous = "_GLOBAL__N_";
   for (size_t at = name.find(kAnonymous); at != std::string::npos; at = name.find(kAnonymous, at + 1)) {
@@ -747,7 +755,7 @@ class Module {
     std::stringstream whole;
     whole << stream.rdbuf();
     text_ = whole.str();
-    if (text_.empty()) refuse(file_, "empty, or not there");
+    if (text_.empty()) refuse(file_, "the file is empty or missing");
     at_ = 0;
     line_ = 1;
     functions_.clear();
@@ -763,10 +771,10 @@ class Module {
       else if (head.find(".func") != std::string::npos)
         function_of(head.substr(head.find(".func")));
       else if (!head.starts_with(".extern .shared"))
-        refuse(here(), "not expected: " + head);
+        refuse(here(), "unexpected: " + head);
     }
     for (const auto& [name, function] : functions_)
-      if (!function->is_defined) refuse(file_, "nowhere defined: " + name);
+      if (!function->is_defined) refuse(file_, "undefined function: " + name);
   }
 
   const Function* kernel(const std::string& name) const {
@@ -797,7 +805,7 @@ class Module {
     return std::string_view(text_).substr(begin, at_ - begin);
   }
 
-  // .func (results) name(parameters), .entry name(parameters) and what follows.
+  // Parses `.func (results) name(parameters)` and `.entry name(parameters) …`.
   Function& function_of(std::string head) {
     std::vector<std::pair<std::string, size_t>> results;
     head = head.substr(head.find(' ') + 1);
@@ -928,7 +936,7 @@ class Module {
       current_->memory_bytes += bytes;
       return;
     }
-    refuse(where, "not expected: " + text);
+    refuse(where, "unexpected: " + text);
   }
 
   void read_statement(const std::string& text, const std::string& where) {
@@ -953,13 +961,13 @@ class Module {
       operands.clear();
     }
     if (words[0] == "call") {
-      // (results), name, (parameters)
+      // A call is `(results), name, (parameters)`.
       for (size_t i = 0; i < operands.size() && at.callee == nullptr; ++i)
         if (const auto found = functions_.find(operands[i]); found != functions_.end()) {
           at.callee = found->second;
           operands.erase(operands.begin() + static_cast<std::ptrdiff_t>(i));
         }
-      if (at.callee == nullptr) refuse(where, "a call of something unknown: " + text);
+      if (at.callee == nullptr) refuse(where, "a call of an unknown function: " + text);
     }
     for (std::string operand : operands) {
       const bool is_address = operand.find('[') != std::string::npos;
@@ -979,7 +987,7 @@ class Module {
     if (at.run == nullptr)
       at.run = words[0] == "mov" && words.back() != "pred" ? move_of(text, words, places) : arithmetic(words);
     if (at.run == nullptr) at.run = other(opcode, words, at);
-    if (at.run == nullptr) refuse(where, "an instruction that is not known here: " + text);
+    if (at.run == nullptr) refuse(where, "unsupported instruction: " + text);
     at.num_operands = static_cast<int>(places.size());
     current_->operands.push_back(std::make_unique<int32_t[]>(places.size()));
     std::ranges::copy(places, current_->operands.back().get());
@@ -1006,7 +1014,7 @@ class Module {
         thread.registers[at.operands[0]] = thread.registers[at.operands[1]];
       };
     if (places.size() != 3 || words.back() != "b64") return nullptr;
-    // Two halves into one, or one into halves.
+    // Packs two halves into a register, or unpacks it.
     if (text.find('{') > text.find(',')) return CAPSTAN_HANDLER {
         put(thread, at.operands[0],
             operand<uint32_t>(thread, at, 1) | uint64_t{operand<uint32_t>(thread, at, 2)} << 32);
@@ -1025,7 +1033,7 @@ class Module {
   std::map<uint64_t, int32_t> constants_;
   std::unordered_map<std::string, size_t> labels_;
   std::vector<std::pair<size_t, std::string>> jumps_;
-  std::map<std::string, Function*> functions_;  // of the file
+  std::map<std::string, Function*> functions_;  // of the current file
   std::map<std::string,
            std::pair<std::vector<std::pair<std::string, size_t>>, std::vector<std::pair<std::string, size_t>>>>
       heads_;
@@ -1054,9 +1062,8 @@ void run_function(const Function& function, const void* const* parameters, void*
 }
 
 // ---- kernels of this program
-// ------------------------------------------------------------------------------------------------------------------
 
-// Names of this program's own functions, local ones too, by their addresses.
+// Maps addresses to names of this program's functions, including local ones.
 std::unordered_map<uintptr_t, std::string> own_symbols() {
   std::ifstream stream("/proc/self/exe", std::ios::binary);
   std::stringstream whole;
@@ -1106,11 +1113,11 @@ std::function<void()> compiled_kernel(const void* kernel, std::vector<KernelArgu
   const Program* loaded = program();
   if (loaded == nullptr) return {};
   const auto name = loaded->names.find(reinterpret_cast<uintptr_t>(kernel));
-  if (name == loaded->names.end()) refuse("", "a kernel without a name");
+  if (name == loaded->names.end()) refuse("", "unknown kernel address");
   const Function* function = loaded->kernels.kernel(common_name(name->second));
   if (function == nullptr) refuse("", "no such kernel: " + name->second);
-  if (function->parameters.size() != arguments.size()) refuse(function->name, "another number of parameters");
-  // As a launch copies them: each at a multiple of 64 bytes.
+  if (function->parameters.size() != arguments.size()) refuse(function->name, "wrong number of parameters");
+  // Arguments start at multiples of 64 bytes, as in a launch.
   auto memory = std::make_shared<std::vector<unsigned char>>();
   std::vector<size_t> offsets;
   size_t bytes = 0;

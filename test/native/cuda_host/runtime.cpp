@@ -1,5 +1,5 @@
-// The runtime's twin: devices, streams, events and graphs. A call fails where the runtime's does: what belongs to a
-// device is used on that device, and what is recorded is not waited for.
+// Host emulation of the CUDA runtime: devices, streams, events and graphs. Calls fail where the runtime's fail, for
+// example on objects of another device, and when waiting for captured work.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -21,58 +21,57 @@
 
 namespace capstan::cuda_host {
 
-// Work that waits for no more than it must: for what was before it on its stream, and for the events that its stream
-// waited for.
+// An operation and its dependencies: the preceding operation of its stream, and the events that the stream waited for.
 struct Node {
   std::function<void()> work;
   std::vector<size_t> after;
 };
-// What is recorded by a stream, and by those that waited for one of its events.
-struct Recording {
+// What one stream captures, together with all streams that waited for one of its events.
+struct Capture {
   Stream* origin = nullptr;
   std::vector<Node> nodes;
   std::vector<Stream*> streams;
   std::atomic<int> num_callers = 0;
   std::atomic<bool> is_invalid = false;
 };
-// All streams of all threads run under one lock, when somebody waits.
+// Work runs lazily, when a thread waits for it. One lock covers all streams.
 struct Stream {
   int device = 0;
   std::deque<std::function<void()>> work;
-  std::shared_ptr<Recording> recording;
-  std::vector<size_t> tips;  // what the next node is after
+  std::shared_ptr<Capture> capture;
+  std::vector<size_t> tips;  // dependencies of the next node
 
   void push(std::function<void()> item) {
-    if (recording == nullptr) {
+    if (capture == nullptr) {
       refuse_to_block();
       return work.push_back(std::move(item));
     }
-    recording->nodes.push_back({std::move(item), std::exchange(tips, {recording->nodes.size()})});
+    capture->nodes.push_back({std::move(item), std::exchange(tips, {capture->nodes.size()})});
   }
-  // A stream takes so much that has not run; whoever has more waits for it.
+  // The queue of a stream is bounded. A launch into a full queue blocks.
   void refuse_to_block() const;
-  // Becomes one with what is in front of it, which it is given to run when it has to.
-  void push_early(std::function<void(const std::function<void()>& before)> item);
+  // Combines the operation with the preceding one, which it runs on demand.
+  void push_pdl(std::function<void(const std::function<void()>& before)> item);
 };
-void Stream::push_early(std::function<void(const std::function<void()>& before)> item) {
+void Stream::push_pdl(std::function<void(const std::function<void()>& before)> item) {
   const auto joined = [&](std::function<void()> before) {
     return [item = std::move(item), before = std::move(before)] { item(before); };
   };
-  if (recording == nullptr) {
+  if (capture == nullptr) {
     refuse_to_block();
     std::function<void()> before = [] {};
     if (!work.empty()) before = std::move(work.back()), work.pop_back();
     return work.push_back(joined(std::move(before)));
   }
-  if (tips.size() != 1 || tips[0] + 1 != recording->nodes.size()) return push(joined([] {}));
-  recording->nodes.back().work = joined(std::move(recording->nodes.back().work));
+  if (tips.size() != 1 || tips[0] + 1 != capture->nodes.size()) return push(joined([] {}));
+  capture->nodes.back().work = joined(std::move(capture->nodes.back().work));
 }
 struct Graph {
   std::vector<Node> nodes;
 };
 struct GraphExec {
   std::vector<Node> nodes;
-  void* memory = nullptr;  // of the device
+  void* memory = nullptr;  // device memory
 };
 struct Event {
   int device = 0;
@@ -80,14 +79,14 @@ struct Event {
   Stream* stream = nullptr;
   uint64_t recorded = 0, done = 0;
   std::chrono::steady_clock::time_point time;
-  std::shared_ptr<Recording> recording;  // that it was recorded into, after `tips`
+  std::shared_ptr<Capture> capture;  // the capture in which it was recorded, after `tips`
   std::vector<size_t> tips;
 };
 
 namespace {
 
 constexpr int device_count = 2;
-// Whoever calls takes it.
+// Counts all calls.
 struct RuntimeMutex : std::recursive_mutex {
   void lock() {
     ++num_calls;
@@ -95,20 +94,20 @@ struct RuntimeMutex : std::recursive_mutex {
   }
   std::atomic<size_t> num_calls = 0;
 } runtime_mutex;
-// What a lost device leaves behind on purpose is no leak: it is known here, in what is never destroyed, as leaks are
-// looked for last of all.
+// After a device loss, memory is leaked on purpose. These containers are never destroyed, so that the leak checker,
+// which runs last, finds that memory referenced.
 DeviceMemory* const memories = new DeviceMemory[device_count];
 auto& pinned = *new std::map<void*, size_t>;
 auto& graph_execs = *new std::set<GraphExec*>;
 auto& streams = *new std::vector<Stream*>;
-auto& enabled_peers = *new std::set<std::pair<int, int>>;  // (device, peer that it reaches)
+auto& enabled_peers = *new std::set<std::pair<int, int>>;  // (device, accessible peer)
 auto& devices_used = *new std::set<int>;
-size_t memory_size = size_t{1} << 30;  // of each device
+size_t memory_size = size_t{1} << 30;  // per device
 size_t pinned_size = size_t{1} << 30;
-int capability = 8, code_version = 90;
+int capability = 8, ptx_version = 90;
 constexpr int kRuntimeVersion = 13000;
 int driver_version = kRuntimeVersion;
-int multiprocessors = 2;  // few, so that blocks that stay have more than one turn
+int multiprocessors = 2;  // few, so that persistent blocks process several tiles
 bool has_peers = true;
 cudaError_t sticky = cudaSuccess;
 bool is_hung = false;
@@ -117,57 +116,57 @@ size_t graph_count = 0, graph_memory = 0, wait_count = 0;
 
 thread_local int current_device = 0;
 
-// The device of the calling thread, of which the call makes a context.
+// The calling thread's device. The call creates its context.
 int use_device() {
   devices_used.insert(current_device);
   return current_device;
 }
 
-// A call that adds to a recording. The driver synchronises none of them: two threads at once spoil it. It takes its
-// time, so that they meet.
-class Recorder {
+// A call that adds to a capture. The driver does not synchronize such calls, so two at once invalidate the capture. The
+// sleep makes collisions likely.
+class CaptureCall {
  public:
-  explicit Recorder(const std::shared_ptr<Recording>& recording) : recording_(recording) {
-    if (recording_ == nullptr) return;
-    if (++recording_->num_callers > 1) recording_->is_invalid = true;
-    if (recording_->streams.size() > 1) std::this_thread::sleep_for(std::chrono::microseconds(10));
+  explicit CaptureCall(const std::shared_ptr<Capture>& capture) : capture_(capture) {
+    if (capture_ == nullptr) return;
+    if (++capture_->num_callers > 1) capture_->is_invalid = true;
+    if (capture_->streams.size() > 1) std::this_thread::sleep_for(std::chrono::microseconds(10));
   }
-  ~Recorder() {
-    if (recording_ != nullptr) --recording_->num_callers;
+  ~CaptureCall() {
+    if (capture_ != nullptr) --capture_->num_callers;
   }
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
+  CaptureCall(const CaptureCall&) = delete;
+  CaptureCall& operator=(const CaptureCall&) = delete;
 
  private:
-  const std::shared_ptr<Recording> recording_;
+  const std::shared_ptr<Capture> capture_;
 };
 
 template <class Recorded>
-std::shared_ptr<Recording> recording_of(Recorded* recorded) {
+std::shared_ptr<Capture> capture_of(Recorded* recorded) {
   const std::lock_guard lock(runtime_mutex);
-  return recorded->recording;
+  return recorded->capture;
 }
 
-bool is_over(const Recording& recording) {
-  return recording.origin->recording.get() != &recording;
+bool is_capture_over(const Capture& capture) {
+  return capture.origin->capture.get() != &capture;
 }
 
-// Whoever waits for what is recorded spoils the recording.
-cudaError_t refuse_to_wait(const std::shared_ptr<Recording>& recording, cudaError_t error) {
-  recording->is_invalid = true;
+// Waiting for captured work invalidates the capture.
+cudaError_t invalidate_capture(const std::shared_ptr<Capture>& capture, cudaError_t error) {
+  capture->is_invalid = true;
   return error;
 }
 
-// No call that waits is made of a device that hangs.
-void would_wait(const char* call) {
-  std::fprintf(stderr, "cuda_host: %s would wait for a hung kernel for ever\n", call);
+// Calls that would wait for a hung device abort the process.
+void abort_on_wait(const char* call) {
+  std::fprintf(stderr, "cuda_host: %s would wait for a hung kernel forever\n", call);
   std::abort();
 }
 
 }  // namespace
 
 void Stream::refuse_to_block() const {
-  if (is_hung && work.size() >= 1000) would_wait("a launch");
+  if (is_hung && work.size() >= 1000) abort_on_wait("a launch");
 }
 
 namespace {
@@ -180,13 +179,13 @@ void run_one(Stream* stream) {
 
 void run_all(Stream* stream, const char* call) {
   if (stream->work.empty()) return;
-  if (is_hung) would_wait(call);
+  if (is_hung) abort_on_wait(call);
   ++wait_count;
   while (!stream->work.empty())
     run_one(stream);
 }
 
-// Every order that the nodes allow is as good as another: one is drawn.
+// Any topological order is valid, so a random one is drawn.
 void run_nodes(const std::vector<Node>& nodes) {
   static uint64_t random = 0;
   std::vector<bool> is_done(nodes.size());
@@ -211,25 +210,26 @@ void run_nodes(const std::vector<Node>& nodes) {
 
 void run_until(Event* event, uint64_t number) {
   while (event->done < number) {
-    if (event->stream->work.empty()) throw std::runtime_error("cuda_host: waits for an event that nobody records");
+    if (event->stream->work.empty())
+      throw std::runtime_error("cuda_host: a stream waits for an event that is never recorded");
     run_one(event->stream);
   }
 }
 
-// Runs a kernel, to which the other device's memory is not there unless its own reaches that.
+// Runs a kernel. The other device's memory is inaccessible unless peer access is enabled.
 void run_kernel(int device, const std::function<void()>& kernel) {
   static_assert(device_count == 2);
   const int other = 1 - device;
   DeviceMemory& memory = memories[other];
   if (memory.is_empty() || enabled_peers.contains({device, other})) return kernel();
-  memory.hide();
+  memory.protect();
   try {
     kernel();
   } catch (...) {
-    memory.show();
+    memory.unprotect();
     throw;
   }
-  if (memory.show()) sticky = cudaErrorIllegalAddress;
+  if (memory.unprotect()) sticky = cudaErrorIllegalAddress;
 }
 
 cudaError_t refuse_launch(const Stream* stream) {
@@ -240,19 +240,19 @@ cudaError_t refuse_launch(const Stream* stream) {
 }  // namespace
 
 cudaError_t enqueue(Stream* stream, std::function<void()> work) {
-  const Recorder recorder(recording_of(stream));
+  const CaptureCall capture_call(capture_of(stream));
   const std::lock_guard lock(runtime_mutex);
   if (const cudaError_t error = refuse_launch(stream); error != cudaSuccess) return error;
   stream->push([device = stream->device, work = std::move(work)] { run_kernel(device, work); });
   return cudaSuccess;
 }
 
-cudaError_t enqueue_early(Stream* stream, std::function<void()> work) {
-  const Recorder recorder(recording_of(stream));
+cudaError_t enqueue_pdl(Stream* stream, std::function<void()> work) {
+  const CaptureCall capture_call(capture_of(stream));
   const std::lock_guard lock(runtime_mutex);
   if (const cudaError_t error = refuse_launch(stream); error != cudaSuccess) return error;
-  stream->push_early([device = stream->device, work = std::move(work)](const std::function<void()>& before) {
-    run_kernel(device, [&] { run_early(before, work); });
+  stream->push_pdl([device = stream->device, work = std::move(work)](const std::function<void()>& before) {
+    run_kernel(device, [&] { run_pdl(before, work); });
   });
   return cudaSuccess;
 }
@@ -276,7 +276,7 @@ size_t pinned_memory_in_use() {
     sum += bytes;
   return sum;
 }
-void break_graphs(int error) {
+void fail_graph_instantiation(int error) {
   graph_error = static_cast<cudaError_t>(error);
 }
 void set_peers(bool can_reach_each_other) {
@@ -289,8 +289,8 @@ void set_multiprocessors(int count) {
 void set_compute_capability(int major) {
   capability = major;
 }
-void set_code_version(int version) {
-  code_version = version;
+void set_ptx_version(int version) {
+  ptx_version = version;
 }
 void set_driver_version(int version) {
   driver_version = version;
@@ -324,7 +324,7 @@ size_t num_streams() {
   const std::lock_guard lock(runtime_mutex);
   return streams.size();
 }
-std::set<int> forget_devices_used() {
+std::set<int> take_devices_used() {
   return std::exchange(devices_used, {});
 }
 
@@ -384,16 +384,26 @@ cudaError_t cudaGetDevice(int* device) {
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device) {
   if (device < 0 || device >= device_count) return cudaErrorInvalidDevice;
-  *value = which == cudaDevAttrMultiProcessorCount      ? multiprocessors
-           : which == cudaDevAttrComputeCapabilityMajor ? capability
-           : which == cudaDevAttrComputeCapabilityMinor ? 0
-                                                        : kMaxSharedBytes;
+  switch (which) {
+    case cudaDevAttrMultiProcessorCount:
+      *value = multiprocessors;
+      break;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = capability;
+      break;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = 0;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = kMaxSharedBytes;
+      break;
+  }
   return sticky;
 }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   const std::lock_guard lock(runtime_mutex);
   use_device();
-  attributes->ptxVersion = code_version;
+  attributes->ptxVersion = ptx_version;
   return sticky;
 }
 cudaError_t cudaDeviceCanAccessPeer(int* can_access, int device, int peer) {
@@ -404,10 +414,10 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
   const std::lock_guard lock(runtime_mutex);
   const int device = use_device();
   if (!has_peers || peer == device || peer < 0 || peer >= device_count) return cudaErrorInvalidDevice;
-  // It changes what all streams of the device see: nobody says that a recording outlives it.
+  // Enabling peer access affects all streams of the device. It is undocumented whether a capture survives it.
   for (const Stream* stream : streams)
-    if (stream->recording != nullptr && stream->device == device)
-      return refuse_to_wait(stream->recording, cudaErrorStreamCaptureUnsupported);
+    if (stream->capture != nullptr && stream->device == device)
+      return invalidate_capture(stream->capture, cudaErrorStreamCaptureUnsupported);
   if (!enabled_peers.insert({device, peer}).second) return cudaErrorPeerAccessAlreadyEnabled;
   return sticky;
 }
@@ -427,7 +437,7 @@ cudaError_t cudaMalloc(void** out, size_t bytes) {
   *out = memory.bytes_in_use() + bytes > memory_size ? nullptr : memory.allocate(bytes);
   return *out == nullptr ? cudaErrorMemoryAllocation : cudaSuccess;
 }
-// As the runtime does, waits for all that runs on the device.
+// Waits for all work on the device, as the runtime does.
 cudaError_t cudaFree(void* memory) {
   const std::lock_guard lock(runtime_mutex);
   use_device();
@@ -449,7 +459,7 @@ cudaError_t cudaMallocHost(void** out, size_t bytes) {
   pinned[*out] = bytes;
   return sticky;
 }
-// Waits, too.
+// Waits for all work on all devices.
 cudaError_t cudaFreeHost(void* memory) {
   const std::lock_guard lock(runtime_mutex);
   use_device();
@@ -459,15 +469,15 @@ cudaError_t cudaFreeHost(void* memory) {
   std::free(memory);
   return cudaSuccess;
 }
-// Copies may be given to a stream of any device.
+// Copies may use a stream of any device.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
-  const Recorder recorder(recording_of(stream));
+  const CaptureCall capture_call(capture_of(stream));
   const std::lock_guard lock(runtime_mutex);
   stream->push([=] { std::memcpy(to, from, bytes); });
   return sticky;
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  const Recorder recorder(recording_of(stream));
+  const CaptureCall capture_call(capture_of(stream));
   const std::lock_guard lock(runtime_mutex);
   stream->push([=] { std::memset(to, value, bytes); });
   return sticky;
@@ -480,23 +490,24 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const std::lock_guard lock(runtime_mutex);
-  // The driver takes both; but then nobody waits for the work.
-  if (stream->recording != nullptr || !stream->work.empty()) return cudaErrorStreamCaptureUnsupported;
+  // The driver accepts both, but then the work is never waited for.
+  if (stream->capture != nullptr || !stream->work.empty()) return cudaErrorStreamCaptureUnsupported;
   std::erase(streams, stream);
   delete stream;
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const std::lock_guard lock(runtime_mutex);
-  if (stream->recording != nullptr) return refuse_to_wait(stream->recording, cudaErrorStreamCaptureUnsupported);
+  if (stream->capture != nullptr) return invalidate_capture(stream->capture, cudaErrorStreamCaptureUnsupported);
   run_all(stream, "cudaStreamSynchronize");
   return sticky;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const std::lock_guard lock(runtime_mutex);
-  if (stream->recording != nullptr) return refuse_to_wait(stream->recording, cudaErrorStreamCaptureUnsupported);
+  if (stream->capture != nullptr) return invalidate_capture(stream->capture, cudaErrorStreamCaptureUnsupported);
   if (!stream->work.empty() && !is_hung) run_one(stream);
-  return sticky != cudaSuccess ? sticky : stream->work.empty() ? cudaSuccess : cudaErrorNotReady;
+  if (sticky != cudaSuccess) return sticky;
+  return stream->work.empty() ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags) {
   static std::deque<Event> all;
@@ -506,19 +517,19 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* out, unsigned flags) {
   (*out)->has_time = (flags & cudaEventDisableTiming) == 0;
   return sticky;
 }
-// As the runtime does: an event that a stream waits for lives on. Here all do, until the process ends.
+// An event outlives its destruction while a stream waits for it. Here events live until the process ends.
 cudaError_t cudaEventDestroy(cudaEvent_t) {
   const std::lock_guard lock(runtime_mutex);
   use_device();
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  const Recorder recorder(recording_of(stream));
+  const CaptureCall capture_call(capture_of(stream));
   const std::lock_guard lock(runtime_mutex);
   if (event->device != stream->device) return cudaErrorInvalidResourceHandle;
-  event->recording = stream->recording;
+  event->capture = stream->capture;
   event->tips = stream->tips;
-  if (stream->recording != nullptr) return sticky;
+  if (stream->capture != nullptr) return sticky;
   event->stream = stream;
   const uint64_t number = ++event->recorded;
   stream->push([=] {
@@ -527,38 +538,38 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   });
   return sticky;
 }
-// A stream that waits for an event of a recording joins it, as long as that goes on.
+// A stream that waits for a captured event joins its capture, unless the capture has ended.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  const Recorder recorder(recording_of(event));
+  const CaptureCall capture_call(capture_of(event));
   const std::lock_guard lock(runtime_mutex);
-  const std::shared_ptr<Recording>& recording = event->recording;
-  if (recording != nullptr) {
-    if (is_over(*recording)) return cudaErrorCapturedEvent;
-    if (stream->recording != nullptr && stream->recording != recording) return cudaErrorStreamCaptureIsolation;
-    if (stream->recording == nullptr) {
-      stream->recording = recording;
+  const std::shared_ptr<Capture>& capture = event->capture;
+  if (capture != nullptr) {
+    if (is_capture_over(*capture)) return cudaErrorCapturedEvent;
+    if (stream->capture != nullptr && stream->capture != capture) return cudaErrorStreamCaptureIsolation;
+    if (stream->capture == nullptr) {
+      stream->capture = capture;
       stream->tips.clear();
-      recording->streams.push_back(stream);
+      capture->streams.push_back(stream);
     }
     stream->tips.insert(stream->tips.end(), event->tips.begin(), event->tips.end());
     return sticky;
   }
-  if (stream->recording != nullptr) return cudaErrorStreamCaptureIsolation;
+  if (stream->capture != nullptr) return cudaErrorStreamCaptureIsolation;
   const uint64_t number = event->recorded;
   stream->push([=] { run_until(event, number); });
   return sticky;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const std::lock_guard lock(runtime_mutex);
-  if (event->recording != nullptr) return refuse_to_wait(event->recording, cudaErrorCapturedEvent);
-  if (is_hung && event->done < event->recorded) would_wait("cudaEventSynchronize");
+  if (event->capture != nullptr) return invalidate_capture(event->capture, cudaErrorCapturedEvent);
+  if (is_hung && event->done < event->recorded) abort_on_wait("cudaEventSynchronize");
   if (sticky == cudaSuccess) run_until(event, event->recorded);
   return sticky;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const std::lock_guard lock(runtime_mutex);
   if (sticky != cudaSuccess) return sticky;
-  if (event->recording != nullptr) return refuse_to_wait(event->recording, cudaErrorCapturedEvent);
+  if (event->capture != nullptr) return invalidate_capture(event->capture, cudaErrorCapturedEvent);
   if (event->done < event->recorded && !event->stream->work.empty() && !is_hung) run_one(event->stream);
   return event->done < event->recorded ? cudaErrorNotReady : cudaSuccess;
 }
@@ -572,31 +583,31 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEve
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   const std::lock_guard lock(runtime_mutex);
-  if (stream->recording != nullptr) return cudaErrorInvalidValue;
-  stream->recording = std::make_shared<Recording>();
-  stream->recording->origin = stream;
-  stream->recording->streams = {stream};
+  if (stream->capture != nullptr) return cudaErrorInvalidValue;
+  stream->capture = std::make_shared<Capture>();
+  stream->capture->origin = stream;
+  stream->capture->streams = {stream};
   stream->tips.clear();
   return sticky;
 }
-// All that was recorded must lie before the end of the stream that began.
+// All captured work must precede the end of the origin stream.
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  const Recorder recorder(recording_of(stream));
+  const CaptureCall capture_call(capture_of(stream));
   const std::lock_guard lock(runtime_mutex);
-  const std::shared_ptr<Recording> recording = stream->recording;
-  if (recording == nullptr || recording->origin != stream) return cudaErrorInvalidValue;
-  std::vector<bool> is_joined(recording->nodes.size());
+  const std::shared_ptr<Capture> capture = stream->capture;
+  if (capture == nullptr || capture->origin != stream) return cudaErrorInvalidValue;
+  std::vector<bool> is_joined(capture->nodes.size());
   for (const size_t tip : stream->tips)
     is_joined[tip] = true;
-  for (size_t n = recording->nodes.size(); n-- > 0;)
+  for (size_t n = capture->nodes.size(); n-- > 0;)
     if (is_joined[n])
-      for (const size_t earlier : recording->nodes[n].after)
+      for (const size_t earlier : capture->nodes[n].after)
         is_joined[earlier] = true;
-  for (Stream* joined : recording->streams)
-    joined->recording = nullptr, joined->tips.clear();
-  if (recording->is_invalid) return cudaErrorStreamCaptureInvalidated;
+  for (Stream* joined : capture->streams)
+    joined->capture = nullptr, joined->tips.clear();
+  if (capture->is_invalid) return cudaErrorStreamCaptureInvalidated;
   if (std::ranges::find(is_joined, false) != is_joined.end()) return cudaErrorStreamCaptureUnjoined;
-  *graph = new Graph{std::move(recording->nodes)};
+  *graph = new Graph{std::move(capture->nodes)};
   return sticky;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
@@ -615,7 +626,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete graph;
   return cudaSuccess;
 }
-// As the runtime does: what was launched still runs.
+// A launched graph still runs after its destruction, as with the runtime.
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   const std::lock_guard lock(runtime_mutex);
   graph_execs.erase(exec);

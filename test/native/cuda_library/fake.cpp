@@ -1,4 +1,4 @@
-// A capstan_cuda.so of ours, which is what the test that opened it says.
+// A fake capstan_cuda.so. The test that opens it fills in its API table.
 #include "native/backend/cuda_api.h"
 
 extern "C" {

@@ -1,5 +1,5 @@
-// Both kernels of attention against double precision, over a cache that holds NaN wherever nothing was written: odd
-// lengths, edges of tiles, blocks and chunks, cached prefixes, groups of heads, windows.
+// Both attention kernels against double precision, over a cache with NaN in unwritten slots: odd lengths, boundaries of
+// tiles, blocks and chunks, cached prefixes, groups of heads, windows.
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -12,7 +12,7 @@ namespace capstan::testing {
 namespace {
 
 struct AttendedSequence {
-  int context, count;  // keys in all, and queries of the step (the last ones)
+  int context, count;  // all keys, and the queries of the step (the last ones)
 };
 struct AttentionShape {
   int num_heads, num_kv_heads, head_dim, window, block_size;
@@ -21,18 +21,18 @@ struct AttentionShape {
   int group() const { return num_heads / num_kv_heads; }
 };
 
-// Sequences of noise on the device, and what is known of them here.
+// Random sequences on the device, with a copy on the host.
 class Attention {
  public:
   Attention(FloatType type, const AttentionShape& shape, const std::vector<AttendedSequence>& seqs);
 
   int longest() const { return std::ranges::max_element(seqs_, {}, &AttendedSequence::context)->context; }
-  // Outputs as they lie in memory: of launch_attention, cut into so many chunks or shared otherwise, as operands; of
-  // launch_attention_wgmma in rows.
-  std::vector<uint16_t> run(int num_chunks, bool is_many = false) const;
+  // Runs launch_attention with this number of chunks, or launch_attention_wgmma. Returns the outputs in memory order:
+  // operand layout or row-major.
+  std::vector<uint16_t> run(int num_chunks, bool is_warp_per_tile = false) const;
   std::vector<uint16_t> run_wgmma() const;
-  // (num_tokens, heads, head_dim) of them; what is beyond the tokens must not have been written.
-  std::vector<uint16_t> values_of(const std::vector<uint16_t>& acts, bool in_rows) const;
+  // The outputs (num_tokens, heads, head_dim). Checks that padding tokens were not written.
+  std::vector<uint16_t> values_of(const std::vector<uint16_t>& acts, bool is_row_major) const;
   void expect_near_doubles(const std::vector<uint16_t>& values, const std::string& what) const;
 
  private:
@@ -81,7 +81,7 @@ Attention::Attention(FloatType type, const AttentionShape& shape, const std::vec
   for (size_t i = 0; i < free_blocks.size(); ++i)
     free_blocks[i] = static_cast<int32_t>(i);
   std::shuffle(free_blocks.begin(), free_blocks.end(), std::mt19937(7));
-  // NaN wherever nothing was written.
+  // Unwritten slots are NaN.
   std::vector<uint8_t> cache(static_cast<size_t>(num_blocks * layout.block_bytes()), 0xff);
   std::vector<uint16_t> q(static_cast<size_t>(int64_t{num_tokens_} * num_heads * layout.k_dim), 0);
   size_t next_block = 0;
@@ -100,7 +100,7 @@ Attention::Attention(FloatType type, const AttentionShape& shape, const std::vec
                              position % block_size;
         for (const bool is_value : {false, true}) {
           float* const row = (is_value ? values_[s] : keys_[s]).data() + (position * num_kv_heads + head) * head_dim;
-          // In 8 bits each with a scale that it could do without, and what it is rounded to is what counts.
+          // Each 8-bit head gets an arbitrary scale. The expected values are those after rounding.
           const int exponent = position % 5 - 9;
           if (shape.is_fp8)
             cache[static_cast<size_t>(layout.exponent(slot, head, is_value))] = static_cast<uint8_t>(exponent);
@@ -161,19 +161,19 @@ AttentionArgs Attention::args(const OnDevice<AttentionTile>& tiles, size_t num_t
   return args;
 }
 
-std::vector<uint16_t> Attention::run(int num_chunks, bool is_many) const {
+std::vector<uint16_t> Attention::run(int num_chunks, bool is_warp_per_tile) const {
   std::vector<AttentionTile> tiles = tiles_of(16);
-  tiles.push_back({-1, 0});  // as where a batch is filled up
+  tiles.push_back({-1, 0});  // as in a padded batch
   const OnDevice<AttentionTile> device_tiles(tiles);
   const OnDevice<uint16_t> acts = unwritten_acts();
-  AttentionArgs given = args(device_tiles, tiles.size(), acts);
-  given.num_chunks = num_chunks;
-  given.is_many = is_many;
-  given.begins_early = can_begin_early();
+  AttentionArgs attention_args = args(device_tiles, tiles.size(), acts);
+  attention_args.num_chunks = num_chunks;
+  attention_args.is_warp_per_tile = is_warp_per_tile;
+  attention_args.uses_pdl = supports_pdl();
   const OnDevice<float> scratch(static_cast<size_t>(
-      attention_scratch_floats(int64_t{given.num_tiles} * layout_.num_kv_heads * num_chunks, layout_)));
-  given.scratch = scratch.get();
-  launch_attention(given, stream());
+      attention_scratch_floats(int64_t{attention_args.num_tiles} * layout_.num_kv_heads * num_chunks, layout_)));
+  attention_args.scratch = scratch.get();
+  launch_attention(attention_args, stream());
   return acts.read();
 }
 
@@ -181,16 +181,16 @@ std::vector<uint16_t> Attention::run_wgmma() const {
   const std::vector<AttentionTile> tiles = tiles_of(kWideRows);
   const OnDevice<AttentionTile> device_tiles(tiles);
   const OnDevice<uint16_t> acts = unwritten_acts();
-  AttentionArgs given = args(device_tiles, tiles.size(), acts);
-  given.in_rows = true;
-  launch_attention_wgmma(given, stream());
+  AttentionArgs attention_args = args(device_tiles, tiles.size(), acts);
+  attention_args.is_row_major = true;
+  launch_attention_wgmma(attention_args, stream());
   return acts.read();
 }
 
-std::vector<uint16_t> Attention::values_of(const std::vector<uint16_t>& acts, bool in_rows) const {
+std::vector<uint16_t> Attention::values_of(const std::vector<uint16_t>& acts, bool is_row_major) const {
   const int64_t q_size = int64_t{shape_.num_heads} * shape_.head_dim;
   const auto at = [&](int64_t token, int64_t k) {
-    return acts[static_cast<size_t>(act_index(in_rows, token, split_.place(k), split_.padded()))];
+    return acts[static_cast<size_t>(act_index(is_row_major, token, split_.place(k), split_.padded()))];
   };
   for (int64_t token = num_tokens_; token < round_up(num_tokens_, 8); ++token)
     for (int64_t k = 0; k < q_size; ++k)
@@ -207,7 +207,7 @@ void Attention::expect_near_doubles(const std::vector<uint16_t>& got, const std:
             window = shape_.window;
   const std::string where = what + ", head_dim " + std::to_string(head_dim) + ", group " +
                             std::to_string(shape_.group()) + ", window " + std::to_string(window);
-  // Of long prompts only some heads, of every token: what they should be takes the host long.
+  // For long prompts only some heads of every token are compared, because the reference is slow.
   int64_t work = 0;
   for (const auto& [context, count] : seqs_)
     work += int64_t{context} * count * num_heads * head_dim;
@@ -239,14 +239,14 @@ void Attention::expect_near_doubles(const std::vector<uint16_t>& got, const std:
                       values_[s][static_cast<size_t>((key * num_kv_heads + kv_head) * head_dim + d)];
           const uint16_t bits =
               got[static_cast<size_t>((int64_t{cu_seqlens_[s] + token} * num_heads + head) * head_dim + d)];
-          // Weights are rounded to 16 bits each; their errors average out.
+          // Weights are rounded to 16 bits each. Their errors average out.
           expect_close(value_of(type_, bits), wanted, rounding_of(type_) * (std::abs(wanted) + 1), where, token,
                        int64_t{head} * 1000 + d);
         }
       }
 }
 
-// Whole, by blocks and by warps, and cut into chunks: more of them than there are, too.
+// Without splitting, per block and per warp, and split into chunks, also into more than exist.
 void check_attention(FloatType type, const AttentionShape& shape, const std::vector<AttendedSequence>& seqs) {
   const Attention attention(type, shape, seqs);
   const int chunks = (attention.longest() + kChunk - 1) / kChunk;
@@ -278,8 +278,7 @@ TEST(kernel_attention_over_the_shapes) {
   }
 }
 
-// ---- of many rows, by wgmma
-// -----------------------------------------------------------------------------------------------------------------
+// ---- many rows, by wgmma
 
 void check_attention_wgmma(FloatType type, const AttentionShape& shape, const std::vector<AttendedSequence>& seqs) {
   const Attention attention(type, shape, seqs);
@@ -289,8 +288,8 @@ void check_attention_wgmma(FloatType type, const AttentionShape& shape, const st
 TEST(kernel_attention_wgmma_over_the_shapes) {
   if (!has_wgmma()) return;
   for (const FloatType type : kTypes) {
-    // One group of rows and two, one tile of keys and more than the ring has stages; a block that ends in a tile,
-    // sequences that end in one, and one that is not chunked.
+    // One and two warpgroups of rows; one tile of keys, and more than the ring has stages; blocks that end within a
+    // tile; sequences that end at a tile; a sequence that is not chunked.
     check_attention_wgmma(type, {4, 2, 32, 0, 64}, {{1, 1}, {64, 64}, {130, 33}, {400, 65}});
     check_attention_wgmma(type, {3, 3, 24, 37, 128}, {{130, 130}, {257, 66}, {63, 63}});
     check_attention_wgmma(type, {2, 1, 64, 0, 64}, {{129, 129}, {320, 7}});
@@ -318,8 +317,8 @@ TEST(kernel_attention_wgmma_over_the_shapes) {
   }
 }
 
-// Neither how a prompt is cut nor what is beside it changes a bit of a row.
-TEST(kernel_attention_wgmma_gives_a_row_the_same_bits_in_any_company) {
+// Neither the prefill chunks nor other sequences change a bit of a row.
+TEST(kernel_attention_wgmma_bits_do_not_depend_on_the_batch) {
   if (!has_wgmma()) return;
   for (const int window : {0, 70}) {
     const AttentionShape shape{6, 2, 64, window, 64};

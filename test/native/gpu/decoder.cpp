@@ -1,4 +1,4 @@
-// A small decoder through every op of the device contract against the double-precision reference.
+// A small decoder through all ops of the device contract, compared with the double-precision reference.
 #include "test/native/gpu/device.h"
 #include "test/native/testing.h"
 
@@ -10,7 +10,8 @@ TEST(cuda_decoder_equals_reference) {
   if (is_full_run()) expect_like_reference(true);
 }
 
-// A cache of 8 bits: rounded by a sixteenth, which narrow models of noise make much of, but by what is in it alone.
+// An 8-bit cache rounds by up to 1/16, which random narrow models amplify. The result must still depend only on the
+// cache's contents.
 TEST(cuda_decoder_with_an_fp8_cache) {
   for (const DecoderShape& base : decoder_shapes()) {
     DecoderShape shape = base;

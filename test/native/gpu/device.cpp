@@ -15,7 +15,7 @@ bool is_full_run() {
   return std::getenv("CAPSTAN_TEST_FULL") != nullptr;
 }
 
-LoadRequest on_cuda(const TinyModel& model, const std::string& device) {
+LoadRequest cuda_request(const TinyModel& model, const std::string& device) {
   LoadRequest request = model.request();
   request.compute = ComputeChoice::kAuto;
   request.device.device = device;
@@ -24,7 +24,7 @@ LoadRequest on_cuda(const TinyModel& model, const std::string& device) {
   return request;
 }
 
-TinyShape shape_of_ranks() {
+TinyShape splittable_shape() {
   TinyShape shape;
   shape.intermediate_size = 256;
   return shape;
@@ -67,8 +67,8 @@ void expect_like_reference(bool is_deterministic) {
         for (const int length : {1, 63, 64, 65, 255, 256, 257, 400})
           prompts.push_back(random_ids(static_cast<uint64_t>(length), length, shape.vocab_size));
       const double worst = worst_difference(fixture, cuda_options(dtype, is_deterministic), prompts, 5);
-      // Activations of narrow models lose more to bf16 than contract 4 allows wide ones; f16 shows that the arithmetic
-      // is right. The worst of a full run's, of which there are fifteen times as many, is 14 times their mean.
+      // Narrow models lose more to bf16 activations than contract 4 allows for wide ones. f16 verifies the arithmetic.
+      // A full run compares fifteen times as many values; its largest difference is 14 times the mean.
       const double limit = (dtype == DType::kF16 ? 0.02 : 0.25) * (is_full_run() ? 2 : 1);
       if (!(worst < limit))
         fail(__FILE__, __LINE__,

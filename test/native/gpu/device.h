@@ -1,6 +1,6 @@
 #pragma once
-// What tests of a CUDA device share. They open the backend as the engine does: capstan_cuda.so (CAPSTAN_CUDA_LIBRARY),
-// or the one linked in, whose kernels run on the CPU (test/native/cuda_host).
+// Shared by the tests of the CUDA backend. They open it as the engine does: from capstan_cuda.so
+// (CAPSTAN_CUDA_LIBRARY), or as linked into the test program, where kernels run on the CPU (test/native/cuda_host).
 #include <string>
 #include <vector>
 
@@ -9,24 +9,27 @@
 
 namespace capstan::testing {
 
-// CAPSTAN_TEST_FULL: everything, as a device can; otherwise what an emulated one does within seconds.
+// Whether CAPSTAN_TEST_FULL is set: run everything, as on a device. Otherwise tests run what an emulated device can do
+// in seconds.
 bool is_full_run();
-// 'cuda', or 'cuda:0,0' and the like for virtual ranks on one device.
+// 'cuda' for one rank, otherwise 'cuda:0,0,…' (virtual ranks on one device).
 std::string cuda_device(int world_size);
 
-// A small engine with a rank on each device listed; a shape whose MLP can be split over them.
-LoadRequest on_cuda(const TinyModel& model, const std::string& device = "cuda");
-TinyShape shape_of_ranks();
+// Requests a small engine with one rank per listed device. splittable_shape() has an MLP that can be split over the
+// ranks.
+LoadRequest cuda_request(const TinyModel& model, const std::string& device = "cuda");
+TinyShape splittable_shape();
 RunOptions cuda_options(DType dtype, bool is_deterministic = true);
-// Decoders of every shape against the double-precision reference, in 16-bit types.
+// Compares decoders of all shapes in 16-bit types with the double-precision reference.
 void expect_like_reference(bool is_deterministic);
-// The engine, not deterministic: on several ranks as on the CPU; and with requests that come and go at random.
+// For an engine that is not deterministic: compares several ranks with the CPU, and runs requests with random aborts.
 void expect_ranks_like_the_cpu();
-void expect_sound_soak();
+void run_nondeterministic_soak();
 std::vector<int32_t> random_ids(uint64_t seed, int count, int64_t vocab_size);
-// Decoders of different variants, some with sizes that fit no tile.
+// Decoders of different variants, some with sizes that are not multiples of a tile.
 const std::vector<DecoderShape>& decoder_shapes();
-// Of the log-probabilities of the `num_top` likeliest ids to the double-precision reference's, at every position.
+// The largest difference of log-probabilities to the double-precision reference, over the `num_top` most likely ids of
+// each position.
 double worst_difference(DecoderFixture& fixture, const RunOptions& options, const Prompts& prompts, size_t num_top);
 bool is_same(const LogProbs& a, const LogProbs& b);
 

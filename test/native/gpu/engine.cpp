@@ -1,4 +1,4 @@
-// The whole engine on a CUDA device: what it answers is what the CPU answers, and what must not change a bit does not.
+// The whole engine on a CUDA device: its answers match the CPU's, and options that must not change a bit do not.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -25,7 +25,7 @@ std::vector<EngineModel> models() {
           {qwen3, DType::kF16},        {windowed, DType::kBf16},   {windowed, DType::kF16}};
 }
 
-// Lengths around blocks and chunks of keys; the last two share a prefix of more than a block.
+// Lengths around block and chunk boundaries. The last two prompts share a prefix of more than a block.
 Prompts engine_prompts() {
   if (is_full_run()) return some_prompts();
   Prompts prompts = {random_ids(1, 1, 300), random_ids(2, 64, 300), random_ids(3, 33, 300), random_ids(4, 129, 300)};
@@ -45,35 +45,36 @@ LoadRequest on_device(const TinyModel& model, int world_size = 1, bool is_determ
   request.device.device = cuda_device(world_size);
   request.device.world_size = world_size;
   request.device.is_deterministic = is_deterministic;
-  // An emulated device takes seconds to warm up for more.
+  // An emulated device takes seconds to warm up for larger limits.
   if (!is_full_run()) request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
   return request;
 }
 
-// Steps are compared until the tokens part, which they may only where the CPU's margin is within the limit.
+// Compares steps until the tokens differ, which is allowed only if the CPU's margin is within the limit.
 void expect_near(const Answer& got, const Answer& wanted, double limit, const std::string& what) {
   constexpr size_t kWidth = 1 + kNumAlternatives;
   for (size_t step = 0; step < wanted.token_ids.size(); ++step) {
-    if (step >= got.token_ids.size()) return fail(what.c_str(), static_cast<int>(step), "the answer ends early");
+    if (step >= got.token_ids.size()) return fail(what.c_str(), static_cast<int>(step), "the answer is too short");
     const float* mine = got.logprobs.data() + step * kWidth;
     const float* theirs = wanted.logprobs.data() + step * kWidth;
     for (size_t i = 0; i < kNumAlternatives; ++i)
       if (!(std::abs(mine[1 + i] - theirs[1 + i]) <= limit))
         fail(what.c_str(), static_cast<int>(step),
-             "log-probability " + show(mine[1 + i]) + " instead of " + show(theirs[1 + i]));
+             "log-probability " + show(mine[1 + i]) + ", expected " + show(theirs[1 + i]));
     if (got.token_ids[step] == wanted.token_ids[step]) continue;
     if (theirs[1] - theirs[2] > limit)
       fail(what.c_str(), static_cast<int>(step),
-           "token " + show(got.token_ids[step]) + " instead of " + show(wanted.token_ids[step]) + ", margin " +
+           "token " + show(got.token_ids[step]) + ", expected " + show(wanted.token_ids[step]) + ", margin " +
                show(theirs[1] - theirs[2]));
     return;
   }
 }
 
-// As contract 4 has it; but as in the decoder's test, narrow models lose more to activations of 16 bits.
+// The bounds of contract 4, but narrow models lose more to 16-bit activations.
 double limit_of(const TinyShape& shape, DType dtype) {
   const bool is_narrow = shape.hidden_size < 512;
-  return dtype == DType::kF16 ? (is_narrow ? 0.02 : 0.01) : is_narrow ? 0.25 : 0.15;
+  if (dtype == DType::kF16) return is_narrow ? 0.02 : 0.01;
+  return is_narrow ? 0.25 : 0.15;
 }
 
 void expect_like_the_cpu(const TinyShape& shape, DType dtype, int world_size,
@@ -114,7 +115,7 @@ TEST(cuda_engine_keeps_a_wider_model_within_contract_4) {
     expect_like_the_cpu(shape, dtype, 1, prompts);
 }
 
-TEST(cuda_engine_company_cache_and_chunks_change_no_bit) {
+TEST(cuda_engine_batch_cache_and_chunks_change_no_bit) {
   for (const auto& [shape, dtype] : models()) {
     const TinyModel model(shape, dtype);
     const Prompts prompts = engine_prompts();
@@ -133,7 +134,7 @@ TEST(cuda_engine_company_cache_and_chunks_change_no_bit) {
   }
 }
 
-TEST(cuda_engine_preempted_equals_not_preempted) {
+TEST(cuda_engine_preemption_changes_no_bit) {
   const TinyModel model(TinyShape{}, DType::kBf16);
   Prompts prompts;
   for (uint64_t i = 0; i < 3; ++i)
@@ -142,8 +143,8 @@ TEST(cuda_engine_preempted_equals_not_preempted) {
   const auto solo = solo_answers(on_device(model), max_tokens, prompts);
   LoadRequest request = on_device(model);
   request.max_model_len = 256;
-  // Five blocks of 64 tokens, each 2 layers × 2 × 2 heads × 32 × 2 bytes × 64: two sequences begin with two each, and
-  // both grow into a third.
+  // Five blocks of 64 tokens: 2 layers × 2 × 2 heads × 32 × 2 bytes × 64 each. Two sequences start with two blocks
+  // each, and both need a third.
   request.kv_cache_bytes = 5 * 32768;
   Session session(request);
   expect_same(batched_answers(session, max_tokens, prompts), solo, "preempted");
@@ -163,14 +164,14 @@ TEST(cuda_engine_ranks_change_no_bit) {
   }
 }
 
-// Parts of the backend that the sessions made from here on do without.
+// Disables features of the backend for sessions created during its lifetime.
 class Without {
  public:
   explicit Without(const char* parts) { setenv("CAPSTAN_CUDA_WITHOUT", parts, 1); }
   ~Without() { unsetenv("CAPSTAN_CUDA_WITHOUT"); }
 };
 
-TEST(cuda_engine_without_graphs_or_early_kernels_changes_no_bit) {
+TEST(cuda_engine_without_graphs_or_pdl_changes_no_bit) {
   TinyShape shape;
   shape.intermediate_size = 256;
   const TinyModel model(shape, DType::kBf16);
@@ -181,7 +182,7 @@ TEST(cuda_engine_without_graphs_or_early_kernels_changes_no_bit) {
       const LoadRequest request = on_device(model, world_size, is_deterministic);
       const auto wanted = solo_answers(request, num_tokens(), prompts);
       for (const std::string parts : {"graphs", "early"}) {
-        if (parts == "early" && world_size > 1) continue;  // ranks' kernels wait for each other's
+        if (parts == "early" && world_size > 1) continue;  // PDL is not used with several ranks
         const Without without(parts.c_str());
         expect_same(solo_answers(request, num_tokens(), prompts), wanted,
                     ("without " + parts + ", " + std::to_string(world_size) + " ranks").c_str());
@@ -193,9 +194,9 @@ TEST(cuda_engine_without_graphs_or_early_kernels_changes_no_bit) {
     }
 }
 
-// Models this small are summed in one shot, if in none other. Prompts alone and together; decodes of more sequences
-// than a tile of tokens has.
-TEST(cuda_engine_ranks_that_add_in_two_shots_change_no_bit) {
+// Models this small always use one-shot otherwise. Runs prompts alone and together, and decodes more sequences than a
+// tile of tokens has.
+TEST(cuda_engine_two_shot_all_reduce_changes_no_bit) {
   TinyShape shape;
   shape.intermediate_size = 256;
   const TinyModel model(shape, DType::kBf16);
@@ -216,17 +217,17 @@ TEST(cuda_engine_ranks_that_add_in_two_shots_change_no_bit) {
   }
 }
 
-// Not deterministic, canaries that are not drawn are near what they are deterministic.
+// When not deterministic, greedy canaries must be near the deterministic answers.
 void soak(bool is_deterministic, int seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  const bool is_wide = is_full_run() && !is_deterministic;  // attention of a step fills a device, too
+  const bool is_wide = is_full_run() && !is_deterministic;  // the attention of a step then fills a device
   TinyShape shape;
   if (is_wide) shape.num_heads = 32, shape.num_kv_heads = 8;
   const TinyModel model(shape, is_deterministic ? DType::kBf16 : DType::kF16);
   const Prompts canaries = {random_ids(1, 66, 300), random_ids(2, 5, 300), random_ids(3, 90, 300)};
   const auto wanted = solo_answers(on_device(model), 6, canaries);
   LoadRequest request = on_device(model, 1, is_deterministic);
-  request.kv_cache_bytes = 16 * 16384 * shape.num_kv_heads;  // little enough that blocks are used again at once
+  request.kv_cache_bytes = 16 * 16384 * shape.num_kv_heads;  // few blocks, so that they are reused at once
   request.max_num_batched_tokens = is_wide ? 512 : 96;
   Session session(request);
   std::mt19937 random(5);
@@ -246,7 +247,7 @@ void soak(bool is_deterministic, int seconds) {
       if (random() % 3 == 0) session.wait_for_tokens(ids[random() % ids.size()], random() % 4);
       if (random() % 3 == 0) session.engine().abort(ids[random() % ids.size()]);
     }
-    // Canaries answer as they did alone.
+    // Canaries get the same answers as alone.
     const auto got = batched_answers(session, 6, canaries);
     if (is_deterministic) expect_same(got, wanted, "canary");
     for (size_t i = 0; !is_deterministic && i < canaries.size(); ++i)
@@ -259,7 +260,7 @@ void soak(bool is_deterministic, int seconds) {
     }
     num_requests += count;
   } while (std::chrono::steady_clock::now() < end && num_failures() == 0);
-  // Stats are published with the step after the last end.
+  // Stats are published with the step after the last sequence has ended.
   session.wait(session.submit({1, 2, 3}, 2));
   const EngineStats stats = session.engine().stats();
   EXPECT_EQ(stats.num_running, 0);
@@ -269,7 +270,7 @@ void soak(bool is_deterministic, int seconds) {
               static_cast<long long>(stats.num_preemptions));
 }
 
-// CAPSTAN_SOAK_SECONDS long together, else a few rounds.
+// The total time of both soak tests; by default each runs a few rounds.
 int soak_seconds() {
   const char* seconds = std::getenv("CAPSTAN_SOAK_SECONDS");
   return seconds == nullptr ? 0 : std::atoi(seconds);
@@ -278,7 +279,7 @@ TEST(cuda_engine_soak_with_random_aborts) {
   soak(true, soak_seconds() * 2 / 3);
 }
 TEST(cuda_engine_soak_not_deterministic) {
-  expect_sound_soak();
+  run_nondeterministic_soak();
 }
 
 }  // namespace
@@ -290,7 +291,7 @@ void expect_ranks_like_the_cpu() {
     expect_like_the_cpu(shape, DType::kF16, world_size);
 }
 
-void expect_sound_soak() {
+void run_nondeterministic_soak() {
   soak(false, soak_seconds() / 3);
 }
 

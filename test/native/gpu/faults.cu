@@ -1,10 +1,10 @@
-// How a device is lost on purpose, as a library of its own: what tests it (loss.cpp) is built without nvcc.
+// Loses a device on purpose. A separate library, because the test that uses it (loss.cpp) is built without nvcc.
 #include "cuda/launch.h"
 
 namespace capstan::cuda {
 
 #if defined(__CUDACC__)
-// As many blocks as no device runs at a time: nobody else's kernel ever begins.
+// Launched with more blocks than any device can run at a time, so that no other kernel starts.
 __global__ void spin_kernel(const volatile int* flag) {
   while (*flag == 0) {
   }
@@ -24,7 +24,7 @@ cudaStream_t new_stream() {
 
 extern "C" {
 
-// A kernel that never ends.
+// Launches a kernel that never ends.
 __attribute__((visibility("default"))) void gpu_fault_hang() {
 #if defined(__CUDACC__)
   using namespace capstan::cuda;
@@ -38,7 +38,7 @@ __attribute__((visibility("default"))) void gpu_fault_hang() {
 #endif
 }
 
-// A kernel that writes where no memory is.
+// Launches a kernel that writes to an invalid address.
 __attribute__((visibility("default"))) void gpu_fault_break() {
 #if defined(__CUDACC__)
   using namespace capstan::cuda;

@@ -1,5 +1,5 @@
-// Keys and values in 8 bits: rounding and scales over all there are, and what the kernels write of them.
-// kernel_attention (attention.cu) reads them.
+// The 8-bit KV cache: rounding and scales of all values, and what the kernels write. kernel_attention (attention.cu)
+// tests reading.
 #include <algorithm>
 #include <limits>
 #include <random>
@@ -31,12 +31,12 @@ TEST(kernel_fp8_rounds_to_the_nearest) {
         EXPECT(error < theirs || (error == theirs && got % 2 == 0));
       }
     }
-  // The least power of two that brings a magnitude to at most 448.
+  // The smallest power of two that scales a magnitude to at most 448.
   for (const float value : values) {
     const int exponent = fp8_exponent(value * 1024);
-    EXPECT(exponent >= kLeastExponent && exponent <= kMostExponent);
-    if (exponent < kMostExponent) EXPECT(value * 1024 * power_of_two(-exponent) <= 448.0f);
-    if (exponent > kLeastExponent) EXPECT(value * 1024 * power_of_two(-exponent) > 224.0f);
+    EXPECT(exponent >= kMinExponent && exponent <= kMaxExponent);
+    if (exponent < kMaxExponent) EXPECT(value * 1024 * power_of_two(-exponent) <= 448.0f);
+    if (exponent > kMinExponent) EXPECT(value * 1024 * power_of_two(-exponent) > 224.0f);
   }
 }
 
@@ -46,7 +46,7 @@ struct ExpandArgs {
 template <class T>
 __global__ void expand_test_kernel(ExpandArgs args) {
   const uint32_t code = threadIdx.x, scale = fp8_scale<T>(static_cast<uint8_t>(blockIdx.x));
-  // Both halves of a word, in either place.
+  // Puts the code in both bytes of either half of a word.
   for (int i = 0; i < 2; ++i)
     args.pairs[(blockIdx.x * 256 + code) * 2 + static_cast<uint32_t>(i)] =
         expand_fp8<T>((code | code << 8) << i * 16, i, scale | scale << 16);
@@ -58,15 +58,15 @@ TEST(kernel_fp8_expands_exactly) {
     launch(type == FloatType::kBf16 ? expand_test_kernel<Bf16> : expand_test_kernel<F16>, dim3(256), dim3(256), 0,
            stream(), ExpandArgs{pairs.get()});
     const std::vector<uint32_t> got = pairs.read();
-    for (int exponent = kLeastExponent; exponent <= kBrokenExponent;
-         exponent = exponent == kMostExponent ? kBrokenExponent : exponent + 1)
+    for (int exponent = kMinExponent; exponent <= kNonFiniteExponent;
+         exponent = exponent == kMaxExponent ? kNonFiniteExponent : exponent + 1)
       for (int code = 0; code < 256; ++code)
         for (int i = 0; i < 2; ++i)
           for (int half = 0; half < 2; ++half) {
             const uint32_t pair = got[static_cast<size_t>(((exponent & 0xff) * 256 + code) * 2 + i)];
             const float value = value_of(type, static_cast<uint16_t>(pair >> half * 16));
-            if (exponent == kBrokenExponent) EXPECT(std::isnan(value));
-            // Not a number in 8 bits is never written.
+            if (exponent == kNonFiniteExponent) EXPECT(std::isnan(value));
+            // NaN codes are never written.
             else if ((code & 0x7f) != 0x7f)
               EXPECT_EQ(value,
                         value_of(type, bits_of(type, fp8_value(static_cast<uint8_t>(code)) * power_of_two(exponent))));
@@ -80,7 +80,7 @@ void check_append(FloatType type, int num_kv_heads, int head_dim) {
   const int num_all = 1 + 2 * num_kv_heads;
   const int64_t stride = int64_t{num_all} * head_dim;
   std::vector<float> qkv = noise(1, kTokens * stride, 1);
-  // Large, small, nothing but zeros, and broken.
+  // Large, small, all zeros, and non-finite.
   for (int64_t i = 0; i < stride; ++i) {
     qkv[static_cast<size_t>(stride + i)] *= 9000, qkv[static_cast<size_t>(2 * stride + i)] *= 1e-3f;
     qkv[static_cast<size_t>(4 * stride + i)] = 0;
@@ -89,7 +89,7 @@ void check_append(FloatType type, int num_kv_heads, int head_dim) {
   qkv[static_cast<size_t>(5 * stride + head_dim)] = std::numeric_limits<float>::infinity();
   const std::vector<int32_t> positions(kTokens, 0), slots = {64, 191, 0, -1, 63, 5};
   std::vector<float> rope(static_cast<size_t>(head_dim / 2 * 2), 0.0f);
-  std::fill(rope.begin(), rope.begin() + head_dim / 2, 1.0f);  // turned by nothing
+  std::fill(rope.begin(), rope.begin() + head_dim / 2, 1.0f);  // identity rotation
   const OnDevice<float> device_qkv(qkv), device_rope(rope);
   const OnDevice<int32_t> device_positions(positions), device_slots(slots);
   const OnDevice<uint8_t> cache(static_cast<size_t>(kBlocks * layout.block_bytes()));
@@ -121,18 +121,18 @@ void check_append(FloatType type, int num_kv_heads, int head_dim) {
       const auto exponent = static_cast<int8_t>(got[at]);
       is_written[at] = true;
       double largest = 0;
-      bool is_broken = false;
+      bool is_non_finite = false;
       for (int d = 0; d < head_dim; ++d)
         largest = std::max(largest, std::abs(static_cast<double>(row[d]))),
-        is_broken = is_broken || !std::isfinite(row[d]);
-      EXPECT_EQ(exponent == kBrokenExponent, is_broken);
+        is_non_finite = is_non_finite || !std::isfinite(row[d]);
+      EXPECT_EQ(exponent == kNonFiniteExponent, is_non_finite);
       for (int d = 0; d < (is_value ? head_dim : layout.k_dim); ++d) {
         const auto place =
             static_cast<size_t>(is_value ? layout.value(slot, kv_head, d) : layout.key(slot, kv_head, d));
         is_written[place] = true;
         const double wanted = d < head_dim ? static_cast<double>(row[d]) : 0;
-        // Half of a unit of three fraction bits, or of the steps near zero.
-        if (!is_broken)
+        // Half a unit of three fraction bits, or of the spacing near zero.
+        if (!is_non_finite)
           expect_close(fp8_value(got[place]) * std::ldexp(1.0, exponent), wanted,
                        std::abs(wanted) / 16 + largest * std::ldexp(1.0, -17),
                        "fp8, head_dim " + std::to_string(head_dim));
@@ -142,7 +142,7 @@ void check_append(FloatType type, int num_kv_heads, int head_dim) {
     if (!is_written[i]) EXPECT_EQ(static_cast<int>(got[i]), 0xff);
 }
 
-TEST(kernel_fp8_heads_get_scales_of_their_own) {
+TEST(kernel_fp8_scales_each_head_separately) {
   for (const FloatType type : kTypes) {
     check_append(type, 2, 64);
     check_append(type, 1, 24);

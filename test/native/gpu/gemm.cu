@@ -1,5 +1,5 @@
-// Products of few tokens: bits that depend neither on company nor on the device, parts and who adds them, and kernels
-// that begin before the one in front has ended.
+// Products of few tokens: bits that do not depend on the batch or the device, products in parts, and programmatic
+// dependent launch.
 #include <algorithm>
 
 #include "test/native/gpu/kernel_testing.h"
@@ -11,9 +11,9 @@ struct Shape {
   int64_t rows, cols;
 };
 
-// A product with all that it reads; the arrays are as long as the most tokens need.
+// A product with its inputs. The arrays are large enough for kMaxTokens.
 struct Product {
-  static constexpr int kMostTokens = 70;
+  static constexpr int kMaxTokens = 70;
   GemmArgs args;
   DepthSplit split;
   OnDevice<uint16_t> weights, acts, gated;
@@ -24,11 +24,11 @@ struct Product {
       : split(split_depth(shape.cols, shape.cols, row_parallel_parts(shape.cols))),
         weights(packed_weights(type, noise(1, shape.rows * shape.cols, 1 / std::sqrt(static_cast<float>(shape.cols))),
                                shape.rows, split)),
-        acts(packed_acts(type, noise(2, kMostTokens * shape.cols, 1), kMostTokens, split)),
-        gated(static_cast<size_t>(round_up(kMostTokens, 8) * gated_split(shape).padded())),
+        acts(packed_acts(type, noise(2, kMaxTokens * shape.cols, 1), kMaxTokens, split)),
+        gated(static_cast<size_t>(round_up(kMaxTokens, 8) * gated_split(shape).padded())),
         bias(noise(3, shape.rows, 1)),
-        out(static_cast<size_t>(kMaxParts * kMostTokens * (shape.rows + 3))),
-        before(noise(4, kMaxParts * kMostTokens * (shape.rows + 3), 1)) {
+        out(static_cast<size_t>(kMaxParts * kMaxTokens * (shape.rows + 3))),
+        before(noise(4, kMaxParts * kMaxTokens * (shape.rows + 3), 1)) {
     args.type = type;
     args.output = output;
     args.weights = {weights.get(), bias.get(), shape.rows, split};
@@ -42,12 +42,12 @@ struct Product {
     return split_depth(shape.rows / 2, shape.rows / 2, row_parallel_parts(shape.rows / 2));
   }
 
-  // What the tokens have come to, one after the other.
-  std::vector<uint32_t> run(int tokens, const DeviceRoom& room) {
+  // Returns the bits of the outputs, token by token.
+  std::vector<uint32_t> run(int tokens, const DeviceResources& resources) {
     check(cudaMemcpyAsync(out.get(), before.data(), before.size() * sizeof(float), cudaMemcpyHostToDevice, stream()),
           "a test");
     args.num_tokens = tokens;
-    launch_gemm(args, room, stream());
+    launch_gemm(args, resources, stream());
     std::vector<uint32_t> bits;
     if (args.output == GemmOutput::kGated) {
       const std::vector<uint16_t> got = gated.read();
@@ -63,27 +63,28 @@ struct Product {
   }
 };
 
-// One multiprocessor goes over all tiles; little shared memory holds few warps, or few tokens.
-std::vector<DeviceRoom> rooms() {
-  const DeviceRoom whole = device_room();
+// One multiprocessor must process all tiles. Little shared memory limits the warps, or the tokens per block.
+std::vector<DeviceResources> resource_variants() {
+  const DeviceResources whole = device_resources();
   return {whole, {1, whole.shared_bytes}, {5, size_t{99} << 10}, {3, size_t{64} << 10}};
 }
 
-TEST(kernel_gemm_bits_depend_on_no_company_and_no_device) {
+TEST(kernel_gemm_bits_do_not_depend_on_the_batch_or_the_device) {
   const std::vector<Shape> shapes = {{48, 64}, {272, 96}, {40, 1152}, {144, 45}};
   for (const FloatType type : kTypes)
     for (const Shape& shape : shapes)
       for (const GemmOutput output : {GemmOutput::kStore, GemmOutput::kResidual, GemmOutput::kGated}) {
         if (output == GemmOutput::kGated && shape.rows % 16 != 0) continue;
         Product product(type, shape, output);
-        const std::vector<uint32_t> all = product.run(Product::kMostTokens, device_room());
-        for (const DeviceRoom& room : rooms())
-          for (const int tokens : {3, 8, 11, 20, 50, Product::kMostTokens}) {
-            const std::vector<uint32_t> some = product.run(tokens, room);
+        const std::vector<uint32_t> all = product.run(Product::kMaxTokens, device_resources());
+        for (const DeviceResources& resources : resource_variants())
+          for (const int tokens : {3, 8, 11, 20, 50, Product::kMaxTokens}) {
+            const std::vector<uint32_t> some = product.run(tokens, resources);
             if (!std::equal(some.begin(), some.end(), all.begin()))
               fail(__FILE__, __LINE__,
                    std::to_string(tokens) + " tokens of " + std::to_string(shape.rows) + " x " +
-                       std::to_string(shape.cols) + " on " + std::to_string(room.multiprocessors) + " multiprocessors");
+                       std::to_string(shape.cols) + " on " + std::to_string(resources.multiprocessors) +
+                       " multiprocessors");
           }
       }
 }
@@ -94,10 +95,10 @@ TEST(kernel_gemm_leaves_parts_that_add_up) {
     for (const Shape& shape : shapes)
       for (const int tokens : {1, 8, 13, 31, 64}) {
         Product whole(type, shape, GemmOutput::kStore), cut(type, shape, GemmOutput::kParts);
-        const std::vector<uint32_t> wanted = whole.run(tokens, device_room());
+        const std::vector<uint32_t> wanted = whole.run(tokens, device_resources());
         const std::vector<float> bias = whole.bias.read();
-        for (const DeviceRoom& room : rooms()) {
-          cut.run(tokens, room);
+        for (const DeviceResources& resources : resource_variants()) {
+          cut.run(tokens, resources);
           const std::vector<float> got = cut.out.read();
           const int64_t stride = cut.args.out_stride, part_size = tokens * stride;
           for (int64_t i = 0; i < part_size; ++i) {
@@ -122,12 +123,12 @@ TEST(kernel_gemm_leaves_parts_that_add_up) {
       }
 }
 
-// Norm, product in parts, heads or the sum with the next norm: what they read is written right in front of each, by a
-// copy or by one another.
-TEST(kernel_gemm_and_its_neighbours_begin_early) {
+// Norm, product in parts, then heads or the sum with the next norm. Each input is written directly before, by a copy or
+// by the preceding kernel.
+TEST(kernel_gemm_and_its_neighbors_support_pdl) {
   constexpr int kTokens = 13, kHeads = 2, kKvHeads = 1, kHeadDim = 24, kPositions = 30;
   constexpr int64_t kHidden = 96, kRows = (kHeads + 2 * kKvHeads) * kHeadDim;
-  static_assert(kRows == kHidden);  // so that the product can be added to the hidden states too
+  static_assert(kRows == kHidden);  // so that the product can also be added to the hidden states
   const DepthSplit split = split_depth(kHidden, kHidden, row_parallel_parts(kHidden));
   const KvLayout layout = make_kv_layout(64, kKvHeads, kHeadDim);
   const std::vector<float> hidden = noise(1, kTokens * kHidden, 1), bias = noise(2, kRows, 1);
@@ -154,7 +155,7 @@ TEST(kernel_gemm_and_its_neighbours_begin_early) {
       norm.eps = 1e-6f;
       norm.split = split;
       norm.acts = acts.get();
-      norm.begins_early = is_early;
+      norm.uses_pdl = is_early;
       launch_norm(norm, stream());
       GemmArgs product;
       product.type = type;
@@ -164,8 +165,8 @@ TEST(kernel_gemm_and_its_neighbours_begin_early) {
       product.num_tokens = kTokens;
       product.out = parts.get();
       product.out_stride = kRows;
-      product.begins_early = is_early;
-      launch_gemm(product, device_room(), stream());
+      product.uses_pdl = is_early;
+      launch_gemm(product, device_resources(), stream());
       if (has_heads) {
         QkvArgs heads;
         heads.type = type;
@@ -182,7 +183,7 @@ TEST(kernel_gemm_and_its_neighbours_begin_early) {
         heads.layout = layout;
         heads.cache = cache.get();
         heads.q = q.get();
-        heads.begins_early = is_early;
+        heads.uses_pdl = is_early;
         launch_qkv(heads, stream());
       } else {
         AddNormArgs next;
@@ -206,11 +207,11 @@ TEST(kernel_gemm_and_its_neighbours_begin_early) {
       return bits;
     };
     for (const bool has_heads : {false, true})
-      EXPECT(run(can_begin_early(), has_heads) == run(false, has_heads));
+      EXPECT(run(supports_pdl(), has_heads) == run(false, has_heads));
   }
 }
 
-// Heads of a product in parts, and of one that is whole.
+// Compares the heads of a product in parts with those of a complete product.
 TEST(kernel_qkv_adds_the_parts_of_a_product) {
   constexpr int kTokens = 6, kHeads = 3, kKvHeads = 1, kHeadDim = 40;
   constexpr int64_t kRows = (kHeads + 2 * kKvHeads) * kHeadDim, kCols = 256;
@@ -221,7 +222,7 @@ TEST(kernel_qkv_adds_the_parts_of_a_product) {
   for (const FloatType type : kTypes) {
     const auto run = [&](GemmOutput output) {
       Product product(type, {kRows, kCols}, output);
-      product.run(kTokens, device_room());
+      product.run(kTokens, device_resources());
       const OnDevice<uint16_t> q(static_cast<size_t>(kTokens * kHeads * layout.k_dim)),
           cache(static_cast<size_t>(layout.block_elements()));
       QkvArgs heads;

@@ -1,6 +1,6 @@
-// The models of test/oracle/fixtures on a CUDA device against what transformers answered, without JavaScript:
-// test/oracle/records.ts has written down what the library would hand over. CAPSTAN_GOLDEN_RECORDS names that file;
-// without it these tests pass with a word.
+// Compares the models of test/oracle/fixtures on a CUDA device with the answers of transformers, without JavaScript.
+// test/oracle/records.ts writes the input of the engine to the file that CAPSTAN_GOLDEN_RECORDS names. Without that
+// file these tests print a note and pass.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -15,16 +15,16 @@ namespace {
 struct GoldenPrompt {
   std::vector<int32_t> prompt_ids, greedy_ids;
   std::vector<double> margins;
-  std::vector<std::vector<double>> top;  // per step: (id, log-probability) pairs
+  std::vector<std::vector<double>> top;  // (id, log-probability) pairs per step
 };
 
 struct GoldenModel {
   std::string name;
-  double worst = 0, mean = 0;  // allowed
+  double worst = 0, mean = 0;  // limits
   LoadRequest request;
   std::vector<GoldenPrompt> prompts;
-  int scored = 0;                       // the prompt whose own log-probabilities are known …
-  std::vector<double> scored_logprobs;  // … from its second token on
+  int scored = 0;                       // index of the prompt with known prompt log-probabilities
+  std::vector<double> scored_logprobs;  // starting with its second token
 };
 
 template <class T>
@@ -113,8 +113,8 @@ bool read_model(std::istream& in, GoldenModel& model) {
   expect_word(in, "scored");
   in >> model.scored;
   model.scored_logprobs = read_list<double>(in);
-  if (!in) throw Error(ErrorCode::kInvalidArgument, "golden records: " + model.name + " is cut short");
-  // What is allowed is the CPU's, which computes f16 weights in f32; here activations, keys and values have 16 bits.
+  if (!in) throw Error(ErrorCode::kInvalidArgument, "golden records: " + model.name + " is truncated");
+  // The limits are for the CPU, which computes f16 models in f32. Here activations, keys and values have 16 bits.
   if (request.device.weight_dtype == DType::kF16) model.worst *= 2;
   request.device.device = "cuda";
   request.vocabulary = std::make_shared<Vocabulary>();
@@ -127,7 +127,7 @@ std::vector<GoldenModel> golden_models() {
   const char* file = std::getenv("CAPSTAN_GOLDEN_RECORDS");
   std::vector<GoldenModel> models;
   if (file == nullptr || *file == '\0') {
-    std::printf("  no golden records: npm run gpu -- records writes them\n");
+    std::printf("  skipped: no golden records (npm run gpu -- records writes them)\n");
     return models;
   }
   std::ifstream in(file);
@@ -136,13 +136,13 @@ std::vector<GoldenModel> golden_models() {
     models.push_back(model);
   EXPECT(!models.empty());
   if (is_full_run()) return models;
-  // An emulated device has little memory, and takes long to warm up with more.
+  // An emulated device has little memory and warms up slowly for larger limits.
   for (GoldenModel& model : models)
     model.request.kv_cache_bytes = 16 << 20, model.request.max_num_batched_tokens = 96, model.request.max_num_seqs = 8;
   return models;
 }
 
-// Differences to a golden, gathered as test/oracle/golden.ts does.
+// Collects differences as test/oracle/golden.ts does.
 struct Comparison {
   const GoldenModel& model;
   double worst = 0, sum = 0;
@@ -153,10 +153,10 @@ struct Comparison {
     sum += difference, ++count;
     if (!(difference <= worst)) worst = difference;
     if (!(difference <= model.worst))
-      fail(model.name.c_str(), 0, what + ": " + show(got) + " instead of " + show(wanted));
+      fail(model.name.c_str(), 0, what + ": " + show(got) + ", expected " + show(wanted));
   }
 
-  // Until the tokens part, which they may only where transformers is near a tie.
+  // Compares steps until the tokens differ, which is allowed only if transformers is near a tie.
   void add_answer(const GoldenPrompt& prompt, const std::vector<TokenLogprobs>& answer, const std::string& what) {
     EXPECT(answer.size() <= prompt.greedy_ids.size());
     for (size_t step = 0; step < answer.size(); ++step) {
@@ -165,7 +165,7 @@ struct Comparison {
         const auto found = std::ranges::find_if(answer[step].top, [&](const auto& entry) { return entry.first == id; });
         if (found == answer[step].top.end())
           fail(model.name.c_str(), static_cast<int>(step),
-               what + ": token " + std::to_string(id) + " is not among the likeliest");
+               what + ": token " + std::to_string(id) + " is not among the most likely");
         else
           add(found->second, prompt.top[step][i + 1], what + ", step " + std::to_string(step));
       }
@@ -175,8 +175,7 @@ struct Comparison {
         continue;
       }
       if (prompt.margins[step] > 2 * model.worst)
-        fail(model.name.c_str(), static_cast<int>(step),
-             what + ": another token, margin " + show(prompt.margins[step]));
+        fail(model.name.c_str(), static_cast<int>(step), what + ": wrong token, margin " + show(prompt.margins[step]));
       return;
     }
   }
@@ -202,10 +201,10 @@ TEST(cuda_golden_models_answer_like_transformers) {
           arrived.notify_all();
         });
     Comparison comparison{model};
-    // All at once: what the prompts share is taken from the cache where it is there.
+    // Submits all prompts at once, so that shared prefixes come from the cache.
     std::vector<RequestId> ids;
-    // An emulated device takes half a second for the four shortest, of which the last is longer than any model's
-    // window.
+    // An emulated device takes half a second for the four shortest prompts. The last of them exceeds the window of all
+    // models.
     const size_t num_prompts = is_full_run() ? model.prompts.size() : std::min<size_t>(model.prompts.size(), 4);
     for (size_t i = 0; i < num_prompts; ++i) {
       Request request;

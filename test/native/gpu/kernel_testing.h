@@ -1,6 +1,5 @@
 #pragma once
-// What tests of kernels share: arrays of exact size on the device that begin as NaN, numbers of 16 bits, operands as
-// they are packed.
+// Shared by the kernel tests: exact-size device arrays that start as NaN, 16-bit floats, and packed operands.
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -24,7 +23,7 @@ inline bool is_full() {
 inline cudaStream_t stream() {
   static cudaStream_t made = [] {
     cudaStream_t created = nullptr;
-    check(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking), "a stream");
+    check(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking), "creating a stream");
     return created;
   }();
   return made;
@@ -33,7 +32,7 @@ inline void synchronize() {
   check(cudaStreamSynchronize(stream()), "a test");
 }
 
-// An array of exactly this size on the device.
+// A device array of exactly this size.
 template <class T>
 class OnDevice {
  public:
@@ -42,7 +41,7 @@ class OnDevice {
           "an array");
     synchronize();
   }
-  // NaN all over.
+  // All elements are NaN.
   explicit OnDevice(size_t size) : buffer_(size * sizeof(T), "an array"), size_(size) {
     check(cudaMemsetAsync(buffer_.template as<void>(), 0xff, buffer_.bytes(), stream()), "an array");
   }
@@ -60,17 +59,17 @@ class OnDevice {
   size_t size_;
 };
 
-inline DeviceRoom device_room() {
+inline DeviceResources device_resources() {
   return {attribute_of(0, cudaDevAttrMultiProcessorCount),
           static_cast<size_t>(attribute_of(0, cudaDevAttrMaxSharedMemoryPerBlockOptin))};
 }
 
-// Whether the device has the instructions of cuda/hopper.h, and the code for it uses them.
+// Whether the device and the compiled code support the instructions of cuda/hopper.h.
 inline bool has_wgmma() {
 #if defined(__CUDACC__)
-  const bool has = can_gemm_by_wgmma() && can_attend_by_wgmma();
+  const bool has = supports_gemm_wgmma() && supports_attention_wgmma();
   if (!has && attribute_of(0, cudaDevAttrComputeCapabilityMajor) == 9)
-    fail(__FILE__, __LINE__, "the device is of 9.0, but its kernels cannot be used");
+    fail(__FILE__, __LINE__, "the device has compute capability 9.0, but the wgmma kernels cannot run");
   return has;
 #else
   return true;
@@ -84,17 +83,17 @@ inline uint16_t bits_of(FloatType type, float value) {
 inline float value_of(FloatType type, uint16_t bits) {
   return type == FloatType::kBf16 ? bf16_to_float(bits) : f16_to_float(bits);
 }
-// Half a unit in the last place, and a little for sums in f32.
+// Half a unit in the last place, plus some error of f32 sums.
 inline double rounding_of(FloatType type) {
   return type == FloatType::kBf16 ? 0.004 : 0.0006;
 }
-// What the type can hold.
+// Rounds to values of the type.
 inline std::vector<float> rounded(FloatType type, std::vector<float> values) {
   for (float& value : values)
     value = value_of(type, bits_of(type, value));
   return values;
 }
-// Deterministic values, about normal with the given deviation, a draw each: the large shapes take millions of them.
+// Deterministic, approximately normal values. One draw per value, because large shapes need millions of them.
 inline std::vector<float> noise(uint64_t seed, int64_t count, float deviation) {
   std::vector<float> values(static_cast<size_t>(count));
   for (size_t i = 0; i < values.size(); ++i) {
@@ -115,7 +114,7 @@ inline bool is_unwritten(float value) {
   return bits == 0xffffffffu;
 }
 
-// Of an e4m3 number, as its definition says.
+// The value of an e4m3 code, by the definition of the format.
 inline float fp8_value(uint8_t code) {
   const int exponent = code >> 3 & 15, fraction = code & 7;
   const float size = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -9)
@@ -123,16 +122,16 @@ inline float fp8_value(uint8_t code) {
   return code >> 7 == 0 ? size : -size;
 }
 
-// `i` and `j` say where: which of them are wrong tells more than by how much.
+// `i` and `j` locate the element in the message: the pattern of wrong elements helps more than their error.
 inline void expect_close(double got, double wanted, double tolerance, const std::string& what, int64_t i = -1,
                          int64_t j = -1) {
   if (!(std::abs(got - wanted) <= tolerance))
     fail(__FILE__, __LINE__,
          what + (i < 0 ? "" : " [" + std::to_string(i) + (j < 0 ? "" : ", " + std::to_string(j)) + "]") + ": " +
-             show(got) + " instead of " + show(wanted));
+             show(got) + ", expected " + show(wanted));
 }
 
-// weights (rows, cols) as they are packed.
+// Packs weights (rows, cols).
 inline std::vector<uint16_t> packed_weights(FloatType type, const std::vector<float>& weights, int64_t rows,
                                             const DepthSplit& split) {
   const int64_t cols = split.parts * split.part_cols;

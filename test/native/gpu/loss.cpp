@@ -1,5 +1,6 @@
-// A device that is lost under an engine: CAPSTAN_GPU_FAULTS names the library that does it (faults.cu); without it
-// these tests pass with a word. Each happens in a process of its own, so that how long it takes to end is seen as well.
+// Loses the device under a running engine. CAPSTAN_GPU_FAULTS names the library that does this (faults.cu); without it
+// these tests print a note and pass. Each case runs in a separate process, so that the time of its exit is measured as
+// well.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -30,7 +31,7 @@ void run_fault(const char* name) {
   fault();
 }
 
-// Open requests end, new ones are refused, and nothing waits for the device.
+// Open requests end, new ones are refused, and no thread waits for the device.
 void lose_device_of(const LoadRequest& request, const char* fault) {
   Session session(request);
   EXPECT_EQ(session.wait(session.submit({1, 2, 3}, 2)).token_ids.size(), size_t{2});
@@ -51,7 +52,7 @@ void lose_device_of(const LoadRequest& request, const char* fault) {
 void expect_end_in_time(const char* fault, int world_size) {
   const char* library = std::getenv("CAPSTAN_GPU_FAULTS");
   if (library == nullptr || *library == '\0') {
-    std::printf("  no library of faults: benchmarks/gpu.sh names it\n");
+    std::printf("  skipped: CAPSTAN_GPU_FAULTS is not set (benchmarks/gpu.sh sets it)\n");
     return;
   }
   TinyShape shape;
@@ -63,14 +64,14 @@ void expect_end_in_time(const char* fault, int world_size) {
   request.device.world_size = world_size;
   request.max_num_batched_tokens = 96, request.max_num_seqs = 8;
   request.kv_cache_bytes = 16 << 20;
-  // When the process begins to end.
+  // The time when the process starts to exit.
   auto* const end_begun =
       new (mmap(nullptr, sizeof(Clock::time_point), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))
           Clock::time_point{};
   std::fflush(stdout);
   const pid_t process = fork();
   if (process == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // whoever ends this test ends what hangs with it
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // a hung child dies with the test
     setenv("CAPSTAN_CUDA_DEADLINE_MS", "200", 1);
     try {
       lose_device_of(request, fault);
@@ -86,7 +87,7 @@ void expect_end_in_time(const char* fault, int world_size) {
   while (waitpid(process, &status, WNOHANG) == 0) {
     if (seconds_since(begin) > 20) {
       kill(process, SIGKILL);
-      return fail(fault, world_size, *end_begun == Clock::time_point{} ? "hangs" : "closed, and does not exit");
+      return fail(fault, world_size, *end_begun == Clock::time_point{} ? "hangs" : "closes, but does not exit");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
@@ -95,12 +96,12 @@ void expect_end_in_time(const char* fault, int world_size) {
   EXPECT(seconds_since(*end_begun) < 1);
 }
 
-TEST(cuda_loss_by_a_kernel_that_never_ends) {
+TEST(cuda_loss_by_a_hung_kernel) {
   for (const int world_size : {1, 2})
     expect_end_in_time("gpu_fault_hang", world_size);
 }
 
-TEST(cuda_loss_by_a_bad_address) {
+TEST(cuda_loss_by_an_invalid_address) {
   for (const int world_size : {1, 2})
     expect_end_in_time("gpu_fault_break", world_size);
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Faults put into the CUDA backend, each of which the tests on the host runtime must notice: a fault that passes is a hole in the tests. Those of instructions as they
-# are written are noticed by running what nvcc makes of the kernels (cuda_host/ptx.cpp), and left out where there is no nvcc.
+# Mutation tests of the CUDA backend: applies one fault at a time, and the tests on the host emulation must fail. A fault that
+# passes is a gap in the tests. Faults in inline assembly are tested on the PTX that nvcc generates (cuda_host/ptx.cpp), and
+# skipped without nvcc.
 #
 #     test/native/gpu/mutations.sh [NAME…]
 set -uo pipefail
@@ -11,91 +12,91 @@ CXX=${CXX:-g++}
 FLAGS=(-std=gnu++20 -O1 -ffp-contract=off -w -Wno-psabi)
 PLAIN=(test/native/main.cpp test/native/cuda_host/cuda_host.cpp test/native/cuda_host/async.cpp test/native/cuda_host/device_memory.cpp test/native/cuda_host/ptx.cpp test/native/cuda_host/runtime.cpp native/backend/backend.cpp native/backend/panel_reader.cpp native/backend/cpu/sample.cpp native/backend/cpu/kernels_portable.cpp)
 
-# name | file | what becomes what, as sed says it | tests that must fail, behind `FILE by PTX:` on what nvcc makes of this one
+# name | file | sed expression | filter of the tests that must fail; `FILE by PTX:filter` runs them on the PTX of FILE
 MUTATIONS=(
-  'a dropped barrier|cuda/kernels/gemm.cu|0,/  __syncthreads();/s///|kernel_gemm'
-  'a chunk of activations that is not waited for|cuda/kernels/gemm.cu|s/wait_for_copies<kStages - 2>();/wait_for_copies<kStages - 1>();/|kernel_gemm'
-  'a chunk copied to where others still read|cuda/kernels/gemm.cu|s/kStages ? 0 : slot + 1;$/kStages - 1 ? 0 : slot + 1;/|kernel_gemm'
-  'parts of a product added in a row|cuda/kernels/gemm.cu|s/for (; (part >> level \& 1) != 0; ++level)/for (; level == 0 \&\& part > 0; level += 3)/|kernel_gemm'
+  'a missing barrier in gemm|cuda/kernels/gemm.cu|0,/  __syncthreads();/s///|kernel_gemm'
+  'a wait that lets one chunk of activations stay pending|cuda/kernels/gemm.cu|s/cp_async_wait_group<kStages - 2>();/cp_async_wait_group<kStages - 1>();/|kernel_gemm'
+  'a chunk copied over one that is still read|cuda/kernels/gemm.cu|s/kStages ? 0 : slot + 1;$/kStages - 1 ? 0 : slot + 1;/|kernel_gemm'
+  'parts of a product added in sequence|cuda/kernels/gemm.cu|s/for (; (part >> level \& 1) != 0; ++level)/for (; level == 0 \&\& part > 0; level += 3)/|kernel_gemm'
   'the part of another block|cuda/kernels/gemm.cu|s/const int64_t first_k = blockIdx.z \* split.padded_part/const int64_t first_k = 0/|kernel_gemm'
-  'the first weights of the part before|cuda/kernels/gemm.cu|s/load_step(following, i, ahead/load_step(weights, i, ahead/|kernel_gemm'
-  'heads that forget the bias of a product in parts|cuda/kernels/rows.cu|s/if (args.bias != nullptr) row/if (false) row/|kernel_qkv'
-  'a product that does not wait for the kernel in front|cuda/kernels/gemm.cu|s/^  wait_for_previous();//|kernel_gemm'
-  'activations on their way before the kernel in front has ended|cuda/kernels/gemm.cu|s/^  wait_for_previous();//;s/^  const Kept<N> kept;/  wait_for_previous();\n  const Kept<N> kept;/|kernel_gemm'
-  'a norm that does not wait for the kernel in front|cuda/kernels/rows.cu|/ norm_kernel(/,/^}/s/  wait_for_previous();//|kernel_gemm'
-  'heads that do not wait for the kernel in front|cuda/kernels/rows.cu|/ qkv_kernel(/,/^}/s/  wait_for_previous();//|kernel_gemm'
-  'a sum that does not wait for the kernel in front|cuda/kernels/partials.cu|s/^  wait_for_previous();//|kernel_gemm'
-  'a dropped barrier of norms|cuda/kernels/rows.cu|0,/  __syncthreads();/s///|kernel_norm'
-  'a wrong swizzle of operands|cuda/layout.h|s#c / 16 \* 4 + c % 16 / 8 \* 2#c / 16 * 2 + c % 16 / 8 * 4#|kernel_gemm'
-  'a wrong swizzle of weights|cuda/layout.h|s#c / 8 \* 4 + r / 8 \* 2#c / 8 * 2 + r / 8 * 4#|kernel_gemm'
-  'an off-by-one block of keys|cuda/kernels/attention.cu|s/blocks\[tile \* kTileKeys/blocks[(tile + 1) * kTileKeys/|kernel_attention'
-  'a key too many|cuda/kernels/attention.cu|s/key <= position/key <= position + 1/|kernel_attention'
-  'a window too wide|cuda/kernels/attention.cu|s/key > position - args.window/key >= position - args.window/|kernel_attention'
-  'unwritten values that count|cuda/kernels/attention.cu|s/written\[w\] = left >= 2 ? 0xffffffffu : left == 1 ? 0xffffu : 0;/written[w] = 0xffffffffu;/|kernel_attention'
-  'a padded row that writes|cuda/kernels/rows.h|s/if (slot < 0) return;/if (slot < -1) return;/|kernel_qkv'
-  'chunks that forget their maximum|cuda/kernels/attention.cu|s/max\[r\] = join.max;/max[r] = max[r];/|kernel_attention'
-  'tiles added up before they are there|cuda/kernels/attention.cu|s/^    __syncthreads();//|kernel_attention'
-  'an early attention that does not wait|cuda/kernels/attention.cu|s/^  wait_for_previous();//|kernel_attention'
+  'the first weights of the previous part|cuda/kernels/gemm.cu|s/load_step(next_weights, i, prefetched/load_step(weights, i, prefetched/|kernel_gemm'
+  'heads without the bias of a product in parts|cuda/kernels/rows.cu|s/if (args.bias != nullptr) row/if (false) row/|kernel_qkv'
+  'gemm without griddepcontrol.wait|cuda/kernels/gemm.cu|s/^  griddepcontrol_wait();//|kernel_gemm'
+  'gemm that copies activations before griddepcontrol.wait|cuda/kernels/gemm.cu|s/^  griddepcontrol_wait();//;s/^  const PartSums<N> part_sums;/  griddepcontrol_wait();\n  const PartSums<N> part_sums;/|kernel_gemm'
+  'norm without griddepcontrol.wait|cuda/kernels/rows.cu|/ norm_kernel(/,/^}/s/  griddepcontrol_wait();//|kernel_gemm'
+  'qkv without griddepcontrol.wait|cuda/kernels/rows.cu|/ qkv_kernel(/,/^}/s/  griddepcontrol_wait();//|kernel_gemm'
+  'sums without griddepcontrol.wait|cuda/kernels/partials.cu|s/^  griddepcontrol_wait();//|kernel_gemm'
+  'a missing barrier in norm|cuda/kernels/rows.cu|0,/  __syncthreads();/s///|kernel_norm'
+  'a wrong order of operands|cuda/layout.h|s#c / 16 \* 4 + c % 16 / 8 \* 2#c / 16 * 2 + c % 16 / 8 * 4#|kernel_gemm'
+  'a wrong order of weights|cuda/layout.h|s#c / 8 \* 4 + r / 8 \* 2#c / 8 * 2 + r / 8 * 4#|kernel_gemm'
+  'the next block of keys|cuda/kernels/attention.cu|s/blocks\[tile \* kTileKeys/blocks[(tile + 1) * kTileKeys/|kernel_attention'
+  'one key too many|cuda/kernels/attention.cu|s/key <= position/key <= position + 1/|kernel_attention'
+  'a window that is one key too wide|cuda/kernels/attention.cu|s/key > position - args.window/key >= position - args.window/|kernel_attention'
+  'values of unwritten slots that are not masked|cuda/kernels/attention.cu|s/written\[w\] = left >= 2 ? 0xffffffffu : left == 1 ? 0xffffu : 0;/written[w] = 0xffffffffu;/|kernel_attention'
+  'a padding row that is written|cuda/kernels/rows.h|s/if (slot < 0) return;/if (slot < -1) return;/|kernel_qkv'
+  'softmax states merged without the new maximum|cuda/kernels/attention.cu|s/max\[r\] = merge.max;/max[r] = max[r];/|kernel_attention'
+  'softmax states merged before they are stored|cuda/kernels/attention.cu|s/^    __syncthreads();//|kernel_attention'
+  'attention without griddepcontrol.wait|cuda/kernels/attention.cu|s/^  griddepcontrol_wait();//|kernel_attention'
   'parts added in another order|cuda/kernels/epilogue.h|s/if (parts == 4) return low;/if (parts == 4) return at[0] + at[stride] + at[2 * stride];/|kernel_partials'
-  'a dropped barrier of norms behind sums|cuda/kernels/partials.cu|0,/  __syncthreads();/s///|kernel_add_norm'
-  'hidden states that the last norm changes|cuda/kernels/partials.cu|s/if (norm.rows == nullptr) args.sum.hidden/args.sum.hidden/|kernel_add_norm'
-  'hidden states of a rank that does not have them|cuda/kernels/partials.cu|s#owners\[token / args.tokens_per_owner\]#owners[0]#|kernel_add_norm'
-  'a dropped barrier of fused products|cuda/kernels/gemv.cu|0,/^  __syncthreads();/s///|kernel_gemv'
-  'a turn of sums written while it is read|cuda/kernels/gemv.cu|s/turn \^= 1/turn = 0/|kernel_gemv'
-  'weights of the tile before|cuda/kernels/gemv.cu|s/load_step(following, i, ahead/load_step(weights, i, ahead/|kernel_gemv'
-  'heads that no block has to itself|cuda/kernels/gemv.cu|s/atomicAdd(args.rows_done + head, count) + count/count/|kernel_gemv'
-  'heads whose count is left behind|cuda/kernels/gemv.cu|s/if (is_complete) args.rows_done/if (false) args.rows_done/|kernel_gemv'
-  'another swizzle of shared memory|cuda/wgmma_layout.h|s/uint64_t{1} << 62/uint64_t{2} << 62/|kernel_wgmma'
-  'a step of K too far|cuda/wgmma_layout.h|s/steps \* 32 >> 4/steps * 48 >> 4/|kernel_wgmma'
-  'a phase taken for the one before|cuda/kernels/gemm_wgmma.cu|s/place.parity ^ 1/place.parity/|kernel_gemm_wgmma'
-  'a stage given back while it is read|cuda/kernels/gemm_wgmma.cu|s/wgmma_wait<1>();/wgmma_wait<2>();/|kernel_gemm_wgmma'
-  'a box one token too far|cuda/kernels/gemm_wgmma.cu|s/token_block \* kTokens, full/token_block * kTokens + 1, full/|kernel_gemm_wgmma'
-  'weights beyond K that count|cuda/kernels/gemm_wgmma.cu|s/step < steps ? from/true ? from/|kernel_gemm_wgmma'
-  'a product that nobody waits for|cuda/kernels/gemm_wgmma.cu|s/    wgmma_wait<0>();//|kernel_gemm_wgmma'
+  'a missing barrier in the fused sum and norm|cuda/kernels/partials.cu|0,/  __syncthreads();/s///|kernel_add_norm'
+  'hidden states changed by the last norm|cuda/kernels/partials.cu|s/if (norm.rows == nullptr) args.sum.hidden/args.sum.hidden/|kernel_add_norm'
+  'hidden states from a rank that does not own them|cuda/kernels/partials.cu|s#owners\[token / args.tokens_per_owner\]#owners[0]#|kernel_add_norm'
+  'a missing barrier in gemv|cuda/kernels/gemv.cu|0,/^  __syncthreads();/s///|kernel_gemv'
+  'a buffer of sums overwritten while it is read|cuda/kernels/gemv.cu|s/buffer \^= 1/buffer = 0/|kernel_gemv'
+  'weights of the previous tile|cuda/kernels/gemv.cu|s/load_step(next_weights, i, prefetched/load_step(weights, i, prefetched/|kernel_gemv'
+  'a count of finished rows that is wrong for split heads|cuda/kernels/gemv.cu|s/atomicAdd(args.rows_done + head, count) + count/count/|kernel_gemv'
+  'a count of finished rows that is not reset|cuda/kernels/gemv.cu|s/if (is_complete) args.rows_done/if (false) args.rows_done/|kernel_gemv'
+  'a descriptor with the wrong swizzle|cuda/wgmma_layout.h|s/uint64_t{1} << 62/uint64_t{2} << 62/|kernel_wgmma'
+  'a descriptor advanced too far in K|cuda/wgmma_layout.h|s/steps \* 32 >> 4/steps * 48 >> 4/|kernel_wgmma'
+  'the parity of the previous phase|cuda/kernels/gemm_wgmma.cu|s/place.parity ^ 1/place.parity/|kernel_gemm_wgmma'
+  'a stage released while it is read|cuda/kernels/gemm_wgmma.cu|s/wgmma_wait_group<1>();/wgmma_wait_group<2>();/|kernel_gemm_wgmma'
+  'a box that starts one token too late|cuda/kernels/gemm_wgmma.cu|s/token_block \* kTokens, full/token_block * kTokens + 1, full/|kernel_gemm_wgmma'
+  'weights after the end of K that are not zeroed|cuda/kernels/gemm_wgmma.cu|s/step < steps ? from/true ? from/|kernel_gemm_wgmma'
+  'a missing wait for the products|cuda/kernels/gemm_wgmma.cu|s/    wgmma_wait_group<0>();//|kernel_gemm_wgmma'
   'the tile of another warp|cuda/kernels/gemm_wgmma.cu|s/kBlockTiles + warp,/kBlockTiles + (warp ^ 1),/|kernel_gemm_wgmma'
-  'numbers turned before all are there|cuda/kernels/tile_end.h|s/^      __syncwarp();//|kernel_gemm_wgmma'
-  'sums with other tokens than their own|cuda/kernels/tile_end.h|s/before\[turn\] = next\[turn\]/before[turn] = before[turn]/|kernel_gemm_wgmma'
-  'a later part of K that takes the place of the first|cuda/kernels/tile_end.h|s/return is_later ||/return/|kernel_gemm_wgmma'
-  'a flag that stays raised|cuda/device.h|s/^    \*flag = 0;//|kernel_gemm_wgmma'
-  'a part of K that says nothing of its end|cuda/kernels/gemm_wgmma.cu|s/raise_flag(flag);/{}/|kernel_gemm_wgmma'
-  'a whole tile where rows begin anywhere|cuda/kernels/tile_end.h|s/args.out_stride % 4 == 0/true/|kernel_gemm_wgmma'
-  'a kernel that does not wait for the one in front|cuda/kernels/gemv.cu|s/^  wait_for_previous();//|kernel_gemv'
-  'activations copied before the kernel in front has ended|cuda/kernels/gemv.cu|s/^  let_next_begin();/  if constexpr (!kIsNormed) copy_into(product, acts);/;s/^    copy_into(product, acts);/;/|kernel_gemv'
+  'a transposition without a warp barrier|cuda/kernels/tile_epilogue.h|s/^      __syncwarp();//|kernel_gemm_wgmma'
+  'sums added to the old outputs of other tokens|cuda/kernels/tile_epilogue.h|s/before\[iteration\] = next\[iteration\]/before[iteration] = before[iteration]/|kernel_gemm_wgmma'
+  'a later part of K that overwrites the first|cuda/kernels/tile_epilogue.h|s/return is_later_split ||/return/|kernel_gemm_wgmma'
+  'a flag that is not reset|cuda/device.h|s/^    \*flag = 0;//|kernel_gemm_wgmma'
+  'a part of K that does not signal its end|cuda/kernels/gemm_wgmma.cu|s/signal_flag(flag);/{}/|kernel_gemm_wgmma'
+  'full-tile accesses to unaligned output rows|cuda/kernels/tile_epilogue.h|s/args.out_stride % 4 == 0/true/|kernel_gemm_wgmma'
+  'gemv without griddepcontrol.wait|cuda/kernels/gemv.cu|s/^  griddepcontrol_wait();//|kernel_gemv'
+  'gemv that copies activations before griddepcontrol.wait|cuda/kernels/gemv.cu|s/^  griddepcontrol_launch_dependents();/  if constexpr (!kIsNormed) copy_to_shared(product, acts);/;s/^    copy_to_shared(product, acts);/;/|kernel_gemv'
   'the scale of another key|cuda/kernels/attention.cu|s/offset + (first + j) \* 8 + lane \/ 4\]/offset + (first + j) * 8 + lane % 4]/|kernel_attention'
-  'values without their scales|cuda/kernels/attention.cu|s/fp8_scale<T>(exponents\[w \* 8 + 1\])/fp8_scale<T>(exponents[w * 8])/|kernel_attention'
-  'ties of 8 bits that go up|cuda/fp8.h|s/0x7ffff + (bits >> 20 \& 1)/0x80000/|kernel_fp8'
-  'a broken head that looks whole|cuda/fp8.h|s/const bool is_broken = .*/const bool is_broken = false;/|kernel_fp8'
-  'keys that products do not see yet|cuda/kernels/attention_wgmma.cu|s/^    show_to_products();//|kernel_attention_wgmma'
-  'copies that nobody waits for|cuda/kernels/attention_wgmma.cu|s/    wait_for_copies<kCopiesAhead>();//|kernel_attention_wgmma'
-  'a stage of keys that is not waited for|cuda/kernels/attention_wgmma.cu|s/    if (tile < last) await_stage();/    if (tile < last) awaited.advance(kAttentionStages);/|kernel_attention_wgmma'
-  'weights written while they are multiplied|cuda/kernels/attention_wgmma.cu|/wgmma_wait<1>();/{n;s/settle(scores);/pack_weights();/}|kernel_attention_wgmma'
+  'values with the scale of their neighbor|cuda/kernels/attention.cu|s/fp8_scale<T>(exponents\[w \* 8 + 1\])/fp8_scale<T>(exponents[w * 8])/|kernel_attention'
+  'ties rounded up in fp8|cuda/fp8.h|s/0x7ffff + (bits >> 20 \& 1)/0x80000/|kernel_fp8'
+  'a non-finite head stored as finite|cuda/fp8.h|s/const bool is_non_finite = .*/const bool is_non_finite = false;/|kernel_fp8'
+  'keys without fence.proxy.async|cuda/kernels/attention_wgmma.cu|s/^    fence_proxy_async();//|kernel_attention_wgmma'
+  'a missing wait for cp.async|cuda/kernels/attention_wgmma.cu|s/    cp_async_wait_group<kCopiesInFlight>();//|kernel_attention_wgmma'
+  'a missing wait for a stage of keys|cuda/kernels/attention_wgmma.cu|s/    if (tile < last) await_stage();/    if (tile < last) awaited.advance(kAttentionStages);/|kernel_attention_wgmma'
+  'weights overwritten while they are multiplied|cuda/kernels/attention_wgmma.cu|/wgmma_wait_group<1>();/{n;s/warpgroup_fence_operand(scores);/pack_weights();/}|kernel_attention_wgmma'
   'keys in the order of the cache|cuda/attention_layout.h|s#const int row = key / 2 \* 8 + warp \* 2 + key % 2;#const int row = warp * 8 + key;#|kernel_attention_wgmma'
   'values with another swizzle|cuda/attention_layout.h|s#(dim \* kSwizzledRow + word \* 16)))};#(dim * kSwizzledRow + (word ^ 1) * 16)))};#|kernel_attention_wgmma'
-  'a later key that many rows see|cuda/kernels/attention_wgmma.cu|s/if (key > position ||/if (key > position + 1 ||/|kernel_attention_wgmma'
-  'a tile taken for one that all rows see|cuda/kernels/attention_wgmma.cu|s/first_key + kTileKeys - 1 <= rows.first_position/first_key + kTileKeys - 1 <= rows.last_position/|kernel_attention_wgmma'
-  'an earlier key than the window of many rows|cuda/kernels/attention_wgmma.cu|s/key <= position - window/key < position - window/|kernel_attention_wgmma'
-  'unwritten values that many rows weigh|cuda/kernels/attention_wgmma.cu|s/if (key >= num_written) words\[w\] = 0;/if (false) words[w] = 0;/|kernel_attention_wgmma'
-  'sums that keep their old maximum|cuda/kernels/attention_wgmma.cu|s/out\[i\] \*= softmax.factor/out[i] *= 1 + 0 * softmax.factor/|kernel_attention_wgmma'
-  'a digit too few|cuda/kernels/sample_threshold.h|s/is_done || shift == 0/is_done || shift <= 10/|kernel_samples'
-  'sums of masses without their carries|cuda/kernels/sample_threshold.h|s/ > ~low ? 1 : 0;/ > ~low ? 0 : 0;/|kernel_samples'
-  'a bound that fewer values reach|cuda/kernels/sample_threshold.h|s/value_of(find_threshold<false>(0, static_cast<unsigned long long>(target)/value_of(find_threshold<false>(0, static_cast<unsigned long long>((target + 1) \/ 2)/|kernel_samples'
-  'candidates beyond the list that are lost|cuda/kernels/sample_threshold.h|s/shared.num_listed <= kListed ? shared.num_listed : kUnlisted/shared.num_listed <= kListed ? shared.num_listed : kListed/|kernel_samples'
-  'values before the first boundary that nobody reads|cuda/kernels/sample_row.h|s/const int single = thread < head ?/const int single = thread < 0 ?/|kernel_samples'
-  'a tail of top-p that is cut too early|cuda/kernels/sample.cu|s/survey.sum)) + 0.01f, best/survey.sum)) - 4.0f, best/|kernel_samples'
-  'operands of an instruction in another order|cuda/device.h|s/{%8, %9}, {%0/{%9, %8}, {%0/|test/native/gpu/ops.cu by PTX:kernel_mma'
-  'halves of a pair the other way round|cuda/device.h|s/: "=r"(bits) : "f"(high), "f"(low)/: "=r"(bits) : "f"(low), "f"(high)/|test/native/gpu/ops.cu by PTX:kernel_conversions'
-  'copies whose instruction waits for too few|cuda/device.h|s/asm volatile("cp.async.wait_group %0;" ::"n"(kPending)/asm volatile("cp.async.wait_group %0;" ::"n"(kPending + 1)/|cuda/kernels/gemm.cu by PTX:kernel_gemm_over'
-  'a store that is wanted where it is not|cuda/device.h|s/setp.ne.u32 wanted, %5, 0/setp.eq.u32 wanted, %5, 0/|cuda/kernels/gemm_wgmma.cu by PTX:kernel_gemm_wgmma_over'
-  'accesses of four that begin anywhere|cuda/kernels/tile_end.h|s/args.out_stride % 4 == 0/true/|cuda/kernels/gemm_wgmma.cu by PTX:kernel_gemm_wgmma_over'
-  'noise that could win and is passed over|cuda/kernels/sample.cu|s/ \* 1.01f;/ * 0.5f;/|kernel_samples'
+  'one key too many in attention by wgmma|cuda/kernels/attention_wgmma.cu|s/if (key > position ||/if (key > position + 1 ||/|kernel_attention_wgmma'
+  'a partly visible tile treated as fully visible|cuda/kernels/attention_wgmma.cu|s/first_key + kTileKeys - 1 <= rows.first_position/first_key + kTileKeys - 1 <= rows.last_position/|kernel_attention_wgmma'
+  'a window that is one key too wide in attention by wgmma|cuda/kernels/attention_wgmma.cu|s/key <= position - window/key < position - window/|kernel_attention_wgmma'
+  'unwritten values that are not zeroed in attention by wgmma|cuda/kernels/attention_wgmma.cu|s/^      if (key >= num_written)$/      if (false)/|kernel_attention_wgmma'
+  'sums that are not rescaled to the new maximum|cuda/kernels/attention_wgmma.cu|s/out\[i\] \*= softmax.factor/out[i] *= 1 + 0 * softmax.factor/|kernel_attention_wgmma'
+  'a search that stops one digit early|cuda/kernels/sample_threshold.h|s/is_done || shift == 0/is_done || shift <= 10/|kernel_samples'
+  'sums of masses without carries|cuda/kernels/sample_threshold.h|s/ > ~low ? 1 : 0;/ > ~low ? 0 : 0;/|kernel_samples'
+  'a lower bound that too few values reach|cuda/kernels/sample_threshold.h|s/value_of(find_threshold<false>(0, static_cast<unsigned long long>(target)/value_of(find_threshold<false>(0, static_cast<unsigned long long>((target + 1) \/ 2)/|kernel_samples'
+  'candidates dropped when the list is full|cuda/kernels/sample_threshold.h|s/shared.num_listed <= kListed ? shared.num_listed : kUnlisted/shared.num_listed <= kListed ? shared.num_listed : kListed/|kernel_samples'
+  'skipped values before the first 16-byte boundary|cuda/kernels/sample_row.h|s/const int single = thread < head ?/const int single = thread < 0 ?/|kernel_samples'
+  'a tail of top-p that is cut too early|cuda/kernels/sample.cu|s/summary.sum)) + 0.01f,/summary.sum)) - 4.0f,/|kernel_samples'
+  'operands of mma in another order|cuda/device.h|s/{%8, %9}, {%0/{%9, %8}, {%0/|test/native/gpu/ops.cu by PTX:kernel_mma'
+  'swapped halves of a pair|cuda/device.h|s/: "=r"(bits) : "f"(high), "f"(low)/: "=r"(bits) : "f"(low), "f"(high)/|test/native/gpu/ops.cu by PTX:kernel_conversions'
+  'a cp.async wait that lets one group stay pending|cuda/device.h|s/asm volatile("cp.async.wait_group %0;" ::"n"(kPending)/asm volatile("cp.async.wait_group %0;" ::"n"(kPending + 1)/|cuda/kernels/gemm.cu by PTX:kernel_gemm_over'
+  'an inverted store predicate|cuda/device.h|s/setp.ne.u32 wanted, %5, 0/setp.eq.u32 wanted, %5, 0/|cuda/kernels/gemm_wgmma.cu by PTX:kernel_gemm_wgmma_over'
+  'vector accesses to unaligned output rows|cuda/kernels/tile_epilogue.h|s/args.out_stride % 4 == 0/true/|cuda/kernels/gemm_wgmma.cu by PTX:kernel_gemm_wgmma_over'
+  'skipped Gumbel noise that could win|cuda/kernels/sample.cu|s/ \* 1.01f;/ * 0.5f;/|kernel_samples'
 )
 
 mkdir -p "$OUT/plain"
-compile() { # source object [include first]
+compile() { # source, object, [first include folder]
   "$CXX" "${FLAGS[@]}" ${3:+-I"$3"} -I"$ROOT" -I"$ROOT/test/native/cuda_host" -x c++ -MMD -MF "${2%.o}.d" -c -o "$2" "$1"
 }
 SOURCES=(cuda/*.cu cuda/kernels/*.cu test/native/gpu/*.cu)
-build() { # folder of objects, tree of sources, files to compile; others are taken from the unchanged build
+build() { # folder for objects, source tree, files to compile
   local folder=$1 tree=$2 file jobs=0
   shift 2
   for file in "$@"; do
@@ -105,7 +106,7 @@ build() { # folder of objects, tree of sources, files to compile; others are tak
   wait
 }
 build "$OUT/plain" "$ROOT" "${SOURCES[@]}" "${PLAIN[@]}"
-link() { # program, folder of changed objects
+link() { # program, folder of changed objects; unchanged ones come from the plain build
   local file name objects=()
   for file in "${SOURCES[@]}" "${PLAIN[@]}"; do
     name=${file//\//_}.o
@@ -113,9 +114,9 @@ link() { # program, folder of changed objects
   done
   "$CXX" -pthread -o "$1" "${objects[@]}"
 }
-link "$OUT/plain/tests" "$OUT/plain" && "$OUT/plain/tests" --jobs "$(nproc)" kernel_ > "$OUT/plain/log" 2>&1 || { tail "$OUT/plain/log"; echo 'the tests fail without a fault'; exit 1; }
+link "$OUT/plain/tests" "$OUT/plain" && "$OUT/plain/tests" --jobs "$(nproc)" kernel_ > "$OUT/plain/log" 2>&1 || { tail "$OUT/plain/log"; echo 'the tests fail without a mutation'; exit 1; }
 
-try_by_ptx() { # tree, file that is compiled, tests that must fail
+try_by_ptx() { # source tree, file to compile to PTX, filter; returns 2 when nvcc fails
   mkdir -p "$1/ptx"
   cp -r "$PTX"/* "$1/ptx/"
   nvcc -std=c++20 -O3 -I"$1" -I. -arch=compute_90a -ptx -o "$1/ptx/${2%.cu}.ptx" "$1/$2" 2> "$1/log" || return 2
@@ -124,7 +125,7 @@ try_by_ptx() { # tree, file that is compiled, tests that must fail
 PTX=build/test-native/release/ptx
 command -v nvcc > /dev/null && { make -C test/native -j"$(nproc)" -s ptx_files || exit 1; }
 
-try_mutation() { # the mutation's number; says what came of it, and fails unless it was noticed
+try_mutation() { # index; prints the result and fails unless the tests detect the mutation
   local mutation=${MUTATIONS[$1]} tree=$OUT/mutant-$1 name file filter change rest source changed
   name=${mutation%%|*} rest=${mutation#*|}
   file=${rest%%|*} filter=${rest##*|}
@@ -133,23 +134,23 @@ try_mutation() { # the mutation's number; says what came of it, and fails unless
   cp -r --parents cuda test/native/gpu "$tree"
   sed -i "$change" "$tree/$file"
   if cmp -s "$file" "$tree/$file"; then
-    echo "NOT FOUND  $name: $file no longer holds what is to be changed"
+    echo "NOT FOUND  $name: the sed expression does not change $file"
     return 1
   fi
   if [[ $filter == *' by PTX:'* ]]; then
     if ! command -v nvcc > /dev/null; then
-      echo "left out   $name: needs nvcc"
+      echo "skipped    $name: needs nvcc"
       return 0
     fi
     try_by_ptx "$tree" "${filter%% by PTX:*}" "${filter##*:}"
-    case $? in 0) echo "UNNOTICED  $name"; return 1 ;; 2) tail -5 "$tree/log"; echo "NOT BUILT  $name"; return 1 ;; esac
-    echo "noticed    $name"
+    case $? in 0) echo "UNDETECTED $name"; return 1 ;; 2) tail -5 "$tree/log"; echo "NOT BUILT  $name"; return 1 ;; esac
+    echo "detected   $name"
     rm -rf "$tree"
     return 0
   fi
   changed=()
   for source in "${SOURCES[@]}"; do
-    if grep -qF "$ROOT/$file" "$OUT/plain/${source//\//_}.d"; then changed+=("$source"); fi
+    if grep -qF "$file" "$OUT/plain/${source//\//_}.d"; then changed+=("$source"); fi
   done
   build "$tree/objects" "$tree" "${changed[@]}" 2> "$tree/log"
   if [ "$(find "$tree/objects" -name '*.o' | wc -l)" != ${#changed[@]} ] || ! link "$tree/tests" "$tree/objects" 2>> "$tree/log"; then
@@ -157,10 +158,10 @@ try_mutation() { # the mutation's number; says what came of it, and fails unless
     echo "NOT BUILT  $name"
     return 1
   elif (timeout 300 "$tree/tests" --first-failure "$filter") > "$tree/log" 2>&1; then
-    echo "UNNOTICED  $name"
+    echo "UNDETECTED $name"
     return 1
   fi
-  echo "noticed    $name"
+  echo "detected   $name"
   rm -rf "$tree"
 }
 

@@ -1,6 +1,6 @@
-// Every kernel by itself against double precision, over odd sizes and the edges of tiles, blocks and chunks. Compiled
-// by nvcc for a device, and by g++ for the host runtime: there the twins of the instructions are what is tested first.
-// Outputs begin as NaN, so that what is not written shows.
+// Every kernel against double precision, over odd sizes and the boundaries of tiles, blocks and chunks. nvcc compiles
+// these tests for a device, and g++ for the host emulation, where they test the emulated instructions first. Outputs
+// start as NaN, so that missing writes are detected.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -16,7 +16,6 @@ namespace capstan::testing {
 namespace {
 
 // ---- instructions
-// -------------------------------------------------------------------------------------------------------------------------
 
 struct MmaArgs {
   const uint32_t* a;
@@ -93,13 +92,13 @@ __global__ void convert_test_kernel(ConvertArgs args) {
   args.floats[i] = to_float<T>(args.patterns[i]);
 }
 
-TEST(kernel_conversions_round_as_the_host_does) {
+TEST(kernel_conversions_round_like_the_host) {
   std::vector<uint16_t> patterns(65536);
   std::vector<float> values;
   std::mt19937 random(3);
   for (uint32_t i = 0; i < 65536; ++i) {
     patterns[i] = static_cast<uint16_t>(i);
-    // Every 16-bit value, a tie behind it, and any f32 at all.
+    // Every 16-bit value, a tie above it, and arbitrary f32 values.
     const uint32_t bits = i % 3 == 0   ? i << 16 | 0x8000u
                           : i % 3 == 1 ? float_bits(f16_to_float(static_cast<uint16_t>(i))) + 0x1000u
                                        : random();
@@ -119,7 +118,7 @@ TEST(kernel_conversions_round_as_the_host_does) {
     const std::vector<uint16_t> got_bits = bits.read();
     const std::vector<float> got_floats = floats.read();
     for (size_t i = 0; i < values.size(); ++i) {
-      // NaN stays NaN, of any kind.
+      // Any NaN is accepted for NaN.
       if (std::isnan(values[i]))
         EXPECT(std::isnan(value_of(type, got_bits[i])));
       else
@@ -138,7 +137,7 @@ __global__ void warp_sum_test_kernel(const float* values, float* sums) {
   sums[threadIdx.x + 64] = warp_max(values[threadIdx.x]);
 }
 
-TEST(kernel_warp_sums_have_one_order) {
+TEST(kernel_warp_sums_have_a_fixed_order) {
   const std::vector<float> values = noise(9, 64, 1);
   const OnDevice<float> device_values(values), sums(128);
   launch(warp_sum_test_kernel, dim3(1), dim3(64), 0, stream(), device_values.get(), sums.get());
@@ -160,7 +159,6 @@ TEST(kernel_warp_sums_have_one_order) {
 }
 
 // ---- products
-// -----------------------------------------------------------------------------------------------------------------------------
 
 struct GemmCase {
   int64_t rows, cols;
@@ -199,7 +197,7 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
   GemvArgs gemv;
   gemv.product = args;
   gemv.max_blocks = 3;
-  is_gemv ? launch_gemv(gemv, stream()) : launch_gemm(args, device_room(), stream());
+  is_gemv ? launch_gemv(gemv, stream()) : launch_gemm(args, device_resources(), stream());
   const std::vector<float> got = out.read();
   const std::vector<uint16_t> got_gated = gated.read();
 
@@ -247,18 +245,18 @@ void check_gemm(FloatType type, const GemmCase& shape, GemmOutput output, bool h
 struct GemvCase {
   int num_heads, num_kv_heads, head_dim;  // rows of q, k and v
   int64_t cols;
-  int total_parts_of;  // ranks that the parts are of, as in a row-parallel layer
+  int total_parts_of;  // ranks of the row-parallel layer that this matrix is a part of
 };
 
-// The three launchers one after the other, and their one.
+// Runs the three separate launchers instead of the fused one.
 void launch_apart(const GemvArgs& args) {
   if (args.is_normed) launch_norm(args.norm, stream());
-  launch_gemm(args.product, device_room(), stream());
+  launch_gemm(args.product, device_resources(), stream());
   if (args.has_heads) launch_qkv(args.heads, stream());
 }
 
-// Everything of a layer that a product can come with. What the kernels apart do has tests of its own against double
-// precision: here it is the same bits, whatever the number of blocks and the tokens beside.
+// All combinations of a layer. Other tests compare the separate kernels with double precision; this one expects the
+// same bits from the fused kernel, for any number of blocks and tokens.
 void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_blocks) {
   constexpr int kBlockSize = 64, kBlocks = 2, kPositions = 50;
   const int64_t head_rows = int64_t{shape.num_heads + 2 * shape.num_kv_heads} * shape.head_dim,
@@ -327,8 +325,8 @@ void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_block
     args.heads.q = q.get();
     args.rows_done = rows_done.get();
     args.max_blocks = max_blocks;
-    args.product.begins_early = can_begin_early();
-    // What is read is written right in front.
+    args.product.uses_pdl = supports_pdl();
+    // The inputs are written directly before the launch.
     const OnDevice<float> hidden_now(hidden.size());
     const OnDevice<uint16_t> acts_now(given.size());
     args.norm.hidden = hidden_now.get();
@@ -356,7 +354,7 @@ void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_block
   };
   expect_same(false, false, GemmOutput::kResidual);
   expect_same(false, false, GemmOutput::kStore);
-  if (shape.total_parts_of > 1) return;  // a norm is of the whole row
+  if (shape.total_parts_of > 1) return;  // a norm needs complete rows
   expect_same(true, false, GemmOutput::kStore);
   expect_same(true, false, GemmOutput::kGated);
   expect_same(true, true, GemmOutput::kStore);
@@ -364,7 +362,7 @@ void check_gemv(FloatType type, const GemvCase& shape, int tokens, int max_block
     EXPECT_EQ(count, 0);
 }
 
-TEST(kernel_gemv_gives_the_bits_of_its_parts) {
+TEST(kernel_gemv_matches_the_separate_kernels) {
   const std::vector<GemvCase> cases = {{4, 2, 16, 64, 1},  {3, 1, 15, 45, 1},  {2, 1, 24, 272, 1},  {3, 3, 40, 96, 1},
                                        {2, 1, 64, 512, 1}, {1, 1, 32, 128, 4}, {1, 1, 32, 1152, 2}, {1, 1, 24, 2, 1}};
   for (const FloatType type : kTypes)
@@ -405,14 +403,13 @@ TEST(kernel_gemm_over_the_shapes) {
 }
 
 // ---- one token at a time
-// --------------------------------------------------------------------------------------------------------------------
 
-TEST(kernel_embedding_gathers_rows_of_its_rank) {
+TEST(kernel_embedding_gathers_the_rows_of_its_rank) {
   constexpr int64_t kRows = 37, kHidden = 72, kBegin = 100;
   const DepthSplit split = split_depth(kHidden, kHidden, row_parallel_parts(kHidden));
   for (const FloatType type : kTypes) {
     const std::vector<float> table = rounded(type, noise(1, kRows * kHidden, 1));
-    // Given, of another rank, drawn in the step before (one of them nothing at all), and there to fill the batch up.
+    // Ids of this rank and of another rank, ids sampled by the previous step (one of them none), and padding.
     const std::vector<int32_t> ids = {100, 136, 99, 137, 0, 120, -1, -2, -3, kNoToken}, drawn = {120, 99, -1};
     const OnDevice<uint16_t> device_table(packed_weights(type, table, kRows, split));
     const OnDevice<int32_t> device_ids(ids), device_drawn(drawn);
@@ -566,7 +563,7 @@ void check_qkv(FloatType type, int num_heads, int num_kv_heads, int head_dim, in
     if (!is_written[i]) EXPECT_EQ(got_cache[i], kUnwritten);
 }
 
-TEST(kernel_qkv_writes_its_slots_and_nothing_else) {
+TEST(kernel_qkv_writes_only_its_slots) {
   for (const FloatType type : kTypes) {
     check_qkv(type, 4, 2, 64, 64, false);
     check_qkv(type, 7, 1, 24, 24, true);

@@ -1,4 +1,4 @@
-// What the ranks have of the hidden states, added up, with and without the norm that follows.
+// Sums of partial hidden states, with and without the norm that follows.
 #include "test/native/gpu/kernel_testing.h"
 
 namespace capstan::testing {
@@ -41,14 +41,14 @@ TEST(kernel_partials_add_in_a_tree) {
     }
 }
 
-// What a test of the norm behind a sum is given: `owners` have one tile of tokens each that is true.
+// Each of the `owners` has one tile of valid tokens.
 struct AddNormCase {
   int world_size, num_tokens;
   int64_t hidden_size;
-  bool replaces, in_rows;
+  bool replaces, is_row_major;
 };
 
-// The bits of the two kernels apart, which double precision agrees with.
+// Expects the bits of the two separate kernels, and compares with double precision.
 void check_add_norm(FloatType type, const AddNormCase& shape) {
   const int64_t size = shape.hidden_size, count = shape.num_tokens * size;
   const std::vector<float> before = noise(1, count, 3), bias = noise(2, size, 1), weight = noise(3, size, 1);
@@ -71,7 +71,7 @@ void check_add_norm(FloatType type, const AddNormCase& shape) {
   args.norm.weight = device_weight.get();
   args.norm.eps = 1e-6f;
   args.norm.split = split;
-  args.norm.in_rows = shape.in_rows;
+  args.norm.is_row_major = shape.is_row_major;
 
   struct Result {
     std::vector<float> hidden;
@@ -97,7 +97,7 @@ void check_add_norm(FloatType type, const AddNormCase& shape) {
   const Result fused = run(true), apart = run(false);
   const std::string what = "sum and norm of " + std::to_string(shape.num_tokens) + " x " + std::to_string(size) + ", " +
                            std::to_string(shape.world_size) + " ranks";
-  if (!(fused == apart)) fail(__FILE__, __LINE__, what + ": not the bits of the kernels apart");
+  if (!(fused == apart)) fail(__FILE__, __LINE__, what + ": the bits differ from those of the separate kernels");
 
   for (int64_t token = 0; token < shape.num_tokens; ++token) {
     std::vector<double> wanted;
@@ -114,13 +114,13 @@ void check_add_norm(FloatType type, const AddNormCase& shape) {
     const double scale = 1 / std::sqrt(square / static_cast<double>(size) + 1e-6);
     for (int64_t k = 0; k < size; ++k) {
       const double normed = wanted[static_cast<size_t>(k)] * scale * weight[static_cast<size_t>(k)];
-      const auto place = static_cast<size_t>(act_index(shape.in_rows, token, split.place(k), split.padded()));
+      const auto place = static_cast<size_t>(act_index(shape.is_row_major, token, split.place(k), split.padded()));
       expect_close(value_of(type, fused.acts[place]), normed, rounding_of(type) * (std::abs(normed) + 1e-2),
                    what + ", normed");
     }
   }
 
-  // Of some rows, one of them twice, whose hidden states lie with their owners: another's are not true.
+  // Some rows, one of them twice. Their hidden states are valid only on their owners.
   std::vector<OnDevice<float>> owners;
   for (int owner = 0; owner * kTileTokens < shape.num_tokens; ++owner) {
     std::vector<float> true_here(before.size(), std::nanf(""));
@@ -145,16 +145,17 @@ void check_add_norm(FloatType type, const AddNormCase& shape) {
   const std::vector<uint16_t> got = acts.read();
   for (int64_t row = 0; row < kTileTokens; ++row)
     for (int64_t k = 0; k < size; ++k) {
-      const uint16_t bits = got[static_cast<size_t>(act_index(shape.in_rows, row, split.place(k), split.padded()))];
+      const uint16_t bits =
+          got[static_cast<size_t>(act_index(shape.is_row_major, row, split.place(k), split.padded()))];
       if (row >= args.norm.num_rows)
         EXPECT_EQ(bits, kUnwritten);
       else
-        EXPECT_EQ(bits, apart.acts[static_cast<size_t>(
-                            act_index(shape.in_rows, rows[static_cast<size_t>(row)], split.place(k), split.padded()))]);
+        EXPECT_EQ(bits, apart.acts[static_cast<size_t>(act_index(shape.is_row_major, rows[static_cast<size_t>(row)],
+                                                                 split.place(k), split.padded()))]);
     }
 }
 
-TEST(kernel_add_norm_gives_the_bits_of_its_parts) {
+TEST(kernel_add_norm_matches_the_separate_kernels) {
   std::vector<AddNormCase> cases = {{2, 5, 64, false, false}, {4, 13, 45, false, false}, {8, 3, 896, false, true},
                                     {2, 9, 2, true, false},   {4, 17, 300, true, true},  {1, 6, 257, false, false}};
   if (is_full())

@@ -1,4 +1,4 @@
-// The kernel that samples, against the CPU's sampler on the same logits: the same ids, whatever way it takes to them.
+// The sampling kernel against the CPU's sampler on the same logits: the ids must be the same on every path.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -13,7 +13,7 @@
 namespace capstan::testing {
 namespace {
 
-// Rows of logits as they lie on the device, and all that is asked of them in one call.
+// Samples all rows in one call and compares them with the CPU.
 void check_rows(const std::vector<float>& logits, int64_t vocab_size, int64_t num_token_ids,
                 const std::vector<SampleRow>& rows, const std::string& what) {
   std::vector<SampleResult> got(rows.size());
@@ -33,10 +33,10 @@ void check_rows(const std::vector<float>& logits, int64_t vocab_size, int64_t nu
                                                       static_cast<size_t>(vocab_size)),
                num_token_ids, rows[i], wanted);
     if (got[i].has_numeric_error != wanted.has_numeric_error)
-      fail(__FILE__, __LINE__, which + (wanted.has_numeric_error ? ": something is drawn" : ": nothing is drawn"));
+      fail(__FILE__, __LINE__, which + (wanted.has_numeric_error ? ": expected no id" : ": expected an id"));
     if (wanted.has_numeric_error || got[i].has_numeric_error) continue;
     if (got[i].token_id != wanted.token_id)
-      fail(__FILE__, __LINE__, which + ": " + show(got[i].token_id) + " instead of " + show(wanted.token_id));
+      fail(__FILE__, __LINE__, which + ": " + show(got[i].token_id) + ", expected " + show(wanted.token_id));
     if (rows[i].num_logprobs < 0) continue;
     EXPECT_EQ(got[i].rank, wanted.rank);
     expect_close(got[i].logprob, wanted.logprob, 1e-4, which);
@@ -46,10 +46,10 @@ void check_rows(const std::vector<float>& logits, int64_t vocab_size, int64_t nu
   }
 }
 
-// Every way to sample, against the CPU's own on the same logits.
+// All sampling parameters.
 TEST(kernel_samples_like_the_cpu) {
   const int64_t vocab_size = is_full() ? 151936 : 1000, num_token_ids = vocab_size - 7;
-  // The second row is full of ties, which go to the lowest ids.
+  // The second row is full of ties, which resolve to the lowest ids.
   std::vector<float> logits = noise(5, 2 * vocab_size, 4.0f);
   for (int64_t id = 0; id < vocab_size; ++id)
     logits[static_cast<size_t>(vocab_size + id)] =
@@ -78,11 +78,11 @@ TEST(kernel_samples_like_the_cpu) {
     if (i % 5 == 3) row.allowed_mask = mask;
     rows.push_back(row);
   }
-  check_rows(logits, vocab_size, num_token_ids, rows, "every way");
+  check_rows(logits, vocab_size, num_token_ids, rows, "all parameters");
 }
 
-// Ways that a row is gone through: with and without thresholds, with many candidates and few, edited or not.
-std::vector<SampleRow> ways(int64_t count) {
+// All paths of the kernel: with and without thresholds, many and few candidates, edited or not.
+std::vector<SampleRow> sampling_paths(int64_t count) {
   std::vector<SampleRow> rows;
   const auto add = [&](float temperature, int top_k, float top_p, float min_p) {
     SampleRow row;
@@ -98,15 +98,15 @@ std::vector<SampleRow> ways(int64_t count) {
     add(1.2f, top_k, 1, 0);
   for (const int top_k : {3, 50, 2000})
     add(0.7f, top_k, 0.8f, 0);
-  const size_t num_ways = rows.size();
-  for (size_t i = 0; i < num_ways; i += 4)
+  const size_t num_paths = rows.size();
+  for (size_t i = 0; i < num_paths; i += 4)
     rows.push_back(rows[i]), rows.back().num_logprobs = static_cast<int>(i * 3);
   return rows;
 }
 
-// Rows of an odd vocabulary begin at all places between boundaries of 16 bytes.
-void check_ways(const std::string& name, int64_t vocab_size, const std::vector<float>& logits,
-                const std::vector<std::string>& edits) {
+// With an odd vocabulary, rows start at all offsets from a 16-byte boundary.
+void check_paths(const std::string& name, int64_t vocab_size, const std::vector<float>& logits,
+                 const std::vector<std::string>& edits) {
   const int64_t num_token_ids = vocab_size > 40 ? vocab_size - 7 : vocab_size;
   const auto num_rows = static_cast<int>(logits.size() / static_cast<size_t>(vocab_size));
   const std::vector<int32_t> prompt_ids = {0, 1, 3, 17, 500}, banned = {0, 2, 9};
@@ -116,14 +116,14 @@ void check_ways(const std::string& name, int64_t vocab_size, const std::vector<f
       none(mask.size());
   last_alone[static_cast<size_t>(num_token_ids - 1) / 32] = 1u << (num_token_ids - 1) % 32;
   for (const std::string& edit : edits) {
-    std::vector<SampleRow> rows = ways(num_token_ids);
+    std::vector<SampleRow> rows = sampling_paths(num_token_ids);
     for (size_t i = 0; i < rows.size(); ++i) {
       SampleRow& row = rows[i];
       row.logits_row = static_cast<int>(i) % num_rows;
       row.seed = i * 0x9e3779b97f4a7c15ull;
       row.position = static_cast<uint32_t>(i);
       if (edit == "mask") row.allowed_mask = mask;
-      if (edit == "the last alone") row.allowed_mask = last_alone;
+      if (edit == "only the last") row.allowed_mask = last_alone;
       if (edit == "nothing") row.allowed_mask = none;
       if (edit == "bans") row.banned_ids = banned;
       if (edit == "bias") row.logit_bias = bias;
@@ -138,18 +138,18 @@ void check_ways(const std::string& name, int64_t vocab_size, const std::vector<f
 constexpr int kRows = 4;
 TEST(kernel_samples_rows_of_every_size) {
   for (const int64_t vocab_size : {1, 3, 33, 20003})
-    check_ways("noise", vocab_size, noise(11, kRows * vocab_size, 4.0f),
-               {"", "mask", "the last alone", "nothing", "bans", "bias", "penalties"});
+    check_paths("noise", vocab_size, noise(11, kRows * vocab_size, 4.0f),
+                {"", "mask", "only the last", "nothing", "bans", "bias", "penalties"});
 }
 
-// More candidates than the list has room for, where there are that many.
+// Also with more candidates than the list can hold.
 TEST(kernel_samples_rows_of_every_shape) {
   constexpr int64_t kVocab = 9001;
   const auto check = [](const std::string& name, auto&& change) {
     std::vector<float> logits = noise(11, kRows * kVocab, 4.0f);
     for (size_t i = 0; i < logits.size(); ++i)
       logits[i] = change(logits[i], static_cast<int64_t>(i) % kVocab);
-    check_ways(name, kVocab, logits, {""});
+    check_paths(name, kVocab, logits, {""});
   };
   check("flat", [](float value, int64_t) { return 7 + value * 0.01f; });
   check("equal", [](float, int64_t) { return -2.5f; });
@@ -159,7 +159,7 @@ TEST(kernel_samples_rows_of_every_shape) {
   check("far apart", [](float value, int64_t id) { return id % 3 == 0 ? value * 1e30f : value; });
 }
 
-// Many seeds: what is passed over must not be what wins.
+// Many seeds: the ids that the kernel skips must never be winners.
 TEST(kernel_samples_what_the_cpu_draws) {
   constexpr int64_t kVocab = 5003;
   const std::vector<float> logits = noise(12, kVocab, 2.5f);
@@ -177,15 +177,15 @@ TEST(kernel_samples_what_the_cpu_draws) {
   check_rows(logits, kVocab, kVocab, rows, "seeds");
 }
 
-TEST(kernel_sampling_tells_of_broken_logits) {
+TEST(kernel_sampling_reports_non_finite_logits) {
   constexpr int64_t kVocab = 4501, kTokenIds = 4400;
   const std::vector<int32_t> banned = {7};
-  for (const float broken : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
-                             -std::numeric_limits<float>::infinity()})
+  for (const float non_finite : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
+                                 -std::numeric_limits<float>::infinity()})
     for (const int64_t place : {0, 2, 7, 2000, 4399, 4400, 4500}) {
-      // The second row, which does not begin at a boundary; the first is whole.
+      // The second row is non-finite and does not start at a 16-byte boundary. The first row is finite.
       std::vector<float> logits = noise(5, 2 * kVocab, 1);
-      logits[static_cast<size_t>(kVocab + place)] = broken;
+      logits[static_cast<size_t>(kVocab + place)] = non_finite;
       std::vector<SampleRow> rows(10);
       for (size_t i = 0; i < rows.size(); ++i) {
         rows[i].logits_row = static_cast<int>(i) % 2;
@@ -193,7 +193,7 @@ TEST(kernel_sampling_tells_of_broken_logits) {
         if (i >= 4) rows[i].banned_ids = banned;
         if (i >= 8) rows[i].wants_sample = false, rows[i].target_id = 3, rows[i].num_logprobs = 2;
       }
-      check_rows(logits, kVocab, kTokenIds, rows, "broken at " + std::to_string(place));
+      check_rows(logits, kVocab, kTokenIds, rows, "non-finite at " + std::to_string(place));
     }
 }
 

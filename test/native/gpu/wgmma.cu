@@ -1,5 +1,5 @@
-// The product of many tokens on compute capability 9.0: its instructions first, then the kernel, against double
-// precision. On other cards there is nothing to test.
+// Products of many tokens on compute capability 9.0: first the instructions, then the kernel, against double precision.
+// Skipped on other devices.
 #include <algorithm>
 
 #include "cuda/hopper.h"
@@ -9,14 +9,13 @@ namespace capstan::testing {
 namespace {
 
 // ---- instructions
-// -------------------------------------------------------------------------------------------------------------------------
 
 struct WgmmaArgs {
   const uint32_t* a;  // (steps, threads, 4)
-  float* c;           // (threads, N / 2), what is added to
+  float* c;           // (threads, N / 2), accumulators
   int column, row;    // of the box
 };
-// One box of the map, its four steps of 16 one after the other.
+// Multiplies one box in four steps of K = 16.
 template <class T, int N>
 __global__ void __launch_bounds__(128) wgmma_test_kernel(const __grid_constant__ TensorMap map, WgmmaArgs args) {
 #if CAPSTAN_HAS_WGMMA
@@ -25,9 +24,9 @@ __global__ void __launch_bounds__(128) wgmma_test_kernel(const __grid_constant__
   auto* const barrier = reinterpret_cast<uint64_t*>(shared + N * kSwizzledRow);
   if (threadIdx.x == 0) {
     mbarrier_init(barrier, 1);
-    mbarrier_init_done();
-    mbarrier_arrive_expecting(barrier, N * kSwizzledRow);
-    tensor_copy(shared, map, args.column, args.row, barrier);
+    fence_mbarrier_init();
+    mbarrier_arrive_expect_tx(barrier, N * kSwizzledRow);
+    tma_load_2d(shared, map, args.column, args.row, barrier);
   }
   __syncthreads();
   mbarrier_wait(barrier, 0);
@@ -44,10 +43,10 @@ __global__ void __launch_bounds__(128) wgmma_test_kernel(const __grid_constant__
   wgmma_fence();
 #pragma unroll
   for (int step = 0; step < 4; ++step)
-    wgmma_m64k16<T, N>(acc, a[step], next_depth(swizzled_operand(shared_address(shared)), step));
-  wgmma_commit();
-  wgmma_wait<0>();
-  settle(acc);
+    wgmma_m64nNk16<T, N>(acc, a[step], next_depth(swizzled_operand(shared_address(shared)), step));
+  wgmma_commit_group();
+  wgmma_wait_group<0>();
+  warpgroup_fence_operand(acc);
 #pragma unroll
   for (int i = 0; i < N / 2; ++i)
     args.c[static_cast<int>(threadIdx.x) * N / 2 + i] = acc[i];
@@ -56,7 +55,7 @@ __global__ void __launch_bounds__(128) wgmma_test_kernel(const __grid_constant__
 
 template <class T, int N>
 void check_wgmma(FloatType type) {
-  // The box hangs over two edges of the array: zeros there.
+  // The box extends over two edges of the array, where it reads zeros.
   constexpr int kRows = N + 3, kColumns = 104, kColumn = 48, kRow = 9;
   const std::vector<float> a = rounded(type, noise(1, 64 * 64, 1)), b = rounded(type, noise(2, kRows * kColumns, 1)),
                            c = noise(3, 64 * N, 1);
@@ -111,7 +110,6 @@ TEST(kernel_wgmma_follows_the_manual) {
 }
 
 // ---- the product
-// ----------------------------------------------------------------------------------------------------------------------------
 
 struct WgmmaCase {
   int64_t rows, cols;
@@ -125,7 +123,7 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
   const std::vector<float> weights = rounded(type, noise(1, rows * cols, 1 / std::sqrt(static_cast<float>(cols)))),
                            acts = rounded(type, noise(2, shape.tokens * cols, 1));
   const std::vector<float> bias = noise(3, round_up(rows, 16), 1);
-  // Rows beyond the tokens hold NaN, which must stay theirs.
+  // Padding rows hold NaN, which must not reach the tokens.
   const int64_t act_rows = shape.tokens + 5;
   std::vector<uint16_t> act_bits(static_cast<size_t>(act_rows * split.padded()), 0);
   std::fill(act_bits.begin() + static_cast<ptrdiff_t>(shape.tokens * split.padded()), act_bits.end(), kUnwritten);
@@ -135,7 +133,7 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
           bits_of(type, acts[static_cast<size_t>(token * cols + k)]);
   const OnDevice<uint16_t> device_weights(packed_weights(type, weights, rows, split)), device_acts(act_bits);
   const OnDevice<float> device_bias(bias);
-  // Rows of the output that begin at multiples of 16 bytes, and others.
+  // Output rows that are 16-byte aligned, and others.
   const int64_t stride = shape.rows + ((shape.tokens % 2 == 0) == (output == GemmOutput::kStore) ? 4 : 3);
   const int padded_tokens = shape.tokens + 2;
   const std::vector<float> before = noise(4, padded_tokens * stride, 1);
@@ -177,7 +175,7 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
     }
     return sum;
   };
-  // Of large products only some, of every token and every row: what they should be takes the host long.
+  // For large products only some elements of every token and row are compared, because the reference is slow.
   const int64_t step = std::max<int64_t>(1, shape.rows * cols * shape.tokens >> 26);
   double size;
   for (int token = 0; token < padded_tokens; ++token) {
@@ -215,8 +213,7 @@ void check_gemm_wgmma(FloatType type, const WgmmaCase& shape, GemmOutput output,
 
 TEST(kernel_gemm_wgmma_over_the_shapes) {
   if (!has_wgmma()) return;
-  // Depths of less than a stage, of more than the ring, with half a stage at the end, cut into padded parts, and by two
-  // blocks.
+  // K below one stage, more than the ring, ending with half a stage, in padded parts, and split over two blocks.
   std::vector<WgmmaCase> cases = {{40, 45, 65, 64},   {200, 96, 70, 64}, {136, 272, 97, 96}, {128, 480, 130, 128},
                                   {72, 96, 257, 256}, {24, 352, 3, 256}, {16, 4120, 66, 64}};
   if (is_full())
@@ -233,9 +230,8 @@ TEST(kernel_gemm_wgmma_over_the_shapes) {
     }
 }
 
-// Neither the number of tokens, nor their places, nor the width of tiles, nor the number of blocks changes a bit of a
-// token.
-void check_company(int64_t rows, int64_t cols, int num_tokens) {
+// Neither the number or position of tokens, nor the tile width, nor the number of blocks changes a bit of a token.
+void check_batch_independence(int64_t rows, int64_t cols, int num_tokens) {
   const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
   const std::vector<float> weights = noise(1, rows * cols, 0.1f), acts = noise(2, num_tokens * cols, 1);
   const OnDevice<uint16_t> device_weights(packed_weights(FloatType::kBf16, weights, rows, split));
@@ -268,10 +264,10 @@ void check_company(int64_t rows, int64_t cols, int num_tokens) {
     }
 }
 
-TEST(kernel_gemm_wgmma_gives_a_token_the_same_bits_in_any_company) {
+TEST(kernel_gemm_wgmma_bits_do_not_depend_on_the_batch) {
   if (!has_wgmma()) return;
-  check_company(152, 208, 140);
-  check_company(16, 4128, 70);
+  check_batch_independence(152, 208, 140);
+  check_batch_independence(16, 4128, 70);
 }
 
 }  // namespace

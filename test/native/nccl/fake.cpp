@@ -1,12 +1,12 @@
-// The entries of NCCL's public header that Capstan calls.
+// Fakes of the NCCL entries that Capstan calls.
 #include "test/native/nccl/fake.h"
 
 using capstan::testing::FakeNccl;
 
 namespace {
 
-constexpr int kMostRanks = 8, kInvalidArgument = 4, kFloat32 = 7, kSum = 0;
-int ranks[kMostRanks];  // a comm is the place of its rank
+constexpr int kMaxRanks = 8, kInvalidArgument = 4, kFloat32 = 7, kSum = 0;
+int ranks[kMaxRanks];  // a communicator points to its rank's element
 
 int rank_of(const void* comm) {
   return static_cast<int>(static_cast<const int*>(comm) - ranks);
@@ -27,7 +27,7 @@ int ncclGetVersion(int* version) {
 }
 
 const char* ncclGetErrorString(int result) {
-  return result == 0 ? "no error" : "what the fake was told";
+  return result == 0 ? "no error" : "a configured error";
 }
 
 int ncclCommInitAll(void** comms, int count, const int* devices) {
@@ -50,7 +50,7 @@ int ncclAllReduce(const void* from, void* to, size_t count, int type, int operat
   FakeNccl& fake = *fake_nccl();
   fake.note("sum " + std::to_string(rank_of(comm)) + " of " + std::to_string(count));
   if (fake.result_of_sum != 0) return fake.result_of_sum;
-  fake.add_up(rank_of(comm), static_cast<float*>(to), count, stream);
+  fake.all_reduce(rank_of(comm), static_cast<float*>(to), count, stream);
   return 0;
 }
 }

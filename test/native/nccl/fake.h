@@ -1,6 +1,5 @@
 #pragma once
-// A libnccl.so.2 of ours: it notes what it is asked for, answers as it is told, and leaves the sums to the test that
-// opened it.
+// A fake libnccl.so.2. It records calls, returns configured results, and leaves the sums to a callback of the test.
 #include <cstddef>
 #include <functional>
 #include <mutex>
@@ -12,8 +11,8 @@ namespace capstan::testing {
 struct FakeNccl {
   int version = 22105;
   int result_of_init = 0, result_of_sum = 0;
-  // data of all ranks, by rank, becomes their sum; called for each rank from its thread.
-  std::function<void(int rank, float* data, size_t count, void* stream)> add_up;
+  // Replaces the data of each rank by the sum over ranks. Called for each rank from its thread.
+  std::function<void(int rank, float* data, size_t count, void* stream)> all_reduce;
 
   std::mutex mutex;
   std::vector<std::string> calls;

@@ -7,10 +7,10 @@ import { Worker } from 'node:worker_threads';
 import LibsqlDatabase from 'libsql';
 import pg from 'pg';
 import { Access, type AccessOptions } from '../../../server/access/access';
-import { displayKey, generateKey } from '../../../server/access/key-format';
-import type { DatabaseLocation } from '../../../server/access/location';
-import type { Granted } from '../../../server/access/outcome';
-import { type AccessStore, openStore } from '../../../server/access/store';
+import { displayKey, generateKey } from '../../../server/base/key-format';
+import type { DatabaseLocation } from '../../../server/access/store/location';
+import type { Granted } from '../../../server/access/check/outcome';
+import { type AccessStore, openStore } from '../../../server/access/store/store';
 import {
   ACCESS_DIR,
   ALICE,
@@ -22,6 +22,7 @@ import {
   POSTGRES_URL,
   REGISTER,
   removeFolders,
+  ROOT,
   runScript,
 } from './support';
 
@@ -39,13 +40,13 @@ async function status(access: Access, key: string): Promise<number> {
 
 const createThread = (location: DatabaseLocation) =>
   new Worker(
-    `require(${JSON.stringify(REGISTER)}); require(${JSON.stringify(path.join(ACCESS_DIR, 'store-thread.ts'))});`,
+    `require(${JSON.stringify(REGISTER)}); require(${JSON.stringify(path.join(ACCESS_DIR, 'store', 'store-thread.ts'))});`,
     { eval: true, workerData: location },
   );
 
-/** A script that has `openStore` and the location; ends when its standard input does. */
+/** A script with `openStore` and the location. It exits at the end of standard input. */
 function startProcess(location: DatabaseLocation, body: string) {
-  const script = `const { openStore } = require(${JSON.stringify(path.join(ACCESS_DIR, 'store.ts'))});
+  const script = `const { openStore } = require(${JSON.stringify(path.join(ACCESS_DIR, 'store', 'store.ts'))});
     const owner = { type: 'user', name: 'local' };
     (async () => { const store = await openStore(JSON.parse(process.argv[1])); ${body} })().catch((error) => { console.error(error); process.exit(98); });`;
   return spawn(process.execPath, ['-r', REGISTER, '-e', script, '--', JSON.stringify(location)], {
@@ -53,7 +54,7 @@ function startProcess(location: DatabaseLocation, body: string) {
   });
 }
 
-// One after the other: stores of one thread would wait for each other's lock in vain.
+// Run one after the other: two stores in one thread would block each other's lock.
 afterEach(async () => {
   for (const access of opened.splice(0)) await access.close();
 });
@@ -64,13 +65,13 @@ afterAll(async () => {
 describe.each(BACKENDS)('a serving process over $name', ({ isHere, make }) => {
   const on = isHere ? test : test.skip;
 
-  on('applies its own changes before it answers, and those of another process soon', async () => {
+  on('applies its own changes before they resolve, and those of another process at the next poll', async () => {
     const location = await make();
-    // In a thread, as a server has it: two stores of one thread would wait for each other's lock in vain.
+    // In a worker thread, like a server: two stores in one thread would block each other's lock.
     const access = await open({ location, deployment: 'chat', createThread });
     expect(access.stats()).toMatchObject({ numKeys: 0 });
     const own = await access.createKey({ name: 'own', type: 'user-level', owner: ALICE });
-    // Known here: no argon2, so the outcome is there at once.
+    // Verified in this process: no argon2, so the outcome is synchronous.
     expect(access.check(bearer(own.secret))).toMatchObject({ ok: true, keyId: own.key.id, ownerId: own.key.owner.id });
     await access.setKeyEnabled('own', false);
     expect(access.check(bearer(own.secret))).toMatchObject({ status: 401 });
@@ -90,7 +91,7 @@ describe.each(BACKENDS)('a serving process over $name', ({ isHere, make }) => {
     });
     const foreign = await other.createKey({ name: 'foreign', type: 'user-level', owner: BOB });
     await until(async () => (await status(access, made.secret)) === 200);
-    // Made later, it may come with a later poll.
+    // Created later, so a later poll may deliver it.
     await until(async () => (await status(access, foreign.secret)) === 403);
     await other.editKey('other', { deployments: ['search'] });
     await until(async () => (await status(access, made.secret)) === 403);
@@ -101,7 +102,7 @@ describe.each(BACKENDS)('a serving process over $name', ({ isHere, make }) => {
     await other.close();
     await access.close();
     opened.length = 0;
-    // The last use was written at the end.
+    // `close` has written the last use.
     const after = await openStore(location);
     expect(await after.getKey('own')).toMatchObject({
       lastUsedIp: '192.0.2.7',
@@ -110,7 +111,7 @@ describe.each(BACKENDS)('a serving process over $name', ({ isHere, make }) => {
     await after.close();
   });
 
-  on('notices what was changed past the feed', async () => {
+  on('detects changes without a revision', async () => {
     const location = await make();
     const monotonic = fakeClock(0);
     const warnings: string[] = [];
@@ -125,10 +126,10 @@ describe.each(BACKENDS)('a serving process over $name', ({ isHere, make }) => {
     monotonic.advance(60_000);
     await access.sync();
     expect(await status(access, secret)).toBe(401);
-    expect(warnings).toEqual(['the key database was changed past its revision feed; all keys were read again']);
+    expect(warnings).toEqual(['the key database was changed without a revision; reloaded all keys']);
   });
 
-  on('takes an older copy of the database, put back in its place, for the truth', async () => {
+  on('reloads everything after an older copy of the database is restored', async () => {
     const location = await make();
     const access = await open({ location, pollMs: 1_000_000 });
     const { secret, key } = await access.createKey({ name: 'k', type: 'user-level', owner: ALICE });
@@ -149,7 +150,7 @@ describe.each(BACKENDS)('a serving process over $name', ({ isHere, make }) => {
 describe.each(BACKENDS)('several processes over $name', ({ isHere, make }) => {
   const on = isHere ? test : test.skip;
 
-  on('a follower that was away for longer than the feed goes back reads everything again', async () => {
+  on('a follower that is further behind than the feed reloads everything', async () => {
     const location = await make();
     const access = await open({ location, pollMs: 1_000_000, createThread });
     const keep = await access.createKey({ name: 'keep', type: 'user-level', owner: ALICE });
@@ -158,14 +159,14 @@ describe.each(BACKENDS)('several processes over $name', ({ isHere, make }) => {
     const ahead = await openStore(location, () => Date.now() + 3 * 86_400_000);
     await ahead.deleteKey('gone');
     const made = await ahead.createKey({ name: 'made', type: 'user-level', owner: ALICE });
-    // Once in 256 changes the feed is looked over.
+    // The feed is pruned at every 256th revision.
     for (let i = 0; i < 256; i++) await ahead.setKeyEnabled('made', true);
     await ahead.close();
     const late = await openStore(location, () => Date.now() + 9 * 86_400_000);
     for (let i = 0; i < 256; i++) await late.setKeyEnabled('made', true);
     expect(await late.readChanges(1)).toMatchObject({ isComplete: false });
     await late.close();
-    // A file pushes nothing.
+    // A file has no notifications.
     if (location.kind === 'file') expect(await status(access, gone.secret)).toBe(200);
     await access.sync();
     expect(await status(access, gone.secret)).toBe(401);
@@ -174,7 +175,7 @@ describe.each(BACKENDS)('several processes over $name', ({ isHere, make }) => {
     expect(access.stats().numKeys).toBe(2);
   });
 
-  on('count one budget, and hear of a revocation while a request runs', async () => {
+  on('share a budget and abort a running request on revocation', async () => {
     const location = await make();
     const one = await open({ location, createThread });
     const { secret } = await one.createKey({
@@ -188,7 +189,7 @@ describe.each(BACKENDS)('several processes over $name', ({ isHere, make }) => {
     const spent = (await one.check(bearer(secret))) as Granted;
     spent.done(100);
     expect(await one.check(bearer(secret))).toMatchObject({ status: 429, code: 'budget_exceeded' });
-    // Written when the process ends, and read by the next.
+    // Written at shutdown and read by the next process.
     const other = await openStore(location);
     await other.deleteKey('k').then(() => other.close());
     await once(running.signal as AbortSignal, 'abort');
@@ -196,7 +197,7 @@ describe.each(BACKENDS)('several processes over $name', ({ isHere, make }) => {
     running.done(1);
   });
 
-  on('spend what another process left of a budget', async () => {
+  on('spend only the rest of a budget that another process has left', async () => {
     const location = await make();
     const first = await open({ location, createThread });
     const { secret } = await first.createKey({
@@ -215,7 +216,7 @@ describe.each(BACKENDS)('several processes over $name', ({ isHere, make }) => {
     expect(await second.store.getKey('k')).toMatchObject({ budget: { used: 99 } });
   });
 
-  on('the command changes what a running server accepts, and the server is seen to have applied it', async () => {
+  on('the command changes the keys of a running server and reports that the server applied it', async () => {
     const location = await make();
     const access = await open({ location, createThread, deployment: 'chat' });
     const address = location.kind === 'file' ? location.file : location.url;
@@ -240,7 +241,7 @@ describe.each(BACKENDS)('several processes over $name', ({ isHere, make }) => {
   test.each([
     ['in this thread', undefined],
     ["in the store's thread", createThread],
-  ])('tells of changes at once, without a poll, %s', async (_name, thread) => {
+  ])('delivers changes at once without a poll, %s', async (_name, thread) => {
     const location = await BACKENDS[1].make();
     const access = await open({ location, pollMs: 1_000_000, createThread: thread });
     const other = await openStore(location);
@@ -262,7 +263,7 @@ describe.each(BACKENDS)('several processes over $name', ({ isHere, make }) => {
 });
 
 describe("the store's thread", () => {
-  test('serves checks and changes, tells errors apart, and comes back after it died', async () => {
+  test('serves checks and changes, restores error classes, and restarts after it dies', async () => {
     let worker: Worker | undefined;
     const access = await open({
       location: await BACKENDS[0].make(),
@@ -286,7 +287,7 @@ describe("the store's thread", () => {
     await expect(access.store.listKeys()).rejects.toMatchObject({ code: 'database_error' });
   });
 
-  test('a database that cannot be opened is an error at the start', async () => {
+  test('a database that cannot be opened fails the start', async () => {
     const folder = makeFolder();
     await expect(Access.open({ location: { kind: 'file', file: folder }, createThread })).rejects.toMatchObject({
       code: 'database_error',
@@ -297,7 +298,7 @@ describe("the store's thread", () => {
 });
 
 describe('staleness', () => {
-  test('a feed that is not confirmed for long ends trust, up to the hard ceiling', async () => {
+  test('refuses all keys once the feed is too old, at the latest after 300 s', async () => {
     const monotonic = fakeClock(0);
     const location = await BACKENDS[0].make();
     const normal = await open({ location, pollMs: 1_000_000, monotonicMs: monotonic.now });
@@ -318,7 +319,7 @@ describe('staleness', () => {
 });
 
 describe('fixed keys', () => {
-  test('alone need no database', async () => {
+  test('work without a database', async () => {
     const access = await open({ apiKeys: ['one', 'two'] });
     expect(await Promise.all(['one', 'two', 'three', generateKey().secret].map((key) => status(access, key)))).toEqual([
       200, 200, 401, 401,
@@ -328,7 +329,7 @@ describe('fixed keys', () => {
     });
   });
 
-  test('and a database go together; they are not listed', async () => {
+  test('work beside a database and are not listed', async () => {
     const access = await open({ apiKeys: ['one'], location: await BACKENDS[0].make() });
     const { secret } = await access.createKey({ name: 'k', type: 'user-level', owner: ALICE });
     expect(await Promise.all(['one', secret, 'two'].map((key) => status(access, key)))).toEqual([200, 200, 401]);
@@ -358,7 +359,7 @@ describe('two processes', () => {
     if (location.kind !== 'file') throw new Error('a file');
     const raw = new LibsqlDatabase(location.file);
     expect(raw.pragma('integrity_check')).toEqual([{ integrity_check: 'ok' }]);
-    // Whole keys or none: each has its secret and its binding.
+    // Each key is complete, with its secret and its binding.
     expect(
       raw
         .prepare(
@@ -372,7 +373,7 @@ describe('two processes', () => {
     raw.close();
   });
 
-  test('two that open a new database and write at once both succeed', async () => {
+  test('two that create and write the same database at once both succeed', async () => {
     const location = await BACKENDS[0].make();
     const body =
       "for (let i = 0; i < 5; i++) await store.createKey({ name: `k${i}`, type: 'user-level', owner }); await store.close(); console.log('done');";
@@ -429,12 +430,12 @@ describe('secrets', () => {
     expect(names).toEqual(expect.arrayContaining(['keys.db', 'keys.db-wal', 'keys.db.backup']));
     for (const name of names) seen.push(fs.readFileSync(path.join(path.dirname(location.file), name), 'latin1'));
     expect(seen.length).toBeGreaterThan(25);
-    // The random part, and any half of it.
+    // The random part, and each half of it.
     for (const secret of secrets)
       for (const part of [secret.slice(21, 37), secret.slice(37, 53)])
         for (const text of seen) expect(text.includes(part)).toBe(false);
     for (const text of seen) expect(text.includes('fixed-secret-key')).toBe(false);
-    // What is stored opens nothing.
+    // A stored hash is not a valid key.
     for (const { hash } of hashes) expect(await status(access, hash)).toBe(401);
   });
 
@@ -458,7 +459,7 @@ interface Acknowledged {
   state: 'created' | 'disabled' | 'rotated' | 'deleted';
 }
 
-/** A process that makes, disables, rotates and deletes keys and says so after each; killed after so many words. */
+/** Runs a process that changes keys and prints a line after each change. Kills it after a number of lines. */
 async function writeAndKill(location: DatabaseLocation, numWords: number): Promise<Acknowledged[]> {
   const child = startProcess(
     location,
@@ -481,7 +482,7 @@ async function writeAndKill(location: DatabaseLocation, numWords: number): Promi
   return words;
 }
 
-/** Of what a killed process had said, the last word on each key that the database does not keep. A change beyond it is no loss. */
+/** Returns the acknowledged changes that the database lost. A later unacknowledged change is not a loss. */
 async function missing(store: AccessStore, acknowledged: readonly Acknowledged[]): Promise<Acknowledged[]> {
   const keys = new Map((await store.listKeys({ includeDeleted: true })).map((key) => [key.id, key]));
   return acknowledged.filter(({ id, secret, state }) => {
@@ -493,16 +494,16 @@ async function missing(store: AccessStore, acknowledged: readonly Acknowledged[]
   });
 }
 
-/** `capstan keys …` as a process of its own; what it prints. */
+/** Runs `capstan keys …` in a separate process and returns its output. */
 function capstanKeys(...args: string[]): string {
-  const script = `const { Command } = require('commander'); const { addKeysCommand } = require(${JSON.stringify(path.join(ACCESS_DIR, 'cli.ts'))});
+  const script = `const { Command } = require('commander'); const { addKeysCommand } = require(${JSON.stringify(path.join(ROOT, 'server', 'cli', 'commands', 'keys.ts'))});
     const program = new Command('capstan'); addKeysCommand(program); program.parseAsync(['keys', ...process.argv.slice(1)], { from: 'user' }).catch((error) => { console.error(error); process.exit(97); });`;
   const { status: code, stdout, stderr } = runScript(script, args);
   expect([code, stderr.includes('Error')]).toEqual([0, false]);
   return stdout.trim();
 }
 
-/** Past the store. */
+/** Runs SQL without the store. */
 async function raw(location: DatabaseLocation, statements: string): Promise<void> {
   if (location.kind === 'file') {
     const database = new LibsqlDatabase(location.file);

@@ -1,15 +1,16 @@
-/** Access keys before the whole application, over the fake engine and a database file. */
+/** Access keys in front of the whole application, with the fake engine and a database file. */
 import fs from 'node:fs';
 import path from 'node:path';
 import { Engine } from '../../../ts';
 import { Access, type Granted, type KeySpec } from '../../../server/access';
-import { generateKey } from '../../../server/access/key-format';
-import { App } from '../../../server/app';
-import { resolveServeOptions } from '../../../server/given';
-import { createLog, requestLogger } from '../../../server/log';
-import { Metrics } from '../../../server/metrics/metrics';
-import { openAccess } from '../../../server/serve-access';
-import type { ServeOptions } from '../../../server/serve-options';
+import { generateKey } from '../../../server/base/key-format';
+import { App } from '../../../server/inference/app';
+import { resolveServeOptions } from '../../../server/cli/flag-sources';
+import { createLog } from '../../../server/base/log';
+import { requestLogger } from '../../../server/http/request-log';
+import { Metrics } from '../../../server/inference/metrics/metrics';
+import { openAccess } from '../../../server/inference/serve-access';
+import type { ServeOptions } from '../../../server/inference/serve-options';
 import { fake } from '../../fakes/fake-addon';
 import { exchange, type MemoryReply } from '../../fakes/memory-exchange';
 import { tinyModel } from '../../fakes/tiny-model';
@@ -36,7 +37,7 @@ beforeEach(async () => {
   logged = '';
   jest.spyOn(fs, 'writeSync').mockImplementation((_fd: number, line: unknown) => {
     logged += String(line);
-    return 0;
+    return (line as Buffer).length;
   });
   const log = createLog('debug');
   const logRequest = requestLogger(log, { logsRequests: true, unloggedPaths: [] });
@@ -87,7 +88,7 @@ async function whileRunning(key: string, body: object, change: () => Promise<unk
   return running;
 }
 
-describe('a key that loses its right', () => {
+describe('a key that loses access', () => {
   test('ends its streams with an error event and the terminator, and frees the engine', async () => {
     const key = await makeKey({ type: 'deployment-level', deployments: ['default'] });
     const reply = await whileRunning(key, { messages: MESSAGES, stream: true }, () =>
@@ -96,7 +97,7 @@ describe('a key that loses its right', () => {
     expect([reply.status, reply.state]).toEqual([200, 'ended']);
     expect(reply.events.at(-2)).toEqual({
       error: {
-        message: 'The API key lost its right while the request was running',
+        message: 'The API key lost access while the request was running',
         type: 'permission_error',
         param: null,
         code: 'permission_denied',
@@ -107,7 +108,7 @@ describe('a key that loses its right', () => {
     expect(logged).not.toContain('"level":50');
   });
 
-  test('gets no answer to what it asked for without a stream', async () => {
+  test('gets the denial as the response to a request without a stream', async () => {
     const key = await makeKey();
     const reply = await whileRunning(key, { messages: MESSAGES }, () => access.deleteKey('k'));
     expect([reply.status, reply.json.error.code, reply.headers['WWW-Authenticate']]).toEqual([
@@ -116,7 +117,7 @@ describe('a key that loses its right', () => {
       'Bearer',
     ]);
     expect(fake.aborted).toHaveLength(1);
-    // What follows meets the ordinary refusal.
+    // A new request gets the usual denial.
     expect((await ask(key)).status).toBe(401);
   });
 
@@ -130,7 +131,7 @@ describe('a key that loses its right', () => {
   });
 });
 
-test("the server's flags reach the check", async () => {
+test("the server's flags configure the check", async () => {
   const options = resolveServeOptions([], {});
   const open = (more: Partial<ServeOptions>) =>
     openAccess({ ...options, apiKeys: ['secret'], ...more }, createLog('silent')) as Promise<Access>;
@@ -156,7 +157,7 @@ test("the server's flags reach the check", async () => {
   await finishing.close();
 });
 
-test('budgets, limits and networks answer as the specification says', async () => {
+test('budgets, limits and networks answer with their documented codes', async () => {
   const spent = await makeKey({ name: 'spent', budget: { tokens: 5, period: 'month' } });
   expect((await ask(spent)).json.usage.total_tokens).toBeGreaterThan(5);
   const exceeded = await ask(spent);
@@ -189,7 +190,7 @@ test('budgets, limits and networks answer as the specification says', async () =
   expect(tokens).toBeGreaterThan(5);
 });
 
-test('a secret that was used in every way, right and wrong, is in no log, answer, metric or file', async () => {
+test('no log, response, metric or file contains a secret, however it was sent', async () => {
   const first = await makeKey({ name: 'k' });
   const { secret: second } = await access.rotateKey('k', 60_000);
   const stranger = generateKey().secret;
@@ -225,7 +226,7 @@ test('a secret that was used in every way, right and wrong, is in no log, answer
       (await exchange(app, `/${secret}`, undefined, { headers: headers(`Bearer ${secret}`), query: `key=${secret}` }))
         .text,
     );
-    // One that a cut would halve.
+    // A path long enough that truncation would cut the secret in half.
     await exchange(app, `/${'x'.repeat(160)}${secret}`, undefined, { headers: headers(`Bearer ${secret}`) });
     answers.push((await ask(secret, { messages: 'none' })).text);
     fake.failure = null;
@@ -249,7 +250,7 @@ test('a secret that was used in every way, right and wrong, is in no log, answer
   const files = names.map((name) => fs.readFileSync(path.join(folder, name), 'latin1'));
   expect(logged.split('\n').length).toBeGreaterThan(40);
   for (const secret of [first, second, stranger]) {
-    // The random part, and either half of it.
+    // The random part, and each half of it.
     for (const part of [secret.slice(21, 37), secret.slice(37, 53)]) {
       expect(answers.filter((text) => text.includes(part))).toEqual([]);
       expect(files.some((text) => text.includes(part))).toBe(false);

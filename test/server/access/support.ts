@@ -3,7 +3,7 @@ import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
-import type { DatabaseLocation } from '../../../server/access/location';
+import type { DatabaseLocation } from '../../../server/access/store/location';
 import { DEFAULT_OWNER, type OwnerName } from '../../../server/access/owners';
 
 export const ROOT = path.join(__dirname, '..', '..', '..');
@@ -22,33 +22,47 @@ export function makeFolder(): string {
   return folder;
 }
 
+/** Databases use a memory file system if there is one, so that commits do not wait for a disk. */
+const DATABASE_ROOT = fs.existsSync('/dev/shm') ? '/dev/shm' : os.tmpdir();
+
+/** A folder for databases that {@link removeFolders} does not delete. */
+export function makeUnlistedFolder(): string {
+  return fs.mkdtempSync(path.join(DATABASE_ROOT, 'capstan-database-'));
+}
+
+function makeDatabaseFolder(): string {
+  const folder = makeUnlistedFolder();
+  folders.push(folder);
+  return folder;
+}
+
 export function removeFolders(): void {
   for (const folder of folders.splice(0)) fs.rmSync(folder, { recursive: true, force: true });
 }
 
-/** Where PostgreSQL is for tests; without it those tests are skipped by name. */
+/** PostgreSQL for tests. Without it, tests that need it are skipped. */
 export const POSTGRES_URL = process.env.TEST_DATABASE_URL ?? process.env.DATABASE_URL ?? '';
 
 export interface Backend {
   name: string;
   isHere: boolean;
-  /** An empty database. */
+  /** Creates an empty database. */
   make: () => Promise<DatabaseLocation>;
   dispose: () => Promise<void>;
 }
 
-/** The embedded database, and PostgreSQL where there is one: every test of the store runs over both. */
+/** SQLite, and PostgreSQL if available. Store tests run over both. */
 export const BACKENDS: readonly Backend[] = [
   {
     name: 'libsql',
     isHere: true,
-    make: () => Promise.resolve({ kind: 'file', file: path.join(makeFolder(), 'keys.db') }),
+    make: () => Promise.resolve({ kind: 'file', file: path.join(makeDatabaseFolder(), 'keys.db') }),
     dispose: () => Promise.resolve(removeFolders()),
   },
   postgresBackend(),
 ];
 
-/** A suite over each of {@link BACKENDS}: `make` gives it empty databases, which end with it. */
+/** Runs a suite over each of {@link BACKENDS}. `make` creates empty databases, which are removed afterwards. */
 export function overBackends(suite: (make: Backend['make']) => void): void {
   for (const { name, isHere, make, dispose } of BACKENDS) {
     (isHere ? describe : describe.skip)(`over ${name}`, () => {
@@ -64,7 +78,7 @@ function postgresBackend(): Backend {
     const client = new pg.Client({ connectionString: POSTGRES_URL });
     await client.connect();
     try {
-      // One by one: the locks of all of them together are more than a server takes.
+      // One by one, because the server limits the locks of one transaction.
       for (const statement of statements) await client.query(statement);
     } finally {
       await client.end();
@@ -87,7 +101,7 @@ function postgresBackend(): Backend {
   };
 }
 
-/** Runs TypeScript in a process of its own. */
+/** Runs TypeScript in a separate process. */
 export function runScript(
   script: string,
   args: readonly string[] = [],
@@ -109,7 +123,7 @@ export function bearer(key: string): { headers: [string, string][]; remoteAddres
   };
 }
 
-/** A clock that is moved by hand. */
+/** A clock that only `advance` moves. */
 export function fakeClock(startMs = 1_800_000_000_000): { now: () => number; advance: (ms: number) => void } {
   let nowMs = startMs;
   return {

@@ -1,13 +1,12 @@
-/** The parts of the benchmark that are arithmetic: workload, arrivals, stream reading, summary, flags. */
+/** The parts of the benchmark without I/O: workload, arrivals, summary and flag values. */
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { arrivalTimesMs } from '../../../server/bench/arrivals';
-import { parseBaseUrl, parseBounds, parseRate } from '../../../server/bench/flag-values';
+import { parseBaseUrl, parseBounds, parseRate } from '../../../server/cli/bench/flag-values';
 import type { ServeBenchOptions } from '../../../server/bench/options';
 import type { Outcome } from '../../../server/bench/outcome';
 import { Random } from '../../../server/bench/random';
-import { SseReader } from '../../../server/bench/sse-reader';
 import { spreadOf, summarize } from '../../../server/bench/summary';
 import { makeWorkload } from '../../../server/bench/workload';
 
@@ -29,7 +28,7 @@ const workload = (changes: Partial<ServeBenchOptions>, seed = 1) =>
   );
 
 describe('random numbers', () => {
-  test('a seed decides them', () => {
+  test('the same seed gives the same numbers', () => {
     const take = (seed: number) => Array.from({ length: 5 }, (_, __, random = new Random(seed)) => random.next());
     expect(take(7)).toEqual(take(7));
     expect(take(7)).not.toEqual(take(8));
@@ -45,14 +44,14 @@ describe('random numbers', () => {
     expect(std ** 2 * shape).toBeCloseTo(1, 0);
   });
 
-  test('integers reach both ends', () => {
+  test('integers include both ends', () => {
     const random = new Random(1);
     expect(new Set(Array.from({ length: 200 }, () => random.integer(2, 5)))).toEqual(new Set([2, 3, 4, 5]));
   });
 });
 
 describe('arrivals', () => {
-  test('come at the rate, the first at once', () => {
+  test('match the request rate and start at once', () => {
     const times = arrivalTimesMs(5000, { requestRate: 20, burstiness: 1 }, new Random(1));
     expect(times[0]).toBe(0);
     expect(times.at(-1)! / 4999).toBeGreaterThan(48);
@@ -60,13 +59,13 @@ describe('arrivals', () => {
     expect(times.every((time, i) => i === 0 || time > times[i - 1])).toBe(true);
   });
 
-  test('all at once for inf', () => {
+  test('are all at once for inf', () => {
     expect(arrivalTimesMs(3, { requestRate: Infinity, burstiness: 1 }, new Random(1))).toEqual([0, 0, 0]);
   });
 });
 
 describe('workload', () => {
-  test('a seed decides it', () => {
+  test('the same seed gives the same workload', () => {
     expect(workload({}, 5)).toEqual(workload({}, 5));
     expect(workload({}, 5)).not.toEqual(workload({}, 6));
   });
@@ -78,7 +77,7 @@ describe('workload', () => {
     expect(new Set(lengths).size).toBeGreaterThan(5);
   });
 
-  test('a shared prefix, in ids and in words', () => {
+  test('prompts share a prefix of ids or words', () => {
     const ids = workload({ prefixLen: 8, inputLen: 4 }) as { prompt: number[]; numTokens: number }[];
     expect(new Set(ids.map(({ prompt }) => prompt.slice(0, 8).join())).size).toBe(1);
     expect(ids[0].numTokens).toBe(12);
@@ -87,7 +86,7 @@ describe('workload', () => {
     expect((texts[0].prompt as string).split(' ')).toHaveLength(12);
   });
 
-  test('from a file, over and over', () => {
+  test('repeats the prompts of a file', () => {
     const path = join(mkdtempSync(join(tmpdir(), 'capstan-bench-')), 'prompts.jsonl');
     writeFileSync(path, '{"prompt": "a", "output_tokens": 2}\n\n{"prompt": "b"}\n');
     expect(
@@ -108,21 +107,6 @@ describe('workload', () => {
   });
 });
 
-test('events are found however they are cut', () => {
-  const stream = ': ping\n\ndata: {"a": "ü"}\n\nevent: x\ndata:{"b": 1}\r\n\r\ndata: [DONE]\n\n';
-  const random = new Random(2);
-  for (let round = 0; round < 200; round++) {
-    const found: string[] = [];
-    const reader = new SseReader((data) => found.push(data));
-    for (let at = 0; at < stream.length;) {
-      const end = at + random.integer(1, 9);
-      reader.feed(stream.slice(at, end));
-      at = end;
-    }
-    expect(found).toEqual(['{"a": "ü"}', '{"b": 1}', '[DONE]']);
-  }
-});
-
 describe('summary', () => {
   const outcome = (changes: Partial<Outcome>): Outcome => ({
     dueAt: 0,
@@ -136,7 +120,7 @@ describe('summary', () => {
   });
   const options = { percentiles: [50, 90], goodput: {}, maxConcurrency: Infinity };
 
-  test('percentiles lie between ranks as numpy has them', () => {
+  test('percentiles interpolate between ranks as in numpy', () => {
     // numpy.percentile([1, 2, 4, 8, 16], [50, 90, 99]) and numpy.std
     const { mean, median, std, percentiles } = spreadOf([16, 1, 8, 2, 4], [50, 90, 99]);
     expect([mean, median]).toEqual([6.2, 4]);
@@ -147,14 +131,14 @@ describe('summary', () => {
     expect(spreadOf([], [50])).toEqual({ mean: 0, median: 0, std: 0, percentiles: [0] });
   });
 
-  test('latencies of one request', () => {
+  test('computes the latencies of a request', () => {
     const { latencies } = summarize({ model: 'm', outcomes: [outcome({})], durationMs: 1000, numUnsent: 0 }, options);
     expect([latencies.ttft.mean, latencies.tpot.mean, latencies.itl.mean, latencies.e2el.mean]).toEqual([
       100, 50, 75, 300,
     ]);
   });
 
-  test('an answer of one token has no time per output token', () => {
+  test('a response of one token has no time per output token', () => {
     const { latencies, outputTokens } = summarize(
       {
         model: 'm',
@@ -167,7 +151,7 @@ describe('summary', () => {
     expect([latencies.tpot.mean, outputTokens]).toEqual([50, 6]);
   });
 
-  test('failures count nowhere but as errors', () => {
+  test('failed requests count only as errors', () => {
     const summary = summarize(
       {
         model: 'm',
@@ -191,7 +175,7 @@ describe('summary', () => {
     expect(summary.latencies.e2el.mean).toBe(300);
   });
 
-  test('goodput counts the requests that keep every bound', () => {
+  test('goodput counts the requests within all bounds', () => {
     const outcomes = [outcome({}), outcome({ chunkTimes: [200, 210], endedAt: 220 }), outcome({ endedAt: 2000 })];
     const goodput = (bounds: ServeBenchOptions['goodput']) =>
       summarize({ model: 'm', outcomes, durationMs: 1000, numUnsent: 0 }, { ...options, goodput: bounds }).goodputPerS;
@@ -203,7 +187,7 @@ describe('summary', () => {
     ]);
   });
 
-  test('most open at once: one that ends as another begins is not open with it', () => {
+  test('peak concurrency does not count a request that ends when another starts', () => {
     const outcomes = [
       outcome({ sentAt: 0, endedAt: 10 }),
       outcome({ sentAt: 10, endedAt: 20 }),
@@ -218,17 +202,17 @@ describe('flag values', () => {
     ['http://h:1/', 'http://h:1'],
     ['https://h/v1', 'https://h'],
     ['http://h/prefix/v1/', 'http://h/prefix'],
-  ])('%s is %s', (given, base) => expect(parseBaseUrl('--base-url', given)).toBe(base));
-  test.each(['ftp://h', 'h:1', ''])('%j is no URL', (given) =>
-    expect(() => parseBaseUrl('--base-url', given)).toThrow(
-      `--base-url: expected a URL such as http://127.0.0.1:8080, got '${given}'`,
+  ])('parses %s as %s', (url, base) => expect(parseBaseUrl('--base-url', url)).toBe(base));
+  test.each(['ftp://h', 'h:1', ''])('refuses %j as a URL', (url) =>
+    expect(() => parseBaseUrl('--base-url', url)).toThrow(
+      `--base-url: expected a URL such as http://127.0.0.1:8080, got '${url}'`,
     ),
   );
-  test('rates and bounds', () => {
+  test('parses rates and bounds', () => {
     expect([parseRate('-r', 'inf'), parseRate('-r', '0.5')]).toEqual([Infinity, 0.5]);
     expect(() => parseRate('-r', '0')).toThrow("-r: expected requests per second above 0, or inf, got '0'");
     expect(parseBounds('--goodput', ['a:5', 'b:0.5'], ['a', 'b'])).toEqual({ a: 5, b: 0.5 });
-    expect(() => parseBounds('--goodput', ['c:5'], ['a', 'b'])).toThrow("--goodput: expected a, b, got 'c'");
+    expect(() => parseBounds('--goodput', ['c:5'], ['a', 'b'])).toThrow("--goodput: expected a or b, got 'c'");
     expect(() => parseBounds('--goodput', ['a'], ['a', 'b'])).toThrow(
       "--goodput: expected a number of 0 or more, got ''",
     );

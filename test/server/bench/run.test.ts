@@ -1,14 +1,15 @@
-/** The client of `capstan bench serve` against servers that behave and that do not. */
-import { readServeBenchFlags, type ServeBenchFlags } from '../../../server/bench/serve-flags';
+/** The client of `capstan bench serve` against correct and faulty servers. */
+import { readServeBenchFlags, type ServeBenchFlags } from '../../../server/cli/bench/serve-flags';
 import type { ServeBenchOptions } from '../../../server/bench/options';
+import { Random } from '../../../server/bench/random';
 import { type BenchRun, runServeBench } from '../../../server/bench/run';
 import { summarize } from '../../../server/bench/summary';
-import { App } from '../../../server/app';
+import { App } from '../../../server/inference/app';
 import { createTransport } from '../../../server/http/create-transport';
 import { Engine } from '../../../ts';
 import { fake } from '../../fakes/fake-addon';
 import { tinyModel } from '../../fakes/tiny-model';
-import { answer, event, type Script, type ScriptedServer, startScripted, text, usage } from './scripted-server';
+import { sendCompletion, event, type Script, type ScriptedServer, startScripted, text, usage } from './scripted-server';
 
 const DEFAULTS: ServeBenchFlags = {
   backend: 'openai',
@@ -51,8 +52,8 @@ let server: ScriptedServer;
 const serve = async (script: Script, models?: object) => (server = await startScripted(script, models));
 afterEach(() => server?.close());
 
-test('sends what the flags say, to the first model there is', async () => {
-  await serve((_, response) => answer(response, 'a', 'b', 'c'));
+test('sends the requests that the flags describe to the first model', async () => {
+  await serve((_, response) => sendCompletion(response, 'a', 'b', 'c'));
   await run(`${server.url}/v1/`, {
     ignoreEos: true,
     temperature: '0.5',
@@ -61,9 +62,9 @@ test('sends what the flags say, to the first model there is', async () => {
     apiKey: 'secret',
     header: ['X-Team=t'],
   });
-  // One request tries the server.
-  expect(server.seen).toHaveLength(1 + 4);
-  const { path, headers, body } = server.seen[1];
+  // The first request is the test request.
+  expect(server.received).toHaveLength(1 + 4);
+  const { path, headers, body } = server.received[1];
   expect([path, headers.authorization, headers['x-team']]).toEqual(['/v1/completions', 'Bearer secret', 't']);
   expect(body).toEqual({
     model: 'scripted',
@@ -78,13 +79,13 @@ test('sends what the flags say, to the first model there is', async () => {
   });
   for (const {
     body: { prompt },
-  } of server.seen) {
+  } of server.received) {
     expect(prompt).toHaveLength(5);
     for (const id of prompt) expect(id).toBeLessThan(500);
   }
 });
 
-test("counts by the server's usage, and times by its texts", async () => {
+test("takes token counts from the server's usage and times from chunks with text", async () => {
   const gapMs = 200;
   await serve(async (_, response) => {
     response.writeHead(200, { 'Content-Type': 'text/event-stream' });
@@ -99,28 +100,47 @@ test("counts by the server's usage, and times by its texts", async () => {
   const [{ sentAt, chunkTimes, endedAt, ...counts }] = outcomes;
   expect(counts).toMatchObject({ promptTokens: 11, completionTokens: 5, cachedTokens: 8 });
   expect(chunkTimes).toHaveLength(2);
-  // Timers may fire a little early, never as early as the events without text were sent.
+  // Timers may fire slightly early, but much later than the chunk without text was sent.
   expect(chunkTimes[0] - sentAt).toBeGreaterThan(gapMs / 2);
   expect(chunkTimes[1] - chunkTimes[0]).toBeGreaterThan(gapMs / 2);
   expect(endedAt).toBeGreaterThanOrEqual(chunkTimes[1]);
 });
 
-test('--max-concurrency bounds what is open', async () => {
+test('reads events however the stream is split', async () => {
+  const stream = `: ping\n\n${text('ü')}event: x\ndata:${JSON.stringify({ choices: [{ text: 'b' }] })}\r\n\r\n${usage(3, 2)}data: [DONE]\n`;
+  const bytes = Buffer.from(stream);
+  const random = new Random(2);
   await serve(async (_, response) => {
-    await new Promise((resolve) => setTimeout(resolve, 20));
-    answer(response, 'a');
+    response.writeHead(200, { 'Content-Type': 'text/event-stream' });
+    for (let at = 0; at < bytes.length;) {
+      const end = at + random.integer(1, 40);
+      response.write(bytes.subarray(at, end));
+      await new Promise((resolve) => setImmediate(resolve));
+      at = end;
+    }
+    response.end();
   });
-  await run(server.url, { numPrompts: '12', maxConcurrency: '3' });
-  expect(server.mostOpen()).toBe(3);
+  const { outcomes } = await run(server.url, { numPrompts: '20' });
+  for (const { errorKind, chunkTimes, promptTokens, completionTokens } of outcomes)
+    expect([errorKind, chunkTimes.length, promptTokens, completionTokens]).toEqual([undefined, 2, 3, 2]);
 });
 
-test('requests arrive when they are due, whatever the server does', async () => {
+test('--max-concurrency limits the open requests', async () => {
+  await serve(async (_, response) => {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    sendCompletion(response, 'a');
+  });
+  await run(server.url, { numPrompts: '12', maxConcurrency: '3' });
+  expect(server.peakConcurrency()).toBe(3);
+});
+
+test('requests are sent on time, however slow the server is', async () => {
   const waiting: (() => void)[] = [];
   await serve((_, response, index) => {
-    if (index === 0) return answer(response, 'a');
-    waiting.push(() => answer(response, 'a'));
-    // The answers come once all requests are here: a client that waited for answers would hang.
-    if (index === 8) waiting.forEach((go) => go());
+    if (index === 0) return sendCompletion(response, 'a');
+    waiting.push(() => sendCompletion(response, 'a'));
+    // The server responds only when it has all requests: a client that waited for responses would hang.
+    if (index === 8) waiting.forEach((respond) => respond());
   });
   const { outcomes } = await run(server.url, { numPrompts: '8', requestRate: '200' });
   expect(outcomes.filter(({ errorKind }) => errorKind !== undefined)).toEqual([]);
@@ -129,7 +149,7 @@ test('requests arrive when they are due, whatever the server does', async () => 
 
 test('errors are counted by kind', async () => {
   const scripts: Script[] = [
-    (_, response) => answer(response, 'a'),
+    (_, response) => sendCompletion(response, 'a'),
     (_, response) =>
       void response
         .writeHead(429, { 'Content-Type': 'application/json' })
@@ -178,7 +198,7 @@ test('errors are counted by kind', async () => {
   );
 });
 
-test('a server that does not take the first request ends the run', async () => {
+test('a failure of the first request ends the run', async () => {
   await serve(
     (_, response) =>
       void response.writeHead(404).end('{"error": {"message": "no such model", "code": "model_not_found"}}'),
@@ -188,10 +208,10 @@ test('a server that does not take the first request ends the run', async () => {
   await expect(run('http://127.0.0.1:1')).rejects.toThrow('is not ready (connect ECONNREFUSED 127.0.0.1:1)');
 });
 
-test('stopping keeps what was measured', async () => {
+test('stopping keeps the results so far', async () => {
   const stop = new AbortController();
   await serve((_, response, index) => {
-    if (index < 3) return answer(response, 'a');
+    if (index < 3) return sendCompletion(response, 'a');
     stop.abort();
   });
   const { outcomes, numUnsent } = await run(server.url, { numPrompts: '10', maxConcurrency: '1' }, stop.signal);
@@ -199,16 +219,16 @@ test('stopping keeps what was measured', async () => {
   expect(numUnsent).toBe(7);
 });
 
-test('prompts that share prefixes', async () => {
-  await serve((_, response) => answer(response, 'a'));
+test('sends prompts that share prefixes', async () => {
+  await serve((_, response) => sendCompletion(response, 'a'));
   await run(server.url, { datasetName: 'prefix_repetition', numPrompts: '6' });
-  const prompts: number[][] = server.seen.slice(1).map(({ body }) => body.prompt);
+  const prompts: number[][] = server.received.slice(1).map(({ body }) => body.prompt);
   expect(prompts.every((prompt) => prompt.length === 6)).toBe(true);
   expect(new Set(prompts.map((prompt) => prompt.slice(0, 4).join())).size).toBe(2);
   expect(new Set(prompts.map((prompt) => prompt.slice(4).join())).size).toBe(6);
 });
 
-describe('against our own server', () => {
+describe('against a Capstan server', () => {
   let engine: Engine;
   beforeAll(async () => {
     process.env.CAPSTAN_ADDON = require.resolve('../../fakes/fake-addon');

@@ -1,8 +1,9 @@
-/** A server that answers as a test says, piece by piece. */
+/** A server whose responses a test scripts chunk by chunk. */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
-export interface Seen {
+/** A request that the server received. */
+export interface ReceivedRequest {
   path: string;
   headers: IncomingMessage['headers'];
   body: any;
@@ -10,33 +11,33 @@ export interface Seen {
 
 export interface ScriptedServer {
   url: string;
-  seen: Seen[];
-  mostOpen: () => number;
+  received: ReceivedRequest[];
+  peakConcurrency: () => number;
   close: () => Promise<void>;
 }
 
-export type Script = (request: Seen, response: ServerResponse, index: number) => void | Promise<void>;
+export type Script = (request: ReceivedRequest, response: ServerResponse, index: number) => void | Promise<void>;
 
-/** Answers /v1/models itself, without counting it. */
+/** Starts the server. It serves /v1/models without the script and without recording it. */
 export async function startScripted(
   script: Script,
   models: object = { data: [{ id: 'scripted', meta: { n_vocab: 500 } }] },
 ): Promise<ScriptedServer> {
-  const seen: Seen[] = [];
+  const received: ReceivedRequest[] = [];
   let numOpen = 0;
-  let mostOpen = 0;
+  let peakConcurrency = 0;
   const server: Server = createServer((message, response) => {
     void (async () => {
       if (message.url === '/v1/models')
         return void response.setHeader('Content-Type', 'application/json').end(JSON.stringify(models));
-      mostOpen = Math.max(mostOpen, ++numOpen);
+      peakConcurrency = Math.max(peakConcurrency, ++numOpen);
       response.on('close', () => {
         numOpen--;
       });
       let text = '';
       for await (const piece of message) text += piece;
-      seen.push({ path: message.url!, headers: message.headers, body: JSON.parse(text) });
-      await script(seen.at(-1)!, response, seen.length - 1);
+      received.push({ path: message.url!, headers: message.headers, body: JSON.parse(text) });
+      await script(received.at(-1)!, response, received.length - 1);
     })().catch(() => response.destroy());
   });
   await new Promise<void>((resolve) => {
@@ -44,8 +45,8 @@ export async function startScripted(
   });
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    seen,
-    mostOpen: () => mostOpen,
+    received,
+    peakConcurrency: () => peakConcurrency,
     close: () =>
       new Promise((resolve) => {
         server.close(() => resolve());
@@ -69,8 +70,8 @@ export const usage = (promptTokens: number, completionTokens: number, cachedToke
     },
   });
 
-/** A whole good stream of completions. */
-export function answer(response: ServerResponse, ...texts: string[]): void {
+/** Sends a complete stream of completions. */
+export function sendCompletion(response: ServerResponse, ...texts: string[]): void {
   response.writeHead(200, { 'Content-Type': 'text/event-stream' });
   response.end(texts.map(text).join('') + usage(7, texts.length) + event('[DONE]'));
 }

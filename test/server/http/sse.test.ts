@@ -36,7 +36,7 @@ const options = { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 };
 beforeEach(() => jest.useFakeTimers());
 afterEach(() => jest.useRealTimers());
 
-test('events are data lines, the last one the terminator', async () => {
+test('sends events as data lines and ends with the terminator', async () => {
   const reply = new FakeReply();
   const sse = new SseStream(reply, { 'X-Request-Id': 'r' }, options);
   await sse.send('{"a":1}');
@@ -53,7 +53,7 @@ test('events are data lines, the last one the terminator', async () => {
   });
 });
 
-test('silence is filled with comments, and only silence', async () => {
+test('sends comments only while there are no events', async () => {
   const reply = new FakeReply();
   const sse = new SseStream(reply, {}, options);
   jest.advanceTimersByTime(15_000);
@@ -86,7 +86,7 @@ test('send waits for a slow client', async () => {
   expect(jest.getTimerCount()).toBe(0);
 });
 
-test('a client that stopped reading is given up', async () => {
+test('rejects with ClientTooSlow if the client stops reading', async () => {
   const reply = new FakeReply();
   const sse = new SseStream(reply, {}, options);
   reply.isBehind = true;

@@ -29,7 +29,7 @@ function withHeader(change: (header: Header) => void): TinyFiles {
   return { 'model.safetensors': safetensors(tinyTensors(), change) };
 }
 
-test('tensors get their canonical names and their places', async () => {
+test('maps tensors to canonical names and offsets', async () => {
   const dir = tinyModel();
   const { checkpoint } = await readModel(dir);
   expect(checkpoint).toMatchObject({
@@ -44,7 +44,7 @@ test('tensors get their canonical names and their places', async () => {
   expect(checkpoint.tensors.map(({ name }) => name)).toContain('layers.0.k_proj.bias');
 });
 
-/** Bytes of the tensors that lie after one, in the order of the file. */
+/** Returns the size of the tensors after one, in the order of the file. */
 function tailAfter(name: string): number {
   const entries = Object.entries(tinyTensors());
   return entries
@@ -52,7 +52,7 @@ function tailAfter(name: string): number {
     .reduce((sum, [, { shape }]) => sum + 4 * shape.reduce((a, b) => a * b, 1), 0);
 }
 
-test('names without the prefix, several files and tensors that nobody needs', async () => {
+test('reads names without the prefix, several files and unused tensors', async () => {
   const tensors = Object.entries(tinyTensors()).map(
     ([name, tensor]) => [name.replace(/^model\./, ''), tensor] as const,
   );
@@ -71,7 +71,7 @@ test('names without the prefix, several files and tensors that nobody needs', as
   expect(new Set(checkpoint.tensors.map(({ file }) => file))).toEqual(new Set([0, 1]));
 });
 
-test('a head of its own lies beside the model', async () => {
+test('finds an untied lm_head outside of the prefix', async () => {
   const { checkpoint } = await load({
     'config.json': { ...TINY_CONFIG, tie_word_embeddings: false },
     ...withTensors((tensors) => {
@@ -86,7 +86,7 @@ test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
     'no config',
     { 'config.json': null },
     'invalid_model',
-    /^config\.json: expected one in the model directory, got none/,
+    /^config\.json: expected the file in the model directory, got none/,
   ],
   ['a config that is no JSON', { 'config.json': '{' }, 'invalid_model', /^config\.json: expected JSON/],
   [
@@ -111,19 +111,19 @@ test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
     'no tokenizer',
     { 'tokenizer.json': null },
     'invalid_model',
-    /^tokenizer\.json: expected one in the model directory, got none/,
+    /^tokenizer\.json: expected the file in the model directory, got none/,
   ],
   [
     'a lone tokenizer.model',
     { 'tokenizer.json': null, 'tokenizer.model': 'x' },
     'invalid_model',
-    /got only tokenizer\.model, which has to be converted/,
+    /got only tokenizer\.model \(convert it with/,
   ],
   [
     'a tokenizer that does not load',
     { 'tokenizer.json': { model: { vocab: {} } } },
     'invalid_model',
-    /^tokenizer\.json: expected a tokenizer/,
+    /^tokenizer\.json: expected a valid tokenizer/,
   ],
   [
     'a tokenizer without a vocabulary',
@@ -141,7 +141,7 @@ test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
     'a folder of that name',
     { 'model.safetensors': null, 'model.safetensors/x': '' },
     'invalid_model',
-    /^model\.safetensors: expected a file, got something else/,
+    /^model\.safetensors: expected a regular file, got another kind of file/,
   ],
   [
     'a header longer than the file',
@@ -161,7 +161,7 @@ test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
       delete tensors[NORM];
     }),
     'invalid_model',
-    /^model\.norm\.weight: expected a tensor \[8\] in the checkpoint, got none of that name/,
+    /^model\.norm\.weight: expected a tensor of shape \[8\] in the checkpoint, got none of that name/,
   ],
   [
     'a wrong shape',
@@ -180,7 +180,7 @@ test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
     /expected shape \[8\].* got \[8, 1\]/,
   ],
   [
-    'a number type that weights do not have',
+    'an unsupported data type',
     withTensors((tensors) => {
       tensors[NORM] = { dtype: 'F64', shape: [8] };
     }),
@@ -188,15 +188,15 @@ test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
     /model\.norm\.weight: expected F32, F16 or BF16, got F64/,
   ],
   [
-    'a number type that nobody knows',
+    'an unknown data type',
     withHeader((header) => {
       header[NORM].dtype = 'F33';
     }),
     'invalid_model',
-    /model\.norm\.weight: expected a number type of .* got "F33"/,
+    /model\.norm\.weight: expected one of the data types .* got "F33"/,
   ],
   [
-    'a shape that is text',
+    'a shape that is a string',
     withHeader((header) => {
       header[NORM].shape = '8' as never;
     }),
@@ -228,7 +228,7 @@ test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
     /model\.norm\.weight: expected 32 bytes for F32 \[8\]/,
   ],
   [
-    'offsets the wrong way round',
+    'offsets in descending order',
     withHeader((header) => {
       header[NORM].data_offsets.reverse();
     }),
@@ -244,12 +244,12 @@ test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
     /expected two data offsets/,
   ],
   [
-    'an entry that is no object',
+    'an entry that is not an object',
     withHeader((header) => {
       header[NORM] = null as never;
     }),
     'invalid_model',
-    /model\.norm\.weight: expected a number type/,
+    /model\.norm\.weight: expected one of the data types/,
   ],
   [
     'tensors that overlap',
@@ -257,18 +257,18 @@ test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
       header[NORM].data_offsets = header['model.layers.0.input_layernorm.weight'].data_offsets;
     }),
     'invalid_model',
-    /expected data that begins where the one before ends/,
+    /expected data that starts at \d+, the end of the previous tensor/,
   ],
   [
-    'data beyond the file',
+    'data after the end of the file',
     withHeader((header) => {
       header[NORM].data_offsets = [1e9, 1e9 + 32];
     }),
     'invalid_model',
-    /model\.norm\.weight: expected data that ends within the file's \d+ bytes, .* the file is cut short/,
+    /model\.norm\.weight: expected data that ends within the file's \d+ bytes, .* the file is truncated/,
   ],
   [
-    'an index that names no file',
+    'an index that names a missing file',
     { 'model.safetensors': null, 'model.safetensors.index.json': { weight_map: { a: 'gone.safetensors' } } },
     'invalid_model',
     /^gone\.safetensors: expected a readable file/,
@@ -277,7 +277,7 @@ test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
     'an index that leaves the directory',
     { 'model.safetensors': null, 'model.safetensors.index.json': { weight_map: { a: '../x.safetensors' } } },
     'invalid_model',
-    /expected the name of a file beside it/,
+    /expected a file name without a folder/,
   ],
   [
     'an index without a map',
@@ -286,16 +286,16 @@ test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
     /^model\.safetensors\.index\.json: weight_map: expected an object/,
   ],
   [
-    'a decoder of another kind',
+    'an unsupported decoder',
     { 'tokenizer.json': { ...tinyTokenizer(), decoder: { type: 'WordPiece', prefix: '##', cleanup: true } } },
     'unsupported_model',
     /^tokenizer\.json: expected a decoder of ByteLevel.* got WordPiece/,
   ],
-])('%s', async (_name, changes, code, message) => {
+])('refuses %s', async (_name, changes, code, message) => {
   await expect(load(changes)).rejects.toMatchObject({ code, message: expect.stringMatching(message) as string });
 });
 
-test('a file cut short at any place is invalid_model', async () => {
+test('a file truncated at any place is invalid_model', async () => {
   const { length } = safetensors(tinyTensors());
   for (const kept of [1, 7, 8, 9, 500, length - 1]) {
     const dir = tinyModel();

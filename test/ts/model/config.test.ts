@@ -24,7 +24,7 @@ function without(config: Record<string, unknown>, ...keys: string[]): Record<str
   return Object.fromEntries(Object.entries(config).filter(([key]) => !keys.includes(key)));
 }
 
-test('a config becomes a spec', () => {
+test('maps config.json to a spec', () => {
   expect(specOf(LLAMA)).toEqual({
     vocabSize: 100,
     hiddenSize: 64,
@@ -56,7 +56,7 @@ test('a config becomes a spec', () => {
 });
 
 describe('defaults of the classes of transformers', () => {
-  test('Llama: as many KV heads as heads, 2,048 positions', () => {
+  test('Llama: as many KV heads as query heads, 2,048 positions', () => {
     expect(
       specOf(without(LLAMA, 'num_key_value_heads', 'max_position_embeddings', 'rms_norm_eps', 'rope_theta')),
     ).toMatchObject({
@@ -67,7 +67,7 @@ describe('defaults of the classes of transformers', () => {
     });
   });
 
-  test('Mistral: 8 KV heads, a window of 4,096 where the key is absent, none where it is null', () => {
+  test('Mistral: 8 KV heads, a window of 4,096 if the key is absent, no window if it is null', () => {
     const mistral = { ...LLAMA, architectures: ['MistralForCausalLM'], model_type: 'mistral' };
     expect(specOf(without(mistral, 'num_key_value_heads'))).toMatchObject({
       numKvHeads: 8,
@@ -76,7 +76,7 @@ describe('defaults of the classes of transformers', () => {
     expect(specOf({ ...mistral, sliding_window: null }).slidingWindows).toEqual(new Int32Array(4));
   });
 
-  test('Qwen3: heads of 128', () => {
+  test('Qwen3: a head dimension of 128', () => {
     const qwen3 = { ...LLAMA, architectures: ['Qwen3ForCausalLM'], model_type: 'qwen3' };
     expect(specOf(qwen3)).toMatchObject({ headDim: 128, rope: { rotaryDim: 128 } });
     expect(readModelConfig(qwen3, undefined).features).toEqual({
@@ -87,7 +87,7 @@ describe('defaults of the classes of transformers', () => {
     });
   });
 
-  test('null for KV heads means as many as heads', () => {
+  test('null for KV heads means as many as query heads', () => {
     expect(specOf({ ...QWEN2, num_key_value_heads: null }).numKvHeads).toBe(8);
   });
 });
@@ -120,7 +120,7 @@ describe('sliding windows of Qwen', () => {
   });
 });
 
-describe('rotary positions, in both spellings', () => {
+describe('rotary parameters, in both spellings', () => {
   const both = (scaling: Record<string, unknown>) => [
     specOf({ ...LLAMA, rope_scaling: scaling }).rope,
     specOf({
@@ -183,7 +183,7 @@ describe('rotary positions, in both spellings', () => {
     expect(specOf({ ...LLAMA, partial_rotary_factor: 0.5 }).rope.rotaryDim).toBe(4);
   });
 
-  test('an original length beside the parameters wins', () => {
+  test('an original length at the top level takes precedence', () => {
     expect(
       specOf({
         ...LLAMA,
@@ -194,7 +194,7 @@ describe('rotary positions, in both spellings', () => {
   });
 });
 
-test('an empty list of architectures names none', () => {
+test('an empty list of architectures counts as missing', () => {
   expect(readModelConfig({ ...QWEN2, architectures: [] }, undefined).family.modelType).toBe('qwen2');
 });
 
@@ -250,7 +250,7 @@ describe('refusals', () => {
       { architectures: undefined, model_type: undefined },
       /got a model without model_type and architectures/,
     ],
-    ['quantized weights', { quantization_config: { quant_method: 'awq' } }, /got quantized ones \(awq\)/],
+    ['quantized weights', { quantization_config: { quant_method: 'awq' } }, /got quantized weights \(awq\)/],
     ['an unknown activation', { hidden_act: 'relu2' }, /hidden_act: expected one of silu, .* got "relu2"/],
     [
       'an unknown rope type',

@@ -4,7 +4,7 @@ import { ChatTemplate } from '../../../ts/text/chat-template';
 import { type ChatMessage, type TemplateMessage, toTemplateMessage } from '../../../ts/text/messages';
 import { Tokenizer } from '../../../ts/text/tokenizer';
 
-/** Made by transformers; see test/oracle/README.md. */
+/** Generated with transformers; see test/oracle/README.md. */
 interface Golden {
   conversations: {
     name: string;
@@ -14,7 +14,7 @@ interface Golden {
     tools: unknown[] | null;
     addGenerationPrompt: boolean;
     chatTemplateKwargs: Record<string, unknown>;
-    /** Absent where the template throws. */
+    /** Absent if the template throws. */
     text?: string;
     tokenIds?: number[];
     error?: string;
@@ -75,7 +75,7 @@ describe.each(readdirSync(root))('%s', (family) => {
     }
   });
 
-  test('decodes what it encoded', () => {
+  test('decodes encoded texts', () => {
     for (const { tokenIds, decoded, decodedSkipSpecial } of golden.encode) {
       expect(tokenizer.decode(tokenIds, false)).toBe(decoded);
       expect(tokenizer.decode(tokenIds, true)).toBe(decodedSkipSpecial);
@@ -84,7 +84,8 @@ describe.each(readdirSync(root))('%s', (family) => {
 
   test('decodes arbitrary ids', () => {
     for (const { tokenIds, decoded, decodedSkipSpecial } of golden.decode) {
-      // NOTE: with byte fallback `tokenizers` gives up whole runs of bytes of which one is wrong; ours keeps what is valid, as a stream must.
+      // NOTE: with byte fallback, `tokenizers` replaces a run of bytes if one of them is invalid. Ours keeps the valid
+      // ones.
       if (tokenizer.vocabulary.stripsLeadingSpace && decoded.includes('\ufffd')) continue;
       expect(tokenizer.decode(tokenIds, false)).toBe(decoded);
       expect(tokenizer.decode(tokenIds, true)).toBe(decodedSkipSpecial);

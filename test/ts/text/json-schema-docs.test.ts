@@ -1,13 +1,13 @@
-/** The tables of docs/structured-output.md against the code. */
+/** Checks the tables of docs/reference/structured-output.md against the code. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { FORMATS } from '../../../ts/text/json-formats';
 import { schemaToGrammar } from '../../../ts/text/json-schema';
 import { ANNOTATIONS } from '../../../ts/text/schema-merge';
 
-const page = readFileSync(join(__dirname, '../../../docs/structured-output.md'), 'utf8');
+const page = readFileSync(join(__dirname, '../../../docs/reference/structured-output.md'), 'utf8');
 
-/** The rows of a table, without its head; in code spans a bar is a bar. */
+/** Returns the rows of a table without its header. Only ` | ` separates cells, so code spans may contain a bar. */
 function rows(name: string): string[][] {
   const table = page.split(`<!-- ${name} -->`)[1].split('<!-- end -->')[0];
   return table
@@ -34,7 +34,7 @@ test.each(rows('refused'))('%s is refused', (schema, message) => {
   expect(() => schemaToGrammar(JSON.parse(code(schema)))).toThrow(code(message));
 });
 
-test('formats and annotations are named', () => {
+test('the page names all formats and annotations', () => {
   const [, , limits] = rows('supported').find(([keyword]) => keyword === '`format`')!;
   expect(limits).toContain([...FORMATS.keys()].join(', '));
   const line = page.split('\n').find((candidate) => candidate.endsWith('change nothing.'))!;

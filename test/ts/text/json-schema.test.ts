@@ -28,17 +28,17 @@ test.each<[schema: unknown, message: string]>([
   [{ type: 'array', items: [{}] }, '#/items: expected a schema'],
   [{ type: 'number', multipleOf: 0.1 }, '#/multipleOf: not supported'],
   [{ type: 'string', format: 'iri' }, '#/format: not supported; supported are date'],
-  [{ type: 'string', format: 'date', pattern: 'a' }, '#/format: beside pattern it is not supported'],
+  [{ type: 'string', format: 'date', pattern: 'a' }, '#/format: not supported with pattern'],
   [{ type: 'text' }, '#/type: expected one of object'],
   [{ type: 'integer', minimum: 3, maximum: 2 }, '#/minimum: above the maximum'],
   [{ type: 'integer', exclusiveMinimum: 3, maximum: 3 }, '#/exclusiveMinimum: above the maximum'],
   [{ type: 'number', exclusiveMinimum: 3, maximum: 3 }, '#/exclusiveMinimum: above the maximum'],
   [{ type: 'string', minLength: 3, maxLength: 2 }, '#/maxLength: below minLength'],
-  [{ type: 'string', minLength: 1.5 }, '#/minLength: expected a whole number'],
+  [{ type: 'string', minLength: 1.5 }, '#/minLength: expected an integer of 0 or more'],
   [{ type: 'string', pattern: 3 }, '#/pattern: expected a string'],
   [{ enum: [] }, '#: no value matches'],
   [{ type: 'integer', enum: ['a'] }, '#: no value matches'],
-  [{ enum: ['a'], minLength: 1 }, '#/minLength: beside enum it is not supported'],
+  [{ enum: ['a'], minLength: 1 }, '#/minLength: not supported with enum'],
   [false, '#: no value matches'],
   [{ oneOf: [{ type: 'integer' }, { type: 'number' }] }, '#/oneOf: a value might match both alternatives 0 and 1'],
   [
@@ -57,12 +57,15 @@ test.each<[schema: unknown, message: string]>([
     'the property "b" is not allowed',
   ],
   [{ type: 'object', required: ['a'], additionalProperties: false }, '#/required: the property "a" is not allowed'],
-  [{ type: 'object', properties: { a: {} }, minProperties: 1 }, '#/minProperties: beside properties'],
+  [
+    { type: 'object', properties: { a: {} }, minProperties: 1 },
+    '#/minProperties: not supported with optional properties',
+  ],
   [{ type: 'object', minProperties: 2 }, '#/minProperties: more than 1'],
   [{ type: 'object', properties: { a: {} }, patternProperties: { b: {} } }, '#/patternProperties: supported only'],
   [{ $ref: 'https://example.com/schema' }, '#/$ref: only references within the schema'],
-  [{ $ref: '#/$defs/missing' }, '#/$ref: the reference leads nowhere'],
-  [{ $ref: '#/__proto__/x' }, '#/$ref: the reference leads nowhere'],
+  [{ $ref: '#/$defs/missing' }, '#/$ref: the target of the reference does not exist'],
+  [{ $ref: '#/__proto__/x' }, '#/$ref: the target of the reference does not exist'],
   [{ $ref: '#/%' }, '#/$ref: the reference is not a JSON pointer'],
   [{ $ref: '#', title: 'x', type: 'object' }, 'a schema that refers to itself cannot be merged'],
   [{ anyOf: [] }, '#/anyOf: expected an array of schemas'],
@@ -70,12 +73,12 @@ test.each<[schema: unknown, message: string]>([
   [{ properties: { a: 1 } }, '#/properties/a: expected a schema'],
   [[], '#: expected a schema'],
   ['{}', '#: expected a schema'],
-])('%j is refused', (schema, message) => {
+])('refuses %j', (schema, message) => {
   expect(messageOf(schema)).toContain(message);
 });
 
 describe('hostile schemas', () => {
-  test('deep ones are refused', () => {
+  test('refuses deeply nested schemas', () => {
     let deep: unknown = {};
     for (let i = 0; i < 10_000; i++) deep = { items: deep };
     expect(messageOf(deep)).toContain('nested deeper than 64');
@@ -84,13 +87,13 @@ describe('hostile schemas', () => {
     expect(messageOf(all)).toContain('cannot be merged');
   });
 
-  test('alternatives of alternatives end at a limit', () => {
+  test('limits nested alternatives', () => {
     let wide: unknown = { type: 'string' };
     for (let i = 0; i < 20; i++) wide = { anyOf: [wide, wide, wide] };
     expect(messageOf(wide)).toContain('more than 10000 schemas');
   });
 
-  test('a key of __proto__ is a key like any other', () => {
+  test('treats __proto__ as an ordinary key', () => {
     const grammar = JSON.stringify(
       schemaToGrammar(JSON.parse('{"type":"object","properties":{"__proto__":{"const":7}},"required":["__proto__"]}')),
     );
@@ -98,24 +101,24 @@ describe('hostile schemas', () => {
     expect(grammar).toContain('"text":"7"');
   });
 
-  test('long lists are compared in little time', () => {
+  test('compares long lists quickly', () => {
     const values = Array.from({ length: 20_000 }, (_, i) => ({ id: i }));
     const begin = process.cpuUsage();
     expect(messageOf({ allOf: [{ enum: values }, { enum: values.slice(1000).reverse() }] })).toBe('');
     expect(messageOf({ oneOf: Array.from({ length: 101 }, (_, i) => ({ const: i })) })).toContain(
       '#/oneOf: more than 100 alternatives',
     );
-    // Of the processor, in microseconds: what else runs on the machine does not count.
+    // CPU time in microseconds, so that other load on the machine does not count.
     const { user, system } = process.cpuUsage(begin);
     expect(user + system).toBeLessThan(20_000_000);
   });
 
-  test('long paths are cut', () => {
+  test('truncates long paths in messages', () => {
     expect(messageOf({ properties: { ['x'.repeat(5000)]: { not: {} } } }).length).toBeLessThan(400);
   });
 });
 
-test('a schema and its parts are not changed', () => {
+test('does not modify the schema', () => {
   const schema = {
     type: 'object',
     properties: { a: { allOf: [{ type: 'string' }, { maxLength: 3 }] } },

@@ -15,7 +15,7 @@ beforeAll(async () => {
 });
 beforeEach(() => fake.reset());
 
-test('V8 hears of what a long text takes, and it goes back to the system once it is garbage', async () => {
+test('reports the memory of a long text to V8 and trims the allocator after its collection', async () => {
   const { length } = await tokenizer.encode(LONG, false);
   expect(length).toBe(LONG.length);
   setFlagsFromString('--expose-gc');
@@ -29,13 +29,13 @@ test('V8 hears of what a long text takes, and it goes back to the system once it
   expect(fake.memory).toEqual([held, -held, 'trim']);
 });
 
-test('short texts make no such fuss', async () => {
+test('reports nothing for short texts', async () => {
   await tokenizer.encode('short', false);
   await new Promise((resolve) => setImmediate(resolve));
   expect(fake.memory).toEqual([]);
 });
 
-test('two long texts are tokenized at once, more wait: one whose caller has left is not tokenized', async () => {
+test('tokenizes two long texts at a time and skips a waiting one whose caller aborts', async () => {
   const caller = new AbortController();
   const first = [tokenizer.encode(LONG, false), tokenizer.encode(LONG, false)];
   const left = tokenizer.encode(LONG, false, caller.signal);
@@ -50,7 +50,7 @@ test.each<[object, number]>([
   [{ unk_token: '!' }, Infinity],
   [{ unk_id: 0 }, Infinity],
   [{ unk_token: '!', byte_fallback: true }, '<|endoftext|>'.length],
-])('so much text can be one token, with %j in the model', (change, expected) => {
+])('computes the maximum bytes per token with %j in the model', (change, expected) => {
   const json = tinyTokenizer() as unknown as Parameters<typeof buildVocabulary>[0];
   expect(buildVocabulary({ ...json, model: { ...json.model, ...change } }, new Set()).maxTokenBytes).toBe(expected);
 });

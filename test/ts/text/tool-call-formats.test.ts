@@ -7,7 +7,7 @@ import {
   findToolCallFormat,
   type OutputPart,
   TOOL_CALL_FORMATS,
-  ToolCallMachine,
+  ToolCallParser,
   type ToolCallOptions,
 } from '../../../ts/text/tool-calls';
 
@@ -41,7 +41,7 @@ function formatOf(name: string) {
 }
 
 function run(format: string, pieces: readonly string[], options: ToolCallOptions = { tools: TOOLS }): Answer {
-  const machine = new ToolCallMachine(formatOf(format), options);
+  const machine = new ToolCallParser(formatOf(format), options);
   return collect([...pieces.flatMap((piece) => machine.push(piece)), ...machine.end()]);
 }
 
@@ -56,7 +56,7 @@ function collect(parts: readonly OutputPart[]): Answer {
   return answer;
 }
 
-/** Texts with the calls that they are; text around them where `content` is given. */
+/** Valid texts, their calls, and the text around the calls. */
 type Good = [what: string, text: string, calls: [string, string][], content?: string];
 
 const GOOD: Record<string, Good[]> = {
@@ -383,23 +383,23 @@ const BAD: Record<string, string[]> = {
 };
 
 describe.each(Object.entries(GOOD))('%s', (format, cases) => {
-  test.each(cases)('calls: %s', (_what, text, calls, content = '') => {
+  test.each(cases)('reads calls: %s', (_what, text, calls, content = '') => {
     expect(run(format, [text])).toEqual({ text: content, calls });
     expect(run(format, [...text])).toEqual({ text: content, calls });
   });
 
-  test.each(BAD[format])('what is no call comes back as text: %j', (text) => {
+  test.each(BAD[format])('keeps text that is not a call: %j', (text) => {
     expect(run(format, [text])).toEqual({ text, calls: [] });
     expect(run(format, [...text])).toEqual({ text, calls: [] });
   });
 
-  test('without tools given any function may be called', () => {
+  test('accepts any function without a list of tools', () => {
     for (const [, text, calls] of cases)
       expect(run(format, [text], {}).calls.map(([name]) => name)).toEqual(calls.map(([name]) => name));
   });
 });
 
-describe('calls that go out while they grow', () => {
+describe('streamed calls', () => {
   test.each<[format: string, pieces: string[], parts: OutputPart[][]]>([
     [
       'hermes',
@@ -461,12 +461,12 @@ describe('calls that go out while they grow', () => {
       [[{ type: 'toolCallStart', name: 'ping' }], [{ type: 'toolCallArguments', text: '{}' }]],
     ],
   ])('%s', (format, pieces, parts) => {
-    const machine = new ToolCallMachine(formatOf(format), { tools: TOOLS, isConstrained: true });
+    const machine = new ToolCallParser(formatOf(format), { tools: TOOLS, isConstrained: true });
     expect(pieces.map((piece) => machine.push(piece))).toEqual(parts);
     expect(machine.end()).toEqual([]);
   });
 
-  test.each(Object.entries(GOOD))('they are the calls that come whole: %s', (format, cases) => {
+  test.each(Object.entries(GOOD))('equal the buffered calls: %s', (format, cases) => {
     for (const [what, text, calls, content = ''] of cases.filter((entry) => !entry[0].includes('outer marker'))) {
       expect([what, run(format, [...text], { tools: TOOLS, isConstrained: true })]).toEqual([
         what,
@@ -475,7 +475,7 @@ describe('calls that go out while they grow', () => {
     }
   });
 
-  test('a call that is cut stays as far as it came', () => {
+  test('keep the emitted part of a call that is cut', () => {
     expect(run('hermes', ['<tool_call>{"name": "get", "arguments": {"a": '], { isConstrained: true })).toEqual({
       text: '',
       calls: [['get', '{"a": ']],
@@ -486,14 +486,14 @@ describe('calls that go out while they grow', () => {
     });
   });
 
-  test('what should not come after a call is text', () => {
+  test('treat unexpected characters after a call as text', () => {
     expect(
       run('hermes', ['<tool_call>{"name": "get", "arguments": {}} oh </tool_call>'], { isConstrained: true }),
     ).toEqual({ text: '} oh </tool_call>', calls: [['get', '{}']] });
   });
 });
 
-describe('however a text is cut', () => {
+describe('chunking', () => {
   const texts = [
     ...Object.values(GOOD).flatMap((cases) => cases.map(([, text]) => text)),
     ...Object.values(BAD).flat(),
@@ -532,7 +532,7 @@ describe('however a text is cut', () => {
     ...texts.filter((text) => text.length < 60),
   ];
 
-  test.each(TOOL_CALL_FORMATS.map(({ name }) => [name]))('%s answers the same', (format) => {
+  test.each(TOOL_CALL_FORMATS.map(({ name }) => [name]))('does not change the result of %s', (format) => {
     const random = makeRandom(format.length * 101 + 7);
     for (let round = 0; round < 1500; round++) {
       const text =
@@ -550,7 +550,7 @@ describe('however a text is cut', () => {
   });
 });
 
-describe('which format a model writes', () => {
+describe('detection of the format', () => {
   const find = (name: string, template: string) => findToolCallFormat(name, (text) => template.includes(text))?.name;
 
   test.each([
@@ -568,12 +568,12 @@ describe('which format a model writes', () => {
     ['deepseek_v31', 'deepseek_v31'],
     ['qwen3_coder', 'qwen3_coder'],
     ['qwen3_xml', 'qwen3_coder'],
-  ])('by name: %s', (name, format) => {
+  ])('finds the name %s', (name, format) => {
     expect(find(name, '')).toBe(format);
   });
 
   const templates = join(__dirname, '../../oracle/fixtures/templates');
-  const WRITTEN_BY: Record<string, string | undefined> = {
+  const FORMAT_OF_FAMILY: Record<string, string | undefined> = {
     'deepseek-v3': 'deepseek_v3',
     'llama3.1': 'llama3_json',
     'mistral-nemo': 'mistral',
@@ -586,11 +586,11 @@ describe('which format a model writes', () => {
   };
 
   test.each(readdirSync(templates))(
-    'by the real template of %s, which writes calls that are read again',
+    'detects the format of the real template of %s and reads the calls that it renders',
     async (family) => {
       const template = await ChatTemplate.load(join(templates, family));
       const format = findToolCallFormat('auto', (text) => template.mentions(text));
-      expect([family, format?.name]).toEqual([family, WRITTEN_BY[family]]);
+      expect([family, format?.name]).toEqual([family, FORMAT_OF_FAMILY[family]]);
       if (format === undefined) return;
       const args = { city: 'Zürich "x" 😀', n: 2, list: [1, { a: null }], on: true };
       const calls = (family === 'llama3.1' ? ['get'] : ['get', 'get']).map((name, i) => ({
@@ -608,7 +608,7 @@ describe('which format a model writes', () => {
           { tools: TOOLS, addGenerationPrompt },
         );
       const [prompt, whole] = [
-        await render(messages.slice(0, 1), format.written.bare !== undefined),
+        await render(messages.slice(0, 1), format.syntax.unmarked !== undefined),
         await render(messages, false),
       ];
       expect(whole.startsWith(prompt)).toBe(true);
@@ -629,16 +629,16 @@ describe('which format a model writes', () => {
     ['<|header_start|> [func_name1(params_name1=params_value1)]', 'pythonic'],
     ['<|header_start|> "parameters": ', 'llama3_json'],
     ['', undefined],
-  ])('by what stands in a template: %j', (template, format) => {
+  ])('detects the format of the template %j', (template, format) => {
     expect(find('auto', template)).toBe(format);
   });
 
-  test('Mistral has one name for two ways of writing', () => {
+  test('the name mistral covers both formats of Mistral', () => {
     expect(find('mistral', '[TOOL_CALLS] [ARGS]')).toBe('mistral_args');
     expect(find('hermes', '[TOOL_CALLS] [ARGS]')).toBe('hermes');
   });
 
-  test('a name that no format has', () => {
+  test('refuses an unknown name', () => {
     expect(() => find('gpt', '')).toThrow(
       expect.objectContaining({
         code: 'invalid_argument',
@@ -648,18 +648,18 @@ describe('which format a model writes', () => {
     );
   });
 
-  test('names are used once', () => {
+  test('names and aliases are unique', () => {
     const names = TOOL_CALL_FORMATS.flatMap(({ name, aliases }) => [name, ...aliases]);
     expect(new Set(names).size).toBe(names.length);
   });
 
-  test('the first character of a marker occurs nowhere else in it', () => {
+  test('the first character of each marker does not occur in the rest of it', () => {
     for (const marker of TOOL_CALL_FORMATS.flatMap(({ markers }) => markers))
       expect(marker.lastIndexOf(marker[0])).toBe(0);
   });
 });
 
-test("ids of Mistral's calls are nine letters and digits", () => {
+test('ids of Mistral calls have nine letters and digits', () => {
   const { newId, toPromptId } = formatOf('mistral');
   expect(Array.from({ length: 50 }, () => newId!()).every((id) => /^[A-Za-z0-9]{9}$/.test(id))).toBe(true);
   expect(toPromptId!('a1B2c3D4e')).toBe('a1B2c3D4e');
@@ -668,14 +668,12 @@ test("ids of Mistral's calls are nine letters and digits", () => {
   expect(toPromptId!('call_0123456789abcdee')).not.toBe(toPromptId!('call_0123456789abcdef'));
 });
 
-/** Often a part of the text, at times two parts of it. */
+/** Returns the text, a prefix of it, or a prefix and a suffix, one third of the time each. */
 function cut(text: string, random: (below: number) => number): string {
   const end = random(text.length + 1);
-  return random(3) === 0
-    ? text
-    : random(2) === 0
-      ? text.slice(0, end)
-      : text.slice(0, end) + text.slice(random(text.length + 1));
+  if (random(3) === 0) return text;
+  const prefix = text.slice(0, end);
+  return random(2) === 0 ? prefix : prefix + text.slice(random(text.length + 1));
 }
 
 function split(text: string, random: (below: number) => number): string[] {
@@ -689,7 +687,7 @@ function split(text: string, random: (below: number) => number): string[] {
   return pieces;
 }
 
-/** Park and Miller's generator: the same cases in every run. */
+/** Park-Miller generator, so that every run has the same cases. */
 function makeRandom(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {

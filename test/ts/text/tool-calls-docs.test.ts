@@ -1,10 +1,10 @@
-/** The table of docs/tool-calling.md against the code. */
+/** Checks the table of docs/reference/tool-calls.md against the code. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { TOOL_CALL_FORMATS } from '../../../ts/text/tool-calls';
 
-test('every format is named with its aliases, in the order in which templates are asked', () => {
-  const page = readFileSync(join(__dirname, '../../../docs/tool-calling.md'), 'utf8');
+test('the table names every format and its aliases, in the order in which templates are matched', () => {
+  const page = readFileSync(join(__dirname, '../../../docs/reference/tool-calls.md'), 'utf8');
   const table = page.split('<!-- formats -->')[1].split('<!-- end -->')[0].trim().split('\n').slice(2);
   const named = table.map((line) =>
     line

@@ -1,10 +1,10 @@
 import { JsonScanner } from '../../../ts/text/json-scanner';
-import { type OutputPart, TOOL_CALL_FORMATS, ToolCallMachine } from '../../../ts/text/tool-calls';
+import { type OutputPart, TOOL_CALL_FORMATS, ToolCallParser } from '../../../ts/text/tool-calls';
 
 const hermes = TOOL_CALL_FORMATS.find(({ name }) => name === 'hermes')!;
 
 function run(pieces: readonly string[]): { text: string; calls: { name: string; arguments: string }[] } {
-  const machine = new ToolCallMachine(hermes);
+  const machine = new ToolCallParser(hermes);
   const parts: OutputPart[] = [...pieces.flatMap((piece) => machine.push(piece)), ...machine.end()];
   return {
     text: parts.map((part) => (part.type === 'text' ? part.text : '')).join(''),
@@ -103,7 +103,7 @@ describe('calls', () => {
     expect(run([text])).toEqual({ text, calls: [] });
   });
 
-  test('a bad call does not hide the good one after it', () => {
+  test('reads a valid call after an invalid one', () => {
     expect(run([`<tool_call>{"name": bad}\n${call('{"name": "a"}')}`])).toEqual({
       text: '<tool_call>{"name": bad}',
       calls: [{ name: 'a', arguments: '{}' }],
@@ -115,13 +115,13 @@ describe('calls', () => {
   });
 });
 
-test('text is not held back longer than it can become a marker', () => {
-  const machine = new ToolCallMachine(hermes);
+test('holds text back only while it can become a marker', () => {
+  const machine = new ToolCallParser(hermes);
   expect(machine.push('a <to')).toEqual([{ type: 'text', text: 'a' }]);
   expect(machine.push('a')).toEqual([{ type: 'text', text: ' <toa' }]);
 });
 
-test('any chunking gives the same', () => {
+test('chunking does not change the result', () => {
   const pieces = [
     'Hi',
     ' ',
@@ -156,7 +156,7 @@ test('any chunking gives the same', () => {
   }
 });
 
-test('costs grow with the text, not with its square: each character is read once', () => {
+test('takes linear time: each character is scanned once', () => {
   const pushes = jest.spyOn(JsonScanner.prototype, 'push');
   const text = `<tool_call>{"name": "a", "arguments": {"s": "${'</tool_call> {'.repeat(2000)}"}}</tool_call>`;
   expect(run([...text]).calls).toHaveLength(1);
@@ -174,7 +174,7 @@ function split(text: string, random: (below: number) => number): string[] {
   return pieces;
 }
 
-/** Park and Miller's generator: the same cases in every run. */
+/** Park-Miller generator, so that every run has the same cases. */
 function makeRandom(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {

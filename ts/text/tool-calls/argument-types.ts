@@ -1,11 +1,11 @@
-import { type TypeName, TYPES } from '../schema-merge';
+import { type TypeName, typeOfValue, TYPES, unescapePointer } from '../schema-merge';
 import { CallInput } from './input';
 import { readPythonLiteral } from './python-literal';
 
 const MAX_DEPTH = 16;
 
-/** What types the arguments of a tool may have, by the schema of its parameters. One that the schema does not name is text. */
-export function argumentTypes(parameters: unknown): (key: string) => readonly TypeName[] {
+/** Returns a lookup of the types that an argument may have. An argument that the schema does not name is a string. */
+export function argumentTypesOf(parameters: unknown): (key: string) => readonly TypeName[] {
   const properties = asRecord(asRecord(parameters)?.properties);
   return (key) =>
     properties !== undefined && Object.hasOwn(properties, key)
@@ -13,13 +13,13 @@ export function argumentTypes(parameters: unknown): (key: string) => readonly Ty
       : ['string'];
 }
 
-/** Of what a schema allows, as far as `type`, constants, references and alternatives tell. */
+/** Returns the types that a schema allows, judged by `type`, constants, references and alternatives. */
 export function typesAllowed(schema: unknown, root: unknown, depth = 0): readonly TypeName[] {
   const { type, enum: values, const: value, anyOf, oneOf, allOf, $ref } = asRecord(schema) ?? {};
   if (depth > MAX_DEPTH) return TYPES;
   if (type !== undefined) return TYPES.filter((name) => type === name || (Array.isArray(type) && type.includes(name)));
-  if (Array.isArray(values)) return TYPES.filter((name) => values.some((entry) => typeOf(entry) === name));
-  if (value !== undefined) return TYPES.filter((name) => typeOf(value) === name);
+  if (Array.isArray(values)) return TYPES.filter((name) => values.some((entry) => typeOfValue(entry) === name));
+  if (value !== undefined) return TYPES.filter((name) => typeOfValue(value) === name);
   for (const list of [anyOf, oneOf]) {
     if (!Array.isArray(list)) continue;
     const allowed = list.flatMap((item) => typesAllowed(item, root, depth + 1));
@@ -34,7 +34,7 @@ export function typesAllowed(schema: unknown, root: unknown, depth = 0): readonl
   return TYPES;
 }
 
-/** JSON of a raw value: of the allowed types that it can be read as, text last. */
+/** Converts a raw value to JSON of an allowed type. Falls back to a string. */
 export function toArgument(raw: string, types: readonly TypeName[]): string {
   const text = raw.trim();
   for (const json of [text, pythonToJson(text)]) {
@@ -45,7 +45,7 @@ export function toArgument(raw: string, types: readonly TypeName[]): string {
 
 function isOneOf(json: string, types: readonly TypeName[]): boolean {
   try {
-    const type = typeOf(JSON.parse(json));
+    const type = typeOfValue(JSON.parse(json));
     return type !== 'string' && (types.includes(type) || (type === 'integer' && types.includes('number')));
   } catch {
     return false;
@@ -55,30 +55,23 @@ function isOneOf(json: string, types: readonly TypeName[]): boolean {
 function pythonToJson(text: string): string | undefined {
   const input = new CallInput();
   let json = '';
-  const reading = readPythonLiteral(input, (part) => {
+  const reader = readPythonLiteral(input, (part) => {
     json += part;
   });
-  let step = reading.next();
+  let step = reader.next();
   for (const char of text) {
     if (step.done === true) return undefined;
-    step = reading.next(char);
+    step = reader.next(char);
   }
-  if (step.done !== true) step = reading.next(undefined);
+  if (step.done !== true) step = reader.next(undefined);
   return step.done === true && step.value && input.ahead === undefined ? json : undefined;
-}
-
-function typeOf(value: unknown): TypeName {
-  if (value === null) return 'null';
-  if (Array.isArray(value)) return 'array';
-  if (typeof value === 'number') return Number.isInteger(value) ? 'integer' : 'number';
-  return typeof value as TypeName;
 }
 
 function resolve(pointer: string, root: unknown): unknown {
   return pointer
     .split('/')
     .slice(1)
-    .reduce((at: unknown, part) => asRecord(at)?.[part.replace(/~1/g, '/').replace(/~0/g, '~')], root);
+    .reduce((at: unknown, part) => asRecord(at)?.[unescapePointer(part)], root);
 }
 
 function asRecord(value: unknown): Record<string, unknown> | undefined {

@@ -1,5 +1,5 @@
 import { literal, sequence } from '../grammar';
-import type { CallSink, CallPlace, ToolCallFormat, WrittenTool } from './format';
+import type { CallSink, CallPlace, ToolCallFormat, GrammarTool } from './format';
 import type { CallInput, CallReading } from './input';
 import { readJsonArguments } from './json-call';
 
@@ -23,13 +23,13 @@ const shared = {
   },
 };
 
-/** DeepSeek V3 and R1: the word `function`, and the arguments in a fence. */
+/** DeepSeek V3 and R1: the word `function` before the name, and the arguments in a code fence. */
 export const deepseekV3: ToolCallFormat = {
   ...shared,
   name: 'deepseek_v3',
   aliases: ['deepseekv3', 'deepseek_r1'],
-  isWrittenBy: (mentions) => mentions(BEGIN) && mentions(`${FENCE}json`),
-  written: {
+  matchesTemplate: (mentions) => mentions(BEGIN) && mentions(`${FENCE}json`),
+  syntax: {
     before: CALLS_BEGIN,
     between: '\n',
     after: CALLS_END,
@@ -40,27 +40,27 @@ export const deepseekV3: ToolCallFormat = {
         literal(`\n${FENCE}${END}`),
       ),
     open: CALLS_BEGIN,
-    isAmongText: false,
+    allowsTextAfterCalls: false,
   },
 };
 
-/** DeepSeek V3.1: the name and the arguments as they are. */
+/** DeepSeek V3.1: the name and the arguments without a fence. */
 export const deepseekV31: ToolCallFormat = {
   ...shared,
   name: 'deepseek_v31',
   aliases: ['deepseekv31', 'deepseek_v3.1'],
-  isWrittenBy: (mentions) => mentions(BEGIN),
-  written: {
+  matchesTemplate: (mentions) => mentions(BEGIN),
+  syntax: {
     before: CALLS_BEGIN,
     between: '',
     after: CALLS_END,
     call: (tool) => sequence(`${BEGIN}${checkedName(tool)}${SEPARATOR}`, tool.json(), END),
     open: CALLS_BEGIN,
-    isAmongText: false,
+    allowsTextAfterCalls: false,
   },
 };
 
-/** From behind the opening marker, in either way of writing. */
+/** Reads a call of either version, after the opening marker. */
 function* readCall(input: CallInput, sink: CallSink): CallReading {
   const kindOrName = yield* input.word(NAME);
   if (kindOrName === undefined || !(yield* input.literal(SEPARATOR))) return false;
@@ -81,8 +81,8 @@ function* readCall(input: CallInput, sink: CallSink): CallReading {
   return yield* input.literalOrEnd(END);
 }
 
-function checkedName({ name, refuseName }: WrittenTool): string {
+function checkedName({ name, rejectName }: GrammarTool): string {
   if (name.trim() !== name || ![...name].every((char) => NAME.test(char)))
-    refuseName('a name without <, ` and blanks around it');
+    rejectName('a name without <, ` and surrounding blanks');
   return name;
 }

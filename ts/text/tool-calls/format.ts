@@ -4,67 +4,71 @@ import type { JsonDialect } from '../json-rules';
 import type { SchemaRules } from '../json-schema';
 import type { CallInput, CallReading } from './input';
 
-/** Where in a completion a stretch of calls may begin: only blanks so far, after text, or nothing but blanks since a call. */
+/** The position in a completion: at the start, after text, or after a call; blanks do not count. */
 export type CallPlace = 'start' | 'text' | 'afterCall';
 
-/** What a format's reader tells of the calls that it reads. */
+/** Receives the calls that a format reads. */
 export interface CallSink {
-  /** Calls go out while they grow, as the text cannot turn out to be none. */
+  /** A grammar guarantees that the text is a call, so it is emitted while it is incomplete. */
   readonly isConstrained: boolean;
-  /** Undefined where any function may be called. */
+  /** undefined: any function may be called. */
   readonly tools: readonly Tool[] | undefined;
   begin(name: string): void;
-  /** JSON text of the arguments of the call begun last, from where they stand. */
+  /** Appends JSON text to the arguments of the current call. */
   add(text: string): void;
-  /** A call without arguments so far has `{}`. */
+  /** Ends the current call. Its arguments are `{}` if there are none so far. */
   finish(): void;
 }
 
-/** How a format's calls are written when a grammar holds the model to them. */
-export interface WrittenCalls {
-  /** Around all calls, and between two. */
+/** The syntax of a format's calls, for constrained generation. */
+export interface CallSyntax {
+  /** Before the first call. */
   before: GrammarExpr | string;
+  /** Between two calls. */
   between: string;
+  /** After the last call. */
   after: GrammarExpr | string;
-  call: (tool: WrittenTool) => GrammarExpr;
-  /** What no free text has in it, as a call must follow; its first character comes nowhere else in it. */
+  call: (tool: GrammarTool) => GrammarExpr;
+  /** Marker that free text must not contain. NOTE: its first character must not occur in the rest of it. */
   open: string;
-  /** Text may follow calls, and calls that text again. */
-  isAmongText: boolean;
-  /** How values are spelt; default JSON. */
+  /** Text may follow a call, and calls may follow that text. */
+  allowsTextAfterCalls: boolean;
+  /** Spelling of constants. Default: JSON. */
   dialect?: JsonDialect;
-  /** Without marker a message that begins with this character is calls; in free text the marker is put before, the other behind. */
-  bare?: { first: string; close: string };
+  /**
+   * A message that starts with `first` consists of calls without a marker. After text, calls stand between `open` and
+   * `close`.
+   */
+  unmarked?: { first: string; close: string };
 }
 
-/** One tool as a grammar is written for it. */
-export interface WrittenTool {
+/** One tool, for building the grammar of its calls. */
+export interface GrammarTool {
   name: string;
-  /** Its arguments may be anything. */
-  isLoose: boolean;
+  /** The arguments may be any object. */
+  hasFreeArguments: boolean;
   rules: SchemaRules;
-  /** Of the arguments, as JSON. */
+  /** Returns the grammar of the arguments as JSON. */
   json: () => GrammarExpr;
-  /** @throws CapstanError `invalid_argument`: the format cannot write this tool's name. */
-  refuseName: (reason: string) => never;
+  /** @throws CapstanError `invalid_argument`, because the format cannot write the name of this tool. */
+  rejectName: (expected: string) => never;
 }
 
-/** How a family of models writes tool calls. */
+/** A format in which a family of models writes tool calls. */
 export interface ToolCallFormat {
   name: string;
-  /** Other names that people know it by. */
   aliases: readonly string[];
-  /** Whether a chat template is of a model that writes so; asked in the order of the table. */
-  isWrittenBy: (mentions: (text: string) => boolean) => boolean;
-  /** Texts that tokenizers may call special and that must be seen nevertheless. */
+  /** Whether a chat template belongs to this format. Formats are tested in the order of `TOOL_CALL_FORMATS`. */
+  matchesTemplate: (mentions: (text: string) => boolean) => boolean;
+  /** Texts that must stay in the completion even if the tokenizer calls them special. */
   markers: readonly string[];
-  /** Whether calls may begin with this character. */
+  /** Whether calls may start with this character. */
   begins: (char: string, place: CallPlace) => boolean;
-  /** Reads calls from the first character of what may be some: true if they were. */
+  /** Reads calls, starting with the first character. Returns false if the text is not a call. */
   read: (input: CallInput, sink: CallSink, place: CallPlace) => CallReading;
-  written: WrittenCalls;
-  /** Makes the id of a call; by default `call_` and hex digits. */
+  syntax: CallSyntax;
+  /** Creates the id of a call. Default: `call_` and hex digits. */
   newId?: () => string;
-  /** An id as the format's templates take it. */
+  /** Converts an id to the form that the chat templates of the format accept. */
   toPromptId?: (id: string) => string;
 }

@@ -7,7 +7,7 @@ import { mistral, mistralArgs } from './mistral';
 import { pythonic } from './pythonic';
 import { qwen3Coder } from './qwen-coder';
 
-/** Every format that we know. A template's is the first that it is written by. */
+/** All supported formats. The first one that matches a chat template is used. */
 export const TOOL_CALL_FORMATS: readonly ToolCallFormat[] = [
   qwen3Coder,
   hermes,
@@ -19,19 +19,20 @@ export const TOOL_CALL_FORMATS: readonly ToolCallFormat[] = [
   llama3Json,
 ];
 
-/** Texts that a tokenizer must not hide, whatever it calls them. */
+/** Texts that must stay in the completion even if the tokenizer calls them special. */
 export const TOOL_CALL_MARKERS: readonly string[] = [...new Set(TOOL_CALL_FORMATS.flatMap(({ markers }) => markers))];
 
 /**
- * @param name A format's name, or `auto`: the one that the chat template shows, if any.
- * @param mentions Whether the model's chat template has a text.
- * @throws CapstanError `invalid_argument` for a name that no format has.
+ * Returns the format of a name, or undefined for `auto` if the chat template shows no known format.
+ * @param name Name or alias of a format, or `auto`.
+ * @param mentions Whether the chat template of the model contains a text.
+ * @throws CapstanError `invalid_argument` for an unknown name.
  */
 export function findToolCallFormat(name: string, mentions: (text: string) => boolean): ToolCallFormat | undefined {
-  const shown = TOOL_CALL_FORMATS.find((format) => format.isWrittenBy(mentions));
-  if (name === 'auto') return shown;
-  // Mistral's two ways of writing have one name elsewhere.
-  if (name === mistral.name && shown === mistralArgs) return shown;
+  const detected = TOOL_CALL_FORMATS.find((format) => format.matchesTemplate(mentions));
+  if (name === 'auto') return detected;
+  // Other servers use one name for both formats of Mistral.
+  if (name === mistral.name && detected === mistralArgs) return detected;
   const named = TOOL_CALL_FORMATS.find((format) => format.name === name || format.aliases.includes(name));
   if (named === undefined)
     throw CapstanError.argument(

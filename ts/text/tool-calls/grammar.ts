@@ -5,16 +5,17 @@ import { SchemaRules } from '../json-schema';
 import type { Tool } from '../messages';
 import { unsupported } from '../schema-error';
 import { asSchema, type Schema } from '../schema-merge';
-import { SchemaWork } from '../schema-work';
-import type { ToolCallFormat, WrittenCalls } from './format';
-import { textWithoutBeginning } from './free-text';
+import { SchemaBudget } from '../schema-budget';
+import type { ToolCallFormat, CallSyntax } from './format';
+import { textNotStartingWith } from './free-text';
 
+/** Options of {@link toolCallGrammar}. */
 export interface ToolCallGrammarOptions {
-  /** `required`: the text is calls. `strict`: free text, too, before and around calls. */
+  /** `required`: the text consists of calls. `strict`: calls and free text may alternate. */
   mode: 'required' | 'strict';
-  /** The one tool that may be called. */
+  /** The only tool that may be called. */
   only?: string;
-  /** False: at most one call. */
+  /** If false, at most one call. */
   parallel: boolean;
 }
 
@@ -35,9 +36,10 @@ const NO_ARGUMENT_KEYWORDS = [
 ];
 
 /**
- * The grammar of a text with tool calls as the format writes them, so that its reader finds them again: arguments keep to the schemas of the tools. In `strict` mode those
- * of tools that are not `strict` may be anything. A text that begins as the calls of a format without markers do is calls.
- * @throws CapstanError `invalid_argument` naming the tool and the place in its schema.
+ * Returns the grammar of a text with tool calls in the syntax of the format. Arguments match the schemas of the tools;
+ * in `strict` mode, arguments of tools that are not `strict` may be any object. If a format needs no marker, a text
+ * that starts like its calls consists of calls.
+ * @throws CapstanError `invalid_argument` that names the tool and the place in its schema.
  */
 export function toolCallGrammar(
   format: ToolCallFormat,
@@ -45,7 +47,7 @@ export function toolCallGrammar(
   { mode, only, parallel }: ToolCallGrammarOptions,
 ): Grammar {
   const grammar: Grammar = { root: 'root', rules: [] };
-  const { written } = format;
+  const { syntax } = format;
   const allowed = tools.flatMap((tool, i) => (only === undefined || tool.function.name === only ? [{ tool, i }] : []));
   if (allowed.length === 0)
     throw CapstanError.argument(
@@ -53,53 +55,53 @@ export function toolCallGrammar(
       only === undefined ? 'at least one tool' : 'the name of one of the tools',
       only,
     );
-  const work = new SchemaWork();
+  const budget = new SchemaBudget();
   const calls = choice(
     ...allowed.map(({ tool, i }) =>
-      writeCall(format, grammar, work, tool, i, mode === 'strict' && tool.function.strict !== true),
+      writeCall(format, grammar, budget, tool, i, mode === 'strict' && tool.function.strict !== true),
     ),
   );
   const isSingle = only !== undefined || !parallel;
   grammar.rules.unshift(
-    { name: 'root', expr: mode === 'required' ? requiredCalls(written, isSingle) : callsInText(written, isSingle) },
+    { name: 'root', expr: mode === 'required' ? requiredCalls(syntax, isSingle) : callsInText(syntax, isSingle) },
     { name: CALL, expr: calls },
   );
-  addJsonRules(grammar, written.dialect ?? JSON_DIALECT);
+  addJsonRules(grammar, syntax.dialect ?? JSON_DIALECT);
   return grammar;
 }
 
 function writeCall(
-  { name: format, written }: ToolCallFormat,
+  { name: format, syntax }: ToolCallFormat,
   grammar: Grammar,
-  work: SchemaWork,
+  budget: SchemaBudget,
   tool: Tool,
   i: number,
-  isLoose: boolean,
+  hasFreeArguments: boolean,
 ): GrammarExpr {
   const param = `tools[${i}].function.parameters`;
   try {
     const { name, parameters } = tool.function;
-    const rules = new SchemaRules(grammar, isLoose ? ANY_ARGUMENTS : argumentsSchema(parameters), {
+    const rules = new SchemaRules(grammar, hasFreeArguments ? ANY_ARGUMENTS : argumentsSchema(parameters), {
       namespace: `tool ${i} `,
       label: param,
-      work,
-      ...(written.dialect === undefined ? {} : { dialect: written.dialect }),
+      budget,
+      ...(syntax.dialect === undefined ? {} : { dialect: syntax.dialect }),
     });
-    return written.call({
+    return syntax.call({
       name,
-      isLoose,
+      hasFreeArguments,
       rules,
-      json: () => rules.whole(),
-      refuseName: (expected) => {
-        throw CapstanError.argument(`tools[${i}].function.name`, `${expected}, as ${format} calls write it`, name);
+      json: () => rules.root(),
+      rejectName: (expected) => {
+        throw CapstanError.argument(`tools[${i}].function.name`, `${expected} (tool call format ${format})`, name);
       },
     });
   } catch (error) {
-    throw error instanceof CapstanError && error.param === 'schema' ? atTool(error, param) : error;
+    throw error instanceof CapstanError && error.param === 'schema' ? withToolParam(error, param) : error;
   }
 }
 
-/** Arguments are an object. No parameters, or a list of none, are none. */
+/** Returns the schema of the arguments. Missing or empty parameters mean no arguments. */
 function argumentsSchema(parameters: unknown): Schema {
   if (parameters === undefined || parameters === null) return NO_ARGUMENTS;
   const schema = asSchema(parameters, '#');
@@ -114,32 +116,32 @@ function argumentsSchema(parameters: unknown): Schema {
   };
 }
 
-function atTool({ expected = '', received = '' }: CapstanError, param: string): CapstanError {
+function withToolParam({ expected = '', received = '' }: CapstanError, param: string): CapstanError {
   return new CapstanError('invalid_argument', `${param}: ${received}: ${expected}`, { param, expected, received });
 }
 
-function requiredCalls(written: WrittenCalls, isSingle: boolean): GrammarExpr {
-  const calls = allCalls(written, isSingle);
-  return written.bare === undefined ? calls : choice(calls, markedCalls(written, isSingle));
+function requiredCalls(syntax: CallSyntax, isSingle: boolean): GrammarExpr {
+  const calls = allCalls(syntax, isSingle);
+  return syntax.unmarked === undefined ? calls : choice(calls, markedCalls(syntax, isSingle));
 }
 
-/** Free text anywhere; what begins as a call is one. */
-function callsInText(written: WrittenCalls, isSingle: boolean): GrammarExpr {
-  const { open, isAmongText, bare } = written;
+/** Free text and calls. Text that starts like a call must be one. */
+function callsInText(syntax: CallSyntax, isSingle: boolean): GrammarExpr {
+  const { open, allowsTextAfterCalls, unmarked } = syntax;
   const text = without(open);
-  if (bare !== undefined)
+  if (unmarked !== undefined)
     return choice(
-      allCalls(written, isSingle),
-      sequence(textWithoutBeginning(open, bare.first), optional(markedCalls(written, isSingle))),
+      allCalls(syntax, isSingle),
+      sequence(textNotStartingWith(open, unmarked.first), optional(markedCalls(syntax, isSingle))),
     );
-  if (!isAmongText) return sequence(text, optional(allCalls(written, isSingle)));
+  if (!allowsTextAfterCalls) return sequence(text, optional(allCalls(syntax, isSingle)));
   return isSingle ? sequence(text, optional(rule(CALL))) : sequence(text, repeat(sequence(rule(CALL), text), 0, null));
 }
 
-function allCalls({ before, between, after }: WrittenCalls, isSingle: boolean): GrammarExpr {
+function allCalls({ before, between, after }: CallSyntax, isSingle: boolean): GrammarExpr {
   return sequence(before, rule(CALL), ...(isSingle ? [] : [repeat(sequence(between, rule(CALL)), 0, null)]), after);
 }
 
-function markedCalls(written: WrittenCalls, isSingle: boolean): GrammarExpr {
-  return sequence(literal(written.open), allCalls(written, isSingle), literal(written.bare?.close ?? ''));
+function markedCalls(syntax: CallSyntax, isSingle: boolean): GrammarExpr {
+  return sequence(literal(syntax.open), allCalls(syntax, isSingle), literal(syntax.unmarked?.close ?? ''));
 }

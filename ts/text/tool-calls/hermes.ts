@@ -9,8 +9,8 @@ const SHAPE = { argumentsKeys: ['arguments'] };
 export const hermes: ToolCallFormat = {
   name: 'hermes',
   aliases: ['qwen', 'qwen25', 'qwen2.5', 'qwen3'],
-  // Others put something else than JSON between the same markers.
-  isWrittenBy: (mentions) => mentions(OPEN) && !mentions('<arg_key>'),
+  // Templates with `<arg_key>` (GLM) use the same markers, but not around JSON.
+  matchesTemplate: (mentions) => mentions(OPEN) && !mentions('<arg_key>'),
   markers: [OPEN, CLOSE],
   begins: (char) => char === '<',
   *read(input, sink) {
@@ -18,13 +18,13 @@ export const hermes: ToolCallFormat = {
     yield* input.blanks();
     return yield* input.literalOrEnd(CLOSE);
   },
-  written: {
+  syntax: {
     before: '',
     between: '\n',
     after: '',
     call: ({ name, json }) =>
       sequence(`${OPEN}\n{"name": ${JSON.stringify(name)}, "arguments": `, json(), literal(`}\n${CLOSE}`)),
     open: OPEN,
-    isAmongText: true,
+    allowsTextAfterCalls: true,
   },
 };

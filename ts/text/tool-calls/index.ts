@@ -1,4 +1,4 @@
 export type { ToolCallFormat } from './format';
 export { findToolCallFormat, TOOL_CALL_FORMATS, TOOL_CALL_MARKERS } from './formats';
 export { toolCallGrammar, type ToolCallGrammarOptions } from './grammar';
-export { type OutputPart, ToolCallMachine, type ToolCallOptions } from './machine';
+export { type OutputPart, ToolCallParser, type ToolCallOptions } from './parser';

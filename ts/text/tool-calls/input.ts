@@ -1,15 +1,18 @@
-/** Gets a character at each `yield`, undefined at the end of the text; returns what was read. */
+/** A reader as a coroutine: each `yield` receives the next character, or undefined at the end of the text. */
 export type Reading<T> = Generator<undefined, T, string | undefined>;
+/** Returns true if the text matches. */
 export type CallReading = Reading<boolean>;
 
 const MAX_WORD = 256;
 
-/** The text that a reader is given, with one character of looking ahead. A character that was looked at and not skipped is not part of what was read. */
+/**
+ * The input of a reader, with one character of lookahead. A character that was peeked but not skipped is not consumed.
+ */
 export class CallInput {
   #ahead: string | undefined;
   #isOver = false;
 
-  /** The character that was looked at and not skipped. */
+  /** The character that was peeked but not skipped. */
   get ahead(): string | undefined {
     return this.#ahead;
   }
@@ -44,12 +47,12 @@ export class CallInput {
     return (yield* this.oneOf(text)) !== undefined;
   }
 
-  /** Also true where the text ends within it: a completion that stops there was whole but for its marker. */
+  /** Also returns true if the text ends inside the literal: such a completion lacks only its closing marker. */
   *literalOrEnd(text: string): CallReading {
     return (yield* this.literal(text)) || this.#isOver;
   }
 
-  /** The one that comes, of texts of which none begins another. */
+  /** Returns the text that comes next, or undefined. No text may be a prefix of another. */
   *oneOf(...texts: readonly string[]): Reading<string | undefined> {
     for (let at = 0, left = texts; ; at++) {
       const char = yield* this.peek();
@@ -60,7 +63,7 @@ export class CallInput {
     }
   }
 
-  /** At most 256 characters that match; undefined if there are more or none. */
+  /** Returns the characters that match. Returns undefined for none, or for more than 256. */
   *word(pattern: RegExp): Reading<string | undefined> {
     for (let word = ''; word.length <= MAX_WORD;) {
       const char = yield* this.peek();

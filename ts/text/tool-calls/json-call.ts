@@ -3,20 +3,20 @@ import type { CallSink } from './format';
 import type { CallInput, CallReading } from './input';
 import { TextBuffer } from './text-buffer';
 
-/** How a call is spelt as a JSON object. */
+/** The form of a call as a JSON object. */
 export interface JsonCallShape {
-  /** Keys of the arguments; the first that is there counts. */
+  /** Possible keys of the arguments. The first one that is present counts. */
   argumentsKeys: readonly string[];
-  /** Plain JSON might stand here: it is a call only if it has no other members and names one of the tools. */
+  /** The object could be ordinary JSON. It is a call only if it has no other members and names one of the tools. */
   isUnmarked?: boolean;
 }
 
 const OTHER_KEYS = ['name', 'type', 'id'];
 
-/** A JSON object `{"name": …, "arguments": {…}}`. The arguments are the model's text, never written anew. */
+/** Reads a JSON object `{"name": …, "arguments": {…}}`. The arguments keep the model's text. */
 export function* readJsonCall(input: CallInput, sink: CallSink, shape: JsonCallShape): CallReading {
   const scanner = new JsonScanner();
-  const live = sink.isConstrained ? new LiveCall(scanner, sink, shape) : undefined;
+  const live = sink.isConstrained ? new StreamingCall(scanner, sink, shape) : undefined;
   const text = new TextBuffer();
   while (!scanner.isComplete) {
     const char = yield* input.peek();
@@ -35,7 +35,7 @@ export function* readJsonCall(input: CallInput, sink: CallSink, shape: JsonCallS
   return true;
 }
 
-/** A JSON object that is the arguments of the call begun last. */
+/** Reads a JSON object as the arguments of the current call. */
 export function* readJsonArguments(input: CallInput, sink: CallSink): CallReading {
   const scanner = new JsonScanner();
   yield* input.blanks();
@@ -53,8 +53,8 @@ export function isTool({ tools }: CallSink, name: string): boolean {
   return tools === undefined || tools.some((tool) => tool.function.name === name);
 }
 
-/** Passes a call on while it grows, if its name comes before its arguments. */
-class LiveCall {
+/** Emits a call while it is incomplete, if its name comes before its arguments. */
+class StreamingCall {
   readonly #scanner: JsonScanner;
   readonly #sink: CallSink;
   readonly #shape: JsonCallShape;
@@ -68,7 +68,7 @@ class LiveCall {
     this.#shape = shape;
   }
 
-  /** @param text All of the object so far, which ends in `char`. */
+  /** @param text The object so far. Its last character is `char`. */
   follow(char: string, text: TextBuffer): void {
     const { openKey } = this.#scanner;
     if (!this.hasBegun) return this.#beginIfNamed(text);
@@ -106,7 +106,7 @@ function toCall(
   const key = argumentsKeys.find((candidate) => object[candidate] !== undefined && object[candidate] !== null);
   if (key === undefined) return { name, arguments: '{}' };
   const args = object[key];
-  // Some models write the arguments as a string of JSON.
+  // Some models write the arguments as a string that contains JSON.
   if (typeof args === 'string') return isJsonObject(args) ? { name, arguments: args } : undefined;
   if (typeof args !== 'object' || Array.isArray(args)) return undefined;
   const { start, end } = members.findLast((member) => member.key === key)!;

@@ -5,11 +5,11 @@ import { readJsonCall } from './json-call';
 const TAG = '<|python_tag|>';
 const SHAPE = { argumentsKeys: ['parameters', 'arguments'], isUnmarked: true };
 
-/** Llama 3.1 and later: the whole message is `{"name": …, "parameters": {…}}`, several of them separated by `;`. */
+/** Llama 3.1 and later: the message consists of calls `{"name": …, "parameters": {…}}`, separated by `;`. */
 export const llama3Json: ToolCallFormat = {
   name: 'llama3_json',
   aliases: ['llama', 'llama3', 'llama3.1', 'llama3.2', 'llama3.3', 'llama4_json'],
-  isWrittenBy: (mentions) =>
+  matchesTemplate: (mentions) =>
     mentions('"parameters": ') && (mentions('<|start_header_id|>') || mentions('<|header_start|>')),
   markers: [TAG],
   begins: (char, place) =>
@@ -26,13 +26,13 @@ export const llama3Json: ToolCallFormat = {
     const next = yield* input.peek();
     return next === undefined || next === ';' || next === '{' || next === '<';
   },
-  written: {
+  syntax: {
     before: '',
     between: '; ',
     after: '',
     call: ({ name, json }) => sequence(`{"name": ${JSON.stringify(name)}, "parameters": `, json(), '}'),
     open: TAG,
-    isAmongText: false,
-    bare: { first: '{', close: '' },
+    allowsTextAfterCalls: false,
+    unmarked: { first: '{', close: '' },
   },
 };

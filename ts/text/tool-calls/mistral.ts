@@ -29,8 +29,8 @@ export const mistral: ToolCallFormat = {
   ...shared,
   name: 'mistral',
   aliases: [],
-  isWrittenBy: (mentions) => mentions(OPEN) && !mentions(ARGUMENTS),
-  written: {
+  matchesTemplate: (mentions) => mentions(OPEN) && !mentions(ARGUMENTS),
+  syntax: {
     before: sequence(OPEN, optional(literal(' ')), '['),
     between: ', ',
     after: ']',
@@ -42,7 +42,7 @@ export const mistral: ToolCallFormat = {
         '}',
       ),
     open: OPEN,
-    isAmongText: false,
+    allowsTextAfterCalls: false,
   },
 };
 
@@ -51,17 +51,17 @@ export const mistralArgs: ToolCallFormat = {
   ...shared,
   name: 'mistral_args',
   aliases: [],
-  isWrittenBy: (mentions) => mentions(OPEN) && mentions(ARGUMENTS),
-  written: {
+  matchesTemplate: (mentions) => mentions(OPEN) && mentions(ARGUMENTS),
+  syntax: {
     before: '',
     between: '',
     after: '',
-    call: ({ name, json, refuseName }) => {
-      if (![...name].every((char) => NAME.test(char))) refuseName('a name of ASCII letters, digits, _, . and -');
+    call: ({ name, json, rejectName }) => {
+      if (![...name].every((char) => NAME.test(char))) rejectName('a name of ASCII letters, digits, _, . and -');
       return sequence(`${OPEN}${name}${ARGUMENTS}`, json());
     },
     open: OPEN,
-    isAmongText: false,
+    allowsTextAfterCalls: false,
   },
 };
 
@@ -76,7 +76,7 @@ function* readList(input: CallInput, sink: CallSink): CallReading {
   }
 }
 
-/** After the marker, tokenizers that hide `[ARGS]` leave only the name and the object. */
+/** Reads a name and arguments. Some tokenizers hide `[ARGS]`, so it is optional after `[TOOL_CALLS]`. */
 function* readNamedCall(input: CallInput, sink: CallSink, isMarked: boolean): CallReading {
   const name = yield* input.word(NAME);
   if (name === undefined) return false;
@@ -90,7 +90,9 @@ function* readNamedCall(input: CallInput, sink: CallSink, isMarked: boolean): Ca
   return yield* readJsonArguments(input, sink);
 }
 
-/** The templates take ids of nine letters and digits only; the same id always becomes the same. */
+/**
+ * Maps an id to nine letters and digits, the only form that the chat templates accept. Equal ids give equal results.
+ */
 function toPromptId(id: string): string {
   if (/^[A-Za-z0-9]{9}$/.test(id)) return id;
   const digest = createHash('sha256').update(id).digest();

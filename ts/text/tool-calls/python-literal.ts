@@ -13,7 +13,7 @@ const WORDS = new Map([
 ]);
 const NUMBER = /^([-+]?)(?:(0[xX][\da-fA-F]+|0[oO][0-7]+|0[bB][01]+)|(0|[1-9]\d*)?(\.\d*)?([eE][-+]?\d+)?)$/;
 
-/** JSON for `\a` and the like. `\/` is none of Python's, but models write it as in JSON. */
+/** JSON for Python escapes such as `\a`. `\/` is not an escape in Python, but models write it as in JSON. */
 const ESCAPES: Readonly<Record<string, string>> = {
   '\\': '\\\\',
   "'": "'",
@@ -31,20 +31,20 @@ const ESCAPES: Readonly<Record<string, string>> = {
 const HEX_ESCAPES: Readonly<Record<string, number>> = { x: 2, u: 4, U: 8 };
 
 /**
- * Reads a literal of Python and tells it as JSON text, character by character: strings with their escapes, numbers, True, False, None, lists, tuples and
- * dictionaries with keys of text. Nothing is evaluated; false at anything else.
+ * Reads a Python literal and emits it as JSON text while it is read: strings, numbers, True, False, None, lists, tuples
+ * and dictionaries with string keys. Returns false for anything else. Evaluates nothing.
  */
-export function* readPythonLiteral(input: CallInput, tell: (json: string) => void, depth = 0): CallReading {
+export function* readPythonLiteral(input: CallInput, emit: (json: string) => void, depth = 0): CallReading {
   yield* input.blanks();
   const char = yield* input.peek();
   if (char === undefined || depth > MAX_DEPTH) return false;
-  if (char === '"' || char === "'") return yield* readString(input, tell);
-  if (char === '[' || char === '(') return yield* readList(input, tell, depth, char === '[' ? ']' : ')');
-  if (char === '{') return yield* readDictionary(input, tell, depth);
-  return yield* readWord(input, tell);
+  if (char === '"' || char === "'") return yield* readString(input, emit);
+  if (char === '[' || char === '(') return yield* readList(input, emit, depth, char === '[' ? ']' : ')');
+  if (char === '{') return yield* readDictionary(input, emit, depth);
+  return yield* readWord(input, emit);
 }
 
-function* readWord(input: CallInput, tell: (json: string) => void): CallReading {
+function* readWord(input: CallInput, emit: (json: string) => void): CallReading {
   let word = '';
   for (;;) {
     const char = yield* input.peek();
@@ -55,7 +55,7 @@ function* readWord(input: CallInput, tell: (json: string) => void): CallReading 
   }
   const json = WORDS.get(word) ?? toJsonNumber(word);
   if (json === undefined) return false;
-  tell(json);
+  emit(json);
   return true;
 }
 
@@ -70,43 +70,43 @@ function toJsonNumber(word: string): string | undefined {
   return minus + (whole === '' ? '0' : whole) + (fraction === '.' ? '.0' : fraction) + exponent;
 }
 
-function* readList(input: CallInput, tell: (json: string) => void, depth: number, close: string): CallReading {
+function* readList(input: CallInput, emit: (json: string) => void, depth: number, close: string): CallReading {
   input.skip();
-  tell('[');
+  emit('[');
   for (let isFirst = true; ; isFirst = false) {
     yield* input.blanks();
     if ((yield* input.peek()) === close) break;
-    if (!isFirst) tell(', ');
-    if (!(yield* readPythonLiteral(input, tell, depth + 1))) return false;
+    if (!isFirst) emit(', ');
+    if (!(yield* readPythonLiteral(input, emit, depth + 1))) return false;
     if (!(yield* readComma(input, close))) return false;
   }
   input.skip();
-  tell(']');
+  emit(']');
   return true;
 }
 
-function* readDictionary(input: CallInput, tell: (json: string) => void, depth: number): CallReading {
+function* readDictionary(input: CallInput, emit: (json: string) => void, depth: number): CallReading {
   input.skip();
-  tell('{');
+  emit('{');
   for (let isFirst = true; ; isFirst = false) {
     yield* input.blanks();
     const char = yield* input.peek();
     if (char === '}') break;
     if (char !== '"' && char !== "'") return false;
-    if (!isFirst) tell(', ');
-    if (!(yield* readString(input, tell))) return false;
+    if (!isFirst) emit(', ');
+    if (!(yield* readString(input, emit))) return false;
     yield* input.blanks();
     if ((yield* input.next()) !== ':') return false;
-    tell(': ');
-    if (!(yield* readPythonLiteral(input, tell, depth + 1))) return false;
+    emit(': ');
+    if (!(yield* readPythonLiteral(input, emit, depth + 1))) return false;
     if (!(yield* readComma(input, '}'))) return false;
   }
   input.skip();
-  tell('}');
+  emit('}');
   return true;
 }
 
-/** A comma, or what closes the list, which stays. */
+/** Consumes a comma. Returns true without consuming at the closing character, false at any other. */
 export function* readComma(input: CallInput, close: string): CallReading {
   yield* input.blanks();
   const char = yield* input.peek();
@@ -114,15 +114,15 @@ export function* readComma(input: CallInput, close: string): CallReading {
   return char === ',' || char === close;
 }
 
-/** Between one or three quotes of either kind. */
-function* readString(input: CallInput, tell: (json: string) => void): CallReading {
+/** Reads a string between one or three quotes of either kind. */
+function* readString(input: CallInput, emit: (json: string) => void): CallReading {
   const quote = (yield* input.next())!;
-  tell('"');
+  emit('"');
   let length = 1;
   if ((yield* input.peek()) === quote) {
     input.skip();
     if ((yield* input.peek()) !== quote) {
-      tell('"');
+      emit('"');
       return true;
     }
     input.skip();
@@ -133,18 +133,18 @@ function* readString(input: CallInput, tell: (json: string) => void): CallReadin
     if (char === undefined || (char === '\n' && length === 1)) return false;
     if (char === quote) {
       if (++numQuotes < length) continue;
-      tell('"');
+      emit('"');
       return true;
     }
-    if (numQuotes > 0) tell(escapeForJson(quote.repeat(numQuotes)));
+    if (numQuotes > 0) emit(escapeForJson(quote.repeat(numQuotes)));
     numQuotes = 0;
     const json = char === '\\' ? yield* readEscape(input) : escapeForJson(char);
     if (json === undefined) return false;
-    tell(json);
+    emit(json);
   }
 }
 
-/** What stands for the escape in JSON. One that Python does not know stays as written. */
+/** Returns the JSON text of an escape. An escape that Python does not know stays unchanged. */
 function* readEscape(input: CallInput): Reading<string | undefined> {
   const char = yield* input.next();
   if (char === undefined || char === 'N') return undefined;
@@ -173,11 +173,14 @@ function* readDigits(
   }
   const code = Number.parseInt(digits, base);
   if (digits.length < min || code > 0x10ffff) return undefined;
-  // A half of a pair stands for itself: its other half may follow as an escape too.
+  // A surrogate stays an escape, because the other half of the pair may follow as an escape.
   return code >= 0xd800 && code <= 0xdfff ? `\\u${code.toString(16)}` : escapeForJson(String.fromCodePoint(code));
 }
 
-/** As it stands inside a JSON string. NOTE: a half of a character that is not yet whole must pass unchanged, which JSON.stringify would escape. */
+/**
+ * Escapes text for the inside of a JSON string. NOTE: unlike JSON.stringify, keeps a lone surrogate, whose other half
+ * may follow.
+ */
 export function escapeForJson(text: string): string {
   return text.replace(/["\\\u0000-\u001f]/g, (char) => JSON.stringify(char).slice(1, -1));
 }

@@ -1,7 +1,7 @@
 import { charClass, choice, type GrammarExpr, literal, optional, repeat, sequence } from '../grammar';
 import { jsonRule, PYTHON_DIALECT } from '../json-rules';
 import { unsupported } from '../schema-error';
-import type { CallSink, ToolCallFormat, WrittenTool } from './format';
+import type { CallSink, ToolCallFormat, GrammarTool } from './format';
 import type { CallInput, CallReading } from './input';
 import { isTool } from './json-call';
 import { readComma, readPythonLiteral } from './python-literal';
@@ -12,11 +12,11 @@ const NAME = /^[\p{L}\p{N}_.]$/u;
 const FUNCTION_NAME = /^[\p{L}_][\p{L}\p{N}_]*(?:\.[\p{L}_][\p{L}\p{N}_]*)*$/u;
 const IDENTIFIER = /^[\p{L}_][\p{L}\p{N}_]*$/u;
 
-/** Llama 3.2 and 4: the whole message is a Python list of calls, `[f(a=1), g(b="x")]`. */
+/** Llama 3.2 and 4: the message is a Python list of calls, `[f(a=1), g(b="x")]`. */
 export const pythonic: ToolCallFormat = {
   name: 'pythonic',
   aliases: ['llama4_pythonic', 'llama3.2_pythonic'],
-  isWrittenBy: (mentions) => mentions('[func_name1('),
+  matchesTemplate: (mentions) => mentions('[func_name1('),
   markers: [OPEN, CLOSE],
   begins: (char, place) => char === '<' || (char === '[' && place !== 'text'),
   *read(input, sink) {
@@ -29,15 +29,15 @@ export const pythonic: ToolCallFormat = {
     const next = yield* input.peek();
     return next === undefined || next === '[';
   },
-  written: {
+  syntax: {
     before: '[',
     between: ', ',
     after: ']',
     call: pythonCall,
     open: OPEN,
-    isAmongText: false,
+    allowsTextAfterCalls: false,
     dialect: PYTHON_DIALECT,
-    bare: { first: '[', close: CLOSE },
+    unmarked: { first: '[', close: CLOSE },
   },
 };
 
@@ -75,10 +75,10 @@ function* readCall(input: CallInput, sink: CallSink): CallReading {
   return true;
 }
 
-function pythonCall({ name, isLoose, rules, refuseName }: WrittenTool): GrammarExpr {
-  if (!FUNCTION_NAME.test(name)) refuseName('a name of Python: letters, digits, _ and dots between names');
+function pythonCall({ name, hasFreeArguments, rules, rejectName }: GrammarTool): GrammarExpr {
+  if (!FUNCTION_NAME.test(name)) rejectName('Python names of letters, digits and _, joined by dots');
   const comma = sequence(',', optional(literal(' ')));
-  if (isLoose) {
+  if (hasFreeArguments) {
     const first = charClass(['A', 'Z'], ['a', 'z'], '_');
     const argument = sequence(
       first,
@@ -90,7 +90,7 @@ function pythonCall({ name, isLoose, rules, refuseName }: WrittenTool): GrammarE
   }
   const members = rules.members('pythonic').map((member) => {
     if (!IDENTIFIER.test(member.name))
-      throw unsupported(member.path, 'pythonic calls have arguments with names of Python only');
+      throw unsupported(member.path, 'pythonic calls support only Python names for arguments');
     return {
       expr: sequence(`${member.name}=`, rules.value(member.schema, member.path)),
       isRequired: member.isRequired,

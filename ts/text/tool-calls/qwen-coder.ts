@@ -4,8 +4,8 @@ import { shapedText } from '../json-scalars';
 import { unsupported } from '../schema-error';
 import { counts } from '../schema-keywords';
 import { ANNOTATIONS, type Schema, type TypeName, TYPES } from '../schema-merge';
-import { argumentTypes, toArgument, typesAllowed } from './argument-types';
-import type { CallSink, ToolCallFormat, WrittenTool } from './format';
+import { argumentTypesOf, toArgument, typesAllowed } from './argument-types';
+import type { CallSink, ToolCallFormat, GrammarTool } from './format';
 import type { CallInput, CallReading } from './input';
 import { escapeForJson } from './python-literal';
 
@@ -14,11 +14,13 @@ const [PARAMETER, PARAMETER_CLOSE] = ['<parameter=', '</parameter>'];
 const MAX_LOOSE_NAME = 64;
 const NAME = /^[^<>\n]$/;
 
-/** Qwen3-Coder: `<tool_call><function=NAME><parameter=KEY>` and the value as it is, which the tool's schema gives a type. */
+/**
+ * Qwen3-Coder: `<tool_call><function=NAME><parameter=KEY>` and the raw value. The schema of the tool gives its type.
+ */
 export const qwen3Coder: ToolCallFormat = {
   name: 'qwen3_coder',
   aliases: ['qwen3_xml', 'qwen3-coder'],
-  isWrittenBy: (mentions) => mentions(OPEN) && mentions(FUNCTION) && mentions(PARAMETER),
+  matchesTemplate: (mentions) => mentions(OPEN) && mentions(FUNCTION) && mentions(PARAMETER),
   markers: [OPEN, CLOSE],
   begins: (char) => char === '<',
   *read(input, sink) {
@@ -33,14 +35,14 @@ export const qwen3Coder: ToolCallFormat = {
     yield* input.blanks();
     return yield* input.literalOrEnd(CLOSE);
   },
-  written: { before: '', between: '\n', after: '', call: xmlCall, open: OPEN, isAmongText: true },
+  syntax: { before: '', between: '\n', after: '', call: xmlCall, open: OPEN, allowsTextAfterCalls: true },
 };
 
 function* readFunction(input: CallInput, sink: CallSink): CallReading {
   const name = yield* input.word(NAME);
   if (name === undefined || !(yield* input.literal('>'))) return false;
   sink.begin(name);
-  const types = argumentTypes(sink.tools?.find((tool) => tool.function.name === name)?.function.parameters);
+  const types = argumentTypesOf(sink.tools?.find((tool) => tool.function.name === name)?.function.parameters);
   for (let isFirst = true; ; isFirst = false) {
     yield* input.blanks();
     const tag = yield* input.oneOf(PARAMETER, FUNCTION_CLOSE);
@@ -57,7 +59,7 @@ function* readFunction(input: CallInput, sink: CallSink): CallReading {
   }
 }
 
-/** Text goes on while it comes; of another type, only the whole tells what it is. */
+/** Streams a string argument. A value of another type is converted when it is complete. */
 function* readArgument(input: CallInput, sink: CallSink, types: readonly TypeName[]): CallReading {
   if (types.length === 1 && types[0] === 'string') {
     sink.add('"');
@@ -66,19 +68,16 @@ function* readArgument(input: CallInput, sink: CallSink, types: readonly TypeNam
     return true;
   }
   let raw = '';
-  if (
-    !(yield* readRaw(input, (text) => {
-      raw += text;
-    }))
-  )
-    return false;
-  sink.add(toArgument(raw, types));
-  return true;
+  const isComplete = yield* readRaw(input, (text) => {
+    raw += text;
+  });
+  if (isComplete) sink.add(toArgument(raw, types));
+  return isComplete;
 }
 
-/** What stands before the closing marker, without a line break at either end. */
-function* readRaw(input: CallInput, tell: (text: string) => void): CallReading {
-  /** A line break that may be the last, and the part of the marker that was read. */
+/** Reads the text before the closing marker, without one line break at either end. */
+function* readRaw(input: CallInput, emit: (text: string) => void): CallReading {
+  /** A line break before a possible marker, and the matched part of the marker. */
   let held = '';
   for (let numMatched = 0, isFirst = true; ; isFirst = false) {
     const char = yield* input.next();
@@ -89,17 +88,17 @@ function* readRaw(input: CallInput, tell: (text: string) => void): CallReading {
       continue;
     }
     if (isFirst && char === '\n') continue;
-    // NOTE: the marker's first character occurs nowhere else in it, so that a failed match can only begin anew at the failing character.
-    if (held !== '') tell(held);
+    // NOTE: the first character of the marker does not occur in the rest of it, so a new match can start only here.
+    if (held !== '') emit(held);
     numMatched = char === PARAMETER_CLOSE[0] ? 1 : 0;
     held = numMatched > 0 || char === '\n' ? char : '';
-    if (held === '') tell(char);
+    if (held === '') emit(char);
   }
 }
 
-function xmlCall({ name, isLoose, rules, refuseName }: WrittenTool): GrammarExpr {
-  if (![...name].every((char) => NAME.test(char))) refuseName('a name without <, > and line breaks');
-  const args = isLoose
+function xmlCall({ name, hasFreeArguments, rules, rejectName }: GrammarTool): GrammarExpr {
+  if (![...name].every((char) => NAME.test(char))) rejectName('a name without <, > or line breaks');
+  const args = hasFreeArguments
     ? [repeat(looseArgument(), 0, null)]
     : rules.members('qwen3_coder').map((member) => {
         if (member.name === '' || ![...member.name].every((char) => NAME.test(char)))
@@ -131,7 +130,7 @@ function looseArgument(): GrammarExpr {
   return sequence(PARAMETER, key, '>\n', without(PARAMETER_CLOSE), literal(`\n${PARAMETER_CLOSE}\n`));
 }
 
-/** A value that the reader gives its type back: text as it is, all else as JSON. */
+/** Returns the grammar of a raw value that the reader converts to the same type: plain text for strings, else JSON. */
 function rawValue(rules: SchemaRules, schema: Schema, path: string): GrammarExpr {
   const alternatives = rules
     .alternatives(schema, path)
@@ -142,8 +141,8 @@ function rawValue(rules: SchemaRules, schema: Schema, path: string): GrammarExpr
       ? rawText(alternative, types, rules.label)
       : rules.value(alternative.schema, alternative.path),
   );
-  // Free text may look like anything that another alternative allows: then that must allow all of it.
-  const narrow = alternatives.find(
+  // Free text can look like a value of another alternative, so that alternative must allow every value of its type.
+  const constrained = alternatives.find(
     (alternative) =>
       alternative.types.some((type) => type !== 'string') &&
       !isConstant(alternative.schema) &&
@@ -152,8 +151,8 @@ function rawValue(rules: SchemaRules, schema: Schema, path: string): GrammarExpr
   const hasFreeText = alternatives.some(
     (alternative) => alternative.types.includes('string') && !isConstant(alternative.schema),
   );
-  if (hasFreeText && narrow !== undefined)
-    throw unsupported(narrow.path, 'qwen3_coder calls do not support it beside text');
+  if (hasFreeText && constrained !== undefined)
+    throw unsupported(constrained.path, 'not supported by qwen3_coder calls as an alternative to text');
   return choice(...exprs);
 }
 
@@ -169,8 +168,8 @@ function rawText(
   const keyword = Object.keys(schema).find(
     (key) => !ANNOTATIONS.has(key) && !['type', 'minLength', 'maxLength', 'format'].includes(key),
   );
-  if (keyword !== undefined) throw unsupported(`${path}/${keyword}`, 'qwen3_coder calls do not support it for text');
-  // No text of a known format has a tag in it.
+  if (keyword !== undefined) throw unsupported(`${path}/${keyword}`, 'not supported by qwen3_coder calls for text');
+  // No string of a supported format contains a tag.
   if (schema.format !== undefined) return { ...shapedText(schema, path, label), isJsonString: false };
   const [min, max] = counts(schema, 'minLength', 'maxLength', path);
   if (min === 0 && max === null) return without(PARAMETER_CLOSE);

@@ -1,6 +1,9 @@
 const MAX_CHARS = 512;
 
-/** A text that grows by small parts. A string that is added to again and again would be a chain of strings, one per part, that the garbage collector follows. */
+/**
+ * Collects a text from small parts. Appending to a string would build a long chain that the garbage collector
+ * traverses.
+ */
 export class TextBuffer {
   readonly #pieces: string[] = [];
   readonly #parts: string[] = [];

@@ -1,0 +1,156 @@
+// Device memory of the backend: activation buffers, KV cache and the budget of CUDA graphs.
+#include <algorithm>
+
+#include "cuda/cuda_backend.h"
+#include "cuda/wgmma_layout.h"
+#include "native/base/check.h"
+
+namespace capstan::cuda {
+
+CudaBackend::Memory CudaBackend::memory() const {
+  return guarded([] {
+    size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "querying free memory");
+    return Memory{static_cast<int64_t>(free), static_cast<int64_t>(total)};
+  });
+}
+
+CudaBackend::Acts CudaBackend::make_acts(int64_t rows, const DepthSplit& split, const char* purpose) {
+  const auto zeros = [&] {
+    DeviceBuffer buffer(static_cast<size_t>(round_up(rows, kTokenPad) * split.padded()) * 2, purpose);
+    check(cudaMemsetAsync(buffer.as<void>(), 0, buffer.bytes(), stream_), purpose);
+    return buffer;
+  };
+  Acts acts;
+  acts.buffer = zeros();
+  acts.split = split;
+  if (!is_row_major(static_cast<int>(rows))) return acts;
+  if (split.part_cols != split.padded_part) acts.row_major = zeros();
+  if (!make_act_maps(acts.maps, acts.data(true), round_up(rows, kTokenPad), split.padded()))
+    throw Error(ErrorCode::kInternal, std::string("CUDA: the driver cannot create a tensor map of ") + purpose);
+  return acts;
+}
+
+void CudaBackend::check_model(const DeviceModel& model, int64_t weight_bytes) const {
+  if (model.head_dim > 128)
+    throw Error(ErrorCode::kUnsupportedModel,
+                "CUDA: head size: expected at most 128, got " + std::to_string(model.head_dim));
+  if (model.vocab_size > kMaxVocab)
+    throw Error(ErrorCode::kUnsupportedModel, "CUDA: vocabulary: expected at most " + std::to_string(kMaxVocab) +
+                                                  " tokens, got " + std::to_string(model.vocab_size));
+  const int64_t needed = weight_bytes * num_sharing_, available = available_bytes();
+  if (needed > available)
+    throw Error(ErrorCode::kOutOfMemory, "the weights need " + std::to_string(needed >> 20) + " MiB as " +
+                                             dtype_name(dtype_) + " on device " + std::to_string(device_) +
+                                             ", which has " + std::to_string(available >> 20) + " MiB of free memory");
+}
+
+int64_t CudaBackend::kv_block_bytes(const DeviceModel& model, int block_size, DType kv_cache_dtype) const {
+  const KvLayout layout =
+      make_kv_layout(block_size, model.num_kv_heads, model.head_dim, kv_cache_dtype == DType::kFp8E4m3);
+  return model.num_layers * layout.block_bytes();
+}
+
+void CudaBackend::reserve(const DeviceModel& model, const DeviceLimits& limits) {
+  DeviceLimits one_block = limits;
+  one_block.num_blocks = 1;
+  prepare(model, one_block);
+  can_capture_ = false;  // a graph would contain the address of the temporary block
+}
+
+void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits) {
+  if (limits.kv_cache_dtype != dtype_ && limits.kv_cache_dtype != DType::kFp8E4m3)
+    throw Error(ErrorCode::kInvalidArgument, std::string("kvCacheDtype: expected fp8 or ") + dtype_name(dtype_) +
+                                                 ", the compute type, got " + dtype_name(limits.kv_cache_dtype));
+  model_ = model;
+  limits_ = limits;
+  layout_ =
+      make_kv_layout(limits.block_size, model.num_kv_heads, model.head_dim, limits.kv_cache_dtype == DType::kFp8E4m3);
+  const int64_t rows = limits.max_num_tokens, seqs = limits.max_num_seqs;
+  const int64_t q_size = int64_t{model.num_heads} * model.head_dim,
+                kv_size = int64_t{model.num_kv_heads} * model.head_dim;
+  qkv_stride_ = q_size + 2 * kv_size;
+  const auto floats = [](int64_t count, const char* purpose) {
+    return DeviceBuffer(static_cast<size_t>(count) * sizeof(float), purpose);
+  };
+  hidden_ = floats(rows * model.hidden_size * (world_size() > 1 ? 2 : 1), "the hidden states");
+  qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
+  q_ = DeviceBuffer(static_cast<size_t>(rows * model.num_heads * layout_.k_dim) * 2, "the queries");
+  logits_ = floats(seqs * logits_stride(), "the logits");
+  if (ranks_->is_first())
+    sampler_ =
+        std::make_unique<DeviceSampler>(model.vocab_size, logits_stride(), model.num_token_ids, limits.max_num_seqs,
+                                        limits.max_num_tokens + limits.max_num_seqs, stream_);
+  norm_acts_ = make_acts(std::max(rows, seqs),
+                         split_depth(model.hidden_size, model.hidden_size, row_parallel_parts(model.hidden_size)),
+                         "the activations");
+  // Row-parallel layers take their parts from K of the whole model, not from this rank's share.
+  attention_acts_ =
+      make_acts(rows, split_depth(q_size, q_size * world_size(), row_parallel_parts(q_size * world_size())),
+                "the activations of attention");
+  mlp_acts_ = make_acts(rows,
+                        split_depth(model.intermediate_size, model.intermediate_size * world_size(),
+                                    row_parallel_parts(model.intermediate_size * world_size())),
+                        "the activations of the MLP");
+  rope_ = floats(int64_t{model.max_model_len} * model.rotary_dim, "the RoPE table");
+  // Warm-up steps run before the model's table is known.
+  check(cudaMemsetAsync(rope_.as<void>(), 0, rope_.bytes(), stream_), "the RoPE table");
+  scratch_ =
+      floats(attention_scratch_floats(max_attention_splits(model, limits), layout_), "the scratch memory of attention");
+  rows_done_ = DeviceBuffer(static_cast<size_t>(model.num_heads + 2 * model.num_kv_heads) * sizeof(int32_t),
+                            "the row counters of a product");
+  check(cudaMemsetAsync(rows_done_.as<void>(), 0, rows_done_.bytes(), stream_), "the row counters of a product");
+  if (is_row_major(static_cast<int>(rows))) {
+    tile_flags_ = DeviceBuffer(static_cast<size_t>(num_tile_flags(model.hidden_size, rows)) * sizeof(int32_t),
+                               "the tile flags of a product");
+    check(cudaMemsetAsync(tile_flags_.as<void>(), 0, tile_flags_.bytes(), stream_), "the tile flags of a product");
+  }
+  parts_ = floats(kMaxParts * std::min<int64_t>(rows, kSkinnyTokens) * std::max(model.hidden_size, qkv_stride_),
+                  "the partial sums of a product");
+  arrays_ = std::make_unique<StepArrays>(model, limits);
+  rows_staging_.ensure_capacity(static_cast<size_t>(seqs) * sizeof(int32_t) + 16);
+  wait_for(stream_);
+}
+
+// Splits what is left of the memory share evenly among the ranks of this device. NOTE: all ranks of the device have
+// reserved their buffers before any of them calls this.
+int64_t CudaBackend::kv_budget_bytes(double utilization) const {
+  const auto [free, total] = memory();
+  const auto share = static_cast<int64_t>(static_cast<double>(total) * utilization);
+  const int64_t usable = share - (total - free) - graph_budget_;
+  return std::max<int64_t>(usable, 1) / num_sharing_ + 1;
+}
+
+std::vector<std::string> CudaBackend::notes() const {
+  if (!has_graphs_) return {};
+  const std::string budget = std::to_string(graph_budget_ >> 20) + " MiB";
+  if (graphs_.empty())
+    return {"the largest steps run without a CUDA graph: it would need more than the graph budget of " + budget};
+  return {"CUDA graphs use " + std::to_string((graph_bytes_ + (1 << 20) - 1) >> 20) + " MiB of their budget of " +
+          budget + "; when it is used up, steps of new sizes run without a graph"};
+}
+
+void CudaBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
+  guarded([&] {
+    if (hidden_.bytes() == 0) allocate(model, limits);
+    CAPSTAN_CHECK(limits.max_num_tokens == limits_.max_num_tokens && limits.max_num_seqs == limits_.max_num_seqs &&
+                  model.max_model_len <= model_.max_model_len);
+    const int allocated_len = model_.max_model_len;
+    model_ = model;
+    model_.max_model_len = allocated_len;
+    limits_ = limits;
+    CAPSTAN_CHECK(model.rope_table.size() * sizeof(float) <= rope_.bytes());
+    if (!model.rope_table.empty())
+      check(cudaMemcpyAsync(rope_.as<void>(), model.rope_table.data(), model.rope_table.size() * sizeof(float),
+                            cudaMemcpyHostToDevice, stream_),
+            "the RoPE table");
+    graphs_.clear();
+    can_capture_ = has_graphs_;
+    kv_ = {};
+    kv_ = DeviceBuffer(static_cast<size_t>(model.num_layers * layer_bytes()), "the KV cache");
+    wait_for(stream_);
+    uploader_ = nullptr;
+  });
+}
+
+}  // namespace capstan::cuda

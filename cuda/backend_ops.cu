@@ -1,0 +1,204 @@
+// The ops of the device contract: arguments and choice of kernels.
+#include "cuda/cuda_backend.h"
+
+namespace capstan::cuda {
+
+void CudaBackend::embed(const Matrix& table) {
+  enqueue([this, &table] {
+    // Only rank 0 samples. The other ranks read its ids.
+    const void* drawn_ids = sampler_ == nullptr ? nullptr : sampler_->drawn_ids();
+    if (reads_rank_0_ids_) drawn_ids = ranks_->begin_exchange(const_cast<void*>(drawn_ids), stream_)[0];
+    EmbedArgs args;
+    args.type = type();
+    args.table = cuda_matrix(table).device;
+    args.vocab_begin = model_.vocab_begin;
+    args.ids = step_.ids;
+    // Without sampled ids in the step this pointer is never read.
+    args.drawn_ids = drawn_ids == nullptr ? step_.ids : static_cast<const int32_t*>(drawn_ids);
+    args.num_tokens = step_.num_tokens;
+    args.hidden_size = model_.hidden_size;
+    args.hidden = world_size() > 1 ? partial() : hidden_.as<float>();
+    launch_embed(args, stream_);
+    if (reads_rank_0_ids_) ranks_->end_exchange(stream_);
+    pending_ = {nullptr, true};
+  });
+}
+
+NormArgs CudaBackend::norm_args(const float* weight, const int32_t* rows, int num_rows) const {
+  NormArgs args;
+  args.type = type();
+  args.hidden = hidden_.as<float>();
+  args.rows = rows;
+  args.num_rows = num_rows;
+  args.hidden_size = model_.hidden_size;
+  args.weight = weight;
+  args.eps = model_.rms_norm_eps;
+  args.split = norm_acts_.split;
+  args.is_row_major = is_row_major(num_rows);
+  args.acts = norm_acts_.data(args.is_row_major);
+  args.uses_pdl = uses_pdl(num_rows);
+  return args;
+}
+
+GemmArgs CudaBackend::gemm_args(const Matrix& weights, const Acts& acts, int num_tokens) const {
+  GemmArgs args;
+  args.type = type();
+  args.weights = cuda_matrix(weights).device;
+  args.num_tokens = num_tokens;
+  args.uses_pdl = uses_pdl(num_tokens);
+  if (is_row_major(num_tokens))
+    args.act_maps = &acts.maps;
+  else
+    args.acts = acts.data(false);
+  return args;
+}
+
+// Runs a product, the norm before it (if any) and the QKV epilogue after it (if any).
+//   few tokens:   one fused kernel, with the same bits as separate kernels
+//   more tokens:  launch_gemm; q, k and v stay in parts, which launch_qkv adds
+//   many tokens:  launch_gemm_wgmma, with other bits
+// Pending sums are added first, in the kernel of the norm unless the fused kernel contains the norm.
+void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs* heads) {
+  GemvArgs fused;
+  fused.product = product;
+  if (heads != nullptr) fused.has_heads = true, fused.heads = *heads;
+  if (norm != nullptr && (world_size() > 1 || pending_.parts > 0)) {
+    if (is_gemv(fused) && world_size() > 1) {
+      all_reduce_partials();
+    } else {
+      all_reduce_and_norm(*norm);
+      norm = nullptr;
+    }
+  }
+  if (is_gemv(fused)) {
+    if (norm != nullptr) fused.is_normed = true, fused.norm = *norm;
+    fused.rows_done = rows_done_.as<int32_t>();
+    fused.max_blocks = 2 * resources_.multiprocessors;
+    return launch_gemv(fused, stream_);
+  }
+  if (norm != nullptr) launch_norm(*norm, stream_);
+  QkvArgs of_parts;
+  if (heads != nullptr && product.num_tokens <= kSkinnyTokens) {
+    of_parts = *heads;
+    of_parts.qkv = parts_.as<float>();
+    of_parts.parts = product.weights.split.parts;
+    of_parts.bias = product.weights.bias;
+    product.output = GemmOutput::kParts;
+    product.out = parts_.as<float>();
+    heads = &of_parts;
+  }
+  if (product.act_maps != nullptr)
+    launch_gemm_wgmma(product, resources_.multiprocessors, stream_);
+  else
+    launch_gemm(product, resources_, stream_);
+  if (heads != nullptr) launch_qkv(*heads, stream_);
+}
+
+void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
+  enqueue([this, layer, &weights] {
+    limit_run_ahead();
+    const NormArgs norm = norm_args(device_vector(weights.input_norm), nullptr, step_.num_tokens);
+    GemmArgs product = gemm_args(*weights.qkv_proj, norm_acts_, step_.num_tokens);
+    product.out = qkv_.as<float>();
+    product.out_stride = qkv_stride_;
+    QkvArgs heads;
+    heads.type = type();
+    heads.qkv = qkv_.as<float>();
+    heads.qkv_stride = qkv_stride_;
+    heads.num_tokens = step_.num_tokens;
+    heads.num_heads = model_.num_heads;
+    heads.q_norm = device_vector(weights.q_norm);
+    heads.k_norm = device_vector(weights.k_norm);
+    heads.eps = model_.rms_norm_eps;
+    heads.rope = rope_.as<float>();
+    heads.rotary_dim = model_.rotary_dim;
+    heads.positions = step_.positions;
+    heads.slots = step_.slots;
+    heads.layout = layout_;
+    heads.cache = cache_of(layer);
+    heads.q = q_.as<uint16_t>();
+    heads.uses_pdl = uses_pdl(step_.num_tokens);
+    project(product, &norm, &heads);
+  });
+}
+
+void CudaBackend::attention(int layer) {
+  enqueue([this, layer] {
+    AttentionArgs args;
+    args.type = type();
+    args.q = q_.as<uint16_t>();
+    args.num_heads = model_.num_heads;
+    args.layout = layout_;
+    args.cache = cache_of(layer);
+    args.cu_seqlens_q = step_.cu_seqlens;
+    args.context_lens = step_.context_lens;
+    args.block_tables = step_.block_tables;
+    args.max_blocks_per_seq = step_.max_blocks_per_seq;
+    args.window = model_.sliding_windows.empty() ? 0 : model_.sliding_windows[static_cast<size_t>(layer)];
+    args.scale = model_.attention_scale;
+    args.split = attention_acts_.split;
+    args.is_row_major = is_row_major(step_.num_tokens);
+    args.acts = attention_acts_.data(args.is_row_major);
+    if (step_.num_wide_tiles > 0) {
+      args.tiles = step_.wide_tiles;
+      args.num_tiles = step_.num_wide_tiles;
+      launch_attention_wgmma(args, stream_);
+    }
+    if (step_.num_tiles == 0) return;
+    args.tiles = step_.tiles;
+    args.num_tiles = step_.num_tiles;
+    args.num_chunks = step_.num_chunks;
+    args.is_warp_per_tile = prefers_warp_per_tile(args.num_tiles, model_.num_kv_heads, args.num_chunks);
+    args.uses_pdl = uses_pdl_;
+    args.scratch = scratch_.as<float>();
+    launch_attention(args, stream_);
+  });
+}
+
+void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts) {
+  enqueue([this, &weights, &acts] {
+    GemmArgs product = gemm_args(weights, acts, step_.num_tokens);
+    product.out_stride = model_.hidden_size;
+    product.tile_flags = tile_flags_.as<int32_t>();
+    const float* bias = product.weights.bias;
+    GemvArgs alone;
+    alone.product = product;
+    if (product.num_tokens <= kSkinnyTokens && !is_gemv(alone)) {
+      product.output = GemmOutput::kParts;
+      product.out = parts_.as<float>();
+      launch_gemm(product, resources_, stream_);
+      pending_ = {bias, false, product.weights.split.parts};
+      if (world_size() > 1) {
+        AddPartialsArgs sum = parts_args();
+        sum.hidden = partial();
+        sum.bias = nullptr;
+        sum.replaces = true;
+        launch_add_partials(sum, stream_);
+      }
+      return;
+    }
+    if (world_size() == 1) {
+      product.output = GemmOutput::kResidual;
+      product.out = hidden_.as<float>();
+      return project(product);
+    }
+    product.weights.bias = nullptr;
+    product.out = partial();
+    project(product);
+    pending_ = {bias, false};
+  });
+}
+
+void CudaBackend::norm_gate_up(const LayerWeights& weights) {
+  enqueue([this, &weights] {
+    const NormArgs norm = norm_args(device_vector(weights.post_attention_norm), nullptr, step_.num_tokens);
+    GemmArgs product = gemm_args(*weights.gate_up_proj, norm_acts_, step_.num_tokens);
+    product.output = GemmOutput::kGated;
+    product.gated = mlp_acts_.data(is_row_major(step_.num_tokens));
+    product.gated_split = mlp_acts_.split;
+    product.activation = model_.activation;
+    project(product, &norm);
+  });
+}
+
+}  // namespace capstan::cuda

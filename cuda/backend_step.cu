@@ -1,0 +1,155 @@
+// Steps: eager, or deferred and replayed as a CUDA graph; logits and sampling.
+#include <algorithm>
+
+#include "cuda/cuda_backend.h"
+#include "native/base/check.h"
+
+namespace capstan::cuda {
+namespace {
+
+// A layer enqueues up to 40 operations.
+constexpr int kLayersPerEvent = 8;
+
+// Whether the step has one token per sequence.
+bool is_decode(const StepInput& step) {
+  return step.input_ids.size() == step.context_lens.size();
+}
+
+}  // namespace
+
+void CudaBackend::begin_step(const StepInput& step) {
+  check_step(step, model_, limits_);
+  guarded([&] {
+    flush_step();
+    if (sampler_ != nullptr) sampler_->begin_step();
+    // A graph of decodes serves steps with sampled ids and steps without.
+    reads_rank_0_ids_ =
+        world_size() > 1 && (is_decode(step) || std::ranges::any_of(step.input_ids, [](int32_t id) { return id < 0; }));
+    if (!is_decode(step) || !has_graphs_) {
+      mode_ = StepMode::kEager;
+      // launch_attention_wgmma copies 16-bit caches as they are, and writes row-major outputs for launch_gemm_wgmma.
+      const bool can_use_wgmma = is_row_major(static_cast<int>(step.input_ids.size())) && !layout_.is_fp8;
+      step_ = arrays_->send(step, can_use_wgmma ? resources_.multiprocessors : 0, stream_);
+    } else {
+      plan_ = arrays_->plan(step);
+      step_ = arrays_->place(step, plan_);
+      mode_ = graphs_.contains(plan_) ? StepMode::kReplay : StepMode::kDeferred;
+    }
+    const int64_t bytes = step_.num_tokens * model_.hidden_size * static_cast<int64_t>(sizeof(float));
+    all_reduce_method_ = choose_all_reduce_method(world_size(), step_.num_tokens, bytes,
+                                                  ranks_->has_nccl() && mode_ == StepMode::kEager, has_one_shot_);
+  });
+}
+
+// Captures the deferred ops in a graph. When there is no memory for it, steps of this plan never use a graph.
+void CudaBackend::capture_step() {
+  const int64_t before = memory().free;
+  Graph graph;
+  is_capturing_ = true;
+  try {
+    ranks_->begin_capture(stream_);
+    for (const auto& op : deferred_ops_)
+      op();
+    graph = ranks_->end_capture(stream_);
+  } catch (...) {
+    is_capturing_ = false;
+    if (ranks_->is_first()) abort_capture(stream_);  // the capture of all ranks
+    throw;
+  }
+  is_capturing_ = false;
+  // NOTE: this includes what other processes allocate meanwhile. That may cost this plan its graph, but no other plan.
+  const int64_t taken = std::max<int64_t>(before - memory().free, 0);
+  if (!ranks_->all_agree((graph || !ranks_->is_first()) && graph_bytes_ + taken <= graph_budget_)) {
+    plans_without_graph_.insert(plan_);
+    return;
+  }
+  graph_bytes_ += taken;
+  graphs_[plan_] = std::move(graph);
+  mode_ = StepMode::kReplay;
+}
+
+// Sends the step's arrays, then launches its graph or runs its deferred ops. For a step without logits the graph still
+// computes logits, which are ignored.
+void CudaBackend::flush_step() {
+  const StepMode mode = std::exchange(mode_, StepMode::kEager);
+  if (mode == StepMode::kEager) return;
+  arrays_->send_staged(stream_);
+  if (mode == StepMode::kReplay)
+    ranks_->launch(graphs_[plan_], stream_);
+  else
+    for (const auto& op : deferred_ops_)
+      op();
+  deferred_ops_.clear();
+}
+
+// NOTE: a step without logits has no results to wait for. It runs when the next step begins, on all ranks.
+void CudaBackend::collect() {
+  guarded([&] {
+    if (sampler_ != nullptr) sampler_->collect();
+  });
+}
+
+// Lets the host enqueue only a few layers ahead of the device. The driver queues about 1,000 operations; one more
+// launch would block inside the driver, without a deadline.
+void CudaBackend::limit_run_ahead() {
+  if (is_capturing_ || ++num_layers_enqueued_ % kLayersPerEvent != 0) return;
+  std::optional<Event>& event = run_ahead_events_[static_cast<size_t>(num_layers_enqueued_ / kLayersPerEvent % 2)];
+  if (event)
+    event->wait();
+  else
+    event.emplace();
+  event->record(stream_);
+}
+
+// Computes the logits of `rows`, which lie in device memory.
+void CudaBackend::head_rows(const Vector& norm_weight, const Matrix& head, const int32_t* rows, int num_rows) {
+  const NormArgs norm = norm_args(static_cast<const CudaVector&>(norm_weight).device(), rows, num_rows);
+  if (world_size() > 1) all_reduce_and_norm(norm);
+  // Every rank writes its columns of rank 0's array. Rank 0 reads it after the exchange.
+  float* logits = static_cast<float*>(ranks_->begin_exchange(logits_.as<void>(), stream_)[0]);
+  GemmArgs product = gemm_args(head, norm_acts_, num_rows);
+  product.out = logits + model_.vocab_begin;
+  product.out_stride = logits_stride();
+  project(product, world_size() > 1 ? nullptr : &norm);
+  ranks_->end_exchange(stream_);
+}
+
+void CudaBackend::lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) {
+  guarded([&] {
+    num_logit_rows_ = static_cast<int>(rows.size());
+    CAPSTAN_CHECK(num_logit_rows_ > 0 && num_logit_rows_ <= limits_.max_num_seqs);
+    for (const int32_t row : rows)
+      CAPSTAN_CHECK(row >= 0 && row < step_.num_tokens);
+    if (mode_ != StepMode::kEager) {
+      CAPSTAN_CHECK(num_logit_rows_ <= plan_.rows);
+      std::ranges::copy(rows, arrays_->head_rows().begin());
+      enqueue([this, &norm, &head] {
+        head_rows(norm, head, arrays_->device_head_rows(), plan_.rows);
+        if (sampler_ != nullptr) sampler_->draw(logits_.as<float>(), arrays_->device_samples(), plan_.rows, stream_);
+      });
+      if (mode_ == StepMode::kDeferred && can_capture_ && !plans_without_graph_.contains(plan_)) capture_step();
+      // Rank 0 flushes in `sample`, once the sampling parameters are known.
+      if (sampler_ == nullptr) flush_step();
+      return;
+    }
+    rows_staging_.begin(rows.size_bytes() + 16);
+    const int32_t* device_rows = rows_staging_.add(rows.data(), rows.size());
+    rows_staging_.send(stream_);
+    head_rows(norm, head, device_rows, num_logit_rows_);
+  });
+}
+
+void CudaBackend::sample(std::span<const SampleRow> rows, std::span<SampleResult> results) {
+  for (const SampleRow& row : rows)
+    CAPSTAN_CHECK(row.logits_row >= 0 && row.logits_row < num_logit_rows_);
+  CAPSTAN_CHECK(sampler_ != nullptr);
+  guarded([&] {
+    if (mode_ == StepMode::kEager) return sampler_->sample(logits_.as<float>(), rows, results, stream_);
+    CAPSTAN_CHECK(rows.size() <= static_cast<size_t>(plan_.rows));
+    sampler_->place(rows, arrays_->samples(), stream_);
+    flush_step();
+    sampler_->fetch(logits_.as<float>(), rows, results, stream_);
+  });
+}
+
+}  // namespace capstan::cuda

@@ -1,0 +1,213 @@
+#pragma once
+// The Backend of one rank on one CUDA device. The sources share this class by role: backend.cu (construction and
+// weights), backend_memory.cu (buffers), backend_step.cu (steps and CUDA graphs), backend_ops.cu (the ops of a layer)
+// and backend_all_reduce.cu (sums over parts and ranks).
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cuda/backend.h"
+#include "cuda/graph.h"
+#include "cuda/kernels.h"
+#include "cuda/memory.h"
+#include "cuda/ranks.h"
+#include "cuda/sampling.h"
+#include "cuda/step.h"
+#include "cuda/weights.h"
+
+namespace capstan::cuda {
+
+// The preferred block size. Block sizes are multiples of it, so that a tile of keys lies within one block.
+constexpr int kBlockSize = 64;
+// Most tokens that launch_gemm multiplies where wgmma is available. Also the most tokens whose parts of sums are kept.
+constexpr int kSkinnyTokens = 64;
+constexpr int kTokenPad = 64;  // kernels read activations in tiles of up to this many tokens
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm);
+  ~CudaBackend() override;
+
+  const BackendInfo& info() const override { return info_; }
+
+  std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) override;
+  std::unique_ptr<Vector> load_vector(const TensorSlice& slice, const LoadProgress& progress) override;
+
+  void check_model(const DeviceModel& model, int64_t weight_bytes) const override;
+  int64_t kv_block_bytes(const DeviceModel& model, int block_size, DType kv_cache_dtype) const override;
+  int64_t available_bytes() const override { return memory().free; }
+  void reserve(const DeviceModel& model, const DeviceLimits& limits) override;
+  int64_t kv_budget_bytes(double utilization) const override;
+  std::vector<std::string> notes() const override;
+  void prepare(const DeviceModel& model, const DeviceLimits& limits) override;
+  void begin_serving() override { is_serving_ = true; }
+
+  void begin_step(const StepInput& step) override;
+  void embed(const Matrix& table) override;
+  void norm_qkv(int layer, const LayerWeights& weights) override;
+  void attention(int layer) override;
+  void output_residual(const LayerWeights& weights) override {
+    row_parallel_residual(*weights.o_proj, attention_acts_);
+  }
+  void norm_gate_up(const LayerWeights& weights) override;
+  void down_residual(const LayerWeights& weights) override { row_parallel_residual(*weights.down_proj, mlp_acts_); }
+  void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) override;
+  void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override;
+  void collect() override;
+
+ private:
+  // Activations (tokens, K), in operand layout or row-major, with K split as the weights' is. Padding is never written
+  // and stays zero. The two layouts share one buffer unless the parts have padding between them.
+  struct Acts {
+    DeviceBuffer buffer, row_major;
+    DepthSplit split;
+    ActMaps maps{};  // of the row-major layout
+    uint16_t* data(bool is_row_major) const {
+      return is_row_major && row_major.bytes() > 0 ? row_major.as<uint16_t>() : buffer.as<uint16_t>();
+    }
+  };
+
+  // A decode step enqueues nothing until the rows to sample are known: its ops are deferred, then captured in a graph
+  // or run. In replay mode an existing graph replaces the ops.
+  enum class StepMode : uint8_t { kEager, kDeferred, kReplay };
+
+  // Partial sums of the hidden states that no kernel has added yet: those of the ranks, or the parts of this rank's
+  // last product. The kernel of the next norm adds them.
+  struct PendingSum {
+    const float* bias = nullptr;
+    bool replaces = false;  // the sum replaces the hidden states, instead of being added to them
+    int parts = 0;          // of the product; 0: the partial sums are those of the ranks
+  };
+
+  struct Memory {
+    int64_t free, total;
+  };
+
+  // Runs `work` with this rank's device current, and decides whether a failure loses the device.
+  template <class Work>
+  auto guarded(const Work& work) const -> decltype(work()) {
+    throw_if_device_lost();
+    try {
+      check(cudaSetDevice(device_), "selecting the device");
+      return work();
+    } catch (const std::exception& error) {
+      is_shared_capture = false;  // the capture has failed, but the thread lives on
+      // With NCCL, other ranks may have enqueued an all-reduce that waits for this rank forever.
+      if (is_serving_ && (ranks_->has_nccl() || dynamic_cast<const RuntimeError*>(&error) != nullptr))
+        lose_device(error.what());
+      throw;
+    }
+  }
+
+  // Enqueues `op` now or with the deferred ops. What it refers to must live until the next step begins.
+  template <class Op>
+  void enqueue(Op op) {
+    if (mode_ == StepMode::kReplay) return;
+    guarded([&] {
+      if (mode_ == StepMode::kEager) return op();
+      deferred_ops_.push_back(std::move(op));
+    });
+  }
+
+  Memory memory() const;
+  void allocate(const DeviceModel& model, const DeviceLimits& limits);
+  Acts make_acts(int64_t rows, const DepthSplit& split, const char* purpose);
+
+  void capture_step();
+  void flush_step();
+  void limit_run_ahead();
+  void head_rows(const Vector& norm, const Matrix& head, const int32_t* rows, int num_rows);
+
+  NormArgs norm_args(const float* weight, const int32_t* rows, int num_rows) const;
+  GemmArgs gemm_args(const Matrix& weights, const Acts& acts, int num_tokens) const;
+  void project(GemmArgs product, const NormArgs* norm = nullptr, const QkvArgs* heads = nullptr);
+  void row_parallel_residual(const Matrix& weights, const Acts& acts);
+
+  void all_reduce_partials();
+  void all_reduce_and_norm(const NormArgs& norm);
+  void all_gather_acts(const NormArgs& norm);
+  AddPartialsArgs parts_args() const;
+  AddPartialsArgs partials_args(std::span<void* const> all, int begin, int end) const;
+  AddPartialsArgs nccl_sum_args() const;
+
+  int world_size() const { return ranks_->size(); }
+  FloatType type() const { return dtype_ == DType::kBf16 ? FloatType::kBf16 : FloatType::kF16; }
+  bool is_row_major(int num_tokens) const { return has_wgmma_ && num_tokens > kSkinnyTokens; }
+  // Programmatic dependent launch gains nothing with many tokens.
+  bool uses_pdl(int num_tokens) const { return uses_pdl_ && num_tokens <= kSkinnyTokens; }
+  bool is_gemv(const GemvArgs& args) const {
+    return args.product.num_tokens <= kGemvTokens && gemv_shared_bytes(args) <= resources_.shared_bytes;
+  }
+  static const CudaMatrix& cuda_matrix(const Matrix& matrix) { return static_cast<const CudaMatrix&>(matrix); }
+  static const float* device_vector(const std::unique_ptr<Vector>& vector) {
+    return vector == nullptr ? nullptr : static_cast<const CudaVector&>(*vector).device();
+  }
+
+  int share_begin(int rank) const { return cuda::share_begin(rank, step_.num_tokens, world_size()); }
+  int share_size() const { return cuda::share_size(step_.num_tokens, world_size()); }
+  int64_t layer_bytes() const { return limits_.num_blocks * layout_.block_bytes(); }
+  void* cache_of(int layer) const { return kv_.as<char>() + layer * layer_bytes(); }
+  // (max_num_tokens, hidden_size) this rank's partial sums.
+  float* partial() const { return hidden_.as<float>() + partial_offset(); }
+  int64_t partial_offset() const { return limits_.max_num_tokens * model_.hidden_size; }
+  // Rows begin at multiples of 16 bytes, so that every row is read and summed in the same order.
+  int64_t logits_stride() const { return round_up(model_.vocab_size, 4); }
+
+  const int device_, num_sharing_;  // num_sharing_: ranks on this device
+  const DType dtype_;
+  cudaStream_t stream_ = nullptr;
+  std::unique_ptr<Ranks> ranks_;
+  DeviceResources resources_;
+  bool has_wgmma_ = false;    // available and enabled
+  bool has_graphs_ = true;    // decode steps run as CUDA graphs
+  bool can_capture_ = false;  // the KV cache has its final address
+  bool has_one_shot_ = true;  // one-shot all-reduce even where two-shot is possible
+  bool uses_pdl_ = false;     // programmatic dependent launch
+  BackendInfo info_;
+  DeviceModel model_;
+  DeviceLimits limits_;
+  KvLayout layout_;
+  int64_t qkv_stride_ = 0;
+
+  DeviceBuffer kv_;          // (num_layers, num_blocks) of layout_
+  DeviceBuffer hidden_;      // (max_num_tokens, hidden_size); followed by `partial()` with several ranks
+  DeviceBuffer qkv_;         // (max_num_tokens, qkv_stride)
+  DeviceBuffer q_;           // (max_num_tokens, num_heads, k_dim)
+  DeviceBuffer rope_;        // (max_model_len, 2, rotary_dim / 2)
+  DeviceBuffer logits_;      // (max_num_seqs, logits_stride); rank 0's holds the columns of all ranks
+  DeviceBuffer scratch_;     // of attention
+  DeviceBuffer rows_done_;   // (heads of q, k and v) zeros between products
+  DeviceBuffer tile_flags_;  // of row-parallel products by wgmma, zeros between products
+  DeviceBuffer parts_;       // (kMaxParts, kSkinnyTokens, hidden_size or qkv_stride) of one product
+  Acts norm_acts_, attention_acts_, mlp_acts_;
+  std::unique_ptr<Uploader> uploader_;  // until all weights are loaded
+  Staging rows_staging_{"the rows of a step"};
+  std::unique_ptr<DeviceSampler> sampler_;  // on rank 0 alone
+
+  std::unique_ptr<StepArrays> arrays_;
+  DeviceStep step_;
+  bool reads_rank_0_ids_ = false;  // the step embeds ids that the previous step sampled, which lie on rank 0
+  AllReduceMethod all_reduce_method_ = AllReduceMethod::kOneShot;
+  PendingSum pending_;
+  int num_logit_rows_ = 0;
+
+  bool is_serving_ = false;
+  StepMode mode_ = StepMode::kEager;
+  bool is_capturing_ = false;
+  // Two events among the enqueued layers. The host waits for the older one before it enqueues more.
+  std::array<std::optional<Event>, 2> run_ahead_events_;
+  int num_layers_enqueued_ = 0;
+  DecodePlan plan_;
+  std::vector<std::function<void()>> deferred_ops_;
+  std::map<DecodePlan, Graph> graphs_;
+  std::set<DecodePlan> plans_without_graph_;    // there was no memory for a graph
+  int64_t graph_budget_ = 0, graph_bytes_ = 0;  // device memory that graphs may take, and have taken
+};
+
+}  // namespace capstan::cuda

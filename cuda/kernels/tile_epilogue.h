@@ -1,0 +1,176 @@
+#pragma once
+// The epilogue of launch_gemm_wgmma, for a warp's tile of 16 rows. In full tiles a lane reads and writes 16 bytes of a
+// token. At the edges of a matrix, and with unaligned output rows, it accesses single elements. The bits are the same.
+#include "cuda/kernels/epilogue.h"
+#include "cuda/wgmma_layout.h"
+
+namespace capstan::cuda {
+
+template <class T, int kTokens>
+struct TileEpilogue {
+  const GemmArgs& args;
+  int64_t tile;
+  int first_token;  // of the block of tokens
+  int lane;
+  float* transpose_buffer;  // kTransposeFloats for this warp
+  bool is_later_split;      // this is not the first part of a split K
+  bool is_whole = false;
+  float4 before[kTransposeTokens / 8];  // old outputs of the first tokens
+
+  // When a full tile accumulates, the loads of the first old outputs start here.
+  __device__ __forceinline__ TileEpilogue(const GemmArgs& args, int64_t tile, int first_token, int lane,
+                                          float* transpose_buffer, bool is_later_split)
+      : args(args),
+        tile(tile),
+        first_token(first_token),
+        lane(lane),
+        transpose_buffer(transpose_buffer),
+        is_later_split(is_later_split) {
+    is_whole =
+        (tile + 1) * kTileRows <= args.weights.rows &&
+        (is_gated() ? is_gated_whole() : args.out_stride % 4 == 0 && reinterpret_cast<uintptr_t>(args.out) % 16 == 0);
+    if (is_whole && accumulates()) load(before, 0);
+  }
+
+  // acc[4 j + r] as wgmma_m64nNk16 leaves it: rows lane / 4 and lane / 4 + 8, tokens 8 j + lane % 4 * 2 + {0, 1}.
+  __device__ __forceinline__ void store(float (&acc)[kTokens / 2]) {
+    if (tile * kTileRows >= args.weights.rows) return;
+    add_bias(acc);
+    if (is_gated()) {
+      gate(acc);
+      is_whole ? store_gated(acc) : store_gated_edge(acc);
+    } else {
+      !is_whole ? store_rows_edge(acc) : accumulates() ? store_rows<true>(acc) : store_rows<false>(acc);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ bool accumulates() const { return is_later_split || args.output == GemmOutput::kResidual; }
+  __device__ __forceinline__ bool is_gated() const { return args.output == GemmOutput::kGated; }
+  __device__ __forceinline__ bool is_gated_whole() const {
+    const DepthSplit& split = args.gated_split;
+    return split.part_cols % 8 == 0 && (tile + 1) * (kTileRows / 2) <= split.parts * split.part_cols &&
+           reinterpret_cast<uintptr_t>(args.gated) % 16 == 0;
+  }
+
+  __device__ __forceinline__ void add_bias(float (&acc)[kTokens / 2]) const {
+    const float* bias = args.weights.bias;
+    if (bias == nullptr || is_later_split) return;
+    const int64_t row = tile * kTileRows + lane / 4;
+    const float low = row < args.weights.rows ? bias[row] : 0.0f,
+                high = row + 8 < args.weights.rows ? bias[row + 8] : 0.0f;
+#pragma unroll
+    for (int i = 0; i < kTokens / 2; ++i)
+      acc[i] += i / 2 % 2 == 0 ? low : high;
+  }
+
+  // Replaces gates by activation(gate) * up.
+  __device__ __forceinline__ void gate(float (&acc)[kTokens / 2]) const {
+    const auto each = [&](auto&& activation) {
+#pragma unroll
+      for (int i = 0; i < kTokens / 2; i += 4)
+        acc[i] = activation(acc[i]) * acc[i + 2], acc[i + 1] = activation(acc[i + 1]) * acc[i + 3];
+    };
+    switch (args.activation) {
+      case Activation::kSilu:
+        return each([](float x) { return x * rcp_approx(1.0f + ex2_approx(x * -kLog2E)); });
+      case Activation::kGelu:
+        return each([](float x) { return activate(Activation::kGelu, x); });
+      case Activation::kGeluTanh:
+        return each([](float x) { return activate(Activation::kGeluTanh, x); });
+    }
+  }
+
+  // ---- full tiles
+
+  __device__ __forceinline__ int token_of(int first, int iteration) const {
+    return first_token + first + transposed_token(lane, iteration);
+  }
+  __device__ __forceinline__ float* place_of(int token) const {
+    return args.out + token * args.out_stride + tile * kTileRows + lane % 4 * 4;
+  }
+
+  __device__ __forceinline__ void load(float4 (&to)[kTransposeTokens / 8], int first) const {
+#pragma unroll
+    for (int iteration = 0; iteration < kTransposeTokens / 8; ++iteration) {
+      const int token = token_of(first, iteration);
+      if (token < args.num_tokens) to[iteration] = *reinterpret_cast<const float4*>(place_of(token));
+    }
+  }
+
+  template <bool kIsAdded>
+  __device__ __forceinline__ void store_rows(const float (&acc)[kTokens / 2]) {
+#pragma unroll
+    for (int first = 0; first < kTokens; first += kTransposeTokens) {
+      float4 next[kTransposeTokens / 8];
+      if (kIsAdded && first + kTransposeTokens < kTokens) load(next, first + kTransposeTokens);
+#pragma unroll
+      for (int i = 0; i < kTransposeTokens / 2; ++i)
+        transpose_buffer[(i / 4 * 8 + lane % 4 * 2 + i % 2) * kTransposeStride + i / 2 % 2 * 8 + lane / 4] =
+            acc[first / 2 + i];
+      __syncwarp();
+      float4 values[kTransposeTokens / 8];
+#pragma unroll
+      for (int iteration = 0; iteration < kTransposeTokens / 8; ++iteration)
+        values[iteration] = *reinterpret_cast<const float4*>(
+            transpose_buffer + transposed_token(lane, iteration) * kTransposeStride + lane % 4 * 4);
+#pragma unroll
+      for (int iteration = 0; iteration < kTransposeTokens / 8; ++iteration) {
+        float4& value = values[iteration];
+        if (kIsAdded)
+          value = {before[iteration].x + value.x, before[iteration].y + value.y, before[iteration].z + value.z,
+                   before[iteration].w + value.w};
+        const int token = token_of(first, iteration);
+        st_global_v4_if(token < args.num_tokens, place_of(token), value);
+        if (kIsAdded) before[iteration] = next[iteration];
+      }
+      __syncwarp();
+    }
+  }
+
+  // A lane stores eight features of a token, 16 bytes.
+  __device__ __forceinline__ void store_gated(const float (&acc)[kTokens / 2]) {
+    auto* const transposed = reinterpret_cast<uint16_t*>(transpose_buffer);
+    uint16_t* const to = args.gated + args.gated_split.place(tile * (kTileRows / 2));
+#pragma unroll
+    for (int first = 0; first < kTokens; first += kTransposeTokens) {
+#pragma unroll
+      for (int i = 0; i < kTransposeTokens / 2; i += 4) {
+        const uint32_t pair = to_bits_pair<T>(acc[first / 2 + i], acc[first / 2 + i + 1]);
+        uint16_t* const at = transposed + (i * 2 + lane % 4 * 2) * 8 + lane / 4;
+        at[0] = static_cast<uint16_t>(pair), at[8] = static_cast<uint16_t>(pair >> 16);
+      }
+      __syncwarp();
+      const int token = first_token + first + lane;
+      if (token < args.num_tokens)
+        *reinterpret_cast<uint4*>(to + token * args.gated_split.padded()) =
+            reinterpret_cast<const uint4*>(transposed)[lane];
+      __syncwarp();
+    }
+  }
+
+  // ---- edges
+
+  __device__ __forceinline__ int token_at(int i) const { return first_token + i / 4 * 8 + lane % 4 * 2 + i % 2; }
+
+  __device__ __forceinline__ void store_rows_edge(const float (&acc)[kTokens / 2]) const {
+#pragma unroll
+    for (int i = 0; i < kTokens / 2; ++i) {
+      const int64_t row = tile * kTileRows + lane / 4 + i / 2 % 2 * 8;
+      if (row >= args.weights.rows || token_at(i) >= args.num_tokens) continue;
+      float* const out = args.out + token_at(i) * args.out_stride + row;
+      *out = accumulates() ? *out + acc[i] : acc[i];
+    }
+  }
+
+  __device__ __forceinline__ void store_gated_edge(const float (&acc)[kTokens / 2]) const {
+    const int64_t feature = tile * (kTileRows / 2) + lane / 4;
+    if (feature >= args.gated_split.parts * args.gated_split.part_cols) return;
+    uint16_t* const to = args.gated + args.gated_split.place(feature);
+#pragma unroll
+    for (int i = 0; i < kTokens / 2; i += i % 4 == 0 ? 1 : 3)
+      if (token_at(i) < args.num_tokens) to[token_at(i) * args.gated_split.padded()] = to_bits<T>(acc[i]);
+  }
+};
+
+}  // namespace capstan::cuda

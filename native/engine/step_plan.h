@@ -1,0 +1,34 @@
+#pragma once
+// The sequences and token counts that the scheduler chooses for one step. Integers only: no tensor, device or model
+// header.
+#include <cstdint>
+#include <vector>
+
+namespace capstan {
+
+struct Sequence;
+
+struct ScheduledSequence {
+  // ---- written by the scheduler ----
+  Sequence* seq = nullptr;
+  uint32_t epoch = 0;      // of seq at planning time
+  int first_position = 0;  // of the scheduled tokens
+  int num_tokens = 0;      // scheduled tokens
+  bool samples = false;    // the logits of the last scheduled token give the next token
+  // ---- written by the sampler ----
+  // The rows of this sequence in Batch::sample_rows. With `samples`, the last one draws the next token.
+  int first_sample_row = 0;
+  int num_sample_rows = 0;
+};
+
+struct StepPlan {
+  std::vector<ScheduledSequence> sequences;
+  int num_tokens = 0;  // over all sequences
+
+  void clear() {
+    sequences.clear();
+    num_tokens = 0;
+  }
+};
+
+}  // namespace capstan

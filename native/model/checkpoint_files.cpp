@@ -1,0 +1,76 @@
+#include "native/model/checkpoint_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "native/base/error.h"
+
+namespace capstan {
+
+CheckpointFiles::CheckpointFiles(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) throw Error(ErrorCode::kIo, path + ": cannot be opened: " + std::strerror(errno));
+    struct stat status{};
+    const bool is_known = ::fstat(fd, &status) == 0;
+    files_.push_back({path, fd, is_known ? static_cast<uint64_t>(status.st_size) : 0});
+  }
+}
+
+CheckpointFiles::~CheckpointFiles() {
+  for (const File& file : files_)
+    ::close(file.fd);
+}
+
+FileTensor CheckpointFiles::make_tensor(const TensorEntry& entry) const {
+  const auto refuse = [&](const std::string& reason) {
+    throw Error(ErrorCode::kInvalidModel, "tensor " + entry.name + ": " + reason);
+  };
+  if (entry.shape.empty() || entry.shape.size() > 2 ||
+      std::ranges::any_of(entry.shape, [](int64_t size) { return size <= 0; }))
+    refuse("expected one or two dimensions, each positive");
+  if (entry.file_idx < 0 || static_cast<size_t>(entry.file_idx) >= files_.size())
+    refuse("expected a file index below " + std::to_string(files_.size()) + ", got " + std::to_string(entry.file_idx));
+  const File& file = files_[static_cast<size_t>(entry.file_idx)];
+  FileTensor tensor;
+  tensor.name = entry.name;
+  tensor.fd = file.fd;
+  tensor.offset = entry.offset;
+  tensor.dtype = entry.dtype;
+  tensor.rows = entry.shape.size() == 2 ? entry.shape[0] : 1;
+  tensor.cols = entry.shape.back();
+  const unsigned __int128 end = entry.offset + static_cast<unsigned __int128>(tensor.rows) *
+                                                   static_cast<uint64_t>(tensor.cols) * dtype_size(entry.dtype);
+  if (end > file.size)
+    refuse("it ends after the end of " + file.path + ", which has " + std::to_string(file.size) + " bytes");
+  return tensor;
+}
+
+TensorTable CheckpointFiles::make_table(const std::vector<TensorEntry>& entries) const {
+  TensorTable table;
+  for (const TensorEntry& entry : entries)
+    if (!table.emplace(entry.name, make_tensor(entry)).second)
+      throw Error(ErrorCode::kInvalidModel, "tensor " + entry.name + ": expected one entry, got two");
+  return table;
+}
+
+int64_t num_elements(const TensorTable& tensors) {
+  int64_t total = 0;
+  for (const auto& [name, tensor] : tensors)
+    total += tensor.rows * tensor.cols;
+  return total;
+}
+
+int64_t num_file_bytes(const TensorTable& tensors) {
+  int64_t total = 0;
+  for (const auto& [name, tensor] : tensors)
+    total += tensor.rows * tensor.cols * static_cast<int64_t>(dtype_size(tensor.dtype));
+  return total;
+}
+
+}  // namespace capstan

@@ -1,0 +1,225 @@
+import { bearerKey, type RawHeaders } from './authorization';
+import { type BudgetMeter, periodEndMs } from './budget';
+import { callerAddress } from './caller-address';
+import type { CidrList } from './cidr';
+import { type Fingerprint, Fingerprinter, fingerprintText } from './fingerprint';
+import { Grant, type GrantIssuer } from './grants';
+import { parseKey } from '../../base/key-format';
+import { counted } from '../../base/words';
+import type { KeyUses } from './uses';
+import type { KeyBudget } from '../keys/values';
+import type { KeyLimiter, LimitReached } from './limiter';
+import {
+  type AccessOutcome,
+  budgetExceeded,
+  type Denied,
+  INVALID_KEY,
+  IP_NOT_ALLOWED,
+  NOT_PERMITTED,
+  rateLimited,
+  UNAVAILABLE,
+} from './outcome';
+import type { DeploymentRef } from '../owners';
+import type { KeyEntry, KeyTable } from './table';
+import type { Verdict, Verifier } from './verifier';
+
+/** The deployment that a request wants to use, and its owner. */
+export type CheckTarget = Pick<DeploymentRef, 'id' | 'ownerId'>;
+
+export interface CheckedRequest {
+  readonly headers: RawHeaders;
+  readonly remoteAddress: string;
+}
+
+export interface CheckParts {
+  table: KeyTable;
+  verifier: Verifier;
+  limiter: KeyLimiter;
+  uses: KeyUses;
+  budgets: BudgetMeter;
+  /** Peers whose `X-Forwarded-For` is trusted. */
+  trustedProxies?: CidrList;
+  /** Whether running requests are aborted when their key loses access. */
+  isCutting: boolean;
+  /** Wall clock, used for expiry. */
+  now: () => number;
+  /** Returns false once the table is too old to be trusted. */
+  isFresh: () => boolean;
+}
+
+/** A key as the client sent it. */
+interface Presented {
+  key: string;
+  fingerprint: Fingerprint;
+  target: CheckTarget;
+  address: string;
+}
+
+const SLOW_FAILURE_RETRY_S = 3;
+
+/**
+ * Checks keys by request headers. A key that this process has verified costs one hash and one look-up, without a
+ * promise. The first use of a key is verified with argon2 off the event loop.
+ */
+export class KeyCheck implements GrantIssuer {
+  readonly #parts: CheckParts;
+  readonly #fingerprinter = new Fingerprinter();
+  /** Owner of each fixed key by fingerprint. The fingerprint is keyed, so look-up timing reveals nothing. */
+  readonly #fixed = new Map<string, string>();
+  /** Running requests to abort when their key loses access. Undefined if they may finish. */
+  readonly #watched: Set<Grant> | undefined;
+
+  constructor(parts: CheckParts) {
+    this.#parts = parts;
+    this.#watched = parts.isCutting ? new Set() : undefined;
+  }
+
+  /** Adds a key of the command line: a user-level key of this owner that is never stored. */
+  addFixed(key: string, ownerId: string): void {
+    this.#fixed.set(fingerprintText(this.#fingerprinter.of(key)), ownerId);
+  }
+
+  /** Marks a secret that this process created as verified, which saves an argon2 run. */
+  rememberSecret(publicId: string, version: number, secret: string): void {
+    this.#parts.table.addFingerprint(publicId, version, undefined, this.#fingerprinter.of(secret));
+  }
+
+  check({ headers, remoteAddress }: CheckedRequest, target: CheckTarget): AccessOutcome | Promise<AccessOutcome> {
+    const key = bearerKey(headers);
+    if (key === undefined) return INVALID_KEY;
+    const publicId = parseKey(key);
+    if (publicId === undefined && this.#fixed.size === 0) return INVALID_KEY;
+    const fingerprint = this.#fingerprinter.of(key);
+    if (this.#fixed.size > 0) {
+      const ownerId = this.#fixed.get(fingerprintText(fingerprint));
+      if (ownerId !== undefined)
+        return ownerId === target.ownerId ? { ok: true, keyId: 'fixed', ownerId, done: nothing } : NOT_PERMITTED;
+      if (publicId === undefined) return INVALID_KEY;
+    }
+    const { table, now, isFresh, trustedProxies } = this.#parts;
+    if (!isFresh()) return UNAVAILABLE;
+    const entry = table.get(publicId as string);
+    const nowMs = now();
+    const match = table.match(entry, fingerprint, nowMs);
+    // Checked before argon2, so that an expired or disabled key costs nothing.
+    if (entry === undefined || match === 'mismatch' || !isUsable(entry, nowMs)) return INVALID_KEY;
+    const presented = { key, fingerprint, target, address: callerAddress(remoteAddress, headers, trustedProxies) };
+    return match === 'match' ? this.#admit(entry, presented, nowMs) : this.#verify(entry, presented);
+  }
+
+  /** Aborts the running requests whose key has lost access. */
+  recheck(): void {
+    this.#watched?.forEach((grant) => grant.recheck());
+  }
+
+  get numWatched(): number {
+    return this.#watched?.size ?? 0;
+  }
+
+  denialOf({ publicId, keyId, ownerId, fingerprint, targetId, address }: Grant): Denied | undefined {
+    const { table, now } = this.#parts;
+    const entry = table.get(publicId);
+    const nowMs = now();
+    if (entry?.keyId !== keyId || !isUsable(entry, nowMs) || table.match(entry, fingerprint, nowMs) !== 'match')
+      return INVALID_KEY;
+    return refusal(entry, { id: targetId, ownerId }, address);
+  }
+
+  finish({ keyId, address, release }: Grant, tokens: number): void {
+    release?.(tokens);
+    this.#parts.uses.addTokens(keyId, this.#parts.now(), address, tokens);
+  }
+
+  /** Verifies with argon2. Reads the entry again after each wait, because the key may have changed. */
+  async #verify(entry: KeyEntry, presented: Presented): Promise<AccessOutcome> {
+    const { table, verifier, now, isFresh } = this.#parts;
+    const { key, fingerprint, address } = presented;
+    for (const { version, hash } of table.unverifiedSecrets(entry, now())) {
+      if (hash === undefined) continue;
+      const verdict = await verifier.verify(
+        `${entry.keyId}:${version}:${fingerprintText(fingerprint)}`,
+        hash,
+        key,
+        address,
+      );
+      if (verdict === 'busy' || verdict === 'limited') return verifierDenial(verdict);
+      if (verdict === 'mismatch') continue;
+      if (!isFresh()) return UNAVAILABLE;
+      const isCurrent = table.addFingerprint(entry.publicId, version, hash, fingerprint);
+      const current = isCurrent ? table.get(entry.publicId) : undefined;
+      const nowMs = now();
+      if (current === undefined || !isUsable(current, nowMs) || table.match(current, fingerprint, nowMs) !== 'match')
+        return INVALID_KEY;
+      return this.#admit(current, presented, nowMs);
+    }
+    return INVALID_KEY;
+  }
+
+  /** Checks access, budget and limits of a verified key, in this order. Only an admitted request counts. */
+  #admit(entry: KeyEntry, { fingerprint, target, address }: Presented, nowMs: number): AccessOutcome {
+    const { uses } = this.#parts;
+    const denial = refusal(entry, target, address) ?? this.#budgetDenial(entry, nowMs);
+    const admission =
+      denial === undefined && entry.limits !== null ? this.#parts.limiter.admit(entry.keyId, entry.limits) : undefined;
+    const isLimited = typeof admission === 'object';
+    uses.record(entry.keyId, nowMs, address, denial === undefined && !isLimited ? 1 : 0);
+    if (denial !== undefined) return denial;
+    if (isLimited) return limitDenial(admission);
+    return new Grant(this, this.#watched, entry, { fingerprint, targetId: target.id, address }, admission);
+  }
+
+  #budgetDenial({ keyId, budget }: KeyEntry, nowMs: number): Denied | undefined {
+    if (budget === null || !this.#parts.budgets.isExhausted(keyId, budget, nowMs)) return undefined;
+    const endMs = periodEndMs(budget.period, nowMs);
+    return budgetExceeded(budgetText(budget), endMs === null ? null : Math.max(1, Math.ceil((endMs - nowMs) / 1000)));
+  }
+}
+
+/** Returns why a key may not use `target` from `address`, or undefined. Does not check the secret. */
+function refusal(
+  { ownerId, deployments, networks }: KeyEntry,
+  target: CheckTarget,
+  address: string,
+): Denied | undefined {
+  if (ownerId !== target.ownerId || (deployments !== null && !deployments.includes(target.id))) return NOT_PERMITTED;
+  return networks === null || networks.has(address) ? undefined : IP_NOT_ALLOWED;
+}
+
+const LIMIT_TEXTS = {
+  rpm: (allowed: number) => `${counted(allowed, 'request')} per minute`,
+  tpm: (allowed: number) => `${counted(allowed, 'token')} per minute`,
+  parallel: (allowed: number) => counted(allowed, 'concurrent request'),
+} as const;
+const LIMIT_HEADERS = { rpm: 'requests', tpm: 'tokens', parallel: undefined } as const;
+
+function limitDenial({ limit, allowed, retryAfterS }: LimitReached): Denied {
+  const header = LIMIT_HEADERS[limit];
+  return rateLimited(
+    retryAfterS,
+    `This API key has reached its limit of ${LIMIT_TEXTS[limit](allowed)}`,
+    header === undefined
+      ? {}
+      : {
+          [`X-RateLimit-Limit-${header}`]: String(allowed),
+          [`X-RateLimit-Remaining-${header}`]: '0',
+          [`X-RateLimit-Reset-${header}`]: `${retryAfterS}s`,
+        },
+  );
+}
+
+function budgetText({ tokens, period }: KeyBudget): string {
+  return `${counted(tokens, 'token')} ${period === 'total' ? 'in total' : `per ${period}`}`;
+}
+
+function isUsable({ isEnabled, expiresAt }: KeyEntry, nowMs: number): boolean {
+  return isEnabled && (expiresAt === null || expiresAt > nowMs);
+}
+
+function verifierDenial(verdict: Extract<Verdict, 'busy' | 'limited'>): AccessOutcome {
+  return verdict === 'busy'
+    ? UNAVAILABLE
+    : rateLimited(SLOW_FAILURE_RETRY_S, 'Too many invalid API keys from this address');
+}
+
+/** Fixed keys have no limits, budget or usage to update. */
+function nothing(): void {}

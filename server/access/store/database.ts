@@ -1,0 +1,87 @@
+import fs from 'node:fs';
+import path from 'node:path';
+import LibsqlDatabase from '#libsql';
+import { Kysely, PostgresDialect, type SqliteDatabase, SqliteDialect } from 'kysely';
+import pg from 'pg';
+import { AccessError } from '../errors';
+import { describeLocation, type DatabaseLocation } from './location';
+import { ACCESS, type Component, migrate } from './migrations';
+import type { AccessTables, Db } from './schema';
+
+export { LibsqlDatabase };
+
+const BUSY_TIMEOUT_MS = 5_000;
+const PG_CONNECT_TIMEOUT_MS = 5_000;
+const PG_STATEMENT_TIMEOUT_MS = 10_000;
+const INT8_OID = 20;
+
+/** Opens the database, and creates or migrates it if needed. The caller closes it with `destroy()`. */
+export async function openDatabase(
+  location: DatabaseLocation,
+  components: readonly Component[] = [ACCESS],
+): Promise<Db> {
+  let db: Db | undefined;
+  try {
+    db = new Kysely<AccessTables>({
+      dialect: location.kind === 'file' ? fileDialect(location.file) : postgresDialect(location.url),
+    });
+    await migrate(db, components);
+    return db;
+  } catch (error) {
+    await db?.destroy().catch(() => {});
+    if (error instanceof AccessError) throw error;
+    throw new AccessError(
+      'database_error',
+      `cannot open the key database ${describeLocation(location)}: ${(error as Error).message}`,
+      { cause: error },
+    );
+  }
+}
+
+/** Uses a single connection, so that writers of this process never wait for each other inside SQLite. */
+function fileDialect(file: string): SqliteDialect {
+  if (!fs.existsSync(file)) {
+    fs.mkdirSync(path.dirname(file), { recursive: true, mode: 0o700 });
+    // SQLite would create it with wider permissions. The -wal and -shm files inherit the mode.
+    fs.closeSync(fs.openSync(file, 'a', 0o600));
+  }
+  const database = new LibsqlDatabase(file, { timeout: BUSY_TIMEOUT_MS });
+  database.pragma('journal_mode = WAL');
+  database.pragma('synchronous = FULL');
+  database.pragma('foreign_keys = ON');
+  return new SqliteDialect({ database: immediate(database) });
+}
+
+/**
+ * Makes every transaction take the write lock at its start. Otherwise a transaction that reads and then writes fails
+ * at once if another process wrote in between.
+ */
+function immediate(database: LibsqlDatabase.Database): SqliteDatabase {
+  return {
+    prepare: (sql) => database.prepare(sql === 'begin' ? 'begin immediate' : sql),
+    close: () => {
+      database.close();
+    },
+  };
+}
+
+function postgresDialect(connectionString: string): PostgresDialect {
+  const pool = new pg.Pool({
+    connectionString,
+    max: 4,
+    connectionTimeoutMillis: PG_CONNECT_TIMEOUT_MS,
+    statement_timeout: PG_STATEMENT_TIMEOUT_MS,
+    query_timeout: PG_STATEMENT_TIMEOUT_MS + 1_000,
+    application_name: 'capstan',
+    // Parse bigint as a number: times and revisions are below 2^53.
+    types: {
+      getTypeParser: (oid: number, format: unknown) =>
+        (oid === INT8_OID ? Number : pg.types.getTypeParser(oid, format as 'text')) as never,
+    },
+  });
+  // The pool replaces a broken idle connection at the next query.
+  pool.on('error', () => {});
+  // A connection that breaks inside a transaction fails the next query. Without a listener it would end the process.
+  pool.on('connect', (client) => client.on('error', () => {}));
+  return new PostgresDialect({ pool });
+}

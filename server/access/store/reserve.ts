@@ -1,0 +1,21 @@
+import { sql } from 'kysely';
+import { isPostgres } from './migrations';
+
+/** Enough for tens of thousands of changes. */
+const RESERVE_BYTES = 4 * 2 ** 20;
+
+/**
+ * Reserves free pages in the SQLite file and its log, so that deployments can still be updated and stopped on a full
+ * disk. PostgreSQL manages its own disk.
+ */
+export async function reserveRoom(db: Parameters<typeof isPostgres>[0]): Promise<void> {
+  if (isPostgres(db)) return;
+  try {
+    await sql`create table if not exists disk_reserve (bytes blob)`.execute(db);
+    await sql`insert into disk_reserve values (randomblob(${RESERVE_BYTES}))`.execute(db);
+    await sql`pragma wal_checkpoint(passive)`.execute(db);
+    await sql`drop table disk_reserve`.execute(db);
+  } catch {
+    // The disk is already full. Continue without a reserve.
+  }
+}

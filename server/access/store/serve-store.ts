@@ -1,0 +1,59 @@
+import type { MessagePort } from 'node:worker_threads';
+import type { DatabaseLocation } from './location';
+import { listen } from '../feed/notifications';
+
+/** A method call on the store. */
+export interface StoreCall {
+  id: number;
+  method: string;
+  args: unknown[];
+}
+
+/** Sent without a call: another process changed the database. */
+export interface StorePush {
+  push: true;
+}
+
+/** An error in a form that can be cloned. */
+export interface SerializedError {
+  name: string;
+  code: string | undefined;
+  message: string;
+}
+
+export type StoreReply = { id: number; value: unknown } | { id: number; error: SerializedError };
+
+/**
+ * Serves store calls in the worker thread. Calls wait until the store is open. If opening fails, the next call retries.
+ */
+export function serveStore<S extends object>(
+  port: MessagePort,
+  location: DatabaseLocation,
+  openStore: () => Promise<S>,
+): void {
+  let opened: Promise<S> | undefined;
+  const open = () =>
+    (opened ??= openStore().catch((error: unknown) => {
+      opened = undefined;
+      throw error;
+    }));
+  const callStore = async ({ id, method, args }: StoreCall): Promise<StoreReply> => {
+    try {
+      const store = (await open()) as Record<string, (...values: unknown[]) => Promise<unknown>>;
+      return { id, value: await store[method](...args) };
+    } catch (error) {
+      const { name, message, code } = error as Error & { code?: unknown };
+      return { id, error: { name, code: typeof code === 'string' ? code : undefined, message } };
+    }
+  };
+  const listener = listen(location, () => port.postMessage({ push: true } satisfies StorePush));
+  port.on(
+    'message',
+    (call: StoreCall) =>
+      void callStore(call).then(async (reply) => {
+        if (call.method === 'close') await listener?.close();
+        port.postMessage(reply);
+        if (call.method === 'close') port.close();
+      }),
+  );
+}

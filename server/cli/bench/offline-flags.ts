@@ -1,0 +1,62 @@
+import type { Command } from 'commander';
+import type { EngineOptions } from '../../../ts';
+import type { OfflineBenchOptions } from '../../bench/offline-bench';
+import { parseOneOf, parseWhole } from './flag-values';
+
+/** The flags as commander returns them. */
+export interface OfflineBenchFlags {
+  numPrompts: string;
+  inputLen: string;
+  outputLen: string;
+  prefixLen: string;
+  seed: string;
+  threads?: string;
+  pinThreads?: boolean;
+  dtype: string;
+  maxNumSeqs?: string;
+  maxNumBatchedTokens?: string;
+  outputJson?: string;
+}
+
+/** Adds the flags, named as in `vllm bench throughput`. */
+export function addOfflineBenchFlags(command: Command): Command {
+  return command
+    .argument('[model]', 'model directory, or demo, the embedded model (default: demo)')
+    .option('--num-prompts <number>', 'number of requests', '64')
+    .option('--input-len <tokens>', 'length of each prompt in tokens, without the shared prefix', '256')
+    .option('--output-len <tokens>', 'number of output tokens per request', '64')
+    .option('--prefix-len <tokens>', 'length of a prefix that all prompts share, in tokens', '0')
+    .option('--seed <number>', 'seed of the random prompts', '0')
+    .option(
+      '--threads <number>',
+      'total number of CPU threads (default: the number of cores that CPU affinity and the control group allow)',
+    )
+    .option('--pin-threads', 'pin each CPU thread to a core')
+    .option('--dtype <type>', 'data type of the weights: auto, f32, f16 or bf16', 'auto')
+    .option('--max-num-seqs <number>', 'maximum number of sequences that run at the same time (default: 64)')
+    .option('--max-num-batched-tokens <tokens>', 'maximum number of tokens per step (default: 512)')
+    .option('--output-json <file>', 'write the result to this JSON file');
+}
+
+/** @throws UsageError for the first wrong value. */
+export function readOfflineBenchFlags(model: string | undefined, flags: OfflineBenchFlags): OfflineBenchOptions {
+  const parseOptional = (name: string, value: string | undefined) =>
+    value === undefined ? undefined : parseWhole(name, value, 1);
+  const engine: EngineOptions = {
+    threads: parseOptional('--threads', flags.threads),
+    pinThreads: flags.pinThreads,
+    dtype: parseOneOf('--dtype', flags.dtype, ['auto', 'f32', 'f16', 'bf16']),
+    maxNumSeqs: parseOptional('--max-num-seqs', flags.maxNumSeqs),
+    maxNumBatchedTokens: parseOptional('--max-num-batched-tokens', flags.maxNumBatchedTokens),
+  };
+  return {
+    model: model ?? 'demo',
+    engine: Object.fromEntries(Object.entries(engine).filter(([, value]) => value !== undefined)),
+    numPrompts: parseWhole('--num-prompts', flags.numPrompts, 1),
+    inputLen: parseWhole('--input-len', flags.inputLen, 1),
+    outputLen: parseWhole('--output-len', flags.outputLen, 1),
+    prefixLen: parseWhole('--prefix-len', flags.prefixLen, 0),
+    seed: parseWhole('--seed', flags.seed, 0),
+    resultPath: flags.outputJson,
+  };
+}

@@ -1,0 +1,62 @@
+import { withFlagNames } from '../engine-option-flags';
+import type { Command } from 'commander';
+import { addFlags, readFlagSources } from '../commander-flags';
+import { FLAG_GROUPS } from '../serve-flags';
+import { FLAG_NAMES, isSwitch, resolveServeOptions } from '../flag-sources';
+
+/** Adds `capstan serve`. @param onExit Receives the exit code when the server has ended. */
+export function addServeCommand(program: Command, onExit: (exitCode: number) => void): void {
+  const serve = program
+    .command('serve')
+    .description('serve a model over an OpenAI-compatible HTTP API')
+    .argument('[model]', "model directory in Hugging Face's layout, or demo, the embedded model (default: demo)")
+    .helpOption('-h, --help', 'print this help')
+    .showHelpAfterError('(see capstan serve --help)')
+    .addHelpText('after', HELP_TAIL);
+  const commandLine = addFlags(serve, FLAG_NAMES, FLAG_GROUPS[0]);
+  serve.action(async (model: string | undefined) => {
+    if (model !== undefined) commandLine.values.add(FLAG_NAMES.get('--model')!, model, 'the model');
+    const sources = await readFlagSources(commandLine, FLAG_NAMES);
+    const { serve: runServer } = await import('../../inference/serve.js');
+    onExit(
+      await runServer(resolveServeOptions(sources, process.env)).catch((error: unknown) => {
+        throw withFlagNames(error);
+      }),
+    );
+  });
+}
+
+/**
+ * Rewrites arguments that vLLM's parser accepts and commander does not: underscores for dashes, single-dash names of
+ * several letters, `--switch=false`, `--name.key=value`, `-O3`.
+ */
+export function normalize(args: readonly string[]): string[] {
+  return args.flatMap((arg) => {
+    if (!arg.startsWith('-') || arg === '-' || arg === '--') return [arg];
+    const [spelling] = arg.replace(/^-O(\d)$/, '-O=$1').split('=', 1);
+    const rest = arg.replace(/^-O(\d)$/, '-O=$1').slice(spelling.length);
+    const [whole] = spelling.split('.', 1);
+    const name = whole.startsWith('--') ? whole.replaceAll('_', '-') : whole;
+    const known = FLAG_NAMES.get(name);
+    if (known === undefined) return [name + spelling.slice(whole.length) + rest];
+    const long = known.isNegation || name.startsWith('--') ? name : `--${known.flag.name}`;
+    if (!isSwitch(known.flag) || !/^=(true|false)$/i.test(rest)) return [long + rest];
+    const isOn = (rest.toLowerCase() === '=true') !== known.isNegation;
+    return [isOn ? `--${known.flag.name}` : `--no-${known.flag.name}`];
+  });
+}
+
+const HELP_TAIL = `
+--no-NAME turns a switch off. --name=value works too, and so do underscores instead of dashes. Each flag is also an environment
+variable (CAPSTAN_MAX_MODEL_LEN=8K for --max-model-len 8K) and a line of the --config file. The command line overrides the
+environment, and the environment overrides the file.
+
+Other flags of vLLM are ignored with a warning if they have no effect here. Flags that would change responses or capacity are refused.
+
+Examples:
+  capstan serve                                           the embedded model on http://127.0.0.1:8080
+  capstan serve /models/Qwen2.5-0.5B-Instruct --port 8000 --max-model-len 8K
+  capstan serve DIR --access-control --admin-port 9090    requires a key of capstan keys create; probes on port 9090
+  capstan serve DIR --ssl-keyfile key.pem --ssl-certfile cert.pem
+  PLATFORM_SERVING_PRODUCTION=1 capstan serve DIR         port 80 on all addresses
+`;

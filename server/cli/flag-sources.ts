@@ -1,0 +1,99 @@
+import { UsageError } from '../base/usage-error';
+import { type NamedFlag, SERVE_FLAGS } from './serve-flags';
+import { defaultServeOptions, type ServeOptions } from '../inference/serve-options';
+import { type VllmFlag, VLLM_FLAGS } from './vllm-flags';
+
+/** A name on the command line: its flag, and whether it means `--no-FLAG`. */
+export interface FlagName {
+  flag: NamedFlag | VllmFlag;
+  isNegation: boolean;
+}
+
+/** The flags of a command by name, with dashes. */
+export type FlagNames = ReadonlyMap<string, FlagName>;
+
+/** Returns every name of each flag as written on the command line, including aliases and negations. */
+export function flagNamesOf(flags: readonly (NamedFlag | VllmFlag)[]): FlagNames {
+  return new Map<string, FlagName>(
+    flags.flatMap((flag) => {
+      const named = (name: string, isNegation: boolean): [string, FlagName] => [name, { flag, isNegation }];
+      const negations = isSwitch(flag)
+        ? [`--no-${flag.name}`, ...('negations' in flag ? (flag.negations ?? []) : [])]
+        : [];
+      return [
+        ...[`--${flag.name}`, ...(flag.aliases ?? [])].map((name) => named(name, false)),
+        ...negations.map((name) => named(name, true)),
+      ];
+    }),
+  );
+}
+
+/** The flags of `capstan serve`, including those of vLLM. */
+export const FLAG_NAMES = flagNamesOf([...SERVE_FLAGS, ...VLLM_FLAGS]);
+
+export function isSwitch(flag: NamedFlag | VllmFlag): boolean {
+  return 'takes' in flag ? flag.takes === 'nothing' : flag.value === undefined;
+}
+
+/** The values of one flag in one source. */
+interface Entry {
+  values: string[];
+  /** The place, for messages: `--port`, `CAPSTAN_PORT`, `config.yaml: port`. */
+  source: string;
+}
+
+/** The flag values of one source: the command line, the environment or a configuration file. */
+export class FlagValues {
+  readonly #entries = new Map<NamedFlag | VllmFlag, Entry>();
+
+  /**
+   * Adds a value. It replaces an earlier one unless the flag takes several values.
+   * @param value `true` or `false` for a switch.
+   */
+  add({ flag, isNegation }: FlagName, value: string, source: string): void {
+    const effective = isNegation ? String(value !== 'true') : value;
+    const earlier = 'separator' in flag && flag.separator !== undefined ? (this.#entries.get(flag)?.values ?? []) : [];
+    this.#entries.set(flag, { values: [...earlier, effective], source });
+  }
+
+  entries(): ReadonlyMap<NamedFlag | VllmFlag, Entry> {
+    return this.#entries;
+  }
+}
+
+/** @param sources Lowest priority first. For each flag, the last source that has it wins. */
+export function resolveServeOptions(sources: readonly FlagValues[], env: NodeJS.ProcessEnv): ServeOptions {
+  const entries = new Map(sources.flatMap((source) => [...source.entries()]));
+  const options = defaultServeOptions(env);
+  for (const flag of SERVE_FLAGS) {
+    const { values, source } = entries.get(flag) ?? { values: [], source: '' };
+    for (const value of values) flag.apply(options, value, source);
+  }
+  for (const flag of VLLM_FLAGS) {
+    const entry = entries.get(flag);
+    if (entry !== undefined) acceptVllmFlag(flag, entry, options);
+  }
+  checkCombinations(options);
+  return options;
+}
+
+function acceptVllmFlag(flag: VllmFlag, { values, source }: Entry, options: ServeOptions): void {
+  const isHarmless =
+    flag.takes === 'nothing' ? values[0] === 'false' : values.every((value) => flag.harmless?.includes(value));
+  if (flag.refusal === undefined) options.ignored.push(source);
+  else if (!isHarmless) throw new UsageError(`${source}: not supported: ${flag.refusal}`);
+}
+
+function checkCombinations(options: ServeOptions): void {
+  const { tls, adminHost, adminPort, accessControl, apiKeys, engine, generationConfig, samplingOverrides } = options;
+  if ((tls.keyFile === undefined) !== (tls.certFile === undefined))
+    throw new UsageError('--ssl-keyfile and --ssl-certfile: expected both, got one');
+  if (tls.passphrase !== undefined && tls.keyFile === undefined)
+    throw new UsageError('--ssl-keyfile-password: expected --ssl-keyfile and --ssl-certfile too');
+  if (adminHost !== undefined && adminPort === undefined)
+    throw new UsageError('--admin-host: expected --admin-port too');
+  if (accessControl === false && apiKeys.length > 0)
+    throw new UsageError('--api-key: expected access control to be on, got --no-access-control');
+  const overrides = { ...generationConfig, ...samplingOverrides };
+  if (Object.keys(overrides).length > 0) engine.generationConfigOverrides = overrides;
+}

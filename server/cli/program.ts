@@ -1,0 +1,60 @@
+import { Command, CommanderError } from 'commander';
+import { redactKeys } from '../base/key-format';
+import { addBenchCommand } from './bench/command';
+import { UsageError } from '../base/usage-error';
+import { addServeCommand, normalize } from './commands/serve';
+import { addMissingServiceCommands, loadService, requireService } from './service-package';
+import { packageVersion } from '../base/version';
+
+/**
+ * Runs one command. Returns its exit code, or undefined if the process should keep running. Writes errors to stderr.
+ */
+export async function run(args: readonly string[]): Promise<number | undefined> {
+  let exitCode: number | undefined;
+  const program = new Command('capstan')
+    .description('Native LLM inference for Node.js, and a service that manages deployments')
+    .exitOverride()
+    .showHelpAfterError('(see capstan --help)')
+    // The wrong argument may be an access key, pasted into the wrong place.
+    .configureOutput({ outputError: (text, write) => write(redactKeys(text)) });
+  program.version(packageVersion(), '-v, --version', 'print the version');
+  addServeCommand(program, (code) => {
+    exitCode = code;
+  });
+  if (args[0] !== 'serve') {
+    // Imported on demand: a server without keys does not load a database library.
+    const [{ addKeysCommand }, service] = await Promise.all([import('./commands/keys.js'), loadService()]);
+    if (service === undefined) addMissingServiceCommands(program);
+    else service.addServiceCommands(program, (code) => (exitCode = code));
+    addKeysCommand(program, undefined, service?.openRemoteKeys ?? (() => requireService('capstan keys --url')));
+  }
+  addBenchCommand(program, (code) => {
+    exitCode = code;
+  });
+  try {
+    await program.parseAsync(args[0] === 'serve' ? normalize(args) : args.map(withDashes), { from: 'user' });
+    return exitCode;
+  } catch (error) {
+    return report(error);
+  }
+}
+
+/** Returns 2 for a wrong command line, 0 after help and version, and 1 for anything else. */
+function report(error: unknown): number {
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
+  const { message, stack, code } = error as Error & { code?: unknown };
+  const isUsage =
+    error instanceof UsageError ||
+    (error instanceof Error &&
+      'code' in error &&
+      (error.code === 'invalid_argument' || error.code === 'invalid_request'));
+  const isExpected = isUsage || typeof code === 'string';
+  process.stderr.write(`error: ${redactKeys(isExpected ? message : (stack ?? message))}\n`);
+  return isUsage ? 2 : 1;
+}
+
+/** Replaces underscores with dashes in a flag's name. */
+function withDashes(arg: string): string {
+  const [name] = arg.split('=', 1);
+  return name.startsWith('--') ? name.replaceAll('_', '-') + arg.slice(name.length) : arg;
+}

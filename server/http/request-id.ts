@@ -1,0 +1,8 @@
+import { randomBytes } from 'node:crypto';
+import { header, type HttpRequest } from './transport';
+
+/** Returns the client's `X-Request-Id` if it is 1 to 128 visible ASCII characters, otherwise a random id. */
+export function requestIdOf(request: Pick<HttpRequest, 'headers'>): string {
+  const id = header(request, 'x-request-id');
+  return id !== undefined && /^[\x21-\x7e]{1,128}$/.test(id) ? id : randomBytes(16).toString('hex');
+}

@@ -1,0 +1,95 @@
+import type { HttpReply, HttpRequest } from './transport';
+
+/** The client of a request, as its key identifies it. */
+export interface ClientIdentity {
+  /** `key_…`, or `fixed` for a key of the command line. Undefined without access control. */
+  readonly keyId: string | undefined;
+  /** The owner of the key: `own_…` or `user:NAME`. Undefined without access control. */
+  readonly ownerId: string | undefined;
+  /**
+   * Partition of the prefix cache, before the client's own `cache_salt` is added. Empty if all clients share the cache.
+   */
+  readonly cacheSalt: string;
+  /**
+   * Reports the tokens that a finished request used, for limits and the access log. The server itself calls it at the
+   * end of every request.
+   */
+  done(tokens?: number): void;
+}
+
+/** The client of a request without access control. */
+export const ANONYMOUS: ClientIdentity = { keyId: undefined, ownerId: undefined, cacheSalt: '', done: () => {} };
+
+/** What every handler receives in addition to the request. */
+export interface RequestContext {
+  /** See `requestIdOf`. Every response carries it unless the handler sets another. */
+  readonly requestId: string;
+  readonly identity: ClientIdentity;
+  /** Aborted when the client disconnects. If the request has to end for another cause, the reason is an ApiError. */
+  readonly signal: AbortSignal;
+  /** Whether the response reports its token usage to the gateway. */
+  readonly reportsUsage?: boolean;
+}
+
+/**
+ * One method at one path. A handler uses the reply or throws an ApiError. `Context` is what the handler needs: routes
+ * that need only a {@link RequestContext} work while the model is still loading.
+ */
+export interface Route<in Context = RequestContext> {
+  readonly method: 'GET' | 'POST';
+  /**
+   * In the form of OpenAPI: `/v1/models/{model}`. A parameter comes last and matches the rest of the path, slashes
+   * included.
+   */
+  readonly path: string;
+  /** Whether the admin listener serves it too. */
+  readonly isOperational?: boolean;
+  readonly handle: (context: Context, request: HttpRequest, reply: HttpReply) => Promise<void> | void;
+}
+
+/** A finished request, for the access log and the metrics. */
+export interface RequestRecord {
+  readonly method: string;
+  /** As sent, without the query. Not a metric label, because its values are unbounded. */
+  readonly path: string;
+  /** The path of the route. Undefined if no route matched. */
+  readonly route: string | undefined;
+  /** 499 if the client disconnected before the response started. */
+  readonly status: number;
+  readonly durationMs: number;
+  /** From Content-Length. Undefined without that header. */
+  readonly requestBytes: number | undefined;
+  /** Bytes of the response body. */
+  readonly responseBytes: number;
+  /** Whether the client disconnected before the end of the response. */
+  readonly hasClientLeft: boolean;
+  readonly requestId: string;
+  readonly keyId: string | undefined;
+  readonly tokens: number;
+}
+
+/** Finds routes by method and path. */
+export class RouteTable<Context> {
+  readonly all: readonly Route<Context>[];
+  readonly #exact = new Map<string, Route<Context>[]>();
+  readonly #withParameter: { prefix: string; route: Route<Context> }[] = [];
+
+  constructor(routes: readonly Route<Context>[]) {
+    this.all = routes;
+    for (const route of routes) {
+      const prefixLength = route.path.indexOf('{');
+      if (prefixLength >= 0) this.#withParameter.push({ prefix: route.path.slice(0, prefixLength), route });
+      else this.#exact.set(route.path, [...(this.#exact.get(route.path) ?? []), route]);
+    }
+  }
+
+  /** Returns the routes of a path, for all methods. An exact path takes precedence over one with a parameter. */
+  at(path: string): readonly Route<Context>[] {
+    return (
+      this.#exact.get(path) ??
+      this.#withParameter
+        .filter(({ prefix }) => path.startsWith(prefix) && path.length > prefix.length)
+        .map(({ route }) => route)
+    );
+  }
+}

@@ -1,0 +1,9 @@
+/** The inference server as a library: `capstan/server`. */
+export {
+  createHandler,
+  createServer,
+  type Handler,
+  type HandlerOptions,
+  type Server,
+  type ServerOptions,
+} from './inference/handler';

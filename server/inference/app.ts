@@ -1,0 +1,323 @@
+import type { Engine } from '../../ts';
+import type { Access, AccessOutcome } from '../access';
+import { RecordedReply } from '../http/recorded-reply';
+import { Cors, isPreflight } from '../http/cors';
+import { ApiError, renderError } from '../base/errors';
+import { toApiError } from '../base/to-api-error';
+import { checkHealth } from './health';
+import type { SseOptions } from '../http/sse';
+import { header, type HttpReply, type HttpRequest } from '../http/transport';
+import type { Log } from '../base/log';
+import { ServedModel } from './openai/models';
+import { OPENAI_ROUTES, type OpenAiContext } from './openai/routes';
+import { ReplicaGuard } from './replica-guard';
+import { formatLoad, LOAD_HEADER, LOAD_PATH } from '../http/replica-headers';
+import {
+  type RequestContext,
+  type ClientIdentity,
+  ANONYMOUS,
+  type RequestRecord,
+  type Route,
+  RouteTable,
+} from '../http/routes';
+import { requestIdOf } from '../http/request-id';
+import { DEFAULT_SETTINGS, type ServerSettings } from './settings';
+import { packageVersion } from '../base/version';
+
+export interface AppOptions {
+  /** Default: the name of the model. */
+  servedNames: readonly string[];
+  healthStallTimeoutMs: number;
+  sse: SseOptions;
+  log: Log;
+  /** Default: any origin may call. */
+  cors?: Cors;
+  /** Absent: no request needs a key. */
+  access?: Pick<Access, 'check'>;
+  /** The secret of a replica. Only the gateway knows it, and gets the load and the token usage with each response. */
+  replicaSecret?: string;
+  /** Paths that need no key. */
+  openPaths?: readonly string[];
+  /** Whether each owner of keys has a separate partition of the prefix cache. Default: `owner`. */
+  prefixCacheScope?: 'owner' | 'server';
+  /** Path prefix of a proxy. It is removed if the proxy has not removed it. */
+  rootPath?: string;
+  /** Default: {@link DEFAULT_SETTINGS}. */
+  settings?: ServerSettings;
+  /** Additional routes that need no model. */
+  routes?: readonly Route[];
+  /** Called at the end of every request. */
+  onEnd?: (record: RequestRecord) => void;
+}
+
+/** A loaded engine and its model names. */
+interface LoadedModel {
+  engine: Engine;
+  model: ServedModel;
+}
+
+/** The state of a request in progress. */
+interface OpenRequest {
+  readonly startedMs: number;
+  readonly requestId: string;
+  readonly reply: RecordedReply;
+  readonly isAdmin: boolean;
+  identity: ClientIdentity;
+  reportsUsage: boolean;
+  signal: AbortSignal;
+  route: Route | undefined;
+  tokens: number;
+}
+
+/** Handles requests without sockets: checks access, finds the route, calls its handler and responds to errors. */
+export class App {
+  readonly #options: AppOptions;
+  readonly #routes: RouteTable<RequestContext>;
+  readonly #cors: Cors;
+  readonly #openPaths: ReadonlySet<string>;
+  readonly #replicaGuard: ReplicaGuard | undefined;
+  #loaded: LoadedModel | undefined;
+  #isDraining = false;
+  readonly #open = new Set<OpenRequest>();
+  #onIdle: (() => void)[] = [];
+
+  constructor(options: AppOptions) {
+    this.#options = options;
+    this.#cors = options.cors ?? new Cors();
+    this.#openPaths = new Set(options.openPaths);
+    if (options.replicaSecret !== undefined) this.#replicaGuard = new ReplicaGuard(options.replicaSecret);
+    const version = JSON.stringify({ version: packageVersion() });
+    const health = (method: 'GET' | 'POST', path: string): Route<OpenAiContext> => ({
+      method,
+      path,
+      isOperational: true,
+      handle: ({ engine }, _request, reply) => this.#health(engine, reply),
+    });
+    this.#routes = new RouteTable([
+      ...[...OPENAI_ROUTES, health('GET', '/health'), health('GET', '/ping'), health('POST', '/ping')].map((route) =>
+        this.#onceLoaded(route),
+      ),
+      {
+        method: 'GET',
+        path: '/version',
+        handle: (_context, _request, reply) => reply.send(200, { 'Content-Type': 'application/json' }, version),
+      },
+      ...(this.#replicaGuard === undefined
+        ? []
+        : [
+            {
+              method: 'GET',
+              path: LOAD_PATH,
+              handle: (_context: RequestContext, _request: HttpRequest, reply: HttpReply) => reply.send(204, {}, ''),
+            } as const,
+          ]),
+      ...(options.routes ?? []),
+    ]);
+  }
+
+  /** Starts to serve a loaded model. Until then the routes that need it answer `model_loading`. */
+  serve(engine: Engine): void {
+    const [first = engine.info.modelName, ...rest] = this.#options.servedNames;
+    this.#loaded = { engine, model: new ServedModel([first, ...rest], engine.info) };
+  }
+
+  /** Refuses new requests to the model. Resolves when all open requests have ended. */
+  drain(): Promise<void> {
+    this.#isDraining = true;
+    return this.#open.size === 0 ? Promise.resolve() : new Promise((resolve) => this.#onIdle.push(resolve));
+  }
+
+  get numOpenRequests(): number {
+    return this.#open.size;
+  }
+
+  get numOpenStreams(): number {
+    return [...this.#open].filter(({ reply }) => reply.isStream).length;
+  }
+
+  /** All routes of the serving port. */
+  get routes(): readonly Route[] {
+    return this.#routes.all;
+  }
+
+  /** Handles a request of the serving port. Never rejects. */
+  handle(request: HttpRequest, reply: HttpReply): Promise<void> {
+    return this.#respond(request, reply, false);
+  }
+
+  /** Handles a request of the admin listener, which serves only operational routes and needs no key. Never rejects. */
+  handleAdmin(request: HttpRequest, reply: HttpReply): Promise<void> {
+    return this.#respond(request, reply, true);
+  }
+
+  async #respond(request: HttpRequest, transportReply: HttpReply, isAdmin: boolean): Promise<void> {
+    const requestId = requestIdOf(request);
+    const reply = new RecordedReply(transportReply, { ...this.#cors.headers(request), 'X-Request-Id': requestId });
+    const open: OpenRequest = {
+      startedMs: performance.now(),
+      requestId,
+      reply,
+      isAdmin,
+      identity: ANONYMOUS,
+      reportsUsage: false,
+      signal: request.signal,
+      route: undefined,
+      tokens: 0,
+    };
+    open.identity = {
+      ...ANONYMOUS,
+      done: (tokens = 0) => {
+        open.tokens ||= tokens;
+      },
+    };
+    this.#open.add(open);
+    try {
+      await this.#handle(open, request);
+    } catch (error) {
+      this.#sendError(error, request, open);
+    } finally {
+      open.identity.done();
+      this.#options.onEnd?.(toRecord(open, request));
+      this.#open.delete(open);
+      if (this.#open.size === 0) this.#onIdle.splice(0).forEach((resolve) => resolve());
+    }
+  }
+
+  async #handle(open: OpenRequest, request: HttpRequest): Promise<void> {
+    const { reply, isAdmin } = open;
+    if (isPreflight(request)) return reply.send(204, {}, '');
+    const path = this.#withoutRootPath(request.path);
+    if (!isAdmin) this.#checkReplicaSecret(open, request, path);
+    // NOTE: the key is checked before anything else. An open path must match exactly, not as a prefix.
+    if (!isAdmin && !this.#openPaths.has(path)) {
+      const pendingCheck = this.#checkAccess(open, request);
+      // Most keys are in memory. Their check is synchronous and costs no extra turn of the event loop.
+      if (pendingCheck !== undefined) await pendingCheck;
+    }
+    const route = (open.route = this.#findRoute(request.method, path, isAdmin));
+    const { requestId, identity, signal, reportsUsage } = open;
+    await route.handle(
+      { requestId, identity, signal, reportsUsage },
+      path === request.path ? request : { ...request, path },
+      reply,
+    );
+  }
+
+  #checkReplicaSecret(open: OpenRequest, request: HttpRequest, path: string): void {
+    const gateway = this.#replicaGuard?.check(request, path);
+    if (gateway === undefined) return;
+    open.reportsUsage = true;
+    open.identity = { ...open.identity, cacheSalt: gateway.cacheSalt };
+    open.reply.addHeader(LOAD_HEADER, this.#load());
+  }
+
+  #load(): string {
+    const { queuedPromptTokens, numFreeBlocks, numCachedBlocks, numBlocks } = this.#loaded?.engine.stats() ?? {
+      queuedPromptTokens: 0,
+      numFreeBlocks: 0,
+      numCachedBlocks: 0,
+      numBlocks: 0,
+    };
+    return formatLoad({
+      open: this.#open.size,
+      queuedPromptTokens,
+      freeBlocks: numFreeBlocks + numCachedBlocks,
+      numBlocks,
+    });
+  }
+
+  #checkAccess(open: OpenRequest, request: HttpRequest): Promise<void> | undefined {
+    const outcome = this.#options.access?.check(request);
+    if (outcome instanceof Promise) return outcome.then((settled) => this.#applyAccess(open, settled));
+    if (outcome !== undefined) this.#applyAccess(open, outcome);
+    return undefined;
+  }
+
+  #applyAccess(open: OpenRequest, outcome: AccessOutcome): void {
+    const { prefixCacheScope = 'owner' } = this.#options;
+    if (!outcome.ok) throw new ApiError(outcome.code, outcome.message, { headers: { ...outcome.headers } });
+    const { keyId, ownerId, signal } = outcome;
+    // Revoking the key ends its running requests.
+    if (signal !== undefined) open.signal = AbortSignal.any([open.signal, signal]);
+    open.identity = {
+      keyId,
+      ownerId,
+      // A salt from the gateway takes precedence, because the gateway knows the client.
+      cacheSalt: open.identity.cacheSalt || (prefixCacheScope === 'owner' ? ownerId : ''),
+      done: (tokens = 0) => {
+        open.tokens ||= tokens;
+        outcome.done(tokens);
+      },
+    };
+  }
+
+  #findRoute(method: string, path: string, isAdmin: boolean): Route {
+    const candidates = this.#routes.at(path).filter((route) => !isAdmin || route.isOperational);
+    if (candidates.length === 0)
+      throw new ApiError('unknown_url', 'Unknown path: see /openapi.json for the routes of this server');
+    const wanted = method === 'HEAD' ? 'GET' : method;
+    const route = candidates.find((candidate) => candidate.method === wanted);
+    if (route !== undefined) return route;
+    const allowed = candidates.flatMap((candidate) =>
+      candidate.method === 'GET' ? ['GET', 'HEAD'] : [candidate.method],
+    );
+    throw new ApiError('method_not_allowed', `This path does not allow the method: expected ${allowed.join(' or ')}`, {
+      headers: { Allow: allowed.join(', ') },
+    });
+  }
+
+  /** Returns a route that responds with an error until the model is loaded and during shutdown. */
+  #onceLoaded(route: Route<OpenAiContext>): Route {
+    return {
+      ...route,
+      handle: (context, request, reply) => {
+        if (this.#isDraining) throw new ApiError('shutting_down', 'The server is shutting down');
+        if (this.#loaded === undefined) throw new ApiError('model_loading', 'The model is still loading');
+        const { sse, log, settings = DEFAULT_SETTINGS } = this.#options;
+        return route.handle({ ...context, ...this.#loaded, sse, log, settings }, request, reply);
+      },
+    };
+  }
+
+  #health(engine: Engine, reply: HttpReply): void {
+    checkHealth(engine.stats(), this.#options.healthStallTimeoutMs);
+    reply.send(200, {}, '');
+  }
+
+  #sendError(error: unknown, request: HttpRequest, { reply }: OpenRequest): void {
+    if (request.signal.aborted) return;
+    const apiError = toApiError(error);
+    if (apiError.status === 500)
+      this.#options.log.error({ path: request.path, err: apiError.cause ?? apiError }, 'a request failed');
+    if (!reply.hasStarted)
+      reply.send(apiError.status, { 'Content-Type': 'application/json', ...apiError.headers }, renderError(apiError));
+  }
+
+  #withoutRootPath(path: string): string {
+    const { rootPath = '' } = this.#options;
+    return rootPath !== '' && path.startsWith(`${rootPath}/`) ? path.slice(rootPath.length) : path;
+  }
+}
+
+/** The status that nginx introduced for a client that disconnected. */
+const CLIENT_DISCONNECTED = 499;
+
+function toRecord(
+  { startedMs, requestId, reply, identity, route, tokens }: OpenRequest,
+  request: HttpRequest,
+): RequestRecord {
+  const contentLength = header(request, 'content-length');
+  return {
+    method: request.method,
+    path: request.path,
+    route: route?.path,
+    status: reply.status ?? CLIENT_DISCONNECTED,
+    durationMs: performance.now() - startedMs,
+    requestBytes: contentLength === undefined ? undefined : Number(contentLength),
+    responseBytes: reply.numBytes,
+    hasClientLeft: request.signal.aborted,
+    requestId: reply.requestId ?? requestId,
+    keyId: identity.keyId,
+    tokens,
+  };
+}

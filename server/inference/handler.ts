@@ -1,0 +1,146 @@
+import { Engine, type EngineOptions } from '../../ts';
+import { createLog } from '../base/log';
+import type { LOG_LEVELS } from '../base/log-levels';
+import { withTimeout } from '../base/with-timeout';
+import { createTransport } from '../http/create-transport';
+import { handleFetch } from '../http/fetch';
+import { handleMessage, type NodeListener } from '../http/node';
+import { openApp } from './open-app';
+import { defaultServeOptions, type ServeOptions } from './serve-options';
+
+/** Options of {@link createHandler}. They mean what the flags of `capstan serve` mean. */
+export interface HandlerOptions {
+  /** Model directory, or `demo` for the embedded model. Default: `demo`. */
+  model?: string;
+  /** Options of the engine that is loaded for `model`. */
+  engineOptions?: EngineOptions;
+  /** A loaded engine to use in place of `model`. `close` does not close it. */
+  engine?: Engine;
+  /** Names of the model in the API. Default: the name of its directory. */
+  servedModelNames?: readonly string[];
+  /** Fixed access keys. With keys or a key database, requests need a key. */
+  apiKeys?: readonly string[];
+  /** Key database of `capstan keys`: a file or a `postgres://` URL. */
+  keysDb?: string;
+  /** Path prefix that is removed from paths, for example `/api/ai` if the handler is mounted there. */
+  rootPath?: string;
+  /** Origins that browsers may call from. Default: all. */
+  allowedOrigins?: readonly string[];
+  /** Default: 32 MiB. */
+  maxRequestBytes?: number;
+  /** Lines on standard error. Default: `warn`. */
+  logLevel?: (typeof LOG_LEVELS)[number];
+}
+
+/** Options of {@link createServer}. */
+export interface ServerOptions extends HandlerOptions {
+  /** Default: `127.0.0.1`. */
+  host?: string;
+  /** 0 takes a free port. Default: 8080. */
+  port?: number;
+}
+
+/** The OpenAI interface as a function, to mount in a web framework. */
+export interface Handler {
+  /** Responds to a `Request` of the fetch standard: Hono, Next.js and others. Never rejects. */
+  (request: Request): Promise<Response>;
+  /**
+   * Responds to a request of node:http: `http.createServer(handler.node)`, Express, Fastify's `raw`. The body must be
+   * unread. Never throws.
+   */
+  node: NodeListener;
+  engine: Engine;
+  /** Refuses new requests, waits for the open ones up to 30 s, and closes what this handler has opened. */
+  close: () => Promise<void>;
+}
+
+/** A listening server. */
+export interface Server {
+  /** Address of the OpenAI interface without `/v1`, for example `http://127.0.0.1:8080`. */
+  url: string;
+  engine: Engine;
+  /** As {@link Handler.close}. Stops listening first. */
+  close: () => Promise<void>;
+}
+
+/**
+ * Loads a model and returns its OpenAI interface as a function.
+ * @throws CapstanError as `Engine.load` does; AccessError for a key database that cannot be opened.
+ */
+export async function createHandler(options: HandlerOptions = {}): Promise<Handler> {
+  const { app, engine, limits, close } = await open(options);
+  const transport = { handler: app.handle.bind(app), ...limits };
+  return Object.assign((request: Request) => handleFetch(request, transport), {
+    node: ((request, response) => handleMessage(request, response, transport)) satisfies NodeListener,
+    engine,
+    close,
+  });
+}
+
+/**
+ * Loads a model and serves its OpenAI interface, as `capstan serve` does, without handling signals.
+ * @throws As {@link createHandler}, and an Error with a `code` such as `EADDRINUSE` if it cannot listen.
+ */
+export async function createServer(options: ServerOptions = {}): Promise<Server> {
+  const { app, engine, limits, close, host, port } = await open(options);
+  try {
+    const transport = await createTransport('auto', { handler: app.handle.bind(app), ...limits });
+    const address = host.includes(':') ? `[${host}]` : host;
+    return {
+      url: `http://${address}:${await transport.listen(host, port)}`,
+      engine,
+      close: async () => {
+        transport.stopListening();
+        await close();
+        await transport.close();
+      },
+    };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** Opens the application and loads its model. */
+async function open(options: ServerOptions) {
+  const serveOptions = toServeOptions(options);
+  const { logLevel, apiKeys, model, maxRequestBytes, bodyTimeoutMs, shutdownTimeoutMs, host, port } = serveOptions;
+  const opened = await openApp(serveOptions, createLog(logLevel, apiKeys));
+  const { app } = opened;
+  let engine: Engine;
+  try {
+    engine = options.engine ?? (await Engine.load(model, serveOptions.engine));
+  } catch (error) {
+    await opened.close();
+    throw error;
+  }
+  opened.serve(engine);
+  const closeAll = async (): Promise<void> => {
+    await withTimeout(shutdownTimeoutMs, app.drain());
+    if (options.engine === undefined) await engine.close();
+    await opened.close();
+  };
+  let closing: Promise<void> | undefined;
+  const close = () => (closing ??= closeAll());
+  return { app, engine, close, host, port, limits: { maxBodyBytes: maxRequestBytes, bodyTimeoutMs } };
+}
+
+function toServeOptions(options: ServerOptions): ServeOptions {
+  const defaults = defaultServeOptions({});
+  const { apiKeys = [], servedModelNames = [] } = options;
+  return {
+    ...defaults,
+    model: options.model ?? defaults.model,
+    engine: options.engineOptions ?? {},
+    servedNames: [...servedModelNames],
+    apiKeys: [...apiKeys],
+    keysDb: options.keysDb,
+    rootPath: options.rootPath ?? '',
+    cors: { ...defaults.cors, origins: [...(options.allowedOrigins ?? defaults.cors.origins)] },
+    maxRequestBytes: options.maxRequestBytes ?? defaults.maxRequestBytes,
+    logLevel: options.logLevel ?? 'warn',
+    logsRequests: false,
+    host: options.host ?? defaults.host,
+    port: options.port ?? defaults.port,
+  };
+}

@@ -1,0 +1,134 @@
+import { Counter, Gauge, type Registry } from 'prom-client';
+import type { EngineStats } from '../../../ts';
+
+interface MetricName {
+  name: string;
+  help: string;
+}
+
+/** Registers the metrics that the engine counts. They are read at each scrape and cost nothing per step. */
+export function registerEngineMetrics(registry: Registry, stats: () => EngineStats | undefined): void {
+  const registers = [registry];
+  const gauge = (named: MetricName, read: (stats: EngineStats) => number) =>
+    new Gauge({
+      ...named,
+      registers,
+      collect() {
+        this.set(valueOf(stats(), read));
+      },
+    });
+  // The engine holds the count, so each scrape replaces the value.
+  const counter = (named: MetricName, read: (stats: EngineStats) => number) =>
+    new Counter({
+      ...named,
+      registers,
+      collect() {
+        this.reset();
+        this.inc(valueOf(stats(), read));
+      },
+    });
+
+  gauge(
+    { name: 'capstan_sequences_running', help: 'Running sequences (one per choice of a request)' },
+    ({ numRunning }) => numRunning,
+  );
+  gauge({ name: 'capstan_sequences_waiting', help: 'Waiting sequences' }, ({ numWaiting }) => numWaiting);
+  gauge(
+    { name: 'capstan_queued_prompt_tokens', help: 'Prompt tokens of waiting sequences' },
+    ({ queuedPromptTokens }) => queuedPromptTokens,
+  );
+  gauge(
+    { name: 'capstan_kv_cache_usage_ratio', help: 'Share of the KV cache in use by sequences, from 0 to 1' },
+    kvCacheUsage,
+  );
+  new Gauge({
+    name: 'capstan_kv_cache_blocks',
+    help: 'KV cache blocks by state: used by sequences, cached for later prompts, or free',
+    labelNames: ['state'],
+    registers,
+    collect() {
+      const { numBlocks = 0, numFreeBlocks = 0, numCachedBlocks = 0 } = stats() ?? {};
+      this.set({ state: 'used' }, numBlocks - numFreeBlocks - numCachedBlocks);
+      this.set({ state: 'cached' }, numCachedBlocks);
+      this.set({ state: 'free' }, numFreeBlocks);
+    },
+  });
+  gauge(
+    { name: 'capstan_engine_up', help: '1 while the engine works, 0 before it is loaded and after it failed' },
+    ({ failure }) => (failure === null ? 1 : 0),
+  );
+  gauge(
+    { name: 'capstan_seconds_since_last_step', help: 'Seconds since the last finished step, 0 without work' },
+    ({ msSinceLastStep }) => msSinceLastStep / 1000,
+  );
+
+  counter(
+    { name: 'capstan_prompt_tokens_total', help: 'Prompt tokens of finished requests' },
+    ({ promptTokens }) => promptTokens,
+  );
+  counter(
+    { name: 'capstan_completion_tokens_total', help: 'Tokens generated for finished sequences' },
+    ({ completionTokens }) => completionTokens,
+  );
+  counter(
+    { name: 'capstan_cached_tokens_total', help: 'Prompt tokens found in the prefix cache' },
+    ({ cachedTokens }) => cachedTokens,
+  );
+  counter(
+    { name: 'capstan_prefix_cache_queries_total', help: 'Prompt tokens looked up in the prefix cache' },
+    ({ promptTokens }) => promptTokens,
+  );
+  counter(
+    { name: 'capstan_prefix_cache_hits_total', help: 'Prompt tokens found in the prefix cache' },
+    ({ cachedTokens }) => cachedTokens,
+  );
+  counter(
+    { name: 'capstan_evictions_total', help: 'Cached blocks evicted for new ones' },
+    ({ numEvictions }) => numEvictions,
+  );
+  counter(
+    { name: 'capstan_preemptions_total', help: 'Running sequences preempted because the KV cache was full' },
+    ({ numPreemptions }) => numPreemptions,
+  );
+  counter({ name: 'capstan_steps_total', help: 'Engine steps' }, ({ numSteps }) => numSteps);
+  new Counter({
+    name: 'capstan_sequences_finished_total',
+    help: 'Finished sequences by reason',
+    labelNames: ['reason'],
+    registers,
+    collect() {
+      const { numFinished = { stop: 0, length: 0, abort: 0, error: 0 } } = stats() ?? {};
+      this.reset();
+      for (const [reason, count] of Object.entries(numFinished)) this.inc({ reason }, count);
+    },
+  });
+  registerStepTokens(registry, stats);
+}
+
+/** A histogram with one bucket: its sum divided by its count is the mean number of tokens per step. */
+function registerStepTokens(registry: Registry, stats: () => EngineStats | undefined): void {
+  const name = 'capstan_step_tokens';
+  const get = (): object => {
+    const { promptTokens = 0, cachedTokens = 0, completionTokens = 0, numSteps = 0 } = stats() ?? {};
+    const values = [
+      { metricName: `${name}_bucket`, labels: { le: '+Inf' }, value: numSteps },
+      { metricName: `${name}_sum`, labels: {}, value: promptTokens - cachedTokens + completionTokens },
+      { metricName: `${name}_count`, labels: {}, value: numSteps },
+    ];
+    return {
+      name,
+      type: 'histogram',
+      help: 'Tokens computed per step for finished sequences, in one bucket',
+      values,
+    };
+  };
+  registry.registerMetric({ name, get } as never);
+}
+
+function valueOf(stats: EngineStats | undefined, read: (stats: EngineStats) => number): number {
+  return stats === undefined ? 0 : read(stats);
+}
+
+function kvCacheUsage({ numBlocks, numFreeBlocks, numCachedBlocks }: EngineStats): number {
+  return numBlocks === 0 ? 0 : (numBlocks - numFreeBlocks - numCachedBlocks) / numBlocks;
+}

@@ -1,0 +1,143 @@
+import { Histogram, type Registry } from 'prom-client';
+import type { Engine, Generation, GenerationResult, SamplingParams } from '../../../ts';
+import {
+  CHOICE_COUNT_BUCKETS,
+  FIRST_TOKEN_BUCKETS,
+  REQUEST_TIME_BUCKETS,
+  TOKEN_COUNT_BUCKETS,
+  TOKEN_TIME_BUCKETS,
+} from '../../http/buckets';
+
+/** The measured options of a request. */
+type MeasuredOptions = Pick<SamplingParams, 'maxTokens' | 'n'>;
+
+/** Times and sizes of completed requests. Each request is observed once, with the times that the engine measured. */
+export class GenerationMetrics {
+  readonly #histograms: Readonly<Record<keyof typeof HISTOGRAMS, Histogram>>;
+
+  constructor(registry: Registry) {
+    const make = ([key, definition]: [string, (typeof HISTOGRAMS)[keyof typeof HISTOGRAMS]]) => [
+      key,
+      new Histogram({ ...definition, registers: [registry] }),
+    ];
+    this.#histograms = Object.fromEntries(Object.entries(HISTOGRAMS).map(make)) as Record<
+      keyof typeof HISTOGRAMS,
+      Histogram
+    >;
+  }
+
+  /** Returns a proxy of the engine that observes every generation, so that routes need no code for metrics. */
+  observing(engine: Engine): Engine {
+    const observe = (generation: Generation, options: MeasuredOptions) =>
+      void generation.result().then((result) => this.#observe(result, options), ignore);
+    const methods = new Map<PropertyKey, unknown>(
+      Object.entries({
+        chat: (...[messages, options, context]: Parameters<Engine['chat']>) => {
+          const generation = engine.chat(messages, options, context);
+          observe(generation as Generation, options ?? {});
+          return generation;
+        },
+        generate: (...[prompt, sampling, context]: Parameters<Engine['generate']>) => {
+          const generation = engine.generate(prompt, sampling, context);
+          observe(generation, sampling ?? {});
+          return generation;
+        },
+      }),
+    );
+    return new Proxy(engine, {
+      get(target, name) {
+        const method = methods.get(name);
+        if (method !== undefined) return method;
+        const value: unknown = Reflect.get(target, name, target);
+        if (typeof value !== 'function') return value;
+        // NOTE: bound to the engine, because the proxy has no access to private fields.
+        const bound: unknown = (value as (...args: unknown[]) => unknown).bind(target);
+        methods.set(name, bound);
+        return bound;
+      },
+    });
+  }
+
+  #observe({ usage, choices }: GenerationResult, { maxTokens, n = 1 }: MeasuredOptions): void {
+    const { queueMs, prefillMs, decodeMs } = usage.timings;
+    const longest = Math.max(...choices.map(({ tokenIds }) => tokenIds.length));
+    const histograms = this.#histograms;
+    histograms.queueTime.observe(queueMs / 1000);
+    histograms.prefillTime.observe(prefillMs / 1000);
+    histograms.decodeTime.observe(decodeMs / 1000);
+    histograms.inferenceTime.observe((prefillMs + decodeMs) / 1000);
+    histograms.latency.observe((queueMs + prefillMs + decodeMs) / 1000);
+    if (longest > 0) histograms.timeToFirstToken.observe((queueMs + prefillMs) / 1000);
+    if (longest > 1) histograms.timePerOutputToken.observe(decodeMs / (longest - 1) / 1000);
+    histograms.promptTokens.observe(usage.promptTokens);
+    histograms.completionTokens.observe(usage.completionTokens);
+    histograms.longestChoice.observe(longest);
+    if (maxTokens !== undefined) histograms.maxTokens.observe(maxTokens);
+    histograms.numChoices.observe(n);
+  }
+}
+
+const HISTOGRAMS = {
+  timeToFirstToken: {
+    name: 'capstan_time_to_first_token_seconds',
+    help: 'Time from submit to the first token',
+    buckets: FIRST_TOKEN_BUCKETS,
+  },
+  timePerOutputToken: {
+    name: 'capstan_time_per_output_token_seconds',
+    help: 'Mean time between tokens of a request',
+    buckets: TOKEN_TIME_BUCKETS,
+  },
+  latency: {
+    name: 'capstan_request_latency_seconds',
+    help: 'Time from submit to the last token',
+    buckets: REQUEST_TIME_BUCKETS,
+  },
+  queueTime: {
+    name: 'capstan_queue_time_seconds',
+    help: 'Time from submit to the first step',
+    buckets: REQUEST_TIME_BUCKETS,
+  },
+  prefillTime: {
+    name: 'capstan_prefill_time_seconds',
+    help: 'Time from the first step to the first token',
+    buckets: REQUEST_TIME_BUCKETS,
+  },
+  decodeTime: {
+    name: 'capstan_decode_time_seconds',
+    help: 'Time from the first token to the last',
+    buckets: REQUEST_TIME_BUCKETS,
+  },
+  inferenceTime: {
+    name: 'capstan_inference_time_seconds',
+    help: 'Time from the first step to the last token',
+    buckets: REQUEST_TIME_BUCKETS,
+  },
+  promptTokens: {
+    name: 'capstan_request_prompt_tokens',
+    help: 'Prompt tokens per request',
+    buckets: TOKEN_COUNT_BUCKETS,
+  },
+  completionTokens: {
+    name: 'capstan_request_completion_tokens',
+    help: 'Tokens generated per request, over all choices',
+    buckets: TOKEN_COUNT_BUCKETS,
+  },
+  longestChoice: {
+    name: 'capstan_request_longest_choice_tokens',
+    help: 'Tokens generated for the longest choice of a request',
+    buckets: TOKEN_COUNT_BUCKETS,
+  },
+  maxTokens: {
+    name: 'capstan_request_max_tokens',
+    help: 'Token limit of requests that set one',
+    buckets: TOKEN_COUNT_BUCKETS,
+  },
+  numChoices: {
+    name: 'capstan_request_choices',
+    help: 'Choices per request',
+    buckets: CHOICE_COUNT_BUCKETS,
+  },
+};
+
+function ignore(): void {}

@@ -1,0 +1,49 @@
+import type { Engine } from '../../ts';
+import type { Log } from '../base/log';
+import { Cors } from '../http/cors';
+import { requestLogger } from '../http/request-log';
+import { App } from './app';
+import { Metrics } from './metrics/metrics';
+import { openApiRoute } from './openapi/route';
+import { openAccess } from './serve-access';
+import type { ServeOptions } from './serve-options';
+
+const SLOW_CLIENT_TIMEOUT_MS = 60_000;
+
+/** An application with its access check and metrics. Until `serve`, routes that need a model answer `model_loading`. */
+export interface OpenedApp {
+  app: App;
+  serve(engine: Engine): void;
+  /** Closes the access check. The engine belongs to the caller. */
+  close(): Promise<void>;
+}
+
+export async function openApp(options: ServeOptions, log: Log): Promise<OpenedApp> {
+  const metrics = new Metrics({ compat: options.metricsCompat });
+  const access = await openAccess(options, log);
+  const logRequest = requestLogger(log, options);
+  const app: App = new App({
+    servedNames: options.servedNames,
+    healthStallTimeoutMs: options.healthStallTimeoutMs,
+    sse: { pingIntervalMs: options.ssePingIntervalMs, slowClientTimeoutMs: SLOW_CLIENT_TIMEOUT_MS },
+    log,
+    cors: new Cors(options.cors),
+    openPaths: options.openPaths,
+    prefixCacheScope: options.prefixCacheScope,
+    rootPath: options.rootPath,
+    settings: options.settings,
+    routes: [metrics.route, ...(options.hasOpenApi ? [openApiRoute(() => app.routes, access !== undefined)] : [])],
+    onEnd: (record) => {
+      metrics.onEnd(record);
+      logRequest(record);
+    },
+    ...(access === undefined ? {} : { access: metrics.counting(access) }),
+    ...(options.replicaSecret === undefined ? {} : { replicaSecret: options.replicaSecret }),
+  });
+  metrics.watch(app);
+  return {
+    app,
+    serve: (engine) => app.serve(metrics.observing(engine, options.servedNames[0] ?? engine.info.modelName)),
+    close: async () => access?.close(),
+  };
+}

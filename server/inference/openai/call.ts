@@ -1,0 +1,79 @@
+import { CapstanError, type Usage } from '../../../ts';
+import { ApiError, renderError } from '../../base/errors';
+import { toApiError } from '../../base/to-api-error';
+import { ClientTooSlow, SseStream } from '../../http/sse';
+import { header, type HttpReply, type HttpRequest } from '../../http/transport';
+import { formatUsage, USAGE_COMMENT } from '../../http/replica-headers';
+import type { ClientIdentity } from '../../http/routes';
+import type { OpenAiContext } from './context';
+
+/** Returns the id of the `X-Request-Id` header, else the body's `request_id`, else the random id of the context. */
+export function resolveRequestId(
+  context: Pick<OpenAiContext, 'requestId'>,
+  request: HttpRequest,
+  bodyId: string | undefined,
+): string {
+  const isFromHeader = header(request, 'x-request-id') === context.requestId;
+  return isFromHeader ? context.requestId : (bodyId ?? context.requestId);
+}
+
+/**
+ * Returns the salt of the prefix cache. A client's own salt holds no slash, so it cannot reach the partition of another
+ * owner.
+ */
+export function cacheSaltOf({ cacheSalt: ownerSalt }: ClientIdentity, clientSalt = ''): string {
+  return ownerSalt === '' ? clientSalt : `${ownerSalt}/${clientSalt}`;
+}
+
+/**
+ * Converts an error of the library to an ApiError with the client's field names.
+ * @param names Client names by library name.
+ */
+export function toClientError(error: unknown, names: Readonly<Record<string, string>>): ApiError {
+  const apiError = toApiError(error);
+  const { code, message, param, headers, cause } = apiError;
+  if (param === null) return apiError;
+  const libraryName = /^\w+/.exec(param)?.[0] ?? '';
+  const clientName = Object.hasOwn(names, libraryName) ? names[libraryName] : libraryName;
+  const isSchema = cause instanceof CapstanError && SCHEMA_PARAM.test(cause.param ?? '');
+  if (clientName === libraryName && !isSchema) return apiError;
+
+  // The items of the older `functions` field are not wrapped in tools.
+  const clientParam = (clientName + param.slice(libraryName.length)).replace(/^(functions\[\d+\])\.function/, '$1');
+  let clientMessage = message;
+  if (message.startsWith(libraryName)) clientMessage = clientName + message.slice(libraryName.length);
+  // Errors inside a schema, pattern or grammar name the place inside it, but not the field.
+  else if (isSchema || libraryName === 'structured_output') clientMessage = `${clientParam}: ${message}`;
+  const options = { param: clientParam, headers: { ...headers }, cause };
+  return new ApiError(isSchema ? 'unsupported_value' : code, clientMessage, options);
+}
+
+/** Library fields that hold JSON Schemas. The library supports a subset of JSON Schema. */
+const SCHEMA_PARAM = /^structuredOutput\.schema|^tools\[\d+\]\.function\.parameters/;
+
+/**
+ * Streams a response. An error after the first byte becomes an event of the stream, and the terminator still follows.
+ * @param send Sends all events. Resolves with the token usage if the response reports it to the gateway.
+ */
+export async function streamReply(
+  context: OpenAiContext,
+  request: HttpRequest,
+  reply: HttpReply,
+  requestId: string,
+  send: (sse: SseStream) => Promise<Usage | undefined>,
+): Promise<void> {
+  const sse = new SseStream(reply, { 'X-Request-Id': requestId }, context.sse);
+  try {
+    const usage = await send(sse);
+    await sse.finish(usage === undefined ? undefined : USAGE_COMMENT + formatUsage(usage));
+  } catch (error) {
+    if (error instanceof ClientTooSlow || request.signal.aborted) return sse.destroy();
+    const apiError = toApiError(error);
+    if (apiError.status === 500)
+      context.log.error({ requestId, err: apiError.cause ?? apiError }, 'a stream ended with an error');
+    await sse
+      .send(renderError(apiError))
+      .then(() => sse.finish())
+      .catch(() => sse.destroy());
+  }
+}

@@ -1,0 +1,170 @@
+import type { ChatMessage, ChatOptions } from '../../../ts';
+import { ApiError } from '../../base/errors';
+import type { ServerSettings } from '../settings';
+import { checkConversation, conversationOptions, toMessage } from './conversation';
+import type { JsonText } from './json-text';
+import { CHAT_NULLS } from './nulls';
+import {
+  checkGenerationFields,
+  CLIENT_NAMES,
+  numAlternatives,
+  type StreamUsage,
+  streamUsage,
+  toSamplingParams,
+  withoutUndefined,
+} from './sampling-request';
+import { CHAT_COMPLETION_REQUEST, type ChatCompletionRequest, type WireTool } from './schema';
+import { requestedOutput } from './structured-output';
+import { CHAT_UNSUPPORTED, refuseUnsupported, unsupportedValue } from './unsupported';
+import { show, validate } from './validate';
+
+/** A chat request as library options. */
+export interface ChatCall {
+  model: string | undefined;
+  messages: ChatMessage[];
+  options: ChatOptions;
+  isStream: boolean;
+  usage: StreamUsage;
+  showsReasoning: boolean;
+  /** Whether reasoning is sent in one piece. */
+  holdsReasoning: boolean;
+  returnsTokenIds: boolean;
+  returnsPromptText: boolean;
+  tokensAsIds: boolean;
+  cacheSalt: string | undefined;
+  requestId: string | undefined;
+  /** Client names of library fields, for errors. */
+  names: Readonly<Record<string, string>>;
+}
+
+/** Parses a request. Throws an ApiError that names the first invalid field. */
+export async function parseChatRequest(
+  { value, seed }: JsonText,
+  settings: ServerSettings,
+  vocabSize: number,
+): Promise<ChatCall> {
+  const request = withTools(await validate(CHAT_COMPLETION_REQUEST, value, CHAT_NULLS));
+  refuseUnsupported(value, CHAT_UNSUPPORTED);
+  checkConversation(request);
+  checkToolChoice(request);
+  checkGenerationFields(request);
+  const structured = requestedOutput(request);
+  const { tools = [], tool_choice: choice, max_completion_tokens: maxCompletionTokens } = request;
+  // A constrained text could not become a tool call.
+  if (structured !== undefined && tools.length > 0 && choice !== 'none') {
+    throw new ApiError('invalid_value', `${structured.param}: not allowed with tools, unless tool_choice is none`, {
+      param: structured.param,
+    });
+  }
+  return {
+    model: request.model === '' ? undefined : request.model,
+    messages: request.messages.map(toMessage),
+    options: {
+      ...toSamplingParams(request, seed),
+      ...conversationOptions(request),
+      ...chatOptions(request, { maxLogprobs: settings.maxLogprobs, vocabSize }),
+      templateKwargs: templateKwargs(request, settings),
+      ...(structured === undefined ? {} : { structuredOutput: structured.output }),
+    },
+    isStream: request.stream === true,
+    usage: streamUsage(request, settings.forceIncludeUsage),
+    showsReasoning: request.include_reasoning !== false,
+    holdsReasoning: request.stream_reasoning === false,
+    returnsTokenIds: request.return_token_ids === true,
+    returnsPromptText: request.return_prompt_text === true,
+    tokensAsIds: request.return_tokens_as_token_ids ?? settings.tokensAsTokenIds,
+    cacheSalt: request.cache_salt,
+    requestId: request.request_id,
+    names: {
+      ...CLIENT_NAMES,
+      prompt: 'messages',
+      logprobs: 'top_logprobs',
+      structured_output: structured?.param ?? 'response_format',
+      ...(maxCompletionTokens === undefined ? {} : { max_tokens: 'max_completion_tokens' }),
+      ...(request.functions === undefined ? {} : { tools: 'functions', tool_choice: 'function_call' }),
+    },
+  };
+}
+
+/** Converts the older `functions` and `function_call` to `tools` and `tool_choice`. */
+function withTools(request: ChatCompletionRequest): ChatCompletionRequest {
+  const { functions, function_call: call, tools, tool_choice: choice, ...rest } = request;
+  if (tools !== undefined)
+    return request.functions === undefined
+      ? request
+      : { ...rest, tools, ...(choice === undefined ? {} : { tool_choice: choice }) };
+  const asTools = functions?.map((definition): WireTool => ({ type: 'function', function: definition }));
+  const asChoice = choice ?? (typeof call === 'object' ? { type: 'function', function: call } : call);
+  return {
+    ...rest,
+    ...(asTools === undefined ? {} : { tools: asTools, functions }),
+    ...(asChoice === undefined ? {} : { tool_choice: asChoice }),
+  };
+}
+
+/** Types of `tool_choice` that OpenAI defines and this server does not support. */
+const UNSUPPORTED_TOOL_CHOICES = ['allowed_tools', 'custom'];
+
+function checkToolChoice({ tools = [], tool_choice: choice, functions }: ChatCompletionRequest): void {
+  const param = functions === undefined ? 'tool_choice' : 'function_call';
+  const invalid = (expected: string, received: unknown) =>
+    new ApiError('invalid_value', `${param}: expected ${expected}, got ${show(received)}`, { param });
+  if (choice === undefined) return;
+  if (typeof choice === 'string' && !['none', 'auto', 'required'].includes(choice))
+    throw invalid('none, auto, required or a function', choice);
+  if (typeof choice === 'object' && choice.type !== 'function')
+    throw UNSUPPORTED_TOOL_CHOICES.includes(choice.type)
+      ? unsupportedValue(param, choice.type)
+      : invalid('the type function', choice.type);
+  if (choice !== 'none' && tools.length === 0) throw invalid('none, because there are no tools', choice);
+  if (typeof choice !== 'object') return;
+  const name = choice.function?.name;
+  if (name === undefined)
+    throw new ApiError('missing_required_parameter', `${param}.function.name: expected a value, but it is missing`, {
+      param: `${param}.function.name`,
+    });
+  if (!tools.some((tool) => tool.function.name === name)) throw invalid('the name of a tool in the request', name);
+}
+
+type NamedToolChoice = 'none' | 'auto' | 'required';
+
+/** Returns the options that only chat requests have. */
+function chatOptions(request: ChatCompletionRequest, limits: { maxLogprobs: number; vocabSize: number }): ChatOptions {
+  const {
+    logprobs,
+    top_logprobs: topLogprobs = 0,
+    prompt_logprobs: promptLogprobs,
+    tool_choice: choice,
+    thinking_token_budget: budget,
+  } = request;
+  if (topLogprobs !== 0 && logprobs !== true)
+    throw new ApiError('invalid_value', 'top_logprobs: only allowed with "logprobs": true', {
+      param: 'top_logprobs',
+    });
+  const hasPromptLogprobs = promptLogprobs !== undefined && request.stream !== true;
+  return withoutUndefined<ChatOptions>({
+    maxTokens: request.max_completion_tokens ?? request.max_tokens,
+    logprobs: logprobs === true ? numAlternatives('top_logprobs', topLogprobs, limits) : undefined,
+    promptLogprobs: hasPromptLogprobs ? numAlternatives('prompt_logprobs', promptLogprobs, limits) : undefined,
+    toolChoice: typeof choice === 'object' ? { name: choice.function!.name } : (choice as NamedToolChoice | undefined),
+    parallelToolCalls: request.parallel_tool_calls,
+    separateReasoning: request.separate_reasoning === false || request.reasoning_format === 'none' ? false : undefined,
+    thinkingBudget: budget === -1 ? undefined : budget,
+    addSpecialTokens: request.add_special_tokens,
+  });
+}
+
+/**
+ * Returns the template variables: the server's defaults, overridden by `reasoning_effort`, overridden by the client's
+ * own variables.
+ */
+function templateKwargs(
+  { reasoning_effort: effort, chat_template_kwargs: own }: ChatCompletionRequest,
+  settings: ServerSettings,
+): Record<string, unknown> {
+  return {
+    ...settings.templateKwargs,
+    ...(effort === undefined ? {} : { enable_thinking: effort !== 'none', reasoning_effort: effort }),
+    ...own,
+  };
+}

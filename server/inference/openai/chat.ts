@@ -1,0 +1,75 @@
+import type { HttpReply, HttpRequest } from '../../http/transport';
+import { cacheSaltOf, toClientError, resolveRequestId, streamReply } from './call';
+import { type ChatCall, parseChatRequest } from './chat-request';
+import { type CompletionHead, type ChatStyle, chatChunk, chatCompletion, type PromptEcho } from './chat-response';
+import { ChatChunks } from './chat-stream';
+import type { OpenAiContext } from './context';
+import { sendJson } from './send-json';
+import { readJson } from './json-body';
+import { TokenWords } from './logprobs';
+import { readyEvents } from './ready-events';
+import { wireUsage } from './usage';
+
+/** POST /v1/chat/completions. Throws errors before the first byte. Later errors are events of the stream. */
+export async function chatCompletions(context: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
+  const { engine, model, identity, settings, reportsUsage = false } = context;
+  const call = await parseChatRequest(await readJson(request), settings, engine.info.vocabSize);
+  const requestId = resolveRequestId(context, request, call.requestId);
+  const head: CompletionHead = {
+    id: `chatcmpl-${requestId}`,
+    created: Math.floor(Date.now() / 1000),
+    model: model.responseName(call.model),
+  };
+  const style: ChatStyle = {
+    role: settings.responseRole,
+    hasPrefixCache: engine.info.prefixCache,
+    words: new TokenWords(engine, call.tokensAsIds),
+  };
+  engine.checkCapacity();
+  const generation = engine.chat(call.messages, call.options, {
+    signal: context.signal,
+    requestId: head.id,
+    cacheSalt: cacheSaltOf(identity, call.cacheSalt),
+  });
+  try {
+    const { promptTokens, promptTokenIds } = await generation.submitted;
+    const prompt = await promptEcho(context, call, promptTokenIds);
+    if (!call.isStream) {
+      const result = await generation.result();
+      return sendJson(
+        reply,
+        chatCompletion(head, call, result, prompt, style),
+        requestId,
+        reportsUsage ? result.usage : undefined,
+      );
+    }
+    const chunks = new ChatChunks(head, call, promptTokens, style);
+    await streamReply(context, request, reply, requestId, async (sse) => {
+      await sse.send(...chunks.begin(prompt));
+      for await (const events of readyEvents(generation)) {
+        const data = chunks.take(events);
+        if (data.length > 0) await sse.send(...data);
+      }
+      if (!call.usage.isAtEnd && !reportsUsage) return;
+      const { usage } = await generation.result();
+      if (call.usage.isAtEnd) await sse.send(chatChunk(head, [], wireUsage(usage, style.hasPrefixCache)));
+      return reportsUsage ? usage : undefined;
+    });
+  } catch (error) {
+    throw toClientError(error, call.names);
+  } finally {
+    generation.abort();
+    identity.done(generation.numTokens);
+  }
+}
+
+async function promptEcho(
+  { engine }: OpenAiContext,
+  { messages, options, returnsTokenIds, returnsPromptText }: ChatCall,
+  promptTokenIds: Int32Array,
+): Promise<PromptEcho> {
+  return {
+    tokenIds: returnsTokenIds ? promptTokenIds : undefined,
+    text: returnsPromptText ? await engine.renderChat(messages, options) : undefined,
+  };
+}

@@ -1,0 +1,83 @@
+import type { ChatMessage, Tool } from '../../../ts';
+import { ApiError } from '../../base/errors';
+import type { ConversationFields, WireMessage } from './schema';
+import { checkNumbers } from './structured-output';
+import { show } from './validate';
+
+/** Throws an ApiError that names the invalid message and field. */
+export function checkConversation({
+  messages,
+  tools = [],
+  add_generation_prompt: addsPrompt,
+  continue_final_message: continues,
+}: ConversationFields): void {
+  messages.forEach(checkContent);
+  tools.forEach(({ function: { parameters } }, i) => checkNumbers(`tools[${i}].function.parameters`, parameters));
+  if (addsPrompt === true && continues === true) {
+    throw new ApiError('invalid_value', 'continue_final_message: expected false with add_generation_prompt, got true', {
+      param: 'continue_final_message',
+    });
+  }
+}
+
+function checkContent({ role, content }: WireMessage, index: number): void {
+  const param = `messages[${index}].content`;
+  if (content === undefined && role !== 'assistant') throw missing(param);
+  if (!Array.isArray(content)) return;
+  content.forEach((part, i) => {
+    if (part.type !== 'text')
+      throw new ApiError(
+        'unsupported_value',
+        `${param}[${i}].type: expected text, the only input of this model, got ${show(part.type)}`,
+        { param: `${param}[${i}].type` },
+      );
+    if (part.text === undefined) throw missing(`${param}[${i}].text`);
+  });
+}
+
+function missing(param: string): ApiError {
+  return new ApiError('missing_required_parameter', `${param}: expected a value, but it is missing`, { param });
+}
+
+/** Converts a message to the library's form. The older `function_call` becomes one tool call. */
+export function toMessage(message: WireMessage): ChatMessage {
+  const {
+    role,
+    content,
+    name,
+    tool_calls: toolCalls,
+    function_call: functionCall,
+    tool_call_id: toolCallId,
+    reasoning,
+    reasoning_content: reasoningContent,
+  } = message;
+  const calls = toolCalls ?? (functionCall === undefined ? undefined : [{ id: undefined, function: functionCall }]);
+  return {
+    role: role === 'function' ? 'tool' : role,
+    content:
+      typeof content === 'string'
+        ? content
+        : content?.map((part) => ({ type: 'text' as const, text: part.text ?? '' })),
+    name,
+    toolCalls: calls?.map((call) => ({ id: call.id, name: call.function.name, arguments: call.function.arguments })),
+    toolCallId,
+    reasoning: reasoning ?? reasoningContent,
+  };
+}
+
+/** Returns the options that the chat template uses. */
+export function conversationOptions({
+  tools,
+  add_generation_prompt: addGenerationPrompt,
+  continue_final_message: continueFinalMessage,
+}: Partial<ConversationFields>): {
+  tools?: readonly Tool[];
+  addGenerationPrompt?: boolean;
+  continueFinalMessage?: boolean;
+} {
+  return {
+    ...(tools === undefined ? {} : { tools }),
+    ...(addGenerationPrompt === undefined ? {} : { addGenerationPrompt }),
+    ...(continueFinalMessage === undefined ? {} : { continueFinalMessage }),
+  };
+}

@@ -1,0 +1,97 @@
+import type { EngineInfo } from '../../../ts';
+import { ApiError } from '../../base/errors';
+import type { HttpReply, HttpRequest } from '../../http/transport';
+import { sendJson } from './send-json';
+import { show } from './validate';
+
+/** Limit of the names in an error message. */
+const MAX_LISTED_NAMES = 3;
+
+/** The served names of one engine. */
+export class ServedModel {
+  readonly names: readonly [string, ...string[]];
+  readonly #info: Pick<EngineInfo, 'maxModelLen' | 'samplingDefaults'>;
+  readonly #created = Math.floor(Date.now() / 1000);
+
+  constructor(names: readonly [string, ...string[]], info: Pick<EngineInfo, 'maxModelLen' | 'samplingDefaults'>) {
+    this.names = names;
+    this.#info = info;
+  }
+
+  /**
+   * Returns the `model` of a response: the requested name, by default the first. Throws an ApiError for an unknown
+   * name.
+   */
+  responseName(requested: string | undefined): string {
+    const name = requested ?? this.names[0];
+    if (!this.names.includes(name)) throw this.#notFound(name);
+    return name;
+  }
+
+  list(): object {
+    return { object: 'list', data: this.names.map((name) => this.describe(name)) };
+  }
+
+  describe(name: string): object {
+    if (!this.names.includes(name)) throw this.#notFound(name);
+    const { maxModelLen, samplingDefaults } = this.#info;
+    return {
+      id: name,
+      object: 'model',
+      created: this.#created,
+      owned_by: 'capstan',
+      root: this.names[0],
+      parent: null,
+      max_model_len: maxModelLen,
+      permission: [
+        {
+          id: `modelperm-${name}`,
+          object: 'model_permission',
+          created: this.#created,
+          allow_create_engine: false,
+          allow_sampling: true,
+          allow_logprobs: true,
+          allow_search_indices: false,
+          allow_view: true,
+          allow_fine_tuning: false,
+          organization: '*',
+          group: null,
+          is_blocking: false,
+        },
+      ],
+      meta: {
+        default_sampling: {
+          temperature: samplingDefaults.temperature ?? 1,
+          top_p: samplingDefaults.topP ?? 1,
+          top_k: samplingDefaults.topK ?? 0,
+          repetition_penalty: samplingDefaults.repetitionPenalty ?? 1,
+        },
+      },
+    };
+  }
+
+  #notFound(name: string): ApiError {
+    const served = this.names.slice(0, MAX_LISTED_NAMES).map(show).join(', ');
+    return new ApiError('model_not_found', `model: expected one of ${served}, got ${show(name)}`, { param: 'model' });
+  }
+}
+
+export const MODELS_PATH = '/v1/models';
+
+/** GET /v1/models */
+export function listModels({ model }: { model: ServedModel }, _request: HttpRequest, reply: HttpReply): void {
+  sendJson(reply, model.list());
+}
+
+/** GET /v1/models/{model}. Names may contain slashes, encoded or not. */
+export function getModel({ model }: { model: ServedModel }, request: HttpRequest, reply: HttpReply): void {
+  sendJson(reply, model.describe(decode(request.path.slice(MODELS_PATH.length + 1))));
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,89 @@
+import { ApiError } from '../../base/errors';
+import type { Route } from '../../http/routes';
+import { chatCompletions } from './chat';
+import { completions } from './completions';
+import type { OpenAiContext } from './context';
+import { getModel, listModels, MODELS_PATH } from './models';
+import { CHAT_NULLS, CONVERSATION_NULLS, GENERATION_NULLS, type NullMap } from './nulls';
+import { CHAT_COMPLETION_REQUEST, COMPLETION_REQUEST, DETOKENIZE_REQUEST, TOKENIZE_REQUEST } from './schema';
+import type { Schema } from './schema-types';
+import { detokenize, tokenize } from './tokenize';
+
+export type { OpenAiContext } from './context';
+
+/** A route with its OpenAPI description. */
+export interface OpenAiRoute extends Route<OpenAiContext> {
+  readonly summary: string;
+  /** Schema of the request body. Undefined without a body. */
+  readonly requestSchema?: Schema;
+  /** Where null in the body means "not given". At the top level it always does. */
+  readonly nulls?: NullMap;
+  /** Whether the response may be a stream of server-sent events. */
+  readonly canStream?: boolean;
+  /** The route answers 501. */
+  readonly isNotImplemented?: boolean;
+}
+
+export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
+  {
+    method: 'POST',
+    path: '/v1/chat/completions',
+    handle: chatCompletions,
+    summary: 'Create a chat completion',
+    requestSchema: CHAT_COMPLETION_REQUEST,
+    nulls: CHAT_NULLS,
+    canStream: true,
+  },
+  {
+    method: 'POST',
+    path: '/v1/completions',
+    handle: completions,
+    summary: 'Create a text completion or score texts',
+    requestSchema: COMPLETION_REQUEST,
+    nulls: GENERATION_NULLS,
+    canStream: true,
+  },
+  {
+    method: 'POST',
+    path: '/tokenize',
+    handle: tokenize,
+    summary: 'Tokenize a text or a conversation',
+    requestSchema: TOKENIZE_REQUEST,
+    nulls: CONVERSATION_NULLS,
+  },
+  {
+    method: 'POST',
+    path: '/detokenize',
+    handle: detokenize,
+    summary: 'Convert tokens to text',
+    requestSchema: DETOKENIZE_REQUEST,
+  },
+  { method: 'GET', path: MODELS_PATH, handle: listModels, summary: 'List the served models' },
+  { method: 'GET', path: `${MODELS_PATH}/{model}`, handle: getModel, summary: 'Get a served model' },
+  ...[
+    'POST /v1/embeddings',
+    'POST /v1/responses',
+    'POST /v1/messages',
+    'POST /v1/chat/completions/render',
+    'POST /apply-template',
+    'GET /load',
+    'POST /sleep',
+    'POST /wake_up',
+    'GET /is_sleeping',
+    'POST /v1/load_lora_adapter',
+    'POST /v1/unload_lora_adapter',
+    'GET /slots',
+    'GET /props',
+    'POST /infill',
+    'POST /rerank',
+    'POST /score',
+  ].map(notImplemented),
+];
+
+function notImplemented(route: string): OpenAiRoute {
+  const [method, path] = route.split(' ') as ['GET' | 'POST', string];
+  const handle = () => {
+    throw new ApiError('not_implemented', `${path} is not implemented in this version of the server`);
+  };
+  return { method, path, handle, summary: 'Not implemented', isNotImplemented: true };
+}

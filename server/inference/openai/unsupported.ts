@@ -1,0 +1,79 @@
+import { ApiError } from '../../base/errors';
+import { show } from './validate';
+
+/** Returns whether a value would change the response if it were supported. */
+type ChangesResponse = (value: unknown) => boolean;
+
+const always: ChangesResponse = () => true;
+const unlessEmpty: ChangesResponse = (value) => !(Array.isArray(value) && value.length === 0);
+const is =
+  (effective: unknown): ChangesResponse =>
+  (value) =>
+    value === effective;
+const not =
+  (...defaults: unknown[]): ChangesResponse =>
+  (value) =>
+    !defaults.includes(value);
+
+/** Fields of other servers. Values that would change the response are refused, all others are ignored. */
+export type UnsupportedFields = Readonly<Record<string, ChangesResponse>>;
+
+const COMMON_UNSUPPORTED: UnsupportedFields = {
+  grammar: always,
+  json_schema: always,
+  regex: always,
+  ebnf: always,
+  stop_regex: unlessEmpty,
+  no_stop_trim: is(true),
+  guided_whitespace_pattern: always,
+  priority: not(0),
+  use_beam_search: is(true),
+  length_penalty: not(1),
+  lora_path: always,
+  dynatemp_range: not(0),
+  typical_p: not(1),
+  mirostat: not(0),
+  dry_multiplier: not(0),
+  xtc_probability: not(0),
+  top_n_sigma: not(-1, 0),
+  samplers: always,
+  n_probs: not(0),
+  repeat_last_n: always,
+  t_max_predict_ms: not(-1, 0),
+  timings_per_token: is(true),
+  return_progress: is(true),
+  logits_processors: unlessEmpty,
+};
+
+export const CHAT_UNSUPPORTED: UnsupportedFields = {
+  ...COMMON_UNSUPPORTED,
+  echo: is(true),
+  chat_template: always,
+  documents: unlessEmpty,
+  input_ids: always,
+  modalities: (value) => !Array.isArray(value) || value.some(not('text')),
+  audio: always,
+  web_search_options: always,
+};
+
+export const COMPLETION_UNSUPPORTED: UnsupportedFields = {
+  ...COMMON_UNSUPPORTED,
+  suffix: not(''),
+  prompt_embeds: always,
+};
+
+export const TOKENIZE_UNSUPPORTED: UnsupportedFields = { chat_template: always };
+
+/** Throws ApiError `unsupported_value` for the first field with a value that would change the response. */
+export function refuseUnsupported(body: unknown, fields: UnsupportedFields): void {
+  for (const [field, changesResponse] of Object.entries(fields)) {
+    const value = (body as Readonly<Record<string, unknown>>)[field];
+    if (value !== undefined && value !== null && changesResponse(value)) throw unsupportedValue(field, value);
+  }
+}
+
+export function unsupportedValue(param: string, value: unknown): ApiError {
+  return new ApiError('unsupported_value', `${param}: ${show(value)} is not supported in this version of the server`, {
+    param,
+  });
+}

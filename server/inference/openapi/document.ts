@@ -1,0 +1,185 @@
+import { type ApiErrorCode, ERROR_KINDS } from '../../base/errors';
+import type { NullMap } from '../openai/nulls';
+import type { Schema } from '../openai/schema-types';
+import type { Route } from '../../http/routes';
+import { RESPONSE_SCHEMAS, errorSchema } from './response-schemas';
+import { type Operation, OPERATIONS } from './operations';
+import { sentSchema } from './request-schema';
+
+/** The part of a route that the document describes. */
+export interface DescribedRoute extends Pick<Route, 'method' | 'path'> {
+  readonly summary?: string;
+  /** Schema of the request body. Undefined without a body. */
+  readonly requestSchema?: Schema;
+  /** Where null in the body means "not given". */
+  readonly nulls?: NullMap;
+  /** The route answers 501. */
+  readonly isNotImplemented?: boolean;
+}
+
+export interface DocumentOptions {
+  version: string;
+  /** Whether requests need an access key. */
+  hasAccess: boolean;
+}
+
+type Json = Record<string, unknown>;
+
+/** Errors of every route: those of requests that the transport cannot read. */
+const TRANSPORT_ERRORS: readonly ApiErrorCode[] = ['malformed_request', 'method_not_allowed', 'request_too_large'];
+const ACCESS_ERRORS: readonly ApiErrorCode[] = [
+  'invalid_api_key',
+  'permission_denied',
+  'ip_not_allowed',
+  'rate_limit_exceeded',
+  'budget_exceeded',
+  'auth_unavailable',
+];
+
+const STREAM_ERRORS: readonly ApiErrorCode[] = ['internal_error', 'engine_dead', 'shutting_down'];
+/** Errors of a key that is revoked during a stream. */
+const REVOKED: readonly ApiErrorCode[] = ['invalid_api_key', 'permission_denied'];
+
+/**
+ * Returns the OpenAPI 3.1 document of a server, from its routes and the schemas that validate its requests. Throws an
+ * Error for a route without a description.
+ */
+export function openApiDocument(routes: readonly DescribedRoute[], { version, hasAccess }: DocumentOptions): Json {
+  const paths: Record<string, Json> = {};
+  for (const route of routes) (paths[route.path] ??= {})[route.method.toLowerCase()] = operation(route, hasAccess);
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'Capstan',
+      version,
+      description:
+        'The inference interface of OpenAI and vLLM. Fields outside the schemas are ignored or get unsupported_value.',
+      license: { name: 'MIT', identifier: 'MIT' },
+    },
+    servers: [{ url: '/' }],
+    ...(hasAccess ? { security: [{ accessKey: [] }] } : {}),
+    paths,
+    components: {
+      schemas: RESPONSE_SCHEMAS,
+      ...(hasAccess
+        ? {
+            securitySchemes: {
+              accessKey: {
+                type: 'http',
+                scheme: 'bearer',
+                description: 'An access key after "Bearer" and exactly one space',
+              },
+            },
+          }
+        : {}),
+    },
+  };
+}
+
+function operation(route: DescribedRoute, hasAccess: boolean): Json {
+  const { method, path, requestSchema, nulls = {}, isNotImplemented = false } = route;
+  const described: Operation | undefined = isNotImplemented
+    ? { errors: ['not_implemented', 'model_loading', 'shutting_down'] }
+    : OPERATIONS[`${method} ${path}`];
+  if (described === undefined) throw new Error(`${method} ${path}: expected an entry in OPERATIONS`);
+  const errors = [...TRANSPORT_ERRORS, ...(hasAccess ? ACCESS_ERRORS : []), ...described.errors];
+  const parameters = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => ({
+    name,
+    in: 'path',
+    required: true,
+    description: 'Matches the rest of the path, slashes included',
+    schema: { type: 'string', minLength: 1 },
+  }));
+  return {
+    operationId: operationId(method, path),
+    summary: route.summary ?? described.summary,
+    tags: [isNotImplemented ? 'not implemented' : 'implemented'],
+    ...(parameters.length > 0 ? { parameters } : {}),
+    ...(requestSchema === undefined ? {} : { requestBody: requestBody(sentSchema(requestSchema, nulls), described) }),
+    responses: { ...(isNotImplemented ? {} : { 200: okResponse(described, hasAccess) }), ...errorResponses(errors) },
+  };
+}
+
+/** `POST /v1/chat/completions` becomes `post_v1_chat_completions`. */
+function operationId(method: string, path: string): string {
+  return [method.toLowerCase(), ...path.split(/[^\w]+/).filter((part) => part !== '')].join('_');
+}
+
+function requestBody(schema: Schema, { examples }: Operation): Json {
+  const media = {
+    schema,
+    ...(examples === undefined
+      ? {}
+      : { examples: Object.fromEntries(Object.entries(examples).map(([name, value]) => [name, { value }])) }),
+  };
+  return { required: true, content: { 'application/json': media } };
+}
+
+const REQUEST_ID = {
+  'X-Request-Id': { description: "The client's id, or a random one", schema: { type: 'string' } },
+};
+
+function okResponse({ response: body, event }: Operation, hasAccess: boolean): Json {
+  if (body === undefined) return { description: 'Success, without a body', headers: REQUEST_ID };
+  const content: Json =
+    body === 'text'
+      ? { 'text/plain': { schema: { type: 'string' } } }
+      : { 'application/json': { schema: body === 'object' ? { type: 'object' } : componentRef(body) } };
+  if (event !== undefined) content['text/event-stream'] = { schema: eventSchema(event, hasAccess) };
+  return { description: 'The response', headers: REQUEST_ID, content };
+}
+
+/** Returns the schema of one event, because OpenAPI 3.1 cannot describe a stream. */
+function eventSchema(event: string, hasAccess: boolean): Json {
+  const json = (description: string, contentSchema: unknown): Json => ({
+    type: 'string',
+    description,
+    contentMediaType: 'application/json',
+    contentSchema,
+  });
+  const data = {
+    anyOf: [
+      json('Part of the response', componentRef(event)),
+      json('An error. Only [DONE] follows.', errorOf(hasAccess ? [...STREAM_ERRORS, ...REVOKED] : STREAM_ERRORS)),
+      { const: '[DONE]', description: 'The end of the stream' },
+    ],
+  };
+  return { type: 'object', description: 'With "stream": true', required: ['data'], properties: { data } };
+}
+
+function componentRef(name: string): Json {
+  return { $ref: `#/components/schemas/${name}` };
+}
+
+function errorResponses(codes: readonly ApiErrorCode[]): Json {
+  const statuses = [...new Set(codes.map((code) => ERROR_KINDS[code].status))].sort((a, b) => a - b);
+  return Object.fromEntries(
+    statuses.map((status) => {
+      const ofStatus = [...new Set(codes)].filter((code) => ERROR_KINDS[code].status === status);
+      return [
+        status,
+        {
+          description: ofStatus.join(', '),
+          headers: errorHeaders(status),
+          content: { 'application/json': { schema: errorOf(ofStatus) } },
+        },
+      ];
+    }),
+  );
+}
+
+function errorOf(codes: readonly ApiErrorCode[]): Json {
+  return errorSchema(
+    codes,
+    codes.map((code) => ERROR_KINDS[code].type),
+  );
+}
+
+function errorHeaders(status: number): Json {
+  const text = (description: string) => ({ description, schema: { type: 'string' } });
+  if (status === 401) return { ...REQUEST_ID, 'WWW-Authenticate': text('Bearer') };
+  if (status === 405) return { ...REQUEST_ID, Allow: text('The allowed methods') };
+  if (status === 429 || status === 503)
+    return { ...REQUEST_ID, 'Retry-After': text('Seconds until the next attempt, if known') };
+  return REQUEST_ID;
+}

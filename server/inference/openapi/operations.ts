@@ -1,0 +1,91 @@
+import type { ApiErrorCode } from '../../base/errors';
+import type { ResponseSchemaName } from './response-schemas';
+
+/** The description of a route, in addition to what the route itself declares. */
+export interface Operation {
+  /** For routes that declare none. */
+  summary?: string;
+  /** The body of a 200 response: a component, plain text, any object, or none if absent. */
+  response?: ResponseSchemaName | 'text' | 'object';
+  /** The component of each event of a stream. */
+  event?: ResponseSchemaName;
+  /** Errors in addition to those of every route. */
+  errors: readonly ApiErrorCode[];
+  /** Example request bodies. */
+  examples?: Readonly<Record<string, object>>;
+}
+
+const FIELD_ERRORS = [
+  'invalid_json',
+  'invalid_type',
+  'invalid_value',
+  'missing_required_parameter',
+  'unsupported_value',
+  'unsupported_media_type',
+  'request_timeout',
+  'model_not_found',
+] as const;
+const MODEL_ERRORS = ['model_loading', 'shutting_down', 'internal_error'] as const;
+const GENERATION_ERRORS = [
+  ...FIELD_ERRORS,
+  ...MODEL_ERRORS,
+  'context_length_exceeded',
+  'queue_full',
+  'engine_dead',
+] as const;
+const HEALTH_ERRORS = ['model_loading', 'shutting_down', 'engine_dead'] as const;
+
+const QUESTION = [{ role: 'user', content: 'What is Capstan?' }];
+const WEATHER_TOOL = {
+  type: 'function',
+  function: {
+    name: 'get_weather',
+    description: 'Returns the weather of a city',
+    parameters: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
+  },
+};
+
+export const OPERATIONS: Readonly<Record<string, Operation>> = {
+  'POST /v1/chat/completions': {
+    response: 'ChatCompletion',
+    event: 'ChatCompletionChunk',
+    errors: GENERATION_ERRORS,
+    examples: {
+      question: { messages: QUESTION, max_tokens: 16 },
+      stream: { messages: QUESTION, max_tokens: 16, stream: true, stream_options: { include_usage: true } },
+      tools: {
+        messages: [{ role: 'user', content: 'How is the weather in Bern?' }],
+        tools: [WEATHER_TOOL],
+        max_tokens: 64,
+        temperature: 0,
+      },
+    },
+  },
+  'POST /v1/completions': {
+    response: 'Completion',
+    event: 'CompletionChunk',
+    errors: GENERATION_ERRORS,
+    examples: {
+      text: { prompt: 'Once upon a time', max_tokens: 8 },
+      scoring: { prompt: 'One two three', max_tokens: 0, echo: true, logprobs: 1 },
+    },
+  },
+  'POST /tokenize': {
+    response: 'Tokens',
+    errors: [...FIELD_ERRORS, ...MODEL_ERRORS, 'queue_full'],
+    examples: { text: { prompt: 'One two three' }, conversation: { messages: QUESTION } },
+  },
+  'POST /detokenize': {
+    response: 'Text',
+    errors: [...FIELD_ERRORS, ...MODEL_ERRORS],
+    examples: { tokens: { tokens: [72, 101, 108] } },
+  },
+  'GET /v1/models': { response: 'ModelList', errors: MODEL_ERRORS },
+  'GET /v1/models/{model}': { response: 'Model', errors: [...MODEL_ERRORS, 'model_not_found'] },
+  'GET /health': { summary: 'Check the engine', errors: HEALTH_ERRORS },
+  'GET /ping': { summary: 'Same as /health', errors: HEALTH_ERRORS },
+  'POST /ping': { summary: 'Same as /health', errors: HEALTH_ERRORS },
+  'GET /version': { summary: 'Get the server version', response: 'Version', errors: [] },
+  'GET /metrics': { summary: 'Get metrics in Prometheus text format', response: 'text', errors: ['internal_error'] },
+  'GET /openapi.json': { summary: 'Get this document', response: 'object', errors: ['internal_error'] },
+};

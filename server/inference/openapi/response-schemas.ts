@@ -1,0 +1,240 @@
+/**
+ * JSON Schemas of the response bodies: the `components` of the OpenAPI document. Tests check real responses against
+ * them.
+ */
+
+type ResponseSchema = Readonly<Record<string, unknown>>;
+
+export type ResponseSchemaName = keyof typeof RESPONSE_SCHEMAS;
+
+const string = { type: 'string' };
+const boolean = { type: 'boolean' };
+const count = { type: 'integer', minimum: 0 };
+const nullable = (schema: ResponseSchema): ResponseSchema => ({ anyOf: [schema, { type: 'null' }] });
+const list = (items: ResponseSchema, further: ResponseSchema = {}): ResponseSchema => ({
+  type: 'array',
+  items,
+  ...further,
+});
+const ref = (name: string): ResponseSchema => ({ $ref: `#/components/schemas/${name}` });
+const tokenIds = list(count);
+const seconds = { type: 'integer', description: 'Seconds since 1970' };
+
+/** An object with exactly these keys. Only the `optional` ones may be absent. */
+function exactly(
+  properties: Record<string, ResponseSchema>,
+  optional: Record<string, ResponseSchema> = {},
+): ResponseSchema {
+  return {
+    type: 'object',
+    required: Object.keys(properties),
+    properties: { ...properties, ...optional },
+    additionalProperties: false,
+  };
+}
+
+const stopReason = {
+  type: ['string', 'integer', 'null'],
+  description:
+    'The stop string or stop token id that ended the choice. Null for the end of text, the token limit and tool calls.',
+};
+const finishReason = { type: 'string', enum: ['stop', 'length', 'tool_calls'] };
+const completionFinishReason = { type: 'string', enum: ['stop', 'length'] };
+
+const toolCall = exactly({
+  id: string,
+  type: { const: 'function' },
+  function: exactly({ name: string, arguments: { type: 'string', description: 'JSON text, as the model wrote it' } }),
+});
+
+const toolCallDelta = exactly(
+  { index: count, function: exactly({ arguments: string }, { name: string }) },
+  { id: { type: 'string', description: 'Only in the first delta of a call' }, type: { const: 'function' } },
+);
+
+const tokenLogprob = {
+  token: string,
+  logprob: { type: 'number' },
+  bytes: list({ type: 'integer', minimum: 0, maximum: 255 }),
+};
+
+const chunkHead = { id: string, created: seconds, model: string };
+
+export const RESPONSE_SCHEMAS = {
+  Usage: exactly(
+    { prompt_tokens: count, total_tokens: count, completion_tokens: count },
+    {
+      prompt_tokens_details: {
+        ...nullable(exactly({ cached_tokens: count })),
+        description: 'Null without a prefix cache',
+      },
+      completion_tokens_details: exactly({ reasoning_tokens: count }),
+    },
+  ),
+  ChatLogprobs: exactly({ content: list(exactly({ ...tokenLogprob, top_logprobs: list(exactly(tokenLogprob)) })) }),
+  PromptLogprobs: list(
+    nullable({
+      type: 'object',
+      additionalProperties: exactly({ logprob: { type: 'number' }, rank: count, decoded_token: string }),
+    }),
+    {
+      description: 'One entry per prompt token, by token id. The first entry is null.',
+    },
+  ),
+  ChatCompletion: exactly(
+    {
+      id: string,
+      object: { const: 'chat.completion' },
+      created: seconds,
+      model: string,
+      choices: list(
+        exactly(
+          {
+            index: count,
+            message: exactly(
+              {
+                role: string,
+                reasoning_content: nullable(string),
+                content: string,
+                tool_calls: list(toolCall),
+              },
+              { reasoning: string },
+            ),
+            logprobs: nullable(ref('ChatLogprobs')),
+            finish_reason: finishReason,
+            stop_reason: stopReason,
+          },
+          { token_ids: tokenIds },
+        ),
+        { minItems: 1 },
+      ),
+      usage: ref('Usage'),
+      prompt_logprobs: nullable(ref('PromptLogprobs')),
+    },
+    { prompt_token_ids: tokenIds, prompt_text: string },
+  ),
+  ChatCompletionChunk: exactly(
+    {
+      ...chunkHead,
+      object: { const: 'chat.completion.chunk' },
+      choices: list(
+        exactly(
+          {
+            index: count,
+            delta: exactly(
+              {},
+              {
+                role: string,
+                content: string,
+                reasoning_content: string,
+                reasoning: string,
+                tool_calls: list(toolCallDelta, { minItems: 1, maxItems: 1 }),
+              },
+            ),
+            logprobs: nullable(ref('ChatLogprobs')),
+            finish_reason: nullable(finishReason),
+          },
+          { stop_reason: stopReason, token_ids: tokenIds },
+        ),
+        { maxItems: 1 },
+      ),
+    },
+    { usage: ref('Usage'), prompt_token_ids: tokenIds, prompt_text: string },
+  ),
+  CompletionLogprobs: exactly({
+    text_offset: list(count),
+    token_logprobs: list({ type: ['number', 'null'] }),
+    tokens: list(string),
+    top_logprobs: list(nullable({ type: 'object', additionalProperties: { type: 'number' } })),
+  }),
+  Completion: exactly({
+    id: string,
+    object: { const: 'text_completion' },
+    created: seconds,
+    model: string,
+    choices: list(
+      exactly(
+        {
+          index: count,
+          text: string,
+          logprobs: nullable(ref('CompletionLogprobs')),
+          finish_reason: completionFinishReason,
+          stop_reason: stopReason,
+          prompt_logprobs: nullable(ref('PromptLogprobs')),
+        },
+        { token_ids: tokenIds, prompt_token_ids: tokenIds },
+      ),
+      { minItems: 1 },
+    ),
+    usage: ref('Usage'),
+  }),
+  CompletionChunk: exactly(
+    {
+      ...chunkHead,
+      object: { const: 'text_completion' },
+      choices: list(
+        exactly(
+          {
+            index: count,
+            text: string,
+            logprobs: nullable(ref('CompletionLogprobs')),
+            finish_reason: nullable(completionFinishReason),
+            stop_reason: stopReason,
+          },
+          { token_ids: tokenIds, prompt_token_ids: tokenIds },
+        ),
+        { maxItems: 1 },
+      ),
+    },
+    { usage: ref('Usage') },
+  ),
+  Tokens: exactly({ count, max_model_len: count, tokens: tokenIds, token_strs: nullable(list(string)) }),
+  Text: exactly({ prompt: string }),
+  Model: exactly({
+    id: string,
+    object: { const: 'model' },
+    created: seconds,
+    owned_by: string,
+    root: string,
+    parent: { type: 'null' },
+    max_model_len: count,
+    permission: list(
+      exactly({
+        id: string,
+        object: { const: 'model_permission' },
+        created: seconds,
+        allow_create_engine: boolean,
+        allow_sampling: boolean,
+        allow_logprobs: boolean,
+        allow_search_indices: boolean,
+        allow_view: boolean,
+        allow_fine_tuning: boolean,
+        organization: string,
+        group: { type: 'null' },
+        is_blocking: boolean,
+      }),
+    ),
+    meta: exactly({
+      default_sampling: exactly({
+        temperature: { type: 'number' },
+        top_p: { type: 'number' },
+        top_k: count,
+        repetition_penalty: { type: 'number' },
+      }),
+    }),
+  }),
+  ModelList: exactly({ object: { const: 'list' }, data: list(ref('Model'), { minItems: 1 }) }),
+  Version: exactly({ version: string }),
+} satisfies Record<string, ResponseSchema>;
+
+/** Returns the schema of an error with one of these codes and types. */
+export function errorSchema(codes: readonly string[], types: readonly string[]): ResponseSchema {
+  return exactly({
+    error: exactly({
+      message: { type: 'string', minLength: 1 },
+      type: { type: 'string', enum: [...new Set(types)] },
+      param: { type: ['string', 'null'], description: 'Path of the invalid field' },
+      code: { type: 'string', enum: codes },
+    }),
+  });
+}

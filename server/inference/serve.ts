@@ -1,0 +1,137 @@
+import { CapstanError, Engine } from '../../ts';
+import type { App } from './app';
+import { UsageError } from '../base/usage-error';
+import { createTransport } from '../http/create-transport';
+import type { HttpHandler, Transport } from '../http/transport';
+import { LoadProgress } from './load-progress';
+import { createLog, type Log } from '../base/log';
+import { openApp } from './open-app';
+import { needsKey } from './serve-access';
+import type { ServeOptions } from './serve-options';
+import { Shutdown } from '../base/shutdown';
+import { startupText } from './startup-text';
+import { withTimeout } from '../base/with-timeout';
+
+const LOOPBACK = '127.0.0.1';
+/** Time limit for sending the last errors at shutdown to clients that do not read, or that do not finish their body. */
+const LAST_ERRORS_TIMEOUT_MS = 2_000;
+
+/**
+ * Serves until SIGINT or SIGTERM. Resolves with the exit code. Binds the port before the model is loaded, so that a
+ * port conflict shows at once.
+ */
+export async function serve(options: ServeOptions): Promise<number> {
+  const log = createLog(options.logLevel, [
+    ...options.apiKeys,
+    options.tls.passphrase ?? '',
+    options.replicaSecret ?? '',
+  ]);
+  for (const flag of options.ignored) log.warn({ flag }, 'this flag has no effect');
+  const shutdown = new Shutdown();
+  // Closed in reverse order.
+  const closers: (() => Promise<void>)[] = [() => Promise.resolve(shutdown.dispose())];
+  try {
+    const opened = await openApp(options, log);
+    closers.push(() => opened.close());
+    const { app } = opened;
+    const transport = await openTransport(options, (request, reply) => app.handle(request, reply), true);
+    closers.push(() => transport.close());
+    const port = await listen(transport, options);
+    const adminPort = options.adminPort === undefined ? undefined : await openAdmin(options, app, closers);
+    const engine = await loadEngine(options, shutdown.signal, log);
+    // Closing the engine ends open requests with an error. Their connections close after that.
+    closers.push(() => engine.close().then(() => withTimeout(LAST_ERRORS_TIMEOUT_MS, app.drain())));
+    opened.serve(engine);
+    const { host, socketPath, adminHost = LOOPBACK } = options;
+    process.stdout.write(
+      startupText(engine.info, {
+        host,
+        port,
+        socketPath,
+        transport: transport.name,
+        model: options.servedNames[0] ?? engine.info.modelName,
+        isTls: options.tls.certFile !== undefined,
+        needsKey: needsKey(options),
+        isReplica: options.replicaSecret !== undefined,
+        ...(adminPort === undefined ? {} : { admin: { host: adminHost, port: adminPort } }),
+      }),
+    );
+    await shutdown.requested;
+    await drain(app, transport, options, log);
+    return 0;
+  } catch (error) {
+    // A signal arrived while the model was loading.
+    if (error instanceof CapstanError && error.code === 'aborted') return 0;
+    throw error;
+  } finally {
+    for (const close of closers.reverse()) await close();
+  }
+}
+
+async function openTransport(
+  { transport, maxRequestBytes, bodyTimeoutMs, tls: { keyFile, certFile, passphrase } }: ServeOptions,
+  handler: HttpHandler,
+  isPublic: boolean,
+): Promise<Transport> {
+  const tls =
+    isPublic && keyFile !== undefined && certFile !== undefined
+      ? { tls: { keyFile, certFile, ...(passphrase === undefined ? {} : { passphrase }) } }
+      : {};
+  return createTransport(transport, { handler, maxBodyBytes: maxRequestBytes, bodyTimeoutMs, ...tls }).catch(
+    (error: Error) => {
+      throw new UsageError(error.message);
+    },
+  );
+}
+
+/** Opens the admin listener: health and metrics over plain HTTP, without a key. */
+async function openAdmin(options: ServeOptions, app: App, closers: (() => Promise<void>)[]): Promise<number> {
+  const transport = await openTransport(options, (request, reply) => app.handleAdmin(request, reply), false);
+  closers.push(() => transport.close());
+  return listen(transport, {
+    host: options.adminHost ?? LOOPBACK,
+    port: options.adminPort ?? 0,
+    socketPath: undefined,
+  });
+}
+
+const LISTEN_ERRORS: Readonly<Record<string, string>> = {
+  EACCES: 'permission denied',
+  EADDRINUSE: 'the port is in use, or the address does not belong to this machine',
+};
+
+async function listen(
+  transport: Transport,
+  { host, port, socketPath }: Pick<ServeOptions, 'host' | 'port' | 'socketPath'>,
+): Promise<number> {
+  try {
+    if (socketPath === undefined) return await transport.listen(host, port);
+    await transport.listenUnix(socketPath);
+    return 0;
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    const reason = socketPath === undefined ? (LISTEN_ERRORS[code ?? ''] ?? message) : message;
+    throw Object.assign(new Error(`cannot listen on ${socketPath ?? `${host}:${port}`}: ${reason}`), { code });
+  }
+}
+
+async function loadEngine({ model, engine: options }: ServeOptions, signal: AbortSignal, log: Log): Promise<Engine> {
+  const progress = new LoadProgress(log);
+  try {
+    const engine = await Engine.load(model, { ...options, signal }, (done) => progress.update(done));
+    for (const note of engine.info.notes) log.info(note);
+    return engine;
+  } finally {
+    progress.end();
+  }
+}
+
+async function drain(app: App, transport: Transport, { shutdownTimeoutMs }: ServeOptions, log: Log): Promise<void> {
+  transport.stopListening();
+  if (app.numOpenRequests > 0)
+    log.info(
+      { open: app.numOpenRequests, timeoutMs: shutdownTimeoutMs },
+      'shutting down after the open requests end; send the signal again to exit at once',
+    );
+  await withTimeout(shutdownTimeoutMs, app.drain());
+}

@@ -1,0 +1,72 @@
+import type { EngineInfo } from '../../ts';
+
+/** Where a server listens and what clients need. */
+export interface Address {
+  host: string;
+  port: number;
+  /** Replaces host and port. */
+  socketPath?: string | undefined;
+  isTls?: boolean;
+  needsKey?: boolean;
+  /** A replica is reachable only through its gateway, so there is no request to try. */
+  isReplica?: boolean;
+  admin?: { host: string; port: number };
+  transport: string;
+  /** The name that clients send. */
+  model: string;
+}
+
+/** Returns the text that a start prints: model, sampling defaults, address and a request to try. */
+export function startupText(info: EngineInfo, address: Address): string {
+  const { transport, model, needsKey = false, isReplica = false, admin, socketPath, isTls = false } = address;
+  const scheme = isTls ? 'https' : 'http';
+  const url =
+    socketPath === undefined ? `${scheme}://${urlHost(address.host)}:${address.port}` : `${scheme}://localhost`;
+  const numRanks = info.tensorParallelSize === 1 ? '' : `, ${info.tensorParallelSize} ranks`;
+  const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'What is Capstan?' }] });
+  return [
+    `Capstan ${info.version} serves ${model} (${info.architecture}, ${count(info.numParameters)} parameters, ${info.weightDtype}): ` +
+      `${info.backend} ${info.isa}, ${info.threads} ${info.threads === 1 ? 'thread' : 'threads'}${numRanks}, context length ${grouped(info.maxModelLen)}, ` +
+      `KV cache ${bytes(info.kvCacheBytes)} (${grouped(info.numBlocks * info.blockSize)} tokens), ${socketPath === undefined ? url : `unix:${socketPath}${isTls ? ' with TLS' : ''}`} (${transport})`,
+    `Sampling defaults: ${samplingText(info)}`,
+    ...(admin === undefined ? [] : [`Health and metrics, without a key: http://${urlHost(admin.host)}:${admin.port}`]),
+    ...(isReplica
+      ? []
+      : [
+          'Try:',
+          `  curl ${socketPath === undefined ? '' : `--unix-socket ${quoted(socketPath)} `}${url}/v1/chat/completions ${needsKey ? '-H "Authorization: Bearer $API_KEY" ' : ''}-H 'Content-Type: application/json' -d ${quoted(body)}`,
+        ]),
+    '',
+  ].join('\n');
+}
+
+/** Quotes a shell argument. */
+function quoted(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+function samplingText({ samplingDefaults }: EngineInfo): string {
+  const { temperature = 1, topP = 1, topK = 0, repetitionPenalty = 1 } = samplingDefaults;
+  return temperature === 0
+    ? `temperature 0, repetition penalty ${repetitionPenalty}`
+    : `temperature ${temperature}, top-p ${topP}, top-k ${topK === 0 ? 'off' : topK}, repetition penalty ${repetitionPenalty}`;
+}
+
+/** Returns the host for a URL that a client on this machine can use. */
+function urlHost(host: string): string {
+  if (host === '0.0.0.0' || host === '::' || host === '') return '127.0.0.1';
+  return host.includes(':') ? `[${host}]` : host;
+}
+
+function bytes(value: number): string {
+  return value >= 2 ** 30 ? `${(value / 2 ** 30).toFixed(1)} GiB` : `${Math.round(value / 2 ** 20)} MiB`;
+}
+
+function count(value: number): string {
+  const [unit, name] = value >= 1e9 ? [1e9, 'B'] : [1e6, 'M'];
+  return `${(value / unit).toFixed(1)} ${name}`;
+}
+
+function grouped(value: number): string {
+  return value.toLocaleString('en-US');
+}

@@ -1,0 +1,91 @@
+import type { NewSession } from '../../accounts/sessions';
+import { clientOf } from '../authenticate';
+import { endedCookie, sessionCookie, sessionTokenOf } from '../cookies';
+import { input } from '../json-schema';
+import { Bootstrap, Login } from '../objects';
+import { toProblem } from '../problem';
+import { type ApiResponse, type ApiCall, type ApiRoute, defineRoute } from '../route';
+
+const TAG = 'sessions';
+
+export const ROUTES: readonly ApiRoute[] = [
+  defineRoute({
+    method: 'POST',
+    path: '/api/v1/auth/login',
+    summary: 'Sign in to the console',
+    tag: TAG,
+    auth: 'none',
+    body: Login,
+    responses: { 204: null },
+    problems: ['bad_credentials', 'otp_required', 'too_many_attempts'],
+    handle: async (call) =>
+      signedIn(
+        call,
+        await limitAttempts(call, () =>
+          call.context.store.signIn(
+            call.body,
+            clientOf(call.request, call.address),
+            sessionTokenOf(call.request, call.context.settings),
+          ),
+        ),
+      ),
+  }),
+  defineRoute({
+    method: 'POST',
+    path: '/api/v1/auth/logout',
+    summary: 'Sign out of the console',
+    tag: TAG,
+    auth: 'session',
+    body: input({}),
+    isBodyOptional: true,
+    responses: { 204: null },
+    handle: async ({ context: { store, settings }, actor, session }) => {
+      await store.revokeSession(actor, session!.idHash);
+      return { status: 204, headers: endedCookie(settings) };
+    },
+  }),
+  defineRoute({
+    method: 'POST',
+    path: '/api/v1/bootstrap',
+    summary: 'Create the first administrator with the setup link, and sign in',
+    tag: TAG,
+    auth: 'none',
+    body: Bootstrap,
+    responses: { 204: null },
+    problems: ['gone', 'too_many_attempts'],
+    handle: async (call) => {
+      const { token, ...spec } = call.body;
+      return signedIn(
+        call,
+        await limitAttempts(call, () =>
+          call.context.store.redeemBootstrapLink(token, spec, clientOf(call.request, call.address)),
+        ),
+      );
+    },
+  }),
+];
+
+export function signedIn({ context: { settings, now } }: Pick<ApiCall, 'context'>, session: NewSession): ApiResponse {
+  return { status: 204, headers: sessionCookie(session, settings, now()) };
+}
+
+/** Runs an attempt to use a secret. Limits failed attempts of any kind per address. */
+export async function limitAttempts<T>(
+  { attempts, address, context: { log } }: Pick<ApiCall, 'attempts' | 'address' | 'context'>,
+  attempt: () => Promise<T>,
+): Promise<T> {
+  // Counted before the attempt, so that concurrent attempts gain nothing.
+  attempts.check(address);
+  attempts.count(address);
+  try {
+    const result = await attempt();
+    attempts.forgive(address);
+    return result;
+  } catch (error) {
+    const { code } = toProblem(error);
+    if (code === 'bad_credentials' || code === 'gone' || code === 'too_many_attempts')
+      log.warn({ address, code }, 'sign-in failed');
+    else attempts.forgive(address);
+    throw error;
+  }
+}

@@ -1,0 +1,120 @@
+import { input, object, oneOf } from '../json-schema';
+import { ApiProblem } from '../problem';
+import { type ApiRoute, defineRoute } from '../route';
+
+const LANGUAGES = ['curl', 'python', 'javascript'] as const;
+type Language = (typeof LANGUAGES)[number];
+
+/** Placeholder for the key, whose secret cannot be shown again. */
+const KEY_PLACEHOLDER = 'YOUR_API_KEY';
+const DEFAULT_MODEL = 'YOUR_MODEL';
+
+const SnippetsQuery = input({
+  lang: oneOf(LANGUAGES),
+  model: {
+    type: 'string',
+    minLength: 1,
+    maxLength: 200,
+    pattern: '^[!-~]+$',
+    description: 'Model name that the deployment serves',
+  },
+});
+const Snippets = object({
+  url: { type: 'string' },
+  needs_key: { type: 'boolean' },
+  snippets: {
+    type: 'array',
+    items: object({ lang: oneOf(LANGUAGES), title: { type: 'string' }, code: { type: 'string' } }),
+  },
+});
+
+export const ROUTES: readonly ApiRoute[] = [
+  defineRoute({
+    method: 'GET',
+    path: '/api/v1/deployments/{id}/snippets',
+    summary: 'Get code that calls the deployment: curl, Python, JavaScript',
+    tag: 'deployments',
+    auth: 'any',
+    query: SnippetsQuery,
+    responses: { 200: Snippets },
+    problems: ['wrong_state'],
+    handle: async ({ context: { store, serving }, actor, params, query: { lang, model = DEFAULT_MODEL } }) => {
+      const { id, accessControl } = await store.demandDeployment(actor, params.id, 'read');
+      const target = serving?.targets.findById(id);
+      if (serving === undefined || target === undefined)
+        throw new ApiProblem('wrong_state', 'the deployment has no address on this gateway');
+      const url = serving.urlOf(target.slug);
+      const wanted = lang === undefined ? LANGUAGES : [lang];
+      return {
+        status: 200,
+        body: {
+          url,
+          needs_key: accessControl,
+          snippets: wanted.map((language) => snippet(language, { url, model, needsKey: accessControl })),
+        },
+      };
+    },
+  }),
+];
+
+interface SnippetOptions {
+  url: string;
+  model: string;
+  needsKey: boolean;
+}
+
+function snippet(lang: Language, options: SnippetOptions): { lang: Language; title: string; code: string } {
+  switch (lang) {
+    case 'curl':
+      return { lang, title: 'curl', code: curl(options) };
+    case 'python':
+      return { lang, title: 'Python', code: python(options) };
+    case 'javascript':
+      return { lang, title: 'JavaScript', code: javascript(options) };
+  }
+}
+
+function curl({ url, model, needsKey }: SnippetOptions): string {
+  const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'Hello' }], stream: true });
+  return [
+    `curl -N ${shellText(`${url}/v1/chat/completions`)} \\`,
+    ...(needsKey ? [`  -H 'Authorization: Bearer ${KEY_PLACEHOLDER}' \\`] : []),
+    "  -H 'Content-Type: application/json' \\",
+    `  -d ${shellText(body)}`,
+  ].join('\n');
+}
+
+function python({ url, model, needsKey }: SnippetOptions): string {
+  return [
+    'from openai import OpenAI',
+    '',
+    `client = OpenAI(base_url=${JSON.stringify(`${url}/v1`)}, api_key=${JSON.stringify(needsKey ? KEY_PLACEHOLDER : 'none')})`,
+    'stream = client.chat.completions.create(',
+    `    model=${JSON.stringify(model)},`,
+    '    messages=[{"role": "user", "content": "Hello"}],',
+    '    stream=True,',
+    ')',
+    'for chunk in stream:',
+    '    if chunk.choices:',
+    '        print(chunk.choices[0].delta.content or "", end="", flush=True)',
+  ].join('\n');
+}
+
+function javascript({ url, model, needsKey }: SnippetOptions): string {
+  return [
+    "import OpenAI from 'openai';",
+    '',
+    `const client = new OpenAI({ baseURL: ${JSON.stringify(`${url}/v1`)}, apiKey: ${JSON.stringify(needsKey ? KEY_PLACEHOLDER : 'none')} });`,
+    'const stream = await client.chat.completions.create({',
+    `  model: ${JSON.stringify(model)},`,
+    "  messages: [{ role: 'user', content: 'Hello' }],",
+    '  stream: true,',
+    '});',
+    "for await (const chunk of stream) process.stdout.write(chunk.choices[0]?.delta?.content ?? '');",
+  ].join('\n');
+}
+
+/** Quotes for a POSIX shell. Inside single quotes only the single quote is special. */
+function shellText(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
+}

@@ -1,0 +1,169 @@
+import type { Command } from 'commander';
+import { type CommandIo, parseOwner, renderTable, UsageError } from 'capstan/internal';
+import type { Client } from '../api/client';
+import type { OwnerQuota } from '../api/objects';
+import { type Call, printJson, remote, requireYes } from './remote';
+import { defined } from './spec-flags';
+import { plain, renderFields } from './text';
+
+interface SetFlags {
+  deployments?: string;
+  gpus?: string;
+}
+
+/** Adds `capstan quotas …` and `capstan accounts …`, both for administrators. */
+export function addAdministrationCommands(program: Command, io?: CommandIo): void {
+  const quotas = program
+    .command('quotas')
+    .description('show and change the quotas of accounts and organizations (administrators)')
+    .addHelpText('after', HELP_TAIL);
+  remote<{ match?: string }>(quotas, 'list', 'list the quotas and the usage of all owners', list, io).option(
+    '--match <text>',
+    'only owners with this text in the email address or slug',
+  );
+  remote(quotas, 'get <owner>', 'show the quota and the usage of user:EMAIL or org:SLUG', get, io);
+  remote<SetFlags>(
+    quotas,
+    'set <owner>',
+    'change the quota of user:EMAIL or org:SLUG; existing resources over the quota are kept',
+    set,
+    io,
+  )
+    .option('--deployments <number>', 'maximum number of deployments, or none for no limit')
+    .option('--gpus <number>', 'maximum number of GPUs in use, or none for no limit');
+  const accounts = program.command('accounts').description('manage the accounts of the service (administrators)');
+  remote<{ match?: string }>(accounts, 'list', 'list accounts, with their roles', listAccounts, io).option(
+    '--match <text>',
+    'only accounts with this text in the email address',
+  );
+  remote(
+    accounts,
+    'promote <email>',
+    'make a user an administrator; the user must sign in again',
+    (call) => setAdministrator(call, true),
+    io,
+  );
+  remote(
+    accounts,
+    'demote <email>',
+    'remove the administrator role of a user; refused for the last administrator',
+    (call) => setAdministrator(call, false),
+    io,
+  );
+  remote<{ yes?: boolean }>(
+    accounts,
+    'delete <email>',
+    'delete an account with its keys and tokens; delete its deployments and containers first',
+    remove,
+    io,
+  ).option('--yes', 'confirm the deletion');
+}
+
+async function list({ client, flags, io }: Call<{ match?: string }>): Promise<void> {
+  const found = await client.all<OwnerQuota>('/quotas', defined('q', flags.match));
+  if (flags.json) return printJson(io, { data: found, next: null });
+  io.out(
+    renderTable(
+      ['OWNER', 'DEPLOYMENTS', 'GPUS', 'ID'],
+      found.map(({ owner, ...use }) => [
+        nameOf(owner),
+        usedOf(use.used_deployments, use.quota_deployments),
+        usedOf(use.used_gpu, use.quota_gpu),
+        owner.id,
+      ]),
+    ),
+  );
+}
+
+async function get({ client, flags, args: [reference], io }: Call<object>): Promise<void> {
+  const found = await findQuota(client, reference);
+  if (flags.json) return printJson(io, found);
+  io.out(renderFields(fieldsOf(found)));
+}
+
+async function set({ client, flags, args: [reference], io }: Call<SetFlags>): Promise<void> {
+  const edit = {
+    ...defined('quota_deployments', parseQuota('--deployments', flags.deployments)),
+    ...defined('quota_gpu', parseQuota('--gpus', flags.gpus)),
+  };
+  if (Object.keys(edit).length === 0) throw new UsageError('nothing to change: expected --deployments or --gpus');
+  const { owner } = await findQuota(client, reference);
+  const changed = await client.request<OwnerQuota>('PATCH', `/quotas/${owner.id}`, { body: edit });
+  if (flags.json) return printJson(io, changed);
+  io.out(renderFields(fieldsOf(changed)));
+}
+
+async function listAccounts({ client, flags, io }: Call<{ match?: string }>): Promise<void> {
+  const found = (await client.all<OwnerQuota>('/quotas', defined('q', flags.match))).filter(
+    ({ owner }) => owner.type === 'user',
+  );
+  const accounts = found.map(({ owner: { id, name: email }, is_admin }) => ({ id, email, is_admin }));
+  if (flags.json) return printJson(io, { data: accounts, next: null });
+  io.out(
+    renderTable(
+      ['EMAIL', 'ROLE', 'ID'],
+      accounts.map(({ id, email, is_admin: isAdmin }) => [plain(email), isAdmin ? 'administrator' : '-', id]),
+    ),
+  );
+}
+
+async function setAdministrator({ client, flags, args: [email], io }: Call<object>, enabled: boolean): Promise<void> {
+  const { owner } = await findQuota(client, `user:${email}`);
+  const changed = await client.request<OwnerQuota>('PUT', `/users/${owner.id}/administrator`, { body: { enabled } });
+  if (flags.json) return printJson(io, changed);
+  io.out(`${plain(owner.name)} is ${enabled ? 'now an administrator' : 'no longer an administrator'}\n`);
+}
+
+async function remove({ client, flags, args: [email], io }: Call<{ yes?: boolean }>): Promise<void> {
+  const { owner } = await findQuota(client, `user:${email}`);
+  requireYes(flags, `delete the account ${plain(owner.name)} (${owner.id}) with its keys and tokens`);
+  await client.request('DELETE', `/users/${owner.id}`, { query: { confirm: owner.name } });
+  if (!flags.json) io.out(`deleted ${plain(owner.name)}\n`);
+}
+
+async function findQuota(client: Client, reference: string): Promise<OwnerQuota> {
+  const { type, name } = parseOwner(reference);
+  const normalized = type === 'user' ? name.normalize('NFC').toLowerCase() : name;
+  const found = (await client.all<OwnerQuota>('/quotas', { q: normalized })).find(
+    ({ owner }) => owner.type === type && owner.name === normalized,
+  );
+  if (found === undefined)
+    throw Object.assign(
+      new Error(type === 'user' ? `no account has the email address ${name}` : `no organization has the slug ${name}`),
+      { code: 'not_found' },
+    );
+  return found;
+}
+
+/** Returns null for `none`. */
+function parseQuota(flag: string, text: string | undefined): number | null | undefined {
+  if (text === undefined) return undefined;
+  if (text === 'none') return null;
+  if (!/^\d{1,7}$/.test(text) || Number(text) > 1_000_000)
+    throw new UsageError(`${flag}: expected a number from 0 to 1000000, or none, got '${text}'`);
+  return Number(text);
+}
+
+function fieldsOf({ owner, ...use }: OwnerQuota): [string, string][] {
+  return [
+    ['owner', nameOf(owner)],
+    ['id', owner.id],
+    ['deployments', usedOf(use.used_deployments, use.quota_deployments)],
+    ['GPUs', usedOf(use.used_gpu, use.quota_gpu)],
+  ];
+}
+
+function nameOf({ type, name }: OwnerQuota['owner']): string {
+  return `${type}:${plain(name)}`;
+}
+
+function usedOf(used: number, quota: number | null): string {
+  return quota === null ? `${used} (no limit)` : `${used} of ${quota}`;
+}
+
+const HELP_TAIL = `
+Examples:
+  capstan quotas list
+  capstan quotas set org:lab --deployments 20 --gpus 4
+  capstan quotas set user:ada@example.com --gpus none
+`;

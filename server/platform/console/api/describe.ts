@@ -1,0 +1,16 @@
+import { lookUp, t } from '../i18n';
+import { type ApiProblem, detailOf } from './problem';
+
+/** The translated title of a problem and the detail from the service. */
+export function describeProblem(problem: ApiProblem): { title: string; detail: string } {
+  const { code, status, message, retryAfterS } = problem;
+  if (status === 0) return { title: t('problem.unreachable'), detail: t('problem.unreachableHint') };
+  if (status === 412) return { title: t('problem.changed'), detail: t('problem.changedHint') };
+  if (status === 429)
+    return {
+      title: t('problem.tooMany'),
+      detail: retryAfterS === null ? message : t('problem.retryAfter', { n: retryAfterS }),
+    };
+  const title = lookUp(`problem.code.${code}`) ?? (status >= 500 ? t('problem.server') : t('problem.refused'));
+  return { title, detail: detailOf(problem) };
+}

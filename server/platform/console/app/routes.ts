@@ -1,0 +1,68 @@
+import type { ComponentType } from 'preact';
+import type { Params } from '../router/match';
+import type * as rarePages from './rare-pages';
+import { lazy } from './lazy';
+import { DeploymentListPage } from '../pages/deployments/list';
+import { DeploymentNewPage } from '../pages/deployments/new';
+import { DeploymentPage } from '../pages/deployments/deployment';
+import { VersionLogsPage } from '../pages/deployments/version-logs';
+import { VersionNewPage } from '../pages/deployments/version-new';
+import { VersionPage } from '../pages/deployments/version';
+
+export interface PageRoute {
+  path: string;
+  page: ComponentType<Params>;
+  /** Paths with the same key share one page instance, which keeps its state between them. */
+  key?: (params: Params) => string;
+}
+
+const page = <P>(component: ComponentType<P>) => component as unknown as ComponentType<Params>;
+// The pages of deployments are used most, so they are part of the initial chunk.
+const rare = (name: keyof typeof rarePages) => lazy(async () => page((await import('./rare-pages'))[name]));
+
+// Each is created once, so that all its paths share one page instance.
+const setupPage = rare('SetupPage');
+const orgPage = rare('OrgPage');
+const accountPage = rare('AccountPage');
+
+/** Routes that need no session. */
+export const OPEN_ROUTES: readonly PageRoute[] = [
+  { path: '/bootstrap', page: setupPage },
+  { path: '/setup', page: setupPage },
+  { path: '/invitation', page: rare('InvitationPage') },
+];
+
+const deployment = ({ id }: Params) => `deployment ${id}`;
+const org = ({ id }: Params) => `org ${id}`;
+
+export const ROUTES: readonly PageRoute[] = [
+  { path: '/deployments', page: page(DeploymentListPage) },
+  { path: '/deployments/new', page: page(DeploymentNewPage) },
+  { path: '/deployments/:id', page: page(DeploymentPage), key: deployment },
+  { path: '/deployments/:id/versions/new', page: page(VersionNewPage) },
+  {
+    path: '/deployments/:id/versions/:number',
+    page: page(VersionPage),
+    key: ({ id, number }) => `version ${id} ${number}`,
+  },
+  {
+    path: '/deployments/:id/versions/:number/logs',
+    page: page(VersionLogsPage),
+    key: ({ id, number }) => `logs ${id} ${number}`,
+  },
+  { path: '/deployments/:id/:tab', page: page(DeploymentPage), key: deployment },
+  { path: '/containers', page: rare('ContainerListPage') },
+  { path: '/containers/new', page: rare('ContainerNewPage') },
+  { path: '/containers/:id', page: rare('ContainerPage'), key: ({ id }) => `container ${id}` },
+  { path: '/containers/:id/edit', page: rare('ContainerEditPage'), key: ({ id }) => `container ${id} edit` },
+  { path: '/containers/:id/deploy', page: rare('ContainerDeployPage'), key: ({ id }) => `container ${id} deploy` },
+  { path: '/data', page: rare('DataPage') },
+  { path: '/orgs', page: rare('OrgListPage') },
+  { path: '/orgs/:id', page: orgPage, key: org },
+  { path: '/orgs/:id/:tab', page: orgPage, key: org },
+  { path: '/webhooks', page: rare('WebhooksPage') },
+  { path: '/quotas', page: rare('QuotasPage') },
+  { path: '/audit', page: rare('AuditPage') },
+  { path: '/account', page: accountPage, key: () => 'account' },
+  { path: '/account/:tab', page: accountPage, key: () => 'account' },
+];

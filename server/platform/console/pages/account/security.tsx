@@ -1,0 +1,259 @@
+import { useState } from 'preact/hooks';
+import type { Me, Session, TotpSecret } from '../../../api/objects';
+import { loadSession, me, setAccount } from '../../app/session';
+import { call } from '../../api/client';
+import { fieldMessage } from '../../api/problem';
+import { useAction, usePages } from '../../api/resource';
+import { agentName } from '../../format/agent';
+import { t } from '../../i18n';
+import { Button } from '../../ui/button';
+import { CopyLine } from '../../ui/copy';
+import { Dialog } from '../../ui/dialog';
+import { TextField } from '../../ui/field';
+import { Card } from '../../ui/page';
+import { QrCode } from '../../ui/qr';
+import { Banner, Loaded, ProblemBanner } from '../../ui/state';
+import { Table } from '../../ui/table';
+import { Ago, At } from '../../ui/time';
+import { toast } from '../../ui/toast';
+import { NewPassword, passwordProblem } from '../new-password';
+import { DeleteAccountCard } from './delete-account';
+
+export function SecurityTab() {
+  return (
+    <div class="stack">
+      <div class="columns-wide">
+        <PasswordCard />
+        <TotpCard />
+      </div>
+      <SessionsCard />
+      <DeleteAccountCard />
+    </div>
+  );
+}
+
+function PasswordCard() {
+  const [current, setCurrent] = useState('');
+  const [password, setPassword] = useState('');
+  const [isSubmitted, setSubmitted] = useState(false);
+  const action = useAction(async () => {
+    await call('POST', '/me/password', { body: { current, password }, isSigningIn: true });
+    await loadSession();
+    setCurrent('');
+    setPassword('');
+    setSubmitted(false);
+    toast(t('password.changed'));
+  });
+  const submit = (event: Event) => {
+    event.preventDefault();
+    setSubmitted(true);
+    if (current !== '' && passwordProblem(password, me().email) === undefined) void action.run();
+  };
+  return (
+    <Card title={t('password.title')} note={t('password.note')}>
+      <form class="stack" noValidate onSubmit={submit}>
+        <ProblemBanner problem={action.problem} />
+        <TextField
+          label={t('password.current')}
+          type="password"
+          autocomplete="current-password"
+          value={current}
+          onInput={setCurrent}
+          error={isSubmitted && current === '' ? t('spec.error.required') : fieldMessage(action.problem, '/current')}
+        />
+        <NewPassword
+          label={t('password.new')}
+          value={password}
+          onInput={setPassword}
+          email={me().email}
+          isSubmitted={isSubmitted}
+        />
+        <div>
+          <Button type="submit" look="primary" isBusy={action.isBusy}>
+            {t('password.change')}
+          </Button>
+        </div>
+      </form>
+    </Card>
+  );
+}
+
+function TotpCard() {
+  const hasTotp = me().has_totp;
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <Card title={t('totp.title')} note={t('totp.note')}>
+      <div class="stack">
+        <Banner tone={hasTotp ? 'ok' : 'info'} title={t(hasTotp ? 'totp.on' : 'totp.off')} />
+        <div>
+          <Button look={hasTotp ? 'danger' : 'plain'} icon="lock" onClick={() => setOpen(true)}>
+            {t(hasTotp ? 'totp.disable' : 'totp.enable')}
+          </Button>
+        </div>
+      </div>
+      {isOpen &&
+        (hasTotp ? <DisableTotp onClose={() => setOpen(false)} /> : <EnableTotp onClose={() => setOpen(false)} />)}
+    </Card>
+  );
+}
+
+function EnableTotp({ onClose }: { onClose: () => void }) {
+  const [password, setPassword] = useState('');
+  const [secret, setSecret] = useState<TotpSecret | null>(null);
+  const [otp, setOtp] = useState('');
+  const start = useAction(async () =>
+    setSecret(await call<TotpSecret>('POST', '/me/totp', { body: { password }, isSigningIn: true })),
+  );
+  const confirm = useAction(async () => {
+    await call('PUT', '/me/totp', { body: { otp: otp.trim() }, isSigningIn: true });
+    setAccount(await call<Me>('GET', '/me'));
+    toast(t('totp.enabled'));
+    onClose();
+  });
+  const foot = (
+    <>
+      <Button onClick={onClose}>{t('action.cancel')}</Button>
+      <Button type="submit" look="primary" isBusy={start.isBusy || confirm.isBusy}>
+        {t(secret === null ? 'action.continue' : 'totp.enable')}
+      </Button>
+    </>
+  );
+  return (
+    <Dialog
+      title={t('totp.title')}
+      onClose={onClose}
+      onSubmit={() => void (secret === null ? start.run() : confirm.run())}
+      foot={foot}
+    >
+      {secret === null ? (
+        <>
+          <p class="soft">{t('totp.passwordFirst')}</p>
+          <ProblemBanner problem={start.problem} />
+          <TextField
+            label={t('password.current')}
+            type="password"
+            autocomplete="current-password"
+            autoFocus
+            value={password}
+            onInput={setPassword}
+          />
+        </>
+      ) : (
+        <>
+          <p class="soft">{t('totp.scan')}</p>
+          <QrCode text={secret.url} label={t('totp.qr')} />
+          <CopyLine text={secret.secret} label={t('totp.secret')} isWrapped />
+          <ProblemBanner problem={confirm.problem} />
+          <TextField
+            label={t('signIn.otp')}
+            hint={t('signIn.otpHint')}
+            inputMode="numeric"
+            autocomplete="one-time-code"
+            maxLength={6}
+            isMono
+            autoFocus
+            value={otp}
+            onInput={setOtp}
+          />
+        </>
+      )}
+    </Dialog>
+  );
+}
+
+function DisableTotp({ onClose }: { onClose: () => void }) {
+  const [password, setPassword] = useState('');
+  const action = useAction(async () => {
+    await call('DELETE', '/me/totp', { body: { password }, isSigningIn: true });
+    setAccount(await call<Me>('GET', '/me'));
+    toast(t('totp.disabled'));
+    onClose();
+  });
+  return (
+    <Dialog
+      title={t('totp.title')}
+      onClose={onClose}
+      onSubmit={() => void action.run()}
+      foot={
+        <>
+          <Button onClick={onClose}>{t('action.cancel')}</Button>
+          <Button type="submit" look="danger-solid" isBusy={action.isBusy}>
+            {t('totp.disable')}
+          </Button>
+        </>
+      }
+    >
+      <p class="soft">{t('totp.disableText')}</p>
+      <ProblemBanner problem={action.problem} />
+      <TextField
+        label={t('password.current')}
+        type="password"
+        autocomplete="current-password"
+        autoFocus
+        value={password}
+        onInput={setPassword}
+      />
+    </Dialog>
+  );
+}
+
+function SessionsCard() {
+  const sessions = usePages<Session>('/sessions');
+  const action = useAction(async (id: string) => {
+    await call('DELETE', `/sessions/${id}`);
+    sessions.reload();
+    toast(t('sessions.ended'));
+  });
+  return (
+    <Card title={t('sessions.title')} note={t('sessions.note')} isFlush>
+      {action.problem !== null && (
+        <div class="card-body">
+          <ProblemBanner problem={action.problem} />
+        </div>
+      )}
+      <Loaded of={sessions}>
+        {(data) => (
+          <Table
+            label={t('sessions.title')}
+            rows={data}
+            keyOf={({ id }) => id}
+            hasMore={sessions.hasMore}
+            isLoading={sessions.isLoading}
+            onMore={sessions.loadMore}
+            columns={[
+              {
+                title: t('sessions.browser'),
+                cell: (session) => (
+                  <div>
+                    <span class="table-name" title={session.user_agent ?? ''}>
+                      {agentName(session.user_agent) ?? t('sessions.unknown')}
+                    </span>
+                    {session.is_current && (
+                      <>
+                        {' '}
+                        <span class="tag">{t('sessions.current')}</span>
+                      </>
+                    )}
+                  </div>
+                ),
+              },
+              { title: t('sessions.address'), cell: ({ ip }) => <code>{ip ?? '–'}</code> },
+              { title: t('sessions.opened'), cell: (session) => <At time={session.created_at} /> },
+              { title: t('sessions.seen'), cell: (session) => <Ago time={session.last_seen_at} /> },
+              {
+                title: t('field.actions'),
+                isActions: true,
+                cell: (session) =>
+                  !session.is_current && (
+                    <Button isSmall look="danger" onClick={() => void action.run(session.id)}>
+                      {t('sessions.end')}
+                    </Button>
+                  ),
+              },
+            ]}
+          />
+        )}
+      </Loaded>
+    </Card>
+  );
+}

@@ -1,0 +1,107 @@
+import { useState } from 'preact/hooks';
+import type { Deployment, DeploymentEdit } from '../../../api/objects';
+import { mayChange } from '../../app/rights';
+import { call } from '../../api/client';
+import { fieldMessage } from '../../api/problem';
+import { useAction } from '../../api/resource';
+import { t } from '../../i18n';
+import { Button } from '../../ui/button';
+import { Choices, TextField } from '../../ui/field';
+import { Card } from '../../ui/page';
+import { Banner, ProblemBanner } from '../../ui/state';
+import { toast } from '../../ui/toast';
+import { isScale, ScaleFields, scaleOf, toScale } from './scale-fields';
+import { StrategyChoices } from './version-new';
+
+const SCOPES = ['key', 'deployment'] as const;
+
+/**
+ * Settings that need no new version. If the deployment changes meanwhile, the form keeps its input and saving reports
+ * a conflict.
+ */
+export function SettingsTab({
+  of,
+  onChange,
+  onReload,
+}: {
+  of: Deployment;
+  onChange: (deployment: Deployment) => void;
+  onReload: () => void;
+}) {
+  const [name, setName] = useState(of.name);
+  const [scale, setScale] = useState(() => scaleOf(of));
+  const [strategy, setStrategy] = useState(of.strategy);
+  const [scope, setScope] = useState(of.prefix_cache_scope);
+  const [rev, setRev] = useState(of.rev);
+  const action = useAction(async () => {
+    const body: DeploymentEdit = {
+      ...(name.trim() === of.name ? {} : { name: name.trim() }),
+      strategy,
+      prefix_cache_scope: scope,
+      ...toScale(scale),
+    };
+    const next = await call<Deployment>('PATCH', `/deployments/${of.id}`, { body, ifMatch: rev });
+    onChange(next);
+    setRev(next.rev);
+    toast(t('action.saved'));
+  });
+  const loadLatest = () => {
+    setName(of.name);
+    setScale(scaleOf(of));
+    setStrategy(of.strategy);
+    setScope(of.prefix_cache_scope);
+    setRev(of.rev);
+    action.clear();
+    onReload();
+  };
+  if (!mayChange(of.owner)) return <Banner title={t('settings.readOnly')} />;
+  const submit = (event: Event) => {
+    event.preventDefault();
+    if (name.trim() !== '' && isScale(scale)) void action.run();
+  };
+  return (
+    <form class="stack page-narrow" noValidate onSubmit={submit}>
+      <Card title={t('settings.general')}>
+        <TextField
+          label={t('keys.name')}
+          maxLength={100}
+          value={name}
+          onInput={setName}
+          error={name.trim() === '' ? t('spec.error.required') : fieldMessage(action.problem, '/name')}
+        />
+      </Card>
+      <Card title={t('scale.title')} note={t('scale.note')}>
+        <ScaleFields value={scale} onChange={setScale} />
+      </Card>
+      <Card title={t('settings.updates')}>
+        <StrategyChoices value={strategy} onChange={setStrategy} />
+      </Card>
+      <Card title={t('settings.cache')} note={t('settings.cacheNote')}>
+        <Choices
+          legend={t('settings.cacheScope')}
+          value={scope}
+          onChange={setScope}
+          options={SCOPES.map((value) => ({
+            value,
+            label: t(`settings.cache.${value}`),
+            hint: t(`settings.cache.${value}.hint`),
+          }))}
+        />
+      </Card>
+      <ProblemBanner problem={action.problem}>
+        {action.problem?.status === 412 && (
+          <div class="row">
+            <Button isSmall onClick={loadLatest}>
+              {t('action.reload')}
+            </Button>
+          </div>
+        )}
+      </ProblemBanner>
+      <div class="form-foot">
+        <Button type="submit" look="primary" isBusy={action.isBusy}>
+          {t('action.save')}
+        </Button>
+      </div>
+    </form>
+  );
+}

@@ -1,0 +1,227 @@
+import type { Binding, Compute, NewVersion, RuntimeOptions, VersionSpec } from '../../api/objects';
+
+/** A specification while it is edited. Numbers are kept as text, as the user typed them. */
+export interface SpecDraft {
+  imageId: string;
+  cores: string;
+  memoryMb: string;
+  gpuCount: string;
+  gpuType: string;
+  bindings: Binding[];
+  env: EnvRow[];
+  usesScript: boolean;
+  startCommand: string;
+  model: string;
+  servedName: string;
+  maxModelLen: string;
+  gpuMemory: string;
+  tensorParallel: string;
+  prefixCaching: boolean;
+  healthPath: string;
+  startDeadlineS: string;
+  graceS: string;
+}
+
+export interface EnvRow {
+  name: string;
+  /** Null for a stored secret, which the service does not return. Null leaves it unchanged. */
+  value: string | null;
+  isSecret: boolean;
+}
+
+/** Containers have no health check. */
+export type SpecSource = Pick<VersionSpec, 'image_id' | 'compute' | 'bindings' | 'env' | 'start_command' | 'runtime'> &
+  Partial<Pick<VersionSpec, 'health_path' | 'start_deadline_s' | 'grace_s'>>;
+
+const DEFAULT_COMPUTE: Compute = { cpu_millis: 1_000, memory_mb: 1_024, gpu_count: 0, gpu_type: null };
+
+export function emptyDraft(imageId: string): SpecDraft {
+  return draftOf({
+    image_id: imageId,
+    compute: DEFAULT_COMPUTE,
+    bindings: [],
+    env: {},
+    start_command: null,
+    runtime: {
+      model: 'demo',
+      served_name: null,
+      max_model_len: null,
+      gpu_memory_utilization: null,
+      tensor_parallel_size: null,
+      prefix_caching: true,
+    },
+  });
+}
+
+export function draftOf({
+  image_id,
+  compute,
+  bindings,
+  env,
+  start_command,
+  runtime,
+  health_path = '/v1/models',
+  start_deadline_s = 1_200,
+  grace_s = 30,
+}: SpecSource): SpecDraft {
+  return {
+    imageId: image_id,
+    cores: String(compute.cpu_millis / 1000),
+    memoryMb: String(compute.memory_mb),
+    gpuCount: String(compute.gpu_count),
+    gpuType: compute.gpu_type ?? '',
+    bindings: bindings.map(({ mount, source_id }) => ({ mount, source_id })),
+    env: Object.entries(env).map(([name, value]) => ({ name, value, isSecret: value === null })),
+    usesScript: start_command !== null,
+    startCommand: start_command ?? '',
+    model: runtime.model ?? '',
+    servedName: runtime.served_name ?? '',
+    maxModelLen: text(runtime.max_model_len),
+    gpuMemory: text(runtime.gpu_memory_utilization),
+    tensorParallel: text(runtime.tensor_parallel_size),
+    prefixCaching: runtime.prefix_caching,
+    healthPath: health_path,
+    startDeadlineS: String(start_deadline_s),
+    graceS: String(grace_s),
+  };
+}
+
+function text(value: number | null): string {
+  return value === null ? '' : String(value);
+}
+
+/** The error message of each invalid field. */
+export type DraftProblems = Partial<Record<keyof SpecDraft, DraftProblem>>;
+type DraftProblem =
+  | 'spec.error.number'
+  | 'spec.error.required'
+  | 'spec.error.path'
+  | 'spec.error.env'
+  | 'spec.error.envTwice'
+  | 'spec.error.binding'
+  | 'spec.error.bindingTwice'
+  | 'spec.error.secret';
+
+const ENV_NAME = /^[A-Za-z_][A-Za-z0-9_]{0,127}$/;
+
+/** With `from`, checks the draft as a change of that draft. */
+export function problemsOf(draft: SpecDraft, from?: SpecDraft): DraftProblems {
+  const problems: DraftProblems = {};
+  const check = (field: keyof SpecDraft, isValid: boolean, message: DraftProblem) => {
+    if (!isValid) problems[field] ??= message;
+  };
+  check('imageId', draft.imageId !== '', 'spec.error.required');
+  check('cores', isWithin(Number(draft.cores) * 1000, 100, 1_024_000), 'spec.error.number');
+  check('memoryMb', isInteger(draft.memoryMb, 64, 67_108_864), 'spec.error.number');
+  check('gpuCount', isInteger(draft.gpuCount, 0, 64), 'spec.error.number');
+  check('startCommand', !draft.usesScript || draft.startCommand.trim() !== '', 'spec.error.required');
+  check(
+    'maxModelLen',
+    draft.maxModelLen === '' || isInteger(draft.maxModelLen, 1, Number.MAX_SAFE_INTEGER),
+    'spec.error.number',
+  );
+  check(
+    'gpuMemory',
+    draft.gpuMemory === '' || (Number(draft.gpuMemory) > 0 && Number(draft.gpuMemory) <= 1),
+    'spec.error.number',
+  );
+  check('tensorParallel', draft.tensorParallel === '' || isInteger(draft.tensorParallel, 1, 64), 'spec.error.number');
+  check('healthPath', /^\/[!-~]*$/.test(draft.healthPath), 'spec.error.path');
+  check('startDeadlineS', isInteger(draft.startDeadlineS, 1, 86_400), 'spec.error.number');
+  check('graceS', isInteger(draft.graceS, 0, 3_600), 'spec.error.number');
+  check(
+    'env',
+    draft.env.every(({ name }) => ENV_NAME.test(name)),
+    'spec.error.env',
+  );
+  check('env', new Set(draft.env.map(({ name }) => name)).size === draft.env.length, 'spec.error.envTwice');
+  check('env', !changesSecrets(draft, from) || draft.env.every(({ value }) => value !== null), 'spec.error.secret');
+  check(
+    'bindings',
+    draft.bindings.every(({ source_id }) => source_id !== ''),
+    'spec.error.binding',
+  );
+  check(
+    'bindings',
+    new Set(draft.bindings.map(({ mount }) => mount)).size === draft.bindings.length,
+    'spec.error.bindingTwice',
+  );
+  return problems;
+}
+
+function isInteger(value: string, min: number, max: number): boolean {
+  return /^\d+$/.test(value) && isWithin(Number(value), min, max);
+}
+
+function isWithin(value: number, min: number, max: number): boolean {
+  return Number.isFinite(value) && value >= min && value <= max;
+}
+
+type SpecRequest = Omit<NewVersion, 'note' | 'strategy'>;
+
+/**
+ * The request for a draft. With `from`, it contains only the differences, and the service inherits the rest. Stored
+ * secrets can only be inherited, because the service does not return them.
+ */
+export function toRequest(
+  draft: SpecDraft,
+  from?: SpecDraft,
+  { withHealth = true }: { withHealth?: boolean } = {},
+): SpecRequest {
+  const full = fullRequest(draft, withHealth);
+  if (from === undefined) return { ...full, ...envRequest(draft) };
+  const before = fullRequest(from, withHealth);
+  const changed = Object.fromEntries(
+    Object.entries(full).filter(
+      ([name, value]) => JSON.stringify(value) !== JSON.stringify(before[name as keyof SpecRequest]),
+    ),
+  );
+  return { ...changed, ...(JSON.stringify(draft.env) === JSON.stringify(from.env) ? {} : envRequest(draft, from)) };
+}
+
+/** Sends all plain variables, and all secrets if any secret changed. */
+function envRequest(draft: SpecDraft, from?: SpecDraft): Pick<SpecRequest, 'env' | 'secret_env'> {
+  const valuesOf = (isSecret: boolean) =>
+    Object.fromEntries(
+      draft.env
+        .filter((row) => row.isSecret === isSecret && row.value !== null)
+        .map(({ name, value }) => [name, value as string]),
+    );
+  return { env: valuesOf(false), ...(changesSecrets(draft, from) ? { secret_env: valuesOf(true) } : {}) };
+}
+
+/** The service replaces all secrets at once. If one changes, the request needs the values of all others. */
+function changesSecrets(draft: SpecDraft, from?: SpecDraft): boolean {
+  const secrets = (rows: readonly EnvRow[]) => JSON.stringify(rows.filter(({ isSecret }) => isSecret));
+  return secrets(draft.env) !== secrets(from?.env ?? []);
+}
+
+function fullRequest(draft: SpecDraft, withHealth: boolean): SpecRequest {
+  return {
+    image_id: draft.imageId,
+    compute: {
+      cpu_millis: Math.round(Number(draft.cores) * 1000),
+      memory_mb: Number(draft.memoryMb),
+      gpu_count: Number(draft.gpuCount),
+      gpu_type: draft.gpuType === '' || draft.gpuCount === '0' ? null : draft.gpuType,
+    },
+    bindings: draft.bindings,
+    start_command: draft.usesScript ? draft.startCommand : null,
+    runtime: toRuntime(draft),
+    ...(withHealth
+      ? { health_path: draft.healthPath, start_deadline_s: Number(draft.startDeadlineS), grace_s: Number(draft.graceS) }
+      : {}),
+  };
+}
+
+function toRuntime(draft: SpecDraft): RuntimeOptions {
+  const number = (value: string) => (value === '' ? null : Number(value));
+  return {
+    model: draft.model === '' ? null : draft.model,
+    served_name: draft.servedName === '' ? null : draft.servedName,
+    max_model_len: number(draft.maxModelLen),
+    gpu_memory_utilization: number(draft.gpuMemory),
+    tensor_parallel_size: number(draft.tensorParallel),
+    prefix_caching: draft.prefixCaching,
+  };
+}

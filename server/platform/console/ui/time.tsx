@@ -1,0 +1,34 @@
+import { useEffect, useState } from 'preact/hooks';
+import { formatRelative, formatTime } from '../format/times';
+import { locale } from '../i18n';
+
+/** The current time, updated every `everyMs`. */
+export function useNow(everyMs: number): number {
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), everyMs);
+    return () => clearInterval(timer);
+  }, [everyMs]);
+  return now;
+}
+
+/** A relative time, with the exact time as its tooltip. */
+export function Ago({ time }: { time: string | null }) {
+  const now = useNow(30_000);
+  if (time === null) return <>–</>;
+  return (
+    <time dateTime={time} title={formatTime(time, locale())} class="nowrap">
+      {formatRelative(time, locale(), now)}
+    </time>
+  );
+}
+
+export function At({ time }: { time: string | null }) {
+  return time === null ? (
+    <>–</>
+  ) : (
+    <time dateTime={time} class="numeric">
+      {formatTime(time, locale())}
+    </time>
+  );
+}

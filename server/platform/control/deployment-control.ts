@@ -1,0 +1,183 @@
+import { sql } from 'kysely';
+import { isPostgres, newId, randomBase62 } from 'capstan/internal';
+import { reconcile } from './reconcile';
+import { type ControlEvent, recordEvents, stateChangeEvents } from './control-events';
+import { nextStepAt } from './next-step';
+import { observe } from './observe';
+import { type Pool } from './pool';
+import { loadPool } from './pool-rows';
+import type { ServiceDb, ServiceTx } from '../store/schema';
+import type { StoreContext } from '../store/store-context';
+import { wake } from './intents';
+import {
+  type Activity,
+  type ControlPolicy,
+  type DeploymentRecord,
+  findVersion,
+  type Observation,
+  readyReplicas,
+  type ReplicaRecord,
+} from './records';
+import { loadDeployment, saveDeployment } from './record-rows';
+
+/** A deployment after a reconcile step, for the controller. */
+export interface ReconciledDeployment {
+  deployment: DeploymentRecord;
+  /** Decrypted secrets by replica id. */
+  secrets: Record<string, string>;
+  nextStepAt: number | null;
+  /** Whether it waits for capacity. */
+  isWaiting: boolean;
+  /** Failed versions whose last log lines are not saved yet. */
+  withoutLastLines: string[];
+  hasChanged: boolean;
+}
+
+/** Runs a transaction that excludes all other writers. It increments no revision, because no user changed anything. */
+export function controlTransaction<T>(db: ServiceDb, run: (tx: ServiceTx) => Promise<T>): Promise<T> {
+  return db.transaction().execute(async (tx) => {
+    // Every change locks this row first. The embedded database has a single writer anyway.
+    if (isPostgres(db)) await sql`select 1 from auth_state for update`.execute(tx);
+    return run(tx);
+  });
+}
+
+/** Applies observations, reconciles and saves in one transaction. Returns undefined if the deployment was deleted. */
+export function reconcileDeployment(
+  context: StoreContext,
+  deploymentId: string,
+  observations: readonly Observation[],
+  activity: Activity,
+  policy: ControlPolicy,
+): Promise<ReconciledDeployment | undefined> {
+  return controlTransaction(context.db, (tx) =>
+    reconcileInTransaction(
+      context,
+      tx,
+      deploymentId,
+      (deployment, nowMs) => {
+        for (const observation of observations) observe(deployment, observation, nowMs, policy);
+      },
+      activity,
+      policy,
+    ),
+  );
+}
+
+/** Wakes a deployment that is scaled to zero, then reconciles. */
+export function wakeDeployment(
+  context: StoreContext,
+  deploymentId: string,
+  activity: Activity,
+  policy: ControlPolicy,
+): Promise<ReconciledDeployment | undefined> {
+  return controlTransaction(context.db, (tx) =>
+    reconcileInTransaction(
+      context,
+      tx,
+      deploymentId,
+      (deployment, nowMs) => void wake(deployment, nowMs),
+      activity,
+      policy,
+    ),
+  );
+}
+
+async function reconcileInTransaction(
+  context: StoreContext,
+  tx: ServiceTx,
+  deploymentId: string,
+  change: (deployment: DeploymentRecord, nowMs: number) => void,
+  activity: Activity,
+  policy: ControlPolicy,
+): Promise<ReconciledDeployment | undefined> {
+  const before = await loadDeployment(tx, deploymentId);
+  if (before === undefined) return undefined;
+  const nowMs = context.now();
+  const deployment = structuredClone(before);
+  const pool = await loadPool(tx, context.options.machine.capacity, {
+    type: deployment.ownerType,
+    id: deployment.ownerId,
+  });
+  change(deployment, nowMs);
+  releaseRemoved(pool, before, deployment);
+  const emitted: ControlEvent[] = [];
+  reconcile(deployment, {
+    nowMs,
+    policy,
+    activity,
+    pool,
+    newReplica: () => newReplica(context, nowMs),
+    emit: (event) => void emitted.push(event),
+  });
+  const hasChanged = await saveDeployment(tx, before, deployment, nowMs);
+  if (hasChanged)
+    await recordEvents(
+      tx,
+      { type: deployment.ownerType, id: deployment.ownerId },
+      { type: 'deployment', id: deploymentId },
+      [...emitted, ...stateChangeEvents(before, deployment)],
+      nowMs,
+    );
+  return {
+    deployment,
+    secrets: openSecrets(
+      context,
+      deployment.versions.flatMap(({ replicas }) => replicas),
+    ),
+    nextStepAt: nextStepAt(deployment, activity, policy, nowMs),
+    hasChanged,
+    isWaiting: deployment.versions.some(({ status }) => status.state === 'queued') || lacksReplicas(deployment),
+    withoutLastLines: deployment.versions
+      .filter(({ status, hasLastLines }) => status.state === 'error' && !hasLastLines)
+      .map(({ id }) => id),
+  };
+}
+
+function lacksReplicas(deployment: DeploymentRecord): boolean {
+  const active = findVersion(deployment, deployment.activeId);
+  return (
+    active !== undefined && readyReplicas(active).length > 0 && active.replicas.length < deployment.desiredReplicas
+  );
+}
+
+/** Frees the resources of replicas that were removed since the pool was loaded. */
+function releaseRemoved(pool: Pool, before: DeploymentRecord, after: DeploymentRecord): void {
+  const kept = new Set(after.versions.flatMap(({ replicas }) => replicas.map(({ id }) => id)));
+  for (const { replicas } of before.versions)
+    for (const replica of replicas) if (!kept.has(replica.id)) pool.release(replica);
+}
+
+function newReplica({ box }: StoreContext, nowMs: number): { id: string; secret: string } {
+  const id = newId('rep', nowMs);
+  return { id, secret: box.seal(randomBase62(43), secretPurpose(id)) };
+}
+
+export function secretPurpose(replicaId: string): string {
+  return `replica ${replicaId}`;
+}
+
+/** Returns the decrypted secrets of replicas that have an address. */
+export function openSecrets({ box }: StoreContext, replicas: readonly ReplicaRecord[]): Record<string, string> {
+  return Object.fromEntries(
+    replicas
+      .filter(({ address }) => address !== null)
+      .map(({ id, secret }) => [id, box.open(secret, secretPurpose(id))]),
+  );
+}
+
+/** Returns the ids of all deployments. */
+export async function listDeploymentIds(db: ServiceDb): Promise<string[]> {
+  const rows = await db.selectFrom('deployment_settings').select('deployment_id').orderBy('deployment_id').execute();
+  return rows.map(({ deployment_id: id }) => id);
+}
+
+/** Saves the end of a failed version's log. */
+export async function saveLastLines(db: ServiceDb, versionId: string, lines: readonly string[]): Promise<void> {
+  await db
+    .updateTable('deployment_versions')
+    .set({ last_lines: JSON.stringify(lines) })
+    .where('id', '=', versionId)
+    .where('state', '=', 'error')
+    .execute();
+}

@@ -1,0 +1,93 @@
+import { openContainer } from '../deployments/containers';
+import { secretPurpose } from './deployment-control';
+import { type OpenSpec, runtimeArgs } from '../deployments/spec';
+import type { StoreContext } from '../store/store-context';
+import { openVersion } from '../deployments/version-rows';
+
+/**
+ * What the driver needs to start a replica. Folders are not checked yet. Contains decrypted secrets: do not keep it.
+ */
+export interface Launch {
+  replicaId: string;
+  /** The version or container that the log and the home belong to. */
+  ownerId: string;
+  ordinal: number;
+  isProduction: boolean;
+  startCommand: string | null;
+  runtimeArgs: string[];
+  cpuMillis: number;
+  memoryMb: number;
+  gpuUuids: string[];
+  env: Record<string, string>;
+  /** Folders of bound data sources. Each start checks them again. */
+  folders: { mount: string; mode: 'ro' | 'rw' | 'copy'; path: string }[];
+  healthPath: string;
+  graceMs: number;
+  secret: string;
+}
+
+/** Returns undefined if the replica was removed. */
+export async function readLaunch(context: StoreContext, replicaId: string): Promise<Launch | undefined> {
+  const { db, box } = context;
+  const row = await db.selectFrom('replicas').selectAll().where('id', '=', replicaId).executeTakeFirst();
+  if (row === undefined) return undefined;
+  const spec =
+    row.version_id !== null
+      ? await openVersion(context, db, row.version_id)
+      : await openContainerOf(context, row.container_id ?? '');
+  const ownerId = row.version_id ?? row.container_id ?? '';
+  const gpus = await db
+    .selectFrom('gpu_leases')
+    .select('gpu_uuid')
+    .where('replica_id', '=', replicaId)
+    .orderBy('gpu_uuid')
+    .execute();
+  return {
+    replicaId,
+    ownerId,
+    ordinal: row.ordinal,
+    isProduction: row.version_id !== null,
+    startCommand: spec.stored.start_command,
+    runtimeArgs: runtimeArgs(spec.stored),
+    cpuMillis: spec.stored.compute.cpu_millis,
+    memoryMb: spec.stored.compute.memory_mb,
+    gpuUuids: gpus.map(({ gpu_uuid: uuid }) => uuid),
+    env: { ...spec.stored.env, ...spec.secrets },
+    folders: await foldersOf(context, row.version_id !== null ? 'version_id' : 'container_id', ownerId),
+    healthPath: spec.stored.health_path,
+    graceMs: spec.stored.grace_s * 1000,
+    secret: box.open(row.secret, secretPurpose(replicaId)),
+  };
+}
+
+async function openContainerOf(context: StoreContext, containerId: string): Promise<OpenSpec> {
+  return openContainer(
+    context,
+    context.db,
+    await context.db.selectFrom('containers').selectAll().where('id', '=', containerId).executeTakeFirstOrThrow(),
+  );
+}
+
+async function foldersOf(
+  { db }: StoreContext,
+  column: 'version_id' | 'container_id',
+  ownerId: string,
+): Promise<Launch['folders']> {
+  const rows = await db
+    .selectFrom('data_bindings')
+    .innerJoin('data_sources', 'data_sources.id', 'data_bindings.source_id')
+    .select(['mount', 'mode', 'locator'])
+    .where(column, '=', ownerId)
+    .orderBy('mount')
+    .execute();
+  return rows.map(({ mount, mode, locator }) => ({
+    mount,
+    mode,
+    path: (JSON.parse(locator) as { path: string }).path,
+  }));
+}
+
+/** Returns the folder that the home of a version is copied from, or undefined if it has no home. */
+export async function readHomeSource(context: StoreContext, versionId: string): Promise<string | undefined> {
+  return (await foldersOf(context, 'version_id', versionId)).find(({ mount }) => mount === 'home')?.path;
+}

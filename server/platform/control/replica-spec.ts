@@ -1,0 +1,91 @@
+import fs from 'node:fs';
+import { DriverError, type Isolation, type ReplicaSpec } from '../driver/driver';
+import { resolveInside } from '../deployments/data-roots';
+import type { HomeSnapshots } from '../deployments/home-snapshots';
+import type { Launch } from './launch';
+
+export interface Folders {
+  dataRoots: readonly string[];
+  snapshots: HomeSnapshots;
+}
+
+/**
+ * Returns what the driver runs. Checks the folders again: they may have been deleted or moved since they were bound.
+ * @throws DriverError `data_binding_missing`
+ */
+export function replicaSpec(launch: Launch, { dataRoots, snapshots }: Folders, isolation: Isolation): ReplicaSpec {
+  const inputs: { mount: string; path: string }[] = [];
+  let home: ReplicaSpec['home'] = null;
+  for (const { mount, mode, path } of launch.folders) {
+    if (mode === 'copy') {
+      home = { path: snapshots.folderOf(launch.ownerId), mode };
+      if (!fs.existsSync(home.path))
+        throw new DriverError('data_binding_missing', 'home: its copy is missing in the data directory');
+      continue;
+    }
+    const folder = resolveInside(path, dataRoots);
+    if (folder === undefined)
+      throw new DriverError(
+        'data_binding_missing',
+        `${mount}: expected an existing folder below a data root: it was deleted or moved`,
+      );
+    if (mode === 'rw') home = { path: folder, mode };
+    else inputs.push({ mount, path: folder });
+  }
+  const {
+    replicaId: id,
+    ownerId: logId,
+    ordinal,
+    startCommand,
+    isProduction,
+    cpuMillis,
+    memoryMb,
+    gpuUuids,
+    env,
+    healthPath,
+    secret,
+  } = launch;
+  const runtimeArgs =
+    isolation.level === 'L2' ? launch.runtimeArgs : launch.runtimeArgs.map((argument) => unmapped(argument, inputs));
+  return {
+    id,
+    logId,
+    ordinal,
+    startCommand,
+    runtimeArgs,
+    isProduction,
+    cpuMillis,
+    memoryMb,
+    gpuUuids,
+    env,
+    inputs,
+    home,
+    healthPath,
+    secret,
+  };
+}
+
+/**
+ * Refuses a start script when the machine no longer isolates replicas and the service does not allow that.
+ * @throws DriverError `not_isolated`
+ */
+export function demandIsolated(
+  { startCommand }: ReplicaSpec,
+  { level, reason }: Isolation,
+  allowsUnisolated: boolean,
+): void {
+  if (startCommand === null || level === 'L2' || allowsUnisolated) return;
+  throw new DriverError(
+    'not_isolated',
+    `The start script needs isolation level L2, this machine has level ${level}: ${reason} Start the service with --allow-unisolated to run it anyway`,
+  );
+}
+
+/** Without mounts the built-in runtime reads its model from the original folder. */
+function unmapped(argument: string, inputs: readonly { mount: string; path: string }[]): string {
+  for (const { mount, path } of inputs) {
+    const prefix = `/platform/input/${mount}`;
+    if (argument === prefix || argument.startsWith(`${prefix}/`)) return path + argument.slice(prefix.length);
+  }
+  return argument;
+}

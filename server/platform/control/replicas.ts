@@ -1,0 +1,47 @@
+import { isServing } from '../deployments/version-state';
+import type { ReconcileContext } from './reconcile-context';
+import type { ReplicaRecord, VersionRecord } from './records';
+
+/** Returns whether the version may have live replicas. Otherwise all of them must stop. */
+export function mayHaveReplicas({ status: { state } }: VersionRecord): boolean {
+  return state === 'preparing' || state === 'starting' || isServing(state) || state === 'backoff';
+}
+
+/** Adds a replica. The caller has checked that the pool has the resources. */
+export function addReplica(version: VersionRecord, ordinal: number, context: ReconcileContext): void {
+  const { memoryMb } = version.resources;
+  const gpuUuids = context.pool.acquire(version.resources);
+  version.replicas.push(newReplica({ ordinal, memoryMb, gpuUuids, restarts: 0 }, context));
+}
+
+/** Replaces exited replicas whose backoff has ended. The new replica keeps the ordinal, the memory and the GPUs. */
+export function restartExited(version: VersionRecord, context: ReconcileContext): void {
+  if (version.status.state === 'backoff' || !mayHaveReplicas(version)) return;
+  const exited = version.replicas.filter(
+    ({ state, retryAt }) => state === 'exited' && retryAt !== null && context.nowMs >= retryAt,
+  );
+  for (const old of exited) {
+    const { ordinal, memoryMb, gpuUuids, restarts } = old;
+    version.replicas = version.replicas.filter((replica) => replica !== old);
+    version.replicas.push(newReplica({ ordinal, memoryMb, gpuUuids, restarts }, context));
+  }
+}
+
+function newReplica(
+  place: Pick<ReplicaRecord, 'ordinal' | 'memoryMb' | 'gpuUuids' | 'restarts'>,
+  context: ReconcileContext,
+): ReplicaRecord {
+  return {
+    ...context.newReplica(),
+    ...place,
+    state: 'created',
+    reference: null,
+    address: null,
+    misplaced: null,
+    retryAt: null,
+    startedAt: null,
+    readyAt: null,
+    unreadyAt: null,
+    createdAt: context.nowMs,
+  };
+}

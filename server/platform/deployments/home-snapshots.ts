@@ -1,0 +1,61 @@
+import fs from 'node:fs';
+import path from 'node:path';
+import { resolveInside } from './data-roots';
+
+/**
+ * Copies of home folders, one for each version. The copy is made when the version is created, so later edits of the
+ * source do not change the version.
+ */
+export class HomeSnapshots {
+  readonly #folder: string;
+
+  /** @param folder Created if missing. */
+  constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  folderOf(versionId: string): string {
+    return path.join(this.#folder, versionId);
+  }
+
+  /** Copies `source` if there is no copy yet. @throws Error if `source` is not a folder below a data root. */
+  async takeInside(versionId: string, source: string, dataRoots: readonly string[]): Promise<void> {
+    const folder = resolveInside(source, dataRoots);
+    if (folder === undefined && !fs.existsSync(this.folderOf(versionId)))
+      throw new Error('expected an existing folder below a data root: it was deleted or moved');
+    if (folder !== undefined) await this.take(versionId, folder);
+  }
+
+  /** Copies `source` atomically. An interrupted copy starts again from the beginning. */
+  async take(versionId: string, source: string): Promise<void> {
+    const folder = this.folderOf(versionId);
+    if (fs.existsSync(folder)) return;
+    const unfinished = `${folder}.part`;
+    await fs.promises.rm(unfinished, { recursive: true, force: true });
+    await fs.promises.mkdir(this.#folder, { recursive: true, mode: 0o700 });
+    try {
+      await fs.promises.cp(source, unfinished, {
+        recursive: true,
+        mode: fs.constants.COPYFILE_FICLONE,
+        verbatimSymlinks: true,
+        filter: isCopied,
+      });
+      await fs.promises.rename(unfinished, folder);
+    } catch (error) {
+      // A partial copy only takes disk space.
+      await fs.promises.rm(unfinished, { recursive: true, force: true }).catch(() => {});
+      throw error;
+    }
+  }
+
+  async remove(versionId: string): Promise<void> {
+    for (const folder of [this.folderOf(versionId), `${this.folderOf(versionId)}.part`])
+      await fs.promises.rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** Returns false for sockets, pipes and devices, which cannot be copied. */
+async function isCopied(file: string): Promise<boolean> {
+  const stat = await fs.promises.lstat(file);
+  return stat.isFile() || stat.isDirectory() || stat.isSymbolicLink();
+}

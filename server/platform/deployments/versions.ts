@@ -1,0 +1,200 @@
+import type { ServiceActor } from '../accounts/actor';
+import { findImage } from './catalog';
+import type { VersionRow } from '../store/deployment-schema';
+import { type DeploymentView, readVersion, type VersionView } from './views';
+import { changeDeployment } from './commands';
+import { ServiceError } from '../store/errors';
+import { demandGpuQuota, quotaOf } from '../control/pool-rows';
+import type { ServiceTx } from '../store/schema';
+import { completeSpec, demandIsolation, demandPossible, type OpenSpec, type SpecRequest } from './spec';
+import type { StoreContext } from '../store/store-context';
+import { insertVersion, openVersion } from './version-rows';
+import { isInactive } from './version-state';
+import { findVersion, queueVersion } from '../control/records';
+
+export interface NewVersion extends SpecRequest {
+  note?: string;
+  strategy?: DeploymentView['strategy'];
+}
+
+/**
+ * Creates a version. Missing fields come from the newest version. Its roll-out starts at once. In a paused deployment
+ * it becomes the active version, which the next start runs.
+ */
+export function createVersion(
+  context: StoreContext,
+  actor: ServiceActor,
+  deploymentId: string,
+  request: NewVersion,
+): Promise<VersionView> {
+  return changeDeployment(context, actor, deploymentId, async ({ deployment, change, owner }) => {
+    const { tx } = change;
+    demandNoRollout(deployment);
+    const newest = await tx
+      .selectFrom('deployment_versions')
+      .select('id')
+      .where('deployment_id', '=', deploymentId)
+      .orderBy('number', 'desc')
+      .executeTakeFirstOrThrow();
+    const spec = await completeVersion(context, tx, actor, newest.id, request);
+    demandPossible(spec.stored, context.options.machine.capacity, Math.max(1, deployment.minReplicas));
+    demandGpuQuota((await quotaOf(tx, owner)).gpu, spec.stored.compute.gpu_count * Math.max(1, deployment.minReplicas));
+    const isPaused = deployment.desired === 'paused';
+    const { last_number: number } = await tx
+      .updateTable('deployment_settings')
+      .set((eb) => ({ last_number: eb('last_number', '+', 1) }))
+      .where('deployment_id', '=', deploymentId)
+      .returning('last_number')
+      .executeTakeFirstOrThrow();
+    const id = await insertVersion(context, change, actor, {
+      deploymentId,
+      number,
+      spec,
+      note: request.note ?? null,
+      state: isPaused ? 'stopped' : 'queued',
+    });
+    if (isPaused) deployment.activeId = id;
+    else deployment.targetId = id;
+    deployment.rolloutStrategy = isPaused ? null : (request.strategy ?? null);
+    change.record({
+      action: 'version.created',
+      owner,
+      target: { type: 'deployment', id: deploymentId },
+      after: { version: number },
+    });
+    return () => readVersion(tx, deploymentId, number);
+  });
+}
+
+async function completeVersion(
+  context: StoreContext,
+  tx: ServiceTx,
+  actor: ServiceActor,
+  baseId: string,
+  request: SpecRequest,
+): Promise<OpenSpec> {
+  const base = await openVersion(context, tx, baseId);
+  const { machine } = context.options;
+  // A version may keep the image of the newest version even if that image was deleted.
+  const image =
+    request.image_id === undefined || request.image_id === base.stored.image_id
+      ? await tx.selectFrom('images').selectAll().where('id', '=', base.stored.image_id).executeTakeFirstOrThrow()
+      : await findImage(tx, request.image_id);
+  const spec = completeSpec(request, image, base);
+  if (spec.stored.start_command !== base.stored.start_command)
+    demandIsolation(spec.stored, machine.isolation, actor.isAdmin && machine.allowsUnisolated);
+  return spec;
+}
+
+/**
+ * Rolls out an existing version. Activating the active version cancels the current roll-out or dismisses a failed one.
+ * Activating a version whose roll-out failed tries it again.
+ */
+export function activateVersion(
+  context: StoreContext,
+  actor: ServiceActor,
+  deploymentId: string,
+  number: number,
+): Promise<VersionView> {
+  return changeDeployment(context, actor, deploymentId, async ({ deployment, change, owner }) => {
+    const { tx, nowMs } = change;
+    const { id } = await findVersionRow(tx, deploymentId, number);
+    if (id === deployment.activeId && deployment.targetId === null)
+      throw new ServiceError('conflict', `version ${number} is already active`);
+    const loaded = findVersion(deployment, id);
+    if (id === deployment.activeId) {
+      deployment.targetId = deployment.rolloutStrategy = null;
+    } else {
+      demandNoRollout(deployment);
+      if (loaded !== undefined && !isInactive(loaded.status.state))
+        throw new ServiceError('busy', `version ${number} is ${loaded.status.state}: wait until it has stopped`);
+      if (deployment.desired === 'paused') {
+        deployment.activeId = id;
+      } else {
+        deployment.targetId = id;
+        deployment.rolloutStrategy = null;
+        if (loaded !== undefined) queueVersion(loaded, nowMs);
+        else
+          await tx
+            .updateTable('deployment_versions')
+            .set({
+              state: 'queued',
+              queued_at: nowMs,
+              reason: null,
+              message: null,
+              exit_code: null,
+              num_exits: 0,
+              last_lines: null,
+              ended_at: null,
+              started_at: null,
+              ready_at: null,
+            })
+            .where('id', '=', id)
+            .execute();
+      }
+    }
+    change.record({
+      action: 'version.activated',
+      owner,
+      target: { type: 'deployment', id: deploymentId },
+      after: { version: number },
+    });
+    return () => readVersion(tx, deploymentId, number);
+  });
+}
+
+/** Deletes an inactive version and returns its id, whose files may be deleted. Version numbers are not reused. */
+export function deleteVersion(
+  context: StoreContext,
+  actor: ServiceActor,
+  deploymentId: string,
+  number: number,
+): Promise<string> {
+  return changeDeployment(context, actor, deploymentId, async ({ deployment, change, owner }) => {
+    const { id, state } = await findVersionRow(change.tx, deploymentId, number);
+    if (id === deployment.activeId)
+      throw new ServiceError('conflict', `version ${number} is active: activate another version first`);
+    if (!isInactive(state))
+      throw new ServiceError('wrong_state', `version ${number} is ${state}: expected stopped or error`);
+    const replica = await change.tx.selectFrom('replicas').select('id').where('version_id', '=', id).executeTakeFirst();
+    if (replica !== undefined) throw new ServiceError('busy', `version ${number} is still stopping: try again shortly`);
+    if (id === deployment.targetId) deployment.targetId = deployment.rolloutStrategy = null;
+    deployment.versions.splice(
+      0,
+      deployment.versions.length,
+      ...deployment.versions.filter((version) => version.id !== id),
+    );
+    await change.tx.deleteFrom('deployment_versions').where('id', '=', id).execute();
+    change.record({
+      action: 'version.deleted',
+      owner,
+      target: { type: 'deployment', id: deploymentId },
+      before: { version: number },
+    });
+    return () => Promise.resolve(id);
+  });
+}
+
+async function findVersionRow(
+  tx: ServiceTx,
+  deploymentId: string,
+  number: number,
+): Promise<Pick<VersionRow, 'id' | 'state'>> {
+  const row = await tx
+    .selectFrom('deployment_versions')
+    .select(['id', 'state'])
+    .where('deployment_id', '=', deploymentId)
+    .where('number', '=', number)
+    .executeTakeFirst();
+  if (row === undefined) throw new ServiceError('not_found', `the deployment has no version ${number}`);
+  return row;
+}
+
+function demandNoRollout(deployment: Parameters<typeof findVersion>[0]): void {
+  const target = findVersion(deployment, deployment.targetId);
+  if (target !== undefined && !isInactive(target.status.state))
+    throw new ServiceError(
+      'busy',
+      `version ${target.number} is being rolled out: wait for it, or activate the serving version to cancel it`,
+    );
+}

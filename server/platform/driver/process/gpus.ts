@@ -1,0 +1,62 @@
+import { execFile } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type { DriverCapacity } from '../driver';
+
+const TIMEOUT_MS = 10_000;
+
+/** Lists the GPUs that the NVIDIA driver reports. Empty without a driver. */
+export function listGpus(): Promise<DriverCapacity['gpus']> {
+  return new Promise((resolve) => {
+    execFile(
+      'nvidia-smi',
+      ['--query-gpu=uuid,name,memory.total', '--format=csv,noheader,nounits'],
+      { timeout: TIMEOUT_MS },
+      (error, output) => resolve(error === null ? parseGpus(output) : []),
+    );
+  });
+}
+
+export function parseGpus(output: string): DriverCapacity['gpus'] {
+  return output.split('\n').flatMap((line) => {
+    const [uuid, type, memory] = line.split(',').map((field) => field.trim());
+    return uuid.startsWith('GPU-') && /^\d+$/.test(memory ?? '') ? [{ uuid, type, memoryMb: Number(memory) }] : [];
+  });
+}
+
+/** Locations of the driver's files. Tests replace them. */
+export interface GpuFiles {
+  devices: string;
+  /** Contains a folder per GPU, with a file `information` that has its UUID and device minor. */
+  gpus: string;
+}
+
+const GPU_FILES: GpuFiles = { devices: '/dev', gpus: '/proc/driver/nvidia/gpus' };
+
+/**
+ * Returns the device files needed to use these GPUs: the shared ones and those of each GPU.
+ * Returns the files of all GPUs if the driver does not reveal their minors. Empty without GPUs.
+ */
+export function gpuDevices(uuids: readonly string[], { devices, gpus }: GpuFiles = GPU_FILES): string[] {
+  if (uuids.length === 0) return [];
+  const minors = minorsOf(gpus);
+  const own = new Set(uuids.map((uuid) => minors.get(uuid)));
+  const names = readdirSync(devices).filter((name) => {
+    const [, minor] = /^nvidia(\d+)$/.exec(name) ?? [];
+    return minor === undefined
+      ? /^nvidia(ctl|-uvm|-uvm-tools|-modeset|-caps)$/.test(name)
+      : own.has(undefined) || own.has(minor);
+  });
+  return names.map((name) => join(devices, name));
+}
+
+function minorsOf(folder: string): Map<string, string> {
+  const minors = new Map<string, string>();
+  for (const name of existsSync(folder) ? readdirSync(folder) : []) {
+    const text = readFileSync(join(folder, name, 'information'), 'utf8');
+    const [, uuid] = /^GPU UUID:\s*(\S+)$/m.exec(text) ?? [];
+    const [, minor] = /^Device Minor:\s*(\d+)$/m.exec(text) ?? [];
+    if (uuid !== undefined && minor !== undefined) minors.set(uuid, minor);
+  }
+  return minors;
+}

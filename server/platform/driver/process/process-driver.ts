@@ -1,0 +1,338 @@
+import { mkdir, readdir, readFile, realpath, rm, rmdir, stat, writeFile } from 'node:fs/promises';
+import { availableParallelism, totalmem } from 'node:os';
+import { join } from 'node:path';
+import { DISK_FULL } from 'capstan/internal';
+import {
+  type Driver,
+  type DriverCapacity,
+  DriverError,
+  type DriverHandle,
+  type Isolation,
+  type ReplicaAddress,
+  type ReplicaEvent,
+  type ReplicaSpec,
+  type ReplicaUsage,
+} from '../driver';
+import type { LogStore } from '../logs/log-store';
+import { chooseAddress, socketFolder } from './address';
+import { type Cgroups, openCgroups } from './cgroups';
+import { gpuDevices, type GpuFiles, listGpus } from './gpus';
+import { checkBindings, linkInputs, prepareHome } from './home';
+import { probeIsolation, isolatedInput } from './probe';
+import { type Intervals, type MonitoredSpec, Replica } from './replica';
+import { isAlive, ReplicaFolder, type SupervisorState, toReference } from './replica-folder';
+import { findSandbox, launch, type SandboxInput } from './sandbox';
+import {
+  CONTAINER_PORT,
+  INNER_HOST,
+  commandOf,
+  environmentOf,
+  type Level,
+  PRODUCTION_PORT,
+  WORKLOAD_UID,
+  layoutOf,
+} from './replica-layout';
+
+export interface ProcessDriverOptions {
+  /** Hidden from replicas. Contains `replicas`, with a folder for each. */
+  dataDir: string;
+  logs: LogStore;
+  /** Use this level instead of the best available one. */
+  level?: Level;
+  /** Further folders to hide from replicas. */
+  hiddenPaths?: readonly string[];
+  intervals?: Partial<Intervals & { retentionMs: number }>;
+  /** Replaces the machine's GPU files in tests. */
+  gpuFiles?: GpuFiles;
+}
+
+/** Longest socket name: an id and `.sock`. */
+const LONGEST_SOCKET_NAME = 40;
+/** Folders of ended replicas are removed after this time. The controller has read what it needs by then. */
+const RETENTION_MS = 3_600_000;
+
+const LIMITED = 'Memory and CPU time are limited by control groups.';
+const WATCHED = 'Memory is monitored and CPU time is shared, because the service cannot create control groups here.';
+
+/** Runs replicas as processes of this machine. Each has a supervisor process that outlives the service. */
+export class ProcessDriver implements Driver {
+  readonly name = 'process';
+  readonly isolation: Isolation;
+  readonly #options: ProcessDriverOptions;
+  readonly #sandbox: string;
+  readonly #root: string;
+  readonly #sockets: string;
+  readonly #hiddenPaths: readonly string[];
+  readonly #cgroups: Cgroups | undefined;
+  readonly #replicas = new Map<string, Replica>();
+  /** Replicas that have ended, but whose last log lines do not fit on the disk yet. */
+  readonly #lingering = new Set<Replica>();
+  /** Starts in progress, so that concurrent calls start a replica once. */
+  readonly #starting = new Map<string, Promise<DriverHandle>>();
+  readonly #listeners = new Set<(event: ReplicaEvent) => void>();
+  readonly #retentionMs: number;
+  readonly #sweeping: NodeJS.Timeout;
+  #gpus: DriverCapacity['gpus'] | undefined;
+
+  /** Throws Error if this machine cannot run replicas, or not at the requested level. */
+  static async open(options: ProcessDriverOptions): Promise<ProcessDriver> {
+    const sandbox = findSandbox();
+    if (process.platform !== 'linux') throw new Error(`deployments require Linux, got ${process.platform}`);
+    if (sandbox === undefined)
+      throw new Error(
+        'the helper program capstan_sandbox is missing: run "npm run build:addon" (requires python3, make and g++)',
+      );
+    await mkdir(join(options.dataDir, 'replicas'), { recursive: true, mode: 0o700 });
+    const dataDir = await realpath(options.dataDir);
+    const root = join(dataDir, 'replicas');
+    const sockets = socketFolder(dataDir, LONGEST_SOCKET_NAME);
+    await mkdir(sockets, { recursive: true, mode: 0o700 });
+    if ((await stat(sockets)).uid !== process.geteuid!()) throw new Error(`${sockets} belongs to another user`);
+    const hiddenPaths = [dataDir, ...(options.hiddenPaths ?? [])];
+    const isolation = await probeIsolation({
+      sandbox,
+      replicas: root,
+      sockets,
+      hiddenPaths,
+      ...(options.level === undefined ? {} : { level: options.level }),
+    });
+    return new ProcessDriver({ ...options, dataDir }, { sandbox, root, sockets, hiddenPaths, isolation });
+  }
+
+  private constructor(
+    options: ProcessDriverOptions,
+    {
+      sandbox,
+      root,
+      sockets,
+      hiddenPaths,
+      isolation,
+    }: { sandbox: string; root: string; sockets: string; hiddenPaths: readonly string[]; isolation: Isolation },
+  ) {
+    this.#options = options;
+    this.#sandbox = sandbox;
+    this.#root = root;
+    this.#sockets = sockets;
+    this.#hiddenPaths = hiddenPaths;
+    this.#cgroups = openCgroups();
+    this.isolation = { ...isolation, reason: `${isolation.reason} ${this.#cgroups === undefined ? WATCHED : LIMITED}` };
+    this.#retentionMs = options.intervals?.retentionMs ?? RETENTION_MS;
+    this.#sweeping = setInterval(() => void this.#sweep().catch(() => {}), this.#retentionMs);
+    this.#sweeping.unref();
+  }
+
+  async capacity(): Promise<DriverCapacity> {
+    this.#gpus ??= await listGpus();
+    const constrained = process.constrainedMemory();
+    const total = constrained !== undefined && constrained > 0 ? Math.min(constrained, totalmem()) : totalmem();
+    return { cpuMillis: availableParallelism() * 1_000, memoryMb: Math.floor(total / 2 ** 20), gpus: this.#gpus };
+  }
+
+  ensure(spec: ReplicaSpec): Promise<DriverHandle> {
+    const running = this.#replicas.get(spec.id);
+    if (running !== undefined) return Promise.resolve(handleOf(running));
+    const starting =
+      this.#starting.get(spec.id) ??
+      this.#ensure(spec)
+        .catch(rethrowDiskFull)
+        .finally(() => this.#starting.delete(spec.id));
+    this.#starting.set(spec.id, starting);
+    return starting;
+  }
+
+  async #ensure(spec: ReplicaSpec): Promise<DriverHandle> {
+    const folder = new ReplicaFolder(this.#root, spec.id);
+    const supervisor = await folder.supervisor();
+    const found =
+      supervisor !== undefined && isAlive(supervisor) ? await this.#adopt(spec, folder, supervisor) : undefined;
+    return found ?? this.#start(spec, folder);
+  }
+
+  async adopt(_reference: string, spec: ReplicaSpec): Promise<DriverHandle | undefined> {
+    const known = this.#replicas.get(spec.id);
+    if (known !== undefined) return handleOf(known);
+    const folder = new ReplicaFolder(this.#root, spec.id);
+    // NOTE: the folder decides, not the reference: the service may have died before it saved the reference.
+    const supervisor = await folder.supervisor();
+    if (supervisor === undefined || (!isAlive(supervisor) && (await folder.exit()) === undefined)) return undefined;
+    return this.#adopt(spec, folder, supervisor);
+  }
+
+  async #adopt(
+    spec: ReplicaSpec,
+    folder: ReplicaFolder,
+    supervisor: SupervisorState,
+  ): Promise<DriverHandle | undefined> {
+    const note = await readNote(folder);
+    return note === undefined ? undefined : handleOf(this.#monitor(spec, folder, supervisor, note));
+  }
+
+  async #start(spec: ReplicaSpec, folder: ReplicaFolder): Promise<DriverHandle> {
+    const { level } = this.isolation;
+    const owner = level === 'L2' && process.geteuid!() === 0 ? WORKLOAD_UID : undefined;
+    await checkBindings(spec, level, owner !== undefined);
+    await mkdir(join(folder.path, 'root'), { recursive: true, mode: 0o700 });
+    await mkdir(folder.spool, { recursive: true, mode: 0o700 });
+    const home = await prepareHome(spec, folder, owner).catch(async (error: unknown) => {
+      // An incomplete copy only wastes disk space.
+      await rm(folder.home, { recursive: true, force: true }).catch(() => {});
+      throw error;
+    });
+    if (level !== 'L2') await linkInputs(spec, folder);
+    const address = await chooseAddress(level, spec, this.#sockets);
+    const { logId, ordinal, isProduction, healthPath } = spec;
+    const note: Note = { level, address, spec: { logId, ordinal, isProduction, healthPath } };
+    await writeFile(folder.noteFile, JSON.stringify(note), { mode: 0o600 });
+    await this.#launch(spec, folder, home, address);
+    const supervisor = await folder.supervisor();
+    if (supervisor === undefined) throw new DriverError('driver_lost', 'The supervisor did not report its state');
+    return handleOf(this.#monitor(spec, folder, supervisor, note));
+  }
+
+  async #launch(spec: ReplicaSpec, folder: ReplicaFolder, home: string, address: ReplicaAddress): Promise<void> {
+    const layout = layoutOf(this.isolation.level, folder, spec, address);
+    const cgroups = this.#cgroups?.create(groupOf(spec.id), spec) ?? [];
+    const common: SandboxInput = {
+      arg: commandOf(spec, layout),
+      env: environmentOf(spec, layout),
+      cwd: layout.home,
+      cgroup: cgroups,
+      memory_bytes: cgroups.length === 0 ? spec.memoryMb * 2 ** 20 : 0,
+    };
+    const input =
+      address.type === 'unix'
+        ? isolatedInput(folder, this.#hiddenPaths, {
+            ...common,
+            socket: address.path,
+            home,
+            input: spec.inputs.map(({ mount, path }) => `${mount}=${path}`),
+            device: gpuDevices(spec.gpuUuids, this.#options.gpuFiles),
+            // A training container may listen on loopback. A deployment must be reachable.
+            inner_host: spec.isProduction ? INNER_HOST : '127.0.0.1',
+            inner_port: spec.isProduction ? PRODUCTION_PORT : CONTAINER_PORT,
+          })
+        : { dir: folder.path, ...common };
+    await launch(this.#sandbox, input, () => void this.#replicas.get(spec.id)?.checkAlive()).catch((error: Error) => {
+      throw new DriverError(launchFailure(error.message), `The replica did not start: ${error.message}`);
+    });
+  }
+
+  #monitor(spec: MonitoredSpec, folder: ReplicaFolder, supervisor: SupervisorState, { level, address }: Note): Replica {
+    const { logs, intervals = {} } = this.#options;
+    const replica = new Replica({
+      spec,
+      level,
+      folder,
+      address,
+      supervisor,
+      logs,
+      intervals,
+      emit: (event) => this.#emit(event),
+    });
+    this.#replicas.set(spec.id, replica);
+    return replica;
+  }
+
+  observe(listener: (event: ReplicaEvent) => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  #emit(event: ReplicaEvent): void {
+    const ended = event.type === 'exited' ? this.#replicas.get(event.replicaId) : undefined;
+    if (ended !== undefined) {
+      this.#replicas.delete(event.replicaId);
+      this.#lingering.add(ended);
+      void ended.logWritten.then(() => this.#lingering.delete(ended));
+    }
+    for (const listener of this.#listeners) listener(event);
+  }
+
+  async stop(replicaId: string, graceMs: number): Promise<void> {
+    await this.#starting.get(replicaId)?.catch(() => {});
+    await (this.#replicas.get(replicaId) ?? (await this.#find(replicaId)))?.stop(graceMs);
+  }
+
+  /**
+   * Finds a replica of an earlier process that was not adopted. Its folder has enough to stop it and to keep its last
+   * log lines.
+   */
+  async #find(replicaId: string): Promise<Replica | undefined> {
+    const folder = new ReplicaFolder(this.#root, replicaId);
+    const [supervisor, note] = [await folder.supervisor(), await readNote(folder)];
+    if (supervisor === undefined || note === undefined || !isAlive(supervisor)) return undefined;
+    return (
+      this.#replicas.get(replicaId) ??
+      this.#monitor({ id: replicaId, secret: '', ...note.spec }, folder, supervisor, note)
+    );
+  }
+
+  usage(replicaId: string): Promise<ReplicaUsage | undefined> {
+    return Promise.resolve(this.#replicas.get(replicaId)?.usage());
+  }
+
+  async detach(): Promise<void> {
+    clearInterval(this.#sweeping);
+    this.#listeners.clear();
+    await Promise.all([...this.#starting.values()].map((starting) => starting.catch(() => {})));
+    await Promise.all([...this.#replicas.values(), ...this.#lingering].map((replica) => replica.close()));
+    this.#replicas.clear();
+    // Fails while replicas still have sockets in it.
+    await rmdir(this.#sockets).catch(() => {});
+  }
+
+  /** Removes homes, spools and control groups of replicas that have ended, or whose supervisor was killed. */
+  async #sweep(): Promise<void> {
+    const lingering = new Set([...this.#lingering].map(({ id }) => id));
+    for (const name of await readdir(this.#root)) {
+      if (this.#replicas.has(name) || this.#starting.has(name) || lingering.has(name)) continue;
+      await this.#remove(name).catch(() => {});
+    }
+  }
+
+  async #remove(name: string): Promise<void> {
+    const folder = new ReplicaFolder(this.#root, name);
+    const supervisor = await folder.supervisor();
+    if (supervisor !== undefined && isAlive(supervisor)) return;
+    const { mtimeMs } = await stat(folder.exitFile).catch(() => stat(folder.path));
+    if (mtimeMs > Date.now() - this.#retentionMs || this.#cgroups?.remove(groupOf(name)) === false) return;
+    await rm(folder.path, { recursive: true, force: true });
+  }
+}
+
+function groupOf(replicaId: string): string {
+  return `capstan_${replicaId}`;
+}
+
+function launchFailure(message: string): DriverError['reason'] {
+  if (/^exec .*No such file/.test(message)) return 'image_missing';
+  return DISK_FULL.test(message) ? 'disk_full' : 'driver_lost';
+}
+/** Facts about a replica for a later service process. Stored in its folder. Contains no secrets. */
+interface Note {
+  level: Level;
+  address: ReplicaAddress;
+  spec: Pick<ReplicaSpec, 'logId' | 'ordinal' | 'isProduction' | 'healthPath'>;
+}
+
+/** Returns undefined if the file is missing or incomplete, as on a full disk. The replica was not started then. */
+async function readNote(folder: ReplicaFolder): Promise<Note | undefined> {
+  try {
+    return JSON.parse(await readFile(folder.noteFile, 'utf8')) as Note;
+  } catch {
+    return undefined;
+  }
+}
+
+function handleOf({ address, supervisor }: Replica): DriverHandle {
+  return { reference: toReference(supervisor), address };
+}
+
+/** Rethrows an error of a full disk as DriverError `disk_full`. */
+function rethrowDiskFull(error: Error): never {
+  if (error instanceof DriverError || !DISK_FULL.test(error.message)) throw error;
+  throw new DriverError(
+    'disk_full',
+    `The replica did not start because the disk of the data directory is full: ${error.message}`,
+  );
+}

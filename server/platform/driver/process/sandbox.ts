@@ -1,0 +1,54 @@
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { packageRoot, platformFolder, prebuildsOf } from 'capstan/internal';
+
+/** Input of `native/sandbox`. A list repeats its key for each item. */
+export type SandboxInput = Readonly<Record<string, string | number | readonly string[] | undefined>>;
+
+const HELPER = 'capstan_sandbox';
+
+/** Returns the path of the helper program: `CAPSTAN_SANDBOX` if set, else as for the native addon. */
+export function findSandbox(): string | undefined {
+  const { CAPSTAN_SANDBOX: chosen = '' } = process.env;
+  const platform = platformFolder();
+  const candidates = [
+    ...(chosen === '' ? [] : [chosen]),
+    join(packageRoot(), 'build', 'Release', HELPER),
+    ...(platform === undefined ? [] : [join(prebuildsOf(platform), HELPER)]),
+  ];
+  return candidates.find((file) => existsSync(file));
+}
+
+/**
+ * Starts a supervisor as a detached process. Resolves once its workload is running.
+ * @param onEnd Called when the supervisor ends.
+ * @throws Error with the supervisor's message
+ */
+export async function launch(program: string, input: SandboxInput, onEnd: () => void): Promise<void> {
+  // Secrets go through the pipe, never through arguments or files.
+  const child = spawn(program, [], { detached: true, stdio: ['pipe', 'pipe', 'ignore'], cwd: '/', env: {} });
+  const failed = new Promise<never>((_resolve, reject) =>
+    child.once('error', (error) => reject(new Error(`cannot start ${program}: ${error.message}`))),
+  );
+  child.once('exit', onEnd);
+  child.stdin.on('error', () => {});
+  child.stdin.end(encode(input));
+  const output = (await Promise.race([text(child.stdout), failed])).trim();
+  child.unref();
+  if (output === 'ok') return;
+  throw new Error(
+    output.startsWith('error ') ? output.slice('error '.length) : 'the supervisor ended without a result',
+  );
+}
+
+function encode(input: SandboxInput): string {
+  const pairs = Object.entries(input).flatMap(([key, value]): [string, string][] => {
+    if (value === undefined) return [];
+    const items = Array.isArray(value) ? (value as string[]) : [String(value)];
+    return items.map((item) => [key, item]);
+  });
+  for (const [key, value] of pairs) if (value.includes('\0')) throw new Error(`${key}: expected text without NUL`);
+  return pairs.map(([key, value]) => `${key}\0${value}\0`).join('');
+}

@@ -1,0 +1,291 @@
+import {
+  type Access,
+  type AccessOutcome,
+  ApiError,
+  CidrList,
+  Cors,
+  type Granted,
+  header,
+  type HttpReply,
+  isPreflight,
+  type Log,
+  OPEN_CORS,
+  RecordedReply,
+  redactKeys,
+  renderError,
+  type ReplicaUsage,
+  requestIdOf,
+  type StreamedRequest,
+  toApiError,
+} from 'capstan/internal';
+import { addressOf } from './address';
+import { Balancer } from './balancer';
+import { ReportedError, type Call, Forwarder } from './forward';
+import { ColdStartQueue, notFound } from './cold-start-queue';
+import type { GatewayControl, Target, Targets } from './targets';
+import type { UpstreamFailure } from './upstream-error';
+
+export interface GatewayTimes {
+  connectTimeoutMs: number;
+  firstByteTimeoutMs: number;
+  idleTimeoutMs: number;
+  slowClientTimeoutMs: number;
+  /** How long a queued request waits before the gateway starts its stream with comments. */
+  silentMs: number;
+  pingIntervalMs: number;
+}
+
+const DEFAULT_GATEWAY_TIMES: GatewayTimes = {
+  connectTimeoutMs: 2_000,
+  firstByteTimeoutMs: 600_000,
+  idleTimeoutMs: 300_000,
+  slowClientTimeoutMs: 60_000,
+  silentMs: 5_000,
+  pingIntervalMs: 15_000,
+};
+
+export interface GatewayOptions {
+  targets: Targets;
+  control: GatewayControl;
+  access: Pick<Access, 'check'>;
+  log: Log;
+  /** Without a leading dot: deployments have the host name `{slug}.{domain}`. When absent, only `/d/{slug}` works. */
+  domain?: string;
+  /** Scheme that clients use, unless a trusted proxy reports another. */
+  scheme?: 'http' | 'https';
+  /** Networks of proxies whose `X-Forwarded-*` headers are trusted. */
+  trustedProxies?: readonly string[];
+  times?: Partial<GatewayTimes>;
+  /** Logs each request at level info instead of debug. */
+  logsRequests?: boolean;
+  /** Called for each finished request to an existing deployment. */
+  onEnd?: (record: GatewayRecord) => void;
+}
+
+/** Facts about a finished request. */
+export interface GatewayRecord {
+  readonly deploymentId: string;
+  readonly slug: string;
+  readonly keyId: string | undefined;
+  /** 499 when the client disconnected before the response started. */
+  readonly status: number;
+  /** Wall clock. */
+  readonly endedMs: number;
+  readonly durationMs: number;
+  /** Measured from the arrival of the request. undefined when no replica responded. */
+  readonly firstByteMs: number | undefined;
+  /** Request body size, from Content-Length. */
+  readonly requestBytes: number;
+  /** Response body size. */
+  readonly responseBytes: number;
+  /** undefined when the replica reported no usage. */
+  readonly usage: ReplicaUsage | undefined;
+  readonly numRetries: number;
+  readonly failures: readonly UpstreamFailure[];
+}
+
+const CLIENT_GONE = 499;
+const MAX_PATH_LENGTH = 200;
+
+/** Receives the details of a call. Used by the test tool. */
+export type CallObserver = (call: Readonly<Call>) => void;
+
+/**
+ * Serving port of all deployments: finds the deployment, checks the key and forwards the request. Handles no sockets.
+ */
+export class Gateway {
+  readonly #options: GatewayOptions;
+  readonly #cors = new Cors({ ...OPEN_CORS, methods: ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'] });
+  readonly #trustedProxies: CidrList | undefined;
+  readonly #balancer: Balancer;
+  readonly #coldStarts: ColdStartQueue;
+  readonly #forwarder: Forwarder;
+  #numOpen = 0;
+  #isDraining = false;
+  #onIdle: (() => void)[] = [];
+
+  constructor(options: GatewayOptions) {
+    const { targets, control, scheme = 'http', trustedProxies } = options;
+    const times = { ...DEFAULT_GATEWAY_TIMES, ...options.times };
+    this.#options = options;
+    this.#trustedProxies =
+      trustedProxies === undefined || trustedProxies.length === 0
+        ? undefined
+        : CidrList.parse('--trusted-proxy', trustedProxies);
+    this.#balancer = new Balancer(targets, control, times);
+    this.#coldStarts = new ColdStartQueue(targets, control);
+    this.#forwarder = new Forwarder({
+      targets,
+      balancer: this.#balancer,
+      coldStarts: this.#coldStarts,
+      times,
+      scheme,
+      trustedProxies: this.#trustedProxies,
+    });
+  }
+
+  get numOpenRequests(): number {
+    return this.#numOpen;
+  }
+
+  /** Open event streams that are being relayed. */
+  get numOpenStreams(): number {
+    return this.#forwarder.numOpenStreams;
+  }
+
+  /** Open requests that wait for the first replica. */
+  get numHeldRequests(): number {
+    return this.#coldStarts.size;
+  }
+
+  /** Never rejects. */
+  readonly handle = (request: StreamedRequest, reply: HttpReply): Promise<void> =>
+    this.observe(request, reply, undefined);
+
+  /** Like {@link handle}, and passes the details of the call to `observer`. */
+  async observe(request: StreamedRequest, reply: HttpReply, observer: CallObserver | undefined): Promise<void> {
+    const startedMs = performance.now();
+    const state: RequestState = {
+      request,
+      requestId: requestIdOf(request),
+      call: undefined,
+      target: undefined,
+      grant: undefined,
+    };
+    const recorded = new RecordedReply(reply, { 'X-Request-Id': state.requestId });
+    this.#numOpen++;
+    try {
+      await this.#process(state, recorded);
+    } catch (error) {
+      this.#sendError(error, state, recorded);
+    } finally {
+      const tokens = state.call?.usage;
+      state.grant?.done(tokens === undefined ? 0 : tokens.promptTokens + tokens.completionTokens);
+      if (state.call !== undefined) observer?.(state.call);
+      this.#record(state, recorded, startedMs);
+      if (--this.#numOpen === 0) this.#onIdle.splice(0).forEach((resolve) => resolve());
+    }
+  }
+
+  /** Refuses new requests. Resolves when all open requests have ended. */
+  drain(): Promise<void> {
+    this.#isDraining = true;
+    this.#coldStarts.close();
+    return this.#numOpen === 0 ? Promise.resolve() : new Promise((resolve) => this.#onIdle.push(resolve));
+  }
+
+  /** Closes all connections to replicas, including those with open requests. */
+  close(): void {
+    this.#isDraining = true;
+    this.#coldStarts.close();
+    this.#balancer.close();
+  }
+
+  async #process(state: RequestState, recorded: RecordedReply): Promise<void> {
+    const { request } = state;
+    if (this.#isDraining)
+      throw new ApiError('shutting_down', 'The server is shutting down', { headers: { 'Retry-After': '5' } });
+    const address = addressOf(request, this.#options.domain);
+    const target = address === undefined ? undefined : this.#options.targets.find(address.slug);
+    if (address === undefined || target === undefined || target.state === 'deleting') throw notFound();
+    state.target = target;
+    if (target.accessControl) {
+      // A preflight carries no key. The actual request is checked.
+      if (isPreflight(request)) return recorded.send(204, this.#cors.headers(request), '');
+      const checking = this.#options.access.check(request, { id: target.deploymentId, ownerId: target.ownerId });
+      state.grant = admit(checking instanceof Promise ? await checking : checking);
+    }
+    if (header(request, 'upgrade') !== undefined)
+      throw new ApiError(
+        'not_implemented',
+        'Protocol upgrades (WebSocket) are not supported: expected a plain HTTP request',
+      );
+    const revoked = state.grant?.signal;
+    const signal = revoked === undefined ? request.signal : AbortSignal.any([request.signal, revoked]);
+    state.call = {
+      request,
+      requestId: state.requestId,
+      reply: recorded,
+      address,
+      target,
+      grant: state.grant,
+      signal,
+      failures: [],
+      numRetries: 0,
+    };
+    await this.#forwarder.forward(state.call);
+  }
+
+  #sendError(error: unknown, { request, requestId, target }: RequestState, recorded: RecordedReply): void {
+    if (error instanceof ReportedError || request.signal.aborted) return;
+    const apiError = toApiError(error);
+    if (apiError.status === 500)
+      this.#options.log.error(
+        { requestId, deployment: target?.deploymentId, err: apiError.cause ?? apiError },
+        'request failed in the gateway',
+      );
+    // CORS headers let a page of another origin read the error.
+    if (!recorded.hasStarted)
+      recorded.send(
+        apiError.status,
+        { ...this.#cors.headers(request), 'Content-Type': 'application/json', ...apiError.headers },
+        renderError(apiError),
+      );
+  }
+
+  #record({ request, requestId, target, grant, call }: RequestState, recorded: RecordedReply, startedMs: number): void {
+    const { log, logsRequests, onEnd } = this.#options;
+    const durationMs = performance.now() - startedMs;
+    const status = recorded.status ?? CLIENT_GONE;
+    const firstByteMs = call?.firstByteAtMs === undefined ? undefined : call.firstByteAtMs - startedMs;
+    const line = {
+      method: request.method,
+      path: redactKeys(request.path).slice(0, MAX_PATH_LENGTH),
+      status,
+      ms: round(durationMs),
+      requestId,
+      deployment: target?.deploymentId,
+      replica: call?.choice?.replica.id,
+      ...(firstByteMs === undefined ? {} : { firstByteMs: round(firstByteMs) }),
+      ...(grant === undefined ? {} : { key: grant.keyId }),
+      ...(call?.choice === undefined || call.choice.reason === 'only'
+        ? {}
+        : { chosen: call.choice.reason, matched: call.choice.matched, cached: call.usage?.cachedTokens }),
+      ...(call?.wasCut === true ? { wasCut: true } : {}),
+    };
+    if (logsRequests === true) log.info(line, 'request');
+    else log.debug(line, 'request');
+    if (target === undefined || target.isContainer === true) return;
+    onEnd?.({
+      deploymentId: target.deploymentId,
+      slug: target.slug,
+      keyId: grant?.keyId,
+      status,
+      endedMs: Date.now(),
+      durationMs,
+      firstByteMs,
+      usage: call?.usage,
+      requestBytes: Number(header(request, 'content-length') ?? 0),
+      responseBytes: recorded.numBytes,
+      numRetries: call?.numRetries ?? 0,
+      failures: call?.failures ?? [],
+    });
+  }
+}
+
+interface RequestState {
+  readonly request: StreamedRequest;
+  readonly requestId: string;
+  target: Target | undefined;
+  grant: Granted | undefined;
+  call: Call | undefined;
+}
+
+function admit(outcome: AccessOutcome): Granted {
+  if (!outcome.ok) throw new ApiError(outcome.code, outcome.message, { headers: { ...outcome.headers } });
+  return outcome;
+}
+
+function round(ms: number): number {
+  return Math.round(ms * 10) / 10;
+}

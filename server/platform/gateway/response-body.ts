@@ -1,0 +1,106 @@
+/** The reader of a response body. */
+export interface BodySink {
+  /** The next bytes. The sink owns them. */
+  piece(bytes: Buffer): void;
+  end(): void;
+  /** The response was truncated, or its signal aborted it. */
+  fail(error: Error): void;
+}
+
+/** The connection that a body is read from. */
+export interface BodySource {
+  pause(): void;
+  resume(): void;
+  destroy(): void;
+}
+
+/** Pieces buffered without a reader before the connection is paused. */
+const MAX_PENDING_PIECES = 1;
+
+/**
+ * Buffers a response body between its connection and its reader. The reader may finish after the connection is reused.
+ */
+export class ResponseBody {
+  readonly #source: BodySource;
+  #sink: BodySink | undefined;
+  #isPaused = false;
+  #isSourcePaused = false;
+  #pending: Buffer[] = [];
+  #outcome: 'ended' | Error | undefined;
+
+  constructor(source: BodySource) {
+    this.#source = source;
+  }
+
+  /** Whether the replica has sent everything, or will send nothing more. */
+  get isOver(): boolean {
+    return this.#outcome !== undefined;
+  }
+
+  /** Called by the connection with the next piece. */
+  push(bytes: Buffer): void {
+    if (this.isOver) return;
+    if (this.#sink !== undefined && !this.#isPaused) return this.#sink.piece(bytes);
+    this.#pending.push(bytes);
+    if (this.#pending.length > MAX_PENDING_PIECES) this.#pauseSource();
+  }
+
+  /** Called by the connection at the end of the body. The reader is notified after it has read the buffered pieces. */
+  end(): void {
+    if (this.isOver) return;
+    this.#outcome = 'ended';
+    this.#deliver();
+  }
+
+  /** Called by the connection when it fails. The reader is notified at once, even while paused. */
+  fail(error: Error): void {
+    if (this.isOver) return;
+    this.#outcome = error;
+    this.#isPaused = false;
+    this.#deliver();
+  }
+
+  /** Starts delivery to `sink`, beginning with the buffered pieces. Call it once. */
+  flow(sink: BodySink): void {
+    this.#sink = sink;
+    this.resume();
+  }
+
+  pause(): void {
+    this.#isPaused = true;
+    this.#pauseSource();
+  }
+
+  resume(): void {
+    this.#isPaused = false;
+    this.#deliver();
+    if (this.isOver || this.#isPaused || !this.#isSourcePaused) return;
+    this.#isSourcePaused = false;
+    this.#source.resume();
+  }
+
+  /** Discards the rest of the body. The sink is not called again. */
+  destroy(): void {
+    this.#sink = undefined;
+    this.#pending = [];
+    if (this.isOver) return;
+    this.#outcome = 'ended';
+    this.#source.destroy();
+  }
+
+  #pauseSource(): void {
+    if (this.isOver || this.#isSourcePaused) return;
+    this.#isSourcePaused = true;
+    this.#source.pause();
+  }
+
+  #deliver(): void {
+    while (this.#sink !== undefined && !this.#isPaused && this.#pending.length > 0)
+      this.#sink.piece(this.#pending.shift() as Buffer);
+    if (this.#sink === undefined || this.#isPaused || this.#outcome === undefined) return;
+    const sink = this.#sink;
+    this.#sink = undefined;
+    if (this.#outcome === 'ended') sink.end();
+    else sink.fail(this.#outcome);
+  }
+}

@@ -1,0 +1,124 @@
+import { parseUsage, type ReplicaUsage, USAGE_COMMENT } from 'capstan/internal';
+
+/** Extracts token usage from a response as it passes. */
+export interface UsageReader {
+  /** Returns the bytes for the client. May be empty, or withhold a few bytes. */
+  take(piece: Buffer): Buffer;
+  /** Returns the withheld bytes at the end of the response. */
+  finish(): Buffer;
+  /** Available after `finish`. */
+  readonly usage: ReplicaUsage | undefined;
+}
+
+const EMPTY: Buffer = Buffer.alloc(0);
+const MARK = Buffer.from(USAGE_COMMENT);
+const LINE_END = 0x0a;
+
+/**
+ * For streams of the built-in runtime: removes the usage comment at their end. It starts a line and may arrive in
+ * pieces.
+ */
+export class UsageComment implements UsageReader {
+  #held = EMPTY;
+  #isFound = false;
+  #isLineStart = true;
+  #usage: ReplicaUsage | undefined;
+
+  get usage(): ReplicaUsage | undefined {
+    return this.#usage;
+  }
+
+  take(piece: Buffer): Buffer {
+    const bytes = this.#held.length === 0 ? piece : Buffer.concat([this.#held, piece]);
+    if (this.#isFound) {
+      this.#held = bytes;
+      return EMPTY;
+    }
+    const at = this.#find(bytes);
+    this.#isFound = at.isComplete;
+    this.#held = bytes.subarray(at.index);
+    const passed = bytes.subarray(0, at.index);
+    if (passed.length > 0) this.#isLineStart = passed[passed.length - 1] === LINE_END;
+    return passed;
+  }
+
+  finish(): Buffer {
+    const text = this.#held.toString('latin1');
+    this.#usage = this.#isFound ? parseUsage(text.slice(MARK.length).trim()) : undefined;
+    const rest = this.#usage === undefined ? this.#held : EMPTY;
+    this.#held = EMPTY;
+    return rest;
+  }
+
+  /** Returns where the comment begins, or where the end of the piece may be its beginning. */
+  #find(bytes: Buffer): { index: number; isComplete: boolean } {
+    for (let index = bytes.indexOf(MARK); index >= 0; index = bytes.indexOf(MARK, index + 1)) {
+      if (this.#beginsLine(bytes, index)) return { index, isComplete: true };
+    }
+    const start = bytes.lastIndexOf(LINE_END) + 1;
+    const tail = bytes.subarray(start);
+    const isBeginning =
+      tail.length > 0 &&
+      tail.length < MARK.length &&
+      this.#beginsLine(bytes, start) &&
+      MARK.subarray(0, tail.length).equals(tail);
+    return { index: isBeginning ? start : bytes.length, isComplete: false };
+  }
+
+  #beginsLine(bytes: Buffer, index: number): boolean {
+    return index === 0 ? this.#isLineStart : bytes[index - 1] === LINE_END;
+  }
+}
+
+/** Enough for the usage object, which comes near the end. */
+const TAIL_BYTES = 8 * 1024;
+const USAGE_OBJECT = /(?<!\\)"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})/g;
+
+/** For JSON and event streams of other runtimes: uses their last `usage` object. */
+export class UsageTail implements UsageReader {
+  #pieces: Buffer[] = [];
+  #numBytes = 0;
+  #usage: ReplicaUsage | undefined;
+
+  get usage(): ReplicaUsage | undefined {
+    return this.#usage;
+  }
+
+  take(piece: Buffer): Buffer {
+    this.#pieces.push(piece);
+    this.#numBytes += piece.length;
+    while (this.#numBytes - this.#pieces[0].length >= TAIL_BYTES)
+      this.#numBytes -= (this.#pieces.shift() as Buffer).length;
+    return piece;
+  }
+
+  finish(): Buffer {
+    const text = Buffer.concat(this.#pieces).toString('utf8').slice(-TAIL_BYTES);
+    const found = [...text.matchAll(USAGE_OBJECT)].at(-1)?.[1];
+    this.#usage = found === undefined ? undefined : usageOf(found);
+    this.#pieces = [];
+    return EMPTY;
+  }
+}
+
+function usageOf(json: string): ReplicaUsage | undefined {
+  try {
+    const {
+      prompt_tokens: promptTokens,
+      completion_tokens: completionTokens = 0,
+      prompt_tokens_details: details,
+    } = JSON.parse(json) as Record<string, unknown>;
+    const cachedTokens = (details as { cached_tokens?: unknown } | null | undefined)?.cached_tokens ?? 0;
+    return isCount(promptTokens) && isCount(completionTokens) && isCount(cachedTokens)
+      ? { promptTokens, completionTokens, cachedTokens }
+      : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+const MAX_COUNT = 1e9;
+
+function isCount(value: unknown): value is number {
+  return Number.isInteger(value) && (value as number) >= 0 && (value as number) <= MAX_COUNT;
+}

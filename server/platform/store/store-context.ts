@@ -1,0 +1,23 @@
+import type { DatabaseLocation } from 'capstan/internal';
+import type { Machine } from '../deployments/machine';
+import type { ServiceDb } from './schema';
+import type { SecretBox } from '../accounts/secret-box';
+
+/** Options of the service's store. Structured-cloneable. */
+export interface ServiceStoreOptions {
+  location: DatabaseLocation;
+  /** See `loadSecretKey`. */
+  secretKey: Uint8Array;
+  /** The program's version, for the image of the built-in runtime. Without it no images are inserted. */
+  version?: string;
+  /** Default: none, for commands that run no replicas. */
+  machine?: Machine;
+}
+
+export interface StoreContext {
+  readonly db: ServiceDb;
+  readonly now: () => number;
+  /** Encrypts secrets that must be decrypted later. */
+  readonly box: SecretBox;
+  readonly options: ServiceStoreOptions & { readonly machine: Machine };
+}

@@ -1,0 +1,164 @@
+import type { OwnerRef } from 'capstan/internal';
+import { demandOwner, type ServiceActor, visibleOwners } from '../accounts/actor';
+import { createImage, deleteImage, listImages, type NewImageSpec } from '../deployments/catalog';
+import { reconcileContainer, listBusyContainerIds } from '../control/container-control';
+import {
+  commandContainer,
+  type ContainerEdit,
+  createContainer,
+  deleteContainer,
+  deployContainer,
+  editContainer,
+  getContainer,
+  type NewContainer,
+  pageContainers,
+  previewDeploy,
+} from '../deployments/containers';
+import { reconcileDeployment, listDeploymentIds, saveLastLines, wakeDeployment } from '../control/deployment-control';
+import {
+  deleteDeployment,
+  type DeploymentEdit,
+  demandDeployment,
+  editDeployment,
+  removeDeployment,
+  switchAccessControl,
+  applyIntent,
+} from '../deployments/commands';
+import {
+  createDataSource,
+  type DataSourceEdit,
+  deleteDataSource,
+  editDataSource,
+  findUnmeasured,
+  getDataSource,
+  listDataSources,
+  type NewDataSourceSpec,
+  saveMeasure,
+  setMeasureState,
+} from '../deployments/data-sources';
+import type { DeploymentState } from '../deployments/deployment-state';
+import {
+  pageDeployments,
+  pageTargetEvents,
+  pageVersions,
+  readDeployment,
+  readTargetEvents,
+  readVersion,
+} from '../deployments/views';
+import { createDeployment, type NewDeployment } from '../deployments/deployments';
+import type { FolderMeasure } from '../deployments/measure-folder';
+import { readHomeSource, readLaunch } from '../control/launch';
+import { readCapacity } from '../deployments/capacity';
+import type { StoreContext } from './store-context';
+import { activateVersion, createVersion, deleteVersion, type NewVersion } from '../deployments/versions';
+import type { Intent } from '../control/intents';
+import type { Activity, ControlPolicy, Observation } from '../control/records';
+
+/** Methods for users: images, data, containers, deployments and versions. Each method checks the actor's rights. */
+export function deploymentMethods(context: StoreContext) {
+  const { db, now, options } = context;
+  const demandRead = async (actor: ServiceActor, id: string) => {
+    await demandDeployment(db, actor, id, 'read');
+  };
+  return {
+    listImages: () => listImages(db),
+    createImage: (actor: ServiceActor, spec: NewImageSpec) => createImage(db, actor, spec, now()),
+    deleteImage: (actor: ServiceActor, id: string) => deleteImage(db, actor, id, now()),
+    listDataSources: (actor: ServiceActor) => listDataSources(db, actor),
+    createDataSource: (actor: ServiceActor, spec: NewDataSourceSpec) =>
+      createDataSource(db, actor, spec, options.machine.dataRoots, now()),
+    getDataSource: (actor: ServiceActor, id: string) => getDataSource(db, actor, id),
+    editDataSource: (actor: ServiceActor, id: string, edit: DataSourceEdit, ifRev?: number) =>
+      editDataSource(db, actor, id, edit, options.machine.dataRoots, now(), ifRev),
+    /** The caller must also notify the DataMeasurer. */
+    setMeasureState: (actor: ServiceActor, id: string, state: 'pending' | 'cancelled') =>
+      setMeasureState(db, actor, id, state),
+    findUnmeasured: () => findUnmeasured(db),
+    saveMeasure: (source: { id: string; locator: string }, outcome: FolderMeasure | { error: string }) =>
+      saveMeasure(db, source, outcome, now()),
+    deleteDataSource: (actor: ServiceActor, id: string) => deleteDataSource(db, actor, id, now()),
+    readCapacity: (actor: ServiceActor) => readCapacity(db, options.machine, actor),
+
+    pageContainers: (actor: ServiceActor, filter: { owner?: OwnerRef; after?: string; limit: number }) =>
+      pageContainers(db, actor, filter),
+    getContainer: (actor: ServiceActor, id: string) => getContainer(db, actor, id),
+    createContainer: (actor: ServiceActor, spec: NewContainer) => createContainer(context, actor, spec),
+    editContainer: (actor: ServiceActor, id: string, edit: ContainerEdit, ifRev?: number) =>
+      editContainer(context, actor, id, edit, ifRev),
+    commandContainer: (actor: ServiceActor, id: string, event: 'start' | 'stop') =>
+      commandContainer(context, actor, id, event),
+    removeContainer: (actor: ServiceActor, id: string, ifRev?: number) => deleteContainer(context, actor, id, ifRev),
+    previewDeploy: (actor: ServiceActor, id: string) => previewDeploy(context, actor, id),
+    deployContainer: (actor: ServiceActor, id: string, spec: NewDeployment) =>
+      deployContainer(context, actor, id, spec),
+
+    pageDeployments: async (
+      actor: ServiceActor,
+      {
+        owner,
+        ...filter
+      }: { owner?: OwnerRef; states?: readonly DeploymentState[]; q?: string; after?: string; limit: number },
+    ) => {
+      if (owner !== undefined) await demandOwner(db, actor, owner, 'read');
+      return pageDeployments(db, { ...filter, owners: owner === undefined ? await visibleOwners(db, actor) : [owner] });
+    },
+    getDeployment: async (actor: ServiceActor, id: string) => {
+      await demandRead(actor, id);
+      return readDeployment(db, id);
+    },
+    createDeployment: (actor: ServiceActor, spec: NewDeployment) => createDeployment(context, actor, spec),
+    editDeployment: (actor: ServiceActor, id: string, edit: DeploymentEdit, ifRev?: number) =>
+      editDeployment(context, actor, id, edit, ifRev),
+    applyIntent: (actor: ServiceActor, id: string, intent: Intent) => applyIntent(context, actor, id, intent),
+    switchAccessControl: (actor: ServiceActor, id: string, isOn: boolean, ifRev?: number) =>
+      switchAccessControl(context, actor, id, isOn, ifRev),
+    /** Returns before its replicas have stopped. */
+    discardDeployment: (actor: ServiceActor, id: string, ifRev?: number) => deleteDeployment(context, actor, id, ifRev),
+
+    pageVersions: async (actor: ServiceActor, id: string, paging: { after?: number; limit: number }) => {
+      await demandRead(actor, id);
+      return pageVersions(db, id, paging);
+    },
+    getVersion: async (actor: ServiceActor, id: string, number: number) => {
+      await demandRead(actor, id);
+      return readVersion(db, id, number);
+    },
+    createVersion: (actor: ServiceActor, id: string, spec: NewVersion) => createVersion(context, actor, id, spec),
+    activateVersion: (actor: ServiceActor, id: string, number: number) => activateVersion(context, actor, id, number),
+    deleteVersion: (actor: ServiceActor, id: string, number: number) => deleteVersion(context, actor, id, number),
+    pageDeploymentEvents: async (actor: ServiceActor, id: string, paging: { beforeSeq?: number; limit: number }) => {
+      await demandRead(actor, id);
+      return pageTargetEvents(db, id, paging);
+    },
+    readDeploymentEvents: async (actor: ServiceActor, id: string, afterSeq: number, limit: number) => {
+      await demandRead(actor, id);
+      return readTargetEvents(db, id, afterSeq, limit);
+    },
+  };
+}
+
+/** Methods for the controller. They check no rights. */
+export function controlMethods(context: StoreContext) {
+  const { db } = context;
+  return {
+    listDeploymentIds: () => listDeploymentIds(db),
+    listBusyContainerIds: () => listBusyContainerIds(db),
+    reconcileDeployment: (
+      id: string,
+      observations: readonly Observation[],
+      activity: Activity,
+      policy: ControlPolicy,
+    ) => reconcileDeployment(context, id, observations, activity, policy),
+    wakeDeployment: (id: string, activity: Activity, policy: ControlPolicy) =>
+      wakeDeployment(context, id, activity, policy),
+    removeDeployment: (id: string) => removeDeployment(context, id),
+    reconcileContainer: (id: string, observations: readonly Observation[]) =>
+      reconcileContainer(context, id, observations),
+    readLaunch: (replicaId: string) => readLaunch(context, replicaId),
+    readHomeSource: (versionId: string) => readHomeSource(context, versionId),
+    saveLastLines: (versionId: string, lines: readonly string[]) => saveLastLines(db, versionId, lines),
+  };
+}
+
+export type DeploymentStore = ReturnType<typeof deploymentMethods>;
+export type ControlStore = ReturnType<typeof controlMethods>;

@@ -1,0 +1,42 @@
+import { type AccessStore, createStore, reserveRoom } from 'capstan/internal';
+import { openServiceDatabase } from './change';
+import { seedImages } from '../deployments/catalog';
+import { NO_MACHINE } from '../deployments/machine';
+import { SecretBox } from '../accounts/secret-box';
+import type { ServiceStoreOptions, StoreContext } from './store-context';
+import { type AccountStore, accountMethods } from './store-accounts';
+import { type ControlStore, controlMethods, type DeploymentStore, deploymentMethods } from './store-deployments';
+import { type WebhookStore, webhookMethods } from './store-webhooks';
+import { type UsageStore, usageMethods } from '../usage/usage-store';
+
+export type { ServiceStoreOptions } from './store-context';
+
+/**
+ * The service's database. Arguments and results are structured-cloneable. A change is durable when its promise
+ * resolves.
+ */
+export type ServiceStore = AccessStore & AccountStore & DeploymentStore & ControlStore & UsageStore & WebhookStore;
+
+/** Opens the store in this thread, for commands and tests. */
+export async function openServiceStore(
+  options: ServiceStoreOptions,
+  now: () => number = Date.now,
+): Promise<ServiceStore> {
+  const db = await openServiceDatabase(options.location);
+  const context: StoreContext = {
+    db,
+    now,
+    options: { machine: NO_MACHINE, ...options },
+    box: new SecretBox(options.secretKey),
+  };
+  if (options.machine !== undefined) await reserveRoom(db);
+  if (options.version !== undefined) await seedImages(db, options.version, now());
+  return {
+    ...createStore(db, now),
+    ...accountMethods(context),
+    ...deploymentMethods(context),
+    ...controlMethods(context),
+    ...usageMethods(context),
+    ...webhookMethods(context),
+  };
+}

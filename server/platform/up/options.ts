@@ -1,0 +1,73 @@
+import os from 'node:os';
+import path from 'node:path';
+import type { LOG_LEVELS } from 'capstan/internal';
+
+/** Options of `capstan up`. */
+export interface UpOptions {
+  dataDir: string;
+  /** Address that both ports listen on. */
+  host: string;
+  /** Port of the console and the management API. */
+  port: number;
+  /** Port of deployments. undefined: the port after {@link UpOptions.port}. */
+  servingPort: number | undefined;
+  /** Gives each deployment the host name `{slug}.{domain}`. */
+  servingDomain: string | undefined;
+  /** How clients reach the two ports when it differs from the listening addresses, as behind a proxy. */
+  publicUrl: string | undefined;
+  servingUrl: string | undefined;
+  tls: { keyFile?: string; certFile?: string; passphrase?: string };
+  transport: 'auto' | 'uws' | 'node';
+  adminHost: string | undefined;
+  /** undefined: the admin listener is off. */
+  adminPort: number | undefined;
+  /** undefined: `capstan.db` in the data directory. */
+  databaseUrl: string | undefined;
+  /** Folders whose subfolders may become data sources. Empty: `data` in the data directory. */
+  dataRoots: string[];
+  allowUnisolated: boolean;
+  /** Allows webhooks to private addresses. */
+  allowPrivateWebhooks: boolean;
+  bootstrapEmail: string | undefined;
+  bootstrapPasswordFile: string | undefined;
+  trustedProxies: string[];
+  onRevoke: 'cut' | 'finish';
+  /** Stops deployments with the service. Otherwise they keep running and the next start adopts them. */
+  stopsDeployments: boolean;
+  shutdownTimeoutMs: number;
+  logLevel: (typeof LOG_LEVELS)[number];
+  logsRequests: boolean;
+}
+
+export function defaultUpOptions(env: NodeJS.ProcessEnv): UpOptions {
+  return {
+    dataDir: defaultDataDir(env),
+    host: '127.0.0.1',
+    port: 8090,
+    servingPort: undefined,
+    servingDomain: undefined,
+    publicUrl: undefined,
+    servingUrl: undefined,
+    tls: {},
+    transport: 'auto',
+    adminHost: undefined,
+    adminPort: undefined,
+    databaseUrl: undefined,
+    dataRoots: [],
+    allowUnisolated: false,
+    allowPrivateWebhooks: false,
+    bootstrapEmail: undefined,
+    bootstrapPasswordFile: undefined,
+    trustedProxies: [],
+    onRevoke: 'cut',
+    stopsDeployments: false,
+    shutdownTimeoutMs: 30_000,
+    logLevel: 'info',
+    logsRequests: true,
+  };
+}
+
+/** The default data directory. `capstan keys` and `capstan tokens` use it too. */
+export function defaultDataDir({ XDG_DATA_HOME: dataHome = '', HOME: home = os.homedir() }: NodeJS.ProcessEnv): string {
+  return path.join(path.isAbsolute(dataHome) ? dataHome : path.join(home, '.local', 'share'), 'capstan');
+}

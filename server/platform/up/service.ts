@@ -1,0 +1,244 @@
+import { join } from 'node:path';
+import {
+  Access,
+  createLog,
+  describeLocation,
+  type Log,
+  packageVersion,
+  redactKeys,
+  requestLogger,
+  Shutdown,
+  withTimeout,
+} from 'capstan/internal';
+import { Api } from '../api/api';
+import { apiRoutes } from '../api/routes';
+import { LogStore } from '../driver/logs/log-store';
+import { ProcessDriver } from '../driver/process/process-driver';
+import { Gateway } from '../gateway/gateway';
+import { Targets } from '../gateway/targets';
+import { Controller } from '../control/controller';
+import { DataMeasurer } from '../deployments/data-measurer';
+import { HomeSnapshots } from '../deployments/home-snapshots';
+import type { Machine } from '../deployments/machine';
+import { loadSecretKey } from '../accounts/secret-box';
+import { openServingServiceStore } from '../store/threaded-store';
+import { UsageRecorder } from '../usage/usage-recorder';
+import { addressesOf, deploymentUrl, isLoopback } from './addresses';
+import { bootstrap } from './bootstrap';
+import { consoleHandler } from './console-handler';
+import { openDataDir, openDataRoots } from './data-dir';
+import { databaseLocation } from './database-location';
+import { RequestGate, type Readiness } from './request-gate';
+import { loadGatewayId } from './gateway-id';
+import { type Closers, listenAt } from './listeners';
+import { lockDataDir } from './lock';
+import type { UpOptions } from './options';
+import { ServiceMetrics } from './service-metrics';
+import { startupText } from './startup-text';
+import { WebhookSender } from '../webhooks/webhook-sender';
+
+const ADMIN_HOST = '127.0.0.1';
+
+/**
+ * Runs the service until a signal arrives. Resolves with the exit code.
+ * Checks that can refuse the start (folder, lock, ports) come before steps that are slow or change something.
+ */
+export async function up(options: UpOptions): Promise<number> {
+  const { tls, databaseUrl, trustedProxies, onRevoke, servingDomain, logsRequests } = options;
+  const log = createLog(options.logLevel, [tls.passphrase ?? '']);
+  const shutdown = new Shutdown();
+  // Run in reverse order at the end.
+  const closers: Closers = [() => shutdown.dispose()];
+  try {
+    const dir = openDataDir(options.dataDir);
+    const dataRoots = openDataRoots(options.dataRoots, dir);
+    const lock = lockDataDir(dir.root);
+    closers.push(() => lock.release());
+
+    let checkDatabase = (): Promise<string | undefined> => Promise.resolve(undefined);
+    const readiness: Readiness = { check: () => checkDatabase() };
+    const consoleGate = new RequestGate(readiness, isFollowing);
+    const servingGate = new RequestGate(readiness);
+    const consoleListener = await listenAt(
+      options.host,
+      options.port,
+      { ...options, handler: consoleGate.handle, streamsBodies: false },
+      closers,
+    );
+    const servingListener = await listenAt(
+      options.host,
+      options.servingPort ?? nextPort(options.port),
+      { ...options, handler: servingGate.handle, streamsBodies: true },
+      closers,
+    );
+    const addresses = addressesOf(options, { console: consoleListener.port, serving: servingListener.port });
+    lock.describe({ pid: process.pid, url: addresses.console });
+    warn(log, options);
+
+    const logs = new LogStore({ folder: dir.logs, redact: redactKeys });
+    closers.push(() => logs.close());
+    const driver = await ProcessDriver.open({ dataDir: dir.root, logs, hiddenPaths: [] });
+    const machine: Machine = {
+      driver: driver.name,
+      isolation: driver.isolation,
+      capacity: await driver.capacity(),
+      dataRoots,
+      allowsUnisolated: options.allowUnisolated,
+    };
+
+    const location = databaseLocation(dir.root, databaseUrl);
+    let onPush = (): void => {};
+    const store = await openServingServiceStore(
+      { location, secretKey: loadSecretKey(dir.root), version: packageVersion(), machine },
+      () => onPush(),
+    );
+    closers.push(() => store.close());
+    checkDatabase = () =>
+      store.readState().then(
+        () => undefined,
+        () => 'the database does not respond',
+      );
+    const access = await Access.open({
+      store,
+      log,
+      onRevoke,
+      version: packageVersion(),
+      gatewayId: loadGatewayId(dir.root),
+      ...(trustedProxies.length === 0 ? {} : { trustedProxies }),
+    });
+    closers.push(() => access.close());
+    onPush = () => access.wake();
+    const firstRun = await bootstrap(store, options);
+
+    const targets = new Targets();
+    const controller = new Controller({
+      store,
+      driver,
+      targets,
+      snapshots: new HomeSnapshots(join(dir.root, 'homes')),
+      dataRoots,
+      allowsUnisolated: options.allowUnisolated,
+      logs,
+      log,
+    });
+    closers.push(() => controller.close({ stopsReplicas: options.stopsDeployments && shutdown.signal.aborted }));
+    const measurer = new DataMeasurer({ store, dataRoots, log });
+    closers.push(() => measurer.close());
+    const metrics = new ServiceMetrics(targets);
+    const usage = new UsageRecorder({ store, targets, driver, log });
+    closers.push(() => usage.close());
+    const gateway = new Gateway({
+      targets,
+      control: metrics.countingControl(controller),
+      access: metrics.countingAccess(access),
+      log,
+      trustedProxies,
+      logsRequests,
+      scheme: addresses.serving.startsWith('https:') ? 'https' : 'http',
+      ...(servingDomain === undefined ? {} : { domain: servingDomain }),
+      onEnd: (record) => {
+        usage.record(record);
+        metrics.onForwarded(record);
+      },
+    });
+    metrics.watch(gateway);
+    closers.push(() => gateway.close());
+    const webhooks = new WebhookSender({ store, log, allowsPrivate: options.allowPrivateWebhooks });
+    closers.push(() => webhooks.close());
+    const logRequest = requestLogger(log, { logsRequests, unloggedPaths: [] });
+    const api = new Api({
+      routes: apiRoutes(),
+      context: {
+        store,
+        access,
+        controller,
+        logs,
+        measurer,
+        webhooks,
+        serving: { targets, gateway, urlOf: (slug) => deploymentUrl(addresses, servingDomain, slug) },
+        log,
+        now: Date.now,
+        settings: { isSecure: addresses.console.startsWith('https:'), ownOrigins: [addresses.console], trustedProxies },
+      },
+      onEnd: (record) => {
+        metrics.onEnd(record);
+        logRequest(record);
+      },
+    });
+    await controller.start();
+    usage.start();
+    webhooks.start();
+    measurer.notify();
+    consoleGate.open(consoleHandler(api, { isSecure: addresses.console.startsWith('https:') }));
+    servingGate.open(gateway.handle);
+    const admin = await openAdmin(options, metrics, readiness, closers);
+    process.stdout.write(
+      startupText({
+        addresses,
+        servingDomain,
+        transport: consoleListener.transport.name,
+        admin,
+        dataDir: dir.root,
+        database: describeLocation(location),
+        driver: driver.name,
+        isolation: driver.isolation,
+        targets,
+        firstRun,
+      }),
+    );
+
+    await shutdown.requested;
+    for (const { transport } of [consoleListener, servingListener]) transport.stopListening();
+    const numOpen = consoleGate.numOpenRequests + gateway.numOpenRequests;
+    if (numOpen > 0)
+      log.info(
+        { open: numOpen, timeoutMs: options.shutdownTimeoutMs },
+        'shutting down after the open requests end; send the signal again to exit at once',
+      );
+    await withTimeout(options.shutdownTimeoutMs, Promise.all([consoleGate.drain(), gateway.drain()]));
+    return 0;
+  } finally {
+    for (const close of closers.reverse()) await close();
+  }
+}
+
+/** Whether a request follows logs or events, so that its response does not end by itself. */
+function isFollowing({ method, path }: { method: string; path: string }): boolean {
+  return method === 'GET' && /\/(follow|stream)$/.test(path);
+}
+
+function nextPort(port: number): number {
+  return port === 0 ? 0 : port + 1;
+}
+
+async function openAdmin(
+  { adminPort, adminHost = ADMIN_HOST, transport }: UpOptions,
+  metrics: ServiceMetrics,
+  readiness: Readiness,
+  closers: Closers,
+): Promise<string | undefined> {
+  if (adminPort === undefined) return undefined;
+  const gate = new RequestGate(readiness);
+  gate.open((request, reply) =>
+    request.path === '/metrics'
+      ? metrics.handle(request, reply)
+      : Promise.resolve(reply.send(404, {}, 'expected /healthz, /readyz or /metrics\n')),
+  );
+  const { port } = await listenAt(
+    adminHost,
+    adminPort,
+    { handler: gate.handle, tls: {}, transport, streamsBodies: false },
+    closers,
+  );
+  return `http://${adminHost.includes(':') ? `[${adminHost}]` : adminHost}:${port}`;
+}
+
+function warn(log: Log, { host, tls, publicUrl, servingUrl }: UpOptions): void {
+  const isBehindTls = publicUrl?.startsWith('https:') === true && servingUrl?.startsWith('https:') === true;
+  if (!isLoopback(host) && tls.certFile === undefined && !isBehindTls) {
+    log.warn(
+      { host },
+      'passwords, tokens and keys cross the network unencrypted: set --ssl-keyfile and --ssl-certfile, or --public-url and --serving-url of a proxy with TLS',
+    );
+  }
+}

@@ -1,0 +1,54 @@
+import { CONTAINER_STATES } from '../deployments/container-state';
+import { DEPLOYMENT_STATES } from '../deployments/deployment-state';
+import { VERSION_STATES } from '../deployments/version-state';
+
+/** All events, by the type of object. */
+const EVENTS = {
+  key: ['created', 'updated', 'rotated', 'rotation_finished', 'disabled', 'enabled', 'deleted', 'first_used'],
+  deployment: [
+    'created',
+    'updated',
+    'access_control',
+    'start',
+    'stop',
+    'restart',
+    'scale_to_zero',
+    'delete',
+    'deleted',
+    'activated',
+    ...DEPLOYMENT_STATES,
+  ],
+  version: ['created', 'activated', 'deleted', ...VERSION_STATES],
+  rollout: ['replace'],
+  container: ['created', 'updated', 'deleted', 'start', 'stop', ...CONTAINER_STATES],
+  image: ['created', 'deleted'],
+  source: ['created', 'updated', 'deleted'],
+  token: ['created', 'deleted'],
+  member: ['invited', 'invitation_revoked', 'added', 'removed', 'role_changed'],
+  org: ['updated'],
+  owner: ['created', 'deleted', 'key_policy', 'quota'],
+  account: [
+    'created',
+    'deleted',
+    'role_changed',
+    'signed_in',
+    'sign_in_failed',
+    'email_changed',
+    'password_changed',
+    'totp_on',
+    'totp_off',
+  ],
+  webhook: ['created', 'updated', 'rotated', 'rotation_finished', 'deleted', 'disabled'],
+} as const;
+
+/** Event types such as `deployment.running`. */
+export const EVENT_TYPES: readonly string[] = Object.entries(EVENTS).flatMap(([object, names]) =>
+  names.map((name) => `${object}.${name}`),
+);
+/** Patterns for all events of one type of object, such as `deployment.*`. */
+export const EVENT_GROUPS: readonly string[] = Object.keys(EVENTS).map((object) => `${object}.*`);
+
+/** @param filters Event types, groups, or `*` for all events. */
+export function matchesEvent(filters: readonly string[], type: string): boolean {
+  return filters.some((name) => name === '*' || name === type || name === `${type.split('.')[0]}.*`);
+}

@@ -1,0 +1,56 @@
+#!/usr/bin/env bash
+# Packs the packages, installs them from a local registry as users do, and tests that installation: empty folder, install
+# scripts blocked, no compiler and no Python on the path. Prints sizes and times.
+#
+#     test/packages/run.sh            removes the installation, unless INSTALL_DIR names its folder
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+root=$PWD
+# Outside of the tree, so that no package of the tree is found.
+installed=${INSTALL_DIR:-$(mktemp -d)}
+
+# zig, from PyPI.
+if [ -z "${ZIG:-}" ]; then
+  zig=$root/build/zig
+  [ -x "$zig/bin/python" ] || python3 -m venv "$zig"
+  "$zig/bin/python" -c 'import ziglang' 2> /dev/null || "$zig/bin/pip" install --quiet ziglang==0.17.1
+  export ZIG="$zig/bin/python -m ziglang"
+fi
+node native/prebuild.js
+node ts/pack.js
+test/packages/floor.sh build/packages/linux-*-gnu
+
+# Only Node, npm and a shell.
+tools=$(mktemp -d)
+for name in node npm npx sh env; do ln -s "$(command -v $name)" "$tools/$name"; done
+node test/packages/registry.cjs build/packages > "$tools/url" &
+registry=$!
+trap 'kill $registry; rm -rf "$tools"; [ -n "${INSTALL_DIR:-}" ] || rm -rf "$installed"' EXIT
+until [ -s "$tools/url" ]; do sleep 0.1; done
+
+mkdir -p "$installed"
+[ -z "$(ls -A "$installed")" ] || { echo "INSTALL_DIR: expected an empty folder, got $installed"; exit 2; }
+cd "$installed"
+echo '{ "private": true }' > package.json
+alone() { env -i HOME="$tools" PATH="$tools" npm_config_registry="$(cat "$tools/url")" npm_config_ignore_scripts=true "$@"; }
+megabytes() { du -sm "$@" | cut -f1; }
+
+begin=$SECONDS
+alone npm install --no-audit --no-fund capstan
+echo "capstan: installed in $((SECONDS - begin)) s, $(megabytes node_modules) MB"
+[ "$(megabytes node_modules)" -le 60 ] || { echo 'expected at most 60 MB'; du -sm node_modules/* node_modules/@*/* | sort -rn | head; exit 1; }
+
+cp "$root/test/packages/embed.cjs" "$root/test/packages/embed.mjs" .
+for program in embed.cjs embed.mjs; do alone node $program; done
+alone npx capstan --version
+# Without the service, its commands say how to install it.
+if alone npx capstan up > up.log 2>&1; then echo 'capstan up: expected an error without @capstan/service'; exit 1; fi
+grep -q 'npm install @capstan/service@' up.log
+
+begin=$SECONDS
+alone npm install --no-audit --no-fund @capstan/service
+echo "@capstan/service: installed in $((SECONDS - begin)) s, $(megabytes node_modules) MB together"
+
+cd "$root"
+# The compiled library imports some packages dynamically, for which Jest needs the flag. The transport uws is not installed.
+NODE_OPTIONS=--experimental-vm-modules CAPSTAN_INSTALLED=$installed npx jest test/models

@@ -1,0 +1,371 @@
+/** Checks the OpenAPI document against the routes, requests and real responses of the app with the fake engine. */
+import Ajv2020, { type ValidateFunction } from 'ajv/dist/2020';
+import addFormats from 'ajv-formats';
+import { Engine } from '../../../../ts';
+import type { Access } from '../../../../server/access';
+import { App } from '../../../../server/inference/app';
+import { ApiError } from '../../../../server/base/errors';
+import type { HttpRequest } from '../../../../server/http/transport';
+import { Metrics } from '../../../../server/inference/metrics/metrics';
+import { openApiDocument } from '../../../../server/inference/openapi/document';
+import { OPERATIONS } from '../../../../server/inference/openapi/operations';
+import { openApiRoute } from '../../../../server/inference/openapi/route';
+import { fake } from '../../../fakes/fake-addon';
+import { exchange, type MemoryReply } from '../../../fakes/memory-exchange';
+import { TINY_TEMPLATE, tinyModel } from '../../../fakes/tiny-model';
+
+const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
+const CHAT = '/v1/chat/completions';
+const COMPLETIONS = '/v1/completions';
+const MESSAGES = [{ role: 'user', content: 'Hi' }];
+const TOOLS = [{ type: 'function', function: { name: 'f', parameters: { type: 'object', properties: {} } } }];
+
+let engine: Engine;
+let app: App;
+let document: any;
+
+beforeAll(async () => {
+  process.env.CAPSTAN_ADDON = require.resolve('../../../fakes/fake-addon');
+  engine = await Engine.load(tinyModel());
+  app = makeApp();
+  app.serve(engine);
+  document = (await exchange(app, '/openapi.json')).json;
+});
+beforeEach(() => {
+  fake.reset();
+  fake.answer = () => ({ text: 'Hello 😀.' });
+});
+afterAll(() => engine.close());
+
+function makeApp(access?: Pick<Access, 'check'>): App {
+  const metrics = new Metrics({ compat: 'none' });
+  const made: App = new App({
+    servedNames: ['tiny', 'org/alias'],
+    healthStallTimeoutMs: 1000,
+    sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 },
+    log: log as never,
+    routes: [metrics.route, openApiRoute(() => made.routes, access !== undefined)],
+    ...(access === undefined ? {} : { access }),
+  });
+  return made;
+}
+
+const compilers = new WeakMap<object, (schema: object) => ValidateFunction>();
+
+/** Compiles each schema of a document once. */
+function validators(of: any): (schema: object) => ValidateFunction {
+  const known = compilers.get(of);
+  if (known !== undefined) return known;
+  const ajv = new Ajv2020({ strict: false, allErrors: true });
+  addFormats(ajv);
+  ajv.addSchema(of, 'document');
+  // All references are internal.
+  const compiled = new Map<object, ValidateFunction>();
+  const compile = (schema: object) => {
+    const validate =
+      compiled.get(schema) ?? ajv.compile(JSON.parse(JSON.stringify(schema).replaceAll('"#/', '"document#/')));
+    compiled.set(schema, validate);
+    return validate;
+  };
+  compilers.set(of, compile);
+  return compile;
+}
+
+/** Returns the schema of the data of an event. */
+function contentSchemas(schema: any): any[] {
+  return (schema.properties?.data?.anyOf ?? []).flatMap(({ contentSchema = [] }: any) => contentSchema);
+}
+
+/** Checks status, content type and body against the document. Returns the reply. */
+function conforms(reply: MemoryReply, method: string, path: string, description = document): MemoryReply {
+  const described = description.paths[path][method.toLowerCase()].responses[reply.status];
+  if (described === undefined)
+    throw new Error(`${method} ${path} answers ${reply.status}, which is not described: ${reply.text}`);
+  const compile = validators(description);
+  const check = (schema: object, value: unknown) => {
+    const validate = compile(schema);
+    if (!validate(value))
+      throw new Error(
+        `${method} ${path} ${reply.status}: ${JSON.stringify(validate.errors)} in ${JSON.stringify(value)}`,
+      );
+  };
+  const mediaType = reply.headers['Content-Type']?.split(';')[0];
+  if (described.content === undefined) {
+    expect([mediaType, reply.text]).toEqual([undefined, '']);
+    return reply;
+  }
+  expect(Object.keys(described.content)).toContain(mediaType);
+  if (mediaType === 'application/json') check(described.content[mediaType].schema, reply.json);
+  if (mediaType === 'text/event-stream') {
+    expect(reply.events.pop()).toBe('[DONE]');
+    const [chunk, error] = contentSchemas(described.content[mediaType].schema);
+    for (const event of reply.events.slice(0, -1)) check('error' in event ? error : chunk, event);
+  }
+  return reply;
+}
+
+async function post(path: string, body: unknown, options: Partial<HttpRequest> = {}): Promise<MemoryReply> {
+  return conforms(await exchange(app, path, body, options), 'POST', path);
+}
+
+describe('the document', () => {
+  test('describes exactly the routes of the app', () => {
+    const described = Object.entries<object>(document.paths).flatMap(([path, operations]) =>
+      Object.keys(operations).map((method) => `${method.toUpperCase()} ${path}`),
+    );
+    expect(described.sort()).toEqual(app.routes.map(({ method, path }) => `${method} ${path}`).sort());
+    for (const name of Object.keys(OPERATIONS)) expect(described).toContain(name);
+    expect(() => openApiDocument([{ method: 'GET', path: '/new' }], { version: '1', hasAccess: false })).toThrow(
+      'GET /new: expected an entry in OPERATIONS',
+    );
+  });
+
+  test('is valid OpenAPI 3.1: unique ids, summaries, schemas that compile, resolvable references', () => {
+    expect(document.openapi).toBe('3.1.0');
+    const operations = Object.values<any>(document.paths).flatMap((path) => Object.values<any>(path));
+    expect(new Set(operations.map(({ operationId }) => operationId)).size).toBe(operations.length);
+    const compile = validators(document);
+    for (const { summary, responses, requestBody } of operations) {
+      expect(summary).toMatch(/\S/);
+      for (const { description, content = {} } of [
+        ...Object.values<any>(responses),
+        ...(requestBody === undefined ? [] : [{ ...requestBody, description: 'x' }]),
+      ]) {
+        expect(description).toMatch(/\S/);
+        for (const media of Object.values<any>(content))
+          for (const schema of [media.schema, ...contentSchemas(media.schema)]) compile(schema);
+      }
+    }
+    for (const schema of Object.values<object>(document.components.schemas)) compile(schema);
+  });
+
+  test('has valid examples that succeed', async () => {
+    const compile = validators(document);
+    for (const [path, { post: operation }] of Object.entries<any>(document.paths)) {
+      const media = operation?.requestBody?.content['application/json'];
+      for (const { value } of Object.values<any>(media?.examples ?? {})) {
+        expect(compile(media.schema)(value)).toBe(true);
+        expect((await post(path, value)).status).toBe(200);
+      }
+    }
+  });
+
+  test('allows null where the server does', async () => {
+    const compile = validators(document);
+    for (const [path, required] of [
+      [CHAT, { messages: MESSAGES }],
+      [COMPLETIONS, { prompt: 'a' }],
+      ['/tokenize', { prompt: 'a' }],
+      ['/detokenize', { tokens: [1] }],
+    ] as const) {
+      const { schema } = document.paths[path].post.requestBody.content['application/json'];
+      const nulls = Object.fromEntries(Object.keys(schema.properties).map((name) => [name, null]));
+      expect(compile(schema)({ ...nulls, ...required })).toBe(true);
+      expect((await post(path, { ...nulls, ...required })).status).toBe(200);
+      const [field] = Object.keys(required);
+      if (schema.required?.includes(field)) expect(compile(schema)(nulls)).toBe(false);
+      expect((await post(path, nulls)).status).toBe(400);
+    }
+  });
+
+  test('describes access control', () => {
+    const guarded = openApiDocument(app.routes, { version: '1', hasAccess: true }) as any;
+    expect(guarded.security).toEqual([{ accessKey: [] }]);
+    expect(guarded.components.securitySchemes.accessKey).toMatchObject({ type: 'http', scheme: 'bearer' });
+    expect([document.security, document.components.securitySchemes]).toEqual([undefined, undefined]);
+    for (const path of Object.values<any>(guarded.paths))
+      for (const { responses } of Object.values<any>(path))
+        expect(Object.keys(responses)).toEqual(expect.arrayContaining(['401', '403', '429', '503']));
+    expect(document.paths[CHAT].post.responses[401]).toBeUndefined();
+  });
+});
+
+describe('responses', () => {
+  test.each<[string, object]>([
+    ['plain', {}],
+    ['several choices with log-probabilities', { n: 2, temperature: 1, logprobs: true, top_logprobs: 2 }],
+    [
+      'token ids',
+      { return_token_ids: true, return_prompt_text: true, return_tokens_as_token_ids: true, logprobs: true },
+    ],
+    ['log-probabilities of the prompt', { prompt_logprobs: 1 }],
+    ['cut', { max_tokens: 2 }],
+  ])('of a chat completion: %s', async (_name, fields) => {
+    expect((await post(CHAT, { messages: MESSAGES, ...fields })).status).toBe(200);
+    if ('prompt_logprobs' in fields) return;
+    const { events } = await post(CHAT, {
+      messages: MESSAGES,
+      ...fields,
+      stream: true,
+      stream_options: { include_usage: true, continuous_usage_stats: true },
+    });
+    expect(events.length).toBeGreaterThan(4);
+  });
+
+  test('of a chat completion: tool calls', async () => {
+    fake.answer = () => ({ text: 'So:\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>' });
+    expect((await post(CHAT, { messages: MESSAGES, tools: TOOLS })).json.choices[0].message.tool_calls).toHaveLength(1);
+    expect((await post(CHAT, { messages: MESSAGES, tools: TOOLS, stream: true })).text).toContain('"arguments":""');
+  });
+
+  test('of a chat completion: reasoning', async () => {
+    const thinker = await Engine.load(
+      tinyModel({
+        'tokenizer_config.json': { eos_token: '<|im_end|>', chat_template: `{#- <think></think> #}${TINY_TEMPLATE}` },
+      }),
+    );
+    const other = makeApp();
+    other.serve(thinker);
+    fake.answer = () => ({ text: '<think>\nhm\n</think>\n\nYes' });
+    const { message } = conforms(await exchange(other, CHAT, { messages: MESSAGES }), 'POST', CHAT).json.choices[0];
+    expect([message.reasoning, message.content]).toEqual(['hm', 'Yes']);
+    const { events } = conforms(
+      await exchange(other, CHAT, { messages: MESSAGES, stream: true, stream_options: { include_usage: true } }),
+      'POST',
+      CHAT,
+    );
+    expect(events.some((event) => event.choices?.[0]?.delta.reasoning_content?.includes('h'))).toBe(true);
+    await thinker.close();
+  });
+
+  test('of a chat completion: a stop string, and a stream that ends with an error', async () => {
+    fake.answer = () => ({ text: 'a', stopReason: 'b' });
+    expect((await post(CHAT, { messages: MESSAGES, stop: 'b' })).json.choices[0].stop_reason).toBe('b');
+    fake.answer = () => ({ text: 'a', stopReason: 7 });
+    await post(CHAT, { messages: MESSAGES, stream: true });
+    fake.answer = () => ({ text: 'so far', reason: 'error', errorCode: 'numeric_error' });
+    expect(
+      (await post(CHAT, { messages: MESSAGES, stream: true })).events.some(
+        (event) => event.error?.code === 'internal_error',
+      ),
+    ).toBe(true);
+    expect((await post(CHAT, { messages: MESSAGES })).status).toBe(500);
+  });
+
+  test.each<[string, object]>([
+    ['plain', {}],
+    ['several prompts', { prompt: ['a', 'b'], n: 2, temperature: 1 }],
+    ['repeated with log-probabilities', { echo: true, logprobs: 2, return_token_ids: true }],
+    ['token ids in', { prompt: [1, 2, 3] }],
+    ['of the prompt', { prompt_logprobs: 0 }],
+  ])('of a text completion: %s', async (_name, fields) => {
+    expect((await post(COMPLETIONS, { prompt: 'One two', max_tokens: 4, ...fields })).status).toBe(200);
+    if ('prompt_logprobs' in fields) return;
+    expect(
+      (
+        await post(COMPLETIONS, {
+          prompt: 'One two',
+          max_tokens: 4,
+          ...fields,
+          stream: true,
+          stream_options: { include_usage: true },
+        })
+      ).headers['Content-Type'],
+    ).toContain('event-stream');
+  });
+
+  test('of the other routes', async () => {
+    for (const path of ['/v1/models', '/health', '/ping', '/version', '/metrics', '/openapi.json'])
+      expect(conforms(await exchange(app, path), 'GET', path).status).toBe(200);
+    for (const model of ['tiny', 'org/alias'])
+      expect(conforms(await exchange(app, `/v1/models/${model}`), 'GET', '/v1/models/{model}').status).toBe(200);
+    expect(conforms(await exchange(app, '/ping', ''), 'POST', '/ping').status).toBe(200);
+    expect((await post('/tokenize', { prompt: 'a b', return_token_strs: true })).status).toBe(200);
+    expect((await post('/tokenize', { messages: MESSAGES, tools: TOOLS })).status).toBe(200);
+    expect((await post('/detokenize', { tokens: [1, 2] })).status).toBe(200);
+  });
+});
+
+describe('errors', () => {
+  const BODIES: Record<string, object> = {
+    [CHAT]: { messages: MESSAGES },
+    [COMPLETIONS]: { prompt: 'a' },
+    '/tokenize': { prompt: 'a' },
+    '/detokenize': { tokens: [1] },
+  };
+
+  test.each(Object.keys(BODIES))('of %s', async (path) => {
+    const body = BODIES[path];
+    for (const wrong of ['{', '[]', 'null', {}, { ...body, model: 5 }])
+      expect((await post(path, wrong)).status).toBe(400);
+    expect((await post(path, { ...body, model: 'other' })).status).toBe(404);
+    expect((await post(path, body, { headers: [['content-type', 'text/plain']] })).status).toBe(415);
+    for (const [code, status] of [
+      ['request_too_large', 413],
+      ['request_timeout', 408],
+    ] as const) {
+      expect(
+        (await post(path, body, { readBody: () => Promise.reject(new ApiError(code, 'too much or too late')) })).status,
+      ).toBe(status);
+    }
+    expect(conforms(await exchange(app, path), 'POST', path).status).toBe(405);
+  });
+
+  test('of routes that answer 501', async () => {
+    const missing = Object.entries<any>(document.paths)
+      .flatMap(([path, operations]) =>
+        Object.entries<any>(operations).map(([method, { tags }]) => ({ path, method: method.toUpperCase(), tags })),
+      )
+      .filter(({ tags }) => tags.includes('not implemented'));
+    expect(missing.length).toBeGreaterThan(5);
+    for (const { path, method } of missing)
+      expect(conforms(await exchange(app, path, undefined, { method }), method, path).status).toBe(501);
+  });
+
+  test('while loading, during shutdown and after an engine failure', async () => {
+    const other = makeApp();
+    for (const [path, method] of [
+      [CHAT, 'POST'],
+      ['/v1/models', 'GET'],
+      ['/health', 'GET'],
+    ]) {
+      expect(
+        conforms(await exchange(other, path, method === 'POST' ? BODIES[path] : undefined), method, path).json.error
+          .code,
+      ).toBe('model_loading');
+    }
+    await other.drain();
+    expect(conforms(await exchange(other, CHAT, BODIES[CHAT]), 'POST', CHAT).json.error.code).toBe('shutting_down');
+    fake.failure = 'device gone';
+    expect(conforms(await exchange(app, '/health'), 'GET', '/health').json.error.code).toBe('engine_dead');
+  });
+
+  test('of a full queue and a prompt that is too long', async () => {
+    const small = await Engine.load(tinyModel(), { maxQueuedRequests: 1 });
+    const other = makeApp();
+    other.serve(small);
+    fake.answer = () => ({ text: 'a'.repeat(20), stepMs: 20 });
+    const first = exchange(other, CHAT, BODIES[CHAT]);
+    while (fake.requests.length === 0) await new Promise((resolve) => setTimeout(resolve, 5));
+    for (const path of [CHAT, COMPLETIONS])
+      expect(conforms(await exchange(other, path, BODIES[path]), 'POST', path).json.error.code).toBe('queue_full');
+    await first;
+    await small.close();
+    expect((await post(CHAT, { messages: [{ role: 'user', content: 'x'.repeat(9000) }] })).json.error.code).toBe(
+      'context_length_exceeded',
+    );
+  });
+
+  test('of access control', async () => {
+    const denials = [
+      { status: 401, code: 'invalid_api_key', headers: { 'WWW-Authenticate': 'Bearer' } },
+      { status: 403, code: 'permission_denied', headers: {} },
+      { status: 429, code: 'rate_limit_exceeded', headers: { 'Retry-After': '3' } },
+      { status: 503, code: 'auth_unavailable', headers: { 'Retry-After': '1' } },
+    ] as const;
+    const description = openApiDocument(app.routes, { version: '1', hasAccess: true });
+    for (const denial of denials) {
+      const guarded = makeApp({ check: () => ({ ok: false, message: 'no', ...denial }) as never });
+      guarded.serve(engine);
+      for (const { method, path } of app.routes) {
+        const reply = conforms(
+          await exchange(guarded, path, method === 'POST' ? {} : undefined),
+          method,
+          path,
+          description,
+        );
+        expect([reply.status, reply.json.error.code]).toEqual([denial.status, denial.code]);
+      }
+    }
+  });
+});

@@ -1,0 +1,32 @@
+import { startupText } from '../../../server/inference/startup-text';
+import type { EngineInfo } from '../../../ts';
+
+const INFO = {
+  version: '1.2.3',
+  architecture: 'Qwen2ForCausalLM',
+  numParameters: 5.1e6,
+  weightDtype: 'bf16',
+  backend: 'cpu',
+  isa: 'avx2',
+  threads: 2,
+  tensorParallelSize: 1,
+  maxModelLen: 2_048,
+  kvCacheBytes: 2 ** 20,
+  numBlocks: 8,
+  blockSize: 16,
+  samplingDefaults: {},
+} as EngineInfo;
+const ADDRESS = { host: '0.0.0.0', port: 80, transport: 'node', model: 'demo' };
+
+test('names the model and a request to try', () => {
+  const text = startupText(INFO, ADDRESS);
+  expect(text).toContain('Capstan 1.2.3 serves demo (Qwen2ForCausalLM, 5.1 M parameters, bf16)');
+  expect(text).toMatch(/\nTry:\n {2}curl http:\/\/127\.0\.0\.1:80\/v1\/chat\/completions .*\n$/);
+});
+
+test('a replica names no request, because clients cannot reach it', () => {
+  const text = startupText(INFO, { ...ADDRESS, isReplica: true });
+  expect(text).toContain('serves demo');
+  expect(text).not.toMatch(/Try|curl/);
+  expect(text).toMatch(/\n$/);
+});

@@ -1,0 +1,93 @@
+import { startService, type TestService } from './support';
+
+let service: TestService;
+beforeAll(async () => {
+  service = await startService();
+  await service.run(['orgs', 'create', 'lab']);
+});
+afterAll(async () => {
+  await service.close();
+});
+
+describe('quotas', () => {
+  test('are listed, and changed by the name of the owner', async () => {
+    expect((await service.run(['quotas', 'list'])).out).toMatch(
+      /^OWNER +DEPLOYMENTS +GPUS +ID\norg:lab +0 \(no limit\) +0 \(no limit\) +org_\S+\nuser:ada@example.com +0 \(no limit\) .*usr_\S+\n$/,
+    );
+    expect(await service.run(['quotas', 'set', 'org:lab', '--deployments', '20', '--gpus', '4'])).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(/owner +org:lab\nid +org_\S+\ndeployments +0 of 20\nGPUs +0 of 4\n/),
+    });
+    expect(JSON.parse((await service.run(['quotas', 'set', 'org:lab', '--gpus', 'none', '--json'])).out)).toMatchObject(
+      { owner: { type: 'org', name: 'lab' }, quota_deployments: 20, quota_gpu: null },
+    );
+    expect((await service.run(['quotas', 'get', 'user:Ada@Example.com'])).out).toContain('user:ada@example.com');
+    expect(JSON.parse((await service.run(['quotas', 'list', '--match', 'LA', '--json'])).out).data).toMatchObject([
+      { owner: { name: 'lab' } },
+    ]);
+  });
+
+  test.each<[string[], string]>([
+    [['set', 'org:lab'], 'nothing to change: expected --deployments or --gpus'],
+    [['set', 'org:lab', '--gpus', '-1'], "--gpus: expected a number from 0 to 1000000, or none, got '-1'"],
+    [['set', 'lab', '--gpus', '1'], 'owner: expected user:NAME or org:NAME'],
+  ])('refuses %j with the expected value', async (line, message) => {
+    expect(await service.run(['quotas', ...line])).toMatchObject({ code: 2, err: message });
+  });
+
+  test('refuses an unknown account', async () => {
+    expect(await service.run(['quotas', 'get', 'user:unknown@example.com'])).toMatchObject({
+      code: 1,
+      err: 'no account has the email address unknown@example.com',
+    });
+  });
+});
+
+test('an administrator can promote and demote others, but not the last administrator', async () => {
+  const { userId } = await service.store.createAccount({
+    email: 'eve@example.com',
+    name: 'Eve',
+    password: 'correct horse battery',
+  });
+  expect(await service.run(['accounts', 'demote', 'ada@example.com'])).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('only administrator'),
+  });
+  expect(await service.run(['accounts', 'promote', 'Eve@example.com'])).toMatchObject({
+    code: 0,
+    out: 'eve@example.com is now an administrator\n',
+  });
+  expect((await service.run(['accounts', 'list', '--match', 'eve'])).out).toBe(
+    `EMAIL            ROLE           ID\neve@example.com  administrator  ${userId}\n`,
+  );
+  expect(JSON.parse((await service.run(['accounts', 'demote', 'eve@example.com', '--json'])).out)).toMatchObject({
+    owner: { id: userId },
+    is_admin: false,
+  });
+  expect((await service.run(['accounts', 'list', '--match', 'eve'])).out).toMatch(/eve@example.com {2}- /);
+  expect(await service.run(['accounts', 'promote', 'unknown@example.com'])).toMatchObject({
+    code: 1,
+    err: 'no account has the email address unknown@example.com',
+  });
+});
+
+test('an administrator deletes an account by its address with --yes', async () => {
+  const { userId } = await service.store.createAccount({
+    email: 'bob@example.com',
+    name: 'Bob',
+    password: 'correct horse battery',
+  });
+  expect(await service.run(['accounts', 'delete', 'bob@example.com'])).toMatchObject({
+    code: 2,
+    err: expect.stringContaining(`--yes to delete the account bob@example.com (${userId})`),
+  });
+  expect(await service.run(['accounts', 'delete', 'Bob@example.com', '--yes'])).toMatchObject({
+    code: 0,
+    out: 'deleted bob@example.com\n',
+  });
+  await expect(service.store.findAccount(userId)).rejects.toMatchObject({ code: 'not_found' });
+  expect(await service.run(['accounts', 'delete', 'ada@example.com', '--yes'])).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('your own account'),
+  });
+});

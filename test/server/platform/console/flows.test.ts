@@ -1,0 +1,534 @@
+/** What users do in the console, in a real browser. Skipped if there is no Chromium. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import { ConsoleBrowser, findBrowser } from './browser';
+import { id, ME, QUOTAS } from './fixtures';
+import { SECRET } from './fake-service';
+
+const browserPath = findBrowser();
+const inBrowser = browserPath === undefined ? describe.skip : describe;
+
+inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_PATH)'}`, () => {
+  let browser: ConsoleBrowser;
+  beforeAll(async () => {
+    browser = await ConsoleBrowser.start(browserPath as string);
+  });
+  afterAll(() => browser?.close());
+
+  test('shows what to do in an empty list, and offers a retry after a failure', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    service.isEmpty = true;
+    for (const [name, path] of [
+      ['deployments', '/deployments'],
+      ['containers', '/containers'],
+      ['keys', '/account/keys'],
+      ['orgs', '/orgs'],
+      ['audit', '/audit'],
+      ['quotas', '/quotas'],
+      ['resources', '/data'],
+      ['webhooks', '/webhooks'],
+    ]) {
+      await tab.goto(path);
+      await page.waitForSelector('.empty');
+      await tab.picture(`empty-${name}`);
+      expect(await tab.axeFaults()).toEqual([]);
+    }
+    service.isEmpty = false;
+    service.failure = { status: 500, code: 'internal_error', detail: 'the server could not finish this request' };
+    await tab.goto(`/deployments`);
+    await page.waitForSelector('[role="alert"]');
+    await tab.picture('error-deployments');
+    service.failure = undefined;
+    await page.getByRole('button', { name: 'Try again' }).click();
+    await page.getByRole('link', { name: 'Support assistant' }).waitFor();
+    await tab.close();
+  });
+
+  test('opens the requested page after the sign-in, and reports a wrong password', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    service.isSignedIn = false;
+    await tab.goto(`/containers`);
+    await page.getByLabel('Email').fill('ada@example.com');
+    await page.getByLabel('Password').fill('wrong');
+    await page.keyboard.press('Enter');
+    await page.getByText('The email address, password or code is wrong').waitFor();
+    await page.getByLabel('Password').fill('correct horse');
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { level: 1, name: 'Containers' }).waitFor();
+    await tab.close();
+  });
+
+  test('keeps the input of a page when the session expires', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto(`/deployments/new`);
+    await page.getByLabel('Name', { exact: true }).fill('My model');
+    service.isSignedIn = false;
+    await page.getByRole('button', { name: 'Deploy', exact: true }).click();
+    await page.getByRole('dialog').waitFor();
+    await tab.picture('session-ended');
+    await page.getByRole('dialog').getByLabel('Password').fill('correct horse');
+    await page.keyboard.press('Enter');
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+    expect(await page.getByLabel('Name', { exact: true }).inputValue()).toBe('My model');
+    await tab.close();
+  });
+
+  test('deploys a container, sends only changed fields and opens the deployment', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto(`/containers`);
+    await page.getByRole('link', { name: 'Deploy', exact: true }).first().click();
+    await page.getByLabel('Memory', { exact: true }).fill('8192');
+    await page.getByRole('button', { name: 'Deploy', exact: true }).click();
+    await page.getByRole('heading', { level: 1, name: 'Starting up' }).waitFor();
+    await page.getByRole('list', { name: 'Progress' }).waitFor();
+    const sent = service.calls.find(({ method, path }) => method === 'POST' && path.endsWith('/deploy'))!;
+    expect(sent.body).toMatchObject({ name: 'fine-tuning', access_control: false, compute: { memory_mb: 8192 } });
+    expect(sent.body).not.toHaveProperty('env');
+    expect(sent.body).not.toHaveProperty('bindings');
+    await tab.close();
+  });
+
+  test('shows a new key once, until the user confirms having copied it', async () => {
+    const tab = await browser.open();
+    const { page } = tab;
+    await tab.goto(`/account/keys`);
+    await page.getByRole('button', { name: 'Create key' }).click();
+    await page.getByLabel('Name', { exact: true }).fill('Phone');
+    await tab.picture('key-dialog');
+    expect(await tab.axeFaults()).toEqual([]);
+    await page.getByRole('dialog').getByRole('button', { name: 'Create key' }).click();
+    await page.getByText(SECRET).waitFor();
+    await tab.picture('key-secret');
+    await page.keyboard.press('Escape');
+    await page.getByText(SECRET).waitFor();
+    expect(await page.getByText('Applied 1/1').first().isVisible()).toBe(true);
+    await page.getByLabel('I have copied it').check();
+    await page.getByRole('button', { name: 'Done' }).click();
+    await page.getByText(SECRET).waitFor({ state: 'detached' });
+    expect(await page.content()).not.toContain(SECRET);
+    await tab.close();
+  });
+
+  test('turns access control on at once, and off after a confirmation', async () => {
+    const tab = await browser.open();
+    const { page } = tab;
+    await tab.goto(`/deployments/${id('dep', 6)}/access`);
+    const access = page.getByRole('switch', { name: 'Require an API key' });
+    await access.click();
+    await page.getByText('No key has access to this deployment').waitFor();
+    expect(await access.getAttribute('aria-checked')).toBe('true');
+    await access.click();
+    await page
+      .getByRole('dialog', { name: 'Make this deployment public?' })
+      .getByRole('button', { name: 'Make public' })
+      .click();
+    await page.getByText('Anyone who knows the URL').waitFor();
+    await tab.close();
+  });
+
+  test('asks for the name before it deletes a deployment', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto(`/deployments/${id('dep', 1)}`);
+    await page.getByRole('button', { name: 'Actions' }).click();
+    await page.getByRole('menuitem', { name: 'Delete' }).click();
+    const confirm = page.getByRole('button', { name: 'Delete deployment' });
+    expect(await confirm.isDisabled()).toBe(true);
+    await tab.picture('delete-dialog');
+    await page.getByLabel(/To confirm, type/).fill('Support assistant');
+    await confirm.click();
+    await page.getByRole('heading', { level: 1, name: 'Deployments' }).waitFor();
+    expect(service.deployments.map(({ id: known }) => known)).not.toContain(id('dep', 1));
+    await tab.close();
+  });
+
+  test('explains a conflict with the change of another user', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto(`/deployments/${id('dep', 1)}/settings`);
+    await page.getByLabel('Name', { exact: true }).fill('Mine');
+    Object.assign(service.deployments[0], { name: 'Theirs', rev: 99 });
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText('This has changed since you opened it').waitFor();
+    expect(service.deployments[0].name).toBe('Theirs');
+    await tab.close();
+  });
+
+  test('shows the 401 of the gateway in the test tool, then a streamed response event by event', async () => {
+    const tab = await browser.open();
+    const { page } = tab;
+    await tab.goto(`/deployments/${id('dep', 1)}/test`);
+    await page.getByRole('button', { name: 'HTTP request' }).click();
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByText('401 Unauthorized').waitFor();
+    await tab.picture('test-401');
+    await page.getByRole('button', { name: 'With a key' }).click();
+    await page.getByLabel('API key', { exact: true }).fill(SECRET);
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByText('200 OK').waitFor();
+    const events = page.getByRole('list', { name: 'Events' }).getByRole('listitem');
+    await events.nth(5).waitFor();
+    expect(await events.count()).toBe(6);
+    await page.getByRole('button', { name: /^Headers \(3\)/ }).click();
+    await page.getByText('<script>alert(1)</script>').waitFor();
+    await page.getByRole('button', { name: /^Events/ }).click();
+    await tab.picture('test-answer');
+    expect(await tab.axeFaults()).toEqual([]);
+    await page.getByRole('button', { name: 'Chat', exact: true }).click();
+    await page.getByRole('button', { name: 'With a key' }).click();
+    await page.getByLabel('API key', { exact: true }).fill(SECRET);
+    await page.getByRole('textbox', { name: 'Message', exact: true }).fill('Hello');
+    await page.keyboard.press('Enter');
+    await page.getByText('Hello there, <b>friend</b>!').waitFor();
+    await page.getByText('4 tokens').waitFor();
+    await tab.picture('chat');
+    await tab.close();
+  });
+
+  test('follows and searches a log, and shows untrusted lines as text', async () => {
+    const tab = await browser.open();
+    const { page } = tab;
+    await tab.goto(`/deployments/${id('dep', 1)}/versions/3/logs`);
+    await page.getByText('a line that came later').waitFor();
+    const log = page.getByRole('region', { name: 'Logs' });
+    // The first lines are added to the document when the view reaches them.
+    await log.focus();
+    await page.keyboard.press('Home');
+    await page.getByText('<img src=x onerror').waitFor();
+    expect(await page.locator('.log img').count()).toBe(0);
+    expect(await page.locator('.log').innerText()).toContain('<U+202E>evil');
+    await page.getByRole('button', { name: 'Go to newest' }).click();
+    await page.getByText('a line that came later').waitFor();
+    await page.getByRole('button', { name: 'Go to newest' }).waitFor({ state: 'detached' });
+    await page.getByRole('searchbox', { name: 'Search the log' }).fill('context LENGTH');
+    await page.locator('.log mark').first().waitFor();
+    await tab.until(
+      "[...document.querySelectorAll('.log-line')].every((line) => line.textContent.includes('context length'))",
+    );
+    await page.getByRole('searchbox', { name: 'Search the log' }).fill('');
+    await page.getByText('61 lines').waitFor();
+    await page.getByRole('combobox', { name: 'Level' }).selectOption('Warnings and above');
+    await tab.until(
+      "[...document.querySelectorAll('.log-line')].every((line) => line.dataset.level === 'warn' || line.textContent.includes('came later'))",
+    );
+    await tab.close();
+  });
+
+  test('loads older log lines without moving the visible ones', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    service.hasOlderLines = true;
+    await tab.goto(`/deployments/${id('dep', 1)}/versions/3/logs`);
+    const log = page.getByRole('region', { name: 'Logs' });
+    await page.getByText('a line that came later').waitFor();
+    await log.focus();
+    await page.keyboard.press('Home');
+    // The browser scrolls smoothly.
+    await tab.until("document.querySelector('.log-lines').scrollTop === 0");
+    const first = page.getByText('replica 0 started on L2');
+    await first.waitFor();
+    const offset = async () => (await first.boundingBox())!.y - (await log.boundingBox())!.y;
+    const before = await offset();
+    await page.getByRole('button', { name: 'Load older lines' }).click();
+    await page.getByText('121 lines').waitFor();
+    await page.getByText('older 60', { exact: true }).waitFor();
+    expect(Math.abs((await offset()) - before)).toBeLessThan(2);
+    await tab.close();
+  });
+
+  test('selects all lines of a log for copying, also those outside the view', async () => {
+    const tab = await browser.open();
+    const { page } = tab;
+    await tab.goto(`/deployments/${id('dep', 1)}/versions/3/logs`);
+    await page.getByText('a line that came later').waitFor();
+    expect(await page.getByText('replica 0 started on L2').count()).toBe(0);
+    await page.getByRole('region', { name: 'Logs' }).focus();
+    await page.keyboard.press('ControlOrMeta+a');
+    await tab.until("document.getSelection().toString().includes('replica 0 started on L2')");
+    expect(await page.evaluate('document.getSelection().toString()')).toContain('a line that came later');
+    await tab.close();
+  });
+
+  test('reads plot values by keyboard', async () => {
+    const tab = await browser.open();
+    const { page } = tab;
+    await tab.goto(`/deployments/${id('dep', 1)}/metrics`);
+    await tab.settle();
+    await page.getByRole('group', { name: /^Latency/ }).focus();
+    await page.keyboard.press('ArrowRight');
+    await page.keyboard.press('ArrowRight');
+    await page.getByText(/12:01:00: p50 .* ms, p90 .* ms, p99 .* s$/).waitFor();
+    expect(tab.problems).toEqual([]);
+    await tab.close();
+  });
+
+  test('edits a start script in the code editor', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto('/deployments/new');
+    await page.getByLabel('Name', { exact: true }).fill('Own server');
+    await page.getByRole('radio', { name: /Start script/ }).check();
+    await tab.settle();
+    const script = page.getByLabel('Script', { exact: true });
+    expect(await script.getAttribute('aria-description')).toContain('PLATFORM_SERVING_PRODUCTION');
+    await page.getByRole('button', { name: 'Deploy', exact: true }).click();
+    await page.getByText('This field is required').waitFor();
+    await tab.until("document.querySelector('.code-editor').shadowRoot.querySelector('[aria-invalid=true]') !== null");
+    await page.getByText('Script', { exact: true }).click();
+    await page.keyboard.type('#!/bin/sh');
+    await page.keyboard.press('Enter');
+    await page.keyboard.type('exec my-server');
+    await tab.picture('code-editor');
+    await page.keyboard.press('ControlOrMeta+f');
+    await page.getByRole('textbox', { name: 'Find' }).fill('exec');
+    await tab.picture('code-editor-search');
+    expect(await tab.axeFaults()).toEqual([]);
+    expect(tab.problems).toEqual([]);
+    await page.getByRole('button', { name: 'Deploy', exact: true }).click();
+    await page.getByRole('heading', { level: 1, name: 'Starting up' }).waitFor();
+    const sent = service.calls.find(({ method, path }) => method === 'POST' && path === '/deployments')!;
+    expect(sent.body.start_command).toBe('#!/bin/sh\nexec my-server');
+    await tab.close();
+  });
+
+  test('keeps a plain text area if the code editor fails to load', async () => {
+    const tab = await browser.open();
+    const { page } = tab;
+    await page.route('**/code-editor-*.js', (route) => route.abort());
+    await tab.goto(`/deployments/${id('dep', 1)}/test`);
+    await page.getByRole('button', { name: 'HTTP request' }).click();
+    await page.getByLabel('Body', { exact: true }).fill('{');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByText('This is not valid JSON').waitFor();
+    expect(await page.getByLabel('Body', { exact: true }).getAttribute('aria-invalid')).toBe('true');
+    expect(await page.getByLabel('Body', { exact: true }).inputValue()).toBe('{');
+    await tab.close();
+  });
+
+  test('grants and removes the administrator role', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto(`/quotas`);
+    const grace = page.getByRole('row', { name: /grace/ });
+    await grace.waitFor();
+    expect(await page.getByRole('row', { name: /ada@/ }).getByText('Administrator', { exact: true }).count()).toBe(1);
+    await grace.getByRole('button', { name: 'Make administrator: grace@example.com' }).click();
+    expect(await tab.axeFaults()).toEqual([]);
+    await tab.picture('quota-role');
+    await page.getByRole('dialog').getByRole('button', { name: 'Make administrator' }).click();
+    await grace.getByText('Administrator', { exact: true }).waitFor();
+    await grace.getByRole('button', { name: 'Remove administrator role: grace@example.com' }).click();
+    await page.getByRole('dialog').getByRole('button', { name: 'Remove administrator role' }).click();
+    await grace.getByText('Administrator', { exact: true }).waitFor({ state: 'detached' });
+    expect(service.calls.filter(({ method }) => method === 'PUT').map(({ path, body }) => [path, body])).toEqual(
+      [true, false].map((enabled) => [`/users/${QUOTAS[2].owner.id}/administrator`, { enabled }]),
+    );
+    await tab.close();
+  });
+
+  test('changes quotas, and deletes an account after its email address is typed', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto(`/quotas`);
+    const acme = page.getByRole('row', { name: /acme/ });
+    await acme.getByRole('button', { name: 'Change quotas' }).click();
+    await page.getByLabel('Maximum GPUs').fill('x');
+    await page.getByText('Enter a number').waitFor();
+    await page.getByLabel('Maximum GPUs').fill('8');
+    await page.getByLabel('Maximum deployments').fill('');
+    expect(await tab.axeFaults()).toEqual([]);
+    await tab.picture('quota-dialog');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await acme.getByText('1 of 8').waitFor();
+    await acme.getByText('4, unlimited').waitFor();
+    expect(await page.getByRole('button', { name: `Delete account ${ME.email}` }).count()).toBe(0);
+    await page.getByRole('button', { name: 'Delete account grace@example.com' }).click();
+    const confirm = page.getByRole('button', { name: 'Delete account', exact: true });
+    expect(await confirm.isDisabled()).toBe(true);
+    await page.getByRole('dialog').getByRole('textbox').fill('grace@example.com');
+    await confirm.click();
+    await page.getByRole('row', { name: /grace/ }).waitFor({ state: 'detached' });
+    Object.assign(service.me, { is_admin: false });
+    await tab.goto(`/quotas`);
+    await page.getByRole('heading', { level: 1 }).waitFor();
+    expect(await page.getByRole('link', { name: 'Accounts and quotas' }).count()).toBe(0);
+    expect(await page.getByRole('table').count()).toBe(0);
+    await tab.close();
+  });
+
+  test('changes the email address and deletes the account with the password', async () => {
+    const tab = await browser.open();
+    const { page } = tab;
+    await tab.goto(`/account`);
+    await page.getByLabel('New email').fill('countess@example.com');
+    await page.getByLabel('Current password').fill('wrong');
+    await page.getByRole('button', { name: 'Change email' }).click();
+    await page.getByText('The email address, password or code is wrong').waitFor();
+    await page.getByLabel('Current password').fill('correct horse');
+    await page.getByRole('button', { name: 'Change email' }).click();
+    await page.getByText('You sign in with countess@example.com').waitFor();
+    await tab.goto(`/account/security`);
+    await page.getByRole('button', { name: 'Delete account' }).click();
+    await page.getByRole('dialog').getByLabel('Current password').fill('correct horse');
+    await tab.picture('account-end');
+    await page.getByRole('dialog').getByRole('button', { name: 'Delete account' }).click();
+    await page.getByRole('heading', { level: 1, name: 'Sign in' }).waitFor();
+    await tab.close();
+  });
+
+  test('reaches every control by keyboard, with a visible focus', async () => {
+    const tab = await browser.open();
+    const { page } = tab;
+    await tab.goto(`/deployments`);
+    await page.getByRole('link', { name: 'Support assistant' }).waitFor();
+    await page.keyboard.press('Tab');
+    expect(await page.evaluate('document.activeElement?.textContent')).toBe('Skip to content');
+    await page.keyboard.press('Enter');
+    for (let i = 0; i < 8 && (await page.evaluate('document.activeElement?.textContent')) !== 'Support assistant'; i++)
+      await page.keyboard.press('Tab');
+    expect(await page.evaluate('getComputedStyle(document.activeElement).outlineStyle')).toBe('solid');
+    await page.keyboard.press('Enter');
+    await page.getByRole('heading', { level: 1, name: 'Support assistant' }).waitFor();
+    expect(await page.evaluate('document.activeElement?.tagName')).toBe('H1');
+    await page.getByRole('button', { name: 'Actions' }).focus();
+    await page.keyboard.press('Enter');
+    await page.keyboard.press('ArrowDown');
+    expect(await page.evaluate('document.activeElement?.textContent')).toBe('Scale to zero');
+    await page.keyboard.press('Escape');
+    expect(await page.evaluate("document.activeElement?.getAttribute('aria-label')")).toBe('Actions');
+    await tab.close();
+  });
+
+  test('creates a webhook, shows its secret once, sends a test and rotates the secret', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto(`/webhooks`);
+    await page.getByRole('button', { name: 'Create webhook' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('URL').fill('https://hooks.example.com/');
+    await dialog.getByLabel('API keys').check();
+    await dialog.getByLabel('Individual events').fill('version.error');
+    await tab.picture('webhook-dialog');
+    expect(await tab.axeFaults()).toEqual([]);
+    await dialog.getByRole('button', { name: 'Create webhook' }).click();
+    await page.getByText('whsec_AAAA').waitFor();
+    const sent = service.calls.find(({ method, path }) => method === 'POST' && path === '/webhooks')!;
+    expect(sent.body).toEqual({
+      url: 'https://hooks.example.com/',
+      events: ['deployment.*', 'key.*', 'version.error'],
+      owner: { type: 'user', id: ME.id },
+    });
+    await page.getByLabel('I have copied it').check();
+    await page.getByRole('button', { name: 'Done' }).click();
+    await page.getByRole('button', { name: 'Actions for https://hooks.example.com/capstan' }).click();
+    await page.getByRole('menuitem', { name: 'Send test' }).click();
+    await page.getByText('Delivered: 204 after 12 ms').waitFor();
+    await page.getByRole('button', { name: 'Actions for https://hooks.example.com/capstan' }).click();
+    await page.getByRole('menuitem', { name: 'Deliveries' }).click();
+    await page.getByText('status 500 · 31 ms').waitFor();
+    await tab.picture('webhook-deliveries');
+    expect(await tab.axeFaults()).toEqual([]);
+    // Pending messages are retried anyway, and a test has no event to send again.
+    expect(await page.getByRole('button', { name: /^Send again/ }).count()).toBe(1);
+    await page.getByRole('button', { name: 'Send again: deployment.failed' }).click();
+    await page.getByText('The message will be sent again').waitFor();
+    await page.keyboard.press('Escape');
+    await page.getByRole('button', { name: 'Actions for https://hooks.example.com/capstan' }).click();
+    await page.getByRole('menuitem', { name: 'Revoke the old secret now' }).click();
+    await page.getByRole('button', { name: 'Actions for https://elsewhere.example.com/in' }).click();
+    await page.getByRole('menuitem', { name: 'Rotate secret' }).click();
+    await page.getByRole('dialog').getByLabel('Grace period of the old secret').selectOption('1 hour');
+    expect(await tab.axeFaults()).toEqual([]);
+    await tab.picture('webhook-rotate');
+    await page.getByRole('dialog').getByRole('button', { name: 'Rotate', exact: true }).click();
+    await page.getByText('whsec_BBBB').waitFor();
+    const asked = service.calls
+      .filter(({ path }) => /\/webhooks\/.*\/(redeliver|rotate)/.test(path))
+      .map(({ path, body }) => [path, body]);
+    expect(asked).toEqual([
+      [`/webhooks/${id('whk', 1)}/deliveries/${id('whd', 3)}/redeliver`, undefined],
+      [`/webhooks/${id('whk', 1)}/rotate/finish`, undefined],
+      [`/webhooks/${id('whk', 2)}/rotate`, { grace_s: 3_600 }],
+    ]);
+    await tab.close();
+  });
+
+  test('shows the details and uses of a data source, and edits it without its folder', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto(`/data`);
+    const menu = () => page.getByRole('button', { name: 'Actions for qwen2.5-1.5b-instruct' }).click();
+    await menu();
+    await page.getByRole('menuitem', { name: 'Details' }).click();
+    await page.getByRole('link', { name: 'Support assistant v3' }).waitFor();
+    await page.getByText('2 more by other owners').waitFor();
+    await tab.picture('source-details');
+    expect(await tab.axeFaults()).toEqual([]);
+    await page.getByRole('button', { name: 'Measure again' }).click();
+    await page.getByRole('dialog').getByText('Close', { exact: true }).click();
+    await menu();
+    await page.getByRole('menuitem', { name: 'Edit' }).click();
+    await page.getByRole('dialog').getByLabel('Name', { exact: true }).fill('qwen');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+    expect(
+      service.calls.find(({ method, path }) => method === 'PATCH' && path.startsWith('/data-sources/'))!.body,
+    ).toEqual({ name: 'qwen', description: expect.stringContaining('Instruct weights'), visibility: 'public' });
+    expect(service.calls.some(({ method, path }) => method === 'POST' && path.endsWith('/measurement'))).toBe(true);
+    await tab.close();
+  });
+
+  test('applies the chosen theme over the theme of the system', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    Object.assign(service.me, { theme: 'system' });
+    const [light, dark] = ['rgb(246, 247, 247)', 'rgb(13, 19, 21)'];
+    for (const [system, theme, canvas] of [
+      ['light', undefined, light],
+      ['dark', undefined, dark],
+      ['light', 'dark', dark],
+      ['dark', 'light', light],
+    ] as const) {
+      await page.emulateMedia({ colorScheme: system });
+      await tab.goto(`/nowhere`);
+      await tab.settle();
+      await page.evaluate(
+        theme === undefined
+          ? 'delete document.documentElement.dataset.theme'
+          : `document.documentElement.dataset.theme = '${theme}'`,
+      );
+      await tab.until(`getComputedStyle(document.body).backgroundColor === '${canvas}'`);
+    }
+    await tab.close();
+  });
+
+  test('keeps the scripts of the first page under 60 KiB', () => {
+    const scripts = [
+      ...readFileSync(join(browser.folder, 'index.html'), 'utf8').matchAll(/"(\/assets\/[^"]+\.js)"/g),
+    ].map(([, path]) => path);
+    expect(scripts.length).toBeGreaterThan(0);
+    const numBytes = scripts.reduce(
+      (sum, path) => sum + gzipSync(readFileSync(join(browser.folder, path)), { level: 9 }).length,
+      0,
+    );
+    expect(numBytes).toBeLessThan(60 * 1024);
+  });
+
+  test('refuses inline scripts', async () => {
+    const tab = await browser.open();
+    const { page } = tab;
+    const response = await tab.goto('/');
+    expect(response?.headers()['content-security-policy']).toContain("script-src 'self'");
+    expect(
+      await page.evaluate(
+        "const script = document.createElement('script'); script.textContent = 'window.ran = true'; document.head.append(script); window.ran === true",
+      ),
+    ).toBe(false);
+    await tab.close();
+  });
+});

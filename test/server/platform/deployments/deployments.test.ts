@@ -1,0 +1,370 @@
+import fs from 'node:fs';
+import path from 'node:path';
+import type { DatabaseLocation } from '../../../../server/access/store/location';
+import type { ServiceActor } from '../../../../server/platform/accounts/actor';
+import { openServiceDatabase } from '../../../../server/platform/store/change';
+import type { Machine } from '../../../../server/platform/deployments/machine';
+import { openServiceStore, type ServiceStore } from '../../../../server/platform/store/store';
+import { DEFAULT_CONTROL_POLICY } from '../../../../server/platform/control/records';
+import { BACKENDS, makeFolder, removeFolders } from '../../access/support';
+import { actorOf, machine, prepareDatabase, SECRET_KEY } from '../support';
+
+const PASSWORD = 'correct horse battery';
+
+afterAll(() => removeFolders());
+
+describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
+  const on = isHere ? test : test.skip;
+  let location: DatabaseLocation;
+  let store: ServiceStore;
+  let ann: ServiceActor;
+
+  const open = async (of: Machine = machine()) => {
+    location = await make();
+    ann = actorOf(await prepareDatabase(location));
+    store = await openServiceStore({ location, secretKey: SECRET_KEY, version: '1.0.0', machine: of });
+  };
+  const createUser = async (email: string, more: Partial<ServiceActor> = {}) =>
+    actorOf((await store.createAccount({ email, name: email, password: PASSWORD })).userId, more);
+  /** Adds a member to an organization of Ann's. */
+  const member = async (orgId: string, role: 'viewer' | 'developer' | 'admin') => {
+    const email = `${role}@example.com`;
+    const actor = await createUser(email);
+    const { token } = await store.invite(ann, orgId, { email, role });
+    await store.acceptInvitation(actor, token);
+    return actor;
+  };
+  const dump = async () => {
+    const db = await openServiceDatabase(location);
+    const tables = [
+      'deployment_versions',
+      'containers',
+      'events',
+      'audit_events',
+      'replicas',
+      'deployment_settings',
+    ] as const;
+    const rows = await Promise.all(tables.map((table) => db.selectFrom(table).selectAll().execute()));
+    await db.destroy();
+    return JSON.stringify(rows);
+  };
+
+  afterEach(async () => {
+    if (!isHere) return;
+    await store.close();
+    await dispose();
+  });
+
+  on('encrypts secret values, never shows them, and passes them on to the next version', async () => {
+    await open();
+    const { id } = await store.createDeployment(ann, {
+      name: 'chat',
+      env: { MODE: 'fast' },
+      secret_env: { TOKEN: 'hush-hush', OTHER: 'silent' },
+    });
+    const container = await store.createContainer(ann, { name: 'train', secret_env: { TOKEN: 'hush-hush' } });
+    const shown = async (number: number) => (await store.getVersion(ann, id, number)).spec.env;
+    expect(await shown(1)).toEqual({ MODE: 'fast', TOKEN: null, OTHER: null });
+    await store.activateVersion(ann, id, 1).catch(() => {});
+    await store.applyIntent(ann, id, 'stop');
+    await store.createVersion(ann, id, { env: { OTHER: 'now in the open' } });
+    expect(await shown(2)).toEqual({ OTHER: 'now in the open', TOKEN: null });
+    await store.createVersion(ann, id, { secret_env: {} });
+    expect(await shown(3)).toEqual({ OTHER: 'now in the open' });
+    const everything = await dump();
+    for (const secret of ['hush-hush', 'silent']) expect(everything).not.toContain(secret);
+    expect(
+      JSON.stringify([
+        container,
+        await store.pageVersions(ann, id, { limit: 10 }),
+        await store.previewDeploy(ann, container.id),
+      ]),
+    ).not.toContain('hush');
+    await expect(
+      store.createDeployment(ann, { name: 'x', env: { A: '1' }, secret_env: { A: '2' } }),
+    ).rejects.toMatchObject({ code: 'invalid_argument' });
+    for (const name of ['PLATFORM_SERVING_PRODUCTION', 'CAPSTAN_REPLICA_SECRET'])
+      await expect(store.createDeployment(ann, { name: 'x', env: { [name]: '1' } })).rejects.toMatchObject({
+        code: 'invalid_argument',
+        message: expect.stringContaining(name),
+      });
+  });
+
+  on('cannot decrypt secrets with another key', async () => {
+    await open();
+    const { id } = await store.createDeployment(ann, { name: 'chat', secret_env: { TOKEN: 'hush' } });
+    const other = await openServiceStore({ location, secretKey: new Uint8Array(32).fill(9), machine: machine() });
+    await expect(other.createVersion(ann, id, { note: 'x' })).rejects.toMatchObject({ name: 'ServiceError' });
+    await other.close();
+  });
+
+  on('hides objects from strangers, and refuses changes by viewers and read-only tokens', async () => {
+    await open();
+    const org = await store.createOrganization(ann, { slug: 'lab', name: 'Lab' });
+    const owner = { type: 'org', id: org.id } as const;
+    const { id, rev } = await store.createDeployment(ann, { name: 'chat', owner });
+    const container = await store.createContainer(ann, { name: 'train', owner });
+    const [bob, viewer, developer] = [
+      await createUser('bob@example.com', { isAdmin: true }),
+      await member(org.id, 'viewer'),
+      await member(org.id, 'developer'),
+    ];
+    const reads = (actor: ServiceActor) => [
+      () => store.getDeployment(actor, id),
+      () => store.pageVersions(actor, id, { limit: 1 }),
+      () => store.getVersion(actor, id, 1),
+      () => store.pageDeploymentEvents(actor, id, { limit: 1 }),
+      () => store.readDeploymentEvents(actor, id, 0, 1),
+      () => store.getContainer(actor, container.id),
+      () => store.previewDeploy(actor, container.id),
+      () => store.pageDeployments(actor, { owner, limit: 1 }),
+      () => store.pageContainers(actor, { owner, limit: 1 }),
+    ];
+    const changes = (actor: ServiceActor) => [
+      () => store.editDeployment(actor, id, { name: 'x' }, rev),
+      () => store.applyIntent(actor, id, 'stop'),
+      () => store.switchAccessControl(actor, id, true),
+      () => store.discardDeployment(actor, id),
+      () => store.createVersion(actor, id, {}),
+      () => store.activateVersion(actor, id, 1),
+      () => store.deleteVersion(actor, id, 1),
+      () => store.createDeployment(actor, { name: 'theirs', owner }),
+      () => store.editContainer(actor, container.id, {}),
+      () => store.commandContainer(actor, container.id, 'start'),
+      () => store.removeContainer(actor, container.id),
+      () => store.createContainer(actor, { name: 'theirs', owner }),
+      () => store.deployContainer(actor, container.id, { name: 'theirs' }),
+    ];
+    // An administrator of the service has no access to objects of other owners.
+    for (const asked of [...reads(bob), ...changes(bob)])
+      await expect(asked()).rejects.toMatchObject({ code: 'not_found' });
+    for (const read of reads(viewer)) await expect(read()).resolves.toBeDefined();
+    for (const change of [...changes(viewer), ...changes({ ...developer, canWrite: false })])
+      await expect(change()).rejects.toMatchObject({ code: 'forbidden' });
+    expect((await store.pageDeployments(bob, { limit: 10 })).data).toEqual([]);
+    expect((await store.pageDeployments(developer, { limit: 10 })).data).toMatchObject([
+      { id, owner: { type: 'org', name: 'lab' } },
+    ]);
+    await expect(store.editDeployment(developer, id, { name: 'better' }, rev)).resolves.toMatchObject({
+      name: 'better',
+    });
+    await expect(store.editDeployment(developer, id, { name: 'best' }, rev)).rejects.toMatchObject({ code: 'stale' });
+    expect(await store.verifyAudit()).toBeUndefined();
+  });
+
+  on('refuses the second of two changes of one revision as stale', async () => {
+    await open();
+    const { id, rev } = await store.createDeployment(ann, { name: 'chat' });
+    const results = await Promise.allSettled([
+      store.editDeployment(ann, id, { name: 'one' }, rev),
+      store.editDeployment(ann, id, { max_replicas: 4 }, rev),
+    ]);
+    expect(results.map(({ status }) => status).sort()).toEqual(['fulfilled', 'rejected']);
+    expect((results.find(({ status }) => status === 'rejected') as PromiseRejectedResult).reason).toMatchObject({
+      code: 'stale',
+    });
+  });
+
+  on('refuses names that look like ids', async () => {
+    await open();
+    const { id } = await store.createDeployment(ann, { name: 'chat' });
+    const container = await store.createContainer(ann, { name: 'train' });
+    for (const attempt of [
+      () => store.createDeployment(ann, { name: 'dep_chat' }),
+      () => store.createDeployment(ann, { name: id }),
+      () => store.editDeployment(ann, id, { name: 'dep_chat' }),
+      () => store.createContainer(ann, { name: 'con_train' }),
+      () => store.editContainer(ann, container.id, { name: container.id }),
+    ])
+      await expect(attempt()).rejects.toMatchObject({
+        code: 'invalid_argument',
+        message: expect.stringMatching(/^name: expected a name that does not start with (dep|con)_/),
+      });
+    expect(await store.editDeployment(ann, id, { name: 'dependable' })).toMatchObject({ name: 'dependable' });
+  });
+
+  on('enforces quotas on deployments and GPUs', async () => {
+    await open(machine({ gpus: 4 }));
+    const org = await store.createOrganization(ann, { slug: 'lab', name: 'Lab' });
+    const root = { ...ann, isAdmin: true };
+    expect(await store.editQuota(root, org.id, { quotaDeployments: 2, quotaGpu: 2 })).toMatchObject({
+      quotaDeployments: 2,
+      quotaGpu: 2,
+      usedDeployments: 0,
+      usedGpu: 0,
+    });
+    await expect(store.editQuota(ann, org.id, { quotaGpu: 4 })).rejects.toMatchObject({ code: 'forbidden' });
+    for (const wrong of [{ quotaGpu: -1 }, { quotaDeployments: 1.5 }, { quotaGpu: 1_000_001 }])
+      await expect(store.editQuota(root, org.id, wrong)).rejects.toMatchObject({ code: 'invalid_argument' });
+    const owner = { type: 'org', id: org.id } as const;
+    await expect(store.createDeployment(ann, { name: 'a', owner, compute: { gpu_count: 3 } })).rejects.toMatchObject({
+      code: 'quota_exceeded',
+    });
+    await expect(
+      store.createDeployment(ann, { name: 'a', owner, compute: { gpu_count: 1 }, min_replicas: 3 }),
+    ).rejects.toMatchObject({ code: 'quota_exceeded' });
+    const { id } = await store.createDeployment(ann, { name: 'a', owner, compute: { gpu_count: 2 } });
+    await store.createDeployment(ann, { name: 'b', owner });
+    await expect(store.createDeployment(ann, { name: 'c', owner })).rejects.toMatchObject({ code: 'quota_exceeded' });
+    expect(await store.findQuota(root, org.id)).toMatchObject({ usedDeployments: 2 });
+    await store.discardDeployment(ann, id);
+    await expect(store.createDeployment(ann, { name: 'c', owner })).resolves.toMatchObject({ name: 'c' });
+    await expect(store.createDeployment(ann, { name: 'mine', compute: { gpu_count: 4 } })).resolves.toMatchObject({
+      name: 'mine',
+    });
+    await store.editQuota(root, ann.userId, { quotaDeployments: 1 });
+    await expect(store.createDeployment(ann, { name: 'more' })).rejects.toMatchObject({ code: 'quota_exceeded' });
+    await expect(store.deleteOrganization(ann, org.id)).rejects.toMatchObject({ code: 'conflict' });
+  });
+
+  on('filters and pages lists', async () => {
+    await open();
+    for (let i = 0; i < 7; i++) await store.createDeployment(ann, { name: `chat ${i}` });
+    const first = await store.pageDeployments(ann, { limit: 5 });
+    expect(first.data.map(({ name }) => name)).toEqual([6, 5, 4, 3, 2].map((i) => `chat ${i}`));
+    const rest = await store.pageDeployments(ann, { limit: 5, after: first.next ?? '' });
+    expect([rest.data.map(({ name }) => name), rest.next]).toEqual([['chat 1', 'chat 0'], null]);
+    expect((await store.pageDeployments(ann, { limit: 5, q: 'CHAT 3' })).data).toHaveLength(1);
+    expect((await store.pageDeployments(ann, { limit: 5, q: '%' })).data).toHaveLength(0);
+    expect((await store.pageDeployments(ann, { limit: 5, states: ['running', 'failed'] })).data).toEqual([]);
+    expect((await store.pageDeployments(ann, { limit: 1, states: ['pending'] })).data).toHaveLength(1);
+  });
+
+  describe('images and start scripts', () => {
+    on(
+      'has the built-in runtime, refuses container images, and needs a script for images without a runtime',
+      async () => {
+        await open();
+        const admin = { ...ann, isAdmin: true };
+        const images = await store.listImages();
+        expect(images.map(({ name, version, type }) => [name, version, type]).sort()).toEqual([
+          ['capstan', '1.0.0', 'builtin-runtime'],
+          ['host', '1', 'host-env'],
+        ]);
+        await expect(store.createImage(ann, { name: 'x', version: '1', type: 'host-env' })).rejects.toMatchObject({
+          code: 'forbidden',
+        });
+        await expect(store.createImage(admin, { name: 'x', version: '1', type: 'oci' })).rejects.toMatchObject({
+          code: 'invalid_argument',
+        });
+        const made = await store.createImage(admin, {
+          name: 'python',
+          version: '3',
+          type: 'host-env',
+          default_start: 'python3 serve.py',
+        });
+        await expect(
+          store.createImage(admin, { name: 'python', version: '3', type: 'host-env' }),
+        ).rejects.toMatchObject({ code: 'conflict' });
+        const host = images.find(({ type }) => type === 'host-env')?.id;
+        await expect(store.createDeployment(ann, { name: 'x', image_id: host })).rejects.toMatchObject({
+          code: 'invalid_argument',
+          message: expect.stringContaining('start_command'),
+        });
+        const { id } = await store.createDeployment(ann, { name: 'y', image_id: made.id });
+        expect((await store.getVersion(ann, id, 1)).spec.start_command).toBe('python3 serve.py');
+        await store.deleteImage(admin, made.id);
+        await expect(store.createDeployment(ann, { name: 'z', image_id: made.id })).rejects.toMatchObject({
+          code: 'invalid_argument',
+        });
+        // Deployments of the deleted image keep it.
+        await store.applyIntent(ann, id, 'stop');
+        await expect(store.createVersion(ann, id, { env: { A: '1' } })).resolves.toMatchObject({
+          number: 2,
+          spec: { start_command: 'python3 serve.py' },
+        });
+        const empty = await store.createContainer(ann, { name: 'c', image_id: host });
+        await expect(store.previewDeploy(ann, empty.id)).rejects.toMatchObject({ code: 'conflict' });
+        await expect(store.deployContainer(ann, empty.id, { name: 'd' })).rejects.toMatchObject({ code: 'conflict' });
+      },
+    );
+
+    on.each([
+      ['L1', false, true, 'forbidden'],
+      ['L0', true, false, 'forbidden'],
+      ['L0', true, true, undefined],
+      ['L2', false, false, undefined],
+    ] as const)(
+      'a script at level %s, allowed: %s, by an administrator: %s',
+      async (level, allowsUnisolated, isAdmin, code) => {
+        await open(machine({ isolation: { level, reason: 'a test' }, allowsUnisolated }));
+        const asked = store.createDeployment({ ...ann, isAdmin }, { name: 'x', start_command: 'python3 serve.py' });
+        if (code === undefined) await expect(asked).resolves.toBeDefined();
+        else
+          await expect(asked).rejects.toMatchObject({ code, message: expect.stringContaining('--allow-unisolated') });
+        await expect(store.createDeployment(ann, { name: 'builtin' })).resolves.toBeDefined();
+      },
+    );
+
+    on('accepts as model only demo or a bound folder', async () => {
+      const root = makeFolder();
+      fs.mkdirSync(path.join(root, 'weights'));
+      await open(machine({ dataRoots: [root] }));
+      const source = await store.createDataSource(
+        { ...ann, isAdmin: true },
+        { name: 'w', type: 'model', path: path.join(root, 'weights') },
+      );
+      const createWith = (model: string, bound = false) =>
+        store.createDeployment(ann, {
+          name: model,
+          runtime: { model },
+          bindings: bound ? [{ mount: 'input1', source_id: source.id }] : [],
+        });
+      await expect(createWith('demo')).resolves.toBeDefined();
+      await expect(createWith('/platform/input/input1/x', true)).resolves.toBeDefined();
+      for (const model of [
+        '/platform/input/input1',
+        '/platform/input/input1/../input2',
+        '/etc',
+        'meta/llama',
+        '/platform/input/input9',
+      ])
+        await expect(createWith(model)).rejects.toMatchObject({ code: 'invalid_argument' });
+      const bob = await createUser('bob@example.com');
+      await expect(
+        store.createDeployment(bob, { name: 'x', bindings: [{ mount: 'input0', source_id: source.id }] }),
+      ).rejects.toMatchObject({ code: 'invalid_argument' });
+      expect(await store.listDataSources(bob)).toEqual([]);
+      expect(JSON.stringify(await store.listDataSources(ann))).not.toContain(root);
+      await expect(
+        store.createDeployment(ann, {
+          name: 'twice',
+          bindings: [
+            { mount: 'input0', source_id: source.id },
+            { mount: 'input0', source_id: source.id },
+          ],
+        }),
+      ).rejects.toMatchObject({ code: 'invalid_argument' });
+    });
+  });
+
+  on(
+    'reports whether a key exists when access control is enabled, and adopts a name that keys used before',
+    async () => {
+      await open();
+      const { id } = await store.createDeployment(ann, { name: 'chat' });
+      expect(await store.switchAccessControl(ann, id, true)).toMatchObject({
+        hasKey: false,
+        deployment: { access_control: true },
+      });
+      const owner = { type: 'user', name: 'ann@example.com' } as const;
+      await store.createKey({ name: 'k', type: 'deployment-level', owner, deployments: ['chat', 'later'] });
+      expect(await store.switchAccessControl(ann, id, true)).toMatchObject({ hasKey: true });
+      const later = await store.createDeployment(ann, { name: 'later', access_control: true });
+      expect((await store.getKey('k')).deployments.map((deployment) => deployment.id).sort()).toEqual(
+        [id, later.id].sort(),
+      );
+      await expect(store.createDeployment(ann, { name: 'later' })).rejects.toMatchObject({ code: 'conflict' });
+      await store.discardDeployment(ann, later.id);
+      // It has no replicas, so the next step can delete it.
+      await store.reconcileDeployment(
+        later.id,
+        [],
+        { numOpen: 0, lastAt: 0, minOpen: 0, maxOpen: 0 },
+        DEFAULT_CONTROL_POLICY,
+      );
+      expect(await store.removeDeployment(later.id)).toHaveLength(1);
+      expect((await store.getKey('k')).deployments.map((deployment) => deployment.id)).toEqual([id]);
+    },
+  );
+});

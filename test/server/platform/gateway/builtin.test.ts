@@ -1,0 +1,127 @@
+/** The gateway in front of the built-in runtime, over sockets: headers between them, and what clients see. */
+import OpenAI from 'openai';
+import { App } from '../../../../server/inference/app';
+import { createTransport } from '../../../../server/http/create-transport';
+import type { Transport } from '../../../../server/http/transport';
+import type { Target } from '../../../../server/platform/gateway/targets';
+import { Engine } from '../../../../ts';
+import { fake } from '../../../fakes/fake-addon';
+import { tinyModel } from '../../../fakes/tiny-model';
+import { closeAll, type Running, startGateway, target, until } from './support';
+
+const SECRET = 'the secret of the replica';
+let engine: Engine;
+let running: Running;
+let transport: Transport;
+let replicaPort: number;
+
+beforeAll(async () => {
+  process.env.CAPSTAN_ADDON = require.resolve('../../../fakes/fake-addon');
+  engine = await Engine.load(tinyModel());
+});
+afterAll(() => engine.close());
+beforeEach(async () => {
+  fake.reset();
+  const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
+  const app = new App({
+    servedNames: ['tiny'],
+    healthStallTimeoutMs: 1000,
+    sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 },
+    log: log as never,
+    replicaSecret: SECRET,
+  });
+  app.serve(engine);
+  transport = await createTransport('uws', {
+    handler: (request, reply) => app.handle(request, reply),
+    maxBodyBytes: 1_000_000,
+    bodyTimeoutMs: 20_000,
+  });
+  replicaPort = await transport.listen('127.0.0.1', 0);
+  running = await startGateway();
+  running.targets.set(builtin());
+});
+afterEach(async () => {
+  await closeAll();
+  await transport.close();
+});
+
+function builtin(fields: Partial<Target> = {}): Target {
+  return target(
+    's',
+    [{ id: 'rep_1', address: { type: 'tcp', host: '127.0.0.1', port: replicaPort }, secret: SECRET, isBuiltin: true }],
+    fields,
+  );
+}
+
+const chat = (body: object): Promise<Response> =>
+  fetch(`${running.url}/d/s/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ messages: [{ role: 'user', content: 'Hi' }], ...body }),
+  });
+
+test('the replica refuses requests that bypass the gateway', async () => {
+  expect((await fetch(`http://127.0.0.1:${replicaPort}/v1/models`)).status).toBe(401);
+  expect((await fetch(`${running.url}/d/s/v1/models`)).status).toBe(200);
+});
+
+test.each([false, true])(
+  'counts the usage of a call and hides the comment from its client (stream: %s)',
+  async (stream) => {
+    const response = await chat({ stream });
+    const text = await response.text();
+    expect(text).not.toContain('capstan');
+    expect([...response.headers.keys()].filter((name) => name.startsWith('x-capstan'))).toEqual([]);
+    if (stream) expect(text.endsWith('data: [DONE]\n\n')).toBe(true);
+    await until(() => running.records.length === 1);
+    const { usage, firstByteMs, durationMs } = running.records[0];
+    expect(usage).toMatchObject({ promptTokens: expect.any(Number) as number, cachedTokens: 0 });
+    expect(usage!.promptTokens).toBeGreaterThan(0);
+    expect(usage!.completionTokens).toBeGreaterThan(0);
+    expect(firstByteMs).toBeLessThanOrEqual(durationMs);
+  },
+);
+
+test('separates the caches of two deployments, whatever salt the clients send', async () => {
+  running.targets.set({ ...builtin(), slug: 'other', deploymentId: 'dep_other' });
+  await chat({ cache_salt: 'mine' });
+  await fetch(`${running.url}/d/other/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ messages: [{ role: 'user', content: 'Hi' }], cache_salt: 'mine' }),
+  });
+  const salts = fake.requests.map(({ cacheSalt }) => cacheSalt);
+  expect(salts).toEqual([expect.stringMatching(/^[\w-]{43}\/mine$/), expect.stringMatching(/^[\w-]{43}\/mine$/)]);
+  expect(salts[0]).not.toBe(salts[1]);
+});
+
+test('stops the generation when the client disconnects', async () => {
+  fake.answer = () => ({ text: 'and on '.repeat(10_000), stepMs: 5 });
+  const controller = new AbortController();
+  const response = await fetch(`${running.url}/d/s/v1/chat/completions`, {
+    method: 'POST',
+    headers: { 'Content-Type': 'application/json' },
+    body: JSON.stringify({ messages: [{ role: 'user', content: 'Hi' }], stream: true }),
+    signal: controller.signal,
+  });
+  await response.body!.getReader().read();
+  controller.abort();
+  await until(() => fake.aborted.length === 1, 'the abort');
+  await until(() => running.open.get('rep_1') === 0);
+});
+
+test('the OpenAI client chats and streams through the deployment URL', async () => {
+  const client = new OpenAI({ baseURL: `${running.url}/d/s/v1`, apiKey: 'none', maxRetries: 0 });
+  expect((await client.models.list()).data.map(({ id }) => id)).toEqual(['tiny']);
+  const whole = await client.chat.completions.create({ model: 'tiny', messages: [{ role: 'user', content: 'Hi' }] });
+  let text = '';
+  for await (const chunk of await client.chat.completions.create({
+    model: 'tiny',
+    messages: [{ role: 'user', content: 'Hi' }],
+    stream: true,
+  }))
+    text += chunk.choices[0]?.delta.content ?? '';
+  expect(text).toBe(whole.choices[0].message.content);
+  running.targets.delete('s');
+  await expect(client.models.list()).rejects.toMatchObject({ status: 404, code: 'deployment_not_found' });
+});

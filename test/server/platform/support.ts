@@ -1,0 +1,299 @@
+import fs from 'node:fs';
+import path from 'node:path';
+import type {
+  Driver,
+  DriverCapacity,
+  DriverHandle,
+  ExitCause,
+  Isolation,
+  ReplicaEvent,
+  ReplicaSpec,
+} from '../../../server/platform/driver/driver';
+import { Targets } from '../../../server/platform/gateway/targets';
+import type { DatabaseLocation } from '../../../server/access/store/location';
+import type { ServiceActor } from '../../../server/platform/accounts/actor';
+import type { Clock } from '../../../server/platform/control/clock';
+import { Controller } from '../../../server/platform/control/controller';
+import { HomeSnapshots } from '../../../server/platform/deployments/home-snapshots';
+import type { Machine } from '../../../server/platform/deployments/machine';
+import { openServiceStore, type ServiceStore } from '../../../server/platform/store/store';
+import { makeUnlistedFolder } from '../access/support';
+import { type ControlPolicy, DEFAULT_CONTROL_POLICY } from '../../../server/platform/control/records';
+
+export const START = 1_800_000_000_000;
+export const SECRET_KEY = new Uint8Array(32).fill(7);
+
+/** A clock that tests advance by hand. */
+export class FakeClock implements Clock {
+  #nowMs = START;
+  #timers: { at: number; run: () => void }[] = [];
+
+  now = (): number => this.#nowMs;
+
+  after = (ms: number, run: () => void): (() => void) => {
+    const timer = { at: this.#nowMs + ms, run };
+    this.#timers.push(timer);
+    return () => {
+      this.#timers = this.#timers.filter((other) => other !== timer);
+    };
+  };
+
+  sleep = (ms: number): Promise<void> =>
+    new Promise((resolve) => {
+      this.after(ms, resolve);
+    });
+
+  /** Runs all timers up to `ms` at their time. Waits with `settle` after each one. */
+  async advance(ms: number, settle: () => Promise<void>): Promise<void> {
+    const end = this.#nowMs + ms;
+    for (;;) {
+      const next = this.#timers.filter(({ at }) => at <= end).sort((a, b) => a.at - b.at)[0];
+      if (next === undefined) break;
+      this.#timers = this.#timers.filter((timer) => timer !== next);
+      this.#nowMs = Math.max(this.#nowMs, next.at);
+      next.run();
+      await settle();
+    }
+    this.#nowMs = end;
+    await settle();
+  }
+}
+
+export interface FakeProcess {
+  spec: ReplicaSpec;
+  handle: DriverHandle;
+}
+
+/** The processes of a machine. It survives a restart of the service. */
+export class FakeWorld {
+  readonly running = new Map<string, FakeProcess>();
+  readonly started: ReplicaSpec[] = [];
+}
+
+/** A driver whose processes the test controls. */
+export class FakeDriver implements Driver {
+  readonly name = 'fake';
+  readonly isolation: Isolation;
+  readonly world: FakeWorld;
+  readonly stops: { id: string; graceMs: number }[] = [];
+  /** Whether a started process is ready at once. */
+  answers: (spec: ReplicaSpec) => boolean = () => true;
+  /** Runs before each start. It may reject or delay it. */
+  beforeEnsure: (spec: ReplicaSpec) => Promise<void> = () => Promise.resolve();
+  #listener: ((event: ReplicaEvent) => void) | undefined;
+  readonly #capacity: DriverCapacity;
+
+  constructor(world: FakeWorld, { isolation, capacity }: Pick<Machine, 'isolation' | 'capacity'>) {
+    this.world = world;
+    this.isolation = isolation;
+    this.#capacity = capacity;
+  }
+
+  capacity = (): Promise<DriverCapacity> => Promise.resolve(this.#capacity);
+
+  async ensure(spec: ReplicaSpec): Promise<DriverHandle> {
+    await this.beforeEnsure(spec);
+    const known = this.world.running.get(spec.id);
+    if (known !== undefined) return this.adopt(known.handle.reference, spec).then(() => known.handle);
+    const handle: DriverHandle = {
+      reference: `pid of ${spec.id}`,
+      address: { type: 'tcp', host: '127.0.0.1', port: 1000 + this.world.started.length },
+    };
+    this.world.running.set(spec.id, { spec, handle });
+    this.world.started.push(spec);
+    if (this.answers(spec)) this.emit({ type: 'ready', replicaId: spec.id });
+    return handle;
+  }
+
+  adopt(reference: string, spec: ReplicaSpec): Promise<DriverHandle | undefined> {
+    const known = this.world.running.get(spec.id);
+    if (known?.handle.reference !== reference) return Promise.resolve(undefined);
+    if (this.answers(spec)) this.emit({ type: 'ready', replicaId: spec.id });
+    return Promise.resolve(known.handle);
+  }
+
+  observe(listener: (event: ReplicaEvent) => void): () => void {
+    this.#listener = listener;
+    return () => {
+      this.#listener = undefined;
+    };
+  }
+
+  stop(replicaId: string, graceMs: number): Promise<void> {
+    this.stops.push({ id: replicaId, graceMs });
+    this.world.running.delete(replicaId);
+    return Promise.resolve();
+  }
+
+  usage = () => Promise.resolve(undefined);
+  detach = () => Promise.resolve();
+
+  /** Emits an event after the current call, as a real process does. */
+  emit(event: ReplicaEvent): void {
+    setImmediate(() => this.#listener?.(event));
+  }
+
+  exit(replicaId: string, exitCode: number | null = 1, more: { cause?: ExitCause } = {}): void {
+    this.world.running.delete(replicaId);
+    this.emit({
+      type: 'exited',
+      replicaId,
+      exitCode,
+      signal: null,
+      message: `it ended with exit code ${exitCode}`,
+      wasStopped: false,
+      ...more,
+    });
+  }
+}
+
+export const GPU = (number: number) => ({ uuid: `GPU-${number}`, type: 'H200', memoryMb: 140_000 });
+
+export function machine(more: Partial<Machine> & { gpus?: number } = {}): Machine {
+  const { gpus = 0, ...rest } = more;
+  return {
+    driver: 'fake',
+    isolation: { level: 'L2', reason: 'a test' },
+    capacity: { cpuMillis: 16_000, memoryMb: 64_000, gpus: Array.from({ length: gpus }, (_, i) => GPU(i)) },
+    dataRoots: [],
+    allowsUnisolated: false,
+    ...rest,
+  };
+}
+
+export interface Harness {
+  store: ServiceStore;
+  controller: Controller;
+  driver: FakeDriver;
+  targets: Targets;
+  clock: FakeClock;
+  world: FakeWorld;
+  logs: Map<string, string[]>;
+  actor: ServiceActor;
+  settle: () => Promise<void>;
+  advance: (ms: number) => Promise<void>;
+  /** Simulates kill -9 and a restart of the service. */
+  killAndRestart: () => Promise<void>;
+  close: () => Promise<void>;
+}
+
+export const ANN = { email: 'ann@example.com', name: 'Ann', password: 'correct horse battery' };
+const STORE_OPTIONS = { secretKey: SECRET_KEY, version: '1.0.0' };
+
+let template: Promise<{ folder: string; file: string; userId: string }> | undefined;
+
+afterAll(async () => {
+  if (template !== undefined) fs.rmSync((await template).folder, { recursive: true });
+});
+
+async function createTemplate() {
+  const folder = makeUnlistedFolder();
+  const file = path.join(folder, 'template.db');
+  return { folder, file, userId: await createAnn({ kind: 'file', file }) };
+}
+
+async function createAnn(location: DatabaseLocation): Promise<string> {
+  const store = await openServiceStore({ location, ...STORE_OPTIONS }, () => START);
+  const { userId } = await store.createAccount(ANN);
+  await store.close();
+  return userId;
+}
+
+/**
+ * Makes an empty location a migrated database with the account {@link ANN}, and returns her user id. Files are copied
+ * from a template, because migrations and password hashing would take most of the time of a test.
+ */
+export async function prepareDatabase(location: DatabaseLocation): Promise<string> {
+  if (location.kind !== 'file') return createAnn(location);
+  template ??= createTemplate();
+  const { file, userId } = await template;
+  for (const suffix of ['', '-wal'])
+    if (fs.existsSync(file + suffix)) fs.copyFileSync(file + suffix, location.file + suffix);
+  return userId;
+}
+
+export function actorOf(userId: string, more: Partial<ServiceActor> = {}): ServiceActor {
+  return { userId, isAdmin: false, via: 'session', canWrite: true, ip: '192.0.2.1', userAgent: 'test', ...more };
+}
+
+export async function openHarness(
+  location: DatabaseLocation,
+  folder: string,
+  of: Machine = machine(),
+  policy: ControlPolicy = DEFAULT_CONTROL_POLICY,
+): Promise<Harness> {
+  const clock = new FakeClock();
+  const world = new FakeWorld();
+  const logs = new Map<string, string[]>();
+  const userId = await prepareDatabase(location);
+  const store = await openServiceStore({ location, ...STORE_OPTIONS, machine: of }, clock.now);
+  let numCalls = 0;
+  /** Counts the open calls of asynchronous methods, so that `settle` waits for them. */
+  const counted = <T extends object>(target: T, methods?: readonly (keyof T)[]): T =>
+    new Proxy(target, {
+      get(_target, name) {
+        const value = target[name as keyof T] as unknown as (...args: unknown[]) => Promise<unknown>;
+        if (methods !== undefined && !methods.includes(name as keyof T)) return value.bind(target);
+        return (...args: unknown[]) => {
+          numCalls++;
+          return value.apply(target, args).finally(() => numCalls--);
+        };
+      },
+    });
+  const countedStore = counted(store);
+  const open = () => {
+    const driver = new FakeDriver(world, of);
+    const targets = new Targets();
+    const controller = new Controller({
+      store: countedStore,
+      driver,
+      targets,
+      clock,
+      policy,
+      dataRoots: of.dataRoots,
+      snapshots: counted(new HomeSnapshots(path.join(folder, 'snapshots')), ['takeInside', 'remove']),
+      log: { info: () => {}, warn: () => {} },
+      logs: {
+        last: (id, limit) => Promise.resolve((logs.get(id) ?? []).slice(-limit).map((text) => ({ text }))),
+        delete: (id) => {
+          logs.delete(id);
+          return Promise.resolve();
+        },
+      },
+    });
+    return { driver, targets, controller };
+  };
+  const settle = async () => {
+    for (let calm = 0; calm < 4; calm = numCalls === 0 ? calm + 1 : 0) {
+      await new Promise(setImmediate);
+      await harness.controller.settled();
+    }
+  };
+  const harness: Harness = {
+    store,
+    clock,
+    world,
+    logs,
+    actor: actorOf(userId),
+    settle,
+    ...open(),
+    advance: (ms) => clock.advance(ms, settle),
+    killAndRestart: async () => {
+      const { driver } = harness;
+      // Calls of the killed process never finish.
+      driver.beforeEnsure = () => new Promise(() => {});
+      const { answers } = driver;
+      driver.emit = () => {};
+      Object.assign(harness, open());
+      harness.driver.answers = answers;
+      await harness.controller.start();
+      await settle();
+    },
+    close: async () => {
+      await harness.controller.close();
+      await store.close();
+    },
+  };
+  await harness.controller.start();
+  return harness;
+}

@@ -1,0 +1,36 @@
+/** The systemd unit file of the guide. */
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { UP_FLAG_NAMES } from '../../../../server/platform/cli/up-flags';
+
+const unit = /^ {4}\[Unit\]\n(?: {4}.*\n|\n)*?.*WantedBy=.*\n/m
+  .exec(readFileSync(join(__dirname, '../../../../docs/how-to/run-the-service.md'), 'utf8'))![0]
+  .replace(/^ {4}/gm, '');
+const canVerify = spawnSync('systemd-analyze', ['--version']).status === 0;
+/** Known since systemd 254. */
+const NEW_KEYS = /Unknown key(?: name)? 'DelegateSubgroup'/;
+
+(canVerify ? test : test.skip)('systemd-analyze accepts the unit', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'capstan-systemd-'));
+  try {
+    const file = join(folder, 'capstan.service');
+    const user = execFileSync('id', ['-un'], { encoding: 'utf8' }).trim();
+    writeFileSync(
+      file,
+      unit.replace(/^(ExecStart=)\S+/m, `$1${process.execPath}`).replace(/^User=.*$/m, `User=${user}`),
+    );
+    const { stderr } = spawnSync('systemd-analyze', ['verify', '--man=no', file], { encoding: 'utf8' });
+    expect(stderr.split('\n').filter((line) => line.includes('capstan.service') && !NEW_KEYS.test(line))).toEqual([]);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
+test('the unit stops only the service process, and uses existing flags', () => {
+  expect(unit).toMatch(/^KillMode=process$/m);
+  const flags = [...unit.matchAll(/ --([a-z-]+)/g)].map(([, name]) => name);
+  expect(flags.length).toBeGreaterThan(3);
+  for (const name of flags) expect([...UP_FLAG_NAMES.keys()]).toContain(`--${name}`);
+});

@@ -1,0 +1,147 @@
+// Cuts the published packages from the tree: build/packages/NAME/ and a tarball beside it. Run: npm run packages
+//
+//     node ts/pack.js [--target linux-x64-gnu]...
+//
+// `capstan` holds the library, the inference server and the command line; `@capstan/service` the deployment service;
+// `@capstan/TARGET` the native files of one platform (default: the targets that native/prebuild.js has built).
+'use strict';
+
+const { execFileSync } = require('node:child_process');
+const fs = require('node:fs');
+const path = require('node:path');
+
+const root = path.dirname(__dirname);
+const out = path.join(root, 'build', 'packages');
+const prebuilt = path.join(root, 'build', 'prebuilt');
+const manifest = JSON.parse(fs.readFileSync(path.join(root, 'package.json'), 'utf8'));
+const { version } = manifest;
+
+/** Targets of the platform packages: fields of package.json by which npm installs only the right one. */
+const TARGETS = {
+  'linux-x64-gnu': { os: ['linux'], cpu: ['x64'], libc: ['glibc'] },
+  'linux-arm64-gnu': { os: ['linux'], cpu: ['arm64'], libc: ['glibc'] },
+};
+const SHARED_FIELDS = ['version', 'license', 'engines'];
+const PLATFORM = path.join('server', 'platform');
+
+const pick = (fields) => Object.fromEntries(fields.map((field) => [field, manifest[field]]));
+const dependenciesOf = (names) => Object.fromEntries(names.map((name) => [name, manifest.dependencies[name]]));
+
+function packCapstan() {
+  const folder = begin('capstan');
+  copy(path.join(root, 'dist'), path.join(folder, 'dist'), (name) => !name.startsWith(PLATFORM) && name !== '.built');
+  copy(path.join(root, 'models', 'demo'), path.join(folder, 'models', 'demo'));
+  packLibsql(path.join(folder, 'dist', 'libsql'));
+  const { otpauth: _, ...dependencies } = manifest.dependencies;
+  write(folder, {
+    name: 'capstan',
+    description: manifest.description,
+    ...pick([...SHARED_FIELDS, 'main', 'types', 'exports', 'bin']),
+    imports: { '#service': '@capstan/service', '#libsql': './dist/libsql/index.js' },
+    dependencies,
+    optionalDependencies: Object.fromEntries(Object.keys(TARGETS).map((target) => [`@capstan/${target}`, version])),
+    peerDependencies: { '@capstan/service': version, 'uWebSockets.js': '*' },
+    peerDependenciesMeta: { '@capstan/service': { optional: true }, 'uWebSockets.js': { optional: true } },
+  });
+  return folder;
+}
+
+/**
+ * Copies the wrapper of libsql, which loads its binary from the platform package. As a dependency, npm would install the
+ * binaries for both C libraries.
+ */
+function packLibsql(folder) {
+  const from = path.dirname(require.resolve('libsql', { paths: [root] }));
+  for (const name of ['auth.js', 'index.js', 'sqlite-error.js', 'LICENSE']) {
+    copy(path.join(from, name), path.join(folder, name));
+  }
+  const file = path.join(folder, 'index.js');
+  const [loaders, begin, end] = [
+    /^const .*require\("(@neon-rs\/load|detect-libc)"\);\n/gm,
+    'function requireNative() {',
+    '\n}\n',
+  ];
+  const text = fs.readFileSync(file, 'utf8').replace(loaders, '');
+  const at = text.indexOf(begin);
+  const after = text.indexOf(end, at);
+  if (at < 0 || after < 0 || /neon-rs|detect-libc/.test(text.slice(0, at))) {
+    throw new Error('libsql/index.js: expected the function requireNative, as in 0.5.29');
+  }
+  const body = "\n  return require('../ts/platform-package').requireLibsql();";
+  fs.writeFileSync(file, text.slice(0, at + begin.length) + body + text.slice(after));
+}
+
+function packService() {
+  const folder = begin('service');
+  copy(path.join(root, 'dist', PLATFORM), path.join(folder, 'dist'), (name) => !name.endsWith('.d.ts'));
+  write(folder, {
+    name: '@capstan/service',
+    description: 'The deployment service of Capstan: versions, keys, a gateway and a web console',
+    ...pick(SHARED_FIELDS),
+    main: 'dist/index.js',
+    exports: { '.': './dist/index.js', './package.json': './package.json' },
+    dependencies: dependenciesOf(['commander', 'kysely', 'otpauth', 'prom-client', 'typebox']),
+    peerDependencies: { capstan: version },
+  });
+  return folder;
+}
+
+function packPlatform(target) {
+  const folder = begin(target);
+  copy(path.join(prebuilt, target), folder);
+  write(folder, {
+    name: `@capstan/${target}`,
+    description: `The native files of Capstan for ${target}`,
+    ...pick(SHARED_FIELDS),
+    ...TARGETS[target],
+  });
+  return folder;
+}
+
+function begin(name) {
+  const folder = path.join(out, name);
+  fs.rmSync(folder, { recursive: true, force: true });
+  fs.mkdirSync(folder, { recursive: true });
+  fs.copyFileSync(path.join(root, 'LICENSE'), path.join(folder, 'LICENSE'));
+  const readme = path.join(root, 'README.md');
+  if (name === 'capstan') fs.copyFileSync(readme, path.join(folder, 'README.md'));
+  return folder;
+}
+
+/** Copies the files and folders for which `isWanted` holds. It gets their path relative to `from`. */
+function copy(from, to, isWanted = () => true) {
+  fs.cpSync(from, to, { recursive: true, filter: (source) => isWanted(path.relative(from, source)) });
+}
+
+function write(folder, fields) {
+  const text = JSON.stringify(fields, null, 2);
+  fs.writeFileSync(path.join(folder, 'package.json'), `${text}\n`);
+}
+
+function main() {
+  const args = process.argv.slice(2);
+  const named = args.filter((arg, i) => args[i - 1] === '--target');
+  const targets =
+    named.length > 0 ? named : Object.keys(TARGETS).filter((target) => fs.existsSync(path.join(prebuilt, target)));
+  for (const target of targets) {
+    if (!(target in TARGETS)) throw new Error(`--target: expected ${Object.keys(TARGETS).join(' or ')}, got ${target}`);
+    if (!fs.existsSync(path.join(prebuilt, target)))
+      throw new Error(`${target} is not built. Run: node native/prebuild.js --target ${target}`);
+  }
+  execFileSync(process.execPath, [path.join(__dirname, 'build.js')], { stdio: 'inherit' });
+  fs.rmSync(out, { recursive: true, force: true });
+  const folders = [packCapstan(), packService(), ...targets.map(packPlatform)];
+  for (const folder of folders) {
+    const [{ filename, size, unpackedSize }] = JSON.parse(
+      execFileSync('npm', ['pack', '--json', '--ignore-scripts', '--pack-destination', out], {
+        cwd: folder,
+        encoding: 'utf8',
+        stdio: ['ignore', 'pipe', 'inherit'],
+      }),
+    );
+    const megabytes = (bytes) => (bytes / 1e6).toFixed(1).padStart(6);
+    console.log(`${megabytes(size)} MB packed ${megabytes(unpackedSize)} MB unpacked  build/packages/${filename}`);
+  }
+}
+
+main();

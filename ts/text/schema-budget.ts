@@ -1,0 +1,43 @@
+import { unsupported } from './schema-error';
+import { ANNOTATIONS, type Schema } from './schema-merge';
+
+const MAX_SCHEMAS = 10_000;
+/** Number of JSON values in schemas that are merged or compared. */
+const MAX_VALUES = 300_000;
+
+/** Bounds the time to convert the schemas of one grammar to about half a second, because it blocks the event loop. */
+export class SchemaBudget {
+  #numSchemas = 0;
+  #numValues = 0;
+
+  /** @throws CapstanError `invalid_argument` over the limit. */
+  countSchema(path: string): void {
+    if (++this.#numSchemas > MAX_SCHEMAS) throw unsupported(path, `more than ${MAX_SCHEMAS} schemas`);
+  }
+
+  /**
+   * Counts the values of schemas that are traversed `times` times.
+   * @throws CapstanError `invalid_argument` over the limit.
+   */
+  countValues(path: string, schemas: readonly Schema[], times = 1): void {
+    const left = (MAX_VALUES - this.#numValues) / times;
+    const values = schemas.flatMap((schema) =>
+      Object.entries(schema).flatMap(([key, value]) => (ANNOTATIONS.has(key) ? [] : [value])),
+    );
+    this.#numValues += countValues(values, left) * times;
+    if (this.#numValues > MAX_VALUES) throw unsupported(path, `combines schemas of more than ${MAX_VALUES} values`);
+  }
+}
+
+/** Counts nested values and stops above `max`. */
+function countValues(value: unknown, max: number): number {
+  const open: unknown[] = [value];
+  let num = 0;
+  while (open.length > 0 && num <= max) {
+    const next = open.pop();
+    num++;
+    if (typeof next !== 'object' || next === null) continue;
+    for (const part of Array.isArray(next) ? (next as unknown[]) : Object.values(next)) open.push(part);
+  }
+  return num;
+}
