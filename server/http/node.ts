@@ -206,7 +206,7 @@ function sendError(error: ApiError, reply: HttpReply): void {
 }
 
 /** Answers a request that node:http could not parse. There is only a socket, no request object. */
-function refuse(error: NodeJS.ErrnoException, socket: Socket): void {
+function refuse(error: ParseError, socket: Socket): void {
   // The bytes follow a request that was answered already.
   if (closing.has(socket)) return void socket.end();
   if (!socket.writable || error.code === 'ECONNRESET') return void socket.destroy();
@@ -222,7 +222,22 @@ function refuse(error: NodeJS.ErrnoException, socket: Socket): void {
   });
   const statusLine = `HTTP/1.1 ${isTimeout ? '408 Request Timeout' : '400 Bad Request'}`;
   const lines = [statusLine, ...headers.map(([name, value]) => `${name}: ${value}`)];
-  socket.end(`${lines.join('\r\n')}\r\n\r\n${body}`);
+  socket.end(`${lines.join('\r\n')}\r\n\r\n${isHead(error) ? '' : body}`);
+}
+
+/** The error of a `clientError` event. Errors that node:http does not get from its parser lack the packet. */
+interface ParseError extends NodeJS.ErrnoException {
+  /** The bytes that the parser got last. */
+  rawPacket?: Buffer;
+  /** Where in `rawPacket` the parser stopped. */
+  bytesParsed?: number;
+}
+
+/** Whether the request is known to be a HEAD request, whose response has no body. */
+function isHead({ rawPacket, bytesParsed }: ParseError): boolean {
+  const parsed = rawPacket?.toString('latin1', 0, bytesParsed) ?? '';
+  const previousEnd = parsed.lastIndexOf('\r\n\r\n');
+  return parsed.startsWith('HEAD ', previousEnd < 0 ? 0 : previousEnd + 4);
 }
 
 class NodeReply implements HttpReply {

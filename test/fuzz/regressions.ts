@@ -36,6 +36,15 @@ export const REGRESSIONS: Readonly<Record<string, FuzzRequest>> = {
     JSON.stringify({ messages: [], x: 'y'.repeat(300_000) }),
     { isWellFramed: false, headers: [...HEADERS, ['Transfer-Encoding', 'gzip']] },
   ),
+  'a HEAD request that cannot be parsed got a body': {
+    method: 'HEAD',
+    path: '/ü',
+    headers: HEADERS,
+    body: Buffer.alloc(0),
+    isWellFramed: true,
+    delivery: 'whole',
+    summary: '',
+  },
   'an unknown Expect header got an error without the envelope': post('/v1/chat/completions', '{"messages": []}', {
     headers: [...HEADERS, ['Expect', 'weird']],
   }),
