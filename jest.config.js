@@ -1,9 +1,11 @@
 'use strict';
 
 const { availableParallelism } = require('node:os');
+const { folder: typebox } = require('./test/bundle-typebox');
 
 const base = {
   testEnvironment: 'node',
+  globalSetup: '<rootDir>/test/bundle-typebox.js',
   transform: {
     '^.+\\.(ts|mjs)$': [
       '@swc/jest',
@@ -17,11 +19,11 @@ const base = {
     '^capstan/internal$': '<rootDir>/server/internal.ts',
     '^#service$': '<rootDir>/server/platform/index.ts',
     '^#libsql$': 'libsql',
+    '^typebox$': `${typebox}/typebox.js`,
+    '^typebox/schema$': `${typebox}/schema.js`,
     // test/packages/run.sh tests an installation of the packages.
     ...(process.env.CAPSTAN_INSTALLED && { '/ts(/index)?$': `${process.env.CAPSTAN_INSTALLED}/node_modules/capstan` }),
   },
-  // Published as ES modules only.
-  transformIgnorePatterns: ['/node_modules/(?!typebox/)'],
 };
 
 /** `unit` needs no addon. `native` uses the built addon and starts whole servers. */

@@ -1,5 +1,5 @@
-# Sourced by .ci/run and .ci/full. `lane NAME COMMAND…` runs one lane. The time of every lane is printed at the end,
-# also after a failure.
+# Sourced by .ci/run and .ci/full. `lane NAME COMMAND…` runs one lane. `beside NAME COMMAND…` starts one that runs beside
+# others, and `await_lanes` waits for these. The time of every lane is printed at the end, also after a failure.
 
 LANES=()
 
@@ -13,8 +13,33 @@ lane() {
   CURRENT_LANE=
 }
 
+BESIDE=()
+
+# For lanes that wait much, for packages or for timers. The output comes when the lane ends.
+beside() {
+  local name=$1 log begin=$SECONDS
+  shift
+  log=$(mktemp)
+  ("$@" > "$log" 2>&1; status=$?; echo $((SECONDS - begin)) > "$log.seconds"; exit $status) &
+  BESIDE+=("$! $log $name")
+}
+
+await_lanes() {
+  local entry pid log name failed=0
+  for entry in "${BESIDE[@]}"; do
+    read -r pid log name <<< "$entry"
+    printf '\n==== %s\n' "$name"
+    if wait "$pid"; then LANES+=("$(cat "$log.seconds") $name"); else failed=1 LANES+=("$(cat "$log.seconds") $name (failed)"); fi
+    cat "$log"
+    rm "$log" "$log.seconds"
+  done
+  BESIDE=()
+  return $failed
+}
+
 print_lanes() {
   local status=$? entry
+  for entry in "${BESIDE[@]}"; do kill "${entry%% *}" 2> /dev/null || true; done
   [ -z "${CURRENT_LANE:-}" ] || LANES+=("$((SECONDS - CURRENT_BEGIN)) $CURRENT_LANE (failed)")
   printf '\n==== seconds of each lane\n'
   for entry in "${LANES[@]}"; do printf '%6d  %s\n' "${entry%% *}" "${entry#* }"; done

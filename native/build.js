@@ -6,6 +6,7 @@ const { spawn, spawnSync } = require('node:child_process');
 const { createHash } = require('node:crypto');
 const fs = require('node:fs');
 const path = require('node:path');
+const { headersPrefix } = require('./node-headers');
 
 const root = path.dirname(__dirname);
 const releaseDir = path.join(root, 'build', 'Release');
@@ -85,12 +86,6 @@ function runs(command) {
   return spawnSync(program, [...args, '--version'], { stdio: 'ignore' }).status === 0;
 }
 
-/** Node's headers are usually installed next to its binary. Without them, node-gyp downloads an archive. */
-function headersPrefix() {
-  const prefix = path.dirname(path.dirname(fs.realpathSync(process.execPath)));
-  return fs.existsSync(path.join(prefix, 'include', 'node', 'node_api.h')) ? prefix : undefined;
-}
-
 async function compile(numFiles) {
   const started = Date.now();
   console.log(`capstan: compiling the native addon: ${numFiles} files, about two minutes on two cores`);
@@ -112,6 +107,7 @@ async function compile(numFiles) {
 
 function runNodeGyp(onOutput) {
   const env = { ...process.env, JOBS: process.env.JOBS || 'max' };
+  // Without headers, node-gyp downloads an archive.
   const prefix = headersPrefix();
   if (prefix !== undefined) env.npm_config_nodedir = prefix;
   const nodeGyp = require.resolve('node-gyp/bin/node-gyp.js', { paths: [root] });

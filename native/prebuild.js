@@ -8,6 +8,7 @@
 const { execFileSync, spawnSync } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
+const { headersPrefix } = require('./node-headers');
 
 const root = path.dirname(__dirname);
 const GLIBC = '2.28';
@@ -50,6 +51,7 @@ function build(work, arch, zigTarget) {
   if (spawnSync('sh', ['-c', `${zig} version`], { stdio: 'ignore' }).status !== 0) {
     throw new Error(`${zig} does not run. Install it with: pip install ziglang==0.17.1, or set ZIG`);
   }
+  const prefix = headersPrefix();
   const env = {
     ...process.env,
     CC: `${zig} cc -target ${zigTarget}`,
@@ -58,18 +60,12 @@ function build(work, arch, zigTarget) {
     // Without symbols of functions and sections that nothing uses.
     LDFLAGS: '-s -Wl,--gc-sections',
     JOBS: 'max',
-    npm_config_nodedir: headersPrefix(),
+    // Without headers, node-gyp downloads an archive.
+    ...(prefix !== undefined && { npm_config_nodedir: prefix }),
   };
   const prebuildify = require.resolve('prebuildify/bin.js', { paths: [root] });
   const args = ['--napi', '--tag-libc', '--name', 'capstan', '--arch', arch, '--target', process.versions.node];
   execFileSync(process.execPath, [prebuildify, ...args], { cwd: work, env, stdio: ['ignore', 'inherit', 'inherit'] });
-}
-
-/** Node's headers, installed next to its binary. */
-function headersPrefix() {
-  const prefix = path.dirname(path.dirname(fs.realpathSync(process.execPath)));
-  if (fs.existsSync(path.join(prefix, 'include', 'node', 'node_api.h'))) return prefix;
-  throw new Error(`expected Node's headers in ${prefix}/include/node, found none`);
 }
 
 /** Copies the libraries of other projects for one platform, from packages that hold or install several. */
@@ -86,4 +82,9 @@ function copyLibraries(target, out) {
   }
 }
 
-main();
+try {
+  main();
+} catch (error) {
+  console.error(`prebuild: ${error.message}`);
+  process.exitCode = 1;
+}

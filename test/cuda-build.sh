@@ -4,6 +4,7 @@
 # serialized, or if a kernel has static shared memory. All shared memory is dynamic, so that the tests on the CPU check its size.
 #
 #     test/cuda-build.sh [--update]      --update rewrites the table
+#     test/cuda-build.sh --only 90a      compiles for one of the two
 #     test/cuda-build.sh --list FILE     only checks the targets in a library, or in an object built for the default targets
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,11 +22,14 @@ if [ "${1:-}" = --list ]; then
   exit
 fi
 
+archs='80;90a'
+if [ "${1:-}" = --only ]; then archs=$2; fi
+
 TABLE=test/cuda-registers.txt
 OUT=build/cuda-lane
 mkdir -p "$OUT"
 # Includes the tests and benchmarks of the kernels, which benchmarks/gpu.sh builds in the same way on a device.
-CAPSTAN_CUDA_ARCHS='80;90a' cmake -S test/native/gpu -B "$OUT" -DCMAKE_BUILD_TYPE=Release -DCAPSTAN_STRICT=ON -DCMAKE_CUDA_FLAGS=--no-compress > "$OUT/configure.log"
+CAPSTAN_CUDA_ARCHS=$archs cmake -S test/native/gpu -B "$OUT" -DCMAKE_BUILD_TYPE=Release -DCAPSTAN_STRICT=ON -DCMAKE_CUDA_FLAGS=--no-compress > "$OUT/configure.log"
 cmake --build "$OUT" --clean-first --parallel "$(nproc)" > "$OUT/build.log" 2>&1 || { grep -E 'error|warning' "$OUT/build.log" || tail -20 "$OUT/build.log"; exit 1; }
 
 # Prints kernel, architecture, registers, bytes of stack and spills, and bytes of static shared memory. Also prints called functions with

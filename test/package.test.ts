@@ -1,6 +1,6 @@
 /** Tests the package from the outside: `import`, `require`, and a copy of its code in a bundle. */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { cpSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { prepare } from './fakes/server-process';
@@ -24,18 +24,34 @@ test('import and require return the same exports', () => {
   expect(imported).toEqual(required);
 });
 
+/** Copies code to another package, as a bundler does, and prints the root that it finds there. */
+function runBundle(prepareApp: (folder: string) => void) {
+  const folder = mkdtempSync(join(tmpdir(), 'capstan-bundle-'));
+  mkdirSync(join(folder, 'out'));
+  for (const name of ['package-root.js', 'errors.js']) cpSync(join(root, 'dist/ts', name), join(folder, 'out', name));
+  prepareApp(folder);
+  return spawnSync(process.execPath, ['--eval', 'console.log(require("./out/package-root").packageRoot())'], {
+    cwd: folder,
+    encoding: 'utf8',
+  });
+}
+
+test('a bundle uses the installed package', () => {
+  const { stdout } = runBundle((folder) => {
+    writeFileSync(join(folder, 'package.json'), '{"name": "app"}');
+    mkdirSync(join(folder, 'node_modules'));
+    symlinkSync(root, join(folder, 'node_modules/capstan'));
+  });
+  expect(stdout).toBe(`${root}\n`);
+});
+
 test.each(['inside another package', 'outside of any package'])(
-  'a bundled copy %s fails and explains how to exclude the package from the bundle',
+  'a bundle %s, without the installed package, fails and says what to install',
   (where) => {
-    const dir = mkdtempSync(join(tmpdir(), 'capstan-bundle-'));
-    mkdirSync(join(dir, 'out'));
-    for (const name of ['package-root.js', 'errors.js']) cpSync(join(root, 'dist/ts', name), join(dir, 'out', name));
-    if (where === 'inside another package') writeFileSync(join(dir, 'package.json'), '{"name": "app"}');
-    const { stderr } = spawnSync(process.execPath, ['--eval', 'require("./out/package-root").packageRoot()'], {
-      cwd: dir,
-      encoding: 'utf8',
+    const { stderr } = runBundle((folder) => {
+      if (where === 'inside another package') writeFileSync(join(folder, 'package.json'), '{"name": "app"}');
     });
-    expect(stderr).toMatch(/CapstanError: .*out: expected Capstan's own package above it[^]*--external:capstan/);
+    expect(stderr).toMatch(/CapstanError: .*out: expected the package capstan in node_modules[^]*install capstan where/);
     expect(stderr).toContain("code: 'addon_not_found'");
   },
 );

@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import type { NativeAddon } from './addon-types';
 import { CapstanError } from './errors';
-import { packageRoot } from './package-root';
+import { packageRoot, requireNative } from './package-root';
 import { glibcVersion, platformFolder, platformPackage, prebuildsOf } from './platform-package';
 
 // The package has no types.
@@ -36,8 +36,7 @@ function findAddon(): string {
 
 function requireAddon(path: string): NativeAddon {
   try {
-    // eslint-disable-next-line @typescript-eslint/no-require-imports
-    return require(path) as NativeAddon;
+    return requireNative(path) as NativeAddon;
   } catch (cause) {
     const reason = existsSync(path) ? `${path} does not load: ${(cause as Error).message}` : `${path} does not exist`;
     throw notFound(reason, cause);

@@ -144,4 +144,9 @@ function main() {
   }
 }
 
-main();
+try {
+  main();
+} catch (error) {
+  console.error(`pack: ${error.message}`);
+  process.exitCode = 1;
+}

@@ -1,18 +1,38 @@
 import { existsSync, readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { CapstanError } from './errors';
 
+let root: string | undefined;
+
 /**
- * Returns the folder of our package.json: above `ts/` when run from source, above `dist/ts/` when compiled.
- * @throws CapstanError `addon_not_found` if a bundler has copied this file elsewhere, without the addon and the model.
+ * Returns the folder of our package.json: above `ts/` when run from source, above `dist/ts/` when compiled. Code in a
+ * bundle uses the installed package, which has the native files and the embedded model.
+ * @throws CapstanError `addon_not_found` if a bundle runs where the package is not installed.
  */
 export function packageRoot(): string {
-  let folder = __dirname;
-  while (!isOurs(folder)) {
-    if (folder === dirname(folder)) throw bundled();
-    folder = dirname(folder);
+  return (root ??= ownRoot() ?? installedRoot());
+}
+
+/** Requires a native file, or a package that has one. A bundler does not touch such calls. */
+export function requireNative(id: string): unknown {
+  return requireFromRoot()(id);
+}
+
+/** As `require.resolve`, for {@link requireNative}. */
+export function resolveNative(id: string): string {
+  return requireFromRoot().resolve(id);
+}
+
+function requireFromRoot(): NodeJS.Require {
+  return createRequire(join(packageRoot(), 'package.json'));
+}
+
+function ownRoot(): string | undefined {
+  for (let folder = __dirname; ; folder = dirname(folder)) {
+    if (isOurs(folder)) return folder;
+    if (folder === dirname(folder)) return undefined;
   }
-  return folder;
 }
 
 /** Checks the name, because the parent folders of a bundle have a package.json of another project. */
@@ -21,12 +41,14 @@ function isOurs(folder: string): boolean {
   return existsSync(file) && (JSON.parse(readFileSync(file, 'utf8')) as { name?: unknown }).name === 'capstan';
 }
 
-function bundled(): CapstanError {
-  const [expected, received] = ["Capstan's own package above it", 'a copy of its code, as a bundler makes'];
-  return new CapstanError(
-    'addon_not_found',
-    `${__dirname}: expected ${expected}, got ${received}.\n` +
-      'Next: exclude the package from the bundle (esbuild: --external:capstan, webpack: `externals`).',
-    { expected, received },
-  );
+function installedRoot(): string {
+  try {
+    return dirname(createRequire(join(__dirname, 'bundle.js')).resolve('capstan/package.json'));
+  } catch (cause) {
+    const [expected, received] = ['the package capstan in node_modules', 'a bundle with a copy of its code alone'];
+    const message =
+      `${__dirname}: expected ${expected}, got ${received}.\n` +
+      'Next: install capstan where the bundle runs. It has the native files.';
+    throw new CapstanError('addon_not_found', message, { cause, expected, received });
+  }
 }

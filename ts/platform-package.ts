@@ -1,4 +1,5 @@
 import { dirname, join } from 'node:path';
+import { requireNative, resolveNative } from './package-root';
 
 /** The library `tokenizers` in a platform package. */
 export const TOKENIZERS_FILE = 'tokenizers.node';
@@ -24,7 +25,7 @@ export function platformPackage(): string {
 /** Returns the folder of the platform package, or undefined if it is not installed. A source tree has none. */
 export function platformFolder(): string | undefined {
   try {
-    return dirname(require.resolve(`${platformPackage()}/package.json`));
+    return dirname(resolveNative(`${platformPackage()}/package.json`));
   } catch {
     return undefined;
   }
@@ -39,8 +40,7 @@ export function requireLibsql(): unknown {
   if (folder === undefined) {
     throw new Error(`expected the package ${platformPackage()}, which holds the database library, found none`);
   }
-  // eslint-disable-next-line @typescript-eslint/no-require-imports
-  return require(join(folder, 'libsql.node'));
+  return requireNative(join(folder, 'libsql.node'));
 }
 
 /** Returns the folder of a platform package where prebuildify puts native files. */

@@ -175,13 +175,14 @@ function originForm(url: string): string {
   return rest.startsWith('/') ? rest : `/${rest}`;
 }
 
-function readBody(
+async function readBody(
   message: IncomingMessage,
   framing: Framing,
   { maxBodyBytes, bodyTimeoutMs }: TransportOptions,
 ): Promise<Buffer> {
-  if ((framing.contentLength ?? 0) > maxBodyBytes) return Promise.reject(tooLarge(maxBodyBytes));
-  if (framing.contentLength === 0) return Promise.resolve(Buffer.alloc(0));
+  if ((framing.contentLength ?? 0) > maxBodyBytes) throw tooLarge(maxBodyBytes);
+  if (framing.contentLength === 0) return Buffer.alloc(0);
+  if (message.readableEnded) return takenBody(message, maxBodyBytes);
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let numBytes = 0;
@@ -199,6 +200,21 @@ function readBody(
     message.on('end', () => settle(() => resolve(Buffer.concat(chunks))));
     message.on('close', () => settle(() => reject(clientDisconnected())));
   });
+}
+
+/** Returns the body that a web framework has read, and usually parsed, before this handler. It is in `body`. */
+function takenBody({ body }: IncomingMessage & { body?: unknown }, maxBodyBytes: number): Buffer {
+  if (body === undefined) {
+    throw new ApiError(
+      'internal_error',
+      'The body was read before this handler. Mount the handler before the code that reads bodies, or keep the body in ' +
+        'the property `body` of the request',
+    );
+  }
+  const isRaw = typeof body === 'string' || body instanceof Uint8Array;
+  const bytes = Buffer.from(isRaw ? body : JSON.stringify(body));
+  if (bytes.length > maxBodyBytes) throw tooLarge(maxBodyBytes);
+  return bytes;
 }
 
 function sendError(error: ApiError, reply: HttpReply): void {

@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { requireNative, resolveNative } from '../base/native-require';
 import type * as Uws from 'uWebSockets.js';
 
 export type UwsModule = typeof Uws;
@@ -10,12 +11,11 @@ export type UwsModule = typeof Uws;
  */
 export function loadUws(): UwsModule | undefined {
   try {
-    const folder = dirname(require.resolve('uWebSockets.js/package.json'));
+    const folder = dirname(resolveNative('uWebSockets.js/package.json'));
     const file = `uws_${process.platform}_${process.arch}_${process.versions.modules}.node`;
     const path = [join(folder, file), join(folder, 'binaries', file)].find(existsSync);
     if (path === undefined) return undefined;
-    // eslint-disable-next-line @typescript-eslint/no-require-imports
-    const uws = require(path) as UwsModule;
+    const uws = requireNative(path) as UwsModule;
     return typeof uws.SSLApp === 'function' ? uws : undefined;
   } catch {
     return undefined;

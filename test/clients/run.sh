@@ -9,7 +9,7 @@ table=${1:-}
 python=$dir/venv/bin/python
 if ! "$python" -c 'import openai, litellm, langchain_openai' 2>/dev/null; then
   python3 -m venv "$dir/venv"
-  "$dir/venv/bin/pip" install --quiet -r test/clients/requirements.txt
+  "$dir/venv/bin/pip" install --quiet --no-compile -r test/clients/requirements.txt
 fi
 if [ ! -d "$dir/ai-sdk/node_modules/ai" ]; then
   mkdir -p "$dir/ai-sdk"

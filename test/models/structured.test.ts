@@ -7,7 +7,7 @@ import { SCHEMAS } from '../native/json-schema-cases';
 const ajv = new Ajv2020({ strict: false, allowUnionTypes: true });
 addFormats(ajv);
 
-const SAMPLES = 20;
+const SAMPLES = 12;
 const messages = [{ role: 'user', content: 'What is the weather in Bern?' }] as const;
 const THINKING_TEMPLATE =
   "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}{{ '<|im_start|>assistant\\n' }}{% if opens %}{{ '<think>\\n' }}{% endif %}{# </think> <tool_call> #}";

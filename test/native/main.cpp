@@ -17,24 +17,19 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kUsage =
-    "usage: %s [--list] [--jobs N] [--seconds N] [--first-failure] [--except PART]... [PART OF A NAME]\n"
+    "usage: %s [--list] [--jobs N] [--seconds N] [--first-failure] [PART OF A NAME]\n"
     "  --list           print the names of the tests\n"
     "  --jobs N         run each test in a separate process, N at a time (default: all in this process)\n"
     "  --seconds N      time limit of a test (default: 600, far above the slowest test under a sanitizer)\n"
     "  --first-failure  stop after the first failure; has no effect with --jobs\n"
-    "  --except PART    leave out the tests whose names contain PART\n"
     "Exits with 1 when a test fails or exceeds its time limit, or when no test matches.\n";
 
 struct Options {
   bool lists = false, ends_at_failure = false;
   int jobs = 0, seconds = 600;
   const char* filter = "";
-  std::vector<const char*> excepted;
 
-  bool chooses(const Test& test) const {
-    const auto is_in_name = [&](const char* part) { return std::strstr(test.name, part) != nullptr; };
-    return is_in_name(filter) && std::none_of(excepted.begin(), excepted.end(), is_in_name);
-  }
+  bool chooses(const Test& test) const { return std::strstr(test.name, filter) != nullptr; }
 };
 
 // Returns false for an unknown option or a bad value.
@@ -49,8 +44,6 @@ bool read_options(int argc, char** argv, Options& options) {
       const int number = i + 1 < argc ? std::atoi(argv[++i]) : 0;
       if (number < 1) return false;
       (name == "--jobs" ? options.jobs : options.seconds) = number;
-    } else if (name == "--except" && i + 1 < argc) {
-      options.excepted.push_back(argv[++i]);
     } else {
       if (name.starts_with("-") || *options.filter != 0) return false;
       options.filter = argv[i];

@@ -17,7 +17,7 @@ check='import torch, transformers; assert torch.__version__.split("+")[0] == "2.
 if ! "$python" -c "$check" 2>/dev/null; then
   echo "making $venv (about a minute)"
   python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
+  "$venv/bin/pip" install --quiet --no-compile --disable-pip-version-check -r "$here/requirements.txt"
   "$python" -c "$check"
 fi
 

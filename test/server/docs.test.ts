@@ -194,6 +194,7 @@ test('the library reference lists every option and error code', () => {
     'engine-options': interfaceTable('ts/options.ts', 'EngineOptions'),
     sampling: interfaceTable('ts/sampling.ts', 'SamplingParams'),
     chat: interfaceTable('ts/chat.ts', 'ChatOptions'),
+    handler: interfaceTable('server/inference/handler.ts', 'HandlerOptions'),
     types: `\n\`\`\`ts\n${TYPES.map(([file, name]) => declaration(file, name)).join('\n\n')}\n\`\`\`\n`,
   });
   const table = read('reference/library.md').split('<!-- error-codes -->')[1];

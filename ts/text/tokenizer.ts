@@ -6,6 +6,7 @@ import type * as Tokenizers from 'tokenizers';
 import { CapstanError } from '../errors';
 import { JobQueue } from '../job-queue';
 import { parseJsonObject, readTextFile } from '../model/json-file';
+import { requireNative } from '../package-root';
 import { platformFolder, TOKENIZERS_FILE } from '../platform-package';
 import { reportExternalMemory } from './external-memory';
 import { buildVocabulary, type TokenizerJson, type Vocabulary } from './vocabulary';
@@ -132,8 +133,7 @@ export class Tokenizer {
 /** The platform package holds the library for its platform. A source tree has the npm package with all platforms. */
 function loadTokenizers(): typeof Tokenizers {
   const folder = platformFolder();
-  // eslint-disable-next-line @typescript-eslint/no-require-imports
-  return require(folder === undefined ? 'tokenizers' : join(folder, TOKENIZERS_FILE)) as typeof Tokenizers;
+  return requireNative(folder === undefined ? 'tokenizers' : join(folder, TOKENIZERS_FILE)) as typeof Tokenizers;
 }
 
 function createTokenizer(text: string): HfTokenizer {

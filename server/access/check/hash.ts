@@ -1,4 +1,7 @@
-import argon2 from 'argon2';
+import type * as Argon2 from 'argon2';
+import { requireNative } from '../../base/native-require';
+
+const argon2 = requireNative('argon2') as typeof Argon2;
 
 /** OWASP parameters for argon2id: 19 MiB, two passes, one lane. About 30 ms of one core. */
 const PARAMETERS = { type: argon2.argon2id, memoryCost: 19_456, timeCost: 2, parallelism: 1 } as const;

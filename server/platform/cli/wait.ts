@@ -12,93 +12,82 @@ class NotReached extends Error {
   readonly code = 'not_reached';
 }
 
+/** What one look at the server has found. `late` is the error if the time is over. */
+type Look<T> = { state: string; reached: T } | { state: string; late: string };
+
+/** Looks until the target is reached. Prints each new state to standard error. @throws NotReached after the timeout. */
+async function poll<T>({ err, now, signal }: CommandIo, timeoutS: number, look: () => Promise<Look<T>>): Promise<T> {
+  const startedMs = now();
+  for (let last = ''; ;) {
+    const looked = await look();
+    const waitedS = (now() - startedMs) / 1000;
+    if (looked.state !== last) err(`${waitedS.toFixed(1).padStart(6)} s  ${looked.state}\n`);
+    last = looked.state;
+    if ('reached' in looked) return looked.reached;
+    if (waitedS > timeoutS) throw new NotReached(looked.late);
+    await sleep(POLL_MS, undefined, { signal });
+  }
+}
+
 /**
  * Waits until a deployment serves its target version. Prints each new state to standard error.
  * @throws NotReached with the reason and the end of the log
  */
-export async function waitUntilRunning(
-  client: Client,
-  id: string,
-  timeoutS: number,
-  io: CommandIo,
-): Promise<Deployment> {
-  const startedMs = io.now();
-  const report = stateReporter(io, startedMs);
-  for (;;) {
+export function waitUntilRunning(client: Client, id: string, timeoutS: number, io: CommandIo): Promise<Deployment> {
+  return poll<Deployment>(io, timeoutS, async () => {
     const deployment = await client.deployments.get(id);
     const number = deployment.target_version ?? deployment.active_version;
     const version = number === null ? undefined : await client.versions.get(id, number);
-    report(progressOf(deployment, version));
-    if (deployment.state === 'running') return deployment;
-    if (hasFailed(deployment, version))
+    const state = progressOf(deployment, version);
+    if (deployment.state === 'running') return { reached: deployment, state };
+    if (hasFailed(deployment, version)) {
       throw new NotReached(failureText(deployment, version?.reason ?? deployment.reason));
-    if (io.now() - startedMs > timeoutS * 1000)
-      throw new NotReached(
-        `${deployment.name} is still ${deployment.state} after ${timeoutS} s. The start continues. See: capstan deployments get ${deployment.name}, capstan logs ${deployment.name}`,
-      );
-    await sleep(POLL_MS, undefined, { signal: io.signal });
-  }
+    }
+    const { name } = deployment;
+    const late = `${name} is still ${deployment.state} after ${timeoutS} s. The start continues. See: capstan deployments get ${name}, capstan logs ${name}`;
+    return { state, late };
+  });
 }
 
 /**
  * Waits until a deployment that was stopped or scaled to zero has no replicas. Prints each new state to standard error.
  * @throws NotReached if the deployment starts again, or after the timeout
  */
-export async function waitUntilStopped(
+export function waitUntilStopped(
   client: Client,
   id: string,
-  state: 'paused' | 'scaled_to_zero',
+  target: 'paused' | 'scaled_to_zero',
   timeoutS: number,
   io: CommandIo,
 ): Promise<Deployment> {
-  const startedMs = io.now();
-  const report = stateReporter(io, startedMs);
-  for (;;) {
+  return poll<Deployment>(io, timeoutS, async () => {
     const deployment = await client.deployments.get(id);
     const versions = await client.versions.list(id);
     const numReplicas = versions.reduce((sum, { replicas }) => sum + replicas.length, 0);
-    report(numReplicas === 0 ? deployment.state : `${deployment.state}: ${counted(numReplicas, 'replica')} left`);
-    if (deployment.state === state && numReplicas === 0) return deployment;
-    if (deployment.state !== state && deployment.state !== 'stopping')
-      throw new NotReached(`expected ${deployment.name} to stop, but it is ${deployment.state}`);
-    if (io.now() - startedMs > timeoutS * 1000)
-      throw new NotReached(
-        `${deployment.name} still has ${counted(numReplicas, 'replica')} after ${timeoutS} s. The stop continues`,
-      );
-    await sleep(POLL_MS, undefined, { signal: io.signal });
-  }
+    const { name, state } = deployment;
+    if (state !== target && state !== 'stopping') {
+      throw new NotReached(`expected ${name} to stop, but it is ${state}`);
+    }
+    if (state === target && numReplicas === 0) return { reached: deployment, state };
+    const replicas = counted(numReplicas, 'replica');
+    return {
+      state: numReplicas === 0 ? state : `${state}: ${replicas} left`,
+      late: `${name} still has ${replicas} after ${timeoutS} s. The stop continues`,
+    };
+  });
 }
 
 /** Waits until a container runs. Prints each new state to standard error. @throws NotReached */
-export async function waitForContainer(
-  client: Client,
-  id: string,
-  timeoutS: number,
-  io: CommandIo,
-): Promise<Container> {
-  const startedMs = io.now();
-  const report = stateReporter(io, startedMs);
-  for (;;) {
+export function waitForContainer(client: Client, id: string, timeoutS: number, io: CommandIo): Promise<Container> {
+  return poll<Container>(io, timeoutS, async () => {
     const container = await client.containers.get(id);
-    report(container.state);
-    if (container.state === 'running') return container;
-    if (container.state === 'error' || container.state === 'stopped')
-      throw new NotReached(
-        `${container.name}: ${container.state}${container.reason === null ? '' : `: ${plain(container.reason)}`}`,
-      );
-    if (io.now() - startedMs > timeoutS * 1000)
-      throw new NotReached(`${container.name} is still ${container.state} after ${timeoutS} s. The start continues`);
-    await sleep(POLL_MS, undefined, { signal: io.signal });
-  }
-}
-
-/** Returns a function that prints a state to standard error when it differs from the last one. */
-function stateReporter({ err, now }: CommandIo, startedMs: number): (state: string) => void {
-  let last = '';
-  return (state) => {
-    if (state !== last) err(`${((now() - startedMs) / 1000).toFixed(1).padStart(6)} s  ${state}\n`);
-    last = state;
-  };
+    const { name, state, reason } = container;
+    if (state === 'running') return { reached: container, state };
+    if (state === 'error' || state === 'stopped') {
+      throw new NotReached(`${name}: ${state}${reason === null ? '' : `: ${plain(reason)}`}`);
+    }
+    return { state, late: `${name} is still ${state} after ${timeoutS} s. The start continues` };
+  });
 }
 
 function progressOf({ state }: Deployment, version: Version | undefined): string {

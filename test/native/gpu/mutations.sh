@@ -8,9 +8,9 @@ set -uo pipefail
 cd "$(dirname "$0")/../../.."
 ROOT=$PWD
 OUT=$ROOT/build/mutations
+mkdir -p "$OUT"
 CXX=${CXX:-g++}
 FLAGS=(-std=gnu++20 -O1 -ffp-contract=off -w -Wno-psabi)
-PLAIN=(test/native/main.cpp test/native/cuda_host/cuda_host.cpp test/native/cuda_host/async.cpp test/native/cuda_host/device_memory.cpp test/native/cuda_host/ptx.cpp test/native/cuda_host/runtime.cpp native/backend/backend.cpp native/backend/panel_reader.cpp native/backend/cpu/sample.cpp native/backend/cpu/kernels_portable.cpp)
 
 # name | file | sed expression | filter of the tests that must fail; `FILE by PTX:filter` runs them on the PTX of FILE
 MUTATIONS=(
@@ -91,42 +91,42 @@ MUTATIONS=(
   'skipped Gumbel noise that could win|cuda/kernels/sample.cu|s/ \* 1.01f;/ * 0.5f;/|kernel_samples'
 )
 
-mkdir -p "$OUT/plain"
-compile() { # source, object, [first include folder]
-  "$CXX" "${FLAGS[@]}" ${3:+-I"$3"} -I"$ROOT" -I"$ROOT/test/native/cuda_host" -x c++ -MMD -MF "${2%.o}.d" -c -o "$2" "$1"
-}
-SOURCES=(cuda/*.cu cuda/kernels/*.cu test/native/gpu/*.cu)
-build() { # folder for objects, source tree, files to compile
-  local folder=$1 tree=$2 file jobs=0
+# The program of the kernel tests. A mutant takes the objects of all files that its fault does not change.
+PLAIN=build/test-native/release
+make -C test/native -j"$(nproc)" -s "$ROOT/$PLAIN/gpu_ops" || exit 1
+read -ra OBJECTS < <(make -C test/native -s gpu_ops_objects)
+"$PLAIN/gpu_ops" --jobs "$(nproc)" kernel_ > "$OUT/log" 2>&1 || { tail "$OUT/log"; echo 'the tests fail without a mutation'; exit 1; }
+
+build() { # folder for objects, source tree, objects of the plain build whose sources to compile
+  local folder=$1 tree=$2 object source
   shift 2
-  for file in "$@"; do
-    compile "$tree/$file" "$folder/${file//\//_}.o" "$tree" &
-    [ $((++jobs % $(nproc))) = 0 ] && wait
+  for object in "$@"; do
+    source=${object#"$ROOT/$PLAIN/"} source=${source%.o}.cu
+    "$CXX" "${FLAGS[@]}" -I"$tree" -I"$ROOT" -I"$ROOT/test/native/cuda_host" -x c++ -c -o "$folder/${source//\//_}.o" "$tree/$source" &
   done
   wait
 }
-build "$OUT/plain" "$ROOT" "${SOURCES[@]}" "${PLAIN[@]}"
-link() { # program, folder of changed objects; unchanged ones come from the plain build
-  local file name objects=()
-  for file in "${SOURCES[@]}" "${PLAIN[@]}"; do
-    name=${file//\//_}.o
-    if [ -e "$2/$name" ]; then objects+=("$2/$name"); else objects+=("$OUT/plain/$name"); fi
+link() { # program, folder of changed objects
+  local object name objects=()
+  for object in "${OBJECTS[@]}"; do
+    name=${object#"$ROOT/$PLAIN/"} name=${name%.o}.cu
+    name=$2/${name//\//_}.o
+    if [ -e "$name" ]; then objects+=("$name"); else objects+=("$object"); fi
   done
   "$CXX" -pthread -o "$1" "${objects[@]}"
 }
-link "$OUT/plain/tests" "$OUT/plain" && "$OUT/plain/tests" --jobs "$(nproc)" kernel_ > "$OUT/plain/log" 2>&1 || { tail "$OUT/plain/log"; echo 'the tests fail without a mutation'; exit 1; }
 
 try_by_ptx() { # source tree, file to compile to PTX, filter; returns 2 when nvcc fails
   mkdir -p "$1/ptx"
   cp -r "$PTX"/* "$1/ptx/"
   nvcc -std=c++20 -O3 -I"$1" -I. -arch=compute_90a -ptx -o "$1/ptx/${2%.cu}.ptx" "$1/$2" 2> "$1/log" || return 2
-  (CAPSTAN_TEST_PTX=$1/ptx timeout 300 "$OUT/plain/tests" --first-failure "$3") > "$1/log" 2>&1
+  (CAPSTAN_TEST_PTX=$1/ptx timeout 300 "$PLAIN/gpu_ops" --first-failure "$3") > "$1/log" 2>&1
 }
-PTX=build/test-native/release/ptx
+PTX=$PLAIN/ptx
 command -v nvcc > /dev/null && { make -C test/native -j"$(nproc)" -s ptx_files || exit 1; }
 
 try_mutation() { # index; prints the result and fails unless the tests detect the mutation
-  local mutation=${MUTATIONS[$1]} tree=$OUT/mutant-$1 name file filter change rest source changed
+  local mutation=${MUTATIONS[$1]} tree=$OUT/mutant-$1 name file filter change rest object changed
   name=${mutation%%|*} rest=${mutation#*|}
   file=${rest%%|*} filter=${rest##*|}
   change=${rest#*|} change=${change%|*}
@@ -149,8 +149,8 @@ try_mutation() { # index; prints the result and fails unless the tests detect th
     return 0
   fi
   changed=()
-  for source in "${SOURCES[@]}"; do
-    if grep -qF "$file" "$OUT/plain/${source//\//_}.d"; then changed+=("$source"); fi
+  for object in "${OBJECTS[@]}"; do
+    case $object in *"/$PLAIN/cuda/"* | *"/$PLAIN/test/native/gpu/"*) if grep -qF "$file" "${object%.o}.d"; then changed+=("$object"); fi ;; esac
   done
   build "$tree/objects" "$tree" "${changed[@]}" 2> "$tree/log"
   if [ "$(find "$tree/objects" -name '*.o' | wc -l)" != ${#changed[@]} ] || ! link "$tree/tests" "$tree/objects" 2>> "$tree/log"; then

@@ -115,6 +115,42 @@ test('a request of node:http gets the same response, also under a path', async (
   server.close();
 });
 
+describe('a body that was read before', () => {
+  let url: string;
+  let server: http.Server;
+  let keep: (text: string) => unknown;
+  beforeAll(async () => {
+    server = http.createServer(async (request: http.IncomingMessage & { body?: unknown }, response) => {
+      let text = '';
+      for await (const chunk of request) text += String(chunk);
+      request.body = keep(text);
+      handler.node(request, response);
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1/chat/completions`;
+  });
+  afterAll(() => server.close());
+  const send = () => fetch(url, { method: 'POST', headers: { 'content-type': 'application/json' }, body: BODY });
+
+  test.each([
+    ['a JSON value', (text: string): unknown => JSON.parse(text)],
+    ['a text', (text: string): unknown => text],
+    ['bytes', (text: string): unknown => Buffer.from(text)],
+  ])('is taken from `body` as %s', async (_form, keepAs) => {
+    keep = keepAs;
+    expect(((await (await send()).json()) as any).choices[0].message.content).toBe('Hello there.');
+  });
+
+  test('and not kept gets an error that says so', async () => {
+    keep = () => undefined;
+    const response = await send();
+    expect([response.status, ((await response.json()) as any).error.message]).toEqual([
+      500,
+      expect.stringContaining('The body was read before this handler'),
+    ]);
+  });
+});
+
 test('with keys, a request without one is refused', async () => {
   const guarded = await createHandler({ engine: handler.engine, apiKeys: ['secret-key'] });
   expect((await guarded(post(BODY))).status).toBe(401);

@@ -1,0 +1,43 @@
+// Prints one hash per golden model and instruction set: of all log-probabilities of a prompt and its completion, bit by
+// bit. Two builds compute the same bits if their lines are equal:
+//
+//     diff <(node test/packages/bits.cjs .) <(node test/packages/bits.cjs INSTALL_DIR/node_modules/capstan)
+'use strict';
+
+const { createHash } = require('node:crypto');
+const fs = require('node:fs');
+const path = require('node:path');
+const { CapstanError, Engine } = require(path.resolve(process.argv[2]));
+
+const fixtures = path.join(__dirname, '..', 'oracle', 'fixtures');
+const models = fs.readdirSync(fixtures).filter((name) => fs.existsSync(path.join(fixtures, name, 'model.safetensors')));
+const ISAS = ['avx512bf16', 'avx512', 'avx2', 'portable'];
+const NUM_PROMPT_TOKENS = 100;
+const NUM_TOKENS = 32;
+
+async function hashOf(model, isa) {
+  const engine = await Engine.load(model, { isa, threads: 2 });
+  const hash = createHash('sha256');
+  const prompt = Array.from({ length: NUM_PROMPT_TOKENS }, (_, i) => (i * 7) % 60);
+  for (const temperature of [0, 1]) {
+    const options = { temperature, seed: 1, maxTokens: NUM_TOKENS, ignoreEos: true, logprobs: 5, promptLogprobs: 5 };
+    hash.update(JSON.stringify(await engine.generate(prompt, options).result(), (_, value) => value ?? null));
+  }
+  await engine.close();
+  return hash.digest('hex').slice(0, 16);
+}
+
+async function main() {
+  for (const isa of ISAS) {
+    for (const name of ['demo', ...models]) {
+      try {
+        console.log(`${isa} ${name} ${await hashOf(name === 'demo' ? name : path.join(fixtures, name), isa)}`);
+      } catch (error) {
+        if (!(error instanceof CapstanError) || error.param !== 'isa') throw error;
+        console.log(`${isa} ${name} not available`);
+      }
+    }
+  }
+}
+
+void main();

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# All tests of the packages: an installation as in .ci/run, then the programs, systems and processors that use it.
+set -euo pipefail
+cd "$(dirname "$0")"
+INSTALL_DIR=$(mktemp -d)
+export INSTALL_DIR
+trap 'rm -rf "$INSTALL_DIR"' EXIT
+./run.sh
+diff <(node bits.cjs ../..) <(node bits.cjs "$INSTALL_DIR/node_modules/capstan")
+./hosts.sh "$INSTALL_DIR"
+./old-debian.sh "$INSTALL_DIR"
+./arm64.sh "$INSTALL_DIR"
