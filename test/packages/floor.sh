@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fails if a native file of the platform packages needs more than glibc 2.28 or any libstdc++ newer than GLIBCXX_3.4.21.
+# Fails if a native file below the folders needs more than glibc 2.28 or any libstdc++ newer than GLIBCXX_3.4.21.
 #
 #     test/packages/floor.sh FOLDER...
 set -euo pipefail

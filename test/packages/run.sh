@@ -18,7 +18,6 @@ if [ -z "${ZIG:-}" ]; then
 fi
 node native/prebuild.js
 node ts/pack.js
-test/packages/floor.sh build/packages/linux-*-gnu
 
 # Only Node, npm and a shell.
 tools=$(mktemp -d)
@@ -40,6 +39,7 @@ alone npm install --no-audit --no-fund capstan
 echo "capstan: installed in $((SECONDS - begin)) s, $(megabytes node_modules) MB"
 [ "$(megabytes node_modules)" -le 60 ] || { echo 'expected at most 60 MB'; du -sm node_modules/* node_modules/@*/* | sort -rn | head; exit 1; }
 
+(cd "$root" && test/packages/floor.sh "$installed/node_modules")
 cp "$root/test/packages/embed.cjs" "$root/test/packages/embed.mjs" .
 for program in embed.cjs embed.mjs; do alone node $program; done
 alone npx capstan --version

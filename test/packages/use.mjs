@@ -16,9 +16,11 @@ const running = new Set();
 /** Starts a command. Resolves with its output when the pattern matches. */
 async function start(pattern, ...args) {
   const begin = performance.now();
-  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] });
   running.add(child);
   let output = '';
+  let log = '';
+  child.stderr.on('data', (chunk) => (log += chunk));
   for await (const chunk of child.stdout.iterator({ destroyOnReturn: false })) {
     output += chunk;
     const match = pattern.exec(output);
@@ -27,7 +29,7 @@ async function start(pattern, ...args) {
       return { child, match, ms: Math.round(performance.now() - begin) };
     }
   }
-  throw new Error(`capstan ${args.join(' ')}: expected ${pattern} in its output, got:\n${output}`);
+  throw new Error(`capstan ${args.join(' ')}: expected ${pattern} in its output, got:\n${output}${log}`);
 }
 
 async function stop({ child }) {

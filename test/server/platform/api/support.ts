@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import path from 'node:path';
-import argon2 from 'argon2';
+import type * as Argon2 from '@node-rs/argon2';
 import { Access } from '../../../../server/access';
 import type { DatabaseLocation } from '../../../../server/access/store/location';
 import { Api } from '../../../../server/platform/api/api';
@@ -16,11 +16,11 @@ import { fakeClock, makeFolder, removeFolders } from '../../access/support';
 import { machine } from '../support';
 
 /** Hashes with the lowest cost: these tests need hashes, not their strength. */
-const hash = argon2.hash.bind(argon2);
+const argon2 = jest.requireActual<typeof Argon2>('@node-rs/argon2');
+const { hash } = argon2;
 jest
   .spyOn(argon2, 'hash')
-  .mockImplementation(((secret: string, options: object) =>
-    hash(secret, { ...options, memoryCost: 1_024, timeCost: 2 })) as typeof argon2.hash);
+  .mockImplementation((secret, options) => hash(secret, { ...options, memoryCost: 1_024, timeCost: 2 }));
 
 export const PASSWORD = 'correct horse battery';
 export const HOST = 'console.test:8090';
