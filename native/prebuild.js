@@ -64,7 +64,18 @@ function build(work, arch, zigTarget) {
     ...(prefix !== undefined && { npm_config_nodedir: prefix }),
   };
   const prebuildify = require.resolve('prebuildify/bin.js', { paths: [root] });
-  const args = ['--napi', '--tag-libc', '--name', 'capstan', '--arch', arch, '--target', process.versions.node];
+  console.log(`compiling for ${zigTarget}, about two minutes on two cores`);
+  const args = [
+    '--napi',
+    '--quiet',
+    '--tag-libc',
+    '--name',
+    'capstan',
+    '--arch',
+    arch,
+    '--target',
+    process.versions.node,
+  ];
   execFileSync(process.execPath, [prebuildify, ...args], { cwd: work, env, stdio: ['ignore', 'inherit', 'inherit'] });
 }
 

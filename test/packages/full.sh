@@ -9,4 +9,4 @@ trap 'rm -rf "$INSTALL_DIR"' EXIT
 diff <(node bits.cjs ../..) <(node bits.cjs "$INSTALL_DIR/node_modules/capstan")
 ./hosts.sh "$INSTALL_DIR"
 ./old-debian.sh "$INSTALL_DIR"
-./arm64.sh "$INSTALL_DIR"
+./arm64.sh

@@ -2,7 +2,9 @@
 # Packs the packages, installs them from a local registry as users do, and tests that installation: empty folder, install
 # scripts blocked, no compiler and no Python on the path. Prints sizes and times.
 #
-#     test/packages/run.sh            removes the installation, unless INSTALL_DIR names its folder
+#     test/packages/run.sh [TEST...]      default: all of test/models
+#
+# Removes the installation, unless INSTALL_DIR names its folder.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
@@ -53,4 +55,4 @@ echo "@capstan/service: installed in $((SECONDS - begin)) s, $(megabytes node_mo
 
 cd "$root"
 # The compiled library imports some packages dynamically, for which Jest needs the flag. The transport uws is not installed.
-NODE_OPTIONS=--experimental-vm-modules CAPSTAN_INSTALLED=$installed npx jest test/models
+NODE_OPTIONS=--experimental-vm-modules CAPSTAN_INSTALLED=$installed npx jest "${@:-test/models}"
