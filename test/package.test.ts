@@ -51,7 +51,9 @@ test.each(['inside another package', 'outside of any package'])(
     const { stderr } = runBundle((folder) => {
       if (where === 'inside another package') writeFileSync(join(folder, 'package.json'), '{"name": "app"}');
     });
-    expect(stderr).toMatch(/CapstanError: .*out: expected the package capstan in node_modules[^]*install capstan where/);
+    expect(stderr).toMatch(
+      /CapstanError: .*out: expected the package capstan in node_modules[^]*install capstan where/,
+    );
     expect(stderr).toContain("code: 'addon_not_found'");
   },
 );

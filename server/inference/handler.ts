@@ -45,8 +45,8 @@ export interface Handler {
   /** Responds to a `Request` of the fetch standard: Hono, Next.js and others. Never rejects. */
   (request: Request): Promise<Response>;
   /**
-   * Responds to a request of node:http: `http.createServer(handler.node)`, Express, Fastify's `raw`. If the body was read
-   * before, its text or its JSON value must be in the property `body`, where Express puts it. Never throws.
+   * Responds to a request of node:http: `http.createServer(handler.node)`, Express, Fastify's `raw`. If the body was
+   * read before, its text or its JSON value must be in the property `body`, where Express puts it. Never throws.
    */
   node: NodeListener;
   engine: Engine;

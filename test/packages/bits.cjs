@@ -21,7 +21,8 @@ async function hashOf(model, isa) {
   const prompt = Array.from({ length: NUM_PROMPT_TOKENS }, (_, i) => (i * 7) % 60);
   for (const temperature of [0, 1]) {
     const options = { temperature, seed: 1, maxTokens: NUM_TOKENS, ignoreEos: true, logprobs: 5, promptLogprobs: 5 };
-    hash.update(JSON.stringify(await engine.generate(prompt, options).result(), (_, value) => value ?? null));
+    const { choices, promptLogprobs } = await engine.generate(prompt, options).result();
+    hash.update(JSON.stringify([choices, promptLogprobs]));
   }
   await engine.close();
   return hash.digest('hex').slice(0, 16);

@@ -33,7 +33,9 @@ mkdir -p "$installed"
 [ -z "$(ls -A "$installed")" ] || { echo "INSTALL_DIR: expected an empty folder, got $installed"; exit 2; }
 cd "$installed"
 echo '{ "private": true }' > package.json
-alone() { env -i HOME="$tools" PATH="$tools" npm_config_registry="$(cat "$tools/url")" npm_config_ignore_scripts=true "$@"; }
+# The way to the network stays.
+mapfile -t network < <(env | grep -E '^(NODE_EXTRA_CA_CERTS|SSL_CERT_FILE|(https?|no)_proxy|(HTTPS?|NO)_PROXY)=' || true)
+alone() { env -i "${network[@]}" HOME="$tools" PATH="$tools" npm_config_registry="$(cat "$tools/url")" npm_config_ignore_scripts=true "$@"; }
 megabytes() { du -sm "$@" | cut -f1; }
 
 begin=$SECONDS

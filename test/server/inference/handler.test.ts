@@ -120,11 +120,10 @@ describe('a body that was read before', () => {
   let server: http.Server;
   let keep: (text: string) => unknown;
   beforeAll(async () => {
-    server = http.createServer(async (request: http.IncomingMessage & { body?: unknown }, response) => {
+    server = http.createServer((request, response) => {
       let text = '';
-      for await (const chunk of request) text += String(chunk);
-      request.body = keep(text);
-      handler.node(request, response);
+      request.on('data', (chunk) => (text += String(chunk)));
+      request.on('end', () => handler.node(Object.assign(request, { body: keep(text) }), response));
     });
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1/chat/completions`;
