@@ -4,15 +4,23 @@ import { requireNative, resolveNative } from './package-root';
 /** The library `tokenizers` in a platform package. */
 export const TOKENIZERS_FILE = 'tokenizers.node';
 
+let header: { glibcVersionRuntime?: string } | undefined;
+
 /** Returns the version of glibc, or undefined with another C library. */
 export function glibcVersion(): string | undefined {
+  header ??= reportHeader();
+  return header.glibcVersionRuntime;
+}
+
+/** Takes about 8 ms. */
+function reportHeader(): { glibcVersionRuntime?: string } {
   const report = process.report as NodeJS.ProcessReport & { excludeNetwork?: boolean };
   const { excludeNetwork } = report;
   // Otherwise the report looks up the names of all open connections. The setting belongs to the host program.
   report.excludeNetwork = true;
-  const { header } = report.getReport() as unknown as { header: { glibcVersionRuntime?: string } };
+  const { header: current } = report.getReport() as unknown as { header: { glibcVersionRuntime?: string } };
   report.excludeNetwork = excludeNetwork;
-  return header.glibcVersionRuntime;
+  return current;
 }
 
 /** Returns the name of the package with the native files for this platform, for example `@capstan/linux-x64-gnu`. */

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { addFlags, readFlagSources } from 'capstan/internal';
+import { addFlags, readFlagSources, UsageError } from 'capstan/internal';
 import { resolveUpOptions, UP_FIRST_GROUP, UP_FLAG_NAMES } from './up-flags';
 
 /** Adds `capstan up`. @param onExit Receives the exit code when the service has ended. */
@@ -12,6 +12,12 @@ export function addUpCommand(program: Command, onExit: (exitCode: number) => voi
     .addHelpText('after', HELP_TAIL);
   const commandLine = addFlags(command, UP_FLAG_NAMES, UP_FIRST_GROUP);
   command.action(async () => {
+    if (process.platform !== 'linux') {
+      throw new UsageError(
+        `capstan up: expected Linux, got ${process.platform}. Deployments run in Linux namespaces. ` +
+          'capstan serve runs here too. On Windows, WSL 2 runs both',
+      );
+    }
     const sources = await readFlagSources(commandLine, UP_FLAG_NAMES);
     const { up } = await import('../up/service.js');
     onExit(await up(resolveUpOptions(sources, process.env)));

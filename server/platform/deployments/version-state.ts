@@ -45,7 +45,7 @@ export const VERSION_TRANSITIONS: Readonly<
   preparing: { started: 'starting', prepareFailed: 'error', stop: 'stopping' },
   /** The process runs and is not ready yet. */
   starting: { ready: 'running', exited: 'backoff', startExpired: 'error', stop: 'stopping' },
-  /** All desired replicas are ready. */
+  /** Since the first ready replica. */
   running: { replicaLost: 'degraded', exited: 'backoff', scaleToZero: 'idle', stop: 'stopping' },
   /** Some replicas are not ready. */
   degraded: { ready: 'running', exited: 'backoff', stop: 'stopping' },
