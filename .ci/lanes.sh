@@ -15,23 +15,28 @@ lane() {
 
 BESIDE=()
 
-# For lanes that wait much, for packages or for timers. The output comes when the lane ends.
+# For lanes that mostly wait for downloads or timers. `await_lanes` prints their output.
 beside() {
   local name=$1 log begin=$SECONDS
   shift
   log=$(mktemp)
-  ("$@" > "$log" 2>&1; status=$?; echo $((SECONDS - begin)) > "$log.seconds"; exit $status) &
+  # A process group for each lane, so that `print_lanes` can end all of its processes.
+  set -m
+  (trap 'echo $((SECONDS - begin)) > "$log.seconds"' EXIT; "$@" > "$log" 2>&1) &
+  set +m
   BESIDE+=("$! $log $name")
 }
 
 await_lanes() {
-  local entry pid log name failed=0
+  local entry pid log name suffix failed=0
   for entry in "${BESIDE[@]}"; do
     read -r pid log name <<< "$entry"
     printf '\n==== %s\n' "$name"
-    if wait "$pid"; then LANES+=("$(cat "$log.seconds") $name"); else failed=1 LANES+=("$(cat "$log.seconds") $name (failed)"); fi
+    suffix=
+    wait "$pid" || { failed=1; suffix=' (failed)'; }
     cat "$log"
-    rm "$log" "$log.seconds"
+    LANES+=("$(cat "$log.seconds") $name$suffix")
+    rm -f "$log" "$log.seconds"
   done
   BESIDE=()
   return $failed
@@ -39,7 +44,7 @@ await_lanes() {
 
 print_lanes() {
   local status=$? entry
-  for entry in "${BESIDE[@]}"; do kill "${entry%% *}" 2> /dev/null || true; done
+  for entry in "${BESIDE[@]}"; do kill -- "-${entry%% *}" 2> /dev/null || true; done
   [ -z "${CURRENT_LANE:-}" ] || LANES+=("$((SECONDS - CURRENT_BEGIN)) $CURRENT_LANE (failed)")
   printf '\n==== seconds of each lane\n'
   for entry in "${LANES[@]}"; do printf '%6d  %s\n' "${entry%% *}" "${entry#* }"; done

@@ -9,6 +9,7 @@ const { execFileSync, spawnSync } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
 const { headersPrefix } = require('./node-headers');
+const { HASH_FILE, sourceHash } = require('./source-hash');
 
 const root = path.dirname(__dirname);
 const GLIBC = '2.28';
@@ -34,6 +35,7 @@ function main() {
   const helper = path.join(out, 'prebuilds', `linux-${arch}`, 'capstan_sandbox');
   fs.copyFileSync(path.join(work, 'build', 'Release', 'capstan_sandbox'), helper);
   copyLibraries(target, out);
+  fs.writeFileSync(path.join(out, HASH_FILE), sourceHash());
   console.log(`build/prebuilt/${target}`);
 }
 
@@ -87,7 +89,9 @@ function copyLibraries(target, out) {
     ['libsql', path.join(path.dirname(folderOf('libsql')), '@libsql', target, 'index.node')],
   ]) {
     if (!fs.existsSync(file))
-      throw new Error(`expected ${file}, found none. Install it: npm install --no-save --force @libsql/${target}`);
+      throw new Error(
+        `expected ${file}, found none. Install it: npm install --no-save --force @libsql/${target}@${require('../package.json').devDependencies.libsql}`,
+      );
     fs.copyFileSync(file, path.join(out, `${name}.node`));
     fs.copyFileSync(path.join(folderOf(name), 'LICENSE'), path.join(out, `LICENSE.${name}`));
   }

@@ -1,6 +1,6 @@
 /** Tests the package from the outside: `import`, `require`, and a copy of its code in a bundle. */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { cpSync, mkdirSync, mkdtempSync, symlinkSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { prepare } from './fakes/server-process';
@@ -25,10 +25,15 @@ test('import and require return the same exports', () => {
 });
 
 /** Copies code to another package, as a bundler does, and prints the root that it finds there. */
-function runBundle(prepareApp: (folder: string) => void) {
+function runBundle(prepareApp: (folder: string) => void, version = '0.1.0') {
   const folder = mkdtempSync(join(tmpdir(), 'capstan-bundle-'));
   mkdirSync(join(folder, 'out'));
   for (const name of ['package-root.js', 'errors.js']) cpSync(join(root, 'dist/ts', name), join(folder, 'out', name));
+  // A bundler inlines the version.
+  const file = join(folder, 'out', 'package-root.js');
+  const code = readFileSync(file, 'utf8').replace("require('capstan/package.json')", `{ version: '${version}' }`);
+  expect(code).toContain(`'${version}'`);
+  writeFileSync(file, code);
   prepareApp(folder);
   return spawnSync(process.execPath, ['--eval', 'console.log(require("./out/package-root").packageRoot())'], {
     cwd: folder,
@@ -43,6 +48,16 @@ test('a bundle uses the installed package', () => {
     symlinkSync(root, join(folder, 'node_modules/capstan'));
   });
   expect(stdout).toBe(`${root}\n`);
+});
+
+test('a bundle of another version than the installed package fails and says what to install', () => {
+  const { stderr } = runBundle((folder) => {
+    mkdirSync(join(folder, 'node_modules'));
+    symlinkSync(root, join(folder, 'node_modules/capstan'));
+  }, '9.9.9');
+  expect(stderr).toMatch(
+    /expected capstan 9\.9\.9, which is in the bundle, got 0\.1\.0[^]*npm install capstan@9\.9\.9/,
+  );
 });
 
 test.each(['inside another package', 'outside of any package'])(

@@ -50,10 +50,20 @@ function notFound(reason: string, cause: unknown): CapstanError {
   const message =
     `The native addon cannot be loaded on ${platformName()}: ${reason}.\n` +
     `Tried: ${[...tried, prebuildsOf(platformFolder() ?? platform)].join(', ')}.\n` +
-    (existsSync(join(root, 'native', 'build.js'))
-      ? `Next: run "npm run build:addon" in ${root} (it needs python3, make and g++).`
-      : `Next: install ${platform}, which --omit=optional leaves out. For a platform without a package, build from a clone.`);
+    `Next: ${nextStep(root, platform)}`;
   return new CapstanError('addon_not_found', message, { cause, expected: 'a loadable addon', received: reason });
+}
+
+/** Platforms that have a package. */
+const PACKAGES = ['@capstan/linux-x64-gnu', '@capstan/linux-arm64-gnu'];
+
+function nextStep(root: string, platform: string): string {
+  if (existsSync(join(root, 'native', 'build.js'))) {
+    return `run "npm run build:addon" in ${root} (it needs python3, make and g++).`;
+  }
+  if (!PACKAGES.includes(platform)) return `build from a clone. There is no package for ${platform}.`;
+  if (platformFolder() === undefined) return `install ${platform}, which --omit=optional leaves out.`;
+  return 'the package needs glibc 2.28 or newer (2.30 on arm64). On an older system, build from a clone.';
 }
 
 function platformName(): string {

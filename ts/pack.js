@@ -9,6 +9,7 @@
 const { execFileSync } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
+const { HASH_FILE, sourceHash } = require('../native/source-hash');
 
 const root = path.dirname(__dirname);
 const out = path.join(root, 'build', 'packages');
@@ -88,7 +89,7 @@ function packService() {
 
 function packPlatform(target) {
   const folder = begin(target);
-  copy(path.join(prebuilt, target), folder);
+  copy(path.join(prebuilt, target), folder, (name) => name !== HASH_FILE);
   write(folder, {
     name: `@capstan/${target}`,
     description: `The native files of Capstan for ${target}`,
@@ -118,15 +119,26 @@ function write(folder, fields) {
   fs.writeFileSync(path.join(folder, 'package.json'), `${text}\n`);
 }
 
+/** Whether native/prebuild.js has built a platform from the present sources. */
+function isBuilt(target) {
+  const file = path.join(prebuilt, target, HASH_FILE);
+  return fs.existsSync(file) && fs.readFileSync(file, 'utf8') === sourceHash();
+}
+
 function main() {
   const args = process.argv.slice(2);
   const named = args.filter((arg, i) => args[i - 1] === '--target');
-  const targets =
-    named.length > 0 ? named : Object.keys(TARGETS).filter((target) => fs.existsSync(path.join(prebuilt, target)));
-  for (const target of targets) {
+  for (const target of named) {
     if (!(target in TARGETS)) throw new Error(`--target: expected ${Object.keys(TARGETS).join(' or ')}, got ${target}`);
-    if (!fs.existsSync(path.join(prebuilt, target)))
-      throw new Error(`${target} is not built. Run: node native/prebuild.js --target ${target}`);
+    if (!isBuilt(target)) {
+      throw new Error(
+        `${target} is not built from the present sources. Run: node native/prebuild.js --target ${target}`,
+      );
+    }
+  }
+  const targets = named.length > 0 ? named : Object.keys(TARGETS).filter(isBuilt);
+  for (const target of Object.keys(TARGETS).filter((name) => !targets.includes(name))) {
+    console.log(`without ${target}, which is not built from the present sources`);
   }
   execFileSync(process.execPath, [path.join(__dirname, 'build.js')], { stdio: 'inherit' });
   fs.rmSync(out, { recursive: true, force: true });

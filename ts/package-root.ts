@@ -14,7 +14,7 @@ export function packageRoot(): string {
   return (root ??= ownRoot() ?? installedRoot());
 }
 
-/** Requires a native file, or a package that has one. A bundler does not touch such calls. */
+/** Requires a native file, or a package that has one. Bundlers do not follow this call. */
 export function requireNative(id: string): unknown {
   return requireFromRoot()(id);
 }
@@ -42,13 +42,25 @@ function isOurs(folder: string): boolean {
 }
 
 function installedRoot(): string {
+  // A bundler copies this version into the bundle.
+  // eslint-disable-next-line @typescript-eslint/no-require-imports
+  const { version } = require('capstan/package.json') as { version: string };
+  let installed: { folder: string; version: string };
   try {
-    return dirname(createRequire(join(__dirname, 'bundle.js')).resolve('capstan/package.json'));
+    const file = createRequire(join(__dirname, 'bundle.js')).resolve('capstan/package.json');
+    installed = { folder: dirname(file), ...(JSON.parse(readFileSync(file, 'utf8')) as { version: string }) };
   } catch (cause) {
-    const [expected, received] = ['the package capstan in node_modules', 'a bundle with a copy of its code alone'];
+    const [expected, received] = ['the package capstan in node_modules', 'a bundle without it'];
     const message =
       `${__dirname}: expected ${expected}, got ${received}.\n` +
       'Next: install capstan where the bundle runs. It has the native files.';
     throw new CapstanError('addon_not_found', message, { cause, expected, received });
   }
+  if (installed.version !== version) {
+    const message =
+      `${installed.folder}: expected capstan ${version}, which is in the bundle, got ${installed.version}.\n` +
+      `Next: npm install capstan@${version}`;
+    throw new CapstanError('addon_not_found', message, { expected: version, received: installed.version });
+  }
+  return installed.folder;
 }

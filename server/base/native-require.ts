@@ -1,2 +1,2 @@
-/** For packages with native files. A bundler leaves these calls alone. */
+/** For packages with native files. */
 export { requireNative, resolveNative } from '../../ts/package-root';

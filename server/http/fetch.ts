@@ -1,6 +1,6 @@
 import type { ReadableStream as WebStream } from 'node:stream/web';
 import { ApiError } from '../base/errors';
-import { bodyTimeout, tooLarge } from './framing';
+import { bodyTaken, bodyTimeout, tooLarge } from './framing';
 import type { HttpHandler, HttpReply, HttpRequest, ReplyHeaders, ReplyStream } from './transport';
 
 export interface FetchOptions {
@@ -42,10 +42,11 @@ function toRequest(request: Request, signal: AbortSignal, limits: Omit<FetchOpti
 }
 
 async function readBody(
-  { body }: Request,
+  { body, bodyUsed }: Request,
   { maxBodyBytes, bodyTimeoutMs }: Omit<FetchOptions, 'handler'>,
 ): Promise<Buffer> {
   if (body === null) return Buffer.alloc(0);
+  if (bodyUsed) throw bodyTaken();
   const chunks: Uint8Array[] = [];
   let numBytes = 0;
   let isLate = false;

@@ -38,6 +38,15 @@ export function tooLarge(maxBytes: number): ApiError {
   return new ApiError('request_too_large', `The body is too large: expected at most ${maxBytes} bytes`);
 }
 
+/** A web framework has read the body and has not kept it. */
+export function bodyTaken(): ApiError {
+  return new ApiError(
+    'internal_error',
+    'The body was read before this handler. Mount the handler before the code that reads bodies, or keep the body in ' +
+      'the property `body` of a request of node:http',
+  );
+}
+
 export function bodyTimeout(): ApiError {
   return new ApiError('request_timeout', 'The body did not arrive in time');
 }

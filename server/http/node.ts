@@ -10,6 +10,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import { ApiError, renderError } from '../base/errors';
 import { BodyQueue } from './body-queue';
 import {
+  bodyTaken,
   bodyTimeout,
   checkFraming,
   clientDisconnected,
@@ -204,13 +205,7 @@ async function readBody(
 
 /** Returns the body that a web framework has read, and usually parsed, before this handler. It is in `body`. */
 function takenBody({ body }: IncomingMessage & { body?: unknown }, maxBodyBytes: number): Buffer {
-  if (body === undefined) {
-    throw new ApiError(
-      'internal_error',
-      'The body was read before this handler. Mount the handler before the code that reads bodies, or keep the body in ' +
-        'the property `body` of the request',
-    );
-  }
+  if (body === undefined) throw bodyTaken();
   const isRaw = typeof body === 'string' || body instanceof Uint8Array;
   const bytes = Buffer.from(isRaw ? body : JSON.stringify(body));
   if (bytes.length > maxBodyBytes) throw tooLarge(maxBodyBytes);

@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
 target=linux-arm64-gnu
-command -v qemu-aarch64 > /dev/null || apt-get install -qy --no-install-recommends qemu-user libstdc++6-arm64-cross
+command -v qemu-aarch64 > /dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends qemu-user libstdc++6-arm64-cross; }
 work=$(mktemp -d)
 trap 'kill "${registry:-}" 2> /dev/null || true; rm -rf "$work"' EXIT
 
@@ -24,7 +24,7 @@ fi
 node ts/pack.js
 node test/packages/registry.cjs build/packages > "$work/url" &
 registry=$!
-until [ -s "$work/url" ]; do sleep 0.1; done
+until [ -s "$work/url" ]; do kill -0 $registry; sleep 0.1; done
 
 mkdir "$work/app"
 cd "$work/app"

@@ -1,7 +1,8 @@
 // Prints one hash per golden model and instruction set: of all log-probabilities of a prompt and its completion, bit by
 // bit. Two builds compute the same bits if their lines are equal:
 //
-//     diff <(node test/packages/bits.cjs .) <(node test/packages/bits.cjs INSTALL_DIR/node_modules/capstan)
+//     node test/packages/bits.cjs .
+//     node test/packages/bits.cjs INSTALL_DIR/node_modules/capstan
 'use strict';
 
 const { createHash } = require('node:crypto');
@@ -41,4 +42,6 @@ async function main() {
   }
 }
 
-void main();
+// A promise that never settles would end the process with status 0.
+process.exitCode = 1;
+void main().then(() => (process.exitCode = 0));

@@ -6,7 +6,9 @@ INSTALL_DIR=$(mktemp -d)
 export INSTALL_DIR
 trap 'rm -rf "$INSTALL_DIR"' EXIT
 ./run.sh
-diff <(node bits.cjs ../..) <(node bits.cjs "$INSTALL_DIR/node_modules/capstan")
+node bits.cjs ../.. > "$INSTALL_DIR/bits-of-the-tree"
+node bits.cjs "$INSTALL_DIR/node_modules/capstan" > "$INSTALL_DIR/bits-of-the-package"
+diff "$INSTALL_DIR"/bits-of-the-*
 ./hosts.sh "$INSTALL_DIR"
 ./old-debian.sh "$INSTALL_DIR"
 ./arm64.sh

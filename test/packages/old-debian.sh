@@ -7,9 +7,9 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 installed=$(cd "$1" && pwd)
 suite=${2:-bullseye}
-command -v debootstrap > /dev/null || apt-get install -qy --no-install-recommends debootstrap
+command -v debootstrap > /dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends debootstrap; }
 system=$(mktemp -d)
-# Nothing is mounted below it before the last step.
+# `umount` fails if /proc is not mounted yet.
 trap 'umount "$system/proc" 2> /dev/null || true; rm -rf --one-file-system "$system"' EXIT
 
 debootstrap --variant=minbase "$suite" "$system" http://deb.debian.org/debian > "$system.log"

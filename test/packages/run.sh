@@ -27,13 +27,13 @@ for name in node npm npx sh env; do ln -s "$(command -v $name)" "$tools/$name"; 
 node test/packages/registry.cjs build/packages > "$tools/url" &
 registry=$!
 trap 'kill $registry; rm -rf "$tools"; [ -n "${INSTALL_DIR:-}" ] || rm -rf "$installed"' EXIT
-until [ -s "$tools/url" ]; do sleep 0.1; done
+until [ -s "$tools/url" ]; do kill -0 $registry; sleep 0.1; done
 
 mkdir -p "$installed"
 [ -z "$(ls -A "$installed")" ] || { echo "INSTALL_DIR: expected an empty folder, got $installed"; exit 2; }
 cd "$installed"
 echo '{ "private": true }' > package.json
-# The way to the network stays.
+# Keeps the settings of proxies and certificates.
 mapfile -t network < <(env | grep -E '^(NODE_EXTRA_CA_CERTS|SSL_CERT_FILE|(https?|no)_proxy|(HTTPS?|NO)_PROXY)=' || true)
 alone() { env -i "${network[@]}" HOME="$tools" PATH="$tools" npm_config_registry="$(cat "$tools/url")" npm_config_ignore_scripts=true "$@"; }
 megabytes() { du -sm "$@" | cut -f1; }

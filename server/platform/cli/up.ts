@@ -15,7 +15,7 @@ export function addUpCommand(program: Command, onExit: (exitCode: number) => voi
     if (process.platform !== 'linux') {
       throw new UsageError(
         `capstan up: expected Linux, got ${process.platform}. Deployments run in Linux namespaces. ` +
-          'capstan serve runs here too. On Windows, WSL 2 runs both',
+          (process.platform === 'win32' ? 'Use WSL 2' : 'capstan serve does not need Linux'),
       );
     }
     const sources = await readFlagSources(commandLine, UP_FLAG_NAMES);

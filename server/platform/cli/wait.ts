@@ -12,19 +12,21 @@ class NotReached extends Error {
   readonly code = 'not_reached';
 }
 
-/** What one look at the server has found. `late` is the error if the time is over. */
-type Look<T> = { state: string; reached: T } | { state: string; late: string };
+/** The result of one query. `failed` ends the wait with an error; `late` is the error after the timeout. */
+type Found<T> = { state: string } & ({ reached: T } | { failed: string } | { late: string });
 
-/** Looks until the target is reached. Prints each new state to standard error. @throws NotReached after the timeout. */
-async function poll<T>({ err, now, signal }: CommandIo, timeoutS: number, look: () => Promise<Look<T>>): Promise<T> {
+/** Queries until the target is reached. Prints each new state to standard error. @throws NotReached */
+async function poll<T>({ err, now, signal }: CommandIo, timeoutS: number, query: () => Promise<Found<T>>): Promise<T> {
   const startedMs = now();
-  for (let last = ''; ;) {
-    const looked = await look();
+  let last = '';
+  for (;;) {
+    const found = await query();
     const waitedS = (now() - startedMs) / 1000;
-    if (looked.state !== last) err(`${waitedS.toFixed(1).padStart(6)} s  ${looked.state}\n`);
-    last = looked.state;
-    if ('reached' in looked) return looked.reached;
-    if (waitedS > timeoutS) throw new NotReached(looked.late);
+    if (found.state !== last) err(`${waitedS.toFixed(1).padStart(6)} s  ${found.state}\n`);
+    last = found.state;
+    if ('reached' in found) return found.reached;
+    if ('failed' in found) throw new NotReached(found.failed);
+    if (waitedS > timeoutS) throw new NotReached(found.late);
     await sleep(POLL_MS, undefined, { signal });
   }
 }
@@ -41,7 +43,7 @@ export function waitUntilRunning(client: Client, id: string, timeoutS: number, i
     const state = progressOf(deployment, version);
     if (deployment.state === 'running') return { reached: deployment, state };
     if (hasFailed(deployment, version)) {
-      throw new NotReached(failureText(deployment, version?.reason ?? deployment.reason));
+      return { state, failed: failureText(deployment, version?.reason ?? deployment.reason) };
     }
     const { name } = deployment;
     const late = `${name} is still ${deployment.state} after ${timeoutS} s. The start continues. See: capstan deployments get ${name}, capstan logs ${name}`;
@@ -66,7 +68,7 @@ export function waitUntilStopped(
     const numReplicas = versions.reduce((sum, { replicas }) => sum + replicas.length, 0);
     const { name, state } = deployment;
     if (state !== target && state !== 'stopping') {
-      throw new NotReached(`expected ${name} to stop, but it is ${state}`);
+      return { state, failed: `expected ${name} to stop, but it is ${state}` };
     }
     if (state === target && numReplicas === 0) return { reached: deployment, state };
     const replicas = counted(numReplicas, 'replica');
@@ -84,7 +86,7 @@ export function waitForContainer(client: Client, id: string, timeoutS: number, i
     const { name, state, reason } = container;
     if (state === 'running') return { reached: container, state };
     if (state === 'error' || state === 'stopped') {
-      throw new NotReached(`${name}: ${state}${reason === null ? '' : `: ${plain(reason)}`}`);
+      return { state, failed: `${name}: ${state}${reason === null ? '' : `: ${plain(reason)}`}` };
     }
     return { state, late: `${name} is still ${state} after ${timeoutS} s. The start continues` };
   });

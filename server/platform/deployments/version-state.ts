@@ -45,7 +45,7 @@ export const VERSION_TRANSITIONS: Readonly<
   preparing: { started: 'starting', prepareFailed: 'error', stop: 'stopping' },
   /** The process runs and is not ready yet. */
   starting: { ready: 'running', exited: 'backoff', startExpired: 'error', stop: 'stopping' },
-  /** Since the first ready replica. */
+  /** At least one replica is ready. */
   running: { replicaLost: 'degraded', exited: 'backoff', scaleToZero: 'idle', stop: 'stopping' },
   /** Some replicas are not ready. */
   degraded: { ready: 'running', exited: 'backoff', stop: 'stopping' },

@@ -97,12 +97,13 @@ make -C test/native -j"$(nproc)" -s "$ROOT/$PLAIN/gpu_ops" || exit 1
 read -ra OBJECTS < <(make -C test/native -s gpu_ops_objects)
 "$PLAIN/gpu_ops" --jobs "$(nproc)" kernel_ > "$OUT/log" 2>&1 || { tail "$OUT/log"; echo 'the tests fail without a mutation'; exit 1; }
 
-build() { # folder for objects, source tree, objects of the plain build whose sources to compile
-  local folder=$1 tree=$2 object source
+build() { # folder for objects, source tree, objects whose sources are compiled again
+  local folder=$1 tree=$2 object source jobs=0
   shift 2
   for object in "$@"; do
     source=${object#"$ROOT/$PLAIN/"} source=${source%.o}.cu
     "$CXX" "${FLAGS[@]}" -I"$tree" -I"$ROOT" -I"$ROOT/test/native/cuda_host" -x c++ -c -o "$folder/${source//\//_}.o" "$tree/$source" &
+    if [ $((++jobs % $(nproc))) = 0 ]; then wait; fi
   done
   wait
 }

@@ -17,17 +17,20 @@ async function run(kind) {
   const worker = new Worker(__filename, { workerData: kind });
   const [loaded] = await once(worker, 'message');
   if (loaded !== 'loaded') throw new Error(`expected "loaded", got ${loaded}`);
-  return worker;
+  return { worker, text: once(worker, 'message').then(([text]) => text) };
 }
 
 async function main() {
+  // A promise that never settles would end the process with status 0.
+  process.exitCode = 1;
   const [short, long] = await Promise.all([run('short'), run('long')]);
-  const [text] = await once(short, 'message');
-  await long.terminate();
+  const text = await short.text;
+  await long.worker.terminate();
   const again = await run('short');
-  const [textAgain] = await once(again, 'message');
+  const textAgain = await again.text;
   if (text === '' || textAgain !== text) throw new Error(`expected ${text}, got ${textAgain}`);
   console.log(text);
+  process.exitCode = 0;
 }
 
 void (isMainThread ? main() : work());

@@ -84,6 +84,16 @@ describe('a Request', () => {
     await eventually(() => fake.aborted.length === 1);
   });
 
+  test('whose body was read before gets an error that says so', async () => {
+    const request = post(BODY);
+    await request.text();
+    const response = await handler(request);
+    expect([response.status, ((await response.json()) as any).error.message]).toEqual([
+      500,
+      expect.stringContaining('The body was read before this handler'),
+    ]);
+  });
+
   test('with a body above the limit is refused', async () => {
     const small = await createHandler({ engine: handler.engine, maxRequestBytes: 100 });
     const response = await small(post(JSON.stringify({ messages: [{ role: 'user', content: 'x'.repeat(200) }] })));
