@@ -31,7 +31,12 @@ const dependenciesOf = (names) => Object.fromEntries(names.map((name) => [name, 
 function packCapstan() {
   const folder = begin('capstan');
   copy(path.join(root, 'dist'), path.join(folder, 'dist'), (name) => !name.startsWith(PLATFORM) && name !== '.built');
-  copy(path.join(root, 'models', 'demo'), path.join(folder, 'models', 'demo'));
+  // Without the programs and the data of its training.
+  copy(
+    path.join(root, 'models', 'demo'),
+    path.join(folder, 'models', 'demo'),
+    (name) => !/\.(py|ts|jsonl)$|^__/.test(name),
+  );
   packLibsql(path.join(folder, 'dist', 'libsql'));
   const { otpauth: _, ...dependencies } = manifest.dependencies;
   write(folder, {
@@ -114,8 +119,9 @@ function copy(from, to, isWanted = () => true) {
   fs.cpSync(from, to, { recursive: true, filter: (source) => isWanted(path.relative(from, source)) });
 }
 
+/** `preferUnplugged`: Yarn must not leave the model and the native files in an archive. */
 function write(folder, fields) {
-  const text = JSON.stringify({ ...fields, type: 'commonjs' }, null, 2);
+  const text = JSON.stringify({ ...fields, type: 'commonjs', preferUnplugged: true }, null, 2);
   fs.writeFileSync(path.join(folder, 'package.json'), `${text}\n`);
 }
 

@@ -55,10 +55,13 @@ next() {
   cp -r hosts/next/. hosts/
   (cd hosts && NEXT_TELEMETRY_DISABLED=1 npx next build)
   (cd hosts && exec node node_modules/next/dist/bin/next start --port 0 > next.log 2>&1) &
-  local server=$! port=
-  trap 'kill $server' RETURN
+  server=$!
+  trap 'kill $server; cat hosts/next.log' EXIT
+  local port=
   until port=$(grep -oE 'localhost:[0-9]+' hosts/next.log | head -1); do kill -0 $server; sleep 0.2; done
   node hosts/chat.mjs "http://$port/ai/v1"
+  trap - EXIT
+  kill $server
 }
 
 # Each major version of Node, from the packages `node` of npm.
