@@ -131,6 +131,10 @@ try_mutation() { # index; prints the result and fails unless the tests detect th
   name=${mutation%%|*} rest=${mutation#*|}
   file=${rest%%|*} filter=${rest##*|}
   change=${rest#*|} change=${change%|*}
+  if ! "$PLAIN/gpu_ops" --list | grep -F -- "${filter##*:}" > /dev/null; then
+    echo "NO TEST    $name: no test matches ${filter##*:}"
+    return 1
+  fi
   mkdir -p "$tree/objects"
   cp -r --parents cuda test/native/gpu "$tree"
   sed -i "$change" "$tree/$file"
