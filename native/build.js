@@ -3,10 +3,10 @@
 'use strict';
 
 const { spawn, spawnSync } = require('node:child_process');
-const { createHash } = require('node:crypto');
 const fs = require('node:fs');
 const path = require('node:path');
 const { headersPrefix } = require('./node-headers');
+const { hashSources, listSources } = require('./sources');
 
 const root = path.dirname(__dirname);
 const releaseDir = path.join(root, 'build', 'Release');
@@ -17,30 +17,12 @@ class BuildError extends Error {}
 
 async function main() {
   const isForced = process.argv.includes('--force');
-  const sources = listSources();
-  const hash = hashSources(sources);
+  const { CXX, CXXFLAGS, LDFLAGS } = process.env;
+  const hash = hashSources(process.platform, process.arch, CXX, CXXFLAGS, LDFLAGS);
   if (!isForced && (loadsPrebuild() || isBuilt(hash))) return;
   requireTools();
-  await compile(sources.filter((file) => file.endsWith('.cpp')).length);
+  await compile(listSources().filter((file) => file.endsWith('.cpp')).length);
   fs.writeFileSync(stampFile, hash);
-}
-
-function listSources() {
-  const entries = fs.readdirSync(path.join(root, 'native'), { recursive: true, withFileTypes: true });
-  const files = entries
-    .filter((entry) => entry.isFile())
-    .map((entry) => path.join(entry.parentPath ?? entry.path, entry.name));
-  return [...files, path.join(root, 'binding.gyp')].sort();
-}
-
-function hashSources(files) {
-  const hash = createHash('sha256');
-  hash.update([process.platform, process.arch, process.env.CXX, process.env.CXXFLAGS, process.env.LDFLAGS].join('\0'));
-  for (const file of files) {
-    if (!fs.existsSync(file)) throw new BuildError(`${path.relative(root, file)} is missing from the package`);
-    hash.update(`\0${path.relative(root, file)}\0`).update(fs.readFileSync(file));
-  }
-  return hash.digest('hex');
 }
 
 /** Whether build/Release was built from the present sources. */

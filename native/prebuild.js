@@ -9,7 +9,9 @@ const { execFileSync, spawnSync } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
 const { headersPrefix } = require('./node-headers');
-const { HASH_FILE, sourceHash } = require('./source-hash');
+const { HASH_FILE, hashSources } = require('./sources');
+
+const { devDependencies, version } = require('../package.json');
 
 const root = path.dirname(__dirname);
 const GLIBC = '2.28';
@@ -35,7 +37,7 @@ function main() {
   const helper = path.join(out, 'prebuilds', `linux-${arch}`, 'capstan_sandbox');
   fs.copyFileSync(path.join(work, 'build', 'Release', 'capstan_sandbox'), helper);
   copyLibraries(target, out);
-  fs.writeFileSync(path.join(out, HASH_FILE), sourceHash());
+  fs.writeFileSync(path.join(out, HASH_FILE), hashSources(version));
   console.log(`build/prebuilt/${target}`);
 }
 
@@ -90,7 +92,7 @@ function copyLibraries(target, out) {
   ]) {
     if (!fs.existsSync(file))
       throw new Error(
-        `expected ${file}, found none. Install it: npm install --no-save --force @libsql/${target}@${require('../package.json').devDependencies.libsql}`,
+        `expected ${file}, found none. Install it: npm install --no-save --force @libsql/${target}@${devDependencies.libsql}`,
       );
     fs.copyFileSync(file, path.join(out, `${name}.node`));
     fs.copyFileSync(path.join(folderOf(name), 'LICENSE'), path.join(out, `LICENSE.${name}`));

@@ -31,7 +31,8 @@ const GYP = {
 function makeProject(): string {
   const dir = mkdtempSync(join(tmpdir(), 'capstan-build-'));
   mkdirSync(join(dir, 'native'));
-  for (const name of ['build.js', 'node-headers.js']) cpSync(join(root, 'native', name), join(dir, 'native', name));
+  for (const name of ['build.js', 'node-headers.js', 'sources.js'])
+    cpSync(join(root, 'native', name), join(dir, 'native', name));
   symlinkSync(join(root, 'node_modules'), join(dir, 'node_modules'));
   writeFileSync(join(dir, 'package.json'), '{"name": "capstan"}');
   writeFileSync(join(dir, 'native/addon.cpp'), SOURCE);

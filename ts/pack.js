@@ -9,7 +9,7 @@
 const { execFileSync } = require('node:child_process');
 const fs = require('node:fs');
 const path = require('node:path');
-const { HASH_FILE, sourceHash } = require('../native/source-hash');
+const { HASH_FILE, hashSources } = require('../native/sources');
 
 const root = path.dirname(__dirname);
 const out = path.join(root, 'build', 'packages');
@@ -128,7 +128,7 @@ function write(folder, fields) {
 /** Whether native/prebuild.js has built a platform from the present sources. */
 function isBuilt(target) {
   const file = path.join(prebuilt, target, HASH_FILE);
-  return fs.existsSync(file) && fs.readFileSync(file, 'utf8') === sourceHash();
+  return fs.existsSync(file) && fs.readFileSync(file, 'utf8') === hashSources(version);
 }
 
 function main() {

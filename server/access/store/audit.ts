@@ -83,46 +83,28 @@ export function newEvent(seq: number, { action, owner, target, after }: ChangeRe
   };
 }
 
-/** Hashes every column except `hash`, in table order. */
+/** Every column except `hash`, in table order. */
+const HASHED_COLUMNS = [
+  'seq',
+  'id',
+  'at',
+  'actor_type',
+  'actor_id',
+  'org_id',
+  'action',
+  'target_type',
+  'target_id',
+  'ip',
+  'user_agent',
+  'before',
+  'after',
+  'result',
+  'prev_hash',
+] as const;
+
 function linkHash(row: Omit<AuditRow, 'hash'>): string {
-  const {
-    seq,
-    id,
-    at,
-    actor_type,
-    actor_id,
-    org_id,
-    action,
-    target_type,
-    target_id,
-    ip,
-    user_agent,
-    before,
-    after,
-    result,
-    prev_hash,
-  } = row;
-  return createHash('sha256')
-    .update(
-      JSON.stringify([
-        seq,
-        id,
-        at,
-        actor_type,
-        actor_id,
-        org_id,
-        action,
-        target_type,
-        target_id,
-        ip,
-        user_agent,
-        before,
-        after,
-        result,
-        prev_hash,
-      ]),
-    )
-    .digest('hex');
+  const values = HASHED_COLUMNS.map((column) => row[column]);
+  return createHash('sha256').update(JSON.stringify(values)).digest('hex');
 }
 
 export interface AuditFilter {
