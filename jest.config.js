@@ -37,6 +37,7 @@ module.exports = {
     },
     { ...base, displayName: 'native', testMatch: ['<rootDir>/test/{native,oracle,models}/**/*.test.ts'] },
   ],
+  testSequencer: '<rootDir>/test/sequencer.js',
   reporters: ['default', '<rootDir>/test/slow-tests.js'],
   testTimeout: 60_000,
   // More than the cores: many tests wait for processes and pages.
