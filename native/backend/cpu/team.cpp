@@ -1,10 +1,12 @@
 #include "native/backend/cpu/team.h"
 
+#if defined(__linux__)
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#endif
 
 #include <chrono>
 #include <utility>
@@ -27,11 +29,13 @@ void pause_cpu() {
 #endif
 }
 
-void pin_this_thread(int cpu) {
+void pin_this_thread([[maybe_unused]] int cpu) {
+#if defined(__linux__)
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(cpu, &set);
   pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // a failure (another control group) costs only speed
+#endif
 }
 
 // Flushes denormal operands and results to zero until the end of the scope.
@@ -58,6 +62,8 @@ class FlushDenormals {
 #endif
 };
 
+// The library's own wait spins first, which Team has done already. Other systems have no futex.
+#if defined(__linux__)
 void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, value, nullptr, nullptr, 0);
 }
@@ -65,6 +71,15 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
 void futex_wake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr, nullptr, 0);
 }
+#else
+void futex_wait(std::atomic<uint32_t>& word, uint32_t value) {
+  word.wait(value, std::memory_order_seq_cst);
+}
+
+void futex_wake(std::atomic<uint32_t>& word) {
+  word.notify_all();
+}
+#endif
 
 }  // namespace
 

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Compiles and links the addon for macOS with zig, on both processors. Nothing runs it: there is no macOS here.
+# Needs the package `ziglang` of PyPI; ZIG names another zig.
+#
+#     test/packages/macos.sh
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+zig=${ZIG:-python3 -m ziglang}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+prefix=$(node -p "require('./native/node-headers').headersPrefix() ?? ''")
+[ -n "$prefix" ] || { echo "expected the headers of Node.js beside $(command -v node), found none" >&2; exit 1; }
+flags=(-std=gnu++20 -O3 -Wall -Wextra -Werror -ffp-contract=off -fvisibility=hidden
+  -I. "-I$prefix/include/node" "-I$(node -p "require('node-addon-api').include_dir")"
+  -DNAPI_VERSION=8 -DNAPI_CPP_EXCEPTIONS -DNODE_ADDON_API_DISABLE_DEPRECATED
+  -DNODE_API_SWALLOW_UNTHROWABLE_EXCEPTIONS "-DCAPSTAN_VERSION=\"$(node -p "require('./package.json').version")\"")
+avx512=(-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
+
+compile() { # TARGET SOURCE [FLAG…]
+  local target=$1 source=$2
+  shift 2
+  $zig c++ -target "$target" "${flags[@]}" "$@" -c "$source" -o "$work/$target/${source//\//-}.o"
+}
+
+for target in aarch64-macos x86_64-macos; do
+  mkdir "$work/$target"
+  for source in native/{base,backend,grammar,model,engine,binding}/*.cpp native/comm/thread_comm.cpp native/backend/cpu/*.cpp; do
+    case $target:$source in
+      aarch64*kernels_avx*) ;;
+      *kernels_avx2.cpp) compile "$target" "$source" -mavx2 -mfma -mf16c ;;
+      *kernels_avx512.cpp) compile "$target" "$source" "${avx512[@]}" ;;
+      *kernels_avx512bf16.cpp) compile "$target" "$source" "${avx512[@]}" -mavx512bf16 ;;
+      *) compile "$target" "$source" ;;
+    esac
+  done
+  $zig c++ -target "$target" -dynamiclib -undefined dynamic_lookup "$work/$target"/*.o -o "$work/capstan-$target.node"
+  od -An -tx4 -N8 "$work/capstan-$target.node" | grep -q ' feedfacf' || { echo "$target: expected a Mach-O file" >&2; exit 1; }
+  echo "$target: $(stat -c %s "$work/capstan-$target.node") bytes, compiled, never run"
+done
