@@ -41,21 +41,17 @@ export function formatRelative(time: string | null, locale: string, nowMs: numbe
   return format.format(0, 'second');
 }
 
-/** The two largest units: 90 becomes 1m 30s. */
-export function formatSeconds(seconds: number): string {
+/** The two largest units: 90 becomes "1m 30s" in English. */
+export function formatSeconds(seconds: number, locale: string): string {
   let rest = Math.max(0, Math.round(seconds));
   const parts: string[] = [];
-  for (const [unit, size] of [
-    ['d', 86_400],
-    ['h', 3_600],
-    ['m', 60],
-    ['s', 1],
-  ] as const) {
+  for (const [unit, size] of UNITS.slice(UNITS.findIndex(([unit]) => unit === 'day'))) {
     const count = Math.floor(rest / size);
     rest -= count * size;
-    if (count > 0) parts.push(`${count}${unit}`);
+    if (count === 0 && (unit !== 'second' || parts.length > 0)) continue;
+    parts.push(new Intl.NumberFormat(locale, { style: 'unit', unit, unitDisplay: 'narrow' }).format(count));
   }
-  return parts.length === 0 ? '0s' : parts.slice(0, 2).join(' ');
+  return parts.slice(0, 2).join(' ');
 }
 
 /** Converts the value of a `datetime-local` input, in the local time zone, to ISO 8601. */

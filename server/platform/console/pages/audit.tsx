@@ -142,9 +142,12 @@ export function AuditPage() {
                       title: t('audit.action'),
                       cell: ({ action, result }) => (
                         <div>
-                          {lookUp(`event.${action}`)}
+                          {result === 'ok' ? (
+                            lookUp(`event.${action}`)
+                          ) : (
+                            <span class="badge badge-warn">{t(`audit.result.${result}`)}</span>
+                          )}
                           <code class="table-sub">{action}</code>
-                          {result !== 'ok' && <span class="badge badge-warn">{t(`audit.result.${result}`)}</span>}
                         </div>
                       ),
                     },

@@ -48,13 +48,11 @@ export function InvitationPage() {
         <Skeleton />
       </Gate>
     );
-  const text = (
-    <>
-      {t('invitation.text')} <strong class="isolate">{neutralise(view.organization)}</strong>
-      {` · ${t(`role.${view.role}`)} · `}
-      <span class="isolate">{view.email}</span>
-    </>
-  );
+  const text = t('invitation.text', {
+    organization: neutralise(view.organization),
+    role: t(`role.${view.role}`),
+    email: view.email,
+  });
   return (
     <Gate title={t('invitation.title')} text={text}>
       {me !== null && me.email === view.email && <Join token={token} />}

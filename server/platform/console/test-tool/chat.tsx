@@ -39,7 +39,7 @@ export function Chat({ of, model }: { of: Deployment; model: string }) {
     system: '',
     temperature: '',
     maxTokens: '',
-    auth: 'none',
+    auth: of.access_control ? 'key' : 'none',
     key: '',
   });
   const [messages, setMessages] = useState<readonly Message[]>([]);

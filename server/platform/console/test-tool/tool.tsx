@@ -24,7 +24,7 @@ export function TestTool({ of, model }: { of: Deployment; model: string }) {
     headers: [],
     body: chatExample(model),
     bodyType: 'json',
-    auth: 'none',
+    auth: of.access_control ? 'key' : 'none',
     key: '',
   }));
   const [response, setResponse] = useState<TestResponse | null>(null);

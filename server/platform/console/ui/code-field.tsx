@@ -59,7 +59,7 @@ export function CodeField({
       setEditor(null);
     };
   }, [language, placeholder, maxLength]);
-  const name = isOptional === true ? `${label} (${t('field.optional')})` : label;
+  const name = isOptional === true ? `${label}${t('field.optional')}` : label;
   const description = [hint, error].filter((part) => part !== undefined).join(' ');
   const isInvalid = error !== undefined;
   // A later effect could run after the next key press and restore the older value.

@@ -35,7 +35,7 @@ export function Field({
   const labelContent = (
     <>
       {label}
-      {isOptional === true && <span class="optional"> ({t('field.optional')})</span>}
+      {isOptional === true && <span class="optional">{t('field.optional')}</span>}
     </>
   );
   return (

@@ -27,7 +27,7 @@ export function At({ time }: { time: string | null }) {
   return time === null ? (
     <>–</>
   ) : (
-    <time dateTime={time} class="numeric">
+    <time dateTime={time} class="numeric nowrap">
       {formatTime(time, locale())}
     </time>
   );

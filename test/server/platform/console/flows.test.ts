@@ -164,6 +164,8 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     const { page } = tab;
     await tab.goto(`/deployments/${id('dep', 1)}/test`);
     await page.getByRole('button', { name: 'HTTP request' }).click();
+    // A deployment that requires a key starts with one.
+    await page.getByRole('button', { name: 'Without a key' }).click();
     await page.getByRole('button', { name: 'Send' }).click();
     await page.getByText('401 Unauthorized').waitFor();
     await tab.picture('test-401');
@@ -345,7 +347,7 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     await tab.picture('quota-dialog');
     await page.getByRole('button', { name: 'Save' }).click();
     await acme.getByText('1 of 8').waitFor();
-    await acme.getByText('4, unlimited').waitFor();
+    await acme.getByText('4 (no limit)').waitFor();
     expect(await page.getByRole('button', { name: `Delete account ${ME.email}` }).count()).toBe(0);
     await page.getByRole('button', { name: 'Delete account grace@example.com' }).click();
     const confirm = page.getByRole('button', { name: 'Delete account', exact: true });

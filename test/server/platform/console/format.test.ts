@@ -84,11 +84,14 @@ test('formats and parses times', () => {
   expect(formatRelative('2026-11-23T16:00:00Z', 'en', now)).toBe('in 2 days');
   expect(formatRelative('2026-11-21T15:57:00Z', 'zh-CN', now)).toBe('3分钟前');
   expect([formatTime(null, 'en'), formatTime('soon', 'en'), formatClock('soon')]).toEqual(['–', '–', '–']);
-  expect([formatSeconds(0), formatSeconds(90), formatSeconds(1_200), formatSeconds(90_061)]).toEqual([
-    '0s',
-    '1m 30s',
-    '20m',
-    '1d 1h',
+  const seconds = [0, 90, 1_200, 86_460, 90_061];
+  expect(seconds.map((value) => formatSeconds(value, 'en'))).toEqual(['0s', '1m 30s', '20m', '1d 1m', '1d 1h']);
+  expect(seconds.map((value) => formatSeconds(value, 'zh-CN'))).toEqual([
+    '0秒',
+    '1分钟 30秒',
+    '20分钟',
+    '1天 1分钟',
+    '1天 1小时',
   ]);
   expect(fromLocalInput('')).toBeNull();
   expect(fromLocalInput(toLocalInput('2026-11-21T16:04:00.000Z'))).toBe('2026-11-21T16:04:00.000Z');

@@ -50,7 +50,7 @@ export function ContainerPage({ id }: { id: string }) {
         {(shown) => (
           <div class="stack">
             {shown.reason !== null && (
-              <Banner tone="bad" title={t('containers.failed')}>
+              <Banner {...bannerOf(shown.state)}>
                 <span class="isolate">{neutralise(shown.reason)}</span>
               </Banner>
             )}
@@ -157,6 +157,13 @@ function Actions({ of, onChange }: { of: Container; onChange: (container: Contai
 }
 
 /** The deployments that were created from the container. */
+/** The reason of a container says what it waits for, or why it stopped or failed. */
+function bannerOf(state: Container['state']): { tone: 'info' | 'warn' | 'bad'; title: string } {
+  if (state === 'queued') return { tone: 'info', title: t('containers.queued') };
+  if (state === 'stopped') return { tone: 'warn', title: t('containers.ended') };
+  return { tone: 'bad', title: t('containers.failed') };
+}
+
 function Deployments({ of }: { of: Container }) {
   const deployments = usePages<Deployment>(
     withQuery('/deployments', { owner: `${of.owner.type}:${of.owner.id}`, limit: 100 }),

@@ -29,6 +29,7 @@ export function OverviewTab({
   const byNumber = (number: number | null) => versions.data?.find((version) => version.number === number);
   const active = byNumber(of.active_version);
   const latest = byNumber(of.target_version) ?? active ?? versions.data?.[0];
+  const shown = active ?? latest;
   const isStarting = of.state === 'pending' || of.state === 'updating';
   const failed = byNumber(of.target_version) ?? active;
   return (
@@ -42,7 +43,8 @@ export function OverviewTab({
       {of.reason !== null && (
         <ReasonView
           of={of.reason}
-          tone={of.state === 'update_failed' ? 'warn' : 'bad'}
+          tone={of.state === 'failed' ? 'bad' : 'warn'}
+          isQueued={failed?.state === 'queued'}
           logsHref={failed === undefined ? undefined : `${base}/versions/${failed.number}/logs`}
         />
       )}
@@ -50,7 +52,7 @@ export function OverviewTab({
       {of.state === 'paused' && of.reason === null && <Banner title={t('paused.title')}>{t('paused.text')}</Banner>}
       <div class="split">
         <div class="stack">
-          <UrlCard of={of} version={active ?? latest} />
+          <UrlCard of={of} version={shown} />
           <EventsCard of={of} />
         </div>
         <Card title={t('deployment.about')}>
@@ -73,8 +75,8 @@ export function OverviewTab({
                 t('deployments.replicas'),
                 t('deployment.replicasReady', { ready: of.ready_replicas, max: of.max_replicas }),
               ],
-              active !== undefined && [t('spec.compute'), computeText(active.spec.compute)],
-              active !== undefined && [t('spec.data'), <BindingList of={active.spec.bindings} />],
+              shown !== undefined && [t('spec.compute'), computeText(shown.spec.compute)],
+              shown !== undefined && [t('spec.data'), <BindingList of={shown.spec.bindings} />],
               [t('field.owner'), <span class="isolate">{neutralise(of.owner.name)}</span>],
               of.source_container_id !== null && [
                 t('deployment.source'),
@@ -85,9 +87,9 @@ export function OverviewTab({
               [t('field.id'), <code class="small">{of.id}</code>],
             ]}
           />
-          {active !== undefined && (
+          {shown !== undefined && (
             <div class="row" style={{ marginTop: '16px' }}>
-              <LinkButton isSmall icon="audit" href={`${base}/versions/${active.number}/logs`}>
+              <LinkButton isSmall icon="audit" href={`${base}/versions/${shown.number}/logs`}>
                 {t('logs.title')}
               </LinkButton>
               <LinkButton isSmall icon="send" href={`${base}/test`}>

@@ -1,5 +1,5 @@
 import type { Version } from '../../../api/objects';
-import { t } from '../../i18n';
+import { locale, t } from '../../i18n';
 import { Icon } from '../../ui/icons';
 import { useNow } from '../../ui/time';
 import { formatSeconds } from '../../format/times';
@@ -7,7 +7,7 @@ import { formatSeconds } from '../../format/times';
 const STEPS = ['queued', 'preparing', 'starting', 'running'] as const;
 
 /** The start-up steps of a version. */
-export function Progress({ of: { state, created_at, started_at, spec } }: { of: Version }) {
+export function Progress({ of: { state, started_at, spec } }: { of: Version }) {
   const now = useNow(1_000);
   const current = state === 'backoff' ? STEPS.indexOf('starting') : STEPS.findIndex((step) => step === state);
   if (current === -1) return null;
@@ -16,7 +16,6 @@ export function Progress({ of: { state, created_at, started_at, spec } }: { of: 
     if (isDone(i)) return 'done';
     return i === current ? 'now' : 'next';
   };
-  const elapsedS = Math.max(0, (now - Date.parse(started_at ?? created_at)) / 1000);
   return (
     <div class="stack-small">
       <ol class="steps" aria-label={t('progress.label')}>
@@ -29,9 +28,12 @@ export function Progress({ of: { state, created_at, started_at, spec } }: { of: 
           </li>
         ))}
       </ol>
-      {state !== 'running' && (
+      {state === 'starting' && started_at !== null && (
         <p class="hint">
-          {t('progress.since', { time: formatSeconds(elapsedS), limit: formatSeconds(spec.start_deadline_s) })}
+          {t('progress.since', {
+            time: formatSeconds((now - Date.parse(started_at)) / 1000, locale()),
+            limit: formatSeconds(spec.start_deadline_s, locale()),
+          })}
         </p>
       )}
     </div>

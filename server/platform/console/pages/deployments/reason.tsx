@@ -6,7 +6,18 @@ import { Banner } from '../../ui/state';
 const SHOWN_LINES = 40;
 
 /** Explains a failure: its meaning, a remedy, the message of the service and the last log lines. */
-export function ReasonView({ of, logsHref, tone = 'bad' }: { of: Reason; logsHref?: string; tone?: 'bad' | 'warn' }) {
+export function ReasonView({
+  of,
+  logsHref,
+  tone,
+  isQueued,
+}: {
+  of: Reason;
+  logsHref?: string;
+  tone: 'bad' | 'warn';
+  /** The version waits for resources. */
+  isQueued: boolean;
+}) {
   const lines = of.last_lines.slice(-SHOWN_LINES);
   return (
     <div class="stack-small">
@@ -18,7 +29,9 @@ export function ReasonView({ of, logsHref, tone = 'bad' }: { of: Reason; logsHre
           </>
         }
       >
-        <p>{t(`reason.${of.code}.help`)}</p>
+        <p>
+          {t(`reason.${of.code}.help`)} {isQueued && t('reason.queued')}
+        </p>
         <p class="isolate soft">
           {neutralise(of.message)}
           {of.exit_code !== null && ` · ${t('reason.exitCode', { code: of.exit_code })}`}

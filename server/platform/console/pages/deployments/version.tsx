@@ -64,7 +64,11 @@ export function VersionPage({ id, number }: { id: string; number: string }) {
             </LinkButton>
           )}
           {canChange && version.data !== undefined && !version.data.is_active && deployment.data !== undefined && (
-            <Button look="primary" icon="rocket" onClick={() => setAsked('activate')}>
+            <Button
+              look={version.data.state === 'error' ? undefined : 'primary'}
+              icon="rocket"
+              onClick={() => setAsked('activate')}
+            >
               {t(isOlder(version.data, deployment.data) ? 'versions.rollBack' : 'versions.rollOut')}
             </Button>
           )}
@@ -79,7 +83,14 @@ export function VersionPage({ id, number }: { id: string; number: string }) {
                 <Progress of={data} />
               </Card>
             )}
-            {data.reason !== null && <ReasonView of={data.reason} logsHref={`${base}/versions/${number}/logs`} />}
+            {data.reason !== null && (
+              <ReasonView
+                of={data.reason}
+                tone={data.state === 'error' ? 'bad' : 'warn'}
+                isQueued={data.state === 'queued'}
+                logsHref={`${base}/versions/${number}/logs`}
+              />
+            )}
             <div class="split">
               <Card title={t('versions.spec')} note={t('versions.specNote')}>
                 <SpecView spec={data.spec} imageName={imageName(images.data, data.spec.image_id)} />

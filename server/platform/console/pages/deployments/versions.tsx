@@ -62,7 +62,7 @@ export function VersionsTab({
                         v{version.number}
                       </a>
                       {version.is_active && <span class="tag">{t('versions.active')}</span>}
-                      {of.target_version === version.number && !version.is_active && (
+                      {of.target_version === version.number && !version.is_active && version.state !== 'error' && (
                         <span class="tag">{t('versions.target')}</span>
                       )}
                     </div>

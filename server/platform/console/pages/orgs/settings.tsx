@@ -5,7 +5,7 @@ import { loadSession } from '../../app/session';
 import { call } from '../../api/client';
 import { useAction } from '../../api/resource';
 import { formatSeconds } from '../../format/times';
-import { t } from '../../i18n';
+import { locale, t } from '../../i18n';
 import { navigate } from '../../router/location';
 import { withQuery } from '../../router/match';
 import { Button } from '../../ui/button';
@@ -54,7 +54,7 @@ function ReadOnly({ org: { name, quota_gpu, quota_deployments, key_policy } }: {
 
 function lifetime(policy: KeyPolicy | null): string {
   const seconds = policy?.max_lifetime_s ?? null;
-  return seconds === null ? t('orgs.unlimited') : formatSeconds(seconds);
+  return seconds === null ? t('orgs.unlimited') : formatSeconds(seconds, locale());
 }
 
 function daysOf(policy: KeyPolicy | null): string {

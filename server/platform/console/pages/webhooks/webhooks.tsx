@@ -171,11 +171,15 @@ function Health({
 }) {
   return (
     <div>
-      <StateBadge state={state} />
+      {since !== null && state === 'active' ? (
+        <span class="badge badge-warn">{t('webhooks.failing')}</span>
+      ) : (
+        <StateBadge state={state} />
+      )}
       {reason !== null && <span class="table-sub isolate">{neutralise(reason)}</span>}
       {since !== null && state === 'active' && (
         <span class="table-sub">
-          {t('webhooks.failing')} <Ago time={since} />
+          {t('webhooks.failingSince')} <Ago time={since} />
         </span>
       )}
       {until !== null && (
