@@ -607,7 +607,7 @@ const LOGGING: readonly Definition[] = [
   },
   {
     name: 'enable-log-requests',
-    help: 'log each request at level info: method, route, status, time, key ID and tokens, never contents (default: on; off: at level debug)',
+    help: 'log each request at level info: method, path, status, time, key ID and tokens, never contents (default: on; off: at level debug)',
     negations: ['--disable-log-requests', '--disable-access-log', '--disable-uvicorn-access-log'],
     aliases: ['--no-disable-uvicorn-access-log'],
     set: (o, on) => {

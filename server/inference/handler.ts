@@ -64,7 +64,7 @@ export interface Server {
 }
 
 /**
- * Loads a model and returns its OpenAI interface as a function.
+ * Loads a model and returns its OpenAI-compatible API as a function.
  * @throws CapstanError as `Engine.load` does; AccessError for a key database that cannot be opened.
  */
 export async function createHandler(options: HandlerOptions = {}): Promise<Handler> {
@@ -78,7 +78,7 @@ export async function createHandler(options: HandlerOptions = {}): Promise<Handl
 }
 
 /**
- * Loads a model and serves its OpenAI interface, as `capstan serve` does, without handling signals.
+ * Loads a model and serves its OpenAI-compatible API, as `capstan serve` does, without handling signals.
  * @throws As {@link createHandler}, and an Error with a `code` such as `EADDRINUSE` if it cannot listen.
  */
 export async function createServer(options: ServerOptions = {}): Promise<Server> {

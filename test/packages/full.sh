@@ -12,3 +12,4 @@ diff "$INSTALL_DIR"/bits-of-the-*
 ./hosts.sh "$INSTALL_DIR"
 ./old-debian.sh "$INSTALL_DIR"
 ./arm64.sh
+./macos.sh

@@ -127,7 +127,7 @@ export function addKeysCommand(program: Command, io: CommandIo = PROCESS_IO, ope
     .option('--sort <order>', `sort order: ${KEY_SORTS.join(', ')} (default: created)`)
     .option('--desc', 'reverse the order')
     .option('--limit <number>', 'print one page of this many keys, 1 to 100 (default: all keys)')
-    .option('--after <cursor>', 'print the page after this cursor; the page before prints it');
+    .option('--after <cursor>', 'print the page after this cursor, which the previous page prints');
   addValues(
     add('edit <id>', `change a key, but not its secret; ID is ${ID_HELP}`, async (store, flags, id) => {
       const edit: KeyEdit = {
@@ -371,7 +371,7 @@ async function withUsageErrors(command: Command, run: () => Promise<void>): Prom
 const HELP_TAIL = `
 An ID is ${ID_HELP}.
 
-With --url (or CAPSTAN_URL and CAPSTAN_TOKEN), the commands manage the keys of a running service. The owner is then you or org:SLUG.
+With --url, --token, CAPSTAN_URL or CAPSTAN_TOKEN, the commands manage the keys of a running service. The owner is then you or org:SLUG.
 
 Otherwise they use a key database, the first of these that is set: --keys-db, --data-dir, CAPSTAN_KEYS_DB, CAPSTAN_DATA_DIR,
 DATABASE_URL. The default is capstan/capstan.db in the user's data directory.

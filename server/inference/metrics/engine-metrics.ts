@@ -118,7 +118,7 @@ function registerStepTokens(registry: Registry, stats: () => EngineStats | undef
     return {
       name,
       type: 'histogram',
-      help: 'Tokens computed per step for finished sequences, in one bucket',
+      help: 'Tokens computed per step for finished sequences: sum divided by count is the mean',
       values,
     };
   };

@@ -93,7 +93,7 @@ export function addDeploymentsCommand(program: Command, io?: CommandIo): void {
 const COMMANDS = [
   {
     name: 'start',
-    description: 'start a deployment that is stopped, failed or scaled to zero',
+    description: 'start a deployment that is paused, failed or scaled to zero',
     result: 'starts',
     event: 'the deployment serves',
     until: 'running',

@@ -24,7 +24,7 @@ export function addVersionsCommand(program: Command, io?: CommandIo): void {
   const creating = remote<CreateFlags>(
     versions,
     'create <name>',
-    'create a version and roll it out; without a flag, a setting stays as in the version before',
+    'create a version and roll it out; settings without a flag keep their value from the newest version',
     create,
     io,
   );

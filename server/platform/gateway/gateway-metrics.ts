@@ -72,7 +72,7 @@ export class GatewayMetrics {
     );
     this.#wakes = counter(
       'capstan_gateway_wakes_total',
-      'Calls to start a deployment that is scaled to zero, at most one per second and deployment',
+      'Calls to start a deployment that is scaled to zero, at most one per second for each deployment',
     );
     targets.onChange((slug, target) => {
       if (target === undefined) this.#forget(slug);
