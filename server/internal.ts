@@ -41,6 +41,7 @@ export { type SerializedError, serveStore } from './access/store/serve-store';
 export { type AccessStore, createStore } from './access/store/store';
 export { type CreateThread, openThreadedStore, reviveAccessError } from './access/store/threaded-store';
 export { randomBase62 } from './base/base62';
+export { trimBlanks } from './base/blanks';
 export { DISK_FULL } from './base/disk-full';
 export { ApiError, type ApiErrorCode, renderError } from './base/errors';
 export { type IdPrefix, newId } from './base/ids';

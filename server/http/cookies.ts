@@ -1,3 +1,4 @@
+import { trimBlanks } from '../base/blanks';
 import type { HttpRequest } from './transport';
 
 /**
@@ -11,7 +12,7 @@ export function cookiesNamed({ headers }: Pick<HttpRequest, 'headers'>, name: st
   return headers
     .filter(([header]) => header === 'cookie')
     .flatMap(([, value]) => value.split(';'))
-    .map((pair) => pair.trim())
+    .map(trimBlanks)
     .filter((pair) => pair.startsWith(`${name}=`))
     .map((pair) => pair.slice(name.length + 1));
 }

@@ -1,17 +1,17 @@
 import type { Transport, TransportOptions } from './transport';
 
 /**
- * Creates the transport of a name. `auto` is uWebSockets.js if its binary loads here, otherwise node:http.
+ * Creates the transport of a name. `auto` is uWebSockets.js if a current release loads here, otherwise node:http.
  * Throws an Error if `uws` is required and its binary does not load.
  */
 export async function createTransport(name: 'auto' | 'uws' | 'node', options: TransportOptions): Promise<Transport> {
   // Each transport is imported only when it is used, because loading both slows the start.
   if (name !== 'node') {
-    const { loadUws } = await import('./uws-module.js');
-    const uws = loadUws();
-    if (uws !== undefined) {
+    const { isCurrentUws, loadUws } = await import('./uws-module.js');
+    const loaded = loadUws();
+    if (loaded !== undefined && (name === 'uws' || isCurrentUws(loaded.version))) {
       const { UwsTransport } = await import('./uws.js');
-      return new UwsTransport(uws, options);
+      return new UwsTransport(loaded.uws, options);
     }
   }
   if (name === 'uws')

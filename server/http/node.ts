@@ -7,6 +7,7 @@ import {
 } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
+import { trimBlanks } from '../base/blanks';
 import { ApiError, renderError } from '../base/errors';
 import { BodyQueue } from './body-queue';
 import {
@@ -112,7 +113,7 @@ function toRequest(
   const queryStart = url.indexOf('?');
   const headers: [string, string][] = [];
   for (let i = 0; i < message.rawHeaders.length; i += 2)
-    headers.push([message.rawHeaders[i].toLowerCase(), message.rawHeaders[i + 1].trim()]);
+    headers.push([message.rawHeaders[i].toLowerCase(), trimBlanks(message.rawHeaders[i + 1])]);
   const framing = checkFraming(headers);
   if (message.httpVersion === '1.1' && !headers.some(([name]) => name === 'host'))
     throw new ApiError('malformed_request', 'Host: this header is required in HTTP/1.1');

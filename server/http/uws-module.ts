@@ -1,23 +1,37 @@
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { requireNative, resolveNative } from '../base/native-require';
 import type * as Uws from 'uWebSockets.js';
 
 export type UwsModule = typeof Uws;
 
+/** The oldest release that `auto` uses: its major and minor version. */
+const OLDEST_CURRENT = [20, 51] as const;
+
 /**
- * Returns the native module, or undefined if none loads here (another Node version, musl). It requires the binary
- * directly, because the package's entry falls back to an implementation in JavaScript that corrupts streams.
+ * Returns the native module and its version, or undefined if none loads here (another Node version, musl). It requires
+ * the binary directly, because the package's entry falls back to an implementation in JavaScript that corrupts streams.
  */
-export function loadUws(): UwsModule | undefined {
+export function loadUws(): { uws: UwsModule; version: string } | undefined {
   try {
-    const folder = dirname(resolveNative('uWebSockets.js/package.json'));
+    const manifest = resolveNative('uWebSockets.js/package.json');
+    const folder = dirname(manifest);
     const file = `uws_${process.platform}_${process.arch}_${process.versions.modules}.node`;
     const path = [join(folder, file), join(folder, 'binaries', file)].find(existsSync);
     if (path === undefined) return undefined;
     const uws = requireNative(path) as UwsModule;
-    return typeof uws.SSLApp === 'function' ? uws : undefined;
+    const { version } = JSON.parse(readFileSync(manifest, 'utf8')) as { version: string };
+    return typeof uws.SSLApp === 'function' ? { uws, version } : undefined;
   } catch {
     return undefined;
   }
+}
+
+/**
+ * Whether a release answers every valid request. Release 20.30, the newest on the npm registry, gives no answer to
+ * HTTP/1.0, to header names with `_`, and to more than 48 headers.
+ */
+export function isCurrentUws(version: string): boolean {
+  const [major, minor] = version.split('.').map(Number);
+  return major > OLDEST_CURRENT[0] || (major === OLDEST_CURRENT[0] && minor >= OLDEST_CURRENT[1]);
 }

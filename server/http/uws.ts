@@ -5,6 +5,7 @@ import type {
   TemplatedApp,
   us_listen_socket,
 } from 'uWebSockets.js';
+import { trimBlanks } from '../base/blanks';
 import { ApiError, renderError } from '../base/errors';
 import { BodyQueue } from './body-queue';
 import {
@@ -137,7 +138,7 @@ function handle(response: UwsResponse, request: UwsRequest, options: TransportOp
 function toRequest(request: UwsRequest, exchange: Exchange, options: TransportOptions): StreamedRequest {
   exchange.isHead = request.getCaseSensitiveMethod() === 'HEAD';
   const headers: [string, string][] = [];
-  request.forEach((name, value) => headers.push([name, value.trim()]));
+  request.forEach((name, value) => headers.push([name, trimBlanks(value)]));
   // Undefined without a question mark, although its type is string.
   const query: string | undefined = request.getQuery();
   const framing = checkFraming(headers);

@@ -19,7 +19,7 @@ afterAll(() => rmSync(folder, { recursive: true }));
 /** Returns the error of loading the addon in a new copy of the modules. */
 async function errorOfLoading(): Promise<CapstanError> {
   jest.resetModules();
-  const { loadAddon } = await import('../../ts/addon');
+  const { loadAddon } = await import('../../ts/addon.js');
   try {
     loadAddon();
   } catch (error) {

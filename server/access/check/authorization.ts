@@ -1,3 +1,5 @@
+import { trimBlanks } from '../../base/blanks';
+
 /** Request headers with lower-case names, including duplicates. */
 export type RawHeaders = readonly (readonly [name: string, value: string])[];
 
@@ -22,17 +24,4 @@ export function bearerKey(headers: RawHeaders): string | undefined {
   if (value.slice(0, SCHEME.length).toLowerCase() !== SCHEME) return undefined;
   const key = value.slice(SCHEME.length);
   return VISIBLE_ASCII.test(key) ? key : undefined;
-}
-
-/** Trims spaces and tabs. Unlike `String.trim` it keeps other white space, which HTTP does not allow here. */
-function trimBlanks(value: string): string {
-  let start = 0;
-  let end = value.length;
-  while (start < end && isBlank(value.charCodeAt(start))) start++;
-  while (end > start && isBlank(value.charCodeAt(end - 1))) end--;
-  return start === 0 && end === value.length ? value : value.slice(start, end);
-}
-
-function isBlank(code: number): boolean {
-  return code === 0x20 || code === 0x09;
 }

@@ -1,4 +1,5 @@
 import { isIP } from 'node:net';
+import { trimBlanks } from '../../base/blanks';
 import type { RawHeaders } from './authorization';
 import type { CidrList } from './cidr';
 
@@ -24,7 +25,8 @@ export function callerAddress(peer: string, headers: RawHeaders, trustedProxies:
 
 /** Strips the port that some proxies add: `192.0.2.1:4711`, `[2001:db8::1]:4711`. Returns '' if it is no address. */
 function withoutPort(text: string): string {
-  const [, bracketed, plain] = /^(?:\[([^\]]+)\](?::\d+)?|([^\s:]+)(?::\d+)?)$/.exec(text.trim()) ?? [];
-  const address = bracketed ?? plain ?? text.trim();
+  const trimmed = trimBlanks(text);
+  const [, bracketed, plain] = /^(?:\[([^\]]+)\](?::\d+)?|([^\s:]+)(?::\d+)?)$/.exec(trimmed) ?? [];
+  const address = bracketed ?? plain ?? trimmed;
   return isIP(address) === 0 ? '' : address;
 }

@@ -8,7 +8,7 @@ export type Query = Readonly<Record<string, unknown>>;
 export async function parseQuery(schema: Schema | undefined, text: string): Promise<Query> {
   const { properties = {} } = schema ?? {};
   const parameters = new URLSearchParams(text);
-  const query: Record<string, unknown> = {};
+  const query = Object.create(null) as Record<string, unknown>;
   const errors: FieldError[] = [];
   for (const name of new Set(parameters.keys())) {
     const values = parameters.getAll(name);

@@ -31,7 +31,10 @@ export function addScaleFlags(command: Command, { isChange }: { isChange: boolea
       '--min-replicas <number>',
       `minimum number of replicas, 0 to ${MAX_REPLICAS}; 0 allows scaling to zero${byDefault('1')}`,
     )
-    .option('--max-replicas <number>', `maximum number of replicas, 1 to ${MAX_REPLICAS}${byDefault('the minimum, at least 1')}`)
+    .option(
+      '--max-replicas <number>',
+      `maximum number of replicas, 1 to ${MAX_REPLICAS}${byDefault('the minimum, at least 1')}`,
+    )
     .option(
       '--idle-timeout <duration>',
       `scale to zero after this time without a request, for example 10m, or never; never is replaced by 15m if --min-replicas is 0${byDefault('never')}`,

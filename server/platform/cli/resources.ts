@@ -69,10 +69,13 @@ export function addResourceCommands(program: Command, io?: CommandIo): void {
     measureData,
     io,
   ).option('--cancel', 'cancel the running measurement instead');
-  remote<{ yes?: boolean }>(data, 'delete <name>', 'delete a data source, but not its folder (administrators)', removeData, io).option(
-    '--yes',
-    'confirm the deletion',
-  );
+  remote<{ yes?: boolean }>(
+    data,
+    'delete <name>',
+    'delete a data source, but not its folder (administrators)',
+    removeData,
+    io,
+  ).option('--yes', 'confirm the deletion');
 
   remote(
     program,

@@ -154,7 +154,7 @@ const LISTENING: readonly Definition[] = [
   {
     name: 'http-transport',
     value: '<name>',
-    help: 'HTTP implementation: uws (uWebSockets.js), node, or auto, which is uws if it loads (default: auto)',
+    help: 'HTTP implementation: node, uws (uWebSockets.js) or auto: uws if release 20.51 or newer loads (default: auto)',
     apply: (o, value, source) => {
       o.transport = parseChoice(value, source, ['auto', 'uws', 'node']);
     },

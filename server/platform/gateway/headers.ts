@@ -6,6 +6,7 @@ import {
   SALT_HEADER,
   SECRET_HEADER,
   SESSION_COOKIES,
+  trimBlanks,
 } from 'capstan/internal';
 import type { DeploymentAddress } from './address';
 
@@ -73,7 +74,7 @@ export function forwardedHeaders(
   const isTrusted = trustedProxies?.has(remoteAddress) === true;
   const perConnection = connectionNames(headers);
   const flat: string[] = [];
-  const first: Record<string, string | undefined> = {};
+  const first = emptyMap<string | undefined>();
   for (const [name, value] of headers) {
     first[name] ??= value;
     if (name === 'cookie') addCookies(flat, value);
@@ -107,7 +108,7 @@ export function withSecret(headers: readonly string[], secret: string): string[]
 /** Returns the response headers for the client. `raw`: alternating names and values. */
 export function returnedHeaders(raw: readonly string[], { prefix }: Pick<DeploymentAddress, 'prefix'>): ReplyHeaders {
   const perConnection = connectionNames(pairs(raw));
-  const headers: Record<string, string | string[]> = {};
+  const headers = emptyMap<string | string[]>();
   for (const [name, value, lower] of pairs(raw)) {
     if (lower === 'set-cookie') {
       const cookie = scopedCookie(value, prefix);
@@ -119,6 +120,11 @@ export function returnedHeaders(raw: readonly string[], { prefix }: Pick<Deploym
     }
   }
   return headers;
+}
+
+/** A map without a prototype, because a header may be called `constructor`. */
+function emptyMap<T>(): Record<string, T> {
+  return Object.create(null) as Record<string, T>;
 }
 
 /** Returns the first value of a response header. */
@@ -141,7 +147,7 @@ function connectionNames(headers: Iterable<readonly [string, string, string?]>):
   for (const [name, value, lower = name] of headers) {
     if (lower !== 'connection' || /^(keep-alive|close)$/i.test(value)) continue;
     names ??= new Set();
-    for (const token of value.split(',')) names.add(token.trim().toLowerCase());
+    for (const token of value.split(',')) names.add(trimBlanks(token).toLowerCase());
   }
   return names ?? NONE;
 }
@@ -158,13 +164,13 @@ function add(headers: Record<string, string | string[]>, name: string, value: st
 function addCookies(flat: string[], value: string): void {
   const kept = value
     .split(';')
-    .map((cookie) => cookie.trim())
+    .map(trimBlanks)
     .filter((cookie) => cookie !== '' && !isOwn(cookie));
   if (kept.length > 0) flat.push('cookie', kept.join('; '));
 }
 
 function isOwn(pair: string): boolean {
-  return OWN_COOKIES.includes(pair.split('=', 1)[0].trim());
+  return OWN_COOKIES.includes(trimBlanks(pair.split('=', 1)[0]));
 }
 
 /** Restricts a cookie to this deployment. Returns undefined for a cookie that has the name of a console cookie. */

@@ -1,3 +1,5 @@
+import { trimBlanks } from 'capstan/internal';
+
 /** Limit for the head, and for the trailers. */
 const MAX_HEAD_BYTES = 32 * 1024;
 /** Most hexadecimal digits of a chunk length: below 2^52. */
@@ -112,7 +114,7 @@ export class ResponseParser {
     const rawHeaders = lines.flatMap((line) => {
       const [, name, value] = FIELD.exec(line) ?? [];
       if (name === undefined) throw new ResponseSyntaxError('malformed header line');
-      return [name, value.trim()];
+      return [name, trimBlanks(value)];
     });
     if (status === 101) throw new ResponseSyntaxError('unexpected status 101: no upgrade was requested');
     if (status < 200) return;
@@ -252,7 +254,7 @@ function framingOf(rawHeaders: readonly string[]): {
         ...value
           .toLowerCase()
           .split(',')
-          .map((option) => option.trim()),
+          .map(trimBlanks),
       );
     else if (name === 'keep-alive') keepAlive = Number(/\btimeout=(\d{1,6})\b/i.exec(value)?.[1] ?? Infinity) * 1000;
   }

@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import type { ApiError } from '../../../server/base/errors';
 import { renderError } from '../../../server/base/errors';
 import { createTransport } from '../../../server/http/create-transport';
+import { isCurrentUws } from '../../../server/http/uws-module';
 import {
   type StreamHandler,
   type HttpHandler,
@@ -261,6 +262,34 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
       expect(received()).toContain('"code":"malformed_request"');
     }
   });
+
+  // uWebSockets.js 20.30 itself removes every byte above 127 from the end of a value.
+  const onNode = name === 'node' ? test : test.skip;
+
+  onNode('removes spaces and tabs around a header value, and no other character', async () => {
+    const { port } = await listen(echo);
+    const { socket, until } = open(port);
+    socket.write('GET / HTTP/1.1\r\nHost: h\r\nX-One: \t a b \t\r\nX-Two: Bearer k\xa0\r\n\r\n', 'latin1');
+    const { headers } = JSON.parse((await until(/\}$/)).split('\r\n\r\n')[1]) as { headers: [string, string][] };
+    expect(headers).toEqual(
+      expect.arrayContaining([
+        ['x-one', 'a b'],
+        ['x-two', 'Bearer k\xa0'],
+      ]),
+    );
+  });
+
+  onNode.each(['Transfer-Encoding: chunked\xa0', 'Transfer-Encoding: \xa0chunked', 'Content-Length: 0\xa0'])(
+    'refuses %j, which is no valid framing',
+    async (line) => {
+      const { port } = await listen(() => Promise.reject(new Error('must not be called')));
+      const { socket, received, closed } = open(port);
+      socket.write(`POST / HTTP/1.1\r\nHost: h\r\n${line}\r\n\r\n0\r\n\r\n`, 'latin1');
+      await closed;
+      expect(received()).toMatch(/^HTTP\/1\.1 400 Bad Request\r\n/);
+      expect(received()).toContain('"code":"malformed_request"');
+    },
+  );
 
   test('parses no part of a chunked request as the next request', async () => {
     const seen: string[] = [];
@@ -902,5 +931,24 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     const { socket, until } = open(port);
     socket.write('GET /fine HTTP/1.1\r\nHost: h\r\n\r\n');
     await until('"/fine"');
+  });
+});
+
+describe('auto', () => {
+  test.each([
+    ['20.30.0-unofficial.0', false],
+    ['20.50.9', false],
+    ['20.51.0', true],
+    ['20.57.0', true],
+    ['21.0.0', true],
+    ['19.99.0', false],
+    ['', false],
+  ])('release %j of uWebSockets.js is current: %p', (version, isCurrent) => {
+    expect(isCurrentUws(version)).toBe(isCurrent);
+  });
+
+  test('is node:http beside the old release that the tests install', async () => {
+    const options = { handler: () => Promise.resolve(), maxBodyBytes: 1, bodyTimeoutMs: 1 };
+    expect((await createTransport('auto', options)).name).toBe('node');
   });
 });

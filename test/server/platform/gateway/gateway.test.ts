@@ -410,6 +410,22 @@ test('does not repeat headers that the transport sets', async () => {
   socket.destroy();
 });
 
+test('returns headers whose names every object has', async () => {
+  const { url, targets } = await startGateway();
+  const names = ['constructor', 'tostring', '__proto__', 'hasownproperty'];
+  const replica = await startReplica((request, response) => {
+    const sent = request.rawHeaders.filter((_, i) => i % 2 === 0 && names.includes(request.rawHeaders[i]));
+    response.writeHead(200, [...names.flatMap((name) => [name, 'returned']), 'X-Sent', sent.join()]);
+    response.end('x');
+  });
+  targets.set(target('s', [replica]));
+  const { status, headers } = await fetch(`${url}/d/s/`, { headers: names.map((name) => [name, 'sent']) });
+  expect(status).toBe(200);
+  expect(names.map((name) => headers.get(name))).toEqual(names.map(() => 'returned'));
+  // fetch itself drops the request header __proto__.
+  expect(headers.get('x-sent')?.split(',')).toEqual(names.filter((name) => name !== '__proto__'));
+});
+
 test('limits the effect of response headers to the deployment', async () => {
   const { url, targets } = await startGateway();
   targets.set(
