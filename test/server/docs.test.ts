@@ -215,7 +215,14 @@ test('every type in the tables of the library reference is declared on the page'
 });
 
 /** Flags of esbuild, curl, useradd and systemctl. */
-const OF_OTHER_PROGRAMS = new Set(['--external', '--retry', '--retry-connrefused', '--retry-delay', '--system', '--now']);
+const OF_OTHER_PROGRAMS = new Set([
+  '--external',
+  '--retry',
+  '--retry-connrefused',
+  '--retry-delay',
+  '--system',
+  '--now',
+]);
 
 test('every flag that a page names exists', () => {
   const all = (command: Command): Command[] => [command, ...command.commands.flatMap(all)];

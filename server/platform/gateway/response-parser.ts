@@ -249,13 +249,7 @@ function framingOf(rawHeaders: readonly string[]): {
     const [name, value] = [rawHeaders[i].toLowerCase(), rawHeaders[i + 1]];
     if (name === 'content-length') lengths.push(value);
     else if (name === 'transfer-encoding') encodings.push(value);
-    else if (name === 'connection')
-      connection.push(
-        ...value
-          .toLowerCase()
-          .split(',')
-          .map(trimBlanks),
-      );
+    else if (name === 'connection') connection.push(...value.toLowerCase().split(',').map(trimBlanks));
     else if (name === 'keep-alive') keepAlive = Number(/\btimeout=(\d{1,6})\b/i.exec(value)?.[1] ?? Infinity) * 1000;
   }
   return { lengths, encodings, connection, keepAlive };

@@ -1,6 +1,7 @@
 /** Keys of users, organizations and deployments, and the rights to them. */
 import type { CheckTarget } from '../../../../server/access';
 import type { MemberRole } from '../../../../server/access/store/schema';
+import { newId } from '../../../../server/base/ids';
 import type { Person } from './support';
 import { alice, overServices, service, statuses } from './suite';
 
@@ -270,7 +271,7 @@ overServices(() => {
       .values(
         Array.from({ length: count }, (_, i) => ({
           ...row,
-          id: `${row.id.slice(0, -3)}${String(i).padStart(3, '0')}`,
+          id: newId('key'),
           public_id: String(i).padStart(12, '0'),
         })),
       )
