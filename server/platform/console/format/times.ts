@@ -29,6 +29,8 @@ const UNITS = [
   ['second', 1],
 ] as const;
 
+const DURATION_UNITS = UNITS.filter(([, size]) => size <= 86_400);
+
 /** For example "3 minutes ago" or "in 2 days". */
 export function formatRelative(time: string | null, locale: string, nowMs: number): string {
   const date = parse(time);
@@ -43,15 +45,15 @@ export function formatRelative(time: string | null, locale: string, nowMs: numbe
 
 /** The two largest units: 90 becomes "1m 30s" in English. */
 export function formatSeconds(seconds: number, locale: string): string {
+  const format = (count: number, unit: string) =>
+    new Intl.NumberFormat(locale, { style: 'unit', unit, unitDisplay: 'narrow' }).format(count);
   let rest = Math.max(0, Math.round(seconds));
-  const parts: string[] = [];
-  for (const [unit, size] of UNITS.slice(UNITS.findIndex(([unit]) => unit === 'day'))) {
+  const parts = DURATION_UNITS.flatMap(([unit, size]) => {
     const count = Math.floor(rest / size);
     rest -= count * size;
-    if (count === 0 && (unit !== 'second' || parts.length > 0)) continue;
-    parts.push(new Intl.NumberFormat(locale, { style: 'unit', unit, unitDisplay: 'narrow' }).format(count));
-  }
-  return parts.slice(0, 2).join(' ');
+    return count === 0 ? [] : [format(count, unit)];
+  });
+  return parts.length === 0 ? format(0, 'second') : parts.slice(0, 2).join(' ');
 }
 
 /** Converts the value of a `datetime-local` input, in the local time zone, to ISO 8601. */

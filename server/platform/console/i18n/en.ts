@@ -112,7 +112,7 @@ const en = {
   'reason.driver_lost.help': 'The message below states the cause. Fix it, then start the deployment again.',
   'reason.cancelled': 'Cancelled',
   'reason.cancelled.help': 'This version waited too long for an earlier operation to end. Start the deployment again.',
-  'reason.queued': 'It starts automatically when resources are free.',
+  'reason.queued': 'The version starts automatically when resources are free.',
   'reason.exitCode': 'exit code {code}',
   'reason.lastLines': 'Last lines of the log',
   'reason.wholeLog': 'Open the full log',

@@ -156,7 +156,6 @@ function Actions({ of, onChange }: { of: Container; onChange: (container: Contai
   );
 }
 
-/** The deployments that were created from the container. */
 /** The reason of a container says what it waits for, or why it stopped or failed. */
 function bannerOf(state: Container['state']): { tone: 'info' | 'warn' | 'bad'; title: string } {
   if (state === 'queued') return { tone: 'info', title: t('containers.queued') };
@@ -164,6 +163,7 @@ function bannerOf(state: Container['state']): { tone: 'info' | 'warn' | 'bad'; t
   return { tone: 'bad', title: t('containers.failed') };
 }
 
+/** The deployments that were created from the container. */
 function Deployments({ of }: { of: Container }) {
   const deployments = usePages<Deployment>(
     withQuery('/deployments', { owner: `${of.owner.type}:${of.owner.id}`, limit: 100 }),

@@ -65,7 +65,7 @@ export function VersionPage({ id, number }: { id: string; number: string }) {
           )}
           {canChange && version.data !== undefined && !version.data.is_active && deployment.data !== undefined && (
             <Button
-              look={version.data.state === 'error' ? undefined : 'primary'}
+              look={version.data.state === 'error' ? 'plain' : 'primary'}
               icon="rocket"
               onClick={() => setAsked('activate')}
             >

@@ -169,15 +169,12 @@ function Health({
 }: {
   of: Webhook;
 }) {
+  const isFailing = since !== null && state === 'active';
   return (
     <div>
-      {since !== null && state === 'active' ? (
-        <span class="badge badge-warn">{t('webhooks.failing')}</span>
-      ) : (
-        <StateBadge state={state} />
-      )}
+      {isFailing ? <span class="badge badge-warn">{t('webhooks.failing')}</span> : <StateBadge state={state} />}
       {reason !== null && <span class="table-sub isolate">{neutralise(reason)}</span>}
-      {since !== null && state === 'active' && (
+      {isFailing && (
         <span class="table-sub">
           {t('webhooks.failingSince')} <Ago time={since} />
         </span>
