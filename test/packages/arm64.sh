@@ -7,6 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
 target=linux-arm64-gnu
+. test/packages/zig.sh
 command -v qemu-aarch64 > /dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends qemu-user libstdc++6-arm64-cross; }
 work=$(mktemp -d)
 trap 'kill "${registry:-}" 2> /dev/null || true; rm -rf "$work"' EXIT

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # Compiles and links the addon for macOS with zig, on both processors. Nothing runs it: there is no macOS here.
-# Needs the package `ziglang` of PyPI; ZIG names another zig.
 #
 #     test/packages/macos.sh
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-zig=${ZIG:-python3 -m ziglang}
+. test/packages/zig.sh
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 prefix=$(node -p "require('./native/node-headers').headersPrefix() ?? ''")
@@ -19,7 +18,7 @@ avx512=(-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c)
 compile() { # TARGET SOURCE [FLAG…]
   local target=$1 source=$2
   shift 2
-  $zig c++ -target "$target" "${flags[@]}" "$@" -c "$source" -o "$work/$target/${source//\//-}.o"
+  $ZIG c++ -target "$target" "${flags[@]}" "$@" -c "$source" -o "$work/$target/${source//\//-}.o"
 }
 
 for target in aarch64-macos x86_64-macos; do
@@ -33,7 +32,7 @@ for target in aarch64-macos x86_64-macos; do
       *) compile "$target" "$source" ;;
     esac
   done
-  $zig c++ -target "$target" -dynamiclib -undefined dynamic_lookup "$work/$target"/*.o -o "$work/capstan-$target.node"
+  $ZIG c++ -target "$target" -dynamiclib -undefined dynamic_lookup "$work/$target"/*.o -o "$work/capstan-$target.node"
   od -An -tx4 -N8 "$work/capstan-$target.node" | grep -q ' feedfacf' || { echo "$target: expected a Mach-O file" >&2; exit 1; }
   echo "$target: $(stat -c %s "$work/capstan-$target.node") bytes, compiled, never run"
 done

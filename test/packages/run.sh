@@ -11,13 +11,7 @@ root=$PWD
 # Outside of the tree, so that no package of the tree is found.
 installed=${INSTALL_DIR:-$(mktemp -d)}
 
-# zig, from PyPI.
-if [ -z "${ZIG:-}" ]; then
-  zig=$root/build/zig
-  [ -x "$zig/bin/python" ] || python3 -m venv "$zig"
-  "$zig/bin/python" -c 'import ziglang' 2> /dev/null || "$zig/bin/pip" install --quiet ziglang==0.17.1
-  export ZIG="$zig/bin/python -m ziglang"
-fi
+. test/packages/zig.sh
 node native/prebuild.js
 node ts/pack.js
 
