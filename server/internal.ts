@@ -85,6 +85,7 @@ export {
   type HttpHandler,
   type HttpReply,
   type HttpRequest,
+  mediaType,
   type ReplyHeaders,
   type ReplyStream,
   type StreamedRequest,

@@ -7,11 +7,11 @@ import type { Transport, TransportOptions } from './transport';
 export async function createTransport(name: 'auto' | 'uws' | 'node', options: TransportOptions): Promise<Transport> {
   // Each transport is imported only when it is used, because loading both slows the start.
   if (name !== 'node') {
-    const { isCurrentUws, loadUws } = await import('./uws-module.js');
-    const loaded = loadUws();
-    if (loaded !== undefined && (name === 'uws' || isCurrentUws(loaded.version))) {
+    const { loadUws } = await import('./uws-module.js');
+    const uws = loadUws({ isForced: name === 'uws' });
+    if (uws !== undefined) {
       const { UwsTransport } = await import('./uws.js');
-      return new UwsTransport(loaded.uws, options);
+      return new UwsTransport(uws, options);
     }
   }
   if (name === 'uws')

@@ -1,3 +1,5 @@
+import { trimBlanks } from '../base/blanks';
+
 /** A request as handlers see it. Everything except the body is copied before the handler runs. */
 export interface HttpRequest {
   /** As sent: `GET`. */
@@ -91,6 +93,12 @@ export interface Transport {
   stopListening(): void;
   /** Cuts all open connections. */
   close(): Promise<void>;
+}
+
+/** Returns the media type of the body in lower case, without its parameters: `application/json`. */
+export function mediaType(request: Pick<HttpRequest, 'headers'>): string | undefined {
+  const type = header(request, 'content-type');
+  return type === undefined ? undefined : trimBlanks(type.split(';')[0]).toLowerCase();
 }
 
 /** Returns the first value of a header. `name` is in lower case. */

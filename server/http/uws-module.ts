@@ -9,27 +9,29 @@ export type UwsModule = typeof Uws;
 const OLDEST_CURRENT = [20, 51] as const;
 
 /**
- * Returns the native module and its version, or undefined if none loads here (another Node version, musl). It requires
- * the binary directly, because the package's entry falls back to an implementation in JavaScript that corrupts streams.
+ * Returns the native module, or undefined if none loads here (another Node version, musl) or if `isForced` is false and
+ * the installed release is not current. It requires the binary directly, because the package's entry falls back to an
+ * implementation in JavaScript that corrupts streams.
  */
-export function loadUws(): { uws: UwsModule; version: string } | undefined {
+export function loadUws({ isForced }: { isForced: boolean }): UwsModule | undefined {
   try {
     const manifest = resolveNative('uWebSockets.js/package.json');
+    const { version } = JSON.parse(readFileSync(manifest, 'utf8')) as { version: string };
+    if (!isForced && !isCurrentUws(version)) return undefined;
     const folder = dirname(manifest);
     const file = `uws_${process.platform}_${process.arch}_${process.versions.modules}.node`;
     const path = [join(folder, file), join(folder, 'binaries', file)].find(existsSync);
     if (path === undefined) return undefined;
     const uws = requireNative(path) as UwsModule;
-    const { version } = JSON.parse(readFileSync(manifest, 'utf8')) as { version: string };
-    return typeof uws.SSLApp === 'function' ? { uws, version } : undefined;
+    return typeof uws.SSLApp === 'function' ? uws : undefined;
   } catch {
     return undefined;
   }
 }
 
 /**
- * Whether a release answers every valid request. Release 20.30, the newest on the npm registry, gives no answer to
- * HTTP/1.0, to header names with `_`, and to more than 48 headers.
+ * Whether a release answers every valid request. Release 20.30, which npm has as `@trufflesuite/uws-js-unofficial`,
+ * gives no answer to HTTP/1.0, to header names with `_`, and to more than 48 headers.
  */
 export function isCurrentUws(version: string): boolean {
   const [major, minor] = version.split('.').map(Number);

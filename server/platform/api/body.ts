@@ -1,4 +1,4 @@
-import { header, type HttpRequest, trimBlanks } from 'capstan/internal';
+import { header, type HttpRequest, mediaType } from 'capstan/internal';
 import { ApiProblem } from './problem';
 import type { ApiRoute } from './route';
 import { checkValue } from './validate';
@@ -22,8 +22,7 @@ export async function readJson(
   if (bytes.length > maxBodyBytes) throw tooLarge(maxBodyBytes);
   if (bytes.length === 0 && isBodyOptional) return { value: {}, text: '' };
   // HTML forms of other origins cannot send this type.
-  const type = trimBlanks(header(request, 'content-type')?.split(';')[0] ?? '').toLowerCase();
-  if (type !== 'application/json')
+  if (mediaType(request) !== 'application/json')
     throw new ApiProblem('unsupported_media_type', 'Content-Type: expected application/json');
   const text = bytes.toString('utf8');
   const value = parseJson(text);

@@ -160,7 +160,7 @@ describe.each(BACKENDS)('several processes over $name', ({ isHere, make }) => {
     await ahead.deleteKey('gone');
     const made = await ahead.createKey({ name: 'made', type: 'user-level', owner: ALICE });
     // The feed is pruned at every 256th revision.
-    const revisionBeforePruning = `update auth_state set rev = rev - rev % 256 + 255`;
+    const revisionBeforePruning = 'update auth_state set rev = rev - rev % 256 + 255';
     await raw(location, revisionBeforePruning);
     await ahead.setKeyEnabled('made', true);
     await ahead.close();

@@ -238,12 +238,22 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     expect(await until('"body":"x"')).toMatch(/^HTTP\/1\.1 200 OK\r\n/);
   });
 
+  // uWebSockets.js 20.30 itself removes all bytes above 127 from both ends of a value.
+  const keepsOuterBytes = name === 'node';
+
   test.each([
     ['two lengths', 'Content-Length: 1\r\nContent-Length: 2\r\n\r\nxx'],
     ['two equal lengths', 'Content-Length: 1\r\nContent-Length: 1\r\n\r\nx'],
     ['a length and chunks', 'Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'],
     ['an encoding similar to chunked', 'Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n'],
     ['two encodings', 'Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n'],
+    ...(keepsOuterBytes
+      ? [
+          ['a no-break space before chunked', 'Transfer-Encoding: \xa0chunked\r\n\r\n0\r\n\r\n'],
+          ['a no-break space after chunked', 'Transfer-Encoding: chunked\xa0\r\n\r\n0\r\n\r\n'],
+          ['a no-break space after a length', 'Content-Length: 1\xa0\r\n\r\nx'],
+        ]
+      : []),
     ['a signed length', 'Content-Length: +1\r\n\r\nx'],
     ['two hosts', 'Host: g\r\n\r\n'],
   ])('refuses ambiguous framing and closes the connection: %s', async (_name, rest) => {
@@ -253,7 +263,7 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
       reply.send(200, {}, 'ok');
     });
     const { socket, received, closed } = open(port);
-    socket.write(`POST /first HTTP/1.1\r\nHost: h\r\n${rest}GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n`);
+    socket.write(`POST /first HTTP/1.1\r\nHost: h\r\n${rest}GET /smuggled HTTP/1.1\r\nHost: h\r\n\r\n`, 'latin1');
     await closed;
     expect(seen).toEqual([]);
     // uWebSockets.js closes some of these connections without a response.
@@ -263,10 +273,7 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     }
   });
 
-  // uWebSockets.js 20.30 itself removes every byte above 127 from the end of a value.
-  const onNode = name === 'node' ? test : test.skip;
-
-  onNode('removes spaces and tabs around a header value, and no other character', async () => {
+  test('removes spaces and tabs around a header value, and no other character', async () => {
     const { port } = await listen(echo);
     const { socket, until } = open(port);
     socket.write('GET / HTTP/1.1\r\nHost: h\r\nX-One: \t a b \t\r\nX-Two: Bearer k\xa0\r\n\r\n', 'latin1');
@@ -274,22 +281,10 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     expect(headers).toEqual(
       expect.arrayContaining([
         ['x-one', 'a b'],
-        ['x-two', 'Bearer k\xa0'],
+        ['x-two', keepsOuterBytes ? 'Bearer k\xa0' : 'Bearer k'],
       ]),
     );
   });
-
-  onNode.each(['Transfer-Encoding: chunked\xa0', 'Transfer-Encoding: \xa0chunked', 'Content-Length: 0\xa0'])(
-    'refuses %j, which is no valid framing',
-    async (line) => {
-      const { port } = await listen(() => Promise.reject(new Error('must not be called')));
-      const { socket, received, closed } = open(port);
-      socket.write(`POST / HTTP/1.1\r\nHost: h\r\n${line}\r\n\r\n0\r\n\r\n`, 'latin1');
-      await closed;
-      expect(received()).toMatch(/^HTTP\/1\.1 400 Bad Request\r\n/);
-      expect(received()).toContain('"code":"malformed_request"');
-    },
-  );
 
   test('parses no part of a chunked request as the next request', async () => {
     const seen: string[] = [];
