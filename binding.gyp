@@ -58,11 +58,13 @@
         "native/engine/request_checks.cpp",
         "native/engine/sampler.cpp",
         "native/engine/scheduler.cpp",
+        "native/engine/step_times.cpp",
         "native/engine/thinking.cpp",
         "native/binding/addon.cpp",
         "native/binding/engine_binding.cpp",
         "native/binding/grammar_binding.cpp",
         "native/binding/memory_binding.cpp",
+        "native/binding/parsed_grammars.cpp",
         "native/binding/load_binding.cpp",
         "native/binding/records.cpp"
       ],

@@ -119,7 +119,8 @@ int run_document(const std::shared_ptr<const CompiledGrammar>& grammar, uint32_t
   int num_left = 0;
   for (int i = 0; i < kMaxTokens && !matcher.is_terminated(); ++i) {
     const auto begin = Clock::now();
-    const bool is_filled = is_steady && matcher.try_fill_mask(mask);
+    size_t work_left = SIZE_MAX;
+    const bool is_filled = is_steady && matcher.try_fill_mask(mask, work_left);
     if (is_steady) times.push_back(us_since(begin));
     if (!is_filled) {
       matcher.fill_mask(mask);

@@ -81,6 +81,7 @@ export { requestLogger } from './http/request-log';
 export type { RequestRecord } from './http/routes';
 export { SSE_HEADERS, SseStream } from './http/sse';
 export {
+  DEFAULT_KEEP_ALIVE_MS,
   header,
   type HttpHandler,
   type HttpReply,

@@ -102,7 +102,11 @@ export interface NativeEngineOptions {
   maxModelLen: number;
   maxNumSeqs: number;
   maxNumBatchedTokens: number;
+  /** 0 = no limit. */
+  maxStepMs: number;
   maxQueuedRequests: number;
+  /** Limit of `NativeStats.grammarCacheBytes`. The addon evicts masks; the caller frees grammars. */
+  grammarCacheBytes: number;
   prefixCache: boolean;
   eosTokenIds: Int32Array;
 }
@@ -256,6 +260,8 @@ export interface NativeStats {
   numFreeBlocks: number;
   /** Blocks that no sequence uses but the prefix cache holds. */
   numCachedBlocks: number;
+  /** Memory of the compiled grammars that are not freed, and of their token masks. */
+  grammarCacheBytes: number;
   /** Blocks evicted from the prefix cache so far. */
   numEvictions: number;
   /** Preemptions so far. */
@@ -283,12 +289,21 @@ export type NativeGrammarSource =
   /** `prefix` comes before the text that the GBNF grammar describes. It cannot refer to rules. */
   | { kind: 'gbnf'; text: string; prefix?: GrammarExpr }
   | { kind: 'regex'; pattern: string }
-  | ({ kind: 'rules' } & Grammar);
+  | ({ kind: 'rules' } & Grammar)
+  /** Can be compiled once. */
+  | { kind: 'parsed'; handle: NativeParsedGrammar };
+
+/** A parsed grammar that any thread of the process can compile. It can be sent between threads. */
+export type NativeParsedGrammar = number;
 
 /** A compiled grammar. */
 export interface NativeGrammar {
   /** Memory in bytes, without the token masks, which share one bounded cache. */
   readonly sizeBytes: number;
+  /** Whether a sequence or a matcher uses it. */
+  isInUse(): boolean;
+  /** Frees the memory when nothing uses it any more. Afterwards only the size may be read. */
+  free(): void;
   /** Creates a matcher at the start of a text. */
   matcher(): NativeGrammarMatcher;
 }
@@ -329,6 +344,8 @@ export interface NativeAddon {
   readonly version: string;
   /** Instruction sets that this machine can run, best first. */
   readonly isas: string[];
+  /** Reads a source, for a `compileGrammar` in any thread. Throws `invalid_argument` for a malformed one. */
+  parseGrammar(source: NativeGrammarSource): NativeParsedGrammar;
   /** Compiles on a pool thread, for matching bytes. Rejects with `invalid_argument`, the fault and its place. */
   compileGrammar(source: NativeGrammarSource): Promise<NativeGrammar>;
   /**

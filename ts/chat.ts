@@ -1,13 +1,14 @@
 import type { ChoiceReaderOptions } from './choice-reader';
 import { checkBoolean, checkNumber, checkObject, checkOneOf, checkString } from './checks';
 import { CapstanError } from './errors';
-import { type GrammarPlan, jsonKey, withPrefix } from './grammar-cache';
+import { eitherPlan, type GrammarPlan, grammarPlan, reasonedPlan } from './grammar-cache';
 import type { Model } from './model/model';
 import type { SamplingParams } from './sampling';
 import { planStructuredOutput } from './structured-output';
-import { checkMessages, type ChatMessage, checkTools, type Tool, toTemplateMessage } from './text/messages';
-import { thinkingStateAfter, thinkingStateWithin, reasoningGrammar, type ThinkingState } from './text/reasoning';
-import { type ToolCallFormat, toolCallGrammar, type ToolCallGrammarOptions } from './text/tool-calls';
+import { checkTools, type Tool } from './text/messages';
+import type { ThinkingState } from './text/reasoning';
+import type { Conversation, Messages } from './text/text-service';
+import type { ToolCallFormat, ToolCallGrammarOptions } from './text/tool-calls';
 
 /**
  * Whether the model calls tools:
@@ -26,7 +27,10 @@ export interface ChatOptions extends SamplingParams {
    * every tool if `toolChoice` is `'required'` or a name.
    */
   tools?: readonly Tool[];
-  /** Default: `'auto'`. Unless it is `'none'`, tools cannot be combined with `structuredOutput`. */
+  /**
+   * Default: `'auto'`. With `structuredOutput`, the choice then consists of calls, or it is a text of that output. A
+   * choice that must call tools ignores `structuredOutput`.
+   */
   toolChoice?: ToolChoice;
   /** If false, the choice ends after its first complete tool call. Default: true. */
   parallelToolCalls?: boolean;
@@ -50,10 +54,9 @@ export interface ChatOptions extends SamplingParams {
   templateKwargs?: Readonly<Record<string, unknown>>;
 }
 
-/** A conversation, rendered and planned for the engine. */
+/** A conversation, tokenized and planned for the engine. */
 export interface PreparedChat {
-  prompt: string;
-  addSpecialTokens: boolean;
+  promptTokenIds: Int32Array;
   sampling: SamplingParams;
   readerOptions: ChoiceReaderOptions;
   /** The grammar of the completion, reasoning included. */
@@ -62,30 +65,41 @@ export interface PreparedChat {
   thinkingBudget: { budget: number; isInside: boolean } | undefined;
 }
 
-/** @throws CapstanError `invalid_argument`, or `template_error` from the template. */
+/**
+ * Returns the text of the prompt.
+ * @throws CapstanError `invalid_argument`, or `template_error` from the template.
+ */
+export function renderChat({ text }: Model, messages: Messages, options: ChatOptions): Promise<string> {
+  return text.render(toConversation(messages, checkChatOptions(options)));
+}
+
+/**
+ * @param maxModelLen A longer prompt is refused, unless it is to be truncated.
+ * @param signal Aborted when the caller no longer waits.
+ * @throws CapstanError `invalid_argument`, `context_length_exceeded`, or `template_error` from the template.
+ */
 export async function prepareChat(
   model: Model,
-  messages: readonly ChatMessage[],
+  messages: Messages,
   options: ChatOptions,
+  maxModelLen: number,
+  signal: AbortSignal,
 ): Promise<PreparedChat> {
-  const checked = checkMessages(messages);
-  const { tools, toolChoice, sampling, ...rest } = checkChatOptions(options);
-  const { traits } = model.chatTemplate;
-  const written = checked.map((message) => toTemplateMessage(message, traits, model.toolCallFormat?.toPromptId));
-  const prompt = await model.chatTemplate.render(written, {
-    ...(tools === undefined ? {} : { tools }),
-    ...(rest.addGenerationPrompt === undefined ? {} : { addGenerationPrompt: rest.addGenerationPrompt }),
-    ...(rest.continueFinalMessage === undefined ? {} : { continueFinalMessage: rest.continueFinalMessage }),
-    ...(rest.templateKwargs === undefined ? {} : { templateKwargs: rest.templateKwargs }),
-  });
-  const finalContent = rest.continueFinalMessage === true ? written[written.length - 1].content : undefined;
-  const thinking = model.hasReasoning ? findThinkingState(prompt, finalContent as string | undefined) : undefined;
+  const checked = checkChatOptions(options);
+  const { tools, toolChoice, sampling, addSpecialTokens, ...rest } = checked;
+  const { promptTokenIds, thinking } = await model.text.encodeChat(
+    toConversation(messages, checked),
+    { addSpecialTokens, maxModelLen: sampling.truncatePrompt === undefined ? maxModelLen : undefined },
+    signal,
+  );
+  const answer = sampling.structuredOutput === undefined ? undefined : planStructuredOutput(sampling.structuredOutput);
   const calls =
-    tools === undefined ? undefined : planToolCalls(model.toolCallFormat, tools, toolChoice, rest.parallelToolCalls);
-  const plan = sampling.structuredOutput === undefined ? calls?.plan : planStructuredOutput(sampling.structuredOutput);
+    tools === undefined
+      ? undefined
+      : planToolCalls(model.toolCallFormat, tools, toolChoice, rest.parallelToolCalls, answer);
+  const plan = calls === undefined ? answer : calls.plan;
   return {
-    prompt,
-    addSpecialTokens: rest.addSpecialTokens,
+    promptTokenIds,
     sampling,
     readerOptions: {
       ...calls?.readerOptions,
@@ -94,7 +108,7 @@ export async function prepareChat(
         : {
             thinking,
             keepsReasoningInText: !rest.separateReasoning,
-            tokenBytes: (id: number) => model.tokenizer.textBytes(id),
+            tokenBytes: (id: number) => model.tokens.textBytes(id),
           }),
     },
     plan: plan === undefined ? undefined : afterReasoning(plan, thinking),
@@ -105,14 +119,21 @@ export async function prepareChat(
   };
 }
 
-/** @param finalContent The message that the completion continues, if it does. */
-function findThinkingState(prompt: string, finalContent: string | undefined): ThinkingState {
-  return finalContent === undefined ? thinkingStateAfter(prompt) : thinkingStateWithin(finalContent);
+function toConversation(
+  messages: Messages,
+  { tools, addGenerationPrompt, continueFinalMessage, templateKwargs }: CheckedOptions,
+): Conversation {
+  return {
+    messages,
+    ...(tools === undefined ? {} : { tools }),
+    ...(addGenerationPrompt === undefined ? {} : { addGenerationPrompt }),
+    ...(continueFinalMessage === undefined ? {} : { continueFinalMessage }),
+    ...(templateKwargs === undefined ? {} : { templateKwargs }),
+  };
 }
 
 function afterReasoning(plan: GrammarPlan, thinking: ThinkingState | undefined): GrammarPlan {
-  const reasoning = thinking === undefined ? undefined : reasoningGrammar(thinking);
-  return reasoning === undefined ? plan : withPrefix(plan, `reasoning ${thinking}`, reasoning);
+  return thinking === undefined || thinking === 'after' ? plan : reasonedPlan(plan, thinking);
 }
 
 interface ToolCallPlan {
@@ -121,44 +142,54 @@ interface ToolCallPlan {
 }
 
 /**
- * Required calls and strict tools need a grammar, which also limits the number of calls. Otherwise calls are parsed
- * from free text.
+ * Required calls, strict tools and calls instead of an answer need a grammar, which also limits the number of calls.
+ * Otherwise calls are parsed from free text.
  */
 function planToolCalls(
   format: ToolCallFormat | undefined,
   tools: readonly Tool[],
   toolChoice: Exclude<ToolChoice, 'none'>,
   parallel: boolean,
+  answer: GrammarPlan | undefined,
 ): ToolCallPlan {
   if (format === undefined) {
-    if (toolChoice === 'auto') return { readerOptions: {} };
+    if (toolChoice === 'auto') return { readerOptions: {}, ...(answer === undefined ? {} : { plan: answer }) };
     throw CapstanError.argument(
       'toolChoice',
       "'auto' or 'none', because the chat template shows no tool call format (set the engine option toolCallFormat)",
       nameOf(toolChoice),
     );
   }
-  if (toolChoice === 'auto' && !tools.some((tool) => tool.function.strict === true)) {
-    return { readerOptions: { toolCallFormat: format, toolCallOptions: { tools }, stopsAfterCall: !parallel } };
+  if (toolChoice !== 'auto') {
+    const only = typeof toolChoice === 'object' ? { only: toolChoice.name } : {};
+    return {
+      readerOptions: {
+        toolCallFormat: format,
+        toolCallOptions: { tools, isConstrained: true },
+        isCallNamed: typeof toolChoice === 'object',
+      },
+      plan: callGrammarPlan(format, tools, { mode: 'required', parallel, ...only }),
+    };
   }
-  const options: ToolCallGrammarOptions = {
-    mode: toolChoice === 'auto' ? 'strict' : 'required',
-    parallel,
-    ...(typeof toolChoice === 'object' ? { only: toolChoice.name } : {}),
-  };
-  const definitions = tools.map(({ function: { name, parameters, strict } }) => [name, parameters, strict]);
+  if (answer !== undefined)
+    return {
+      readerOptions: { toolCallFormat: format, toolCallOptions: { tools, isCallsOrText: true } },
+      plan: eitherPlan(callGrammarPlan(format, tools, { mode: 'chosen', parallel }), answer),
+    };
+  if (!tools.some((tool) => tool.function.strict === true))
+    return { readerOptions: { toolCallFormat: format, toolCallOptions: { tools }, stopsAfterCall: !parallel } };
   return {
-    readerOptions: {
-      toolCallFormat: format,
-      toolCallOptions: { tools, isConstrained: true },
-      isCallNamed: typeof toolChoice === 'object',
-    },
-    plan: {
-      key: jsonKey('tools', ['tools', format.name, options, definitions]),
-      source: () => ({ kind: 'rules', ...toolCallGrammar(format, tools, options) }),
-      param: 'tools',
-    },
+    readerOptions: { toolCallFormat: format, toolCallOptions: { tools, isConstrained: true } },
+    plan: callGrammarPlan(format, tools, { mode: 'strict', parallel }),
   };
+}
+
+function callGrammarPlan(format: ToolCallFormat, tools: readonly Tool[], options: ToolCallGrammarOptions): GrammarPlan {
+  const definitions = tools.map(({ type, function: { name, parameters, strict } }): Tool => ({
+    type,
+    function: { name, parameters, strict },
+  }));
+  return grammarPlan({ kind: 'tools', format: format.name, tools: definitions, options }, 'tools');
 }
 
 function nameOf(choice: ToolChoice): string {
@@ -202,7 +233,6 @@ function checkChatOptions(options: ChatOptions): CheckedOptions {
   if (thinkingBudget !== undefined)
     checkNumber('thinkingBudget', thinkingBudget, { min: 0, max: 2 ** 31 - 1, isInteger: true });
   const areUsed = checkedTools.length > 0 && choice !== 'none';
-  if (areUsed && sampling.structuredOutput !== undefined) throw structuredOutputConflict(choice);
   return {
     tools: areUsed ? checkedTools : undefined,
     toolChoice: choice === 'none' ? 'auto' : choice,
@@ -228,12 +258,4 @@ function checkToolChoice(choice: ToolChoice, tools: readonly Tool[]): ToolChoice
   if (choice === 'required' && tools.length === 0)
     throw CapstanError.argument('toolChoice', "'auto' or 'none' without tools", choice);
   return choice;
-}
-
-function structuredOutputConflict(choice: ToolChoice): CapstanError {
-  const expected =
-    choice === 'auto'
-      ? "no structured output with tools that may be called (toolChoice 'none' disables them)"
-      : 'no structured output with a toolChoice that forces tool calls';
-  return CapstanError.mismatch('invalid_argument', 'structuredOutput', expected, nameOf(choice));
 }

@@ -1,3 +1,4 @@
+import { types } from 'node:util';
 import { CapstanError } from './errors';
 
 /** The rule that a number must satisfy. Bounds are inclusive, except for `isMinOpen`. */
@@ -45,9 +46,12 @@ export function checkObject(param: string, value: unknown): Record<string, unkno
   return value as Record<string, unknown>;
 }
 
-/** Returns token ids in the form that the addon takes. Each must be below `vocabSize`. */
+/**
+ * Returns token ids in the form that the addon takes. Each must be below `vocabSize`. NOTE: not `instanceof`, because
+ * arrays from a thread are of another class where the host runs this code in a `vm` context, as Jest does.
+ */
 export function checkTokenIds(param: string, value: unknown, vocabSize: number): Int32Array {
-  if (!Array.isArray(value) && !(value instanceof Int32Array))
+  if (!Array.isArray(value) && !types.isInt32Array(value))
     throw CapstanError.argument(param, 'an array of token ids', value);
   const ids = value as ArrayLike<unknown>;
   for (let i = 0; i < ids.length; i++) {
@@ -56,7 +60,7 @@ export function checkTokenIds(param: string, value: unknown, vocabSize: number):
       throw CapstanError.argument(`${param}[${i}]`, `a token id from 0 to ${vocabSize - 1}`, id);
     }
   }
-  return value instanceof Int32Array ? value : Int32Array.from(value as number[]);
+  return types.isInt32Array(value) ? value : Int32Array.from(value as number[]);
 }
 
 /** Refuses unknown options, because a misspelt one would silently do nothing. */

@@ -10,7 +10,7 @@ export interface ChoiceReaderOptions {
   /** undefined: tool calls stay in the text. */
   toolCallFormat?: ToolCallFormat;
   toolCallOptions?: ToolCallOptions;
-  /** The first complete tool call ends the choice. */
+  /** The end of the first tool call ends the choice. */
   stopsAfterCall?: boolean;
   /** The caller named the function, so the choice finishes with `stop`, not `tool_calls`. */
   isCallNamed?: boolean;
@@ -37,6 +37,8 @@ export class ChoiceReader {
   readonly logprobs: NonNullable<DeltaEvent['logprobs']> = [];
   text = '';
   reasoning = '';
+  /** Whether the choice is complete, so later events are ignored. */
+  hasStopped = false;
 
   constructor(index: number, options: ChoiceReaderOptions) {
     const { toolCallFormat, toolCallOptions, thinking, keepsReasoningInText = false } = options;
@@ -47,11 +49,6 @@ export class ChoiceReader {
     if (thinking === undefined) return;
     this.#reasoningParser = new ReasoningParser(thinking, keepsReasoningInText);
     this.#reasoningTokenCounter = new ReasoningTokenCounter(thinking);
-  }
-
-  /** Whether the choice is complete, so later events are ignored. */
-  get hasStopped(): boolean {
-    return this.#options.stopsAfterCall === true && this.toolCalls.length > 0;
   }
 
   /** undefined if reasoning is not parsed. */
@@ -65,7 +62,7 @@ export class ChoiceReader {
    */
   read({ textDelta, tokenIds, logprobs, finish }: NativeEvent): ContentEvent[] {
     if (this.hasStopped) return [];
-    const events = this.#split(textDelta, finish !== null).map((part) => this.#toEvent(part));
+    const events = this.#split(textDelta, finish).flatMap((part) => this.#toEvents(part));
     let delta = events.find((event) => event.type === 'delta');
     if (delta === undefined && tokenIds.length > 0) {
       delta = this.#delta('');
@@ -96,19 +93,20 @@ export class ChoiceReader {
   }
 
   /** Splits off reasoning first, because tool calls count only outside of it. */
-  #split(textDelta: string, isEnd: boolean): (OutputPart | ReasoningPart)[] {
-    const parts = this.#splitReasoning(textDelta, isEnd);
+  #split(textDelta: string, finish: NativeFinish | null): (OutputPart | ReasoningPart)[] {
+    const parts = this.#splitReasoning(textDelta, finish !== null);
     const calls = this.#toolCallParser;
     if (calls === undefined) return parts;
     const split = parts.flatMap((part): (OutputPart | ReasoningPart)[] =>
       part.type === 'text' ? calls.push(part.text) : [part],
     );
-    return this.#untilStopped(isEnd ? [...split, ...calls.end()] : split);
+    return this.#untilStopped(finish === null ? split : [...split, ...calls.end(finish.reason !== 'stop')]);
   }
 
   #untilStopped<T extends OutputPart | ReasoningPart>(parts: T[]): T[] {
-    const first = this.#options.stopsAfterCall === true ? parts.findIndex((part) => part.type === 'toolCall') : -1;
-    return first < 0 ? parts : parts.slice(0, first + 1);
+    const end = this.#options.stopsAfterCall === true ? parts.findIndex((part) => part.type === 'toolCallEnd') : -1;
+    this.hasStopped = end >= 0;
+    return this.hasStopped ? parts.slice(0, end) : parts;
   }
 
   #splitReasoning(textDelta: string, isEnd: boolean): ReasoningPart[] {
@@ -117,21 +115,21 @@ export class ChoiceReader {
     return isEnd ? [...parser.push(textDelta), ...parser.end()] : parser.push(textDelta);
   }
 
-  #toEvent(part: OutputPart | ReasoningPart): ContentEvent {
+  #toEvents(part: OutputPart | ReasoningPart): ContentEvent[] {
     switch (part.type) {
       case 'text':
         this.text += part.text;
-        return this.#delta(part.text);
+        return [this.#delta(part.text)];
       case 'reasoning':
-        if (this.#options.keepsReasoningInText === true) return this.#toEvent({ type: 'text', text: part.text });
+        if (this.#options.keepsReasoningInText === true) return this.#toEvents({ type: 'text', text: part.text });
         this.reasoning += part.text;
-        return { type: 'reasoning', index: this.#index, textDelta: part.text };
-      case 'toolCall':
-        return this.#toCallEvent(this.#startCall(part.name), part.arguments);
+        return [{ type: 'reasoning', index: this.#index, textDelta: part.text }];
       case 'toolCallStart':
-        return this.#toCallEvent(this.#startCall(part.name), '');
+        return [this.#toCallEvent(this.#startCall(part.name), '')];
       case 'toolCallArguments':
-        return this.#toCallEvent(this.toolCalls.length - 1, part.text);
+        return [this.#toCallEvent(this.toolCalls.length - 1, part.text)];
+      case 'toolCallEnd':
+        return [];
     }
   }
 

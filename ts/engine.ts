@@ -12,25 +12,20 @@ import type {
 } from './addon-types';
 import { tokenizeBadWords } from './bad-words';
 import { checkBoolean, checkObject, checkString, checkTokenIds } from './checks';
-import { CapstanError } from './errors';
+import { CapstanError, closedError } from './errors';
 import type { ChatEvent } from './events';
 import { Generation } from './generation';
 import { GrammarCache, type GrammarPlan } from './grammar-cache';
 import { type LoadedModel, type LoadProgress, loadNative } from './load';
 import type { Model } from './model/model';
 import type { ChoiceReaderOptions } from './choice-reader';
-import { type ChatOptions, prepareChat } from './chat';
+import { type ChatOptions, prepareChat, renderChat } from './chat';
 import type { EngineOptions } from './options';
-import {
-  checkTextLength,
-  resolveSampling,
-  type SamplingDefaults,
-  type SamplingParams,
-  truncatePrompt,
-} from './sampling';
+import { resolveSampling, type SamplingDefaults, type SamplingParams, truncatePrompt } from './sampling';
 import { planStructuredOutput, type StructuredOutput } from './structured-output';
-import type { ChatMessage } from './text/messages';
 import { REASONING_FORMATS, THINK_CLOSE, THINK_OPEN } from './text/reasoning';
+import type { OpenText } from './text/text-client';
+import type { EncodeOptions, Messages } from './text/text-service';
 import { QueueLimiter, type Reservation } from './queue-limiter';
 
 /** Settings of one call that do not affect its tokens. */
@@ -77,9 +72,19 @@ export interface EngineStats extends NativeStats {
   prefixCacheHitRate: number;
 }
 
+/** Closes the engines that were garbage-collected without {@link Engine.close}. Neither part refers to its engine. */
+const droppedEngines = new FinalizationRegistry<{ native: NativeEngine; text: OpenText }>(({ native, text }) => {
+  process.emitWarning('An Engine was garbage-collected before it was closed: call engine.close() when it is done', {
+    code: 'CAPSTAN_ENGINE_NOT_CLOSED',
+  });
+  void native.close();
+  void text.close();
+});
+
 /**
  * A loaded model that serves any number of concurrent calls. A process may hold several engines. Call
- * {@link Engine.close} to free the threads and the memory; an idle engine does not keep the process alive.
+ * {@link Engine.close} to free the threads and the memory; an idle engine does not keep the process alive. An engine
+ * that is garbage-collected without it is closed with the process warning `CAPSTAN_ENGINE_NOT_CLOSED`.
  */
 export class Engine {
   /** The loaded model and the resolved options. */
@@ -94,7 +99,7 @@ export class Engine {
   #isClosed = false;
 
   private constructor(
-    { native, model, maxQueuedRequests, maxQueuedTokens }: LoadedModel,
+    { native, model, maxNumSeqs, maxQueuedRequests, maxQueuedTokens, grammarCacheBytes }: LoadedModel,
     info: EngineInfo,
     calls: CallTable,
   ) {
@@ -102,12 +107,17 @@ export class Engine {
     this.#model = model;
     this.info = info;
     this.#calls = calls;
-    this.#grammars = new GrammarCache((source) => native.compileGrammar(source));
+    this.#grammars = new GrammarCache(
+      async (json) => native.compileGrammar({ kind: 'parsed', handle: await model.text.parseGrammar(json) }),
+      { maxTotalBytes: grammarCacheBytes },
+    );
     this.#queueLimiter = new QueueLimiter({
+      maxRunning: maxNumSeqs,
       maxRequests: maxQueuedRequests,
       maxTokens: maxQueuedTokens,
       stats: () => native.stats(),
     });
+    droppedEngines.register(this, { native, text: model.text }, this);
   }
 
   /**
@@ -167,7 +177,14 @@ export class Engine {
       const plan = structuredOutput === undefined ? undefined : planStructuredOutput(structuredOutput);
       const ids =
         typeof prompt === 'string'
-          ? this.#encodePrompt(prompt, addSpecialTokens, sampling, reservation)
+          ? this.#encode(
+              prompt,
+              {
+                addSpecialTokens,
+                maxModelLen: sampling.truncatePrompt === undefined ? this.info.maxModelLen : undefined,
+              },
+              reservation,
+            )
           : checkTokenIds('prompt', prompt, this.info.vocabSize);
       const call = { sampling, readerOptions: {}, plan, thinkingBudget: undefined };
       if (ids instanceof Promise || plan !== undefined || sampling.badWords !== undefined)
@@ -179,11 +196,19 @@ export class Engine {
   /**
    * Generates the next message of a conversation, rendered with the model's chat template. Tool calls and reasoning
    * are separate events. Does not throw: all errors come from the returned {@link Generation}.
+   * @param messages The conversation, or the JSON text of its array.
    */
-  chat(messages: readonly ChatMessage[], options: ChatOptions = {}, context: CallContext = {}): Generation<ChatEvent> {
+  chat(messages: Messages, options: ChatOptions = {}, context: CallContext = {}): Generation<ChatEvent> {
     return this.#start<ChatEvent>(context, async (reservation) => {
-      const { prompt, addSpecialTokens, ...call } = await prepareChat(this.#model, messages, options);
-      const promptTokenIds = this.#encodePrompt(prompt, addSpecialTokens, call.sampling, reservation);
+      const { maxModelLen } = this.info;
+      const { promptTokenIds, ...call } = await prepareChat(
+        this.#model,
+        messages,
+        options,
+        maxModelLen,
+        reservation.signal,
+      );
+      reservation.setPrompt(promptTokenIds);
       return this.#complete(call, promptTokenIds, reservation);
     });
   }
@@ -211,8 +236,8 @@ export class Engine {
    * Returns the prompt text that {@link Engine.chat} would tokenize.
    * @throws CapstanError `invalid_argument`, or `template_error` if the template is missing or fails.
    */
-  async renderChat(messages: readonly ChatMessage[], options: ChatOptions = {}): Promise<string> {
-    return (await prepareChat(this.#model, messages, options)).prompt;
+  async renderChat(messages: Messages, options: ChatOptions = {}): Promise<string> {
+    return renderChat(this.#model, messages, options);
   }
 
   /**
@@ -226,7 +251,7 @@ export class Engine {
     if (this.#isClosed) throw closedError();
     const reservation = this.#queueLimiter.reserve();
     try {
-      return await this.#encode(text, options.addSpecialTokens ?? true, reservation);
+      return await this.#encode(text, { addSpecialTokens: options.addSpecialTokens ?? true }, reservation);
     } finally {
       reservation.release();
     }
@@ -238,7 +263,7 @@ export class Engine {
    * @throws CapstanError `invalid_argument` for an id that is not in the vocabulary.
    */
   detokenize(tokenIds: readonly number[] | Int32Array, options: { skipSpecialTokens?: boolean } = {}): string {
-    return this.#model.tokenizer.decode(
+    return this.#model.tokens.decode(
       checkTokenIds('tokenIds', tokenIds, this.info.vocabSize),
       options.skipSpecialTokens ?? true,
     );
@@ -249,7 +274,7 @@ export class Engine {
     tokenIds: readonly number[] | Int32Array,
     options: { skipSpecialTokens?: boolean } = {},
   ): Promise<string> {
-    return this.#model.tokenizer.decodeAsync(
+    return this.#model.tokens.decodeAsync(
       checkTokenIds('tokenIds', tokenIds, this.info.vocabSize),
       options.skipSpecialTokens ?? true,
     );
@@ -260,7 +285,7 @@ export class Engine {
    * @throws CapstanError `invalid_argument` for an id that is not below `vocabSize`.
    */
   tokenBytes(tokenId: number): Uint8Array {
-    return this.#model.tokenizer.tokenBytes(checkTokenIds('tokenId', [tokenId], this.info.vocabSize)[0]).slice();
+    return this.#model.tokens.tokenBytes(checkTokenIds('tokenId', [tokenId], this.info.vocabSize)[0]).slice();
   }
 
   /**
@@ -276,27 +301,15 @@ export class Engine {
   /** Ends open calls with code `engine_closed`, then frees the threads and the memory. Idempotent. */
   async close(): Promise<void> {
     this.#isClosed = true;
+    droppedEngines.unregister(this);
     await this.#native.close();
     for (const call of [...this.#calls.values()]) call.fail(closedError());
+    await this.#model.text.close();
   }
 
-  #encode(text: string, addSpecialTokens: boolean, reservation: Reservation): Promise<Int32Array> {
+  #encode(text: string, options: EncodeOptions, reservation: Reservation): Promise<Int32Array> {
     reservation.setPrompt(text);
-    return this.#model.tokenizer.encode(text, addSpecialTokens, reservation.signal);
-  }
-
-  /**
-   * @throws CapstanError `context_length_exceeded`, before tokenizing, for a text that is too long in any tokenization.
-   */
-  #encodePrompt(
-    text: string,
-    addSpecialTokens: boolean,
-    { truncatePrompt: limit }: SamplingParams,
-    reservation: Reservation,
-  ): Promise<Int32Array> {
-    const { maxTokenBytes } = this.#model.tokenizer.vocabulary;
-    if (limit === undefined) checkTextLength(text, this.info.maxModelLen, maxTokenBytes);
-    return this.#encode(text, addSpecialTokens, reservation);
+    return this.#model.text.encode(text, options, reservation.signal);
   }
 
   /** Awaits the prompt, the grammar and the other asynchronous parts of a call in parallel. */
@@ -309,7 +322,7 @@ export class Engine {
     const [promptTokenIds, grammar, badWordIds, markers] = await Promise.all([
       prompt,
       plan === undefined ? null : this.#grammars.get(plan, reservation.signal),
-      badWords === undefined ? [] : tokenizeBadWords(this.#model.tokenizer, badWords, this.info.vocabSize),
+      badWords === undefined ? [] : tokenizeBadWords(this.#model.text, badWords, this.info.vocabSize),
       thinkingBudget === undefined ? null : this.#thinkingMarkers(),
     ]);
     return {
@@ -322,8 +335,7 @@ export class Engine {
   }
 
   #thinkingMarkers(): Promise<Pick<NativeThinkingBudget, 'openIds' | 'closeIds'>> {
-    const { tokenizer } = this.#model;
-    this.#thinkIds ??= Promise.all([tokenizer.encode(THINK_OPEN, false), tokenizer.encode(THINK_CLOSE, false)]).then(
+    this.#thinkIds ??= this.#model.text.encodeTexts([THINK_OPEN, THINK_CLOSE]).then(
       ([openIds, closeIds]) => ({ openIds, closeIds }),
       (error: unknown) => {
         this.#thinkIds = undefined;
@@ -392,7 +404,7 @@ export class Engine {
       numPromptTokens: promptTokenIds.length,
     };
     const { sampling, numChoices } = resolveSampling(params, this.info.samplingDefaults, limits);
-    const stripLeadingSpace = this.#model.tokenizer.startsText(promptTokenIds, sampling.skipSpecialTokens);
+    const stripLeadingSpace = this.#model.tokens.startsText(promptTokenIds, sampling.skipSpecialTokens);
     return {
       promptTokenIds,
       numChoices,
@@ -448,8 +460,4 @@ function checkContext(signal: unknown, cacheSalt: unknown, requestId: unknown): 
 function whenAborted(signal: AbortSignal, run: () => void): void {
   setMaxListeners(0, signal);
   signal.addEventListener('abort', run, { once: true });
-}
-
-function closedError(): CapstanError {
-  return new CapstanError('engine_closed', 'The engine is closed: load a new one');
 }

@@ -31,8 +31,8 @@ export const ERROR_CODES = [
  * | `invalid_model` | A file of the model directory is missing or malformed. |
  * | `unsupported_model` | The architecture, data type or tokenizer is not supported. |
  * | `io_error` | A file cannot be read. |
- * | `out_of_memory` | The weights or the KV cache do not fit. |
- * | `queue_full` | Too many requests or prompt tokens are waiting; retry later. |
+ * | `out_of_memory` | The weights or the KV cache do not fit, or the system has no thread left. |
+ * | `queue_full` | Too many requests or prompt tokens are waiting, or too many grammars are in use; retry later. |
  * | `engine_closed` | The engine was closed. |
  * | `aborted` | The caller aborted the load or the call. |
  * | `addon_not_found` | The native addon does not load on this platform. |
@@ -96,6 +96,11 @@ export class CapstanError extends Error {
     const known = ERROR_CODES.find((candidate) => candidate === code) ?? 'internal_error';
     return new CapstanError(known, typeof message === 'string' ? message : String(error), { cause: error });
   }
+}
+
+/** Returns the error of a call to an engine that is closed. */
+export function closedError(): CapstanError {
+  return new CapstanError('engine_closed', 'The engine is closed: load a new one');
 }
 
 const MAX_SHOWN = 120;

@@ -1,44 +1,43 @@
 import { createHash } from 'node:crypto';
-import type { NativeGrammar, NativeGrammarSource } from './addon-types';
+import type { NativeGrammar } from './addon-types';
 import { CapstanError } from './errors';
 import { abortedError, JobQueue } from './job-queue';
-import { type GrammarExpr, rule, sequence } from './text/grammar';
-
-/** Source of a grammar. A regex is wrapped in rules here; GBNF is parsed by the addon. */
-export type PlannedSource = Exclude<NativeGrammarSource, { kind: 'regex' }>;
+import type { GrammarSpec } from './text/grammar-source';
+import type { ThinkingState } from './text/reasoning';
 
 /** A grammar that is not compiled yet. */
 export interface GrammarPlan {
-  /** Equal keys mean equal sources. */
-  key: string;
-  /** Builds the source. Throws `invalid_argument` for an unsupported schema. */
-  source: () => PlannedSource;
+  /** The JSON text of its {@link GrammarSpec}. Equal texts mean equal grammars. */
+  json: string;
   /** The option that errors name if the compiler does not name one. */
   param: string;
 }
 
-/** Returns JSON text for a cache key. The order of members is part of the key, because it is part of the grammar. */
-export function jsonKey(param: string, value: unknown): string {
+/** @throws CapstanError `invalid_argument` for a value that cannot be written as JSON. */
+export function grammarPlan(spec: GrammarSpec, param: string): GrammarPlan {
   try {
-    return JSON.stringify(value);
+    return { json: JSON.stringify(spec), param };
   } catch {
-    throw CapstanError.argument(param, 'a value that can be written as JSON', value);
+    throw CapstanError.argument(param, 'a value that can be written as JSON', spec);
   }
 }
 
-/** Returns the plan with `prefix` before its grammar. Equal names must mean equal prefixes. */
-export function withPrefix(plan: GrammarPlan, name: string, prefix: GrammarExpr): GrammarPlan {
-  return { ...plan, key: `${name} ${plan.key}`, source: () => prependPrefix(plan.source(), prefix) };
+/** Returns the plan of a text after the reasoning that is left. */
+export function reasonedPlan({ json, param }: GrammarPlan, thinking: ThinkingState): GrammarPlan {
+  return { json: `{"kind":"reasoned","thinking":${JSON.stringify(thinking)},"then":${json}}`, param };
 }
 
-function prependPrefix(source: PlannedSource, prefix: GrammarExpr): PlannedSource {
-  if (source.kind === 'gbnf') return { ...source, prefix };
-  const root = `prefix ${source.root}`;
-  return { kind: 'rules', root, rules: [...source.rules, { name: root, expr: sequence(prefix, rule(source.root)) }] };
+/**
+ * Returns the plan of the texts of either plan. Errors of `second` name its param, so `first` must name its own. GBNF
+ * is refused when the grammar is built.
+ */
+export function eitherPlan(first: GrammarPlan, { json, param }: GrammarPlan): GrammarPlan {
+  const text = `{"kind":"either","first":${first.json},"second":${json},"param":${JSON.stringify(param)}}`;
+  return { json: text, param };
 }
 
-/** Memory of all cached grammars. Most take some kilobytes; the largest that compile take tens of megabytes. */
-const MAX_BYTES = 128 << 20;
+/** Share of the memory that grammars may use. The rest is for what speeds them up, such as their masks. */
+const GRAMMAR_SHARE = 1 / 2;
 /** Number of cached grammars, those being compiled included. */
 const MAX_GRAMMARS = 1024;
 
@@ -50,7 +49,8 @@ const MAX_COMPILING = 2;
 const MAX_WAITING = 1_024;
 
 interface Limits {
-  maxBytes: number;
+  /** Memory of all grammars and masks: the option `grammarCacheBytes`. */
+  maxTotalBytes: number;
   maxGrammars: number;
   maxCompiling: number;
   maxWaiting: number;
@@ -58,32 +58,37 @@ interface Limits {
 
 interface Entry {
   grammar: Promise<NativeGrammar>;
-  /** Number of callers that wait for the compilation. */
+  /** Number of callers that wait for the compilation, or have not passed the grammar to the engine yet. */
   numCallers: number;
   /** Aborted when no caller waits any more. */
   abandoned: AbortController;
   /** The compilation has started. */
   hasStarted: boolean;
-  /** 0 until it is compiled. */
-  sizeBytes: number;
+  /** Undefined until it is compiled. */
+  compiled?: NativeGrammar;
 }
 
 /**
  * An LRU cache of compiled grammars. Concurrent callers of one grammar share its compilation. Failures are not cached,
- * and a grammar that all callers abandon before its compilation starts is not compiled.
+ * and a grammar that all callers abandon before its compilation starts is not compiled. A grammar in use is never
+ * evicted, so each compiled grammar is in memory once and counted. The evicted ones are freed at once, because the
+ * garbage collector may take its time.
  */
 export class GrammarCache {
-  readonly #compile: (source: NativeGrammarSource) => Promise<NativeGrammar>;
+  readonly #compile: (json: string) => Promise<NativeGrammar>;
   readonly #limits: Limits;
   readonly #queue: JobQueue;
   /** By digest of the key, least recently used first. */
   readonly #entries = new Map<string, Entry>();
   #sizeBytes = 0;
 
-  constructor(compile: (source: NativeGrammarSource) => Promise<NativeGrammar>, limits: Partial<Limits> = {}) {
+  /** @param compile Compiles the grammar of the JSON text of a {@link GrammarSpec}. */
+  constructor(
+    compile: (json: string) => Promise<NativeGrammar>,
+    limits: Partial<Limits> & Pick<Limits, 'maxTotalBytes'>,
+  ) {
     this.#compile = compile;
     this.#limits = {
-      maxBytes: MAX_BYTES,
       maxGrammars: MAX_GRAMMARS,
       maxCompiling: MAX_COMPILING,
       maxWaiting: MAX_WAITING,
@@ -98,34 +103,34 @@ export class GrammarCache {
 
   /**
    * Returns the compiled grammar of a plan.
-   * @param signal Aborted when the caller no longer waits.
-   * @throws CapstanError `invalid_argument` with the plan's `param` and the fault in the source, or `queue_full`.
+   * @param signal Aborted when the caller has passed the grammar to the engine, or no longer wants it. Without it, the
+   *   grammar may be freed once the promise is settled.
+   * @throws CapstanError `invalid_argument` with the plan's `param` and the fault in the source, or `queue_full` if too
+   *   many grammars wait to be compiled or are in use.
    */
   async get(plan: GrammarPlan, signal?: AbortSignal): Promise<NativeGrammar> {
     if (signal?.aborted === true) throw abortedError(signal);
-    const digest = createHash('sha256').update(plan.key).digest('base64');
+    const digest = createHash('sha256').update(plan.json).digest('base64');
     const entry = this.#entries.get(digest) ?? this.#createEntry(plan);
     // Moves the entry to the end of the map: most recently used.
     const isNew = !this.#entries.delete(digest);
     this.#entries.set(digest, entry);
-    if (isNew) this.#evict();
-    const onAbort = () => {
+    if (isNew) this.#evict(entry);
+    const leave = () => {
       if (--entry.numCallers > 0 || entry.hasStarted) return;
       // Later callers of this grammar create a new entry.
       if (this.#entries.get(digest) === entry) this.#entries.delete(digest);
       entry.abandoned.abort();
     };
     entry.numCallers++;
-    signal?.addEventListener('abort', onAbort, { once: true });
+    signal?.addEventListener('abort', leave, { once: true });
     try {
-      const grammar = await entry.grammar;
-      if (isNew) this.#setSize(digest, entry, grammar.sizeBytes);
-      return grammar;
+      return await entry.grammar;
     } catch (error) {
       if (this.#entries.get(digest) === entry) this.#entries.delete(digest);
       throw withParam(error, plan.param);
     } finally {
-      signal?.removeEventListener('abort', onAbort);
+      if (signal === undefined) leave();
     }
   }
 
@@ -133,29 +138,46 @@ export class GrammarCache {
     const abandoned = new AbortController();
     const grammar = this.#queue.run(async () => {
       entry.hasStarted = true;
-      return this.#compile(plan.source());
+      return this.#admit(entry, await this.#compile(plan.json));
     }, abandoned.signal);
-    const entry: Entry = { grammar, numCallers: 0, abandoned, hasStarted: false, sizeBytes: 0 };
+    const entry: Entry = { grammar, numCallers: 0, abandoned, hasStarted: false };
     return entry;
   }
 
-  /** Does nothing for an entry that was evicted while it was compiled. */
-  #setSize(digest: string, entry: Entry, sizeBytes: number): void {
-    if (this.#entries.get(digest) !== entry) return;
-    entry.sizeBytes = sizeBytes;
+  #admit(entry: Entry, grammar: NativeGrammar): NativeGrammar {
+    const { sizeBytes } = grammar;
+    const maxBytes = this.#limits.maxTotalBytes * GRAMMAR_SHARE;
+    entry.compiled = grammar;
     this.#sizeBytes += sizeBytes;
-    this.#evict();
+    this.#evict(entry);
+    if (this.#sizeBytes <= maxBytes) return grammar;
+    this.#free(entry);
+    if (sizeBytes > maxBytes)
+      throw new CapstanError(
+        'invalid_argument',
+        `The compiled grammar takes ${sizeBytes} bytes, and grammarCacheBytes allows ${maxBytes}: simplify it, or raise grammarCacheBytes`,
+      );
+    throw new CapstanError(
+      'queue_full',
+      `The grammars of open calls take ${this.#sizeBytes} of at most ${maxBytes} bytes: retry later, or raise grammarCacheBytes`,
+    );
   }
 
-  /** Evicts the least recently used entries above the limits. The newest one always stays. */
-  #evict(): void {
-    const { maxGrammars, maxBytes } = this.#limits;
-    for (const [digest, { sizeBytes }] of this.#entries) {
-      const fits = this.#entries.size <= maxGrammars && this.#sizeBytes <= maxBytes;
-      if (fits || this.#entries.size === 1) return;
+  /** Evicts the least recently used entries above the limits, except `newest` and those in use. */
+  #evict(newest: Entry): void {
+    const { maxGrammars, maxTotalBytes } = this.#limits;
+    for (const [digest, entry] of this.#entries) {
+      if (this.#entries.size <= maxGrammars && this.#sizeBytes <= maxTotalBytes * GRAMMAR_SHARE) return;
+      if (entry === newest || entry.numCallers > 0 || entry.compiled?.isInUse() !== false) continue;
       this.#entries.delete(digest);
-      this.#sizeBytes -= sizeBytes;
+      this.#free(entry);
     }
+  }
+
+  #free(entry: Entry): void {
+    this.#sizeBytes -= entry.compiled?.sizeBytes ?? 0;
+    entry.compiled?.free();
+    entry.compiled = undefined;
   }
 }
 

@@ -21,4 +21,5 @@ export { type LoadProgress } from './load';
 export { type EngineOptions } from './options';
 export { type SamplingDefaults, type SamplingParams } from './sampling';
 export { MAX_STRUCTURED_CHOICES, type StructuredOutput } from './structured-output';
+export { type Messages } from './text/text-service';
 export { type ChatMessage, type TextPart, type Tool, type ToolCall, type ToolCallInput } from './text/messages';

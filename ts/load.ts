@@ -1,7 +1,13 @@
 import type { NativeAddon, NativeDType, NativeEngine, NativeEvent, NativeLoad, NativeVocab } from './addon-types';
 import { CapstanError } from './errors';
 import { type Model, readModel } from './model/model';
-import { type EngineOptions, resolveEngineOptions, type ResolvedEngineOptions, resolveLibraryOptions } from './options';
+import {
+  type EngineOptions,
+  type LibraryOptions,
+  resolveEngineOptions,
+  type ResolvedEngineOptions,
+  resolveLibraryOptions,
+} from './options';
 import type { SamplingDefaults } from './sampling';
 import type { Vocabulary } from './text/vocabulary';
 
@@ -17,8 +23,10 @@ export interface LoadedModel {
   model: Model;
   eosTokenIds: number[];
   samplingDefaults: SamplingDefaults;
+  maxNumSeqs: number;
   maxQueuedRequests: number;
   maxQueuedTokens: number;
+  grammarCacheBytes: number;
   prefixCache: boolean;
 }
 
@@ -35,19 +43,34 @@ export async function loadNative(
   throwIfAborted(options.signal);
   const native = addon();
   const model = await readModel(modelDir, library);
-  throwIfAborted(options.signal);
-  const load = nativeLoad(model, resolved);
-  const engine = await runLoad(native, load, options.signal, onProgress, onEvents);
+  try {
+    const load = nativeLoad(model, resolved);
+    const engine = await runLoad(native, load, options.signal, onProgress, onEvents);
+    return toLoaded(engine, model, resolved, library);
+  } catch (error) {
+    await model.text.close();
+    throw error;
+  }
+}
+
+function toLoaded(
+  native: NativeEngine,
+  model: Model,
+  resolved: ResolvedEngineOptions,
+  library: LibraryOptions,
+): LoadedModel {
   return {
-    native: engine,
+    native,
     model,
     eosTokenIds: model.config.eosTokenIds,
     samplingDefaults: {
       ...(library.generationConfig === 'none' ? {} : model.config.samplingDefaults),
       ...library.generationConfigOverrides,
     },
+    maxNumSeqs: resolved.maxNumSeqs,
     maxQueuedRequests: resolved.maxQueuedRequests,
     maxQueuedTokens: library.maxQueuedTokens,
+    grammarCacheBytes: resolved.grammarCacheBytes,
     prefixCache: resolved.prefixCache,
   };
 }
@@ -59,6 +82,7 @@ async function runLoad(
   onProgress: ((progress: LoadProgress) => void) | undefined,
   onEvents: (events: NativeEvent[]) => void,
 ): Promise<NativeEngine> {
+  throwIfAborted(signal);
   let onAbort: (() => void) | undefined;
   const cancel = {
     onCancel: (run: () => void) => {
@@ -93,14 +117,14 @@ function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted === true) throw new CapstanError('aborted', 'The load was aborted', { cause: signal.reason });
 }
 
-function nativeLoad({ config, checkpoint, tokenizer }: Model, options: ResolvedEngineOptions): NativeLoad {
+function nativeLoad({ config, checkpoint, text }: Model, options: ResolvedEngineOptions): NativeLoad {
   const { dtype, ...rest } = options;
   const { spec, eosTokenIds } = config;
   return {
     files: checkpoint.files,
     tensors: checkpoint.tensors,
     spec,
-    vocab: nativeVocab(tokenizer.vocabulary, spec.vocabSize),
+    vocab: nativeVocab(text.traits.vocabulary, spec.vocabSize),
     options: {
       ...rest,
       weightDtype: resolveDtype(dtype, checkpoint.dtype, options.device),

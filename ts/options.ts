@@ -71,8 +71,23 @@ export interface EngineOptions {
   maxNumSeqs?: number;
   /** Token budget of one step. Default: 512, on CUDA 8,192. */
   maxNumBatchedTokens?: number;
-  /** Maximum number of waiting sequences. Further requests fail with `queue_full`. Default: 1,024. */
+  /**
+   * Limit of the milliseconds that prompts add to a step while other sequences generate: between two tokens of a stream
+   * pass at most this long and one step without prompts. A smaller value makes running streams smoother and new prompts
+   * slower. The results do not depend on it. 0: no limit. Default: 100, on CUDA 50.
+   */
+  maxStepMs?: number;
+  /**
+   * Maximum number of sequences that wait while `maxNumSeqs` others are open. Further requests fail with `queue_full`.
+   * 0: nothing waits. Default: 1,024.
+   */
   maxQueuedRequests?: number;
+  /**
+   * Maximum memory in bytes of the compiled grammars of structured outputs and tools, and of their token masks.
+   * Grammars may use half of it: a larger one fails with `invalid_argument`, and one that does not fit beside those of
+   * open calls fails with `queue_full`. With a small value grammars and masks are computed more often. Default: 64 MiB.
+   */
+  grammarCacheBytes?: number;
   /** Reuses the KV cache of equal prompt prefixes. Default: true. */
   prefixCache?: boolean;
   /**
@@ -132,7 +147,9 @@ const ENGINE_KEYS = Object.keys({
   maxModelLen: true,
   maxNumSeqs: true,
   maxNumBatchedTokens: true,
+  maxStepMs: true,
   maxQueuedRequests: true,
+  grammarCacheBytes: true,
   prefixCache: true,
   maxQueuedTokens: true,
   generationConfig: true,
@@ -176,7 +193,12 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
     maxModelLen: count('maxModelLen', 0),
     maxNumSeqs: count('maxNumSeqs', isCuda ? 256 : 64),
     maxNumBatchedTokens: count('maxNumBatchedTokens', isCuda ? 8192 : 512),
-    maxQueuedRequests: count('maxQueuedRequests', 1024),
+    maxStepMs: checkNumber('maxStepMs', options.maxStepMs ?? (isCuda ? 50 : 100), { min: 0, max: 3_600_000 }),
+    maxQueuedRequests: count('maxQueuedRequests', 1024, 0),
+    grammarCacheBytes:
+      options.grammarCacheBytes === undefined
+        ? 64 << 20
+        : checkNumber('grammarCacheBytes', options.grammarCacheBytes, { min: 1, isInteger: true }),
     prefixCache: checkBoolean('prefixCache', options.prefixCache ?? true),
   };
 }

@@ -2,10 +2,12 @@ import { CapstanError } from './errors';
 
 /** Limits of the queue, and what waits in the engine. */
 export interface QueueLimits {
+  /** Sequences that can run at the same time. They do not count as waiting. */
+  maxRunning: number;
   maxRequests: number;
   /** Infinity: no limit. */
   maxTokens: number;
-  stats: () => { numWaiting: number; queuedPromptTokens: number };
+  stats: () => { numRunning: number; numWaiting: number; queuedPromptTokens: number };
 }
 
 /** Estimate for a text that is not tokenized yet. */
@@ -33,10 +35,10 @@ export class QueueLimiter {
 
   /** @throws CapstanError `queue_full` if the queue cannot take another call. */
   check(): void {
-    const { maxRequests, maxTokens } = this.#limits;
-    const { numWaiting, queuedPromptTokens } = this.#limits.stats();
-    const numCalls = numWaiting + this.#numCalls;
-    if (numCalls >= maxRequests) throw queueFull(numCalls, maxRequests, 'sequences');
+    const { maxRunning, maxRequests, maxTokens } = this.#limits;
+    const { numRunning, numWaiting, queuedPromptTokens } = this.#limits.stats();
+    const numOpen = numRunning + numWaiting + this.#numCalls;
+    if (numOpen >= maxRunning + maxRequests) throw queueFull(numOpen - maxRunning, maxRequests, 'sequences');
     const numTokens = queuedPromptTokens + this.#numTokens;
     if (numTokens >= maxTokens) throw queueFull(numTokens, maxTokens, 'prompt tokens');
   }

@@ -1,3 +1,4 @@
+import { types } from 'node:util';
 import type { NativeSampling } from './addon-types';
 import { checkBoolean, checkKnownKeys, checkNumber, checkObject, checkOneOf, checkTokenIds } from './checks';
 import { CapstanError } from './errors';
@@ -205,13 +206,14 @@ export function resolveSampling(
 }
 
 /**
- * @throws CapstanError `context_length_exceeded` if the text is longer than `maxModelLen` tokens of the longest kind.
+ * @throws CapstanError `context_length_exceeded` if the texts together are longer than `maxModelLen` tokens of the
+ *   longest kind.
  */
-export function checkTextLength(text: string, maxModelLen: number, maxTokenBytes: number): void {
+export function checkTextLength(texts: readonly string[], maxModelLen: number, maxTokenBytes: number): void {
   const maxBytes = maxModelLen * maxTokenBytes;
   // A UTF-16 code unit takes at most 3 bytes in UTF-8.
-  if (text.length * 3 <= maxBytes) return;
-  const numBytes = Buffer.byteLength(text);
+  if (texts.reduce((sum, { length }) => sum + length * 3, 0) <= maxBytes) return;
+  const numBytes = texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
   if (numBytes <= maxBytes) return;
   throw new CapstanError(
     'context_length_exceeded',
@@ -268,10 +270,9 @@ function resolveStop(stop: SamplingParams['stop']): string[] {
 
 function resolveLogitBias(logitBias: SamplingParams['logitBias'], vocabSize: number): [Int32Array, Float32Array] {
   if (logitBias === undefined) return [new Int32Array(0), new Float32Array(0)];
-  const entries =
-    logitBias instanceof Map
-      ? [...(logitBias as ReadonlyMap<number, number>)]
-      : Object.entries(checkObject('logitBias', logitBias)).map(parseBiasKey);
+  const entries = types.isMap(logitBias)
+    ? [...logitBias]
+    : Object.entries(checkObject('logitBias', logitBias)).map(parseBiasKey);
   const ids = checkTokenIds(
     'logitBias',
     entries.map(([id]) => id),

@@ -1,8 +1,11 @@
 #pragma once
 // The only error that native code throws: a code from the closed list in `ts/addon-types.ts`, and a message with what
 // was expected, what was received and what to do.
+#include <exception>
+#include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace capstan {
 
@@ -60,5 +63,20 @@ class Error : public std::runtime_error {
  private:
   ErrorCode code_;
 };
+
+// Returns the code and the message of any exception.
+inline std::pair<ErrorCode, std::string> describe(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& known) {
+    return {known.code(), known.what()};
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::kOutOfMemory, "out of memory"};
+  } catch (const std::exception& other) {
+    return {ErrorCode::kInternal, other.what()};
+  } catch (...) {
+    return {ErrorCode::kInternal, "unknown error"};
+  }
+}
 
 }  // namespace capstan

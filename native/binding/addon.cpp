@@ -16,6 +16,7 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
     isas.Set(isas.Length(), name);
   exports.Set("isas", isas);
   exports.Set("load", Napi::Function::New(env, load_engine_binding, "load"));
+  exports.Set("parseGrammar", Napi::Function::New(env, parse_grammar_binding, "parseGrammar"));
   exports.Set("compileGrammar", Napi::Function::New(env, compile_grammar_binding, "compileGrammar"));
   exports.Set("adjustExternalMemory", Napi::Function::New(env, adjust_external_memory_binding, "adjustExternalMemory"));
   exports.Set("trimMemory", Napi::Function::New(env, trim_memory_binding, "trimMemory"));

@@ -143,8 +143,8 @@ Napi::Value EngineBinding::submit(const Napi::CallbackInfo& info) {
     return Napi::Number::New(env, static_cast<double>(request_id));
   } catch (const Napi::Error&) {
     throw;
-  } catch (const std::exception& error) {
-    throw to_js_error(env, error);
+  } catch (...) {
+    throw to_js_error(env, std::current_exception());
   }
 }
 

@@ -3,8 +3,11 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <optional>
+#include <utility>
 
+#include "native/binding/parsed_grammars.h"
 #include "native/binding/records.h"
 
 namespace capstan {
@@ -72,6 +75,19 @@ Expr to_class(const Napi::Object& object) {
   return grammar::code_point_class(std::move(ranges));
 }
 
+// Calls read(item) for each item of an array that may be missing.
+template <typename Read>
+void for_each_item(const Napi::Object& object, const char* name, const Read& read) {
+  const Napi::Value value = object.Get(name);
+  if (value.IsUndefined()) return;
+  if (!value.IsArray()) refuse_source(object.Env(), name);
+  const auto array = value.As<Napi::Array>();
+  for (uint32_t i = 0; i < array.Length(); ++i) {
+    const Napi::HandleScope scope(object.Env());
+    read(array.Get(i));
+  }
+}
+
 Expr to_regex(const Napi::Object& object) {
   grammar::RegexOptions options;
   options.is_search = flag_of(object, "isSearch");
@@ -79,6 +95,16 @@ Expr to_regex(const Napi::Object& object) {
   options.min_length = count_of(object.Get("minLength"), grammar::kMaxRepeat, 0);
   options.max_length = count_of(object.Get("maxLength"), grammar::kMaxRepeat, grammar::kUnbounded);
   options.label = text_of(object, "label");
+  for_each_item(object, "also", [&](const Napi::Value& item) {
+    if (!item.IsObject()) refuse_source(object.Env(), "patterns");
+    const auto part = item.As<Napi::Object>();
+    options.also.push_back(
+        {text_of(part, "pattern"), flag_of(part, "isSearch"), text_of(part, "label"), flag_of(part, "mayYield")});
+  });
+  for_each_item(object, "except", [&](const Napi::Value& item) {
+    if (!item.IsString()) refuse_source(object.Env(), "texts");
+    options.except.push_back(item.As<Napi::String>().Utf8Value());
+  });
   return grammar::regex(text_of(object, "pattern"), std::move(options));
 }
 
@@ -102,7 +128,7 @@ Expr to_expr(const Napi::Value& value, int depth) {
 }
 
 // Reads the record on the JavaScript thread. Returns a function that parses texts on the pool thread.
-std::function<grammar::Grammar()> to_source(const Napi::Value& value) {
+GrammarSource to_source(const Napi::Value& value) {
   if (!value.IsObject()) refuse_source(value.Env(), "a source");
   const auto object = value.As<Napi::Object>();
   const std::string kind = text_of(object, "kind");
@@ -118,6 +144,11 @@ std::function<grammar::Grammar()> to_source(const Napi::Value& value) {
       grammar.root = "prefix root";
       return grammar;
     };
+  }
+  if (kind == "parsed") {
+    GrammarSource source = take_parsed_grammar(object.Get("handle").ToNumber().DoubleValue());
+    if (!source) refuse_source(value.Env(), "a parsed grammar that is not compiled yet");
+    return source;
   }
   grammar::Grammar grammar;
   if (kind == "regex") {
@@ -175,43 +206,49 @@ Napi::Object expose_matcher(Napi::Env env, const SharedGrammar& grammar) {
   return object;
 }
 
-// Returns the size of the automaton. Masks are not counted: all grammars share one limit for them.
-int64_t size_bytes(const CompiledGrammar& grammar) {
-  const grammar::Automaton& automaton = grammar.automaton();
-  const size_t per_state =
-      sizeof(grammar::State) + sizeof(automaton.bytes_to_end[0]) + sizeof(automaton.first_bytes[0]);
-  return static_cast<int64_t>(
-      automaton.states.size() * per_state + automaton.byte_edges.size() * sizeof(grammar::ByteEdge) +
-      automaton.calls.size() * sizeof(grammar::CallEdge) + automaton.token_edges.size() * sizeof(grammar::TokenEdge));
+// The grammar of a handle; null after free().
+using Handle = std::shared_ptr<SharedGrammar>;
+
+int64_t size_bytes(const SharedGrammar& grammar) {
+  return grammar ? static_cast<int64_t>(grammar->automaton().size_bytes()) : 0;
+}
+
+// Reports the size to V8, which then collects handles that were never freed in time.
+void free_grammar(napi_env env, SharedGrammar& grammar) {
+  Napi::MemoryManagement::AdjustExternalMemory(env, -size_bytes(grammar));
+  grammar.reset();
 }
 
 void finalize_grammar(napi_env env, void* data, void*) {
-  auto* kept = static_cast<SharedGrammar*>(data);
-  Napi::MemoryManagement::AdjustExternalMemory(env, -size_bytes(**kept));
-  delete kept;
+  const std::unique_ptr<Handle> kept(static_cast<Handle*>(data));
+  free_grammar(env, **kept);
 }
 
-Napi::Object expose_grammar(Napi::Env env, const SharedGrammar& grammar) {
+Napi::Object expose_grammar(Napi::Env env, SharedGrammar grammar) {
   Napi::Object object = Napi::Object::New(env);
   object.TypeTag(&kGrammarTag);
-  auto* kept = new SharedGrammar(grammar);
-  if (napi_wrap(env, object, kept, finalize_grammar, nullptr, nullptr) == napi_ok)
-    Napi::MemoryManagement::AdjustExternalMemory(env,
-                                                 size_bytes(*grammar));  // makes V8 collect unused grammars in time
-  else
-    delete kept;
-  object.Set("sizeBytes", static_cast<double>(size_bytes(*grammar)));
-  object.Set(
-      "matcher",
-      Napi::Function::New(
-          env, [grammar](const Napi::CallbackInfo& info) -> Napi::Value { return expose_matcher(info.Env(), grammar); },
-          "matcher"));
+  object.Set("sizeBytes", static_cast<double>(size_bytes(grammar)));
+  const auto handle = std::make_shared<SharedGrammar>(std::move(grammar));
+  auto kept = std::make_unique<Handle>(handle);
+  if (napi_wrap(env, object, kept.get(), finalize_grammar, nullptr, nullptr) == napi_ok) {
+    kept.release();
+    Napi::MemoryManagement::AdjustExternalMemory(env, size_bytes(*handle));
+  }
+  const auto add = [&](const char* name, auto call) { object.Set(name, Napi::Function::New(env, call, name)); };
+  add("isInUse", [handle](const Napi::CallbackInfo& info) -> Napi::Value {
+    return Napi::Boolean::New(info.Env(), handle->use_count() > 1);
+  });
+  add("free", [handle](const Napi::CallbackInfo& info) { free_grammar(info.Env(), *handle); });
+  add("matcher", [handle](const Napi::CallbackInfo& info) -> Napi::Value {
+    if (!*handle) refuse_source(info.Env(), "a grammar that was not freed");
+    return expose_matcher(info.Env(), *handle);
+  });
   return object;
 }
 
 class CompileWorker final : public Napi::AsyncWorker {
  public:
-  CompileWorker(Napi::Env env, std::function<grammar::Grammar()> source, TokenTableSource tokens)
+  CompileWorker(Napi::Env env, GrammarSource source, TokenTableSource tokens)
       : Napi::AsyncWorker(env, "capstan.grammar"),
         deferred_(Napi::Promise::Deferred::New(env)),
         source_(std::move(source)),
@@ -229,17 +266,15 @@ class CompileWorker final : public Napi::AsyncWorker {
 
   void OnOK() override {
     const Napi::HandleScope scope(Env());
-    if (!error_) return deferred_.Resolve(expose_grammar(Env(), grammar_));
-    try {
-      std::rethrow_exception(error_);
-    } catch (const std::exception& error) {
-      deferred_.Reject(to_js_error(Env(), error).Value());
-    }
+    if (error_)
+      deferred_.Reject(to_js_error(Env(), error_).Value());
+    else
+      deferred_.Resolve(expose_grammar(Env(), std::move(grammar_)));
   }
 
  private:
   Napi::Promise::Deferred deferred_;
-  std::function<grammar::Grammar()> source_;
+  GrammarSource source_;
   TokenTableSource tokens_;
   SharedGrammar grammar_;
   std::exception_ptr error_;
@@ -254,6 +289,10 @@ Napi::Value compile_grammar(Napi::Env env, const Napi::Value& source, TokenTable
   return promise;
 }
 
+Napi::Value parse_grammar_binding(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), keep_parsed_grammar(info.Env(), to_source(info[0])));
+}
+
 Napi::Value compile_grammar_binding(const Napi::CallbackInfo& info) {
   return compile_grammar(info.Env(), info[0], nullptr);
 }
@@ -264,7 +303,9 @@ SharedGrammar to_compiled_grammar(const Napi::Value& handle) {
   const bool is_grammar = handle.IsObject() && handle.As<Napi::Object>().CheckTypeTag(&kGrammarTag) &&
                           napi_unwrap(handle.Env(), handle, &kept) == napi_ok;
   if (!is_grammar) refuse_source(handle.Env(), "a compiled grammar");
-  return *static_cast<SharedGrammar*>(kept);
+  const SharedGrammar& grammar = **static_cast<Handle*>(kept);
+  if (!grammar) refuse_source(handle.Env(), "a grammar that was not freed");
+  return grammar;
 }
 
 }  // namespace capstan

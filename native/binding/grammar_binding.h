@@ -15,6 +15,8 @@ using TokenTableSource = std::function<std::shared_ptr<const grammar::TokenTable
 
 // Returns a promise of the grammar's handle. Throws invalid_argument for a malformed source record.
 Napi::Value compile_grammar(Napi::Env env, const Napi::Value& source, TokenTableSource tokens);
+// `NativeAddon.parseGrammar`.
+Napi::Value parse_grammar_binding(const Napi::CallbackInfo& info);
 // `NativeAddon.compileGrammar`.
 Napi::Value compile_grammar_binding(const Napi::CallbackInfo& info);
 // Returns the grammar of a handle, or null for null and undefined.

@@ -5,6 +5,7 @@
 #include <memory>
 #include <thread>
 
+#include "native/base/thread.h"
 #include "native/binding/engine_binding.h"
 #include "native/binding/js_call.h"
 #include "native/binding/records.h"
@@ -21,9 +22,17 @@ class LoadTask {
         env, on_progress, "capstan.load", 0, 1, this, [](Napi::Env, void*, LoadTask* task) { delete task; },
         static_cast<void*>(nullptr));
     napi_add_env_cleanup_hook(env, clean_up, this);
-    thread_ = std::thread([this] { run(); });
   }
 
+  // A thread that cannot be started rejects the promise, like every other error of the load.
+  void start() {
+    try {
+      thread_ = start_thread([this] { run(); });
+    } catch (...) {
+      error_ = std::current_exception();
+      finish();
+    }
+  }
   Napi::Promise promise() const { return deferred_.Promise(); }
   std::shared_ptr<std::atomic<bool>> cancelled() const { return is_cancelled_; }
 
@@ -45,7 +54,7 @@ class LoadTask {
   static void clean_up(void* data) {
     auto* task = static_cast<LoadTask*>(data);
     task->is_cancelled_->store(true);
-    task->thread_.join();
+    task->join();
     task->loaded_.engine.reset();
     task->function_.Abort();
   }
@@ -56,8 +65,17 @@ class LoadTask {
     } catch (...) {
       error_ = std::current_exception();
     }
+    finish();
+  }
+
+  // The last call of `function_`, which settles the promise.
+  void finish() {
     is_done_.store(true);
     function_.NonBlockingCall(static_cast<void*>(nullptr));
+  }
+
+  void join() {
+    if (thread_.joinable()) thread_.join();
   }
 
   // Called on loading threads.
@@ -77,27 +95,19 @@ class LoadTask {
   void settle(Napi::Env env) {
     if (is_settled_) return;
     is_settled_ = true;
-    thread_.join();
+    join();
     napi_remove_env_cleanup_hook(env, clean_up, this);
     const Napi::HandleScope scope(env);
     if (error_) engine_->release(env);
     try {
       if (error_)
-        reject(env);
+        deferred_.Reject(to_js_error(env, error_).Value());
       else
         deferred_.Resolve(engine_->expose(env, std::move(loaded_)));
     } catch (const Napi::Error&) {
       // The environment is being torn down. Its cleanup hooks free the engine.
     }
     function_.Release();
-  }
-
-  void reject(Napi::Env env) {
-    try {
-      std::rethrow_exception(error_);
-    } catch (const std::exception& error) {
-      deferred_.Reject(to_js_error(env, error).Value());
-    }
   }
 
   Napi::Promise::Deferred deferred_;
@@ -127,6 +137,7 @@ Napi::Value load_engine_binding(const Napi::CallbackInfo& info) {
                             EngineBinding::create(env, info[2].As<Napi::Function>()));
   const Napi::Promise promise = task->promise();
   const auto cancelled = task->cancelled();
+  task->start();
   on_cancel.As<Napi::Function>().Call(
       {Napi::Function::New(env, [cancelled](const Napi::CallbackInfo&) { cancelled->store(true); }, "cancel")});
   return promise;

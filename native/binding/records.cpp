@@ -205,6 +205,8 @@ void read_options(const Napi::Object& object, LoadRequest& request) {
   request.max_num_seqs = int32(object, "maxNumSeqs");
   request.max_num_batched_tokens = int32(object, "maxNumBatchedTokens");
   request.max_queued_requests = int32(object, "maxQueuedRequests");
+  request.max_step_ms = number(object, "maxStepMs");
+  request.grammar_cache_bytes = integer(object, "grammarCacheBytes");
   request.has_prefix_cache = boolean(object, "prefixCache");
   request.eos_token_ids = ids(object, "eosTokenIds");
 }
@@ -365,6 +367,7 @@ Napi::Object from_stats(Napi::Env env, const EngineStats& stats) {
   object.Set("numBlocks", stats.num_blocks);
   object.Set("numFreeBlocks", stats.num_free_blocks);
   object.Set("numCachedBlocks", stats.num_cached_blocks);
+  object.Set("grammarCacheBytes", static_cast<double>(stats.grammar_cache_bytes));
   object.Set("numEvictions", static_cast<double>(stats.num_evictions));
   object.Set("numPreemptions", static_cast<double>(stats.num_preemptions));
   object.Set("numSteps", static_cast<double>(stats.num_steps));
@@ -423,11 +426,9 @@ Napi::Error make_error(Napi::Env env, ErrorCode code, const std::string& message
   return error;
 }
 
-Napi::Error to_js_error(Napi::Env env, const std::exception& error) {
-  if (const auto* known = dynamic_cast<const Error*>(&error)) return make_error(env, known->code(), known->what());
-  const bool is_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
-  return make_error(env, is_memory ? ErrorCode::kOutOfMemory : ErrorCode::kInternal,
-                    is_memory ? "out of memory" : error.what());
+Napi::Error to_js_error(Napi::Env env, const std::exception_ptr& error) {
+  const auto [code, message] = describe(error);
+  return make_error(env, code, message);
 }
 
 }  // namespace capstan

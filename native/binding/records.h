@@ -17,6 +17,6 @@ Napi::Object from_event(Napi::Env env, const Event& event);
 // Returns a JavaScript Error with the property `code`.
 Napi::Error make_error(Napi::Env env, ErrorCode code, const std::string& message);
 // Converts a C++ exception. Any other than capstan::Error and std::bad_alloc becomes internal_error.
-Napi::Error to_js_error(Napi::Env env, const std::exception& error);
+Napi::Error to_js_error(Napi::Env env, const std::exception_ptr& error);
 
 }  // namespace capstan

@@ -14,6 +14,7 @@ namespace capstan {
 struct Batch {
   // ---- engine ----
   uint64_t step = 0;  // number of the step, from 1
+  Clock::time_point launch_time;
   // ---- scheduler ----
   StepPlan plan;
   // ---- model inputs (shapes: backend.h, StepInput) ----

@@ -180,6 +180,39 @@ void BlockManager::free(Sequence& seq) {
   seq.content_id = 0;
 }
 
+void BlockManager::check_integrity(std::span<Sequence* const> users) const {
+  std::vector<int32_t> num_users(blocks_.size());
+  for (const Sequence* seq : users)
+    for (const int32_t block_id : seq->block_table)
+      ++num_users.at(static_cast<size_t>(block_id));
+  std::vector<int> num_lists(blocks_.size());  // a block without a user is in one list: free or cached
+  for (const int32_t block_id : free_) {
+    CAPSTAN_CHECK(blocks_.at(static_cast<size_t>(block_id)).content_id == 0);
+    ++num_lists[static_cast<size_t>(block_id)];
+  }
+  int num_cached = 0;
+  int32_t previous = -1;
+  for (int32_t block_id = lru_oldest_; block_id >= 0;
+       previous = block_id, block_id = blocks_[static_cast<size_t>(block_id)].lru_next) {
+    CAPSTAN_CHECK(++num_cached <= num_cached_);
+    CAPSTAN_CHECK(blocks_.at(static_cast<size_t>(block_id)).lru_previous == previous);
+    CAPSTAN_CHECK(blocks_[static_cast<size_t>(block_id)].content_id != 0);
+    ++num_lists[static_cast<size_t>(block_id)];
+  }
+  CAPSTAN_CHECK(previous == lru_newest_ && num_cached == num_cached_);
+  size_t num_with_content = 0;
+  for (size_t block_id = 0; block_id < blocks_.size(); ++block_id) {
+    const Block& block = blocks_[block_id];
+    CAPSTAN_CHECK(block.ref_count == num_users[block_id]);
+    CAPSTAN_CHECK(num_lists[block_id] == (block.ref_count == 0 ? 1 : 0));
+    if (block.content_id == 0) continue;
+    ++num_with_content;
+    const auto found = index_.find(block.hash);
+    CAPSTAN_CHECK(found != index_.end() && found->second == static_cast<int32_t>(block_id));
+  }
+  CAPSTAN_CHECK(num_with_content == index_.size());
+}
+
 void BlockManager::drop_content(int32_t block_id) {
   Block& block = blocks_[static_cast<size_t>(block_id)];
   if (block.content_id == 0) return;

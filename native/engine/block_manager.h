@@ -51,6 +51,9 @@ class BlockManager {
   // Frees all blocks of `seq`, the last one first, so that the tail of a prefix is evicted before its head.
   void free(Sequence& seq);
 
+  // Throws kInternal when the state contradicts itself or the block tables of `users`, which are all that hold blocks.
+  void check_integrity(std::span<Sequence* const> users) const;
+
  private:
   struct Block {
     int32_t ref_count = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "native/base/check.h"
+#include "native/base/thread.h"
 #include "native/engine/make_sequences.h"
 #include "native/engine/request_checks.h"
 #include "native/grammar/matcher.h"
@@ -44,10 +45,14 @@ Engine::Engine(EngineOptions options, BlockManager blocks, std::unique_ptr<StepR
       runner_(std::move(runner)),
       scheduler_(options_.limits, std::move(blocks)),
       mask_gate_(
-          options_.mask_patience, options_.on_mask_start, [this] { report_new_mask(); },
-          [this](Sequence& seq, ErrorCode code, const std::string& message) { fail(seq, code, message); }) {
+          {.patience = options_.mask_patience,
+           .work_per_step = options_.grammar_work_per_step,
+           .on_start = options_.on_mask_start,
+           .on_ready = [this] { report_new_mask(); },
+           .fail = [this](Sequence& seq, ErrorCode code, const std::string& message) { fail(seq, code, message); },
+           .end = [this](Sequence& seq, FinishReason reason) { end(seq, reason); }}) {
   publish_stats(false);
-  thread_ = std::thread([this] { main(); });
+  thread_ = start_thread([this] { main(); });
 }
 
 Engine::~Engine() {
@@ -64,8 +69,10 @@ RequestId Engine::submit(Request request) {
   const std::lock_guard lock(mutex_);
   if (is_closing_) throw Error(ErrorCode::kEngineClosed, "the engine is closed");
   if (!stats_.failure.empty()) throw Error(failure_code_, "the engine has failed: " + stats_.failure);
-  const int num_queued = stats_.num_waiting + static_cast<int>(inbox_.size());
-  if (num_queued + num_choices > options_.max_queued_requests)
+  // Sequences that the next steps can start do not count as waiting.
+  const int num_open = stats_.num_running + stats_.num_waiting + static_cast<int>(inbox_.size());
+  const int num_queued = std::max(0, num_open - options_.limits.max_num_seqs);
+  if (num_open + num_choices > options_.limits.max_num_seqs + options_.max_queued_requests)
     throw Error(ErrorCode::kQueueFull, "the queue is full: " + std::to_string(num_queued) + " of at most " +
                                            std::to_string(options_.max_queued_requests) + " sequences are waiting");
   const RequestId request_id = next_request_id_++;
@@ -81,8 +88,9 @@ RequestId Engine::submit(Request request) {
 std::shared_ptr<const grammar::TokenTable> Engine::token_table() {
   const std::lock_guard lock(token_table_mutex_);
   if (!token_table_) {
-    token_table_ = std::make_shared<const grammar::TokenTable>(vocabulary_->bytes, vocabulary_->offsets,
-                                                               vocabulary_->is_special, options_.eos_token_ids);
+    token_table_ =
+        std::make_shared<const grammar::TokenTable>(vocabulary_->bytes, vocabulary_->offsets, vocabulary_->is_special,
+                                                    options_.eos_token_ids, options_.grammar_cache_bytes);
     built_token_table_.store(token_table_.get());
   }
   return token_table_;
@@ -104,6 +112,7 @@ EngineStats Engine::stats() const {
   const std::lock_guard lock(mutex_);
   EngineStats stats = stats_;
   stats.num_waiting += static_cast<int>(inbox_.size());
+  if (const auto* tokens = built_token_table_.load()) stats.grammar_cache_bytes = tokens->masks().total_bytes();
   if (is_busy_) stats.ms_since_last_step = ms_between(last_step_time_, Clock::now());
   return stats;
 }
@@ -132,17 +141,28 @@ void Engine::main() {
     while (take_inbox())
       step();
     fail_all(ErrorCode::kEngineClosed, "the engine was closed");
-  } catch (const std::exception& error) {
-    const auto* known = dynamic_cast<const Error*>(&error);
-    const ErrorCode code = known ? known->code() : ErrorCode::kInternal;
+  } catch (...) {
+    break_down(std::current_exception());
+  }
+}
+
+// Ends the open requests with the error. Another error on the way leaves them open, but must not end the process.
+void Engine::break_down(const std::exception_ptr& error) noexcept {
+  is_broken_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    stats_.failure = "unknown error";  // needs no memory, and is enough to refuse requests
+  }
+  try {
+    const auto [code, message] = describe(error);
     {
       const std::lock_guard lock(mutex_);
-      stats_.failure = error.what();
+      stats_.failure = totals_.failure = message;
       failure_code_ = code;
     }
-    totals_.failure = error.what();
-    is_broken_ = true;
-    fail_all(code, error.what());
+    runner_->abandon();
+    fail_all(code, message);
+  } catch (...) {
   }
 }
 
@@ -177,6 +197,7 @@ bool Engine::take_inbox() {
     scheduler_.add(*seq);
     added.push_back(open_[seq->request_id].emplace_back(std::move(seq)).get());
   }
+  mask_gate_.begin_step();
   // Only after all choices of a request are registered, because this may end one of them.
   for (Sequence* seq : added)
     mask_gate_.prepare_next_token(*seq);
@@ -202,6 +223,8 @@ void Engine::step() {
     in_flight_.pop_front();
     runner_->collect(*batch);
     const auto collected = Clock::now();
+    scheduler_.measured(batch->plan, ms_between(std::max(batch->launch_time, last_collect_time_), collected));
+    last_collect_time_ = collected;
     settle(*batch);
     totals_.last_step = {batch->plan.num_tokens, static_cast<int>(batch->plan.sequences.size()),
                          us_between(begin, launched), us_between(launched, collected),
@@ -212,6 +235,7 @@ void Engine::step() {
   } else {
     retire_finished(num_steps_);
   }
+  if (options_.checks_integrity) scheduler_.check_integrity();
   publish_stats(is_step);
   emit();
 }
@@ -227,6 +251,7 @@ void Engine::launch_steps() {
     build_model_inputs(batch, scheduler_.blocks().block_size());
     build_sample_rows(batch);
     batch.step = ++num_steps_;
+    batch.launch_time = Clock::now();
     in_flight_.push_back(std::move(spare_batches_.back()));
     spare_batches_.pop_back();
     runner_->launch(batch);
@@ -288,7 +313,7 @@ void Engine::accept_token(Sequence& seq, const SampleResult& result) {
         [&](Finish& finish) { finish.stop_string = seq.sampling.stop_strings[static_cast<size_t>(stop_idx)]; });
   } else if (seq.grammar && seq.grammar->is_complete()) {
     end(seq, FinishReason::kStop);
-  } else if (seq.num_completion_tokens() >= seq.sampling.max_tokens) {
+  } else if (seq.num_completion_tokens() >= seq.sampling.max_tokens && seq.unaccepted_id < 0) {
     end(seq, FinishReason::kLength);
   } else {
     event.text_delta += seq.text.take();
@@ -363,6 +388,7 @@ void Engine::fail_all(ErrorCode code, const std::string& message) {
 
 // Retires the sequences that have just ended, and deletes retired ones that no step in flight refers to.
 void Engine::retire_finished(uint64_t collected_step) {
+  retired_.reserve(retired_.size() + finished_.size());  // the loop must not throw halfway
   for (Sequence* ended : finished_) {
     const auto found = open_.find(ended->request_id);
     auto& sequences = found->second;

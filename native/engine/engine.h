@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -26,13 +27,17 @@ class TokenTable;
 
 struct EngineOptions {
   SchedulerLimits limits;
-  int max_queued_requests = 1024;  // sequences that are submitted and not scheduled
+  int max_queued_requests = 1024;  // sequences beyond max_num_seqs that may wait
   // How long a sequence that waits for its grammar mask keeps its slot and blocks while others need them.
   std::chrono::milliseconds mask_patience{100};
+  // Work of grammars on the engine's thread per step, in visited configurations: about 5 ms.
+  size_t grammar_work_per_step = 100'000;
+  size_t grammar_cache_bytes = size_t{64} << 20;  // of compiled grammars and their masks
   // Called on a mask thread before it computes a mask. Tests hold masks up with it.
   std::function<void()> on_mask_start;
   std::vector<int32_t> eos_token_ids;
-  int64_t vocab_size = 0;  // token ids are below this
+  int64_t vocab_size = 0;         // token ids are below this
+  bool checks_integrity = false;  // verifies the scheduler's and the blocks' state after each step, for tests
 };
 
 struct StepStats {
@@ -44,6 +49,7 @@ struct EngineStats {
   int num_waiting = 0, num_running = 0;
   int64_t queued_prompt_tokens = 0;
   int num_blocks = 0, num_free_blocks = 0, num_cached_blocks = 0;
+  size_t grammar_cache_bytes = 0;  // of compiled grammars and their masks
   int64_t num_evictions = 0, num_preemptions = 0, num_steps = 0;
   double ms_since_last_step = 0;  // 0 while idle
   int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
@@ -82,6 +88,7 @@ class Engine {
   };
 
   void main();
+  void break_down(const std::exception_ptr& error) noexcept;
   bool take_inbox();
   void report_new_mask();
   void step();
@@ -132,6 +139,7 @@ class Engine {
   std::vector<std::unique_ptr<Batch>> spare_batches_;
   std::deque<std::unique_ptr<Batch>> in_flight_;
   uint64_t num_steps_ = 0;
+  Clock::time_point last_collect_time_;
   bool is_broken_ = false;           // an error ended the loop, so the scheduler's state may be inconsistent
   std::vector<Event> events_;        // collected since the last emission
   uint64_t event_round_ = 1;         // number of the next emission

@@ -1,13 +1,16 @@
 #include "native/engine/load.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
+#include <functional>
 #include <iterator>
 #include <mutex>
 #include <optional>
 #include <thread>
 
 #include "native/base/error.h"
+#include "native/base/thread.h"
 #include "native/engine/memory_plan.h"
 #include "native/engine/model_runner.h"
 #include "native/model/rope.h"
@@ -31,8 +34,11 @@ void check_limits(const LoadRequest& request) {
   if (request.max_num_batched_tokens < request.max_num_seqs || request.max_num_batched_tokens > 65536)
     refuse_argument("maxNumBatchedTokens", "maxNumSeqs (" + std::to_string(request.max_num_seqs) + ") to 65536",
                     std::to_string(request.max_num_batched_tokens));
-  if (request.max_queued_requests < 1)
-    refuse_argument("maxQueuedRequests", "1 or more", std::to_string(request.max_queued_requests));
+  if (!(request.max_step_ms >= 0)) refuse_argument("maxStepMs", "0 or more", std::to_string(request.max_step_ms));
+  if (request.max_queued_requests < 0)
+    refuse_argument("maxQueuedRequests", "0 or more", std::to_string(request.max_queued_requests));
+  if (request.grammar_cache_bytes < 1)
+    refuse_argument("grammarCacheBytes", "1 or more", std::to_string(request.grammar_cache_bytes));
   const int longest = max_context_length(request.spec);
   if (request.max_model_len > longest)
     refuse_argument("maxModelLen", "at most the model's context length " + std::to_string(longest),
@@ -77,28 +83,6 @@ std::vector<std::string> narrowing_notes(const TensorTable& tensors, DType dtype
   return {std::string("the weights are f32 in the checkpoint and are kept as ") + dtype_name(dtype)};
 }
 
-// Runs `work(rank)` for all ranks, one thread each, and rethrows the first error.
-template <typename Work>
-void for_each_rank(size_t world_size, const Work& work) {
-  std::mutex mutex;
-  std::exception_ptr error;
-  const auto guarded = [&](size_t rank) {
-    try {
-      work(rank);
-    } catch (...) {
-      const std::lock_guard lock(mutex);
-      if (!error) error = std::current_exception();
-    }
-  };
-  std::vector<std::thread> threads;
-  for (size_t rank = 1; rank < world_size; ++rank)
-    threads.emplace_back(guarded, rank);
-  guarded(0);
-  for (std::thread& thread : threads)
-    thread.join();
-  if (error) std::rethrow_exception(error);
-}
-
 // Takes the backends of all ranks through their life cycle. The steps run once each, in the order of declaration.
 class EngineLoader {
  public:
@@ -123,6 +107,7 @@ class EngineLoader {
   DeviceModel device_model(size_t rank, int max_model_len) const {
     return make_device_model(request_.spec, plans_[rank], request_.vocabulary->num_ids(), max_model_len);
   }
+  void for_each_rank(const std::function<void(size_t rank)>& work) const;
   Backend& backend(size_t rank) const { return *runner_->ranks()[rank].backend; }
   int warm_up_context_length() const;
   std::optional<int64_t> count_device_blocks() const;
@@ -134,6 +119,7 @@ class EngineLoader {
   TensorTable tensors_;
   std::vector<ShardPlan> plans_;  // by rank
   DeviceGroup group_;
+  Comm* control_ = nullptr;  // of group_, or of runner_ later
   BackendInfo backend_info_;
   std::vector<Rank> ranks_;  // until the runner owns them
   DeviceLimits limits_;
@@ -142,6 +128,44 @@ class EngineLoader {
   std::unique_ptr<ModelRunner> runner_;
   MemoryPlan memory_;
 };
+
+// Runs `work(rank)` for all ranks, one thread each, and rethrows the first error. Ranks wait for each other, so none
+// begins before all threads exist, and one that fails wakes the others.
+void EngineLoader::for_each_rank(const std::function<void(size_t rank)>& work) const {
+  std::mutex mutex;
+  std::exception_ptr error;
+  const auto guarded = [&](size_t rank) {
+    try {
+      work(rank);
+    } catch (...) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!error) error = std::current_exception();
+      }
+      if (control_ != nullptr) control_->abandon();
+    }
+  };
+  enum class Start : uint8_t { kWait, kRun, kGiveUp };
+  std::atomic<Start> start{Start::kWait};
+  std::vector<std::thread> threads;
+  threads.reserve(world_size_);
+  try {
+    for (size_t rank = 1; rank < world_size_; ++rank)
+      threads.push_back(start_thread([&, rank] {
+        start.wait(Start::kWait);
+        if (start.load() == Start::kRun) guarded(rank);
+      }));
+    start.store(Start::kRun);
+  } catch (...) {
+    error = std::current_exception();
+    start.store(Start::kGiveUp);
+  }
+  start.notify_all();
+  if (start.load() == Start::kRun) guarded(0);
+  for (std::thread& thread : threads)
+    thread.join();
+  if (error) std::rethrow_exception(error);
+}
 
 void EngineLoader::check_model() {
   check_spec(request_.spec);
@@ -157,6 +181,7 @@ void EngineLoader::open_devices() {
   DeviceOptions options = request_.device;
   options.compute_f32 = computes_in_f32(request_);
   group_ = make_device_group(options);
+  control_ = group_.control.get();
   backend_info_ = group_.backends[0]->info();
   limits_.max_num_tokens = request_.max_num_batched_tokens;
   limits_.max_num_seqs = request_.max_num_seqs;
@@ -183,7 +208,7 @@ void EngineLoader::load_weights(const LoadObserver& observer) {
     observer(done, total);
   };
   ranks_.resize(world_size_);
-  for_each_rank(world_size_, [&](size_t rank) {
+  for_each_rank([&](size_t rank) {
     ranks_[rank].backend = std::move(group_.backends[rank]);
     ranks_[rank].weights =
         capstan::load_weights(request_.spec, plans_[rank], tensors_, *ranks_[rank].backend, progress);
@@ -200,9 +225,8 @@ void EngineLoader::reserve() {
     block_bytes_.push_back(
         ranks_[rank].backend->kv_block_bytes(device_model(rank, 0), limits_.block_size, limits_.kv_cache_dtype));
   available_bytes_ = ranks_[0].backend->available_bytes();
-  for_each_rank(world_size_, [&](size_t rank) {
-    ranks_[rank].backend->reserve(device_model(rank, warm_up_context_length()), limits_);
-  });
+  for_each_rank(
+      [&](size_t rank) { ranks_[rank].backend->reserve(device_model(rank, warm_up_context_length()), limits_); });
 }
 
 void EngineLoader::warm_up() {
@@ -241,7 +265,7 @@ void EngineLoader::prepare_kv_cache() {
 
   limits_.num_blocks = memory_.num_blocks;
   const std::vector<float> rope_table = make_rope_table(request_.spec.rope, memory_.max_model_len);
-  for_each_rank(world_size_, [&](size_t rank) {
+  for_each_rank([&](size_t rank) {
     DeviceModel model = device_model(rank, memory_.max_model_len);
     model.rope_table = rope_table;
     backend(rank).prepare(model, limits_);
@@ -282,8 +306,10 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   LoadedEngine loaded;
   loaded.info = make_info();
   EngineOptions options;
-  options.limits = {request_.max_num_seqs, request_.max_num_batched_tokens, memory_.max_model_len};
+  options.limits = {request_.max_num_seqs, request_.max_num_batched_tokens, memory_.max_model_len, request_.max_step_ms,
+                    attention_work_per_context(request_.spec)};
   options.max_queued_requests = request_.max_queued_requests;
+  options.grammar_cache_bytes = static_cast<size_t>(request_.grammar_cache_bytes);
   options.eos_token_ids = request_.eos_token_ids;
   options.vocab_size = request_.spec.vocab_size;
   BlockManager blocks(memory_.num_blocks, limits_.block_size, request_.has_prefix_cache);

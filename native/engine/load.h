@@ -34,6 +34,8 @@ struct LoadRequest {
   int max_num_seqs = 64;
   int max_num_batched_tokens = 512;
   int max_queued_requests = 1024;
+  double max_step_ms = 100;  // 0 = no limit
+  int64_t grammar_cache_bytes = int64_t{64} << 20;
   bool has_prefix_cache = true;
   std::vector<int32_t> eos_token_ids;
 };

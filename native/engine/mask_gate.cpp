@@ -1,6 +1,7 @@
 #include "native/engine/mask_gate.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -27,9 +28,14 @@ bool allows_any_except(std::span<const uint32_t> mask, std::span<const int32_t> 
 }  // namespace
 
 void MaskGate::prepare_next_token(Sequence& seq) {
+  if (seq.unaccepted_id >= 0) return start_job(seq);
   if (set_forced_id(seq) || !seq.grammar) return;
-  if (seq.grammar->try_fill_mask(seq.grammar_mask)) return finish_mask(seq);
-  seq.mask_job = pool_.start(seq.grammar, seq.grammar_mask.size());
+  if (seq.grammar->try_fill_mask(seq.grammar_mask, work_left_)) return finish_mask(seq);
+  start_job(seq);
+}
+
+void MaskGate::start_job(Sequence& seq) {
+  seq.mask_job = pool_.start(seq.grammar, std::exchange(seq.unaccepted_id, -1), seq.grammar_mask.size());
   seq.mask_job_start = Clock::now();
   seq.is_mask_late = false;
   waiting_.push_back(&seq);
@@ -39,7 +45,8 @@ bool MaskGate::set_forced_id(Sequence& seq) {
   if (seq.forced_id >= 0) seq.forced_mask[static_cast<size_t>(seq.forced_id) / 32] = 0;
   seq.forced_id = -1;
   const auto forced = seq.thinking ? seq.thinking->forced_id() : std::nullopt;
-  if (!forced || (seq.grammar && !seq.grammar->may_accept(*forced))) return false;
+  // A costly check counts as a refusal: the sequence draws one more token before the budget of thinking ends it.
+  if (!forced || (seq.grammar && !seq.grammar->may_accept(*forced, work_left_).value_or(false))) return false;
   seq.forced_id = *forced;
   seq.forced_mask[static_cast<size_t>(*forced) / 32] = 1u << (*forced % 32);
   return true;
@@ -47,8 +54,11 @@ bool MaskGate::set_forced_id(Sequence& seq) {
 
 // A rejected token means that the runner ignored the mask.
 bool MaskGate::accept(Sequence& seq, int32_t token_id) {
-  if (!seq.grammar || seq.grammar->accept(token_id)) return true;
-  fail_(seq, ErrorCode::kInvalidArgument, kDeadEnd);
+  if (!seq.grammar) return true;
+  const std::optional<bool> is_accepted = seq.grammar->try_accept(token_id, work_left_);
+  if (!is_accepted) seq.unaccepted_id = token_id;
+  if (is_accepted.value_or(true)) return true;
+  options_.fail(seq, ErrorCode::kInvalidArgument, kDeadEnd);
   return false;
 }
 
@@ -61,19 +71,26 @@ void MaskGate::take_ready_masks() {
   for (size_t i = 0; i < waiting_.size();) {
     Sequence& seq = *waiting_[i];
     if (!seq.mask_job->is_done.load()) {
-      seq.is_mask_late = now - seq.mask_job_start >= patience_;
+      seq.is_mask_late = now - seq.mask_job_start >= options_.patience;
       ++i;
       continue;
     }
     const auto job = std::exchange(seq.mask_job, nullptr);
     waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
-    if (job->error) {
-      fail_(seq, ErrorCode::kInternal, "the grammar's token mask could not be computed");
-      continue;
-    }
-    seq.grammar_mask.swap(job->mask);
-    finish_mask(seq);
+    take_job(seq, *job);
   }
+}
+
+void MaskGate::take_job(Sequence& seq, MaskJob& job) {
+  if (job.error) return options_.fail(seq, ErrorCode::kInternal, "the grammar's token mask could not be computed");
+  if (job.is_refused) return options_.fail(seq, ErrorCode::kInvalidArgument, kDeadEnd);
+  if (job.token_id >= 0) {
+    if (seq.grammar->is_complete()) return options_.end(seq, FinishReason::kStop);
+    if (seq.num_completion_tokens() >= seq.sampling.max_tokens) return options_.end(seq, FinishReason::kLength);
+    if (set_forced_id(seq)) return;
+  }
+  seq.grammar_mask.swap(job.mask);
+  finish_mask(seq);
 }
 
 // Restricts the grammar's mask to what the request allows. A dead end is an error of the sequence, not of the engine.
@@ -83,7 +100,7 @@ void MaskGate::finish_mask(Sequence& seq) {
     mask[i] &= seq.allowed_mask[i];
   const bool is_early = seq.num_completion_tokens() < seq.sampling.min_tokens;
   seq.is_min_waived = is_early && !allows_any_except(mask, seq.early_bad_ids);
-  if (!allows_any_except(mask, banned_ids(seq))) fail_(seq, ErrorCode::kInvalidArgument, kDeadEnd);
+  if (!allows_any_except(mask, banned_ids(seq))) options_.fail(seq, ErrorCode::kInvalidArgument, kDeadEnd);
 }
 
 void MaskGate::cancel(Sequence& seq) {

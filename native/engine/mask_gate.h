@@ -1,7 +1,8 @@
 #pragma once
 // Decides which tokens a constrained sequence may draw next: those that its grammar accepts, or the closing marker that
 // its thinking budget forces. A grammar mask that takes long is computed on the mask pool; until it is ready the
-// sequence draws nothing (Sequence::waits_for_mask).
+// sequence draws nothing (Sequence::waits_for_mask). The grammars of all sequences share a budget of work per step.
+// What exceeds it goes to the pool too, so that a step takes no longer with many sequences.
 //
 // Threads: all functions run on the engine's thread.
 #include <chrono>
@@ -17,18 +18,23 @@ namespace capstan {
 
 class MaskGate {
  public:
-  // Ends a sequence that cannot continue.
-  using FailSequence = std::function<void(Sequence& seq, ErrorCode code, const std::string& message)>;
+  struct Options {
+    std::chrono::milliseconds patience;  // how long a waiting sequence keeps what other sequences need
+    size_t work_per_step;                // visited configurations, about 50 ns each
+    // Called on the pool's threads, before and after each mask. `on_start` may be empty.
+    std::function<void()> on_start, on_ready;
+    // End a sequence that cannot continue, or whose text is complete.
+    std::function<void(Sequence& seq, ErrorCode code, const std::string& message)> fail;
+    std::function<void(Sequence& seq, FinishReason reason)> end;
+  };
+  explicit MaskGate(Options options) : options_(std::move(options)), pool_(options_.on_start, options_.on_ready) {}
 
-  // `patience`: how long a waiting sequence keeps its slot and its blocks while other sequences need them.
-  // `on_start` (may be empty) and `on_ready` are called on the pool's threads, before and after each mask.
-  MaskGate(std::chrono::milliseconds patience, std::function<void()> on_start, std::function<void()> on_ready,
-           FailSequence fail)
-      : patience_(patience), fail_(std::move(fail)), pool_(std::move(on_start), std::move(on_ready)) {}
-
+  // Renews the budget of work.
+  void begin_step() { work_left_ = options_.work_per_step; }
   // Sets what `seq` may draw next: its forced id, or its grammar mask, or a mask job that computes it.
   void prepare_next_token(Sequence& seq);
-  // Advances the grammar of `seq`. Returns false, with the sequence ended, when the grammar rejects the token.
+  // Advances the grammar of `seq`, or leaves the token as its `unaccepted_id` to the next mask job. Returns false, with
+  // the sequence ended, when the grammar rejects the token.
   bool accept(Sequence& seq, int32_t token_id);
   // Takes over the masks that are ready and marks the sequences whose masks are late.
   void take_ready_masks();
@@ -38,16 +44,18 @@ class MaskGate {
   bool has_waiting() const { return !waiting_.empty(); }
   // Whether a sequence waits whose mask is not late yet.
   bool has_waiting_in_time() const;
-  std::chrono::milliseconds patience() const { return patience_; }
+  std::chrono::milliseconds patience() const { return options_.patience; }
   // Stops the pool's threads. Idempotent.
   void close() { pool_.close(); }
 
  private:
   bool set_forced_id(Sequence& seq);
+  void start_job(Sequence& seq);
+  void take_job(Sequence& seq, MaskJob& job);
   void finish_mask(Sequence& seq);
 
-  const std::chrono::milliseconds patience_;
-  const FailSequence fail_;
+  const Options options_;
+  size_t work_left_ = 0;
   std::vector<Sequence*> waiting_;  // with a mask job
   MaskPool pool_;
 };

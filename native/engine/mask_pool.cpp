@@ -2,16 +2,30 @@
 
 #include <algorithm>
 
+#include "native/base/thread.h"
+
 namespace capstan {
 
-std::shared_ptr<MaskJob> MaskPool::start(std::shared_ptr<grammar::GrammarMatcher> matcher, size_t num_mask_words) {
+MaskPool::MaskPool(std::function<void()> on_start, std::function<void()> on_done)
+    : on_start_(std::move(on_start)), on_done_(std::move(on_done)) {
+  running_.reserve(kNumThreads);
+  threads_.reserve(kNumThreads);
+  try {
+    for (int i = 0; i < kNumThreads; ++i)
+      threads_.push_back(start_thread([this] { main(); }));
+  } catch (...) {
+    close();
+    throw;
+  }
+}
+
+std::shared_ptr<MaskJob> MaskPool::start(std::shared_ptr<grammar::GrammarMatcher> matcher, int32_t token_id,
+                                         size_t num_mask_words) {
   auto job = std::make_shared<MaskJob>();
   job->matcher = std::move(matcher);
+  job->token_id = token_id;
   job->mask.resize(num_mask_words);
   const std::lock_guard lock(mutex_);
-  if (threads_.empty())
-    for (int i = 0; i < kNumThreads; ++i)
-      threads_.emplace_back([this] { main(); });
   const grammar::CompiledGrammar* grammar = &job->matcher->grammar();
   const auto queue = std::ranges::find(waiting_, grammar, &Queue::grammar);
   if (queue == waiting_.end())
@@ -36,12 +50,15 @@ void MaskPool::close() {
   threads_.clear();
 }
 
+// Allocates nothing: an exception on this thread would end the process.
 std::shared_ptr<MaskJob> MaskPool::next_job() {
-  Queue queue = std::move(waiting_.front());
-  waiting_.pop_front();
-  std::shared_ptr<MaskJob> job = std::move(queue.jobs.front());
-  queue.jobs.pop_front();
-  if (!queue.jobs.empty()) waiting_.push_back(std::move(queue));
+  std::deque<std::shared_ptr<MaskJob>>& jobs = waiting_.front().jobs;
+  std::shared_ptr<MaskJob> job = std::move(jobs.front());
+  jobs.pop_front();
+  if (jobs.empty())
+    waiting_.pop_front();
+  else
+    waiting_.splice(waiting_.end(), waiting_, waiting_.begin());
   return job;
 }
 
@@ -55,7 +72,8 @@ void MaskPool::main() {
     lock.unlock();
     if (on_start_) on_start_();
     try {
-      job->matcher->fill_mask(job->mask, job->stop.get_token());
+      job->is_refused = job->token_id >= 0 && !job->matcher->accept(job->token_id);
+      if (!job->is_refused) job->matcher->fill_mask(job->mask, job->stop.get_token());
     } catch (...) {
       job->error = std::current_exception();
     }

@@ -5,6 +5,7 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <stop_token>
@@ -17,6 +18,8 @@ namespace capstan {
 
 struct MaskJob {
   std::shared_ptr<grammar::GrammarMatcher> matcher;  // used by the job alone until is_done
+  int32_t token_id = -1;                             // consumed before the mask is computed; -1: none
+  bool is_refused = false;                           // the matcher did not accept `token_id`
   std::vector<uint32_t> mask;                        // (num_mask_words)
   std::exception_ptr error;
   std::stop_source stop;             // requests the job to give up
@@ -27,14 +30,15 @@ class MaskPool {
  public:
   static constexpr int kNumThreads = 2;
 
-  // Both functions are called on the pool's threads; `on_start` may be empty.
-  MaskPool(std::function<void()> on_start, std::function<void()> on_done)
-      : on_start_(std::move(on_start)), on_done_(std::move(on_done)) {}
+  // Both functions are called on the pool's threads; `on_start` may be empty. The threads start here and not with the
+  // first job, because a thread that cannot be started must fail the load and not a request.
+  MaskPool(std::function<void()> on_start, std::function<void()> on_done);
   ~MaskPool() { close(); }
 
   // Grammars take turns, so that one with many slow masks does not delay the others. The jobs of one grammar begin in
   // the order of the calls.
-  std::shared_ptr<MaskJob> start(std::shared_ptr<grammar::GrammarMatcher> matcher, size_t num_mask_words);
+  std::shared_ptr<MaskJob> start(std::shared_ptr<grammar::GrammarMatcher> matcher, int32_t token_id,
+                                 size_t num_mask_words);
   // Drops the jobs that have not begun, stops the others and joins the threads. No job may be started afterwards.
   // Idempotent.
   void close();
@@ -51,10 +55,10 @@ class MaskPool {
   const std::function<void()> on_start_, on_done_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::deque<Queue> waiting_;  // never empty queues; the grammar in front is next
+  std::list<Queue> waiting_;  // never empty queues; the grammar in front is next
   std::vector<std::shared_ptr<MaskJob>> running_;
   bool is_closing_ = false;
-  std::vector<std::thread> threads_;  // created with the first job
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace capstan

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "native/base/thread.h"
 #include "native/model/decoder.h"
 
 namespace capstan {
@@ -12,11 +13,22 @@ ModelRunner::ModelRunner(std::vector<Rank> ranks, std::unique_ptr<Comm> control,
       control_(std::move(control)),
       depth_(ranks_[0].backend->info().depth),
       max_rows_(max_rows) {
-  for (size_t rank = 1; rank < ranks_.size(); ++rank)
-    threads_.emplace_back([this, rank] { rank_main(rank); });
+  threads_.reserve(ranks_.size() - 1);
+  try {
+    for (size_t rank = 1; rank < ranks_.size(); ++rank)
+      threads_.push_back(start_thread([this, rank] { rank_main(rank); }));
+  } catch (...) {
+    stop();
+    throw;
+  }
 }
 
 ModelRunner::~ModelRunner() {
+  abandon();
+  stop();
+}
+
+void ModelRunner::stop() {
   is_closing_.store(true);
   step_.fetch_add(1);
   step_.notify_all();
@@ -82,9 +94,19 @@ void ModelRunner::collect(Batch&) {
 
 void ModelRunner::run_first_rank() {
   run_rank(0);
+  wait_for_other_ranks();
+  if (error_) std::rethrow_exception(error_);
+}
+
+void ModelRunner::wait_for_other_ranks() {
   for (int left = num_running_.load(); left != 0; left = num_running_.load())
     num_running_.wait(left);
-  if (error_) std::rethrow_exception(error_);
+}
+
+// The other ranks may wait for rank 0, which will not come.
+void ModelRunner::abandon() {
+  if (control_ && num_running_.load() != 0) control_->abandon();
+  wait_for_other_ranks();
 }
 
 void ModelRunner::rank_main(size_t rank) {

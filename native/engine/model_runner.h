@@ -38,10 +38,13 @@ class ModelRunner final : public StepRunner {
   int depth() const override { return depth_; }
   void launch(Batch& batch) override;
   void collect(Batch& batch) override;
+  void abandon() override;
 
  private:
   void warm_up(int num_seqs, int tokens_per_seq, int block_size);
   void run_first_rank();
+  void wait_for_other_ranks();
+  void stop();
   void run_rank(size_t rank);
   void rank_main(size_t rank);
   void forward(Rank& rank, bool is_first);

@@ -1,10 +1,18 @@
 #include "native/engine/scheduler.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "native/base/check.h"
 
 namespace capstan {
+namespace {
+
+constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+// Chunks aim at this share of the time limit, because their times vary.
+constexpr double kUsedShare = 0.9;
+
+}  // namespace
 
 void Scheduler::add(Sequence& seq) {
   waiting_.push_back(&seq);
@@ -14,6 +22,8 @@ void Scheduler::add(Sequence& seq) {
 bool Scheduler::plan_step(StepPlan& plan) {
   plan.clear();
   plan_decodes(plan);
+  const bool has_decodes = std::ranges::any_of(running_, [](const Sequence* seq) { return is_decode(*seq); });
+  prefill_ms_left_ = has_decodes && limits_.max_step_ms > 0 ? kUsedShare * limits_.max_step_ms : kNoLimit;
   plan_prefills(plan);
   plan_admissions(plan);
   return !plan.sequences.empty();
@@ -35,6 +45,8 @@ void Scheduler::plan_decodes(StepPlan& plan) {
     if (!is_decode(seq) || seq.waits_for_mask() || (seq.num_in_flight > 0 && !can_step(seq))) continue;
     if (!grow(seq)) return;
     schedule(plan, seq);
+    // The preempted sequences may have stood before this one, so its index may be past the end now.
+    i = std::min(i, running_.size() - 1);
     while (running_[i] != &seq)
       --i;
   }
@@ -42,14 +54,14 @@ void Scheduler::plan_decodes(StepPlan& plan) {
 
 void Scheduler::plan_prefills(StepPlan& plan) {
   for (Sequence* seq : running_) {
-    if (plan.num_tokens >= limits_.max_num_batched_tokens) return;
+    if (is_full(plan)) return;
     if (seq->num_tokens_ahead() - seq->num_computed_tokens > 1) schedule(plan, *seq);
   }
 }
 
 void Scheduler::plan_admissions(StepPlan& plan) {
   for (size_t i = 0; i < waiting_.size();) {
-    if (plan.num_tokens >= limits_.max_num_batched_tokens) return;
+    if (is_full(plan)) return;
     Sequence& seq = *waiting_[i];
     if (!is_leader_ready(seq) || seq.waits_for_mask()) {
       ++i;
@@ -66,6 +78,10 @@ void Scheduler::plan_admissions(StepPlan& plan) {
     seq.status = SequenceStatus::kRunning;
     schedule(plan, seq);
   }
+}
+
+bool Scheduler::is_full(const StepPlan& plan) const {
+  return plan.num_tokens >= limits_.max_num_batched_tokens || prefill_ms_left_ <= 0;
 }
 
 bool Scheduler::is_leader_ready(const Sequence& seq) const {
@@ -130,7 +146,7 @@ void Scheduler::preempt(Sequence& seq) {
 
 void Scheduler::schedule(StepPlan& plan, Sequence& seq) {
   const int num_remaining = seq.num_tokens_ahead() - seq.num_computed_tokens;
-  const int num_tokens = std::min(num_remaining, limits_.max_num_batched_tokens - plan.num_tokens);
+  const int num_tokens = chunk_size(plan, seq, num_remaining);
   CAPSTAN_CHECK(num_tokens > 0);
   ScheduledSequence scheduled;
   scheduled.seq = &seq;
@@ -140,6 +156,16 @@ void Scheduler::schedule(StepPlan& plan, Sequence& seq) {
   scheduled.samples = num_tokens == num_remaining;
   plan.sequences.push_back(scheduled);
   plan.num_tokens += num_tokens;
+}
+
+int Scheduler::chunk_size(const StepPlan& plan, const Sequence& seq, int num_remaining) {
+  const int num_tokens = std::min(num_remaining, limits_.max_num_batched_tokens - plan.num_tokens);
+  if (num_tokens <= 1 || prefill_ms_left_ == kNoLimit) return num_tokens;
+  const int num_fitting = step_times_.tokens_within(prefill_ms_left_, seq.num_computed_tokens, num_tokens);
+  // A chunk that was cut to its limit uses up the rest of the time.
+  prefill_ms_left_ -= step_times_.prefill_ms(seq.num_computed_tokens, num_fitting);
+  if (num_fitting < num_tokens) prefill_ms_left_ = 0;
+  return num_fitting;
 }
 
 void Scheduler::launched(const StepPlan& plan) {
@@ -171,6 +197,22 @@ void Scheduler::finish(Sequence& seq, bool is_poisoned) {
     blocks_.free(seq);
   }
   seq.status = SequenceStatus::kFinished;
+}
+
+void Scheduler::check_integrity() const {
+  int64_t num_prompt_tokens = 0;
+  for (const Sequence* seq : waiting_) {
+    CAPSTAN_CHECK(seq->status == SequenceStatus::kWaiting && seq->block_table.empty() && seq->num_in_flight == 0);
+    num_prompt_tokens += seq->num_prompt_tokens;
+  }
+  CAPSTAN_CHECK(num_prompt_tokens == num_waiting_prompt_tokens_);
+  CAPSTAN_CHECK(num_running() <= limits_.max_num_seqs);
+  for (const Sequence* seq : running_) {
+    CAPSTAN_CHECK(seq->status == SequenceStatus::kRunning && seq->num_in_flight >= 0);
+    CAPSTAN_CHECK(seq->num_computed_tokens <= seq->num_tokens_ahead());
+    CAPSTAN_CHECK(blocks_.blocks_for(seq->num_computed_tokens) <= static_cast<int>(seq->block_table.size()));
+  }
+  blocks_.check_integrity(running_);
 }
 
 }  // namespace capstan

@@ -6,6 +6,9 @@
 // until the token budget or the blocks are used up. When a decode finds no block, the youngest running sequence is
 // preempted: its blocks are freed and it is recomputed later.
 //
+// While sequences decode, prefill chunks are cut so that they lengthen the step by at most `max_step_ms`: a long prompt
+// then delays running streams by that much from token to token. The cut changes no result.
+//
 // A sequence whose grammar mask is not ready draws no token. It keeps its blocks and skips steps. Once the mask is late
 // and another sequence needs the slot or the blocks, it is preempted, and it is the first to return.
 #include <deque>
@@ -13,6 +16,7 @@
 
 #include "native/engine/block_manager.h"
 #include "native/engine/step_plan.h"
+#include "native/engine/step_times.h"
 
 namespace capstan {
 
@@ -20,11 +24,16 @@ struct SchedulerLimits {
   int max_num_seqs = 64;
   int max_num_batched_tokens = 512;
   int max_model_len = 2048;
+  // Prefill chunks lengthen a step by at most this while sequences decode. 0 = no limit.
+  double max_step_ms = 0;
+  // Work of attention to one token of context, relative to all other work on a token.
+  double unit_per_context = 0;
 };
 
 class Scheduler {
  public:
-  Scheduler(const SchedulerLimits& limits, BlockManager blocks) : limits_(limits), blocks_(std::move(blocks)) {}
+  Scheduler(const SchedulerLimits& limits, BlockManager blocks)
+      : limits_(limits), blocks_(std::move(blocks)), step_times_(limits.unit_per_context) {}
 
   const BlockManager& blocks() const { return blocks_; }
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
@@ -39,11 +48,15 @@ class Scheduler {
   // Call when the planned step is enqueued: its tokens count as computed from now on, and full blocks whose ids are
   // known enter the prefix cache.
   void launched(const StepPlan& plan);
+  // Call with the time of each step.
+  void measured(const StepPlan& plan, double ms) { step_times_.measure(plan, ms); }
   // Appends a collected sample.
   void append(Sequence& seq, int32_t token_id);
   // Ends `seq`, which is waiting or running. The only place that frees the blocks of a finished sequence.
   // `is_poisoned`: its K and V are invalid, so its blocks leave the prefix cache.
   void finish(Sequence& seq, bool is_poisoned = false);
+  // Throws kInternal when the state contradicts itself. Visits everything: for tests.
+  void check_integrity() const;
 
  private:
   static bool is_decode(const Sequence& seq) { return seq.num_tokens_ahead() - seq.num_computed_tokens == 1; }
@@ -51,15 +64,19 @@ class Scheduler {
   bool is_leader_ready(const Sequence& seq) const;
   void plan_decodes(StepPlan& plan);
   void plan_prefills(StepPlan& plan);
+  bool is_full(const StepPlan& plan) const;
   void plan_admissions(StepPlan& plan);
   bool admit(Sequence& seq);
   bool grow(Sequence& seq);
   bool preempt_late_sequence(const Sequence& beneficiary);
   void preempt(Sequence& seq);
   void schedule(StepPlan& plan, Sequence& seq);
+  int chunk_size(const StepPlan& plan, const Sequence& seq, int num_remaining);
 
   SchedulerLimits limits_;
   BlockManager blocks_;
+  StepTimes step_times_;
+  double prefill_ms_left_ = 0;      // of the step that is being planned
   std::deque<Sequence*> waiting_;   // preempted ones in front
   std::vector<Sequence*> running_;  // in order of admission
   int64_t num_waiting_prompt_tokens_ = 0;

@@ -58,6 +58,7 @@ struct Sequence {
   // ---- mask gate: grammar ----
   std::shared_ptr<grammar::GrammarMatcher> grammar;  // null without a grammar
   std::vector<uint32_t> grammar_mask;  // (ceil(vocab_size / 32)) bit per id that grammar and request allow next
+  int32_t unaccepted_id = -1;          // the newest token, while the grammar has not consumed it, or -1
   bool is_min_waived = false;          // the grammar allows only the end, so min_tokens is ignored
   std::shared_ptr<MaskJob> mask_job;   // computes the mask. While it runs it owns `grammar`, and no token can be drawn
   Clock::time_point mask_job_start;

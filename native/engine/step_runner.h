@@ -12,6 +12,8 @@ class StepRunner {
   virtual void launch(Batch& batch) = 0;
   // Waits for the oldest launched step and fills its results.
   virtual void collect(Batch& batch) = 0;
+  // Gives up the launched steps after an error. Returns when no thread uses their batches. No step may follow.
+  virtual void abandon() {}
 };
 
 }  // namespace capstan

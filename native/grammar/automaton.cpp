@@ -87,6 +87,16 @@ void keep_edges(const std::vector<Edge>& from, uint32_t& begin, uint32_t& end, s
 
 }  // namespace
 
+size_t Automaton::size_bytes() const {
+  size_t bytes = sizeof(Automaton) + byte_edges.size() * sizeof(ByteEdge) + calls.size() * sizeof(CallEdge) +
+                 token_edges.size() * sizeof(TokenEdge) +
+                 states.size() * (sizeof(State) + sizeof(bytes_to_end[0]) + sizeof(first_bytes[0])) +
+                 rule_starts.size() * (sizeof(rule_starts[0]) + sizeof(std::string));
+  for (const std::string& name : rule_names)
+    bytes += name.size();
+  return bytes;
+}
+
 void prune_dead_ends(Automaton& automaton) {
   EndDistances(automaton).run();
   const auto is_dead = [&](uint32_t state) { return automaton.bytes_to_end[state] == kUnreachable; };

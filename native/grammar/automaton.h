@@ -58,6 +58,7 @@ struct Automaton {
   std::span<const TokenEdge> token_edges_of(uint32_t state) const {
     return {token_edges.data() + states[state].tokens_begin, token_edges.data() + states[state].tokens_end};
   }
+  size_t size_bytes() const;
   uint64_t bytes_of_rule(uint32_t rule) const { return bytes_to_end[rule_starts[rule]]; }
 };
 

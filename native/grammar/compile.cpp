@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "native/base/check.h"
-#include "native/grammar/code_points.h"
+#include "native/grammar/patterns.h"
 #include "native/grammar/rule_nfa.h"
 
 namespace capstan::grammar {
@@ -158,7 +158,9 @@ class Compiler {
         return expr.min == 0 || expr.max == 0 || is_nullable(expr.items[0]);
       case ExprKind::kRule:
         return is_nullable_[rule_index(expr.text)];
-      case ExprKind::kRegex:
+      case ExprKind::kAutomaton:
+        return expr.automaton->states[0].is_accepting;
+      default:
         break;
     }
     return false;
@@ -240,7 +242,9 @@ class Compiler {
         return build_search(expr.text, SearchEnd::kUntil, from, to);
       case ExprKind::kWithout:
         return build_search(expr.text, SearchEnd::kWithout, from, to);
-      case ExprKind::kRegex:
+      case ExprKind::kAutomaton:
+        return build_automaton(*expr.automaton, from, to);
+      default:
         return;
     }
   }
@@ -287,6 +291,33 @@ class Compiler {
         const auto& range = bytes.ranges[static_cast<size_t>(i)];
         connect(at, range[0], range[1], next);
         at = next;
+      }
+    }
+  }
+
+  void build_automaton(const PatternAutomaton& automaton, uint32_t from, uint32_t to) {
+    const auto first = static_cast<uint32_t>(nfa_.states.size());
+    for (size_t i = 0; i < automaton.states.size(); ++i)
+      add_state();
+    connect(from, first);
+    static const CodePointSet kPlain = {{0x20, '"' - 1}, {'"' + 1, '\\' - 1}, {'\\' + 1, 0x7F}};
+    static const CodePointSet kOther = complement(kPlain);
+    // Most states treat the characters beyond kPlain alike. Sharing their edges keeps the automaton small.
+    std::map<std::pair<uint32_t, CodePointSet>, uint32_t> shared;  // states by target and set
+    for (uint32_t i = 0; i < automaton.states.size(); ++i) {
+      const PatternState& state = automaton.states[i];
+      if (state.is_accepting) connect(first + i, to);
+      for (const auto& [set, target] : state.edges) {
+        for (const CodePointRange& range : intersection(set, kPlain))
+          connect(first + i, static_cast<uint8_t>(range.first), static_cast<uint8_t>(range.last), first + target);
+        CodePointSet other = intersection(set, kOther);
+        if (other.empty()) continue;
+        const auto [at, is_new] = shared.try_emplace({target, other}, 0);
+        if (is_new) {
+          at->second = add_state();
+          build(automaton.is_json_string ? json_class(other) : code_point_class(other), at->second, first + target, 0);
+        }
+        connect(first + i, at->second);
       }
     }
   }

@@ -1,6 +1,7 @@
 #pragma once
 // A grammar as data: named rules over bytes and code points. GBNF texts, regular expressions and the JSON Schema front
 // end all produce it; compile() in `automaton.h` turns it into an automaton. This folder does not depend on the engine.
+#include <compare>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -23,29 +24,47 @@ constexpr uint32_t kMaxCodePoint = 0x10FFFF;
 
 struct CodePointRange {
   uint32_t first = 0, last = 0;  // inclusive
-  bool operator==(const CodePointRange&) const = default;
+  auto operator<=>(const CodePointRange&) const = default;
 };
 
 enum class ExprKind : uint8_t {
-  kLiteral,   // the bytes of `text`; a marker token may stand for its spelling
-  kBytes,     // one byte of `ranges`
-  kClass,     // one code point of `ranges`, as UTF-8; surrogates never match
-  kSequence,  // all of `items` in order; no items = the empty string
-  kChoice,    // one of `items`; no items = matches nothing
-  kRepeat,    // items[0], `min` to `max` times
-  kRule,      // the rule named `text`
-  kUntil,     // UTF-8 up to and including the first occurrence of `text`
-  kWithout,   // UTF-8 that does not contain `text`
-  kRegex,     // the regular expression `text` with the options `regex`, parsed by compile()
+  kLiteral,    // the bytes of `text`; a marker token may stand for its spelling
+  kBytes,      // one byte of `ranges`
+  kClass,      // one code point of `ranges`, as UTF-8; surrogates never match
+  kSequence,   // all of `items` in order; no items = the empty string
+  kChoice,     // one of `items`; no items = matches nothing
+  kRepeat,     // items[0], `min` to `max` times
+  kRule,       // the rule named `text`
+  kUntil,      // UTF-8 up to and including the first occurrence of `text`
+  kWithout,    // UTF-8 that does not contain `text`
+  kRegex,      // the regular expression `text` with the options `regex`, parsed by compile()
+  kAutomaton,  // the texts of `automaton`
+  // Only in parsed patterns, see patterns.h. They match the empty text at some places.
+  kLookahead,          // where items[0] follows
+  kNegativeLookahead,  // where items[0] does not follow
+  kTextStart,
+  kTextEnd,
+};
+
+// A further pattern that the text must match.
+struct RegexPart {
+  std::string pattern;
+  bool is_search = false;
+  std::string label = "regex";
+  bool may_yield = false;  // left out if it is beyond what an automaton matches, such as lookbehind
 };
 
 struct RegexOptions {
   bool is_search = false;       // true: may match anywhere unless anchored, like JSON Schema's `pattern`
   bool is_json_string = false;  // matches the inside of a JSON string literal whose value matches the pattern
-  // In code points. parse_regex throws when the pattern itself allows other lengths.
+  // In code points. A large maximum may become smaller where it must be counted together with a pattern.
   uint32_t min_length = 0, max_length = kUnbounded;
   std::string label = "regex";  // the name of the pattern in error messages
+  std::vector<RegexPart> also = {};
+  std::vector<std::string> except = {};  // texts that do not match
 };
+
+struct PatternAutomaton;
 
 struct Expr {
   ExprKind kind = ExprKind::kSequence;
@@ -54,6 +73,7 @@ struct Expr {
   std::vector<Expr> items;
   uint32_t min = 0, max = kUnbounded;
   std::shared_ptr<const RegexOptions> regex = nullptr;
+  std::shared_ptr<const PatternAutomaton> automaton = nullptr;
 };
 
 struct Rule {
@@ -93,7 +113,7 @@ Grammar parse_gbnf(std::string_view text);
 
 // Parses the part of ECMAScript's syntax that a finite automaton can match: characters, ., [classes], \d \w \s and
 // their negations, \t \n \r \f \v \0 \cX \xHH \uHHHH \u{H}, groups (capturing or not), |, greedy and lazy quantifiers,
-// ^ and $ at the ends of the pattern or of its top-level alternatives. Throws kInvalidArgument with the position.
+// ^, $ and lookahead outside of repetitions. Throws kInvalidArgument with the position.
 Expr parse_regex(std::string_view pattern, const RegexOptions& options = {});
 // Replaces every kRegex by its parsed expression.
 void expand_regexes(Grammar& grammar);

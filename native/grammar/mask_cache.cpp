@@ -88,19 +88,25 @@ void MaskCache::warm_up(std::chrono::steady_clock::time_point deadline) {
   }
 }
 
+MaskCache::MaskCache(const Automaton& automaton, const TokenTable& tokens) : tokens_(tokens), machine_(automaton) {
+  tokens_.masks().add_automaton(automaton.size_bytes());
+}
+
 MaskCache::~MaskCache() {
-  tokens_.masks().set_bytes -= kept_bytes_;
+  tokens_.masks().resize_sets(kept_bytes_, 0);
   tokens_.masks().forget(this);
+  tokens_.masks().remove_automaton(machine_.automaton().size_bytes());
 }
 
 // Drops the sets when they exceed the limit of this grammar or of all grammars. Most grammars are never used again.
 void MaskCache::bound_kept_sets() {
-  auto& all_bytes = tokens_.masks().set_bytes;
-  all_bytes -= std::exchange(kept_bytes_, working_bytes());
-  all_bytes += kept_bytes_;
-  if (kept_bytes_ <= kMaxSetBytes && all_bytes <= MaskStore::kMaxSetBytes) return;
-  forget_sets();
-  all_bytes -= std::exchange(kept_bytes_, 0);
+  size_t bytes = working_bytes();
+  if (bytes > kMaxSetBytes || !tokens_.masks().resize_sets(kept_bytes_, bytes)) {
+    forget_sets();
+    bytes = 0;
+    tokens_.masks().resize_sets(kept_bytes_, 0);
+  }
+  kept_bytes_ = bytes;
 }
 
 void MaskCache::forget_sets() {

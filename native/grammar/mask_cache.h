@@ -26,7 +26,7 @@ class MaskCache {
   // get_quickly computes a mask only when it differs from an existing one in at most this many tokens.
   static constexpr size_t kMaxQuickTokens = 256;
 
-  MaskCache(const Automaton& automaton, const TokenTable& tokens) : tokens_(tokens), machine_(automaton) {}
+  MaskCache(const Automaton& automaton, const TokenTable& tokens);
   ~MaskCache();
 
   MaskKey key_of(const Config& config, const Frame& top) const;
@@ -77,7 +77,7 @@ class MaskCache {
   std::deque<DfaState> states_;  // a deque, because it grows without moving its elements
   std::unordered_map<ConfigSet, int32_t, SetHash> set_ids_;
   size_t set_bytes_ = 0;
-  size_t kept_bytes_ = 0;  // this grammar's share of MaskStore::set_bytes
+  size_t kept_bytes_ = 0;  // the size that MaskStore counts for the sets of this grammar
   ConfigSet scratch_;
   // ---- the mask being computed ----
   uint32_t round_ = 0;

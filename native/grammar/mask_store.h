@@ -1,6 +1,6 @@
 #pragma once
-// The masks of all grammars of one vocabulary. Evicts the least recently used masks above a size limit.
-#include <atomic>
+// The memory of all grammars of one vocabulary: their automata, the configuration sets that they keep, and their masks.
+// Evicts the least recently used masks when all together exceed a limit.
 #include <list>
 #include <memory>
 #include <mutex>
@@ -53,22 +53,26 @@ struct LocalMask {
 // Thread-safe.
 class MaskStore {
  public:
-  static constexpr size_t kMaxBytes = size_t{256} << 20;     // of the masks
-  static constexpr size_t kMaxSetBytes = size_t{128} << 20;  // of the configuration sets of all grammars
-  using Owner = const void*;                                 // a grammar
+  using Owner = const void*;  // a grammar
 
-  explicit MaskStore(size_t max_bytes = kMaxBytes) : max_bytes_(max_bytes) {}
+  explicit MaskStore(size_t max_bytes) : max_bytes_(max_bytes) {}
 
   // Returns null when there is no such mask.
   std::shared_ptr<const LocalMask> find(Owner owner, const MaskKey& key);
+  // Keeps nothing when the mask does not fit beside the automata and the sets.
   void add(Owner owner, const MaskKey& key, std::shared_ptr<const LocalMask> mask);
   // Removes all masks of a grammar.
   void forget(Owner owner);
-  size_t size_bytes() const;
+  size_t size_bytes() const;  // of the masks
   size_t size_bytes(Owner owner) const;
+  size_t total_bytes() const;
 
-  // Bytes of the configuration sets that the grammars keep between masks.
-  std::atomic<size_t> set_bytes{0};
+  // Counts an automaton, and evicts masks until it fits.
+  void add_automaton(size_t bytes);
+  void remove_automaton(size_t bytes);
+  // Counts the sets that a grammar keeps: `bytes` now instead of `old_bytes`. Returns false, with nothing changed, when
+  // the sets of all grammars would exceed their share.
+  bool resize_sets(size_t old_bytes, size_t bytes);
 
  private:
   struct Entry {
@@ -79,13 +83,15 @@ class MaskStore {
   using Entries = std::list<Entry>;
   using Index = std::unordered_map<MaskKey, Entries::iterator, MaskKeyHash>;
 
+  void touch(Index& index, const MaskKey& key);
+  void evict();
   void remove(Entries::iterator at);
 
   const size_t max_bytes_;
   mutable std::mutex mutex_;
   Entries entries_;  // most recently used first
   std::unordered_map<Owner, Index> indexes_;
-  size_t size_bytes_ = 0;
+  size_t size_bytes_ = 0, automaton_bytes_ = 0, set_bytes_ = 0;
 };
 
 }  // namespace capstan::grammar

@@ -17,6 +17,20 @@ void clear_bit(std::span<uint32_t> mask, int32_t id) {
   mask[static_cast<size_t>(id) / 32] &= ~(1u << (id % 32));
 }
 
+// Returns false, with nothing left, when `work` is more than what is left.
+bool spend(size_t& work_left, size_t work) {
+  const bool is_enough = work < work_left;
+  work_left -= std::min(work_left, work);
+  return is_enough;
+}
+
+// The work of copying a mask.
+size_t copy_work(const LocalMask& mask) {
+  constexpr size_t kWordsPerUnit = 64, kIdsPerUnit = 16;
+  return mask.words.size() / kWordsPerUnit + (mask.ids.size() + mask.removed.size()) / kIdsPerUnit +
+         (mask.base ? copy_work(*mask.base) : 0);
+}
+
 }  // namespace
 
 CompiledGrammar::CompiledGrammar(Grammar grammar, std::shared_ptr<const TokenTable> tokens)
@@ -30,26 +44,31 @@ GrammarMatcher::GrammarMatcher(std::shared_ptr<const CompiledGrammar> grammar)
 }
 
 void GrammarMatcher::fill_mask(std::span<uint32_t> mask, const std::stop_token& stop) {
-  fill(mask, false, stop);
+  fill(mask, nullptr, stop);
 }
 
-bool GrammarMatcher::try_fill_mask(std::span<uint32_t> mask) {
-  return fill(mask, true, {});
+bool GrammarMatcher::try_fill_mask(std::span<uint32_t> mask, size_t& work_left) {
+  const size_t most = std::min(kQuickWork, work_left);
+  size_t quick_work = most;
+  const bool is_done = fill(mask, &quick_work, {});
+  work_left -= most - quick_work;
+  return is_done;
 }
 
-bool GrammarMatcher::fill(std::span<uint32_t> mask, bool is_quick, const std::stop_token& stop) {
+bool GrammarMatcher::fill(std::span<uint32_t> mask, size_t* quick_work, const std::stop_token& stop) {
   const TokenTable& tokens = *grammar_->tokens();
   CAPSTAN_CHECK(mask.size() >= tokens.num_mask_words());
   std::ranges::fill(mask, 0);
   if (is_terminated_) return true;
-  size_t work = 0, quick_work = kQuickWork;
+  if (quick_work != nullptr && !spend(*quick_work, current_.configs.size())) return false;
+  size_t work = 0;
   for (const MaskGroup& group : group_configs()) {
     if (stop.stop_requested()) return false;
-    const auto local = is_quick ? grammar_->masks().get_quickly(group.key, group.top, quick_work)
-                                : grammar_->masks().get(group.key, group.top);
-    if (!local) return false;
+    const auto local = quick_work != nullptr ? grammar_->masks().get_quickly(group.key, group.top, *quick_work)
+                                             : grammar_->masks().get(group.key, group.top);
+    if (!local || (quick_work != nullptr && !spend(*quick_work, copy_work(*local)))) return false;
     fill_local(mask, *local);
-    const Dependents* dependents = dependent_tokens(group, *local, is_quick ? &quick_work : nullptr);
+    const Dependents* dependents = dependent_tokens(group, *local, quick_work);
     if (dependents == nullptr) return false;
     for (const int32_t id : dependents->ids)
       set_bit(mask, id);
@@ -150,46 +169,108 @@ bool GrammarMatcher::add_dependents(const TokenTrie& suffixes, size_t max_bytes,
 }
 
 bool GrammarMatcher::accept(int32_t token_id) {
-  if (is_terminated_) return false;
-  if (grammar_->tokens()->is_eos(token_id)) return is_terminated_ = can_end();
-  ConfigSet at = current_;
-  if (!step_over(token_id, at)) return false;
-  advance_to(std::move(at));
-  return true;
+  size_t unlimited = SIZE_MAX;
+  if (const auto is_accepted = try_accept(token_id, unlimited)) return *is_accepted;
+  return accept_bytes(grammar_->tokens()->bytes_of(token_id));
 }
 
-bool GrammarMatcher::may_accept(int32_t token_id) {
+std::optional<bool> GrammarMatcher::try_accept(int32_t token_id, size_t& work_left) {
+  if (is_terminated_) return false;
+  if (grammar_->tokens()->is_eos(token_id)) return is_terminated_ = can_end();
+  const size_t num_frames = machine_.num_frames();
+  ConfigSet at = current_;
+  const std::optional<bool> is_accepted = step_over(token_id, at, work_left);
+  if (is_accepted.value_or(false))
+    advance_to(std::move(at));
+  else
+    machine_.drop_frames(num_frames);
+  return is_accepted;
+}
+
+std::optional<bool> GrammarMatcher::may_accept(int32_t token_id, size_t& work_left) {
   if (is_terminated_) return false;
   if (grammar_->tokens()->is_eos(token_id)) return can_end();
+  const size_t num_frames = machine_.num_frames();
   ConfigSet at = current_;
-  return step_over(token_id, at);
+  const std::optional<bool> is_accepted = step_over(token_id, at, work_left);
+  machine_.drop_frames(num_frames);
+  return is_accepted;
 }
 
 bool GrammarMatcher::accept_bytes(std::string_view bytes) {
+  if (is_terminated_) return false;
+  size_t unlimited = SIZE_MAX;
   ConfigSet at = current_;
-  if (is_terminated_ || !step_over(bytes, at)) return false;
+  const std::optional<bool> is_accepted = step_over(bytes, at, unlimited);
+  if (!(is_accepted ? *is_accepted : step_in_parts(bytes, at))) return false;
   advance_to(std::move(at));
   return true;
 }
 
-bool GrammarMatcher::step_over(int32_t token_id, ConfigSet& at) {
+std::optional<bool> GrammarMatcher::step_over(int32_t token_id, ConfigSet& at, size_t& work_left) {
   if (grammar_->tokens()->is_marker(token_id)) {
     ConfigSet next;
     const bool is_alive = machine_.step_token(at, token_id, next);
+    spend(work_left, machine_.effort());
     at = std::move(next);
     return is_alive;
   }
   const std::string_view bytes = grammar_->tokens()->bytes_of(token_id);
-  return !bytes.empty() && step_over(bytes, at);
+  if (bytes.empty()) return false;
+  return step_over(bytes, at, work_left);
 }
 
-bool GrammarMatcher::step_over(std::string_view bytes, ConfigSet& at) {
+// Returns nothing when the work is used up, or when the sets lacked configurations before they died.
+std::optional<bool> GrammarMatcher::step_over(std::string_view bytes, ConfigSet& at, size_t& work_left) {
   ConfigSet next;
+  bool is_cut = false;
   for (const char byte : bytes) {
-    if (!machine_.step(at, static_cast<uint8_t>(byte), next)) return false;
+    if (work_left == 0) return std::nullopt;
+    const bool is_alive = machine_.step(at, static_cast<uint8_t>(byte), next);
+    spend(work_left, 1 + at.configs.size() + machine_.effort());
+    is_cut = is_cut || machine_.is_cut();
+    if (!is_alive) return is_cut ? std::nullopt : std::optional(false);
     std::swap(at, next);
   }
   return true;
+}
+
+// Like step_over without limits of work, for sets that exceed their own limits. A mask follows few configurations at a
+// time and so loses fewer of them. This starts with single ones from `current_`, and splits each set that becomes too
+// large.
+bool GrammarMatcher::step_in_parts(std::string_view bytes, ConfigSet& at) {
+  struct Part {
+    ConfigSet set;
+    size_t pos;
+  };
+  std::vector<Part> parts;
+  const auto split = [&](const ConfigSet& set, size_t pos) {
+    for (auto config = set.configs.rbegin(); config != set.configs.rend(); ++config)
+      parts.push_back({{{*config}, false}, pos});
+  };
+  const size_t num_frames = machine_.num_frames();
+  split(current_, 0);
+  size_t work_left = kMaxFillWork;
+  while (!parts.empty() && work_left > 0) {
+    Part part = std::move(parts.back());
+    parts.pop_back();
+    bool is_alive = true;
+    while (is_alive && part.pos < bytes.size()) {
+      is_alive = machine_.step(part.set, static_cast<uint8_t>(bytes[part.pos]), at);
+      spend(work_left, 1 + part.set.configs.size() + machine_.effort());
+      if (machine_.is_cut() && part.set.configs.size() > 1) {
+        split(part.set, part.pos);
+        is_alive = false;
+      }
+      std::swap(part.set, at);
+      ++part.pos;
+    }
+    if (!is_alive) continue;
+    at = std::move(part.set);
+    return true;
+  }
+  machine_.drop_frames(num_frames);
+  return false;
 }
 
 void GrammarMatcher::advance_to(ConfigSet&& next) {

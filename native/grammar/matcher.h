@@ -2,6 +2,7 @@
 // A grammar compiled for one vocabulary, and the matching state of one text.
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string_view>
@@ -27,7 +28,8 @@ class CompiledGrammar {
   const std::unique_ptr<MaskCache> masks_;
 };
 
-// The state of one text. Not thread-safe. Copies are independent.
+// The state of one text. Not thread-safe. Copies are independent. Work is counted in visited configurations, which take
+// about 50 ns each.
 class GrammarMatcher {
  public:
   static constexpr size_t kMaxRollback = 16;          // tokens
@@ -42,12 +44,15 @@ class GrammarMatcher {
   // incomplete.
   void fill_mask(std::span<uint32_t> mask, const std::stop_token& stop = {});
   // Like fill_mask when that is fast. Otherwise returns false with the mask incomplete: the mask of a state is not
-  // computed yet, or too much depends on the stack.
-  bool try_fill_mask(std::span<uint32_t> mask);
-  // Consumes a token. Returns false, with nothing changed, when it may not come next.
+  // computed yet, or too much depends on the stack, or `work_left` is used up. Subtracts the work from it.
+  bool try_fill_mask(std::span<uint32_t> mask, size_t& work_left);
+  // Consumes a token. Returns false, with nothing changed, when it may not come next. Accepts every token of the mask.
   bool accept(int32_t token_id);
-  // Returns whether accept() would consume the token.
-  bool may_accept(int32_t token_id);
+  // Like accept(), but returns nothing, with nothing changed, when `work_left` is used up or the sets are so large that
+  // only accept() decides. Subtracts the work from `work_left`.
+  std::optional<bool> try_accept(int32_t token_id, size_t& work_left);
+  // Returns whether try_accept() would consume the token.
+  std::optional<bool> may_accept(int32_t token_id, size_t& work_left);
   // Consumes bytes as if they were one token.
   bool accept_bytes(std::string_view bytes);
   bool can_end() const { return !is_terminated_ && current_.is_at_bottom; }
@@ -92,12 +97,13 @@ class GrammarMatcher {
   static constexpr size_t kQuickWork = 50'000;  // the limit of try_fill_mask
 
   std::vector<MaskGroup> group_configs() const;
-  bool fill(std::span<uint32_t> mask, bool is_quick, const std::stop_token& stop);
+  bool fill(std::span<uint32_t> mask, size_t* quick_work, const std::stop_token& stop);
   void fill_local(std::span<uint32_t> mask, const LocalMask& local);
   const Dependents* dependent_tokens(const MaskGroup& group, const LocalMask& local, size_t* quick_work);
   bool add_dependents(const TokenTrie& suffixes, size_t max_bytes, size_t max_work, Dependents& dependents);
-  bool step_over(int32_t token_id, ConfigSet& at);
-  bool step_over(std::string_view bytes, ConfigSet& at);
+  std::optional<bool> step_over(int32_t token_id, ConfigSet& at, size_t& work_left);
+  std::optional<bool> step_over(std::string_view bytes, ConfigSet& at, size_t& work_left);
+  bool step_in_parts(std::string_view bytes, ConfigSet& at);
   void advance_to(ConfigSet&& next);
   uint64_t bytes_to_end(const ConfigSet& set) const;
   void compact();

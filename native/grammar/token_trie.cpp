@@ -41,11 +41,11 @@ void TokenTrie::fill_reach() {
 }
 
 TokenTable::TokenTable(std::string_view bytes, std::span<const uint32_t> offsets, std::span<const uint8_t> is_marker,
-                       std::span<const int32_t> eos_ids)
+                       std::span<const int32_t> eos_ids, size_t max_cache_bytes)
     : bytes_(bytes),
       offsets_(offsets.begin(), offsets.end()),
       is_matchable_(is_marker.size()),
-      masks_(std::make_unique<MaskStore>()) {
+      masks_(std::make_unique<MaskStore>(max_cache_bytes)) {
   CAPSTAN_CHECK(offsets.size() == is_marker.size() + 1 && offsets.back() <= bytes.size());
   for (const int32_t id : eos_ids)
     if (id >= 0 && id < num_ids()) eos_ids_.push_back(id);

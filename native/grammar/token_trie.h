@@ -59,11 +59,12 @@ class TokenTable {
   // tokens of more than kMaxTokenBytes bytes and `eos_ids` match no bytes. Markers match only as one token, where a
   // grammar spells them out.
   TokenTable(std::string_view bytes, std::span<const uint32_t> offsets, std::span<const uint8_t> is_marker,
-             std::span<const int32_t> eos_ids);
+             std::span<const int32_t> eos_ids, size_t max_cache_bytes = kDefaultCacheBytes);
 
   ~TokenTable();
 
   static constexpr size_t kMaxTokenBytes = 1024;
+  static constexpr size_t kDefaultCacheBytes = size_t{64} << 20;  // default memory limit of grammars and masks
 
   int64_t num_ids() const { return static_cast<int64_t>(offsets_.size()) - 1; }
   size_t num_mask_words() const { return (static_cast<size_t>(num_ids()) + 31) / 32; }
@@ -76,7 +77,7 @@ class TokenTable {
   std::span<const int32_t> longer_than(size_t num_bytes) const {
     return {longest_.data(), num_bytes < num_longer_.size() ? num_longer_[num_bytes] : 0};
   }
-  // The masks of all grammars of this vocabulary.
+  // The memory of all grammars of this vocabulary.
   MaskStore& masks() const { return *masks_; }
   // Returns the bytes of a token; empty when it matches no bytes.
   std::string_view bytes_of(int32_t id) const;

@@ -12,19 +12,21 @@
 
 namespace capstan {
 
-CheckpointFiles::CheckpointFiles(const std::vector<std::string>& paths) {
+// NOTE: delegates, so that the destructor closes the first files when a later one cannot be opened.
+CheckpointFiles::CheckpointFiles(const std::vector<std::string>& paths) : CheckpointFiles() {
   for (const std::string& path : paths) {
-    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) throw Error(ErrorCode::kIo, path + ": cannot be opened: " + std::strerror(errno));
+    File& file = files_.emplace_back();
+    file.path = path;
+    file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file.fd < 0) throw Error(ErrorCode::kIo, path + ": cannot be opened: " + std::strerror(errno));
     struct stat status{};
-    const bool is_known = ::fstat(fd, &status) == 0;
-    files_.push_back({path, fd, is_known ? static_cast<uint64_t>(status.st_size) : 0});
+    if (::fstat(file.fd, &status) == 0) file.size = static_cast<uint64_t>(status.st_size);
   }
 }
 
 CheckpointFiles::~CheckpointFiles() {
   for (const File& file : files_)
-    ::close(file.fd);
+    if (file.fd >= 0) ::close(file.fd);
 }
 
 FileTensor CheckpointFiles::make_tensor(const TensorEntry& entry) const {

@@ -36,6 +36,7 @@ class CheckpointFiles {
     uint64_t size = 0;  // bytes
   };
 
+  CheckpointFiles() = default;
   FileTensor make_tensor(const TensorEntry& entry) const;
 
   std::vector<File> files_;

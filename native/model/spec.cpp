@@ -31,6 +31,14 @@ int max_context_length(const ModelSpec& spec) {
   return std::max(spec.max_position_embeddings, static_cast<int>(std::min<double>(stretched, kLongestContext)));
 }
 
+double attention_work_per_context(const ModelSpec& spec) {
+  const double query_size = static_cast<double>(spec.num_heads) * spec.head_dim;
+  const double kv_size = static_cast<double>(spec.num_kv_heads) * spec.head_dim;
+  const double hidden = static_cast<double>(spec.hidden_size);
+  const double weights = hidden * (2 * query_size + 2 * kv_size + 3 * static_cast<double>(spec.intermediate_size));
+  return 2 * query_size / weights;
+}
+
 void check_spec(const ModelSpec& spec) {
   require_positive(spec.vocab_size, "vocab_size");
   require_positive(spec.hidden_size, "hidden_size");

@@ -44,6 +44,9 @@ struct ModelSpec {
 // the scaling factor.
 int max_context_length(const ModelSpec& spec);
 
+// Returns the arithmetic work of attention to one token of context, relative to all products of one token with weights.
+double attention_work_per_context(const ModelSpec& spec);
+
 // Throws kInvalidModel when a size is out of range or sizes contradict each other.
 void check_spec(const ModelSpec& spec);
 

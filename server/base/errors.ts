@@ -3,6 +3,8 @@ interface ErrorKind {
   type: 'invalid_request_error' | 'authentication_error' | 'permission_error' | 'rate_limit_error' | 'server_error';
   /** Default of the `Retry-After` header, in seconds. */
   retryAfterS?: number;
+  /** A retry would fail too. The response then has `X-Should-Retry: false`, which the official clients obey. */
+  isFinal?: boolean;
 }
 
 /** All errors of the server, by their code on the wire. */
@@ -24,11 +26,12 @@ export const ERROR_KINDS = {
   request_timeout: { status: 408, type: 'invalid_request_error' },
   request_too_large: { status: 413, type: 'invalid_request_error' },
   unsupported_media_type: { status: 415, type: 'invalid_request_error' },
+  headers_too_large: { status: 431, type: 'invalid_request_error' },
   queue_full: { status: 429, type: 'rate_limit_error', retryAfterS: 1 },
   rate_limit_exceeded: { status: 429, type: 'rate_limit_error', retryAfterS: 1 },
-  budget_exceeded: { status: 429, type: 'rate_limit_error' },
+  budget_exceeded: { status: 429, type: 'rate_limit_error', isFinal: true },
   internal_error: { status: 500, type: 'server_error' },
-  not_implemented: { status: 501, type: 'server_error' },
+  not_implemented: { status: 501, type: 'server_error', isFinal: true },
   upstream_unavailable: { status: 502, type: 'server_error' },
   deployment_not_ready: { status: 503, type: 'server_error', retryAfterS: 5 },
   deployment_paused: { status: 503, type: 'server_error' },
@@ -57,8 +60,12 @@ export class ApiError extends Error {
     super(message, { cause: options.cause });
     this.code = code;
     this.param = options.param ?? null;
-    const { retryAfterS }: ErrorKind = ERROR_KINDS[code];
-    this.headers = { ...(retryAfterS === undefined ? {} : { 'Retry-After': String(retryAfterS) }), ...options.headers };
+    const { retryAfterS, isFinal }: ErrorKind = ERROR_KINDS[code];
+    this.headers = {
+      ...(retryAfterS === undefined ? {} : { 'Retry-After': String(retryAfterS) }),
+      ...(isFinal === true ? { 'X-Should-Retry': 'false' } : {}),
+      ...options.headers,
+    };
   }
 
   get status(): number {

@@ -4,6 +4,7 @@ import { FLAG_NAMES } from './flag-sources';
 /** Library options whose flag has another name. */
 const FLAGS: Readonly<Record<string, string>> = {
   kvCacheBytes: 'kv-cache-memory',
+  grammarCacheBytes: 'grammar-cache-memory',
   prefixCache: 'enable-prefix-caching',
   maxQueuedRequests: 'max-num-queued-reqs',
   maxQueuedTokens: 'max-num-queued-tokens',

@@ -56,11 +56,11 @@ const COUNT_UNITS: Readonly<Record<string, number>> = {
   G: 2 ** 30,
 };
 
-export function parseCount(value: string, source: string): number {
+export function parseCount(value: string, source: string, min = 1): number {
   const [, digits, unit] = /^(\d+(?:\.\d+)?)([kmgKMG]?)$/.exec(value) ?? [];
   const count = digits === undefined ? NaN : Number(digits) * COUNT_UNITS[unit];
-  if (!Number.isSafeInteger(count) || count < 1)
-    throw new UsageError(`${source}: expected a whole number of 1 or more, such as 8192 or 8K, got '${value}'`);
+  if (!Number.isSafeInteger(count) || count < min)
+    throw new UsageError(`${source}: expected a whole number of ${min} or more, such as 8192 or 8K, got '${value}'`);
   return count;
 }
 

@@ -191,6 +191,14 @@ const ENGINE: readonly Definition[] = [
     },
   },
   {
+    name: 'grammar-cache-memory',
+    value: '<bytes>',
+    help: 'maximum memory of compiled grammars and their token masks, for example 64M; a grammar may use half of it (default: 64M)',
+    apply: (o, value, source) => {
+      o.engine.grammarCacheBytes = parseBytes(value, source);
+    },
+  },
+  {
     name: 'gpu-memory-utilization',
     value: '<share>',
     aliases: ['--device-memory-utilization'],
@@ -221,6 +229,14 @@ const ENGINE: readonly Definition[] = [
     help: 'maximum number of tokens per step (default: 512, on CUDA 8192)',
     apply: (o, value, source) => {
       o.engine.maxNumBatchedTokens = parseCount(value, source);
+    },
+  },
+  {
+    name: 'max-step-ms',
+    value: '<ms>',
+    help: 'limit of the milliseconds that new prompts add to the time between two tokens of a running stream, 0 for no limit (default: 100, on CUDA 50)',
+    apply: (o, value, source) => {
+      o.engine.maxStepMs = parseInteger(value, source, 0);
     },
   },
   {
@@ -424,6 +440,15 @@ const HTTP: readonly Definition[] = [
     },
   },
   {
+    name: 'keep-alive-timeout',
+    value: '<seconds>',
+    aliases: ['--timeout-keep-alive'],
+    help: 'seconds that an idle connection stays open for a next request; always 10 with uws (default: 75)',
+    apply: (o, value, source) => {
+      o.keepAliveTimeoutMs = parseSeconds(value, source, 1);
+    },
+  },
+  {
     name: 'sse-ping-interval-s',
     value: '<seconds>',
     aliases: ['--sse-keep-alive-interval'],
@@ -555,9 +580,9 @@ const LIMITS: readonly Definition[] = [
   {
     name: 'max-num-queued-reqs',
     value: '<number>',
-    help: 'maximum number of waiting sequences; further requests get 429 (default: 1024)',
+    help: 'maximum number of sequences that wait while --max-num-seqs others are open; further requests get 429 (default: 1024)',
     apply: (o, value, source) => {
-      o.engine.maxQueuedRequests = parseCount(value, source);
+      o.engine.maxQueuedRequests = parseCount(value, source, 0);
     },
   },
   {

@@ -17,7 +17,7 @@ const NO_HEADERS: Headers = {};
 const MAX_AGE_S = 600;
 const ALL_METHODS = ['GET', 'HEAD', 'POST', 'OPTIONS'];
 /** Response headers that scripts may read in addition to the safelisted ones. */
-const EXPOSED_HEADERS = 'X-Request-Id, Retry-After';
+const EXPOSED_HEADERS = 'X-Request-Id, X-Should-Retry, Retry-After';
 
 /** Returns whether this is the OPTIONS request that a browser sends first. Only a preflight passes without a key. */
 export function isPreflight(request: Pick<HttpRequest, 'method' | 'headers'>): boolean {

@@ -1,12 +1,15 @@
 import {
   createServer,
   type IncomingMessage,
+  maxHeaderSize,
   type OutgoingHttpHeaders,
   type Server,
+  STATUS_CODES,
   type ServerResponse,
 } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
+import { isUint8Array } from 'node:util/types';
 import { trimBlanks } from '../base/blanks';
 import { ApiError, renderError } from '../base/errors';
 import { BodyQueue } from './body-queue';
@@ -22,7 +25,15 @@ import {
 } from './framing';
 import { checkTls } from './tls';
 import { clearSocketPath, withSocketMode } from './unix-socket';
-import type { HttpReply, ReplyHeaders, ReplyStream, StreamedRequest, Transport, TransportOptions } from './transport';
+import {
+  DEFAULT_KEEP_ALIVE_MS,
+  type HttpReply,
+  type ReplyHeaders,
+  type ReplyStream,
+  type StreamedRequest,
+  type Transport,
+  type TransportOptions,
+} from './transport';
 
 /** The transport over node:http, for platforms without a binary of uWebSockets.js. */
 export class NodeTransport implements Transport {
@@ -32,7 +43,7 @@ export class NodeTransport implements Transport {
   constructor(options: TransportOptions) {
     // `toRequest` refuses requests without a Host, in the form of all other errors.
     const serverOptions = {
-      keepAliveTimeout: 10_000,
+      keepAliveTimeout: options.keepAliveTimeoutMs ?? DEFAULT_KEEP_ALIVE_MS,
       headersTimeout: 15_000,
       requestTimeout: 0,
       requireHostHeader: false,
@@ -207,7 +218,7 @@ async function readBody(
 /** Returns the body that a web framework has read, and usually parsed, before this handler. It is in `body`. */
 function takenBody({ body }: IncomingMessage & { body?: unknown }, maxBodyBytes: number): Buffer {
   if (body === undefined) throw bodyTaken();
-  const isRaw = typeof body === 'string' || body instanceof Uint8Array;
+  const isRaw = typeof body === 'string' || isUint8Array(body);
   const bytes = Buffer.from(isRaw ? body : JSON.stringify(body));
   if (bytes.length > maxBodyBytes) throw tooLarge(maxBodyBytes);
   return bytes;
@@ -222,19 +233,23 @@ function refuse(error: ParseError, socket: Socket): void {
   // The bytes follow a request that was answered already.
   if (closing.has(socket)) return void socket.end();
   if (!socket.writable || error.code === 'ECONNRESET') return void socket.destroy();
-  const isTimeout = error.code === 'ERR_HTTP_REQUEST_TIMEOUT';
-  const apiError = isTimeout
-    ? new ApiError('request_timeout', 'The request did not arrive in time')
-    : new ApiError('malformed_request', 'The request is not valid HTTP/1.1');
+  const apiError = toParseError(error);
   const body = renderError(apiError);
   const headers = Object.entries({
     ...refusalHeaders(apiError),
     'Content-Length': Buffer.byteLength(body),
     Connection: 'close',
   });
-  const statusLine = `HTTP/1.1 ${isTimeout ? '408 Request Timeout' : '400 Bad Request'}`;
+  const statusLine = `HTTP/1.1 ${apiError.status} ${STATUS_CODES[apiError.status]}`;
   const lines = [statusLine, ...headers.map(([name, value]) => `${name}: ${value}`)];
   socket.end(`${lines.join('\r\n')}\r\n\r\n${isHead(error) ? '' : body}`);
+}
+
+function toParseError({ code }: ParseError): ApiError {
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return new ApiError('request_timeout', 'The request did not arrive in time');
+  if (code === 'HPE_HEADER_OVERFLOW')
+    return new ApiError('headers_too_large', `The request head is too large: expected at most ${maxHeaderSize} bytes`);
+  return new ApiError('malformed_request', 'The request is not valid HTTP/1.1');
 }
 
 /** The error of a `clientError` event. Errors that node:http does not get from its parser lack the packet. */
@@ -272,10 +287,8 @@ class NodeReply implements HttpReply {
   send(status: number, headers: ReplyHeaders, body: string | Uint8Array | null): void {
     if (this.#response.destroyed) return;
     this.queue?.discard();
-    this.#writeHead(
-      status,
-      body === null ? headers : { ...headers, 'Content-Length': String(Buffer.byteLength(body)) },
-    );
+    const hasLength = body !== null && status !== 204;
+    this.#writeHead(status, hasLength ? { ...headers, 'Content-Length': String(Buffer.byteLength(body)) } : headers);
     const written = this.#message.method === 'HEAD' || body === null ? '' : body;
     if (!this.#isBodyUnread()) return void this.#response.end(written);
     this.#response.write(written);

@@ -10,7 +10,6 @@ export interface SseOptions {
 export const SSE_HEADERS = {
   'Content-Type': 'text/event-stream; charset=utf-8',
   'Cache-Control': 'no-cache',
-  Connection: 'keep-alive',
   'X-Accel-Buffering': 'no',
 } as const;
 

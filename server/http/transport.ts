@@ -64,11 +64,19 @@ export interface TransportOptions {
    * Whether bodies are read only as fast as the handler takes them, instead of being collected at once. Default: false.
    */
   streamsBodies?: boolean;
+  /**
+   * How long an idle connection stays open for a next request. It is announced in `Keep-Alive`. Default:
+   * {@link DEFAULT_KEEP_ALIVE_MS}. uWebSockets.js always keeps it for 10 s.
+   */
+  keepAliveTimeoutMs?: number;
   /** How long the rest of an unread body is read and dropped before its connection is closed. Default: 2,000. */
   lingerMs?: number;
   /** Absent: plain HTTP. */
   tls?: TlsFiles;
 }
+
+/** Longer than the 60 s for which common load balancers reuse an idle connection. */
+export const DEFAULT_KEEP_ALIVE_MS = 75_000;
 
 /** Paths of PEM files. `checkTls` checks them. */
 export interface TlsFiles {

@@ -15,10 +15,9 @@ const OLDEST_CURRENT = [20, 51] as const;
  */
 export function loadUws({ isForced }: { isForced: boolean }): UwsModule | undefined {
   try {
-    const manifest = resolveNative('uWebSockets.js/package.json');
-    const { version } = JSON.parse(readFileSync(manifest, 'utf8')) as { version: string };
+    const folder = packageFolder(resolveNative('uWebSockets.js'));
+    const { version } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8')) as { version: string };
     if (!isForced && !isCurrentUws(version)) return undefined;
-    const folder = dirname(manifest);
     const file = `uws_${process.platform}_${process.arch}_${process.versions.modules}.node`;
     const path = [join(folder, file), join(folder, 'binaries', file)].find(existsSync);
     if (path === undefined) return undefined;
@@ -29,8 +28,14 @@ export function loadUws({ isForced }: { isForced: boolean }): UwsModule | undefi
   }
 }
 
+/** The folder of package.json, which current releases do not export. */
+function packageFolder(entry: string): string {
+  const folder = dirname(entry);
+  return existsSync(join(folder, 'package.json')) || folder === entry ? folder : packageFolder(folder);
+}
+
 /**
- * Whether a release answers every valid request. Release 20.30, which npm has as `@trufflesuite/uws-js-unofficial`,
+ * Whether a release answers every request (HTTP/1.0 with 505). Release 20.30, `@trufflesuite/uws-js-unofficial` on npm,
  * gives no answer to HTTP/1.0, to header names with `_`, and to more than 48 headers.
  */
 export function isCurrentUws(version: string): boolean {

@@ -34,6 +34,8 @@ import type { UwsModule } from './uws-module';
 // The types of the package lack `close`.
 type App = TemplatedApp & { close(): void };
 
+/** uWebSockets.js closes an idle connection after 10 s. It has no option for that. */
+const KEEP_ALIVE = 'timeout=10';
 const SHARED_PORT = 0;
 const EXCLUSIVE_PORT = 1;
 
@@ -328,8 +330,9 @@ class Exchange implements HttpReply {
     this.#isOver = true;
     this.#response.cork(() => {
       this.#writeHead(status, headers, mustClose);
-      if ((this.isHead || body === null) && !mustClose) {
-        if (body !== null) this.#response.writeHeader('Content-Length', String(Buffer.byteLength(body)));
+      const hasLength = body !== null && status !== 204;
+      if ((this.isHead || !hasLength) && !mustClose) {
+        if (hasLength) this.#response.writeHeader('Content-Length', String(Buffer.byteLength(body)));
         // NOTE: no arguments. With a length the response stays pending for ever, and neither argument can be omitted
         // alone.
         this.#response.endWithoutBody();
@@ -418,7 +421,10 @@ class Exchange implements HttpReply {
 
   #writeHead(status: number, headers: ReplyHeaders, mustClose: boolean): void {
     this.#response.writeStatus(`${status} ${STATUS_CODES[status] ?? ''}`);
-    for (const [name, value] of Object.entries(mustClose ? { ...headers, Connection: 'close' } : headers)) {
+    const connection: ReplyHeaders = mustClose
+      ? { Connection: 'close' }
+      : { Connection: 'keep-alive', 'Keep-Alive': KEEP_ALIVE };
+    for (const [name, value] of Object.entries({ ...headers, ...connection })) {
       if (typeof value === 'string') this.#response.writeHeader(name, value);
       else value.forEach((one) => this.#response.writeHeader(name, one));
     }

@@ -1,6 +1,7 @@
 import type { EngineInfo, EngineOptions } from '../../ts';
 import type { CorsOptions } from '../http/cors';
 import type { LOG_LEVELS } from '../base/log-levels';
+import { DEFAULT_KEEP_ALIVE_MS } from '../http/transport';
 import { DEFAULT_SETTINGS, type ServerSettings } from './settings';
 
 /** The options of `capstan serve`. */
@@ -43,6 +44,7 @@ export interface ServeOptions {
   ssePingIntervalMs: number;
   maxRequestBytes: number;
   bodyTimeoutMs: number;
+  keepAliveTimeoutMs: number;
   hasOpenApi: boolean;
   metricsCompat: 'vllm' | 'none';
   logLevel: (typeof LOG_LEVELS)[number];
@@ -90,6 +92,7 @@ export function defaultServeOptions(env: NodeJS.ProcessEnv): ServeOptions {
     ssePingIntervalMs: 15_000,
     maxRequestBytes: 32 * 2 ** 20,
     bodyTimeoutMs: 60_000,
+    keepAliveTimeoutMs: DEFAULT_KEEP_ALIVE_MS,
     hasOpenApi: true,
     metricsCompat: 'none',
     logLevel: 'info',

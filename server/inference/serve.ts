@@ -69,7 +69,13 @@ export async function serve(options: ServeOptions): Promise<number> {
 }
 
 async function openTransport(
-  { transport, maxRequestBytes, bodyTimeoutMs, tls: { keyFile, certFile, passphrase } }: ServeOptions,
+  {
+    transport,
+    maxRequestBytes,
+    bodyTimeoutMs,
+    keepAliveTimeoutMs,
+    tls: { keyFile, certFile, passphrase },
+  }: ServeOptions,
   handler: HttpHandler,
   isPublic: boolean,
 ): Promise<Transport> {
@@ -77,11 +83,10 @@ async function openTransport(
     isPublic && keyFile !== undefined && certFile !== undefined
       ? { tls: { keyFile, certFile, ...(passphrase === undefined ? {} : { passphrase }) } }
       : {};
-  return createTransport(transport, { handler, maxBodyBytes: maxRequestBytes, bodyTimeoutMs, ...tls }).catch(
-    (error: Error) => {
-      throw new UsageError(error.message);
-    },
-  );
+  const limits = { maxBodyBytes: maxRequestBytes, bodyTimeoutMs, keepAliveTimeoutMs };
+  return createTransport(transport, { handler, ...limits, ...tls }).catch((error: Error) => {
+    throw new UsageError(error.message);
+  });
 }
 
 /** Opens the admin listener: health and metrics over plain HTTP, without a key. */

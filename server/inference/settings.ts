@@ -19,3 +19,9 @@ export const DEFAULT_SETTINGS: ServerSettings = {
   tokensAsTokenIds: false,
   forceIncludeUsage: false,
 };
+
+/** Properties of the server and its model that requests are checked against. */
+export interface ParseLimits {
+  settings: ServerSettings;
+  vocabSize: number;
+}

@@ -1,10 +1,10 @@
 // Runs every client in this folder against `capstan serve demo` with access keys, over both transports. run.sh installs
 // the clients and calls this. Writes the table of results. Exits 1 if a check fails.
-import { execFile, execFileSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { killAll, prepare, startServer } from '../fakes/server-process';
+import { createKey, killAll, prepare, startServer } from '../fakes/server-process';
 
 interface Check {
   client: string;
@@ -14,7 +14,6 @@ interface Check {
 }
 
 const [python, aiSdkDir, table] = process.argv.slice(2);
-const root = join(__dirname, '../..');
 const here = (name: string) => join(__dirname, name);
 const CLIENTS: readonly { command: string; args: string[]; cwd?: string }[] = [
   { command: python, args: [here('openai_client.py')] },
@@ -23,15 +22,6 @@ const CLIENTS: readonly { command: string; args: string[]; cwd?: string }[] = [
   { command: python, args: [here('langchain_client.py')] },
   { command: process.execPath, args: [here('ai-sdk.mjs')], cwd: aiSdkDir },
 ];
-
-function createKey(keysDb: string, ...flags: string[]): string {
-  const output = execFileSync(
-    process.execPath,
-    [join(root, 'dist/server/main.js'), 'keys', 'create', '--keys-db', keysDb, '--json', ...flags],
-    { encoding: 'utf8' },
-  );
-  return JSON.parse(output).secret as string;
-}
 
 function runClient({ command, args, cwd }: (typeof CLIENTS)[number], env: NodeJS.ProcessEnv): Promise<Check[]> {
   return new Promise((resolve) => {

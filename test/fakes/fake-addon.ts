@@ -11,6 +11,7 @@ import type {
   NativeGrammar,
   NativeGrammarSource,
   NativeLoad,
+  NativeParsedGrammar,
   NativeRequest,
   NativeStats,
   NativeTokenLogprob,
@@ -103,7 +104,8 @@ class FakeEngine implements NativeEngine {
 
   submit(request: NativeRequest): number {
     if (this.#isClosed) throw makeError('engine_closed', 'the engine is closed');
-    if (this.#running.size >= this.#load.options.maxQueuedRequests) throw makeError('queue_full', 'the queue is full');
+    const { maxNumSeqs, maxQueuedRequests } = this.#load.options;
+    if (this.#running.size >= maxNumSeqs + maxQueuedRequests) throw makeError('queue_full', 'the queue is full');
     fake.requests.push(request);
     const id = ++this.#numSubmitted;
     this.#tokens.prompt += request.promptTokenIds.length;
@@ -112,7 +114,8 @@ class FakeEngine implements NativeEngine {
   }
 
   /** Checks only for invalid patterns and for GBNF texts without a root. */
-  async compileGrammar(source: NativeGrammarSource): Promise<FakeGrammar> {
+  async compileGrammar(given: NativeGrammarSource): Promise<FakeGrammar> {
+    const source = given.kind === 'parsed' ? (given.handle as unknown as PlainSource) : given;
     fake.grammars.push(source);
     await Promise.resolve();
     if (source.kind === 'gbnf' && !/^\s*root\s*::=/m.test(source.text))
@@ -121,6 +124,8 @@ class FakeEngine implements NativeEngine {
     return {
       source,
       sizeBytes: 1000,
+      isInUse: () => false,
+      free: () => undefined,
       matcher: () => {
         throw new Error('the fake engine matches nothing');
       },
@@ -256,6 +261,7 @@ class FakeEngine implements NativeEngine {
       numBlocks: 64,
       numFreeBlocks: 64,
       numCachedBlocks: 0,
+      grammarCacheBytes: 0,
       numEvictions: 0,
       numPreemptions: 0,
       numSteps: 0,
@@ -343,8 +349,12 @@ function tokenize(vocab: NativeVocab, text: string): number[] {
   return ids;
 }
 
+type PlainSource = Exclude<NativeGrammarSource, { kind: 'parsed' }>;
+
 export const version = '0.0.0-fake';
 export const isas = ['portable'];
+/** The handle of the fake addon is the source itself, which can be sent to any thread. */
+export const parseGrammar: NativeAddon['parseGrammar'] = (source) => source as unknown as NativeParsedGrammar;
 export const adjustExternalMemory: NativeAddon['adjustExternalMemory'] = (change) => {
   fake.memory.push(change);
 };

@@ -84,6 +84,14 @@ export async function startServer(args: readonly string[], env: NodeJS.ProcessEn
   return { ...server, url: /curl (http:\/\/[^/]+)/.exec(text)![1] };
 }
 
+/** Creates an access key. Returns its secret. */
+export function createKey(keysDb: string, ...flags: string[]): string {
+  const output = execFileSync(process.execPath, [main, 'keys', 'create', '--keys-db', keysDb, '--json', ...flags], {
+    encoding: 'utf8',
+  });
+  return JSON.parse(output).secret as string;
+}
+
 export function killAll(): void {
   for (const child of running) child.kill('SIGKILL');
 }

@@ -54,9 +54,53 @@ export function hostileSchema(random: Random): string {
     return `{"enum": [${Array.from({ length: pick(random, [100, 20_000]) }, (_, i) => `"v${i}"`).join(',')}]}`;
   if (roll < 0.88)
     return `{"type": "object", "properties": {${Array.from({ length: pick(random, [50, 3000]) }, (_, i) => `"p${i}": {"type": "string"}`).join(',')}}}`;
+  if (roll < 0.9) return longSchema(random);
   if (roll < 0.92) return '{"properties": {"a": '.repeat(pick(random, [30, 3000])).concat('{}', '}}'.repeat(30));
   if (roll < 0.95) return `{"type": "string", "pattern": ${JSON.stringify(hostileRegex(random))}}`;
   return roll < 0.97 ? nested(500, false) : hostileJson(random);
+}
+
+/** Long names, deep nesting and long lists at places where the conversion might recurse or take the product. */
+function longSchema(random: Random): string {
+  const many = <T>(item: (i: number) => T): T[] =>
+    Array.from({ length: pick(random, [10, 1000, 12_000]) }, (_, i) => item(i));
+  const around = (before: string, after: string) => {
+    const depth = pick(random, [60, 130, 5000]);
+    return `${before.repeat(depth)}{}${after.repeat(depth)}`;
+  };
+  const schemas: (() => unknown)[] = [
+    () => ({
+      properties: { [pick(random, ['x', '😀', '"']).repeat(pick(random, [100, 3000, 60_000]))]: {} },
+      additionalProperties: true,
+    }),
+    () => ({
+      properties: Object.fromEntries(many((i) => [`${'n'.repeat(i % 50)}${i}`, { type: 'null' }])),
+      additionalProperties: true,
+    }),
+    () => ({ required: many((i) => `r${i}`) }),
+    () => ({ enum: many((i) => [i, `v${i}`]) }),
+    () => ({ type: many(() => 'string') }),
+    () => ({ uniqueItems: true, items: { enum: many((i) => i) } }),
+    () => ({ propertyNames: { enum: many((i) => `n${i}`) }, additionalProperties: { type: 'integer', multipleOf: 7 } }),
+    () => ({ anyOf: many((i) => ({ const: i })) }),
+    () => ({ allOf: many((i) => ({ pattern: `a${i}` })) }),
+    () => ({
+      properties: Object.fromEntries(many((i) => [`p${i}`, { format: 'email', pattern: '^a', maxLength: 20 + i }])),
+    }),
+    () => ({ pattern: many((i) => `a${i}`).join('|'), minLength: 3, maxLength: 9 }),
+    () => ({
+      $defs: Object.fromEntries(many((i) => [`d${i}`, { items: { $ref: `#/$defs/d${i + 1}` } }])),
+      $ref: '#/$defs/d0',
+    }),
+  ];
+  if (random.next() < 0.7) return JSON.stringify(pick(random, schemas)());
+  return pick(random, [
+    () => around('{"allOf": [', ']}'),
+    () => around('{"anyOf": [{"type": "null"}, ', ']}'),
+    () => around('{"propertyNames": ', '}'),
+    () => `{"const": ${around('{"a": ', '}')}}`,
+    () => `{"enum": [${around('[', ']')}]}`,
+  ])();
 }
 
 const TYPES = ['string', 'integer', 'number', 'boolean', 'null', 'object', 'array'];
@@ -90,6 +134,10 @@ function randomSchema(random: Random, depth: number): string {
     $defs: () => `{"a": ${sub()}}`,
     minProperties: () => '1',
     uniqueItems: () => 'true',
+    propertyNames: () => pick(random, [sub(), '{"enum": ["a", "b"]}', '{"pattern": "^a", "maxLength": 4}']),
+    unevaluatedProperties: () => 'false',
+    nullable: () => 'true',
+    $anchor: () => '"a"',
   };
   for (let count = random.integer(1, 4); count > 0; count--) {
     const name = pick(random, Object.keys(add));
@@ -130,6 +178,11 @@ const REGEXES = [
   '\\b\\B',
   '[\\d\\W]{3}',
   '(?i)abc',
+  '^(?=.*a.{300}$)(?=.*b.{300}$)',
+  '(?!(?!(?!a)))',
+  '(^a|b$)*',
+  '(?=(?=(?=a*)*)*)',
+  'a?'.repeat(3000),
   '(?P<n>a)',
   '(?:',
   '\\xZZ',

@@ -2,6 +2,7 @@
 import Ajv2020 from 'ajv/dist/2020';
 import { loadAddon } from '../../ts/addon';
 import type { NativeEngine, NativeGrammarSource } from '../../ts/addon-types';
+import { Engine } from '../../ts/engine';
 import { loadNative } from '../../ts/load';
 import type { Model } from '../../ts/model/model';
 import { resolveSampling } from '../../ts/sampling';
@@ -29,7 +30,7 @@ afterAll(() => native.close());
 
 async function sample(source: NativeGrammarSource): Promise<{ text: string; reason?: string }[]> {
   const grammar = await native.compileGrammar(source);
-  const promptTokenIds = await model.tokenizer.encode('The answer: ', true);
+  const promptTokenIds = await model.text.encode('The answer: ', { addSpecialTokens: true });
   const limits = {
     vocabSize: model.config.spec.vocabSize,
     maxModelLen: native.info.maxModelLen,
@@ -114,4 +115,54 @@ test('refuses a grammar of another engine and values that are not grammars', asy
   const other = await loadAddon().compileGrammar({ kind: 'regex', pattern: 'a' });
   for (const grammar of [1, 'a', {}, { matcher: () => null }, other])
     expect(() => submit(grammar)).toThrow(expect.objectContaining({ code: 'invalid_argument' }));
+});
+
+test('1,000 schemas stay within the memory of the cache, and their texts do not depend on it', async () => {
+  const grammarCacheBytes = 256 << 10;
+  const [roomy, scarce] = await Promise.all([
+    Engine.load('demo', { grammarCacheBytes: 2 ** 30 }),
+    Engine.load('demo', { grammarCacheBytes }),
+  ]);
+  const schemaOf = (i: number) => ({
+    type: 'object',
+    properties: {
+      id: { const: `item ${i}` },
+      size: { type: 'integer', minimum: i, maximum: 3 * i },
+      tag: { type: 'string', pattern: `^[a-z]{${(i % 7) + 1},${(i % 7) + 5}}$` },
+    },
+    required: ['id', 'size', 'tag'],
+    additionalProperties: false,
+  });
+  const textOf = async (engine: Engine, i: number): Promise<string> => {
+    const options = {
+      structuredOutput: { type: 'json', schema: schemaOf(i) },
+      temperature: 1.5,
+      seed: i,
+    } as const;
+    const { choices } = await engine.generate('The answer: ', { ...options, maxTokens: 200 }).result();
+    return choices[0].text;
+  };
+  let mostBytes = 0;
+  for (let i = 0; i < 1000; i += 4) {
+    const numbers = [i, i + 1, i + 2, i + 3, Math.floor(i / 2)];
+    const texts = await Promise.all(numbers.map((number) => textOf(scarce, number)));
+    mostBytes = Math.max(mostBytes, scarce.stats().grammarCacheBytes);
+    for (const at of [0, 4]) expect(texts[at]).toBe(await textOf(roomy, numbers[at]));
+    for (const [at, text] of texts.entries()) expect(JSON.parse(text)).toMatchObject({ id: `item ${numbers[at]}` });
+  }
+  expect(mostBytes).toBeLessThanOrEqual(grammarCacheBytes);
+  expect(mostBytes).toBeGreaterThan(grammarCacheBytes / 4);
+  expect(roomy.stats().grammarCacheBytes).toBeGreaterThan(10 * grammarCacheBytes);
+  await Promise.all([roomy.close(), scarce.close()]);
+}, 300_000);
+
+test('a freed grammar is refused, and one in use says so', async () => {
+  const grammar = await loadAddon().compileGrammar({ kind: 'regex', pattern: 'a' });
+  expect(grammar.isInUse()).toBe(false);
+  const matcher = grammar.matcher();
+  expect(grammar.isInUse()).toBe(true);
+  grammar.free();
+  grammar.free();
+  expect(() => grammar.matcher()).toThrow(expect.objectContaining({ code: 'invalid_argument' }));
+  expect(matcher.accept(Buffer.from('a'))).toBe(true);
 });

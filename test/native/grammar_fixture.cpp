@@ -129,10 +129,10 @@ std::set<size_t> oracle_ends(const Grammar& grammar, const Expr& expr, std::stri
           ends.insert(end);
       return ends;
     }
-    case ExprKind::kRegex:
-      return {};
     case ExprKind::kRule:
       return oracle_ends(grammar, std::ranges::find(grammar.rules, expr.text, &grammar::Rule::name)->expr, text, pos);
+    default:
+      break;
   }
   return {};
 }
@@ -141,7 +141,8 @@ bool oracle_matches(const Grammar& grammar, std::string_view text) {
   return oracle_ends(grammar, grammar::rule_ref(grammar.root), text, 0).contains(text.size());
 }
 
-std::shared_ptr<const TokenTable> make_tokens(const std::vector<std::string>& tokens, std::vector<uint8_t> is_special) {
+std::shared_ptr<const TokenTable> make_tokens(const std::vector<std::string>& tokens, std::vector<uint8_t> is_special,
+                                              size_t max_cache_bytes) {
   std::string bytes;
   std::vector<uint32_t> offsets{0};
   for (const std::string& token : tokens) {
@@ -150,7 +151,7 @@ std::shared_ptr<const TokenTable> make_tokens(const std::vector<std::string>& to
   }
   is_special.resize(tokens.size());
   const std::vector<int32_t> eos_ids{static_cast<int32_t>(tokens.size()) - 1};
-  return std::make_shared<const TokenTable>(bytes, offsets, is_special, eos_ids);
+  return std::make_shared<const TokenTable>(bytes, offsets, is_special, eos_ids, max_cache_bytes);
 }
 
 std::vector<std::string> all_strings(std::string_view alphabet, size_t max_length) {

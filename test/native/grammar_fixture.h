@@ -37,7 +37,8 @@ bool oracle_matches(const Grammar& grammar, std::string_view text);
 
 // Returns a table of these tokens. "" is a token without bytes. The last id is EOS.
 std::shared_ptr<const TokenTable> make_tokens(const std::vector<std::string>& tokens,
-                                              std::vector<uint8_t> is_special = {});
+                                              std::vector<uint8_t> is_special = {},
+                                              size_t max_cache_bytes = TokenTable::kDefaultCacheBytes);
 // Returns all strings over `alphabet` of 1 to `max_length` characters, shuffled.
 std::vector<std::string> all_strings(std::string_view alphabet, size_t max_length);
 bool has_bit(const std::vector<uint32_t>& mask, int64_t id);

@@ -345,4 +345,131 @@ const COMBINED: SchemaCase[] = [
   },
 ];
 
-export const SCHEMAS: SchemaCase[] = [...STRINGS, ...NUMBERS, ...ARRAYS, ...OBJECTS, ...COMBINED];
+const CLIENTS: SchemaCase[] = [
+  {
+    schema: { type: 'string', format: 'date-time', pattern: 'Z$' },
+    valid: ['2024-01-31T12:00:00Z'],
+    invalid: ['2024-01-31T12:00:00+01:00', 'Z'],
+  },
+  {
+    schema: { type: 'string', format: 'email', pattern: '^(?!admin@).*@example\\.com$', maxLength: 40 },
+    valid: ['a@example.com'],
+    invalid: ['a', 'admin@example.com', 'a@example.org'],
+  },
+  {
+    schema: { type: 'string', format: 'starts_with', pattern: '^foo.*', maxLength: 5 },
+    valid: ['foo', 'fooba'],
+    invalid: ['fo', 'foobar'],
+  },
+  {
+    schema: { allOf: [{ type: 'string', pattern: '^a' }, { pattern: 'b$' }, { format: 'hostname' }] },
+    valid: ['ab', 'a.b'],
+    invalid: ['a', 'a b', 'ba'],
+  },
+  {
+    schema: { type: 'string', pattern: '^(?=.*\\d)(?!.* )[a-z\\d ]{2,4}$' },
+    valid: ['a1', '1234'],
+    invalid: ['ab', 'a 1'],
+  },
+  {
+    schema: { type: 'string', format: 'x-custom', contentEncoding: 'base64', 'x-order': 1, strict: true },
+    valid: ['a'],
+    invalid: [1],
+  },
+  {
+    schema: {
+      type: 'object',
+      propertyNames: { type: 'string', pattern: '^x-', maxLength: 4 },
+      additionalProperties: { type: 'integer' },
+    },
+    valid: [{}, { 'x-a': 1, 'x-ab': 2 }],
+    invalid: [{ a: 1 }, { 'x-abc': 1 }],
+  },
+  {
+    schema: {
+      type: 'object',
+      propertyNames: { enum: ['a', 'b'] },
+      additionalProperties: { type: 'integer' },
+      required: ['b'],
+    },
+    valid: [{ b: 1 }, { a: 1, b: 2 }],
+    invalid: [{ a: 1 }, { b: 1, c: 1 }],
+  },
+  {
+    schema: { type: 'object', properties: { a: { not: {} }, b: { type: 'integer' } }, additionalProperties: false },
+    valid: [{}, { b: 1 }],
+    invalid: [{ a: 1 }],
+  },
+  {
+    schema: {
+      allOf: [{ type: 'object', properties: { a: { const: 1 } } }, { properties: { b: { const: 2 } } }],
+      unevaluatedProperties: false,
+    },
+    valid: [{}, { a: 1, b: 2 }],
+    invalid: [{ c: 1 }],
+  },
+  {
+    schema: { type: 'object', properties: { a: { const: 1 }, b: { const: 2 } }, minProperties: 1 },
+    valid: [{ a: 1 }, { b: 2 }],
+    invalid: [{}],
+  },
+  {
+    schema: { type: 'array', items: { enum: ['a', 'b', 'c', 'a'] }, uniqueItems: true, minItems: 1, maxItems: 2 },
+    valid: [['a'], ['c', 'a']],
+    invalid: [[], ['a', 'a'], ['a', 'b', 'c']],
+  },
+  {
+    schema: { type: 'array', items: { enum: [1, 2, 3, 4, 5, 6, 7, 8, 9] }, uniqueItems: true, minItems: 2 },
+    valid: [
+      [1, 9],
+      [2, 3, 5],
+    ],
+    invalid: [[1], [4, 4]],
+  },
+  {
+    schema: { type: 'array', items: { type: 'string' }, uniqueItems: true, maxItems: 1 },
+    valid: [[], ['a']],
+    invalid: [['a', 'a']],
+  },
+  {
+    schema: { type: 'integer', multipleOf: 7, minimum: -20, exclusiveMaximum: 21 },
+    valid: [-14, 0, 14],
+    invalid: [1, 21, -21],
+  },
+  { schema: { type: 'integer', multipleOf: 15 }, valid: [0, 15, -30, 1035], invalid: [1, 10, 1000] },
+  {
+    schema: { type: 'number', multipleOf: 0.25, minimum: 0 },
+    valid: [0, 0.25, 1.5, 17, 1610875],
+    invalid: [0.3, -0.25],
+  },
+  { schema: { type: 'number', multipleOf: 0.5, minimum: 1, maximum: 2 }, valid: [1, 1.5, 2], invalid: [0.5, 1.2] },
+  { schema: { type: 'integer', format: 'uint8' }, valid: [0, 255], invalid: [] },
+  { schema: { type: 'string', enum: ['a', 'abc'], maxLength: 1 }, valid: ['a'], invalid: ['abc'] },
+  {
+    schema: { $defs: { node: { $id: 'Node', type: 'object', properties: { next: { $ref: 'Node' } } } }, $ref: 'Node' },
+    valid: [{}, { next: { next: {} } }],
+    invalid: [{ next: 1 }],
+  },
+  {
+    schema: {
+      oneOf: [
+        { type: 'object', properties: { a: { type: 'integer' } }, required: ['a'] },
+        { type: 'object', properties: { b: { type: 'integer' } }, required: ['b'] },
+      ],
+    },
+    valid: [{ a: 1 }, { b: 1 }],
+    invalid: [{}, { a: 1, b: 1 }],
+  },
+  {
+    schema: {
+      oneOf: [
+        { type: 'string', maxLength: 0 },
+        { type: 'string', minLength: 1, pattern: '^a' },
+      ],
+    },
+    valid: ['', 'ab'],
+    invalid: ['b'],
+  },
+];
+
+export const SCHEMAS: SchemaCase[] = [...STRINGS, ...CLIENTS, ...NUMBERS, ...ARRAYS, ...OBJECTS, ...COMBINED];

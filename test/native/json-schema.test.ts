@@ -8,7 +8,7 @@ import { jsonObjectGrammar, schemaToGrammar } from '../../ts/text/json-schema';
 import { accepts, randomText } from './grammar-texts';
 import { SCHEMAS } from './json-schema-cases';
 
-const ajv = new Ajv2020({ strict: false, allowUnionTypes: true });
+const ajv = new Ajv2020({ strict: false, allowUnionTypes: true, logger: false });
 addFormats(ajv);
 
 const compile = (grammar: Grammar): Promise<NativeGrammar> => loadAddon().compileGrammar({ kind: 'rules', ...grammar });
@@ -68,14 +68,43 @@ test('compiles a large schema', async () => {
   expect(accepts(grammar, '{"property7": null, "property3": "x"}')).toBe(false);
 });
 
+test('compiles long names, many names and wide lists', async () => {
+  const long = 'x'.repeat(3000);
+  const grammar = await compile(
+    schemaToGrammar({ properties: { [long]: { type: 'integer' } }, additionalProperties: { type: 'string' } }),
+  );
+  expect(accepts(grammar, `{"${long}": 1, "${long}x": "a", "${long.slice(1)}": "b"}`)).toBe(true);
+  expect(accepts(grammar, `{"${long}": "a"}`)).toBe(false);
+  const names = Array.from({ length: 2000 }, (_, i) => `property ${i}`);
+  const wide = await compile(
+    schemaToGrammar({
+      properties: Object.fromEntries(names.map((name) => [name, { type: 'null' }])),
+      required: names.slice(1990),
+      additionalProperties: true,
+    }),
+  );
+  const required = names.slice(1990).map((name) => `"${name}": null`);
+  expect(accepts(wide, `{"property 3": null, ${required.join(', ')}, "property": 1}`)).toBe(true);
+  expect(accepts(wide, `{${required.join(', ')}, "property 3": 1}`)).toBe(false);
+  const list = await compile(schemaToGrammar({ enum: Array.from({ length: 10_000 }, (_, i) => `value ${i}`) }));
+  expect(accepts(list, '"value 9999"')).toBe(true);
+});
+
+test('bounds what the patterns of one schema take together', async () => {
+  const properties = Object.fromEntries(
+    Array.from({ length: 500 }, (_, i) => [`p${i}`, { pattern: '^(a|bc)*$', minLength: 1, maxLength: 3000 + i }]),
+  );
+  await expect(compile(schemaToGrammar({ properties }))).rejects.toThrow('too large for the other patterns');
+});
+
 test('an error inside a pattern names the path of the keyword', async () => {
   const compiling = (schema: unknown) => compile(schemaToGrammar(schema));
-  await expect(compiling({ properties: { a: { pattern: '(?=a)' } } })).rejects.toMatchObject({
+  await expect(compiling({ properties: { a: { pattern: '(?<=a)b' } } })).rejects.toMatchObject({
     code: 'invalid_argument',
-    message: 'JSON schema: #/properties/a/pattern: lookaround is not supported at position 3',
+    message: 'JSON schema: #/properties/a/pattern: lookbehind is not supported at position 4',
   });
-  await expect(compiling({ pattern: '^(ab)*$', minLength: 3 })).rejects.toThrow(
-    'JSON schema: #/pattern: minLength and maxLength are not supported with a pattern that allows other lengths',
+  await expect(compiling({ pattern: '^(a{5000}b|c{6000})*$', minLength: 3, maxLength: 20_000 })).rejects.toThrow(
+    'JSON schema: #/pattern: too large for the other patterns, the lengths or the names beside it',
   );
   await expect(compiling({ $ref: '#' })).rejects.toThrow('no text matches');
   await expect(compiling({ type: 'object', properties: { a: { $ref: '#' } }, required: ['a'] })).rejects.toThrow(
@@ -110,6 +139,12 @@ test('refuses malformed grammar sources', async () => {
   );
   await expect(compileAny({ kind: 'gbnf', text: 'root ::= (' })).rejects.toMatchObject({ code: 'invalid_argument' });
   await expect(compileAny({ kind: 'regex', pattern: 'a{2,1}' })).rejects.toMatchObject({ code: 'invalid_argument' });
+});
+
+test('a pattern that no automaton matches yields to a format', async () => {
+  const grammar = await compile(schemaToGrammar({ type: 'string', format: 'date', pattern: '(?<=2024-)02' }));
+  expect(accepts(grammar, '"2023-01-31"')).toBe(true);
+  expect(accepts(grammar, '"x"')).toBe(false);
 });
 
 test('a duration has no gaps between its units, as in RFC 3339 but not in ajv', async () => {

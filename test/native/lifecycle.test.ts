@@ -1,4 +1,6 @@
-import { spawnSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 
 const ROOT = path.join(__dirname, '..', '..');
@@ -11,17 +13,24 @@ const PRELUDE = `
   const LONG = { temperature: 0, maxTokens: 500, ignoreEos: true };
   // Takes the demo model seconds, so that it is still running when the test acts.
   const ENDLESS = { temperature: 0, maxTokens: 2000, ignoreEos: true };
+  const count = (folder) => require('node:fs').readdirSync(folder).length;
+  const numFiles = () => count('/proc/self/fd');
+  const numThreads = () => count('/proc/self/task');
   const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
   process.on('unhandledRejection', (error) => { console.error('unhandled', error); process.exit(99); });
 `;
 
 /** Runs a script in a separate process, because the tests are about how the process ends. */
-function run(script: string): { status: number | null; signal: string | null; stdout: string; stderr: string } {
+function run(
+  script: string,
+  nodeFlags: string[] = [],
+  env: NodeJS.ProcessEnv = {},
+): { status: number | null; signal: string | null; stdout: string; stderr: string } {
   const body = `${PRELUDE}\n(async () => {${script}})().catch((error) => { console.error(error); process.exit(98); });`;
   const { status, signal, stdout, stderr } = spawnSync(
     process.execPath,
-    ['-r', path.join(ROOT, 'test', 'oracle', 'register-ts.cjs'), '-e', body],
-    { encoding: 'utf8', timeout: 300_000 },
+    [...nodeFlags, '-r', path.join(ROOT, 'test', 'oracle', 'register-ts.cjs'), '-e', body],
+    { encoding: 'utf8', timeout: 300_000, env: { ...process.env, ...env } },
   );
   return { status, signal, stdout, stderr };
 }
@@ -139,6 +148,124 @@ describe('the addon in a process', () => {
       console.log(numAborted > 0);`,
       'true\n',
     );
+  });
+
+  test('an engine that is dropped without close is freed, with a warning', () => {
+    const { status, stdout, stderr } = run(
+      `
+      await (await Engine.load(MODEL)).close();
+      const before = numThreads();
+      await (async () => {
+        const engine = await Engine.load(MODEL);
+        await engine.generate([1, 2], { maxTokens: 3 }).result();
+      })();
+      const warning = new Promise((resolve) => process.once('warning', resolve));
+      let code;
+      warning.then((given) => (code = given.code));
+      while (code === undefined || numThreads() > before) {
+        gc();
+        await sleep(5);
+      }
+      console.log(code);
+      let numMore = 0;
+      process.on('warning', () => numMore++);
+      await (async () => {
+        const engine = await Engine.load(MODEL);
+        await engine.close();
+      })();
+      for (let i = 0; i < 20; ++i) {
+        gc();
+        await sleep(5);
+      }
+      console.log(numMore);`,
+      ['--expose-gc'],
+    );
+    expect({ status, stdout }).toEqual({ status: 0, stdout: 'CAPSTAN_ENGINE_NOT_CLOSED\n0\n' });
+    expect(stderr).toContain('engine.close()');
+  });
+
+  test('a call keeps a dropped engine until it ends', () => {
+    const { status, stdout } = run(
+      `
+      const result = (async () => (await Engine.load(MODEL)).generate([1, 2], LONG).result())();
+      let isDone = false;
+      result.finally(() => (isDone = true));
+      while (!isDone) {
+        gc();
+        await sleep(5);
+      }
+      console.log((await result).choices[0].finishReason);`,
+      ['--expose-gc'],
+    );
+    expect({ status, stdout }).toEqual({ status: 0, stdout: 'length\n' });
+  });
+
+  test('failed loads leave no file open', () => {
+    expectOutput(
+      `
+      const fs = require('node:fs');
+      const os = require('node:os');
+      const path = require('node:path');
+      await (await Engine.load(MODEL)).close();
+      const dir = fs.mkdtempSync(path.join(os.tmpdir(), 'capstan-damaged-'));
+      fs.cpSync(MODEL, dir, { recursive: true });
+      const shard = path.join(dir, fs.readdirSync(dir).find((name) => name.endsWith('.safetensors')));
+      const whole = fs.readFileSync(shard);
+      const codes = [];
+      const before = numFiles();
+      const attempt = async () => {
+        await Engine.load(dir).then((engine) => engine.close(), (error) => codes.push(error.code));
+        if (numFiles() !== before) codes.push('leak');
+      };
+      fs.writeFileSync(shard, whole.subarray(0, whole.length - 100));
+      await attempt();
+      fs.writeFileSync(shard, whole.subarray(0, 20));
+      await attempt();
+      fs.writeFileSync(shard, Buffer.alloc(whole.length, 255));
+      await attempt();
+      fs.rmSync(shard);
+      await attempt();
+      fs.rmSync(dir, { recursive: true });
+      console.log(codes.join());`,
+      'invalid_model,invalid_model,invalid_model,invalid_model\n',
+    );
+  });
+
+  test('a load without threads left rejects, and the next one works', () => {
+    const dir = mkdtempSync(path.join(tmpdir(), 'capstan-threads-'));
+    try {
+      const library = path.join(dir, 'thread_limit.so');
+      execFileSync('cc', ['-shared', '-fPIC', '-o', library, path.join(__dirname, 'thread_limit.c'), '-ldl']);
+      const { status, stdout, stderr } = run(
+        `
+        const answer = async () => {
+          const engine = await Engine.load(MODEL, { threads: 2 });
+          const { choices } = await engine.generate([1, 2], { maxTokens: 2, ignoreEos: true }).result();
+          await engine.close();
+          return choices[0].tokenIds.length;
+        };
+        await answer();
+        const before = numFiles();
+        const codes = [];
+        for (let left = 0; codes.at(-1) !== 2; ++left) {
+          process.env.CAPSTAN_TEST_THREADS_LEFT = String(left);
+          codes.push(await answer().catch((error) => error.code));
+          process.env.CAPSTAN_TEST_THREADS_LEFT = '';
+          if ((await answer()) !== 2 || numFiles() !== before) codes.push('broken');
+        }
+        console.log(codes.join());`,
+        [],
+        { LD_PRELOAD: library },
+      );
+      // The threads of the load, of the team, of the masks and of the engine.
+      expect({ status, stdout, stderr }).toEqual({
+        status: 0,
+        stdout: `${'out_of_memory,'.repeat(5)}2\n`,
+        stderr: '',
+      });
+    } finally {
+      rmSync(dir, { recursive: true });
+    }
   });
 
   test('several engines run side by side', () => {

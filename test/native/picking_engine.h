@@ -102,6 +102,7 @@ struct PickingSetup {
   int depth = 2, max_num_seqs = 4, max_num_batched_tokens = 16, num_blocks = 64;
   std::chrono::milliseconds mask_patience{100};
   std::function<void()> on_mask_start;
+  size_t grammar_work_per_step = EngineOptions().grammar_work_per_step;
   std::vector<std::string> more_tokens;
   PickingRunner::Preferences preferences;
 };
@@ -114,6 +115,8 @@ class PickingEngine {
     options.eos_token_ids = {kLetterEos};
     options.mask_patience = setup.mask_patience;
     options.on_mask_start = setup.on_mask_start;
+    options.grammar_work_per_step = setup.grammar_work_per_step;
+    options.checks_integrity = true;
     const auto vocabulary = letter_vocabulary(setup.more_tokens);
     options.vocab_size = std::max<int64_t>(kLetterVocabSize, vocabulary->num_ids());
     auto runner =

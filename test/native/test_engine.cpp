@@ -1,5 +1,8 @@
+#include <atomic>
 #include <condition_variable>
+#include <future>
 #include <mutex>
+#include <new>
 #include <random>
 #include <thread>
 
@@ -51,6 +54,7 @@ class Harness {
     options.max_queued_requests = setup.max_queued;
     options.eos_token_ids = {kEos};
     options.vocab_size = kNumIds;
+    options.checks_integrity = true;
     auto runner = std::make_unique<CheckingRunner>(setup.depth, setup.num_blocks, setup.block_size, kNumIds);
     runner->poisoned_id_ = setup.poisoned_id;
     engine_ =
@@ -301,8 +305,11 @@ TEST(prefix_cache_evicts_the_oldest) {
   harness.wait(harness.submit(first, 1));
   harness.wait(harness.submit(second, 1));
   harness.wait(harness.submit(third, 1));
+  // The tail of the first prompt went, and nothing of the second one.
   EXPECT(harness.engine().stats().num_evictions > 0);
+  EXPECT_EQ(harness.wait(harness.submit(second, 1)).finish->num_cached_tokens, 20);
   EXPECT_EQ(harness.wait(harness.submit(third, 1)).finish->num_cached_tokens, 32);
+  EXPECT(harness.wait(harness.submit(first, 1)).finish->num_cached_tokens <= 4);
 }
 
 TEST(choices_share_the_blocks_of_the_prompt) {
@@ -387,7 +394,8 @@ TEST(stop_strings_and_stop_ids_end_the_text) {
 
 TEST(invalid_requests_are_refused_with_a_code) {
   Setup setup;
-  setup.max_queued = 2;
+  setup.max_num_seqs = 1;
+  setup.max_queued = 1;
   Harness harness(setup);
   EXPECT_ERROR("invalid_argument", harness.submit({}, 4));
   EXPECT_ERROR("invalid_argument", harness.submit({kNumIds}, 4));
@@ -402,20 +410,49 @@ TEST(invalid_requests_are_refused_with_a_code) {
   EXPECT(harness.wait(harness.submit({1}, 4)).finish.has_value());
 }
 
+TEST(free_running_slots_count_before_the_queue) {
+  Setup setup;
+  setup.max_num_seqs = 1;
+  setup.max_queued = 2;
+  Harness harness(setup);
+  harness.events().close();  // nothing finishes before all are submitted
+  std::vector<RequestId> accepted;
+  for (int i = 0; i < 3; ++i)
+    accepted.push_back(harness.submit({1, 2}, 3));
+  for (int i = 0; i < 5; ++i)
+    EXPECT_ERROR("queue_full", harness.submit({1, 2}, 3));
+  harness.events().open();
+  for (const RequestId id : accepted)
+    EXPECT(harness.wait(id).finish.has_value());
+}
+
 TEST(closing_ends_open_requests_with_engine_closed) {
   Setup setup;
+  setup.max_num_seqs = 1;
   Harness harness(setup);
+  const auto submit = [&](int num_choices) {
+    return harness.submit({1, 2, 3}, 190, [&](Request& request) {
+      request.sampling.is_eos_ignored = true;
+      request.num_choices = num_choices;
+    });
+  };
   harness.events().close();
-  const RequestId id = harness.submit({1, 2, 3}, 190, [](Request& request) { request.sampling.is_eos_ignored = true; });
+  const RequestId running = submit(1);
   harness.events().wait_for_threads(1);
+  const RequestId waiting = submit(2);
+  harness.events().release_waiting();
+  harness.events().wait_for_threads(1);
+  const RequestId submitted = submit(1);  // the engine's thread has not seen it
   std::thread closer([&] { harness.engine().close(); });
   // The request is still open when close() begins.
   while (testing::thrown_code([&] { harness.submit({1}, 1); }) != "engine_closed")
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   harness.events().open();
   closer.join();
-  const Answer answer = harness.wait(id);
-  EXPECT(answer.finish->reason == FinishReason::kError && answer.finish->error_code == ErrorCode::kEngineClosed);
+  for (const auto& [id, choice] : {std::pair{running, 0}, {waiting, 0}, {waiting, 1}, {submitted, 0}}) {
+    const Answer answer = harness.wait(id, choice);
+    EXPECT(answer.finish->reason == FinishReason::kError && answer.finish->error_code == ErrorCode::kEngineClosed);
+  }
   EXPECT_ERROR("engine_closed", harness.submit({1}, 1));
   harness.engine().close();
 }
@@ -460,6 +497,49 @@ TEST(a_failing_device_ends_open_requests_and_refuses_new_ones) {
   }
   EXPECT_ERROR("device_lost", engine.submit(request));
   EXPECT_EQ(engine.stats().failure, std::string("the device is gone"));
+}
+
+// A device that fails when the second step is launched. The first step still uses its batch.
+class LaunchFailingRunner final : public StepRunner {
+ public:
+  explicit LaunchFailingRunner(std::atomic<bool>& is_abandoned) : is_abandoned_(is_abandoned) {}
+  int depth() const override { return 2; }
+  void launch(Batch&) override {
+    if (is_launched_) throw Error(ErrorCode::kDeviceLost, "the device is gone");
+    is_launched_ = true;
+  }
+  void collect(Batch&) override {}
+  void abandon() override { is_abandoned_ = true; }
+
+ private:
+  std::atomic<bool>& is_abandoned_;
+  bool is_launched_ = false;
+};
+
+TEST(a_failing_engine_gives_up_its_launched_steps_before_it_ends_requests) {
+  std::atomic<bool> is_abandoned{false};
+  std::promise<bool> was_abandoned;
+  EngineOptions options;
+  options.vocab_size = kNumIds;
+  Engine engine(options, BlockManager(64, 16, true), std::make_unique<LaunchFailingRunner>(is_abandoned), letters(),
+                [&](std::vector<Event>&&) { was_abandoned.set_value(is_abandoned); });
+  Request request;
+  request.prompt_token_ids = {1, 2};
+  engine.submit(request);
+  EXPECT(was_abandoned.get_future().get());
+}
+
+TEST(a_sink_that_fails_does_not_end_the_process) {
+  EngineOptions options;
+  options.vocab_size = kNumIds;
+  Engine engine(options, BlockManager(64, 16, true), std::make_unique<FailingRunner>(), letters(),
+                [](std::vector<Event>&&) { throw std::bad_alloc(); });
+  Request request;
+  request.prompt_token_ids = {1, 2};
+  engine.submit(request);
+  while (engine.stats().failure.empty())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_ERROR("device_lost", engine.submit(request));
 }
 
 }  // namespace

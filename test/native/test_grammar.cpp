@@ -71,6 +71,12 @@ TEST(grammar_regex_matches_like_ecmascript) {
       {"[]", {}, {"", "a"}},
       {"(a*)*(b|)+", {"", "aab", "bb"}, {"ba"}},
       {"\\s\\S[\\s\\S]", {" x\n", "\xEF\xBB\xBFyz"}, {"xyz"}},
+      {"(?=.*\\d)(?=.*[A-Z]).{3,5}", {"aB3", "3BBBB"}, {"ab3", "B3", "aB3456"}},
+      {"(?!.*--)[a-z-]+", {"a-b", "-"}, {"a--b", ""}},
+      {"a(?!b).|x(?=y)..", {"ac", "xyz"}, {"ab", "xzy"}},
+      {"(^a|^b)c|(d$|e)", {"ac", "bc", "d", "e"}, {"c", "a", "de"}},
+      {"a$b", {}, {"a", "ab", "a$b"}},
+      {"x(^a)", {}, {"xa", "a"}},
   };
   for (const Case& test : cases) {
     if (test.matching.empty()) {
@@ -87,13 +93,13 @@ TEST(grammar_regex_matches_like_ecmascript) {
 }
 
 TEST(grammar_regex_errors_name_the_position) {
-  EXPECT_EQ(regex_error("a(?=b)"), std::string("regex: lookaround is not supported at position 4"));
+  EXPECT_EQ(regex_error("a(?<=b)"), std::string("regex: lookbehind is not supported at position 5"));
+  EXPECT_EQ(regex_error("(a(?=b))*"), std::string("regex: lookahead and anchors are not supported in a repetition"));
   EXPECT_EQ(regex_error("(a)\\1"), std::string("regex: backreferences are not supported at position 5"));
   EXPECT_EQ(regex_error("a\\b"), std::string("regex: word boundaries are not supported at position 3"));
-  EXPECT_EQ(regex_error("a$b"),
-            std::string("regex: an anchor is only supported at the ends of the pattern at position 2"));
-  for (const char* pattern : {"(", ")", "a)", "[", "[b-a]", "*", "a**", "a{2}{3}", "\\", "(?<n", "x(^a)", "(a$)",
-                              "\\p{L}", "a{3,2}", "\\u12", "[\\d-z]", "{1}", "\xFF"})
+  EXPECT_EQ(regex_error("a*^b"), std::string("regex: ^ is not supported after a part that can be empty"));
+  for (const char* pattern : {"(", ")", "a)", "[", "[b-a]", "*", "a**", "a{2}{3}", "\\", "(?<n", "^*", "a$+", "\\p{L}",
+                              "a{3,2}", "\\u12", "[\\d-z]", "{1}", "\xFF"})
     if (regex_error(pattern).empty()) fail(__FILE__, __LINE__, std::string(pattern) + " should be refused");
   EXPECT_EQ(regex_error("a{3,2}", {.label = "#/pattern"}).substr(0, 9), std::string("#/pattern"));
 }
@@ -111,7 +117,56 @@ TEST(grammar_regex_matches_inside_json_strings) {
   EXPECT(matches(compile_regex("^[a-z]*$", bounded), "ab"));
   EXPECT(!matches(compile_regex("^[a-z]*$", bounded), "abcd"));
   EXPECT(matches(compile_regex("^a.$", bounded), "ab"));
-  EXPECT(!regex_error("^(ab)*$", bounded).empty());
+  EXPECT(matches(compile_regex("^(ab)*$", bounded), "ab"));
+  EXPECT(!matches(compile_regex("^(ab)*$", bounded), "abab"));
+  EXPECT(!matches(compile_regex("^(ab)*$", bounded), ""));
+}
+
+TEST(grammar_regex_intersects_patterns_and_excludes_texts) {
+  const auto both = compile_regex("^foo", {.is_search = true, .max_length = 8, .also = {{"bar$", true}}});
+  EXPECT(matches(both, "foobar"));
+  EXPECT(matches(both, "foo, bar"));
+  EXPECT(!matches(both, "foo and bar"));
+  EXPECT(!matches(both, "foo"));
+  const auto excluded = compile_regex("[a-z\"]*", {.is_json_string = true, .except = {"ab", "abc", "a\"", ""}});
+  for (const char* text : {"a", "abcd", "b", "ac", "\\\""})
+    EXPECT(matches(excluded, text));
+  for (const char* text : {"ab", "abc", "a\\\"", ""})
+    EXPECT(!matches(excluded, text));
+  // A pattern that cannot be matched yields to the others, if it may.
+  const auto rest = compile_regex("[ab]+", {.also = {{"(?<=a)b", true, "other", true}}});
+  EXPECT(matches(rest, "ba"));
+  EXPECT(!regex_error("[ab]+", {.also = {{"(?<=a)b", true, "other", false}}}).empty());
+  EXPECT(!regex_error("[ab]+", {.also = {{"(", true, "other", true}}}).empty());
+}
+
+TEST(grammar_regex_counts_long_texts_within_bounds) {
+  // One repetition varies, so that a counter suffices.
+  const auto counted = compile_regex("^foo.*$", {.is_search = true, .min_length = 4, .max_length = 1'000'000});
+  EXPECT(!matches(counted, "foo"));
+  EXPECT(matches(counted, "foo" + std::string(100'000, 'x')));
+  // Otherwise a state counts each code point, and a long maximum gets shorter.
+  const auto bounded = compile_regex("^(a|bc)*$", {.is_search = true, .min_length = 1, .max_length = 1'000'000});
+  EXPECT(matches(bounded, std::string(4096, 'a')));
+  EXPECT(!matches(bounded, std::string(4097, 'a')));
+  EXPECT_EQ(regex_error("^(a{5000}b|c{6000})*$", {.min_length = 1, .max_length = 100'000}),
+            std::string("regex: too large for the other patterns, the lengths or the names beside it"));
+  EXPECT_EQ(regex_error("^(ab|c)*$", {.min_length = 1'000'000}),
+            std::string("regex: too large for the other patterns, the lengths or the names beside it"));
+}
+
+TEST(grammar_regex_bounds_the_work_of_intersections) {
+  std::string optional_items;
+  for (int i = 0; i < 5000; ++i)
+    optional_items += "a?";
+  EXPECT(!regex_error(optional_items.c_str(), {.also = {{"a*", true}}}).empty());
+  EXPECT(!regex_error("(?=.*a.{200})(?=.*b.{200}).*", {}).empty());
+  std::vector<std::string> names;
+  for (int i = 0; i < 3000; ++i)
+    names.push_back(std::string(100, static_cast<char>('a' + i % 26)) + std::to_string(i));
+  EXPECT(matches(compile_regex("[a-z0-9]*", {.except = names}), "b"));
+  EXPECT(matches(compile_regex("x*", {.except = {std::string(20'000, 'x')}}), std::string(19'999, 'x')));
+  EXPECT(!regex_error("x*", {.except = {std::string(100'000, 'x')}}).empty());
 }
 
 TEST(grammar_expands_regexes_within_rules) {

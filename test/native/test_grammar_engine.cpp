@@ -1,4 +1,7 @@
 // Grammars in the engine: masks reach the sampler, sampled tokens advance the grammar, and its end ends the text.
+#include <algorithm>
+#include <thread>
+
 #include "test/native/grammar_fixture.h"
 #include "test/native/picking_engine.h"
 
@@ -156,7 +159,7 @@ TEST(grammar_mask_pool_schedules_grammars_in_turn) {
   const auto first = testing::compile_gbnf("root ::= \"a\"*", tokens),
              second = testing::compile_gbnf("root ::= \"b\"", tokens);
   const auto start = [&](const std::shared_ptr<const grammar::CompiledGrammar>& grammar) {
-    return pool.start(std::make_shared<grammar::GrammarMatcher>(grammar), tokens->num_mask_words());
+    return pool.start(std::make_shared<grammar::GrammarMatcher>(grammar), -1, tokens->num_mask_words());
   };
   std::vector<std::shared_ptr<MaskJob>> many{start(first), start(first)};
   release_and_wait_for(2);
@@ -197,21 +200,118 @@ TEST(grammar_sequences_can_end_while_they_wait_for_masks) {
 }
 
 TEST(grammar_sequences_survive_preemption_while_they_wait) {
+  testing::Gate masks;
   testing::PickingSetup setup = slow_setup();
-  setup.num_blocks = 8;
+  setup.on_mask_start = [&] { masks.pass(); };
+  setup.mask_patience = std::chrono::hours(1);
+  setup.num_blocks = 7;
   PickingEngine engine(setup);
-  const auto grammar = engine.compile(kSlowGrammar);
-  // The older sequence needs all blocks. The younger one is preempted, possibly while it waits, and still produces the
-  // same text.
+  // The first mask is ready at once, so that the younger sequence waits for its second one.
+  const auto grammar = engine.compile("root ::= \"A\" slow\nslow" + std::string(kSlowGrammar + 4));
+  const auto submit = [&](int max_tokens) {
+    return engine.submit(
+        [&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = max_tokens; });
+  };
+  engine.wait(submit(1));
+  masks.close();
+  engine.events().close();
   const RequestId older =
       engine.submit([](Request& request) { request.sampling.max_tokens = 25, request.sampling.is_eos_ignored = true; });
-  const RequestId younger =
-      engine.submit([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 6; });
-  EXPECT_EQ(engine.wait(older).finish->num_completion_tokens, 25);
+  engine.events().wait_for_threads(1);
+  const RequestId younger = submit(6);
+  engine.events().open();
+  masks.wait_for_threads(1);
+  // The older sequence needs all blocks.
+  const PickedAnswer first = engine.wait(older);
+  EXPECT_EQ(first.finish->num_completion_tokens, 25);
+  EXPECT_EQ(first.finish->num_preemptions, 0);
+  masks.open();
   const PickedAnswer result = engine.wait(younger);
+  EXPECT_EQ(result.finish->num_preemptions, 1);
   EXPECT_EQ(result.finish->num_completion_tokens, 6);
-  EXPECT(engine.run([&](Request& request) { request.grammar = grammar, request.sampling.max_tokens = 6; }).token_ids ==
-         result.token_ids);
+  EXPECT(engine.wait(submit(6)).token_ids == result.token_ids);
+}
+
+// ---- the budget of work per step ----
+
+TEST(grammar_in_the_engine_gives_the_same_text_without_a_budget_of_work) {
+  testing::PickingSetup setup;
+  PickingEngine quick(setup);
+  setup.grammar_work_per_step = 0;  // the mask pool does everything
+  PickingEngine pooled(setup);
+  const auto limit = [](int min_tokens, int max_tokens) {
+    return [=](SamplingParams& sampling) { sampling.min_tokens = min_tokens, sampling.max_tokens = max_tokens; };
+  };
+  for (const char* text : {"root ::= \"AB\" [0-5]{3} (\",\" [A-C])? [X-Z]", "root ::= \"A\"+ [0-9]*", "root ::= \"AB\"",
+                           "root ::= \"A\" [0-7]*", "root ::= \"\"", "root ::= \"Bx\"", "root ::= \"x\""})
+    for (const auto& change : {limit(0, 50), limit(4, 6), limit(0, 1), limit(0, 2), limit(0, 7)}) {
+      const PickedAnswer wanted = run(quick, text, change), got = run(pooled, text, change);
+      EXPECT_EQ(got.text, wanted.text);
+      EXPECT(got.token_ids == wanted.token_ids);
+      EXPECT(got.finish->reason == wanted.finish->reason && got.finish->error_code == wanted.finish->error_code);
+    }
+}
+
+TEST(grammar_work_of_many_sequences_has_one_budget) {
+  const auto vocabulary = testing::all_strings("abcd", 5);
+  auto pieces = vocabulary;
+  pieces.push_back("<eos>");
+  const auto tokens = testing::make_tokens(pieces);
+  // Every token leaves the rule after its first byte and continues on the stack of its sequence.
+  const auto grammar = testing::compile_gbnf(
+      "root ::= one (s | t)\none ::= [a-d]\ns ::= \"!\" | [a-d] (s | t) \"x\"\nt ::= \"?\" | [a-d] (t | s) \"y\"",
+      tokens);
+  grammar->masks().warm_up(std::chrono::steady_clock::now() + std::chrono::hours(1));
+  size_t unlimited = SIZE_MAX;
+  std::vector<uint32_t> mask(tokens->num_mask_words());
+  EXPECT(grammar::GrammarMatcher(grammar).try_fill_mask(mask, unlimited));
+  const size_t mask_work = SIZE_MAX - unlimited;
+
+  constexpr size_t kNumInBudget = 3;
+  testing::Gate masks;
+  masks.close();
+  MaskGate gate({.patience = std::chrono::hours(1),
+                 .work_per_step = kNumInBudget * mask_work + 1,
+                 .on_start = [&] { masks.pass(); },
+                 .on_ready = [] {},
+                 .fail = [](Sequence&, ErrorCode, const std::string& message) { EXPECT_EQ(message, std::string()); },
+                 .end = [](Sequence&, FinishReason) { EXPECT(false && "no text ends"); }});
+  std::vector<Sequence> sequences(20);
+  for (Sequence& seq : sequences) {
+    seq.sampling.max_tokens = 10;
+    seq.grammar = std::make_shared<grammar::GrammarMatcher>(grammar);
+    seq.grammar_mask.resize(tokens->num_mask_words());
+  }
+  const auto is_ready = [](const Sequence& seq) { return !seq.waits_for_mask(); };
+  gate.begin_step();
+  for (Sequence& seq : sequences)
+    gate.prepare_next_token(seq);
+  EXPECT_EQ(static_cast<size_t>(std::ranges::count_if(sequences, is_ready)), kNumInBudget);
+  masks.open();
+  while (gate.has_waiting()) {
+    gate.take_ready_masks();
+    std::this_thread::yield();
+  }
+  for (const Sequence& seq : sequences)
+    EXPECT(seq.grammar_mask == mask);
+
+  // The same for accepted tokens: the pool accepts what exceeds the budget.
+  const int32_t id = static_cast<int32_t>(std::ranges::find(pieces, "abcda") - pieces.begin());
+  gate.begin_step();
+  for (Sequence& seq : sequences) {
+    EXPECT(gate.accept(seq, id));
+    gate.prepare_next_token(seq);
+  }
+  EXPECT(std::ranges::count_if(sequences, is_ready) < 10);
+  while (gate.has_waiting()) {
+    gate.take_ready_masks();
+    std::this_thread::yield();
+  }
+  grammar::GrammarMatcher expected(grammar);
+  EXPECT(expected.accept(id));
+  expected.fill_mask(mask);
+  for (const Sequence& seq : sequences)
+    EXPECT(seq.grammar_mask == mask);
 }
 
 // Sequences that wait for their second mask occupy all slots, or most blocks. Another request must finish first, and

@@ -201,10 +201,11 @@ TEST(grammar_masks_of_hostile_grammars_take_bounded_time) {
   const auto grammar = compile_gbnf(text, tokens);
   GrammarMatcher matcher(grammar);
   std::vector<uint32_t> mask(tokens->num_mask_words());
-  EXPECT(!matcher.try_fill_mask(mask));
+  size_t work_left = SIZE_MAX;
+  EXPECT(!matcher.try_fill_mask(mask, work_left));
   matcher.fill_mask(mask);
   EXPECT(std::ranges::any_of(mask, [](uint32_t word) { return word != 0; }));
-  EXPECT(tokens->masks().set_bytes <= grammar::MaskStore::kMaxSetBytes);
+  EXPECT(tokens->masks().total_bytes() <= TokenTable::kDefaultCacheBytes);
 }
 
 TEST(grammar_masks_of_hostile_grammars_take_bounded_memory) {
@@ -227,6 +228,93 @@ TEST(grammar_masks_of_hostile_grammars_take_bounded_memory) {
   grammar->masks().warm_up(std::chrono::steady_clock::now() + std::chrono::milliseconds(100));
   EXPECT(std::ranges::any_of(mask->words, [](uint32_t word) { return word != 0; }));
   EXPECT(mask_of(*other)->words == mask->words);
+}
+
+// Thousands of configurations are possible, so every set is cut at its limit.
+constexpr const char* kWideGrammar = R"(root ::= (x | y | z){1,400} "!"
+x ::= ("a"{1,300} "b"? | "a" [ab]{0,70} | "ab" x?){1,300}
+y ::= ("a"{1,301} "b"? | "a" [ab]{0,71} | "ab" y?){1,301}
+z ::= ("a"{1,302} "c" | "a" [abc]{0,72} | "ab" z?){1,302})";
+
+// A grammar of `num_rules` alternatives. After "ab" each has three configurations, and only the last alternative, whose
+// configurations are dropped first, accepts "z".
+std::string many_alternatives(int num_rules) {
+  std::string root = "root ::= ", rules;
+  for (int i = 0; i < num_rules; ++i) {
+    const std::string n = show(i), end = i == num_rules - 1 ? "z" : "w";
+    root += (i > 0 ? " | r" : "r") + n;
+    rules += "\nr" + n + " ::= \"!\" r" + n + " \"!\" | \"a\" \"b\" (p" + n + " | q" + n + " | s" + n + ")";
+    for (const std::string rule : {"p", "q", "s"})
+      rules += "\n" + rule + n + " ::= \"x\" " + rule + n + " \"u\" | \"" + (rule == "s" ? end : rule) + "\"";
+  }
+  return root + rules;
+}
+
+// Returns how many of the allowed tokens exceed the limits of the sets.
+int expect_masks_to_be_accepted(const std::string& text, const std::shared_ptr<const TokenTable>& tokens,
+                                std::mt19937& random) {
+  int num_cut = 0;
+  GrammarMatcher matcher(compile_gbnf(text, tokens));
+  std::vector<uint32_t> mask(tokens->num_mask_words());
+  for (int step = 0; step < 6; ++step) {
+    matcher.fill_mask(mask);
+    std::vector<int32_t> allowed;
+    for (int32_t id = 0; id < tokens->num_ids(); ++id)
+      if (has_bit(mask, id)) allowed.push_back(id);
+    if (allowed.empty()) break;
+    std::ranges::shuffle(allowed, random);
+    for (size_t i = 0; i < std::min<size_t>(allowed.size(), 60); ++i) {
+      size_t unlimited = SIZE_MAX;
+      num_cut += !matcher.may_accept(allowed[i], unlimited).has_value();
+      if (!GrammarMatcher(matcher).accept(allowed[i]))
+        fail(__FILE__, __LINE__,
+             "refused \"" + std::string(tokens->bytes_of(allowed[i])) + "\": " + text.substr(0, 200));
+    }
+    EXPECT(matcher.accept(allowed[0]));
+  }
+  return num_cut;
+}
+
+TEST(grammar_accepts_every_token_of_its_masks_when_sets_are_cut) {
+  auto pieces = all_strings("abcz!", 4);
+  pieces.push_back("<eos>");
+  const auto tokens = make_tokens(pieces);
+  std::mt19937 random(8);
+  EXPECT(expect_masks_to_be_accepted(many_alternatives(300), tokens, random) > 0);
+  expect_masks_to_be_accepted(kWideGrammar, tokens, random);
+  const std::vector<std::string> atoms = {"\"a\"", "[ab]", "\"ab\"", "x", "y"};
+  for (int i = 0; i < 12; ++i) {
+    const auto item = [&](size_t num_atoms) {
+      return " " + atoms[random() % num_atoms] + "{" + show(random() % 3) + "," + show(100 + random() % 900) + "}";
+    };
+    expect_masks_to_be_accepted("root ::= (" + item(5) + " |" + item(5) + item(4) + " |" + item(5) +
+                                    "){1,500} \"!\"\nx ::= \"a\"" + item(3) + " | \"b\"" + item(3) + item(3) +
+                                    "\ny ::= \"a\"" + item(4) + " | \"c\"" + item(4) + "\n",
+                                tokens, random);
+  }
+}
+
+TEST(grammar_work_stays_within_the_budget_that_is_given) {
+  auto pieces = all_strings("abc!", 5);
+  pieces.push_back("<eos>");
+  const auto tokens = make_tokens(pieces);
+  GrammarMatcher matcher(compile_gbnf(kWideGrammar, tokens)), other = matcher;
+  std::vector<uint32_t> mask(tokens->num_mask_words()), expected(mask.size());
+  const auto id_of = [&](const std::string& piece) {
+    return static_cast<int32_t>(std::ranges::find(pieces, piece) - pieces.begin());
+  };
+  for (const char* piece : {"aa", "ab", "aaaaa", "aabab"}) {
+    size_t none = 0, unlimited = SIZE_MAX;
+    EXPECT(!matcher.try_accept(id_of(piece), none).has_value());
+    EXPECT(!matcher.try_fill_mask(mask, none));
+    EXPECT(matcher.try_accept(id_of(piece), unlimited) == std::optional(true));
+    EXPECT(unlimited < SIZE_MAX);
+    // A trial that used up its budget leaves nothing behind.
+    EXPECT(other.accept(id_of(piece)));
+    matcher.fill_mask(mask);
+    other.fill_mask(expected);
+    EXPECT(mask == expected);
+  }
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ std::vector<std::string> json_pieces(std::mt19937& random) {
   return pieces;
 }
 
-// Walks along random allowed tokens. At each step, the bit of every token must equal the result of accepting its bytes.
+// Walks along random allowed tokens. At each step, the bit of every token must equal the result of accepting it.
 // Returns the number of steps.
 int check_masks(const std::shared_ptr<const CompiledGrammar>& grammar, const std::vector<std::string>& pieces,
                 std::mt19937& random, int max_steps) {
@@ -46,12 +46,10 @@ int check_masks(const std::shared_ptr<const CompiledGrammar>& grammar, const std
     const auto mask = mask_of(matcher, tokens);
     std::vector<int32_t> allowed;
     for (int32_t id = 0; id < tokens.num_ids(); ++id) {
-      const bool is_eos = id == tokens.num_ids() - 1;
-      const bool is_allowed = is_eos ? matcher.can_end()
-                                     : !tokens.bytes_of(id).empty() &&
-                                           GrammarMatcher(matcher).accept_bytes(pieces[static_cast<size_t>(id)]);
-      if (has_bit(mask, id) != is_allowed) fail(__FILE__, __LINE__, "token " + show(id) + " at step " + show(step));
-      if (is_allowed && !is_eos) allowed.push_back(id);
+      const bool is_allowed = GrammarMatcher(matcher).accept(id);
+      if (has_bit(mask, id) != is_allowed)
+        fail(__FILE__, __LINE__, "token \"" + pieces[static_cast<size_t>(id)] + "\" at step " + show(step));
+      if (is_allowed && !tokens.is_eos(id)) allowed.push_back(id);
     }
     if (allowed.empty()) return step;
     const int32_t id = allowed[random() % allowed.size()];
@@ -155,7 +153,9 @@ std::string allowed(GrammarMatcher& matcher, const TokenTable& tokens, const std
   const auto mask = mask_of(matcher, tokens);
   for (size_t id = 0; id < texts.size(); ++id) {
     if (has_bit(mask, static_cast<int64_t>(id))) out += (out.empty() ? "" : " ") + texts[id];
-    EXPECT_EQ(has_bit(mask, static_cast<int64_t>(id)), matcher.may_accept(static_cast<int32_t>(id)));
+    size_t unlimited = SIZE_MAX;
+    EXPECT(matcher.may_accept(static_cast<int32_t>(id), unlimited) ==
+           std::optional(has_bit(mask, static_cast<int64_t>(id))));
   }
   return out;
 }
@@ -262,7 +262,8 @@ TEST(grammar_masks_near_repetition_bounds_agree_with_brute_force_and_share_memor
   int num_quick = 0;
   for (int i = 0; i < 400; ++i) {
     EXPECT(matcher.accept_bytes("a"));
-    num_quick += matcher.try_fill_mask(mask);
+    size_t unlimited = SIZE_MAX;
+    num_quick += matcher.try_fill_mask(mask, unlimited);
     matcher.fill_mask(mask);
   }
   EXPECT(num_quick > 360);
@@ -317,9 +318,21 @@ TEST(grammar_mask_store_keeps_recently_used_masks) {
   store.forget(&second);
   EXPECT_EQ(store.size_bytes(), store.size_bytes(&first));
   EXPECT(store.find(&second, key(3)) == nullptr);
-  // A mask larger than the store is still stored.
+  // A mask larger than the store is not kept and evicts nothing.
   store.add(&second, key(4), mask_of_bytes(20'000));
-  EXPECT(store.find(&second, key(4)) != nullptr);
+  EXPECT(store.find(&second, key(4)) == nullptr);
+  EXPECT(store.find(&first, key(2)) == near);
+  // Nor is one whose base is not kept.
+  store.add(&second, key(5), near);
+  EXPECT(store.find(&second, key(5)) == nullptr);
+  // An automaton evicts masks until it fits.
+  store.add_automaton(9'000);
+  EXPECT(store.find(&first, key(1)) == nullptr);
+  EXPECT_EQ(store.total_bytes(), 9'000 + store.size_bytes());
+  store.remove_automaton(9'000);
+  // Sets may take a quarter.
+  EXPECT(store.resize_sets(0, 2'500) && !store.resize_sets(2'500, 2'501));
+  EXPECT_EQ(store.total_bytes(), 2'500 + store.size_bytes());
   // The store drops the masks of a grammar that is destroyed.
   const auto tokens = make_tokens({"a", "b", "<eos>"});
   {
@@ -327,7 +340,28 @@ TEST(grammar_mask_store_keeps_recently_used_masks) {
     mask_of(matcher, *tokens);
     EXPECT(tokens->masks().size_bytes() > 0);
   }
-  EXPECT_EQ(tokens->masks().size_bytes(), size_t{0});
+  EXPECT_EQ(tokens->masks().total_bytes(), size_t{0});
+}
+
+TEST(grammar_masks_are_the_same_with_little_memory) {
+  auto pieces = all_strings("ab", 8);
+  for (const std::string piece : {"!", "<eos>"})
+    pieces.push_back(piece);
+  constexpr size_t kLittle = 16 << 10;
+  const auto roomy = make_tokens(pieces), scarce = make_tokens(pieces, {}, kLittle);
+  for (int i = 0; i < 20; ++i) {
+    const std::string text = "root ::= (\"a\" | \"b\"){3," + std::to_string(50 + i) + "} tail \"!\"\ntail ::= \"ab\"{" +
+                             std::to_string(i) + ",} | \"ba\" tail \"b\"";
+    GrammarMatcher expected(compile_gbnf(text, roomy)), matcher(compile_gbnf(text, scarce));
+    for (int at = 0; at < 60; ++at) {
+      EXPECT(mask_of(matcher, *scarce) == mask_of(expected, *roomy));
+      EXPECT(scarce->masks().total_bytes() <= kLittle);
+      const bool is_accepted = expected.accept_bytes("ab");
+      EXPECT_EQ(matcher.accept_bytes("ab"), is_accepted);
+      if (!is_accepted) break;
+    }
+  }
+  EXPECT(roomy->masks().total_bytes() == 0);
 }
 
 TEST(grammar_of_the_empty_text_allows_only_eos) {

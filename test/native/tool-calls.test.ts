@@ -6,6 +6,8 @@ import { join } from 'node:path';
 import { loadAddon } from '../../ts/addon';
 import type { NativeGrammar } from '../../ts/addon-types';
 import { ChatTemplate } from '../../ts/text/chat-template';
+import { eitherGrammar } from '../../ts/text/grammar';
+import { schemaToGrammar } from '../../ts/text/json-schema';
 import { type ChatMessage, type Tool, toTemplateMessage } from '../../ts/text/messages';
 import {
   findToolCallFormat,
@@ -86,14 +88,19 @@ interface Reply {
   calls: { name: string; arguments: string }[];
 }
 
-function read(format: ToolCallFormat, text: string, tools: readonly Tool[], isConstrained: boolean): Reply {
-  const parser = new ToolCallParser(format, { tools, isConstrained });
+function read(
+  format: ToolCallFormat,
+  text: string,
+  tools: readonly Tool[],
+  isConstrained: boolean,
+  isCallsOrText = false,
+): Reply {
+  const parser = new ToolCallParser(format, { tools, isConstrained, isCallsOrText });
   const reply: Reply = { text: '', calls: [] };
   for (const part of [...[...text].flatMap((char) => parser.push(char)), ...parser.end()]) {
     if (part.type === 'text') reply.text += part.text;
-    else if (part.type === 'toolCall') reply.calls.push({ name: part.name, arguments: part.arguments });
     else if (part.type === 'toolCallStart') reply.calls.push({ name: part.name, arguments: '' });
-    else reply.calls[reply.calls.length - 1].arguments += part.text;
+    else if (part.type === 'toolCallArguments') reply.calls[reply.calls.length - 1].arguments += part.text;
   }
   return reply;
 }
@@ -178,7 +185,7 @@ describe.each(TOOL_CALL_FORMATS.map((format) => [format.name, format] as const))
   test('tools that are not strict accept any arguments', async () => {
     const tools = [
       { ...WEATHER, function: { ...WEATHER.function, strict: true } },
-      tool('other', { type: 'object', properties: { a: { not: {} } } }),
+      tool('other', { type: 'object', properties: { a: { not: { type: 'string' } } } }),
     ];
     const grammar = await compile(format, tools, { mode: 'strict', parallel: true });
     const [call] = [
@@ -200,6 +207,29 @@ describe.each(TOOL_CALL_FORMATS.map((format) => [format.name, format] as const))
       expect(typeof JSON.parse(reply.calls[0].arguments)).toBe('object');
       expect(read(format, text, tools, false)).toEqual(reply);
     }
+  });
+
+  test('calls or an answer in a format, but not both', async () => {
+    const schema = { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] };
+    const calls = toolCallGrammar(format, tools, { mode: 'chosen', parallel: true });
+    const grammar = await loadAddon().compileGrammar({
+      kind: 'rules',
+      ...eitherGrammar(calls, schemaToGrammar(schema)),
+    });
+    const answer = await loadAddon().compileGrammar({ kind: 'rules', ...schemaToGrammar(schema) });
+    const required = await compile(format, tools, { mode: 'required', parallel: true });
+    const readEither = (text: string) => read(format, text, tools, false, true);
+    for (let seed = 1; seed <= 20; seed++) {
+      const text = randomText(answer, seed);
+      expect([text, accepts(grammar, text), readEither(text)]).toEqual([text, true, { text, calls: [] }]);
+      const call = randomText(required, seed);
+      expect([call, accepts(grammar, call)]).toEqual([call, true]);
+      checkCalls(readEither(call), tools, call);
+      expect(accepts(grammar, `Well. ${call}`)).toBe(false);
+      expect(accepts(grammar, `${text}${call}`)).toBe(false);
+    }
+    const marked = JSON.stringify({ city: `${format.syntax.open}<function=ping></function></tool_call>` });
+    expect([accepts(grammar, marked), readEither(marked)]).toEqual([true, { text: marked, calls: [] }]);
   });
 
   test('without parallel calls there is at most one call', async () => {
@@ -252,19 +282,19 @@ describe('an unsupported schema is refused with its path', () => {
 
   test('a pattern that the automaton does not support', async () => {
     await expect(
-      compile(named('hermes'), withArgument({ type: 'string', pattern: '(?=a)' }), {
+      compile(named('hermes'), withArgument({ type: 'string', pattern: '(?<=a)b' }), {
         mode: 'required',
         parallel: true,
       }),
     ).rejects.toThrow(
-      'tools[1].function.parameters: #/properties/a/pattern: lookaround is not supported at position 3',
+      'tools[1].function.parameters: #/properties/a/pattern: lookbehind is not supported at position 4',
     );
   });
 
   test.each<[format: string, tools: Tool[], message: string]>([
     [
       'hermes',
-      withArgument({ not: {} }),
+      withArgument({ not: { type: 'string' } }),
       'tools[1].function.parameters: #/properties/a/not: this keyword is not supported',
     ],
     [
@@ -279,7 +309,7 @@ describe('an unsupported schema is refused with its path', () => {
     ],
     [
       'pythonic',
-      withArgument({ not: {} }),
+      withArgument({ not: { type: 'string' } }),
       'tools[1].function.parameters: #/properties/a/not: this keyword is not supported',
     ],
     [
@@ -304,8 +334,8 @@ describe('an unsupported schema is refused with its path', () => {
     ],
     [
       'qwen3_coder',
-      withArgument({ type: 'string', pattern: '^a$' }),
-      'tools[1].function.parameters: #/properties/a/pattern: not supported by qwen3_coder calls for text',
+      withArgument({ type: ['string', 'integer'], minimum: 5 }),
+      'tools[1].function.parameters: #/properties/a/minimum: not supported by qwen3_coder calls for text',
     ],
     [
       'qwen3_coder',

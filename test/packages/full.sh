@@ -11,5 +11,6 @@ node bits.cjs "$INSTALL_DIR/node_modules/capstan" > "$INSTALL_DIR/bits-of-the-pa
 diff "$INSTALL_DIR"/bits-of-the-*
 ./hosts.sh "$INSTALL_DIR"
 ./old-debian.sh "$INSTALL_DIR"
+./current-uws.sh "$INSTALL_DIR"
 ./arm64.sh
 ./macos.sh

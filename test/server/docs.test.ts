@@ -201,6 +201,21 @@ test('the library reference lists every option and error code', () => {
   expect([...table.matchAll(/^\| `(\w+)` \|/gm)].map(([, code]) => code)).toEqual([...ERROR_CODES]);
 });
 
+test('the guide to reverse proxies shows the tested configurations', () => {
+  const config = (file: string) => {
+    const text = readFileSync(join(root, 'test/proxies', file), 'utf8')
+      .replaceAll('\t', '    ')
+      .trimEnd();
+    return `\`\`\`\n${text}\n\`\`\``;
+  };
+  checkGenerated('how-to/run-behind-a-proxy.md', {
+    nginx: config('nginx.conf'),
+    'nginx-keepalive': config('nginx-keepalive.conf'),
+    haproxy: config('haproxy.cfg'),
+    caddy: config('Caddyfile'),
+  });
+});
+
 test('every type in the tables of the library reference is declared on the page', () => {
   const page = read('reference/library.md');
   const tables = ['engine-options', 'sampling', 'chat'].map(

@@ -172,7 +172,9 @@ describe('tool choice', () => {
     expect(usage.completionTokens).toBe(choices[0].tokenIds.length + choices[1].tokenIds.length);
     expect(choices[0].logprobs).toHaveLength(choices[0].tokenIds.length);
     expect(events.filter((event) => event.type === 'finish')).toHaveLength(2);
-    expect(events.filter((event) => event.type === 'toolCall')).toHaveLength(1);
+    expect(
+      events.map((event) => (event.type === 'toolCall' ? `${event.callIndex}${event.argumentsDelta}` : '')).join(''),
+    ).toBe('00{0"0a0"0:0 010}');
   });
 
   test('drops a second call in the same step', async () => {
@@ -206,31 +208,31 @@ describe('tool choice', () => {
         tools: [
           {
             type: 'function',
-            function: { name: 'f', parameters: { type: 'object', properties: { a: { multipleOf: 3 } } } },
+            function: { name: 'f', parameters: { type: 'object', properties: { a: { contains: {} } } } },
           },
         ],
         toolChoice: 'required',
       },
       'tools[0].function.parameters',
-      /#\/properties\/a\/multipleOf/,
+      /#\/properties\/a\/contains/,
     ],
     [
-      'structured output with tools',
-      { tools, structuredOutput: { type: 'json' } },
-      'structuredOutput',
-      /toolChoice 'none' disables them/,
+      'a GBNF grammar with tools',
+      { tools, structuredOutput: { type: 'grammar', grammar: 'root ::= "a"' } },
+      'structuredOutput.grammar',
+      /no GBNF grammar with tools that may be called/,
     ],
     [
-      'structured output with required calls',
-      { tools, toolChoice: 'required', structuredOutput: { type: 'json' } },
-      'structuredOutput',
-      /got "required"/,
+      'a wrong structured output with required calls',
+      { tools, toolChoice: 'required', structuredOutput: { type: 'xml' } as never },
+      'structuredOutput.type',
+      /got "xml"/,
     ],
     [
-      'structured output with a named call',
-      { tools, toolChoice: { name: 'f' }, structuredOutput: { type: 'json' } },
-      'structuredOutput',
-      /got "f"/,
+      'an unsupported schema of the answer beside tools',
+      { tools, structuredOutput: { type: 'json', schema: { not: { type: 'string' } } } },
+      'structuredOutput.schema',
+      /#\/not/,
     ],
   ])('refuses %s', async (_name, options, param, message) => {
     await expect(ask(options)).rejects.toMatchObject({
@@ -239,6 +241,54 @@ describe('tool choice', () => {
       message: expect.stringMatching(message) as string,
     });
     expect(fake.requests).toHaveLength(0);
+  });
+
+  describe('with structured output', () => {
+    const structuredOutput = { type: 'json', schema: { type: 'object' } } as const;
+
+    test('an answer may hold the text of a call', async () => {
+      const text = JSON.stringify({ a: call('f') });
+      fake.answer = () => ({ text });
+      const {
+        choices: [choice],
+      } = await ask({ tools, structuredOutput });
+      expect(choice).toMatchObject({ text, toolCalls: [], finishReason: 'stop' });
+      expect(sourceOf(lastRequest())).toMatchObject({ kind: 'rules', root: 'either' });
+    });
+
+    test('calls take the place of the answer', async () => {
+      fake.answer = () => ({ text: `${call('f')}\n${call('g', '{}')}` });
+      const {
+        choices: [choice],
+      } = await ask({ tools, structuredOutput });
+      expect(choice).toMatchObject({
+        text: '',
+        toolCalls: [{ name: 'f' }, { name: 'g' }],
+        finishReason: 'tool_calls',
+      });
+    });
+
+    test.each([['required'], [{ name: 'f' }]] as const)(
+      'calls that must come need no answer: %j',
+      async (toolChoice) => {
+        fake.answer = () => ({ text: call('f') });
+        expect((await ask({ tools, toolChoice, structuredOutput })).choices[0].toolCalls).toMatchObject([
+          { name: 'f' },
+        ]);
+        const { grammar } = lastRequest();
+        await ask({ tools, toolChoice });
+        expect(lastRequest().grammar).toBe(grammar);
+      },
+    );
+
+    test('without a known format of calls, the text is the answer', async () => {
+      const plain = await load(tinyModel(), { chatTemplate: '{% for m in messages %}{{ m.content }}{% endfor %}' });
+      fake.answer = () => ({ text: '{}' });
+      expect((await ask({ tools, structuredOutput }, plain)).choices[0]).toMatchObject({ text: '{}', toolCalls: [] });
+      const { grammar } = lastRequest();
+      await ask({ structuredOutput }, plain);
+      expect(lastRequest().grammar).toBe(grammar);
+    });
   });
 
   test('a model without a detected format refuses required calls unless toolCallFormat is set', async () => {

@@ -1,3 +1,4 @@
+import { runInNewContext } from 'node:vm';
 import { Engine } from '../../ts';
 import type { ChatEvent, EngineOptions, GenerateEvent, Generation, SamplingParams } from '../../ts';
 import { GrammarCache } from '../../ts/grammar-cache';
@@ -259,9 +260,16 @@ describe('generate', () => {
     await expect(generation.submitted).rejects.toMatchObject(expected);
   });
 
+  test('accepts token ids of another class of arrays, as in a vm context', async () => {
+    const engine = await loadEngine();
+    const ids = runInNewContext('Int32Array.of(5, 6)') as Int32Array;
+    expect(ids).not.toBeInstanceOf(Int32Array);
+    expect([...(await engine.generate(ids, { maxTokens: 1 }).result()).promptTokenIds]).toEqual([5, 6]);
+  });
+
   test('reports queue_full of the engine', async () => {
     fake.answer = () => ({ text: 'a'.repeat(10_000) });
-    const engine = await loadEngine({ maxQueuedRequests: 1 });
+    const engine = await loadEngine({ maxNumSeqs: 1, maxQueuedRequests: 0 });
     const first = engine.generate('x');
     await first.submitted;
     await expect(engine.generate('x').submitted).rejects.toMatchObject({ code: 'queue_full' });
@@ -269,19 +277,19 @@ describe('generate', () => {
   });
 
   test('calls that are being tokenized count against the queue', async () => {
-    const engine = await loadEngine({ maxQueuedRequests: 2 });
+    const engine = await loadEngine({ maxNumSeqs: 1, maxQueuedRequests: 1 });
     const calls = [engine.generate('a'), engine.chat([{ role: 'user', content: 'b' }])];
     expect(() => engine.checkCapacity()).toThrow(expect.objectContaining({ code: 'queue_full' }) as Error);
     await expect(engine.generate('c').result()).rejects.toMatchObject({
       code: 'queue_full',
-      message: 'The queue is full: 2 of at most 2 sequences are waiting',
+      message: 'The queue is full: 1 of at most 1 sequences are waiting',
     });
     await Promise.all(calls.map((call) => call.result()));
     expect(() => engine.checkCapacity()).not.toThrow();
   });
 
   test('tokenize() counts against the queue', async () => {
-    const engine = await loadEngine({ maxQueuedRequests: 1 });
+    const engine = await loadEngine({ maxNumSeqs: 1, maxQueuedRequests: 0 });
     const first = engine.tokenize('abc');
     await expect(engine.tokenize('abc')).rejects.toMatchObject({ code: 'queue_full' });
     await expect(engine.generate('x').result()).rejects.toMatchObject({ code: 'queue_full' });
@@ -360,7 +368,10 @@ describe('chat', () => {
     expect(fake.requests[0].cacheSalt).toBe('s');
   });
 
-  const tools = [{ type: 'function', function: { name: 'f', parameters: { type: 'object' } } }] as const;
+  const tools = [
+    { type: 'function', function: { name: 'f', parameters: { type: 'object' } } },
+    { type: 'function', function: { name: 'g' } },
+  ] as const;
 
   test('reports tool calls as events and finishes with tool_calls', async () => {
     fake.answer = () => ({
@@ -370,15 +381,14 @@ describe('chat', () => {
     const generation = engine.chat([{ role: 'user', content: 'x' }], { tools });
     const events = await collect(generation);
     expect(textOf(events)).toBe('I look.');
-    expect(events.filter((event) => event.type === 'toolCall')).toMatchObject([
-      {
-        callIndex: 0,
-        id: expect.stringMatching(/^call_[0-9a-f]{24}$/) as string,
-        name: 'f',
-        argumentsDelta: '{"a": [1, "}"]}',
-      },
-      { callIndex: 1, name: 'g', argumentsDelta: '{}' },
+    const calls = events.filter((event) => event.type === 'toolCall');
+    expect(calls.map(({ callIndex, name, argumentsDelta }) => `${callIndex}${name} ${argumentsDelta}`)).toEqual([
+      '0f ',
+      ...[...'{"a": [1, "}"]}'].map((char) => `0f ${char}`),
+      '1g ',
+      '1g {}',
     ]);
+    expect(calls[0].id).toMatch(/^call_[0-9a-f]{24}$/);
     expect(events.at(-1)).toMatchObject({ type: 'finish', finishReason: 'tool_calls' });
     const {
       choices: [choice],
@@ -395,13 +405,18 @@ describe('chat', () => {
     expect(numTokens).toBe(choice.tokenIds.length);
   });
 
-  test('a call cut by the length limit stays text and finishes with length', async () => {
+  test.each<[maxTokens: number, calls: object[]]>([
+    [5, []],
+    [10, []],
+    [20, [{ name: 'f', arguments: '' }]],
+    [31, [{ name: 'f', arguments: '{"a' }]],
+  ])('a call cut after %d tokens is no text and finishes with length', async (maxTokens, toolCalls) => {
     fake.answer = () => ({ text: '<tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>' });
     const engine = await loadEngine();
     const {
       choices: [choice],
-    } = await engine.chat([{ role: 'user', content: 'x' }], { tools, maxTokens: 10 }).result();
-    expect(choice).toMatchObject({ text: '<tool_call>{"name": ', toolCalls: [], finishReason: 'length' });
+    } = await engine.chat([{ role: 'user', content: 'x' }], { tools, maxTokens }).result();
+    expect(choice).toMatchObject({ text: '', toolCalls, finishReason: 'length' });
   });
 
   test.each([[{ tools, toolChoice: 'none' as const }], [{ tools: [] }], [{}]])(

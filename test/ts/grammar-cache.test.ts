@@ -1,26 +1,36 @@
 import type { NativeGrammar } from '../../ts/addon-types';
 import { CapstanError } from '../../ts/errors';
-import { GrammarCache, type GrammarPlan, jsonKey, type PlannedSource, withPrefix } from '../../ts/grammar-cache';
-import { literal } from '../../ts/text/grammar';
+import { GrammarCache, type GrammarPlan, grammarPlan } from '../../ts/grammar-cache';
 
-function plan(key: string, source: () => PlannedSource = () => ({ kind: 'gbnf', text: key })): GrammarPlan {
-  return { key, source, param: 'structuredOutput.grammar' };
+function plan(json: string): GrammarPlan {
+  return { json, param: 'structuredOutput.grammar' };
 }
 
-function makeCache(limits?: { maxBytes?: number; maxGrammars?: number }): { cache: GrammarCache; compiled: string[] } {
+/** The grammar of a text takes its length in bytes. Those in `used` are used by sequences. */
+function makeCache(limits: { maxTotalBytes?: number; maxGrammars?: number } = {}): {
+  cache: GrammarCache;
+  compiled: string[];
+  freed: string[];
+  used: Set<string>;
+} {
   const compiled: string[] = [];
-  const compile = async (source: { kind: string; text?: string }): Promise<NativeGrammar> => {
-    compiled.push(source.text ?? source.kind);
+  const freed: string[] = [];
+  const used = new Set<string>();
+  const compile = async (json: string): Promise<NativeGrammar> => {
+    compiled.push(json);
     await Promise.resolve();
-    if (source.text === 'bad') throw Object.assign(new Error('GBNF: line 1'), { code: 'invalid_argument' });
+    if (json.startsWith('throws ')) throw new CapstanError('invalid_argument', 'no', { param: json.slice(7) });
+    if (json === 'bad') throw Object.assign(new Error('GBNF: line 1'), { code: 'invalid_argument' });
     return {
-      sizeBytes: (source.text ?? '').length,
+      sizeBytes: json.length,
+      isInUse: () => used.has(json),
+      free: () => freed.push(json),
       matcher: () => {
         throw new Error('not matched');
       },
     };
   };
-  return { cache: new GrammarCache(compile as never, limits), compiled };
+  return { cache: new GrammarCache(compile, { maxTotalBytes: 1000, ...limits }), compiled, freed, used };
 }
 
 test('compiles a grammar once for sequential and concurrent callers', async () => {
@@ -37,15 +47,47 @@ test('evicts the least recently used grammar', async () => {
   expect(compiled).toEqual(['a', 'b', 'c', 'b']);
 });
 
-test('counts the size of a grammar after its compilation, and always keeps the newest', async () => {
-  const { cache, compiled } = makeCache({ maxBytes: 10 });
-  for (const key of ['aaaa', 'bbbb', 'aaaa', 'cccc', 'aaaa', 'bbbb', 'a'.repeat(30), 'a'.repeat(30), 'd', 'd', 'aaaa'])
+test('evicted grammars are freed, and the others take at most half of the memory', async () => {
+  const { cache, compiled, freed } = makeCache({ maxTotalBytes: 20 });
+  for (const key of ['aaaa', 'bbbb', 'aaaa', 'cccc', 'aaaa', 'bbbb', 'd'.repeat(10), 'e', 'e', 'aaaa'])
     await cache.get(plan(key));
-  expect(compiled).toEqual(['aaaa', 'bbbb', 'cccc', 'bbbb', 'a'.repeat(30), 'd', 'aaaa']);
-  const { cache: racing, compiled: raced } = makeCache({ maxBytes: 4 });
-  await Promise.all(['aaa', 'bbb', 'ccc'].map((key) => racing.get(plan(key))));
-  for (const key of ['ccc', 'aaa']) await racing.get(plan(key));
-  expect(raced).toEqual(['aaa', 'bbb', 'ccc', 'aaa']);
+  expect(compiled).toEqual(['aaaa', 'bbbb', 'cccc', 'bbbb', 'd'.repeat(10), 'e', 'aaaa']);
+  expect(freed).toEqual(['bbbb', 'cccc', 'aaaa', 'bbbb', 'd'.repeat(10)]);
+});
+
+test('refuses a grammar that is larger than all grammars may be together', async () => {
+  const { cache, compiled, freed } = makeCache({ maxTotalBytes: 20 });
+  const large = 'x'.repeat(11);
+  for (let i = 0; i < 2; i++)
+    await expect(cache.get(plan(large))).rejects.toMatchObject({
+      code: 'invalid_argument',
+      message:
+        'The compiled grammar takes 11 bytes, and grammarCacheBytes allows 10: simplify it, or raise grammarCacheBytes',
+      param: 'structuredOutput.grammar',
+    });
+  expect(compiled).toEqual([large, large]);
+  expect(freed).toEqual([large, large]);
+  await cache.get(plan('x'.repeat(10)));
+});
+
+test('grammars of open calls are not freed, and others that do not fit beside them are refused', async () => {
+  const { cache, compiled, freed, used } = makeCache({ maxTotalBytes: 20 });
+  const passedOn = new AbortController();
+  await cache.get(plan('aaaa'), passedOn.signal);
+  used.add('bbbb');
+  await cache.get(plan('bbbb'));
+  const refused = ['cccc', 'cccc'].map((key) => cache.get(plan(key)));
+  for (const call of refused)
+    await expect(call).rejects.toMatchObject({
+      code: 'queue_full',
+      message: 'The grammars of open calls take 8 of at most 10 bytes: retry later, or raise grammarCacheBytes',
+    });
+  expect(freed).toEqual(['cccc']);
+  passedOn.abort();
+  await cache.get(plan('cccc'));
+  await cache.get(plan('bbbb'));
+  expect(compiled).toEqual(['aaaa', 'bbbb', 'cccc', 'cccc']);
+  expect(freed).toEqual(['cccc', 'aaaa']);
 });
 
 test('a failure reaches all callers, names the option and is not cached', async () => {
@@ -59,41 +101,21 @@ test('a failure reaches all callers, names the option and is not cached', async 
 
 test('an error keeps its param, except that of a schema, which gets the param of the plan', async () => {
   const { cache } = makeCache();
-  const throwing = (param: string) =>
-    plan(param, () => {
-      throw new CapstanError('invalid_argument', 'no', { param });
-    });
+  const throwing = (param: string) => plan(`throws ${param}`);
   await expect(cache.get(throwing('tools[2].function.parameters'))).rejects.toMatchObject({
     param: 'tools[2].function.parameters',
   });
   await expect(cache.get(throwing('schema'))).rejects.toMatchObject({ param: 'structuredOutput.grammar' });
 });
 
-test('a prefix becomes another rule, or a field beside a GBNF text', () => {
-  const rules = withPrefix(
-    plan('k', () => ({ kind: 'rules', root: 'r', rules: [{ name: 'r', expr: literal('a') }] })),
-    'p',
-    literal('x'),
-  );
-  expect(rules.key).not.toBe('k');
-  expect(rules.source()).toEqual({
-    kind: 'rules',
-    root: 'prefix r',
-    rules: [
-      { name: 'r', expr: literal('a') },
-      { name: 'prefix r', expr: { kind: 'sequence', items: [literal('x'), { kind: 'rule', name: 'r' }] } },
-    ],
-  });
-  expect(withPrefix(plan('g'), 'p', literal('x')).source()).toEqual({ kind: 'gbnf', text: 'g', prefix: literal('x') });
-});
-
-test('refuses a key that cannot be written as JSON', () => {
+test('refuses a value that cannot be written as JSON', () => {
   const cycle: Record<string, unknown> = {};
   cycle.self = cycle;
-  expect(() => jsonKey('structuredOutput.schema', cycle)).toThrow(
+  expect(() => grammarPlan({ kind: 'json', schema: cycle }, 'structuredOutput.schema')).toThrow(
     expect.objectContaining({ code: 'invalid_argument', param: 'structuredOutput.schema' }) as Error,
   );
-  expect(jsonKey('x', { b: 1, a: 2 })).not.toBe(jsonKey('x', { a: 2, b: 1 }));
+  const json = (schema: object) => grammarPlan({ kind: 'json', schema }, 'x').json;
+  expect(json({ b: 1, a: 2 })).not.toBe(json({ a: 2, b: 1 }));
 });
 
 describe('many grammars at once', () => {
@@ -101,12 +123,14 @@ describe('many grammars at once', () => {
   function makeSlowCache(): { cache: GrammarCache; compiling: string[]; finish: () => Promise<void> } {
     const compiling: string[] = [];
     const ends: (() => void)[] = [];
-    const compile = (source: { text?: string }): Promise<NativeGrammar> =>
+    const compile = (json: string): Promise<NativeGrammar> =>
       new Promise((resolve) => {
-        compiling.push(source.text!);
+        compiling.push(json);
         ends.push(() =>
           resolve({
             sizeBytes: 1,
+            isInUse: () => false,
+            free: () => undefined,
             matcher: () => {
               throw new Error('not matched');
             },
@@ -119,7 +143,11 @@ describe('many grammars at once', () => {
         setImmediate(resolve);
       });
     };
-    return { cache: new GrammarCache(compile as never, { maxCompiling: 2, maxWaiting: 2 }), compiling, finish };
+    return {
+      cache: new GrammarCache(compile, { maxTotalBytes: 1000, maxCompiling: 2, maxWaiting: 2 }),
+      compiling,
+      finish,
+    };
   }
 
   test('bounds running and waiting compilations and refuses more', async () => {

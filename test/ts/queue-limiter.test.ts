@@ -1,16 +1,16 @@
 import { QueueLimiter } from '../../ts/queue-limiter';
 
-const state = { numWaiting: 0, queuedPromptTokens: 0 };
+const state = { numRunning: 0, numWaiting: 0, queuedPromptTokens: 0 };
 
-function makeLimiter(maxRequests: number, maxTokens = Infinity): QueueLimiter {
-  return new QueueLimiter({ maxRequests, maxTokens, stats: () => state });
+function makeLimiter(maxRequests: number, maxTokens = Infinity, maxRunning = 0): QueueLimiter {
+  return new QueueLimiter({ maxRunning, maxRequests, maxTokens, stats: () => state });
 }
 
 function queueFull(message: string): Error {
   return expect.objectContaining({ code: 'queue_full', message: `The queue is full: ${message}` }) as Error;
 }
 
-beforeEach(() => Object.assign(state, { numWaiting: 0, queuedPromptTokens: 0 }));
+beforeEach(() => Object.assign(state, { numRunning: 0, numWaiting: 0, queuedPromptTokens: 0 }));
 
 test('counts calls in preparation like those in the engine', () => {
   const limiter = makeLimiter(3);
@@ -24,6 +24,17 @@ test('counts calls in preparation like those in the engine', () => {
   expect(() => limiter.check()).not.toThrow();
   state.numWaiting = 2;
   expect(() => limiter.check()).toThrow();
+});
+
+test('free running slots count before the queue', () => {
+  const limiter = makeLimiter(2, Infinity, 2);
+  const calls = Array.from({ length: 4 }, () => limiter.reserve());
+  expect(() => limiter.reserve()).toThrow(queueFull('2 of at most 2 sequences are waiting'));
+  calls.forEach((call) => call.release());
+  Object.assign(state, { numRunning: 2, numWaiting: 1 });
+  expect(() => limiter.check()).not.toThrow();
+  state.numWaiting = 2;
+  expect(() => limiter.check()).toThrow(queueFull('2 of at most 2 sequences are waiting'));
 });
 
 test('estimates the tokens of a text, then counts its real tokens', () => {

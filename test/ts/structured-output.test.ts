@@ -95,7 +95,7 @@ test('different outputs never share a key', () => {
     { type: 'json', schema: { properties: { a: {}, b: {} } } },
     { type: 'json', schema: { properties: { b: {}, a: {} } } },
   ];
-  expect(new Set(outputs.map((output) => planStructuredOutput(output).key)).size).toBe(outputs.length);
+  expect(new Set(outputs.map((output) => planStructuredOutput(output).json)).size).toBe(outputs.length);
 });
 
 test.each<[unknown, string, RegExp]>([
@@ -110,7 +110,7 @@ test.each<[unknown, string, RegExp]>([
     /#\/properties\/a\/uniqueItems/,
   ],
   [
-    { type: 'json', schema: { properties: { a: { not: {} } } } },
+    { type: 'json', schema: { properties: { a: { not: { type: 'string' } } } } },
     'structuredOutput.schema',
     /#\/properties\/a\/not: this keyword is not supported/,
   ],

@@ -2,10 +2,9 @@ import { stat } from 'node:fs/promises';
 import { basename, join, resolve } from 'node:path';
 import { CapstanError } from '../errors';
 import { packageRoot } from '../package-root';
-import { ChatTemplate } from '../text/chat-template';
-import { THINK_CLOSE, THINK_OPEN } from '../text/reasoning';
-import { findToolCallFormat, TOOL_CALL_MARKERS, type ToolCallFormat } from '../text/tool-calls';
-import { Tokenizer } from '../text/tokenizer';
+import { type OpenText, openText } from '../text/text-client';
+import { TokenTable } from '../text/token-table';
+import { findToolCallFormat, type ToolCallFormat } from '../text/tool-calls';
 import { type Checkpoint, readCheckpoint } from './checkpoint';
 import { type ModelConfig, readModelConfig } from './config';
 import { requiredTensors } from './families';
@@ -17,8 +16,9 @@ export interface Model {
   name: string;
   config: ModelConfig;
   checkpoint: Checkpoint;
-  tokenizer: Tokenizer;
-  chatTemplate: ChatTemplate;
+  /** Renders and tokenizes. The owner of the model closes it. */
+  text: OpenText;
+  tokens: TokenTable;
   /** The format in which the model writes tool calls; undefined if its chat template shows no known format. */
   toolCallFormat: ToolCallFormat | undefined;
   /** Whether reasoning is separated from the text. By default, if the chat template contains its markers. */
@@ -38,29 +38,33 @@ export interface ModelOverrides {
 /** The model that ships with the package. */
 const DEMO_MODEL = 'demo';
 
-/** Markers that the parsers search for. They must stay in the text even if the tokenizer calls them special. */
-const MARKERS: ReadonlySet<string> = new Set([THINK_OPEN, THINK_CLOSE, ...TOOL_CALL_MARKERS]);
-
 /** @throws CapstanError `invalid_model`, `unsupported_model` or `io_error` that names the file. */
 export async function readModel(modelDir: string, overrides: ModelOverrides = {}): Promise<Model> {
   const dir = modelDir === DEMO_MODEL ? join(packageRoot(), 'models', 'demo') : resolve(modelDir);
   await checkDirectory(dir, modelDir);
+  const { chatTemplate, toolCallFormat = 'auto', reasoningFormat = 'auto' } = overrides;
   // The tokenizer takes longest, so it loads in parallel.
-  const [{ config, checkpoint }, tokenizer, chatTemplate] = await Promise.all([
-    readWeights(dir),
-    Tokenizer.load(dir, MARKERS),
-    ChatTemplate.load(dir, overrides.chatTemplate),
-  ]);
-  const { toolCallFormat = 'auto', reasoningFormat = 'auto' } = overrides;
-  return {
-    name: modelDir === DEMO_MODEL ? DEMO_MODEL : basename(dir),
-    config,
-    checkpoint,
-    tokenizer,
-    chatTemplate,
-    toolCallFormat: findToolCallFormat(toolCallFormat, (text) => chatTemplate.mentions(text)),
-    hasReasoning: reasoningFormat === 'auto' ? chatTemplate.mentions(THINK_CLOSE) : reasoningFormat !== 'none',
-  };
+  const opening = openText({ modelDir: dir, chatTemplate, toolCallFormat, reasoningFormat });
+  try {
+    const [{ config, checkpoint }, text] = await Promise.all([readWeights(dir), opening]);
+    const { traits } = text;
+    return {
+      name: modelDir === DEMO_MODEL ? DEMO_MODEL : basename(dir),
+      config,
+      checkpoint,
+      text,
+      tokens: new TokenTable(traits.vocabulary),
+      toolCallFormat:
+        traits.toolCallFormat === undefined ? undefined : findToolCallFormat(traits.toolCallFormat, () => false),
+      hasReasoning: traits.hasReasoning,
+    };
+  } catch (error) {
+    await opening.then(
+      (text) => text.close(),
+      () => {},
+    );
+    throw error;
+  }
 }
 
 async function checkDirectory(dir: string, modelDir: string): Promise<void> {

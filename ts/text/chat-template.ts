@@ -19,10 +19,17 @@ export interface RenderOptions {
 const CONFIG_FILE = 'tokenizer_config.json';
 const TEMPLATE_FILE = 'chat_template.jinja';
 const NAMED_TEMPLATES_FOLDER = 'additional_chat_templates';
-/** Matches `+ tool['function']['arguments'] +` without a filter. */
-const JOINED_ARGUMENTS = /\+\s*[\w.'"[\]]*\barguments['"]?\]?\s*\+/;
+/** Matches `+ tool['function']['arguments'] +` without a filter, also at the end of an expression. */
+const JOINED_ARGUMENTS = /\+\s*[\w.'"[\]]*\barguments['"]?\]?\s*(?:\+|-?}})/;
+const ARGUMENTS_TO_JSON = /\barguments['"]?\]?\s*\|\s*tojson/;
+/** Matches a loop over the parts of a message's content. */
+const CONTENT_LOOP =
+  /\bfor\s+(?:content\s+in\s+\w+|\w+\s+in\s+(?:[\w.]*\.)?(?:content|\w+\[['"]content['"]\]))\s*(?:-?%}|if\b|\|)/;
 /** Marks the end of the last message's content in the rendered text. */
 const CONTINUE_MARK = 'CONTINUE_FINAL_MESSAGE_MARK ';
+
+/** Matches `== 'assistant' and message['content'] is none` of DeepSeek, which chooses between calls and text. */
+const NO_CONTENT = /'assistant' and message\['content'\] is (?:not )?none|\{%-? if message\['content'\] is none %\}/;
 
 /**
  * The chat template of a model. Renders messages and tools to prompt text, as `apply_chat_template` of transformers
@@ -63,10 +70,12 @@ export class ChatTemplate {
   }
 
   get traits(): TemplateTraits {
+    const matches = (pattern: RegExp) => [...this.#sources.values()].some((source) => pattern.test(source));
     return {
       knowsDeveloper: this.mentions('developer'),
-      joinsArguments: [...this.#sources.values()].some((source) => JOINED_ARGUMENTS.test(source)),
-      knowsNoContent: this.mentions("['content'] is none") || this.mentions("['content'] is not none"),
+      joinsArguments: matches(JOINED_ARGUMENTS) && !matches(ARGUMENTS_TO_JSON),
+      knowsParts: matches(CONTENT_LOOP),
+      knowsNoContent: matches(NO_CONTENT),
     };
   }
 

@@ -18,19 +18,29 @@ export type GrammarExpr =
   | { kind: 'without'; text: string }
   | RegexExpr;
 
-/** A regular expression in ECMAScript syntax. */
-export interface RegexExpr {
-  kind: 'regex';
+/** One pattern in ECMAScript syntax. */
+export interface RegexPart {
   pattern: string;
   /** The pattern may match anywhere in the text unless it is anchored, as `pattern` of JSON Schema does. */
   isSearch: boolean;
-  /** Matches the content of a JSON string literal whose value matches the pattern. */
-  isJsonString: boolean;
-  /** In code points. Refused unless every match of the pattern has such a length. */
-  minLength: number;
-  maxLength: number | null;
+  /** Leaves the pattern out if it is beyond finite automata, such as one with lookbehind. */
+  mayYield?: boolean;
   /** Name of the pattern in error messages. */
   label: string;
+}
+
+/** The texts that a regular expression matches. */
+export interface RegexExpr extends RegexPart {
+  kind: 'regex';
+  /** Matches the content of a JSON string literal whose value matches the pattern. */
+  isJsonString: boolean;
+  /** In code points. A large maximum may become smaller beside a complicated pattern. */
+  minLength: number;
+  maxLength: number | null;
+  /** Further patterns that the text must match. */
+  also?: readonly RegexPart[];
+  /** Texts that do not match. */
+  except?: readonly string[];
 }
 
 /** A grammar: named rules. */
@@ -89,6 +99,16 @@ export function choice(...items: (GrammarExpr | string)[]): GrammarExpr {
     : { kind: 'choice', items: items.map((item) => (typeof item === 'string' ? literal(item) : item)) };
 }
 
+/** Returns the choice of a list of any length: `choice(...items)` would put each item on the stack. */
+export function oneOf(items: GrammarExpr[]): GrammarExpr {
+  return items.length === 1 ? items[0] : { kind: 'choice', items };
+}
+
+/** Returns the sequence of a list of any length. */
+export function inOrder(items: GrammarExpr[]): GrammarExpr {
+  return items.length === 1 ? items[0] : { kind: 'sequence', items };
+}
+
 export function repeat(item: GrammarExpr, min: number, max: number | null): GrammarExpr {
   return { kind: 'repeat', item, min, max };
 }
@@ -107,4 +127,34 @@ export function until(text: string): GrammarExpr {
 
 export function without(text: string): GrammarExpr {
   return { kind: 'without', text };
+}
+
+/** Returns a grammar of the texts of either grammar. Rules of `second` are renamed. */
+export function eitherGrammar(first: Grammar, second: Grammar): Grammar {
+  const renamed = second.rules.map((entry) => ({
+    ...entry,
+    name: secondName(entry.name),
+    expr: withSecondNames(entry.expr),
+  }));
+  const root = 'either';
+  const expr = choice(rule(first.root), rule(secondName(second.root)));
+  return { root, rules: [...first.rules, ...renamed, { name: root, expr }] };
+}
+
+function secondName(name: string): string {
+  return `second ${name}`;
+}
+
+function withSecondNames(expr: GrammarExpr): GrammarExpr {
+  switch (expr.kind) {
+    case 'sequence':
+    case 'choice':
+      return { ...expr, items: expr.items.map(withSecondNames) };
+    case 'repeat':
+      return { ...expr, item: withSecondNames(expr.item) };
+    case 'rule':
+      return rule(secondName(expr.name));
+    default:
+      return expr;
+  }
 }

@@ -1,98 +1,79 @@
-import type { Template } from '@huggingface/jinja' with { 'resolution-mode': 'import' };
+import { behaveAsPython, type Scope, type Value } from './jinja-runtime';
+import { STRING_METHODS } from './jinja-strings';
+import { OWN, rewriteForPython } from './jinja-syntax';
+
+/** What this class uses of `@huggingface/jinja`. */
+interface Library {
+  Environment: new (parent?: Scope) => Scope;
+  Interpreter: new (scope: Scope) => { run(program: unknown): Value };
+  Template: new (source: string) => { parsed: unknown; render(variables: object): string };
+}
+
+/** The limit of Python's sandbox. */
+const MAX_RANGE = 100_000;
 
 /**
- * A Jinja template with Python's `strip`, `lstrip` and `rstrip`. `@huggingface/jinja` ignores their argument, but real
- * templates use it (Qwen3 strips only line breaks around reasoning). Such calls are rewritten to our functions.
+ * A Jinja template that renders as in Python. `@huggingface/jinja` differs from Python in what real templates use:
+ * methods of strings, the text of values, undefined values, and filters. Its syntax tree is rewritten and its
+ * interpreter is extended accordingly.
  */
 export class JinjaTemplate {
-  readonly #template: Template;
+  readonly #library: Library;
+  readonly #program: unknown;
 
-  private constructor(template: Template) {
-    this.#template = template;
+  private constructor(library: Library, program: unknown) {
+    this.#library = library;
+    this.#program = program;
   }
 
   /** Rejects with an Error for an invalid template. */
   static async compile(source: string): Promise<JinjaTemplate> {
-    const { Template } = await import('@huggingface/jinja');
-    const template = new Template(source);
-    rewriteStrips(template.parsed);
-    return new JinjaTemplate(template);
+    const library = (await import('@huggingface/jinja')) as unknown as Library;
+    const { parsed } = new library.Template(source);
+    rewriteForPython(parsed);
+    return new JinjaTemplate(library, parsed);
   }
 
   /** @throws Error from `raise_exception` in the template, or for an operation that Jinja refuses. */
   render(variables: Record<string, unknown>): string {
-    return this.#template.render({ ...variables, ...STRIPS });
+    const { Environment, Interpreter, Template } = this.#library;
+    const scope = new Environment();
+    const strftimeNow = (format: string) => new Template('{{ strftime_now(format) }}').render({ format });
+    const globals = { ...GLOBALS, ...METHODS, strftime_now: strftimeNow };
+    // Refuses a variable with the name of a global.
+    for (const [name, value] of [...Object.entries(globals), ...Object.entries(variables)]) scope.set(name, value);
+    const interpreter = new Interpreter(scope);
+    const values = new Environment();
+    behaveAsPython(
+      interpreter,
+      (parent) => new Environment(parent),
+      (value) => {
+        values.variables.clear();
+        return values.set('value', value);
+      },
+    );
+    return interpreter.run(this.#program).value as string;
   }
 }
 
-type Strip = (text: unknown, characters?: unknown) => string;
+const METHODS = Object.fromEntries(Object.entries(STRING_METHODS).map(([name, method]) => [OWN + name, method]));
 
-const STRIPS: Readonly<Record<string, Strip>> = {
-  __strip: (text, characters) => stripStart(stripEnd(checkText(text), characters), characters),
-  __lstrip: (text, characters) => stripStart(checkText(text), characters),
-  __rstrip: (text, characters) => stripEnd(checkText(text), characters),
+const GLOBALS = {
+  true: true,
+  false: false,
+  none: null,
+  True: true,
+  False: false,
+  None: null,
+  raise_exception: (message: string) => {
+    throw new Error(message);
+  },
+  range,
 };
 
-function checkText(text: unknown): string {
-  if (typeof text !== 'string') throw new Error('strip() expects a string');
-  return text;
-}
-
-function stripStart(text: string, characters: unknown): string {
-  const set = characterSet(characters);
-  let start = 0;
-  while (start < text.length && set.has(text[start])) start++;
-  return text.slice(start);
-}
-
-function stripEnd(text: string, characters: unknown): string {
-  const set = characterSet(characters);
-  let end = text.length;
-  while (end > 0 && set.has(text[end - 1])) end--;
-  return text.slice(0, end);
-}
-
-/** The characters for which Python's str.isspace() is true. */
-const PYTHON_BLANKS = new Set(
-  '\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000',
-);
-
-function characterSet(characters: unknown): Set<string> {
-  return typeof characters === 'string' ? new Set(characters) : PYTHON_BLANKS;
-}
-
-interface CallNode {
-  type: 'CallExpression';
-  callee: {
-    type: string;
-    object?: unknown;
-    property?: { type: string; value: unknown };
-    computed?: boolean;
-    value?: unknown;
-  };
-  args: unknown[];
-}
-
-/** Rewrites `x.strip(c)` to `__strip(x, c)` in the whole syntax tree. */
-function rewriteStrips(node: unknown): void {
-  if (typeof node !== 'object' || node === null) return;
-  if (isStripCall(node)) {
-    const { object, property } = node.callee;
-    node.args = [object, ...node.args];
-    node.callee = { type: 'Identifier', value: `__${String(property?.value)}` };
-  }
-  const children =
-    node instanceof Map ? ([...node.keys(), ...node.values()] as unknown[]) : (Object.values(node) as unknown[]);
-  children.forEach(rewriteStrips);
-}
-
-function isStripCall(node: object): node is CallNode {
-  const { type, callee } = node as Partial<CallNode>;
-  return (
-    type === 'CallExpression' &&
-    callee?.type === 'MemberExpression' &&
-    callee.computed === false &&
-    callee.property?.type === 'Identifier' &&
-    Object.hasOwn(STRIPS, `__${String(callee.property.value)}`)
-  );
+function range(first: number, end?: number, step = 1): number[] {
+  const [start, stop] = end === undefined ? [0, first] : [first, end];
+  const length = Math.max(0, Math.ceil((stop - start) / step));
+  if (step === 0 || !(length <= MAX_RANGE)) throw new Error(`range() supports up to ${MAX_RANGE} numbers`);
+  return Array.from({ length }, (_, i) => start + i * step);
 }

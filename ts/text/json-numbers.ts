@@ -8,7 +8,7 @@ export interface Bound {
 }
 
 /** A double distinguishes all numbers of 15 significant digits, so parsing the text loses nothing. */
-const MAX_DIGITS = 15;
+export const MAX_DIGITS = 15;
 
 const DIGIT = charClass(['0', '9']);
 
@@ -74,19 +74,24 @@ export function anyNumber(): GrammarExpr {
 
 /**
  * Returns the grammar of the decimals in a range, without exponent, or null if the range is empty.
- * At least one bound must be set.
+ * @param maxFraction Maximum number of digits after the point. The bounds must not have more.
  */
-export function numberRange(lower: Bound | undefined, upper: Bound | undefined): GrammarExpr | null {
+export function numberRange(
+  lower: Bound | undefined,
+  upper: Bound | undefined,
+  maxFraction = Infinity,
+): GrammarExpr | null {
   const negate = (bound: Bound | undefined) => bound && { value: -bound.value, isOpen: bound.isOpen };
   const zero: Bound = { value: 0, isOpen: false };
   const parts: (GrammarExpr | null)[] = [];
   if (upper === undefined || upper.value >= 0)
-    parts.push(decimals(lower !== undefined && lower.value >= 0 ? lower : zero, upper));
+    parts.push(decimals(lower !== undefined && lower.value >= 0 ? lower : zero, upper, maxFraction));
   // Exclude -0: numbers with a sign are below zero.
   if (lower === undefined || lower.value < 0) {
     const negative = decimals(
       upper !== undefined && upper.value < 0 ? (negate(upper) ?? zero) : { value: 0, isOpen: true },
       negate(lower),
+      maxFraction,
     );
     if (negative !== null) parts.push(sequence('-', negative));
   }
@@ -95,7 +100,7 @@ export function numberRange(lower: Bound | undefined, upper: Bound | undefined):
 }
 
 /** Decimals of 0 or more. */
-function decimals(lower: Bound, upper: Bound | undefined): GrammarExpr | null {
+function decimals(lower: Bound, upper: Bound | undefined, maxFraction: number): GrammarExpr | null {
   if (
     upper !== undefined &&
     (lower.value > upper.value || (lower.value === upper.value && (lower.isOpen || upper.isOpen)))
@@ -104,7 +109,7 @@ function decimals(lower: Bound, upper: Bound | undefined): GrammarExpr | null {
   const [lowWhole, lowFraction] = split(lower.value);
   const [highWhole, highFraction] = upper === undefined ? [undefined, ''] : split(upper.value);
   const most = (highWhole ?? lowWhole).toString().length;
-  const numDigits = Math.max(1, MAX_DIGITS - most, lowFraction.length, highFraction.length);
+  const numDigits = Math.min(maxFraction, Math.max(1, MAX_DIGITS - most, lowFraction.length, highFraction.length));
   const parts: (GrammarExpr | null)[] = [];
   const wholes = integerRange(lower, upper);
   parts.push(wholes);

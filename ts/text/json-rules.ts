@@ -1,7 +1,6 @@
 import {
   charClass,
   choice,
-  classWithout,
   type CodeRange,
   type Grammar,
   type GrammarExpr,
@@ -43,43 +42,6 @@ const KEY_CHARS: CodeRange[] = [
   [0x23, 0x5b],
   [0x5d, 0x10ffff],
 ];
-
-/** A key without escapes, so that it has only one spelling. */
-export const plainKey: GrammarExpr = sequence('"', repeat({ kind: 'class', ranges: KEY_CHARS }, 0, null), '"');
-
-interface NameTrie {
-  isName: boolean;
-  next: Map<number, NameTrie>;
-}
-
-/** Matches a plain key that is not one of `names`. */
-export function keyExcept(names: readonly string[]): GrammarExpr {
-  const root: NameTrie = { isName: false, next: new Map() };
-  for (const name of names) {
-    let at = root;
-    for (const char of name) {
-      const code = char.codePointAt(0) ?? 0;
-      let next = at.next.get(code);
-      if (next === undefined) at.next.set(code, (next = { isName: false, next: new Map() }));
-      at = next;
-    }
-    at.isName = true;
-  }
-  return sequence('"', restExcept(root));
-}
-
-/** Matches from a node of the trie to the closing quote. */
-function restExcept({ isName, next }: NameTrie): GrammarExpr {
-  const known = [...next.keys()].sort((a, b) => a - b);
-  const isPlain = (code: number) => KEY_CHARS.some(([first, last]) => code >= first && code <= last);
-  return choice(
-    ...(isName ? [] : [literal('"')]),
-    sequence(classWithout(KEY_CHARS, known), repeat({ kind: 'class', ranges: KEY_CHARS }, 0, null), '"'),
-    ...known
-      .filter(isPlain)
-      .map((code) => sequence(String.fromCodePoint(code), restExcept(next.get(code) as NameTrie))),
-  );
-}
 
 /** Adds the rules that {@link jsonRule} and {@link BLANK} name. */
 export function addJsonRules(grammar: Grammar, dialect = JSON_DIALECT): void {

@@ -110,23 +110,29 @@ export interface TemplateTraits {
   knowsDeveloper: boolean;
   /** The template concatenates the arguments of calls into the text, so they must be a string. */
   joinsArguments: boolean;
-  /** The template expects null as the content of a message that has only tool calls. */
+  /** The template takes a list of parts as the content of a user message. */
+  knowsParts: boolean;
+  /** The template expects null as the content of a message that has only tool calls: it drops calls beside text. */
   knowsNoContent: boolean;
 }
 
 /** Converts a message. Arguments become objects, because most templates print them with `tojson`. */
 export function toTemplateMessage(
   message: ChatMessage,
-  { knowsDeveloper, joinsArguments, knowsNoContent }: TemplateTraits,
+  { knowsDeveloper, joinsArguments, knowsParts, knowsNoContent }: TemplateTraits,
   toPromptId = (id: string): string => id,
 ): TemplateMessage {
   const { role, name, toolCalls = [], toolCallId, reasoning } = message;
   const hasCalls = toolCalls.length > 0;
+  const hasNoContent = knowsNoContent && hasCalls && (message.content?.length ?? 0) === 0;
+  const keepsParts = knowsParts && role === 'user' && Array.isArray(message.content) && message.content.length > 1;
+  const content = keepsParts ? message.content : joinContent(message.content);
   return {
     role: role === 'developer' && !knowsDeveloper ? 'system' : role,
-    content: knowsNoContent && hasCalls && (message.content ?? null) === null ? null : joinContent(message.content),
+    content: hasNoContent ? null : content,
     ...(name === undefined ? {} : { name }),
-    ...(reasoning === undefined ? {} : { reasoning_content: reasoning }),
+    // Templates read it by either name.
+    ...(reasoning === undefined ? {} : { thinking: reasoning, reasoning_content: reasoning }),
     ...(hasCalls ? { tool_calls: toolCalls.map((call) => toTemplateToolCall(call, joinsArguments, toPromptId)) } : {}),
     ...(toolCallId === undefined ? {} : { tool_call_id: toPromptId(toolCallId) }),
   };

@@ -1,39 +1,35 @@
 import { isDeepStrictEqual } from 'node:util';
+import { modernized } from './schema-dialects';
 import { unsupported } from './schema-error';
-
-/** A schema as an object. `true` is represented as `{}`, and `false` as {@link NOTHING}. */
-export type Schema = Record<string, unknown>;
+import { schemasAt, validates } from './schema-keywords';
+import { type Schema, type TypeName, TYPES } from './schema-types';
 
 /** A schema that no value matches. */
 const NOTHING: Schema = { enum: [] };
 
-export const TYPES = ['object', 'array', 'string', 'integer', 'number', 'boolean', 'null'] as const;
-export type TypeName = (typeof TYPES)[number];
+/** Returns whether the schema is `false` in one of its spellings. */
+export function isNothing(schema: Schema): boolean {
+  return Array.isArray(schema.enum) && schema.enum.length === 0;
+}
 
-/** Keywords that do not affect validity. */
-export const ANNOTATIONS = new Set([
-  'title',
-  'description',
-  'default',
-  'examples',
-  '$comment',
-  'deprecated',
-  'readOnly',
-  'writeOnly',
-  '$schema',
-  '$id',
-  '$defs',
-  'definitions',
-  'discriminator',
-  'strict',
-]);
+/** The values of one keyword that all apply, such as two patterns. Schemas of requests do not contain it. */
+class Several {
+  constructor(readonly values: readonly unknown[]) {}
+}
 
+/** Returns the values of a keyword that {@link mergeSchemas} may have merged. */
+export function severalOf(value: unknown): readonly unknown[] {
+  if (value === undefined) return [];
+  return value instanceof Several ? value.values : [value];
+}
+
+/** Returns a schema as an object in terms of 2020-12. */
 export function asSchema(value: unknown, path: string): Schema {
   if (value === true) return {};
   if (value === false) return NOTHING;
   if (typeof value !== 'object' || value === null || Array.isArray(value))
     throw unsupported(path, 'expected a schema: an object, true or false');
-  return value as Schema;
+  return modernized(value as Schema);
 }
 
 /** Returns the type of a JSON value. An integer is `integer`, not `number`. */
@@ -47,8 +43,8 @@ export function typeOfValue(value: unknown): TypeName {
 /** Returns the types that `type` allows, or undefined without `type`. */
 export function typesOf(schema: Schema, path: string): TypeName[] | undefined {
   if (schema.type === undefined) return undefined;
-  const names: unknown[] = Array.isArray(schema.type) ? schema.type : [schema.type];
-  return names.map((name) => {
+  const names = new Set<unknown>(Array.isArray(schema.type) ? schema.type : [schema.type]);
+  return [...names].map((name) => {
     const known = TYPES.find((type) => type === name);
     if (known === undefined) throw unsupported(`${path}/type`, `expected one of ${TYPES.join(', ')}`);
     return known;
@@ -61,14 +57,10 @@ export function mergeSchemas(a: Schema, b: Schema, path: string): Schema {
   for (const [key, value] of Object.entries(b)) {
     if (key === 'properties') continue;
     merged[key] =
-      !(key in a) || ANNOTATIONS.has(key) || isDeepStrictEqual(a[key], value) ? value : mergeKeyword(key, a, b, path);
+      !(key in a) || !validates(key) || isDeepStrictEqual(a[key], value) ? value : mergeKeyword(key, a, b, path);
   }
   if (a.properties !== undefined || b.properties !== undefined) merged.properties = mergeProperties(a, b, path);
-  if ('const' in merged && 'enum' in merged) {
-    merged.enum = (merged.enum as unknown[]).filter((value) => isDeepStrictEqual(value, merged.const));
-    delete merged.const;
-  }
-  return merged;
+  return 'const' in merged && 'enum' in merged ? withOneList(merged) : merged;
 }
 
 function mergeKeyword(key: string, a: Schema, b: Schema, path: string): unknown {
@@ -95,8 +87,14 @@ function mergeKeyword(key: string, a: Schema, b: Schema, path: string): unknown 
       return Math.min(left as number, right as number);
     case 'uniqueItems':
       return left === true || right === true;
+    case 'pattern':
+    case 'format':
+      return new Several([...severalOf(left), ...severalOf(right)]);
     case 'items':
+    case 'propertyNames':
     case 'additionalProperties':
+    case 'unevaluatedItems':
+    case 'unevaluatedProperties':
       return left === false || right === false
         ? false
         : mergeSchemas(asSchema(left, path), asSchema(right, path), `${path}/${key}`);
@@ -116,6 +114,11 @@ export function commonValues(a: readonly unknown[], b: readonly unknown[]): unkn
   return a.filter((value) => keys.has(valueKey(value)));
 }
 
+/** Returns the values without repetitions. */
+export function distinctValues(values: readonly unknown[]): unknown[] {
+  return [...new Map(values.map((value) => [valueKey(value), value])).values()];
+}
+
 /** Returns a text that is equal for equal JSON values. */
 function valueKey(value: unknown): string {
   return JSON.stringify(value, (_, part: unknown) =>
@@ -133,8 +136,8 @@ function mergeTypes(a: TypeName[], b: TypeName[]): TypeName[] {
 
 /** A property that only one side names must also match `additionalProperties` of the other side. */
 function mergeProperties(a: Schema, b: Schema, path: string): Schema {
-  const left = asSchema(a.properties ?? {}, `${path}/properties`);
-  const right = asSchema(b.properties ?? {}, `${path}/properties`);
+  const left = schemasAt(a.properties, `${path}/properties`);
+  const right = schemasAt(b.properties, `${path}/properties`);
   const merged: [string, unknown][] = [];
   for (const key of new Set([...Object.keys(left), ...Object.keys(right)])) {
     const ofLeft = Object.hasOwn(left, key) ? left[key] : (a.additionalProperties ?? true);
@@ -144,6 +147,12 @@ function mergeProperties(a: Schema, b: Schema, path: string): Schema {
     merged.push([key, isForbidden ? false : mergeSchemas(asSchema(ofLeft, path), asSchema(ofRight, path), keyPath)]);
   }
   return Object.fromEntries(merged);
+}
+
+/** Merges `const` into `enum`. */
+function withOneList(schema: Schema): Schema {
+  const { const: value, ...rest } = schema;
+  return { ...rest, enum: commonValues(Array.isArray(rest.enum) ? rest.enum : [], [value]) };
 }
 
 /** Escapes a key for use in a JSON pointer (RFC 6901). */

@@ -1,8 +1,10 @@
-import { asSchema, commonValues, type Schema, typeOfValue, typesOf } from './schema-merge';
+import { schemasAt } from './schema-keywords';
+import { asSchema, commonValues, typeOfValue, typesOf } from './schema-merge';
+import type { Schema } from './schema-types';
 
 const MAX_DEPTH = 8;
 
-/** Returns false only if it is certain that no value matches both schemas. */
+/** Returns false only if it is certain that no value that the grammar of one schema writes matches the other. */
 export function alternativesOverlap(a: Schema, b: Schema, path: string, depth = 0): boolean {
   if (depth > MAX_DEPTH) return true;
   const [valuesA, valuesB] = [constantsOf(a), constantsOf(b)];
@@ -11,7 +13,39 @@ export function alternativesOverlap(a: Schema, b: Schema, path: string, depth = 
   if (typesA === undefined || typesB === undefined) return true;
   const common = typesA.filter((type) => typesB.includes(type));
   if (common.length === 0) return false;
-  return common.length > 1 || common[0] !== 'object' || !differInProperty(a, b, path, depth);
+  if (common.length > 1) return true;
+  if (common[0] === 'string') return !areApart(a, b, 'minLength', 'maxLength');
+  if (common[0] === 'array') return !areApart(a, b, 'minItems', 'maxItems');
+  return common[0] !== 'object' || !(differInProperty(a, b, path, depth) || differInNames(a, b, path));
+}
+
+/** Returns whether the maximum of one schema is below the minimum of the other. */
+function areApart(a: Schema, b: Schema, minKey: string, maxKey: string): boolean {
+  const isBelow = (low: Schema, high: Schema) => Number(low[maxKey] ?? Infinity) < Number(high[minKey] ?? 0);
+  return isBelow(a, b) || isBelow(b, a);
+}
+
+/**
+ * Returns whether no object matches both because of a property: one schema requires it and the other forbids it, or
+ * each requires one that the grammar of the other does not write.
+ */
+function differInNames(a: Schema, b: Schema, path: string): boolean {
+  const [inA, inB] = [unwritten(a, b, path), unwritten(b, a, path)];
+  return inA === 'forbidden' || inB === 'forbidden' || (inA === 'missing' && inB === 'missing');
+}
+
+/** Returns what a schema says about a property that only the other one requires. */
+function unwritten(schema: Schema, other: Schema, path: string): 'forbidden' | 'missing' | undefined {
+  const names = new Set([...Object.keys(schemasAt(schema.properties, path)), ...requiredOf(schema)]);
+  const extra = schema.additionalProperties ?? schema.unevaluatedProperties;
+  const isOpen = (extra !== undefined && extra !== false) || names.size === 0;
+  if (isOpen || 'patternProperties' in schema || 'propertyNames' in schema) return undefined;
+  if (requiredOf(other).every((name) => names.has(name as string))) return undefined;
+  return extra === false ? 'forbidden' : 'missing';
+}
+
+function requiredOf(schema: Schema): readonly unknown[] {
+  return Array.isArray(schema.required) ? schema.required : [];
 }
 
 function constantsOf(schema: Schema): unknown[] | undefined {
@@ -27,13 +61,12 @@ function kindsOf(schema: Schema, path: string): string[] | undefined {
 
 /** Returns whether both schemas require a property for which no value matches both. */
 function differInProperty(a: Schema, b: Schema, path: string, depth: number): boolean {
-  const required = (schema: Schema): unknown[] => (Array.isArray(schema.required) ? schema.required : []);
-  const requiredOfB = new Set(required(b));
+  const requiredOfB = new Set(requiredOf(b));
   const propertyOf = (schema: Schema, name: string) => {
-    const properties = asSchema(schema.properties ?? {}, path);
+    const properties = schemasAt(schema.properties, path);
     return Object.hasOwn(properties, name) ? asSchema(properties[name], path) : undefined;
   };
-  return required(a).some((name) => {
+  return requiredOf(a).some((name) => {
     if (typeof name !== 'string' || !requiredOfB.has(name)) return false;
     const [first, second] = [propertyOf(a, name), propertyOf(b, name)];
     return first !== undefined && second !== undefined && !alternativesOverlap(first, second, path, depth + 1);

@@ -33,8 +33,6 @@ export interface Vocabulary extends NativeVocab {
   stripsLeadingSpace: boolean;
   /** Maximum bytes of text per token; Infinity if an unknown token can stand for text of any length. */
   maxTokenBytes: number;
-  /** Token id by its spelling in the file. */
-  ids: Map<string, number>;
 }
 
 /** Converts the spelling of a token to its bytes. */
@@ -65,12 +63,10 @@ export function buildVocabulary(json: TokenizerJson, keptTokens: ReadonlySet<str
     if (keptTokens.has(token.content)) special[token.id] = 2;
     else if (token.special) special[token.id] = 1;
   }
-  const ids = new Map<string, number>();
-  tokens.forEach((token, id) => ids.set(token, id));
   const { unk_token, unk_id, byte_fallback } = json.model;
   const hasUnknown = (unk_token ?? unk_id ?? null) !== null && byte_fallback !== true;
   const maxTokenBytes = hasUnknown ? Infinity : pieces.reduce((most, piece) => Math.max(most, piece.length), 1);
-  return { bytes, offsets, special, numTokens, stripsLeadingSpace: decoder.stripsLeadingSpace, maxTokenBytes, ids };
+  return { bytes, offsets, special, numTokens, stripsLeadingSpace: decoder.stripsLeadingSpace, maxTokenBytes };
 }
 
 /** Returns the spellings by id. Unused ids are holes in the array. */

@@ -14,6 +14,8 @@
 #include <immintrin.h>
 #endif
 
+#include "native/base/thread.h"
+
 namespace capstan {
 
 namespace {
@@ -88,9 +90,10 @@ Team::Team(const std::vector<int>& cpus, bool may_spin) : cpus_(cpus), may_spin_
   errors_.resize(cpus_.size());
   ranges_ = std::vector<Range>(cpus_.size());
   claims_ = std::vector<Claim>(cpus_.size());
+  threads_.reserve(cpus_.size() - 1);
   try {
     for (int thread = 1; thread < size(); ++thread)
-      threads_.emplace_back([this, thread] { run_thread(thread); });
+      threads_.push_back(start_thread([this, thread] { run_thread(thread); }));
   } catch (...) {
     stop();
     throw;

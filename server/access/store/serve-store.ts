@@ -1,16 +1,10 @@
 import type { MessagePort } from 'node:worker_threads';
 import type { DatabaseLocation } from './location';
+import type { ThreadCall, ThreadReply } from '../../base/thread-calls';
 import { listen } from '../feed/notifications';
 
-/** A method call on the store. */
-export interface StoreCall {
-  id: number;
-  method: string;
-  args: unknown[];
-}
-
 /** Sent without a call: another process changed the database. */
-export interface StorePush {
+interface StorePush {
   push: true;
 }
 
@@ -20,8 +14,6 @@ export interface SerializedError {
   code: string | undefined;
   message: string;
 }
-
-export type StoreReply = { id: number; value: unknown } | { id: number; error: SerializedError };
 
 /**
  * Serves store calls in the worker thread. Calls wait until the store is open. If opening fails, the next call retries.
@@ -37,7 +29,7 @@ export function serveStore<S extends object>(
       opened = undefined;
       throw error;
     }));
-  const callStore = async ({ id, method, args }: StoreCall): Promise<StoreReply> => {
+  const callStore = async ({ id, method, args }: ThreadCall): Promise<ThreadReply<SerializedError>> => {
     try {
       const store = (await open()) as Record<string, (...values: unknown[]) => Promise<unknown>>;
       return { id, value: await store[method](...args) };
@@ -49,7 +41,7 @@ export function serveStore<S extends object>(
   const listener = listen(location, () => port.postMessage({ push: true } satisfies StorePush));
   port.on(
     'message',
-    (call: StoreCall) =>
+    (call: ThreadCall) =>
       void callStore(call).then(async (reply) => {
         if (call.method === 'close') await listener?.close();
         port.postMessage(reply);

@@ -4,7 +4,8 @@ import { Worker } from 'node:worker_threads';
 import { AccessError, type AccessErrorCode } from '../errors';
 import type { DatabaseLocation } from './location';
 import { listen } from '../feed/notifications';
-import type { SerializedError, StoreReply, StoreCall, StorePush } from './serve-store';
+import { ThreadCalls } from '../../base/thread-calls';
+import type { SerializedError } from './serve-store';
 import { type AccessStore, openStore } from './store';
 
 export type CreateThread<D = DatabaseLocation> = (data: D) => Worker;
@@ -56,11 +57,23 @@ export async function openThreadedStore<S extends { close(): Promise<void> }, D>
 ): Promise<S> {
   const { file, data, name, createThread = (values: D) => new Worker(file, { workerData: values, name }) } = options;
   if (options.createThread === undefined && !fs.existsSync(file)) return openHere(options);
-  const thread = new StoreThread(() => createThread(data), options.revive, options.onPush);
+  const thread = new ThreadCalls<SerializedError>({
+    start: () => createThread(data),
+    revive: options.revive,
+    toError: (message, cause) => new AccessError('database_error', `the database thread ${message}`, { cause }),
+    onMessage: options.onPush,
+  });
+  let isClosed = false;
+  const call = async (method: string, args: unknown[]): Promise<unknown> => {
+    if (isClosed && method === 'close') return undefined;
+    if (isClosed) throw new AccessError('database_error', 'the database is closed');
+    if (method === 'close') isClosed = true;
+    return thread.call(method, args);
+  };
   return new Proxy({} as S, {
     // Awaiting the store itself must not call it.
     get: (_target, method) =>
-      typeof method === 'string' && method !== 'then' ? (...args: unknown[]) => thread.call(method, args) : undefined,
+      typeof method === 'string' && method !== 'then' ? (...args: unknown[]) => call(method, args) : undefined,
   });
 }
 
@@ -92,70 +105,4 @@ async function openHere<S extends { close(): Promise<void> }, D>({
       await store.close();
     },
   };
-}
-
-interface PendingCall {
-  resolve(value: unknown): void;
-  reject(error: Error): void;
-}
-
-/** Sends calls to the worker thread. If the thread dies, its pending calls fail and the next call starts a new one. */
-class StoreThread {
-  readonly #start: () => Worker;
-  readonly #revive: (error: SerializedError) => Error;
-  readonly #onPush: () => void;
-  readonly #pending = new Map<number, PendingCall>();
-  #worker: Worker | undefined;
-  #isClosed = false;
-  #lastId = 0;
-
-  constructor(start: () => Worker, revive: (error: SerializedError) => Error, onPush: () => void) {
-    this.#start = start;
-    this.#revive = revive;
-    this.#onPush = onPush;
-  }
-
-  async call(method: string, args: unknown[]): Promise<unknown> {
-    if (this.#isClosed) {
-      if (method === 'close') return undefined;
-      throw new AccessError('database_error', 'the database is closed');
-    }
-    if (method === 'close') this.#isClosed = true;
-    const worker = (this.#worker ??= this.#spawn());
-    const id = ++this.#lastId;
-    return new Promise((resolve, reject) => {
-      this.#pending.set(id, { resolve, reject });
-      // Keep the process alive only while a call is pending.
-      worker.ref();
-      worker.postMessage({ id, method, args } satisfies StoreCall);
-    });
-  }
-
-  #spawn(): Worker {
-    const worker = this.#start();
-    const fail = (error: Error) => {
-      if (this.#worker !== worker) return;
-      this.#worker = undefined;
-      for (const call of this.#pending.values()) call.reject(error);
-      this.#pending.clear();
-    };
-    worker.on('message', (message: StoreReply | StorePush) => {
-      if ('push' in message) this.#onPush();
-      else this.#settle(worker, message);
-    });
-    worker.on('error', (error: Error) =>
-      fail(new AccessError('database_error', `the database thread failed: ${error.message}`, { cause: error })),
-    );
-    worker.on('exit', () => fail(new AccessError('database_error', 'the database thread exited')));
-    worker.unref();
-    return worker;
-  }
-
-  #settle(worker: Worker, reply: StoreReply): void {
-    const call = this.#pending.get(reply.id);
-    this.#pending.delete(reply.id);
-    if (this.#pending.size === 0) worker.unref();
-    if ('value' in reply) call?.resolve(reply.value);
-    else call?.reject(this.#revive(reply.error));
-  }
 }

@@ -54,6 +54,10 @@ export function registerEngineMetrics(registry: Registry, stats: () => EngineSta
     },
   });
   gauge(
+    { name: 'capstan_grammar_cache_bytes', help: 'Memory of compiled grammars and their token masks' },
+    ({ grammarCacheBytes }) => grammarCacheBytes,
+  );
+  gauge(
     { name: 'capstan_engine_up', help: '1 while the engine works, 0 before it is loaded and after it failed' },
     ({ failure }) => (failure === null ? 1 : 0),
   );

@@ -1,6 +1,6 @@
-import type { ChatMessage, ChatOptions } from '../../../ts';
+import type { ChatOptions, Messages } from '../../../ts';
 import { ApiError } from '../../base/errors';
-import type { ServerSettings } from '../settings';
+import type { ParseLimits, ServerSettings } from '../settings';
 import { checkConversation, conversationOptions, toMessage } from './conversation';
 import type { JsonText } from './json-text';
 import { CHAT_NULLS } from './nulls';
@@ -21,7 +21,7 @@ import { show, validate } from './validate';
 /** A chat request as library options. */
 export interface ChatCall {
   model: string | undefined;
-  messages: ChatMessage[];
+  messages: Messages;
   options: ChatOptions;
   isStream: boolean;
   usage: StreamUsage;
@@ -40,8 +40,7 @@ export interface ChatCall {
 /** Parses a request. Throws an ApiError that names the first invalid field. */
 export async function parseChatRequest(
   { value, seed }: JsonText,
-  settings: ServerSettings,
-  vocabSize: number,
+  { settings, vocabSize }: ParseLimits,
 ): Promise<ChatCall> {
   const request = withTools(await validate(CHAT_COMPLETION_REQUEST, value, CHAT_NULLS));
   refuseUnsupported(value, CHAT_UNSUPPORTED);
@@ -49,13 +48,7 @@ export async function parseChatRequest(
   checkToolChoice(request);
   checkGenerationFields(request);
   const structured = requestedOutput(request);
-  const { tools = [], tool_choice: choice, max_completion_tokens: maxCompletionTokens } = request;
-  // A constrained text could not become a tool call.
-  if (structured !== undefined && tools.length > 0 && choice !== 'none') {
-    throw new ApiError('invalid_value', `${structured.param}: not allowed with tools, unless tool_choice is none`, {
-      param: structured.param,
-    });
-  }
+  const { max_completion_tokens: maxCompletionTokens } = request;
   return {
     model: request.model === '' ? undefined : request.model,
     messages: request.messages.map(toMessage),

@@ -1,19 +1,19 @@
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import { cacheSaltOf, toClientError, resolveRequestId, streamReply } from './call';
-import { type ChatCall, parseChatRequest } from './chat-request';
+import type { ChatCall } from './chat-request';
 import { type CompletionHead, type ChatStyle, chatChunk, chatCompletion, type PromptEcho } from './chat-response';
 import { ChatChunks } from './chat-stream';
 import type { OpenAiContext } from './context';
 import { sendJson } from './send-json';
-import { readJson } from './json-body';
 import { TokenWords } from './logprobs';
+import { readCall } from './read-call';
 import { readyEvents } from './ready-events';
 import { wireUsage } from './usage';
 
 /** POST /v1/chat/completions. Throws errors before the first byte. Later errors are events of the stream. */
 export async function chatCompletions(context: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
   const { engine, model, identity, settings, reportsUsage = false } = context;
-  const call = await parseChatRequest(await readJson(request), settings, engine.info.vocabSize);
+  const call = await readCall('chat', request, context);
   const requestId = resolveRequestId(context, request, call.requestId);
   const head: CompletionHead = {
     id: `chatcmpl-${requestId}`,

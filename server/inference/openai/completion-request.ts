@@ -1,6 +1,6 @@
 import type { GenerateOptions } from '../../../ts';
 import { ApiError } from '../../base/errors';
-import type { ServerSettings } from '../settings';
+import type { ParseLimits } from '../settings';
 import type { JsonText } from './json-text';
 import { GENERATION_NULLS } from './nulls';
 import {
@@ -17,7 +17,7 @@ import { COMPLETION_UNSUPPORTED, refuseUnsupported } from './unsupported';
 import { show, validate } from './validate';
 
 /** A text or token ids. */
-export type Prompt = string | number[];
+export type Prompt = string | number[] | Int32Array;
 
 /** A completion request as library options, the same for every prompt. */
 export interface CompletionCall {
@@ -46,8 +46,7 @@ const DEFAULT_MAX_TOKENS = 16;
 /** Parses a request. Throws an ApiError that names the first invalid field. */
 export async function parseCompletionRequest(
   { value, seed }: JsonText,
-  settings: ServerSettings,
-  vocabSize: number,
+  { settings, vocabSize }: ParseLimits,
 ): Promise<CompletionCall> {
   const request = await validate(COMPLETION_REQUEST, value, GENERATION_NULLS);
   refuseUnsupported(value, COMPLETION_UNSUPPORTED);

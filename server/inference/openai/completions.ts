@@ -2,7 +2,7 @@ import type { Generation } from '../../../ts';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import { cacheSaltOf, toClientError, resolveRequestId, streamReply } from './call';
 import type { CompletionHead } from './chat-response';
-import { type CompletionCall, parseCompletionRequest, type Prompt } from './completion-request';
+import type { CompletionCall, Prompt } from './completion-request';
 import {
   completionChoices,
   completionChunk,
@@ -13,8 +13,8 @@ import {
 import { CompletionChunks, type TokenCount } from './completion-stream';
 import type { OpenAiContext } from './context';
 import { sendJson } from './send-json';
-import { readJson } from './json-body';
 import { TokenWords } from './logprobs';
+import { readCall } from './read-call';
 import { readyEvents } from './ready-events';
 import { addUsages, wireUsage } from './usage';
 
@@ -26,8 +26,8 @@ interface RunningPrompt {
 
 /** POST /v1/completions. Throws errors before the first byte. Later errors are events of the stream. */
 export async function completions(context: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
-  const { engine, model, identity, settings, reportsUsage = false } = context;
-  const call = await parseCompletionRequest(await readJson(request), settings, engine.info.vocabSize);
+  const { engine, model, identity, reportsUsage = false } = context;
+  const call = await readCall('completion', request, context);
   const requestId = resolveRequestId(context, request, call.requestId);
   const head: CompletionHead = {
     id: `cmpl-${requestId}`,

@@ -19,6 +19,8 @@ const NESTED = new Set(['messages', 'tools', 'functions', 'tool_choice', 'stream
 
 /** Upper bound of the items of all lists of objects in one request: messages, content parts, tools and so on. */
 const MAX_TOTAL_ITEMS = 131_072;
+/** Upper bound of the JSON values in all objects of one request that are not checked further, such as tool schemas. */
+const MAX_OPEN_VALUES = 65_536;
 
 /**
  * Returns the value without the nulls that mean "not given". Throws an ApiError for a list that is too long, otherwise
@@ -31,7 +33,7 @@ export async function validate<Type extends TSchema>(
 ): Promise<Static<Type>> {
   const schema: Schema = type;
   // NOTE: lengths first. The checker needs a microsecond or more per item, even beyond a list's limit.
-  checkLengths(schema, value, [], { numItems: 0 });
+  checkLengths(schema, value, [], { numItems: 0, numOpenValues: 0 });
   const request = withoutNulls(value, nulls);
   const checked = withFewTokenIds(schema, request);
   const { Check, Errors } = await import('typebox/schema');
@@ -42,13 +44,25 @@ export async function validate<Type extends TSchema>(
   throw toError(violations.find(isAboutType) ?? violations[0], schema, checked);
 }
 
-function checkLengths(schema: Schema, value: unknown, path: readonly string[], total: { numItems: number }): void {
+interface Totals {
+  numItems: number;
+  numOpenValues: number;
+}
+
+function checkLengths(schema: Schema, value: unknown, path: readonly string[], total: Totals): void {
   if (typeof value !== 'object' || value === null) return;
   const { maxItems = Infinity, maxProperties = Infinity, items, properties = {} } = schema;
   const tooLong = (expected: string, received: string) => {
     const param = paramName(path);
     return new ApiError('invalid_value', `${param}: expected ${expected}, got ${received}`, { param });
   };
+
+  if (isOpen(schema)) {
+    total.numOpenValues += countValues(value);
+    if (total.numOpenValues > MAX_OPEN_VALUES)
+      throw tooLong(`at most ${MAX_OPEN_VALUES} values in all schemas and other open objects together`, 'more');
+    return;
+  }
 
   if (!Array.isArray(value)) {
     const numEntries = Object.keys(value).length;
@@ -65,6 +79,16 @@ function checkLengths(schema: Schema, value: unknown, path: readonly string[], t
   total.numItems += value.length;
   if (total.numItems > MAX_TOTAL_ITEMS) throw tooLong(`at most ${MAX_TOTAL_ITEMS} items in all lists together`, 'more');
   value.forEach((item, i) => checkLengths(items, item, [...path, String(i)], total));
+}
+
+/** Whether a schema says nothing about what an object or a list contains. */
+function isOpen({ properties, items, maxItems, maxProperties }: Schema): boolean {
+  return properties === undefined && items === undefined && maxItems === undefined && maxProperties === undefined;
+}
+
+function countValues(value: unknown): number {
+  if (typeof value !== 'object' || value === null) return 1;
+  return Object.values(value).reduce<number>((sum, field) => sum + countValues(field), 1);
 }
 
 /**

@@ -159,6 +159,14 @@ const LISTENING: readonly Definition[] = [
       o.transport = parseChoice(value, source, ['auto', 'uws', 'node']);
     },
   },
+  {
+    name: 'keep-alive-timeout',
+    value: '<seconds>',
+    help: 'seconds that an idle connection stays open for a next request; always 10 with uws (default: 75)',
+    apply: (o, value, source) => {
+      o.keepAliveTimeoutMs = parseSeconds(value, source, 1);
+    },
+  },
 ];
 
 const BOOTSTRAP: readonly Definition[] = [

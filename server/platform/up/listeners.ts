@@ -23,7 +23,8 @@ export async function listenAt(
     streamsBodies,
     tls: { keyFile, certFile, passphrase },
     transport: transportName,
-  }: Pick<UpOptions, 'tls' | 'transport'> & { handler: StreamHandler; streamsBodies: boolean },
+    keepAliveTimeoutMs,
+  }: Pick<UpOptions, 'tls' | 'transport' | 'keepAliveTimeoutMs'> & { handler: StreamHandler; streamsBodies: boolean },
   closers: Closers,
 ): Promise<Listener> {
   const tls =
@@ -35,6 +36,7 @@ export async function listenAt(
     streamsBodies,
     maxBodyBytes: MAX_BODY_BYTES,
     bodyTimeoutMs: BODY_TIMEOUT_MS,
+    keepAliveTimeoutMs,
     ...tls,
   }).catch((error: Error) => {
     throw new UsageError(error.message);

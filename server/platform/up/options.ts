@@ -1,6 +1,6 @@
 import os from 'node:os';
 import path from 'node:path';
-import type { LOG_LEVELS } from 'capstan/internal';
+import { DEFAULT_KEEP_ALIVE_MS, type LOG_LEVELS } from 'capstan/internal';
 
 /** Options of `capstan up`. */
 export interface UpOptions {
@@ -18,6 +18,7 @@ export interface UpOptions {
   servingUrl: string | undefined;
   tls: { keyFile?: string; certFile?: string; passphrase?: string };
   transport: 'auto' | 'uws' | 'node';
+  keepAliveTimeoutMs: number;
   adminHost: string | undefined;
   /** undefined: the admin listener is off. */
   adminPort: number | undefined;
@@ -50,6 +51,7 @@ export function defaultUpOptions(env: NodeJS.ProcessEnv): UpOptions {
     servingUrl: undefined,
     tls: {},
     transport: 'auto',
+    keepAliveTimeoutMs: DEFAULT_KEEP_ALIVE_MS,
     adminHost: undefined,
     adminPort: undefined,
     databaseUrl: undefined,

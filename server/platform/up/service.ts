@@ -212,7 +212,7 @@ function nextPort(port: number): number {
 }
 
 async function openAdmin(
-  { adminPort, adminHost = ADMIN_HOST, transport }: UpOptions,
+  { adminPort, adminHost = ADMIN_HOST, transport, keepAliveTimeoutMs }: UpOptions,
   metrics: ServiceMetrics,
   readiness: Readiness,
   closers: Closers,
@@ -227,7 +227,7 @@ async function openAdmin(
   const { port } = await listenAt(
     adminHost,
     adminPort,
-    { handler: gate.handle, tls: {}, transport, streamsBodies: false },
+    { handler: gate.handle, tls: {}, transport, keepAliveTimeoutMs, streamsBodies: false },
     closers,
   );
   return `http://${adminHost.includes(':') ? `[${adminHost}]` : adminHost}:${port}`;

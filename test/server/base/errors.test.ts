@@ -21,6 +21,7 @@ const rows: [code: ApiErrorCode, status: number, type: string, retryAfter?: RegE
   ['request_timeout', 408, 'invalid_request_error'],
   ['request_too_large', 413, 'invalid_request_error'],
   ['unsupported_media_type', 415, 'invalid_request_error'],
+  ['headers_too_large', 431, 'invalid_request_error'],
   ['rate_limit_exceeded', 429, 'rate_limit_error', /^\d+$/],
   ['queue_full', 429, 'rate_limit_error', /^\d+$/],
   ['internal_error', 500, 'server_error'],
@@ -44,6 +45,15 @@ test.each(rows)('%s is %d %s', (...[code, status, type, retryAfter]) => {
   expect(renderError(error)).toBe(JSON.stringify({ error: { message: 'why', type, param: 'field', code } }));
   if (retryAfter === undefined) expect(error.headers).not.toHaveProperty('Retry-After');
   else expect(error.headers['Retry-After']).toMatch(retryAfter);
+});
+
+test.each<[ApiErrorCode, string | undefined]>([
+  ['not_implemented', 'false'],
+  ['budget_exceeded', 'false'],
+  ['queue_full', undefined],
+  ['internal_error', undefined],
+])('%s asks clients with X-Should-Retry: %s', (code, expected) => {
+  expect(new ApiError(code, 'why').headers['X-Should-Retry']).toBe(expected);
 });
 
 test('the table above covers every code', () => {

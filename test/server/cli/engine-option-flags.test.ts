@@ -6,6 +6,7 @@ test.each([
   ['device: expected cpu or cuda as a device, got "gpu"', '--device: expected cpu or cuda as a device, got "gpu"'],
   ['prompt: expected at least one token', 'prompt: expected at least one token'],
   ['raise kvCacheBytes or lower maxModelLen', 'raise --kv-cache-memory or lower --max-model-len'],
+  ['grammarCacheBytes: expected a number', '--grammar-cache-memory: expected a number'],
   ['generationConfigOverrides.topP: expected a number', '--override-generation-config.topP: expected a number'],
   [
     'toolCallFormat, reasoningFormat, prefixCache, chatTemplate',

@@ -47,7 +47,6 @@ test('sends events as data lines and ends with the terminator', async () => {
   expect(reply.headers).toEqual({
     'Content-Type': 'text/event-stream; charset=utf-8',
     'Cache-Control': 'no-cache',
-    Connection: 'keep-alive',
     'X-Accel-Buffering': 'no',
     'X-Request-Id': 'r',
   });

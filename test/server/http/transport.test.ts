@@ -512,6 +512,37 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     expect((await until('"body"')).match(/\["authorization","\w+"\]/g)).toHaveLength(2);
   });
 
+  test('announces how long it keeps an idle connection, with a response and with a stream', async () => {
+    const { port } = await listen(
+      async (request, reply) => {
+        if (request.path === '/') return reply.send(200, {}, 'body');
+        const stream = reply.stream(200, {});
+        stream.write('data');
+        stream.end();
+      },
+      { keepAliveTimeoutMs: 20_000 },
+    );
+    const { socket, until } = open(port);
+    const seconds = name === 'uws' ? 10 : 20;
+    for (const path of ['/', '/stream']) {
+      socket.write(`GET ${path} HTTP/1.1\r\nHost: h\r\n\r\n`);
+      const head = (await until(path === '/' ? 'body' : '0\r\n\r\n')).split('\r\n');
+      expect(head).toContain(`Keep-Alive: timeout=${seconds}`);
+      expect(head).toContain('Connection: keep-alive');
+    }
+  });
+
+  test('204 has no Content-Length, and the connection stays open', async () => {
+    const { port } = await listen(async (request, reply) =>
+      request.path === '/' ? reply.send(204, {}, '') : reply.send(200, {}, 'second'),
+    );
+    const { socket, until } = open(port);
+    socket.write('GET / HTTP/1.1\r\nHost: h\r\n\r\n');
+    expect(await until('\r\n\r\n')).not.toMatch(/content-length|transfer-encoding/i);
+    socket.write('GET /2 HTTP/1.1\r\nHost: h\r\n\r\n');
+    await until('second');
+  });
+
   test('a header block that is too large or incomplete affects no other request', async () => {
     const { port } = await listen(echo);
     const large = open(port);
@@ -525,6 +556,13 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
     socket.write('GET /fine HTTP/1.1\r\nHost: h\r\n\r\n');
     await until('"/fine"');
     for (const { received } of [large, many]) expect(received()).not.toMatch(/^HTTP\/1\.1 200/);
+    // uWebSockets.js 20.30 closes the connection without a response.
+    if (name === 'uws') return;
+    for (const { until: untilOf, closed } of [large, many]) {
+      const pattern = /^HTTP\/1\.1 431 Request Header Fields Too Large\r\n[^]*"code":"headers_too_large"/;
+      expect(await untilOf(pattern)).toMatch(pattern);
+      await closed;
+    }
   });
 
   test('drops an unread body of any length', async () => {

@@ -81,7 +81,7 @@ describe('CORS', () => {
     for (const path of ['/v1/models', '/no/such/path']) {
       expect(corsHeaders((await exchange(cors(), path, undefined, withHeaders(['origin', A]))).headers)).toEqual({
         'Access-Control-Allow-Origin': '*',
-        'Access-Control-Expose-Headers': 'X-Request-Id, Retry-After',
+        'Access-Control-Expose-Headers': 'X-Request-Id, X-Should-Retry, Retry-After',
       });
       expect(corsHeaders((await exchange(cors(), path)).headers)).toEqual({});
     }

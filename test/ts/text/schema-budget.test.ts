@@ -10,8 +10,8 @@ const refuses = (schema: unknown, message: string | RegExp): void =>
   expect(() => schemaToGrammar(schema)).toThrow(message);
 
 test('refuses schemas that would block the thread', () => {
-  refuses(objectOf(10_001), '#/properties/p9999: more than 10000 schemas');
-  refuses({ type: 'object', required: names(300_000) }, 'more than 10000 schemas');
+  refuses(objectOf(10_001), '#: more than 10000 properties');
+  refuses({ type: 'object', required: names(300_000) }, '#/required: more than 10000 properties');
   const big = objectOf(9000);
   const ref = { $ref: '#/$defs/big' };
   refuses(

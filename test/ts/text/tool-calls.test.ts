@@ -3,13 +3,24 @@ import { type OutputPart, TOOL_CALL_FORMATS, ToolCallParser } from '../../../ts/
 
 const hermes = TOOL_CALL_FORMATS.find(({ name }) => name === 'hermes')!;
 
-function run(pieces: readonly string[]): { text: string; calls: { name: string; arguments: string }[] } {
+interface Answer {
+  text: string;
+  calls: { name: string; arguments: string }[];
+}
+
+function collect(parts: readonly OutputPart[]): Answer {
+  const answer: Answer = { text: '', calls: [] };
+  for (const part of parts) {
+    if (part.type === 'text') answer.text += part.text;
+    else if (part.type === 'toolCallStart') answer.calls.push({ name: part.name, arguments: '' });
+    else if (part.type === 'toolCallArguments') answer.calls[answer.calls.length - 1].arguments += part.text;
+  }
+  return answer;
+}
+
+function run(pieces: readonly string[]): Answer {
   const machine = new ToolCallParser(hermes);
-  const parts: OutputPart[] = [...pieces.flatMap((piece) => machine.push(piece)), ...machine.end()];
-  return {
-    text: parts.map((part) => (part.type === 'text' ? part.text : '')).join(''),
-    calls: parts.flatMap((part) => (part.type === 'toolCall' ? [{ name: part.name, arguments: part.arguments }] : [])),
-  };
+  return collect([...pieces.flatMap((piece) => machine.push(piece)), ...machine.end()]);
 }
 
 const call = (body: string) => `<tool_call>\n${body}\n</tool_call>`;
@@ -51,10 +62,10 @@ describe('calls', () => {
       [['a', '{"s": "</tool_call> } ] \\" \\\\ <tool_call>"}']],
     ],
     [
-      'the last of two equal keys',
+      'the first of two equal keys',
       call('{"name": "a", "arguments": {"x": 1}, "arguments": {"x": 2}}'),
       '',
-      [['a', '{"x": 2}']],
+      [['a', '{"x": 1}']],
     ],
     [
       'a call whose closing marker never came',
@@ -81,23 +92,14 @@ describe('calls', () => {
   test.each([
     ['plain text', ' Hello,\n world. \n'],
     ['parts of a marker', 'a < b, <tool, <tool_call, <<tool_calls>'],
-    ['an object that is cut', '<tool_call>\n{"name": "get", "argu'],
+    ['an object that is cut before the name', '<tool_call>\n{"name": "ge'],
     ['no JSON', '<tool_call>get_weather(city)</tool_call>'],
-    ['a missing brace', '<tool_call>{"name": "a", "arguments": {}</tool_call>'],
-    ['a brace too many', '<tool_call>{"name": "a"}}</tool_call>'],
     ['single quotes', "<tool_call>{'name': 'a'}</tool_call>"],
-    ['a trailing comma', '<tool_call>{"name": "a",}</tool_call>'],
     ['a bare word', '<tool_call>{"name": a}</tool_call>'],
-    ['a number that is none', '<tool_call>{"name": "a", "arguments": {"n": 01}}</tool_call>'],
     ['a line break in a string', '<tool_call>{"name": "a\nb"}</tool_call>'],
-    ['a wrong escape', '<tool_call>{"name": "a", "arguments": {"s": "\\x"}}</tool_call>'],
     ['a name that is no string', '<tool_call>{"name": 5, "arguments": {}}</tool_call>'],
     ['no name', '<tool_call>{"arguments": {}}</tool_call>'],
-    ['arguments that are a list', '<tool_call>{"name": "a", "arguments": [1]}</tool_call>'],
-    ['arguments that are a plain string', '<tool_call>{"name": "a", "arguments": "b"}</tool_call>'],
     ['a list of calls', '<tool_call>[{"name": "a"}]</tool_call>'],
-    ['text after the object', '<tool_call>{"name": "a"} or so</tool_call>'],
-    ['hostile depth', `<tool_call>{"name": "a", "arguments": ${'{"x":'.repeat(10_000)}`],
     ['a closing marker alone', 'x</tool_call>y'],
   ])('what is no call comes back as text: %s', (_name, text) => {
     expect(run([text])).toEqual({ text, calls: [] });

@@ -1,4 +1,5 @@
-import { type TypeName, typeOfValue, TYPES, unescapePointer } from '../schema-merge';
+import { typeOfValue, unescapePointer } from '../schema-merge';
+import { type TypeName, TYPES } from '../schema-types';
 import { CallInput } from './input';
 import { readPythonLiteral } from './python-literal';
 
@@ -63,8 +64,9 @@ function pythonToJson(text: string): string | undefined {
     if (step.done === true) return undefined;
     step = reader.next(char);
   }
-  if (step.done !== true) step = reader.next(undefined);
-  return step.done === true && step.value && input.ahead === undefined ? json : undefined;
+  // A word ends at the character after it.
+  if (step.done !== true) step = reader.next('\n');
+  return step.done === true && step.value && (input.ahead ?? '\n') === '\n' ? json : undefined;
 }
 
 function resolve(pointer: string, root: unknown): unknown {

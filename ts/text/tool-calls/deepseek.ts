@@ -11,6 +11,7 @@ const NAME = /^[^<\n`]$/;
 
 const shared = {
   markers: [CALLS_BEGIN, CALLS_END, BEGIN, SEPARATOR, END],
+  callEnd: END,
   begins: (char: string) => char === '<',
   *read(input: CallInput, sink: CallSink, place: CallPlace): CallReading {
     const first = yield* input.oneOf(CALLS_BEGIN, ...(place === 'afterCall' ? [BEGIN, CALLS_END] : []));
@@ -66,14 +67,14 @@ function* readCall(input: CallInput, sink: CallSink): CallReading {
   if (kindOrName === undefined || !(yield* input.literal(SEPARATOR))) return false;
   yield* input.blanks();
   const name = (yield* input.peek()) === '{' ? kindOrName : yield* input.word(NAME);
-  if (name === undefined || name.trim() === '') return false;
+  if (name === undefined || !sink.knows(name.trim())) return false;
+  sink.begin(name.trim());
   yield* input.blanks();
   const isFenced = (yield* input.peek()) === FENCE[0];
   if (isFenced) {
     if (!(yield* input.literal(`${FENCE}json`))) return false;
     yield* input.blanks();
   }
-  sink.begin(name.trim());
   if (!(yield* readJsonArguments(input, sink))) return false;
   yield* input.blanks();
   if (isFenced && !(yield* input.literalOrEnd(FENCE))) return false;

@@ -9,10 +9,13 @@ export type CallPlace = 'start' | 'text' | 'afterCall';
 
 /** Receives the calls that a format reads. */
 export interface CallSink {
-  /** A grammar guarantees that the text is a call, so it is emitted while it is incomplete. */
+  /** A grammar guarantees that text which starts like a call is one. */
   readonly isConstrained: boolean;
   /** undefined: any function may be called. */
   readonly tools: readonly Tool[] | undefined;
+  /** Whether a function of this name may be called. */
+  knows(name: string): boolean;
+  /** Begins a call. All that follows belongs to it until it ends, well-formed or not. */
   begin(name: string): void;
   /** Appends JSON text to the arguments of the current call. */
   add(text: string): void;
@@ -62,9 +65,11 @@ export interface ToolCallFormat {
   matchesTemplate: (mentions: (text: string) => boolean) => boolean;
   /** Texts that must stay in the completion even if the tokenizer calls them special. */
   markers: readonly string[];
+  /** Ends a call whose text is malformed. Default: only the end of the completion does. */
+  callEnd?: string;
   /** Whether calls may start with this character. */
   begins: (char: string, place: CallPlace) => boolean;
-  /** Reads calls, starting with the first character. Returns false if the text is not a call. */
+  /** Reads calls, starting with the first character. Returns false at a character that does not belong to a call. */
   read: (input: CallInput, sink: CallSink, place: CallPlace) => CallReading;
   syntax: CallSyntax;
   /** Creates the id of a call. Default: `call_` and hex digits. */

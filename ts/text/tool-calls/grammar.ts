@@ -4,15 +4,20 @@ import { addJsonRules, JSON_DIALECT } from '../json-rules';
 import { SchemaRules } from '../json-schema';
 import type { Tool } from '../messages';
 import { unsupported } from '../schema-error';
-import { asSchema, type Schema } from '../schema-merge';
+import { asSchema } from '../schema-merge';
+import type { Schema } from '../schema-types';
 import { SchemaBudget } from '../schema-budget';
 import type { ToolCallFormat, CallSyntax } from './format';
 import { textNotStartingWith } from './free-text';
 
 /** Options of {@link toolCallGrammar}. */
 export interface ToolCallGrammarOptions {
-  /** `required`: the text consists of calls. `strict`: calls and free text may alternate. */
-  mode: 'required' | 'strict';
+  /**
+   * - `required`: the text consists of calls.
+   * - `chosen`: likewise, if the model chooses to call.
+   * - `strict`: calls and free text may alternate.
+   */
+  mode: 'required' | 'chosen' | 'strict';
   /** The only tool that may be called. */
   only?: string;
   /** If false, at most one call. */
@@ -37,8 +42,8 @@ const NO_ARGUMENT_KEYWORDS = [
 
 /**
  * Returns the grammar of a text with tool calls in the syntax of the format. Arguments match the schemas of the tools;
- * in `strict` mode, arguments of tools that are not `strict` may be any object. If a format needs no marker, a text
- * that starts like its calls consists of calls.
+ * unless calls are required, arguments of tools that are not `strict` may be any object. If a format needs no marker, a
+ * text that starts like its calls consists of calls.
  * @throws CapstanError `invalid_argument` that names the tool and the place in its schema.
  */
 export function toolCallGrammar(
@@ -58,12 +63,12 @@ export function toolCallGrammar(
   const budget = new SchemaBudget();
   const calls = choice(
     ...allowed.map(({ tool, i }) =>
-      writeCall(format, grammar, budget, tool, i, mode === 'strict' && tool.function.strict !== true),
+      writeCall(format, grammar, budget, tool, i, mode !== 'required' && tool.function.strict !== true),
     ),
   );
   const isSingle = only !== undefined || !parallel;
   grammar.rules.unshift(
-    { name: 'root', expr: mode === 'required' ? requiredCalls(syntax, isSingle) : callsInText(syntax, isSingle) },
+    { name: 'root', expr: (mode === 'strict' ? callsInText : onlyCalls)(syntax, isSingle) },
     { name: CALL, expr: calls },
   );
   addJsonRules(grammar, syntax.dialect ?? JSON_DIALECT);
@@ -120,7 +125,7 @@ function withToolParam({ expected = '', received = '' }: CapstanError, param: st
   return new CapstanError('invalid_argument', `${param}: ${received}: ${expected}`, { param, expected, received });
 }
 
-function requiredCalls(syntax: CallSyntax, isSingle: boolean): GrammarExpr {
+function onlyCalls(syntax: CallSyntax, isSingle: boolean): GrammarExpr {
   const calls = allCalls(syntax, isSingle);
   return syntax.unmarked === undefined ? calls : choice(calls, markedCalls(syntax, isSingle));
 }

@@ -5,13 +5,16 @@ import { readJsonCall } from './json-call';
 const [OPEN, CLOSE] = ['<tool_call>', '</tool_call>'];
 const SHAPE = { argumentsKeys: ['arguments'] };
 
+/** Templates of GLM, MiniMax M3 and Apriel mention the marker, too, but not around one JSON object. */
+const OTHER_FORMATS = ['<arg_key>', ']<]minimax[>[', '<tool_calls>['];
+
 /** Hermes, Qwen 2.5 and Qwen 3: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, once per call. */
 export const hermes: ToolCallFormat = {
   name: 'hermes',
   aliases: ['qwen', 'qwen25', 'qwen2.5', 'qwen3'],
-  // Templates with `<arg_key>` (GLM) use the same markers, but not around JSON.
-  matchesTemplate: (mentions) => mentions(OPEN) && !mentions('<arg_key>'),
+  matchesTemplate: (mentions) => mentions(OPEN) && !OTHER_FORMATS.some(mentions),
   markers: [OPEN, CLOSE],
+  callEnd: CLOSE,
   begins: (char) => char === '<',
   *read(input, sink) {
     if (!(yield* input.literal(OPEN)) || !(yield* readJsonCall(input, sink, SHAPE))) return false;

@@ -1,13 +1,13 @@
-import { JsonScanner } from '../json-scanner';
+import { type JsonMember, JsonScanner } from '../json-scanner';
 import type { CallSink } from './format';
 import type { CallInput, CallReading } from './input';
 import { TextBuffer } from './text-buffer';
 
 /** The form of a call as a JSON object. */
 export interface JsonCallShape {
-  /** Possible keys of the arguments. The first one that is present counts. */
+  /** Possible keys of the arguments. The first member with one of them counts. */
   argumentsKeys: readonly string[];
-  /** The object could be ordinary JSON. It is a call only if it has no other members and names one of the tools. */
+  /** The object could be ordinary JSON. It is a call only if it has no other members. */
   isUnmarked?: boolean;
 }
 
@@ -15,24 +15,14 @@ const OTHER_KEYS = ['name', 'type', 'id'];
 
 /** Reads a JSON object `{"name": …, "arguments": {…}}`. The arguments keep the model's text. */
 export function* readJsonCall(input: CallInput, sink: CallSink, shape: JsonCallShape): CallReading {
-  const scanner = new JsonScanner();
-  const live = sink.isConstrained ? new StreamingCall(scanner, sink, shape) : undefined;
-  const text = new TextBuffer();
-  while (!scanner.isComplete) {
+  const call = new JsonCall(sink, shape);
+  while (!call.isComplete) {
     const char = yield* input.peek();
-    if (char === undefined || !scanner.push(char)) return false;
-    text.add(char);
+    // Whatever follows complete arguments does not change the call.
+    if (char === undefined || !call.push(char)) return call.hasFinished;
     input.skip();
-    live?.follow(char, text);
   }
-  if (live?.hasArguments !== true) {
-    const call = toCall(text.toString(), scanner, shape);
-    if (call === undefined || (shape.isUnmarked === true && !isTool(sink, call.name))) return false;
-    if (live?.hasBegun !== true) sink.begin(call.name);
-    sink.add(call.arguments);
-  }
-  sink.finish();
-  return true;
+  return call.end();
 }
 
 /** Reads a JSON object as the arguments of the current call. */
@@ -49,68 +39,115 @@ export function* readJsonArguments(input: CallInput, sink: CallSink): CallReadin
   return true;
 }
 
-export function isTool({ tools }: CallSink, name: string): boolean {
-  return tools === undefined || tools.some((tool) => tool.function.name === name);
-}
-
-/** Emits a call while it is incomplete, if its name comes before its arguments. */
-class StreamingCall {
-  readonly #scanner: JsonScanner;
+/** A call that is emitted while it is read. It begins with its name, or with its arguments if it has no marker. */
+class JsonCall {
+  readonly #scanner = new JsonScanner();
   readonly #sink: CallSink;
   readonly #shape: JsonCallShape;
+  /** The object so far. */
+  readonly #text = new TextBuffer();
+  #name: string | undefined;
+  #hasBegun = false;
   #isInArguments = false;
-  hasBegun = false;
-  hasArguments = false;
+  /** Arguments that came before the name. */
+  #early: string | undefined;
+  hasFinished = false;
 
-  constructor(scanner: JsonScanner, sink: CallSink, shape: JsonCallShape) {
-    this.#scanner = scanner;
+  constructor(sink: CallSink, shape: JsonCallShape) {
     this.#sink = sink;
     this.#shape = shape;
   }
 
-  /** @param text The object so far. Its last character is `char`. */
-  follow(char: string, text: TextBuffer): void {
-    const { openKey } = this.#scanner;
-    if (!this.hasBegun) return this.#beginIfNamed(text);
-    const isInside = openKey !== undefined && this.#shape.argumentsKeys.includes(openKey);
-    if (isInside && char === '{' && !this.#isInArguments && !this.hasArguments)
-      this.#isInArguments = this.hasArguments = true;
-    if (!this.#isInArguments) return;
-    this.#sink.add(char);
-    this.#isInArguments = isInside;
+  get isComplete(): boolean {
+    return this.#scanner.isComplete;
   }
 
-  #beginIfNamed(text: TextBuffer): void {
-    const last = this.#scanner.members.at(-1);
-    if (last?.key !== 'name' || last.end === 0) return;
-    const name: unknown = JSON.parse(text.toString().slice(last.start, last.end));
-    if (typeof name !== 'string' || name === '') return;
-    this.#sink.begin(name);
-    this.hasBegun = true;
+  /** Returns false if the text is no JSON object or no call of a known tool. */
+  push(char: string): boolean {
+    const scanner = this.#scanner;
+    const numKeys = scanner.members.length;
+    const openBefore = scanner.openKey;
+    if (!scanner.push(char)) return false;
+    this.#text.add(char);
+    const member = scanner.members.at(-1);
+    if (member === undefined || this.hasFinished) return true;
+    if (scanner.members.length > numKeys) return this.#isAllowed(member.key);
+    const hasStarted = openBefore === undefined && scanner.openKey !== undefined;
+    if (hasStarted && char === '{' && this.#name !== undefined && this.#isArguments(member.key)) this.#beginArguments();
+    if (this.#isInArguments) this.#sink.add(char);
+    return openBefore === undefined || scanner.openKey !== undefined || this.#endValue(member);
+  }
+
+  /** Ends a complete object. */
+  end(): boolean {
+    if (this.#name === undefined) return false;
+    this.#begin();
+    if (!this.hasFinished) this.#finish();
+    return true;
+  }
+
+  #isAllowed(key: string): boolean {
+    return this.#shape.isUnmarked !== true || OTHER_KEYS.includes(key) || this.#isArguments(key);
+  }
+
+  #isArguments(key: string): boolean {
+    return this.#shape.argumentsKeys.includes(key);
+  }
+
+  #begin(): void {
+    if (!this.#hasBegun) this.#sink.begin(this.#name!);
+    this.#hasBegun = true;
+  }
+
+  #beginArguments(): void {
+    this.#begin();
+    this.#isInArguments = true;
+  }
+
+  #finish(): void {
+    this.#isInArguments = false;
+    this.hasFinished = true;
+    this.#sink.finish();
+  }
+
+  #endValue({ key, start, end }: JsonMember): boolean {
+    if (this.#isInArguments) this.#finish();
+    else if (key === 'name' && this.#name === undefined) return this.#endName(this.#text.toString().slice(start, end));
+    else if (this.#isArguments(key) && this.#early === undefined)
+      return this.#endWholeArguments(this.#text.toString().slice(start, end));
+    return true;
+  }
+
+  #endName(json: string): boolean {
+    const name: unknown = JSON.parse(json);
+    if (typeof name !== 'string' || name === '' || !this.#sink.knows(name)) return false;
+    this.#name = name;
+    if (this.#shape.isUnmarked !== true || this.#sink.isConstrained) this.#begin();
+    if (this.#early !== undefined) this.#emitWhole(this.#early);
+    return true;
+  }
+
+  /** Takes arguments that are not an object, or that came before the name. */
+  #endWholeArguments(json: string): boolean {
+    const args = wholeArguments(json);
+    if (this.#shape.isUnmarked === true && !isJsonObject(args)) return false;
+    if (this.#name === undefined) this.#early = args;
+    else this.#emitWhole(args);
+    return true;
+  }
+
+  #emitWhole(args: string): void {
+    this.#begin();
+    this.#sink.add(args);
+    this.#finish();
   }
 }
 
-function toCall(
-  text: string,
-  { members }: JsonScanner,
-  { argumentsKeys, isUnmarked }: JsonCallShape,
-): { name: string; arguments: string } | undefined {
-  const object = JSON.parse(text) as Record<string, unknown>;
-  const { name } = object;
-  if (typeof name !== 'string' || name === '') return undefined;
-  if (
-    isUnmarked === true &&
-    Object.keys(object).some((key) => !OTHER_KEYS.includes(key) && !argumentsKeys.includes(key))
-  )
-    return undefined;
-  const key = argumentsKeys.find((candidate) => object[candidate] !== undefined && object[candidate] !== null);
-  if (key === undefined) return { name, arguments: '{}' };
-  const args = object[key];
-  // Some models write the arguments as a string that contains JSON.
-  if (typeof args === 'string') return isJsonObject(args) ? { name, arguments: args } : undefined;
-  if (typeof args !== 'object' || Array.isArray(args)) return undefined;
-  const { start, end } = members.findLast((member) => member.key === key)!;
-  return { name, arguments: text.slice(start, end) };
+/** Some models write the arguments as a string that contains JSON, and null for none. */
+function wholeArguments(json: string): string {
+  if (json === 'null') return '{}';
+  const value: unknown = json.startsWith('"') ? JSON.parse(json) : undefined;
+  return typeof value === 'string' && isJsonObject(value) ? value : json;
 }
 
 function isJsonObject(text: string): boolean {

@@ -21,10 +21,7 @@ export const llama3Json: ToolCallFormat = {
       if ((yield* input.peek()) === undefined) return true;
     }
     if ((yield* input.peek()) === '<' && !(yield* input.literal(TAG))) return false;
-    if (!(yield* readJsonCall(input, sink, SHAPE))) return false;
-    yield* input.blanks();
-    const next = yield* input.peek();
-    return next === undefined || next === ';' || next === '{' || next === '<';
+    return yield* readJsonCall(input, sink, SHAPE);
   },
   syntax: {
     before: '',

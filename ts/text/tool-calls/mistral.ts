@@ -86,6 +86,7 @@ function* readNamedCall(input: CallInput, sink: CallSink, isMarked: boolean): Ca
     next = yield* input.oneOf(ARGUMENTS);
   }
   if (next !== ARGUMENTS && (!isMarked || (yield* input.peek()) !== '{')) return false;
+  if (!sink.knows(name)) return false;
   sink.begin(name);
   return yield* readJsonArguments(input, sink);
 }

@@ -4,47 +4,52 @@ import { CallInput, type CallReading, isBlank } from './input';
 import { TextBuffer } from './text-buffer';
 
 /**
- * Part of a completion. A call is one complete part, or a start followed by parts of its arguments. `arguments` is the
- * JSON text of an object, unchanged if the model writes JSON.
+ * Part of a completion. A call is a start, parts of its arguments, and an end, which is missing if the call is cut. The
+ * arguments are the JSON text of an object, unchanged if the model writes JSON.
  */
 export type OutputPart =
   | { type: 'text'; text: string }
-  | { type: 'toolCall'; name: string; arguments: string }
   | { type: 'toolCallStart'; name: string }
-  | { type: 'toolCallArguments'; text: string };
+  | { type: 'toolCallArguments'; text: string }
+  | { type: 'toolCallEnd' };
 
 /** Options of {@link ToolCallParser}. */
 export interface ToolCallOptions {
   /** Functions that may be called; undefined: any. */
   tools?: readonly Tool[];
-  /** A grammar guarantees well-formed calls, so they are emitted while they are incomplete. Default: false. */
+  /** A grammar guarantees that text which starts like a call is one. Default: false. */
   isConstrained?: boolean;
+  /** The completion consists of calls, or it is text without calls. Default: false. */
+  isCallsOrText?: boolean;
 }
 
 /**
  * Splits a streamed completion into text and tool calls, in time linear in the new characters. The result does not
- * depend on how the stream is cut. Text that is not a valid call stays text, character for character. Blanks between
- * calls are dropped.
+ * depend on how the stream is cut. A call begins when the name of a known tool was read. From then on the text belongs
+ * to its arguments, even if it is malformed. All other text stays text, character for character, except blanks between
+ * calls.
  */
 export class ToolCallParser {
   readonly #format: ToolCallFormat;
-  readonly #sink: BufferedSink | StreamingSink;
+  readonly #isCallsOrText: boolean;
+  readonly #sink: CallParts;
   #parts: OutputPart[] = [];
   /** Held-back blanks, which are dropped if a call follows. */
   #blanks = '';
   /** The reader of a possible call. */
   #reading: CallReading | undefined;
   #input = new CallInput();
-  /** Text of the possible call. */
+  /** Text of the reader that was not emitted as part of a call. */
   #held = new TextBuffer();
-  /** Number of held characters that were emitted as part of a call. */
-  #numEmitted = 0;
+  /** Whether the reader has emitted a part of a call. */
+  #hasEmitted = false;
   #place: CallPlace = 'start';
   #hasText = false;
 
-  constructor(format: ToolCallFormat, { tools, isConstrained = false }: ToolCallOptions = {}) {
+  constructor(format: ToolCallFormat, { tools, isConstrained = false, isCallsOrText = false }: ToolCallOptions = {}) {
     this.#format = format;
-    this.#sink = isConstrained ? new StreamingSink(tools, (part) => this.#emit(part)) : new BufferedSink(tools);
+    this.#isCallsOrText = isCallsOrText;
+    this.#sink = new CallParts(tools, isConstrained, (part) => this.#emit(part));
   }
 
   push(text: string): OutputPart[] {
@@ -52,16 +57,25 @@ export class ToolCallParser {
     return this.#drain();
   }
 
-  /** Ends the completion. A call that lacks only its closing marker is complete; other held text is emitted as text. */
-  end(): OutputPart[] {
+  /**
+   * Ends the completion. A call that lacks only its closing marker is complete.
+   * @param isCut The completion is incomplete. A call is dropped if its marker was read, but not yet its name.
+   */
+  end(isCut = false): OutputPart[] {
+    if (isCut && this.#isInCall()) this.#held = new TextBuffer();
     if (this.#reading !== undefined) this.#read(undefined);
     if (this.#place !== 'afterCall') this.#flushBlanks();
     return this.#drain();
   }
 
+  #isInCall(): boolean {
+    const held = this.#held.toString();
+    return this.#hasEmitted || this.#format.markers.some((marker) => held.includes(marker));
+  }
+
   #take(char: string): void {
     if (this.#reading !== undefined) return this.#read(char);
-    if (!this.#format.begins(char, this.#place)) return this.#takeText(char);
+    if ((this.#isCallsOrText && this.#hasText) || !this.#format.begins(char, this.#place)) return this.#takeText(char);
     this.#input = new CallInput();
     this.#reading = this.#format.read(this.#input, this.#sink, this.#place);
     this.#reading.next();
@@ -73,13 +87,25 @@ export class ToolCallParser {
     if (char !== undefined) this.#held.add(char);
     const step = this.#reading!.next(char);
     if (step.done !== true) return;
+    if (!step.value && this.#sink.isOpen) return this.#readMalformed(char === undefined);
     const rest = this.#input.ahead ?? '';
-    const hasConsumed = this.#held.length > rest.length;
+    const hasConsumed = this.#hasEmitted || this.#held.length > rest.length;
     if (step.value) this.#endCalls();
     else this.#reject(rest);
     if (rest === '') return;
     if (hasConsumed) this.#take(rest);
     else this.#takeText(rest);
+  }
+
+  /** Reads on in a call that is malformed, from the last part that was emitted. */
+  #readMalformed(isEnd: boolean): void {
+    const text = this.#held.toString();
+    this.#held = new TextBuffer();
+    this.#input = new CallInput();
+    this.#reading = readMalformed(this.#input, this.#sink, this.#format.callEnd);
+    this.#reading.next();
+    if (isEnd) this.#read(undefined);
+    else for (const char of text) this.#take(char);
   }
 
   #takeText(char: string): void {
@@ -88,24 +114,22 @@ export class ToolCallParser {
   }
 
   #endCalls(): void {
-    for (const call of this.#sink.takeCalls()) this.#emit({ type: 'toolCall', ...call });
     this.#blanks = '';
     this.#place = 'afterCall';
     this.#reset();
   }
 
-  /** The held text is not a call: emits it as text, except what was emitted already and `rest`. */
+  /** The held text is not a call: emits it as text, except `rest`. */
   #reject(rest: string): void {
-    const text = this.#held.toString().slice(this.#numEmitted, this.#held.length - rest.length);
-    this.#sink.takeCalls();
+    const text = this.#held.toString();
     this.#reset();
-    if (text !== '') this.#emitText(text);
+    if (text.length > rest.length) this.#emitText(text.slice(0, text.length - rest.length));
   }
 
   #reset(): void {
     this.#reading = undefined;
     this.#held = new TextBuffer();
-    this.#numEmitted = 0;
+    this.#hasEmitted = false;
   }
 
   #emit(part: OutputPart): void {
@@ -114,7 +138,8 @@ export class ToolCallParser {
     else this.#parts.push(part);
     this.#blanks = '';
     this.#place = 'afterCall';
-    this.#numEmitted = this.#held.length;
+    this.#held = new TextBuffer();
+    this.#hasEmitted = true;
   }
 
   #emitText(text: string): void {
@@ -145,65 +170,58 @@ export class ToolCallParser {
   }
 }
 
-interface Call {
-  name: string;
-  arguments: string;
+/** Reads the rest of a malformed call as arguments. NOTE: `end` must not repeat its first character. */
+function* readMalformed(input: CallInput, sink: CallSink, end = ''): CallReading {
+  for (let numMatched = 0; ;) {
+    const char = yield* input.next();
+    if (numMatched > 0 && char !== end[numMatched]) {
+      // A call that is cut in its marker holds no part of the marker.
+      if (char === undefined) return true;
+      sink.add(end.slice(0, numMatched));
+      numMatched = 0;
+    }
+    if (char === undefined) return true;
+    if (char !== end[numMatched]) sink.add(char);
+    else if (++numMatched === end.length) break;
+  }
+  sink.finish();
+  return true;
 }
 
-/** Keeps calls until the reader has accepted the text. */
-class BufferedSink implements CallSink {
-  readonly isConstrained = false;
-  #calls: { name: string; arguments: TextBuffer }[] = [];
-
-  constructor(readonly tools: readonly Tool[] | undefined) {}
-
-  begin(name: string): void {
-    this.#calls.push({ name, arguments: new TextBuffer() });
-  }
-
-  add(text: string): void {
-    this.#calls[this.#calls.length - 1].arguments.add(text);
-  }
-
-  finish(): void {
-    if (this.#calls[this.#calls.length - 1].arguments.length === 0) this.add('{}');
-  }
-
-  takeCalls(): Call[] {
-    const calls = this.#calls;
-    this.#calls = [];
-    return calls.map((call) => ({ name: call.name, arguments: call.arguments.toString() }));
-  }
-}
-
-/** Emits calls at once. */
-class StreamingSink implements CallSink {
-  readonly isConstrained = true;
+/** Converts what a reader reports to parts. */
+class CallParts implements CallSink {
   readonly #emit: (part: OutputPart) => void;
   #hasArguments = false;
+  /** A call has begun and not ended. */
+  isOpen = false;
 
   constructor(
     readonly tools: readonly Tool[] | undefined,
+    readonly isConstrained: boolean,
     emit: (part: OutputPart) => void,
   ) {
     this.#emit = emit;
   }
 
+  knows(name: string): boolean {
+    return name !== '' && (this.tools === undefined || this.tools.some((tool) => tool.function.name === name));
+  }
+
   begin(name: string): void {
     this.#hasArguments = false;
+    this.isOpen = true;
     this.#emit({ type: 'toolCallStart', name });
   }
 
   add(text: string): void {
+    if (text === '') return;
     this.#hasArguments = true;
     this.#emit({ type: 'toolCallArguments', text });
   }
 
   finish(): void {
     if (!this.#hasArguments) this.add('{}');
-  }
-
-  takeCalls(): Call[] {
-    return [];
+    this.isOpen = false;
+    this.#emit({ type: 'toolCallEnd' });
   }
 }

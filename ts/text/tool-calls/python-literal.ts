@@ -48,7 +48,9 @@ function* readWord(input: CallInput, emit: (json: string) => void): CallReading 
   let word = '';
   for (;;) {
     const char = yield* input.peek();
-    if (char === undefined || !WORD.test(char)) break;
+    // A text that is cut may lack a part of the word.
+    if (char === undefined) return false;
+    if (!WORD.test(char)) break;
     word += char;
     if (word.length > MAX_WORD) return false;
     input.skip();
@@ -121,7 +123,9 @@ function* readString(input: CallInput, emit: (json: string) => void): CallReadin
   let length = 1;
   if ((yield* input.peek()) === quote) {
     input.skip();
-    if ((yield* input.peek()) !== quote) {
+    const next = yield* input.peek();
+    if (next === undefined) return false;
+    if (next !== quote) {
       emit('"');
       return true;
     }
@@ -167,7 +171,8 @@ function* readDigits(
   let digits = first;
   while (digits.length < max) {
     const char = yield* input.peek();
-    if (char === undefined || !pattern.test(char)) break;
+    if (char === undefined) return undefined;
+    if (!pattern.test(char)) break;
     digits += char;
     input.skip();
   }

@@ -3,7 +3,6 @@ import { jsonRule, PYTHON_DIALECT } from '../json-rules';
 import { unsupported } from '../schema-error';
 import type { CallSink, ToolCallFormat, GrammarTool } from './format';
 import type { CallInput, CallReading } from './input';
-import { isTool } from './json-call';
 import { readComma, readPythonLiteral } from './python-literal';
 
 const [OPEN, CLOSE] = ['<|python_start|>', '<|python_end|>'];
@@ -18,6 +17,7 @@ export const pythonic: ToolCallFormat = {
   aliases: ['llama4_pythonic', 'llama3.2_pythonic'],
   matchesTemplate: (mentions) => mentions('[func_name1('),
   markers: [OPEN, CLOSE],
+  callEnd: CLOSE,
   begins: (char, place) => char === '<' || (char === '[' && place !== 'text'),
   *read(input, sink) {
     const isMarked = (yield* input.peek()) === '<';
@@ -25,9 +25,7 @@ export const pythonic: ToolCallFormat = {
     yield* input.blanks();
     if (!(yield* readCalls(input, sink))) return false;
     yield* input.blanks();
-    if (isMarked) return yield* input.literalOrEnd(CLOSE);
-    const next = yield* input.peek();
-    return next === undefined || next === '[';
+    return !isMarked || (yield* input.literalOrEnd(CLOSE));
   },
   syntax: {
     before: '[',
@@ -54,7 +52,7 @@ function* readCalls(input: CallInput, sink: CallSink): CallReading {
 
 function* readCall(input: CallInput, sink: CallSink): CallReading {
   const name = yield* input.word(NAME);
-  if (name === undefined || !FUNCTION_NAME.test(name) || !isTool(sink, name)) return false;
+  if (name === undefined || !FUNCTION_NAME.test(name) || !sink.knows(name)) return false;
   yield* input.blanks();
   if ((yield* input.next()) !== '(') return false;
   sink.begin(name);

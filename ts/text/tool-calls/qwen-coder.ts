@@ -1,9 +1,9 @@
 import { choice, type GrammarExpr, literal, optional, repeat, sequence, without } from '../grammar';
 import type { SchemaRules } from '../json-schema';
-import { shapedText } from '../json-scalars';
+import { shapedText } from '../json-strings';
 import { unsupported } from '../schema-error';
-import { counts } from '../schema-keywords';
-import { ANNOTATIONS, type Schema, type TypeName, TYPES } from '../schema-merge';
+import { counts, keywordBeside } from '../schema-keywords';
+import { type Schema, type TypeName, TYPES } from '../schema-types';
 import { argumentTypesOf, toArgument, typesAllowed } from './argument-types';
 import type { CallSink, ToolCallFormat, GrammarTool } from './format';
 import type { CallInput, CallReading } from './input';
@@ -12,6 +12,7 @@ import { escapeForJson } from './python-literal';
 const [OPEN, CLOSE, FUNCTION, FUNCTION_CLOSE] = ['<tool_call>', '</tool_call>', '<function=', '</function>'];
 const [PARAMETER, PARAMETER_CLOSE] = ['<parameter=', '</parameter>'];
 const MAX_LOOSE_NAME = 64;
+const MAX_NULL = 16;
 const NAME = /^[^<>\n]$/;
 
 /**
@@ -22,6 +23,7 @@ export const qwen3Coder: ToolCallFormat = {
   aliases: ['qwen3_xml', 'qwen3-coder'],
   matchesTemplate: (mentions) => mentions(OPEN) && mentions(FUNCTION) && mentions(PARAMETER),
   markers: [OPEN, CLOSE],
+  callEnd: CLOSE,
   begins: (char) => char === '<',
   *read(input, sink) {
     const first = yield* input.oneOf(OPEN, ...(sink.isConstrained ? [] : [FUNCTION]));
@@ -40,7 +42,7 @@ export const qwen3Coder: ToolCallFormat = {
 
 function* readFunction(input: CallInput, sink: CallSink): CallReading {
   const name = yield* input.word(NAME);
-  if (name === undefined || !(yield* input.literal('>'))) return false;
+  if (name === undefined || !sink.knows(name) || !(yield* input.literal('>'))) return false;
   sink.begin(name);
   const types = argumentTypesOf(sink.tools?.find((tool) => tool.function.name === name)?.function.parameters);
   for (let isFirst = true; ; isFirst = false) {
@@ -59,20 +61,27 @@ function* readFunction(input: CallInput, sink: CallSink): CallReading {
   }
 }
 
-/** Streams a string argument. A value of another type is converted when it is complete. */
+/** Streams text. A value that may be of another type is converted when it is complete. */
 function* readArgument(input: CallInput, sink: CallSink, types: readonly TypeName[]): CallReading {
-  if (types.length === 1 && types[0] === 'string') {
-    sink.add('"');
-    if (!(yield* readRaw(input, (text) => sink.add(escapeForJson(text))))) return false;
-    sink.add('"');
-    return true;
-  }
-  let raw = '';
+  const isTextOrNull = types.every((type) => type === 'string' || type === 'null');
+  /** undefined: the value is text, and all of it was emitted. */
+  let held: string | undefined = '';
   const isComplete = yield* readRaw(input, (text) => {
-    raw += text;
+    if (held === undefined) return sink.add(escapeForJson(text));
+    held += text;
+    if (!isTextOrNull || (types.includes('null') && mayBeNull(held))) return;
+    sink.add(`"${escapeForJson(held)}`);
+    held = undefined;
   });
-  if (isComplete) sink.add(toArgument(raw, types));
+  if (held === undefined) sink.add(isComplete ? '"' : '');
+  else if (isComplete) sink.add(toArgument(held, types));
+  else if (held !== '') sink.add(types.includes('string') ? `"${escapeForJson(held)}` : held);
   return isComplete;
+}
+
+/** Whether the start of a value may be that of null, with some blanks around. */
+function mayBeNull(text: string): boolean {
+  return text.length <= MAX_NULL && ['null', 'None'].some((word) => word.startsWith(text.trim()));
 }
 
 /** Reads the text before the closing marker, without one line break at either end. */
@@ -165,12 +174,16 @@ function rawText(
     const values = Array.isArray(schema.enum) ? (schema.enum as unknown[]) : [schema.const];
     return choice(...values.map((value) => rawConstant(value, types, path)));
   }
-  const keyword = Object.keys(schema).find(
-    (key) => !ANNOTATIONS.has(key) && !['type', 'minLength', 'maxLength', 'format'].includes(key),
-  );
+  const keyword = keywordBeside(schema, ['type', 'minLength', 'maxLength', 'pattern', 'format']);
   if (keyword !== undefined) throw unsupported(`${path}/${keyword}`, 'not supported by qwen3_coder calls for text');
-  // No string of a supported format contains a tag.
-  if (schema.format !== undefined) return { ...shapedText(schema, path, label), isJsonString: false };
+  const shaped = shapedText(schema, path, label);
+  // Without <, the value contains no tag.
+  if (shaped !== null)
+    return {
+      ...shaped,
+      isJsonString: false,
+      also: [...(shaped.also ?? []), { pattern: '^[^<]*$', isSearch: true, mayYield: false, label }],
+    };
   const [min, max] = counts(schema, 'minLength', 'maxLength', path);
   if (min === 0 && max === null) return without(PARAMETER_CLOSE);
   return repeat(
@@ -199,5 +212,5 @@ function isConstant(schema: Schema): boolean {
 }
 
 function isBare(schema: Schema): boolean {
-  return Object.keys(schema).every((key) => key === 'type' || ANNOTATIONS.has(key));
+  return keywordBeside(schema, ['type']) === undefined;
 }

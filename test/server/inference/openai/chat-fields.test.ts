@@ -167,13 +167,13 @@ describe('effect of a field', () => {
 
   test('reasoning_effort sets template variables, which chat_template_kwargs override', async () => {
     await send({ reasoning_effort: 'none' });
-    expect(prompt()).toContain('[false none]');
+    expect(prompt()).toContain('[False none]');
     fake.reset();
     await send({ reasoning_effort: 'none', chat_template_kwargs: { enable_thinking: true } });
-    expect(prompt()).toContain('[true none]');
+    expect(prompt()).toContain('[True none]');
     fake.reset();
     await send({ reasoning_effort: 'high' });
-    expect(prompt()).toContain('[true high]');
+    expect(prompt()).toContain('[True high]');
   });
 
   test('continue_final_message leaves the last turn open', async () => {
@@ -260,6 +260,12 @@ describe('structured output', () => {
       { response_format: { type: 'json_object' }, tools: TOOLS, tool_choice: 'none' },
       'rules',
     ],
+    ['beside tools that may be called', { response_format: { type: 'json_object' }, tools: TOOLS }, 'rules'],
+    [
+      'beside a tool that has to be called',
+      { guided_choice: ['a'], tools: TOOLS, tool_choice: { type: 'function', function: { name: 'f' } } },
+      'rules',
+    ],
   ])('by %s', async (_name, body, kind) => {
     expect((await send(body)).status).toBe(200);
     expect(fake.requests[0].grammar).toMatchObject({ source: { kind } });
@@ -311,16 +317,10 @@ describe('structured output', () => {
       'guided_choice',
     ],
     [
-      'tools that may be called',
-      { response_format: { type: 'json_object' }, tools: TOOLS },
+      'a grammar beside tools that may be called',
+      { guided_grammar: 'root ::= "a"', tools: TOOLS },
       'invalid_value',
-      'response_format',
-    ],
-    [
-      'a tool that has to be called',
-      { guided_choice: ['a'], tools: TOOLS, tool_choice: { type: 'function', function: { name: 'f' } } },
-      'invalid_value',
-      'guided_choice',
+      'guided_grammar',
     ],
   ])('%s is refused before anything runs', async (_name, body, code, param) => {
     // JSON.stringify knows no infinity.

@@ -308,13 +308,14 @@ describe('a stream', () => {
     fake.answer = () => ({
       text: 'I look.\n<tool_call>{"name": "f", "arguments": {"a": "é"}}</tool_call>\n<tool_call>{"name": "g"}</tool_call>',
     });
-    const { events } = await send({ messages: MESSAGES, tools: TOOLS, stream: true });
+    const tools = [...TOOLS, { type: 'function', function: { name: 'g' } }];
+    const { events } = await send({ messages: MESSAGES, tools, stream: true });
     const deltas = events.slice(0, -1).map((event) => event.choices[0].delta);
     const calls = deltas.flatMap((delta) => delta.tool_calls ?? []);
     expect(calls).toEqual([
       { index: 0, id: calls[0].id, type: 'function', function: { name: 'f', arguments: '' } },
-      { index: 0, function: { arguments: '{"a": "é"}' } },
-      { index: 1, id: calls[2].id, type: 'function', function: { name: 'g', arguments: '' } },
+      ...[...'{"a": "é"}'].map((char) => ({ index: 0, function: { arguments: char } })),
+      { index: 1, id: calls.at(-2).id, type: 'function', function: { name: 'g', arguments: '' } },
       { index: 1, function: { arguments: '{}' } },
     ]);
     expect(deltas.map((delta) => delta.content ?? '').join('')).toBe('I look.');
@@ -574,7 +575,7 @@ describe('an invalid request names the field in a short message', () => {
   });
 
   test('answers 429 with Retry-After for a full queue', async () => {
-    const small = await Engine.load(tinyModel(), { maxQueuedRequests: 1 });
+    const small = await Engine.load(tinyModel(), { maxNumSeqs: 1, maxQueuedRequests: 0 });
     const other = makeApp();
     other.serve(small);
     fake.answer = () => ({ text: 'a'.repeat(20), stepMs: 50 });

@@ -159,7 +159,7 @@ describe('long inputs', () => {
   });
 
   test('counts tokenizing against the queue limit', async () => {
-    const narrow = await loadEngine({}, { maxQueuedRequests: 1 });
+    const narrow = await loadEngine({}, { maxNumSeqs: 1, maxQueuedRequests: 0 });
     const answers = await Promise.all(
       [1, 2, 3].map(() => post(makeApp(narrow), '/tokenize', { prompt: 'a'.repeat(50_000) })),
     );

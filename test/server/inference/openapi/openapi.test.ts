@@ -331,7 +331,7 @@ describe('errors', () => {
   });
 
   test('of a full queue and a prompt that is too long', async () => {
-    const small = await Engine.load(tinyModel(), { maxQueuedRequests: 1 });
+    const small = await Engine.load(tinyModel(), { maxNumSeqs: 1, maxQueuedRequests: 0 });
     const other = makeApp();
     other.serve(small);
     fake.answer = () => ({ text: 'a'.repeat(20), stepMs: 20 });

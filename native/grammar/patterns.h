@@ -1,0 +1,68 @@
+#pragma once
+// Regular expressions on their way to a grammar: parse_pattern() reads one, and intersect() combines several with
+// bounds on the length and excluded texts. `parse_regex` in `grammar.h` uses both.
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "native/base/error.h"
+#include "native/grammar/code_points.h"
+
+namespace capstan::grammar {
+
+// A pattern that is valid, but beyond what an automaton here matches.
+struct UnsupportedPattern : Error {
+  using Error::Error;
+};
+[[noreturn]] void refuse_pattern(const std::string& message);
+
+// Parses one pattern. The result matches the whole text and has no rules, literals or regular expressions.
+Expr parse_pattern(std::string_view text, bool is_search, const std::string& label);
+
+// Whether the pattern has a lookahead, or an anchor that is not at an end of a top-level alternative. Only intersect()
+// takes such patterns.
+bool has_assertion(const Expr& pattern);
+
+struct LengthRange {
+  uint64_t min = 0, max = 0;  // in code points; kInfinite = unbounded
+};
+constexpr uint64_t kInfinite = uint64_t{1} << 60;
+LengthRange length_range(const Expr& pattern);
+// Multiplies, limited to kInfinite.
+uint64_t times(uint64_t a, uint64_t b);
+
+// The texts that all `patterns` match, without those of `except`.
+struct PatternSet {
+  std::vector<Expr> patterns;
+  std::vector<std::string> except = {};
+  uint32_t min_length = 0, max_length = kUnbounded;  // in code points
+  std::string label;                                 // the name of the patterns in error messages
+};
+
+struct PatternState {
+  bool is_accepting = false;
+  std::vector<std::pair<CodePointSet, uint32_t>> edges;  // normalized, disjoint sets and their target states
+};
+
+// A deterministic automaton over code points.
+struct PatternAutomaton {
+  std::vector<PatternState> states;  // the first one is the start
+  bool is_json_string = false;       // spells the texts as the inside of a JSON string literal
+};
+
+// What the automata of one grammar may still take.
+struct PatternBudget {
+  size_t states = 100'000;
+  size_t work = 10'000'000;  // elementary steps, some hundred milliseconds
+};
+
+// Returns nothing when the automaton takes too many states or more than the budget. Throws kInvalidArgument for an
+// anchor or a lookahead at an unsupported place.
+std::optional<PatternAutomaton> intersect(const PatternSet& set, PatternBudget& budget);
+
+// Matches a code point of the set as JSON spells it inside a string literal. Each code point has one spelling.
+Expr json_class(const CodePointSet& set);
+
+}  // namespace capstan::grammar

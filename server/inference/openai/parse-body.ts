@@ -1,0 +1,59 @@
+import type { ParseLimits } from '../settings';
+import { type ChatCall, parseChatRequest } from './chat-request';
+import { type CompletionCall, parseCompletionRequest } from './completion-request';
+import { type JsonText, parseJsonText } from './json-text';
+import {
+  type DetokenizeCall,
+  parseDetokenizeRequest,
+  parseTokenizeRequest,
+  type TokenizeCall,
+} from './tokenize-request';
+
+/** What the body of each kind of request becomes. */
+export interface Calls {
+  chat: ChatCall;
+  completion: CompletionCall;
+  tokenize: TokenizeCall;
+  detokenize: DetokenizeCall;
+}
+
+type Parsers = { [Kind in keyof Calls]: (json: JsonText, limits: ParseLimits) => Promise<Calls[Kind]> };
+
+const PARSERS: Parsers = {
+  chat: parseChatRequest,
+  completion: parseCompletionRequest,
+  tokenize: parseTokenizeRequest,
+  detokenize: parseDetokenizeRequest,
+};
+
+/** Parses and checks a body. Throws an ApiError that names the first invalid field. */
+export async function parseBody<Kind extends keyof Calls>(
+  kind: Kind,
+  body: Uint8Array,
+  limits: ParseLimits,
+): Promise<Calls[Kind]> {
+  return PARSERS[kind](parseJsonText(Buffer.from(body.buffer, body.byteOffset, body.byteLength)), limits);
+}
+
+/**
+ * Returns a call in which the large parts of the request have forms that are cheap to copy to another thread: messages
+ * as JSON text, token ids as typed arrays.
+ */
+export function compact<Kind extends keyof Calls>(kind: Kind, call: Calls[Kind]): Calls[Kind] {
+  if (kind === 'chat' || kind === 'tokenize') return compactMessages(call as ChatCall) as Calls[Kind];
+  if (kind === 'completion') return compactPrompts(call as CompletionCall) as Calls[Kind];
+  return call;
+}
+
+function compactMessages<Call extends Pick<ChatCall, 'messages'> | TokenizeCall>(call: Call): Call {
+  return call.messages === undefined ? call : { ...call, messages: { json: JSON.stringify(call.messages) } };
+}
+
+function compactPrompts(call: CompletionCall): CompletionCall {
+  return { ...call, prompts: call.prompts.map((prompt) => (Array.isArray(prompt) ? toTyped(prompt) : prompt)) };
+}
+
+/** Ids that a typed array cannot hold stay as they are, so that the error names them. */
+function toTyped(ids: number[]): number[] | Int32Array {
+  return ids.every((id) => id < 2 ** 31) ? Int32Array.from(ids) : ids;
+}

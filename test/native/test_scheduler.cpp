@@ -1,0 +1,194 @@
+// The scheduler without an engine: the test decides which samples arrive and when.
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <random>
+
+#include "native/engine/mask_pool.h"
+#include "native/engine/scheduler.h"
+#include "test/native/testing.h"
+
+namespace capstan {
+namespace {
+
+Sequence make_sequence(int num_prompt_tokens) {
+  Sequence seq;
+  seq.token_ids.assign(static_cast<size_t>(num_prompt_tokens), 1);
+  seq.num_prompt_tokens = num_prompt_tokens;
+  seq.sampling.max_tokens = 100;
+  return seq;
+}
+
+// Plans and launches a step and appends the samples. Returns the sequences of the step.
+std::vector<Sequence*> run_step(Scheduler& scheduler) {
+  StepPlan plan;
+  scheduler.plan_step(plan);
+  scheduler.launched(plan);
+  std::vector<Sequence*> planned;
+  for (const ScheduledSequence& scheduled : plan.sequences) {
+    planned.push_back(scheduled.seq);
+    if (scheduled.samples) scheduler.append(*scheduled.seq, 1);
+  }
+  return planned;
+}
+
+TEST(scheduler_last_decode_preempts_a_late_sequence_before_it) {
+  constexpr int kNumBlocks = 4, kBlockSize = 4;
+  Scheduler scheduler({}, BlockManager(kNumBlocks, kBlockSize, false));
+  Sequence late = make_sequence(5), growing = make_sequence(4);
+  scheduler.add(late);
+  scheduler.add(growing);
+  run_step(scheduler);
+  EXPECT(late.status == SequenceStatus::kRunning && growing.status == SequenceStatus::kRunning);
+  late.mask_job = std::make_shared<MaskJob>();
+  late.is_mask_late = true;
+
+  while (late.num_preemptions == 0 && growing.num_tokens() < 20)
+    EXPECT(run_step(scheduler) == std::vector<Sequence*>{&growing});
+  EXPECT_EQ(late.num_preemptions, 1);
+  EXPECT(late.status == SequenceStatus::kWaiting && late.block_table.empty());
+  EXPECT_EQ(growing.num_tokens(), 10);
+  EXPECT_EQ(growing.block_table.size(), size_t{3});
+}
+
+// A machine whose step takes `base_ms`, `token_ms` for each token and `context_ms` for each token and 1,000 tokens of
+// its context. Small chunks are free while the weights are read.
+struct Machine {
+  double base_ms, token_ms, context_ms;
+
+  double ms(const StepPlan& plan) const {
+    double work = 0;
+    for (const ScheduledSequence& scheduled : plan.sequences)
+      work += scheduled.num_tokens *
+              (token_ms + context_ms * (scheduled.first_position + 0.5 * scheduled.num_tokens) / 1000);
+    return std::max(base_ms, work) + 0.1 * work;
+  }
+};
+
+struct LongPrompt {
+  double longest_ms = 0;  // of a step in which streams decode
+  int num_steps = 0;      // until the prompt is computed
+  double total_ms = 0;
+  double decode_ms = 0;  // of a step of the streams alone, at the end
+};
+
+// Sends a prompt while `num_streams` sequences decode.
+LongPrompt run_long_prompt(const Machine& machine, int num_streams, int num_prompt_tokens, double max_step_ms) {
+  SchedulerLimits limits;
+  limits.max_model_len = 100'000;
+  limits.max_step_ms = max_step_ms;
+  limits.unit_per_context = machine.context_ms / 1000 / machine.token_ms;
+  Scheduler scheduler(limits, BlockManager(20'000, 16, false));
+  StepPlan plan;
+  const auto step = [&] {
+    scheduler.plan_step(plan);
+    scheduler.launched(plan);
+    scheduler.measured(plan, machine.ms(plan));
+    for (const ScheduledSequence& scheduled : plan.sequences)
+      if (scheduled.samples) scheduler.append(*scheduled.seq, 1);
+  };
+  std::deque<Sequence> streams;
+  for (int i = 0; i < num_streams; ++i) {
+    streams.push_back(make_sequence(5));
+    streams.back().sampling.max_tokens = 90'000;
+    scheduler.add(streams.back());
+  }
+  for (int i = 0; i < 10; ++i)
+    step();
+  Sequence prompt = make_sequence(num_prompt_tokens);
+  scheduler.add(prompt);
+  LongPrompt seen;
+  while (prompt.num_computed_tokens < num_prompt_tokens && seen.num_steps < 100'000) {
+    step();
+    ++seen.num_steps;
+    seen.total_ms += machine.ms(plan);
+    if (num_streams > 0) seen.longest_ms = std::max(seen.longest_ms, machine.ms(plan));
+  }
+  plan.clear();
+  for (Sequence& stream : streams) {
+    plan.sequences.emplace_back().num_tokens = 1;
+    plan.sequences.back().first_position = stream.num_computed_tokens;
+  }
+  seen.decode_ms = machine.ms(plan);
+  return seen;
+}
+
+TEST(a_long_prompt_lengthens_steps_by_at_most_max_step_ms) {
+  // From a small model on a fast machine to a large one on a slow machine.
+  for (const Machine& machine : {Machine{2, 0.05, 0.05}, Machine{30, 1, 0.5}, Machine{40, 3, 2}, Machine{600, 30, 5}}) {
+    for (const int num_streams : {1, 8, 40}) {
+      const LongPrompt seen = run_long_prompt(machine, num_streams, 3'000, 100);
+      EXPECT(seen.longest_ms <= 1.1 * (seen.decode_ms + 100));
+      // Most of the time is used: a prompt does not crawl.
+      const double num_ideal_steps = seen.total_ms / (seen.decode_ms + 100);
+      EXPECT(seen.num_steps <= 1.5 * num_ideal_steps + 15);
+    }
+  }
+}
+
+TEST(a_prompt_is_not_cut_when_nothing_decodes_or_without_a_limit) {
+  const Machine machine{30, 1, 0.5};
+  EXPECT_EQ(run_long_prompt(machine, 0, 3'000, 100).num_steps, 6);  // 512 tokens a step
+  const LongPrompt unlimited = run_long_prompt(machine, 1, 3'000, 0);
+  EXPECT_EQ(unlimited.num_steps, 6);
+  EXPECT(unlimited.longest_ms > 500);
+}
+
+// Adds, steps, ends and holds up sequences at random, with few blocks.
+TEST(scheduler_keeps_its_integrity_under_random_operations) {
+  int num_preemptions = 0, num_evictions = 0;
+  for (uint32_t seed = 1; seed <= 60; ++seed) {
+    std::mt19937 random(seed);
+    const int depth = 1 + static_cast<int>(random() % 2), num_blocks = 8 + static_cast<int>(random() % 24);
+    SchedulerLimits limits{6, 8 + static_cast<int>(random() % 24), 64};
+    limits.max_step_ms = random() % 2 ? 10 : 0;
+    Scheduler scheduler(limits, BlockManager(num_blocks, 4, random() % 4 != 0));
+    std::vector<std::unique_ptr<Sequence>> sequences;
+    std::deque<StepPlan> in_flight;
+    const auto collect = [&] {
+      for (const ScheduledSequence& scheduled : in_flight.front().sequences) {
+        Sequence& seq = *scheduled.seq;
+        if (seq.status != SequenceStatus::kRunning || seq.epoch != scheduled.epoch || !scheduled.samples) continue;
+        scheduler.append(seq, static_cast<int32_t>(random() % 3));
+        if (seq.num_completion_tokens() >= seq.sampling.max_tokens)
+          scheduler.finish(seq);
+        else if (seq.needs_host() && random() % 4 == 0)
+          seq.mask_job = std::make_shared<MaskJob>();
+      }
+      scheduler.measured(in_flight.front(), static_cast<double>(random() % 20));
+      in_flight.pop_front();
+    };
+    for (int operation = 0; operation < 400; ++operation) {
+      const auto kind = random() % 8;
+      if (kind == 0) {
+        sequences.push_back(std::make_unique<Sequence>(make_sequence(1 + static_cast<int>(random() % 24))));
+        sequences.back()->sampling.max_tokens = 1 + static_cast<int>(random() % 20);
+        if (random() % 2) sequences.back()->sampling.presence_penalty = 1;
+        scheduler.add(*sequences.back());
+      } else if (kind == 1 && !sequences.empty()) {
+        scheduler.finish(*sequences[random() % sequences.size()], random() % 2 == 0);
+      } else if (kind == 2 && !sequences.empty()) {
+        Sequence& seq = *sequences[random() % sequences.size()];
+        seq.is_mask_late = seq.waits_for_mask();
+        if (random() % 2) seq.mask_job = nullptr;
+      } else if (StepPlan plan; static_cast<int>(in_flight.size()) < depth && scheduler.plan_step(plan)) {
+        scheduler.launched(plan);
+        in_flight.push_back(plan);
+      } else if (!in_flight.empty()) {
+        collect();
+      }
+      scheduler.check_integrity();
+    }
+    for (const auto& seq : sequences)
+      scheduler.finish(*seq);
+    scheduler.check_integrity();
+    EXPECT_EQ(scheduler.blocks().num_available(), num_blocks);
+    num_preemptions += static_cast<int>(scheduler.num_preemptions());
+    num_evictions += static_cast<int>(scheduler.blocks().num_evictions());
+  }
+  EXPECT(num_preemptions > 100);
+  EXPECT(num_evictions > 100);
+}
+
+}  // namespace
+}  // namespace capstan

@@ -1,0 +1,168 @@
+/** Calls that end too early, and calls whose text is malformed after the name. */
+import { TOOL_CALL_FORMATS, ToolCallParser } from '../../../ts/text/tool-calls';
+import { type Answer, collect, formatOf, GOOD, makeRandom, run, split, TOOLS } from './tool-call-cases';
+
+describe('the rest of a malformed call is its arguments', () => {
+  test.each<[format: string, text: string, calls: [string, string][], content: string]>([
+    ['llama3_json', '{"name": "get", "parameters": {}} is it', [['get', '{}']], 'is it'],
+    ['llama3_json', '<|python_tag|>{"name": "get", "parameters": {"a": tru}}', [['get', '{"a": tru}}']], ''],
+    ['pythonic', '[ping(), other()]', [['ping', '{}']], ', other()]'],
+    ['pythonic', '[ping()] is it', [['ping', '{}']], 'is it'],
+    ['pythonic', '[ping()', [['ping', '{}']], ''],
+    ['pythonic', '[ping(]', [['ping', '{]']], ''],
+    ['pythonic', '[get(1)]', [['get', '{1)]']], ''],
+    ['pythonic', '[get(city=x)]', [['get', '{"city": x)]']], ''],
+    ['pythonic', '[get(city="a)]', [['get', '{"city": "a)]']], ''],
+    ['pythonic', '[get(city="a\n")]', [['get', '{"city": "a\n")]']], ''],
+    ['pythonic', '[get(city=f"a")]', [['get', '{"city": f"a")]']], ''],
+    ['pythonic', '[get(city=1+1)]', [['get', '{"city": 1+1)]']], ''],
+    ['pythonic', '[get(n=01)]', [['get', '{"n": 01)]']], ''],
+    ['pythonic', '[get(n=0x)]', [['get', '{"n": 0x)]']], ''],
+    ['pythonic', '[get(n=.)]', [['get', '{"n": .)]']], ''],
+    ['pythonic', '[get(map={1: 2})]', [['get', '{"map": {1: 2})]']], ''],
+    ['pythonic', '[get(map={"a"})]', [['get', '{"map": {"a"})]']], ''],
+    ['pythonic', '[get(city="\\xZZ")]', [['get', '{"city": "\\xZZ")]']], ''],
+    ['pythonic', '[get(city="\\N{DASH}")]', [['get', '{"city": "\\N{DASH}")]']], ''],
+    ['pythonic', '[get(city="\\U00110000")]', [['get', '{"city": "\\U00110000")]']], ''],
+    ['pythonic', '[get(city=__import__("os"))]', [['get', '{"city": __import__("os"))]']], ''],
+    ['pythonic', '[get(**{})]', [['get', '{**{})]']], ''],
+    ['pythonic', '<|python_start|>[ping()] x<|python_end|>', [['ping', '{}']], '] x<|python_end|>'],
+    ['pythonic', '[ping(),, ping()]', [['ping', '{}']], ',, ping()]'],
+    ['pythonic', '[get(city="a" "b")]', [['get', '{"city": "a" "b")]']], ''],
+    ['mistral', '[TOOL_CALLS][{"name": "ping"}, {"na', [['ping', '{}']], ', {"na'],
+    ['mistral', '[TOOL_CALLS][{"name": "ping"} {"name": "ping"}]', [['ping', '{}']], ' {"name": "ping"}]'],
+    ['mistral', '[TOOL_CALLS]get[ARGS]', [['get', '']], ''],
+    ['mistral', '[TOOL_CALLS]get[ARGS]{"a": 1', [['get', '{"a": 1']], ''],
+    ['mistral', '[TOOL_CALLS]get[ARGS][1]', [['get', '[1]']], ''],
+    [
+      'deepseek_v3',
+      '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>ping\n```json\n{"a": }\n```<｜tool▁call▁end｜>',
+      [['ping', '{"a": }\n```']],
+      '',
+    ],
+    [
+      'deepseek_v3',
+      '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>ping\n```python\n{}```',
+      [['ping', '```python\n{}```']],
+      '',
+    ],
+    [
+      'deepseek_v3',
+      '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>ping\n```json\n{} x```',
+      [['ping', '{}']],
+      ' x```',
+    ],
+    ['deepseek_v31', '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get<｜tool▁sep｜>{"n": 1', [['get', '{"n": 1']], ''],
+    [
+      'qwen3_coder',
+      '<tool_call><function=ping><parameter=a>5</function></tool_call>',
+      [['ping', '{"a": "5</function></tool_call>']],
+      '',
+    ],
+    ['qwen3_coder', '<tool_call><function=ping>x</function></tool_call>', [['ping', 'x</function>']], ''],
+    ['qwen3_coder', '<tool_call><function=ping>', [['ping', '']], ''],
+    ['qwen3_coder', '<tool_call><function=ping></function> x</tool_call>', [['ping', '{}']], ' x</tool_call>'],
+    [
+      'qwen3_coder',
+      '<tool_call><function=ping><parameter>1</parameter></function></tool_call>',
+      [['ping', '<parameter>1</parameter></function>']],
+      '',
+    ],
+    ['hermes', '<tool_call>{"name": "get", "arguments": {}</tool_call>', [['get', '{}']], ''],
+    ['hermes', '<tool_call>{"name": "get"}}</tool_call>', [['get', '{}']], '}</tool_call>'],
+    ['hermes', '<tool_call>{"name": "get",}</tool_call>', [['get', ',}']], ''],
+    ['hermes', '<tool_call>{"name": "get", "arguments": {"n": 01}}</tool_call>', [['get', '{"n": 01}}']], ''],
+    [
+      'hermes',
+      '<tool_call>{"name": "get", "arguments": {"s": "\\x"}}</tool_call> Done',
+      [['get', '{"s": "\\x"}}']],
+      'Done',
+    ],
+    ['hermes', '<tool_call>{"name": "get", "arguments": [1]}</tool_call>', [['get', '[1]']], ''],
+    ['hermes', '<tool_call>{"name": "get", "arguments": "b"}</tool_call>', [['get', '"b"']], ''],
+    [
+      'hermes',
+      '<tool_call>{"name": "get", args: {"a": 1}}\n</tool_call><tool_call>{"name": "ping"}',
+      [
+        ['get', ', args: {"a": 1}}\n'],
+        ['ping', '{}'],
+      ],
+      '',
+    ],
+    ['hermes', '<tool_call>{"name": "get", "arguments": {}} or so</tool_call>', [['get', '{}']], '} or so</tool_call>'],
+  ])('%s: %j', (format, text, calls, content) => {
+    expect(run(format, [text])).toEqual({ text: content, calls });
+    expect(run(format, [...text])).toEqual({ text: content, calls });
+  });
+
+  test.each([
+    ['hermes', `<tool_call>{"name": "get", "arguments": ${'{"x":'.repeat(10_000)}`],
+    ['pythonic', `[get(any=${'['.repeat(10_000)}`],
+    ['pythonic', `[get(n=${'1'.repeat(10_000)})]`],
+  ])('also at hostile depth or length: %s', (format, text) => {
+    const { text: content, calls } = run(format, [text]);
+    expect([content, calls.length]).toEqual(['', 1]);
+    expect(calls[0][1].length).toBeGreaterThan(9_900);
+  });
+});
+
+describe('a completion that is cut', () => {
+  const read = (format: string, pieces: readonly string[]): Answer => {
+    const machine = new ToolCallParser(formatOf(format), { tools: TOOLS });
+    return collect([...pieces.flatMap((piece) => machine.push(piece)), ...machine.end(true)]);
+  };
+
+  test.each<[format: string, text: string, calls: [string, string][], content?: string]>([
+    ['hermes', '<tool_call>\n{"name": "get", "arguments": {"city": "Bo', [['get', '{"city": "Bo']]],
+    ['hermes', '<tool_call>\n{"name": "get", "argu', [['get', '']]],
+    ['hermes', 'Hm.\n<tool_call>\n{"name": "ge', [], 'Hm.\n'],
+    ['hermes', 'a <tool', [], 'a <tool'],
+    ['hermes', '<tool_call>{"name": "get", "arguments": {"a": 01}</tool', [['get', '{"a": 01}']]],
+    ['qwen3_coder', '<tool_call><function=write><parameter=text>\nab\n</para', [['write', '{"text": "ab']]],
+    ['qwen3_coder', '<tool_call><function=get><parameter=list>[1, 2', [['get', '{"list": [1, 2']]],
+    ['qwen3_coder', '<tool_call><function=get><parameter=note>nul', [['get', '{"note": "nul']]],
+    [
+      'pythonic',
+      '[ping(), get(city="a',
+      [
+        ['ping', '{}'],
+        ['get', '{"city": "a'],
+      ],
+    ],
+    ['pythonic', '[ping(), ge', [['ping', '{}']]],
+    ['mistral', '[TOOL_CALLS][{"name": "ping"}, {"na', [['ping', '{}']]],
+    ['deepseek_v3', '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>pi', []],
+    ['llama3_json', '{"name": "get", "parameters": {"n": 1', [['get', '{"n": 1']]],
+    ['llama3_json', '{"answer": 4', [], '{"answer": 4'],
+  ])('%s: %j', (format, text, calls, content = '') => {
+    expect(read(format, [text])).toEqual({ text: content, calls });
+    expect(read(format, [...text])).toEqual({ text: content, calls });
+  });
+
+  test.each(Object.entries(GOOD))('holds a part of the calls, and no marker: %s', (format, cases) => {
+    const random = makeRandom(format.length);
+    for (const [, text] of cases) {
+      const whole = run(format, [text]);
+      for (let end = 0; end <= text.length; end++) {
+        const part = text.slice(0, end);
+        const answer = read(format, split(part, random));
+        expect([part, answer.calls.length <= whole.calls.length]).toEqual([part, true]);
+        for (const [i, [name, args]] of answer.calls.entries()) {
+          expect(name).toBe(whole.calls[i][0]);
+          // The last value of a qwen3_coder call may have no type yet.
+          if (format !== 'qwen3_coder') expect([part, whole.calls[i][1].startsWith(args)]).toEqual([part, true]);
+        }
+        for (const marker of formatOf(format).markers.filter((marker) => text.startsWith(marker)))
+          if (end >= marker.length) expect([part, answer.text.includes(marker)]).toEqual([part, false]);
+      }
+    }
+  });
+});
+
+test.each(TOOL_CALL_FORMATS.map(({ name }) => [name]))('text of an answer is not searched for calls: %s', (format) => {
+  const options = { tools: TOOLS, isCallsOrText: true };
+  for (const [, text, calls, content = ''] of GOOD[format] ?? []) {
+    if (content === '') expect(run(format, [text], options)).toEqual({ text: content, calls });
+    expect(run(format, [`"${text}`], options)).toEqual({ text: `"${text}`, calls: [] });
+  }
+});

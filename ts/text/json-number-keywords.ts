@@ -1,0 +1,65 @@
+import type { GrammarExpr } from './grammar';
+import { multiples } from './json-multiples';
+import { type Bound, integerRange, numberRange } from './json-numbers';
+import { jsonRule } from './json-rules';
+import type { SchemaContext } from './schema-context';
+import { unsupported } from './schema-error';
+import { severalOf } from './schema-merge';
+import type { Schema } from './schema-types';
+
+/** Bounds of the integer formats of OpenAPI that a double can hold. */
+const INTEGER_FORMATS: ReadonlyMap<unknown, [number, number]> = new Map([
+  ['int8', [-128, 127]],
+  ['uint8', [0, 255]],
+  ['int16', [-32_768, 32_767]],
+  ['uint16', [0, 65_535]],
+  ['int32', [-2_147_483_648, 2_147_483_647]],
+  ['uint32', [0, 4_294_967_295]],
+]);
+
+/** Returns the grammar of the numbers that match the bounds, `multipleOf` and the integer formats. */
+export function numbers(
+  type: 'integer' | 'number',
+  schema: Schema,
+  path: string,
+  context: Pick<SchemaContext, 'shared' | 'countParts'>,
+): GrammarExpr {
+  const read = (key: string): number | undefined => {
+    const value = schema[key];
+    if (value !== undefined && (typeof value !== 'number' || !Number.isFinite(value)))
+      throw unsupported(`${path}/${key}`, 'expected a number');
+    return value;
+  };
+  const [least, greatest] = severalOf(schema.format).reduce<[number, number]>(
+    ([low, high], format) => {
+      const [min, max] = INTEGER_FORMATS.get(format) ?? [-Infinity, Infinity];
+      return [Math.max(low, min), Math.min(high, max)];
+    },
+    [-Infinity, Infinity],
+  );
+  const step = read('multipleOf');
+  const tighter = (isLower: boolean, closed?: number, open?: number): Bound | undefined => {
+    if (open !== undefined && (closed === undefined || (isLower ? open >= closed : open <= closed))) {
+      if (type === 'number' && Number(open.toPrecision(15)) !== open)
+        throw unsupported(
+          `${path}/exclusive${isLower ? 'Minimum' : 'Maximum'}`,
+          'more than 15 digits are not supported',
+        );
+      return { value: open, isOpen: true };
+    }
+    return closed === undefined ? undefined : { value: closed, isOpen: false };
+  };
+  const finite = (bound: number) => (Number.isFinite(bound) ? bound : undefined);
+  const lower = tighter(true, finite(Math.max(least, read('minimum') ?? least)), read('exclusiveMinimum'));
+  const upper = tighter(false, finite(Math.min(greatest, read('maximum') ?? greatest)), read('exclusiveMaximum'));
+  if (step !== undefined && !(type === 'integer' && step === 1))
+    return multiples(type, step, [lower, upper], path, context);
+  if (type === 'number' && lower === undefined && upper === undefined) return jsonRule('number');
+  const expr = type === 'integer' ? integerRange(lower, upper) : numberRange(lower, upper);
+  if (expr === null)
+    throw unsupported(
+      `${path}/${lower?.isOpen ? 'exclusiveMinimum' : 'minimum'}`,
+      'above the maximum: no value matches',
+    );
+  return expr;
+}

@@ -1,0 +1,54 @@
+import { type GrammarExpr, type RegexExpr, type RegexPart, repeat, sequence } from './grammar';
+import { formatPattern } from './json-formats';
+import { jsonRule } from './json-rules';
+import { unsupported } from './schema-error';
+import { counts } from './schema-keywords';
+import { severalOf } from './schema-merge';
+import type { Schema } from './schema-types';
+
+/** Returns the grammar of JSON strings that match `pattern`, `format` and the bounds of the length. */
+export function strings(schema: Schema, path: string, label: string): GrammarExpr {
+  const shaped = shapedText(schema, path, label);
+  if (shaped !== null) return sequence('"', shaped, '"');
+  const [min, max] = counts(schema, 'minLength', 'maxLength', path);
+  return min === 0 && max === null ? jsonRule('string') : sequence('"', repeat(jsonRule('char'), min, max), '"');
+}
+
+/**
+ * Returns the content of JSON strings that match all of `pattern` and `format`, or null without them. A format that is
+ * not in `FORMATS` is an annotation.
+ */
+export function shapedText(schema: Schema, path: string, label: string): RegexExpr | null {
+  const [minLength, maxLength] = counts(schema, 'minLength', 'maxLength', path);
+  const formats = severalOf(schema.format).flatMap((format): RegexPart[] => {
+    if (typeof format !== 'string') throw unsupported(`${path}/format`, 'expected a string');
+    const pattern = formatPattern(format, maxLength);
+    return pattern === undefined ? [] : [{ pattern, isSearch: false, label: `${label}: ${path}/format` }];
+  });
+  const patterns = severalOf(schema.pattern).map((pattern): RegexPart => {
+    if (typeof pattern !== 'string') throw unsupported(`${path}/pattern`, 'expected a string');
+    return { pattern, isSearch: true, mayYield: formats.length > 0, label: `${label}: ${path}/pattern` };
+  });
+  const parts = [...formats, ...patterns];
+  return parts.length === 0 ? null : regex(parts, [minLength, maxLength]);
+}
+
+/** A key without escapes. */
+const PLAIN_KEY: RegexPart = { pattern: '[^\\x00-\\x1f"\\\\]*', isSearch: false, label: 'names of properties' };
+
+/** Returns the grammar of keys that match the schema of a string and are not one of `names`. */
+export function keys(schema: Schema, names: readonly string[], path: string, label: string): GrammarExpr {
+  const shaped = shapedText(schema, path, label);
+  const text = shaped ?? regex([PLAIN_KEY], counts(schema, 'minLength', 'maxLength', path));
+  return sequence('"', { ...text, except: names }, '"');
+}
+
+/** Returns the grammar of keys that match a pattern. */
+export function keysLike(pattern: string, label: string): GrammarExpr {
+  return sequence('"', regex([{ pattern, isSearch: true, label }], [0, null]), '"');
+}
+
+/** Returns the content of JSON strings that match all parts. */
+function regex([first, ...also]: RegexPart[], [minLength, maxLength]: [number, number | null]): RegexExpr {
+  return { kind: 'regex', ...first, also, isJsonString: true, minLength, maxLength };
+}
