@@ -196,7 +196,7 @@ export class Engine {
   /**
    * Generates the next message of a conversation, rendered with the model's chat template. Tool calls and reasoning
    * are separate events. Does not throw: all errors come from the returned {@link Generation}.
-   * @param messages The conversation, or the JSON text of its array.
+   * @param messages The conversation, or the JSON text of its array, as a string or as UTF-8 bytes.
    */
   chat(messages: Messages, options: ChatOptions = {}, context: CallContext = {}): Generation<ChatEvent> {
     return this.#start<ChatEvent>(context, async (reservation) => {

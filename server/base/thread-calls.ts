@@ -36,11 +36,12 @@ export class ThreadCalls<E> {
     this.#options = options;
   }
 
-  call(method: string, args: unknown[]): Promise<unknown> {
+  /** @param transfer Buffers of the arguments that the caller no longer needs. They are moved instead of copied. */
+  call(method: string, args: unknown[], transfer: ArrayBuffer[] = []): Promise<unknown> {
     const worker = (this.#worker ??= this.#spawn());
     const id = ++this.#lastId;
     return new Promise((resolve, reject) => {
-      worker.postMessage({ id, method, args } satisfies ThreadCall);
+      worker.postMessage({ id, method, args } satisfies ThreadCall, transfer);
       this.#pending.set(id, { resolve, reject });
       // Keeps the process alive only while a call is pending.
       worker.ref();

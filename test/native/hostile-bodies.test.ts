@@ -20,6 +20,8 @@ const BODIES: [name: string, body: object, status: number][] = [
   ['messages below 256 KB', { messages: repeat(8_000, () => ({ role: 'user', content: 'a' })) }, 400],
   ['65,535 parts', { messages: [{ role: 'user', content: repeat(65_535, () => ({ type: 'text', text: 'a' })) }] }, 400],
   ['16 MB of text', { messages: [{ role: 'user', content: 'abc '.repeat(4e6) }] }, 400],
+  ['16 MB of text in a prompt', { prompt: 'abc '.repeat(4e6) }, 400],
+  ['5,000,000 token ids in a prompt', { prompt: Array(5_000_000).fill(1) }, 400],
   ['a tool with 130,000 properties', { messages: USER, tools: toolWith(manyProperties(130_000)) }, 400],
   ['a tool below 256 KB', { messages: USER, tools: toolWith(manyProperties(7_000)), tool_choice: 'required' }, 400],
   ['a schema with 130,000 properties', { messages: USER, response_format: jsonSchema(manyProperties(130_000)) }, 400],
@@ -37,7 +39,8 @@ function mainThreadMs(): number {
 }
 
 async function post(body: object): Promise<number> {
-  const response = await fetch(`${url}/v1/chat/completions`, {
+  const path = 'prompt' in body ? 'completions' : 'chat/completions';
+  const response = await fetch(`${url}/v1/${path}`, {
     method: 'POST',
     headers: { 'Content-Type': 'application/json' },
     body: JSON.stringify(body),

@@ -30,8 +30,11 @@ export interface TextTraits {
   hasReasoning: boolean;
 }
 
-/** Messages as values, or as the JSON text of their array. */
-export type Messages = readonly ChatMessage[] | { readonly json: string };
+/**
+ * Messages as values, or as the JSON text of their array: a string, or UTF-8 bytes. Bytes of a SharedArrayBuffer are not
+ * copied to the thread that renders them.
+ */
+export type Messages = readonly ChatMessage[] | { readonly json: string | Uint8Array };
 
 /** What the chat template renders. */
 export interface Conversation extends RenderOptions {
@@ -151,7 +154,11 @@ export class TextService implements TextWork {
 }
 
 function parseMessages({ messages }: Conversation): unknown {
-  return typeof messages === 'object' && messages !== null && 'json' in messages ? JSON.parse(messages.json) : messages;
+  if (typeof messages !== 'object' || messages === null || !('json' in messages)) return messages;
+  const { json } = messages;
+  return JSON.parse(
+    typeof json === 'string' ? json : Buffer.from(json.buffer, json.byteOffset, json.byteLength).toString(),
+  );
 }
 
 /**

@@ -36,8 +36,8 @@ export async function parseBody<Kind extends keyof Calls>(
 }
 
 /**
- * Returns a call in which the large parts of the request have forms that are cheap to copy to another thread: messages
- * as JSON text, token ids as typed arrays.
+ * Returns a call in which the large parts of the request have forms that are cheap to send to another thread: messages
+ * as JSON text in shared memory, token ids as typed arrays.
  */
 export function compact<Kind extends keyof Calls>(kind: Kind, call: Calls[Kind]): Calls[Kind] {
   if (kind === 'chat' || kind === 'tokenize') return compactMessages(call as ChatCall) as Calls[Kind];
@@ -46,7 +46,14 @@ export function compact<Kind extends keyof Calls>(kind: Kind, call: Calls[Kind])
 }
 
 function compactMessages<Call extends Pick<ChatCall, 'messages'> | TokenizeCall>(call: Call): Call {
-  return call.messages === undefined ? call : { ...call, messages: { json: JSON.stringify(call.messages) } };
+  return call.messages === undefined ? call : { ...call, messages: { json: toShared(JSON.stringify(call.messages)) } };
+}
+
+/** Returns the UTF-8 bytes of a text in memory that threads share. */
+function toShared(text: string): Uint8Array {
+  const memory = new SharedArrayBuffer(Buffer.byteLength(text));
+  Buffer.from(memory).write(text);
+  return new Uint8Array(memory);
 }
 
 function compactPrompts(call: CompletionCall): CompletionCall {

@@ -10,8 +10,8 @@ import type { OpenAiContext } from './context';
 import { type Calls, parseBody } from './parse-body';
 import { show } from './validate';
 
-/** Larger bodies are parsed in a thread, because parsing and checking one may take a second. */
-const MAX_INLINE_BYTES = 256 * 1024;
+/** Larger bodies are parsed in a thread, because parsing and checking one may take long: 60 ms for 250 KB of one-letter messages. */
+const MAX_INLINE_BYTES = 64 * 1024;
 const THREAD_FILE = join(__dirname, 'body-thread.js');
 
 /**
@@ -29,7 +29,7 @@ export async function readCall<Kind extends keyof Calls>(
   const thread = body.length > MAX_INLINE_BYTES ? openBodyThread() : undefined;
   return thread === undefined
     ? parseBody(kind, body, limits)
-    : (thread.call(kind, [body, limits satisfies ParseLimits]) as Promise<Calls[Kind]>);
+    : (thread.call(kind, [body, limits satisfies ParseLimits], ownMemory(body)) as Promise<Calls[Kind]>);
 }
 
 function checkJson(request: HttpRequest): void {
@@ -39,6 +39,11 @@ function checkJson(request: HttpRequest): void {
   const encoding = header(request, 'content-encoding')?.toLowerCase() ?? 'identity';
   if (encoding !== 'identity')
     throw new ApiError('unsupported_media_type', `Content-Encoding: expected none, got ${show(encoding)}`);
+}
+
+/** Returns the memory of a body that shares it with no other buffer. */
+function ownMemory({ buffer, byteLength }: Buffer): ArrayBuffer[] {
+  return buffer instanceof ArrayBuffer && buffer.byteLength === byteLength ? [buffer] : [];
 }
 
 /** One thread for the process, because parsing needs no model. */

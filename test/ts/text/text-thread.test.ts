@@ -50,7 +50,9 @@ test('encodes and renders the same', async () => {
 
 test('accepts the JSON text of the messages', async () => {
   const json = JSON.stringify(MESSAGES);
-  expect(await thread.render({ messages: { json } })).toBe(await here.render({ messages: MESSAGES }));
+  const expected = await here.render({ messages: MESSAGES });
+  expect(await thread.render({ messages: { json } })).toBe(expected);
+  expect(await thread.render({ messages: { json: new TextEncoder().encode(json) } })).toBe(expected);
 });
 
 test.each<[string, Parameters<OpenText['encodeChat']>, object]>([

@@ -1,5 +1,6 @@
 /** A body that is parsed in the thread becomes the same call as one that is parsed by the caller. */
 import { join } from 'node:path';
+import { isSharedArrayBuffer } from 'node:util/types';
 import { Worker } from 'node:worker_threads';
 import { ApiError } from '../../../../server/base/errors';
 import { type Calls, compact, parseBody } from '../../../../server/inference/openai/parse-body';
@@ -41,11 +42,13 @@ test.each<[keyof Calls, object]>([
   expect(await inThread(kind, bytes(body))).toEqual(here);
 });
 
-test('a large seed keeps its digits, messages are JSON text and token ids are a typed array', async () => {
+test('a large seed keeps its digits, messages are JSON text in shared memory and token ids are a typed array', async () => {
   const chat = Buffer.from(`{"messages": ${JSON.stringify(MESSAGES)}, "seed": 9223372036854775807}`);
   const call = (await inThread('chat', chat)) as Calls['chat'];
   expect(call.options.seed).toBe(9223372036854775807n);
-  expect(JSON.parse((call.messages as { json: string }).json)).toEqual([
+  const { json } = call.messages as { json: Uint8Array };
+  expect(isSharedArrayBuffer(json.buffer)).toBe(true);
+  expect(JSON.parse(Buffer.from(json.buffer).toString())).toEqual([
     { role: 'user', content: [{ type: 'text', text: 'ü' }] },
   ]);
   const { prompts } = (await inThread('completion', bytes({ prompt: [1, 2] }))) as Calls['completion'];
