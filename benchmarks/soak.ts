@@ -1,15 +1,20 @@
 // Runs a server process under mixed load for a long time: chats, streams, completions, structured output, tools,
-// clients that disconnect, and bad requests. Meanwhile `capstan keys` creates, changes and deletes keys. At the end
-// every request must be accounted for, all KV cache blocks must be free or cached, and memory must not have grown.
+// clients that disconnect, slow readers, bad requests and hostile bodies. Meanwhile `capstan keys` creates, changes and
+// deletes keys. At the end every request must be accounted for, all KV cache blocks must be free or cached, and memory
+// and file descriptors must not have grown.
 //   node -r ./test/oracle/register-ts.cjs benchmarks/soak.ts [--minutes 30] [--width 12] [--transport uws]
 //     [--out benchmarks/results/soak.md] [--json FILE]
 import { execFile } from 'node:child_process';
-import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs, promisify } from 'node:util';
 import { Random } from '../server/bench/random';
+import { spreadOf } from '../server/bench/summary';
+import { HOSTILE_BODIES } from '../test/fakes/hostile-bodies';
 import { killAll, prepare, type Running, startServer } from '../test/fakes/server-process';
+import { probeHealth } from './health-probe';
 
 const { values } = parseArgs({
   options: {
@@ -21,6 +26,8 @@ const { values } = parseArgs({
     json: { type: 'string' },
   },
 });
+/** Clients that read slower than the server writes. */
+const NUM_SLOW_READERS = 2;
 const root = join(__dirname, '..');
 const keysDb = join(mkdtempSync(join(tmpdir(), 'capstan-soak-')), 'keys.db');
 const run = promisify(execFile);
@@ -29,6 +36,7 @@ interface Sample {
   minute: number;
   residentMib: number;
   heapMib: number;
+  numDescriptors: number;
   usedBlocks: number;
   openRequests: number;
   running: number;
@@ -46,6 +54,8 @@ const problems: string[] = [];
 let numDisconnects = 0;
 let numKeyChanges = 0;
 let numStreamErrors = 0;
+let numSlowStreams = 0;
+let numSlowStreamsCut = 0;
 
 async function keys(...args: string[]): Promise<Record<string, unknown>> {
   const { stdout } = await run(process.execPath, [
@@ -91,8 +101,16 @@ const QUESTIONS = [
   'What is the weather in Paris?',
 ];
 
+const HOSTILE_REQUESTS: readonly TestRequest[] = HOSTILE_BODIES.map(({ path, body, status }) => ({
+  path,
+  body: JSON.stringify(body),
+  isStream: false,
+  expected: [status],
+}));
+
 function pickRequest(random: Random): TestRequest {
   const pick = <T>(choices: readonly T[]): T => choices[random.integer(0, choices.length - 1)];
+  if (random.next() < 0.01) return pick(HOSTILE_REQUESTS);
   const isStream = random.next() < 0.6;
   const messages = [
     ...(random.next() < 0.3 ? [{ role: 'system', content: 'word '.repeat(random.integer(1, 300)) }] : []),
@@ -196,6 +214,48 @@ async function sendOne(
   }
 }
 
+/**
+ * Reads a stream at 64 bytes every 100 ms, from a socket. The server must slow down, or cut the
+ * connection after its limit for clients that read nothing.
+ */
+async function readSlowly(url: string, secret: string, isOver: () => boolean): Promise<void> {
+  const { hostname, port } = new URL(url);
+  const body = JSON.stringify({
+    prompt: [11, 12, 13],
+    max_tokens: 1500,
+    stream: true,
+    ignore_eos: true,
+    temperature: 1,
+    logprobs: 20,
+  });
+  const head = [
+    'POST /v1/completions HTTP/1.1',
+    `Host: ${hostname}`,
+    `Authorization: Bearer ${secret}`,
+    'Content-Type: application/json',
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    'Connection: close',
+  ];
+  const socket = connect({ host: hostname, port: Number(port) });
+  let text = '';
+  let hasFailed = false;
+  socket.on('error', () => (hasFailed = true));
+  socket.write(`${head.join('\r\n')}\r\n\r\n${body}`);
+  while (!socket.closed && !isOver()) {
+    text += String(socket.read(64) ?? '');
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+  const isCut = hasFailed || (socket.closed && !text.includes('data: [DONE]'));
+  socket.destroy();
+  const status = /^HTTP\/1\.1 (\d+)/.exec(text)?.[1];
+  // The server counts this request, whatever became of it.
+  statuses.left = (statuses.left ?? 0) + 1;
+  if (status === undefined || status === '401') return;
+  if (status !== '200') problems.push(`a slow reader got status ${status}`);
+  numSlowStreams++;
+  if (isCut) numSlowStreamsCut++;
+}
+
 async function readMetrics(url: string, secret: string): Promise<Map<string, number>> {
   const text = await (await fetch(`${url}/metrics`, { headers: { Authorization: `Bearer ${secret}` } })).text();
   return new Map(
@@ -219,6 +279,7 @@ function sampleOf(metrics: Map<string, number>, pid: number, startedAt: number):
     residentMib: resident,
     heapMib:
       (metrics.get('nodejs_heap_size_used_bytes') ?? sumOf(metrics, 'capstan_nodejs_heap_size_used_bytes')) / 2 ** 20,
+    numDescriptors: readdirSync(`/proc/${pid}/fd`).length,
     usedBlocks: metrics.get('capstan_kv_cache_blocks{state="used"}') ?? NaN,
     openRequests: metrics.get('capstan_http_requests_open') ?? NaN,
     running: metrics.get('capstan_sequences_running') ?? NaN,
@@ -336,6 +397,11 @@ void (async () => {
       });
     }
   };
+  const slowReader = async (index: number) => {
+    const random = new Random(Number(values.seed) * 1000 + 500 + index);
+    while (!isOver()) await readSlowly(server.url, valid[random.integer(1, valid.length - 1)].secret, isOver);
+  };
+  const probe = probeHealth(server.url, { intervalMs: 100, secret: admin.secret });
   const takeSamples = async () => {
     while (!isOver()) {
       samples.push(sampleOf(await readMetrics(server.url, admin.secret), pid, startedAt));
@@ -346,7 +412,11 @@ void (async () => {
     takeSamples(),
     changeKeys(valid, revoked, new Random(5), isOver),
     ...Array.from({ length: Number(values.width) }, (_, index) => worker(index)),
+    ...Array.from({ length: NUM_SLOW_READERS }, (_, index) => slowReader(index)),
   ]);
+  const {
+    percentiles: [healthP50, healthP99],
+  } = spreadOf(await probe.stop(), [50, 99]);
   if (server.process.exitCode !== null) problems.push(`the server exited: ${server.output().stderr.slice(-500)}`);
   else await checkMetrics(server.url, admin.secret, blocks);
   // Caches and heap reach their final size during the first 30 %.
@@ -355,9 +425,15 @@ void (async () => {
     resident: slopePerHour(settled, ({ residentMib }) => residentMib),
     heap: slopePerHour(settled, ({ heapMib }) => heapMib),
   };
-  const half = (part: readonly Sample[]) => part.reduce((sum, { residentMib }) => sum + residentMib, 0) / part.length;
   const middle = Math.floor(settled.length / 2);
-  const growthMib = half(settled.slice(middle)) - half(settled.slice(0, middle));
+  const mean = (part: readonly Sample[], read: (sample: Sample) => number) =>
+    part.reduce((sum, sample) => sum + read(sample), 0) / part.length;
+  const growthOf = (read: (sample: Sample) => number) =>
+    mean(settled.slice(middle), read) - mean(settled.slice(0, middle), read);
+  const growthMib = growthOf(({ residentMib }) => residentMib);
+  const descriptorGrowth = growthOf(({ numDescriptors }) => numDescriptors);
+  if (descriptorGrowth > 8)
+    problems.push(`open file descriptors grew by ${descriptorGrowth.toFixed(1)} from the first half to the second`);
   if (growthMib > 24)
     problems.push(`resident memory grew by ${growthMib.toFixed(1)} MiB from the first half to the second`);
   server.process.kill('SIGTERM');
@@ -375,6 +451,8 @@ void (async () => {
     blocks,
     slope,
     growthMib,
+    descriptorGrowth,
+    healthMs: { p50: healthP50, p99: healthP99 },
     problems: problems.slice(0, 50),
     samples,
   };
@@ -391,6 +469,8 @@ function render(result: {
   blocks: number;
   slope: { resident: number; heap: number };
   growthMib: number;
+  descriptorGrowth: number;
+  healthMs: { p50: number; p99: number };
   samples: Sample[];
 }): string {
   const rows = Array.from(
@@ -400,8 +480,8 @@ function render(result: {
   const sent = Object.values(statuses).reduce((sum, count) => sum + count, 0);
   return `# Soak
 
-\`benchmarks/soak.ts --minutes ${result.minutes} --width ${result.width}\` runs \`capstan serve demo --access-control\` under ${result.width} clients. They send chats, streams, completions, JSON schemas and tools,
-disconnect early (15 %), send bad requests (14 %) and use unknown keys. Meanwhile \`capstan keys\` creates, changes, rotates, disables and deletes keys in the same database.
+\`benchmarks/soak.ts --minutes ${result.minutes} --width ${result.width} --transport ${values.transport}\` runs \`capstan serve demo --access-control\` under ${result.width} clients. They send chats, streams, completions, JSON schemas and tools,
+disconnect early (15 %), send bad requests (14 %) and hostile bodies (1 %), and use unknown keys. ${NUM_SLOW_READERS} more clients read their streams at 640 bytes/s. Meanwhile \`capstan keys\` creates, changes, rotates, disables and deletes keys in the same database.
 
 ${sent.toLocaleString('en-US')} requests: ${Object.entries(statuses)
     .map(
@@ -411,11 +491,12 @@ ${sent.toLocaleString('en-US')} requests: ${Object.entries(statuses)
     .join(', ')}.
 ${numKeyChanges} key changes. ${numStreamErrors} streams ended with an error event: deleting or disabling a key ends its running requests. An internal error would be logged.
 ${problems.length === 0 ? `The server's metrics account for every request. At the end all ${result.blocks} blocks are free or cached. The server logged no error and exited with 0.` : `**Problems**: ${problems.slice(0, 10).join('; ')}`}
+${numSlowStreams} slow streams, of which the server cut ${numSlowStreamsCut}. GET /health took ${result.healthMs.p50.toFixed(1)} ms at p50 and ${result.healthMs.p99.toFixed(1)} ms at p99.
 
-After the first 30 %, mean resident memory changed by ${result.growthMib.toFixed(1)} MiB from the first half of the remaining time to the second (slopes: resident ${result.slope.resident.toFixed(1)}, heap ${result.slope.heap.toFixed(1)} MiB per hour).
+After the first 30 %, mean resident memory changed by ${result.growthMib.toFixed(1)} MiB from the first half of the remaining time to the second (slopes: resident ${result.slope.resident.toFixed(1)}, heap ${result.slope.heap.toFixed(1)} MiB per hour). Open file descriptors changed by ${result.descriptorGrowth.toFixed(1)}.
 
-| minute | resident, MiB | heap used, MiB | blocks in use | sequences running | requests open | responses so far |
-|---|---|---|---|---|---|---|
-${rows.map((row) => `| ${row.minute.toFixed(1)} | ${row.residentMib.toFixed(0)} | ${row.heapMib.toFixed(0)} | ${row.usedBlocks} | ${row.running} | ${row.openRequests} | ${row.numResponses} |`).join('\n')}
+| minute | resident, MiB | heap used, MiB | file descriptors | blocks in use | sequences running | requests open | responses so far |
+|---|---|---|---|---|---|---|---|
+${rows.map((row) => `| ${row.minute.toFixed(1)} | ${row.residentMib.toFixed(0)} | ${row.heapMib.toFixed(0)} | ${row.numDescriptors} | ${row.usedBlocks} | ${row.running} | ${row.openRequests} | ${row.numResponses} |`).join('\n')}
 `;
 }

@@ -1,0 +1,59 @@
+/** Requests that take long to receive, parse, check or render. */
+
+const USER = [{ role: 'user', content: 'hi' }];
+
+const repeat = <T>(count: number, item: (i: number) => T): T[] => Array.from({ length: count }, (_, i) => item(i));
+const manyProperties = (count: number) => ({
+  type: 'object',
+  properties: Object.fromEntries(repeat(count, (i) => [`p${i}`, { type: 'string' }])),
+});
+const toolWith = (parameters: unknown) => [{ type: 'function', function: { name: 'f', parameters } }];
+const jsonSchema = (schema: unknown) => ({ type: 'json_schema', json_schema: { name: 'n', schema } });
+
+export interface HostileBody {
+  name: string;
+  path: string;
+  body: object;
+  /** Status of the response of `serve demo`. */
+  status: number;
+}
+
+const chat = (name: string, body: object, status = 400): HostileBody => ({
+  name,
+  path: '/v1/chat/completions',
+  body,
+  status,
+});
+const completion = (name: string, prompt: unknown): HostileBody => ({
+  name,
+  path: '/v1/completions',
+  body: { prompt },
+  status: 400,
+});
+
+export const HOSTILE_BODIES: readonly HostileBody[] = [
+  chat('65,535 messages', { messages: repeat(65_535, () => ({ role: 'user', content: 'a' })) }),
+  chat('messages below 256 KB', { messages: repeat(8_000, () => ({ role: 'user', content: 'a' })) }),
+  chat('65,535 parts', {
+    messages: [{ role: 'user', content: repeat(65_535, () => ({ type: 'text', text: 'a' })) }],
+  }),
+  chat('16 MB of text', { messages: [{ role: 'user', content: 'abc '.repeat(4e6) }] }),
+  completion('16 MB of text in a prompt', 'abc '.repeat(4e6)),
+  completion(
+    '5,000,000 token ids in a prompt',
+    repeat(5_000_000, () => 1),
+  ),
+  chat('a tool with 130,000 properties', { messages: USER, tools: toolWith(manyProperties(130_000)) }),
+  chat('a tool below 256 KB', {
+    messages: USER,
+    tools: toolWith(manyProperties(7_000)),
+    tool_choice: 'required',
+  }),
+  chat('a schema with 130,000 properties', {
+    messages: USER,
+    response_format: jsonSchema(manyProperties(130_000)),
+  }),
+  chat('an enum of 100,000 values', { messages: USER, response_format: jsonSchema({ enum: repeat(1e5, String) }) }),
+  chat('500,000 unknown objects', { messages: USER, max_tokens: 1, x: repeat(500_000, () => ({ a: 1 })) }, 200),
+  chat('300,000 template variables', { messages: USER, chat_template_kwargs: { x: repeat(3e5, (i) => ({ i })) } }),
+];
