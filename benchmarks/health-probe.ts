@@ -1,4 +1,4 @@
-// Measures the latency of GET /health from a thread of its own, so that the load of the caller does not delay it.
+// Measures the latency of GET /health from a separate thread, so that the load of the main thread does not delay it.
 import { Worker } from 'node:worker_threads';
 
 const SOURCE = `
@@ -34,7 +34,7 @@ export function probeHealth(
     worker.once('message', resolve);
     worker.once('error', reject);
   });
-  // Until `stop`, nobody waits for the error.
+  // The error is reported by `stop`.
   latencies.catch(() => {});
   return {
     stop: () => {

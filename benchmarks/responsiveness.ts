@@ -45,7 +45,7 @@ function complete(url: string, body: object): Promise<Response> {
   });
 }
 
-/** Streams tokens and lets a long prompt arrive in the middle. Returns the gaps between tokens before and after that. */
+/** Streams tokens, and a long prompt arrives in the middle. Returns the gaps between tokens before and after that. */
 async function measureGaps(url: string, seed: number): Promise<{ quiet: number[]; busy: number[]; ttftMs: number }> {
   const times: number[] = [];
   const response = await complete(url, { prompt: tokenIds(16, seed), max_tokens: STREAM_TOKENS, stream: true });

@@ -491,7 +491,7 @@ ${sent.toLocaleString('en-US')} requests: ${Object.entries(statuses)
     .join(', ')}.
 ${numKeyChanges} key changes. ${numStreamErrors} streams ended with an error event: deleting or disabling a key ends its running requests. An internal error would be logged.
 ${problems.length === 0 ? `The server's metrics account for every request. At the end all ${result.blocks} blocks are free or cached. The server logged no error and exited with 0.` : `**Problems**: ${problems.slice(0, 10).join('; ')}`}
-${numSlowStreams} slow streams, of which the server cut ${numSlowStreamsCut}. GET /health took ${result.healthMs.p50.toFixed(1)} ms at p50 and ${result.healthMs.p99.toFixed(1)} ms at p99.
+${numSlowStreams} slow streams. The server cut ${numSlowStreamsCut}. GET /health took ${result.healthMs.p50.toFixed(1)} ms at p50 and ${result.healthMs.p99.toFixed(1)} ms at p99.
 
 After the first 30 %, mean resident memory changed by ${result.growthMib.toFixed(1)} MiB from the first half of the remaining time to the second (slopes: resident ${result.slope.resident.toFixed(1)}, heap ${result.slope.heap.toFixed(1)} MiB per hour). Open file descriptors changed by ${result.descriptorGrowth.toFixed(1)}.
 

@@ -69,8 +69,13 @@ export interface PreparedChat {
  * Returns the text of the prompt.
  * @throws CapstanError `invalid_argument`, or `template_error` from the template.
  */
-export function renderChat({ text }: Model, messages: Messages, options: ChatOptions): Promise<string> {
-  return text.render(toConversation(messages, checkChatOptions(options)));
+export function renderChat(
+  { text }: Model,
+  messages: Messages,
+  options: ChatOptions,
+  signal?: AbortSignal,
+): Promise<string> {
+  return text.render(toConversation(messages, checkChatOptions(options)), signal);
 }
 
 /**
@@ -89,7 +94,7 @@ export async function prepareChat(
   const { tools, toolChoice, sampling, addSpecialTokens, ...rest } = checked;
   const { promptTokenIds, thinking } = await model.text.encodeChat(
     toConversation(messages, checked),
-    { addSpecialTokens, maxModelLen: sampling.truncatePrompt === undefined ? maxModelLen : undefined },
+    { addSpecialTokens, maxModelLen, isTruncated: sampling.truncatePrompt !== undefined },
     signal,
   );
   const answer = sampling.structuredOutput === undefined ? undefined : planStructuredOutput(sampling.structuredOutput);

@@ -23,6 +23,7 @@ import { type ChatOptions, prepareChat, renderChat } from './chat';
 import type { EngineOptions } from './options';
 import { resolveSampling, type SamplingDefaults, type SamplingParams, truncatePrompt } from './sampling';
 import { planStructuredOutput, type StructuredOutput } from './structured-output';
+import { parseGrammar } from './text/grammar-parser';
 import { REASONING_FORMATS, THINK_CLOSE, THINK_OPEN } from './text/reasoning';
 import type { OpenText } from './text/text-client';
 import type { EncodeOptions, Messages } from './text/text-service';
@@ -108,7 +109,7 @@ export class Engine {
     this.info = info;
     this.#calls = calls;
     this.#grammars = new GrammarCache(
-      async (json) => native.compileGrammar({ kind: 'parsed', handle: await model.text.parseGrammar(json) }),
+      async (json) => native.compileGrammar({ kind: 'parsed', handle: await parseGrammar(json) }),
       { maxTotalBytes: grammarCacheBytes },
     );
     this.#queueLimiter = new QueueLimiter({
@@ -181,7 +182,8 @@ export class Engine {
               prompt,
               {
                 addSpecialTokens,
-                maxModelLen: sampling.truncatePrompt === undefined ? this.info.maxModelLen : undefined,
+                maxModelLen: this.info.maxModelLen,
+                isTruncated: sampling.truncatePrompt !== undefined,
               },
               reservation,
             )
@@ -233,28 +235,35 @@ export class Engine {
   }
 
   /**
-   * Returns the prompt text that {@link Engine.chat} would tokenize.
+   * Returns the prompt text that {@link Engine.chat} would tokenize. Counts against `maxQueuedRequests` while it runs.
+   * @param context `signal`: ends the call with code `aborted`.
    * @throws CapstanError `invalid_argument`, or `template_error` if the template is missing or fails.
    */
-  async renderChat(messages: Messages, options: ChatOptions = {}): Promise<string> {
-    return renderChat(this.#model, messages, options);
+  async renderChat(
+    messages: Messages,
+    options: ChatOptions = {},
+    { signal }: Pick<CallContext, 'signal'> = {},
+  ): Promise<string> {
+    return this.#inQueue(() => renderChat(this.#model, messages, options, signal));
   }
 
   /**
    * Returns the token ids of a text. Counts against `maxQueuedRequests` and `maxQueuedTokens` while it runs.
    * @param options `addSpecialTokens`: runs the tokenizer's post-processor, which adds tokens such as BOS. Default:
    *   true.
+   * @param context `signal`: ends the call with code `aborted`.
    * @throws CapstanError `queue_full`, or `engine_closed`.
    */
-  async tokenize(text: string, options: { addSpecialTokens?: boolean } = {}): Promise<Int32Array> {
+  async tokenize(
+    text: string,
+    { addSpecialTokens = true }: { addSpecialTokens?: boolean } = {},
+    { signal }: Pick<CallContext, 'signal'> = {},
+  ): Promise<Int32Array> {
     checkString('text', text);
-    if (this.#isClosed) throw closedError();
-    const reservation = this.#queueLimiter.reserve();
-    try {
-      return await this.#encode(text, { addSpecialTokens: options.addSpecialTokens ?? true }, reservation);
-    } finally {
-      reservation.release();
-    }
+    return this.#inQueue((reservation) => {
+      reservation.setPrompt(text);
+      return this.#model.text.encode(text, { addSpecialTokens }, signal);
+    });
   }
 
   /**
@@ -305,6 +314,17 @@ export class Engine {
     await this.#native.close();
     for (const call of [...this.#calls.values()]) call.fail(closedError());
     await this.#model.text.close();
+  }
+
+  /** Runs work on a prompt that is not generated from. It has a place in the queue. */
+  async #inQueue<T>(work: (reservation: Reservation) => Promise<T>): Promise<T> {
+    if (this.#isClosed) throw closedError();
+    const reservation = this.#queueLimiter.reserve();
+    try {
+      return await work(reservation);
+    } finally {
+      reservation.release();
+    }
   }
 
   #encode(text: string, options: EncodeOptions, reservation: Reservation): Promise<Int32Array> {

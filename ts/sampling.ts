@@ -205,12 +205,19 @@ export function resolveSampling(
   return { sampling, numChoices };
 }
 
+const MIN_LOOSE_BYTES = 2 ** 20;
+const LOOSE_BYTES_PER_TOKEN = 8;
+
 /**
- * @throws CapstanError `context_length_exceeded` if the texts together are longer than `maxModelLen` tokens of the
- *   longest kind.
+ * Returns the maximum length in bytes of a text that may be longer than the context, because it is only counted or will
+ * be truncated. Tokenizing it delays other prompts.
  */
-export function checkTextLength(texts: readonly string[], maxModelLen: number, maxTokenBytes: number): void {
-  const maxBytes = maxModelLen * maxTokenBytes;
+export function looseTextBytes(maxModelLen: number): number {
+  return Math.max(MIN_LOOSE_BYTES, maxModelLen * LOOSE_BYTES_PER_TOKEN);
+}
+
+/** @throws CapstanError `context_length_exceeded` if the texts together are longer than `maxBytes`. */
+export function checkTextLength(texts: readonly string[], maxModelLen: number, maxBytes: number): void {
   // A UTF-16 code unit takes at most 3 bytes in UTF-8.
   if (texts.reduce((sum, { length }) => sum + length * 3, 0) <= maxBytes) return;
   const numBytes = texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);

@@ -24,4 +24,5 @@ export const DEFAULT_SETTINGS: ServerSettings = {
 export interface ParseLimits {
   settings: ServerSettings;
   vocabSize: number;
+  maxModelLen: number;
 }

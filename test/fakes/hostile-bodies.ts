@@ -24,6 +24,7 @@ const chat = (name: string, body: object, status = 400): HostileBody => ({
   body,
   status,
 });
+const tokenize = (name: string, body: object, status = 400): HostileBody => ({ name, path: '/tokenize', body, status });
 const completion = (name: string, prompt: unknown): HostileBody => ({
   name,
   path: '/v1/completions',
@@ -55,5 +56,30 @@ export const HOSTILE_BODIES: readonly HostileBody[] = [
   }),
   chat('an enum of 100,000 values', { messages: USER, response_format: jsonSchema({ enum: repeat(1e5, String) }) }),
   chat('500,000 unknown objects', { messages: USER, max_tokens: 1, x: repeat(500_000, () => ({ a: 1 })) }, 200),
+  chat('4 MB of text to truncate', {
+    messages: [{ role: 'user', content: 'abc '.repeat(1e6) }],
+    truncate_prompt_tokens: 10,
+  }),
+  tokenize('16 MB of text to tokenize', { prompt: 'abc '.repeat(4e6) }),
+  tokenize('1 MB of text to tokenize', { prompt: 'abc '.repeat(250_000) }, 200),
+  tokenize('1 MB of text to tokenize, with the texts', { prompt: 'abc '.repeat(250_000), return_token_strs: true }),
+  tokenize(
+    '100 KB of text to tokenize, with the texts',
+    { prompt: 'abc '.repeat(25_000), return_token_strs: true },
+    200,
+  ),
+  tokenize('65,535 messages to tokenize', { messages: repeat(65_535, () => ({ role: 'user', content: 'a' })) }),
+  {
+    name: '5,000,000 ids to detokenize',
+    path: '/detokenize',
+    body: { tokens: repeat(5_000_000, () => 11) },
+    status: 400,
+  },
+  {
+    name: '1,000,000 ids to detokenize',
+    path: '/detokenize',
+    body: { tokens: repeat(1_000_000, () => 11) },
+    status: 200,
+  },
   chat('300,000 template variables', { messages: USER, chat_template_kwargs: { x: repeat(3e5, (i) => ({ i })) } }),
 ];

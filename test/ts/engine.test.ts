@@ -510,12 +510,6 @@ describe('chat', () => {
       { addGenerationPrompt: true, continueFinalMessage: true },
       { code: 'invalid_argument', param: 'addGenerationPrompt' },
     ],
-    [
-      'a reserved template variable',
-      [{ role: 'user', content: 'x' }],
-      { templateKwargs: { range: 1 } },
-      { code: 'template_error' },
-    ],
   ])('refuses %s', async (_name, messages, options, expected) => {
     const engine = await loadEngine();
     await expect(engine.chat(messages as never, options as never).result()).rejects.toMatchObject(expected);

@@ -89,11 +89,11 @@ export class ChatTemplate {
     } = options;
     const template = await this.#compile(tools !== undefined && this.#sources.has('tool_use') ? 'tool_use' : 'default');
     const variables = {
+      documents: null,
       ...this.#specialTokens,
       ...templateKwargs,
       messages: continueFinalMessage ? markFinalMessage(messages) : messages,
       tools: tools ?? null,
-      documents: null,
       add_generation_prompt: addGenerationPrompt,
     };
     const text = render(template, variables);

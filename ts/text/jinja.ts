@@ -39,17 +39,17 @@ export class JinjaTemplate {
     const { Environment, Interpreter, Template } = this.#library;
     const scope = new Environment();
     const strftimeNow = (format: string) => new Template('{{ strftime_now(format) }}').render({ format });
-    const globals = { ...GLOBALS, ...METHODS, strftime_now: strftimeNow };
-    // Refuses a variable with the name of a global.
-    for (const [name, value] of [...Object.entries(globals), ...Object.entries(variables)]) scope.set(name, value);
+    // A variable hides a global of the same name, as in Jinja.
+    const values = { ...GLOBALS, strftime_now: strftimeNow, ...variables, ...METHODS };
+    for (const [name, value] of Object.entries(values)) scope.set(name, value);
     const interpreter = new Interpreter(scope);
-    const values = new Environment();
+    const temporary = new Environment();
     behaveAsPython(
       interpreter,
       (parent) => new Environment(parent),
       (value) => {
-        values.variables.clear();
-        return values.set('value', value);
+        temporary.variables.clear();
+        return temporary.set('value', value);
       },
     );
     return interpreter.run(this.#program).value as string;

@@ -9,7 +9,7 @@ const MAX_VALUES = 300_000;
 /** Parts of the grammar that one keyword makes many of: rules, constants and multiples. */
 const MAX_PARTS = 100_000;
 
-/** Bounds the time to convert the schemas of one grammar to about half a second, because other prompts wait for it. */
+/** Bounds the time to convert the schemas of one grammar to about half a second, because other grammars wait for it. */
 export class SchemaBudget {
   #numSchemas = 0;
   #numValues = 0;

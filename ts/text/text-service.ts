@@ -1,9 +1,6 @@
-import { loadAddon } from '../addon';
-import type { NativeParsedGrammar } from '../addon-types';
 import { CapstanError } from '../errors';
-import { checkTextLength } from '../sampling';
+import { checkTextLength, looseTextBytes } from '../sampling';
 import { ChatTemplate, type RenderOptions } from './chat-template';
-import { buildGrammarSource, type GrammarSpec } from './grammar-source';
 import { checkMessages, type ChatMessage, type TemplateMessage, toTemplateMessage } from './messages';
 import { THINK_CLOSE, THINK_OPEN, type ThinkingState, thinkingStateAfter, thinkingStateWithin } from './reasoning';
 import { findToolCallFormat, TOOL_CALL_MARKERS, type ToolCallFormat } from './tool-calls';
@@ -31,8 +28,8 @@ export interface TextTraits {
 }
 
 /**
- * Messages as values, or as the JSON text of their array: a string, or UTF-8 bytes. Bytes of a SharedArrayBuffer are not
- * copied to the thread that renders them.
+ * Messages as values, or as the JSON text of their array: a string, or UTF-8 bytes. Bytes of a SharedArrayBuffer are
+ * not copied to the thread that renders them.
  */
 export type Messages = readonly ChatMessage[] | { readonly json: string | Uint8Array };
 
@@ -47,6 +44,8 @@ export interface EncodeOptions {
   addSpecialTokens: boolean;
   /** A prompt that is longer in any tokenization is refused before the work. undefined: no limit. */
   maxModelLen?: number | undefined;
+  /** The prompt will be truncated to the context, so only `looseTextBytes` limits it. */
+  isTruncated?: boolean;
 }
 
 export interface EncodedChat {
@@ -56,8 +55,8 @@ export interface EncodedChat {
 }
 
 /**
- * The work whose time grows with the length of a text: rendering, tokenizing and building grammars. It runs in a
- * separate thread. A signal that aborts skips work that has not started.
+ * The work whose time grows with the length of a text: rendering and tokenizing. It runs in a separate thread. A signal
+ * that aborts skips work that has not started.
  */
 export interface TextWork {
   /** @throws CapstanError `context_length_exceeded`. */
@@ -66,11 +65,6 @@ export interface TextWork {
   encodeTexts(texts: readonly string[]): Promise<Int32Array[]>;
   /** Returns the text of the prompt. @throws CapstanError `invalid_argument` or `template_error`. */
   render(conversation: Conversation, signal?: AbortSignal): Promise<string>;
-  /**
-   * Builds and parses the grammar of a {@link GrammarSpec} in JSON text. Returns a handle for `compileGrammar`.
-   * @throws CapstanError `invalid_argument` for a schema that is not supported.
-   */
-  parseGrammar(json: string): Promise<NativeParsedGrammar>;
   /** @throws CapstanError `context_length_exceeded`, `invalid_argument` or `template_error`. */
   encodeChat(conversation: Conversation, options: EncodeOptions, signal?: AbortSignal): Promise<EncodedChat>;
 }
@@ -107,23 +101,13 @@ export class TextService implements TextWork {
     return new TextService(tokenizer, chatTemplate, options);
   }
 
-  async encode(
-    text: string,
-    { addSpecialTokens, maxModelLen }: EncodeOptions,
-    signal?: AbortSignal,
-  ): Promise<Int32Array> {
-    if (maxModelLen !== undefined) checkTextLength([text], maxModelLen, this.#tokenizer.vocabulary.maxTokenBytes);
-    return this.#tokenizer.encode(text, addSpecialTokens, signal);
+  async encode(text: string, options: EncodeOptions, signal?: AbortSignal): Promise<Int32Array> {
+    this.#checkLength([text], options);
+    return this.#tokenizer.encode(text, options.addSpecialTokens, signal);
   }
 
   encodeTexts(texts: readonly string[]): Promise<Int32Array[]> {
     return Promise.all(texts.map((text) => this.#tokenizer.encode(text, false)));
-  }
-
-  parseGrammar(json: string): Promise<NativeParsedGrammar> {
-    return new Promise((resolve) => {
-      resolve(loadAddon().parseGrammar(buildGrammarSource(JSON.parse(json) as GrammarSpec)));
-    });
   }
 
   async render(conversation: Conversation): Promise<string> {
@@ -132,8 +116,7 @@ export class TextService implements TextWork {
 
   async encodeChat(conversation: Conversation, options: EncodeOptions, signal?: AbortSignal): Promise<EncodedChat> {
     const messages = checkMessages(parseMessages(conversation));
-    if (options.maxModelLen !== undefined)
-      checkConversationLength(messages, options.maxModelLen, this.#tokenizer.vocabulary.maxTokenBytes);
+    this.#checkConversation(messages, conversation, options);
     const written = this.#toTemplateMessages(messages);
     const prompt = await this.#render(conversation, written);
     const finalContent = conversation.continueFinalMessage === true ? (written.at(-1)?.content as string) : undefined;
@@ -141,6 +124,32 @@ export class TextService implements TextWork {
       promptTokenIds: await this.encode(prompt, options, signal),
       thinking: this.traits.hasReasoning ? findThinkingState(prompt, finalContent) : undefined,
     };
+  }
+
+  #checkLength(texts: readonly string[], { maxModelLen, isTruncated = false }: EncodeOptions): void {
+    if (maxModelLen === undefined) return;
+    const strictBytes = maxModelLen * this.#tokenizer.vocabulary.maxTokenBytes;
+    checkTextLength(texts, maxModelLen, isTruncated ? looseTextBytes(maxModelLen) : strictBytes);
+  }
+
+  /**
+   * Refuses a conversation that is too long in any template, before it is rendered. Each message becomes at least one
+   * token.
+   * @throws CapstanError `context_length_exceeded`.
+   */
+  #checkConversation(messages: readonly ChatMessage[], { tools }: Conversation, options: EncodeOptions): void {
+    const { maxModelLen = Infinity } = options;
+    if (messages.length > maxModelLen) {
+      throw new CapstanError(
+        'context_length_exceeded',
+        `This model's maximum context length is ${maxModelLen} tokens, but the prompt has ${messages.length} messages`,
+        { param: 'prompt', expected: `at most ${maxModelLen} messages`, received: String(messages.length) },
+      );
+    }
+    const texts = messages.flatMap(({ content }) =>
+      typeof content === 'string' ? [content] : (content ?? []).map(({ text }) => text),
+    );
+    this.#checkLength(tools === undefined ? texts : [...texts, JSON.stringify(tools)], options);
   }
 
   #toTemplateMessages(messages: readonly ChatMessage[]): TemplateMessage[] {
@@ -159,25 +168,6 @@ function parseMessages({ messages }: Conversation): unknown {
   return JSON.parse(
     typeof json === 'string' ? json : Buffer.from(json.buffer, json.byteOffset, json.byteLength).toString(),
   );
-}
-
-/**
- * Refuses a conversation that is too long in any template, before it is rendered. Each message becomes at least one
- * token.
- * @throws CapstanError `context_length_exceeded`.
- */
-function checkConversationLength(messages: readonly ChatMessage[], maxModelLen: number, maxTokenBytes: number): void {
-  if (messages.length > maxModelLen) {
-    throw new CapstanError(
-      'context_length_exceeded',
-      `This model's maximum context length is ${maxModelLen} tokens, but the prompt has ${messages.length} messages`,
-      { param: 'prompt', expected: `at most ${maxModelLen} messages`, received: String(messages.length) },
-    );
-  }
-  const texts = messages.flatMap(({ content }) =>
-    typeof content === 'string' ? [content] : (content ?? []).map(({ text }) => text),
-  );
-  checkTextLength(texts, maxModelLen, maxTokenBytes);
 }
 
 /** @param finalContent The message that the completion continues, if it does. */

@@ -17,6 +17,8 @@ const TOKENIZER_FILE = 'tokenizer.json';
  */
 const LONG_TEXT = 1 << 18;
 const MAX_LONG_TEXTS = 2;
+/** The default of `maxQueuedRequests`. */
+const MAX_WAITING_TEXTS = 1_024;
 /** Native memory of an encoding per token: string, offsets, masks. */
 const BYTES_PER_ENCODED_TOKEN = 256;
 const NEVER = new AbortController().signal;
@@ -27,7 +29,7 @@ export class Tokenizer {
   readonly #tokenizer: HfTokenizer;
   readonly #longTexts = new JobQueue({
     maxRunning: MAX_LONG_TEXTS,
-    maxWaiting: Infinity,
+    maxWaiting: MAX_WAITING_TEXTS,
     noun: 'long texts are waiting to be tokenized',
   });
 

@@ -1,6 +1,6 @@
 import type { MessagePort } from 'node:worker_threads';
 import type { DatabaseLocation } from './location';
-import type { ThreadCall, ThreadReply } from '../../base/thread-calls';
+import type { ThreadCall, ThreadReply } from '../../../ts/thread-calls';
 import { listen } from '../feed/notifications';
 
 /** Sent without a call: another process changed the database. */

@@ -4,7 +4,7 @@ import { Worker } from 'node:worker_threads';
 import { AccessError, type AccessErrorCode } from '../errors';
 import type { DatabaseLocation } from './location';
 import { listen } from '../feed/notifications';
-import { ThreadCalls } from '../../base/thread-calls';
+import { ThreadCalls } from '../../../ts/thread-calls';
 import type { SerializedError } from './serve-store';
 import { type AccessStore, openStore } from './store';
 

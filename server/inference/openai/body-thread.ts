@@ -1,7 +1,7 @@
 /** The thread that parses large bodies. `readCall` starts it. */
 import { parentPort } from 'node:worker_threads';
+import { answerCalls } from '../../../ts/thread-calls';
 import { ApiError, type ApiErrorCode } from '../../base/errors';
-import type { ThreadCall, ThreadReply } from '../../base/thread-calls';
 import type { ParseLimits } from '../settings';
 import { type Calls, compact, parseBody } from './parse-body';
 
@@ -13,16 +13,14 @@ export interface BodyError {
   headers?: Readonly<Record<string, string>>;
 }
 
-if (parentPort !== null) {
-  const port = parentPort;
-  port.on('message', ({ id, method, args }: ThreadCall) => {
-    const kind = method as keyof Calls;
-    void parseBody(kind, ...(args as [body: Uint8Array, limits: ParseLimits]))
-      .then((call) => ({ id, value: compact(kind, call) }))
-      .catch((error: unknown) => ({ id, error: toBodyError(error) }))
-      .then((reply: ThreadReply<BodyError>) => port.postMessage(reply));
+if (parentPort !== null)
+  answerCalls(parentPort, {
+    run: async (kind, [body, limits]) => {
+      const call = await parseBody(kind as keyof Calls, body as Uint8Array, limits as ParseLimits);
+      return compact(kind as keyof Calls, call);
+    },
+    toError: toBodyError,
   });
-}
 
 function toBodyError(error: unknown): BodyError {
   if (!(error instanceof ApiError)) return { message: String((error as Error).stack ?? error) };

@@ -64,12 +64,12 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
 }
 
 async function promptEcho(
-  { engine }: OpenAiContext,
+  { engine, signal }: OpenAiContext,
   { messages, options, returnsTokenIds, returnsPromptText }: ChatCall,
   promptTokenIds: Int32Array,
 ): Promise<PromptEcho> {
   return {
     tokenIds: returnsTokenIds ? promptTokenIds : undefined,
-    text: returnsPromptText ? await engine.renderChat(messages, options) : undefined,
+    text: returnsPromptText ? await engine.renderChat(messages, options, { signal }) : undefined,
   };
 }

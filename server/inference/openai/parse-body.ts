@@ -42,6 +42,7 @@ export async function parseBody<Kind extends keyof Calls>(
 export function compact<Kind extends keyof Calls>(kind: Kind, call: Calls[Kind]): Calls[Kind] {
   if (kind === 'chat' || kind === 'tokenize') return compactMessages(call as ChatCall) as Calls[Kind];
   if (kind === 'completion') return compactPrompts(call as CompletionCall) as Calls[Kind];
+  if (kind === 'detokenize') return compactTokens(call as DetokenizeCall) as Calls[Kind];
   return call;
 }
 
@@ -58,6 +59,10 @@ function toShared(text: string): Uint8Array {
 
 function compactPrompts(call: CompletionCall): CompletionCall {
   return { ...call, prompts: call.prompts.map((prompt) => (Array.isArray(prompt) ? toTyped(prompt) : prompt)) };
+}
+
+function compactTokens(call: DetokenizeCall): DetokenizeCall {
+  return { ...call, tokens: Array.isArray(call.tokens) ? toTyped(call.tokens) : call.tokens };
 }
 
 /** Ids that a typed array cannot hold stay as they are, so that the error names them. */

@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { ApiError } from '../../base/errors';
-import { ThreadCalls } from '../../base/thread-calls';
+import { ThreadCalls } from '../../../ts/thread-calls';
 import { header, type HttpRequest, mediaType } from '../../http/transport';
 import type { ParseLimits } from '../settings';
 import type { BodyError } from './body-thread';
@@ -10,8 +10,10 @@ import type { OpenAiContext } from './context';
 import { type Calls, parseBody } from './parse-body';
 import { show } from './validate';
 
-/** Larger bodies are parsed in a thread, because parsing and checking one may take long: 60 ms for 250 KB of one-letter messages. */
+/** Larger bodies are parsed in a thread. For example, 250 KB of one-letter messages take 60 ms. */
 const MAX_INLINE_BYTES = 64 * 1024;
+/** Bodies that wait for the thread. One more is refused, unless nothing else waits. */
+const MAX_WAITING_BYTES = 256 * 2 ** 20;
 const THREAD_FILE = join(__dirname, 'body-thread.js');
 
 /**
@@ -21,15 +23,23 @@ const THREAD_FILE = join(__dirname, 'body-thread.js');
 export async function readCall<Kind extends keyof Calls>(
   kind: Kind,
   request: HttpRequest,
-  { settings, engine }: Pick<OpenAiContext, 'settings' | 'engine'>,
+  { settings, engine, signal }: Pick<OpenAiContext, 'settings' | 'engine' | 'signal'>,
 ): Promise<Calls[Kind]> {
   checkJson(request);
   const body = await request.readBody();
-  const limits = { settings, vocabSize: engine.info.vocabSize };
+  const { vocabSize, maxModelLen } = engine.info;
+  const limits: ParseLimits = { settings, vocabSize, maxModelLen };
   const thread = body.length > MAX_INLINE_BYTES ? openBodyThread() : undefined;
-  return thread === undefined
-    ? parseBody(kind, body, limits)
-    : (thread.call(kind, [body, limits satisfies ParseLimits], ownMemory(body)) as Promise<Calls[Kind]>);
+  if (thread === undefined) return parseBody(kind, body, limits);
+  const { byteLength } = body;
+  if (waitingBytes > 0 && waitingBytes + byteLength > MAX_WAITING_BYTES)
+    throw new ApiError('queue_full', `The queue is full: ${waitingBytes} bytes of request bodies wait to be parsed`);
+  waitingBytes += byteLength;
+  try {
+    return (await thread.call(kind, [body, limits], { signal, transfer: ownMemory(body) })) as Calls[Kind];
+  } finally {
+    waitingBytes -= byteLength;
+  }
 }
 
 function checkJson(request: HttpRequest): void {
@@ -48,6 +58,7 @@ function ownMemory({ buffer, byteLength }: Buffer): ArrayBuffer[] {
 
 /** One thread for the process, because parsing needs no model. */
 let bodyThread: ThreadCalls<BodyError> | undefined;
+let waitingBytes = 0;
 
 /**
  * Returns undefined without the compiled file, in tests from sources and in bundles. Then the calling thread parses all

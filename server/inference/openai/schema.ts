@@ -214,3 +214,4 @@ export type SamplingFields = Static<ReturnType<typeof object<typeof SAMPLING_PRO
 export type GenerationFields = Static<ReturnType<typeof object<typeof GENERATION_PROPERTIES>>>;
 export type ChatCompletionRequest = Static<typeof CHAT_COMPLETION_REQUEST>;
 export type CompletionRequest = Static<typeof COMPLETION_REQUEST>;
+export type TokenizeRequest = Static<typeof TOKENIZE_REQUEST>;

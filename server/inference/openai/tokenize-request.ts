@@ -1,10 +1,11 @@
+import { looseTextBytes } from '../../../ts/sampling';
 import type { ChatMessage, ChatOptions, Messages } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import type { ParseLimits } from '../settings';
 import { checkConversation, conversationOptions, toMessage } from './conversation';
 import type { JsonText } from './json-text';
 import { CONVERSATION_NULLS } from './nulls';
-import { type ConversationFields, DETOKENIZE_REQUEST, TOKENIZE_REQUEST } from './schema';
+import { type ConversationFields, DETOKENIZE_REQUEST, TOKENIZE_REQUEST, type TokenizeRequest } from './schema';
 import { refuseUnsupported, TOKENIZE_UNSUPPORTED } from './unsupported';
 import { validate } from './validate';
 
@@ -22,11 +23,14 @@ export interface TokenizeCall {
 
 export interface DetokenizeCall {
   model: string | undefined;
-  tokens: number[];
+  tokens: number[] | Int32Array;
 }
 
 /** Parses a request. Throws an ApiError that names the first invalid field. */
-export async function parseTokenizeRequest({ value }: JsonText, { settings }: ParseLimits): Promise<TokenizeCall> {
+export async function parseTokenizeRequest(
+  { value }: JsonText,
+  { settings, maxModelLen }: ParseLimits,
+): Promise<TokenizeCall> {
   const body = await validate(TOKENIZE_REQUEST, value, CONVERSATION_NULLS);
   refuseUnsupported(value, TOKENIZE_UNSUPPORTED);
   const { model, messages, prompt } = body;
@@ -37,6 +41,7 @@ export async function parseTokenizeRequest({ value }: JsonText, { settings }: Pa
       param: 'prompt',
     });
   if (messages !== undefined) checkConversation(body as ConversationFields);
+  checkLength(body, maxModelLen);
   return {
     model: model === '' ? undefined : model,
     prompt,
@@ -51,7 +56,28 @@ export async function parseTokenizeRequest({ value }: JsonText, { settings }: Pa
   };
 }
 
-export async function parseDetokenizeRequest({ value }: JsonText): Promise<DetokenizeCall> {
+/** A text may be longer than the context, so that clients can count what they must cut, but not without limit. */
+function checkLength({ prompt, messages, tools }: Partial<TokenizeRequest>, maxModelLen: number): void {
+  const param = messages === undefined ? 'prompt' : 'messages';
+  const check = (received: number, max: number, unit: string) => {
+    if (received <= max) return;
+    const message = `${param}: expected at most ${max} ${unit} for a context of ${maxModelLen} tokens, got ${received}`;
+    throw new ApiError('context_length_exceeded', message, { param });
+  };
+  check(messages?.length ?? 0, maxModelLen, 'messages');
+  const text = prompt ?? JSON.stringify([messages, tools]);
+  check(Buffer.byteLength(text), looseTextBytes(maxModelLen), 'bytes');
+}
+
+export async function parseDetokenizeRequest(
+  { value }: JsonText,
+  { maxModelLen }: ParseLimits,
+): Promise<DetokenizeCall> {
   const { model, tokens } = await validate(DETOKENIZE_REQUEST, value);
+  const maxTokens = looseTextBytes(maxModelLen);
+  if (tokens.length > maxTokens)
+    throw new ApiError('invalid_value', `tokens: expected at most ${maxTokens} token ids, got ${tokens.length}`, {
+      param: 'tokens',
+    });
   return { model: model === '' ? undefined : model, tokens };
 }

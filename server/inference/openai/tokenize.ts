@@ -1,4 +1,5 @@
 import type { HttpReply, HttpRequest } from '../../http/transport';
+import { ApiError } from '../../base/errors';
 import { toClientError } from './call';
 import type { OpenAiContext } from './context';
 import { TokenWords } from './logprobs';
@@ -10,11 +11,13 @@ import { mapInTurns } from './turns';
 
 /** POST /tokenize: tokenizes a text, or a conversation rendered by the chat template. */
 export async function tokenize(context: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
-  const { engine, model } = context;
+  const { engine, model, signal } = context;
   const call = await readCall('tokenize', request, context);
   model.responseName(call.model);
   try {
-    const tokenIds = await engine.tokenize(await textOf(engine, call), { addSpecialTokens: call.addSpecialTokens });
+    const text = await textOf(context, call);
+    const tokenIds = await engine.tokenize(text, { addSpecialTokens: call.addSpecialTokens }, { signal });
+    if (call.returnsTokenTexts) checkTokenTexts(tokenIds.length, engine.info.maxModelLen);
     const words = new TokenWords(engine);
     sendJson(reply, {
       count: tokenIds.length,
@@ -27,8 +30,20 @@ export async function tokenize(context: OpenAiContext, request: HttpRequest, rep
   }
 }
 
-async function textOf(engine: OpenAiContext['engine'], call: TokenizeCall): Promise<string> {
-  return call.messages === undefined ? (call.prompt ?? '') : engine.renderChat(call.messages, call.chatOptions);
+async function textOf({ engine, signal }: OpenAiContext, call: TokenizeCall): Promise<string> {
+  if (call.messages === undefined) return call.prompt ?? '';
+  return engine.renderChat(call.messages, call.chatOptions, { signal });
+}
+
+const MIN_TOKEN_TEXTS = 65_536;
+
+/** The texts of tokens are made in the main thread. */
+function checkTokenTexts(numTokens: number, maxModelLen: number): void {
+  const max = Math.max(MIN_TOKEN_TEXTS, maxModelLen);
+  if (numTokens > max)
+    throw new ApiError('invalid_value', `return_token_strs: expected at most ${max} tokens, got ${numTokens}`, {
+      param: 'return_token_strs',
+    });
 }
 
 /** POST /detokenize: converts token ids to text, special tokens included. */

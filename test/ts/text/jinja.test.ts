@@ -21,6 +21,10 @@ describe('values and operators are those of Python', () => {
     expect(await render(source)).toBe(text);
   });
 
+  test('a variable hides a global of the same name', async () => {
+    expect(await render('{{ range }}', { range: 3 })).toBe('3');
+  });
+
   test.each(['{{ "a" + 1 }}', '{{ 1 + "a" }}', '{{ "a" + {"b": 1} }}', '{{ "{x}".format(1) }}', '{{ "{}".format() }}'])(
     'refuses %s',
     async (source) => {

@@ -9,7 +9,7 @@ import { DEFAULT_SETTINGS } from '../../../../server/inference/settings';
 
 const REGISTER = join(__dirname, '../../../oracle/register-ts.cjs');
 const THREAD = join(__dirname, '../../../../server/inference/openai/body-thread.ts');
-const LIMITS = { settings: DEFAULT_SETTINGS, vocabSize: 272 };
+const LIMITS = { settings: DEFAULT_SETTINGS, vocabSize: 272, maxModelLen: 2_048 };
 const MESSAGES = [{ role: 'user', content: [{ type: 'text', text: 'ü' }] }];
 const TOOL = { type: 'function', function: { name: 'f', parameters: { type: 'object' } } };
 
@@ -82,5 +82,8 @@ test('a thread that dies fails its calls, and the next call starts another', asy
   const open = inThread('tokenize', bytes({ prompt: 'x'.repeat(2 ** 22) }));
   await workers.at(-1)!.terminate();
   await expect(open).rejects.toMatchObject({ code: 'internal_error' });
-  expect(await inThread('detokenize', bytes({ tokens: [3] }))).toEqual({ model: undefined, tokens: [3] });
+  expect(await inThread('detokenize', bytes({ tokens: [3] }))).toEqual({
+    model: undefined,
+    tokens: Int32Array.of(3),
+  });
 });

@@ -152,10 +152,37 @@ describe('long inputs', () => {
   });
 
   test('spells the tokens of a long text in batches', async () => {
-    const answer = post(app, '/tokenize', { prompt: 'ab'.repeat(100_000), return_token_strs: true });
-    expect(await turnsDuring(answer)).toBeGreaterThan(20);
+    const answer = post(app, '/tokenize', { prompt: 'ab'.repeat(30_000), return_token_strs: true });
+    expect(await turnsDuring(answer)).toBeGreaterThan(7);
     const { count, token_strs: texts } = (await answer).json as { count: number; token_strs: string[] };
-    expect([count, texts.length, texts.slice(-2)]).toEqual([200_001, 200_001, ['a', 'b']]);
+    expect([count, texts.length, texts.slice(-2)]).toEqual([60_001, 60_001, ['a', 'b']]);
+  });
+
+  test.each<[string, string, object, string, string]>([
+    ['a text above 1 MiB', '/tokenize', { prompt: 'a'.repeat(2 ** 20 + 1) }, 'context_length_exceeded', 'prompt'],
+    [
+      'more messages than tokens in the context',
+      '/tokenize',
+      { messages: Array.from({ length: 5_000 }, () => ({ role: 'user', content: 'a' })) },
+      'context_length_exceeded',
+      'messages',
+    ],
+    [
+      'the texts of more than 65,536 tokens',
+      '/tokenize',
+      { prompt: 'a'.repeat(70_000), return_token_strs: true },
+      'invalid_value',
+      'return_token_strs',
+    ],
+    [
+      'more than 1,048,576 ids',
+      '/detokenize',
+      { tokens: Array.from({ length: 2 ** 20 + 1 }, () => 1) },
+      'invalid_value',
+      'tokens',
+    ],
+  ])('refuses %s', async (_name, path, body, code, param) => {
+    expect(errorOf(await post(app, path, body))).toMatchObject({ status: 400, code, param });
   });
 
   test('counts tokenizing against the queue limit', async () => {
