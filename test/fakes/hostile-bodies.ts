@@ -64,8 +64,8 @@ export const HOSTILE_BODIES: readonly HostileBody[] = [
   tokenize('1 MB of text to tokenize', { prompt: 'abc '.repeat(250_000) }, 200),
   tokenize('1 MB of text to tokenize, with the texts', { prompt: 'abc '.repeat(250_000), return_token_strs: true }),
   tokenize(
-    '100 KB of text to tokenize, with the texts',
-    { prompt: 'abc '.repeat(25_000), return_token_strs: true },
+    '60 KB of text to tokenize, with the texts',
+    { prompt: 'abc '.repeat(15_000), return_token_strs: true },
     200,
   ),
   tokenize('65,535 messages to tokenize', { messages: repeat(65_535, () => ({ role: 'user', content: 'a' })) }),
