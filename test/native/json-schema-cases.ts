@@ -126,6 +126,37 @@ const NUMBERS: SchemaCase[] = [
     invalid: [-0.05, -0.01, 0, 1],
   },
   { schema: { type: 'number', minimum: 1e-7, maximum: 1e21 }, valid: [0.5, 12], invalid: [0, -1] },
+  { schema: { type: 'number', multipleOf: 0.01 }, valid: [0.08, -0.08, 0.8, -3.25], invalid: [0.081, -0.081] },
+  {
+    schema: { type: 'number', multipleOf: 0.01, exclusiveMinimum: 0 },
+    valid: [0.08, 0.8, 12.34],
+    invalid: [0, 0.081, 0.001],
+  },
+  {
+    schema: { type: 'number', multipleOf: 0.001, exclusiveMinimum: 2.5, exclusiveMaximum: 2.75 },
+    valid: [2.501, 2.51, 2.749],
+    invalid: [2.5, 2.5001, 2.75],
+  },
+  {
+    schema: { type: 'number', exclusiveMinimum: 1e-20, exclusiveMaximum: 5 },
+    valid: [4.9, 1, 0.001],
+    invalid: [5, 0],
+  },
+  { schema: { type: 'number', exclusiveMaximum: 1e16 }, valid: [9_999_999_999_999_998], invalid: [1e16] },
+  {
+    schema: { type: 'integer', minimum: 9_999_999_999_999_990, exclusiveMaximum: 1e16 },
+    valid: [9_999_999_999_999_998],
+    invalid: [1e16],
+  },
+  {
+    schema: { type: 'number', exclusiveMinimum: 0.12345678901234568 },
+    valid: [0.12345678901234569, 0.2, 1],
+    invalid: [0.12345678901234568, 0.1],
+  },
+  { schema: { type: 'number', minimum: 1e-300, exclusiveMaximum: 1 }, valid: [0.5, 0.001], invalid: [0, -1, 1] },
+  { schema: { type: 'number', minimum: -5e-324, maximum: 1e300 }, valid: [0, 0.5, 7], invalid: [-1, -0.1] },
+  { schema: { type: 'number', exclusiveMinimum: -1e308, maximum: -1e-300 }, valid: [-1, -0.5], invalid: [0, 1] },
+  { schema: { type: 'integer', minimum: 1.7e308 }, valid: [], invalid: [0, 1e300] },
 ];
 
 const ARRAYS: SchemaCase[] = [

@@ -40,11 +40,8 @@ export function numbers(
   const step = read('multipleOf');
   const tighter = (isLower: boolean, closed?: number, open?: number): Bound | undefined => {
     if (open !== undefined && (closed === undefined || (isLower ? open >= closed : open <= closed))) {
-      if (type === 'number' && Number(open.toPrecision(15)) !== open)
-        throw unsupported(
-          `${path}/exclusive${isLower ? 'Minimum' : 'Maximum'}`,
-          'more than 15 digits are not supported',
-        );
+      if (open === (isLower ? Number.MAX_VALUE : -Number.MAX_VALUE))
+        throw unsupported(`${path}/exclusive${isLower ? 'Minimum' : 'Maximum'}`, 'no value matches');
       return { value: open, isOpen: true };
     }
     return closed === undefined ? undefined : { value: closed, isOpen: false };

@@ -10,6 +10,9 @@ export interface Bound {
 /** A double distinguishes all numbers of 15 significant digits, so parsing the text loses nothing. */
 export const MAX_DIGITS = 15;
 
+/** Bounds the zeros after the point of a decimal. */
+const SMALLEST = 1e-30;
+
 const DIGIT = charClass(['0', '9']);
 
 /**
@@ -31,18 +34,33 @@ export function integerRange(lower: Bound | undefined, upper: Bound | undefined)
 
 function lowestInteger({ value, isOpen }: Bound): bigint {
   const ceiling = BigInt(Math.ceil(value));
-  return isOpen && Number.isInteger(value) ? ceiling + 1n : ceiling;
+  if (!isOpen || !Number.isInteger(value)) return ceiling;
+  return Number.isSafeInteger(value) ? ceiling + 1n : BigInt(nextAbove(value));
+}
+
+/** Returns the least double above a value that is not zero. */
+function nextAbove(value: number): number {
+  const bytes = new DataView(new ArrayBuffer(8));
+  bytes.setFloat64(0, value);
+  bytes.setBigInt64(0, bytes.getBigInt64(0) + (value > 0 ? 1n : -1n));
+  return bytes.getFloat64(0);
 }
 
 /** The integers from `low`, which is 0 or more, to `high`. Without `high`, up to the maximum number of digits. */
 function naturals(low: bigint, high?: bigint): GrammarExpr {
-  const last = (high ?? 10n ** BigInt(Math.max(MAX_DIGITS, low.toString().length)) - 1n).toString();
+  const last = (high ?? greatest(Math.max(MAX_DIGITS, low.toString().length))).toString();
   const parts: GrammarExpr[] = [];
   for (let first = low.toString(); ; first = `1${'0'.repeat(first.length)}`) {
     const isLast = first.length === last.length;
     parts.push(digitRange(first, isLast ? last : '9'.repeat(first.length)));
     if (isLast) return choice(...parts);
   }
+}
+
+/** Returns the greatest integer of a number of digits that a double can hold. */
+function greatest(numDigits: number): bigint {
+  const [integer, double] = [10n ** BigInt(numDigits) - 1n, BigInt(Number.MAX_VALUE)];
+  return integer < double ? integer : double;
 }
 
 /** Digit strings from `low` to `high`, which have the same length. */
@@ -73,7 +91,8 @@ export function anyNumber(): GrammarExpr {
 }
 
 /**
- * Returns the grammar of the decimals in a range, without exponent, or null if the range is empty.
+ * Returns the grammar of the decimals in a range, without exponent, or null if the range is empty. Numbers closer to
+ * zero than {@link SMALLEST} are not written.
  * @param maxFraction Maximum number of digits after the point. The bounds must not have more.
  */
 export function numberRange(
@@ -81,6 +100,17 @@ export function numberRange(
   upper: Bound | undefined,
   maxFraction = Infinity,
 ): GrammarExpr | null {
+  return rangeBetween(lower && withoutTiny(lower, 1), upper && withoutTiny(upper, -1), maxFraction);
+}
+
+/** Returns the next bound that is not too close to zero. `inside` is the sign of the direction of the range. */
+function withoutTiny(bound: Bound, inside: 1 | -1): Bound {
+  const { value } = bound;
+  if (value === 0 || Math.abs(value) >= SMALLEST) return bound;
+  return { value: Math.sign(value) === inside ? inside * SMALLEST : 0, isOpen: false };
+}
+
+function rangeBetween(lower: Bound | undefined, upper: Bound | undefined, maxFraction: number): GrammarExpr | null {
   const negate = (bound: Bound | undefined) => bound && { value: -bound.value, isOpen: bound.isOpen };
   const zero: Bound = { value: 0, isOpen: false };
   const parts: (GrammarExpr | null)[] = [];
@@ -110,6 +140,10 @@ function decimals(lower: Bound, upper: Bound | undefined, maxFraction: number): 
   const [highWhole, highFraction] = upper === undefined ? [undefined, ''] : split(upper.value);
   const most = (highWhole ?? lowWhole).toString().length;
   const numDigits = Math.min(maxFraction, Math.max(1, MAX_DIGITS - most, lowFraction.length, highFraction.length));
+  if (isReachable(lower, numDigits))
+    return decimals({ value: nextAbove(lower.value), isOpen: false }, upper, maxFraction);
+  if (upper !== undefined && isReachable(upper, numDigits))
+    return decimals(lower, { value: -nextAbove(-upper.value), isOpen: false }, maxFraction);
   const parts: (GrammarExpr | null)[] = [];
   const wholes = integerRange(lower, upper);
   parts.push(wholes);
@@ -135,6 +169,11 @@ function decimals(lower: Bound, upper: Bound | undefined, maxFraction: number): 
   return possible.length === 0 ? null : choice(...possible);
 }
 
+/** Returns whether a different text with this number of digits after the point may be parsed as an open bound. */
+function isReachable({ value, isOpen }: Bound, numDigits: number): boolean {
+  return isOpen && value !== 0 && 10 ** -numDigits < value * Number.EPSILON;
+}
+
 /** Returns the integer part, and the digits of the fraction without trailing zeros. */
 function split(value: number): [bigint, string] {
   const [mantissa, exponent] = value.toString().split('e');
@@ -152,8 +191,8 @@ interface FractionBound {
 
 /** Fractions of one to `num` digits that are at least the bound. */
 function fractionFrom({ digits, isOpen }: FractionBound, num: number): GrammarExpr | null {
+  if (num <= 0) return null;
   if (digits === '') return isOpen ? nonZero(num) : repeat(DIGIT, 1, num);
-
   const parts: GrammarExpr[] = [];
   if (digits[0] < '9') parts.push(sequence(charClass([String(Number(digits[0]) + 1), '9']), repeat(DIGIT, 0, num - 1)));
   let rest = isOpen ? nonZero(num - 1) : repeat(DIGIT, 0, num - 1);
@@ -207,5 +246,9 @@ function fractionBetween(from: FractionBound, to: FractionBound, num: number): G
 /** One to `num` digits, not all of them zero. */
 function nonZero(num: number): GrammarExpr | null {
   if (num <= 0) return null;
-  return sequence(repeat(literal('0'), 0, num - 1), charClass(['1', '9']), repeat(DIGIT, 0, num - 1));
+  const first = charClass(['1', '9']);
+  const parts = Array.from({ length: num }, (_, numZeros) =>
+    sequence('0'.repeat(numZeros), first, repeat(DIGIT, 0, num - numZeros - 1)),
+  );
+  return choice(...parts);
 }

@@ -32,7 +32,7 @@ const MEMBER_KEYWORDS = ['type', 'properties', 'required', 'additionalProperties
  * - Keywords of one type imply it if `type` is missing. After `prefixItems`, further elements need `items`.
  * - Whitespace: one space, or a line break and up to 32 spaces, after `{ [ ,` and before `} ]`; one space after `:`.
  * - Numbers have up to 15 digits before and after the point, and exponents of two digits. With bounds they have no
- *   exponent.
+ *   exponent, and none lies between 0 and 1e-30.
  * - Constants are written as JSON.stringify writes them, except for whitespace.
  *
  * `docs/reference/structured-output.md` lists the supported keywords and their limits.
