@@ -278,6 +278,22 @@ const COMBINED: SchemaCase[] = [
     invalid: ['blue', {}],
   },
   { schema: { type: 'string', enum: ['a', 'b', 1] }, valid: ['a'], invalid: [1, 'c'] },
+  { schema: { const: 'x', enum: ['x', 'y'] }, valid: ['x'], invalid: ['y'] },
+  {
+    schema: { properties: { a: { const: { b: 1, c: 2 }, enum: [{ c: 2, b: 1 }, 1] } }, required: ['a'] },
+    valid: [{ a: { c: 2, b: 1 } }],
+    invalid: [{ a: 1 }],
+  },
+  {
+    schema: {
+      oneOf: [
+        { const: 1, enum: [1, 2] },
+        { const: 2, enum: [1, 2] },
+      ],
+    },
+    valid: [1, 2],
+    invalid: [3],
+  },
   { schema: { const: { x: [true, 'é\n'] } }, valid: [{ x: [true, 'é\n'] }], invalid: [{ x: [] }] },
   { schema: { type: ['integer', 'number', 'null', 'boolean'] }, valid: [1, 1.5, null, true], invalid: ['x', []] },
   {

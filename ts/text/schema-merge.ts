@@ -23,13 +23,13 @@ export function severalOf(value: unknown): readonly unknown[] {
   return value instanceof Several ? value.values : [value];
 }
 
-/** Returns a schema as an object in terms of 2020-12. */
+/** Returns a schema as an object in terms of 2020-12, with at most one of `const` and `enum`. */
 export function asSchema(value: unknown, path: string): Schema {
   if (value === true) return {};
   if (value === false) return NOTHING;
   if (typeof value !== 'object' || value === null || Array.isArray(value))
     throw unsupported(path, 'expected a schema: an object, true or false');
-  return modernized(value as Schema);
+  return withOneList(modernized(value as Schema));
 }
 
 /** Returns the type of a JSON value. An integer is `integer`, not `number`. */
@@ -60,7 +60,7 @@ export function mergeSchemas(a: Schema, b: Schema, path: string): Schema {
       !(key in a) || !validates(key) || isDeepStrictEqual(a[key], value) ? value : mergeKeyword(key, a, b, path);
   }
   if (a.properties !== undefined || b.properties !== undefined) merged.properties = mergeProperties(a, b, path);
-  return 'const' in merged && 'enum' in merged ? withOneList(merged) : merged;
+  return withOneList(merged);
 }
 
 function mergeKeyword(key: string, a: Schema, b: Schema, path: string): unknown {
@@ -151,8 +151,9 @@ function mergeProperties(a: Schema, b: Schema, path: string): Schema {
 
 /** Merges `const` into `enum`. */
 function withOneList(schema: Schema): Schema {
+  if (!('const' in schema) || !Array.isArray(schema.enum)) return schema;
   const { const: value, ...rest } = schema;
-  return { ...rest, enum: commonValues(Array.isArray(rest.enum) ? rest.enum : [], [value]) };
+  return { ...rest, enum: commonValues(schema.enum, [value]) };
 }
 
 /** Escapes a key for use in a JSON pointer (RFC 6901). */

@@ -60,6 +60,8 @@ test.each<[schema: unknown, message: string]>([
   [{ type: 'string', pattern: 3 }, '#/pattern: expected a string'],
   [{ enum: [] }, '#: no value matches'],
   [{ type: 'integer', enum: ['a'] }, '#: no value matches'],
+  [{ const: 1, enum: [2] }, '#: no value matches'],
+  [{ const: 1, enum: 2 }, '#/enum: expected an array'],
   [{ enum: ['a'], pattern: 'a' }, '#/pattern: not supported with enum'],
   [{ enum: ['a'], minLength: 2 }, '#: no value matches'],
   [false, '#: no value matches'],
