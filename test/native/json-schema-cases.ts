@@ -251,6 +251,34 @@ const OBJECTS: SchemaCase[] = [
     valid: [{}, { 'x-a': 1, 'x-b': 2 }],
     invalid: [{ y: 1 }, { 'x-a': 'b' }],
   },
+  {
+    schema: {
+      properties: { abc: {}, ab: { type: 'null' } },
+      additionalProperties: false,
+      propertyNames: { maxLength: 2 },
+    },
+    valid: [{}, { ab: null }],
+    invalid: [{ abc: 1 }, { ab: null, abc: 1 }],
+  },
+  {
+    schema: { properties: { abc: {}, x1: { type: 'integer' } }, propertyNames: { pattern: '^x' } },
+    valid: [{}, { x1: 1 }],
+    invalid: [{ abc: 1 }, { x1: 'a' }],
+  },
+  {
+    schema: {
+      properties: { a: { type: 'integer' }, bb: {}, 'c"\n': { type: 'null' } },
+      required: ['c"\n'],
+      additionalProperties: { type: 'string' },
+      propertyNames: { anyOf: [{ pattern: '^c' }, { enum: ['a', 'z'] }, { minLength: 3 }] },
+    },
+    valid: [{ 'c"\n': null }, { a: 1, 'c"\n': null, z: 'x' }, { 'c"\n': null, xyz: '', c: 'x' }],
+    invalid: [
+      { bb: 1, 'c"\n': null },
+      { a: 'x', 'c"\n': null },
+      { 'c"\n': null, b: 'x' },
+    ],
+  },
   { schema: { type: 'object', required: ['k'] }, valid: [{ k: 1 }], invalid: [{}] },
   { schema: { type: 'object', additionalProperties: false }, valid: [{}], invalid: [{ a: 1 }] },
   {

@@ -2,7 +2,7 @@ import { choice, type GrammarExpr, literal, oneOf, optional, sequence } from './
 import { constantsOf } from './json-constants';
 import { COMMA, listOf, membersOf } from './json-lists';
 import { BLANK, blankAfterColon } from './json-rules';
-import { keys, keysLike } from './json-strings';
+import { keyOf, keys, keysLike } from './json-strings';
 import type { ListMember, SchemaContext } from './schema-context';
 import { unsupported } from './schema-error';
 import { counts, keywordBeside, listAt, schemasAt } from './schema-keywords';
@@ -33,10 +33,10 @@ export function objects(schema: Schema, path: string, depth: number, context: Sc
     sequence(key, ':', blankAfterColon, valueOf(value, valuePath));
   const names = allowedNames(schema, path, depth, context);
   const members = namedMembers(schema, path, names.listed).map((member) => ({
-    expr: pair(JSON.stringify(member.name), member.schema, member.path),
+    expr: pair(memberKey(member.name, names, path, context), member.schema, member.path),
     isRequired: member.isRequired,
   }));
-  const [extra, pathOfExtra] = names.listed === undefined ? schemaOfExtras(schema, path) : [null, path];
+  const [extra, pathOfExtra] = schemaOfExtras(schema, path, names);
   const bounds = counts(schema, 'minProperties', 'maxProperties', path);
   if (extra === null || isNothing(asSchema(extra, pathOfExtra))) {
     checkPropertyCounts(members, members.length, bounds, path);
@@ -89,10 +89,18 @@ function requiredNames(schema: Schema, path: string): ReadonlySet<string> {
   return new Set(names as string[]);
 }
 
+/** One alternative of `propertyNames`. */
+interface NameSchema {
+  schema: Schema;
+  path: string;
+  /** The names that the alternative lists. */
+  values?: ReadonlySet<unknown>;
+}
+
 /** The names that `propertyNames` allows: a list, or schemas of strings. */
 interface AllowedNames {
   listed?: string[];
-  schemas: { schema: Schema; path: string }[];
+  schemas: NameSchema[];
 }
 
 function allowedNames(schema: Schema, path: string, depth: number, context: SchemaContext): AllowedNames {
@@ -100,18 +108,25 @@ function allowedNames(schema: Schema, path: string, depth: number, context: Sche
   const namesPath = `${path}/propertyNames`;
   const schemas = context
     .alternatives(asSchema(schema.propertyNames, namesPath), namesPath, depth + 1)
-    .filter((alternative) => typesOf(alternative.schema, alternative.path)?.includes('string') !== false);
-  const lists = schemas.map((alternative) => constantsOf(alternative.schema, alternative.path));
-  if (lists.some((list) => list === undefined)) return { schemas };
-  const listed = lists.flatMap((list) => list ?? []).filter((name) => typeof name === 'string');
+    .filter((alternative) => typesOf(alternative.schema, alternative.path)?.includes('string') !== false)
+    .map((alternative): NameSchema => {
+      const values = constantsOf(alternative.schema, alternative.path);
+      return values === undefined ? alternative : { ...alternative, values: new Set(values) };
+    });
+  if (schemas.some(({ values }) => values === undefined)) {
+    const allowsAll = schemas.some(({ schema: name }) => keywordBeside(name, ['type']) === undefined);
+    return { schemas: allowsAll ? [] : schemas };
+  }
+  const listed = schemas.flatMap(({ values }) => [...(values ?? [])]).filter((name) => typeof name === 'string');
   return { listed: [...new Set(listed)], schemas };
 }
 
 /** Returns the schema of additional properties, or null if there are none, and its path. */
-function schemaOfExtras(schema: Schema, path: string): [unknown, string] {
-  const patterns = Object.entries(schemasAt(schema.patternProperties, `${path}/patternProperties`));
+function schemaOfExtras(schema: Schema, path: string, names: AllowedNames): [unknown, string] {
+  const patterns = patternsOf(schema, path);
   const extra = schema.additionalProperties ?? schema.unevaluatedProperties;
   if (patterns.length === 0) {
+    if (names.listed !== undefined) return [null, path];
     const isFree = knownNames(schema, path).length === 0;
     return [extra ?? (isFree ? true : null), `${path}/additionalProperties`];
   }
@@ -129,25 +144,45 @@ function schemaOfExtras(schema: Schema, path: string): [unknown, string] {
   return [patterns[0][1], `${path}/patternProperties/${escapePointer(patterns[0][0])}`];
 }
 
+function patternsOf(schema: Schema, path: string): [pattern: string, schema: unknown][] {
+  return Object.entries(schemasAt(schema.patternProperties, `${path}/patternProperties`));
+}
+
+/** Returns the grammar of a name in `properties` or `required`. It matches nothing if `propertyNames` forbids the name. */
+function memberKey(
+  name: string,
+  { listed, schemas }: AllowedNames,
+  path: string,
+  context: SchemaContext,
+): GrammarExpr | string {
+  if (listed !== undefined || schemas.length === 0) return JSON.stringify(name);
+  if (/\p{Surrogate}/u.test(name))
+    throw unsupported(`${path}/propertyNames`, 'not supported with a property whose name is not valid Unicode');
+  context.countParts(path, schemas.length);
+  return oneOf(
+    schemas.map(({ schema, path: namePath, values }) => {
+      if (values === undefined) return keyOf(name, schema, namePath, context.label);
+      return choice(...(values.has(name) ? [literal(JSON.stringify(name))] : []));
+    }),
+  );
+}
+
 function extraKey(
   schema: Schema,
-  allowed: AllowedNames['schemas'],
+  allowed: readonly NameSchema[],
   known: readonly string[],
   path: string,
   label: string,
 ): GrammarExpr {
-  const pattern = Object.keys(schema.patternProperties ?? {})[0] as string | undefined;
-  if (pattern !== undefined) return keysLike(pattern, `${label}: ${path}/patternProperties`);
+  const pattern = patternsOf(schema, path).at(0);
+  if (pattern !== undefined) return keysLike(pattern[0], `${label}: ${path}/patternProperties`);
   if (allowed.length === 0) return keys({}, known, path, label);
-  // Whether a known name matches is the pattern's business, which only the automaton can decide.
-  const restricting = allowed.find(({ schema: name }) => keywordBeside(name, ['type']) !== undefined);
-  if (restricting !== undefined && known.length > 0)
-    throw unsupported(`${path}/propertyNames`, 'supported with properties and required only if it lists the names');
-  return choice(
-    ...allowed.map(({ schema: name, path: namePath }) => {
-      const values = constantsOf(name, namePath);
+  const members = new Set<unknown>(known);
+  return oneOf(
+    allowed.map(({ schema: name, path: namePath, values }) => {
       if (values === undefined) return keys(name, known, namePath, label);
-      return oneOf(values.map((value) => literal(JSON.stringify(value))));
+      const others = [...values].filter((value) => typeof value === 'string' && !members.has(value));
+      return oneOf(others.map((value) => literal(JSON.stringify(value))));
     }),
   );
 }

@@ -14,12 +14,15 @@ export function strings(schema: Schema, path: string, label: string): GrammarExp
   return min === 0 && max === null ? jsonRule('string') : sequence('"', repeat(jsonRule('char'), min, max), '"');
 }
 
-/**
- * Returns the content of JSON strings that match all of `pattern` and `format`, or null without them. A format that is
- * not in `FORMATS` is an annotation.
- */
+/** Returns the content of JSON strings that match all of `pattern` and `format`, or null without them. */
 export function shapedText(schema: Schema, path: string, label: string): RegexExpr | null {
-  const [minLength, maxLength] = counts(schema, 'minLength', 'maxLength', path);
+  const parts = shapes(schema, path, label);
+  return parts.length === 0 ? null : regex(parts, counts(schema, 'minLength', 'maxLength', path));
+}
+
+/** Returns the patterns of `pattern` and `format`. A format that is not in `FORMATS` is an annotation. */
+function shapes(schema: Schema, path: string, label: string): RegexPart[] {
+  const [, maxLength] = counts(schema, 'minLength', 'maxLength', path);
   const formats = severalOf(schema.format).flatMap((format): RegexPart[] => {
     if (typeof format !== 'string') throw unsupported(`${path}/format`, 'expected a string');
     const pattern = formatPattern(format, maxLength);
@@ -29,8 +32,7 @@ export function shapedText(schema: Schema, path: string, label: string): RegexEx
     if (typeof pattern !== 'string') throw unsupported(`${path}/pattern`, 'expected a string');
     return { pattern, isSearch: true, mayYield: formats.length > 0, label: `${label}: ${path}/pattern` };
   });
-  const parts = [...formats, ...patterns];
-  return parts.length === 0 ? null : regex(parts, [minLength, maxLength]);
+  return [...formats, ...patterns];
 }
 
 /** A key without escapes. */
@@ -41,6 +43,13 @@ export function keys(schema: Schema, names: readonly string[], path: string, lab
   const shaped = shapedText(schema, path, label);
   const text = shaped ?? regex([PLAIN_KEY], counts(schema, 'minLength', 'maxLength', path));
   return sequence('"', { ...text, except: names }, '"');
+}
+
+/** Returns the grammar of one key, which matches nothing unless the key matches the schema of a string. */
+export function keyOf(name: string, schema: Schema, path: string, label: string): GrammarExpr {
+  const pattern = name.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&');
+  const parts = [{ pattern, isSearch: false, label: 'names of properties' }, ...shapes(schema, path, label)];
+  return sequence('"', regex(parts, counts(schema, 'minLength', 'maxLength', path)), '"');
 }
 
 /** Returns the grammar of keys that match a pattern. */

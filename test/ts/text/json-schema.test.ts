@@ -27,12 +27,16 @@ test.each<[schema: unknown, message: string]>([
   [{ type: 'object', dependencies: {} }, '#/dependencies: this keyword is not supported'],
   [{ $dynamicRef: '#node' }, '#/$dynamicRef: this keyword is not supported'],
   [
-    { type: 'object', propertyNames: { pattern: '^a' }, properties: { b: {} }, additionalProperties: true },
-    '#/propertyNames: supported with properties and required only if it lists the names',
+    { type: 'object', propertyNames: { pattern: '^a' }, properties: { '\ud800': {} } },
+    '#/propertyNames: not supported with a property whose name is not valid Unicode',
   ],
   [{ type: 'object', propertyNames: { enum: ['a'] }, required: ['b'] }, '#/required: the property "b" is not allowed'],
   [
     { type: 'object', patternProperties: { a: {} }, propertyNames: { maxLength: 3 } },
+    '#/patternProperties: supported only for one pattern',
+  ],
+  [
+    { propertyNames: { enum: ['a', 'b'] }, patternProperties: { '^a': { type: 'integer' } } },
     '#/patternProperties: supported only for one pattern',
   ],
   [
