@@ -547,4 +547,100 @@ const CLIENTS: SchemaCase[] = [
   },
 ];
 
-export const SCHEMAS: SchemaCase[] = [...STRINGS, ...CLIENTS, ...NUMBERS, ...ARRAYS, ...OBJECTS, ...COMBINED];
+const object = (properties: object, more: object = {}) => ({ type: 'object', properties, ...more });
+const [text, whole] = [{ type: 'string' }, { type: 'integer' }];
+
+/** Parts of allOf, anyOf and $ref that say something about the members of other parts. */
+const MERGED: SchemaCase[] = [
+  {
+    schema: { allOf: [object({ a: whole }, { unevaluatedProperties: false }), { properties: { b: whole } }] },
+    valid: [{}, { a: 1 }],
+    invalid: [{ b: 63 }, { a: 1, b: 1 }],
+  },
+  {
+    schema: object({ a: whole }, { anyOf: [{ properties: { b: whole }, unevaluatedProperties: false }] }),
+    valid: [{}, { b: 1 }],
+    invalid: [{ a: 16 }],
+  },
+  {
+    schema: {
+      allOf: [object({ a: whole })],
+      properties: { b: whole },
+      unevaluatedProperties: false,
+      anyOf: [{ properties: { c: whole } }],
+    },
+    valid: [{}, { b: 1, a: 1, c: 1 }],
+    invalid: [{ d: 1 }, { c: 'x' }],
+  },
+  {
+    schema: {
+      $defs: { A: object({ a: whole }, { unevaluatedProperties: text }) },
+      $ref: '#/$defs/A',
+      properties: { b: { maxLength: 2 } },
+      unevaluatedProperties: false,
+    },
+    valid: [{ a: 1, b: 'xy' }],
+    invalid: [{ b: 1 }, { b: 'xyz' }],
+  },
+  {
+    schema: object({
+      x: {
+        allOf: [
+          object({ y: object({ a: whole }, { unevaluatedProperties: false }) }),
+          object({ y: object({ b: whole }) }),
+        ],
+      },
+    }),
+    valid: [{ x: { y: { a: 1 } } }],
+    invalid: [{ x: { y: { b: 1 } } }],
+  },
+  {
+    schema: { allOf: [object({ a: whole, b: whole }), object({ a: text, b: { minimum: 3 } })] },
+    valid: [{}, { b: 3 }],
+    invalid: [{ a: 1 }, { a: 'x' }, { b: 1 }],
+  },
+  {
+    schema: { allOf: [{ type: 'array', prefixItems: [text] }, { items: whole }] },
+    valid: [[]],
+    invalid: [['x'], [1]],
+  },
+  {
+    schema: { allOf: [{ type: 'array', prefixItems: [{}, text] }, { items: { type: ['integer', 'string'] } }] },
+    valid: [[], [1], ['a', 'b'], [1, 'b', 2]],
+    invalid: [[null], [1, 2], [1, 'b', null]],
+  },
+  {
+    schema: {
+      allOf: [
+        { type: 'array', prefixItems: [text, text] },
+        { prefixItems: [{ minLength: 2 }], items: false },
+      ],
+    },
+    valid: [[], ['ab']],
+    invalid: [['a'], ['ab', 'c']],
+  },
+  {
+    schema: { allOf: [{ type: 'array', prefixItems: [text], unevaluatedItems: false }, { items: text }] },
+    valid: [[], ['a']],
+    invalid: [['a', 'b'], [1]],
+  },
+  {
+    schema: {
+      type: 'array',
+      allOf: [{ prefixItems: [text] }],
+      unevaluatedItems: whole,
+    },
+    valid: [['a'], ['a', 1]],
+    invalid: [[1], ['a', 'b']],
+  },
+];
+
+export const SCHEMAS: SchemaCase[] = [
+  ...MERGED,
+  ...STRINGS,
+  ...CLIENTS,
+  ...NUMBERS,
+  ...ARRAYS,
+  ...OBJECTS,
+  ...COMBINED,
+];

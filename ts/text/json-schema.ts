@@ -9,7 +9,7 @@ import { strings } from './json-strings';
 import type { ListMember, SchemaContext } from './schema-context';
 import { unsupported } from './schema-error';
 import { checkKeywords, keywordBeside, KEYWORDS, validates } from './schema-keywords';
-import { asSchema, isNothing, mergeSchemas, severalOf, typesOf } from './schema-merge';
+import { asPart, asSchema, isNothing, mergeSchemas, severalOf, typesOf } from './schema-merge';
 import { type Schema, type TypeName, TYPES } from './schema-types';
 import { alternativesOverlap } from './schema-overlap';
 import { SchemaReferences } from './schema-references';
@@ -127,7 +127,7 @@ export class SchemaRules implements SchemaContext {
     if (!(keyword in flat)) return [{ schema: flat, path }];
     const { base, items } = this.#splitAlternatives(keyword, flat, path, depth);
     return items.flatMap(({ schema: item, path: itemPath }) =>
-      this.alternatives(this.#merge(base, this.#flatten(item, itemPath, depth + 1), itemPath), itemPath, depth + 1),
+      this.alternatives(this.#merge(base, this.#part(item, itemPath, depth + 1), itemPath), itemPath, depth + 1),
     );
   }
 
@@ -183,18 +183,23 @@ export class SchemaRules implements SchemaContext {
     let merged: Schema = own;
     if ($ref !== undefined)
       merged = this.#merge(
-        this.#flatten(this.#references.resolve($ref, `${path}/$ref`), $ref as string, depth + 1),
+        this.#part(this.#references.resolve($ref, `${path}/$ref`), $ref as string, depth + 1),
         merged,
         path,
       );
     const parts: unknown[] = Array.isArray(allOf) ? allOf : [];
     parts.forEach((part, i) => {
       const partPath = `${path}/allOf/${i}`;
-      const flat = this.#flatten(asSchema(part, partPath), partPath, depth + 1);
+      const flat = this.#part(asSchema(part, partPath), partPath, depth + 1);
       checkKeywords(flat, partPath);
       merged = this.#merge(merged, flat, path);
     });
     return merged;
+  }
+
+  /** Returns the schema so that it can be merged with the one around it. */
+  #part(schema: Schema, path: string, depth: number): Schema {
+    return asPart(this.#flatten(schema, path, depth), path);
   }
 
   #merge(a: Schema, b: Schema, path: string): Schema {
@@ -206,7 +211,7 @@ export class SchemaRules implements SchemaContext {
   #mergeSafely(base: Schema, part: Schema, path: string): Schema {
     this.#budget.countValues(path, [base, part]);
     try {
-      return mergeSchemas(base, part, path);
+      return mergeSchemas(base, asPart(part, path), path);
     } catch {
       return part;
     }
@@ -217,7 +222,7 @@ export class SchemaRules implements SchemaContext {
     const hasBase = Object.keys(base).some(validates);
     const exprs = items.map(({ schema: item, path: itemPath }) => {
       if (!hasBase) return this.value(item, itemPath, depth + 1);
-      return this.value(this.#merge(base, this.#flatten(item, itemPath, depth + 1), itemPath), itemPath, depth + 1);
+      return this.value(this.#merge(base, this.#part(item, itemPath, depth + 1), itemPath), itemPath, depth + 1);
     });
     return oneOf(exprs);
   }

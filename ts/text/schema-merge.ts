@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { modernized } from './schema-dialects';
 import { unsupported } from './schema-error';
-import { schemasAt, validates } from './schema-keywords';
+import { listAt, schemasAt, validates } from './schema-keywords';
 import { type Schema, type TypeName, TYPES } from './schema-types';
 
 /** A schema that no value matches. */
@@ -51,16 +51,50 @@ export function typesOf(schema: Schema, path: string): TypeName[] | undefined {
   });
 }
 
-/** Returns the schema of the values that match both. @throws CapstanError if two keywords cannot be merged. */
+/**
+ * Returns a schema that can be merged as a part of another: what it does not evaluate are its own additional members,
+ * whatever the other schema evaluates.
+ */
+export function asPart(schema: Schema, path: string): Schema {
+  return asPartOf(asPartOf(schema, 'Properties', path), 'Items', path);
+}
+
+function asPartOf(schema: Schema, members: 'Properties' | 'Items', path: string): Schema {
+  const key = `unevaluated${members}`;
+  if (!(key in schema)) return schema;
+  const { [key]: unevaluated, ...part } = schema;
+  const additional = members === 'Items' ? 'items' : 'additionalProperties';
+  if (additional in schema) return part;
+  const applicator = ['$ref', 'allOf', 'anyOf', 'oneOf'].find((keyword) => keyword in schema);
+  if (applicator !== undefined)
+    throw unsupported(`${path}/${key}`, `not supported with ${applicator} in a part of another schema`);
+  return { ...part, [additional]: unevaluated };
+}
+
+/**
+ * Returns the schema of the values that match both. {@link asPart} was applied to all schemas but the one around the
+ * others.
+ * @throws CapstanError if two keywords cannot be merged.
+ */
 export function mergeSchemas(a: Schema, b: Schema, path: string): Schema {
+  checkPatterns(a, b, path);
+  checkPatterns(b, a, path);
   const merged: Schema = { ...a };
   for (const [key, value] of Object.entries(b)) {
-    if (key === 'properties') continue;
     merged[key] =
       !(key in a) || !validates(key) || isDeepStrictEqual(a[key], value) ? value : mergeKeyword(key, a, b, path);
   }
   if (a.properties !== undefined || b.properties !== undefined) merged.properties = mergeProperties(a, b, path);
+  if (a.prefixItems !== undefined || b.prefixItems !== undefined) Object.assign(merged, mergeItems(a, b, path));
   return withOneList(merged);
+}
+
+/** Additional properties of one part include those that match a pattern of the other. */
+function checkPatterns(a: Schema, b: Schema, path: string): void {
+  const allowsAll = isDeepStrictEqual(asSchema(b.additionalProperties ?? true, path), {});
+  if (a.patternProperties === undefined || allowsAll || isDeepStrictEqual(a.patternProperties, b.patternProperties))
+    return;
+  throw unsupported(`${path}/patternProperties`, 'not supported with additionalProperties of another part');
 }
 
 function mergeKeyword(key: string, a: Schema, b: Schema, path: string): unknown {
@@ -90,14 +124,15 @@ function mergeKeyword(key: string, a: Schema, b: Schema, path: string): unknown 
     case 'pattern':
     case 'format':
       return new Several([...severalOf(left), ...severalOf(right)]);
+    case 'properties':
+    case 'prefixItems':
+      return left;
     case 'items':
     case 'propertyNames':
     case 'additionalProperties':
     case 'unevaluatedItems':
     case 'unevaluatedProperties':
-      return left === false || right === false
-        ? false
-        : mergeSchemas(asSchema(left, path), asSchema(right, path), `${path}/${key}`);
+      return mergeMembers(left, right, `${path}/${key}`);
     case 'allOf':
       return [...asList(left), ...asList(right)];
     default:
@@ -134,6 +169,14 @@ function mergeTypes(a: TypeName[], b: TypeName[]): TypeName[] {
   return [...new Set([...a.filter((type) => allows(b, type)), ...b.filter((type) => allows(a, type))])];
 }
 
+/** Returns the schema of a member that two schemas apply to. */
+function mergeMembers(left: unknown, right: unknown, path: string): unknown {
+  if (left === false || right === false) return false;
+  const merged = mergeSchemas(asPart(asSchema(left, path), path), asPart(asSchema(right, path), path), path);
+  const hasNoType = Array.isArray(merged.type) && merged.type.length === 0;
+  return !hasNoType && !isNothing(merged) && merged;
+}
+
 /** A property that only one side names must also match `additionalProperties` of the other side. */
 function mergeProperties(a: Schema, b: Schema, path: string): Schema {
   const left = schemasAt(a.properties, `${path}/properties`);
@@ -142,11 +185,23 @@ function mergeProperties(a: Schema, b: Schema, path: string): Schema {
   for (const key of new Set([...Object.keys(left), ...Object.keys(right)])) {
     const ofLeft = Object.hasOwn(left, key) ? left[key] : (a.additionalProperties ?? true);
     const ofRight = Object.hasOwn(right, key) ? right[key] : (b.additionalProperties ?? true);
-    const keyPath = `${path}/properties/${escapePointer(key)}`;
-    const isForbidden = ofLeft === false || ofRight === false;
-    merged.push([key, isForbidden ? false : mergeSchemas(asSchema(ofLeft, path), asSchema(ofRight, path), keyPath)]);
+    merged.push([key, mergeMembers(ofLeft, ofRight, `${path}/properties/${escapePointer(key)}`)]);
   }
   return Object.fromEntries(merged);
+}
+
+/** An element that only one side lists must also match `items` of the other side. */
+function mergeItems(a: Schema, b: Schema, path: string): Schema {
+  const left = a.prefixItems === undefined ? [] : listAt(a.prefixItems, `${path}/prefixItems`);
+  const right = b.prefixItems === undefined ? [] : listAt(b.prefixItems, `${path}/prefixItems`);
+  const merged = Array.from({ length: Math.max(left.length, right.length) }, (_, i) => {
+    const ofLeft = i < left.length ? left[i] : (a.items ?? true);
+    const ofRight = i < right.length ? right[i] : (b.items ?? true);
+    return mergeMembers(ofLeft, ofRight, `${path}/prefixItems/${i}`);
+  });
+  // The array ends before an element that no value matches.
+  const end = merged.indexOf(false);
+  return end < 0 ? { prefixItems: merged } : { prefixItems: merged.slice(0, end), items: false };
 }
 
 /** Merges `const` into `enum`. */

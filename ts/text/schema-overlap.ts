@@ -39,6 +39,9 @@ function unwritten(schema: Schema, other: Schema, path: string): 'forbidden' | '
   const names = new Set([...Object.keys(schemasAt(schema.properties, path)), ...requiredOf(schema)]);
   const extra = schema.additionalProperties ?? schema.unevaluatedProperties;
   const isOpen = (extra !== undefined && extra !== false) || names.size === 0;
+  // Their properties are not among the names.
+  const hasAlternatives = 'anyOf' in schema || 'oneOf' in schema;
+  if (hasAlternatives && schema.additionalProperties !== false) return undefined;
   if (isOpen || 'patternProperties' in schema || 'propertyNames' in schema) return undefined;
   if (requiredOf(other).every((name) => names.has(name as string))) return undefined;
   return extra === false ? 'forbidden' : 'missing';

@@ -74,6 +74,32 @@ test.each<[schema: unknown, message: string]>([
     { oneOf: [{ type: 'null' }, { type: 'object', properties: { a: {} } }, { type: 'object', properties: { b: {} } }] },
     '#/oneOf: a value might match both alternatives 1 and 2',
   ],
+  [
+    { allOf: [{ patternProperties: { '^a': { type: 'integer' } } }, { additionalProperties: false }] },
+    '#/patternProperties: not supported with additionalProperties of another part',
+  ],
+  [
+    {
+      allOf: [
+        { patternProperties: { '^a': {} }, additionalProperties: false },
+        { additionalProperties: { type: 'null' } },
+      ],
+    },
+    '#/patternProperties: not supported with additionalProperties of another part',
+  ],
+  [
+    { allOf: [{ unevaluatedProperties: false, anyOf: [{ properties: { a: {} } }] }, { properties: { b: {} } }] },
+    '#/allOf/0/unevaluatedProperties: not supported with anyOf in a part of another schema',
+  ],
+  [
+    {
+      oneOf: [
+        { type: 'object', properties: { a: {} }, required: ['a'], anyOf: [{ properties: { b: {} }, required: ['b'] }] },
+        { type: 'object', properties: { b: {} }, required: ['b'], anyOf: [{ properties: { a: {} } }] },
+      ],
+    },
+    '#/oneOf: a value might match both alternatives 0 and 1',
+  ],
   [{ allOf: [{ multipleOf: 2 }, { multipleOf: 3 }] }, '#/multipleOf: two different multipleOf'],
   [{ allOf: [{ type: 'string' }, { type: 'integer' }] }, '#: no value matches'],
   [
