@@ -27,6 +27,8 @@ const SCHEMAS = [
   '{"type": "number", "multipleOf": 0}',
   '{"type": "integer", "minimum": -1e30, "maximum": 1e30}',
   '{"type": "number", "minimum": 1e999}',
+  '{"type": "number", "minimum": 1, "maximum": 1, "multipleOf": 5e-324}',
+  '{"type": "number", "exclusiveMinimum": 1e-320, "exclusiveMaximum": 1.7976931348623157e308}',
   '{"type": "object", "required": ["a"], "properties": {}, "additionalProperties": false}',
   '{"type": "object", "properties": {"a": false}, "required": ["a"]}',
   '{"type": []}',
@@ -103,6 +105,8 @@ function longSchema(random: Random): string {
   ])();
 }
 
+const EXTREMES = ['5e-324', '-5e-324', '1e-20', '1e20', '-1e308', '1.7976931348623157e308'];
+
 const TYPES = ['string', 'integer', 'number', 'boolean', 'null', 'object', 'array'];
 
 function randomSchema(random: Random, depth: number): string {
@@ -125,10 +129,11 @@ function randomSchema(random: Random, depth: number): string {
     minLength: () => String(random.integer(0, 9)),
     maxLength: () => String(random.integer(0, 40)),
     pattern: () => JSON.stringify(hostileRegex(random)),
-    minimum: () => pick(random, ['-5', '0', '3.5', '1e20']),
-    maximum: () => pick(random, ['-9', '10', '1e20']),
-    exclusiveMinimum: () => pick(random, ['0', 'true']),
-    multipleOf: () => pick(random, ['2', '0.1', '0']),
+    minimum: () => pick(random, ['-5', '0', '3.5', ...EXTREMES]),
+    maximum: () => pick(random, ['-9', '10', '1', ...EXTREMES]),
+    exclusiveMinimum: () => pick(random, ['0', 'true', ...EXTREMES]),
+    exclusiveMaximum: () => pick(random, ['1', ...EXTREMES]),
+    multipleOf: () => pick(random, ['2', '0.1', '0', ...EXTREMES]),
     format: () => pick(random, ['"date-time"', '"uuid"', '"email"', '"x"']),
     $ref: () => pick(random, ['"#"', '"#/$defs/a"', '"#/properties/a"']),
     $defs: () => `{"a": ${sub()}}`,

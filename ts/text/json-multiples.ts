@@ -7,6 +7,8 @@ import { unsupported } from './schema-error';
 const MAX_LISTED = 4096;
 /** Maximum divisor of numbers that have no close bounds: the grammar has a rule for each remainder. */
 const MAX_DIVISOR = 100;
+/** Maximum number of digits after the point of a divisor. */
+const MAX_SCALE = 20;
 /** Digits of a multiple, without those after the point. */
 const MAX_WHOLE_DIGITS = 9;
 
@@ -28,6 +30,7 @@ export function multiples(
 ): GrammarExpr {
   if (step <= 0) throw unsupported(`${path}/multipleOf`, 'expected a number above 0');
   const exact = toDecimal(step);
+  if (exact.scale > MAX_SCALE) throw unsupported(`${path}/multipleOf`, `more than ${MAX_SCALE} digits after the point`);
   const divisor =
     type === 'integer' ? { digits: exact.digits / gcd(exact.digits, 10n ** BigInt(exact.scale)), scale: 0 } : exact;
   const listed = listMultiples(divisor, bounds);
@@ -67,15 +70,21 @@ function toText(digits: bigint, scale: number): string {
   return `${digits < 0n ? '-' : ''}${whole}${scale > 0 && fraction !== '' ? `.${fraction}` : ''}`;
 }
 
+/** Returns the greatest factor whose multiple is not above a value. */
+function factorBelow(value: number, { digits, scale }: Decimal): bigint {
+  const exact = toDecimal(Math.abs(value));
+  const [dividend, divisor] = [exact.digits * 10n ** BigInt(scale), digits * 10n ** BigInt(exact.scale)];
+  return value < 0 ? -((dividend + divisor - 1n) / divisor) : dividend / divisor;
+}
+
 /** Returns the texts of all multiples, or undefined if there are too many. */
-function listMultiples({ digits, scale }: Decimal, [lower, upper]: Bounds): string[] | undefined {
+function listMultiples(step: Decimal, [lower, upper]: Bounds): string[] | undefined {
   if (lower === undefined || upper === undefined) return undefined;
-  const step = Number(digits) / 10 ** scale;
-  if ((upper.value - lower.value) / step > MAX_LISTED) return undefined;
+  const [first, last] = [factorBelow(lower.value, step), factorBelow(upper.value, step)];
+  if (last - first > BigInt(MAX_LISTED)) return undefined;
   const texts: string[] = [];
-  const first = BigInt(Math.floor(lower.value / step)) - 1n;
-  for (let factor = first; factor <= first + BigInt(MAX_LISTED) + 4n; factor++) {
-    const text = toText(factor * digits, scale);
+  for (let factor = first; factor <= last; factor++) {
+    const text = toText(factor * step.digits, step.scale);
     const value = Number(text);
     const isAbove = lower.isOpen ? value > lower.value : value >= lower.value;
     const isBelow = upper.isOpen ? value < upper.value : value <= upper.value;

@@ -51,6 +51,8 @@ test.each<[schema: unknown, message: string]>([
   ],
   [{ type: 'array', items: 1 }, '#/items: expected a schema'],
   [{ type: 'number', multipleOf: 0 }, '#/multipleOf: expected a number above 0'],
+  [{ minimum: 1, maximum: 1, multipleOf: 5e-324 }, '#/multipleOf: more than 20 digits after the point'],
+  [{ minimum: 0, maximum: 0, multipleOf: 1e-21 }, '#/multipleOf: more than 20 digits after the point'],
   [{ type: 'integer', multipleOf: 1001 }, '#/multipleOf: supported for at most 4096 multiples'],
   [{ type: 'integer', multipleOf: 7, minimum: 3 }, '#/multipleOf: supported for at most 4096 multiples'],
   [{ type: 'integer', multipleOf: 7, minimum: 1, maximum: 6 }, '#/multipleOf: no multiple lies between the bounds'],
@@ -133,6 +135,16 @@ test.each<[schema: unknown, message: string]>([
 });
 
 describe('hostile schemas', () => {
+  test('refuses extreme numbers with an error, or accepts them', () => {
+    const extremes = [5e-324, 1e-300, 1e-20, 0.1, 1, 3, 2 ** 53, 1e21, 1e300, Number.MAX_VALUE];
+    const numbers = [0, ...extremes, ...extremes.map((value) => -value)];
+    for (const type of ['integer', 'number'])
+      for (const minimum of numbers)
+        for (const exclusiveMaximum of numbers)
+          for (const multipleOf of [undefined, ...extremes])
+            expect(messageOf({ type, minimum, exclusiveMaximum, multipleOf })).toMatch(/^$|^JSON schema: #/);
+  });
+
   test('refuses deeply nested schemas', () => {
     const nested = (depth: number, around: (inner: unknown) => unknown): unknown =>
       Array.from({ length: depth }).reduce<unknown>((inner) => around(inner), {});
