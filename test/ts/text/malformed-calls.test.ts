@@ -26,7 +26,7 @@ describe('the rest of a malformed call is its arguments', () => {
     ['pythonic', '[get(city="\\U00110000")]', [['get', '{"city": "\\U00110000")]']], ''],
     ['pythonic', '[get(city=__import__("os"))]', [['get', '{"city": __import__("os"))]']], ''],
     ['pythonic', '[get(**{})]', [['get', '{**{})]']], ''],
-    ['pythonic', '<|python_start|>[ping()] x<|python_end|>', [['ping', '{}']], '] x<|python_end|>'],
+    ['pythonic', '<|python_start|>[ping()] x<|python_end|>', [['ping', '{}']], ''],
     ['pythonic', '[ping(),, ping()]', [['ping', '{}']], ',, ping()]'],
     ['pythonic', '[get(city="a" "b")]', [['get', '{"city": "a" "b")]']], ''],
     ['mistral', '[TOOL_CALLS][{"name": "ping"}, {"na', [['ping', '{}']], ', {"na'],
@@ -61,7 +61,7 @@ describe('the rest of a malformed call is its arguments', () => {
     ],
     ['qwen3_coder', '<tool_call><function=ping>x</function></tool_call>', [['ping', 'x</function>']], ''],
     ['qwen3_coder', '<tool_call><function=ping>', [['ping', '']], ''],
-    ['qwen3_coder', '<tool_call><function=ping></function> x</tool_call>', [['ping', '{}']], ' x</tool_call>'],
+    ['qwen3_coder', '<tool_call><function=ping></function> x</tool_call>', [['ping', '{}']], ''],
     [
       'qwen3_coder',
       '<tool_call><function=ping><parameter>1</parameter></function></tool_call>',
@@ -69,7 +69,7 @@ describe('the rest of a malformed call is its arguments', () => {
       '',
     ],
     ['hermes', '<tool_call>{"name": "get", "arguments": {}</tool_call>', [['get', '{}']], ''],
-    ['hermes', '<tool_call>{"name": "get"}}</tool_call>', [['get', '{}']], '}</tool_call>'],
+    ['hermes', '<tool_call>{"name": "get"}}</tool_call>', [['get', '{}']], ''],
     ['hermes', '<tool_call>{"name": "get",}</tool_call>', [['get', ',}']], ''],
     ['hermes', '<tool_call>{"name": "get", "arguments": {"n": 01}}</tool_call>', [['get', '{"n": 01}}']], ''],
     [
@@ -89,7 +89,32 @@ describe('the rest of a malformed call is its arguments', () => {
       ],
       '',
     ],
-    ['hermes', '<tool_call>{"name": "get", "arguments": {}} or so</tool_call>', [['get', '{}']], '} or so</tool_call>'],
+    ['hermes', '<tool_call>{"name": "get", "arguments": {}} or so</tool_call>', [['get', '{}']], ''],
+    [
+      'hermes',
+      '<tool_call>{"name": "get", "arguments": {"city": "Paris"}}}\n</tool_call>\n<tool_call>{"name": "ping"}}</tool_call>',
+      [
+        ['get', '{"city": "Paris"}'],
+        ['ping', '{}'],
+      ],
+      '',
+    ],
+    [
+      'hermes',
+      '<tool_call>{"name": "get", "arguments": {}}}\n<tool_call>{"name": "ping"}\n</tool_call> Done',
+      [
+        ['get', '{}'],
+        ['ping', '{}'],
+      ],
+      'Done',
+    ],
+    ['hermes', '<tool_call>{"name": "get", "arguments": {}} is it </tool', [['get', '{}']], '} is it </tool'],
+    [
+      'deepseek_v31',
+      '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>get<｜tool▁sep｜>{"n": 1}}<｜tool▁call▁end｜><｜tool▁calls▁end｜>',
+      [['get', '{"n": 1}']],
+      '',
+    ],
   ])('%s: %j', (format, text, calls, content) => {
     expect(run(format, [text])).toEqual({ text: content, calls });
     expect(run(format, [...text])).toEqual({ text: content, calls });

@@ -26,8 +26,8 @@ export interface ToolCallOptions {
 /**
  * Splits a streamed completion into text and tool calls, in time linear in the new characters. The result does not
  * depend on how the stream is cut. A call begins when the name of a known tool was read. From then on the text belongs
- * to its arguments, even if it is malformed. All other text stays text, character for character, except blanks between
- * calls.
+ * to its arguments, even if it is malformed. What follows complete arguments is dropped up to the marker that ends the
+ * call. All other text stays text, character for character, except blanks between calls.
  */
 export class ToolCallParser {
   readonly #format: ToolCallFormat;
@@ -43,6 +43,10 @@ export class ToolCallParser {
   #held = new TextBuffer();
   /** Whether the reader has emitted a part of a call. */
   #hasEmitted = false;
+  /** Whether the call that the reader has emitted began with a marker. */
+  #isMarked = false;
+  /** Whether the reader skips the rest of a call. */
+  #isSkipping = false;
   #place: CallPlace = 'start';
   #hasText = false;
 
@@ -87,6 +91,10 @@ export class ToolCallParser {
     if (char !== undefined) this.#held.add(char);
     const step = this.#reading!.next(char);
     if (step.done !== true) return;
+    if (!step.value && char !== undefined) {
+      if (this.#isSkipping) return this.#retakeMarker();
+      if (this.#isMarked && !this.#sink.isOpen) return this.#skipRest();
+    }
     if (!step.value && this.#sink.isOpen) return this.#readMalformed(char === undefined);
     const rest = this.#input.ahead ?? '';
     const hasConsumed = this.#hasEmitted || this.#held.length > rest.length;
@@ -106,6 +114,24 @@ export class ToolCallParser {
     this.#reading.next();
     if (isEnd) this.#read(undefined);
     else for (const char of text) this.#take(char);
+  }
+
+  /** Skips what follows a complete call, up to the end of the call or to the next marker. */
+  #skipRest(): void {
+    const text = this.#held.toString();
+    this.#held = new TextBuffer();
+    this.#input = new CallInput();
+    this.#isSkipping = true;
+    this.#reading = skipUntil(this.#input, this.#format);
+    this.#reading.next();
+    for (const char of text) this.#take(char);
+  }
+
+  /** Drops the rest of a call before a marker that does not end the call. */
+  #retakeMarker(): void {
+    const text = this.#held.toString();
+    this.#endCalls();
+    for (const char of this.#format.markers.find((marker) => text.endsWith(marker)) ?? '') this.#take(char);
   }
 
   #takeText(char: string): void {
@@ -130,9 +156,15 @@ export class ToolCallParser {
     this.#reading = undefined;
     this.#held = new TextBuffer();
     this.#hasEmitted = false;
+    this.#isMarked = false;
+    this.#isSkipping = false;
   }
 
   #emit(part: OutputPart): void {
+    if (part.type === 'toolCallStart' && this.#format.callEnd !== undefined) {
+      const text = this.#held.toString();
+      this.#isMarked ||= this.#format.markers.some((marker) => text.startsWith(marker));
+    }
     const last = this.#parts.at(-1);
     if (part.type === 'toolCallArguments' && last?.type === part.type) last.text += part.text;
     else this.#parts.push(part);
@@ -186,6 +218,18 @@ function* readMalformed(input: CallInput, sink: CallSink, end = ''): CallReading
   }
   sink.finish();
   return true;
+}
+
+/** Skips the rest of a call. Returns false after a marker that does not end the call, and at the end of the text. */
+function* skipUntil(input: CallInput, { markers, callEnd = '' }: ToolCallFormat): CallReading {
+  const longest = Math.max(...[callEnd, ...markers].map((marker) => marker.length));
+  for (let last = ''; ;) {
+    const char = yield* input.next();
+    if (char === undefined) return false;
+    last = (last + char).slice(-longest);
+    if (last.endsWith(callEnd)) return true;
+    if (markers.some((marker) => last.endsWith(marker))) return false;
+  }
 }
 
 /** Converts what a reader reports to parts. */
