@@ -78,6 +78,8 @@ describe('the rest of a malformed call is its arguments', () => {
       [['get', '{"s": "\\x"}}']],
       'Done',
     ],
+    ['hermes', '<tool_call>{"name":"get","parameters":{"city":"a"}}</tool_call>', [['get', '{"city":"a"}']], ''],
+    ['mistral', '[TOOL_CALLS][{"name":"get","parameters":{"city":"a"}}]', [['get', '{"city":"a"}']], ''],
     ['hermes', '<tool_call>{"name": "get", "arguments": [1]}</tool_call>', [['get', '[1]']], ''],
     ['hermes', '<tool_call>{"name": "get", "arguments": "b"}</tool_call>', [['get', '"b"']], ''],
     [

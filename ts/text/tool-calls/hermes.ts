@@ -3,7 +3,7 @@ import type { ToolCallFormat } from './format';
 import { readJsonCall } from './json-call';
 
 const [OPEN, CLOSE] = ['<tool_call>', '</tool_call>'];
-const SHAPE = { argumentsKeys: ['arguments'] };
+const SHAPE = { argumentsKeys: ['arguments', 'parameters'] };
 
 /** Templates of GLM, MiniMax M3 and Apriel mention the marker, too, but not around one JSON object. */
 const OTHER_FORMATS = ['<arg_key>', ']<]minimax[>[', '<tool_calls>['];

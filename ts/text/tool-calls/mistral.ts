@@ -5,7 +5,7 @@ import type { CallInput, CallReading } from './input';
 import { readJsonArguments, readJsonCall } from './json-call';
 
 const [OPEN, ID, ARGUMENTS] = ['[TOOL_CALLS]', '[CALL_ID]', '[ARGS]'];
-const SHAPE = { argumentsKeys: ['arguments'] };
+const SHAPE = { argumentsKeys: ['arguments', 'parameters'] };
 const NAME = /^[\w.-]$/;
 const ID_CHARS = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789';
 const ID_LENGTH = 9;
