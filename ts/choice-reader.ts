@@ -37,6 +37,8 @@ export class ChoiceReader {
   readonly logprobs: NonNullable<DeltaEvent['logprobs']> = [];
   text = '';
   reasoning = '';
+  /** Whether the last call is complete. */
+  #hasEndedCall = false;
   /** Whether the choice is complete, so later events are ignored. */
   hasStopped = false;
 
@@ -81,9 +83,9 @@ export class ChoiceReader {
     return events;
   }
 
-  /** Returns `tool_calls` for a normal end after at least one call. A call cut by the length limit stays `length`. */
+  /** Returns `tool_calls` for a normal end if the last call is complete, and the reason itself otherwise. */
   finishReason(reason: 'stop' | 'length'): FinishReason {
-    return reason === 'stop' && this.toolCalls.length > 0 && this.#options.isCallNamed !== true ? 'tool_calls' : reason;
+    return reason === 'stop' && this.#hasEndedCall && this.#options.isCallNamed !== true ? 'tool_calls' : reason;
   }
 
   /** Corrects the finish of a choice that stopped after a call: the engine may have generated tokens after it. */
@@ -106,7 +108,7 @@ export class ChoiceReader {
   #untilStopped<T extends OutputPart | ReasoningPart>(parts: T[]): T[] {
     const end = this.#options.stopsAfterCall === true ? parts.findIndex((part) => part.type === 'toolCallEnd') : -1;
     this.hasStopped = end >= 0;
-    return this.hasStopped ? parts.slice(0, end) : parts;
+    return this.hasStopped ? parts.slice(0, end + 1) : parts;
   }
 
   #splitReasoning(textDelta: string, isEnd: boolean): ReasoningPart[] {
@@ -129,11 +131,13 @@ export class ChoiceReader {
       case 'toolCallArguments':
         return [this.#toCallEvent(this.toolCalls.length - 1, part.text)];
       case 'toolCallEnd':
+        this.#hasEndedCall = true;
         return [];
     }
   }
 
   #startCall(name: string): number {
+    this.#hasEndedCall = false;
     return this.toolCalls.push({ id: this.#newToolCallId(), name, arguments: '' }) - 1;
   }
 

@@ -119,6 +119,20 @@ describe('tool choice', () => {
     },
   );
 
+  test.each<[text: string, args: string, finishReason: string]>([
+    ['<tool_call>\n{"name": "f", "arguments": {"a": ', '{"a": ', 'stop'],
+    ['<tool_call>\n{"name": "f", "argu', '', 'stop'],
+    [`${call('g', '{}')}\n<tool_call>\n{"name": "f", "arguments": {"a": 1`, '{"a": 1', 'stop'],
+    ['<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool', '{"a": 1}', 'tool_calls'],
+  ])('a call finishes with tool_calls only if it is complete: %j', async (text, args, finishReason) => {
+    fake.answer = () => ({ text, stopReason: 'Paris' });
+    const {
+      choices: [choice],
+    } = await ask({ tools, stop: ['Paris'] });
+    expect(choice.toolCalls.at(-1)).toMatchObject({ name: 'f', arguments: args });
+    expect(choice).toMatchObject({ finishReason, stopReason: 'Paris' });
+  });
+
   test('each combination of tool choice, tools and schemas has its own grammar, compiled once', async () => {
     const fresh = await load(tinyModel());
     fake.answer = () => ({ text: call('f') });
