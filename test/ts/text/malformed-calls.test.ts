@@ -161,6 +161,11 @@ describe('a completion that is cut', () => {
     ['deepseek_v3', '<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>pi', []],
     ['llama3_json', '{"name": "get", "parameters": {"n": 1', [['get', '{"n": 1']]],
     ['llama3_json', '{"answer": 4', [], '{"answer": 4'],
+    ['llama3_json', '{"name": "get", "param', []],
+    ['llama3_json', 'Hm. <|python_tag|>{"name": "get", "parameters": ', [], 'Hm. '],
+    ['llama3_json', '{"parameters": {"n": 1}, "name": "get"', [['get', '{"n": 1}']]],
+    ['llama3_json', '{"name": "other", "param', [], '{"name": "other", "param'],
+    ['llama3_json', '{"name": "get", "answer": 4', [], '{"name": "get", "answer": 4'],
   ])('%s: %j', (format, text, calls, content = '') => {
     expect(read(format, [text])).toEqual({ text: content, calls });
     expect(read(format, [...text])).toEqual({ text: content, calls });

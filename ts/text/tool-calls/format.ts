@@ -15,6 +15,8 @@ export interface CallSink {
   readonly tools: readonly Tool[] | undefined;
   /** Whether a function of this name may be called. */
   knows(name: string): boolean;
+  /** Reports a call whose name is known, but which begins only with its arguments. */
+  expect(): void;
   /** Begins a call. All that follows belongs to it until it ends, well-formed or not. */
   begin(name: string): void;
   /** Appends JSON text to the arguments of the current call. */

@@ -123,6 +123,7 @@ class JsonCall {
     if (typeof name !== 'string' || name === '' || !this.#sink.knows(name)) return false;
     this.#name = name;
     if (this.#shape.isUnmarked !== true || this.#sink.isConstrained) this.#begin();
+    else this.#sink.expect();
     if (this.#early !== undefined) this.#emitWhole(this.#early);
     return true;
   }

@@ -63,7 +63,7 @@ export class ToolCallParser {
 
   /**
    * Ends the completion. A call that lacks only its closing marker is complete.
-   * @param isCut The completion is incomplete. A call is dropped if its marker was read, but not yet its name.
+   * @param isCut The completion is incomplete. A call is dropped if it was recognised, but has not begun.
    */
   end(isCut = false): OutputPart[] {
     if (isCut && this.#isInCall()) this.#held = new TextBuffer();
@@ -74,7 +74,7 @@ export class ToolCallParser {
 
   #isInCall(): boolean {
     const held = this.#held.toString();
-    return this.#hasEmitted || this.#format.markers.some((marker) => held.includes(marker));
+    return this.#hasEmitted || this.#sink.isExpected || this.#format.markers.some((marker) => held.includes(marker));
   }
 
   #take(char: string): void {
@@ -158,6 +158,7 @@ export class ToolCallParser {
     this.#hasEmitted = false;
     this.#isMarked = false;
     this.#isSkipping = false;
+    this.#sink.isExpected = false;
   }
 
   #emit(part: OutputPart): void {
@@ -238,6 +239,8 @@ class CallParts implements CallSink {
   #hasArguments = false;
   /** A call has begun and not ended. */
   isOpen = false;
+  /** The name of a call is known. */
+  isExpected = false;
 
   constructor(
     readonly tools: readonly Tool[] | undefined,
@@ -249,6 +252,10 @@ class CallParts implements CallSink {
 
   knows(name: string): boolean {
     return name !== '' && (this.tools === undefined || this.tools.some((tool) => tool.function.name === name));
+  }
+
+  expect(): void {
+    this.isExpected = true;
   }
 
   begin(name: string): void {
