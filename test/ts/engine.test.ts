@@ -505,6 +505,12 @@ describe('chat', () => {
       { code: 'invalid_argument', param: 'tools[0].function.name' },
     ],
     [
+      'two tools of one name',
+      [{ role: 'user', content: 'x' }],
+      { tools: ['f', 'g', 'f'].map((name) => ({ type: 'function', function: { name } })) },
+      { code: 'invalid_argument', param: 'tools[2].function.name' },
+    ],
+    [
       'addGenerationPrompt with continueFinalMessage',
       [{ role: 'user', content: 'x' }],
       { addGenerationPrompt: true, continueFinalMessage: true },

@@ -93,10 +93,14 @@ function checkPart(part: unknown, path: string): void {
 /** @throws CapstanError `invalid_argument` that names the tool and the field. */
 export function checkTools(tools: unknown): readonly Tool[] {
   if (!Array.isArray(tools)) throw CapstanError.argument('tools', 'an array', tools);
+  const names = new Set<string>();
   tools.forEach((tool: unknown, i) => {
     const { type, function: definition } = checkObject(`tools[${i}]`, tool);
     checkOneOf(`tools[${i}].type`, type, ['function']);
-    checkString(`tools[${i}].function.name`, checkObject(`tools[${i}].function`, definition).name);
+    const param = `tools[${i}].function.name`;
+    const name = checkString(param, checkObject(`tools[${i}].function`, definition).name);
+    if (names.has(name)) throw CapstanError.argument(param, 'a name that no other tool has', name);
+    names.add(name);
   });
   return tools as Tool[];
 }

@@ -489,6 +489,8 @@ describe('errors of a field', () => {
     bad('tools', [{ type: 'function' }], 'missing_required_parameter', 'tools[0].function'),
     bad('tools', [{ type: 'function', function: {} }], 'missing_required_parameter', 'tools[0].function.name'),
     bad('tools', [...TOOLS, { type: 'function', function: { name: '' } }], 'invalid_value', 'tools[1].function.name'),
+    bad('tools', [TOOLS[0], TOOLS[0]], 'invalid_value', 'tools[1].function.name'),
+    bad('functions', [{ name: 'f' }, { name: 'g' }, { name: 'f' }], 'invalid_value', 'functions[2].name'),
     bad('tools', [{ type: 'custom', function: { name: 'x' } }], 'invalid_value', 'tools[0].type'),
     bad(
       'tools',
