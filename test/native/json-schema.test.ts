@@ -154,10 +154,21 @@ test.each<[schema: object, text: string]>([
   expect(accepts(await compile(schemaToGrammar(schema)), text)).toBe(false);
 });
 
-test('a pattern that no automaton matches yields to a format', async () => {
-  const grammar = await compile(schemaToGrammar({ type: 'string', format: 'date', pattern: '(?<=2024-)02' }));
-  expect(accepts(grammar, '"2023-01-31"')).toBe(true);
-  expect(accepts(grammar, '"x"')).toBe(false);
+test.each([
+  ['uri', '(?<!x)https:\\/\\/example\\.com', 'lookbehind is not supported'],
+  ['date', '\\p{L}', 'Unicode property classes are not supported'],
+  ['emoji', '^\\p{Emoji}$', 'Unicode property classes are not supported'],
+])('refuses a pattern that no automaton matches beside a format: %s %s', async (format, pattern, message) => {
+  await expect(compile(schemaToGrammar({ type: 'string', format, pattern }))).rejects.toThrow(`#/pattern: ${message}`);
+});
+
+test.each([
+  '^(?=[\\s\\S]*[\\p{Extended_Pictographic}\\p{Regional_Indicator}\\u20E3])[\\p{Extended_Pictographic}\\p{Emoji_Component}]+$',
+  '^(\\p{Extended_Pictographic}|\\p{Emoji_Component})+$',
+])('the format emoji matches the pattern that zod sends with it: %s', async (pattern) => {
+  const grammar = await compile(schemaToGrammar({ type: 'string', format: 'emoji', pattern }));
+  for (let seed = 1; seed <= 100; seed++)
+    expect(JSON.parse(randomText(grammar, seed))).toMatch(new RegExp(pattern, 'u'));
 });
 
 test('a duration has no gaps between its units, as in RFC 3339 but not in ajv', async () => {

@@ -23,8 +23,6 @@ export interface RegexPart {
   pattern: string;
   /** The pattern may match anywhere in the text unless it is anchored, as `pattern` of JSON Schema does. */
   isSearch: boolean;
-  /** Leaves the pattern out if it is beyond finite automata, such as one with lookbehind. */
-  mayYield?: boolean;
   /** Name of the pattern in error messages. */
   label: string;
 }

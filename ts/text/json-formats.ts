@@ -70,6 +70,24 @@ export const FORMATS: ReadonlyMap<string, string> = new Map([
   ['emoji', EMOJI],
 ]);
 
+const PICTOGRAPHIC = '\\p{Extended_Pictographic}';
+
+/** Patterns of zod 4 that match all texts of a format and that no automaton matches. */
+const IMPLIED: ReadonlyMap<string, readonly string[]> = new Map([
+  [
+    'emoji',
+    [
+      `^(?=[\\s\\S]*[${PICTOGRAPHIC}\\p{Regional_Indicator}\\u20E3])[${PICTOGRAPHIC}\\p{Emoji_Component}]+$`,
+      `^(${PICTOGRAPHIC}|\\p{Emoji_Component})+$`,
+    ],
+  ],
+]);
+
+/** Returns whether all texts of the format match the pattern. */
+export function formatImplies(format: unknown, pattern: string): boolean {
+  return IMPLIED.get(String(format))?.includes(pattern) === true;
+}
+
 /** Maximum length for {@link SHORT_FORMATS}. */
 const MAX_SHORT = 1024;
 /** Patterns without bounds, so that counting to a short maximum takes few states. */

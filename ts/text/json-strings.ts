@@ -1,5 +1,5 @@
 import { type GrammarExpr, type RegexExpr, type RegexPart, repeat, sequence } from './grammar';
-import { formatPattern } from './json-formats';
+import { formatImplies, formatPattern } from './json-formats';
 import { jsonRule } from './json-rules';
 import { unsupported } from './schema-error';
 import { counts } from './schema-keywords';
@@ -28,9 +28,10 @@ function shapes(schema: Schema, path: string, label: string): RegexPart[] {
     const pattern = formatPattern(format, maxLength);
     return pattern === undefined ? [] : [{ pattern, isSearch: false, label: `${label}: ${path}/format` }];
   });
-  const patterns = severalOf(schema.pattern).map((pattern): RegexPart => {
+  const patterns = severalOf(schema.pattern).flatMap((pattern): RegexPart[] => {
     if (typeof pattern !== 'string') throw unsupported(`${path}/pattern`, 'expected a string');
-    return { pattern, isSearch: true, mayYield: formats.length > 0, label: `${label}: ${path}/pattern` };
+    if (severalOf(schema.format).some((format) => formatImplies(format, pattern))) return [];
+    return [{ pattern, isSearch: true, label: `${label}: ${path}/pattern` }];
   });
   return [...formats, ...patterns];
 }

@@ -182,7 +182,7 @@ function rawText(
     return {
       ...shaped,
       isJsonString: false,
-      also: [...(shaped.also ?? []), { pattern: '^[^<]*$', isSearch: true, mayYield: false, label }],
+      also: [...(shaped.also ?? []), { pattern: '^[^<]*$', isSearch: true, label }],
     };
   const [min, max] = counts(schema, 'minLength', 'maxLength', path);
   if (min === 0 && max === null) return without(PARAMETER_CLOSE);
