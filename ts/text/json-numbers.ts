@@ -47,7 +47,7 @@ function nextAbove(value: number): number {
 }
 
 /** The integers from `low`, which is 0 or more, to `high`. Without `high`, up to the maximum number of digits. */
-function naturals(low: bigint, high?: bigint): GrammarExpr {
+export function naturals(low: bigint, high?: bigint): GrammarExpr {
   const last = (high ?? greatest(Math.max(MAX_DIGITS, low.toString().length))).toString();
   const parts: GrammarExpr[] = [];
   for (let first = low.toString(); ; first = `1${'0'.repeat(first.length)}`) {
