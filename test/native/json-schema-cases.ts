@@ -540,6 +540,16 @@ const CLIENTS: SchemaCase[] = [
     invalid: [0, 12_000, -1000],
   },
   { schema: { type: 'number', multipleOf: 0.5, minimum: 1, maximum: 2 }, valid: [1, 1.5, 2], invalid: [0.5, 1.2] },
+  { schema: { format: 'date' }, valid: ['2024-02-29'], invalid: ['x'] },
+  {
+    schema: { anyOf: [{ format: 'date' }, { type: 'null' }] },
+    valid: ['2024-02-29', null],
+    invalid: ['x', '2024-02-30'],
+  },
+  { schema: { type: ['string', 'null'], format: 'ipv4' }, valid: ['1.2.3.4', null], invalid: ['x', 5] },
+  { schema: { format: 'int32' }, valid: [5, -2_147_483_648], invalid: [2_147_483_648, 0.5] },
+  { schema: { type: 'number', format: 'int32', minimum: 0.5 }, valid: [1], invalid: [0, 1.5] },
+  { schema: { type: 'number', format: 'int64' }, valid: [0, -5, 123_456], invalid: [0.5] },
   { schema: { type: 'integer', format: 'uint8' }, valid: [0, 255], invalid: [] },
   { schema: { type: 'string', enum: ['a', 'abc'], maxLength: 1 }, valid: ['a'], invalid: ['abc'] },
   {

@@ -7,19 +7,21 @@ import { unsupported } from './schema-error';
 import { severalOf } from './schema-merge';
 import type { Schema } from './schema-types';
 
-/** Bounds of the integer formats of OpenAPI that a double can hold. */
-const INTEGER_FORMATS: ReadonlyMap<unknown, [number, number]> = new Map([
+/** Bounds of the integer formats of OpenAPI. A double cannot hold those of 64 bits. */
+export const INTEGER_FORMATS: ReadonlyMap<unknown, [number, number]> = new Map([
   ['int8', [-128, 127]],
   ['uint8', [0, 255]],
   ['int16', [-32_768, 32_767]],
   ['uint16', [0, 65_535]],
   ['int32', [-2_147_483_648, 2_147_483_647]],
   ['uint32', [0, 4_294_967_295]],
+  ['int64', [-Infinity, Infinity]],
+  ['uint64', [0, Infinity]],
 ]);
 
 /** Returns the grammar of the numbers that match the bounds, `multipleOf` and the integer formats. */
 export function numbers(
-  type: 'integer' | 'number',
+  named: 'integer' | 'number',
   schema: Schema,
   path: string,
   context: Pick<SchemaContext, 'shared' | 'countParts'>,
@@ -30,6 +32,7 @@ export function numbers(
       throw unsupported(`${path}/${key}`, 'expected a number');
     return value;
   };
+  const type = severalOf(schema.format).some((format) => INTEGER_FORMATS.has(format)) ? 'integer' : named;
   const [least, greatest] = severalOf(schema.format).reduce<[number, number]>(
     ([low, high], format) => {
       const [min, max] = INTEGER_FORMATS.get(format) ?? [-Infinity, Infinity];

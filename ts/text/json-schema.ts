@@ -1,8 +1,9 @@
 import { choice, type Grammar, type GrammarExpr, literal, oneOf, optional, rule } from './grammar';
 import { arrays } from './json-arrays';
 import { constants, constantsOf } from './json-constants';
+import { FORMATS } from './json-formats';
 import { membersOf } from './json-lists';
-import { numbers } from './json-number-keywords';
+import { INTEGER_FORMATS, numbers } from './json-number-keywords';
 import { namedMembers, objects, type SchemaMember } from './json-objects';
 import { addJsonRules, JSON_DIALECT, type JsonDialect, jsonRule } from './json-rules';
 import { strings } from './json-strings';
@@ -29,7 +30,7 @@ const MEMBER_KEYWORDS = ['type', 'properties', 'required', 'additionalProperties
  *
  * - Properties have the order of the schema. Without `additionalProperties`, an object with `properties` has no others.
  *   Additional properties come last, and their keys have no escapes.
- * - Keywords of one type imply it if `type` is missing. After `prefixItems`, further elements need `items`.
+ * - Keywords and formats of one type imply it if `type` is missing. After `prefixItems`, further elements need `items`.
  * - Whitespace: one space, or a line break and up to 32 spaces, after `{ [ ,` and before `} ]`; one space after `:`.
  * - Numbers have up to 15 digits before and after the point, and exponents of two digits. With bounds they have no
  *   exponent, and none lies between 0 and 1e-30.
@@ -307,7 +308,13 @@ export class SchemaRules implements SchemaContext {
   }
 }
 
+/** Returns the types of the keywords and formats that apply to one type only. */
 function impliedTypes(schema: Schema): TypeName[] | undefined {
-  const implied = TYPES.filter((type) => KEYWORDS[type].some((key) => key in schema));
+  const formats = severalOf(schema.format);
+  const ofFormats: Partial<Record<TypeName, boolean>> = {
+    string: formats.some((format) => FORMATS.has(format as string)),
+    number: formats.some((format) => INTEGER_FORMATS.has(format)),
+  };
+  const implied = TYPES.filter((type) => ofFormats[type] === true || KEYWORDS[type].some((key) => key in schema));
   return implied.length === 0 ? undefined : implied;
 }
