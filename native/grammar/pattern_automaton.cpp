@@ -12,6 +12,7 @@ namespace capstan::grammar {
 namespace {
 
 constexpr size_t kMaxPatternStates = 50'000;
+constexpr size_t kFormulaWork = 16;     // of a new formula, which stays in memory
 constexpr uint32_t kMaxHeight = 1'000;  // levels of a formula that edges() recurses into
 
 using Id = uint32_t;  // of a formula
@@ -86,6 +87,8 @@ class Formulas {
     if (std::ranges::find(items, nothing()) != items.end()) return nothing();
     // A counter that changes nothing would only multiply the states.
     std::erase_if(items, [this, all = items](Id item) {
+      if (!is_counter(item)) return false;
+      spend(all.size());
       return std::ranges::any_of(all, [&](Id other) { return implies(other, item); });
     });
     if (items.empty()) return anything();
@@ -116,8 +119,10 @@ class Formulas {
     spend(1);
     // Few of the parts of a conjunction change from state to state.
     if (formula(id).op == Op::kAnd) return edges_of(id);
-    if (const auto at = known_edges_.find(id); at != known_edges_.end()) return at->second;
-    return known_edges_.emplace(id, edges_of(id)).first->second;
+    auto at = known_edges_.find(id);
+    if (at == known_edges_.end()) at = known_edges_.emplace(id, edges_of(id)).first;
+    spend(at->second.size());
+    return at->second;
   }
 
  private:
@@ -178,9 +183,10 @@ class Formulas {
   const Facts& facts(Id id) const { return all_[id]->second; }
 
   Id add(Formula formula) {
-    spend(1 + formula.items.size());
+    spend(1 + formula.items.size() + formula.ranges.size());
     const auto [at, is_new] = ids_.try_emplace(std::move(formula));
     if (!is_new) return at->second.id;
+    spend(kFormulaWork);
     at->second = facts_of(at->first);
     if (at->second.height > kMaxHeight) refuse(label_ + ": nested too deeply");
     at->second.id = static_cast<Id>(all_.size());
@@ -239,10 +245,13 @@ class Formulas {
     return out;
   }
 
-  // Whether every text of `a` has a length that `b` allows, where `b` is nothing but a counter.
+  // Whether the formula only bounds the length.
+  bool is_counter(Id id) const { return formula(id).op == Op::kRepeat && formula(id).items[0] == any_code_point_; }
+
+  // Whether every text of `a` has a length that the counter `b` allows.
   bool implies(Id a, Id b) const {
     const Formula& counter = formula(b);
-    if (a == b || counter.op != Op::kRepeat || counter.items[0] != any_code_point_) return false;
+    if (a == b) return false;
     const LengthRange length = facts(a).length;
     return length.min >= counter.min && (counter.max == kUnbounded || length.max <= counter.max);
   }
@@ -254,19 +263,21 @@ class Formulas {
     return add({Op::kThen, {}, {first, next}});
   }
 
-  std::vector<Id> flattened(Op op, std::vector<Id> items) const {
+  std::vector<Id> flattened(Op op, std::vector<Id> items) {
     std::vector<Id> flat;
     for (const Id item : items)
       if (formula(item).op == op)
         flat.insert(flat.end(), formula(item).items.begin(), formula(item).items.end());
       else
         flat.push_back(item);
+    spend(flat.size());
     std::ranges::sort(flat);
     flat.erase(std::unique(flat.begin(), flat.end()), flat.end());
     return flat;
   }
 
   std::vector<Edge> before(std::vector<Edge> edges, Id next) {
+    spend(edges.size());
     for (Edge& edge : edges)
       edge.target = then(edge.target, next);
     return without_nothing(std::move(edges));
@@ -303,19 +314,27 @@ class Formulas {
         bounds.push_back({edge.first, true, edge.target});
         bounds.push_back({edge.last + 1, false, edge.target});
       }
+    spend(bounds.size());
     std::ranges::sort(bounds, {}, &Bound::at);
     std::vector<Edge> out;
-    std::vector<Id> open;
+    std::map<Id, size_t> open;  // number of lists by target
+    size_t num_open = 0;        // lists that have an edge
     for (size_t i = 0; i < bounds.size();) {
       const uint32_t at = bounds[i].at;
       for (; i < bounds.size() && bounds[i].at == at; ++i)
-        if (bounds[i].begins)
-          open.push_back(bounds[i].target);
-        else
-          open.erase(std::ranges::find(open, bounds[i].target));
+        if (bounds[i].begins) {
+          ++open[bounds[i].target];
+          ++num_open;
+        } else {
+          if (--open[bounds[i].target] == 0) open.erase(bounds[i].target);
+          --num_open;
+        }
       spend(1 + open.size());
-      if (open.empty() || (op == Op::kAnd && open.size() < lists.size())) continue;
-      out.push_back({at, bounds[i].at - 1, op == Op::kAnd ? all_of(open) : any_of(open)});
+      if (open.empty() || (op == Op::kAnd && num_open < lists.size())) continue;
+      std::vector<Id> targets;
+      for (const auto& [target, num_lists] : open)
+        targets.push_back(target);
+      out.push_back({at, bounds[i].at - 1, op == Op::kAnd ? all_of(std::move(targets)) : any_of(std::move(targets))});
     }
     return without_nothing(std::move(out));
   }

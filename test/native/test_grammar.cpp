@@ -1,4 +1,5 @@
 // Tests which texts grammars match, byte by byte.
+#include "native/grammar/patterns.h"
 #include "test/native/grammar_fixture.h"
 #include "test/native/testing.h"
 
@@ -167,6 +168,29 @@ TEST(grammar_regex_bounds_the_work_of_intersections) {
   EXPECT(matches(compile_regex("[a-z0-9]*", {.except = names}), "b"));
   EXPECT(matches(compile_regex("x*", {.except = {std::string(20'000, 'x')}}), std::string(19'999, 'x')));
   EXPECT(!regex_error("x*", {.except = {std::string(100'000, 'x')}}).empty());
+}
+
+// Returns the work of a pattern's automaton.
+size_t work_of(const std::string& pattern) {
+  grammar::PatternBudget budget;
+  const size_t work = budget.work;
+  const grammar::PatternSet set{{grammar::parse_pattern(pattern, true, "pattern")}, {}, 0, grammar::kUnbounded, ""};
+  grammar::intersect(set, budget);
+  return work - budget.work;
+}
+
+std::string times(size_t n, const std::function<std::string(size_t)>& part) {
+  std::string out;
+  for (size_t i = 0; i < n; ++i)
+    out += part(i);
+  return out;
+}
+
+TEST(grammar_regex_counts_all_the_work_of_intersections) {
+  // After each part, all later parts may follow: n states of up to n lists of up to n items.
+  constexpr size_t kParts = 60, kCube = kParts * kParts * kParts;
+  EXPECT(work_of("^(?!x)" + times(kParts, [](size_t) { return "(?:a|b|c)?"; }) + "$") > kCube / 6);
+  EXPECT(work_of("^(?!x)" + times(kParts, [](size_t) { return "(?:[^X])?"; }) + "$") > kCube / 6);
 }
 
 TEST(grammar_expands_regexes_within_rules) {
