@@ -302,17 +302,22 @@ class Compiler {
     connect(from, first);
     static const CodePointSet kPlain = {{0x20, '"' - 1}, {'"' + 1, '\\' - 1}, {'\\' + 1, 0x7F}};
     static const CodePointSet kOther = complement(kPlain);
+    std::vector<CodePointSet> plain_sets, other_sets;
+    for (const CodePointSet& set : automaton.sets) {
+      plain_sets.push_back(intersection(set, kPlain));
+      other_sets.push_back(intersection(set, kOther));
+    }
     // Most states treat the characters beyond kPlain alike. Sharing their edges keeps the automaton small.
-    std::map<std::pair<uint32_t, CodePointSet>, uint32_t> shared;  // states by target and set
+    std::map<std::pair<uint32_t, uint32_t>, uint32_t> shared;  // states by target and set
     for (uint32_t i = 0; i < automaton.states.size(); ++i) {
       const PatternState& state = automaton.states[i];
       if (state.is_accepting) connect(first + i, to);
       for (const auto& [set, target] : state.edges) {
-        for (const CodePointRange& range : intersection(set, kPlain))
+        for (const CodePointRange& range : plain_sets[set])
           connect(first + i, static_cast<uint8_t>(range.first), static_cast<uint8_t>(range.last), first + target);
-        CodePointSet other = intersection(set, kOther);
+        const CodePointSet& other = other_sets[set];
         if (other.empty()) continue;
-        const auto [at, is_new] = shared.try_emplace({target, other}, 0);
+        const auto [at, is_new] = shared.try_emplace({target, set}, 0);
         if (is_new) {
           at->second = add_state();
           build(automaton.is_json_string ? json_class(other) : code_point_class(other), at->second, first + target, 0);

@@ -6,7 +6,7 @@
 #include <map>
 #include <unordered_map>
 
-#include "native/grammar/rule_nfa.h"
+#include "native/grammar/alphabet.h"
 
 namespace capstan::grammar {
 namespace {
@@ -20,7 +20,7 @@ using Id = uint32_t;  // of a formula
 enum class Op : uint8_t {
   kNothing,  // no text
   kEmpty,    // the empty text
-  kClass,    // one code point of `ranges`
+  kClass,    // one code point of `symbols`
   kThen,     // items[0], then items[1]
   kOr,
   kAnd,
@@ -30,36 +30,35 @@ enum class Op : uint8_t {
 
 struct Formula {
   Op op = Op::kNothing;
-  CodePointSet ranges;
+  SymbolSet symbols;
   std::vector<Id> items;
   uint32_t min = 0, max = 0;
   bool operator==(const Formula&) const = default;
 };
 
 struct Edge {
-  uint32_t first = 0, last = 0;  // code points, inclusive
+  uint32_t first = 0, last = 0;  // symbols, inclusive
   Id target = 0;
 };
-
-// Thrown when the budget is spent.
-struct TooLarge {};
 
 // All formulas of one automaton. Equal formulas have one id.
 class Formulas {
  public:
-  Formulas(const std::string& label, size_t& work_left) : label_(label), work_left_(work_left) {
+  Formulas(const std::string& label, uint32_t num_symbols, size_t& work_left)
+      : label_(label), num_symbols_(num_symbols), work_left_(work_left) {
     nothing_ = add({Op::kNothing, {}, {}});
     empty_ = add({Op::kEmpty, {}, {}});
-    any_code_point_ = code_point({{0, kMaxCodePoint}});
+    any_code_point_ = code_point({{0, num_symbols - 1}});
     anything_ = repeat(any_code_point_, 0, kUnbounded);
   }
 
   Id nothing() const { return nothing_; }
   Id empty() const { return empty_; }
+  Id any_code_point() const { return any_code_point_; }
   Id anything() const { return anything_; }
-  Id code_point(CodePointSet ranges) {
-    if (ranges.empty()) return nothing();
-    return add({Op::kClass, std::move(ranges), {}});
+  Id code_point(SymbolSet symbols) {
+    if (symbols.empty()) return nothing();
+    return add({Op::kClass, std::move(symbols), {}});
   }
 
   Id then(Id first, Id next) {
@@ -113,7 +112,7 @@ class Formulas {
 
   bool is_nullable(Id id) const { return all_[id]->second.is_nullable; }
 
-  // Returns the formula of what follows each code point. The edges are ascending and disjoint, without those to
+  // Returns the formula of what follows each symbol. The edges are ascending and disjoint, without those to
   // nothing().
   std::vector<Edge> edges(Id id) {
     spend(1);
@@ -134,7 +133,7 @@ class Formulas {
         return {};
       case Op::kClass: {
         std::vector<Edge> out;
-        for (const CodePointRange& range : from.ranges)
+        for (const CodePointRange& range : from.symbols)
           out.push_back({range.first, range.last, empty()});
         return out;
       }
@@ -166,7 +165,7 @@ class Formulas {
       add(uint64_t{formula.min} << 32 | formula.max);
       for (const Id item : formula.items)
         add(item);
-      for (const CodePointRange& range : formula.ranges)
+      for (const CodePointRange& range : formula.symbols)
         add(uint64_t{range.first} << 32 | range.last);
       return hash;
     }
@@ -183,7 +182,7 @@ class Formulas {
   const Facts& facts(Id id) const { return all_[id]->second; }
 
   Id add(Formula formula) {
-    spend(1 + formula.items.size() + formula.ranges.size());
+    spend(1 + formula.items.size() + formula.symbols.size());
     const auto [at, is_new] = ids_.try_emplace(std::move(formula));
     if (!is_new) return at->second.id;
     spend(kFormulaWork);
@@ -291,7 +290,7 @@ class Formulas {
       out.push_back({edge.first, edge.last, none_of(edge.target)});
       begin = edge.last + 1;
     }
-    if (begin <= kMaxCodePoint) out.push_back({begin, kMaxCodePoint, anything()});
+    if (begin < num_symbols_) out.push_back({begin, num_symbols_ - 1, anything()});
     return without_nothing(std::move(out));
   }
 
@@ -300,7 +299,7 @@ class Formulas {
     return edges;
   }
 
-  // Joins lists of edges: `op` applies to the targets of all lists that have an edge for a code point. kAnd needs an
+  // Joins lists of edges: `op` applies to the targets of all lists that have an edge for a symbol. kAnd needs an
   // edge in every list.
   std::vector<Edge> combined(Op op, const std::vector<std::vector<Edge>>& lists) {
     struct Bound {
@@ -339,12 +338,10 @@ class Formulas {
     return without_nothing(std::move(out));
   }
 
-  void spend(size_t amount) {
-    if (amount > work_left_) throw TooLarge();
-    work_left_ -= amount;
-  }
+  void spend(size_t amount) { grammar::spend(work_left_, amount); }
 
   const std::string& label_;
+  const uint32_t num_symbols_;
   size_t& work_left_;
   std::unordered_map<Formula, Facts, Hash> ids_;
   std::vector<const std::pair<const Formula, Facts>*> all_;  // by id
@@ -358,13 +355,14 @@ enum class AtStart : uint8_t { kYes, kNo, kMaybe };
 // Turns a parsed pattern into a formula.
 class Reader {
  public:
-  Reader(Formulas& formulas, const std::string& label) : formulas_(formulas), label_(label) {}
+  Reader(Formulas& formulas, const Alphabet& alphabet, const std::string& label)
+      : formulas_(formulas), alphabet_(alphabet), label_(label) {}
 
   // Returns the formula of the pattern followed by `next`.
   Id read(const Expr& expr, Id next, AtStart at_start) {
     switch (expr.kind) {
       case ExprKind::kClass:
-        return formulas_.then(formulas_.code_point(expr.ranges), next);
+        return formulas_.then(formulas_.code_point(alphabet_.symbols_of(expr.ranges)), next);
       case ExprKind::kSequence:
         return read_sequence(expr.items, next, at_start);
       case ExprKind::kChoice: {
@@ -418,6 +416,7 @@ class Reader {
   }
 
   Formulas& formulas_;
+  const Alphabet& alphabet_;
   const std::string& label_;
 };
 
@@ -428,24 +427,20 @@ std::vector<uint32_t> code_points_of(const std::string& text, const std::string&
   return out;
 }
 
-// Returns the formula of one of `texts`: a trie, from the leaves to the root.
-Id one_of(Formulas& formulas, const std::vector<std::string>& texts, const std::string& label) {
+// Returns the formula of one of `texts`, which must be ascending: a trie, from the leaves to the root.
+Id one_of(Formulas& formulas, const Alphabet& alphabet, const std::vector<std::vector<uint32_t>>& texts) {
   struct Node {
     uint32_t code_point;  // that leads to this node
     std::vector<Id> branches;
   };
-  std::vector<std::vector<uint32_t>> sorted;
-  for (const std::string& text : texts)
-    sorted.push_back(code_points_of(text, label));
-  std::ranges::sort(sorted);
   std::vector<Node> path{{0, {}}};  // from the root to the last text
   const auto close = [&] {
     const Node node = std::move(path.back());
     path.pop_back();
-    const Id first = formulas.code_point({{node.code_point, node.code_point}});
+    const Id first = formulas.code_point(alphabet.symbol_of(node.code_point));
     path.back().branches.push_back(formulas.then(first, formulas.any_of(node.branches)));
   };
-  for (const std::vector<uint32_t>& text : sorted) {
+  for (const std::vector<uint32_t>& text : texts) {
     size_t common = 0;
     while (common < text.size() && common + 1 < path.size() && path[common + 1].code_point == text[common])
       ++common;
@@ -460,35 +455,47 @@ Id one_of(Formulas& formulas, const std::vector<std::string>& texts, const std::
   return formulas.any_of(path[0].branches);
 }
 
-Id formula_of(Formulas& formulas, const PatternSet& set) {
+Id formula_of(Formulas& formulas, const Alphabet& alphabet, const PatternSet& set,
+              const std::vector<std::vector<uint32_t>>& except) {
   std::vector<Id> all;
   for (const Expr& pattern : set.patterns)
-    all.push_back(Reader(formulas, set.label).read(pattern, formulas.empty(), AtStart::kYes));
-  if (!set.except.empty()) all.push_back(formulas.none_of(one_of(formulas, set.except, set.label)));
+    all.push_back(Reader(formulas, alphabet, set.label).read(pattern, formulas.empty(), AtStart::kYes));
+  if (!except.empty()) all.push_back(formulas.none_of(one_of(formulas, alphabet, except)));
   if (set.min_length > 0 || set.max_length != kUnbounded)
-    all.push_back(formulas.repeat(formulas.code_point({{0, kMaxCodePoint}}), set.min_length, set.max_length));
+    all.push_back(formulas.repeat(formulas.any_code_point(), set.min_length, set.max_length));
   return formulas.all_of(std::move(all));
 }
 
 }  // namespace
 
 std::optional<PatternAutomaton> intersect(const PatternSet& set, PatternBudget& budget) try {
-  Formulas formulas(set.label, budget.work);
+  std::vector<std::vector<uint32_t>> except;
+  for (const std::string& text : set.except)
+    except.push_back(code_points_of(text, set.label));
+  std::ranges::sort(except);
+  const Alphabet alphabet(set.patterns, except, budget.work);
+  Formulas formulas(set.label, alphabet.num_symbols(), budget.work);
   PatternAutomaton automaton;
-  std::vector<Id> found{formula_of(formulas, set)};  // by state
+  std::map<SymbolSet, uint32_t> sets;                                    // by index in automaton.sets
+  std::vector<Id> found{formula_of(formulas, alphabet, set, except)};  // by state
   std::unordered_map<Id, uint32_t> states{{found[0], 0}};
   for (size_t i = 0; i < found.size(); ++i) {
-    std::map<uint32_t, CodePointSet> edges;  // by target
+    std::map<uint32_t, SymbolSet> edges;  // by target
     for (const Edge& edge : formulas.edges(found[i])) {
       const auto [at, is_new] = states.try_emplace(edge.target, static_cast<uint32_t>(found.size()));
       if (is_new) found.push_back(edge.target);
-      edges[at->second].push_back({edge.first, edge.last});
+      SymbolSet& symbols = edges[at->second];
+      if (symbols.empty() || symbols.back().last + 1 != edge.first) symbols.push_back({edge.first, edge.last});
+      symbols.back().last = edge.last;
     }
     if (found.size() > std::min(kMaxPatternStates, budget.states)) return std::nullopt;
     PatternState& state = automaton.states.emplace_back();
     state.is_accepting = formulas.is_nullable(found[i]);
-    for (auto& [target, ranges] : edges)
-      state.edges.emplace_back(normalized(std::move(ranges)), target);
+    for (const auto& [target, symbols] : edges) {
+      const auto [at, is_new] = sets.try_emplace(symbols, static_cast<uint32_t>(automaton.sets.size()));
+      if (is_new) automaton.sets.push_back(alphabet.code_points_of(symbols));
+      state.edges.push_back({at->second, target});
+    }
   }
   budget.states -= found.size();
   return automaton;

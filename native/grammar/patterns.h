@@ -41,13 +41,19 @@ struct PatternSet {
   std::string label;                                 // the name of the patterns in error messages
 };
 
+struct PatternEdge {
+  uint32_t set = 0;  // the index of the code points
+  uint32_t target = 0;
+};
+
 struct PatternState {
   bool is_accepting = false;
-  std::vector<std::pair<CodePointSet, uint32_t>> edges;  // normalized, disjoint sets and their target states
+  std::vector<PatternEdge> edges;  // of disjoint sets
 };
 
 // A deterministic automaton over code points.
 struct PatternAutomaton {
+  std::vector<CodePointSet> sets;    // normalized; few, because most states share them
   std::vector<PatternState> states;  // the first one is the start
   bool is_json_string = false;       // spells the texts as the inside of a JSON string literal
 };

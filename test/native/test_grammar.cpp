@@ -193,6 +193,25 @@ TEST(grammar_regex_counts_all_the_work_of_intersections) {
   EXPECT(work_of("^(?!x)" + times(kParts, [](size_t) { return "(?:[^X])?"; }) + "$") > kCube / 6);
 }
 
+TEST(grammar_regex_keeps_the_ranges_of_a_class_once) {
+  const std::string large_class = times(10'000, [](size_t i) {
+    std::string text;
+    grammar::append_utf8(text, 0x4000 + 2 * static_cast<uint32_t>(i));
+    return text;
+  });
+  grammar::PatternBudget budget;
+  const grammar::PatternSet set{
+      {grammar::parse_pattern("^(?!x)[" + large_class + "]{20000}$", true, "")}, {}, 0, grammar::kUnbounded, ""};
+  const auto automaton = grammar::intersect(set, budget);
+  EXPECT(automaton && automaton->states.size() == 20'001);
+  size_t num_ranges = 0;
+  for (const grammar::CodePointSet& ranges : automaton->sets)
+    num_ranges += ranges.size();
+  EXPECT_EQ(num_ranges, size_t{10'000});
+  // The formulas and their edges take memory in proportion to the work.
+  EXPECT(work_of("^(?!x)[" + large_class + "]{20000}$") < 2'000'000);
+}
+
 TEST(grammar_expands_regexes_within_rules) {
   Grammar source;
   source.rules.push_back(
