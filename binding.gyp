@@ -79,6 +79,7 @@
           "target_name": "capstan_sandbox",
           "type": "executable",
           "sources": [
+            "native/sandbox/etc.cpp",
             "native/sandbox/forwarder.cpp",
             "native/sandbox/main.cpp",
             "native/sandbox/namespaces.cpp",

@@ -17,6 +17,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "native/sandbox/etc.h"
+
 namespace {
 
 /** The kernel's mount_attr. Older C libraries cannot include linux/mount.h together with sys/mount.h. */
@@ -32,9 +34,8 @@ constexpr uint64_t kNoDev = 0x4;
 constexpr long kMountSetattr = 442;
 constexpr unsigned kRecursive = 0x8000;
 
-/** The host folders with programs, libraries and their configuration. No other host folder is visible. */
-constexpr const char* kHostFolders[] = {"bin",    "sbin", "usr", "lib", "lib32", "lib64",
-                                        "libx32", "etc",  "opt", "nix", "sys"};
+/** The host folders with programs and libraries. No other host folder is visible. */
+constexpr const char* kHostFolders[] = {"bin", "sbin", "usr", "lib", "lib32", "lib64", "libx32", "opt", "nix", "sys"};
 constexpr const char* kDevices[] = {"null", "zero", "full", "random", "urandom", "tty"};
 
 bool exists(const std::string& path) {
@@ -121,6 +122,25 @@ void add_devices(const std::string& root) {
   }
 }
 
+/** Hides one path of the sandbox: a folder behind an unreadable one, a file behind an empty device. */
+void hide(const std::string& path) {
+  if (is_folder(path))
+    mount_tmpfs(path, "mode=0000,size=4k", MS_NOSUID | MS_NODEV | MS_RDONLY);
+  else if (exists(path))
+    bind("/dev/null", path, kReadOnly | kNoSuid);
+}
+
+/** Hides a host path wherever the sandbox shows it: at its own place, inside an input and inside the home. */
+void hide_everywhere(const std::string& hidden, const Spec& spec, const std::string& root) {
+  hide(root + hidden);
+  const auto hide_inside = [&hidden](const std::string& from, const std::string& to) {
+    if (hidden.rfind(from + "/", 0) == 0) hide(to + hidden.substr(from.size()));
+  };
+  for (const auto& [name, path] : spec.inputs)
+    hide_inside(path, root + "/platform/input/" + name);
+  if (!spec.home.empty()) hide_inside(spec.home, root + "/platform/home");
+}
+
 void change_root(const std::string& root) {
   if (chdir(root.c_str()) != 0) fail("chdir " + root);
   if (syscall(SYS_pivot_root, ".", ".") != 0) fail("pivot_root");
@@ -180,8 +200,9 @@ int namespace_flags() {
 void enter_sandbox(const Spec& spec) {
   const std::string root = spec.dir + "/root";
   if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) fail("make mounts private");
-  mount_tmpfs(root, "mode=0755,size=1m");
+  mount_tmpfs(root, "mode=0755,size=32m");
   add_host_folders(root);
+  make_etc(root + "/etc", spec.inner_host);
   add_devices(root);
   for (const char* name : {"/tmp", "/var/tmp", "/run"})
     mount_tmpfs(root + name, "mode=1777");
@@ -189,13 +210,12 @@ void enter_sandbox(const Spec& spec) {
     bind(device, root + device, 0);
   for (const std::string& share : spec.shares)
     bind(share, root + share, kReadOnly | kNoSuid | kNoDev);
-  for (const std::string& hidden : spec.hides) {
-    if (is_folder(root + hidden)) mount_tmpfs(root + hidden, "mode=0000,size=4k", MS_NOSUID | MS_NODEV | MS_RDONLY);
-  }
   make_folder(root + "/platform/input");
   for (const auto& [name, path] : spec.inputs)
     bind(path, root + "/platform/input/" + name, kReadOnly | kNoSuid | kNoDev);
   if (!spec.home.empty()) bind(spec.home, root + "/platform/home", kNoSuid | kNoDev);
+  for (const std::string& hidden : spec.hides)
+    hide_everywhere(hidden, spec, root);
   make_folder(root + "/proc");
   if (mount("proc", (root + "/proc").c_str(), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0)
     fail("mount proc");

@@ -20,7 +20,7 @@ struct Spec {
   int inner_port = 0;
   /** Host paths, visible read-only at the same path. */
   std::vector<std::string> shares;
-  /** Host folders that are hidden, even inside a share. */
+  /** Real paths of host files and folders that are hidden, even inside a share, an input or the home. */
   std::vector<std::string> hides;
   /** (name below /platform/input, host path), read-only. */
   std::vector<std::pair<std::string, std::string>> inputs;

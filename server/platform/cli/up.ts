@@ -20,7 +20,8 @@ export function addUpCommand(program: Command, onExit: (exitCode: number) => voi
     }
     const sources = await readFlagSources(commandLine, UP_FLAG_NAMES);
     const { up } = await import('../up/service.js');
-    onExit(await up(resolveUpOptions(sources, process.env)));
+    const configFile = commandLine.configFile ?? process.env.CAPSTAN_CONFIG;
+    onExit(await up({ ...resolveUpOptions(sources, process.env), configFile }));
   });
 }
 

@@ -31,6 +31,8 @@ export interface UpOptions {
   allowPrivateWebhooks: boolean;
   bootstrapEmail: string | undefined;
   bootstrapPasswordFile: string | undefined;
+  /** The file of `--config`. */
+  configFile: string | undefined;
   trustedProxies: string[];
   onRevoke: 'cut' | 'finish';
   /** Stops deployments with the service. Otherwise they keep running and the next start adopts them. */
@@ -60,6 +62,7 @@ export function defaultUpOptions(env: NodeJS.ProcessEnv): UpOptions {
     allowPrivateWebhooks: false,
     bootstrapEmail: undefined,
     bootstrapPasswordFile: undefined,
+    configFile: undefined,
     trustedProxies: [],
     onRevoke: 'cut',
     stopsDeployments: false,

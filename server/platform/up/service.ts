@@ -28,6 +28,7 @@ import { bootstrap } from './bootstrap';
 import { consoleHandler } from './console-handler';
 import { openDataDir, openDataRoots } from './data-dir';
 import { databaseLocation } from './database-location';
+import { hiddenPaths } from './hidden-paths';
 import { RequestGate, type Readiness } from './request-gate';
 import { loadGatewayId } from './gateway-id';
 import { type Closers, listenAt } from './listeners';
@@ -77,7 +78,7 @@ export async function up(options: UpOptions): Promise<number> {
 
     const logs = new LogStore({ folder: dir.logs, redact: redactKeys });
     closers.push(() => logs.close());
-    const driver = await ProcessDriver.open({ dataDir: dir.root, logs, hiddenPaths: [] });
+    const driver = await ProcessDriver.open({ dataDir: dir.root, logs, hiddenPaths: hiddenPaths(options, dataRoots) });
     const machine: Machine = {
       driver: driver.name,
       isolation: driver.isolation,

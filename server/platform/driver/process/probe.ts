@@ -108,11 +108,16 @@ export function isolatedInput(folder: ReplicaFolder, hiddenPaths: readonly strin
     isolated: 1,
     inner_host: INNER_HOST,
     share: runtimeShares(),
-    hide: hiddenPaths,
+    hide: hiddenPaths.map(realPath),
     uid: WORKLOAD_UID,
     gid: WORKLOAD_UID,
     ...more,
   };
+}
+
+/** Resolved at each start: links to renewed certificates change. A missing path needs no hiding. */
+function realPath(path: string): string {
+  return existsSync(path) ? realpathSync(path) : path;
 }
 
 async function tryPort(): Promise<string | undefined> {

@@ -39,7 +39,7 @@ export interface ProcessDriverOptions {
   logs: LogStore;
   /** Use this level instead of the best available one. */
   level?: Level;
-  /** Further folders to hide from replicas. */
+  /** Further files and folders to hide from replicas. */
   hiddenPaths?: readonly string[];
   intervals?: Partial<Intervals & { retentionMs: number }>;
   /** Replaces the machine's GPU files in tests. */
