@@ -60,7 +60,7 @@ export type { KeysStore } from './cli/commands/keys';
 export { parseDuration, parseExpiry } from './cli/durations';
 export { flagNamesOf, type FlagValues } from './cli/flag-sources';
 export { collect, parseBoolean, parseBytes, parseChoice, parseCount, parsePort, parseSeconds } from './cli/flag-values';
-export type { Flag } from './cli/serve-flags';
+export { type Flag, SERVE_FLAGS } from './cli/serve-flags';
 export { renderTable } from './cli/text-table';
 export { cookiesNamed, SESSION_COOKIES } from './http/cookies';
 export { Cors, isPreflight, OPEN_CORS } from './http/cors';

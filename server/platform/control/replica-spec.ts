@@ -1,6 +1,7 @@
 import fs from 'node:fs';
 import { DriverError, type Isolation, type ReplicaSpec } from '../driver/driver';
 import { resolveInside } from '../deployments/data-roots';
+import { refusedVariable } from '../deployments/environment';
 import type { HomeSnapshots } from '../deployments/home-snapshots';
 import type { Launch } from './launch';
 
@@ -66,14 +67,23 @@ export function replicaSpec(launch: Launch, { dataRoots, snapshots }: Folders, i
 }
 
 /**
- * Refuses a start script when the machine no longer isolates replicas and the service does not allow that.
+ * Refuses a start script, or a variable that loads code, when the machine no longer isolates replicas and the service
+ * does not allow that.
  * @throws DriverError `not_isolated`
  */
 export function demandIsolated(
-  { startCommand }: ReplicaSpec,
+  { startCommand, env }: ReplicaSpec,
   { level, reason }: Isolation,
   allowsUnisolated: boolean,
 ): void {
+  for (const name of Object.keys(env)) {
+    const refused = refusedVariable(name, startCommand, level);
+    if (refused !== undefined)
+      throw new DriverError(
+        'not_isolated',
+        `The variable ${name} cannot be set: ${refused}. Create a version without it`,
+      );
+  }
   if (startCommand === null || level === 'L2' || allowsUnisolated) return;
   throw new DriverError(
     'not_isolated',

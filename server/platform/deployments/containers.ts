@@ -285,7 +285,7 @@ function completeContainer(
       ? withoutScript(completeSpec({ ...rest, start_command: 'true' }, image, base))
       : completeSpec(rest, image, base);
   demandPossible(spec.stored, machine.capacity, 1);
-  demandIsolation(spec.stored, machine.isolation, actor.isAdmin && machine.allowsUnisolated);
+  demandIsolation(spec, machine.isolation, actor.isAdmin && machine.allowsUnisolated);
   return spec;
 }
 

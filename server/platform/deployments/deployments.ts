@@ -60,7 +60,7 @@ export async function insertDeployment(
   const image = await findImage(tx, request.image_id ?? origin?.spec.stored.image_id);
   const spec = completeSpec(request, image, origin?.spec);
   demandPossible(spec.stored, machine.capacity, Math.max(1, scale.min_replicas));
-  demandIsolation(spec.stored, machine.isolation, actor.isAdmin && machine.allowsUnisolated);
+  demandIsolation(spec, machine.isolation, actor.isAdmin && machine.allowsUnisolated);
   await demandQuota(tx, owner, spec, scale);
   const id = await claimName(change, owner, checkNameBesideId('dep', request.name));
   const accessControl = request.access_control === true ? 1 : 0;

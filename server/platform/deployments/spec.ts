@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { counted } from 'capstan/internal';
 import type { DriverCapacity, Isolation } from '../driver/driver';
+import { refusedVariable } from './environment';
 import { ServiceError } from '../store/errors';
 import type { BindingRow, ImageRow, Mount } from '../store/deployment-schema';
 
@@ -86,7 +87,6 @@ export const DEFAULT_RUNTIME: RuntimeOptions = {
   prefix_caching: true,
 };
 export const DEFAULT_COMPUTE: Compute = { cpu_millis: 1_000, memory_mb: 1_024, gpu_count: 0, gpu_type: null };
-const RESERVED_ENV = /^(PLATFORM_|CAPSTAN_)/;
 const MODEL_PATH = /^\/platform\/(input\/(input[0-4])|home)(\/|$)/;
 const MAX_ENV_NAMES = 500;
 
@@ -149,10 +149,16 @@ export function demandPossible({ compute }: StoredSpec, capacity: DriverCapacity
 }
 
 /**
- * Checks that a start script may run on this machine. Below level L2 nothing isolates it from the service.
- * @throws ServiceError `forbidden`
+ * Checks that a start script may run on this machine, and its variables. Below level L2 nothing isolates it from the
+ * service.
+ * @throws ServiceError `forbidden` or `invalid_argument`
  */
-export function demandIsolation({ start_command: script }: StoredSpec, { level }: Isolation, isAllowed: boolean): void {
+export function demandIsolation({ stored, secrets }: OpenSpec, { level }: Isolation, isAllowed: boolean): void {
+  const { start_command: script, env } = stored;
+  for (const name of [...Object.keys(env), ...Object.keys(secrets)]) {
+    const reason = refusedVariable(name, script, level);
+    if (reason !== undefined) throw new ServiceError('invalid_argument', `env: ${name} cannot be set: ${reason}`);
+  }
   if (script === null || level === 'L2' || isAllowed) return;
   throw new ServiceError(
     'forbidden',
@@ -202,9 +208,6 @@ function checkEnv(env: Record<string, string>, secrets: Record<string, string>):
   const names = [...Object.keys(env), ...Object.keys(secrets)];
   if (names.length > MAX_ENV_NAMES)
     throw new ServiceError('invalid_argument', `env: expected at most ${MAX_ENV_NAMES} names, got ${names.length}`);
-  for (const name of names)
-    if (RESERVED_ENV.test(name))
-      throw new ServiceError('invalid_argument', `env: ${name} is reserved: the service sets it`);
   for (const name of Object.keys(env))
     if (name in secrets) throw new ServiceError('invalid_argument', `env: ${name} is also in secret_env`);
   for (const value of [...Object.values(env), ...Object.values(secrets)])

@@ -81,8 +81,7 @@ async function completeVersion(
       ? await tx.selectFrom('images').selectAll().where('id', '=', base.stored.image_id).executeTakeFirstOrThrow()
       : await findImage(tx, request.image_id);
   const spec = completeSpec(request, image, base);
-  if (spec.stored.start_command !== base.stored.start_command)
-    demandIsolation(spec.stored, machine.isolation, actor.isAdmin && machine.allowsUnisolated);
+  demandIsolation(spec, machine.isolation, actor.isAdmin && machine.allowsUnisolated);
   return spec;
 }
 

@@ -232,6 +232,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     const script = { start_command: 'python3 serve.py' };
     await open();
     const { id } = await create(script);
+    const { id: loading } = await create({ name: 'loading', env: { NODE_OPTIONS: '--import=data:,' } });
     expect(await get(id)).toMatchObject({ state: 'running' });
     Object.assign(h.driver.isolation, { level: 'L1', reason: 'the machine forbids it' });
     await settleAfter(id, h.store.applyIntent(h.actor, id, 'restart'));
@@ -241,6 +242,11 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     });
     const { id: builtin } = await create({ name: 'builtin' });
     expect(await get(builtin)).toMatchObject({ state: 'running' });
+    await settleAfter(loading, h.store.applyIntent(h.actor, loading, 'restart'));
+    expect(await get(loading)).toMatchObject({
+      state: 'failed',
+      reason: { code: 'not_isolated', message: expect.stringContaining('NODE_OPTIONS') },
+    });
   });
 
   on('fails a version that the driver cannot start, with its reason', async () => {

@@ -296,6 +296,46 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       },
     );
 
+    on('below level L2 refuses variables that load code into the built-in runtime, and names them', async () => {
+      await open(machine({ isolation: { level: 'L1', reason: 'a test' } }));
+      const { id } = await store.createDeployment(ann, { name: 'x' });
+      const refused = (name: string) => ({ code: 'invalid_argument', message: expect.stringContaining(name) });
+      const loading = 'NODE_OPTIONS LD_PRELOAD PATH BASH_ENV CAPSTAN_ADDON CAPSTAN_CUDA_LIBRARY CAPSTAN_NCCL_LIBRARY';
+      const files = 'CAPSTAN_SANDBOX CAPSTAN_CONFIG CAPSTAN_CHAT_TEMPLATE CAPSTAN_KEYS_DB CAPSTAN_PORT PLATFORM_HOME';
+      for (const name of `${loading} ${files}`.split(' ')) {
+        const value = { [name]: '--import=data:text/javascript,' };
+        await expect(store.createDeployment(ann, { name: 'y', env: value })).rejects.toMatchObject(refused(name));
+        await expect(store.createVersion(ann, id, { secret_env: value })).rejects.toMatchObject(refused(name));
+        await expect(store.createContainer(ann, { name: 'y', env: value })).rejects.toMatchObject(refused(name));
+      }
+      const env = { HF_HOME: '/x', TZ: 'UTC', LC_ALL: 'C', OMP_NUM_THREADS: '1', CAPSTAN_MAX_NUM_SEQS: '8' };
+      await expect(store.createDeployment(ann, { name: 'z', env })).resolves.toBeDefined();
+    });
+
+    on(
+      'below level L2 a start script takes all variables but those of Node.js, the linker and the service',
+      async () => {
+        await open(machine({ isolation: { level: 'L0', reason: 'a test' }, allowsUnisolated: true }));
+        const admin = { ...ann, isAdmin: true };
+        const script = { start_command: 'python3 serve.py' };
+        for (const name of ['NODE_OPTIONS', 'LD_LIBRARY_PATH', 'PATH', 'PLATFORM_HOME', 'CAPSTAN_MAX_NUM_SEQS'])
+          await expect(
+            store.createDeployment(admin, { name: 'y', ...script, env: { [name]: 'x' } }),
+          ).rejects.toMatchObject({ code: 'invalid_argument', message: expect.stringContaining(name) });
+        await expect(
+          store.createDeployment(admin, { name: 'z', ...script, env: { PYTHONPATH: 'x', ANY: 'y' } }),
+        ).resolves.toBeDefined();
+      },
+    );
+
+    on('below level L2 checks isolation for every new version, not only for a new script', async () => {
+      await open(machine({ isolation: { level: 'L1', reason: 'a test' }, allowsUnisolated: true }));
+      const admin = { ...ann, isAdmin: true };
+      const { id } = await store.createDeployment(admin, { name: 'x', start_command: 'python3 serve.py' });
+      await expect(store.createVersion(ann, id, { env: { A: '1' } })).rejects.toMatchObject({ code: 'forbidden' });
+      await expect(store.createVersion(admin, id, { env: { A: '1' } })).resolves.toBeDefined();
+    });
+
     on('accepts as model only demo or a bound folder', async () => {
       const root = makeFolder();
       fs.mkdirSync(path.join(root, 'weights'));
