@@ -32,6 +32,14 @@ constexpr uint64_t kReadOnly = 0x1;
 constexpr uint64_t kNoSuid = 0x2;
 constexpr uint64_t kNoDev = 0x4;
 constexpr long kMountSetattr = 442;
+/** The kernel's open_how. */
+struct OpenMethod {
+  uint64_t flags;
+  uint64_t mode;
+  uint64_t resolve;
+};
+constexpr long kOpenat2 = 437;
+constexpr uint64_t kNoLinks = 0x04;
 constexpr unsigned kRecursive = 0x8000;
 
 /** The host folders with programs and libraries. No other host folder is visible. */
@@ -88,6 +96,18 @@ void bind(const std::string& from, const std::string& to, uint64_t attributes) {
   // Recursive, because a user namespace may not expose what a mount hides.
   if (mount(from.c_str(), to.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) fail("bind " + from);
   if (attributes != 0) set_attributes(to, attributes);
+}
+
+/**
+ * Binds a real path. Fails when a part of it is a link: a program that may write there has replaced it since the
+ * service resolved the path.
+ */
+void bind_real(const std::string& from, const std::string& to, uint64_t attributes) {
+  const OpenMethod method{O_PATH | O_CLOEXEC, 0, kNoLinks};
+  const int fd = static_cast<int>(syscall(kOpenat2, AT_FDCWD, from.c_str(), &method, sizeof method));
+  if (fd < 0) fail("open " + from + " (expected a path without links)");
+  bind("/proc/self/fd/" + std::to_string(fd), to, attributes);
+  close(fd);
 }
 
 void mount_tmpfs(const std::string& path, const char* options, unsigned long flags = MS_NOSUID | MS_NODEV) {
@@ -212,8 +232,8 @@ void enter_sandbox(const Spec& spec) {
     bind(share, root + share, kReadOnly | kNoSuid | kNoDev);
   make_folder(root + "/platform/input");
   for (const auto& [name, path] : spec.inputs)
-    bind(path, root + "/platform/input/" + name, kReadOnly | kNoSuid | kNoDev);
-  if (!spec.home.empty()) bind(spec.home, root + "/platform/home", kNoSuid | kNoDev);
+    bind_real(path, root + "/platform/input/" + name, kReadOnly | kNoSuid | kNoDev);
+  if (!spec.home.empty()) bind_real(spec.home, root + "/platform/home", kNoSuid | kNoDev);
   for (const std::string& hidden : spec.hides)
     hide_everywhere(hidden, spec, root);
   make_folder(root + "/proc");

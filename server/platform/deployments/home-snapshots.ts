@@ -1,5 +1,6 @@
 import fs from 'node:fs';
 import path from 'node:path';
+import { copyFolder } from './copy-folder';
 import { resolveInside } from './data-roots';
 
 /**
@@ -26,7 +27,7 @@ export class HomeSnapshots {
     if (folder !== undefined) await this.take(versionId, folder);
   }
 
-  /** Copies `source` atomically. An interrupted copy starts again from the beginning. */
+  /** Copies the real path `source` atomically. An interrupted copy starts again from the beginning. */
   async take(versionId: string, source: string): Promise<void> {
     const folder = this.folderOf(versionId);
     if (fs.existsSync(folder)) return;
@@ -34,12 +35,7 @@ export class HomeSnapshots {
     await fs.promises.rm(unfinished, { recursive: true, force: true });
     await fs.promises.mkdir(this.#folder, { recursive: true, mode: 0o700 });
     try {
-      await fs.promises.cp(source, unfinished, {
-        recursive: true,
-        mode: fs.constants.COPYFILE_FICLONE,
-        verbatimSymlinks: true,
-        filter: isCopied,
-      });
+      await copyFolder(source, unfinished);
       await fs.promises.rename(unfinished, folder);
     } catch (error) {
       // A partial copy only takes disk space.
@@ -52,10 +48,4 @@ export class HomeSnapshots {
     for (const folder of [this.folderOf(versionId), `${this.folderOf(versionId)}.part`])
       await fs.promises.rm(folder, { recursive: true, force: true });
   }
-}
-
-/** Returns false for sockets, pipes and devices, which cannot be copied. */
-async function isCopied(file: string): Promise<boolean> {
-  const stat = await fs.promises.lstat(file);
-  return stat.isFile() || stat.isDirectory() || stat.isSymbolicLink();
 }

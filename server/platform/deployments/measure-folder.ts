@@ -41,7 +41,8 @@ export async function measureFolder(
   signal?: AbortSignal,
 ): Promise<FolderMeasure> {
   const entries: Entry[] = [];
-  await list(folder, '', entries, maxEntries, signal);
+  const root = await fs.promises.realpath(folder);
+  await list(root, '', entries, maxEntries, signal);
   const files = entries.filter(({ type }) => type === 'file');
   const sizeBytes = files.reduce((sum, { size }) => sum + size, 0);
   const size = { sizeBytes, numFiles: files.length };
@@ -50,7 +51,7 @@ export async function measureFolder(
   const hash = createHash('sha256');
   const buffer = Buffer.allocUnsafe(CHUNK_BYTES);
   for (const entry of entries.sort((a, b) => (a.name < b.name ? -1 : 1)))
-    hash.update(await lineOf(folder, entry, buffer, signal));
+    hash.update(await lineOf(root, entry, buffer, signal));
   return { ...size, digest: `sha256:${hash.digest('hex')}`, note: null };
 }
 
@@ -99,10 +100,16 @@ async function lineOf(
   return `file ${size} ${hash.digest('hex')} ${JSON.stringify(name)}\n`;
 }
 
+/** Returns the number of bytes read, or -1 when `file` is no longer at this real path. */
 async function readInto(hash: Hash, file: string, buffer: Buffer, signal: AbortSignal | undefined): Promise<number> {
-  // O_NOFOLLOW: the file may have been replaced by a link since it was listed.
-  const handle = await fs.promises.open(file, fs.constants.O_RDONLY | fs.constants.O_NOFOLLOW);
+  // O_NOFOLLOW: the file may have been replaced by a link since it was listed. O_NONBLOCK: or by a pipe.
+  const handle = await fs.promises.open(
+    file,
+    fs.constants.O_RDONLY | fs.constants.O_NOFOLLOW | fs.constants.O_NONBLOCK,
+  );
   try {
+    // So may a folder on the way to it.
+    if ((await fs.promises.readlink(`/proc/self/fd/${handle.fd}`)) !== file) return -1;
     for (let total = 0; ;) {
       signal?.throwIfAborted();
       const { bytesRead } = await handle.read(buffer, 0, buffer.length);

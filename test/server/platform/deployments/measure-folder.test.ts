@@ -90,3 +90,15 @@ test('stops when aborted', async () => {
     name: 'AbortError',
   });
 });
+
+test('reads no file behind a folder that is replaced by a link meanwhile', async () => {
+  const elsewhere = makeFolder();
+  for (const root of [path.join(folder, 'below'), elsewhere]) write(root, { secret: 'same size' });
+  const original = fs.promises.open;
+  jest.spyOn(fs.promises, 'open').mockImplementationOnce((...args) => {
+    fs.renameSync(path.join(folder, 'below'), path.join(folder, 'old'));
+    fs.symlinkSync(elsewhere, path.join(folder, 'below'));
+    return original(...args);
+  });
+  await expect(measure()).rejects.toThrow('a file changed while it was read: below/secret');
+});

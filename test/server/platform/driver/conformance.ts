@@ -1,6 +1,6 @@
 /** Tests that every driver must pass, whatever it runs replicas in. */
 import { randomBytes } from 'node:crypto';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -481,6 +481,14 @@ export function conformance(name: string, subject: Subject): void {
         'first',
         'second',
       ]);
+    });
+
+    test('a data folder that was replaced by a link is not mounted', async () => {
+      const link = join(dataDir, `link-${randomBytes(4).toString('hex')}`);
+      symlinkSync(join(dataDir, 'logs'), link);
+      const isRefused = { message: expect.stringContaining('expected a path without links') };
+      await expect(start({ inputs: [{ mount: 'input0', path: join(link, '.') }] })).rejects.toMatchObject(isRefused);
+      await expect(start({ inputs: [{ mount: 'input0', path: link }] })).rejects.toMatchObject(isRefused);
     });
 
     test('inputs are read-only, and the service and other replicas are hidden', async () => {
