@@ -15,6 +15,8 @@ export const RIGHTS = {
   'key.changeOthers': 'admin',
   'member.change': 'admin',
   'policy.change': 'admin',
+  /** Using a data source as a writable home. */
+  'source.write': 'admin',
   'webhook.change': 'admin',
   'audit.read': 'admin',
   'org.delete': 'owner',

@@ -1,7 +1,7 @@
 import { checkNameBesideId, newId, type OwnerRef } from 'capstan/internal';
 import { changeOptions, demandOwner, type ServiceActor, visibleOwners } from '../accounts/actor';
 import { findImage } from './catalog';
-import { demandSources } from './data-sources';
+import { demandSources, demandWritable } from './data-sources';
 import { serviceChange, type ServiceChange } from '../store/change';
 import { CONTAINER_TRANSITIONS, type ContainerEvent, type ContainerState } from './container-state';
 import type { ContainerRow, ImageRow } from '../store/deployment-schema';
@@ -13,6 +13,7 @@ import { type OwnerView, ownerViews, viewOf } from './owner-views';
 import type { Right } from '../accounts/roles';
 import type { ServiceDb, ServiceTx } from '../store/schema';
 import {
+  type Binding,
   completeSpec,
   demandIsolation,
   demandPossible,
@@ -149,6 +150,8 @@ export function commandContainer(
   return changeContainer(context, actor, containerId, undefined, async ({ tx, record, emit }, row) => {
     const state = CONTAINER_TRANSITIONS[row.state][event];
     if (state === undefined) throw new ServiceError('wrong_state', `cannot ${event} a container in state ${row.state}`);
+    // The rights may have changed since the home was bound.
+    if (event === 'start') await demandHome(tx, actor, (await openContainer(context, tx, row)).bindings);
     await tx.updateTable('containers').set({ state, reason: null }).where('id', '=', row.id).execute();
     const owner: OwnerRef = { type: row.owner_type, id: row.owner_id };
     record({ action: `container.${event}`, owner, target: { type: 'container', id: row.id } });
@@ -354,7 +357,13 @@ async function bind(
     actor,
     bindings.map(({ source_id: id }) => id),
   );
+  await demandHome(tx, actor, bindings);
   await insertBindings(tx, { version_id: null, container_id: containerId }, bindings, nowMs);
+}
+
+async function demandHome(tx: ServiceTx, actor: ServiceActor, bindings: readonly Binding[]): Promise<void> {
+  const home = bindings.find(({ mount }) => mount === 'home');
+  if (home !== undefined) await demandWritable(tx, actor, home.source_id);
 }
 
 function imageOf(tx: ServiceTx, { image_id }: StoredSpec): Promise<ImageRow> {

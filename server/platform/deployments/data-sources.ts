@@ -290,6 +290,21 @@ export async function demandSources(tx: ServiceTx, actor: ServiceActor, sourceId
   }
 }
 
+/**
+ * Checks that `actor` may write a data source: its owner, or an administrator of the organization that owns it. It is
+ * not enough that a source is visible.
+ * @throws ServiceError `forbidden`
+ */
+export async function demandWritable(tx: ServiceTx, actor: ServiceActor, sourceId: string): Promise<void> {
+  const owners = await visibleOwners(tx, actor, 'source.write');
+  const source = await findSource(tx, sourceId);
+  if (owners.some(({ type, id }) => type === source.owner_type && id === source.owner_id)) return;
+  throw new ServiceError(
+    'forbidden',
+    `bindings: a container writes to its home, and only the owner of data source ${sourceId} or an administrator of its organization may write to it. Bind it as an input instead`,
+  );
+}
+
 /** `owners` are the actor and their organizations. */
 function isVisible(
   { owner_type: type, owner_id: id, visibility }: DataSourceRow,

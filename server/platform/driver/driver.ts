@@ -68,7 +68,10 @@ export interface ReplicaSpec {
   readonly env: Readonly<Record<string, string>>;
   /** Folders of this machine, mounted read-only at /platform/input/NAME. */
   readonly inputs: readonly { mount: string; path: string }[];
-  /** `copy`: copied at each start. `rw`: used in place (training containers). null: an empty folder. */
+  /**
+   * `copy`: copied at each start. `rw`: used in place (training containers), with its owner and permissions. null: an
+   * empty folder.
+   */
   readonly home: { path: string; mode: 'copy' | 'rw' } | null;
   /** Path of the readiness check. Any 2xx means ready. */
   readonly healthPath: string;

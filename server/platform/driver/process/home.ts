@@ -1,3 +1,4 @@
+import { execFile } from 'node:child_process';
 import { constants } from 'node:fs';
 import { chmod, cp, lchown, lstat, mkdir, readdir, rm, stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -46,7 +47,11 @@ export async function prepareHome(
   owner: number | undefined,
 ): Promise<string> {
   if (home?.mode === 'rw') {
-    if (owner !== undefined && (await stat(home.path)).uid !== owner) await give(home.path, owner);
+    if (owner !== undefined && !(await mayWrite(home.path, owner)))
+      throw new DriverError(
+        'data_binding_missing',
+        `home: containers run as user ${owner}, which may not write to this folder. The machine's administrator can allow it: chown -R ${owner} FOLDER`,
+      );
     return home.path;
   }
   await rm(folder.home, { recursive: true, force: true });
@@ -54,6 +59,15 @@ export async function prepareHome(
   else await copy(home.path, folder.home);
   if (owner !== undefined) await give(folder.home, owner);
   return folder.home;
+}
+
+/** Asks the kernel, because access lists count, too. */
+function mayWrite(folder: string, user: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    // The folder is the current one, because the user may not reach it by its path.
+    const asUser = { cwd: folder, uid: user, gid: user, env: {} };
+    execFile('/usr/bin/test', ['-w', '.'], asUser, (error) => resolve(error === null));
+  });
 }
 
 /** Keeps symbolic links, skips pipes and sockets, and shares blocks if the file system can. */
@@ -71,6 +85,7 @@ async function copy(from: string, to: string): Promise<void> {
   await chmod(to, 0o755);
 }
 
+/** Gives a folder that the service has just made, and everything below it, to a user. */
 async function give(path: string, owner: number): Promise<void> {
   await lchown(path, owner, owner);
   if (!(await lstat(path)).isDirectory()) return;

@@ -9,6 +9,7 @@ test.each<[Right, string]>([
   ['key.changeOthers', 'admin owner'],
   ['member.change', 'admin owner'],
   ['policy.change', 'admin owner'],
+  ['source.write', 'admin owner'],
   ['webhook.change', 'admin owner'],
   ['audit.read', 'admin owner'],
   ['org.delete', 'owner'],
@@ -25,7 +26,7 @@ test.each<[Right, string]>([
   }
 });
 
-test('every right is in the table above', () => expect(Object.keys(RIGHTS)).toHaveLength(12));
+test('every right is in the table above', () => expect(Object.keys(RIGHTS)).toHaveLength(13));
 
 test('members cannot grant or revoke a role above their own', () => {
   const refused: string[] = [];

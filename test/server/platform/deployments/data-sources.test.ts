@@ -186,11 +186,45 @@ overBackends((make) => {
     });
   });
 
+  test('are writable homes for their owner and administrators of their organization only', async () => {
+    const account = async (email: string) =>
+      actorOf((await store.createAccount({ email, name: email, password: 'correct horse battery' })).userId);
+    const home = (id: string) => ({ bindings: [{ mount: 'home' as const, source_id: id }] });
+    const refused = { code: 'forbidden', message: expect.stringContaining('Bind it as an input instead') };
+    const org = await store.createOrganization(ann, { slug: 'lab', name: 'Lab' });
+    const members = await Promise.all(
+      (['admin', 'developer'] as const).map(async (role) => {
+        const email = `${role}@example.com`;
+        const actor = await account(email);
+        const { token } = await store.invite(ann, org.id, { email, role });
+        await store.acceptInvitation(actor, token);
+        return actor;
+      }),
+    );
+    const [orgAdmin, developer] = members;
+    const mine = await create('one', { visibility: 'public', owner: { type: 'user', id: ann.userId } });
+    const theirs = await create('two', { owner: { type: 'org', id: org.id } });
+
+    for (const actor of [...members, admin])
+      await expect(store.createContainer(actor, { name: 'thief', ...home(mine.id) })).rejects.toMatchObject(refused);
+    const lab = { name: 'lab', owner: { type: 'org' as const, id: org.id }, ...home(theirs.id) };
+    await expect(store.createContainer(developer, lab)).rejects.toMatchObject(refused);
+    const { id } = await store.createContainer(orgAdmin, lab);
+    await expect(store.createContainer(ann, { name: 'own', ...home(mine.id) })).resolves.toBeDefined();
+    await expect(store.createDeployment(developer, { name: 'copy', ...home(theirs.id) })).resolves.toBeDefined();
+
+    const { id: empty } = await store.createContainer(developer, { name: 'empty' });
+    await expect(store.editContainer(developer, empty, home(mine.id))).rejects.toMatchObject(refused);
+    await expect(store.editContainer(developer, id, { start_command: 'rm -r *' })).rejects.toMatchObject(refused);
+    await expect(store.commandContainer(developer, id, 'start')).rejects.toMatchObject(refused);
+    await expect(store.commandContainer(orgAdmin, id, 'start')).resolves.toBeDefined();
+  });
+
   test('list their visible users, count the others, and cannot be deleted while in use', async () => {
     const bob = actorOf(
       (await store.createAccount({ email: 'bob@example.com', name: 'Bob', password: 'correct horse battery' })).userId,
     );
-    const { id } = await create('one', { visibility: 'public' });
+    const { id } = await create('one', { visibility: 'public', owner: { type: 'user', id: ann.userId } });
     const { digest } = await measured(id);
     const bindings = [{ mount: 'input0' as const, source_id: id }];
     const deployment = await store.createDeployment(ann, { name: 'chat', bindings });

@@ -1,6 +1,16 @@
 /** Tests that every driver must pass, whatever it runs replicas in. */
 import { randomBytes } from 'node:crypto';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -481,6 +491,32 @@ export function conformance(name: string, subject: Subject): void {
         'first',
         'second',
       ]);
+    });
+
+    test('a writable home is used in place, and keeps its owner', async () => {
+      const home = join(dataDir, `home-${randomBytes(4).toString('hex')}`);
+      mkdirSync(home);
+      writeFileSync(join(home, 'file'), 'content');
+      chmodSync(home, 0o755);
+      const run = async () => {
+        const { spec } = await start({
+          startCommand: 'echo more > new && echo written',
+          home: { path: home, mode: 'rw' },
+          isProduction: false,
+        });
+        await listener.next(spec, 'exited');
+        return linesOf(spec, 'stdout');
+      };
+      if (process.geteuid!() === 0) {
+        await expect(run()).rejects.toMatchObject({
+          reason: 'data_binding_missing',
+          message: expect.stringContaining('chown -R 1879048080 FOLDER'),
+        });
+        expect([home, join(home, 'file')].map((path) => statSync(path).uid)).toEqual([0, 0]);
+        chownSync(home, 1_879_048_080, 0);
+      }
+      expect(await run()).toEqual(['written']);
+      expect(statSync(join(home, 'file')).uid).toBe(process.geteuid!());
     });
 
     test('a data folder that was replaced by a link is not mounted', async () => {
