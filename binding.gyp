@@ -79,6 +79,7 @@
           "target_name": "capstan_sandbox",
           "type": "executable",
           "sources": [
+            "native/sandbox/disk_usage.cpp",
             "native/sandbox/etc.cpp",
             "native/sandbox/forwarder.cpp",
             "native/sandbox/main.cpp",
@@ -87,6 +88,7 @@
             "native/sandbox/redact.cpp",
             "native/sandbox/spec.cpp",
             "native/sandbox/spool.cpp",
+            "native/sandbox/system_calls.cpp",
             "native/sandbox/workload.cpp"
           ]
         }

@@ -12,18 +12,23 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <fstream>
 #include <stdexcept>
+#include <thread>
 
+#include "native/sandbox/disk_usage.h"
 #include "native/sandbox/namespaces.h"
 #include "native/sandbox/process_tree.h"
 #include "native/sandbox/spool.h"
@@ -33,6 +38,9 @@ namespace {
 
 constexpr int kTickMs = 500;
 constexpr long kDefaultGraceMs = 30'000;
+constexpr auto kDiskCheck = std::chrono::milliseconds(1'000);
+/** Measuring a large home takes time, and may take at most this share of it: one part of 20. */
+constexpr int kDiskCheckShare = 20;
 /** More than the size of the `exit` file. */
 constexpr size_t kReservedBytes = 256;
 
@@ -114,6 +122,13 @@ const char* memory_verdict(const std::vector<std::string>& cgroups) {
   return verdict;
 }
 
+/** Returns the bytes of the files that isolated processes keep in memory. They count for no process. */
+uint64_t scratch_bytes(pid_t first_process) {
+  struct statfs info{};
+  if (statfs(("/proc/" + std::to_string(first_process) + "/root/dev/shm").c_str(), &info) != 0) return 0;
+  return (info.f_blocks - info.f_bfree) * static_cast<uint64_t>(info.f_bsize);
+}
+
 class Supervisor {
  public:
   explicit Supervisor(Spec spec) : spec_(std::move(spec)), spool_(spec_.dir + "/spool", spec_.spool_max_bytes) {}
@@ -157,6 +172,8 @@ class Supervisor {
   }
 
   void run() {
+    // Not in this loop, because measuring a large home takes long. The thread ends with the process.
+    if (spec_.disk_bytes > 0) std::thread([this] { watch_disk(); }).detach();
     while (!has_ended_) {
       pollfd fds[3] = {{signals_, POLLIN, 0}, {pipes_.output[0], POLLIN, 0}, {pipes_.errors[0], POLLIN, 0}};
       poll(fds, 3, next_tick_ms());
@@ -190,6 +207,10 @@ class Supervisor {
     if (kill_at_ms_ == 0) return kTickMs;
     const long long left = kill_at_ms_ - monotonic_ms();
     return static_cast<int>(std::clamp<long long>(left, 0, kTickMs));
+  }
+
+  uint64_t used_memory() const {
+    return resident_bytes(descendants(getpid())) + (spec_.is_isolated ? scratch_bytes(child_) : 0);
   }
 
   void take_signals() {
@@ -249,9 +270,27 @@ class Supervisor {
     if (now < next_check_ms_) return;
     next_check_ms_ = now + kTickMs;
     spool_.report_loss();
-    if (spec_.memory_bytes > 0 && !is_over_memory_ && resident_bytes(descendants(getpid())) > spec_.memory_bytes) {
+    if (is_over_disk_ && !has_killed_) kill_all();
+    if (spec_.memory_bytes > 0 && !is_over_memory_ && used_memory() > spec_.memory_bytes) {
       is_over_memory_ = true;
       kill_all();
+    }
+  }
+
+  /** Measures what the replica adds to its home until that is too much. */
+  void watch_disk() {
+    const auto measure = [this] {
+      const uint64_t folder = folder_bytes(spec_.home);
+      const uint64_t deleted = deleted_bytes(spec_.home, descendants(getpid()));
+      return folder > UINT64_MAX - deleted ? UINT64_MAX : folder + deleted;
+    };
+    const uint64_t initial = measure();
+    while (!is_over_disk_) {
+      const auto began = std::chrono::steady_clock::now();
+      const uint64_t now = measure();
+      if (now == UINT64_MAX || (now > initial && now - initial > spec_.disk_bytes)) is_over_disk_ = true;
+      const auto took = std::chrono::steady_clock::now() - began;
+      std::this_thread::sleep_for(std::max<std::chrono::nanoseconds>(kDiskCheck, took * kDiskCheckShare));
     }
   }
 
@@ -279,10 +318,10 @@ class Supervisor {
     spool_.flush();
     spool_.report_loss();
     const char* memory = is_over_memory_ ? "watch" : memory_verdict(spec_.cgroups);
-    replace_file(spec_.dir + "/exit", "code " + std::to_string(exit_status_.code) + "\nsignal " +
-                                          std::to_string(exit_status_.signal) + "\nstopped " +
-                                          (is_stopping_ ? "1" : "0") + "\nkilled " + (has_killed_ ? "1" : "0") +
-                                          "\nmemory " + memory + "\n");
+    replace_file(spec_.dir + "/exit",
+                 "code " + std::to_string(exit_status_.code) + "\nsignal " + std::to_string(exit_status_.signal) +
+                     "\nstopped " + (is_stopping_ ? "1" : "0") + "\nkilled " + (has_killed_ ? "1" : "0") + "\nmemory " +
+                     memory + "\ndisk " + (is_over_disk_ ? "over" : "enough") + "\n");
     if (!spec_.socket_path.empty()) unlink(spec_.socket_path.c_str());
     for (const std::string& path : spec_.cgroups)
       rmdir(path.c_str());
@@ -318,6 +357,8 @@ class Supervisor {
   bool is_stopping_ = false;
   bool has_killed_ = false;
   bool is_over_memory_ = false;
+  /** Set by the thread that measures the disk. */
+  std::atomic<bool> is_over_disk_ = false;
   /** The end of the grace period; 0 = not stopping. */
   long long kill_at_ms_ = 0;
   long long next_check_ms_ = 0;
@@ -351,7 +392,8 @@ int main() {
     reply("ok");
     detach_stdio();
     supervisor.run();
-    return 0;
+    // Not by return: the thread that measures the disk may still use the supervisor.
+    _exit(0);
   } catch (const std::exception& error) {
     reply(std::string("error ") + error.what());
     return 1;

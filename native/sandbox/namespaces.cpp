@@ -110,9 +110,9 @@ void bind_real(const std::string& from, const std::string& to, uint64_t attribut
   close(fd);
 }
 
-void mount_tmpfs(const std::string& path, const char* options, unsigned long flags = MS_NOSUID | MS_NODEV) {
+void mount_tmpfs(const std::string& path, const std::string& options, unsigned long flags = MS_NOSUID | MS_NODEV) {
   make_folder(path);
-  if (mount("tmpfs", path.c_str(), "tmpfs", flags, options) != 0) fail("mount tmpfs " + path);
+  if (mount("tmpfs", path.c_str(), "tmpfs", flags, options.c_str()) != 0) fail("mount tmpfs " + path);
 }
 
 void add_host_folders(const std::string& root) {
@@ -130,16 +130,27 @@ void add_host_folders(const std::string& root) {
 }
 
 void add_devices(const std::string& root) {
-  mount_tmpfs(root + "/dev", "mode=0755,size=64k", MS_NOSUID | MS_NOEXEC);
+  mount_tmpfs(root + "/dev", "mode=0755,size=64k,nr_inodes=1k", MS_NOSUID | MS_NOEXEC);
   for (const char* name : kDevices)
     bind(std::string("/dev/") + name, root + "/dev/" + name, 0);
-  mount_tmpfs(root + "/dev/shm", "mode=1777");
   for (const auto& [name, target] : {std::pair("fd", "/proc/self/fd"),
                                      {"stdin", "/proc/self/fd/0"},
                                      {"stdout", "/proc/self/fd/1"},
                                      {"stderr", "/proc/self/fd/2"}}) {
     if (symlink(target, (root + "/dev/" + name).c_str()) != 0) fail("symlink /dev");
   }
+}
+
+/** Adds the folders for files in memory. They are parts of one file system, so that one size limits all of them. */
+void add_scratch(const std::string& root, uint64_t size) {
+  const std::string scratch = root + "/scratch";
+  mount_tmpfs(scratch, "mode=0755,nr_inodes=64k,size=" + std::to_string(size));
+  for (const std::string name : {"/tmp", "/var/tmp", "/run", "/dev/shm"}) {
+    make_folder(scratch + name);
+    if (chmod((scratch + name).c_str(), 01777) != 0) fail("chmod " + name);
+    bind(scratch + name, root + name, kNoSuid | kNoDev);
+  }
+  if (umount2(scratch.c_str(), MNT_DETACH) != 0 || rmdir(scratch.c_str()) != 0) fail("unmount " + scratch);
 }
 
 /** Hides one path of the sandbox: a folder behind an unreadable one, a file behind an empty device. */
@@ -220,12 +231,11 @@ int namespace_flags() {
 void enter_sandbox(const Spec& spec) {
   const std::string root = spec.dir + "/root";
   if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) fail("make mounts private");
-  mount_tmpfs(root, "mode=0755,size=32m");
+  mount_tmpfs(root, "mode=0755,size=32m,nr_inodes=16k");
   add_host_folders(root);
   make_etc(root + "/etc", spec.inner_host);
   add_devices(root);
-  for (const char* name : {"/tmp", "/var/tmp", "/run"})
-    mount_tmpfs(root + name, "mode=1777");
+  add_scratch(root, spec.scratch_bytes);
   for (const std::string& device : spec.devices)
     bind(device, root + device, 0);
   for (const std::string& share : spec.shares)

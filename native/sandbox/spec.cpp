@@ -61,6 +61,10 @@ void take(Spec& spec, const std::string& key, const std::string& value) {
     spec.memory_bytes = std::stoull(value);
   else if (key == "spool_max_bytes")
     spec.spool_max_bytes = std::stoull(value);
+  else if (key == "disk_bytes")
+    spec.disk_bytes = std::stoull(value);
+  else if (key == "scratch_bytes")
+    spec.scratch_bytes = std::stoull(value);
   else
     throw std::runtime_error("unknown key " + key);
 }

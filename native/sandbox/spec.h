@@ -24,7 +24,7 @@ struct Spec {
   std::vector<std::string> hides;
   /** (name below /platform/input, host path), read-only. */
   std::vector<std::pair<std::string, std::string>> inputs;
-  /** The host path of /platform/home. */
+  /** The host path of the home: /platform/home in namespaces. */
   std::string home;
   std::vector<std::string> devices;
   /** The user and group of the workload on the host, when this process is root. */
@@ -39,6 +39,10 @@ struct Spec {
   /** Memory limit that this process enforces when no control group does; 0 = none. */
   uint64_t memory_bytes = 0;
   uint64_t spool_max_bytes = 256ull << 20;
+  /** What the replica may add to its home; 0 = no limit. Measured every few seconds. */
+  uint64_t disk_bytes = 0;
+  /** The size of all file systems in memory together: /tmp, /var/tmp, /run and /dev/shm. */
+  uint64_t scratch_bytes = 64ull << 20;
 };
 
 /** @throws std::runtime_error naming the first invalid key. */

@@ -19,8 +19,12 @@
 
 #include "native/sandbox/forwarder.h"
 #include "native/sandbox/namespaces.h"
+#include "native/sandbox/system_calls.h"
 
 namespace {
+
+/** Processes and threads of a replica. A control group has the same limit. */
+constexpr rlim_t kMaxProcesses = 4096;
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
   std::vector<char*> result;
@@ -71,6 +75,12 @@ void execute(const Spec& spec, const Pipes& pipes) {
   fail("exec " + spec.args[0]);
 }
 
+/** Since Linux 5.14 the kernel counts per user namespace, so replicas do not share the limit. */
+void limit_processes() {
+  const rlimit limit{kMaxProcesses, kMaxProcesses};
+  if (setrlimit(RLIMIT_NPROC, &limit) != 0) fail("limit the number of processes");
+}
+
 /** Waits until the other end closes the pipe. */
 void wait_for_close(int fd) {
   char byte;
@@ -99,6 +109,8 @@ pid_t start_workload(const Spec& spec, const Pipes& pipes, const std::vector<int
       wait_for_close(mapped_pipe[0]);
       if (setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0) fail("become root in the user namespace");
       drop_privileges();
+      filter_system_calls();
+      limit_processes();
       execute(spec, pipes);
     } catch (const std::exception& error) {
       write_text(pipes.failure[1], error.what());

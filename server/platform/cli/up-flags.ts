@@ -5,6 +5,7 @@ import {
   type FlagValues,
   LOG_LEVELS,
   parseBoolean,
+  parseBytes,
   parseChoice,
   parsePort,
   parseSeconds,
@@ -203,6 +204,14 @@ const DEPLOYMENTS: readonly Definition[] = [
     help: 'let administrators run start scripts on a machine that cannot isolate them, below level L2 (default: off)',
     set: (o, on) => {
       o.allowUnisolated = on;
+    },
+  },
+  {
+    name: 'replica-disk',
+    value: '<bytes>',
+    help: 'what one replica may add to its home, for example 50G; over it the replica stops with the reason disk_quota_exceeded (default: 20G)',
+    apply: (o, value, source) => {
+      o.replicaDiskBytes = parseBytes(value, source);
     },
   },
   {

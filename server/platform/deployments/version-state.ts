@@ -75,6 +75,7 @@ export const ERROR_REASONS = [
   'out_of_memory',
   'gpu_out_of_memory',
   'disk_full',
+  'disk_quota_exceeded',
   'readiness_lost',
   'driver_lost',
   'cancelled',

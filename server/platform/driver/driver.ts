@@ -121,7 +121,7 @@ export interface Misplaced {
   readonly message: string;
 }
 
-export type ExitCause = 'out_of_memory' | 'gpu_out_of_memory' | 'disk_full';
+export type ExitCause = 'out_of_memory' | 'gpu_out_of_memory' | 'disk_full' | 'disk_quota_exceeded';
 
 export interface ReplicaUsage {
   /** Percent of one core. */

@@ -27,6 +27,8 @@ export interface UpOptions {
   /** Folders whose subfolders may become data sources. Empty: `data` in the data directory. */
   dataRoots: string[];
   allowUnisolated: boolean;
+  /** What one replica may add to its home. */
+  replicaDiskBytes: number;
   /** Allows webhooks to private addresses. */
   allowPrivateWebhooks: boolean;
   bootstrapEmail: string | undefined;
@@ -59,6 +61,7 @@ export function defaultUpOptions(env: NodeJS.ProcessEnv): UpOptions {
     databaseUrl: undefined,
     dataRoots: [],
     allowUnisolated: false,
+    replicaDiskBytes: 20 * 2 ** 30,
     allowPrivateWebhooks: false,
     bootstrapEmail: undefined,
     bootstrapPasswordFile: undefined,

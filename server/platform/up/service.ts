@@ -78,7 +78,12 @@ export async function up(options: UpOptions): Promise<number> {
 
     const logs = new LogStore({ folder: dir.logs, redact: redactKeys });
     closers.push(() => logs.close());
-    const driver = await ProcessDriver.open({ dataDir: dir.root, logs, hiddenPaths: hiddenPaths(options, dataRoots) });
+    const driver = await ProcessDriver.open({
+      dataDir: dir.root,
+      logs,
+      hiddenPaths: hiddenPaths(options, dataRoots),
+      replicaDiskBytes: options.replicaDiskBytes,
+    });
     const machine: Machine = {
       driver: driver.name,
       isolation: driver.isolation,

@@ -106,6 +106,9 @@ const en = {
   'reason.disk_full': 'The disk is full',
   'reason.disk_full.help':
     'The data directory of the service or the home folder of the replica is full. Free some space, then start again.',
+  'reason.disk_quota_exceeded': 'The replica wrote too much to its disk',
+  'reason.disk_quota_exceeded.help':
+    'The replica added more files to its home folder than one replica may. Write less, or delete old files.',
   'reason.readiness_lost': 'The server stopped responding',
   'reason.readiness_lost.help': 'The server was ready, but its health check now fails. Check the log.',
   'reason.driver_lost': 'The replica process could not be started or found',

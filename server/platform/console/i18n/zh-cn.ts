@@ -98,6 +98,8 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'reason.gpu_out_of_memory.help': '请减小上下文长度或显存占用比例、使用更小的模型，或增加 GPU。',
   'reason.disk_full': '磁盘已满',
   'reason.disk_full.help': '服务的数据目录或副本的 home 目录已满。请清理磁盘空间，然后重新启动。',
+  'reason.disk_quota_exceeded': '副本写入磁盘的数据过多',
+  'reason.disk_quota_exceeded.help': '副本在 home 目录中新增的文件超过了单个副本的上限。请减少写入，或删除旧文件。',
   'reason.readiness_lost': '服务程序不再响应',
   'reason.readiness_lost.help': '服务程序曾经就绪，但现在健康检查失败。请查看日志。',
   'reason.driver_lost': '无法启动或找到副本进程',

@@ -54,6 +54,11 @@ export function explainExit(
   });
   if (exit === undefined) return event('The supervisor was killed, and the replica with it; the cause is unknown');
   if (exit.wasStopped) return event(exit.wasKilled ? 'Stopped: killed after the grace period' : 'Stopped');
+  if (exit.isOverDisk)
+    return event(
+      'Killed because it added more to its home than one replica may, which is measured every few seconds',
+      'disk_quota_exceeded',
+    );
   if (exit.exitCode === 0) return event('Ended with exit code 0');
   if (exit.memory === 'cgroup')
     return event('Killed by the kernel because it exceeded its memory limit', 'out_of_memory');

@@ -4,6 +4,7 @@ import { chmod, cp, lchown, lstat, mkdir, readdir, rm, stat, symlink } from 'nod
 import { join } from 'node:path';
 import { DriverError, type ReplicaSpec } from '../driver';
 import type { ReplicaFolder } from './replica-folder';
+import { removeFolder } from './remove-folder';
 import type { Level } from './replica-layout';
 
 /** Path that exists only inside namespaces. */
@@ -54,7 +55,7 @@ export async function prepareHome(
       );
     return home.path;
   }
-  await rm(folder.home, { recursive: true, force: true });
+  await removeFolder(folder.home);
   if (home === null) await mkdir(folder.home, { mode: 0o755 });
   else await copy(home.path, folder.home);
   if (owner !== undefined) await give(folder.home, owner);

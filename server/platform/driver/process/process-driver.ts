@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, realpath, rm, rmdir, stat, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, realpath, rmdir, stat, writeFile } from 'node:fs/promises';
 import { availableParallelism, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { DISK_FULL } from 'capstan/internal';
@@ -21,6 +21,7 @@ import { checkBindings, linkInputs, prepareHome } from './home';
 import { probeIsolation, isolatedInput } from './probe';
 import { type Intervals, type MonitoredSpec, Replica } from './replica';
 import { isAlive, ReplicaFolder, type SupervisorState, toReference } from './replica-folder';
+import { removeFolder } from './remove-folder';
 import { findSandbox, launch, type SandboxInput } from './sandbox';
 import {
   CONTAINER_PORT,
@@ -41,6 +42,8 @@ export interface ProcessDriverOptions {
   level?: Level;
   /** Further files and folders to hide from replicas. */
   hiddenPaths?: readonly string[];
+  /** What one replica may add to its home. */
+  replicaDiskBytes?: number;
   intervals?: Partial<Intervals & { retentionMs: number }>;
   /** Replaces the machine's GPU files in tests. */
   gpuFiles?: GpuFiles;
@@ -48,6 +51,8 @@ export interface ProcessDriverOptions {
 
 /** Longest socket name: an id and `.sock`. */
 const LONGEST_SOCKET_NAME = 40;
+/** The largest share of a replica's memory that its files in memory may take: half of it. */
+const SCRATCH_SHARE = 0.5;
 /** Folders of ended replicas are removed after this time. The controller has read what it needs by then. */
 const RETENTION_MS = 3_600_000;
 
@@ -175,7 +180,7 @@ export class ProcessDriver implements Driver {
     await mkdir(folder.spool, { recursive: true, mode: 0o700 });
     const home = await prepareHome(spec, folder, owner).catch(async (error: unknown) => {
       // An incomplete copy only wastes disk space.
-      await rm(folder.home, { recursive: true, force: true }).catch(() => {});
+      await removeFolder(folder.home).catch(() => {});
       throw error;
     });
     if (level !== 'L2') await linkInputs(spec, folder);
@@ -198,13 +203,15 @@ export class ProcessDriver implements Driver {
       cwd: layout.home,
       cgroup: cgroups,
       memory_bytes: cgroups.length === 0 ? spec.memoryMb * 2 ** 20 : 0,
+      home,
+      disk_bytes: this.#options.replicaDiskBytes,
+      scratch_bytes: Math.ceil(spec.memoryMb * 2 ** 20 * SCRATCH_SHARE),
     };
     const input =
       address.type === 'unix'
         ? isolatedInput(folder, this.#hiddenPaths, {
             ...common,
             socket: address.path,
-            home,
             input: spec.inputs.map(({ mount, path }) => `${mount}=${path}`),
             device: gpuDevices(spec.gpuUuids, this.#options.gpuFiles),
             // A training container may listen on loopback. A deployment must be reachable.
@@ -244,6 +251,9 @@ export class ProcessDriver implements Driver {
       this.#replicas.delete(event.replicaId);
       this.#lingering.add(ended);
       void ended.logWritten.then(() => this.#lingering.delete(ended));
+      // The disk is needed now, not when the folder expires.
+      if ('cause' in event && event.cause === 'disk_quota_exceeded')
+        void removeFolder(new ReplicaFolder(this.#root, event.replicaId).home).catch(() => {});
     }
     for (const listener of this.#listeners) listener(event);
   }
@@ -296,7 +306,7 @@ export class ProcessDriver implements Driver {
     if (supervisor !== undefined && isAlive(supervisor)) return;
     const { mtimeMs } = await stat(folder.exitFile).catch(() => stat(folder.path));
     if (mtimeMs > Date.now() - this.#retentionMs || this.#cgroups?.remove(groupOf(name)) === false) return;
-    await rm(folder.path, { recursive: true, force: true });
+    await removeFolder(folder.path);
   }
 }
 

@@ -58,6 +58,7 @@ export class ReplicaFolder {
         fields.memory === 'watch' || fields.memory === 'cgroup' || fields.memory === 'enough'
           ? fields.memory
           : undefined,
+      isOverDisk: fields.disk === 'over',
     };
   }
 }
@@ -82,6 +83,8 @@ export interface ReplicaExit {
    * counted and the limit was not reached. undefined: not counted.
    */
   memory: 'watch' | 'cgroup' | 'enough' | undefined;
+  /** The supervisor killed it because it had written too much to its home. */
+  isOverDisk: boolean;
 }
 
 export function toReference({ pid, startTime, bootId }: SupervisorState): string {

@@ -8,9 +8,24 @@ const explain = (exit: Partial<ReplicaExit> | undefined, lines: readonly string[
     level,
     exit === undefined
       ? undefined
-      : { exitCode: null, signal: null, wasStopped: false, wasKilled: false, memory: undefined, ...exit },
+      : {
+          exitCode: null,
+          signal: null,
+          wasStopped: false,
+          wasKilled: false,
+          memory: undefined,
+          isOverDisk: false,
+          ...exit,
+        },
     lines,
   );
+
+test('a replica that the supervisor killed because of its disk says so', () => {
+  expect(explain({ signal: 'SIGKILL', wasKilled: true, isOverDisk: true })).toMatchObject({
+    cause: 'disk_quota_exceeded',
+    message: expect.stringContaining('added more to its home than one replica may'),
+  });
+});
 
 describe('a SIGKILL that the service did not send', () => {
   test('is lack of memory if the kernel or the supervisor measured it', () => {

@@ -10,13 +10,13 @@ import type { Level } from '../../../../../server/platform/driver/process/replic
 import { Listener } from '../conformance';
 import type { Result, Run } from './users';
 
-const { dataDir, level, hiddenPaths, specs } = JSON.parse(process.argv[2]) as Run & { level: Level };
+const { specs, ...options } = JSON.parse(process.argv[2]) as Run & { level: Level };
 // The driver's timers do not keep the process alive.
 const alive = setInterval(() => {}, 1_000);
 
 async function main(): Promise<void> {
-  const logs = new LogStore({ folder: join(dataDir, 'logs'), redact: (text) => text });
-  const driver = await ProcessDriver.open({ dataDir, logs, level, hiddenPaths });
+  const logs = new LogStore({ folder: join(options.dataDir, 'logs'), redact: (text) => text });
+  const driver = await ProcessDriver.open({ ...options, logs });
   const listener = new Listener(driver);
   const run = async (spec: ReplicaSpec): Promise<Result> => {
     await driver.ensure(spec);

@@ -10,6 +10,7 @@ import { REGISTER } from '../../../access/support';
 export interface Run {
   dataDir: string;
   hiddenPaths: readonly string[];
+  replicaDiskBytes?: number;
   specs: readonly ReplicaSpec[];
 }
 
