@@ -14,16 +14,26 @@ const HEALTH_PATHS: ReadonlySet<string> = new Set(['/healthz', '/readyz']);
 export class RequestGate {
   readonly #readiness: Readiness;
   readonly #isEndless: (request: HttpRequest) => boolean;
+  readonly #isForDeployment: (request: HttpRequest) => boolean;
   readonly #ending = new AbortController();
   #handler: StreamHandler | undefined;
   #isClosing = false;
   readonly #open = new Set<object>();
   #onIdle: (() => void)[] = [];
 
-  /** @param isEndless Selects requests whose responses do not end by themselves. Draining aborts their signals. */
-  constructor(readiness: Readiness, isEndless: (request: HttpRequest) => boolean = () => false) {
+  /**
+   * @param isEndless Selects requests whose responses do not end by themselves. Draining aborts their signals.
+   * @param isForDeployment Selects requests to a deployment's own host name. They reach the deployment on the health
+   * paths, too.
+   */
+  constructor(
+    readiness: Readiness,
+    isEndless: (request: HttpRequest) => boolean = () => false,
+    isForDeployment: (request: HttpRequest) => boolean = () => false,
+  ) {
     this.#readiness = readiness;
     this.#isEndless = isEndless;
+    this.#isForDeployment = isForDeployment;
   }
 
   /** Starts passing requests to `handler`. */
@@ -43,7 +53,7 @@ export class RequestGate {
   }
 
   readonly handle: StreamHandler = async (request, reply) => {
-    if (HEALTH_PATHS.has(request.path)) return this.#health(request, reply);
+    if (HEALTH_PATHS.has(request.path) && !this.#isForDeployment(request)) return this.#health(request, reply);
     if (this.#handler === undefined || this.#isClosing)
       return reply.send(503, { ...JSON_HEADERS, 'Retry-After': '1' }, refusal(this.#isClosing));
     const token = {};

@@ -14,6 +14,7 @@ import { Api } from '../api/api';
 import { apiRoutes } from '../api/routes';
 import { LogStore } from '../driver/logs/log-store';
 import { ProcessDriver } from '../driver/process/process-driver';
+import { addressOf } from '../gateway/address';
 import { Gateway } from '../gateway/gateway';
 import { Targets } from '../gateway/targets';
 import { Controller } from '../control/controller';
@@ -59,7 +60,11 @@ export async function up(options: UpOptions): Promise<number> {
     let checkDatabase = (): Promise<string | undefined> => Promise.resolve(undefined);
     const readiness: Readiness = { check: () => checkDatabase() };
     const consoleGate = new RequestGate(readiness, isFollowing);
-    const servingGate = new RequestGate(readiness);
+    const servingGate = new RequestGate(
+      readiness,
+      undefined,
+      (request) => addressOf(request, servingDomain) !== undefined,
+    );
     const consoleListener = await listenAt(
       options.host,
       options.port,

@@ -1,3 +1,4 @@
+import { header, type HttpRequest } from '../../../../server/http/transport';
 import { RequestGate } from '../../../../server/platform/up/request-gate';
 import { exchange } from '../../../fakes/memory-exchange';
 
@@ -61,6 +62,16 @@ test('draining aborts endless requests and no others', async () => {
   await gate.drain();
   expect((await following).text).toBe('over');
   expect(signals.map(({ aborted }) => aborted)).toEqual([true, false]);
+});
+
+test('passes the health paths of a deployment with a host name of its own to the deployment', async () => {
+  const isForDeployment = (request: HttpRequest) => header(request, 'host') === 'chat.models.test';
+  const gate = new RequestGate(ready, undefined, isForDeployment);
+  const asked = (path: string) => exchange(gate, path, undefined, { headers: [['host', 'chat.models.test']] });
+  expect((await asked('/healthz')).status).toBe(503);
+  gate.open((_request, reply) => Promise.resolve(reply.send(200, {}, 'of the deployment')));
+  expect([(await asked('/healthz')).text, (await asked('/readyz')).text]).toEqual(Array(2).fill('of the deployment'));
+  expect((await exchange(gate, '/healthz')).json).toMatchObject({ status: 'ok' });
 });
 
 test('counts a failed request as finished', async () => {
