@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { DriverCapacity } from '../driver';
+import { type DriverCapacity, DriverError } from '../driver';
 
 const TIMEOUT_MS = 10_000;
 
@@ -34,20 +34,25 @@ export interface GpuFiles {
 const GPU_FILES: GpuFiles = { devices: '/dev', gpus: '/proc/driver/nvidia/gpus' };
 
 /**
- * Returns the device files needed to use these GPUs: the shared ones and those of each GPU.
- * Returns the files of all GPUs if the driver does not reveal their minors. Empty without GPUs.
+ * Returns the device files needed to use these GPUs: the shared ones and those of each GPU. Empty without GPUs.
+ * @throws DriverError if the driver does not reveal the device number of a GPU: a guess could give away other GPUs
  */
 export function gpuDevices(uuids: readonly string[], { devices, gpus }: GpuFiles = GPU_FILES): string[] {
   if (uuids.length === 0) return [];
   const minors = minorsOf(gpus);
-  const own = new Set(uuids.map((uuid) => minors.get(uuid)));
+  const own = new Set(uuids.map((uuid) => minors.get(uuid) ?? unknownMinor(uuid, gpus)));
   const names = readdirSync(devices).filter((name) => {
     const [, minor] = /^nvidia(\d+)$/.exec(name) ?? [];
-    return minor === undefined
-      ? /^nvidia(ctl|-uvm|-uvm-tools|-modeset|-caps)$/.test(name)
-      : own.has(undefined) || own.has(minor);
+    return minor === undefined ? /^nvidia(ctl|-uvm|-uvm-tools|-modeset|-caps)$/.test(name) : own.has(minor);
   });
   return names.map((name) => join(devices, name));
+}
+
+function unknownMinor(uuid: string, folder: string): never {
+  throw new DriverError(
+    'driver_lost',
+    `The device number of GPU ${uuid} is unknown, so the replica would see other GPUs: expected a file ${folder}/*/information with this UUID and a line "Device Minor". Update the NVIDIA driver`,
+  );
 }
 
 function minorsOf(folder: string): Map<string, string> {

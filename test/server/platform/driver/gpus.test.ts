@@ -53,10 +53,11 @@ test('a lease gives the device files of its GPUs and the shared ones', () => {
   expect(gpuDevices([], files)).toEqual([]);
 });
 
-test('gives all device files if the driver does not reveal which belongs to which GPU', () => {
-  expect(gpuDevices(['GPU-c'], files).sort()).toEqual(named([...SHARED, 'nvidia0', 'nvidia1']));
+test('refuses a GPU whose device file is unknown, instead of giving away the others', () => {
+  const refusal = expect.objectContaining({ name: 'DriverError', message: expect.stringContaining('is unknown') });
+  expect(() => gpuDevices(['GPU-a', 'GPU-c'], files)).toThrow(refusal as Error);
   rmSync(files.gpus, { recursive: true });
-  expect(gpuDevices(['GPU-a'], files).sort()).toEqual(named([...SHARED, 'nvidia0', 'nvidia1']));
+  expect(() => gpuDevices(['GPU-a'], files)).toThrow(refusal as Error);
 });
 
 test('parses the output of nvidia-smi and ignores other lines', () => {
