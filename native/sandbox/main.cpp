@@ -304,13 +304,11 @@ class Supervisor {
   }
 
   void finish() {
-    if (spec_.is_isolated) {
-      char text[64] = {};
-      if (read(pipes_.status[0], text, sizeof text - 1) > 0)
-        std::sscanf(text, "%d %d", &exit_status_.code, &exit_status_.signal);
-    } else {
-      kill_orphans();
-    }
+    char text[64] = {};
+    if (read(pipes_.status[0], text, sizeof text - 1) > 0)
+      std::sscanf(text, "%d %d", &exit_status_.code, &exit_status_.signal);
+    // The processes that the workload left running. The end of namespaces has ended those in them.
+    if (!spec_.is_isolated) kill_descendants(getpid());
     while (has_output())
       take_output();
     output_.finish([&](std::string line) { spool_.add('o', std::move(line)); });
@@ -325,17 +323,6 @@ class Supervisor {
     if (!spec_.socket_path.empty()) unlink(spec_.socket_path.c_str());
     for (const std::string& path : spec_.cgroups)
       rmdir(path.c_str());
-  }
-
-  /** Kills the processes that the workload left running. */
-  void kill_orphans() {
-    for (int i = 0; i < 100; i++) {
-      if (descendants(getpid()).empty()) return;
-      signal_all(SIGKILL);
-      while (waitpid(-1, nullptr, WNOHANG) > 0) {
-      }
-      usleep(10'000);
-    }
   }
 
   /** Returns whether the pipes still hold output. */

@@ -1,6 +1,8 @@
 #include "native/sandbox/process_tree.h"
 
 #include <dirent.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -75,6 +77,18 @@ std::vector<pid_t> descendants(pid_t pid) {
   for (size_t i = 0; i < found.size(); i++)
     add_children(found[i], found);
   return found;
+}
+
+void kill_descendants(pid_t pid) {
+  for (int attempt = 0; attempt < 100; attempt++) {
+    const std::vector<pid_t> found = descendants(pid);
+    if (found.empty()) return;
+    for (const pid_t descendant : found)
+      kill(descendant, SIGKILL);
+    while (waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    usleep(10'000);
+  }
 }
 
 uint64_t resident_bytes(const std::vector<pid_t>& pids) {

@@ -12,3 +12,9 @@ uint64_t resident_bytes(const std::vector<pid_t>& pids);
 /** Returns the start time in clock ticks since boot, which identifies a process together with its id. 0 = no such
  * process. */
 unsigned long long start_time(pid_t pid);
+
+/**
+ * Kills all descendants of this process, `pid`, and waits for its children. It must be a subreaper, so that orphans
+ * become its children. Gives up after a second.
+ */
+void kill_descendants(pid_t pid);

@@ -19,6 +19,7 @@
 
 #include "native/sandbox/forwarder.h"
 #include "native/sandbox/namespaces.h"
+#include "native/sandbox/process_tree.h"
 #include "native/sandbox/system_calls.h"
 
 namespace {
@@ -157,6 +158,15 @@ ExitStatus supervise(pid_t workload, Forwarder& forwarder, int signals) {
   }
 }
 
+/** Closes this process's ends of the workload's pipes, and the supervisor's standard output. */
+void release_files(const Pipes& pipes) {
+  for (const int fd : {pipes.output[1], pipes.errors[1], pipes.failure[1]})
+    close(fd);
+  const int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    dup2(null_fd, fd);
+}
+
 /** Runs the first process of the namespaces. When it exits, the kernel kills all processes of the PID namespace. */
 [[noreturn]] void run_init(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups, int listener,
                            int mapped_fd, bool is_root) {
@@ -173,14 +183,62 @@ ExitStatus supervise(pid_t workload, Forwarder& forwarder, int signals) {
     sigprocmask(SIG_SETMASK, &wanted, nullptr);
     const int signals = signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC);
     const pid_t workload = start_workload(spec, pipes, cgroups, is_root);
-    for (const int fd : {pipes.output[1], pipes.errors[1], pipes.failure[1]})
-      close(fd);
-    const int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
-      dup2(null_fd, fd);
+    release_files(pipes);
     Forwarder forwarder(listener, spec.inner_host, spec.inner_port);
     const ExitStatus status = supervise(workload, forwarder, signals);
     write_text(pipes.status[1], std::to_string(status.code) + " " + std::to_string(status.signal));
+    _exit(0);
+  } catch (const std::exception& error) {
+    write_text(pipes.failure[1], error.what());
+    _exit(126);
+  }
+}
+
+/** Starts the workload on the host. It dies with this process. */
+pid_t start_on_host(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups) {
+  const pid_t pid = fork();
+  if (pid < 0) fail("fork");
+  if (pid > 0) return pid;
+  try {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    join(cgroups);
+    execute(spec, pipes);
+  } catch (const std::exception& error) {
+    write_text(pipes.failure[1], error.what());
+  }
+  _exit(127);
+}
+
+/**
+ * Runs between the supervisor and a workload without namespaces. It becomes the parent of the workload's orphans, and
+ * kills all of them when the supervisor is killed.
+ */
+[[noreturn]] void run_keeper(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups, pid_t supervisor) {
+  constexpr int kSupervisorDied = SIGUSR1;
+  try {
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    sigset_t all;
+    sigfillset(&all);
+    sigprocmask(SIG_SETMASK, &all, nullptr);
+    sigset_t wanted;
+    sigemptyset(&wanted);
+    for (const int number : {SIGCHLD, kSupervisorDied})
+      sigaddset(&wanted, number);
+    prctl(PR_SET_PDEATHSIG, kSupervisorDied);
+    const pid_t workload = start_on_host(spec, pipes, cgroups);
+    release_files(pipes);
+    // Other processes may send the signal, too, and it may have died before the call above.
+    while (getppid() == supervisor) {
+      int status = 0;
+      for (pid_t pid = waitpid(-1, &status, WNOHANG); pid > 0; pid = waitpid(-1, &status, WNOHANG)) {
+        if (pid != workload) continue;
+        const ExitStatus ended = exit_status_of(status);
+        write_text(pipes.status[1], std::to_string(ended.code) + " " + std::to_string(ended.signal));
+        _exit(0);
+      }
+      sigwaitinfo(&wanted, nullptr);
+    }
+    kill_descendants(getpid());
     _exit(0);
   } catch (const std::exception& error) {
     write_text(pipes.failure[1], error.what());
@@ -196,16 +254,10 @@ ExitStatus exit_status_of(int wait_status) {
 }
 
 pid_t start_plain(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups) {
+  const pid_t supervisor = getpid();
   const pid_t pid = fork();
-  if (pid != 0) return pid;
-  try {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    join(cgroups);
-    execute(spec, pipes);
-  } catch (const std::exception& error) {
-    write_text(pipes.failure[1], error.what());
-  }
-  _exit(127);
+  if (pid == 0) run_keeper(spec, pipes, cgroups, supervisor);
+  return pid;
 }
 
 pid_t start_isolated(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups, int listener) {

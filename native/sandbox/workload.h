@@ -12,7 +12,7 @@ struct Pipes {
   int errors[2];
   /** The error text of a failure before the exec; closed without text when the exec succeeds. */
   int failure[2];
-  /** The exit status of the workload, as `CODE SIGNAL`, from the first process of its namespaces. */
+  /** The exit status of the workload, as `CODE SIGNAL`, from its parent. */
   int status[2];
 };
 
@@ -24,7 +24,10 @@ struct ExitStatus {
 
 ExitStatus exit_status_of(int wait_status);
 
-/** Starts the workload as a child on the host, without namespaces. Returns its process id. */
+/**
+ * Starts the workload on the host, without namespaces, below a process that kills it and all that it started when the
+ * supervisor is killed. Returns the id of that process, which ends with the workload.
+ */
 pid_t start_plain(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups);
 
 /**

@@ -123,15 +123,21 @@ test('drops carriage returns at line ends and accepts a last line without an end
 
 test('the death of the supervisor kills all its processes', async () => {
   const marker = `1000.${process.pid}`;
-  await run(['/bin/sh', '-c', `sleep ${marker}; true`]);
+  const left = (): string[] =>
+    execFileSync('/bin/ps', ['ax', '-o', 'args='], { encoding: 'utf8' })
+      .split('\n')
+      .filter((line) => line.startsWith('sleep ') && line.includes(marker));
+  // A child, a grandchild, one without a parent in a session of its own, and one that ignores SIGTERM.
+  await run([
+    '/bin/sh',
+    '-c',
+    `(sleep ${marker}1 & sleep ${marker}2) & (setsid sleep ${marker}3 &) ; (trap "" TERM HUP USR1 USR2; sleep ${marker}4) & sleep ${marker}5; true`,
+  ]);
+  await until(() => left().length === 5);
   const supervisor = (await folder.supervisor())!;
-  const { pid, childPid } = supervisor;
-  process.kill(pid, 'SIGKILL');
+  process.kill(supervisor.pid, 'SIGKILL');
   await until(() => !isAlive(supervisor));
-  await until(
-    () =>
-      !execFileSync('/bin/ps', ['ax', '-o', 'pid='], { encoding: 'utf8' }).split('\n').map(Number).includes(childPid),
-  );
+  await until(() => left().length === 0);
   expect(await folder.exit()).toBeUndefined();
 });
 
