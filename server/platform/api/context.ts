@@ -24,7 +24,7 @@ export interface ApiContext {
     | 'sync'
   >;
   /** Absent in a process that runs no replicas. */
-  readonly controller?: Pick<Controller, 'reconcile' | 'deleteFiles' | 'onChange' | 'capacityFreed'>;
+  readonly controller?: Pick<Controller, 'reconcile' | 'requireKeys' | 'deleteFiles' | 'onChange' | 'capacityFreed'>;
   /** Logs of versions and containers. Absent in a process that runs none. */
   readonly logs?: Pick<LogStore, 'read' | 'follow'>;
   /** Absent in a process without a gateway. */

@@ -2,7 +2,6 @@ import type { Driver, ReplicaEvent } from '../driver/driver';
 import type { GatewayControl, Target, Targets } from '../gateway/targets';
 import { ActivityMeter } from './activity';
 import { type Clock, SYSTEM_CLOCK } from './clock';
-import type { ReconciledContainer } from './container-control';
 import type { ReconciledDeployment } from './deployment-control';
 import type { HomeSnapshots } from '../deployments/home-snapshots';
 import { KeyedQueue } from './keyed-queue';
@@ -49,6 +48,11 @@ const OVERDUE_MS = 1_000;
 
 type Item = Observation | { type: 'wake' };
 
+/** The change is saved, but the step that applies it is not. The controller repeats the step until it succeeds. */
+export class StepError extends Error {
+  override readonly name = 'StepError';
+}
+
 /**
  * The control loop: compares the desired with the observed state and makes the driver follow. Each step is one
  * transaction that saves the observations and the decisions. The driver acts only after that, so another process can
@@ -68,6 +72,10 @@ export class Controller implements GatewayControl {
   readonly #copyingHomes = new Set<string>();
   readonly #savingLines = new Set<string>();
   readonly #listeners = new Set<(id: string) => void>();
+  /** What failed steps could not save, with the timer of the next attempt. */
+  readonly #unsaved = new Map<string, { items: Item[]; cancel: () => void }>();
+  /** Deployments that require keys until a step has read the setting. */
+  readonly #requiringKeys = new Map<string, object>();
   #stopObserving: (() => void) | undefined;
   #isClosed = false;
 
@@ -75,9 +83,7 @@ export class Controller implements GatewayControl {
     this.#options = options;
     this.#policy = options.policy ?? DEFAULT_CONTROL_POLICY;
     this.#clock = options.clock ?? SYSTEM_CLOCK;
-    this.#queue = new KeyedQueue((id, items) =>
-      id.startsWith('con_') ? this.#stepContainer(id, items) : this.#reconcileInTransaction(id, items),
-    );
+    this.#queue = new KeyedQueue((id, items) => this.#step(id, items));
     this.#runner = new ReplicaRunner({
       driver: options.driver,
       clock: this.#clock,
@@ -97,28 +103,45 @@ export class Controller implements GatewayControl {
     const { store, driver } = this.#options;
     this.#stopObserving = driver.observe((event) => this.#observe(event));
     const ids = [...(await store.listDeploymentIds()), ...(await store.listBusyContainerIds())];
-    await Promise.all(ids.map((id) => this.reconcile(id)));
+    await Promise.all(ids.map((id) => this.#queue.add(id)));
   }
 
   /**
    * Reconciles a deployment or container. Call after a user's change. Resolves when the step is saved and the gateway
    * has the new routing entry.
+   * @throws StepError if the step cannot be saved now. It is repeated.
    */
-  reconcile(id: string): Promise<void> {
-    return this.#queue.add(id);
+  async reconcile(id: string): Promise<void> {
+    await this.#queue.add(id);
+    if (this.#isClosed || this.#unsaved.has(id)) throw new StepError('the control step is not saved yet');
+  }
+
+  /**
+   * Makes the gateway require keys at once, whether or not the database responds. The next step that succeeds applies
+   * the saved setting.
+   */
+  requireKeys(deploymentId: string): void {
+    this.#requiringKeys.set(deploymentId, {});
+    const target = this.#options.targets.findById(deploymentId);
+    if (target !== undefined) this.#route(target.slug, target);
   }
 
   /**
    * Reconciles everything that waits for capacity. Call after a change outside the controller, such as a larger quota.
    */
   async capacityFreed(): Promise<void> {
-    await Promise.all([...this.#waiting].map((id) => this.reconcile(id)));
+    await Promise.all([...this.#waiting].map((id) => this.#queue.add(id)));
   }
 
-  /** Deletes the home copy and the log of a deleted version or container. */
+  /** Deletes the home copy and the log of a deleted version or container. Logs what it cannot delete. */
   async deleteFiles(id: string): Promise<void> {
-    await this.#options.snapshots.remove(id);
-    await this.#options.logs.delete(id);
+    const { snapshots, logs, log } = this.#options;
+    try {
+      await snapshots.remove(id);
+      await logs.delete(id);
+    } catch (error) {
+      log.warn({ id, reason: (error as Error).message }, 'cannot delete the files of a version or container');
+    }
   }
 
   wake(deploymentId: string): void {
@@ -161,7 +184,7 @@ export class Controller implements GatewayControl {
   async close({ stopsReplicas = false } = {}): Promise<void> {
     this.#isClosed = true;
     this.#stopObserving?.();
-    for (const { cancel } of this.#timers.values()) cancel();
+    for (const { cancel } of [...this.#timers.values(), ...this.#unsaved.values()]) cancel();
     this.#timers.clear();
     await this.#queue.idle();
     if (stopsReplicas) await this.#runner.stopAll();
@@ -173,18 +196,38 @@ export class Controller implements GatewayControl {
     if (ownerId !== undefined) void this.#queue.add(ownerId, event);
   }
 
-  async #reconcileInTransaction(id: string, items: Item[]): Promise<void> {
+  async #step(id: string, items: Item[]): Promise<void> {
     if (this.#isClosed) return;
+    const all = this.#withUnsaved(id, items);
+    const requirement = this.#requiringKeys.get(id);
+    const onSaved = (): void => {
+      // A switch during this step stays in force until the next one.
+      if (this.#requiringKeys.get(id) === requirement) this.#requiringKeys.delete(id);
+    };
+    try {
+      if (id.startsWith('con_')) await this.#stepContainer(id, all);
+      else await this.#stepDeployment(id, all, onSaved);
+    } catch (error) {
+      this.#retry(id, all, error);
+    }
+  }
+
+  /** Returns what the last step could not save, and then `items`. A late retry would apply it after newer events. */
+  #withUnsaved(id: string, items: Item[]): Item[] {
+    const unsaved = this.#unsaved.get(id);
+    if (unsaved === undefined) return items;
+    unsaved.cancel();
+    this.#unsaved.delete(id);
+    return [...unsaved.items, ...items];
+  }
+
+  async #stepDeployment(id: string, items: Item[], onSaved: () => void): Promise<void> {
     const { store } = this.#options;
     const activity = this.#meter(id).read(this.#clock.now(), this.#policy);
     const observations = items.filter((item) => item.type !== 'wake');
-    let result: ReconciledDeployment | undefined;
-    try {
-      if (items.length > observations.length) await store.wakeDeployment(id, activity, this.#policy);
-      result = await store.reconcileDeployment(id, observations, activity, this.#policy);
-    } catch (error) {
-      return this.#retry(id, items, error);
-    }
+    if (items.length > observations.length) await store.wakeDeployment(id, activity, this.#policy);
+    const result = await store.reconcileDeployment(id, observations, activity, this.#policy);
+    onSaved();
     if (result === undefined) this.#drop(id);
     else await this.#apply(id, result, items.some(freesCapacity));
   }
@@ -214,21 +257,16 @@ export class Controller implements GatewayControl {
 
   #route(slug: string, target: Target | undefined): void {
     const { targets } = this.#options;
-    if (target === undefined) targets.delete(slug);
-    else if (JSON.stringify(target) !== JSON.stringify(targets.find(slug))) targets.set(target);
+    if (target === undefined) return targets.delete(slug);
+    const required = this.#requiringKeys.has(target.deploymentId) ? { ...target, accessControl: true } : target;
+    if (JSON.stringify(required) !== JSON.stringify(targets.find(slug))) targets.set(required);
   }
 
   async #stepContainer(id: string, items: Item[]): Promise<void> {
-    if (this.#isClosed) return;
-    let result: ReconciledContainer | undefined;
-    try {
-      result = await this.#options.store.reconcileContainer(
-        id,
-        items.filter((item) => item.type !== 'wake'),
-      );
-    } catch (error) {
-      return this.#retry(id, items, error);
-    }
+    const result = await this.#options.store.reconcileContainer(
+      id,
+      items.filter((item) => item.type !== 'wake'),
+    );
     const target = result === undefined ? undefined : containerTargetOf(result);
     this.#route(containerSlug(id), target);
     if (target === undefined) this.#meters.delete(id);
@@ -254,14 +292,13 @@ export class Controller implements GatewayControl {
     if (hasFreedCapacity) for (const other of this.#waiting) if (other !== id) void this.#queue.add(other);
   }
 
-  #retry(id: string, items: Item[], error: unknown): void {
+  #retry(id: string, items: readonly Item[], error: unknown): void {
     this.#options.log.warn(
       { id, reason: (error as Error).message },
       `cannot save a reconcile step, retrying in ${RETRY_MS / 1000} s`,
     );
-    this.#clock.after(RETRY_MS, () => {
-      if (!this.#isClosed) void this.#queue.add(id, ...items);
-    });
+    const cancel = this.#clock.after(RETRY_MS, () => void this.#queue.add(id));
+    this.#unsaved.set(id, { items: withoutRepeats(items), cancel });
   }
 
   #copyHome(id: string, versionId: string): void {
@@ -312,18 +349,12 @@ export class Controller implements GatewayControl {
   }
 
   async #remove(id: string): Promise<void> {
-    const { store, log } = this.#options;
+    const { store } = this.#options;
     try {
       const versionIds = await store.removeDeployment(id);
       if (versionIds === undefined) return;
       this.#drop(id);
-      await Promise.all(
-        versionIds.map((versionId) =>
-          this.deleteFiles(versionId).catch((error: unknown) =>
-            log.warn({ versionId, reason: (error as Error).message }, 'cannot delete the files of a version'),
-          ),
-        ),
-      );
+      await Promise.all(versionIds.map((versionId) => this.deleteFiles(versionId)));
     } catch (error) {
       this.#retry(id, [], error);
     }
@@ -334,7 +365,7 @@ export class Controller implements GatewayControl {
     if (result !== undefined) this.#options.targets.delete(result.deployment.slug);
     this.#runner.sync(id, []);
     this.#timers.get(id)?.cancel();
-    for (const map of [this.#latest, this.#meters, this.#timers]) map.delete(id);
+    for (const map of [this.#latest, this.#meters, this.#timers, this.#requiringKeys]) map.delete(id);
     this.#afterStep(id, { isWaiting: false, hasChanged: true, hasFreedCapacity: false });
   }
 
@@ -361,4 +392,15 @@ export class Controller implements GatewayControl {
 
 function freesCapacity({ type }: Item): boolean {
   return type === 'gone';
+}
+
+/** Keeps the last item of each kind per replica or version, so that a long outage does not fill the memory. */
+function withoutRepeats(items: readonly Item[]): Item[] {
+  const last = new Map(items.map((item) => [keyOf(item), item]));
+  return items.filter((item) => last.get(keyOf(item)) === item);
+}
+
+function keyOf(item: Item): string {
+  if ('replicaId' in item) return `${item.type} ${item.replicaId}`;
+  return 'versionId' in item ? `${item.type} ${item.versionId}` : item.type;
 }

@@ -161,8 +161,15 @@ export function machine(more: Partial<Machine> & { gpus?: number } = {}): Machin
   };
 }
 
+/** When a call of the controller to the store rejects: before it changes anything, or although it has. */
+export type StoreFault = 'before' | 'after' | undefined;
+
 export interface Harness {
   store: ServiceStore;
+  /** Decides which calls of the controller to the store fail. */
+  storeFault: (method: string) => StoreFault;
+  /** What the controller logged. */
+  warnings: string[];
   controller: Controller;
   driver: FakeDriver;
   targets: Targets;
@@ -225,6 +232,7 @@ export async function openHarness(
   const clock = new FakeClock();
   const world = new FakeWorld();
   const logs = new Map<string, string[]>();
+  const warnings: string[] = [];
   const userId = await prepareDatabase(location);
   const store = await openServiceStore({ location, ...STORE_OPTIONS, machine: of }, clock.now);
   let numCalls = 0;
@@ -234,9 +242,17 @@ export async function openHarness(
       get(_target, name) {
         const value = target[name as keyof T] as unknown as (...args: unknown[]) => Promise<unknown>;
         if (methods !== undefined && !methods.includes(name as keyof T)) return value.bind(target);
-        return (...args: unknown[]) => {
+        return async (...args: unknown[]) => {
           numCalls++;
-          return value.apply(target, args).finally(() => numCalls--);
+          try {
+            const fault = target === (store as object) ? harness.storeFault(name as string) : undefined;
+            if (fault === 'before') throw new Error('the database does not respond');
+            const result = await value.apply(target, args);
+            if (fault === 'after') throw new Error('the response of the database is lost');
+            return result;
+          } finally {
+            numCalls--;
+          }
         };
       },
     });
@@ -252,7 +268,7 @@ export async function openHarness(
       policy,
       dataRoots: of.dataRoots,
       snapshots: counted(new HomeSnapshots(path.join(folder, 'snapshots')), ['takeInside', 'remove']),
-      log: { info: () => {}, warn: () => {} },
+      log: { info: () => {}, warn: (_fields, message) => void warnings.push(message) },
       logs: {
         last: (id, limit) => Promise.resolve((logs.get(id) ?? []).slice(-limit).map((text) => ({ text }))),
         delete: (id) => {
@@ -271,6 +287,8 @@ export async function openHarness(
   };
   const harness: Harness = {
     store,
+    storeFault: () => undefined,
+    warnings,
     clock,
     world,
     logs,

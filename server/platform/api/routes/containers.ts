@@ -4,6 +4,7 @@ import { containerView, OWNER_QUERY, ownerOf } from './deployment-view';
 import { input, page } from '../json-schema';
 import { Container, ContainerEdit, DeployContainer, Deployment, DeployPreview, NewContainer } from '../objects';
 import { pagingById } from '../paging';
+import { reconcileSaved } from './reconcile';
 import { type ApiCall, type ApiRoute, defineRoute } from '../route';
 
 const TAG = 'containers';
@@ -122,7 +123,7 @@ function command(verb: 'start' | 'stop', summary: string): ApiRoute[] {
       problems: ['wrong_state'],
       handle: async ({ context, actor, params: { id } }: Pick<ApiCall, 'context' | 'actor' | 'params'>) => {
         await context.store.commandContainer(actor, id, verb);
-        await context.controller?.reconcile(id);
+        await reconcileSaved(context, id);
         return { status: 202, body: containerView(context, await context.store.getContainer(actor, id)) };
       },
     }),

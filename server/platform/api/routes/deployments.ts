@@ -5,8 +5,9 @@ import { deploymentPage, deploymentView, OWNER_QUERY, ownerOf } from './deployme
 import { input, list, object, page } from '../json-schema';
 import { Deployment, DeploymentEdit, NewDeployment, Propagation } from '../objects';
 import { pagingById } from '../paging';
-import { ApiProblem } from '../problem';
+import { ApiProblem, toProblem } from '../problem';
 import { propagationOf } from './propagation';
+import { applied, reconcileSaved } from './reconcile';
 import { type ApiCall, type ApiRoute, defineRoute } from '../route';
 
 const TAG = 'deployments';
@@ -107,8 +108,8 @@ export const ROUTES: readonly ApiRoute[] = [
       const before = await context.store.getDeployment(actor, id);
       requireConfirmation(query, 'name', before.name);
       await context.store.discardDeployment(actor, id, ifMatch);
+      await applied(context, id, 'The deployment is marked as deleted, but its address is not closed yet');
       await context.access.sync();
-      await context.controller?.reconcile(id);
       return { status: 202, body: deploymentView(context, { ...before, state: 'deleting' }) };
     },
   }),
@@ -124,20 +125,19 @@ export const ROUTES: readonly ApiRoute[] = [
     problems: ['busy'],
     handle: async (call) => {
       const {
-        context: { store, access },
+        context,
         actor,
         params: { id },
         body: { enabled },
-        ifMatch,
       } = call;
-      const { hasKey, rev } = await store.switchAccessControl(actor, id, enabled, ifMatch);
-      await access.sync();
-      const deployment = await settled(call, id);
+      const { hasKey, rev } = await switchAccess(call, id, enabled);
+      await context.access.sync();
+      const deployment = deploymentView(context, await context.store.getDeployment(actor, id));
       return {
         status: 200,
         body: {
           ...deployment,
-          propagation: await propagationOf(access, rev),
+          propagation: await propagationOf(context.access, rev),
           warnings: enabled && !hasKey ? ['no_key'] : [],
         },
       };
@@ -171,9 +171,35 @@ function command(verb: string, intent: Intent, summary: string): ApiRoute[] {
 
 type Call = Pick<ApiCall, 'context' | 'actor'>;
 
+/**
+ * Saves the switch and waits until the gateway follows it. If the database fails meanwhile, the gateway requires keys:
+ * the change may be saved although its response is lost.
+ */
+async function switchAccess(
+  { context, actor, ifMatch }: Pick<ApiCall, 'context' | 'actor' | 'ifMatch'>,
+  id: string,
+  isOn: boolean,
+): Promise<{ hasKey: boolean; rev: number }> {
+  const { store, controller } = context;
+  const requireKeys = (): void => {
+    if (isOn) controller?.requireKeys(id);
+  };
+  try {
+    const switched = await store.switchAccessControl(actor, id, isOn, ifMatch);
+    requireKeys();
+    await applied(context, id, 'The switch is saved, but the gateway does not follow it yet and requires keys');
+    return switched;
+  } catch (error) {
+    if (toProblem(error).status < 500) throw error;
+    requireKeys();
+    await reconcileSaved(context, id);
+    throw error;
+  }
+}
+
 /** Returns the deployment after the controller has reacted to the change. */
 async function settled({ context, actor }: Call, id: string): Promise<Deployment> {
-  await context.controller?.reconcile(id);
+  await reconcileSaved(context, id);
   return deploymentView(context, await context.store.getDeployment(actor, id));
 }
 

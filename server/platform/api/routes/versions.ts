@@ -2,6 +2,7 @@ import { numberOf } from './deployment-view';
 import { input, page } from '../json-schema';
 import { NewVersion, Version } from '../objects';
 import { cursorNumber, pagingByNumber } from '../paging';
+import { reconcileSaved } from './reconcile';
 import { type ApiCall, type ApiRoute, defineRoute } from '../route';
 
 const TAG = 'versions';
@@ -82,13 +83,13 @@ export const ROUTES: readonly ApiRoute[] = [
 ];
 
 async function accepted(
-  { context: { store, controller }, actor, params: { id } }: Pick<ApiCall, 'context' | 'actor' | 'params'>,
+  { context, actor, params: { id } }: Pick<ApiCall, 'context' | 'actor' | 'params'>,
   number: number,
 ): Promise<{ status: number; body: Version; headers: Record<string, string> }> {
-  await controller?.reconcile(id);
+  await reconcileSaved(context, id);
   return {
     status: 202,
-    body: await store.getVersion(actor, id, number),
+    body: await context.store.getVersion(actor, id, number),
     headers: { Location: `/api/v1/deployments/${id}/versions/${number}` },
   };
 }

@@ -74,6 +74,7 @@ export class Service {
     settings: Partial<ApiSettings> = {},
     location: DatabaseLocation = { kind: 'file', file: path.join(makeFolder(), 'capstan.db') },
     routes: readonly ApiRoute[] = apiRoutes(),
+    opened?: ServiceStore,
   ): Promise<Service> {
     const clock = fakeClock();
     const logged: string[] = [];
@@ -85,10 +86,12 @@ export class Service {
       error: (fields: { err?: Error }, message: string) => line({ ...fields, err: fields.err?.stack }, message),
     } as unknown as Log;
     const dataRoot = makeFolder();
-    const store = await openServiceStore(
-      { location, secretKey: randomBytes(32), version: '1.0.0', machine: machine({ dataRoots: [dataRoot] }) },
-      clock.now,
-    );
+    const store =
+      opened ??
+      (await openServiceStore(
+        { location, secretKey: randomBytes(32), version: '1.0.0', machine: machine({ dataRoots: [dataRoot] }) },
+        clock.now,
+      ));
     const access = await Access.open({ store, now: clock.now });
     const webhooks = new WebhookSender({ store, log, allowsPrivate: false, resolve: (name) => service.resolve(name) });
     const context = {
