@@ -7,7 +7,7 @@ import type { Pool } from './pool';
 import type { ServiceTx } from '../store/schema';
 import type { StoredSpec } from '../deployments/spec';
 import type { StoreContext } from '../store/store-context';
-import { isLive, type ReplicaResources, type Observation, type ReplicaRecord } from './records';
+import { type ControlPolicy, isLive, type ReplicaResources, type Observation, type ReplicaRecord } from './records';
 import { loadReplicas, removeReplicas, saveReplicas } from './record-rows';
 
 /** A training container as the controller works on it. */
@@ -26,6 +26,7 @@ export interface ContainerRecord {
 export interface ReconciledContainer {
   container: ContainerRecord;
   secrets: Record<string, string>;
+  nextStepAt: number | null;
   hasChanged: boolean;
 }
 
@@ -34,13 +35,17 @@ export function reconcileContainer(
   context: StoreContext,
   containerId: string,
   observations: readonly Observation[],
+  policy: ControlPolicy,
 ): Promise<ReconciledContainer | undefined> {
   return controlTransaction(context.db, async (tx) => {
     const before = await loadContainer(tx, containerId);
     if (before === undefined) return undefined;
-    const nowMs = context.now();
+    const nowMs = context.loopNow();
     const container = structuredClone(before);
     for (const observation of observations) observeContainer(container, observation, nowMs);
+    const deadline = preparationEnd(container, policy);
+    if (deadline !== null && nowMs >= deadline)
+      applyEvent(container, 'failed', `no process was started within ${policy.prepareDeadlineMs / 1000} s`);
     const pool = await loadPool(tx, context.options.machine.capacity, {
       type: container.ownerType,
       id: container.ownerId,
@@ -68,14 +73,21 @@ export function reconcileContainer(
             data: container.reason === null ? {} : { message: container.reason },
           },
         ],
-        nowMs,
+        context.now(),
       );
     return {
       container,
       secrets: openSecrets(context, container.replicas),
+      nextStepAt: preparationEnd(container, policy),
       hasChanged: JSON.stringify(before) !== JSON.stringify(container),
     };
   });
+}
+
+/** Returns when a container that is preparing fails. */
+function preparationEnd({ state, replicas }: ContainerRecord, { prepareDeadlineMs }: ControlPolicy): number | null {
+  if (state !== 'preparing' || replicas.length === 0) return null;
+  return replicas[0].createdAt + prepareDeadlineMs;
 }
 
 function observeContainer(container: ContainerRecord, observation: Observation, nowMs: number): void {
@@ -138,6 +150,7 @@ function reconcileState(
     gpuUuids: pool.acquire(container.resources),
     restarts: 0,
     misplaced: null,
+    isGone: false,
     retryAt: null,
     startedAt: null,
     readyAt: null,

@@ -5,7 +5,7 @@ import { type Clock, SYSTEM_CLOCK } from './clock';
 import type { ReconciledDeployment } from './deployment-control';
 import type { HomeSnapshots } from '../deployments/home-snapshots';
 import { KeyedQueue } from './keyed-queue';
-import { replicaSpec } from './replica-spec';
+import { monitoredSpec, replicaSpec } from './replica-spec';
 import { ReplicaRunner } from './replica-runner';
 import type { ControlStore } from '../store/store-deployments';
 import { containerSlug, containerTargetOf, targetOf } from '../deployments/target';
@@ -91,6 +91,10 @@ export class Controller implements GatewayControl {
       buildSpec: async (replicaId) => {
         const launch = await options.store.readLaunch(replicaId);
         return launch === undefined ? undefined : replicaSpec(launch, options, options.driver.isolation);
+      },
+      readMonitored: async (replicaId) => {
+        const launch = await options.store.readLaunch(replicaId);
+        return launch === undefined ? undefined : monitoredSpec(launch);
       },
       countOpenRequests: (ownerId, replicaId) => this.#meters.get(ownerId)?.openOf(replicaId) ?? 0,
       report: (ownerId, observation) => void this.#queue.add(ownerId, observation),
@@ -188,6 +192,7 @@ export class Controller implements GatewayControl {
     this.#timers.clear();
     await this.#queue.idle();
     if (stopsReplicas) await this.#runner.stopAll();
+    this.#runner.close();
     await this.#options.driver.detach();
   }
 
@@ -263,10 +268,8 @@ export class Controller implements GatewayControl {
   }
 
   async #stepContainer(id: string, items: Item[]): Promise<void> {
-    const result = await this.#options.store.reconcileContainer(
-      id,
-      items.filter((item) => item.type !== 'wake'),
-    );
+    const observations = items.filter((item) => item.type !== 'wake');
+    const result = await this.#options.store.reconcileContainer(id, observations, this.#policy);
     const target = result === undefined ? undefined : containerTargetOf(result);
     this.#route(containerSlug(id), target);
     if (target === undefined) this.#meters.delete(id);
@@ -274,6 +277,7 @@ export class Controller implements GatewayControl {
       id,
       (result?.container.replicas ?? []).map((replica) => ({ replica, graceMs: 0 })),
     );
+    if (typeof result?.nextStepAt === 'number') this.#schedule(id, result.nextStepAt);
     this.#afterStep(id, {
       isWaiting: result?.container.state === 'queued',
       hasChanged: result?.hasChanged ?? true,

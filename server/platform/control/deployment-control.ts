@@ -93,7 +93,7 @@ async function reconcileInTransaction(
 ): Promise<ReconciledDeployment | undefined> {
   const before = await loadDeployment(tx, deploymentId);
   if (before === undefined) return undefined;
-  const nowMs = context.now();
+  const nowMs = context.loopNow();
   const deployment = structuredClone(before);
   const pool = await loadPool(tx, context.options.machine.capacity, {
     type: deployment.ownerType,
@@ -117,7 +117,7 @@ async function reconcileInTransaction(
       { type: deployment.ownerType, id: deployment.ownerId },
       { type: 'deployment', id: deploymentId },
       [...emitted, ...stateChangeEvents(before, deployment)],
-      nowMs,
+      context.now(),
     );
   return {
     deployment,

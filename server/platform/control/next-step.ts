@@ -1,4 +1,5 @@
 import { isServing } from '../deployments/version-state';
+import { hasEnded, preparationEnd } from './deadlines';
 import {
   type Activity,
   type ControlPolicy,
@@ -35,12 +36,14 @@ export function nextStepAt(
   return times.length === 0 ? null : Math.min(...times);
 }
 
-function versionTimes({ status, replicas, queuedAt, startDeadlineMs }: VersionRecord, policy: ControlPolicy): number[] {
+function versionTimes(version: VersionRecord, policy: ControlPolicy): number[] {
+  const { status, replicas, queuedAt, startDeadlineMs } = version;
   const { state, startedAt, retryAt } = status;
   if (state === 'queued') return [queuedAt + policy.queueDeadlineMs];
-  if (state === 'backoff') return retryAt === null ? [] : [retryAt];
+  if (state === 'preparing') return [preparationEnd(version)];
+  if (state === 'backoff') return retryAt !== null && hasEnded(version) ? [retryAt] : [];
   const times = replicas.flatMap((replica) => {
-    if (replica.state === 'exited' && replica.retryAt !== null) return [replica.retryAt];
+    if (replica.state === 'exited' && replica.isGone && replica.retryAt !== null) return [replica.retryAt];
     if (replica.state === 'unready' && replica.unreadyAt !== null)
       return [replica.unreadyAt + policy.unreadyDeadlineMs];
     return isServing(state) && (replica.state === 'starting' || replica.state === 'created')

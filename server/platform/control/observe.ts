@@ -3,8 +3,8 @@ import { type Exit, exited, fail, retryDelayMs, signal } from './version-status'
 import {
   type ControlPolicy,
   type DeploymentRecord,
+  desiredWithin,
   isLive,
-  minAwakeReplicas,
   type Observation,
   type ReplicaRecord,
   type VersionRecord,
@@ -95,7 +95,8 @@ export function observe(
       if (isLive(replica)) loseReplica(version, replica, nowMs, policy);
       return;
     case 'gone':
-      version.replicas = version.replicas.filter(({ id }) => id !== replica.id);
+      if (replica.state === 'exited') replica.isGone = true;
+      else version.replicas = version.replicas.filter(({ id }) => id !== replica.id);
   }
 }
 
@@ -161,7 +162,7 @@ function markStarted(version: VersionRecord, nowMs: number): void {
 
 function markReady(deployment: DeploymentRecord, version: VersionRecord, nowMs: number): void {
   const isFirst = version.status.state === 'starting';
-  const numDesired = version.id === deployment.activeId ? deployment.desiredReplicas : minAwakeReplicas(deployment);
+  const numDesired = version.id === deployment.activeId ? deployment.desiredReplicas : desiredWithin(deployment);
   const count = (matches: (replica: ReplicaRecord) => boolean) => version.replicas.filter(matches).length;
   const numExpected = Math.min(numDesired, count(isLive) + count(({ state }) => state === 'exited'));
   const isFullyReady = count(({ state }) => state === 'ready') >= numExpected;

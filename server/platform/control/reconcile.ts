@@ -1,8 +1,8 @@
 import { deploymentState } from '../deployments/deployment-state';
 import { applyDeadlines } from './deadlines';
 import type { ReconcileContext } from './reconcile-context';
-import { type DeploymentRecord, findVersion, isRollingOut, stopVersion } from './records';
-import { mayHaveReplicas, restartExited } from './replicas';
+import { type DeploymentRecord, findVersion, isRollingOut, minAwakeReplicas, stopVersion } from './records';
+import { mayHaveReplicas, removeGone, restartExited } from './replicas';
 import { rollOut, startActive } from './roll-out';
 import { scale, scaleToZeroWhenIdle } from './scaling';
 import { signal } from './version-status';
@@ -38,6 +38,7 @@ function reconcileOnce(deployment: DeploymentRecord, context: ReconcileContext):
   for (const version of deployment.versions) {
     applyDeadlines(version, context);
     if (!mayHaveReplicas(version)) for (const replica of version.replicas) replica.state = 'stopping';
+    removeGone(version, context);
     if (version.status.state === 'stopping' && version.replicas.length === 0)
       version.status = signal(version.status, 'ended', context.nowMs);
   }
@@ -50,6 +51,9 @@ function reconcileOnce(deployment: DeploymentRecord, context: ReconcileContext):
 
   const active = findVersion(deployment, activeId);
   if (active === undefined) return;
+  // The load before a pause, a failure or an idle time says nothing about the next start.
+  if (deployment.desired !== 'running' || active.status.state === 'error' || active.status.state === 'idle')
+    deployment.desiredReplicas = minAwakeReplicas(deployment);
   restartExited(active, context);
   if (deployment.desired !== 'running' || isRollingOut(deployment)) return;
   scale(deployment, active, context);

@@ -145,6 +145,7 @@ function toReplica(row: ReplicaRow, gpuUuids: string[]): ReplicaRecord {
     gpuUuids,
     restarts: row.restarts,
     misplaced: row.misplaced === null ? null : (JSON.parse(row.misplaced) as Misplaced),
+    isGone: row.is_gone === 1,
     retryAt: row.retry_at,
     startedAt: row.started_at,
     readyAt: row.ready_at,
@@ -227,6 +228,10 @@ async function saveVersion(tx: ServiceTx, { id, status, isWaking, homeState, que
     .execute();
 }
 
+function flag(isOn: boolean): 0 | 1 {
+  return isOn ? 1 : 0;
+}
+
 export async function removeReplicas(
   tx: ServiceTx,
   before: readonly ReplicaRecord[],
@@ -249,13 +254,14 @@ export async function saveReplicas(
     const old = before.find(({ id }) => id === replica.id);
     if (old !== undefined && JSON.stringify(old) === JSON.stringify(replica)) continue;
     hasChanged = true;
-    const { state, reference, address, restarts, misplaced, retryAt, startedAt, readyAt, unreadyAt } = replica;
+    const { state, reference, address, restarts, misplaced, isGone, retryAt, startedAt, readyAt, unreadyAt } = replica;
     const columns = {
       state,
       reference,
       address: address === null ? null : JSON.stringify(address),
       restarts,
       misplaced: misplaced === null ? null : JSON.stringify(misplaced),
+      is_gone: flag(isGone),
       retry_at: retryAt,
       started_at: startedAt,
       ready_at: readyAt,

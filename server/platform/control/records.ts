@@ -66,6 +66,8 @@ export interface ReplicaRecord {
   /** Consecutive restarts. */
   restarts: number;
   misplaced: Misplaced | null;
+  /** Whether no process of it is left. Until then a replacement must not use its GPUs. */
+  isGone: boolean;
   /** When an exited replica is replaced. */
   retryAt: number | null;
   startedAt: number | null;
@@ -94,7 +96,7 @@ export type Observation =
     }
   /** Not running any more after a restart of the service, for example because the machine rebooted. */
   | { type: 'lost'; replicaId: string }
-  /** Stopped as requested. None of its processes is left. */
+  /** None of its processes is left. */
   | { type: 'gone'; replicaId: string };
 
 /** The load of a deployment. */
@@ -112,6 +114,8 @@ export interface ControlPolicy {
   crash: CrashPolicy;
   /** A version that is queued for longer fails. */
   queueDeadlineMs: number;
+  /** A training container whose process does not exist after this time fails. */
+  prepareDeadlineMs: number;
   /** A replica that is unready for longer is restarted. */
   unreadyDeadlineMs: number;
   /** Open requests that one replica should have. */
@@ -125,6 +129,7 @@ export interface ControlPolicy {
 export const DEFAULT_CONTROL_POLICY: ControlPolicy = {
   crash: DEFAULT_CRASH_POLICY,
   queueDeadlineMs: 1_800_000,
+  prepareDeadlineMs: 1_200_000,
   unreadyDeadlineMs: 300_000,
   openPerReplica: 8,
   scaleUpAfterMs: 5_000,
@@ -151,6 +156,11 @@ export function readyReplicas(version: VersionRecord | undefined): ReplicaRecord
 /** Returns the minimum number of replicas while the deployment is not scaled to zero. */
 export function minAwakeReplicas({ minReplicas }: DeploymentRecord): number {
   return Math.max(1, minReplicas);
+}
+
+/** Returns how many replicas the deployment should have now, within its bounds. */
+export function desiredWithin(deployment: DeploymentRecord): number {
+  return Math.min(deployment.maxReplicas, Math.max(minAwakeReplicas(deployment), deployment.desiredReplicas));
 }
 
 /** Returns whether there is a target version that can still become active. */

@@ -1,4 +1,4 @@
-import { type Driver, DriverError, type ReplicaSpec } from '../driver/driver';
+import { type Driver, DriverError, type MonitoredSpec, type ReplicaSpec } from '../driver/driver';
 import type { Clock } from './clock';
 import { demandIsolated } from './replica-spec';
 import { isLive, type Observation, type ReplicaRecord } from './records';
@@ -10,6 +10,8 @@ export interface RunnerOptions {
   allowsUnisolated: boolean;
   /** Returns undefined if the replica was removed. @throws DriverError if it cannot be started. */
   buildSpec: (replicaId: string) => Promise<ReplicaSpec | undefined>;
+  /** For a replica that runs: what monitoring needs. Does not look at its folders. */
+  readMonitored: (replicaId: string) => Promise<MonitoredSpec | undefined>;
   countOpenRequests: (ownerId: string, replicaId: string) => number;
   /** Reports an observation for a deployment or container. */
   report: (ownerId: string, observation: Observation) => void;
@@ -20,8 +22,12 @@ export interface RunnerOptions {
 const TERM_MS = 10_000;
 const RETRY_MS = 5_000;
 
+const isDriverError = (error: unknown): error is DriverError => error instanceof DriverError;
+
 interface Entry {
   readonly ownerId: string;
+  /** Aborts the start. */
+  readonly aborting: AbortController;
   /** Resolves when the start succeeded or failed. */
   starting: Promise<void>;
   ending: Promise<void> | undefined;
@@ -30,7 +36,13 @@ interface Entry {
 }
 
 function newEntry(ownerId: string): Entry {
-  return { ownerId, starting: Promise.resolve(), ending: undefined, onIdle: undefined };
+  return {
+    ownerId,
+    aborting: new AbortController(),
+    starting: Promise.resolve(),
+    ending: undefined,
+    onIdle: undefined,
+  };
 }
 
 /**
@@ -51,15 +63,15 @@ export class ReplicaRunner {
 
   /** Sets the replicas that an owner should have. `graceMs` is the longest drain of a stopping replica. */
   sync(ownerId: string, replicas: readonly { replica: ReplicaRecord; graceMs: number }[]): void {
-    const kept = new Set(replicas.map(({ replica: { id } }) => id));
-    for (const { replica, graceMs } of replicas) {
+    const present = replicas.filter(({ replica: { isGone } }) => !isGone);
+    for (const { replica, graceMs } of present) {
       if (isLive(replica)) this.#start(ownerId, replica);
-      else this.#end(ownerId, replica.id, replica.state === 'stopping' ? graceMs : 0, replica.state === 'stopping');
+      else this.#end(ownerId, replica.id, replica.state === 'stopping' ? graceMs : 0);
     }
+    const kept = new Set(present.map(({ replica: { id } }) => id));
     for (const [id, entry] of this.#entries) {
       if (entry.ownerId !== ownerId || kept.has(id)) continue;
-      // The row was replaced by the row of a new replica.
-      this.#end(ownerId, id, 0, false);
+      this.#end(ownerId, id, 0);
       void entry.ending?.then(() => this.#entries.delete(id));
     }
   }
@@ -72,48 +84,105 @@ export class ReplicaRunner {
   /** Stops all processes when the service shuts down. The rows do not change. */
   async stopAll(): Promise<void> {
     await Promise.all(
-      [...this.#entries].map(async ([id, { starting }]) => {
+      [...this.#entries].map(async ([id, { aborting, starting }]) => {
+        aborting.abort();
         await starting;
         await this.#options.driver.stop(id, TERM_MS);
       }),
     );
   }
 
+  /** Aborts the starts in progress. The next service repeats them. */
+  close(): void {
+    for (const { aborting } of this.#entries.values()) aborting.abort();
+  }
+
   #start(ownerId: string, replica: ReplicaRecord): void {
     if (this.#entries.has(replica.id)) return;
     const entry = newEntry(ownerId);
     this.#entries.set(replica.id, entry);
-    entry.starting = this.#run(replica).then((observation) => {
-      if (observation !== undefined && entry.ending === undefined) this.#options.report(ownerId, observation);
+    const { id, reference } = replica;
+    const { signal } = entry.aborting;
+    const running = reference === null ? this.#launch(id, signal) : this.#adopt(id, reference, signal);
+    entry.starting = running.then((observation) => {
+      if (observation !== undefined && !signal.aborted) this.#options.report(ownerId, observation);
     });
   }
 
-  async #run({ id, reference, state }: ReplicaRecord): Promise<Observation | undefined> {
+  async #launch(id: string, signal: AbortSignal): Promise<Observation | undefined> {
     const { driver, buildSpec, allowsUnisolated } = this.#options;
     try {
-      const spec = await buildSpec(id);
+      const spec = await this.#untilKnown(id, signal, isDriverError, () => buildSpec(id));
       if (spec === undefined) return undefined;
-      if (reference === null) demandIsolated(spec, driver.isolation, allowsUnisolated);
-      const handle = reference === null ? await driver.ensure(spec) : await driver.adopt(reference, spec);
-      return handle === undefined ? { type: 'lost', replicaId: id } : { type: 'started', replicaId: id, ...handle };
+      demandIsolated(spec, driver.isolation, allowsUnisolated);
+      return { type: 'started', replicaId: id, ...(await driver.ensure(spec, signal)) };
     } catch (error) {
-      if (!(error instanceof DriverError)) this.#options.onError(error, id);
-      const reason = error instanceof DriverError ? error.reason : 'driver_lost';
-      // Only a new replica can fail to start. One that ran before is lost.
-      return state === 'created'
-        ? { type: 'notStarted', replicaId: id, reason, message: (error as Error).message }
-        : { type: 'lost', replicaId: id };
+      if (signal.aborted) return undefined;
+      if (!isDriverError(error)) this.#options.onError(error, id);
+      const reason = isDriverError(error) ? error.reason : 'driver_lost';
+      return { type: 'notStarted', replicaId: id, reason, message: (error as Error).message };
     }
   }
 
-  #end(ownerId: string, replicaId: string, graceMs: number, isStopping: boolean): void {
+  /** Only the driver knows that a replica is lost. Any failure on the way leaves it running and is repeated. */
+  async #adopt(id: string, reference: string, signal: AbortSignal): Promise<Observation | undefined> {
+    const { driver, readMonitored } = this.#options;
+    return this.#untilKnown<Observation>(
+      id,
+      signal,
+      () => false,
+      async () => {
+        const spec = await readMonitored(id);
+        if (spec === undefined) return undefined;
+        const handle = await driver.adopt(reference, spec);
+        return handle === undefined ? { type: 'lost', replicaId: id } : { type: 'started', replicaId: id, ...handle };
+      },
+    );
+  }
+
+  /** Repeats `run` until it succeeds or its error is final. Returns undefined when the signal aborts. */
+  async #untilKnown<T>(
+    id: string,
+    signal: AbortSignal,
+    isFinal: (error: unknown) => boolean,
+    run: () => Promise<T | undefined>,
+  ): Promise<T | undefined> {
+    while (!signal.aborted) {
+      try {
+        return await run();
+      } catch (error) {
+        if (isFinal(error)) throw error;
+        this.#options.onError(error, id);
+        await this.#sleep(RETRY_MS, signal);
+      }
+    }
+    return undefined;
+  }
+
+  #sleep(ms: number, signal: AbortSignal): Promise<void> {
+    if (signal.aborted) return Promise.resolve();
+    return new Promise((resolve) => {
+      const onAbort = (): void => {
+        cancel();
+        resolve();
+      };
+      const cancel = this.#options.clock.after(ms, () => {
+        signal.removeEventListener('abort', onAbort);
+        resolve();
+      });
+      signal.addEventListener('abort', onAbort, { once: true });
+    });
+  }
+
+  /** Ends a replica once, and reports when none of its processes is left. */
+  #end(ownerId: string, replicaId: string, graceMs: number): void {
     const entry = this.#entries.get(replicaId) ?? newEntry(ownerId);
     this.#entries.set(replicaId, entry);
-    entry.ending ??= this.#stop(replicaId, entry, graceMs);
-    if (isStopping)
-      void entry.ending.then(() => {
-        if (this.#entries.delete(replicaId)) this.#options.report(ownerId, { type: 'gone', replicaId });
-      });
+    if (entry.ending !== undefined) return;
+    entry.aborting.abort();
+    entry.ending = this.#stop(replicaId, entry, graceMs).then(() =>
+      this.#options.report(ownerId, { type: 'gone', replicaId }),
+    );
   }
 
   /** Drains and stops the replica. Retries until the driver succeeds. */

@@ -1,5 +1,5 @@
 import fs from 'node:fs';
-import { DriverError, type Isolation, type ReplicaSpec } from '../driver/driver';
+import { DriverError, type Isolation, type MonitoredSpec, type ReplicaSpec } from '../driver/driver';
 import { resolveInside } from '../deployments/data-roots';
 import { refusedVariable } from '../deployments/environment';
 import type { HomeSnapshots } from '../deployments/home-snapshots';
@@ -64,6 +64,12 @@ export function replicaSpec(launch: Launch, { dataRoots, snapshots }: Folders, i
     healthPath,
     secret,
   };
+}
+
+/** Returns what the driver needs to monitor a replica that runs. Its folders may be missing meanwhile. */
+export function monitoredSpec(launch: Launch): MonitoredSpec {
+  const { replicaId: id, ownerId: logId, ordinal, isProduction, healthPath, secret } = launch;
+  return { id, logId, ordinal, isProduction, healthPath, secret };
 }
 
 /**

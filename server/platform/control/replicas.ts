@@ -14,11 +14,22 @@ export function addReplica(version: VersionRecord, ordinal: number, context: Rec
   version.replicas.push(newReplica({ ordinal, memoryMb, gpuUuids, restarts: 0 }, context));
 }
 
-/** Replaces exited replicas whose backoff has ended. The new replica keeps the ordinal, the memory and the GPUs. */
+/** Removes the records of stopping replicas that have no process. Frees their resources. */
+export function removeGone(version: VersionRecord, { pool }: ReconcileContext): void {
+  for (const replica of version.replicas.filter(({ state, isGone }) => state === 'stopping' && isGone)) {
+    version.replicas = version.replicas.filter((other) => other !== replica);
+    pool.release(replica);
+  }
+}
+
+/**
+ * Replaces exited replicas whose backoff has ended and whose processes are gone. The new replica keeps the ordinal, the
+ * memory and the GPUs.
+ */
 export function restartExited(version: VersionRecord, context: ReconcileContext): void {
   if (version.status.state === 'backoff' || !mayHaveReplicas(version)) return;
   const exited = version.replicas.filter(
-    ({ state, retryAt }) => state === 'exited' && retryAt !== null && context.nowMs >= retryAt,
+    ({ state, isGone, retryAt }) => state === 'exited' && isGone && retryAt !== null && context.nowMs >= retryAt,
   );
   for (const old of exited) {
     const { ordinal, memoryMb, gpuUuids, restarts } = old;
@@ -38,6 +49,7 @@ function newReplica(
     reference: null,
     address: null,
     misplaced: null,
+    isGone: false,
     retryAt: null,
     startedAt: null,
     readyAt: null,

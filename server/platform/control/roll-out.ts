@@ -2,7 +2,7 @@ import { isInactive, isServing } from '../deployments/version-state';
 import type { ReconcileContext } from './reconcile-context';
 import {
   type DeploymentRecord,
-  isLive,
+  desiredWithin,
   minAwakeReplicas,
   queueVersion,
   stopVersion,
@@ -19,8 +19,7 @@ export function rollOut(
   context: ReconcileContext,
 ): void {
   if (isFullyReady(target, context.nowMs)) {
-    if (active !== undefined)
-      deployment.desiredReplicas = Math.max(minAwakeReplicas(deployment), target.replicas.filter(isLive).length);
+    deployment.desiredReplicas = desiredWithin(deployment);
     deployment.activeId = target.id;
     deployment.targetId = deployment.rolloutStrategy = null;
     return;
@@ -34,10 +33,10 @@ export function rollOut(
   restartExited(target, context);
 }
 
-/** Queues a stopped active version and starts it when there is capacity. */
+/** Queues a stopped active version and starts it when there is capacity, with as many replicas as it had. */
 export function startActive(deployment: DeploymentRecord, active: VersionRecord, context: ReconcileContext): void {
   if (active.status.state === 'stopped') queueVersion(active, context.nowMs);
-  if (active.status.state === 'queued') grant(deployment, active, minAwakeReplicas(deployment), context);
+  if (active.status.state === 'queued') grant(deployment, active, desiredWithin(deployment), context);
 }
 
 /** All replicas are ready, or the start deadline passed since the first one was. */
@@ -47,8 +46,9 @@ function isFullyReady({ status, replicas, startDeadlineMs }: VersionRecord, nowM
 }
 
 /**
- * Starts the target beside the active version (surge) when both fit. Otherwise stops the active version first (replace)
- * if the strategy allows it. Never stops the active version for a target that would not fit in its place.
+ * Starts the target beside the active version (surge) when at least the minimum fits: as many replicas as run now, or
+ * as many as fit. `scale` adds the others when the old version has stopped. Otherwise stops the active version first
+ * (replace) if the strategy allows it. Never stops the active version for a target that would not fit in its place.
  */
 function admitTarget(
   deployment: DeploymentRecord,
@@ -61,7 +61,7 @@ function admitTarget(
   const shortage = context.pool.shortage(target.resources, count);
   const canSurge = shortage === undefined;
   if (active === undefined || isInactive(active.status.state) || (strategy !== 'replace' && canSurge))
-    return grant(deployment, target, count, context);
+    return grant(deployment, target, desiredWithin(deployment), context);
 
   const fitsInstead = context.pool.shortage(target.resources, 1, active.replicas) === undefined;
   if (strategy !== 'replace' && !(strategy === 'auto' && fitsInstead)) return keepWaiting(target, count, context);

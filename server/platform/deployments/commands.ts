@@ -88,7 +88,7 @@ export function applyIntent(
   intent: Intent,
 ): Promise<DeploymentView> {
   return changeDeployment(context, actor, deploymentId, ({ deployment, change, owner }) => {
-    INTENTS[intent](deployment, change.nowMs);
+    INTENTS[intent](deployment, context.loopNow());
     change.record({ action: `deployment.${ACTIONS[intent]}`, owner, target: { type: 'deployment', id: deploymentId } });
     return Promise.resolve(() => readDeployment(change.tx, deploymentId));
   });

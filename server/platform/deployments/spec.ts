@@ -131,7 +131,8 @@ export function demandPossible({ compute }: StoredSpec, capacity: DriverCapacity
   const { gpu_type: gpuType } = compute;
   const gpus = capacity.gpus.filter(({ type }) => gpuType === null || type === gpuType).length;
   const ofType = gpuType === null ? '' : ` of type ${gpuType}`;
-  if (compute.gpu_count * replicas > gpus)
+  // While the GPUs are unknown, a version waits for them.
+  if (capacity.gpuProblem === undefined && compute.gpu_count * replicas > gpus)
     throw new ServiceError(
       'invalid_argument',
       `compute.gpu_count: got ${compute.gpu_count} for each of ${counted(replicas, 'replica')}; this machine has ${gpus}${ofType}`,

@@ -17,7 +17,7 @@ export interface VersionDraft {
 
 /** Inserts a version and returns its id. The version's id is part of the encryption of its secret values. */
 export async function insertVersion(
-  { box }: StoreContext,
+  { box, loopNow }: StoreContext,
   { tx, nowMs }: ServiceChange,
   actor: ServiceActor,
   { deploymentId, number, spec, note, state }: VersionDraft,
@@ -42,7 +42,7 @@ export async function insertVersion(
     exit_code: null,
     num_exits: 0,
     retry_at: null,
-    queued_at: nowMs,
+    queued_at: loopNow(),
     started_at: null,
     ready_at: null,
     ended_at: state === 'stopped' ? nowMs : null,

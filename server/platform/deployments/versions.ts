@@ -96,7 +96,8 @@ export function activateVersion(
   number: number,
 ): Promise<VersionView> {
   return changeDeployment(context, actor, deploymentId, async ({ deployment, change, owner }) => {
-    const { tx, nowMs } = change;
+    const { tx } = change;
+    const nowMs = context.loopNow();
     const { id } = await findVersionRow(tx, deploymentId, number);
     if (id === deployment.activeId && deployment.targetId === null)
       throw new ServiceError('conflict', `version ${number} is already active`);

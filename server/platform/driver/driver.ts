@@ -6,14 +6,15 @@ export interface Driver {
   capacity(): Promise<DriverCapacity>;
   /**
    * Starts the replica, or finds it running. Safe to repeat after a crash of this process. Resolves once the replica's
-   * process exists; later changes are reported to {@link Driver.observe}. Throws DriverError.
+   * process exists; later changes are reported to {@link Driver.observe}. Throws DriverError. When the signal aborts,
+   * it rejects soon, and from then on no process of the replica starts.
    */
-  ensure(spec: ReplicaSpec): Promise<DriverHandle>;
+  ensure(spec: ReplicaSpec, signal?: AbortSignal): Promise<DriverHandle>;
   /**
    * Finds a replica that an earlier service process started. If it has ended meanwhile, it is returned and its exit is
-   * reported. Returns undefined when nothing is known of its end, as after a reboot.
+   * reported. Returns undefined when nothing is known of its end, as after a reboot. Rejects when it cannot tell.
    */
-  adopt(reference: string, spec: ReplicaSpec): Promise<DriverHandle | undefined>;
+  adopt(reference: string, spec: MonitoredSpec): Promise<DriverHandle | undefined>;
   /** Reports each change of each replica from now on. Returns a function that removes the listener. */
   observe(listener: (event: ReplicaEvent) => void): () => void;
   /**
@@ -42,6 +43,8 @@ export interface DriverCapacity {
   cpuMillis: number;
   memoryMb: number;
   gpus: { uuid: string; type: string; memoryMb: number }[];
+  /** Why the GPUs cannot be listed now, although there may be some. A later call may find them. */
+  gpuProblem?: string;
 }
 
 export interface ReplicaSpec {
@@ -78,6 +81,9 @@ export interface ReplicaSpec {
   /** The built-in runtime requires this secret from its callers (`CAPSTAN_REPLICA_SECRET`). */
   readonly secret: string;
 }
+
+/** What monitoring a running replica needs. */
+export type MonitoredSpec = Pick<ReplicaSpec, 'id' | 'logId' | 'ordinal' | 'isProduction' | 'healthPath' | 'secret'>;
 
 export interface DriverHandle {
   /** For {@link Driver.adopt} by a later process: for example the process id, its start time and the boot id. */

@@ -189,6 +189,14 @@ export async function createReplicas(tx: Tx): Promise<void> {
   await tx.schema.createIndex('gpu_leases_replica').on('gpu_leases').column('replica_id').execute();
 }
 
+/** Replicas that had exited before are stopped again, which is safe. */
+export async function followReplicaEnds(tx: Tx): Promise<void> {
+  await tx.schema
+    .alterTable('replicas')
+    .addColumn('is_gone', 'smallint', (column) => column.notNull().defaultTo(0))
+    .execute();
+}
+
 export async function measureSources(tx: Tx): Promise<void> {
   const alter = () => tx.schema.alterTable('data_sources');
   await alter().addColumn('description', 'text').execute();

@@ -168,6 +168,8 @@ export interface ReplicaRow {
   restarts: number;
   /** JSON `{reason, message}`: the process listens on the wrong address, or its health check fails. */
   misplaced: string | null;
+  /** Whether no process of an exited replica is left. */
+  is_gone: 0 | 1;
   retry_at: number | null;
   started_at: number | null;
   ready_at: number | null;

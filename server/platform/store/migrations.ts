@@ -5,6 +5,7 @@ import {
   createContainers,
   createDeployments,
   createReplicas,
+  followReplicaEnds,
   measureSources,
 } from './deployment-migrations';
 
@@ -21,6 +22,7 @@ export const SERVICE: Component = {
     countFailures,
     measureSources,
     keepLocations,
+    followReplicaEnds,
   ],
 };
 

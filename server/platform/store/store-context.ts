@@ -12,11 +12,15 @@ export interface ServiceStoreOptions {
   version?: string;
   /** Default: none, for commands that run no replicas. */
   machine?: Machine;
+  /** `LOOP_OFFSET_MS` of the process. Without it the control loop follows the time of day. */
+  loopOffsetMs?: number;
 }
 
 export interface StoreContext {
   readonly db: ServiceDb;
   readonly now: () => number;
+  /** The clock of the control loop. See `loopClock`. */
+  readonly loopNow: () => number;
   /** Encrypts secrets that must be decrypted later. */
   readonly box: SecretBox;
   readonly options: ServiceStoreOptions & { readonly machine: Machine };

@@ -53,6 +53,7 @@ import type { StoreContext } from './store-context';
 import { activateVersion, createVersion, deleteVersion, type NewVersion } from '../deployments/versions';
 import type { Intent } from '../control/intents';
 import type { Activity, ControlPolicy, Observation } from '../control/records';
+import type { DriverCapacity } from '../driver/driver';
 
 /** Methods for users: images, data, containers, deployments and versions. Each method checks the actor's rights. */
 export function deploymentMethods(context: StoreContext) {
@@ -141,6 +142,11 @@ export function deploymentMethods(context: StoreContext) {
 export function controlMethods(context: StoreContext) {
   const { db } = context;
   return {
+    /** Replaces what the driver found at startup. */
+    setCapacity: (capacity: DriverCapacity): Promise<void> => {
+      context.options.machine.capacity = capacity;
+      return Promise.resolve();
+    },
     listDeploymentIds: () => listDeploymentIds(db),
     listBusyContainerIds: () => listBusyContainerIds(db),
     reconcileDeployment: (
@@ -152,8 +158,8 @@ export function controlMethods(context: StoreContext) {
     wakeDeployment: (id: string, activity: Activity, policy: ControlPolicy) =>
       wakeDeployment(context, id, activity, policy),
     removeDeployment: (id: string) => removeDeployment(context, id),
-    reconcileContainer: (id: string, observations: readonly Observation[]) =>
-      reconcileContainer(context, id, observations),
+    reconcileContainer: (id: string, observations: readonly Observation[], policy: ControlPolicy) =>
+      reconcileContainer(context, id, observations, policy),
     readLaunch: (replicaId: string) => readLaunch(context, replicaId),
     readHomeSource: (versionId: string) => readHomeSource(context, versionId),
     saveLastLines: (versionId: string, lines: readonly string[]) => saveLastLines(db, versionId, lines),

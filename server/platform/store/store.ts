@@ -1,4 +1,5 @@
 import { type AccessStore, createStore, reserveRoom } from 'capstan/internal';
+import { loopClock } from '../control/clock';
 import { openServiceDatabase } from './change';
 import { seedImages } from '../deployments/catalog';
 import { NO_MACHINE } from '../deployments/machine';
@@ -21,12 +22,14 @@ export type ServiceStore = AccessStore & AccountStore & DeploymentStore & Contro
 export async function openServiceStore(
   options: ServiceStoreOptions,
   now: () => number = Date.now,
+  loopNow: () => number = options.loopOffsetMs === undefined ? now : loopClock(options.loopOffsetMs),
 ): Promise<ServiceStore> {
   const db = await openServiceDatabase(options.location);
   const context: StoreContext = {
     db,
     now,
-    options: { machine: NO_MACHINE, ...options },
+    loopNow,
+    options: { ...options, machine: { ...(options.machine ?? NO_MACHINE) } },
     box: new SecretBox(options.secretKey),
   };
   if (options.machine !== undefined) await reserveRoom(db);

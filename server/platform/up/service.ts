@@ -17,6 +17,7 @@ import { ProcessDriver } from '../driver/process/process-driver';
 import { addressOf } from '../gateway/address';
 import { Gateway } from '../gateway/gateway';
 import { Targets } from '../gateway/targets';
+import { LOOP_OFFSET_MS, SYSTEM_CLOCK } from '../control/clock';
 import { Controller } from '../control/controller';
 import { DataMeasurer } from '../deployments/data-measurer';
 import { HomeSnapshots } from '../deployments/home-snapshots';
@@ -32,6 +33,7 @@ import { databaseLocation } from './database-location';
 import { hiddenPaths } from './hidden-paths';
 import { RequestGate, type Readiness } from './request-gate';
 import { loadGatewayId } from './gateway-id';
+import { searchGpus } from './gpu-search';
 import { type Closers, listenAt } from './listeners';
 import { lockDataDir } from './lock';
 import type { UpOptions } from './options';
@@ -100,7 +102,13 @@ export async function up(options: UpOptions): Promise<number> {
     const location = databaseLocation(dir.root, databaseUrl);
     let onPush = (): void => {};
     const store = await openServingServiceStore(
-      { location, secretKey: loadSecretKey(dir.root), version: packageVersion(), machine },
+      {
+        location,
+        secretKey: loadSecretKey(dir.root),
+        version: packageVersion(),
+        machine,
+        loopOffsetMs: LOOP_OFFSET_MS,
+      },
       () => onPush(),
     );
     closers.push(() => store.close());
@@ -177,6 +185,7 @@ export async function up(options: UpOptions): Promise<number> {
       },
     });
     await controller.start();
+    closers.push(searchGpus({ driver, store, controller, log, clock: SYSTEM_CLOCK }, machine.capacity));
     usage.start();
     webhooks.start();
     measurer.notify();

@@ -9,6 +9,7 @@ import type {
   ReplicaEvent,
   ReplicaSpec,
 } from '../../../server/platform/driver/driver';
+import { unlessAborted } from '../../../server/platform/driver/process/unless-aborted';
 import { Targets } from '../../../server/platform/gateway/targets';
 import type { DatabaseLocation } from '../../../server/access/store/location';
 import type { ServiceActor } from '../../../server/platform/accounts/actor';
@@ -28,7 +29,17 @@ export class FakeClock implements Clock {
   #nowMs = START;
   #timers: { at: number; run: () => void }[] = [];
 
+  #jumpMs = 0;
+
   now = (): number => this.#nowMs;
+
+  /** The time of day. */
+  wall = (): number => this.#nowMs + this.#jumpMs;
+
+  /** Sets the time of day forward or back. */
+  jump(ms: number): void {
+    this.#jumpMs += ms;
+  }
 
   after = (ms: number, run: () => void): (() => void) => {
     const timer = { at: this.#nowMs + ms, run };
@@ -68,6 +79,8 @@ export interface FakeProcess {
 export class FakeWorld {
   readonly running = new Map<string, FakeProcess>();
   readonly started: ReplicaSpec[] = [];
+  /** GPUs that two running processes had at once. */
+  readonly conflicts: string[] = [];
 }
 
 /** A driver whose processes the test controls. */
@@ -80,6 +93,10 @@ export class FakeDriver implements Driver {
   answers: (spec: ReplicaSpec) => boolean = () => true;
   /** Runs before each start. It may reject or delay it. */
   beforeEnsure: (spec: ReplicaSpec) => Promise<void> = () => Promise.resolve();
+  /** Runs before a process ends on request. It may delay that. */
+  beforeStop: (replicaId: string) => Promise<void> = () => Promise.resolve();
+  /** Runs before a running process is found again. It may reject. */
+  beforeAdopt: (replicaId: string) => Promise<void> = () => Promise.resolve();
   #listener: ((event: ReplicaEvent) => void) | undefined;
   readonly #capacity: DriverCapacity;
 
@@ -91,8 +108,12 @@ export class FakeDriver implements Driver {
 
   capacity = (): Promise<DriverCapacity> => Promise.resolve(this.#capacity);
 
-  async ensure(spec: ReplicaSpec): Promise<DriverHandle> {
-    await this.beforeEnsure(spec);
+  async ensure(spec: ReplicaSpec, signal: AbortSignal): Promise<DriverHandle> {
+    await unlessAborted(signal, this.beforeEnsure(spec));
+    // A process of an earlier service uses the GPUs until it has ended.
+    for (const { spec: other } of this.world.running.values())
+      if (other.id !== spec.id && other.gpuUuids.some((uuid) => spec.gpuUuids.includes(uuid)))
+        this.world.conflicts.push(`${spec.id} got a GPU of ${other.id}`);
     const known = this.world.running.get(spec.id);
     if (known !== undefined) return this.adopt(known.handle.reference, spec).then(() => known.handle);
     const handle: DriverHandle = {
@@ -105,11 +126,12 @@ export class FakeDriver implements Driver {
     return handle;
   }
 
-  adopt(reference: string, spec: ReplicaSpec): Promise<DriverHandle | undefined> {
+  async adopt(reference: string, spec: Pick<ReplicaSpec, 'id'>): Promise<DriverHandle | undefined> {
+    await this.beforeAdopt(spec.id);
     const known = this.world.running.get(spec.id);
-    if (known?.handle.reference !== reference) return Promise.resolve(undefined);
-    if (this.answers(spec)) this.emit({ type: 'ready', replicaId: spec.id });
-    return Promise.resolve(known.handle);
+    if (known?.handle.reference !== reference) return undefined;
+    if (this.answers(known.spec)) this.emit({ type: 'ready', replicaId: spec.id });
+    return known.handle;
   }
 
   observe(listener: (event: ReplicaEvent) => void): () => void {
@@ -119,10 +141,10 @@ export class FakeDriver implements Driver {
     };
   }
 
-  stop(replicaId: string, graceMs: number): Promise<void> {
+  async stop(replicaId: string, graceMs: number): Promise<void> {
     this.stops.push({ id: replicaId, graceMs });
+    await this.beforeStop(replicaId);
     this.world.running.delete(replicaId);
-    return Promise.resolve();
   }
 
   usage = () => Promise.resolve(undefined);
@@ -179,8 +201,8 @@ export interface Harness {
   actor: ServiceActor;
   settle: () => Promise<void>;
   advance: (ms: number) => Promise<void>;
-  /** Simulates kill -9 and a restart of the service. */
-  killAndRestart: () => Promise<void>;
+  /** Simulates kill -9 and a restart of the service. `faults` are set in the new driver before it starts. */
+  killAndRestart: (faults?: Partial<Pick<FakeDriver, 'beforeAdopt' | 'beforeStop'>>) => Promise<void>;
   close: () => Promise<void>;
 }
 
@@ -234,7 +256,7 @@ export async function openHarness(
   const logs = new Map<string, string[]>();
   const warnings: string[] = [];
   const userId = await prepareDatabase(location);
-  const store = await openServiceStore({ location, ...STORE_OPTIONS, machine: of }, clock.now);
+  const store = await openServiceStore({ location, ...STORE_OPTIONS, machine: of }, clock.wall, clock.now);
   let numCalls = 0;
   /** Counts the open calls of asynchronous methods, so that `settle` waits for them. */
   const counted = <T extends object>(target: T, methods?: readonly (keyof T)[]): T =>
@@ -296,14 +318,14 @@ export async function openHarness(
     settle,
     ...open(),
     advance: (ms) => clock.advance(ms, settle),
-    killAndRestart: async () => {
+    killAndRestart: async (faults = {}) => {
       const { driver } = harness;
       // Calls of the killed process never finish.
       driver.beforeEnsure = () => new Promise(() => {});
       const { answers } = driver;
       driver.emit = () => {};
       Object.assign(harness, open());
-      harness.driver.answers = answers;
+      Object.assign(harness.driver, { answers, ...faults });
       await harness.controller.start();
       await settle();
     },

@@ -1,0 +1,379 @@
+/** What the control loop does while the driver is slow or wrong, the database fails and the clock is set. */
+import fs from 'node:fs';
+import path from 'node:path';
+import type { ReplicaSpec } from '../../../../server/platform/driver/driver';
+import { makeFolder, overBackends } from '../../access/support';
+import { GPU, type Harness, machine, openHarness } from '../support';
+
+const SECOND = 1_000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+const NEVER = () => new Promise<void>(() => {});
+
+overBackends((make) => {
+  let h: Harness;
+  const open = async (...args: Parameters<typeof openHarness> extends [unknown, unknown, ...infer R] ? R : never) => {
+    h = await openHarness(await make(), makeFolder(), ...args);
+  };
+  afterEach(async () => {
+    h.storeFault = () => undefined;
+    await h.close();
+    expect(h.world.conflicts).toEqual([]);
+  });
+
+  const get = (id: string) => h.store.getDeployment(h.actor, id);
+  const version = (id: string, number = 1) => h.store.getVersion(h.actor, id, number);
+  const create = async (request: Partial<Parameters<Harness['store']['createDeployment']>[1]> = {}) => {
+    const made = await h.store.createDeployment(h.actor, { name: 'chat', ...request });
+    await h.controller.reconcile(made.id);
+    await h.settle();
+    return made;
+  };
+  const settleAfter = async (id: string, changing: Promise<unknown>) => {
+    await changing;
+    await h.controller.reconcile(id);
+    await h.settle();
+  };
+  const running = (): ReplicaSpec[] => [...h.world.running.values()].map(({ spec }) => spec);
+  const routed = (slug: string) => (h.targets.find(slug)?.replicas ?? []).map(({ id }) => id);
+  const freeGpus = async () => (await h.store.readCapacity(h.actor)).free.gpu_count;
+  /** Returns a promise and the function that resolves it. */
+  const gate = () => {
+    let release = () => {};
+    const opened = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    return { opened, release };
+  };
+
+  describe('a launch that hangs', () => {
+    test('fails at the start deadline and frees its resources', async () => {
+      await open(machine({ gpus: 1 }));
+      h.driver.beforeEnsure = NEVER;
+      const { id } = await create({ start_deadline_s: 60, compute: { gpu_count: 1 } });
+      await h.advance(59 * SECOND);
+      expect(await version(id)).toMatchObject({ state: 'preparing' });
+      expect(await freeGpus()).toBe(0);
+      await h.advance(SECOND);
+      expect(await get(id)).toMatchObject({
+        state: 'failed',
+        reason: { code: 'start_timeout', message: 'no process was started within 60 s' },
+      });
+      expect(await freeGpus()).toBe(1);
+      expect(h.world.started).toEqual([]);
+    });
+
+    test('can be stopped and deleted', async () => {
+      await open(machine({ gpus: 1 }));
+      h.driver.beforeEnsure = NEVER;
+      const { id } = await create({ compute: { gpu_count: 1 } });
+      await settleAfter(id, h.store.applyIntent(h.actor, id, 'stop'));
+      expect(await get(id)).toMatchObject({ state: 'paused' });
+      expect(await freeGpus()).toBe(1);
+      await settleAfter(id, h.store.applyIntent(h.actor, id, 'start'));
+      expect(await version(id)).toMatchObject({ state: 'preparing' });
+      await settleAfter(id, h.store.discardDeployment(h.actor, id)).catch(() => {});
+      await expect(get(id)).rejects.toMatchObject({ code: 'not_found' });
+      expect(await freeGpus()).toBe(1);
+      expect(h.world.started).toEqual([]);
+    });
+
+    test('ends with its container: on command, and at the deadline', async () => {
+      await open();
+      h.driver.beforeEnsure = NEVER;
+      const { id } = await h.store.createContainer(h.actor, { name: 'train' });
+      const state = async () => (await h.store.getContainer(h.actor, id)).state;
+      await settleAfter(id, h.store.commandContainer(h.actor, id, 'start'));
+      expect(await state()).toBe('preparing');
+      await settleAfter(id, h.store.commandContainer(h.actor, id, 'stop'));
+      expect(await state()).toBe('stopped');
+      await settleAfter(id, h.store.commandContainer(h.actor, id, 'start'));
+      await h.advance(20 * MINUTE - 1);
+      expect(await state()).toBe('preparing');
+      await h.advance(1);
+      expect(await h.store.getContainer(h.actor, id)).toMatchObject({
+        state: 'error',
+        reason: 'no process was started within 1200 s',
+      });
+    });
+
+    test('does not delay the end of the service, and is repeated by the next one', async () => {
+      await open();
+      h.driver.beforeEnsure = NEVER;
+      const { id } = await create();
+      await h.controller.close({ stopsReplicas: true });
+      await h.killAndRestart();
+      expect(await get(id)).toMatchObject({ state: 'running' });
+      expect(h.world.started).toHaveLength(1);
+    });
+
+    test('of a further replica is replaced at the start deadline', async () => {
+      await open();
+      const { id } = await create({ start_deadline_s: 60, max_replicas: 2 });
+      h.driver.beforeEnsure = NEVER;
+      await settleAfter(id, h.store.editDeployment(h.actor, id, { min_replicas: 2 }));
+      expect(running()).toHaveLength(1);
+      h.driver.beforeEnsure = () => Promise.resolve();
+      await h.advance(70 * SECOND);
+      expect(await get(id)).toMatchObject({ state: 'running', ready_replicas: 2 });
+    });
+  });
+
+  describe('a replica that runs is not lost', () => {
+    test.each(['readLaunch', 'adopt'])('when %s fails after a restart', async (failing) => {
+      await open();
+      const { id, slug } = await create();
+      const [{ id: replica }] = running();
+      if (failing === 'readLaunch') h.storeFault = (method) => (method === failing ? 'before' : undefined);
+      await h.killAndRestart(failing === 'adopt' ? { beforeAdopt: () => Promise.reject(new Error('EMFILE')) } : {});
+      await h.advance(20 * SECOND);
+      expect(routed(slug)).toEqual([replica]);
+      expect(h.driver.stops).toEqual([]);
+      h.storeFault = () => undefined;
+      h.driver.beforeAdopt = () => Promise.resolve();
+      await h.advance(5 * SECOND);
+      expect(await get(id)).toMatchObject({ state: 'running', ready_replicas: 1 });
+      // It is observed again.
+      h.driver.emit({ type: 'unready', replicaId: replica, message: 'm' });
+      await h.settle();
+      expect(routed(slug)).toEqual([]);
+    });
+
+    test('when its data root is not mounted after a restart', async () => {
+      const root = makeFolder();
+      const weights = path.join(root, 'weights');
+      fs.mkdirSync(weights);
+      await open(machine({ dataRoots: [root] }));
+      const source = await h.store.createDataSource(
+        { ...h.actor, isAdmin: true },
+        { name: 'weights', type: 'model', path: weights },
+      );
+      const { id, slug } = await create({ bindings: [{ mount: 'input0', source_id: source.id }] });
+      const [{ id: replica }] = running();
+      fs.rmdirSync(weights);
+      await h.killAndRestart();
+      expect(await get(id)).toMatchObject({ state: 'running' });
+      expect(routed(slug)).toEqual([replica]);
+      expect(h.driver.stops).toEqual([]);
+    });
+
+    test('and a start waits for the database instead of failing', async () => {
+      await open();
+      h.storeFault = (method) => (method === 'readLaunch' ? 'before' : undefined);
+      const { id } = await create();
+      expect(await version(id)).toMatchObject({ state: 'preparing' });
+      h.storeFault = () => undefined;
+      await h.advance(5 * SECOND);
+      expect(await get(id)).toMatchObject({ state: 'running' });
+    });
+  });
+
+  describe('a GPU', () => {
+    const startOnGpu = async () => {
+      await open(machine({ gpus: 1 }));
+      const made = await create({ compute: { gpu_count: 1 } });
+      return { ...made, old: running()[0].id };
+    };
+
+    test('is not used again before a replica that lost its readiness has ended', async () => {
+      const { id, old } = await startOnGpu();
+      const { opened, release } = gate();
+      h.driver.beforeStop = () => opened;
+      h.driver.emit({ type: 'unready', replicaId: old, message: 'm' });
+      await h.settle();
+      await h.advance(5 * MINUTE);
+      expect(await version(id)).toMatchObject({ state: 'backoff' });
+      await h.advance(HOUR);
+      expect(running().map((spec) => spec.id)).toEqual([old]);
+      release();
+      await h.settle();
+      await h.advance(SECOND);
+      expect(await get(id)).toMatchObject({ state: 'running' });
+      expect(running()).toMatchObject([{ gpuUuids: [GPU(0).uuid] }]);
+      expect(running()[0].id).not.toBe(old);
+    });
+
+    test('is not used again before a replica that the driver calls lost has ended', async () => {
+      const { id, old } = await startOnGpu();
+      const { opened, release } = gate();
+      const { world } = h;
+      const handle = world.running.get(old)!.handle;
+      Object.assign(handle, { reference: 'another process' });
+      await h.killAndRestart({ beforeStop: () => opened });
+      await h.advance(HOUR);
+      expect(running().map((spec) => spec.id)).toEqual([old]);
+      release();
+      await h.settle();
+      await h.advance(SECOND);
+      expect(await get(id)).toMatchObject({ state: 'running', ready_replicas: 1 });
+      expect((await version(id)).replicas).toMatchObject([{ restarts: 0 }]);
+    });
+
+    test('stays taken when the service is killed while the old replica stops', async () => {
+      const { id, old } = await startOnGpu();
+      const { id: other } = await create({ name: 'other', compute: { gpu_count: 1 } });
+      h.driver.beforeStop = NEVER;
+      await settleAfter(id, h.store.applyIntent(h.actor, id, 'stop'));
+      await h.killAndRestart({ beforeStop: NEVER });
+      await h.advance(MINUTE);
+      expect(running().map((spec) => spec.id)).toEqual([old]);
+      await h.killAndRestart();
+      await h.settle();
+      expect(await get(id)).toMatchObject({ state: 'paused' });
+      expect(await get(other)).toMatchObject({ state: 'running' });
+    });
+
+    test('is free at once when a crashed replica stops for good', async () => {
+      const { id, old } = await startOnGpu();
+      h.driver.exit(old, 1);
+      await h.settle();
+      expect(await freeGpus()).toBe(0);
+      await settleAfter(id, h.store.applyIntent(h.actor, id, 'stop'));
+      expect(await freeGpus()).toBe(1);
+      expect((await version(id)).replicas).toEqual([]);
+    });
+  });
+
+  describe('kill -9 between the spawn and its row', () => {
+    test('starts no second process', async () => {
+      await open();
+      // The process runs, but the step that would save it never does.
+      let spawned = false;
+      h.driver.beforeEnsure = () => {
+        spawned = true;
+        return Promise.resolve();
+      };
+      h.storeFault = (method) => (spawned && method === 'reconcileDeployment' ? 'before' : undefined);
+      const made = await h.store.createDeployment(h.actor, { name: 'chat' });
+      await h.controller.reconcile(made.id);
+      await h.settle();
+      expect(running()).toHaveLength(1);
+      expect(await version(made.id)).toMatchObject({ state: 'preparing', replicas: [{ state: 'created' }] });
+      h.storeFault = () => undefined;
+      await h.killAndRestart();
+      expect(await get(made.id)).toMatchObject({ state: 'running' });
+      expect(h.world.started).toHaveLength(1);
+    });
+
+    test('leaves nothing behind when the deployment is deleted meanwhile', async () => {
+      await open();
+      let spawned = false;
+      h.driver.beforeEnsure = () => {
+        spawned = true;
+        return Promise.resolve();
+      };
+      h.storeFault = (method) => (spawned && method === 'reconcileDeployment' ? 'before' : undefined);
+      const made = await h.store.createDeployment(h.actor, { name: 'chat' });
+      await h.controller.reconcile(made.id);
+      await h.settle();
+      await h.store.discardDeployment(h.actor, made.id);
+      h.storeFault = () => undefined;
+      await h.killAndRestart();
+      await expect(get(made.id)).rejects.toMatchObject({ code: 'not_found' });
+      expect(running()).toEqual([]);
+    });
+  });
+
+  describe('a deployment that was scaled up by its load', () => {
+    /** Five replicas, with 40 open requests at the first. */
+    const scaleUp = async (gpus: number) => {
+      await open(machine({ gpus }));
+      const made = await create({ max_replicas: 5, compute: { gpu_count: 1 } });
+      h.controller.onOpenRequests(made.id, running()[0].id, 40);
+      await h.advance(10 * SECOND);
+      expect(await get(made.id)).toMatchObject({ ready_replicas: 5 });
+      return made;
+    };
+
+    test('rolls out with as many replicas as run now', async () => {
+      const { id, slug } = await scaleUp(10);
+      const old = routed(slug);
+      h.driver.answers = () => false;
+      await settleAfter(id, h.store.createVersion(h.actor, id, { env: { A: '1' } }));
+      const fresh = running().filter((spec) => !old.includes(spec.id));
+      expect(fresh).toHaveLength(5);
+      for (const { id: replicaId } of fresh.slice(0, 4)) h.driver.emit({ type: 'ready', replicaId });
+      await h.settle();
+      expect(routed(slug)).toEqual(old);
+      h.driver.emit({ type: 'ready', replicaId: fresh[4].id });
+      await h.settle();
+      expect(routed(slug).sort()).toEqual(fresh.map((spec) => spec.id).sort());
+      await h.advance(MINUTE);
+      expect(await get(id)).toMatchObject({ state: 'running', active_version: 2, ready_replicas: 5 });
+    });
+
+    test('takes over with as many as fit, and adds the others when the old ones have stopped', async () => {
+      const { id, slug } = await scaleUp(8);
+      const old = routed(slug);
+      for (const replicaId of old) h.controller.onOpenRequests(id, replicaId, 8);
+      await settleAfter(id, h.store.createVersion(h.actor, id, { env: { A: '1' } }));
+      expect(await get(id)).toMatchObject({ active_version: 2 });
+      expect(routed(slug)).toHaveLength(3);
+      for (const replicaId of old) h.controller.onOpenRequests(id, replicaId, 0);
+      await h.advance(MINUTE);
+      expect(await get(id)).toMatchObject({ state: 'running', active_version: 2, ready_replicas: 5 });
+    });
+
+    test('keeps its number when the old version stops first, and when that fails', async () => {
+      const { id, slug } = await scaleUp(5);
+      h.controller.onOpenRequests(id, routed(slug)[0], 0);
+      await settleAfter(id, h.store.createVersion(h.actor, id, { env: { A: '1' } }));
+      expect(await get(id)).toMatchObject({ state: 'running', active_version: 2, ready_replicas: 5 });
+      h.driver.answers = ({ env }) => !('BROKEN' in env);
+      await settleAfter(id, h.store.createVersion(h.actor, id, { env: { BROKEN: '1' }, start_deadline_s: 10 }));
+      await h.advance(10 * SECOND);
+      expect(await get(id)).toMatchObject({ state: 'update_failed', active_version: 2, ready_replicas: 5 });
+    });
+
+    test('keeps its number over a restart, and starts with the minimum after a pause', async () => {
+      const { id, slug } = await scaleUp(5);
+      h.controller.onOpenRequests(id, routed(slug)[0], 0);
+      await settleAfter(id, h.store.applyIntent(h.actor, id, 'restart'));
+      expect(await get(id)).toMatchObject({ state: 'running', ready_replicas: 5 });
+      await settleAfter(id, h.store.applyIntent(h.actor, id, 'stop'));
+      await settleAfter(id, h.store.applyIntent(h.actor, id, 'start'));
+      expect(await get(id)).toMatchObject({ state: 'running', ready_replicas: 1 });
+    });
+  });
+
+  describe('when the system clock is set', () => {
+    test.each([HOUR, -HOUR])('by %i ms, deadlines stay as they are', async (jumpMs) => {
+      await open();
+      const { id: serving } = await create({ name: 'serving', idle_timeout_s: 600 });
+      h.driver.answers = () => false;
+      const { id: starting } = await create({ name: 'starting', start_deadline_s: 60 });
+      h.driver.emit({ type: 'unready', replicaId: running()[0].id, message: 'm' });
+      await h.settle();
+      h.clock.jump(jumpMs);
+      await h.controller.reconcile(serving);
+      await h.controller.reconcile(starting);
+      // A version that is queued after the jump waits as long as one before it.
+      const { id: late } = await create({ name: 'late', start_deadline_s: 60 });
+      await h.advance(59 * SECOND);
+      expect(await get(serving)).toMatchObject({ state: 'degraded' });
+      for (const id of [starting, late]) expect(await get(id)).toMatchObject({ state: 'pending' });
+      await h.advance(SECOND);
+      for (const id of [starting, late])
+        expect(await get(id)).toMatchObject({ state: 'failed', reason: { code: 'start_timeout' } });
+      await h.advance(4 * MINUTE);
+      expect((await version(serving)).state).toBe('backoff');
+    });
+
+    test.each([HOUR, -HOUR])('by %i ms, the queue and the backoff keep their times', async (jumpMs) => {
+      await open(machine({ gpus: 1 }));
+      const { id: first } = await create({ compute: { gpu_count: 1 } });
+      h.clock.jump(jumpMs);
+      const { id: second } = await create({ name: 'second', compute: { gpu_count: 1 } });
+      h.driver.exit(running()[0].id, 1);
+      await h.settle();
+      await h.advance(9 * SECOND);
+      expect(await version(first)).toMatchObject({ state: 'backoff' });
+      await h.advance(SECOND);
+      expect(await version(first)).toMatchObject({ state: 'running' });
+      await h.advance(30 * MINUTE - 11 * SECOND);
+      expect(await version(second)).toMatchObject({ state: 'queued' });
+      await h.advance(SECOND);
+      expect(await version(second)).toMatchObject({ state: 'error', reason: { code: 'insufficient_gpu' } });
+    });
+  });
+});
