@@ -300,31 +300,44 @@ class Compiler {
     for (size_t i = 0; i < automaton.states.size(); ++i)
       add_state();
     connect(from, first);
-    static const CodePointSet kPlain = {{0x20, '"' - 1}, {'"' + 1, '\\' - 1}, {'\\' + 1, 0x7F}};
-    static const CodePointSet kOther = complement(kPlain);
-    std::vector<CodePointSet> plain_sets, other_sets;
-    for (const CodePointSet& set : automaton.sets) {
-      plain_sets.push_back(intersection(set, kPlain));
-      other_sets.push_back(intersection(set, kOther));
-    }
-    // Most states treat the characters beyond kPlain alike. Sharing their edges keeps the automaton small.
-    std::map<std::pair<uint32_t, uint32_t>, uint32_t> shared;  // states by target and set
+    ByteStates states;
     for (uint32_t i = 0; i < automaton.states.size(); ++i) {
       const PatternState& state = automaton.states[i];
       if (state.is_accepting) connect(first + i, to);
-      for (const auto& [set, target] : state.edges) {
-        for (const CodePointRange& range : plain_sets[set])
-          connect(first + i, static_cast<uint8_t>(range.first), static_cast<uint8_t>(range.last), first + target);
-        const CodePointSet& other = other_sets[set];
-        if (other.empty()) continue;
-        const auto [at, is_new] = shared.try_emplace({target, set}, 0);
-        if (is_new) {
-          at->second = add_state();
-          build(automaton.is_json_string ? json_class(other) : code_point_class(other), at->second, first + target, 0);
-        }
-        connect(first + i, at->second);
+      for (const PatternEdge& edge : state.edges)
+        build_bytes(automaton.bytes, edge.node, first + i, first + edge.target, states);
+      if (state.tail) {
+        const uint32_t rule = rule_of_class(state.tail->set, automaton.is_json_string);
+        nfa_.states[first + i].calls.push_back({rule, to, std::max(state.tail->min, 1u), state.tail->max});
       }
     }
+  }
+
+  using ByteStates = std::map<std::pair<uint32_t, uint32_t>, uint32_t>;  // by target and node
+
+  // Connects `from` to `to` by the bytes of `node`. All states that lead to `to` share the states in between.
+  void build_bytes(const ByteGraph& bytes, uint32_t node, uint32_t from, uint32_t to, ByteStates& states) {
+    for (const ByteEdge& edge : bytes.edges_of(node)) {
+      budget_.spend(1);
+      if (edge.target == ByteGraph::kEnd) {
+        connect(from, edge.first, edge.last, to);
+        continue;
+      }
+      const auto [at, is_new] = states.try_emplace({to, edge.target}, 0);
+      if (is_new) {
+        at->second = add_state();
+        build_bytes(bytes, edge.target, at->second, to, states);
+      }
+      connect(from, edge.first, edge.last, at->second);
+    }
+  }
+
+  // Returns the rule of one code point of `set`.
+  uint32_t rule_of_class(const CodePointSet& set, bool is_json_string) {
+    const auto [at, is_new] = class_rules_.try_emplace({set, is_json_string}, 0);
+    if (is_new)
+      at->second = add_rule(classes_.emplace_back(is_json_string ? json_class(set) : code_point_class(set)), name_, true);
+    return at->second;
   }
 
   void build_repeat(const Expr& expr, uint32_t from, uint32_t to, int num_inlined) {
@@ -371,6 +384,8 @@ class Compiler {
   std::vector<bool> is_nullable_;           // (num_rules)
   size_t num_exprs_ = 0;
   BuildBudget budget_;
+  std::map<std::pair<CodePointSet, bool>, uint32_t> class_rules_;  // by set and whether it is a JSON string
+  std::deque<Expr> classes_;                                       // of class_rules_
   std::map<size_t, uint32_t> rule_ids_;  // automaton rule by grammar index, for called rules
   std::deque<Pending> pending_;          // in the order of their rule ids
   size_t num_built_ = 0;

@@ -5,13 +5,15 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "native/grammar/alphabet.h"
 
 namespace capstan::grammar {
 namespace {
 
-constexpr size_t kMaxPatternStates = 50'000;
+constexpr size_t kEdgesPerState = 8;    // byte edges that take as much memory as a state
+constexpr uint32_t kMinCounted = 32;    // shorter counters become states, which need no stack
 constexpr size_t kFormulaWork = 16;     // of a new formula, which stays in memory
 constexpr uint32_t kMaxHeight = 1'000;  // levels of a formula that edges() recurses into
 
@@ -82,6 +84,7 @@ class Formulas {
 
   Id all_of(std::vector<Id> items) {
     items = flattened(Op::kAnd, std::move(items));
+    if (join_counters(items)) items = flattened(Op::kAnd, std::move(items));
     std::erase(items, anything());
     if (std::ranges::find(items, nothing()) != items.end()) return nothing();
     // A counter that changes nothing would only multiply the states.
@@ -111,6 +114,18 @@ class Formulas {
   }
 
   bool is_nullable(Id id) const { return all_[id]->second.is_nullable; }
+
+  // Returns the repetition of one class that the formula is, when its counter is long.
+  struct Counter {
+    SymbolSet symbols;
+    uint32_t min = 0, max = 0;
+  };
+  std::optional<Counter> counter_of(Id id) const {
+    if (!is_run(id)) return std::nullopt;
+    const Formula& repeat = formula(id);
+    if ((repeat.max == kUnbounded ? repeat.min : repeat.max) < kMinCounted) return std::nullopt;
+    return Counter{formula(repeat.items[0]).symbols, repeat.min, repeat.max};
+  }
 
   // Returns the formula of what follows each symbol. The edges are ascending and disjoint, without those to
   // nothing().
@@ -244,8 +259,29 @@ class Formulas {
     return out;
   }
 
+  // Whether the formula repeats one class.
+  bool is_run(Id id) const { return formula(id).op == Op::kRepeat && formula(formula(id).items[0]).op == Op::kClass; }
   // Whether the formula only bounds the length.
   bool is_counter(Id id) const { return formula(id).op == Op::kRepeat && formula(id).items[0] == any_code_point_; }
+
+  // Replaces the first repetition of a class and all counters by one repetition. Returns false when there is nothing to
+  // join.
+  bool join_counters(std::vector<Id>& items) {
+    auto run = std::ranges::find_if(items, [this](Id item) { return is_run(item) && !is_counter(item); });
+    if (run == items.end()) run = std::ranges::find_if(items, [this](Id item) { return is_counter(item); });
+    if (run == items.end()) return false;
+    const Id first = *run;
+    uint32_t min = formula(first).min, max = formula(first).max;
+    const size_t num_joined = std::erase_if(items, [&](Id item) {
+      if (item == first || !is_counter(item)) return false;
+      min = std::max(min, formula(item).min);
+      max = std::min(max, formula(item).max);
+      return true;
+    });
+    if (num_joined == 0) return false;
+    *std::ranges::find(items, first) = min <= max ? repeat(formula(first).items[0], min, max) : nothing();
+    return true;
+  }
 
   // Whether every text of `a` has a length that the counter `b` allows.
   bool implies(Id a, Id b) const {
@@ -466,6 +502,90 @@ Id formula_of(Formulas& formulas, const Alphabet& alphabet, const PatternSet& se
   return formulas.all_of(std::move(all));
 }
 
+// Turns the formulas that follow each other into states.
+class Builder {
+ public:
+  Builder(const PatternSet& set, PatternBudget& budget, std::vector<std::vector<uint32_t>> except)
+      : set_(set),
+        budget_(budget),
+        alphabet_(set.patterns, except, budget.work),
+        formulas_(set.label, alphabet_.num_symbols(), budget.work) {
+    automaton_.is_json_string = set.is_json_string;
+    id_of(formula_of(formulas_, alphabet_, set, except));
+  }
+
+  PatternAutomaton run() {
+    for (uint32_t i = 0; i < found_.size(); ++i) {
+      PatternState& state = automaton_.states.emplace_back();
+      state.is_accepting = formulas_.is_nullable(found_[i]);
+      add_states(1);
+      if (const auto counter = formulas_.counter_of(found_[i]))
+        state.tail = {alphabet_.code_points_of(counter->symbols), counter->min, counter->max};
+      else
+        add_edges(i);
+    }
+    budget_.states -= num_states_;
+    return std::move(automaton_);
+  }
+
+ private:
+  uint32_t id_of(Id formula) {
+    const auto [at, is_new] = states_.try_emplace(formula, static_cast<uint32_t>(found_.size()));
+    if (is_new) found_.push_back(formula);
+    return at->second;
+  }
+
+  void add_edges(uint32_t from) {
+    std::map<uint32_t, SymbolSet> edges;  // by target
+    for (const Edge& edge : formulas_.edges(found_[from])) {
+      SymbolSet& symbols = edges[id_of(edge.target)];
+      if (symbols.empty() || symbols.back().last + 1 != edge.first) symbols.push_back({edge.first, edge.last});
+      symbols.back().last = edge.last;
+    }
+    for (const auto& [target, symbols] : edges) {
+      const uint32_t node = node_of(symbols);
+      automaton_.states[from].edges.push_back({node, target});
+      count_bytes(node, target, true);
+    }
+  }
+
+  uint32_t node_of(const SymbolSet& symbols) {
+    const auto [at, is_new] = nodes_.try_emplace(symbols, 0);
+    if (!is_new) return at->second;
+    size_t work = 0;
+    at->second = automaton_.bytes.add(alphabet_.code_points_of(symbols), set_.is_json_string, work);
+    spend(budget_.work, work);
+    return at->second;
+  }
+
+  // Counts the states that the bytes from `node` to `target` take, as the compiler builds them.
+  void count_bytes(uint32_t node, uint32_t target, bool is_first) {
+    if (node == ByteGraph::kEnd) return;
+    spend(budget_.work, 1);
+    if (!is_first && !counted_.insert(uint64_t{node} << 32 | target).second) return;
+    const std::vector<ByteEdge>& edges = automaton_.bytes.edges_of(node);
+    add_states((is_first ? 0 : 1) + edges.size() / kEdgesPerState);
+    for (const ByteEdge& edge : edges)
+      count_bytes(edge.target, target, false);
+  }
+
+  void add_states(size_t num_states) {
+    num_states_ += num_states;
+    if (num_states_ > budget_.states) throw TooLarge();
+  }
+
+  const PatternSet& set_;
+  PatternBudget& budget_;
+  const Alphabet alphabet_;
+  Formulas formulas_;
+  PatternAutomaton automaton_;
+  std::vector<Id> found_;  // by state
+  std::unordered_map<Id, uint32_t> states_;
+  std::map<SymbolSet, uint32_t> nodes_;     // of automaton_.bytes
+  std::unordered_set<uint64_t> counted_;  // nodes and targets
+  size_t num_states_ = 0;
+};
+
 }  // namespace
 
 std::optional<PatternAutomaton> intersect(const PatternSet& set, PatternBudget& budget) try {
@@ -473,32 +593,7 @@ std::optional<PatternAutomaton> intersect(const PatternSet& set, PatternBudget& 
   for (const std::string& text : set.except)
     except.push_back(code_points_of(text, set.label));
   std::ranges::sort(except);
-  const Alphabet alphabet(set.patterns, except, budget.work);
-  Formulas formulas(set.label, alphabet.num_symbols(), budget.work);
-  PatternAutomaton automaton;
-  std::map<SymbolSet, uint32_t> sets;                                    // by index in automaton.sets
-  std::vector<Id> found{formula_of(formulas, alphabet, set, except)};  // by state
-  std::unordered_map<Id, uint32_t> states{{found[0], 0}};
-  for (size_t i = 0; i < found.size(); ++i) {
-    std::map<uint32_t, SymbolSet> edges;  // by target
-    for (const Edge& edge : formulas.edges(found[i])) {
-      const auto [at, is_new] = states.try_emplace(edge.target, static_cast<uint32_t>(found.size()));
-      if (is_new) found.push_back(edge.target);
-      SymbolSet& symbols = edges[at->second];
-      if (symbols.empty() || symbols.back().last + 1 != edge.first) symbols.push_back({edge.first, edge.last});
-      symbols.back().last = edge.last;
-    }
-    if (found.size() > std::min(kMaxPatternStates, budget.states)) return std::nullopt;
-    PatternState& state = automaton.states.emplace_back();
-    state.is_accepting = formulas.is_nullable(found[i]);
-    for (const auto& [target, symbols] : edges) {
-      const auto [at, is_new] = sets.try_emplace(symbols, static_cast<uint32_t>(automaton.sets.size()));
-      if (is_new) automaton.sets.push_back(alphabet.code_points_of(symbols));
-      state.edges.push_back({at->second, target});
-    }
-  }
-  budget.states -= found.size();
-  return automaton;
+  return Builder(set, budget, std::move(except)).run();
 } catch (const TooLarge&) {
   return std::nullopt;
 }

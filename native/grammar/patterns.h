@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "native/base/error.h"
-#include "native/grammar/code_points.h"
+#include "native/grammar/byte_graph.h"
 
 namespace capstan::grammar {
 
@@ -39,28 +39,36 @@ struct PatternSet {
   std::vector<std::string> except = {};
   uint32_t min_length = 0, max_length = kUnbounded;  // in code points
   std::string label;                                 // the name of the patterns in error messages
+  bool is_json_string = false;                       // spells the texts as the inside of a JSON string literal
 };
 
 struct PatternEdge {
-  uint32_t set = 0;  // the index of the code points
+  uint32_t node = 0;  // of the bytes: spells some code points
   uint32_t target = 0;
+};
+
+// The rest of a text: `min` to `max` code points of `set`.
+struct PatternTail {
+  CodePointSet set;
+  uint32_t min = 0, max = 0;
 };
 
 struct PatternState {
   bool is_accepting = false;
-  std::vector<PatternEdge> edges;  // of disjoint sets
+  std::vector<PatternEdge> edges;   // of disjoint sets of code points
+  std::optional<PatternTail> tail;  // instead of edges
 };
 
 // A deterministic automaton over code points.
 struct PatternAutomaton {
-  std::vector<CodePointSet> sets;    // normalized; few, because most states share them
   std::vector<PatternState> states;  // the first one is the start
-  bool is_json_string = false;       // spells the texts as the inside of a JSON string literal
+  ByteGraph bytes;
+  bool is_json_string = false;  // spells the texts as the inside of a JSON string literal
 };
 
 // What the automata of one grammar may still take.
 struct PatternBudget {
-  size_t states = 100'000;
+  size_t states = 200'000;   // over bytes; many edges count as a state
   size_t work = 10'000'000;  // elementary steps, some hundred milliseconds
 };
 

@@ -41,15 +41,6 @@ bool apply_lengths(Expr& expr, uint32_t min, uint32_t max) {
 
 // ---- JSON strings ----
 
-// Returns the escape of a code point inside a JSON string, the short one if it exists.
-std::string json_escape(uint32_t c) {
-  static constexpr std::string_view kShort = "\"\\\b\f\n\r\t", kLetters = "\"\\bfnrt";
-  const size_t at = kShort.find(static_cast<char>(c));
-  if (at != std::string_view::npos) return {'\\', kLetters[at]};
-  static constexpr char kHex[] = "0123456789abcdef";
-  return {'\\', 'u', '0', '0', kHex[c >> 4], kHex[c & 15]};
-}
-
 void escape_for_json(Expr& expr) {
   for (Expr& item : expr.items)
     escape_for_json(item);
@@ -63,7 +54,7 @@ bool keeps_lengths(const PatternSet& set) {
 }
 
 // A long maximum takes a state per code point, so that a lower one replaces it where the automaton gets too large.
-Expr intersection_of(PatternSet set, bool is_json_string, PatternBudget& budget) {
+Expr intersection_of(PatternSet set, PatternBudget& budget) {
   constexpr uint32_t kMaxCounted = 4096, kMinCounted = 64;
   const uint32_t max_length = set.max_length;
   if (keeps_lengths(set))
@@ -72,12 +63,11 @@ Expr intersection_of(PatternSet set, bool is_json_string, PatternBudget& budget)
     set.max_length = std::min(set.max_length, std::max(set.min_length, kMaxCounted));
   // A text longer than the lower maximum may be the only one.
   const auto is_empty = [](const PatternAutomaton& automaton) {
-    return std::ranges::none_of(automaton.states, &PatternState::is_accepting);
+    return std::ranges::none_of(automaton.states, [](const auto& state) { return state.is_accepting || state.tail; });
   };
   for (;;) {
     auto automaton = intersect(set, budget);
     if (automaton && !(set.max_length < max_length && is_empty(*automaton))) {
-      automaton->is_json_string = is_json_string;
       Expr expr;
       expr.kind = ExprKind::kAutomaton;
       expr.automaton = std::make_shared<const PatternAutomaton>(std::move(*automaton));
@@ -133,13 +123,12 @@ LengthRange length_range(const Expr& pattern) {
 }
 
 Expr json_class(const CodePointSet& set) {
-  static const CodePointSet kEscaped = {{0, 0x1F}, {'"', '"'}, {'\\', '\\'}};
   std::vector<Expr> items;
-  for (const CodePointRange& range : intersection(set, kEscaped))
+  for (const CodePointRange& range : intersection(set, json_escaped()))
     for (uint32_t c = range.first; c <= range.last; ++c)
       items.push_back(literal(json_escape(c)));
   if (items.empty()) return code_point_class(set);
-  items.push_back(code_point_class(intersection(set, complement(kEscaped))));
+  items.push_back(code_point_class(intersection(set, complement(json_escaped()))));
   return choice(std::move(items));
 }
 
@@ -153,7 +142,8 @@ static void add_pattern(PatternSet& set, const RegexPart& part, PatternBudget& b
 }
 
 static Expr parse_within(std::string_view pattern, const RegexOptions& options, PatternBudget& budget) {
-  PatternSet set{{}, options.except, options.min_length, options.max_length, options.label};
+  PatternSet set{{}, options.except, options.min_length, options.max_length, options.label,
+                 options.is_json_string};
   add_pattern(set, {std::string(pattern), options.is_search, options.label}, budget);
   for (const RegexPart& part : options.also)
     add_pattern(set, part, budget);
@@ -161,7 +151,7 @@ static Expr parse_within(std::string_view pattern, const RegexOptions& options, 
   Expr& first = set.patterns[0];
   Expr expr = is_one && (keeps_lengths(set) || apply_lengths(first, set.min_length, set.max_length))
                   ? std::move(first)
-                  : intersection_of(std::move(set), options.is_json_string, budget);
+                  : intersection_of(std::move(set), budget);
   if (options.is_json_string) escape_for_json(expr);
   return expr;
 }

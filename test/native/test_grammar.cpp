@@ -1,4 +1,6 @@
 // Tests which texts grammars match, byte by byte.
+#include <algorithm>
+
 #include "native/grammar/patterns.h"
 #include "test/native/grammar_fixture.h"
 #include "test/native/testing.h"
@@ -167,7 +169,7 @@ TEST(grammar_regex_bounds_the_work_of_intersections) {
     names.push_back(std::string(100, static_cast<char>('a' + i % 26)) + std::to_string(i));
   EXPECT(matches(compile_regex("[a-z0-9]*", {.except = names}), "b"));
   EXPECT(matches(compile_regex("x*", {.except = {std::string(20'000, 'x')}}), std::string(19'999, 'x')));
-  EXPECT(!regex_error("x*", {.except = {std::string(100'000, 'x')}}).empty());
+  EXPECT(!regex_error("x*", {.except = {std::string(300'000, 'x')}}).empty());
 }
 
 // Returns the work of a pattern's automaton.
@@ -201,15 +203,49 @@ TEST(grammar_regex_keeps_the_ranges_of_a_class_once) {
   });
   grammar::PatternBudget budget;
   const grammar::PatternSet set{
-      {grammar::parse_pattern("^(?!x)[" + large_class + "]{20000}$", true, "")}, {}, 0, grammar::kUnbounded, ""};
+      {grammar::parse_pattern("^(?!x)[" + large_class + "]{5000}y$", true, "")}, {}, 0, grammar::kUnbounded, ""};
   const auto automaton = grammar::intersect(set, budget);
-  EXPECT(automaton && automaton->states.size() == 20'001);
-  size_t num_ranges = 0;
-  for (const grammar::CodePointSet& ranges : automaton->sets)
-    num_ranges += ranges.size();
-  EXPECT_EQ(num_ranges, size_t{10'000});
+  EXPECT(automaton && automaton->states.size() == 5'002);
+  EXPECT(automaton && automaton->bytes.num_nodes() < 20);
   // The formulas and their edges take memory in proportion to the work.
-  EXPECT(work_of("^(?!x)[" + large_class + "]{20000}$") < 2'000'000);
+  EXPECT(work_of("^(?!x)[" + large_class + "]{5000}y$") < 1'000'000);
+}
+
+TEST(grammar_regex_takes_patterns_beside_lengths) {
+  struct Case {
+    const char* pattern;
+    uint32_t max_length;
+    std::string text;     // matches, of any length
+    uint32_t num_length;  // the longest one that must match
+    size_t max_bytes;     // of the automaton
+  };
+  constexpr size_t kMegabyte = size_t{1} << 20;
+  const std::vector<Case> cases = {
+      {"^https?://", 4096, "https://\\né😀", 4096, kMegabyte / 8},
+      {"^https:\\/\\/.*", 4096, "https://", 4096, kMegabyte / 8},
+      {"^https?:\\/\\/.+", 2048, "http://", 2048, kMegabyte / 8},
+      {"^https?:\\/\\/[^\\s/$.?#].[^\\s]*$", 2048, "http://", 2048, kMegabyte / 8},
+      {"\\S", 4000, "\\t", 1000, 12 * kMegabyte},
+      {".*foo.*", 8192, "foo", 1000, 24 * kMegabyte},
+      {"^(?=.*[a-z])(?=.*[A-Z])(?=.*\\d).*$", 1000, "aB1", 250, 24 * kMegabyte},
+      {"^(?=.*[a-z])(?=.*[A-Z])(?=.*\\d).*$", 10'000, "aB1", 250, 24 * kMegabyte},
+      {"^(?=.*[a-z])(?=.*[A-Z])(?=.*\\d)(?=.*[^A-Za-z0-9]).{8,}$", 512, "aB1!", 128, 24 * kMegabyte},
+      {"^(?=.*[a-z])(?=.*[A-Z])(?=.*\\d)(?=.*[^A-Za-z0-9]).{8,}$", 4096, "aB1!", 128, 24 * kMegabyte},
+  };
+  for (const Case& test : cases) {
+    const grammar::RegexOptions options{.is_search = true, .is_json_string = true, .max_length = test.max_length};
+    Grammar source;
+    source.rules.push_back({"root", grammar::regex(test.pattern, options)});
+    const auto compiled = std::make_shared<const CompiledGrammar>(source, nullptr);
+    EXPECT(compiled->automaton().size_bytes() <= test.max_bytes);
+    const size_t num_escapes = static_cast<size_t>(std::ranges::count(test.text, '\\'));
+    size_t length = 0;  // in code points
+    for (size_t pos = 0; pos < test.text.size(); ++length)
+      grammar::read_utf8(test.text, pos, "text");
+    const std::string longest = test.text + std::string(test.num_length - length + num_escapes, 'x');
+    EXPECT(matches(compiled, longest));
+    EXPECT(!matches(compiled, test.text + std::string(test.max_length, 'x')));
+  }
 }
 
 TEST(grammar_expands_regexes_within_rules) {
