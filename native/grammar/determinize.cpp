@@ -107,13 +107,18 @@ class Determinizer {
       bounds.set(edge.first);
       bounds.set(edge.last + 1u);
     }
+    std::vector<ByteEdge> open;  // that consume `low`
+    size_t num_opened = 0;
     for (size_t low = 0, high = 0; low < 256; low = high) {
       for (high = low + 1; high < 256 && !bounds[high];)
         ++high;
+      std::erase_if(open, [low](const ByteEdge& edge) { return edge.last < low; });
+      for (; num_opened < edges.size() && edges[num_opened].first <= low; ++num_opened)
+        open.push_back(edges[num_opened]);
+      budget_.spend(1 + open.size());
       StateSet targets;
-      for (const ByteEdge& edge : edges)
-        if (edge.first <= low && low <= edge.last) targets.push_back(edge.target);
-      budget_.spend(edges.size());
+      for (const ByteEdge& edge : open)
+        targets.push_back(edge.target);
       if (targets.empty()) continue;
       const ByteEdge merged{static_cast<uint8_t>(low), static_cast<uint8_t>(high - 1), id_of(targets)};
       ByteEdge* last = automaton_.byte_edges.size() > begin ? &automaton_.byte_edges.back() : nullptr;

@@ -53,8 +53,24 @@ bool keeps_lengths(const PatternSet& set) {
          (set.max_length == kUnbounded || any([&](LengthRange length) { return length.max <= set.max_length; }));
 }
 
-// A long maximum takes a state per code point, so that a lower one replaces it where the automaton gets too large.
-Expr intersection_of(PatternSet set, PatternBudget& budget) {
+// Calls intersect() with a share of the work that is left.
+std::optional<PatternAutomaton> try_intersect(const PatternSet& set, PatternBudget& budget, size_t share) {
+  const size_t work = budget.work / share;
+  PatternBudget part{budget.states, work};
+  const auto settle = [&] { budget = {part.states, budget.work - (work - part.work)}; };
+  try {
+    auto automaton = intersect(set, part);
+    settle();
+    return automaton;
+  } catch (...) {
+    settle();
+    throw;
+  }
+}
+
+// A long maximum takes a state per code point, so that a lower one replaces it where the automaton gets too large. Each
+// try leaves half of the work to the next ones.
+std::optional<PatternAutomaton> intersect_within(PatternSet set, PatternBudget& budget) {
   constexpr uint32_t kMaxCounted = 4096, kMinCounted = 64;
   const uint32_t max_length = set.max_length;
   if (keeps_lengths(set))
@@ -66,19 +82,102 @@ Expr intersection_of(PatternSet set, PatternBudget& budget) {
     return std::ranges::none_of(automaton.states, [](const auto& state) { return state.is_accepting || state.tail; });
   };
   for (;;) {
-    auto automaton = intersect(set, budget);
-    if (automaton && !(set.max_length < max_length && is_empty(*automaton))) {
-      Expr expr;
-      expr.kind = ExprKind::kAutomaton;
-      expr.automaton = std::make_shared<const PatternAutomaton>(std::move(*automaton));
-      return expr;
-    }
     const uint32_t lower = std::max({set.min_length, set.max_length / 4, kMinCounted});
-    if (set.max_length == kUnbounded || lower >= set.max_length)
-      refuse(set.label + ": too large for the other patterns, the lengths or the names beside it");
+    const bool is_last = set.max_length == kUnbounded || lower >= set.max_length;
+    auto automaton = try_intersect(set, budget, is_last ? 1 : 2);
+    if (automaton && !(set.max_length < max_length && is_empty(*automaton))) return automaton;
+    if (is_last) return std::nullopt;
     set.max_length = lower;
   }
 }
+
+// A regular expression that needs an automaton, or has parts that may need one.
+struct PendingRegex {
+  Expr* expr;
+  PatternSet set;
+  std::vector<Expr> yielding;  // further patterns, which are left out if they are too large or not supported
+};
+
+// Sets `expr` to a set that needs no automaton. Returns false when it needs one.
+bool set_simple(Expr& expr, PatternSet& set) {
+  if (set.patterns.size() != 1 || !set.except.empty() || has_assertion(set.patterns[0])) return false;
+  if (!keeps_lengths(set) && !apply_lengths(set.patterns[0], set.min_length, set.max_length)) return false;
+  expr = std::move(set.patterns[0]);
+  if (set.is_json_string) escape_for_json(expr);
+  return true;
+}
+
+// Each pattern alone must be within a quarter of the work that is left.
+bool is_supported(const Expr& pattern, const std::string& label, PatternBudget& budget) try {
+  return try_intersect({{pattern}, {}, 0, kUnbounded, label}, budget, 4).has_value();
+} catch (const UnsupportedPattern&) {
+  return false;
+}
+
+std::optional<PatternAutomaton> intersect_yielding(const PendingRegex& regex, PatternBudget& budget) {
+  PatternSet set = regex.set;
+  for (const Expr& pattern : regex.yielding)
+    if (is_supported(pattern, set.label, budget)) set.patterns.push_back(pattern);
+  if (set.patterns.size() == regex.set.patterns.size()) return std::nullopt;
+  PatternBudget half{budget.states, budget.work / 2};
+  auto automaton = intersect_within(std::move(set), half);
+  budget = {half.states, budget.work - budget.work / 2 + half.work};
+  return automaton;
+}
+
+void expand(PendingRegex& regex, PatternBudget& budget) {
+  auto automaton = intersect_yielding(regex, budget);
+  if (!automaton && set_simple(*regex.expr, regex.set)) return;
+  const std::string label = regex.set.label;
+  if (!automaton) automaton = intersect_within(std::move(regex.set), budget);
+  if (!automaton) refuse(label + ": too large for the other patterns, the lengths or the names beside it");
+  *regex.expr = {};
+  regex.expr->kind = ExprKind::kAutomaton;
+  regex.expr->automaton = std::make_shared<const PatternAutomaton>(std::move(*automaton));
+}
+
+// Replaces regular expressions. Those that need an automaton share the budget: each may use its part of what the ones
+// before it left.
+class RegexExpander {
+ public:
+  void add(Expr& expr) {
+    for (Expr& item : expr.items)
+      add(item);
+    if (expr.kind == ExprKind::kRegex) add_regex(expr);
+  }
+
+  void run() {
+    for (size_t i = 0; i < pending_.size(); ++i) {
+      const size_t num_left = pending_.size() - i;
+      const PatternBudget share{budget_.states / num_left, budget_.work / num_left};
+      PatternBudget left = share;
+      expand(pending_[i], left);
+      budget_ = {budget_.states - (share.states - left.states), budget_.work - (share.work - left.work)};
+    }
+  }
+
+ private:
+  void add_regex(Expr& expr) {
+    const std::shared_ptr<const RegexOptions> kept = expr.regex;
+    const RegexOptions& options = *kept;
+    PendingRegex regex{&expr, {{}, options.except, options.min_length, options.max_length, options.label,
+                               options.is_json_string}, {}};
+    regex.set.patterns.push_back(parse_pattern(expr.text, options.is_search, options.label));
+    for (const RegexPart& part : options.also)
+      add_part(regex, part);
+    if (!regex.yielding.empty() || !set_simple(expr, regex.set)) pending_.push_back(std::move(regex));
+  }
+
+  static void add_part(PendingRegex& regex, const RegexPart& part) try {
+    Expr pattern = parse_pattern(part.pattern, part.is_search, part.label);
+    (part.may_yield && has_assertion(pattern) ? regex.yielding : regex.set.patterns).push_back(std::move(pattern));
+  } catch (const UnsupportedPattern&) {
+    if (!part.may_yield) throw;
+  }
+
+  PatternBudget budget_;
+  std::vector<PendingRegex> pending_;
+};
 
 }  // namespace
 
@@ -132,48 +231,19 @@ Expr json_class(const CodePointSet& set) {
   return choice(std::move(items));
 }
 
-// Adds the pattern unless it yields. intersect() also refuses some patterns, so that they are tried alone.
-static void add_pattern(PatternSet& set, const RegexPart& part, PatternBudget& budget) try {
-  Expr pattern = parse_pattern(part.pattern, part.is_search, part.label);
-  if (part.may_yield && has_assertion(pattern)) intersect({{pattern}, {}, 0, kUnbounded, part.label}, budget);
-  set.patterns.push_back(std::move(pattern));
-} catch (const UnsupportedPattern&) {
-  if (!part.may_yield) throw;
-}
-
-static Expr parse_within(std::string_view pattern, const RegexOptions& options, PatternBudget& budget) {
-  PatternSet set{{}, options.except, options.min_length, options.max_length, options.label,
-                 options.is_json_string};
-  add_pattern(set, {std::string(pattern), options.is_search, options.label}, budget);
-  for (const RegexPart& part : options.also)
-    add_pattern(set, part, budget);
-  const bool is_one = set.patterns.size() == 1 && set.except.empty() && !has_assertion(set.patterns[0]);
-  Expr& first = set.patterns[0];
-  Expr expr = is_one && (keeps_lengths(set) || apply_lengths(first, set.min_length, set.max_length))
-                  ? std::move(first)
-                  : intersection_of(std::move(set), budget);
-  if (options.is_json_string) escape_for_json(expr);
+Expr parse_regex(std::string_view pattern, const RegexOptions& options) {
+  Expr expr = regex(pattern, options);
+  RegexExpander expander;
+  expander.add(expr);
+  expander.run();
   return expr;
 }
 
-Expr parse_regex(std::string_view pattern, const RegexOptions& options) {
-  PatternBudget budget;
-  return parse_within(pattern, options, budget);
-}
-
-static void expand_regexes_of(Expr& expr, PatternBudget& budget) {
-  if (expr.kind == ExprKind::kRegex) {
-    expr = parse_within(expr.text, *std::shared_ptr(expr.regex), budget);
-    return;
-  }
-  for (Expr& item : expr.items)
-    expand_regexes_of(item, budget);
-}
-
 void expand_regexes(Grammar& grammar) {
-  PatternBudget budget;
+  RegexExpander expander;
   for (Rule& rule : grammar.rules)
-    expand_regexes_of(rule.expr, budget);
+    expander.add(rule.expr);
+  expander.run();
 }
 
 }  // namespace capstan::grammar

@@ -248,6 +248,32 @@ TEST(grammar_regex_takes_patterns_beside_lengths) {
   }
 }
 
+TEST(grammar_regex_tries_share_the_work) {
+  // A pattern that is too large yields, alone or beside the lengths.
+  const std::string large = "(?=.*a.{200})(?=.*b.{200}).*";
+  EXPECT(regex_error("[ab]+", {.also = {{large, true, "other", true}}}).empty());
+  EXPECT(!regex_error("[ab]+", {.also = {{large, true, "other", false}}}).empty());
+  const std::string beside = "^" + times(9, [](size_t i) { return "(?=.*" + std::string(1, char('a' + i)) + ")"; });
+  EXPECT(regex_error("^[a-z]+$", {.min_length = 600, .max_length = 700, .also = {{beside, true, "other", true}}}).empty());
+  // A try that spends its share leaves enough for a lower maximum.
+  const auto counted =
+      compile_regex("^(?!x)(?:[ab]{1,100}){1,100}$", {.is_search = true, .max_length = 4096});
+  EXPECT(matches(counted, "aabaab"));
+  // Patterns with different lengths share the budget.
+  const std::vector<std::string> patterns = {
+      "^(?=.*[a-z])(?=.*[A-Z]).{8,}$", "^https?:\\/\\/.+\\.(png|jpe?g)$", ".*foo.*", "\\S+@\\S+",
+      "^(?:[a-z0-9]+\\.)*[a-z]{2,}$"};
+  Grammar many;
+  std::vector<Expr> fields;
+  for (uint32_t i = 0; i < 20; ++i)
+    fields.push_back(grammar::regex(
+        patterns[i % patterns.size()],
+        {.is_search = true, .is_json_string = true, .max_length = 500 + 100 * i, .label = "p" + std::to_string(i)}));
+  many.rules.push_back({"root", grammar::sequence(std::move(fields))});
+  const auto compiled = std::make_shared<const CompiledGrammar>(many, nullptr);
+  EXPECT(compiled->automaton().size_bytes() < size_t{32} << 20);
+}
+
 TEST(grammar_expands_regexes_within_rules) {
   Grammar source;
   source.rules.push_back(
