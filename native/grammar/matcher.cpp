@@ -31,6 +31,15 @@ size_t copy_work(const LocalMask& mask) {
          (mask.base ? copy_work(*mask.base) : 0);
 }
 
+// Adds the configurations of `other` to `set`, up to the limit.
+void join(ConfigSet& set, const ConfigSet& other) {
+  set.is_at_bottom |= other.is_at_bottom;
+  const size_t num_added = std::min(other.configs.size(), kMaxConfigs - std::min(kMaxConfigs, set.configs.size()));
+  set.configs.insert(set.configs.end(), other.configs.begin(), other.configs.begin() + static_cast<ptrdiff_t>(num_added));
+  std::ranges::sort(set.configs);
+  set.configs.erase(std::unique(set.configs.begin(), set.configs.end()), set.configs.end());
+}
+
 }  // namespace
 
 CompiledGrammar::CompiledGrammar(Grammar grammar, std::shared_ptr<const TokenTable> tokens)
@@ -97,6 +106,13 @@ void GrammarMatcher::fill_local(std::span<uint32_t> mask, const LocalMask& local
     set_bit(mask, id);
 }
 
+// Returns the stack below the frames that the mask of a configuration depends on.
+StackId GrammarMatcher::base_of(const Config& config) const {
+  const Frame& top = machine_.frame(config.stack);
+  const bool is_counted = config.stack != kBottom && machine_.automaton().calls[top.call].is_counted();
+  return is_counted ? top.parent : config.stack;
+}
+
 std::vector<GrammarMatcher::MaskGroup> GrammarMatcher::group_configs() const {
   std::vector<MaskGroup> groups;
   std::unordered_map<MaskKey, size_t, MaskKeyHash> indexes;
@@ -105,7 +121,7 @@ std::vector<GrammarMatcher::MaskGroup> GrammarMatcher::group_configs() const {
     const MaskKey key = grammar_->masks().key_of(config, top);
     const auto [at, is_new] = indexes.try_emplace(key, groups.size());
     if (is_new) groups.push_back({key, {}, top});
-    groups[at->second].bases.push_back(key.call == MaskKey::kNoCall ? config.stack : top.parent);
+    groups[at->second].bases.push_back(base_of(config));
   }
   return groups;
 }
@@ -235,39 +251,43 @@ std::optional<bool> GrammarMatcher::step_over(std::string_view bytes, ConfigSet&
   return true;
 }
 
-// Like step_over without limits of work, for sets that exceed their own limits. A mask follows few configurations at a
-// time and so loses fewer of them. This starts with single ones from `current_`, and splits each set that becomes too
-// large.
+// Like step_over without limits of work, for sets that exceed their own limits. Follows the configurations as their
+// masks do, so that it finds every token of a mask: one by one, the rule apart from what follows its end. Splits each
+// set that becomes too large.
 bool GrammarMatcher::step_in_parts(std::string_view bytes, ConfigSet& at) {
   struct Part {
     ConfigSet set;
+    StackId base;
     size_t pos;
   };
   std::vector<Part> parts;
-  const auto split = [&](const ConfigSet& set, size_t pos) {
-    for (auto config = set.configs.rbegin(); config != set.configs.rend(); ++config)
-      parts.push_back({{{*config}, false}, pos});
-  };
+  for (auto config = current_.configs.rbegin(); config != current_.configs.rend(); ++config)
+    parts.push_back({{{*config}, false}, base_of(*config), 0});
   const size_t num_frames = machine_.num_frames();
-  split(current_, 0);
   size_t work_left = kMaxFillWork;
   while (!parts.empty() && work_left > 0) {
     Part part = std::move(parts.back());
     parts.pop_back();
-    bool is_alive = true;
-    while (is_alive && part.pos < bytes.size()) {
-      is_alive = machine_.step(part.set, static_cast<uint8_t>(bytes[part.pos]), at);
-      spend(work_left, 1 + part.set.configs.size() + machine_.effort());
-      if (machine_.is_cut() && part.set.configs.size() > 1) {
-        split(part.set, part.pos);
-        is_alive = false;
-      }
-      std::swap(part.set, at);
-      ++part.pos;
+    const bool is_alive = machine_.step(part.set, static_cast<uint8_t>(bytes[part.pos]), at, part.base);
+    spend(work_left, 1 + part.set.configs.size() + machine_.effort());
+    if (machine_.is_cut() && part.set.configs.size() > 1) {
+      for (auto config = part.set.configs.rbegin(); config != part.set.configs.rend(); ++config)
+        parts.push_back({{{*config}, false}, part.base, part.pos});
+      continue;
     }
     if (!is_alive) continue;
-    at = std::move(part.set);
-    return true;
+    ConfigSet after;
+    if (at.is_at_bottom && part.base != kBottom) {
+      machine_.expand_returns({&part.base, 1}, after);
+      spend(work_left, 1 + machine_.effort());
+      at.is_at_bottom = false;
+    }
+    if (part.pos + 1 == bytes.size()) {
+      join(at, after);
+      return true;
+    }
+    if (!after.configs.empty()) parts.push_back({std::move(after), kBottom, part.pos + 1});
+    if (!at.configs.empty()) parts.push_back({at, part.base, part.pos + 1});
   }
   machine_.drop_frames(num_frames);
   return false;

@@ -96,6 +96,7 @@ class GrammarMatcher {
   static constexpr size_t kMaxFillWork = 10 * MaskCache::kMaxWork;
   static constexpr size_t kQuickWork = 50'000;  // the limit of try_fill_mask
 
+  StackId base_of(const Config& config) const;
   std::vector<MaskGroup> group_configs() const;
   bool fill(std::span<uint32_t> mask, size_t* quick_work, const std::stop_token& stop);
   void fill_local(std::span<uint32_t> mask, const LocalMask& local);

@@ -51,7 +51,8 @@ StackId StackMachine::push(const Frame& frame) {
   return id;
 }
 
-void StackMachine::begin_set(ConfigSet& out) {
+void StackMachine::begin_set(ConfigSet& out, StackId base) {
+  base_ = base;
   out.configs.clear();
   out.is_at_bottom = false;
   is_cut_ = false;
@@ -94,7 +95,7 @@ void StackMachine::add(uint32_t state, StackId stack) {
 }
 
 void StackMachine::return_from(StackId stack, ConfigSet& out) {
-  if (stack == kBottom) {
+  if (stack == base_) {
     out.is_at_bottom = true;
     return;
   }
@@ -107,10 +108,11 @@ void StackMachine::return_from(StackId stack, ConfigSet& out) {
   add(automaton_->rule_starts[call.rule], push({frame.call, next, frame.parent}));
 }
 
+// Breadth first, and keeps the first ones. So a configuration that a set keeps is also kept by the set of the one
+// configuration that it came from: step_in_parts relies on that.
 void StackMachine::drain(ConfigSet& out) {
-  while (!pending_.empty()) {
-    const Config config = pending_.back();
-    pending_.pop_back();
+  for (size_t i = 0; i < pending_.size(); ++i) {
+    const Config config = pending_[i];
     const State& state = automaton_->states[config.state];
     if (state.edges_begin != state.edges_end) out.configs.push_back(config);
     for (uint32_t id = state.calls_begin; id < state.calls_end; ++id) {
@@ -127,12 +129,12 @@ void StackMachine::drain(ConfigSet& out) {
     }
     if (state.is_accepting) return_from(config.stack, out);
   }
-  std::ranges::sort(out.configs);
   if (out.configs.size() > kShortList) drop_dominated(out);
   if (out.configs.size() > kMaxConfigs) {
     is_cut_ = true;
     out.configs.resize(kMaxConfigs);
   }
+  std::ranges::sort(out.configs);
 }
 
 // Removes a configuration when another one has the same state and stack in an earlier round of a counted call, and that
@@ -143,15 +145,23 @@ void StackMachine::drop_dominated(ConfigSet& set) {
     const Frame& frame = frames_[config.stack];
     return std::tuple(config.state, frame.call, frame.parent, frame.count, config.stack);
   };
-  std::ranges::sort(set.configs, {}, order);
   const auto dominates = [this](const Config& a, const Config& b) {
     if (a.state != b.state || a.stack == kBottom || b.stack == kBottom) return false;
     const Frame &first = frames_[a.stack], &second = frames_[b.stack];
     return first.call == second.call && first.parent == second.parent &&
            first.count >= automaton_->calls[first.call].min;
   };
-  set.configs.erase(std::unique(set.configs.begin(), set.configs.end(), dominates), set.configs.end());
-  std::ranges::sort(set.configs);
+  ordered_ = set.configs;
+  std::ranges::sort(ordered_, {}, order);
+  dominated_.clear();
+  for (size_t i = 1, kept = 0; i < ordered_.size(); ++i)
+    if (dominates(ordered_[kept], ordered_[i]))
+      dominated_.push_back(ordered_[i]);
+    else
+      kept = i;
+  if (dominated_.empty()) return;
+  std::ranges::sort(dominated_);
+  std::erase_if(set.configs, [this](const Config& config) { return std::ranges::binary_search(dominated_, config); });
 }
 
 ConfigSet StackMachine::start() {
@@ -170,8 +180,8 @@ void StackMachine::expand_returns(std::span<const StackId> stacks, ConfigSet& ou
   drain(out);
 }
 
-bool StackMachine::step(const ConfigSet& in, uint8_t byte, ConfigSet& out) {
-  begin_set(out);
+bool StackMachine::step(const ConfigSet& in, uint8_t byte, ConfigSet& out, StackId base) {
+  begin_set(out, base);
   for (const Config& config : in.configs) {
     if ((automaton_->first_bytes[config.state][byte / 64] >> (byte % 64) & 1) == 0) continue;
     size_t num_edges = 0;

@@ -52,8 +52,9 @@ class StackMachine {
   ConfigSet start();
   // Sets `out` to the set after the rules called by the top frames of `stacks` have ended.
   void expand_returns(std::span<const StackId> stacks, ConfigSet& out);
-  // Consumes one byte. Returns false, with `out` dead, when no configuration accepts it. `out` must not be `in`.
-  bool step(const ConfigSet& in, uint8_t byte, ConfigSet& out);
+  // Consumes one byte. Returns false, with `out` dead, when no configuration accepts it. `out` must not be `in`. A rule
+  // that `base` called and that may end only sets is_at_bottom, as if `base` were the empty stack.
+  bool step(const ConfigSet& in, uint8_t byte, ConfigSet& out, StackId base = kBottom);
   // Consumes a marker as one token, like step().
   bool step_token(const ConfigSet& in, int32_t token_id, ConfigSet& out);
   // Returns whether the last computed set lacks configurations because of a limit.
@@ -71,7 +72,7 @@ class StackMachine {
   void drop_frames(size_t num_kept);
 
  private:
-  void begin_set(ConfigSet& out);
+  void begin_set(ConfigSet& out, StackId base = kBottom);
   void add(uint32_t state, StackId stack);
   void return_from(StackId stack, ConfigSet& out);
   void drain(ConfigSet& out);
@@ -83,7 +84,9 @@ class StackMachine {
   std::vector<Frame> frames_;    // by StackId; index 0 is the bottom
   std::vector<uint32_t> slots_;  // hash table of frames_: id or 0
   // ---- the set being computed ----
-  std::vector<Config> pending_;
+  StackId base_ = kBottom;
+  std::vector<Config> pending_;  // in the order in which they were found
+  std::vector<Config> ordered_, dominated_;  // scratch of drop_dominated
   bool is_cut_ = false;
   size_t effort_ = 0;
   std::vector<Config> seen_;

@@ -250,6 +250,22 @@ std::string many_alternatives(int num_rules) {
   return root + rules;
 }
 
+// Rules that can end before `num_rules` alternatives (r), and one with as many alternatives that can end (w). On both
+// sides the calls that lead on are nested deeper than the alternatives.
+std::string many_alternatives_after_a_rule(int num_rules) {
+  std::string alternatives, rules;
+  for (int i = 0; i < num_rules; ++i) {
+    const std::string n = show(i);
+    alternatives += (i > 0 ? " | t" : "t") + n;
+    rules += "\nt" + n + " ::= \"c" + n + "\" | \"z\" t" + n;
+  }
+  for (int i = 0; i < 6; ++i)
+    rules += "\nd" + show(i) + " ::= d" + show(i + 1) + " \"c\" | \"!\" d" + show(i) + " \"a\"";
+  return "root ::= r t \"!\" | w d0 | \"!\" r w | \"!!\" t\nr ::= \"a\" | \"a\" d0\nw ::= \"b\" | \"b\" t\n"
+         "d6 ::= \"b\" | \"b\" d6\nt ::= " +
+         alternatives + rules;
+}
+
 // Returns how many of the allowed tokens exceed the limits of the sets.
 int expect_masks_to_be_accepted(const std::string& text, const std::shared_ptr<const TokenTable>& tokens,
                                 std::mt19937& random) {
@@ -281,6 +297,8 @@ TEST(grammar_accepts_every_token_of_its_masks_when_sets_are_cut) {
   const auto tokens = make_tokens(pieces);
   std::mt19937 random(8);
   EXPECT(expect_masks_to_be_accepted(many_alternatives(300), tokens, random) > 0);
+  for (int walk = 0; walk < 4; ++walk)
+    EXPECT(expect_masks_to_be_accepted(many_alternatives_after_a_rule(1'200), tokens, random) > 0);
   expect_masks_to_be_accepted(kWideGrammar, tokens, random);
   const std::vector<std::string> atoms = {"\"a\"", "[ab]", "\"ab\"", "x", "y"};
   for (int i = 0; i < 12; ++i) {
