@@ -126,6 +126,52 @@ TEST(a_long_prompt_lengthens_steps_by_at_most_max_step_ms) {
   }
 }
 
+// A machine on which a step of decodes takes 20 ms and 3 ms a stream, and a prefill token 0.75 ms.
+double stream_ms(int num_streams) {
+  return 20 + 3 * num_streams;
+}
+
+StepPlan step_of(int num_streams, int first_position, int num_prefill_tokens) {
+  StepPlan plan;
+  plan.clear();
+  for (int i = 0; i < num_streams; ++i) {
+    plan.sequences.emplace_back().first_position = 500;
+    plan.sequences.back().num_tokens = 1;
+    plan.sequences.back().samples = true;
+  }
+  if (num_prefill_tokens == 0) return plan;
+  plan.sequences.emplace_back().first_position = first_position;
+  plan.sequences.back().num_tokens = num_prefill_tokens;
+  return plan;
+}
+
+// Returns the longest step while one stream decodes and a prompt of 6,000 tokens arrives.
+double longest_ms(StepTimes times) {
+  double longest = 0;
+  for (int pos = 0, num_tokens = 0; pos < 6'000; pos += num_tokens) {
+    num_tokens = times.tokens_within(90, pos, std::min(512, 6'000 - pos));
+    const double ms = stream_ms(1) + 0.75 * num_tokens;
+    longest = std::max(longest, ms);
+    times.measure(step_of(1, pos, num_tokens), ms);
+  }
+  return longest;
+}
+
+TEST(step_times_survive_a_slow_step_and_streams_that_end) {
+  StepTimes quiet;
+  quiet.measure(step_of(0, 0, 512), 20 + 0.75 * 512);
+  StepTimes busy = quiet;
+  for (int i = 0; i < 100; ++i) {
+    quiet.measure(step_of(1, 0, 0), stream_ms(1));
+    busy.measure(step_of(64, 0, 0), stream_ms(64));
+  }
+  EXPECT(longest_ms(quiet) <= 100 + stream_ms(1));
+  StepTimes slow = quiet;
+  slow.measure(step_of(1, 0, 0), 1'000);
+  EXPECT(longest_ms(slow) <= 100 + stream_ms(1));
+  EXPECT(longest_ms(busy) <= 100 + stream_ms(1));  // 64 streams ended, one continues
+}
+
 TEST(a_prompt_is_not_cut_when_nothing_decodes_or_without_a_limit) {
   const Machine machine{30, 1, 0.5};
   EXPECT_EQ(run_long_prompt(machine, 0, 3'000, 100).num_steps, 6);  // 512 tokens a step
