@@ -24,6 +24,7 @@ bool Scheduler::plan_step(StepPlan& plan) {
   plan_decodes(plan);
   const bool has_decodes = std::ranges::any_of(running_, [](const Sequence* seq) { return is_decode(*seq); });
   prefill_ms_left_ = has_decodes && limits_.max_step_ms > 0 ? kUsedShare * limits_.max_step_ms : kNoLimit;
+  num_decode_tokens_ = plan.num_tokens;
   plan_prefills(plan);
   plan_admissions(plan);
   return !plan.sequences.empty();
@@ -161,7 +162,8 @@ void Scheduler::schedule(StepPlan& plan, Sequence& seq) {
 int Scheduler::chunk_size(const StepPlan& plan, const Sequence& seq, int num_remaining) {
   const int num_tokens = std::min(num_remaining, limits_.max_num_batched_tokens - plan.num_tokens);
   if (num_tokens <= 1 || prefill_ms_left_ == kNoLimit) return num_tokens;
-  const int num_fitting = step_times_.tokens_within(prefill_ms_left_, seq.num_computed_tokens, num_tokens);
+  const int num_fitting = step_times_.tokens_within(prefill_ms_left_, seq.num_computed_tokens, num_tokens,
+                                                    plan.num_tokens - num_decode_tokens_);
   // A chunk that was cut to its limit uses up the rest of the time.
   prefill_ms_left_ -= step_times_.prefill_ms(seq.num_computed_tokens, num_fitting);
   if (num_fitting < num_tokens) prefill_ms_left_ = 0;

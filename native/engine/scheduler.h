@@ -77,6 +77,7 @@ class Scheduler {
   BlockManager blocks_;
   StepTimes step_times_;
   double prefill_ms_left_ = 0;      // of the step that is being planned
+  int num_decode_tokens_ = 0;       // of the step that is being planned
   std::deque<Sequence*> waiting_;   // preempted ones in front
   std::vector<Sequence*> running_;  // in order of admission
   int64_t num_waiting_prompt_tokens_ = 0;

@@ -11,7 +11,7 @@ constexpr double kSlower = 0.5, kFaster = 0.25;
 // The same for a step without prefill. An estimate that is too low only makes chunks smaller; one that is too high makes
 // the prefill look cheap. So one slow step hardly counts.
 constexpr double kDecodeSlower = 0.1, kDecodeFaster = 0.5, kOutlier = 2;
-// A chunk has at most this many times the prefill tokens of the last measured step: small chunks cost almost nothing
+// A step has at most this many times the prefill tokens of the last measured one: small chunks cost almost nothing
 // while the weights are read anyway, so their time says little about large ones.
 constexpr int kGrowth = 2;
 
@@ -60,9 +60,9 @@ double StepTimes::prefill_ms(int first_position, int num_tokens) const {
   return ms_per_unit_ * units(first_position, num_tokens);
 }
 
-int StepTimes::tokens_within(double ms, int first_position, int max_tokens) const {
+int StepTimes::tokens_within(double ms, int first_position, int max_tokens, int num_planned) const {
   if (num_measured_tokens_ == 0) return max_tokens;
-  int fitting = 1, too_many = std::min(max_tokens, kGrowth * num_measured_tokens_) + 1;
+  int fitting = 1, too_many = std::min(max_tokens, kGrowth * num_measured_tokens_ - num_planned) + 1;
   while (too_many - fitting > 1) {
     const int middle = fitting + (too_many - fitting) / 2;
     (prefill_ms(first_position, middle) <= ms ? fitting : too_many) = middle;

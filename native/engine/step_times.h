@@ -16,8 +16,9 @@ class StepTimes {
   // Returns how long the computation of `num_tokens` tokens from `first_position` on lengthens a step of decodes. 0
   // before the first measurement.
   double prefill_ms(int first_position, int num_tokens) const;
-  // Returns the largest chunk from `first_position` on that lengthens the step by at most `ms`: 1 to `max_tokens`.
-  int tokens_within(double ms, int first_position, int max_tokens) const;
+  // Returns the largest chunk from `first_position` on that lengthens the step by at most `ms`: 1 to `max_tokens`. The
+  // step has `num_planned` prefill tokens already.
+  int tokens_within(double ms, int first_position, int max_tokens, int num_planned = 0) const;
 
  private:
   double units(int first_position, int num_tokens) const;

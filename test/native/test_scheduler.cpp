@@ -172,6 +172,45 @@ TEST(step_times_survive_a_slow_step_and_streams_that_end) {
   EXPECT(longest_ms(busy) <= 100 + stream_ms(1));  // 64 streams ended, one continues
 }
 
+TEST(many_short_prompts_at_once_do_not_exceed_the_time_of_a_step) {
+  SchedulerLimits limits;
+  limits.max_num_seqs = 256;
+  limits.max_step_ms = 100;
+  limits.max_model_len = 100'000;
+  Scheduler scheduler(limits, BlockManager(20'000, 16, false));
+  std::deque<Sequence> sequences;
+  StepPlan plan;
+  const auto add = [&](int num_prompt_tokens) {
+    sequences.push_back(make_sequence(num_prompt_tokens));
+    sequences.back().sampling.max_tokens = 1'000;
+    scheduler.add(sequences.back());
+  };
+  // 0.75 ms a token, which reading the weights hides up to 20 ms. Returns how much longer the step takes than its
+  // decodes alone.
+  const auto step = [&] {
+    scheduler.plan_step(plan);
+    scheduler.launched(plan);
+    const double ms = std::max(20.0, 0.75 * plan.num_tokens);
+    scheduler.measured(plan, ms);
+    for (const ScheduledSequence& scheduled : plan.sequences)
+      if (scheduled.samples) scheduler.append(*scheduled.seq, 1);
+    const auto num_decodes = std::ranges::count(plan.sequences, 1, &ScheduledSequence::num_tokens);
+    return ms - std::max(20.0, 0.75 * static_cast<double>(num_decodes));
+  };
+  add(8);
+  for (int i = 0; i < 20; ++i)
+    step();
+  for (int i = 0; i < 30; ++i) {
+    add(8);
+    step();
+    step();
+  }
+  for (int i = 0; i < 64; ++i)
+    add(16);
+  for (int i = 0; i < 30; ++i)
+    EXPECT(step() <= 100);
+}
+
 TEST(a_prompt_is_not_cut_when_nothing_decodes_or_without_a_limit) {
   const Machine machine{30, 1, 0.5};
   EXPECT_EQ(run_long_prompt(machine, 0, 3'000, 100).num_steps, 6);  // 512 tokens a step
