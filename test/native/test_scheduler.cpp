@@ -219,6 +219,24 @@ TEST(a_prompt_is_not_cut_when_nothing_decodes_or_without_a_limit) {
   EXPECT(unlimited.longest_ms > 500);
 }
 
+TEST(a_prompt_is_not_cut_for_a_sequence_that_waits_for_its_mask) {
+  SchedulerLimits limits;
+  limits.max_model_len = 100'000;
+  limits.max_step_ms = 100;
+  Scheduler scheduler(limits, BlockManager(20'000, 16, false));
+  Sequence stream = make_sequence(5), prompt = make_sequence(3'000);
+  scheduler.add(stream);
+  run_step(scheduler);
+  scheduler.measured(step_of(0, 0, 5), 50);
+  scheduler.add(prompt);
+  stream.mask_job = std::make_shared<MaskJob>();
+  run_step(scheduler);
+  EXPECT_EQ(prompt.num_computed_tokens, limits.max_num_batched_tokens);
+  stream.mask_job = nullptr;
+  run_step(scheduler);
+  EXPECT(prompt.num_computed_tokens <= limits.max_num_batched_tokens + 10);
+}
+
 // Adds, steps, ends and holds up sequences at random, with few blocks.
 TEST(scheduler_keeps_its_integrity_under_random_operations) {
   int num_preemptions = 0, num_evictions = 0;
