@@ -1,5 +1,7 @@
 #include "native/grammar/mask_store.h"
 
+#include "native/base/error.h"
+
 namespace capstan::grammar {
 namespace {
 
@@ -46,7 +48,16 @@ void MaskStore::add(Owner owner, const MaskKey& key, std::shared_ptr<const Local
 }
 
 void MaskStore::add_automaton(size_t bytes) {
+  constexpr size_t kShare = 2;  // one automaton may take half of the limit
+  if (bytes > max_bytes_ / kShare)
+    refuse("The compiled grammar takes " + std::to_string(bytes) + " bytes, and grammarCacheBytes allows " +
+           std::to_string(max_bytes_ / kShare) + ": simplify it, or raise grammarCacheBytes");
   const std::lock_guard lock(mutex_);
+  if (automaton_bytes_ + bytes > max_bytes_)
+    throw Error(ErrorCode::kQueueFull, "The grammars that are being compiled or in use take " +
+                                           std::to_string(automaton_bytes_ + bytes) + " of at most " +
+                                           std::to_string(max_bytes_) +
+                                           " bytes: retry later, or raise grammarCacheBytes");
   automaton_bytes_ += bytes;
   evict();
 }

@@ -67,7 +67,8 @@ class MaskStore {
   size_t size_bytes(Owner owner) const;
   size_t total_bytes() const;
 
-  // Counts an automaton, and evicts masks until it fits.
+  // Counts an automaton, and evicts masks until it fits. Throws kInvalidArgument for an automaton above half of the
+  // limit, and kQueueFull when all automata together, those of grammars under construction included, exceed the limit.
   void add_automaton(size_t bytes);
   void remove_automaton(size_t bytes);
   // Counts the sets that a grammar keeps: `bytes` now instead of `old_bytes`. Returns false, with nothing changed, when

@@ -326,10 +326,19 @@ TEST(grammar_mask_store_keeps_recently_used_masks) {
   store.add(&second, key(5), near);
   EXPECT(store.find(&second, key(5)) == nullptr);
   // An automaton evicts masks until it fits.
-  store.add_automaton(9'000);
+  store.add_automaton(5'000);
+  store.add_automaton(4'000);
   EXPECT(store.find(&first, key(1)) == nullptr);
   EXPECT_EQ(store.total_bytes(), 9'000 + store.size_bytes());
-  store.remove_automaton(9'000);
+  // One too large for its share, or beside the others, changes nothing.
+  store.remove_automaton(4'000);
+  store.add(&second, key(6), mask_of_bytes(3000));
+  EXPECT_EQ(thrown_code([&] { store.add_automaton(5'001); }), std::string("invalid_argument"));
+  store.add_automaton(1'000);
+  EXPECT_EQ(thrown_code([&] { store.add_automaton(4'500); }), std::string("queue_full"));
+  EXPECT_EQ(store.total_bytes(), 6'000 + store.size_bytes());
+  EXPECT(store.find(&second, key(6)) != nullptr);
+  store.remove_automaton(6'000);
   // Sets may take a quarter.
   EXPECT(store.resize_sets(0, 2'500) && !store.resize_sets(2'500, 2'501));
   EXPECT_EQ(store.total_bytes(), 2'500 + store.size_bytes());
