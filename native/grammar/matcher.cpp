@@ -135,6 +135,7 @@ const GrammarMatcher::Dependents* GrammarMatcher::dependent_tokens(const MaskGro
   if (local.suffixes.is_empty() && (base_suffixes == nullptr || base_suffixes->is_empty())) return &kNone;
   if (const auto known = dependents_.find(group); known != dependents_.end()) return &known->second;
 
+  if (quick_work != nullptr && !spend(*quick_work, group.bases.size())) return nullptr;
   Dependents dependents;
   const size_t num_frames = machine_.num_frames(), max_work = quick_work != nullptr ? *quick_work : MaskCache::kMaxWork;
   machine_.expand_returns(group.bases, sets_.empty() ? sets_.emplace_back() : sets_[0]);
@@ -224,6 +225,7 @@ bool GrammarMatcher::accept_bytes(std::string_view bytes) {
 }
 
 std::optional<bool> GrammarMatcher::step_over(int32_t token_id, ConfigSet& at, size_t& work_left) {
+  if (work_left == 0) return std::nullopt;
   if (grammar_->tokens()->is_marker(token_id)) {
     ConfigSet next;
     const bool is_alive = machine_.step_token(at, token_id, next);

@@ -312,6 +312,29 @@ TEST(grammar_accepts_every_token_of_its_masks_when_sets_are_cut) {
   }
 }
 
+TEST(grammar_accepting_in_parts_ends_when_it_is_asked_to_stop) {
+  auto pieces = all_strings("abcz", 4);
+  pieces.push_back("<eos>");
+  const auto tokens = make_tokens(pieces);
+  GrammarMatcher matcher(compile_gbnf(many_alternatives(300), tokens));
+  const auto id = static_cast<int32_t>(std::ranges::find(pieces, "abz") - pieces.begin());
+  size_t unlimited = SIZE_MAX;
+  EXPECT(!matcher.may_accept(id, unlimited).has_value());
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT(!matcher.accept(id, stop.get_token()));
+  EXPECT(matcher.accept(id));
+}
+
+TEST(grammar_markers_count_as_work) {
+  const auto tokens = make_tokens({"a", "<t>", "<eos>"}, {0, 1, 0});
+  GrammarMatcher matcher(compile_gbnf("root ::= \"<t>\" \"a\"", tokens));
+  size_t none = 0, unlimited = SIZE_MAX;
+  EXPECT(!matcher.may_accept(1, none).has_value());
+  EXPECT(!matcher.try_accept(1, none).has_value());
+  EXPECT(matcher.try_accept(1, unlimited) == std::optional(true));
+}
+
 TEST(grammar_work_stays_within_the_budget_that_is_given) {
   auto pieces = all_strings("abc!", 5);
   pieces.push_back("<eos>");
