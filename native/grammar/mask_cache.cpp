@@ -133,7 +133,8 @@ int32_t MaskCache::next(int32_t id, uint8_t byte) {
   int32_t next_id = state.next[byte];
   if (next_id == kUnknown) {
     if (work_ > max_work_) return kDead;
-    if (working_bytes() > kMaxWorkingBytes) {
+    // Further sets count as dead.
+    if (working_bytes() > tokens_.masks().max_working_bytes()) {
       is_inexact_ = true;
       return kDead;
     }

@@ -21,8 +21,6 @@ class MaskCache {
   // Limit of visited configurations per mask, about a tenth of a second. Tokens that are not reached by then are left
   // out, which only narrows the language.
   static constexpr size_t kMaxWork = 2'000'000;
-  // Memory limit of the sets per mask. Above it, further sets count as dead.
-  static constexpr size_t kMaxWorkingBytes = size_t{64} << 20;
   // get_quickly computes a mask only when it differs from an existing one in at most this many tokens.
   static constexpr size_t kMaxQuickTokens = 256;
 

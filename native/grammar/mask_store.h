@@ -1,6 +1,8 @@
 #pragma once
-// The memory of all grammars of one vocabulary: their automata, the configuration sets that they keep, and their masks.
-// Evicts the least recently used masks when all together exceed a limit.
+// The memory that all grammars of one vocabulary keep: their automata, the configuration sets between masks, and the
+// masks. Evicts the least recently used masks when all together exceed a limit. Two things are not counted: the sets of
+// the masks that are being computed, of up to max_working_bytes() each, and the stacks of the matchers.
+#include <algorithm>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -56,6 +58,9 @@ class MaskStore {
   using Owner = const void*;  // a grammar
 
   explicit MaskStore(size_t max_bytes) : max_bytes_(max_bytes) {}
+
+  // The limit of the sets of a mask that is being computed. A small cache must not make the masks inexact.
+  size_t max_working_bytes() const { return std::max(max_bytes_ / 4, size_t{8} << 20); }
 
   // Returns null when there is no such mask.
   std::shared_ptr<const LocalMask> find(Owner owner, const MaskKey& key);

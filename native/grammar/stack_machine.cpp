@@ -27,7 +27,8 @@ size_t hash(uint32_t a, uint32_t b, uint32_t c = 0) {
 void StackMachine::clear() {
   frames_ = std::vector<Frame>(1);
   slots_ = std::vector<uint32_t>(kFirstSlots);
-  seen_slots_.assign(kSeenSlots, 0);
+  seen_slots_ = {};
+  seen_.clear();
 }
 
 void StackMachine::rehash(size_t num_slots) {
@@ -78,6 +79,7 @@ bool StackMachine::mark_seen(const Config& config) {
   seen_.push_back(config);
   const auto last = static_cast<uint32_t>(seen_.size() - 1);
   if (last < kShortList) return true;
+  if (seen_slots_.empty()) seen_slots_.resize(kSeenSlots);
   if (last == kShortList)
     for (uint32_t i = 0; i < last; ++i)
       insert(i);

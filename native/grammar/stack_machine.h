@@ -44,7 +44,9 @@ class StackMachine {
   const Automaton& automaton() const { return *automaton_; }
   const Frame& frame(StackId stack) const { return frames_[stack]; }
   size_t num_frames() const { return frames_.size(); }
-  size_t size_bytes() const { return frames_.size() * sizeof(Frame) + slots_.size() * sizeof(uint32_t); }
+  size_t size_bytes() const {
+    return frames_.size() * sizeof(Frame) + (slots_.size() + seen_slots_.size()) * sizeof(uint32_t);
+  }
   void clear();  // drops all stacks
 
   StackId push(const Frame& frame);
@@ -90,7 +92,7 @@ class StackMachine {
   bool is_cut_ = false;
   size_t effort_ = 0;
   std::vector<Config> seen_;
-  std::vector<uint32_t> seen_slots_;  // hash table of seen_: index + 1, or 0; used when seen_ is long
+  std::vector<uint32_t> seen_slots_;  // hash table of seen_: index + 1, or 0; empty until seen_ is long
 };
 
 }  // namespace capstan::grammar

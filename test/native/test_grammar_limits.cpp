@@ -162,6 +162,33 @@ TEST(grammar_states_with_many_calls_push_few_frames) {
   EXPECT(machine.num_frames() < 20'000);
 }
 
+// A grammar of `num_rules` alternatives. After "ab" each has three configurations, and only the last alternative, whose
+// configurations are dropped first, accepts "z".
+std::string many_alternatives(int num_rules) {
+  std::string root = "root ::= ", rules;
+  for (int i = 0; i < num_rules; ++i) {
+    const std::string n = show(i), end = i == num_rules - 1 ? "z" : "w";
+    root += (i > 0 ? " | r" : "r") + n;
+    rules += "\nr" + n + " ::= \"!\" r" + n + " \"!\" | \"a\" \"b\" (p" + n + " | q" + n + " | s" + n + ")";
+    for (const std::string rule : {"p", "q", "s"})
+      rules += "\n" + rule + n + " ::= \"x\" " + rule + n + " \"u\" | \"" + (rule == "s" ? end : rule) + "\"";
+  }
+  return root + rules;
+}
+
+TEST(grammar_machines_count_all_their_memory) {
+  // The sets of a small grammar need no table of the configurations that were seen.
+  const auto small = compile_gbnf("root ::= \"a\" root | \"b\"");
+  grammar::StackMachine machine(small->automaton());
+  grammar::ConfigSet next;
+  EXPECT(machine.step(machine.start(), 'a', next));
+  EXPECT(machine.size_bytes() < 1'000);
+  const auto large = compile_gbnf(many_alternatives(100));
+  grammar::StackMachine other(large->automaton());
+  other.start();
+  EXPECT(other.size_bytes() > 16'384);
+}
+
 TEST(grammar_dropped_frames_do_not_change_later_sets) {
   const auto grammar = compile_gbnf("root ::= \"a\" root \"x\" | \"b\" root \"y\" | \"c\"");
   std::mt19937 random(4);
@@ -222,8 +249,10 @@ TEST(grammar_masks_of_hostile_grammars_take_bounded_memory) {
   };
   const auto grammar = compile_gbnf(text, tokens), other = compile_gbnf(text, tokens);
   const auto mask = mask_of(*grammar);
-  EXPECT(mask->working_bytes > grammar::MaskCache::kMaxWorkingBytes / 2);
-  EXPECT(mask->working_bytes < grammar::MaskCache::kMaxWorkingBytes + (size_t{1} << 20));
+  const size_t max_working_bytes = tokens->masks().max_working_bytes();
+  EXPECT_EQ(max_working_bytes, TokenTable::kDefaultCacheBytes / 4);
+  EXPECT(mask->working_bytes > max_working_bytes / 2);
+  EXPECT(mask->working_bytes < max_working_bytes + (size_t{1} << 20));
   // What an inexact mask leaves out does not depend on earlier masks.
   grammar->masks().warm_up(std::chrono::steady_clock::now() + std::chrono::milliseconds(100));
   EXPECT(std::ranges::any_of(mask->words, [](uint32_t word) { return word != 0; }));
@@ -235,20 +264,6 @@ constexpr const char* kWideGrammar = R"(root ::= (x | y | z){1,400} "!"
 x ::= ("a"{1,300} "b"? | "a" [ab]{0,70} | "ab" x?){1,300}
 y ::= ("a"{1,301} "b"? | "a" [ab]{0,71} | "ab" y?){1,301}
 z ::= ("a"{1,302} "c" | "a" [abc]{0,72} | "ab" z?){1,302})";
-
-// A grammar of `num_rules` alternatives. After "ab" each has three configurations, and only the last alternative, whose
-// configurations are dropped first, accepts "z".
-std::string many_alternatives(int num_rules) {
-  std::string root = "root ::= ", rules;
-  for (int i = 0; i < num_rules; ++i) {
-    const std::string n = show(i), end = i == num_rules - 1 ? "z" : "w";
-    root += (i > 0 ? " | r" : "r") + n;
-    rules += "\nr" + n + " ::= \"!\" r" + n + " \"!\" | \"a\" \"b\" (p" + n + " | q" + n + " | s" + n + ")";
-    for (const std::string rule : {"p", "q", "s"})
-      rules += "\n" + rule + n + " ::= \"x\" " + rule + n + " \"u\" | \"" + (rule == "s" ? end : rule) + "\"";
-  }
-  return root + rules;
-}
 
 // Rules that can end before `num_rules` alternatives (r), and one with as many alternatives that can end (w). On both
 // sides the calls that lead on are nested deeper than the alternatives.
