@@ -62,6 +62,14 @@ std::shared_ptr<MaskJob> MaskPool::next_job() {
   return job;
 }
 
+// A stop request leaves the mask incomplete: nobody waits for it.
+static void compute(MaskJob& job) {
+  const std::stop_token stop = job.stop.get_token();
+  if (stop.stop_requested()) return;
+  job.is_refused = job.token_id >= 0 && !job.matcher->accept(job.token_id, stop);
+  if (!job.is_refused) job.matcher->fill_mask(job.mask, stop);
+}
+
 void MaskPool::main() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -72,8 +80,7 @@ void MaskPool::main() {
     lock.unlock();
     if (on_start_) on_start_();
     try {
-      job->is_refused = job->token_id >= 0 && !job->matcher->accept(job->token_id);
-      if (!job->is_refused) job->matcher->fill_mask(job->mask, job->stop.get_token());
+      compute(*job);
     } catch (...) {
       job->error = std::current_exception();
     }

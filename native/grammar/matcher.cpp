@@ -185,10 +185,10 @@ bool GrammarMatcher::add_dependents(const TokenTrie& suffixes, size_t max_bytes,
   return true;
 }
 
-bool GrammarMatcher::accept(int32_t token_id) {
+bool GrammarMatcher::accept(int32_t token_id, const std::stop_token& stop) {
   size_t unlimited = SIZE_MAX;
   if (const auto is_accepted = try_accept(token_id, unlimited)) return *is_accepted;
-  return accept_bytes(grammar_->tokens()->bytes_of(token_id));
+  return accept_bytes(grammar_->tokens()->bytes_of(token_id), stop);
 }
 
 std::optional<bool> GrammarMatcher::try_accept(int32_t token_id, size_t& work_left) {
@@ -214,12 +214,12 @@ std::optional<bool> GrammarMatcher::may_accept(int32_t token_id, size_t& work_le
   return is_accepted;
 }
 
-bool GrammarMatcher::accept_bytes(std::string_view bytes) {
+bool GrammarMatcher::accept_bytes(std::string_view bytes, const std::stop_token& stop) {
   if (is_terminated_) return false;
   size_t unlimited = SIZE_MAX;
   ConfigSet at = current_;
   const std::optional<bool> is_accepted = step_over(bytes, at, unlimited);
-  if (!(is_accepted ? *is_accepted : step_in_parts(bytes, at))) return false;
+  if (!(is_accepted ? *is_accepted : step_in_parts(bytes, at, stop))) return false;
   advance_to(std::move(at));
   return true;
 }
@@ -256,7 +256,7 @@ std::optional<bool> GrammarMatcher::step_over(std::string_view bytes, ConfigSet&
 // Like step_over without limits of work, for sets that exceed their own limits. Follows the configurations as their
 // masks do, so that it finds every token of a mask: one by one, the rule apart from what follows its end. Splits each
 // set that becomes too large.
-bool GrammarMatcher::step_in_parts(std::string_view bytes, ConfigSet& at) {
+bool GrammarMatcher::step_in_parts(std::string_view bytes, ConfigSet& at, const std::stop_token& stop) {
   struct Part {
     ConfigSet set;
     StackId base;
@@ -267,7 +267,7 @@ bool GrammarMatcher::step_in_parts(std::string_view bytes, ConfigSet& at) {
     parts.push_back({{{*config}, false}, base_of(*config), 0});
   const size_t num_frames = machine_.num_frames();
   size_t work_left = kMaxFillWork;
-  while (!parts.empty() && work_left > 0) {
+  while (!parts.empty() && work_left > 0 && !stop.stop_requested()) {
     Part part = std::move(parts.back());
     parts.pop_back();
     const bool is_alive = machine_.step(part.set, static_cast<uint8_t>(bytes[part.pos]), at, part.base);

@@ -46,15 +46,16 @@ class GrammarMatcher {
   // Like fill_mask when that is fast. Otherwise returns false with the mask incomplete: the mask of a state is not
   // computed yet, or too much depends on the stack, or `work_left` is used up. Subtracts the work from it.
   bool try_fill_mask(std::span<uint32_t> mask, size_t& work_left);
-  // Consumes a token. Returns false, with nothing changed, when it may not come next. Accepts every token of the mask.
-  bool accept(int32_t token_id);
+  // Consumes a token. Returns false, with nothing changed, when it may not come next. Accepts every token of the mask,
+  // which takes up to a second where the sets exceed their limits. A stop request ends that early, with false.
+  bool accept(int32_t token_id, const std::stop_token& stop = {});
   // Like accept(), but returns nothing, with nothing changed, when `work_left` is used up or the sets are so large that
   // only accept() decides. Subtracts the work from `work_left`.
   std::optional<bool> try_accept(int32_t token_id, size_t& work_left);
   // Returns whether try_accept() would consume the token.
   std::optional<bool> may_accept(int32_t token_id, size_t& work_left);
   // Consumes bytes as if they were one token.
-  bool accept_bytes(std::string_view bytes);
+  bool accept_bytes(std::string_view bytes, const std::stop_token& stop = {});
   bool can_end() const { return !is_terminated_ && current_.is_at_bottom; }
   // Returns whether the text may end here and cannot continue.
   bool is_complete() const { return current_.is_at_bottom && current_.configs.empty(); }
@@ -104,7 +105,7 @@ class GrammarMatcher {
   bool add_dependents(const TokenTrie& suffixes, size_t max_bytes, size_t max_work, Dependents& dependents);
   std::optional<bool> step_over(int32_t token_id, ConfigSet& at, size_t& work_left);
   std::optional<bool> step_over(std::string_view bytes, ConfigSet& at, size_t& work_left);
-  bool step_in_parts(std::string_view bytes, ConfigSet& at);
+  bool step_in_parts(std::string_view bytes, ConfigSet& at, const std::stop_token& stop);
   void advance_to(ConfigSet&& next);
   uint64_t bytes_to_end(const ConfigSet& set) const;
   void compact();

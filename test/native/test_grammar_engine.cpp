@@ -1,5 +1,6 @@
 // Grammars in the engine: masks reach the sampler, sampled tokens advance the grammar, and its end ends the text.
 #include <algorithm>
+#include <future>
 #include <thread>
 
 #include "test/native/grammar_fixture.h"
@@ -136,6 +137,26 @@ TEST(grammar_slow_masks_do_not_delay_other_requests) {
          first.token_ids);
   const EngineStats stats = engine.engine().stats();
   EXPECT_EQ(stats.num_free_blocks + stats.num_cached_blocks, stats.num_blocks);
+}
+
+TEST(grammar_mask_pool_does_nothing_for_a_cancelled_job) {
+  const auto tokens = testing::make_tokens({"a", "b", "<eos>"});
+  std::promise<void> has_started, is_cancelled, is_done;
+  MaskPool pool(
+      [&] {
+        has_started.set_value();
+        is_cancelled.get_future().wait();
+      },
+      [&] { is_done.set_value(); });
+  const auto matcher =
+      std::make_shared<grammar::GrammarMatcher>(testing::compile_gbnf("root ::= \"a\"*", tokens));
+  const auto job = pool.start(matcher, 0, tokens->num_mask_words());
+  has_started.get_future().wait();
+  job->stop.request_stop();
+  is_cancelled.set_value();
+  is_done.get_future().wait();
+  EXPECT(!matcher->rollback(1));  // accepted nothing
+  EXPECT_EQ(job->mask[0], 0u);
 }
 
 TEST(grammar_mask_pool_schedules_grammars_in_turn) {
