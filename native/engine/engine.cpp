@@ -1,6 +1,7 @@
 #include "native/engine/engine.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "native/base/check.h"
 #include "native/base/thread.h"
@@ -146,21 +147,28 @@ void Engine::main() {
   }
 }
 
-// Ends the open requests with the error. Another error on the way leaves them open, but must not end the process.
+// Ends the open requests with the error. Each part works without the ones before it, because an error of the error
+// handling must neither keep requests open nor end the process.
 void Engine::break_down(const std::exception_ptr& error) noexcept {
   is_broken_ = true;
+  ErrorCode code = ErrorCode::kInternal;
+  std::string message = "unknown error";  // needs no memory
   {
     const std::lock_guard lock(mutex_);
-    stats_.failure = "unknown error";  // needs no memory, and is enough to refuse requests
+    stats_.failure = totals_.failure = "unknown error";
   }
   try {
-    const auto [code, message] = describe(error);
-    {
-      const std::lock_guard lock(mutex_);
-      stats_.failure = totals_.failure = message;
-      failure_code_ = code;
-    }
     runner_->abandon();
+  } catch (...) {
+  }
+  try {
+    std::tie(code, message) = describe(error);
+    const std::lock_guard lock(mutex_);
+    failure_code_ = code;
+    stats_.failure = totals_.failure = message;
+  } catch (...) {
+  }
+  try {
     fail_all(code, message);
   } catch (...) {
   }

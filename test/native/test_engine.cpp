@@ -500,12 +500,19 @@ TEST(a_failing_device_ends_open_requests_and_refuses_new_ones) {
   EXPECT_EQ(engine.stats().failure, std::string("the device is gone"));
 }
 
+// An error that cannot be described, like one for whose text there is no memory.
+struct NamelessError final : std::exception {
+  const char* what() const noexcept override { return nullptr; }
+};
+
 // A device that fails when the second step is launched. The first step still uses its batch.
 class LaunchFailingRunner final : public StepRunner {
  public:
-  explicit LaunchFailingRunner(std::atomic<bool>& is_abandoned) : is_abandoned_(is_abandoned) {}
+  LaunchFailingRunner(std::atomic<bool>& is_abandoned, bool is_nameless)
+      : is_abandoned_(is_abandoned), is_nameless_(is_nameless) {}
   int depth() const override { return 2; }
   void launch(Batch&) override {
+    if (is_launched_ && is_nameless_) throw NamelessError();
     if (is_launched_) throw Error(ErrorCode::kDeviceLost, "the device is gone");
     is_launched_ = true;
   }
@@ -514,20 +521,26 @@ class LaunchFailingRunner final : public StepRunner {
 
  private:
   std::atomic<bool>& is_abandoned_;
+  const bool is_nameless_;
   bool is_launched_ = false;
 };
 
 TEST(a_failing_engine_gives_up_its_launched_steps_before_it_ends_requests) {
-  std::atomic<bool> is_abandoned{false};
-  std::promise<bool> was_abandoned;
-  EngineOptions options;
-  options.vocab_size = kNumIds;
-  Engine engine(options, BlockManager(64, 16, true), std::make_unique<LaunchFailingRunner>(is_abandoned), letters(),
-                [&](std::vector<Event>&&) { was_abandoned.set_value(is_abandoned); });
-  Request request;
-  request.prompt_token_ids = {1, 2};
-  engine.submit(request);
-  EXPECT(was_abandoned.get_future().get());
+  for (const bool is_nameless : {false, true}) {
+    std::atomic<bool> is_abandoned{false};
+    std::promise<bool> was_abandoned;
+    EngineOptions options;
+    options.vocab_size = kNumIds;
+    Engine engine(options, BlockManager(64, 16, true),
+                  std::make_unique<LaunchFailingRunner>(is_abandoned, is_nameless), letters(),
+                  [&](std::vector<Event>&&) { was_abandoned.set_value(is_abandoned); });
+    Request request;
+    request.prompt_token_ids = {1, 2};
+    engine.submit(request);
+    auto ended = was_abandoned.get_future();
+    EXPECT(ended.wait_for(std::chrono::seconds(60)) == std::future_status::ready && ended.get());
+    EXPECT_EQ(engine.stats().failure, std::string(is_nameless ? "unknown error" : "the device is gone"));
+  }
 }
 
 TEST(a_sink_that_fails_does_not_end_the_process) {
