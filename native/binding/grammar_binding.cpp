@@ -127,7 +127,7 @@ Expr to_expr(const Napi::Value& value, int depth) {
                          count_of(object.Get("max"), grammar::kMaxRepeat, grammar::kUnbounded));
 }
 
-// Reads the record on the JavaScript thread. Returns a function that parses texts on the pool thread.
+// Reads the record on the JavaScript thread. Returns a function that parses texts on the pool thread. Call it once.
 GrammarSource to_source(const Napi::Value& value) {
   if (!value.IsObject()) refuse_source(value.Env(), "a source");
   const auto object = value.As<Napi::Object>();
@@ -136,11 +136,11 @@ GrammarSource to_source(const Napi::Value& value) {
     const Napi::Value prefix = object.Get("prefix");
     std::optional<Expr> first;
     if (!prefix.IsUndefined()) first = to_expr(prefix, 0);
-    return [text = text_of(object, "text"), first = std::move(first)] {
+    return [text = text_of(object, "text"), first = std::move(first)]() mutable {
       grammar::Grammar grammar = grammar::parse_gbnf(text);
       if (!first) return grammar;
       // GBNF names contain no space, so this one is free.
-      grammar.rules.push_back({"prefix root", grammar::sequence({*first, grammar::rule_ref(grammar.root)})});
+      grammar.rules.push_back({"prefix root", grammar::sequence({std::move(*first), grammar::rule_ref(grammar.root)})});
       grammar.root = "prefix root";
       return grammar;
     };
@@ -168,7 +168,7 @@ GrammarSource to_source(const Napi::Value& value) {
   } else {
     refuse_source(value.Env(), "a source of kind gbnf, regex or rules");
   }
-  return [grammar = std::move(grammar)] { return grammar; };
+  return [grammar = std::move(grammar)]() mutable { return std::move(grammar); };
 }
 
 // ---- matcher ----
