@@ -213,16 +213,28 @@ int64_t size_bytes(const SharedGrammar& grammar) {
   return grammar ? static_cast<int64_t>(grammar->automaton().size_bytes()) : 0;
 }
 
-// Reports the size to V8, which then collects handles that were never freed in time.
-void free_grammar(napi_env env, SharedGrammar& grammar) {
+// Takes the grammar of a handle. Reports the size to V8, which then collects handles that were never freed in time.
+SharedGrammar take_grammar(napi_env env, SharedGrammar& grammar) {
   Napi::MemoryManagement::AdjustExternalMemory(env, -size_bytes(grammar));
-  grammar.reset();
+  return std::exchange(grammar, nullptr);
 }
 
+// The environment may be ending, so that no other thread can take the grammar.
 void finalize_grammar(napi_env env, void* data, void*) {
   const std::unique_ptr<Handle> kept(static_cast<Handle*>(data));
-  free_grammar(env, **kept);
+  take_grammar(env, **kept);
 }
+
+// Drops a reference on a pool thread: the memory of a large grammar takes long to free.
+class FreeWorker final : public Napi::AsyncWorker {
+ public:
+  FreeWorker(Napi::Env env, SharedGrammar grammar)
+      : Napi::AsyncWorker(env, "capstan.grammar.free"), grammar_(std::move(grammar)) {}
+  void Execute() override { grammar_.reset(); }
+
+ private:
+  SharedGrammar grammar_;
+};
 
 Napi::Object expose_grammar(Napi::Env env, SharedGrammar grammar) {
   Napi::Object object = Napi::Object::New(env);
@@ -238,7 +250,10 @@ Napi::Object expose_grammar(Napi::Env env, SharedGrammar grammar) {
   add("isInUse", [handle](const Napi::CallbackInfo& info) -> Napi::Value {
     return Napi::Boolean::New(info.Env(), handle->use_count() > 1);
   });
-  add("free", [handle](const Napi::CallbackInfo& info) { free_grammar(info.Env(), *handle); });
+  add("free", [handle](const Napi::CallbackInfo& info) {
+    if (SharedGrammar taken = take_grammar(info.Env(), *handle))
+      (new FreeWorker(info.Env(), std::move(taken)))->Queue();
+  });
   add("matcher", [handle](const Napi::CallbackInfo& info) -> Napi::Value {
     if (!*handle) refuse_source(info.Env(), "a grammar that was not freed");
     return expose_matcher(info.Env(), *handle);
