@@ -60,6 +60,7 @@ export type { KeysStore } from './cli/commands/keys';
 export { parseDuration, parseExpiry } from './cli/durations';
 export { flagNamesOf, type FlagValues } from './cli/flag-sources';
 export { collect, parseBoolean, parseBytes, parseChoice, parseCount, parsePort, parseSeconds } from './cli/flag-values';
+export { deleteProfile, type Profile, profileFile, readProfile, writeProfile } from './cli/profile';
 export { type Flag, SERVE_FLAGS } from './cli/serve-flags';
 export { renderTable } from './cli/text-table';
 export { cookiesNamed, SESSION_COOKIES } from './http/cookies';

@@ -92,6 +92,10 @@ export async function findDeploymentById(db: Db | Tx, id: string): Promise<Deplo
   return row === undefined ? undefined : toDeploymentRef(row);
 }
 
+export function checkDeploymentName(name: string): string {
+  return checkText('deployment', name, 100);
+}
+
 export async function ensureDeployment(
   { tx, rev, nowMs, touch, record }: Change,
   owner: OwnerRef,
@@ -106,7 +110,7 @@ export async function ensureDeployment(
     id: newId('dep', nowMs),
     owner_type: owner.type,
     owner_id: owner.id,
-    name: checkText('deployment', idOrName, 100),
+    name: checkDeploymentName(idOrName),
     access_control: 0,
     created_at: nowMs,
     updated_at: nowMs,

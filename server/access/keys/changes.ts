@@ -19,7 +19,14 @@ import {
   type KeyLimits,
   NO_LIMITS,
 } from './values';
-import { demandActiveOwner, ensureDeployment, ensureOwner, type OwnerName, type OwnerRef } from '../owners';
+import {
+  checkDeploymentName,
+  demandActiveOwner,
+  ensureDeployment,
+  ensureOwner,
+  type OwnerName,
+  type OwnerRef,
+} from '../owners';
 import type { Db, KeyRow, KeyType } from '../store/schema';
 
 export interface KeySpec {
@@ -322,6 +329,7 @@ function checkDeployments(type: KeyType, deployments: readonly string[]): void {
     );
   if (type === 'deployment-level' && deployments.length === 0)
     throw new AccessError('invalid_argument', 'deployments: a deployment-level key needs one or more');
+  for (const name of deployments) checkDeploymentName(name);
 }
 
 async function bind(

@@ -1,7 +1,7 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import LibsqlDatabase from '#libsql';
-import { Kysely, PostgresDialect, type SqliteDatabase, SqliteDialect } from 'kysely';
+import { Kysely, PostgresDialect, type SqliteDatabase, SqliteDialect, sql } from 'kysely';
 import pg from 'pg';
 import { AccessError } from '../errors';
 import { describeLocation, type DatabaseLocation } from './location';
@@ -30,12 +30,32 @@ export async function openDatabase(
   } catch (error) {
     await db?.destroy().catch(() => {});
     if (error instanceof AccessError) throw error;
-    throw new AccessError(
-      'database_error',
-      `cannot open the key database ${describeLocation(location)}: ${(error as Error).message}`,
-      { cause: error },
-    );
+    throw cannotOpen(location, error);
   }
+}
+
+/** Returns whether the file exists, or whether the PostgreSQL database has our tables. Creates nothing. */
+export async function databaseExists(location: DatabaseLocation): Promise<boolean> {
+  if (location.kind === 'file') return fs.existsSync(location.file);
+  const db = new Kysely<AccessTables>({ dialect: postgresDialect(location.url) });
+  try {
+    const { rows } = await sql<{ found: boolean }>`select to_regclass('schema_versions') is not null as found`.execute(
+      db,
+    );
+    return rows[0].found;
+  } catch (error) {
+    throw cannotOpen(location, error);
+  } finally {
+    await db.destroy();
+  }
+}
+
+function cannotOpen(location: DatabaseLocation, error: unknown): AccessError {
+  return new AccessError(
+    'database_error',
+    `cannot open the key database ${describeLocation(location)}: ${(error as Error).message}`,
+    { cause: error },
+  );
 }
 
 /** Uses a single connection, so that writers of this process never wait for each other inside SQLite. */

@@ -16,23 +16,31 @@ export interface LocationOptions {
  * Returns the first location of: `--keys-db`, `--data-dir`, `CAPSTAN_KEYS_DB`, `CAPSTAN_DATA_DIR`, `DATABASE_URL`, and
  * `capstan/capstan.db` in the user's data directory.
  */
-export function resolveLocation(
+export function resolveLocation(options: LocationOptions, env: NodeJS.ProcessEnv = process.env): DatabaseLocation {
+  return ownLocation(options, env) ?? sharedLocation(env) ?? defaultLocation(env);
+}
+
+/** Returns the location that a flag or a variable of Capstan names. */
+export function ownLocation(
   { keysDb, dataDir }: LocationOptions,
-  env: NodeJS.ProcessEnv = process.env,
-): DatabaseLocation {
-  const {
-    CAPSTAN_KEYS_DB: keysDbVariable = '',
-    CAPSTAN_DATA_DIR: dataDirVariable = '',
-    DATABASE_URL: url = '',
-    XDG_DATA_HOME: dataHome = '',
-  } = env;
+  env: NodeJS.ProcessEnv,
+): DatabaseLocation | undefined {
+  const { CAPSTAN_KEYS_DB: keysDbVariable = '', CAPSTAN_DATA_DIR: dataDirVariable = '' } = env;
   if (keysDb !== undefined) return fromText(keysDb, '--keys-db');
   if (dataDir !== undefined) return { kind: 'file', file: path.resolve(dataDir, 'capstan.db') };
   if (keysDbVariable !== '') return fromText(keysDbVariable, 'CAPSTAN_KEYS_DB');
   if (dataDirVariable !== '') return { kind: 'file', file: path.resolve(dataDirVariable, 'capstan.db') };
-  if (url !== '') return fromText(url, 'DATABASE_URL');
-  const home = path.isAbsolute(dataHome) ? dataHome : path.join(env.HOME ?? os.homedir(), '.local', 'share');
-  return { kind: 'file', file: path.join(home, 'capstan', 'capstan.db') };
+  return undefined;
+}
+
+/** Returns the location of `DATABASE_URL`, which other programs use, too. */
+export function sharedLocation({ DATABASE_URL: url = '' }: NodeJS.ProcessEnv): DatabaseLocation | undefined {
+  return url === '' ? undefined : fromText(url, 'DATABASE_URL');
+}
+
+export function defaultLocation({ XDG_DATA_HOME: dataHome = '', HOME: home }: NodeJS.ProcessEnv): DatabaseLocation {
+  const folder = path.isAbsolute(dataHome) ? dataHome : path.join(home ?? os.homedir(), '.local', 'share');
+  return { kind: 'file', file: path.join(folder, 'capstan', 'capstan.db') };
 }
 
 export interface ServeAccessOptions extends LocationOptions {

@@ -1,9 +1,16 @@
-/** The environment, clock and output of a command. Tests replace them. */
+/** Asks the user a question on the terminal. `isSecret` hides the answer. @throws UsageError if the user cancels */
+export type Ask = (question: string, options?: { isSecret?: boolean }) => Promise<string>;
+
+/** The environment, clock, input and output of a command. Tests replace them. */
 export interface CommandIo {
   env: NodeJS.ProcessEnv;
   now: () => number;
   out: (text: string) => void;
   err: (text: string) => void;
+  /** Undefined without a terminal. */
+  ask?: Ask;
+  /** Reads standard input to its end. */
+  readInput?: () => Promise<string>;
   fetch?: typeof fetch;
   /** Aborted by Ctrl-C. */
   signal?: AbortSignal;
@@ -18,4 +25,39 @@ export const PROCESS_IO: CommandIo = {
   err: (text) => {
     process.stderr.write(text);
   },
+  // Standard output may be a pipe, as in KEY=$(capstan keys create …): questions go to standard error.
+  get ask() {
+    return process.stdin.isTTY && process.stderr.isTTY ? askTerminal : undefined;
+  },
+  readInput: async () => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of process.stdin) chunks.push(chunk as Buffer);
+    return Buffer.concat(chunks).toString('utf8');
+  },
 };
+
+async function askTerminal(question: string, { isSecret = false }: { isSecret?: boolean } = {}): Promise<string> {
+  const [{ createInterface }, { Writable }, { UsageError }] = await Promise.all([
+    import('node:readline/promises'),
+    import('node:stream'),
+    import('../../base/usage-error.js'),
+  ]);
+  process.stderr.write(question);
+  const echo = new Writable({
+    write: (chunk: Buffer, _encoding, done) => {
+      if (!isSecret) process.stderr.write(chunk);
+      done();
+    },
+  });
+  const prompt = createInterface({ input: process.stdin, output: echo, terminal: true });
+  const cancelled = new AbortController();
+  prompt.once('SIGINT', () => cancelled.abort()).once('close', () => cancelled.abort());
+  try {
+    return await prompt.question('', { signal: cancelled.signal });
+  } catch {
+    throw new UsageError('cancelled: nothing was changed');
+  } finally {
+    prompt.close();
+    if (isSecret) process.stderr.write('\n');
+  }
+}

@@ -1,18 +1,24 @@
-import { existsSync } from 'node:fs';
 import os from 'node:os';
 import type { Command } from 'commander';
 import { type ApiKey, keyJson, type NewKey } from '../../access/keys/api-key';
 import type { Actor } from '../../access/store/audit';
 import { parseDuration, parseExpiry } from '../durations';
 import { AccessError } from '../../access/errors';
-import type { KeyEdit } from '../../access/keys/changes';
+import type { KeyEdit, KeySpec } from '../../access/keys/changes';
 import { type CommandIo, PROCESS_IO } from './io';
 import { describeKey, renderKeys } from './key-list';
 import { collect } from '../flag-values';
 import { KEY_SORTS, type KeySort } from '../../access/keys/pages';
 import { anyOf } from '../../base/words';
 import { BUDGET_PERIODS, checkType, type KeyBudget, type KeyLimits } from '../../access/keys/values';
-import { resolveLocation } from '../../access/store/location';
+import {
+  type DatabaseLocation,
+  defaultLocation,
+  describeLocation,
+  ownLocation,
+  sharedLocation,
+} from '../../access/store/location';
+import { readProfile } from '../profile';
 import { DEFAULT_OWNER, parseOwner } from '../../access/owners';
 import type { AccessStore } from '../../access/store/store';
 
@@ -83,8 +89,11 @@ export function addKeysCommand(program: Command, io: CommandIo = PROCESS_IO, ope
       .description(description)
       .option('--keys-db <file>', 'key database: a file or a postgres:// URL')
       .option('--data-dir <dir>', 'directory of the key database capstan.db')
-      .option('--url <url>', 'URL of a running service, to use its keys instead of a database (default: CAPSTAN_URL)')
-      .option('--token <token>', 'management token for the service; prefer CAPSTAN_TOKEN')
+      .option(
+        '--url <url>',
+        'URL of a running service, to use its keys instead of a database (default: CAPSTAN_URL, else that of capstan login)',
+      )
+      .option('--token <token>', 'management token for the service; prefer CAPSTAN_TOKEN or capstan login')
       .option('--json', 'print JSON');
     command.action(async (...args: unknown[]) => {
       const flags = command.opts<Flags>();
@@ -313,7 +322,7 @@ async function withStore(
   const store =
     openRemote !== undefined && isRemote(flags, io.env)
       ? openRemote(flags, io)
-      : await openLocal(flags, io, createsStore);
+      : await openLocal(await chooseLocation(flags, io), io, createsStore);
   try {
     await run(store);
   } finally {
@@ -321,41 +330,78 @@ async function withStore(
   }
 }
 
-/** Flags override the environment. @throws AccessError if the flags name both a service and a database. */
-function isRemote(
-  { url, token, keysDb, dataDir }: Flags,
-  { CAPSTAN_URL: urlVariable = '', CAPSTAN_TOKEN: tokenVariable = '' }: NodeJS.ProcessEnv,
-): boolean {
+/**
+ * Flags override variables, variables override the login, and the login overrides DATABASE_URL.
+ * @throws AccessError if the flags name both a service and a database
+ */
+function isRemote({ url, token, keysDb, dataDir }: Flags, env: NodeJS.ProcessEnv): boolean {
+  const { CAPSTAN_URL: urlVariable = '', CAPSTAN_TOKEN: tokenVariable = '' } = env;
   const isLocal = (keysDb ?? dataDir) !== undefined;
-  if ((url ?? token) === undefined) return !isLocal && (urlVariable !== '' || tokenVariable !== '');
-  if (isLocal)
+  if ((url ?? token) !== undefined && isLocal)
     throw new AccessError('invalid_argument', '--url and --token: cannot be used with --keys-db or --data-dir');
-  return true;
+  if (isLocal) return false;
+  if ((url ?? token) !== undefined || urlVariable !== '' || tokenVariable !== '') return true;
+  return ownLocation({}, env) === undefined && readProfile(env) !== undefined;
+}
+
+/** Asks before it uses a database that neither a flag nor a variable names. @throws AccessError without a terminal */
+async function chooseLocation({ keysDb, dataDir }: Flags, { env, ask }: CommandIo): Promise<DatabaseLocation> {
+  const named = ownLocation({ keysDb, dataDir }, env) ?? sharedLocation(env);
+  if (named !== undefined) return named;
+  const location = defaultLocation(env);
+  const file = describeLocation(location);
+  const answer = await ask?.(`No service and no key database is named. Use the key database ${file}? [y/N] `);
+  if (answer !== undefined && /^y(es)?$/i.test(answer.trim())) return location;
+  throw new AccessError(
+    'invalid_argument',
+    `expected a service or a key database, got neither. Use a service with capstan login URL or --url, or a database with --keys-db ${file}`,
+  );
 }
 
 /** Opens the database. Only `create` may create one, so that a mistyped location is reported. */
-async function openLocal(flags: Flags, { env, now }: CommandIo, createsStore: boolean): Promise<KeysStore> {
-  const location = resolveLocation({ keysDb: flags.keysDb, dataDir: flags.dataDir }, env);
-  if (!createsStore && location.kind === 'file' && !existsSync(location.file))
+async function openLocal(location: DatabaseLocation, io: CommandIo, createsStore: boolean): Promise<KeysStore> {
+  // Imported on demand: other commands do not load a database library.
+  const [{ openStore }, { databaseExists }] = await Promise.all([
+    import('../../access/store/store.js'),
+    import('../../access/store/database.js'),
+  ]);
+  const exists = await databaseExists(location);
+  if (createsStore) return openForCreate(() => openStore(location, io.now), location, exists, io);
+  if (!exists)
     throw new AccessError(
       'not_found',
-      `the key database ${location.file} does not exist. Create one with: capstan keys create --name NAME`,
+      `the key database ${describeLocation(location)} does not exist. Create one with: capstan keys create --name NAME`,
     );
-  // Imported on demand: other commands do not load a database library.
-  const { openStore } = await import('../../access/store/store.js');
-  return createsStore ? openForCreate(() => openStore(location, now), now) : openStore(location, now);
+  return openStore(location, io.now);
 }
 
 /** Returns a store that opens the database once a key is valid, so that a refused key creates no database. */
-async function openForCreate(open: () => Promise<KeysStore>, now: () => number): Promise<KeysStore> {
+async function openForCreate(
+  open: () => Promise<KeysStore>,
+  location: DatabaseLocation,
+  exists: boolean,
+  io: CommandIo,
+): Promise<KeysStore> {
   const { checkSpec } = await import('../../access/keys/changes.js');
   let opened: KeysStore | undefined;
   const createKey: KeysStore['createKey'] = async (spec, options) => {
-    checkSpec(spec, now());
+    checkSpec(spec, io.now());
+    if (!exists) checkNewDatabase(spec, location);
     opened = await open();
+    if (!exists) io.err(`created the key database ${describeLocation(location)}\n`);
     return opened.createKey(spec, options);
   };
   return { createKey, close: async () => opened?.close() } satisfies Partial<KeysStore> as unknown as KeysStore;
+}
+
+/** A new database has no deployments, so an ID cannot name one. */
+function checkNewDatabase({ deployments = [] }: KeySpec, location: DatabaseLocation): void {
+  const id = deployments.find((reference) => reference.startsWith('dep_'));
+  if (id !== undefined)
+    throw new AccessError(
+      'not_found',
+      `deployment: ${id} not found: the key database ${describeLocation(location)} does not exist`,
+    );
 }
 
 async function withUsageErrors(command: Command, run: () => Promise<void>): Promise<void> {
@@ -371,10 +417,17 @@ async function withUsageErrors(command: Command, run: () => Promise<void>): Prom
 const HELP_TAIL = `
 An ID is ${ID_HELP}.
 
-With --url, --token, CAPSTAN_URL or CAPSTAN_TOKEN, the commands manage the keys of a running service. The owner is then you or org:SLUG.
+The first of these decides whose keys the commands manage:
 
-Otherwise they use a key database, the first of these that is set: --keys-db, --data-dir, CAPSTAN_KEYS_DB, CAPSTAN_DATA_DIR,
-DATABASE_URL. The default is capstan/capstan.db in the user's data directory.
+  --url or --token            the keys of a running service
+  --keys-db, --data-dir       a key database
+  CAPSTAN_URL, CAPSTAN_TOKEN  the keys of a running service
+  CAPSTAN_KEYS_DB, CAPSTAN_DATA_DIR  a key database
+  capstan login               the keys of a running service
+  DATABASE_URL                a key database
+  nothing                     capstan/capstan.db in the user's data directory, after a question; without a terminal an error
+
+The owner of a key of a service is you or org:SLUG.
 
 Examples:
   capstan keys create --name laptop                                   for all deployments of user:local

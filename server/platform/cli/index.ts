@@ -4,6 +4,7 @@ import { addContainersCommand } from './containers';
 import { addDeployCommand } from './deploy';
 import { addDeploymentsCommand } from './deployments';
 import { addHistoryCommands } from './history';
+import { addLoginCommands } from './login';
 import { addLogsCommand } from './logs';
 import { addOrgsCommand } from './orgs';
 import { addAdministrationCommands } from './quotas';
@@ -19,6 +20,7 @@ import { addWebhooksCommand } from './webhooks';
  */
 export function addServiceCommands(program: Command, onExit: (exitCode: number) => void, io?: CommandIo): void {
   addUpCommand(program, onExit);
+  addLoginCommands(program, io);
   addDeployCommand(program, io);
   addDeploymentsCommand(program, io);
   addVersionsCommand(program, io);

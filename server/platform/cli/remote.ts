@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { type CommandIo, PROCESS_IO, UsageError } from 'capstan/internal';
+import { type CommandIo, type Profile, PROCESS_IO, readProfile, UsageError } from 'capstan/internal';
 import { Client } from '../api/client';
 
 /** The flags of every command that talks to a running service. */
@@ -41,25 +41,40 @@ export function remote<F extends object = object>(
 
 function addRemoteFlags(command: Command): Command {
   return command
-    .option('--url <url>', `URL of the service (default: CAPSTAN_URL, else ${DEFAULT_URL})`)
-    .option('--token <token>', 'management token; prefer CAPSTAN_TOKEN')
+    .option('--url <url>', `URL of the service (default: CAPSTAN_URL, else that of capstan login, else ${DEFAULT_URL})`)
+    .option('--token <token>', 'management token; prefer CAPSTAN_TOKEN or capstan login')
     .option('--json', 'print JSON');
 }
 
-/** Returns a client for the service that the flags or the environment name. @throws UsageError without a token */
+/** Returns a client for the service of the flags, the environment or the login. @throws UsageError without a token */
 export function connect({ url, token }: RemoteFlags, io: CommandIo): Client {
   const { CAPSTAN_URL: urlVariable = '', CAPSTAN_TOKEN: tokenVariable = '' } = io.env;
-  const address = url ?? (urlVariable === '' ? DEFAULT_URL : urlVariable);
-  if (!/^https?:\/\//.test(address) || !URL.canParse(address))
+  const named = url ?? (urlVariable === '' ? undefined : urlVariable);
+  const given = token ?? tokenVariable;
+  // The profile is read only when something needs it, so that a damaged one does no harm elsewhere.
+  const profile = named === undefined || given === '' ? readProfile(io.env) : undefined;
+  const address = checkServiceUrl(named ?? profile?.url ?? DEFAULT_URL, url === undefined ? 'CAPSTAN_URL' : '--url');
+  const credential = given === '' ? tokenFor(address, profile) : given;
+  if (credential === undefined)
     throw new UsageError(
-      `${url === undefined ? 'CAPSTAN_URL' : '--url'}: expected a URL such as ${DEFAULT_URL}, got '${address}'`,
-    );
-  const credential = token ?? tokenVariable;
-  if (credential === '')
-    throw new UsageError(
-      "expected a management token in CAPSTAN_TOKEN or --token, got none. Create one in the console, or on the service's machine with: capstan tokens create --data-dir DIR --email EMAIL --name NAME",
+      `expected a management token for ${address} in CAPSTAN_TOKEN or --token, got none. Create one in the console and run capstan login URL, or create one on the service's machine with: capstan tokens create --data-dir DIR --email EMAIL --name NAME`,
     );
   return new Client({ url: address, token: credential, ...(io.fetch === undefined ? {} : { fetch: io.fetch }) });
+}
+
+/** The token of a login is never sent to another service. */
+function tokenFor(address: string, profile: Profile | undefined): string | undefined {
+  return profile !== undefined && new URL(address).href === new URL(profile.url).href ? profile.token : undefined;
+}
+
+/** @param source The flag, variable or argument, for messages. */
+export function checkServiceUrl(address: string, source: string): string {
+  if (!/^https?:\/\//.test(address) || !URL.canParse(address))
+    throw new UsageError(`${source}: expected a URL such as ${DEFAULT_URL}, got '${address}'`);
+  const { username, password } = new URL(address);
+  if (username !== '' || password !== '')
+    throw new UsageError(`${source}: expected a URL without a user name and password. Use a management token`);
+  return address;
 }
 
 /** @throws UsageError unless `--yes` confirms `action`, for example `delete chat`. */

@@ -1,16 +1,26 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { Command, CommanderError } from 'commander';
+import type { CommandIo } from '../../../../server/cli/commands/io';
 import { addKeysCommand } from '../../../../server/cli/commands/keys';
 import { parseDuration, parseExpiry } from '../../../../server/cli/durations';
 import { parseKey } from '../../../../server/base/key-format';
-import { makeFolder, removeFolders } from '../../access/support';
+import { databaseExists } from '../../../../server/access/store/database';
+import { makeFolder, overBackends, removeFolders } from '../../access/support';
 
 const NOW_MS = Date.UTC(2030, 0, 1);
 let keysDb: string;
 
-/** Runs `capstan keys …` in this process. */
-async function keys(...args: string[]): Promise<{ code: number; out: string; err: string }> {
+/** Runs `capstan keys …` in this process, with `--keys-db` unless the arguments name another database. */
+function keys(...args: string[]): Promise<{ code: number; out: string; err: string }> {
+  const isNamed = args.includes('--data-dir') || args.includes('--help') || args.length === 0;
+  return keysWith({}, ...args, ...(isNamed ? [] : ['--keys-db', keysDb]));
+}
+
+async function keysWith(
+  { env = {}, ask }: { env?: NodeJS.ProcessEnv; ask?: CommandIo['ask'] },
+  ...args: string[]
+): Promise<{ code: number; out: string; err: string }> {
   const result = { code: 0, out: '', err: '' };
   const err = (text: string) => {
     result.err += text;
@@ -22,7 +32,8 @@ async function keys(...args: string[]): Promise<{ code: number; out: string; err
     },
   });
   addKeysCommand(program, {
-    env: { CAPSTAN: '1', HOME: '/nowhere' },
+    env: { CAPSTAN: '1', HOME: '/nowhere', ...env },
+    ask,
     now: () => NOW_MS,
     out: (text) => {
       result.out += text;
@@ -30,14 +41,7 @@ async function keys(...args: string[]): Promise<{ code: number; out: string; err
     err,
   });
   try {
-    await program.parseAsync(
-      [
-        'keys',
-        ...args,
-        ...(args.includes('--data-dir') || args.includes('--help') || args.length === 0 ? [] : ['--keys-db', keysDb]),
-      ],
-      { from: 'user' },
-    );
+    await program.parseAsync(['keys', ...args], { from: 'user' });
   } catch (error) {
     if (!(error instanceof CommanderError)) err(`error: ${(error as Error).message}\n`);
     result.code = error instanceof CommanderError ? error.exitCode : 1;
@@ -69,7 +73,7 @@ test('creates, lists, edits, disables, rotates and deletes a key', async () => {
   expect(created).toMatchObject({
     code: 0,
     err: expect.stringMatching(
-      /^created "ci" \(key_\w{26}, deployment-level, user:local\): chat, search\nStore the secret/,
+      /^created the key database \S+\ncreated "ci" \(key_\w{26}, deployment-level, user:local\): chat, search\nStore the secret/,
     ) as string,
   });
   // Standard output has only the secret.
@@ -239,6 +243,8 @@ test.each<[string[], string]>([
   [['--name', 'k', '--type', 'admin'], 'type: expected user-level or deployment-level'],
   [['--name', 'k', '--allow-from', '10.0.0.1/8'], 'allowed_cidrs: 10.0.0.1/8 has bits set after its prefix'],
   [['--name', 'k', '--expires', '2000-01-31T00:00:00Z'], 'expires'],
+  [['--name', 'k', '--deployment', ' '], 'deployment: expected 1 to 100 printable characters'],
+  [['--name', 'k', '--deployment', 'chat', '--deployment', 'x'.repeat(101)], 'deployment: expected 1 to 100'],
 ])('a refused key creates no database: %j', async (args, message) => {
   expect(await keys('create', ...args)).toMatchObject({
     code: 2,
@@ -246,6 +252,84 @@ test.each<[string[], string]>([
     err: expect.stringContaining(message) as string,
   });
   expect(existsSync(keysDb)).toBe(false);
+});
+
+test('a key for an unknown deployment ID creates no database', async () => {
+  expect(await keys('create', '--name', 'k', '--deployment', 'dep_1')).toMatchObject({
+    code: 1,
+    out: '',
+    err: expect.stringContaining(`deployment: dep_1 not found: the key database ${keysDb} does not exist`) as string,
+  });
+  expect(existsSync(keysDb)).toBe(false);
+});
+
+describe('without a service and a named database', () => {
+  const COMMANDS = [['create', '--name', 'a'], ['list'], ['disable', 'x'], ['delete', 'x', '--yes']];
+  let file: string;
+  let env: NodeJS.ProcessEnv;
+  beforeEach(() => {
+    const folder = makeFolder();
+    file = path.join(folder, 'capstan/capstan.db');
+    env = { XDG_DATA_HOME: folder };
+  });
+
+  test('every command fails without a terminal, names the database and makes none', async () => {
+    for (const args of COMMANDS)
+      expect([args, await keysWith({ env }, ...args)]).toMatchObject([
+        args,
+        {
+          code: 2,
+          out: '',
+          err: expect.stringContaining(
+            `expected a service or a key database, got neither. Use a service with capstan login URL or --url, or a database with --keys-db ${file}`,
+          ) as string,
+        },
+      ]);
+    expect(existsSync(path.dirname(file))).toBe(false);
+  });
+
+  test('a terminal is asked, and only yes goes on', async () => {
+    const questions: string[] = [];
+    const answering = (answer: string) => (question: string) => {
+      questions.push(question);
+      return Promise.resolve(answer);
+    };
+    for (const answer of ['', 'n', 'yesterday'])
+      expect(await keysWith({ env, ask: answering(answer) }, 'create', '--name', 'a')).toMatchObject({ code: 2 });
+    expect(existsSync(path.dirname(file))).toBe(false);
+    expect(questions[0]).toBe(`No service and no key database is named. Use the key database ${file}? [y/N] `);
+    expect(await keysWith({ env, ask: answering('y') }, 'create', '--name', 'a')).toMatchObject({
+      code: 0,
+      err: expect.stringContaining(`created the key database ${file}\n`) as string,
+    });
+    expect((await keysWith({ env, ask: answering('YES') }, 'list')).out).toContain('user:local');
+    expect(questions).toHaveLength(5);
+  });
+
+  test('a database that a flag or a variable names needs no question', async () => {
+    const ask = () => Promise.reject(new Error('asked'));
+    expect(await keysWith({ env: { CAPSTAN_KEYS_DB: keysDb }, ask }, 'create', '--name', 'a')).toMatchObject({
+      code: 0,
+      err: expect.stringContaining(`created the key database ${keysDb}\n`) as string,
+    });
+    expect(await keysWith({ env, ask }, 'list', '--keys-db', keysDb)).toMatchObject({ code: 0 });
+    expect((await keysWith({ env, ask }, 'create', '--name', 'b', '--keys-db', keysDb)).err).not.toContain('database');
+  });
+});
+
+overBackends((make) => {
+  test('a command that only reads makes no tables, and create says that it makes them', async () => {
+    const location = await make();
+    const name = location.kind === 'file' ? location.file : location.url;
+    expect(await keys('list', '--data-dir', 'x', '--keys-db', name)).toMatchObject({
+      code: 1,
+      err: expect.stringMatching(/^error: the key database .* does not exist/) as string,
+    });
+    expect(await databaseExists(location)).toBe(false);
+    const created = await keysWith({}, 'create', '--name', 'a', '--keys-db', name);
+    expect([created.code, created.err]).toEqual([0, expect.stringMatching(/^created the key database /)]);
+    expect(await databaseExists(location)).toBe(true);
+  });
 });
 
 test('a wrong value is a usage error with the expected value', async () => {

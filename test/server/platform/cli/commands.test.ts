@@ -14,7 +14,9 @@ describe('the connection to the service', () => {
     const { code, err } = await runCommand(['orgs', 'list'], {});
     expect([code, err]).toEqual([
       2,
-      expect.stringContaining('expected a management token in CAPSTAN_TOKEN or --token, got none. Create one '),
+      expect.stringContaining(
+        'expected a management token for http://127.0.0.1:8090 in CAPSTAN_TOKEN or --token, got none. Create one ',
+      ),
     ]);
   });
 

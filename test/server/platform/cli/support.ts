@@ -5,6 +5,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { Command, CommanderError } from 'commander';
 import { Access } from '../../../../server/access';
+import type { CommandIo } from '../../../../server/cli/commands/io';
 import { addKeysCommand } from '../../../../server/cli/commands/keys';
 import { Api } from '../../../../server/platform/api/api';
 import { Client } from '../../../../server/platform/api/client';
@@ -145,13 +146,15 @@ async function startReceiver() {
 export async function runCommand(
   line: readonly string[],
   env: NodeJS.ProcessEnv,
-  fetchFunction?: typeof fetch,
+  { stdin, ...replaced }: Partial<CommandIo> & { stdin?: string } = {},
 ): Promise<CommandResult> {
   const result: CommandResult = { code: 0, out: '', err: '' };
-  const io = {
-    env,
+  const io: CommandIo = {
+    // A login of the user who runs the tests is not read.
+    env: { XDG_CONFIG_HOME: '/nowhere', ...env },
     now: Date.now,
-    fetch: fetchFunction,
+    readInput: () => Promise.resolve(stdin ?? ''),
+    ...replaced,
     out: (text: string) => {
       result.out += text;
     },

@@ -22,7 +22,7 @@ function fakeService(steps: readonly Step[]): { fetch: typeof fetch; calls: stri
 }
 
 function run(line: string[], fetchFunction: typeof fetch) {
-  return runCommand(['deployments', ...line], { CAPSTAN_TOKEN: 'mt-x' }, fetchFunction);
+  return runCommand(['deployments', ...line], { CAPSTAN_TOKEN: 'mt-x' }, { fetch: fetchFunction });
 }
 
 test.each([
