@@ -43,6 +43,14 @@ export function formatRelative(time: string | null, locale: string, nowMs: numbe
   return format.format(0, 'second');
 }
 
+/**
+ * A past time as {@link formatRelative}. A time after `nowMs` counts as now: the clocks of the service and the browser
+ * differ, and an event may arrive after the page last read its own clock.
+ */
+export function formatPast(time: string | null, locale: string, nowMs: number): string {
+  return formatRelative(time, locale, Math.max(nowMs, parse(time)?.getTime() ?? nowMs));
+}
+
 /** The two largest units: 90 becomes "1m 30s" in English. */
 export function formatSeconds(seconds: number, locale: string): string {
   const format = (count: number, unit: string) =>

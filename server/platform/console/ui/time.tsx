@@ -1,5 +1,5 @@
 import { useEffect, useState } from 'preact/hooks';
-import { formatRelative, formatTime } from '../format/times';
+import { formatPast, formatRelative, formatTime } from '../format/times';
 import { locale } from '../i18n';
 
 /** The current time, updated every `everyMs`. */
@@ -12,13 +12,22 @@ export function useNow(everyMs: number): number {
   return now;
 }
 
-/** A relative time, with the exact time as its tooltip. */
+/** A past time, relative to now, with the exact time as its tooltip. */
 export function Ago({ time }: { time: string | null }) {
+  return <Relative time={time} format={formatPast} />;
+}
+
+/** A future time, relative to now, with the exact time as its tooltip. */
+export function Until({ time }: { time: string | null }) {
+  return <Relative time={time} format={formatRelative} />;
+}
+
+function Relative({ time, format }: { time: string | null; format: typeof formatRelative }) {
   const now = useNow(30_000);
   if (time === null) return <>–</>;
   return (
     <time dateTime={time} title={formatTime(time, locale())} class="nowrap">
-      {formatRelative(time, locale(), now)}
+      {format(time, locale(), now)}
     </time>
   );
 }

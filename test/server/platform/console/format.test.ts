@@ -14,6 +14,7 @@ import { modelName, snippet } from '../../../../server/platform/console/format/s
 import { commandsOf, isMoving, STATE_LOOKS } from '../../../../server/platform/console/format/states';
 import {
   formatClock,
+  formatPast,
   formatRelative,
   formatSeconds,
   formatTime,
@@ -83,6 +84,11 @@ test('formats and parses times', () => {
   expect(formatRelative('2026-11-21T15:57:00Z', 'en', now)).toBe('3 minutes ago');
   expect(formatRelative('2026-11-23T16:00:00Z', 'en', now)).toBe('in 2 days');
   expect(formatRelative('2026-11-21T15:57:00Z', 'zh-CN', now)).toBe('3分钟前');
+  // The browser's clock is behind, or the page read it before the event arrived.
+  expect(formatPast('2026-11-21T16:00:02Z', 'en', now)).toBe('now');
+  expect(formatPast('2026-11-21T16:00:02Z', 'zh-CN', now)).toBe('现在');
+  expect(formatPast('2026-11-21T15:57:00Z', 'en', now)).toBe('3 minutes ago');
+  expect([formatPast(null, 'en', now), formatPast('soon', 'en', now)]).toEqual(['–', '–']);
   expect([formatTime(null, 'en'), formatTime('soon', 'en'), formatClock('soon')]).toEqual(['–', '–', '–']);
   const seconds = [0, 90, 1_200, 86_460, 90_061];
   expect(seconds.map((value) => formatSeconds(value, 'en'))).toEqual(['0s', '1m 30s', '20m', '1d 1m', '1d 1h']);

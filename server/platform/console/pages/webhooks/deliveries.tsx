@@ -7,7 +7,7 @@ import { Button } from '../../ui/button';
 import { Dialog } from '../../ui/dialog';
 import { Loaded, ProblemBanner } from '../../ui/state';
 import { Table } from '../../ui/table';
-import { Ago } from '../../ui/time';
+import { Ago, Until } from '../../ui/time';
 import { toast } from '../../ui/toast';
 
 /** The messages of a webhook and their delivery attempts. */
@@ -88,7 +88,7 @@ function Attempts({ of: { attempts, next_at: nextAt } }: { of: WebhookDelivery }
       )}
       {nextAt !== null && (
         <span class="table-sub">
-          {t('webhooks.next')} <Ago time={nextAt} />
+          {t('webhooks.next')} <Until time={nextAt} />
         </span>
       )}
     </div>
