@@ -1,4 +1,4 @@
-import { type ChangeOptions, ensureOwner, hashSecret, verifySecret } from 'capstan/internal';
+import { addressBlock, type ChangeOptions, ensureOwner, hashSecret, verifySecret } from 'capstan/internal';
 import { type From, NOWHERE } from './actor';
 import { checkDisplayName, checkEmail, checkPassword } from './account-values';
 import { serviceChange, type ServiceChange } from '../store/change';
@@ -117,7 +117,9 @@ export interface AuthenticateOptions {
 
 /**
  * Returns the account of an email address and password. Every wrong input costs the same work and gets the same error.
- * Too many failures block an address for a while, whether or not an account has it.
+ * Too many failures from one network address block it for this account for a while, whether or not the account exists.
+ * Other addresses can still sign in, so nobody can lock out somebody else. Wrong codes after the right password count
+ * from all addresses together: only somebody with the password can cause them.
  * @throws ServiceError `bad_credentials`, `too_many_attempts`
  */
 export async function authenticate(
@@ -128,18 +130,9 @@ export async function authenticate(
   { from = NOWHERE, isSecondFactorRight }: AuthenticateOptions = {},
 ): Promise<Account> {
   const address = email.trim().normalize('NFC').toLowerCase();
-  const slot = tokenHash(address);
-  const attempts = await db
-    .selectFrom('login_attempts')
-    .select('blocked_until')
-    .where('email_hash', '=', slot)
-    .executeTakeFirst();
-  if (attempts !== undefined && attempts.blocked_until > nowMs) {
-    throw new ServiceError(
-      'too_many_attempts',
-      `too many failed attempts: try again in ${Math.ceil((attempts.blocked_until - nowMs) / 1000)} s`,
-    );
-  }
+  const passwordSlot = tokenHash(`${addressBlock(from.ip ?? '')}\n${address}`);
+  const codeSlot = tokenHash(`code\n${address}`);
+  await demandAttempt(db, passwordSlot, nowMs);
   const row = await db
     .selectFrom('accounts')
     .innerJoin('users', 'users.id', 'accounts.user_id')
@@ -148,17 +141,33 @@ export async function authenticate(
     .where('users.status', '=', 'active')
     .executeTakeFirst();
   const isPasswordRight = await verifySecret(row?.password_hash ?? (await dummyHash()), password);
-  if (
-    row === undefined ||
-    !isPasswordRight ||
-    (isSecondFactorRight !== undefined && !(await isSecondFactorRight(row)))
-  ) {
+  const refuse = async (slot: string): Promise<never> => {
     await countFailure(db, slot, nowMs);
     await recordFailure(db, row?.user_id, from, nowMs);
     throw new ServiceError('bad_credentials', 'wrong email address or password');
+  };
+  if (row === undefined || !isPasswordRight) return refuse(passwordSlot);
+  if (isSecondFactorRight !== undefined) {
+    await demandAttempt(db, codeSlot, nowMs);
+    if (!(await isSecondFactorRight(row))) return refuse(codeSlot);
+    await db.deleteFrom('login_attempts').where('slot', '=', codeSlot).execute();
   }
-  await db.deleteFrom('login_attempts').where('email_hash', '=', slot).execute();
+  await db.deleteFrom('login_attempts').where('slot', '=', passwordSlot).execute();
   return toAccount(row);
+}
+
+/** @throws ServiceError `too_many_attempts` */
+async function demandAttempt(db: ServiceDb, slot: string, nowMs: number): Promise<void> {
+  const attempts = await db
+    .selectFrom('login_attempts')
+    .select('blocked_until')
+    .where('slot', '=', slot)
+    .executeTakeFirst();
+  if (attempts !== undefined && attempts.blocked_until > nowMs)
+    throw new ServiceError(
+      'too_many_attempts',
+      `too many failed attempts: try again in ${Math.ceil((attempts.blocked_until - nowMs) / 1000)} s`,
+    );
 }
 
 /** Checks a user's password again. @throws ServiceError `bad_credentials`, `too_many_attempts` */
@@ -346,10 +355,10 @@ async function countFailure(db: ServiceDb, slot: string, nowMs: number): Promise
       .execute();
     const { failures } = await tx
       .insertInto('login_attempts')
-      .values({ email_hash: slot, failures: 1, blocked_until: 0, updated_at: nowMs })
+      .values({ slot, failures: 1, blocked_until: 0, updated_at: nowMs })
       .onConflict((conflict) =>
         conflict
-          .column('email_hash')
+          .column('slot')
           .doUpdateSet((eb) => ({ failures: eb('login_attempts.failures', '+', 1), updated_at: nowMs })),
       )
       .returning('failures')
@@ -359,7 +368,7 @@ async function countFailure(db: ServiceDb, slot: string, nowMs: number): Promise
     await tx
       .updateTable('login_attempts')
       .set({ blocked_until: nowMs + blockedMs })
-      .where('email_hash', '=', slot)
+      .where('slot', '=', slot)
       .execute();
   });
 }

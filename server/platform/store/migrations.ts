@@ -23,6 +23,7 @@ export const SERVICE: Component = {
     measureSources,
     keepLocations,
     followReplicaEnds,
+    nameAttemptSlots,
   ],
 };
 
@@ -141,4 +142,9 @@ async function countFailures(tx: Tx): Promise<void> {
 
 async function keepLocations(tx: Tx): Promise<void> {
   await tx.schema.alterTable('idempotency_keys').addColumn('location', 'text').execute();
+}
+
+/** A slot was the hash of an email address alone. Those rows block nobody any more, and are deleted when they are old. */
+async function nameAttemptSlots(tx: Tx): Promise<void> {
+  await tx.schema.alterTable('login_attempts').renameColumn('email_hash', 'slot').execute();
 }

@@ -188,6 +188,45 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       },
     );
 
+    on('cannot be locked out by wrong passwords from another network address', async () => {
+      await account('a@example.com');
+      const attempt = (ip: string | null, password: string) =>
+        authenticate(db, 'a@example.com', password, now, { from: { ip, userAgent: null } }).then(
+          () => 'in',
+          ({ code }: { code: string }) => code,
+        );
+      for (let i = 0; i < 6; i++) await attempt('2001:db8:1:2::5', 'wrong password');
+      expect(await attempt('2001:db8:1:2::5', PASSWORD)).toBe('too_many_attempts');
+      // The same subscriber with another address.
+      expect(await attempt('2001:db8:1:2:ffff::7', PASSWORD)).toBe('too_many_attempts');
+      expect(await attempt('2001:db8:1:3::5', PASSWORD)).toBe('in');
+      expect(await attempt('198.51.100.7', PASSWORD)).toBe('in');
+      expect(await attempt(null, PASSWORD)).toBe('in');
+      expect(await attempt('2001:db8:1:2::5', PASSWORD)).toBe('too_many_attempts');
+    });
+
+    on('limit wrong codes after the right password from all network addresses together', async () => {
+      await account('a@example.com');
+      const attempt = (host: number, isSecondFactorRight: () => Promise<boolean>, password = PASSWORD) =>
+        authenticate(db, 'a@example.com', password, now, {
+          from: { ip: `198.51.100.${host}`, userAgent: null },
+          isSecondFactorRight,
+        }).then(
+          () => 'in',
+          ({ code }: { code: string }) => code,
+        );
+      const wrong = () => Promise.resolve(false);
+      const right = () => Promise.resolve(true);
+      for (let host = 0; host < 5; host++) expect(await attempt(host, wrong)).toBe('bad_credentials');
+      // Somebody without the password learns nothing.
+      expect(await attempt(20, right, 'wrong password')).toBe('bad_credentials');
+      expect(await attempt(21, right)).toBe('too_many_attempts');
+      now += MINUTE;
+      expect(await attempt(21, right)).toBe('in');
+      expect(await attempt(22, wrong)).toBe('bad_credentials');
+      expect(await attempt(22, right)).toBe('in');
+    });
+
     on('change their password with the old one, which ends every session', async () => {
       const { userId } = await account('a@example.com');
       const session = await openSession(db, userId, FROM, now);

@@ -70,12 +70,14 @@ overServices(() => {
       expect(replies[0].headers['set-cookie']).toBeUndefined();
     });
 
-    test('is delayed after too many failures, for an account and from an address', async () => {
+    test('is delayed after too many failures from an address, for an account and for all accounts', async () => {
       for (let i = 0; i < 5; i++)
-        expect((await login({ ...good, password: 'wrong password' }, {}, `198.51.100.${i}`)).status).toBe(401);
+        expect((await login({ ...good, password: 'wrong password' }, {}, '198.51.100.9')).status).toBe(401);
       const locked = await login(good, {}, '198.51.100.9');
       expect(locked).toMatchObject({ status: 429, body: { code: 'too_many_attempts' } });
       expect(locked.headers['retry-after']).toBe('60');
+      // Nobody can lock out somebody else.
+      expect((await login(good, {}, '198.51.100.10')).status).toBe(204);
       // From one address, over many accounts.
       for (let i = 0; i < 20; i++)
         expect((await login({ email: `user${i}@example.com`, password: 'x' }, {}, '203.0.113.5')).status).toBe(401);
