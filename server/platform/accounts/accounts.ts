@@ -130,7 +130,7 @@ export async function authenticate(
   { from = NOWHERE, isSecondFactorRight }: AuthenticateOptions = {},
 ): Promise<Account> {
   const address = email.trim().normalize('NFC').toLowerCase();
-  const passwordSlot = tokenHash(`${addressBlock(from.ip ?? '')}\n${address}`);
+  const passwordSlot = passwordSlotOf(address, from);
   const codeSlot = tokenHash(`code\n${address}`);
   await demandAttempt(db, passwordSlot, nowMs);
   const row = await db
@@ -154,6 +154,15 @@ export async function authenticate(
   }
   await db.deleteFrom('login_attempts').where('slot', '=', passwordSlot).execute();
   return toAccount(row);
+}
+
+/** Ends the delay of this network address after wrong passwords. */
+export async function forgetAttempts(tx: ServiceTx, email: string, from: From): Promise<void> {
+  await tx.deleteFrom('login_attempts').where('slot', '=', passwordSlotOf(email, from)).execute();
+}
+
+function passwordSlotOf(email: string, { ip }: From): string {
+  return tokenHash(`${addressBlock(ip ?? '')}\n${email}`);
 }
 
 /** @throws ServiceError `too_many_attempts` */

@@ -1,5 +1,5 @@
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
-import type { ServiceDb } from '../store/schema';
+import type { ServiceDb, ServiceTx } from '../store/schema';
 import { newToken, tokenHash } from './tokens';
 
 /** A new console session. Its token is not stored and cannot be read again. */
@@ -118,7 +118,12 @@ export async function stepUp(db: ServiceDb, { idHash }: Session, nowMs: number):
 }
 
 /** Ends all sessions of a user, optionally except one. */
-export async function revokeSessions(db: ServiceDb, userId: string, nowMs: number, exceptIdHash = ''): Promise<void> {
+export async function revokeSessions(
+  db: ServiceDb | ServiceTx,
+  userId: string,
+  nowMs: number,
+  exceptIdHash = '',
+): Promise<void> {
   await db
     .updateTable('sessions')
     .set({ revoked_at: nowMs })

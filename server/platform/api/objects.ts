@@ -349,6 +349,13 @@ export const Me = object({
 export const MeEdit = input({ name: Name, locale: Locale, theme: Theme });
 export const EmailChange = input({ email: Email, password: Password }, 'email', 'password');
 /** Confirms a sensitive change with the password. */
+/** A link that sets a new password once. The console opens it at `/reset#TOKEN`. */
+export const MadePasswordReset = object({ email: STRING, expires_at: Time, token: orNull(STRING) });
+export const PasswordReset = input(
+  { token: { type: 'string', maxLength: 200 }, password: Password },
+  'token',
+  'password',
+);
 export const PasswordProof = input({ password: Password }, 'password');
 /** A second factor. Not in force until it is confirmed. */
 export const TotpSecret = object({
@@ -679,6 +686,7 @@ export type Problem = Static<typeof Problem>;
 export type Login = Static<typeof Login>;
 export type Bootstrap = Static<typeof Bootstrap>;
 export type PasswordChange = Static<typeof PasswordChange>;
+export type MadePasswordReset = Static<typeof MadePasswordReset>;
 export type Me = Static<typeof Me>;
 export type MeEdit = Static<typeof MeEdit>;
 export type TotpSecret = Static<typeof TotpSecret>;

@@ -1,10 +1,10 @@
 import type { Command } from 'commander';
 import { type CommandIo, parseOwner, renderTable, UsageError } from 'capstan/internal';
 import type { Client } from '../api/client';
-import type { OwnerQuota } from '../api/objects';
+import type { MadePasswordReset, OwnerQuota } from '../api/objects';
 import { type Call, printJson, remote, requireYes } from './remote';
 import { defined } from './spec-flags';
-import { plain, renderFields } from './text';
+import { formatTime, plain, renderFields } from './text';
 
 interface SetFlags {
   deployments?: string;
@@ -48,6 +48,13 @@ export function addAdministrationCommands(program: Command, io?: CommandIo): voi
     'demote <email>',
     'remove the administrator role of a user; refused for the last administrator',
     (call) => setAdministrator(call, false),
+    io,
+  );
+  remote(
+    accounts,
+    'reset-password <email>',
+    'print a link that sets a new password; it works once and expires in 24 hours',
+    resetPassword,
     io,
   );
   remote<{ yes?: boolean }>(
@@ -112,6 +119,17 @@ async function setAdministrator({ client, flags, args: [email], io }: Call<objec
   const changed = await client.request<OwnerQuota>('PUT', `/users/${owner.id}/administrator`, { body: { enabled } });
   if (flags.json) return printJson(io, changed);
   io.out(`${plain(owner.name)} is ${enabled ? 'now an administrator' : 'no longer an administrator'}\n`);
+}
+
+/** Prints only the link to standard output. */
+async function resetPassword({ client, flags, args: [email], io }: Call<object>): Promise<void> {
+  const { owner } = await findQuota(client, `user:${email}`);
+  const made = await client.request<MadePasswordReset>('POST', `/users/${owner.id}/password-reset`);
+  if (flags.json) return printJson(io, made);
+  io.err(
+    `Send this link to ${plain(made.email)}. It works once, expires at ${formatTime(made.expires_at)} and is not shown again:\n`,
+  );
+  io.out(`${client.url}/reset#${made.token ?? ''}\n`);
 }
 
 async function remove({ client, flags, args: [email], io }: Call<{ yes?: boolean }>): Promise<void> {

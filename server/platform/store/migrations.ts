@@ -24,6 +24,7 @@ export const SERVICE: Component = {
     keepLocations,
     followReplicaEnds,
     nameAttemptSlots,
+    addPasswordResets,
   ],
 };
 
@@ -147,4 +148,14 @@ async function keepLocations(tx: Tx): Promise<void> {
 /** A slot was the hash of an email address alone. Those rows block nobody any more, and are deleted when they are old. */
 async function nameAttemptSlots(tx: Tx): Promise<void> {
   await tx.schema.alterTable('login_attempts').renameColumn('email_hash', 'slot').execute();
+}
+
+async function addPasswordResets(tx: Tx): Promise<void> {
+  await tx.schema
+    .createTable('password_resets')
+    .addColumn('token_hash', 'text', (column) => column.primaryKey())
+    .addColumn('user_id', 'text', (column) => column.notNull().unique().references('users.id'))
+    .addColumn('created_at', 'bigint', (column) => column.notNull())
+    .addColumn('expires_at', 'bigint', (column) => column.notNull())
+    .execute();
 }

@@ -12,6 +12,8 @@ export interface ServiceTables extends AccessTables, DeploymentTables, WebhookTa
   login_attempts: { slot: string; failures: number; blocked_until: number; updated_at: number };
   sessions: SessionRow;
   bootstrap_links: { token_hash: string; created_at: number; expires_at: number };
+  /** Links that set a new password, at most one for each account. */
+  password_resets: { token_hash: string; user_id: string; created_at: number; expires_at: number };
   org_settings: OrgSettingsRow;
   invitations: InvitationRow;
   management_tokens: TokenRow;

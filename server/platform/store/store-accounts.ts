@@ -54,6 +54,7 @@ import {
   removeMember,
   setMemberRole,
 } from '../accounts/organizations';
+import { createPasswordReset, type PasswordReset, redeemPasswordReset } from '../accounts/password-resets';
 import { objectNames } from '../deployments/object-names';
 import { findOrganization, type OrganizationView } from '../accounts/owner-names';
 import {
@@ -95,6 +96,8 @@ export interface AccountStore {
   deleteOwnAccount(actor: ServiceActor, password: string): Promise<void>;
   deleteOtherAccount(actor: ServiceActor, userId: string): Promise<void>;
   setAdministrator(actor: ServiceActor, userId: string, isAdmin: boolean): Promise<void>;
+  createPasswordReset(actor: ServiceActor, userId: string): Promise<PasswordReset>;
+  redeemPasswordReset(token: string, password: string, from: From): Promise<void>;
   startTotp(actor: ServiceActor, password: string): Promise<{ secret: string; url: string }>;
   confirmTotp(actor: ServiceActor, otp: string): Promise<void>;
   removeTotp(actor: ServiceActor, password: string): Promise<void>;
@@ -179,6 +182,8 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
     deleteOwnAccount: (actor, password) => deleteOwnAccount(db, actor, password, now()),
     deleteOtherAccount: (actor, userId) => deleteOtherAccount(db, actor, userId, now()),
     setAdministrator: (actor, userId, isAdmin) => setAdministrator(db, actor, userId, isAdmin, now()),
+    createPasswordReset: (actor, userId) => createPasswordReset(db, actor, userId, now()),
+    redeemPasswordReset: (token, password, from) => redeemPasswordReset(db, token, password, from, now()),
     startTotp: (actor, password) => startTotp(db, box, actor.userId, password, now(), changeOptions(actor)),
     confirmTotp: (actor, otp) => confirmTotp(db, box, actor.userId, otp, now(), changeOptions(actor)),
     removeTotp: (actor, password) => removeTotp(db, actor.userId, password, now(), changeOptions(actor)),

@@ -35,6 +35,8 @@ const EVENTS = {
     'sign_in_failed',
     'email_changed',
     'password_changed',
+    'password_reset_link',
+    'password_reset',
     'totp_on',
     'totp_off',
   ],

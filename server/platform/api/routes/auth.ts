@@ -2,7 +2,7 @@ import type { NewSession } from '../../accounts/sessions';
 import { clientOf } from '../authenticate';
 import { endedCookie, sessionCookie, sessionTokenOf } from '../cookies';
 import { input } from '../json-schema';
-import { Bootstrap, Login } from '../objects';
+import { Bootstrap, Login, PasswordReset } from '../objects';
 import { toProblem } from '../problem';
 import { type ApiResponse, type ApiCall, type ApiRoute, defineRoute } from '../route';
 
@@ -42,6 +42,23 @@ export const ROUTES: readonly ApiRoute[] = [
     handle: async ({ context: { store, settings }, actor, session }) => {
       await store.revokeSession(actor, session!.idHash);
       return { status: 204, headers: endedCookie(settings) };
+    },
+  }),
+  defineRoute({
+    method: 'POST',
+    path: '/api/v1/auth/password-reset',
+    summary: 'Set a new password with the link of an administrator. All sessions end',
+    tag: TAG,
+    auth: 'none',
+    body: PasswordReset,
+    responses: { 204: null },
+    problems: ['gone', 'too_many_attempts'],
+    handle: async (call) => {
+      const { token, password } = call.body;
+      await limitAttempts(call, () =>
+        call.context.store.redeemPasswordReset(token, password, clientOf(call.request, call.address)),
+      );
+      return { status: 204 };
     },
   }),
   defineRoute({

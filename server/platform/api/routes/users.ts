@@ -1,8 +1,9 @@
 import { CONFIRMATION, requireConfirmation } from '../confirm';
 import { input } from '../json-schema';
-import { OwnerQuota } from '../objects';
+import { MadePasswordReset, OwnerQuota } from '../objects';
 import { quotaView } from './quotas';
 import { type ApiRoute, defineRoute } from '../route';
+import { timeOf } from '../times';
 
 export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
@@ -34,6 +35,21 @@ export const ROUTES: readonly ApiRoute[] = [
     handle: async ({ context: { store }, actor, params, body }) => {
       await store.setAdministrator(actor, params.id, body.enabled);
       return { status: 200, body: quotaView(await store.findQuota(actor, params.id)) };
+    },
+  }),
+  defineRoute({
+    method: 'POST',
+    path: '/api/v1/users/{id}/password-reset',
+    summary: 'Create a link that sets a new password (administrators). The token is shown once and works for a day',
+    tag: 'administration',
+    auth: 'any',
+    body: input({}),
+    isBodyOptional: true,
+    secrets: ['token'],
+    responses: { 201: MadePasswordReset },
+    handle: async ({ context: { store }, actor, params }) => {
+      const { email, token, expiresAt } = await store.createPasswordReset(actor, params.id);
+      return { status: 201, body: { email, expires_at: timeOf(expiresAt), token } };
     },
   }),
 ];

@@ -11,5 +11,6 @@ export { InvitationPage } from '../pages/invitation';
 export { OrgListPage } from '../pages/orgs/list';
 export { OrgPage } from '../pages/orgs/org';
 export { QuotasPage } from '../pages/quotas';
+export { ResetPage } from '../pages/reset';
 export { SetupPage } from '../pages/setup';
 export { WebhooksPage } from '../pages/webhooks/webhooks';

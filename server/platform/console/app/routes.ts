@@ -30,6 +30,7 @@ export const OPEN_ROUTES: readonly PageRoute[] = [
   { path: '/bootstrap', page: setupPage },
   { path: '/setup', page: setupPage },
   { path: '/invitation', page: rare('InvitationPage') },
+  { path: '/reset', page: rare('ResetPage') },
 ];
 
 const deployment = ({ id }: Params) => `deployment ${id}`;

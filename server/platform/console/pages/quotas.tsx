@@ -1,5 +1,5 @@
 import { useEffect, useState } from 'preact/hooks';
-import type { OwnerQuota } from '../../api/objects';
+import type { MadePasswordReset, OwnerQuota } from '../../api/objects';
 import { NotFound } from '../app/error-pages';
 import { me } from '../app/session';
 import { call } from '../api/client';
@@ -12,6 +12,7 @@ import { Button } from '../ui/button';
 import { ConfirmDialog, Dialog } from '../ui/dialog';
 import { TextField } from '../ui/field';
 import { Card, Page } from '../ui/page';
+import { SecretDialog } from '../ui/secret-dialog';
 import { Empty, Loaded, ProblemBanner } from '../ui/state';
 import { Table } from '../ui/table';
 import { toast } from '../ui/toast';
@@ -23,7 +24,7 @@ export function QuotasPage() {
   const isAdmin = me().is_admin;
   const quotas = usePages<OwnerQuota>(isAdmin ? withQuery('/quotas', { q }) : null);
   const [wanted, setWanted] = useState(q ?? '');
-  const [open, setOpen] = useState<{ what: 'quota' | 'role' | 'delete'; of: OwnerQuota } | null>(null);
+  const [open, setOpen] = useState<{ what: 'quota' | 'role' | 'reset' | 'delete'; of: OwnerQuota } | null>(null);
   const done = () => {
     setOpen(null);
     quotas.reload();
@@ -103,6 +104,13 @@ export function QuotasPage() {
                               </Button>{' '}
                               <Button
                                 isSmall
+                                label={t('quotas.resetName', { name: neutralise(of.owner.name) })}
+                                onClick={() => setOpen({ what: 'reset', of })}
+                              >
+                                {t('quotas.reset')}
+                              </Button>{' '}
+                              <Button
+                                isSmall
                                 look="danger"
                                 label={t('quotas.deleteAccount', { name: neutralise(of.owner.name) })}
                                 onClick={() => setOpen({ what: 'delete', of })}
@@ -123,6 +131,7 @@ export function QuotasPage() {
       </div>
       {open?.what === 'quota' && <QuotaDialog of={open.of} onClose={() => setOpen(null)} onDone={done} />}
       {open?.what === 'role' && <RoleDialog of={open.of} onClose={() => setOpen(null)} onDone={done} />}
+      {open?.what === 'reset' && <ResetDialog of={open.of} onClose={() => setOpen(null)} />}
       {open?.what === 'delete' && <DeleteDialog of={open.of} onClose={() => setOpen(null)} onDone={done} />}
     </Page>
   );
@@ -231,6 +240,39 @@ function RoleDialog({ of: { owner, is_admin: isAdmin }, onClose, onDone }: Dialo
       onConfirm={() => void action.run()}
     >
       <p>{t(isAdmin ? 'quotas.demoteText' : 'quotas.promoteText')}</p>
+    </ConfirmDialog>
+  );
+}
+
+function ResetDialog({ of: { owner }, onClose }: Pick<DialogProps, 'of' | 'onClose'>) {
+  const [made, setMade] = useState<MadePasswordReset | null>(null);
+  const action = useAction(async () =>
+    setMade(await call<MadePasswordReset>('POST', `/users/${owner.id}/password-reset`)),
+  );
+  if (made !== null)
+    return (
+      <SecretDialog
+        title={t('quotas.resetLink')}
+        secret={`${location.origin}/reset#${made.token ?? ''}`}
+        label={t('quotas.resetLink')}
+        onClose={onClose}
+      >
+        <p class="soft">
+          {t('quotas.resetSend')} <strong class="isolate">{neutralise(made.email)}</strong>
+        </p>
+      </SecretDialog>
+    );
+  return (
+    <ConfirmDialog
+      title={t('quotas.resetName', { name: neutralise(owner.name) })}
+      confirm={t('quotas.resetCreate')}
+      isDanger={false}
+      isBusy={action.isBusy}
+      problem={action.problem}
+      onClose={onClose}
+      onConfirm={() => void action.run()}
+    >
+      <p>{t('quotas.resetText')}</p>
     </ConfirmDialog>
   );
 }

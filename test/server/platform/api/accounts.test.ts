@@ -183,6 +183,70 @@ overServices(() => {
     });
   });
 
+  describe('a link to reset a password', () => {
+    const NEW = 'a quite new password';
+    const makeLink = (person: Person, userId: string) => person.post(`/api/v1/users/${userId}/password-reset`, {});
+    const redeem = (token: string, password = NEW, remoteAddress = '198.51.100.8'): Promise<Reply> =>
+      service.send('POST', '/api/v1/auth/password-reset', {
+        headers: JSON_TYPE,
+        body: JSON.stringify({ token, password }),
+        remoteAddress,
+      });
+
+    test('is made by an administrator, works once and ends every session', async () => {
+      const made = await makeLink(root, bob.userId);
+      expect(made).toMatchObject({
+        status: 201,
+        body: { token: expect.stringMatching(/^[0-9A-Za-z]{43}$/), email: bob.email },
+      });
+      expect(Date.parse(made.body.expires_at) - service.clock.now()).toBe(24 * HOUR);
+      expect((await redeem(made.body.token, 'short')).status).toBe(422);
+      expect(await redeem(made.body.token)).toMatchObject({ status: 204, text: '' });
+      expect(await redeem(made.body.token)).toMatchObject({ status: 410, body: { code: 'gone' } });
+      expect((await bob.get(ME)).status).toBe(401);
+      expect(statuses([await login(bob.email, PASSWORD), await login(bob.email, NEW)])).toEqual([401, 204]);
+      expect(await auditOf(root, 'account.password_reset_link')).toMatchObject([
+        { actor: { type: 'user', id: root.userId }, target: { type: 'user', id: bob.userId } },
+      ]);
+      expect(await auditOf(root, 'account.password_reset')).toMatchObject([
+        { target: { type: 'user', id: bob.userId }, ip: '198.51.100.8' },
+      ]);
+      expect(service.logged.join('\n')).not.toContain(made.body.token);
+    });
+
+    test('lets a user in who waits after wrong passwords', async () => {
+      for (let i = 0; i < 5; i++) await login(bob.email, 'wrong password', '198.51.100.8');
+      expect((await login(bob.email, PASSWORD, '198.51.100.8')).status).toBe(429);
+      await redeem((await makeLink(root, bob.userId)).body.token);
+      expect((await login(bob.email, NEW, '198.51.100.8')).status).toBe(204);
+    });
+
+    test('is replaced by a later one, expires after a day, and ends with the account', async () => {
+      const [first, second] = [await makeLink(root, bob.userId), await makeLink(root, bob.userId)];
+      expect((await redeem(first.body.token)).status).toBe(410);
+      service.clock.advance(24 * HOUR);
+      expect((await redeem(second.body.token)).status).toBe(410);
+      await root.signIn();
+      const third = await makeLink(root, bob.userId);
+      await bob.signIn();
+      expect((await bob.send('DELETE', ME, { password: PASSWORD })).status).toBe(204);
+      expect((await redeem(third.body.token)).status).toBe(410);
+    });
+
+    test('is refused to others, and guesses are limited', async () => {
+      expect(statuses([await makeLink(alice, bob.userId), await makeLink(root, 'usr_x')])).toEqual([403, 404]);
+      for (let i = 0; i < 20; i++) expect((await redeem(`x${i}`)).status).toBe(410);
+      expect((await redeem('x')).status).toBe(429);
+    });
+
+    test('keeps the second factor', async () => {
+      const { body } = await bob.post(`${ME}/totp`, { password: PASSWORD });
+      await bob.send('PUT', `${ME}/totp`, { otp: totpCode(body.secret, Math.floor(service.clock.now() / 30_000)) });
+      await redeem((await makeLink(root, bob.userId)).body.token);
+      expect(await login(bob.email, NEW)).toMatchObject({ status: 401, body: { code: 'otp_required' } });
+    });
+  });
+
   describe('an email address', () => {
     const change = (email: string, password = PASSWORD) => alice.post(`${ME}/email`, { email, password });
 

@@ -42,6 +42,7 @@ const OBJECTS: readonly [prefix: string, params: (tenant: Tenant) => Record<stri
 const ELSEWHERE: Readonly<Record<string, readonly ((tenant: Tenant) => { query?: string; body?: object })[]>> = {
   'POST /api/v1/auth/login': [],
   'POST /api/v1/auth/logout': [],
+  'POST /api/v1/auth/password-reset': [],
   'POST /api/v1/bootstrap': [],
   'GET /api/v1/me': [],
   'PATCH /api/v1/me': [],
@@ -117,6 +118,7 @@ const FOR_ADMINISTRATORS = new Set([
   'PATCH /api/v1/quotas/{id}',
   'DELETE /api/v1/users/{id}',
   'PUT /api/v1/users/{id}/administrator',
+  'POST /api/v1/users/{id}/password-reset',
 ]);
 
 const routes = apiRoutes();

@@ -71,6 +71,26 @@ test('an administrator can promote and demote others, but not the last administr
   });
 });
 
+test('an administrator makes a link that sets a new password', async () => {
+  const { userId } = await service.store.createAccount({
+    email: 'carol@example.com',
+    name: 'Carol',
+    password: 'correct horse battery',
+  });
+  const { code, out, err } = await service.run(['accounts', 'reset-password', 'Carol@example.com']);
+  expect([code, err]).toEqual([0, expect.stringMatching(/^Send this link to carol@example\.com\. It works once, /)]);
+  const [, token] = /^http:\/\/127\.0\.0\.1:\d+\/reset#([0-9A-Za-z]{43})\n$/.exec(out)!;
+  await service.store.redeemPasswordReset(token, 'another password', { ip: null, userAgent: null });
+  expect(
+    await service.store.signIn(
+      { email: 'carol@example.com', password: 'another password' },
+      { ip: null, userAgent: null },
+    ),
+  ).toBeDefined();
+  expect((await service.store.findAccount(userId)).email).toBe('carol@example.com');
+  expect(await service.run(['accounts', 'reset-password', 'unknown@example.com'])).toMatchObject({ code: 1 });
+});
+
 test('an administrator deletes an account by its address with --yes', async () => {
   const { userId } = await service.store.createAccount({
     email: 'bob@example.com',

@@ -51,6 +51,7 @@ const OPEN_PAGES: Record<string, string> = {
   'sign-in': '/deployments',
   setup: '/bootstrap#abc',
   invitation: '/invitation#abc',
+  reset: '/reset#abc',
 };
 const IS_OPEN_TAB_VISIBLE = `(() => {
   const open = document.querySelector('.tabs [aria-current]')?.getBoundingClientRect();

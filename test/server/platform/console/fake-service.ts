@@ -115,6 +115,10 @@ export class FakeService {
     'POST /auth/logout': () => {
       this.isSignedIn = false;
     },
+    'POST /auth/password-reset': ({ body }) =>
+      body.token === 'abc'
+        ? undefined
+        : [410, { status: 410, code: 'gone', detail: 'this link was used, replaced or has expired', errors: [] }],
     'POST /bootstrap': () => {
       this.isSignedIn = true;
     },
@@ -145,6 +149,14 @@ export class FakeService {
         this.quotas.find(({ owner }) => owner.id === params[0])!,
         { is_admin: body.enabled },
       ),
+    'POST /users/*/password-reset': ({ params }) => [
+      201,
+      {
+        email: this.quotas.find(({ owner }) => owner.id === params[0])!.owner.name,
+        expires_at: at(1_440),
+        token: 'abc',
+      },
+    ],
     'DELETE /users/*': ({ params, query }) => {
       const quota = this.quotas.find(({ owner }) => owner.id === params[0])!;
       if (query.get('confirm') !== quota.owner.name)

@@ -333,6 +333,38 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     await tab.close();
   });
 
+  test('makes a link to reset a password, which sets a new one', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto(`/quotas`);
+    await page.getByRole('button', { name: 'Reset password: grace@example.com' }).click();
+    await page.getByRole('button', { name: 'Create link' }).click();
+    await page.getByText(`${tab.url}/reset#abc`).waitFor();
+    expect(await tab.axeFaults()).toEqual([]);
+    await tab.picture('reset-link');
+    service.isSignedIn = false;
+    await tab.goto(`/reset#abc`);
+    await page.getByLabel('New password').fill('short');
+    await page.getByRole('button', { name: 'Set password' }).click();
+    await page.getByText('Enter at least 10 characters').waitFor();
+    await page.getByLabel('New password').fill('correct horse');
+    await page.getByRole('button', { name: 'Set password' }).click();
+    await page.getByText('The password is changed').waitFor();
+    expect(await page.evaluate('location.hash')).toBe('');
+    expect(service.calls.at(-1)).toMatchObject({
+      path: '/auth/password-reset',
+      body: { token: 'abc', password: 'correct horse' },
+    });
+    await page.getByRole('link', { name: 'Sign in' }).click();
+    await page.getByLabel('Email').waitFor();
+    await tab.goto(`/reset#used`);
+    await page.getByLabel('New password').fill('correct horse');
+    await page.getByRole('button', { name: 'Set password' }).click();
+    await page.getByRole('alert').waitFor();
+    await tab.picture('reset-used');
+    await tab.close();
+  });
+
   test('changes quotas, and deletes an account after its email address is typed', async () => {
     const tab = await browser.open();
     const { page, service } = tab;
