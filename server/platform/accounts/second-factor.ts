@@ -1,22 +1,23 @@
 import type { ChangeOptions } from 'capstan/internal';
-import { type Account, authenticate, demandPassword } from './accounts';
+import { type Account, authenticate, demandPassword, findAccount } from './accounts';
 import type { From } from './actor';
 import { serviceChange } from '../store/change';
 import { ServiceError } from '../store/errors';
 import type { AccountRow, ServiceDb } from '../store/schema';
+import { deleteRecoveryCodes, replaceRecoveryCodes, takeRecoveryCode } from './recovery-codes';
 import type { SecretBox } from './secret-box';
 import { forgetFailures } from './sign-in-failures';
-import { newTotpSecret, totpStep, totpUrl } from './totp';
+import { isCode, newTotpSecret, totpStep, totpUrl } from './totp';
 
 export interface Credentials {
   email: string;
   password: string;
-  /** Six digits. Required if the account has a second factor. */
+  /** Six digits, or a recovery code. Required if the account has a second factor. */
   otp?: string;
 }
 
 /**
- * Checks password and, if enabled, the second factor. Each code works once.
+ * Checks password and, if enabled, the second factor: a code or a recovery code. Each works once.
  * @throws ServiceError `otp_required` if only the code is missing, `bad_credentials`, `too_many_attempts`
  */
 export function signIn(
@@ -29,8 +30,13 @@ export function signIn(
   const isSecondFactorRight = async (account: AccountRow): Promise<boolean> => {
     if (account.totp_confirmed_at === null) return true;
     if (otp === undefined)
-      throw new ServiceError('otp_required', 'otp: expected the six-digit code of your authenticator');
-    return takeCode(db, box, account, otp, nowMs);
+      throw new ServiceError(
+        'otp_required',
+        'otp: expected the six-digit code of your authenticator, or a recovery code',
+      );
+    return isCode(otp)
+      ? takeCode(db, box, account, otp, nowMs)
+      : takeRecoveryCode(db, box, account.user_id, otp, from, nowMs);
   };
   return authenticate(db, email, password, nowMs, { from, isSecondFactorRight });
 }
@@ -74,6 +80,7 @@ export async function startTotp(
   return { secret, url: totpUrl(secret, email) };
 }
 
+/** Switches the second factor on. Returns recovery codes, which cannot be read again. */
 export async function confirmTotp(
   db: ServiceDb,
   box: SecretBox,
@@ -81,13 +88,13 @@ export async function confirmTotp(
   otp: string,
   nowMs: number,
   options: ChangeOptions = {},
-): Promise<void> {
+): Promise<string[]> {
   const account = await db.selectFrom('accounts').selectAll().where('user_id', '=', userId).executeTakeFirstOrThrow();
   if (account.totp_secret === null || account.totp_confirmed_at !== null)
     throw new ServiceError('wrong_state', 'no second factor is waiting for confirmation');
   if (!(await takeCode(db, box, account, otp, nowMs)))
     throw new ServiceError('invalid_argument', 'otp: expected the current six-digit code of your authenticator');
-  await serviceChange(db, nowMs, options, async ({ tx, rev, record }) => {
+  return serviceChange(db, nowMs, options, async ({ tx, rev, record }) => {
     await tx
       .updateTable('accounts')
       .set({ totp_confirmed_at: nowMs, updated_at: nowMs, rev })
@@ -95,6 +102,26 @@ export async function confirmTotp(
       .execute();
     const user = { type: 'user', id: userId } as const;
     record({ action: 'account.totp_on', owner: user, target: user });
+    return replaceRecoveryCodes(tx, box, userId);
+  });
+}
+
+/** Replaces the recovery codes. @throws ServiceError `bad_credentials`, `wrong_state` without a second factor */
+export async function renewRecoveryCodes(
+  db: ServiceDb,
+  box: SecretBox,
+  userId: string,
+  password: string,
+  nowMs: number,
+  options: ChangeOptions = {},
+): Promise<string[]> {
+  await demandPassword(db, userId, password, nowMs, options);
+  return serviceChange(db, nowMs, options, async ({ tx, record }) => {
+    const { hasTotp } = await findAccount(tx, userId);
+    if (!hasTotp) throw new ServiceError('wrong_state', 'recovery codes need a second factor: turn it on first');
+    const user = { type: 'user', id: userId } as const;
+    record({ action: 'account.recovery_codes_renewed', owner: user, target: user });
+    return replaceRecoveryCodes(tx, box, userId);
   });
 }
 
@@ -113,6 +140,7 @@ export async function removeTotp(
       .set({ totp_secret: null, totp_confirmed_at: null, totp_last_step: null, updated_at: nowMs, rev })
       .where('user_id', '=', userId)
       .execute();
+    await deleteRecoveryCodes(tx, userId);
     const user = { type: 'user', id: userId } as const;
     record({ action: 'account.totp_off', owner: user, target: user });
   });

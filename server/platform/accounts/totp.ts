@@ -21,12 +21,17 @@ export function totpCode(secret: string, step: number): string {
   return totpOf(secret).generate({ timestamp: step * STEP_S * 1000 });
 }
 
+/** Returns whether a text has the form of a code. */
+export function isCode(text: string): boolean {
+  return /^\d{6}$/.test(text);
+}
+
 /**
  * Returns the step of `code`. Returns undefined unless the code is valid now and its step is after `lastStep`, the step
  * of the last code used.
  */
 export function totpStep(secret: string, code: string, nowMs: number, lastStep: number | null): number | undefined {
-  if (!/^\d{6}$/.test(code)) return undefined;
+  if (!isCode(code)) return undefined;
   const totp = totpOf(secret);
   const current = totp.counter({ timestamp: nowMs });
   for (let step = current - MAX_DRIFT_STEPS; step <= current + MAX_DRIFT_STEPS; step++) {

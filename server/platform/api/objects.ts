@@ -317,7 +317,12 @@ const Role = oneOf(ROLES);
 const Locale = oneOf(['en', 'zh-CN']);
 const Theme = oneOf(['light', 'dark', 'system']);
 
-export const Login = input({ email: Email, password: Password, otp: Otp }, 'email', 'password');
+const LoginOtp = {
+  type: 'string',
+  maxLength: 40,
+  description: 'the six digits of the authenticator, or a recovery code',
+} as const;
+export const Login = input({ email: Email, password: Password, otp: LoginOtp }, 'email', 'password');
 /** Redeems the setup link of the first start. Creates the first administrator and signs in. */
 export const Bootstrap = input(
   { token: { type: 'string', maxLength: 200 }, email: Email, name: Name, password: Password },
@@ -336,6 +341,7 @@ export const Me = object({
   theme: Theme,
   is_admin: BOOLEAN,
   has_totp: BOOLEAN,
+  recovery_codes_left: INTEGER,
   quota_gpu: Quota,
   quota_deployments: Quota,
   organizations: list(object({ id: STRING, slug: STRING, name: Name, role: Role })),
@@ -363,6 +369,8 @@ export const TotpSecret = object({
   url: { type: 'string', description: '`otpauth://…`, for a QR code' },
 });
 export const TotpConfirm = input({ otp: Otp }, 'otp');
+/** Each works once in place of a code of the authenticator. */
+export const RecoveryCodes = object({ recovery_codes: orNull(list(STRING)) });
 
 export const Session = object({
   id: STRING,
@@ -690,6 +698,7 @@ export type MadePasswordReset = Static<typeof MadePasswordReset>;
 export type Me = Static<typeof Me>;
 export type MeEdit = Static<typeof MeEdit>;
 export type TotpSecret = Static<typeof TotpSecret>;
+export type RecoveryCodes = Static<typeof RecoveryCodes>;
 export type TotpConfirm = Static<typeof TotpConfirm>;
 export type Session = Static<typeof Session>;
 export type Token = Static<typeof Token>;

@@ -25,6 +25,7 @@ export const SERVICE: Component = {
     followReplicaEnds,
     nameAttemptSlots,
     addPasswordResets,
+    addRecoveryCodes,
   ],
 };
 
@@ -157,5 +158,14 @@ async function addPasswordResets(tx: Tx): Promise<void> {
     .addColumn('user_id', 'text', (column) => column.notNull().unique().references('users.id'))
     .addColumn('created_at', 'bigint', (column) => column.notNull())
     .addColumn('expires_at', 'bigint', (column) => column.notNull())
+    .execute();
+}
+
+async function addRecoveryCodes(tx: Tx): Promise<void> {
+  await tx.schema
+    .createTable('recovery_codes')
+    .addColumn('user_id', 'text', (column) => column.notNull().references('users.id'))
+    .addColumn('code_digest', 'text', (column) => column.notNull())
+    .addPrimaryKeyConstraint('recovery_codes_pk', ['user_id', 'code_digest'])
     .execute();
 }

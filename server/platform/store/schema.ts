@@ -14,6 +14,8 @@ export interface ServiceTables extends AccessTables, DeploymentTables, WebhookTa
   bootstrap_links: { token_hash: string; created_at: number; expires_at: number };
   /** Links that set a new password, at most one for each account. */
   password_resets: { token_hash: string; user_id: string; created_at: number; expires_at: number };
+  /** Unused recovery codes of the second factor, as keyed digests. */
+  recovery_codes: { user_id: string; code_digest: string };
   org_settings: OrgSettingsRow;
   invitations: InvitationRow;
   management_tokens: TokenRow;

@@ -67,7 +67,16 @@ import {
 } from '../deployments/quotas';
 import type { Right } from '../accounts/roles';
 import type { ServiceDb } from './schema';
-import { confirmTotp, type Credentials, recordSignIn, removeTotp, signIn, startTotp } from '../accounts/second-factor';
+import { countRecoveryCodes } from '../accounts/recovery-codes';
+import {
+  confirmTotp,
+  type Credentials,
+  recordSignIn,
+  removeTotp,
+  renewRecoveryCodes,
+  signIn,
+  startTotp,
+} from '../accounts/second-factor';
 import {
   findSession,
   listSessions,
@@ -99,7 +108,10 @@ export interface AccountStore {
   createPasswordReset(actor: ServiceActor, userId: string): Promise<PasswordReset>;
   redeemPasswordReset(token: string, password: string, from: From): Promise<void>;
   startTotp(actor: ServiceActor, password: string): Promise<{ secret: string; url: string }>;
-  confirmTotp(actor: ServiceActor, otp: string): Promise<void>;
+  /** Returns recovery codes, which cannot be read again. */
+  confirmTotp(actor: ServiceActor, otp: string): Promise<string[]>;
+  renewRecoveryCodes(actor: ServiceActor, password: string): Promise<string[]>;
+  countRecoveryCodes(actor: ServiceActor): Promise<number>;
   removeTotp(actor: ServiceActor, password: string): Promise<void>;
 
   /** @param replaced The session cookie of the sign-in request. Its session ends. */
@@ -186,6 +198,9 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
     redeemPasswordReset: (token, password, from) => redeemPasswordReset(db, token, password, from, now()),
     startTotp: (actor, password) => startTotp(db, box, actor.userId, password, now(), changeOptions(actor)),
     confirmTotp: (actor, otp) => confirmTotp(db, box, actor.userId, otp, now(), changeOptions(actor)),
+    renewRecoveryCodes: (actor, password) =>
+      renewRecoveryCodes(db, box, actor.userId, password, now(), changeOptions(actor)),
+    countRecoveryCodes: (actor) => countRecoveryCodes(db, actor.userId),
     removeTotp: (actor, password) => removeTotp(db, actor.userId, password, now(), changeOptions(actor)),
 
     signIn: async (credentials, from, replaced) => {

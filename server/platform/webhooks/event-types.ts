@@ -39,6 +39,8 @@ const EVENTS = {
     'password_reset',
     'totp_on',
     'totp_off',
+    'recovery_codes_renewed',
+    'recovery_code_used',
   ],
   webhook: ['created', 'updated', 'rotated', 'rotation_finished', 'deleted', 'disabled'],
 } as const;

@@ -1,7 +1,16 @@
 import { csrfTokenOf } from '../../accounts/sessions';
 import { signedIn } from './auth';
 import { endedCookie } from '../cookies';
-import { EmailChange, Me, MeEdit, PasswordChange, PasswordProof, TotpConfirm, TotpSecret } from '../objects';
+import {
+  EmailChange,
+  Me,
+  MeEdit,
+  PasswordChange,
+  PasswordProof,
+  RecoveryCodes,
+  TotpConfirm,
+  TotpSecret,
+} from '../objects';
 import { type ApiCall, type ApiRoute, defineRoute } from '../route';
 
 const TAG = 'account';
@@ -90,16 +99,31 @@ export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
     method: 'PUT',
     path: `${PATH}/totp`,
-    summary: 'Confirm the second factor. From then on sign-in requires a code',
+    summary: 'Confirm the second factor. From then on sign-in requires a code. The recovery codes are shown once',
     tag: TAG,
     auth: 'session',
     body: TotpConfirm,
-    responses: { 204: null },
+    responses: { 200: RecoveryCodes },
     problems: ['wrong_state'],
-    handle: async ({ context: { store }, actor, body }) => {
-      await store.confirmTotp(actor, body.otp);
-      return { status: 204 };
-    },
+    handle: async ({ context: { store }, actor, body }) => ({
+      status: 200,
+      body: { recovery_codes: await store.confirmTotp(actor, body.otp) },
+    }),
+  }),
+  defineRoute({
+    method: 'POST',
+    path: `${PATH}/recovery-codes`,
+    summary: 'Replace the recovery codes of the second factor. They are shown once',
+    tag: TAG,
+    auth: 'session',
+    body: PasswordProof,
+    secrets: ['recovery_codes'],
+    responses: { 201: RecoveryCodes },
+    problems: ['bad_credentials', 'wrong_state'],
+    handle: async ({ context: { store }, actor, body }) => ({
+      status: 201,
+      body: { recovery_codes: await store.renewRecoveryCodes(actor, body.password) },
+    }),
   }),
   defineRoute({
     method: 'DELETE',
@@ -133,6 +157,7 @@ async function view({
     theme,
     is_admin: isAdmin,
     has_totp: hasTotp,
+    recovery_codes_left: await store.countRecoveryCodes(actor),
     quota_gpu: quotaGpu,
     quota_deployments: quotaDeployments,
     organizations: organizations.map((org) => ({ id: org.id, slug: org.slug, name: org.name, role: org.role })),

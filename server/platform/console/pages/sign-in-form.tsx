@@ -47,9 +47,8 @@ export function SignInForm({ email: initialEmail = '' }: { email?: string }) {
           label={t('signIn.otp')}
           hint={t('signIn.otpHint')}
           name="otp"
-          inputMode="numeric"
           autocomplete="one-time-code"
-          maxLength={6}
+          maxLength={40}
           autoFocus
           value={otp}
           onInput={setOtp}

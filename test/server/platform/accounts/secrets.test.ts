@@ -163,9 +163,12 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   });
 
   on('no value in the database works as a secret', async () => {
+    const admin = { email: 'root@example.com', name: 'Root', password: PASSWORD };
+    const { userId: adminId } = (await store.ensureFirstAdmin(admin))!;
     const { token } = await store.createToken(actor(), { name: 't', rights: 'write' });
     const { secret } = await store.startTotp(actor(), PASSWORD);
-    await store.confirmTotp(actor(), totpCode(secret, Math.floor(clock.now() / 30_000)));
+    const [recoveryCode] = await store.confirmTotp(actor(), totpCode(secret, Math.floor(clock.now() / 30_000)));
+    const reset = await store.createPasswordReset({ ...actor(), isAdmin: true, userId: adminId }, userId);
     clock.advance(60_000);
     const session = await store.signIn(
       { email: 'a@example.com', password: PASSWORD, otp: totpCode(secret, Math.floor(clock.now() / 30_000)) },
@@ -191,11 +194,13 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
           'login_attempts',
           'invitations',
           'bootstrap_links',
+          'password_resets',
+          'recovery_codes',
         ] as const
       ).map((table) => db.selectFrom(table).selectAll().execute()),
     );
     const dump = JSON.stringify(rows);
-    for (const text of [PASSWORD, token, secret, session.token, session.csrfToken, key])
+    for (const text of [PASSWORD, token, secret, session.token, session.csrfToken, key, recoveryCode, reset.token])
       expect(dump).not.toContain(text);
     // No stored value is accepted as a token.
     const values = new Set(
@@ -207,8 +212,13 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     for (const value of values) {
       expect(await store.findSession(value)).toBeUndefined();
       expect(await store.findToken(value, null)).toBeUndefined();
+      await expect(store.redeemPasswordReset(value, 'another password', FROM)).rejects.toMatchObject({ code: 'gone' });
     }
-    const { password_hash: hash } = await db.selectFrom('accounts').selectAll().executeTakeFirstOrThrow();
+    const { password_hash: hash } = await db
+      .selectFrom('accounts')
+      .selectAll()
+      .where('user_id', '=', userId)
+      .executeTakeFirstOrThrow();
     await expect(store.signIn({ email: 'a@example.com', password: hash }, FROM)).rejects.toMatchObject({
       code: 'bad_credentials',
     });

@@ -4,7 +4,7 @@ import type { ApiCall } from '../../../../server/platform/api/route';
 import type { HttpReply, HttpRequest } from '../../../../server/http/transport';
 import { totpCode } from '../../../../server/platform/accounts/totp';
 import { HOST, ORIGIN, PASSWORD, Person, type Reply, Service } from './support';
-import { alice, JSON_TYPE, overServices, service } from './suite';
+import { alice, JSON_TYPE, overServices, service, statuses } from './suite';
 
 const LOGIN = '/api/v1/auth/login';
 const ME = '/api/v1/me';
@@ -347,10 +347,60 @@ overServices(() => {
       ).toBe(422);
       // Not in force until it is confirmed.
       expect((await login(good)).status).toBe(204);
-      expect((await alice.send('PUT', '/api/v1/me/totp', { otp: code(body.secret) })).status).toBe(204);
+      const confirmed = await alice.send('PUT', '/api/v1/me/totp', { otp: code(body.secret) });
+      expect(confirmed.status).toBe(200);
+      recoveryCodes = confirmed.body.recovery_codes;
       service.clock.advance(30_000);
       return body.secret;
     };
+
+    let recoveryCodes: string[];
+    const codesLeft = async (): Promise<number> => (await alice.get(ME)).body.recovery_codes_left;
+
+    test('comes with ten recovery codes, each of which replaces one code', async () => {
+      expect(await codesLeft()).toBe(0);
+      const secret = await switchOn();
+      expect(new Set(recoveryCodes).size).toBe(10);
+      for (const text of recoveryCodes) expect(text).toMatch(/^[0-9a-hjkmnp-tv-z]{5}-[0-9a-hjkmnp-tv-z]{5}$/);
+      expect(await codesLeft()).toBe(10);
+      const [first, second, third] = recoveryCodes;
+      expect(statuses([await login({ ...good, otp: first }), await login({ ...good, otp: first })])).toEqual([
+        204, 401,
+      ]);
+      expect((await login({ ...good, password: 'wrong password', otp: second })).status).toBe(401);
+      // As a user may type it.
+      expect((await login({ ...good, otp: ` ${second.replace('-', ' ').toUpperCase()}` })).status).toBe(204);
+      expect((await login({ ...good, otp: code(secret) })).status).toBe(204);
+      const twice = await Promise.all([1, 2].map(() => login({ ...good, otp: third })));
+      expect(statuses(twice).sort()).toEqual([204, 401]);
+      await alice.signIn(PASSWORD, code(secret, 1));
+      expect(await codesLeft()).toBe(7);
+      const root = await service.admin();
+      expect((await root.get('/api/v1/audit?action=account.recovery_code_used')).body.data).toMatchObject([
+        { target: { type: 'user', id: alice.userId }, after: { left: 7 } },
+        { after: { left: 8 } },
+        { after: { left: 9 } },
+      ]);
+    });
+
+    test('gets new recovery codes with the password, and loses them with the second factor', async () => {
+      const renew = (password: string) => alice.post('/api/v1/me/recovery-codes', { password });
+      expect(await renew(PASSWORD)).toMatchObject({ status: 409, body: { code: 'wrong_state' } });
+      await switchOn();
+      const [old] = recoveryCodes;
+      expect((await renew('wrong password')).status).toBe(401);
+      const renewed = await renew(PASSWORD);
+      expect([renewed.status, renewed.body.recovery_codes.length]).toEqual([201, 10]);
+      expect((await login({ ...good, otp: old })).status).toBe(401);
+      expect((await login({ ...good, otp: renewed.body.recovery_codes[9] })).status).toBe(204);
+      expect((await alice.send('DELETE', '/api/v1/me/totp', { password: PASSWORD })).status).toBe(204);
+      expect(await codesLeft()).toBe(0);
+      expect(
+        await (
+          await alice.token('write')
+        )('POST', '/api/v1/me/recovery-codes', { password: PASSWORD }),
+      ).toMatchObject({ status: 403, body: { code: 'session_required' } });
+    });
 
     test('is required, and each code works once', async () => {
       const secret = await switchOn();

@@ -52,6 +52,7 @@ const ELSEWHERE: Readonly<Record<string, readonly ((tenant: Tenant) => { query?:
   'POST /api/v1/me/totp': [],
   'PUT /api/v1/me/totp': [],
   'DELETE /api/v1/me/totp': [],
+  'POST /api/v1/me/recovery-codes': [],
   'GET /api/v1/sessions': [],
   'DELETE /api/v1/sessions': [],
   'GET /api/v1/tokens': [],

@@ -36,6 +36,7 @@ interface Call {
 
 type Handler = (call: Call) => unknown;
 export const SECRET = `sk-cap1_0123456789AB_${'a'.repeat(32)}1GlQkh`;
+export const RECOVERY_CODES = Array.from({ length: 10 }, (_, i) => `${i}a2b3-c4d5e`);
 const PROPAGATION = { rev: 77, applied: 1, total: 1, max_lag_ms: 0, ceiling_s: 300 };
 
 export class FakeService {
@@ -171,6 +172,17 @@ export class FakeService {
         url: 'otpauth://totp/Capstan:ada%40example.com?secret=JBSWY3DPEHPK3PXP&issuer=Capstan',
       },
     ],
+    'PUT /me/totp': () => {
+      Object.assign(this.me, { has_totp: true, recovery_codes_left: 10 });
+      return { recovery_codes: RECOVERY_CODES };
+    },
+    'POST /me/recovery-codes': () => {
+      Object.assign(this.me, { recovery_codes_left: 10 });
+      return [201, { recovery_codes: RECOVERY_CODES }];
+    },
+    'DELETE /me/totp': () => {
+      Object.assign(this.me, { has_totp: false, recovery_codes_left: 0 });
+    },
     'GET /sessions': () => this.#page(SESSIONS),
     'GET /tokens': () => this.#page(TOKENS),
     'POST /tokens': ({ body }) => [201, { ...TOKENS[0], ...body, token: 'mt-0123456789' }],

@@ -35,6 +35,7 @@ export const ME: Me = {
   theme: 'light',
   is_admin: true,
   has_totp: false,
+  recovery_codes_left: 0,
   quota_gpu: null,
   quota_deployments: 10,
   organizations: [

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { ConsoleBrowser, findBrowser } from './browser';
 import { id, ME, QUOTAS } from './fixtures';
-import { SECRET } from './fake-service';
+import { RECOVERY_CODES, SECRET } from './fake-service';
 
 const browserPath = findBrowser();
 const inBrowser = browserPath === undefined ? describe.skip : describe;
@@ -330,6 +330,43 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     expect(service.calls.filter(({ method }) => method === 'PUT').map(({ path, body }) => [path, body])).toEqual(
       [true, false].map((enabled) => [`/users/${QUOTAS[2].owner.id}/administrator`, { enabled }]),
     );
+    await tab.close();
+  });
+
+  test('turns the second factor on, and shows the recovery codes once', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto(`/account/security`);
+    await page.getByRole('button', { name: 'Turn on' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Current password').fill('correct horse');
+    await page.keyboard.press('Enter');
+    await dialog.getByLabel('Code', { exact: true }).fill('123456');
+    await page.keyboard.press('Enter');
+    await dialog.getByText(RECOVERY_CODES[9]).waitFor();
+    expect(await tab.axeFaults()).toEqual([]);
+    await tab.picture('recovery-codes');
+    const close = dialog.getByRole('button', { name: 'Done' });
+    expect(await close.isDisabled()).toBe(true);
+    await dialog.getByRole('checkbox').check();
+    await close.click();
+    await page.getByText('10 recovery codes left').waitFor();
+    expect(await page.getByText(RECOVERY_CODES[9]).count()).toBe(0);
+    Object.assign(service.me, { recovery_codes_left: 1 });
+    await tab.goto(`/account/security`);
+    await page.getByText('1 recovery code left').waitFor();
+    expect(await tab.axeFaults()).toEqual([]);
+    await tab.picture('recovery-left');
+    await page.getByRole('button', { name: 'Create new recovery codes' }).click();
+    await dialog.getByLabel('Current password').fill('correct horse');
+    await page.keyboard.press('Enter');
+    await dialog.getByText(RECOVERY_CODES[0]).waitFor();
+    await dialog.getByRole('checkbox').check();
+    await close.click();
+    await page.getByRole('button', { name: 'Turn off' }).click();
+    await dialog.getByLabel('Current password').fill('correct horse');
+    await page.keyboard.press('Enter');
+    await page.getByRole('button', { name: 'Turn on' }).waitFor();
     await tab.close();
   });
 

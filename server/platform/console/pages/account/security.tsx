@@ -1,23 +1,21 @@
 import { useState } from 'preact/hooks';
-import type { Me, Session, TotpSecret } from '../../../api/objects';
-import { loadSession, me, setAccount } from '../../app/session';
+import type { Session } from '../../../api/objects';
+import { loadSession, me } from '../../app/session';
 import { call } from '../../api/client';
 import { fieldMessage } from '../../api/problem';
 import { useAction, usePages } from '../../api/resource';
 import { agentName } from '../../format/agent';
 import { t } from '../../i18n';
 import { Button } from '../../ui/button';
-import { CopyLine } from '../../ui/copy';
-import { Dialog } from '../../ui/dialog';
 import { TextField } from '../../ui/field';
 import { Card } from '../../ui/page';
-import { QrCode } from '../../ui/qr';
-import { Banner, Loaded, ProblemBanner } from '../../ui/state';
+import { Loaded, ProblemBanner } from '../../ui/state';
 import { Table } from '../../ui/table';
 import { Ago, At } from '../../ui/time';
 import { toast } from '../../ui/toast';
 import { NewPassword, passwordProblem } from '../new-password';
 import { DeleteAccountCard } from './delete-account';
+import { TotpCard } from './totp';
 
 export function SecurityTab() {
   return (
@@ -75,125 +73,6 @@ function PasswordCard() {
         </div>
       </form>
     </Card>
-  );
-}
-
-function TotpCard() {
-  const hasTotp = me().has_totp;
-  const [isOpen, setOpen] = useState(false);
-  return (
-    <Card title={t('totp.title')} note={t('totp.note')}>
-      <div class="stack">
-        <Banner tone={hasTotp ? 'ok' : 'info'} title={t(hasTotp ? 'totp.on' : 'totp.off')} />
-        <div>
-          <Button look={hasTotp ? 'danger' : 'plain'} icon="lock" onClick={() => setOpen(true)}>
-            {t(hasTotp ? 'totp.disable' : 'totp.enable')}
-          </Button>
-        </div>
-      </div>
-      {isOpen &&
-        (hasTotp ? <DisableTotp onClose={() => setOpen(false)} /> : <EnableTotp onClose={() => setOpen(false)} />)}
-    </Card>
-  );
-}
-
-function EnableTotp({ onClose }: { onClose: () => void }) {
-  const [password, setPassword] = useState('');
-  const [secret, setSecret] = useState<TotpSecret | null>(null);
-  const [otp, setOtp] = useState('');
-  const start = useAction(async () =>
-    setSecret(await call<TotpSecret>('POST', '/me/totp', { body: { password }, isSigningIn: true })),
-  );
-  const confirm = useAction(async () => {
-    await call('PUT', '/me/totp', { body: { otp: otp.trim() }, isSigningIn: true });
-    setAccount(await call<Me>('GET', '/me'));
-    toast(t('totp.enabled'));
-    onClose();
-  });
-  const foot = (
-    <>
-      <Button onClick={onClose}>{t('action.cancel')}</Button>
-      <Button type="submit" look="primary" isBusy={start.isBusy || confirm.isBusy}>
-        {t(secret === null ? 'action.continue' : 'totp.enable')}
-      </Button>
-    </>
-  );
-  return (
-    <Dialog
-      title={t('totp.title')}
-      onClose={onClose}
-      onSubmit={() => void (secret === null ? start.run() : confirm.run())}
-      foot={foot}
-    >
-      {secret === null ? (
-        <>
-          <p class="soft">{t('totp.passwordFirst')}</p>
-          <ProblemBanner problem={start.problem} />
-          <TextField
-            label={t('password.current')}
-            type="password"
-            autocomplete="current-password"
-            autoFocus
-            value={password}
-            onInput={setPassword}
-          />
-        </>
-      ) : (
-        <>
-          <p class="soft">{t('totp.scan')}</p>
-          <QrCode text={secret.url} label={t('totp.qr')} />
-          <CopyLine text={secret.secret} label={t('totp.secret')} isWrapped />
-          <ProblemBanner problem={confirm.problem} />
-          <TextField
-            label={t('signIn.otp')}
-            hint={t('signIn.otpHint')}
-            inputMode="numeric"
-            autocomplete="one-time-code"
-            maxLength={6}
-            isMono
-            autoFocus
-            value={otp}
-            onInput={setOtp}
-          />
-        </>
-      )}
-    </Dialog>
-  );
-}
-
-function DisableTotp({ onClose }: { onClose: () => void }) {
-  const [password, setPassword] = useState('');
-  const action = useAction(async () => {
-    await call('DELETE', '/me/totp', { body: { password }, isSigningIn: true });
-    setAccount(await call<Me>('GET', '/me'));
-    toast(t('totp.disabled'));
-    onClose();
-  });
-  return (
-    <Dialog
-      title={t('totp.title')}
-      onClose={onClose}
-      onSubmit={() => void action.run()}
-      foot={
-        <>
-          <Button onClick={onClose}>{t('action.cancel')}</Button>
-          <Button type="submit" look="danger-solid" isBusy={action.isBusy}>
-            {t('totp.disable')}
-          </Button>
-        </>
-      }
-    >
-      <p class="soft">{t('totp.disableText')}</p>
-      <ProblemBanner problem={action.problem} />
-      <TextField
-        label={t('password.current')}
-        type="password"
-        autocomplete="current-password"
-        autoFocus
-        value={password}
-        onInput={setPassword}
-      />
-    </Dialog>
   );
 }
 
