@@ -28,19 +28,24 @@ export function Menu({
   const [isOpen, setOpen] = useState(false);
   const root = useRef<HTMLDivElement>(null);
   const opener = useRef<HTMLButtonElement>(null);
+  const list = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     if (!isOpen) return undefined;
-    entries(root.current)[0]?.focus();
+    if (!isUp) placeBelow(list.current, opener.current);
+    entries(root.current)[0]?.focus({ preventScroll: true });
+    const scrolled = () => setOpen(false);
     const outside = (event: Event) => {
       if (event.target instanceof Node && root.current?.contains(event.target) === false) setOpen(false);
     };
     document.addEventListener('pointerdown', outside);
     document.addEventListener('focusin', outside);
+    document.addEventListener('scroll', scrolled, true);
     return () => {
+      document.removeEventListener('scroll', scrolled, true);
       document.removeEventListener('pointerdown', outside);
       document.removeEventListener('focusin', outside);
     };
-  }, [isOpen]);
+  }, [isOpen, isUp]);
   const close = () => {
     setOpen(false);
     opener.current?.focus();
@@ -66,7 +71,7 @@ export function Menu({
         {button === undefined ? <Icon name="more" /> : button(isOpen)}
       </button>
       {isOpen && (
-        <div class="menu-list" data-up={isUp || undefined}>
+        <div class="menu-list" ref={list} data-up={isUp || undefined}>
           {title !== undefined && <div class="menu-title">{title}</div>}
           <div role="menu" aria-label={label}>
             {items.map(
@@ -84,6 +89,21 @@ export function Menu({
       )}
     </div>
   );
+}
+
+const GAP_PX = 4;
+
+/** Places the list relative to the window, because a table would cut it off. Above the button if there is no room below. */
+function placeBelow(list: HTMLElement | null, opener: HTMLElement | null): void {
+  if (list === null || opener === null) return;
+  const button = opener.getBoundingClientRect();
+  const { width, height } = list.getBoundingClientRect();
+  const below = button.bottom + GAP_PX;
+  const above = button.top - GAP_PX - height;
+  list.style.position = 'fixed';
+  list.style.right = 'auto';
+  list.style.left = `${Math.max(GAP_PX, button.right - width)}px`;
+  list.style.top = `${below + height <= innerHeight || above < 0 ? below : above}px`;
 }
 
 function Entry({
