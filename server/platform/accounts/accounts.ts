@@ -4,6 +4,7 @@ import { checkDisplayName, checkEmail, checkPassword } from './account-values';
 import { serviceChange, type ServiceChange } from '../store/change';
 import { ServiceError } from '../store/errors';
 import type { AccountRow, ServiceDb, ServiceTx } from '../store/schema';
+import { NO_QUOTAS, type Quotas, quotasOf } from './quota-columns';
 import { recordFailure } from './sign-in-failures';
 import { newToken, tokenHash } from './tokens';
 
@@ -17,9 +18,7 @@ export interface Account {
   theme: AccountRow['theme'];
   /** Whether sign-in requires a second factor. */
   hasTotp: boolean;
-  /** Null means no limit. */
-  quotaGpu: number | null;
-  quotaDeployments: number | null;
+  quotas: Quotas;
   rev: number;
 }
 
@@ -321,8 +320,7 @@ export async function insertAccount(
     totp_secret: null,
     totp_confirmed_at: null,
     totp_last_step: null,
-    quota_gpu: null,
-    quota_deployments: null,
+    ...NO_QUOTAS,
     created_at: nowMs,
     updated_at: nowMs,
     rev,
@@ -390,28 +388,16 @@ function dummyHash(): Promise<string> {
   return dummy;
 }
 
-function toAccount({
-  user_id: userId,
-  email,
-  display_name: name,
-  is_admin: isAdmin,
-  locale,
-  theme,
-  totp_confirmed_at: confirmedAt,
-  quota_gpu: quotaGpu,
-  quota_deployments: quotaDeployments,
-  rev,
-}: AccountRow): Account {
+function toAccount(row: AccountRow): Account {
   return {
-    userId,
-    email,
-    name,
-    isAdmin: isAdmin === 1,
-    locale,
-    theme,
-    hasTotp: confirmedAt !== null,
-    quotaGpu,
-    quotaDeployments,
-    rev,
+    userId: row.user_id,
+    email: row.email,
+    name: row.display_name,
+    isAdmin: row.is_admin === 1,
+    locale: row.locale,
+    theme: row.theme,
+    hasTotp: row.totp_confirmed_at !== null,
+    quotas: quotasOf(row),
+    rev: row.rev,
   };
 }

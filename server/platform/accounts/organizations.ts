@@ -4,6 +4,7 @@ import { serviceChange, type ServiceChange } from '../store/change';
 import { ServiceError } from '../store/errors';
 import { demand, demandRoleChange, type Right } from './roles';
 import type { OrgSettingsRow, ServiceDb, ServiceTx } from '../store/schema';
+import { NO_QUOTAS, type Quotas, quotasOf } from './quota-columns';
 
 export interface Organization {
   id: string;
@@ -11,8 +12,7 @@ export interface Organization {
   slug: string;
   name: string;
   /** Null means no limit. */
-  quotaGpu: number | null;
-  quotaDeployments: number | null;
+  quotas: Quotas;
   rev: number;
 }
 
@@ -47,8 +47,7 @@ export async function createOrganization(
     const settings: OrgSettingsRow = {
       org_id: id,
       display_name: name,
-      quota_gpu: null,
-      quota_deployments: null,
+      ...NO_QUOTAS,
       created_at: nowMs,
       updated_at: nowMs,
       rev,
@@ -313,9 +312,6 @@ function view({ display_name: name }: OrgSettingsRow): object {
   return { name };
 }
 
-function toOrganization(
-  slug: string,
-  { org_id: id, display_name: name, quota_gpu: quotaGpu, quota_deployments: quotaDeployments, rev }: OrgSettingsRow,
-): Organization {
-  return { id, slug, name, quotaGpu, quotaDeployments, rev };
+function toOrganization(slug: string, row: OrgSettingsRow): Organization {
+  return { id: row.org_id, slug, name: row.display_name, quotas: quotasOf(row), rev: row.rev };
 }

@@ -332,7 +332,15 @@ export const Bootstrap = input(
   'password',
 );
 export const PasswordChange = input({ current: Password, password: Password }, 'current', 'password');
-const Quota = orNull({ type: 'integer', minimum: 0, maximum: 1_000_000 });
+const Quota = orNull({ type: 'integer', minimum: 0, maximum: 1_000_000_000, description: 'null: no limit' });
+const QUOTAS = {
+  quota_deployments: Quota,
+  quota_versions: Quota,
+  quota_gpu: Quota,
+  quota_cpu_millis: Quota,
+  quota_memory_mb: Quota,
+  quota_disk_mb: Quota,
+} as const;
 export const Me = object({
   id: STRING,
   email: STRING,
@@ -342,8 +350,7 @@ export const Me = object({
   is_admin: BOOLEAN,
   has_totp: BOOLEAN,
   recovery_codes_left: INTEGER,
-  quota_gpu: Quota,
-  quota_deployments: Quota,
+  ...QUOTAS,
   organizations: list(object({ id: STRING, slug: STRING, name: Name, role: Role })),
   via: oneOf(['session', 'token']),
   csrf_token: orNull({
@@ -418,8 +425,7 @@ export const Organization = object({
   slug: STRING,
   name: Name,
   role: { ...Role, description: 'Role of the caller' },
-  quota_gpu: Quota,
-  quota_deployments: Quota,
+  ...QUOTAS,
   key_policy: orNull(KeyPolicy),
   rev: Rev,
 });
@@ -433,14 +439,20 @@ export const OrganizationEdit = input({ name: Name, key_policy: orNull(KeyPolicy
 /** Quotas and usage of an owner. Null: no limit. */
 export const OwnerQuota = object({
   owner: Owner,
-  quota_gpu: Quota,
-  quota_deployments: Quota,
-  used_gpu: INTEGER,
+  ...QUOTAS,
   used_deployments: INTEGER,
+  used_versions: INTEGER,
+  used_gpu: INTEGER,
+  used_cpu_millis: INTEGER,
+  used_memory_mb: INTEGER,
+  used_disk_mb: {
+    ...INTEGER,
+    description: 'Measured size of the data sources, and of the home folders that versions copied',
+  },
   is_admin: { ...BOOLEAN, description: 'Whether the user is an administrator of the installation' },
   rev: Rev,
 });
-export const QuotaEdit = input({ quota_gpu: Quota, quota_deployments: Quota });
+export const QuotaEdit = input(QUOTAS);
 export const Member = object({ user_id: STRING, email: STRING, name: Name, role: Role });
 export const MemberEdit = input({ role: Role }, 'role');
 export const Invitation = object({ id: STRING, email: STRING, role: Role, invited_by: STRING, expires_at: Time });

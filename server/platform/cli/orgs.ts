@@ -4,7 +4,7 @@ import type { Invitation, MadeInvitation, Member, Organization } from '../api/ob
 import type { Client } from '../api/client';
 import { type Call, printJson, remote, requireYes } from './remote';
 import { defined } from './spec-flags';
-import { formatTime, plain, renderFields } from './text';
+import { formatMemory, formatTime, plain, renderFields } from './text';
 
 const ROLES = ['viewer', 'developer', 'admin', 'owner'] as const;
 
@@ -74,8 +74,12 @@ async function get({ client, flags, args: [slug], io }: Call<object>): Promise<v
       ['name', plain(org.name)],
       ['id', org.id],
       ['your role', org.role],
-      ['GPUs', String(org.quota_gpu ?? 'no limit')],
       ['deployments', String(org.quota_deployments ?? 'no limit')],
+      ['versions', String(org.quota_versions ?? 'no limit')],
+      ['GPUs', String(org.quota_gpu ?? 'no limit')],
+      ['CPUs', org.quota_cpu_millis === null ? 'no limit' : String(org.quota_cpu_millis / 1000)],
+      ['memory', org.quota_memory_mb === null ? 'no limit' : formatMemory(org.quota_memory_mb)],
+      ['disk', org.quota_disk_mb === null ? 'no limit' : formatMemory(org.quota_disk_mb)],
     ]),
   );
 }

@@ -1,14 +1,18 @@
 import type { Command } from 'commander';
-import { type CommandIo, parseOwner, renderTable, UsageError } from 'capstan/internal';
+import { type CommandIo, parseBytes, parseOwner, renderTable, UsageError } from 'capstan/internal';
 import type { Client } from '../api/client';
 import type { MadePasswordReset, OwnerQuota } from '../api/objects';
 import { type Call, printJson, remote, requireYes } from './remote';
 import { defined } from './spec-flags';
-import { formatTime, plain, renderFields } from './text';
+import { formatMemory, formatTime, plain, renderFields } from './text';
 
 interface SetFlags {
   deployments?: string;
+  versions?: string;
   gpus?: string;
+  cpus?: string;
+  memory?: string;
+  disk?: string;
 }
 
 /** Adds `capstan quotas …` and `capstan accounts …`, both for administrators. */
@@ -30,7 +34,11 @@ export function addAdministrationCommands(program: Command, io?: CommandIo): voi
     io,
   )
     .option('--deployments <number>', 'maximum number of deployments, or none for no limit')
-    .option('--gpus <number>', 'maximum number of GPUs in use, or none for no limit');
+    .option('--versions <number>', 'maximum number of versions of all deployments together, or none')
+    .option('--gpus <number>', 'maximum number of GPUs in use, or none')
+    .option('--cpus <number>', 'maximum CPU cores of running replicas, for example 16 or 0.5, or none')
+    .option('--memory <size>', 'maximum memory of running replicas, for example 64GiB, or none')
+    .option('--disk <size>', 'maximum size of data sources and copied home folders, for example 500GiB, or none');
   const accounts = program.command('accounts').description('manage the accounts of the service (administrators)');
   remote<{ match?: string }>(accounts, 'list', 'list accounts, with their roles', listAccounts, io).option(
     '--match <text>',
@@ -71,13 +79,8 @@ async function list({ client, flags, io }: Call<{ match?: string }>): Promise<vo
   if (flags.json) return printJson(io, { data: found, next: null });
   io.out(
     renderTable(
-      ['OWNER', 'DEPLOYMENTS', 'GPUS', 'ID'],
-      found.map(({ owner, ...use }) => [
-        nameOf(owner),
-        usedOf(use.used_deployments, use.quota_deployments),
-        usedOf(use.used_gpu, use.quota_gpu),
-        owner.id,
-      ]),
+      ['OWNER', ...KINDS.map(({ name }) => name.toUpperCase()), 'ID'],
+      found.map((owner) => [nameOf(owner.owner), ...KINDS.map(({ use }) => use(owner)), owner.owner.id]),
     ),
   );
 }
@@ -90,10 +93,30 @@ async function get({ client, flags, args: [reference], io }: Call<object>): Prom
 
 async function set({ client, flags, args: [reference], io }: Call<SetFlags>): Promise<void> {
   const edit = {
-    ...defined('quota_deployments', parseQuota('--deployments', flags.deployments)),
-    ...defined('quota_gpu', parseQuota('--gpus', flags.gpus)),
+    ...defined(
+      'quota_deployments',
+      parseQuota(flags.deployments, (text) => count('--deployments', text)),
+    ),
+    ...defined(
+      'quota_versions',
+      parseQuota(flags.versions, (text) => count('--versions', text)),
+    ),
+    ...defined(
+      'quota_gpu',
+      parseQuota(flags.gpus, (text) => count('--gpus', text)),
+    ),
+    ...defined('quota_cpu_millis', parseQuota(flags.cpus, parseCores)),
+    ...defined(
+      'quota_memory_mb',
+      parseQuota(flags.memory, (text) => megabytes('--memory', text)),
+    ),
+    ...defined(
+      'quota_disk_mb',
+      parseQuota(flags.disk, (text) => megabytes('--disk', text)),
+    ),
   };
-  if (Object.keys(edit).length === 0) throw new UsageError('nothing to change: expected --deployments or --gpus');
+  if (Object.keys(edit).length === 0)
+    throw new UsageError('nothing to change: expected --deployments, --versions, --gpus, --cpus, --memory or --disk');
   const { owner } = await findQuota(client, reference);
   const changed = await client.request<OwnerQuota>('PATCH', `/quotas/${owner.id}`, { body: edit });
   if (flags.json) return printJson(io, changed);
@@ -154,20 +177,45 @@ async function findQuota(client: Client, reference: string): Promise<OwnerQuota>
 }
 
 /** Returns null for `none`. */
-function parseQuota(flag: string, text: string | undefined): number | null | undefined {
+function parseQuota(text: string | undefined, parse: (text: string) => number): number | null | undefined {
   if (text === undefined) return undefined;
-  if (text === 'none') return null;
+  return text === 'none' ? null : parse(text);
+}
+
+function count(flag: string, text: string): number {
   if (!/^\d{1,7}$/.test(text) || Number(text) > 1_000_000)
     throw new UsageError(`${flag}: expected a number from 0 to 1000000, or none, got '${text}'`);
   return Number(text);
 }
 
-function fieldsOf({ owner, ...use }: OwnerQuota): [string, string][] {
+function parseCores(text: string): number {
+  if (!/^\d{1,6}(\.\d{1,3})?$/.test(text))
+    throw new UsageError(`--cpus: expected a number such as 16 or 0.5, or none, got '${text}'`);
+  return Math.round(Number(text) * 1000);
+}
+
+/** Rounds down, so that the quota is never larger than the flag says. */
+function megabytes(flag: string, text: string): number {
+  return Math.floor(parseBytes(text, flag) / 2 ** 20);
+}
+
+const plainNumber = (value: number) => String(value);
+
+/** The quotas in the order of the tables. */
+const KINDS: readonly { name: string; use: (of: OwnerQuota) => string }[] = [
+  { name: 'deployments', use: (of) => usedOf(of.used_deployments, of.quota_deployments, plainNumber) },
+  { name: 'versions', use: (of) => usedOf(of.used_versions, of.quota_versions, plainNumber) },
+  { name: 'GPUs', use: (of) => usedOf(of.used_gpu, of.quota_gpu, plainNumber) },
+  { name: 'CPUs', use: (of) => usedOf(of.used_cpu_millis, of.quota_cpu_millis, (millis) => String(millis / 1000)) },
+  { name: 'memory', use: (of) => usedOf(of.used_memory_mb, of.quota_memory_mb, formatMemory) },
+  { name: 'disk', use: (of) => usedOf(of.used_disk_mb, of.quota_disk_mb, formatMemory) },
+];
+
+function fieldsOf(of: OwnerQuota): [string, string][] {
   return [
-    ['owner', nameOf(owner)],
-    ['id', owner.id],
-    ['deployments', usedOf(use.used_deployments, use.quota_deployments)],
-    ['GPUs', usedOf(use.used_gpu, use.quota_gpu)],
+    ['owner', nameOf(of.owner)],
+    ['id', of.owner.id],
+    ...KINDS.map(({ name, use }): [string, string] => [name, use(of)]),
   ];
 }
 
@@ -175,13 +223,13 @@ function nameOf({ type, name }: OwnerQuota['owner']): string {
   return `${type}:${plain(name)}`;
 }
 
-function usedOf(used: number, quota: number | null): string {
-  return quota === null ? `${used} (no limit)` : `${used} of ${quota}`;
+function usedOf(used: number, quota: number | null, format: (value: number) => string): string {
+  return quota === null ? `${format(used)} (no limit)` : `${format(used)} of ${format(quota)}`;
 }
 
 const HELP_TAIL = `
 Examples:
   capstan quotas list
-  capstan quotas set org:lab --deployments 20 --gpus 4
+  capstan quotas set org:lab --deployments 20 --gpus 4 --cpus 32 --memory 256GiB --disk 1TiB
   capstan quotas set user:ada@example.com --gpus none
 `;

@@ -8,7 +8,7 @@ import type { ServiceTx } from '../store/schema';
 import type { StoredSpec } from '../deployments/spec';
 import type { StoreContext } from '../store/store-context';
 import { type ControlPolicy, isLive, type ReplicaResources, type Observation, type ReplicaRecord } from './records';
-import { loadReplicas, removeReplicas, saveReplicas } from './record-rows';
+import { loadReplicas, resourcesOf, removeReplicas, saveReplicas } from './record-rows';
 
 /** A training container as the controller works on it. */
 export interface ContainerRecord {
@@ -146,6 +146,7 @@ function reconcileState(
     state: 'created',
     reference: null,
     address: null,
+    cpuMillis: container.resources.cpuMillis,
     memoryMb: container.resources.memoryMb,
     gpuUuids: pool.acquire(container.resources),
     restarts: 0,
@@ -175,7 +176,7 @@ async function loadContainer(tx: ServiceTx, containerId: string): Promise<Contai
     ownerId: row.owner_id,
     state: row.state,
     reason: row.reason,
-    resources: { gpuCount: compute.gpu_count, gpuType: compute.gpu_type, memoryMb: compute.memory_mb },
+    resources: resourcesOf({ compute }),
     isBuiltin: script === null && type === 'builtin-runtime',
     replicas: (await loadReplicas(tx, 'container_id', [containerId])).get(containerId) ?? [],
   };

@@ -1,78 +1,74 @@
 import { counted, type OwnerRef } from 'capstan/internal';
+import { NO_QUOTAS, QUOTA_COLUMNS, type Quotas } from '../accounts/quota-columns';
 import type { DriverCapacity } from '../driver/driver';
 import { ServiceError } from '../store/errors';
+import { replicaUseOf, useOf } from './owner-use';
 import { Pool } from './pool';
-import type { ServiceDb, ServiceTx } from '../store/schema';
+import type { ServiceTx } from '../store/schema';
 
-/** Loads the resources in use and the owner's quota. */
+/** Loads the resources in use, and the owner's quotas. */
 export async function loadPool(tx: ServiceTx, capacity: DriverCapacity, owner: OwnerRef): Promise<Pool> {
-  const leases = await leaseOwners(tx);
+  const leases = await tx.selectFrom('gpu_leases').select('gpu_uuid').execute();
   const { memory } = await tx
     .selectFrom('replicas')
     .select((eb) => eb.fn.coalesce(eb.fn.sum<number | string>('memory_mb'), eb.val(0)).as('memory'))
     .executeTakeFirstOrThrow();
+  const used = (await replicaUseOf(tx, [owner.id]))(owner.id);
   return new Pool(capacity, {
-    takenGpus: leases.map(({ uuid }) => uuid),
+    takenGpus: leases.map(({ gpu_uuid: uuid }) => uuid),
     usedMemoryMb: Number(memory),
-    gpuQuota: (await quotaOf(tx, owner)).gpu,
-    ownerGpus: leases.filter(({ ownerId }) => ownerId === owner.id).length,
+    quotas: await quotasOfOwner(tx, owner),
+    ownerGpus: used.used_gpu,
+    ownerCpuMillis: used.used_cpu_millis,
+    ownerMemoryMb: used.used_memory_mb,
   });
 }
 
-/** Returns all leased GPUs with the owners of their replicas. */
-export async function leaseOwners(db: ServiceDb | ServiceTx): Promise<{ uuid: string; ownerId: string | null }[]> {
-  const rows = await db
-    .selectFrom('gpu_leases')
-    .innerJoin('replicas', 'replicas.id', 'gpu_leases.replica_id')
-    .leftJoin('deployment_versions', 'deployment_versions.id', 'replicas.version_id')
-    .leftJoin('deployments', 'deployments.id', 'deployment_versions.deployment_id')
-    .leftJoin('containers', 'containers.id', 'replicas.container_id')
-    .select(['gpu_uuid', 'deployments.owner_id as deployment_owner', 'containers.owner_id as container_owner'])
-    .execute();
-  return rows.map(({ gpu_uuid: uuid, deployment_owner: first, container_owner: second }) => ({
-    uuid,
-    ownerId: first ?? second,
-  }));
-}
-
-/** Returns the number of deployments by owner, without those being deleted. */
-export async function countDeployments(
-  db: ServiceDb | ServiceTx,
-  ownerIds: readonly string[],
-): Promise<Map<string, number>> {
-  if (ownerIds.length === 0) return new Map();
-  const rows = await db
-    .selectFrom('deployment_settings')
-    .innerJoin('deployments', 'deployments.id', 'deployment_settings.deployment_id')
-    .select((eb) => ['owner_id', eb.fn.countAll<number | string>().as('count')])
-    .where('owner_id', 'in', ownerIds)
-    .where('desired', '!=', 'deleted')
-    .groupBy('owner_id')
-    .execute();
-  return new Map(rows.map(({ owner_id: id, count }) => [id, Number(count)]));
-}
-
-/** Returns the owner's quotas. Null means unlimited. */
-export async function quotaOf(
-  tx: ServiceTx,
-  { type, id }: OwnerRef,
-): Promise<{ gpu: number | null; deployments: number | null }> {
+/** Null means no limit. */
+async function quotasOfOwner(tx: ServiceTx, { type, id }: OwnerRef): Promise<Quotas> {
   const row =
     type === 'org'
-      ? await tx
-          .selectFrom('org_settings')
-          .select(['quota_gpu', 'quota_deployments'])
-          .where('org_id', '=', id)
-          .executeTakeFirst()
-      : await tx
-          .selectFrom('accounts')
-          .select(['quota_gpu', 'quota_deployments'])
-          .where('user_id', '=', id)
-          .executeTakeFirst();
-  return { gpu: row?.quota_gpu ?? null, deployments: row?.quota_deployments ?? null };
+      ? await tx.selectFrom('org_settings').select(QUOTA_COLUMNS).where('org_id', '=', id).executeTakeFirst()
+      : await tx.selectFrom('accounts').select(QUOTA_COLUMNS).where('user_id', '=', id).executeTakeFirst();
+  return row ?? NO_QUOTAS;
 }
 
-export function demandGpuQuota(quota: number | null, gpus: number): void {
-  if (quota !== null && gpus > quota)
-    throw new ServiceError('quota_exceeded', `needs ${counted(gpus, 'GPU')}, but the quota of the owner is ${quota}`);
+/** What a new version needs while its replicas run. */
+export interface Demand {
+  gpus: number;
+  cpuMillis: number;
+  memoryMb: number;
+  /** The source of the home folder, which the version copies. */
+  homeId: string | undefined;
+  /** Whether the version also makes a new deployment. */
+  isDeployment: boolean;
+}
+
+/**
+ * Refuses a version that the owner's quotas never allow. GPUs, CPU and memory that others of the owner use now only make
+ * it wait.
+ * @throws ServiceError `quota_exceeded`
+ */
+export async function demandQuotas(tx: ServiceTx, owner: OwnerRef, demand: Demand): Promise<void> {
+  const quotas = await quotasOfOwner(tx, owner);
+  if (QUOTA_COLUMNS.every((column) => quotas[column] === null)) return;
+  const used = (await useOf(tx, [owner.id]))(owner.id);
+  const homeMb = await sizeMb(tx, demand.homeId);
+  const wanted: readonly (readonly [quota: number | null, needed: number, unit: (count: number) => string])[] = [
+    [quotas.quota_deployments, demand.isDeployment ? used.used_deployments + 1 : 0, (n) => counted(n, 'deployment')],
+    [quotas.quota_versions, used.used_versions + 1, (n) => `${counted(n, 'version')} of all deployments`],
+    [quotas.quota_gpu, demand.gpus, (n) => counted(n, 'GPU')],
+    [quotas.quota_cpu_millis, demand.cpuMillis, (n) => `${counted(n / 1000, 'CPU core')}`],
+    [quotas.quota_memory_mb, demand.memoryMb, (n) => `${n} MB of memory`],
+    [quotas.quota_disk_mb, used.used_disk_mb + homeMb, (n) => `${n} MB of disk`],
+  ];
+  for (const [quota, needed, unit] of wanted)
+    if (quota !== null && needed > quota)
+      throw new ServiceError('quota_exceeded', `needs ${unit(needed)}, but the quota of the owner is ${unit(quota)}`);
+}
+
+async function sizeMb(tx: ServiceTx, sourceId: string | undefined): Promise<number> {
+  if (sourceId === undefined) return 0;
+  const row = await tx.selectFrom('data_sources').select('size_bytes').where('id', '=', sourceId).executeTakeFirst();
+  return Math.ceil((row?.size_bytes ?? 0) / 2 ** 20);
 }

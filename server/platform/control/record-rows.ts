@@ -2,7 +2,13 @@ import type { Misplaced, ReplicaAddress } from '../driver/driver';
 import type { DeploymentSettingsRow, ReplicaRow, VersionRow } from '../store/deployment-schema';
 import type { ServiceTx } from '../store/schema';
 import type { StoredSpec } from '../deployments/spec';
-import { DEFAULT_IDLE_TIMEOUT_S, type DeploymentRecord, type ReplicaRecord, type VersionRecord } from './records';
+import {
+  DEFAULT_IDLE_TIMEOUT_S,
+  type DeploymentRecord,
+  type ReplicaRecord,
+  type ReplicaResources,
+  type VersionRecord,
+} from './records';
 
 const NODE = 'local';
 
@@ -88,12 +94,21 @@ function toVersion(row: VersionRow, replicas: ReplicaRecord[]): VersionRecord {
     isWaking: row.is_waking === 1,
     homeState: row.home_state,
     queuedAt: row.queued_at,
-    resources: { gpuCount: spec.compute.gpu_count, gpuType: spec.compute.gpu_type, memoryMb: spec.compute.memory_mb },
+    resources: resourcesOf(spec),
     startDeadlineMs: spec.start_deadline_s * 1000,
     graceMs: spec.grace_s * 1000,
     isBuiltin: spec.start_command === null && spec.image_type === 'builtin-runtime',
     hasLastLines: row.last_lines !== null,
     replicas,
+  };
+}
+
+export function resourcesOf({ compute }: Pick<StoredSpec, 'compute'>): ReplicaResources {
+  return {
+    gpuCount: compute.gpu_count,
+    gpuType: compute.gpu_type,
+    cpuMillis: compute.cpu_millis,
+    memoryMb: compute.memory_mb,
   };
 }
 
@@ -141,6 +156,7 @@ function toReplica(row: ReplicaRow, gpuUuids: string[]): ReplicaRecord {
     secret: row.secret,
     reference: row.reference,
     address: row.address === null ? null : (JSON.parse(row.address) as ReplicaAddress),
+    cpuMillis: row.cpu_millis,
     memoryMb: row.memory_mb,
     gpuUuids,
     restarts: row.restarts,
@@ -278,6 +294,7 @@ export async function saveReplicas(
         ...owner,
         ordinal: replica.ordinal,
         secret: replica.secret,
+        cpu_millis: replica.cpuMillis,
         memory_mb: replica.memoryMb,
         created_at: replica.createdAt,
         ...columns,

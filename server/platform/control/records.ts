@@ -50,6 +50,7 @@ export interface ReplicaResources {
   readonly gpuCount: number;
   /** Null: any. */
   readonly gpuType: string | null;
+  readonly cpuMillis: number;
   readonly memoryMb: number;
 }
 
@@ -61,6 +62,7 @@ export interface ReplicaRecord {
   readonly secret: string;
   reference: string | null;
   address: ReplicaAddress | null;
+  readonly cpuMillis: number;
   readonly memoryMb: number;
   readonly gpuUuids: readonly string[];
   /** Consecutive restarts. */

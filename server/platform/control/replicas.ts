@@ -9,9 +9,9 @@ export function mayHaveReplicas({ status: { state } }: VersionRecord): boolean {
 
 /** Adds a replica. The caller has checked that the pool has the resources. */
 export function addReplica(version: VersionRecord, ordinal: number, context: ReconcileContext): void {
-  const { memoryMb } = version.resources;
+  const { cpuMillis, memoryMb } = version.resources;
   const gpuUuids = context.pool.acquire(version.resources);
-  version.replicas.push(newReplica({ ordinal, memoryMb, gpuUuids, restarts: 0 }, context));
+  version.replicas.push(newReplica({ ordinal, cpuMillis, memoryMb, gpuUuids, restarts: 0 }, context));
 }
 
 /** Removes the records of stopping replicas that have no process. Frees their resources. */
@@ -24,7 +24,7 @@ export function removeGone(version: VersionRecord, { pool }: ReconcileContext): 
 
 /**
  * Replaces exited replicas whose backoff has ended and whose processes are gone. The new replica keeps the ordinal, the
- * memory and the GPUs.
+ * CPU time, the memory and the GPUs.
  */
 export function restartExited(version: VersionRecord, context: ReconcileContext): void {
   if (version.status.state === 'backoff' || !mayHaveReplicas(version)) return;
@@ -32,14 +32,14 @@ export function restartExited(version: VersionRecord, context: ReconcileContext)
     ({ state, isGone, retryAt }) => state === 'exited' && isGone && retryAt !== null && context.nowMs >= retryAt,
   );
   for (const old of exited) {
-    const { ordinal, memoryMb, gpuUuids, restarts } = old;
+    const { ordinal, cpuMillis, memoryMb, gpuUuids, restarts } = old;
     version.replicas = version.replicas.filter((replica) => replica !== old);
-    version.replicas.push(newReplica({ ordinal, memoryMb, gpuUuids, restarts }, context));
+    version.replicas.push(newReplica({ ordinal, cpuMillis, memoryMb, gpuUuids, restarts }, context));
   }
 }
 
 function newReplica(
-  place: Pick<ReplicaRecord, 'ordinal' | 'memoryMb' | 'gpuUuids' | 'restarts'>,
+  place: Pick<ReplicaRecord, 'ordinal' | 'cpuMillis' | 'memoryMb' | 'gpuUuids' | 'restarts'>,
   context: ReconcileContext,
 ): ReplicaRecord {
   return {

@@ -1,14 +1,13 @@
 import { randomBytes } from 'node:crypto';
-import { checkNameBesideId, counted, ensureDeployment, findDeployment, type OwnerRef } from 'capstan/internal';
+import { checkNameBesideId, ensureDeployment, findDeployment, type OwnerRef } from 'capstan/internal';
 import { changeOptions, demandOwner, type ServiceActor } from '../accounts/actor';
 import { serviceChange, type ServiceChange } from '../store/change';
 import type { DeploymentSettingsRow } from '../store/deployment-schema';
 import { type DeploymentView, readDeployment } from './views';
 import { ServiceError } from '../store/errors';
-import { countDeployments, demandGpuQuota, quotaOf } from '../control/pool-rows';
+import { demandQuotas } from '../control/pool-rows';
 import { checkScale, DEFAULT_SCALE, type Scale, scaleOf } from './scale';
-import type { ServiceTx } from '../store/schema';
-import { completeSpec, demandIsolation, demandPossible, type OpenSpec, type SpecRequest } from './spec';
+import { completeSpec, demandIsolation, demandOf, demandPossible, type OpenSpec, type SpecRequest } from './spec';
 import { findImage } from './catalog';
 import type { StoreContext } from '../store/store-context';
 import { insertVersion } from './version-rows';
@@ -61,7 +60,7 @@ export async function insertDeployment(
   const spec = completeSpec(request, image, origin?.spec);
   demandPossible(spec.stored, machine.capacity, Math.max(1, scale.min_replicas));
   demandIsolation(spec, machine.isolation, actor.isAdmin && machine.allowsUnisolated);
-  await demandQuota(tx, owner, spec, scale);
+  await demandQuotas(tx, owner, demandOf(spec, scale.min_replicas, true));
   const id = await claimName(change, owner, checkNameBesideId('dep', request.name));
   const accessControl = request.access_control === true ? 1 : 0;
   await tx
@@ -130,16 +129,6 @@ async function claimName({ access, tx }: ServiceChange, owner: OwnerRef, name: s
     );
   await access.touch('deployment', found.id);
   return found.id;
-}
-
-async function demandQuota(tx: ServiceTx, owner: OwnerRef, { stored }: OpenSpec, scale: Scale): Promise<void> {
-  const quota = await quotaOf(tx, owner);
-  if (quota.deployments !== null) {
-    const count = (await countDeployments(tx, [owner.id])).get(owner.id) ?? 0;
-    if (count >= quota.deployments)
-      throw new ServiceError('quota_exceeded', `the quota of the owner is ${counted(quota.deployments, 'deployment')}`);
-  }
-  demandGpuQuota(quota.gpu, stored.compute.gpu_count * Math.max(1, scale.min_replicas));
 }
 
 function newSlug(): string {

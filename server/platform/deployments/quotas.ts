@@ -3,26 +3,22 @@ import type { OwnerRef, OwnerType } from 'capstan/internal';
 import { changeOptions, demandAdmin, type ServiceActor } from '../accounts/actor';
 import { serviceChange } from '../store/change';
 import { ServiceError } from '../store/errors';
-import { countDeployments, leaseOwners } from '../control/pool-rows';
+import { QUOTA_COLUMNS, type Quotas, quotasOf, type QuotaUse } from '../accounts/quota-columns';
+import { useOf } from '../control/owner-use';
 import type { ServiceDb, ServiceTx } from '../store/schema';
 
-/** An owner's limits and current use. A null limit means unlimited. */
+/** An owner's limits and current use. */
 export interface OwnerQuota {
   owner: OwnerRef & { name: string };
-  quotaGpu: number | null;
-  quotaDeployments: number | null;
-  usedGpu: number;
-  usedDeployments: number;
+  quotas: Quotas;
+  used: QuotaUse;
   /** Whether the owner is an administrator of the service. */
   isAdmin: boolean;
   /** The revision of the account or of the organization's settings. */
   rev: number;
 }
 
-export interface QuotaEdit {
-  quotaGpu?: number | null;
-  quotaDeployments?: number | null;
-}
+export type QuotaEdit = Partial<Quotas>;
 
 export interface QuotaFilter {
   /** Part of an email address or slug, in any case. */
@@ -31,7 +27,7 @@ export interface QuotaFilter {
   limit: number;
 }
 
-const MAX_QUOTA = 1_000_000;
+const MAX_QUOTA = 1_000_000_000;
 
 /**
  * Returns quotas of accounts and organizations, ordered by id. Returns `limit + 1` entries when there is a next page.
@@ -72,11 +68,10 @@ export async function editQuota(
     const row = await findRow(tx, ownerId);
     if (ifRev !== undefined && ifRev !== row.rev)
       throw new ServiceError('stale', `the owner has changed: its revision is ${row.rev}, not ${ifRev}`);
-    const before = { quota_gpu: row.quota_gpu, quota_deployments: row.quota_deployments };
-    const after = {
-      quota_gpu: checkQuota('quota_gpu', edit.quotaGpu, row.quota_gpu),
-      quota_deployments: checkQuota('quota_deployments', edit.quotaDeployments, row.quota_deployments),
-    };
+    const before = quotasOf(row);
+    const after = Object.fromEntries(
+      QUOTA_COLUMNS.map((column) => [column, checkQuota(column, edit[column], row[column])]),
+    ) as Quotas;
     if (row.type === 'user')
       await tx
         .updateTable('accounts')
@@ -95,12 +90,10 @@ export async function editQuota(
   return findQuota(db, actor, ownerId);
 }
 
-interface Row {
+interface Row extends Quotas {
   type: OwnerType;
   id: string;
   name: string;
-  quota_gpu: number | null;
-  quota_deployments: number | null;
   is_admin: number;
   rev: number;
 }
@@ -114,8 +107,7 @@ function owners(db: ServiceDb | ServiceTx) {
       sql<OwnerType>`'user'`.as('type'),
       'users.id as id',
       'users.name as name',
-      'accounts.quota_gpu as quota_gpu',
-      'accounts.quota_deployments as quota_deployments',
+      ...QUOTA_COLUMNS.map((column) => `accounts.${column} as ${column}` as const),
       'accounts.is_admin as is_admin',
       'accounts.rev as rev',
     ]);
@@ -127,8 +119,7 @@ function owners(db: ServiceDb | ServiceTx) {
       sql<OwnerType>`'org'`.as('type'),
       'organizations.id as id',
       'organizations.name as name',
-      'org_settings.quota_gpu as quota_gpu',
-      'org_settings.quota_deployments as quota_deployments',
+      ...QUOTA_COLUMNS.map((column) => `org_settings.${column} as ${column}` as const),
       sql<0 | 1>`0`.as('is_admin'),
       'org_settings.rev as rev',
     ]);
@@ -142,22 +133,17 @@ async function findRow(db: ServiceDb | ServiceTx, ownerId: string): Promise<Row>
 }
 
 async function withUse(db: ServiceDb, rows: readonly Row[]): Promise<OwnerQuota[]> {
-  const deployments = await countDeployments(
+  const used = await useOf(
     db,
     rows.map(({ id }) => id),
   );
-  const leases = await leaseOwners(db);
-  return rows.map(
-    ({ type, id, name, quota_gpu: quotaGpu, quota_deployments: quotaDeployments, is_admin: isAdmin, rev }) => ({
-      owner: { type, id, name },
-      quotaGpu,
-      quotaDeployments,
-      usedGpu: leases.filter(({ ownerId }) => ownerId === id).length,
-      usedDeployments: deployments.get(id) ?? 0,
-      isAdmin: isAdmin === 1,
-      rev,
-    }),
-  );
+  return rows.map((row) => ({
+    owner: { type: row.type, id: row.id, name: row.name },
+    quotas: quotasOf(row),
+    used: used(row.id),
+    isAdmin: row.is_admin === 1,
+    rev: row.rev,
+  }));
 }
 
 function checkQuota(param: string, value: number | null | undefined, before: number | null): number | null {

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import { counted } from 'capstan/internal';
 import type { DriverCapacity, Isolation } from '../driver/driver';
+import type { Demand } from '../control/pool-rows';
 import { refusedVariable } from './environment';
 import { ServiceError } from '../store/errors';
 import type { BindingRow, ImageRow, Mount } from '../store/deployment-schema';
@@ -147,6 +148,22 @@ export function demandPossible({ compute }: StoredSpec, capacity: DriverCapacity
       'invalid_argument',
       `compute.cpu_millis: got ${compute.cpu_millis}; this machine has ${capacity.cpuMillis}`,
     );
+}
+
+/** Returns what a version needs of the owner's quotas. */
+export function demandOf(
+  { stored: { compute }, bindings }: OpenSpec,
+  minReplicas: number,
+  isDeployment: boolean,
+): Demand {
+  const replicas = Math.max(1, minReplicas);
+  return {
+    gpus: compute.gpu_count * replicas,
+    cpuMillis: compute.cpu_millis * replicas,
+    memoryMb: compute.memory_mb * replicas,
+    homeId: bindings.find(({ mount }) => mount === 'home')?.source_id,
+    isDeployment,
+  };
 }
 
 /**

@@ -4,9 +4,9 @@ import type { VersionRow } from '../store/deployment-schema';
 import { type DeploymentView, readVersion, type VersionView } from './views';
 import { changeDeployment } from './commands';
 import { ServiceError } from '../store/errors';
-import { demandGpuQuota, quotaOf } from '../control/pool-rows';
+import { demandQuotas } from '../control/pool-rows';
 import type { ServiceTx } from '../store/schema';
-import { completeSpec, demandIsolation, demandPossible, type OpenSpec, type SpecRequest } from './spec';
+import { completeSpec, demandIsolation, demandOf, demandPossible, type OpenSpec, type SpecRequest } from './spec';
 import type { StoreContext } from '../store/store-context';
 import { insertVersion, openVersion } from './version-rows';
 import { isInactive } from './version-state';
@@ -38,7 +38,7 @@ export function createVersion(
       .executeTakeFirstOrThrow();
     const spec = await completeVersion(context, tx, actor, newest.id, request);
     demandPossible(spec.stored, context.options.machine.capacity, Math.max(1, deployment.minReplicas));
-    demandGpuQuota((await quotaOf(tx, owner)).gpu, spec.stored.compute.gpu_count * Math.max(1, deployment.minReplicas));
+    await demandQuotas(tx, owner, demandOf(spec, deployment.minReplicas, false));
     const isPaused = deployment.desired === 'paused';
     const { last_number: number } = await tx
       .updateTable('deployment_settings')

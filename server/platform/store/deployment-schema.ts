@@ -164,6 +164,7 @@ export interface ReplicaRow {
   reference: string | null;
   /** JSON. */
   address: string | null;
+  cpu_millis: number;
   memory_mb: number;
   restarts: number;
   /** JSON `{reason, message}`: the process listens on the wrong address, or its health check fails. */

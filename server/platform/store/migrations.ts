@@ -26,6 +26,7 @@ export const SERVICE: Component = {
     nameAttemptSlots,
     addPasswordResets,
     addRecoveryCodes,
+    addQuotas,
   ],
 };
 
@@ -167,5 +168,16 @@ async function addRecoveryCodes(tx: Tx): Promise<void> {
     .addColumn('user_id', 'text', (column) => column.notNull().references('users.id'))
     .addColumn('code_digest', 'text', (column) => column.notNull())
     .addPrimaryKeyConstraint('recovery_codes_pk', ['user_id', 'code_digest'])
+    .execute();
+}
+
+async function addQuotas(tx: Tx): Promise<void> {
+  for (const table of ['accounts', 'org_settings'] as const)
+    for (const name of ['versions', 'cpu_millis', 'memory_mb', 'disk_mb'] as const)
+      await tx.schema.alterTable(table).addColumn(`quota_${name}`, 'integer').execute();
+  // A replica of an earlier release counts no CPU time until it is replaced.
+  await tx.schema
+    .alterTable('replicas')
+    .addColumn('cpu_millis', 'integer', (column) => column.notNull().defaultTo(0))
     .execute();
 }

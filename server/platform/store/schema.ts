@@ -1,5 +1,6 @@
 import type { Kysely, Transaction } from 'kysely';
 import type { AccessTables, MemberRole } from 'capstan/internal';
+import type { Quotas } from '../accounts/quota-columns';
 import type { DeploymentTables } from './deployment-schema';
 import type { WebhookTables } from '../webhooks/webhook-schema';
 
@@ -23,7 +24,7 @@ export interface ServiceTables extends AccessTables, DeploymentTables, WebhookTa
 }
 
 /** A user who can sign in. `users.name` is the email address. */
-export interface AccountRow {
+export interface AccountRow extends Quotas {
   user_id: string;
   /** In lower case. */
   email: string;
@@ -39,9 +40,6 @@ export interface AccountRow {
   totp_confirmed_at: number | null;
   /** The step of the last code used. Codes of this step and earlier ones are refused. */
   totp_last_step: number | null;
-  /** Null means unlimited. */
-  quota_gpu: number | null;
-  quota_deployments: number | null;
   created_at: number;
   updated_at: number;
   rev: number;
@@ -63,12 +61,9 @@ export interface SessionRow {
   step_up_at: number | null;
 }
 
-export interface OrgSettingsRow {
+export interface OrgSettingsRow extends Quotas {
   org_id: string;
   display_name: string;
-  /** Null means unlimited. */
-  quota_gpu: number | null;
-  quota_deployments: number | null;
   created_at: number;
   updated_at: number;
   rev: number;

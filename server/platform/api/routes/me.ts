@@ -146,8 +146,7 @@ async function view({
   actor,
   session,
 }: Pick<ApiCall, 'context' | 'actor' | 'session'>): Promise<Me> {
-  const { userId, email, name, locale, theme, isAdmin, hasTotp, quotaGpu, quotaDeployments, rev } =
-    await store.findAccount(actor.userId);
+  const { userId, email, name, locale, theme, isAdmin, hasTotp, quotas, rev } = await store.findAccount(actor.userId);
   const organizations = await store.listOrganizations(actor);
   return {
     id: userId,
@@ -158,8 +157,7 @@ async function view({
     is_admin: isAdmin,
     has_totp: hasTotp,
     recovery_codes_left: await store.countRecoveryCodes(actor),
-    quota_gpu: quotaGpu,
-    quota_deployments: quotaDeployments,
+    ...quotas,
     organizations: organizations.map((org) => ({ id: org.id, slug: org.slug, name: org.name, role: org.role })),
     via: actor.via,
     csrf_token: session === undefined ? null : csrfTokenOf(session.token),

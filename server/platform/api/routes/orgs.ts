@@ -81,14 +81,13 @@ export const ROUTES: readonly ApiRoute[] = [
   }),
 ];
 
-function view({ id, slug, name, role, quotaGpu, quotaDeployments, keyPolicy, rev }: OrganizationView): Organization {
+function view({ id, slug, name, role, quotas, keyPolicy, rev }: OrganizationView): Organization {
   return {
     id,
     slug,
     name,
     role,
-    quota_gpu: quotaGpu,
-    quota_deployments: quotaDeployments,
+    ...quotas,
     key_policy: keyPolicy === null ? null : policyView(keyPolicy),
     rev,
   };

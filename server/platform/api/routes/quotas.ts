@@ -47,36 +47,14 @@ export const ROUTES: readonly ApiRoute[] = [
     body: QuotaEdit,
     responses: { 200: OwnerQuota },
     problems: ['stale'],
-    handle: async ({
-      context: { store, controller },
-      actor,
-      params,
-      body: { quota_gpu: quotaGpu, quota_deployments: quotaDeployments },
-      ifMatch,
-    }) => {
-      const quota = await store.editQuota(actor, params.id, { quotaGpu, quotaDeployments }, ifMatch);
+    handle: async ({ context: { store, controller }, actor, params, body, ifMatch }) => {
+      const quota = await store.editQuota(actor, params.id, body, ifMatch);
       await controller?.capacityFreed();
       return { status: 200, body: quotaView(quota) };
     },
   }),
 ];
 
-export function quotaView({
-  owner,
-  quotaGpu,
-  quotaDeployments,
-  usedGpu,
-  usedDeployments,
-  isAdmin,
-  rev,
-}: StoredQuota): OwnerQuota {
-  return {
-    owner,
-    quota_gpu: quotaGpu,
-    quota_deployments: quotaDeployments,
-    used_gpu: usedGpu,
-    used_deployments: usedDeployments,
-    is_admin: isAdmin,
-    rev,
-  };
+export function quotaView({ owner, quotas, used, isAdmin, rev }: StoredQuota): OwnerQuota {
+  return { owner, ...quotas, ...used, is_admin: isAdmin, rev };
 }

@@ -5,12 +5,14 @@ import { me } from '../app/session';
 import { call } from '../api/client';
 import { useAction, usePages, useResource } from '../api/resource';
 import { neutralise } from '../format/neutral';
-import { t } from '../i18n';
+import { parseQuota, QUOTA_KINDS, type QuotaKind, type Quotas, quotaText } from '../format/quotas';
+import { locale, t } from '../i18n';
 import { navigate, useLocation } from '../router/location';
 import { withQuery } from '../router/match';
 import { Button } from '../ui/button';
 import { ConfirmDialog, Dialog } from '../ui/dialog';
 import { TextField } from '../ui/field';
+import { Menu, type MenuItem } from '../ui/menu';
 import { Card, Page } from '../ui/page';
 import { SecretDialog } from '../ui/secret-dialog';
 import { Empty, Loaded, ProblemBanner } from '../ui/state';
@@ -24,7 +26,7 @@ export function QuotasPage() {
   const isAdmin = me().is_admin;
   const quotas = usePages<OwnerQuota>(isAdmin ? withQuery('/quotas', { q }) : null);
   const [wanted, setWanted] = useState(q ?? '');
-  const [open, setOpen] = useState<{ what: 'quota' | 'role' | 'reset' | 'delete'; of: OwnerQuota } | null>(null);
+  const [open, setOpen] = useState<Open | null>(null);
   const done = () => {
     setOpen(null);
     quotas.reload();
@@ -77,49 +79,21 @@ export function QuotasPage() {
                       ),
                     },
                     { title: t('quotas.type'), cell: ({ owner }) => t(`quotas.type.${owner.type}`) },
-                    {
-                      title: t('nav.deployments'),
-                      cell: (of) => <QuotaUsage used={of.used_deployments} quota={of.quota_deployments} />,
-                    },
-                    { title: t('spec.gpus'), cell: (of) => <QuotaUsage used={of.used_gpu} quota={of.quota_gpu} /> },
+                    ...QUOTA_KINDS.map((kind) => ({
+                      title: t(kind.title),
+                      cell: (of: OwnerQuota) => <QuotaUsage of={of} kind={kind} />,
+                    })),
                     {
                       title: t('field.actions'),
                       isActions: true,
                       cell: (of) => (
-                        <div>
-                          <Button isSmall onClick={() => setOpen({ what: 'quota', of })}>
-                            {t('quotas.edit')}
-                          </Button>
-                          {of.owner.type === 'user' && of.owner.id !== me().id && (
-                            <>
-                              {' '}
-                              <Button
-                                isSmall
-                                label={t(of.is_admin ? 'quotas.demoteName' : 'quotas.promoteName', {
-                                  name: neutralise(of.owner.name),
-                                })}
-                                onClick={() => setOpen({ what: 'role', of })}
-                              >
-                                {t(of.is_admin ? 'quotas.demote' : 'quotas.promote')}
-                              </Button>{' '}
-                              <Button
-                                isSmall
-                                label={t('quotas.resetName', { name: neutralise(of.owner.name) })}
-                                onClick={() => setOpen({ what: 'reset', of })}
-                              >
-                                {t('quotas.reset')}
-                              </Button>{' '}
-                              <Button
-                                isSmall
-                                look="danger"
-                                label={t('quotas.deleteAccount', { name: neutralise(of.owner.name) })}
-                                onClick={() => setOpen({ what: 'delete', of })}
-                              >
-                                {t('action.delete')}
-                              </Button>
-                            </>
-                          )}
-                        </div>
+                        <Menu
+                          label={t('keys.actionsOf', { name: neutralise(of.owner.name) })}
+                          items={[
+                            { label: t('quotas.edit'), icon: 'edit', onSelect: () => setOpen({ what: 'quota', of }) },
+                            ...(of.owner.type === 'user' && of.owner.id !== me().id ? accountItems(of, setOpen) : []),
+                          ]}
+                        />
                       ),
                     },
                   ]}
@@ -137,11 +111,35 @@ export function QuotasPage() {
   );
 }
 
-function QuotaUsage({ used, quota }: { used: number; quota: number | null }) {
+interface Open {
+  what: 'quota' | 'role' | 'reset' | 'delete';
+  of: OwnerQuota;
+}
+
+/** What an administrator can do with the account of somebody else. */
+function accountItems(of: OwnerQuota, open: (next: Open) => void): (MenuItem | 'line')[] {
+  return [
+    {
+      label: t(of.is_admin ? 'quotas.demote' : 'quotas.promote'),
+      icon: 'account',
+      onSelect: () => open({ what: 'role', of }),
+    },
+    { label: t('quotas.reset'), icon: 'lock', onSelect: () => open({ what: 'reset', of }) },
+    'line',
+    { label: t('deleteAccount.title'), icon: 'trash', isDanger: true, onSelect: () => open({ what: 'delete', of }) },
+  ];
+}
+
+function QuotaUsage({ of, kind: { kind, format } }: { of: OwnerQuota; kind: QuotaKind }) {
+  const used = format(of[`used_${kind}`], locale());
+  const quota = of[`quota_${kind}`];
   return (
-    <span class="numeric">
-      {quota === null ? t('quotas.useUnlimited', { used }) : t('quotas.use', { used, quota })}
-    </span>
+    <div class="numeric nowrap">
+      {used}
+      <span class="table-sub">
+        {quota === null ? t('quotas.unlimited') : t('quotas.of', { quota: format(quota, locale()) })}
+      </span>
+    </div>
   );
 }
 
@@ -151,34 +149,29 @@ interface DialogProps {
   onDone: () => void;
 }
 
-const isQuota = (value: string) => value === '' || (/^\d+$/.test(value) && Number(value) <= 1_000_000);
-const textOf = (quota: number | null) => (quota === null ? '' : String(quota));
-const quotaOf = (value: string) => (value === '' ? null : Number(value));
-
 function QuotaDialog({ of, onClose, onDone }: DialogProps) {
   const current = useResource<OwnerQuota>(`/quotas/${of.owner.id}`);
-  const { quota_deployments, quota_gpu, rev, owner } = current.data ?? of;
-  const [deployments, setDeployments] = useState(textOf(quota_deployments));
-  const [gpus, setGpus] = useState(textOf(quota_gpu));
+  const { rev, owner, ...quotas } = current.data ?? of;
+  const textsOf = (values: Quotas) => QUOTA_KINDS.map((kind) => quotaText(kind, values));
+  const [texts, setTexts] = useState(() => textsOf(quotas));
   useEffect(() => {
-    setDeployments(textOf(quota_deployments));
-    setGpus(textOf(quota_gpu));
-  }, [rev, quota_deployments, quota_gpu]);
+    if (current.data !== undefined) setTexts(textsOf(current.data));
+  }, [current.data]);
+  const values = QUOTA_KINDS.map((kind, i) => parseQuota(kind, texts[i]));
   const action = useAction(async () => {
     await call('PATCH', `/quotas/${owner.id}`, {
-      body: { quota_deployments: quotaOf(deployments), quota_gpu: quotaOf(gpus) },
+      body: Object.fromEntries(QUOTA_KINDS.map(({ kind }, i) => [`quota_${kind}`, values[i]])),
       ifMatch: rev,
     });
     toast(t('action.saved'));
     onDone();
   });
-  const errorOf = (value: string) => (isQuota(value) ? undefined : t('spec.error.number'));
   return (
     <Dialog
       title={t('quotas.edit')}
       onClose={onClose}
       onSubmit={() => {
-        if (isQuota(deployments) && isQuota(gpus)) void action.run();
+        if (!values.includes(undefined)) void action.run();
       }}
       foot={
         <>
@@ -201,24 +194,20 @@ function QuotaDialog({ of, onClose, onDone }: DialogProps) {
           </div>
         )}
       </ProblemBanner>
-      <TextField
-        label={t('orgs.quotaDeployments')}
-        hint={t('orgs.quotaHint')}
-        isOptional
-        inputMode="numeric"
-        value={deployments}
-        onInput={setDeployments}
-        error={errorOf(deployments)}
-      />
-      <TextField
-        label={t('orgs.quotaGpu')}
-        hint={t('orgs.quotaHint')}
-        isOptional
-        inputMode="numeric"
-        value={gpus}
-        onInput={setGpus}
-        error={errorOf(gpus)}
-      />
+      <p class="soft">{t('orgs.quotaHint')}</p>
+      <div class="columns">
+        {QUOTA_KINDS.map(({ kind, limit }, i) => (
+          <TextField
+            key={kind}
+            label={t(limit)}
+            isOptional
+            inputMode="decimal"
+            value={texts[i]}
+            onInput={(text) => setTexts(texts.map((other, index) => (index === i ? text : other)))}
+            error={values[i] === undefined ? t('spec.error.number') : undefined}
+          />
+        ))}
+      </div>
     </Dialog>
   );
 }

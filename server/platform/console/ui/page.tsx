@@ -132,7 +132,10 @@ export function Card({
   );
 }
 
-export function Facts({ of }: { of: readonly (readonly [term: string, value: ComponentChildren] | null | false)[] }) {
+/** A term and its value. Null and false are left out. */
+export type Fact = readonly [term: string, value: ComponentChildren] | null | false;
+
+export function Facts({ of }: { of: readonly Fact[] }) {
   return (
     <dl class="facts">
       {of.map(

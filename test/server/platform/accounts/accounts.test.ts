@@ -320,7 +320,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     on('allow each role its rights', async () => {
       await setUp();
       expect(await listOrganizations(db, members.viewer!)).toMatchObject([
-        { id: org.id, slug: 'lab', name: 'The Lab', role: 'viewer', quotaGpu: null },
+        { id: org.id, slug: 'lab', name: 'The Lab', role: 'viewer', quotas: { quota_gpu: null } },
       ]);
       expect(await listOrganizations(db, members.stranger!)).toEqual([]);
       const outcomes = async (act: (userId: string) => Promise<unknown>) => {
@@ -384,7 +384,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     on('are edited with a revision and validated', async () => {
       await setUp();
       const edited = await editOrganization(db, members.owner!, org.id, { name: 'Lab' }, now, { ifRev: org.rev });
-      expect(edited).toMatchObject({ name: 'Lab', slug: 'lab', quotaGpu: null, quotaDeployments: null });
+      expect(edited).toMatchObject({ name: 'Lab', slug: 'lab', quotas: { quota_gpu: null, quota_deployments: null } });
       expect(await code(editOrganization(db, members.owner!, org.id, { name: 'x' }, now, { ifRev: org.rev }))).toBe(
         'stale',
       );

@@ -87,7 +87,12 @@ overServices(() => {
       expect((await alice.get(ME)).body).toMatchObject({ quota_gpu: null, quota_deployments: 1 });
       expect((await root.send('PATCH', path, { quota_deployments: null })).body.quota_deployments).toBeNull();
       expect((await alice.post('/api/v1/deployments', { name: 'b' })).status).toBe(202);
-      for (const wrong of [{ quota_gpu: -1 }, { quota_gpu: '1' }, { quota_deployments: 1_000_001 }, { used_gpu: 0 }])
+      for (const wrong of [
+        { quota_gpu: -1 },
+        { quota_gpu: '1' },
+        { quota_deployments: 1_000_000_001 },
+        { used_gpu: 0 },
+      ])
         expect((await root.send('PATCH', path, wrong)).status).toBe(400);
       expect(await auditOf(root, 'owner.quota')).toMatchObject([
         {

@@ -12,11 +12,33 @@ afterAll(async () => {
 describe('quotas', () => {
   test('are listed, and changed by the name of the owner', async () => {
     expect((await service.run(['quotas', 'list'])).out).toMatch(
-      /^OWNER +DEPLOYMENTS +GPUS +ID\norg:lab +0 \(no limit\) +0 \(no limit\) +org_\S+\nuser:ada@example.com +0 \(no limit\) .*usr_\S+\n$/,
+      /^OWNER +DEPLOYMENTS +VERSIONS +GPUS +CPUS +MEMORY +DISK +ID\norg:lab +0 \(no limit\) +0 \(no limit\) .*0 MiB \(no limit\) +org_\S+\nuser:ada@example.com +0 \(no limit\) .*usr_\S+\n$/,
     );
     expect(await service.run(['quotas', 'set', 'org:lab', '--deployments', '20', '--gpus', '4'])).toMatchObject({
       code: 0,
-      out: expect.stringMatching(/owner +org:lab\nid +org_\S+\ndeployments +0 of 20\nGPUs +0 of 4\n/),
+      out: expect.stringMatching(
+        /owner +org:lab\nid +org_\S+\ndeployments +0 of 20\nversions +0 \(no limit\)\nGPUs +0 of 4\n/,
+      ),
+    });
+    expect(
+      await service.run([
+        'quotas',
+        'set',
+        'org:lab',
+        '--versions',
+        '9',
+        '--cpus',
+        '1.5',
+        '--memory',
+        '8GiB',
+        '--disk',
+        '1TiB',
+      ]),
+    ).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(
+        /versions +0 of 9\nGPUs +0 of 4\nCPUs +0 of 1.5\nmemory +0 MiB of 8 GiB\ndisk +0 MiB of 1024 GiB\n$/,
+      ),
     });
     expect(JSON.parse((await service.run(['quotas', 'set', 'org:lab', '--gpus', 'none', '--json'])).out)).toMatchObject(
       { owner: { type: 'org', name: 'lab' }, quota_deployments: 20, quota_gpu: null },
@@ -28,7 +50,8 @@ describe('quotas', () => {
   });
 
   test.each<[string[], string]>([
-    [['set', 'org:lab'], 'nothing to change: expected --deployments or --gpus'],
+    [['set', 'org:lab', '--cpus', 'many'], "--cpus: expected a number such as 16 or 0.5, or none, got 'many'"],
+    [['set', 'org:lab'], 'nothing to change: expected --deployments, --versions, --gpus, --cpus, --memory or --disk'],
     [['set', 'org:lab', '--gpus', '-1'], "--gpus: expected a number from 0 to 1000000, or none, got '-1'"],
     [['set', 'lab', '--gpus', '1'], 'owner: expected user:NAME or org:NAME'],
   ])('refuses %j with the expected value', async (line, message) => {

@@ -1,4 +1,5 @@
 /** API objects of a small service. Some names and texts are hostile, as untrusted input may be. */
+import { NO_QUOTAS, type QuotaUse } from '../../../../server/platform/accounts/quota-columns';
 import type {
   AuditEvent,
   Capacity,
@@ -27,6 +28,14 @@ export const START_MS = Date.parse('2026-11-21T08:00:00.000Z');
 export const at = (minutes: number) => new Date(START_MS + minutes * 60_000).toISOString();
 export const id = (prefix: string, number: number) => `${prefix}_${String(number).padStart(26, '0')}`;
 
+const NO_USE: QuotaUse = {
+  used_deployments: 0,
+  used_versions: 0,
+  used_gpu: 0,
+  used_cpu_millis: 0,
+  used_memory_mb: 0,
+  used_disk_mb: 0,
+};
 export const ME: Me = {
   id: id('usr', 1),
   email: 'ada@example.com',
@@ -36,7 +45,7 @@ export const ME: Me = {
   is_admin: true,
   has_totp: false,
   recovery_codes_left: 0,
-  quota_gpu: null,
+  ...NO_QUOTAS,
   quota_deployments: 10,
   organizations: [
     { id: id('org', 1), slug: 'acme', name: 'Acme Research', role: 'owner' },
@@ -358,8 +367,10 @@ export const ORGS: Organization[] = [
     slug: 'acme',
     name: 'Acme Research',
     role: 'owner',
+    ...NO_QUOTAS,
     quota_gpu: 2,
     quota_deployments: 20,
+    quota_memory_mb: 262_144,
     key_policy: { max_lifetime_s: 7_776_000, require_expiry: true, allowed_types: ['user-level', 'deployment-level'] },
     rev: 6,
   },
@@ -368,8 +379,7 @@ export const ORGS: Organization[] = [
     slug: 'lab',
     name: '语言实验室',
     role: 'viewer',
-    quota_gpu: null,
-    quota_deployments: null,
+    ...NO_QUOTAS,
     key_policy: null,
     rev: 1,
   },
@@ -377,28 +387,34 @@ export const ORGS: Organization[] = [
 export const QUOTAS: OwnerQuota[] = [
   {
     owner: { type: 'org', id: id('org', 1), name: 'acme' },
+    ...NO_QUOTAS,
+    ...NO_USE,
     quota_gpu: 2,
     quota_deployments: 20,
+    quota_cpu_millis: 32_000,
+    quota_memory_mb: 262_144,
     used_gpu: 1,
     used_deployments: 4,
+    used_versions: 11,
+    used_cpu_millis: 2_500,
+    used_memory_mb: 4_096,
+    used_disk_mb: 51_300,
     is_admin: false,
     rev: 6,
   },
   {
     owner: { type: 'user', id: ME.id, name: ME.email },
-    quota_gpu: null,
+    ...NO_QUOTAS,
+    ...NO_USE,
     quota_deployments: 10,
-    used_gpu: 0,
     used_deployments: 2,
     is_admin: true,
     rev: ME.rev,
   },
   {
     owner: { type: 'user', id: id('usr', 2), name: 'grace@example.com' },
-    quota_gpu: null,
-    quota_deployments: null,
-    used_gpu: 0,
-    used_deployments: 0,
+    ...NO_QUOTAS,
+    ...NO_USE,
     is_admin: false,
     rev: 3,
   },

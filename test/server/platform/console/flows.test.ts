@@ -319,12 +319,16 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     const grace = page.getByRole('row', { name: /grace/ });
     await grace.waitFor();
     expect(await page.getByRole('row', { name: /ada@/ }).getByText('Administrator', { exact: true }).count()).toBe(1);
-    await grace.getByRole('button', { name: 'Make administrator: grace@example.com' }).click();
+    const choose = async (name: string) => {
+      await grace.getByRole('button', { name: 'Actions for grace@example.com' }).click();
+      await page.getByRole('menuitem', { name }).click();
+    };
+    await choose('Make administrator');
     expect(await tab.axeFaults()).toEqual([]);
     await tab.picture('quota-role');
     await page.getByRole('dialog').getByRole('button', { name: 'Make administrator' }).click();
     await grace.getByText('Administrator', { exact: true }).waitFor();
-    await grace.getByRole('button', { name: 'Remove administrator role: grace@example.com' }).click();
+    await choose('Remove administrator role');
     await page.getByRole('dialog').getByRole('button', { name: 'Remove administrator role' }).click();
     await grace.getByText('Administrator', { exact: true }).waitFor({ state: 'detached' });
     expect(service.calls.filter(({ method }) => method === 'PUT').map(({ path, body }) => [path, body])).toEqual(
@@ -374,7 +378,10 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     const tab = await browser.open();
     const { page, service } = tab;
     await tab.goto(`/quotas`);
-    await page.getByRole('button', { name: 'Reset password: grace@example.com' }).click();
+    await page.getByRole('button', { name: 'Actions for grace@example.com' }).click();
+    expect(await tab.axeFaults()).toEqual([]);
+    await tab.picture('quotas-menu');
+    await page.getByRole('menuitem', { name: 'Reset password' }).click();
     await page.getByRole('button', { name: 'Create link' }).click();
     await page.getByText(`${tab.url}/reset#abc`).waitFor();
     expect(await tab.axeFaults()).toEqual([]);
@@ -407,18 +414,39 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     const { page, service } = tab;
     await tab.goto(`/quotas`);
     const acme = page.getByRole('row', { name: /acme/ });
-    await acme.getByRole('button', { name: 'Change quotas' }).click();
+    const choose = async (owner: string, name: string) => {
+      await page.getByRole('button', { name: `Actions for ${owner}` }).click();
+      await page.getByRole('menuitem', { name }).click();
+    };
+    await choose('acme', 'Change quotas');
     await page.getByLabel('Maximum GPUs').fill('x');
     await page.getByText('Enter a number').waitFor();
     await page.getByLabel('Maximum GPUs').fill('8');
     await page.getByLabel('Maximum deployments').fill('');
+    expect(await page.getByLabel('Maximum CPU cores').inputValue()).toBe('32');
+    await page.getByLabel('Maximum CPU cores').fill('0.5');
+    await page.getByLabel('Maximum disk (MB)').fill('1.5');
+    await page.getByText('Enter a number').waitFor();
+    await page.getByLabel('Maximum disk (MB)').fill('102400');
     expect(await tab.axeFaults()).toEqual([]);
     await tab.picture('quota-dialog');
     await page.getByRole('button', { name: 'Save' }).click();
-    await acme.getByText('1 of 8').waitFor();
-    await acme.getByText('4 (no limit)').waitFor();
-    expect(await page.getByRole('button', { name: `Delete account ${ME.email}` }).count()).toBe(0);
-    await page.getByRole('button', { name: 'Delete account grace@example.com' }).click();
+    await acme.getByText('of 8').waitFor();
+    expect(await acme.getByRole('cell').nth(2).innerText()).toMatch(/^4\s+no limit$/);
+    expect(await acme.getByRole('cell').nth(5).innerText()).toMatch(/^2\.5\s+of 0\.5$/);
+    expect(await acme.getByRole('cell').nth(7).innerText()).toMatch(/^50\.1 GiB\s+of 100 GiB$/);
+    expect(service.calls.find(({ method }) => method === 'PATCH')?.body).toEqual({
+      quota_deployments: null,
+      quota_versions: null,
+      quota_gpu: 8,
+      quota_cpu_millis: 500,
+      quota_memory_mb: 262_144,
+      quota_disk_mb: 102_400,
+    });
+    await page.getByRole('button', { name: `Actions for ${ME.email}` }).click();
+    expect(await page.getByRole('menuitem').allInnerTexts()).toEqual(['Change quotas']);
+    await page.keyboard.press('Escape');
+    await choose('grace@example.com', 'Delete account');
     const confirm = page.getByRole('button', { name: 'Delete account', exact: true });
     expect(await confirm.isDisabled()).toBe(true);
     await page.getByRole('dialog').getByRole('textbox').fill('grace@example.com');

@@ -559,20 +559,51 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     on('starts a waiting deployment when the quota is raised', async () => {
       await open(machine({ gpus: 2 }));
       const root = { ...h.actor, isAdmin: true };
-      await h.store.editQuota(root, h.actor.userId, { quotaGpu: 1 });
+      await h.store.editQuota(root, h.actor.userId, { quota_gpu: 1 });
       await start({ compute: { gpu_count: 1 } });
       const { id: second } = await create({ name: 'other', compute: { gpu_count: 1 } });
       expect(await version(second, 1)).toMatchObject({ state: 'queued', reason: { code: 'quota_exceeded' } });
       expect(await h.store.findQuota(root, h.actor.userId)).toMatchObject({
-        quotaGpu: 1,
-        usedGpu: 1,
-        usedDeployments: 2,
+        quotas: { quota_gpu: 1 },
+        used: { used_gpu: 1, used_deployments: 2 },
       });
-      await h.store.editQuota(root, h.actor.userId, { quotaGpu: 2 });
+      await h.store.editQuota(root, h.actor.userId, { quota_gpu: 2 });
       await h.controller.capacityFreed();
       await h.settle();
       expect(await get(second)).toMatchObject({ state: 'running' });
     });
+
+    on.each([
+      ['quota_cpu_millis', 1_500, "needs 1 CPU core, 0.5 CPU cores left of the owner's quota of 1.5 CPU cores"],
+      [
+        'quota_memory_mb',
+        1_500,
+        "needs 1024 MB of memory, 476 MB of memory left of the owner's quota of 1500 MB of memory",
+      ],
+    ] as const)(
+      'waits while %s is used up, and counts replicas until they have exited',
+      async (column, quota, message) => {
+        await open(machine());
+        const root = { ...h.actor, isAdmin: true };
+        await h.store.editQuota(root, h.actor.userId, { [column]: quota });
+        const compute = { cpu_millis: 1_000, memory_mb: 1_024 };
+        const { id: first } = await start({ compute });
+        const { id: second } = await create({ name: 'other', compute });
+        expect(await version(second, 1)).toMatchObject({
+          state: 'queued',
+          reason: { code: 'quota_exceeded', message },
+        });
+        expect(await h.store.findQuota(root, h.actor.userId)).toMatchObject({
+          used: { used_cpu_millis: 1_000, used_memory_mb: 1_024 },
+        });
+        await settleAfter(first, h.store.applyIntent(h.actor, first, 'stop'));
+        await h.settle();
+        expect(await get(second)).toMatchObject({ state: 'running' });
+        expect(await h.store.findQuota(root, h.actor.userId)).toMatchObject({
+          used: { used_cpu_millis: 1_000, used_memory_mb: 1_024 },
+        });
+      },
+    );
 
     on('runs one rank on each leased GPU', async () => {
       await open(machine({ gpus: 4 }));

@@ -187,14 +187,12 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     await open(machine({ gpus: 4 }));
     const org = await store.createOrganization(ann, { slug: 'lab', name: 'Lab' });
     const root = { ...ann, isAdmin: true };
-    expect(await store.editQuota(root, org.id, { quotaDeployments: 2, quotaGpu: 2 })).toMatchObject({
-      quotaDeployments: 2,
-      quotaGpu: 2,
-      usedDeployments: 0,
-      usedGpu: 0,
+    expect(await store.editQuota(root, org.id, { quota_deployments: 2, quota_gpu: 2 })).toMatchObject({
+      quotas: { quota_deployments: 2, quota_gpu: 2, quota_versions: null },
+      used: { used_deployments: 0, used_gpu: 0 },
     });
-    await expect(store.editQuota(ann, org.id, { quotaGpu: 4 })).rejects.toMatchObject({ code: 'forbidden' });
-    for (const wrong of [{ quotaGpu: -1 }, { quotaDeployments: 1.5 }, { quotaGpu: 1_000_001 }])
+    await expect(store.editQuota(ann, org.id, { quota_gpu: 4 })).rejects.toMatchObject({ code: 'forbidden' });
+    for (const wrong of [{ quota_gpu: -1 }, { quota_deployments: 1.5 }, { quota_gpu: 1_000_000_001 }])
       await expect(store.editQuota(root, org.id, wrong)).rejects.toMatchObject({ code: 'invalid_argument' });
     const owner = { type: 'org', id: org.id } as const;
     await expect(store.createDeployment(ann, { name: 'a', owner, compute: { gpu_count: 3 } })).rejects.toMatchObject({
@@ -206,15 +204,77 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     const { id } = await store.createDeployment(ann, { name: 'a', owner, compute: { gpu_count: 2 } });
     await store.createDeployment(ann, { name: 'b', owner });
     await expect(store.createDeployment(ann, { name: 'c', owner })).rejects.toMatchObject({ code: 'quota_exceeded' });
-    expect(await store.findQuota(root, org.id)).toMatchObject({ usedDeployments: 2 });
+    expect(await store.findQuota(root, org.id)).toMatchObject({ used: { used_deployments: 2 } });
     await store.discardDeployment(ann, id);
     await expect(store.createDeployment(ann, { name: 'c', owner })).resolves.toMatchObject({ name: 'c' });
     await expect(store.createDeployment(ann, { name: 'mine', compute: { gpu_count: 4 } })).resolves.toMatchObject({
       name: 'mine',
     });
-    await store.editQuota(root, ann.userId, { quotaDeployments: 1 });
+    await store.editQuota(root, ann.userId, { quota_deployments: 1 });
     await expect(store.createDeployment(ann, { name: 'more' })).rejects.toMatchObject({ code: 'quota_exceeded' });
     await expect(store.deleteOrganization(ann, org.id)).rejects.toMatchObject({ code: 'conflict' });
+  });
+
+  on('enforces quotas on CPU, memory and versions', async () => {
+    await open();
+    const root = { ...ann, isAdmin: true };
+    const compute = { cpu_millis: 1_000, memory_mb: 1_024 };
+    const create = (name: string, min_replicas = 1) => store.createDeployment(ann, { name, compute, min_replicas });
+    await store.editQuota(root, ann.userId, { quota_cpu_millis: 1_999, quota_memory_mb: null });
+    await expect(create('a', 2)).rejects.toMatchObject({
+      code: 'quota_exceeded',
+      message: 'needs 2 CPU cores, but the quota of the owner is 1.999 CPU cores',
+    });
+    await store.editQuota(root, ann.userId, { quota_cpu_millis: null, quota_memory_mb: 2_047 });
+    await expect(create('a', 2)).rejects.toMatchObject({
+      code: 'quota_exceeded',
+      message: 'needs 2048 MB of memory, but the quota of the owner is 2047 MB of memory',
+    });
+    await store.editQuota(root, ann.userId, { quota_memory_mb: null, quota_versions: 3 });
+    const { id } = await create('a', 1);
+    await store.applyIntent(ann, id, 'stop');
+    await store.createVersion(ann, id, {});
+    await store.createVersion(ann, id, {});
+    expect(await store.findQuota(root, ann.userId)).toMatchObject({ used: { used_versions: 3 } });
+    const refused = {
+      code: 'quota_exceeded',
+      message: 'needs 4 versions of all deployments, but the quota of the owner is 3 versions of all deployments',
+    };
+    await expect(store.createVersion(ann, id, {})).rejects.toMatchObject(refused);
+    await expect(create('b')).rejects.toMatchObject(refused);
+    await store.deleteVersion(ann, id, 2);
+    expect(await store.createVersion(ann, id, {})).toMatchObject({ number: 4 });
+    // A deployment that is being deleted counts no more.
+    await store.discardDeployment(ann, id);
+    expect(await store.findQuota(root, ann.userId)).toMatchObject({ used: { used_versions: 0, used_deployments: 0 } });
+    await create('b');
+  });
+
+  on('enforces a quota on the disk: data sources, and a copy of the home folder for each version', async () => {
+    const root = makeFolder();
+    fs.mkdirSync(path.join(root, 'home'));
+    await open(machine({ dataRoots: [root] }));
+    const admin = { ...ann, isAdmin: true };
+    const source = await store.createDataSource(admin, {
+      name: 'home',
+      type: 'workspace',
+      path: path.join(root, 'home'),
+    });
+    const waiting = (await store.findUnmeasured())!;
+    await store.saveMeasure(waiting, { sizeBytes: 10 * 2 ** 20, numFiles: 1, digest: null, message: null } as never);
+    const use = async () => (await store.findQuota(admin, ann.userId)).used.used_disk_mb;
+    expect(await use()).toBe(10);
+    await store.editQuota(admin, ann.userId, { quota_disk_mb: 29 });
+    const bindings = [{ mount: 'home' as const, source_id: source.id }];
+    await store.createDeployment(ann, { name: 'a', bindings });
+    expect(await use()).toBe(20);
+    await expect(store.createDeployment(ann, { name: 'b', bindings })).rejects.toMatchObject({
+      code: 'quota_exceeded',
+      message: 'needs 30 MB of disk, but the quota of the owner is 29 MB of disk',
+    });
+    await store.createDeployment(ann, { name: 'c' });
+    await store.editQuota(admin, ann.userId, { quota_disk_mb: 19 });
+    await expect(store.createDeployment(ann, { name: 'd' })).rejects.toMatchObject({ code: 'quota_exceeded' });
   });
 
   on('filters and pages lists', async () => {

@@ -5,10 +5,11 @@ import { THEMES, type Theme } from '../../app/theme';
 import { call } from '../../api/client';
 import { fieldMessage } from '../../api/problem';
 import { useAction } from '../../api/resource';
+import { QUOTA_KINDS, quotaText } from '../../format/quotas';
 import { type Locale, LOCALES, t } from '../../i18n';
 import { Button } from '../../ui/button';
 import { Segments, TextField } from '../../ui/field';
-import { Card, Facts } from '../../ui/page';
+import { Card, type Fact, Facts } from '../../ui/page';
 import { ProblemBanner } from '../../ui/state';
 import { toast } from '../../ui/toast';
 import { EmailCard } from './email';
@@ -33,8 +34,9 @@ export function ProfileTab() {
             of={[
               [t('signIn.email'), <span class="isolate">{account.email}</span>],
               account.is_admin && [t('account.role'), t('account.admin')],
-              account.quota_deployments !== null && [t('orgs.quotaDeployments'), account.quota_deployments],
-              account.quota_gpu !== null && [t('orgs.quotaGpu'), account.quota_gpu],
+              ...QUOTA_KINDS.map(
+                (kind): Fact => account[`quota_${kind.kind}`] !== null && [t(kind.limit), quotaText(kind, account)],
+              ),
             ]}
           />
           <TextField

@@ -4,6 +4,7 @@ import { isAtLeast } from '../../app/rights';
 import { loadSession } from '../../app/session';
 import { call } from '../../api/client';
 import { useAction } from '../../api/resource';
+import { QUOTA_KINDS, quotaText } from '../../format/quotas';
 import { formatSeconds } from '../../format/times';
 import { locale, t } from '../../i18n';
 import { navigate } from '../../router/location';
@@ -11,7 +12,7 @@ import { withQuery } from '../../router/match';
 import { Button } from '../../ui/button';
 import { ConfirmDialog } from '../../ui/dialog';
 import { Checkbox, TextField } from '../../ui/field';
-import { Card, Facts } from '../../ui/page';
+import { Card, type Fact, Facts } from '../../ui/page';
 import { ProblemBanner } from '../../ui/state';
 import { toast } from '../../ui/toast';
 
@@ -37,19 +38,23 @@ export function OrgSettingsTab({
   );
 }
 
-function ReadOnly({ org: { name, quota_gpu, quota_deployments, key_policy } }: { org: Organization }) {
+function ReadOnly({ org }: { org: Organization }) {
+  const { name, key_policy } = org;
   return (
     <Card title={t('orgs.settings')} note={t('orgs.readOnly')}>
       <Facts
         of={[
           [t('keys.name'), <span class="isolate">{name}</span>],
-          [t('orgs.quotaDeployments'), quota_deployments ?? t('orgs.unlimited')],
-          [t('orgs.quotaGpu'), quota_gpu ?? t('orgs.unlimited')],
+          ...quotaFacts(org),
           [t('policy.maxLifetime'), lifetime(key_policy)],
         ]}
       />
     </Card>
   );
+}
+
+function quotaFacts(org: Organization): Fact[] {
+  return QUOTA_KINDS.map((kind) => [t(kind.limit), quotaText(kind, org) || t('orgs.unlimited')]);
 }
 
 function lifetime(policy: KeyPolicy | null): string {
@@ -108,12 +113,7 @@ function GeneralCard(props: EditProps) {
           onInput={setName}
           error={name.trim() === '' ? t('spec.error.required') : undefined}
         />
-        <Facts
-          of={[
-            [t('orgs.quotaDeployments'), org.quota_deployments ?? t('orgs.unlimited')],
-            [t('orgs.quotaGpu'), org.quota_gpu ?? t('orgs.unlimited')],
-          ]}
-        />
+        <Facts of={quotaFacts(org)} />
         <div>
           <Button type="submit" look="primary" isBusy={action.isBusy}>
             {t('action.save')}
