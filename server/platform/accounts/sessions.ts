@@ -8,6 +8,8 @@ export interface NewSession {
   token: string;
   /** Sent in a header with each request that changes something. */
   csrfToken: string;
+  /** Kept in the storage of the console's origin and sent with each request. Other ports of the host cannot read it. */
+  secret: string;
   expiresAt: number;
 }
 
@@ -16,6 +18,8 @@ export interface Session {
   userId: string;
   isAdmin: boolean;
   csrfHash: string;
+  /** Null for a session of an earlier release, which must sign in again where the secret is needed. */
+  secretHash: string | null;
   /** When the user last entered the password. Null if not in this session. */
   stepUpAt: number | null;
   expiresAt: number;
@@ -41,6 +45,7 @@ export async function openSession(
 ): Promise<NewSession> {
   const token = newToken();
   const csrfToken = csrfTokenOf(token);
+  const secret = newToken();
   const expiresAt = nowMs + LIFETIME_MS;
   await db
     .deleteFrom('sessions')
@@ -54,6 +59,7 @@ export async function openSession(
       id_hash: tokenHash(token),
       user_id: userId,
       csrf_hash: tokenHash(csrfToken),
+      secret_hash: tokenHash(secret),
       created_ip: from.ip,
       user_agent: from.userAgent?.slice(0, MAX_USER_AGENT_LENGTH) ?? null,
       created_at: nowMs,
@@ -64,7 +70,7 @@ export async function openSession(
       step_up_at: nowMs,
     })
     .execute();
-  return { token, csrfToken, expiresAt };
+  return { token, csrfToken, secret, expiresAt };
 }
 
 /**
@@ -102,6 +108,7 @@ export async function findSession(
     userId: row.user_id,
     isAdmin: row.is_admin === 1,
     csrfHash: row.csrf_hash,
+    secretHash: row.secret_hash,
     stepUpAt: row.step_up_at,
     expiresAt: row.expires_at,
   };
@@ -109,7 +116,16 @@ export async function findSession(
 
 /** Returns whether a request carries the CSRF token of its session. */
 export function isOwnPage({ csrfHash }: Pick<Session, 'csrfHash'>, csrfToken: string): boolean {
-  return timingSafeEqual(createHash('sha256').update(csrfToken).digest(), Buffer.from(csrfHash, 'hex'));
+  return hasHash(csrfToken, csrfHash);
+}
+
+/** Returns whether a request carries the secret of its session. */
+export function hasSecret({ secretHash }: Pick<Session, 'secretHash'>, secret: string | undefined): boolean {
+  return secretHash !== null && secret !== undefined && hasHash(secret, secretHash);
+}
+
+function hasHash(text: string, hash: string): boolean {
+  return timingSafeEqual(createHash('sha256').update(text).digest(), Buffer.from(hash, 'hex'));
 }
 
 /** Records that the user entered the password again. */

@@ -1,7 +1,9 @@
 import { bearerKey, header, type HttpRequest } from 'capstan/internal';
 import type { ServiceActor } from '../accounts/actor';
 import type { AttemptLimiter } from './attempt-limiter';
-import type { ApiContext } from './context';
+import { hasSecret, type Session } from '../accounts/sessions';
+import { isForHost, requireConsoleHost } from './console-host';
+import type { ApiContext, ApiSettings } from './context';
 import { sessionTokenOf } from './cookies';
 import { requireCsrfToken, requireOwnOrigin } from './cross-site';
 import { ApiProblem } from './problem';
@@ -37,7 +39,10 @@ export async function authenticate(
     if (route.auth !== 'none') requireCsrfToken(request, caller.session);
   }
   if (route.auth === 'none') {
-    if (isChange) requireOwnOrigin(request, context.settings);
+    if (isChange) {
+      requireOwnOrigin(request, context.settings);
+      requireConsoleHost(request, context.settings);
+    }
     return caller;
   }
   const { actor } = caller;
@@ -60,7 +65,7 @@ export function unauthenticated(): ApiProblem {
 async function bySession(request: HttpRequest, address: string, { store, settings }: ApiContext): Promise<Caller> {
   const token = sessionTokenOf(request, settings);
   const session = token === undefined ? undefined : await store.findSession(token);
-  if (token === undefined || session === undefined) return ANONYMOUS;
+  if (token === undefined || session === undefined || !isGuarded(request, session, settings)) return ANONYMOUS;
   return {
     actor: {
       userId: session.userId,
@@ -72,6 +77,12 @@ async function bySession(request: HttpRequest, address: string, { store, setting
     session: { ...session, token },
     isStillValid: async () => (await store.findSession(token, false)) !== undefined,
   };
+}
+
+/** Returns whether a deployment on another port of the host cannot have sent or planted the cookie. */
+function isGuarded(request: HttpRequest, session: Session, { sessionGuard, consoleHost }: ApiSettings): boolean {
+  if (consoleHost !== undefined && !isForHost(request, consoleHost)) return false;
+  return sessionGuard === 'own-host' || hasSecret(session, header(request, 'x-session-secret'));
 }
 
 async function byToken(

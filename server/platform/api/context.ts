@@ -46,6 +46,13 @@ export interface ServingContext {
   readonly urlOf: (slug: string) => string;
 }
 
+/**
+ * - `own-host`: only the console has its host name, so deployments neither receive nor set its cookies.
+ * - `secret`: browsers share cookies between all ports of a host. A session also needs a secret from the storage of the
+ *   console's origin, which includes the port.
+ */
+export type SessionGuard = 'own-host' | 'secret';
+
 export interface ApiSettings {
   /** Whether browsers reach the service over HTTPS. */
   isSecure: boolean;
@@ -53,4 +60,8 @@ export interface ApiSettings {
   ownOrigins: readonly string[];
   /** Networks of proxies whose `X-Forwarded-For` is trusted. */
   trustedProxies: readonly string[];
+  /** What keeps a deployment on another port of the host from using console cookies. */
+  sessionGuard: SessionGuard;
+  /** The host name that only the console has. Sessions work under no other name. */
+  consoleHost?: string;
 }

@@ -353,6 +353,11 @@ export const Me = object({
   ...QUOTAS,
   organizations: list(object({ id: STRING, slug: STRING, name: Name, role: Role })),
   via: oneOf(['session', 'token']),
+  session_guard: {
+    ...oneOf(['own-host', 'secret']),
+    description:
+      'What keeps other ports of the host from using console cookies: a host name of its own, or X-Session-Secret',
+  },
   csrf_token: orNull({
     type: 'string',
     description: 'CSRF token of the session. Each changing request carries it as `X-CSRF-Token`',

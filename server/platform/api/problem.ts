@@ -17,6 +17,7 @@ export const PROBLEMS = {
   otp_required: { status: 401, title: 'The second factor is missing' },
   forbidden: { status: 403, title: 'You are not allowed to do this' },
   session_required: { status: 403, title: 'A console session is required' },
+  wrong_host: { status: 421, title: 'This host name is not for the console' },
   cross_site: { status: 403, title: 'The request does not come from the console' },
   quota_exceeded: { status: 403, title: 'The quota is exceeded' },
   not_found: { status: 404, title: 'Not found' },

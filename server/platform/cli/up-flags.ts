@@ -1,3 +1,4 @@
+import { isIP } from 'node:net';
 import {
   CidrList,
   type Flag,
@@ -85,6 +86,14 @@ const LISTENING: readonly Definition[] = [
     help: 'also serve each deployment at {slug}.DOMAIN; needs a wildcard DNS record',
     apply: (o, value, source) => {
       o.servingDomain = parseDomain(value, source);
+    },
+  },
+  {
+    name: 'console-host',
+    value: '<name>',
+    help: 'host name of the console alone, for example console.example.com; the console works under no other name, and deployments never under this one',
+    apply: (o, value, source) => {
+      o.consoleHost = parseDomain(value, source);
     },
   },
   {
@@ -284,15 +293,8 @@ export function resolveUpOptions(sources: readonly FlagValues[], env: NodeJS.Pro
   return options;
 }
 
-function checkCombinations({
-  tls,
-  adminHost,
-  adminPort,
-  bootstrapEmail,
-  bootstrapPasswordFile,
-  port,
-  servingPort,
-}: UpOptions): void {
+function checkCombinations(options: UpOptions): void {
+  const { tls, adminHost, adminPort, bootstrapEmail, bootstrapPasswordFile, port, servingPort } = options;
   if ((tls.keyFile === undefined) !== (tls.certFile === undefined))
     throw new UsageError('--ssl-keyfile and --ssl-certfile: expected both, got one');
   if (tls.passphrase !== undefined && tls.keyFile === undefined)
@@ -301,12 +303,30 @@ function checkCombinations({
     throw new UsageError('--admin-host: expected --admin-port too');
   if ((bootstrapEmail === undefined) !== (bootstrapPasswordFile === undefined))
     throw new UsageError('--bootstrap-email and --bootstrap-password-file: expected both, got one');
+  checkConsoleHost(options);
   if (servingPort === undefined && port === 65_535)
     throw new UsageError('--port: expected a port up to 65534, or --serving-port too. Deployments need a second port');
   if (servingPort === port && port !== 0)
     throw new UsageError(
       '--serving-port: expected a port other than --port. Deployments must not share the origin of the console',
     );
+}
+
+/** @throws UsageError if deployments or other addresses may have the host name of the console */
+function checkConsoleHost({ consoleHost, host, publicUrl, servingUrl, servingDomain }: UpOptions): void {
+  if (consoleHost === undefined) return;
+  if (isIP(consoleHost) !== 0 || consoleHost === 'localhost')
+    throw new UsageError(`--console-host: expected a host name such as console.example.com, got '${consoleHost}'`);
+  const isOfDeployments =
+    host.toLowerCase() === consoleHost ||
+    (servingUrl !== undefined && new URL(servingUrl).hostname === consoleHost) ||
+    (servingDomain !== undefined && `.${consoleHost}`.endsWith(`.${servingDomain}`));
+  if (isOfDeployments)
+    throw new UsageError(
+      `--console-host: expected a host name that --host, --serving-url and --serving-domain do not use, got '${consoleHost}'`,
+    );
+  if (publicUrl !== undefined && new URL(publicUrl).hostname !== consoleHost)
+    throw new UsageError(`--public-url: expected the host name of --console-host, ${consoleHost}, got '${publicUrl}'`);
 }
 
 function parseDatabaseUrl(value: string, source: string): string {

@@ -27,6 +27,7 @@ export const SERVICE: Component = {
     addPasswordResets,
     addRecoveryCodes,
     addQuotas,
+    addSessionSecrets,
   ],
 };
 
@@ -180,4 +181,8 @@ async function addQuotas(tx: Tx): Promise<void> {
     .alterTable('replicas')
     .addColumn('cpu_millis', 'integer', (column) => column.notNull().defaultTo(0))
     .execute();
+}
+
+async function addSessionSecrets(tx: Tx): Promise<void> {
+  await tx.schema.alterTable('sessions').addColumn('secret_hash', 'text').execute();
 }

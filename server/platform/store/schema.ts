@@ -50,6 +50,7 @@ export interface SessionRow {
   id_hash: string;
   user_id: string;
   csrf_hash: string;
+  secret_hash: string | null;
   created_ip: string | null;
   user_agent: string | null;
   created_at: number;

@@ -1,4 +1,6 @@
 import os from 'node:os';
+import type { SessionGuard } from '../api/context';
+import type { Isolation } from '../driver/driver';
 import type { UpOptions } from './options';
 
 /** Origins at which users and clients reach the service, without a trailing slash. */
@@ -7,17 +9,35 @@ export interface Addresses {
   serving: string;
 }
 
-/** Uses the configured public URLs, or else the listening addresses. */
+/** Uses the configured public URLs and host name, or else the listening addresses. */
 export function addressesOf(
-  { host, publicUrl, servingUrl, tls }: Pick<UpOptions, 'host' | 'publicUrl' | 'servingUrl' | 'tls'>,
+  {
+    host,
+    consoleHost,
+    publicUrl,
+    servingUrl,
+    tls,
+  }: Pick<UpOptions, 'host' | 'consoleHost' | 'publicUrl' | 'servingUrl' | 'tls'>,
   ports: { console: number; serving: number },
 ): Addresses {
   const scheme = tls.certFile === undefined ? 'http' : 'https';
   const name = reachableHost(host);
   return {
-    console: publicUrl ?? new URL(`${scheme}://${name}:${ports.console}`).origin,
+    console: publicUrl ?? new URL(`${scheme}://${consoleHost ?? name}:${ports.console}`).origin,
     serving: servingUrl ?? new URL(`${scheme}://${name}:${ports.serving}`).origin,
   };
+}
+
+/**
+ * A host name of its own protects console cookies only over HTTPS, where no other host can set them, and at isolation
+ * level L2, where no deployment can listen on a port of the machine.
+ */
+export function sessionGuardOf(
+  { consoleHost }: Pick<UpOptions, 'consoleHost'>,
+  isSecure: boolean,
+  level: Isolation['level'],
+): SessionGuard {
+  return consoleHost !== undefined && isSecure && level === 'L2' ? 'own-host' : 'secret';
 }
 
 /** Returns the URL of a deployment: a subdomain of the serving domain if there is one. */

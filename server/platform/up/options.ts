@@ -13,6 +13,8 @@ export interface UpOptions {
   servingPort: number | undefined;
   /** Gives each deployment the host name `{slug}.{domain}`. */
   servingDomain: string | undefined;
+  /** The host name that only the console has. */
+  consoleHost: string | undefined;
   /** How clients reach the two ports when it differs from the listening addresses, as behind a proxy. */
   publicUrl: string | undefined;
   servingUrl: string | undefined;
@@ -51,6 +53,7 @@ export function defaultUpOptions(env: NodeJS.ProcessEnv): UpOptions {
     port: 8090,
     servingPort: undefined,
     servingDomain: undefined,
+    consoleHost: undefined,
     publicUrl: undefined,
     servingUrl: undefined,
     tls: {},

@@ -25,7 +25,8 @@ import type { Machine } from '../deployments/machine';
 import { loadSecretKey } from '../accounts/secret-box';
 import { openServingServiceStore } from '../store/threaded-store';
 import { UsageRecorder } from '../usage/usage-recorder';
-import { addressesOf, deploymentUrl, isLoopback } from './addresses';
+import { refuseHost } from '../api/console-host';
+import { addressesOf, deploymentUrl, isLoopback, sessionGuardOf } from './addresses';
 import { bootstrap } from './bootstrap';
 import { consoleHandler } from './console-handler';
 import { openDataDir, openDataRoots } from './data-dir';
@@ -48,7 +49,7 @@ const ADMIN_HOST = '127.0.0.1';
  * Checks that can refuse the start (folder, lock, ports) come before steps that are slow or change something.
  */
 export async function up(options: UpOptions): Promise<number> {
-  const { tls, databaseUrl, trustedProxies, onRevoke, servingDomain, logsRequests } = options;
+  const { tls, databaseUrl, trustedProxies, onRevoke, servingDomain, consoleHost, logsRequests } = options;
   const log = createLog(options.logLevel, [tls.passphrase ?? '']);
   const shutdown = new Shutdown();
   // Run in reverse order at the end.
@@ -80,6 +81,7 @@ export async function up(options: UpOptions): Promise<number> {
       closers,
     );
     const addresses = addressesOf(options, { console: consoleListener.port, serving: servingListener.port });
+    const isSecure = addresses.console.startsWith('https:');
     lock.describe({ pid: process.pid, url: addresses.console });
     warn(log, options);
 
@@ -177,7 +179,13 @@ export async function up(options: UpOptions): Promise<number> {
         serving: { targets, gateway, urlOf: (slug) => deploymentUrl(addresses, servingDomain, slug) },
         log,
         now: Date.now,
-        settings: { isSecure: addresses.console.startsWith('https:'), ownOrigins: [addresses.console], trustedProxies },
+        settings: {
+          isSecure,
+          ownOrigins: [addresses.console],
+          trustedProxies,
+          sessionGuard: sessionGuardOf(options, isSecure, driver.isolation.level),
+          ...(consoleHost === undefined ? {} : { consoleHost }),
+        },
       },
       onEnd: (record) => {
         metrics.onEnd(record);
@@ -189,8 +197,8 @@ export async function up(options: UpOptions): Promise<number> {
     usage.start();
     webhooks.start();
     measurer.notify();
-    consoleGate.open(consoleHandler(api, { isSecure: addresses.console.startsWith('https:') }));
-    servingGate.open(gateway.handle);
+    consoleGate.open(consoleHandler(api, { isSecure, origin: addresses.console, consoleHost }));
+    servingGate.open(consoleHost === undefined ? gateway.handle : refuseHost(consoleHost, gateway.handle));
     const admin = await openAdmin(options, metrics, readiness, closers);
     process.stdout.write(
       startupText({

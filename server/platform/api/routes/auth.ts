@@ -82,8 +82,12 @@ export const ROUTES: readonly ApiRoute[] = [
   }),
 ];
 
+/** The console keeps the secret of the header in the storage of its origin. */
 export function signedIn({ context: { settings, now } }: Pick<ApiCall, 'context'>, session: NewSession): ApiResponse {
-  return { status: 204, headers: sessionCookie(session, settings, now()) };
+  return {
+    status: 204,
+    headers: { ...sessionCookie(session, settings, now()), 'X-Session-Secret': session.secret },
+  };
 }
 
 /** Runs an attempt to use a secret. Limits failed attempts of any kind per address. */

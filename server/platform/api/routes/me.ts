@@ -142,7 +142,7 @@ export const ROUTES: readonly ApiRoute[] = [
 ];
 
 async function view({
-  context: { store },
+  context: { store, settings },
   actor,
   session,
 }: Pick<ApiCall, 'context' | 'actor' | 'session'>): Promise<Me> {
@@ -160,6 +160,7 @@ async function view({
     ...quotas,
     organizations: organizations.map((org) => ({ id: org.id, slug: org.slug, name: org.name, role: org.role })),
     via: actor.via,
+    session_guard: settings.sessionGuard,
     csrf_token: session === undefined ? null : csrfTokenOf(session.token),
     rev,
   };

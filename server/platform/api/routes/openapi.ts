@@ -55,7 +55,8 @@ export function managementDocument(routes: readonly ApiRoute[]): Json {
           type: 'apiKey',
           in: 'cookie',
           name: '__Host-capstan',
-          description: 'Console session (capstan_session over plain HTTP). Changes also need X-CSRF-Token',
+          description:
+            'Console session (capstan_session over plain HTTP). Requests also need the X-Session-Secret of the sign-in, unless the console has a host name of its own. Changes also need X-CSRF-Token',
         },
       },
     },

@@ -1,5 +1,6 @@
 import { ApiProblem, problemOf, toProblem } from './problem';
 import { notifySessionEnd } from './session-end';
+import { sessionSecret, setSessionSecret } from './session-secret';
 
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
 
@@ -14,6 +15,8 @@ export interface CallOptions {
 }
 
 const BASE = '/api/v1';
+/** The browser has begun to save a file by then. */
+const REVOKE_AFTER_MS = 60_000;
 /** Sent with changing requests to prove that they come from this console. */
 let csrfToken: string | null = null;
 
@@ -26,6 +29,15 @@ export async function call<T>(method: Method, path: string, options: CallOptions
   const response = await send(method, path, options);
   const text = await response.text().catch(() => '');
   return (text === '' ? undefined : JSON.parse(text)) as T;
+}
+
+/** Saves a response as a file. A plain link cannot send the secret of the session. Throws {@link ApiProblem}. */
+export async function download(path: string, name: string): Promise<void> {
+  const response = await send('GET', path, { headers: { Accept: '*/*' } });
+  const url = URL.createObjectURL(await response.blob());
+  const link = Object.assign(document.createElement('a'), { href: url, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), REVOKE_AFTER_MS);
 }
 
 /** Opens a streamed response. Throws {@link ApiProblem}. */
@@ -47,6 +59,7 @@ async function send(
   path: string,
   { body, ifMatch, signal, headers, isSigningIn = false }: CallOptions,
 ): Promise<Response> {
+  const secret = sessionSecret();
   const response = await fetch(BASE + path, {
     method,
     signal,
@@ -55,6 +68,7 @@ async function send(
     headers: {
       Accept: 'application/json',
       ...(body === undefined ? {} : { 'Content-Type': 'application/json' }),
+      ...(secret === null ? {} : { 'X-Session-Secret': secret }),
       ...(csrfToken === null || method === 'GET' ? {} : { 'X-CSRF-Token': csrfToken }),
       ...(ifMatch === undefined ? {} : { 'If-Match': `"${ifMatch}"` }),
       ...(method === 'POST' ? { 'Idempotency-Key': crypto.randomUUID?.() ?? randomKey() } : {}),
@@ -64,7 +78,11 @@ async function send(
   }).catch((error: unknown) => {
     throw signal?.aborted === true ? error : toProblem(error);
   });
-  if (response.ok) return response;
+  if (response.ok) {
+    const opened = response.headers.get('X-Session-Secret');
+    if (opened !== null) setSessionSecret(opened);
+    return response;
+  }
   const problem = problemOf(
     response.status,
     await response.text().catch(() => ''),

@@ -4,6 +4,7 @@ import { call, setCsrfToken } from '../api/client';
 import { type ApiProblem, toProblem } from '../api/problem';
 import { clearResources } from '../api/resource';
 import { onSessionEnd } from '../api/session-end';
+import { setSessionSecret } from '../api/session-secret';
 import { locale, setLocale } from '../i18n';
 import { applyTheme, currentTheme } from './theme';
 
@@ -87,6 +88,7 @@ export async function signOut(): Promise<void> {
 export function clearSession(): void {
   clearResources();
   setCsrfToken(null);
+  setSessionSecret(null);
   change({ me: null, hasEnded: false });
 }
 

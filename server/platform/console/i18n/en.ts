@@ -277,6 +277,8 @@ const en = {
   'recovery.renewed': 'New recovery codes created',
   'sessions.title': 'Sessions',
   'sessions.note': 'The browsers that are signed in to your account.',
+  'sessions.guard.own-host': 'Only the console uses this host name, so deployments cannot read or set its cookies.',
+  'sessions.guard.secret': 'Each session also needs a secret that deployments on other ports of this host cannot read.',
   'sessions.browser': 'Browser',
   'sessions.unknown': 'Unknown',
   'sessions.current': 'This session',

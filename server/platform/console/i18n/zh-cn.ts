@@ -266,6 +266,8 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'recovery.renewed': '已创建新的恢复码',
   'sessions.title': '会话',
   'sessions.note': '已登录您账户的浏览器。',
+  'sessions.guard.own-host': '只有控制台使用此主机名，因此部署无法读取或设置控制台的 Cookie。',
+  'sessions.guard.secret': '每个会话还需要一个密钥，此主机其他端口上的部署无法读取它。',
   'sessions.browser': '浏览器',
   'sessions.unknown': '未知',
   'sessions.current': '当前会话',

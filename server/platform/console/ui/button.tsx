@@ -56,17 +56,15 @@ export function LinkButton({
   look = 'plain',
   icon,
   isSmall,
-  isDownload,
 }: {
   children: ComponentChildren;
   href: string;
   look?: Look;
   icon?: IconName;
   isSmall?: boolean;
-  isDownload?: boolean;
 }) {
   return (
-    <a href={href} class={classOf(look, false, isSmall)} download={isDownload}>
+    <a href={href} class={classOf(look, false, isSmall)}>
       {icon !== undefined && <Icon name={icon} size={isSmall === true ? 14 : 16} />}
       {children}
     </a>

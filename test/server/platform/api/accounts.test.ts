@@ -330,13 +330,13 @@ overServices(() => {
         status: 403,
         body: { code: 'session_required' },
       });
-      const { cookie } = bob;
+      const headers = bob.credentials;
       const ended = await end(bob);
       expect(ended.status).toBe(204);
       expect(ended.headers['set-cookie']).toMatch(/Max-Age=0/);
       expect(
         statuses([
-          await service.send('GET', ME, { headers: { cookie } }),
+          await service.send('GET', ME, { headers }),
           await byToken('GET', ME),
           await login(bob.email, PASSWORD),
         ]),

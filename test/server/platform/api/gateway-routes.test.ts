@@ -111,7 +111,7 @@ overBackends((make) => {
       serving: { targets: running.targets, gateway: running.gateway, urlOf: URL_OF },
       log: running.log,
       now: Date.now,
-      settings: { isSecure: false, ownOrigins: [], trustedProxies: [] },
+      settings: { isSecure: false, ownOrigins: [], trustedProxies: [], sessionGuard: 'secret' },
     } as unknown as ApiContext;
     const api = new Api({ routes: [...metrics.ROUTES, ...testTool.ROUTES, ...snippets.ROUTES], context });
     const transport = await createTransport('uws', {

@@ -109,7 +109,7 @@ async function ask(
     method: 'GET',
     path,
     query,
-    headers: [['host', 'console.test:8090'], ['cookie', person.cookie], ...headers],
+    headers: [['host', 'console.test:8090'], ...Object.entries(person.credentials), ...headers],
     remoteAddress: '192.0.2.1',
     signal,
     readBody: () => Promise.resolve(Buffer.alloc(0)),

@@ -194,7 +194,7 @@ overServices(() => {
       expect(
         (
           await service.send('POST', '/api/v1/invitations/accept', {
-            headers: { ...JSON_TYPE, cookie: bob.cookie },
+            headers: { ...JSON_TYPE, ...bob.credentials },
             body: JSON.stringify({ token }),
           })
         ).status,
@@ -234,7 +234,12 @@ overServices(() => {
       expect((await accept({ name: 'New', password: 'short' })).status).toBe(422);
       const reply = await accept({ name: 'New', password: PASSWORD });
       expect(reply.status).toBe(204);
-      const me = await service.send('GET', ME, { headers: { cookie: reply.headers['set-cookie'].split(';')[0] } });
+      const me = await service.send('GET', ME, {
+        headers: {
+          cookie: reply.headers['set-cookie'].split(';')[0],
+          'x-session-secret': reply.headers['x-session-secret'],
+        },
+      });
       expect(me.body).toMatchObject({
         email: 'new@example.com',
         is_admin: false,
@@ -461,7 +466,7 @@ overServices(() => {
     test('report the error without quoting the body', async () => {
       const send = (body: string, headers: Record<string, string> = {}) =>
         service.send('POST', '/api/v1/orgs', {
-          headers: { cookie: alice.cookie, 'x-csrf-token': alice.csrfToken, ...JSON_TYPE, ...headers },
+          headers: { ...alice.credentials, 'x-csrf-token': alice.csrfToken, ...JSON_TYPE, ...headers },
           body,
         });
       const replies = [

@@ -22,7 +22,9 @@ overServices(() => {
         /^capstan_session=[0-9A-Za-z]{43}; Path=\/; HttpOnly; SameSite=Strict; Max-Age=1209600$/,
       );
       const cookie = reply.headers['set-cookie'].split(';')[0];
-      const me = await service.send('GET', ME, { headers: { cookie } });
+      const me = await service.send('GET', ME, {
+        headers: { cookie, 'x-session-secret': reply.headers['x-session-secret'] },
+      });
       expect(me).toMatchObject({
         status: 200,
         body: {
@@ -49,8 +51,11 @@ overServices(() => {
       expect(reply.headers['strict-transport-security']).toBe('max-age=31536000');
       // A cookie with the other name, which plain HTTP could have set, is ignored.
       expect(
-        (await secure.send('GET', ME, { headers: { cookie: bob.cookie.replace('__Host-capstan', 'capstan_session') } }))
-          .status,
+        (
+          await secure.send('GET', ME, {
+            headers: { ...bob.credentials, cookie: bob.cookie.replace('__Host-capstan', 'capstan_session') },
+          })
+        ).status,
       ).toBe(401);
       await secure.close();
     });
@@ -100,10 +105,10 @@ overServices(() => {
     });
 
     test('replaces the previous session of the browser', async () => {
-      const planted = alice.cookie;
+      const planted = alice.credentials;
       await alice.signIn();
-      expect(alice.cookie).not.toBe(planted);
-      expect((await service.send('GET', ME, { headers: { cookie: planted } })).status).toBe(401);
+      expect(alice.cookie).not.toBe(planted.cookie);
+      expect((await service.send('GET', ME, { headers: planted })).status).toBe(401);
       expect((await alice.get('/api/v1/sessions')).body.data).toHaveLength(1);
     });
   });
@@ -160,10 +165,7 @@ overServices(() => {
         method: 'GET',
         path: '/stream',
         query: '',
-        headers: [
-          ['host', HOST],
-          ['cookie', alice.cookie],
-        ],
+        headers: [['host', HOST], ...Object.entries(alice.credentials)],
         remoteAddress: '192.0.2.1',
         signal: new AbortController().signal,
         readBody: () => Promise.resolve(Buffer.alloc(0)),
@@ -190,17 +192,17 @@ overServices(() => {
     });
 
     test('ends at sign-out', async () => {
-      const { cookie } = alice;
+      const headers = alice.credentials;
       const reply = await alice.post('/api/v1/auth/logout');
       expect(reply.status).toBe(204);
       expect(reply.headers['set-cookie']).toMatch(/^capstan_session=; .*Max-Age=0$/);
-      expect((await service.send('GET', ME, { headers: { cookie } })).status).toBe(401);
+      expect((await service.send('GET', ME, { headers })).status).toBe(401);
     });
 
     test('ends with a password change, which returns a new cookie', async () => {
       const phone = new Person(service, alice.userId, alice.email);
       await phone.signIn();
-      const before = alice.cookie;
+      const before = alice.credentials;
       expect(
         (await alice.post('/api/v1/me/password', { current: 'wrong password', password: 'another password' })).status,
       ).toBe(401);
@@ -208,11 +210,11 @@ overServices(() => {
       expect(
         (await alice.post('/api/v1/me/password', { current: PASSWORD, password: 'another password' })).status,
       ).toBe(204);
-      expect(alice.cookie).not.toBe(before);
+      expect(alice.cookie).not.toBe(before.cookie);
       expect([
         (await alice.get(ME)).status,
         (await phone.get(ME)).status,
-        (await service.send('GET', ME, { headers: { cookie: before } })).status,
+        (await service.send('GET', ME, { headers: before })).status,
       ]).toEqual([200, 401, 401]);
       expect([(await login(good)).status, (await login({ ...good, password: 'another password' })).status]).toEqual([
         401, 204,
@@ -227,19 +229,62 @@ overServices(() => {
         'capstan_session=x',
         `other=1; x${alice.cookie}`,
       ]) {
-        expect([cookie.length, (await service.send('GET', ME, { headers: { cookie } })).status]).toEqual([
-          cookie.length,
-          401,
-        ]);
+        const headers = { ...alice.credentials, cookie };
+        expect([cookie.length, (await service.send('GET', ME, { headers })).status]).toEqual([cookie.length, 401]);
       }
-      expect((await service.send('GET', ME, { headers: { cookie: `a=1; ${alice.cookie};b=2` } })).status).toBe(200);
+      const headers = { ...alice.credentials, cookie: `a=1; ${alice.cookie};b=2` };
+      expect((await service.send('GET', ME, { headers })).status).toBe(200);
+    });
+
+    test('needs the secret of its sign-in: a deployment on another port gets the cookie alone, or plants one', async () => {
+      const bob = await service.person('bob@example.com');
+      expect(alice.sessionSecret).toMatch(/^[0-9A-Za-z]{43}$/);
+      const statusWith = async (headers: Record<string, string>) => (await service.send('GET', ME, { headers })).status;
+      expect(await statusWith(alice.credentials)).toBe(200);
+      // A stolen cookie.
+      expect(await statusWith({ cookie: alice.cookie })).toBe(401);
+      expect(await statusWith({ cookie: alice.cookie, 'x-session-secret': '' })).toBe(401);
+      expect(await statusWith({ cookie: alice.cookie, 'x-session-secret': alice.csrfToken })).toBe(401);
+      // A planted cookie: the browser of Alice has her own secret.
+      expect(await statusWith({ cookie: bob.cookie, 'x-session-secret': alice.sessionSecret })).toBe(401);
+      expect(
+        (
+          await service.send('PATCH', ME, {
+            headers: { cookie: alice.cookie, 'x-csrf-token': alice.csrfToken, origin: ORIGIN, ...JSON_TYPE },
+            body: '{"theme":"dark"}',
+          })
+        ).status,
+      ).toBe(401);
+      expect((await alice.get(ME)).body).toMatchObject({ theme: 'system', session_guard: 'secret' });
+      expect(service.logged.join('\n')).not.toContain(alice.sessionSecret);
+    });
+
+    test('needs no secret, but the right host name, where only the console has this name', async () => {
+      const own = await Service.open({ isSecure: true, sessionGuard: 'own-host', consoleHost: 'console.test' });
+      const bob = await own.person('bob@example.com');
+      const get = async (host: string) => (await own.send('GET', ME, { headers: { host, cookie: bob.cookie } })).status;
+      expect([await get('console.test:8090'), await get('Console.test'), await get('console.test:8091')]).toEqual([
+        200, 200, 200,
+      ]);
+      expect([await get('127.0.0.1:8090'), await get('console.test.evil.example')]).toEqual([401, 401]);
+      expect((await bob.get(ME)).body.session_guard).toBe('own-host');
+      // No cookie is set under another name. Management tokens work under every name.
+      const refused = await own.send('POST', LOGIN, {
+        headers: { ...JSON_TYPE, host: '127.0.0.1:8090' },
+        body: JSON.stringify({ email: bob.email, password: PASSWORD }),
+      });
+      expect(refused).toMatchObject({ status: 421, body: { code: 'wrong_host' } });
+      expect(refused.headers['set-cookie']).toBeUndefined();
+      const token = await bob.token('read');
+      expect((await token('GET', ME, undefined, { host: '127.0.0.1:8090' })).status).toBe(200);
+      await own.close();
     });
   });
 
   describe('another origin', () => {
     const change = (headers: Record<string, string>): Promise<Reply> =>
       service.send('PATCH', ME, {
-        headers: { cookie: alice.cookie, 'x-csrf-token': alice.csrfToken, origin: ORIGIN, ...JSON_TYPE, ...headers },
+        headers: { ...alice.credentials, 'x-csrf-token': alice.csrfToken, origin: ORIGIN, ...JSON_TYPE, ...headers },
         body: '{"theme":"dark"}',
       });
 
@@ -264,7 +309,7 @@ overServices(() => {
       expect((await change({})).status).toBe(200);
       expect((await change({ 'sec-fetch-site': 'same-origin' })).status).toBe(200);
       const withoutOrigin = await service.send('PATCH', ME, {
-        headers: { cookie: alice.cookie, 'x-csrf-token': alice.csrfToken, ...JSON_TYPE },
+        headers: { ...alice.credentials, 'x-csrf-token': alice.csrfToken, ...JSON_TYPE },
         body: '{"theme":"light"}',
       });
       expect(withoutOrigin).toMatchObject({ status: 200, body: { theme: 'light' } });
@@ -453,7 +498,12 @@ overServices(() => {
       expect(await bootstrap('wrong')).toMatchObject({ status: 410, body: { code: 'gone' } });
       const reply = await bootstrap(token);
       expect(reply.status).toBe(204);
-      const me = await service.send('GET', ME, { headers: { cookie: reply.headers['set-cookie'].split(';')[0] } });
+      const me = await service.send('GET', ME, {
+        headers: {
+          cookie: reply.headers['set-cookie'].split(';')[0],
+          'x-session-secret': reply.headers['x-session-secret'],
+        },
+      });
       expect(me.body).toMatchObject({ email: 'root@example.com', is_admin: true });
       expect((await bootstrap(token)).status).toBe(410);
     });

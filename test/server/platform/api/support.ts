@@ -100,7 +100,7 @@ export class Service {
       webhooks,
       log,
       now: clock.now,
-      settings: { isSecure: false, ownOrigins: [], trustedProxies: [], ...settings },
+      settings: { isSecure: false, ownOrigins: [], trustedProxies: [], sessionGuard: 'secret', ...settings },
     } as unknown as ApiContext;
     const service: Service = new Service(
       store,
@@ -226,12 +226,19 @@ export class Person {
   readonly email: string;
   cookie = '';
   csrfToken = '';
+  /** In the storage of the console's origin. */
+  sessionSecret = '';
   readonly #service: Service;
 
   constructor(service: Service, userId: string, email: string) {
     this.#service = service;
     this.userId = userId;
     this.email = email;
+  }
+
+  /** The headers that identify the session. */
+  get credentials(): Record<string, string> {
+    return this.cookie === '' ? {} : { cookie: this.cookie, 'x-session-secret': this.sessionSecret };
   }
 
   async signIn(password = PASSWORD, otp?: string): Promise<Reply> {
@@ -267,7 +274,7 @@ export class Person {
   async send(method: string, target: string, body?: unknown, headers: Record<string, string> = {}): Promise<Reply> {
     const reply = await this.#service.send(method, target, {
       headers: {
-        ...(this.cookie === '' ? {} : { cookie: this.cookie }),
+        ...this.credentials,
         ...(method === 'GET' ? {} : { origin: ORIGIN, 'x-csrf-token': this.csrfToken }),
         ...(body === undefined ? {} : { 'content-type': 'application/json' }),
         ...headers,
@@ -276,6 +283,7 @@ export class Person {
     });
     const cookie = reply.headers['set-cookie'];
     if (cookie !== undefined) this.cookie = cookie.split(';')[0];
+    this.sessionSecret = reply.headers['x-session-secret'] ?? this.sessionSecret;
     return reply;
   }
 

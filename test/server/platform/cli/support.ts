@@ -85,7 +85,7 @@ export async function startService(): Promise<TestService> {
       webhooks,
       log,
       now: Date.now,
-      settings: { isSecure: false, ownOrigins: [], trustedProxies: [] },
+      settings: { isSecure: false, ownOrigins: [], trustedProxies: [], sessionGuard: 'secret' },
     },
   });
   const transport = await createTransport('node', {

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { fromConfigFile } from '../../../../server/cli/config-file';
 import { fromEnvironment } from '../../../../server/cli/environment';
 import { FlagValues } from '../../../../server/cli/flag-sources';
-import { addressesOf, deploymentUrl, isLoopback } from '../../../../server/platform/up/addresses';
+import { addressesOf, deploymentUrl, isLoopback, sessionGuardOf } from '../../../../server/platform/up/addresses';
 import { resolveUpOptions, UP_FLAG_NAMES, UP_FLAGS } from '../../../../server/platform/cli/up-flags';
 
 function flags(...pairs: [string, string][]): FlagValues {
@@ -82,6 +82,29 @@ describe('flags', () => {
     [[['--serving-domain', 'a b']], "--serving-domain: expected a domain such as models.example.com, got 'a b'"],
     [[['--public-url', 'https://a/b']], '--public-url: expected a URL without a path'],
     [[['--trusted-proxy', 'ten']], '--trusted-proxy'],
+    [
+      [['--console-host', '10.0.0.1']],
+      "--console-host: expected a host name such as console.example.com, got '10.0.0.1'",
+    ],
+    ...[
+      ['--host', 'c.example.com'],
+      ['--serving-url', 'https://c.example.com'],
+      ['--serving-domain', 'example.com'],
+      ['--serving-domain', 'c.example.com'],
+    ].map(([flag, value]): [[string, string][], string] => [
+      [
+        ['--console-host', 'C.example.com'],
+        [flag, value],
+      ],
+      "--console-host: expected a host name that --host, --serving-url and --serving-domain do not use, got 'c.example.com'",
+    ]),
+    [
+      [
+        ['--console-host', 'c.example.com'],
+        ['--public-url', 'https://d.example.com'],
+      ],
+      '--public-url: expected the host name of --console-host, c.example.com, got',
+    ],
     [[['--on-revoke', 'wait']], "--on-revoke: expected cut or finish, got 'wait'"],
   ])('refuses %j', (pairs, message) => {
     expect(() => resolveUpOptions([flags(...pairs)], ENV)).toThrow(message);
@@ -99,7 +122,13 @@ describe('flags', () => {
 });
 
 describe('addresses', () => {
-  const options = { host: '127.0.0.1', publicUrl: undefined, servingUrl: undefined, tls: {} };
+  const options = {
+    host: '127.0.0.1',
+    consoleHost: undefined,
+    publicUrl: undefined,
+    servingUrl: undefined,
+    tls: {},
+  };
 
   test('come from the host and the ports', () => {
     expect(addressesOf(options, { console: 8090, serving: 8091 })).toEqual({
@@ -118,6 +147,22 @@ describe('addresses', () => {
         { console: 1, serving: 2 },
       ),
     ).toEqual({ console: 'https://console.example.com', serving: 'https://models.example.com' });
+  });
+
+  test('of the console has the name of --console-host', () => {
+    expect(addressesOf({ ...options, consoleHost: 'console.example.com' }, { console: 8090, serving: 8091 })).toEqual({
+      console: 'http://console.example.com:8090',
+      serving: 'http://127.0.0.1:8091',
+    });
+  });
+
+  test.each([
+    { consoleHost: undefined, isSecure: true, level: 'L2', guard: 'secret' },
+    { consoleHost: 'console.example.com', isSecure: false, level: 'L2', guard: 'secret' },
+    { consoleHost: 'console.example.com', isSecure: true, level: 'L1', guard: 'secret' },
+    { consoleHost: 'console.example.com', isSecure: true, level: 'L2', guard: 'own-host' },
+  ] as const)('sessions are guarded: %j', ({ consoleHost, isSecure, level, guard }) => {
+    expect(sessionGuardOf({ consoleHost }, isSecure, level)).toBe(guard);
   });
 
   test('of a deployment end without a slash and without /v1', () => {

@@ -36,6 +36,7 @@ interface Call {
 
 type Handler = (call: Call) => unknown;
 export const SECRET = `sk-cap1_0123456789AB_${'a'.repeat(32)}1GlQkh`;
+export const SESSION_SECRET = 'fake-session-secret';
 export const RECOVERY_CODES = Array.from({ length: 10 }, (_, i) => `${i}a2b3-c4d5e`);
 const PROPAGATION = { rev: 77, applied: 1, total: 1, max_lag_ms: 0, ceiling_s: 300 };
 
@@ -51,12 +52,13 @@ export class FakeService {
   hasOlderLines = false;
   /** Returned by every call except GET /me. */
   failure: { status: number; code: string; detail: string } | undefined;
-  readonly calls: { method: string; path: string; body: any }[] = [];
+  readonly calls: { method: string; path: string; body: any; secret: string | undefined }[] = [];
 
   async handle(request: HttpRequest, reply: HttpReply): Promise<void> {
     const body = request.method === 'GET' ? undefined : parse((await request.readBody()).toString());
     const path = request.path.slice('/api/v1'.length);
-    this.calls.push({ method: request.method, path, body });
+    const secret = request.headers.find(([name]) => name === 'x-session-secret')?.[1];
+    this.calls.push({ method: request.method, path, body, secret });
     if (this.failure !== undefined && path !== '/me') return this.#problem(reply, this.failure);
     if (!this.isSignedIn && !/^\/(auth|bootstrap|invitations)\b/.test(path))
       return this.#problem(reply, {
@@ -77,7 +79,8 @@ export class FakeService {
         reply,
       });
       if (answer === STREAMED) return;
-      if (answer === undefined) return reply.send(204, {}, '');
+      if (answer === undefined)
+        return reply.send(204, path === '/auth/login' ? { 'X-Session-Secret': SESSION_SECRET } : {}, '');
       const [status, value] = Array.isArray(answer) ? (answer as [number, unknown]) : [200, answer];
       return reply.send(
         status,
@@ -300,6 +303,10 @@ export class FakeService {
       ],
     'GET /deployments/*/versions/*/logs': ({ query }) => this.#logs(query),
     'GET /containers/*/logs': ({ query }) => this.#logs(query),
+    'GET /deployments/*/versions/*/logs/download': ({ reply }) => {
+      reply.send(200, { 'Content-Type': 'text/plain' }, 'all lines\n');
+      return STREAMED;
+    },
     'GET /deployments/*/versions/*/logs/follow': (call) =>
       this.#stream(call, [
         { seq: 61, at: at(20), stream: 'stdout', level: 'unknown', replica: 0, text: 'a line that came later' },

@@ -52,6 +52,7 @@ export const ME: Me = {
     { id: id('org', 2), slug: 'lab', name: '语言实验室', role: 'viewer' },
   ],
   via: 'session',
+  session_guard: 'secret',
   csrf_token: 'csrf',
   rev: 3,
 };

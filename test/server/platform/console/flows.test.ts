@@ -3,8 +3,8 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { ConsoleBrowser, findBrowser } from './browser';
-import { id, ME, QUOTAS } from './fixtures';
-import { RECOVERY_CODES, SECRET } from './fake-service';
+import { DEPLOYMENTS, id, ME, QUOTAS } from './fixtures';
+import { RECOVERY_CODES, SECRET, SESSION_SECRET } from './fake-service';
 
 const browserPath = findBrowser();
 const inBrowser = browserPath === undefined ? describe.skip : describe;
@@ -334,6 +334,45 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     expect(service.calls.filter(({ method }) => method === 'PUT').map(({ path, body }) => [path, body])).toEqual(
       [true, false].map((enabled) => [`/users/${QUOTAS[2].owner.id}/administrator`, { enabled }]),
     );
+    await tab.close();
+  });
+
+  test('keeps the secret of the session in the storage of its origin, and sends it with every request', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    service.isSignedIn = false;
+    await tab.goto(`/account/security`);
+    await page.getByLabel('Email').fill('ada@example.com');
+    await page.getByLabel('Password').fill('correct horse');
+    await page.keyboard.press('Enter');
+    await page.getByText('Each session also needs a secret').waitFor();
+    await tab.picture('session-guard');
+    const since = async (act: () => Promise<unknown>) => {
+      service.calls.length = 0;
+      await act();
+      return new Set(service.calls.map(({ secret }) => secret));
+    };
+    // After a reload, for streams and for downloads.
+    const { id: deploymentId } = DEPLOYMENTS[0];
+    const sent = await since(async () => {
+      await tab.goto(`/deployments/${deploymentId}/versions/1/logs`);
+      const saved = page.waitForEvent('download');
+      await page.getByRole('button', { name: 'Download' }).click();
+      const file = await saved;
+      expect(file.suggestedFilename()).toBe(`${deploymentId}-v1.log`);
+      expect(readFileSync(await file.path(), 'utf8')).toBe('all lines\n');
+    });
+    expect([...sent]).toEqual([SESSION_SECRET]);
+    expect(service.calls.some(({ path }) => path.endsWith('/logs/follow'))).toBe(true);
+    expect(await page.evaluate('document.cookie')).toBe('');
+    await page.getByRole('button', { name: 'Account menu' }).or(page.locator('.account-button')).first().click();
+    await page.getByRole('menuitem', { name: 'Sign out' }).click();
+    await page.getByLabel('Email').waitFor();
+    expect(await page.evaluate(`localStorage.getItem('capstan.session')`)).toBeNull();
+    service.me = { ...service.me, session_guard: 'own-host' };
+    service.isSignedIn = true;
+    await tab.goto(`/account/security`);
+    await page.getByText('Only the console uses this host name').waitFor();
     await tab.close();
   });
 

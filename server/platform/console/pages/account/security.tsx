@@ -84,7 +84,11 @@ function SessionsCard() {
     toast(t('sessions.ended'));
   });
   return (
-    <Card title={t('sessions.title')} note={t('sessions.note')} isFlush>
+    <Card
+      title={t('sessions.title')}
+      note={`${t('sessions.note')} ${t(`sessions.guard.${me().session_guard}`)}`}
+      isFlush
+    >
       {action.problem !== null && (
         <div class="card-body">
           <ProblemBanner problem={action.problem} />

@@ -1,10 +1,12 @@
 import type { Deployment, Version } from '../../../api/objects';
-import { useResource } from '../../api/resource';
+import { download } from '../../api/client';
+import { useAction, useResource } from '../../api/resource';
 import { LogView } from '../../logs';
 import { t } from '../../i18n';
 import { StateBadge } from '../../ui/badge';
 import { Page } from '../../ui/page';
-import { LinkButton } from '../../ui/button';
+import { Button } from '../../ui/button';
+import { ProblemBanner } from '../../ui/state';
 import { useLiveReload } from './live';
 
 /** The log of a version, with a download of the complete log. */
@@ -12,6 +14,7 @@ export function VersionLogsPage({ id, number }: { id: string; number: string }) 
   const base = `/deployments/${id}`;
   const deployment = useResource<Deployment>(base);
   const version = useResource<Version>(`${base}/versions/${number}`);
+  const saving = useAction(() => download(`${base}/versions/${number}/logs/download`, `${id}-v${number}.log`));
   useLiveReload(`${base}/events/stream`, false, version.reload);
   return (
     <Page
@@ -24,11 +27,12 @@ export function VersionLogsPage({ id, number }: { id: string; number: string }) 
         { href: `${base}/versions/${number}`, label: `v${number}` },
       ]}
       actions={
-        <LinkButton icon="download" isDownload href={`/api/v1${base}/versions/${number}/logs/download`}>
+        <Button icon="download" isBusy={saving.isBusy} onClick={() => void saving.run()}>
           {t('logs.download')}
-        </LinkButton>
+        </Button>
       }
     >
+      <ProblemBanner problem={saving.problem} />
       <LogView path={`${base}/versions/${number}/logs`} />
     </Page>
   );
