@@ -117,8 +117,8 @@ export interface AuthenticateOptions {
 /**
  * Returns the account of an email address and password. Every wrong input costs the same work and gets the same error.
  * Too many failures from one network address block it for this account for a while, whether or not the account exists.
- * Other addresses can still sign in, so nobody can lock out somebody else. Wrong codes after the right password count
- * from all addresses together: only somebody with the password can cause them.
+ * Other addresses can still sign in, so no user can lock out another. Wrong codes after the right password count from
+ * all addresses together: only a caller with the password can cause them.
  * @throws ServiceError `bad_credentials`, `too_many_attempts`
  */
 export async function authenticate(

@@ -356,7 +356,7 @@ export const Me = object({
   session_guard: {
     ...oneOf(['own-host', 'secret']),
     description:
-      'What keeps other ports of the host from using console cookies: a host name of its own, or X-Session-Secret',
+      'What keeps other ports of the host from using console cookies: its own host name, or X-Session-Secret',
   },
   csrf_token: orNull({
     type: 'string',

@@ -29,7 +29,7 @@ export function addressesOf(
 }
 
 /**
- * A host name of its own protects console cookies only over HTTPS, where no other host can set them, and at isolation
+ * Its own host name protects console cookies only over HTTPS, where no other host can set them, and at isolation
  * level L2, where no deployment can listen on a port of the machine.
  */
 export function sessionGuardOf(

@@ -56,7 +56,7 @@ export function managementDocument(routes: readonly ApiRoute[]): Json {
           in: 'cookie',
           name: '__Host-capstan',
           description:
-            'Console session (capstan_session over plain HTTP). Requests also need the X-Session-Secret of the sign-in, unless the console has a host name of its own. Changes also need X-CSRF-Token',
+            'Console session (capstan_session over plain HTTP). Requests also need the X-Session-Secret of the sign-in, unless the console has its own host name. Changes also need X-CSRF-Token',
         },
       },
     },

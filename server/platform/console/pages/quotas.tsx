@@ -116,7 +116,7 @@ interface Open {
   of: OwnerQuota;
 }
 
-/** What an administrator can do with the account of somebody else. */
+/** What an administrator can do with the account of another user. */
 function accountItems(of: OwnerQuota, open: (next: Open) => void): (MenuItem | 'line')[] {
   return [
     {

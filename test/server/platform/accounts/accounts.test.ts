@@ -218,7 +218,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       const wrong = () => Promise.resolve(false);
       const right = () => Promise.resolve(true);
       for (let host = 0; host < 5; host++) expect(await attempt(host, wrong)).toBe('bad_credentials');
-      // Somebody without the password learns nothing.
+      // A caller without the password learns nothing.
       expect(await attempt(20, right, 'wrong password')).toBe('bad_credentials');
       expect(await attempt(21, right)).toBe('too_many_attempts');
       now += MINUTE;

@@ -81,7 +81,7 @@ overServices(() => {
       const locked = await login(good, {}, '198.51.100.9');
       expect(locked).toMatchObject({ status: 429, body: { code: 'too_many_attempts' } });
       expect(locked.headers['retry-after']).toBe('60');
-      // Nobody can lock out somebody else.
+      // No user can lock out another.
       expect((await login(good, {}, '198.51.100.10')).status).toBe(204);
       // From one address, over many accounts.
       for (let i = 0; i < 20; i++)
@@ -402,7 +402,7 @@ overServices(() => {
     let recoveryCodes: string[];
     const codesLeft = async (): Promise<number> => (await alice.get(ME)).body.recovery_codes_left;
 
-    test('comes with ten recovery codes, each of which replaces one code', async () => {
+    test('comes with ten recovery codes, and each replaces one code', async () => {
       expect(await codesLeft()).toBe(0);
       const secret = await switchOn();
       expect(new Set(recoveryCodes).size).toBe(10);
