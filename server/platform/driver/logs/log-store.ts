@@ -61,9 +61,13 @@ export class LogStore {
     await (await this.#open(logId)).append(lines, source);
   }
 
-  /** Appends a line of the service itself. Never rejects: the line is kept in memory while the disk is full. */
+  /**
+   * Appends a line of the service itself. Never rejects: the line is kept in memory while the disk is full. It is lost
+   * if the log cannot even be read.
+   */
   async note(logId: string, replica: number, text: string): Promise<void> {
-    await (await this.#open(logId)).note(replica, text);
+    const log = await this.#open(logId).catch(() => undefined);
+    await log?.note(replica, text);
   }
 
   async positionOf(logId: string, replicaId: string): Promise<SpoolPosition | undefined> {
@@ -104,11 +108,14 @@ export class LogStore {
   }
 
   async expire(nowMs = Date.now()): Promise<void> {
-    for (const logId of await this.#ids()) {
-      const open = this.#logs.get(logId);
-      if (open === undefined) await expireClosed(join(this.#options.folder, logId), nowMs - this.#limits.maxAgeMs);
-      else await (await open).expire(nowMs);
-    }
+    // A log that cannot be read does not keep the others from expiring.
+    for (const logId of await this.#ids()) await this.#expireOne(logId, nowMs).catch(() => {});
+  }
+
+  async #expireOne(logId: string, nowMs: number): Promise<void> {
+    const open = this.#logs.get(logId);
+    if (open === undefined) await expireClosed(join(this.#options.folder, logId), nowMs - this.#limits.maxAgeMs);
+    else await (await open).expire(nowMs);
   }
 
   /** Ids of all logs on disk. */
@@ -119,14 +126,14 @@ export class LogStore {
   async delete(logId: string): Promise<void> {
     const log = this.#logs.get(checked(logId));
     this.#logs.delete(logId);
-    await (await log)?.settled();
+    await (await log?.catch(() => undefined))?.settled();
     await rm(join(this.#options.folder, logId), { recursive: true, force: true });
   }
 
   /** Resolves when all pending writes are done. */
   async close(): Promise<void> {
     clearInterval(this.#expiry);
-    for (const log of this.#logs.values()) await (await log).settled();
+    for (const log of this.#logs.values()) await (await log.catch(() => undefined))?.settled();
     this.#logs.clear();
   }
 

@@ -1,20 +1,48 @@
-import { execFile } from 'node:child_process';
+import { execFile, type ExecFileException } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type DriverCapacity, DriverError } from '../driver';
 
-const TIMEOUT_MS = 10_000;
+/** Without persistence mode, nvidia-smi first wakes every GPU of the machine. */
+const TIMEOUT_MS = 30_000;
 
-/** Lists the GPUs that the NVIDIA driver reports. Empty without a driver. */
-export function listGpus(): Promise<DriverCapacity['gpus']> {
-  return new Promise((resolve) => {
+/** Access to the machine's GPUs. Tests replace it. */
+export interface GpuProgram {
+  file: string;
+  timeoutMs: number;
+  /** Has an entry for each GPU of the NVIDIA driver. */
+  gpus: string;
+}
+
+const NVIDIA_SMI: GpuProgram = { file: 'nvidia-smi', timeoutMs: TIMEOUT_MS, gpus: '/proc/driver/nvidia/gpus' };
+
+/**
+ * Lists the GPUs that the NVIDIA driver reports. Empty without a driver.
+ * @throws Error if the program is too slow, or fails although the driver has GPUs. A later call may succeed.
+ */
+export function listGpus({ file, timeoutMs, gpus }: GpuProgram = NVIDIA_SMI): Promise<DriverCapacity['gpus']> {
+  return new Promise((resolve, reject) => {
     execFile(
-      'nvidia-smi',
+      file,
       ['--query-gpu=uuid,name,memory.total', '--format=csv,noheader,nounits'],
-      { timeout: TIMEOUT_MS },
-      (error, output) => resolve(error === null ? parseGpus(output) : []),
+      { timeout: timeoutMs, killSignal: 'SIGKILL' },
+      (error, output, errorOutput) => {
+        if (error === null) resolve(parseGpus(output));
+        else if (!error.killed && (error.code === 'ENOENT' || !hasEntries(gpus))) resolve([]);
+        else reject(new Error(problemOf(error, errorOutput || output, timeoutMs)));
+      },
     );
   });
+}
+
+function hasEntries(folder: string): boolean {
+  return existsSync(folder) && readdirSync(folder).length > 0;
+}
+
+function problemOf({ killed, message }: ExecFileException, output: string, timeoutMs: number): string {
+  return killed === true
+    ? `nvidia-smi did not end within ${timeoutMs / 1000} s`
+    : `nvidia-smi failed: ${output.trim().slice(0, 500) || message}`;
 }
 
 export function parseGpus(output: string): DriverCapacity['gpus'] {

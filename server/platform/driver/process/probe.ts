@@ -4,11 +4,12 @@ import { join } from 'node:path';
 import { DISK_FULL, packageRoot } from 'capstan/internal';
 import type { Isolation } from '../driver';
 import { canListen } from './address';
-import { ReplicaFolder } from './replica-folder';
+import { isAlive, ReplicaFolder } from './replica-folder';
 import { launch, type SandboxInput } from './sandbox';
 import { INNER_HOST, type Level, PRODUCTION_PORT, runtimeMain, runtimeShares, WORKLOAD_UID } from './replica-layout';
 
-const PROBE_MS = 20_000;
+/** Time for each attempt of the probe. A machine that is busy for a while does not lose its isolation. */
+const PROBE_MS: readonly number[] = [20_000, 60_000, 120_000];
 /** A file system in memory. */
 const MEMORY = '/dev/shm';
 /** Node.js must start in the sandbox and be able to read the runtime. */
@@ -29,9 +30,17 @@ export interface ProbeOptions {
   hiddenPaths: readonly string[];
   /** Use this level instead of the best available one. */
   level?: Level;
+  /** Replaces {@link PROBE_MS} in tests. */
+  attemptsMs?: readonly number[];
 }
 
-/** Finds the best isolation level by trying. Throws Error if the requested level is not available. */
+/** The probe did not end in time, so nothing is known about namespaces. */
+class SlowProbe extends Error {}
+
+/**
+ * Finds the best isolation level by trying. Throws Error if the requested level is not available, or if the probe of
+ * namespaces never ends in time.
+ */
 export async function probeIsolation(options: ProbeOptions): Promise<Isolation> {
   const { level } = options;
   const noNamespaces = level === 'L1' || level === 'L0' ? `level ${level} was requested` : await tryNamespaces(options);
@@ -51,16 +60,30 @@ async function tryNamespaces(options: ProbeOptions): Promise<string | undefined>
   const { sandbox } = options;
   if (process.platform !== 'linux') return `they require Linux, and this is ${process.platform}`;
   if (sandbox === undefined) return 'the helper program capstan_sandbox is missing (run npm run build:addon)';
-  const problem = await tryIn(options.replicas, sandbox, options);
-  return problem === undefined || !DISK_FULL.test(problem) ? problem : tryIn(MEMORY, sandbox, options);
+  const { attemptsMs = PROBE_MS } = options;
+  for (const timeMs of attemptsMs) {
+    try {
+      const problem = await tryIn(options.replicas, sandbox, options, timeMs);
+      return problem === undefined || !DISK_FULL.test(problem)
+        ? problem
+        : await tryIn(MEMORY, sandbox, options, timeMs);
+    } catch (error) {
+      if (!(error instanceof SlowProbe)) throw error;
+    }
+  }
+  throw new Error(
+    `the probe of namespaces did not end in ${attemptsMs.length} attempts, the last of ${attemptsMs.at(-1)! / 1000} s: the machine is too busy, so start the service again later`,
+  );
 }
 
 async function tryIn(
   replicas: string,
   sandbox: string,
   { sockets, hiddenPaths }: ProbeOptions,
+  timeMs: number,
 ): Promise<string | undefined> {
   const folder = new ReplicaFolder(replicas, `probe_${process.pid}x${Date.now()}`);
+  const aborting = new AbortController();
   try {
     await mkdir(join(folder.path, 'root'), { recursive: true });
     await mkdir(folder.home);
@@ -79,15 +102,20 @@ async function tryIn(
           cwd: '/platform/home',
         }),
         resolve,
+        aborting.signal,
       ).catch(reject);
     });
-    await withDeadline(PROBE_MS, ended);
+    await withDeadline(timeMs, ended);
     const exit = await folder.exit();
     return exit?.exitCode === 0
       ? undefined
       : `Node.js in the sandbox cannot read ${file}, which must be readable by all users (exit code ${exit?.exitCode ?? 'unknown'})`;
   } catch (error) {
-    return (error as Error).message;
+    if (!(error instanceof SlowProbe)) return (error as Error).message;
+    aborting.abort();
+    const supervisor = await folder.supervisor();
+    if (supervisor !== undefined && isAlive(supervisor)) process.kill(supervisor.pid, 'SIGKILL');
+    throw error;
   } finally {
     await rm(folder.path, { recursive: true, force: true }).catch(() => {});
   }
@@ -96,7 +124,7 @@ async function tryIn(
 async function withDeadline(timeMs: number, promise: Promise<void>): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<never>((_resolve, reject) => {
-    timer = setTimeout(() => reject(new Error(`the probe did not end within ${timeMs / 1000} s`)), timeMs);
+    timer = setTimeout(() => reject(new SlowProbe()), timeMs);
   });
   await Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }

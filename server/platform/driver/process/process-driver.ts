@@ -8,6 +8,7 @@ import {
   DriverError,
   type DriverHandle,
   type Isolation,
+  type MonitoredSpec,
   type ReplicaAddress,
   type ReplicaEvent,
   type ReplicaSpec,
@@ -16,13 +17,14 @@ import {
 import type { LogStore } from '../logs/log-store';
 import { chooseAddress, socketFolder } from './address';
 import { type Cgroups, openCgroups } from './cgroups';
-import { gpuDevices, type GpuFiles, listGpus } from './gpus';
+import { gpuDevices, type GpuFiles, type GpuProgram, listGpus } from './gpus';
 import { checkBindings, linkInputs, prepareHome } from './home';
 import { probeIsolation, isolatedInput } from './probe';
 import { type Intervals, type MonitoredSpec, Replica } from './replica';
-import { isAlive, ReplicaFolder, type SupervisorState, toReference } from './replica-folder';
+import { isAlive, isMissing, ReplicaFolder, type SupervisorState, toReference } from './replica-folder';
 import { removeFolder } from './remove-folder';
 import { findSandbox, launch, type SandboxInput } from './sandbox';
+import { unlessAborted } from './unless-aborted';
 import {
   CONTAINER_PORT,
   INNER_HOST,
@@ -47,6 +49,8 @@ export interface ProcessDriverOptions {
   intervals?: Partial<Intervals & { retentionMs: number }>;
   /** Replaces the machine's GPU files in tests. */
   gpuFiles?: GpuFiles;
+  /** Replaces nvidia-smi in tests. */
+  gpuProgram?: GpuProgram;
 }
 
 /** Longest socket name: an id and `.sock`. */
@@ -55,6 +59,9 @@ const LONGEST_SOCKET_NAME = 40;
 const SCRATCH_SHARE = 0.5;
 /** Folders of ended replicas are removed after this time. The controller has read what it needs by then. */
 const RETENTION_MS = 3_600_000;
+
+/** A signal that never aborts. */
+const NEVER = new AbortController().signal;
 
 const LIMITED = 'Memory and CPU time are limited by control groups.';
 const WATCHED = 'Memory is monitored and CPU time is shared, because the service cannot create control groups here.';
@@ -127,33 +134,42 @@ export class ProcessDriver implements Driver {
   }
 
   async capacity(): Promise<DriverCapacity> {
-    this.#gpus ??= await listGpus();
+    let gpuProblem: string | undefined;
+    this.#gpus ??= await listGpus(this.#options.gpuProgram).catch((error: Error) => {
+      gpuProblem = error.message;
+      return undefined;
+    });
     const constrained = process.constrainedMemory();
     const total = constrained !== undefined && constrained > 0 ? Math.min(constrained, totalmem()) : totalmem();
-    return { cpuMillis: availableParallelism() * 1_000, memoryMb: Math.floor(total / 2 ** 20), gpus: this.#gpus };
+    return {
+      cpuMillis: availableParallelism() * 1_000,
+      memoryMb: Math.floor(total / 2 ** 20),
+      gpus: this.#gpus ?? [],
+      ...(gpuProblem === undefined ? {} : { gpuProblem }),
+    };
   }
 
-  ensure(spec: ReplicaSpec): Promise<DriverHandle> {
+  ensure(spec: ReplicaSpec, signal: AbortSignal = NEVER): Promise<DriverHandle> {
     const running = this.#replicas.get(spec.id);
     if (running !== undefined) return Promise.resolve(handleOf(running));
     const starting =
       this.#starting.get(spec.id) ??
-      this.#ensure(spec)
+      this.#ensure(spec, signal)
         .catch(rethrowDiskFull)
         .finally(() => this.#starting.delete(spec.id));
     this.#starting.set(spec.id, starting);
     return starting;
   }
 
-  async #ensure(spec: ReplicaSpec): Promise<DriverHandle> {
+  async #ensure(spec: ReplicaSpec, signal: AbortSignal): Promise<DriverHandle> {
     const folder = new ReplicaFolder(this.#root, spec.id);
     const supervisor = await folder.supervisor();
     const found =
       supervisor !== undefined && isAlive(supervisor) ? await this.#adopt(spec, folder, supervisor) : undefined;
-    return found ?? this.#start(spec, folder);
+    return found ?? this.#start(spec, folder, signal);
   }
 
-  async adopt(_reference: string, spec: ReplicaSpec): Promise<DriverHandle | undefined> {
+  async adopt(_reference: string, spec: MonitoredSpec): Promise<DriverHandle | undefined> {
     const known = this.#replicas.get(spec.id);
     if (known !== undefined) return handleOf(known);
     const folder = new ReplicaFolder(this.#root, spec.id);
@@ -164,7 +180,7 @@ export class ProcessDriver implements Driver {
   }
 
   async #adopt(
-    spec: ReplicaSpec,
+    spec: MonitoredSpec,
     folder: ReplicaFolder,
     supervisor: SupervisorState,
   ): Promise<DriverHandle | undefined> {
@@ -172,7 +188,20 @@ export class ProcessDriver implements Driver {
     return note === undefined ? undefined : handleOf(this.#monitor(spec, folder, supervisor, note));
   }
 
-  async #start(spec: ReplicaSpec, folder: ReplicaFolder): Promise<DriverHandle> {
+  async #start(spec: ReplicaSpec, folder: ReplicaFolder, signal: AbortSignal): Promise<DriverHandle> {
+    // A folder on a file system that hangs does not delay the end of the start.
+    const { home, address, note } = await unlessAborted(signal, this.#prepare(spec, folder));
+    await this.#launch(spec, folder, home, address, signal);
+    const supervisor = await folder.supervisor();
+    if (supervisor === undefined) throw new DriverError('driver_lost', 'The supervisor did not report its state');
+    return handleOf(this.#monitor(spec, folder, supervisor, note));
+  }
+
+  /** Checks and prepares the files of a start. Starts nothing. */
+  async #prepare(
+    spec: ReplicaSpec,
+    folder: ReplicaFolder,
+  ): Promise<{ home: string; address: ReplicaAddress; note: Note }> {
     const { level } = this.isolation;
     const owner = level === 'L2' && process.geteuid!() === 0 ? WORKLOAD_UID : undefined;
     await checkBindings(spec, level, owner !== undefined);
@@ -188,13 +217,16 @@ export class ProcessDriver implements Driver {
     const { logId, ordinal, isProduction, healthPath } = spec;
     const note: Note = { level, address, spec: { logId, ordinal, isProduction, healthPath } };
     await writeFile(folder.noteFile, JSON.stringify(note), { mode: 0o600 });
-    await this.#launch(spec, folder, home, address);
-    const supervisor = await folder.supervisor();
-    if (supervisor === undefined) throw new DriverError('driver_lost', 'The supervisor did not report its state');
-    return handleOf(this.#monitor(spec, folder, supervisor, note));
+    return { home, address, note };
   }
 
-  async #launch(spec: ReplicaSpec, folder: ReplicaFolder, home: string, address: ReplicaAddress): Promise<void> {
+  async #launch(
+    spec: ReplicaSpec,
+    folder: ReplicaFolder,
+    home: string,
+    address: ReplicaAddress,
+    signal: AbortSignal,
+  ): Promise<void> {
     const layout = layoutOf(this.isolation.level, folder, spec, address);
     const cgroups = this.#cgroups?.create(groupOf(spec.id), spec) ?? [];
     const common: SandboxInput = {
@@ -219,7 +251,8 @@ export class ProcessDriver implements Driver {
             inner_port: spec.isProduction ? PRODUCTION_PORT : CONTAINER_PORT,
           })
         : { dir: folder.path, ...common };
-    await launch(this.#sandbox, input, () => void this.#replicas.get(spec.id)?.checkAlive()).catch((error: Error) => {
+    const onEnd = (): void => void this.#replicas.get(spec.id)?.checkAlive();
+    await launch(this.#sandbox, input, onEnd, signal).catch((error: Error) => {
       throw new DriverError(launchFailure(error.message), `The replica did not start: ${error.message}`);
     });
   }
@@ -329,8 +362,9 @@ interface Note {
 async function readNote(folder: ReplicaFolder): Promise<Note | undefined> {
   try {
     return JSON.parse(await readFile(folder.noteFile, 'utf8')) as Note;
-  } catch {
-    return undefined;
+  } catch (error) {
+    if (isMissing(error) || error instanceof SyntaxError) return undefined;
+    throw error;
   }
 }
 

@@ -91,8 +91,13 @@ export function toReference({ pid, startTime, bootId }: SupervisorState): string
   return `${pid}:${startTime}:${bootId}`;
 }
 
+/** Returns true when it cannot tell, as when this process has no file descriptor left: then nothing is ended. */
 export function isAlive({ pid, startTime, bootId }: SupervisorState): boolean {
-  return bootId === currentBootId() && startTimeOf(pid) === startTime;
+  try {
+    return bootId === currentBootId() && startTimeOf(pid) === startTime;
+  } catch {
+    return true;
+  }
 }
 
 let bootId: string | undefined;
@@ -100,24 +105,42 @@ function currentBootId(): string {
   return (bootId ??= readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim());
 }
 
-/** Start time in ticks since boot. undefined for no process, or a zombie. */
+/** Start time in ticks since boot. undefined for no process, or a zombie. @throws Error if it cannot be read */
 function startTimeOf(pid: number): string | undefined {
-  const fields = statFields(pid);
+  const fields = readStat(pid);
   return fields === undefined || fields[0] === 'Z' ? undefined : fields[19];
 }
 
-/** Fields of /proc/PID/stat from the state on. The process name before it may contain any character. */
+/** Fields of /proc/PID/stat from the state on, or undefined if they cannot be read. */
 export function statFields(pid: number): string[] | undefined {
   try {
-    const text = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    return text.slice(text.lastIndexOf(')') + 2).split(' ');
+    return readStat(pid);
   } catch {
     return undefined;
   }
 }
 
+/** The process name before the state may contain any character. Returns undefined if there is no such process. */
+function readStat(pid: number): string[] | undefined {
+  try {
+    const text = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return text.slice(text.lastIndexOf(')') + 2).split(' ');
+  } catch (error) {
+    if (isMissing(error) || (error as NodeJS.ErrnoException).code === 'ESRCH') return undefined;
+    throw error;
+  }
+}
+
+export function isMissing(error: unknown): boolean {
+  return (error as NodeJS.ErrnoException).code === 'ENOENT';
+}
+
+/** Returns undefined if the file does not exist. @throws Error if it cannot be read: nothing is known then. */
 async function readFields(file: string): Promise<Record<string, string> | undefined> {
-  const text = await readFile(file, 'utf8').catch(() => undefined);
+  const text = await readFile(file, 'utf8').catch((error: unknown) => {
+    if (isMissing(error)) return undefined;
+    throw error;
+  });
   return text === undefined
     ? undefined
     : Object.fromEntries(

@@ -1,18 +1,15 @@
 import { watch } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { writeFile } from 'node:fs/promises';
-import type { ReplicaAddress, ReplicaEvent, ReplicaSpec, ReplicaUsage } from '../driver';
+import type { MonitoredSpec, ReplicaAddress, ReplicaEvent, ReplicaUsage } from '../driver';
 import type { LogStore } from '../logs/log-store';
 import { explainExit, networkHint, PORT_REFUSED } from './exit-text';
 import { checkReplica, lastingFailure, type HealthFailure } from './health';
 import { checkListeners, isolationHint, listenersOf, ownListeners } from './listeners';
 import { descendantsOf, UsageMeter } from './processes';
-import { isAlive, type ReplicaFolder, type SupervisorState } from './replica-folder';
+import { isAlive, type ReplicaExit, type ReplicaFolder, type SupervisorState } from './replica-folder';
 import { SpoolReader } from './spool-reader';
 import { CONTAINER_PORT, type Level, PRODUCTION_PORT } from './replica-layout';
-
-/** The part of a spec that monitoring needs. */
-export type MonitoredSpec = Pick<ReplicaSpec, 'id' | 'logId' | 'ordinal' | 'isProduction' | 'healthPath' | 'secret'>;
 
 export interface ReplicaOptions {
   spec: MonitoredSpec;
@@ -141,8 +138,16 @@ export class Replica {
   async checkAlive(): Promise<void> {
     if (this.#isEnding || this.#closing.signal.aborted || isAlive(this.#options.supervisor)) return;
     this.#isEnding = true;
-    const { spec, level, folder, logs, emit } = this.#options;
-    const exit = await folder.exit();
+    try {
+      await this.#reportEnd(await this.#options.folder.exit());
+    } catch {
+      // A file cannot be read or written now. The next check repeats the report.
+      this.#isEnding = false;
+    }
+  }
+
+  async #reportEnd(exit: ReplicaExit | undefined): Promise<void> {
+    const { spec, level, logs, emit } = this.#options;
     await this.#reader.readUnlessDiskFull();
     // Closed meanwhile: a later service process reports the end.
     if (this.#closing.signal.aborted) return;

@@ -24,9 +24,16 @@ export function findSandbox(): string | undefined {
 /**
  * Starts a supervisor as a detached process. Resolves once its workload is running.
  * @param onEnd Called when the supervisor ends.
+ * @param signal Kills the supervisor while it starts. The start then rejects after its end.
  * @throws Error with the supervisor's message
  */
-export async function launch(program: string, input: SandboxInput, onEnd: () => void): Promise<void> {
+export async function launch(
+  program: string,
+  input: SandboxInput,
+  onEnd: () => void,
+  signal: AbortSignal = new AbortController().signal,
+): Promise<void> {
+  signal.throwIfAborted();
   // Secrets go through the pipe, never through arguments or files.
   const child = spawn(program, [], { detached: true, stdio: ['pipe', 'pipe', 'ignore'], cwd: '/', env: {} });
   const failed = new Promise<never>((_resolve, reject) =>
@@ -35,7 +42,15 @@ export async function launch(program: string, input: SandboxInput, onEnd: () => 
   child.once('exit', onEnd);
   child.stdin.on('error', () => {});
   child.stdin.end(encode(input));
-  const output = (await Promise.race([text(child.stdout), failed])).trim();
+  const kill = (): void => void child.kill('SIGKILL');
+  signal.addEventListener('abort', kill, { once: true });
+  const killed = new Promise<string>((resolve) =>
+    child.once('exit', () => {
+      if (signal.aborted) resolve('error the start was ended');
+    }),
+  );
+  const output = (await Promise.race([text(child.stdout), failed, killed])).trim();
+  signal.removeEventListener('abort', kill);
   child.unref();
   if (output === 'ok') return;
   throw new Error(
