@@ -1,11 +1,15 @@
 /** The service on PostgreSQL, configured by DATABASE_URL. Skipped without it. */
+import { copyFileSync, mkdirSync } from 'node:fs';
+import { join } from 'node:path';
 import type { Client } from '../../server/platform/api/client';
 import { BACKENDS } from '../server/access/support';
-import { killAll } from '../fakes/server-process';
+import { killAll, start } from '../fakes/server-process';
 import {
   ADMIN,
+  capstan,
   clientOf,
   discardAll,
+  eventually,
   freePort,
   makeDataDir,
   type RunningService,
@@ -67,5 +71,53 @@ const postgres = BACKENDS.find(({ name }) => name === 'PostgreSQL')!;
       version.replicas.map((replica) => [replica.id, replica.started_at]),
     );
     expect([await ask(), await ask(withKey)]).toEqual([401, 200]);
+  });
+
+  test('has a standby that serves only its health, locks out no command, and takes over', async () => {
+    const other = makeDataDir();
+    mkdirSync(other.dataDir, { mode: 0o700 });
+    copyFileSync(join(folder.dataDir, 'secret.key'), join(other.dataDir, 'secret.key'));
+    const port = await freePort();
+    const args = ['--port', String(port), '--serving-port', String(await freePort())];
+    const standby = start(['up', '--data-dir', other.dataDir, ...args], {});
+    const ask = async (path: string) => {
+      const { status, text } = await fetch(`http://127.0.0.1:${port}${path}`).then(
+        async (response) => ({ status: response.status, text: await response.text() }),
+        () => ({ status: 0, text: '' }),
+      );
+      return [status, text];
+    };
+    const isStandby = async () => (await ask('/readyz'))[1] === '{"status":"standby"}';
+    try {
+      await eventually(isStandby);
+      expect(await ask('/readyz')).toEqual([503, '{"status":"standby"}']);
+      expect((await ask('/healthz'))[0]).toBe(200);
+      for (const path of ['/', '/api/v1/me']) expect((await ask(path))[0]).toBe(503);
+      const { code } = await capstan(['keys', 'create', '--name', 'late', '--keys-db', process.env.DATABASE_URL ?? '']);
+      expect(code).toBe(0);
+      expect(await isStandby()).toBe(true);
+
+      const { data } = await client.request<{ data: { id: string }[] }>('GET', '/deployments');
+      // The first service stops for good: its deployments stop with it, and it releases the lease.
+      await client.request('POST', `/deployments/${data[0].id}/stop`, { body: {} });
+      service.process.kill('SIGTERM');
+      await service.exited;
+      // It restarts before its lease has run out, so the standby goes on waiting.
+      service = await startService(folder.dataDir, ['--stop-deployments']);
+      expect(await isStandby()).toBe(true);
+      service.process.kill('SIGTERM');
+      await service.exited;
+      await standby.until('\nIsolation: ');
+      expect((await ask('/readyz'))[0]).toBe(200);
+      service = { ...standby, url: `http://127.0.0.1:${port}`, servingUrl: '' };
+      client = await clientOf(service, other.dataDir);
+      await client.request('POST', `/deployments/${data[0].id}/start`, { body: {} });
+      await until(client, data[0].id, 'running');
+      await discardAll(client);
+    } finally {
+      standby.process.kill('SIGTERM');
+      await standby.exited;
+      other.remove();
+    }
   });
 });

@@ -96,6 +96,7 @@ const SERVICE_ERRORS: Readonly<Record<ServiceErrorCode, ProblemCode>> = {
   too_many_attempts: 'too_many_attempts',
   quota_exceeded: 'quota_exceeded',
   busy: 'busy',
+  lease_lost: 'unavailable',
 };
 
 /** Errors that the transport throws while a body is read. */

@@ -1,6 +1,7 @@
 import { newId, randomBase62 } from 'capstan/internal';
 import { CONTAINER_TRANSITIONS, type ContainerEvent, type ContainerState } from '../deployments/container-state';
-import { controlTransaction, openSecrets, secretPurpose } from './deployment-control';
+import { openSecrets, secretPurpose } from './deployment-control';
+import { loopTransaction } from './lease';
 import { recordEvents } from './control-events';
 import { loadPool } from './pool-rows';
 import type { Pool } from './pool';
@@ -33,15 +34,17 @@ export interface ReconciledContainer {
 /** Applies observations, reconciles and saves in one transaction. Returns undefined if the container was deleted. */
 export function reconcileContainer(
   context: StoreContext,
+  epoch: number,
   containerId: string,
   observations: readonly Observation[],
   policy: ControlPolicy,
 ): Promise<ReconciledContainer | undefined> {
-  return controlTransaction(context.db, async (tx) => {
-    const before = await loadContainer(tx, containerId);
+  return loopTransaction(context.db, epoch, async (tx) => {
+    const before = await loadContainer(tx, containerId, context.options.node);
     if (before === undefined) return undefined;
     const nowMs = context.loopNow();
     const container = structuredClone(before);
+    endElsewhere(container);
     for (const observation of observations) observeContainer(container, observation, nowMs);
     const deadline = preparationEnd(container, policy);
     if (deadline !== null && nowMs >= deadline)
@@ -61,7 +64,13 @@ export function reconcileContainer(
         .where('id', '=', containerId)
         .execute();
     await removeReplicas(tx, before.replicas, container.replicas);
-    await saveReplicas(tx, { version_id: null, container_id: containerId }, before.replicas, container.replicas, nowMs);
+    await saveReplicas(
+      tx,
+      { version_id: null, container_id: containerId, node: context.options.node ?? null },
+      before.replicas,
+      container.replicas,
+      nowMs,
+    );
     if (container.state !== before.state)
       await recordEvents(
         tx,
@@ -82,6 +91,14 @@ export function reconcileContainer(
       hasChanged: JSON.stringify(before) !== JSON.stringify(container),
     };
   });
+}
+
+/** The replica of another machine is lost for the service that controls the containers now. */
+function endElsewhere(container: ContainerRecord): void {
+  if (!container.replicas.some(({ isElsewhere }) => isElsewhere)) return;
+  container.replicas = [];
+  applyEvent(container, 'started');
+  applyEvent(container, 'ended', 'it ran on another machine, whose service no longer controls it');
 }
 
 /** Returns when a container that is preparing fails. */
@@ -151,6 +168,7 @@ function reconcileState(
     gpuUuids: pool.acquire(container.resources),
     restarts: 0,
     misplaced: null,
+    isElsewhere: false,
     isGone: false,
     retryAt: null,
     startedAt: null,
@@ -166,7 +184,11 @@ function applyEvent(container: ContainerRecord, event: ContainerEvent, reason: s
   container.reason = reason;
 }
 
-async function loadContainer(tx: ServiceTx, containerId: string): Promise<ContainerRecord | undefined> {
+async function loadContainer(
+  tx: ServiceTx,
+  containerId: string,
+  node: string | undefined,
+): Promise<ContainerRecord | undefined> {
   const row = await tx.selectFrom('containers').selectAll().where('id', '=', containerId).executeTakeFirst();
   if (row === undefined) return undefined;
   const { compute, start_command: script, image_type: type } = JSON.parse(row.spec) as StoredSpec;
@@ -178,7 +200,7 @@ async function loadContainer(tx: ServiceTx, containerId: string): Promise<Contai
     reason: row.reason,
     resources: resourcesOf({ compute }),
     isBuiltin: script === null && type === 'builtin-runtime',
-    replicas: (await loadReplicas(tx, 'container_id', [containerId])).get(containerId) ?? [],
+    replicas: (await loadReplicas(tx, 'container_id', [containerId], node)).get(containerId) ?? [],
   };
 }
 

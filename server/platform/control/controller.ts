@@ -8,6 +8,8 @@ import { KeyedQueue } from './keyed-queue';
 import { monitoredSpec, replicaSpec } from './replica-spec';
 import { ReplicaRunner } from './replica-runner';
 import type { ControlStore } from '../store/store-deployments';
+import { ServiceError } from '../store/errors';
+import { stopStrays } from './strays';
 import { containerSlug, containerTargetOf, targetOf } from '../deployments/target';
 import { type ControlPolicy, DEFAULT_CONTROL_POLICY, findVersion, type Observation } from './records';
 
@@ -26,6 +28,10 @@ export interface ReplicaLogs {
 
 export interface ControllerOptions {
   store: ControlStore;
+  /** Epoch of the lease of this service. */
+  epoch: number;
+  /** Called when another service has taken the lease. The controller changes nothing from then on. */
+  onLeaseLost?: () => void;
   driver: Driver;
   targets: Targets;
   snapshots: HomeSnapshots;
@@ -98,7 +104,7 @@ export class Controller implements GatewayControl {
       },
       countOpenRequests: (ownerId, replicaId) => this.#meters.get(ownerId)?.openOf(replicaId) ?? 0,
       report: (ownerId, observation) => void this.#queue.add(ownerId, observation),
-      onError: (error, replicaId) => options.log.warn({ replicaId, reason: (error as Error).message }, 'driver error'),
+      onError: (error, replicaId) => this.#onDriverError(error, replicaId),
     });
   }
 
@@ -106,6 +112,7 @@ export class Controller implements GatewayControl {
   async start(): Promise<void> {
     const { store, driver } = this.#options;
     this.#stopObserving = driver.observe((event) => this.#observe(event));
+    await stopStrays(driver, await store.listOwnReplicaIds(), (error, id) => this.#onDriverError(error, id));
     const ids = [...(await store.listDeploymentIds()), ...(await store.listBusyContainerIds())];
     await Promise.all(ids.map((id) => this.#queue.add(id)));
   }
@@ -196,6 +203,10 @@ export class Controller implements GatewayControl {
     await this.#options.driver.detach();
   }
 
+  #onDriverError(error: unknown, replicaId: string): void {
+    this.#options.log.warn({ replicaId, reason: (error as Error).message }, 'driver error');
+  }
+
   #observe(event: ReplicaEvent): void {
     const ownerId = this.#runner.ownerOf(event.replicaId);
     if (ownerId !== undefined) void this.#queue.add(ownerId, event);
@@ -227,11 +238,11 @@ export class Controller implements GatewayControl {
   }
 
   async #stepDeployment(id: string, items: Item[], onSaved: () => void): Promise<void> {
-    const { store } = this.#options;
+    const { store, epoch } = this.#options;
     const activity = this.#meter(id).read(this.#clock.now(), this.#policy);
     const observations = items.filter((item) => item.type !== 'wake');
-    if (items.length > observations.length) await store.wakeDeployment(id, activity, this.#policy);
-    const result = await store.reconcileDeployment(id, observations, activity, this.#policy);
+    if (items.length > observations.length) await store.wakeDeployment(epoch, id, activity, this.#policy);
+    const result = await store.reconcileDeployment(epoch, id, observations, activity, this.#policy);
     onSaved();
     if (result === undefined) this.#drop(id);
     else await this.#apply(id, result, items.some(freesCapacity));
@@ -269,7 +280,8 @@ export class Controller implements GatewayControl {
 
   async #stepContainer(id: string, items: Item[]): Promise<void> {
     const observations = items.filter((item) => item.type !== 'wake');
-    const result = await this.#options.store.reconcileContainer(id, observations, this.#policy);
+    const { store, epoch } = this.#options;
+    const result = await store.reconcileContainer(epoch, id, observations, this.#policy);
     const target = result === undefined ? undefined : containerTargetOf(result);
     this.#route(containerSlug(id), target);
     if (target === undefined) this.#meters.delete(id);
@@ -297,12 +309,20 @@ export class Controller implements GatewayControl {
   }
 
   #retry(id: string, items: readonly Item[], error: unknown): void {
+    if (error instanceof ServiceError && error.code === 'lease_lost') return this.#loseLease();
     this.#options.log.warn(
       { id, reason: (error as Error).message },
       `cannot save a reconcile step, retrying in ${RETRY_MS / 1000} s`,
     );
     const cancel = this.#clock.after(RETRY_MS, () => void this.#queue.add(id));
     this.#unsaved.set(id, { items: withoutRepeats(items), cancel });
+  }
+
+  /** Another service decides now. Whatever this one would do is based on old records. */
+  #loseLease(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#options.onLeaseLost?.();
   }
 
   #copyHome(id: string, versionId: string): void {
@@ -333,12 +353,13 @@ export class Controller implements GatewayControl {
   #saveLastLines(id: string, versionId: string): void {
     if (this.#savingLines.has(versionId)) return;
     this.#savingLines.add(versionId);
-    const { logs, store, log } = this.#options;
+    const { logs, store, epoch, log } = this.#options;
     void logs
       .last(versionId, LAST_LINES)
       .catch(() => [])
       .then((lines) =>
         store.saveLastLines(
+          epoch,
           versionId,
           lines.map(({ text }) => text),
         ),
@@ -353,9 +374,9 @@ export class Controller implements GatewayControl {
   }
 
   async #remove(id: string): Promise<void> {
-    const { store } = this.#options;
+    const { store, epoch } = this.#options;
     try {
-      const versionIds = await store.removeDeployment(id);
+      const versionIds = await store.removeDeployment(epoch, id);
       if (versionIds === undefined) return;
       this.#drop(id);
       await Promise.all(versionIds.map((versionId) => this.deleteFiles(versionId)));

@@ -1,8 +1,9 @@
-import { sql } from 'kysely';
-import { isPostgres, newId, randomBase62 } from 'capstan/internal';
+import { newId, randomBase62 } from 'capstan/internal';
 import { reconcile } from './reconcile';
 import { type ControlEvent, recordEvents, stateChangeEvents } from './control-events';
 import { nextStepAt } from './next-step';
+import { restartFromElsewhere } from './elsewhere';
+import { loopTransaction } from './lease';
 import { observe } from './observe';
 import { type Pool } from './pool';
 import { loadPool } from './pool-rows';
@@ -33,24 +34,16 @@ export interface ReconciledDeployment {
   hasChanged: boolean;
 }
 
-/** Runs a transaction that excludes all other writers. It increments no revision, because no user changed anything. */
-export function controlTransaction<T>(db: ServiceDb, run: (tx: ServiceTx) => Promise<T>): Promise<T> {
-  return db.transaction().execute(async (tx) => {
-    // Every change locks this row first. The embedded database has a single writer anyway.
-    if (isPostgres(db)) await sql`select 1 from auth_state for update`.execute(tx);
-    return run(tx);
-  });
-}
-
 /** Applies observations, reconciles and saves in one transaction. Returns undefined if the deployment was deleted. */
 export function reconcileDeployment(
   context: StoreContext,
+  epoch: number,
   deploymentId: string,
   observations: readonly Observation[],
   activity: Activity,
   policy: ControlPolicy,
 ): Promise<ReconciledDeployment | undefined> {
-  return controlTransaction(context.db, (tx) =>
+  return loopTransaction(context.db, epoch, (tx) =>
     reconcileInTransaction(
       context,
       tx,
@@ -67,11 +60,12 @@ export function reconcileDeployment(
 /** Wakes a deployment that is scaled to zero, then reconciles. */
 export function wakeDeployment(
   context: StoreContext,
+  epoch: number,
   deploymentId: string,
   activity: Activity,
   policy: ControlPolicy,
 ): Promise<ReconciledDeployment | undefined> {
-  return controlTransaction(context.db, (tx) =>
+  return loopTransaction(context.db, epoch, (tx) =>
     reconcileInTransaction(
       context,
       tx,
@@ -91,7 +85,7 @@ async function reconcileInTransaction(
   activity: Activity,
   policy: ControlPolicy,
 ): Promise<ReconciledDeployment | undefined> {
-  const before = await loadDeployment(tx, deploymentId);
+  const before = await loadDeployment(tx, deploymentId, context.options.node);
   if (before === undefined) return undefined;
   const nowMs = context.loopNow();
   const deployment = structuredClone(before);
@@ -99,6 +93,7 @@ async function reconcileInTransaction(
     type: deployment.ownerType,
     id: deployment.ownerId,
   });
+  restartFromElsewhere(deployment, nowMs);
   change(deployment, nowMs);
   releaseRemoved(pool, before, deployment);
   const emitted: ControlEvent[] = [];
@@ -110,7 +105,7 @@ async function reconcileInTransaction(
     newReplica: () => newReplica(context, nowMs),
     emit: (event) => void emitted.push(event),
   });
-  const hasChanged = await saveDeployment(tx, before, deployment, nowMs);
+  const hasChanged = await saveDeployment(tx, before, deployment, nowMs, context.options.node);
   if (hasChanged)
     await recordEvents(
       tx,
@@ -173,11 +168,24 @@ export async function listDeploymentIds(db: ServiceDb): Promise<string[]> {
 }
 
 /** Saves the end of a failed version's log. */
-export async function saveLastLines(db: ServiceDb, versionId: string, lines: readonly string[]): Promise<void> {
-  await db
-    .updateTable('deployment_versions')
-    .set({ last_lines: JSON.stringify(lines) })
-    .where('id', '=', versionId)
-    .where('state', '=', 'error')
-    .execute();
+export function saveLastLines(
+  db: ServiceDb,
+  epoch: number,
+  versionId: string,
+  lines: readonly string[],
+): Promise<void> {
+  return loopTransaction(db, epoch, async (tx) => {
+    await tx
+      .updateTable('deployment_versions')
+      .set({ last_lines: JSON.stringify(lines) })
+      .where('id', '=', versionId)
+      .where('state', '=', 'error')
+      .execute();
+  });
+}
+
+/** Returns the ids of the replicas of this service. Without `node` these are all replicas. */
+export async function listOwnReplicaIds(db: ServiceDb, node: string | undefined): Promise<string[]> {
+  const rows = await db.selectFrom('replicas').select(['id', 'node']).execute();
+  return rows.filter((row) => node === undefined || row.node === null || row.node === node).map(({ id }) => id);
 }

@@ -12,8 +12,15 @@ import {
 
 const NODE = 'local';
 
-/** Loads a deployment with the versions that may need work. Inactive versions without replicas are left out. */
-export async function loadDeployment(tx: ServiceTx, deploymentId: string): Promise<DeploymentRecord | undefined> {
+/**
+ * Loads a deployment with the versions that may need work. Inactive versions without replicas are left out.
+ * @param node Id of this service, to recognize replicas of other machines.
+ */
+export async function loadDeployment(
+  tx: ServiceTx,
+  deploymentId: string,
+  node?: string,
+): Promise<DeploymentRecord | undefined> {
   const row = await tx
     .selectFrom('deployment_settings')
     .innerJoin('deployments', 'deployments.id', 'deployment_settings.deployment_id')
@@ -46,6 +53,7 @@ export async function loadDeployment(tx: ServiceTx, deploymentId: string): Promi
     tx,
     'version_id',
     versions.map(({ id }) => id),
+    node,
   );
   return {
     id: row.deployment_id,
@@ -117,6 +125,7 @@ export async function loadReplicas(
   tx: ServiceTx,
   column: 'version_id' | 'container_id',
   ids: readonly string[],
+  node: string | undefined,
 ): Promise<Map<string, ReplicaRecord[]>> {
   if (ids.length === 0) return new Map();
   const rows = await tx
@@ -143,12 +152,12 @@ export async function loadReplicas(
   for (const row of rows) {
     const owner = row[column] ?? '';
     const gpuUuids = leases.filter((lease) => lease.replica_id === row.id).map((lease) => lease.gpu_uuid);
-    found.set(owner, [...(found.get(owner) ?? []), toReplica(row, gpuUuids)]);
+    found.set(owner, [...(found.get(owner) ?? []), toReplica(row, gpuUuids, node)]);
   }
   return found;
 }
 
-function toReplica(row: ReplicaRow, gpuUuids: string[]): ReplicaRecord {
+function toReplica(row: ReplicaRow, gpuUuids: string[], node: string | undefined): ReplicaRecord {
   return {
     id: row.id,
     ordinal: row.ordinal,
@@ -161,6 +170,7 @@ function toReplica(row: ReplicaRow, gpuUuids: string[]): ReplicaRecord {
     gpuUuids,
     restarts: row.restarts,
     misplaced: row.misplaced === null ? null : (JSON.parse(row.misplaced) as Misplaced),
+    isElsewhere: node !== undefined && row.node !== null && row.node !== node,
     isGone: row.is_gone === 1,
     retryAt: row.retry_at,
     startedAt: row.started_at,
@@ -176,6 +186,7 @@ export async function saveDeployment(
   before: DeploymentRecord,
   after: DeploymentRecord,
   nowMs: number,
+  node?: string,
 ): Promise<boolean> {
   let hasChanged = false;
   const { versions: versionsBefore, ...settingsBefore } = before;
@@ -212,7 +223,7 @@ export async function saveDeployment(
     hasChanged =
       (await saveReplicas(
         tx,
-        { version_id: version.id, container_id: null },
+        { version_id: version.id, container_id: null, node: node ?? null },
         replicasBefore.get(version.id) ?? [],
         version.replicas,
         nowMs,
@@ -260,7 +271,7 @@ export async function removeReplicas(
 
 export async function saveReplicas(
   tx: ServiceTx,
-  owner: Pick<ReplicaRow, 'version_id' | 'container_id'>,
+  owner: Pick<ReplicaRow, 'version_id' | 'container_id' | 'node'>,
   before: readonly ReplicaRecord[],
   after: readonly ReplicaRecord[],
   nowMs: number,

@@ -68,6 +68,8 @@ export interface ReplicaRecord {
   /** Consecutive restarts. */
   restarts: number;
   misplaced: Misplaced | null;
+  /** Whether another machine runs it, or ran it. */
+  readonly isElsewhere: boolean;
   /** Whether no process of it is left. Until then a replacement must not use its GPUs. */
   isGone: boolean;
   /** When an exited replica is replaced. */

@@ -1,6 +1,7 @@
 import { type Driver, DriverError, type MonitoredSpec, type ReplicaSpec } from '../driver/driver';
 import type { Clock } from './clock';
 import { demandIsolated } from './replica-spec';
+import { TERM_MS } from './strays';
 import { isLive, type Observation, type ReplicaRecord } from './records';
 
 export interface RunnerOptions {
@@ -18,8 +19,6 @@ export interface RunnerOptions {
   onError: (error: unknown, replicaId: string) => void;
 }
 
-/** Time between SIGTERM and SIGKILL. */
-const TERM_MS = 10_000;
 const RETRY_MS = 5_000;
 
 const isDriverError = (error: unknown): error is DriverError => error instanceof DriverError;

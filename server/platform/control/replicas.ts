@@ -49,6 +49,7 @@ function newReplica(
     reference: null,
     address: null,
     misplaced: null,
+    isElsewhere: false,
     isGone: false,
     retryAt: null,
     startedAt: null,

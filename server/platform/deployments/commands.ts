@@ -1,5 +1,6 @@
 import { checkNameBesideId, deleteInChange, type OwnerRef, setAccessInChange } from 'capstan/internal';
 import { changeOptions, demandOwner, type ServiceActor } from '../accounts/actor';
+import { demandEpoch } from '../control/lease';
 import { observedState } from '../control/reconcile';
 import { serviceChange, type ServiceChange } from '../store/change';
 import { stateChangeEvents } from '../control/control-events';
@@ -234,8 +235,13 @@ export function deleteDeployment(
 }
 
 /** Deletes the rows and returns the version ids, whose files may be deleted. Returns undefined while replicas exist. */
-export function removeDeployment(context: StoreContext, deploymentId: string): Promise<string[] | undefined> {
+export function removeDeployment(
+  context: StoreContext,
+  epoch: number,
+  deploymentId: string,
+): Promise<string[] | undefined> {
   return serviceChange(context.db, context.now(), {}, async ({ tx, access }) => {
+    await demandEpoch(tx, epoch);
     const deployment = await loadDeployment(tx, deploymentId);
     if (deployment === undefined) return [];
     if (deployment.desired !== 'deleted' || deployment.versions.some(({ replicas }) => replicas.length > 0))

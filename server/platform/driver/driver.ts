@@ -15,6 +15,8 @@ export interface Driver {
    * reported. Returns undefined when nothing is known of its end, as after a reboot. Rejects when it cannot tell.
    */
   adopt(reference: string, spec: MonitoredSpec): Promise<DriverHandle | undefined>;
+  /** Returns the ids of all replicas that run on this machine, whichever service process started them. */
+  list(): Promise<string[]>;
   /** Reports each change of each replica from now on. Returns a function that removes the listener. */
   observe(listener: (event: ReplicaEvent) => void): () => void;
   /**

@@ -197,6 +197,19 @@ export async function followReplicaEnds(tx: Tx): Promise<void> {
     .execute();
 }
 
+/** The lease of the control loop, and the service that runs each replica. */
+export async function leaseControlLoop(tx: Tx): Promise<void> {
+  await tx.schema
+    .createTable('control_lease')
+    .addColumn('id', 'integer', (column) => column.primaryKey().check(sql`id = 1`))
+    .addColumn('holder', 'text')
+    .addColumn('epoch', 'bigint', (column) => column.notNull())
+    .addColumn('expires_at', 'bigint', (column) => column.notNull())
+    .execute();
+  await sql`insert into control_lease (id, epoch, expires_at) values (1, 0, 0)`.execute(tx);
+  await tx.schema.alterTable('replicas').addColumn('node', 'text').execute();
+}
+
 export async function measureSources(tx: Tx): Promise<void> {
   const alter = () => tx.schema.alterTable('data_sources');
   await alter().addColumn('description', 'text').execute();

@@ -17,6 +17,8 @@ export interface DeploymentTables {
   deployment_settings: DeploymentSettingsRow;
   deployment_versions: VersionRow;
   replicas: ReplicaRow;
+  /** One row. See `Lease`. */
+  control_lease: { id: 1; holder: string | null; epoch: number; expires_at: number };
   /** Leases a whole GPU to a replica. Deleted with the replica's row. */
   gpu_leases: {
     node: string;
@@ -156,6 +158,8 @@ export interface ReplicaRow {
   id: string;
   version_id: string | null;
   container_id: string | null;
+  /** Id of the service that runs it. Null: made before services had one. */
+  node: string | null;
   ordinal: number;
   state: ReplicaState;
   /** Encrypted. */

@@ -11,7 +11,8 @@ export type ServiceErrorCode =
   | 'otp_required'
   | 'too_many_attempts'
   | 'quota_exceeded'
-  | 'busy';
+  | 'busy'
+  | 'lease_lost';
 
 /** An error whose message is shown to the user. It must not contain secrets. */
 export class ServiceError extends Error {

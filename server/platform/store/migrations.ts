@@ -6,6 +6,7 @@ import {
   createDeployments,
   createReplicas,
   followReplicaEnds,
+  leaseControlLoop,
   measureSources,
 } from './deployment-migrations';
 
@@ -28,6 +29,7 @@ export const SERVICE: Component = {
     addRecoveryCodes,
     addQuotas,
     addSessionSecrets,
+    leaseControlLoop,
   ],
 };
 

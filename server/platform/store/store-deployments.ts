@@ -14,7 +14,13 @@ import {
   pageContainers,
   previewDeploy,
 } from '../deployments/containers';
-import { reconcileDeployment, listDeploymentIds, saveLastLines, wakeDeployment } from '../control/deployment-control';
+import {
+  reconcileDeployment,
+  listDeploymentIds,
+  listOwnReplicaIds,
+  saveLastLines,
+  wakeDeployment,
+} from '../control/deployment-control';
 import {
   deleteDeployment,
   type DeploymentEdit,
@@ -48,6 +54,7 @@ import {
 import { createDeployment, type NewDeployment } from '../deployments/deployments';
 import type { FolderMeasure } from '../deployments/measure-folder';
 import { readHomeSource, readLaunch } from '../control/launch';
+import { type Lease, readLease, releaseLease, renewLease, takeLease } from '../control/lease';
 import { readCapacity } from '../deployments/capacity';
 import type { StoreContext } from './store-context';
 import { activateVersion, createVersion, deleteVersion, type NewVersion } from '../deployments/versions';
@@ -140,7 +147,7 @@ export function deploymentMethods(context: StoreContext) {
 
 /** Methods for the controller. They check no rights. */
 export function controlMethods(context: StoreContext) {
-  const { db } = context;
+  const { db, options } = context;
   return {
     /** Replaces what the driver found at startup. */
     setCapacity: (capacity: DriverCapacity): Promise<void> => {
@@ -149,20 +156,29 @@ export function controlMethods(context: StoreContext) {
     },
     listDeploymentIds: () => listDeploymentIds(db),
     listBusyContainerIds: () => listBusyContainerIds(db),
+    readLease: () => readLease(db),
+    takeLease: (holder: string, seen: Lease) => takeLease(db, holder, seen, context.loopNow()),
+    renewLease: (epoch: number) => renewLease(db, epoch, context.loopNow()),
+    releaseLease: (epoch: number) => releaseLease(db, epoch),
+    /** Returns the ids of replicas that this service runs. */
+    listOwnReplicaIds: () => listOwnReplicaIds(db, options.node),
+    // Each write of the loop carries the epoch of its lease.
     reconcileDeployment: (
+      epoch: number,
       id: string,
       observations: readonly Observation[],
       activity: Activity,
       policy: ControlPolicy,
-    ) => reconcileDeployment(context, id, observations, activity, policy),
-    wakeDeployment: (id: string, activity: Activity, policy: ControlPolicy) =>
-      wakeDeployment(context, id, activity, policy),
-    removeDeployment: (id: string) => removeDeployment(context, id),
-    reconcileContainer: (id: string, observations: readonly Observation[], policy: ControlPolicy) =>
-      reconcileContainer(context, id, observations, policy),
+    ) => reconcileDeployment(context, epoch, id, observations, activity, policy),
+    wakeDeployment: (epoch: number, id: string, activity: Activity, policy: ControlPolicy) =>
+      wakeDeployment(context, epoch, id, activity, policy),
+    removeDeployment: (epoch: number, id: string) => removeDeployment(context, epoch, id),
+    reconcileContainer: (epoch: number, id: string, observations: readonly Observation[], policy: ControlPolicy) =>
+      reconcileContainer(context, epoch, id, observations, policy),
     readLaunch: (replicaId: string) => readLaunch(context, replicaId),
     readHomeSource: (versionId: string) => readHomeSource(context, versionId),
-    saveLastLines: (versionId: string, lines: readonly string[]) => saveLastLines(db, versionId, lines),
+    saveLastLines: (epoch: number, versionId: string, lines: readonly string[]) =>
+      saveLastLines(db, epoch, versionId, lines),
   };
 }
 

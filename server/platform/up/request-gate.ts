@@ -9,7 +9,8 @@ const JSON_HEADERS = { 'Content-Type': 'application/json', 'Cache-Control': 'no-
 const HEALTH_PATHS: ReadonlySet<string> = new Set(['/healthz', '/readyz']);
 
 /**
- * Gate in front of a port's handler. Serves the health paths at any time, and 503 while the service starts or stops.
+ * Gate in front of a port's handler. Serves the health paths at any time, and 503 while the service starts, stops or
+ * is a standby.
  */
 export class RequestGate {
   readonly #readiness: Readiness;
@@ -17,6 +18,7 @@ export class RequestGate {
   readonly #isForDeployment: (request: HttpRequest) => boolean;
   readonly #ending = new AbortController();
   #handler: StreamHandler | undefined;
+  #phase: 'starting' | 'standby' = 'starting';
   #isClosing = false;
   readonly #open = new Set<object>();
   #onIdle: (() => void)[] = [];
@@ -34,6 +36,11 @@ export class RequestGate {
     this.#readiness = readiness;
     this.#isEndless = isEndless;
     this.#isForDeployment = isForDeployment;
+  }
+
+  /** Reports that another service controls the deployments, until `open`. */
+  standBy(): void {
+    this.#phase = 'standby';
   }
 
   /** Starts passing requests to `handler`. */
@@ -55,7 +62,11 @@ export class RequestGate {
   readonly handle: StreamHandler = async (request, reply) => {
     if (HEALTH_PATHS.has(request.path) && !this.#isForDeployment(request)) return this.#health(request, reply);
     if (this.#handler === undefined || this.#isClosing)
-      return reply.send(503, { ...JSON_HEADERS, 'Retry-After': '1' }, refusal(this.#isClosing));
+      return reply.send(
+        503,
+        { ...JSON_HEADERS, 'Retry-After': '1' },
+        refusal(this.#isClosing ? 'shutting_down' : this.#phase),
+      );
     const token = {};
     this.#open.add(token);
     try {
@@ -86,15 +97,19 @@ export class RequestGate {
 
   async #findProblem(): Promise<string | undefined> {
     if (this.#isClosing) return 'shutting down';
-    return this.#handler === undefined ? 'starting' : this.#readiness.check();
+    return this.#handler === undefined ? this.#phase : this.#readiness.check();
   }
 }
 
+const REFUSALS = {
+  starting: 'The service is starting: try again in a moment',
+  standby: 'This service is a standby: another service controls the deployments of its database',
+  shutting_down: 'The service is shutting down',
+} as const;
+
 /** An OpenAI error that is also a problem document, because the two ports serve clients of both kinds. */
-function refusal(isClosing: boolean): string {
-  const [code, message] = isClosing
-    ? ['shutting_down', 'The service is shutting down']
-    : ['starting', 'The service is starting: try again in a moment'];
+function refusal(code: keyof typeof REFUSALS): string {
+  const message = REFUSALS[code];
   return JSON.stringify({
     error: { message, type: 'service_unavailable', code, param: null },
     title: message,

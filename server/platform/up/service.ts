@@ -8,6 +8,7 @@ import {
   redactKeys,
   requestLogger,
   Shutdown,
+  type StreamHandler,
   withTimeout,
 } from 'capstan/internal';
 import { Api } from '../api/api';
@@ -19,6 +20,7 @@ import { Gateway } from '../gateway/gateway';
 import { Targets } from '../gateway/targets';
 import { LOOP_OFFSET_MS, SYSTEM_CLOCK } from '../control/clock';
 import { Controller } from '../control/controller';
+import { stopStrays } from '../control/strays';
 import { DataMeasurer } from '../deployments/data-measurer';
 import { HomeSnapshots } from '../deployments/home-snapshots';
 import type { Machine } from '../deployments/machine';
@@ -35,6 +37,7 @@ import { hiddenPaths } from './hidden-paths';
 import { RequestGate, type Readiness } from './request-gate';
 import { loadGatewayId } from './gateway-id';
 import { searchGpus } from './gpu-search';
+import { LeaseKeeper } from './lease-keeper';
 import { type Closers, listenAt } from './listeners';
 import { lockDataDir } from './lock';
 import type { UpOptions } from './options';
@@ -68,6 +71,7 @@ export async function up(options: UpOptions): Promise<number> {
       undefined,
       (request) => addressOf(request, servingDomain) !== undefined,
     );
+    const adminGate = new RequestGate(readiness);
     const consoleListener = await listenAt(
       options.host,
       options.port,
@@ -82,6 +86,7 @@ export async function up(options: UpOptions): Promise<number> {
     );
     const addresses = addressesOf(options, { console: consoleListener.port, serving: servingListener.port });
     const isSecure = addresses.console.startsWith('https:');
+    const admin = await openAdmin(options, adminGate, closers);
     lock.describe({ pid: process.pid, url: addresses.console });
     warn(log, options);
 
@@ -103,9 +108,11 @@ export async function up(options: UpOptions): Promise<number> {
 
     const location = databaseLocation(dir.root, databaseUrl);
     let onPush = (): void => {};
+    const node = loadGatewayId(dir.root);
     const store = await openServingServiceStore(
       {
         location,
+        node,
         secretKey: loadSecretKey(dir.root),
         version: packageVersion(),
         machine,
@@ -119,12 +126,27 @@ export async function up(options: UpOptions): Promise<number> {
         () => undefined,
         () => 'the database does not respond',
       );
+    const lease = new LeaseKeeper({ store, holder: node, clock: SYSTEM_CLOCK, log });
+    closers.push(() => lease.close({ releases: options.stopsDeployments && shutdown.signal.aborted }));
+    const epoch = await lease.acquire(shutdown.signal, () => {
+      for (const gate of [consoleGate, servingGate, adminGate]) gate.standBy();
+      standBy(driver, log);
+    });
+    if (epoch === undefined) {
+      await driver.detach();
+      return 0;
+    }
+    let hasLostLease = false;
+    const leaseLost = lease.lost.then(() => {
+      hasLostLease = true;
+    });
+
     const access = await Access.open({
       store,
       log,
       onRevoke,
       version: packageVersion(),
-      gatewayId: loadGatewayId(dir.root),
+      gatewayId: node,
       ...(trustedProxies.length === 0 ? {} : { trustedProxies }),
     });
     closers.push(() => access.close());
@@ -134,6 +156,8 @@ export async function up(options: UpOptions): Promise<number> {
     const targets = new Targets();
     const controller = new Controller({
       store,
+      epoch,
+      onLeaseLost: () => lease.lose(),
       driver,
       targets,
       snapshots: new HomeSnapshots(join(dir.root, 'homes')),
@@ -142,7 +166,8 @@ export async function up(options: UpOptions): Promise<number> {
       logs,
       log,
     });
-    closers.push(() => controller.close({ stopsReplicas: options.stopsDeployments && shutdown.signal.aborted }));
+    const stopsReplicas = (): boolean => hasLostLease || (options.stopsDeployments && shutdown.signal.aborted);
+    closers.push(() => controller.close({ stopsReplicas: stopsReplicas() }));
     const measurer = new DataMeasurer({ store, dataRoots, log });
     closers.push(() => measurer.close());
     const metrics = new ServiceMetrics(targets);
@@ -199,7 +224,7 @@ export async function up(options: UpOptions): Promise<number> {
     measurer.notify();
     consoleGate.open(consoleHandler(api, { isSecure, origin: addresses.console, consoleHost }));
     servingGate.open(consoleHost === undefined ? gateway.handle : refuseHost(consoleHost, gateway.handle));
-    const admin = await openAdmin(options, metrics, readiness, closers);
+    adminGate.open(adminHandler(metrics));
     process.stdout.write(
       startupText({
         addresses,
@@ -215,7 +240,11 @@ export async function up(options: UpOptions): Promise<number> {
       }),
     );
 
-    await shutdown.requested;
+    await Promise.race([shutdown.requested, leaseLost]);
+    if (hasLostLease) {
+      log.error({}, 'another service controls the deployments of this database now: this one ends with its replicas');
+      return 1;
+    }
     for (const { transport } of [consoleListener, servingListener]) transport.stopListening();
     const numOpen = consoleGate.numOpenRequests + gateway.numOpenRequests;
     if (numOpen > 0)
@@ -239,19 +268,27 @@ function nextPort(port: number): number {
   return port === 0 ? 0 : port + 1;
 }
 
+/** Says so, and stops replicas of an earlier time as the holder: the other service has started them again. */
+function standBy(driver: ProcessDriver, log: Log): void {
+  log.info({}, 'standby: another service controls the deployments of this database');
+  void stopStrays(driver, [], (error, replicaId) =>
+    log.warn({ replicaId, reason: (error as Error).message }, 'cannot stop a replica of an earlier service'),
+  );
+}
+
+function adminHandler(metrics: ServiceMetrics): StreamHandler {
+  return (request, reply) =>
+    request.path === '/metrics'
+      ? metrics.handle(request, reply)
+      : Promise.resolve(reply.send(404, {}, 'expected /healthz, /readyz or /metrics\n'));
+}
+
 async function openAdmin(
   { adminPort, adminHost = ADMIN_HOST, transport, keepAliveTimeoutMs }: UpOptions,
-  metrics: ServiceMetrics,
-  readiness: Readiness,
+  gate: RequestGate,
   closers: Closers,
 ): Promise<string | undefined> {
   if (adminPort === undefined) return undefined;
-  const gate = new RequestGate(readiness);
-  gate.open((request, reply) =>
-    request.path === '/metrics'
-      ? metrics.handle(request, reply)
-      : Promise.resolve(reply.send(404, {}, 'expected /healthz, /readyz or /metrics\n')),
-  );
   const { port } = await listenAt(
     adminHost,
     adminPort,

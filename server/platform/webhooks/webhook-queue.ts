@@ -1,5 +1,5 @@
 import { newId } from 'capstan/internal';
-import { controlTransaction } from '../control/deployment-control';
+import { controlTransaction } from '../control/control-transaction';
 import { recordEvents } from '../control/control-events';
 import { ServiceError } from '../store/errors';
 import { matchesEvent } from './event-types';

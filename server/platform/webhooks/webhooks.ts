@@ -2,7 +2,7 @@ import { newId, type OwnerRef } from 'capstan/internal';
 import { newWebhookSecret } from './sign';
 import { changeOptions, demandOwner, type ServiceActor, visibleOwners } from '../accounts/actor';
 import { serviceChange } from '../store/change';
-import { controlTransaction } from '../control/deployment-control';
+import { controlTransaction } from '../control/control-transaction';
 import { ServiceError } from '../store/errors';
 import { EVENT_GROUPS, EVENT_TYPES } from './event-types';
 import { type OwnerView, ownerViews, viewOf } from '../deployments/owner-views';

@@ -134,6 +134,10 @@ export class FakeDriver implements Driver {
     return known.handle;
   }
 
+  /** What `list` returns. It may be wrong. */
+  listed = (): Promise<string[]> => Promise.resolve([...this.world.running.keys()]);
+  list = (): Promise<string[]> => this.listed();
+
   observe(listener: (event: ReplicaEvent) => void): () => void {
     this.#listener = listener;
     return () => {
@@ -202,7 +206,7 @@ export interface Harness {
   settle: () => Promise<void>;
   advance: (ms: number) => Promise<void>;
   /** Simulates kill -9 and a restart of the service. `faults` are set in the new driver before it starts. */
-  killAndRestart: (faults?: Partial<Pick<FakeDriver, 'beforeAdopt' | 'beforeStop'>>) => Promise<void>;
+  killAndRestart: (faults?: Partial<Pick<FakeDriver, 'beforeAdopt' | 'beforeStop' | 'listed'>>) => Promise<void>;
   close: () => Promise<void>;
 }
 
@@ -250,13 +254,16 @@ export async function openHarness(
   folder: string,
   of: Machine = machine(),
   policy: ControlPolicy = DEFAULT_CONTROL_POLICY,
+  /** Opens another service on the database of this one. */
+  beside?: Harness,
 ): Promise<Harness> {
-  const clock = new FakeClock();
+  const clock = beside?.clock ?? new FakeClock();
   const world = new FakeWorld();
   const logs = new Map<string, string[]>();
   const warnings: string[] = [];
-  const userId = await prepareDatabase(location);
-  const store = await openServiceStore({ location, ...STORE_OPTIONS, machine: of }, clock.wall, clock.now);
+  const userId = beside?.actor.userId ?? (await prepareDatabase(location));
+  const node = beside === undefined ? 'gtw_a' : 'gtw_b';
+  const store = await openServiceStore({ location, ...STORE_OPTIONS, machine: of, node }, clock.wall, clock.now);
   let numCalls = 0;
   /** Counts the open calls of asynchronous methods, so that `settle` waits for them. */
   const counted = <T extends object>(target: T, methods?: readonly (keyof T)[]): T =>
@@ -279,11 +286,15 @@ export async function openHarness(
       },
     });
   const countedStore = counted(store);
-  const open = () => {
+  const open = async () => {
+    const epoch = await store.takeLease(node, await store.readLease());
+    if (epoch === undefined) throw new Error('expected a lease that nobody else takes');
     const driver = new FakeDriver(world, of);
     const targets = new Targets();
     const controller = new Controller({
       store: countedStore,
+      epoch,
+      onLeaseLost: () => void warnings.push('lease lost'),
       driver,
       targets,
       clock,
@@ -316,7 +327,7 @@ export async function openHarness(
     logs,
     actor: actorOf(userId),
     settle,
-    ...open(),
+    ...(await open()),
     advance: (ms) => clock.advance(ms, settle),
     killAndRestart: async (faults = {}) => {
       const { driver } = harness;
@@ -324,7 +335,7 @@ export async function openHarness(
       driver.beforeEnsure = () => new Promise(() => {});
       const { answers } = driver;
       driver.emit = () => {};
-      Object.assign(harness, open());
+      Object.assign(harness, await open());
       Object.assign(harness.driver, { answers, ...faults });
       await harness.controller.start();
       await settle();

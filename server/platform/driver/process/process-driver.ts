@@ -20,7 +20,7 @@ import { type Cgroups, openCgroups } from './cgroups';
 import { gpuDevices, type GpuFiles, type GpuProgram, listGpus } from './gpus';
 import { checkBindings, linkInputs, prepareHome } from './home';
 import { probeIsolation, isolatedInput } from './probe';
-import { type Intervals, type MonitoredSpec, Replica } from './replica';
+import { type Intervals, Replica } from './replica';
 import { isAlive, isMissing, ReplicaFolder, type SupervisorState, toReference } from './replica-folder';
 import { removeFolder } from './remove-folder';
 import { findSandbox, launch, type SandboxInput } from './sandbox';
@@ -271,6 +271,12 @@ export class ProcessDriver implements Driver {
     });
     this.#replicas.set(spec.id, replica);
     return replica;
+  }
+
+  async list(): Promise<string[]> {
+    const names = (await readdir(this.#root)).filter((name) => name.startsWith('rep_'));
+    const supervisors = await Promise.all(names.map((name) => new ReplicaFolder(this.#root, name).supervisor()));
+    return names.filter((_name, i) => supervisors[i] !== undefined && isAlive(supervisors[i]));
   }
 
   observe(listener: (event: ReplicaEvent) => void): () => void {

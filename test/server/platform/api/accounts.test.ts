@@ -403,7 +403,7 @@ overServices(() => {
       );
       expect((await alice.get(ME)).status).toBe(200);
       await service.store.discardDeployment(actorOf(alice.userId), deployment.id);
-      await service.store.removeDeployment(deployment.id);
+      await service.store.removeDeployment(0, deployment.id);
       expect((await alice.send('DELETE', `/api/v1/containers/${container.id}?confirm=train`)).status).toBeLessThan(300);
       expect((await end(alice)).body.detail).toBe(
         'the account cannot be deleted while it has organizations without another owner: lab',

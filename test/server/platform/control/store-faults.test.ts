@@ -171,9 +171,9 @@ overBackends((make) => {
       expect(h.warnings).toHaveLength(3);
       let given: readonly { type: string }[] = [];
       const { reconcileDeployment } = h.store;
-      jest.spyOn(h.store, 'reconcileDeployment').mockImplementation((deploymentId, observations, ...rest) => {
+      jest.spyOn(h.store, 'reconcileDeployment').mockImplementation((epoch, deploymentId, observations, ...rest) => {
         if (given.length === 0) given = observations;
-        return reconcileDeployment(deploymentId, observations, ...rest);
+        return reconcileDeployment(epoch, deploymentId, observations, ...rest);
       });
       failing(undefined);
       await h.advance(SECOND);

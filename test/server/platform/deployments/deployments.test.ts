@@ -458,12 +458,13 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       await store.discardDeployment(ann, later.id);
       // It has no replicas, so the next step can delete it.
       await store.reconcileDeployment(
+        0,
         later.id,
         [],
         { numOpen: 0, lastAt: 0, minOpen: 0, maxOpen: 0 },
         DEFAULT_CONTROL_POLICY,
       );
-      expect(await store.removeDeployment(later.id)).toHaveLength(1);
+      expect(await store.removeDeployment(0, later.id)).toHaveLength(1);
       expect((await store.getKey('k')).deployments.map((deployment) => deployment.id)).toEqual([id]);
     },
   );

@@ -18,6 +18,21 @@ test('serves only the health paths until the service is open', async () => {
   expect((await exchange(gate, '/readyz')).status).toBe(200);
 });
 
+test('a standby is alive, not ready, and serves nothing else', async () => {
+  const gate = new RequestGate(ready);
+  gate.standBy();
+  expect((await exchange(gate, '/healthz')).status).toBe(200);
+  const reply = await exchange(gate, '/readyz');
+  expect([reply.status, reply.json]).toEqual([503, { status: 'standby' }]);
+  for (const path of ['/', '/api/v1/me', '/metrics', '/d/chat/v1/models']) {
+    const refused = await exchange(gate, path);
+    expect([refused.status, refused.json.error.code]).toEqual([503, 'standby']);
+  }
+  gate.open((_request, answer) => Promise.resolve(answer.send(200, {}, 'here')));
+  expect((await exchange(gate, '/readyz')).status).toBe(200);
+  expect((await exchange(gate, '/')).text).toBe('here');
+});
+
 test('/readyz reports the reason', async () => {
   const gate = new RequestGate({ check: () => Promise.resolve('the database does not respond') });
   gate.open(() => Promise.resolve());
