@@ -306,6 +306,31 @@ const COMBINED: SchemaCase[] = [
     invalid: ['blue', {}],
   },
   { schema: { type: 'string', enum: ['a', 'b', 1] }, valid: ['a'], invalid: [1, 'c'] },
+  {
+    schema: { enum: ['a', 'b1', 'c\n"', 3, null], pattern: '^[a-c][1\\n]?"?$', maxLength: 2 },
+    valid: ['a', 'b1', 3, null],
+    invalid: ['c\n"', 'c'],
+  },
+  {
+    schema: { type: 'string', enum: ['a', 'ab', 'b'], pattern: 'b' },
+    valid: ['ab', 'b'],
+    invalid: ['a', 'bb'],
+  },
+  { schema: { const: 4, multipleOf: 2 }, valid: [4], invalid: [2] },
+  { schema: { enum: [0.3, 0.35, '0.35'], multipleOf: 0.1 }, valid: [0.3, '0.35'], invalid: [0.35] },
+  { schema: { enum: [1, 2, 3], exclusiveMinimum: 1, exclusiveMaximum: 3 }, valid: [2], invalid: [1, 3] },
+  {
+    schema: { enum: [[1], [1, 2], [1, 1], 'x'], minItems: 2, uniqueItems: true },
+    valid: [[1, 2], 'x'],
+    invalid: [[1], [1, 1]],
+  },
+  { schema: { enum: [[1], [1, 2, 3]], maxItems: 2 }, valid: [[1]], invalid: [[1, 2, 3]] },
+  {
+    schema: { enum: [{ a: 1 }, { b: 1 }, { b: 1, c: 2 }, {}], required: ['b'], maxProperties: 1 },
+    valid: [{ b: 1 }],
+    invalid: [{ a: 1 }, {}, { b: 1, c: 2 }],
+  },
+  { schema: { enum: [{ a: 1 }, {}, 5], minProperties: 1 }, valid: [{ a: 1 }, 5], invalid: [{}] },
   { schema: { const: 'x', enum: ['x', 'y'] }, valid: ['x'], invalid: ['y'] },
   {
     schema: { properties: { a: { const: { b: 1, c: 2 }, enum: [{ c: 2, b: 1 }, 1] } }, required: ['a'] },

@@ -51,8 +51,9 @@ export function multiples(
   );
 }
 
-/** Returns whether a number is a multiple of a positive step, both as decimals. */
-export function isMultiple(value: number, step: number): boolean {
+/** Returns whether a number is a multiple of a step, both as decimals. */
+export function isMultiple(value: number, step: number | undefined): boolean {
+  if (step === undefined) return true;
   const [a, b] = [toDecimal(value), toDecimal(step)];
   return (a.digits * 10n ** BigInt(b.scale)) % (b.digits * 10n ** BigInt(a.scale)) === 0n;
 }

@@ -19,6 +19,14 @@ export const INTEGER_FORMATS: ReadonlyMap<unknown, [number, number]> = new Map([
   ['uint64', [0, Infinity]],
 ]);
 
+/** Returns the value of a keyword. @throws CapstanError `invalid_argument` if it is not a number. */
+export function numberAt(schema: Schema, key: string, path: string): number | undefined {
+  const value = schema[key];
+  if (value !== undefined && (typeof value !== 'number' || !Number.isFinite(value)))
+    throw unsupported(`${path}/${key}`, 'expected a number');
+  return value;
+}
+
 /** Returns the grammar of the numbers that match the bounds, `multipleOf` and the integer formats. */
 export function numbers(
   named: 'integer' | 'number',
@@ -26,12 +34,7 @@ export function numbers(
   path: string,
   context: Pick<SchemaContext, 'shared' | 'countParts'>,
 ): GrammarExpr {
-  const read = (key: string): number | undefined => {
-    const value = schema[key];
-    if (value !== undefined && (typeof value !== 'number' || !Number.isFinite(value)))
-      throw unsupported(`${path}/${key}`, 'expected a number');
-    return value;
-  };
+  const read = (key: string) => numberAt(schema, key, path);
   const type = severalOf(schema.format).some((format) => INTEGER_FORMATS.has(format)) ? 'integer' : named;
   const [least, greatest] = severalOf(schema.format).reduce<[number, number]>(
     ([low, high], format) => {

@@ -2,7 +2,7 @@ import { choice, type GrammarExpr, literal, oneOf, optional, sequence } from './
 import { constantsOf } from './json-constants';
 import { COMMA, listOf, membersOf } from './json-lists';
 import { BLANK, blankAfterColon } from './json-rules';
-import { keyOf, keys, keysLike } from './json-strings';
+import { isUnicode, keys, keysLike, textsLike } from './json-strings';
 import type { ListMember, SchemaContext } from './schema-context';
 import { unsupported } from './schema-error';
 import { counts, keywordBeside, listAt, schemasAt } from './schema-keywords';
@@ -156,12 +156,12 @@ function memberKey(
   context: SchemaContext,
 ): GrammarExpr | string {
   if (listed !== undefined || schemas.length === 0) return JSON.stringify(name);
-  if (/\p{Surrogate}/u.test(name))
+  if (!isUnicode(name))
     throw unsupported(`${path}/propertyNames`, 'not supported with a property whose name is not valid Unicode');
   context.countParts(path, schemas.length);
   return oneOf(
     schemas.map(({ schema, path: namePath, values }) => {
-      if (values === undefined) return keyOf(name, schema, namePath, context.label);
+      if (values === undefined) return textsLike([name], schema, namePath, context.label);
       return choice(...(values.has(name) ? [literal(JSON.stringify(name))] : []));
     }),
   );

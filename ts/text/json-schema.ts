@@ -1,6 +1,6 @@
 import { choice, type Grammar, type GrammarExpr, literal, oneOf, optional, rule } from './grammar';
 import { arrays } from './json-arrays';
-import { constants, constantsOf } from './json-constants';
+import { constantsLike } from './json-constants';
 import { FORMATS } from './json-formats';
 import { membersOf } from './json-lists';
 import { INTEGER_FORMATS, numbers } from './json-number-keywords';
@@ -167,8 +167,8 @@ export class SchemaRules implements SchemaContext {
     if ('$ref' in schema || 'allOf' in schema) return this.value(this.#flatten(schema, path, 0), path, depth + 1);
     if ('anyOf' in schema) return this.#alternatives('anyOf', schema, path, depth);
     if ('oneOf' in schema) return this.#alternatives('oneOf', schema, path, depth);
-    const values = constantsOf(schema, path);
-    if (values !== undefined) return constants(values, path, this);
+    const listed = constantsLike(schema, path, this);
+    if (listed !== undefined) return listed;
     const types = typesOf(schema, path) ?? impliedTypes(schema);
     if (types === undefined) return jsonRule('value', this.dialect);
     if (types.length === 0) throw unsupported(path, 'no value matches');

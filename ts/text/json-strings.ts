@@ -46,11 +46,16 @@ export function keys(schema: Schema, names: readonly string[], path: string, lab
   return sequence('"', { ...text, except: names }, '"');
 }
 
-/** Returns the grammar of one key, which matches nothing unless the key matches the schema of a string. */
-export function keyOf(name: string, schema: Schema, path: string, label: string): GrammarExpr {
-  const pattern = name.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&');
-  const parts = [{ pattern, isSearch: false, label: 'names of properties' }, ...shapes(schema, path, label)];
+/** Returns the grammar of those of the texts that match the schema of a string. */
+export function textsLike(texts: readonly string[], schema: Schema, path: string, label: string): GrammarExpr {
+  const pattern = texts.map((text) => text.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&')).join('|');
+  const parts = [{ pattern, isSearch: false, label: `${label}: ${path}` }, ...shapes(schema, path, label)];
   return sequence('"', regex(parts, counts(schema, 'minLength', 'maxLength', path)), '"');
+}
+
+/** Returns whether a text can be encoded in UTF-8. */
+export function isUnicode(text: string): boolean {
+  return !/\p{Surrogate}/u.test(text);
 }
 
 /** Returns the grammar of keys that match a pattern. */

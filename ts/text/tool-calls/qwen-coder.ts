@@ -1,4 +1,5 @@
-import { choice, type GrammarExpr, literal, optional, repeat, sequence, without } from '../grammar';
+import { choice, type GrammarExpr, literal, oneOf, optional, repeat, sequence, without } from '../grammar';
+import { constantsOf } from '../json-constants';
 import type { SchemaRules } from '../json-schema';
 import { shapedText } from '../json-strings';
 import { unsupported } from '../schema-error';
@@ -170,10 +171,9 @@ function rawText(
   types: readonly TypeName[],
   label: string,
 ): GrammarExpr {
-  if (isConstant(schema)) {
-    const values = Array.isArray(schema.enum) ? (schema.enum as unknown[]) : [schema.const];
-    return choice(...values.map((value) => rawConstant(value, types, path)));
-  }
+  const values = constantsOf(schema, path);
+  if (values?.length === 0) throw unsupported(path, 'no value matches');
+  if (values !== undefined) return oneOf(values.map((value) => rawConstant(value, types, path)));
   const keyword = keywordBeside(schema, ['type', 'minLength', 'maxLength', 'pattern', 'format']);
   if (keyword !== undefined) throw unsupported(`${path}/${keyword}`, 'not supported by qwen3_coder calls for text');
   const shaped = shapedText(schema, path, label);
