@@ -2,7 +2,7 @@
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { newSpec } from '../conformance';
-import { makeDataDir, type Result, runScripts, type User, USERS } from './users';
+import { describeUsers, makeDataDir, type Result, runScripts, type User } from './users';
 
 /** The files that every deployment gets. Those of the machine appear only where it has them. */
 const MADE = ['group', 'host.conf', 'hostname', 'hosts', 'nsswitch.conf', 'passwd', 'resolv.conf'];
@@ -11,7 +11,7 @@ const OF_THE_MACHINE = [
   ...['mtab', 'os-release', 'pki', 'protocols', 'services', 'ssl', 'timezone'],
 ];
 
-describe.each(USERS)('files that a start script of $name sees', (user: User) => {
+describeUsers('files that a start script of $name sees', (user: User) => {
   let dataDir: string;
   let remove: () => void;
   beforeAll(() => {

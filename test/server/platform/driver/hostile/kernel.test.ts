@@ -1,6 +1,6 @@
 /** Hostile start scripts at level L2 that call the kernel, look for other processes and use up memory. */
 import { newSpec } from '../conformance';
-import { makeDataDir, type Result, runScripts, type User, USERS } from './users';
+import { describeUsers, makeDataDir, type Result, runScripts, type User } from './users';
 
 /** System calls with arguments that work where the call is allowed: name, number on x64 and arm64, arguments. */
 const NEWUSER = 0x1000_0000;
@@ -50,7 +50,7 @@ function callAll(calls: readonly (readonly [string, number, readonly number[]])[
   return `python3 -u - <<'END'\n${lines.join('\n')}\nEND`;
 }
 
-describe.each(USERS)('a start script of $name', (user: User) => {
+describeUsers('a start script of $name', (user: User) => {
   let dataDir: string;
   let remove: () => void;
   beforeAll(() => {

@@ -3,13 +3,13 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import type { ReplicaSpec } from '../../../../../server/platform/driver/driver';
 import { newSpec, node } from '../conformance';
-import { makeDataDir, type Result, runScripts, type User, USERS } from './users';
+import { describeUsers, makeDataDir, newNeighbour, type Result, runScripts, type User } from './users';
 
 const MB = 2 ** 20;
 /** Writes without an end, until the process is killed or a write fails. */
 const flood = (file: string): string => `dd if=/dev/zero of=${file} bs=1M 2>&1 | grep -c "No space left"`;
 
-describe.each(USERS)('a start script of $name', (user: User) => {
+describeUsers('a start script of $name', (user: User) => {
   let dataDir: string;
   let remove: () => void;
   beforeAll(() => {
@@ -23,6 +23,7 @@ describe.each(USERS)('a start script of $name', (user: User) => {
       dataDir,
       hiddenPaths: [],
       replicaDiskBytes: 16 * MB,
+      neighbour: newNeighbour(),
       specs: [spec],
     });
     return { ...result, id: spec.id };
