@@ -12,6 +12,9 @@ const person = {
   additionalProperties: false,
 };
 
+const object = (properties: object, more: object = {}) => ({ type: 'object', properties, ...more });
+const [text, whole] = [{ type: 'string' }, { type: 'integer' }];
+
 const STRINGS: SchemaCase[] = [
   { schema: { type: 'string' }, valid: ['', 'a', 'é😀"\\\n\u0001'], invalid: [1, null] },
   {
@@ -306,6 +309,51 @@ const COMBINED: SchemaCase[] = [
     invalid: ['blue', {}],
   },
   { schema: { type: 'string', enum: ['a', 'b', 1] }, valid: ['a'], invalid: [1, 'c'] },
+  { schema: { oneOf: [{ const: 1 }, { type: 'integer', minimum: 5 }] }, valid: [1, 5, 77], invalid: [2] },
+  {
+    schema: { oneOf: [{ type: 'string', minLength: 3 }, { enum: ['a', 'bc', 4] }] },
+    valid: ['a', 4, 'abc'],
+    invalid: ['d', 5],
+  },
+  {
+    schema: {
+      oneOf: [
+        { maximum: 3, type: 'number' },
+        { exclusiveMinimum: 3, type: 'integer' },
+      ],
+    },
+    valid: [3, 2.5, 4],
+    invalid: [3.5],
+  },
+  {
+    schema: {
+      oneOf: [
+        { type: 'string', format: 'date' },
+        { type: 'string', format: 'date-time' },
+        { type: 'string', format: 'time' },
+      ],
+    },
+    valid: ['2024-02-29', '2024-02-29T10:00:00Z', '10:00:00Z'],
+    invalid: ['x'],
+  },
+  {
+    schema: {
+      $defs: {
+        A: object({ k: { const: 'a', default: 'a' }, child: { $ref: '#/$defs/U' }, x: whole }),
+        B: object({ k: { const: 'b', default: 'b' }, y: text }),
+        U: {
+          discriminator: { propertyName: 'k', mapping: { a: '#/$defs/A', b: '#/$defs/B' } },
+          oneOf: [{ $ref: '#/$defs/A' }, { $ref: '#/$defs/B' }],
+        },
+      },
+      properties: {
+        u: { discriminator: { propertyName: 'k' }, oneOf: [{ $ref: '#/$defs/A' }, { $ref: '#/$defs/B' }] },
+      },
+      required: ['u'],
+    },
+    valid: [{ u: { k: 'a', child: { k: 'b', y: 'z' } } }, { u: { k: 'b' } }],
+    invalid: [{ u: { k: 'c' } }, { u: { k: 'a', y: 1, x: 'z' } }],
+  },
   {
     schema: { enum: ['a', 'b1', 'c\n"', 3, null], pattern: '^[a-c][1\\n]?"?$', maxLength: 2 },
     valid: ['a', 'b1', 3, null],
@@ -604,11 +652,19 @@ const CLIENTS: SchemaCase[] = [
   },
 ];
 
-const object = (properties: object, more: object = {}) => ({ type: 'object', properties, ...more });
-const [text, whole] = [{ type: 'string' }, { type: 'integer' }];
-
 /** Parts of allOf, anyOf and $ref that say something about the members of other parts. */
 const MERGED: SchemaCase[] = [
+  {
+    schema: {
+      $defs: {
+        N: object({ v: whole, kids: { type: 'array', items: { $ref: '#/$defs/N', type: 'object' } } }),
+      },
+      $ref: '#/$defs/N',
+      type: 'object',
+    },
+    valid: [{ v: 1, kids: [{ kids: [{ v: 2 }] }] }],
+    invalid: [{ kids: [{ v: 'x' }] }, []],
+  },
   {
     schema: { allOf: [object({ a: whole }, { unevaluatedProperties: false }), { properties: { b: whole } }] },
     valid: [{}, { a: 1 }],

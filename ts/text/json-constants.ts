@@ -36,6 +36,12 @@ export function constantsOf(schema: Schema, path: string): unknown[] | undefined
   });
 }
 
+/** Returns the values that match a schema as far as that is known without a grammar. */
+export function matchingValues(values: unknown[], schema: Schema, path: string): unknown[] {
+  const known = Object.entries(schema).filter(([key]) => DECIDABLE.includes(key));
+  return constantsOf({ ...Object.fromEntries(known), enum: values }, path) ?? values;
+}
+
 /** Returns the grammar of the constants, or undefined without `enum` and `const`. A `pattern` beside them applies. */
 export function constantsLike(schema: Schema, path: string, context: SchemaContext): GrammarExpr | undefined {
   const { pattern, ...rest } = schema;

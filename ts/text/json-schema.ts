@@ -54,6 +54,12 @@ export function jsonObjectGrammar(): Grammar {
   return grammar;
 }
 
+interface Alternative {
+  schema: Schema;
+  /** JSON pointer to the schema. */
+  path: string;
+}
+
 interface SchemaRulesOptions {
   /** Prefix of rule names, so that several schemas can share a grammar. */
   namespace?: string;
@@ -72,7 +78,7 @@ export class SchemaRules implements SchemaContext {
   /** Prefix of error messages about patterns. */
   readonly label: string;
   readonly dialect: JsonDialect;
-  /** Rule name by JSON pointer. */
+  /** Rule name by JSON pointer, or by the text of a reference and the keywords beside it. */
   readonly #refs = new Map<string, string>();
   readonly #budget: SchemaBudget;
   /** By pattern, format and bounds of the length. */
@@ -121,7 +127,7 @@ export class SchemaRules implements SchemaContext {
   }
 
   /** Returns schemas without `$ref`, `allOf`, `anyOf` and `oneOf` such that a value matches one of them. */
-  alternatives(schema: Schema, path: string, depth = 0): { schema: Schema; path: string }[] {
+  alternatives(schema: Schema, path: string, depth = 0): Alternative[] {
     const flat = this.#flatten(schema, path, depth);
     checkKeywords(flat, path);
     const keyword = 'anyOf' in flat ? 'anyOf' : 'oneOf';
@@ -134,15 +140,34 @@ export class SchemaRules implements SchemaContext {
 
   /** Returns a rule for the schema at a JSON pointer. Each pointer has one rule, so that schemas can be recursive. */
   #ref(pointer: string, path: string): GrammarExpr {
-    const known = this.#refs.get(pointer);
+    return this.#ruleFor(pointer, pointer, () => {
+      const target = this.#references.resolve(pointer, path);
+      return () => this.value(target, pointer, 0);
+    });
+  }
+
+  /** Returns a rule for a reference with other keywords beside it, one for each text of both. */
+  #refWith(schema: Schema, path: string): GrammarExpr {
+    const asserted = Object.entries(schema).filter(([key]) => validates(key));
+    const key = JSON.stringify(asserted);
+    this.#budget.countValues(path, [schema]);
+    return this.#ruleFor(
+      key,
+      `${path} ${this.#refs.size}`,
+      () => () => this.value(this.#flatten(schema, path, 0), path, 0),
+    );
+  }
+
+  #ruleFor(key: string, shown: string, prepare: () => () => GrammarExpr): GrammarExpr {
+    const known = this.#refs.get(key);
     if (known !== undefined) return rule(known);
-    const name = `${this.#namespace}schema ${pointer}`;
-    this.#refs.set(pointer, name);
-    const target = this.#references.resolve(pointer, path);
+    const name = `${this.#namespace}schema ${shown}`;
+    this.#refs.set(key, name);
+    const convert = prepare();
     const entry = { name, expr: literal(''), isPlain: true };
     this.#grammar.rules.push(entry);
     this.#pending.push(() => {
-      entry.expr = this.value(target, pointer, 0);
+      entry.expr = convert();
     });
     // Only the outermost reference converts, so that a long chain of references takes no stack.
     if (this.#pending.length === 1) this.#convertPending();
@@ -164,7 +189,8 @@ export class SchemaRules implements SchemaContext {
     // A lone part needs no merging, so that it can refer to the schema around it.
     if (asserted.length === 1 && Array.isArray(schema.allOf) && schema.allOf.length === 1)
       return this.value(asSchema(schema.allOf[0], `${path}/allOf/0`), `${path}/allOf/0`, depth + 1);
-    if ('$ref' in schema || 'allOf' in schema) return this.value(this.#flatten(schema, path, 0), path, depth + 1);
+    if ('$ref' in schema) return this.#refWith(schema, path);
+    if ('allOf' in schema) return this.value(this.#flatten(schema, path, 0), path, depth + 1);
     if ('anyOf' in schema) return this.#alternatives('anyOf', schema, path, depth);
     if ('oneOf' in schema) return this.#alternatives('oneOf', schema, path, depth);
     const listed = constantsLike(schema, path, this);
@@ -233,7 +259,7 @@ export class SchemaRules implements SchemaContext {
     schema: Schema,
     path: string,
     depth: number,
-  ): { base: Schema; items: { schema: Schema; path: string }[] } {
+  ): { base: Schema; items: Alternative[] } {
     const { [keyword]: list, ...base } = schema;
     if (!Array.isArray(list) || list.length === 0)
       throw unsupported(`${path}/${keyword}`, 'expected an array of schemas');
@@ -245,23 +271,27 @@ export class SchemaRules implements SchemaContext {
         : [{ schema: asSchema(item, `${path}/${keyword}/${i}`), path: `${path}/${keyword}/${i}` }],
     );
     if (items.length === 0) throw unsupported(`${path}/${keyword}`, 'no value matches');
-    if (keyword === 'oneOf') {
-      if (list.length > MAX_ONE_OF)
-        throw unsupported(`${path}/oneOf`, `more than ${MAX_ONE_OF} alternatives; use anyOf`);
-      const flat = items.map((item) =>
-        this.#mergeSafely(base, this.#flatten(item.schema, item.path, depth), item.path),
-      );
-      this.#budget.countValues(`${path}/oneOf`, flat, flat.length);
-      for (const [i, first] of flat.entries()) {
-        const j = flat.findIndex((other, at) => at > i && alternativesOverlap(first, other, path));
-        if (j > 0)
-          throw unsupported(
-            `${path}/oneOf`,
-            `a value might match both alternatives ${i} and ${j}, which oneOf forbids; use anyOf`,
-          );
-      }
+    if (keyword === 'anyOf') return { base, items };
+    if (list.length > MAX_ONE_OF) throw unsupported(`${path}/oneOf`, `more than ${MAX_ONE_OF} alternatives; use anyOf`);
+    const pair = this.#overlap(base, items, path, depth);
+    if (pair === undefined) return { base, items };
+    const tagged = withTag(items, schema.discriminator);
+    if (tagged !== undefined && this.#overlap(base, tagged, path, depth) === undefined) return { base, items: tagged };
+    throw unsupported(
+      `${path}/oneOf`,
+      `a value might match both alternatives ${pair[0]} and ${pair[1]}, which oneOf forbids; use anyOf`,
+    );
+  }
+
+  /** Returns the indexes of two alternatives that a value might match both. */
+  #overlap(base: Schema, items: readonly Alternative[], path: string, depth: number): [number, number] | undefined {
+    const flat = items.map((item) => this.#mergeSafely(base, this.#flatten(item.schema, item.path, depth), item.path));
+    this.#budget.countValues(`${path}/oneOf`, flat, flat.length);
+    for (const [i, first] of flat.entries()) {
+      const j = flat.findIndex((other, at) => at > i && alternativesOverlap(first, other, path));
+      if (j > 0) return [i, j];
     }
-    return { base, items };
+    return undefined;
   }
 
   #typed(type: TypeName, schema: Schema, path: string, depth: number): GrammarExpr {
@@ -306,6 +336,16 @@ export class SchemaRules implements SchemaContext {
   countParts(path: string, num: number): void {
     this.#budget.countParts(path, num);
   }
+}
+
+/** Returns the alternatives with the property of a `discriminator` required, because its default may be left out. */
+function withTag(items: readonly Alternative[], discriminator: unknown): Alternative[] | undefined {
+  const name = (discriminator as { propertyName?: unknown } | null | undefined)?.propertyName;
+  if (typeof name !== 'string') return undefined;
+  return items.map(({ schema, path }) => {
+    const required: unknown[] = Array.isArray(schema.required) ? schema.required : [];
+    return { schema: { ...schema, required: [...required, name] }, path };
+  });
 }
 
 /** Returns the types of the keywords and formats that apply to one type only. */

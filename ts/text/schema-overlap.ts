@@ -1,5 +1,6 @@
 import { schemasAt } from './schema-keywords';
-import { asSchema, commonValues, typeOfValue, typesOf } from './schema-merge';
+import { matchingValues } from './json-constants';
+import { asSchema, commonValues, severalOf, typeOfValue, typesOf } from './schema-merge';
 import type { Schema } from './schema-types';
 
 const MAX_DEPTH = 8;
@@ -9,14 +10,38 @@ export function alternativesOverlap(a: Schema, b: Schema, path: string, depth = 
   if (depth > MAX_DEPTH) return true;
   const [valuesA, valuesB] = [constantsOf(a), constantsOf(b)];
   if (valuesA !== undefined && valuesB !== undefined) return commonValues(valuesA, valuesB).length > 0;
+  if (valuesA !== undefined) return matchingValues(valuesA, b, path).length > 0;
+  if (valuesB !== undefined) return matchingValues(valuesB, a, path).length > 0;
   const [typesA, typesB] = [kindsOf(a, path), kindsOf(b, path)];
   if (typesA === undefined || typesB === undefined) return true;
   const common = typesA.filter((type) => typesB.includes(type));
   if (common.length === 0) return false;
   if (common.length > 1) return true;
-  if (common[0] === 'string') return !areApart(a, b, 'minLength', 'maxLength');
+  if (common[0] === 'number') return !(isBelow(a, b) || isBelow(b, a));
+  if (common[0] === 'string') return !(areApart(a, b, 'minLength', 'maxLength') || differInFormat(a, b));
   if (common[0] === 'array') return !areApart(a, b, 'minItems', 'maxItems');
   return common[0] !== 'object' || !(differInProperty(a, b, path, depth) || differInNames(a, b, path));
+}
+
+/** Formats of which no text has two. */
+const DISJOINT_FORMATS = ['date', 'time', 'date-time', 'duration', 'uuid', 'email', 'ipv4'];
+
+function differInFormat(a: Schema, b: Schema): boolean {
+  const [first, second] = [a, b].map(({ format }) =>
+    severalOf(format).filter((name) => DISJOINT_FORMATS.includes(name as string)),
+  );
+  return first.some((name) => second.some((other) => name !== other));
+}
+
+/** Returns whether all numbers of one schema are below those of the other. */
+function isBelow(low: Schema, high: Schema): boolean {
+  const most = (key: string) => Number(low[key] ?? Infinity);
+  const least = (key: string) => Number(high[key] ?? -Infinity);
+  return (
+    most('maximum') < least('minimum') ||
+    most('maximum') <= least('exclusiveMinimum') ||
+    most('exclusiveMaximum') <= Math.max(least('minimum'), least('exclusiveMinimum'))
+  );
 }
 
 /** Returns whether the maximum of one schema is below the minimum of the other. */

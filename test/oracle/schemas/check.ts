@@ -79,7 +79,7 @@ function validator(schema: Record<string, unknown>): ValidateFunction | undefine
     const options = {
       strict: false,
       unicodeRegExp,
-      multipleOfPrecision: 10,
+      multipleOfPrecision: 6,
       logger: false,
       validateSchema: false,
     } as const;

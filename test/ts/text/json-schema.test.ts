@@ -80,6 +80,28 @@ test.each<[schema: unknown, message: string]>([
   [{ const: {}, required: ['toString'] }, '#: no value matches'],
   [{ enum: ['a'], minLength: 2 }, '#: no value matches'],
   [false, '#: no value matches'],
+  [
+    { oneOf: [{ const: 7 }, { type: 'integer', minimum: 5 }] },
+    '#/oneOf: a value might match both alternatives 0 and 1',
+  ],
+  [
+    {
+      oneOf: [
+        { type: 'number', maximum: 3 },
+        { type: 'number', minimum: 3 },
+      ],
+    },
+    '#/oneOf: a value might match both alternatives 0 and 1',
+  ],
+  [
+    {
+      oneOf: [
+        { type: 'string', format: 'date' },
+        { type: 'string', format: 'hostname' },
+      ],
+    },
+    '#/oneOf: a value might match both alternatives 0 and 1',
+  ],
   [{ oneOf: [{ type: 'integer' }, { type: 'number' }] }, '#/oneOf: a value might match both alternatives 0 and 1'],
   [
     { oneOf: [{ type: 'null' }, { type: 'object', properties: { a: {} } }, { type: 'object', properties: { b: {} } }] },
