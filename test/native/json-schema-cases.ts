@@ -656,6 +656,50 @@ const CLIENTS: SchemaCase[] = [
 const MERGED: SchemaCase[] = [
   {
     schema: {
+      allOf: [
+        { anyOf: [object({ a: text }, { required: ['a'] }), object({ b: text }, { required: ['b'] })] },
+        { anyOf: [object({ c: whole }, { required: ['c'] }), object({ d: whole }, { required: ['d'] })] },
+      ],
+    },
+    valid: [
+      { a: 'x', c: 1 },
+      { b: 'x', d: 1 },
+    ],
+    invalid: [{ a: 'x' }, { c: 1 }, { a: 'x', b: 'y' }, { a: 'x', c: 'y' }],
+  },
+  {
+    schema: {
+      anyOf: [text, { type: 'number' }],
+      allOf: [{ anyOf: [whole, { type: 'null' }] }, { anyOf: [{ minimum: 3 }, { maximum: 1 }] }],
+    },
+    valid: [3, 1, -5],
+    invalid: [2, 3.5, 'a', null],
+  },
+  {
+    schema: {
+      $defs: {
+        U: {
+          oneOf: [
+            { type: 'integer', minimum: 10 },
+            { type: 'string', maxLength: 3 },
+          ],
+        },
+      },
+      allOf: [
+        { $ref: '#/$defs/U' },
+        {
+          oneOf: [
+            { type: 'integer', maximum: 20 },
+            { type: 'string', minLength: 2 },
+          ],
+        },
+      ],
+    },
+    valid: [10, 20, 'ab', 'abc'],
+    invalid: [9, 21, 'a', 'abcd'],
+  },
+  {
+    schema: {
       $defs: {
         N: object({ v: whole, kids: { type: 'array', items: { $ref: '#/$defs/N', type: 'object' } } }),
       },

@@ -10,14 +10,13 @@ import { strings } from './json-strings';
 import type { ListMember, SchemaContext } from './schema-context';
 import { unsupported } from './schema-error';
 import { checkKeywords, keywordBeside, KEYWORDS, validates } from './schema-keywords';
-import { asPart, asSchema, isNothing, mergeSchemas, severalOf, typesOf } from './schema-merge';
+import { asPart, asSchema, isNothing, MAX_ALTERNATIVES, mergeSchemas, severalOf, typesOf } from './schema-merge';
 import { type Schema, type TypeName, TYPES } from './schema-types';
 import { alternativesOverlap } from './schema-overlap';
 import { SchemaReferences } from './schema-references';
 import { SchemaBudget } from './schema-budget';
 
 const MAX_DEPTH = 64;
-const MAX_ALTERNATIVES = 10_000;
 /** Limit of alternatives, because every pair is compared. */
 const MAX_ONE_OF = 100;
 
@@ -247,10 +246,13 @@ export class SchemaRules implements SchemaContext {
   #alternatives(keyword: 'anyOf' | 'oneOf', schema: Schema, path: string, depth: number): GrammarExpr {
     const { base, items } = this.#splitAlternatives(keyword, schema, path, depth);
     const hasBase = Object.keys(base).some(validates);
-    const exprs = items.map(({ schema: item, path: itemPath }) => {
-      if (!hasBase) return this.value(item, itemPath, depth + 1);
-      return this.value(this.#merge(base, this.#part(item, itemPath, depth + 1), itemPath), itemPath, depth + 1);
+    const exprs = items.flatMap(({ schema: item, path: itemPath }) => {
+      const isPair = Array.isArray(item.allOf) && item.allOf.length > 1;
+      if (!hasBase && !isPair) return [this.value(item, itemPath, depth + 1)];
+      const merged = this.#merge(base, this.#part(item, itemPath, depth + 1), itemPath);
+      return isNothing(merged) ? [] : [this.value(merged, itemPath, depth + 1)];
     });
+    if (exprs.length === 0) throw unsupported(`${path}/${keyword}`, 'no value matches');
     return oneOf(exprs);
   }
 

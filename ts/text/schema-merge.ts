@@ -4,12 +4,15 @@ import { unsupported } from './schema-error';
 import { listAt, schemasAt, validates } from './schema-keywords';
 import { type Schema, type TypeName, TYPES } from './schema-types';
 
+/** Maximum number of alternatives of `anyOf`. */
+export const MAX_ALTERNATIVES = 10_000;
+
 /** A schema that no value matches. */
 const NOTHING: Schema = { enum: [] };
 
-/** Returns whether the schema is `false` in one of its spellings. */
+/** Returns whether the schema is `false` in one of its spellings, or allows no type. */
 export function isNothing(schema: Schema): boolean {
-  return Array.isArray(schema.enum) && schema.enum.length === 0;
+  return [schema.enum, schema.type].some((list) => Array.isArray(list) && list.length === 0);
 }
 
 /** The values of one keyword that all apply, such as two patterns. Schemas of requests do not contain it. */
@@ -135,9 +138,19 @@ function mergeKeyword(key: string, a: Schema, b: Schema, path: string): unknown 
       return mergeMembers(left, right, `${path}/${key}`);
     case 'allOf':
       return [...asList(left), ...asList(right)];
+    case 'anyOf':
+    case 'oneOf':
+      return pairs(asList(left), asList(right), `${path}/${key}`);
     default:
       throw unsupported(`${path}/${key}`, `two different ${key} for one value are not supported`);
   }
+}
+
+/** Returns the alternatives of two lists that both apply: each of one with each of the other. */
+function pairs(left: readonly unknown[], right: readonly unknown[], path: string): Schema[] {
+  if (left.length * right.length > MAX_ALTERNATIVES)
+    throw unsupported(path, `more than ${MAX_ALTERNATIVES} alternatives`);
+  return left.flatMap((first) => right.map((second) => ({ allOf: [first, second] })));
 }
 
 /**
@@ -173,8 +186,7 @@ function mergeTypes(a: TypeName[], b: TypeName[]): TypeName[] {
 function mergeMembers(left: unknown, right: unknown, path: string): unknown {
   if (left === false || right === false) return false;
   const merged = mergeSchemas(asPart(asSchema(left, path), path), asPart(asSchema(right, path), path), path);
-  const hasNoType = Array.isArray(merged.type) && merged.type.length === 0;
-  return !hasNoType && !isNothing(merged) && merged;
+  return !isNothing(merged) && merged;
 }
 
 /** A property that only one side names must also match `additionalProperties` of the other side. */

@@ -133,6 +133,7 @@ test.each<[schema: unknown, message: string]>([
     },
     '#/oneOf: a value might match both alternatives 0 and 1',
   ],
+  [{ allOf: [{ anyOf: [{ type: 'string' }] }, { anyOf: [{ type: 'null' }] }] }, '#/anyOf: no value matches'],
   [{ allOf: [{ multipleOf: 2 }, { multipleOf: 3 }] }, '#/multipleOf: two different multipleOf'],
   [{ allOf: [{ type: 'string' }, { type: 'integer' }] }, '#: no value matches'],
   [
@@ -219,6 +220,16 @@ describe('hostile schemas', () => {
     expect(messageOf(many({ type: 'integer', multipleOf: 97 }))).toContain('more than 100000 rules and constants');
     expect(messageOf(many({ multipleOf: 3, minimum: 0, maximum: 12_000 }))).toContain(
       'more than 100000 rules and constants',
+    );
+  });
+
+  test('limits intersections of alternatives', () => {
+    const union = { anyOf: Array.from({ length: 101 }, (_, i) => ({ properties: { [`p${i}`]: {} } })) };
+    const other = { anyOf: Array.from({ length: 100 }, (_, i) => ({ properties: { [`q${i}`]: {} } })) };
+    expect(messageOf({ allOf: [union, other] })).toContain('#/anyOf: more than 10000 alternatives');
+    const few = { anyOf: Array.from({ length: 10 }, (_, i) => ({ properties: { [`r${i}`]: {} } })) };
+    expect(messageOf({ allOf: [few, { anyOf: other.anyOf.slice(0, 10) }, few, few, { anyOf: [{}] }] })).toMatch(
+      /more than/,
     );
   });
 
