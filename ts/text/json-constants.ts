@@ -36,7 +36,7 @@ export function constantsOf(schema: Schema, path: string): unknown[] | undefined
   });
 }
 
-/** Returns the values that match a schema as far as that is known without a grammar. */
+/** Returns the values that match a schema, or that only a grammar could rule out. */
 export function matchingValues(values: unknown[], schema: Schema, path: string): unknown[] {
   const known = Object.entries(schema).filter(([key]) => DECIDABLE.includes(key));
   return constantsOf({ ...Object.fromEntries(known), enum: values }, path) ?? values;
@@ -89,7 +89,7 @@ function testsOf(schema: Schema, path: string): Partial<Record<TypeName, Tests[k
 }
 
 /** Returns the grammar of constants. */
-export function constants(
+function constants(
   values: readonly unknown[],
   path: string,
   context: Pick<SchemaContext, 'dialect' | 'countParts'>,

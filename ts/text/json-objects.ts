@@ -148,7 +148,7 @@ function patternsOf(schema: Schema, path: string): [pattern: string, schema: unk
   return Object.entries(schemasAt(schema.patternProperties, `${path}/patternProperties`));
 }
 
-/** Returns the grammar of a name in `properties` or `required`. It matches nothing if `propertyNames` forbids the name. */
+/** Returns the grammar of a named property's key. It matches nothing if `propertyNames` forbids the name. */
 function memberKey(
   name: string,
   { listed, schemas }: AllowedNames,

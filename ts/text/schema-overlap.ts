@@ -23,7 +23,7 @@ export function alternativesOverlap(a: Schema, b: Schema, path: string, depth = 
   return common[0] !== 'object' || !(differInProperty(a, b, path, depth) || differInNames(a, b, path));
 }
 
-/** Formats of which no text has two. */
+/** Each text has at most one of these formats. */
 const DISJOINT_FORMATS = ['date', 'time', 'date-time', 'duration', 'uuid', 'email', 'ipv4'];
 
 function differInFormat(a: Schema, b: Schema): boolean {
