@@ -8,9 +8,11 @@ namespace {
 // Weight of the newest measurement of a prefill token. Chunks shrink faster than they grow: small ones are almost free,
 // so a chunk that grew too quickly would exceed the limit again and again.
 constexpr double kSlower = 0.5, kFaster = 0.25;
-// The same for a step without prefill. An estimate that is too low only makes chunks smaller; one that is too high makes
-// the prefill look cheap. So one slow step hardly counts.
+// The same for a step without prefill. An estimate that is too low only makes chunks smaller; one that is too high
+// makes the prefill look cheap. So one slow step hardly counts.
 constexpr double kDecodeSlower = 0.1, kDecodeFaster = 0.5, kOutlier = 2;
+// The share of a step that decodes take, while it is not known.
+constexpr double kUnknownShare = 0.25;
 // A step has at most this many times the prefill tokens of the last measured one: small chunks cost almost nothing
 // while the weights are read anyway, so their time says little about large ones.
 constexpr int kGrowth = 2;
@@ -43,13 +45,13 @@ void StepTimes::measure(const StepPlan& plan, double ms) {
     return;
   }
   num_measured_tokens_ = num_prefill_tokens;
-  if (expected_ms > ms) decode_ms_ *= ms / expected_ms;  // the decodes alone take less than the step
-  ms_per_unit_ =
-      average(ms_per_unit_, std::max(ms - decode_ms(decode_units), 0.0) / prefill_units, kSlower, kFaster);
+  // Decodes that would take longer than the whole step were measured wrongly, for example in the first step of all.
+  if (expected_ms > ms) decode_ms_ *= kUnknownShare * ms / expected_ms;
+  ms_per_unit_ = average(ms_per_unit_, std::max(ms - decode_ms(decode_units), 0.0) / prefill_units, kSlower, kFaster);
 }
 
-// Decodes beyond the measured number cost as much as prefill tokens, because they share one pass over the weights. Fewer
-// decodes cost at least their share.
+// Decodes beyond the measured number cost as much as prefill tokens, because they share one pass over the weights.
+// Fewer decodes cost at least their share.
 double StepTimes::decode_ms(double decode_units) const {
   if (decode_units_ == 0) return 0;
   if (decode_units < decode_units_) return decode_ms_ * decode_units / decode_units_;
