@@ -244,7 +244,35 @@ TEST(grammar_regex_takes_patterns_beside_lengths) {
       grammar::read_utf8(test.text, pos, "text");
     const std::string longest = test.text + std::string(test.num_length - length + num_escapes, 'x');
     EXPECT(matches(compiled, longest));
+    if (test.num_length == test.max_length) EXPECT(!matches(compiled, longest + "x"));
     EXPECT(!matches(compiled, test.text + std::string(test.max_length, 'x')));
+  }
+}
+
+TEST(grammar_regex_bounds_lengths_exactly) {
+  std::mt19937 random(3);
+  const std::vector<std::string> alphabet = {"a", "b", "é", "😀", "\\n", "\\u0001"};
+  const std::vector<grammar::LengthRange> ranges = {{0, 40}, {35, 50}, {33, grammar::kUnbounded}};
+  for (const char* pattern : {"^ab?", "a", "^(?=.*a)(?=.*b).*$", "^[^b]*$", "^a[^b]*$", "^(?!b).*a$", "(a|bb)+",
+                              "^a+b*$", "^(?!a).{3,}$", "^\\S*$"}) {
+    grammar::RegexOptions options{.is_search = true, .is_json_string = true};
+    const auto free = compile_regex(pattern, options);
+    for (const auto& [min, max] : ranges) {
+      options.min_length = static_cast<uint32_t>(min);
+      options.max_length = static_cast<uint32_t>(max);
+      options.also = {{"^", true}};
+      const auto bounded = compile_regex(pattern, options);
+      for (int round = 0; round < 60; ++round) {
+        const size_t near = (random() % 2 == 0 ? min : std::min<size_t>(max, 60)) + random() % 3;
+        const size_t length = random() % 2 == 0 ? random() % 60 : near;
+        std::string text;
+        for (size_t i = 0; i < length; ++i)
+          text += alphabet[random() % (round % 3 == 0 ? 1 : alphabet.size())];
+        const bool is_within = min <= length && length <= max;
+        if (matches(bounded, text) != (is_within && matches(free, text)))
+          fail(__FILE__, __LINE__, std::string(pattern) + ": " + text);
+      }
+    }
   }
 }
 
@@ -254,15 +282,14 @@ TEST(grammar_regex_tries_share_the_work) {
   EXPECT(regex_error("[ab]+", {.also = {{large, true, "other", true}}}).empty());
   EXPECT(!regex_error("[ab]+", {.also = {{large, true, "other", false}}}).empty());
   const std::string beside = "^" + times(9, [](size_t i) { return "(?=.*" + std::string(1, char('a' + i)) + ")"; });
-  EXPECT(regex_error("^[a-z]+$", {.min_length = 600, .max_length = 700, .also = {{beside, true, "other", true}}}).empty());
+  const grammar::RegexOptions long_texts{.min_length = 600, .max_length = 700, .also = {{beside, true, "other", true}}};
+  EXPECT(regex_error("^[a-z]+$", long_texts).empty());
   // A try that spends its share leaves enough for a lower maximum.
-  const auto counted =
-      compile_regex("^(?!x)(?:[ab]{1,100}){1,100}$", {.is_search = true, .max_length = 4096});
+  const auto counted = compile_regex("^(?!x)(?:[ab]{1,100}){1,100}$", {.is_search = true, .max_length = 4096});
   EXPECT(matches(counted, "aabaab"));
   // Patterns with different lengths share the budget.
-  const std::vector<std::string> patterns = {
-      "^(?=.*[a-z])(?=.*[A-Z]).{8,}$", "^https?:\\/\\/.+\\.(png|jpe?g)$", ".*foo.*", "\\S+@\\S+",
-      "^(?:[a-z0-9]+\\.)*[a-z]{2,}$"};
+  const std::vector<std::string> patterns = {"^(?=.*[a-z])(?=.*[A-Z]).{8,}$", "^https?:\\/\\/.+\\.(png|jpe?g)$",
+                                             ".*foo.*", "\\S+@\\S+", "^(?:[a-z0-9]+\\.)*[a-z]{2,}$"};
   Grammar many;
   std::vector<Expr> fields;
   for (uint32_t i = 0; i < 20; ++i)
