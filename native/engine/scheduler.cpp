@@ -23,8 +23,8 @@ bool Scheduler::plan_step(StepPlan& plan) {
   plan.clear();
   plan_decodes(plan);
   // A sequence that waits for its mask draws no token in this step.
-  const bool has_decodes = std::ranges::any_of(
-      running_, [](const Sequence* seq) { return is_decode(*seq) && !seq->waits_for_mask(); });
+  const bool has_decodes =
+      std::ranges::any_of(running_, [](const Sequence* seq) { return is_decode(*seq) && !seq->waits_for_mask(); });
   prefill_ms_left_ = has_decodes && limits_.max_step_ms > 0 ? kUsedShare * limits_.max_step_ms : kNoLimit;
   num_decode_tokens_ = plan.num_tokens;
   plan_prefills(plan);

@@ -335,9 +335,9 @@ class Compiler {
   // Returns the rule of one code point of `set`.
   uint32_t rule_of_class(const CodePointSet& set, bool is_json_string) {
     const auto [at, is_new] = class_rules_.try_emplace({set, is_json_string}, 0);
-    if (is_new)
-      at->second = add_rule(classes_.emplace_back(is_json_string ? json_class(set) : code_point_class(set)), name_, true);
-    return at->second;
+    if (!is_new) return at->second;
+    const Expr& one = classes_.emplace_back(is_json_string ? json_class(set) : code_point_class(set));
+    return at->second = add_rule(one, name_, true);
   }
 
   void build_repeat(const Expr& expr, uint32_t from, uint32_t to, int num_inlined) {
@@ -386,8 +386,8 @@ class Compiler {
   BuildBudget budget_;
   std::map<std::pair<CodePointSet, bool>, uint32_t> class_rules_;  // by set and whether it is a JSON string
   std::deque<Expr> classes_;                                       // of class_rules_
-  std::map<size_t, uint32_t> rule_ids_;  // automaton rule by grammar index, for called rules
-  std::deque<Pending> pending_;          // in the order of their rule ids
+  std::map<size_t, uint32_t> rule_ids_;                            // automaton rule by grammar index, for called rules
+  std::deque<Pending> pending_;                                    // in the order of their rule ids
   size_t num_built_ = 0;
   RuleNfa nfa_;            // of the rule being built
   std::string name_;       // of the rule being built

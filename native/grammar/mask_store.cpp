@@ -54,10 +54,9 @@ void MaskStore::add_automaton(size_t bytes) {
            std::to_string(max_bytes_ / kShare) + ": simplify it, or raise grammarCacheBytes");
   const std::lock_guard lock(mutex_);
   if (automaton_bytes_ + bytes > max_bytes_)
-    throw Error(ErrorCode::kQueueFull, "The grammars that are being compiled or in use take " +
-                                           std::to_string(automaton_bytes_ + bytes) + " of at most " +
-                                           std::to_string(max_bytes_) +
-                                           " bytes: retry later, or raise grammarCacheBytes");
+    throw Error(ErrorCode::kQueueFull,
+                "The grammars that are being compiled or in use take " + std::to_string(automaton_bytes_ + bytes) +
+                    " of at most " + std::to_string(max_bytes_) + " bytes: retry later, or raise grammarCacheBytes");
   automaton_bytes_ += bytes;
   evict();
 }

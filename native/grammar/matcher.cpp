@@ -35,7 +35,8 @@ size_t copy_work(const LocalMask& mask) {
 void join(ConfigSet& set, const ConfigSet& other) {
   set.is_at_bottom |= other.is_at_bottom;
   const size_t num_added = std::min(other.configs.size(), kMaxConfigs - std::min(kMaxConfigs, set.configs.size()));
-  set.configs.insert(set.configs.end(), other.configs.begin(), other.configs.begin() + static_cast<ptrdiff_t>(num_added));
+  const auto begin = other.configs.begin();
+  set.configs.insert(set.configs.end(), begin, begin + static_cast<ptrdiff_t>(num_added));
   std::ranges::sort(set.configs);
   set.configs.erase(std::unique(set.configs.begin(), set.configs.end()), set.configs.end());
 }

@@ -581,7 +581,7 @@ class Builder {
   PatternAutomaton automaton_;
   std::vector<Id> found_;  // by state
   std::unordered_map<Id, uint32_t> states_;
-  std::map<SymbolSet, uint32_t> nodes_;     // of automaton_.bytes
+  std::map<SymbolSet, uint32_t> nodes_;   // of automaton_.bytes
   std::unordered_set<uint64_t> counted_;  // nodes and targets
   size_t num_states_ = 0;
 };

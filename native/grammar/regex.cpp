@@ -160,8 +160,8 @@ class RegexExpander {
   void add_regex(Expr& expr) {
     const std::shared_ptr<const RegexOptions> kept = expr.regex;
     const RegexOptions& options = *kept;
-    PendingRegex regex{&expr, {{}, options.except, options.min_length, options.max_length, options.label,
-                               options.is_json_string}, {}};
+    PendingRegex regex{
+        &expr, {{}, options.except, options.min_length, options.max_length, options.label, options.is_json_string}, {}};
     regex.set.patterns.push_back(parse_pattern(expr.text, options.is_search, options.label));
     for (const RegexPart& part : options.also)
       add_part(regex, part);

@@ -87,7 +87,7 @@ class StackMachine {
   std::vector<uint32_t> slots_;  // hash table of frames_: id or 0
   // ---- the set being computed ----
   StackId base_ = kBottom;
-  std::vector<Config> pending_;  // in the order in which they were found
+  std::vector<Config> pending_;              // in the order in which they were found
   std::vector<Config> ordered_, dominated_;  // scratch of drop_dominated
   bool is_cut_ = false;
   size_t effort_ = 0;

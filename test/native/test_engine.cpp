@@ -531,9 +531,8 @@ TEST(a_failing_engine_gives_up_its_launched_steps_before_it_ends_requests) {
     std::promise<bool> was_abandoned;
     EngineOptions options;
     options.vocab_size = kNumIds;
-    Engine engine(options, BlockManager(64, 16, true),
-                  std::make_unique<LaunchFailingRunner>(is_abandoned, is_nameless), letters(),
-                  [&](std::vector<Event>&&) { was_abandoned.set_value(is_abandoned); });
+    Engine engine(options, BlockManager(64, 16, true), std::make_unique<LaunchFailingRunner>(is_abandoned, is_nameless),
+                  letters(), [&](std::vector<Event>&&) { was_abandoned.set_value(is_abandoned); });
     Request request;
     request.prompt_token_ids = {1, 2};
     engine.submit(request);

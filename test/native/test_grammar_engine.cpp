@@ -148,8 +148,7 @@ TEST(grammar_mask_pool_does_nothing_for_a_cancelled_job) {
         is_cancelled.get_future().wait();
       },
       [&] { is_done.set_value(); });
-  const auto matcher =
-      std::make_shared<grammar::GrammarMatcher>(testing::compile_gbnf("root ::= \"a\"*", tokens));
+  const auto matcher = std::make_shared<grammar::GrammarMatcher>(testing::compile_gbnf("root ::= \"a\"*", tokens));
   const auto job = pool.start(matcher, 0, tokens->num_mask_words());
   has_started.get_future().wait();
   job->stop.request_stop();
