@@ -109,7 +109,10 @@ bool set_simple(Expr& expr, PatternSet& set) {
 
 // Each pattern alone must be within a quarter of the work that is left.
 bool is_supported(const Expr& pattern, const std::string& label, PatternBudget& budget) try {
-  return try_intersect({{pattern}, {}, 0, kUnbounded, label}, budget, 4).has_value();
+  const size_t states = budget.states;
+  const bool is_small = try_intersect({{pattern}, {}, 0, kUnbounded, label}, budget, 4).has_value();
+  budget.states = states;  // the automaton is not kept
+  return is_small;
 } catch (const UnsupportedPattern&) {
   return false;
 }

@@ -284,6 +284,10 @@ TEST(grammar_regex_tries_share_the_work) {
   const std::string beside = "^" + times(9, [](size_t i) { return "(?=.*" + std::string(1, char('a' + i)) + ")"; });
   const grammar::RegexOptions long_texts{.min_length = 600, .max_length = 700, .also = {{beside, true, "other", true}}};
   EXPECT(regex_error("^[a-z]+$", long_texts).empty());
+  // A pattern that is tried alone takes no states from the try beside the others.
+  const std::string half = "^(?=.*a)(?=.*b).{0,4000}$";
+  const auto kept = compile_regex("^.*$", {.also = {{half, true, "other", true}}});
+  EXPECT(matches(kept, "ab") && !matches(kept, "aa"));
   // A try that spends its share leaves enough for a lower maximum.
   const auto counted = compile_regex("^(?!x)(?:[ab]{1,100}){1,100}$", {.is_search = true, .max_length = 4096});
   EXPECT(matches(counted, "aabaab"));
