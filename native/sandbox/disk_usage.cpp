@@ -85,7 +85,7 @@ uint64_t deleted_bytes(const std::string& folder, const std::vector<pid_t>& pids
     });
   };
   for (const pid_t pid : pids) {
-    // Threads may have open files of their own.
+    // A thread may have a separate table of open files.
     const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
     for_each_name(open_folder(tasks), [&](const std::string& task) { add_files(tasks + "/" + task + "/fd"); });
   }

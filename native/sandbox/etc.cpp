@@ -14,7 +14,7 @@
 
 namespace {
 
-constexpr const char* kAccounts = "root:x:0:0:root:/platform/home:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n";
+constexpr const char* kAccounts = "root:x:0:0:root:/platform/home:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n";
 constexpr const char* kGroups = "root:x:0:\nnogroup:x:65534:\n";
 constexpr const char* kSources = "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n";
 

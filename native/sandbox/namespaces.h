@@ -9,7 +9,7 @@ int namespace_flags();
 
 /**
  * Sets up the sandbox; runs in the first process of the new namespaces. The root file system has the host's programs,
- * read-only, an `/etc` of its own and the replica's files, but no other host files and no files of other replicas. The
+ * read-only, a separate `/etc` and the replica's files, but no other host files and no files of other replicas. The
  * network has only loopback, where any user may bind any port.
  * @throws std::runtime_error naming the step that failed.
  */

@@ -3,7 +3,7 @@ import type { Isolation } from '../driver/driver';
 
 /** Variables that the built-in runtime takes below level L2, besides those of its flags. */
 const OF_THE_RUNTIME = /^(HF_.+|TZ|LANG|LC_.+|OMP_NUM_THREADS)$/;
-/** Variables of a start script that change how Node.js, the dynamic linker or the shell load code, and the service's. */
+/** Variables that change how Node.js, the dynamic linker or the shell load code. */
 const LOADS_CODE = /^(NODE_.*|LD_.*|PATH)$/;
 const OF_THE_SERVICE = /^(PLATFORM|CAPSTAN)_/;
 /** The service decides how its replicas listen and who may call them. */

@@ -1,8 +1,9 @@
 import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
 
 /**
- * Removes a folder with all that is in it. By the program rm, because a replica may nest folders more deeply than a path
- * can be long.
+ * Removes a folder and everything in it. Runs the program rm, because a replica may nest folders more deeply than a
+ * path can be long.
  */
 export async function removeFolder(folder: string): Promise<void> {
   try {
@@ -14,8 +15,6 @@ export async function removeFolder(folder: string): Promise<void> {
   }
 }
 
-function run(program: string, args: string[]): Promise<void> {
-  return new Promise((resolve, reject) => {
-    execFile(program, args, { env: {} }, (error) => (error === null ? resolve() : reject(error)));
-  });
+async function run(program: string, args: string[]): Promise<void> {
+  await promisify(execFile)(program, args, { env: {} });
 }

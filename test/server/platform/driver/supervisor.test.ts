@@ -127,7 +127,7 @@ test('the death of the supervisor kills all its processes', async () => {
     execFileSync('/bin/ps', ['ax', '-o', 'args='], { encoding: 'utf8' })
       .split('\n')
       .filter((line) => line.startsWith('sleep ') && line.includes(marker));
-  // A child, a grandchild, one without a parent in a session of its own, and one that ignores SIGTERM.
+  // A child, a grandchild, one without a parent in a separate session, and one that ignores SIGTERM.
   await run([
     '/bin/sh',
     '-c',

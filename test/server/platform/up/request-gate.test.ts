@@ -79,7 +79,7 @@ test('draining aborts endless requests and no others', async () => {
   expect(signals.map(({ aborted }) => aborted)).toEqual([true, false]);
 });
 
-test('passes the health paths of a deployment with a host name of its own to the deployment', async () => {
+test('passes the health paths at the host name of a deployment to the deployment', async () => {
   const isForDeployment = (request: HttpRequest) => header(request, 'host') === 'chat.models.test';
   const gate = new RequestGate(ready, undefined, isForDeployment);
   const asked = (path: string) => exchange(gate, path, undefined, { headers: [['host', 'chat.models.test']] });

@@ -58,7 +58,7 @@ export function makeDataDir({ uid }: User): { dataDir: string; remove: () => voi
   return { dataDir, remove: () => rmSync(dataDir, { recursive: true, force: true }) };
 }
 
-/** A network namespace of the test's own, in which the service process runs. */
+/** A separate network namespace, in which the service process runs. */
 export interface Network {
   /** Further addresses of the loopback interface, with their prefix length. */
   addresses: readonly string[];
@@ -66,7 +66,7 @@ export interface Network {
   listeners: readonly string[];
 }
 
-/** An ordinary user becomes root of a user namespace, because only root may have a network of its own. */
+/** An ordinary user becomes root of a user namespace, because only root may have a network that is separate. */
 function inNetwork({ addresses }: Network): string[] {
   const steps = [
     'ip link set lo up',
