@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { type CommandIo, counted, renderTable, UsageError } from 'capstan/internal';
-import type { Deployment, DeploymentEdit, OwnerReference } from '../api/objects';
+import type { Deployment, DeploymentEdit } from '../api/objects';
 import { DEPLOYMENT_STATES } from '../deployments/deployment-state';
 import {
   addScaleFlags,
@@ -12,7 +12,7 @@ import {
   toStrategy,
   type WaitFlags,
 } from './deploy-flags';
-import { findDeployment, findOwner } from './find';
+import { findDeployment, findOwnerOrSelf } from './find';
 import { type Call, printJson, remote, requireYes } from './remote';
 import { defined } from './spec-flags';
 import { formatTime, plain, renderFields } from './text';
@@ -36,7 +36,7 @@ export function addDeploymentsCommand(program: Command, io?: CommandIo): void {
     .description('list and manage deployments; NAME is a name, an ID or the slug of a URL')
     .addHelpText('after', HELP_TAIL);
   remote<ListFlags>(deployments, 'list', 'list deployments', list, io)
-    .option('--owner <owner>', 'only deployments of org:SLUG')
+    .option('--owner <owner>', 'only deployments of org:SLUG, or of yourself: me')
     .option(
       '--state <states>',
       `only deployments in these states, separated by commas: ${DEPLOYMENT_STATES.join(', ')}`,
@@ -122,7 +122,7 @@ const COMMANDS = [
 ] as const;
 
 async function list({ client, flags, io }: Call<ListFlags>): Promise<void> {
-  const owner: OwnerReference | undefined = await findOwner(client, flags.owner);
+  const owner = flags.owner === undefined ? undefined : await findOwnerOrSelf(client, flags.owner);
   const found = await client.deployments.list({
     ...defined('owner', owner === undefined ? undefined : `${owner.type}:${owner.id}`),
     ...defined('state', flags.state),

@@ -1,6 +1,6 @@
 import { UsageError } from 'capstan/internal';
 import type { Client } from '../api/client';
-import type { Container, DataSource, Deployment, Image, OwnerReference } from '../api/objects';
+import type { Container, DataSource, Deployment, Image, Me, OwnerReference } from '../api/objects';
 
 interface Named {
   id: string;
@@ -52,6 +52,11 @@ export async function findOwner(client: Client, text: string | undefined): Promi
       `--owner: you are not in an organization called ${slug}${organizations.length === 0 ? '' : `: expected ${organizations.map((org) => org.slug).join(', ')}`}`,
     );
   return { type: 'org', id: found.id };
+}
+
+/** As {@link findOwner}, with the caller's own account by its ID, for filters: no owner means every owner there. */
+export async function findOwnerOrSelf(client: Client, text: string): Promise<OwnerReference> {
+  return (await findOwner(client, text)) ?? { type: 'user', id: (await client.request<Me>('GET', '/me')).id };
 }
 
 function findOnly<T extends Named>(

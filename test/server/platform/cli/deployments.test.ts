@@ -166,6 +166,22 @@ describe('deployments', () => {
     ).toMatchObject({ state: 'deleting' });
   });
 
+  test('lists only the deployments of the owner that --owner names, also for me', async () => {
+    const { code } = await run('orgs', 'create', 'ours');
+    expect(code).toBe(0);
+    await run('deploy', 'mine');
+    await run('deploy', 'shared', '--owner', 'org:ours');
+    const names = async (...flags: string[]) =>
+      ((await json('deployments', 'list', ...flags)) as { data: { name: string }[] }).data
+        .map(({ name }) => name)
+        .filter((name) => name === 'mine' || name === 'shared')
+        .sort();
+    expect(await names()).toEqual(['mine', 'shared']);
+    expect(await names('--owner', 'me')).toEqual(['mine']);
+    expect(await names('--owner', 'user')).toEqual(['mine']);
+    expect(await names('--owner', 'org:ours')).toEqual(['shared']);
+  });
+
   test('events are printed in order', async () => {
     const types = (await json('events', 'script')).data.map(({ type }: { type: string }) => type);
     expect(types.slice(0, 2)).toEqual(['deployment.created', 'version.queued']);
