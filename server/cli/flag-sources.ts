@@ -65,6 +65,7 @@ export class FlagValues {
 export function resolveServeOptions(sources: readonly FlagValues[], env: NodeJS.ProcessEnv): ServeOptions {
   const entries = new Map(sources.flatMap((source) => [...source.entries()]));
   const options = defaultServeOptions(env);
+  preferNearerDatabase(sources, entries, options);
   for (const flag of SERVE_FLAGS) {
     const { values, source } = entries.get(flag) ?? { values: [], source: '' };
     for (const value of values) flag.apply(options, value, source);
@@ -75,6 +76,23 @@ export function resolveServeOptions(sources: readonly FlagValues[], env: NodeJS.
   }
   checkCombinations(options);
   return options;
+}
+
+/**
+ * A `--data-dir` on the command line overrides CAPSTAN_KEYS_DB, as for `capstan keys`. The variable still switches access
+ * control on.
+ */
+function preferNearerDatabase(
+  sources: readonly FlagValues[],
+  entries: Map<NamedFlag | VllmFlag, Entry>,
+  options: ServeOptions,
+): void {
+  const { flag: keysDb } = FLAG_NAMES.get('--keys-db')!;
+  const { flag: dataDir } = FLAG_NAMES.get('--data-dir')!;
+  const lastOf = (flag: NamedFlag | VllmFlag) => sources.findLastIndex((source) => source.entries().has(flag));
+  if (lastOf(keysDb) < 0 || lastOf(dataDir) <= lastOf(keysDb)) return;
+  entries.delete(keysDb);
+  options.accessControl = true;
 }
 
 function acceptVllmFlag(flag: VllmFlag, { values, source }: Entry, options: ServeOptions): void {

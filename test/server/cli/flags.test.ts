@@ -42,6 +42,17 @@ function resolve(...args: string[]): ServeOptions {
   return resolveServeOptions([commandLine(...args)], {});
 }
 
+test.each([
+  [{ CAPSTAN_KEYS_DB: 'v.db' }, ['--data-dir=/d'], undefined, '/d', true],
+  [{ CAPSTAN_KEYS_DB: 'v.db' }, ['--data-dir=/d', '--no-access-control'], undefined, '/d', false],
+  [{ CAPSTAN_KEYS_DB: 'v.db' }, ['--data-dir=/d', '--keys-db=f.db'], 'f.db', '/d', undefined],
+  [{ CAPSTAN_KEYS_DB: 'v.db', CAPSTAN_DATA_DIR: '/v' }, [], 'v.db', '/v', undefined],
+  [{ CAPSTAN_DATA_DIR: '/v' }, ['--keys-db=f.db'], 'f.db', '/v', undefined],
+])('with %j, %j names the same database as capstan keys', (env, args, keysDb, dataDir, accessControl) => {
+  const options = resolveServeOptions([fromEnvironment(env), commandLine(...args)], {});
+  expect([options.keysDb, options.dataDir, options.accessControl]).toEqual([keysDb, dataDir, accessControl]);
+});
+
 describe('names', () => {
   test('are unique', () => {
     const names = [...SERVE_FLAGS, ...VLLM_FLAGS].flatMap((flag) => [
