@@ -36,6 +36,7 @@ import {
 } from '../../../../server/platform/console/test-tool/request';
 import { CONTAINERS, KEYS, VERSIONS, id } from './fixtures';
 import { ANSWERED, REFUSED } from './fake-service';
+import { DEFAULT_SCALE, isScale, type ScaleDraft, toScale } from '../../../../server/platform/console/format/scale';
 
 describe('routes', () => {
   test.each([
@@ -387,4 +388,13 @@ describe('the test tool', () => {
     ]);
     expect(chatDelta('{"error":{"message":"no"}}').error).toBe('no');
   });
+});
+
+test('fields of the scale that are not shown are neither checked nor sent', () => {
+  const hidden: ScaleDraft = { ...DEFAULT_SCALE, sleeps: false, idleTimeoutS: 'x', coldStartWaitS: 'x' };
+  expect(isScale(hidden)).toBe(true);
+  expect(toScale(hidden)).toEqual({ min_replicas: 1, max_replicas: 1, idle_timeout_s: null });
+  expect(isScale({ ...hidden, sleeps: true })).toBe(false);
+  expect(isScale({ ...DEFAULT_SCALE, sleeps: true, coldStartWaitS: '3601' })).toBe(false);
+  expect(toScale({ ...DEFAULT_SCALE, sleeps: true })).toMatchObject({ idle_timeout_s: 900, cold_start_wait_s: 60 });
 });

@@ -12,7 +12,8 @@ import { Button } from '../../ui/button';
 import { Switch, TextField } from '../../ui/field';
 import { Card } from '../../ui/page';
 import { Banner, ProblemBanner } from '../../ui/state';
-import { DEFAULT_SCALE, isScale, ScaleFields, toScale } from './scale-fields';
+import { DEFAULT_SCALE, isScale, toScale } from '../../format/scale';
+import { ScaleFields } from './scale-fields';
 
 /** Creates a deployment and opens its page, which shows the progress. */
 export function CreateForm({

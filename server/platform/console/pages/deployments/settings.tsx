@@ -10,7 +10,8 @@ import { Choices, TextField } from '../../ui/field';
 import { Card } from '../../ui/page';
 import { Banner, ProblemBanner } from '../../ui/state';
 import { toast } from '../../ui/toast';
-import { isScale, ScaleFields, scaleOf, toScale } from './scale-fields';
+import { isScale, scaleOf, toScale } from '../../format/scale';
+import { ScaleFields } from './scale-fields';
 import { StrategyChoices } from './version-new';
 
 const SCOPES = ['key', 'deployment'] as const;
