@@ -37,7 +37,7 @@ export function addScaleFlags(command: Command, { isChange }: { isChange: boolea
     )
     .option(
       '--idle-timeout <duration>',
-      `scale to zero after this time without a request, for example 10m, or never; never is replaced by 15m if --min-replicas is 0${byDefault('never')}`,
+      `scale to zero after this time without a request, for example 10m, or never${byDefault('never; 15m if --min-replicas is 0')}`,
     )
     .option(
       '--cold-start-wait <duration>',

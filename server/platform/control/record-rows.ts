@@ -1,14 +1,8 @@
 import type { Misplaced, ReplicaAddress } from '../driver/driver';
-import type { DeploymentSettingsRow, ReplicaRow, VersionRow } from '../store/deployment-schema';
+import type { ReplicaRow, VersionRow } from '../store/deployment-schema';
 import type { ServiceTx } from '../store/schema';
 import type { StoredSpec } from '../deployments/spec';
-import {
-  DEFAULT_IDLE_TIMEOUT_S,
-  type DeploymentRecord,
-  type ReplicaRecord,
-  type ReplicaResources,
-  type VersionRecord,
-} from './records';
+import { type DeploymentRecord, type ReplicaRecord, type ReplicaResources, type VersionRecord } from './records';
 
 const NODE = 'local';
 
@@ -71,16 +65,11 @@ export async function loadDeployment(
     desiredReplicas: row.wanted_replicas,
     minReplicas: row.min_replicas,
     maxReplicas: row.max_replicas,
-    idleTimeoutMs: idleTimeoutMs(row),
+    idleTimeoutMs: row.idle_timeout_s === null ? null : row.idle_timeout_s * 1000,
     coldStartWaitMs: row.cold_start_wait_s * 1000,
     cacheScope: row.prefix_cache_scope,
     versions: versions.map((version) => toVersion(version, replicas.get(version.id) ?? [])),
   };
-}
-
-function idleTimeoutMs({ idle_timeout_s: seconds, min_replicas: min }: DeploymentSettingsRow): number | null {
-  if (seconds === null) return min === 0 ? DEFAULT_IDLE_TIMEOUT_S * 1000 : null;
-  return seconds * 1000;
 }
 
 function toVersion(row: VersionRow, replicas: ReplicaRecord[]): VersionRecord {

@@ -140,9 +140,6 @@ export const DEFAULT_CONTROL_POLICY: ControlPolicy = {
   scaleDownAfterMs: 300_000,
 };
 
-/** The idle timeout of a deployment with `min_replicas` 0 that sets none. */
-export const DEFAULT_IDLE_TIMEOUT_S = 900;
-
 /** Returns whether the replica has or may have a process and should keep it. */
 export function isLive({ state }: ReplicaRecord): boolean {
   return state === 'created' || state === 'starting' || state === 'ready' || state === 'unready';

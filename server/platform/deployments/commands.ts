@@ -6,7 +6,7 @@ import { serviceChange, type ServiceChange } from '../store/change';
 import { stateChangeEvents } from '../control/control-events';
 import { type DeploymentView, readDeployment } from './views';
 import { ServiceError } from '../store/errors';
-import { checkScale, type Scale, scaleOf } from './scale';
+import { applyScale, type Scale } from './scale';
 import type { ServiceTx } from '../store/schema';
 import type { StoreContext } from '../store/store-context';
 import { type Intent, INTENTS } from '../control/intents';
@@ -121,15 +121,14 @@ export function editDeployment(
         .selectAll()
         .where('id', '=', deploymentId)
         .executeTakeFirstOrThrow();
-      const { min_replicas, max_replicas, idle_timeout_s, cold_start_wait_s } = {
-        ...before,
-        ...scaleOf(edit),
+      const { min_replicas, max_replicas, idle_timeout_s, cold_start_wait_s } = applyScale(before, {
+        ...edit,
         ...(edit.max_replicas === undefined && edit.min_replicas !== undefined
           ? { max_replicas: Math.max(before.max_replicas, edit.min_replicas) }
           : {}),
-      };
+      });
       const settings = {
-        ...checkScale({ min_replicas, max_replicas, idle_timeout_s, cold_start_wait_s }),
+        ...{ min_replicas, max_replicas, idle_timeout_s, cold_start_wait_s },
         strategy: edit.strategy ?? before.strategy,
         prefix_cache_scope: edit.prefix_cache_scope ?? before.prefix_cache_scope,
       };

@@ -6,7 +6,7 @@ import type { DeploymentSettingsRow } from '../store/deployment-schema';
 import { type DeploymentView, readDeployment } from './views';
 import { ServiceError } from '../store/errors';
 import { demandQuotas } from '../control/pool-rows';
-import { checkScale, DEFAULT_SCALE, type Scale, scaleOf } from './scale';
+import { applyScale, DEFAULT_SCALE, type Scale } from './scale';
 import { completeSpec, demandIsolation, demandOf, demandPossible, type OpenSpec, type SpecRequest } from './spec';
 import { findImage } from './catalog';
 import type { StoreContext } from '../store/store-context';
@@ -55,7 +55,7 @@ export async function insertDeployment(
   const { machine } = context.options;
   const owner: OwnerRef = request.owner ?? { type: 'user', id: actor.userId };
   await demandOwner(tx, actor, owner, 'deployment.change');
-  const scale = checkScale({ ...DEFAULT_SCALE, ...scaleOf(request) });
+  const scale = applyScale(DEFAULT_SCALE, request);
   const image = await findImage(tx, request.image_id ?? origin?.spec.stored.image_id);
   const spec = completeSpec(request, image, origin?.spec);
   demandPossible(spec.stored, machine.capacity, Math.max(1, scale.min_replicas));

@@ -30,6 +30,7 @@ export const SERVICE: Component = {
     addQuotas,
     addSessionSecrets,
     leaseControlLoop,
+    keepIdleTimeouts,
   ],
 };
 
@@ -187,4 +188,11 @@ async function addQuotas(tx: Tx): Promise<void> {
 
 async function addSessionSecrets(tx: Tx): Promise<void> {
   await tx.schema.alterTable('sessions').addColumn('secret_hash', 'text').execute();
+}
+
+/** Null meant 15 minutes for a deployment with a minimum of 0 replicas. Now it means never. */
+async function keepIdleTimeouts(tx: Tx): Promise<void> {
+  await sql`update deployment_settings set idle_timeout_s = 900 where idle_timeout_s is null and min_replicas = 0`.execute(
+    tx,
+  );
 }

@@ -430,6 +430,13 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   });
 
   describe('scale', () => {
+    on('never scales to zero by itself with idle_timeout_s null and a minimum of 0', async () => {
+      await open();
+      const { id } = await start({ min_replicas: 0, idle_timeout_s: null });
+      await h.advance(24 * 60 * MINUTE);
+      expect(await get(id)).toMatchObject({ state: 'running', ready_replicas: 1 });
+    });
+
     on('scales to zero after the idle timeout and wakes on the first request', async () => {
       await open();
       const { id, slug } = await start({ idle_timeout_s: 60 });

@@ -215,6 +215,21 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     await expect(store.deleteOrganization(ann, org.id)).rejects.toMatchObject({ code: 'conflict' });
   });
 
+  on('gives a minimum of 0 an idle timeout of 15 minutes, unless the request sets one or never', async () => {
+    await open();
+    const create = (name: string, scale: object) => store.createDeployment(ann, { name, ...scale });
+    const edit = (id: string, scale: object) => store.editDeployment(ann, id, scale);
+    expect(await create('a', { min_replicas: 0 })).toMatchObject({ idle_timeout_s: 900 });
+    expect(await create('b', { min_replicas: 0, idle_timeout_s: 60 })).toMatchObject({ idle_timeout_s: 60 });
+    const never = await create('c', { min_replicas: 0, idle_timeout_s: null });
+    expect(never).toMatchObject({ min_replicas: 0, idle_timeout_s: null });
+    expect(await edit(never.id, { min_replicas: 0, max_replicas: 2 })).toMatchObject({ idle_timeout_s: null });
+    const one = await create('d', { idle_timeout_s: null });
+    expect(one).toMatchObject({ min_replicas: 1, idle_timeout_s: null });
+    expect(await edit(one.id, { min_replicas: 0 })).toMatchObject({ idle_timeout_s: 900 });
+    expect(await edit(one.id, { idle_timeout_s: null })).toMatchObject({ min_replicas: 0, idle_timeout_s: null });
+  });
+
   on('enforces quotas on CPU, memory and versions', async () => {
     await open();
     const root = { ...ann, isAdmin: true };
