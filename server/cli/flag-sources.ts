@@ -79,8 +79,8 @@ export function resolveServeOptions(sources: readonly FlagValues[], env: NodeJS.
 }
 
 /**
- * A `--data-dir` on the command line overrides CAPSTAN_KEYS_DB, as for `capstan keys`. The variable still switches access
- * control on.
+ * A `--data-dir` on the command line overrides CAPSTAN_KEYS_DB, as for `capstan keys`. The variable still switches
+ * access control on.
  */
 function preferNearerDatabase(
   sources: readonly FlagValues[],

@@ -184,7 +184,12 @@ inBrowser(`a new user in ${browserPath ?? 'a browser (none found: set CHROMIUM_P
   test('shows 运行中 to a user who chose Chinese', async () => {
     await page.goto(`${service.url}/account`);
     await page.evaluate(
-      "fetch('/api/v1/me').then((answer) => answer.json()).then((me) => fetch('/api/v1/me', { method: 'PATCH', headers: { 'Content-Type': 'application/json', 'X-CSRF-Token': me.csrf_token }, body: JSON.stringify({ locale: 'zh-CN' }) }))",
+      `(async () => {
+        const session = { 'X-Session-Secret': localStorage.getItem('capstan.session') };
+        const me = await (await fetch('/api/v1/me', { headers: session })).json();
+        const headers = { ...session, 'Content-Type': 'application/json', 'X-CSRF-Token': me.csrf_token };
+        await fetch('/api/v1/me', { method: 'PATCH', headers, body: JSON.stringify({ locale: 'zh-CN' }) });
+      })()`,
     );
     await page.goto(deploymentPage);
     await page.getByText('运行中').first().waitFor();

@@ -1,7 +1,5 @@
 /** What an owner may have or use. Null means no limit. */
-export const QUOTA_NAMES = ['deployments', 'versions', 'gpu', 'cpu_millis', 'memory_mb', 'disk_mb'] as const;
-
-export type QuotaName = (typeof QUOTA_NAMES)[number];
+type QuotaName = 'deployments' | 'versions' | 'gpu' | 'cpu_millis' | 'memory_mb' | 'disk_mb';
 export type Quotas = Record<`quota_${QuotaName}`, number | null>;
 export type QuotaUse = Record<`used_${QuotaName}`, number>;
 

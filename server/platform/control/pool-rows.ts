@@ -45,8 +45,8 @@ export interface Demand {
 }
 
 /**
- * Refuses a version that the owner's quotas never allow. GPUs, CPU and memory that others of the owner use now only make
- * it wait.
+ * Refuses a version that the owner's quotas never allow. A version only waits for GPUs, CPU and memory that the owner
+ * uses now.
  * @throws ServiceError `quota_exceeded`
  */
 export async function demandQuotas(tx: ServiceTx, owner: OwnerRef, demand: Demand): Promise<void> {

@@ -151,7 +151,7 @@ async function keepLocations(tx: Tx): Promise<void> {
   await tx.schema.alterTable('idempotency_keys').addColumn('location', 'text').execute();
 }
 
-/** A slot was the hash of an email address alone. Those rows have no effect any more, and are deleted when they are old. */
+/** A slot was the hash of an email address alone. Those rows have no effect any more, and are deleted after an hour. */
 async function nameAttemptSlots(tx: Tx): Promise<void> {
   await tx.schema.alterTable('login_attempts').renameColumn('email_hash', 'slot').execute();
 }

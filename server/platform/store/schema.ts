@@ -9,7 +9,7 @@ export interface ServiceTables extends AccessTables, DeploymentTables, WebhookTa
   accounts: AccountRow;
   /** Failed sign-ins for the audit. A slot is a user id, or one slot for all unknown addresses. */
   sign_in_failures: { slot: string; since: number; failures: number };
-  /** Failed sign-ins that delay the next. A slot is a hash of an email address, for passwords with the network address. */
+  /** Failed sign-ins that delay the next. A slot is a hash of email address and, for passwords, network address. */
   login_attempts: { slot: string; failures: number; blocked_until: number; updated_at: number };
   sessions: SessionRow;
   bootstrap_links: { token_hash: string; created_at: number; expires_at: number };

@@ -93,7 +93,7 @@ export function Menu({
 
 const GAP_PX = 4;
 
-/** Places the list relative to the window, because a table would cut it off. Above the button if it does not fit below. */
+/** Places the list in the window, because a table would cut it off. Above the button if it does not fit below. */
 function placeBelow(list: HTMLElement | null, opener: HTMLElement | null): void {
   if (list === null || opener === null) return;
   const button = opener.getBoundingClientRect();
