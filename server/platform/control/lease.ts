@@ -35,7 +35,7 @@ export function takeLease(db: ServiceDb, holder: string, seen: Lease, nowMs: num
   });
 }
 
-/** Returns false if another service has taken the lease. An expired lease that nobody took is renewed. */
+/** Returns false if another service has taken the lease. An expired lease that no other service took is renewed. */
 export async function renewLease(db: ServiceDb, epoch: number, nowMs: number): Promise<boolean> {
   return setExpiry(db, epoch, { expires_at: nowMs + LEASE_MS });
 }

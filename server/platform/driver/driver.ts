@@ -12,7 +12,7 @@ export interface Driver {
   ensure(spec: ReplicaSpec, signal?: AbortSignal): Promise<DriverHandle>;
   /**
    * Finds a replica that an earlier service process started. If it has ended meanwhile, it is returned and its exit is
-   * reported. Returns undefined when nothing is known of its end, as after a reboot. Rejects when it cannot tell.
+   * reported. Returns undefined when nothing is known of its end, as after a reboot. Rejects when it cannot find out.
    */
   adopt(reference: string, spec: MonitoredSpec): Promise<DriverHandle | undefined>;
   /** Returns the ids of all replicas that run on this machine, whichever service process started them. */

@@ -12,7 +12,7 @@ export interface LeaseKeeperOptions {
 }
 
 /** A standby takes over this long after the lease has run out. */
-export const TAKE_OVER_AFTER_MS = 15_000;
+const TAKE_OVER_AFTER_MS = 15_000;
 const RENEW_MS = 5_000;
 const POLL_MS = 1_000;
 
@@ -93,7 +93,7 @@ export class LeaseKeeper {
   }
 
   async #renew(epoch: number): Promise<void> {
-    // A database that does not respond takes the lease from nobody.
+    // While the database does not respond, no service loses its lease.
     const isHeld = (await this.#attempt((store) => store.renewLease(epoch))) ?? true;
     if (this.#isClosed) return;
     if (isHeld) this.#renewLater(epoch);

@@ -288,7 +288,7 @@ export async function openHarness(
   const countedStore = counted(store);
   const open = async () => {
     const epoch = await store.takeLease(node, await store.readLease());
-    if (epoch === undefined) throw new Error('expected a lease that nobody else takes');
+    if (epoch === undefined) throw new Error('expected a lease that no other service takes');
     const driver = new FakeDriver(world, of);
     const targets = new Targets();
     const controller = new Controller({

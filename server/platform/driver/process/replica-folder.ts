@@ -91,7 +91,7 @@ export function toReference({ pid, startTime, bootId }: SupervisorState): string
   return `${pid}:${startTime}:${bootId}`;
 }
 
-/** Returns true when it cannot tell, as when this process has no file descriptor left: then nothing is ended. */
+/** Returns true when /proc cannot be read, for example without a free file descriptor: no replica is ended then. */
 export function isAlive({ pid, startTime, bootId }: SupervisorState): boolean {
   try {
     return bootId === currentBootId() && startTimeOf(pid) === startTime;

@@ -115,11 +115,11 @@ overBackends((make) => {
       expect([holder, epoch]).toEqual(['gtw_b', 2]);
     });
 
-    test('is kept while the database does not respond, and nobody takes it', async () => {
+    test('is kept while the database does not respond, and no standby takes it', async () => {
       let isDown = false;
       const down = <T>(run: () => Promise<T>) => (isDown ? Promise.reject(new Error('down')) : run());
-      const a = await keeper('gtw_a', { renewLease: (epoch) => down(() => stores[0].renewLease(epoch)) });
-      const b = await keeper('gtw_b', { readLease: () => down(() => stores[1].readLease()) });
+      const a = await keeper('gtw_a', { renewLease: (epoch) => down(() => opened(stores[0]).renewLease(epoch)) });
+      const b = await keeper('gtw_b', { readLease: () => down(() => opened(stores[1]).readLease()) });
       isDown = true;
       await clock.advance(5 * MINUTE, settle);
       expect(warnings).toEqual(Array(2).fill('cannot reach the control lease, retrying'));
