@@ -7,6 +7,8 @@ export interface LeaseKeeperOptions {
   store: Pick<ServiceStore, 'readLease' | 'takeLease' | 'renewLease' | 'releaseLease'>;
   /** Id of this service. It stays the same for a data directory, so a restart continues at once. */
   holder: string;
+  /** Whether no other service can use the database, as for one in a locked data directory. Then none is waited for. */
+  isAlone: boolean;
   clock: Clock;
   log: ControllerLog;
 }
@@ -76,8 +78,8 @@ export class LeaseKeeper {
   }
 
   #isFree({ lease, sinceMs }: { lease: Lease; sinceMs: number }): boolean {
-    const { holder, clock } = this.#options;
-    if (lease.holder === null || lease.holder === holder) return true;
+    const { holder, isAlone, clock } = this.#options;
+    if (isAlone || lease.holder === null || lease.holder === holder) return true;
     return clock.now() - sinceMs >= LEASE_MS + TAKE_OVER_AFTER_MS;
   }
 

@@ -126,7 +126,8 @@ export async function up(options: UpOptions): Promise<number> {
         () => undefined,
         () => 'the database does not respond',
       );
-    const lease = new LeaseKeeper({ store, holder: node, clock: SYSTEM_CLOCK, log });
+    const isAlone = location.kind === 'file';
+    const lease = new LeaseKeeper({ store, holder: node, isAlone, clock: SYSTEM_CLOCK, log });
     closers.push(() => lease.close({ releases: options.stopsDeployments && shutdown.signal.aborted }));
     const epoch = await lease.acquire(shutdown.signal, () => {
       for (const gate of [consoleGate, servingGate, adminGate]) gate.standBy();

@@ -49,13 +49,14 @@ overBackends((make) => {
       for (const store of stores.splice(0)) await store.close();
     });
 
-    const keeper = async (holder: string, broken: Partial<ServiceStore> = {}) => {
+    const keeper = async (holder: string, broken: Partial<ServiceStore> = {}, isAlone = false) => {
       const store = await openServiceStore({ location, secretKey: SECRET_KEY }, clock.now);
       stores.push(store);
       const log = { info: () => {}, warn: (_fields: object, message: string) => void warnings.push(message) };
       const kept = new LeaseKeeper({
         store: { ...opened(store), ...pick(opened(store)), ...broken },
         holder,
+        isAlone,
         clock,
         log,
       });
@@ -137,6 +138,11 @@ overBackends((make) => {
       expect(again.state).toEqual({ epoch: 2, standbys: 0, hasLost: false });
       await again.kept.close({ releases: true });
       expect((await keeper('gtw_b')).state).toEqual({ epoch: 3, standbys: 0, hasLost: false });
+    });
+
+    test('is not waited for in a database that no other service can use, such as a restored one', async () => {
+      await (await keeper('gtw_before_the_backup')).kept.close();
+      expect((await keeper('gtw_restored', {}, true)).state).toEqual({ epoch: 2, standbys: 0, hasLost: false });
     });
 
     test('is taken by one of two services', async () => {
