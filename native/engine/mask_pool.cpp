@@ -62,7 +62,7 @@ std::shared_ptr<MaskJob> MaskPool::next_job() {
   return job;
 }
 
-// A stop request leaves the mask incomplete: nobody waits for it.
+// A stop request leaves the mask incomplete: no caller waits for it.
 static void compute(MaskJob& job) {
   const std::stop_token stop = job.stop.get_token();
   if (stop.stop_requested()) return;
