@@ -205,17 +205,6 @@ export function resolveSampling(
   return { sampling, numChoices };
 }
 
-const MIN_LOOSE_BYTES = 2 ** 20;
-const LOOSE_BYTES_PER_TOKEN = 8;
-
-/**
- * Returns the maximum length in bytes of a text that may be longer than the context, because it is only counted or will
- * be truncated. Tokenizing it delays other prompts.
- */
-export function looseTextBytes(maxModelLen: number): number {
-  return Math.max(MIN_LOOSE_BYTES, maxModelLen * LOOSE_BYTES_PER_TOKEN);
-}
-
 /** @throws CapstanError `context_length_exceeded` if the texts together are longer than `maxBytes`. */
 export function checkTextLength(texts: readonly string[], maxModelLen: number, maxBytes: number): void {
   // A UTF-16 code unit takes at most 3 bytes in UTF-8.

@@ -23,7 +23,7 @@ export interface GrammarCase {
 }
 
 export async function grammarCases(): Promise<GrammarCase[]> {
-  const ajv = new Ajv2020({ strict: false, allowUnionTypes: true, logger: false });
+  const ajv = new Ajv2020({ strict: false, allowUnionTypes: true, logger: false, multipleOfPrecision: 6 });
   addFormats(ajv);
   const addon = loadAddon();
   return Promise.all(

@@ -1,5 +1,6 @@
 import { CapstanError } from '../errors';
-import { checkTextLength, looseTextBytes } from '../sampling';
+import { checkTextLength } from '../sampling';
+import { looseTextBytes } from '../text-limits';
 import { ChatTemplate, type RenderOptions } from './chat-template';
 import { checkMessages, type ChatMessage, type TemplateMessage, toTemplateMessage } from './messages';
 import { THINK_CLOSE, THINK_OPEN, type ThinkingState, thinkingStateAfter, thinkingStateWithin } from './reasoning';

@@ -1,4 +1,4 @@
-import { looseTextBytes } from '../../../ts/sampling';
+import { looseTextBytes } from '../../../ts/text-limits';
 import type { ChatMessage, ChatOptions, Messages } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import type { ParseLimits } from '../settings';
