@@ -63,7 +63,8 @@ export class ToolCallParser {
 
   /**
    * Ends the completion. A call that lacks only its closing marker is complete.
-   * @param isCut The completion is incomplete. A call is dropped if it was recognised, but has not begun.
+   * @param isCut The completion is incomplete. A call is dropped if it was recognised, but has not begun. So is a part
+   *   of a marker with two or more characters, and any part of a marker after a call.
    */
   end(isCut = false): OutputPart[] {
     if (isCut && this.#isInCall()) this.#held = new TextBuffer();
@@ -73,8 +74,13 @@ export class ToolCallParser {
   }
 
   #isInCall(): boolean {
-    const held = this.#held.toString();
-    return this.#hasEmitted || this.#sink.isExpected || this.#format.markers.some((marker) => held.includes(marker));
+    const text = this.#held.toString();
+    const isAfterCall = this.#place === 'afterCall';
+    // Calls may have a separator between them.
+    const held = isAfterCall ? text.replace(/^[;,\s]+/, '') : text;
+    const isLong = held.length > 1 || isAfterCall;
+    const isMarker = (marker: string) => held.includes(marker) || (isLong && marker.startsWith(held));
+    return this.#hasEmitted || this.#sink.isExpected || this.#format.markers.some(isMarker);
   }
 
   #take(char: string): void {
