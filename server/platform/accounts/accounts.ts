@@ -192,7 +192,7 @@ export async function demandPassword(
   });
 }
 
-/** Changes the password and ends all sessions of the user. @throws ServiceError `bad_credentials` */
+/** Changes the password. Ends all sessions of the user and open links that set a password. @throws ServiceError `bad_credentials` */
 export async function changePassword(
   db: ServiceDb,
   userId: string,
@@ -215,6 +215,7 @@ export async function changePassword(
       .where('user_id', '=', userId)
       .where('revoked_at', 'is', null)
       .execute();
+    await tx.deleteFrom('password_resets').where('user_id', '=', userId).execute();
     const user = { type: 'user', id: userId } as const;
     record({ action: 'account.password_changed', owner: user, target: user });
   });

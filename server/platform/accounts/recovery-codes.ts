@@ -44,18 +44,22 @@ export async function takeRecoveryCode(
   nowMs: number,
 ): Promise<boolean> {
   const digest = digestOf(box, userId, text.replace(/[\s-]/g, '').toLowerCase());
-  const { numDeletedRows } = await db
-    .deleteFrom('recovery_codes')
-    .where('user_id', '=', userId)
-    .where('code_digest', '=', digest)
-    .executeTakeFirst();
-  if (numDeletedRows === 0n) return false;
-  await serviceChange(db, nowMs, { actor: { type: 'user', id: userId, ...from } }, async ({ tx, record }) => {
+  const matching = (table: ServiceDb | ServiceTx) =>
+    table.selectFrom('recovery_codes').select('user_id').where('user_id', '=', userId).where('code_digest', '=', digest);
+  if ((await matching(db).executeTakeFirst()) === undefined) return false;
+  return serviceChange(db, nowMs, { actor: { type: 'user', id: userId, ...from } }, async ({ tx, record }) => {
+    const { numDeletedRows } = await tx
+      .deleteFrom('recovery_codes')
+      .where('user_id', '=', userId)
+      .where('code_digest', '=', digest)
+      .executeTakeFirst();
+    // Another sign-in may have used it at the same time.
+    if (numDeletedRows === 0n) return false;
     const user = { type: 'user', id: userId } as const;
     const left = await countRecoveryCodes(tx, userId);
     record({ action: 'account.recovery_code_used', owner: user, target: user, after: { left } });
+    return true;
   });
-  return true;
 }
 
 function digestOf(box: SecretBox, userId: string, code: string): string {

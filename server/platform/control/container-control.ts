@@ -8,7 +8,7 @@ import type { Pool } from './pool';
 import type { ServiceTx } from '../store/schema';
 import type { StoredSpec } from '../deployments/spec';
 import type { StoreContext } from '../store/store-context';
-import { type ControlPolicy, isLive, type ReplicaResources, type Observation, type ReplicaRecord } from './records';
+import { type ControlPolicy, isLive, lacksAny, type ReplicaResources, type Observation, type ReplicaRecord } from './records';
 import { loadReplicas, resourcesOf, removeReplicas, saveReplicas } from './record-rows';
 
 /** A training container as the controller works on it. */
@@ -29,6 +29,8 @@ export interface ReconciledContainer {
   secrets: Record<string, string>;
   nextStepAt: number | null;
   hasChanged: boolean;
+  /** Whether the step removed replicas, so that others may get their resources. */
+  hasFreedCapacity: boolean;
 }
 
 /** Applies observations, reconciles and saves in one transaction. Returns undefined if the container was deleted. */
@@ -89,6 +91,7 @@ export function reconcileContainer(
       secrets: openSecrets(context, container.replicas),
       nextStepAt: preparationEnd(container, policy),
       hasChanged: JSON.stringify(before) !== JSON.stringify(container),
+      hasFreedCapacity: lacksAny(before.replicas, container.replicas),
     };
   });
 }

@@ -245,11 +245,11 @@ export class Controller implements GatewayControl {
     const result = await store.reconcileDeployment(epoch, id, observations, activity, this.#policy);
     onSaved();
     if (result === undefined) this.#drop(id);
-    else await this.#apply(id, result, items.some(freesCapacity));
+    else await this.#apply(id, result);
   }
 
-  async #apply(id: string, result: ReconciledDeployment, hasFreedCapacity: boolean): Promise<void> {
-    const { deployment } = result;
+  async #apply(id: string, result: ReconciledDeployment): Promise<void> {
+    const { deployment, hasFreedCapacity } = result;
     const before = this.#latest.get(id);
     this.#latest.set(id, result);
     this.#route(deployment.slug, targetOf(result));
@@ -293,7 +293,7 @@ export class Controller implements GatewayControl {
     this.#afterStep(id, {
       isWaiting: result?.container.state === 'queued',
       hasChanged: result?.hasChanged ?? true,
-      hasFreedCapacity: items.some(freesCapacity),
+      hasFreedCapacity: result?.hasFreedCapacity ?? true,
     });
   }
 
@@ -413,10 +413,6 @@ export class Controller implements GatewayControl {
     });
     this.#timers.set(id, { at, cancel });
   }
-}
-
-function freesCapacity({ type }: Item): boolean {
-  return type === 'gone';
 }
 
 /** Keeps the last item of each kind per replica or version, so that a long outage does not fill the memory. */

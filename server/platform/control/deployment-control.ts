@@ -15,6 +15,7 @@ import {
   type ControlPolicy,
   type DeploymentRecord,
   findVersion,
+  lacksAny,
   type Observation,
   readyReplicas,
   type ReplicaRecord,
@@ -32,6 +33,8 @@ export interface ReconciledDeployment {
   /** Failed versions whose last log lines are not saved yet. */
   withoutLastLines: string[];
   hasChanged: boolean;
+  /** Whether the step removed replicas, so that others may get their resources. */
+  hasFreedCapacity: boolean;
 }
 
 /** Applies observations, reconciles and saves in one transaction. Returns undefined if the deployment was deleted. */
@@ -122,6 +125,10 @@ async function reconcileInTransaction(
     ),
     nextStepAt: nextStepAt(deployment, activity, policy, nowMs),
     hasChanged,
+    hasFreedCapacity: lacksAny(
+      before.versions.flatMap(({ replicas }) => replicas),
+      deployment.versions.flatMap(({ replicas }) => replicas),
+    ),
     isWaiting: deployment.versions.some(({ status }) => status.state === 'queued') || lacksReplicas(deployment),
     withoutLastLines: deployment.versions
       .filter(({ status, hasLastLines }) => status.state === 'error' && !hasLastLines)

@@ -145,6 +145,11 @@ export function isLive({ state }: ReplicaRecord): boolean {
   return state === 'created' || state === 'starting' || state === 'ready' || state === 'unready';
 }
 
+/** Returns whether some replicas of `before` are not in `after`. */
+export function lacksAny(before: readonly ReplicaRecord[], after: readonly ReplicaRecord[]): boolean {
+  return before.some(({ id }) => !after.some((replica) => replica.id === id));
+}
+
 export function findVersion(deployment: DeploymentRecord, id: string | null): VersionRecord | undefined {
   return id === null ? undefined : deployment.versions.find((version) => version.id === id);
 }

@@ -32,7 +32,9 @@ export function restartExited(version: VersionRecord, context: ReconcileContext)
     ({ state, isGone, retryAt }) => state === 'exited' && isGone && retryAt !== null && context.nowMs >= retryAt,
   );
   for (const old of exited) {
-    const { ordinal, cpuMillis, memoryMb, gpuUuids, restarts } = old;
+    const { ordinal, memoryMb, gpuUuids, restarts } = old;
+    // Replicas of releases without quotas for CPU time have 0.
+    const { cpuMillis } = version.resources;
     version.replicas = version.replicas.filter((replica) => replica !== old);
     version.replicas.push(newReplica({ ordinal, cpuMillis, memoryMb, gpuUuids, restarts }, context));
   }

@@ -359,7 +359,7 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
       const saved = page.waitForEvent('download');
       await page.getByRole('button', { name: 'Download' }).click();
       const file = await saved;
-      expect(file.suggestedFilename()).toBe(`${deploymentId}-v1.log`);
+      expect(file.suggestedFilename()).toBe(`${deploymentId}-v1.log.gz`);
       expect(readFileSync(await file.path(), 'utf8')).toBe('all lines\n');
     });
     expect([...sent]).toEqual([SESSION_SECRET]);

@@ -14,7 +14,7 @@ export function VersionLogsPage({ id, number }: { id: string; number: string }) 
   const base = `/deployments/${id}`;
   const deployment = useResource<Deployment>(base);
   const version = useResource<Version>(`${base}/versions/${number}`);
-  const saving = useAction(() => download(`${base}/versions/${number}/logs/download`, `${id}-v${number}.log`));
+  const saving = useAction(() => download(`${base}/versions/${number}/logs/download`, `${id}-v${number}.log.gz`));
   useLiveReload(`${base}/events/stream`, false, version.reload);
   return (
     <Page

@@ -41,7 +41,7 @@ describeUsers('a start script of $name', (user: User) => {
     const inputs = [{ mount: 'input0', path: shared }];
     const script = newSpec({
       inputs,
-      startCommand: `ls ${dataDir} /platform; grep -rl a-secret /platform/home /tmp /run /dev/shm; rm -rf /platform/input/input0/* && echo removed; ${probe(['127.0.0.1:80', '10.80.0.1:80'])}`,
+      startCommand: `ls ${dataDir} /platform; grep -rl words-of-the-neighbour /platform/home /tmp /run /dev/shm; rm -rf /platform/input/input0/* && echo removed; ${probe(['127.0.0.1:80', '10.80.0.1:80'])}`,
     });
     const neighbour = newNeighbour(inputs);
     const [attacked] = await runScripts(user, { dataDir, hiddenPaths: [], neighbour, specs: [script] });

@@ -20,7 +20,7 @@ export interface Run {
 /** A neighbour that serves on port 80. */
 export function newNeighbour(inputs: ReplicaSpec['inputs'] = []): ReplicaSpec {
   const script = 'require("http").createServer((request, reply) => reply.end("served")).listen(80, "0.0.0.0")';
-  return newSpec({ inputs, healthPath: '/', startCommand: `echo a-secret > mine; ${node(script)}` });
+  return newSpec({ inputs, healthPath: '/', startCommand: `echo words-of-the-neighbour > mine; ${node(script)}` });
 }
 
 type Exited = Extract<ReplicaEvent, { type: 'exited' }>;
