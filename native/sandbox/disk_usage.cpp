@@ -40,6 +40,12 @@ uint64_t sum(uint64_t one, uint64_t other) {
   return one > kTooMuch - other ? kTooMuch : one + other;
 }
 
+/** Whether the owner of a folder is this user, who then closed it to hide what is in it. */
+bool is_own(int folder) {
+  struct stat info{};
+  return fstat(folder, &info) == 0 && info.st_uid == geteuid();
+}
+
 uint64_t bytes_below(int folder, int depth) {
   if (depth > kMaxDepth) {
     close(folder);
@@ -48,7 +54,10 @@ uint64_t bytes_below(int folder, int depth) {
   uint64_t total = 0;
   for_each_name(folder, [&](const std::string& name) {
     struct stat info{};
-    if (fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return;
+    if (fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+      if (errno == EACCES && is_own(folder)) total = kTooMuch;
+      return;
+    }
     total = sum(total, std::max(kMinEntryBytes, bytes_of(info)));
     if (!S_ISDIR(info.st_mode)) return;
     const int below = openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -64,7 +73,8 @@ uint64_t bytes_below(int folder, int depth) {
 
 uint64_t folder_bytes(const std::string& folder) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  return fd < 0 ? 0 : bytes_below(fd, 0);
+  if (fd < 0) return errno == EACCES ? kTooMuch : 0;
+  return bytes_below(fd, 0);
 }
 
 uint64_t deleted_bytes(const std::string& folder, const std::vector<pid_t>& pids) {
@@ -81,7 +91,7 @@ uint64_t deleted_bytes(const std::string& folder, const std::vector<pid_t>& pids
       struct stat info{};
       if (stat((path + "/" + name).c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
       if (info.st_nlink == 0 && info.st_dev == disk.st_dev && counted.insert(info.st_ino).second)
-        total = sum(total, bytes_of(info));
+        total = sum(total, std::max(kMinEntryBytes, bytes_of(info)));
     });
   };
   for (const pid_t pid : pids) {

@@ -28,8 +28,8 @@ constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 constexpr uint32_t kX32Bit = 0x40000000;
 
 /** Calls newer than the headers of older systems. They have the same number on all architectures. */
-constexpr uint32_t kOpenTree = 428, kMoveMount = 429, kFsOpen = 430, kFsConfig = 431, kFsMount = 432, kFsPick = 433,
-                   kClone3 = 435, kMountSetattr = 442, kOpenTreeAttr = 467;
+constexpr uint32_t kIoUringSetup = 425, kOpenTree = 428, kMoveMount = 429, kFsOpen = 430, kFsConfig = 431,
+                   kFsMount = 432, kFsPick = 433, kClone3 = 435, kMountSetattr = 442, kOpenTreeAttr = 467;
 
 constexpr uint32_t kRefused[] = {// Mounts and file systems.
                                  SYS_mount, SYS_umount2, SYS_pivot_root, SYS_swapon, SYS_swapoff, kOpenTree, kMoveMount,
@@ -98,6 +98,8 @@ void filter_system_calls() {
   Filter filter;
   // C libraries use clone() when clone3() is missing. Its flags are in memory, where a filter cannot read them.
   filter.refuse(kClone3, kNoSuchCall);
+  // Files that are registered with io_uring are invisible to the watch of the disk. Programs do without it.
+  filter.refuse(kIoUringSetup, kNoSuchCall);
   for (const uint32_t call : kRefused)
     filter.refuse(call, kNotPermitted);
   for (const uint32_t call : {SYS_clone, SYS_unshare})

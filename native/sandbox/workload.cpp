@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <exception>
@@ -78,7 +79,11 @@ void execute(const Spec& spec, const Pipes& pipes) {
 
 /** Since Linux 5.14 the kernel counts per user namespace, so replicas do not share the limit. */
 void limit_processes() {
-  const rlimit limit{kMaxProcesses, kMaxProcesses};
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NPROC, &limit) != 0) fail("read the limit of processes");
+  // The machine may allow less, and a workload may not raise that.
+  limit.rlim_max = std::min<rlim_t>(limit.rlim_max, kMaxProcesses);
+  limit.rlim_cur = limit.rlim_max;
   if (setrlimit(RLIMIT_NPROC, &limit) != 0) fail("limit the number of processes");
 }
 

@@ -6,6 +6,9 @@ const MAX_DEPTH = 100;
 /** Most files, links and folders together. A program that makes new ones for ever cannot keep the copy going. */
 const MAX_ENTRIES = 1_000_000;
 
+/** The unit of `blocks` of a file. */
+const BLOCK_BYTES = 512;
+
 const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 /** Opens a folder for its names only, so it needs no permission to list it. The same number on every Linux. */
 const O_PATH = 0o10000000;
@@ -15,12 +18,14 @@ const O_PATH = 0o10000000;
  * it: every name is looked up in a folder that is already open, as with openat(2). Skips sockets, pipes and devices.
  * @param source A real path.
  * @param target Must not exist.
+ * @param maxHoleBytes Most bytes of holes in sparse files. Not every file system copies holes as holes, so a file that
+ *   takes no space could fill the disk.
  * @throws Error if a folder or file was replaced meanwhile, or the folder is too large
  */
-export async function copyFolder(source: string, target: string): Promise<void> {
+export async function copyFolder(source: string, target: string, maxHoleBytes = Infinity): Promise<void> {
   const folder = await openFolder(source);
   try {
-    await copyInto(folder, target, { depth: 0, count: { entries: 0 } });
+    await copyInto(folder, target, { depth: 0, count: { entries: 0, holesLeft: maxHoleBytes } });
   } finally {
     await folder.close();
   }
@@ -44,7 +49,7 @@ async function openFolder(real: string): Promise<fs.FileHandle> {
 
 interface Position {
   depth: number;
-  count: { entries: number };
+  count: { entries: number; holesLeft: number };
 }
 
 async function copyInto(from: fs.FileHandle, to: string, { depth, count }: Position): Promise<void> {
@@ -55,7 +60,7 @@ async function copyInto(from: fs.FileHandle, to: string, { depth, count }: Posit
     const [source, target] = [inside(from, entry.name), path.join(to, entry.name)];
     try {
       if (entry.isSymbolicLink()) await fs.symlink(await fs.readlink(source), target);
-      else if (entry.isFile()) await copyFile(source, target);
+      else if (entry.isFile()) await copyFile(source, target, count);
       else if (entry.isDirectory())
         await withFile(source, O_DIRECTORY, (folder) => copyInto(folder, target, { depth: depth + 1, count }));
     } catch (error) {
@@ -67,9 +72,13 @@ async function copyInto(from: fs.FileHandle, to: string, { depth, count }: Posit
 }
 
 /** Shares blocks if the file system can. */
-async function copyFile(source: string, target: string): Promise<void> {
+async function copyFile(source: string, target: string, count: Position['count']): Promise<void> {
   await withFile(source, O_NONBLOCK, async (file) => {
-    if (!(await file.stat()).isFile()) return;
+    const info = await file.stat();
+    if (!info.isFile()) return;
+    count.holesLeft -= Math.max(0, info.size - info.blocks * BLOCK_BYTES);
+    if (count.holesLeft < 0)
+      throw new Error('the holes of sparse files are larger than a replica may write (capstan up --replica-disk)');
     await fs.copyFile(`/proc/self/fd/${file.fd}`, target, constants.COPYFILE_FICLONE | constants.COPYFILE_EXCL);
   });
 }

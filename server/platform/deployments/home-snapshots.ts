@@ -9,10 +9,15 @@ import { resolveInside } from './data-roots';
  */
 export class HomeSnapshots {
   readonly #folder: string;
+  readonly #maxHoleBytes: number;
 
-  /** @param folder Created if missing. */
-  constructor(folder: string) {
+  /**
+   * @param folder Created if missing.
+   * @param maxHoleBytes Most bytes of holes in the sparse files of one copy.
+   */
+  constructor(folder: string, maxHoleBytes = Infinity) {
     this.#folder = folder;
+    this.#maxHoleBytes = maxHoleBytes;
   }
 
   folderOf(versionId: string): string {
@@ -35,7 +40,7 @@ export class HomeSnapshots {
     await fs.promises.rm(unfinished, { recursive: true, force: true });
     await fs.promises.mkdir(this.#folder, { recursive: true, mode: 0o700 });
     try {
-      await copyFolder(source, unfinished);
+      await copyFolder(source, unfinished, this.#maxHoleBytes);
       await fs.promises.rename(unfinished, folder);
     } catch (error) {
       // A partial copy only takes disk space.

@@ -161,7 +161,7 @@ export async function up(options: UpOptions): Promise<number> {
       onLeaseLost: () => lease.lose(),
       driver,
       targets,
-      snapshots: new HomeSnapshots(join(dir.root, 'homes')),
+      snapshots: new HomeSnapshots(join(dir.root, 'homes'), options.replicaDiskBytes),
       dataRoots,
       allowsUnisolated: options.allowUnisolated,
       logs,

@@ -244,6 +244,13 @@ overServices(() => {
       expect((await redeem('x')).status).toBe(429);
     });
 
+    test('ends when the user changes the password', async () => {
+      const { body } = await makeLink(root, bob.userId);
+      const change = { current: PASSWORD, password: 'a third password' };
+      expect((await bob.send('POST', `${ME}/password`, change)).status).toBe(204);
+      expect((await redeem(body.token)).status).toBe(410);
+    });
+
     test('keeps the second factor', async () => {
       const { body } = await bob.post(`${ME}/totp`, { password: PASSWORD });
       await bob.send('PUT', `${ME}/totp`, { otp: totpCode(body.secret, Math.floor(service.clock.now() / 30_000)) });

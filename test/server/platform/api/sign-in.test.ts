@@ -171,15 +171,19 @@ overServices(() => {
         readBody: () => Promise.resolve(Buffer.alloc(0)),
       };
       let hasEnded = false;
+      let open!: () => void;
+      const opened = new Promise<void>((resolve) => (open = resolve));
+      const write = () => (open(), true);
       const streaming = api
         .handle(request, {
           hasStarted: false,
           send: () => {},
-          stream: () => ({ write: () => true, drained: () => Promise.resolve(), end: () => {}, destroy: () => {} }),
+          stream: () => ({ write, drained: () => Promise.resolve(), end: () => {}, destroy: () => {} }),
         } as unknown as HttpReply)
         .then(() => {
           hasEnded = true;
         });
+      await opened;
       service.clock.advance(11 * 3_600_000);
       await new Promise((resolve) => setTimeout(resolve, 50));
       expect([hasEnded, (await service.store.findSession(alice.cookie.split('=')[1], false))?.userId]).toEqual([
@@ -256,6 +260,11 @@ overServices(() => {
         ).status,
       ).toBe(401);
       expect((await alice.get(ME)).body).toMatchObject({ theme: 'system', session_guard: 'secret' });
+      // Requests without the secret do not keep the session alive.
+      service.clock.advance(11 * 3_600_000);
+      expect(await statusWith({ cookie: alice.cookie })).toBe(401);
+      service.clock.advance(3_600_000);
+      expect((await alice.get(ME)).status).toBe(401);
       expect(service.logged.join('\n')).not.toContain(alice.sessionSecret);
     });
 

@@ -46,6 +46,17 @@ overBackends((make) => {
     return { opened, release };
   };
 
+  test('a deployment that is stopped between two starts frees its GPU for one that waits', async () => {
+    await open(machine({ gpus: 1 }));
+    const { id: first } = await create({ compute: { gpu_count: 1 } });
+    const { id: second } = await create({ name: 'other', compute: { gpu_count: 1 } });
+    h.driver.exit(running()[0].id, 7);
+    await h.settle();
+    expect([await version(first), await version(second)]).toMatchObject([{ state: 'backoff' }, { state: 'queued' }]);
+    await settleAfter(first, h.store.applyIntent(h.actor, first, 'stop'));
+    expect(await version(second)).toMatchObject({ state: 'running' });
+  });
+
   describe('a launch that hangs', () => {
     test('fails at the start deadline and frees its resources', async () => {
       await open(machine({ gpus: 1 }));

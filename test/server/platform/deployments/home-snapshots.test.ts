@@ -97,6 +97,16 @@ test('refuses folders that would use up the open files of the service, and leave
   expect(fs.readdirSync(path.join(root, 'homes'))).toEqual([]);
 });
 
+test('refuses a sparse file that would fill the disk, and leaves nothing behind', async () => {
+  fs.truncateSync(path.join(home, 'file'), 2 ** 40);
+  const limited = new HomeSnapshots(path.join(root, 'homes'), 2 ** 20);
+  await expect(limited.take('v1', home)).rejects.toThrow('holes of sparse files');
+  expect(fs.readdirSync(path.join(root, 'homes'))).toEqual([]);
+  fs.truncateSync(path.join(home, 'file'), 2 ** 19);
+  await limited.take('v1', home);
+  expect(fs.statSync(path.join(limited.folderOf('v1'), 'file')).size).toBe(2 ** 19);
+});
+
 test('a file deleted at any moment is copied or left out', async () => {
   let isDeleted = true;
   for (let at = 0; isDeleted; at++) {

@@ -74,6 +74,8 @@ END`,
     ],
     ['empty files', node('for (let n = 0; ; n++) require("fs").writeFileSync("f" + n, "")')],
     ['a folder that is closed', 'mkdir d; cd d; exec 3> file; chmod 000 .; dd if=/dev/zero bs=1M >&3'],
+    ['a folder that only lists names', 'mkdir d; cd d; exec 3> file; chmod 400 .; dd if=/dev/zero bs=1M >&3'],
+    ['a home that is closed', 'exec 3> file; chmod 000 .; dd if=/dev/zero bs=1M >&3'],
   ])('is stopped when it fills its disk with %s, and its home is removed', async (_what, script) => {
     const { cause, signal, id } = await run(script, { memoryMb: 512 });
     expect({ cause, signal }).toEqual({ cause: 'disk_quota_exceeded', signal: 'SIGKILL' });
