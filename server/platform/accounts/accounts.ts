@@ -192,7 +192,10 @@ export async function demandPassword(
   });
 }
 
-/** Changes the password. Ends all sessions of the user and open links that set a password. @throws ServiceError `bad_credentials` */
+/**
+ * Changes the password. Ends all sessions of the user and open links that set a password.
+ * @throws ServiceError `bad_credentials`
+ */
 export async function changePassword(
   db: ServiceDb,
   userId: string,

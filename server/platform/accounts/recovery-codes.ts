@@ -45,7 +45,11 @@ export async function takeRecoveryCode(
 ): Promise<boolean> {
   const digest = digestOf(box, userId, text.replace(/[\s-]/g, '').toLowerCase());
   const matching = (table: ServiceDb | ServiceTx) =>
-    table.selectFrom('recovery_codes').select('user_id').where('user_id', '=', userId).where('code_digest', '=', digest);
+    table
+      .selectFrom('recovery_codes')
+      .select('user_id')
+      .where('user_id', '=', userId)
+      .where('code_digest', '=', digest);
   if ((await matching(db).executeTakeFirst()) === undefined) return false;
   return serviceChange(db, nowMs, { actor: { type: 'user', id: userId, ...from } }, async ({ tx, record }) => {
     const { numDeletedRows } = await tx

@@ -8,7 +8,14 @@ import type { Pool } from './pool';
 import type { ServiceTx } from '../store/schema';
 import type { StoredSpec } from '../deployments/spec';
 import type { StoreContext } from '../store/store-context';
-import { type ControlPolicy, isLive, lacksAny, type ReplicaResources, type Observation, type ReplicaRecord } from './records';
+import {
+  type ControlPolicy,
+  isLive,
+  lacksAny,
+  type ReplicaResources,
+  type Observation,
+  type ReplicaRecord,
+} from './records';
 import { loadReplicas, resourcesOf, removeReplicas, saveReplicas } from './record-rows';
 
 /** A training container as the controller works on it. */
