@@ -43,7 +43,7 @@ function readToken(url: string, { ask, readInput }: CommandIo): Promise<string> 
 
 function warnAboutVariables({ env, err }: CommandIo): void {
   const set = ['CAPSTAN_URL', 'CAPSTAN_TOKEN'].filter((name) => (env[name] ?? '') !== '');
-  if (set.length > 0) err(`warning: ${set.join(' and ')} still override it. Unset them to use this login\n`);
+  if (set.length > 0) err(`warning: variables take precedence over this login: ${set.join(', ')}\n`);
 }
 
 function logout({ env, err }: CommandIo): void {
