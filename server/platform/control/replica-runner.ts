@@ -80,13 +80,13 @@ export class ReplicaRunner {
     this.#entries.get(replicaId)?.onIdle?.();
   }
 
-  /** Stops all processes when the service shuts down. The rows do not change. */
+  /** Stops all processes when the service shuts down, also after one that cannot be stopped. The rows do not change. */
   async stopAll(): Promise<void> {
     await Promise.all(
       [...this.#entries].map(async ([id, { aborting, starting }]) => {
         aborting.abort();
         await starting;
-        await this.#options.driver.stop(id, TERM_MS);
+        await this.#options.driver.stop(id, TERM_MS).catch((error: unknown) => this.#options.onError(error, id));
       }),
     );
   }

@@ -118,6 +118,15 @@ overBackends((make) => {
       expect(h.world.started).toHaveLength(1);
     });
 
+    test('a replica that cannot be stopped does not keep the others at the end of the service', async () => {
+      await open();
+      await create({ min_replicas: 2 });
+      const [broken] = running();
+      h.driver.beforeStop = (id) => (id === broken.id ? Promise.reject(new Error('stuck')) : Promise.resolve());
+      await h.controller.close({ stopsReplicas: true });
+      expect(running()).toEqual([broken]);
+    });
+
     test('of a further replica is replaced at the start deadline', async () => {
       await open();
       const { id } = await create({ start_deadline_s: 60, max_replicas: 2 });
