@@ -44,13 +44,13 @@ export async function takeRecoveryCode(
   nowMs: number,
 ): Promise<boolean> {
   const digest = digestOf(box, userId, text.replace(/[\s-]/g, '').toLowerCase());
-  const matching = (table: ServiceDb | ServiceTx) =>
-    table
-      .selectFrom('recovery_codes')
-      .select('user_id')
-      .where('user_id', '=', userId)
-      .where('code_digest', '=', digest);
-  if ((await matching(db).executeTakeFirst()) === undefined) return false;
+  const found = await db
+    .selectFrom('recovery_codes')
+    .select('user_id')
+    .where('user_id', '=', userId)
+    .where('code_digest', '=', digest)
+    .executeTakeFirst();
+  if (found === undefined) return false;
   return serviceChange(db, nowMs, { actor: { type: 'user', id: userId, ...from } }, async ({ tx, record }) => {
     const { numDeletedRows } = await tx
       .deleteFrom('recovery_codes')

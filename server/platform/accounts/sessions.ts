@@ -22,6 +22,8 @@ export interface Session {
   secretHash: string | null;
   /** When the user last entered the password. Null if not in this session. */
   stepUpAt: number | null;
+  /** When the last recorded use was. */
+  lastSeenAt: number;
   expiresAt: number;
 }
 
@@ -96,22 +98,32 @@ export async function findSession(
     .where('users.status', '=', 'active')
     .executeTakeFirst();
   if (row === undefined) return undefined;
-  if (isUse && nowMs - row.last_seen_at >= SEEN_EVERY_MS) {
-    await db
-      .updateTable('sessions')
-      .set({ last_seen_at: nowMs, idle_expires_at: Math.min(row.expires_at, nowMs + IDLE_MS) })
-      .where('id_hash', '=', row.id_hash)
-      .execute();
-  }
-  return {
+  const session = {
     idHash: row.id_hash,
     userId: row.user_id,
     isAdmin: row.is_admin === 1,
     csrfHash: row.csrf_hash,
     secretHash: row.secret_hash,
     stepUpAt: row.step_up_at,
+    lastSeenAt: row.last_seen_at,
     expiresAt: row.expires_at,
   };
+  if (isUse) await recordSessionUse(db, session, nowMs);
+  return session;
+}
+
+/** Keeps a session alive. Writes at most once in {@link SEEN_EVERY_MS}. */
+export async function recordSessionUse(
+  db: ServiceDb,
+  { idHash, lastSeenAt, expiresAt }: Pick<Session, 'idHash' | 'lastSeenAt' | 'expiresAt'>,
+  nowMs: number,
+): Promise<void> {
+  if (nowMs - lastSeenAt < SEEN_EVERY_MS) return;
+  await db
+    .updateTable('sessions')
+    .set({ last_seen_at: nowMs, idle_expires_at: Math.min(expiresAt, nowMs + IDLE_MS) })
+    .where('id_hash', '=', idHash)
+    .execute();
 }
 
 /** Returns whether a request carries the CSRF token of its session. */

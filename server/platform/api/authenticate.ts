@@ -64,11 +64,10 @@ export function unauthenticated(): ApiProblem {
 
 async function bySession(request: HttpRequest, address: string, { store, settings }: ApiContext): Promise<Caller> {
   const token = sessionTokenOf(request, settings);
-  const found = token === undefined ? undefined : await store.findSession(token, false);
-  if (token === undefined || found === undefined || !isGuarded(request, found, settings)) return ANONYMOUS;
-  // Only a guarded request counts as a use of the session.
-  const session = await store.findSession(token);
-  if (session === undefined) return ANONYMOUS;
+  const session = token === undefined ? undefined : await store.findSession(token, false);
+  if (token === undefined || session === undefined || !isGuarded(request, session, settings)) return ANONYMOUS;
+  // A request without the secret does not keep the session alive.
+  await store.recordSessionUse(session);
   return {
     actor: {
       userId: session.userId,

@@ -79,6 +79,7 @@ import {
 } from '../accounts/second-factor';
 import {
   findSession,
+  recordSessionUse,
   listSessions,
   type NewSession,
   openSession,
@@ -118,6 +119,7 @@ export interface AccountStore {
   signIn(credentials: Credentials, from: From, replaced?: string): Promise<NewSession>;
   /** @param isUse Whether this call extends the idle timeout. Default true. */
   findSession(token: string, isUse?: boolean): Promise<Session | undefined>;
+  recordSessionUse(session: Session): Promise<void>;
   listSessions(actor: ServiceActor): Promise<SessionView[]>;
   revokeSession(actor: ServiceActor, idHash: string): Promise<void>;
   revokeSessions(actor: ServiceActor, exceptIdHash?: string): Promise<void>;
@@ -211,6 +213,7 @@ export function accountMethods({ db, box, now }: StoreContext): AccountStore {
       return open(userId, from);
     },
     findSession: (token, isUse) => findSession(db, token, now(), isUse),
+    recordSessionUse: (session) => recordSessionUse(db, session, now()),
     listSessions: (actor) => listSessions(db, actor.userId, now()),
     revokeSession: async (actor, idHash) => {
       if (!(await revokeSession(db, actor.userId, idHash, now())))
