@@ -34,7 +34,19 @@ const completion = (name: string, prompt: unknown): HostileBody => ({
 
 export const HOSTILE_BODIES: readonly HostileBody[] = [
   chat('65,535 messages', { messages: repeat(65_535, () => ({ role: 'user', content: 'a' })) }),
-  chat('messages below 256 KB', { messages: repeat(8_000, () => ({ role: 'user', content: 'a' })) }),
+  chat('8,000 messages', { messages: repeat(8_000, () => ({ role: 'user', content: 'a' })) }),
+  // Below 64 KB, so the main thread parses them.
+  chat('1,900 messages', { messages: repeat(1_900, () => ({ role: 'user', content: 'a' })) }),
+  chat('a tool with 2,000 properties', {
+    messages: USER,
+    tools: toolWith(manyProperties(2_000)),
+    tool_choice: 'required',
+  }),
+  chat(
+    'a schema with 2,000 properties',
+    { messages: USER, max_tokens: 1, response_format: jsonSchema(manyProperties(2_000)) },
+    200,
+  ),
   chat('65,535 parts', {
     messages: [{ role: 'user', content: repeat(65_535, () => ({ type: 'text', text: 'a' })) }],
   }),
@@ -45,7 +57,7 @@ export const HOSTILE_BODIES: readonly HostileBody[] = [
     repeat(5_000_000, () => 1),
   ),
   chat('a tool with 130,000 properties', { messages: USER, tools: toolWith(manyProperties(130_000)) }),
-  chat('a tool below 256 KB', {
+  chat('a tool with 7,000 properties', {
     messages: USER,
     tools: toolWith(manyProperties(7_000)),
     tool_choice: 'required',
