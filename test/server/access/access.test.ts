@@ -194,8 +194,9 @@ describe.each(BACKENDS)('several processes over $name', ({ isHere, make }) => {
     expect(await one.check(bearer(secret))).toMatchObject({ status: 429, code: 'budget_exceeded' });
     // Written at shutdown and read by the next process.
     const other = await openStore(location);
+    const aborted = once(running.signal as AbortSignal, 'abort');
     await other.deleteKey('k').then(() => other.close());
-    await once(running.signal as AbortSignal, 'abort');
+    await aborted;
     expect(running.signal?.reason).toMatchObject({ denial: { code: 'invalid_api_key' } });
     running.done(1);
   });
