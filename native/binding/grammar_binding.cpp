@@ -98,8 +98,7 @@ Expr to_regex(const Napi::Object& object) {
   for_each_item(object, "also", [&](const Napi::Value& item) {
     if (!item.IsObject()) refuse_source(object.Env(), "patterns");
     const auto part = item.As<Napi::Object>();
-    options.also.push_back(
-        {text_of(part, "pattern"), flag_of(part, "isSearch"), text_of(part, "label"), flag_of(part, "mayYield")});
+    options.also.push_back({text_of(part, "pattern"), flag_of(part, "isSearch"), text_of(part, "label")});
   });
   for_each_item(object, "except", [&](const Napi::Value& item) {
     if (!item.IsString()) refuse_source(object.Env(), "texts");

@@ -51,7 +51,6 @@ struct RegexPart {
   std::string pattern;
   bool is_search = false;
   std::string label = "regex";
-  bool may_yield = false;  // left out if it is beyond what an automaton matches, such as lookbehind
 };
 
 struct RegexOptions {

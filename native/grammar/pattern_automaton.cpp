@@ -417,7 +417,7 @@ class Reader {
       case ExprKind::kTextEnd:
         return formulas_.all_of({formulas_.empty(), next});
       case ExprKind::kTextStart:
-        if (at_start == AtStart::kMaybe) refuse_pattern(label_ + ": ^ is not supported after a part that can be empty");
+        if (at_start == AtStart::kMaybe) refuse(label_ + ": ^ is not supported after a part that can be empty");
         return at_start == AtStart::kYes ? next : formulas_.nothing();
       default:
         break;
@@ -446,7 +446,7 @@ class Reader {
       const Id once = read(item, next, at_start);
       return expr.min == 1 ? once : formulas_.any_of({once, next});
     }
-    if (has_assertion(item)) refuse_pattern(label_ + ": lookahead and anchors are not supported in a repetition");
+    if (has_assertion(item)) refuse(label_ + ": lookahead and anchors are not supported in a repetition");
     const Id one = read(item, formulas_.empty(), AtStart::kNo);
     return formulas_.then(formulas_.repeat(one, expr.min, expr.max), next);
   }

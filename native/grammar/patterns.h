@@ -12,12 +12,6 @@
 
 namespace capstan::grammar {
 
-// A pattern that is valid, but beyond what an automaton here matches.
-struct UnsupportedPattern : Error {
-  using Error::Error;
-};
-[[noreturn]] void refuse_pattern(const std::string& message);
-
 // Parses one pattern. The result matches the whole text and has no rules, literals or regular expressions.
 Expr parse_pattern(std::string_view text, bool is_search, const std::string& label);
 

@@ -57,15 +57,9 @@ bool keeps_lengths(const PatternSet& set) {
 std::optional<PatternAutomaton> try_intersect(const PatternSet& set, PatternBudget& budget, size_t share) {
   const size_t work = budget.work / share;
   PatternBudget part{budget.states, work};
-  const auto settle = [&] { budget = {part.states, budget.work - (work - part.work)}; };
-  try {
-    auto automaton = intersect(set, part);
-    settle();
-    return automaton;
-  } catch (...) {
-    settle();
-    throw;
-  }
+  auto automaton = intersect(set, part);
+  budget = {part.states, budget.work - (work - part.work)};
+  return automaton;
 }
 
 // A long maximum takes a state per code point, so that a lower one replaces it where the automaton gets too large. Each
@@ -91,11 +85,10 @@ std::optional<PatternAutomaton> intersect_within(PatternSet set, PatternBudget& 
   }
 }
 
-// A regular expression that needs an automaton, or has parts that may need one.
+// A regular expression that needs an automaton.
 struct PendingRegex {
   Expr* expr;
   PatternSet set;
-  std::vector<Expr> yielding;  // further patterns, which are left out if they are too large or not supported
 };
 
 // Sets `expr` to a set that needs no automaton. Returns false when it needs one.
@@ -107,32 +100,9 @@ bool set_simple(Expr& expr, PatternSet& set) {
   return true;
 }
 
-// Each pattern alone must be within a quarter of the work that is left.
-bool is_supported(const Expr& pattern, const std::string& label, PatternBudget& budget) try {
-  const size_t states = budget.states;
-  const bool is_small = try_intersect({{pattern}, {}, 0, kUnbounded, label}, budget, 4).has_value();
-  budget.states = states;  // the automaton is not kept
-  return is_small;
-} catch (const UnsupportedPattern&) {
-  return false;
-}
-
-std::optional<PatternAutomaton> intersect_yielding(const PendingRegex& regex, PatternBudget& budget) {
-  PatternSet set = regex.set;
-  for (const Expr& pattern : regex.yielding)
-    if (is_supported(pattern, set.label, budget)) set.patterns.push_back(pattern);
-  if (set.patterns.size() == regex.set.patterns.size()) return std::nullopt;
-  PatternBudget half{budget.states, budget.work / 2};
-  auto automaton = intersect_within(std::move(set), half);
-  budget = {half.states, budget.work - budget.work / 2 + half.work};
-  return automaton;
-}
-
 void expand(PendingRegex& regex, PatternBudget& budget) {
-  auto automaton = intersect_yielding(regex, budget);
-  if (!automaton && set_simple(*regex.expr, regex.set)) return;
   const std::string label = regex.set.label;
-  if (!automaton) automaton = intersect_within(std::move(regex.set), budget);
+  auto automaton = intersect_within(std::move(regex.set), budget);
   if (!automaton) refuse(label + ": too large for the other patterns, the lengths or the names beside it");
   *regex.expr = {};
   regex.expr->kind = ExprKind::kAutomaton;
@@ -164,18 +134,11 @@ class RegexExpander {
     const std::shared_ptr<const RegexOptions> kept = expr.regex;
     const RegexOptions& options = *kept;
     PendingRegex regex{
-        &expr, {{}, options.except, options.min_length, options.max_length, options.label, options.is_json_string}, {}};
+        &expr, {{}, options.except, options.min_length, options.max_length, options.label, options.is_json_string}};
     regex.set.patterns.push_back(parse_pattern(expr.text, options.is_search, options.label));
     for (const RegexPart& part : options.also)
-      add_part(regex, part);
-    if (!regex.yielding.empty() || !set_simple(expr, regex.set)) pending_.push_back(std::move(regex));
-  }
-
-  static void add_part(PendingRegex& regex, const RegexPart& part) try {
-    Expr pattern = parse_pattern(part.pattern, part.is_search, part.label);
-    (part.may_yield && has_assertion(pattern) ? regex.yielding : regex.set.patterns).push_back(std::move(pattern));
-  } catch (const UnsupportedPattern&) {
-    if (!part.may_yield) throw;
+      regex.set.patterns.push_back(parse_pattern(part.pattern, part.is_search, part.label));
+    if (!set_simple(expr, regex.set)) pending_.push_back(std::move(regex));
   }
 
   PatternBudget budget_;

@@ -41,7 +41,7 @@ class RegexParser {
     refuse(label_ + ": " + message + " at position " + std::to_string(std::min(pos_, text_.size())));
   }
   [[noreturn]] void fail_unsupported(const std::string& what) const {
-    refuse_pattern(label_ + ": " + what + " not supported at position " + std::to_string(std::min(pos_, text_.size())));
+    refuse(label_ + ": " + what + " not supported at position " + std::to_string(std::min(pos_, text_.size())));
   }
   bool is_at_end() const { return pos_ >= text_.size(); }
   char peek() const { return is_at_end() ? '\0' : text_[pos_]; }
@@ -307,10 +307,6 @@ Expr parse_pattern(std::string_view text, bool is_search, const std::string& lab
     refuse(label + ": expected at most " + std::to_string(kMaxGrammarBytes) + " bytes, got " +
            std::to_string(text.size()));
   return RegexParser(text, is_search, label).parse();
-}
-
-void refuse_pattern(const std::string& message) {
-  throw UnsupportedPattern(ErrorCode::kInvalidArgument, message);
 }
 
 bool has_assertion(const Expr& pattern) {

@@ -136,11 +136,8 @@ TEST(grammar_regex_intersects_patterns_and_excludes_texts) {
     EXPECT(matches(excluded, text));
   for (const char* text : {"ab", "abc", "a\\\"", ""})
     EXPECT(!matches(excluded, text));
-  // A pattern that cannot be matched yields to the others, if it may.
-  const auto rest = compile_regex("[ab]+", {.also = {{"(?<=a)b", true, "other", true}}});
-  EXPECT(matches(rest, "ba"));
-  EXPECT(!regex_error("[ab]+", {.also = {{"(?<=a)b", true, "other", false}}}).empty());
-  EXPECT(!regex_error("[ab]+", {.also = {{"(", true, "other", true}}}).empty());
+  EXPECT(!regex_error("[ab]+", {.also = {{"(?<=a)b", true, "other"}}}).empty());
+  EXPECT(!regex_error("[ab]+", {.also = {{"(", true, "other"}}}).empty());
 }
 
 TEST(grammar_regex_counts_long_texts_within_bounds) {
@@ -277,17 +274,8 @@ TEST(grammar_regex_bounds_lengths_exactly) {
 }
 
 TEST(grammar_regex_tries_share_the_work) {
-  // A pattern that is too large yields, alone or beside the lengths.
   const std::string large = "(?=.*a.{200})(?=.*b.{200}).*";
-  EXPECT(regex_error("[ab]+", {.also = {{large, true, "other", true}}}).empty());
-  EXPECT(!regex_error("[ab]+", {.also = {{large, true, "other", false}}}).empty());
-  const std::string beside = "^" + times(9, [](size_t i) { return "(?=.*" + std::string(1, char('a' + i)) + ")"; });
-  const grammar::RegexOptions long_texts{.min_length = 600, .max_length = 700, .also = {{beside, true, "other", true}}};
-  EXPECT(regex_error("^[a-z]+$", long_texts).empty());
-  // A pattern that is tried alone takes no states from the try beside the others.
-  const std::string half = "^(?=.*a)(?=.*b).{0,4000}$";
-  const auto kept = compile_regex("^.*$", {.also = {{half, true, "other", true}}});
-  EXPECT(matches(kept, "ab") && !matches(kept, "aa"));
+  EXPECT(!regex_error("[ab]+", {.also = {{large, true, "other"}}}).empty());
   // A try that spends its share leaves enough for a lower maximum.
   const auto counted = compile_regex("^(?!x)(?:[ab]{1,100}){1,100}$", {.is_search = true, .max_length = 4096});
   EXPECT(matches(counted, "aabaab"));
