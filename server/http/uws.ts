@@ -34,8 +34,11 @@ import type { UwsModule } from './uws-module';
 // The types of the package lack `close`.
 type App = TemplatedApp & { close(): void };
 
-/** uWebSockets.js closes an idle connection after 10 s. It has no option for that. */
-const KEEP_ALIVE = 'timeout=10';
+/**
+ * uWebSockets.js closes an idle connection after 8 to 12 s and has no option for that. The announced time is lower: a
+ * client must not send a request on a connection that is closing.
+ */
+const KEEP_ALIVE = 'timeout=6';
 const SHARED_PORT = 0;
 const EXCLUSIVE_PORT = 1;
 

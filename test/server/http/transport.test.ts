@@ -523,7 +523,7 @@ describe.each(['uws', 'node'] as const)('%s', (name) => {
       { keepAliveTimeoutMs: 20_000 },
     );
     const { socket, until } = open(port);
-    const seconds = name === 'uws' ? 10 : 20;
+    const seconds = name === 'uws' ? 6 : 20;
     for (const path of ['/', '/stream']) {
       socket.write(`GET ${path} HTTP/1.1\r\nHost: h\r\n\r\n`);
       const head = (await until(path === '/' ? 'body' : '0\r\n\r\n')).split('\r\n');
