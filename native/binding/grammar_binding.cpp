@@ -9,6 +9,7 @@
 
 #include "native/binding/parsed_grammars.h"
 #include "native/binding/records.h"
+#include "native/grammar/code_points.h"
 
 namespace capstan {
 namespace {
@@ -60,19 +61,33 @@ std::vector<Expr> to_exprs(const Napi::Object& object, int depth) {
   return items;
 }
 
-Expr to_class(const Napi::Object& object) {
-  const Napi::Value value = object.Get("ranges");
-  if (!value.IsArray()) refuse_source(object.Env(), "ranges");
+std::vector<grammar::CodePointRange> to_ranges(const Napi::Value& value) {
+  if (!value.IsArray()) refuse_source(value.Env(), "ranges");
   const auto array = value.As<Napi::Array>();
   std::vector<grammar::CodePointRange> ranges;
   for (uint32_t i = 0; i < array.Length(); ++i) {
+    const Napi::HandleScope scope(value.Env());
     const Napi::Value range = array.Get(i);
-    if (!range.IsArray()) refuse_source(object.Env(), "ranges of two code points");
+    if (!range.IsArray()) refuse_source(value.Env(), "ranges of two code points");
     const auto ends = range.As<Napi::Array>();
     ranges.push_back(
         {count_of(ends.Get(0u), grammar::kMaxCodePoint, 0), count_of(ends.Get(1u), grammar::kMaxCodePoint, 0)});
   }
-  return grammar::code_point_class(std::move(ranges));
+  return ranges;
+}
+
+grammar::UnicodeProperties to_properties(const Napi::Value& value) {
+  grammar::UnicodeProperties properties;
+  if (value.IsUndefined()) return properties;
+  if (!value.IsObject()) refuse_source(value.Env(), "properties");
+  const auto object = value.As<Napi::Object>();
+  const Napi::Array names = object.GetPropertyNames();
+  for (uint32_t i = 0; i < names.Length(); ++i) {
+    const Napi::HandleScope scope(value.Env());
+    const Napi::Value name = names.Get(i);
+    properties.emplace(name.ToString().Utf8Value(), grammar::normalized(to_ranges(object.Get(name))));
+  }
+  return properties;
 }
 
 // Calls read(item) for each item of an array that may be missing.
@@ -113,7 +128,7 @@ Expr to_expr(const Napi::Value& value, int depth) {
   const auto object = value.As<Napi::Object>();
   const std::string kind = text_of(object, "kind");
   if (kind == "literal") return grammar::literal(text_of(object, "text"));
-  if (kind == "class") return to_class(object);
+  if (kind == "class") return grammar::code_point_class(to_ranges(object.Get("ranges")));
   if (kind == "sequence") return grammar::sequence(to_exprs(object, depth));
   if (kind == "choice") return grammar::choice(to_exprs(object, depth));
   if (kind == "rule") return grammar::rule_ref(text_of(object, "name"));
@@ -154,6 +169,7 @@ GrammarSource to_source(const Napi::Value& value) {
     grammar.rules.push_back({"root", grammar::regex(text_of(object, "pattern"), {}), true});
   } else if (kind == "rules") {
     grammar.root = text_of(object, "root");
+    grammar.properties = to_properties(object.Get("properties"));
     const Napi::Value rules = object.Get("rules");
     if (!rules.IsArray()) refuse_source(value.Env(), "rules");
     const auto array = rules.As<Napi::Array>();

@@ -3,6 +3,7 @@
 // end all produce it; compile() in `automaton.h` turns it into an automaton. This folder does not depend on the engine.
 #include <compare>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -87,9 +88,13 @@ struct Marker {
   int32_t token_id = -1;
 };
 
+// The code points of Unicode properties by name, such as `L` or `Script=Greek`. Each set must be normalized.
+using UnicodeProperties = std::map<std::string, std::vector<CodePointRange>, std::less<>>;
+
 struct Grammar {
   std::string root = "root";
   std::vector<Rule> rules;
+  UnicodeProperties properties = {};  // those that the regular expressions name
 };
 
 Expr literal(std::string_view bytes);
@@ -111,7 +116,8 @@ Expr regex(std::string_view pattern, RegexOptions options);
 Grammar parse_gbnf(std::string_view text);
 
 // Parses the part of ECMAScript's syntax that a finite automaton can match: characters, ., [classes], \d \w \s and
-// their negations, \t \n \r \f \v \0 \cX \xHH \uHHHH \u{H}, groups (capturing or not), |, greedy and lazy quantifiers,
+// their negations, \p{…} and \P{…} of the grammar's properties, \t \n \r \f \v \0 \cX \xHH \uHHHH \u{H}, groups
+// (capturing or not), |, greedy and lazy quantifiers,
 // ^, $ and lookahead outside of repetitions. Throws kInvalidArgument with the position.
 Expr parse_regex(std::string_view pattern, const RegexOptions& options = {});
 // Replaces every kRegex by its parsed expression.

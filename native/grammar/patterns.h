@@ -13,7 +13,8 @@
 namespace capstan::grammar {
 
 // Parses one pattern. The result matches the whole text and has no rules, literals or regular expressions.
-Expr parse_pattern(std::string_view text, bool is_search, const std::string& label);
+Expr parse_pattern(std::string_view text, bool is_search, const std::string& label,
+                   const UnicodeProperties& properties = {});
 
 // Whether the pattern has a lookahead, or an anchor that is not at an end of a top-level alternative. Only intersect()
 // takes such patterns.

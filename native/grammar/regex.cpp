@@ -113,6 +113,8 @@ void expand(PendingRegex& regex, PatternBudget& budget) {
 // before it left.
 class RegexExpander {
  public:
+  explicit RegexExpander(const UnicodeProperties& properties) : properties_(properties) {}
+
   void add(Expr& expr) {
     for (Expr& item : expr.items)
       add(item);
@@ -135,12 +137,13 @@ class RegexExpander {
     const RegexOptions& options = *kept;
     PendingRegex regex{
         &expr, {{}, options.except, options.min_length, options.max_length, options.label, options.is_json_string}};
-    regex.set.patterns.push_back(parse_pattern(expr.text, options.is_search, options.label));
+    regex.set.patterns.push_back(parse_pattern(expr.text, options.is_search, options.label, properties_));
     for (const RegexPart& part : options.also)
-      regex.set.patterns.push_back(parse_pattern(part.pattern, part.is_search, part.label));
+      regex.set.patterns.push_back(parse_pattern(part.pattern, part.is_search, part.label, properties_));
     if (!set_simple(expr, regex.set)) pending_.push_back(std::move(regex));
   }
 
+  const UnicodeProperties& properties_;
   PatternBudget budget_;
   std::vector<PendingRegex> pending_;
 };
@@ -199,14 +202,15 @@ Expr json_class(const CodePointSet& set) {
 
 Expr parse_regex(std::string_view pattern, const RegexOptions& options) {
   Expr expr = regex(pattern, options);
-  RegexExpander expander;
+  const UnicodeProperties none;
+  RegexExpander expander(none);
   expander.add(expr);
   expander.run();
   return expr;
 }
 
 void expand_regexes(Grammar& grammar) {
-  RegexExpander expander;
+  RegexExpander expander(grammar.properties);
   for (Rule& rule : grammar.rules)
     expander.add(rule.expr);
   expander.run();

@@ -24,8 +24,8 @@ Expr single(uint32_t c) {
 
 class RegexParser {
  public:
-  RegexParser(std::string_view text, bool is_search, const std::string& label)
-      : text_(text), is_search_(is_search), label_(label) {}
+  RegexParser(std::string_view text, bool is_search, const std::string& label, const UnicodeProperties& properties)
+      : text_(text), is_search_(is_search), label_(label), properties_(properties) {}
 
   Expr parse() {
     std::vector<Expr> alternatives;
@@ -254,8 +254,9 @@ class RegexParser {
       case 'k':
         fail_unsupported("backreferences are");
       case 'p':
+        return parse_property();
       case 'P':
-        fail_unsupported("Unicode property classes are");
+        return complement(parse_property());
       default:
         break;
     }
@@ -263,6 +264,15 @@ class RegexParser {
     if (c >= '0' && c <= '9') fail_unsupported("backreferences are");
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) fail("unknown escape");
     return one(c);
+  }
+
+  const CodePointSet& parse_property() {
+    const size_t end = text_.find('}', pos_);
+    if (!take("{") || end == std::string_view::npos) fail("expected {, the name of a Unicode property and }");
+    const auto property = properties_.find(text_.substr(pos_, end - pos_));
+    if (property == properties_.end()) fail("unknown Unicode property");
+    pos_ = end + 1;
+    return property->second;
   }
 
   uint32_t parse_unicode() {
@@ -296,17 +306,19 @@ class RegexParser {
   std::string_view text_;
   const bool is_search_;
   const std::string& label_;
+  const UnicodeProperties& properties_;
   size_t num_starts_ = 0;  // anchors ^ that are not at the start of a top-level alternative
   size_t pos_ = 0;
 };
 
 }  // namespace
 
-Expr parse_pattern(std::string_view text, bool is_search, const std::string& label) {
+Expr parse_pattern(std::string_view text, bool is_search, const std::string& label,
+                   const UnicodeProperties& properties) {
   if (text.size() > kMaxGrammarBytes)
     refuse(label + ": expected at most " + std::to_string(kMaxGrammarBytes) + " bytes, got " +
            std::to_string(text.size()));
-  return RegexParser(text, is_search, label).parse();
+  return RegexParser(text, is_search, label, properties).parse();
 }
 
 bool has_assertion(const Expr& pattern) {

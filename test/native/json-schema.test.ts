@@ -5,6 +5,7 @@ import { loadAddon } from '../../ts/addon';
 import type { NativeGrammar } from '../../ts/addon-types';
 import type { Grammar } from '../../ts/text/grammar';
 import { jsonObjectGrammar, schemaToGrammar } from '../../ts/text/json-schema';
+import { withProperties } from '../../ts/text/unicode-properties';
 import { accepts, randomText } from './grammar-texts';
 import { SCHEMAS } from './json-schema-cases';
 
@@ -12,7 +13,8 @@ import { SCHEMAS } from './json-schema-cases';
 const ajv = new Ajv2020({ strict: false, allowUnionTypes: true, logger: false, multipleOfPrecision: 10 });
 addFormats(ajv);
 
-const compile = (grammar: Grammar): Promise<NativeGrammar> => loadAddon().compileGrammar({ kind: 'rules', ...grammar });
+const compile = (grammar: Grammar): Promise<NativeGrammar> =>
+  loadAddon().compileGrammar({ kind: 'rules', ...withProperties(grammar) });
 
 test('has at least 50 schemas', () => {
   expect(SCHEMAS.length).toBeGreaterThanOrEqual(50);
@@ -156,8 +158,8 @@ test.each<[schema: object, text: string]>([
 
 test.each([
   ['uri', '(?<!x)https:\\/\\/example\\.com', 'lookbehind is not supported'],
-  ['date', '\\p{L}', 'Unicode property classes are not supported'],
-  ['emoji', '^\\p{Emoji}$', 'Unicode property classes are not supported'],
+  ['date', '\\p{Letters}', 'unknown Unicode property at position 3'],
+  ['emoji', '^(\\p{Emoji})\\1$', 'backreferences are not supported'],
 ])('refuses a pattern that no automaton matches beside a format: %s %s', async (format, pattern, message) => {
   await expect(compile(schemaToGrammar({ type: 'string', format, pattern }))).rejects.toThrow(`#/pattern: ${message}`);
 });
@@ -179,4 +181,44 @@ test('a duration has no gaps between its units, as in RFC 3339 but not in ajv', 
     true,
     true,
   ]);
+});
+
+describe('Unicode properties', () => {
+  test.each([
+    ['^[\\p{L}\\p{M}]+$', ['é', 'Zürich', '東京', 'नमस्ते', '𝒜'], ['', 'a1', 'a b', '٣']],
+    ['^\\p{Lu}\\p{Ll}*( \\p{Lu}\\p{Ll}*)*$', ['Ärger', 'Élan Vital'], ['ärger', 'ÄRger']],
+    ['^[^\\p{L}\\d]{2}$', ['--', '…!', '😀 '], ['a-', '-1', 'é-', '--- ']],
+    ['^\\P{Script=Greek}+$', ['abc', 'я'], ['αβγ', 'abγ']],
+    ['^(?=.*\\p{Nd})[\\p{L}\\p{Nd}]{3,5}$', ['ab٣', '1éa'], ['abc', 'ab-1']],
+    ['\\p{Sc}', ['costs €5', '$'], ['5']],
+  ])('%s', async (pattern, valid, invalid) => {
+    const schema = { type: 'string', pattern };
+    const grammar = await compile(schemaToGrammar(schema));
+    for (const text of [...valid, ...invalid]) {
+      expect([text, accepts(grammar, JSON.stringify(text))]).toEqual([text, ajv.validate(schema, text)]);
+      expect(ajv.validate(schema, text)).toBe(valid.includes(text));
+    }
+    for (let seed = 1; seed <= 50; seed++)
+      expect(JSON.parse(randomText(grammar, seed))).toMatch(new RegExp(pattern, 'u'));
+  });
+
+  test.each(['\\p', '\\p{', '\\p{}', '\\p{Letters}', '\\p{script=greek}', '\\p{RGI_Emoji}', '\\p{__proto__}'])(
+    'refuses %s',
+    async (pattern) => {
+      await expect(compile(schemaToGrammar({ type: 'string', pattern }))).rejects.toThrow('Unicode property');
+    },
+  );
+
+  test('a grammar may name 16', async () => {
+    const names = 'L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd'.split(' ');
+    const pattern = (count: number) =>
+      `^[${names
+        .slice(0, count)
+        .map((name) => `\\p{${name}}`)
+        .join('')}]$`;
+    expect(accepts(await compile(schemaToGrammar({ type: 'string', pattern: pattern(16) })), '"é"')).toBe(true);
+    expect(() => withProperties(schemaToGrammar({ type: 'string', pattern: pattern(17) }))).toThrow(
+      'grammar: expected at most 16 Unicode properties, got 17',
+    );
+  });
 });

@@ -5,6 +5,7 @@ import { jsonObjectGrammar, schemaToGrammar } from './json-schema';
 import type { Tool } from './messages';
 import { reasoningGrammar, type ThinkingState } from './reasoning';
 import { findToolCallFormat, toolCallGrammar, type ToolCallGrammarOptions } from './tool-calls';
+import { withProperties } from './unicode-properties';
 
 /** What a grammar allows. Values of JSON only, so that the JSON text identifies the grammar. */
 export type GrammarSpec =
@@ -28,6 +29,11 @@ type GrammarSource = Exclude<NativeGrammarSource, { kind: 'regex' } | { kind: 'p
  * @throws CapstanError `invalid_argument` for a schema that is not supported.
  */
 export function buildGrammarSource(spec: GrammarSpec): GrammarSource {
+  const source = build(spec);
+  return source.kind === 'rules' ? withProperties(source) : source;
+}
+
+function build(spec: GrammarSpec): GrammarSource {
   switch (spec.kind) {
     case 'json':
       return rules(spec.schema === undefined ? jsonObjectGrammar() : schemaToGrammar(spec.schema));
@@ -56,7 +62,7 @@ export function buildGrammarSource(spec: GrammarSpec): GrammarSource {
     case 'either':
       return rules(eitherGrammar(rulesOf(spec.first, spec.param), rulesOf(spec.second, spec.param)));
     case 'reasoned':
-      return afterReasoning(buildGrammarSource(spec.then), spec.thinking);
+      return afterReasoning(build(spec.then), spec.thinking);
   }
 }
 
@@ -69,7 +75,7 @@ function plainRoot(expr: Grammar['rules'][number]['expr']): GrammarSource {
 }
 
 function rulesOf(spec: GrammarSpec, param: string): Grammar {
-  const source = buildGrammarSource(spec);
+  const source = build(spec);
   if (source.kind === 'rules') return source;
   throw CapstanError.mismatch('invalid_argument', param, 'no GBNF grammar with tools that may be called', 'both');
 }

@@ -46,6 +46,8 @@ export interface Grammar {
   /** Name of the rule that the whole text matches. */
   root: string;
   rules: GrammarRule[];
+  /** Code points of the Unicode properties that the regular expressions name, such as `L` or `Script=Greek`. */
+  properties?: Readonly<Record<string, readonly CodeRange[]>>;
 }
 
 /** A named expression of a grammar. */

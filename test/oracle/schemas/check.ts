@@ -9,7 +9,7 @@ import Ajv2020 from 'ajv/dist/2020';
 import addFormats from 'ajv-formats';
 import { loadAddon } from '../../../ts/addon';
 import { CapstanError } from '../../../ts/errors';
-import { schemaToGrammar } from '../../../ts/text/json-schema';
+import { buildGrammarSource } from '../../../ts/text/grammar-source';
 import { randomText } from '../../native/grammar-texts';
 
 interface Package {
@@ -53,7 +53,7 @@ async function checkSchema(
 ): Promise<void> {
   let grammar;
   try {
-    grammar = await loadAddon().compileGrammar({ kind: 'rules', ...schemaToGrammar(schema) });
+    grammar = await loadAddon().compileGrammar(buildGrammarSource({ kind: 'json', schema }));
   } catch (error) {
     report.refused[name] = CapstanError.from(error).message;
     return;
