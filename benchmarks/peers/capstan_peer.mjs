@@ -1,6 +1,9 @@
-// Capstan through its public interface.   node capstan_peer.mjs DIR
+// Capstan through its public interface.
+//   node capstan_peer.mjs MODEL [ENTRY]
+// ENTRY: the library's module, such as /tmp/i/node_modules/capstan/dist/ts/index.mjs (default: the one of this tree)
 import { createInterface } from 'node:readline';
-import { Engine } from '../../dist/ts/index.mjs';
+
+const { Engine } = await import(process.argv[3] ?? '../../dist/ts/index.mjs');
 
 const numThreads = Number(process.env.PEER_THREADS ?? 2);
 /** Returns milliseconds of wall time, or of CPU time of the process. */
