@@ -5,7 +5,8 @@ const { folder: typebox } = require('./test/bundle-typebox');
 
 const base = {
   testEnvironment: 'node',
-  globalSetup: '<rootDir>/test/bundle-typebox.js',
+  globalSetup: '<rootDir>/test/setup.js',
+  globalTeardown: '<rootDir>/test/teardown.js',
   transform: {
     '^.+\\.(ts|mjs)$': [
       '@swc/jest',

@@ -43,8 +43,12 @@ await_lanes() {
 }
 
 print_lanes() {
-  local status=$? entry
-  for entry in "${BESIDE[@]}"; do kill -- "-${entry%% *}" 2> /dev/null || true; done
+  local status=$? entry pid log
+  for entry in "${BESIDE[@]}"; do
+    read -r pid log _ <<< "$entry"
+    kill -- "-$pid" 2> /dev/null || true
+    rm -f "$log" "$log.seconds"
+  done
   [ -z "${CURRENT_LANE:-}" ] || LANES+=("$((SECONDS - CURRENT_BEGIN)) $CURRENT_LANE (failed)")
   printf '\n==== seconds of each lane\n'
   for entry in "${LANES[@]}"; do printf '%6d  %s\n' "${entry%% *}" "${entry#* }"; done

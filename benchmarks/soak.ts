@@ -5,9 +5,8 @@
 //   node -r ./test/oracle/register-ts.cjs benchmarks/soak.ts [--minutes 30] [--width 12] [--transport uws]
 //     [--out benchmarks/results/soak.md] [--json FILE]
 import { execFile } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs, promisify } from 'node:util';
 import { Random } from '../server/bench/random';
@@ -29,7 +28,7 @@ const { values } = parseArgs({
 /** Clients that read slower than the server writes. */
 const NUM_SLOW_READERS = 2;
 const root = join(__dirname, '..');
-const keysDb = join(mkdtempSync(join(tmpdir(), 'capstan-soak-')), 'keys.db');
+const keysDb = join(temporaryFolder('soak'), 'keys.db');
 const run = promisify(execFile);
 
 interface Sample {

@@ -8,8 +8,7 @@ const root = path.dirname(__dirname);
 const { version } = JSON.parse(fs.readFileSync(path.join(root, 'node_modules/typebox/package.json'), 'utf8'));
 const folder = path.join(root, 'build', `typebox-${version}`);
 
-/** Jest's `globalSetup`. */
-module.exports = async function bundleTypebox() {
+module.exports.bundleTypebox = async () => {
   if (fs.existsSync(folder)) return;
   const { build } = await import('vite');
   const unfinished = `${folder}.${process.pid}`;

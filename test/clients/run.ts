@@ -1,10 +1,10 @@
 // Runs every client in this folder against `capstan serve demo` with access keys, over both transports. run.sh installs
 // the clients and calls this. Writes the table of results. Exits 1 if a check fails.
 import { execFile } from 'node:child_process';
-import { mkdtempSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createKey, killAll, prepare, startServer } from '../fakes/server-process';
+import { temporaryFolder } from '../fakes/temporary-folder';
 
 interface Check {
   client: string;
@@ -50,7 +50,7 @@ function runClient({ command, args, cwd }: (typeof CLIENTS)[number], env: NodeJS
 }
 
 async function runTransport(transport: string): Promise<Check[]> {
-  const keysDb = join(mkdtempSync(join(tmpdir(), 'capstan-clients-')), 'keys.db');
+  const keysDb = join(temporaryFolder('clients'), 'keys.db');
   const server = await startServer(
     [
       'demo',

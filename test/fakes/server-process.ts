@@ -2,9 +2,9 @@
 import { transformFileSync } from '@swc/core';
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { temporaryFolder } from './temporary-folder';
 
 const root = join(__dirname, '../..');
 /** With CAPSTAN_INSTALLED, a folder where the packages are installed, the tests run on that installation. */
@@ -26,7 +26,7 @@ export function prepare(): { CAPSTAN_ADDON: string } {
     jsc: { parser: { syntax: 'typescript' }, target: 'es2022' },
     module: { type: 'commonjs' },
   });
-  const path = join(mkdtempSync(join(tmpdir(), 'capstan-addon-')), 'fake-addon.js');
+  const path = join(temporaryFolder('addon'), 'fake-addon.js');
   writeFileSync(path, code);
   prepared = { CAPSTAN_ADDON: path };
   return prepared;

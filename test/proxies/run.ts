@@ -1,8 +1,7 @@
 // Runs the checks through every reverse proxy. run.sh installs the proxies and calls this. Exits 1 if a check fails.
-import { mkdtempSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createKey, killAll, prepare, startServer } from '../fakes/server-process';
+import { temporaryFolder } from '../fakes/temporary-folder';
 import { CHECKS, type Subject } from './checks';
 import { killProxies, PROXIES, startProxy, versionOf } from './proxies';
 
@@ -24,7 +23,7 @@ async function runChecks(subject: Subject): Promise<number> {
 
 void (async () => {
   prepare();
-  const keysDb = join(mkdtempSync(join(tmpdir(), 'capstan-proxies-')), 'keys.db');
+  const keysDb = join(temporaryFolder('proxies'), 'keys.db');
   const key = createKey(keysDb, '--name', 'anywhere');
   const addressKey = createKey(keysDb, '--name', 'one-address', '--allow-from', '127.0.0.2/32');
   const server = await startServer(

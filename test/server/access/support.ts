@@ -22,8 +22,7 @@ export function makeFolder(): string {
   return folder;
 }
 
-/** Databases use a memory file system if there is one, so that commits do not wait for a disk. */
-const DATABASE_ROOT = fs.existsSync('/dev/shm') ? '/dev/shm' : os.tmpdir();
+const DATABASE_ROOT = process.env.CAPSTAN_TEST_DATABASES ?? os.tmpdir();
 
 /** A folder for databases that {@link removeFolders} does not delete. */
 export function makeUnlistedFolder(): string {

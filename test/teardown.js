@@ -1,0 +1,6 @@
+'use strict';
+
+const { removeRunFolders } = require('./run-folders');
+
+/** Jest's `globalTeardown`. */
+module.exports = () => removeRunFolders();
