@@ -1,7 +1,7 @@
 /** Hostile start scripts at level L2 that use up memory, processes and the disk, beside a neighbour that serves. */
 import { existsSync } from 'node:fs';
+import { constants } from 'node:os';
 import { join } from 'node:path';
-import type { ReplicaSpec } from '../../../../../server/platform/driver/driver';
 import { newSpec, node } from '../conformance';
 import { describeUsers, makeDataDir, newNeighbour, type Result, runScripts, type User } from './users';
 
@@ -9,75 +9,62 @@ const MB = 2 ** 20;
 /** Writes without an end, until the process is killed or a write fails. */
 const flood = (file: string): string => `dd if=/dev/zero of=${file} bs=1M 2>&1 | grep -c "No space left"`;
 
+const FILLS_MEMORY = `${flood('/dev/shm/x')}; for file in /tmp/x /var/tmp/x /run/x; do echo x > $file || echo full; done; du -sm /dev/shm | cut -f1`;
+const FILLS_MEMORY_WITH_EMPTY_FILES = node(
+  'let n = 0; try { for (;;) require("fs").writeFileSync("/tmp/" + n++, "") } catch (error) { console.log(error.code, n <= 65536) }',
+);
+/** Perl is small, so its processes start fast. */
+const STARTS_PROCESSES = `perl -e '
+  my $n = 0;
+  while (defined(my $child = fork)) { if ($child == 0) { sleep 1000; exit } $n++ }
+  print $! + 0, " ", $n > 100 && $n < 4096 ? "bounded" : $n, "\\n"'`;
+const FILLS_DISK: Readonly<Record<string, string>> = {
+  'a file': flood('file'),
+  'a deleted file that stays open': 'exec 3> file; rm file; dd if=/dev/zero bs=1M >&3',
+  'folders inside folders': node(
+    'for (let n = 0; n < 3000; n++) { require("fs").mkdirSync("d"); process.chdir("d") } setInterval(() => {}, 1000)',
+  ),
+  'empty files': node('for (let n = 0; ; n++) require("fs").writeFileSync("f" + n, "")'),
+  'a folder that is closed': 'mkdir d; cd d; exec 3> file; chmod 000 .; dd if=/dev/zero bs=1M >&3',
+  'a folder that only lists names': 'mkdir d; cd d; exec 3> file; chmod 400 .; dd if=/dev/zero bs=1M >&3',
+  'a home that is closed': 'exec 3> file; chmod 000 .; dd if=/dev/zero bs=1M >&3',
+};
+
 describeUsers('a start script of $name', (user: User) => {
   let dataDir: string;
   let remove: () => void;
-  beforeAll(() => {
-    ({ dataDir, remove } = makeDataDir(user));
-  });
-  afterAll(() => remove());
+  const results = new Map<string, Result & { id: string }>();
 
-  async function run(script: string, more: Partial<ReplicaSpec> = {}): Promise<Result & { id: string }> {
-    const spec = newSpec({ startCommand: script, memoryMb: 128, ...more });
-    const [result] = await runScripts(user, {
+  // All of them side by side, because each waits for the measurements of its supervisor.
+  beforeAll(async () => {
+    ({ dataDir, remove } = makeDataDir(user));
+    const memory: Readonly<Record<string, number>> = { [FILLS_MEMORY]: 128, [STARTS_PROCESSES]: 4_096 };
+    const scripts = [FILLS_MEMORY, FILLS_MEMORY_WITH_EMPTY_FILES, STARTS_PROCESSES, ...Object.values(FILLS_DISK)];
+    const specs = scripts.map((startCommand) => newSpec({ startCommand, memoryMb: memory[startCommand] ?? 512 }));
+    const ended = await runScripts(user, {
       dataDir,
       hiddenPaths: [],
       replicaDiskBytes: 16 * MB,
       neighbour: newNeighbour(),
-      specs: [spec],
+      specs,
     });
-    return { ...result, id: spec.id };
-  }
+    scripts.forEach((script, i) => results.set(script, { ...ended[i], id: specs[i].id }));
+  });
+  afterAll(() => remove());
 
-  test('fills its files in memory together up to half of its memory', async () => {
-    const { lines } = await run(
-      `${flood('/dev/shm/x')}; for file in /tmp/x /var/tmp/x /run/x; do echo x > $file || echo full; done; du -sm /dev/shm | cut -f1`,
-    );
+  test('fills its files in memory together up to half of its memory', () => {
+    const { lines } = results.get(FILLS_MEMORY)!;
     expect(lines.filter((line) => !/No space left|I\/O error/.test(line))).toEqual(['1', 'full', 'full', 'full', '64']);
   });
 
-  test('cannot fill the memory with empty files', async () => {
-    const { lines } = await run(
-      node(
-        'let n = 0; try { for (;;) require("fs").writeFileSync("/tmp/" + n++, "") } catch (error) { console.log(error.code, n <= 65536) }',
-      ),
-      { memoryMb: 512 },
-    );
-    expect(lines).toEqual(['ENOSPC true']);
-  });
+  test('cannot fill the memory with empty files', () =>
+    expect(results.get(FILLS_MEMORY_WITH_EMPTY_FILES)!.lines).toEqual(['ENOSPC true']));
 
-  test('starts a bounded number of processes', async () => {
-    const { lines } = await run(
-      `python3 -u - <<'END'
-import os
-n = 0
-try:
-    while True:
-        os.posix_spawn("/bin/sleep", ["sleep", "1000"], os.environ)
-        n += 1
-except OSError as error:
-    print(error.errno, 100 < n < 4096)
-END`,
-      { memoryMb: 4_096 },
-    );
-    expect(lines).toEqual(['11 True']);
-  });
+  test('starts a bounded number of processes', () =>
+    expect(results.get(STARTS_PROCESSES)!.lines).toEqual([`${constants.errno.EAGAIN} bounded`]));
 
-  test.each([
-    ['a file', flood('file')],
-    ['a deleted file that stays open', 'exec 3> file; rm file; dd if=/dev/zero bs=1M >&3'],
-    [
-      'folders inside folders',
-      node(
-        'for (let n = 0; n < 3000; n++) { require("fs").mkdirSync("d"); process.chdir("d") } setInterval(() => {}, 1000)',
-      ),
-    ],
-    ['empty files', node('for (let n = 0; ; n++) require("fs").writeFileSync("f" + n, "")')],
-    ['a folder that is closed', 'mkdir d; cd d; exec 3> file; chmod 000 .; dd if=/dev/zero bs=1M >&3'],
-    ['a folder that only lists names', 'mkdir d; cd d; exec 3> file; chmod 400 .; dd if=/dev/zero bs=1M >&3'],
-    ['a home that is closed', 'exec 3> file; chmod 000 .; dd if=/dev/zero bs=1M >&3'],
-  ])('is stopped when it fills its disk with %s, and its home is removed', async (_what, script) => {
-    const { cause, signal, id } = await run(script, { memoryMb: 512 });
+  test.each(Object.keys(FILLS_DISK))('is stopped when it fills its disk with %s, and its home is removed', (what) => {
+    const { cause, signal, id } = results.get(FILLS_DISK[what])!;
     expect({ cause, signal }).toEqual({ cause: 'disk_quota_exceeded', signal: 'SIGKILL' });
     expect(existsSync(join(dataDir, 'replicas', id, 'home'))).toBe(false);
   });
