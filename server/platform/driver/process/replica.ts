@@ -122,7 +122,8 @@ export class Replica {
       () => Math.max(graceMs, DEFAULT_GRACE_MS),
     );
     this.#signal('SIGTERM');
-    const timer = setTimeout(() => this.#signal('SIGKILL'), graceOfSupervisorMs + SUPERVISOR_MS);
+    // After `close` the process may end before the replica does. Its supervisor has the same grace period.
+    const timer = setTimeout(() => this.#signal('SIGKILL'), graceOfSupervisorMs + SUPERVISOR_MS).unref();
     void this.checkAlive();
     await this.#ended;
     clearTimeout(timer);

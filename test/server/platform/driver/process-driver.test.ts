@@ -201,6 +201,19 @@ describe('levels', () => {
     await logs.close();
   });
 
+  test('a stop in progress leaves no timer after detach, so that the process can end', async () => {
+    const countTimers = (): number => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
+    const before = countTimers();
+    const { driver, logs } = await open(dataDir, 'L0');
+    const spec = newSpec({ startCommand: node('process.on("SIGTERM", () => {}); setInterval(() => {}, 1000)') });
+    await driver.ensure(spec);
+    void driver.stop(spec.id, 10_000);
+    await driver.detach();
+    await logs.close();
+    expect(countTimers()).toBe(before);
+    process.kill((await new ReplicaFolder(join(dataDir, 'replicas'), spec.id).supervisor())!.pid, 'SIGKILL');
+  });
+
   test('the helper program is found', () => {
     expect(findSandbox()).toMatch(/capstan_sandbox$/);
   });
