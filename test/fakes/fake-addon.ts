@@ -2,6 +2,7 @@
  * An addon without an engine: completions are scripted, and tokens are the longest matches in the vocabulary.
  * CAPSTAN_ADDON makes the complete server use it, in this process and in others.
  */
+import { existsSync } from 'node:fs';
 import type {
   NativeAddon,
   NativeEngine,
@@ -26,6 +27,8 @@ export interface FakeAnswer {
   stopReason?: string | number;
   /** Time between two steps. Default: 0. */
   stepMs?: number;
+  /** Ends the text early. Asked at each step. */
+  isOver?: () => boolean;
   tokensPerStep?: number;
 }
 
@@ -63,6 +66,8 @@ function defaultAnswer(prompt: string): FakeAnswer {
   if (last.includes('<tool_response>')) return { text: 'It is 21 degrees in Bern.' };
   if (last.includes('weather'))
     return { text: 'Let me look.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bern"}}\n</tool_call>' };
+  const [, file] = /until (\S+) exists/.exec(last) ?? [];
+  if (file !== undefined) return { text: 'and on '.repeat(10_000), stepMs: 20, isOver: () => existsSync(file) };
   if (last.includes('forever')) return { text: 'and on '.repeat(10_000), stepMs: 20 };
   if (last.includes('boom')) return { text: 'so far so', reason: 'error', errorCode: 'numeric_error' };
   return { text: 'Hello from the fake engine. Größe 😀!' };
@@ -183,7 +188,8 @@ class FakeEngine implements NativeEngine {
       const step = (from: number) => {
         if (this.#isClosed || counts[index] < 0 || !this.#running.has(id)) return;
         const tokenIds = tokens.slice(from, from + perStep);
-        const isLast = from + perStep >= tokens.length;
+        const isOver = answer.isOver?.() === true;
+        const isLast = isOver || from + perStep >= tokens.length;
         counts[index] += tokenIds.length;
         this.#tokens.completion += tokenIds.length;
         const textDelta =
@@ -193,7 +199,7 @@ class FakeEngine implements NativeEngine {
           ? makeFinish(
               request,
               counts[index],
-              isCut
+              isCut && !isOver
                 ? { reason: 'length' }
                 : {
                     reason: answer.reason ?? 'stop',

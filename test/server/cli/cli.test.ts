@@ -1,5 +1,6 @@
 /** Runs the command as a process: output, exit codes and signals. */
 import { execFileSync, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -7,6 +8,7 @@ import { join } from 'node:path';
 import { fromEnvironment } from '../../../server/cli/environment';
 import { FLAG_NAMES, FlagValues, resolveServeOptions } from '../../../server/cli/flag-sources';
 import { killAll, prepare, type Running, start, startServer } from '../../fakes/server-process';
+import { temporaryFolder } from '../../fakes/temporary-folder';
 import { tinyModel } from '../../fakes/tiny-model';
 
 const modelDir = tinyModel();
@@ -395,12 +397,14 @@ describe.each(['uws', 'node'])('a server over %s', (transport) => {
 
   test('finishes an open response after Ctrl-C, refuses new connections, and exits with 0', async () => {
     const server = await startServer(args, env);
-    const running = await chat(server.url, 'forever', { stream: true, max_tokens: 250 });
+    const file = join(temporaryFolder('cli'), 'refused');
+    const running = await chat(server.url, `until ${file} exists`, { stream: true });
     server.process.kill('SIGINT');
     await untilRefused(server.url);
     expect(server.process.exitCode).toBeNull();
+    writeFileSync(file, '');
     const text = await running.text();
-    expect(text).toContain('"finish_reason":"length"');
+    expect(text).toContain('"finish_reason":"stop"');
     expect(text).toMatch(/data: \[DONE\]\n\n$/);
     expect(await server.exited).toEqual([0, null]);
   });
@@ -420,7 +424,7 @@ describe.each(['uws', 'node'])('a server over %s', (transport) => {
     const socket = connect(Number(new URL(server.url).port), '127.0.0.1');
     socket.on('error', () => {});
     socket.write('POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n');
-    await new Promise((resolve) => setTimeout(resolve, 200));
+    await once(socket, 'data');
     server.process.kill('SIGTERM');
     expect(await server.exited).toEqual([0, null]);
   });
