@@ -49,30 +49,17 @@ describe('the reason is reported', () => {
   let loopback: string;
   let waitingDeploy: ReturnType<typeof capstan>;
 
-  // These three end at their start deadline of 20 s, so they wait for it together.
+  // These three end at their start deadline, so they wait for it together, beside the other tests.
   beforeAll(async () => {
     const create = (name: string, startCommand: string) =>
-      client.deployments.create({ name, compute, start_command: startCommand, start_deadline_s: 20 });
+      client.deployments.create({ name, compute, start_command: startCommand, start_deadline_s: 10 });
     wrongPort = (await create('wrong-port', SERVE('8080'))).id;
     loopback = (await create('loopback', SERVE('process.env.PLATFORM_SERVING_PORT || 80', '127.0.0.1'))).id;
-    const limits = ['--start-deadline', '20s', '--memory', '512M', '--cpus', '0.25'];
+    const limits = ['--start-deadline', '10s', '--memory', '512M', '--cpus', '0.25'];
     waitingDeploy = capstan(['deploy', 'explained', '--start', SERVE('8080'), ...limits, '--wait'], {
       CAPSTAN_URL: service.url,
       CAPSTAN_TOKEN: await token(),
     });
-  });
-
-  test("for a script that listens on the container's port", async () => {
-    const { version } = await until(client, wrongPort, 'failed');
-    expect(version).toMatchObject({
-      state: 'error',
-      reason: { code: 'wrong_port', message: expect.stringContaining('8080') },
-    });
-  });
-
-  test('for a script that listens on loopback only', async () => {
-    if (!isL2) return;
-    expect((await until(client, loopback, 'failed')).version.reason).toMatchObject({ code: 'bound_to_loopback' });
   });
 
   test('for a crash loop, with the end of the log', async () => {
@@ -108,6 +95,19 @@ describe('the reason is reported', () => {
       bindings: [{ mount: 'input0', source_id: source.id }],
     });
     expect((await until(client, id, 'failed')).version.reason).toMatchObject({ code: 'data_binding_missing' });
+  });
+
+  test("for a script that listens on the container's port", async () => {
+    const { version } = await until(client, wrongPort, 'failed');
+    expect(version).toMatchObject({
+      state: 'error',
+      reason: { code: 'wrong_port', message: expect.stringContaining('8080') },
+    });
+  });
+
+  test('for a script that listens on loopback only', async () => {
+    if (!isL2) return;
+    expect((await until(client, loopback, 'failed')).version.reason).toMatchObject({ code: 'bound_to_loopback' });
   });
 
   test('by capstan deploy --wait, which then exits 1', async () => {
