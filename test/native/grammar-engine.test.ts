@@ -117,8 +117,8 @@ test('refuses a grammar of another engine and values that are not grammars', asy
     expect(() => submit(grammar)).toThrow(expect.objectContaining({ code: 'invalid_argument' }));
 });
 
-test('1,000 schemas stay within the memory of the cache, and their texts do not depend on it', async () => {
-  const grammarCacheBytes = 256 << 10;
+test('500 schemas stay within the memory of the cache, and their texts do not depend on it', async () => {
+  const grammarCacheBytes = 128 << 10;
   const [roomy, scarce] = await Promise.all([
     Engine.load('demo', { grammarCacheBytes: 2 ** 30 }),
     Engine.load('demo', { grammarCacheBytes }),
@@ -143,11 +143,14 @@ test('1,000 schemas stay within the memory of the cache, and their texts do not 
     return choices[0].text;
   };
   let mostBytes = 0;
-  for (let i = 0; i < 1000; i += 4) {
+  for (let i = 0; i < 500; i += 4) {
     const numbers = [i, i + 1, i + 2, i + 3, Math.floor(i / 2)];
-    const texts = await Promise.all(numbers.map((number) => textOf(scarce, number)));
+    const [texts, roomyTexts] = await Promise.all([
+      Promise.all(numbers.map((number) => textOf(scarce, number))),
+      Promise.all([numbers[0], numbers[4]].map((number) => textOf(roomy, number))),
+    ]);
     mostBytes = Math.max(mostBytes, scarce.stats().grammarCacheBytes);
-    for (const at of [0, 4]) expect(texts[at]).toBe(await textOf(roomy, numbers[at]));
+    expect([texts[0], texts[4]]).toEqual(roomyTexts);
     for (const [at, text] of texts.entries()) expect(JSON.parse(text)).toMatchObject({ id: `item ${numbers[at]}` });
   }
   expect(mostBytes).toBeLessThanOrEqual(grammarCacheBytes);
