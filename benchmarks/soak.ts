@@ -13,6 +13,7 @@ import { Random } from '../server/bench/random';
 import { spreadOf } from '../server/bench/summary';
 import { HOSTILE_BODIES } from '../test/fakes/hostile-bodies';
 import { killAll, prepare, type Running, startServer } from '../test/fakes/server-process';
+import { temporaryFolder } from '../test/fakes/temporary-folder';
 import { probeHealth } from './health-probe';
 
 const { values } = parseArgs({

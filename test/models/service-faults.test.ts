@@ -1,6 +1,7 @@
 /** Failures of deployments and of the service: they are explained and survived. */
 import type { Client } from '../../server/platform/api/client';
 import type { MadeKey } from '../../server/platform/api/objects';
+import { freePort } from '../fakes/free-port';
 import { killAll } from '../fakes/server-process';
 import {
   ADMIN,
@@ -8,7 +9,6 @@ import {
   clientOf,
   discardAll,
   eventually,
-  freePort,
   makeDataDir,
   type RunningService,
   startService,

@@ -3,6 +3,7 @@ import { copyFileSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Client } from '../../server/platform/api/client';
 import { BACKENDS } from '../server/access/support';
+import { freePort } from '../fakes/free-port';
 import { killAll, start } from '../fakes/server-process';
 import {
   ADMIN,
@@ -10,7 +11,6 @@ import {
   clientOf,
   discardAll,
   eventually,
-  freePort,
   makeDataDir,
   type RunningService,
   startService,

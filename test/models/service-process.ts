@@ -1,7 +1,5 @@
 /** Runs `capstan up` and other commands as processes, with the built addon and the embedded model. */
-import { randomInt } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -79,16 +77,6 @@ export async function discardAll(client: Client): Promise<void> {
 export async function eventually(isTrue: () => Promise<boolean>, timeoutMs = 120_000): Promise<void> {
   for (const startedMs = Date.now(); Date.now() - startedMs < timeoutMs; await sleep(100)) if (await isTrue()) return;
   throw new Error('the condition was not met in time');
-}
-
-/** Returns a free port above the kernel's ephemeral range, so that it stays free during a restart. */
-export function freePort(): Promise<number> {
-  const port = randomInt(61_000, 65_536);
-  return new Promise((resolve) => {
-    const server = createServer();
-    server.once('error', () => resolve(freePort()));
-    server.listen(port, '127.0.0.1', () => server.close(() => resolve(port)));
-  });
 }
 
 /** Waits for a state. Throws Error with the version's reason after the timeout. */

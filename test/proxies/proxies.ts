@@ -2,8 +2,8 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
-import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
+import { freePort } from '../fakes/free-port';
 import { temporaryFolder } from '../fakes/temporary-folder';
 
 export interface ProxyKind {
@@ -57,15 +57,6 @@ export const PROXIES: readonly ProxyKind[] = [
 ];
 
 const running = new Set<ChildProcess>();
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
-}
 
 /** nginx prints its version on standard error. */
 export function versionOf({ version: [command, ...args] }: ProxyKind): string {

@@ -126,7 +126,14 @@ test('reads events however the stream is split', async () => {
 });
 
 test('--max-concurrency limits the open requests', async () => {
-  await serve(async (_, response) => {
+  let onThird = () => {};
+  const third = new Promise<void>((resolve) => (onThird = resolve));
+  await serve(async (_, response, index) => {
+    // The first request checks that the server is ready.
+    if (index === 0) return sendCompletion(response, 'a');
+    if (index === 3) onThird();
+    await third;
+    // Time for a fourth request to arrive, if the limit did not hold.
     await new Promise((resolve) => setTimeout(resolve, 20));
     sendCompletion(response, 'a');
   });

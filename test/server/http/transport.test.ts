@@ -10,6 +10,7 @@ import type { ApiError } from '../../../server/base/errors';
 import { renderError } from '../../../server/base/errors';
 import { createTransport } from '../../../server/http/create-transport';
 import { isCurrentUws } from '../../../server/http/uws-module';
+import { freePort } from '../../fakes/free-port';
 import {
   type StreamHandler,
   type HttpHandler,
@@ -37,16 +38,6 @@ function patterned(length: number): Buffer {
     length,
     Uint8Array.from({ length: 251 }, (_, i) => i),
   );
-}
-
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const server = createServer();
-    server.listen(0, '127.0.0.1', () => {
-      const { port } = server.address() as { port: number };
-      server.close(() => resolve(port));
-    });
-  });
 }
 
 describe.each(['uws', 'node'] as const)('%s', (name) => {

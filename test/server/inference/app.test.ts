@@ -239,13 +239,20 @@ test('accepts paths with and without the root path', async () => {
     expect((await exchange(app, path)).status).toBe(404);
 });
 
+/** Makes the fake answer at length, and calls `onStep` once, at that step. */
+function answerUntilStep(step: number, onStep: () => void): void {
+  let numSteps = 0;
+  const isOver = (): boolean => {
+    if (++numSteps === step) onStep();
+    return false;
+  };
+  fake.answer = () => ({ text: 'and on '.repeat(1000), stepMs: 5, isOver });
+}
+
 test('records a request whose client disconnected', async () => {
   const records: RequestRecord[] = [];
   const controller = new AbortController();
-  fake.answer = () => {
-    setTimeout(() => controller.abort(), 30);
-    return { text: 'and on '.repeat(1000), stepMs: 5 };
-  };
+  answerUntilStep(5, () => controller.abort());
   await exchange(makeApp({ onEnd: (record) => records.push(record) }), '/v1/chat/completions', MESSAGES, {
     signal: controller.signal,
   });
@@ -255,10 +262,7 @@ test('records a request whose client disconnected', async () => {
 test('revoking a key ends its stream with an error event and the terminator', async () => {
   const denial = { ok: false, status: 401, code: 'invalid_api_key', message: 'gone', headers: {} } as const;
   const controller = new AbortController();
-  fake.answer = () => {
-    setTimeout(() => controller.abort(new RevokedError(denial)), 60);
-    return { text: 'and on '.repeat(1000), stepMs: 5 };
-  };
+  answerUntilStep(5, () => controller.abort(new RevokedError(denial)));
   const app = makeApp({
     access: {
       check: () => ({ ok: true, keyId: 'key_1', ownerId: 'own_1', signal: controller.signal, done: () => {} }),

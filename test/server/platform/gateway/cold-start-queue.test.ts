@@ -6,7 +6,7 @@ import {
   ColdStartQueue,
 } from '../../../../server/platform/gateway/cold-start-queue';
 import { type Target, type TargetReplica, Targets } from '../../../../server/platform/gateway/targets';
-import { closeAll, echo, errorOf, pause, startGateway, startReplica, target, until } from './support';
+import { closeAll, echo, errorOf, startGateway, startReplica, target, until } from './support';
 
 afterEach(closeAll);
 
@@ -50,11 +50,10 @@ test.each<DeploymentState>(['paused', 'stopping', 'deleting'])(
 
 describe('scaled to zero', () => {
   test('requests wait for the replica that the first of them wakes', async () => {
-    const { url, targets, woken } = await startGateway();
+    const { url, targets, woken, gateway } = await startGateway();
     targets.set(target('s', [], { state: 'scaled_to_zero' }));
     const all = Array.from({ length: 10 }, (_, i) => fetch(`${url}/d/s/${i}`, { method: 'POST', body: '{}' }));
-    await until(() => woken.length > 0);
-    await pause(50);
+    await until(() => gateway.numOpenRequests === all.length);
     const replica = await startReplica(echo);
     targets.set(target('s', [], { state: 'scaled_to_zero' }));
     targets.set(target('s', [replica], { state: 'running' }));

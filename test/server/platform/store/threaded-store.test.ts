@@ -7,6 +7,7 @@ import { Access } from '../../../../server/access/access';
 import type { DatabaseLocation } from '../../../../server/access/store/location';
 import type { ServiceStore, ServiceStoreOptions } from '../../../../server/platform/store/store';
 import { openServingServiceStore } from '../../../../server/platform/store/threaded-store';
+import { freePort } from '../../../fakes/free-port';
 import { BACKENDS, bearer, overBackends, REGISTER, ROOT } from '../../access/support';
 import { reviveAccessError } from '../../../../server/access/store/threaded-store';
 
@@ -38,7 +39,7 @@ class TcpProxy {
     });
   }
 
-  async listen(port = 0): Promise<number> {
+  async listen(port: number): Promise<number> {
     await once(this.#server.listen(port, '127.0.0.1'), 'listening');
     return (this.#server.address() as net.AddressInfo).port;
   }
@@ -90,7 +91,7 @@ const [, postgres] = BACKENDS;
     const location = (await postgres.make()) as Extract<DatabaseLocation, { kind: 'postgres' }>;
     const url = new URL(location.url);
     const proxy = new TcpProxy(new URL(url));
-    [url.hostname, url.port] = ['127.0.0.1', String(await proxy.listen())];
+    [url.hostname, url.port] = ['127.0.0.1', String(await proxy.listen(await freePort()))];
     const away = await openServingServiceStore(
       { location: { ...location, url: url.href }, secretKey: new Uint8Array(32) },
       () => {},
