@@ -480,7 +480,7 @@ function render(result: {
   const sent = Object.values(statuses).reduce((sum, count) => sum + count, 0);
   return `# Soak
 
-\`benchmarks/soak.ts --minutes ${result.minutes} --width ${result.width} --transport ${values.transport}\` runs \`capstan serve demo --access-control\` under ${result.width} clients. They send chats, streams, completions, JSON schemas and tools,
+\`benchmarks/soak.ts --minutes ${result.minutes} --width ${result.width} --transport ${values.transport}\` ran on ${new Date().toISOString().slice(0, 10)}. It runs \`capstan serve demo --access-control\` under ${result.width} clients. They send chats, streams, completions, JSON schemas and tools,
 disconnect early (15 %), send bad requests (14 %) and hostile bodies (1 %), and use unknown keys. ${NUM_SLOW_READERS} more clients read their streams at 640 bytes/s. Meanwhile \`capstan keys\` creates, changes, rotates, disables and deletes keys in the same database.
 
 ${sent.toLocaleString('en-US')} requests: ${Object.entries(statuses)

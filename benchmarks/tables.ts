@@ -426,7 +426,7 @@ void (async () => {
   const head = [
     '# Large tables',
     '',
-    `\`node -r ./test/oracle/register-ts.cjs benchmarks/tables.ts\` on ${os.cpus().length} cores (${os.cpus()[0].model.trim()}), Node ${process.version}, load ${os.loadavg()[0].toFixed(1)} at the end: ${numDeployments} deployments and ${numKeys} keys of one user and one organization in`,
+    `\`node -r ./test/oracle/register-ts.cjs benchmarks/tables.ts\` on ${os.cpus().length} cores (${os.cpus()[0].model.trim()}), Node ${process.version}, load ${os.loadavg()[0].toFixed(1)} at the end, on ${new Date().toISOString().slice(0, 10)}: ${numDeployments} deployments and ${numKeys} keys of one user and one organization in`,
     `equal parts, ${NUM_EVENTS} audit entries, ${NUM_EVENTS} events, and one day of usage of one deployment. libsql. Client, API and database share one process. ${numRounds} requests each. Opening the store and reading the keys into memory takes ${(openMs / 1000).toFixed(1)} s.`,
     '',
   ];

@@ -7,6 +7,7 @@ processes affects all of them. The table has the medians over the rounds. Comman
 """
 
 import argparse
+import datetime
 import json
 import os
 import shlex
@@ -138,7 +139,7 @@ def table(peers, speeds, bounds, rounds, shares, how):
     best = lambda title: max(statistics.median(speeds[name, title]) for name in peers if name != "capstan")
     names = list(peers)
     lines = ["# The CPU backend compared with other engines, bf16", "",
-             f"{bounds[-1]['machine']}; {how}. All engines have the same random weights of the Qwen2.5-0.5B shape. Contexts have 128 tokens.", "",
+             f"{bounds[-1]['machine']}; {how}. All engines have the same random weights of the Qwen2.5-0.5B shape. Contexts have 128 tokens. Measured on {datetime.date.today()}.", "",
              f"Figures are tokens per second: the median of {rounds} rounds, with the minimum and the maximum in brackets. In each round, every task ran on one engine after the other.",
              "The limit of decode is the number of streams times the read bandwidth, divided by the weight bytes. The limit of prefill is the bf16 peak divided by the operations per token. Both are measured between the rounds.", "",
              "| work | " + " | ".join(names) + " | limit | capstan : best peer | capstan : limit |", "|---|" + "---|" * (len(names) + 3)]

@@ -108,7 +108,8 @@ function renderTable(results: Record<string, Check[]>): string {
     ),
   ];
   let text =
-    '# Clients, end to end\n\n`test/clients/run.sh` runs each client against `capstan serve demo --access-control`, over both transports. A check passes if the client returns the expected result. For an error response, the client must raise its own error type.\n';
+    '# Clients, end to end\n\n`test/clients/run.sh` runs each client against `capstan serve demo --access-control`, over both transports. A check passes if the client returns the expected result. For an error response, the client must raise its own error type. ' +
+    `These ran on ${new Date().toISOString().slice(0, 10)}.\n`;
   for (const client of clients) {
     text += `\n## ${client}\n\n| check | ${Object.keys(results).join(' | ')} |\n|---|${'---|'.repeat(Object.keys(results).length)}\n`;
     const names = [

@@ -84,12 +84,13 @@ const en = {
     'Stop or delete another deployment of the same owner, or ask an administrator to raise the quota.',
   'reason.port_80_not_bound': 'Nothing is listening on port 80',
   'reason.port_80_not_bound.help':
-    'The process is running. A deployment must listen on 0.0.0.0:80 when PLATFORM_SERVING_PRODUCTION is set.',
+    'Make the server listen on PLATFORM_SERVING_HOST and PLATFORM_SERVING_PORT before the start deadline.',
   'reason.wrong_port': 'The server listens on the wrong port',
   'reason.wrong_port.help':
     'In a deployment, the server must listen on the address in the message below. Port 8080 is only for containers.',
   'reason.bound_to_loopback': 'The server listens only on 127.0.0.1',
-  'reason.bound_to_loopback.help': 'The gateway cannot reach that address. Make the server listen on 0.0.0.0.',
+  'reason.bound_to_loopback.help':
+    'The gateway cannot reach that address. Make the server listen on PLATFORM_SERVING_HOST.',
   'reason.health_check_failed': 'The health check failed',
   'reason.health_check_failed.help':
     'The health path returns an error. In a new version, set a path that returns 2xx, such as /health.',
