@@ -1,4 +1,3 @@
-import fs from 'node:fs';
 import path from 'node:path';
 import type {
   Driver,
@@ -18,7 +17,6 @@ import { Controller } from '../../../server/platform/control/controller';
 import { HomeSnapshots } from '../../../server/platform/deployments/home-snapshots';
 import type { Machine } from '../../../server/platform/deployments/machine';
 import { openServiceStore, type ServiceStore } from '../../../server/platform/store/store';
-import { makeUnlistedFolder } from '../access/support';
 import { type ControlPolicy, DEFAULT_CONTROL_POLICY } from '../../../server/platform/control/records';
 
 export const START = 1_800_000_000_000;
@@ -213,36 +211,24 @@ export interface Harness {
 export const ANN = { email: 'ann@example.com', name: 'Ann', password: 'correct horse battery' };
 const STORE_OPTIONS = { secretKey: SECRET_KEY, version: '1.0.0' };
 
-let template: Promise<{ folder: string; file: string; userId: string }> | undefined;
+const annIds = new Map<DatabaseLocation['kind'], string>();
 
-afterAll(async () => {
-  if (template !== undefined) fs.rmSync((await template).folder, { recursive: true });
-});
-
-async function createTemplate() {
-  const folder = makeUnlistedFolder();
-  const file = path.join(folder, 'template.db');
-  return { folder, file, userId: await createAnn({ kind: 'file', file }) };
-}
-
-async function createAnn(location: DatabaseLocation): Promise<string> {
+/** Fills a database: its tables, and the account {@link ANN}. */
+export async function withAnn(location: DatabaseLocation): Promise<void> {
   const store = await openServiceStore({ location, ...STORE_OPTIONS }, () => START);
   const { userId } = await store.createAccount(ANN);
+  annIds.set(location.kind, userId);
   await store.close();
-  return userId;
 }
 
-/**
- * Makes an empty location a migrated database with the account {@link ANN}, and returns her user id. Files are copied
- * from a template, because migrations and password hashing would take most of the time of a test.
- */
-export async function prepareDatabase(location: DatabaseLocation): Promise<string> {
-  if (location.kind !== 'file') return createAnn(location);
-  template ??= createTemplate();
-  const { file, userId } = await template;
-  for (const suffix of ['', '-wal'])
-    if (fs.existsSync(file + suffix)) fs.copyFileSync(file + suffix, location.file + suffix);
-  return userId;
+/** Fills a database with its tables alone. */
+export async function migrated(location: DatabaseLocation): Promise<void> {
+  await (await openServiceStore({ location, ...STORE_OPTIONS }, () => START)).close();
+}
+
+/** Returns the user id of {@link ANN} in a copy of {@link withAnn}. */
+export function annOf({ kind }: DatabaseLocation): string {
+  return annIds.get(kind)!;
 }
 
 export function actorOf(userId: string, more: Partial<ServiceActor> = {}): ServiceActor {
@@ -261,7 +247,7 @@ export async function openHarness(
   const world = new FakeWorld();
   const logs = new Map<string, string[]>();
   const warnings: string[] = [];
-  const userId = beside?.actor.userId ?? (await prepareDatabase(location));
+  const userId = beside?.actor.userId ?? annOf(location);
   const node = beside === undefined ? 'gtw_a' : 'gtw_b';
   const store = await openServiceStore({ location, ...STORE_OPTIONS, machine: of, node }, clock.wall, clock.now);
   let numCalls = 0;

@@ -45,6 +45,7 @@ import {
   stepUp,
 } from '../../../../server/platform/accounts/sessions';
 import { BACKENDS } from '../../access/support';
+import { migrated } from '../support';
 
 const MINUTE = 60_000;
 const HOUR = 60 * MINUTE;
@@ -62,7 +63,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   beforeEach(async () => {
     if (!isHere) return;
     now = START;
-    location = await make();
+    location = await make(migrated);
     db = await openServiceDatabase(location);
   });
   afterEach(() => (isHere ? db.destroy() : undefined));

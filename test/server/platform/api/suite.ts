@@ -1,5 +1,6 @@
 /** Suites of the management API over each database. Every test has a new service with Alice signed in. */
 import { overBackends } from '../../access/support';
+import { migrated } from '../support';
 import { expectNoSecrets, type Person, type Reply, Service } from './support';
 
 export let service: Service;
@@ -8,7 +9,7 @@ export let alice: Person;
 export function overServices(suite: () => void): void {
   overBackends((make) => {
     beforeEach(async () => {
-      service = await Service.open({}, await make());
+      service = await Service.open({}, await make(migrated));
       alice = await service.person('alice@example.com');
     });
     afterEach(async () => {

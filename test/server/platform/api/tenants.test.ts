@@ -7,6 +7,7 @@ import type { ApiRoute } from '../../../../server/platform/api/route';
 import { apiRoutes } from '../../../../server/platform/api/routes';
 import type { Schema } from '../../../../server/platform/api/schema';
 import { overBackends } from '../../access/support';
+import { migrated } from '../support';
 import { expectNoSecrets, type Person, type Reply, Service } from './support';
 
 const ROLES = ['owner', 'admin', 'developer', 'viewer'] as const satisfies readonly MemberRole[];
@@ -150,7 +151,7 @@ overBackends((make) => {
     let theirs: Tenant;
 
     beforeAll(async () => {
-      service = await Service.open({}, await make());
+      service = await Service.open({}, await make(migrated));
       service.resolve = () => Promise.resolve([{ address: '93.184.215.14', family: 4 }]);
       root = await service.admin();
       ours = await makeTenant('ours');

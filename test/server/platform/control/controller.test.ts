@@ -4,7 +4,7 @@ import { DriverError, type ReplicaSpec } from '../../../../server/platform/drive
 import type { Target } from '../../../../server/platform/gateway/targets';
 import { DEFAULT_CONTROL_POLICY } from '../../../../server/platform/control/records';
 import { BACKENDS, makeFolder, removeFolders } from '../../access/support';
-import { GPU, type Harness, machine, openHarness } from '../support';
+import { GPU, type Harness, machine, openHarness, withAnn } from '../support';
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
@@ -16,7 +16,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   let h: Harness;
 
   const open = async (...args: Parameters<typeof openHarness> extends [unknown, unknown, ...infer R] ? R : never) => {
-    h = await openHarness(await make(), makeFolder(), ...args);
+    h = await openHarness(await make(withAnn), makeFolder(), ...args);
   };
   afterEach(async () => {
     if (!isHere) return;

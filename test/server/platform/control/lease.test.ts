@@ -6,7 +6,7 @@ import { openServiceDatabase } from '../../../../server/platform/store/change';
 import { openServiceStore, type ServiceStore } from '../../../../server/platform/store/store';
 import { LeaseKeeper } from '../../../../server/platform/up/lease-keeper';
 import { ALICE, makeFolder, overBackends } from '../../access/support';
-import { FakeClock, GPU, type Harness, machine, openHarness, SECRET_KEY } from '../support';
+import { FakeClock, GPU, type Harness, machine, openHarness, SECRET_KEY, withAnn } from '../support';
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
@@ -178,7 +178,7 @@ overBackends((make) => {
     let b: Harness;
 
     beforeEach(async () => {
-      location = await make();
+      location = await make(withAnn);
       a = await openHarness(location, makeFolder(), machine({ gpus: 2 }));
     });
     afterEach(async () => {

@@ -3,7 +3,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import type { ReplicaSpec } from '../../../../server/platform/driver/driver';
 import { makeFolder, overBackends } from '../../access/support';
-import { GPU, type Harness, machine, openHarness } from '../support';
+import { GPU, type Harness, machine, openHarness, withAnn } from '../support';
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
@@ -13,7 +13,7 @@ const NEVER = () => new Promise<void>(() => {});
 overBackends((make) => {
   let h: Harness;
   const open = async (...args: Parameters<typeof openHarness> extends [unknown, unknown, ...infer R] ? R : never) => {
-    h = await openHarness(await make(), makeFolder(), ...args);
+    h = await openHarness(await make(withAnn), makeFolder(), ...args);
   };
   afterEach(async () => {
     h.storeFault = () => undefined;

@@ -2,7 +2,7 @@ import { newSeed, random } from './random';
 import { makeFolder, overBackends } from '../../access/support';
 import { ServiceError } from '../../../../server/platform/store/errors';
 import { isInactive, isServing } from '../../../../server/platform/deployments/version-state';
-import { type Harness, machine, openHarness } from '../support';
+import { type Harness, machine, openHarness, withAnn } from '../support';
 
 const SECOND = 1_000;
 const NUM_GPUS = 3;
@@ -21,7 +21,7 @@ overBackends((make) => {
       'with the seed %i',
       async (seed) => {
         const { pick, chance, integer } = random(seed);
-        h = await openHarness(await make(), makeFolder(), machine({ gpus: NUM_GPUS }));
+        h = await openHarness(await make(withAnn), makeFolder(), machine({ gpus: NUM_GPUS }));
         h.driver.answers = () => chance(0.7);
         const slugs = new Map<string, string>();
 

@@ -1,7 +1,7 @@
 import { apiRoutes } from '../../../../server/platform/api/routes';
 import { Service, type Person } from '../api/support';
 import { makeFolder, overBackends } from '../../access/support';
-import { type Harness, openHarness, type StoreFault } from '../support';
+import { type Harness, openHarness, type StoreFault, withAnn } from '../support';
 
 const SECOND = 1_000;
 
@@ -12,7 +12,7 @@ overBackends((make) => {
     let ann: Person;
 
     beforeEach(async () => {
-      const location = await make();
+      const location = await make(withAnn);
       h = await openHarness(location, makeFolder());
       service = await Service.open({}, location, apiRoutes(), h.store);
       Object.assign(service.context, { controller: h.controller });

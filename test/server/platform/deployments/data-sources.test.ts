@@ -6,7 +6,7 @@ import { DataMeasurer } from '../../../../server/platform/deployments/data-measu
 import { type FolderMeasure, measureFolder } from '../../../../server/platform/deployments/measure-folder';
 import { openServiceStore, type ServiceStore } from '../../../../server/platform/store/store';
 import { makeFolder, overBackends, removeFolders } from '../../access/support';
-import { actorOf, machine, prepareDatabase, SECRET_KEY } from '../support';
+import { actorOf, annOf, machine, SECRET_KEY, withAnn } from '../support';
 
 afterAll(() => removeFolders());
 
@@ -57,8 +57,8 @@ overBackends((make) => {
       fs.mkdirSync(path.join(root, name));
       fs.writeFileSync(path.join(root, name, 'weights'), name.repeat(10));
     }
-    location = await make();
-    ann = actorOf(await prepareDatabase(location));
+    location = await make(withAnn);
+    ann = actorOf(annOf(location));
     store = await openStore();
     measurer = openMeasurer();
     const createUser = async (email: string, isAdmin = false) =>

@@ -7,7 +7,7 @@ import type { Machine } from '../../../../server/platform/deployments/machine';
 import { openServiceStore, type ServiceStore } from '../../../../server/platform/store/store';
 import { DEFAULT_CONTROL_POLICY } from '../../../../server/platform/control/records';
 import { BACKENDS, makeFolder, removeFolders } from '../../access/support';
-import { actorOf, machine, prepareDatabase, SECRET_KEY } from '../support';
+import { actorOf, annOf, machine, SECRET_KEY, withAnn } from '../support';
 
 const PASSWORD = 'correct horse battery';
 
@@ -20,8 +20,8 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   let ann: ServiceActor;
 
   const open = async (of: Machine = machine()) => {
-    location = await make();
-    ann = actorOf(await prepareDatabase(location));
+    location = await make(withAnn);
+    ann = actorOf(annOf(location));
     store = await openServiceStore({ location, secretKey: SECRET_KEY, version: '1.0.0', machine: of });
   };
   const createUser = async (email: string, more: Partial<ServiceActor> = {}) =>

@@ -9,7 +9,7 @@ import { FAILING_MS, MAX_ATTEMPTS, MAX_WAITING } from '../../../../server/platfo
 import type { Address } from '../../../../server/platform/webhooks/endpoint';
 import { WebhookSender } from '../../../../server/platform/webhooks/webhook-sender';
 import { overBackends } from '../../access/support';
-import { actorOf, FakeClock, machine, prepareDatabase, SECRET_KEY } from '../support';
+import { actorOf, annOf, FakeClock, machine, SECRET_KEY, withAnn } from '../support';
 
 interface Received {
   headers: http.IncomingHttpHeaders;
@@ -64,8 +64,8 @@ overBackends((make) => {
   beforeEach(async () => {
     [received, status, logged] = [[], 204, ''];
     clock = new FakeClock();
-    location = await make();
-    ann = actorOf(await prepareDatabase(location));
+    location = await make(withAnn);
+    ann = actorOf(annOf(location));
     store = await openStore();
     server = http.createServer((request, reply) => {
       let body = '';
