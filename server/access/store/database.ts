@@ -19,11 +19,12 @@ const INT8_OID = 20;
 export async function openDatabase(
   location: DatabaseLocation,
   components: readonly Component[] = [ACCESS],
+  { busyTimeoutMs = BUSY_TIMEOUT_MS }: { busyTimeoutMs?: number } = {},
 ): Promise<Db> {
   let db: Db | undefined;
   try {
     db = new Kysely<AccessTables>({
-      dialect: location.kind === 'file' ? fileDialect(location.file) : postgresDialect(location.url),
+      dialect: location.kind === 'file' ? fileDialect(location.file, busyTimeoutMs) : postgresDialect(location.url),
     });
     await migrate(db, components);
     return db;
@@ -59,26 +60,53 @@ function cannotOpen(location: DatabaseLocation, error: unknown): AccessError {
 }
 
 /** Uses a single connection, so that writers of this process never wait for each other inside SQLite. */
-function fileDialect(file: string): SqliteDialect {
+function fileDialect(file: string, busyTimeoutMs: number): SqliteDialect {
   if (!fs.existsSync(file)) {
     fs.mkdirSync(path.dirname(file), { recursive: true, mode: 0o700 });
     // SQLite would create it with wider permissions. The -wal and -shm files inherit the mode.
     fs.closeSync(fs.openSync(file, 'a', 0o600));
   }
-  const database = new LibsqlDatabase(file, { timeout: BUSY_TIMEOUT_MS });
+  const database = new LibsqlDatabase(file, { timeout: busyTimeoutMs });
   database.pragma('journal_mode = WAL');
   database.pragma('synchronous = FULL');
   database.pragma('foreign_keys = ON');
   return new SqliteDialect({ database: immediate(database) });
 }
 
+/** Statements that neither change data nor wait for the write lock. */
+const UNLOCKED = /^\s*(?:select|pragma|commit|rollback)\b/i;
+
 /**
  * Makes every transaction take the write lock at its start. Otherwise a transaction that reads and then writes fails
- * at once if another process wrote in between.
+ * at once if another process wrote in between. A change outside a transaction gets its own.
+ * NOTE: libsql does not reset a statement that waited for the lock in vain. Until it is collected as garbage, no
+ * transaction of the connection can commit. Running it again resets it, so one statement takes the lock every time.
  */
 function immediate(database: LibsqlDatabase.Database): SqliteDatabase {
+  const begin = database.prepare('begin immediate');
+  const inTransaction = <T>(change: () => T): T => {
+    begin.run([]);
+    try {
+      const result = change();
+      database.exec('commit');
+      return result;
+    } catch (error) {
+      if (database.inTransaction) database.exec('rollback');
+      throw error;
+    }
+  };
   return {
-    prepare: (sql) => database.prepare(sql === 'begin' ? 'begin immediate' : sql),
+    prepare: (text) => {
+      if (text === 'begin') return begin;
+      const statement = database.prepare(text);
+      if (database.inTransaction || UNLOCKED.test(text)) return statement;
+      return {
+        reader: statement.reader,
+        all: (parameters) => inTransaction(() => statement.all(parameters)),
+        run: (parameters) => inTransaction(() => statement.run(parameters)),
+        iterate: (parameters) => statement.iterate(parameters) as IterableIterator<unknown>,
+      };
+    },
     close: () => {
       database.close();
     },
