@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, realpath, rmdir, stat, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, realpath, rm, rmdir, stat, writeFile } from 'node:fs/promises';
 import { availableParallelism, totalmem } from 'node:os';
 import { join } from 'node:path';
 import { DISK_FULL } from 'capstan/internal';
@@ -325,12 +325,13 @@ export class ProcessDriver implements Driver {
     this.#listeners.clear();
     await Promise.all([...this.#starting.values()].map((starting) => starting.catch(() => {})));
     await Promise.all([...this.#replicas.values(), ...this.#lingering].map((replica) => replica.close()));
+    await this.#sweep().catch(() => {});
     this.#replicas.clear();
     // Fails while replicas still have sockets in it.
     await rmdir(this.#sockets).catch(() => {});
   }
 
-  /** Removes homes, spools and control groups of replicas that have ended, or whose supervisor was killed. */
+  /** Removes what ended replicas left: control groups and sockets of killed supervisors, and later their folders. */
   async #sweep(): Promise<void> {
     const lingering = new Set([...this.#lingering].map(({ id }) => id));
     for (const name of await readdir(this.#root)) {
@@ -343,8 +344,10 @@ export class ProcessDriver implements Driver {
     const folder = new ReplicaFolder(this.#root, name);
     const supervisor = await folder.supervisor();
     if (supervisor !== undefined && isAlive(supervisor)) return;
+    const hasProcesses = this.#cgroups?.remove(groupOf(name)) === false;
+    await rm(join(this.#sockets, `${name}.sock`), { force: true });
     const { mtimeMs } = await stat(folder.exitFile).catch(() => stat(folder.path));
-    if (mtimeMs > Date.now() - this.#retentionMs || this.#cgroups?.remove(groupOf(name)) === false) return;
+    if (hasProcesses || mtimeMs > Date.now() - this.#retentionMs) return;
     await removeFolder(folder.path);
   }
 }

@@ -9,7 +9,7 @@ import { redactKeys } from '../../../../server/base/key-format';
 import { LogStore } from '../../../../server/platform/driver/logs/log-store';
 import { probeIsolation } from '../../../../server/platform/driver/process/probe';
 import { ProcessDriver } from '../../../../server/platform/driver/process/process-driver';
-import { ReplicaFolder } from '../../../../server/platform/driver/process/replica-folder';
+import { ReplicaFolder, statFields } from '../../../../server/platform/driver/process/replica-folder';
 import { findSandbox } from '../../../../server/platform/driver/process/sandbox';
 import type { Level } from '../../../../server/platform/driver/process/replica-layout';
 import { REGISTER } from '../../access/support';
@@ -212,6 +212,23 @@ describe('levels', () => {
     await logs.close();
     expect(countTimers()).toBe(before);
     process.kill((await new ReplicaFolder(join(dataDir, 'replicas'), spec.id).supervisor())!.pid, 'SIGKILL');
+  });
+
+  test('the end of the service removes what a killed supervisor left, and keeps the folder for a while', async () => {
+    const logs = new LogStore({ folder: join(dataDir, 'logs'), redact: redactKeys });
+    const driver = await ProcessDriver.open({ dataDir, logs, intervals: INTERVALS });
+    const listener = new Listener(driver);
+    const spec = newSpec();
+    const { address } = await driver.ensure(spec);
+    const { pid, childPid } = (await new ReplicaFolder(join(dataDir, 'replicas'), spec.id).supervisor())!;
+    process.kill(pid, 'SIGKILL');
+    await listener.next(spec, 'exited');
+    while (![undefined, 'Z'].includes(statFields(childPid)?.[0])) await new Promise(setImmediate);
+    await driver.detach();
+    await logs.close();
+    expect(spawnSync('find', ['/sys/fs/cgroup', '-name', `capstan_${spec.id}`], { encoding: 'utf8' }).stdout).toBe('');
+    expect(address.type === 'unix' && existsSync(address.path)).toBe(false);
+    expect(existsSync(join(dataDir, 'replicas', spec.id))).toBe(true);
   });
 
   test('the helper program is found', () => {
