@@ -104,7 +104,7 @@ function immediate(database: LibsqlDatabase.Database): SqliteDatabase {
         reader: statement.reader,
         all: (parameters) => inTransaction(() => statement.all(parameters)),
         run: (parameters) => inTransaction(() => statement.run(parameters)),
-        iterate: (parameters) => statement.iterate(parameters) as IterableIterator<unknown>,
+        iterate: (parameters) => statement.iterate(parameters),
       };
     },
     close: () => {
