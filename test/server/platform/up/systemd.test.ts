@@ -34,3 +34,11 @@ test('the unit stops only the service process, and uses existing flags', () => {
   expect(flags.length).toBeGreaterThan(3);
   for (const name of flags) expect([...UP_FLAG_NAMES.keys()]).toContain(`--${name}`);
 });
+
+/** What systemd does unless a unit says otherwise. */
+const START_LIMIT = { starts: 5, withinS: 10 };
+
+test('systemd never gives up on a service whose database or disk is away', () => {
+  const restartS = Number(/^RestartSec=(\d+)$/m.exec(unit)?.[1] ?? 0.1);
+  expect(restartS * (START_LIMIT.starts - 1)).toBeGreaterThan(START_LIMIT.withinS);
+});
