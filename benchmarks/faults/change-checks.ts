@@ -13,7 +13,11 @@ const counted = (names: readonly string[]): Map<string, number> => {
   return counts;
 };
 
-export async function checkVersions(api: Management, ledger: Ledger, writer: VersionWriter): Promise<void> {
+export async function checkVersions(
+  api: Management,
+  ledger: Ledger,
+  writer: Pick<VersionWriter, 'written'>,
+): Promise<void> {
   for (const id of new Set(writer.written.map(({ deploymentId }) => deploymentId))) {
     const notes = counted((await api.list(`/deployments/${id}/versions`)).map(({ note }) => note as string));
     for (const { note, outcome } of writer.written.filter(({ deploymentId }) => deploymentId === id)) {
@@ -25,7 +29,11 @@ export async function checkVersions(api: Management, ledger: Ledger, writer: Ver
   }
 }
 
-export async function checkBroken(api: Management, ledger: Ledger, { written }: BrokenWorkloads): Promise<void> {
+export async function checkBroken(
+  api: Management,
+  ledger: Ledger,
+  { written }: Pick<BrokenWorkloads, 'written'>,
+): Promise<void> {
   const names = counted((await api.list('/deployments')).map(({ name }) => name as string));
   for (const [name, { isCreated, isDeleted }] of written) {
     const count = names.get(name) ?? 0;
@@ -39,7 +47,7 @@ export async function checkKeys(
   api: Management,
   ledger: Ledger,
   served: Served,
-  writer: KeyWriter,
+  writer: Pick<KeyWriter, 'keys' | 'created' | 'refusedNames'>,
   random: Random,
 ): Promise<void> {
   const rows = await api.list('/keys?include_deleted=true');

@@ -58,21 +58,30 @@ interface Verdict {
   detail: string;
 }
 
+/** A 200 is complete and right, or the client sees an error. What it saw before the error must be right too. */
 export function judge(received: Received, stream: boolean, expected: string): Verdict {
   const { status, isComplete, text, json, error } = received;
+  if (status === 200 && stream) return judgeStream(received, expected);
   if (status === 0 || !isComplete) return { verdict: 'failed', detail: `connection: ${error}` };
-  if (status !== 200) {
-    const code = json?.error?.code as string | undefined;
-    const isClear = code !== undefined && (status === 429 || status >= 500);
-    return { verdict: isClear ? 'failed' : 'wrong', detail: `${status} ${code ?? text.slice(0, 100)}` };
-  }
-  if (!stream) return answerVerdict(contentOf(json), expected);
-  const events = text.split('\n\n').flatMap((event) => (event.startsWith('data: ') ? [event.slice(6)] : []));
-  if (events.at(-1) !== '[DONE]') return { verdict: 'wrong', detail: `a stream without [DONE]: ${text.slice(-100)}` };
-  const chunks = events.slice(0, -1).map((event) => JSON.parse(event));
+  if (status === 200) return answerVerdict(contentOf(json), expected);
+  const code = json?.error?.code as string | undefined;
+  const isClear = code !== undefined && (status === 429 || status >= 500);
+  return { verdict: isClear ? 'failed' : 'wrong', detail: `${status} ${code ?? text.slice(0, 100)}` };
+}
+
+function judgeStream({ isComplete, text, error }: Received, expected: string): Verdict {
+  // The last piece is empty, or an event that the connection cut.
+  const events = text.split('\n\n').slice(0, -1);
+  const data = events.flatMap((event) => (event.startsWith('data: ') ? [event.slice(6)] : []));
+  const isDone = data.at(-1) === '[DONE]';
+  const chunks = (isDone ? data.slice(0, -1) : data).map((chunk) => JSON.parse(chunk));
   const failure = chunks.find((chunk) => chunk.error !== undefined);
+  const answer = chunks.map((chunk) => chunk.choices?.[0]?.delta?.content ?? '').join('');
+  if (!expected.startsWith(answer)) return answerVerdict(answer, expected);
+  if (!isComplete) return { verdict: 'failed', detail: `connection: ${error}` };
+  if (!isDone) return { verdict: 'wrong', detail: `a stream without [DONE]: ${text.slice(-100)}` };
   if (failure !== undefined) return { verdict: 'failed', detail: `event ${failure.error.code}` };
-  return answerVerdict(chunks.map((chunk) => chunk.choices[0]?.delta?.content ?? '').join(''), expected);
+  return answerVerdict(answer, expected);
 }
 
 function answerVerdict(answer: string | undefined, expected: string): Verdict {
