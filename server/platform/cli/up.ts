@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { addFlags, readFlagSources, UsageError } from 'capstan/internal';
+import { addFlags, DISK_FULL, readFlagSources, UsageError } from 'capstan/internal';
 import { resolveUpOptions, UP_FIRST_GROUP, UP_FLAG_NAMES } from './up-flags';
 
 /** Adds `capstan up`. @param onExit Receives the exit code when the service has ended. */
@@ -21,8 +21,16 @@ export function addUpCommand(program: Command, onExit: (exitCode: number) => voi
     const sources = await readFlagSources(commandLine, UP_FLAG_NAMES);
     const { up } = await import('../up/service.js');
     const configFile = commandLine.configFile ?? process.env.CAPSTAN_CONFIG;
-    onExit(await up({ ...resolveUpOptions(sources, process.env), configFile }));
+    const options = resolveUpOptions(sources, process.env);
+    onExit(await up({ ...options, configFile }).catch((error: Error) => explainFullDisk(options.dataDir, error)));
   });
+}
+
+/** Errors of the database and of the kernel name neither the disk nor what to do. */
+function explainFullDisk(dataDir: string, error: Error): never {
+  if (!DISK_FULL.test(error.message)) throw error;
+  const message = `the disk of ${dataDir} is full: free space there, then start the service again`;
+  throw Object.assign(new Error(message, { cause: error }), { code: 'disk_full' });
 }
 
 const HELP_TAIL = `

@@ -36,7 +36,13 @@ export function lockDataDir(root: string): DataDirLock {
   }
   fs.rmSync(holderFile, { force: true });
   return {
-    describe: (holder) => fs.writeFileSync(holderFile, `${JSON.stringify(holder)}\n`, { mode: 0o600 }),
+    describe: (holder) => {
+      try {
+        fs.writeFileSync(holderFile, `${JSON.stringify(holder)}\n`, { mode: 0o600 });
+      } catch {
+        // The disk is full. The lock works without a name.
+      }
+    },
     release: () => {
       fs.rmSync(holderFile, { force: true });
       database.close();

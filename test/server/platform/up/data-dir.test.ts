@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import fs, { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openDataDir } from '../../../../server/platform/up/data-dir';
@@ -56,6 +56,17 @@ describe('the lock', () => {
     child.kill('SIGKILL');
     await once(child, 'exit');
     lockDataDir(folder).release();
+  });
+
+  test('works on a full disk, where its holder is not known', () => {
+    const lock = lockDataDir(folder);
+    const write = jest.spyOn(fs, 'writeFileSync').mockImplementation(() => {
+      throw new Error('ENOSPC: no space left on device, write');
+    });
+    lock.describe({ pid: 4711, url: 'http://127.0.0.1:8090' });
+    write.mockRestore();
+    expect(() => lockDataDir(folder)).toThrow(`${folder} is in use by another service: stop it`);
+    lock.release();
   });
 
   test('locks each folder separately', () => {
