@@ -82,7 +82,7 @@ export async function openThreadedStore<S extends { close(): Promise<void> }, D>
  */
 const UNAVAILABLE_CODES = /^(E(?!RR_)[A-Z_]+|08\w{3}|53300|57014|57P0\d|SQLITE_BUSY\w*)$/;
 const UNAVAILABLE_MESSAGES =
-  /Connection terminated|timeout exceeded when trying to connect|Query read timeout|database is locked/;
+  /Connection terminated|is not queryable|timeout exceeded when trying to connect|Query read timeout|database is locked/;
 
 export function reviveAccessError({ name, code, message }: SerializedError): Error {
   if (name === 'AccessError') return new AccessError(code as AccessErrorCode, message);

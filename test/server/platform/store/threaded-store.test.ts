@@ -136,6 +136,16 @@ test('reports a locked database as database_error', async () => {
   await file.dispose();
 });
 
+test.each([
+  'Client has encountered a connection error and is not queryable',
+  'Client was closed and is not queryable',
+  'Connection terminated unexpectedly',
+  'Query read timeout',
+])('reports as database_error: %s', (message) => {
+  const error = reviveAccessError({ name: 'Error', code: undefined, message });
+  expect(error).toMatchObject({ name: 'AccessError', code: 'database_error', message });
+});
+
 test('does not report other errors as database_error', () => {
   expect(reviveAccessError({ name: 'Error', code: 'ECONNREFUSED', message: 'x' })).toMatchObject({
     code: 'database_error',
