@@ -31,7 +31,7 @@ export {
   setAccessInChange,
 } from './access/owners';
 export { type Actor, newEvent } from './access/store/audit';
-export { type Change, change, type ChangeOptions } from './access/store/change';
+export { type Change, change, type ChangeOptions, lockWriters } from './access/store/change';
 export { LibsqlDatabase, openDatabase } from './access/store/database';
 export type { DatabaseLocation } from './access/store/location';
 export { ACCESS, type Component, isPostgres } from './access/store/migrations';

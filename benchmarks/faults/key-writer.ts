@@ -16,15 +16,19 @@ export interface WrittenKey {
   id: string;
   isUserLevel: boolean;
   state: KeyState;
-  /** The state if a change without a response took effect. Such a key is not changed again. */
-  maybe?: KeyState;
+  /** The state if a change without a response took effect. Such a key is not changed until it is read again. */
+  maybe?: KeyState | undefined;
+  maybeSinceMs?: number | undefined;
   rev: number;
   /** Secrets that must be refused. */
   revoked: string[];
 }
 
-/** Keys that are created without an end would only measure the database. */
 const MAX_LIVE = 12;
+/** The service allows 300 new keys per hour and owner. */
+const MAX_CREATED = 130;
+/** After this time no change without a response can take effect any more: statements end after 10 s. */
+const SETTLED_MS = 60_000;
 /** A change that the service must refuse. */
 const WRONG = 'wrong change';
 
@@ -40,6 +44,7 @@ export class KeyWriter {
   readonly #served: Served;
   readonly #random: Random;
   #number = 0;
+  #numCreated = 0;
 
   /** @param served The deployment where keys are tried. Keys of deployments reach only this one. */
   constructor(prefix: string, api: Management, ledger: Ledger, served: Served, random: Random) {
@@ -59,10 +64,33 @@ export class KeyWriter {
 
   async step(): Promise<void> {
     const live = this.keys.filter(({ state, maybe }) => state.state !== 'deleted' && maybe === undefined);
-    if (live.length < MAX_LIVE / 2 || (live.length < MAX_LIVE && this.#random.next() < 0.3)) return this.#create();
+    const mayCreate = this.#numCreated < MAX_CREATED && live.length < MAX_LIVE;
+    const settled = this.keys.find(({ maybeSinceMs = Infinity }) => maybeSinceMs < performance.now() - SETTLED_MS);
+    if (settled !== undefined) return this.#settle(settled);
+    if (mayCreate && (live.length < MAX_LIVE / 2 || this.#random.next() < 0.05)) return this.#create();
+    if (live.length === 0) return;
     const key = live[this.#random.integer(0, live.length - 1)];
-    const changes = [this.#rename, this.#toggle, this.#toggle, this.#rotate, this.#delete, this.#refuse];
+    if (this.#random.next() < 0.04) return this.#delete(key);
+    const changes = [this.#rename, this.#toggle, this.#toggle, this.#rotate, this.#refuse];
     await changes[this.#random.integer(0, changes.length - 1)].call(this, key);
+  }
+
+  /** Reads a key whose last change had no response. */
+  async #settle(key: WrittenKey): Promise<void> {
+    const { status, json } = await this.#api.call('GET', `/keys/${key.id}`);
+    const { state, maybe } = key;
+    if ((status !== 200 && status !== 404) || maybe === undefined) return;
+    const isIn = ({ name, state: kind }: KeyState): boolean =>
+      status === 404 ? kind === 'deleted' : json.name === name && json.state === kind;
+    const found = [state, maybe].find(isIn);
+    if (found === undefined)
+      this.#ledger.problem(
+        `key ${key.id}: expected the state before or after a change, got ${json.state} '${json.name}'`,
+      );
+    this.#ledger.count('changes without a response read later');
+    key.state = { ...(found ?? state), secret: state.secret === maybe.secret ? state.secret : undefined };
+    key.rev = json.rev ?? key.rev;
+    key.maybe = key.maybeSinceMs = undefined;
   }
 
   #newName(): string {
@@ -76,6 +104,7 @@ export class KeyWriter {
     this.created.set(name, false);
     // A client that got no response repeats the request with the same Idempotency-Key.
     for (let attempt = 0; attempt < 5; attempt++) {
+      if (attempt === 0) this.#numCreated++;
       const headers = { 'Idempotency-Key': name.replaceAll(' ', '-') };
       const { received, outcome } = await this.#send('create', 'POST', '', { body, headers });
       if (outcome === 'refused' && attempt === 0) this.created.delete(name);
@@ -155,7 +184,7 @@ export class KeyWriter {
     more: Parameters<Management['call']>[2] = {},
   ): Promise<boolean> {
     const { received, outcome } = await this.#send(what, method, `/${key.id}${suffix}`, more);
-    if (outcome === 'unknown') key.maybe = next;
+    if (outcome === 'unknown') Object.assign(key, { maybe: next, maybeSinceMs: performance.now() });
     if (outcome === 'refused' && next.name !== key.state.name) this.refusedNames.add(next.name);
     if (outcome !== 'acknowledged') return false;
     const { rev, secret } = received.json;

@@ -72,6 +72,14 @@ export function change<T>(
   });
 }
 
+/**
+ * Takes the lock that all writers share, in a transaction that is no change. Take it before any other row, as changes
+ * do: on PostgreSQL another order can deadlock. The embedded database has a single writer anyway.
+ */
+export async function lockWriters(db: Parameters<typeof isPostgres>[0], tx: Tx): Promise<void> {
+  if (isPostgres(db)) await sql`select 1 from auth_state for update`.execute(tx);
+}
+
 /** Deletes revisions older than `beforeMs`. Followers detect this through `pruned_rev`. */
 async function pruneRevisions(tx: Tx, beforeMs: number): Promise<void> {
   const { rev } = await tx

@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import { newEvent, pruneEvents } from './audit';
+import { lockWriters } from './change';
 import { type BudgetUse, periodStart } from '../check/budget';
 import { budgetOf, inChunks } from '../keys/rows';
 import type { KeyUse } from '../check/uses';
@@ -16,6 +17,8 @@ export async function recordUses(db: Db, uses: readonly KeyUse[], nowMs: number)
     const rows = await inChunks(keyIds, (ids) =>
       tx.selectFrom('api_keys').selectAll().where('id', 'in', ids).execute(),
     );
+    // First uses become events, with numbers from the row that all writers lock first.
+    if (rows.some((row) => row.last_used_at === null)) await lockWriters(db, tx);
     const rowsById = new Map(rows.map((row) => [row.id, row]));
     const firstUsed: KeyUse[] = [];
     // Every process locks rows in the same order, otherwise two of them could deadlock on PostgreSQL.

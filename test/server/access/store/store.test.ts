@@ -283,6 +283,27 @@ describe.each(BACKENDS)('the store over $name', ({ isHere, make, dispose }) => {
     expect(await store.readState()).toMatchObject({ rev: 2 });
   });
 
+  on('the first use of a key and a change of it never wait for each other', async () => {
+    if (location.kind === 'file') return;
+    const { key } = await store.createKey(user('k'));
+    const other = new pg.Client({ connectionString: location.url });
+    await other.connect();
+    try {
+      // What a change does, in its order.
+      await other.query('begin; update auth_state set rev = rev + 1');
+      const recorded = store.recordUses([use(key.id, { atMs: 2000 })]);
+      const isWaiting = 'select 1 from pg_stat_activity where $1 = any(pg_blocking_pids(pid))';
+      const [{ pid }] = (await other.query<{ pid: number }>('select pg_backend_pid() as pid')).rows;
+      while ((await other.query(isWaiting, [pid])).rows.length === 0);
+      await other.query('update api_keys set updated_at = 1');
+      await other.query('commit');
+      await recorded;
+    } finally {
+      await other.end();
+    }
+    expect(await store.getKey(key.id)).toMatchObject({ lastUsedAt: 2000 });
+  });
+
   on('pages through all keys', async () => {
     const ids: string[] = [];
     for (let i = 0; i < 5; i++) {
