@@ -121,7 +121,9 @@ async function main(): Promise<number> {
     const injector = new Injector(options);
     const samples = new MemorySamples();
     const startMs = performance.now();
-    const isOver = (): boolean => performance.now() - startMs >= MINUTES * 60_000;
+    let isInterrupted = false;
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => (isInterrupted = true));
+    const isOver = (): boolean => isInterrupted || performance.now() - startMs >= MINUTES * 60_000;
     const repeat = async (work: (random: Random) => Promise<unknown>): Promise<void> => {
       for (const own = newRandom(); !isOver();) await work(own);
     };
