@@ -1,7 +1,8 @@
 import { newId, randomBase62 } from 'capstan/internal';
 import { CONTAINER_TRANSITIONS, type ContainerEvent, type ContainerState } from '../deployments/container-state';
 import { openSecrets, secretPurpose } from './deployment-control';
-import { loopTransaction } from './lease';
+import { deadline } from './deadlines';
+import { type LeaseTerm, loopTransaction } from './lease';
 import { recordEvents } from './control-events';
 import { loadPool } from './pool-rows';
 import type { Pool } from './pool';
@@ -43,7 +44,7 @@ export interface ReconciledContainer {
 /** Applies observations, reconciles and saves in one transaction. Returns undefined if the container was deleted. */
 export function reconcileContainer(
   context: StoreContext,
-  epoch: number,
+  { epoch, startedAt: observedSinceMs }: LeaseTerm,
   containerId: string,
   observations: readonly Observation[],
   policy: ControlPolicy,
@@ -55,8 +56,8 @@ export function reconcileContainer(
     const container = structuredClone(before);
     endElsewhere(container);
     for (const observation of observations) observeContainer(container, observation, nowMs);
-    const deadline = preparationEnd(container, policy);
-    if (deadline !== null && nowMs >= deadline)
+    const end = preparationEnd(container, policy, observedSinceMs);
+    if (end !== null && nowMs >= end)
       applyEvent(container, 'failed', `no process was started within ${policy.prepareDeadlineMs / 1000} s`);
     const pool = await loadPool(tx, context.options.machine.capacity, {
       type: container.ownerType,
@@ -96,7 +97,7 @@ export function reconcileContainer(
     return {
       container,
       secrets: openSecrets(context, container.replicas),
-      nextStepAt: preparationEnd(container, policy),
+      nextStepAt: preparationEnd(container, policy, observedSinceMs),
       hasChanged: JSON.stringify(before) !== JSON.stringify(container),
       hasFreedCapacity: lacksAny(before.replicas, container.replicas),
     };
@@ -112,9 +113,13 @@ function endElsewhere(container: ContainerRecord): void {
 }
 
 /** Returns when a container that is preparing fails. */
-function preparationEnd({ state, replicas }: ContainerRecord, { prepareDeadlineMs }: ControlPolicy): number | null {
+function preparationEnd(
+  { state, replicas }: ContainerRecord,
+  { prepareDeadlineMs }: ControlPolicy,
+  observedSinceMs: number,
+): number | null {
   if (state !== 'preparing' || replicas.length === 0) return null;
-  return replicas[0].createdAt + prepareDeadlineMs;
+  return deadline(replicas[0].createdAt, prepareDeadlineMs, observedSinceMs);
 }
 
 function observeContainer(container: ContainerRecord, observation: Observation, nowMs: number): void {

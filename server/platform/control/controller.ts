@@ -5,6 +5,7 @@ import { type Clock, SYSTEM_CLOCK } from './clock';
 import type { ReconciledDeployment } from './deployment-control';
 import type { HomeSnapshots } from '../deployments/home-snapshots';
 import { KeyedQueue } from './keyed-queue';
+import type { LeaseTerm } from './lease';
 import { monitoredSpec, replicaSpec } from './replica-spec';
 import { ReplicaRunner } from './replica-runner';
 import type { ControlStore } from '../store/store-deployments';
@@ -82,6 +83,7 @@ export class Controller implements GatewayControl {
   readonly #unsaved = new Map<string, { items: Item[]; cancel: () => void }>();
   /** Deployments that require keys until a step has read the setting. */
   readonly #requiringKeys = new Map<string, object>();
+  readonly #term: LeaseTerm;
   #stopObserving: (() => void) | undefined;
   #isClosed = false;
 
@@ -89,6 +91,7 @@ export class Controller implements GatewayControl {
     this.#options = options;
     this.#policy = options.policy ?? DEFAULT_CONTROL_POLICY;
     this.#clock = options.clock ?? SYSTEM_CLOCK;
+    this.#term = { epoch: options.epoch, startedAt: this.#clock.now() };
     this.#queue = new KeyedQueue((id, items) => this.#step(id, items));
     this.#runner = new ReplicaRunner({
       driver: options.driver,
@@ -238,11 +241,11 @@ export class Controller implements GatewayControl {
   }
 
   async #stepDeployment(id: string, items: Item[], onSaved: () => void): Promise<void> {
-    const { store, epoch } = this.#options;
+    const { store } = this.#options;
     const activity = this.#meter(id).read(this.#clock.now(), this.#policy);
     const observations = items.filter((item) => item.type !== 'wake');
-    if (items.length > observations.length) await store.wakeDeployment(epoch, id, activity, this.#policy);
-    const result = await store.reconcileDeployment(epoch, id, observations, activity, this.#policy);
+    if (items.length > observations.length) await store.wakeDeployment(this.#term, id, activity, this.#policy);
+    const result = await store.reconcileDeployment(this.#term, id, observations, activity, this.#policy);
     onSaved();
     if (result === undefined) this.#drop(id);
     else await this.#apply(id, result);
@@ -280,8 +283,7 @@ export class Controller implements GatewayControl {
 
   async #stepContainer(id: string, items: Item[]): Promise<void> {
     const observations = items.filter((item) => item.type !== 'wake');
-    const { store, epoch } = this.#options;
-    const result = await store.reconcileContainer(epoch, id, observations, this.#policy);
+    const result = await this.#options.store.reconcileContainer(this.#term, id, observations, this.#policy);
     const target = result === undefined ? undefined : containerTargetOf(result);
     this.#route(containerSlug(id), target);
     if (target === undefined) this.#meters.delete(id);

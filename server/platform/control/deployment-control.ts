@@ -3,7 +3,7 @@ import { reconcile } from './reconcile';
 import { type ControlEvent, recordEvents, stateChangeEvents } from './control-events';
 import { nextStepAt } from './next-step';
 import { restartFromElsewhere } from './elsewhere';
-import { loopTransaction } from './lease';
+import { type LeaseTerm, loopTransaction } from './lease';
 import { observe } from './observe';
 import { type Pool } from './pool';
 import { loadPool } from './pool-rows';
@@ -40,16 +40,17 @@ export interface ReconciledDeployment {
 /** Applies observations, reconciles and saves in one transaction. Returns undefined if the deployment was deleted. */
 export function reconcileDeployment(
   context: StoreContext,
-  epoch: number,
+  term: LeaseTerm,
   deploymentId: string,
   observations: readonly Observation[],
   activity: Activity,
   policy: ControlPolicy,
 ): Promise<ReconciledDeployment | undefined> {
-  return loopTransaction(context.db, epoch, (tx) =>
+  return loopTransaction(context.db, term.epoch, (tx) =>
     reconcileInTransaction(
       context,
       tx,
+      term.startedAt,
       deploymentId,
       (deployment, nowMs) => {
         for (const observation of observations) observe(deployment, observation, nowMs, policy);
@@ -63,15 +64,16 @@ export function reconcileDeployment(
 /** Wakes a deployment that is scaled to zero, then reconciles. */
 export function wakeDeployment(
   context: StoreContext,
-  epoch: number,
+  term: LeaseTerm,
   deploymentId: string,
   activity: Activity,
   policy: ControlPolicy,
 ): Promise<ReconciledDeployment | undefined> {
-  return loopTransaction(context.db, epoch, (tx) =>
+  return loopTransaction(context.db, term.epoch, (tx) =>
     reconcileInTransaction(
       context,
       tx,
+      term.startedAt,
       deploymentId,
       (deployment, nowMs) => void wake(deployment, nowMs),
       activity,
@@ -83,6 +85,7 @@ export function wakeDeployment(
 async function reconcileInTransaction(
   context: StoreContext,
   tx: ServiceTx,
+  observedSinceMs: number,
   deploymentId: string,
   change: (deployment: DeploymentRecord, nowMs: number) => void,
   activity: Activity,
@@ -102,6 +105,7 @@ async function reconcileInTransaction(
   const emitted: ControlEvent[] = [];
   reconcile(deployment, {
     nowMs,
+    observedSinceMs,
     policy,
     activity,
     pool,
@@ -123,7 +127,7 @@ async function reconcileInTransaction(
       context,
       deployment.versions.flatMap(({ replicas }) => replicas),
     ),
-    nextStepAt: nextStepAt(deployment, activity, policy, nowMs),
+    nextStepAt: nextStepAt(deployment, activity, policy, nowMs, observedSinceMs),
     hasChanged,
     hasFreedCapacity: lacksAny(
       before.versions.flatMap(({ replicas }) => replicas),

@@ -12,6 +12,13 @@ export interface Lease {
   expiresAt: number;
 }
 
+/** The time in which one service holds the lease. */
+export interface LeaseTerm {
+  epoch: number;
+  /** When its control loop began to observe the replicas, by the clock of the loop. */
+  startedAt: number;
+}
+
 /** A lease is valid for this long after a renewal. */
 export const LEASE_MS = 15_000;
 

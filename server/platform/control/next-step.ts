@@ -1,5 +1,5 @@
 import { isServing } from '../deployments/version-state';
-import { hasEnded, preparationEnd } from './deadlines';
+import { deadline, hasEnded, preparationEnd, replicaEnd, startEnd } from './deadlines';
 import {
   type Activity,
   type ControlPolicy,
@@ -20,8 +20,9 @@ export function nextStepAt(
   activity: Activity,
   policy: ControlPolicy,
   nowMs: number,
+  observedSinceMs: number,
 ): number | null {
-  const times = deployment.versions.flatMap((version) => versionTimes(version, policy));
+  const times = deployment.versions.flatMap((version) => versionTimes(version, policy, observedSinceMs));
   const active = findVersion(deployment, deployment.activeId);
   if (
     deployment.desired === 'running' &&
@@ -32,26 +33,22 @@ export function nextStepAt(
     times.push(...loadTimes(deployment, active, activity, policy, nowMs));
   const target = findVersion(deployment, deployment.targetId);
   if (target !== undefined && isServing(target.status.state) && target.status.readyAt !== null)
-    times.push(target.status.readyAt + target.startDeadlineMs);
-  return times.length === 0 ? null : Math.min(...times);
+    times.push(deadline(target.status.readyAt, target.startDeadlineMs, observedSinceMs));
+  const next = Math.min(...times);
+  return next === Infinity ? null : next;
 }
 
-function versionTimes(version: VersionRecord, policy: ControlPolicy): number[] {
+function versionTimes(version: VersionRecord, policy: ControlPolicy, observedSinceMs: number): number[] {
   const { status, replicas, queuedAt, startDeadlineMs } = version;
-  const { state, startedAt, retryAt } = status;
-  if (state === 'queued') return [queuedAt + policy.queueDeadlineMs];
-  if (state === 'preparing') return [preparationEnd(version)];
+  const { state, retryAt } = status;
+  if (state === 'queued') return [deadline(queuedAt, policy.queueDeadlineMs, observedSinceMs)];
+  if (state === 'preparing') return [preparationEnd(version, observedSinceMs)];
   if (state === 'backoff') return retryAt !== null && hasEnded(version) ? [retryAt] : [];
   const times = replicas.flatMap((replica) => {
     if (replica.state === 'exited' && replica.isGone && replica.retryAt !== null) return [replica.retryAt];
-    if (replica.state === 'unready' && replica.unreadyAt !== null)
-      return [replica.unreadyAt + policy.unreadyDeadlineMs];
-    return isServing(state) && (replica.state === 'starting' || replica.state === 'created')
-      ? [(replica.startedAt ?? replica.createdAt) + startDeadlineMs]
-      : [];
+    return isServing(state) ? [replicaEnd(replica, startDeadlineMs, policy, observedSinceMs)] : [];
   });
-  if (state === 'starting' && startedAt !== null) times.push(startedAt + startDeadlineMs);
-  return times;
+  return [...times, startEnd(version, observedSinceMs)];
 }
 
 function loadTimes(

@@ -5,6 +5,8 @@ import type { Activity, ControlPolicy } from './records';
 /** What a reconcile step reads besides the deployment itself. */
 export interface ReconcileContext {
   nowMs: number;
+  /** When this service began to observe the replicas. Deadlines do not count the time before. */
+  observedSinceMs: number;
   policy: ControlPolicy;
   activity: Activity;
   pool: Pool;

@@ -8,6 +8,7 @@ import {
   stopVersion,
   type VersionRecord,
 } from './records';
+import { deadline } from './deadlines';
 import { addReplica, restartExited } from './replicas';
 import { fail, signal } from './version-status';
 
@@ -18,7 +19,7 @@ export function rollOut(
   target: VersionRecord,
   context: ReconcileContext,
 ): void {
-  if (isFullyReady(target, context.nowMs)) {
+  if (isFullyReady(target, context)) {
     deployment.desiredReplicas = desiredWithin(deployment);
     deployment.activeId = target.id;
     deployment.targetId = deployment.rolloutStrategy = null;
@@ -40,9 +41,15 @@ export function startActive(deployment: DeploymentRecord, active: VersionRecord,
 }
 
 /** All replicas are ready, or the start deadline passed since the first one was. */
-function isFullyReady({ status, replicas, startDeadlineMs }: VersionRecord, nowMs: number): boolean {
+function isFullyReady(
+  { status, replicas, startDeadlineMs }: VersionRecord,
+  { nowMs, observedSinceMs }: ReconcileContext,
+): boolean {
   if (!isServing(status.state)) return false;
-  return replicas.every(({ state }) => state === 'ready') || nowMs >= (status.readyAt ?? 0) + startDeadlineMs;
+  return (
+    replicas.every(({ state }) => state === 'ready') ||
+    nowMs >= deadline(status.readyAt ?? 0, startDeadlineMs, observedSinceMs)
+  );
 }
 
 /**
@@ -91,9 +98,13 @@ function grant(deployment: DeploymentRecord, version: VersionRecord, count: numb
 }
 
 /** Leaves the version queued and records what is missing. Fails it after the queue deadline. */
-function keepWaiting(version: VersionRecord, count: number, { nowMs, policy, pool }: ReconcileContext): void {
+function keepWaiting(
+  version: VersionRecord,
+  count: number,
+  { nowMs, observedSinceMs, policy, pool }: ReconcileContext,
+): void {
   const shortage = pool.shortage(version.resources, count);
-  if (nowMs < version.queuedAt + policy.queueDeadlineMs) {
+  if (nowMs < deadline(version.queuedAt, policy.queueDeadlineMs, observedSinceMs)) {
     version.status = { ...version.status, reason: shortage?.reason ?? null, message: shortage?.message ?? null };
     return;
   }

@@ -54,7 +54,7 @@ import {
 import { createDeployment, type NewDeployment } from '../deployments/deployments';
 import type { FolderMeasure } from '../deployments/measure-folder';
 import { readHomeSource, readLaunch } from '../control/launch';
-import { type Lease, readLease, releaseLease, renewLease, takeLease } from '../control/lease';
+import { type Lease, type LeaseTerm, readLease, releaseLease, renewLease, takeLease } from '../control/lease';
 import { readCapacity } from '../deployments/capacity';
 import type { StoreContext } from './store-context';
 import { activateVersion, createVersion, deleteVersion, type NewVersion } from '../deployments/versions';
@@ -164,17 +164,17 @@ export function controlMethods(context: StoreContext) {
     listOwnReplicaIds: () => listOwnReplicaIds(db, options.node),
     // Each write of the loop carries the epoch of its lease.
     reconcileDeployment: (
-      epoch: number,
+      term: LeaseTerm,
       id: string,
       observations: readonly Observation[],
       activity: Activity,
       policy: ControlPolicy,
-    ) => reconcileDeployment(context, epoch, id, observations, activity, policy),
-    wakeDeployment: (epoch: number, id: string, activity: Activity, policy: ControlPolicy) =>
-      wakeDeployment(context, epoch, id, activity, policy),
+    ) => reconcileDeployment(context, term, id, observations, activity, policy),
+    wakeDeployment: (term: LeaseTerm, id: string, activity: Activity, policy: ControlPolicy) =>
+      wakeDeployment(context, term, id, activity, policy),
     removeDeployment: (epoch: number, id: string) => removeDeployment(context, epoch, id),
-    reconcileContainer: (epoch: number, id: string, observations: readonly Observation[], policy: ControlPolicy) =>
-      reconcileContainer(context, epoch, id, observations, policy),
+    reconcileContainer: (term: LeaseTerm, id: string, observations: readonly Observation[], policy: ControlPolicy) =>
+      reconcileContainer(context, term, id, observations, policy),
     readLaunch: (replicaId: string) => readLaunch(context, replicaId),
     readHomeSource: (versionId: string) => readHomeSource(context, versionId),
     saveLastLines: (epoch: number, versionId: string, lines: readonly string[]) =>

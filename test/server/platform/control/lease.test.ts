@@ -284,7 +284,7 @@ overBackends((make) => {
       for (const write of [
         () => a.store.removeDeployment(epoch, id),
         () => a.store.saveLastLines(epoch, before.id, []),
-        () => a.store.reconcileContainer(epoch, 'con_x', [], undefined as never),
+        () => a.store.reconcileContainer({ epoch, startedAt: 0 }, 'con_x', [], undefined as never),
       ])
         await expect(write()).rejects.toMatchObject({ code: 'lease_lost' });
     });

@@ -37,6 +37,12 @@ overBackends((make) => {
   const running = (): ReplicaSpec[] => [...h.world.running.values()].map(({ spec }) => spec);
   const routed = (slug: string) => (h.targets.find(slug)?.replicas ?? []).map(({ id }) => id);
   const freeGpus = async () => (await h.store.readCapacity(h.actor)).free.gpu_count;
+  /** Starts a container and returns its id. */
+  const launchContainer = async () => {
+    const { id } = await h.store.createContainer(h.actor, { name: 'train' });
+    await settleAfter(id, h.store.commandContainer(h.actor, id, 'start')).catch(() => {});
+    return id;
+  };
   /** Returns a promise and the function that resolves it. */
   const gate = () => {
     let release = () => {};
@@ -275,6 +281,27 @@ overBackends((make) => {
       expect(h.world.started).toHaveLength(1);
     });
 
+    test('keeps a healthy process although the service was down for longer than the start deadline', async () => {
+      await open();
+      h.driver.beforeEnsure = () => {
+        h.storeFault = (method) => (method.startsWith('reconcile') ? 'before' : undefined);
+        return Promise.resolve();
+      };
+      const made = await h.store.createDeployment(h.actor, { name: 'chat', start_deadline_s: 60 });
+      await h.controller.reconcile(made.id);
+      await h.settle();
+      const [{ id: replicaId }] = running();
+      const container = await launchContainer();
+      await h.advance(HOUR);
+      h.storeFault = () => undefined;
+      await h.killAndRestart();
+      expect(await get(made.id)).toMatchObject({ state: 'running' });
+      expect(await h.store.getContainer(h.actor, container)).toMatchObject({ state: 'running' });
+      expect(running().map(({ id }) => id)).toContain(replicaId);
+      expect(h.driver.stops).toEqual([]);
+      expect(h.world.started).toHaveLength(2);
+    });
+
     test('leaves nothing behind when the deployment is deleted meanwhile', async () => {
       await open();
       let spawned = false;
@@ -291,6 +318,87 @@ overBackends((make) => {
       await h.killAndRestart();
       await expect(get(made.id)).rejects.toMatchObject({ code: 'not_found' });
       expect(running()).toEqual([]);
+    });
+  });
+
+  describe('the time in which the service is down counts for no deadline', () => {
+    const restartAfterAnHour = async () => {
+      h.storeFault = () => 'before';
+      await h.advance(HOUR);
+      h.storeFault = () => undefined;
+      await h.killAndRestart();
+    };
+
+    test('of a start: it has the whole deadline from the restart on', async () => {
+      await open();
+      h.driver.answers = () => false;
+      const { id } = await create({ start_deadline_s: 60 });
+      const [{ id: replicaId }] = running();
+      await restartAfterAnHour();
+      await h.advance(59 * SECOND);
+      expect(await version(id)).toMatchObject({ state: 'starting' });
+      h.driver.emit({ type: 'ready', replicaId });
+      await h.settle();
+      expect(await get(id)).toMatchObject({ state: 'running' });
+      expect(h.world.started).toHaveLength(1);
+    });
+
+    test('of a start that is not ready after the restart either: it fails then', async () => {
+      await open();
+      h.driver.answers = () => false;
+      const { id } = await create({ start_deadline_s: 60 });
+      await restartAfterAnHour();
+      await h.advance(MINUTE);
+      expect(await get(id)).toMatchObject({ state: 'failed', reason: { code: 'start_timeout' } });
+    });
+
+    test('of a replica that fails its health checks', async () => {
+      await open();
+      const { id } = await create();
+      h.driver.emit({ type: 'unready', replicaId: running()[0].id, message: 'm' });
+      await h.settle();
+      h.driver.answers = () => false;
+      await restartAfterAnHour();
+      await h.advance(5 * MINUTE - 1);
+      expect(await version(id)).toMatchObject({ state: 'degraded' });
+      await h.advance(1);
+      expect(await version(id)).toMatchObject({ state: 'backoff', reason: { code: 'readiness_lost' } });
+    });
+
+    test('of a further replica that starts', async () => {
+      await open();
+      const { id } = await create({ start_deadline_s: 60, max_replicas: 2 });
+      h.driver.answers = () => false;
+      await settleAfter(id, h.store.editDeployment(h.actor, id, { min_replicas: 2 }));
+      const second = running()[1].id;
+      await restartAfterAnHour();
+      expect(h.driver.stops).toEqual([]);
+      h.driver.emit({ type: 'ready', replicaId: second });
+      await h.settle();
+      expect(h.world.started).toHaveLength(2);
+    });
+
+    test('of the queue', async () => {
+      await open(machine({ gpus: 1 }));
+      await create({ compute: { gpu_count: 1 } });
+      const { id } = await create({ name: 'second', compute: { gpu_count: 1 } });
+      await restartAfterAnHour();
+      expect(await version(id)).toMatchObject({ state: 'queued' });
+      await h.advance(30 * MINUTE);
+      expect(await version(id)).toMatchObject({ state: 'error', reason: { code: 'insufficient_gpu' } });
+    });
+
+    test('of a roll-out that waits for the rest of its replicas', async () => {
+      await open();
+      const { id } = await create({ min_replicas: 2, max_replicas: 2, start_deadline_s: 60 });
+      let numReady = 0;
+      h.driver.answers = () => numReady++ === 0;
+      await settleAfter(id, h.store.createVersion(h.actor, id, { note: 'second' }));
+      expect(await get(id)).toMatchObject({ state: 'updating', active_version: 1 });
+      await restartAfterAnHour();
+      expect(await get(id)).toMatchObject({ state: 'updating', active_version: 1 });
+      await h.advance(MINUTE);
+      expect(await get(id)).toMatchObject({ active_version: 2 });
     });
   });
 

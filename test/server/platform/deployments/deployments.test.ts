@@ -473,7 +473,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       await store.discardDeployment(ann, later.id);
       // It has no replicas, so the next step can delete it.
       await store.reconcileDeployment(
-        0,
+        { epoch: 0, startedAt: 0 },
         later.id,
         [],
         { numOpen: 0, lastAt: 0, minOpen: 0, maxOpen: 0 },
