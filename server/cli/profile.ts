@@ -17,57 +17,95 @@ export function profileFile(env: NodeJS.ProcessEnv): string {
   return path.join(folder, 'capstan', 'profile.json');
 }
 
-/** Returns undefined without a profile. @throws UsageError for a file of others' making or with a wider mode */
+const MAX_PROFILE_BYTES = 65_536;
+/** Opens neither a link to another file, nor waits for the writer of a FIFO. Windows has neither flag. */
+const OPEN_FLAGS = fs.constants.O_RDONLY | (fs.constants.O_NOFOLLOW ?? 0) | (fs.constants.O_NONBLOCK ?? 0);
+
+/** Returns undefined without a profile. @throws UsageError for a file that `capstan login` did not write this way */
 export function readProfile(env: NodeJS.ProcessEnv): Profile | undefined {
   const file = profileFile(env);
-  const found = readPrivate(file);
-  if (found === undefined) return undefined;
-  const mode = (found.mode & 0o777).toString(8);
-  if ((found.mode & 0o077) !== 0 && process.platform !== 'win32')
-    throw new UsageError(
-      `${file}: expected mode 600, got ${mode}. Another user may have read the token: delete it in the console, then run capstan login again`,
-    );
-  return parseProfile(found.text, file);
+  const text = readPrivate(file);
+  return text === undefined ? undefined : parseProfile(text, file);
 }
 
 /** Replaces the profile in one step. Only the user can read it. Returns its file. */
 export function writeProfile(env: NodeJS.ProcessEnv, { url, token }: Profile): string {
   const file = profileFile(env);
-  fs.mkdirSync(path.dirname(file), { recursive: true, mode: 0o700 });
   const fresh = `${file}.${process.pid}`;
   try {
+    fs.mkdirSync(path.dirname(file), { recursive: true, mode: 0o700 });
     fs.writeFileSync(fresh, `${JSON.stringify({ url, token })}\n`, { mode: 0o600, flag: 'wx' });
     fs.renameSync(fresh, file);
   } catch (error) {
     fs.rmSync(fresh, { force: true });
-    throw error;
+    throw new UsageError(`${file}: cannot keep the login (${codeOf(error)})`);
   }
   return file;
 }
 
-/** Returns the file, or undefined if there was no profile. */
+/** Returns the file, or undefined if there was no profile. @throws UsageError if it cannot be deleted */
 export function deleteProfile(env: NodeJS.ProcessEnv): string | undefined {
   const file = profileFile(env);
-  if (!fs.existsSync(file)) return undefined;
-  fs.rmSync(file);
+  try {
+    if (fs.lstatSync(file).isDirectory())
+      throw new UsageError(`${file}: expected a file that capstan login wrote, got a folder`);
+    fs.unlinkSync(file);
+  } catch (error) {
+    if (error instanceof UsageError) throw error;
+    if (isMissing(error)) return undefined;
+    throw new UsageError(`${file}: cannot delete the login (${codeOf(error)})`);
+  }
   return file;
 }
 
-/** Reads the text and the mode of the same file. */
-function readPrivate(file: string): { text: string; mode: number } | undefined {
+/** Returns undefined without a file. @throws UsageError unless the text is the user's own */
+function readPrivate(file: string): string | undefined {
   let descriptor: number;
   try {
-    descriptor = fs.openSync(file, 'r');
+    descriptor = fs.openSync(file, OPEN_FLAGS);
   } catch (error) {
-    const { code = '' } = error as NodeJS.ErrnoException;
-    if (code === 'ENOENT' || code === 'ENOTDIR') return undefined;
-    throw new UsageError(`${file}: expected a readable file (${code})`);
+    if (isMissing(error)) return undefined;
+    if (codeOf(error) === 'ELOOP') throw wrongKind(file, 'a symbolic link');
+    throw new UsageError(`${file}: expected a readable file (${codeOf(error)})`);
   }
   try {
-    return { text: fs.readFileSync(descriptor, 'utf8'), mode: fs.fstatSync(descriptor).mode };
+    const stats = fs.fstatSync(descriptor);
+    demandOwn(file, stats);
+    if (stats.size > MAX_PROFILE_BYTES) throw notProfile(file);
+    return fs.readFileSync(descriptor, 'utf8');
   } finally {
     fs.closeSync(descriptor);
   }
+}
+
+/** Another user could have written the URL that the token is sent to, or read the token. */
+function demandOwn(file: string, stats: fs.Stats): void {
+  if (!stats.isFile()) throw wrongKind(file, stats.isDirectory() ? 'a folder' : 'another kind of file');
+  const uid = process.getuid?.();
+  if (uid !== undefined && stats.uid !== uid)
+    throw new UsageError(
+      `${file}: expected a file of this user (uid ${uid}), got one of uid ${stats.uid}. Run the command as that user, or delete the file and run capstan login again`,
+    );
+  if ((stats.mode & 0o077) === 0 || process.platform === 'win32') return;
+  throw new UsageError(
+    `${file}: expected mode 600, got ${(stats.mode & 0o777).toString(8)}. Another user may have read the token: delete it in the console, then run capstan login again`,
+  );
+}
+
+function wrongKind(file: string, got: string): UsageError {
+  return new UsageError(`${file}: expected a regular file, got ${got}. Delete it, then run capstan login again`);
+}
+
+function notProfile(file: string): UsageError {
+  return new UsageError(`${file}: expected the JSON that capstan login writes. Run capstan login URL again`);
+}
+
+function codeOf(error: unknown): string {
+  return (error as NodeJS.ErrnoException).code ?? (error as Error).message;
+}
+
+function isMissing(error: unknown): boolean {
+  return ['ENOENT', 'ENOTDIR'].includes(codeOf(error));
 }
 
 /** NOTE: the message must not repeat the text, which may contain the token. */
@@ -79,5 +117,5 @@ function parseProfile(text: string, file: string): Profile {
   } catch {
     // Reported below.
   }
-  throw new UsageError(`${file}: expected the JSON that capstan login writes. Run capstan login URL again`);
+  throw notProfile(file);
 }

@@ -46,13 +46,21 @@ function addRemoteFlags(command: Command): Command {
     .option('--json', 'print JSON');
 }
 
-/** Returns a client for the service of the flags, the environment or the login. @throws UsageError without a token */
+/**
+ * Returns a client for the service of the flags, the environment or the login. The URL and the token of a login belong
+ * together: neither is used with another token or URL.
+ * @throws UsageError without a token, and for a token that may belong to another service than the login
+ */
 export function connect({ url, token }: RemoteFlags, io: CommandIo): Client {
   const { CAPSTAN_URL: urlVariable = '', CAPSTAN_TOKEN: tokenVariable = '' } = io.env;
   const named = url ?? (urlVariable === '' ? undefined : urlVariable);
   const given = token ?? tokenVariable;
   // The profile is read only when something needs it, so that a damaged one does no harm elsewhere.
   const profile = named === undefined || given === '' ? readProfile(io.env) : undefined;
+  if (named === undefined && given !== '' && profile !== undefined)
+    throw new UsageError(
+      `${token === undefined ? 'CAPSTAN_TOKEN' : '--token'}: expected the URL of its service in --url or CAPSTAN_URL, got none. You are logged in at ${profile.url}. Without the token, commands use that login`,
+    );
   const address = checkServiceUrl(named ?? profile?.url ?? DEFAULT_URL, url === undefined ? 'CAPSTAN_URL' : '--url');
   const credential = given === '' ? tokenFor(address, profile) : given;
   if (credential === undefined)

@@ -1,4 +1,14 @@
-import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import {
+  chmodSync,
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readFileSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
 import { makeFolder } from '../../access/support';
 import { type CommandResult, runCommand, startService, type TestService } from './support';
@@ -90,10 +100,10 @@ describe('login', () => {
 describe('the profile', () => {
   test('comes after flags and variables', async () => {
     await login();
-    const wrong = { CAPSTAN_TOKEN: 'mt-wrong' };
+    const wrong = { CAPSTAN_URL: service.url, CAPSTAN_TOKEN: 'mt-wrong' };
     expect(await run(['orgs', 'list'], {}, wrong)).toMatchObject({ code: 1, err: expect.stringContaining('401') });
     expect(await run(['orgs', 'list', '--token', service.token], {}, wrong)).toMatchObject({ code: 0 });
-    expect(await run(['orgs', 'list'], {}, { CAPSTAN_URL: 'http://127.0.0.1:1', ...wrong })).toMatchObject({
+    expect(await run(['orgs', 'list'], {}, { ...wrong, CAPSTAN_URL: 'http://127.0.0.1:1' })).toMatchObject({
       err: expect.stringContaining('cannot reach http://127.0.0.1:1 '),
     });
   });
@@ -108,6 +118,32 @@ describe('the profile', () => {
         code: 2,
         err: expect.stringContaining('expected a management token for http://127.0.0.1:1 '),
       });
+  });
+
+  test('its address never gets another token', async () => {
+    await login();
+    const fetched: string[] = [];
+    const fetch = (url: string | URL | Request) => {
+      fetched.push(url instanceof Request ? url.url : url.toString());
+      return Promise.reject(new Error('no network'));
+    };
+    for (const [line, env, source] of [
+      [['orgs', 'list'], { CAPSTAN_TOKEN: 'mt-other' }, 'CAPSTAN_TOKEN'],
+      [['keys', 'list'], { CAPSTAN_TOKEN: 'mt-other' }, 'CAPSTAN_TOKEN'],
+      [['orgs', 'list', '--token', 'mt-other'], {}, '--token'],
+      [['keys', 'list', '--token', 'mt-other'], {}, '--token'],
+    ] as const)
+      expect(await run(line, { fetch }, env)).toEqual({
+        code: 2,
+        out: '',
+        err: expect.stringContaining(
+          `${source}: expected the URL of its service in --url or CAPSTAN_URL, got none. You are logged in at ${service.url}. `,
+        ),
+      });
+    expect(fetched).toEqual([]);
+    await run(['logout']);
+    await run(['orgs', 'list'], { fetch }, { CAPSTAN_TOKEN: 'mt-other' });
+    expect(fetched).toEqual([expect.stringMatching(/^http:\/\/127\.0\.0\.1:8090\//)]);
   });
 
   test('comes before DATABASE_URL and after the variables and flags that name a key database', async () => {
@@ -136,5 +172,71 @@ describe('the profile', () => {
     }
     // It is not read when nothing needs it.
     expect(await service.run(['orgs', 'list'], { XDG_CONFIG_HOME: home })).toMatchObject({ code: 0 });
+  });
+
+  const PROFILE = '{"url":"http://x","token":"mt-x"}\n';
+  test.each<[string, () => void, string]>([
+    ['a symbolic link', () => symlinkSync(path.join(home, 'elsewhere'), file), 'a symbolic link'],
+    ['a folder', () => mkdirSync(file), 'a folder'],
+    ['a FIFO', () => void spawnSync('mkfifo', ['-m', '600', file]), 'another kind of file'],
+  ])('is refused and replaced as %s', async (_kind, make, got) => {
+    writeFileSync(path.join(home, 'elsewhere'), PROFILE, { mode: 0o600 });
+    mkdirSync(path.dirname(file));
+    make();
+    expect(await run(['orgs', 'list'])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining(`${file}: expected a regular file, got ${got}. Delete it, then run capstan login`),
+    });
+    if (lstatSync(file).isDirectory()) return;
+    expect(await login()).toMatchObject({ code: 0 });
+    expect(lstatSync(file).isFile()).toBe(true);
+    expect(readFileSync(path.join(home, 'elsewhere'), 'utf8')).toBe(PROFILE);
+  });
+
+  test('is refused when another user owns it', async () => {
+    await login();
+    const uid = process.getuid?.() ?? 0;
+    const getuid = jest.spyOn(process, 'getuid').mockReturnValue(uid + 1);
+    const { code, err } = await run(['orgs', 'list']);
+    getuid.mockRestore();
+    expect([code, err]).toEqual([
+      2,
+      expect.stringContaining(`${file}: expected a file of this user (uid ${uid + 1}), got one of uid ${uid}. `),
+    ]);
+  });
+
+  test('is refused when it is far too large', async () => {
+    mkdirSync(path.dirname(file));
+    writeFileSync(file, ' '.repeat(70_000), { mode: 0o600 });
+    expect(await run(['orgs', 'list'])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining('expected the JSON that capstan login writes'),
+    });
+  });
+
+  test('may be read-only', async () => {
+    await login();
+    chmodSync(file, 0o400);
+    expect(await run(['orgs', 'list'])).toMatchObject({ code: 0 });
+  });
+
+  test('login and logout report a place that they cannot write', async () => {
+    mkdirSync(file, { recursive: true });
+    expect(await login()).toMatchObject({
+      code: 2,
+      err: expect.stringContaining(`${file}: cannot keep the login (EISDIR)`),
+    });
+    expect(existsSync(`${file}.${process.pid}`)).toBe(false);
+    expect(await run(['logout'])).toMatchObject({
+      code: 2,
+      err: expect.stringContaining(`${file}: expected a file that capstan login wrote, got a folder`),
+    });
+  });
+
+  test('logout deletes a link, even one that leads nowhere', async () => {
+    mkdirSync(path.dirname(file));
+    symlinkSync('/nowhere', file);
+    expect(await run(['logout'])).toMatchObject({ code: 0, err: expect.stringContaining(`deleted ${file}`) });
+    expect(lstatSync(file, { throwIfNoEntry: false })).toBeUndefined();
   });
 });
