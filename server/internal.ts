@@ -42,6 +42,7 @@ export { type AccessStore, createStore } from './access/store/store';
 export { type CreateThread, openThreadedStore, reviveAccessError } from './access/store/threaded-store';
 export { randomBase62 } from './base/base62';
 export { trimBlanks } from './base/blanks';
+export { closeAll, type Closers, runAndClose } from './base/closers';
 export { DISK_FULL } from './base/disk-full';
 export { ApiError, type ApiErrorCode, renderError } from './base/errors';
 export { type IdPrefix, newId } from './base/ids';

@@ -1,4 +1,5 @@
 import { Engine, type EngineOptions } from '../../ts';
+import { closeAll } from '../base/closers';
 import { createLog } from '../base/log';
 import type { LOG_LEVELS } from '../base/log-levels';
 import { withTimeout } from '../base/with-timeout';
@@ -91,8 +92,7 @@ export async function createServer(options: ServerOptions = {}): Promise<Server>
       engine,
       close: async () => {
         transport.stopListening();
-        await close();
-        await transport.close();
+        await closeAll([() => transport.close(), close]);
       },
     };
   } catch (error) {
@@ -115,13 +115,12 @@ async function open(options: ServerOptions) {
     throw error;
   }
   opened.serve(engine);
-  const closeAll = async (): Promise<void> => {
+  const drainAndClose = async (): Promise<void> => {
     await withTimeout(shutdownTimeoutMs, app.drain());
-    if (options.engine === undefined) await engine.close();
-    await opened.close();
+    await closeAll([() => opened.close(), ...(options.engine === undefined ? [() => engine.close()] : [])]);
   };
   let closing: Promise<void> | undefined;
-  const close = () => (closing ??= closeAll());
+  const close = () => (closing ??= drainAndClose());
   return { app, engine, close, host, port, limits: { maxBodyBytes: maxRequestBytes, bodyTimeoutMs } };
 }
 

@@ -1,5 +1,6 @@
 import { CapstanError, Engine } from '../../ts';
 import type { App } from './app';
+import { type Closers, runAndClose } from '../base/closers';
 import { UsageError } from '../base/usage-error';
 import { createTransport } from '../http/create-transport';
 import type { HttpHandler, Transport } from '../http/transport';
@@ -20,16 +21,22 @@ const LAST_ERRORS_TIMEOUT_MS = 2_000;
  * Serves until SIGINT or SIGTERM. Resolves with the exit code. Binds the port before the model is loaded, so that a
  * port conflict shows at once.
  */
-export async function serve(options: ServeOptions): Promise<number> {
+export function serve(options: ServeOptions): Promise<number> {
   const log = createLog(options.logLevel, [
     ...options.apiKeys,
     options.tls.passphrase ?? '',
     options.replicaSecret ?? '',
   ]);
   for (const flag of options.ignored) log.warn({ flag }, 'this flag has no effect');
+  return runAndClose(
+    (closers) => runServer(options, log, closers),
+    ({ message }) => log.error({ reason: message }, 'cannot end a part of the server cleanly'),
+  );
+}
+
+async function runServer(options: ServeOptions, log: Log, closers: Closers): Promise<number> {
   const shutdown = new Shutdown();
-  // Closed in reverse order.
-  const closers: (() => Promise<void>)[] = [() => Promise.resolve(shutdown.dispose())];
+  closers.push(() => shutdown.dispose());
   try {
     const opened = await openApp(options, log);
     closers.push(() => opened.close());
@@ -63,8 +70,6 @@ export async function serve(options: ServeOptions): Promise<number> {
     // A signal arrived while the model was loading.
     if (error instanceof CapstanError && error.code === 'aborted') return 0;
     throw error;
-  } finally {
-    for (const close of closers.reverse()) await close();
   }
 }
 
@@ -90,7 +95,7 @@ async function openTransport(
 }
 
 /** Opens the admin listener: health and metrics over plain HTTP, without a key. */
-async function openAdmin(options: ServeOptions, app: App, closers: (() => Promise<void>)[]): Promise<number> {
+async function openAdmin(options: ServeOptions, app: App, closers: Closers): Promise<number> {
   const transport = await openTransport(options, (request, reply) => app.handleAdmin(request, reply), false);
   closers.push(() => transport.close());
   return listen(transport, {

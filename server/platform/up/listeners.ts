@@ -1,8 +1,5 @@
-import { createTransport, type StreamHandler, type Transport, UsageError } from 'capstan/internal';
+import { type Closers, createTransport, type StreamHandler, type Transport, UsageError } from 'capstan/internal';
 import type { UpOptions } from './options';
-
-/** Clean-up functions. Run them in reverse order. */
-export type Closers = (() => Promise<void> | void)[];
 
 export interface Listener {
   transport: Transport;

@@ -1,12 +1,14 @@
 import { join } from 'node:path';
 import {
   Access,
+  type Closers,
   createLog,
   describeLocation,
   type Log,
   packageVersion,
   redactKeys,
   requestLogger,
+  runAndClose,
   Shutdown,
   type StreamHandler,
   withTimeout,
@@ -38,7 +40,7 @@ import { RequestGate, type Readiness } from './request-gate';
 import { loadGatewayId } from './gateway-id';
 import { searchGpus } from './gpu-search';
 import { LeaseKeeper } from './lease-keeper';
-import { type Closers, listenAt } from './listeners';
+import { listenAt } from './listeners';
 import { lockDataDir } from './lock';
 import type { UpOptions } from './options';
 import { ServiceMetrics } from './service-metrics';
@@ -51,213 +53,213 @@ const ADMIN_HOST = '127.0.0.1';
  * Runs the service until a signal arrives. Resolves with the exit code.
  * Checks that can refuse the start (folder, lock, ports) come before steps that are slow or change something.
  */
-export async function up(options: UpOptions): Promise<number> {
-  const { tls, databaseUrl, trustedProxies, onRevoke, servingDomain, consoleHost, logsRequests } = options;
-  const log = createLog(options.logLevel, [tls.passphrase ?? '']);
+export function up(options: UpOptions): Promise<number> {
+  const log = createLog(options.logLevel, [options.tls.passphrase ?? '']);
+  return runAndClose(
+    (closers) => runService(options, log, closers),
+    ({ message }) => log.error({ reason: message }, 'cannot end a part of the service cleanly'),
+  );
+}
+
+async function runService(options: UpOptions, log: Log, closers: Closers): Promise<number> {
+  const { databaseUrl, trustedProxies, onRevoke, servingDomain, consoleHost, logsRequests } = options;
   const shutdown = new Shutdown();
-  // Run in reverse order at the end.
-  const closers: Closers = [() => shutdown.dispose()];
-  try {
-    const dir = openDataDir(options.dataDir);
-    const dataRoots = openDataRoots(options.dataRoots, dir);
-    const lock = lockDataDir(dir.root);
-    closers.push(() => lock.release());
+  closers.push(() => shutdown.dispose());
+  const dir = openDataDir(options.dataDir);
+  const dataRoots = openDataRoots(options.dataRoots, dir);
+  const lock = lockDataDir(dir.root);
+  closers.push(() => lock.release());
 
-    let checkDatabase = (): Promise<string | undefined> => Promise.resolve(undefined);
-    const readiness: Readiness = { check: () => checkDatabase() };
-    const consoleGate = new RequestGate(readiness, isFollowing);
-    const servingGate = new RequestGate(
-      readiness,
-      undefined,
-      (request) => addressOf(request, servingDomain) !== undefined,
-    );
-    const adminGate = new RequestGate(readiness);
-    const consoleListener = await listenAt(
-      options.host,
-      options.port,
-      { ...options, handler: consoleGate.handle, streamsBodies: false },
-      closers,
-    );
-    const servingListener = await listenAt(
-      options.host,
-      options.servingPort ?? nextPort(options.port),
-      { ...options, handler: servingGate.handle, streamsBodies: true },
-      closers,
-    );
-    const addresses = addressesOf(options, { console: consoleListener.port, serving: servingListener.port });
-    const isSecure = addresses.console.startsWith('https:');
-    const admin = await openAdmin(options, adminGate, closers);
-    lock.describe({ pid: process.pid, url: addresses.console });
-    warn(log, options);
+  let checkDatabase = (): Promise<string | undefined> => Promise.resolve(undefined);
+  const readiness: Readiness = { check: () => checkDatabase() };
+  const consoleGate = new RequestGate(readiness, isFollowing);
+  const servingGate = new RequestGate(
+    readiness,
+    undefined,
+    (request) => addressOf(request, servingDomain) !== undefined,
+  );
+  const adminGate = new RequestGate(readiness);
+  const consoleListener = await listenAt(
+    options.host,
+    options.port,
+    { ...options, handler: consoleGate.handle, streamsBodies: false },
+    closers,
+  );
+  const servingListener = await listenAt(
+    options.host,
+    options.servingPort ?? nextPort(options.port),
+    { ...options, handler: servingGate.handle, streamsBodies: true },
+    closers,
+  );
+  const addresses = addressesOf(options, { console: consoleListener.port, serving: servingListener.port });
+  const isSecure = addresses.console.startsWith('https:');
+  const admin = await openAdmin(options, adminGate, closers);
+  lock.describe({ pid: process.pid, url: addresses.console });
+  warn(log, options);
 
-    const logs = new LogStore({ folder: dir.logs, redact: redactKeys });
-    closers.push(() => logs.close());
-    const driver = await ProcessDriver.open({
-      dataDir: dir.root,
+  const logs = new LogStore({ folder: dir.logs, redact: redactKeys });
+  closers.push(() => logs.close());
+  const driver = await ProcessDriver.open({
+    dataDir: dir.root,
+    logs,
+    hiddenPaths: hiddenPaths(options, dataRoots),
+    replicaDiskBytes: options.replicaDiskBytes,
+  });
+  closers.push(() => driver.detach());
+  const machine: Machine = {
+    driver: driver.name,
+    isolation: driver.isolation,
+    capacity: await driver.capacity(),
+    dataRoots,
+    allowsUnisolated: options.allowUnisolated,
+  };
+
+  const location = databaseLocation(dir.root, databaseUrl);
+  let onPush = (): void => {};
+  const node = loadGatewayId(dir.root);
+  const store = await openServingServiceStore(
+    {
+      location,
+      node,
+      secretKey: loadSecretKey(dir.root),
+      version: packageVersion(),
+      machine,
+      loopOffsetMs: LOOP_OFFSET_MS,
+    },
+    () => onPush(),
+  );
+  closers.push(() => store.close());
+  checkDatabase = () =>
+    store.readState().then(
+      () => undefined,
+      () => 'the database does not respond',
+    );
+  const isAlone = location.kind === 'file';
+  const lease = new LeaseKeeper({ store, holder: node, isAlone, clock: SYSTEM_CLOCK, log });
+  closers.push(() => lease.close({ releases: options.stopsDeployments && shutdown.signal.aborted }));
+  const epoch = await lease.acquire(shutdown.signal, () => {
+    for (const gate of [consoleGate, servingGate, adminGate]) gate.standBy();
+    standBy(driver, log);
+  });
+  if (epoch === undefined) return 0;
+  let hasLostLease = false;
+  const leaseLost = lease.lost.then(() => {
+    hasLostLease = true;
+  });
+
+  const access = await Access.open({
+    store,
+    log,
+    onRevoke,
+    version: packageVersion(),
+    gatewayId: node,
+    ...(trustedProxies.length === 0 ? {} : { trustedProxies }),
+  });
+  closers.push(() => access.close());
+  onPush = () => access.wake();
+  const firstRun = await bootstrap(store, options);
+
+  const targets = new Targets();
+  const controller = new Controller({
+    store,
+    epoch,
+    onLeaseLost: () => lease.lose(),
+    driver,
+    targets,
+    snapshots: new HomeSnapshots(join(dir.root, 'homes'), options.replicaDiskBytes),
+    dataRoots,
+    allowsUnisolated: options.allowUnisolated,
+    logs,
+    log,
+  });
+  const stopsReplicas = (): boolean => hasLostLease || (options.stopsDeployments && shutdown.signal.aborted);
+  closers.push(() => controller.close({ stopsReplicas: stopsReplicas() }));
+  const measurer = new DataMeasurer({ store, dataRoots, log });
+  closers.push(() => measurer.close());
+  const metrics = new ServiceMetrics(targets);
+  const usage = new UsageRecorder({ store, targets, driver, log });
+  closers.push(() => usage.close());
+  const gateway = new Gateway({
+    targets,
+    control: metrics.countingControl(controller),
+    access: metrics.countingAccess(access),
+    log,
+    trustedProxies,
+    logsRequests,
+    scheme: addresses.serving.startsWith('https:') ? 'https' : 'http',
+    ...(servingDomain === undefined ? {} : { domain: servingDomain }),
+    onEnd: (record) => {
+      usage.record(record);
+      metrics.onForwarded(record);
+    },
+  });
+  metrics.watch(gateway);
+  closers.push(() => gateway.close());
+  const webhooks = new WebhookSender({ store, log, allowsPrivate: options.allowPrivateWebhooks });
+  closers.push(() => webhooks.close());
+  const logRequest = requestLogger(log, { logsRequests, unloggedPaths: [] });
+  const api = new Api({
+    routes: apiRoutes(),
+    context: {
+      store,
+      access,
+      controller,
       logs,
-      hiddenPaths: hiddenPaths(options, dataRoots),
-      replicaDiskBytes: options.replicaDiskBytes,
-    });
-    const machine: Machine = {
+      measurer,
+      webhooks,
+      serving: { targets, gateway, urlOf: (slug) => deploymentUrl(addresses, servingDomain, slug) },
+      log,
+      now: Date.now,
+      settings: {
+        isSecure,
+        ownOrigins: [addresses.console],
+        trustedProxies,
+        sessionGuard: sessionGuardOf(options, isSecure, driver.isolation.level),
+        ...(consoleHost === undefined ? {} : { consoleHost }),
+      },
+    },
+    onEnd: (record) => {
+      metrics.onEnd(record);
+      logRequest(record);
+    },
+  });
+  await controller.start();
+  closers.push(searchGpus({ driver, store, controller, log, clock: SYSTEM_CLOCK }, machine.capacity));
+  usage.start();
+  webhooks.start();
+  measurer.notify();
+  consoleGate.open(consoleHandler(api, { isSecure, origin: addresses.console, consoleHost }));
+  servingGate.open(consoleHost === undefined ? gateway.handle : refuseHost(consoleHost, gateway.handle));
+  adminGate.open(adminHandler(metrics));
+  process.stdout.write(
+    startupText({
+      addresses,
+      servingDomain,
+      transport: consoleListener.transport.name,
+      admin,
+      dataDir: dir.root,
+      database: describeLocation(location),
       driver: driver.name,
       isolation: driver.isolation,
-      capacity: await driver.capacity(),
-      dataRoots,
-      allowsUnisolated: options.allowUnisolated,
-    };
-
-    const location = databaseLocation(dir.root, databaseUrl);
-    let onPush = (): void => {};
-    const node = loadGatewayId(dir.root);
-    const store = await openServingServiceStore(
-      {
-        location,
-        node,
-        secretKey: loadSecretKey(dir.root),
-        version: packageVersion(),
-        machine,
-        loopOffsetMs: LOOP_OFFSET_MS,
-      },
-      () => onPush(),
-    );
-    closers.push(() => store.close());
-    checkDatabase = () =>
-      store.readState().then(
-        () => undefined,
-        () => 'the database does not respond',
-      );
-    const isAlone = location.kind === 'file';
-    const lease = new LeaseKeeper({ store, holder: node, isAlone, clock: SYSTEM_CLOCK, log });
-    closers.push(() => lease.close({ releases: options.stopsDeployments && shutdown.signal.aborted }));
-    const epoch = await lease.acquire(shutdown.signal, () => {
-      for (const gate of [consoleGate, servingGate, adminGate]) gate.standBy();
-      standBy(driver, log);
-    });
-    if (epoch === undefined) {
-      await driver.detach();
-      return 0;
-    }
-    let hasLostLease = false;
-    const leaseLost = lease.lost.then(() => {
-      hasLostLease = true;
-    });
-
-    const access = await Access.open({
-      store,
-      log,
-      onRevoke,
-      version: packageVersion(),
-      gatewayId: node,
-      ...(trustedProxies.length === 0 ? {} : { trustedProxies }),
-    });
-    closers.push(() => access.close());
-    onPush = () => access.wake();
-    const firstRun = await bootstrap(store, options);
-
-    const targets = new Targets();
-    const controller = new Controller({
-      store,
-      epoch,
-      onLeaseLost: () => lease.lose(),
-      driver,
       targets,
-      snapshots: new HomeSnapshots(join(dir.root, 'homes'), options.replicaDiskBytes),
-      dataRoots,
-      allowsUnisolated: options.allowUnisolated,
-      logs,
-      log,
-    });
-    const stopsReplicas = (): boolean => hasLostLease || (options.stopsDeployments && shutdown.signal.aborted);
-    closers.push(() => controller.close({ stopsReplicas: stopsReplicas() }));
-    const measurer = new DataMeasurer({ store, dataRoots, log });
-    closers.push(() => measurer.close());
-    const metrics = new ServiceMetrics(targets);
-    const usage = new UsageRecorder({ store, targets, driver, log });
-    closers.push(() => usage.close());
-    const gateway = new Gateway({
-      targets,
-      control: metrics.countingControl(controller),
-      access: metrics.countingAccess(access),
-      log,
-      trustedProxies,
-      logsRequests,
-      scheme: addresses.serving.startsWith('https:') ? 'https' : 'http',
-      ...(servingDomain === undefined ? {} : { domain: servingDomain }),
-      onEnd: (record) => {
-        usage.record(record);
-        metrics.onForwarded(record);
-      },
-    });
-    metrics.watch(gateway);
-    closers.push(() => gateway.close());
-    const webhooks = new WebhookSender({ store, log, allowsPrivate: options.allowPrivateWebhooks });
-    closers.push(() => webhooks.close());
-    const logRequest = requestLogger(log, { logsRequests, unloggedPaths: [] });
-    const api = new Api({
-      routes: apiRoutes(),
-      context: {
-        store,
-        access,
-        controller,
-        logs,
-        measurer,
-        webhooks,
-        serving: { targets, gateway, urlOf: (slug) => deploymentUrl(addresses, servingDomain, slug) },
-        log,
-        now: Date.now,
-        settings: {
-          isSecure,
-          ownOrigins: [addresses.console],
-          trustedProxies,
-          sessionGuard: sessionGuardOf(options, isSecure, driver.isolation.level),
-          ...(consoleHost === undefined ? {} : { consoleHost }),
-        },
-      },
-      onEnd: (record) => {
-        metrics.onEnd(record);
-        logRequest(record);
-      },
-    });
-    await controller.start();
-    closers.push(searchGpus({ driver, store, controller, log, clock: SYSTEM_CLOCK }, machine.capacity));
-    usage.start();
-    webhooks.start();
-    measurer.notify();
-    consoleGate.open(consoleHandler(api, { isSecure, origin: addresses.console, consoleHost }));
-    servingGate.open(consoleHost === undefined ? gateway.handle : refuseHost(consoleHost, gateway.handle));
-    adminGate.open(adminHandler(metrics));
-    process.stdout.write(
-      startupText({
-        addresses,
-        servingDomain,
-        transport: consoleListener.transport.name,
-        admin,
-        dataDir: dir.root,
-        database: describeLocation(location),
-        driver: driver.name,
-        isolation: driver.isolation,
-        targets,
-        firstRun,
-      }),
-    );
+      firstRun,
+    }),
+  );
 
-    await Promise.race([shutdown.requested, leaseLost]);
-    if (hasLostLease) {
-      log.error({}, 'another service controls the deployments of this database now: this one ends with its replicas');
-      return 1;
-    }
-    for (const { transport } of [consoleListener, servingListener]) transport.stopListening();
-    const numOpen = consoleGate.numOpenRequests + gateway.numOpenRequests;
-    if (numOpen > 0)
-      log.info(
-        { open: numOpen, timeoutMs: options.shutdownTimeoutMs },
-        'shutting down after the open requests end; send the signal again to exit at once',
-      );
-    await withTimeout(options.shutdownTimeoutMs, Promise.all([consoleGate.drain(), gateway.drain()]));
-    return 0;
-  } finally {
-    for (const close of closers.reverse()) await close();
+  await Promise.race([shutdown.requested, leaseLost]);
+  if (hasLostLease) {
+    log.error({}, 'another service controls the deployments of this database now: this one ends with its replicas');
+    return 1;
   }
+  for (const { transport } of [consoleListener, servingListener]) transport.stopListening();
+  const numOpen = consoleGate.numOpenRequests + gateway.numOpenRequests;
+  if (numOpen > 0)
+    log.info(
+      { open: numOpen, timeoutMs: options.shutdownTimeoutMs },
+      'shutting down after the open requests end; send the signal again to exit at once',
+    );
+  await withTimeout(options.shutdownTimeoutMs, Promise.all([consoleGate.drain(), gateway.drain()]));
+  return 0;
 }
 
 /** Whether a request follows logs or events, so that its response does not end by itself. */

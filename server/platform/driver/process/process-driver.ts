@@ -1,7 +1,7 @@
 import { mkdir, readdir, readFile, realpath, rm, rmdir, stat, writeFile } from 'node:fs/promises';
 import { availableParallelism, totalmem } from 'node:os';
 import { join } from 'node:path';
-import { DISK_FULL } from 'capstan/internal';
+import { closeAll, DISK_FULL } from 'capstan/internal';
 import {
   type Driver,
   type DriverCapacity,
@@ -324,11 +324,14 @@ export class ProcessDriver implements Driver {
     clearInterval(this.#sweeping);
     this.#listeners.clear();
     await Promise.all([...this.#starting.values()].map((starting) => starting.catch(() => {})));
-    await Promise.all([...this.#replicas.values(), ...this.#lingering].map((replica) => replica.close()));
-    await this.#sweep().catch(() => {});
+    const replicas = [...this.#replicas.values(), ...this.#lingering];
+    await closeAll([
+      // Fails while replicas still have sockets in it.
+      () => rmdir(this.#sockets).catch(() => {}),
+      () => this.#sweep().catch(() => {}),
+      ...replicas.map((replica) => () => replica.close()),
+    ]);
     this.#replicas.clear();
-    // Fails while replicas still have sockets in it.
-    await rmdir(this.#sockets).catch(() => {});
   }
 
   /** Removes what ended replicas left: control groups and sockets of killed supervisors, and later their folders. */
