@@ -194,6 +194,7 @@ export class Controller implements GatewayControl {
 
   /**
    * Replicas keep running and the next process adopts them. With `stopsReplicas` they stop, and it starts them again.
+   * The caller detaches the driver after that.
    */
   async close({ stopsReplicas = false } = {}): Promise<void> {
     this.#isClosed = true;
@@ -203,7 +204,6 @@ export class Controller implements GatewayControl {
     await this.#queue.idle();
     if (stopsReplicas) await this.#runner.stopAll();
     this.#runner.close();
-    await this.#options.driver.detach();
   }
 
   #onDriverError(error: unknown, replicaId: string): void {
@@ -262,9 +262,7 @@ export class Controller implements GatewayControl {
     );
     for (const version of deployment.versions) if (version.homeState === 'pending') this.#copyHome(id, version.id);
     for (const versionId of result.withoutLastLines) this.#saveLastLines(id, versionId);
-    this.#timers.get(id)?.cancel();
-    this.#timers.delete(id);
-    if (result.nextStepAt !== null) this.#schedule(id, result.nextStepAt);
+    this.#scheduleNext(id, result.nextStepAt);
     this.#afterStep(id, {
       isWaiting: result.isWaiting,
       hasChanged: before === undefined || result.hasChanged,
@@ -291,7 +289,7 @@ export class Controller implements GatewayControl {
       id,
       (result?.container.replicas ?? []).map((replica) => ({ replica, graceMs: 0 })),
     );
-    if (typeof result?.nextStepAt === 'number') this.#schedule(id, result.nextStepAt);
+    this.#scheduleNext(id, result?.nextStepAt ?? null);
     this.#afterStep(id, {
       isWaiting: result?.container.state === 'queued',
       hasChanged: result?.hasChanged ?? true,
@@ -311,6 +309,7 @@ export class Controller implements GatewayControl {
   }
 
   #retry(id: string, items: readonly Item[], error: unknown): void {
+    if (this.#isClosed) return;
     if (error instanceof ServiceError && error.code === 'lease_lost') return this.#loseLease();
     this.#options.log.warn(
       { id, reason: (error as Error).message },
@@ -322,7 +321,6 @@ export class Controller implements GatewayControl {
 
   /** Another service decides now. Whatever this one would do is based on old records. */
   #loseLease(): void {
-    if (this.#isClosed) return;
     this.#isClosed = true;
     this.#options.onLeaseLost?.();
   }
@@ -400,6 +398,13 @@ export class Controller implements GatewayControl {
     let meter = this.#meters.get(id);
     if (meter === undefined) this.#meters.set(id, (meter = new ActivityMeter(this.#clock.now())));
     return meter;
+  }
+
+  /** Replaces the scheduled step after one that was saved. Null: none is needed. */
+  #scheduleNext(id: string, at: number | null): void {
+    this.#timers.get(id)?.cancel();
+    this.#timers.delete(id);
+    if (at !== null) this.#schedule(id, at);
   }
 
   /** Schedules a step at `at`, unless an earlier one is scheduled. */

@@ -51,7 +51,7 @@ export function startEnd(
   return state === 'starting' && startedAt !== null ? deadline(startedAt, startDeadlineMs, observedSinceMs) : Infinity;
 }
 
-/** Returns when a replica of a serving version ends: unready for too long, or not ready in time. Infinity if neither. */
+/** Returns when a replica of a serving version ends: unready for too long, or not ready in time. Else Infinity. */
 export function replicaEnd(
   { state, unreadyAt, startedAt, createdAt }: ReplicaRecord,
   startDeadlineMs: number,

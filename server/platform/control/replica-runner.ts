@@ -51,6 +51,7 @@ function newEntry(ownerId: string): Entry {
 export class ReplicaRunner {
   readonly #options: RunnerOptions;
   readonly #entries = new Map<string, Entry>();
+  readonly #closing = new AbortController();
 
   constructor(options: RunnerOptions) {
     this.#options = options;
@@ -91,8 +92,9 @@ export class ReplicaRunner {
     );
   }
 
-  /** Aborts the starts in progress. The next service repeats them. */
+  /** Aborts the starts and stops in progress. The next service repeats them. */
   close(): void {
+    this.#closing.abort();
     for (const { aborting } of this.#entries.values()) aborting.abort();
   }
 
@@ -184,30 +186,27 @@ export class ReplicaRunner {
     );
   }
 
-  /** Drains and stops the replica. Retries until the driver succeeds. */
+  /** Drains and stops the replica. Retries until the driver succeeds or the runner closes. */
   async #stop(replicaId: string, entry: Entry, graceMs: number): Promise<void> {
-    const { driver, clock, onError } = this.#options;
+    const { driver, onError } = this.#options;
+    const { signal } = this.#closing;
     await entry.starting;
     if (graceMs > 0) await this.#drain(replicaId, entry, graceMs);
-    for (;;) {
+    while (!signal.aborted) {
       try {
         return await driver.stop(replicaId, TERM_MS);
       } catch (error) {
         onError(error, replicaId);
-        await clock.sleep(RETRY_MS);
+        await this.#sleep(RETRY_MS, signal);
       }
     }
   }
 
   async #drain(replicaId: string, entry: Entry, graceMs: number): Promise<void> {
     if (this.#options.countOpenRequests(entry.ownerId, replicaId) === 0) return;
-    await new Promise<void>((resolve) => {
-      const cancel = this.#options.clock.after(graceMs, resolve);
-      entry.onIdle = () => {
-        cancel();
-        resolve();
-      };
-    });
+    const idle = new AbortController();
+    entry.onIdle = () => idle.abort();
+    await this.#sleep(graceMs, AbortSignal.any([idle.signal, this.#closing.signal]));
     entry.onIdle = undefined;
   }
 }

@@ -31,6 +31,10 @@ export class FakeClock implements Clock {
 
   now = (): number => this.#nowMs;
 
+  get numTimers(): number {
+    return this.#timers.length;
+  }
+
   /** The time of day. */
   wall = (): number => this.#nowMs + this.#jumpMs;
 

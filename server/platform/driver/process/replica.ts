@@ -122,8 +122,9 @@ export class Replica {
       () => Math.max(graceMs, DEFAULT_GRACE_MS),
     );
     this.#signal('SIGTERM');
-    // After `close` the process may end before the replica does. Its supervisor has the same grace period.
-    const timer = setTimeout(() => this.#signal('SIGKILL'), graceOfSupervisorMs + SUPERVISOR_MS).unref();
+    const timer = setTimeout(() => this.#signal('SIGKILL'), graceOfSupervisorMs + SUPERVISOR_MS);
+    // A service that ends leaves the rest to the supervisor.
+    this.#watchers.push({ close: () => clearTimeout(timer) });
     void this.checkAlive();
     await this.#ended;
     clearTimeout(timer);

@@ -145,6 +145,45 @@ overBackends((make) => {
     });
   });
 
+  describe('the timers of the loop', () => {
+    test('of a container end with its start, its stop and its deletion', async () => {
+      await open();
+      const before = h.clock.numTimers;
+      h.driver.beforeEnsure = NEVER;
+      const id = await launchContainer();
+      expect(h.clock.numTimers).toBe(before + 1);
+      await settleAfter(id, h.store.commandContainer(h.actor, id, 'stop'));
+      expect(h.clock.numTimers).toBe(before);
+      h.driver.beforeEnsure = () => Promise.resolve();
+      await settleAfter(id, h.store.commandContainer(h.actor, id, 'start'));
+      expect(await h.store.getContainer(h.actor, id)).toMatchObject({ state: 'running' });
+      expect(h.clock.numTimers).toBe(before);
+    });
+
+    test('end with the service, also those of drains, of failing stops and of steps that cannot be saved', async () => {
+      await open();
+      const { id: draining } = await create({ name: 'draining', compute: { cpu_millis: 100 } });
+      const { id: stuck } = await create({ name: 'stuck', idle_timeout_s: 600 });
+      const [first, second] = running();
+      h.driver.beforeStop = (id) => (id === second.id ? Promise.reject(new Error('stuck')) : Promise.resolve());
+      h.controller.onOpenRequests(draining, first.id, 1);
+      for (const id of [draining, stuck]) await settleAfter(id, h.store.applyIntent(h.actor, id, 'stop'));
+      expect(h.clock.numTimers).toBeGreaterThan(1);
+      const numStops = h.driver.stops.length;
+      let closing: Promise<void> | undefined;
+      h.storeFault = () => {
+        closing ??= h.controller.close();
+        return 'before';
+      };
+      await expect(h.controller.reconcile(stuck)).rejects.toThrow('the control step is not saved yet');
+      await closing;
+      expect(h.clock.numTimers).toBe(0);
+      await h.clock.advance(HOUR, () => Promise.resolve());
+      expect(h.driver.stops).toHaveLength(numStops);
+      expect(h.world.running.has(first.id)).toBe(true);
+    });
+  });
+
   describe('a replica that runs is not lost', () => {
     test.each(['readLaunch', 'adopt'])('when %s fails after a restart', async (failing) => {
       await open();

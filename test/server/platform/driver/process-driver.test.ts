@@ -139,6 +139,23 @@ describe('levels', () => {
     }
   });
 
+  test('a stop in progress does not keep the process of a detached driver', async () => {
+    const { driver, logs } = await open(dataDir, levels?.includes('L2') === false ? 'L0' : 'L2');
+    const countTimers = () => process.getActiveResourcesInfo().filter((name) => name === 'Timeout').length;
+    const spec = newSpec({ startCommand: "trap '' TERM; while :; do sleep 0.1; done" });
+    await driver.ensure(spec);
+    const before = countTimers();
+    void driver.stop(spec.id, 60_000);
+    while (countTimers() === before) await new Promise(setImmediate);
+    await driver.detach();
+    expect(countTimers()).toBeLessThanOrEqual(before);
+    await logs.close();
+    const next = await open(dataDir, levels?.includes('L2') === false ? 'L0' : 'L2');
+    await next.driver.stop(spec.id, 0);
+    await next.driver.detach();
+    await next.logs.close();
+  });
+
   test('a data directory with a very long path still has sockets', async () => {
     const deep = join(dataDir, 'd'.repeat(100));
     const { driver, logs } = await open(deep, levels?.includes('L2') === false ? 'L0' : 'L2');
