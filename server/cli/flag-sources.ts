@@ -1,3 +1,4 @@
+import path from 'node:path';
 import { UsageError } from '../base/usage-error';
 import { type NamedFlag, SERVE_FLAGS } from './serve-flags';
 import { defaultServeOptions, type ServeOptions } from '../inference/serve-options';
@@ -65,7 +66,7 @@ export class FlagValues {
 export function resolveServeOptions(sources: readonly FlagValues[], env: NodeJS.ProcessEnv): ServeOptions {
   const entries = new Map(sources.flatMap((source) => [...source.entries()]));
   const options = defaultServeOptions(env);
-  preferNearerDatabase(sources, entries, options);
+  preferNearerDatabase(sources, entries);
   for (const flag of SERVE_FLAGS) {
     const { values, source } = entries.get(flag) ?? { values: [], source: '' };
     for (const value of values) flag.apply(options, value, source);
@@ -75,24 +76,35 @@ export function resolveServeOptions(sources: readonly FlagValues[], env: NodeJS.
     if (entry !== undefined) acceptVllmFlag(flag, entry, options);
   }
   checkCombinations(options);
+  checkDataDir(entries.get(FLAG_NAMES.get('--data-dir')!.flag)?.source, options);
   return options;
 }
 
 /**
- * A `--data-dir` on the command line overrides CAPSTAN_KEYS_DB, as for `capstan keys`. The variable still switches
- * access control on.
+ * The database of a `--data-dir` on the command line takes the place of the one in CAPSTAN_KEYS_DB, as for
+ * `capstan keys`.
  */
-function preferNearerDatabase(
-  sources: readonly FlagValues[],
-  entries: Map<NamedFlag | VllmFlag, Entry>,
-  options: ServeOptions,
-): void {
+function preferNearerDatabase(sources: readonly FlagValues[], entries: Map<NamedFlag | VllmFlag, Entry>): void {
   const { flag: keysDb } = FLAG_NAMES.get('--keys-db')!;
   const { flag: dataDir } = FLAG_NAMES.get('--data-dir')!;
   const lastOf = (flag: NamedFlag | VllmFlag) => sources.findLastIndex((source) => source.entries().has(flag));
   if (lastOf(keysDb) < 0 || lastOf(dataDir) <= lastOf(keysDb)) return;
-  entries.delete(keysDb);
-  options.accessControl = true;
+  const { values, source } = entries.get(dataDir)!;
+  entries.set(keysDb, { values: values.map((folder) => path.join(folder, 'capstan.db')), source });
+}
+
+/** @throws UsageError for a directory without effect. CAPSTAN_DATA_DIR is also that of `capstan up`. */
+function checkDataDir(
+  source: string | undefined,
+  { accessControl, apiKeys, keysDb, dataDir }: Pick<ServeOptions, 'accessControl' | 'apiKeys' | 'keysDb' | 'dataDir'>,
+): void {
+  if (source === 'CAPSTAN_DATA_DIR' || dataDir === undefined || keysDb !== undefined || accessControl === false) return;
+  if (apiKeys.length > 0)
+    throw new UsageError(
+      `${source}: expected no --api-key, because fixed keys take the place of the database. Use --keys-db ${path.join(dataDir, 'capstan.db')} to accept keys of both`,
+    );
+  if (accessControl === undefined)
+    throw new UsageError(`${source}: expected --access-control too: the directory contains the key database`);
 }
 
 function acceptVllmFlag(flag: VllmFlag, { values, source }: Entry, options: ServeOptions): void {

@@ -43,14 +43,43 @@ function resolve(...args: string[]): ServeOptions {
 }
 
 test.each([
-  [{ CAPSTAN_KEYS_DB: 'v.db' }, ['--data-dir=/d'], undefined, '/d', true],
-  [{ CAPSTAN_KEYS_DB: 'v.db' }, ['--data-dir=/d', '--no-access-control'], undefined, '/d', false],
+  [{ CAPSTAN_KEYS_DB: 'v.db' }, ['--data-dir=/d'], '/d/capstan.db', '/d', undefined],
+  [{ CAPSTAN_KEYS_DB: 'v.db' }, ['--data-dir=/d', '--api-key=k'], '/d/capstan.db', '/d', undefined],
+  [{ CAPSTAN_KEYS_DB: 'v.db' }, ['--data-dir=/d', '--no-access-control'], '/d/capstan.db', '/d', false],
   [{ CAPSTAN_KEYS_DB: 'v.db' }, ['--data-dir=/d', '--keys-db=f.db'], 'f.db', '/d', undefined],
   [{ CAPSTAN_KEYS_DB: 'v.db', CAPSTAN_DATA_DIR: '/v' }, [], 'v.db', '/v', undefined],
   [{ CAPSTAN_DATA_DIR: '/v' }, ['--keys-db=f.db'], 'f.db', '/v', undefined],
 ])('with %j, %j names the same database as capstan keys', (env, args, keysDb, dataDir, accessControl) => {
   const options = resolveServeOptions([fromEnvironment(env), commandLine(...args)], {});
   expect([options.keysDb, options.dataDir, options.accessControl]).toEqual([keysDb, dataDir, accessControl]);
+});
+
+describe('a data directory', () => {
+  const NEEDS_ACCESS = '--data-dir: expected --access-control too: the directory contains the key database';
+  const NEEDS_DATABASE =
+    '--data-dir: expected no --api-key, because fixed keys take the place of the database. Use --keys-db /d/capstan.db to accept keys of both';
+
+  test.each([
+    [{}, ['--data-dir=/d'], NEEDS_ACCESS],
+    [{}, ['--data-dir=/d', '--api-key=k'], NEEDS_DATABASE],
+    [{}, ['--data-dir=/d', '--api-key=k', '--access-control'], NEEDS_DATABASE],
+    [{ CAPSTAN_API_KEY: 'k' }, ['--data-dir=/d'], NEEDS_DATABASE],
+    [{ CAPSTAN_DATA_DIR: '/v', CAPSTAN_API_KEY: 'k' }, ['--data-dir=/d'], NEEDS_DATABASE],
+  ])('with %j, %j would have no effect, which is an error', (env, args, message) =>
+    expect(() => resolveServeOptions([fromEnvironment(env), commandLine(...args)], {})).toThrow(
+      new UsageError(message),
+    ),
+  );
+
+  test.each([
+    [{ CAPSTAN_DATA_DIR: '/v' }, []],
+    [{ CAPSTAN_DATA_DIR: '/v' }, ['--api-key=k']],
+    [{}, ['--data-dir=/d', '--access-control']],
+    [{}, ['--data-dir=/d', '--no-access-control']],
+    [{}, ['--data-dir=/d', '--keys-db=/k', '--api-key=k']],
+  ])('with %j, %j is accepted: the variable is also that of capstan up', (env, args) =>
+    expect(() => resolveServeOptions([fromEnvironment(env), commandLine(...args)], {})).not.toThrow(),
+  );
 });
 
 describe('names', () => {
