@@ -107,8 +107,16 @@ export const ROUTES: readonly ApiRoute[] = [
     handle: async ({ context, actor, params: { id }, query, ifMatch }) => {
       const before = await context.store.getDeployment(actor, id);
       requireConfirmation(query, 'name', before.name);
-      await context.store.discardDeployment(actor, id, ifMatch);
-      await applied(context, id, 'The deployment is marked as deleted, but its address is not closed yet');
+      await context.store.discardDeployment(actor, id, ifMatch).catch((error: unknown) => {
+        // A repeated request waits for the gateway, too.
+        if (before.state !== 'deleting' || toProblem(error).code !== 'not_found') throw error;
+      });
+      await applied(
+        context,
+        id,
+        'The deletion is saved, but requests still reach the deployment',
+        'Send the DELETE request again until it succeeds or the deployment is not found',
+      );
       await context.access.sync();
       return { status: 202, body: deploymentView(context, { ...before, state: 'deleting' }) };
     },
@@ -187,7 +195,12 @@ async function switchAccess(
   try {
     const switched = await store.switchAccessControl(actor, id, isOn, ifMatch);
     requireKeys();
-    await applied(context, id, 'The switch is saved, but the gateway does not follow it yet and requires keys');
+    await applied(
+      context,
+      id,
+      'The switch is saved, but the gateway does not follow it yet and requires keys',
+      'Read the deployment again',
+    );
     return switched;
   } catch (error) {
     if (toProblem(error).status < 500) throw error;

@@ -11,17 +11,19 @@ export async function reconcileSaved(
 
 /**
  * Runs a control step for a saved change that the gateway must follow before the response.
- * @throws ApiProblem `unavailable` with `problem` if the step fails. It is repeated.
+ * @param next What the caller can do.
+ * @throws ApiProblem `unavailable` with `problem` and `next` if the step fails. It is repeated.
  */
 export async function applied(
   { controller }: Pick<ApiContext, 'controller'>,
   id: string,
   problem: string,
+  next: string,
 ): Promise<void> {
   try {
     await controller?.reconcile(id);
   } catch (error) {
-    throw new ApiProblem('unavailable', `${problem}. The service repeats this step: read the deployment again`, {
+    throw new ApiProblem('unavailable', `${problem}. The service repeats this step. ${next}`, {
       headers: { 'Retry-After': '1' },
       cause: error,
     });

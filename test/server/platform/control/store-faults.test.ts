@@ -1,4 +1,5 @@
 import { apiRoutes } from '../../../../server/platform/api/routes';
+import { ServiceError } from '../../../../server/platform/store/errors';
 import { Service, type Person } from '../api/support';
 import { makeFolder, overBackends } from '../../access/support';
 import { type Harness, openHarness, type StoreFault, withAnn } from '../support';
@@ -118,10 +119,25 @@ overBackends((make) => {
       const { id, slug } = await create();
       failing('before');
       const remove = () => ann.send('DELETE', `/api/v1/deployments/${id}?confirm=chat`);
-      expect((await remove()).status).toBe(503);
+      // Also when it is repeated: the rows say that it is deleted, but the gateway does not follow yet.
+      for (let attempt = 0; attempt < 2; attempt++) {
+        const { status, body } = await remove();
+        expect([status, body.code, body.detail]).toEqual([
+          503,
+          'unavailable',
+          'The deletion is saved, but requests still reach the deployment. The service repeats this step. ' +
+            'Send the DELETE request again until it succeeds or the deployment is not found',
+        ]);
+        expect(h.targets.find(slug)).toBeDefined();
+      }
       failing(undefined);
+      h.driver.beforeStop = () => new Promise(() => {});
       await h.advance(SECOND);
-      expect(h.targets.find(slug)).toBeUndefined();
+      expect(h.targets.find(slug)?.replicas ?? []).toEqual([]);
+      expect(await remove()).toMatchObject({ status: 202, body: { state: 'deleting' } });
+      const discard = jest.spyOn(service.store, 'discardDeployment');
+      discard.mockRejectedValueOnce(new ServiceError('forbidden', 'your role does not allow this'));
+      expect((await remove()).status).toBe(403);
     });
 
     test('other commands are accepted, and carried out when the database responds', async () => {
