@@ -32,9 +32,9 @@ export {
 } from './access/owners';
 export { type Actor, newEvent } from './access/store/audit';
 export { type Change, change, type ChangeOptions, lockWriters } from './access/store/change';
-export { LibsqlDatabase, openDatabase } from './access/store/database';
+export { cannotOpen, connectDatabase, LibsqlDatabase, openDatabase } from './access/store/database';
 export type { DatabaseLocation } from './access/store/location';
-export { ACCESS, type Component, isPostgres } from './access/store/migrations';
+export { ACCESS, type Component, hasTable, isPostgres, needsMigration, readVersion } from './access/store/migrations';
 export { reserveRoom } from './access/store/reserve';
 export type { AccessTables, AuditRow, Db, DeploymentRow, MemberRole, OwnerType, Tx } from './access/store/schema';
 export { type SerializedError, serveStore } from './access/store/serve-store';

@@ -23,9 +23,7 @@ export async function openDatabase(
 ): Promise<Db> {
   let db: Db | undefined;
   try {
-    db = new Kysely<AccessTables>({
-      dialect: location.kind === 'file' ? fileDialect(location.file, busyTimeoutMs) : postgresDialect(location.url),
-    });
+    db = connectDatabase(location, busyTimeoutMs);
     await migrate(db, components);
     return db;
   } catch (error) {
@@ -33,6 +31,13 @@ export async function openDatabase(
     if (error instanceof AccessError) throw error;
     throw cannotOpen(location, error);
   }
+}
+
+/** Opens the database as it is. The caller closes it with `destroy()`. */
+export function connectDatabase(location: DatabaseLocation, busyTimeoutMs = BUSY_TIMEOUT_MS): Db {
+  return new Kysely<AccessTables>({
+    dialect: location.kind === 'file' ? fileDialect(location.file, busyTimeoutMs) : postgresDialect(location.url),
+  });
 }
 
 /** Returns whether the file exists, or whether the PostgreSQL database has our tables. Creates nothing. */
@@ -51,7 +56,7 @@ export async function databaseExists(location: DatabaseLocation): Promise<boolea
   }
 }
 
-function cannotOpen(location: DatabaseLocation, error: unknown): AccessError {
+export function cannotOpen(location: DatabaseLocation, error: unknown): AccessError {
   return new AccessError(
     'database_error',
     `cannot open the key database ${describeLocation(location)}: ${(error as Error).message}`,

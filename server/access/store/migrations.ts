@@ -26,15 +26,34 @@ export async function migrate(db: Db, components: readonly Component[] = [ACCESS
   });
 }
 
-async function migrateComponent(tx: Tx, { name, steps }: Component): Promise<void> {
-  const row = await tx.selectFrom('schema_versions').select('version').where('component', '=', name).executeTakeFirst();
-  const current = row?.version ?? 0;
-  if (current > steps.length) {
-    throw new AccessError(
-      'database_error',
-      `the database needs a newer version of Capstan: ${name} has schema ${current}, expected at most ${steps.length}`,
-    );
-  }
+/** Returns whether {@link migrate} would change tables of a release before this one. @throws As {@link migrate} */
+export async function needsMigration(db: Db, components: readonly Component[]): Promise<boolean> {
+  if (!(await hasTable(db, 'schema_versions'))) return false;
+  for (const component of components) if ((await readVersion(db, component)) < component.steps.length) return true;
+  return false;
+}
+
+/** Returns how many steps the database has. @throws AccessError if a newer release has changed its tables */
+export async function readVersion(db: Db | Tx, { name, steps }: Component): Promise<number> {
+  const row = await db.selectFrom('schema_versions').select('version').where('component', '=', name).executeTakeFirst();
+  const version = row?.version ?? 0;
+  if (version <= steps.length) return version;
+  throw new AccessError(
+    'database_error',
+    `a newer release of Capstan has changed the tables of this database: expected at most version ${steps.length} of ${name}, got ${version}. Start that release, or restore a backup from before`,
+  );
+}
+
+export async function hasTable(db: Db | Tx, name: string): Promise<boolean> {
+  const found = isPostgres(db)
+    ? await sql`select 1 where to_regclass(${name}) is not null`.execute(db)
+    : await sql`select 1 from sqlite_master where type = 'table' and name = ${name}`.execute(db);
+  return found.rows.length > 0;
+}
+
+async function migrateComponent(tx: Tx, component: Component): Promise<void> {
+  const { name, steps } = component;
+  const current = await readVersion(tx, component);
   if (current === steps.length) return;
   for (const step of steps.slice(current)) await step(tx);
   await tx

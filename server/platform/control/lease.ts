@@ -1,3 +1,5 @@
+import { AccessError, type Db, readVersion } from 'capstan/internal';
+import { SERVICE_COMPONENTS } from '../store/change';
 import { ServiceError } from '../store/errors';
 import type { ServiceDb, ServiceTx } from '../store/schema';
 import { controlTransaction } from './control-transaction';
@@ -27,10 +29,14 @@ export async function readLease(db: ServiceDb | ServiceTx): Promise<Lease> {
   return { holder: row.holder, epoch: row.epoch, expiresAt: row.expires_at };
 }
 
-/** Takes the lease if it has not changed since `seen`. Returns the new epoch, or undefined if another was faster. */
+/**
+ * Takes the lease if it has not changed since `seen`. Returns the new epoch, or undefined if another was faster.
+ * @throws ServiceError `lease_lost` if a service of a newer release has changed the tables
+ */
 export function takeLease(db: ServiceDb, holder: string, seen: Lease, nowMs: number): Promise<number | undefined> {
   // The transaction excludes a step of the earlier holder that has already checked its epoch.
   return controlTransaction(db, async (tx) => {
+    await demandKnownTables(tx);
     const taken = await tx
       .updateTable('control_lease')
       .set({ holder, epoch: seen.epoch + 1, expires_at: nowMs + LEASE_MS })
@@ -40,6 +46,14 @@ export function takeLease(db: ServiceDb, holder: string, seen: Lease, nowMs: num
       .executeTakeFirst();
     return taken?.epoch;
   });
+}
+
+async function demandKnownTables(tx: ServiceTx): Promise<void> {
+  try {
+    for (const component of SERVICE_COMPONENTS) await readVersion(tx as unknown as Db, component);
+  } catch (error) {
+    throw error instanceof AccessError ? new ServiceError('lease_lost', error.message) : error;
+  }
 }
 
 /** Returns false if another service has taken the lease. An expired lease that no other service took is renewed. */

@@ -3,6 +3,7 @@ import {
   type Change,
   change,
   type ChangeOptions,
+  type Component,
   type DatabaseLocation,
   type Db,
   openDatabase,
@@ -24,7 +25,10 @@ export function serviceChange<T>(
   return change(db as unknown as Db, nowMs, options, (access) => run({ ...access, tx: access.tx, access }));
 }
 
+/** The tables of a service's database. */
+export const SERVICE_COMPONENTS: readonly Component[] = [ACCESS, SERVICE, USAGE, WEBHOOKS];
+
 /** Opens the database and runs the pending migrations of access and of the service. */
 export async function openServiceDatabase(location: DatabaseLocation): Promise<ServiceDb> {
-  return await openDatabase(location, [ACCESS, SERVICE, USAGE, WEBHOOKS]);
+  return await openDatabase(location, SERVICE_COMPONENTS);
 }

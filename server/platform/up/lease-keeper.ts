@@ -1,6 +1,7 @@
 import type { Clock } from '../control/clock';
 import type { ControllerLog } from '../control/controller';
 import { type Lease, LEASE_MS } from '../control/lease';
+import { ServiceError } from '../store/errors';
 import type { ServiceStore } from '../store/store';
 
 export interface LeaseKeeperOptions {
@@ -42,6 +43,7 @@ export class LeaseKeeper {
   /**
    * Waits for the lease and keeps it. Returns its epoch, or undefined when the signal aborts.
    * @param onStandby Called once, if another service holds the lease.
+   * @throws ServiceError `lease_lost` if a service of a newer release has changed the tables
    */
   async acquire(signal: AbortSignal, onStandby: () => void): Promise<number | undefined> {
     const { clock } = this.#options;
@@ -110,6 +112,7 @@ export class LeaseKeeper {
       this.#isFailing = false;
       return result;
     } catch (error) {
+      if (error instanceof ServiceError) throw error;
       if (!this.#isFailing) log.warn({ reason: (error as Error).message }, 'cannot reach the control lease, retrying');
       this.#isFailing = true;
       return undefined;

@@ -20,7 +20,7 @@ import { ProcessDriver } from '../driver/process/process-driver';
 import { addressOf } from '../gateway/address';
 import { Gateway } from '../gateway/gateway';
 import { Targets } from '../gateway/targets';
-import { LOOP_OFFSET_MS, SYSTEM_CLOCK } from '../control/clock';
+import { LOOP_OFFSET_MS, loopClock, SYSTEM_CLOCK } from '../control/clock';
 import { Controller } from '../control/controller';
 import { stopStrays } from '../control/strays';
 import { DataMeasurer } from '../deployments/data-measurer';
@@ -42,6 +42,7 @@ import { searchGpus } from './gpu-search';
 import { LeaseKeeper } from './lease-keeper';
 import { listenAt } from './listeners';
 import { lockDataDir } from './lock';
+import { leaseForMigration } from './migration-lease';
 import type { UpOptions } from './options';
 import { ServiceMetrics } from './service-metrics';
 import { startupText } from './startup-text';
@@ -117,6 +118,26 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   const location = databaseLocation(dir.root, databaseUrl);
   let onPush = (): void => {};
   const node = loadGatewayId(dir.root);
+  const leaseOptions = { holder: node, clock: SYSTEM_CLOCK, log };
+  let isStandby = false;
+  const onStandby = (): void => {
+    if (isStandby) return;
+    isStandby = true;
+    for (const gate of [consoleGate, servingGate, adminGate]) gate.standBy();
+    standBy(driver, log);
+  };
+  const isAlone = location.kind === 'file';
+  const endMigration = isAlone
+    ? () => Promise.resolve()
+    : await leaseForMigration({
+        ...leaseOptions,
+        location,
+        loopNow: loopClock(LOOP_OFFSET_MS),
+        signal: shutdown.signal,
+        onStandby,
+      });
+  closers.push(endMigration);
+  if (shutdown.signal.aborted) return 0;
   const store = await openServingServiceStore(
     {
       location,
@@ -134,13 +155,10 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
       () => undefined,
       () => 'the database does not respond',
     );
-  const isAlone = location.kind === 'file';
-  const lease = new LeaseKeeper({ store, holder: node, isAlone, clock: SYSTEM_CLOCK, log });
+  await endMigration();
+  const lease = new LeaseKeeper({ ...leaseOptions, store, isAlone });
   closers.push(() => lease.close({ releases: options.stopsDeployments && shutdown.signal.aborted }));
-  const epoch = await lease.acquire(shutdown.signal, () => {
-    for (const gate of [consoleGate, servingGate, adminGate]) gate.standBy();
-    standBy(driver, log);
-  });
+  const epoch = await lease.acquire(shutdown.signal, onStandby);
   if (epoch === undefined) return 0;
   let hasLostLease = false;
   const leaseLost = lease.lost.then(() => {

@@ -705,7 +705,7 @@ describe('the database file', () => {
     raw.close();
     await expect(openStore(location)).rejects.toMatchObject({
       code: 'database_error',
-      message: expect.stringContaining('newer version') as string,
+      message: expect.stringContaining('a newer release of Capstan') as string,
     });
     fs.writeFileSync(`${location.file}.txt`, 'this is some text and no database at all, whatever its name may say');
     await expect(openStore({ kind: 'file', file: `${location.file}.txt` })).rejects.toMatchObject({
