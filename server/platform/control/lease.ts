@@ -1,4 +1,4 @@
-import { AccessError, type Db, readVersion } from 'capstan/internal';
+import { AccessError, readVersion } from 'capstan/internal';
 import { SERVICE_COMPONENTS } from '../store/change';
 import { ServiceError } from '../store/errors';
 import type { ServiceDb, ServiceTx } from '../store/schema';
@@ -50,7 +50,7 @@ export function takeLease(db: ServiceDb, holder: string, seen: Lease, nowMs: num
 
 async function demandKnownTables(tx: ServiceTx): Promise<void> {
   try {
-    for (const component of SERVICE_COMPONENTS) await readVersion(tx as unknown as Db, component);
+    for (const component of SERVICE_COMPONENTS) await readVersion(tx, component);
   } catch (error) {
     throw error instanceof AccessError ? new ServiceError('lease_lost', error.message) : error;
   }
