@@ -13,6 +13,8 @@ export interface QuotaKind {
   /** Label of the limit. */
   limit: MessageKey;
   format: (value: number, locale: string) => string;
+  /** Unit of the form. */
+  unit?: string;
   /** Units of the stored value in one unit of the form: 1,000 millis are one core. */
   scale: number;
 }
@@ -23,9 +25,22 @@ export const QUOTA_KINDS: readonly QuotaKind[] = [
   { kind: 'versions', title: 'deployment.versions', limit: 'orgs.quotaVersions', format: formatNumber, scale: 1 },
   { kind: 'gpu', title: 'spec.gpus', limit: 'orgs.quotaGpu', format: formatNumber, scale: 1 },
   { kind: 'cpu_millis', title: 'metrics.cpu', limit: 'orgs.quotaCpu', format: formatCores, scale: 1_000 },
-  { kind: 'memory_mb', title: 'metrics.memory', limit: 'orgs.quotaMemory', format: formatMegabytes, scale: 1 },
-  { kind: 'disk_mb', title: 'quotas.disk', limit: 'orgs.quotaDisk', format: formatMegabytes, scale: 1 },
+  {
+    kind: 'memory_mb',
+    title: 'metrics.memory',
+    limit: 'orgs.quotaMemory',
+    format: formatMegabytes,
+    unit: 'MB',
+    scale: 1,
+  },
+  { kind: 'disk_mb', title: 'quotas.disk', limit: 'orgs.quotaDisk', format: formatMegabytes, unit: 'MB', scale: 1 },
 ];
+
+/** Returns the limit for readers, or undefined without one. */
+export function quotaLimit({ kind, format }: QuotaKind, quotas: Quotas, locale: string): string | undefined {
+  const quota = quotas[`quota_${kind}`];
+  return quota === null ? undefined : format(quota, locale);
+}
 
 /** Returns the text of the form. It is empty without a limit. */
 export function quotaText({ kind, scale }: QuotaKind, quotas: Quotas): string {

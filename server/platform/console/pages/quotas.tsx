@@ -196,12 +196,13 @@ function QuotaDialog({ of, onClose, onDone }: DialogProps) {
       </ProblemBanner>
       <p class="soft">{t('orgs.quotaHint')}</p>
       <div class="columns">
-        {QUOTA_KINDS.map(({ kind, limit }, i) => (
+        {QUOTA_KINDS.map(({ kind, limit, unit }, i) => (
           <TextField
             key={kind}
             label={t(limit)}
             isOptional
             inputMode="decimal"
+            {...(unit === undefined ? {} : { unit })}
             value={texts[i]}
             onInput={(text) => setTexts(texts.map((other, index) => (index === i ? text : other)))}
             error={values[i] === undefined ? t('spec.error.number') : undefined}

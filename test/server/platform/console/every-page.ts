@@ -59,10 +59,20 @@ const IS_OPEN_TAB_VISIBLE = `(() => {
   return open === undefined || (open.left >= tabs.left - 1 && open.right <= tabs.right + 1);
 })()`;
 
+/** Columns that a table cuts off, and buttons of a row that are not at its right edge. */
+const TABLE_FAULTS = `[...document.querySelectorAll('.table-wrap')].flatMap((wrap) => {
+  const right = wrap.getBoundingClientRect().right;
+  const isWide = wrap.scrollWidth > wrap.clientWidth + 1 ? ['table is ' + wrap.scrollWidth + ' px wide'] : [];
+  const buttons = [...wrap.querySelectorAll('.cell-actions .button')].map((one) => one.getBoundingClientRect().right);
+  const distance = Math.round(right - Math.min(right, ...buttons));
+  return distance > 160 ? [...isWide, 'buttons are ' + distance + ' px from the right edge'] : isWide;
+})`;
+
 /** What the tests check about one page. */
 interface Report {
   axeFaults: string[];
   overflowPx: number;
+  tableFaults: string[];
   isOpenTabVisible: boolean;
   lang: string;
   problems: string[];
@@ -99,6 +109,7 @@ export function testEveryPage(look: Look): void {
       const report = (await reports.get(name)) as Report;
       expect(report.axeFaults).toEqual([]);
       expect(report.overflowPx).toBeLessThanOrEqual(0);
+      expect(report.tableFaults).toEqual([]);
       expect(report.isOpenTabVisible).toBe(true);
       expect(report.lang).toBe(locale);
       expect(report.problems).toEqual([]);
@@ -118,6 +129,7 @@ async function reportOf(tab: ConsolePage, { locale, theme, width }: Look, name: 
   return {
     axeFaults: await tab.axeFaults(),
     overflowPx: await page.evaluate('document.documentElement.scrollWidth - document.documentElement.clientWidth'),
+    tableFaults: await page.evaluate(TABLE_FAULTS),
     isOpenTabVisible: await page.evaluate(IS_OPEN_TAB_VISIBLE),
     lang: await page.evaluate('document.documentElement.lang'),
     problems: [...tab.problems],

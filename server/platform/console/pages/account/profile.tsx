@@ -5,8 +5,8 @@ import { THEMES, type Theme } from '../../app/theme';
 import { call } from '../../api/client';
 import { fieldMessage } from '../../api/problem';
 import { useAction } from '../../api/resource';
-import { QUOTA_KINDS, quotaText } from '../../format/quotas';
-import { type Locale, LOCALES, t } from '../../i18n';
+import { QUOTA_KINDS, quotaLimit } from '../../format/quotas';
+import { type Locale, locale, LOCALES, t } from '../../i18n';
 import { Button } from '../../ui/button';
 import { Segments, TextField } from '../../ui/field';
 import { Card, type Fact, Facts } from '../../ui/page';
@@ -34,9 +34,10 @@ export function ProfileTab() {
             of={[
               [t('signIn.email'), <span class="isolate">{account.email}</span>],
               account.is_admin && [t('account.role'), t('account.admin')],
-              ...QUOTA_KINDS.map(
-                (kind): Fact => account[`quota_${kind.kind}`] !== null && [t(kind.limit), quotaText(kind, account)],
-              ),
+              ...QUOTA_KINDS.map((kind): Fact => {
+                const limit = quotaLimit(kind, account, locale());
+                return limit !== undefined && [t(kind.limit), limit];
+              }),
             ]}
           />
           <TextField

@@ -4,7 +4,7 @@ import { isAtLeast } from '../../app/rights';
 import { loadSession } from '../../app/session';
 import { call } from '../../api/client';
 import { useAction } from '../../api/resource';
-import { QUOTA_KINDS, quotaText } from '../../format/quotas';
+import { QUOTA_KINDS, quotaLimit } from '../../format/quotas';
 import { formatSeconds } from '../../format/times';
 import { locale, t } from '../../i18n';
 import { navigate } from '../../router/location';
@@ -54,7 +54,7 @@ function ReadOnly({ org }: { org: Organization }) {
 }
 
 function quotaFacts(org: Organization): Fact[] {
-  return QUOTA_KINDS.map((kind) => [t(kind.limit), quotaText(kind, org) || t('orgs.unlimited')]);
+  return QUOTA_KINDS.map((kind) => [t(kind.limit), quotaLimit(kind, org, locale()) ?? t('orgs.unlimited')]);
 }
 
 function lifetime(policy: KeyPolicy | null): string {
