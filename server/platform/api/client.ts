@@ -178,6 +178,8 @@ export class Client {
     accept: string,
   ): Promise<Response> {
     const url = new URL(`${this.url}/api/v1${path}`);
+    // Browsers and curl know that these names are this machine, but few resolvers do.
+    if (url.protocol === 'http:' && url.hostname.endsWith('.localhost')) url.hostname = 'localhost';
     for (const [name, value] of Object.entries(query))
       if (value !== undefined) url.searchParams.set(name, String(value));
     const headers: Record<string, string> = { Accept: accept, 'User-Agent': `capstan/${packageVersion()}` };
@@ -199,17 +201,20 @@ export class Client {
   }
 }
 
-/** Error codes of an untrusted certificate. */
-const UNTRUSTED =
-  /^(?:DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_VERIFY_LEAF_SIGNATURE|UNABLE_TO_GET_ISSUER_CERT(?:_LOCALLY)?)$/;
+const HINTS: readonly { codes: RegExp; hint: string }[] = [
+  {
+    codes:
+      /^(?:DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_VERIFY_LEAF_SIGNATURE|UNABLE_TO_GET_ISSUER_CERT(?:_LOCALLY)?)$/,
+    hint: 'its certificate is not trusted here; set NODE_EXTRA_CA_CERTS=FILE to trust it',
+  },
+  { codes: /^(?:ENOTFOUND|EAI_AGAIN)$/, hint: 'this machine finds no address for the host name; check the URL' },
+];
 
 function unreachable(url: string, error: unknown): Error {
   const { name, message, cause } = error as Error;
   if (name === 'AbortError') return error as Error;
   const { code, message: reason } = (cause ?? {}) as NodeJS.ErrnoException;
-  const hint = UNTRUSTED.test(code ?? '')
-    ? 'its certificate is not trusted here; set NODE_EXTRA_CA_CERTS=FILE to trust it'
-    : 'is capstan up running there?';
+  const hint = HINTS.find(({ codes }) => codes.test(code ?? ''))?.hint ?? 'is capstan up running there?';
   return new ApiFailure(0, 'unreachable', `cannot reach ${url} (${code ?? reason ?? message}): ${hint}`, {
     cause: error,
   });
@@ -219,6 +224,7 @@ async function failureOf(response: Response): Promise<ApiFailure> {
   const text = await response.text().catch(() => '');
   try {
     const { detail, title, code, errors = [] } = JSON.parse(text) as Partial<Problem>;
+    if (title === undefined && detail === undefined) return foreignFailure(response);
     // The detail already contains the first error.
     const places = errors
       .slice(errors.length > 0 && detail?.endsWith(errors[0].message) === true ? 1 : 0)
@@ -227,15 +233,20 @@ async function failureOf(response: Response): Promise<ApiFailure> {
     return new ApiFailure(
       response.status,
       code ?? 'error',
-      `${detail ?? title ?? response.statusText}${places} (${response.status}${code === undefined ? '' : ` ${code}`})`,
+      `${detail ?? title}${places} (${response.status}${code === undefined ? '' : ` ${code}`})`,
     );
   } catch {
-    return new ApiFailure(
-      response.status,
-      'error',
-      `${response.status} ${response.statusText}: not a response of Capstan's management API`,
-    );
+    return foreignFailure(response);
   }
+}
+
+/** For example of a proxy, or of the port of the deployments. */
+function foreignFailure({ status, statusText }: Response): ApiFailure {
+  return new ApiFailure(
+    status,
+    'error',
+    `${status} ${statusText}: not a response of Capstan's management API. Use the URL of the console, which capstan up prints`,
+  );
 }
 
 async function* readEvents(body: ReadableStream<Uint8Array>): AsyncGenerator<ServerEvent> {

@@ -51,7 +51,7 @@ export function addDeploymentsCommand(program: Command, io?: CommandIo): void {
       async ({ client, flags, args: [reference], io: callIo }) => {
         const { id } = await findDeployment(client, reference);
         const changed = await client.deployments.command(id, name);
-        if (flags.wait !== true) return print(callIo, flags, changed, `${words.result}:`);
+        if (flags.wait !== true) return print(callIo, flags, changed, `${words.result}. State:`);
         const deployment =
           until === 'running'
             ? await waitUntilRunning(client, id, timeoutOf(flags), callIo)

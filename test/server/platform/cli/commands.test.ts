@@ -45,12 +45,29 @@ describe('the connection to the service', () => {
     expect(err).not.toContain('\n');
   });
 
-  test('reports a server that is not Capstan', async () => {
-    const other = (() =>
-      Promise.resolve(new Response('<h1>hello</h1>', { status: 404, statusText: 'Not Found' }))) as typeof fetch;
-    await expect(new Client({ url: 'http://x', token: 'mt', fetch: other }).request('GET', '/orgs')).rejects.toThrow(
-      "404 Not Found: not a response of Capstan's management API",
+  test.each(['<h1>hello</h1>', '{"error":{"message":"Not found","code":"not_found"}}'])(
+    'reports a server that is not Capstan, or the port of the deployments: %s',
+    async (text) => {
+      const other = (() =>
+        Promise.resolve(new Response(text, { status: 404, statusText: 'Not Found' }))) as typeof fetch;
+      await expect(new Client({ url: 'http://x', token: 'mt', fetch: other }).request('GET', '/orgs')).rejects.toThrow(
+        "404 Not Found: not a response of Capstan's management API. Use the URL of the console, which capstan up prints",
+      );
+    },
+  );
+
+  test('a host name without an address is reported, and names below localhost are this machine', async () => {
+    const fetched: string[] = [];
+    const unknown = ((url: URL) => {
+      fetched.push(url.href);
+      return Promise.reject(Object.assign(new TypeError('fetch failed'), { cause: { code: 'ENOTFOUND' } }));
+    }) as typeof fetch;
+    const get = (url: string) => new Client({ url, token: 'mt', fetch: unknown }).request('GET', '/orgs');
+    await expect(get('http://console.invalid')).rejects.toThrow(
+      'cannot reach http://console.invalid (ENOTFOUND): this machine finds no address for the host name; check the URL',
     );
+    for (const url of ['http://console.localhost:8090', 'https://console.localhost']) await get(url).catch(() => {});
+    expect(fetched.slice(1)).toEqual(['http://localhost:8090/api/v1/orgs', 'https://console.localhost/api/v1/orgs']);
   });
 });
 
