@@ -45,6 +45,8 @@ export function Chat({ of, model }: { of: Deployment; model: string }) {
   const [messages, setMessages] = useState<readonly Message[]>([]);
   const [text, setText] = useState('');
   const [isRunning, setRunning] = useState(false);
+  const [isTried, setTried] = useState(false);
+  const lacksKey = settings.auth === 'key' && settings.key.trim() === '';
   const running = useRef<AbortController | null>(null);
   const list = useRef<HTMLDivElement>(null);
   useEffect(() => () => running.current?.abort(), []);
@@ -78,7 +80,9 @@ export function Chat({ of, model }: { of: Deployment; model: string }) {
   };
   const submit = (event: Event) => {
     event.preventDefault();
-    if (text.trim() !== '' && !isRunning) void send();
+    if (text.trim() === '' || isRunning) return;
+    setTried(true);
+    if (!lacksKey) void send();
   };
   const onKeyDown = (event: KeyboardEvent) => {
     // Input methods, such as those for Chinese, use Enter to confirm the composed text.
@@ -129,7 +133,12 @@ export function Chat({ of, model }: { of: Deployment; model: string }) {
         }
       >
         <div class="stack">
-          <KeyChoice value={settings} onChange={set} isRestricted={of.access_control} />
+          <KeyChoice
+            value={settings}
+            onChange={set}
+            isRestricted={of.access_control}
+            {...(isTried && lacksKey ? { error: t('test.error.key') } : {})}
+          />
           <TextField label={t('chat.model')} isMono value={settings.model} onInput={(value) => set({ model: value })} />
           <TextArea
             label={t('chat.system')}

@@ -183,8 +183,13 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     expect(await tab.axeFaults()).toEqual([]);
     await page.getByRole('button', { name: 'Chat', exact: true }).click();
     await page.getByRole('button', { name: 'With a key' }).click();
-    await page.getByLabel('API key', { exact: true }).fill(SECRET);
     await page.getByRole('textbox', { name: 'Message', exact: true }).fill('Hello');
+    await page.keyboard.press('Enter');
+    // Without a key the message is kept, and nothing is sent.
+    await page.getByText('Enter a key').waitFor();
+    expect(await page.getByRole('log').getByText('Hello').count()).toBe(0);
+    await page.getByLabel('API key', { exact: true }).fill(SECRET);
+    await page.getByRole('textbox', { name: 'Message', exact: true }).focus();
     await page.keyboard.press('Enter');
     await page.getByText('Hello there, <b>friend</b>!').waitFor();
     await page.getByText('4 tokens').waitFor();
