@@ -80,10 +80,12 @@
           "type": "executable",
           "sources": [
             "native/sandbox/disk_usage.cpp",
+            "native/sandbox/disk_watch.cpp",
             "native/sandbox/etc.cpp",
             "native/sandbox/forwarder.cpp",
             "native/sandbox/main.cpp",
             "native/sandbox/namespaces.cpp",
+            "native/sandbox/open_files.cpp",
             "native/sandbox/process_tree.cpp",
             "native/sandbox/redact.cpp",
             "native/sandbox/spec.cpp",

@@ -1,6 +1,5 @@
 #include "native/sandbox/disk_usage.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -18,22 +17,7 @@ constexpr uint64_t kTooMuch = std::numeric_limits<uint64_t>::max();
 constexpr uint64_t kMinEntryBytes = 4096;
 
 uint64_t bytes_of(const struct stat& info) {
-  return static_cast<uint64_t>(info.st_blocks) * 512;
-}
-
-/** Calls `use` with each name in an open folder, and closes the folder. */
-template <typename Use>
-void for_each_name(int fd, Use use) {
-  DIR* entries = fd < 0 ? nullptr : fdopendir(fd);
-  if (entries == nullptr) {
-    if (fd >= 0) close(fd);
-    return;
-  }
-  while (const dirent* entry = readdir(entries)) {
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") use(name);
-  }
-  closedir(entries);
+  return std::max(kMinEntryBytes, static_cast<uint64_t>(info.st_blocks) * 512);
 }
 
 uint64_t sum(uint64_t one, uint64_t other) {
@@ -46,58 +30,59 @@ bool is_own(int folder) {
   return fstat(folder, &info) == 0 && info.st_uid == geteuid();
 }
 
-uint64_t bytes_below(int folder, int depth) {
+uint64_t bytes_below(int folder, int depth, Budget& budget) {
   if (depth > kMaxDepth) {
     close(folder);
     return kTooMuch;
   }
   uint64_t total = 0;
   for_each_name(folder, [&](const std::string& name) {
+    if (!budget.take()) return;
     struct stat info{};
     if (fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
       if (errno == EACCES && is_own(folder)) total = kTooMuch;
       return;
     }
-    total = sum(total, std::max(kMinEntryBytes, bytes_of(info)));
+    total = sum(total, bytes_of(info));
     if (!S_ISDIR(info.st_mode)) return;
     const int below = openat(folder, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (below >= 0)
-      total = sum(total, bytes_below(below, depth + 1));
+      total = sum(total, bytes_below(below, depth + 1, budget));
     else if (errno == EACCES && info.st_uid == geteuid())
       total = kTooMuch;
   });
   return total;
 }
 
-}  // namespace
-
-uint64_t folder_bytes(const std::string& folder) {
+uint64_t folder_bytes(const std::string& folder, Budget& budget) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return errno == EACCES ? kTooMuch : 0;
-  return bytes_below(fd, 0);
+  return bytes_below(fd, 0, budget);
 }
 
-uint64_t deleted_bytes(const std::string& folder, const std::vector<pid_t>& pids) {
+}  // namespace
+
+DiskUsage measure_disk(const std::string& home, const std::string& inner_home, const std::vector<pid_t>& pids,
+                       Budget& budget) {
+  DiskUsage usage;
+  usage.num_bytes = folder_bytes(home, budget);
   struct stat disk{};
-  if (stat(folder.c_str(), &disk) != 0) return 0;
-  uint64_t total = 0;
+  if (stat(home.c_str(), &disk) != 0) return usage;
   // Several processes may share one open file.
   std::set<ino_t> counted;
-  const auto open_folder = [](const std::string& path) {
-    return open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const auto add = [&](const struct stat& info) {
+    if (!S_ISREG(info.st_mode) || info.st_nlink != 0 || info.st_dev != disk.st_dev) return;
+    if (counted.insert(info.st_ino).second) usage.num_bytes = sum(usage.num_bytes, bytes_of(info));
   };
-  const auto add_files = [&](const std::string& path) {
-    for_each_name(open_folder(path), [&](const std::string& name) {
-      struct stat info{};
-      if (stat((path + "/" + name).c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
-      if (info.st_nlink == 0 && info.st_dev == disk.st_dev && counted.insert(info.st_ino).second)
-        total = sum(total, std::max(kMinEntryBytes, bytes_of(info)));
-    });
-  };
-  for (const pid_t pid : pids) {
-    // A thread may have a separate table of open files.
-    const std::string tasks = "/proc/" + std::to_string(pid) + "/task";
-    for_each_name(open_folder(tasks), [&](const std::string& task) { add_files(tasks + "/" + task + "/fd"); });
-  }
-  return total;
+  for_each_open_file(pids, budget, add);
+  for_each_mapping(pids, budget, [&](const Mapping& mapping) {
+    struct stat info{};
+    if (!mapping.is_deleted()) return;
+    if (stat(mapping.file.c_str(), &info) == 0) return add(info);
+    if (mapping.path.rfind(inner_home + "/", 0) != 0 || counted.count(mapping.inode) != 0) return;
+    usage.has_hidden_files = true;
+    usage.num_bytes = sum(usage.num_bytes, mapping.num_bytes);
+  });
+  usage.is_incomplete = budget.num_left == 0;
+  return usage;
 }

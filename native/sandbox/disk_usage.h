@@ -6,12 +6,24 @@
 #include <string>
 #include <vector>
 
-/**
- * Returns the bytes that a folder takes on its disk, at least 4 KiB for each entry. Follows no links. Returns the
- * largest number when a folder is nested too deeply, or when its owner, this user, has closed it: nothing can be hidden
- * in it.
- */
-uint64_t folder_bytes(const std::string& folder);
+#include "native/sandbox/open_files.h"
 
-/** Returns the bytes of deleted files that these processes keep open on the disk of `folder`. */
-uint64_t deleted_bytes(const std::string& folder, const std::vector<pid_t>& pids);
+/** What a replica takes on the disk of its home. */
+struct DiskUsage {
+  /**
+   * At least 4 KiB for each entry of the home. The largest number when a folder is nested too deeply, or when its
+   * owner, this user, has closed it: nothing can be hidden in it.
+   */
+  uint64_t num_bytes = 0;
+  /** The measure ended before it had looked at everything, so there is more. */
+  bool is_incomplete = false;
+  /** The replica maps deleted files of its home, whose size only root can see. */
+  bool has_hidden_files = false;
+};
+
+/**
+ * Measures the folder `home` and the deleted files that the processes hold on its disk. Follows no links.
+ * @param inner_home The path of the home that the processes see.
+ */
+DiskUsage measure_disk(const std::string& home, const std::string& inner_home, const std::vector<pid_t>& pids,
+                       Budget& budget);

@@ -18,9 +18,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -28,7 +26,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "native/sandbox/disk_usage.h"
+#include "native/sandbox/disk_watch.h"
 #include "native/sandbox/namespaces.h"
 #include "native/sandbox/process_tree.h"
 #include "native/sandbox/spool.h"
@@ -38,9 +36,6 @@ namespace {
 
 constexpr int kTickMs = 500;
 constexpr long kDefaultGraceMs = 30'000;
-constexpr auto kDiskCheck = std::chrono::milliseconds(1'000);
-/** Measuring a large home takes time, and may take at most this share of it: one part of 20. */
-constexpr int kDiskCheckShare = 20;
 /** More than the size of the `exit` file. */
 constexpr size_t kReservedBytes = 256;
 
@@ -149,6 +144,7 @@ class Supervisor {
     unlink((spec_.dir + "/exit").c_str());
     unlink((spec_.dir + "/stop").c_str());
     reserve(spec_.dir + "/exit");
+    disk_.start();
     const std::vector<int> cgroups = open_cgroups(spec_.cgroups);
     if (spec_.is_isolated) {
       const int listener = listen_on(spec_.socket_path);
@@ -173,7 +169,7 @@ class Supervisor {
 
   void run() {
     // Not in this loop, because measuring a large home takes long. The thread ends with the process.
-    if (spec_.disk_bytes > 0) std::thread([this] { watch_disk(); }).detach();
+    if (spec_.disk_bytes > 0) std::thread([this] { disk_.run(getpid()); }).detach();
     while (!has_ended_) {
       pollfd fds[3] = {{signals_, POLLIN, 0}, {pipes_.output[0], POLLIN, 0}, {pipes_.errors[0], POLLIN, 0}};
       poll(fds, 3, next_tick_ms());
@@ -270,27 +266,10 @@ class Supervisor {
     if (now < next_check_ms_) return;
     next_check_ms_ = now + kTickMs;
     spool_.report_loss();
-    if (is_over_disk_ && !has_killed_) kill_all();
+    if (disk_.is_over() && !has_killed_) kill_all();
     if (spec_.memory_bytes > 0 && !is_over_memory_ && used_memory() > spec_.memory_bytes) {
       is_over_memory_ = true;
       kill_all();
-    }
-  }
-
-  /** Measures what the replica adds to its home until that is too much. */
-  void watch_disk() {
-    const auto measure = [this] {
-      const uint64_t folder = folder_bytes(spec_.home);
-      const uint64_t deleted = deleted_bytes(spec_.home, descendants(getpid()));
-      return folder > UINT64_MAX - deleted ? UINT64_MAX : folder + deleted;
-    };
-    const uint64_t initial = measure();
-    while (!is_over_disk_) {
-      const auto began = std::chrono::steady_clock::now();
-      const uint64_t now = measure();
-      if (now == UINT64_MAX || (now > initial && now - initial > spec_.disk_bytes)) is_over_disk_ = true;
-      const auto took = std::chrono::steady_clock::now() - began;
-      std::this_thread::sleep_for(std::max<std::chrono::nanoseconds>(kDiskCheck, took * kDiskCheckShare));
     }
   }
 
@@ -316,10 +295,10 @@ class Supervisor {
     spool_.flush();
     spool_.report_loss();
     const char* memory = is_over_memory_ ? "watch" : memory_verdict(spec_.cgroups);
-    replace_file(spec_.dir + "/exit",
-                 "code " + std::to_string(exit_status_.code) + "\nsignal " + std::to_string(exit_status_.signal) +
-                     "\nstopped " + (is_stopping_ ? "1" : "0") + "\nkilled " + (has_killed_ ? "1" : "0") + "\nmemory " +
-                     memory + "\ndisk " + (is_over_disk_ ? "over" : "enough") + "\n");
+    replace_file(spec_.dir + "/exit", "code " + std::to_string(exit_status_.code) + "\nsignal " +
+                                          std::to_string(exit_status_.signal) + "\nstopped " +
+                                          (is_stopping_ ? "1" : "0") + "\nkilled " + (has_killed_ ? "1" : "0") +
+                                          "\nmemory " + memory + "\ndisk " + disk_.verdict() + "\n");
     if (!spec_.socket_path.empty()) unlink(spec_.socket_path.c_str());
     for (const std::string& path : spec_.cgroups)
       rmdir(path.c_str());
@@ -334,6 +313,7 @@ class Supervisor {
 
   Spec spec_;
   Spool spool_;
+  DiskWatch disk_{spec_};
   Pipes pipes_{};
   LineSplitter output_;
   LineSplitter errors_;
@@ -344,8 +324,6 @@ class Supervisor {
   bool is_stopping_ = false;
   bool has_killed_ = false;
   bool is_over_memory_ = false;
-  /** Set by the thread that measures the disk. */
-  std::atomic<bool> is_over_disk_ = false;
   /** The end of the grace period; 0 = not stopping. */
   long long kill_at_ms_ = 0;
   long long next_check_ms_ = 0;

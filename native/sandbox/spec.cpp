@@ -63,6 +63,10 @@ void take(Spec& spec, const std::string& key, const std::string& value) {
     spec.spool_max_bytes = std::stoull(value);
   else if (key == "disk_bytes")
     spec.disk_bytes = std::stoull(value);
+  else if (key == "disk_entries")
+    spec.disk_entries = std::stoull(value);
+  else if (key == "disk_reserve_bytes")
+    spec.disk_reserve_bytes = std::stoull(value);
   else if (key == "scratch_bytes")
     spec.scratch_bytes = std::stoull(value);
   else

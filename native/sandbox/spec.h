@@ -41,8 +41,15 @@ struct Spec {
   uint64_t spool_max_bytes = 256ull << 20;
   /** What the replica may add to its home; 0 = no limit. Measured every few seconds. */
   uint64_t disk_bytes = 0;
+  /** Most files and folders of the home, open files and mappings together, so that a measure ends soon. */
+  uint64_t disk_entries = 2'000'000;
+  /** While the disk of the home has less free space, a replica may not hold files whose size is unknown. */
+  uint64_t disk_reserve_bytes = 4ull << 30;
   /** The size of all file systems in memory together: /tmp, /var/tmp, /run and /dev/shm. */
   uint64_t scratch_bytes = 64ull << 20;
+
+  /** The path of the home that the workload sees. */
+  std::string inner_home() const { return is_isolated ? "/platform/home" : home; }
 };
 
 /** @throws std::runtime_error naming the first invalid key. */

@@ -26,6 +26,13 @@ const SIGNS: readonly { pattern: RegExp; cause: ExitCause; what: string }[] = [
   { pattern: DISK_FULL, cause: 'disk_full', what: 'a full disk' },
 ];
 
+const DISK_TEXTS = {
+  bytes: 'Killed because it added more to its home than one replica may, which is measured every few seconds',
+  entries: 'Killed because its home and its open files have too many entries to be measured in time',
+  hidden:
+    'Killed because the disk is almost full and the replica holds deleted files whose size is unknown: in memory mappings, or sent to a socket that nobody reads',
+};
+
 const WITHOUT_NETWORK =
   'at isolation level L2 a deployment cannot reach other machines. Mount all files that it needs as data sources';
 
@@ -54,11 +61,7 @@ export function explainExit(
   });
   if (exit === undefined) return event('The supervisor was killed, and the replica with it; the cause is unknown');
   if (exit.wasStopped) return event(exit.wasKilled ? 'Stopped: killed after the grace period' : 'Stopped');
-  if (exit.isOverDisk)
-    return event(
-      'Killed because it added more to its home than one replica may, which is measured every few seconds',
-      'disk_quota_exceeded',
-    );
+  if (exit.disk !== undefined) return event(DISK_TEXTS[exit.disk], 'disk_quota_exceeded');
   if (exit.exitCode === 0) return event('Ended with exit code 0');
   if (exit.memory === 'cgroup')
     return event('Killed by the kernel because it exceeded its memory limit', 'out_of_memory');

@@ -361,6 +361,7 @@ function groupOf(replicaId: string): string {
 
 function launchFailure(message: string): DriverError['reason'] {
   if (/^exec .*No such file/.test(message)) return 'image_missing';
+  if (message.startsWith('home: ')) return 'data_binding_missing';
   return DISK_FULL.test(message) ? 'disk_full' : 'driver_lost';
 }
 /** Facts about a replica for a later service process. Stored in its folder. Contains no secrets. */

@@ -58,10 +58,12 @@ export class ReplicaFolder {
         fields.memory === 'watch' || fields.memory === 'cgroup' || fields.memory === 'enough'
           ? fields.memory
           : undefined,
-      isOverDisk: fields.disk === 'over',
+      disk: DISK_LIMITS.find((limit) => limit === fields.disk),
     };
   }
 }
+
+const DISK_LIMITS = ['bytes', 'entries', 'hidden'] as const;
 
 /** The supervisor process of a replica, identified by process id, start time and boot id. */
 export interface SupervisorState {
@@ -83,8 +85,11 @@ export interface ReplicaExit {
    * counted and the limit was not reached. undefined: not counted.
    */
   memory: 'watch' | 'cgroup' | 'enough' | undefined;
-  /** The supervisor killed it because it had written too much to its home. */
-  isOverDisk: boolean;
+  /**
+   * The supervisor killed it for its use of the disk. `bytes`: it had written too much to its home. `entries`: it had
+   * too many files to be measured. `hidden`: the disk was almost full, and it held files whose size is unknown.
+   */
+  disk: (typeof DISK_LIMITS)[number] | undefined;
 }
 
 export function toReference({ pid, startTime, bootId }: SupervisorState): string {

@@ -14,14 +14,14 @@ const explain = (exit: Partial<ReplicaExit> | undefined, lines: readonly string[
           wasStopped: false,
           wasKilled: false,
           memory: undefined,
-          isOverDisk: false,
+          disk: undefined,
           ...exit,
         },
     lines,
   );
 
 test('a replica that the supervisor killed because of its disk says so', () => {
-  expect(explain({ signal: 'SIGKILL', wasKilled: true, isOverDisk: true })).toMatchObject({
+  expect(explain({ signal: 'SIGKILL', wasKilled: true, disk: 'bytes' })).toMatchObject({
     cause: 'disk_quota_exceeded',
     message: expect.stringContaining('added more to its home than one replica may'),
   });

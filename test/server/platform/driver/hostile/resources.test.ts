@@ -9,6 +9,31 @@ const MB = 2 ** 20;
 /** Writes without an end, until the process is killed or a write fails. */
 const flood = (file: string): string => `dd if=/dev/zero of=${file} bs=1M 2>&1 | grep -c "No space left"`;
 
+const python = (lines: readonly string[]): string =>
+  `python3 -u - <<'END'\n${['import ctypes, os, threading, time', 'libc = ctypes.CDLL(None)', ...lines].join('\n')}\nEND`;
+const OPEN_DELETED = ['fd = os.open("x", os.O_RDWR | os.O_CREAT)', 'os.unlink("x")'];
+const WRITE = ['for n in range(64): os.write(fd, bytes(1 << 20))', 'time.sleep(600)'];
+/** Not by the module mmap, which keeps the file open. */
+const MAP_DELETED = [
+  ...OPEN_DELETED,
+  'os.ftruncate(fd, 64 << 20)',
+  'libc.mmap.restype = ctypes.c_void_p',
+  'libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]',
+  'at = libc.mmap(None, 64 << 20, 3, 1, fd, 0)',
+  'os.close(fd)',
+  'ctypes.memset(at, 1, 64 << 20)',
+  'time.sleep(600)',
+];
+const CLONE_FILES = 0x400;
+const IN_THREAD = [
+  'def work():',
+  `    libc.unshare(${CLONE_FILES})`,
+  ...[...OPEN_DELETED, ...WRITE].map((line) => `    ${line}`),
+  'threading.Thread(target=work).start()',
+  'time.sleep(600)',
+];
+const PR_SET_DUMPABLE = 4;
+const UNDUMPABLE = [`libc.prctl(${PR_SET_DUMPABLE}, 0, 0, 0, 0)`, ...OPEN_DELETED, ...WRITE];
 const FILLS_MEMORY = `${flood('/dev/shm/x')}; for file in /tmp/x /var/tmp/x /run/x; do echo x > $file || echo full; done; du -sm /dev/shm | cut -f1`;
 const FILLS_MEMORY_WITH_EMPTY_FILES = node(
   'let n = 0; try { for (;;) require("fs").writeFileSync("/tmp/" + n++, "") } catch (error) { console.log(error.code, n <= 65536) }',
@@ -27,6 +52,9 @@ const FILLS_DISK: Readonly<Record<string, string>> = {
   'empty files': node('for (let n = 0; ; n++) require("fs").writeFileSync("f" + n, "")'),
   'a folder that is closed': 'mkdir d; cd d; exec 3> file; chmod 000 .; dd if=/dev/zero bs=1M >&3',
   'a folder that only lists names': 'mkdir d; cd d; exec 3> file; chmod 400 .; dd if=/dev/zero bs=1M >&3',
+  'a deleted file that is only mapped': python(MAP_DELETED),
+  'a deleted file that a thread alone has open': python(IN_THREAD),
+  'a deleted file of a process that may not be looked at': python(UNDUMPABLE),
   'a home that is closed': 'exec 3> file; chmod 000 .; dd if=/dev/zero bs=1M >&3',
 };
 

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "native/sandbox/spec.h"
+
+/** Stops a replica that takes too much of the disk of its home. */
+class DiskWatch {
+ public:
+  explicit DiskWatch(const Spec& spec);
+
+  /** Measures the home before the workload starts. @throws std::runtime_error when it is too large to be measured. */
+  void start();
+
+  /** Measures what the descendants of `supervisor` add to the home, until they exceed a limit. Runs in a thread. */
+  void run(pid_t supervisor);
+
+  /** The limit that the replica exceeds: `bytes`, `entries` or `hidden`. `enough` as long as it exceeds none. */
+  const char* verdict() const { return verdict_; }
+  bool is_over() const { return verdict_ != kEnough; }
+
+ private:
+  static constexpr const char* kEnough = "enough";
+
+  const char* measure(pid_t supervisor);
+  bool is_almost_full() const;
+
+  const Spec& spec_;
+  uint64_t initial_ = 0;
+  /** Measures in a row in which the replica held files whose size is unknown. */
+  int num_hidden_ = 0;
+  std::atomic<const char*> verdict_ = kEnough;
+};
