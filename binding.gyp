@@ -84,6 +84,8 @@
             "native/sandbox/etc.cpp",
             "native/sandbox/forwarder.cpp",
             "native/sandbox/main.cpp",
+            "native/sandbox/memory_usage.cpp",
+            "native/sandbox/memory_watch.cpp",
             "native/sandbox/namespaces.cpp",
             "native/sandbox/open_files.cpp",
             "native/sandbox/process_tree.cpp",

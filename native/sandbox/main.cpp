@@ -12,7 +12,6 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/statfs.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,6 +26,7 @@
 #include <thread>
 
 #include "native/sandbox/disk_watch.h"
+#include "native/sandbox/memory_watch.h"
 #include "native/sandbox/namespaces.h"
 #include "native/sandbox/process_tree.h"
 #include "native/sandbox/spool.h"
@@ -117,13 +117,6 @@ const char* memory_verdict(const std::vector<std::string>& cgroups) {
   return verdict;
 }
 
-/** Returns the bytes of the files that isolated processes keep in memory. They count for no process. */
-uint64_t scratch_bytes(pid_t first_process) {
-  struct statfs info{};
-  if (statfs(("/proc/" + std::to_string(first_process) + "/root/dev/shm").c_str(), &info) != 0) return 0;
-  return (info.f_blocks - info.f_bfree) * static_cast<uint64_t>(info.f_bsize);
-}
-
 class Supervisor {
  public:
   explicit Supervisor(Spec spec) : spec_(std::move(spec)), spool_(spec_.dir + "/spool", spec_.spool_max_bytes) {}
@@ -168,8 +161,9 @@ class Supervisor {
   }
 
   void run() {
-    // Not in this loop, because measuring a large home takes long. The thread ends with the process.
+    // Not in this loop, because measuring takes long. The threads end with the process.
     if (spec_.disk_bytes > 0) std::thread([this] { disk_.run(getpid()); }).detach();
+    if (spec_.memory_bytes > 0) std::thread([this] { memory_.run(getpid(), child_); }).detach();
     while (!has_ended_) {
       pollfd fds[3] = {{signals_, POLLIN, 0}, {pipes_.output[0], POLLIN, 0}, {pipes_.errors[0], POLLIN, 0}};
       poll(fds, 3, next_tick_ms());
@@ -203,10 +197,6 @@ class Supervisor {
     if (kill_at_ms_ == 0) return kTickMs;
     const long long left = kill_at_ms_ - monotonic_ms();
     return static_cast<int>(std::clamp<long long>(left, 0, kTickMs));
-  }
-
-  uint64_t used_memory() const {
-    return resident_bytes(descendants(getpid())) + (spec_.is_isolated ? scratch_bytes(child_) : 0);
   }
 
   void take_signals() {
@@ -266,11 +256,7 @@ class Supervisor {
     if (now < next_check_ms_) return;
     next_check_ms_ = now + kTickMs;
     spool_.report_loss();
-    if (disk_.is_over() && !has_killed_) kill_all();
-    if (spec_.memory_bytes > 0 && !is_over_memory_ && used_memory() > spec_.memory_bytes) {
-      is_over_memory_ = true;
-      kill_all();
-    }
+    if ((disk_.is_over() || memory_.is_over()) && !has_killed_) kill_all();
   }
 
   void reap() {
@@ -294,7 +280,7 @@ class Supervisor {
     errors_.finish([&](std::string line) { spool_.add('e', std::move(line)); });
     spool_.flush();
     spool_.report_loss();
-    const char* memory = is_over_memory_ ? "watch" : memory_verdict(spec_.cgroups);
+    const char* memory = memory_.is_over() ? "watch" : memory_verdict(spec_.cgroups);
     replace_file(spec_.dir + "/exit", "code " + std::to_string(exit_status_.code) + "\nsignal " +
                                           std::to_string(exit_status_.signal) + "\nstopped " +
                                           (is_stopping_ ? "1" : "0") + "\nkilled " + (has_killed_ ? "1" : "0") +
@@ -314,6 +300,7 @@ class Supervisor {
   Spec spec_;
   Spool spool_;
   DiskWatch disk_{spec_};
+  MemoryWatch memory_{spec_};
   Pipes pipes_{};
   LineSplitter output_;
   LineSplitter errors_;
@@ -323,7 +310,6 @@ class Supervisor {
   bool has_ended_ = false;
   bool is_stopping_ = false;
   bool has_killed_ = false;
-  bool is_over_memory_ = false;
   /** The end of the grace period; 0 = not stopping. */
   long long kill_at_ms_ = 0;
   long long next_check_ms_ = 0;

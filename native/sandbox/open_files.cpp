@@ -44,19 +44,6 @@ void for_each_descriptor(const std::vector<pid_t>& pids, Budget& budget,
   }
 }
 
-/** Parses a line of /proc/PID/maps. Returns false for memory without a file. */
-bool parse(const std::string& line, const std::string& folder, Mapping& mapping) {
-  unsigned long long from = 0, to = 0, inode = 0;
-  unsigned device_major = 0, device_minor = 0;
-  int path_at = 0;
-  const int count = std::sscanf(line.c_str(), "%llx-%llx %*s %*x %x:%x %llu %n", &from, &to, &device_major,
-                                &device_minor, &inode, &path_at);
-  if (count < 5 || inode == 0 || path_at == 0) return false;
-  mapping = {to - from, makedev(device_major, device_minor), static_cast<ino_t>(inode),
-             line.substr(static_cast<size_t>(path_at)), folder + "/map_files/" + line.substr(0, line.find(' '))};
-  return true;
-}
-
 }  // namespace
 
 void for_each_name(int fd, const std::function<void(const std::string&)>& use) {
@@ -85,6 +72,20 @@ bool Mapping::is_deleted() const {
   return path.size() > kLength && path.compare(path.size() - kLength, kLength, kDeleted) == 0;
 }
 
+bool parse_mapping(const std::string& line, const std::string& process, Mapping& mapping) {
+  unsigned long long from = 0, to = 0, inode = 0;
+  unsigned device_major = 0, device_minor = 0;
+  int path_at = 0;
+  const int count = std::sscanf(line.c_str(), "%llx-%llx %*s %*x %x:%x %llu %n", &from, &to, &device_major,
+                                &device_minor, &inode, &path_at);
+  // The inode of a System V segment is its id, which begins at 0.
+  if (count < 5 || path_at == 0 || (device_major == 0 && device_minor == 0)) return false;
+  mapping = {to - from, makedev(device_major, device_minor), static_cast<ino_t>(inode),
+             line.substr(static_cast<size_t>(path_at)),
+             "/proc/" + process + "/map_files/" + line.substr(0, line.find(' '))};
+  return true;
+}
+
 void for_each_mapping(const std::vector<pid_t>& pids, Budget& budget, const std::function<void(const Mapping&)>& use) {
   for (const pid_t pid : pids) {
     bool has_lines = false;
@@ -95,7 +96,7 @@ void for_each_mapping(const std::vector<pid_t>& pids, Budget& budget, const std:
       Mapping mapping;
       for (std::string line; std::getline(maps, line) && budget.take();) {
         has_lines = true;
-        if (parse(line, "/proc/" + task, mapping)) use(mapping);
+        if (parse_mapping(line, task, mapping)) use(mapping);
       }
     });
   }

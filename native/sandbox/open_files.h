@@ -38,6 +38,9 @@ struct Mapping {
   bool is_deleted() const;
 };
 
+/** Parses a line of /proc/PID/maps, PID being `process`. Returns false for memory without a file. */
+bool parse_mapping(const std::string& line, const std::string& process, Mapping& mapping);
+
 /** Calls `use` for each mapped file of the processes, until the budget ends. */
 void for_each_mapping(const std::vector<pid_t>& pids, Budget& budget, const std::function<void(const Mapping&)>& use);
 

@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -89,18 +88,6 @@ void kill_descendants(pid_t pid) {
     }
     usleep(10'000);
   }
-}
-
-uint64_t resident_bytes(const std::vector<pid_t>& pids) {
-  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  uint64_t total = 0;
-  for (const pid_t pid : pids) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/statm");
-    uint64_t size = 0, resident = 0, shared = 0;
-    // Without shared pages, which would count once per process.
-    if (file >> size >> resident >> shared) total += (resident - std::min(shared, resident)) * page;
-  }
-  return total;
 }
 
 unsigned long long start_time(pid_t pid) {

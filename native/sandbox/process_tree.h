@@ -2,13 +2,10 @@
 
 #include <sys/types.h>
 
-#include <cstdint>
 #include <vector>
 
 /** Returns the ids of all descendants of `pid`, read from /proc. */
 std::vector<pid_t> descendants(pid_t pid);
-/** Returns the resident memory of the processes, without shared pages. */
-uint64_t resident_bytes(const std::vector<pid_t>& pids);
 /** Returns the start time in clock ticks since boot, which identifies a process together with its id. 0 = no such
  * process. */
 unsigned long long start_time(pid_t pid);

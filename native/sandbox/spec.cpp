@@ -59,6 +59,8 @@ void take(Spec& spec, const std::string& key, const std::string& value) {
     spec.cgroups.push_back(value);
   else if (key == "memory_bytes")
     spec.memory_bytes = std::stoull(value);
+  else if (key == "memory_reserve_bytes")
+    spec.memory_reserve_bytes = std::stoull(value);
   else if (key == "spool_max_bytes")
     spec.spool_max_bytes = std::stoull(value);
   else if (key == "disk_bytes")

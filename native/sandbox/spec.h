@@ -38,6 +38,8 @@ struct Spec {
   std::vector<std::string> cgroups;
   /** Memory limit that this process enforces when no control group does; 0 = none. */
   uint64_t memory_bytes = 0;
+  /** While the machine has less available memory, a replica may not hold files in memory whose size is unknown. */
+  uint64_t memory_reserve_bytes = 1ull << 30;
   uint64_t spool_max_bytes = 256ull << 20;
   /** What the replica may add to its home; 0 = no limit. Measured every few seconds. */
   uint64_t disk_bytes = 0;

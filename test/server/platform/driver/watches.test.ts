@@ -49,7 +49,9 @@ async function run(...args: Parameters<typeof start>): Promise<ReplicaExit | und
   return (await start(...args))();
 }
 
-/** Writes `size` bytes to a file, sends the file to a socket that nobody reads, and forgets it. */
+const hasNamespaces = process.env.CAPSTAN_TEST_LEVELS?.split(',').includes('L2') !== false;
+
+/** Sends a file to a socket that nobody reads, and closes it. */
 const SEND = [
   'left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)',
   'def hide(fd):',
@@ -97,4 +99,90 @@ describe('the disk', () => {
     for (const { home } of others) writeFileSync(join(home, 'go'), '');
     for (const ended of [hidesNothing, hasSpace]) expect(await ended()).toMatchObject({ exitCode: 0, disk: undefined });
   });
+});
+
+const MMAP = [
+  'libc.mmap.restype = ctypes.c_void_p',
+  'libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]',
+];
+const HALF = 96 * MB;
+const MEMFD = ['fd = os.memfd_create("x")', `for n in range(${HALF / MB}): os.write(fd, bytes(${MB}))`];
+/** Each takes 96 MiB twice. */
+const MEMORY: readonly (readonly [what: string, lines: readonly string[]])[] = [
+  ['private memory', [`all = [bytearray(b"x" * ${MB}) for n in range(${(2 * HALF) / MB})]`]],
+  [
+    'shared anonymous memory of two processes',
+    [
+      ...MMAP,
+      `def take(): ctypes.memset(libc.mmap(None, ${HALF}, 3, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS, -1, 0), 1, ${HALF})`,
+      'os.fork()',
+      'take()',
+    ],
+  ],
+  ['files in memory that are open', [...MEMFD, ...MEMFD.map((line) => line.replace('fd', 'other'))]],
+  [
+    'files in memory that are only mapped',
+    [
+      ...MMAP,
+      ...[0, 1].flatMap(() => [
+        ...MEMFD,
+        `ctypes.memset(libc.mmap(None, ${HALF}, 3, 1, fd, 0), 1, ${HALF})`,
+        'os.close(fd)',
+      ]),
+    ],
+  ],
+  [
+    'a System V segment',
+    [
+      'libc.shmat.restype = ctypes.c_void_p',
+      `segment = libc.shmget(0, ${2 * HALF}, 0o1600)`,
+      `ctypes.memset(libc.shmat(segment, None, 0), 1, ${2 * HALF})`,
+      'libc.shmctl(segment, 0, None)',
+    ],
+  ],
+];
+
+describe.each(hasNamespaces ? ['L2', 'L0'] : ['L0'])('memory without control groups at level %s', (level) => {
+  test.each(MEMORY)('%s counts', async (_what, lines) => {
+    const limit = { memory_bytes: 128 * MB, scratch_bytes: 64 * MB };
+    expect(await run([...lines, 'time.sleep(600)'], limit, { level })).toMatchObject({
+      signal: 'SIGKILL',
+      memory: 'watch',
+    });
+  });
+
+  test('memory that several processes share counts once, and pages of files on the disk do not count', async () => {
+    const lines = [
+      ...MMAP,
+      `all = bytearray(b"x" * ${64 * MB})`,
+      `os.ftruncate(fd := os.memfd_create("x"), ${16 * MB})`,
+      `ctypes.memset(libc.mmap(None, ${16 * MB}, 3, 1, fd, 0), 1, ${16 * MB})`,
+      `open("file", "wb").write(bytes(${64 * MB}))`,
+      'file = mmap.mmap(os.open("file", os.O_RDWR), 0)',
+      `sum(file[n] for n in range(0, ${64 * MB}, 4096))`,
+      'for n in range(3): os.fork()',
+      'while not os.path.exists("go"): time.sleep(0.1)',
+    ];
+    const [small, large] = [newFolder('rep_2'), newFolder('rep_3')];
+    const ended = await start(lines, { memory_bytes: 160 * MB }, { folder: small, level });
+    // It was measured as often, because it started earlier.
+    await run(
+      [`all = bytearray(b"x" * ${256 * MB})`, 'time.sleep(600)'],
+      { memory_bytes: 160 * MB },
+      { folder: large },
+    );
+    writeFileSync(join(small.home, 'go'), '');
+    expect(await ended()).toMatchObject({ exitCode: 0, memory: undefined });
+  });
+});
+
+test('files in memory that are sent and never received stop a replica only while the machine has no memory left', async () => {
+  const hide = [...SEND, ...MEMFD, 'hide(fd)', 'while not os.path.exists("go"): time.sleep(0.1)'];
+  const other = newFolder('rep_2');
+  // The limit is below what the machine shares, so that the exact measure runs.
+  const limit = { memory_bytes: 64 * MB };
+  const ended = await start(hide, { ...limit, memory_reserve_bytes: 0 }, { folder: other });
+  expect(await run(hide, { ...limit, memory_reserve_bytes: 2 ** 60 })).toMatchObject({ memory: 'watch' });
+  writeFileSync(join(other.home, 'go'), '');
+  expect(await ended()).toMatchObject({ exitCode: 0 });
 });

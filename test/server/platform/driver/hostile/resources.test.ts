@@ -58,6 +58,14 @@ const FILLS_DISK: Readonly<Record<string, string>> = {
   'a home that is closed': 'exec 3> file; chmod 000 .; dd if=/dev/zero bs=1M >&3',
 };
 
+const KEEPS_SEGMENT = python([
+  'libc.shmat.restype = ctypes.c_void_p',
+  'libc.shmdt.argtypes = [ctypes.c_void_p]',
+  'segment = libc.shmget(0, 1 << 20, 0o1600)',
+  'print(libc.shmdt(libc.shmat(segment, None, 0)))',
+  'print(libc.shmctl(segment, 0, None))',
+]);
+
 describeUsers('a start script of $name', (user: User) => {
   let dataDir: string;
   let remove: () => void;
@@ -67,7 +75,7 @@ describeUsers('a start script of $name', (user: User) => {
   beforeAll(async () => {
     ({ dataDir, remove } = makeDataDir(user));
     const memory: Readonly<Record<string, number>> = { [FILLS_MEMORY]: 128, [STARTS_PROCESSES]: 4_096 };
-    const scripts = [FILLS_MEMORY, FILLS_MEMORY_WITH_EMPTY_FILES, STARTS_PROCESSES, ...Object.values(FILLS_DISK)];
+    const scripts = [FILLS_MEMORY, FILLS_MEMORY_WITH_EMPTY_FILES, STARTS_PROCESSES, KEEPS_SEGMENT, ...Object.values(FILLS_DISK)];
     const specs = scripts.map((startCommand) => newSpec({ startCommand, memoryMb: memory[startCommand] ?? 512 }));
     const ended = await runScripts(user, {
       dataDir,
@@ -87,6 +95,9 @@ describeUsers('a start script of $name', (user: User) => {
 
   test('cannot fill the memory with empty files', () =>
     expect(results.get(FILLS_MEMORY_WITH_EMPTY_FILES)!.lines).toEqual(['ENOSPC true']));
+
+  test('keeps no memory in System V segments that no process maps', () =>
+    expect(results.get(KEEPS_SEGMENT)!.lines).toEqual(['0', '-1']));
 
   test('starts a bounded number of processes', () =>
     expect(results.get(STARTS_PROCESSES)!.lines).toEqual([`${constants.errno.EAGAIN} bounded`]));
