@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <linux/capability.h>
 #include <net/if.h>
 #include <sched.h>
@@ -271,6 +272,20 @@ void map_ids(pid_t pid, uint32_t outer_uid, uint32_t outer_gid) {
   write_file(folder + "/setgroups", "deny");
   write_file(folder + "/uid_map", "0 " + std::to_string(outer_uid) + " 1");
   write_file(folder + "/gid_map", "0 " + std::to_string(outer_gid) + " 1");
+}
+
+void become_user(uint32_t uid, uint32_t gid) {
+  if (setgroups(0, nullptr) != 0) fail("setgroups");
+  if (prctl(PR_SET_KEEPCAPS, 1) != 0) fail("keep capabilities");
+  if (setresgid(gid, gid, gid) != 0 || setresuid(uid, uid, uid) != 0)
+    fail("become user " + std::to_string(uid) + " (the service needs this id in its user namespace)");
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct sets[2] = {};
+  if (syscall(SYS_capget, &header, sets) != 0) fail("capget");
+  // The change of the user keeps what is permitted, but clears what is in effect.
+  for (__user_cap_data_struct& set : sets)
+    set.effective = set.permitted;
+  if (syscall(SYS_capset, &header, sets) != 0) fail("capset");
 }
 
 void drop_privileges() {

@@ -21,6 +21,9 @@ void enter_sandbox(const Spec& spec);
  */
 void map_ids(pid_t pid, uint32_t outer_uid, uint32_t outer_gid);
 
+/** Changes the user of this process, which is root, and drops its groups. Keeps its capabilities. */
+void become_user(uint32_t uid, uint32_t gid);
+
 /** Drops all capabilities, including those that an exec could regain. */
 void drop_privileges();
 

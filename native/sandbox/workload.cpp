@@ -1,7 +1,6 @@
 #include "native/sandbox/workload.h"
 
 #include <fcntl.h>
-#include <grp.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -17,6 +16,7 @@
 #include <cerrno>
 #include <cstring>
 #include <exception>
+#include <utility>
 
 #include "native/sandbox/forwarder.h"
 #include "native/sandbox/namespaces.h"
@@ -27,6 +27,13 @@ namespace {
 
 /** Processes and threads of a replica. A control group has the same limit. */
 constexpr rlim_t kMaxProcesses = 4096;
+/** Open files of each process. */
+constexpr rlim_t kMaxFiles = 65'536;
+/** What a replica may take of the objects that the kernel counts for each user. Replicas of one user share them. */
+constexpr std::pair<const char*, const char*> kKernelObjects[] = {{"max_inotify_instances", "32"},
+                                                                  {"max_inotify_watches", "32768"},
+                                                                  {"max_fanotify_groups", "8"},
+                                                                  {"max_fanotify_marks", "8192"}};
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
   std::vector<char*> result;
@@ -55,6 +62,15 @@ void reset_signals() {
   sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
+/** The machine may allow less, and a workload may not raise that. */
+void lower_limit(decltype(RLIMIT_NOFILE) resource, rlim_t most) {
+  rlimit limit{};
+  if (getrlimit(resource, &limit) != 0) fail("read a resource limit");
+  limit.rlim_max = std::min(limit.rlim_max, most);
+  limit.rlim_cur = limit.rlim_max;
+  if (setrlimit(resource, &limit) != 0) fail("set a resource limit");
+}
+
 /** Replaces this process by the workload. Returns only by an exception. */
 void execute(const Spec& spec, const Pipes& pipes) {
   setsid();
@@ -65,11 +81,7 @@ void execute(const Spec& spec, const Pipes& pipes) {
   // A core file would contain secrets and fill the disk.
   const rlimit no_core{0, 0};
   setrlimit(RLIMIT_CORE, &no_core);
-  rlimit files{};
-  if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
-    files.rlim_cur = files.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &files);
-  }
+  lower_limit(RLIMIT_NOFILE, kMaxFiles);
   umask(022);
   if (!spec.cwd.empty() && chdir(spec.cwd.c_str()) != 0) fail("chdir " + spec.cwd);
   reset_signals();
@@ -77,14 +89,16 @@ void execute(const Spec& spec, const Pipes& pipes) {
   fail("exec " + spec.args[0]);
 }
 
-/** Since Linux 5.14 the kernel counts per user namespace, so replicas do not share the limit. */
-void limit_processes() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NPROC, &limit) != 0) fail("read the limit of processes");
-  // The machine may allow less, and a workload may not raise that.
-  limit.rlim_max = std::min<rlim_t>(limit.rlim_max, kMaxProcesses);
-  limit.rlim_cur = limit.rlim_max;
-  if (setrlimit(RLIMIT_NPROC, &limit) != 0) fail("limit the number of processes");
+/** Limits what the kernel counts for the user namespace of this process. */
+void limit_kernel_objects() {
+  for (const auto& [name, limit] : kKernelObjects) {
+    const std::string path = std::string("/proc/sys/user/") + name;
+    const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    // A kernel without the objects has no limit of them.
+    if (fd < 0 && errno == ENOENT) continue;
+    if (fd < 0 || write(fd, limit, std::strlen(limit)) < 0) fail("write " + path);
+    close(fd);
+  }
 }
 
 /** Waits until the other end closes the pipe. */
@@ -109,14 +123,17 @@ pid_t start_workload(const Spec& spec, const Pipes& pipes, const std::vector<int
       close(unshared_pipe[0]);
       close(mapped_pipe[1]);
       join(cgroups);
-      if (is_root && setgroups(0, nullptr) != 0) fail("setgroups");
+      // The kernel counts a namespace and what its processes take for the user that creates it.
+      if (is_root) become_user(spec.uid, spec.gid);
       if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) fail("create a user namespace");
       close(unshared_pipe[1]);
       wait_for_close(mapped_pipe[0]);
       if (setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0) fail("become root in the user namespace");
+      limit_kernel_objects();
       drop_privileges();
       filter_system_calls();
-      limit_processes();
+      // Since Linux 5.14 the kernel counts per user namespace, so replicas do not share the limit.
+      lower_limit(RLIMIT_NPROC, kMaxProcesses);
       execute(spec, pipes);
     } catch (const std::exception& error) {
       write_text(pipes.failure[1], error.what());

@@ -6,7 +6,7 @@ import type { Isolation } from '../driver';
 import { canListen } from './address';
 import { isAlive, ReplicaFolder } from './replica-folder';
 import { launch, type SandboxInput } from './sandbox';
-import { INNER_HOST, type Level, PRODUCTION_PORT, runtimeMain, runtimeShares, WORKLOAD_UID } from './replica-layout';
+import { INNER_HOST, type Level, PRODUCTION_PORT, runtimeMain, runtimeShares, WORKSPACE_UID } from './replica-layout';
 
 /** Time for each attempt of the probe. A machine that is busy for a while does not lose its isolation. */
 const PROBE_MS: readonly number[] = [20_000, 60_000, 120_000];
@@ -137,8 +137,8 @@ export function isolatedInput(folder: ReplicaFolder, hiddenPaths: readonly strin
     inner_host: INNER_HOST,
     share: runtimeShares(),
     hide: hiddenPaths.map(realPath),
-    uid: WORKLOAD_UID,
-    gid: WORKLOAD_UID,
+    uid: WORKSPACE_UID,
+    gid: WORKSPACE_UID,
     ...more,
   };
 }

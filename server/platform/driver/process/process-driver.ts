@@ -25,6 +25,7 @@ import { isAlive, isMissing, ReplicaFolder, type SupervisorState, toReference } 
 import { removeFolder } from './remove-folder';
 import { findSandbox, launch, type SandboxInput } from './sandbox';
 import { unlessAborted } from './unless-aborted';
+import { UserIds } from './user-ids';
 import {
   CONTAINER_PORT,
   INNER_HOST,
@@ -32,7 +33,7 @@ import {
   environmentOf,
   type Level,
   PRODUCTION_PORT,
-  WORKLOAD_UID,
+  WORKSPACE_UID,
   layoutOf,
 } from './replica-layout';
 
@@ -81,6 +82,7 @@ export class ProcessDriver implements Driver {
   readonly #lingering = new Set<Replica>();
   /** Starts in progress, so that concurrent calls start a replica once. */
   readonly #starting = new Map<string, Promise<DriverHandle>>();
+  readonly #userIds = new UserIds();
   readonly #listeners = new Set<(event: ReplicaEvent) => void>();
   readonly #retentionMs: number;
   readonly #sweeping: NodeJS.Timeout;
@@ -108,7 +110,17 @@ export class ProcessDriver implements Driver {
       hiddenPaths,
       ...(options.level === undefined ? {} : { level: options.level }),
     });
-    return new ProcessDriver({ ...options, dataDir }, { sandbox, root, sockets, hiddenPaths, isolation });
+    const driver = new ProcessDriver({ ...options, dataDir }, { sandbox, root, sockets, hiddenPaths, isolation });
+    await driver.#holdUserIds();
+    return driver;
+  }
+
+  /** Finds the user ids of running replicas, also of those that are not adopted yet. */
+  async #holdUserIds(): Promise<void> {
+    for (const name of await this.list()) {
+      const note = await readNote(new ReplicaFolder(this.#root, name)).catch(() => undefined);
+      if (note?.uid !== undefined) this.#userIds.hold(name, note.uid);
+    }
   }
 
   private constructor(
@@ -166,7 +178,11 @@ export class ProcessDriver implements Driver {
     const supervisor = await folder.supervisor();
     const found =
       supervisor !== undefined && isAlive(supervisor) ? await this.#adopt(spec, folder, supervisor) : undefined;
-    return found ?? this.#start(spec, folder, signal);
+    if (found !== undefined) return found;
+    return this.#start(spec, folder, signal).catch((error: unknown) => {
+      this.#userIds.release(spec.id);
+      throw error;
+    });
   }
 
   async adopt(_reference: string, spec: MonitoredSpec): Promise<DriverHandle | undefined> {
@@ -191,10 +207,15 @@ export class ProcessDriver implements Driver {
   async #start(spec: ReplicaSpec, folder: ReplicaFolder, signal: AbortSignal): Promise<DriverHandle> {
     // A folder on a file system that hangs does not delay the end of the start.
     const { home, address, note } = await unlessAborted(signal, this.#prepare(spec, folder));
-    await this.#launch(spec, folder, home, address, signal);
+    await this.#launch(spec, folder, home, address, note.uid, signal);
     const supervisor = await folder.supervisor();
     if (supervisor === undefined) throw new DriverError('driver_lost', 'The supervisor did not report its state');
     return handleOf(this.#monitor(spec, folder, supervisor, note));
+  }
+
+  /** All training containers have one user, so that the owner of a workspace is known before it is used. */
+  #userOf({ id, home }: ReplicaSpec): number {
+    return home?.mode === 'rw' ? WORKSPACE_UID : this.#userIds.take(id);
   }
 
   /** Checks and prepares the files of a start. Starts nothing. */
@@ -203,7 +224,7 @@ export class ProcessDriver implements Driver {
     folder: ReplicaFolder,
   ): Promise<{ home: string; address: ReplicaAddress; note: Note }> {
     const { level } = this.isolation;
-    const owner = level === 'L2' && process.geteuid!() === 0 ? WORKLOAD_UID : undefined;
+    const owner = level === 'L2' && process.geteuid!() === 0 ? this.#userOf(spec) : undefined;
     await checkBindings(spec, level, owner !== undefined);
     await mkdir(join(folder.path, 'root'), { recursive: true, mode: 0o700 });
     await mkdir(folder.spool, { recursive: true, mode: 0o700 });
@@ -215,7 +236,7 @@ export class ProcessDriver implements Driver {
     if (level !== 'L2') await linkInputs(spec, folder);
     const address = await chooseAddress(level, spec, this.#sockets);
     const { logId, ordinal, isProduction, healthPath } = spec;
-    const note: Note = { level, address, spec: { logId, ordinal, isProduction, healthPath } };
+    const note: Note = { level, address, spec: { logId, ordinal, isProduction, healthPath }, uid: owner };
     await writeFile(folder.noteFile, JSON.stringify(note), { mode: 0o600 });
     return { home, address, note };
   }
@@ -225,6 +246,7 @@ export class ProcessDriver implements Driver {
     folder: ReplicaFolder,
     home: string,
     address: ReplicaAddress,
+    uid: number | undefined,
     signal: AbortSignal,
   ): Promise<void> {
     const layout = layoutOf(this.isolation.level, folder, spec, address);
@@ -243,6 +265,7 @@ export class ProcessDriver implements Driver {
       address.type === 'unix'
         ? isolatedInput(folder, this.#hiddenPaths, {
             ...common,
+            ...(uid === undefined ? {} : { uid, gid: uid }),
             socket: address.path,
             input: spec.inputs.map(({ mount, path }) => `${mount}=${path}`),
             device: gpuDevices(spec.gpuUuids, this.#options.gpuFiles),
@@ -257,7 +280,13 @@ export class ProcessDriver implements Driver {
     });
   }
 
-  #monitor(spec: MonitoredSpec, folder: ReplicaFolder, supervisor: SupervisorState, { level, address }: Note): Replica {
+  #monitor(
+    spec: MonitoredSpec,
+    folder: ReplicaFolder,
+    supervisor: SupervisorState,
+    { level, address, uid }: Note,
+  ): Replica {
+    if (uid !== undefined) this.#userIds.hold(spec.id, uid);
     const { logs, intervals = {} } = this.#options;
     const replica = new Replica({
       spec,
@@ -288,6 +317,7 @@ export class ProcessDriver implements Driver {
     const ended = event.type === 'exited' ? this.#replicas.get(event.replicaId) : undefined;
     if (ended !== undefined) {
       this.#replicas.delete(event.replicaId);
+      this.#userIds.release(event.replicaId);
       this.#lingering.add(ended);
       void ended.logWritten.then(() => this.#lingering.delete(ended));
       // The disk is needed now, not when the folder expires.
@@ -351,6 +381,7 @@ export class ProcessDriver implements Driver {
     await rm(join(this.#sockets, `${name}.sock`), { force: true });
     const { mtimeMs } = await stat(folder.exitFile).catch(() => stat(folder.path));
     if (hasProcesses || mtimeMs > Date.now() - this.#retentionMs) return;
+    this.#userIds.release(name);
     await removeFolder(folder.path);
   }
 }
@@ -369,6 +400,8 @@ interface Note {
   level: Level;
   address: ReplicaAddress;
   spec: Pick<ReplicaSpec, 'logId' | 'ordinal' | 'isProduction' | 'healthPath'>;
+  /** The user of its processes, if the service runs as root. */
+  uid?: number | undefined;
 }
 
 /** Returns undefined if the file is missing or incomplete, as on a full disk. The replica was not started then. */

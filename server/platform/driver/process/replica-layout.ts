@@ -23,8 +23,8 @@ export const CONTAINER_PORT = 8080;
  * as it should be.
  */
 export const INNER_HOST = '10.80.0.1';
-/** User id of replicas on the host when the service runs as root. No other user has it. */
-export const WORKLOAD_UID = 1_879_048_080;
+/** User id of training containers on the host when the service runs as root. They own their workspace. */
+export const WORKSPACE_UID = 1_879_048_080;
 const PATH = '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin';
 
 export function layoutOf(

@@ -66,6 +66,17 @@ const KEEPS_SEGMENT = python([
   'print(libc.shmctl(segment, 0, None))',
 ]);
 
+const TAKES_KERNEL_OBJECTS = python([
+  'n = 0',
+  'while libc.inotify_init() >= 0: n += 1',
+  'print(n, os.sysconf("SC_OPEN_MAX") <= 65536)',
+  'names = ["max_inotify_instances", "max_inotify_watches", "max_fanotify_groups", "max_fanotify_marks"]',
+  'for name in names: print(name, open("/proc/sys/user/" + name).read().strip())',
+  'try: open("/proc/sys/user/max_inotify_instances", "w").write("1000")',
+  'except OSError: print("kept")',
+]);
+const SHOWS_GROUPS = 'grep ^Groups: /proc/self/status';
+
 describeUsers('a start script of $name', (user: User) => {
   let dataDir: string;
   let remove: () => void;
@@ -75,7 +86,15 @@ describeUsers('a start script of $name', (user: User) => {
   beforeAll(async () => {
     ({ dataDir, remove } = makeDataDir(user));
     const memory: Readonly<Record<string, number>> = { [FILLS_MEMORY]: 128, [STARTS_PROCESSES]: 4_096 };
-    const scripts = [FILLS_MEMORY, FILLS_MEMORY_WITH_EMPTY_FILES, STARTS_PROCESSES, KEEPS_SEGMENT, ...Object.values(FILLS_DISK)];
+    const scripts = [
+      FILLS_MEMORY,
+      FILLS_MEMORY_WITH_EMPTY_FILES,
+      STARTS_PROCESSES,
+      KEEPS_SEGMENT,
+      TAKES_KERNEL_OBJECTS,
+      SHOWS_GROUPS,
+      ...Object.values(FILLS_DISK),
+    ];
     const specs = scripts.map((startCommand) => newSpec({ startCommand, memoryMb: memory[startCommand] ?? 512 }));
     const ended = await runScripts(user, {
       dataDir,
@@ -98,6 +117,18 @@ describeUsers('a start script of $name', (user: User) => {
 
   test('keeps no memory in System V segments that no process maps', () =>
     expect(results.get(KEEPS_SEGMENT)!.lines).toEqual(['0', '-1']));
+
+  test('takes a bounded number of files and of objects of the kernel', () =>
+    expect(results.get(TAKES_KERNEL_OBJECTS)!.lines).toEqual([
+      '32 True',
+      'max_inotify_instances 32',
+      'max_inotify_watches 32768',
+      'max_fanotify_groups 8',
+      'max_fanotify_marks 8192',
+      'kept',
+    ]));
+
+  test('has no groups of the service', () => expect(results.get(SHOWS_GROUPS)!.lines).toEqual(['Groups:\t ']));
 
   test('starts a bounded number of processes', () =>
     expect(results.get(STARTS_PROCESSES)!.lines).toEqual([`${constants.errno.EAGAIN} bounded`]));

@@ -81,7 +81,9 @@ function inNetwork({ addresses }: Network): string[] {
 export async function runScripts({ uid }: User, run: Run, network?: Network): Promise<Result[]> {
   const options = JSON.stringify({ ...run, level: 'L2', listeners: network?.listeners ?? [] });
   const program = [process.execPath, '-r', REGISTER, join(__dirname, 'run-scripts.ts'), options];
-  const asUser = uid === own ? program : ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', ...program];
+  // Root has groups that a replica may not have.
+  const asSelf = own === 0 ? ['setpriv', '--groups=4,6', ...program] : program;
+  const asUser = uid === own ? asSelf : ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', ...program];
   const [file, ...args] = network === undefined ? asUser : [...inNetwork(network), ...asUser];
   const child = spawn(file, args, { stdio: ['ignore', 'pipe', 'inherit'] });
   const output = await text(child.stdout);
