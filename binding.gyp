@@ -86,13 +86,16 @@
             "native/sandbox/main.cpp",
             "native/sandbox/memory_usage.cpp",
             "native/sandbox/memory_watch.cpp",
+            "native/sandbox/mounts.cpp",
             "native/sandbox/namespaces.cpp",
             "native/sandbox/open_files.cpp",
+            "native/sandbox/private_files.cpp",
             "native/sandbox/process_tree.cpp",
             "native/sandbox/redact.cpp",
             "native/sandbox/spec.cpp",
             "native/sandbox/spool.cpp",
             "native/sandbox/system_calls.cpp",
+            "native/sandbox/view.cpp",
             "native/sandbox/workload.cpp"
           ]
         }

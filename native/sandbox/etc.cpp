@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "native/sandbox/namespaces.h"
+#include "native/sandbox/mounts.h"
 
 namespace {
 
@@ -51,10 +51,6 @@ void make_file(const std::string& path, const std::string& text) {
   const File file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (file.fd < 0) fail("create " + path);
   if (write(file.fd, text.data(), text.size()) != static_cast<ssize_t>(text.size())) fail("write " + path);
-}
-
-void make_folder(const std::string& path) {
-  if (mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) fail("mkdir " + path);
 }
 
 void copy_link(const std::string& from, const std::string& to) {

@@ -27,6 +27,7 @@
 
 #include "native/sandbox/disk_watch.h"
 #include "native/sandbox/memory_watch.h"
+#include "native/sandbox/mounts.h"
 #include "native/sandbox/namespaces.h"
 #include "native/sandbox/process_tree.h"
 #include "native/sandbox/spool.h"

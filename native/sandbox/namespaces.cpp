@@ -19,59 +19,15 @@
 #include <stdexcept>
 
 #include "native/sandbox/etc.h"
+#include "native/sandbox/mounts.h"
+#include "native/sandbox/private_files.h"
+#include "native/sandbox/view.h"
 
 namespace {
-
-/** The kernel's mount_attr. Older C libraries cannot include linux/mount.h together with sys/mount.h. */
-struct MountAttributes {
-  uint64_t set;
-  uint64_t clear;
-  uint64_t propagation;
-  uint64_t userns_fd;
-};
-constexpr uint64_t kReadOnly = 0x1;
-constexpr uint64_t kNoSuid = 0x2;
-constexpr uint64_t kNoDev = 0x4;
-constexpr long kMountSetattr = 442;
-/** The kernel's open_how. */
-struct OpenMethod {
-  uint64_t flags;
-  uint64_t mode;
-  uint64_t resolve;
-};
-constexpr long kOpenat2 = 437;
-constexpr uint64_t kNoLinks = 0x04;
-constexpr unsigned kRecursive = 0x8000;
 
 /** The host folders with programs and libraries. No other host folder is visible. */
 constexpr const char* kHostFolders[] = {"bin", "sbin", "usr", "lib", "lib32", "lib64", "libx32", "opt", "nix", "sys"};
 constexpr const char* kDevices[] = {"null", "zero", "full", "random", "urandom", "tty"};
-
-bool exists(const std::string& path) {
-  struct stat info{};
-  return lstat(path.c_str(), &info) == 0;
-}
-
-bool is_folder(const std::string& path) {
-  struct stat info{};
-  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-/** Creates a folder and its parents. */
-void make_folder(const std::string& path) {
-  for (size_t at = path.find('/', 1);; at = path.find('/', at + 1)) {
-    const std::string part = path.substr(0, at);
-    if (mkdir(part.c_str(), 0755) != 0 && errno != EEXIST && !is_folder(part)) fail("mkdir " + part);
-    if (at == std::string::npos) return;
-  }
-}
-
-void make_file(const std::string& path) {
-  make_folder(path.substr(0, path.rfind('/')));
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-  if (fd < 0) fail("create " + path);
-  close(fd);
-}
 
 void write_file(const std::string& path, const std::string& text) {
   const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
@@ -83,40 +39,15 @@ void write_file(const std::string& path, const std::string& text) {
   if (count != static_cast<ssize_t>(text.size())) fail("write " + path);
 }
 
-void set_attributes(const std::string& path, uint64_t attributes) {
-  const MountAttributes wanted{attributes, 0, 0, 0};
-  if (syscall(kMountSetattr, AT_FDCWD, path.c_str(), kRecursive, &wanted, sizeof wanted) != 0)
-    fail("mount_setattr " + path + " (Linux 5.12 or newer)");
-}
+void add_host_folders(const Spec& spec, const std::string& root, bool is_root) {
+  std::vector<std::string> hides = spec.hides;
+  // Root gives a replica another user. Otherwise it has the rights of the service's user.
+  if (!is_root) {
+    const std::vector<std::string> found = find_private_files();
+    hides.insert(hides.end(), found.begin(), found.end());
+  }
+  View view(std::move(hides));
 
-void bind(const std::string& from, const std::string& to, uint64_t attributes) {
-  if (is_folder(from))
-    make_folder(to);
-  else if (!exists(to))
-    make_file(to);
-  // Recursive, because a user namespace may not expose what a mount hides.
-  if (mount(from.c_str(), to.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) fail("bind " + from);
-  if (attributes != 0) set_attributes(to, attributes);
-}
-
-/**
- * Binds a real path. Fails when a part of it is a link: a program that may write there has replaced it since the
- * service resolved the path.
- */
-void bind_real(const std::string& from, const std::string& to, uint64_t attributes) {
-  const OpenMethod method{O_PATH | O_CLOEXEC, 0, kNoLinks};
-  const int fd = static_cast<int>(syscall(kOpenat2, AT_FDCWD, from.c_str(), &method, sizeof method));
-  if (fd < 0) fail("open " + from + " (expected a path without links)");
-  bind("/proc/self/fd/" + std::to_string(fd), to, attributes);
-  close(fd);
-}
-
-void mount_tmpfs(const std::string& path, const std::string& options, unsigned long flags = MS_NOSUID | MS_NODEV) {
-  make_folder(path);
-  if (mount("tmpfs", path.c_str(), "tmpfs", flags, options.c_str()) != 0) fail("mount tmpfs " + path);
-}
-
-void add_host_folders(const std::string& root) {
   for (const char* name : kHostFolders) {
     const std::string from = std::string("/") + name;
     char target[PATH_MAX];
@@ -125,7 +56,7 @@ void add_host_folders(const std::string& root) {
       target[length] = '\0';
       if (symlink(target, (root + from).c_str()) != 0) fail("symlink " + from);
     } else if (is_folder(from)) {
-      bind(from, root + from, kReadOnly | kNoSuid);
+      view.show(from, root + from, kReadOnly | kNoSuid);
     }
   }
 }
@@ -133,7 +64,7 @@ void add_host_folders(const std::string& root) {
 void add_devices(const std::string& root) {
   mount_tmpfs(root + "/dev", "mode=0755,size=64k,nr_inodes=1k", MS_NOSUID | MS_NOEXEC);
   for (const char* name : kDevices)
-    bind(std::string("/dev/") + name, root + "/dev/" + name, 0);
+    bind_mount(std::string("/dev/") + name, root + "/dev/" + name, 0);
   for (const auto& [name, target] : {std::pair("fd", "/proc/self/fd"),
                                      {"stdin", "/proc/self/fd/0"},
                                      {"stdout", "/proc/self/fd/1"},
@@ -145,11 +76,11 @@ void add_devices(const std::string& root) {
 /** Adds the folders for files in memory. They are parts of one file system, so that one size limits all of them. */
 void add_scratch(const std::string& root, uint64_t size) {
   const std::string scratch = root + "/scratch";
-  mount_tmpfs(scratch, "mode=0755,nr_inodes=64k,size=" + std::to_string(size));
+  mount_tmpfs(scratch, "mode=0755,nr_inodes=64k,size=" + std::to_string(size), MS_NOSUID | MS_NODEV);
   for (const std::string name : {"/tmp", "/var/tmp", "/run", "/dev/shm"}) {
     make_folder(scratch + name);
     if (chmod((scratch + name).c_str(), 01777) != 0) fail("chmod " + name);
-    bind(scratch + name, root + name, kNoSuid | kNoDev);
+    bind_mount(scratch + name, root + name, kNoSuid | kNoDev);
   }
   if (umount2(scratch.c_str(), MNT_DETACH) != 0 || rmdir(scratch.c_str()) != 0) fail("unmount " + scratch);
 }
@@ -159,18 +90,14 @@ void hide(const std::string& path) {
   if (is_folder(path))
     mount_tmpfs(path, "mode=0000,size=4k", MS_NOSUID | MS_NODEV | MS_RDONLY);
   else if (exists(path))
-    bind("/dev/null", path, kReadOnly | kNoSuid);
+    bind_mount("/dev/null", path, kReadOnly | kNoSuid);
 }
 
-/** Hides a host path wherever the sandbox shows it: at its own place, inside an input and inside the home. */
-void hide_everywhere(const std::string& hidden, const Spec& spec, const std::string& root) {
-  hide(root + hidden);
-  const auto hide_inside = [&hidden](const std::string& from, const std::string& to) {
-    if (hidden.rfind(from + "/", 0) == 0) hide(to + hidden.substr(from.size()));
-  };
-  for (const auto& [name, path] : spec.inputs)
-    hide_inside(path, root + "/platform/input/" + name);
-  if (!spec.home.empty()) hide_inside(spec.home, root + "/platform/home");
+/** A workload writes to its home, so the home has no copies of folders in memory. */
+void hide_in_home(const Spec& spec, const std::string& home) {
+  for (const std::string& hidden : spec.hides) {
+    if (hidden.rfind(spec.home + "/", 0) == 0) hide(home + hidden.substr(spec.home.size()));
+  }
 }
 
 void change_root(const std::string& root) {
@@ -178,8 +105,7 @@ void change_root(const std::string& root) {
   if (syscall(SYS_pivot_root, ".", ".") != 0) fail("pivot_root");
   if (umount2(".", MNT_DETACH) != 0) fail("umount the old root");
   if (chdir("/") != 0) fail("chdir /");
-  const MountAttributes wanted{kReadOnly, 0, 0, 0};
-  if (syscall(kMountSetattr, AT_FDCWD, "/", 0, &wanted, sizeof wanted) != 0) fail("mount_setattr /");
+  set_attributes("/", kReadOnly, false);
 }
 
 sockaddr in_address(const char* text) {
@@ -231,33 +157,31 @@ void forget_unmapped_segments() {
 
 }  // namespace
 
-void fail(const std::string& what) {
-  throw std::runtime_error(what + ": " + std::strerror(errno));
-}
-
 int namespace_flags() {
   const int flags = CLONE_NEWNS | CLONE_NEWNET | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS;
   return geteuid() == 0 ? flags : flags | CLONE_NEWUSER;
 }
 
-void enter_sandbox(const Spec& spec) {
+void enter_sandbox(const Spec& spec, bool is_root) {
   const std::string root = spec.dir + "/root";
   if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) fail("make mounts private");
-  mount_tmpfs(root, "mode=0755,size=32m,nr_inodes=16k");
-  add_host_folders(root);
+  mount_tmpfs(root, "mode=0755,size=32m,nr_inodes=64k", MS_NOSUID | MS_NODEV);
+  add_host_folders(spec, root, is_root);
   make_etc(root + "/etc", spec.inner_host);
   add_devices(root);
   add_scratch(root, spec.scratch_bytes);
   for (const std::string& device : spec.devices)
-    bind(device, root + device, 0);
+    bind_mount(device, root + device, 0);
+  View view(spec.hides);
   for (const std::string& share : spec.shares)
-    bind(share, root + share, kReadOnly | kNoSuid | kNoDev);
+    view.show(share, root + share, kReadOnly | kNoSuid | kNoDev);
   make_folder(root + "/platform/input");
   for (const auto& [name, path] : spec.inputs)
-    bind_real(path, root + "/platform/input/" + name, kReadOnly | kNoSuid | kNoDev);
-  if (!spec.home.empty()) bind_real(spec.home, root + "/platform/home", kNoSuid | kNoDev);
-  for (const std::string& hidden : spec.hides)
-    hide_everywhere(hidden, spec, root);
+    view.show(path, root + "/platform/input/" + name, kReadOnly | kNoSuid | kNoDev);
+  if (!spec.home.empty()) {
+    View({}).show(spec.home, root + "/platform/home", kNoSuid | kNoDev);
+    hide_in_home(spec, root + "/platform/home");
+  }
   make_folder(root + "/proc");
   if (mount("proc", (root + "/proc").c_str(), "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, nullptr) != 0)
     fail("mount proc");

@@ -11,9 +11,10 @@ int namespace_flags();
  * Sets up the sandbox; runs in the first process of the new namespaces. The root file system has the host's programs,
  * read-only, a separate `/etc` and the replica's files, but no other host files and no files of other replicas. The
  * network has only loopback, where any user may bind any port.
+ * @param is_root Whether the service runs as root. If not, the files that only its user may read are hidden.
  * @throws std::runtime_error naming the step that failed.
  */
-void enter_sandbox(const Spec& spec);
+void enter_sandbox(const Spec& spec, bool is_root);
 
 /**
  * Makes `pid`, which has just created a user namespace, root inside it. It has no privileges outside.
@@ -26,6 +27,3 @@ void become_user(uint32_t uid, uint32_t gid);
 
 /** Drops all capabilities, including those that an exec could regain. */
 void drop_privileges();
-
-/** @throws std::runtime_error of the form `what: strerror`. */
-[[noreturn]] void fail(const std::string& what);

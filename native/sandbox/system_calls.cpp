@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "native/sandbox/namespaces.h"
+#include "native/sandbox/mounts.h"
 
 namespace {
 

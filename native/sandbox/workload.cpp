@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "native/sandbox/forwarder.h"
+#include "native/sandbox/mounts.h"
 #include "native/sandbox/namespaces.h"
 #include "native/sandbox/process_tree.h"
 #include "native/sandbox/system_calls.h"
@@ -200,7 +201,7 @@ void release_files(const Pipes& pipes) {
     // NOTE: a change of ids resets PDEATHSIG, so set it again.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_DUMPABLE, 1);
-    enter_sandbox(spec);
+    enter_sandbox(spec, is_root);
     const sigset_t wanted = watched_signals();
     sigprocmask(SIG_SETMASK, &wanted, nullptr);
     const int signals = signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC);

@@ -15,6 +15,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { generateKey } from '../../../../server/base/key-format';
 import { LogStore } from '../../../../server/platform/driver/logs/log-store';
+import { isolatedInput } from '../../../../server/platform/driver/process/probe';
 import { isAlive, ReplicaFolder } from '../../../../server/platform/driver/process/replica-folder';
 import { findSandbox, launch, type SandboxInput } from '../../../../server/platform/driver/process/sandbox';
 import { SpoolReader } from '../../../../server/platform/driver/process/spool-reader';
@@ -53,6 +54,17 @@ test('reports a workload that cannot start', async () => {
   await expect(run([join(root, 'no-such-program')])).rejects.toThrow('No such file');
   await expect(run(['/bin/true'], { cgroup: [join(root, 'no-such-group')] })).rejects.toThrow('control group');
   await expect(run(['/bin/true'], { inner_port: 'x', unheard_of: 1 })).rejects.toThrow();
+});
+
+const hasNamespaces = process.env.CAPSTAN_TEST_LEVELS?.split(',').includes('L2') !== false;
+(hasNamespaces ? test : test.skip)('a hidden file among too many others is an error that says what to do', async () => {
+  const source = join(root, 'many');
+  for (const path of [source, join(folder.path, 'root')]) mkdirSync(path);
+  for (let n = 0; n < 5_002; n++) writeFileSync(join(source, `f${n}`), '');
+  const input = { socket: join(root, 's'), input: [`input0=${source}`] };
+  await expect(run(['/bin/true'], { ...isolatedInput(folder, [join(source, 'f0')], input), cwd: '/' })).rejects.toThrow(
+    `got more in ${source}: move the hidden files to a folder of their own`,
+  );
 });
 
 test('refuses a second supervisor while the first one runs', async () => {

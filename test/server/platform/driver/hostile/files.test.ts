@@ -1,6 +1,6 @@
 /** Hostile start scripts at level L2 that look for files of the machine, of the service and of its configuration. */
-import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { newSpec } from '../conformance';
 import { describeUsers, makeDataDir, type Result, runScripts, type User } from './users';
 
@@ -10,6 +10,8 @@ const OF_THE_MACHINE = [
   ...['alternatives', 'ca-certificates', 'ld.so.cache', 'ld.so.conf', 'ld.so.conf.d', 'localtime'],
   ...['mtab', 'os-release', 'pki', 'protocols', 'services', 'ssl', 'timezone'],
 ];
+
+const NOT_THERE = /Permission denied|No such file|cannot open|cannot access/;
 
 describeUsers('files that a start script of $name sees', (user: User) => {
   let dataDir: string;
@@ -68,7 +70,7 @@ describeUsers('files that a start script of $name sees', (user: User) => {
       '/usr/share/zoneinfo',
       '/no/such/path',
     ]);
-    expect(lines.filter((line) => !/Permission denied/.test(line))).toEqual(['0', '0']);
+    expect(lines.filter((line) => !NOT_THERE.test(line))).toEqual(['0']);
   });
 
   test('they are hidden inside a data source, too', async () => {
@@ -81,6 +83,49 @@ describeUsers('files that a start script of $name sees', (user: User) => {
       { inputs: [{ mount: 'input0', path: source }] },
       [join(source, 'tls.key'), join(source, 'keys')],
     );
-    expect(lines.filter((line) => !/Permission denied/.test(line))).toEqual(['content', '0', '0']);
+    expect(lines.filter((line) => !NOT_THERE.test(line))).toEqual(['content', '0']);
+  });
+
+  test('a file that replaces a hidden one, or its folder, later is hidden, too', async () => {
+    const source = join(dataDir, 'renewed');
+    mkdirSync(join(source, 'tls'), { recursive: true });
+    for (const name of ['tls/key', 'tls/other', 'model']) writeFileSync(join(source, name), 'old');
+    for (const folder of [dataDir, source, join(source, 'tls')]) chmodSync(folder, 0o755);
+    mkdirSync(join(source, 'signals'));
+    const spec = newSpec({
+      startCommand:
+        'touch started; until [ -e /platform/input/input0/signals/go ]; do sleep 0.1; done; cd /platform/input/input0; cat model tls/key tls/other; echo; ls tls',
+      inputs: [{ mount: 'input0', path: source }],
+    });
+    const running = runScripts(user, { dataDir, hiddenPaths: [join(source, 'tls', 'key')], specs: [spec] });
+    while (!existsSync(join(dataDir, 'replicas', spec.id, 'home', 'started')))
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    writeFileSync(join(source, 'tls', 'next'), 'secret');
+    renameSync(join(source, 'tls', 'next'), join(source, 'tls', 'key'));
+    renameSync(join(source, 'tls'), join(source, 'tls.old'));
+    mkdirSync(join(source, 'tls'));
+    writeFileSync(join(source, 'tls', 'key'), 'secret');
+    writeFileSync(join(source, 'signals', 'go'), '');
+    const [{ lines }] = await running;
+    expect(lines.filter((line) => !NOT_THERE.test(line))).toEqual(['oldold', 'other']);
+  });
+
+  test('files of the machine that only the service may read are hidden', async () => {
+    const folder = mkdtempSync('/opt/capstan-test-');
+    try {
+      chmodSync(folder, 0o755);
+      for (const name of ['private', 'public', 'closed/file']) {
+        mkdirSync(dirname(join(folder, name)), { recursive: true });
+        writeFileSync(join(folder, name), 'content');
+        chmodSync(join(folder, name), name === 'private' ? 0o600 : 0o644);
+        chownSync(join(folder, name), user.uid, user.uid);
+      }
+      chownSync(join(folder, 'closed'), user.uid, user.uid);
+      chmodSync(join(folder, 'closed'), 0o700);
+      const { lines } = await run(`cd ${folder}; cat public; echo; cat private; cat closed/file; echo end`);
+      expect(lines.filter((line) => !NOT_THERE.test(line))).toEqual(['content', 'end']);
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
   });
 });
