@@ -1,6 +1,6 @@
 import fs from 'node:fs';
 import { DriverError, type Isolation, type MonitoredSpec, type ReplicaSpec } from '../driver/driver';
-import { resolveInside } from '../deployments/data-roots';
+import { sourceFolder } from '../deployments/data-roots';
 import { refusedVariable } from '../deployments/environment';
 import type { HomeSnapshots } from '../deployments/home-snapshots';
 import type { Launch } from './launch';
@@ -24,11 +24,11 @@ export function replicaSpec(launch: Launch, { dataRoots, snapshots }: Folders, i
         throw new DriverError('data_binding_missing', 'home: its copy is missing in the data directory');
       continue;
     }
-    const folder = resolveInside(path, dataRoots);
+    const folder = sourceFolder(path, dataRoots);
     if (folder === undefined)
       throw new DriverError(
         'data_binding_missing',
-        `${mount}: expected an existing folder below a data root: it was deleted or moved`,
+        `${mount}: expected an existing folder below a data root: it was deleted, moved or replaced by a link`,
       );
     if (mode === 'rw') home = { path: folder, mode };
     else inputs.push({ mount, path: folder });

@@ -1,4 +1,4 @@
-import { constants, promises as fs } from 'node:fs';
+import { constants, existsSync, promises as fs, realpathSync } from 'node:fs';
 import path from 'node:path';
 
 /** Most folders inside each other: each holds an open file of the service. */
@@ -13,22 +13,40 @@ const { O_DIRECTORY, O_NOFOLLOW, O_NONBLOCK, O_RDONLY } = constants;
 /** Opens a folder for its names only, so it needs no permission to list it. The same number on every Linux. */
 const O_PATH = 0o10000000;
 
+export interface CopyOptions {
+  /**
+   * Most bytes of holes in sparse files. Not every file system copies holes as holes, so a file that takes no space
+   * could fill the disk.
+   */
+  maxHoleBytes?: number | undefined;
+  /** Files and folders that are left out. */
+  hiddenPaths?: readonly string[];
+}
+
 /**
  * Copies a folder that a running program may change at the same time. Follows no link, neither in `source` nor below
  * it: every name is looked up in a folder that is already open, as with openat(2). Skips sockets, pipes and devices.
  * @param source A real path.
  * @param target Must not exist.
- * @param maxHoleBytes Most bytes of holes in sparse files. Not every file system copies holes as holes, so a file that
- *   takes no space could fill the disk.
  * @throws Error if a folder or file was replaced meanwhile, or the folder is too large
  */
-export async function copyFolder(source: string, target: string, maxHoleBytes = Infinity): Promise<void> {
+export async function copyFolder(
+  source: string,
+  target: string,
+  { maxHoleBytes = Infinity, hiddenPaths = [] }: CopyOptions = {},
+): Promise<void> {
   const folder = await openFolder(source);
+  const count = { entries: 0, holesLeft: maxHoleBytes };
   try {
-    await copyInto(folder, target, { depth: 0, count: { entries: 0, holesLeft: maxHoleBytes } });
+    await copyInto(folder, target, { path: source, depth: 0, count, hidden: new Set(hiddenPaths.map(realPath)) });
   } finally {
     await folder.close();
   }
+}
+
+/** Links to renewed certificates change, so this is resolved at each copy. */
+function realPath(file: string): string {
+  return existsSync(file) ? realpathSync(file) : file;
 }
 
 /** Opens one part of the path after the other. */
@@ -48,21 +66,29 @@ async function openFolder(real: string): Promise<fs.FileHandle> {
 }
 
 interface Position {
+  /** The real path of the folder that is copied. */
+  path: string;
   depth: number;
   count: { entries: number; holesLeft: number };
+  hidden: ReadonlySet<string>;
 }
 
-async function copyInto(from: fs.FileHandle, to: string, { depth, count }: Position): Promise<void> {
+async function copyInto(from: fs.FileHandle, to: string, position: Position): Promise<void> {
+  const { depth, count, hidden } = position;
   if (depth > MAX_DEPTH) throw new Error(`expected at most ${MAX_DEPTH} folders inside each other, got more`);
   await fs.mkdir(to, { mode: 0o700 });
   for await (const entry of await fs.opendir(inside(from, '.'))) {
     if (++count.entries > MAX_ENTRIES) throw new Error(`expected at most ${MAX_ENTRIES} files and folders, got more`);
+    const below = path.join(position.path, entry.name);
+    if (hidden.has(below)) continue;
     const [source, target] = [inside(from, entry.name), path.join(to, entry.name)];
     try {
       if (entry.isSymbolicLink()) await fs.symlink(await fs.readlink(source), target);
       else if (entry.isFile()) await copyFile(source, target, count);
       else if (entry.isDirectory())
-        await withFile(source, O_DIRECTORY, (folder) => copyInto(folder, target, { depth: depth + 1, count }));
+        await withFile(source, O_DIRECTORY, (folder) =>
+          copyInto(folder, target, { ...position, path: below, depth: depth + 1 }),
+        );
     } catch (error) {
       // Deleted since it was listed.
       if ((error as NodeJS.ErrnoException).code !== 'ENOENT') rethrow(error, entry.name);

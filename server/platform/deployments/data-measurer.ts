@@ -1,7 +1,7 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import { Worker } from 'node:worker_threads';
-import { resolveInside } from './data-roots';
+import { sourceFolder } from './data-roots';
 import { DEFAULT_MEASURE_LIMITS, type FolderMeasure, measureFolder, type MeasureLimits } from './measure-folder';
 import type { MeasureResult, MeasureTask } from './measure-thread';
 import type { DeploymentStore } from '../store/store-deployments';
@@ -82,9 +82,9 @@ export class DataMeasurer {
     path: string;
   }): Promise<FolderMeasure | { error: string } | undefined> {
     const { dataRoots, measure = measureInThread } = this.#options;
-    const inside = resolveInside(folder, dataRoots);
+    const inside = sourceFolder(folder, dataRoots);
     if (inside === undefined)
-      return { error: 'expected an existing folder below a data root: it was deleted or moved' };
+      return { error: 'expected an existing folder below a data root: it was deleted, moved or replaced by a link' };
     const abort = new AbortController();
     this.#current = { id, abort };
     try {

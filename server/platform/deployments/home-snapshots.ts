@@ -1,7 +1,7 @@
 import fs from 'node:fs';
 import path from 'node:path';
-import { copyFolder } from './copy-folder';
-import { resolveInside } from './data-roots';
+import { copyFolder, type CopyOptions } from './copy-folder';
+import { sourceFolder } from './data-roots';
 
 /**
  * Copies of home folders, one for each version. The copy is made when the version is created, so later edits of the
@@ -9,15 +9,12 @@ import { resolveInside } from './data-roots';
  */
 export class HomeSnapshots {
   readonly #folder: string;
-  readonly #maxHoleBytes: number;
+  readonly #options: CopyOptions;
 
-  /**
-   * @param folder Created if missing.
-   * @param maxHoleBytes Most bytes of holes in the sparse files of one copy.
-   */
-  constructor(folder: string, maxHoleBytes = Infinity) {
+  /** @param folder Created if missing. */
+  constructor(folder: string, options: CopyOptions = {}) {
     this.#folder = folder;
-    this.#maxHoleBytes = maxHoleBytes;
+    this.#options = options;
   }
 
   folderOf(versionId: string): string {
@@ -26,9 +23,9 @@ export class HomeSnapshots {
 
   /** Copies `source` if there is no copy yet. @throws Error if `source` is not a folder below a data root. */
   async takeInside(versionId: string, source: string, dataRoots: readonly string[]): Promise<void> {
-    const folder = resolveInside(source, dataRoots);
+    const folder = sourceFolder(source, dataRoots);
     if (folder === undefined && !fs.existsSync(this.folderOf(versionId)))
-      throw new Error('expected an existing folder below a data root: it was deleted or moved');
+      throw new Error('expected an existing folder below a data root: it was deleted, moved or replaced by a link');
     if (folder !== undefined) await this.take(versionId, folder);
   }
 
@@ -40,7 +37,7 @@ export class HomeSnapshots {
     await fs.promises.rm(unfinished, { recursive: true, force: true });
     await fs.promises.mkdir(this.#folder, { recursive: true, mode: 0o700 });
     try {
-      await copyFolder(source, unfinished, this.#maxHoleBytes);
+      await copyFolder(source, unfinished, this.#options);
       await fs.promises.rename(unfinished, folder);
     } catch (error) {
       // A partial copy only takes disk space.

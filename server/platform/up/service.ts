@@ -100,10 +100,11 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
 
   const logs = new LogStore({ folder: dir.logs, redact: redactKeys });
   closers.push(() => logs.close());
+  const hidden = hiddenPaths(options, dataRoots);
   const driver = await ProcessDriver.open({
     dataDir: dir.root,
     logs,
-    hiddenPaths: hiddenPaths(options, dataRoots),
+    hiddenPaths: hidden,
     replicaDiskBytes: options.replicaDiskBytes,
   });
   closers.push(() => driver.detach());
@@ -184,7 +185,10 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
     onLeaseLost: () => lease.lose(),
     driver,
     targets,
-    snapshots: new HomeSnapshots(join(dir.root, 'homes'), options.replicaDiskBytes),
+    snapshots: new HomeSnapshots(join(dir.root, 'homes'), {
+      maxHoleBytes: options.replicaDiskBytes,
+      hiddenPaths: [dir.root, ...hidden],
+    }),
     dataRoots,
     allowsUnisolated: options.allowUnisolated,
     logs,

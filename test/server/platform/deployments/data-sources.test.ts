@@ -103,7 +103,7 @@ overBackends((make) => {
     for (const { id } of [gone, out])
       expect((await measured(id)).measurement).toMatchObject({
         state: 'failed',
-        message: 'expected an existing folder below a data root: it was deleted or moved',
+        message: 'expected an existing folder below a data root: it was deleted, moved or replaced by a link',
       });
   });
 

@@ -99,7 +99,7 @@ test('refuses folders that would use up the open files of the service, and leave
 
 test('refuses a sparse file that would fill the disk, and leaves nothing behind', async () => {
   fs.truncateSync(path.join(home, 'file'), 2 ** 40);
-  const limited = new HomeSnapshots(path.join(root, 'homes'), 2 ** 20);
+  const limited = new HomeSnapshots(path.join(root, 'homes'), { maxHoleBytes: 2 ** 20 });
   await expect(limited.take('v1', home)).rejects.toThrow('holes of sparse files');
   expect(fs.readdirSync(path.join(root, 'homes'))).toEqual([]);
   fs.truncateSync(path.join(home, 'file'), 2 ** 19);
@@ -120,4 +120,14 @@ test('a file deleted at any moment is copied or left out', async () => {
     await snapshots.take(`ver_${at}`, home);
     expect(texts(snapshots.folderOf(`ver_${at}`))).toContain('harmless');
   }
+});
+
+test('files of the service in a home are left out', async () => {
+  const link = path.join(root, 'key');
+  fs.symlinkSync(path.join(home, 'file'), link);
+  const hiding = new HomeSnapshots(path.join(root, 'homes'), {
+    hiddenPaths: [link, path.join(home, 'folder', 'file')],
+  });
+  await hiding.take('v1', home);
+  expect(fs.readdirSync(hiding.folderOf('v1'), { recursive: true })).toEqual(['folder']);
 });
