@@ -13,8 +13,11 @@ interface Limits {
 
 /** Control groups of replicas, below the service's group. Supports cgroup versions 1 and 2. */
 export interface Cgroups {
-  /** Creates the groups of a replica with its limits. Returns an empty list if that is not possible. */
-  create(name: string, limits: Limits): string[];
+  /**
+   * Creates the groups of a replica with its limits. Returns an empty list if its memory cannot be limited.
+   * @param report Gets a sentence for each limit that the replica does not have.
+   */
+  create(name: string, limits: Limits, report: (problem: string) => void): string[];
   /** Removes groups that a killed supervisor left behind. Returns false while processes run in them. */
   remove(name: string): boolean;
 }
@@ -72,8 +75,8 @@ function openUnified(own: string, { root, write, isSystemdService }: CgroupFiles
   }
   return {
     remove: (name) => removeAll([join(folder, name)]),
-    create: (name, { cpuMillis, memoryMb }) =>
-      createAll([
+    create: (name, { cpuMillis, memoryMb }, report) =>
+      createAll(report, [
         {
           path: join(folder, name),
           configure: (path) => {
@@ -104,56 +107,67 @@ function openLegacy(own: readonly [string, string, string][], { root, write }: C
   rmdirSync(probe);
   return {
     remove: (name) => removeAll([memory, cpu, pids].flatMap((tree) => (tree === undefined ? [] : [join(tree, name)]))),
-    create: (name, { cpuMillis, memoryMb }) =>
-      createAll([
+    create: (name, { cpuMillis, memoryMb }, report) =>
+      createAll(report, [
         {
           path: join(memory, name),
           configure: (path) => write(join(path, 'memory.limit_in_bytes'), String(memoryMb * 2 ** 20)),
         },
-        // CPU and process limits are skipped if the kernel does not support them.
-        ...(cpu === undefined
-          ? []
-          : [
-              {
-                path: join(cpu, name),
-                configure: (path: string) =>
-                  attempt(() => {
-                    write(join(path, 'cpu.cfs_period_us'), String(CPU_PERIOD_US));
-                    write(join(path, 'cpu.cfs_quota_us'), String(Math.round((cpuMillis * CPU_PERIOD_US) / 1_000)));
-                  }),
-              },
-            ]),
-        ...(pids === undefined
-          ? []
-          : [
-              {
-                path: join(pids, name),
-                configure: (path: string) => attempt(() => write(join(path, 'pids.max'), String(MAX_PROCESSES))),
-              },
-            ]),
+        {
+          path: cpu && join(cpu, name),
+          optional: 'CPU time',
+          configure: (path) => {
+            write(join(path, 'cpu.cfs_period_us'), String(CPU_PERIOD_US));
+            write(join(path, 'cpu.cfs_quota_us'), String(Math.round((cpuMillis * CPU_PERIOD_US) / 1_000)));
+          },
+        },
+        {
+          path: pids && join(pids, name),
+          optional: 'the number of processes',
+          configure: (path) => write(join(path, 'pids.max'), String(MAX_PROCESSES)),
+        },
       ]),
   };
 }
 
 interface Group {
-  path: string;
+  /** undefined: the machine has no groups of this kind. */
+  path: string | undefined;
+  /** What it limits, if a replica starts without it. */
+  optional?: string;
   configure: (path: string) => void;
 }
 
-/** Creates all groups or none. */
-function createAll(groups: readonly Group[]): string[] {
-  try {
-    for (const { path, configure } of groups) {
-      // A group of an earlier start still contains that start's counters.
-      if (existsSync(path)) rmdirSync(path);
-      mkdirSync(path);
-      configure(path);
+/** Creates the groups that can be created. Returns an empty list unless all that are required can. */
+function createAll(report: (problem: string) => void, groups: readonly Group[]): string[] {
+  const created: string[] = [];
+  for (const { path, optional, configure } of groups) {
+    try {
+      if (path === undefined) throw new Error('the machine has no such controller');
+      createGroup(path, configure);
+      created.push(path);
+    } catch (error) {
+      const { message } = error as Error;
+      if (optional === undefined) {
+        for (const other of created) attempt(() => rmdirSync(other));
+        report(`No control group limits this replica, so its memory is monitored and CPU time is shared: ${message}`);
+        return [];
+      }
+      report(`No control group limits ${optional} of this replica: ${message}`);
     }
-    return groups.map(({ path }) => path);
-  } catch {
-    // Ignore groups still in use: they have no limits yet.
-    for (const { path } of groups) attempt(() => rmdirSync(path));
-    return [];
+  }
+  return created;
+}
+
+/** A group of an earlier start still contains that start's counters, and perhaps processes. */
+function createGroup(path: string, configure: (path: string) => void): void {
+  if (existsSync(path)) rmdirSync(path);
+  mkdirSync(path);
+  try {
+    configure(path);
+  } catch (error) {
+    attempt(() => rmdirSync(path));
+    throw error;
   }
 }
 

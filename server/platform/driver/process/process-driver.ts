@@ -16,7 +16,7 @@ import {
 } from '../driver';
 import type { LogStore } from '../logs/log-store';
 import { chooseAddress, socketFolder } from './address';
-import { type Cgroups, openCgroups } from './cgroups';
+import { type CgroupFiles, type Cgroups, openCgroups } from './cgroups';
 import { gpuDevices, type GpuFiles, type GpuProgram, listGpus } from './gpus';
 import { checkBindings, linkInputs, prepareHome } from './home';
 import { probeIsolation, isolatedInput } from './probe';
@@ -48,6 +48,8 @@ export interface ProcessDriverOptions {
   /** What one replica may add to its home. */
   replicaDiskBytes?: number;
   intervals?: Partial<Intervals & { retentionMs: number }>;
+  /** Replaces the machine's control groups in tests. */
+  cgroupFiles?: CgroupFiles;
   /** Replaces the machine's GPU files in tests. */
   gpuFiles?: GpuFiles;
   /** Replaces nvidia-smi in tests. */
@@ -138,7 +140,7 @@ export class ProcessDriver implements Driver {
     this.#root = root;
     this.#sockets = sockets;
     this.#hiddenPaths = hiddenPaths;
-    this.#cgroups = openCgroups();
+    this.#cgroups = openCgroups(options.cgroupFiles);
     this.isolation = { ...isolation, reason: `${isolation.reason} ${this.#cgroups === undefined ? WATCHED : LIMITED}` };
     this.#retentionMs = options.intervals?.retentionMs ?? RETENTION_MS;
     this.#sweeping = setInterval(() => void this.#sweep().catch(() => {}), this.#retentionMs);
@@ -250,7 +252,9 @@ export class ProcessDriver implements Driver {
     signal: AbortSignal,
   ): Promise<void> {
     const layout = layoutOf(this.isolation.level, folder, spec, address);
-    const cgroups = this.#cgroups?.create(groupOf(spec.id), spec) ?? [];
+    const problems: string[] = [];
+    const cgroups = this.#cgroups?.create(groupOf(spec.id), spec, (problem) => problems.push(problem)) ?? [];
+    for (const problem of problems) await this.#options.logs.note(spec.logId, spec.ordinal, problem);
     const common: SandboxInput = {
       arg: commandOf(spec, layout),
       env: environmentOf(spec, layout),

@@ -10,6 +10,11 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(root, { recursive: true, force: true }));
 
+let problems: string[];
+beforeEach(() => {
+  problems = [];
+});
+const report = (problem: string): void => void problems.push(problem);
 const LIMITS = { cpuMillis: 1_500, memoryMb: 64 };
 const own = String(process.pid);
 const read = (...path: string[]): string => readFileSync(join(root, ...path), 'utf8');
@@ -41,7 +46,7 @@ describe('version 2', () => {
   beforeEach(() => group('.', { 'cgroup.controllers': 'cpu memory pids' }));
 
   const expectGroup = (groups: Cgroups | undefined, folder: string): void => {
-    expect(groups?.create('capstan_rep_1', LIMITS)).toEqual([join(root, folder, 'capstan_rep_1')]);
+    expect(groups?.create('capstan_rep_1', LIMITS, report)).toEqual([join(root, folder, 'capstan_rep_1')]);
     const limits = ['memory.max', 'cpu.max', 'pids.max', 'memory.oom.group', 'memory.swap.max'].map((name) =>
       read(folder, 'capstan_rep_1', name),
     );
@@ -93,13 +98,14 @@ describe('version 1', () => {
       join(root, 'cpu/capstan_rep_1'),
       join(root, 'pids/capstan_rep_1'),
     ];
-    expect(open(MEMBERSHIP)?.create('capstan_rep_1', LIMITS)).toEqual(paths);
+    expect(open(MEMBERSHIP)?.create('capstan_rep_1', LIMITS, report)).toEqual(paths);
     expect([
       read('memory/user/capstan_rep_1/memory.limit_in_bytes'),
       read('cpu/capstan_rep_1/cpu.cfs_period_us'),
       read('cpu/capstan_rep_1/cpu.cfs_quota_us'),
       read('pids/capstan_rep_1/pids.max'),
     ]).toEqual(['67108864', '100000', '150000', '4096']);
+    expect(problems).toEqual([]);
   });
 
   test('requires the memory controller and does without the others', () => {
@@ -111,7 +117,13 @@ describe('version 1', () => {
       if (basename(file) === 'pids.max') throw Object.assign(new Error('ENOENT'), { code: 'ENOENT' });
       writeFileSync(file, text);
     };
-    expect(open(MEMBERSHIP, write)?.create('capstan_rep_1', LIMITS)).toHaveLength(2);
+    expect(open(MEMBERSHIP, write)?.create('capstan_rep_1', LIMITS, report)).toEqual([
+      join(root, 'memory/user/capstan_rep_1'),
+    ]);
+    expect(problems).toEqual([
+      'No control group limits CPU time of this replica: the machine has no such controller',
+      'No control group limits the number of processes of this replica: ENOENT',
+    ]);
   });
 
   test('leaves nothing behind when a limit cannot be set', () => {
@@ -119,7 +131,10 @@ describe('version 1', () => {
     const groups = open('4:memory:/user', () => {
       throw Object.assign(new Error('EACCES'), { code: 'EACCES' });
     });
-    expect(groups?.create('capstan_rep_1', LIMITS)).toEqual([]);
+    expect(groups?.create('capstan_rep_1', LIMITS, report)).toEqual([]);
+    expect(problems).toEqual([
+      'No control group limits this replica, so its memory is monitored and CPU time is shared: EACCES',
+    ]);
     expect(existsSync(join(root, 'memory/user/capstan_rep_1'))).toBe(false);
   });
 });

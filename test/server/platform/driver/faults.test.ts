@@ -19,7 +19,7 @@ import { findSandbox } from '../../../../server/platform/driver/process/sandbox'
 import { unlessAborted } from '../../../../server/platform/driver/process/unless-aborted';
 import { FakeClock } from '../support';
 import { searchGpus } from '../../../../server/platform/up/gpu-search';
-import { Listener, newSpec } from './conformance';
+import { Listener, newSpec, node } from './conformance';
 
 const INTERVALS = { fastMs: 50, slowMs: 100, liveMs: 100, graceMs: 300, aliveMs: 50 };
 const LONG = 60_000;
@@ -134,6 +134,31 @@ describe('a replica whose files cannot be read', () => {
     rmdirSync(exitFile);
     expect(await listener.next(spec, 'exited')).toMatchObject({ exitCode: null });
   });
+});
+
+test('a replica whose control group cannot be made is monitored, and its log says so', async () => {
+  const root = join(dir, 'groups');
+  mkdirSync(join(root, 'memory'), { recursive: true });
+  writeFileSync(join(root, 'memory', 'cgroup.procs'), '');
+  writeFileSync(join(root, 'membership'), '1:memory:/\n');
+  const write = (): never => {
+    throw new Error('EBUSY');
+  };
+  const cgroupFiles = { root, membership: join(root, 'membership'), write, isSystemdService: false };
+  driver = await ProcessDriver.open({ dataDir: join(dir, 'data'), logs, level: 'L0', cgroupFiles });
+  const listener = new Listener(driver);
+  const spec = newSpec({
+    memoryMb: 64,
+    startCommand: node('const all = []; setInterval(() => all.push(Buffer.alloc(16 << 20, 1)), 20)'),
+  });
+  await driver.ensure(spec);
+  expect(await listener.next(spec, 'exited')).toMatchObject({
+    cause: 'out_of_memory',
+    message: expect.stringContaining('measured twice a second'),
+  });
+  expect((await logs.last(spec.logId, 10)).map(({ text }) => text)).toContain(
+    'No control group limits this replica, so its memory is monitored and CPU time is shared: EBUSY',
+  );
 });
 
 describe('logs that cannot be opened', () => {
