@@ -37,6 +37,8 @@ namespace {
 
 constexpr int kTickMs = 500;
 constexpr long kDefaultGraceMs = 30'000;
+/** Each reads up to 1 MiB of a pipe, and a pipe of an ordinary user holds no more. */
+constexpr int kMaxLastReads = 4;
 /** More than the size of the `exit` file. */
 constexpr size_t kReservedBytes = 256;
 
@@ -132,7 +134,7 @@ class Supervisor {
     sigprocmask(SIG_SETMASK, &wanted, nullptr);
     signal(SIGPIPE, SIG_IGN);
     signals_ = signalfd(-1, &wanted, SFD_NONBLOCK | SFD_CLOEXEC);
-    for (int* pair : {pipes_.output, pipes_.errors, pipes_.failure, pipes_.status}) {
+    for (int* pair : {pipes_.output, pipes_.errors, pipes_.failure, pipes_.status, pipes_.life}) {
       if (pipe2(pair, O_CLOEXEC) != 0) fail("pipe");
     }
     unlink((spec_.dir + "/exit").c_str());
@@ -275,7 +277,8 @@ class Supervisor {
       std::sscanf(text, "%d %d", &exit_status_.code, &exit_status_.signal);
     // The processes that the workload left running. The end of namespaces has ended those in them.
     if (!spec_.is_isolated) kill_descendants(getpid());
-    while (has_output())
+    // What the workload wrote is in the pipes. Another program that has one of them may write without an end.
+    for (int i = 0; i < kMaxLastReads && has_output(); i++)
       take_output();
     output_.finish([&](std::string line) { spool_.add('o', std::move(line)); });
     errors_.finish([&](std::string line) { spool_.add('e', std::move(line)); });

@@ -49,6 +49,12 @@ void write_text(int fd, const std::string& text) {
   [[maybe_unused]] const ssize_t ignored = write(fd, text.data(), text.size());
 }
 
+/** Whether the supervisor lives. */
+bool has_supervisor(const Pipes& pipes) {
+  pollfd life{pipes.life[0], POLLIN, 0};
+  return poll(&life, 1, 0) == 0;
+}
+
 void join(const std::vector<int>& cgroups) {
   for (const int fd : cgroups) {
     if (write(fd, "0", 1) != 1) fail("join the control group");
@@ -195,11 +201,14 @@ void release_files(const Pipes& pipes) {
                            int mapped_fd, bool is_root) {
   try {
     umask(0);
+    close(pipes.life[1]);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     wait_for_close(mapped_fd);
     if (!is_root && (setresgid(0, 0, 0) != 0 || setresuid(0, 0, 0) != 0)) fail("become root in the namespace");
     // NOTE: a change of ids resets PDEATHSIG, so set it again.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // The supervisor may have died before. Its end then closed the pipe, and never sends the signal.
+    if (!has_supervisor(pipes)) _exit(126);
     prctl(PR_SET_DUMPABLE, 1);
     enter_sandbox(spec, is_root);
     const sigset_t wanted = watched_signals();
@@ -219,11 +228,14 @@ void release_files(const Pipes& pipes) {
 
 /** Starts the workload on the host. It dies with this process. */
 pid_t start_on_host(const Spec& spec, const Pipes& pipes, const std::vector<int>& cgroups) {
+  const pid_t keeper = getpid();
   const pid_t pid = fork();
   if (pid < 0) fail("fork");
   if (pid > 0) return pid;
   try {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    // The keeper may have died before.
+    if (getppid() != keeper) _exit(127);
     join(cgroups);
     execute(spec, pipes);
   } catch (const std::exception& error) {

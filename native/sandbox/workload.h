@@ -14,6 +14,8 @@ struct Pipes {
   int failure[2];
   /** The exit status of the workload, as `CODE SIGNAL`, from its parent. */
   int status[2];
+  /** The supervisor never writes to it. Its end closes it, which the processes below it can see. */
+  int life[2];
 };
 
 /** How a process ended: by an exit code, or by a signal (then `code` is -1). */

@@ -1,5 +1,5 @@
 /** The helper program alone: what it writes to disk, in what amounts, and after which crashes. */
-import { execFileSync } from 'node:child_process';
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import {
   existsSync,
   mkdirSync,
@@ -29,7 +29,11 @@ beforeEach(() => {
   folder = new ReplicaFolder(root, 'rep_1');
   mkdirSync(folder.path);
 });
-afterEach(() => rmSync(root, { recursive: true, force: true }));
+const writers: ChildProcess[] = [];
+afterEach(() => {
+  for (const writer of writers.splice(0)) writer.kill('SIGKILL');
+  rmSync(root, { recursive: true, force: true });
+});
 
 /** Starts a supervisor. Resolves with a function that waits for its end. */
 async function run(args: string[], more: SandboxInput = {}): Promise<() => Promise<void>> {
@@ -151,6 +155,51 @@ test('the death of the supervisor kills all its processes', async () => {
   await until(() => !isAlive(supervisor));
   await until(() => left().length === 0);
   expect(await folder.exit()).toBeUndefined();
+});
+
+/** The processes whose first argument is this. */
+const running = (marker: string): string[] =>
+  execFileSync('/usr/bin/env', ['ps', 'ax', '-o', 'args='], { encoding: 'utf8' })
+    .split('\n')
+    .filter((line) => line.split(' ')[1] === marker);
+
+test.each(hasNamespaces ? ['L2', 'L0'] : ['L0'])(
+  'a supervisor that is killed at any moment of its start leaves no process at level %s',
+  async (level) => {
+    const marker = `1000.${process.pid}${level === 'L2' ? 2 : 0}`;
+    for (let n = 0; n < 150; n++) {
+      const own = new ReplicaFolder(root, `rep_${n}x`);
+      mkdirSync(join(own.path, 'root'), { recursive: true });
+      const common = { arg: ['/bin/sleep', marker], cwd: '/' };
+      const input =
+        level === 'L2' ? isolatedInput(own, [], { inner_port: 80, socket: join(own.path, 's'), ...common }) : common;
+      const aborting = new AbortController();
+      const starting = launch(findSandbox()!, { dir: own.path, ...input }, () => {}, aborting.signal);
+      const endMs = performance.now() + (n % 30) * 0.2;
+      while (performance.now() < endMs) await new Promise(setImmediate);
+      aborting.abort();
+      await starting.catch(() => {});
+      // The start may have ended first.
+      const supervisor = await own.supervisor();
+      if (supervisor !== undefined && isAlive(supervisor)) process.kill(supervisor.pid, 'SIGKILL');
+    }
+    await until(() => running(marker).length === 0);
+  },
+);
+
+test('output that another program writes without an end does not delay the end of a replica', async () => {
+  const ended = await run(['/bin/sh', '-c', 'echo $$ > pid.new; mv pid.new pid; until [ -e go ]; do sleep 0.1; done']);
+  await until(() => existsSync(join(root, 'pid')));
+  const output = `/proc/${readFileSync(join(root, 'pid'), 'utf8').trim()}/fd/1`;
+  // A large pipe, so that it never is empty.
+  const flood = `import fcntl, os\nfd = os.open("${output}", os.O_WRONLY)\nfcntl.fcntl(fd, 1031, ${2 ** 20})\nwhile True: os.write(fd, b"x" * 65536 + b"\\n")`;
+  for (let n = 0; n < 4; n++)
+    writers.push(spawn('/usr/bin/env', ['python3', '-c', flood], { stdio: ['ignore', 'ignore', 'inherit'] }));
+  // Now the pipe is always full.
+  await until(() => existsSync(folder.spool) && spools().length > 1);
+  writeFileSync(join(root, 'go'), '');
+  await ended();
+  expect(await folder.exit()).toMatchObject({ exitCode: 0 });
 });
 
 test('the reader copies each line once, over several files, restarts and a temporarily full disk', async () => {
