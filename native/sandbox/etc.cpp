@@ -1,6 +1,5 @@
 #include "native/sandbox/etc.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "native/sandbox/mounts.h"
+#include "native/sandbox/open_files.h"
 
 namespace {
 
@@ -20,19 +20,32 @@ constexpr const char* kSources = "passwd: files\ngroup: files\nhosts: files dns\
 
 /**
  * Copied from the machine: links of its programs, the dynamic linker's configuration, the time zone, certificates of
- * the public authorities. A file that not everybody may read is left out.
+ * the public authorities, types of files, drivers of OpenCL. A file that not everybody may read is left out. On NixOS
+ * `static` is the link that other files lead through.
  */
-constexpr const char* kCopies[] = {
-    "alternatives",        "ld.so.cache",
-    "ld.so.conf",          "ld.so.conf.d",
-    "localtime",           "timezone",
-    "os-release",          "mtab",
-    "protocols",           "services",
-    "ca-certificates",     "ssl/certs",
-    "ssl/cert.pem",        "ssl/openssl.cnf",
-    "pki/tls/certs",       "pki/tls/cert.pem",
-    "pki/tls/openssl.cnf", "pki/ca-trust/extracted",
-};
+constexpr const char* kCopies[] = {"alternatives",
+                                   "ld.so.cache",
+                                   "ld.so.conf",
+                                   "ld.so.conf.d",
+                                   "localtime",
+                                   "timezone",
+                                   "os-release",
+                                   "mtab",
+                                   "protocols",
+                                   "services",
+                                   "mime.types",
+                                   "OpenCL/vendors",
+                                   "static",
+                                   "ca-certificates",
+                                   "ssl/certs",
+                                   "ssl/cert.pem",
+                                   "ssl/openssl.cnf",
+                                   "pki/tls/certs",
+                                   "pki/tls/cert.pem",
+                                   "pki/tls/openssl.cnf",
+                                   "pki/ca-trust/extracted"};
+/** Folders such as `java-21-openjdk`, which the libraries of Java link to. */
+constexpr const char* kCopiedPrefix = "java-";
 /** More than the certificates and the linker's cache of a machine take. */
 constexpr off_t kMaxFileBytes = 8 << 20;
 
@@ -80,13 +93,9 @@ void copy(const std::string& from, const std::string& to);
 
 void copy_folder(const std::string& from, const std::string& to) {
   make_folder(to);
-  DIR* entries = opendir(from.c_str());
   std::vector<std::string> names;
-  while (const dirent* entry = entries == nullptr ? nullptr : readdir(entries)) {
-    const std::string name = entry->d_name;
-    if (name != "." && name != "..") names.push_back(name);
-  }
-  if (entries != nullptr) closedir(entries);
+  for_each_name(open(from.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC),
+                [&](const std::string& name) { names.push_back(name); });
   for (const std::string& name : names)
     copy(from + "/" + name, to + "/" + name);
 }
@@ -133,4 +142,7 @@ void make_etc(const std::string& target, const std::string& inner_host) {
   for (const std::string name : kCopies) {
     if (make_parents(target, name)) copy("/etc/" + name, target + "/" + name);
   }
+  for_each_name(open("/etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC), [&](const std::string& name) {
+    if (name.rfind(kCopiedPrefix, 0) == 0) copy("/etc/" + name, target + "/" + name);
+  });
 }

@@ -67,7 +67,7 @@ function mayWrite(folder: string, user: number): Promise<boolean> {
   return new Promise((resolve) => {
     // The folder is the current one, because the user may not reach it by its path.
     const asUser = { cwd: folder, uid: user, gid: user, env: {} };
-    execFile('/usr/bin/test', ['-w', '.'], asUser, (error) => resolve(error === null));
+    execFile('/bin/sh', ['-c', 'test -w .'], asUser, (error) => resolve(error === null));
   });
 }
 

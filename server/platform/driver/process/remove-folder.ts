@@ -7,14 +7,14 @@ import { promisify } from 'node:util';
  */
 export async function removeFolder(folder: string): Promise<void> {
   try {
-    await run('/bin/rm', ['-rf', '--', folder]);
+    await run('rm', ['-rf', '--', folder]);
   } catch {
     // The replica of an ordinary user may have closed folders to this user, their owner.
-    await run('/bin/chmod', ['-R', 'u+rwx', '--', folder]);
-    await run('/bin/rm', ['-rf', '--', folder]);
+    await run('chmod', ['-R', 'u+rwx', '--', folder]);
+    await run('rm', ['-rf', '--', folder]);
   }
 }
 
 async function run(program: string, args: string[]): Promise<void> {
-  await promisify(execFile)(program, args, { env: {} });
+  await promisify(execFile)(program, args, { env: { PATH: process.env.PATH ?? '/usr/bin:/bin' } });
 }

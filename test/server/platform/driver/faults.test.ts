@@ -15,6 +15,7 @@ import { LogStore } from '../../../../server/platform/driver/logs/log-store';
 import { listGpus } from '../../../../server/platform/driver/process/gpus';
 import { probeIsolation } from '../../../../server/platform/driver/process/probe';
 import { ProcessDriver } from '../../../../server/platform/driver/process/process-driver';
+import { removeFolder } from '../../../../server/platform/driver/process/remove-folder';
 import { findSandbox } from '../../../../server/platform/driver/process/sandbox';
 import { unlessAborted } from '../../../../server/platform/driver/process/unless-aborted';
 import { FakeClock } from '../support';
@@ -134,6 +135,20 @@ describe('a replica whose files cannot be read', () => {
     rmdirSync(exitFile);
     expect(await listener.next(spec, 'exited')).toMatchObject({ exitCode: null });
   });
+});
+
+test('a folder is removed by the rm of the PATH, wherever a system has it', async () => {
+  const folder = join(dir, 'folder');
+  mkdirSync(folder);
+  script('rm', `echo "$@" > ${dir}/args`);
+  const { PATH } = process.env;
+  process.env.PATH = `${dir}:${PATH}`;
+  try {
+    await removeFolder(folder);
+  } finally {
+    process.env.PATH = PATH;
+  }
+  expect(readFileSync(join(dir, 'args'), 'utf8')).toBe(`-rf -- ${folder}\n`);
 });
 
 test('a replica whose control group cannot be made is monitored, and its log says so', async () => {

@@ -1,5 +1,15 @@
 /** Hostile start scripts at level L2 that look for files of the machine, of the service and of its configuration. */
-import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { dirname, join } from 'node:path';
 import { newSpec } from '../conformance';
 import { describeUsers, makeDataDir, type Result, runScripts, type User } from './users';
@@ -8,7 +18,7 @@ import { describeUsers, makeDataDir, type Result, runScripts, type User } from '
 const MADE = ['group', 'host.conf', 'hostname', 'hosts', 'nsswitch.conf', 'passwd', 'resolv.conf'];
 const OF_THE_MACHINE = [
   ...['alternatives', 'ca-certificates', 'ld.so.cache', 'ld.so.conf', 'ld.so.conf.d', 'localtime'],
-  ...['mtab', 'os-release', 'pki', 'protocols', 'services', 'ssl', 'timezone'],
+  ...['mime.types', 'mtab', 'OpenCL', 'os-release', 'pki', 'protocols', 'services', 'ssl', 'static', 'timezone'],
 ];
 
 const NOT_THERE = /Permission denied|No such file|cannot open|cannot access/;
@@ -38,7 +48,7 @@ describeUsers('files that a start script of $name sees', (user: User) => {
       names
         .trim()
         .split('\n')
-        .filter((name) => ![...MADE, ...OF_THE_MACHINE].includes(name)),
+        .filter((name) => ![...MADE, ...OF_THE_MACHINE].includes(name) && !name.startsWith('java-')),
     ).toEqual([]);
     expect(
       accounts
@@ -55,6 +65,12 @@ describeUsers('files that a start script of $name sees', (user: User) => {
       'find /etc ! -type l ! -perm -004; ls /etc/ssl/private /etc/shadow 2>/dev/null; echo x > /etc/passwd || echo kept; echo x > /etc/new || echo kept',
     );
     expect(lines.filter((line) => !/Read-only file system/.test(line))).toEqual(['kept', 'kept']);
+  });
+
+  test('/etc has the types of files and the configuration of Java of the machine', async () => {
+    const found = readdirSync('/etc').filter((name) => name === 'mime.types' || name.startsWith('java-'));
+    const { lines } = await run(`cd /etc; ls -d ${found.join(' ') || 'hosts'}`);
+    expect(lines).toEqual(found.length === 0 ? ['hosts'] : found.sort());
   });
 
   test('programs of the machine work without its /etc', async () => {
