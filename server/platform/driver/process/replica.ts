@@ -122,8 +122,9 @@ export class Replica {
       () => Math.max(graceMs, DEFAULT_GRACE_MS),
     );
     this.#signal('SIGTERM');
-    const timer = setTimeout(() => this.#signal('SIGKILL'), graceOfSupervisorMs + SUPERVISOR_MS);
     // A service that ends leaves the rest to the supervisor.
+    if (this.#closing.signal.aborted) return;
+    const timer = setTimeout(() => this.#signal('SIGKILL'), graceOfSupervisorMs + SUPERVISOR_MS);
     this.#watchers.push({ close: () => clearTimeout(timer) });
     void this.checkAlive();
     await this.#ended;
