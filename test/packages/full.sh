@@ -10,6 +10,7 @@ node bits.cjs ../.. > "$INSTALL_DIR/bits-of-the-tree"
 node bits.cjs "$INSTALL_DIR/node_modules/capstan" > "$INSTALL_DIR/bits-of-the-package"
 diff "$INSTALL_DIR"/bits-of-the-*
 ./hosts.sh "$INSTALL_DIR"
+./installations.sh
 ./old-debian.sh "$INSTALL_DIR"
 ./current-uws.sh "$INSTALL_DIR"
 ./arm64.sh

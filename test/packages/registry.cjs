@@ -19,6 +19,12 @@ for (const entry of fs.readdirSync(folder, { withFileTypes: true }).filter((entr
   packages.set(manifest.name, { manifest, file });
 }
 
+// Yarn wants the manifest of every platform package, also of one that is not built here. The processor makes it skip it.
+for (const name of Object.keys(packages.get('capstan').manifest.optionalDependencies)) {
+  const { version } = packages.get('capstan').manifest;
+  if (!packages.has(name)) packages.set(name, { manifest: { name, version, cpu: ['none'] }, file: undefined });
+}
+
 const server = http.createServer((request, response) => {
   const url = decodeURIComponent(request.url);
   const tarball = path.join(folder, path.basename(url));
@@ -26,9 +32,8 @@ const server = http.createServer((request, response) => {
   const found = packages.get(url.slice(1));
   if (found === undefined) return response.writeHead(302, { location: UPSTREAM + request.url }).end();
   const { manifest, file } = found;
-  const sha512 = createHash('sha512')
-    .update(fs.readFileSync(path.join(folder, file)))
-    .digest('base64');
+  const bytes = file === undefined ? '' : fs.readFileSync(path.join(folder, file));
+  const sha512 = createHash('sha512').update(bytes).digest('base64');
   const dist = { tarball: `http://${request.headers.host}/tarballs/${file}`, integrity: `sha512-${sha512}` };
   const { name, version } = manifest;
   response.setHeader('content-type', 'application/json');

@@ -1,22 +1,28 @@
 // Uses an installation as its first user does, with Node alone: the library, `serve`, `serve --access-control` with a key,
 // and, with `--service`, `up` and a deployment. Run it in the folder of the installation. Prints start times.
 //
-//     node use.mjs [--service]
+//     node use.mjs [--service] [--main FILE]
+//
+// --main: the program of `capstan`, for an installation without node_modules/.bin
 import { strictEqual } from 'node:assert';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { parseArgs } from 'node:util';
 
 const work = mkdtempSync(join(tmpdir(), 'capstan-use-'));
-const command = join('node_modules', '.bin', 'capstan');
+const {
+  values: { service: usesService, main },
+} = parseArgs({ options: { service: { type: 'boolean', default: false }, main: { type: 'string' } } });
+const [command, ...first] = main === undefined ? [join('node_modules', '.bin', 'capstan')] : [process.execPath, main];
 const running = new Set();
 
 /** Starts a command. Resolves with its output when the pattern matches. */
 async function start(pattern, ...args) {
   const begin = performance.now();
-  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(command, [...first, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
   running.add(child);
   let output = '';
   let log = '';
@@ -40,7 +46,7 @@ async function stop({ child }) {
 }
 
 function run(...args) {
-  const { status, stdout, stderr } = spawnSync(command, args, { encoding: 'utf8' });
+  const { status, stdout, stderr } = spawnSync(command, [...first, ...args], { encoding: 'utf8' });
   if (status !== 0) throw new Error(`capstan ${args.join(' ')}: exit status ${status}\n${stdout}${stderr}`);
   return stdout.trim();
 }
@@ -120,7 +126,7 @@ try {
   console.log(`Node ${process.version}, instructions ${engine.info.isa}, model loaded in ${loadMs} ms: ${text}`);
   await useServer(text);
   await useKeys(text);
-  if (process.argv.includes('--service')) await useService(text);
+  if (usesService) await useService(text);
 } finally {
   for (const child of running) child.kill('SIGKILL');
   rmSync(work, { recursive: true, force: true });

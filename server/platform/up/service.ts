@@ -44,6 +44,7 @@ import { listenAt } from './listeners';
 import { lockDataDir } from './lock';
 import { leaseForMigration } from './migration-lease';
 import type { UpOptions } from './options';
+import { refusePlugAndPlay } from './plug-and-play';
 import { ServiceMetrics } from './service-metrics';
 import { startupText } from './startup-text';
 import { WebhookSender } from '../webhooks/webhook-sender';
@@ -54,7 +55,8 @@ const ADMIN_HOST = '127.0.0.1';
  * Runs the service until a signal arrives. Resolves with the exit code.
  * Checks that can refuse the start (folder, lock, ports) come before steps that are slow or change something.
  */
-export function up(options: UpOptions): Promise<number> {
+export async function up(options: UpOptions): Promise<number> {
+  refusePlugAndPlay(process.versions);
   const log = createLog(options.logLevel, [options.tls.passphrase ?? '']);
   return runAndClose(
     (closers) => runService(options, log, closers),

@@ -1,5 +1,5 @@
 /** Start-up errors of `capstan up`: one line and an exit code. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -38,6 +38,15 @@ test.each<[string[], NodeJS.ProcessEnv, string]>([
   const { code, stderr, stdout } = await finished(args, { CAPSTAN_DATA_DIR: join(folder, 'usage'), ...env });
   expect([code, stdout]).toEqual([2, '']);
   expect(stderr).toContain(message);
+});
+
+test("under Yarn's Plug'n'Play it exits 2 and names the setting", async () => {
+  const loader = join(folder, 'pnp.cjs');
+  writeFileSync(loader, "process.versions.pnp = '3';");
+  const env = { NODE_OPTIONS: `--require ${loader}`, CAPSTAN_DATA_DIR: join(folder, 'pnp') };
+  const { code, stderr } = await finished(['up', '--port', '0'], env);
+  expect([code, stderr]).toEqual([2, expect.stringContaining('"nodeLinker: node-modules" in .yarnrc.yml')]);
+  expect(existsSync(join(folder, 'pnp'))).toBe(false);
 });
 
 test('a locked or unusable data directory exits 1 with one line', async () => {
