@@ -66,7 +66,7 @@ standalone() {
   # Elsewhere, so that it finds no other node_modules.
   mv .next/standalone "$work/standalone"
   du -sm "$work/standalone"
-  # The server of Next.js takes no port of its own choice.
+  # PORT=0 means 3000 here.
   local port
   port=$(node -p 'require("node:crypto").randomInt(61000, 65536)')
   (cd "$work/standalone" && PORT=$port HOSTNAME=127.0.0.1 exec node server.js > ../next.log 2>&1) &
