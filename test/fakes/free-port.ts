@@ -2,8 +2,8 @@ import { randomInt } from 'node:crypto';
 import { createServer } from 'node:net';
 
 /**
- * Returns a free port above the kernel's ephemeral range. No other program gets it before the caller uses it, or while a
- * server restarts.
+ * Returns a free port above the kernel's ephemeral range, where no other program gets it meanwhile, even
+ * while a server restarts.
  */
 export function freePort(): Promise<number> {
   const port = randomInt(61_000, 65_536);
