@@ -41,7 +41,8 @@ export class SmallDisk {
     };
   }
 
+  /** Also while this process has files open there: libsql closes them when it collects its statements. */
   unmount(): void {
-    execFileSync('umount', [this.folder]);
+    execFileSync('umount', ['--lazy', this.folder]);
   }
 }

@@ -11,7 +11,7 @@ export type Outcome = 'acknowledged' | 'refused' | 'unknown';
 export class Management {
   readonly #url: string;
   readonly #token: string;
-  /** What must not appear in a log. */
+  /** What must not appear in a log. The link of the first start is printed, and works once. */
   readonly secrets: readonly string[];
 
   private constructor(url: string, token: string, secrets: readonly string[]) {
@@ -45,7 +45,7 @@ export class Management {
       })
     ).json;
     const cookie = session.Cookie.split('=')[1];
-    return new Management(url, token, [token, cookie, session['X-Session-Secret'], OWNER.password, link]);
+    return new Management(url, token, [token, cookie, session['X-Session-Secret'], OWNER.password]);
   }
 
   call(method: string, path: string, { headers, ...more }: Omit<Sent, 'method'> = {}): Promise<Received> {
