@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { closeSync, openSync, readdirSync, readFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
-import { sleep } from './http';
+import { setTimeout as wait } from 'node:timers/promises';
 import type { Ledger } from './ledger';
 
 const RESTART_AFTER_MS = 1_000;
@@ -83,7 +83,7 @@ export class ServiceProcess {
     if (child.exitCode !== null || child.signalCode !== null) return ledger.problem('the service was not running');
     const exited = once(child, 'exit');
     child.kill('SIGTERM');
-    const result = await Promise.race([exited, sleep(STOP_MS)]);
+    const result = await Promise.race([exited, wait(STOP_MS, undefined, { ref: false })]);
     if (result === undefined) {
       ledger.problem(`the service did not stop within ${STOP_MS / 1000} s`);
       child.kill('SIGKILL');
