@@ -45,7 +45,11 @@ test.each([
 
 test('without --wait the command returns at once', async () => {
   const { fetch, calls } = fakeService([{ state: 'stopping', numReplicas: 1 }]);
-  expect(await run(['stop', 'dep_1'], fetch)).toEqual({ code: 0, out: 'chat (dep_1) stops. State: stopping\n', err: '' });
+  expect(await run(['stop', 'dep_1'], fetch)).toEqual({
+    code: 0,
+    out: 'chat (dep_1) stops. State: stopping\n',
+    err: '',
+  });
   expect(calls).toEqual(['GET', 'POST /stop']);
 });
 
