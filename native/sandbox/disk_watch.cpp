@@ -19,7 +19,7 @@ namespace {
  */
 constexpr std::chrono::nanoseconds kMinPause = std::chrono::seconds(1), kMaxPause = std::chrono::seconds(5);
 constexpr int kPauseShare = 20;
-/** A descriptor that is sent is on its way for a moment. Nobody but a program that hides it leaves it there. */
+/** A descriptor that is sent is on its way for a moment. Only a program that hides it leaves it there. */
 constexpr int kMaxHidden = 2;
 
 }  // namespace

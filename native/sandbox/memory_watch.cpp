@@ -11,7 +11,7 @@
 namespace {
 
 constexpr auto kPause = std::chrono::milliseconds(500);
-/** A descriptor that is sent is on its way for a moment. Nobody but a program that hides it leaves it there. */
+/** A descriptor that is sent is on its way for a moment. Only a program that hides it leaves it there. */
 constexpr int kMaxHidden = 2;
 
 /** Returns the bytes of the files that isolated processes keep in memory. They count for no process. */

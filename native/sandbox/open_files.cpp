@@ -23,7 +23,7 @@ std::string folder_of(pid_t pid) {
   return "/proc/" + std::to_string(pid);
 }
 
-/** Whether a thread has the open files of its process. If the kernel does not tell, it may have others. */
+/** Whether a thread has the open files of its process. If the kernel does not report it, the thread may have others. */
 bool shares_files(pid_t pid, pid_t thread) {
   return pid != thread && syscall(SYS_kcmp, pid, thread, KCMP_FILES, 0, 0) == 0;
 }

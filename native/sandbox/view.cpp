@@ -75,7 +75,7 @@ void View::show_entry(int folder, const std::string& name, const std::string& fr
   if (++num_entries_ > kMaxEntries)
     throw std::runtime_error("expected at most " + std::to_string(kMaxEntries) +
                              " entries in the folders with hidden files, got more in " +
-                             from.substr(0, from.rfind('/')) + ": move the hidden files to a folder of their own");
+                             from.substr(0, from.rfind('/')) + ": move the hidden files to a separate folder");
   struct stat info{};
   if (fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) return;
   if (S_ISLNK(info.st_mode)) copy_link(folder, name, to);

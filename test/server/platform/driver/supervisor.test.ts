@@ -70,7 +70,7 @@ const hasNamespaces = process.env.CAPSTAN_TEST_LEVELS?.split(',').includes('L2')
     const input = { socket: join(root, 's'), input: [`input0=${source}`] };
     await expect(
       run(['/bin/true'], { ...isolatedInput(folder, [join(source, 'f0')], input), cwd: '/' }),
-    ).rejects.toThrow(`got more in ${source}: move the hidden files to a folder of their own`);
+    ).rejects.toThrow(`got more in ${source}: move the hidden files to a separate folder`);
   } finally {
     rmSync(source, { recursive: true });
   }

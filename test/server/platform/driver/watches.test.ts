@@ -51,7 +51,7 @@ async function run(...args: Parameters<typeof start>): Promise<ReplicaExit | und
 
 const hasNamespaces = process.env.CAPSTAN_TEST_LEVELS?.split(',').includes('L2') !== false;
 
-/** Sends a file to a socket that nobody reads, and closes it. */
+/** Sends a file to a socket, where it is never received, and closes it. */
 const SEND = [
   'left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)',
   'def hide(fd):',
