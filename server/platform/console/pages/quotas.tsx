@@ -1,11 +1,11 @@
-import { useEffect, useState } from 'preact/hooks';
+import { useState } from 'preact/hooks';
 import type { MadePasswordReset, OwnerQuota } from '../../api/objects';
 import { NotFound } from '../app/error-pages';
 import { me } from '../app/session';
 import { call } from '../api/client';
 import { useAction, usePages, useResource } from '../api/resource';
 import { neutralise } from '../format/neutral';
-import { parseQuota, QUOTA_KINDS, type QuotaKind, type Quotas, quotaText } from '../format/quotas';
+import { parseQuota, QUOTA_KINDS, type QuotaKind, quotaText } from '../format/quotas';
 import { locale, t } from '../i18n';
 import { navigate, useLocation } from '../router/location';
 import { withQuery } from '../router/match';
@@ -152,11 +152,9 @@ interface DialogProps {
 function QuotaDialog({ of, onClose, onDone }: DialogProps) {
   const current = useResource<OwnerQuota>(`/quotas/${of.owner.id}`);
   const { rev, owner, ...quotas } = current.data ?? of;
-  const textsOf = (values: Quotas) => QUOTA_KINDS.map((kind) => quotaText(kind, values));
-  const [texts, setTexts] = useState(() => textsOf(quotas));
-  useEffect(() => {
-    if (current.data !== undefined) setTexts(textsOf(current.data));
-  }, [current.data]);
+  /** By index. They stay when the current quotas arrive. */
+  const [edits, setEdits] = useState<Readonly<Record<number, string>>>({});
+  const texts = QUOTA_KINDS.map((kind, i) => edits[i] ?? quotaText(kind, quotas));
   const values = QUOTA_KINDS.map((kind, i) => parseQuota(kind, texts[i]));
   const action = useAction(async () => {
     await call('PATCH', `/quotas/${owner.id}`, {
@@ -188,7 +186,13 @@ function QuotaDialog({ of, onClose, onDone }: DialogProps) {
       <ProblemBanner problem={action.problem}>
         {action.problem?.status === 412 && (
           <div class="row">
-            <Button isSmall onClick={current.reload}>
+            <Button
+              isSmall
+              onClick={() => {
+                setEdits({});
+                current.reload();
+              }}
+            >
               {t('action.reload')}
             </Button>
           </div>
@@ -204,7 +208,7 @@ function QuotaDialog({ of, onClose, onDone }: DialogProps) {
             inputMode="decimal"
             {...(unit === undefined ? {} : { unit })}
             value={texts[i]}
-            onInput={(text) => setTexts(texts.map((other, index) => (index === i ? text : other)))}
+            onInput={(text) => setEdits({ ...edits, [i]: text })}
             error={values[i] === undefined ? t('spec.error.number') : undefined}
           />
         ))}

@@ -462,16 +462,24 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
       await page.getByRole('button', { name: `Actions for ${owner}` }).click();
       await page.getByRole('menuitem', { name }).click();
     };
+    // The current quotas arrive while the user types.
+    let answer!: () => void;
+    const typed = new Promise<void>((resolve) => (answer = resolve));
+    await page.route(/\/quotas\/[^/]+$/, (route) => typed.then(() => route.continue()));
     await choose('acme', 'Change quotas');
     await page.getByLabel('Maximum GPUs').fill('x');
+    const answered = page.waitForResponse(/\/quotas\/[^/]+$/);
+    answer();
+    await answered;
     await page.getByText('Enter a number').waitFor();
+    expect(await page.getByLabel('Maximum GPUs').inputValue()).toBe('x');
     await page.getByLabel('Maximum GPUs').fill('8');
     await page.getByLabel('Maximum deployments').fill('');
     expect(await page.getByLabel('Maximum CPU cores').inputValue()).toBe('32');
     await page.getByLabel('Maximum CPU cores').fill('0.5');
-    await page.getByLabel('Maximum disk (MB)').fill('1.5');
+    await page.getByLabel('Maximum disk').fill('1.5');
     await page.getByText('Enter a number').waitFor();
-    await page.getByLabel('Maximum disk (MB)').fill('102400');
+    await page.getByLabel('Maximum disk').fill('102400');
     expect(await tab.axeFaults()).toEqual([]);
     await tab.picture('quota-dialog');
     await page.getByRole('button', { name: 'Save' }).click();
