@@ -234,7 +234,7 @@ describe('from a training container to keys', () => {
     expect((await send({ type: 'none' }))[0]).toMatchObject({ type: 'head', status: 401 });
     const events = await send({ type: 'key', key: laptop });
     expect(events[0]).toMatchObject({ type: 'head', status: 200 });
-    expect(events.filter(({ type }) => type === 'chunk').length).toBeGreaterThan(3);
+    expect(events.filter(({ type }) => type === 'chunk').length).toBeGreaterThan(1);
     expect(events.at(-1)).toMatchObject({ type: 'end' });
     expect(
       events

@@ -79,8 +79,9 @@ export async function openThreadedStore<S extends { close(): Promise<void> }, D>
 
 /**
  * Codes of a temporarily unavailable database: from Node.js (except `ERR_…`, which are bugs), PostgreSQL and SQLite.
+ * PostgreSQL has rolled back a transaction that met a conflict (40001) or a deadlock (40P01), so it can be repeated.
  */
-const UNAVAILABLE_CODES = /^(E(?!RR_)[A-Z_]+|08\w{3}|53300|57014|57P0\d|SQLITE_BUSY\w*)$/;
+const UNAVAILABLE_CODES = /^(E(?!RR_)[A-Z_]+|08\w{3}|40001|40P01|53300|57014|57P0\d|SQLITE_BUSY\w*)$/;
 const UNAVAILABLE_MESSAGES =
   /Connection terminated|is not queryable|timeout exceeded when trying to connect|Query read timeout|database is locked/;
 

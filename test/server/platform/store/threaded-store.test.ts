@@ -146,6 +146,11 @@ test.each([
   expect(error).toMatchObject({ name: 'AccessError', code: 'database_error', message });
 });
 
+test.each(['40001', '40P01', '57P01'])('reports code %s of PostgreSQL as database_error', (code) => {
+  const error = reviveAccessError({ name: 'error', code, message: 'x' });
+  expect(error).toMatchObject({ name: 'AccessError', code: 'database_error' });
+});
+
 test('does not report other errors as database_error', () => {
   expect(reviveAccessError({ name: 'Error', code: 'ECONNREFUSED', message: 'x' })).toMatchObject({
     code: 'database_error',
