@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <limits>
+#include <map>
 #include <set>
 
 namespace {
@@ -62,8 +63,8 @@ uint64_t folder_bytes(const std::string& folder, Budget& budget) {
 
 }  // namespace
 
-DiskUsage measure_disk(const std::string& home, const std::string& inner_home, const std::vector<pid_t>& pids,
-                       Budget& budget) {
+DiskUsage measure_disk(const std::string& home, const std::string& inner_home, uid_t owner,
+                       const std::vector<pid_t>& pids, Budget& budget) {
   DiskUsage usage;
   usage.num_bytes = folder_bytes(home, budget);
   struct stat disk{};
@@ -71,18 +72,23 @@ DiskUsage measure_disk(const std::string& home, const std::string& inner_home, c
   // Several processes may share one open file.
   std::set<ino_t> counted;
   const auto add = [&](const struct stat& info) {
-    if (!S_ISREG(info.st_mode) || info.st_nlink != 0 || info.st_dev != disk.st_dev) return;
+    const bool has_blocks = S_ISREG(info.st_mode) || S_ISDIR(info.st_mode);
+    if (!has_blocks || info.st_nlink != 0 || info.st_dev != disk.st_dev || info.st_uid != owner) return;
     if (counted.insert(info.st_ino).second) usage.num_bytes = sum(usage.num_bytes, bytes_of(info));
   };
   for_each_open_file(pids, budget, add);
+  // The largest mapping of each hidden file, because several processes may map the same one.
+  std::map<ino_t, uint64_t> hidden;
   for_each_mapping(pids, budget, [&](const Mapping& mapping) {
     struct stat info{};
     if (!mapping.is_deleted()) return;
     if (stat(mapping.file.c_str(), &info) == 0) return add(info);
     if (mapping.path.rfind(inner_home + "/", 0) != 0 || counted.count(mapping.inode) != 0) return;
     usage.has_hidden_files = true;
-    usage.num_bytes = sum(usage.num_bytes, mapping.num_bytes);
+    hidden[mapping.inode] = std::max(hidden[mapping.inode], mapping.num_bytes);
   });
+  for (const auto& [inode, num_bytes] : hidden)
+    usage.num_bytes = sum(usage.num_bytes, num_bytes);
   usage.is_incomplete = budget.num_left == 0;
   return usage;
 }

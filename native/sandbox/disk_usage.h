@@ -24,6 +24,7 @@ struct DiskUsage {
 /**
  * Measures the folder `home` and the deleted files that the processes hold on its disk. Follows no links.
  * @param inner_home The path of the home that the processes see.
+ * @param owner The user of the processes. Deleted files of others do not count: an input may have been replaced.
  */
-DiskUsage measure_disk(const std::string& home, const std::string& inner_home, const std::vector<pid_t>& pids,
-                       Budget& budget);
+DiskUsage measure_disk(const std::string& home, const std::string& inner_home, uid_t owner,
+                       const std::vector<pid_t>& pids, Budget& budget);

@@ -1,6 +1,7 @@
 #include "native/sandbox/disk_watch.h"
 
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -29,7 +30,7 @@ DiskWatch::DiskWatch(const Spec& spec) : spec_(spec) {}
 void DiskWatch::start() {
   if (spec_.disk_bytes == 0) return;
   Budget budget{spec_.disk_entries};
-  const DiskUsage usage = measure_disk(spec_.home, spec_.inner_home(), {}, budget);
+  const DiskUsage usage = measure_disk(spec_.home, spec_.inner_home(), owner(), {}, budget);
   if (usage.is_incomplete)
     throw std::runtime_error("home: expected at most " + std::to_string(spec_.disk_entries) +
                              " files and folders, got more: remove some, or use an input for them");
@@ -51,13 +52,17 @@ void DiskWatch::run(pid_t supervisor) {
 const char* DiskWatch::measure(pid_t supervisor) {
   const std::vector<pid_t> pids = descendants(supervisor);
   Budget budget{spec_.disk_entries};
-  const DiskUsage usage = measure_disk(spec_.home, spec_.inner_home(), pids, budget);
+  const DiskUsage usage = measure_disk(spec_.home, spec_.inner_home(), owner(), pids, budget);
   if (usage.num_bytes > initial_ && usage.num_bytes - initial_ > spec_.disk_bytes) return "bytes";
   if (usage.is_incomplete) return "entries";
   // A program may hide files for a while. It may not fill the disk with them.
   const bool is_hiding = is_almost_full() && (usage.has_hidden_files || has_files_in_flight(pids, budget));
   num_hidden_ = is_hiding ? num_hidden_ + 1 : 0;
   return num_hidden_ > kMaxHidden ? "hidden" : kEnough;
+}
+
+uid_t DiskWatch::owner() const {
+  return spec_.is_isolated && geteuid() == 0 ? spec_.uid : geteuid();
 }
 
 bool DiskWatch::is_almost_full() const {

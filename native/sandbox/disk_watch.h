@@ -28,6 +28,8 @@ class DiskWatch {
 
   const char* measure(pid_t supervisor);
   bool is_almost_full() const;
+  /** The user of the processes. */
+  uid_t owner() const;
 
   const Spec& spec_;
   uint64_t initial_ = 0;

@@ -2,6 +2,7 @@
 
 #include <sys/statfs.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -10,7 +11,9 @@
 
 namespace {
 
-constexpr auto kPause = std::chrono::milliseconds(500);
+/** Between two measures: four times what the last one took, within these bounds. */
+constexpr std::chrono::nanoseconds kMinPause = std::chrono::milliseconds(500), kMaxPause = std::chrono::seconds(2);
+constexpr int kPauseShare = 4;
 /** A descriptor that is sent is on its way for a moment. Only a program that hides it leaves it there. */
 constexpr int kMaxHidden = 2;
 
@@ -27,8 +30,10 @@ MemoryWatch::MemoryWatch(const Spec& spec) : spec_(spec) {}
 
 void MemoryWatch::run(pid_t supervisor, pid_t first_process) {
   while (!is_over_) {
+    const auto began = std::chrono::steady_clock::now();
     is_over_ = measure(supervisor, first_process);
-    std::this_thread::sleep_for(kPause);
+    const auto took = std::chrono::steady_clock::now() - began;
+    std::this_thread::sleep_for(std::clamp<std::chrono::nanoseconds>(took * kPauseShare, kMinPause, kMaxPause));
   }
 }
 
@@ -39,7 +44,7 @@ bool MemoryWatch::measure(pid_t supervisor, pid_t first_process) {
   Budget budget{spec_.disk_entries};
   const MemoryUsage usage = measure_memory(pids, budget);
   const uint64_t scratch = spec_.is_isolated ? scratch_bytes(first_process) : 0;
-  if (usage.num_bytes + scratch > spec_.memory_bytes) return true;
+  if (usage.num_bytes + scratch > spec_.memory_bytes || budget.num_left == 0) return true;
   const bool is_hiding =
       available_memory() < spec_.memory_reserve_bytes && (usage.has_hidden_files || has_files_in_flight(pids, budget));
   num_hidden_ = is_hiding ? num_hidden_ + 1 : 0;

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -46,10 +47,11 @@ void add_host_folders(const Spec& spec, const std::string& root, bool is_root) {
     const std::vector<std::string> found = find_private_files();
     hides.insert(hides.end(), found.begin(), found.end());
   }
-  View view(std::move(hides));
+  View view(hides);
 
   for (const char* name : kHostFolders) {
     const std::string from = std::string("/") + name;
+    if (std::find(hides.begin(), hides.end(), from) != hides.end()) continue;
     char target[PATH_MAX];
     const ssize_t length = readlink(from.c_str(), target, sizeof target - 1);
     if (length > 0) {
@@ -168,6 +170,9 @@ void enter_sandbox(const Spec& spec, bool is_root) {
   mount_tmpfs(root, "mode=0755,size=32m,nr_inodes=64k", MS_NOSUID | MS_NODEV);
   add_host_folders(spec, root, is_root);
   make_etc(root + "/etc", spec.inner_host);
+  for (const std::string& hidden : spec.hides) {
+    if (hidden.rfind("/etc/", 0) == 0) hide(root + hidden);
+  }
   add_devices(root);
   add_scratch(root, spec.scratch_bytes);
   for (const std::string& device : spec.devices)

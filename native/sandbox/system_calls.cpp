@@ -29,7 +29,8 @@ constexpr uint32_t kX32Bit = 0x40000000;
 
 /** Calls newer than the headers of older systems. They have the same number on all architectures. */
 constexpr uint32_t kIoUringSetup = 425, kOpenTree = 428, kMoveMount = 429, kFsOpen = 430, kFsConfig = 431,
-                   kFsMount = 432, kFsPick = 433, kClone3 = 435, kMountSetattr = 442, kOpenTreeAttr = 467;
+                   kFsMount = 432, kFsPick = 433, kClone3 = 435, kMountSetattr = 442, kLandlockCreateRuleset = 444,
+                   kOpenTreeAttr = 467;
 
 constexpr uint32_t kRefused[] = {// Mounts and file systems.
                                  SYS_mount, SYS_umount2, SYS_pivot_root, SYS_swapon, SYS_swapoff, kOpenTree, kMoveMount,
@@ -100,6 +101,8 @@ void filter_system_calls() {
   filter.refuse(kClone3, kNoSuchCall);
   // Files that are registered with io_uring are invisible to the watch of the disk. Programs do without it.
   filter.refuse(kIoUringSetup, kNoSuchCall);
+  // A rule of Landlock keeps a deleted file on the disk, where no watch sees it.
+  filter.refuse(kLandlockCreateRuleset, kNoSuchCall);
   for (const uint32_t call : kRefused)
     filter.refuse(call, kNotPermitted);
   for (const uint32_t call : {SYS_clone, SYS_unshare})

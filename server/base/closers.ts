@@ -10,7 +10,7 @@ export async function closeAll(closers: Closers): Promise<void> {
 
 /**
  * Runs a program and then the functions that it added to `closers`. Resolves with its exit code, or with 1 if one of
- * them failed. Its own error is not replaced by theirs.
+ * them failed. If the program throws, its error is rethrown.
  */
 export async function runAndClose(
   run: (closers: Closers) => Promise<number>,

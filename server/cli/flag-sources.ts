@@ -101,7 +101,7 @@ function checkDataDir(
   if (source === 'CAPSTAN_DATA_DIR' || dataDir === undefined || keysDb !== undefined || accessControl === false) return;
   if (apiKeys.length > 0)
     throw new UsageError(
-      `${source}: expected no --api-key, because fixed keys take the place of the database. Use --keys-db ${path.join(dataDir, 'capstan.db')} to accept keys of both`,
+      `${source}: expected no fixed keys (--api-key, CAPSTAN_API_KEY or VLLM_API_KEY), because they take the place of the database. Use --keys-db ${path.join(dataDir, 'capstan.db')} to accept keys of both`,
     );
   if (accessControl === undefined)
     throw new UsageError(`${source}: expected --access-control too: the directory contains the key database`);

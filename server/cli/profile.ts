@@ -18,7 +18,7 @@ export function profileFile(env: NodeJS.ProcessEnv): string {
 }
 
 const MAX_PROFILE_BYTES = 65_536;
-/** Opens neither a link to another file, nor waits for the writer of a FIFO. Windows has neither flag. */
+/** Refuses a symbolic link, and does not wait for the writer of a FIFO. Windows has neither flag. */
 const OPEN_FLAGS = fs.constants.O_RDONLY | (fs.constants.O_NOFOLLOW ?? 0) | (fs.constants.O_NONBLOCK ?? 0);
 
 /** Returns undefined without a profile. @throws UsageError for a file that `capstan login` did not write this way */
@@ -32,13 +32,19 @@ export function readProfile(env: NodeJS.ProcessEnv): Profile | undefined {
 export function writeProfile(env: NodeJS.ProcessEnv, { url, token }: Profile): string {
   const file = profileFile(env);
   const fresh = `${file}.${process.pid}`;
+  const cannotKeep = (error: unknown): UsageError =>
+    new UsageError(`${file}: cannot keep the login (${codeOf(error)})`);
   try {
     fs.mkdirSync(path.dirname(file), { recursive: true, mode: 0o700 });
+  } catch (error) {
+    throw cannotKeep(error);
+  }
+  try {
     fs.writeFileSync(fresh, `${JSON.stringify({ url, token })}\n`, { mode: 0o600, flag: 'wx' });
     fs.renameSync(fresh, file);
   } catch (error) {
     fs.rmSync(fresh, { force: true });
-    throw new UsageError(`${file}: cannot keep the login (${codeOf(error)})`);
+    throw cannotKeep(error);
   }
   return file;
 }

@@ -4,7 +4,7 @@ import type { CodeRange, Grammar, GrammarExpr } from './grammar';
 /** Maximum number of Unicode properties in a grammar. Finding the code points of one takes up to 100 ms. */
 const MAX_PROPERTIES = 16;
 
-/** The code points of properties, by name. Their number is bounded: JavaScript knows about a thousand names. */
+/** The code points of properties, by name. JavaScript has about 1,000 names, so their number is bounded. */
 const known = new Map<string, readonly CodeRange[]>();
 
 /**

@@ -178,8 +178,6 @@ export class Client {
     accept: string,
   ): Promise<Response> {
     const url = new URL(`${this.url}/api/v1${path}`);
-    // Browsers and curl know that these names are this machine, but few resolvers do.
-    if (url.protocol === 'http:' && url.hostname.endsWith('.localhost')) url.hostname = 'localhost';
     for (const [name, value] of Object.entries(query))
       if (value !== undefined) url.searchParams.set(name, String(value));
     const headers: Record<string, string> = { Accept: accept, 'User-Agent': `capstan/${packageVersion()}` };
@@ -187,18 +185,33 @@ export class Client {
     if (body !== undefined) headers['Content-Type'] = 'application/json';
     if (ifMatch !== undefined) headers['If-Match'] = `"${ifMatch}"`;
     if (method === 'POST') headers['Idempotency-Key'] = randomUUID();
-    const response = await this.#fetch(url, {
+    const init: RequestInit = {
       method,
       headers,
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       ...(signal === undefined ? {} : { signal }),
       redirect: 'error',
-    }).catch((error: unknown) => {
-      throw unreachable(this.url, error);
-    });
+    };
+    const response = await this.#fetch(url, init)
+      .catch((error: unknown) => {
+        if (!isUnresolvedLocalName(url, error)) throw error;
+        url.hostname = 'localhost';
+        return this.#fetch(url, init);
+      })
+      .catch((error: unknown) => {
+        throw unreachable(this.url, error);
+      });
     if (!response.ok) throw await failureOf(response);
     return response;
   }
+}
+
+const UNRESOLVED = /^(?:ENOTFOUND|EAI_AGAIN)$/;
+
+/** Browsers and curl know that names below `localhost` are this machine, but few resolvers do. */
+function isUnresolvedLocalName({ protocol, hostname }: URL, error: unknown): boolean {
+  const { code = '' } = ((error as Error).cause ?? {}) as NodeJS.ErrnoException;
+  return protocol === 'http:' && hostname.endsWith('.localhost') && UNRESOLVED.test(code);
 }
 
 const HINTS: readonly { codes: RegExp; hint: string }[] = [
@@ -207,7 +220,7 @@ const HINTS: readonly { codes: RegExp; hint: string }[] = [
       /^(?:DEPTH_ZERO_SELF_SIGNED_CERT|SELF_SIGNED_CERT_IN_CHAIN|UNABLE_TO_VERIFY_LEAF_SIGNATURE|UNABLE_TO_GET_ISSUER_CERT(?:_LOCALLY)?)$/,
     hint: 'its certificate is not trusted here; set NODE_EXTRA_CA_CERTS=FILE to trust it',
   },
-  { codes: /^(?:ENOTFOUND|EAI_AGAIN)$/, hint: 'this machine finds no address for the host name; check the URL' },
+  { codes: UNRESOLVED, hint: 'this machine finds no address for the host name; check the URL' },
 ];
 
 function unreachable(url: string, error: unknown): Error {
@@ -242,10 +255,12 @@ async function failureOf(response: Response): Promise<ApiFailure> {
 
 /** For example of a proxy, or of the port of the deployments. */
 function foreignFailure({ status, statusText }: Response): ApiFailure {
+  const next =
+    status >= 500 ? 'Is capstan up running behind it?' : 'Use the URL of the console, which capstan up prints';
   return new ApiFailure(
     status,
     'error',
-    `${status} ${statusText}: not a response of Capstan's management API. Use the URL of the console, which capstan up prints`,
+    `${status} ${statusText}: not a response of Capstan's management API. ${next}`,
   );
 }
 

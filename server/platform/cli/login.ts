@@ -57,7 +57,7 @@ function logout({ env, err }: CommandIo): void {
 
 const HELP_TAIL = `
 The token is read without echo, or from standard input if it is no terminal. The file is capstan/profile.json in XDG_CONFIG_HOME,
-else in ~/.config. Only its owner can read it. Its token is sent only to its URL, and its URL gets no other token.
+else in ~/.config. Only its owner can read it. Its token is sent only to its URL.
 
 Commands use the first of these: --url and --token, CAPSTAN_URL and CAPSTAN_TOKEN, the login. After a login, a token in --token or
 CAPSTAN_TOKEN needs its URL in --url or CAPSTAN_URL.

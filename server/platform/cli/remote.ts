@@ -47,8 +47,8 @@ function addRemoteFlags(command: Command): Command {
 }
 
 /**
- * Returns a client for the service of the flags, the environment or the login. The URL and the token of a login belong
- * together: neither is used with another token or URL.
+ * Returns a client for the service of the flags, the environment or the login. The token of a login is sent only to the
+ * URL of the login. After a login, a token without a URL is refused.
  * @throws UsageError without a token, and for a token that may belong to another service than the login
  */
 export function connect({ url, token }: RemoteFlags, io: CommandIo): Client {

@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import { addFlags, DISK_FULL, readFlagSources, UsageError } from 'capstan/internal';
 import { resolveUpOptions, UP_FIRST_GROUP, UP_FLAG_NAMES } from './up-flags';
+import type { UpOptions } from '../up/options';
 
 /** Adds `capstan up`. @param onExit Receives the exit code when the service has ended. */
 export function addUpCommand(program: Command, onExit: (exitCode: number) => void): void {
@@ -22,13 +23,14 @@ export function addUpCommand(program: Command, onExit: (exitCode: number) => voi
     const { up } = await import('../up/service.js');
     const configFile = commandLine.configFile ?? process.env.CAPSTAN_CONFIG;
     const options = resolveUpOptions(sources, process.env);
-    onExit(await up({ ...options, configFile }).catch((error: Error) => explainFullDisk(options.dataDir, error)));
+    onExit(await up({ ...options, configFile }).catch((error: Error) => explainFullDisk(options, error)));
   });
 }
 
 /** Errors of the database and of the kernel name neither the disk nor what to do. */
-function explainFullDisk(dataDir: string, error: Error): never {
-  if (!DISK_FULL.test(error.message)) throw error;
+function explainFullDisk({ dataDir, databaseUrl }: UpOptions, error: Error): never {
+  // The full disk may be that of PostgreSQL, whose message says so.
+  if (!DISK_FULL.test(error.message) || databaseUrl !== undefined) throw error;
   const message = `the disk of ${dataDir} is full: free space there, then start the service again`;
   throw Object.assign(new Error(message, { cause: error }), { code: 'disk_full' });
 }

@@ -24,9 +24,9 @@ interface MigrationLeaseOptions extends Omit<LeaseKeeperOptions, 'store' | 'isAl
 }
 
 /**
- * Waits until no service of an earlier release controls the deployments, if this release changes the tables of the
- * database. Takes the lease then, so that the earlier service can save nothing any more. Call the result when the
- * tables are changed: the lease stays with this service.
+ * If this release changes the tables of the database, waits until no other service holds the lease, and takes it. The
+ * control loop of the earlier service can save nothing after that. NOTE: its API can, until its next renewal fails.
+ * Call the returned function after the tables are changed. It ends the renewals and does not release the lease.
  */
 export async function leaseForMigration(options: MigrationLeaseOptions): Promise<() => Promise<void>> {
   const { location, loopNow, signal, onStandby, components = SERVICE_COMPONENTS, log } = options;
@@ -50,7 +50,7 @@ export async function leaseForMigration(options: MigrationLeaseOptions): Promise
       },
     });
     await keeper.acquire(signal, () => {
-      log.info({}, 'this release changes the tables of the database when the service of the earlier release has ended');
+      log.info({}, 'waiting for another service to end. This release changes the tables of the database after that');
       onStandby();
     });
     return () => keeper.close().then(close);

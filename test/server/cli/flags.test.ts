@@ -57,7 +57,7 @@ test.each([
 describe('a data directory', () => {
   const NEEDS_ACCESS = '--data-dir: expected --access-control too: the directory contains the key database';
   const NEEDS_DATABASE =
-    '--data-dir: expected no --api-key, because fixed keys take the place of the database. Use --keys-db /d/capstan.db to accept keys of both';
+    '--data-dir: expected no fixed keys (--api-key, CAPSTAN_API_KEY or VLLM_API_KEY), because they take the place of the database. Use --keys-db /d/capstan.db to accept keys of both';
 
   test.each([
     [{}, ['--data-dir=/d'], NEEDS_ACCESS],

@@ -58,7 +58,8 @@ export class ReplicaFolder {
         fields.memory === 'watch' || fields.memory === 'cgroup' || fields.memory === 'enough'
           ? fields.memory
           : undefined,
-      disk: DISK_LIMITS.find((limit) => limit === fields.disk),
+      // Supervisors of earlier releases report only `over`.
+      disk: fields.disk === 'over' ? 'bytes' : DISK_LIMITS.find((limit) => limit === fields.disk),
     };
   }
 }

@@ -67,7 +67,11 @@ describe('the connection to the service', () => {
       'cannot reach http://console.invalid (ENOTFOUND): this machine finds no address for the host name; check the URL',
     );
     for (const url of ['http://console.localhost:8090', 'https://console.localhost']) await get(url).catch(() => {});
-    expect(fetched.slice(1)).toEqual(['http://localhost:8090/api/v1/orgs', 'https://console.localhost/api/v1/orgs']);
+    expect(fetched.slice(1)).toEqual([
+      'http://console.localhost:8090/api/v1/orgs',
+      'http://localhost:8090/api/v1/orgs',
+      'https://console.localhost/api/v1/orgs',
+    ]);
   });
 });
 

@@ -88,7 +88,7 @@ overBackends((make) => {
     await advance(MINUTE, 2);
     expect(state).toEqual({ numStandbys: 1, close: undefined });
     expect(infos).toEqual([
-      'this release changes the tables of the database when the service of the earlier release has ended',
+      'waiting for another service to end. This release changes the tables of the database after that',
     ]);
     await older.keeper.close();
     await advance(31 * SECOND, 1);

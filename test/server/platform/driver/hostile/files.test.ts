@@ -126,6 +126,11 @@ describeUsers('files that a start script of $name sees', (user: User) => {
     expect(lines.filter((line) => !NOT_THERE.test(line))).toEqual(['oldold', 'other']);
   });
 
+  test('a data root that is a folder of the system, and a configured file in /etc, are hidden', async () => {
+    const { lines } = await run('ls -d /opt /usr; wc -c < /etc/ssl/openssl.cnf', {}, ['/opt', '/etc/ssl/openssl.cnf']);
+    expect(lines.filter((line) => !NOT_THERE.test(line))).toEqual(['/usr', '0']);
+  });
+
   test('files of the machine that only the service may read are hidden', async () => {
     const folder = mkdtempSync('/opt/capstan-test-');
     try {

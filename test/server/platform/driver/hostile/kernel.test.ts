@@ -15,6 +15,7 @@ const REFUSED: readonly (readonly [
   ['unshare with mounts', 272, 97, [NEWUSER | 0x2_0000], 'EPERM'],
   ['clone', 56, 220, [NEWUSER | 17, 0, 0, 0, 0], 'EPERM'],
   ['clone3', 435, 435, [0, 0], 'ENOSYS'],
+  ['landlock_create_ruleset', 444, 444, [0, 0, 1], 'ENOSYS'],
   ['mount', 165, 40, [0, 0, 0, 0, 0], 'EPERM'],
   ['umount2', 166, 39, [0, 0], 'EPERM'],
   ['pivot_root', 155, 41, [0, 0], 'EPERM'],
