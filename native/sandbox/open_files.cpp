@@ -7,6 +7,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -131,4 +132,19 @@ bool has_files_in_flight(const std::vector<pid_t>& pids, Budget& budget) {
   });
   // What was not looked at may hold some.
   return is_found || budget.num_left == 0;
+}
+
+bool has_unreadable_process(const std::vector<pid_t>& pids) {
+  bool is_found = false;
+  for (const pid_t pid : pids) {
+    for_each_name(open_folder(folder_of(pid) + "/task"), [&](const std::string& task) {
+      const std::string folder = folder_of(pid) + "/task/" + task;
+      const int fd = open_folder(folder + "/fd");
+      const bool is_closed = fd < 0 && errno == EACCES;
+      if (fd >= 0) close(fd);
+      unsigned long long num_pages = 0;
+      if (is_closed && std::ifstream(folder + "/statm") >> num_pages && num_pages > 0) is_found = true;
+    });
+  }
+  return is_found;
 }

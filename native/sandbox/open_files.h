@@ -47,3 +47,9 @@ void for_each_mapping(const std::vector<pid_t>& pids, Budget& budget, const std:
 /** Whether a socket of the processes holds descriptors that were sent and not received. No program shows their files.
  */
 bool has_files_in_flight(const std::vector<pid_t>& pids, Budget& budget);
+
+/**
+ * Whether this user may not see the open files of a process, as of a program that is only executable for it. A process
+ * that has ended has neither memory nor files.
+ */
+bool has_unreadable_process(const std::vector<pid_t>& pids);
