@@ -36,7 +36,8 @@ afterEach(async () => {
   await driver?.detach();
   driver = undefined;
   await logs.close();
-  rmSync(dir, { recursive: true, force: true });
+  // An aborted start may still be making its folder.
+  rmSync(dir, { recursive: true, force: true, maxRetries: 10 });
 });
 
 const script = (name: string, text: string): string => {
