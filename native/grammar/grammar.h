@@ -117,8 +117,8 @@ Grammar parse_gbnf(std::string_view text);
 
 // Parses the part of ECMAScript's syntax that a finite automaton can match: characters, ., [classes], \d \w \s and
 // their negations, \p{…} and \P{…} of the grammar's properties, \t \n \r \f \v \0 \cX \xHH \uHHHH \u{H}, groups
-// (capturing or not), |, greedy and lazy quantifiers,
-// ^, $ and lookahead outside of repetitions. Throws kInvalidArgument with the position.
+// (capturing or not), |, greedy and lazy quantifiers, ^, $ and lookahead outside of repetitions. Throws
+// kInvalidArgument with the position.
 Expr parse_regex(std::string_view pattern, const RegexOptions& options = {});
 // Replaces every kRegex by its parsed expression.
 void expand_regexes(Grammar& grammar);

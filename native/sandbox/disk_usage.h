@@ -11,8 +11,8 @@
 /** What a replica takes on the disk of its home. */
 struct DiskUsage {
   /**
-   * At least 4 KiB for each entry of the home. The largest number when a folder is nested too deeply, or when its
-   * owner, this user, has closed it: nothing can be hidden in it.
+   * At least 4 KiB for each entry of the home. The largest number when a folder is nested too deeply, or when this user
+   * owns it but may not read it. So a replica cannot hide files there.
    */
   uint64_t num_bytes = 0;
   /** The measure ended before it had looked at everything, so there is more. */

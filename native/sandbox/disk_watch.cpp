@@ -56,8 +56,7 @@ const char* DiskWatch::measure(pid_t supervisor) {
   if (usage.num_bytes > initial_ && usage.num_bytes - initial_ > spec_.disk_bytes) return "bytes";
   if (usage.is_incomplete) return "entries";
   // A program may hide files for a while. It may not fill the disk with them.
-  const bool is_hiding =
-      is_almost_full() && (usage.has_hidden_files || has_files_in_flight(pids, budget) || has_unreadable_process(pids));
+  const bool is_hiding = is_almost_full() && (usage.has_hidden_files || may_hide_files(pids, budget));
   num_hidden_ = is_hiding ? num_hidden_ + 1 : 0;
   return num_hidden_ > kMaxHidden ? "hidden" : kEnough;
 }

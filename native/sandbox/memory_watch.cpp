@@ -45,8 +45,8 @@ bool MemoryWatch::measure(pid_t supervisor, pid_t first_process) {
   const MemoryUsage usage = measure_memory(pids, budget);
   const uint64_t scratch = spec_.is_isolated ? scratch_bytes(first_process) : 0;
   if (usage.num_bytes + scratch > spec_.memory_bytes || budget.num_left == 0) return true;
-  const bool is_hiding = available_memory() < spec_.memory_reserve_bytes &&
-                         (usage.has_hidden_files || has_files_in_flight(pids, budget) || has_unreadable_process(pids));
+  const bool is_hiding =
+      available_memory() < spec_.memory_reserve_bytes && (usage.has_hidden_files || may_hide_files(pids, budget));
   num_hidden_ = is_hiding ? num_hidden_ + 1 : 0;
   return num_hidden_ > kMaxHidden;
 }

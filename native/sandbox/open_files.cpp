@@ -61,6 +61,36 @@ void for_each_program(const std::vector<pid_t>& pids, Budget& budget,
   }
 }
 
+bool has_files_in_flight(const std::vector<pid_t>& pids, Budget& budget) {
+  bool is_found = false;
+  for_each_descriptor(pids, budget, [&](const std::string& folder, const std::string& name) {
+    struct stat info{};
+    if (is_found || stat((folder + "/fd/" + name).c_str(), &info) != 0 || !S_ISSOCK(info.st_mode)) return;
+    std::ifstream file(folder + "/fdinfo/" + name);
+    std::string key;
+    for (long long value = 0; !is_found && file >> key >> value;)
+      is_found = key == "scm_fds:" && value > 0;
+  });
+  // What was not looked at may hold some.
+  return is_found || budget.num_left == 0;
+}
+
+/** A process that has ended has neither memory nor files. */
+bool has_unreadable_process(const std::vector<pid_t>& pids) {
+  bool is_found = false;
+  for (const pid_t pid : pids) {
+    for_each_name(open_folder(folder_of(pid) + "/task"), [&](const std::string& task) {
+      const std::string folder = folder_of(pid) + "/task/" + task;
+      const int fd = open_folder(folder + "/fd");
+      const bool is_closed = fd < 0 && errno == EACCES;
+      if (fd >= 0) close(fd);
+      unsigned long long num_pages = 0;
+      if (is_closed && std::ifstream(folder + "/statm") >> num_pages && num_pages > 0) is_found = true;
+    });
+  }
+  return is_found;
+}
+
 }  // namespace
 
 void for_each_name(int fd, const std::function<void(const std::string&)>& use) {
@@ -120,31 +150,6 @@ void for_each_mapping(const std::vector<pid_t>& pids, Budget& budget, const std:
   }
 }
 
-bool has_files_in_flight(const std::vector<pid_t>& pids, Budget& budget) {
-  bool is_found = false;
-  for_each_descriptor(pids, budget, [&](const std::string& folder, const std::string& name) {
-    struct stat info{};
-    if (is_found || stat((folder + "/fd/" + name).c_str(), &info) != 0 || !S_ISSOCK(info.st_mode)) return;
-    std::ifstream file(folder + "/fdinfo/" + name);
-    std::string key;
-    for (long long value = 0; !is_found && file >> key >> value;)
-      is_found = key == "scm_fds:" && value > 0;
-  });
-  // What was not looked at may hold some.
-  return is_found || budget.num_left == 0;
-}
-
-bool has_unreadable_process(const std::vector<pid_t>& pids) {
-  bool is_found = false;
-  for (const pid_t pid : pids) {
-    for_each_name(open_folder(folder_of(pid) + "/task"), [&](const std::string& task) {
-      const std::string folder = folder_of(pid) + "/task/" + task;
-      const int fd = open_folder(folder + "/fd");
-      const bool is_closed = fd < 0 && errno == EACCES;
-      if (fd >= 0) close(fd);
-      unsigned long long num_pages = 0;
-      if (is_closed && std::ifstream(folder + "/statm") >> num_pages && num_pages > 0) is_found = true;
-    });
-  }
-  return is_found;
+bool may_hide_files(const std::vector<pid_t>& pids, Budget& budget) {
+  return has_files_in_flight(pids, budget) || has_unreadable_process(pids);
 }

@@ -44,12 +44,8 @@ bool parse_mapping(const std::string& line, const std::string& process, Mapping&
 /** Calls `use` for each mapped file of the processes, until the budget ends. */
 void for_each_mapping(const std::vector<pid_t>& pids, Budget& budget, const std::function<void(const Mapping&)>& use);
 
-/** Whether a socket of the processes holds descriptors that were sent and not received. No program shows their files.
- */
-bool has_files_in_flight(const std::vector<pid_t>& pids, Budget& budget);
-
 /**
- * Whether this user may not see the open files of a process, as of a program that is only executable for it. A process
- * that has ended has neither memory nor files.
+ * Whether the processes may hold files that no measure sees: descriptors that were sent through a socket and not
+ * received, or those of a process that this user may not look at, such as one whose program is only executable for it.
  */
-bool has_unreadable_process(const std::vector<pid_t>& pids);
+bool may_hide_files(const std::vector<pid_t>& pids, Budget& budget);

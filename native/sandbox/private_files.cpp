@@ -30,7 +30,7 @@ class Search {
       if (skipped.count(name) != 0) return;
       if (!budget_.take())
         throw std::runtime_error("expected at most " + std::to_string(kMaxEntries) +
-                                 " files in /opt and /usr/local, got more: start the service as root, or remove some");
+                                 " files in /opt and /usr, got more: start the service as root, or remove some");
       if (fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0 || S_ISLNK(info.st_mode)) return;
       const bool is_hidden = is_private(folder, name, info);
       if (is_hidden) found_.push_back(path + "/" + name);

@@ -40,7 +40,7 @@ export function lockDataDir(root: string): DataDirLock {
       try {
         fs.writeFileSync(holderFile, `${JSON.stringify(holder)}\n`, { mode: 0o600 });
       } catch {
-        // The disk is full. The lock works without a name.
+        // For example, the disk is full. The lock works without a name.
       }
     },
     release: () => {

@@ -30,7 +30,7 @@ const DISK_TEXTS = {
   bytes: 'Killed because it added more to its home than one replica may, which is measured every few seconds',
   entries: 'Killed because its home and its open files have too many entries to be measured in time',
   hidden:
-    'Killed because the disk is almost full and the replica holds deleted files whose size is unknown: in memory mappings, or sent to a socket and not received',
+    'Killed because the disk is almost full and the replica holds deleted files or processes that cannot be measured',
 };
 
 const WITHOUT_NETWORK =
