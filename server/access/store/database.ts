@@ -1,11 +1,11 @@
 import fs from 'node:fs';
 import path from 'node:path';
 import LibsqlDatabase from '#libsql';
-import { Kysely, PostgresDialect, type SqliteDatabase, SqliteDialect, sql } from 'kysely';
+import { Kysely, PostgresDialect, type SqliteDatabase, SqliteDialect } from 'kysely';
 import pg from 'pg';
 import { AccessError } from '../errors';
 import { describeLocation, type DatabaseLocation } from './location';
-import { ACCESS, type Component, migrate } from './migrations';
+import { ACCESS, type Component, hasTable, migrate } from './migrations';
 import type { AccessTables, Db } from './schema';
 
 export { LibsqlDatabase };
@@ -43,12 +43,9 @@ export function connectDatabase(location: DatabaseLocation, busyTimeoutMs = BUSY
 /** Returns whether the file exists, or whether the PostgreSQL database has our tables. Creates nothing. */
 export async function databaseExists(location: DatabaseLocation): Promise<boolean> {
   if (location.kind === 'file') return fs.existsSync(location.file);
-  const db = new Kysely<AccessTables>({ dialect: postgresDialect(location.url) });
+  const db = connectDatabase(location);
   try {
-    const { rows } = await sql<{ found: boolean }>`select to_regclass('schema_versions') is not null as found`.execute(
-      db,
-    );
-    return rows[0].found;
+    return await hasTable(db, 'schema_versions');
   } catch (error) {
     throw cannotOpen(location, error);
   } finally {
