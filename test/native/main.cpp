@@ -118,33 +118,54 @@ Job begin_job(const Test& test, int seconds) {
   return {&test, process, output, now, now + std::chrono::seconds(seconds)};
 }
 
-// Prints the output and the result. Returns whether the test has passed.
-bool end_job(const Job& job, int status, int seconds) {
+struct Result {
+  const Test* test;
+  bool passed;
+  double seconds;
+  std::string output;
+};
+
+void print(const Result& result) {
+  std::fputs(result.output.c_str(), stdout);
+  report(*result.test, result.passed);
+}
+
+Result end_job(const Job& job, int status, int seconds) {
+  Result result = {job.test, status == 0, std::chrono::duration<double>(Clock::now() - job.begin).count(), ""};
   char bytes[4096];
   lseek(job.output, 0, SEEK_SET);
   for (ssize_t count; (count = read(job.output, bytes, sizeof bytes)) > 0;)
-    std::fwrite(bytes, 1, static_cast<size_t>(count), stdout);
+    result.output.append(bytes, static_cast<size_t>(count));
   close(job.output);
   if (job.is_hung)
-    std::printf("  did not finish within %d s\n", seconds);
+    result.output += "  did not finish within " + std::to_string(seconds) + " s\n";
   else if (WIFSIGNALED(status))
-    std::printf("  ended by signal %d\n", WTERMSIG(status));
-  report(*job.test, status == 0);
-  return status == 0;
+    result.output += "  ended by signal " + std::to_string(WTERMSIG(status)) + "\n";
+  return result;
 }
 
-void print_slowest(std::vector<std::pair<double, const Test*>> times) {
+void print_slowest(std::vector<Result>& results) {
   constexpr size_t kNumShown = 10;
-  std::sort(times.begin(), times.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::sort(results.begin(), results.end(), [](const Result& a, const Result& b) { return a.seconds > b.seconds; });
   std::printf("slowest tests:\n");
-  for (size_t i = 0; i < std::min(times.size(), kNumShown); ++i)
-    std::printf("%7.1f s  %s\n", times[i].first, times[i].second->name);
+  for (size_t i = 0; i < std::min(results.size(), kNumShown); ++i)
+    std::printf("%7.1f s  %s\n", results[i].seconds, results[i].test->name);
+}
+
+// The end of a log is what most readers see.
+int print_failed_again(const std::vector<Result>& results) {
+  int num_failed = 0;
+  for (const Result& result : results) {
+    if (result.passed) continue;
+    if (num_failed++ == 0) std::printf("failed tests:\n");
+    print(result);
+  }
+  return num_failed;
 }
 
 int run_apart(const std::vector<const Test*>& chosen, const Options& options) {
   std::vector<Job> jobs;
-  std::vector<std::pair<double, const Test*>> times;
-  int num_failed = 0;
+  std::vector<Result> results;
   for (size_t next = 0; next < chosen.size() || !jobs.empty();) {
     while (next < chosen.size() && jobs.size() < static_cast<size_t>(options.jobs))
       jobs.push_back(begin_job(*chosen[next++], options.seconds));
@@ -161,14 +182,14 @@ int run_apart(const std::vector<const Test*>& chosen, const Options& options) {
         ++i;
         continue;
       }
-      if (!end_job(job, is_left ? -1 : status, options.seconds)) ++num_failed;
-      times.emplace_back(std::chrono::duration<double>(Clock::now() - job.begin).count(), job.test);
+      results.push_back(end_job(job, is_left ? -1 : status, options.seconds));
+      print(results.back());
       jobs.erase(jobs.begin() + static_cast<ptrdiff_t>(i));
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
-  print_slowest(std::move(times));
-  return num_failed;
+  print_slowest(results);
+  return print_failed_again(results);
 }
 
 }  // namespace
