@@ -68,7 +68,7 @@
         "native/binding/load_binding.cpp",
         "native/binding/records.cpp"
       ],
-      "conditions": [["target_arch=='x64'", { "dependencies": ["kernels_avx2", "kernels_avx512", "kernels_avx512bf16"] }]]
+      "conditions": [["target_arch=='x64'", { "dependencies": ["kernels_avx2", "kernels_avxvnni", "kernels_avx512", "kernels_avx512vnni", "kernels_avx512bf16"] }]]
     }
   ],
   "conditions": [
@@ -111,6 +111,13 @@
           "xcode_settings": { "OTHER_CPLUSPLUSFLAGS": ["-mavx2", "-mfma", "-mf16c"] }
         },
         {
+          "target_name": "kernels_avxvnni",
+          "type": "static_library",
+          "sources": ["native/backend/cpu/kernels_avxvnni.cpp"],
+          "cflags_cc": ["-mavx2", "-mfma", "-mf16c", "-mavxvnni"],
+          "xcode_settings": { "OTHER_CPLUSPLUSFLAGS": ["-mavx2", "-mfma", "-mf16c", "-mavxvnni"] }
+        },
+        {
           "target_name": "kernels_avx512",
           "type": "static_library",
           "sources": ["native/backend/cpu/kernels_avx512.cpp"],
@@ -118,11 +125,18 @@
           "xcode_settings": { "OTHER_CPLUSPLUSFLAGS": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mf16c"] }
         },
         {
+          "target_name": "kernels_avx512vnni",
+          "type": "static_library",
+          "sources": ["native/backend/cpu/kernels_avx512vnni.cpp"],
+          "cflags_cc": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mfma", "-mf16c"],
+          "xcode_settings": { "OTHER_CPLUSPLUSFLAGS": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mfma", "-mf16c"] }
+        },
+        {
           "target_name": "kernels_avx512bf16",
           "type": "static_library",
           "sources": ["native/backend/cpu/kernels_avx512bf16.cpp"],
-          "cflags_cc": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16", "-mfma", "-mf16c"],
-          "xcode_settings": { "OTHER_CPLUSPLUSFLAGS": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512bf16", "-mfma", "-mf16c"] }
+          "cflags_cc": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mavx512bf16", "-mfma", "-mf16c"],
+          "xcode_settings": { "OTHER_CPLUSPLUSFLAGS": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mavx512bf16", "-mfma", "-mf16c"] }
         }
       ]
     }]

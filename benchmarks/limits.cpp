@@ -59,6 +59,24 @@ __attribute__((target("avx512f,avx512bf16"))) void multiply_bf16(int64_t steps) 
     asm volatile("" : : "v"(sum[j]));
 }
 
+__attribute__((target("avx512f,avx512vnni"))) void multiply_int8(int64_t steps) {
+  __m512i sum[12];
+#pragma GCC unroll 12
+  for (int j = 0; j < 12; ++j) {
+    sum[j] = _mm512_setzero_si512();
+    asm volatile("" : "+v"(sum[j]));
+  }
+  const __m512i a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(-1);
+  for (int64_t i = 0; i < steps; ++i) {
+#pragma GCC unroll 12
+    for (int j = 0; j < 12; ++j)
+      sum[j] = _mm512_dpbusd_epi32(sum[j], a, b);
+  }
+#pragma GCC unroll 12
+  for (int j = 0; j < 12; ++j)
+    asm volatile("" : : "v"(sum[j]));
+}
+
 __attribute__((target("avx512f"))) void multiply_f32(int64_t steps) {
   __m512 sum[12];
 #pragma GCC unroll 12
@@ -146,6 +164,17 @@ double LimitMeter::bf16_gflop_per_s() {
   team_.run([&](int) { multiply_bf16(kChainSteps); });
 #endif
   return 12.0 * 64 * kChainSteps * team_.size() / (now_seconds() - start) / 1e9;
+}
+
+double LimitMeter::int8_gop_per_s() {
+#if defined(__x86_64__)
+  if (has_avx512() && __builtin_cpu_supports("avx512vnni")) {
+    const double start = now_seconds();
+    team_.run([&](int) { multiply_int8(kChainSteps); });
+    return 12.0 * 128 * kChainSteps * team_.size() / (now_seconds() - start) / 1e9;
+  }
+#endif
+  return 0;
 }
 
 double LimitMeter::f32_gflop_per_s() {

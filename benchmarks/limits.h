@@ -13,6 +13,7 @@ class LimitMeter {
   ~LimitMeter();
   double read_gb_per_s();     // one pass over a gigabyte in huge pages, about 30 ms
   double bf16_gflop_per_s();  // vdpbf16ps; 0 without the instruction
+  double int8_gop_per_s();    // vpdpbusd; 0 without the instruction
   double f32_gflop_per_s();   // fused multiply-add; 0 without AVX-512
 
  private:

@@ -2,7 +2,7 @@
 // time. The limit, measured in the same run, is the larger of the weight (and KV) bytes over the read bandwidth and the
 // operations over the peak.
 //   ops [--rows 1,8,512] [--dtype bf16] [--isa avx512bf16] [--threads 2] [--context 512] [--repeats 5] [--layers 24]
-//   [--clock wall|cpu] [--json FILE] [--limits 1]
+//   [--quantization none|int8|int4] [--clock wall|cpu] [--json FILE] [--limits 1]
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -31,6 +31,7 @@ struct Options {
   int context = 512;  // tokens in the KV cache of each decoded sequence
   int repeats = 5;
   int layers = 24;
+  WeightFormat format = WeightFormat::kDType;  // of all matrices but the LM head, which has 8 bits when they have 4
   bool limits_only = false;
   std::string json;
 };
@@ -79,7 +80,8 @@ struct Model {
   std::vector<LayerWeights> layers;
 };
 
-Model load(Backend& backend, int fd, int num_layers) {
+Model load(Backend& backend, int fd, const Options& options) {
+  WeightFormat format = options.format == WeightFormat::kInt4 ? WeightFormat::kInt8 : options.format;
   const auto matrix = [&](std::vector<int64_t> heights, int64_t cols, MatrixKind kind, bool is_gated) {
     std::vector<FileTensor> tensors;
     for (const int64_t height : heights)
@@ -90,6 +92,7 @@ Model load(Backend& backend, int fd, int num_layers) {
     source.kind = kind;
     source.total_cols = cols;
     source.interleave_pairs = is_gated;
+    source.format = format;
     return backend.load_matrix(source, {});
   };
   const FileTensor norm{"norm", fd, 0, DType::kBf16, 1, kHidden};
@@ -97,7 +100,8 @@ Model load(Backend& backend, int fd, int num_layers) {
   Model model;
   model.embedding = matrix({kVocab}, kHidden, MatrixKind::kColumn, false);
   model.norm = vector();
-  for (int layer = 0; layer < num_layers; ++layer) {
+  format = options.format;
+  for (int layer = 0; layer < options.layers; ++layer) {
     LayerWeights weights;
     weights.input_norm = vector();
     weights.post_attention_norm = vector();
@@ -182,23 +186,25 @@ struct Work {
   double bytes = 0, flops = 0, f32_flops = 0;
 };
 
-Work work_of(Op op, const Options& options, const Batch& batch) {
+Work work_of(Op op, const Options& options, const Model& model, const Batch& batch) {
   const double rows = static_cast<double>(batch.ids.size()), item = static_cast<double>(dtype_size(options.dtype)),
                layers = options.layers;
-  const auto matrix = [&](double n, double k, double r, double times) {
-    return Work{n * k * item * times, 2 * n * k * r * times, 0};
+  const auto matrix = [&](const std::unique_ptr<Matrix>& weights, double r, double times) {
+    return Work{static_cast<double>(weights->bytes) * times,
+                2 * static_cast<double>(weights->rows * weights->cols) * r * times, 0};
   };
+  const LayerWeights& layer = model.layers[0];
   switch (op) {
     case kQkv:
-      return matrix((kHeads + 2 * kKvHeads) * kHeadDim, kHidden, rows, layers);
+      return matrix(layer.qkv_proj, rows, layers);
     case kOutput:
-      return matrix(kHidden, kHeads * kHeadDim, rows, layers);
+      return matrix(layer.o_proj, rows, layers);
     case kGateUp:
-      return matrix(2 * kInner, kHidden, rows, layers);
+      return matrix(layer.gate_up_proj, rows, layers);
     case kDown:
-      return matrix(kHidden, kInner, rows, layers);
+      return matrix(layer.down_proj, rows, layers);
     case kHead:
-      return matrix(kVocab, kHidden, batch.num_logit_rows, 1);
+      return matrix(model.embedding, batch.num_logit_rows, 1);
     case kAttention: {
       double keys = 0;
       for (const int32_t context : batch.context_lens)
@@ -223,12 +229,18 @@ DType parse_dtype(const std::string& name) {
   return name == "f16" ? DType::kF16 : DType::kBf16;
 }
 
+WeightFormat parse_format(const std::string& name) {
+  if (name == "int8") return WeightFormat::kInt8;
+  return name == "int4" ? WeightFormat::kInt4 : WeightFormat::kDType;
+}
+
 Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i], value = argv[i + 1];
     if (name == "--rows") options.rows = parse_list(value.c_str());
     if (name == "--dtype") options.dtype = parse_dtype(value);
+    if (name == "--quantization") options.format = parse_format(value);
     if (name == "--threads") options.threads = std::atoi(value.c_str());
     if (name == "--context") options.context = std::atoi(value.c_str());
     if (name == "--repeats") options.repeats = std::atoi(value.c_str());
@@ -285,6 +297,12 @@ struct Measurement {
   double flop_per_second = 0, f32_flop_per_second = 0;  // at least 1e9
 };
 
+// Returns the peak of the instructions that the products use.
+double peak_gflop_per_s(LimitMeter& meter, const Options& options, double f32_peak) {
+  if (options.format != WeightFormat::kDType) return meter.int8_gop_per_s();
+  return options.dtype == DType::kBf16 ? meter.bf16_gflop_per_s() : f32_peak;
+}
+
 Measurement measure(Backend& backend, const Model& model, const Batch& batch, LimitMeter& meter,
                     const Options& options) {
   std::vector<std::vector<double>> seconds(kNumOps + 1);
@@ -293,7 +311,7 @@ Measurement measure(Backend& backend, const Model& model, const Batch& batch, Li
   for (int repeat = 0; repeat < options.repeats; ++repeat) {
     bandwidths.push_back(meter.read_gb_per_s());
     f32_peaks.push_back(meter.f32_gflop_per_s());
-    peaks.push_back(options.dtype == DType::kBf16 ? meter.bf16_gflop_per_s() : f32_peaks.back());
+    peaks.push_back(peak_gflop_per_s(meter, options, f32_peaks.back()));
     const std::vector<double> ops = run_step(backend, model, batch);
     double total = 0;
     for (int op = 0; op < kNumOps; ++op) {
@@ -313,14 +331,15 @@ Measurement measure(Backend& backend, const Model& model, const Batch& batch, Li
 }
 
 // Prints a table of one batch and appends its JSON objects, separated by commas.
-void report(int rows, const Measurement& measured, const Batch& batch, const Options& options, std::string& json) {
+void report(int rows, const Measurement& measured, const Model& model, const Batch& batch, const Options& options,
+            std::string& json) {
   std::printf("\n%d rows; limits %.1f GB/s, %.0f GFLOP/s\n%-16s %10s %8s %9s %7s\n", rows, measured.bandwidth / 1e9,
               measured.flop_per_second / 1e9, "op", "ms", "GB/s", "GFLOP/s", "share");
   double limit_total = 0;
   for (int op = 0; op <= kNumOps; ++op) {
     const bool is_step = op == kNumOps;
     const char* const name = is_step ? "step" : kOpNames[op];
-    const Work work = is_step ? Work{} : work_of(static_cast<Op>(op), options, batch);
+    const Work work = is_step ? Work{} : work_of(static_cast<Op>(op), options, model, batch);
     const double compute = work.flops / measured.flop_per_second + work.f32_flops / measured.f32_flop_per_second;
     const double limit = is_step ? limit_total : std::max(work.bytes / measured.bandwidth, compute);
     if (!is_step) limit_total += limit;
@@ -347,7 +366,7 @@ void run(const Options& options) {
   const std::unique_ptr<Backend> backend = make_cpu_backend(backend_options, nullptr);
   const int fd = random_file();
   const double load_start = now_seconds();
-  const Model model = load(*backend, fd, options.layers);
+  const Model model = load(*backend, fd, options);
   const double load_seconds = now_seconds() - load_start;
   close(fd);
   backend->prepare(device_model(options), device_limits(options));
@@ -362,7 +381,7 @@ void run(const Options& options) {
   std::string ops_json;
   for (const int rows : options.rows) {
     const Batch batch(options, rows);
-    report(rows, measure(*backend, model, batch, meter, options), batch, options, ops_json);
+    report(rows, measure(*backend, model, batch, meter, options), model, batch, options, ops_json);
   }
   if (options.json.empty()) return;
   std::ofstream(options.json) << "{\"machine\":\"" << machine << "\",\"isa\":\"" << cpu_isa_name(options.isa)

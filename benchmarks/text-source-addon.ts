@@ -29,6 +29,7 @@ class TextSource implements NativeEngine {
       threads: 1,
       tensorParallelSize: 1,
       weightDtype: options.weightDtype,
+      quantization: options.quantization,
       computeDtype: 'f32',
       kvCacheDtype: 'f32',
       blockSize: 16,

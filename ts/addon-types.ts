@@ -9,6 +9,9 @@ export type NativeDType = 'f32' | 'f16' | 'bf16';
 /** Data types of the KV cache. 'fp8' is e4m3 with a power-of-two scale per token and head. */
 export type NativeCacheDType = NativeDType | 'fp8';
 
+/** Formats that weights can be quantised to at load. */
+export type NativeQuantization = 'none' | 'int8' | 'int4';
+
 /** A tensor of the checkpoint as stored in the file: row-major, little endian. */
 export interface NativeTensor {
   /**
@@ -86,12 +89,14 @@ export interface NativeEngineOptions {
   deterministic: boolean;
   /** Data type of the packed weights; tensors of another type are converted while packing. */
   weightDtype: NativeDType;
-  /** Activations for bf16 weights; 'auto' = bf16, or f32 for a hidden size below 512. */
+  /** Quantises the weights at load. int4: the embedding and the LM head have 8 bits. */
+  quantization: NativeQuantization;
+  /** Activations for bf16 weights; f32 also replaces the 8-bit activations of quantised weights. 'auto' = bf16, or f32 for a hidden size below 512. */
   computeDtype: 'auto' | 'f32' | 'bf16';
   /** 'auto' = the compute type. */
   kvCacheDtype: 'auto' | NativeCacheDType;
   /** Instruction set of the CPU kernels; 'auto' = the best that this machine supports. */
-  isa: 'auto' | 'portable' | 'avx2' | 'avx512' | 'avx512bf16';
+  isa: 'auto' | 'portable' | 'avx2' | 'avxvnni' | 'avx512' | 'avx512vnni' | 'avx512bf16';
   /** Tokens per KV cache block; 0 = the backend's preference. */
   blockSize: number;
   /** 0 = min(maxNumSeqs × maxModelLen, 25 % of the free memory); on a GPU what gpuMemoryUtilization leaves. */
@@ -130,6 +135,7 @@ export interface NativeEngineInfo {
   threads: number;
   tensorParallelSize: number;
   weightDtype: NativeDType;
+  quantization: NativeQuantization;
   computeDtype: NativeDType;
   kvCacheDtype: NativeCacheDType;
   /** Tokens per KV cache block. */

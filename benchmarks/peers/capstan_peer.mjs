@@ -1,5 +1,5 @@
 // Capstan through its public interface.
-//   node capstan_peer.mjs MODEL [ENTRY]
+//   node capstan_peer.mjs MODEL [ENTRY]     PEER_QUANTIZATION: none, int8 or int4 (default: none)
 // ENTRY: the library's module, such as /tmp/i/node_modules/capstan/dist/ts/index.mjs (default: the one of this tree)
 import { createInterface } from 'node:readline';
 
@@ -11,6 +11,7 @@ const clock = () =>
   process.env.PEER_CLOCK === 'cpu' ? (process.cpuUsage().user + process.cpuUsage().system) / 1000 : performance.now();
 const engine = await Engine.load(process.argv[2], {
   dtype: 'bf16',
+  quantization: process.env.PEER_QUANTIZATION ?? 'none',
   threads: numThreads,
   pinThreads: numThreads > 1,
   maxModelLen: 4096,

@@ -45,6 +45,13 @@ enum class MatrixKind : uint8_t {
   kRow,     // K in parts, added by a fixed tree; each rank holds a contiguous range of the parts
 };
 
+// How the weights of a matrix are kept in memory.
+enum class WeightFormat : uint8_t {
+  kDType,  // in the backend's number type
+  kInt8,   // 8 bits, groups of 128 columns with an f16 scale
+  kInt4,   // 4 bits, groups of 64 columns with an f16 scale
+};
+
 // One linear layer to pack. Its output features are the rows of all slices in order; K is their columns.
 // A gate and an up projection are two slices of equal height with `interleave_pairs`, so that one thread computes both
 // values of a pair.
@@ -54,6 +61,7 @@ struct MatrixSource {
   MatrixKind kind = MatrixKind::kColumn;
   bool interleave_pairs = false;
   int64_t total_cols = 0;  // kRow: K of the whole matrix, over all ranks
+  WeightFormat format = WeightFormat::kDType;
 };
 
 // Returns the number of parts of K for a row-parallel matrix (P in contract 3): the largest power of two ≤ 8 for which
@@ -193,7 +201,8 @@ struct BackendInfo {
   int preferred_block_size = 16;
   int block_size_multiple = 16;  // block_size must be a multiple of this
   DType compute_dtype = DType::kF32;
-  bool has_fp8_cache = false;  // accepts kFp8E4m3 as kv_cache_dtype
+  bool has_fp8_cache = false;          // accepts kFp8E4m3 as kv_cache_dtype
+  bool has_quantized_weights = false;  // accepts every WeightFormat
 };
 
 // The life of a backend: check_model; load_matrix and load_vector; reserve, then warm-up steps, then kv_budget_bytes;

@@ -29,6 +29,7 @@ DeviceGroup make_cpu_group(const DeviceOptions& options) {
   cpu.isa = find_isa(options.isa);
   cpu.weight_dtype = options.weight_dtype;
   cpu.compute_f32 = options.compute_f32;
+  cpu.has_int8_acts = options.has_int8_acts;
 
   const std::vector<int> cpus = usable_cpus();
   const int num_cpus = static_cast<int>(cpus.size());

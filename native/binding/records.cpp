@@ -191,6 +191,12 @@ void read_options(const Napi::Object& object, LoadRequest& request) {
   request.compute = compute == "f32"    ? ComputeChoice::kF32
                     : compute == "bf16" ? ComputeChoice::kBf16
                                         : ComputeChoice::kAuto;
+  const std::string quantization = text(object, "quantization");
+  if (quantization != "none" && quantization != "int8" && quantization != "int4")
+    refuse(object, "quantization", "none, int8 or int4");
+  request.quantization = quantization == "int8"   ? Quantization::kInt8
+                         : quantization == "int4" ? Quantization::kInt4
+                                                  : Quantization::kNone;
   request.is_kv_dtype_given = text(object, "kvCacheDtype") != "auto";
   if (request.is_kv_dtype_given)
     request.kv_cache_dtype = text(object, "kvCacheDtype") == "fp8" ? DType::kFp8E4m3 : to_dtype(object, "kvCacheDtype");
@@ -345,6 +351,7 @@ Napi::Object from_info(Napi::Env env, const EngineInfo& info) {
   object.Set("threads", info.num_threads);
   object.Set("tensorParallelSize", info.world_size);
   object.Set("weightDtype", dtype_name(info.weight_dtype));
+  object.Set("quantization", quantization_name(info.quantization));
   object.Set("computeDtype", dtype_name(info.compute_dtype));
   object.Set("kvCacheDtype", dtype_name(info.kv_cache_dtype));
   object.Set("blockSize", info.block_size);

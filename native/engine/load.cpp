@@ -54,6 +54,29 @@ bool computes_in_f32(const LoadRequest& request) {
   return request.compute == ComputeChoice::kF32 || (request.compute == ComputeChoice::kAuto && is_narrow);
 }
 
+WeightFormats weight_formats(Quantization quantization) {
+  if (quantization == Quantization::kInt8) return {WeightFormat::kInt8, WeightFormat::kInt8};
+  if (quantization == Quantization::kInt4) return {WeightFormat::kInt4, WeightFormat::kInt8};
+  return {};
+}
+
+double bits_per_weight(WeightFormat format, DType dtype) {
+  if (format == WeightFormat::kInt8) return 8.125;
+  return format == WeightFormat::kInt4 ? 4.25 : 8.0 * static_cast<double>(dtype_size(dtype));
+}
+
+// Returns about the bytes of the packed weights, over all ranks.
+int64_t expected_weight_bytes(const LoadRequest& request, const TensorTable& tensors) {
+  const WeightFormats formats = weight_formats(request.quantization);
+  double bits = 0;
+  for (const auto& [name, tensor] : tensors) {
+    const bool is_vocab = name == "embed_tokens.weight" || name == "lm_head.weight";
+    bits += static_cast<double>(tensor.rows * tensor.cols) *
+            bits_per_weight(is_vocab ? formats.vocab : formats.layers, request.device.weight_dtype);
+  }
+  return static_cast<int64_t>(bits / 8);
+}
+
 int choose_block_size(int requested, const BackendInfo& backend) {
   if (requested == 0) return backend.preferred_block_size;
   if (requested < 0 || requested % backend.block_size_multiple != 0 || requested > kMaxBlockSize)
@@ -180,9 +203,12 @@ void EngineLoader::check_model() {
 void EngineLoader::open_devices() {
   DeviceOptions options = request_.device;
   options.compute_f32 = computes_in_f32(request_);
+  options.has_int8_acts = request_.compute != ComputeChoice::kF32;
   group_ = make_device_group(options);
   control_ = group_.control.get();
   backend_info_ = group_.backends[0]->info();
+  if (request_.quantization != Quantization::kNone && !backend_info_.has_quantized_weights)
+    refuse_argument("quantization", "none on " + backend_info_.name, quantization_name(request_.quantization));
   limits_.max_num_tokens = request_.max_num_batched_tokens;
   limits_.max_num_seqs = request_.max_num_seqs;
   limits_.block_size = choose_block_size(request_.block_size, backend_info_);
@@ -191,8 +217,7 @@ void EngineLoader::open_devices() {
     refuse_argument("computeDtype",
                     "auto on " + backend_info_.name + ", which computes in " + dtype_name(backend_info_.compute_dtype),
                     "f32");
-  const auto dtype_bytes = static_cast<int64_t>(dtype_size(options.weight_dtype));
-  const int64_t weight_bytes_per_rank = num_elements(tensors_) * dtype_bytes / options.world_size;
+  const int64_t weight_bytes_per_rank = expected_weight_bytes(request_, tensors_) / options.world_size;
   for (size_t rank = 0; rank < world_size_; ++rank)
     group_.backends[rank]->check_model(device_model(rank, 0), weight_bytes_per_rank);
 }
@@ -210,8 +235,8 @@ void EngineLoader::load_weights(const LoadObserver& observer) {
   ranks_.resize(world_size_);
   for_each_rank([&](size_t rank) {
     ranks_[rank].backend = std::move(group_.backends[rank]);
-    ranks_[rank].weights =
-        capstan::load_weights(request_.spec, plans_[rank], tensors_, *ranks_[rank].backend, progress);
+    ranks_[rank].weights = capstan::load_weights(
+        request_.spec, plans_[rank], tensors_, weight_formats(request_.quantization), *ranks_[rank].backend, progress);
   });
   observer(total, total);
 }
@@ -285,6 +310,7 @@ EngineInfo EngineLoader::make_info() const {
   info.isa = backend_info_.isa;
   info.num_threads = group_.num_threads;
   info.world_size = request_.device.world_size;
+  info.quantization = request_.quantization;
   info.weight_dtype = request_.device.weight_dtype;
   info.compute_dtype = backend_info_.compute_dtype;
   info.kv_cache_dtype = limits_.kv_cache_dtype;

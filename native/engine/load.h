@@ -16,13 +16,18 @@ namespace capstan {
 // saves too little time to be worth its rounding.
 enum class ComputeChoice : uint8_t { kAuto, kF32, kBf16 };
 
+// Weights that are quantised at load. kInt4: the embedding and the LM head have 8 bits, because their errors reach
+// every token.
+enum class Quantization : uint8_t { kNone, kInt8, kInt4 };
+
 struct LoadRequest {
   std::vector<std::string> files;
   std::vector<TensorEntry> tensors;
   ModelSpec spec;
   std::shared_ptr<Vocabulary> vocabulary;
-  DeviceOptions device;  // compute_f32 is ignored: it follows from `compute`
-  ComputeChoice compute = ComputeChoice::kAuto;
+  DeviceOptions device;  // compute_f32 and has_int8_acts are ignored: they follow from `compute`
+  ComputeChoice compute = ComputeChoice::kAuto;  // kF32 with quantised weights: their activations are f32, not 8 bits
+  Quantization quantization = Quantization::kNone;
   // When false, the cache has the type that the backend computes in. With f16 weights that is f32: an f16 cache would
   // use up most of their tolerance.
   bool is_kv_dtype_given = false;
@@ -44,12 +49,17 @@ struct LoadRequest {
 struct EngineInfo {
   std::string backend, isa;
   int num_threads = 0, world_size = 1;
+  Quantization quantization = Quantization::kNone;
   DType weight_dtype = DType::kF32, compute_dtype = DType::kF32, kv_cache_dtype = DType::kF32;
   int block_size = 0, num_blocks = 0;
   int64_t kv_cache_bytes = 0, weight_bytes = 0;
   int max_model_len = 0;
   std::vector<std::string> notes;
 };
+
+constexpr const char* quantization_name(Quantization quantization) {
+  return quantization == Quantization::kNone ? "none" : quantization == Quantization::kInt8 ? "int8" : "int4";
+}
 
 struct LoadedEngine {
   std::unique_ptr<Engine> engine;

@@ -102,27 +102,28 @@ MatrixSource row_source(const Slicer& slicer, const std::string& prefix, int64_t
   return source;
 }
 
-LayerWeights load_layer(const Slicer& slicer, const ModelSpec& spec, const ShardPlan& plan, int layer, Backend& backend,
-                        const LoadProgress& progress) {
+LayerWeights load_layer(const Slicer& slicer, const ModelSpec& spec, const ShardPlan& plan, int layer,
+                        WeightFormat format, Backend& backend, const LoadProgress& progress) {
+  const auto matrix = [&](MatrixSource source) {
+    source.format = format;
+    return backend.load_matrix(source, progress);
+  };
   const auto vector = [&](const char* tensor) {
     return backend.load_vector(slicer.whole(layer_name(layer, tensor)), progress);
   };
   LayerWeights weights;
   weights.input_norm = vector("input_norm.weight");
-  weights.qkv_proj = backend.load_matrix(qkv_source(slicer, spec, plan, layer), progress);
+  weights.qkv_proj = matrix(qkv_source(slicer, spec, plan, layer));
   if (slicer.has(layer_name(layer, "q_norm.weight"))) {
     weights.q_norm = vector("q_norm.weight");
     weights.k_norm = vector("k_norm.weight");
   }
-  weights.o_proj =
-      backend.load_matrix(row_source(slicer, layer_name(layer, "o_proj"), int64_t{plan.head_begin} * spec.head_dim,
-                                     int64_t{plan.num_heads} * spec.head_dim, spec.hidden_size),
-                          progress);
+  weights.o_proj = matrix(row_source(slicer, layer_name(layer, "o_proj"), int64_t{plan.head_begin} * spec.head_dim,
+                                     int64_t{plan.num_heads} * spec.head_dim, spec.hidden_size));
   weights.post_attention_norm = vector("post_attention_norm.weight");
-  weights.gate_up_proj = backend.load_matrix(gate_up_source(slicer, plan, layer), progress);
-  weights.down_proj = backend.load_matrix(row_source(slicer, layer_name(layer, "down_proj"), plan.intermediate_begin,
-                                                     plan.intermediate_size, spec.hidden_size),
-                                          progress);
+  weights.gate_up_proj = matrix(gate_up_source(slicer, plan, layer));
+  weights.down_proj = matrix(row_source(slicer, layer_name(layer, "down_proj"), plan.intermediate_begin,
+                                        plan.intermediate_size, spec.hidden_size));
   return weights;
 }
 
@@ -201,18 +202,19 @@ void check_tensors(const ModelSpec& spec, const TensorTable& tensors) {
     check_layer(spec, tensors, layer);
 }
 
-Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorTable& tensors, Backend& backend,
-                     const LoadProgress& progress) {
+Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorTable& tensors, WeightFormats formats,
+                     Backend& backend, const LoadProgress& progress) {
   const Slicer slicer(tensors);
   const auto vocab_source = [&](const char* name) {
     MatrixSource source;
+    source.format = formats.vocab;
     source.slices.push_back(slicer.rows_of(name, plan.vocab_begin, plan.vocab_end - plan.vocab_begin));
     return source;
   };
   Weights weights;
   weights.embed_tokens = backend.load_matrix(vocab_source("embed_tokens.weight"), progress);
   for (int layer = 0; layer < spec.num_layers; ++layer)
-    weights.layers.push_back(load_layer(slicer, spec, plan, layer, backend, progress));
+    weights.layers.push_back(load_layer(slicer, spec, plan, layer, formats.layers, backend, progress));
   weights.norm = backend.load_vector(slicer.whole("norm.weight"), progress);
   if (!spec.tie_word_embeddings) weights.lm_head = backend.load_matrix(vocab_source("lm_head.weight"), progress);
 

@@ -40,8 +40,14 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
 // correct shape.
 void check_tensors(const ModelSpec& spec, const TensorTable& tensors);
 
+// How load_weights keeps the matrices.
+struct WeightFormats {
+  WeightFormat layers = WeightFormat::kDType;
+  WeightFormat vocab = WeightFormat::kDType;  // the embedding and the LM head
+};
+
 // Streams this rank's shard through `backend` into its packed layout. `tensors` must have passed check_tensors.
-Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorTable& tensors, Backend& backend,
-                     const LoadProgress& progress);
+Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorTable& tensors, WeightFormats formats,
+                     Backend& backend, const LoadProgress& progress);
 
 }  // namespace capstan

@@ -166,11 +166,29 @@ const ENGINE: readonly Definition[] = [
     },
   },
   {
+    name: 'quantization',
+    value: '<bits>',
+    aliases: ['-q'],
+    help: 'quantize the weights at load, on the CPU: none, int8 or int4, which keeps the embedding and the head in 8 bits (default: none)',
+    apply: (o, value, source) => {
+      o.engine.quantization =
+        value === 'None' || value === 'auto' ? 'none' : parseChoice(value, source, ['none', 'int8', 'int4']);
+    },
+  },
+  {
     name: 'isa',
     value: '<name>',
-    help: 'CPU instruction set: auto, portable, avx2, avx512 or avx512bf16 (default: auto)',
+    help: 'CPU instruction set: auto, portable, avx2, avxvnni, avx512, avx512vnni or avx512bf16 (default: auto)',
     apply: (o, value, source) => {
-      o.engine.isa = parseChoice(value, source, ['auto', 'portable', 'avx2', 'avx512', 'avx512bf16']);
+      o.engine.isa = parseChoice(value, source, [
+        'auto',
+        'portable',
+        'avx2',
+        'avxvnni',
+        'avx512',
+        'avx512vnni',
+        'avx512bf16',
+      ]);
     },
   },
   {

@@ -25,7 +25,7 @@ export function startupText(info: EngineInfo, address: Address): string {
   const numRanks = info.tensorParallelSize === 1 ? '' : `, ${info.tensorParallelSize} ranks`;
   const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'What is Capstan?' }] });
   return [
-    `Capstan ${info.version} serves ${model} (${info.architecture}, ${count(info.numParameters)} parameters, ${info.weightDtype}): ` +
+    `Capstan ${info.version} serves ${model} (${info.architecture}, ${count(info.numParameters)} parameters, ${weightsText(info)}): ` +
       `${info.backend} ${info.isa}, ${info.threads} ${info.threads === 1 ? 'thread' : 'threads'}${numRanks}, context length ${grouped(info.maxModelLen)}, ` +
       `KV cache ${bytes(info.kvCacheBytes)} (${grouped(info.numBlocks * info.blockSize)} tokens), ${socketPath === undefined ? url : `unix:${socketPath}${isTls ? ' with TLS' : ''}`} (${transport})`,
     `Sampling defaults: ${samplingText(info)}`,
@@ -38,6 +38,10 @@ export function startupText(info: EngineInfo, address: Address): string {
         ]),
     '',
   ].join('\n');
+}
+
+function weightsText({ weightDtype, quantization }: EngineInfo): string {
+  return quantization === 'none' ? weightDtype : `${weightDtype} as ${quantization}`;
 }
 
 /** Quotes a shell argument. */

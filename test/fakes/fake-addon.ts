@@ -96,6 +96,7 @@ class FakeEngine implements NativeEngine {
       threads: options.threads || 1,
       tensorParallelSize: options.tensorParallelSize,
       weightDtype: options.weightDtype,
+      quantization: options.quantization,
       computeDtype: 'f32',
       kvCacheDtype: 'f32',
       blockSize: 16,

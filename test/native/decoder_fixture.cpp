@@ -108,7 +108,8 @@ TensorSlice cols_of(const FileTensor& tensor, int rank, int world_size) {
 
 }  // namespace
 
-LayerWeights DecoderFixture::load_layer(Backend& backend, int layer, int rank, int world_size) const {
+LayerWeights DecoderFixture::load_layer(Backend& backend, int layer, int rank, const RunOptions& options) const {
+  const int world_size = options.world_size;
   const LayerTensors& tensors = layers_[layer];
   const int kv_world = std::min(world_size, shape_.num_kv_heads),
             kv_rank = rank / (world_size / kv_world);  // replicated KV heads
@@ -120,6 +121,7 @@ LayerWeights DecoderFixture::load_layer(Backend& backend, int layer, int rank, i
     weights.k_norm = backend.load_vector(whole(*tensors.k_norm), {});
   }
   MatrixSource qkv;
+  qkv.format = options.format;
   qkv.slices = {rows_of(*tensors.q, rank, world_size), rows_of(*tensors.k, kv_rank, kv_world),
                 rows_of(*tensors.v, kv_rank, kv_world)};
   if (tensors.q_bias != nullptr)
@@ -129,6 +131,7 @@ LayerWeights DecoderFixture::load_layer(Backend& backend, int layer, int rank, i
   const auto row_parallel = [&](const FileTensor& tensor, const FileTensor* bias) {
     MatrixSource source;
     source.kind = MatrixKind::kRow;
+    source.format = options.format;
     source.total_cols = tensor.cols;
     source.slices = {cols_of(tensor, rank, world_size)};
     if (bias != nullptr) source.bias = {whole(*bias)};
@@ -137,6 +140,7 @@ LayerWeights DecoderFixture::load_layer(Backend& backend, int layer, int rank, i
   weights.o_proj = row_parallel(*tensors.o, tensors.o_bias);
   weights.down_proj = row_parallel(*tensors.down, tensors.down_bias);
   MatrixSource gate_up;
+  gate_up.format = options.format;
   gate_up.slices = {rows_of(*tensors.gate, rank, world_size), rows_of(*tensors.up, rank, world_size)};
   gate_up.interleave_pairs = true;
   weights.gate_up_proj = backend.load_matrix(gate_up, {});
@@ -150,6 +154,7 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
   backend_options.isa = options.isa;
   backend_options.weight_dtype = options.weight_dtype;
   backend_options.compute_f32 = options.compute_f32;
+  backend_options.has_int8_acts = !options.compute_f32;
   backend_options.cpus.assign(static_cast<size_t>(options.num_threads), -1);
   backend_options.may_spin = false;
   const std::unique_ptr<Backend> backend = options.make_backend ? options.make_backend(options, std::move(comm))
@@ -162,6 +167,7 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
   model.vocab_begin = shape_.vocab_size * rank / world_size;
   model.vocab_end = shape_.vocab_size * (rank + 1) / world_size;
   MatrixSource vocab_rows;
+  vocab_rows.format = options.format;
   vocab_rows.slices = {{embedding_, model.vocab_begin, model.vocab_end - model.vocab_begin, 0, shape_.hidden_size}};
   const std::unique_ptr<Matrix> embedding = backend->load_matrix(vocab_rows, {});
   if (lm_head_ != nullptr) vocab_rows.slices[0].tensor = lm_head_;
@@ -169,7 +175,7 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
   const std::unique_ptr<Vector> norm = backend->load_vector(whole(*norm_), {});
   std::vector<LayerWeights> layers;
   for (int layer = 0; layer < shape_.num_layers; ++layer)
-    layers.push_back(load_layer(*backend, layer, rank, world_size));
+    layers.push_back(load_layer(*backend, layer, rank, options));
 
   size_t longest = 0;
   for (const auto& prompt : prompts)

@@ -39,6 +39,7 @@ struct RunOptions {
   DType weight_dtype = DType::kF32;
   DType kv_cache_dtype = DType::kF32;
   bool compute_f32 = false;
+  WeightFormat format = WeightFormat::kDType;  // of all matrices; with compute_f32 the activations are f32
   int world_size = 1;
   int num_threads = 1;  // per rank
   int prefill_chunk_size = 1 << 20;
@@ -63,7 +64,7 @@ class DecoderFixture {
                                reference::Rows& rows_out);
   const FileTensor& add_vector(const std::string& name, int64_t size, float mean, float deviation,
                                reference::Row& row_out);
-  LayerWeights load_layer(Backend& backend, int layer, int rank, int world_size) const;
+  LayerWeights load_layer(Backend& backend, int layer, int rank, const RunOptions& options) const;
   void run_rank(const RunOptions& options, const std::vector<std::vector<int32_t>>& prompts, int rank,
                 std::unique_ptr<Comm> comm, LogProbs& logprobs);
 

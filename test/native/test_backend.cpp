@@ -99,7 +99,12 @@ bool is_same(const LogProbs& a, const LogProbs& b) {
   return true;
 }
 
-// Calls check(shape, options, name) for every shape, number type and activation type.
+const char* format_name(WeightFormat format) {
+  if (format == WeightFormat::kDType) return "";
+  return format == WeightFormat::kInt8 ? " int8" : " int4";
+}
+
+// Calls check(shape, options, name) for every shape, number type, weight format and activation type.
 template <class Check>
 void for_each_kind(Check check) {
   for (const DecoderShape& base : shapes()) {
@@ -112,7 +117,12 @@ void for_each_kind(Check check) {
         options.weight_dtype = options.kv_cache_dtype = dtype;
         options.compute_f32 = compute_f32;
         options.isa = available_cpu_isas()[0];
-        check(shape, options, case_name(shape, options.isa, dtype) + (compute_f32 ? " computed in f32" : ""));
+        for (const WeightFormat format : {WeightFormat::kDType, WeightFormat::kInt8, WeightFormat::kInt4}) {
+          if (format != WeightFormat::kDType && dtype != DType::kBf16) continue;
+          options.format = format;
+          check(shape, options,
+                case_name(shape, options.isa, dtype) + format_name(format) + (compute_f32 ? " computed in f32" : ""));
+        }
       }
     }
   }
@@ -172,12 +182,16 @@ TEST(backend_bits_do_not_depend_on_ranks) {
       DecoderFixture fixture(shape);
       const std::vector<std::vector<int32_t>> prompts = {random_ids(5, 40, shape.vocab_size),
                                                          random_ids(6, 9, shape.vocab_size)};
-      const LogProbs one = fixture.run(options, prompts);
-      for (const int world_size : {2, 4, 8}) {
-        options.world_size = world_size;
-        options.num_threads = world_size == 2 ? 2 : 1;
-        if (!is_same(one, fixture.run(options, prompts)))
-          fail(__FILE__, __LINE__, show(world_size) + " ranks differ in " + dtype_name(dtype));
+      for (const WeightFormat format : {WeightFormat::kDType, WeightFormat::kInt8, WeightFormat::kInt4}) {
+        options.format = format;
+        options.world_size = options.num_threads = 1;
+        const LogProbs one = fixture.run(options, prompts);
+        for (const int world_size : {2, 4, 8}) {
+          options.world_size = world_size;
+          options.num_threads = world_size == 2 ? 2 : 1;
+          if (!is_same(one, fixture.run(options, prompts)))
+            fail(__FILE__, __LINE__, show(world_size) + " ranks differ in " + dtype_name(dtype) + format_name(format));
+        }
       }
     }
   }

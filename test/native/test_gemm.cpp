@@ -46,7 +46,7 @@ struct Problem {
     source.slices = {whole(checkpoint.add("w", kind.weights, n, k, weights))};
     if (is_gated) source.slices.push_back(whole(checkpoint.add("u", kind.weights, n, k, up_weights)));
     source.interleave_pairs = is_gated;
-    matrix = pack_matrix(source, kind.weights, team, {});
+    matrix = pack_matrix(source, kind.weights, cpu_kernels(CpuIsa::kPortable), team, {});
     x = random_values(3, rows * k + 16, 1.0f);
     if (kind.is_rounded)
       for (float& value : x)

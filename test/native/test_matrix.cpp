@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "native/backend/cpu/isa.h"
 #include "native/backend/cpu/kernels.h"
 #include "native/base/number.h"
 #include "test/native/checkpoint.h"
@@ -49,7 +50,8 @@ TEST(matrix_packs_slices_of_any_type_and_size) {
             wanted.emplace_back(values.begin() + row * (cols + 5) + 4, values.begin() + row * (cols + 5) + 4 + cols);
         }
         int64_t progress = 0;
-        const auto matrix = pack_matrix(source, dtype, team, [&](int64_t bytes) { progress += bytes; });
+        const auto matrix =
+            pack_matrix(source, dtype, cpu_kernels(CpuIsa::kPortable), team, [&](int64_t bytes) { progress += bytes; });
         EXPECT_EQ(matrix->rows, static_cast<int64_t>(wanted.size()));
         EXPECT_EQ(progress, matrix->rows * cols * static_cast<int64_t>(dtype_size(file_dtype)));
         EXPECT_EQ(matrix->num_panels, (matrix->rows + 15) / 16);
@@ -80,7 +82,7 @@ TEST(matrix_interleaves_gates_and_ups_in_groups_of_eight) {
   const FileTensor& biases = checkpoint.add("bias", DType::kF32, 1, kPairs, bias);
   source.bias = {whole(biases), whole(biases)};
   source.interleave_pairs = true;
-  const auto matrix = pack_matrix(source, DType::kF32, team, {});
+  const auto matrix = pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, {});
   EXPECT_EQ(matrix->num_panels, int64_t{3});
   for (int64_t pair = 0; pair < 24; ++pair) {
     for (int64_t k = 0; k < kCols; ++k) {
@@ -107,7 +109,7 @@ std::string message_with(float value, DType file_dtype, DType dtype, bool is_vec
     if (is_vector)
       read_vector(whole(tensor), {});
     else
-      pack_matrix(source, dtype, team, {});
+      pack_matrix(source, dtype, cpu_kernels(CpuIsa::kPortable), team, {});
   } catch (const Error& error) {
     return std::string(error_code_name(error.code())) + ": " + error.what();
   }
@@ -138,7 +140,7 @@ TEST(matrix_refuses_a_truncated_file) {
   MatrixSource source;
   source.slices = {whole(checkpoint.add("cut", DType::kF32, 50, 20, values))};
   checkpoint.truncate(checkpoint.bytes() - 10);
-  EXPECT_ERROR("invalid_model", pack_matrix(source, DType::kF32, team, {}));
+  EXPECT_ERROR("invalid_model", pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, {}));
   EXPECT_ERROR("invalid_model", read_vector(source.slices[0], {}));
 }
 
@@ -148,8 +150,8 @@ TEST(matrix_loading_can_be_cancelled) {
   std::vector<float> values(500 * 20, 1.0f);
   MatrixSource source;
   source.slices = {whole(checkpoint.add("t", DType::kF32, 500, 20, values))};
-  EXPECT_ERROR("aborted",
-               pack_matrix(source, DType::kF32, team, [](int64_t) { throw Error(ErrorCode::kAborted, "stop"); }));
+  EXPECT_ERROR("aborted", pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team,
+                                      [](int64_t) { throw Error(ErrorCode::kAborted, "stop"); }));
 }
 
 TEST(matrix_shard_has_its_share_of_the_parts) {
@@ -162,13 +164,13 @@ TEST(matrix_shard_has_its_share_of_the_parts) {
     source.kind = MatrixKind::kRow;
     source.total_cols = 128;
     source.slices = {{&tensor, 0, 8, 128 - cols, cols}};
-    EXPECT_EQ(pack_matrix(source, DType::kF32, team, {})->num_parts, parts);
+    EXPECT_EQ(pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, {})->num_parts, parts);
   }
   MatrixSource source;
   source.kind = MatrixKind::kRow;
   source.total_cols = 128;
   source.slices = {{&tensor, 0, 8, 0, 24}};  // one and a half parts
-  EXPECT_ERROR("internal_error", pack_matrix(source, DType::kF32, team, {}));
+  EXPECT_ERROR("internal_error", pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, {}));
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ TEST(team_pieces_cover_the_range_once) {
   for (const int64_t count : {0, 1, 2, 5, 6, 7, 100, 1001}) {
     for (const int64_t grain : {1, 3, 6, 50}) {
       std::vector<std::atomic<int>> times(static_cast<size_t>(count));
-      team.for_pieces(count, grain, [&](int64_t begin, int64_t end) {
+      team.for_pieces(count, grain, [&](int, int64_t begin, int64_t end) {
         EXPECT(begin < end);
         for (int64_t i = begin; i < end; ++i)
           ++times[i];

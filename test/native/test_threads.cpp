@@ -109,7 +109,7 @@ std::unique_ptr<ModelRunner> make_runner(const LoadRequest& request) {
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const ShardPlan plan = make_shard_plan(request.spec, static_cast<int>(rank), request.device.world_size);
     Backend& backend = *(ranks[rank].backend = std::move(group.backends[rank]));
-    ranks[rank].weights = load_weights(request.spec, plan, tensors, backend, [](int64_t) {});
+    ranks[rank].weights = load_weights(request.spec, plan, tensors, {}, backend, [](int64_t) {});
     DeviceModel model = make_device_model(request.spec, plan, request.spec.vocab_size, kMaxModelLen);
     backend.reserve(model, limits);
     model.rope_table = make_rope_table(request.spec.rope, kMaxModelLen);

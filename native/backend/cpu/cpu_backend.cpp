@@ -56,6 +56,7 @@ class CpuBackend final : public Backend {
  public:
   CpuBackend(const CpuBackendOptions& options, std::unique_ptr<Comm> comm)
       : weight_dtype_(options.weight_dtype),
+        has_int8_acts_(options.has_int8_acts),
         kernels_(cpu_kernels(options.isa)),
         comm_(std::move(comm)),
         team_(options.cpus, options.may_spin) {
@@ -65,6 +66,7 @@ class CpuBackend final : public Backend {
     info_.depth = 1;
     info_.preferred_block_size = kSlotGroup;
     info_.block_size_multiple = kSlotGroup;
+    info_.has_quantized_weights = true;
     info_.compute_dtype = act_format_ == ActFormat::kF32 ? DType::kF32 : DType::kBf16;
   }
 
@@ -72,7 +74,12 @@ class CpuBackend final : public Backend {
   void check_model(const DeviceModel& model, int64_t weight_bytes) const override;
 
   std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) override {
-    return pack_matrix(source, weight_dtype_, team_, progress);
+    std::unique_ptr<CpuMatrix> matrix = pack_matrix(source, weight_dtype_, kernels_, team_, progress);
+    if (is_quantized(*matrix)) {
+      max_act_words_ = std::max(max_act_words_, matrix->quant.num_words + 2 * matrix->quant.num_runs);
+      max_quantized_k_ = std::max(max_quantized_k_, matrix->padded_k);
+    }
+    return matrix;
   }
   std::unique_ptr<Vector> load_vector(const TensorSlice& slice, const LoadProgress& progress) override {
     return read_vector(slice, progress);
@@ -102,16 +109,26 @@ class CpuBackend final : public Backend {
 
   void index_windows();
   void allocate();
-  ActTiles act_tiles(const HugeBuffer& buffer, int64_t rows, int64_t k) const;
+  static bool is_quantized(const CpuMatrix& matrix) { return matrix.quant.bits != 0; }
+  // Returns the activations that a matrix is multiplied with, in `buffer`.
+  ActTiles act_tiles(const HugeBuffer& buffer, int64_t rows, const CpuMatrix& matrix) const;
+  // Row `row` of acts = x, or x * norm / rms(x) when `norm` is given.
+  void store_row(const float* x, const Vector* norm, int64_t k, const ActTiles& acts, int64_t row) const;
   KvCache kv_cache(int layer) const;
-  // Returns rms_norm(hidden) of the given rows, or of all rows when `rows` is empty.
-  ActTiles norm_rows(const Vector& norm, std::span<const int32_t> rows, int64_t num_rows);
+  // Returns rms_norm(hidden) of the given rows, or of all rows when `rows` is empty, as the input of a matrix.
+  ActTiles norm_rows(const Vector& norm, std::span<const int32_t> rows, int64_t num_rows, const CpuMatrix& matrix);
+  // Returns the result of the MLP's first half: the input of the down projection, or f32 rows that it quantises,
+  // because a run's scale is known only when the whole row is.
+  ActTiles mlp_tiles(const CpuMatrix& down_proj) const;
+  // Returns the rows x (num_tokens, stride) as the input of a matrix.
+  ActTiles pack_rows(const float* x, int64_t stride, const CpuMatrix& matrix);
   void run_gemm(const GemmArgs& args, const CpuMatrix& matrix);
   // hidden += acts · weightsᵀ + bias, over all ranks.
   void row_parallel_residual(const ActTiles& acts, const CpuMatrix& matrix);
   void add_all_partials(const float* bias);
 
   const DType weight_dtype_;
+  const bool has_int8_acts_;
   const CpuKernels& kernels_;
   const std::unique_ptr<Comm> comm_;
   Team team_;
@@ -132,8 +149,9 @@ class CpuBackend final : public Backend {
   HugeBuffer acts_;      // ActTiles: results of the norms, the attention result
   HugeBuffer mlp_acts_;  // ActTiles: input of the down projection
   HugeBuffer logits_;    // (max_num_seqs, vocab_size), filled on rank 0
-  HugeBuffer scratch_;   // (threads, scratch_floats) of attention
+  HugeBuffer scratch_;   // (threads, scratch_floats) of attention, and decoded weights
   int64_t scratch_floats_ = 0;
+  int64_t max_act_words_ = 0, max_quantized_k_ = 0;  // over the quantised matrices
 
   StepInput step_;
   std::vector<std::vector<AttentionItem>> attention_items_;  // by index into windows_
@@ -183,12 +201,15 @@ void CpuBackend::allocate() {
   if (world_size() > 1) partial_ = floats(rows * hidden_stride_, "the partial sums of a rank");
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
   const int64_t act_rows = std::max<int64_t>(rows, limits_.max_num_seqs);
-  acts_ = floats(act_rows * round_up(std::max(model_.hidden_size, q_size), 2), "the activations");
+  acts_ =
+      floats(act_rows * std::max(round_up(std::max(model_.hidden_size, q_size), 2), max_act_words_), "the activations");
   mlp_acts_ = floats(rows * round_up(model_.intermediate_size, 2), "the activations of the MLP");
   logits_ = floats(int64_t{limits_.max_num_seqs} * model_.vocab_size, "the logits");
 
   const int64_t item_rows = std::max<int64_t>(kAttentionRows, model_.num_heads / model_.num_kv_heads);
   scratch_floats_ = round_up(attention_scratch_floats(item_rows, kv_layout_.k_dim, kv_layout_.v_dim), 1024);
+  if (!has_int8_acts_)
+    scratch_floats_ = std::max(scratch_floats_, round_up(dequantized_floats(max_quantized_k_), 1024));
   scratch_ = floats(team_.size() * scratch_floats_, "the attention scratch");
   const int64_t layer_bytes = limits_.num_blocks * (k_block_bytes(kv_layout_) + v_block_bytes(kv_layout_));
   kv_ = HugeBuffer(static_cast<size_t>(model_.num_layers * layer_bytes), "the KV cache");
@@ -201,10 +222,45 @@ KvCache CpuBackend::kv_cache(int layer) const {
   return {kv_layout_, k, k + k_bytes};
 }
 
-ActTiles CpuBackend::act_tiles(const HugeBuffer& buffer, int64_t rows, int64_t k) const {
-  const int64_t padded = round_up(k, 2);
-  const int64_t words = act_format_ == ActFormat::kBf16Pairs ? padded / 2 : padded;
-  return {buffer.as<uint32_t>(), rows, words, kernels_.tile_rows, act_format_};
+ActTiles CpuBackend::act_tiles(const HugeBuffer& buffer, int64_t rows, const CpuMatrix& matrix) const {
+  ActTiles acts;
+  acts.data = buffer.as<uint32_t>();
+  acts.rows = rows;
+  acts.tile_rows = kernels_.tile_rows;
+  const QuantWeights& quant = matrix.quant;
+  if (quant.bits == 0) {
+    acts.format = act_format_;
+    acts.words = act_format_ == ActFormat::kBf16Pairs ? matrix.padded_k / 2 : matrix.padded_k;
+  } else if (!has_int8_acts_) {
+    acts.words = matrix.padded_k;
+  } else {
+    acts.format = ActFormat::kInt8;
+    acts.words = quant.num_words;
+    acts.runs = quant.runs;
+    acts.num_runs = quant.num_runs;
+    acts.scales = reinterpret_cast<float*>(acts.data + rows * quant.num_words);
+    acts.sums = reinterpret_cast<int32_t*>(acts.scales + rows * quant.num_runs);
+  }
+  return acts;
+}
+
+void CpuBackend::store_row(const float* x, const Vector* norm, int64_t k, const ActTiles& acts, int64_t row) const {
+  const float* weight = norm == nullptr ? nullptr : static_cast<const CpuVector*>(norm)->values.data();
+  if (acts.format == ActFormat::kInt8)
+    kernels_.quantize_row(x, weight, k, model_.rms_norm_eps, acts, row);
+  else if (norm != nullptr)
+    kernels_.rms_norm(x, weight, k, model_.rms_norm_eps, acts, row);
+  else
+    kernels_.pack_row(x, k, acts, row);
+}
+
+ActTiles CpuBackend::pack_rows(const float* x, int64_t stride, const CpuMatrix& matrix) {
+  const ActTiles acts = act_tiles(acts_, num_tokens(), matrix);
+  team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      store_row(x + row * stride, nullptr, matrix.cols, acts, row);
+  });
+  return acts;
 }
 
 void CpuBackend::begin_step(const StepInput& step) {
@@ -238,13 +294,12 @@ void CpuBackend::embed(const Matrix& table) {
   if (is_shared) add_all_partials(nullptr);
 }
 
-ActTiles CpuBackend::norm_rows(const Vector& norm, std::span<const int32_t> rows, int64_t num_rows) {
-  const ActTiles acts = act_tiles(acts_, num_rows, model_.hidden_size);
-  const float* weight = static_cast<const CpuVector&>(norm).values.data();
+ActTiles CpuBackend::norm_rows(const Vector& norm, std::span<const int32_t> rows, int64_t num_rows,
+                               const CpuMatrix& matrix) {
+  const ActTiles acts = act_tiles(acts_, num_rows, matrix);
   team_.for_ranges(num_rows, kSerialRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
-      kernels_.rms_norm(hidden_row(rows.empty() ? row : rows[row]), weight, model_.hidden_size, model_.rms_norm_eps,
-                        acts, row);
+      store_row(hidden_row(rows.empty() ? row : rows[row]), &norm, model_.hidden_size, acts, row);
   });
   return acts;
 }
@@ -259,11 +314,13 @@ void CpuBackend::check_model(const DeviceModel&, int64_t weight_bytes) const {
 }
 
 void CpuBackend::run_gemm(const GemmArgs& args, const CpuMatrix& matrix) {
-  CAPSTAN_CHECK(args.acts.words * (args.acts.format == ActFormat::kBf16Pairs ? 2 : 1) == matrix.padded_k);
-  team_.for_pieces(matrix.num_panels, kGemmPanels, [&](int64_t panel_begin, int64_t panel_end) {
+  CAPSTAN_CHECK(args.acts.words == act_tiles(acts_, args.acts.rows, matrix).words);
+  team_.for_pieces(matrix.num_panels, kGemmPanels, [&](int thread, int64_t panel_begin, int64_t panel_end) {
     GemmArgs part = args;
     part.weights = matrix.data.as<void>();
     part.weight_dtype = matrix.dtype;
+    part.quant = matrix.quant;
+    part.dequantized = scratch_.as<float>() + thread * scratch_floats_;
     part.num_parts = matrix.num_parts;
     part.panel_begin = panel_begin;
     part.panel_end = panel_end;
@@ -274,7 +331,7 @@ void CpuBackend::run_gemm(const GemmArgs& args, const CpuMatrix& matrix) {
 void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.qkv_proj);
   GemmArgs gemm;
-  gemm.acts = norm_rows(*weights.input_norm, {}, num_tokens());
+  gemm.acts = norm_rows(*weights.input_norm, {}, num_tokens(), matrix);
   gemm.num_features = matrix.rows;
   gemm.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
   gemm.out = qkv_.as<float>();
@@ -369,29 +426,36 @@ void CpuBackend::row_parallel_residual(const ActTiles& acts, const CpuMatrix& ma
 
 void CpuBackend::output_residual(const LayerWeights& weights) {
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.o_proj);
-  const ActTiles acts = act_tiles(acts_, num_tokens(), matrix.cols);
-  team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row)
-      kernels_.pack_row(qkv_.as<float>() + row * qkv_stride_, matrix.cols, acts, row);
-  });
-  row_parallel_residual(acts, matrix);
+  row_parallel_residual(pack_rows(qkv_.as<float>(), qkv_stride_, matrix), matrix);
+}
+
+ActTiles CpuBackend::mlp_tiles(const CpuMatrix& down_proj) const {
+  ActTiles acts = act_tiles(mlp_acts_, num_tokens(), down_proj);
+  if (acts.format != ActFormat::kInt8) return acts;
+  acts = {};
+  acts.data = mlp_acts_.as<uint32_t>();
+  acts.rows = num_tokens();
+  acts.words = down_proj.padded_k;
+  return acts;
 }
 
 void CpuBackend::norm_gate_up(const LayerWeights& weights) {
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.gate_up_proj);
   GemmArgs gemm;
-  gemm.acts = norm_rows(*weights.post_attention_norm, {}, num_tokens());
+  gemm.acts = norm_rows(*weights.post_attention_norm, {}, num_tokens(), matrix);
   gemm.num_features = matrix.rows / 2;
   gemm.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
   gemm.output = GemmOutput::kGated;
-  gemm.gated = act_tiles(mlp_acts_, num_tokens(), matrix.rows / 2);
+  gemm.gated = mlp_tiles(static_cast<const CpuMatrix&>(*weights.down_proj));
   gemm.activation = model_.activation;
   run_gemm(gemm, matrix);
 }
 
 void CpuBackend::down_residual(const LayerWeights& weights) {
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.down_proj);
-  row_parallel_residual(act_tiles(mlp_acts_, num_tokens(), matrix.cols), matrix);
+  const ActTiles mlp = mlp_tiles(matrix);
+  const bool is_input = act_tiles(mlp_acts_, num_tokens(), matrix).format == mlp.format;
+  row_parallel_residual(is_input ? mlp : pack_rows(mlp_acts_.as<float>(), mlp.words, matrix), matrix);
 }
 
 void CpuBackend::lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) {
@@ -401,7 +465,7 @@ void CpuBackend::lm_head(const Vector& norm, const Matrix& head, std::span<const
   for (const int32_t row : rows)
     CAPSTAN_CHECK(row >= 0 && row < num_tokens());
   GemmArgs gemm;
-  gemm.acts = norm_rows(norm, rows, num_logit_rows_);
+  gemm.acts = norm_rows(norm, rows, num_logit_rows_, matrix);
   gemm.num_features = matrix.rows;
   gemm.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
   gemm.out_stride = model_.vocab_size;

@@ -8,7 +8,7 @@
 
 namespace capstan {
 
-enum class CpuIsa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Bf16 };
+enum class CpuIsa : uint8_t { kPortable, kAvx2, kAvxVnni, kAvx512, kAvx512Vnni, kAvx512Bf16 };
 
 // Returns the instruction sets that this machine can run, best first.
 std::vector<CpuIsa> available_cpu_isas();
@@ -18,6 +18,7 @@ struct CpuBackendOptions {
   CpuIsa isa = CpuIsa::kPortable;
   DType weight_dtype = DType::kBf16;  // of the packed matrices
   bool compute_f32 = false;           // true: activations stay in f32 with bf16 weights
+  bool has_int8_acts = true;          // false: activations stay in f32 with quantised weights
   std::vector<int> cpus;              // one thread per entry: the cpu to pin it to, or -1. Thread 0 is the caller.
   bool may_spin = true;               // false when there are more threads than cores
 };

@@ -285,7 +285,7 @@ void gemm_with(const GemmArgs& args) {
       const int rows = args.acts.rows - row < kTileRows ? static_cast<int>(args.acts.rows - row) : kTileRows;
       TileArgs tile{};
       tile.a = args.acts.data + row * args.acts.words;
-      tile.w = weights + panel * panel_words;
+      tile.w = weights + (panel - args.weights_panel) * panel_words;
       tile.panel_words = panel_words;
       tile.steps = steps / args.num_parts;
       tile.num_parts = args.num_parts;

@@ -18,9 +18,11 @@ namespace {
 // Read with CPUID, because `__builtin_cpu_supports` always returns false in programs that zig links.
 // Source: Intel SDM volume 2, CPUID; volume 1, 13.3 (XCR0).
 struct CpuFeatures {
-  bool has_avx2 = false;    // with FMA and F16C
-  bool has_avx512 = false;  // F, BW, VL and DQ
-  bool has_avx512bf16 = false;
+  bool has_avx2 = false;        // with FMA and F16C
+  bool has_avx_vnni = false;    // with AVX2
+  bool has_avx512 = false;      // F, BW, VL and DQ
+  bool has_avx512vnni = false;  // with AVX-512
+  bool has_avx512bf16 = false;  // with VNNI
 };
 
 // Returns XCR0: the register states that the operating system saves.
@@ -45,8 +47,11 @@ CpuFeatures read_cpu_features() {
   features.has_avx2 = has(ebx, {5});
   features.has_avx512 =
       features.has_avx2 && (states & kAvx512States) == kAvx512States && has(ebx, {16, 17, 30, 31});  // F, DQ, BW, VL
-  if (features.has_avx512 && last_subleaf >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx))
-    features.has_avx512bf16 = has(eax, {5});
+  features.has_avx512vnni = features.has_avx512 && has(ecx, {11});
+  if (last_subleaf >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) {
+    features.has_avx_vnni = features.has_avx2 && has(eax, {4});
+    features.has_avx512bf16 = features.has_avx512vnni && has(eax, {5});
+  }
   return features;
 }
 #endif
@@ -59,8 +64,12 @@ bool can_run(CpuIsa isa) {
       return true;
     case CpuIsa::kAvx2:
       return features.has_avx2;
+    case CpuIsa::kAvxVnni:
+      return features.has_avx_vnni;
     case CpuIsa::kAvx512:
       return features.has_avx512;
+    case CpuIsa::kAvx512Vnni:
+      return features.has_avx512vnni;
     case CpuIsa::kAvx512Bf16:
       return features.has_avx512bf16;
   }
@@ -74,7 +83,8 @@ bool can_run(CpuIsa isa) {
 
 std::vector<CpuIsa> available_cpu_isas() {
   std::vector<CpuIsa> isas;
-  for (const CpuIsa isa : {CpuIsa::kAvx512Bf16, CpuIsa::kAvx512, CpuIsa::kAvx2, CpuIsa::kPortable})
+  for (const CpuIsa isa :
+       {CpuIsa::kAvx512Bf16, CpuIsa::kAvx512Vnni, CpuIsa::kAvx512, CpuIsa::kAvxVnni, CpuIsa::kAvx2, CpuIsa::kPortable})
     if (can_run(isa)) isas.push_back(isa);
   return isas;
 }
@@ -85,8 +95,12 @@ const char* cpu_isa_name(CpuIsa isa) {
       return "portable";
     case CpuIsa::kAvx2:
       return "avx2";
+    case CpuIsa::kAvxVnni:
+      return "avxvnni";
     case CpuIsa::kAvx512:
       return "avx512";
+    case CpuIsa::kAvx512Vnni:
+      return "avx512vnni";
     case CpuIsa::kAvx512Bf16:
       return "avx512bf16";
   }
@@ -101,8 +115,12 @@ const CpuKernels& cpu_kernels(CpuIsa isa) {
       return kPortableKernels;
     case CpuIsa::kAvx2:
       return kAvx2Kernels;
+    case CpuIsa::kAvxVnni:
+      return kAvxVnniKernels;
     case CpuIsa::kAvx512:
       return kAvx512Kernels;
+    case CpuIsa::kAvx512Vnni:
+      return kAvx512VnniKernels;
     case CpuIsa::kAvx512Bf16:
       return kAvx512Bf16Kernels;
   }

@@ -8,6 +8,10 @@
 // products of bf16 with bf16 add the odd element of each pair before the even one and flush denormals, as `vdpbf16ps`
 // does.
 //
+// Quantised weights (4 or 8 bits) are multiplied as integers with activations in 8 bits. A run of columns has one scale
+// per output feature and one per row of activations; its products are added exactly. The chain over the runs of a part
+// is FMAs of these sums in K order.
+//
 // NOTE: each implementing file is compiled with the flags of its instruction set. It keeps everything in an anonymous
 // namespace and instantiates no library template. Otherwise the linker could use its code for other files, which run on
 // every machine (`make -C test/native odr` checks this).
@@ -18,9 +22,11 @@
 
 namespace capstan {
 
-constexpr int kMaxTileRows = 8;  // the largest kTileRows of all instruction sets
-constexpr int kKvTile = 64;      // keys per softmax update; tiles begin at absolute multiples
-constexpr int kSlotGroup = 16;   // slots whose keys are interleaved in the KV cache
+constexpr int kMaxTileRows = 8;    // the largest kTileRows of all instruction sets
+constexpr int kMaxTilePanels = 3;  // the largest kTilePanels
+constexpr int kMaxQuantGroup = 128;
+constexpr int kKvTile = 64;     // keys per softmax update; tiles begin at absolute multiples
+constexpr int kSlotGroup = 16;  // slots whose keys are interleaved in the KV cache
 constexpr int kMaxHeadDim = 512;
 constexpr int kAttentionRows = 64;  // (position, head) rows per attention item, unless one position has more heads
 constexpr int kNoiseBlock = 64;     // ids per noise_words call
@@ -31,6 +37,26 @@ enum class ActFormat : uint8_t {
   kF32,          // one float
   kBf16Rounded,  // one float, rounded to bf16
   kBf16Pairs,    // two bf16, the even element in the low half
+  kInt8,         // four signed codes; value = code * scale of the row's run
+};
+
+// Columns with one scale: a group of quantised weights, or the rest of one at the end of a part of K.
+struct QuantRun {
+  int32_t begin = 0;      // first column
+  int32_t count = 0;      // columns
+  int32_t num_words = 0;  // words of four codes, padded with codes of value 0 to an even number
+  bool ends_part = false;
+};
+
+// Packed weights in 4 or 8 bits: value = (code - 2^(bits - 1)) * scale. A panel holds the f16 scales (num_runs, 16),
+// zero padded to 64 bytes, then the codes of its runs: (words, 16 lanes, 4) bytes in 8 bits; (words / 2, 16 lanes, 4)
+// bytes in 4 bits, with an even word in the low nibbles and the next word in the high nibbles.
+struct QuantWeights {
+  int bits = 0;  // 4 or 8; 0 = not quantised
+  const QuantRun* runs = nullptr;
+  int num_runs = 0;
+  int64_t num_words = 0;  // of all runs
+  int64_t codes_offset = 0, panel_bytes = 0;
 };
 
 // Activations in the layout of the matrix kernels: tiles of `tile_rows` rows, each (words, rows of the tile), so that
@@ -38,9 +64,14 @@ enum class ActFormat : uint8_t {
 struct ActTiles {
   uint32_t* data = nullptr;
   int64_t rows = 0;
-  int64_t words = 0;  // per row: K rounded up to even, or half of it for pairs
+  int64_t words = 0;  // per row: K rounded up to even, half of it for pairs, or the words of all runs
   int tile_rows = 1;
   ActFormat format = ActFormat::kF32;
+  // kInt8: the runs, and by tile (num_runs, rows of the tile) the scales and the sums of the codes.
+  const QuantRun* runs = nullptr;
+  int num_runs = 0;
+  float* scales = nullptr;
+  int32_t* sums = nullptr;
 };
 
 enum class GemmOutput : uint8_t {
@@ -50,12 +81,15 @@ enum class GemmOutput : uint8_t {
 };
 
 // Computes panels [panel_begin, panel_end) of activations · weightsᵀ.
-// Weights: (panels, K, 16) in f32 or f16; (panels, K / 2, 16, 2) in bf16. K is even, zero padded.
+// Weights: (panels, K, 16) in f32 or f16; (panels, K / 2, 16, 2) in bf16. K is even, zero padded. Or quantised.
 struct GemmArgs {
   ActTiles acts;
-  const void* weights = nullptr;
+  const void* weights = nullptr;  // the panel weights_panel and those after it
+  int64_t weights_panel = 0;
   DType weight_dtype = DType::kF32;
-  int num_parts = 1;  // chains over K, a power of two up to 8
+  QuantWeights quant;            // bits > 0: replaces weight_dtype
+  float* dequantized = nullptr;  // (dequantized_floats) memory for quantised weights with f32 activations
+  int num_parts = 1;             // chains over K, a power of two up to 8
   int64_t panel_begin = 0, panel_end = 0;
   int64_t num_features = 0;     // output features without padding; kGated: (gate, up) pairs without padding
   const float* bias = nullptr;  // (panels * 16) or null
@@ -117,6 +151,18 @@ constexpr int64_t attention_scratch_floats(int64_t rows, int64_t k_dim, int64_t 
   return rows * (k_dim + v_dim + 2) + kMaxTileRows * kKvTile + 64;
 }
 
+constexpr int64_t dequantized_floats(int64_t padded_k) {
+  return kMaxTilePanels * padded_k * kPanelFeatures;
+}
+
+// One group of weights in codes: value = (code - 2^(bits - 1)) * scale.
+struct QuantGroupArgs {
+  const float* values = nullptr;  // (count)
+  int count = 0;                  // at most kMaxQuantGroup
+  int bits = 0;                   // 4 or 8
+  uint8_t* codes = nullptr;       // (count rounded up to 16), padded with codes of value 0
+};
+
 struct CpuKernels {
   int tile_rows;
   ActFormat bf16_act_format;  // kBf16Rounded or kBf16Pairs
@@ -125,6 +171,11 @@ struct CpuKernels {
   void (*rms_norm)(const float* x, const float* w, int64_t k, float eps, const ActTiles& acts, int64_t row);
   // Row `row` of acts = x (k).
   void (*pack_row)(const float* x, int64_t k, const ActTiles& acts, int64_t row);
+  // Row `row` of acts (kInt8) = x (k), or x * norm / rms(x) when `norm` is given. x and norm are readable up to a
+  // multiple of 16. A run that holds NaN or Inf gets the scale NaN.
+  void (*quantize_row)(const float* x, const float* norm, int64_t k, float eps, const ActTiles& acts, int64_t row);
+  // Returns the scale as f16 bits; Inf when a value is too large.
+  uint16_t (*quantize_group)(const QuantGroupArgs& args);
   void (*qkv_row)(const QkvRowArgs& args);
   void (*attention)(const AttentionArgs& args);
   // hidden += (partials added by the fixed tree) + bias. All are (n); num_partials is a power of two up to 8.
@@ -135,7 +186,7 @@ struct CpuKernels {
 
 extern const CpuKernels kPortableKernels;
 #if defined(__x86_64__)
-extern const CpuKernels kAvx2Kernels, kAvx512Kernels, kAvx512Bf16Kernels;
+extern const CpuKernels kAvx2Kernels, kAvxVnniKernels, kAvx512Kernels, kAvx512VnniKernels, kAvx512Bf16Kernels;
 #endif
 
 }  // namespace capstan

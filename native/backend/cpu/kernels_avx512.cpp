@@ -12,13 +12,16 @@
 // clang-format off: each file uses the ones above it
 #include "native/backend/cpu/elementwise.inl"
 #include "native/backend/cpu/gemm.inl"
+#include "native/backend/cpu/quant.inl"
 #include "native/backend/cpu/attention.inl"
 // clang-format on
 
 namespace capstan {
 
 const CpuKernels kAvx512Kernels = {
-    kTileRows, ActFormat::kBf16Rounded, gemm, rms_norm, pack_row, qkv_row, attention, add_partials, noise_words,
+    kTileRows,    ActFormat::kBf16Rounded, gemm_any, rms_norm,  pack_row,
+    quantize_row, quantize_group,          qkv_row,  attention, add_partials,
+    noise_words,
 };
 
 }  // namespace capstan

@@ -4,13 +4,16 @@
 #include <memory>
 
 #include "native/backend/backend.h"
+#include "native/backend/cpu/kernels.h"
 #include "native/backend/cpu/memory.h"
 #include "native/backend/cpu/team.h"
 
 namespace capstan {
 
 struct CpuMatrix final : Matrix {
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32;  // without meaning when quantised
+  QuantWeights quant;         // its runs are those below
+  std::vector<QuantRun> runs;
   HugeBuffer data;
   int64_t padded_k = 0;  // cols rounded up to even
   int64_t num_panels = 0;
@@ -23,9 +26,9 @@ struct CpuVector final : Vector {
   std::vector<float> values;  // (size), readable up to a multiple of 16
 };
 
-// Reads the source on all threads of the team, converts it to `dtype` and packs it in panels. Calls `progress` on the
-// caller's thread. Throws kInvalidModel for NaN and Inf.
-std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, Team& team,
+// Reads the source on all threads of the team, converts it to `dtype` or to the source's format, and packs it in
+// panels. Calls `progress` on the caller's thread. Throws kInvalidModel for NaN and Inf.
+std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, const CpuKernels& kernels, Team& team,
                                        const LoadProgress& progress);
 std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, const LoadProgress& progress);
 

@@ -46,20 +46,20 @@ class Team {
     run_call(Call::of(part), threads);
   }
 
-  // Calls function(begin, end) over [0, count) in pieces of about `grain`. Each thread works on its own equal range
-  // from the front. A thread that is done steals from the back of the other ranges, so a preempted thread does not
-  // delay the team.
+  // Calls function(thread, begin, end) over [0, count) in pieces of about `grain`. Each thread works on its own equal
+  // range from the front. A thread that is done steals from the back of the other ranges, so a preempted thread does
+  // not delay the team.
   template <class F>
   void for_pieces(int64_t count, int64_t grain, F&& function) {
     for (int thread = 0; thread < size(); ++thread)
       ranges_[thread].set(count * thread / size(), count * (thread + 1) / size());
     run([&](int thread) {
       for (int64_t begin, end; ranges_[thread].take_front(grain, begin, end);)
-        function(begin, end);
+        function(thread, begin, end);
       for (int other = 1; other < size(); ++other) {
         Range& range = ranges_[(thread + other) % size()];
         for (int64_t begin, end; range.take_back(grain, begin, end);)
-          function(begin, end);
+          function(thread, begin, end);
       }
     });
   }

@@ -127,6 +127,62 @@ inline float vec_reduce_max(Vec a) {
   const __m128 s2 = _mm_max_ps(s4, _mm_movehl_ps(s4, s4));
   return _mm_cvtss_f32(_mm_max_ss(s2, _mm_shuffle_ps(s2, s2, 1)));
 }
+
+// 16 lanes of 32 bits: sums, or four codes in bytes.
+struct IntVec {
+  __m256i lo, hi;
+};
+
+inline IntVec ivec_set(int32_t x) {
+  return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)};
+}
+inline IntVec ivec_load(const void* p) {
+  const __m256i* at = static_cast<const __m256i*>(p);
+  return {_mm256_loadu_si256(at), _mm256_loadu_si256(at + 1)};
+}
+inline IntVec ivec_add(IntVec a, IntVec b) {
+  return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
+inline IntVec ivec_low_nibbles(IntVec a) {
+  const __m256i mask = _mm256_set1_epi8(15);
+  return {_mm256_and_si256(a.lo, mask), _mm256_and_si256(a.hi, mask)};
+}
+inline IntVec ivec_high_nibbles(IntVec a) {
+  return ivec_low_nibbles({_mm256_srli_epi16(a.lo, 4), _mm256_srli_epi16(a.hi, 4)});
+}
+// Byte `index` of each lane, as a float.
+inline Vec ivec_byte(IntVec a, int index) {
+  const __m128i shift = _mm_cvtsi32_si128(8 * index);
+  const __m256i mask = _mm256_set1_epi32(255);
+  return {_mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srl_epi32(a.lo, shift), mask)),
+          _mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srl_epi32(a.hi, shift), mask))};
+}
+inline Vec ivec_float(IntVec a) {
+  return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
+}
+// acc + the products of four unsigned codes in each lane with the four signed codes of `word`. Exact.
+inline __m256i dot_half(__m256i acc, __m256i codes, __m256i x) {
+#ifdef __AVXVNNI__
+  return _mm256_dpbusd_avx_epi32(acc, codes, x);
+#else
+  const __m256i even =
+      _mm256_madd_epi16(_mm256_and_si256(codes, _mm256_set1_epi16(255)), _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8));
+  const __m256i odd = _mm256_madd_epi16(_mm256_srli_epi16(codes, 8), _mm256_srai_epi16(x, 8));
+  return _mm256_add_epi32(acc, _mm256_add_epi32(even, odd));
+#endif
+}
+inline IntVec ivec_dot(IntVec acc, IntVec codes, uint32_t word) {
+  const __m256i x = _mm256_set1_epi32(static_cast<int>(word));
+  return {dot_half(acc.lo, codes.lo, x), dot_half(acc.hi, codes.hi, x)};
+}
+// Stores whole numbers from -128 to 127 as bytes.
+inline void vec_store_int8(int8_t* p, Vec a) {
+  const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi));
+  const __m256i ordered = _mm256_permute4x64_epi64(words, 0xd8);
+  const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(ordered), _mm256_extracti128_si256(ordered, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+}
+
 inline void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }

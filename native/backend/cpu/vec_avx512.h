@@ -117,6 +117,59 @@ inline float vec_reduce_max(Vec a) {
   const __m128 s2 = _mm_max_ps(s4, _mm_movehl_ps(s4, s4));
   return _mm_cvtss_f32(_mm_max_ss(s2, _mm_shuffle_ps(s2, s2, 1)));
 }
+
+// 16 lanes of 32 bits: sums, or four codes in bytes. NOTE: GCC keeps a __m512i that loops over dot products carry in
+// two registers, because their type is __v16si.
+struct IntVec {
+  __v16si v;
+};
+
+inline IntVec ivec_of(__m512i a) {
+  return {(__v16si)a};
+}
+inline __m512i ivec_bits(IntVec a) {
+  return (__m512i)a.v;
+}
+inline IntVec ivec_set(int32_t x) {
+  return ivec_of(_mm512_set1_epi32(x));
+}
+inline IntVec ivec_load(const void* p) {
+  return ivec_of(_mm512_loadu_si512(p));
+}
+inline IntVec ivec_add(IntVec a, IntVec b) {
+  return {a.v + b.v};
+}
+inline IntVec ivec_low_nibbles(IntVec a) {
+  return ivec_of(_mm512_and_si512(ivec_bits(a), _mm512_set1_epi8(15)));
+}
+inline IntVec ivec_high_nibbles(IntVec a) {
+  return ivec_of(_mm512_and_si512(_mm512_srli_epi16(ivec_bits(a), 4), _mm512_set1_epi8(15)));
+}
+// Byte `index` of each lane, as a float.
+inline Vec ivec_byte(IntVec a, int index) {
+  const __m512i shifted = _mm512_srl_epi32(ivec_bits(a), _mm_cvtsi32_si128(8 * index));
+  return {_mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(255)))};
+}
+inline Vec ivec_float(IntVec a) {
+  return {_mm512_cvtepi32_ps(ivec_bits(a))};
+}
+// acc + the products of four unsigned codes in each lane with the four signed codes of `word`. Exact.
+inline IntVec ivec_dot(IntVec acc, IntVec codes, uint32_t word) {
+  const __m512i x = _mm512_set1_epi32(static_cast<int>(word)), w = ivec_bits(codes);
+#ifdef __AVX512VNNI__
+  return ivec_of(_mm512_dpbusd_epi32(ivec_bits(acc), w, x));
+#else
+  const __m512i even =
+      _mm512_madd_epi16(_mm512_and_si512(w, _mm512_set1_epi16(255)), _mm512_srai_epi16(_mm512_slli_epi16(x, 8), 8));
+  const __m512i odd = _mm512_madd_epi16(_mm512_srli_epi16(w, 8), _mm512_srai_epi16(x, 8));
+  return ivec_of(_mm512_add_epi32(ivec_bits(acc), _mm512_add_epi32(even, odd)));
+#endif
+}
+// Stores whole numbers from -128 to 127 as bytes.
+inline void vec_store_int8(int8_t* p, Vec a) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)));
+}
+
 inline void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }

@@ -131,6 +131,58 @@ inline float vec_reduce_max(Vec a) {
       a.lane[i] = a.lane[i] > a.lane[i + half] ? a.lane[i] : a.lane[i + half];
   return a.lane[0];
 }
+
+// 16 lanes of 32 bits: sums, or four codes in bytes.
+struct IntVec {
+  uint32_t lane[16];
+};
+
+inline IntVec ivec_set(int32_t x) {
+  IntVec r;
+  CAPSTAN_LANES r.lane[i] = static_cast<uint32_t>(x);
+  return r;
+}
+inline IntVec ivec_load(const void* p) {
+  IntVec r;
+  __builtin_memcpy(r.lane, p, sizeof r.lane);
+  return r;
+}
+inline IntVec ivec_add(IntVec a, IntVec b) {
+  CAPSTAN_LANES a.lane[i] += b.lane[i];
+  return a;
+}
+inline IntVec ivec_low_nibbles(IntVec a) {
+  CAPSTAN_LANES a.lane[i] &= 0x0f0f0f0fu;
+  return a;
+}
+inline IntVec ivec_high_nibbles(IntVec a) {
+  CAPSTAN_LANES a.lane[i] = a.lane[i] >> 4 & 0x0f0f0f0fu;
+  return a;
+}
+// Byte `index` of each lane, as a float.
+inline Vec ivec_byte(IntVec a, int index) {
+  Vec r;
+  CAPSTAN_LANES r.lane[i] = static_cast<float>(a.lane[i] >> (8 * index) & 255u);
+  return r;
+}
+inline Vec ivec_float(IntVec a) {
+  Vec r;
+  CAPSTAN_LANES r.lane[i] = static_cast<float>(static_cast<int32_t>(a.lane[i]));
+  return r;
+}
+// acc + the products of four unsigned codes in each lane with the four signed codes of `word`. Exact.
+inline IntVec ivec_dot(IntVec acc, IntVec codes, uint32_t word) {
+  for (int byte = 0; byte < 32; byte += 8) {
+    const int32_t x = static_cast<int8_t>(word >> byte & 255u);
+    CAPSTAN_LANES acc.lane[i] += static_cast<uint32_t>(static_cast<int32_t>(codes.lane[i] >> byte & 255u) * x);
+  }
+  return acc;
+}
+// Stores whole numbers from -128 to 127 as bytes.
+inline void vec_store_int8(int8_t* p, Vec a) {
+  CAPSTAN_LANES p[i] = a.lane[i] == a.lane[i] ? static_cast<int8_t>(a.lane[i]) : int8_t{0};
+}
+
 inline void prefetch(const void* p) {
   __builtin_prefetch(p);
 }

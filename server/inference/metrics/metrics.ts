@@ -79,10 +79,21 @@ export class Metrics {
     }));
     this.#info('capstan_model_info', 'The model and its backend', () =>
       this.#engineInfo(
-        ({ architecture, weightDtype, computeDtype, backend, isa, threads, tensorParallelSize, maxModelLen }) => ({
+        ({
+          architecture,
+          weightDtype,
+          quantization,
+          computeDtype,
+          backend,
+          isa,
+          threads,
+          tensorParallelSize,
+          maxModelLen,
+        }) => ({
           model_name: this.#modelName,
           architecture,
           weight_dtype: weightDtype,
+          quantization,
           compute_dtype: computeDtype,
           backend,
           isa,
@@ -128,6 +139,7 @@ const INFO_LABELS: Readonly<Record<string, string[]>> = {
     'model_name',
     'architecture',
     'weight_dtype',
+    'quantization',
     'compute_dtype',
     'backend',
     'isa',

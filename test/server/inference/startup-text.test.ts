@@ -6,6 +6,7 @@ const INFO = {
   architecture: 'Qwen2ForCausalLM',
   numParameters: 5.1e6,
   weightDtype: 'bf16',
+  quantization: 'none',
   backend: 'cpu',
   isa: 'avx2',
   threads: 2,
@@ -21,6 +22,7 @@ const ADDRESS = { host: '0.0.0.0', port: 80, transport: 'node', model: 'demo' };
 test('names the model and a request to try', () => {
   const text = startupText(INFO, ADDRESS);
   expect(text).toContain('Capstan 1.2.3 serves demo (Qwen2ForCausalLM, 5.1 M parameters, bf16)');
+  expect(startupText({ ...INFO, quantization: 'int4' }, ADDRESS)).toContain('5.1 M parameters, bf16 as int4)');
   expect(text).toMatch(/\nTry:\n {2}curl http:\/\/127\.0\.0\.1:80\/v1\/chat\/completions .*\n$/);
 });
 
