@@ -238,6 +238,13 @@ describe('values', () => {
     expect(() => resolve('--dtype=fp8')).toThrow('--dtype: expected auto, f32');
   });
 
+  test('takes formats to quantise the weights to', () => {
+    expect(resolve('--quantization=int4').engine.quantization).toBe('int4');
+    expect(resolve('-q=int8').engine.quantization).toBe('int8');
+    expect(resolve('--quantization=None').engine.quantization).toBe('none');
+    expect(() => resolve('--quantization=awq')).toThrow("--quantization: expected none, int8 or int4, got 'awq'");
+  });
+
   test('reads a chat template from a file', () => {
     expect(resolve(`--chat-template=${file('t.jinja', 'hello')}`).engine.chatTemplate).toBe('hello');
   });
