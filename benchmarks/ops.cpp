@@ -262,13 +262,14 @@ void print_limits(const Options& options) {
     cpus.push_back(thread);
   Team team(cpus, true);
   LimitMeter meter(team);
-  std::vector<double> bandwidths, peaks;
+  std::vector<double> bandwidths, bf16_peaks, int8_peaks;
   for (int repeat = 0; repeat < options.repeats; ++repeat) {
     bandwidths.push_back(meter.read_gb_per_s());
-    peaks.push_back(meter.bf16_gflop_per_s());
+    bf16_peaks.push_back(meter.bf16_gflop_per_s());
+    int8_peaks.push_back(meter.int8_gop_per_s());
   }
-  std::printf("{\"machine\":\"%s\",\"read_gb_per_s\":%.2f,\"bf16_gflop_per_s\":%.1f}\n", machine_description().c_str(),
-              median(bandwidths), median(peaks));
+  std::printf("{\"machine\":\"%s\",\"read_gb_per_s\":%.2f,\"bf16_gflop_per_s\":%.1f,\"int8_gop_per_s\":%.1f}\n",
+              machine_description().c_str(), median(bandwidths), median(bf16_peaks), median(int8_peaks));
 }
 
 double packed_bytes(const Model& model) {

@@ -9,7 +9,7 @@ export type NativeDType = 'f32' | 'f16' | 'bf16';
 /** Data types of the KV cache. 'fp8' is e4m3 with a power-of-two scale per token and head. */
 export type NativeCacheDType = NativeDType | 'fp8';
 
-/** Formats that weights can be quantised to at load. */
+/** Formats that weights can be quantized to at load. */
 export type NativeQuantization = 'none' | 'int8' | 'int4';
 
 /** A tensor of the checkpoint as stored in the file: row-major, little endian. */
@@ -89,9 +89,12 @@ export interface NativeEngineOptions {
   deterministic: boolean;
   /** Data type of the packed weights; tensors of another type are converted while packing. */
   weightDtype: NativeDType;
-  /** Quantises the weights at load. int4: the embedding and the LM head have 8 bits. */
+  /** Quantizes the weights at load. int4: the embedding and the LM head have 8 bits. */
   quantization: NativeQuantization;
-  /** Activations for bf16 weights; f32 also replaces the 8-bit activations of quantised weights. 'auto' = bf16, or f32 for a hidden size below 512. */
+  /**
+   * Activations for bf16 weights; 'auto' = bf16, or f32 for a hidden size below 512. Quantized weights have 8-bit
+   * activations unless this is 'f32'.
+   */
   computeDtype: 'auto' | 'f32' | 'bf16';
   /** 'auto' = the compute type. */
   kvCacheDtype: 'auto' | NativeCacheDType;

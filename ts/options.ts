@@ -38,14 +38,14 @@ export interface EngineOptions {
    */
   dtype?: 'auto' | NativeDType;
   /**
-   * Quantises the weights while they are loaded. `'int8'` halves the memory of bf16 weights, with a scale for each 128
+   * Quantizes the weights while they are loaded. `'int8'` halves the memory of bf16 weights, with a scale for each 128
    * weights. `'int4'` takes about a quarter, with a scale for each 64; the embedding and the LM head keep 8 bits. Text
    * is generated faster, and less exactly. CPU only. Default: `'none'`.
    */
   quantization?: NativeQuantization;
   /**
    * Data type of the activations that bf16 weights are multiplied with. `'auto'` is bf16, or f32 for models with a
-   * hidden size below 512. f32 and f16 weights always compute in f32. Quantised weights are multiplied with 8-bit
+   * hidden size below 512. f32 and f16 weights always compute in f32. Quantized weights are multiplied with 8-bit
    * integers, or with f32 if this is `'f32'`, which is slower and more exact. On CUDA activations have the type of the
    * weights, and `'f32'` is refused. Default: `'auto'`.
    */

@@ -1,17 +1,20 @@
 // Capstan through its public interface.
-//   node capstan_peer.mjs MODEL [ENTRY]     PEER_QUANTIZATION: none, int8 or int4 (default: none)
+//   node capstan_peer.mjs [--quantization none|int8|int4] MODEL [ENTRY]
 // ENTRY: the library's module, such as /tmp/i/node_modules/capstan/dist/ts/index.mjs (default: the one of this tree)
 import { createInterface } from 'node:readline';
+import { parseArgs } from 'node:util';
 
-const { Engine } = await import(process.argv[3] ?? '../../dist/ts/index.mjs');
+const { values, positionals } = parseArgs({ options: { quantization: { type: 'string' } }, allowPositionals: true });
+const [model, entry = '../../dist/ts/index.mjs'] = positionals;
+const { Engine } = await import(entry);
 
 const numThreads = Number(process.env.PEER_THREADS ?? 2);
 /** Returns milliseconds of wall time, or of CPU time of the process. */
 const clock = () =>
   process.env.PEER_CLOCK === 'cpu' ? (process.cpuUsage().user + process.cpuUsage().system) / 1000 : performance.now();
-const engine = await Engine.load(process.argv[2], {
+const engine = await Engine.load(model, {
   dtype: 'bf16',
-  quantization: process.env.PEER_QUANTIZATION ?? 'none',
+  quantization: values.quantization ?? 'none',
   threads: numThreads,
   pinThreads: numThreads > 1,
   maxModelLen: 4096,

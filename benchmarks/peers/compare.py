@@ -1,6 +1,6 @@
-"""Compares decode and prefill of the 0.5 B shape in bf16 on two pinned threads, and writes a table with the ratios.
+"""Compares decode and prefill of the 0.5 B shape on two pinned threads, and writes a table with the ratios.
 
-  python compare.py [--rounds 3] [--out ../results/cpu-bf16.md] [--stop-pid PID] name=command …
+  python compare.py [--weights bf16|int8|int4] [--rounds 3] [--out ../results/cpu-bf16.md] [--stop-pid PID] name=command …
 
 All peers (protocol.py) are loaded first. In each round every task runs on one peer after the other, so that noise of other
 processes affects all of them. The table has the medians over the rounds. Commands are split at spaces. See README.md.
@@ -19,8 +19,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL_BYTES = 988e6  # packed bf16 weights, with the tied head counted once
-PREFILL_FLOPS = 2 * 357.8e6 * 512 + 24 * 4 * 14 * 64 * 512 * 513 / 2  # block matrices and attention, without the head for one row
+MODEL_BYTES = {"bf16": 988e6, "int8": 502.6e6, "int4": 328.9e6}  # as Capstan packs them, with the tied head counted once
+MATRIX_FLOPS = 2 * 357.8e6 * 512  # of a prefill: block matrices, without the head for one row
+ATTENTION_FLOPS = 24 * 4 * 14 * 64 * 512 * 513 / 2
 TASKS = [
     ("decode, 1 stream", {"op": "decode", "streams": 1, "context": 128, "tokens": 40}),
     ("decode, 4 streams", {"op": "decode", "streams": 4, "context": 128, "tokens": 32}),
@@ -129,19 +130,23 @@ def limits():
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-def limit_of(task, bounds):
+def matrix_peak(weights, bounds):
+    return bounds["bf16_gflop_per_s" if weights == "bf16" else "int8_gop_per_s"]
+
+
+def limit_of(task, bounds, weights):
     if task["op"] == "prefill":
-        return 512 / (PREFILL_FLOPS / (bounds["bf16_gflop_per_s"] * 1e9))
-    return task["streams"] * bounds["read_gb_per_s"] * 1e9 / MODEL_BYTES
+        return 512 / (MATRIX_FLOPS / matrix_peak(weights, bounds) + ATTENTION_FLOPS / bounds["bf16_gflop_per_s"]) * 1e9
+    return task["streams"] * bounds["read_gb_per_s"] * 1e9 / MODEL_BYTES[weights]
 
 
-def table(peers, speeds, bounds, rounds, shares, how):
+def table(peers, speeds, bounds, rounds, shares, how, weights):
     best = lambda title: max(statistics.median(speeds[name, title]) for name in peers if name != "capstan")
     names = list(peers)
-    lines = ["# The CPU backend compared with other engines, bf16", "",
+    lines = [f"# The CPU backend compared with other engines, {weights}", "",
              f"{bounds[-1]['machine']}; {how}. All engines have the same random weights of the Qwen2.5-0.5B shape. Contexts have 128 tokens. Measured on {datetime.date.today()}.", "",
              f"Figures are tokens per second: the median of {rounds} rounds, with the minimum and the maximum in brackets. In each round, every task ran on one engine after the other.",
-             "The limit of decode is the number of streams times the read bandwidth, divided by the weight bytes. The limit of prefill is the bf16 peak divided by the operations per token. Both are measured between the rounds.", "",
+             "The limit of decode is the number of streams times the read bandwidth, divided by the weight bytes. The limit of prefill is the peak of the instructions divided by the operations per token. Both are measured between the rounds.", "",
              "| work | " + " | ".join(names) + " | limit | capstan : best peer | capstan : limit |", "|---|" + "---|" * (len(names) + 3)]
     for title, task in TASKS:
         cells = []
@@ -149,17 +154,18 @@ def table(peers, speeds, bounds, rounds, shares, how):
             values = speeds[name, title]
             cells.append(f"{statistics.median(values):.1f} ({min(values):.1f}–{max(values):.1f})")
         ours = statistics.median(speeds["capstan", title])
-        limit = statistics.median(limit_of(task, b) for b in bounds)
+        limit = statistics.median(limit_of(task, b, weights) for b in bounds)
         lines.append(f"| {title} | " + " | ".join(cells) + f" | {limit:.0f} | {ours / best(title):.2f}× | {100 * ours / limit:.0f} % |")
     bandwidth = statistics.median(b["read_gb_per_s"] for b in bounds)
-    peak = statistics.median(b["bf16_gflop_per_s"] for b in bounds)
-    lines += ["", f"Limits: {bandwidth:.1f} GB/s, {peak:.0f} GFLOP/s. Other processes used at most {100 * max(shares):.0f} % of the machine during a measurement.", ""]
+    peak = statistics.median(matrix_peak(weights, b) for b in bounds)
+    lines += ["", f"Limits: {bandwidth:.1f} GB/s, {peak:.0f} GFLOP/s or GOP/s. Other processes used at most {100 * max(shares):.0f} % of the machine during a measurement.", ""]
     lines += [f"- {name}: {peer.title}" for name, peer in peers.items()]
     return "\n".join(lines) + "\n"
 
 
 def main():
     parser = argparse.ArgumentParser()
+    parser.add_argument("--weights", choices=list(MODEL_BYTES), default="bf16", help="what the peers run, for the title and the limits")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--threads", type=int, default=2)
@@ -192,7 +198,7 @@ def main():
         paused.resume()
         print(f"the --stop-pid process was stopped for {paused.total:.0f} s", file=sys.stderr)
     how = f"{args.threads} thread{'s' if args.threads > 1 else ''}" + (", tokens per second of CPU time" if args.cpu_time else ", pinned")
-    text = table(peers, speeds, bounds, args.rounds, shares, how)
+    text = table(peers, speeds, bounds, args.rounds, shares, how, args.weights)
     print(text)
     if args.out:
         args.out.write_text(text)

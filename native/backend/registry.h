@@ -18,7 +18,7 @@ struct DeviceOptions {
   bool is_pinned = false;
   DType weight_dtype = DType::kBf16;
   bool compute_f32 = false;
-  bool has_int8_acts = true;      // activations in 8 bits with quantised weights
+  bool has_int8_acts = true;      // activations in 8 bits with quantized weights
   bool is_deterministic = false;  // CUDA: the same kernels for every number of tokens (always true of the CPU)
 };
 

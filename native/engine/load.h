@@ -16,7 +16,7 @@ namespace capstan {
 // saves too little time to be worth its rounding.
 enum class ComputeChoice : uint8_t { kAuto, kF32, kBf16 };
 
-// Weights that are quantised at load. kInt4: the embedding and the LM head have 8 bits, because their errors reach
+// Weights that are quantized at load. kInt4: the embedding and the LM head have 8 bits, because their errors reach
 // every token.
 enum class Quantization : uint8_t { kNone, kInt8, kInt4 };
 
@@ -26,7 +26,7 @@ struct LoadRequest {
   ModelSpec spec;
   std::shared_ptr<Vocabulary> vocabulary;
   DeviceOptions device;  // compute_f32 and has_int8_acts are ignored: they follow from `compute`
-  ComputeChoice compute = ComputeChoice::kAuto;  // kF32 with quantised weights: their activations are f32, not 8 bits
+  ComputeChoice compute = ComputeChoice::kAuto;  // kF32 with quantized weights: their activations are f32, not 8 bits
   Quantization quantization = Quantization::kNone;
   // When false, the cache has the type that the backend computes in. With f16 weights that is f32: an f16 cache would
   // use up most of their tolerance.

@@ -58,7 +58,7 @@ function divergence(exact: Reading, other: Reading): number {
 
 const numEqual = (a: Reading, b: Reading) => a.answers.filter((answer, i) => answer === b.answers[i]).length;
 
-test('quantised weights keep the answers of the embedded model', async () => {
+test('quantized weights keep the answers of the embedded model', async () => {
   const exact = await read({});
   const int8 = await read({ quantization: 'int8' });
   const int4 = await read({ quantization: 'int4' });

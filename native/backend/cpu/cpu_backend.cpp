@@ -117,7 +117,7 @@ class CpuBackend final : public Backend {
   KvCache kv_cache(int layer) const;
   // Returns rms_norm(hidden) of the given rows, or of all rows when `rows` is empty, as the input of a matrix.
   ActTiles norm_rows(const Vector& norm, std::span<const int32_t> rows, int64_t num_rows, const CpuMatrix& matrix);
-  // Returns the result of the MLP's first half: the input of the down projection, or f32 rows that it quantises,
+  // Returns the result of the MLP's first half: the input of the down projection, or f32 rows that it quantizes,
   // because a run's scale is known only when the whole row is.
   ActTiles mlp_tiles(const CpuMatrix& down_proj) const;
   // Returns the rows x (num_tokens, stride) as the input of a matrix.
@@ -151,7 +151,7 @@ class CpuBackend final : public Backend {
   HugeBuffer logits_;    // (max_num_seqs, vocab_size), filled on rank 0
   HugeBuffer scratch_;   // (threads, scratch_floats) of attention, and decoded weights
   int64_t scratch_floats_ = 0;
-  int64_t max_act_words_ = 0, max_quantized_k_ = 0;  // over the quantised matrices
+  int64_t max_act_words_ = 0, max_quantized_k_ = 0;  // over the quantized matrices
 
   StepInput step_;
   std::vector<std::vector<AttentionItem>> attention_items_;  // by index into windows_

@@ -18,7 +18,7 @@ struct CpuBackendOptions {
   CpuIsa isa = CpuIsa::kPortable;
   DType weight_dtype = DType::kBf16;  // of the packed matrices
   bool compute_f32 = false;           // true: activations stay in f32 with bf16 weights
-  bool has_int8_acts = true;          // false: activations stay in f32 with quantised weights
+  bool has_int8_acts = true;          // false: activations stay in f32 with quantized weights
   std::vector<int> cpus;              // one thread per entry: the cpu to pin it to, or -1. Thread 0 is the caller.
   bool may_spin = true;               // false when there are more threads than cores
 };

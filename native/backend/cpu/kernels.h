@@ -8,7 +8,7 @@
 // products of bf16 with bf16 add the odd element of each pair before the even one and flush denormals, as `vdpbf16ps`
 // does.
 //
-// Quantised weights (4 or 8 bits) are multiplied as integers with activations in 8 bits. A run of columns has one scale
+// Quantized weights (4 or 8 bits) are multiplied as integers with activations in 8 bits. A run of columns has one scale
 // per output feature and one per row of activations; its products are added exactly. The chain over the runs of a part
 // is FMAs of these sums in K order.
 //
@@ -40,7 +40,7 @@ enum class ActFormat : uint8_t {
   kInt8,         // four signed codes; value = code * scale of the row's run
 };
 
-// Columns with one scale: a group of quantised weights, or the rest of one at the end of a part of K.
+// Columns with one scale: a group of quantized weights, or the rest of one at the end of a part of K.
 struct QuantRun {
   int32_t begin = 0;      // first column
   int32_t count = 0;      // columns
@@ -52,7 +52,7 @@ struct QuantRun {
 // zero padded to 64 bytes, then the codes of its runs: (words, 16 lanes, 4) bytes in 8 bits; (words / 2, 16 lanes, 4)
 // bytes in 4 bits, with an even word in the low nibbles and the next word in the high nibbles.
 struct QuantWeights {
-  int bits = 0;  // 4 or 8; 0 = not quantised
+  int bits = 0;  // 4 or 8; 0 = not quantized
   const QuantRun* runs = nullptr;
   int num_runs = 0;
   int64_t num_words = 0;  // of all runs
@@ -81,14 +81,14 @@ enum class GemmOutput : uint8_t {
 };
 
 // Computes panels [panel_begin, panel_end) of activations · weightsᵀ.
-// Weights: (panels, K, 16) in f32 or f16; (panels, K / 2, 16, 2) in bf16. K is even, zero padded. Or quantised.
+// Weights: (panels, K, 16) in f32 or f16; (panels, K / 2, 16, 2) in bf16. K is even, zero padded. Or quantized.
 struct GemmArgs {
   ActTiles acts;
   const void* weights = nullptr;  // the panel weights_panel and those after it
   int64_t weights_panel = 0;
   DType weight_dtype = DType::kF32;
   QuantWeights quant;            // bits > 0: replaces weight_dtype
-  float* dequantized = nullptr;  // (dequantized_floats) memory for quantised weights with f32 activations
+  float* dequantized = nullptr;  // (dequantized_floats) memory for quantized weights with f32 activations
   int num_parts = 1;             // chains over K, a power of two up to 8
   int64_t panel_begin = 0, panel_end = 0;
   int64_t num_features = 0;     // output features without padding; kGated: (gate, up) pairs without padding

@@ -11,7 +11,7 @@
 namespace capstan {
 
 struct CpuMatrix final : Matrix {
-  DType dtype = DType::kF32;  // without meaning when quantised
+  DType dtype = DType::kF32;  // without meaning when quantized
   QuantWeights quant;         // its runs are those below
   std::vector<QuantRun> runs;
   HugeBuffer data;

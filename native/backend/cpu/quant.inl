@@ -18,7 +18,7 @@ inline Vec vec_clamp(Vec a, float low, float high) {
   return vec_sub(vec_zero(), vec_max(vec_set(-high), vec_sub(vec_zero(), vec_max(vec_set(low), a))));
 }
 
-// Loads 16 values of which `count` may be read; zeros follow.
+// Loads `count` values, at most 16, and zeros after them.
 inline Vec load_some(const float* p, int64_t count) {
   if (count >= 16) return vec_load(p);
   float values[16] = {};
@@ -91,8 +91,8 @@ inline CodeSums code_sums(const QuantGroupArgs& args, float inverse, float low, 
 // or to 7, each after a least-squares fit to its codes.
 inline float best_scale_4bit(const QuantGroupArgs& args, float extreme) {
   float best_scale = 0, best_gain = 0;
-  for (int step = -8; step <= 11; ++step) {
-    const float inverse = (step == 11 ? 7.0f : -8.0f + 0.1f * static_cast<float>(step)) / extreme;
+  for (int step = 0; step <= 10; ++step) {
+    const float inverse = (step == 10 ? 7.0f : -8.8f + 0.2f * static_cast<float>(step)) / extreme;
     const CodeSums sums = code_sums(args, inverse, -8.0f, 7.0f);
     const float gain = sums.xq * sums.xq / sums.qq;  // the squared error is x·x - gain
     if (gain > best_gain) {
@@ -182,7 +182,7 @@ template <int kBits, int R, int P>
         if constexpr (kHasTwoChains) odd_acc[p][r] = ivec_set(0);
       }
     }
-    // Near the end of a panel, goes on with the panels of the next tile.
+    // Near the end of a panel, prefetches the panels of the next tile.
     const int64_t left = tile.panels + tile.quant.panel_bytes - codes[0];
     int64_t ahead =
         left > kQuantPrefetchBytes ? kQuantPrefetchBytes : kQuantPrefetchBytes + (P - 1) * tile.quant.panel_bytes;

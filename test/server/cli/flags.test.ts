@@ -238,7 +238,7 @@ describe('values', () => {
     expect(() => resolve('--dtype=fp8')).toThrow('--dtype: expected auto, f32');
   });
 
-  test('takes formats to quantise the weights to', () => {
+  test('takes formats to quantize the weights to', () => {
     expect(resolve('--quantization=int4').engine.quantization).toBe('int4');
     expect(resolve('-q=int8').engine.quantization).toBe('int8');
     expect(resolve('--quantization=None').engine.quantization).toBe('none');
