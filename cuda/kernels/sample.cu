@@ -11,10 +11,10 @@ constexpr int kThreads = kSampleThreads;
 // Gumbel noise from a 32-bit uniform is at most 22.88. A score this far below the best cannot win.
 constexpr float kMaxGumbel = 22.9f;
 
-// The first word of Philox4x32-10 (native/base/random.h).
-__device__ __forceinline__ uint32_t philox(uint32_t position, uint32_t choice, uint32_t id, uint32_t key0,
-                                           uint32_t key1) {
-  uint32_t c0 = position, c1 = choice, c2 = id, c3 = 0;
+// noise_word of native/base/random.h: Philox4x32-10, of whose four words the id takes one.
+__device__ __forceinline__ uint32_t noise_word(const SampleItem& item, uint32_t id) {
+  uint32_t c0 = item.position, c1 = item.choice_idx, c2 = id / 4, c3 = 0;
+  uint32_t key0 = item.seed_low, key1 = item.seed_high;
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53} * c0, p1 = uint64_t{0xCD9E8D57} * c2;
@@ -25,7 +25,8 @@ __device__ __forceinline__ uint32_t philox(uint32_t position, uint32_t choice, u
     key0 += 0x9E3779B9;
     key1 += 0xBB67AE85;
   }
-  return c0;
+  const uint32_t even = id & 2 ? c2 : c0, odd = id & 2 ? c3 : c1;
+  return id & 1 ? odd : even;
 }
 
 // ---- scores
@@ -108,10 +109,6 @@ __device__ __noinline__ double add_gumbel_noise(float score, uint32_t word) {
   return score - log(-log((static_cast<double>(word) + 0.5) * 0x1p-32));
 }
 
-__device__ __forceinline__ uint32_t philox_word(const SampleItem& item, int32_t id) {
-  return philox(item.position, item.choice_idx, static_cast<uint32_t>(id), item.seed_low, item.seed_high);
-}
-
 // Gumbel-max over the candidates with keys >= `threshold` and scores >= `floor`.
 __device__ __noinline__ int32_t draw(uint64_t threshold, float floor) {
   SampleShared& shared = sample_shared();
@@ -121,7 +118,7 @@ __device__ __noinline__ int32_t draw(uint64_t threshold, float floor) {
   // Among equal scores, this id may be below the threshold.
   if (rank_key(shared.all.best, shared.summary.best_id) >= threshold) {
     best_id = shared.summary.best_id;
-    if (threadIdx.x == 0) shared.noisy_score = add_gumbel_noise(shared.all.best, philox_word(item, best_id));
+    if (threadIdx.x == 0) shared.noisy_score = add_gumbel_noise(shared.all.best, noise_word(item, static_cast<uint32_t>(best_id)));
     __syncthreads();
     best = shared.noisy_score;
   }
@@ -135,7 +132,7 @@ __device__ __noinline__ int32_t draw(uint64_t threshold, float floor) {
     // units of 2^-32. The factor 1.01 covers rounding.
     const float reach = ex2_approx((score - to_beat) * kLog2E + 32.0f) * 1.01f;
     if (reach < 0.5f) return;
-    const uint32_t word = philox_word(item, id_of(key));
+    const uint32_t word = noise_word(item, static_cast<uint32_t>(id_of(key)));
     if (static_cast<float>(~word) > reach) return;
     const double noisy_score = add_gumbel_noise(score, word);
     if (noisy_score < best || (noisy_score == best && id_of(key) > best_id)) return;

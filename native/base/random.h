@@ -19,6 +19,11 @@ inline std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, uint6
   return counter;
 }
 
+// Returns the noise of one token id (architecture, contract 5). One call of Philox serves four ids.
+inline uint32_t noise_word(uint64_t seed, uint32_t position, uint32_t choice, uint32_t id) {
+  return philox4x32({position, choice, id / 4, 0}, seed)[id % 4];
+}
+
 // Returns a random seed from the system's entropy source.
 uint64_t draw_seed();
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <map>
 #include <random>
@@ -52,22 +53,32 @@ std::vector<double> softmax(const std::vector<float>& logits, double temperature
 TEST(philox_matches_the_published_test_vectors) {
   // Known-answer vectors of the Random123 distribution, philox4x32-10.
   const auto zeros = philox4x32({0, 0, 0, 0}, 0);
-  EXPECT_EQ(zeros[0], 0x6627e8d5u);
-  EXPECT_EQ(zeros[3], 0x9b00dbd8u);
+  EXPECT(zeros == (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   const auto ones = philox4x32({~0u, ~0u, ~0u, ~0u}, ~uint64_t{0});
-  EXPECT_EQ(ones[0], 0x408f276du);
+  EXPECT(ones == (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   const auto pi = philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, 0x299f31d0a4093822);
-  EXPECT_EQ(pi[0], 0xd16cfe09u);
+  EXPECT(pi == (std::array<uint32_t, 4>{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(noise_words_are_philox_of_each_id) {
+// Contract 5. The words are those of the published vector of zeros.
+TEST(four_ids_share_one_philox_call) {
+  const auto words = philox4x32({7, 3, 25, 0}, 0x299f31d0a4093822);
+  for (uint32_t id = 100; id < 104; ++id)
+    EXPECT_EQ(noise_word(0x299f31d0a4093822, 7, 3, id), words[id - 100]);
+  EXPECT_EQ(noise_word(0, 0, 0, 0), 0x6627e8d5u);
+  EXPECT_EQ(noise_word(0, 0, 0, 1), 0xe169c58du);
+  EXPECT_EQ(noise_word(0, 0, 0, 2), 0xbc57ac4cu);
+  EXPECT_EQ(noise_word(0, 0, 0, 3), 0x9b00dbd8u);
+}
+
+TEST(noise_words_are_those_of_each_id) {
   for (const CpuIsa isa : available_cpu_isas()) {
     uint32_t words[kNoiseBlock];
-    // The last block of a vocabulary of 2^32 ids wraps around.
-    for (const uint32_t first_id : {0u, 64u, 151'936u, ~0u - 31}) {
+    // Also the last block of 32-bit ids.
+    for (const uint32_t first_id : {0u, 64u, 151'936u, ~0u - 63}) {
       cpu_kernels(isa).noise_words(0x299f31d0a4093822, 7, 3, first_id, words);
       for (uint32_t i = 0; i < kNoiseBlock; ++i)
-        EXPECT_EQ(words[i], philox4x32({7, 3, first_id + i, 0}, 0x299f31d0a4093822)[0]);
+        EXPECT_EQ(words[i], noise_word(0x299f31d0a4093822, 7, 3, first_id + i));
     }
   }
 }
@@ -245,8 +256,8 @@ TEST(sampling_of_a_large_vocabulary_equals_the_formula) {
     double best = -1e300;
     int32_t best_id = -1;
     for (size_t id = 0; id < logits.size(); ++id) {
-      const auto words = philox4x32({row.position, row.choice_idx, static_cast<uint32_t>(id), 0}, row.seed);
-      const double score = logits[id] - std::log(-std::log((words[0] + 0.5) * 0x1p-32));
+      const uint32_t word = noise_word(row.seed, row.position, row.choice_idx, static_cast<uint32_t>(id));
+      const double score = logits[id] - std::log(-std::log((word + 0.5) * 0x1p-32));
       if (score > best) best = score, best_id = static_cast<int32_t>(id);
     }
     EXPECT_EQ(sample(logits, row).token_id, best_id);

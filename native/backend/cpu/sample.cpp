@@ -169,8 +169,8 @@ void rank_top_p(std::span<const float> scores, float top_p, std::vector<Candidat
   cut_top_p(ranked, total, top_p);
 }
 
-uint32_t noise_word(const SampleRow& row, int32_t id) {
-  return philox4x32({row.position, row.choice_idx, static_cast<uint32_t>(id), 0}, row.seed)[0];
+uint32_t noise_of(const SampleRow& row, int32_t id) {
+  return noise_word(row.seed, row.position, row.choice_idx, static_cast<uint32_t>(id));
 }
 
 double gumbel_noise(uint32_t word) {
@@ -206,7 +206,7 @@ class GumbelMax {
 int32_t draw_from_all(const CpuKernels& kernels, const SampleRow& row, std::span<const float> scores, int32_t likeliest,
                       float floor) {
   GumbelMax best;
-  best.offer(scores[static_cast<size_t>(likeliest)], likeliest, noise_word(row, likeliest));
+  best.offer(scores[static_cast<size_t>(likeliest)], likeliest, noise_of(row, likeliest));
   uint32_t words[kBlock];
   for (size_t begin = 0; begin < scores.size(); begin += kBlock) {
     const auto block = scores.subspan(begin, std::min(kBlock, scores.size() - begin));
@@ -245,7 +245,7 @@ int32_t draw(const CpuKernels& kernels, const SampleRow& row, std::span<float> s
   GumbelMax best;
   for (const Candidate& candidate : ranked)
     if (candidate.score >= floor && !best.cannot_win(candidate.score))
-      best.offer(candidate.score, candidate.id, noise_word(row, candidate.id));
+      best.offer(candidate.score, candidate.id, noise_of(row, candidate.id));
   return best.id();
 }
 
