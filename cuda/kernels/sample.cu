@@ -118,7 +118,8 @@ __device__ __noinline__ int32_t draw(uint64_t threshold, float floor) {
   // Among equal scores, this id may be below the threshold.
   if (rank_key(shared.all.best, shared.summary.best_id) >= threshold) {
     best_id = shared.summary.best_id;
-    if (threadIdx.x == 0) shared.noisy_score = add_gumbel_noise(shared.all.best, noise_word(item, static_cast<uint32_t>(best_id)));
+    if (threadIdx.x == 0)
+      shared.noisy_score = add_gumbel_noise(shared.all.best, noise_word(item, static_cast<uint32_t>(best_id)));
     __syncthreads();
     best = shared.noisy_score;
   }

@@ -21,9 +21,13 @@ std::vector<float> random_logits(size_t count, uint32_t seed, float scale = 2.0f
   return logits;
 }
 
+// Samples with the best instruction set and one thread.
 SampleResult sample(const std::vector<float>& logits, const SampleRow& row) {
+  const auto vocab_size = static_cast<int64_t>(logits.size());
+  Team team({-1}, false);
   SampleResult result;
-  sample_row(cpu_kernels(available_cpu_isas().back()), logits, static_cast<int64_t>(logits.size()), row, result);
+  Sampler(cpu_kernels(available_cpu_isas().front()), vocab_size, vocab_size, team)
+      .sample(logits.data(), {&row, 1}, {&result, 1});
   return result;
 }
 
@@ -69,18 +73,6 @@ TEST(four_ids_share_one_philox_call) {
   EXPECT_EQ(noise_word(0, 0, 0, 1), 0xe169c58du);
   EXPECT_EQ(noise_word(0, 0, 0, 2), 0xbc57ac4cu);
   EXPECT_EQ(noise_word(0, 0, 0, 3), 0x9b00dbd8u);
-}
-
-TEST(noise_words_are_those_of_each_id) {
-  for (const CpuIsa isa : available_cpu_isas()) {
-    uint32_t words[kNoiseBlock];
-    // Also the last block of 32-bit ids.
-    for (const uint32_t first_id : {0u, 64u, 151'936u, ~0u - 63}) {
-      cpu_kernels(isa).noise_words(0x299f31d0a4093822, 7, 3, first_id, words);
-      for (uint32_t i = 0; i < kNoiseBlock; ++i)
-        EXPECT_EQ(words[i], noise_word(0x299f31d0a4093822, 7, 3, first_id + i));
-    }
-  }
 }
 
 TEST(greedy_breaks_ties_by_the_lowest_id) {
@@ -208,14 +200,16 @@ TEST(masks_bans_and_biases_apply) {
 
 TEST(sampling_never_draws_ids_without_a_token) {
   const std::vector<float> logits = {1, 2, 9};
+  Team team({-1}, false);
+  Sampler sampler(kPortableKernels, 3, 2, team);
   SampleRow row;
   row.temperature = 0;
   SampleResult result;
-  sample_row(kPortableKernels, logits, 2, row, result);
+  sampler.sample(logits.data(), {&row, 1}, {&result, 1});
   EXPECT_EQ(result.token_id, 1);
   row.temperature = 1;
   for (row.position = 0; row.position < 200; ++row.position) {
-    sample_row(kPortableKernels, logits, 2, row, result);
+    sampler.sample(logits.data(), {&row, 1}, {&result, 1});
     EXPECT(result.token_id < 2);
   }
 }

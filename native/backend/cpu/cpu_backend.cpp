@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -156,6 +157,7 @@ class CpuBackend final : public Backend {
   StepInput step_;
   std::vector<std::vector<AttentionItem>> attention_items_;  // by index into windows_
   int64_t num_logit_rows_ = 0;
+  std::optional<Sampler> sampler_;
 };
 
 void CpuBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
@@ -205,6 +207,7 @@ void CpuBackend::allocate() {
       floats(act_rows * std::max(round_up(std::max(model_.hidden_size, q_size), 2), max_act_words_), "the activations");
   mlp_acts_ = floats(rows * round_up(model_.intermediate_size, 2), "the activations of the MLP");
   logits_ = floats(int64_t{limits_.max_num_seqs} * model_.vocab_size, "the logits");
+  sampler_.emplace(kernels_, model_.vocab_size, model_.num_token_ids, team_);
 
   const int64_t item_rows = std::max<int64_t>(kAttentionRows, model_.num_heads / model_.num_kv_heads);
   scratch_floats_ = round_up(attention_scratch_floats(item_rows, kv_layout_.k_dim, kv_layout_.v_dim), 1024);
@@ -478,15 +481,9 @@ void CpuBackend::lm_head(const Vector& norm, const Matrix& head, std::span<const
 }
 
 void CpuBackend::sample(std::span<const SampleRow> rows, std::span<SampleResult> results) {
-  CAPSTAN_CHECK(rows.size() == results.size());
-  std::atomic<size_t> next_row{0};
-  team_.run([&](int) {
-    for (size_t i; (i = next_row.fetch_add(1, std::memory_order_relaxed)) < rows.size();) {
-      CAPSTAN_CHECK(rows[i].logits_row >= 0 && rows[i].logits_row < num_logit_rows_);
-      const float* logits = logits_.as<float>() + rows[i].logits_row * model_.vocab_size;
-      sample_row(kernels_, {logits, static_cast<size_t>(model_.vocab_size)}, model_.num_token_ids, rows[i], results[i]);
-    }
-  });
+  for (const SampleRow& row : rows)
+    CAPSTAN_CHECK(row.logits_row >= 0 && row.logits_row < num_logit_rows_);
+  sampler_->sample(logits_.as<float>(), rows, results);
 }
 
 }  // namespace

@@ -245,37 +245,4 @@ void qkv_row(const QkvRowArgs& args) {
   }
 }
 
-// ---- sampling noise ----
-
-// noise_word of native/base/random.h, with one counter per lane.
-void noise_words(uint64_t seed, uint32_t position, uint32_t choice, uint32_t first_id, uint32_t* words) {
-  constexpr int kLanes = kNoiseBlock / 4;
-  uint32_t c0[kLanes], c1[kLanes], c2[kLanes], c3[kLanes];
-  for (int i = 0; i < kLanes; ++i) {
-    c0[i] = position;
-    c1[i] = choice;
-    c2[i] = first_id / 4 + static_cast<uint32_t>(i);
-    c3[i] = 0;
-  }
-  uint32_t key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
-  for (int round = 0; round < 10; ++round) {
-    for (int i = 0; i < kLanes; ++i) {
-      const uint64_t p0 = uint64_t{0xD2511F53} * c0[i];
-      const uint64_t p1 = uint64_t{0xCD9E8D57} * c2[i];
-      c0[i] = static_cast<uint32_t>(p1 >> 32) ^ c1[i] ^ key0;
-      c1[i] = static_cast<uint32_t>(p1);
-      c2[i] = static_cast<uint32_t>(p0 >> 32) ^ c3[i] ^ key1;
-      c3[i] = static_cast<uint32_t>(p0);
-    }
-    key0 += 0x9E3779B9;
-    key1 += 0xBB67AE85;
-  }
-  for (int i = 0; i < kLanes; ++i) {
-    words[4 * i] = c0[i];
-    words[4 * i + 1] = c1[i];
-    words[4 * i + 2] = c2[i];
-    words[4 * i + 3] = c3[i];
-  }
-}
-
 }  // namespace

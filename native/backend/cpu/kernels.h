@@ -18,6 +18,7 @@
 #include <cstdint>
 
 #include "native/backend/backend.h"
+#include "native/backend/cpu/sample_kernels.h"
 #include "native/backend/panel_reader.h"
 
 namespace capstan {
@@ -29,7 +30,6 @@ constexpr int kKvTile = 64;     // keys per softmax update; tiles begin at absol
 constexpr int kSlotGroup = 16;  // slots whose keys are interleaved in the KV cache
 constexpr int kMaxHeadDim = 512;
 constexpr int kAttentionRows = 64;  // (position, head) rows per attention item, unless one position has more heads
-constexpr int kNoiseBlock = 64;     // ids per noise_words call; one Philox call serves four
 constexpr float kLog2E = 1.44269504088896340736f;
 
 // The meaning of one 4-byte word of activations.
@@ -180,8 +180,7 @@ struct CpuKernels {
   void (*attention)(const AttentionArgs& args);
   // hidden += (partials added by the fixed tree) + bias. All are (n); num_partials is a power of two up to 8.
   void (*add_partials)(float* hidden, const float* const* partials, int num_partials, const float* bias, int64_t n);
-  // words (kNoiseBlock): words[i] = noise_word(seed, position, choice, first_id + i). first_id is a multiple of 4.
-  void (*noise_words)(uint64_t seed, uint32_t position, uint32_t choice, uint32_t first_id, uint32_t* words);
+  SampleKernels sample;
 };
 
 extern const CpuKernels kPortableKernels;

@@ -9,14 +9,15 @@
 #include "native/backend/cpu/gemm.inl"
 #include "native/backend/cpu/quant.inl"
 #include "native/backend/cpu/attention.inl"
+#include "native/backend/cpu/sampling.inl"
 // clang-format on
 
 namespace capstan {
 
 const CpuKernels kAvx2Kernels = {
-    kTileRows,    ActFormat::kBf16Rounded, gemm_any, rms_norm,  pack_row,
-    quantize_row, quantize_group,          qkv_row,  attention, add_partials,
-    noise_words,
+    kTileRows,      ActFormat::kBf16Rounded, gemm_any, rms_norm,  pack_row,
+    quantize_row,   quantize_group,          qkv_row,  attention, add_partials,
+    kSampleKernels,
 };
 
 }  // namespace capstan

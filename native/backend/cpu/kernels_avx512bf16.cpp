@@ -14,13 +14,14 @@
 #include "native/backend/cpu/gemm.inl"
 #include "native/backend/cpu/quant.inl"
 #include "native/backend/cpu/attention.inl"
+#include "native/backend/cpu/sampling.inl"
 // clang-format on
 
 namespace capstan {
 
 const CpuKernels kAvx512Bf16Kernels = {
-    kTileRows, ActFormat::kBf16Pairs, gemm_any,    rms_norm, pack_row, quantize_row, quantize_group, qkv_row,
-    attention, add_partials,          noise_words,
+    kTileRows, ActFormat::kBf16Pairs, gemm_any,       rms_norm, pack_row, quantize_row, quantize_group, qkv_row,
+    attention, add_partials,          kSampleKernels,
 };
 
 }  // namespace capstan

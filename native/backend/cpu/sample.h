@@ -1,16 +1,27 @@
 #pragma once
 #include <span>
+#include <vector>
 
 #include "native/backend/backend.h"
+#include "native/backend/cpu/sample_row.h"
 
 namespace capstan {
 
-struct CpuKernels;
-extern const CpuKernels kPortableKernels;
+// Samples rows of logits (architecture, contract 5) with the threads of a team. Allocates only for rows that ask for
+// log-probabilities. The same row gives the same result with every number of threads and rows.
+class Sampler {
+ public:
+  // Never draws an id from `num_token_ids` on. `team` must outlive the sampler.
+  Sampler(const CpuKernels& kernels, int64_t vocab_size, int64_t num_token_ids, Team& team);
 
-// Samples one row (contract 5) from `logits` (vocab_size). Never draws an id from `num_token_ids` on. Allocates only
-// when the row asks for log-probabilities. The same row gives the same result on every thread.
-void sample_row(const CpuKernels& kernels, std::span<const float> logits, int64_t num_token_ids, const SampleRow& row,
-                SampleResult& result);
+  // rows[i].logits_row is a row of `logits` (…, vocab_size).
+  void sample(const float* logits, std::span<const SampleRow> rows, std::span<SampleResult> results);
+
+ private:
+  const SampleKernels& kernels_;
+  const int64_t vocab_size_, num_token_ids_;
+  Team& team_;
+  std::vector<SampleScratch> scratch_;  // one per thread
+};
 
 }  // namespace capstan

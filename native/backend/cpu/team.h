@@ -51,6 +51,12 @@ class Team {
   // not delay the team.
   template <class F>
   void for_pieces(int64_t count, int64_t grain, F&& function) {
+    for_thread_pieces(count, grain, [&](int, int64_t begin, int64_t end) { function(begin, end); });
+  }
+
+  // for_pieces with function(thread, begin, end). Calls with the same thread never run at the same time.
+  template <class F>
+  void for_thread_pieces(int64_t count, int64_t grain, F&& function) {
     for (int thread = 0; thread < size(); ++thread)
       ranges_[thread].set(count * thread / size(), count * (thread + 1) / size());
     run([&](int thread) {

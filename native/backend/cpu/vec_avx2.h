@@ -187,4 +187,106 @@ inline void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }
 
+// ---- lane masks (bit i is lane i) and 32-bit integers ----
+
+// a < b ? a : b, so the result is b when either is NaN.
+inline Vec vec_min(Vec a, Vec b) {
+  return {_mm256_min_ps(a.lo, b.lo), _mm256_min_ps(a.hi, b.hi)};
+}
+inline uint32_t mask_of(__m256 lo, __m256 hi) {
+  return static_cast<uint32_t>(_mm256_movemask_ps(lo)) | static_cast<uint32_t>(_mm256_movemask_ps(hi)) << 8;
+}
+inline uint32_t vec_gt(Vec a, Vec b) {
+  return mask_of(_mm256_cmp_ps(a.lo, b.lo, _CMP_GT_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_GT_OQ));
+}
+inline uint32_t vec_ge(Vec a, Vec b) {
+  return mask_of(_mm256_cmp_ps(a.lo, b.lo, _CMP_GE_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_GE_OQ));
+}
+inline uint32_t vec_eq(Vec a, Vec b) {
+  return mask_of(_mm256_cmp_ps(a.lo, b.lo, _CMP_EQ_OQ), _mm256_cmp_ps(a.hi, b.hi, _CMP_EQ_OQ));
+}
+// a where the mask has a 1, b elsewhere.
+inline __m256 select_half(uint32_t mask, __m256 a, __m256 b) {
+  const __m256i lane_bit = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+  const __m256i bits = _mm256_and_si256(_mm256_set1_epi32(static_cast<int>(mask)), lane_bit);
+  return _mm256_blendv_ps(b, a, _mm256_castsi256_ps(_mm256_cmpeq_epi32(bits, lane_bit)));
+}
+inline Vec vec_select(uint32_t mask, Vec a, Vec b) {
+  return {select_half(mask, a.lo, b.lo), select_half(mask >> 8, a.hi, b.hi)};
+}
+
+struct VecI {
+  __m256i lo, hi;
+};
+
+inline VecI int_set(uint32_t x) {
+  return {_mm256_set1_epi32(static_cast<int>(x)), _mm256_set1_epi32(static_cast<int>(x))};
+}
+inline VecI int_load(const uint32_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))};
+}
+inline void int_store(uint32_t* p, VecI a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.lo);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), a.hi);
+}
+inline VecI int_add(VecI a, VecI b) {
+  return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
+}
+inline VecI int_sub(VecI a, VecI b) {
+  return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)};
+}
+inline VecI int_xor(VecI a, VecI b) {
+  return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)};
+}
+// The smaller one as unsigned integers.
+inline VecI int_min(VecI a, VecI b) {
+  return {_mm256_min_epu32(a.lo, b.lo), _mm256_min_epu32(a.hi, b.hi)};
+}
+inline VecI int_shift_right(VecI a, int count) {
+  const __m128i n = _mm_cvtsi32_si128(count);
+  return {_mm256_srl_epi32(a.lo, n), _mm256_srl_epi32(a.hi, n)};
+}
+// Lanes must be below 2^31.
+inline Vec int_to_float(VecI a) {
+  return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
+}
+// Unsigned integers in the order of the floats. -0 and +0 give the same one.
+inline __m256i order_half(__m256 a) {
+  const __m256i bits = _mm256_castps_si256(_mm256_add_ps(a, _mm256_setzero_ps()));
+  const __m256i sign = _mm256_set1_epi32(static_cast<int>(0x80000000u));
+  return _mm256_xor_si256(bits, _mm256_or_si256(_mm256_srai_epi32(bits, 31), sign));
+}
+inline VecI int_order(Vec a) {
+  return {order_half(a.lo), order_half(a.hi)};
+}
+// The 64-bit products of the lanes with k.
+inline void mul_wide_half(__m256i a, __m256i k, __m256i& high, __m256i& low) {
+  const __m256i even = _mm256_mul_epu32(a, k);
+  const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), k);
+  low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+  high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+}
+inline void int_mul_wide(VecI a, uint32_t k, VecI& high, VecI& low) {
+  const __m256i factor = _mm256_set1_epi32(static_cast<int>(k));
+  VecI high_words, low_words;
+  mul_wide_half(a.lo, factor, high_words.lo, low_words.lo);
+  mul_wide_half(a.hi, factor, high_words.hi, low_words.hi);
+  high = high_words;
+  low = low_words;
+}
+// Transposes the 4 x 4 lanes of each 128-bit part.
+inline void transpose_half(__m256i& a, __m256i& b, __m256i& c, __m256i& d) {
+  const __m256i ab_low = _mm256_unpacklo_epi32(a, b), ab_high = _mm256_unpackhi_epi32(a, b);
+  const __m256i cd_low = _mm256_unpacklo_epi32(c, d), cd_high = _mm256_unpackhi_epi32(c, d);
+  a = _mm256_unpacklo_epi64(ab_low, cd_low);
+  b = _mm256_unpackhi_epi64(ab_low, cd_low);
+  c = _mm256_unpacklo_epi64(ab_high, cd_high);
+  d = _mm256_unpackhi_epi64(ab_high, cd_high);
+}
+inline void int_transpose_quads(VecI& a, VecI& b, VecI& c, VecI& d) {
+  transpose_half(a.lo, b.lo, c.lo, d.lo);
+  transpose_half(a.hi, b.hi, c.hi, d.hi);
+}
+
 }  // namespace

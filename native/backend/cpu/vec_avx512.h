@@ -183,4 +183,81 @@ inline Vec vec_dot_bf16(Vec acc, __m512i a, __m512i b) {
 }
 #endif
 
+// ---- lane masks (bit i is lane i) and 32-bit integers ----
+
+// a < b ? a : b, so the result is b when either is NaN.
+inline Vec vec_min(Vec a, Vec b) {
+  return {_mm512_min_ps(a.v, b.v)};
+}
+inline uint32_t vec_gt(Vec a, Vec b) {
+  return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GT_OQ);
+}
+inline uint32_t vec_ge(Vec a, Vec b) {
+  return _mm512_cmp_ps_mask(a.v, b.v, _CMP_GE_OQ);
+}
+inline uint32_t vec_eq(Vec a, Vec b) {
+  return _mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ);
+}
+// a where the mask has a 1, b elsewhere.
+inline Vec vec_select(uint32_t mask, Vec a, Vec b) {
+  return {_mm512_mask_blend_ps(static_cast<__mmask16>(mask), b.v, a.v)};
+}
+
+struct VecI {
+  __m512i v;
+};
+
+inline VecI int_set(uint32_t x) {
+  return {_mm512_set1_epi32(static_cast<int>(x))};
+}
+inline VecI int_load(const uint32_t* p) {
+  return {_mm512_loadu_si512(p)};
+}
+inline void int_store(uint32_t* p, VecI a) {
+  _mm512_storeu_si512(p, a.v);
+}
+inline VecI int_add(VecI a, VecI b) {
+  return {_mm512_add_epi32(a.v, b.v)};
+}
+inline VecI int_sub(VecI a, VecI b) {
+  return {_mm512_sub_epi32(a.v, b.v)};
+}
+inline VecI int_xor(VecI a, VecI b) {
+  return {_mm512_xor_si512(a.v, b.v)};
+}
+// The smaller one as unsigned integers.
+inline VecI int_min(VecI a, VecI b) {
+  return {_mm512_min_epu32(a.v, b.v)};
+}
+inline VecI int_shift_right(VecI a, int count) {
+  return {_mm512_srl_epi32(a.v, _mm_cvtsi32_si128(count))};
+}
+// Lanes must be below 2^31.
+inline Vec int_to_float(VecI a) {
+  return {_mm512_cvtepi32_ps(a.v)};
+}
+// Unsigned integers in the order of the floats. -0 and +0 give the same one.
+inline VecI int_order(Vec a) {
+  const __m512i bits = _mm512_castps_si512(_mm512_add_ps(a.v, _mm512_setzero_ps()));
+  const __m512i sign = _mm512_set1_epi32(static_cast<int>(0x80000000u));
+  return {_mm512_xor_si512(bits, _mm512_or_si512(_mm512_srai_epi32(bits, 31), sign))};
+}
+// The 64-bit products of the lanes with k.
+inline void int_mul_wide(VecI a, uint32_t k, VecI& high, VecI& low) {
+  const __m512i factor = _mm512_set1_epi32(static_cast<int>(k));
+  const __m512i even = _mm512_mul_epu32(a.v, factor);
+  const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a.v, 32), factor);
+  low = {_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32))};
+  high = {_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd)};
+}
+// Transposes the 4 x 4 lanes of each 128-bit part.
+inline void int_transpose_quads(VecI& a, VecI& b, VecI& c, VecI& d) {
+  const __m512i ab_low = _mm512_unpacklo_epi32(a.v, b.v), ab_high = _mm512_unpackhi_epi32(a.v, b.v);
+  const __m512i cd_low = _mm512_unpacklo_epi32(c.v, d.v), cd_high = _mm512_unpackhi_epi32(c.v, d.v);
+  a = {_mm512_unpacklo_epi64(ab_low, cd_low)};
+  b = {_mm512_unpackhi_epi64(ab_low, cd_low)};
+  c = {_mm512_unpacklo_epi64(ab_high, cd_high)};
+  d = {_mm512_unpackhi_epi64(ab_high, cd_high)};
+}
+
 }  // namespace

@@ -187,4 +187,103 @@ inline void prefetch(const void* p) {
   __builtin_prefetch(p);
 }
 
+// ---- lane masks (bit i is lane i) and 32-bit integers ----
+
+// a < b ? a : b, so the result is b when either is NaN.
+inline Vec vec_min(Vec a, Vec b) {
+  CAPSTAN_LANES b.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
+  return b;
+}
+inline uint32_t vec_gt(const Vec& a, const Vec& b) {
+  uint32_t mask = 0;
+  CAPSTAN_LANES mask |= static_cast<uint32_t>(a.lane[i] > b.lane[i]) << i;
+  return mask;
+}
+inline uint32_t vec_ge(const Vec& a, const Vec& b) {
+  uint32_t mask = 0;
+  CAPSTAN_LANES mask |= static_cast<uint32_t>(a.lane[i] >= b.lane[i]) << i;
+  return mask;
+}
+inline uint32_t vec_eq(const Vec& a, const Vec& b) {
+  uint32_t mask = 0;
+  CAPSTAN_LANES mask |= static_cast<uint32_t>(a.lane[i] == b.lane[i]) << i;
+  return mask;
+}
+// a where the mask has a 1, b elsewhere.
+inline Vec vec_select(uint32_t mask, Vec a, Vec b) {
+  CAPSTAN_LANES b.lane[i] = (mask >> i & 1) != 0 ? a.lane[i] : b.lane[i];
+  return b;
+}
+
+struct VecI {
+  uint32_t lane[16];
+};
+
+inline VecI int_set(uint32_t x) {
+  VecI r;
+  CAPSTAN_LANES r.lane[i] = x;
+  return r;
+}
+inline VecI int_load(const uint32_t* p) {
+  VecI r;
+  __builtin_memcpy(r.lane, p, sizeof r.lane);
+  return r;
+}
+inline void int_store(uint32_t* p, VecI a) {
+  __builtin_memcpy(p, a.lane, sizeof a.lane);
+}
+inline VecI int_add(VecI a, VecI b) {
+  CAPSTAN_LANES a.lane[i] += b.lane[i];
+  return a;
+}
+inline VecI int_sub(VecI a, VecI b) {
+  CAPSTAN_LANES a.lane[i] -= b.lane[i];
+  return a;
+}
+inline VecI int_xor(VecI a, VecI b) {
+  CAPSTAN_LANES a.lane[i] ^= b.lane[i];
+  return a;
+}
+// The smaller one as unsigned integers.
+inline VecI int_min(VecI a, VecI b) {
+  CAPSTAN_LANES a.lane[i] = a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i];
+  return a;
+}
+inline VecI int_shift_right(VecI a, int count) {
+  CAPSTAN_LANES a.lane[i] >>= count;
+  return a;
+}
+// Lanes must be below 2^31.
+inline Vec int_to_float(VecI a) {
+  Vec r;
+  CAPSTAN_LANES r.lane[i] = static_cast<float>(static_cast<int32_t>(a.lane[i]));
+  return r;
+}
+// Unsigned integers in the order of the floats. -0 and +0 give the same one.
+inline VecI int_order(Vec a) {
+  VecI r;
+  CAPSTAN_LANES {
+    const uint32_t bits = capstan::float_bits(a.lane[i] + 0.0f);
+    r.lane[i] = bits ^ ((bits >> 31 != 0 ? 0xffffffffu : 0) | 0x80000000u);
+  }
+  return r;
+}
+// The 64-bit products of the lanes with k.
+inline void int_mul_wide(VecI a, uint32_t k, VecI& high, VecI& low) {
+  CAPSTAN_LANES {
+    const uint64_t product = uint64_t{k} * a.lane[i];
+    high.lane[i] = static_cast<uint32_t>(product >> 32);
+    low.lane[i] = static_cast<uint32_t>(product);
+  }
+}
+// Transposes the 4 x 4 lanes of each 128-bit part.
+inline void int_transpose_quads(VecI& a, VecI& b, VecI& c, VecI& d) {
+  const VecI from[4] = {a, b, c, d};
+  VecI* const to[4] = {&a, &b, &c, &d};
+  for (int part = 0; part < 16; part += 4)
+    for (int row = 0; row < 4; ++row)
+      for (int column = 0; column < 4; ++column)
+        to[row]->lane[part + column] = from[column].lane[part + row];
+}
+
 }  // namespace
