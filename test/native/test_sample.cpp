@@ -21,23 +21,28 @@ std::vector<float> random_logits(size_t count, uint32_t seed, float scale = 2.0f
   return logits;
 }
 
-// Samples with the best instruction set and one thread.
-SampleResult sample(const std::vector<float>& logits, const SampleRow& row) {
+// Samples rows of the same logits with the best instruction set and one thread.
+std::vector<SampleResult> sample_rows(const std::vector<float>& logits, const std::vector<SampleRow>& rows) {
   const auto vocab_size = static_cast<int64_t>(logits.size());
   Team team({-1}, false);
-  SampleResult result;
+  std::vector<SampleResult> results(rows.size());
   Sampler(cpu_kernels(available_cpu_isas().front()), vocab_size, vocab_size, team)
-      .sample(logits.data(), {&row, 1}, {&result, 1});
-  return result;
+      .sample(logits.data(), rows, results);
+  return results;
+}
+
+SampleResult sample(const std::vector<float>& logits, const SampleRow& row) {
+  return sample_rows(logits, {row})[0];
 }
 
 // Returns how often each id is drawn over `count` positions.
-std::map<int32_t, int> draw_many(const std::vector<float>& logits, SampleRow row, int count) {
+std::map<int32_t, int> draw_many(const std::vector<float>& logits, const SampleRow& row, int count) {
+  std::vector<SampleRow> rows(static_cast<size_t>(count), row);
+  for (int i = 0; i < count; ++i)
+    rows[static_cast<size_t>(i)].position = static_cast<uint32_t>(i);
   std::map<int32_t, int> counts;
-  for (int i = 0; i < count; ++i) {
-    row.position = static_cast<uint32_t>(i);
-    ++counts[sample(logits, row).token_id];
-  }
+  for (const SampleResult& result : sample_rows(logits, rows))
+    ++counts[result.token_id];
   return counts;
 }
 

@@ -114,6 +114,7 @@ class RowSampler {
       scratch.draw = start;
     threads_.for_chunks(scores.count, [&](SampleScratch& own, int64_t begin, int64_t end) {
       own.draw.scores = scores.scores + begin;
+      own.draw.block_max = threads_.row().block_max.data() + begin / kMaxBlock;
       own.draw.count = end - begin;
       own.draw.first_id = static_cast<int32_t>(begin);
       threads_.kernels.draw(own.draw);

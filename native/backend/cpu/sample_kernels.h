@@ -37,19 +37,20 @@ struct ScanArgs {
 struct HistogramArgs {
   const float* scores = nullptr;
   int64_t count = 0;
-  float lowest = 0;          // lower scores have no entry
-  uint32_t highest_key = 0;  // entry of a key: (highest_key - key) >> shift; higher keys have no entry
+  float lowest = 0, highest = 0;  // the range; vectors without a score in it are skipped
+  uint32_t highest_key = 0;       // of `highest`; the entry of a key is (highest_key - key) >> shift
   int shift = 0;
   bool has_mass = false;  // the weight of a score: 1, or exp(score - best) in units of 1 / kMassUnit
   float best = 0;
-  uint64_t* digits = nullptr;  // (kDigits + 1) the last entry is for scores without an entry
+  uint64_t* digits = nullptr;  // (kDigits + 16) the last entries are for scores outside the range
 };
 
 // Gumbel-max over scores above `floor`, and scores equal to it with an id up to `last_id`.
 struct DrawArgs {
   const float* scores = nullptr;
+  const float* block_max = nullptr;  // (ceil(count / kMaxBlock)) of the scores
   int64_t count = 0;
-  int32_t first_id = 0;  // of scores[0], a multiple of 64
+  int32_t first_id = 0;  // of scores[0], a multiple of kSampleChunk
   float floor = 0;       // finite
   int32_t last_id = 0;
   uint64_t seed = 0;

@@ -16,7 +16,7 @@ SampleScratch::SampleScratch(int64_t vocab_size)
       sorted_max(block_max.size()),
       chunk_sums(divide_up(vocab_size, kSampleChunk)),
       chunk_counts(chunk_sums.size()),
-      digits(kDigits + 1),
+      digits(kDigits + 16),
       list(kListed + 1) {}
 
 ScoreRow scan_row(const RowThreads& threads, const float* values, int64_t count, const uint32_t* allowed_mask,

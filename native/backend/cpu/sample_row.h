@@ -28,7 +28,7 @@ struct alignas(64) SampleScratch {
   std::vector<int64_t> chunk_counts;  // the same size
 
   // Of a thread.
-  std::vector<uint64_t> digits;  // (kDigits + 1)
+  std::vector<uint64_t> digits;  // (kDigits + 16)
   bool has_digits = false;       // the digits are of the current pass
   std::vector<Candidate> list;   // (kListed + 1)
   int64_t length = 0;            // of the list

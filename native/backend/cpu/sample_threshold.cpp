@@ -77,6 +77,7 @@ class Search {
   void count_digits(uint32_t first, uint32_t last, int shift) {
     HistogramArgs all;
     all.lowest = score_of(last);
+    all.highest = score_of(first);
     all.highest_key = first;
     all.shift = shift;
     all.has_mass = has_mass_;

@@ -28,28 +28,47 @@ inline float lowest_lane(Vec a) {
   return 0.0f - vec_reduce_max(vec_sub(vec_zero(), a));
 }
 
-void scan(ScanArgs& args) {
-  const Vec divisor = vec_set(args.divisor), infinity = vec_set(-kNegativeInfinity),
-            masked = vec_set(kNegativeInfinity);
-  Vec lowest = vec_set(args.lowest), non_finite = vec_zero();  // Inf - Inf and NaN - NaN are NaN
-  for (int64_t begin = 0; begin < args.count; begin += kMaxBlock) {
-    const int64_t end = args.count - begin < kMaxBlock ? args.count : begin + kMaxBlock;
-    Vec highest = masked;
-    for (int64_t i = begin; i < end; i += 16) {
-      const Vec value = load_filled(args.values + i, end - i, 0);
-      non_finite = vec_add(non_finite, vec_sub(value, value));
-      Vec result = args.divisor == 1 ? value : vec_div(value, divisor);
-      if (args.allowed_mask != nullptr)
-        result = vec_select(args.allowed_mask[i / 32] >> (i % 32) & 0xffff, result, masked);
-      if (end - i < 16) result = vec_select_range(result, 0, static_cast<int>(end - i), masked);
-      highest = vec_max(result, highest);
-      lowest = vec_min(vec_select(vec_gt(result, masked), result, infinity), lowest);
-      if (args.out != nullptr) store_part(args.out + i, end - i, result);
-    }
-    args.block_max[begin / kMaxBlock] = vec_reduce_max(highest);
+struct ScanState {
+  Vec highest, lowest, non_finite;
+};
+
+// Handles the values from i on, of which `count` belong to the row.
+template <bool kDivides, bool kHasMask>
+inline void scan_vector(const ScanArgs& args, int64_t i, int64_t count, ScanState& state) {
+  const Vec masked = vec_set(kNegativeInfinity);
+  const Vec value = load_filled(args.values + i, count, 0);
+  state.non_finite = vec_add(state.non_finite, vec_sub(value, value));  // Inf - Inf and NaN - NaN are NaN
+  Vec result = kDivides ? vec_div(value, vec_set(args.divisor)) : value;
+  if (kHasMask) result = vec_select(args.allowed_mask[i / 32] >> (i % 32) & 0xffff, result, masked);
+  if (count < 16) result = vec_select_range(result, 0, static_cast<int>(count), masked);
+  state.highest = vec_max(result, state.highest);
+  state.lowest = vec_min(vec_select(vec_gt(result, masked), result, vec_set(-kNegativeInfinity)), state.lowest);
+  if (args.out != nullptr) store_part(args.out + i, count, result);
+}
+
+template <bool kDivides, bool kHasMask>
+inline void scan_blocks(ScanArgs& args) {
+  ScanState state = {vec_zero(), vec_set(args.lowest), vec_zero()};
+  for (int64_t i = 0; i < args.count;) {
+    const int64_t end = args.count - i < kMaxBlock ? args.count : i + kMaxBlock;
+    float& block_max = args.block_max[i / kMaxBlock];
+    state.highest = vec_set(kNegativeInfinity);
+    for (; i + 16 <= end; i += 16)
+      scan_vector<kDivides, kHasMask>(args, i, 16, state);
+    if (i < end) scan_vector<kDivides, kHasMask>(args, i, end - i, state);
+    block_max = vec_reduce_max(state.highest);
+    i = end;
   }
-  args.lowest = lowest_lane(lowest);
-  args.is_finite = args.is_finite && vec_eq(non_finite, non_finite) == 0xffff;
+  args.lowest = lowest_lane(state.lowest);
+  args.is_finite = args.is_finite && vec_eq(state.non_finite, state.non_finite) == 0xffff;
+}
+
+void scan(ScanArgs& args) {
+  const bool has_mask = args.allowed_mask != nullptr;
+  if (args.divisor == 1)
+    has_mask ? scan_blocks<false, true>(args) : scan_blocks<false, false>(args);
+  else
+    has_mask ? scan_blocks<true, true>(args) : scan_blocks<true, false>(args);
 }
 
 inline Vec exp_below(Vec value, Vec best) {
@@ -72,24 +91,30 @@ double exp_sum(const float* values, int64_t count, float best, float floor) {
   return total;
 }
 
+// Adds the weights of kHistogramBlock scores at a time, so that no element is read just after its vector was stored.
+constexpr int kHistogramBlock = 256;
+
 void add_histogram(const HistogramArgs& args) {
-  const Vec lowest = vec_set(args.lowest), best = vec_set(args.best), unit = vec_set(static_cast<float>(kMassUnit));
-  const VecI highest_key = int_set(args.highest_key), last = int_set(kDigits);
-  uint32_t digit[16];
-  float mass[16];
-  for (int64_t i = 0; i < args.count; i += 16) {
-    const Vec score = load_filled(args.scores + i, args.count - i, kNegativeInfinity);
-    const uint32_t present = vec_ge(score, lowest);
-    if (present == 0) continue;
-    int_store(digit, int_min(int_shift_right(int_sub(highest_key, int_order(score)), args.shift), last));
-    if (args.has_mass) {
-      vec_store(mass, vec_mul(exp_below(score, best), unit));
-      for (int lane = 0; lane < 16; ++lane)
-        args.digits[digit[lane]] += static_cast<uint64_t>(static_cast<int64_t>(mass[lane]));
-    } else {
-      for (int lane = 0; lane < 16; ++lane)
-        args.digits[digit[lane]] += 1;
+  const Vec lowest = vec_set(args.lowest), highest = vec_set(args.highest);
+  const Vec best = vec_set(args.best), unit = vec_set(static_cast<float>(kMassUnit));
+  // Each lane has its own entry for scores outside the range, because a chain of additions to one entry is slow.
+  static constexpr uint32_t kOutside[16] = {kDigits,     kDigits + 1, kDigits + 2,  kDigits + 3,  kDigits + 4,  kDigits + 5,
+                                            kDigits + 6, kDigits + 7, kDigits + 8,  kDigits + 9,  kDigits + 10, kDigits + 11,
+                                            kDigits + 12, kDigits + 13, kDigits + 14, kDigits + 15};
+  const VecI highest_key = int_set(args.highest_key), outside = int_load(kOutside);
+  uint32_t digit[kHistogramBlock];
+  int64_t mass[kHistogramBlock];
+  for (int64_t i = 0; i < args.count;) {
+    int length = 0;
+    for (; length < kHistogramBlock && i < args.count; i += 16) {
+      const Vec score = load_filled(args.scores + i, args.count - i, kNegativeInfinity);
+      if ((vec_ge(score, lowest) & vec_ge(highest, score)) == 0) continue;
+      int_store(digit + length, int_min(int_shift_right(int_sub(highest_key, int_order(score)), args.shift), outside));
+      if (args.has_mass) vec_store_int64(mass + length, vec_mul(exp_below(score, best), unit));
+      length += 16;
     }
+    for (int j = 0; j < length; ++j)
+      args.digits[digit[j]] += args.has_mass ? static_cast<uint64_t>(mass[j]) : 1;
   }
 }
 
@@ -121,29 +146,25 @@ void rank_value(const float* values, int64_t count, float value, int64_t& num_ab
 
 // ---- drawing ----
 
-// The noise words of 64 ids: words[k] has those of ids first_id + 16 k on.
-inline void noise_words(const DrawArgs& args, uint32_t first_id, VecI words[4]) {
-  // Lane 4 i + k counts for ids 16 k + 4 i on, so that the transposition leaves the words in the order of the ids.
-  static constexpr uint32_t kQuads[16] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
-  VecI c0 = int_set(args.position), c1 = int_set(args.choice), c3 = int_set(0);
-  VecI c2 = int_add(int_set(first_id / 4), int_load(kQuads));
+// The noise words of 32 ids: words[0] has those of the first 16.
+inline void noise_words(const DrawArgs& args, uint32_t first_id, VecI words[2]) {
+  // The order in which long_join leaves the words in the order of the ids.
+  static constexpr uint64_t kQuads[8] = {0, 4, 1, 5, 2, 6, 3, 7};
+  // The high halves are not part of the counters.
+  VecL c0 = long_set(args.position), c1 = long_set(args.choice), c3 = long_set(0);
+  VecL c2 = long_add(long_set(first_id / 4), long_load(kQuads));
   uint32_t key0 = static_cast<uint32_t>(args.seed), key1 = static_cast<uint32_t>(args.seed >> 32);
   for (int round = 0; round < 10; ++round) {
-    VecI high0, low0, high1, low1;
-    int_mul_wide(c0, 0xD2511F53, high0, low0);
-    int_mul_wide(c2, 0xCD9E8D57, high1, low1);
-    c0 = int_xor(int_xor(high1, c1), int_set(key0));
-    c1 = low1;
-    c2 = int_xor(int_xor(high0, c3), int_set(key1));
-    c3 = low0;
+    const VecL product0 = long_mul_low(c0, long_set(0xD2511F53));
+    const VecL product1 = long_mul_low(c2, long_set(0xCD9E8D57));
+    c0 = long_xor(long_xor(long_high_half(product1), c1), long_set(key0));
+    c1 = product1;
+    c2 = long_xor(long_xor(long_high_half(product0), c3), long_set(key1));
+    c3 = product0;
     key0 += 0x9E3779B9;
     key1 += 0xBB67AE85;
   }
-  int_transpose_quads(c0, c1, c2, c3);
-  words[0] = c0;
-  words[1] = c1;
-  words[2] = c2;
-  words[3] = c3;
+  long_join(c0, c1, c2, c3, words[0], words[1]);
 }
 
 // A value below `value` by more than the rounding of the comparisons with it.
@@ -152,13 +173,25 @@ inline float slightly_below(double value) {
   return rounded - __builtin_fabsf(rounded) * 1e-6f;
 }
 
-// Lanes whose word may let the score beat `to_beat`. The noise of a word is less than -log(1 - u), u = (word + 1/2) /
-// 2^32, so a winner has 1 - u <= exp(score - to_beat). Compares the upper 24 bits of 2^32 (1 - u); 1.01 covers
-// rounding.
-inline uint32_t possible_winners(Vec score, VecI words, Vec to_beat) {
+// What the upper 24 bits of 2^32 (1 - u), u = (word + 1/2) / 2^32, must not exceed to let a score beat `to_beat`. The noise
+// of a word is less than -log(1 - u), so a winner has 1 - u <= exp(score - to_beat). The factor covers rounding.
+inline Vec reach_of(Vec score, Vec to_beat) {
   const Vec exponent = vec_add(vec_mul(vec_sub(score, to_beat), vec_set(kLog2E)), vec_set(24.0f));
-  const Vec reach = vec_mul(vec_exp2(vec_min(exponent, vec_set(40.0f))), vec_set(1.01f));
-  return vec_ge(reach, int_to_float(int_shift_right(int_xor(words, int_set(0xffffffffu)), 8)));
+  return vec_mul(vec_exp2(vec_min(exponent, vec_set(25.0f))), vec_set(1.01f));
+}
+
+// Returns the lowest word that may let a score up to `highest` beat `to_beat`.
+inline uint32_t least_word(float highest, float to_beat) {
+  float reach[16];
+  vec_store(reach, reach_of(vec_set(highest), vec_set(to_beat)));
+  const float units = reach[0] + 1;
+  return units >= 16777216.0f ? 0 : ~((static_cast<uint32_t>(units) << 8) | 0xff);
+}
+
+// Lanes whose word may let the score beat `to_beat`.
+inline uint32_t possible_winners(Vec score, VecI words, Vec to_beat) {
+  const VecI distance = int_shift_right(int_sub(int_set(0xffffffffu), words), 8);
+  return vec_ge(reach_of(score, to_beat), int_to_float(distance));
 }
 
 // The two logarithms of the noise are taken only for possible winners, of which there are few, in double precision.
@@ -170,33 +203,39 @@ inline void offer(DrawArgs& args, float score, int32_t id, uint32_t word) {
   args.best_id = id;
 }
 
+// Offers the possible winners of 16 ids from `at` on.
+inline void offer_possible(DrawArgs& args, int64_t at, Vec score, VecI words, uint32_t candidates) {
+  candidates &= possible_winners(score, words, vec_set(slightly_below(args.best)));
+  if (candidates == 0) return;
+  uint32_t word[16];
+  int_store(word, words);
+  for (; candidates != 0; candidates &= candidates - 1) {
+    const int lane = __builtin_ctz(candidates);
+    offer(args, args.scores[at + lane], args.first_id + static_cast<int32_t>(at) + lane, word[lane]);
+  }
+}
+
 void draw(DrawArgs& args) {
-  float to_beat = slightly_below(args.best);
-  for (int64_t begin = 0; begin < args.count; begin += 64) {
+  for (int64_t begin = 0; begin < args.count; begin += kMaxBlock) {
+    const float highest = args.block_max[begin / kMaxBlock], to_beat = slightly_below(args.best);
     const float cutoff = to_beat - kMaxGumbel > args.floor ? to_beat - kMaxGumbel : args.floor;
-    Vec score[4];
-    uint32_t candidates[4];
-    for (int k = 0; k < 4; ++k) {
-      const int64_t left = args.count - begin - 16 * k;
-      score[k] =
-          left > 0 ? load_filled(args.scores + begin + 16 * k, left, kNegativeInfinity) : vec_set(kNegativeInfinity);
-      candidates[k] = vec_ge(score[k], vec_set(cutoff));
-    }
-    if ((candidates[0] | candidates[1] | candidates[2] | candidates[3]) == 0) continue;
-    VecI words[4];
-    const int32_t first_id = args.first_id + static_cast<int32_t>(begin);
-    noise_words(args, static_cast<uint32_t>(first_id), words);
-    for (int k = 0; k < 4; ++k) {
-      uint32_t found = candidates[k];
-      if (found != 0) found &= possible_winners(score[k], words[k], vec_set(to_beat));
-      if (found == 0) continue;
-      uint32_t word[16];
-      int_store(word, words[k]);
-      for (; found != 0; found &= found - 1) {
-        const int lane = __builtin_ctz(found);
-        offer(args, args.scores[begin + 16 * k + lane], first_id + 16 * k + lane, word[lane]);
-      }
-      to_beat = slightly_below(args.best);
+    if (!(highest >= cutoff)) continue;
+    const Vec cutoffs = vec_set(cutoff);
+    const VecI least = int_set(least_word(highest, to_beat));
+    const int64_t end = args.count - begin < kMaxBlock ? args.count : begin + kMaxBlock;
+    for (int64_t i = begin; i < end; i += 32) {
+      const Vec low = load_filled(args.scores + i, end - i, kNegativeInfinity);
+      const Vec high = end - i > 16 ? load_filled(args.scores + i + 16, end - i - 16, kNegativeInfinity)
+                                    : vec_set(kNegativeInfinity);
+      uint32_t low_found = vec_ge(low, cutoffs), high_found = vec_ge(high, cutoffs);
+      if ((low_found | high_found) == 0) continue;
+      VecI words[2];
+      noise_words(args, static_cast<uint32_t>(args.first_id + i), words);
+      low_found &= int_ge(words[0], least);
+      high_found &= int_ge(words[1], least);
+      if ((low_found | high_found) == 0) continue;
+      offer_possible(args, i, low, words[0], low_found);
+      offer_possible(args, i + 16, high, words[1], high_found);
     }
   }
 }

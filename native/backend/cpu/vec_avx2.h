@@ -230,14 +230,8 @@ inline void int_store(uint32_t* p, VecI a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a.lo);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), a.hi);
 }
-inline VecI int_add(VecI a, VecI b) {
-  return {_mm256_add_epi32(a.lo, b.lo), _mm256_add_epi32(a.hi, b.hi)};
-}
 inline VecI int_sub(VecI a, VecI b) {
   return {_mm256_sub_epi32(a.lo, b.lo), _mm256_sub_epi32(a.hi, b.hi)};
-}
-inline VecI int_xor(VecI a, VecI b) {
-  return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)};
 }
 // The smaller one as unsigned integers.
 inline VecI int_min(VecI a, VecI b) {
@@ -260,33 +254,61 @@ inline __m256i order_half(__m256 a) {
 inline VecI int_order(Vec a) {
   return {order_half(a.lo), order_half(a.hi)};
 }
-// The 64-bit products of the lanes with k.
-inline void mul_wide_half(__m256i a, __m256i k, __m256i& high, __m256i& low) {
-  const __m256i even = _mm256_mul_epu32(a, k);
-  const __m256i odd = _mm256_mul_epu32(_mm256_srli_epi64(a, 32), k);
-  low = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
-  high = _mm256_blend_epi32(_mm256_srli_epi64(even, 32), odd, 0xaa);
+// Lanes of a that are at least b, as unsigned integers.
+inline __m256 ge_half(__m256i a, __m256i b) {
+  return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_max_epu32(a, b), a));
 }
-inline void int_mul_wide(VecI a, uint32_t k, VecI& high, VecI& low) {
-  const __m256i factor = _mm256_set1_epi32(static_cast<int>(k));
-  VecI high_words, low_words;
-  mul_wide_half(a.lo, factor, high_words.lo, low_words.lo);
-  mul_wide_half(a.hi, factor, high_words.hi, low_words.hi);
-  high = high_words;
-  low = low_words;
+inline uint32_t int_ge(VecI a, VecI b) {
+  return mask_of(ge_half(a.lo, b.lo), ge_half(a.hi, b.hi));
 }
-// Transposes the 4 x 4 lanes of each 128-bit part.
-inline void transpose_half(__m256i& a, __m256i& b, __m256i& c, __m256i& d) {
-  const __m256i ab_low = _mm256_unpacklo_epi32(a, b), ab_high = _mm256_unpackhi_epi32(a, b);
-  const __m256i cd_low = _mm256_unpacklo_epi32(c, d), cd_high = _mm256_unpackhi_epi32(c, d);
-  a = _mm256_unpacklo_epi64(ab_low, cd_low);
-  b = _mm256_unpackhi_epi64(ab_low, cd_low);
-  c = _mm256_unpacklo_epi64(ab_high, cd_high);
-  d = _mm256_unpackhi_epi64(ab_high, cd_high);
+
+// 8 unsigned 64-bit integers.
+struct VecL {
+  __m256i lo, hi;
+};
+
+inline VecL long_set(uint64_t x) {
+  const __m256i all = _mm256_set1_epi64x(static_cast<long long>(x));
+  return {all, all};
 }
-inline void int_transpose_quads(VecI& a, VecI& b, VecI& c, VecI& d) {
-  transpose_half(a.lo, b.lo, c.lo, d.lo);
-  transpose_half(a.hi, b.hi, c.hi, d.hi);
+inline VecL long_load(const uint64_t* p) {
+  return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)),
+          _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 4))};
+}
+inline VecL long_add(VecL a, VecL b) {
+  return {_mm256_add_epi64(a.lo, b.lo), _mm256_add_epi64(a.hi, b.hi)};
+}
+inline VecL long_xor(VecL a, VecL b) {
+  return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)};
+}
+inline VecL long_high_half(VecL a) {
+  return {_mm256_srli_epi64(a.lo, 32), _mm256_srli_epi64(a.hi, 32)};
+}
+// The products of the low halves.
+inline VecL long_mul_low(VecL a, VecL b) {
+  return {_mm256_mul_epu32(a.lo, b.lo), _mm256_mul_epu32(a.hi, b.hi)};
+}
+// The low halves of lanes 0, 2, 4 and 6 of a, b, c and d, lane by lane: a0 b0 c0 d0 a2 … d6. Then those of the odd lanes.
+inline __m256i join_low(__m256i a, __m256i b) {
+  return _mm256_blend_epi32(a, _mm256_slli_epi64(b, 32), 0xaa);
+}
+inline void long_join(VecL a, VecL b, VecL c, VecL d, VecI& even, VecI& odd) {
+  const __m256i ab_lo = join_low(a.lo, b.lo), ab_hi = join_low(a.hi, b.hi);
+  const __m256i cd_lo = join_low(c.lo, d.lo), cd_hi = join_low(c.hi, d.hi);
+  even = {_mm256_unpacklo_epi64(ab_lo, cd_lo), _mm256_unpacklo_epi64(ab_hi, cd_hi)};
+  odd = {_mm256_unpackhi_epi64(ab_lo, cd_lo), _mm256_unpackhi_epi64(ab_hi, cd_hi)};
+}
+// Truncates 16 lanes from 0 to 2^51. Adding 2^52 leaves an integer in the low mantissa bits of a double.
+inline void store_int64_quarter(int64_t* p, __m128 a) {
+  const __m256d magic = _mm256_set1_pd(0x1p52);
+  const __m256d sum = _mm256_add_pd(_mm256_floor_pd(_mm256_cvtps_pd(a)), magic);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_xor_si256(_mm256_castpd_si256(sum), _mm256_castpd_si256(magic)));
+}
+inline void vec_store_int64(int64_t* p, Vec a) {
+  store_int64_quarter(p, _mm256_castps256_ps128(a.lo));
+  store_int64_quarter(p + 4, _mm256_extractf128_ps(a.lo, 1));
+  store_int64_quarter(p + 8, _mm256_castps256_ps128(a.hi));
+  store_int64_quarter(p + 12, _mm256_extractf128_ps(a.hi, 1));
 }
 
 }  // namespace

@@ -216,14 +216,8 @@ inline VecI int_load(const uint32_t* p) {
 inline void int_store(uint32_t* p, VecI a) {
   _mm512_storeu_si512(p, a.v);
 }
-inline VecI int_add(VecI a, VecI b) {
-  return {_mm512_add_epi32(a.v, b.v)};
-}
 inline VecI int_sub(VecI a, VecI b) {
   return {_mm512_sub_epi32(a.v, b.v)};
-}
-inline VecI int_xor(VecI a, VecI b) {
-  return {_mm512_xor_si512(a.v, b.v)};
 }
 // The smaller one as unsigned integers.
 inline VecI int_min(VecI a, VecI b) {
@@ -242,22 +236,46 @@ inline VecI int_order(Vec a) {
   const __m512i sign = _mm512_set1_epi32(static_cast<int>(0x80000000u));
   return {_mm512_xor_si512(bits, _mm512_or_si512(_mm512_srai_epi32(bits, 31), sign))};
 }
-// The 64-bit products of the lanes with k.
-inline void int_mul_wide(VecI a, uint32_t k, VecI& high, VecI& low) {
-  const __m512i factor = _mm512_set1_epi32(static_cast<int>(k));
-  const __m512i even = _mm512_mul_epu32(a.v, factor);
-  const __m512i odd = _mm512_mul_epu32(_mm512_srli_epi64(a.v, 32), factor);
-  low = {_mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32))};
-  high = {_mm512_mask_blend_epi32(0xaaaa, _mm512_srli_epi64(even, 32), odd)};
+// Lanes of a that are at least b, as unsigned integers.
+inline uint32_t int_ge(VecI a, VecI b) {
+  return _mm512_cmpge_epu32_mask(a.v, b.v);
 }
-// Transposes the 4 x 4 lanes of each 128-bit part.
-inline void int_transpose_quads(VecI& a, VecI& b, VecI& c, VecI& d) {
-  const __m512i ab_low = _mm512_unpacklo_epi32(a.v, b.v), ab_high = _mm512_unpackhi_epi32(a.v, b.v);
-  const __m512i cd_low = _mm512_unpacklo_epi32(c.v, d.v), cd_high = _mm512_unpackhi_epi32(c.v, d.v);
-  a = {_mm512_unpacklo_epi64(ab_low, cd_low)};
-  b = {_mm512_unpackhi_epi64(ab_low, cd_low)};
-  c = {_mm512_unpacklo_epi64(ab_high, cd_high)};
-  d = {_mm512_unpackhi_epi64(ab_high, cd_high)};
+
+// 8 unsigned 64-bit integers.
+struct VecL {
+  __m512i v;
+};
+
+inline VecL long_set(uint64_t x) {
+  return {_mm512_set1_epi64(static_cast<long long>(x))};
+}
+inline VecL long_load(const uint64_t* p) {
+  return {_mm512_loadu_si512(p)};
+}
+inline VecL long_add(VecL a, VecL b) {
+  return {_mm512_add_epi64(a.v, b.v)};
+}
+inline VecL long_xor(VecL a, VecL b) {
+  return {_mm512_xor_si512(a.v, b.v)};
+}
+inline VecL long_high_half(VecL a) {
+  return {_mm512_srli_epi64(a.v, 32)};
+}
+// The products of the low halves.
+inline VecL long_mul_low(VecL a, VecL b) {
+  return {_mm512_mul_epu32(a.v, b.v)};
+}
+// The low halves of lanes 0, 2, 4 and 6 of a, b, c and d, lane by lane: a0 b0 c0 d0 a2 … d6. Then those of the odd lanes.
+inline void long_join(VecL a, VecL b, VecL c, VecL d, VecI& even, VecI& odd) {
+  const __m512i ab = _mm512_mask_shuffle_epi32(a.v, 0xaaaa, b.v, _MM_PERM_CCAA);
+  const __m512i cd = _mm512_mask_shuffle_epi32(c.v, 0xaaaa, d.v, _MM_PERM_CCAA);
+  even = {_mm512_unpacklo_epi64(ab, cd)};
+  odd = {_mm512_unpackhi_epi64(ab, cd)};
+}
+// Truncates 16 lanes from 0 to 2^51.
+inline void vec_store_int64(int64_t* p, Vec a) {
+  _mm512_storeu_si512(p, _mm512_cvttps_epi64(_mm512_castps512_ps256(a.v)));
+  _mm512_storeu_si512(p + 8, _mm512_cvttps_epi64(_mm512_extractf32x8_ps(a.v, 1)));
 }
 
 }  // namespace

@@ -232,16 +232,8 @@ inline VecI int_load(const uint32_t* p) {
 inline void int_store(uint32_t* p, VecI a) {
   __builtin_memcpy(p, a.lane, sizeof a.lane);
 }
-inline VecI int_add(VecI a, VecI b) {
-  CAPSTAN_LANES a.lane[i] += b.lane[i];
-  return a;
-}
 inline VecI int_sub(VecI a, VecI b) {
   CAPSTAN_LANES a.lane[i] -= b.lane[i];
-  return a;
-}
-inline VecI int_xor(VecI a, VecI b) {
-  CAPSTAN_LANES a.lane[i] ^= b.lane[i];
   return a;
 }
 // The smaller one as unsigned integers.
@@ -268,22 +260,58 @@ inline VecI int_order(Vec a) {
   }
   return r;
 }
-// The 64-bit products of the lanes with k.
-inline void int_mul_wide(VecI a, uint32_t k, VecI& high, VecI& low) {
+// Lanes of a that are at least b, as unsigned integers.
+inline uint32_t int_ge(const VecI& a, const VecI& b) {
+  uint32_t mask = 0;
+  CAPSTAN_LANES mask |= static_cast<uint32_t>(a.lane[i] >= b.lane[i]) << i;
+  return mask;
+}
+
+// 8 unsigned 64-bit integers.
+struct VecL {
+  uint64_t lane[8];
+};
+
+#define CAPSTAN_LONG_LANES for (int i = 0; i < 8; ++i)
+
+inline VecL long_set(uint64_t x) {
+  VecL r;
+  CAPSTAN_LONG_LANES r.lane[i] = x;
+  return r;
+}
+inline VecL long_load(const uint64_t* p) {
+  VecL r;
+  __builtin_memcpy(r.lane, p, sizeof r.lane);
+  return r;
+}
+inline VecL long_add(VecL a, VecL b) {
+  CAPSTAN_LONG_LANES a.lane[i] += b.lane[i];
+  return a;
+}
+inline VecL long_xor(VecL a, VecL b) {
+  CAPSTAN_LONG_LANES a.lane[i] ^= b.lane[i];
+  return a;
+}
+inline VecL long_high_half(VecL a) {
+  CAPSTAN_LONG_LANES a.lane[i] >>= 32;
+  return a;
+}
+// The products of the low halves.
+inline VecL long_mul_low(VecL a, VecL b) {
+  CAPSTAN_LONG_LANES a.lane[i] = (a.lane[i] & 0xffffffffu) * (b.lane[i] & 0xffffffffu);
+  return a;
+}
+// The low halves of lanes 0, 2, 4 and 6 of a, b, c and d, lane by lane: a0 b0 c0 d0 a2 … d6. Then those of the odd lanes.
+inline void long_join(VecL a, VecL b, VecL c, VecL d, VecI& even, VecI& odd) {
+  const VecL* const from[4] = {&a, &b, &c, &d};
   CAPSTAN_LANES {
-    const uint64_t product = uint64_t{k} * a.lane[i];
-    high.lane[i] = static_cast<uint32_t>(product >> 32);
-    low.lane[i] = static_cast<uint32_t>(product);
+    even.lane[i] = static_cast<uint32_t>(from[i % 4]->lane[i / 4 * 2]);
+    odd.lane[i] = static_cast<uint32_t>(from[i % 4]->lane[i / 4 * 2 + 1]);
   }
 }
-// Transposes the 4 x 4 lanes of each 128-bit part.
-inline void int_transpose_quads(VecI& a, VecI& b, VecI& c, VecI& d) {
-  const VecI from[4] = {a, b, c, d};
-  VecI* const to[4] = {&a, &b, &c, &d};
-  for (int part = 0; part < 16; part += 4)
-    for (int row = 0; row < 4; ++row)
-      for (int column = 0; column < 4; ++column)
-        to[row]->lane[part + column] = from[column].lane[part + row];
+// Truncates 16 lanes from 0 to 2^51.
+inline void vec_store_int64(int64_t* p, Vec a) {
+  CAPSTAN_LANES p[i] = static_cast<int64_t>(a.lane[i]);
 }
 
 }  // namespace
