@@ -34,16 +34,18 @@ class Search {
   Threshold find(uint64_t target, float lower_bound) {
     uint32_t first = order_key(row_.best), last = order_key(lower_bound);  // the range, downwards
     while (first != last) {
-      if (list_range(score_of(last), score_of(first))) return cut_list(target);
+      if (list_range(score_of(last), score_of(first)))
+        return threads_.row().length > 0 ? cut_list(target) : Threshold{score_of(last), kLastId};
       int shift = 0;
       while ((first - last) >> shift >= kDigits)
         ++shift;
       count_digits(first, last, shift);
       const uint64_t* digits = threads_.row().digits.data();
+      const uint32_t last_digit = (first - last) >> shift;  // may also count scores below the range
       uint32_t digit = 0;
-      for (; digit < kDigits && digits[digit] < target; ++digit)
+      for (; digit <= last_digit && digits[digit] < target; ++digit)
         target -= digits[digit];
-      if (digit == kDigits) return {lower_bound, kLastId};
+      if (digit > last_digit) return {score_of(last), kLastId};
       first -= digit << shift;
       last = first - std::min(first - last, (1u << shift) - 1);
     }
