@@ -163,7 +163,8 @@ double kept_mass(const RowThreads& threads, const ScoreRow& row, const Threshold
   const double mass = exp_sum(threads, row, among.score);
   if (among.last_id == kLastId) return mass;
   const Rank rank = rank_of(threads, row, among.score, row.count);
-  const int64_t num_excluded = rank.num_above + rank.num_equal - num_among;
+  // Fewer than num_among may be left by a mask.
+  const int64_t num_excluded = std::max<int64_t>(0, rank.num_above + rank.num_equal - num_among);
   return mass - static_cast<double>(num_excluded) * std::exp(static_cast<double>(among.score) - row.best);
 }
 
