@@ -26,8 +26,7 @@ std::vector<SampleResult> sample_rows(const std::vector<float>& logits, const st
   const auto vocab_size = static_cast<int64_t>(logits.size());
   Team team({-1}, false);
   std::vector<SampleResult> results(rows.size());
-  Sampler(cpu_kernels(available_cpu_isas().front()), vocab_size, vocab_size, team)
-      .sample(logits.data(), rows, results);
+  Sampler(cpu_kernels(available_cpu_isas().front()), vocab_size, vocab_size, team).sample(logits.data(), rows, results);
   return results;
 }
 

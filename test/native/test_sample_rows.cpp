@@ -172,9 +172,9 @@ class Samplers {
       if (i == 0) first = results;
       for (size_t row = 0; row < rows.size(); ++row)
         if (!are_equal(results[row], first[row], rows[row]))
-          testing::fail(__FILE__, __LINE__,
-                        what + ", row " + std::to_string(row) + ": " + samplers_[i].name + " differs from " +
-                            samplers_[0].name);
+          testing::fail(
+              __FILE__, __LINE__,
+              what + ", row " + std::to_string(row) + ": " + samplers_[i].name + " differs from " + samplers_[0].name);
     }
     return first;
   }
@@ -217,7 +217,7 @@ bool check_result(const SampleResult& got, std::span<const float> logits, int64_
 
 // ---- rows ----
 
-const char* const kShapes[] = {"flat",   "narrow", "peaked",    "equal", "ties",       "two values",
+const char* const kShapes[] = {"flat",   "narrow",  "peaked",    "equal", "ties",      "two values",
                                "rising", "falling", "far apart", "zeros", "near zero", "outlier"};
 
 std::vector<float> make_logits(const std::string& shape, int64_t count, Random& random) {
@@ -266,7 +266,8 @@ std::unique_ptr<OwnedRow> random_row(Random& random, int64_t vocab_size, int64_t
   const auto any_id = [&] { return static_cast<int32_t>(random_int(random, 0, num_token_ids - 1)); };
   row.wants_sample = happens(random, 0.95);
   row.target_id = any_id();
-  if (happens(random, 0.3)) row.num_logprobs = static_cast<int>(random_int(random, 0, happens(random, 0.1) ? 2000 : 25));
+  if (happens(random, 0.3))
+    row.num_logprobs = static_cast<int>(random_int(random, 0, happens(random, 0.1) ? 2000 : 25));
   row.temperature = happens(random, 0.15) ? 0.0f : happens(random, 0.4) ? 1.0f : random_float(random, 0.1f, 2);
   if (happens(random, 0.35))
     row.top_k = static_cast<int>(random_int(random, 1, happens(random, 0.3) ? num_token_ids + 1 : 60));

@@ -23,8 +23,8 @@ inline Threshold tighter(const Threshold& a, const Threshold& b) {
 
 // Keeps the `k` best scores, 0 < k. Keeps all that are not masked when there are fewer.
 Threshold find_top_k(const RowThreads& threads, const ScoreRow& row, int64_t k);
-// Of the scores that `among` keeps, at most `num_among` if it has a last_id, keeps the smallest number whose probability
-// reaches top_p < 1, at least one.
+// Of the scores that `among` keeps, at most `num_among` if it has a last_id, keeps the smallest number whose
+// probability reaches top_p < 1, at least one.
 Threshold find_top_p(const RowThreads& threads, const ScoreRow& row, float top_p, const Threshold& among,
                      int64_t num_among);
 

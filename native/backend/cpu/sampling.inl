@@ -98,10 +98,10 @@ void add_histogram(const HistogramArgs& args) {
   const Vec lowest = vec_set(args.lowest), highest = vec_set(args.highest);
   const Vec best = vec_set(args.best), unit = vec_set(static_cast<float>(kMassUnit));
   // Each lane has its own entry for scores outside the range, because a chain of additions to one entry is slow.
-  static constexpr uint32_t kOutside[16] = {kDigits,     kDigits + 1, kDigits + 2,  kDigits + 3,  kDigits + 4,  kDigits + 5,
-                                            kDigits + 6, kDigits + 7, kDigits + 8,  kDigits + 9,  kDigits + 10, kDigits + 11,
-                                            kDigits + 12, kDigits + 13, kDigits + 14, kDigits + 15};
-  const VecI highest_key = int_set(args.highest_key), outside = int_load(kOutside);
+  uint32_t outside_entries[16];
+  for (uint32_t lane = 0; lane < 16; ++lane)
+    outside_entries[lane] = kDigits + lane;
+  const VecI highest_key = int_set(args.highest_key), outside = int_load(outside_entries);
   uint32_t digit[kHistogramBlock];
   int64_t mass[kHistogramBlock];
   for (int64_t i = 0; i < args.count;) {
@@ -173,8 +173,8 @@ inline float slightly_below(double value) {
   return rounded - __builtin_fabsf(rounded) * 1e-6f;
 }
 
-// What the upper 24 bits of 2^32 (1 - u), u = (word + 1/2) / 2^32, must not exceed to let a score beat `to_beat`. The noise
-// of a word is less than -log(1 - u), so a winner has 1 - u <= exp(score - to_beat). The factor covers rounding.
+// What the upper 24 bits of 2^32 (1 - u), u = (word + 1/2) / 2^32, must not exceed to let a score beat `to_beat`. The
+// noise of a word is less than -log(1 - u), so a winner has 1 - u <= exp(score - to_beat). The factor covers rounding.
 inline Vec reach_of(Vec score, Vec to_beat) {
   const Vec exponent = vec_add(vec_mul(vec_sub(score, to_beat), vec_set(kLog2E)), vec_set(24.0f));
   return vec_mul(vec_exp2(vec_min(exponent, vec_set(25.0f))), vec_set(1.01f));

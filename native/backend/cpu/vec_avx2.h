@@ -288,7 +288,8 @@ inline VecL long_high_half(VecL a) {
 inline VecL long_mul_low(VecL a, VecL b) {
   return {_mm256_mul_epu32(a.lo, b.lo), _mm256_mul_epu32(a.hi, b.hi)};
 }
-// The low halves of lanes 0, 2, 4 and 6 of a, b, c and d, lane by lane: a0 b0 c0 d0 a2 … d6. Then those of the odd lanes.
+// The low halves of lanes 0, 2, 4 and 6 of a, b, c and d, lane by lane: a0 b0 c0 d0 a2 … d6. Then those of the odd
+// lanes.
 inline __m256i join_low(__m256i a, __m256i b) {
   return _mm256_blend_epi32(a, _mm256_slli_epi64(b, 32), 0xaa);
 }
@@ -302,7 +303,8 @@ inline void long_join(VecL a, VecL b, VecL c, VecL d, VecI& even, VecI& odd) {
 inline void store_int64_quarter(int64_t* p, __m128 a) {
   const __m256d magic = _mm256_set1_pd(0x1p52);
   const __m256d sum = _mm256_add_pd(_mm256_floor_pd(_mm256_cvtps_pd(a)), magic);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_xor_si256(_mm256_castpd_si256(sum), _mm256_castpd_si256(magic)));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm256_xor_si256(_mm256_castpd_si256(sum), _mm256_castpd_si256(magic)));
 }
 inline void vec_store_int64(int64_t* p, Vec a) {
   store_int64_quarter(p, _mm256_castps256_ps128(a.lo));

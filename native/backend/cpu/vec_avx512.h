@@ -265,7 +265,8 @@ inline VecL long_high_half(VecL a) {
 inline VecL long_mul_low(VecL a, VecL b) {
   return {_mm512_mul_epu32(a.v, b.v)};
 }
-// The low halves of lanes 0, 2, 4 and 6 of a, b, c and d, lane by lane: a0 b0 c0 d0 a2 … d6. Then those of the odd lanes.
+// The low halves of lanes 0, 2, 4 and 6 of a, b, c and d, lane by lane: a0 b0 c0 d0 a2 … d6. Then those of the odd
+// lanes.
 inline void long_join(VecL a, VecL b, VecL c, VecL d, VecI& even, VecI& odd) {
   const __m512i ab = _mm512_mask_shuffle_epi32(a.v, 0xaaaa, b.v, _MM_PERM_CCAA);
   const __m512i cd = _mm512_mask_shuffle_epi32(c.v, 0xaaaa, d.v, _MM_PERM_CCAA);

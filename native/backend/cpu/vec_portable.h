@@ -301,7 +301,8 @@ inline VecL long_mul_low(VecL a, VecL b) {
   CAPSTAN_LONG_LANES a.lane[i] = (a.lane[i] & 0xffffffffu) * (b.lane[i] & 0xffffffffu);
   return a;
 }
-// The low halves of lanes 0, 2, 4 and 6 of a, b, c and d, lane by lane: a0 b0 c0 d0 a2 … d6. Then those of the odd lanes.
+// The low halves of lanes 0, 2, 4 and 6 of a, b, c and d, lane by lane: a0 b0 c0 d0 a2 … d6. Then those of the odd
+// lanes.
 inline void long_join(VecL a, VecL b, VecL c, VecL d, VecI& even, VecI& odd) {
   const VecL* const from[4] = {&a, &b, &c, &d};
   CAPSTAN_LANES {

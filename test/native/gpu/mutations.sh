@@ -88,6 +88,7 @@ MUTATIONS=(
   'a cp.async wait that lets one group stay pending|cuda/device.h|s/asm volatile("cp.async.wait_group %0;" ::"n"(kPending)/asm volatile("cp.async.wait_group %0;" ::"n"(kPending + 1)/|cuda/kernels/gemm.cu by PTX:kernel_gemm_over'
   'an inverted store predicate|cuda/device.h|s/setp.ne.u32 wanted, %5, 0/setp.eq.u32 wanted, %5, 0/|cuda/kernels/gemm_wgmma.cu by PTX:kernel_gemm_wgmma_over'
   'vector accesses to unaligned output rows|cuda/kernels/tile_epilogue.h|s/args.out_stride % 4 == 0/true/|cuda/kernels/gemm_wgmma.cu by PTX:kernel_gemm_wgmma_over'
+  'the noise of another id|cuda/kernels/sample.cu|s/id \& 2 ? c3 : c1/id \& 2 ? c1 : c3/|kernel_samples'
   'skipped Gumbel noise that could win|cuda/kernels/sample.cu|s/ \* 1.01f;/ * 0.5f;/|kernel_samples'
 )
 
