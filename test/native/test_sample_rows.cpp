@@ -347,6 +347,31 @@ TEST(rows_of_a_large_vocabulary_are_shared_by_all_threads) {
     check_random_rows(50257, 1, seed);
 }
 
+// Denormal numbers count as zeros in all parts of the sampler, also where one thread works for all.
+TEST(every_sampler_flushes_denormal_logits) {
+  constexpr int64_t kVocab = 40000;
+  Samplers samplers(kVocab, kVocab);
+  Random random(1);
+  std::vector<float> logits = make_logits("flat", kVocab, random);
+  for (float& logit : logits)
+    logit = -std::abs(logit) * 1e-39f;
+  logits[0] = -1;
+  std::vector<SampleRow> rows(5);
+  rows[0].temperature = 0;
+  rows[1].top_k = 5;
+  rows[2].top_p = 0.3f;
+  rows[3].repetition_penalty = 1.5f;
+  rows[4].num_logprobs = 3;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const SampleResult alone = samplers.sample(logits, {rows[i]}, "denormal logits")[0];
+    EXPECT(alone.token_id > 0 && alone.token_id < kVocab);
+    if (i == 0) EXPECT_EQ(alone.token_id, 1);
+    if (i == 1) EXPECT(alone.token_id <= 5);
+    if (i == 4) EXPECT_EQ(alone.top[0].token_id, 1);
+  }
+  samplers.sample(logits, rows, "denormal logits");
+}
+
 TEST(every_sampler_reports_a_logit_that_is_not_finite) {
   constexpr int64_t kVocab = 40000, kTokenIds = 39000;
   Samplers samplers(kVocab, kTokenIds);

@@ -179,8 +179,11 @@ void Sampler::sample(const float* logits, std::span<const SampleRow> rows, std::
       for (size_t i; (i = next_row.fetch_add(1, std::memory_order_relaxed)) < num_alone;)
         sample_row(alone, i);
     });
-  for (size_t i = num_alone; i < rows.size(); ++i)
-    sample_row({kernels_, &team_, scratch_}, i);
+  // What one thread does for all must also run in the team's processor mode, which flushes denormals.
+  team_.for_ranges(1, 1, [&](int64_t, int64_t) {
+    for (size_t i = num_alone; i < rows.size(); ++i)
+      sample_row({kernels_, &team_, scratch_}, i);
+  });
 }
 
 }  // namespace capstan
