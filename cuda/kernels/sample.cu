@@ -11,7 +11,7 @@ constexpr int kThreads = kSampleThreads;
 // Gumbel noise from a 32-bit uniform is at most 22.88. A score this far below the best cannot win.
 constexpr float kMaxGumbel = 22.9f;
 
-// noise_word of native/base/random.h: Philox4x32-10, of whose four words the id takes one.
+// noise_word of native/base/random.h: one of the four words of Philox4x32-10.
 __device__ __forceinline__ uint32_t noise_word(const SampleItem& item, uint32_t id) {
   uint32_t c0 = item.position, c1 = item.choice_idx, c2 = id / 4, c3 = 0;
   uint32_t key0 = item.seed_low, key1 = item.seed_high;

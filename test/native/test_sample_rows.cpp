@@ -381,7 +381,7 @@ TEST(every_sampler_reports_a_logit_that_is_not_finite) {
     for (const size_t place : {size_t{0}, size_t{15}, size_t{4096}, size_t{38999}, size_t{39000}, size_t{39999}}) {
       std::vector<float> logits = make_logits("flat", 2 * kVocab, random);
       logits[kVocab + place] = bad;
-      // The ids that are not finite are masked in the last rows. They are reported all the same.
+      // The ids that are not finite are masked in the last rows. They are still reported.
       const std::vector<uint32_t> mask(kVocab / 32, 0x00010000);
       std::vector<SampleRow> rows(10);
       for (size_t i = 0; i < rows.size(); ++i) {
@@ -394,6 +394,19 @@ TEST(every_sampler_reports_a_logit_that_is_not_finite) {
       for (size_t i = 0; i < rows.size(); ++i)
         EXPECT_EQ(results[i].has_numeric_error, i % 2 == 1);
     }
+}
+
+// Scores this large absorb the noise.
+TEST(equal_noisy_scores_go_to_the_lowest_id) {
+  constexpr int64_t kVocab = 40000;
+  Samplers samplers(kVocab, kVocab);
+  std::vector<float> logits(kVocab, 0.0f);
+  for (const size_t id : {77, 78, 5000, 20001, 39999})
+    logits[id] = 1e30f;
+  SampleRow row;
+  EXPECT_EQ(samplers.sample(logits, {row}, "equal noisy scores")[0].token_id, 77);
+  row.top_p = 0.9f;
+  EXPECT_EQ(samplers.sample(logits, {row}, "equal noisy scores")[0].token_id, 77);
 }
 
 // With equal logits, the largest noise word wins, so that every lane of the vector Philox shows.

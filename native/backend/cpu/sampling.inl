@@ -32,7 +32,7 @@ struct ScanState {
   Vec highest, lowest, non_finite;
 };
 
-// Handles the values from i on, of which `count` belong to the row.
+// Handles the values from i on. `count` of them belong to the row.
 template <bool kDivides, bool kHasMask>
 inline void scan_vector(const ScanArgs& args, int64_t i, int64_t count, ScanState& state) {
   const Vec masked = vec_set(kNegativeInfinity);
@@ -194,7 +194,7 @@ inline uint32_t possible_winners(Vec score, VecI words, Vec to_beat) {
   return vec_ge(reach_of(score, to_beat), int_to_float(distance));
 }
 
-// The two logarithms of the noise are taken only for possible winners, of which there are few, in double precision.
+// Takes the two logarithms of the noise in double precision. There are few possible winners.
 inline void offer(DrawArgs& args, float score, int32_t id, uint32_t word) {
   if (!(score > args.floor || (score == args.floor && id <= args.last_id))) return;
   const double noisy = score - __builtin_log(-__builtin_log((static_cast<double>(word) + 0.5) * 0x1p-32));
