@@ -55,7 +55,7 @@ struct RowThreads {
     };
     const int64_t num_chunks = (count + kSampleChunk - 1) / kSampleChunk;
     if (team == nullptr || num_chunks == 1) return chunks(scratch[0], 0, num_chunks);
-    team->for_thread_pieces(num_chunks, 1, [&](int thread, int64_t first, int64_t last) {
+    team->for_pieces(num_chunks, 1, [&](int thread, int64_t first, int64_t last) {
       chunks(scratch[static_cast<size_t>(thread)], first, last);
     });
   }

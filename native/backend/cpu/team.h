@@ -48,15 +48,9 @@ class Team {
 
   // Calls function(thread, begin, end) over [0, count) in pieces of about `grain`. Each thread works on its own equal
   // range from the front. A thread that is done steals from the back of the other ranges, so a preempted thread does
-  // not delay the team.
+  // not delay the team. Calls with the same `thread` never run at the same time.
   template <class F>
   void for_pieces(int64_t count, int64_t grain, F&& function) {
-    for_thread_pieces(count, grain, [&](int, int64_t begin, int64_t end) { function(begin, end); });
-  }
-
-  // for_pieces with function(thread, begin, end). Calls with the same thread never run at the same time.
-  template <class F>
-  void for_thread_pieces(int64_t count, int64_t grain, F&& function) {
     for (int thread = 0; thread < size(); ++thread)
       ranges_[thread].set(count * thread / size(), count * (thread + 1) / size());
     run([&](int thread) {
