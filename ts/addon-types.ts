@@ -136,17 +136,23 @@ export interface NativeEngineInfo {
   isa: string;
   /** CPU threads over all ranks. */
   threads: number;
+  /** Number of ranks that each layer is split over. */
   tensorParallelSize: number;
+  /** Data type of the weights. */
   weightDtype: NativeDType;
+  /** What the weights were quantized to at load. */
   quantization: NativeQuantization;
+  /** Data type of the activations. */
   computeDtype: NativeDType;
+  /** Data type of the KV cache. */
   kvCacheDtype: NativeCacheDType;
   /** Tokens per KV cache block. */
   blockSize: number;
   /** Number of KV cache blocks. */
   numBlocks: number;
+  /** Size of the KV cache. */
   kvCacheBytes: number;
-  /** Size of the packed weights. */
+  /** Size of the packed weights in bytes. */
   weightBytes: number;
   /** Context length in tokens. */
   maxModelLen: number;
@@ -287,9 +293,9 @@ export interface NativeStats {
   completionTokens: number;
   /** Finished choices by reason. */
   numFinished: { stop: number; length: number; abort: number; error: number };
-  /** Size and times of the last step. */
+  /** Size of the last step, and its times in microseconds. */
   lastStep: { numTokens: number; numSeqs: number; scheduleUs: number; forwardUs: number; settleUs: number };
-  /** null, or the reason why the engine has failed for good. */
+  /** Why the engine has failed for good, else null. */
   failure: string | null;
 }
 

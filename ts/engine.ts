@@ -53,7 +53,9 @@ export interface EngineInfo extends NativeEngineInfo {
   modelName: string;
   /** Architecture as `config.json` names it, such as `LlamaForCausalLM`. */
   architecture: string;
+  /** Number of weights. */
   numParameters: number;
+  /** Number of token ids, from 0. */
   vocabSize: number;
   /** Token ids that end a completion: the union of `generation_config.json` and `config.json`. */
   eosTokenIds: number[];

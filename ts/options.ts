@@ -65,8 +65,8 @@ export interface EngineOptions {
    */
   kvCacheBytes?: number;
   /**
-   * Share of a GPU's memory that the engine may use, from 0 to 1, weights included. Unless `kvCacheBytes` is set, the
-   * remainder becomes the KV cache, up to 32 Mi tokens. Ignored on the CPU. Default: 0.9.
+   * Share of a GPU's memory that the engine may use, above 0 and at most 1, weights included. Unless `kvCacheBytes` is
+   * set, the remainder becomes the KV cache, up to 32 Mi tokens. Ignored on the CPU. Default: 0.9.
    */
   gpuMemoryUtilization?: number;
   /**
@@ -79,9 +79,9 @@ export interface EngineOptions {
   /** Token budget of one step. Default: 512, on CUDA 8,192. */
   maxNumBatchedTokens?: number;
   /**
-   * Limit of the milliseconds that prompts add to a step while other sequences generate: between two tokens of a stream
-   * pass at most this long and one step without prompts. A smaller value makes running streams smoother and new prompts
-   * slower. The results do not depend on it. 0: no limit. Default: 100, on CUDA 50.
+   * Maximum milliseconds that prompts add to a step while other sequences generate. The time between two tokens of a
+   * stream is at most this long plus one step without prompts. A smaller value makes running streams smoother and new
+   * prompts slower. The results do not depend on it. 0: no limit. Default: 100, on CUDA 50.
    */
   maxStepMs?: number;
   /**
@@ -199,7 +199,7 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
     gpuMemoryUtilization:
       options.gpuMemoryUtilization === undefined
         ? 0.9
-        : checkNumber('gpuMemoryUtilization', options.gpuMemoryUtilization, { min: 0, max: 1 }),
+        : checkNumber('gpuMemoryUtilization', options.gpuMemoryUtilization, { min: 0, isMinOpen: true, max: 1 }),
     maxModelLen: count('maxModelLen', 0),
     maxNumSeqs: count('maxNumSeqs', isCuda ? 256 : 64),
     maxNumBatchedTokens: count('maxNumBatchedTokens', isCuda ? 8192 : 512),

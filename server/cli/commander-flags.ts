@@ -24,7 +24,7 @@ export function addFlags(command: Command, flagNames: FlagNames, configGroup: st
     commandLine.configFile = value;
   });
   for (const [name, flagName] of flagNames)
-    if (name.startsWith('--')) addFlag(command, name, flagName, commandLine.values);
+    if (name.startsWith('--')) addFlag(command, name, flagName, configGroup, commandLine.values);
   return commandLine;
 }
 
@@ -46,11 +46,12 @@ export async function readFlagSources(
   ];
 }
 
-function addFlag(command: Command, name: string, flagName: FlagName, values: FlagValues): void {
+function addFlag(command: Command, name: string, flagName: FlagName, configGroup: string, values: FlagValues): void {
   const { flag } = flagName;
   const option = new Option(name + valuePart(flagName), 'help' in flag ? flag.help : '');
-  if (name === `--${flag.name}` && 'group' in flag && !flag.isHidden) option.helpGroup(`${flag.group}:`);
-  else option.hideHelp();
+  // Hidden flags have a group too: commander would put the default group before those of later flags.
+  option.helpGroup(`${'group' in flag ? flag.group : configGroup}:`);
+  if (name !== `--${flag.name}` || !('group' in flag) || flag.isHidden) option.hideHelp();
   command.addOption(option);
   command.on(`option:${option.name()}`, (value: string | null) => {
     if (value === '' && !isSwitch(flag)) throw new UsageError(`${name}: expected a value, got nothing`);

@@ -1,6 +1,7 @@
 import { Command, CommanderError } from 'commander';
 import { redactKeys } from '../base/key-format';
 import { addBenchCommand } from './bench/command';
+import { configureHelp } from './help';
 import { UsageError } from '../base/usage-error';
 import { addServeCommand, normalize } from './commands/serve';
 import { addMissingServiceCommands, loadService, requireService } from './service-package';
@@ -11,7 +12,7 @@ import { packageVersion } from '../base/version';
  */
 export async function run(args: readonly string[]): Promise<number | undefined> {
   let exitCode: number | undefined;
-  const program = new Command('capstan')
+  const program = configureHelp(new Command('capstan'))
     .description('Native LLM inference for Node.js, and a service that manages deployments')
     .exitOverride()
     .showHelpAfterError('(see capstan --help)')

@@ -1,7 +1,6 @@
 import { Engine, type EngineOptions } from '../../ts';
 import { closeAll } from '../base/closers';
 import { createLog } from '../base/log';
-import type { LOG_LEVELS } from '../base/log-levels';
 import { withTimeout } from '../base/with-timeout';
 import { createTransport } from '../http/create-transport';
 import { handleFetch } from '../http/fetch';
@@ -9,7 +8,7 @@ import { handleMessage, type NodeListener } from '../http/node';
 import { openApp } from './open-app';
 import { defaultServeOptions, type ServeOptions } from './serve-options';
 
-/** Options of {@link createHandler}. They mean what the flags of `capstan serve` mean. */
+/** Options of {@link createHandler}. They mean the same as the flags of `capstan serve`. */
 export interface HandlerOptions {
   /** Model directory, or `demo` for the embedded model. Default: `demo`. */
   model?: string;
@@ -27,10 +26,10 @@ export interface HandlerOptions {
   rootPath?: string;
   /** Origins that browsers may call from. Default: all. */
   allowedOrigins?: readonly string[];
-  /** Default: 32 MiB. */
+  /** Maximum size of a request body. Default: 32 MiB. */
   maxRequestBytes?: number;
-  /** Lines on standard error. Default: `warn`. */
-  logLevel?: (typeof LOG_LEVELS)[number];
+  /** Least severe level of the lines on standard error. Default: `'warn'`. */
+  logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent';
 }
 
 /** Options of {@link createServer}. */

@@ -1,10 +1,11 @@
 /** Checks docs/ against the code. CAPSTAN_WRITE_DOCS=1 writes the generated tables. */
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { Command, type Option } from 'commander';
+import { type Argument, Command, type Option } from 'commander';
 import ts from 'typescript';
 import { ERROR_KINDS } from '../../server/base/errors';
 import { addBenchCommand } from '../../server/cli/bench/command';
+import { optionHelp } from '../../server/cli/help';
 import { addServiceCommands } from '../../server/platform/cli';
 import { addKeysCommand } from '../../server/cli/commands/keys';
 import { addServeCommand } from '../../server/cli/commands/serve';
@@ -83,9 +84,13 @@ function code(text: string): string {
   return text.includes('`') ? `\`\` ${text} \`\`` : `\`${text}\``;
 }
 
-function optionRow({ flags, description, defaultValue }: Option): string {
-  const shown = defaultValue === undefined || typeof defaultValue === 'boolean' ? '' : ` (default: ${defaultValue})`;
-  return `| \`${cell(flags)}\` | ${cell(description)}${shown} |`;
+function argumentRow(argument: Argument): string {
+  const name = argument.required ? `<${argument.name()}>` : `[${argument.name()}]`;
+  return `| \`${name}\` | ${cell(argument.description)} |`;
+}
+
+function optionRow(option: Option): string {
+  return `| \`${cell(option.flags)}\` | ${cell(optionHelp(option))} |`;
 }
 
 /** One section for each command, with its subcommands and flags. */
@@ -94,6 +99,8 @@ function commandSections(command: Command, path: string): string[] {
   const subcommands = command.commands.filter((sub) => sub.name() !== 'help');
   const visible = command.options.filter(({ hidden }) => !hidden);
   const groups = [...new Set(visible.map(({ helpGroupHeading }) => helpGroupHeading))];
+  const described = command.registeredArguments.filter(({ description }) => description !== '');
+  const argumentTable = ['| argument | |', '|---|---|', ...described.map(argumentRow), ''];
   const tables = groups.flatMap((group) => [
     ...(group === undefined ? [] : [`**${group}**`, '']),
     '| flag | |',
@@ -109,6 +116,7 @@ function commandSections(command: Command, path: string): string[] {
     `${command.description()}.`,
     '',
     ...usage,
+    ...(described.length > 0 ? argumentTable : []),
     ...tables,
     ...subcommands.flatMap((sub) => commandSections(sub, name)),
   ];
@@ -131,7 +139,7 @@ function typeText(text: string): string {
   return name === undefined ? text : typeText(text.replace(name, aliasesOf('ts/addon-types.ts').get(name)!));
 }
 
-/** The types that the tables of the library reference name. */
+/** The types that the library reference names. */
 const TYPES: readonly (readonly [file: string, name: string])[] = [
   ['ts/text/messages.ts', 'ChatMessage'],
   ['ts/text/messages.ts', 'TextPart'],
@@ -140,6 +148,13 @@ const TYPES: readonly (readonly [file: string, name: string])[] = [
   ['ts/chat.ts', 'ToolChoice'],
   ['ts/structured-output.ts', 'StructuredOutput'],
   ['ts/sampling.ts', 'SamplingDefaults'],
+  ['ts/load.ts', 'LoadProgress'],
+  ['ts/events.ts', 'GenerationResult'],
+  ['ts/events.ts', 'Choice'],
+  ['ts/text/messages.ts', 'ToolCall'],
+  ['ts/events.ts', 'FinishReason'],
+  ['ts/events.ts', 'Usage'],
+  ['ts/events.ts', 'TokenLogprob'],
 ];
 
 /** The declaration of a type as written, with its comments. */
@@ -156,8 +171,13 @@ function declaration(file: string, name: string): string {
     .replace(/\{@link (\w+)\}/g, '`$1`');
 }
 
-/** Rows of the properties of an interface: its JSDoc is the reference. */
-function interfaceTable(file: string, name: string): string {
+/** A table of the properties of interfaces: their JSDoc is the reference. */
+function interfaceTable(...interfaces: readonly (readonly [file: string, name: string])[]): string {
+  const rows = interfaces.flatMap(([file, name]) => interfaceRows(file, name));
+  return ['| name | type | |', '|---|---|---|', ...rows].join('\n');
+}
+
+function interfaceRows(file: string, name: string): string[] {
   const source = sourceOf(file);
   const rows: string[] = [];
   const visit = (node: ts.Node): void => {
@@ -177,7 +197,7 @@ function interfaceTable(file: string, name: string): string {
   };
   visit(source);
   expect(rows.length).toBeGreaterThan(0);
-  return ['| name | type | |', '|---|---|---|', ...rows].join('\n');
+  return rows;
 }
 
 test('the tables of the HTTP reference are those of the code', () => {
@@ -191,10 +211,12 @@ test('the command-line reference lists every command and flag', () => {
 
 test('the library reference lists every option and error code', () => {
   checkGenerated('reference/library.md', {
-    'engine-options': interfaceTable('ts/options.ts', 'EngineOptions'),
-    sampling: interfaceTable('ts/sampling.ts', 'SamplingParams'),
-    chat: interfaceTable('ts/chat.ts', 'ChatOptions'),
-    handler: interfaceTable('server/inference/handler.ts', 'HandlerOptions'),
+    'engine-options': interfaceTable(['ts/options.ts', 'EngineOptions']),
+    sampling: interfaceTable(['ts/sampling.ts', 'SamplingParams']),
+    chat: interfaceTable(['ts/chat.ts', 'ChatOptions']),
+    info: interfaceTable(['ts/engine.ts', 'EngineInfo'], ['ts/addon-types.ts', 'NativeEngineInfo']),
+    stats: interfaceTable(['ts/engine.ts', 'EngineStats'], ['ts/addon-types.ts', 'NativeStats']),
+    handler: interfaceTable(['server/inference/handler.ts', 'HandlerOptions']),
     types: `\n\`\`\`ts\n${TYPES.map(([file, name]) => declaration(file, name)).join('\n\n')}\n\`\`\`\n`,
   });
   const table = read('reference/library.md').split('<!-- error-codes -->')[1];
@@ -218,15 +240,15 @@ test('the guide to reverse proxies shows the tested configurations', () => {
 
 test('every type in the tables of the library reference is declared on the page', () => {
   const page = read('reference/library.md');
-  const tables = ['engine-options', 'sampling', 'chat'].map(
+  const tables = ['engine-options', 'sampling', 'chat', 'info', 'stats', 'handler'].map(
     (name) => page.split(`<!-- ${name} -->\n`)[1].split('\n<!-- end -->')[0],
   );
   const types = tables.flatMap((table) => table.split('\n').slice(2)).map((row) => row.split(' | ')[1]);
   const named = types.flatMap((type) => type.match(/\b[A-Z]\w+/g) ?? []);
-  const builtIn = ['AbortSignal', 'Int32Array', 'Readonly', 'ReadonlyMap', 'Record'];
+  const known = ['Engine', 'EngineOptions', 'AbortSignal', 'Int32Array', 'Readonly', 'ReadonlyMap', 'Record'];
   const declared = TYPES.map(([, name]) => name);
   expect(named).toContain('SamplingDefaults');
-  expect(named.filter((name) => !builtIn.includes(name) && !declared.includes(name))).toEqual([]);
+  expect(named.filter((name) => !known.includes(name) && !declared.includes(name))).toEqual([]);
 });
 
 /** Flags of esbuild, curl, useradd and systemctl. */

@@ -260,6 +260,13 @@ describe('generate', () => {
     await expect(generation.submitted).rejects.toMatchObject(expected);
   });
 
+  test('a share of 0 of the memory of a GPU is refused', async () => {
+    await expect(loadEngine({ gpuMemoryUtilization: 0 })).rejects.toMatchObject({
+      code: 'invalid_argument',
+      message: 'gpuMemoryUtilization: expected a number above 0 and up to 1, got 0',
+    });
+  });
+
   test('accepts token ids of another class of arrays, as in a vm context', async () => {
     const engine = await loadEngine();
     const ids = runInNewContext('Int32Array.of(5, 6)') as Int32Array;

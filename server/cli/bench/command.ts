@@ -6,11 +6,7 @@ import { addServeBenchFlags, readServeBenchFlags, type ServeBenchFlags } from '.
 export function addBenchCommand(program: Command, onExit: (exitCode: number) => void): void {
   const bench = program.command('bench').description('measure a server, or the engine without HTTP');
   const add = (name: string, description: string) =>
-    bench
-      .command(name)
-      .description(description)
-      .helpOption('-h, --help', 'print this help')
-      .showHelpAfterError(`(see capstan bench ${name} --help)`);
+    bench.command(name).description(description).showHelpAfterError(`(see capstan bench ${name} --help)`);
   addServeBenchFlags(add('serve', 'send a workload to an OpenAI-compatible server and report latency and throughput'))
     .addHelpText('after', SERVE_HELP)
     .action(async (flags: ServeBenchFlags) => {
@@ -26,9 +22,10 @@ export function addBenchCommand(program: Command, onExit: (exitCode: number) => 
 }
 
 const SERVE_HELP = `
-The time to first token is the time from sending a request to the first chunk with text. Chunks without text do not count.
-Requests wait in this client only under --max-concurrency. With --request-rate they are sent on time, however busy the server is.
-Ctrl-C ends the run and reports the results so far.
+The time to first token is the time from sending a request to the first chunk
+with text. Chunks without text do not count. Requests wait in this client only
+under --max-concurrency. With --request-rate they are sent on time, however busy
+the server is. Ctrl-C ends the run and reports the results so far.
 
 Examples:
   capstan bench serve --base-url http://127.0.0.1:8080 --random-input-len 256 --random-output-len 64 --num-prompts 32 --max-concurrency 8 --ignore-eos

@@ -419,13 +419,15 @@ An ID is ${ID_HELP}.
 
 The first of these decides whose keys the commands manage:
 
-  --url or --token            the keys of a running service
-  --keys-db, --data-dir       a key database
-  CAPSTAN_URL, CAPSTAN_TOKEN  the keys of a running service
+  --url, --token                     the keys of a running service
+  --keys-db, --data-dir              a key database
+  CAPSTAN_URL, CAPSTAN_TOKEN         the keys of a running service
   CAPSTAN_KEYS_DB, CAPSTAN_DATA_DIR  a key database
-  capstan login               the keys of a running service
-  DATABASE_URL                a key database
-  nothing                     capstan/capstan.db in the user's data directory, after a question; without a terminal an error
+  capstan login                      the keys of a running service
+  DATABASE_URL                       a key database
+
+Without any of them, a command asks whether to use capstan/capstan.db in the
+user's data directory. Without a terminal it fails.
 
 The owner of a key of a service is you or org:SLUG.
 

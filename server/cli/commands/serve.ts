@@ -10,7 +10,6 @@ export function addServeCommand(program: Command, onExit: (exitCode: number) => 
     .command('serve')
     .description('serve a model over an OpenAI-compatible HTTP API')
     .argument('[model]', "model directory in Hugging Face's layout, or demo, the embedded model (default: demo)")
-    .helpOption('-h, --help', 'print this help')
     .showHelpAfterError('(see capstan serve --help)')
     .addHelpText('after', HELP_TAIL);
   const commandLine = addFlags(serve, FLAG_NAMES, FLAG_GROUPS[0]);
@@ -47,11 +46,14 @@ export function normalize(args: readonly string[]): string[] {
 }
 
 const HELP_TAIL = `
---no-NAME turns a switch off. --name=value works too, and so do underscores instead of dashes. Each flag is also an environment
-variable (CAPSTAN_MAX_MODEL_LEN=8K for --max-model-len 8K) and a line of the --config file. The command line overrides the
-environment, and the environment overrides the file.
+--no-NAME turns a switch off. --name=value works too, and so do underscores
+instead of dashes. Each flag is also an environment variable
+(CAPSTAN_MAX_MODEL_LEN=8K for --max-model-len 8K) and a line of the --config
+file. The command line overrides the environment, and the environment overrides
+the file.
 
-Other flags of vLLM are ignored with a warning if they have no effect here. Flags that would change responses or capacity are refused.
+Other flags of vLLM are ignored with a warning if they have no effect here.
+Flags that would change responses or capacity are refused.
 
 Examples:
   capstan serve                                           the embedded model on http://127.0.0.1:8080

@@ -17,19 +17,19 @@ const EVENT_LOOP_RESOLUTION_MS = 20;
 
 /** The metrics of a server at GET /metrics. */
 export class Metrics {
-  readonly #registry = new Registry();
+  readonly registry = new Registry();
   readonly #http: HttpMetrics;
   readonly #generations: GenerationMetrics;
   #engine: Engine | undefined;
   #modelName = '';
 
   constructor({ compat }: MetricsOptions) {
-    this.#http = new HttpMetrics(this.#registry);
-    this.#generations = new GenerationMetrics(this.#registry);
-    registerEngineMetrics(this.#registry, () => this.#engine?.stats());
+    this.#http = new HttpMetrics(this.registry);
+    this.#generations = new GenerationMetrics(this.registry);
+    registerEngineMetrics(this.registry, () => this.#engine?.stats());
     this.#registerInfo();
-    collectDefaultMetrics({ register: this.#registry, eventLoopMonitoringPrecision: EVENT_LOOP_RESOLUTION_MS });
-    if (compat === 'vllm') registerVllmNames(this.#registry, () => this.#modelName);
+    collectDefaultMetrics({ register: this.registry, eventLoopMonitoringPrecision: EVENT_LOOP_RESOLUTION_MS });
+    if (compat === 'vllm') registerVllmNames(this.registry, () => this.#modelName);
   }
 
   readonly route: Route = {
@@ -37,21 +37,12 @@ export class Metrics {
     path: '/metrics',
     isOperational: true,
     handle: async (_context, _request, reply) =>
-      reply.send(200, { 'Content-Type': this.#registry.contentType }, await this.render()),
+      reply.send(200, { 'Content-Type': this.registry.contentType }, await this.render()),
   };
 
   /** Returns the metrics in Prometheus text format 0.0.4. */
   render(): Promise<string> {
-    return this.#registry.metrics();
-  }
-
-  /** Lists all metrics, for the documentation. */
-  async describe(): Promise<{ name: string; type: string; help: string }[]> {
-    return (await this.#registry.getMetricsAsJSON()).map(({ name, type, help }) => ({
-      name,
-      type: String(type),
-      help,
-    }));
+    return this.registry.metrics();
   }
 
   /** Sets the loaded engine. Returns an observed engine to use in its place. */
@@ -119,7 +110,7 @@ export class Metrics {
     const gauge: Gauge = new Gauge({
       name,
       help,
-      registers: [this.#registry],
+      registers: [this.registry],
       labelNames: INFO_LABELS[name],
       collect: () => {
         const values = labels();

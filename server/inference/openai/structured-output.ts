@@ -43,18 +43,20 @@ function fromResponseFormat(format: GenerationFields['response_format']): Reques
   });
 }
 
-const KINDS = ['json', 'json_object', 'regex', 'choice', 'grammar', 'structural_tag'] as const;
+const KINDS = ['json', 'json_object', 'regex', 'choice', 'grammar'] as const;
+/** Fields that would change the text. */
+const UNSUPPORTED = ['structural_tag', 'whitespace_pattern', 'disable_any_whitespace'] as const;
 
 function fromStructuredOutputs(outputs: Record<string, unknown> | undefined): RequestedOutput | undefined {
   const param = 'structured_outputs';
   if (outputs === undefined) return undefined;
+  const unsupported = UNSUPPORTED.find((field) => isPresent(outputs[field]) && outputs[field] !== false);
+  if (unsupported !== undefined) throw unsupportedValue(param, unsupported);
   const kinds = KINDS.filter(
     (kind) => isPresent(outputs[kind]) && !(kind === 'json_object' && outputs[kind] === false),
   );
   if (kinds.length !== 1)
     throw invalid(param, `exactly one of ${KINDS.join(', ')}`, kinds.length === 0 ? 'none' : kinds.join(' and '));
-  if (isPresent(outputs.whitespace_pattern) || outputs.disable_any_whitespace === true)
-    throw unsupportedValue(param, 'a whitespace rule');
   const [kind] = kinds;
   return { param, output: toOutput(param, kind, outputs[kind]) };
 }
@@ -72,8 +74,6 @@ function toOutput(param: string, kind: (typeof KINDS)[number], value: unknown): 
       return { type: 'grammar', grammar: checkText(param, kind, value) };
     case 'choice':
       return { type: 'choice', choices: checkChoices(param, value) };
-    case 'structural_tag':
-      throw unsupportedValue(param, kind);
   }
 }
 
@@ -117,7 +117,12 @@ function checkChoices(param: string, value: unknown): string[] {
     value.length <= MAX_STRUCTURED_CHOICES &&
     value.every((choice) => typeof choice === 'string' && choice !== '');
   if (!isList)
-    throw invalid(`${param}.choice`, 'an array of at least one string, none of them empty', show(value), param);
+    throw invalid(
+      `${param}.choice`,
+      `an array of 1 to ${MAX_STRUCTURED_CHOICES} strings, none of them empty`,
+      show(value),
+      param,
+    );
   return value as string[];
 }
 

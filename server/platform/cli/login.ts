@@ -9,14 +9,12 @@ import { plain } from './text';
 export function addLoginCommands(program: Command, io: CommandIo = PROCESS_IO): void {
   program
     .command('login <url>')
-    .description(
-      "keep the address of a service and a management token in the user's configuration folder, for later commands",
-    )
+    .description('save the address of a service and a management token for later commands')
     .addHelpText('after', HELP_TAIL)
     .action((url: string) => login(url, io));
   program
     .command('logout')
-    .description('delete what capstan login keeps; the token stays valid until you delete it in the console')
+    .description('delete what capstan login saved; the token stays valid until you delete it')
     .action(() => logout(io));
 }
 
@@ -56,11 +54,13 @@ function logout({ env, err }: CommandIo): void {
 }
 
 const HELP_TAIL = `
-The token is read without echo, or from standard input if it is no terminal. The file is capstan/profile.json in XDG_CONFIG_HOME,
-else in ~/.config. Only its owner can read it. Its token is sent only to its URL.
+A terminal asks for the token and does not show it. Otherwise the token is read
+from standard input. The file is capstan/profile.json in XDG_CONFIG_HOME, else
+in ~/.config. Only its owner can read it. Its token is sent only to its URL.
 
-Commands use the first of these: --url and --token, CAPSTAN_URL and CAPSTAN_TOKEN, the login. After a login, a token in --token or
-CAPSTAN_TOKEN needs its URL in --url or CAPSTAN_URL.
+Commands use the first of these: --url and --token, CAPSTAN_URL and
+CAPSTAN_TOKEN, the login. After a login, a token in --token or CAPSTAN_TOKEN
+needs its URL in --url or CAPSTAN_URL.
 
 Examples:
   capstan login https://capstan.example.com

@@ -8,7 +8,6 @@ export function addUpCommand(program: Command, onExit: (exitCode: number) => voi
   const command = program
     .command('up')
     .description('run the deployment service: a console, a management API and a gateway')
-    .helpOption('-h, --help', 'print this help')
     .showHelpAfterError('(see capstan up --help)')
     .addHelpText('after', HELP_TAIL);
   const commandLine = addFlags(command, UP_FLAG_NAMES, UP_FIRST_GROUP);
@@ -36,11 +35,15 @@ function explainFullDisk({ dataDir, databaseUrl }: UpOptions, error: Error): nev
 }
 
 const HELP_TAIL = `
---no-NAME turns a switch off. Each flag is also an environment variable (CAPSTAN_SERVING_PORT=9000 for --serving-port 9000) and a
-line of the --config file. The command line overrides the environment, and the environment overrides the file.
+--no-NAME turns a switch off. Each flag is also an environment variable
+(CAPSTAN_SERVING_PORT=9000 for --serving-port 9000) and a line of the --config
+file. The command line overrides the environment, and the environment overrides
+the file.
 
-Ctrl-C or SIGTERM finishes the open requests and ends the service. A second one exits at once. Deployments keep running, but their
-URLs do not respond until the service runs again. The same holds after a crash. With --stop-deployments they end with the service.
+Ctrl-C or SIGTERM finishes the open requests and ends the service. A second one
+exits at once. Deployments keep running, but their URLs do not respond until the
+service runs again. The same holds after a crash. With --stop-deployments they
+end with the service.
 
 Examples:
   capstan up                                        prints a link to create the administrator account

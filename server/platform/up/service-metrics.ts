@@ -67,11 +67,6 @@ export class ServiceMetrics {
   /** Records a finished request of the management API. */
   readonly onEnd = (record: RequestRecord): void => this.#http.observe(record);
 
-  /** Lists all metrics, for the documentation. */
-  async describe(): Promise<{ name: string; type: string; help: string }[]> {
-    return (await this.registry.getMetricsAsJSON()).map(({ name, type, help }) => ({ name, type: String(type), help }));
-  }
-
   readonly handle: HttpHandler = async (_request, reply) =>
     reply.send(200, { 'Content-Type': this.registry.contentType }, await this.registry.metrics());
 }

@@ -123,6 +123,9 @@ describe('flags', () => {
       'Logging and metrics:',
     ])
       expect(help.stdout).toContain(`\n${group}\n`);
+    expect(help.stdout.indexOf('\nOptions:')).toBeGreaterThan(help.stdout.indexOf('\nLogging and metrics:'));
+    const bench = await finished(start(['bench', 'offline', '--help'], env));
+    expect(bench.stdout).toMatch(/number of requests \(default: 64\)\n/);
     expect((await finished(start(['--version'], env))).stdout).toMatch(/^\d+\.\d+\.\d+\n$/);
   });
 

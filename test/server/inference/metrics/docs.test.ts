@@ -1,6 +1,7 @@
 /** Checks docs/reference/metrics.md against the code. CAPSTAN_WRITE_DOCS=1 writes its tables. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { Registry } from 'prom-client';
 import type { Access } from '../../../../server/access';
 import { Targets } from '../../../../server/platform/gateway/targets';
 import { Metrics } from '../../../../server/inference/metrics/metrics';
@@ -9,14 +10,21 @@ import { ServiceMetrics } from '../../../../server/platform/up/service-metrics';
 
 const path = join(__dirname, '../../../../docs/reference/metrics.md');
 
-const table = (all: readonly { name: string; type: string; help: string }[]): string => {
+/** Returns the names of a metric's labels. The types of prom-client do not have them. */
+function labelsOf(registry: Registry, name: string): string {
+  const { labelNames = [] } = registry.getSingleMetric(name) as { labelNames?: readonly string[] };
+  return labelNames.map((label) => `\`${label}\``).join(', ');
+}
+
+async function table(registry: Registry): Promise<string> {
+  const all = await registry.getMetricsAsJSON();
   const own = all.filter(({ name }) => name.startsWith('capstan_')).sort((a, b) => a.name.localeCompare(b.name));
   return [
-    '| name | type | what it is |',
-    '|---|---|---|',
-    ...own.map(({ name, type, help }) => `| \`${name}\` | ${type} | ${help} |`),
+    '| name | type | labels | what it is |',
+    '|---|---|---|---|',
+    ...own.map(({ name, type, help }) => `| \`${name}\` | ${String(type)} | ${labelsOf(registry, name)} | ${help} |`),
   ].join('\n');
-};
+}
 
 async function tables(): Promise<{ ours: string; service: string; vllm: string }> {
   const metrics = new Metrics({ compat: 'none' });
@@ -28,8 +36,8 @@ async function tables(): Promise<{ ours: string; service: string; vllm: string }
   service.countingAccess(access);
   const names = (list: readonly string[]) => list.map((name) => `\`${name}\``).join(', ');
   return {
-    ours: table(await metrics.describe()),
-    service: table(await service.describe()),
+    ours: await table(metrics.registry),
+    service: await table(service.registry),
     vllm: [
       "| vLLM's | ours |",
       '|---|---|',

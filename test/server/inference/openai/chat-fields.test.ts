@@ -336,6 +336,16 @@ describe('structured output', () => {
     expect(fake.requests).toHaveLength(0);
   });
 
+  test.each<[structuredOutputs: object, message: string]>([
+    [{ regex: 'a', whitespace_pattern: ' ' }, 'structured_outputs: "whitespace_pattern" is not supported'],
+    [{ regex: 'a', disable_any_whitespace: true }, 'structured_outputs: "disable_any_whitespace" is not supported'],
+    [{}, 'structured_outputs: expected exactly one of json, json_object, regex, choice, grammar, got none'],
+    [{ choice: [] }, 'structured_outputs.choice: expected an array of 1 to 10000 strings, none of them empty'],
+  ])('%j names what is wrong', async (structuredOutputs, message) => {
+    const reply = await send({ structured_outputs: structuredOutputs });
+    expect(reply.json.error.message).toContain(message);
+  });
+
   test.each<[field: string, make: (schema: object) => object]>([
     ['response_format', (schema) => ({ response_format: { type: 'json_schema', json_schema: { schema } } })],
     ['structured_outputs', (schema) => ({ structured_outputs: { json: schema } })],
