@@ -19,6 +19,7 @@ const base = {
   moduleNameMapper: {
     '^(\\.{1,2}/.*)\\.js$': '$1',
     '^capstan/internal$': '<rootDir>/server/internal.ts',
+    '^capstan/internal/cli$': '<rootDir>/server/internal-cli.ts',
     '^#service$': '<rootDir>/server/platform/index.ts',
     '^#libsql$': 'libsql',
     '^typebox$': `${typebox}/typebox.js`,

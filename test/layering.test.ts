@@ -212,7 +212,8 @@ describe('scripts', () => {
     ['main.ts', ['cli']],
     ['index.ts', ['inference']],
     ['internal.ts', ['base', 'http', 'access', 'cli', 'ts']],
-    // A separate package: it imports the other one as `capstan/internal`.
+    ['internal-cli.ts', ['base', 'http', 'access', 'cli', 'ts']],
+    // A separate package: it imports the other one as `capstan/internal` and `capstan/internal/cli`.
     ['platform', []],
   ])('server/%s imports only the folders below it', (folder, may) => {
     const room = (target: string) => target.replace(/^server\//, '').split('/')[0];
@@ -229,6 +230,7 @@ describe('scripts', () => {
     expect(sources.filter((file) => dirname(file) === 'server')).toEqual([
       'server/index.mts',
       'server/index.ts',
+      'server/internal-cli.ts',
       'server/internal.ts',
       'server/main.ts',
     ]);

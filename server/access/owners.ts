@@ -3,13 +3,8 @@ import { type Change, change, type ChangeOptions } from './store/change';
 import { AccessError } from './errors';
 import { newId } from '../base/ids';
 import { checkText } from './keys/values';
+import type { OwnerName } from './owner-names';
 import type { Db, DeploymentRow, OwnerType, Tx } from './store/schema';
-
-/** An owner of keys and deployments, by name. Written as `user:local`. */
-export interface OwnerName {
-  type: OwnerType;
-  name: string;
-}
 
 export interface OwnerRef {
   type: OwnerType;
@@ -25,15 +20,7 @@ export interface DeploymentRef {
   accessControl: boolean;
 }
 
-export const DEFAULT_OWNER: OwnerName = { type: 'user', name: 'local' };
 export const DEFAULT_DEPLOYMENT = 'default';
-
-/** @throws AccessError unless `text` is `user:NAME` or `org:NAME`. */
-export function parseOwner(text: string): OwnerName {
-  const [, type, name] = /^(user|org):(.*)$/s.exec(text) ?? [];
-  if (type === undefined) throw new AccessError('invalid_argument', 'owner: expected user:NAME or org:NAME');
-  return { type: type as OwnerType, name: checkText('owner', name, 100) };
-}
 
 const TABLES = { user: 'users', org: 'organizations' } as const;
 const ID_PREFIXES = { user: 'usr', org: 'org' } as const;

@@ -9,7 +9,11 @@ const { transformSync } = require('@swc/core');
 // Dynamic imports name the compiled file.
 const { _resolveFilename: resolveFilename } = Module;
 const server = join(__dirname, '../../server');
-const SOURCES = { 'capstan/internal': join(server, 'internal.ts'), '#service': join(server, 'platform/index.ts') };
+const SOURCES = {
+  'capstan/internal': join(server, 'internal.ts'),
+  'capstan/internal/cli': join(server, 'internal-cli.ts'),
+  '#service': join(server, 'platform/index.ts'),
+};
 Module._resolveFilename = function (request, parent, ...rest) {
   if (request in SOURCES) return SOURCES[request];
   const source =

@@ -22,8 +22,8 @@ types() {
   for name in capstan service; do
     hosts/node_modules/.bin/publint run --strict "$root/build/packages/$name"
   done
-  # `capstan/internal` is for @capstan/service alone.
-  hosts/node_modules/.bin/attw "$root"/build/packages/capstan-*.tgz --exclude-entrypoints internal --profile node16
+  # Both entry points are for @capstan/service alone.
+  hosts/node_modules/.bin/attw "$root"/build/packages/capstan-*.tgz --exclude-entrypoints internal internal/cli --profile node16
 }
 
 # In a folder beside node_modules, where a bundle usually is.

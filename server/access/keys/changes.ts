@@ -24,9 +24,9 @@ import {
   demandActiveOwner,
   ensureDeployment,
   ensureOwner,
-  type OwnerName,
   type OwnerRef,
 } from '../owners';
+import type { OwnerName } from '../owner-names';
 import type { Db, KeyRow, KeyType } from '../store/schema';
 
 export interface KeySpec {

@@ -2,10 +2,8 @@ import { type RawBuilder, type SelectQueryBuilder, sql } from 'kysely';
 import type { ApiKey } from './api-key';
 import { AccessError } from '../errors';
 import { describeKeys, type KeyFilter, selectKeys } from './queries';
+import { KEY_SORTS, type KeySort } from './sorts';
 import type { AccessTables, Db } from '../store/schema';
-
-export const KEY_SORTS = ['created', 'name', 'last-used', 'expires'] as const;
-export type KeySort = (typeof KEY_SORTS)[number];
 
 export interface KeyPaging {
   /** 1 to 100; default 100. */

@@ -35,10 +35,10 @@ import {
   type DeploymentRef,
   findOwner,
   openDeployment,
-  type OwnerName,
   type OwnerRef,
   setAccessControl,
 } from '../owners';
+import type { OwnerName } from '../owner-names';
 import type { AuditRow, Db, EventRow } from './schema';
 import { readUsage, recordUses } from './usage';
 

@@ -8,7 +8,7 @@ import type { KeyEdit, KeySpec } from '../../access/keys/changes';
 import { type CommandIo, PROCESS_IO } from './io';
 import { describeKey, renderKeys } from './key-list';
 import { collect } from '../flag-values';
-import { KEY_SORTS, type KeySort } from '../../access/keys/pages';
+import { KEY_SORTS, type KeySort } from '../../access/keys/sorts';
 import { anyOf } from '../../base/words';
 import { BUDGET_PERIODS, checkType, type KeyBudget, type KeyLimits } from '../../access/keys/values';
 import {
@@ -19,7 +19,7 @@ import {
   sharedLocation,
 } from '../../access/store/location';
 import { readProfile } from '../profile';
-import { DEFAULT_OWNER, parseOwner } from '../../access/owners';
+import { DEFAULT_OWNER, parseOwner } from '../../access/owner-names';
 import type { AccessStore } from '../../access/store/store';
 
 /** The methods of a key store that the commands use. `openRemoteKeys` implements them over HTTP. */

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { packageVersion } from 'capstan/internal';
+import { packageVersion } from 'capstan/internal/cli';
 import type {
   Capacity,
   Container,

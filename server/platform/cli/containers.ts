@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { type CommandIo, renderTable, UsageError } from 'capstan/internal';
+import { type CommandIo, renderTable, UsageError } from 'capstan/internal/cli';
 import type { Container, NewContainer } from '../api/objects';
 import { addWaitFlags, timeoutOf, type WaitFlags } from './deploy-flags';
 import { findContainer, findOwner } from './find';

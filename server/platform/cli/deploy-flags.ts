@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { parseChoice, parseDuration, UsageError } from 'capstan/internal';
+import { parseChoice, parseDuration, UsageError } from 'capstan/internal/cli';
 import type { NewDeployment } from '../api/objects';
 import { defined, seconds } from './spec-flags';
 

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { type CommandIo, counted, renderTable, UsageError } from 'capstan/internal';
+import { type CommandIo, counted, renderTable, UsageError } from 'capstan/internal/cli';
 import type { Deployment, DeploymentEdit } from '../api/objects';
 import { DEPLOYMENT_STATES } from '../deployments/deployment-state';
 import {

@@ -1,4 +1,4 @@
-import { UsageError } from 'capstan/internal';
+import { UsageError } from 'capstan/internal/cli';
 import type { Client } from '../api/client';
 import type { Container, DataSource, Deployment, Image, Me, OwnerReference } from '../api/objects';
 

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { type CommandIo, renderTable, UsageError } from 'capstan/internal';
+import { type CommandIo, renderTable, UsageError } from 'capstan/internal/cli';
 import type { AuditEvent, DeploymentEvent } from '../api/objects';
 import { setAccess } from './deployments';
 import { findDeployment, findOwner } from './find';

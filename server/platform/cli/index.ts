@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import type { CommandIo } from 'capstan/internal';
+import type { CommandIo } from 'capstan/internal/cli';
 import { addContainersCommand } from './containers';
 import { addDeployCommand } from './deploy';
 import { addDeploymentsCommand } from './deployments';

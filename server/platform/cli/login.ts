@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { type CommandIo, deleteProfile, PROCESS_IO, profileFile, UsageError, writeProfile } from 'capstan/internal';
+import { type CommandIo, deleteProfile, PROCESS_IO, profileFile, UsageError, writeProfile } from 'capstan/internal/cli';
 import { Client } from '../api/client';
 import type { Me } from '../api/objects';
 import { checkServiceUrl } from './remote';

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Command } from 'commander';
-import { type CommandIo, parseChoice, parseDuration, UsageError } from 'capstan/internal';
+import { type CommandIo, parseChoice, parseDuration, UsageError } from 'capstan/internal/cli';
 import { ApiFailure, toLogLine } from '../api/client';
 import type { LogLine, LogPage } from '../api/objects';
 import { LOG_LINE_LEVELS } from '../driver/logs/log-level';

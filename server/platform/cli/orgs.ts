@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { anyOf, type CommandIo, parseChoice, renderTable, UsageError } from 'capstan/internal';
+import { anyOf, type CommandIo, parseChoice, renderTable, UsageError } from 'capstan/internal/cli';
 import type { Invitation, MadeInvitation, Member, Organization } from '../api/objects';
 import type { Client } from '../api/client';
 import { type Call, printJson, remote, requireYes } from './remote';

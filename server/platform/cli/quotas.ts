@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { type CommandIo, parseBytes, parseOwner, renderTable, UsageError } from 'capstan/internal';
+import { type CommandIo, parseBytes, parseOwner, renderTable, UsageError } from 'capstan/internal/cli';
 import type { Client } from '../api/client';
 import type { MadePasswordReset, OwnerQuota } from '../api/objects';
 import { type Call, printJson, remote, requireYes } from './remote';

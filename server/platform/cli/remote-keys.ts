@@ -9,7 +9,7 @@ import {
   type KeysStore,
   type NewKey,
   type OwnerName,
-} from 'capstan/internal';
+} from 'capstan/internal/cli';
 import type { Client } from '../api/client';
 import type {
   ChangedKey,

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { type CommandIo, type Profile, PROCESS_IO, readProfile, UsageError } from 'capstan/internal';
+import { type CommandIo, type Profile, PROCESS_IO, readProfile, UsageError } from 'capstan/internal/cli';
 import { Client } from '../api/client';
 
 /** The flags of every command that talks to a running service. */

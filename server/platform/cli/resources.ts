@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { type CommandIo, parseChoice, renderTable, UsageError } from 'capstan/internal';
+import { type CommandIo, parseChoice, renderTable, UsageError } from 'capstan/internal/cli';
 import type { DataSource, DataSourceDetails, Image } from '../api/objects';
 import { findDataSource, findImage, findOwner } from './find';
 import { type Call, printJson, remote, requireYes } from './remote';

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
-import { collect, parseBytes, parseCount, parseDuration, UsageError } from 'capstan/internal';
+import { collect, parseBytes, parseCount, parseDuration, UsageError } from 'capstan/internal/cli';
 import type { Client } from '../api/client';
 import type { Binding, NewVersion } from '../api/objects';
 import { findDataSource, findImage } from './find';

@@ -1,4 +1,4 @@
-import { counted } from 'capstan/internal';
+import { counted } from 'capstan/internal/cli';
 import type { Compute } from '../api/objects';
 
 /** Characters that control a terminal: control characters except the tab, and marks that change the text direction. */

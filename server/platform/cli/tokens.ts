@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { type CommandIo, parseChoice, parseExpiry, PROCESS_IO, renderTable, UsageError } from 'capstan/internal';
+import { type CommandIo, parseChoice, parseExpiry, PROCESS_IO, renderTable, UsageError } from 'capstan/internal/cli';
 import type { Token } from '../api/objects';
 import type { ServiceActor } from '../accounts/actor';
 import { type Call, printJson, remote, requireYes } from './remote';

@@ -11,7 +11,7 @@ import {
   parsePort,
   parseSeconds,
   UsageError,
-} from 'capstan/internal';
+} from 'capstan/internal/cli';
 import { defaultUpOptions, type UpOptions } from '../up/options';
 
 const GROUPS = ['Service', 'Listening', 'First administrator', 'Deployments', 'Logging'] as const;

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { addFlags, DISK_FULL, readFlagSources, UsageError } from 'capstan/internal';
+import { addFlags, DISK_FULL, readFlagSources, UsageError } from 'capstan/internal/cli';
 import { resolveUpOptions, UP_FIRST_GROUP, UP_FLAG_NAMES } from './up-flags';
 import type { UpOptions } from '../up/options';
 

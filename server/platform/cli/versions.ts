@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { type CommandIo, counted, renderTable, UsageError } from 'capstan/internal';
+import { type CommandIo, counted, renderTable, UsageError } from 'capstan/internal/cli';
 import type { Image, NewVersion, Version, VersionSpec } from '../api/objects';
 import { addStrategyFlag, addWaitFlags, timeoutOf, toStrategy, type WaitFlags } from './deploy-flags';
 import { findDeployment } from './find';

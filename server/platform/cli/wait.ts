@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { type CommandIo, counted } from 'capstan/internal';
+import { type CommandIo, counted } from 'capstan/internal/cli';
 import { type Client } from '../api/client';
 import type { Container, Deployment, Reason, Version } from '../api/objects';
 import { plain } from './text';

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { collect, type CommandIo, parseDuration, renderTable, UsageError } from 'capstan/internal';
+import { collect, type CommandIo, parseDuration, renderTable, UsageError } from 'capstan/internal/cli';
 import type { MadeWebhook, Webhook, WebhookDelivery } from '../api/objects';
 import type { Page } from '../api/json-schema';
 import type { Client } from '../api/client';

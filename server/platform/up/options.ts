@@ -1,6 +1,6 @@
 import os from 'node:os';
 import path from 'node:path';
-import { DEFAULT_KEEP_ALIVE_MS, type LOG_LEVELS } from 'capstan/internal';
+import { DEFAULT_KEEP_ALIVE_MS, type LOG_LEVELS } from 'capstan/internal/cli';
 
 /** Options of `capstan up`. */
 export interface UpOptions {

@@ -4,7 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
 import type { DatabaseLocation } from '../../../server/access/store/location';
-import { DEFAULT_OWNER, type OwnerName } from '../../../server/access/owners';
+import { DEFAULT_OWNER, type OwnerName } from '../../../server/access/owner-names';
 
 export const ROOT = path.join(__dirname, '..', '..', '..');
 export const REGISTER = path.join(ROOT, 'test', 'oracle', 'register-ts.cjs');

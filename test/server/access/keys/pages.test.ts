@@ -2,7 +2,8 @@
 import path from 'node:path';
 import { CompiledQuery, createQueryId, type KyselyPlugin, type RootOperationNode } from 'kysely';
 import { openDatabase } from '../../../../server/access/store/database';
-import { KEY_SORTS, pageKeys } from '../../../../server/access/keys/pages';
+import { pageKeys } from '../../../../server/access/keys/pages';
+import { KEY_SORTS } from '../../../../server/access/keys/sorts';
 import type { KeyFilter } from '../../../../server/access/keys/queries';
 import type { Db } from '../../../../server/access/store/schema';
 import { makeFolder, removeFolders } from '../support';

@@ -13,7 +13,7 @@ import {
   resolveLocation,
   resolveServeLocation,
 } from '../../../../server/access/store/location';
-import { parseOwner } from '../../../../server/access/owners';
+import { parseOwner } from '../../../../server/access/owner-names';
 import { type AccessStore, openStore } from '../../../../server/access/store/store';
 import { ALICE, BACKENDS, BOB, fakeClock, LAB } from '../support';
 
