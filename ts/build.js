@@ -45,8 +45,21 @@ if (!fs.existsSync(stampFile) || fs.statSync(stampFile).mtimeMs < newestSourceMs
   });
   if (status !== 0) process.exit(status ?? 1);
   removeOlderThan(started);
+  copyPlotLibrary();
   fs.writeFileSync(stampFile, '');
   fs.utimesSync(stampFile, new Date(started), new Date(started));
+}
+
+/** The page of `capstan bench --report` contains the library of its plots. Without it the other files still work. */
+function copyPlotLibrary() {
+  const from = path.join(root, 'node_modules', 'uplot', 'dist');
+  const to = path.join(root, 'dist', 'server', 'bench');
+  if (!fs.existsSync(from)) return;
+  for (const [file, name] of [
+    ['uPlot.iife.min.js', 'uplot.js'],
+    ['uPlot.min.css', 'uplot.css'],
+  ])
+    fs.copyFileSync(path.join(from, file), path.join(to, name));
 }
 
 /** Without vite (a production install) the build still succeeds; the server explains the missing console at its URLs. */

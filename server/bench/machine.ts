@@ -12,3 +12,9 @@ export function describeMachine(): Record<string, unknown> {
     load_average: os.loadavg().map((load) => Math.round(load * 100) / 100),
   };
 }
+
+/** Describes this machine in one line, for a report. */
+export function machineText(): string {
+  const { cpu, cores, memory_gib: memory, platform, node } = describeMachine();
+  return `${String(cpu)}, ${String(cores)} cores, ${String(memory)} GiB, ${String(platform)}, Node.js ${String(node)}`;
+}

@@ -1,3 +1,5 @@
+import type { OutputOptions } from './output';
+
 /** Sources of prompts. */
 export const DATASETS = ['random', 'prefix_repetition', 'custom'] as const;
 
@@ -9,7 +11,7 @@ export const LATENCIES = ['ttft', 'tpot', 'itl', 'e2el'] as const;
 
 export type Latency = (typeof LATENCIES)[number];
 
-export interface ServeBenchOptions {
+export interface ServeBenchOptions extends OutputOptions {
   backend: (typeof BACKENDS)[number];
   /** Without a trailing slash. */
   baseUrl: string;
@@ -43,6 +45,8 @@ export interface ServeBenchOptions {
   /** Shape of the gamma distribution of the gaps: 1 is a Poisson process, below 1 bursts, above 1 more even. */
   burstiness: number;
   maxConcurrency: number;
+  /** Limits of a sweep: the workload runs once with each of them in place of `maxConcurrency`. Empty: no sweep. */
+  sweep: readonly number[];
   seed: number;
   timeoutMs: number;
   readyTimeoutMs: number;

@@ -4,7 +4,7 @@ import { itlsOf, ttftOf } from './outcome';
 import type { BenchRun } from './run';
 import type { Summary } from './summary';
 
-const TITLES: Readonly<Record<Latency, string>> = {
+export const TITLES: Readonly<Record<Latency, string>> = {
   ttft: 'Time to first token',
   tpot: 'Time per output token after the first',
   itl: 'Inter-token latency',

@@ -1,8 +1,11 @@
-import { mkdirSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import type { ServeBenchOptions } from './options';
+import { renderTable } from './bench-report';
+import { writeFile, writeOutput } from './output';
+import { Progress } from './progress';
 import { renderReport, resultJson } from './report';
 import { runServeBench, TargetError } from './run';
+import { type MeasuredRun, serveReport, sweepTable } from './serve-report';
 import { summarize } from './summary';
 
 /**
@@ -14,21 +17,12 @@ export async function serveBench(options: ServeBenchOptions): Promise<number> {
   const onSignal = () => stop.abort();
   // `once`, so that a second Ctrl-C ends the process.
   process.once('SIGINT', onSignal);
-  const progress = new Progress(options.numPrompts, options.isQuiet);
   try {
-    const run = await runServeBench(options, {
-      signal: stop.signal,
-      onProgress: (numEnded, numFailed) => progress.show(numEnded, numFailed),
-    });
-    progress.clear();
-    const summary = summarize(run, options);
-    process.stdout.write(renderReport(run, summary, options));
-    if (options.resultPath !== undefined)
-      process.stdout.write(`Wrote ${writeResult(options, resultJson(run, summary, options, new Date()))}\n`);
+    const runs = await measure(options, stop.signal);
+    showResult(options, runs);
     if (stop.signal.aborted) return 130;
-    return summary.completed > 0 ? 0 : 1;
+    return runs.some(({ summary }) => summary.completed > 0) ? 0 : 1;
   } catch (error) {
-    progress.clear();
     if (!(error instanceof TargetError)) throw error;
     process.stderr.write(`error: ${error.message}\n`);
     return stop.signal.aborted ? 130 : 1;
@@ -37,38 +31,55 @@ export async function serveBench(options: ServeBenchOptions): Promise<number> {
   }
 }
 
-function writeResult(
-  { resultPath, backend, label, requestRate, maxConcurrency }: ServeBenchOptions,
-  result: Record<string, unknown>,
-): string {
-  const concurrency = maxConcurrency === Infinity ? '' : `-concurrency${maxConcurrency}`;
-  const model = String(result.model_id).replaceAll(/[^\w.-]+/g, '-');
-  const generated = `${label ?? backend}-${requestRate === Infinity ? 'inf' : requestRate}qps${concurrency}-${model}-${String(result.date).replaceAll(/[:.]/g, '')}.json`;
-  const path = resultPath!.endsWith('/') ? join(resultPath!, generated) : resultPath!;
-  mkdirSync(dirname(path), { recursive: true });
-  writeFileSync(path, `${JSON.stringify(result, null, 1)}\n`);
-  return path;
+/** Runs the workload once, or once for each limit of a sweep. Ctrl-C ends the sweep with the current run. */
+async function measure(options: ServeBenchOptions, signal: AbortSignal): Promise<MeasuredRun[]> {
+  const progress = new Progress(options.isQuiet);
+  const runs: MeasuredRun[] = [];
+  try {
+    for (const runOptions of runsOf(options)) {
+      if (signal.aborted) break;
+      const limit = options.sweep.length === 0 ? '' : `concurrency ${runOptions.maxConcurrency}: `;
+      const onProgress = (numEnded: number, numFailed: number) =>
+        progress.show(
+          `${limit}${numEnded} of ${options.numPrompts} requests${numFailed > 0 ? `, ${numFailed} failed` : ''}`,
+        );
+      const run = await runServeBench(runOptions, { signal, onProgress });
+      runs.push({ options: runOptions, run, summary: summarize(run, runOptions) });
+    }
+    return runs;
+  } finally {
+    progress.clear();
+  }
 }
 
-/** A progress line on a terminal, updated at most four times per second. */
-class Progress {
-  readonly #total: number;
-  readonly #isShown: boolean;
-  #lastAt = 0;
+/** Each run of a sweep has its own prompts, which the prefix cache of the server does not hold yet. */
+function runsOf(options: ServeBenchOptions): ServeBenchOptions[] {
+  if (options.sweep.length === 0) return [options];
+  return options.sweep.map((maxConcurrency, i) => ({ ...options, maxConcurrency, seed: options.seed + i }));
+}
 
-  constructor(total: number, isQuiet: boolean) {
-    this.#total = total;
-    this.#isShown = !isQuiet && process.stderr.isTTY;
-  }
+function showResult(options: ServeBenchOptions, runs: readonly MeasuredRun[]): void {
+  const now = new Date();
+  const isSweep = options.sweep.length > 0;
+  const results = runs.map(({ run, summary, options: runOptions }) => resultJson(run, summary, runOptions, now));
+  const json = isSweep ? { date: now.toISOString(), label: options.label ?? null, runs: results } : results[0];
+  const [{ run, summary }] = runs;
+  const text = isSweep ? renderTable(sweepTable(runs)) : renderReport(run, summary, options);
+  writeOutput(options, { text, json, report: serveReport(runs, isSweep) });
+  if (options.resultPath === undefined) return;
+  writeFile(resultPathOf(options, run.model, now), `${JSON.stringify(json, null, 1)}\n`, options.printsJson);
+}
 
-  show(numEnded: number, numFailed: number): void {
-    const now = performance.now();
-    if (!this.#isShown || now - this.#lastAt < 250) return;
-    this.#lastAt = now;
-    process.stderr.write(`\r${numEnded} of ${this.#total} requests${numFailed > 0 ? `, ${numFailed} failed` : ''}`);
-  }
-
-  clear(): void {
-    if (this.#isShown) process.stderr.write('\r\x1b[K');
-  }
+function resultPathOf(
+  { resultPath, backend, label, requestRate, maxConcurrency, sweep }: ServeBenchOptions,
+  modelId: string,
+  now: Date,
+): string {
+  if (!resultPath!.endsWith('/')) return resultPath!;
+  const limit = sweep.length > 0 ? sweep.join('-') : String(maxConcurrency);
+  const concurrency = limit === 'Infinity' ? '' : `-concurrency${limit}`;
+  const rate = requestRate === Infinity ? 'inf' : requestRate;
+  const model = modelId.replaceAll(/[^\w.-]+/g, '-');
+  const time = now.toISOString().replaceAll(/[:.]/g, '');
+  return join(resultPath!, `${label ?? backend}-${rate}qps${concurrency}-${model}-${time}.json`);
 }

@@ -19,13 +19,7 @@ import {
   type KeyLimits,
   NO_LIMITS,
 } from './values';
-import {
-  checkDeploymentName,
-  demandActiveOwner,
-  ensureDeployment,
-  ensureOwner,
-  type OwnerRef,
-} from '../owners';
+import { checkDeploymentName, demandActiveOwner, ensureDeployment, ensureOwner, type OwnerRef } from '../owners';
 import type { OwnerName } from '../owner-names';
 import type { Db, KeyRow, KeyType } from '../store/schema';
 

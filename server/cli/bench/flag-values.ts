@@ -37,6 +37,12 @@ export function parsePercentiles(flag: string, value: string): number[] {
   return value.split(',').map((part) => parseNumber(flag, part.trim(), 0, 100));
 }
 
+/** Parses, for example, `1,2,4,8`. Returns the numbers in ascending order, each once. */
+export function parseWholes(flag: string, value: string, min: number): number[] {
+  const numbers = value.split(',').map((part) => parseWhole(flag, part.trim(), min));
+  return [...new Set(numbers)].sort((a, b) => a - b);
+}
+
 /** Parses a list of `name:milliseconds`. */
 export function parseBounds<const T extends string>(
   flag: string,

@@ -10,11 +10,13 @@ import {
   parsePercentiles,
   parseRate,
   parseWhole,
+  parseWholes,
 } from './flag-values';
+import { addOutputFlags, type OutputFlags, readOutputFlags } from './output-flags';
 import { BACKENDS, DATASETS, LATENCIES, type ServeBenchOptions } from '../../bench/options';
 
 /** The flags as commander returns them. */
-export interface ServeBenchFlags {
+export interface ServeBenchFlags extends OutputFlags {
   backend: string;
   baseUrl?: string;
   host: string;
@@ -47,6 +49,7 @@ export interface ServeBenchFlags {
   requestRate: string;
   burstiness: string;
   maxConcurrency?: string;
+  concurrency?: string;
   seed: string;
   timeout: string;
   readyCheckTimeoutSec: string;
@@ -64,7 +67,12 @@ export interface ServeBenchFlags {
 
 /** Adds the flags, named as in `vllm bench serve`. */
 export function addServeBenchFlags(command: Command): Command {
-  return command
+  addMeasurementFlags(command);
+  return addOutputFlags(command);
+}
+
+function addMeasurementFlags(command: Command): void {
+  command
     .option('--base-url <url>', 'URL of the server (default: from --host and --port)')
     .option('--host <address>', 'address of the server', '127.0.0.1')
     .option('--port <number>', 'port of the server', '8080')
@@ -111,6 +119,10 @@ export function addServeBenchFlags(command: Command): Command {
     .option(
       '--max-concurrency <number>',
       'maximum number of concurrent requests; the wait for this limit is not measured (default: no limit)',
+    )
+    .option(
+      '--concurrency <list>',
+      'run once with each of these limits in place of --max-concurrency, for example 1,2,4,8,16, and compare them',
     )
     .option('--seed <number>', 'seed of the prompts and arrivals', '0')
     .option('--timeout <seconds>', 'maximum duration of a request', '600')
@@ -190,6 +202,7 @@ export function readServeBenchFlags(
     burstiness: parseNumber('--burstiness', flags.burstiness, 0.01),
     maxConcurrency:
       flags.maxConcurrency === undefined ? Infinity : parseWhole('--max-concurrency', flags.maxConcurrency, 1),
+    sweep: flags.concurrency === undefined ? [] : parseWholes('--concurrency', flags.concurrency, 1),
     seed: parseWhole('--seed', flags.seed, 0),
     timeoutMs: parseNumber('--timeout', flags.timeout, 0.001, 86_400) * 1000,
     readyTimeoutMs: parseNumber('--ready-check-timeout-sec', flags.readyCheckTimeoutSec, 0, 86_400) * 1000,
@@ -204,7 +217,10 @@ export function readServeBenchFlags(
     label: flags.label,
     metadata: parsePairs('--metadata', flags.metadata ?? []),
     isQuiet: flags.disableTqdm ?? false,
+    ...readOutputFlags(flags),
   };
+  if (options.sweep.length > 0 && options.maxConcurrency < Infinity)
+    throw new UsageError('--concurrency: cannot be used with --max-concurrency: the list sets the limit of each run');
   if (options.dataset === 'custom' && options.datasetPath === undefined)
     throw new UsageError('--dataset-path: expected a file for --dataset-name custom');
   return options;

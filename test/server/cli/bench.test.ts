@@ -4,7 +4,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { killAll, prepare, type Running, start, startServer } from '../../fakes/server-process';
 import { tinyModel } from '../../fakes/tiny-model';
+import { chromium } from 'playwright-core';
 import { sendCompletion, startScripted } from '../bench/scripted-server';
+import { findBrowser } from '../platform/console/browser';
 
 const modelDir = tinyModel();
 let env: NodeJS.ProcessEnv;
@@ -33,6 +35,11 @@ test.each([
   ],
   [['serve', '--dataset-name', 'custom'], 'error: --dataset-path: expected a file for --dataset-name custom'],
   [['serve', '--extra-body', '[]'], "error: --extra-body: expected a JSON object, got '[]'"],
+  [['serve', '--concurrency', '1,x'], "error: --concurrency: expected a whole number of 1 or more, got 'x'"],
+  [
+    ['serve', '--concurrency', '1,2', '--max-concurrency', '4'],
+    'error: --concurrency: cannot be used with --max-concurrency',
+  ],
   [['serve', '--num-promts', '1'], '(Did you mean --num-prompts?)'],
   [['offline', '--input-len', 'x'], "error: --input-len: expected a whole number of 1 or more, got 'x'"],
 ])('%j exits with 2 and the reason', async (args, message) => {
@@ -116,6 +123,66 @@ test("prints a report and writes the fields of vLLM's benchmark", async () => {
   ])
     expect(result[key]).toBeGreaterThanOrEqual(0);
   expect([result.ttfts.length, result.itls.length, result.machine.node]).toEqual([5, 5, process.version]);
+});
+
+test('--concurrency runs the workload once with each limit, with other prompts', async () => {
+  const scripted = await startScripted((_, response) => sendCompletion(response, 'a', 'b', 'c'));
+  const args = ['--base-url', scripted.url, '--num-prompts', '6', '--concurrency', '4,1,4,2', '--input-len', '9'];
+  const { code, stdout, stderr } = await finished(bench('serve', ...args, '--json', '--goodput', 'e2el:60000'));
+  expect([code, stderr]).toEqual([0, '']);
+  const { runs } = JSON.parse(stdout);
+  const fields = ({ max_concurrency, completed, total_output_tokens }: any) => [
+    max_concurrency,
+    completed,
+    total_output_tokens,
+  ];
+  expect(runs.map(fields)).toEqual([
+    [1, 6, 18],
+    [2, 6, 18],
+    [4, 6, 18],
+  ]);
+  expect(runs.every((run: any) => run.max_concurrent_requests <= run.max_concurrency)).toBe(true);
+  expect(scripted.peakConcurrency()).toBeLessThanOrEqual(4);
+  // One test request before each run.
+  const prompts = new Set(scripted.received.map(({ body }) => JSON.stringify(body.prompt)));
+  expect([scripted.received.length, prompts.size]).toEqual([21, 18]);
+
+  const table = await finished(bench('serve', ...args));
+  expect(table.stdout).toMatch(/^concurrency {2}failed {2}requests\/s {2}output tokens\/s {2}TTFT p50 \(ms\)/);
+  expect(table.stdout.match(/^ +[124] +0 /gm)).toHaveLength(3);
+  await scripted.close();
+});
+
+const browserPath = findBrowser();
+
+(browserPath === undefined ? test.skip : test)('--report writes a page that draws its plots by itself', async () => {
+  const scripted = await startScripted((_, response) => sendCompletion(response, 'a', 'b', 'c'));
+  const folder = mkdtempSync(join(tmpdir(), 'capstan-bench-'));
+  const args = ['--base-url', scripted.url, '--num-prompts', '4', '--label', '</script><b>mine</b>'];
+  const [run, sweep] = [join(folder, 'new', 'run.html'), join(folder, 'sweep.html')];
+  expect((await finished(bench('serve', ...args, '--report', run))).stdout).toContain(`Wrote ${run}\n`);
+  await finished(bench('serve', ...args, '--concurrency', '1,2', '--report', sweep));
+  await scripted.close();
+
+  const browser = await chromium.launch({ executablePath: browserPath, args: ['--no-sandbox'] });
+  try {
+    const page = await browser.newPage();
+    const [requests, errors]: string[][] = [[], []];
+    page.on('request', (request) => requests.push(request.url()));
+    page.on('pageerror', ({ message }) => errors.push(message));
+    const read = async (file: string) => {
+      await page.goto(`file://${file}`);
+      return [await page.locator('canvas').count(), await page.locator('body > table tbody tr').count()];
+    };
+    expect([await read(run), await read(sweep)]).toEqual([
+      [5, 13],
+      [4, 2],
+    ]);
+    expect(await page.locator('h1').innerText()).toBe('</script><b>mine</b>');
+    expect([requests, errors]).toEqual([[`file://${run}`, `file://${sweep}`], []]);
+  } finally {
+    await browser.close();
+  }
 });
 
 test('Ctrl-C reports the results so far', async () => {
