@@ -100,6 +100,7 @@ class TextSource implements NativeEngine {
       completionTokens: 0,
       numFinished: { stop: 0, length: 0, abort: 0, error: 0 },
       lastStep: { numTokens: 0, numSeqs: 0, scheduleUs: 0, forwardUs: 0, settleUs: 0 },
+      allSteps: { numTokens: 0, numSeqs: 0, scheduleUs: 0, forwardUs: 0, settleUs: 0 },
       failure: null,
     } as NativeStats;
   }

@@ -98,6 +98,7 @@ describe('native code', () => {
       'native/engine',
       ['native/base', 'native/backend', 'native/comm', 'native/grammar', 'native/model', 'native/engine'],
     ],
+    ['native/bench', ['native/base', 'native/backend', 'native/comm', 'native/bench']],
     ['native/sandbox', ['native/sandbox']],
     ['native/binding', ['native']],
     ['cuda', ['native/base', 'native/backend', 'native/comm', 'cuda']],
@@ -148,7 +149,7 @@ describe('scripts', () => {
   });
 
   test('the server imports the library only through ts/index.ts, and what both need internally', () => {
-    const shared = ['ts/index.ts', 'ts/text-limits.ts', 'ts/thread-calls.ts'];
+    const shared = ['ts/benchmarks.ts', 'ts/index.ts', 'ts/text-limits.ts', 'ts/thread-calls.ts'];
     expect(
       violations(
         /^server\/(?!internal\.ts$|base\/native-require\.ts$)/,

@@ -261,6 +261,18 @@ export interface NativeEvent {
   finish: NativeFinish | null;
 }
 
+/** Tokens and sequences of one or more steps, and where their time went, in microseconds. */
+export interface StepStats {
+  numTokens: number;
+  numSeqs: number;
+  /** Choosing the sequences and their blocks, and preparing and launching the step. */
+  scheduleUs: number;
+  /** Waiting for the model and the sampling. */
+  forwardUs: number;
+  /** Detokenizing, stop conditions and freeing blocks. */
+  settleUs: number;
+}
+
 /** Counters since the load, and gauges of the current state. */
 export interface NativeStats {
   /** Waiting sequences. */
@@ -294,7 +306,9 @@ export interface NativeStats {
   /** Finished choices by reason. */
   numFinished: { stop: number; length: number; abort: number; error: number };
   /** Size of the last step, and its times in microseconds. */
-  lastStep: { numTokens: number; numSeqs: number; scheduleUs: number; forwardUs: number; settleUs: number };
+  lastStep: StepStats;
+  /** The same, added up over all steps so far. */
+  allSteps: StepStats;
   /** Why the engine has failed for good, else null. */
   failure: string | null;
 }
@@ -354,6 +368,54 @@ export interface NativeEngine {
   close(): Promise<void>;
 }
 
+/** The fastest rates that the tests of the machine reached. */
+export interface NativeLimits {
+  machine: string;
+  threads: number;
+  /** Memory reads, with several patterns. */
+  reads: { pattern: string; gbPerS: number }[];
+  /** 0 on a machine without the instruction (AVX512-BF16). */
+  bf16GflopPerS: number;
+  /** 0 on a machine without AVX-512. */
+  f32GflopPerS: number;
+}
+
+/** Options of a benchmark of the ops, with every field present. */
+export interface NativeOpsOptions {
+  /** Rows of the steps, 1 to 512: up to 64 sequences that each decode one token, above that one prompt. */
+  rows: number[];
+  dtype: NativeDType;
+  isa: string;
+  /** 0 = all that this process may use. */
+  threads: number;
+  /** Tokens in the KV cache of each decoded sequence. */
+  context: number;
+  /** Each figure is the median of this many steps. */
+  repeats: number;
+  layers: number;
+  vocabSize: number;
+  /** Bytes that each test of the read rate reads. */
+  readBytes: number;
+}
+
+/** The ops of a step with one number of rows. The last one is the step as a whole. */
+export interface NativeOpsResult {
+  rows: number;
+  /** The limits that the shares refer to. */
+  readGbPerS: number;
+  peakGflopPerS: number;
+  /** `limitShare`: the least possible time over the time, at most 1. */
+  ops: { op: string; ms: number; gbPerS: number; gflopPerS: number; limitShare: number }[];
+}
+
+export interface NativeOpsRun {
+  machine: string;
+  isa: string;
+  threads: number;
+  loadSeconds: number;
+  packedBytes: number;
+}
+
 /** Exports of the addon. */
 export interface NativeAddon {
   readonly version: string;
@@ -370,6 +432,10 @@ export interface NativeAddon {
   adjustExternalMemory(change: number): void;
   /** Returns free memory of the allocator to the system, on a pool thread. */
   trimMemory(): Promise<void>;
+  /** Blocks the calling thread. Throws 'invalid_argument' or 'out_of_memory'. */
+  benchmarkLimits(options: { threads: number; repeats: number; readBytes: number }): NativeLimits;
+  /** Blocks the calling thread. Calls `onResult` after each number of rows. Throws as `benchmarkLimits`. */
+  benchmarkOps(options: NativeOpsOptions, onResult: (result: NativeOpsResult) => void): NativeOpsRun;
   /**
    * Loads a model on its own thread. `onProgress` gets the bytes done and in total, `onEvents` one array per step.
    * `cancel.onCancel` gets a function that ends the load with code 'aborted'. Rejects with an Error that has `code`.

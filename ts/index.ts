@@ -1,4 +1,5 @@
 /** Capstan: native LLM inference for Node.js. */
+export type { StepStats } from './addon-types';
 export { MAX_BAD_WORDS } from './bad-words';
 export { type ChatOptions, type ToolChoice } from './chat';
 export { type CallContext, Engine, type EngineInfo, type EngineStats, type GenerateOptions } from './engine';

@@ -163,11 +163,18 @@ def table(peers, speeds, bounds, rounds, shares, how, weights):
     return "\n".join(lines) + "\n"
 
 
+def medians(peers, speeds, bounds):
+    rows = [{"work": title, "speeds": {name: statistics.median(speeds[name, title]) for name in peers},
+             "limit": statistics.median(limit_of(task, b) for b in bounds)} for title, task in TASKS]
+    return {"peers": {name: peer.title for name, peer in peers.items()}, "rows": rows}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--weights", choices=list(MODEL_BYTES), default="bf16", help="what the peers run, for the title and the limits")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--json", type=Path, help="file for the medians, as `capstan bench peers` reads them")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--cpu-time", action="store_true", help="report tokens per second of CPU time, for --threads 1 on a shared machine")
     parser.add_argument("--stop-pid", type=int, help="process to stop during measurements")
@@ -202,6 +209,8 @@ def main():
     print(text)
     if args.out:
         args.out.write_text(text)
+    if args.json:
+        args.json.write_text(json.dumps(medians(peers, speeds, bounds)))
     for peer in peers.values():
         peer.close()
 

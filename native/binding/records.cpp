@@ -366,6 +366,16 @@ Napi::Object from_info(Napi::Env env, const EngineInfo& info) {
   return object;
 }
 
+static Napi::Object from_step(Napi::Env env, const StepStats& step) {
+  Napi::Object object = Napi::Object::New(env);
+  object.Set("numTokens", static_cast<double>(step.num_tokens));
+  object.Set("numSeqs", static_cast<double>(step.num_seqs));
+  object.Set("scheduleUs", step.schedule_us);
+  object.Set("forwardUs", step.forward_us);
+  object.Set("settleUs", step.settle_us);
+  return object;
+}
+
 Napi::Object from_stats(Napi::Env env, const EngineStats& stats) {
   Napi::Object object = Napi::Object::New(env);
   object.Set("numWaiting", stats.num_waiting);
@@ -387,13 +397,8 @@ Napi::Object from_stats(Napi::Env env, const EngineStats& stats) {
        {FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kError})
     finished.Set(reason_name(reason), static_cast<double>(stats.num_finished[static_cast<size_t>(reason)]));
   object.Set("numFinished", finished);
-  Napi::Object step = Napi::Object::New(env);
-  step.Set("numTokens", stats.last_step.num_tokens);
-  step.Set("numSeqs", stats.last_step.num_seqs);
-  step.Set("scheduleUs", stats.last_step.schedule_us);
-  step.Set("forwardUs", stats.last_step.forward_us);
-  step.Set("settleUs", stats.last_step.settle_us);
-  object.Set("lastStep", step);
+  object.Set("lastStep", from_step(env, stats.last_step));
+  object.Set("allSteps", from_step(env, stats.all_steps));
   object.Set("failure", stats.failure.empty() ? env.Null() : Napi::String::New(env, stats.failure));
   return object;
 }

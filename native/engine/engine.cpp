@@ -19,6 +19,14 @@ double ms_between(Clock::time_point begin, Clock::time_point end) {
   return us_between(begin, end) / 1000;
 }
 
+void add(StepStats& total, const StepStats& step) {
+  total.num_tokens += step.num_tokens;
+  total.num_seqs += step.num_seqs;
+  total.schedule_us += step.schedule_us;
+  total.forward_us += step.forward_us;
+  total.settle_us += step.settle_us;
+}
+
 void count_completion(Sequence& seq, int32_t token_id) {
   auto& counts = seq.completion_counts;
   const auto at = std::ranges::lower_bound(counts, token_id, {}, &std::pair<int32_t, int32_t>::first);
@@ -234,9 +242,10 @@ void Engine::step() {
     scheduler_.measured(batch->plan, ms_between(std::max(batch->launch_time, last_collect_time_), collected));
     last_collect_time_ = collected;
     settle(*batch);
-    totals_.last_step = {batch->plan.num_tokens, static_cast<int>(batch->plan.sequences.size()),
+    totals_.last_step = {batch->plan.num_tokens, static_cast<int64_t>(batch->plan.sequences.size()),
                          us_between(begin, launched), us_between(launched, collected),
                          us_between(collected, Clock::now())};
+    add(totals_.all_steps, totals_.last_step);
     retire_finished(batch->step);
     spare_batches_.push_back(std::move(batch));
     is_step = true;

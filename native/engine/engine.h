@@ -40,8 +40,9 @@ struct EngineOptions {
   bool checks_integrity = false;  // verifies the scheduler's and the blocks' state after each step, for tests
 };
 
+// Of one step, or of all steps together.
 struct StepStats {
-  int num_tokens = 0, num_seqs = 0;
+  int64_t num_tokens = 0, num_seqs = 0;
   double schedule_us = 0, forward_us = 0, settle_us = 0;
 };
 
@@ -54,7 +55,7 @@ struct EngineStats {
   double ms_since_last_step = 0;  // 0 while idle
   int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   int64_t num_finished[4] = {};  // by FinishReason
-  StepStats last_step;
+  StepStats last_step, all_steps;
   std::string failure;  // empty, or why the engine has stopped
 };
 

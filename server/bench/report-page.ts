@@ -57,7 +57,7 @@ const colors = ['#0969da', '#cf222e', '#1a7f37', '#8250df', '#bf8700', '#1b7c83'
 const sections = document.querySelectorAll('.plot');
 JSON.parse(document.getElementById('data').textContent).forEach(({ x, yLabel, series }, index) => {
   const section = sections[index];
-  const ticks = x.isLog ? { splits: () => x.values, values: (_, all) => all.map(String) } : {};
+  const ticks = x.isLog ? { splits: () => x.values, filter: (_, all) => all, values: (_, all) => all.map(String) } : {};
   const options = {
     width: section.clientWidth,
     height: 300,

@@ -278,6 +278,7 @@ class FakeEngine implements NativeEngine {
       completionTokens: this.#tokens.completion,
       numFinished: { stop: 0, length: 0, abort: 0, error: 0 },
       lastStep: { numTokens: 0, numSeqs: 0, scheduleUs: 0, forwardUs: 0, settleUs: 0 },
+      allSteps: { numTokens: 0, numSeqs: 0, scheduleUs: 0, forwardUs: 0, settleUs: 0 },
       failure: fake.failure,
     };
   }

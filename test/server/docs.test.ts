@@ -155,6 +155,7 @@ const TYPES: readonly (readonly [file: string, name: string])[] = [
   ['ts/events.ts', 'FinishReason'],
   ['ts/events.ts', 'Usage'],
   ['ts/events.ts', 'TokenLogprob'],
+  ['ts/addon-types.ts', 'StepStats'],
 ];
 
 /** The declaration of a type as written, with its comments. */

@@ -3,9 +3,12 @@ import { anyOf } from '../../base/words';
 
 /** Parsers of flag values. Each throws a UsageError that names the flag, the expected value and the actual value. */
 
-export function parseWhole(flag: string, value: string, min: number): number {
+export function parseWhole(flag: string, value: string, min: number, max = Infinity): number {
   const number = /^\d{1,15}$/.test(value) ? Number(value) : NaN;
-  if (!(number >= min)) throw new UsageError(`${flag}: expected a whole number of ${min} or more, got '${value}'`);
+  if (!(number >= min && number <= max))
+    throw new UsageError(
+      `${flag}: expected a whole number ${max === Infinity ? `of ${min} or more` : `from ${min} to ${max}`}, got '${value}'`,
+    );
   return number;
 }
 
@@ -38,8 +41,8 @@ export function parsePercentiles(flag: string, value: string): number[] {
 }
 
 /** Parses, for example, `1,2,4,8`. Returns the numbers in ascending order, each once. */
-export function parseWholes(flag: string, value: string, min: number): number[] {
-  const numbers = value.split(',').map((part) => parseWhole(flag, part.trim(), min));
+export function parseWholes(flag: string, value: string, min: number, max = Infinity): number[] {
+  const numbers = value.split(',').map((part) => parseWhole(flag, part.trim(), min, max));
   return [...new Set(numbers)].sort((a, b) => a - b);
 }
 

@@ -1,10 +1,11 @@
 import type { Command } from 'commander';
+import { addOutputFlags, type OutputFlags, readOutputFlags } from './output-flags';
 import type { EngineOptions } from '../../../ts';
 import type { OfflineBenchOptions } from '../../bench/offline-bench';
 import { parseOneOf, parseWhole } from './flag-values';
 
 /** The flags as commander returns them. */
-export interface OfflineBenchFlags {
+export interface OfflineBenchFlags extends OutputFlags {
   numPrompts: string;
   inputLen: string;
   outputLen: string;
@@ -15,12 +16,13 @@ export interface OfflineBenchFlags {
   dtype: string;
   maxNumSeqs?: string;
   maxNumBatchedTokens?: string;
+  profile?: boolean;
   outputJson?: string;
 }
 
 /** Adds the flags, named as in `vllm bench throughput`. */
 export function addOfflineBenchFlags(command: Command): Command {
-  return command
+  command
     .argument('[model]', 'model directory, or demo, the embedded model (default: demo)')
     .option('--num-prompts <number>', 'number of requests', '64')
     .option('--input-len <tokens>', 'length of each prompt in tokens, without the shared prefix', '256')
@@ -35,7 +37,9 @@ export function addOfflineBenchFlags(command: Command): Command {
     .option('--dtype <type>', 'data type of the weights: auto, f32, f16 or bf16', 'auto')
     .option('--max-num-seqs <number>', 'maximum number of sequences that run at the same time (default: 64)')
     .option('--max-num-batched-tokens <tokens>', 'maximum number of tokens per step (default: 512)')
+    .option('--profile', 'print where the time of a step goes')
     .option('--output-json <file>', 'write the result to this JSON file');
+  return addOutputFlags(command);
 }
 
 /** @throws UsageError for the first wrong value. */
@@ -57,6 +61,8 @@ export function readOfflineBenchFlags(model: string | undefined, flags: OfflineB
     outputLen: parseWhole('--output-len', flags.outputLen, 1),
     prefixLen: parseWhole('--prefix-len', flags.prefixLen, 0),
     seed: parseWhole('--seed', flags.seed, 0),
+    profiles: flags.profile ?? false,
     resultPath: flags.outputJson,
+    ...readOutputFlags(flags),
   };
 }

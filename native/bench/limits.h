@@ -1,17 +1,28 @@
 #pragma once
 // The limits of the machine, measured in the same run as the ops that are compared with them.
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "native/backend/cpu/team.h"
 
 namespace capstan::benchmarks {
 
+struct ReadRate {
+  const char* pattern;
+  double gb_per_s;
+};
+
 // Measures on all threads of a team.
 class LimitMeter {
  public:
-  explicit LimitMeter(Team& team);
+  LimitMeter(Team& team, size_t read_bytes);
   ~LimitMeter();
-  double read_gb_per_s();     // one pass over a gigabyte in huge pages, about 30 ms
+  LimitMeter(const LimitMeter&) = delete;
+  LimitMeter& operator=(const LimitMeter&) = delete;
+  // One pass over the bytes, in huge pages, with each pattern. Which one is fastest depends on the machine.
+  std::vector<ReadRate> read_rates();
+  double read_gb_per_s();     // of the fastest pattern
   double bf16_gflop_per_s();  // vdpbf16ps; 0 without the instruction
   double int8_gop_per_s();    // vpdpbusd; 0 without the instruction
   double f32_gflop_per_s();   // fused multiply-add; 0 without AVX-512
@@ -19,6 +30,7 @@ class LimitMeter {
  private:
   struct Memory;
   Team& team_;
+  size_t read_bytes_;
   Memory* memory_;
 };
 

@@ -1,5 +1,7 @@
-#include "benchmarks/limits.h"
+#include "native/bench/limits.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <ctime>
 #include <fstream>
@@ -18,8 +20,11 @@ namespace capstan::benchmarks {
 
 namespace {
 
-constexpr size_t kReadBytes = size_t{1} << 30;
+constexpr size_t kPieceBytes = size_t{64} << 10;
+constexpr int kStreams = 4;
 constexpr int64_t kChainSteps = 4'000'000;
+
+using Read = uint64_t (*)(const char* from, size_t bytes);
 
 uint64_t read_plain(const char* from, size_t bytes) {
   uint64_t sum = 0;
@@ -29,11 +34,13 @@ uint64_t read_plain(const char* from, size_t bytes) {
 }
 
 #if defined(__x86_64__)
+// With a software prefetch of 4 KiB, or with that of the hardware alone.
+template <bool kPrefetches>
 __attribute__((target("avx512f"))) uint64_t read_avx512(const char* from, size_t bytes) {
   __m512i sum[4] = {};
   for (size_t i = 0; i < bytes; i += 256)
     for (int j = 0; j < 4; ++j) {
-      _mm_prefetch(from + i + 4096 + j * 64, _MM_HINT_T0);
+      if constexpr (kPrefetches) _mm_prefetch(from + i + 4096 + j * 64, _MM_HINT_T0);
       sum[j] = _mm512_xor_si512(sum[j], _mm512_load_si512(from + i + j * 64));
     }
   return static_cast<uint64_t>(
@@ -112,6 +119,24 @@ bool has_bf16() {
 #endif
 }
 
+Read reader(bool prefetches) {
+#if defined(__x86_64__)
+  if (has_avx512()) return prefetches ? read_avx512<true> : read_avx512<false>;
+#endif
+  static_cast<void>(prefetches);
+  return read_plain;
+}
+
+// Reads several parts of a range in turns, as a matrix is read whose panels lie apart.
+uint64_t read_streams(Read read, const char* from, size_t bytes) {
+  const size_t part = bytes / kStreams & ~size_t{4095}, step = 4096;
+  uint64_t sum = 0;
+  for (size_t i = 0; i < part; i += step)
+    for (int stream = 0; stream < kStreams; ++stream)
+      sum += read(from + stream * part + i, step);
+  return sum;
+}
+
 }  // namespace
 
 static clockid_t clock_id = CLOCK_MONOTONIC;
@@ -127,34 +152,57 @@ double now_seconds() {
 }
 
 struct LimitMeter::Memory {
-  HugeBuffer buffer{kReadBytes + 8192, "the bandwidth test"};
+  HugeBuffer buffer;
 };
 
-LimitMeter::LimitMeter(Team& team) : team_(team), memory_(new Memory) {
-  std::memset(memory_->buffer.as<char>(), 1, kReadBytes);
+LimitMeter::LimitMeter(Team& team, size_t read_bytes)
+    : team_(team),
+      read_bytes_(std::max(read_bytes, size_t{1} << 20) & ~size_t{4095}),
+      memory_(new Memory{{read_bytes_ + 8192, "the bandwidth test"}}) {
+  std::memset(memory_->buffer.as<char>(), 1, read_bytes_ + 8192);
 }
 
 LimitMeter::~LimitMeter() {
   delete memory_;
 }
 
-double LimitMeter::read_gb_per_s() {
+std::vector<ReadRate> LimitMeter::read_rates() {
   const char* data = memory_->buffer.as<char>();
+  const size_t part = read_bytes_ / team_.size() & ~size_t{4 * 4096 - 1};
   std::vector<uint64_t> sums(static_cast<size_t>(team_.size()) * 8);
-  const double start = now_seconds();
-  team_.run([&](int thread) {
-    const size_t bytes = kReadBytes / team_.size() & ~size_t{4095};
-#if defined(__x86_64__)
-    if (has_avx512()) {
-      sums[thread * 8] = read_avx512(data + thread * bytes, bytes);
-      return;
-    }
-#endif
-    sums[thread * 8] = read_plain(data + thread * bytes, bytes);
+  std::vector<ReadRate> rates;
+  const auto timed = [&](const char* pattern, size_t bytes, const auto& pass) {
+    const double start = now_seconds();
+    pass();
+    rates.push_back({pattern, static_cast<double>(bytes) / (now_seconds() - start) / 1e9});
+  };
+  const auto each_thread = [&](const auto& read) {
+    team_.run([&](int thread) { sums[thread * 8] += read(data + thread * part); });
+  };
+  const size_t all = part * team_.size();
+  timed("one region per thread, with prefetch", all,
+        [&] { each_thread([&](const char* from) { return reader(true)(from, part); }); });
+  timed("one region per thread", all,
+        [&] { each_thread([&](const char* from) { return reader(false)(from, part); }); });
+  timed("four streams per thread", all,
+        [&] { each_thread([&](const char* from) { return read_streams(reader(true), from, part); }); });
+  const auto pieces = static_cast<int64_t>(read_bytes_ / kPieceBytes);
+  timed("pieces that threads take in turns", pieces * kPieceBytes, [&] {
+    std::atomic<uint64_t> sum{0};
+    team_.for_pieces(pieces, 16, [&](int64_t begin, int64_t end) {
+      sum += reader(true)(data + begin * kPieceBytes, static_cast<size_t>(end - begin) * kPieceBytes);
+    });
+    sums[0] += sum;
   });
-  const double seconds = now_seconds() - start;
-  if (sums[0] == 42) std::abort();
-  return static_cast<double>(kReadBytes) / seconds / 1e9;
+  if (sums[0] == 42) std::abort();  // the reads have a use
+  return rates;
+}
+
+double LimitMeter::read_gb_per_s() {
+  double best = 0;
+  for (const ReadRate& rate : read_rates())
+    best = std::max(best, rate.gb_per_s);
+  return best;
 }
 
 double LimitMeter::bf16_gflop_per_s() {

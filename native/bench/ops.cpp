@@ -1,0 +1,294 @@
+#include "native/bench/ops.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <vector>
+
+#include "native/base/error.h"
+
+namespace capstan::benchmarks {
+namespace {
+
+constexpr int64_t kHidden = 896, kInner = 4864;
+constexpr int kHeads = 14, kKvHeads = 2, kHeadDim = 64;
+
+DeviceModel device_model(const OpsOptions& options) {
+  DeviceModel model;
+  model.hidden_size = kHidden;
+  model.intermediate_size = kInner;
+  model.num_layers = options.layers;
+  model.num_heads = kHeads;
+  model.num_kv_heads = kKvHeads;
+  model.head_dim = model.rotary_dim = kHeadDim;
+  model.vocab_size = model.vocab_end = model.num_token_ids = options.vocab_size;
+  model.attention_scale = 0.125f;
+  model.max_model_len = options.context + kMaxOpsRows;
+  model.sliding_windows.assign(static_cast<size_t>(options.layers), 0);
+  for (int position = 0; position < model.max_model_len; ++position)
+    for (int i = 0; i < kHeadDim; ++i) {
+      const double angle = position * std::pow(1e6, -2.0 * (i % (kHeadDim / 2)) / kHeadDim);
+      model.rope_table.push_back(static_cast<float>(i < kHeadDim / 2 ? std::cos(angle) : std::sin(angle)));
+    }
+  return model;
+}
+
+// Returns a file of small random bf16 values that all matrices are loaded from. Each has a separate packed copy.
+int random_file(int64_t bytes) {
+  const int fd = memfd_create("weights", 0);
+  std::vector<uint16_t> chunk(1 << 20);
+  uint64_t state = 1;
+  for (uint16_t& value : chunk) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    value = static_cast<uint16_t>(((state >> 63) << 15) | (0x3c00u + ((state >> 40) & 0xffu)));  // ± 0.008 … 0.03
+  }
+  for (int64_t written = 0; written < bytes; written += static_cast<int64_t>(chunk.size() * 2))
+    if (write(fd, chunk.data(), chunk.size() * 2) < 0) throw Error(ErrorCode::kOutOfMemory, "no memory for weights");
+  return fd;
+}
+
+}  // namespace
+
+struct OpsBench::Model {
+  std::unique_ptr<Matrix> embedding;
+  std::unique_ptr<Vector> norm;
+  std::vector<LayerWeights> layers;
+};
+
+namespace {
+
+template <class Model>
+Model load(Backend& backend, int fd, int64_t vocab_size, int num_layers) {
+  const auto matrix = [&](std::vector<int64_t> heights, int64_t cols, MatrixKind kind, bool is_gated) {
+    std::vector<FileTensor> tensors;
+    for (const int64_t height : heights)
+      tensors.push_back({"random", fd, 0, DType::kBf16, height, cols});
+    MatrixSource source;
+    for (const FileTensor& tensor : tensors)
+      source.slices.push_back({&tensor, 0, tensor.rows, 0, tensor.cols});
+    source.kind = kind;
+    source.total_cols = cols;
+    source.interleave_pairs = is_gated;
+    return backend.load_matrix(source, {});
+  };
+  const FileTensor norm{"norm", fd, 0, DType::kBf16, 1, kHidden};
+  const auto vector = [&] { return backend.load_vector({&norm, 0, 1, 0, kHidden}, {}); };
+  Model model;
+  model.embedding = matrix({vocab_size}, kHidden, MatrixKind::kColumn, false);
+  model.norm = vector();
+  for (int layer = 0; layer < num_layers; ++layer) {
+    LayerWeights weights;
+    weights.input_norm = vector();
+    weights.post_attention_norm = vector();
+    weights.qkv_proj =
+        matrix({kHeads * kHeadDim, kKvHeads * kHeadDim, kKvHeads * kHeadDim}, kHidden, MatrixKind::kColumn, false);
+    weights.o_proj = matrix({kHidden}, kHeads * kHeadDim, MatrixKind::kRow, false);
+    weights.gate_up_proj = matrix({kInner, kInner}, kHidden, MatrixKind::kColumn, true);
+    weights.down_proj = matrix({kHidden}, kInner, MatrixKind::kRow, false);
+    model.layers.push_back(std::move(weights));
+  }
+  return model;
+}
+
+enum Op { kEmbed, kQkv, kAttention, kOutput, kGateUp, kDown, kHead, kNumOps };
+const char* const kOpNames[] = {"embed",        "norm_qkv",      "attention", "output_residual",
+                                "norm_gate_up", "down_residual", "lm_head"};
+
+// The sequences of a step with `rows` rows: up to 64 rows, decodes at full context; above, one prefill.
+struct Batch {
+  std::vector<int32_t> ids, positions, slots, cu_seqlens{0}, context_lens, block_tables;
+  int blocks_per_seq = 0;
+  int num_logit_rows = 0;
+  double keys_seen = 0;  // sum over the rows
+
+  Batch(const OpsOptions& options, int rows) {
+    const bool is_prefill = rows > 64;
+    const int num_seqs = is_prefill ? 1 : rows;
+    const int context = is_prefill ? rows : options.context;
+    blocks_per_seq = (context + 15) / 16;
+    for (int seq = 0; seq < num_seqs; ++seq) {
+      for (int block = 0; block < blocks_per_seq; ++block)
+        block_tables.push_back(seq * blocks_per_seq + block);
+      for (int position = is_prefill ? 0 : context - 1; position < context; ++position) {
+        ids.push_back(static_cast<int32_t>((seq * 7919 + int64_t{position} * 104729) % options.vocab_size));
+        positions.push_back(position);
+        slots.push_back(block_tables[seq * blocks_per_seq + position / 16] * 16 + position % 16);
+        keys_seen += position + 1;
+      }
+      cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
+      context_lens.push_back(context);
+    }
+    num_logit_rows = num_seqs;
+  }
+  StepInput step() const { return {ids, positions, slots, cu_seqlens, context_lens, block_tables, blocks_per_seq}; }
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Runs one step. Returns the seconds of each op, over all layers.
+template <class Model>
+std::vector<double> run_step(Backend& backend, const Model& model, const Batch& batch) {
+  std::vector<double> seconds(kNumOps);
+  const auto timed = [&](Op op, const std::function<void()>& call) {
+    const double start = now_seconds();
+    call();
+    seconds[op] += now_seconds() - start;
+  };
+  const StepInput step = batch.step();
+  timed(kEmbed, [&] {
+    backend.begin_step(step);
+    backend.embed(*model.embedding);
+  });
+  for (size_t l = 0; l < model.layers.size(); ++l) {
+    const LayerWeights& layer = model.layers[l];
+    timed(kQkv, [&] { backend.norm_qkv(static_cast<int>(l), layer); });
+    timed(kAttention, [&] { backend.attention(static_cast<int>(l)); });
+    timed(kOutput, [&] { backend.output_residual(layer); });
+    timed(kGateUp, [&] { backend.norm_gate_up(layer); });
+    timed(kDown, [&] { backend.down_residual(layer); });
+  }
+  std::vector<int32_t> rows;
+  for (int seq = 0; seq < batch.num_logit_rows; ++seq)
+    rows.push_back(batch.cu_seqlens[seq + 1] - 1);
+  timed(kHead, [&] { backend.lm_head(*model.norm, *model.embedding, rows); });
+  return seconds;
+}
+
+// The bytes that an op must read, and its operations in the compute type and in f32.
+struct Work {
+  double bytes = 0, flops = 0, f32_flops = 0;
+};
+
+Work work_of(Op op, const OpsOptions& options, const Batch& batch) {
+  const double rows = static_cast<double>(batch.ids.size()), item = static_cast<double>(dtype_size(options.dtype)),
+               layers = options.layers;
+  const auto matrix = [&](double n, double k, double r, double times) {
+    return Work{n * k * item * times, 2 * n * k * r * times, 0};
+  };
+  switch (op) {
+    case kQkv:
+      return matrix((kHeads + 2 * kKvHeads) * kHeadDim, kHidden, rows, layers);
+    case kOutput:
+      return matrix(kHidden, kHeads * kHeadDim, rows, layers);
+    case kGateUp:
+      return matrix(2 * kInner, kHidden, rows, layers);
+    case kDown:
+      return matrix(kHidden, kInner, rows, layers);
+    case kHead:
+      return matrix(static_cast<double>(options.vocab_size), kHidden, batch.num_logit_rows, 1);
+    case kAttention: {
+      double keys = 0;
+      for (const int32_t context : batch.context_lens)
+        keys += context;
+      return {keys * kKvHeads * kHeadDim * 2 * item * layers, 0, batch.keys_seen * kHeads * kHeadDim * 4 * layers};
+    }
+    default:
+      return {};
+  }
+}
+
+DeviceLimits device_limits(const OpsOptions& options) {
+  DeviceLimits limits;
+  limits.max_num_tokens = kMaxOpsRows;
+  limits.max_num_seqs = 64;
+  limits.block_size = 16;
+  limits.num_blocks = 64 * ((options.context + 15) / 16) + kMaxOpsRows / 16;
+  limits.kv_cache_dtype = options.dtype;
+  return limits;
+}
+
+std::unique_ptr<Backend> make_backend(const OpsOptions& options) {
+  CpuBackendOptions backend_options;
+  backend_options.isa = options.isa;
+  backend_options.weight_dtype = options.dtype;
+  backend_options.cpus = options.cpus;
+  return make_cpu_backend(backend_options, nullptr);
+}
+
+// Rates per second. The limit of each is the fastest that the run has shown, by a test of the machine or by an op: an
+// op that reads faster than the tests proves that the machine can. So no op exceeds its limit.
+struct Limits {
+  double bytes = 0, flops = 0, f32_flops = 0;
+
+  double seconds_of(const Work& work) const {
+    const double compute =
+        (work.flops > 0 ? work.flops / flops : 0) + (work.f32_flops > 0 ? work.f32_flops / f32_flops : 0);
+    return std::max(work.bytes > 0 ? work.bytes / bytes : 0, compute);
+  }
+  void include(const Work& work, double seconds) {
+    bytes = std::max(bytes, work.bytes / seconds);
+    flops = std::max(flops, work.flops / seconds);
+    f32_flops = std::max(f32_flops, work.f32_flops / seconds);
+  }
+};
+
+}  // namespace
+
+OpsBench::OpsBench(const OpsOptions& options)
+    : options_(options), team_(options.cpus, true), meter_(team_, options.read_bytes), backend_(make_backend(options)) {
+  const int fd = random_file(std::max(options.vocab_size, kInner) * kHidden * 2);
+  const double start = now_seconds();
+  try {
+    model_ = std::make_unique<Model>(load<Model>(*backend_, fd, options.vocab_size, options.layers));
+  } catch (...) {
+    close(fd);
+    throw;
+  }
+  load_seconds_ = now_seconds() - start;
+  close(fd);
+  backend_->prepare(device_model(options), device_limits(options));
+}
+
+OpsBench::~OpsBench() = default;
+
+double OpsBench::packed_bytes() const {
+  double bytes = static_cast<double>(model_->embedding->bytes);
+  for (const LayerWeights& layer : model_->layers)
+    for (const Matrix* matrix :
+         {layer.qkv_proj.get(), layer.o_proj.get(), layer.gate_up_proj.get(), layer.down_proj.get()})
+      bytes += static_cast<double>(matrix->bytes);
+  return bytes;
+}
+
+OpsResult OpsBench::measure(int rows) {
+  const Batch batch(options_, rows);
+  std::vector<std::vector<double>> seconds(kNumOps);
+  Limits limits;
+  run_step(*backend_, *model_, batch);
+  for (int repeat = 0; repeat < options_.repeats; ++repeat) {
+    limits.bytes = std::max(limits.bytes, meter_.read_gb_per_s() * 1e9);
+    limits.f32_flops = std::max(limits.f32_flops, meter_.f32_gflop_per_s() * 1e9);
+    limits.flops =
+        std::max(limits.flops, options_.dtype == DType::kBf16 ? meter_.bf16_gflop_per_s() * 1e9 : limits.f32_flops);
+    const std::vector<double> ops = run_step(*backend_, *model_, batch);
+    for (int op = 0; op < kNumOps; ++op)
+      seconds[op].push_back(ops[op]);
+  }
+
+  std::vector<double> times;
+  for (int op = 0; op < kNumOps; ++op) {
+    times.push_back(median(seconds[op]));
+    limits.include(work_of(static_cast<Op>(op), options_, batch), times[op]);
+  }
+  OpsResult result{rows, limits.bytes / 1e9, limits.flops / 1e9, {}};
+  double total = 0, least = 0;
+  for (int op = 0; op < kNumOps; ++op) {
+    const Work work = work_of(static_cast<Op>(op), options_, batch);
+    const double time = times[op], limit = limits.seconds_of(work);
+    total += time;
+    least += limit;
+    result.ops.push_back({kOpNames[op], time * 1e3, work.bytes / time / 1e9, (work.flops + work.f32_flops) / time / 1e9,
+                          std::min(limit / time, 1.0)});
+  }
+  result.ops.push_back({"step", total * 1e3, 0, 0, least / total});
+  return result;
+}
+
+}  // namespace capstan::benchmarks

@@ -1,0 +1,135 @@
+/** Runs the benchmarks of `capstan bench` that measure the engine and the machine, in small. */
+import { spawnSync } from 'node:child_process';
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { killAll, prepare, start } from '../fakes/server-process';
+
+const READ = ['--threads', '1', '--repeats', '2', '--read-bytes', '4M'];
+let folder: string;
+
+beforeAll(() => {
+  prepare();
+  folder = mkdtempSync(join(tmpdir(), 'capstan-bench-'));
+});
+afterAll(killAll);
+
+async function bench(...args: string[]): Promise<{ code: number | null; stdout: string; stderr: string }> {
+  const run = start(['bench', ...args], {});
+  const [code] = await run.exited;
+  return { code, ...run.output() };
+}
+
+/** The data of the plots of a page. */
+function plotsOf(file: string): any[] {
+  const [, data] = /<script type="application\/json" id="data">(.*)<\/script>/.exec(readFileSync(file, 'utf8'))!;
+  return JSON.parse(data);
+}
+
+test('limits: the fastest rate of each read pattern', async () => {
+  const { code, stdout, stderr } = await bench('limits', ...READ, '--json');
+  expect([code, stderr]).toEqual([0, '']);
+  const { reads, threads, readBytes, machine } = JSON.parse(stdout);
+  expect([threads, readBytes, machine.node]).toEqual([1, 4 << 20, process.version]);
+  expect(reads).toHaveLength(4);
+  for (const { gbPerS } of reads) expect(gbPerS).toBeGreaterThan(0);
+  expect((await bench('limits', ...READ)).stdout).toMatch(/^limit +unit +value\nread: one region per thread/);
+});
+
+test('ops: no op exceeds its limit, and the page shows the shares', async () => {
+  const page = join(folder, 'ops.html');
+  const small = ['--rows', '8,1,65', '--layers', '1', '--vocab-size', '512', '--context', '32'];
+  const { code, stdout, stderr } = await bench('ops', ...small, ...READ, '--json', '--report', page);
+  expect([code, stderr]).toEqual([0, `Wrote ${page}\n`]);
+  const { results, isa, packedBytes } = JSON.parse(stdout);
+  expect(packedBytes).toBeGreaterThan(2 * 512 * 896);
+  expect(['portable', 'avx2', 'avx512', 'avx512bf16']).toContain(isa);
+  expect(results.map(({ rows }: any) => rows)).toEqual([1, 8, 65]);
+  for (const { ops } of results) {
+    expect(ops.map(({ op }: any) => op)).toEqual([
+      ...['embed', 'norm_qkv', 'attention', 'output_residual', 'norm_gate_up', 'down_residual', 'lm_head', 'step'],
+    ]);
+    for (const { ms, limitShare } of ops) {
+      expect(ms).toBeGreaterThan(0);
+      expect(limitShare).toBeGreaterThanOrEqual(0);
+      expect(limitShare).toBeLessThanOrEqual(1);
+    }
+    const parts = ops.slice(0, -1).reduce((sum: number, { ms }: any) => sum + ms, 0);
+    expect(ops.at(-1).ms).toBeCloseTo(parts);
+  }
+  const [shares] = plotsOf(page);
+  expect([shares.title, shares.x.values]).toEqual(['Share of the limit', [1, 8, 65]]);
+});
+
+test('offline: --profile divides the time of the run', async () => {
+  const page = join(folder, 'offline.html');
+  const args = ['offline', '--num-prompts', '5', '--input-len', '8', '--output-len', '6', '--threads', '1'];
+  const { code, stdout } = await bench(...args, '--profile', '--json', '--report', page);
+  expect(code).toBe(0);
+  const { duration, output_tokens_per_second: rate, profile } = JSON.parse(stdout);
+  expect(rate * duration).toBeCloseTo(30);
+  // Each prompt is computed once, and each of its tokens but the last one is the input of a step.
+  expect([profile.numTokens, profile.numSteps >= 6]).toEqual([5 * (8 + 5), true]);
+  const total = profile.parts.reduce((sum: number, { us }: any) => sum + us, 0);
+  expect(total / 1e6).toBeCloseTo(duration, 3);
+  expect(existsSync(page)).toBe(true);
+  expect((await bench(...args, '--profile')).stdout).toMatch(/\npart +µs per step +%\nschedule and launch +/);
+});
+
+test.each([
+  [['limits', '--threads', '100000'], 'error: --threads: expected an integer from 1 to '],
+  [['limits', '--read-bytes', 'x'], "error: --read-bytes: expected a number of bytes, such as 512M or 2G, got 'x'"],
+  [['ops', '--rows', '1,513'], "error: --rows: expected a whole number from 1 to 512, got '513'"],
+  [['ops', '--isa', 'neon'], "error: --isa: expected auto, portable, avx2, avx512 or avx512bf16, got 'neon'"],
+  [['ops', '--layers', '101'], "error: --layers: expected a whole number from 1 to 100, got '101'"],
+  [['offline', '--max-num-seqs', '99999999999'], 'error: --max-num-seqs: expected an integer from 1 to 2147483647'],
+])('%j exits with 2 and the reason', async (args, message) => {
+  const { code, stdout, stderr } = await bench(...args);
+  expect([code, stdout]).toEqual([2, '']);
+  expect(stderr).toContain(message);
+});
+
+test('peers says what is missing', async () => {
+  const dir = join(folder, 'peers');
+  const { code, stderr } = await bench('peers', '--dir', dir, '--gguf', '/no/gguf', '--checkpoint', '/no/model');
+  expect(code).toBe(2);
+  expect(stderr).toContain(`without llama.cpp: ${dir}/L/bin/python does not exist: install llama.cpp as `);
+  expect(stderr).toContain('/no/gguf does not exist: write the model as benchmarks/peers/README.md says');
+  expect(stderr).toContain(`without OpenVINO: ${dir}/O/bin/python does not exist`);
+  expect(stderr).toContain(`error: bench peers: ${dir}/compare.py does not exist: run the command in a clone`);
+  expect(stderr).toContain('/no/model does not exist: write the model with make_model.py');
+});
+
+const hasPython = spawnSync('python3', ['--version']).status === 0;
+
+(hasPython ? test : test.skip)('peers compares the engine with the peers that are installed', async () => {
+  const dir = join(folder, 'benchmarks/peers');
+  const builds = join(folder, 'build/benchmarks');
+  for (const made of [join(dir, 'L/bin'), builds]) mkdirSync(made, { recursive: true });
+  copyFileSync(join(__dirname, '../../benchmarks/peers/compare.py'), join(dir, 'compare.py'));
+  const answers = (name: string, speed: number) =>
+    `echo '{"peer":"${name}"}'; while read -r task; do echo '{"tokens_per_s":${speed}}'; done`;
+  // A Python that has the module, and speaks the protocol when it runs the script.
+  writeFileSync(join(dir, 'L/bin/python'), `#!/bin/sh\n[ "$1" = -c ] && exit 0\n${answers('a llama', 20)}\n`, {
+    mode: 0o755,
+  });
+  const limits = '{"machine":"m","read_gb_per_s":49.4,"bf16_gflop_per_s":1000}';
+  writeFileSync(join(builds, 'ops'), `#!/bin/sh\necho '${limits}'\n`, { mode: 0o755 });
+  writeFileSync(
+    join(dir, 'capstan_peer.mjs'),
+    `import { createInterface } from 'node:readline';
+     console.log(JSON.stringify({ peer: 'ours ' + process.argv[2] }));
+     for await (const line of createInterface(process.stdin)) console.log('{"tokens_per_s":40}');`,
+  );
+  const model = join(folder, "a model's folder");
+  writeFileSync(model, '');
+  const args = ['peers', '--dir', dir, '--gguf', model, '--checkpoint', model, '--rounds', '1', '--threads', '1'];
+  const { code, stdout, stderr } = await bench(...args, '--cpu-time', '--openvino', '/no/model');
+  expect([code, stderr]).toEqual([0, expect.stringContaining('round 1, decode, 1 stream, capstan: 40.0')]);
+  expect(stderr).toContain('without OpenVINO: ');
+  expect(stdout).toMatch(/^work +llama.cpp +capstan +limit +capstan : best peer +% of limit\n/);
+  expect(stdout).toMatch(/^decode, 1 stream +20 +40 +50(\.0)? +2 +80(\.0)?$/m);
+  const { peers, rows } = JSON.parse((await bench(...args, '--cpu-time', '--json')).stdout);
+  expect(peers).toEqual({ 'llama.cpp': 'a llama', capstan: `ours ${model}` });
+  expect(rows).toHaveLength(4);
+});
