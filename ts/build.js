@@ -54,7 +54,7 @@ if (!fs.existsSync(stampFile) || fs.statSync(stampFile).mtimeMs < newestSourceMs
 function copyPlotLibrary() {
   const from = path.join(root, 'node_modules', 'uplot', 'dist');
   const to = path.join(root, 'dist', 'server', 'bench');
-  if (!fs.existsSync(from)) return;
+  if (!fs.existsSync(from) || !fs.existsSync(to)) return;
   for (const [file, name] of [
     ['uPlot.iife.min.js', 'uplot.js'],
     ['uPlot.min.css', 'uplot.css'],

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "native/base/error.h"
@@ -39,7 +41,11 @@ DeviceModel device_model(const OpsOptions& options) {
 
 // Returns a file of small random bf16 values that all matrices are loaded from. Each has a separate packed copy.
 int random_file(int64_t bytes) {
+#if defined(__linux__)
   const int fd = memfd_create("weights", 0);
+#else
+  const int fd = dup(fileno(std::tmpfile()));
+#endif
   std::vector<uint16_t> chunk(1 << 20);
   uint64_t state = 1;
   for (uint16_t& value : chunk) {
@@ -47,7 +53,10 @@ int random_file(int64_t bytes) {
     value = static_cast<uint16_t>(((state >> 63) << 15) | (0x3c00u + ((state >> 40) & 0xffu)));  // ± 0.008 … 0.03
   }
   for (int64_t written = 0; written < bytes; written += static_cast<int64_t>(chunk.size() * 2))
-    if (write(fd, chunk.data(), chunk.size() * 2) < 0) throw Error(ErrorCode::kOutOfMemory, "no memory for weights");
+    if (write(fd, chunk.data(), chunk.size() * 2) < 0) {
+      close(fd);
+      throw Error(ErrorCode::kOutOfMemory, "cannot write random weights of " + std::to_string(bytes) + " bytes");
+    }
   return fd;
 }
 

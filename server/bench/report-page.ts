@@ -1,5 +1,6 @@
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { UsageError } from '../base/usage-error';
 import { type BenchReport, cellText, type Plot, type Table } from './bench-report';
 
 /** ts/build.js copies the library of the plots beside the compiled file. */
@@ -8,21 +9,28 @@ const PLOT_STYLE = join(__dirname, 'uplot.css');
 
 /** Returns an HTML page that needs no other file and no network. Without scripts it shows the tables. */
 export function renderPage({ title, facts, tables, plots }: BenchReport): string {
+  const [style, script] = [PLOT_STYLE, PLOT_SCRIPT].map(readAsset);
   return `<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>${escapeHtml(title)}</title>
-<style>${readFileSync(PLOT_STYLE, 'utf8')}${STYLE}</style>
+<style>${style}${STYLE}</style>
 <h1>${escapeHtml(title)}</h1>
 <dl>${facts.map(([name, value]) => `<dt>${escapeHtml(name)}</dt><dd>${escapeHtml(value)}</dd>`).join('')}</dl>
 <div id="plots">${plots.map(plotHtml).join('')}</div>
 ${tables.map(tableHtml).join('\n')}
 <script type="application/json" id="data">${JSON.stringify(plots).replaceAll('<', '\\u003c')}</script>
-<script>${readFileSync(PLOT_SCRIPT, 'utf8')}</script>
+<script>${script}</script>
 <script>${DRAW}</script>
 </html>
 `;
+}
+
+function readAsset(file: string): string {
+  if (!existsSync(file))
+    throw new UsageError(`--report: expected the library of the plots at ${file}. Run npm ci and npm run build`);
+  return readFileSync(file, 'utf8');
 }
 
 function plotHtml({ title }: Plot): string {
