@@ -10,7 +10,7 @@ import { summarize } from './summary';
 
 /**
  * Runs the benchmark, prints the report and writes the result file.
- * @returns The exit code: 130 after Ctrl-C, 1 if no request succeeded, otherwise 0.
+ * @returns The exit code: 130 after Ctrl-C, 1 if no request succeeded or a sweep is incomplete, otherwise 0.
  */
 export async function serveBench(options: ServeBenchOptions): Promise<number> {
   const stop = new AbortController();
@@ -21,7 +21,8 @@ export async function serveBench(options: ServeBenchOptions): Promise<number> {
     const runs = await measure(options, stop.signal);
     showResult(options, runs);
     if (stop.signal.aborted) return 130;
-    return runs.some(({ summary }) => summary.completed > 0) ? 0 : 1;
+    const isComplete = runs.length === Math.max(1, options.sweep.length);
+    return isComplete && runs.some(({ summary }) => summary.completed > 0) ? 0 : 1;
   } catch (error) {
     if (!(error instanceof TargetError)) throw error;
     process.stderr.write(`error: ${error.message}\n`);
@@ -46,6 +47,12 @@ async function measure(options: ServeBenchOptions, signal: AbortSignal): Promise
       const run = await runServeBench(runOptions, { signal, onProgress });
       runs.push({ options: runOptions, run, summary: summarize(run, runOptions) });
     }
+    return runs;
+  } catch (error) {
+    // A sweep that cannot continue reports the runs before.
+    if (!(error instanceof TargetError) || runs.length === 0) throw error;
+    progress.clear();
+    process.stderr.write(`error: ${error.message}\n`);
     return runs;
   } finally {
     progress.clear();

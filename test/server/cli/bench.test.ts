@@ -153,6 +153,18 @@ test('--concurrency runs the workload once with each limit, with other prompts',
   await scripted.close();
 });
 
+test('a sweep that loses its server reports the runs before', async () => {
+  const scripted = await startScripted((_, response, index) => {
+    if (index < 3) return sendCompletion(response, 'a', 'b');
+    response.writeHead(503).end();
+  });
+  const args = ['--base-url', scripted.url, '--num-prompts', '2', '--concurrency', '1,2'];
+  const { code, stdout, stderr } = await finished(bench('serve', ...args));
+  expect([code, stderr]).toEqual([1, expect.stringMatching(/^error: the first request to \S+ failed \(http 503/)]);
+  expect(stdout.match(/^ +[12] +0 /gm)).toHaveLength(1);
+  await scripted.close();
+});
+
 const browserPath = findBrowser();
 
 (browserPath === undefined ? test.skip : test)('--report writes a page that draws its plots by itself', async () => {
