@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "benchmarks/limits.h"
+#include "native/bench/limits.h"
 #include "native/backend/cpu/isa.h"
 #include "native/backend/cpu/sample.h"
 
