@@ -116,7 +116,7 @@ struct DeviceModel {
 // The limits that size the activation buffers and the KV cache.
 struct DeviceLimits {
   int max_num_tokens = 0;  // rows of one step
-  int max_num_seqs = 0;
+  int max_num_seqs = 0;    // also the most rows of one lm_head call
   int block_size = 0;
   int num_blocks = 0;
   DType kv_cache_dtype = DType::kBf16;

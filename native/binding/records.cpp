@@ -175,6 +175,14 @@ std::shared_ptr<Vocabulary> to_vocabulary(const Napi::Object& object) {
   return vocabulary;
 }
 
+SpeculationOptions to_speculation(const Napi::Object& object) {
+  SpeculationOptions options;
+  options.num_tokens = int32(object, "numSpeculativeTokens");
+  options.max_ngram = int32(object, "promptLookupMax");
+  options.min_ngram = int32(object, "promptLookupMin");
+  return options;
+}
+
 void read_options(const Napi::Object& object, LoadRequest& request) {
   DeviceOptions& device = request.device;
   device.device = text(object, "device");
@@ -209,6 +217,7 @@ void read_options(const Napi::Object& object, LoadRequest& request) {
   request.max_model_len = int32(object, "maxModelLen");
   if (request.max_model_len < 0) refuse(object, "maxModelLen", "0 (default) or more");
   request.max_num_seqs = int32(object, "maxNumSeqs");
+  if (!object.Get("speculative").IsNull()) request.speculation = to_speculation(record(object, "speculative"));
   request.max_num_batched_tokens = int32(object, "maxNumBatchedTokens");
   request.max_queued_requests = int32(object, "maxQueuedRequests");
   request.max_step_ms = number(object, "maxStepMs");
@@ -399,6 +408,12 @@ Napi::Object from_stats(Napi::Env env, const EngineStats& stats) {
   object.Set("numFinished", finished);
   object.Set("lastStep", from_step(env, stats.last_step));
   object.Set("allSteps", from_step(env, stats.all_steps));
+  object.Set("numSpeculations", static_cast<double>(stats.num_speculations));
+  object.Set("numDraftTokens", static_cast<double>(stats.num_draft_tokens));
+  Napi::Array accepted = Napi::Array::New(env, stats.num_accepted_tokens.size());
+  for (uint32_t i = 0; i < stats.num_accepted_tokens.size(); ++i)
+    accepted.Set(i, static_cast<double>(stats.num_accepted_tokens[i]));
+  object.Set("numAcceptedTokens", accepted);
   object.Set("failure", stats.failure.empty() ? env.Null() : Napi::String::New(env, stats.failure));
   return object;
 }

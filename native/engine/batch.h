@@ -34,7 +34,7 @@ struct Batch {
 // Fills the model inputs from the plan.
 void build_model_inputs(Batch& batch, int block_size);
 
-// Fills the rows to sample from the plan.
+// Fills the rows to sample from the plan. Writes what the sampler keeps in the drafts.
 void build_sample_rows(Batch& batch);
 
 }  // namespace capstan

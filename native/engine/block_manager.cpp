@@ -103,6 +103,16 @@ bool BlockManager::grow(Sequence& seq, int num_tokens) {
   return true;
 }
 
+void BlockManager::shrink(Sequence& seq, int num_tokens) {
+  while (static_cast<int>(seq.block_table.size()) > blocks_for(num_tokens)) {
+    Block& block = blocks_[static_cast<size_t>(seq.block_table.back())];
+    CAPSTAN_CHECK(block.ref_count == 1 && block.content_id == 0);
+    block.ref_count = 0;
+    free_.push_back(seq.block_table.back());
+    seq.block_table.pop_back();
+  }
+}
+
 void BlockManager::take_blocks(Sequence& seq, int num_tokens) {
   while (static_cast<int>(seq.block_table.size()) < blocks_for(num_tokens))
     seq.block_table.push_back(take_block());

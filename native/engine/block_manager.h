@@ -42,6 +42,8 @@ class BlockManager {
   void admit_from(Sequence& seq, const Sequence& leader, int num_tokens);
   // Extends `seq` to blocks for `num_tokens` in total. Returns false, with nothing changed, when there are not enough.
   bool grow(Sequence& seq, int num_tokens);
+  // Frees the last blocks of `seq` that `num_tokens` do not need. They must not be published or shared.
+  void shrink(Sequence& seq, int num_tokens);
 
   // Adds the full blocks within the first `num_tokens` tokens to the prefix cache. Their ids must be known and the
   // steps that fill them enqueued.

@@ -7,6 +7,7 @@
 #include "native/base/thread.h"
 #include "native/engine/make_sequences.h"
 #include "native/engine/request_checks.h"
+#include "native/engine/token_counts.h"
 #include "native/grammar/matcher.h"
 
 namespace capstan {
@@ -25,15 +26,6 @@ void add(StepStats& total, const StepStats& step) {
   total.schedule_us += step.schedule_us;
   total.forward_us += step.forward_us;
   total.settle_us += step.settle_us;
-}
-
-void count_completion(Sequence& seq, int32_t token_id) {
-  auto& counts = seq.completion_counts;
-  const auto at = std::ranges::lower_bound(counts, token_id, {}, &std::pair<int32_t, int32_t>::first);
-  if (at != counts.end() && at->first == token_id)
-    ++at->second;
-  else
-    counts.insert(at, {token_id, 1});
 }
 
 TokenLogprobs to_logprobs(const SampleResult& result) {
@@ -60,6 +52,7 @@ Engine::Engine(EngineOptions options, BlockManager blocks, std::unique_ptr<StepR
            .on_ready = [this] { report_new_mask(); },
            .fail = [this](Sequence& seq, ErrorCode code, const std::string& message) { fail(seq, code, message); },
            .end = [this](Sequence& seq, FinishReason reason) { end(seq, reason); }}) {
+  totals_.num_accepted_tokens.resize(static_cast<size_t>(options_.limits.speculation.num_tokens));
   publish_stats(false);
   thread_ = start_thread([this] { main(); });
 }
@@ -75,6 +68,9 @@ RequestId Engine::submit(Request request) {
   const int num_choices = request.num_choices;
   // Prompts are copied before the lock, which the engine's thread needs.
   auto sequences = make_sequences(std::move(request), options_.eos_token_ids, options_.vocab_size);
+  if (options_.limits.speculation.num_tokens > 0)
+    for (const auto& seq : sequences)
+      seq->drafter.emplace(options_.limits.speculation);
   const std::lock_guard lock(mutex_);
   if (is_closing_) throw Error(ErrorCode::kEngineClosed, "the engine is closed");
   if (!stats_.failure.empty()) throw Error(failure_code_, "the engine has failed: " + stats_.failure);
@@ -265,6 +261,7 @@ void Engine::launch_steps() {
       is_stalled_ = in_flight_.empty() && mask_gate_.has_waiting();
       return;
     }
+    if (options_.limits.speculation.num_tokens > 0) speculate(batch.plan);
     build_model_inputs(batch, scheduler_.blocks().block_size());
     build_sample_rows(batch);
     batch.step = ++num_steps_;
@@ -276,6 +273,39 @@ void Engine::launch_steps() {
   }
 }
 
+// Adds drafts to the decodes of a planned step.
+void Engine::speculate(StepPlan& plan) {
+  if (scheduler_.draft_room(plan) == 0) return;
+  const auto wants_drafts = [](const ScheduledSequence& scheduled) {
+    return scheduled.samples && scheduled.num_tokens == 1 && scheduled.seq->num_in_flight == 0 &&
+           scheduled.seq->num_wanted_drafts() > 0;
+  };
+  auto num_left = static_cast<int>(std::ranges::count_if(plan.sequences, wants_drafts));
+  for (size_t i = 0; i < plan.sequences.size(); ++i) {
+    if (!wants_drafts(plan.sequences[i])) continue;
+    Sequence& seq = *plan.sequences[i].seq;
+    // The first drafts of all sequences are worth more than the last ones of one.
+    const int share = (scheduler_.draft_room(plan) + num_left - 1) / num_left;
+    --num_left;
+    const int count = scheduler_.plan_drafts(plan, i, std::min(share, seq.num_wanted_drafts()));
+    if (count == 0) continue;
+    propose(seq, count);
+    mask_gate_.prepare_drafts(seq);
+    scheduler_.cut_drafts(plan, i, count - static_cast<int>(seq.drafts.size()));
+  }
+}
+
+// Proposes up to `count` drafts. One that would end the sequence is left out: it needs no draft to be drawn.
+void Engine::propose(Sequence& seq, int count) {
+  proposal_.clear();
+  seq.drafter->propose(seq.token_ids, count, proposal_);
+  const auto ends = [&](int32_t id) { return std::ranges::find(seq.ending_ids, id) != seq.ending_ids.end(); };
+  const auto num_kept = std::ranges::find_if(proposal_, ends) - proposal_.begin();
+  seq.drafts.assign(static_cast<size_t>(num_kept), {});
+  for (size_t i = 0; i < seq.drafts.size(); ++i)
+    seq.drafts[i].token_id = proposal_[i];
+}
+
 void Engine::settle(Batch& batch) {
   for (const ScheduledSequence& scheduled : batch.plan.sequences)
     settle_sequence(batch, scheduled);
@@ -285,18 +315,55 @@ void Engine::settle_sequence(const Batch& batch, const ScheduledSequence& schedu
   Sequence& seq = *scheduled.seq;
   // The sequence has ended or was preempted after the launch.
   if (seq.status != SequenceStatus::kRunning || seq.epoch != scheduled.epoch) return;
-  for (int i = 0; i < scheduled.num_sample_rows; ++i) {
-    if (!batch.results[static_cast<size_t>(scheduled.first_sample_row + i)].has_numeric_error) continue;
-    return fail(seq, ErrorCode::kNumeric, "the model's logits contain NaN or infinity, or no token may be drawn");
-  }
+  // Rows after a rejected draft do not count, so those of drafts are looked at one by one.
+  for (int i = 0; i < scheduled.num_sample_rows - scheduled.num_drafts; ++i)
+    if (batch.results[static_cast<size_t>(scheduled.first_sample_row + i)].has_numeric_error) return fail_numeric(seq);
   if (!seq.prompt_logprobs.empty()) accept_prompt_logprobs(batch, scheduled);
-  if (scheduled.samples)
-    accept_token(seq, batch.results[static_cast<size_t>(scheduled.first_sample_row + scheduled.num_sample_rows - 1)]);
+  if (scheduled.samples) accept_samples(batch, scheduled);
+}
+
+void Engine::fail_numeric(Sequence& seq) {
+  fail(seq, ErrorCode::kNumeric, "the model's logits contain NaN or infinity, or no token may be drawn");
+}
+
+// Appends the drawn tokens up to the first one that differs from its draft: the rows after it belong to another text.
+void Engine::accept_samples(const Batch& batch, const ScheduledSequence& scheduled) {
+  Sequence& seq = *scheduled.seq;
+  const auto results = std::span(batch.results)
+                           .subspan(static_cast<size_t>(scheduled.first_sample_row + scheduled.num_sample_rows - 1 -
+                                                        scheduled.num_drafts),
+                                    static_cast<size_t>(scheduled.num_drafts) + 1);
+  size_t num_drawn = 1;
+  while (num_drawn < results.size() && results[num_drawn - 1].token_id == seq.drafts[num_drawn - 1].token_id &&
+         !results[num_drawn - 1].has_numeric_error)
+    ++num_drawn;
+  if (scheduled.num_drafts > 0) count_speculation(scheduled.num_drafts, num_drawn - 1);
+  seq.drafts.clear();
+  scheduler_.reject(seq, static_cast<int>(results.size() - num_drawn));
+  for (size_t i = 0; i < num_drawn; ++i) {
+    if (results[i].has_numeric_error) return fail_numeric(seq);
+    accept_token(seq, results[i]);
+    if (seq.status != SequenceStatus::kRunning) return;
+    // The grammar takes long over this token. The rest is drawn again, with the same result.
+    if (seq.unaccepted_id >= 0) {
+      scheduler_.reject(seq, static_cast<int>(num_drawn - 1 - i));
+      break;
+    }
+  }
+  mask_gate_.prepare_next_token(seq);
+  if (seq.drafter) seq.drafter->update(seq.token_ids, seq.num_prompt_tokens);
+}
+
+void Engine::count_speculation(int num_drafts, size_t num_accepted) {
+  ++totals_.num_speculations;
+  totals_.num_draft_tokens += num_drafts;
+  for (size_t i = 0; i < num_accepted; ++i)
+    ++totals_.num_accepted_tokens[i];
 }
 
 void Engine::accept_prompt_logprobs(const Batch& batch, const ScheduledSequence& scheduled) {
   Sequence& seq = *scheduled.seq;
-  const int num_prompt_rows = scheduled.num_sample_rows - (scheduled.samples ? 1 : 0);
+  const int num_prompt_rows = scheduled.num_sample_rows - (scheduled.samples ? 1 + scheduled.num_drafts : 0);
   for (int i = 0; i < num_prompt_rows; ++i)
     seq.prompt_logprobs[static_cast<size_t>(scheduled.first_position + i + 1)] =
         to_logprobs(batch.results[static_cast<size_t>(scheduled.first_sample_row + i)]);
@@ -309,7 +376,7 @@ void Engine::accept_token(Sequence& seq, const SampleResult& result) {
   const int32_t token_id = result.token_id;
   if (!mask_gate_.accept(seq, token_id)) return;
   scheduler_.append(seq, token_id);
-  if (seq.has_penalties()) count_completion(seq, token_id);
+  if (seq.has_penalties()) count_token(seq.completion_counts, token_id);
   Event& event = event_of(seq);
   event.token_ids.push_back(token_id);
   if (seq.sampling.num_logprobs >= 0) event.logprobs.push_back(to_logprobs(result));
@@ -335,7 +402,6 @@ void Engine::accept_token(Sequence& seq, const SampleResult& result) {
   } else {
     event.text_delta += seq.text.take();
     if (seq.thinking) seq.thinking->accept(token_id);
-    mask_gate_.prepare_next_token(seq);
   }
 }
 

@@ -55,6 +55,9 @@ struct EngineStats {
   double ms_since_last_step = 0;  // 0 while idle
   int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;
   int64_t num_finished[4] = {};  // by FinishReason
+  // Speculation: steps of sequences with drafts, their drafts, and those that held, by place in the proposal.
+  int64_t num_speculations = 0, num_draft_tokens = 0;
+  std::vector<int64_t> num_accepted_tokens;  // (speculation.num_tokens)
   StepStats last_step, all_steps;
   std::string failure;  // empty, or why the engine has stopped
 };
@@ -94,9 +97,14 @@ class Engine {
   void report_new_mask();
   void step();
   void launch_steps();
+  void speculate(StepPlan& plan);
+  void propose(Sequence& seq, int count);
   void settle(Batch& batch);
   void settle_sequence(const Batch& batch, const ScheduledSequence& scheduled);
+  void fail_numeric(Sequence& seq);
   void accept_prompt_logprobs(const Batch& batch, const ScheduledSequence& scheduled);
+  void count_speculation(int num_drafts, size_t num_accepted);
+  void accept_samples(const Batch& batch, const ScheduledSequence& scheduled);
   void accept_token(Sequence& seq, const SampleResult& result);
   void end(Sequence& seq, FinishReason reason, const std::function<void(Finish&)>& detail = nullptr);
   void fail(Sequence& seq, ErrorCode code, const std::string& message);
@@ -142,6 +150,7 @@ class Engine {
   uint64_t num_steps_ = 0;
   Clock::time_point last_collect_time_;
   bool is_broken_ = false;           // an error ended the loop, so the scheduler's state may be inconsistent
+  std::vector<int32_t> proposal_;    // scratch of propose
   std::vector<Event> events_;        // collected since the last emission
   uint64_t event_round_ = 1;         // number of the next emission
   std::vector<Sequence*> finished_;  // in the step being settled

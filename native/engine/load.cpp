@@ -20,12 +20,29 @@ namespace {
 
 constexpr int kMaxBlockSize = 1024;
 
+constexpr int kMaxDrafts = 64;
+constexpr int kMaxNgram = 64;
+// Up to this many tokens a step takes hardly longer than with one.
+constexpr int kCheapStepTokens = 8;
+
 // bf16 activations gain a narrow layer only microseconds, and their rounding uses up most of the tolerance of the
 // number type.
 constexpr int64_t kNarrowHiddenSize = 512;
 
 [[noreturn]] void refuse_argument(const std::string& name, const std::string& expected, const std::string& received) {
   throw Error(ErrorCode::kInvalidArgument, name + ": expected " + expected + ", got " + received);
+}
+
+void check_speculation(const SpeculationOptions& options) {
+  if (options.num_tokens < 0 || options.num_tokens > kMaxDrafts)
+    refuse_argument("speculative.numSpeculativeTokens", "1 to " + std::to_string(kMaxDrafts),
+                    std::to_string(options.num_tokens));
+  if (options.max_ngram < 1 || options.max_ngram > kMaxNgram)
+    refuse_argument("speculative.promptLookupMax", "1 to " + std::to_string(kMaxNgram),
+                    std::to_string(options.max_ngram));
+  if (options.min_ngram < 1 || options.min_ngram > options.max_ngram)
+    refuse_argument("speculative.promptLookupMin", "1 to promptLookupMax (" + std::to_string(options.max_ngram) + ")",
+                    std::to_string(options.min_ngram));
 }
 
 void check_limits(const LoadRequest& request) {
@@ -39,6 +56,7 @@ void check_limits(const LoadRequest& request) {
     refuse_argument("maxQueuedRequests", "0 or more", std::to_string(request.max_queued_requests));
   if (request.grammar_cache_bytes < 1)
     refuse_argument("grammarCacheBytes", "1 or more", std::to_string(request.grammar_cache_bytes));
+  check_speculation(request.speculation);
   const int longest = max_context_length(request.spec);
   if (request.max_model_len > longest)
     refuse_argument("maxModelLen", "at most the model's context length " + std::to_string(longest),
@@ -146,6 +164,7 @@ class EngineLoader {
   BackendInfo backend_info_;
   std::vector<Rank> ranks_;  // until the runner owns them
   DeviceLimits limits_;
+  SpeculationOptions speculation_;
   std::vector<int64_t> block_bytes_;  // by rank
   int64_t available_bytes_ = 0;       // of the host, after the weights are loaded
   std::unique_ptr<ModelRunner> runner_;
@@ -210,7 +229,13 @@ void EngineLoader::open_devices() {
   if (request_.quantization != Quantization::kNone && !backend_info_.has_quantized_weights)
     refuse_argument("quantization", "none on " + backend_info_.name, quantization_name(request_.quantization));
   limits_.max_num_tokens = request_.max_num_batched_tokens;
+  speculation_ = request_.speculation;
+  speculation_.max_step_tokens = std::max(kCheapStepTokens, 1 + speculation_.num_tokens);
   limits_.max_num_seqs = request_.max_num_seqs;
+  // The tokens of all verified rows come from one call of lm_head.
+  if (speculation_.num_tokens > 0)
+    limits_.max_num_seqs =
+        std::max(limits_.max_num_seqs, std::min(speculation_.max_step_tokens, limits_.max_num_tokens));
   limits_.block_size = choose_block_size(request_.block_size, backend_info_);
   limits_.kv_cache_dtype = choose_kv_cache_dtype(request_, backend_info_);
   if (request_.compute == ComputeChoice::kF32 && backend_info_.compute_dtype != DType::kF32)
@@ -255,7 +280,7 @@ void EngineLoader::reserve() {
 }
 
 void EngineLoader::warm_up() {
-  runner_ = std::make_unique<ModelRunner>(std::move(ranks_), std::move(group_.control), request_.max_num_seqs);
+  runner_ = std::make_unique<ModelRunner>(std::move(ranks_), std::move(group_.control), limits_.max_num_seqs);
   runner_->warm_up_prefill(limits_, warm_up_context_length());
   runner_->warm_up_decode(limits_);
 }
@@ -333,7 +358,7 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   loaded.info = make_info();
   EngineOptions options;
   options.limits = {request_.max_num_seqs, request_.max_num_batched_tokens, memory_.max_model_len, request_.max_step_ms,
-                    attention_work_per_context(request_.spec)};
+                    attention_work_per_context(request_.spec), speculation_};
   options.max_queued_requests = request_.max_queued_requests;
   options.grammar_cache_bytes = static_cast<size_t>(request_.grammar_cache_bytes);
   options.eos_token_ids = request_.eos_token_ids;

@@ -37,6 +37,7 @@ struct LoadRequest {
   double gpu_memory_utilization = 0.9;  // share of a device's own memory that this process uses
   int max_model_len = 0;                // 0 = default
   int max_num_seqs = 64;
+  SpeculationOptions speculation;  // max_step_tokens is ignored: it follows from the device
   int max_num_batched_tokens = 512;
   int max_queued_requests = 1024;
   double max_step_ms = 100;  // 0 = no limit

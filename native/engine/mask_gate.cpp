@@ -25,6 +25,16 @@ bool allows_any_except(std::span<const uint32_t> mask, std::span<const int32_t> 
   return false;
 }
 
+// Restricts the grammar's mask after the first `num_drafts` drafts to what the request allows. Returns whether any token
+// is left.
+bool restrict_mask(Sequence& seq, size_t num_drafts, std::span<uint32_t> mask, bool& is_min_waived) {
+  for (size_t i = 0; i < seq.allowed_mask.size(); ++i)
+    mask[i] &= seq.allowed_mask[i];
+  const bool is_early = seq.num_completion_tokens() + static_cast<int>(num_drafts) < seq.sampling.min_tokens;
+  is_min_waived = is_early && !allows_any_except(mask, seq.early_bad_ids);
+  return allows_any_except(mask, banned_ids(seq, num_drafts));
+}
+
 }  // namespace
 
 void MaskGate::prepare_next_token(Sequence& seq) {
@@ -93,14 +103,45 @@ void MaskGate::take_job(Sequence& seq, MaskJob& job) {
   finish_mask(seq);
 }
 
-// Restricts the grammar's mask to what the request allows. A dead end is an error of the sequence, not of the engine.
+// A dead end is an error of the sequence, not of the engine.
 void MaskGate::finish_mask(Sequence& seq) {
-  auto& mask = seq.grammar_mask;
-  for (size_t i = 0; i < seq.allowed_mask.size(); ++i)
-    mask[i] &= seq.allowed_mask[i];
-  const bool is_early = seq.num_completion_tokens() < seq.sampling.min_tokens;
-  seq.is_min_waived = is_early && !allows_any_except(mask, seq.early_bad_ids);
-  if (!allows_any_except(mask, banned_ids(seq))) options_.fail(seq, ErrorCode::kInvalidArgument, kDeadEnd);
+  if (!restrict_mask(seq, 0, seq.grammar_mask, seq.is_min_waived))
+    options_.fail(seq, ErrorCode::kInvalidArgument, kDeadEnd);
+}
+
+void MaskGate::prepare_drafts(Sequence& seq) {
+  if (!seq.grammar && !seq.thinking) return;
+  std::optional<grammar::GrammarMatcher::Trial> trial;
+  if (seq.grammar) trial.emplace(*seq.grammar);
+  std::optional<ThinkingBudget> thinking = seq.thinking;
+  size_t num_kept = 0;
+  for (; num_kept < seq.drafts.size(); ++num_kept) {
+    const int32_t token_id = seq.drafts[num_kept].token_id;
+    if (trial && !trial->step(token_id, work_left_)) break;
+    if (thinking) thinking->accept(token_id);
+    if (!prepare_draft(seq, num_kept, thinking ? thinking->forced_id() : std::nullopt)) break;
+  }
+  seq.drafts.resize(num_kept);
+}
+
+// Like prepare_next_token, for the token after a draft. Returns false when that takes long or nothing may follow.
+bool MaskGate::prepare_draft(Sequence& seq, size_t idx, std::optional<int32_t> forced_id) {
+  Draft& draft = seq.drafts[idx];
+  if (forced_id && seq.grammar) {
+    const std::optional<bool> is_accepted = seq.grammar->may_accept(*forced_id, work_left_);
+    if (!is_accepted) return false;
+    if (!*is_accepted) forced_id.reset();
+  }
+  draft.is_forced = forced_id.has_value();
+  if (forced_id) {
+    draft.mask.assign(seq.forced_mask.size(), 0);
+    draft.mask[static_cast<size_t>(*forced_id) / 32] = 1u << (*forced_id % 32);
+    return true;
+  }
+  if (!seq.grammar) return true;
+  draft.mask.resize(seq.grammar_mask.size());
+  return seq.grammar->try_fill_mask(draft.mask, work_left_) &&
+         restrict_mask(seq, idx + 1, draft.mask, draft.is_min_waived);
 }
 
 void MaskGate::cancel(Sequence& seq) {

@@ -7,6 +7,7 @@
 // Threads: all functions run on the engine's thread.
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,9 @@ class MaskGate {
   // Advances the grammar of `seq`, or leaves the token as its `unaccepted_id` to the next mask job. Returns false, with
   // the sequence ended, when the grammar rejects the token.
   bool accept(Sequence& seq, int32_t token_id);
+  // Sets what may follow each draft of `seq`, and drops the drafts from the first one that may not be drawn, that ends
+  // the text, or whose check takes long. The next token must be prepared.
+  void prepare_drafts(Sequence& seq);
   // Takes over the masks that are ready and marks the sequences whose masks are late.
   void take_ready_masks();
   // Cancels the mask job of a sequence that has ended.
@@ -52,6 +56,7 @@ class MaskGate {
   bool set_forced_id(Sequence& seq);
   void start_job(Sequence& seq);
   void take_job(Sequence& seq, MaskJob& job);
+  bool prepare_draft(Sequence& seq, size_t idx, std::optional<int32_t> forced_id);
   void finish_mask(Sequence& seq);
 
   const Options options_;

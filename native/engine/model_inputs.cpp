@@ -4,6 +4,18 @@
 
 namespace capstan {
 
+namespace {
+
+int32_t input_id(const ScheduledSequence& scheduled, int position) {
+  const Sequence& seq = *scheduled.seq;
+  if (position < seq.num_tokens()) return seq.token_ids[static_cast<size_t>(position)];
+  if (scheduled.num_drafts > 0) return seq.drafts[static_cast<size_t>(position - seq.num_tokens())].token_id;
+  // The host does not know this id: the step in flight draws it.
+  return -1 - seq.in_flight_row;
+}
+
+}  // namespace
+
 void build_model_inputs(Batch& batch, int block_size) {
   const size_t num_seqs = batch.plan.sequences.size();
   batch.input_ids.clear();
@@ -16,9 +28,7 @@ void build_model_inputs(Batch& batch, int block_size) {
     const Sequence& seq = *scheduled.seq;
     for (int position = scheduled.first_position; position < scheduled.first_position + scheduled.num_tokens;
          ++position) {
-      // The host does not know this id: the step in flight draws it.
-      batch.input_ids.push_back(position < seq.num_tokens() ? seq.token_ids[static_cast<size_t>(position)]
-                                                            : -1 - seq.in_flight_row);
+      batch.input_ids.push_back(input_id(scheduled, position));
       batch.positions.push_back(position);
       batch.slot_mapping.push_back(seq.block_table[static_cast<size_t>(position / block_size)] * block_size +
                                    position % block_size);

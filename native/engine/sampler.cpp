@@ -1,5 +1,6 @@
 #include "native/engine/banned_ids.h"
 #include "native/engine/batch.h"
+#include "native/engine/token_counts.h"
 
 namespace capstan {
 namespace {
@@ -20,8 +21,10 @@ void add_prompt_logprob_rows(Batch& batch, const ScheduledSequence& scheduled, i
   }
 }
 
-SampleRow make_sample_row(Sequence& seq) {
+// The row that draws the token after the first `num_drafts` drafts.
+SampleRow make_sample_row(Sequence& seq, size_t num_drafts) {
   const SamplingParams& sampling = seq.sampling;
+  const Draft* draft = num_drafts > 0 ? &seq.drafts[num_drafts - 1] : nullptr;
   SampleRow row;
   row.num_logprobs = sampling.num_logprobs;
   row.temperature = sampling.temperature;
@@ -32,17 +35,27 @@ SampleRow make_sample_row(Sequence& seq) {
   row.frequency_penalty = sampling.frequency_penalty;
   row.repetition_penalty = sampling.repetition_penalty;
   row.seed = seq.seed;
-  row.position = static_cast<uint32_t>(seq.num_tokens_ahead());
+  row.position = static_cast<uint32_t>(seq.num_tokens_ahead()) + static_cast<uint32_t>(num_drafts);
   row.choice_idx = static_cast<uint32_t>(seq.choice_idx);
-  row.counts = {seq.prompt_ids, seq.completion_counts};
+  row.counts = {seq.prompt_ids, draft != nullptr ? draft->completion_counts : seq.completion_counts};
   row.logit_bias = sampling.logit_bias;
-  if (seq.forced_id >= 0) {
-    row.allowed_mask = seq.forced_mask;
+  if (draft != nullptr ? draft->is_forced : seq.forced_id >= 0) {
+    row.allowed_mask = draft != nullptr ? draft->mask : seq.forced_mask;
     return row;
   }
-  row.banned_ids = banned_ids(seq);
-  row.allowed_mask = seq.grammar ? seq.grammar_mask : seq.allowed_mask;
+  row.banned_ids = banned_ids(seq, num_drafts);
+  row.allowed_mask = seq.allowed_mask;
+  if (seq.grammar) row.allowed_mask = draft != nullptr ? draft->mask : seq.grammar_mask;
   return row;
+}
+
+void count_drafts(Sequence& seq) {
+  const auto* counts = &seq.completion_counts;
+  for (Draft& draft : seq.drafts) {
+    draft.completion_counts = *counts;
+    count_token(draft.completion_counts, draft.token_id);
+    counts = &draft.completion_counts;
+  }
 }
 
 }  // namespace
@@ -56,8 +69,11 @@ void build_sample_rows(Batch& batch) {
     add_prompt_logprob_rows(batch, scheduled, first_row);
     first_row += scheduled.num_tokens;
     if (scheduled.samples) {
-      batch.logits_rows.push_back(first_row - 1);
-      batch.sample_rows.push_back(make_sample_row(*scheduled.seq));
+      if (scheduled.num_drafts > 0 && scheduled.seq->has_penalties()) count_drafts(*scheduled.seq);
+      for (int i = 0; i <= scheduled.num_drafts; ++i) {
+        batch.logits_rows.push_back(first_row - 1 - scheduled.num_drafts + i);
+        batch.sample_rows.push_back(make_sample_row(*scheduled.seq, static_cast<size_t>(i)));
+      }
     }
     scheduled.num_sample_rows = static_cast<int>(batch.sample_rows.size()) - scheduled.first_sample_row;
   }

@@ -34,10 +34,15 @@ bool Scheduler::plan_step(StepPlan& plan) {
 
 // Whether the next token of a decoding sequence may be planned now.
 bool Scheduler::can_step(const Sequence& seq) const {
-  if (seq.num_in_flight > 0 && seq.needs_host()) return false;
+  if (seq.num_in_flight > 0 && (seq.needs_host() || !seq.drafts.empty() || may_speculate(seq))) return false;
   // The sample in flight may already be the last one.
   return seq.num_tokens_ahead() - seq.num_prompt_tokens < seq.sampling.max_tokens &&
          seq.num_tokens_ahead() < limits_.max_model_len;
+}
+
+// Whether `seq` has drafts for a step that may have room for them.
+bool Scheduler::may_speculate(const Sequence& seq) const {
+  return seq.num_wanted_drafts() > 0 && num_running() < limits_.speculation.max_step_tokens;
 }
 
 void Scheduler::plan_decodes(StepPlan& plan) {
@@ -137,6 +142,7 @@ bool Scheduler::preempt_late_sequence(const Sequence& beneficiary) {
 
 void Scheduler::preempt(Sequence& seq) {
   blocks_.free(seq);
+  seq.drafts.clear();
   seq.num_in_flight = 0;
   ++seq.epoch;
   ++seq.num_preemptions;
@@ -172,12 +178,38 @@ int Scheduler::chunk_size(const StepPlan& plan, const Sequence& seq, int num_rem
   return num_fitting;
 }
 
+int Scheduler::draft_room(const StepPlan& plan) const {
+  const int most_tokens = std::min(limits_.max_num_batched_tokens, limits_.speculation.max_step_tokens);
+  return std::max(0, most_tokens - plan.num_tokens);
+}
+
+int Scheduler::plan_drafts(StepPlan& plan, size_t idx, int count) {
+  ScheduledSequence& scheduled = plan.sequences[idx];
+  CAPSTAN_CHECK(scheduled.samples && scheduled.seq->num_in_flight == 0);
+  int num_added = 0;
+  for (; num_added < count && draft_room(plan) > 0; ++num_added) {
+    if (!blocks_.grow(*scheduled.seq, scheduled.first_position + scheduled.num_tokens + 1)) break;
+    ++scheduled.num_drafts;
+    ++scheduled.num_tokens;
+    ++plan.num_tokens;
+  }
+  return num_added;
+}
+
+void Scheduler::cut_drafts(StepPlan& plan, size_t idx, int count) {
+  ScheduledSequence& scheduled = plan.sequences[idx];
+  scheduled.num_drafts -= count;
+  scheduled.num_tokens -= count;
+  plan.num_tokens -= count;
+  blocks_.shrink(*scheduled.seq, scheduled.first_position + scheduled.num_tokens);
+}
+
 void Scheduler::launched(const StepPlan& plan) {
   for (const ScheduledSequence& scheduled : plan.sequences) {
     Sequence& seq = *scheduled.seq;
     seq.num_computed_tokens += scheduled.num_tokens;
     if (scheduled.samples) {
-      ++seq.num_in_flight;
+      seq.num_in_flight += 1 + scheduled.num_drafts;
       seq.in_flight_row = scheduled.first_sample_row + scheduled.num_sample_rows - 1;
     }
     blocks_.publish(seq, std::min(seq.num_computed_tokens, seq.num_tokens()));
@@ -188,6 +220,13 @@ void Scheduler::append(Sequence& seq, int32_t token_id) {
   --seq.num_in_flight;
   seq.token_ids.push_back(token_id);
   blocks_.publish(seq, std::min(seq.num_computed_tokens, seq.num_tokens()));
+}
+
+void Scheduler::reject(Sequence& seq, int count) {
+  seq.num_in_flight -= count;
+  seq.num_computed_tokens -= count;
+  CAPSTAN_CHECK(seq.num_in_flight >= 0 && seq.num_computed_tokens <= seq.num_tokens_ahead());
+  blocks_.shrink(seq, seq.num_tokens_ahead());
 }
 
 void Scheduler::finish(Sequence& seq, bool is_poisoned) {

@@ -9,6 +9,9 @@
 // While sequences decode, prefill chunks are cut so that they lengthen the step by at most `max_step_ms`: a long prompt
 // then delays running streams by that much from token to token. The cut changes no result.
 //
+// Drafts of speculation come last: into small steps only, and into blocks that no sequence uses. The blocks of rejected
+// drafts are freed when the step is collected, so speculation preempts no sequence.
+//
 // A sequence whose grammar mask is not ready draws no token. It keeps its blocks and skips steps. Once the mask is late
 // and another sequence needs the slot or the blocks, it is preempted, and it is the first to return.
 #include <deque>
@@ -28,6 +31,7 @@ struct SchedulerLimits {
   double max_step_ms = 0;
   // Work of attention to one token of context, relative to all other work on a token.
   double unit_per_context = 0;
+  SpeculationOptions speculation = {};
 };
 
 class Scheduler {
@@ -45,6 +49,13 @@ class Scheduler {
   void add(Sequence& seq);
   // Fills `plan` with the next step. Returns false when nothing can run now.
   bool plan_step(StepPlan& plan);
+  // Returns how many drafts the step has room for.
+  int draft_room(const StepPlan& plan) const;
+  // Adds `count` drafts, or as many as there are room and blocks for, to the sequence `idx` of `plan`, which decodes. Call
+  // after plan_step, so that nothing else in the step waits for them. Returns how many were added.
+  int plan_drafts(StepPlan& plan, size_t idx, int count);
+  // Takes the last `count` drafts back before the launch.
+  void cut_drafts(StepPlan& plan, size_t idx, int count);
   // Call when the planned step is enqueued: its tokens count as computed from now on, and full blocks whose ids are
   // known enter the prefix cache.
   void launched(const StepPlan& plan);
@@ -52,6 +63,8 @@ class Scheduler {
   void measured(const StepPlan& plan, double ms) { step_times_.measure(plan, ms); }
   // Appends a collected sample.
   void append(Sequence& seq, int32_t token_id);
+  // Drops the last `count` samples in flight of a step with drafts: the drafts before them do not hold.
+  void reject(Sequence& seq, int count);
   // Ends `seq`, which is waiting or running. The only place that frees the blocks of a finished sequence.
   // `is_poisoned`: its K and V are invalid, so its blocks leave the prefix cache.
   void finish(Sequence& seq, bool is_poisoned = false);
@@ -61,6 +74,7 @@ class Scheduler {
  private:
   static bool is_decode(const Sequence& seq) { return seq.num_tokens_ahead() - seq.num_computed_tokens == 1; }
   bool can_step(const Sequence& seq) const;
+  bool may_speculate(const Sequence& seq) const;
   bool is_leader_ready(const Sequence& seq) const;
   void plan_decodes(StepPlan& plan);
   void plan_prefills(StepPlan& plan);

@@ -1,5 +1,6 @@
 #pragma once
 // The engine's state of one choice of a request. Fields are grouped by the component that writes them.
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "native/engine/ngram_drafter.h"
 #include "native/engine/output.h"
 #include "native/engine/request.h"
 
@@ -19,6 +21,19 @@ class GrammarMatcher;
 struct MaskJob;
 
 using Clock = std::chrono::steady_clock;
+
+// A token that is proposed to follow the known tokens of a sequence and the drafts before it, and what may be drawn
+// after it. The fields have the meaning of those of Sequence with the same names.
+struct Draft {
+  int32_t token_id = -1;
+  // ---- sampler ----
+  std::vector<std::pair<int32_t, int32_t>> completion_counts;
+  std::vector<int32_t> banned_ids;
+  // ---- mask gate ----
+  std::vector<uint32_t> mask;  // grammar_mask, or forced_mask if `is_forced`
+  bool is_forced = false;
+  bool is_min_waived = false;
+};
 
 enum class SequenceStatus : uint8_t { kWaiting, kRunning, kFinished };
 
@@ -51,6 +66,9 @@ struct Sequence {
   std::vector<int32_t> block_table;
   int num_published_blocks = 0;  // leading blocks that are in the prefix cache
   uint64_t content_id = 0;       // content id of the last published block
+  // ---- speculation ----
+  std::optional<NgramDrafter> drafter;
+  std::vector<Draft> drafts;  // of the step that is planned or in flight
   // ---- sampler: tables for penalties ----
   std::vector<int32_t> prompt_ids;                             // distinct, ascending; only with a repetition penalty
   std::vector<std::pair<int32_t, int32_t>> completion_counts;  // ascending by id; only with penalties
@@ -92,6 +110,12 @@ struct Sequence {
            !prompt_logprobs.empty();
   }
   bool waits_for_mask() const { return mask_job != nullptr; }
+  // The tokens that this sequence would verify in its next step, if its newest id were known to the host.
+  int num_wanted_drafts() const {
+    if (!drafter) return 0;
+    // The last token that it may draw needs no draft.
+    return std::min(drafter->num_proposed(), sampling.max_tokens - num_completion_ahead() - 1);
+  }
 };
 
 }  // namespace capstan

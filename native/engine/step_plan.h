@@ -15,8 +15,11 @@ struct ScheduledSequence {
   int first_position = 0;  // of the scheduled tokens
   int num_tokens = 0;      // scheduled tokens
   bool samples = false;    // the logits of the last scheduled token give the next token
+  // The last scheduled tokens are this many drafts of the sequence. Each of them is verified: the logits before it and
+  // the last logits give num_drafts + 1 tokens.
+  int num_drafts = 0;
   // ---- written by the sampler ----
-  // The rows of this sequence in Batch::sample_rows. With `samples`, the last one draws the next token.
+  // The rows of this sequence in Batch::sample_rows. With `samples`, the last num_drafts + 1 draw the next tokens.
   int first_sample_row = 0;
   int num_sample_rows = 0;
 };

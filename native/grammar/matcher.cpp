@@ -316,6 +316,31 @@ bool GrammarMatcher::rollback(size_t num_tokens) {
   return true;
 }
 
+GrammarMatcher::Trial::Trial(GrammarMatcher& matcher)
+    : matcher_(matcher), start_(matcher.current_), num_frames_(matcher.machine_.num_frames()) {}
+
+GrammarMatcher::Trial::~Trial() {
+  matcher_.current_ = start_;
+  matcher_.drop_frames(num_frames_);
+}
+
+bool GrammarMatcher::Trial::step(int32_t token_id, size_t& work_left) {
+  if (matcher_.is_terminated_ || matcher_.grammar_->tokens()->is_eos(token_id)) return false;
+  return matcher_.step_over(token_id, matcher_.current_, work_left).value_or(false) && !matcher_.is_complete();
+}
+
+// Drops the newest stacks of the machine and what is known about them.
+void GrammarMatcher::drop_frames(size_t num_kept) {
+  if (machine_.num_frames() == num_kept) return;
+  machine_.drop_frames(num_kept);
+  const auto is_dropped = [&](StackId stack) { return stack >= num_kept; };
+  std::erase_if(dependents_, [&](const auto& entry) {
+    if (!std::ranges::any_of(entry.first.bases, is_dropped)) return false;
+    num_dependent_ids_ -= entry.second.ids.size();
+    return true;
+  });
+}
+
 void GrammarMatcher::compact() {
   std::vector<ConfigSet*> sets{&current_};
   for (ConfigSet& past : history_)

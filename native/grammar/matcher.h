@@ -62,6 +62,23 @@ class GrammarMatcher {
   bool is_terminated() const { return is_terminated_; }  // by an EOS token
   // Undoes the last tokens. Returns false when the history has fewer tokens.
   bool rollback(size_t num_tokens);
+  // Steps over tokens and back, with everything as before at its end. While it exists, only its own functions and
+  // may_accept() and try_fill_mask() of the matcher may be called.
+  class Trial {
+   public:
+    explicit Trial(GrammarMatcher& matcher);
+    ~Trial();
+    Trial(const Trial&) = delete;
+    Trial& operator=(const Trial&) = delete;
+    // Returns whether the token may come next and the text continues after it. Otherwise, and when `work_left` is used
+    // up, the trial is over.
+    bool step(int32_t token_id, size_t& work_left);
+
+   private:
+    GrammarMatcher& matcher_;
+    const ConfigSet start_;
+    const size_t num_frames_;
+  };
 
   // Returns one bit per byte that may come next.
   std::array<uint64_t, 4> next_bytes() const { return machine_.first_bytes(current_); }
@@ -107,6 +124,7 @@ class GrammarMatcher {
   std::optional<bool> step_over(std::string_view bytes, ConfigSet& at, size_t& work_left);
   bool step_in_parts(std::string_view bytes, ConfigSet& at, const std::stop_token& stop);
   void advance_to(ConfigSet&& next);
+  void drop_frames(size_t num_kept);
   uint64_t bytes_to_end(const ConfigSet& set) const;
   void compact();
 

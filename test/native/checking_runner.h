@@ -20,6 +20,10 @@ inline uint64_t extend_context(uint64_t context, int32_t token_id) {
 inline int32_t next_id(uint64_t context, int num_ids) {
   return static_cast<int32_t>(context % static_cast<uint64_t>(num_ids));
 }
+// Whether a model that repeats itself does so after `context`: seven times in eight.
+inline bool is_repeating(uint64_t context) {
+  return (context >> 40) % 8 != 0;
+}
 
 class CheckingRunner final : public StepRunner {
  public:
@@ -34,18 +38,18 @@ class CheckingRunner final : public StepRunner {
   // Computes the step, as a stream would, in launch order. collect() returns the results.
   void launch(Batch& batch) override {
     EXPECT(static_cast<int>(in_flight_.size()) < depth_);
-    std::vector<uint64_t> contexts;
+    std::vector<int32_t> next_ids;  // by row
     for (size_t s = 0; s < batch.plan.sequences.size(); ++s) {
       const auto rows_begin = static_cast<size_t>(batch.cu_seqlens_q[s]),
                  rows_end = static_cast<size_t>(batch.cu_seqlens_q[s + 1]);
       for (size_t row = rows_begin; row < rows_end; ++row)
-        contexts.push_back(run_row(batch, s, row));
+        next_ids.push_back(run_row(batch, s, row));
       EXPECT_EQ(batch.context_lens[s], batch.positions[rows_end - 1] + 1);
     }
     std::vector<int32_t> drawn;
     for (size_t i = 0; i < batch.sample_rows.size(); ++i) {
       const SampleRow& row = batch.sample_rows[i];
-      const int32_t next = next_id(contexts[static_cast<size_t>(batch.logits_rows[i])], num_ids_);
+      const int32_t next = next_ids[static_cast<size_t>(batch.logits_rows[i])];
       drawn.push_back(row.wants_sample ? next : row.target_id);
     }
     previous_ = drawn;
@@ -63,10 +67,12 @@ class CheckingRunner final : public StepRunner {
     }
   }
 
+  int period_ = 0;            // above 0, the model mostly repeats the token this many places before the next one
   int32_t poisoned_id_ = -1;  // drawing this id counts as NaN in the logits
 
  private:
-  uint64_t run_row(const Batch& batch, size_t s, size_t row) {
+  // Returns the id that follows the row.
+  int32_t run_row(const Batch& batch, size_t s, size_t row) {
     const int position = batch.positions[row];
     const int32_t given = batch.input_ids[row];
     const int32_t token_id = given >= 0 ? given : previous_.at(static_cast<size_t>(-1 - given));
@@ -82,13 +88,16 @@ class CheckingRunner final : public StepRunner {
     for (int p = 1; p < position; ++p)
       EXPECT_EQ(slots_[slot_at(p)].parent, slots_[slot_at(p - 1)].context);
     const uint64_t parent = position > 0 ? slots_[slot_at(position - 1)].context : 0;
-    const Slot written{position, parent, extend_context(parent, token_id)};
+    const Slot written{position, token_id, parent, extend_context(parent, token_id)};
     slots_[slot_at(position)] = written;
-    return written.context;
+    if (period_ > 0 && position + 1 >= period_ && is_repeating(written.context))
+      return slots_[slot_at(position + 1 - period_)].token_id;
+    return next_id(written.context, num_ids_);
   }
 
   struct Slot {
     int position = -1;
+    int32_t token_id = -1;
     uint64_t parent = 0;
     uint64_t context = 0;
   };

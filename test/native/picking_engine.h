@@ -104,6 +104,7 @@ struct PickingSetup {
   std::function<void()> on_mask_start;
   size_t grammar_work_per_step = EngineOptions().grammar_work_per_step;
   std::vector<std::string> more_tokens;
+  SpeculationOptions speculation;
   PickingRunner::Preferences preferences;
 };
 
@@ -112,6 +113,7 @@ class PickingEngine {
   explicit PickingEngine(const PickingSetup& setup = {}) {
     EngineOptions options;
     options.limits = {setup.max_num_seqs, setup.max_num_batched_tokens, 200};
+    options.limits.speculation = setup.speculation;
     options.eos_token_ids = {kLetterEos};
     options.mask_patience = setup.mask_patience;
     options.on_mask_start = setup.on_mask_start;

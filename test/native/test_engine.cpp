@@ -35,6 +35,8 @@ struct Setup {
       max_queued = 1024;
   bool has_prefix_cache = true;
   int32_t poisoned_id = -1;
+  SpeculationOptions speculation;
+  int period = 0;  // of the model, see CheckingRunner
 };
 
 struct Answer {
@@ -51,12 +53,14 @@ class Harness {
   explicit Harness(const Setup& setup) {
     EngineOptions options;
     options.limits = {setup.max_num_seqs, setup.max_num_batched_tokens, setup.max_model_len};
+    options.limits.speculation = setup.speculation;
     options.max_queued_requests = setup.max_queued;
     options.eos_token_ids = {kEos};
     options.vocab_size = kNumIds;
     options.checks_integrity = true;
     auto runner = std::make_unique<CheckingRunner>(setup.depth, setup.num_blocks, setup.block_size, kNumIds);
     runner->poisoned_id_ = setup.poisoned_id;
+    runner->period_ = setup.period;
     engine_ =
         std::make_unique<Engine>(options, BlockManager(setup.num_blocks, setup.block_size, setup.has_prefix_cache),
                                  std::move(runner), letters(), [this](std::vector<Event>&& events) { gather(events); });
@@ -115,17 +119,20 @@ class Harness {
 };
 
 // Returns the completion of the checking runner's model.
-std::vector<int32_t> expected_answer(const std::vector<int32_t>& prompt, int max_tokens, bool ignores_eos = false) {
+std::vector<int32_t> expected_answer(const std::vector<int32_t>& prompt, int max_tokens, bool ignores_eos = false,
+                                     int period = 0) {
   uint64_t context = 0;
   for (const int32_t id : prompt)
     context = testing::extend_context(context, id);
-  std::vector<int32_t> out;
-  while (static_cast<int>(out.size()) < max_tokens) {
-    out.push_back(testing::next_id(context, kNumIds));
-    if (out.back() == kEos && !ignores_eos) break;
-    context = testing::extend_context(context, out.back());
+  std::vector<int32_t> all = prompt;
+  while (all.size() < prompt.size() + static_cast<size_t>(max_tokens)) {
+    const bool is_repeated =
+        period > 0 && all.size() >= static_cast<size_t>(period) && testing::is_repeating(context);
+    all.push_back(is_repeated ? all[all.size() - static_cast<size_t>(period)] : testing::next_id(context, kNumIds));
+    if (all.back() == kEos && !ignores_eos) break;
+    context = testing::extend_context(context, all.back());
   }
-  return out;
+  return {all.begin() + static_cast<ptrdiff_t>(prompt.size()), all.end()};
 }
 
 std::vector<int32_t> random_prompt(std::mt19937& random, int length) {
@@ -163,14 +170,16 @@ TEST(engine_completes_prompts_as_the_model_does_at_both_depths) {
   }
 }
 
-// Submits and aborts at random with few blocks. Batching, chunks, preemption and the prefix cache must not change a
-// completion or lose a block.
-TEST(engine_random_operations_change_no_completion) {
+// Submits and aborts at random with few blocks. Batching, chunks, preemption, the prefix cache and speculation must not
+// change a completion or lose a block.
+void run_random_operations(const SpeculationOptions& speculation, int period, int64_t* num_accepted = nullptr) {
   for (const int depth : {1, 2})
     for (const bool has_prefix_cache : {true, false})
       for (uint32_t seed = 1; seed <= 4; ++seed) {
         std::mt19937 random(seed);
         Setup setup;
+        setup.speculation = speculation;
+        setup.period = period;
         setup.depth = depth;
         setup.has_prefix_cache = has_prefix_cache;
         setup.num_blocks = 24;
@@ -206,7 +215,7 @@ TEST(engine_random_operations_change_no_completion) {
         for (const Open& request : open)
           for (int choice = 0; choice < request.num_choices; ++choice) {
             const Answer answer = harness.wait(request.id, choice);
-            const auto expected = expected_answer(request.prompt, request.max_tokens, true);
+            const auto expected = expected_answer(request.prompt, request.max_tokens, true, period);
             if (request.is_aborted) {
               EXPECT(answer.token_ids.size() <= expected.size() &&
                      std::equal(answer.token_ids.begin(), answer.token_ids.end(), expected.begin()));
@@ -216,7 +225,25 @@ TEST(engine_random_operations_change_no_completion) {
             }
           }
         expect_idle(harness);
+        if (num_accepted != nullptr)
+          for (const int64_t count : harness.engine().stats().num_accepted_tokens)
+            *num_accepted += count;
       }
+}
+
+TEST(engine_random_operations_change_no_completion) {
+  run_random_operations({}, 0);
+}
+
+TEST(engine_speculation_changes_no_completion_of_random_operations) {
+  for (const int max_step_tokens : {8, 64}) {
+    int64_t num_accepted = 0;
+    run_random_operations({.num_tokens = 5, .max_ngram = 4, .min_ngram = 1, .max_step_tokens = max_step_tokens}, 3,
+                          &num_accepted);
+    EXPECT(num_accepted > 200);
+    // A model that does not repeat itself: almost all drafts are rejected.
+    run_random_operations({.num_tokens = 5, .max_ngram = 4, .min_ngram = 1, .max_step_tokens = max_step_tokens}, 0);
+  }
 }
 
 TEST(engine_preempts_and_recovers_when_blocks_run_out) {

@@ -1,0 +1,92 @@
+#include "native/engine/ngram_drafter.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "native/base/hash.h"
+
+namespace capstan {
+namespace {
+
+constexpr size_t kFirstBuckets = 256;
+// Weight of the newest prediction in the average.
+constexpr double kNewest = 0.125;
+// A proposed token must come true with at least this probability: about what one more row adds to the time of a small
+// step.
+constexpr double kMinProbability = 0.1;
+
+}  // namespace
+
+void NgramDrafter::update(std::span<const int32_t> token_ids, int num_given) {
+  while (num_indexed_ < static_cast<int>(token_ids.size())) {
+    const int32_t token_id = token_ids[static_cast<size_t>(num_indexed_)];
+    if (match_ > 0) {
+      const double is_true = token_ids[static_cast<size_t>(match_)] == token_id ? 1 : 0;
+      accuracy_ += kNewest * (is_true - accuracy_);
+    }
+    ++num_indexed_;
+    // The end of the prompt is looked up too, because the first drawn token follows it.
+    if (num_indexed_ >= num_given) look_up(token_ids.first(static_cast<size_t>(num_indexed_)));
+    add(token_ids, num_indexed_);
+  }
+}
+
+int NgramDrafter::num_proposed() const {
+  if (match_ == 0) return 0;
+  // The i-th token comes true when all before it do: accuracy^i.
+  const double most = std::log(kMinProbability) / std::log(std::clamp(accuracy_, 1e-6, 0.999));
+  return static_cast<int>(std::min<double>(most, options_.num_tokens));
+}
+
+void NgramDrafter::propose(std::span<const int32_t> token_ids, int count, std::vector<int32_t>& out) const {
+  const auto num_tokens = static_cast<size_t>(num_indexed_), first = out.size();
+  for (size_t at = static_cast<size_t>(match_); out.size() < first + static_cast<size_t>(count); ++at) {
+    // A place near the end continues with the proposal itself, as in a repetition.
+    out.push_back(at < num_tokens ? token_ids[at] : out[first + at - num_tokens]);
+  }
+}
+
+size_t NgramDrafter::bucket_of(std::span<const int32_t> token_ids, int end) const {
+  const auto length = static_cast<size_t>(options_.min_ngram);
+  return hash_ids(0, token_ids.subspan(static_cast<size_t>(end) - length, length)) & (newest_.size() - 1);
+}
+
+void NgramDrafter::add(std::span<const int32_t> token_ids, int end) {
+  if (newest_.size() < static_cast<size_t>(end)) {
+    rebuild(token_ids, std::max(kFirstBuckets, std::bit_ceil(token_ids.size() * 2)));
+    return;
+  }
+  previous_.resize(static_cast<size_t>(end) + 1);
+  if (end < options_.min_ngram) return;
+  int32_t& newest = newest_[bucket_of(token_ids, end)];
+  previous_[static_cast<size_t>(end)] = newest;
+  newest = end;
+}
+
+void NgramDrafter::rebuild(std::span<const int32_t> token_ids, size_t num_buckets) {
+  newest_.assign(num_buckets, 0);
+  previous_.clear();
+  for (int end = 1; end <= num_indexed_; ++end)
+    add(token_ids, end);
+}
+
+void NgramDrafter::look_up(std::span<const int32_t> token_ids) {
+  const int end = static_cast<int>(token_ids.size());
+  match_ = 0;
+  if (end < options_.min_ngram || newest_.empty()) return;
+  int longest = options_.min_ngram - 1, candidate = newest_[bucket_of(token_ids, end)];
+  for (int i = 0; i < kMaxCandidates && candidate > 0; ++i, candidate = previous_[static_cast<size_t>(candidate)]) {
+    const int limit = std::min(options_.max_ngram, candidate);
+    int length = 0;
+    while (length < limit && token_ids[static_cast<size_t>(candidate - 1 - length)] ==
+                                 token_ids[static_cast<size_t>(end - 1 - length)])
+      ++length;
+    if (length <= longest) continue;
+    longest = length;
+    match_ = candidate;
+    if (length == options_.max_ngram) return;
+  }
+}
+
+}  // namespace capstan
