@@ -54,6 +54,7 @@
         "native/engine/memory_plan.cpp",
         "native/engine/model_inputs.cpp",
         "native/engine/model_runner.cpp",
+        "native/engine/ngram_drafter.cpp",
         "native/engine/output.cpp",
         "native/engine/request_checks.cpp",
         "native/engine/sampler.cpp",

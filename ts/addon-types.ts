@@ -116,7 +116,17 @@ export interface NativeEngineOptions {
   /** Limit of `NativeStats.grammarCacheBytes`. The addon evicts masks; the caller frees grammars. */
   grammarCacheBytes: number;
   prefixCache: boolean;
+  /** null = no speculative decoding. */
+  speculative: NativeSpeculation | null;
   eosTokenIds: Int32Array;
+}
+
+/** Speculative decoding by prompt look-up. All numbers are 1 to 64. */
+export interface NativeSpeculation {
+  numSpeculativeTokens: number;
+  promptLookupMax: number;
+  /** At most `promptLookupMax`. */
+  promptLookupMin: number;
 }
 
 /** Everything that the addon needs to load a model. */
@@ -305,6 +315,12 @@ export interface NativeStats {
   completionTokens: number;
   /** Finished choices by reason. */
   numFinished: { stop: number; length: number; abort: number; error: number };
+  /** Speculative decoding: proposals verified so far. */
+  numDrafts: number;
+  /** Proposed tokens verified so far. */
+  numDraftTokens: number;
+  /** Proposed tokens accepted so far, by position in the proposal. Empty without speculative decoding. */
+  numAcceptedTokens: number[];
   /** Size of the last step, and its times in microseconds. */
   lastStep: StepStats;
   /** The same, added up over all steps so far. */

@@ -20,6 +20,7 @@ export {
 export { type Generation, type Submission } from './generation';
 export { type LoadProgress } from './load';
 export { type EngineOptions } from './options';
+export { type SpeculativeOptions } from './speculation';
 export { type SamplingDefaults, type SamplingParams } from './sampling';
 export { MAX_STRUCTURED_CHOICES, type StructuredOutput } from './structured-output';
 export { type Messages } from './text/text-service';

@@ -2,6 +2,7 @@ import type { NativeCacheDType, NativeDType, NativeEngineOptions, NativeQuantiza
 import { checkBoolean, checkKnownKeys, checkNumber, checkObject, checkOneOf, checkString } from './checks';
 import { CapstanError } from './errors';
 import { checkSamplingDefaults, type SamplingDefaults } from './sampling';
+import { resolveSpeculation, type SpeculativeOptions } from './speculation';
 import { REASONING_FORMATS } from './text/reasoning';
 import { findToolCallFormat } from './text/tool-calls';
 
@@ -97,6 +98,8 @@ export interface EngineOptions {
   grammarCacheBytes?: number;
   /** Reuses the KV cache of equal prompt prefixes. Default: true. */
   prefixCache?: boolean;
+  /** Speculative decoding, for example `{ method: 'ngram', numSpeculativeTokens: 5 }`. Default: none. */
+  speculative?: SpeculativeOptions;
   /**
    * Maximum number of waiting prompt tokens, prompts that are still being tokenized included. Further requests fail
    * with `queue_full`. Default: no limit.
@@ -160,6 +163,7 @@ const ENGINE_KEYS = Object.keys({
   maxQueuedRequests: true,
   grammarCacheBytes: true,
   prefixCache: true,
+  speculative: true,
   maxQueuedTokens: true,
   generationConfig: true,
   generationConfigOverrides: true,
@@ -210,6 +214,7 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
         ? 64 << 20
         : checkNumber('grammarCacheBytes', options.grammarCacheBytes, { min: 1, isInteger: true }),
     prefixCache: checkBoolean('prefixCache', options.prefixCache ?? true),
+    speculative: options.speculative === undefined ? null : resolveSpeculation(options.speculative),
   };
 }
 

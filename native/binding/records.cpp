@@ -408,7 +408,7 @@ Napi::Object from_stats(Napi::Env env, const EngineStats& stats) {
   object.Set("numFinished", finished);
   object.Set("lastStep", from_step(env, stats.last_step));
   object.Set("allSteps", from_step(env, stats.all_steps));
-  object.Set("numSpeculations", static_cast<double>(stats.num_speculations));
+  object.Set("numDrafts", static_cast<double>(stats.num_speculations));
   object.Set("numDraftTokens", static_cast<double>(stats.num_draft_tokens));
   Napi::Array accepted = Napi::Array::New(env, stats.num_accepted_tokens.size());
   for (uint32_t i = 0; i < stats.num_accepted_tokens.size(); ++i)

@@ -37,8 +37,8 @@ class MaskGate {
   // Advances the grammar of `seq`, or leaves the token as its `unaccepted_id` to the next mask job. Returns false, with
   // the sequence ended, when the grammar rejects the token.
   bool accept(Sequence& seq, int32_t token_id);
-  // Sets what may follow each draft of `seq`, and drops the drafts from the first one that may not be drawn, that ends
-  // the text, or whose check takes long. The next token must be prepared.
+  // Sets what may follow each draft of `seq`, and drops the drafts from the first one that the grammar refuses or whose
+  // check takes long. The next token must be prepared.
   void prepare_drafts(Sequence& seq);
   // Takes over the masks that are ready and marks the sequences whose masks are late.
   void take_ready_masks();

@@ -246,6 +246,7 @@ void Scheduler::check_integrity() const {
   int64_t num_prompt_tokens = 0;
   for (const Sequence* seq : waiting_) {
     CAPSTAN_CHECK(seq->status == SequenceStatus::kWaiting && seq->block_table.empty() && seq->num_in_flight == 0);
+    CAPSTAN_CHECK(seq->drafts.empty());
     num_prompt_tokens += seq->num_prompt_tokens;
   }
   CAPSTAN_CHECK(num_prompt_tokens == num_waiting_prompt_tokens_);

@@ -326,7 +326,7 @@ GrammarMatcher::Trial::~Trial() {
 
 bool GrammarMatcher::Trial::step(int32_t token_id, size_t& work_left) {
   if (matcher_.is_terminated_ || matcher_.grammar_->tokens()->is_eos(token_id)) return false;
-  return matcher_.step_over(token_id, matcher_.current_, work_left).value_or(false) && !matcher_.is_complete();
+  return matcher_.step_over(token_id, matcher_.current_, work_left).value_or(false);
 }
 
 // Drops the newest stacks of the machine and what is known about them.

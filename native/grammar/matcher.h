@@ -70,8 +70,8 @@ class GrammarMatcher {
     ~Trial();
     Trial(const Trial&) = delete;
     Trial& operator=(const Trial&) = delete;
-    // Returns whether the token may come next and the text continues after it. Otherwise, and when `work_left` is used
-    // up, the trial is over.
+    // Returns whether the token may come next. Not an EOS, which ends the text. When it returns false, which it also
+    // does when `work_left` is used up, the trial is over.
     bool step(int32_t token_id, size_t& work_left);
 
    private:

@@ -15,6 +15,7 @@ import {
   readTextFile,
 } from './flag-values';
 import { readGenerationConfig, toSamplingDefaults } from './generation-config';
+import { parseSpeculation } from './speculative-config';
 import { LOG_LEVELS } from '../base/log-levels';
 import type { ServeOptions } from '../inference/serve-options';
 
@@ -262,6 +263,15 @@ const ENGINE: readonly Definition[] = [
     help: 'reuse the KV cache of equal prompt prefixes (default: on)',
     set: (o, on) => {
       o.engine.prefixCache = on;
+    },
+  },
+  {
+    name: 'speculative-config',
+    value: '<json>',
+    aliases: ['-sc'],
+    help: 'speculative decoding, for example {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 5, "prompt_lookup_min": 2} (default: none)',
+    apply: (o, value, source) => {
+      o.engine.speculative = parseSpeculation(value, source);
     },
   },
   {

@@ -18,6 +18,7 @@ const PYTHON = 'Python code is not supported';
 const NO_LORA = 'LoRA adapters are not supported';
 const ONE_MACHINE = 'a model is served by one process on one machine';
 const TEXT_ONLY = 'only text generation is supported';
+const SPECULATION = 'set --speculative-config instead';
 const AS_TRAINED = 'the model configuration cannot be overridden';
 
 /** Switches that have no effect. */
@@ -84,7 +85,6 @@ const ALIASES: Readonly<Record<string, readonly string[]>> = {
   'enable-expert-parallel': ['-ep'],
   'decode-context-parallel-size': ['-dcp'],
   'prefill-context-parallel-size': ['-pcp'],
-  'speculative-config': ['-sc'],
   nnodes: ['-n'],
   'node-rank': ['-r'],
 };
@@ -149,12 +149,11 @@ const REFUSED: readonly VllmFlag[] = [
     refusal: 'requests are scheduled in order of arrival',
     harmless: ['fcfs'],
   },
-  { name: 'speculative-config', takes: 'value', refusal: 'speculative decoding is not supported' },
-  { name: 'speculative-model', takes: 'value', refusal: 'speculative decoding is not supported' },
-  { name: 'num-speculative-tokens', takes: 'value', refusal: 'speculative decoding is not supported', harmless: ['0'] },
-  { name: 'spec-method', takes: 'value', refusal: 'speculative decoding is not supported' },
-  { name: 'spec-model', takes: 'value', refusal: 'speculative decoding is not supported' },
-  { name: 'spec-tokens', takes: 'value', refusal: 'speculative decoding is not supported', harmless: ['0'] },
+  { name: 'speculative-model', takes: 'value', refusal: SPECULATION },
+  { name: 'num-speculative-tokens', takes: 'value', refusal: SPECULATION, harmless: ['0'] },
+  { name: 'spec-method', takes: 'value', refusal: SPECULATION },
+  { name: 'spec-model', takes: 'value', refusal: SPECULATION },
+  { name: 'spec-tokens', takes: 'value', refusal: SPECULATION, harmless: ['0'] },
   { name: 'diffusion-config', takes: 'value', refusal: TEXT_ONLY },
   { name: 'model-class-overrides', takes: 'value', refusal: PYTHON, harmless: ['{}'] },
   { name: 'quantization-config', takes: 'value', refusal: 'quantized weights are not supported', harmless: ['{}'] },

@@ -246,6 +246,33 @@ TEST(engine_speculation_changes_no_completion_of_random_operations) {
   }
 }
 
+// A row after a rejected draft belongs to no text, so its NaN is not an error.
+TEST(engine_speculation_ignores_numeric_errors_of_rejected_drafts) {
+  int num_errors = 0, num_complete = 0;
+  int64_t num_accepted = 0;
+  const auto run = [&](const SpeculationOptions& speculation) {
+    Setup setup;
+    setup.speculation = speculation;
+    setup.period = 2;
+    setup.poisoned_id = 7;
+    Harness harness(setup);
+    std::mt19937 random(8);
+    std::vector<std::pair<std::vector<int32_t>, FinishReason>> outcomes;
+    for (int i = 0; i < 200; ++i) {
+      const Answer answer = harness.wait(harness.submit(random_prompt(random, 2 + i % 9), 30));
+      outcomes.emplace_back(answer.token_ids, answer.finish->reason);
+      ++(answer.finish->reason == FinishReason::kError ? num_errors : num_complete);
+    }
+    expect_idle(harness);
+    for (const int64_t count : harness.engine().stats().num_accepted_tokens)
+      num_accepted += count;
+    return outcomes;
+  };
+  const auto plain = run({});
+  EXPECT(run({.num_tokens = 6, .max_ngram = 2, .min_ngram = 1, .max_step_tokens = 16}) == plain);
+  EXPECT(num_errors > 20 && num_complete > 20 && num_accepted > 100);
+}
+
 TEST(engine_preempts_and_recovers_when_blocks_run_out) {
   Setup setup;
   setup.num_blocks = 12;

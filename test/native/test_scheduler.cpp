@@ -51,6 +51,86 @@ TEST(scheduler_last_decode_preempts_a_late_sequence_before_it) {
   EXPECT_EQ(growing.block_table.size(), size_t{3});
 }
 
+// A sequence that proposes tokens.
+Sequence make_drafting_sequence(const SpeculationOptions& options) {
+  Sequence seq = make_sequence(6);
+  seq.drafter.emplace(options);
+  seq.drafter->update(seq.token_ids, seq.num_prompt_tokens);
+  return seq;
+}
+
+TEST(scheduler_drafts_take_only_room_that_nothing_else_needs) {
+  constexpr int kBlockSize = 4;
+  const SpeculationOptions options{.num_tokens = 8, .max_ngram = 1, .min_ngram = 1, .max_step_tokens = 6};
+  SchedulerLimits limits;
+  limits.speculation = options;
+  Scheduler scheduler(limits, BlockManager(3, kBlockSize, true));
+  Sequence seq = make_drafting_sequence(options);
+  scheduler.add(seq);
+  run_step(scheduler);
+  EXPECT_EQ(seq.num_tokens(), 7);
+  StepPlan plan;
+  EXPECT(scheduler.plan_step(plan));
+  EXPECT_EQ(scheduler.draft_room(plan), 5);
+  // Three blocks hold 12 tokens.
+  EXPECT_EQ(scheduler.plan_drafts(plan, 0, 9), 5);
+  EXPECT_EQ(plan.num_tokens, 6);
+  EXPECT_EQ(seq.block_table.size(), size_t{3});
+  scheduler.cut_drafts(plan, 0, 4);
+  EXPECT_EQ(plan.sequences[0].num_tokens, 2);
+  EXPECT_EQ(seq.block_table.size(), size_t{2});
+  EXPECT_EQ(scheduler.plan_drafts(plan, 0, 4), 4);
+  seq.drafts.resize(5);
+  scheduler.launched(plan);
+  EXPECT_EQ(seq.num_computed_tokens, 12);
+  // The first two drafts hold.
+  seq.drafts.clear();
+  scheduler.reject(seq, 3);
+  for (int i = 0; i < 3; ++i)
+    scheduler.append(seq, 1);
+  EXPECT_EQ(seq.num_in_flight, 0);
+  EXPECT_EQ(seq.num_computed_tokens, 9);
+  EXPECT_EQ(seq.num_published_blocks, 2);
+  scheduler.check_integrity();
+  // Without a free block there are no drafts, and no sequence is preempted.
+  EXPECT(scheduler.plan_step(plan));
+  EXPECT_EQ(scheduler.plan_drafts(plan, 0, 5), 2);
+  EXPECT_EQ(seq.num_preemptions, 0);
+}
+
+TEST(scheduler_frees_the_blocks_of_rejected_drafts) {
+  const SpeculationOptions options{.num_tokens = 8, .max_ngram = 1, .min_ngram = 1, .max_step_tokens = 16};
+  SchedulerLimits limits;
+  limits.speculation = options;
+  Scheduler scheduler(limits, BlockManager(8, 4, true));
+  Sequence seq = make_drafting_sequence(options);
+  scheduler.add(seq);
+  run_step(scheduler);
+  StepPlan plan;
+  EXPECT(scheduler.plan_step(plan));
+  EXPECT_EQ(scheduler.plan_drafts(plan, 0, 8), 8);
+  seq.drafts.resize(8);
+  scheduler.launched(plan);
+  EXPECT_EQ(seq.block_table.size(), size_t{4});
+  seq.drafts.clear();
+  scheduler.reject(seq, 8);
+  scheduler.append(seq, 1);
+  EXPECT_EQ(seq.block_table.size(), size_t{2});
+  EXPECT_EQ(scheduler.blocks().num_available(), 6);
+  scheduler.check_integrity();
+}
+
+TEST(step_times_count_drafts_as_decodes) {
+  Sequence seq = make_sequence(6);
+  StepPlan plan;
+  plan.sequences.push_back({.seq = &seq, .first_position = 6, .num_tokens = 5, .samples = true, .num_drafts = 4});
+  plan.num_tokens = 5;
+  StepTimes times;
+  times.measure(plan, 10);
+  // Nothing is known about prefill yet.
+  EXPECT_EQ(times.prefill_ms(0, 100), 0.0);
+}
+
 // A machine whose step takes `base_ms`, `token_ms` for each token and `context_ms` for each token and 1,000 tokens of
 // its context. Small chunks are free while the weights are read.
 struct Machine {

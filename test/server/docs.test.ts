@@ -156,6 +156,7 @@ const TYPES: readonly (readonly [file: string, name: string])[] = [
   ['ts/events.ts', 'Usage'],
   ['ts/events.ts', 'TokenLogprob'],
   ['ts/addon-types.ts', 'StepStats'],
+  ['ts/speculation.ts', 'SpeculativeOptions'],
 ];
 
 /** The declaration of a type as written, with its comments. */

@@ -94,6 +94,28 @@ export function registerEngineMetrics(registry: Registry, stats: () => EngineSta
     { name: 'capstan_preemptions_total', help: 'Running sequences preempted because the KV cache was full' },
     ({ numPreemptions }) => numPreemptions,
   );
+  counter(
+    { name: 'capstan_spec_decode_drafts_total', help: 'Proposals of speculative decoding that were verified' },
+    ({ numDrafts }) => numDrafts,
+  );
+  counter(
+    { name: 'capstan_spec_decode_draft_tokens_total', help: 'Proposed tokens that were verified' },
+    ({ numDraftTokens }) => numDraftTokens,
+  );
+  counter(
+    { name: 'capstan_spec_decode_accepted_tokens_total', help: 'Proposed tokens that were accepted' },
+    ({ numAcceptedTokens }) => numAcceptedTokens.reduce((sum, count) => sum + count, 0),
+  );
+  new Counter({
+    name: 'capstan_spec_decode_accepted_tokens_per_pos_total',
+    help: 'Accepted tokens by position in the proposal, from 0',
+    labelNames: ['position'],
+    registers,
+    collect() {
+      this.reset();
+      for (const [position, count] of (stats()?.numAcceptedTokens ?? []).entries()) this.inc({ position }, count);
+    },
+  });
   counter({ name: 'capstan_steps_total', help: 'Engine steps' }, ({ numSteps }) => numSteps);
   new Counter({
     name: 'capstan_sequences_finished_total',

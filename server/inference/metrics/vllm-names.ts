@@ -46,6 +46,13 @@ export const VLLM_ALIASES: readonly Alias[] = [
     names: ['vllm:prefix_cache_hits_total', 'vllm:gpu_prefix_cache_hits_total'],
   },
   { of: 'capstan_preemptions_total', names: ['vllm:num_preemptions_total'] },
+  { of: 'capstan_spec_decode_drafts_total', names: ['vllm:spec_decode_num_drafts_total'] },
+  { of: 'capstan_spec_decode_draft_tokens_total', names: ['vllm:spec_decode_num_draft_tokens_total'] },
+  { of: 'capstan_spec_decode_accepted_tokens_total', names: ['vllm:spec_decode_num_accepted_tokens_total'] },
+  {
+    of: 'capstan_spec_decode_accepted_tokens_per_pos_total',
+    names: ['vllm:spec_decode_num_accepted_tokens_per_pos_total'],
+  },
   { of: 'capstan_time_to_first_token_seconds', names: ['vllm:time_to_first_token_seconds'] },
   {
     of: 'capstan_time_per_output_token_seconds',

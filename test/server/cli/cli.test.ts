@@ -61,7 +61,7 @@ describe('flags', () => {
     [['serve', '--http-transport', 'nginx'], "error: --http-transport: expected auto, uws or node, got 'nginx'"],
     [
       ['serve', '--speculative-config', '{}'],
-      'error: --speculative-config: not supported: speculative decoding is not supported',
+      `error: --speculative-config: expected num_speculative_tokens, such as {"method": "ngram", "num_speculative_tokens": 5}, got '{}'`,
     ],
     [['serve', '--config', '/no/such.yaml'], "error: --config: expected a readable file, got '/no/such.yaml' (ENOENT)"],
     [['serve', '--api-kee', `sk-cap1_0123456789AB_${'a'.repeat(32)}1GlQkh`], '(Did you mean --api-key?)'],

@@ -156,6 +156,18 @@ describe('values', () => {
     [['--max-model-len=auto'], ({ engine }) => engine.maxModelLen, undefined],
     [['--kv-cache-memory-bytes=2GiB'], ({ engine }) => engine.kvCacheBytes, 2 ** 31],
     [['--grammar-cache-memory=16M'], ({ engine }) => engine.grammarCacheBytes, 2 ** 24],
+    [
+      ['-sc={"num_speculative_tokens": 4}'],
+      ({ engine }) => engine.speculative,
+      { method: 'ngram', numSpeculativeTokens: 4 },
+    ],
+    [
+      [
+        '--speculative-config={"method": "ngram", "num_speculative_tokens": 8, "prompt_lookup_max": 4, "prompt_lookup_min": 2}',
+      ],
+      ({ engine }) => resolveEngineOptions(engine).speculative,
+      { numSpeculativeTokens: 8, promptLookupMax: 4, promptLookupMin: 2 },
+    ],
     [['-tp=auto', '--device=cuda:0,1'], ({ engine }) => resolveEngineOptions(engine).tensorParallelSize, 2],
     [['-tp=auto', '--device=cuda'], ({ engine }) => resolveEngineOptions(engine).tensorParallelSize, 1],
     [['-tp=4', '--tensor-parallel-size=auto'], ({ engine }) => resolveEngineOptions(engine).tensorParallelSize, 1],
@@ -267,6 +279,26 @@ describe('values', () => {
       '--override-generation-config: top_k: expected a number, got "3"',
     ],
     [['--chat-template=/no/such.jinja'], "--chat-template: expected a readable file, got '/no/such.jinja' (ENOENT)"],
+    [['-sc=[]'], 'expected a JSON object, such as {"method": "ngram", "num_speculative_tokens": 5}, got \'[]\''],
+    [
+      ['-sc={"method": "eagle", "model": "m", "num_speculative_tokens": 2}'],
+      "speculative method 'eagle' is not supported yet; expected 'ngram'",
+    ],
+    [
+      ['-sc={"model": "m", "num_speculative_tokens": 2}'],
+      "speculative method 'draft_model' is not supported yet; expected 'ngram'",
+    ],
+    [['-sc={"method": 3}'], 'method: expected "ngram", got 3'],
+    [['-sc={"num_speculative_tokens": 0}'], 'num_speculative_tokens: expected a whole number from 1 to 64, got 0'],
+    [
+      ['-sc={"num_speculative_tokens": 2, "prompt_lookup_max": 3, "prompt_lookup_min": 4}'],
+      'prompt_lookup_min: expected a whole number from 1 to 3, got 4',
+    ],
+    [
+      ['-sc={"num_speculative_tokens": 2, "quantization": "fp8"}'],
+      "expected the fields method, num_speculative_tokens, prompt_lookup_max, prompt_lookup_min, got 'quantization'",
+    ],
+    [['--spec-tokens=3'], '--spec-tokens: not supported: set --speculative-config instead'],
     [['--ssl-keyfile=k'], '--ssl-keyfile and --ssl-certfile: expected both, got one'],
     [['--ssl-keyfile-password=p'], '--ssl-keyfile-password: expected --ssl-keyfile and --ssl-certfile too'],
     [['--admin-host=::1'], '--admin-host: expected --admin-port too'],
@@ -378,7 +410,7 @@ describe('a configuration file', () => {
     ['port: 1\nport: 2', 'config.yaml: expected YAML: Map keys must be unique'],
     [
       'speculative-config: {method: x}',
-      'config.yaml: speculative-config: not supported: speculative decoding is not supported',
+      "config.yaml: speculative-config: speculative method 'x' is not supported yet; expected 'ngram'",
     ],
   ])('refuses %j', (text, message) => {
     expect(() => fromFile(text)).toThrow(UsageError);

@@ -120,6 +120,9 @@ test('reads the counts of the engine at each scrape', async () => {
     numCachedBlocks: 3,
     grammarCacheBytes: 12_345,
     numEvictions: 6,
+    numDrafts: 8,
+    numDraftTokens: 20,
+    numAcceptedTokens: [7, 4, 1],
     numPreemptions: 7,
     numSteps: 100,
     promptTokens: 80,
@@ -140,6 +143,12 @@ test('reads the counts of the engine at each scrape', async () => {
     expect(sample('capstan_evictions_total')).toBe(6);
     expect(sample('capstan_preemptions_total')).toBe(7);
     expect(sample('capstan_steps_total')).toBe(100);
+    expect(
+      ['drafts', 'draft_tokens', 'accepted_tokens'].map((name) => sample(`capstan_spec_decode_${name}_total`)),
+    ).toEqual([8, 20, 12]);
+    expect(
+      ['0', '1', '2'].map((position) => sample('capstan_spec_decode_accepted_tokens_per_pos_total', { position })),
+    ).toEqual([7, 4, 1]);
     expect([
       sample('capstan_prompt_tokens_total'),
       sample('capstan_cached_tokens_total'),
