@@ -45,7 +45,7 @@ class NgramDrafter {
   std::vector<int32_t> previous_;  // (num_indexed_ + 1) by end
   int match_ = 0;                  // the place whose token is predicted to come next, or 0
   // Share of predicted tokens that came true: an average that weighs recent ones more.
-  double accuracy_ = 0.5;
+  double accuracy_ = 0.4;
 };
 
 }  // namespace capstan
