@@ -183,27 +183,93 @@ TEST(speculation_adds_no_drafts_to_large_steps) {
   EXPECT(engine.engine().stats().num_steps >= 50);
 }
 
-// After "C" only EOS is left, so min_tokens does not count: for the row after a draft "C" too.
+// An engine whose model wants to write `ids`, again and again, after a prompt of three tokens.
+PickingSetup writing(const std::vector<int32_t>& ids) {
+  PickingSetup setup;
+  setup.depth = 1;
+  setup.speculation = kEager;
+  setup.preferences = [ids](const SampleRow& row) {
+    return std::vector<int32_t>{ids[(row.position - 3) % ids.size()]};
+  };
+  return setup;
+}
+
+// After the last "A" only EOS is left, so min_tokens does not count: for the row after a draft "A" too.
 TEST(speculation_waives_min_tokens_where_the_grammar_leaves_only_the_end) {
-  for (const SpeculationOptions& speculation : {SpeculationOptions{}, kEager}) {
-    PickingSetup setup;
-    setup.depth = 1;
-    setup.speculation = speculation;
-    setup.preferences = [](const SampleRow& row) { return std::vector<int32_t>{static_cast<int32_t>(row.position % 3)}; };
-    PickingEngine engine(setup);
-    const auto grammar = engine.compile("root ::= \"ABCABCABC\" \"x\"*");
+  PickingEngine engine(writing({0}));
+  for (int length = 2; length < 14; ++length) {
+    const std::string text(static_cast<size_t>(length), 'A');
+    const auto grammar = engine.compile("root ::= \"" + text + "\" \"x\"*");
     // The first request computes the masks: a draft waits for none.
     for (int i = 0; i < 2; ++i) {
       const PickedAnswer answer = engine.run([&](Request& request) {
-        request.prompt_token_ids = {0, 1, 2};
+        request.prompt_token_ids = {0, 0, 0};
         request.grammar = grammar;
         request.sampling.min_tokens = 30;
       });
-      EXPECT_EQ(answer.text, std::string("ABCABCABC"));
+      EXPECT_EQ(answer.text, text);
       EXPECT(answer.finish->reason == FinishReason::kStop);
     }
-    EXPECT_EQ(engine.engine().stats().num_draft_tokens > 0, speculation.num_tokens > 0);
   }
+  EXPECT(num_accepted(engine.engine().stats()) > 30);
+}
+
+// The budget of thinking is used up at a draft, where the grammar refuses the closing marker.
+TEST(speculation_forces_no_marker_that_the_grammar_refuses) {
+  PickingEngine engine(writing({0}));
+  const auto grammar = engine.compile("root ::= [A-C]+");
+  for (int i = 0; i < 16; ++i) {
+    const PickedAnswer answer = engine.run([&](Request& request) {
+      request.prompt_token_ids = {0, 0, 0};
+      request.grammar = grammar;
+      request.sampling.max_tokens = 20;
+      request.sampling.thinking = ThinkingParams{i, {}, ids_of("Z"), true};
+    });
+    EXPECT_EQ(answer.text, std::string(20, 'A'));
+  }
+  EXPECT(num_accepted(engine.engine().stats()) > 100);
+}
+
+// Letters that open, "G", and the letters that close them, such as "CDCGAEA". "G" and the first end are one token.
+std::vector<int32_t> random_nest(std::mt19937& random) {
+  std::string begin, end;
+  for (auto left = 2 + random() % 5; left > 0; --left) {
+    const bool is_usual = random() % 4 != 0;
+    begin += is_usual ? 'C' : 'D';
+    end.insert(0, is_usual ? "A" : "E");
+  }
+  std::vector<int32_t> ids = ids_of(begin);
+  ids.push_back(testing::kNumLetterIds + (end[0] == 'E'));
+  std::ranges::copy(ids_of(end.substr(1)), std::back_inserter(ids));
+  return ids;
+}
+
+// The stacks of drafts and those of the tokens that come instead get the same numbers. Their masks must not be mixed up.
+TEST(speculation_keeps_no_masks_of_rejected_drafts) {
+  std::mt19937 random(2);
+  int64_t sum_accepted = 0, sum_rejected = 0;
+  for (int round = 0; round < 40; ++round) {
+    std::vector<int32_t> ids;
+    while (ids.size() < 150)
+      std::ranges::copy(random_nest(random), std::back_inserter(ids));
+    ids.resize(150);
+    PickingSetup setup = writing(ids);
+    setup.more_tokens = {"GA", "GE"};
+    PickingEngine engine(setup);
+    const auto grammar = engine.compile("root ::= x+ \nx ::= \"C\" x \"A\" | \"D\" x \"E\" | \"G\"");
+    for (int i = 0; i < 3; ++i) {
+      const PickedAnswer answer = engine.run([&](Request& request) {
+        request.grammar = grammar;
+        request.sampling.is_eos_ignored = true;
+        request.sampling.max_tokens = 150;
+      });
+      EXPECT(answer.token_ids == ids);
+    }
+    const EngineStats stats = engine.engine().stats();
+    sum_accepted += num_accepted(stats);
+    sum_rejected += stats.num_draft_tokens - num_accepted(stats);
+  }
+  EXPECT(sum_accepted > 1000 && sum_rejected > 1000);
 }
 
 // At depth 2 a step is planned while the one before it runs, except of a sequence that has a proposal.
