@@ -164,6 +164,39 @@ TEST(cuda_engine_ranks_change_no_bit) {
   }
 }
 
+// Prompts and completions of few ids, so that look-ups find places. Drafts are accepted and rejected.
+TEST(cuda_engine_speculation_changes_no_bit) {
+  for (const auto& [shape, dtype] : models()) {
+    const TinyModel model(shape, dtype);
+    const auto answers = [&](const LoadRequest& load, EngineStats* stats = nullptr) {
+      Session session(load);
+      std::vector<RequestId> open;
+      for (uint64_t i = 0; i < 4; ++i) {
+        Request request;
+        request.prompt_token_ids = random_ids(i, 12, 3);
+        request.sampling.temperature = i % 2 == 0 ? 0 : 0.5f;
+        request.sampling.seed = i;
+        request.sampling.max_tokens = 3 * num_tokens();
+        request.sampling.allowed_token_ids = std::vector<int32_t>{0, 1, 2};
+        request.sampling.num_logprobs = kNumAlternatives;
+        if (i == 3) request.sampling.repetition_penalty = 1.1f;
+        open.push_back(session.submit(request));
+      }
+      std::vector<Answer> all;
+      for (const RequestId id : open)
+        all.push_back(session.wait(id));
+      if (stats != nullptr) *stats = session.engine().stats();
+      return all;
+    };
+    const std::vector<Answer> plain = answers(on_device(model));
+    LoadRequest load = on_device(model);
+    load.speculation = {.num_tokens = 3, .max_ngram = 2, .min_ngram = 1};
+    EngineStats stats;
+    expect_same(answers(load, &stats), plain, "speculation");
+    EXPECT(stats.num_accepted_tokens[0] > 0 && stats.num_accepted_tokens[0] < stats.num_draft_tokens);
+  }
+}
+
 // Disables features of the backend for sessions created during its lifetime.
 class Without {
  public:
