@@ -54,12 +54,19 @@ async function time(engine: Engine, sampling: SamplingParams, round: number): Pr
   const answers = await Promise.all(
     Array.from({ length: streams }, (_, i) =>
       engine
-        .generate(PROMPT, { ...sampling, seed: 100 * round + i, maxTokens, ignoreEos: true }, { cacheSalt: `${round} ${i}` })
+        .generate(
+          PROMPT,
+          { ...sampling, seed: 100 * round + i, maxTokens, ignoreEos: true },
+          { cacheSalt: `${round} ${i}` },
+        )
         .result(),
     ),
   );
   const decodeMs = answers.map(({ usage }) => usage.timings.decodeMs);
-  return [median(decodeMs) / (maxTokens - 1), JSON.stringify(answers.map(({ choices }) => choices.map((c) => c.tokenIds)))];
+  return [
+    median(decodeMs) / (maxTokens - 1),
+    JSON.stringify(answers.map(({ choices }) => choices.map((c) => c.tokenIds))),
+  ];
 }
 
 async function measure({ name, speculative, sampling, target }: Task, plain: Engine): Promise<void> {

@@ -275,7 +275,7 @@ void Engine::launch_steps() {
 
 // Adds drafts to the decodes of a planned step.
 void Engine::speculate(StepPlan& plan) {
-  if (scheduler_.draft_room(plan) == 0) return;
+  if (scheduler_.draft_capacity(plan) == 0) return;
   const auto wants_drafts = [](const ScheduledSequence& scheduled) {
     return scheduled.samples && scheduled.num_tokens == 1 && scheduled.seq->num_in_flight == 0 &&
            scheduled.seq->num_wanted_drafts() > 0;
@@ -285,7 +285,7 @@ void Engine::speculate(StepPlan& plan) {
     if (!wants_drafts(plan.sequences[i])) continue;
     Sequence& seq = *plan.sequences[i].seq;
     // The first drafts of all sequences are worth more than the last ones of one.
-    const int share = (scheduler_.draft_room(plan) + num_left - 1) / num_left;
+    const int share = (scheduler_.draft_capacity(plan) + num_left - 1) / num_left;
     --num_left;
     const int count = scheduler_.plan_drafts(plan, i, std::min(share, seq.num_wanted_drafts()));
     if (count == 0) continue;

@@ -357,8 +357,8 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   LoadedEngine loaded;
   loaded.info = make_info();
   EngineOptions options;
-  options.limits = {request_.max_num_seqs, request_.max_num_batched_tokens, memory_.max_model_len, request_.max_step_ms,
-                    attention_work_per_context(request_.spec), speculation_};
+  options.limits = {request_.max_num_seqs, request_.max_num_batched_tokens,           memory_.max_model_len,
+                    request_.max_step_ms,  attention_work_per_context(request_.spec), speculation_};
   options.max_queued_requests = request_.max_queued_requests;
   options.grammar_cache_bytes = static_cast<size_t>(request_.grammar_cache_bytes);
   options.eos_token_ids = request_.eos_token_ids;

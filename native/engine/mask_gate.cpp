@@ -25,8 +25,8 @@ bool allows_any_except(std::span<const uint32_t> mask, std::span<const int32_t> 
   return false;
 }
 
-// Restricts the grammar's mask after the first `num_drafts` drafts to what the request allows. Returns whether any token
-// is left.
+// Restricts the grammar's mask after the first `num_drafts` drafts to what the request allows. Returns whether any
+// token is left.
 bool restrict_mask(Sequence& seq, size_t num_drafts, std::span<uint32_t> mask, bool& is_min_waived) {
   for (size_t i = 0; i < seq.allowed_mask.size(); ++i)
     mask[i] &= seq.allowed_mask[i];

@@ -86,8 +86,8 @@ void NgramDrafter::look_up(std::span<const int32_t> token_ids) {
   for (int i = 0; i < kMaxCandidates && candidate > 0; ++i, candidate = previous_[static_cast<size_t>(candidate)]) {
     const int limit = std::min(options_.max_ngram, candidate);
     int length = 0;
-    while (length < limit && token_ids[static_cast<size_t>(candidate - 1 - length)] ==
-                                 token_ids[static_cast<size_t>(end - 1 - length)])
+    while (length < limit &&
+           token_ids[static_cast<size_t>(candidate - 1 - length)] == token_ids[static_cast<size_t>(end - 1 - length)])
       ++length;
     if (length <= longest) continue;
     longest = length;

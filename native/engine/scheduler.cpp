@@ -40,7 +40,7 @@ bool Scheduler::can_step(const Sequence& seq) const {
          seq.num_tokens_ahead() < limits_.max_model_len;
 }
 
-// Whether `seq` has drafts for a step that may have room for them.
+// Whether `seq` has drafts, and its next step may be small enough for them.
 bool Scheduler::may_speculate(const Sequence& seq) const {
   return seq.num_wanted_drafts() > 0 && num_running() < limits_.speculation.max_step_tokens;
 }
@@ -178,7 +178,7 @@ int Scheduler::chunk_size(const StepPlan& plan, const Sequence& seq, int num_rem
   return num_fitting;
 }
 
-int Scheduler::draft_room(const StepPlan& plan) const {
+int Scheduler::draft_capacity(const StepPlan& plan) const {
   const int most_tokens = std::min(limits_.max_num_batched_tokens, limits_.speculation.max_step_tokens);
   return std::max(0, most_tokens - plan.num_tokens);
 }
@@ -187,7 +187,7 @@ int Scheduler::plan_drafts(StepPlan& plan, size_t idx, int count) {
   ScheduledSequence& scheduled = plan.sequences[idx];
   CAPSTAN_CHECK(scheduled.samples && scheduled.seq->num_in_flight == 0);
   int num_added = 0;
-  for (; num_added < count && draft_room(plan) > 0; ++num_added) {
+  for (; num_added < count && draft_capacity(plan) > 0; ++num_added) {
     if (!blocks_.grow(*scheduled.seq, scheduled.first_position + scheduled.num_tokens + 1)) break;
     ++scheduled.num_drafts;
     ++scheduled.num_tokens;

@@ -49,10 +49,10 @@ class Scheduler {
   void add(Sequence& seq);
   // Fills `plan` with the next step. Returns false when nothing can run now.
   bool plan_step(StepPlan& plan);
-  // Returns how many drafts the step has room for.
-  int draft_room(const StepPlan& plan) const;
-  // Adds `count` drafts, or as many as there are room and blocks for, to the sequence `idx` of `plan`, which decodes. Call
-  // after plan_step, so that nothing else in the step waits for them. Returns how many were added.
+  // Returns how many drafts may still be added to the step.
+  int draft_capacity(const StepPlan& plan) const;
+  // Adds up to `count` drafts to the sequence `idx` of `plan`, which decodes: fewer when the capacity or the blocks are
+  // used up. Call after plan_step, so that nothing else in the step waits for them. Returns how many were added.
   int plan_drafts(StepPlan& plan, size_t idx, int count);
   // Takes the last `count` drafts back before the launch.
   void cut_drafts(StepPlan& plan, size_t idx, int count);

@@ -126,8 +126,7 @@ std::vector<int32_t> expected_answer(const std::vector<int32_t>& prompt, int max
     context = testing::extend_context(context, id);
   std::vector<int32_t> all = prompt;
   while (all.size() < prompt.size() + static_cast<size_t>(max_tokens)) {
-    const bool is_repeated =
-        period > 0 && all.size() >= static_cast<size_t>(period) && testing::is_repeating(context);
+    const bool is_repeated = period > 0 && all.size() >= static_cast<size_t>(period) && testing::is_repeating(context);
     all.push_back(is_repeated ? all[all.size() - static_cast<size_t>(period)] : testing::next_id(context, kNumIds));
     if (all.back() == kEos && !ignores_eos) break;
     context = testing::extend_context(context, all.back());

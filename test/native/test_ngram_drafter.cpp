@@ -65,8 +65,7 @@ TEST(ngram_drafter_does_not_depend_on_the_size_of_updates) {
   for (size_t count = 100; count <= tokens.size(); ++count)
     one_by_one.update(std::span(tokens).first(count), 100);
   EXPECT_EQ(at_once.num_proposed(), one_by_one.num_proposed());
-  if (at_once.num_proposed() > 0)
-    EXPECT(proposed(at_once, tokens, 4) == proposed(one_by_one, tokens, 4));
+  if (at_once.num_proposed() > 0) EXPECT(proposed(at_once, tokens, 4) == proposed(one_by_one, tokens, 4));
 }
 
 TEST(ngram_drafter_stops_when_predictions_fail_and_returns_when_they_hold) {

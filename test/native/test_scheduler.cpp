@@ -71,7 +71,7 @@ TEST(scheduler_drafts_take_only_room_that_nothing_else_needs) {
   EXPECT_EQ(seq.num_tokens(), 7);
   StepPlan plan;
   EXPECT(scheduler.plan_step(plan));
-  EXPECT_EQ(scheduler.draft_room(plan), 5);
+  EXPECT_EQ(scheduler.draft_capacity(plan), 5);
   // Three blocks hold 12 tokens.
   EXPECT_EQ(scheduler.plan_drafts(plan, 0, 9), 5);
   EXPECT_EQ(plan.num_tokens, 6);

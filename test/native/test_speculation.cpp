@@ -32,7 +32,8 @@ int64_t num_accepted(const EngineStats& stats) {
 
 // All that a row says about its draw, as one number.
 uint64_t digest(const SampleRow& row) {
-  std::vector<int32_t> ids{static_cast<int32_t>(row.position), static_cast<int32_t>(row.choice_idx), static_cast<int32_t>(row.seed)};
+  std::vector<int32_t> ids{static_cast<int32_t>(row.position), static_cast<int32_t>(row.choice_idx),
+                           static_cast<int32_t>(row.seed)};
   for (const auto& [id, count] : row.counts.completion_counts)
     ids.push_back(id), ids.push_back(count);
   ids.push_back(-1);
@@ -179,7 +180,6 @@ TEST(speculation_adds_no_drafts_to_large_steps) {
   engine.events().open();
   for (const RequestId id : ids)
     engine.wait(id);
-  // At most the last sequence has steps of its own.
   EXPECT(engine.engine().stats().num_steps >= 50);
 }
 
@@ -244,7 +244,8 @@ std::vector<int32_t> random_nest(std::mt19937& random) {
   return ids;
 }
 
-// The stacks of drafts and those of the tokens that come instead get the same numbers. Their masks must not be mixed up.
+// The stacks of drafts and those of the tokens that come instead get the same numbers. Their masks must not be mixed
+// up.
 TEST(speculation_keeps_no_masks_of_rejected_drafts) {
   std::mt19937 random(2);
   int64_t sum_accepted = 0, sum_rejected = 0;
@@ -311,7 +312,9 @@ TEST(speculation_draws_tokens_again_that_the_grammar_had_no_time_for) {
     setup.depth = 1;
     setup.speculation = speculation;
     setup.grammar_work_per_step = work;
-    setup.preferences = [](const SampleRow& row) { return std::vector<int32_t>{static_cast<int32_t>(row.position % 4)}; };
+    setup.preferences = [](const SampleRow& row) {
+      return std::vector<int32_t>{static_cast<int32_t>(row.position % 4)};
+    };
     PickingEngine engine(setup);
     const auto grammar = engine.compile("root ::= [A-D]{200}");
     PickedAnswer answer = engine.run([&](Request& request) {
