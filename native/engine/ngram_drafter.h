@@ -46,6 +46,7 @@ class NgramDrafter {
   int match_ = 0;                  // the place whose token is predicted to come next, or 0
   // Share of predicted tokens that came true: an average that weighs recent ones more.
   double accuracy_ = 0.4;
+  int num_predictions_ = 0;
 };
 
 }  // namespace capstan

@@ -81,7 +81,7 @@ TEST(ngram_drafter_stops_when_predictions_fail_and_returns_when_they_hold) {
     add(100 + num_rounds);
     add(1);
   }
-  EXPECT(num_rounds > 3 && num_rounds < 30);
+  EXPECT(num_rounds > 2 && num_rounds < 8);
   // Nothing was proposed, but the predictions hold from now on.
   for (int i = 0; i < 20; ++i)
     add(1);
