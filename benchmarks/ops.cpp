@@ -1,6 +1,6 @@
 // Prints what native/bench/ops.h measures. `capstan bench ops` does the same through the addon.
 //   ops [--rows 1,8,512] [--dtype bf16] [--isa avx512bf16] [--threads 2] [--context 512] [--repeats 5] [--layers 24]
-//   [--clock wall|cpu] [--json FILE] [--limits 1]
+//   [--quantization none|int8|int4] [--clock wall|cpu] [--json FILE] [--limits 1]
 #include "native/bench/ops.h"
 
 #include <algorithm>
@@ -33,11 +33,17 @@ DType parse_dtype(const std::string& name) {
   return name == "f16" ? DType::kF16 : DType::kBf16;
 }
 
+WeightFormat parse_format(const std::string& name) {
+  if (name == "int8") return WeightFormat::kInt8;
+  return name == "int4" ? WeightFormat::kInt4 : WeightFormat::kDType;
+}
+
 Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string name = argv[i], value = argv[i + 1];
     if (name == "--rows") options.rows = parse_list(value.c_str());
+    if (name == "--quantization") options.ops.format = parse_format(value);
     if (name == "--dtype") options.ops.dtype = parse_dtype(value);
     if (name == "--threads") options.threads = std::atoi(value.c_str());
     if (name == "--context") options.ops.context = std::atoi(value.c_str());
@@ -64,13 +70,14 @@ double median(std::vector<double> values) {
 void print_limits(const Options& options) {
   Team team(options.ops.cpus, true);
   LimitMeter meter(team, options.ops.read_bytes);
-  std::vector<double> bandwidths, peaks;
+  std::vector<double> bandwidths, bf16_peaks, int8_peaks;
   for (int repeat = 0; repeat < options.ops.repeats; ++repeat) {
     bandwidths.push_back(meter.read_gb_per_s());
-    peaks.push_back(meter.bf16_gflop_per_s());
+    bf16_peaks.push_back(meter.bf16_gflop_per_s());
+    int8_peaks.push_back(meter.int8_gop_per_s());
   }
-  std::printf("{\"machine\":\"%s\",\"read_gb_per_s\":%.2f,\"bf16_gflop_per_s\":%.1f}\n", machine_description().c_str(),
-              median(bandwidths), median(peaks));
+  std::printf("{\"machine\":\"%s\",\"read_gb_per_s\":%.2f,\"bf16_gflop_per_s\":%.1f,\"int8_gop_per_s\":%.1f}\n",
+              machine_description().c_str(), median(bandwidths), median(bf16_peaks), median(int8_peaks));
 }
 
 // Prints a table of one batch and appends its JSON objects, separated by commas.

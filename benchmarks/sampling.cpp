@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "native/bench/limits.h"
 #include "native/backend/cpu/isa.h"
 #include "native/backend/cpu/sample.h"
+#include "native/bench/limits.h"
 
 namespace capstan::benchmarks {
 namespace {

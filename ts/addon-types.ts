@@ -391,6 +391,7 @@ export interface NativeLimits {
   /** Memory reads, with several patterns. */
   reads: { pattern: string; gbPerS: number }[];
   /** 0 on a machine without the instruction (AVX512-BF16). */
+  int8GopPerS: number;
   bf16GflopPerS: number;
   /** 0 on a machine without AVX-512. */
   f32GflopPerS: number;
@@ -401,6 +402,7 @@ export interface NativeOpsOptions {
   /** Rows of the steps, 1 to 512: up to 64 sequences that each decode one token, above that one prompt. */
   rows: number[];
   dtype: NativeDType;
+  quantization: NativeQuantization;
   isa: string;
   /** 0 = all that this process may use. */
   threads: number;

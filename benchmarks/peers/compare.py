@@ -163,9 +163,9 @@ def table(peers, speeds, bounds, rounds, shares, how, weights):
     return "\n".join(lines) + "\n"
 
 
-def medians(peers, speeds, bounds):
+def medians(peers, speeds, bounds, weights):
     rows = [{"work": title, "speeds": {name: statistics.median(speeds[name, title]) for name in peers},
-             "limit": statistics.median(limit_of(task, b) for b in bounds)} for title, task in TASKS]
+             "limit": statistics.median(limit_of(task, b, weights) for b in bounds)} for title, task in TASKS]
     return {"peers": {name: peer.title for name, peer in peers.items()}, "rows": rows}
 
 
@@ -210,7 +210,7 @@ def main():
     if args.out:
         args.out.write_text(text)
     if args.json:
-        args.json.write_text(json.dumps(medians(peers, speeds, bounds)))
+        args.json.write_text(json.dumps(medians(peers, speeds, bounds, args.weights)))
     for peer in peers.values():
         peer.close()
 

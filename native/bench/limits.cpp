@@ -189,7 +189,7 @@ std::vector<ReadRate> LimitMeter::read_rates() {
   const auto pieces = static_cast<int64_t>(read_bytes_ / kPieceBytes);
   timed("pieces that threads take in turns", pieces * kPieceBytes, [&] {
     std::atomic<uint64_t> sum{0};
-    team_.for_pieces(pieces, 16, [&](int64_t begin, int64_t end) {
+    team_.for_pieces(pieces, 16, [&](int, int64_t begin, int64_t end) {
       sum += reader(true)(data + begin * kPieceBytes, static_cast<size_t>(end - begin) * kPieceBytes);
     });
     sums[0] += sum;

@@ -71,7 +71,8 @@ struct OpsBench::Model {
 namespace {
 
 template <class Model>
-Model load(Backend& backend, int fd, int64_t vocab_size, int num_layers) {
+Model load(Backend& backend, int fd, const OpsOptions& options) {
+  WeightFormat format = options.format == WeightFormat::kInt4 ? WeightFormat::kInt8 : options.format;
   const auto matrix = [&](std::vector<int64_t> heights, int64_t cols, MatrixKind kind, bool is_gated) {
     std::vector<FileTensor> tensors;
     for (const int64_t height : heights)
@@ -82,14 +83,16 @@ Model load(Backend& backend, int fd, int64_t vocab_size, int num_layers) {
     source.kind = kind;
     source.total_cols = cols;
     source.interleave_pairs = is_gated;
+    source.format = format;
     return backend.load_matrix(source, {});
   };
   const FileTensor norm{"norm", fd, 0, DType::kBf16, 1, kHidden};
   const auto vector = [&] { return backend.load_vector({&norm, 0, 1, 0, kHidden}, {}); };
   Model model;
-  model.embedding = matrix({vocab_size}, kHidden, MatrixKind::kColumn, false);
+  model.embedding = matrix({options.vocab_size}, kHidden, MatrixKind::kColumn, false);
   model.norm = vector();
-  for (int layer = 0; layer < num_layers; ++layer) {
+  format = options.format;
+  for (int layer = 0; layer < options.layers; ++layer) {
     LayerWeights weights;
     weights.input_norm = vector();
     weights.post_attention_norm = vector();
@@ -175,23 +178,26 @@ struct Work {
   double bytes = 0, flops = 0, f32_flops = 0;
 };
 
-Work work_of(Op op, const OpsOptions& options, const Batch& batch) {
+template <class Model>
+Work work_of(Op op, const OpsOptions& options, const Model& model, const Batch& batch) {
   const double rows = static_cast<double>(batch.ids.size()), item = static_cast<double>(dtype_size(options.dtype)),
                layers = options.layers;
-  const auto matrix = [&](double n, double k, double r, double times) {
-    return Work{n * k * item * times, 2 * n * k * r * times, 0};
+  const auto matrix = [&](const std::unique_ptr<Matrix>& weights, double r, double times) {
+    return Work{static_cast<double>(weights->bytes) * times,
+                2 * static_cast<double>(weights->rows * weights->cols) * r * times, 0};
   };
+  const LayerWeights& layer = model.layers[0];
   switch (op) {
     case kQkv:
-      return matrix((kHeads + 2 * kKvHeads) * kHeadDim, kHidden, rows, layers);
+      return matrix(layer.qkv_proj, rows, layers);
     case kOutput:
-      return matrix(kHidden, kHeads * kHeadDim, rows, layers);
+      return matrix(layer.o_proj, rows, layers);
     case kGateUp:
-      return matrix(2 * kInner, kHidden, rows, layers);
+      return matrix(layer.gate_up_proj, rows, layers);
     case kDown:
-      return matrix(kHidden, kInner, rows, layers);
+      return matrix(layer.down_proj, rows, layers);
     case kHead:
-      return matrix(static_cast<double>(options.vocab_size), kHidden, batch.num_logit_rows, 1);
+      return matrix(model.embedding, batch.num_logit_rows, 1);
     case kAttention: {
       double keys = 0;
       for (const int32_t context : batch.context_lens)
@@ -238,6 +244,12 @@ struct Limits {
   }
 };
 
+// Returns the peak of the instructions that the products use.
+double peak_flop_per_s(LimitMeter& meter, const OpsOptions& options, double f32_peak) {
+  if (options.format != WeightFormat::kDType) return meter.int8_gop_per_s() * 1e9;
+  return options.dtype == DType::kBf16 ? meter.bf16_gflop_per_s() * 1e9 : f32_peak;
+}
+
 }  // namespace
 
 OpsBench::OpsBench(const OpsOptions& options)
@@ -245,7 +257,7 @@ OpsBench::OpsBench(const OpsOptions& options)
   const int fd = random_file(std::max(options.vocab_size, kInner) * kHidden * 2);
   const double start = now_seconds();
   try {
-    model_ = std::make_unique<Model>(load<Model>(*backend_, fd, options.vocab_size, options.layers));
+    model_ = std::make_unique<Model>(load<Model>(*backend_, fd, options));
   } catch (...) {
     close(fd);
     throw;
@@ -274,8 +286,7 @@ OpsResult OpsBench::measure(int rows) {
   for (int repeat = 0; repeat < options_.repeats; ++repeat) {
     limits.bytes = std::max(limits.bytes, meter_.read_gb_per_s() * 1e9);
     limits.f32_flops = std::max(limits.f32_flops, meter_.f32_gflop_per_s() * 1e9);
-    limits.flops =
-        std::max(limits.flops, options_.dtype == DType::kBf16 ? meter_.bf16_gflop_per_s() * 1e9 : limits.f32_flops);
+    limits.flops = std::max(limits.flops, peak_flop_per_s(meter_, options_, limits.f32_flops));
     const std::vector<double> ops = run_step(*backend_, *model_, batch);
     for (int op = 0; op < kNumOps; ++op)
       seconds[op].push_back(ops[op]);
@@ -284,12 +295,12 @@ OpsResult OpsBench::measure(int rows) {
   std::vector<double> times;
   for (int op = 0; op < kNumOps; ++op) {
     times.push_back(median(seconds[op]));
-    limits.include(work_of(static_cast<Op>(op), options_, batch), times[op]);
+    limits.include(work_of(static_cast<Op>(op), options_, *model_, batch), times[op]);
   }
   OpsResult result{rows, limits.bytes / 1e9, limits.flops / 1e9, {}};
   double total = 0, least = 0;
   for (int op = 0; op < kNumOps; ++op) {
-    const Work work = work_of(static_cast<Op>(op), options_, batch);
+    const Work work = work_of(static_cast<Op>(op), options_, *model_, batch);
     const double time = times[op], limit = limits.seconds_of(work);
     total += time;
     least += limit;

@@ -14,6 +14,8 @@ namespace capstan::benchmarks {
 
 struct OpsOptions {
   DType dtype = DType::kBf16;
+  // Of all matrices but the last one, which has 8 bits when they have 4.
+  WeightFormat format = WeightFormat::kDType;
   CpuIsa isa = available_cpu_isas()[0];
   std::vector<int> cpus;  // one thread on each
   int context = 512;      // tokens in the KV cache of each decoded sequence

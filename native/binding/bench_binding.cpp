@@ -89,6 +89,9 @@ OpsOptions ops_options(const Napi::Object& options) {
   result.vocab_size = count_of(options, "vocabSize", kMaxVocab);
   result.read_bytes = static_cast<size_t>(count_of(options, "readBytes", kMaxReadBytes));
   result.isa = isa_of(options);
+  const std::string quantization = options.Get("quantization").ToString().Utf8Value();
+  if (quantization == "int8") result.format = WeightFormat::kInt8;
+  if (quantization == "int4") result.format = WeightFormat::kInt4;
   const std::string dtype = options.Get("dtype").ToString().Utf8Value();
   for (const DType known : {DType::kF32, DType::kF16, DType::kBf16})
     if (dtype == dtype_name(known)) result.dtype = known;
@@ -126,12 +129,13 @@ Napi::Value benchmark_limits_binding(const Napi::CallbackInfo& info) {
     Team team(cpus, true);
     benchmarks::LimitMeter meter(team, static_cast<size_t>(count_of(options, "readBytes", kMaxReadBytes)));
     std::vector<benchmarks::ReadRate> best;
-    double bf16 = 0, f32 = 0;
+    double int8 = 0, bf16 = 0, f32 = 0;
     for (int64_t repeat = 0; repeat < repeats; ++repeat) {
       const std::vector<benchmarks::ReadRate> rates = meter.read_rates();
       best.resize(rates.size());
       for (size_t i = 0; i < rates.size(); ++i)
         best[i] = {rates[i].pattern, std::max(best[i].gb_per_s, rates[i].gb_per_s)};
+      int8 = std::max(int8, meter.int8_gop_per_s());
       bf16 = std::max(bf16, meter.bf16_gflop_per_s());
       f32 = std::max(f32, meter.f32_gflop_per_s());
     }
@@ -146,6 +150,7 @@ Napi::Value benchmark_limits_binding(const Napi::CallbackInfo& info) {
     result.Set("machine", benchmarks::machine_description());
     result.Set("threads", static_cast<double>(cpus.size()));
     result.Set("reads", reads);
+    result.Set("int8GopPerS", int8);
     result.Set("bf16GflopPerS", bf16);
     result.Set("f32GflopPerS", f32);
     return result;

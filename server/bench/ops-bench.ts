@@ -19,12 +19,13 @@ export function opsBench(options: OpsBenchOptions): number {
     progress.show(`${results.length} of ${ops.rows.length} numbers of rows`);
   });
   progress.clear();
+  const weights = ops.quantization === 'none' ? ops.dtype : `${ops.dtype} as ${ops.quantization}`;
   const table = opsTable(results);
   const report: BenchReport = {
     title: 'Ops of the CPU backend',
     facts: [
       ['Machine', `${run.machine}; ${machineText()}`],
-      ['Settings', `${run.isa}, ${ops.dtype}, ${run.threads} threads, ${ops.layers} layers, context ${ops.context}`],
+      ['Settings', `${run.isa}, ${weights}, ${run.threads} threads, ${ops.layers} layers, context ${ops.context}`],
       ['Limit', 'the fastest read and computation in the same run, by a test of the machine or by an op'],
     ],
     tables: [table],

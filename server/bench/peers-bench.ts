@@ -10,6 +10,8 @@ import { type OutputOptions, writeOutput } from './output';
 export interface PeersBenchOptions extends OutputOptions {
   /** Folder of compare.py. Default: benchmarks/peers of the clone. */
   dir: string | undefined;
+  /** What the models of the peers have. */
+  weights: 'bf16' | 'int8' | 'int4';
   checkpoint: string;
   gguf: string;
   openvino: string;
@@ -45,7 +47,7 @@ export async function peersBench(options: PeersBenchOptions): Promise<number> {
     if (missing.length > 0) process.stderr.write(`without ${name}: ${missing.join('; ')}\n`);
   if (needed.length > 0) throw new UsageError(`bench peers: ${needed.join('; ')}`);
   if (available.length === 0) throw new UsageError('bench peers: expected at least one peer, got none');
-  const capstan = { name: 'capstan', command: quoted([process.execPath, 'capstan_peer.mjs', options.checkpoint]) };
+  const capstan = { name: 'capstan', command: quoted(capstanCommand(options)) };
   const comparison = await compare(dir, [...available, capstan], options);
   if (comparison === undefined) return 1;
   const table = peersTable(comparison);
@@ -53,7 +55,7 @@ export async function peersBench(options: PeersBenchOptions): Promise<number> {
     title: 'Comparison with other engines',
     facts: [
       ['Machine', machineText()],
-      ['Settings', `${options.threads} threads, median of ${options.rounds} rounds`],
+      ['Settings', `${options.weights}, ${options.threads} threads, median of ${options.rounds} rounds`],
       ...Object.entries(comparison.peers),
     ],
     tables: [table],
@@ -61,6 +63,11 @@ export async function peersBench(options: PeersBenchOptions): Promise<number> {
   };
   writeOutput(options, { text: renderTable(table), json: { ...comparison, machine: describeMachine() }, report });
   return 0;
+}
+
+function capstanCommand({ weights, checkpoint }: PeersBenchOptions): string[] {
+  const quantization = weights === 'bf16' ? [] : ['--quantization', weights];
+  return [process.execPath, 'capstan_peer.mjs', ...quantization, checkpoint];
 }
 
 /** What every comparison needs. */
@@ -113,12 +120,22 @@ function quoted(words: readonly string[]): string {
 async function compare(
   dir: string,
   peers: readonly Pick<Peer, 'name' | 'command'>[],
-  { rounds, threads, countsCpuTime }: PeersBenchOptions,
+  { weights, rounds, threads, countsCpuTime }: PeersBenchOptions,
 ): Promise<Comparison | undefined> {
   const folder = mkdtempSync(join(tmpdir(), 'capstan-peers-'));
   try {
     const file = join(folder, 'result.json');
-    const args = ['compare.py', '--rounds', String(rounds), '--threads', String(threads), '--json', file];
+    const args = [
+      'compare.py',
+      '--weights',
+      weights,
+      '--rounds',
+      String(rounds),
+      '--threads',
+      String(threads),
+      '--json',
+      file,
+    ];
     const child = spawn(
       'python3',
       [...args, ...(countsCpuTime ? ['--cpu-time'] : []), ...peers.map(({ name, command }) => `${name}=${command}`)],

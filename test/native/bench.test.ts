@@ -43,7 +43,7 @@ test('ops: no op exceeds its limit, and the page shows the shares', async () => 
   expect([code, stderr]).toEqual([0, `Wrote ${page}\n`]);
   const { results, isa, packedBytes } = JSON.parse(stdout);
   expect(packedBytes).toBeGreaterThan(2 * 512 * 896);
-  expect(['portable', 'avx2', 'avx512', 'avx512bf16']).toContain(isa);
+  expect(['portable', 'avx2', 'avxvnni', 'avx512', 'avx512vnni', 'avx512bf16']).toContain(isa);
   expect(results.map(({ rows }: any) => rows)).toEqual([1, 8, 65]);
   for (const { ops } of results) {
     expect(ops.map(({ op }: any) => op)).toEqual([
@@ -59,6 +59,17 @@ test('ops: no op exceeds its limit, and the page shows the shares', async () => 
   }
   const [shares] = plotsOf(page);
   expect([shares.title, shares.x.values]).toEqual(['Share of the limit', [1, 8, 65]]);
+});
+
+test('ops: --quantization measures smaller weights', async () => {
+  const small = ['--rows', '1', '--layers', '1', '--vocab-size', '512', '--context', '32'];
+  const bytes = async (weights: string) => {
+    const { stdout } = await bench('ops', ...small, ...READ, '--quantization', weights, '--json');
+    return JSON.parse(stdout).packedBytes as number;
+  };
+  const [exact, int8, int4] = [await bytes('none'), await bytes('int8'), await bytes('int4')];
+  expect(int8 / exact).toBeCloseTo(8.125 / 16, 2);
+  expect(int4).toBeLessThan(0.6 * int8);
 });
 
 test('offline: --profile divides the time of the run', async () => {
@@ -80,7 +91,10 @@ test.each([
   [['limits', '--threads', '100000'], 'error: --threads: expected an integer from 1 to '],
   [['limits', '--read-bytes', 'x'], "error: --read-bytes: expected a number of bytes, such as 512M or 2G, got 'x'"],
   [['ops', '--rows', '1,513'], "error: --rows: expected a whole number from 1 to 512, got '513'"],
-  [['ops', '--isa', 'neon'], "error: --isa: expected auto, portable, avx2, avx512 or avx512bf16, got 'neon'"],
+  [
+    ['ops', '--isa', 'neon'],
+    "error: --isa: expected auto, portable, avx2, avxvnni, avx512, avx512vnni or avx512bf16, got 'neon'",
+  ],
   [['ops', '--layers', '101'], "error: --layers: expected a whole number from 1 to 100, got '101'"],
   [['offline', '--max-num-seqs', '99999999999'], 'error: --max-num-seqs: expected an integer from 1 to 2147483647'],
 ])('%j exits with 2 and the reason', async (args, message) => {

@@ -17,6 +17,7 @@ export type LimitsBenchFlags = MachineFlags;
 export interface OpsBenchFlags extends MachineFlags {
   rows: string;
   dtype: string;
+  quantization: string;
   isa: string;
   context: string;
   layers: string;
@@ -24,6 +25,7 @@ export interface OpsBenchFlags extends MachineFlags {
 }
 
 const MAX_ROWS = 512;
+const ISAS = ['auto', 'portable', 'avx2', 'avxvnni', 'avx512', 'avx512vnni', 'avx512bf16'] as const;
 
 export function addLimitsBenchFlags(command: Command): Command {
   return addMachineFlags(command);
@@ -33,7 +35,8 @@ export function addOpsBenchFlags(command: Command): Command {
   command
     .option('--rows <list>', 'rows of the steps: up to 64 decode one token each, above that one prompt', '1,8,64,512')
     .option('--dtype <type>', 'data type of the weights: f32, f16 or bf16', 'bf16')
-    .option('--isa <name>', 'CPU instruction set: auto, portable, avx2, avx512 or avx512bf16', 'auto')
+    .option('--quantization <bits>', 'what the weights are quantized to: none, int8 or int4', 'none')
+    .option('--isa <name>', `CPU instruction set: ${ISAS.join(', ')}`, 'auto')
     .option('--context <tokens>', 'tokens in the KV cache of each sequence that decodes', '512')
     .option('--layers <number>', 'number of layers; with fewer, their weights may fit into the CPU caches', '24')
     .option('--vocab-size <number>', 'number of rows of the last matrix', '151936');
@@ -71,7 +74,8 @@ export function readOpsBenchFlags(flags: OpsBenchFlags): OpsBenchOptions {
   const ops = {
     rows: parseWholes('--rows', flags.rows, 1, MAX_ROWS),
     dtype: parseOneOf('--dtype', flags.dtype, ['f32', 'f16', 'bf16']),
-    isa: parseOneOf('--isa', flags.isa, ['auto', 'portable', 'avx2', 'avx512', 'avx512bf16']),
+    quantization: parseOneOf('--quantization', flags.quantization, ['none', 'int8', 'int4']),
+    isa: parseOneOf('--isa', flags.isa, ISAS),
     threads,
     context: parseWhole('--context', flags.context, 1, 32_768),
     repeats,
