@@ -3,6 +3,7 @@
 import ctypes
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import llama_cpp
 import numpy as np
@@ -81,7 +82,7 @@ def main():
         fill(seed, 0, tokens)
         return tokens / (clock() - begin)
 
-    serve(f"llama.cpp (llama-cpp-python {version('llama-cpp-python')}), BF16", decode, prefill)
+    serve(f"llama.cpp (llama-cpp-python {version('llama-cpp-python')}), {Path(sys.argv[1]).name}", decode, prefill)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""OpenVINO GenAI with continuous batching, f16 weights and bf16 inference.   python openvino_genai_peer.py DIR"""
+"""OpenVINO GenAI with continuous batching and bf16 inference.   python openvino_genai_peer.py DIR"""
 
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 import openvino as ov
@@ -52,7 +53,7 @@ def main():
         del handle
         return tokens / seconds
 
-    serve(f"OpenVINO GenAI {version('openvino-genai')}, f16 weights, bf16", decode, prefill)
+    serve(f"OpenVINO GenAI {version('openvino-genai')}, {Path(sys.argv[1]).name}, bf16 inference", decode, prefill)
 
 
 if __name__ == "__main__":
