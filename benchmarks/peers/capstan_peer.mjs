@@ -61,7 +61,11 @@ async function prefill(seed, tokens) {
   return (tokens / (clock() - begin)) * 1000;
 }
 
-console.log(JSON.stringify({ peer: `Capstan ${engine.info.version}, ${engine.info.isa}, bf16, quantization ${engine.info.quantization}` }));
+console.log(
+  JSON.stringify({
+    peer: `Capstan ${engine.info.version}, ${engine.info.isa}, bf16, quantization ${engine.info.quantization}`,
+  }),
+);
 let seed = 0;
 for await (const line of createInterface({ input: process.stdin })) {
   const task = JSON.parse(line);
