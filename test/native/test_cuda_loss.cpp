@@ -32,11 +32,20 @@ Request request_with_many_biases() {
   return request;
 }
 
-// Shortens the step deadline during its lifetime, then repairs the device.
-class ShortDeadline {
+// Hangs the device. NOTE: only from here on is the deadline short: on a busy machine, a step that does not hang may
+// take longer than that.
+void hang_device() {
+  step_deadline() = std::chrono::milliseconds(50);
+  cuda_host::hang_device();
+}
+
+// Repairs the device at the end of its lifetime.
+class RepairsDevice {
  public:
-  ShortDeadline() { step_deadline() = std::chrono::milliseconds(50); }
-  ~ShortDeadline() {
+  RepairsDevice() = default;
+  RepairsDevice(const RepairsDevice&) = delete;
+  RepairsDevice& operator=(const RepairsDevice&) = delete;
+  ~RepairsDevice() {
     cuda_host::repair_device();
     is_device_lost() = false;
     step_deadline() = std::chrono::milliseconds(60'000);
@@ -64,11 +73,11 @@ void expect_lost(Session& session, const Answer& answer) {
 // A kernel never ends: after the deadline open requests end, and no thread waits for the device.
 TEST(cuda_hung_step_loses_the_device) {
   const TinyModel model(TinyShape{}, DType::kBf16);
-  const ShortDeadline deadline;
+  const RepairsDevice repairs;
   {
     Session session(cuda_request(model));
     session.wait(session.submit({1, 2, 3}, 2));
-    cuda_host::hang_device();
+    hang_device();
     expect_lost(session, session.wait(session.submit({1, 2, 3}, 2)));
   }
   cuda_host::repair_device();
@@ -79,9 +88,9 @@ TEST(cuda_hung_step_loses_the_device) {
 TEST(cuda_next_step_does_not_wait_for_a_hung_step) {
   const TinyModel model(splittable_shape(), DType::kBf16);
   for (const char* device : {"cuda", "cuda:0,1"}) {
-    const ShortDeadline deadline;
+    const RepairsDevice repairs;
     Session session(cuda_request(model, device));
-    cuda_host::hang_device();
+    hang_device();
     expect_lost(session, session.wait(session.submit(request_with_many_biases())));
   }
 }
@@ -93,11 +102,11 @@ TEST(cuda_enqueues_only_a_few_layers_behind_a_hung_step) {
   shape.num_layers = 80;
   const TinyModel model(shape, DType::kBf16);
   for (const char* device : {"cuda", "cuda:0,1"}) {
-    const ShortDeadline deadline;
+    const RepairsDevice repairs;
     LoadRequest request = cuda_request(model, device);
     request.kv_cache_bytes = 64 << 20;
     Session session(request);
-    cuda_host::hang_device();
+    hang_device();
     expect_lost(session, session.wait(session.submit(request_with_many_biases())));
   }
 }
@@ -124,7 +133,7 @@ TEST(cuda_wait_ends_when_another_rank_loses_the_device) {
 TEST(cuda_closes_while_the_device_hangs) {
   const TinyModel model(splittable_shape(), DType::kBf16);
   for (const char* device : {"cuda", "cuda:0,1"}) {
-    const ShortDeadline deadline;
+    const RepairsDevice repairs;
     LoadedEngine loaded;
     std::thread closer;
     std::promise<void> is_closed;
@@ -136,7 +145,7 @@ TEST(cuda_closes_while_the_device_hangs) {
         cuda_request(model, device), [](int64_t, int64_t) {},
         [&](auto&&) {
           if (closer.joinable()) return;
-          cuda_host::hang_device();  // while the next step is in flight
+          hang_device();  // while the next step is in flight
           closer = std::thread(close);
           while (thrown_code([&] { loaded.engine->submit(request_with_many_biases()); }) != "engine_closed")
             std::this_thread::yield();
@@ -157,10 +166,9 @@ TEST(cuda_closes_and_exits_without_waiting_after_a_loss) {
   EXPECT(pipe(ends) == 0);
   const pid_t process = fork();
   if (process == 0) {
-    step_deadline() = std::chrono::milliseconds(50);
     {
       Session session(cuda_request(model));
-      cuda_host::hang_device();
+      hang_device();
       expect_lost(session, session.wait(session.submit({1, 2, 3}, 2)));
       step_deadline() = std::chrono::milliseconds(60'000);  // another wait for the device takes this long
       if (write(ends[1], "x", 1) != 1) _exit(2);
@@ -198,7 +206,7 @@ TEST(cuda_steps_wait_only_with_a_deadline) {
 TEST(cuda_out_of_memory_while_serving_loses_the_device) {
   const TinyModel model(splittable_shape(), DType::kBf16);
   for (const char* device : {"cuda", "cuda:0,0"}) {
-    const ShortDeadline deadline;
+    const RepairsDevice repairs;
     size_t calls = 0;
     {
       Session session(cuda_request(model, device));
@@ -231,7 +239,7 @@ TEST(cuda_reports_out_of_memory_at_startup) {
 // The failed capture does not affect this thread's next load.
 TEST(cuda_failed_capture_does_not_affect_the_thread) {
   const TinyModel model(splittable_shape(), DType::kBf16);
-  const ShortDeadline deadline;
+  const RepairsDevice repairs;
   cuda_host::fail_graph_instantiation(cudaErrorLaunchFailure);
   EXPECT_ERROR("device_lost", Session(cuda_request(model, "cuda:0,0")));
   EXPECT(!is_shared_capture);
