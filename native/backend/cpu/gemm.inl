@@ -156,44 +156,53 @@ template <class W, int R, int P>
   }
 }
 
-template <class W, int P>
-void compute_tile_rows(int rows, const TileArgs& args, float* sums) {
+// Calls Tile::compute<rows, panels>(args, sums).
+template <class Tile, int P, class Args>
+void compute_tile_rows(int rows, const Args& args, float* sums) {
   switch (rows) {
     case 1:
-      return compute_tile<W, 1, P>(args, sums);
+      return Tile::template compute<1, P>(args, sums);
     case 2:
-      return compute_tile<W, 2, P>(args, sums);
+      return Tile::template compute<2, P>(args, sums);
     case 3:
-      return compute_tile<W, 3, P>(args, sums);
+      return Tile::template compute<3, P>(args, sums);
     case 4:
-      return compute_tile<W, 4, P>(args, sums);
+      return Tile::template compute<4, P>(args, sums);
   }
   if constexpr (kTileRows > 4) {
     switch (rows) {
       case 5:
-        return compute_tile<W, 5, P>(args, sums);
+        return Tile::template compute<5, P>(args, sums);
       case 6:
-        return compute_tile<W, 6, P>(args, sums);
+        return Tile::template compute<6, P>(args, sums);
     }
   }
   if constexpr (kTileRows > 6) {
     switch (rows) {
       case 7:
-        return compute_tile<W, 7, P>(args, sums);
+        return Tile::template compute<7, P>(args, sums);
       case 8:
-        return compute_tile<W, 8, P>(args, sums);
+        return Tile::template compute<8, P>(args, sums);
     }
   }
 }
 
-template <class W>
-void compute_tile_any(int rows, int panels, const TileArgs& args, float* sums) {
-  if (panels == 1) return compute_tile_rows<W, 1>(rows, args, sums);
+template <class Tile, class Args>
+void compute_tile_any(int rows, int panels, const Args& args, float* sums) {
+  if (panels == 1) return compute_tile_rows<Tile, 1>(rows, args, sums);
   if constexpr (kTilePanels > 1) {
-    if (panels == 2) return compute_tile_rows<W, 2>(rows, args, sums);
-    if (panels == 3) return compute_tile_rows<W, 3>(rows, args, sums);
+    if (panels == 2) return compute_tile_rows<Tile, 2>(rows, args, sums);
+    if (panels == 3) return compute_tile_rows<Tile, 3>(rows, args, sums);
   }
 }
+
+template <class W>
+struct WeightsTile {
+  template <int R, int P>
+  static void compute(const TileArgs& args, float* sums) {
+    compute_tile<W, R, P>(args, sums);
+  }
+};
 
 // Writes out rows [row, row + rows), features from `panel` on, from sums (panels, rows, 16).
 void store_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, const float* sums) {
@@ -290,7 +299,7 @@ void gemm_with(const GemmArgs& args) {
       tile.steps = steps / args.num_parts;
       tile.num_parts = args.num_parts;
       plan_ahead(tile, panels, row / kTileRows, num_tiles, W::kStepWords);
-      compute_tile_any<W>(rows, panels, tile, sums);
+      compute_tile_any<WeightsTile<W>>(rows, panels, tile, sums);
       if (args.output == GemmOutput::kGated)
         store_gated_tile(args, row, rows, panel, panels, sums);
       else

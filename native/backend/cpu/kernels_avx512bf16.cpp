@@ -9,20 +9,6 @@
 #include "native/backend/cpu/vec_avx512.h"
 #include "native/base/number.h"
 
-// clang-format off: each file uses the ones above it
-#include "native/backend/cpu/elementwise.inl"
-#include "native/backend/cpu/gemm.inl"
-#include "native/backend/cpu/quant.inl"
-#include "native/backend/cpu/attention.inl"
-#include "native/backend/cpu/sampling.inl"
-// clang-format on
-
-namespace capstan {
-
-const CpuKernels kAvx512Bf16Kernels = {
-    kTileRows, ActFormat::kBf16Pairs, gemm_any,       rms_norm, pack_row, quantize_row, quantize_group, qkv_row,
-    attention, add_partials,          kSampleKernels,
-};
-
-}  // namespace capstan
+#define CAPSTAN_KERNELS kAvx512Bf16Kernels
+#include "native/backend/cpu/kernels.inl"
 #endif

@@ -241,44 +241,13 @@ template <int kBits, int R, int P>
   }
 }
 
-template <int kBits, int P>
-void compute_quant_rows(int rows, const QuantTile& tile, float* sums) {
-  switch (rows) {
-    case 1:
-      return compute_quant_tile<kBits, 1, P>(tile, sums);
-    case 2:
-      return compute_quant_tile<kBits, 2, P>(tile, sums);
-    case 3:
-      return compute_quant_tile<kBits, 3, P>(tile, sums);
-    case 4:
-      return compute_quant_tile<kBits, 4, P>(tile, sums);
-  }
-  if constexpr (kTileRows > 4) {
-    switch (rows) {
-      case 5:
-        return compute_quant_tile<kBits, 5, P>(tile, sums);
-      case 6:
-        return compute_quant_tile<kBits, 6, P>(tile, sums);
-    }
-  }
-  if constexpr (kTileRows > 6) {
-    switch (rows) {
-      case 7:
-        return compute_quant_tile<kBits, 7, P>(tile, sums);
-      case 8:
-        return compute_quant_tile<kBits, 8, P>(tile, sums);
-    }
-  }
-}
-
 template <int kBits>
-void compute_quant_any(int rows, int panels, const QuantTile& tile, float* sums) {
-  if (panels == 1) return compute_quant_rows<kBits, 1>(rows, tile, sums);
-  if constexpr (kTilePanels > 1) {
-    if (panels == 2) return compute_quant_rows<kBits, 2>(rows, tile, sums);
-    if (panels == 3) return compute_quant_rows<kBits, 3>(rows, tile, sums);
+struct QuantizedTile {
+  template <int R, int P>
+  static void compute(const QuantTile& tile, float* sums) {
+    compute_quant_tile<kBits, R, P>(tile, sums);
   }
-}
+};
 
 template <int kBits>
 void gemm_quantized(const GemmArgs& args) {
@@ -297,7 +266,7 @@ void gemm_quantized(const GemmArgs& args) {
       tile.panels = weights + (panel - args.weights_panel) * args.quant.panel_bytes;
       tile.quant = args.quant;
       tile.prefetches = row == 0;
-      compute_quant_any<kBits>(rows, panels, tile, sums);
+      compute_tile_any<QuantizedTile<kBits>>(rows, panels, tile, sums);
       if (args.output == GemmOutput::kGated)
         store_gated_tile(args, row, rows, panel, panels, sums);
       else
