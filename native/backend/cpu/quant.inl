@@ -241,19 +241,16 @@ template <int kBits, bool kHasTable, int R, int P>
     for (int p = 0; p < P; ++p) {
       const char* panel = tile.panels + p * tile.quant.panel_bytes;
       const Vec scale = load_scales(tile.quant, panel, run);
+      const bool has_offset = type.offset != OffsetKind::kNone;
+      const Vec offset = has_offset ? load_offsets(tile.quant, panel, run) : vec_zero();
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         IntVec total = acc[p][r];
         if constexpr (kHasTwoChains) total = ivec_add(total, odd_acc[p][r]);
-        float* sum = part_sums + (p * R + r) * 16;
-        vec_store(sum, vec_fma(ivec_float(total), vec_mul(scale, vec_set(tile.scales[run * R + r])), vec_load(sum)));
-      }
-      if (type.offset == OffsetKind::kNone) continue;
-      const Vec offset = load_offsets(tile.quant, panel, run);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        float* sum = part_sums + (p * R + r) * 16;
-        vec_store(sum, vec_fma(vec_set(-tile.totals[run * R + r]), offset, vec_load(sum)));
+        float* to = part_sums + (p * R + r) * 16;
+        Vec sum = vec_fma(ivec_float(total), vec_mul(scale, vec_set(tile.scales[run * R + r])), vec_load(to));
+        if (has_offset) sum = vec_fma(vec_set(-tile.totals[run * R + r]), offset, sum);
+        vec_store(to, sum);
       }
     }
     if (!tile.quant.runs[run].ends_part) continue;
