@@ -6,11 +6,13 @@ import type {
   NativeAddon,
   NativeEngine,
   NativeEvent,
+  NativeEventSink,
   NativeFinish,
   NativeLoad,
   NativeRequest,
   NativeStats,
 } from '../ts/addon-types';
+import { sendEvents } from '../test/fakes/event-batch';
 
 const numTokens = Number(process.env.TEXT_SOURCE_TOKENS ?? 100);
 
@@ -21,8 +23,8 @@ class TextSource implements NativeEngine {
   #numSubmitted = 0;
   #isScheduled = false;
 
-  constructor({ options, spec }: NativeLoad, onEvents: (events: NativeEvent[]) => void) {
-    this.#onEvents = onEvents;
+  constructor({ options, spec }: NativeLoad, onEvents: NativeEventSink) {
+    this.#onEvents = (events) => sendEvents(onEvents, events);
     this.info = {
       backend: 'text source',
       isa: 'none',
@@ -128,5 +130,5 @@ function finish({ numGenerated, promptTokens }: { numGenerated: number; promptTo
 
 export const version = '0.0.0-text-source';
 export const isas = ['portable'];
-export const load = ((record: NativeLoad, _onProgress: unknown, onEvents: (events: NativeEvent[]) => void) =>
+export const load = ((record: NativeLoad, _onProgress: unknown, onEvents: NativeEventSink) =>
   Promise.resolve(new TextSource(record, onEvents))) as unknown as NativeAddon['load'];

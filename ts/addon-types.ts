@@ -291,6 +291,15 @@ export interface NativeEvent {
   finish: NativeFinish | null;
 }
 
+/** The fields of a {@link NativeEvent} that most events leave null. */
+export type NativeEventDetails = Pick<NativeEvent, 'logprobs' | 'promptLogprobs' | 'finish'>;
+
+/**
+ * Receives the events of one or more steps (`ts/event-batch.ts`), in few values because each value is a call into
+ * JavaScript: the numbers of all events, all their text, and details of the events that have any.
+ */
+export type NativeEventSink = (words: Int32Array, text: string, details: NativeEventDetails[]) => void;
+
 /** Tokens and sequences of one or more steps, and where their time went, in microseconds. */
 export interface StepStats {
   numTokens: number;
@@ -475,13 +484,13 @@ export interface NativeAddon {
   /** Blocks the calling thread. Calls `onResult` after each number of rows. Throws as `benchmarkLimits`. */
   benchmarkOps(options: NativeOpsOptions, onResult: (result: NativeOpsResult) => void): NativeOpsRun;
   /**
-   * Loads a model on its own thread. `onProgress` gets the bytes done and in total, `onEvents` one array per step.
+   * Loads a model on its own thread. `onProgress` gets the bytes done and in total, `onEvents` one call per step.
    * `cancel.onCancel` gets a function that ends the load with code 'aborted'. Rejects with an Error that has `code`.
    */
   load(
     load: NativeLoad,
     onProgress: (done: number, total: number) => void,
-    onEvents: (events: NativeEvent[]) => void,
+    onEvents: NativeEventSink,
     cancel: { onCancel: (cancel: () => void) => void },
   ): Promise<NativeEngine>;
 }

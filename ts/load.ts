@@ -1,5 +1,6 @@
 import type { NativeAddon, NativeDType, NativeEngine, NativeEvent, NativeLoad, NativeVocab } from './addon-types';
 import { CapstanError } from './errors';
+import { readEvents } from './event-batch';
 import { type Model, readModel } from './model/model';
 import {
   type EngineOptions,
@@ -102,7 +103,7 @@ async function runLoad(
     }
   };
   try {
-    const engine = await addon.load(load, report, onEvents, cancel);
+    const engine = await addon.load(load, report, (...batch) => onEvents(readEvents(...batch)), cancel);
     if (thrown.length === 0) return engine;
     await engine.close();
     throw thrown[0];

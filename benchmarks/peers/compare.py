@@ -1,6 +1,6 @@
-"""Compares decode and prefill of the 0.5 B shape on two pinned threads, and writes a table with the ratios.
+"""Compares decode and prefill of a Qwen2.5 shape on two pinned threads, and writes a table with the ratios.
 
-  python compare.py [--weights bf16|int8|int4] [--rounds 3] [--out ../results/cpu-bf16.md] [--stop-pid PID] name=command …
+  python compare.py [--shape 0.5b|1.5b] [--weights bf16|int8|int4|GGUF FILE] [--rounds 3] [--out ../results/cpu-bf16.md] [--stop-pid PID] name=command …
 
 All peers (protocol.py) are loaded first. In each round every task runs on one peer after the other, so that noise of other
 processes affects all of them. The table has the medians over the rounds. Commands are split at spaces. See README.md.
@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-MODEL_BYTES = {"bf16": 988e6, "int8": 502.6e6, "int4": 328.9e6}  # as Capstan packs them, with the tied head counted once
-MATRIX_FLOPS = 2 * 357.8e6 * 512  # of a prefill: block matrices, without the head for one row
-ATTENTION_FLOPS = 24 * 4 * 14 * 64 * 512 * 513 / 2
+# Weights of the block matrices and of the head (in millions), layers, query heads and head size.
+SHAPES = {"0.5b": (357.8, 136.1, 24, 14, 64), "1.5b": (1310.3, 233.4, 28, 12, 128)}
+BITS = {"bf16": (16, 16), "int8": (8.125, 8.125), "int4": (4.25, 8.125)}  # of block matrices and of the head, as Capstan packs them
 TASKS = [
     ("decode, 1 stream", {"op": "decode", "streams": 1, "context": 128, "tokens": 40}),
     ("decode, 4 streams", {"op": "decode", "streams": 4, "context": 128, "tokens": 32}),
@@ -130,21 +130,33 @@ def limits():
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-def matrix_peak(weights, bounds):
-    return bounds["bf16_gflop_per_s" if weights == "bf16" else "int8_gop_per_s"]
+class Model:
+    """What the peers run. `weights` is a number type or a GGUF file."""
+
+    def __init__(self, shape, weights):
+        self.blocks, self.head, self.layers, self.heads, self.head_dim = SHAPES[shape]
+        self.shape, self.weights = shape, weights if weights in BITS else Path(weights).stem
+        self.is_bf16 = weights == "bf16"
+        bits = BITS.get(weights)
+        self.bytes = (self.blocks * bits[0] + self.head * bits[1]) / 8 * 1e6 if bits else Path(weights).stat().st_size
+
+    def peak(self, bounds):
+        return bounds["bf16_gflop_per_s" if self.is_bf16 else "int8_gop_per_s"]
+
+    def limit(self, task, bounds):
+        """Tokens per second."""
+        if task["op"] == "decode":
+            return task["streams"] * bounds["read_gb_per_s"] * 1e9 / self.bytes
+        tokens = task["tokens"]
+        attention = self.layers * 4 * self.heads * self.head_dim * tokens * (tokens + 1) / 2
+        return tokens / (2 * self.blocks * 1e6 * tokens / self.peak(bounds) + attention / bounds["bf16_gflop_per_s"]) * 1e9
 
 
-def limit_of(task, bounds, weights):
-    if task["op"] == "prefill":
-        return 512 / (MATRIX_FLOPS / matrix_peak(weights, bounds) + ATTENTION_FLOPS / bounds["bf16_gflop_per_s"]) * 1e9
-    return task["streams"] * bounds["read_gb_per_s"] * 1e9 / MODEL_BYTES[weights]
-
-
-def table(peers, speeds, bounds, rounds, shares, how, weights):
+def table(peers, speeds, bounds, rounds, shares, how, model):
     best = lambda title: max(statistics.median(speeds[name, title]) for name in peers if name != "capstan")
     names = list(peers)
-    lines = [f"# The CPU backend compared with other engines, {weights}", "",
-             f"{bounds[-1]['machine']}; {how}. All engines have the same random weights of the Qwen2.5-0.5B shape. Contexts have 128 tokens. Measured on {datetime.date.today()}.", "",
+    lines = [f"# The CPU backend compared with other engines, {model.weights}", "",
+             f"{bounds[-1]['machine']}; {how}. All engines have the same random weights of the Qwen2.5-{model.shape.upper()} shape. Contexts have 128 tokens. Measured on {datetime.date.today()}.", "",
              f"Figures are tokens per second: the median of {rounds} rounds, with the minimum and the maximum in brackets. In each round, every task ran on one engine after the other.",
              "The limit of decode is the number of streams times the read bandwidth, divided by the weight bytes. The limit of prefill is the peak of the instructions divided by the operations per token. Both are measured between the rounds.", "",
              "| work | " + " | ".join(names) + " | limit | capstan : best peer | capstan : limit |", "|---|" + "---|" * (len(names) + 3)]
@@ -154,24 +166,25 @@ def table(peers, speeds, bounds, rounds, shares, how, weights):
             values = speeds[name, title]
             cells.append(f"{statistics.median(values):.1f} ({min(values):.1f}–{max(values):.1f})")
         ours = statistics.median(speeds["capstan", title])
-        limit = statistics.median(limit_of(task, b, weights) for b in bounds)
+        limit = statistics.median(model.limit(task, b) for b in bounds)
         lines.append(f"| {title} | " + " | ".join(cells) + f" | {limit:.0f} | {ours / best(title):.2f}× | {100 * ours / limit:.0f} % |")
     bandwidth = statistics.median(b["read_gb_per_s"] for b in bounds)
-    peak = statistics.median(matrix_peak(weights, b) for b in bounds)
+    peak = statistics.median(model.peak(b) for b in bounds)
     lines += ["", f"Limits: {bandwidth:.1f} GB/s, {peak:.0f} GFLOP/s or GOP/s. Other processes used at most {100 * max(shares):.0f} % of the machine during a measurement.", ""]
     lines += [f"- {name}: {peer.title}" for name, peer in peers.items()]
     return "\n".join(lines) + "\n"
 
 
-def medians(peers, speeds, bounds, weights):
+def medians(peers, speeds, bounds, model):
     rows = [{"work": title, "speeds": {name: statistics.median(speeds[name, title]) for name in peers},
-             "limit": statistics.median(limit_of(task, b, weights) for b in bounds)} for title, task in TASKS]
+             "limit": statistics.median(model.limit(task, b) for b in bounds)} for title, task in TASKS]
     return {"peers": {name: peer.title for name, peer in peers.items()}, "rows": rows}
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--weights", choices=list(MODEL_BYTES), default="bf16", help="what the peers run, for the title and the limits")
+    parser.add_argument("--shape", choices=list(SHAPES), default="0.5b")
+    parser.add_argument("--weights", default="bf16", help="what the peers run, for the title and the limits: bf16, int8, int4 or a GGUF file")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--json", type=Path, help="file for the medians, as `capstan bench peers` reads them")
@@ -180,6 +193,7 @@ def main():
     parser.add_argument("--stop-pid", type=int, help="process to stop during measurements")
     parser.add_argument("peers", nargs="+")
     args = parser.parse_args()
+    model = Model(args.shape, args.weights)
     os.environ.update(PEER_THREADS=str(args.threads), PEER_CLOCK="cpu" if args.cpu_time else "wall")
     peers = {name: Peer(command) for name, command in (item.split("=", 1) for item in args.peers)}
     paused = PausedProcess(args.stop_pid)
@@ -205,12 +219,12 @@ def main():
         paused.resume()
         print(f"the --stop-pid process was stopped for {paused.total:.0f} s", file=sys.stderr)
     how = f"{args.threads} thread{'s' if args.threads > 1 else ''}" + (", tokens per second of CPU time" if args.cpu_time else ", pinned")
-    text = table(peers, speeds, bounds, args.rounds, shares, how, args.weights)
+    text = table(peers, speeds, bounds, args.rounds, shares, how, model)
     print(text)
     if args.out:
         args.out.write_text(text)
     if args.json:
-        args.json.write_text(json.dumps(medians(peers, speeds, bounds, args.weights)))
+        args.json.write_text(json.dumps(medians(peers, speeds, bounds, model)))
     for peer in peers.values():
         peer.close()
 

@@ -1,6 +1,6 @@
-"""Writes a Hugging Face directory with random bf16 weights of the Qwen2.5-0.5B shape and a tokenizer of the right size.
+"""Writes a Hugging Face directory with random bf16 weights of a Qwen2.5 shape and a tokenizer of the right size.
 
-  python make_model.py DIR        (requires numpy)
+  python make_model.py DIR [0.5b|1.5b]        (requires numpy; default 0.5b)
 
 The values are distributed as in a trained model, to avoid zeros, denormals and overflow. The generated text is meaningless.
 """
@@ -20,10 +20,17 @@ CONFIG = {
 }
 
 
-def shapes():
-    hidden, inner, kv = 896, 4864, 128
-    yield "model.embed_tokens.weight", (151936, hidden)
-    for layer in range(24):
+SHAPES = {
+    "0.5b": {},
+    "1.5b": {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12},
+}
+
+
+def shapes(config):
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    kv = config["num_key_value_heads"] * hidden // config["num_attention_heads"]
+    yield "model.embed_tokens.weight", (config["vocab_size"], hidden)
+    for layer in range(config["num_hidden_layers"]):
         prefix = f"model.layers.{layer}."
         for name, shape in (("input_layernorm.weight", (hidden,)), ("post_attention_layernorm.weight", (hidden,)),
                             ("self_attn.q_proj.weight", (hidden, hidden)), ("self_attn.q_proj.bias", (hidden,)),
@@ -44,9 +51,9 @@ def random_bf16(rng, name, shape):
     return ((values.view(np.uint32) + 0x8000) >> 16).astype(np.uint16)
 
 
-def write_weights(path):
+def write_weights(path, config):
     header, offset = {}, 0
-    for name, shape in shapes():
+    for name, shape in shapes(config):
         size = int(np.prod(shape)) * 2
         header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [offset, offset + size]}
         offset += size
@@ -55,7 +62,7 @@ def write_weights(path):
     rng = np.random.default_rng(1)
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(text)) + text)
-        for name, shape in shapes():
+        for name, shape in shapes(config):
             file.write(random_bf16(rng, name, shape).tobytes())
 
 
@@ -88,10 +95,11 @@ def write_tokenizer(directory):
 def main():
     directory = Path(sys.argv[1])
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "config.json").write_text(json.dumps(CONFIG, indent=1))
+    config = CONFIG | SHAPES[sys.argv[2] if len(sys.argv) > 2 else "0.5b"]
+    (directory / "config.json").write_text(json.dumps(config, indent=1))
     (directory / "generation_config.json").write_text(json.dumps({"bos_token_id": 151643, "eos_token_id": [151645, 151643]}))
     write_tokenizer(directory)
-    write_weights(directory / "model.safetensors")
+    write_weights(directory / "model.safetensors", config)
 
 
 if __name__ == "__main__":

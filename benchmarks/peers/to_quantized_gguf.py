@@ -1,4 +1,4 @@
-"""Quantizes a GGUF file with llama.cpp.   python to_quantized_gguf.py FROM TO Q8_0|Q4_0"""
+"""Quantizes a GGUF file with llama.cpp.   python to_quantized_gguf.py FROM TO Q8_0|Q4_0|Q4_K_M|…"""
 
 import ctypes
 import sys

@@ -1,5 +1,6 @@
 #include "native/binding/engine_binding.h"
 
+#include "native/binding/event_batch.h"
 #include "native/binding/grammar_binding.h"
 #include "native/binding/js_call.h"
 #include "native/binding/records.h"
@@ -78,12 +79,7 @@ void EngineBinding::deliver(Napi::Env env, const Napi::Function& on_events) {
   for (const Event& event : events)
     if (event.finish) --num_open_;
   if (num_open_ == 0 && !is_released_) events_function_.Unref(env);
-  call_function(env, on_events, [&] {
-    Napi::Array array = Napi::Array::New(env, events.size());
-    for (uint32_t i = 0; i < events.size(); ++i)
-      array.Set(i, from_event(env, events[i]));
-    return std::vector<napi_value>{array};
-  });
+  call_function(env, on_events, [&] { return from_events(env, events); });
 }
 
 void EngineBinding::shut_down() {

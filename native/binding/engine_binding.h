@@ -13,7 +13,7 @@ namespace capstan {
 
 class EngineBinding : public std::enable_shared_from_this<EngineBinding> {
  public:
-  // `on_events` receives arrays of events. Call on the environment's thread.
+  // `on_events` receives batches of events (event_batch.h). Call on the environment's thread.
   static std::shared_ptr<EngineBinding> create(Napi::Env env, const Napi::Function& on_events);
   // The engine's last events need the other members.
   ~EngineBinding() { shut_down(); }

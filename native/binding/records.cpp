@@ -420,15 +420,8 @@ Napi::Object from_stats(Napi::Env env, const EngineStats& stats) {
   return object;
 }
 
-Napi::Object from_event(Napi::Env env, const Event& event) {
+Napi::Object from_event_details(Napi::Env env, const Event& event) {
   Napi::Object object = Napi::Object::New(env);
-  object.Set("id", static_cast<double>(event.request_id));
-  object.Set("index", event.choice_idx);
-  object.Set("textDelta", event.text_delta);
-  Napi::Array token_ids = Napi::Array::New(env, event.token_ids.size());
-  for (uint32_t i = 0; i < event.token_ids.size(); ++i)
-    token_ids.Set(i, event.token_ids[i]);
-  object.Set("tokenIds", token_ids);
   Napi::Value logprobs = env.Null();
   if (!event.logprobs.empty()) {
     Napi::Array entries = Napi::Array::New(env, event.logprobs.size());

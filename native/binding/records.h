@@ -12,7 +12,8 @@ Request to_request(const Napi::Object& record);
 
 Napi::Object from_info(Napi::Env env, const EngineInfo& info);
 Napi::Object from_stats(Napi::Env env, const EngineStats& stats);
-Napi::Object from_event(Napi::Env env, const Event& event);
+// The fields that most events leave null.
+Napi::Object from_event_details(Napi::Env env, const Event& event);
 
 // Returns a JavaScript Error with the property `code`.
 Napi::Error make_error(Napi::Env env, ErrorCode code, const std::string& message);

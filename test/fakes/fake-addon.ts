@@ -8,6 +8,7 @@ import type {
   NativeEngine,
   NativeEngineInfo,
   NativeEvent,
+  NativeEventSink,
   NativeFinish,
   NativeGrammar,
   NativeGrammarSource,
@@ -18,6 +19,7 @@ import type {
   NativeTokenLogprob,
   NativeVocab,
 } from '../../ts/addon-types';
+import { sendEvents } from './event-batch';
 
 export interface FakeAnswer {
   text: string;
@@ -86,9 +88,9 @@ class FakeEngine implements NativeEngine {
   #isClosed = false;
   #tokens = { prompt: 0, completion: 0 };
 
-  constructor(load: NativeLoad, onEvents: (events: NativeEvent[]) => void) {
+  constructor(load: NativeLoad, onEvents: NativeEventSink) {
     this.#load = load;
-    this.#onEvents = onEvents;
+    this.#onEvents = (events) => sendEvents(onEvents, events);
     const { options, spec } = load;
     this.info = {
       backend: 'fake',
