@@ -175,11 +175,11 @@ inline void prefetch(const void* p) {
 }
 
 #ifdef __AVX512BF16__
-// acc + pairs · pairs. `vdpbf16ps` does an FMA with the second element of each pair, then one with the first, and
-// flushes denormals.
+// acc + the products of the pairs of bf16 in each lane with one pair. `vdpbf16ps` does an FMA with the second element
+// of each pair, then one with the first, and flushes denormals.
 #define CAPSTAN_BF16_DOT 1
-inline Vec vec_dot_bf16(Vec acc, __m512i a, __m512i b) {
-  return {_mm512_dpbf16_ps(acc.v, (__m512bh)a, (__m512bh)b)};
+inline Vec vec_dot_bf16(Vec acc, uint32_t pair, IntVec pairs) {
+  return {_mm512_dpbf16_ps(acc.v, (__m512bh)_mm512_set1_epi32(static_cast<int>(pair)), (__m512bh)ivec_bits(pairs))};
 }
 #endif
 
