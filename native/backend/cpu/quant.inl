@@ -157,11 +157,81 @@ struct QuantTile {
 
 constexpr int64_t kQuantPrefetchBytes = 4096;
 
+// totals (P, R) = the sums of the products of one run: of `num_words` words at `codes`, which it moves behind the run,
+// and at `a`. `sums` are those of the activations.
+template <int kBits, int R, int P>
+[[gnu::always_inline]] inline void multiply_run(const uint32_t* a, const int32_t* sums, const char* (&codes)[P],
+                                                int num_words, int64_t ahead, IntVec (&totals)[P][R]) {
+  constexpr bool kHasTwoChains = R * P <= 4;  // few accumulators would wait for each other
+  constexpr int kZero = kDotZero<kBits>;
+  IntVec acc[P][R], odd_acc[P][R];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const IntVec start = ivec_set(-kZero * sums[r]);
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      acc[p][r] = start;
+      if constexpr (kHasTwoChains) odd_acc[p][r] = ivec_set(0);
+    }
+  }
+  for (int word = 0; word < num_words; word += 2) {
+    IntVec weight[P];
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      prefetch(codes[p] + ahead);
+      if constexpr (kBits == 8) prefetch(codes[p] + ahead + 64);
+      weight[p] = load_codes<kBits, 0>(codes[p]);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p)
+        acc[p][r] = ivec_dot<kBits>(acc[p][r], weight[p], a[r]);
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      weight[p] = load_codes<kBits, 1>(codes[p]);
+      codes[p] += kPairBytes<kBits>;
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) {
+        IntVec& sum = kHasTwoChains ? odd_acc[p][r] : acc[p][r];
+        sum = ivec_dot<kBits>(sum, weight[p], a[R + r]);
+      }
+    a += 2 * R;
+  }
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+      totals[p][r] = kHasTwoChains ? ivec_add(acc[p][r], odd_acc[p][r]) : acc[p][r];
+}
+
+#ifdef CAPSTAN_INT8_MATRIX
+// The same sums, with instructions that multiply pairs of rows with pairs of features, eight codes deep.
+template <int kBits, int R>
+[[gnu::always_inline]] inline void multiply_run_in_pairs(const uint32_t* a, const int32_t* sums,
+                                                         const char* (&codes)[1], int num_words, int64_t ahead,
+                                                         IntVec (&totals)[1][R]) {
+  PairSums<R> pairs;
+  for (int word = 0; word < num_words; word += 2) {
+    prefetch(codes[0] + ahead);
+    if constexpr (kBits == 8) prefetch(codes[0] + ahead + 64);
+    pairs.add(load_codes<kBits, 0>(codes[0]), load_codes<kBits, 1>(codes[0]), a);
+    codes[0] += kPairBytes<kBits>;
+    a += 2 * R;
+  }
+  constexpr int kZero = 1 << (kBits - 1);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+    totals[0][r] = ivec_add(pairs.row(r), ivec_set(-kZero * sums[r]));
+}
+#endif
+
 // Computes sums (P, R, 16) of one tile.
 template <int kBits, int R, int P>
 [[gnu::noinline]] void compute_quant_tile(const QuantTile& tile, float* sums) {
-  constexpr bool kHasTwoChains = R * P <= 4;  // few accumulators would wait for each other
-  constexpr int kZero = 1 << (kBits - 1);
   const uint32_t* a = tile.words;
   const char* codes[P];
   for (int p = 0; p < P; ++p)
@@ -172,58 +242,29 @@ template <int kBits, int R, int P>
     sum = 0;
   int part = 0;
   for (int run = 0; run < tile.quant.num_runs; ++run) {
-    IntVec acc[P][R], odd_acc[P][R];
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const IntVec start = ivec_set(-kZero * tile.sums[run * R + r]);
-#pragma GCC unroll 4
-      for (int p = 0; p < P; ++p) {
-        acc[p][r] = start;
-        if constexpr (kHasTwoChains) odd_acc[p][r] = ivec_set(0);
-      }
-    }
     // Near the end of a panel, prefetches the panels of the next tile.
     const int64_t left = tile.panels + tile.quant.panel_bytes - codes[0];
     int64_t ahead =
         left > kQuantPrefetchBytes ? kQuantPrefetchBytes : kQuantPrefetchBytes + (P - 1) * tile.quant.panel_bytes;
     if (!tile.prefetches) ahead = 0;
-    for (int word = 0; word < tile.quant.runs[run].num_words; word += 2) {
-      IntVec weight[P];
-#pragma GCC unroll 4
-      for (int p = 0; p < P; ++p) {
-        prefetch(codes[p] + ahead);
-        if constexpr (kBits == 8) prefetch(codes[p] + ahead + 64);
-        weight[p] = load_codes<kBits, 0>(codes[p]);
-      }
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-        for (int p = 0; p < P; ++p)
-          acc[p][r] = ivec_dot(acc[p][r], weight[p], a[r]);
-#pragma GCC unroll 4
-      for (int p = 0; p < P; ++p) {
-        weight[p] = load_codes<kBits, 1>(codes[p]);
-        codes[p] += kPairBytes<kBits>;
-      }
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-        for (int p = 0; p < P; ++p) {
-          IntVec& sum = kHasTwoChains ? odd_acc[p][r] : acc[p][r];
-          sum = ivec_dot(sum, weight[p], a[R + r]);
-        }
-      a += 2 * R;
-    }
+    const int num_words = tile.quant.runs[run].num_words;
+    IntVec totals[P][R];
+#ifdef CAPSTAN_INT8_MATRIX
+    if constexpr (R > 1)
+      multiply_run_in_pairs<kBits, R>(a, tile.sums + run * R, codes, num_words, ahead, totals);
+    else
+#endif
+      multiply_run<kBits, R, P>(a, tile.sums + run * R, codes, num_words, ahead, totals);
+    a += num_words * R;
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
       const Vec scale =
           vec_load_f16(reinterpret_cast<const uint16_t*>(tile.panels + p * tile.quant.panel_bytes) + run * 16);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        IntVec total = acc[p][r];
-        if constexpr (kHasTwoChains) total = ivec_add(total, odd_acc[p][r]);
         float* sum = part_sums + (p * R + r) * 16;
-        vec_store(sum, vec_fma(ivec_float(total), vec_mul(scale, vec_set(tile.scales[run * R + r])), vec_load(sum)));
+        vec_store(sum,
+                  vec_fma(ivec_float(totals[p][r]), vec_mul(scale, vec_set(tile.scales[run * R + r])), vec_load(sum)));
       }
     }
     if (!tile.quant.runs[run].ends_part) continue;

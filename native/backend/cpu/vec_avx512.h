@@ -153,7 +153,11 @@ inline Vec ivec_byte(IntVec a, int index) {
 inline Vec ivec_float(IntVec a) {
   return {_mm512_cvtepi32_ps(ivec_bits(a))};
 }
+// The code of value 0 in ivec_dot.
+template <int kBits>
+constexpr int kDotZero = 1 << (kBits - 1);
 // acc + the products of four unsigned codes in each lane with the four signed codes of `word`. Exact.
+template <int kBits>
 inline IntVec ivec_dot(IntVec acc, IntVec codes, uint32_t word) {
   const __m512i x = _mm512_set1_epi32(static_cast<int>(word)), w = ivec_bits(codes);
 #ifdef __AVX512VNNI__
@@ -170,7 +174,8 @@ inline void vec_store_int8(int8_t* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)));
 }
 
-inline void prefetch(const void* p) {
+// NOTE: always_inline, because GCC removes calls of it that it does not inline early.
+[[gnu::always_inline]] inline void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }
 

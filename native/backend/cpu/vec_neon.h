@@ -196,20 +196,18 @@ inline Vec ivec_byte(IntVec a, int index) {
 inline Vec ivec_float(IntVec a) {
   return {vcvtq_f32_s32(a.q0), vcvtq_f32_s32(a.q1), vcvtq_f32_s32(a.q2), vcvtq_f32_s32(a.q3)};
 }
-// acc + the products of four unsigned codes in each lane with the four signed codes of `word`. Exact.
 #if defined(__ARM_FEATURE_MATMUL_INT8)
+constexpr bool kDotIsSigned = false;
 inline int32x4_t dot_quarter(int32x4_t acc, int32x4_t codes, int32x4_t x) {
   return vusdotq_s32(acc, vreinterpretq_u8_s32(codes), vreinterpretq_s8_s32(x));
 }
 #elif defined(__ARM_FEATURE_DOTPROD)
-// SDOT has signed codes only: code = (code - 128) + 128.
+constexpr bool kDotIsSigned = true;  // SDOT reads codes from -128 to 127
 inline int32x4_t dot_quarter(int32x4_t acc, int32x4_t codes, int32x4_t x) {
-  const int8x16_t words = vreinterpretq_s8_s32(x);
-  const int8x16_t centered = vreinterpretq_s8_u8(veorq_u8(vreinterpretq_u8_s32(codes), vdupq_n_u8(128)));
-  const int32x4_t half_offset = vdotq_s32(vdupq_n_s32(0), words, vdupq_n_s8(64));
-  return vdotq_s32(vaddq_s32(acc, vshlq_n_s32(half_offset, 1)), centered, words);
+  return vdotq_s32(acc, vreinterpretq_s8_s32(codes), vreinterpretq_s8_s32(x));
 }
 #else
+constexpr bool kDotIsSigned = false;
 // The products fit in 16 bits: -32640 … 32385.
 inline int32x4_t dot_quarter(int32x4_t acc, int32x4_t codes, int32x4_t x) {
   const int16x8_t w = vreinterpretq_s16_s32(codes), words = vreinterpretq_s16_s32(x);
@@ -219,11 +217,71 @@ inline int32x4_t dot_quarter(int32x4_t acc, int32x4_t codes, int32x4_t x) {
   return vpadalq_s16(acc, vmulq_s16(odd, vshrq_n_s16(words, 8)));
 }
 #endif
+// ivec_dot subtracts 128 from codes of 8 bits where it needs signed ones.
+template <int kBits>
+constexpr bool kIsCentered = kDotIsSigned && kBits == 8;
+template <int kBits>
+inline int32x4_t center_quarter(int32x4_t codes) {
+  return kIsCentered<kBits> ? veorq_s32(codes, vdupq_n_s32(static_cast<int32_t>(0x80808080u))) : codes;
+}
+// The code of value 0 in ivec_dot.
+template <int kBits>
+constexpr int kDotZero = kIsCentered<kBits> ? 0 : 1 << (kBits - 1);
+// acc + the products of four unsigned codes in each lane, centered or not, with the four signed codes of `word`. Exact.
+template <int kBits>
 inline IntVec ivec_dot(IntVec acc, IntVec codes, uint32_t word) {
   const int32x4_t x = vdupq_n_s32(static_cast<int32_t>(word));
-  return {dot_quarter(acc.q0, codes.q0, x), dot_quarter(acc.q1, codes.q1, x), dot_quarter(acc.q2, codes.q2, x),
-          dot_quarter(acc.q3, codes.q3, x)};
+  return {
+      dot_quarter(acc.q0, center_quarter<kBits>(codes.q0), x), dot_quarter(acc.q1, center_quarter<kBits>(codes.q1), x),
+      dot_quarter(acc.q2, center_quarter<kBits>(codes.q2), x), dot_quarter(acc.q3, center_quarter<kBits>(codes.q3), x)};
 }
+#ifdef __ARM_FEATURE_MATMUL_INT8
+#define CAPSTAN_INT8_MATRIX 1
+// Sums of products of codes with R rows of activations. USMMLA adds a product of (2 features, 8 codes) and
+// (8 codes, 2 rows).
+template <int R>
+struct PairSums {
+  static constexpr int kRowPairs = (R + 1) / 2;
+  int32x4_t sums[kRowPairs][8] = {};  // of features 2 i and 2 i + 1: (2 features, 2 rows)
+
+  // Adds the products of two words. a: (2 words, R rows). The last row of an odd number is its own partner.
+  [[gnu::always_inline]] void add(IntVec first, IntVec second, const uint32_t* a) {
+    int8x16_t rows[kRowPairs];
+#pragma GCC unroll 4
+    for (int i = 0; i < kRowPairs; ++i) {
+      const bool is_pair = 2 * i + 1 < R;
+      const uint32x2_t low = is_pair ? vld1_u32(a + 2 * i) : vdup_n_u32(a[2 * i]);
+      const uint32x2_t high = is_pair ? vld1_u32(a + R + 2 * i) : vdup_n_u32(a[R + 2 * i]);
+      rows[i] = vreinterpretq_s8_u32(vcombine_u32(vzip1_u32(low, high), vzip2_u32(low, high)));
+    }
+    add_quarter<0>(first.q0, second.q0, rows);
+    add_quarter<1>(first.q1, second.q1, rows);
+    add_quarter<2>(first.q2, second.q2, rows);
+    add_quarter<3>(first.q3, second.q3, rows);
+  }
+  // Returns the sums of row r.
+  [[gnu::always_inline]] IntVec row(int r) const {
+    const int32x4_t(&of_pair)[8] = sums[r / 2];
+    if (r % 2 == 0)
+      return {vuzp1q_s32(of_pair[0], of_pair[1]), vuzp1q_s32(of_pair[2], of_pair[3]),
+              vuzp1q_s32(of_pair[4], of_pair[5]), vuzp1q_s32(of_pair[6], of_pair[7])};
+    return {vuzp2q_s32(of_pair[0], of_pair[1]), vuzp2q_s32(of_pair[2], of_pair[3]), vuzp2q_s32(of_pair[4], of_pair[5]),
+            vuzp2q_s32(of_pair[6], of_pair[7])};
+  }
+
+ private:
+  template <int kQuarter>
+  [[gnu::always_inline]] void add_quarter(int32x4_t first, int32x4_t second, const int8x16_t (&rows)[kRowPairs]) {
+    const uint8x16_t low = vreinterpretq_u8_s32(vzip1q_s32(first, second));
+    const uint8x16_t high = vreinterpretq_u8_s32(vzip2q_s32(first, second));
+#pragma GCC unroll 4
+    for (int i = 0; i < kRowPairs; ++i) {
+      sums[i][2 * kQuarter] = vusmmlaq_s32(sums[i][2 * kQuarter], low, rows[i]);
+      sums[i][2 * kQuarter + 1] = vusmmlaq_s32(sums[i][2 * kQuarter + 1], high, rows[i]);
+    }
+  }
+};
+#endif
 // Stores whole numbers from -128 to 127 as bytes.
 inline void vec_store_int8(int8_t* p, Vec a) {
   const int16x8_t lo = vqmovn_high_s32(vqmovn_s32(vcvtq_s32_f32(a.q0)), vcvtq_s32_f32(a.q1));
@@ -231,7 +289,8 @@ inline void vec_store_int8(int8_t* p, Vec a) {
   vst1q_s8(p, vqmovn_high_s16(vqmovn_s16(lo), hi));
 }
 
-inline void prefetch(const void* p) {
+// NOTE: always_inline, because GCC removes calls of it that it does not inline early.
+[[gnu::always_inline]] inline void prefetch(const void* p) {
   __builtin_prefetch(p);
 }
 
