@@ -1,4 +1,4 @@
-// The kernels are compiled over the Vec of each instruction set, some of which only other processors compile.
+// The kernels are compiled over the Vec of each instruction set. Most builds compile only some of these headers.
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
