@@ -1,7 +1,12 @@
 {
   # The addon with the CPU backend. It needs only C++20 and node-addon-api. The kernels are compiled once per instruction
   # set, each in a separate library with its own flags, and selected at run time. No other file may use those flags.
-  "variables": { "openssl_fips": "" },
+  "variables": {
+    "openssl_fips": "",
+    # zig has its own form of these two flags (native/prebuild.js).
+    "neondot_flags%": "-march=armv8.2-a+dotprod",
+    "neonbf16_flags%": "-march=armv8.2-a+dotprod+bf16+i8mm"
+  },
   "target_defaults": {
     "include_dirs": ["."],
     "cflags_cc!": ["-std=gnu++17", "-fno-exceptions", "-fno-rtti", "-O2"],
@@ -74,7 +79,10 @@
         "native/binding/load_binding.cpp",
         "native/binding/records.cpp"
       ],
-      "conditions": [["target_arch=='x64'", { "dependencies": ["kernels_avx2", "kernels_avxvnni", "kernels_avx512", "kernels_avx512vnni", "kernels_avx512bf16"] }]]
+      "conditions": [
+        ["target_arch=='x64'", { "dependencies": ["kernels_avx2", "kernels_avxvnni", "kernels_avx512", "kernels_avx512vnni", "kernels_avx512bf16"] }],
+        ["target_arch=='arm64'", { "dependencies": ["kernels_neon", "kernels_neondot", "kernels_neonbf16"] }]
+      ]
     }
   ],
   "conditions": [
@@ -143,6 +151,29 @@
           "sources": ["native/backend/cpu/kernels_avx512bf16.cpp"],
           "cflags_cc": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mavx512bf16", "-mfma", "-mf16c"],
           "xcode_settings": { "OTHER_CPLUSPLUSFLAGS": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mavx512bf16", "-mfma", "-mf16c"] }
+        }
+      ]
+    }],
+    ["target_arch=='arm64'", {
+      "targets": [
+        {
+          "target_name": "kernels_neon",
+          "type": "static_library",
+          "sources": ["native/backend/cpu/kernels_neon.cpp"]
+        },
+        {
+          "target_name": "kernels_neondot",
+          "type": "static_library",
+          "sources": ["native/backend/cpu/kernels_neondot.cpp"],
+          "cflags_cc": ["<(neondot_flags)"],
+          "xcode_settings": { "OTHER_CPLUSPLUSFLAGS": ["<(neondot_flags)"] }
+        },
+        {
+          "target_name": "kernels_neonbf16",
+          "type": "static_library",
+          "sources": ["native/backend/cpu/kernels_neonbf16.cpp"],
+          "cflags_cc": ["<(neonbf16_flags)"],
+          "xcode_settings": { "OTHER_CPLUSPLUSFLAGS": ["<(neonbf16_flags)"] }
         }
       ]
     }]

@@ -64,6 +64,8 @@ function build(work, arch, zigTarget) {
     // Without symbols of functions and sections that nothing uses.
     LDFLAGS: '-s -Wl,--gc-sections',
     JOBS: 'max',
+    // zig reads the features of `-march` as those of `-mcpu`, and knows no architecture by number.
+    GYP_DEFINES: 'neondot_flags=-mcpu=generic+dotprod neonbf16_flags=-mcpu=generic+dotprod+bf16+i8mm',
     // Without headers, node-gyp downloads an archive.
     ...(prefix !== undefined && { npm_config_nodedir: prefix }),
   };

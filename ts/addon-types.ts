@@ -119,7 +119,8 @@ export interface NativeEngineOptions {
   /** 'auto' = the compute type. */
   kvCacheDtype: 'auto' | NativeCacheDType;
   /** Instruction set of the CPU kernels; 'auto' = the best that this machine supports. */
-  isa: 'auto' | 'portable' | 'avx2' | 'avxvnni' | 'avx512' | 'avx512vnni' | 'avx512bf16';
+  isa:
+    'auto' | 'portable' | 'avx2' | 'avxvnni' | 'avx512' | 'avx512vnni' | 'avx512bf16' | 'neon' | 'neondot' | 'neonbf16';
   /** Tokens per KV cache block; 0 = the backend's preference. */
   blockSize: number;
   /** 0 = min(maxNumSeqs × maxModelLen, 25 % of the free memory); on a GPU what gpuMemoryUtilization leaves. */

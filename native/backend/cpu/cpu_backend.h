@@ -8,7 +8,19 @@
 
 namespace capstan {
 
-enum class CpuIsa : uint8_t { kPortable, kAvx2, kAvxVnni, kAvx512, kAvx512Vnni, kAvx512Bf16 };
+enum class CpuIsa : uint8_t {
+  kPortable,
+  // x64
+  kAvx2,
+  kAvxVnni,
+  kAvx512,
+  kAvx512Vnni,
+  kAvx512Bf16,
+  // arm64
+  kNeon,
+  kNeonDot,   // with dot products of 8-bit integers
+  kNeonBf16,  // with bf16 and i8mm
+};
 
 // Returns the instruction sets that this machine can run, best first.
 std::vector<CpuIsa> available_cpu_isas();

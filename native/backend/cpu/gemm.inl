@@ -77,17 +77,15 @@ struct Bf16DotWeights {
   static constexpr int kStepWords = 16, kActWords = 1;
   template <int R, int P>
   [[gnu::always_inline]] static void step(const uint32_t* a, const uint32_t* w, int64_t panel_words, Vec (&acc)[P][R]) {
-    __m512i weight[P];
+    IntVec weight[P];
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p)
-      weight[p] = _mm512_loadu_si512(w + p * panel_words);
+      weight[p] = ivec_load(w + p * panel_words);
 #pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const __m512i x = _mm512_set1_epi32(static_cast<int>(a[r]));
+    for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p)
-        acc[p][r] = vec_dot_bf16(acc[p][r], x, weight[p]);
-    }
+        acc[p][r] = vec_dot_bf16(acc[p][r], a[r], weight[p]);
   }
 };
 #endif

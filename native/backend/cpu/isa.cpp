@@ -2,6 +2,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
 #endif
 
 #include <algorithm>
@@ -54,14 +58,53 @@ CpuFeatures read_cpu_features() {
   }
   return features;
 }
+#elif defined(__aarch64__)
+// Every arm64 processor has NEON.
+struct CpuFeatures {
+  bool has_dot_product = false;
+  bool has_bf16 = false;  // with i8mm and the dot product
+};
+
+#if defined(__linux__)
+CpuFeatures read_cpu_features() {
+  // Source: arch/arm64/include/uapi/asm/hwcap.h of Linux. Headers of older systems lack some of the names.
+  constexpr unsigned long kAtomics = 1ul << 8, kCrc32 = 1ul << 7, kRoundingMultiply = 1ul << 12;  // of AT_HWCAP
+  constexpr unsigned long kDotProduct = 1ul << 20;
+  constexpr unsigned long kInt8Matrix = 1ul << 13, kBf16 = 1ul << 14;  // of AT_HWCAP2
+  // The compiler may use all of Armv8.2 in these kernels.
+  constexpr unsigned long kWithDotProduct = kAtomics | kCrc32 | kRoundingMultiply | kDotProduct;
+  constexpr unsigned long kWithBf16 = kInt8Matrix | kBf16;
+  CpuFeatures features;
+  features.has_dot_product = (getauxval(AT_HWCAP) & kWithDotProduct) == kWithDotProduct;
+  features.has_bf16 = features.has_dot_product && (getauxval(AT_HWCAP2) & kWithBf16) == kWithBf16;
+  return features;
+}
+#elif defined(__APPLE__)
+CpuFeatures read_cpu_features() {
+  const auto has = [](const char* name) {
+    int value = 0;
+    size_t size = sizeof value;
+    return sysctlbyname(name, &value, &size, nullptr, 0) == 0 && value != 0;
+  };
+  CpuFeatures features;
+  features.has_dot_product = has("hw.optional.arm.FEAT_DotProd");
+  features.has_bf16 = features.has_dot_product && has("hw.optional.arm.FEAT_BF16") && has("hw.optional.arm.FEAT_I8MM");
+  return features;
+}
+#else
+CpuFeatures read_cpu_features() {
+  return {};
+}
+#endif
 #endif
 
 bool can_run(CpuIsa isa) {
-#if defined(__x86_64__)
+  if (isa == CpuIsa::kPortable) return true;
+#if defined(__x86_64__) || defined(__aarch64__)
   static const CpuFeatures features = read_cpu_features();
+#endif
   switch (isa) {
-    case CpuIsa::kPortable:
-      return true;
+#if defined(__x86_64__)
     case CpuIsa::kAvx2:
       return features.has_avx2;
     case CpuIsa::kAvxVnni:
@@ -72,19 +115,25 @@ bool can_run(CpuIsa isa) {
       return features.has_avx512vnni;
     case CpuIsa::kAvx512Bf16:
       return features.has_avx512bf16;
-  }
-  return false;
-#else
-  return isa == CpuIsa::kPortable;
+#elif defined(__aarch64__)
+    case CpuIsa::kNeon:
+      return true;
+    case CpuIsa::kNeonDot:
+      return features.has_dot_product;
+    case CpuIsa::kNeonBf16:
+      return features.has_bf16;
 #endif
+    default:
+      return false;
+  }
 }
 
 }  // namespace
 
 std::vector<CpuIsa> available_cpu_isas() {
   std::vector<CpuIsa> isas;
-  for (const CpuIsa isa :
-       {CpuIsa::kAvx512Bf16, CpuIsa::kAvx512Vnni, CpuIsa::kAvx512, CpuIsa::kAvxVnni, CpuIsa::kAvx2, CpuIsa::kPortable})
+  for (const CpuIsa isa : {CpuIsa::kAvx512Bf16, CpuIsa::kAvx512Vnni, CpuIsa::kAvx512, CpuIsa::kAvxVnni, CpuIsa::kAvx2,
+                           CpuIsa::kNeonBf16, CpuIsa::kNeonDot, CpuIsa::kNeon, CpuIsa::kPortable})
     if (can_run(isa)) isas.push_back(isa);
   return isas;
 }
@@ -103,16 +152,20 @@ const char* cpu_isa_name(CpuIsa isa) {
       return "avx512vnni";
     case CpuIsa::kAvx512Bf16:
       return "avx512bf16";
+    case CpuIsa::kNeon:
+      return "neon";
+    case CpuIsa::kNeonDot:
+      return "neondot";
+    case CpuIsa::kNeonBf16:
+      return "neonbf16";
   }
   return "portable";
 }
 
 const CpuKernels& cpu_kernels(CpuIsa isa) {
   CAPSTAN_CHECK(can_run(isa));
-#if defined(__x86_64__)
   switch (isa) {
-    case CpuIsa::kPortable:
-      return kPortableKernels;
+#if defined(__x86_64__)
     case CpuIsa::kAvx2:
       return kAvx2Kernels;
     case CpuIsa::kAvxVnni:
@@ -123,9 +176,17 @@ const CpuKernels& cpu_kernels(CpuIsa isa) {
       return kAvx512VnniKernels;
     case CpuIsa::kAvx512Bf16:
       return kAvx512Bf16Kernels;
-  }
+#elif defined(__aarch64__)
+    case CpuIsa::kNeon:
+      return kNeonKernels;
+    case CpuIsa::kNeonDot:
+      return kNeonDotKernels;
+    case CpuIsa::kNeonBf16:
+      return kNeonBf16Kernels;
 #endif
-  return kPortableKernels;
+    default:
+      return kPortableKernels;
+  }
 }
 
 }  // namespace capstan

@@ -202,6 +202,8 @@ struct CpuKernels {
 extern const CpuKernels kPortableKernels;
 #if defined(__x86_64__)
 extern const CpuKernels kAvx2Kernels, kAvxVnniKernels, kAvx512Kernels, kAvx512VnniKernels, kAvx512Bf16Kernels;
+#elif defined(__aarch64__)
+extern const CpuKernels kNeonKernels, kNeonDotKernels, kNeonBf16Kernels;
 #endif
 
 }  // namespace capstan

@@ -191,11 +191,88 @@ struct QuantTile {
 
 constexpr int64_t kQuantPrefetchBytes = 4096;
 
+// Numbers above 127 need an unsigned byte.
+template <int kBits, bool kHasTable>
+constexpr bool kIsWide = kBits == 8 || kHasTable;
+
+// totals (P, R) = the sums of the products of one run: of `num_words` words at `codes`, which it moves behind the run,
+// and at `a`. `sums` are those of the activations.
+template <int kBits, bool kHasTable, int R, int P>
+[[gnu::always_inline]] inline void multiply_run(const QuantType& type, const uint32_t* a, const int32_t* sums,
+                                                const char* (&codes)[P], int num_words, int64_t ahead,
+                                                IntVec (&totals)[P][R]) {
+  constexpr bool kHasTwoChains = R * P <= 4;  // few accumulators would wait for each other
+  constexpr bool kWide = kIsWide<kBits, kHasTable>;
+  const int zero = type.zero - kDotShift<kWide>;
+  IntVec acc[P][R], odd_acc[P][R];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const IntVec start = ivec_set(-zero * sums[r]);
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      acc[p][r] = start;
+      if constexpr (kHasTwoChains) odd_acc[p][r] = ivec_set(0);
+    }
+  }
+  for (int word = 0; word < num_words; word += 2) {
+    IntVec weight[P];
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      prefetch(codes[p] + ahead);
+      if constexpr (kBits > 4) prefetch(codes[p] + ahead + 64);
+      weight[p] = load_numbers<kBits, kHasTable, 0>(codes[p], type);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p)
+        acc[p][r] = ivec_dot<kWide>(acc[p][r], weight[p], a[r]);
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p) {
+      weight[p] = load_numbers<kBits, kHasTable, 1>(codes[p], type);
+      codes[p] += quant_pair_bytes(kBits);
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p) {
+        IntVec& sum = kHasTwoChains ? odd_acc[p][r] : acc[p][r];
+        sum = ivec_dot<kWide>(sum, weight[p], a[R + r]);
+      }
+    a += 2 * R;
+  }
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+      totals[p][r] = kHasTwoChains ? ivec_add(acc[p][r], odd_acc[p][r]) : acc[p][r];
+}
+
+#ifdef CAPSTAN_INT8_MATRIX
+// The same sums, with instructions that multiply pairs of rows with pairs of features, eight codes deep.
+template <int kBits, bool kHasTable, int R>
+[[gnu::always_inline]] inline void multiply_run_in_pairs(const QuantType& type, const uint32_t* a, const int32_t* sums,
+                                                         const char* (&codes)[1], int num_words, int64_t ahead,
+                                                         IntVec (&totals)[1][R]) {
+  PairSums<R> pairs;
+  for (int word = 0; word < num_words; word += 2) {
+    prefetch(codes[0] + ahead);
+    if constexpr (kBits > 4) prefetch(codes[0] + ahead + 64);
+    pairs.add(load_numbers<kBits, kHasTable, 0>(codes[0], type), load_numbers<kBits, kHasTable, 1>(codes[0], type), a);
+    codes[0] += quant_pair_bytes(kBits);
+    a += 2 * R;
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+    totals[0][r] = ivec_add(pairs.row(r), ivec_set(-type.zero * sums[r]));
+}
+#endif
+
 // Computes sums (P, R, 16) of one tile.
 template <int kBits, bool kHasTable, int R, int P>
 [[gnu::noinline]] void compute_quant_tile(const QuantTile& tile, float* sums) {
-  constexpr bool kHasTwoChains = R * P <= 4;  // few accumulators would wait for each other
   const QuantType& type = tile.quant.type;
+  const bool has_offset = type.offset != OffsetKind::kNone;
   const uint32_t* a = tile.words;
   const char* codes[P];
   for (int p = 0; p < P; ++p)
@@ -206,60 +283,30 @@ template <int kBits, bool kHasTable, int R, int P>
     sum = 0;
   int part = 0;
   for (int run = 0; run < tile.quant.num_runs; ++run) {
-    IntVec acc[P][R], odd_acc[P][R];
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r) {
-      const IntVec start = ivec_set(-type.zero * tile.sums[run * R + r]);
-#pragma GCC unroll 4
-      for (int p = 0; p < P; ++p) {
-        acc[p][r] = start;
-        if constexpr (kHasTwoChains) odd_acc[p][r] = ivec_set(0);
-      }
-    }
     // Near the end of a panel, prefetches the panels of the next tile.
     const int64_t left = tile.panels + tile.quant.panel_bytes - codes[0];
     int64_t ahead =
         left > kQuantPrefetchBytes ? kQuantPrefetchBytes : kQuantPrefetchBytes + (P - 1) * tile.quant.panel_bytes;
     if (!tile.prefetches) ahead = 0;
-    for (int word = 0; word < tile.quant.runs[run].num_words; word += 2) {
-      IntVec weight[P];
-#pragma GCC unroll 4
-      for (int p = 0; p < P; ++p) {
-        prefetch(codes[p] + ahead);
-        if constexpr (kBits > 4) prefetch(codes[p] + ahead + 64);
-        weight[p] = load_numbers<kBits, kHasTable, 0>(codes[p], type);
-      }
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-        for (int p = 0; p < P; ++p)
-          acc[p][r] = ivec_dot(acc[p][r], weight[p], a[r]);
-#pragma GCC unroll 4
-      for (int p = 0; p < P; ++p) {
-        weight[p] = load_numbers<kBits, kHasTable, 1>(codes[p], type);
-        codes[p] += quant_pair_bytes(kBits);
-      }
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r)
-#pragma GCC unroll 4
-        for (int p = 0; p < P; ++p) {
-          IntVec& sum = kHasTwoChains ? odd_acc[p][r] : acc[p][r];
-          sum = ivec_dot(sum, weight[p], a[R + r]);
-        }
-      a += 2 * R;
-    }
+    const int num_words = tile.quant.runs[run].num_words;
+    const int32_t* act_sums = tile.sums + run * R;
+    IntVec totals[P][R];
+#ifdef CAPSTAN_INT8_MATRIX
+    if constexpr (R > 1)
+      multiply_run_in_pairs<kBits, kHasTable, R>(type, a, act_sums, codes, num_words, ahead, totals);
+    else
+#endif
+      multiply_run<kBits, kHasTable, R, P>(type, a, act_sums, codes, num_words, ahead, totals);
+    a += num_words * R;
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
       const char* panel = tile.panels + p * tile.quant.panel_bytes;
       const Vec scale = load_scales(tile.quant, panel, run);
-      const bool has_offset = type.offset != OffsetKind::kNone;
       const Vec offset = has_offset ? load_offsets(tile.quant, panel, run) : vec_zero();
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        IntVec total = acc[p][r];
-        if constexpr (kHasTwoChains) total = ivec_add(total, odd_acc[p][r]);
         float* to = part_sums + (p * R + r) * 16;
-        Vec sum = vec_fma(ivec_float(total), vec_mul(scale, vec_set(tile.scales[run * R + r])), vec_load(to));
+        Vec sum = vec_fma(ivec_float(totals[p][r]), vec_mul(scale, vec_set(tile.scales[run * R + r])), vec_load(to));
         if (has_offset) sum = vec_fma(vec_set(-tile.totals[run * R + r]), offset, sum);
         vec_store(to, sum);
       }

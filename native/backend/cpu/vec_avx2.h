@@ -199,6 +199,9 @@ inline Vec ivec_byte(IntVec a, int index) {
 inline Vec ivec_float(IntVec a) {
   return {_mm256_cvtepi32_ps(a.lo), _mm256_cvtepi32_ps(a.hi)};
 }
+// What ivec_dot subtracts from the codes.
+template <bool kIsWide>
+constexpr int kDotShift = 0;
 // acc + the products of four unsigned codes in each lane with the four signed codes of `word`. Exact.
 inline __m256i dot_half(__m256i acc, __m256i codes, __m256i x) {
 #ifdef __AVXVNNI__
@@ -210,6 +213,7 @@ inline __m256i dot_half(__m256i acc, __m256i codes, __m256i x) {
   return _mm256_add_epi32(acc, _mm256_add_epi32(even, odd));
 #endif
 }
+template <bool kIsWide>
 inline IntVec ivec_dot(IntVec acc, IntVec codes, uint32_t word) {
   const __m256i x = _mm256_set1_epi32(static_cast<int>(word));
   return {dot_half(acc.lo, codes.lo, x), dot_half(acc.hi, codes.hi, x)};
@@ -222,7 +226,8 @@ inline void vec_store_int8(int8_t* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
 
-inline void prefetch(const void* p) {
+// NOTE: always_inline, because GCC removes calls of it that it does not inline early.
+[[gnu::always_inline]] inline void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }
 

@@ -176,7 +176,11 @@ inline Vec ivec_byte(IntVec a, int index) {
 inline Vec ivec_float(IntVec a) {
   return {_mm512_cvtepi32_ps(ivec_bits(a))};
 }
+// What ivec_dot subtracts from the codes.
+template <bool kIsWide>
+constexpr int kDotShift = 0;
 // acc + the products of four unsigned codes in each lane with the four signed codes of `word`. Exact.
+template <bool kIsWide>
 inline IntVec ivec_dot(IntVec acc, IntVec codes, uint32_t word) {
   const __m512i x = _mm512_set1_epi32(static_cast<int>(word)), w = ivec_bits(codes);
 #ifdef __AVX512VNNI__
@@ -193,16 +197,17 @@ inline void vec_store_int8(int8_t* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)));
 }
 
-inline void prefetch(const void* p) {
+// NOTE: always_inline, because GCC removes calls of it that it does not inline early.
+[[gnu::always_inline]] inline void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);
 }
 
 #ifdef __AVX512BF16__
-// acc + pairs · pairs. `vdpbf16ps` does an FMA with the second element of each pair, then one with the first, and
-// flushes denormals.
+// acc + the products of the pairs of bf16 in each lane with one pair. `vdpbf16ps` does an FMA with the second element
+// of each pair, then one with the first, and flushes denormals.
 #define CAPSTAN_BF16_DOT 1
-inline Vec vec_dot_bf16(Vec acc, __m512i a, __m512i b) {
-  return {_mm512_dpbf16_ps(acc.v, (__m512bh)a, (__m512bh)b)};
+inline Vec vec_dot_bf16(Vec acc, uint32_t pair, IntVec pairs) {
+  return {_mm512_dpbf16_ps(acc.v, (__m512bh)_mm512_set1_epi32(static_cast<int>(pair)), (__m512bh)ivec_bits(pairs))};
 }
 #endif
 

@@ -206,7 +206,11 @@ inline Vec ivec_float(IntVec a) {
   CAPSTAN_LANES r.lane[i] = static_cast<float>(static_cast<int32_t>(a.lane[i]));
   return r;
 }
+// What ivec_dot subtracts from the codes.
+template <bool kIsWide>
+constexpr int kDotShift = 0;
 // acc + the products of four unsigned codes in each lane with the four signed codes of `word`. Exact.
+template <bool kIsWide>
 inline IntVec ivec_dot(IntVec acc, IntVec codes, uint32_t word) {
   for (int byte = 0; byte < 32; byte += 8) {
     const int32_t x = static_cast<int8_t>(word >> byte & 255u);
@@ -219,7 +223,8 @@ inline void vec_store_int8(int8_t* p, Vec a) {
   CAPSTAN_LANES p[i] = a.lane[i] == a.lane[i] ? static_cast<int8_t>(a.lane[i]) : int8_t{0};
 }
 
-inline void prefetch(const void* p) {
+// NOTE: always_inline, because GCC removes calls of it that it does not inline early.
+[[gnu::always_inline]] inline void prefetch(const void* p) {
   __builtin_prefetch(p);
 }
 
