@@ -66,6 +66,7 @@
         "native/binding/addon.cpp",
         "native/binding/bench_binding.cpp",
         "native/binding/engine_binding.cpp",
+        "native/binding/file_lock_binding.cpp",
         "native/binding/grammar_binding.cpp",
         "native/binding/memory_binding.cpp",
         "native/binding/parsed_grammars.cpp",
