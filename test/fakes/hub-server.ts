@@ -136,7 +136,7 @@ export class HubServer {
     }
     if (authorization !== undefined && authorization !== `Bearer ${TOKEN}`) this.violations.push('a wrong token');
     const isKnown = authorization === `Bearer ${TOKEN}`;
-    const list = /^\/api\/models\/([^/]+\/[^/]+)\/revision\/([^/]+)$/.exec(url.pathname);
+    const list = /^\/api\/models\/([^/]+\/[^/]+)\/(?:revision|tree)\/([^/]+)$/.exec(url.pathname);
     const file = /^\/([^/]+\/[^/]+)\/resolve\/([^/]+)\/(.+)$/.exec(url.pathname);
     const name = (list ?? file)?.[1] ?? '';
     const repository = this.repositories.get(name);
@@ -145,6 +145,7 @@ export class HubServer {
     const revision = decodeURIComponent((list ?? file)![2]);
     if (revision !== repository.commit && !repository.revisions.includes(revision))
       return refuse(response, 404, 'RevisionNotFound', `Invalid rev id: ${revision}`);
+    if (list !== null && url.pathname.includes('/tree/')) return this.#serveTree(repository, response);
     if (list !== null) return this.#serveList(name, repository, response);
     if (repository.isGated && !isKnown) return refuse(response, 403, 'GatedRepo', 'Access is restricted');
     this.#serveFile(seen, repository, decodeURIComponent(file![3]), response);
@@ -162,6 +163,19 @@ export class HubServer {
     const reply = { id: name, sha: repository.commit, siblings, gated: repository.isGated ?? false };
     response.setHeader('Content-Type', 'application/json');
     response.end(JSON.stringify(repository.patchList === undefined ? reply : repository.patchList(reply)));
+  }
+
+  /** What huggingface_hub asks for. */
+  #serveTree(repository: FakeRepository, response: ServerResponse): void {
+    const entries = Object.entries(repository.files).map(([path, bytes]) => ({
+      type: 'file',
+      path,
+      size: bytes.length,
+      oid: gitSha1(bytes),
+      ...(isLfs(bytes) && { lfs: { oid: sha256(bytes), size: bytes.length, pointerSize: 134 } }),
+    }));
+    response.setHeader('Content-Type', 'application/json');
+    response.end(JSON.stringify(entries));
   }
 
   #serveFile(seen: SeenRequest, repository: FakeRepository, path: string, response: ServerResponse): void {

@@ -67,8 +67,8 @@ async function readRevision(
   };
 }
 
-async function commitsOf({ folder }: RepositoryCache): Promise<string[]> {
-  const names = await readdir(join(folder, 'snapshots')).catch(ifMissing<string[]>([]));
+async function commitsOf({ snapshots }: RepositoryCache): Promise<string[]> {
+  const names = await readdir(snapshots).catch(ifMissing<string[]>([]));
   return names.filter((name) => COMMIT.test(name)).sort();
 }
 
@@ -134,6 +134,8 @@ async function removeCommits(cache: RepositoryCache, commits: readonly string[])
   for (const commit of commits) {
     await rm(cache.snapshot(commit), { recursive: true });
     await rm(join(cache.folder, '.no_exist', commit), { recursive: true, force: true });
+    // A list of files that huggingface_hub keeps.
+    await rm(join(cache.folder, 'trees', `${commit}.json`), { force: true });
   }
   const used = new Set<string>();
   for (const commit of await commitsOf(cache)) {

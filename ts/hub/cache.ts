@@ -43,8 +43,12 @@ export class RepositoryCache {
     return join(this.lockFolder, `${etag}.lock`);
   }
 
+  get snapshots(): string {
+    return join(this.folder, 'snapshots');
+  }
+
   snapshot(commit: string): string {
-    return join(this.folder, 'snapshots', commit);
+    return join(this.snapshots, commit);
   }
 
   /** Returns the commit of a revision that was downloaded, or undefined. */

@@ -62,12 +62,14 @@ export async function pull(
   const { cache, commit, selection, listing, revision } = plan;
   const files = [...selection.texts, ...selection.weights];
   if (plan.missingBytes > 0) {
-    await checkDisk(plan, settings.cacheDir, system);
+    // huggingface_hub takes a repository without this folder for a damaged one.
+    await mkdir(cache.snapshots, { recursive: true });
     const purpose = { repository: name.repository, revision };
     const report = progressReport(files, hooks.onProgress);
     const transfer = { client, system, cache, listing, purpose, onBytes: report };
     await downloadAll(selection.texts, transfer, hooks.signal);
     if ((await missingOf(selection.weights, cache)).length > 0) await hooks.beforeWeights(plan);
+    await checkDisk(plan, settings.cacheDir, system);
     await downloadAll(selection.weights, transfer, hooks.signal);
   }
   for (const { path, etag } of files) await cache.link(commit, path, etag);
@@ -139,7 +141,6 @@ async function missingOf(files: readonly HubFile[], cache: RepositoryCache): Pro
 
 /** @throws CapstanError `io_error` if the disk has less space than the download needs. */
 async function checkDisk({ name, missingBytes }: PullPlan, cacheDir: string, system: HubSystem): Promise<void> {
-  await mkdir(cacheDir, { recursive: true });
   const free = await system.freeDiskBytes(cacheDir);
   if (free >= missingBytes) return;
   throw new CapstanError(
