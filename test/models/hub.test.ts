@@ -49,7 +49,9 @@ async function until(isTrue: () => boolean): Promise<void> {
 }
 
 const ranges = (): (string | undefined)[] =>
-  hub.requests.filter(({ path }) => path.endsWith('/model.safetensors')).filter(({ host }) => host === 'storage')
+  hub.requests
+    .filter(({ path }) => path.endsWith('/model.safetensors'))
+    .filter(({ host }) => host === 'storage')
     .map(({ range }) => range);
 
 /** Starts a pull and returns when half of the weights are on the disk. `release` sends the rest. */
@@ -86,15 +88,29 @@ test('capstan serve ORG/NAME downloads the model once, names it, and answers a c
 test('capstan pull prints the path, and models list, info and rm show and delete the model', async () => {
   const pulled = await finished(start(['pull', NAME], env));
   expect(pulled).toMatchObject({ code: 0, stdout: expect.stringMatching(/\/snapshots\/[0-9a-f]{40}\n$/) as string });
-  expect(pulled.stderr).toMatch(/^downloading acme\/demo: 6 files, 10\.3 MB\nacme\/demo is complete \(commit [0-9a-f]{40}\)\n$/);
+  expect(pulled.stderr).toMatch(
+    /^downloading acme\/demo: 6 files, 10\.3 MB\nacme\/demo is complete \(commit [0-9a-f]{40}\)\n$/,
+  );
   const list = await finished(start(['models', 'list'], env));
-  expect(list.stdout).toMatch(/^NAME +REVISION +COMMIT +SIZE +FILES +LAST USED\nacme\/demo +main +[0-9a-f]{12} +10\.3 MB +6 +\S/);
+  expect(list.stdout).toMatch(
+    /^NAME +REVISION +COMMIT +SIZE +FILES +LAST USED\nacme\/demo +main +[0-9a-f]{12} +10\.3 MB +6 +\S/,
+  );
   const info = await finished(start(['models', 'info', NAME, '--max-model-len', '1K'], env));
-  expect(info.stdout).toMatch(/to download +nothing, the cache has it\nmemory +10\.2 MB for the weights, and .* 1024 tokens\nfits +yes/);
+  expect(info.stdout).toMatch(
+    /to download +nothing, the cache has it\nmemory +10\.2 MB for the weights, and .* 1024 tokens\nfits +yes/,
+  );
   const refused = await finished(start(['models', 'rm', NAME], env));
-  expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('expected --yes to delete acme/demo (1 revision') as string });
-  expect(await finished(start(['models', 'rm', NAME, '--yes'], env))).toMatchObject({ code: 0, stderr: 'freed 10.3 MB\n' });
-  expect((await finished(start(['models', 'list'], env))).stdout).toBe('No models found. Download one with: capstan pull ORG/NAME\n');
+  expect(refused).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('expected --yes to delete acme/demo (1 revision') as string,
+  });
+  expect(await finished(start(['models', 'rm', NAME, '--yes'], env))).toMatchObject({
+    code: 0,
+    stderr: 'freed 10.3 MB\n',
+  });
+  expect((await finished(start(['models', 'list'], env))).stdout).toBe(
+    'No models found. Download one with: capstan pull ORG/NAME\n',
+  );
 });
 
 test('two pulls in two processes download each file once', async () => {
@@ -123,7 +139,8 @@ test.each([
   run.process.kill(signal);
   await once(run.process, 'close');
   expect(run.process.exitCode).toBe(code);
-  if (signal === 'SIGINT') expect(run.output().stderr).toContain('stopped. Run the command again to continue the download\n');
+  if (signal === 'SIGINT')
+    expect(run.output().stderr).toContain('stopped. Run the command again to continue the download\n');
   const listed = await finished(start(['models', 'list'], env));
   expect(listed.stdout).toMatch(/acme\/demo +not complete +- +5\.\d MB/);
   expect((await finished(start(['pull', NAME], env))).code).toBe(0);
@@ -132,10 +149,13 @@ test.each([
 });
 
 test('capstan serve refuses a model that cannot fit, before its weights are downloaded', async () => {
-  const enlarge = (file: any): unknown => (file.lfs ? { ...file, size: 1e14, lfs: { ...file.lfs, size: 1e14 } } : file);
+  const enlarge = (file: any): unknown =>
+    file.rfilename === 'model.safetensors' ? { ...file, lfs: { ...file.lfs, size: 1e14 } } : file;
   hub.add(NAME, FILES, { patchList: (reply) => ({ ...reply, siblings: reply.siblings.map(enlarge) }) });
   const { code, stderr } = await finished(start(['serve', NAME, '--port', '0'], env));
   expect(code).toBe(1);
-  expect(stderr).toMatch(/acme\/demo needs about 100 TB of memory for the weights and .*This machine has .*Lower --max-model-len/);
+  expect(stderr).toMatch(
+    /acme\/demo needs about 100 TB of memory for the weights and .*This machine has .*Lower --max-model-len/,
+  );
   expect(ranges()).toEqual([]);
 });

@@ -107,13 +107,15 @@ async function fetchRest(
 }
 
 /** The hub names the content and the commit it sends. Storage hosts name neither. */
-function checkIdentity({ path, etag }: HubFile, { header }: HubResponse, commit: string): void {
+function checkIdentity({ path, etag, size }: HubFile, { header }: HubResponse, commit: string): void {
   const linked = header('x-linked-etag')?.replace(/^W\//, '').replaceAll('"', '');
   const sent = header('x-repo-commit') ?? commit;
-  if ((linked === undefined || linked === etag) && sent === commit) return;
+  const isSize = Number(header('x-linked-size') ?? size) === size;
+  if ((linked === undefined || linked === etag) && isSize && sent === commit) return;
   throw new CapstanError(
     'download_failed',
-    `${path}: expected the content ${etag} of commit ${commit}, got ${linked ?? etag} of ${sent}. ` +
+    `${path}: expected ${size} bytes, ${etag}, of commit ${commit}, ` +
+      `got ${header('x-linked-size') ?? size} bytes, ${linked ?? etag}, of ${sent}. ` +
       'The repository changed. Try again',
   );
 }

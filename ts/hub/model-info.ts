@@ -3,7 +3,7 @@ import { CapstanError } from '../errors';
 import { parseJsonObject } from '../model/json-file';
 import { readModelConfig } from '../model/config';
 import { sizeOf } from './cache';
-import { estimateFit, type FitOptions, type ModelFit } from './fit';
+import { estimateFit, type FitInput, type FitOptions, type ModelFit } from './fit';
 import type { PullPlan } from './pull';
 import { quantizationsOf } from './select-files';
 import type { HubSystem } from './system';
@@ -22,8 +22,8 @@ export interface ModelInfo {
   totalBytes: number;
   /** Bytes that are not in the cache yet. */
   downloadBytes: number;
-  /** The GGUF quantizations that the repository has. */
-  quantizations: { name: string; sizeBytes: number }[];
+  /** The GGUF quantizations that the repository has. `fits`: as in {@link ModelFit}; null for a GPU. */
+  quantizations: { name: string; sizeBytes: number; fits: boolean | null }[];
   /** Why this version cannot run the model, or null. */
   problem: string | null;
   /** Null for a GPU. */
@@ -40,23 +40,27 @@ export async function describePlan(
   const { name, revision, commit, selection, listing, cache, missingBytes } = plan;
   const { format, quantization, texts, weights } = selection;
   const sum = (files: readonly { size: number }[]): number => files.reduce((total, { size }) => total + size, 0);
-  const quantizations = quantizationsOf(listing.files).map(({ name: title, parts }) => ({
+  const sizes = quantizationsOf(listing.files).map(({ name: title, parts }) => ({
     name: title ?? parts[0].path,
-    sizeBytes: sum(parts),
+    bytes: sum(parts),
   }));
+  const input: FitInput = {
+    config,
+    fileBytes: sum(weights),
+    format,
+    quantizations: sizes,
+    options,
+    availableBytes: system.freeMemoryBytes(),
+  };
+  const fitsWith = (fileBytes: number): boolean | null => {
+    const fit = estimateFit({ ...input, format: 'gguf', fileBytes });
+    return fit === undefined ? null : fit.verdict === 'fits';
+  };
   const files = [...texts, ...weights].map(async ({ path, size, etag }) => ({
     path,
     sizeBytes: size,
     isCached: (await sizeOf(cache.blob(etag))) === size,
   }));
-  const fit = estimateFit({
-    config,
-    fileBytes: sum(weights),
-    format,
-    quantizations: quantizations.map(({ name: title, sizeBytes }) => ({ name: title, bytes: sizeBytes })),
-    options,
-    availableBytes: system.freeMemoryBytes(),
-  });
   return {
     repository: name.repository,
     revision,
@@ -66,9 +70,9 @@ export async function describePlan(
     files: await Promise.all(files),
     totalBytes: sum([...texts, ...weights]),
     downloadBytes: missingBytes,
-    quantizations,
+    quantizations: sizes.map(({ name: title, bytes }) => ({ name: title, sizeBytes: bytes, fits: fitsWith(bytes) })),
     problem: format === 'safetensors' ? problemOf(config) : null,
-    fit: fit ?? null,
+    fit: estimateFit(input) ?? null,
   };
 }
 

@@ -68,7 +68,10 @@ export async function modelInfo(name: string, options: HubOptions = {}): Promise
 /** {@link modelInfo} on a given system. */
 export async function infoWith(name: string, options: HubOptions, system: HubSystem): Promise<ModelInfo> {
   const hubName = demandHubName(checkString('name', name));
-  const client = new HubClient(hubSettings(options.hub, system.env), system);
+  const settings = hubSettings(options.hub, system.env);
+  if (settings.isOffline)
+    throw new CapstanError('download_failed', 'HF_HUB_OFFLINE forbids the request that describes a model. Unset it');
+  const client = new HubClient(settings, system);
   const { signal = new AbortController().signal, engineOptions = {} } = options;
   const plan = await planPull(hubName, client, signal);
   const file = plan.selection.texts.find(({ path }) => path === 'config.json');

@@ -57,6 +57,21 @@ export async function pull(
   system: HubSystem,
   hooks: PullHooks,
 ): Promise<PulledModel> {
+  try {
+    return await pullInto(name, settings, system, hooks);
+  } catch (error) {
+    const { message, syscall } = error as NodeJS.ErrnoException;
+    if (error instanceof CapstanError || syscall === undefined) throw error;
+    throw new CapstanError('io_error', `cannot write to the cache ${settings.cacheDir}: ${message}`, { cause: error });
+  }
+}
+
+async function pullInto(
+  name: HubName,
+  settings: HubSettings,
+  system: HubSystem,
+  hooks: PullHooks,
+): Promise<PulledModel> {
   const client = new HubClient(settings, system);
   const plan = await planPull(name, client, hooks.signal);
   const { cache, commit, selection, listing, revision } = plan;

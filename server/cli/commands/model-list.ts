@@ -63,6 +63,10 @@ function fileTable({ files }: ModelInfo): string {
 
 function quantizationTable({ quantizations }: ModelInfo): string {
   if (quantizations.length === 0) return '';
-  const rows = quantizations.map(({ name, sizeBytes }) => [name, formatBytes(sizeBytes)]);
-  return `\n${renderTable(['QUANTIZATION', 'SIZE'], rows)}`;
+  const shown = new Map<boolean | null, string>([
+    [true, 'yes'],
+    [false, 'no'],
+  ]);
+  const rows = quantizations.map(({ name, sizeBytes, fits }) => [name, formatBytes(sizeBytes), shown.get(fits) ?? '-']);
+  return `\n${renderTable(['QUANTIZATION', 'SIZE', 'FITS'], rows)}`;
 }

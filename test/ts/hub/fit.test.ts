@@ -86,7 +86,9 @@ test('a context that is asked for must fit into a quarter of the memory, as in t
   const kvBytes = 8192 * KV_BYTES_PER_TOKEN;
   expect(estimate({ options, availableBytes: 2e9 + 4 * kvBytes }).verdict).toBe('fits');
   expect(estimate({ options, availableBytes: 2e9 + 3 * kvBytes }).verdict).toBe('tight');
-  expect(estimate({ options: { ...options, kvCacheBytes: kvBytes }, availableBytes: 2e9 + 2 * kvBytes }).verdict).toBe('fits');
+  expect(estimate({ options: { ...options, kvCacheBytes: kvBytes }, availableBytes: 2e9 + 2 * kvBytes }).verdict).toBe(
+    'fits',
+  );
 });
 
 test('a GPU and an unknown model are not estimated further', () => {

@@ -68,7 +68,9 @@ describe('through a proxy', () => {
 
   test('a plain request is forwarded with the user of the proxy', async () => {
     const port = await listen(proxy);
-    expect(await get('http://hub.local/a?b=c', { HTTP_PROXY: `http://me:s%40crt@127.0.0.1:${port}` })).toBe('forwarded');
+    expect(await get('http://hub.local/a?b=c', { HTTP_PROXY: `http://me:s%40crt@127.0.0.1:${port}` })).toBe(
+      'forwarded',
+    );
     expect(seen).toEqual([`http://hub.local/a?b=c Basic ${Buffer.from('me:s@crt').toString('base64')}`]);
   });
 

@@ -329,6 +329,12 @@ describe('the disk', () => {
   });
 });
 
+test('a cache that cannot be written is an io_error that names it', async () => {
+  hub.add(NAME, FILES);
+  writeFileSync(cacheDir, 'a file');
+  await expect(pull()).rejects.toMatchObject(refusal('io_error', `cannot write to the cache ${cacheDir}: E`));
+});
+
 describe('a model that cannot be read', () => {
   test.each<[string, Parameters<HubServer['add']>[2], string, string, RegExp]>([
     ['gated', { isGated: true }, NAME, 'access_denied', /acme\/tiny is gated.*Request it at http.*set HF_TOKEN/],
@@ -417,7 +423,10 @@ describe('a hostile hub', () => {
       revisions: ['main', 'a'.repeat(40)],
     });
     await expect(pull()).rejects.toMatchObject(
-      refusal('download_failed', `of commit ${'a'.repeat(40)}, got [0-9a-f]+ of ${commit}\\. The repository changed`),
+      refusal(
+        'download_failed',
+        `of commit ${'a'.repeat(40)}, got \\d+ bytes, [0-9a-f]+, of ${commit}\\. The repository changed`,
+      ),
     );
   });
 
@@ -635,5 +644,25 @@ describe('the description of a model', () => {
     const after = await infoWith(NAME, {}, system);
     expect(after.downloadBytes).toBe(0);
     expect(after.files.every(({ isCached }) => isCached)).toBe(true);
+  });
+
+  test('says which quantizations fit, and which of them to take', async () => {
+    hub.add(NAME, { 'a-Q8_0.gguf': 'x'.repeat(900), 'a-Q4_0.gguf': 'x'.repeat(500), 'a-Q2_K.gguf': 'x'.repeat(300) });
+    const info = await infoWith(`${NAME}:Q8_0`, {}, testSystem(env, { freeMemoryBytes: () => 600 }));
+    expect(info.quantizations).toEqual([
+      { name: 'Q2_K', sizeBytes: 300, fits: true },
+      { name: 'Q4_0', sizeBytes: 500, fits: true },
+      { name: 'Q8_0', sizeBytes: 900, fits: false },
+    ]);
+    expect(info.fit).toMatchObject({ verdict: 'tight', suggestion: { variant: 'Q4_0' } });
+    const onGpu = await infoWith(`${NAME}:Q8_0`, { engineOptions: { device: 'cuda' } }, system);
+    expect([onGpu.fit, onGpu.quantizations[0].fits]).toEqual([null, null]);
+  });
+
+  test('needs a request, so not under HF_HUB_OFFLINE', async () => {
+    env.HF_HUB_OFFLINE = '1';
+    await expect(infoWith(NAME, {}, system)).rejects.toMatchObject(
+      refusal('download_failed', /^HF_HUB_OFFLINE forbids/),
+    );
   });
 });
