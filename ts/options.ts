@@ -132,7 +132,7 @@ export interface EngineOptions {
   hub?: HubKind;
   /** Called before the weights of a model are downloaded. If it throws, the load rejects with that error. */
   onDownload?: (info: ModelInfo) => void;
-  /** Called while the model is downloaded and while its weights load. If it throws, the load rejects with that error. */
+  /** Called while the model is downloaded and while its weights load. If it throws, the load rejects with the error. */
   onProgress?: (progress: LoadProgress) => void;
   /** Aborting it makes the load reject with code `aborted`. A later load continues the download. */
   signal?: AbortSignal;

@@ -74,7 +74,7 @@ export function estimateFit(input: FitInput): ModelFit | undefined {
   const fits = (bytes: number): boolean => bytes + reserved <= availableBytes;
   const weightBytes = weightsOf(input, shape, options.quantization ?? 'none');
   const machineBytes = Math.min(totalmem(), process.constrainedMemory() || Infinity);
-  const isPossible = weightBytes + kvCacheBytes <= machineBytes;
+  const otherwise = weightBytes + kvCacheBytes <= machineBytes ? 'tight' : 'too_large';
   const largest = [...quantizations].sort((a, b) => b.bytes - a.bytes).find(({ bytes }) => fits(bytes));
   const smaller = (['int8', 'int4'] as const).find((name) => fits(weightsOf(input, shape, name)));
   const instead = format === 'gguf' ? largest && { variant: largest.name } : smaller && { quantization: smaller };
@@ -84,7 +84,7 @@ export function estimateFit(input: FitInput): ModelFit | undefined {
     contextLength,
     availableBytes,
     machineBytes,
-    verdict: fits(weightBytes) ? 'fits' : isPossible ? 'tight' : 'too_large',
+    verdict: fits(weightBytes) ? 'fits' : otherwise,
     suggestion: fits(weightBytes) ? null : (instead ?? null),
   };
 }
@@ -121,12 +121,16 @@ function weightsOf({ format, fileBytes, options }: FitInput, shape: Shape | unde
   return Math.ceil((numEmbedded * INT8_BITS + (numWeights - numEmbedded) * layerBits) / 8);
 }
 
-/** Keys and values of all layers, in the type that the CPU computes in. */
-function kvBytesPerToken(
-  { spec, stored }: Shape,
-  { kvCacheDtype = 'auto', computeDtype = 'auto' }: FitOptions,
-): number {
-  const computes = computeDtype === 'auto' && stored === 'bf16' && spec.hiddenSize >= MIN_BF16_HIDDEN ? 'bf16' : 'f32';
-  const dtype = kvCacheDtype !== 'auto' ? kvCacheDtype : computeDtype === 'bf16' ? 'bf16' : computes;
-  return 2 * spec.numLayers * spec.numKvHeads * spec.headDim * DTYPE_BYTES[dtype];
+/** Keys and values of all layers. */
+function kvBytesPerToken(shape: Shape, options: FitOptions): number {
+  const { numLayers, numKvHeads, headDim } = shape.spec;
+  const { kvCacheDtype = 'auto' } = options;
+  const dtype = kvCacheDtype === 'auto' ? computeType(shape, options) : kvCacheDtype;
+  return 2 * numLayers * numKvHeads * headDim * DTYPE_BYTES[dtype];
+}
+
+/** The type that the CPU computes in. */
+function computeType({ spec, stored }: Shape, { computeDtype = 'auto' }: FitOptions): 'f32' | 'bf16' {
+  if (computeDtype !== 'auto') return computeDtype;
+  return stored === 'bf16' && spec.hiddenSize >= MIN_BF16_HIDDEN ? 'bf16' : 'f32';
 }

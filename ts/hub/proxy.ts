@@ -23,9 +23,11 @@ export function proxyFor(url: URL, env: NodeJS.ProcessEnv): URL | undefined {
   return proxy;
 }
 
+const DEFAULT_PORTS: Readonly<Record<string, string>> = { 'http:': '80', 'https:': '443' };
+
 /** An entry is `*`, a host, a domain with its subdomains, or one of these with a port. */
 function isExcluded(url: URL, list: string): boolean {
-  const port = url.port === '' ? (url.protocol === 'https:' ? '443' : '80') : url.port;
+  const port = url.port || DEFAULT_PORTS[url.protocol];
   const host = bareHost(url);
   return list
     .toLowerCase()

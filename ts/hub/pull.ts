@@ -32,6 +32,8 @@ export interface PullPlan {
   selection: Selection<HubFile>;
   listing: Listing;
   cache: RepositoryCache;
+  /** Whether the cache has every file. One that has all its bytes may still have to be checked. */
+  isCached: boolean;
   /** Bytes that are not in the cache yet. */
   missingBytes: number;
 }
@@ -76,7 +78,7 @@ async function pullInto(
   const plan = await planPull(name, client, hooks.signal);
   const { cache, commit, selection, listing, revision } = plan;
   const files = [...selection.texts, ...selection.weights];
-  if (plan.missingBytes > 0) {
+  if (!plan.isCached) {
     // huggingface_hub takes a repository without this folder for a damaged one.
     await mkdir(cache.snapshots, { recursive: true });
     const purpose = { repository: name.repository, revision };
@@ -105,7 +107,8 @@ export async function planPull(name: HubName, client: HubClient, signal: AbortSi
   const missing = await missingOf([...selection.texts, ...selection.weights], cache);
   const sizes = missing.map(async ({ etag, size }) => size - ((await sizeOf(cache.incomplete(etag))) ?? 0));
   const missingBytes = (await Promise.all(sizes)).reduce((sum, size) => sum + Math.max(0, size), 0);
-  return { name, revision, commit: listing.commit, selection, listing, cache, missingBytes };
+  const isCached = missing.length === 0;
+  return { name, revision, commit: listing.commit, selection, listing, cache, isCached, missingBytes };
 }
 
 /**

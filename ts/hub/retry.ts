@@ -27,8 +27,8 @@ export interface RetryOptions {
 }
 
 /**
- * Runs `attempt` until it succeeds, fails with another error than TransientError, or fails `maxAttempts` times in a row.
- * `attempt` calls `onProgress` when it has received something; then the count starts again.
+ * Runs `attempt` until it succeeds, fails with another error than TransientError, or has failed `maxAttempts` times in
+ * a row. `attempt` calls `onProgress` when it has received something; then the count starts again.
  */
 export async function withRetries<T>(
   { what, maxAttempts, signal }: RetryOptions,

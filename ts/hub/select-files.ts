@@ -30,8 +30,8 @@ const TEXTS = [
 /** Sources of a tokenizer, best first. Only the first that exists is needed. */
 const TOKENIZERS = ['tokenizer.json', 'tokenizer.model', 'tekken.json'];
 const NAMED_TEMPLATE = /^additional_chat_templates\/[^/]+\.jinja$/;
-export const SINGLE_FILE = 'model.safetensors';
-export const INDEX_FILE = 'model.safetensors.index.json';
+const SINGLE_FILE = 'model.safetensors';
+const INDEX_FILE = 'model.safetensors.index.json';
 const SHARD = /^model-(\d{5})-of-(\d{5})\.safetensors$/;
 const GGUF_PART = /-(\d{5})-of-(\d{5})\.gguf$/i;
 /** Projectors of vision models, and statistics of a quantization. */
@@ -86,19 +86,27 @@ function chooseGguf<File extends Named>(
     demandAllParts(repository, matches[0].parts, GGUF_PART);
     return matches[0];
   }
-  const names = [...new Set(groups.map(({ name }) => name ?? ''))].filter((name) => name !== '');
-  const choice =
-    matches.length > 1
-      ? `Name one of its files: ${list(matches.map(({ parts }) => parts[0].path))}`
-      : `It has ${list(names.length > 0 ? names : groups.map(({ parts }) => parts[0].path))}`;
-  const wanted =
-    variant === undefined ? 'one GGUF file to load' : `${isFile ? 'the file' : 'the quantization'} ${variant}`;
+  throw unclear(repository, groups, matches, variant);
+}
+
+function unclear(
+  repository: string,
+  groups: readonly Quantized<Named>[],
+  matches: readonly Quantized<Named>[],
+  variant: string | undefined,
+): CapstanError {
+  const filesOf = (models: readonly Quantized<Named>[]): string[] => models.map(({ parts }) => parts[0].path);
+  const names = [...new Set(groups.flatMap(({ name }) => name ?? []))];
+  const choices = names.length > 0 ? names : filesOf(groups);
+  const wanted = variant === undefined ? 'one GGUF model' : `a GGUF model ${variant}`;
   const received =
-    matches.length > 1 ? `${matches.length} files` : variant === undefined ? 'several' : 'none of that name';
-  const example = names[0] ?? groups[0].parts[0].path;
-  throw new CapstanError(
+    matches.length > 1
+      ? `${matches.length} of them. Name a file: ${list(filesOf(matches))}`
+      : `${variant === undefined ? 'several' : 'none'}. It has ${list(choices)}`;
+  const example = `${repository}:${matches.length > 1 ? filesOf(matches)[0] : choices[0]}`;
+  return new CapstanError(
     'model_not_found',
-    `${repository}: expected ${wanted}, got ${received}. ${choice}. For example: ${repository}:${example}`,
+    `${repository}: expected ${wanted}, got ${received}. For example: ${example}`,
   );
 }
 

@@ -7,6 +7,8 @@ import {
   readdirSync,
   readFileSync,
   readlinkSync,
+  renameSync,
+  rmSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -292,6 +294,17 @@ describe('an interrupted pull', () => {
   });
 });
 
+test('a pull that was killed between the last byte and the end is completed', async () => {
+  hub.add(NAME, { ...FILES, 'special_tokens_map.json': '' });
+  const { path } = await pull();
+  const empty = Buffer.alloc(0);
+  renameSync(blob(WEIGHTS), `${blob(WEIGHTS)}.incomplete`);
+  rmSync(blob(empty));
+  await pull();
+  expect(readFileSync(join(path, 'model.safetensors')).equals(WEIGHTS)).toBe(true);
+  expect(readFileSync(join(path, 'special_tokens_map.json'))).toEqual(empty);
+});
+
 describe('the disk', () => {
   test('is checked before the weights are downloaded, with the numbers', async () => {
     hub.add(NAME, FILES);
@@ -493,11 +506,19 @@ describe('GGUF', () => {
   });
 
   test.each([
-    [`${NAME}:Q5_K_M`, /the quantization Q5_K_M, got none of that name\. It has UD-IQ2_XXS, BF16, Q8_0, Q4_K_M\./],
-    [`${NAME}:other.gguf`, /the file other\.gguf, got none of that name/],
+    [`${NAME}:Q5_K_M`, /a GGUF model Q5_K_M, got none\. It has UD-IQ2_XXS, BF16, Q8_0, Q4_K_M\. For example/],
+    [`${NAME}:other.gguf`, /a GGUF model other\.gguf, got none\. It has/],
   ])('%s is refused with the names that there are', async (name, message) => {
     hub.add(NAME, GGUF);
     await expect(pull({}, name)).rejects.toMatchObject(refusal('model_not_found', message));
+  });
+
+  test('two models of one quantization are not guessed between', async () => {
+    hub.add(NAME, { 'base-Q8_0.gguf': 'a', 'chat-Q8_0.gguf': 'b' });
+    await expect(pull({}, `${NAME}:Q8_0`)).rejects.toMatchObject(
+      refusal('model_not_found', /a GGUF model Q8_0, got 2 of them\. Name a file: base-Q8_0\.gguf, chat-Q8_0\.gguf/),
+    );
+    await expect(pull()).rejects.toMatchObject(refusal('model_not_found', /one GGUF model, got several\. It has Q8_0/));
   });
 
   test('parts that are missing in the repository are refused', async () => {
