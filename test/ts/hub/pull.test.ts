@@ -366,6 +366,15 @@ describe('a model that cannot be read', () => {
     expect(hub.requests.some(({ host }) => host === 'storage')).toBe(true);
   });
 
+  test('of a repository that was renamed is found, with the token', async () => {
+    hub.add(NAME, FILES, { isPrivate: true });
+    hub.add('acme/renamed', FILES, { isPrivate: true });
+    env.HF_TOKEN = TOKEN;
+    hub.fail('list', { status: 307, headers: { Location: '/api/models/acme/renamed/revision/main?blobs=true' } });
+    await pull();
+    expect(hub.requests[1].path).toBe('/api/models/acme/renamed/revision/main');
+  });
+
   test('the token of hf auth login is used', async () => {
     hub.add(NAME, FILES, { isPrivate: true });
     writeFileSync(join(env.HF_HOME!, 'token'), `${TOKEN}\n`);
