@@ -21,7 +21,7 @@ import type { HubSystem } from '../../../ts/hub/system';
 import { etagOf, HubServer, sha256, TOKEN } from '../../fakes/hub-server';
 import { tinyModel } from '../../fakes/tiny-model';
 
-/** A system without waiting. The lock is a set of paths, because the fake addon has none. */
+/** A system without waiting and without locks. */
 function testSystem(env: NodeJS.ProcessEnv, parts: Partial<HubSystem> = {}): HubSystem & { waits: number[] } {
   const waits: number[] = [];
   const { send, close } = createHttp(env);
@@ -67,6 +67,9 @@ let cacheDir: string;
 let env: NodeJS.ProcessEnv;
 let system: HubSystem & { waits: number[] };
 
+beforeAll(() => {
+  process.env.CAPSTAN_ADDON = require.resolve('../../fakes/fake-addon');
+});
 beforeEach(async () => {
   hub = new HubServer();
   await hub.start();
