@@ -73,6 +73,7 @@
         "native/binding/bench_binding.cpp",
         "native/binding/engine_binding.cpp",
         "native/binding/event_batch.cpp",
+        "native/binding/file_lock_binding.cpp",
         "native/binding/grammar_binding.cpp",
         "native/binding/memory_binding.cpp",
         "native/binding/parsed_grammars.cpp",

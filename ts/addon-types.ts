@@ -480,6 +480,13 @@ export interface NativeAddon {
   adjustExternalMemory(change: number): void;
   /** Returns free memory of the allocator to the system, on a pool thread. */
   trimMemory(): Promise<void>;
+  /** Returns the bytes that this process can still allocate: on the machine and in its control group. */
+  availableMemoryBytes(): number;
+  /**
+   * Takes the exclusive lock of flock(2) on an open file. Returns false if another open file has it. The lock ends when
+   * the file is closed, so also when the process ends. Throws 'io_error'.
+   */
+  tryLockFile(descriptor: number): boolean;
   /** Blocks the calling thread. Throws 'invalid_argument' or 'out_of_memory'. */
   benchmarkLimits(options: { threads: number; repeats: number; readBytes: number }): NativeLimits;
   /** Blocks the calling thread. Calls `onResult` after each number of rows. Throws as `benchmarkLimits`. */

@@ -16,7 +16,7 @@ import { CapstanError, closedError } from './errors';
 import type { ChatEvent } from './events';
 import { Generation } from './generation';
 import { GrammarCache, type GrammarPlan } from './grammar-cache';
-import { type LoadedModel, type LoadProgress, loadNative } from './load';
+import { type LoadedModel, loadNative } from './load';
 import type { Model } from './model/model';
 import type { ChoiceReaderOptions } from './choice-reader';
 import { type ChatOptions, prepareChat, renderChat } from './chat';
@@ -49,7 +49,7 @@ export interface GenerateOptions extends SamplingParams {
 export interface EngineInfo extends NativeEngineInfo {
   /** Version of the native addon. */
   version: string;
-  /** Name of the model directory, or `demo`. */
+  /** Name on the hub (`ORG/NAME`), else of the model directory, or `demo`. */
   modelName: string;
   /** Architecture as `config.json` names it, such as `LlamaForCausalLM`. */
   architecture: string;
@@ -125,36 +125,33 @@ export class Engine {
 
   /**
    * Loads a model.
-   * @param modelDir A Hugging Face model directory, or `'demo'` for the model that ships with the package.
-   * @param onProgress Called while the weights load. If it throws, the load rejects with that error.
+   * @param model A Hugging Face model directory, a model of the hub such as `Qwen/Qwen3-4B` or
+   *   `hf:ORG/NAME@revision:Q4_K_M`, or `'demo'` for the model that ships with the package. A path that exists comes
+   *   before a name of the hub. A model of the hub is downloaded unless the cache has it.
    * @throws CapstanError `invalid_argument`, `invalid_model`, `unsupported_model`, `out_of_memory`, `aborted`,
-   *   `addon_not_found` or `io_error`.
+   *   `addon_not_found`, `io_error`, `model_not_found`, `access_denied` or `download_failed`.
    */
-  static async load(
-    modelDir: string,
-    options: EngineOptions = {},
-    onProgress?: (progress: LoadProgress) => void,
-  ): Promise<Engine> {
+  static async load(model: string, options: EngineOptions = {}): Promise<Engine> {
     const calls: CallTable = new Map();
     try {
-      const loaded = await loadNative(loadAddon, checkString('modelDir', modelDir), options, onProgress, (events) =>
+      const loaded = await loadNative(loadAddon, checkString('model', model), options, (events) =>
         deliver(calls, events),
       );
-      const { native, model, eosTokenIds, samplingDefaults, prefixCache } = loaded;
-      const { config, checkpoint, toolCallFormat } = model;
+      const { native, eosTokenIds, samplingDefaults, prefixCache } = loaded;
+      const { name, config, checkpoint, toolCallFormat, hasReasoning } = loaded.model;
       return new Engine(
         loaded,
         {
           ...native.info,
           version: loadAddon().version,
-          modelName: model.name,
+          modelName: name,
           architecture: config.family.architecture,
           numParameters: checkpoint.numParameters,
           vocabSize: config.spec.vocabSize,
           eosTokenIds,
           samplingDefaults,
           toolCallFormat: toolCallFormat?.name ?? null,
-          reasoningFormat: model.hasReasoning ? REASONING_FORMATS[0] : null,
+          reasoningFormat: hasReasoning ? REASONING_FORMATS[0] : null,
           prefixCache,
         },
         calls,

@@ -7,6 +7,10 @@ export const ERROR_CODES = [
   // Faults of the model directory.
   'invalid_model',
   'unsupported_model',
+  // Faults of a download.
+  'model_not_found',
+  'access_denied',
+  'download_failed',
   // Resources and life cycle.
   'io_error',
   'out_of_memory',
@@ -30,7 +34,10 @@ export const ERROR_CODES = [
  * | `template_error` | The chat template is missing or cannot render the messages. |
  * | `invalid_model` | A file of the model directory is missing or malformed. |
  * | `unsupported_model` | The architecture, data type or tokenizer is not supported. |
- * | `io_error` | A file cannot be read. |
+ * | `model_not_found` | There is neither a path nor a model of the hub with that name, revision or file. |
+ * | `access_denied` | The hub does not let this token, or a request without a token, read the model. |
+ * | `download_failed` | The model cannot be downloaded; the message says why. What was received is kept. |
+ * | `io_error` | A file cannot be read or written. |
  * | `out_of_memory` | The weights or the KV cache do not fit, or the system has no thread left. |
  * | `queue_full` | Too many requests or prompt tokens are waiting, or too many grammars are in use; retry later. |
  * | `engine_closed` | The engine was closed. |

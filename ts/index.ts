@@ -18,8 +18,13 @@ export {
   type Usage,
 } from './events';
 export { type Generation, type Submission } from './generation';
-export { type LoadProgress } from './load';
-export { type EngineOptions } from './options';
+export { type CachedRepository, type CachedRevision } from './hub/cache-contents';
+export { type FitOptions, type ModelFit } from './hub/fit';
+export { type ModelInfo } from './hub/model-info';
+export { type HubOptions, listModels, modelInfo, pullModel, type PullOptions, removeModel } from './hub/models';
+export { type DownloadProgress, type PulledModel } from './hub/pull';
+export { type HubKind } from './hub/settings';
+export { type EngineOptions, type LoadProgress } from './options';
 export { type SpeculativeOptions } from './speculation';
 export { type SamplingDefaults, type SamplingParams } from './sampling';
 export { MAX_STRUCTURED_CHOICES, type StructuredOutput } from './structured-output';

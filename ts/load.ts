@@ -1,23 +1,18 @@
 import type { NativeAddon, NativeDType, NativeEngine, NativeEvent, NativeLoad, NativeVocab } from './addon-types';
 import { CapstanError } from './errors';
 import { readEvents } from './event-batch';
-import { type Model, readModel } from './model/model';
+import { type LocatedModel, locateModel } from './hub/locate';
+import { DEMO_MODEL, type Model, readModel } from './model/model';
 import {
   type EngineOptions,
   type LibraryOptions,
+  type LoadProgress,
   resolveEngineOptions,
   type ResolvedEngineOptions,
   resolveLibraryOptions,
 } from './options';
 import type { SamplingDefaults } from './sampling';
 import type { Vocabulary } from './text/vocabulary';
-
-/** Progress of a load, in bytes of weights. */
-export interface LoadProgress {
-  /** Bytes loaded so far. */
-  doneBytes: number;
-  totalBytes: number;
-}
 
 export interface LoadedModel {
   native: NativeEngine;
@@ -31,27 +26,43 @@ export interface LoadedModel {
   prefixCache: boolean;
 }
 
-/** Reads the model directory, then passes one record to the addon, which loads the weights on its own threads. */
+/**
+ * Downloads the model if it is one of the hub, reads its directory, then passes one record to the addon, which loads
+ * the weights on its own threads.
+ */
 export async function loadNative(
   addon: () => NativeAddon,
-  modelDir: string,
+  modelName: string,
   options: EngineOptions,
-  onProgress: ((progress: LoadProgress) => void) | undefined,
   onEvents: (events: NativeEvent[]) => void,
 ): Promise<LoadedModel> {
   const resolved = resolveEngineOptions(options);
   const library = resolveLibraryOptions(options);
   throwIfAborted(options.signal);
   const native = addon();
-  const model = await readModel(modelDir, library);
+  const { path, name } = await locate(modelName, options, library);
+  throwIfAborted(options.signal);
+  const model = await readModel(path, { ...library, name });
   try {
     const load = nativeLoad(model, resolved);
-    const engine = await runLoad(native, load, options.signal, onProgress, onEvents);
+    const engine = await runLoad(native, load, options.signal, options.onProgress, onEvents);
     return toLoaded(engine, model, resolved, library);
   } catch (error) {
     await model.text.close();
     throw error;
   }
+}
+
+async function locate(modelName: string, options: EngineOptions, { hub }: LibraryOptions): Promise<LocatedModel> {
+  if (modelName === DEMO_MODEL) return { path: DEMO_MODEL, name: undefined };
+  const { signal, onDownload, onProgress } = options;
+  return locateModel(modelName, {
+    hub,
+    signal,
+    engineOptions: options,
+    onDownload,
+    onProgress: (done) => onProgress?.({ stage: 'download', ...done }),
+  });
 }
 
 function toLoaded(
@@ -96,7 +107,7 @@ async function runLoad(
   const report = (doneBytes: number, totalBytes: number): void => {
     if (thrown.length > 0) return;
     try {
-      onProgress?.({ doneBytes, totalBytes });
+      onProgress?.({ stage: 'load', doneBytes, totalBytes });
     } catch (error) {
       thrown.push(error);
       onAbort?.();

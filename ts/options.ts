@@ -1,10 +1,20 @@
 import type { NativeCacheDType, NativeDType, NativeEngineOptions, NativeQuantization } from './addon-types';
 import { checkBoolean, checkKnownKeys, checkNumber, checkObject, checkOneOf, checkString } from './checks';
 import { CapstanError } from './errors';
+import type { ModelInfo } from './hub/model-info';
+import { type HubKind, HUBS } from './hub/settings';
 import { checkSamplingDefaults, type SamplingDefaults } from './sampling';
 import { resolveSpeculation, type SpeculativeOptions } from './speculation';
 import { REASONING_FORMATS } from './text/reasoning';
 import { findToolCallFormat } from './text/tool-calls';
+
+/** Progress of a load: of the download of the model's files, then of its weights into memory. */
+export interface LoadProgress {
+  stage: 'download' | 'load';
+  /** Bytes so far. Less than before if a downloaded file was damaged. */
+  doneBytes: number;
+  totalBytes: number;
+}
 
 /** Options of {@link Engine.load}. Every field is optional. */
 export interface EngineOptions {
@@ -119,7 +129,13 @@ export interface EngineOptions {
    * `'none'` leaves the reasoning in the text. Default: `'auto'`, detected from the chat template.
    */
   reasoningFormat?: string;
-  /** Aborting it makes the load reject with code `aborted`. */
+  /** Where models are downloaded from. `'huggingface'` means the mirror in `HF_ENDPOINT`, if set. Default: that one. */
+  hub?: HubKind;
+  /** Called before the weights of a model are downloaded. If it throws, the load rejects with that error. */
+  onDownload?: (info: ModelInfo) => void;
+  /** Called while the model is downloaded and while its weights load. If it throws, the load rejects with the error. */
+  onProgress?: (progress: LoadProgress) => void;
+  /** Aborting it makes the load reject with code `aborted`. A later load continues the download. */
   signal?: AbortSignal;
 }
 
@@ -137,6 +153,7 @@ export interface LibraryOptions {
   chatTemplate: string | undefined;
   toolCallFormat: string;
   reasoningFormat: string;
+  hub: HubKind;
 }
 
 const DTYPES = ['f32', 'f16', 'bf16'] as const;
@@ -182,6 +199,9 @@ const ENGINE_KEYS = Object.keys({
   chatTemplate: true,
   toolCallFormat: true,
   reasoningFormat: true,
+  hub: true,
+  onDownload: true,
+  onProgress: true,
   signal: true,
 } satisfies Record<keyof EngineOptions, true>);
 
@@ -190,6 +210,9 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
   checkKnownKeys('options', checkObject('options', options), ENGINE_KEYS);
   if (options.signal !== undefined && !(options.signal instanceof AbortSignal))
     throw CapstanError.argument('signal', 'an AbortSignal', options.signal);
+  for (const name of ['onDownload', 'onProgress'] as const)
+    if (options[name] !== undefined && typeof options[name] !== 'function')
+      throw CapstanError.argument(name, 'a function', options[name]);
   const device = checkDevice(options.device ?? 'auto');
   const isCuda = device.startsWith('cuda');
   const count = (name: keyof EngineOptions, fallback: number, min = 1) =>
@@ -239,6 +262,7 @@ export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
     chatTemplate,
     toolCallFormat = 'auto',
     reasoningFormat = 'auto',
+    hub = 'huggingface',
   } = options;
   return {
     maxQueuedTokens:
@@ -250,6 +274,7 @@ export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
     chatTemplate: chatTemplate === undefined ? undefined : checkString('chatTemplate', chatTemplate),
     toolCallFormat: checkToolCallFormat(toolCallFormat),
     reasoningFormat: checkOneOf('reasoningFormat', reasoningFormat, ['auto', 'none', ...REASONING_FORMATS]),
+    hub: checkOneOf('hub', hub, HUBS),
   };
 }
 

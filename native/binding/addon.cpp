@@ -3,6 +3,7 @@
 
 #include "native/backend/registry.h"
 #include "native/binding/bench_binding.h"
+#include "native/binding/file_lock_binding.h"
 #include "native/binding/grammar_binding.h"
 #include "native/binding/load_binding.h"
 #include "native/binding/memory_binding.h"
@@ -21,6 +22,8 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("compileGrammar", Napi::Function::New(env, compile_grammar_binding, "compileGrammar"));
   exports.Set("adjustExternalMemory", Napi::Function::New(env, adjust_external_memory_binding, "adjustExternalMemory"));
   exports.Set("trimMemory", Napi::Function::New(env, trim_memory_binding, "trimMemory"));
+  exports.Set("availableMemoryBytes", Napi::Function::New(env, available_memory_binding, "availableMemoryBytes"));
+  exports.Set("tryLockFile", Napi::Function::New(env, try_lock_file_binding, "tryLockFile"));
   exports.Set("benchmarkLimits", Napi::Function::New(env, benchmark_limits_binding, "benchmarkLimits"));
   exports.Set("benchmarkOps", Napi::Function::New(env, benchmark_ops_binding, "benchmarkOps"));
   return exports;

@@ -5,6 +5,8 @@
 #include <malloc.h>
 #endif
 
+#include "native/base/machine.h"
+
 namespace capstan {
 namespace {
 
@@ -38,6 +40,10 @@ Napi::Value trim_memory_binding(const Napi::CallbackInfo& info) {
   const Napi::Promise promise = worker->promise();
   worker->Queue();
   return promise;
+}
+
+Napi::Value available_memory_binding(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), static_cast<double>(available_memory_bytes()));
 }
 
 }  // namespace capstan

@@ -1,6 +1,6 @@
 #pragma once
-// Memory management for other native libraries, which neither report the size of their objects to V8 nor return freed
-// memory to the system.
+// Free memory of the machine, and memory management for other native libraries, which neither report the size of their
+// objects to V8 nor return freed memory to the system.
 #include <napi.h>
 
 namespace capstan {
@@ -11,5 +11,8 @@ void adjust_external_memory_binding(const Napi::CallbackInfo& info);
 
 // `NativeAddon.trimMemory()`: returns free memory to the system on a pool thread. Returns a promise.
 Napi::Value trim_memory_binding(const Napi::CallbackInfo& info);
+
+// `NativeAddon.availableMemoryBytes()`: returns the bytes that this process can still allocate.
+Napi::Value available_memory_binding(const Napi::CallbackInfo& info);
 
 }  // namespace capstan

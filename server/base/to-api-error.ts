@@ -14,6 +14,9 @@ const ENGINE_ERRORS: Readonly<Record<CapstanErrorCode, ApiErrorCode>> = {
   io_error: 'internal_error',
   invalid_model: 'internal_error',
   unsupported_model: 'internal_error',
+  model_not_found: 'internal_error',
+  access_denied: 'internal_error',
+  download_failed: 'internal_error',
   addon_not_found: 'internal_error',
   internal_error: 'internal_error',
 };

@@ -1,4 +1,5 @@
 import { Engine, type EngineInfo, type EngineOptions, type EngineStats } from '../../ts';
+import { LoadProgress } from '../base/load-progress';
 import { counted } from '../base/words';
 import { type BenchReport, renderTable } from './bench-report';
 import { describeMachine, machineText } from './machine';
@@ -30,8 +31,13 @@ interface OfflineResult {
 
 /** Runs all requests at once through the library. Returns the exit code. */
 export async function offlineBench(options: OfflineBenchOptions): Promise<number> {
+  const loading = new LoadProgress((text) => process.stderr.write(`${text}\n`));
   // All requests are queued at the start, so the queue must hold them.
-  const engine = await Engine.load(options.model, { ...options.engine, maxQueuedRequests: options.numPrompts });
+  const engine = await Engine.load(options.model, {
+    ...options.engine,
+    maxQueuedRequests: options.numPrompts,
+    onProgress: (progress) => loading.update(progress),
+  }).finally(() => loading.end());
   try {
     const result = await measure(engine, options);
     const json = resultJson(options, result);

@@ -3,6 +3,7 @@ import { redactKeys } from '../base/key-format';
 import { addBenchCommand } from './bench/command';
 import { configureHelp } from './help';
 import { UsageError } from '../base/usage-error';
+import { addModelCommands } from './commands/models';
 import { addServeCommand, normalize } from './commands/serve';
 import { addMissingServiceCommands, loadService, requireService } from './service-package';
 import { packageVersion } from '../base/version';
@@ -29,6 +30,9 @@ export async function run(args: readonly string[]): Promise<number | undefined> 
     else service.addServiceCommands(program, (code) => (exitCode = code));
     addKeysCommand(program, undefined, service?.openRemoteKeys ?? (() => requireService('capstan keys --url')));
   }
+  addModelCommands(program, (code) => {
+    exitCode = code;
+  });
   addBenchCommand(program, (code) => {
     exitCode = code;
   });

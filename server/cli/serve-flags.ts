@@ -18,6 +18,7 @@ import { readGenerationConfig, toSamplingDefaults } from './generation-config';
 import { parseSpeculation } from './speculative-config';
 import { LOG_LEVELS } from '../base/log-levels';
 import type { ServeOptions } from '../inference/serve-options';
+import { HUB_HELP, HUBS } from './model-argument';
 
 export const FLAG_GROUPS = [
   'Model',
@@ -66,17 +67,25 @@ const NEVER_MS = 2 ** 31 - 1;
 const MODEL: readonly Definition[] = [
   {
     name: 'model',
-    value: '<dir>',
-    help: 'model directory, or demo; same as the argument (default: demo)',
+    value: '<model>',
+    help: 'model directory, name on the hub, or demo; same as the argument (default: demo)',
     apply: (o, value) => {
       o.model = value;
+    },
+  },
+  {
+    name: 'hub',
+    value: '<name>',
+    help: HUB_HELP,
+    apply: (o, value, source) => {
+      o.engine.hub = parseChoice(value, source, HUBS);
     },
   },
   {
     name: 'served-model-name',
     value: '<names...>',
     separator: ',',
-    help: 'names of the model in requests; responses show the first (default: the name of the model directory)',
+    help: 'names of the model in requests; responses show the first (default: the name on the hub or of the model directory)',
     apply: (o, value) => {
       if (!o.servedNames.includes(value)) o.servedNames.push(value);
     },

@@ -10,13 +10,13 @@ import { defaultServeOptions, type ServeOptions } from './serve-options';
 
 /** Options of {@link createHandler}. They mean the same as the flags of `capstan serve`. */
 export interface HandlerOptions {
-  /** Model directory, or `demo` for the embedded model. Default: `demo`. */
+  /** Model directory, name on the hub, or `demo` for the embedded model. Default: `demo`. */
   model?: string;
   /** Options of the engine that is loaded for `model`. */
   engineOptions?: EngineOptions;
   /** A loaded engine to use in place of `model`. `close` does not close it. */
   engine?: Engine;
-  /** Names of the model in the API. Default: the name of its directory. */
+  /** Names of the model in the API. Default: its name on the hub, or that of its directory. */
   servedModelNames?: readonly string[];
   /** Fixed access keys. With keys or a key database, requests need a key. */
   apiKeys?: readonly string[];

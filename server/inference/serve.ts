@@ -1,10 +1,11 @@
-import { CapstanError, Engine } from '../../ts';
+import { CapstanError, Engine, type ModelInfo } from '../../ts';
 import type { App } from './app';
 import { type Closers, runAndClose } from '../base/closers';
 import { UsageError } from '../base/usage-error';
 import { createTransport } from '../http/create-transport';
 import type { HttpHandler, Transport } from '../http/transport';
-import { LoadProgress } from './load-progress';
+import { LoadProgress } from '../base/load-progress';
+import { fitWarning } from '../base/model-fit';
 import { createLog, type Log } from '../base/log';
 import { openApp } from './open-app';
 import { needsKey } from './serve-access';
@@ -126,14 +127,28 @@ async function listen(
 }
 
 async function loadEngine({ model, engine: options }: ServeOptions, signal: AbortSignal, log: Log): Promise<Engine> {
-  const progress = new LoadProgress(log);
+  const progress = new LoadProgress((text, fields) => log.info(fields, text));
   try {
-    const engine = await Engine.load(model, { ...options, signal }, (done) => progress.update(done));
+    const engine = await Engine.load(model, {
+      ...options,
+      signal,
+      onProgress: (done) => progress.update(done),
+      onDownload: (info) => checkFit(info, log),
+    });
     for (const note of engine.info.notes) log.info(note);
     return engine;
   } finally {
     progress.end();
   }
+}
+
+/** @throws CapstanError `out_of_memory` for a model that this machine cannot hold, before it is downloaded. */
+function checkFit(info: ModelInfo, log: Log): void {
+  const { repository, commit, downloadBytes, fit } = info;
+  const warning = fitWarning(info);
+  if (fit?.verdict === 'too_large') throw new CapstanError('out_of_memory', warning!);
+  if (warning !== undefined) log.warn(warning);
+  log.info({ repository, commit, downloadBytes }, 'downloading the model');
 }
 
 async function drain(app: App, transport: Transport, { shutdownTimeoutMs }: ServeOptions, log: Log): Promise<void> {

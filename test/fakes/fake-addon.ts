@@ -376,6 +376,11 @@ export const trimMemory: NativeAddon['trimMemory'] = () => {
   return Promise.resolve();
 };
 
+/** Enough for every model of the tests. */
+export const availableMemoryBytes: NativeAddon['availableMemoryBytes'] = () => 2 ** 40;
+/** Without exclusion: tests of the lock use the real addon. */
+export const tryLockFile: NativeAddon['tryLockFile'] = () => true;
+
 export const load: NativeAddon['load'] = (record, onProgress, onEvents, cancel) =>
   new Promise((resolve, reject) => {
     fake.loads.push(record);

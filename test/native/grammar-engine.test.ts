@@ -15,7 +15,7 @@ let onFinish: () => void = () => undefined;
 const replies = new Map<number, { text: string; reason?: string }>();
 
 beforeAll(async () => {
-  ({ native, model } = await loadNative(loadAddon, 'demo', {}, undefined, (events) => {
+  ({ native, model } = await loadNative(loadAddon, 'demo', {}, (events) => {
     for (const { id, textDelta, finish } of events) {
       const reply = replies.get(id) ?? { text: '' };
       reply.text += textDelta;

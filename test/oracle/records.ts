@@ -24,7 +24,6 @@ async function nativeRecord({ directory, golden }: GoldenCase): Promise<NativeLo
     () => addon,
     directory,
     golden.maxModelLen === undefined ? {} : { maxModelLen: golden.maxModelLen },
-    undefined,
     () => undefined,
   );
   return record!;

@@ -8,6 +8,7 @@ import { addBenchCommand } from '../../server/cli/bench/command';
 import { optionHelp } from '../../server/cli/help';
 import { addServiceCommands } from '../../server/platform/cli';
 import { addKeysCommand } from '../../server/cli/commands/keys';
+import { addModelCommands } from '../../server/cli/commands/models';
 import { addServeCommand } from '../../server/cli/commands/serve';
 import { App } from '../../server/inference/app';
 import { Metrics } from '../../server/inference/metrics/metrics';
@@ -37,6 +38,7 @@ function program(): Command {
   addServeCommand(all, () => {});
   addServiceCommands(all, () => {});
   addKeysCommand(all);
+  addModelCommands(all, () => {});
   addBenchCommand(all, () => {});
   return all;
 }
@@ -148,7 +150,17 @@ const TYPES: readonly (readonly [file: string, name: string])[] = [
   ['ts/chat.ts', 'ToolChoice'],
   ['ts/structured-output.ts', 'StructuredOutput'],
   ['ts/sampling.ts', 'SamplingDefaults'],
-  ['ts/load.ts', 'LoadProgress'],
+  ['ts/options.ts', 'LoadProgress'],
+  ['ts/hub/settings.ts', 'HubKind'],
+  ['ts/hub/models.ts', 'HubOptions'],
+  ['ts/hub/models.ts', 'PullOptions'],
+  ['ts/hub/fit.ts', 'FitOptions'],
+  ['ts/hub/pull.ts', 'DownloadProgress'],
+  ['ts/hub/pull.ts', 'PulledModel'],
+  ['ts/hub/model-info.ts', 'ModelInfo'],
+  ['ts/hub/fit.ts', 'ModelFit'],
+  ['ts/hub/cache-contents.ts', 'CachedRepository'],
+  ['ts/hub/cache-contents.ts', 'CachedRevision'],
   ['ts/events.ts', 'GenerationResult'],
   ['ts/events.ts', 'Choice'],
   ['ts/text/messages.ts', 'ToolCall'],

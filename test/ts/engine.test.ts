@@ -550,7 +550,7 @@ describe('chat', () => {
 describe('load and close', () => {
   test('passes one record to the addon and reports the resolved options', async () => {
     const onProgress = jest.fn();
-    const engine = await Engine.load(modelDir, { maxModelLen: 512, threads: 2 }, onProgress);
+    const engine = await Engine.load(modelDir, { maxModelLen: 512, threads: 2, onProgress });
     engines.push(engine);
     const [load] = fake.loads;
     expect(load.spec).toMatchObject({ vocabSize: 272, hiddenSize: 8, numKvHeads: 1, headDim: 4, attentionScale: 0.5 });
@@ -574,7 +574,7 @@ describe('load and close', () => {
       toolCallFormat: 'hermes',
       samplingDefaults: {},
     });
-    expect(onProgress).toHaveBeenCalledWith({ doneBytes: 1000, totalBytes: 1000 });
+    expect(onProgress).toHaveBeenCalledWith({ stage: 'load', doneBytes: 1000, totalBytes: 1000 });
   });
 
   test('the model defaults apply to fields that a request leaves out, and can be disabled', async () => {
@@ -602,7 +602,7 @@ describe('load and close', () => {
     const onProgress = (): void => {
       throw new Error('no more');
     };
-    await expect(Engine.load(modelDir, {}, onProgress)).rejects.toThrow('no more');
+    await expect(Engine.load(modelDir, { onProgress })).rejects.toThrow('no more');
   });
 
   test('a signal ends the load', async () => {
@@ -622,6 +622,8 @@ describe('load and close', () => {
     ['an unknown device', { device: 'tpu' }, 'device'],
     ['zero sequences', { maxNumSeqs: 0 }, 'maxNumSeqs'],
     ['a signal of another type', { signal: 1 }, 'signal'],
+    ['progress that is no function', { onProgress: true }, 'onProgress'],
+    ['an unknown hub', { hub: 'github' }, 'hub'],
     ['zero queued tokens', { maxQueuedTokens: 0 }, 'maxQueuedTokens'],
     ['a template that is not a string', { chatTemplate: 5 }, 'chatTemplate'],
     ['a template that does not parse', { chatTemplate: '{% if' }, 'chatTemplate'],
@@ -631,11 +633,12 @@ describe('load and close', () => {
     await expect(Engine.load(modelDir, options as never)).rejects.toMatchObject({ code: 'invalid_argument', param });
   });
 
-  test('the error for a missing directory names what was expected', async () => {
+  test('the error for a text that is neither a path nor a name of the hub says both', async () => {
     await expect(Engine.load('/no/such/dir')).rejects.toMatchObject({
-      code: 'invalid_model',
+      code: 'model_not_found',
       message:
-        'model "/no/such/dir": expected a directory with config.json, or \'demo\', got a path that does not exist',
+        'model "/no/such/dir": expected a path that exists, a name of the hub, or \'demo\': there is no such path, ' +
+        'and it is not a name of the hub, ORG/NAME[@revision][:quantization or file]',
     });
   });
 

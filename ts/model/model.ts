@@ -12,7 +12,7 @@ import { readJsonFile } from './json-file';
 
 /** The content of a model directory, without the bytes of the weights. */
 export interface Model {
-  /** The directory's name, or `demo`. */
+  /** The name on the hub, else the directory's name, or `demo`. */
   name: string;
   config: ModelConfig;
   checkpoint: Checkpoint;
@@ -33,10 +33,12 @@ export interface ModelOverrides {
   toolCallFormat?: string;
   /** A format's name, 'none' or 'auto' (default). */
   reasoningFormat?: string;
+  /** The model's name. Default: that of the directory. */
+  name?: string | undefined;
 }
 
 /** The model that ships with the package. */
-const DEMO_MODEL = 'demo';
+export const DEMO_MODEL = 'demo';
 
 /** @throws CapstanError `invalid_model`, `unsupported_model` or `io_error` that names the file. */
 export async function readModel(modelDir: string, overrides: ModelOverrides = {}): Promise<Model> {
@@ -49,7 +51,7 @@ export async function readModel(modelDir: string, overrides: ModelOverrides = {}
     const [{ config, checkpoint }, text] = await Promise.all([readWeights(dir), opening]);
     const { traits } = text;
     return {
-      name: modelDir === DEMO_MODEL ? DEMO_MODEL : basename(dir),
+      name: overrides.name ?? (modelDir === DEMO_MODEL ? DEMO_MODEL : basename(dir)),
       config,
       checkpoint,
       text,

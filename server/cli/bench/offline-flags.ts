@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import { addOutputFlags, type OutputFlags, readOutputFlags } from './output-flags';
 import type { EngineOptions } from '../../../ts';
 import type { OfflineBenchOptions } from '../../bench/offline-bench';
+import { HUB_HELP, HUBS, MODEL_ARGUMENT } from '../model-argument';
 import { parseOneOf, parseWhole } from './flag-values';
 
 /** The flags as commander returns them. */
@@ -14,6 +15,7 @@ export interface OfflineBenchFlags extends OutputFlags {
   threads?: string;
   pinThreads?: boolean;
   dtype: string;
+  hub?: string;
   maxNumSeqs?: string;
   maxNumBatchedTokens?: string;
   profile?: boolean;
@@ -23,7 +25,8 @@ export interface OfflineBenchFlags extends OutputFlags {
 /** Adds the flags, named as in `vllm bench throughput`. */
 export function addOfflineBenchFlags(command: Command): Command {
   command
-    .argument('[model]', 'model directory, or demo, the embedded model (default: demo)')
+    .argument('[model]', MODEL_ARGUMENT)
+    .option('--hub <name>', HUB_HELP)
     .option('--num-prompts <number>', 'number of requests', '64')
     .option('--input-len <tokens>', 'length of each prompt in tokens, without the shared prefix', '256')
     .option('--output-len <tokens>', 'number of output tokens per request', '64')
@@ -50,6 +53,7 @@ export function readOfflineBenchFlags(model: string | undefined, flags: OfflineB
     threads: parseOptional('--threads', flags.threads),
     pinThreads: flags.pinThreads,
     dtype: parseOneOf('--dtype', flags.dtype, ['auto', 'f32', 'f16', 'bf16']),
+    hub: flags.hub === undefined ? undefined : parseOneOf('--hub', flags.hub, HUBS),
     maxNumSeqs: parseOptional('--max-num-seqs', flags.maxNumSeqs),
     maxNumBatchedTokens: parseOptional('--max-num-batched-tokens', flags.maxNumBatchedTokens),
   };

@@ -51,7 +51,7 @@ function lastUseOf({ lastUsedAt, lastUsedIp }: ApiKey, nowMs: number): string {
 }
 
 /** Returns the age in minutes or hours, or the time if it is two days ago or more. */
-function formatPast(atMs: number, nowMs: number): string {
+export function formatPast(atMs: number, nowMs: number): string {
   const minutes = Math.max(0, Math.floor((nowMs - atMs) / 60_000));
   if (minutes < 1) return 'just now';
   if (minutes < 120) return `${minutes} min ago`;

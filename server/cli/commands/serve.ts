@@ -3,13 +3,14 @@ import type { Command } from 'commander';
 import { addFlags, readFlagSources } from '../commander-flags';
 import { FLAG_GROUPS } from '../serve-flags';
 import { FLAG_NAMES, isSwitch, resolveServeOptions } from '../flag-sources';
+import { MODEL_ARGUMENT } from '../model-argument';
 
 /** Adds `capstan serve`. @param onExit Receives the exit code when the server has ended. */
 export function addServeCommand(program: Command, onExit: (exitCode: number) => void): void {
   const serve = program
     .command('serve')
     .description('serve a model over an OpenAI-compatible HTTP API')
-    .argument('[model]', "model directory in Hugging Face's layout, or demo, the embedded model (default: demo)")
+    .argument('[model]', MODEL_ARGUMENT)
     .showHelpAfterError('(see capstan serve --help)')
     .addHelpText('after', HELP_TAIL);
   const commandLine = addFlags(serve, FLAG_NAMES, FLAG_GROUPS[0]);
@@ -58,6 +59,7 @@ Flags that would change responses or capacity are refused.
 Examples:
   capstan serve                                           the embedded model on http://127.0.0.1:8080
   capstan serve /models/Qwen2.5-0.5B-Instruct --port 8000 --max-model-len 8K
+  capstan serve Qwen/Qwen2.5-0.5B-Instruct                a model of the hub, downloaded once
   capstan serve DIR --access-control --admin-port 9090    requires a key of capstan keys create; probes on port 9090
   capstan serve DIR --ssl-keyfile key.pem --ssl-certfile cert.pem
   PLATFORM_SERVING_PRODUCTION=1 capstan serve DIR         port 80 on all addresses

@@ -133,7 +133,8 @@ describe('flags', () => {
     const { code, stderr } = await finished(start(['serve', '/no/such/model', '--port', '0'], env));
     expect([code, stderr]).toEqual([
       1,
-      'error: model "/no/such/model": expected a directory with config.json, or \'demo\', got a path that does not exist\n',
+      'error: model "/no/such/model": expected a path that exists, a name of the hub, or \'demo\': ' +
+        'there is no such path, and it is not a name of the hub, ORG/NAME[@revision][:quantization or file]\n',
     ]);
   });
 

@@ -2,7 +2,6 @@
 import { RevokedError } from '../../../server/access/check/grants';
 import { App, type AppOptions } from '../../../server/inference/app';
 import { Cors, type CorsOptions, OPEN_CORS } from '../../../server/http/cors';
-import { LoadProgress } from '../../../server/inference/load-progress';
 import type { RequestRecord } from '../../../server/http/routes';
 import { packageVersion } from '../../../server/base/version';
 import { Engine } from '../../../ts';
@@ -275,39 +274,4 @@ test('revoking a key ends its stream with an error event and the terminator', as
     '[DONE]',
   ]);
   expect(reply.state).toBe('ended');
-});
-
-describe('load progress', () => {
-  const done = (percent: number) => ({ doneBytes: percent, totalBytes: 100 });
-
-  test('shows a percentage in place on a terminal', () => {
-    let text = '';
-    const progress = new LoadProgress(log as never, {
-      isTty: true,
-      write: (piece) => {
-        text += piece;
-      },
-      now: () => 0,
-    });
-    for (const percent of [0, 0, 42.5, 100]) progress.update(done(percent));
-    progress.end();
-    expect(text).toBe(
-      '\r\x1b[KLoading the model: 0 %\r\x1b[KLoading the model: 42 %\r\x1b[KLoading the model: 100 %\r\x1b[K',
-    );
-    expect(log.info).not.toHaveBeenCalled();
-  });
-
-  test('logs a line every ten seconds without a terminal', () => {
-    let nowMs = 0;
-    const progress = new LoadProgress(log as never, {
-      isTty: false,
-      write: () => {
-        throw new Error('no terminal');
-      },
-      now: () => nowMs,
-    });
-    for (nowMs = 0; nowMs <= 25_000; nowMs += 1000) progress.update(done(nowMs / 1000));
-    progress.end();
-    expect(log.info.mock.calls.map(([fields]: [{ percent: number }]) => fields.percent)).toEqual([10, 20]);
-  });
 });

@@ -1,0 +1,104 @@
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join, relative } from 'node:path';
+import { readCache, removeFromCache } from '../../../ts/hub/cache-contents';
+
+const OLD = '1'.repeat(40);
+const NEW = '2'.repeat(40);
+const system = { tryLock: () => true };
+let cacheDir: string;
+let folder: string;
+
+/** Two commits that share a file, as huggingface_hub leaves them. */
+beforeEach(() => {
+  cacheDir = mkdtempSync(join(tmpdir(), 'capstan-cache-'));
+  folder = join(cacheDir, 'models--acme--tiny');
+  write('refs/main', NEW);
+  write('refs/refs/pr/1', OLD);
+  write(`.no_exist/${OLD}/x`, '');
+  for (const [name, size] of [
+    ['shared', 100],
+    ['old', 10],
+    ['new', 1],
+    ['part.incomplete', 5],
+  ] as const)
+    write(`blobs/${name}`, 'x'.repeat(size));
+  for (const [path, blob] of [
+    [`${OLD}/model.safetensors`, 'shared'],
+    [`${OLD}/config.json`, 'old'],
+    [`${NEW}/model.safetensors`, 'shared'],
+    [`${NEW}/more/config.json`, 'new'],
+  ]) {
+    const link = join(folder, 'snapshots', path);
+    mkdirSync(dirname(link), { recursive: true });
+    symlinkSync(join(relative(dirname(link), folder), 'blobs', blob), link);
+  }
+  write(join('../.locks/models--acme--tiny', 'shared.lock'), '');
+  mkdirSync(join(cacheDir, 'datasets--acme--words'));
+  mkdirSync(join(cacheDir, 'models--gpt2'));
+});
+
+function write(path: string, text: string): void {
+  mkdirSync(dirname(join(folder, path)), { recursive: true });
+  writeFileSync(join(folder, path), text);
+}
+
+test('lists models with their revisions; shared files count once', async () => {
+  expect(await readCache(cacheDir)).toEqual([
+    {
+      repository: 'acme/tiny',
+      sizeBytes: 116,
+      partialBytes: 5,
+      revisions: [
+        expect.objectContaining({ commit: OLD, revisions: ['refs/pr/1'], sizeBytes: 110 }),
+        expect.objectContaining({
+          commit: NEW,
+          revisions: ['main'],
+          files: [
+            { path: 'model.safetensors', sizeBytes: 100 },
+            { path: 'more/config.json', sizeBytes: 1 },
+          ],
+        }),
+      ],
+    },
+  ]);
+});
+
+test('an empty cache, or none, has no models', async () => {
+  expect(await readCache(join(cacheDir, 'none'))).toEqual([]);
+});
+
+test.each([['refs/pr/1'], [OLD], [OLD.slice(0, 8)]])(
+  'deletes the revision %s, its names and the blobs that only it uses',
+  async (revision) => {
+    expect(await removeFromCache(cacheDir, 'acme/tiny', revision, system)).toBe(15);
+    expect(readdirSync(join(folder, 'blobs')).sort()).toEqual(['new', 'shared']);
+    expect(readdirSync(join(folder, 'snapshots'))).toEqual([NEW]);
+    expect(existsSync(join(folder, 'refs/refs/pr/1'))).toBe(false);
+    expect(existsSync(join(folder, 'refs/main'))).toBe(true);
+    expect(readdirSync(join(folder, '.no_exist'))).toEqual([]);
+  },
+);
+
+test('deletes a model with its locks', async () => {
+  expect(await removeFromCache(cacheDir, 'acme/tiny', undefined, system)).toBe(116);
+  expect(readdirSync(cacheDir).sort()).toEqual(['.locks', 'datasets--acme--words', 'models--gpt2']);
+  expect(readdirSync(join(cacheDir, '.locks'))).toEqual([]);
+});
+
+test.each([
+  ['acme/other', undefined, /acme\/other is not in the cache/],
+  ['acme/tiny', 'v9', /expected one of the revisions in the cache \(1+, 2+\), got "v9"/],
+])('refuses to delete %s@%s', async (repository, revision, message) => {
+  await expect(removeFromCache(cacheDir, repository, revision, system)).rejects.toMatchObject({
+    code: 'model_not_found',
+    message: expect.stringMatching(message) as string,
+  });
+});
+
+test('deletes nothing while a lock is held', async () => {
+  await expect(removeFromCache(cacheDir, 'acme/tiny', undefined, { tryLock: () => false })).rejects.toMatchObject({
+    code: 'io_error',
+  });
+  expect(readdirSync(join(folder, 'blobs'))).toHaveLength(4);
+});

@@ -1,0 +1,97 @@
+import { totalmem } from 'node:os';
+import { estimateFit, type FitInput } from '../../../ts/hub/fit';
+
+const CONFIG = {
+  model_type: 'llama',
+  architectures: ['LlamaForCausalLM'],
+  hidden_size: 1024,
+  intermediate_size: 4096,
+  num_hidden_layers: 10,
+  num_attention_heads: 16,
+  num_key_value_heads: 4,
+  vocab_size: 32000,
+  max_position_embeddings: 8192,
+  torch_dtype: 'bfloat16',
+  tie_word_embeddings: false,
+};
+/** Keys and values of 10 layers with 4 heads of 64 in bf16. */
+const KV_BYTES_PER_TOKEN = 2 * 10 * 4 * 64 * 2;
+
+function estimate(changes: Partial<FitInput> = {}) {
+  return estimateFit({
+    config: JSON.stringify(CONFIG),
+    fileBytes: 2e9,
+    format: 'safetensors',
+    quantizations: [],
+    options: {},
+    availableBytes: 10e9,
+    ...changes,
+  })!;
+}
+
+test('adds the weights and the KV cache of one sequence', () => {
+  expect(estimate()).toMatchObject({
+    weightBytes: 2e9,
+    kvCacheBytes: 4096 * KV_BYTES_PER_TOKEN,
+    contextLength: 4096,
+    verdict: 'fits',
+    suggestion: null,
+  });
+  expect(estimate({ options: { maxModelLen: 100 } })).toMatchObject({ kvCacheBytes: 100 * KV_BYTES_PER_TOKEN });
+});
+
+test.each<[FitInput['options'], number]>([
+  [{ dtype: 'f32' }, 4e9],
+  [{ quantization: 'int8' }, (1e9 * 8.125) / 8],
+  // The embedding and the LM head keep 8 bits.
+  [{ quantization: 'int4' }, Math.ceil((65_536_000 * 8.125 + (1e9 - 65_536_000) * 4.25) / 8)],
+])('%j changes the weights to %d bytes', (options, weightBytes) => {
+  expect(estimate({ options }).weightBytes).toBe(weightBytes);
+});
+
+test.each([
+  [{ torch_dtype: 'float16' }, {}, 2],
+  [{ hidden_size: 256 }, {}, 2],
+  [{}, { computeDtype: 'f32' as const }, 2],
+  [{}, { kvCacheDtype: 'f32' as const }, 2],
+  [{ torch_dtype: 'float16' }, { kvCacheDtype: 'bf16' as const }, 1],
+])('the KV cache with %j and %j has the type that the CPU computes in', (config, options, factor) => {
+  const changed = { ...CONFIG, head_dim: 64, ...config };
+  const { kvCacheBytes } = estimate({ config: JSON.stringify(changed), options: { maxModelLen: 1, ...options } });
+  expect(kvCacheBytes).toBe(KV_BYTES_PER_TOKEN * factor);
+});
+
+test('suggests the most exact quantization at load that fits', () => {
+  expect(estimate({ availableBytes: 1.5e9 })).toMatchObject({ verdict: 'tight', suggestion: { quantization: 'int8' } });
+  expect(estimate({ availableBytes: 0.8e9 })).toMatchObject({ suggestion: { quantization: 'int4' } });
+  expect(estimate({ availableBytes: 0.1e9 })).toMatchObject({ suggestion: null });
+});
+
+test('suggests the largest GGUF quantization that fits', () => {
+  const quantizations = [
+    { name: 'Q8_0', bytes: 4e9 },
+    { name: 'Q4_K_M', bytes: 2e9 },
+    { name: 'Q2_K', bytes: 1e9 },
+  ];
+  const fit = estimate({ format: 'gguf', config: undefined, fileBytes: 4e9, quantizations, availableBytes: 3e9 });
+  expect(fit).toMatchObject({ weightBytes: 4e9, kvCacheBytes: 0, verdict: 'tight', suggestion: { variant: 'Q4_K_M' } });
+});
+
+test('a model that is larger than the memory of the machine is too large', () => {
+  expect(estimate({ fileBytes: 2 * totalmem(), availableBytes: 1e9 }).verdict).toBe('too_large');
+});
+
+test('a context that is asked for must fit into a quarter of the memory, as in the engine', () => {
+  const options = { maxModelLen: 8192 };
+  const kvBytes = 8192 * KV_BYTES_PER_TOKEN;
+  expect(estimate({ options, availableBytes: 2e9 + 4 * kvBytes }).verdict).toBe('fits');
+  expect(estimate({ options, availableBytes: 2e9 + 3 * kvBytes }).verdict).toBe('tight');
+  expect(estimate({ options: { ...options, kvCacheBytes: kvBytes }, availableBytes: 2e9 + 2 * kvBytes }).verdict).toBe(
+    'fits',
+  );
+});
+
+test('a GPU and an unknown model are not estimated further', () => {
+  expect(estimateFit({ ...({} as FitInput), options: { device: 'cuda' } })).toBeUndefined();
+  expect(estimate({ config: '{"model_type": "other"}' })).toMatchObject({ weightBytes: 2e9, kvCacheBytes: 0 });
+});

@@ -1,0 +1,78 @@
+/** Loads a model of the hub with the library. */
+import { mkdtempSync, readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Engine, type LoadProgress, listModels, pullModel, removeModel } from '../../../ts';
+import { HubServer } from '../../fakes/hub-server';
+import { tinyModel } from '../../fakes/tiny-model';
+
+const NAME = 'acme/tiny';
+const folder = tinyModel();
+const FILES = Object.fromEntries(
+  ['config.json', 'tokenizer.json', 'tokenizer_config.json', 'model.safetensors'].map((name) => [
+    name,
+    readFileSync(join(folder, name)),
+  ]),
+);
+const TOTAL = Object.values(FILES).reduce((sum, { length }) => sum + length, 0);
+const hub = new HubServer();
+
+beforeAll(async () => {
+  await hub.start();
+  hub.add(NAME, FILES);
+  process.env.CAPSTAN_ADDON = require.resolve('../../fakes/fake-addon');
+});
+beforeEach(() => {
+  hub.requests.length = 0;
+  Object.assign(process.env, { HF_HOME: mkdtempSync(join(tmpdir(), 'capstan-hub-')), HF_ENDPOINT: hub.url });
+});
+afterAll(() => hub.close());
+
+test('Engine.load downloads a model, reports both stages, and names it', async () => {
+  const seen: LoadProgress[] = [];
+  const onDownload = jest.fn();
+  const engine = await Engine.load(NAME, { onProgress: (progress) => seen.push(progress), onDownload });
+  expect(engine.info.modelName).toBe(NAME);
+  await engine.close();
+  expect(seen.filter(({ stage }) => stage === 'download').at(-1)).toEqual({
+    stage: 'download',
+    doneBytes: TOTAL,
+    totalBytes: TOTAL,
+  });
+  expect(seen.at(-1)?.stage).toBe('load');
+  expect(onDownload).toHaveBeenCalledWith(expect.objectContaining({ repository: NAME, downloadBytes: TOTAL }));
+  hub.requests.length = 0;
+  await (await Engine.load(`hf:${NAME}@main`)).close();
+  expect(hub.requests).toEqual([]);
+});
+
+test('a signal and a callback that throws end the download', async () => {
+  const stopped = Engine.load(NAME, { signal: AbortSignal.abort() });
+  await expect(stopped).rejects.toMatchObject({ code: 'aborted' });
+  const refused = Engine.load(NAME, {
+    onDownload: () => {
+      throw new Error('too large');
+    },
+  });
+  await expect(refused).rejects.toThrow('too large');
+  expect(hub.downloads().some((path) => path.includes('safetensors'))).toBe(false);
+});
+
+test('pullModel, listModels and removeModel agree', async () => {
+  const { path, commit } = await pullModel(NAME);
+  const [model] = await listModels();
+  expect(path).toContain(commit);
+  expect(model).toMatchObject({ repository: NAME, sizeBytes: TOTAL, revisions: [{ commit, revisions: ['main'] }] });
+  expect(await removeModel(NAME)).toBe(TOTAL);
+  expect(await listModels()).toEqual([]);
+  await expect(removeModel(NAME)).rejects.toMatchObject({ code: 'model_not_found' });
+});
+
+test.each([
+  ['a name that is none', () => pullModel('tiny'), 'name'],
+  ['an unknown option', () => pullModel(NAME, { fast: true } as never), 'options.fast'],
+  ['an unknown hub', () => listModels({ hub: 'github' as never }), 'hub'],
+  ['a quantization to delete', () => removeModel(`${NAME}:Q8_0`), 'name'],
+])('%s is an invalid_argument', async (_name, run, param) => {
+  await expect(run()).rejects.toMatchObject({ code: 'invalid_argument', param });
+});

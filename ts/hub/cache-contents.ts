@@ -1,0 +1,172 @@
+import { readdir, readFile, readlink, rm, stat, unlink } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { CapstanError } from '../errors';
+import { cachedRepositories, ifMissing, RepositoryCache } from './cache';
+import { lockOnce } from './file-lock';
+import type { HubSystem } from './system';
+
+/** One revision of a model in the cache. */
+export interface CachedRevision {
+  commit: string;
+  /** Branches and tags of the commit. */
+  revisions: string[];
+  files: { path: string; sizeBytes: number }[];
+  /** Sum of the files, shared ones included. */
+  sizeBytes: number;
+  /** When a file was last read, in milliseconds since 1970. File systems update it about once a day. */
+  lastUsedMs: number;
+}
+
+/** A model in the cache. */
+export interface CachedRepository {
+  /** `ORG/NAME` */
+  repository: string;
+  revisions: CachedRevision[];
+  /** Bytes on disk. Files that several revisions share count once. */
+  sizeBytes: number;
+  /** Bytes of downloads that have not finished, part of `sizeBytes`. */
+  partialBytes: number;
+}
+
+const COMMIT = /^[0-9a-f]{40}$/;
+
+export async function readCache(cacheDir: string): Promise<CachedRepository[]> {
+  const names = await cachedRepositories(cacheDir);
+  return Promise.all(names.map((name) => readRepository(new RepositoryCache(cacheDir, name), name)));
+}
+
+async function readRepository(cache: RepositoryCache, repository: string): Promise<CachedRepository> {
+  const refs = await readRefs(cache);
+  const commits = await commitsOf(cache);
+  const revisions = commits.map((commit) => readRevision(cache, commit, refs));
+  const blobs = await blobsOf(cache);
+  const sum = (names: readonly { sizeBytes: number }[]): number =>
+    names.reduce((total, { sizeBytes }) => total + sizeBytes, 0);
+  return {
+    repository,
+    revisions: await Promise.all(revisions),
+    sizeBytes: sum(blobs),
+    partialBytes: sum(blobs.filter(({ name }) => name.endsWith('.incomplete'))),
+  };
+}
+
+async function readRevision(
+  cache: RepositoryCache,
+  commit: string,
+  refs: ReadonlyMap<string, string>,
+): Promise<CachedRevision> {
+  const folder = cache.snapshot(commit);
+  const listed = await cache.files(commit);
+  const times = await Promise.all(listed.map(async ({ path }) => (await stat(join(folder, path))).atimeMs));
+  return {
+    commit,
+    revisions: [...refs].filter(([, target]) => target === commit).map(([name]) => name),
+    files: listed.map(({ path, size }) => ({ path, sizeBytes: size })),
+    sizeBytes: listed.reduce((sum, { size }) => sum + size, 0),
+    lastUsedMs: Math.max(0, ...times),
+  };
+}
+
+async function commitsOf({ snapshots }: RepositoryCache): Promise<string[]> {
+  const names = await readdir(snapshots).catch(ifMissing<string[]>([]));
+  return names.filter((name) => COMMIT.test(name)).sort();
+}
+
+/** Returns the commit of each branch and tag. A name may have slashes. */
+async function readRefs({ folder }: RepositoryCache): Promise<Map<string, string>> {
+  const root = join(folder, 'refs');
+  const entries = await readdir(root, { recursive: true, withFileTypes: true }).catch(ifMissing([]));
+  const files = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
+  const commits = files.map(
+    async (file) => [file.slice(root.length + 1), (await readFile(file, 'utf8')).trim()] as const,
+  );
+  return new Map(await Promise.all(commits));
+}
+
+async function blobsOf({ folder }: RepositoryCache): Promise<{ name: string; sizeBytes: number }[]> {
+  const root = join(folder, 'blobs');
+  const names = await readdir(root).catch(ifMissing<string[]>([]));
+  return Promise.all(names.map(async (name) => ({ name, sizeBytes: (await stat(join(root, name))).size })));
+}
+
+/**
+ * Deletes a revision of a model, or all of them, and the blobs that no other revision uses. Returns the freed bytes.
+ * @throws CapstanError `model_not_found`, or `io_error` while a process downloads the model.
+ */
+export async function removeFromCache(
+  cacheDir: string,
+  repository: string,
+  revision: string | undefined,
+  system: Pick<HubSystem, 'tryLock'>,
+): Promise<number> {
+  const cache = new RepositoryCache(cacheDir, repository);
+  const before = await readRepository(cache, repository);
+  const removed = await chooseCommits(cache, before, revision);
+  return withAllLocks(cache, system, async () => {
+    const isAll = removed.length === before.revisions.length;
+    if (isAll) await rm(cache.folder, { recursive: true });
+    else await removeCommits(cache, removed);
+    return before.sizeBytes - (isAll ? 0 : (await readRepository(cache, repository)).sizeBytes);
+  });
+}
+
+async function chooseCommits(
+  cache: RepositoryCache,
+  { repository, revisions, sizeBytes }: CachedRepository,
+  revision: string | undefined,
+): Promise<string[]> {
+  if (revisions.length === 0 && sizeBytes === 0)
+    throw new CapstanError('model_not_found', `${repository} is not in the cache. List it: capstan models list`);
+  if (revision === undefined) return revisions.map(({ commit }) => commit);
+  const wanted = await cache.commitOf(revision);
+  const found = revisions.find(({ commit }) => commit === wanted || commit.startsWith(revision));
+  if (found !== undefined) return [found.commit];
+  throw new CapstanError(
+    'model_not_found',
+    `${repository}: expected one of the revisions in the cache (${revisions.map(({ commit }) => commit).join(', ')}), ` +
+      `got "${revision}"`,
+  );
+}
+
+async function removeCommits(cache: RepositoryCache, commits: readonly string[]): Promise<void> {
+  for (const [name, commit] of await readRefs(cache))
+    if (commits.includes(commit)) await unlink(join(cache.folder, 'refs', name));
+  for (const commit of commits) {
+    await rm(cache.snapshot(commit), { recursive: true });
+    await rm(join(cache.folder, '.no_exist', commit), { recursive: true, force: true });
+    // A list of files that huggingface_hub keeps.
+    await rm(join(cache.folder, 'trees', `${commit}.json`), { force: true });
+  }
+  const used = new Set<string>();
+  for (const commit of await commitsOf(cache)) {
+    const folder = cache.snapshot(commit);
+    for (const { path } of await cache.files(commit)) {
+      const target = await readlink(join(folder, path)).catch(() => '');
+      used.add(basename(target));
+    }
+  }
+  for (const { name } of await blobsOf(cache)) if (!used.has(name)) await unlink(cache.blob(name));
+}
+
+/** @throws CapstanError `io_error` if another process has a lock of the repository. */
+async function withAllLocks<T>(
+  { lockFolder, folder }: RepositoryCache,
+  { tryLock }: Pick<HubSystem, 'tryLock'>,
+  work: () => Promise<T>,
+): Promise<T> {
+  const names = await readdir(lockFolder).catch(ifMissing<string[]>([]));
+  const held: { close: () => Promise<void> }[] = [];
+  try {
+    for (const name of names) {
+      const file = await lockOnce(join(lockFolder, name), tryLock);
+      if (file === undefined)
+        throw new CapstanError('io_error', `${folder} is in use by a download. Wait until it ends, or stop it`);
+      held.push(file);
+    }
+    const result = await work();
+    await rm(lockFolder, { recursive: true, force: true });
+    return result;
+  } finally {
+    for (const file of held) await file.close();
+  }
+}

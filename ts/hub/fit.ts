@@ -1,0 +1,136 @@
+import { totalmem } from 'node:os';
+import type { NativeCacheDType, NativeDType, NativeModelSpec, NativeQuantization } from '../addon-types';
+import { CapstanError } from '../errors';
+import { readModelConfig } from '../model/config';
+import { parseJsonObject } from '../model/json-file';
+
+/** Whether a model fits the memory of this machine. Estimates; on the CPU only. */
+export interface ModelFit {
+  /** Memory of the weights, with the quantization that is asked for. */
+  weightBytes: number;
+  /** Memory of the KV cache for one sequence of `contextLength` tokens. 0 if the repository has no config.json. */
+  kvCacheBytes: number;
+  /** `maxModelLen`, else the model's context length, at most 4,096. */
+  contextLength: number;
+  /** Memory that this process can still allocate. */
+  availableBytes: number;
+  /** Memory of the machine or of the container. */
+  machineBytes: number;
+  /** `tight`: only if other programs end. `too_large`: not on this machine. */
+  verdict: 'fits' | 'tight' | 'too_large';
+  /** What would fit instead: a GGUF quantization of the repository, or a value of the option `quantization`. */
+  suggestion: { variant: string } | { quantization: 'int8' | 'int4' } | null;
+}
+
+/** The options of `Engine.load` that change how much memory a model takes. */
+export interface FitOptions {
+  device?: string;
+  maxModelLen?: number;
+  quantization?: NativeQuantization;
+  dtype?: 'auto' | NativeDType;
+  computeDtype?: 'auto' | 'f32' | 'bf16';
+  kvCacheDtype?: 'auto' | NativeCacheDType;
+  kvCacheBytes?: number;
+}
+
+/** What an estimate is made from. */
+export interface FitInput {
+  /** Text of config.json, if the repository has it. */
+  config: string | undefined;
+  /** Size of the files with weights. */
+  fileBytes: number;
+  format: 'safetensors' | 'gguf';
+  /** The GGUF quantizations of the repository and their sizes. */
+  quantizations: readonly { name: string; bytes: number }[];
+  options: FitOptions;
+  availableBytes: number;
+}
+
+/** Context that is shown unless `maxModelLen` is set. The engine lowers the context of a model until it fits. */
+const DEFAULT_CONTEXT = 4_096;
+/** The engine takes at most this share of the free memory for the KV cache, unless `kvCacheBytes` is set. */
+const KV_CACHE_SHARE = 4;
+const MIN_BF16_HIDDEN = 512;
+/** Bits per weight: scales included. The embedding and the LM head keep 8 bits. */
+const INT8_BITS = 8.125;
+const INT4_BITS = 4.25;
+const DTYPE_BYTES = { f32: 4, f16: 2, bf16: 2, fp8: 1 } as const;
+const STORED_TYPES: Readonly<Record<string, keyof typeof DTYPE_BYTES>> = {
+  float32: 'f32',
+  float16: 'f16',
+  bfloat16: 'bf16',
+};
+
+/** Returns undefined for a GPU: its memory is not measured here. */
+export function estimateFit(input: FitInput): ModelFit | undefined {
+  const { options, format, config, quantizations, availableBytes } = input;
+  if (options.device !== undefined && !['auto', 'cpu'].includes(options.device)) return undefined;
+  const shape = config === undefined ? undefined : readShape(config);
+  const contextLength =
+    options.maxModelLen ?? Math.min(shape?.spec.maxPositionEmbeddings ?? DEFAULT_CONTEXT, DEFAULT_CONTEXT);
+  const kvCacheBytes = shape === undefined ? 0 : contextLength * kvBytesPerToken(shape, options);
+  const isShared = options.maxModelLen !== undefined && options.kvCacheBytes === undefined;
+  const reserved = kvCacheBytes * (isShared ? KV_CACHE_SHARE : 1);
+  const fits = (bytes: number): boolean => bytes + reserved <= availableBytes;
+  const weightBytes = weightsOf(input, shape, options.quantization ?? 'none');
+  const machineBytes = Math.min(totalmem(), process.constrainedMemory() || Infinity);
+  const otherwise = weightBytes + kvCacheBytes <= machineBytes ? 'tight' : 'too_large';
+  const largest = [...quantizations].sort((a, b) => b.bytes - a.bytes).find(({ bytes }) => fits(bytes));
+  const smaller = (['int8', 'int4'] as const).find((name) => fits(weightsOf(input, shape, name)));
+  const instead = format === 'gguf' ? largest && { variant: largest.name } : smaller && { quantization: smaller };
+  return {
+    weightBytes,
+    kvCacheBytes,
+    contextLength,
+    availableBytes,
+    machineBytes,
+    verdict: fits(weightBytes) ? 'fits' : otherwise,
+    suggestion: fits(weightBytes) ? null : (instead ?? null),
+  };
+}
+
+interface Shape {
+  spec: NativeModelSpec;
+  stored: keyof typeof DTYPE_BYTES;
+}
+
+/** Returns undefined for a model that the engine does not run. */
+function readShape(text: string): Shape | undefined {
+  try {
+    const json = parseJsonObject(text, 'config.json');
+    const { spec } = readModelConfig(json, undefined);
+    const dtype = json.torch_dtype ?? json.dtype;
+    return { spec, stored: (typeof dtype === 'string' ? STORED_TYPES[dtype] : undefined) ?? 'bf16' };
+  } catch (error) {
+    if (error instanceof CapstanError) return undefined;
+    throw error;
+  }
+}
+
+function weightsOf({ format, fileBytes, options }: FitInput, shape: Shape | undefined, quantization: string): number {
+  // The weights of a GGUF file are kept in its types.
+  if (format === 'gguf' || shape === undefined) return fileBytes;
+  const { spec, stored } = shape;
+  const numWeights = fileBytes / DTYPE_BYTES[stored];
+  if (quantization === 'none') {
+    const { dtype = 'auto' } = options;
+    return numWeights * DTYPE_BYTES[dtype === 'auto' ? stored : dtype];
+  }
+  const numEmbedded = Math.min(numWeights, spec.vocabSize * spec.hiddenSize * (spec.tieWordEmbeddings ? 1 : 2));
+  const layerBits = quantization === 'int8' ? INT8_BITS : INT4_BITS;
+  return Math.ceil((numEmbedded * INT8_BITS + (numWeights - numEmbedded) * layerBits) / 8);
+}
+
+/** Keys and values of all layers. */
+function kvBytesPerToken(shape: Shape, options: FitOptions): number {
+  const { numLayers, numKvHeads, headDim } = shape.spec;
+  const { kvCacheDtype = 'auto' } = options;
+  const dtype = kvCacheDtype === 'auto' ? computeType(shape, options) : kvCacheDtype;
+  return 2 * numLayers * numKvHeads * headDim * DTYPE_BYTES[dtype];
+}
+
+/** The type that the CPU computes in. */
+function computeType({ spec, stored }: Shape, { computeDtype = 'auto' }: FitOptions): 'f32' | 'bf16' {
+  if (computeDtype !== 'auto') return computeDtype;
+  return stored === 'bf16' && spec.hiddenSize >= MIN_BF16_HIDDEN ? 'bf16' : 'f32';
+}

@@ -1,0 +1,113 @@
+import http, { type IncomingHttpHeaders } from 'node:http';
+import https from 'node:https';
+import { type Duplex, PassThrough, type Readable } from 'node:stream';
+import { bareHost, openTunnel, proxyFor, proxyHeaders } from './proxy';
+
+export interface HttpRequest {
+  method: 'GET' | 'HEAD';
+  headers: Record<string, string>;
+  signal: AbortSignal;
+}
+
+export interface HttpResponse {
+  status: number;
+  headers: IncomingHttpHeaders;
+  body: HttpBody;
+}
+
+/** The caller reads it to its end, or calls one of the methods. It fails at its end if the connection was cut. */
+export interface HttpBody extends AsyncIterable<Buffer> {
+  /** Ignores the rest, and keeps the connection. */
+  resume: () => unknown;
+  /** Cuts the connection. */
+  destroy: () => unknown;
+}
+
+/** Sends one request. Does not follow redirects. Rejects with a network error. */
+export type SendHttp = (url: URL, request: HttpRequest) => Promise<HttpResponse>;
+
+/** A connection without data for this long is cut. */
+const IDLE_TIMEOUT_MS = 30_000;
+
+/** Returns a client that keeps connections open, and uses the proxies of the environment. */
+export function createHttp(env: NodeJS.ProcessEnv, idleMs = IDLE_TIMEOUT_MS): { send: SendHttp; close: () => void } {
+  const agents = { 'http:': new http.Agent({ keepAlive: true }), 'https:': new https.Agent({ keepAlive: true }) };
+  const send: SendHttp = async (url, request) => {
+    const proxy = proxyFor(url, env);
+    const agent = agents[url.protocol as keyof typeof agents];
+    if (proxy === undefined) return start(url, { ...addressOf(url), agent }, request, idleMs);
+    // A proxy forwards plain requests, and opens a tunnel for TLS.
+    if (url.protocol === 'http:') {
+      const headers = { ...request.headers, Host: url.host, ...proxyHeaders(proxy) };
+      return start(proxy, { ...addressOf(proxy), path: withoutUser(url), agent }, { ...request, headers }, idleMs);
+    }
+    const socket = await openTunnel(url, proxy, request.signal, idleMs);
+    return start(url, { ...addressOf(url), createConnection: () => socket }, request, idleMs);
+  };
+  return {
+    send,
+    close: () => {
+      for (const agent of Object.values(agents)) agent.destroy();
+    },
+  };
+}
+
+type Target = Pick<http.RequestOptions, 'host' | 'port' | 'path'> & {
+  agent?: http.Agent;
+  createConnection?: () => Duplex;
+};
+
+function start(
+  { protocol }: URL,
+  target: Target,
+  { method, headers, signal }: HttpRequest,
+  idleMs: number,
+): Promise<HttpResponse> {
+  return new Promise((done, fail) => {
+    const { request } = protocol === 'https:' ? https : http;
+    const sent = request({ ...target, method, headers, signal } as http.RequestOptions, (response) => {
+      done({ status: response.statusCode ?? 0, headers: response.headers, body: new ReceivedBody(response) });
+    });
+    sent.setTimeout(idleMs, () => sent.destroy(new Error(`no data for ${idleMs / 1000} s`)));
+    sent.on('error', fail);
+    sent.end();
+  });
+}
+
+/** Keeps what was received before a cut. A stream of Node drops it with the error. */
+class ReceivedBody implements HttpBody {
+  readonly #response: Readable;
+  readonly #received = new PassThrough();
+  #failure: Error | undefined;
+
+  constructor(response: Readable) {
+    this.#response = response;
+    response.pipe(this.#received);
+    response.on('error', (error) => {
+      this.#failure = error;
+      this.#received.end();
+    });
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Buffer> {
+    yield* this.#received as AsyncIterable<Buffer>;
+    if (this.#failure !== undefined) throw this.#failure;
+  }
+
+  resume(): void {
+    this.#received.resume();
+  }
+
+  destroy(): void {
+    this.#response.destroy();
+    this.#received.destroy();
+  }
+}
+
+function addressOf(url: URL): Pick<http.RequestOptions, 'host' | 'port' | 'path'> {
+  return { host: bareHost(url), port: url.port === '' ? undefined : url.port, path: url.pathname + url.search };
+}
+
+function withoutUser(url: URL): string {
+  return url.origin + url.pathname + url.search;
+}

@@ -1,0 +1,96 @@
+import { readFile } from 'node:fs/promises';
+import { CapstanError } from '../errors';
+import { parseJsonObject } from '../model/json-file';
+import { readModelConfig } from '../model/config';
+import { sizeOf } from './cache';
+import { estimateFit, type FitInput, type FitOptions, type ModelFit } from './fit';
+import type { PullPlan } from './pull';
+import { quantizationsOf } from './select-files';
+import type { HubSystem } from './system';
+
+/** A model of the hub: what a load downloads, and whether it fits. */
+export interface ModelInfo {
+  /** `ORG/NAME` */
+  repository: string;
+  revision: string;
+  commit: string;
+  format: 'safetensors' | 'gguf';
+  /** The GGUF quantization of the chosen files, or null. */
+  quantization: string | null;
+  /** The files that a load needs. */
+  files: { path: string; sizeBytes: number; isCached: boolean }[];
+  totalBytes: number;
+  /** Bytes that are not in the cache yet. */
+  downloadBytes: number;
+  /** The GGUF quantizations that the repository has. `fits`: as in {@link ModelFit}; null for a GPU. */
+  quantizations: { name: string; sizeBytes: number; fits: boolean | null }[];
+  /** Why this version cannot run the model, or null. */
+  problem: string | null;
+  /** Null for a GPU. */
+  fit: ModelFit | null;
+}
+
+/** @param config Text of config.json, if the repository has it. */
+export async function describePlan(
+  plan: PullPlan,
+  config: string | undefined,
+  options: FitOptions,
+  system: HubSystem,
+): Promise<ModelInfo> {
+  const { name, revision, commit, selection, listing, cache, missingBytes } = plan;
+  const { format, quantization, texts, weights } = selection;
+  const sum = (files: readonly { size: number }[]): number => files.reduce((total, { size }) => total + size, 0);
+  const sizes = quantizationsOf(listing.files).map(({ name: title, parts }) => ({
+    name: title ?? parts[0].path,
+    bytes: sum(parts),
+  }));
+  const input: FitInput = {
+    config,
+    fileBytes: sum(weights),
+    format,
+    quantizations: sizes,
+    options,
+    availableBytes: system.freeMemoryBytes(),
+  };
+  const fitsWith = (fileBytes: number): boolean | null => {
+    const fit = estimateFit({ ...input, format: 'gguf', fileBytes });
+    return fit === undefined ? null : fit.verdict === 'fits';
+  };
+  const files = [...texts, ...weights].map(async ({ path, size, etag }) => ({
+    path,
+    sizeBytes: size,
+    isCached: (await sizeOf(cache.blob(etag))) === size,
+  }));
+  return {
+    repository: name.repository,
+    revision,
+    commit,
+    format,
+    quantization,
+    files: await Promise.all(files),
+    totalBytes: sum([...texts, ...weights]),
+    downloadBytes: missingBytes,
+    quantizations: sizes.map(({ name: title, bytes }) => ({ name: title, sizeBytes: bytes, fits: fitsWith(bytes) })),
+    problem: format === 'safetensors' ? problemOf(config) : null,
+    fit: estimateFit(input) ?? null,
+  };
+}
+
+/** A GGUF file describes its model itself. */
+function problemOf(config: string | undefined): string | null {
+  if (config === undefined) return 'config.json: expected the file in the repository, got none';
+  try {
+    readModelConfig(parseJsonObject(config, 'config.json'), undefined);
+    return null;
+  } catch (error) {
+    // The text is from the hub, and terminals obey control characters.
+    if (error instanceof CapstanError) return error.message.replace(/\p{Cc}/gu, '?');
+    throw error;
+  }
+}
+
+/** Returns the text of config.json from the cache, or undefined if the repository has none. */
+export async function cachedConfig({ selection, cache }: PullPlan): Promise<string | undefined> {
+  const file = selection.texts.find(({ path }) => path === 'config.json');
+  return file === undefined ? undefined : readFile(cache.blob(file.etag), 'utf8');
+}

@@ -1,0 +1,105 @@
+import { checkKnownKeys, checkObject, checkString } from '../checks';
+import { CapstanError } from '../errors';
+import { type CachedRepository, readCache, removeFromCache } from './cache-contents';
+import type { FitOptions } from './fit';
+import { HubClient } from './hub-client';
+import { cachedConfig, describePlan, type ModelInfo } from './model-info';
+import { demandHubName } from './model-name';
+import { type DownloadProgress, findCached, planPull, pull, type PulledModel } from './pull';
+import { type HubKind, hubSettings } from './settings';
+import { type HubSystem, withSystem } from './system';
+
+/** Options of functions that use the hub. */
+export interface HubOptions {
+  /** Where models come from: `'huggingface'` (or the mirror in `HF_ENDPOINT`) or `'modelscope'`. Default: the first. */
+  hub?: HubKind;
+  /** Aborting it makes the call reject with code `aborted`. A later download continues. */
+  signal?: AbortSignal;
+  /** The options that the model will be loaded with, to estimate whether it fits. */
+  engineOptions?: FitOptions;
+}
+
+/** Options of {@link pullModel}. */
+export interface PullOptions extends HubOptions {
+  /** Called while files are downloaded. If it throws, the call rejects with that error. */
+  onProgress?: (progress: DownloadProgress) => void;
+  /** Called before weights are downloaded. If it throws, the call rejects with that error. */
+  onDownload?: (info: ModelInfo) => void;
+}
+
+/**
+ * Downloads a model of the hub into the cache of huggingface_hub, or brings it up to date.
+ * @param name `ORG/NAME[@revision][:quantization or file]`
+ * @throws CapstanError `invalid_argument`, `model_not_found`, `access_denied`, `download_failed`, `io_error` or
+ *   `aborted`.
+ */
+export async function pullModel(name: string, options: PullOptions = {}): Promise<PulledModel> {
+  checkOptions(options, ['hub', 'signal', 'engineOptions', 'onProgress', 'onDownload']);
+  return withSystem({}, (system) => pullWith(name, options, system));
+}
+
+/** {@link pullModel} on a given system. */
+export async function pullWith(name: string, options: PullOptions, system: HubSystem): Promise<PulledModel> {
+  const hubName = demandHubName(checkString('name', name));
+  const settings = hubSettings(options.hub, system.env);
+  const { signal = new AbortController().signal, engineOptions = {}, onProgress, onDownload } = options;
+  if (settings.isOffline) {
+    const cached = await findCached(hubName, settings, true);
+    if (cached !== undefined) return cached;
+  }
+  return pull(hubName, settings, system, {
+    signal,
+    onProgress: (progress) => onProgress?.(progress),
+    beforeWeights: async (plan) =>
+      onDownload?.(await describePlan(plan, await cachedConfig(plan), engineOptions, system)),
+  });
+}
+
+/**
+ * Returns what a load of a model would download, and whether it fits. Downloads nothing but config.json.
+ * @param name `ORG/NAME[@revision][:quantization or file]`
+ * @throws CapstanError as {@link pullModel}.
+ */
+export async function modelInfo(name: string, options: HubOptions = {}): Promise<ModelInfo> {
+  checkOptions(options, ['hub', 'signal', 'engineOptions']);
+  return withSystem({}, (system) => infoWith(name, options, system));
+}
+
+/** {@link modelInfo} on a given system. */
+export async function infoWith(name: string, options: HubOptions, system: HubSystem): Promise<ModelInfo> {
+  const hubName = demandHubName(checkString('name', name));
+  const settings = hubSettings(options.hub, system.env);
+  if (settings.isOffline)
+    throw new CapstanError('download_failed', 'HF_HUB_OFFLINE forbids the request that describes a model. Unset it');
+  const client = new HubClient(settings, system);
+  const { signal = new AbortController().signal, engineOptions = {} } = options;
+  const plan = await planPull(hubName, client, signal);
+  const file = plan.selection.texts.find(({ path }) => path === 'config.json');
+  const purpose = { repository: hubName.repository, revision: plan.revision, file: 'config.json' };
+  const config = file === undefined ? undefined : await client.getText(plan.listing.urlOf(file), purpose, signal);
+  return describePlan(plan, config, engineOptions, system);
+}
+
+/** Returns the models in the cache, those of other programs included. */
+export async function listModels({ hub }: Pick<HubOptions, 'hub'> = {}): Promise<CachedRepository[]> {
+  return readCache(hubSettings(hub, process.env).cacheDir);
+}
+
+/**
+ * Deletes a model from the cache: one revision and the files that only it uses, or all. Returns the freed bytes.
+ * @param name `ORG/NAME[@revision]`
+ * @throws CapstanError `model_not_found`, or `io_error` while a process downloads the model.
+ */
+export async function removeModel(name: string, { hub }: Pick<HubOptions, 'hub'> = {}): Promise<number> {
+  const { repository, revision, variant } = demandHubName(checkString('name', name));
+  if (variant !== undefined) throw CapstanError.argument('name', 'ORG/NAME[@revision]', name);
+  const { cacheDir } = hubSettings(hub, process.env);
+  return withSystem({}, (system) => removeFromCache(cacheDir, repository, revision, system));
+}
+
+function checkOptions(options: object, known: string[]): void {
+  checkKnownKeys('options', checkObject('options', options), known);
+  const { signal } = options as HubOptions;
+  if (signal !== undefined && !(signal instanceof AbortSignal))
+    throw CapstanError.argument('signal', 'an AbortSignal', signal);
+}
