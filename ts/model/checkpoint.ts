@@ -4,7 +4,8 @@ import type { NativeDType, NativeTensor } from '../addon-types';
 import { CapstanError } from '../errors';
 import type { RequiredTensor } from './families';
 import { readJsonFile } from './json-file';
-import { readSafetensorsHeader, type StoredTensor } from './safetensors';
+import { readSafetensorsHeader } from './safetensors';
+import { invalidFile as invalidModel, type StoredTensor } from './weight-file';
 
 /** The files of a checkpoint and the place of each tensor that the model needs. */
 export interface Checkpoint {
@@ -103,8 +104,4 @@ function count(shape: readonly number[]): number {
 
 function showShape(shape: readonly number[]): string {
   return `[${shape.join(', ')}]`;
-}
-
-function invalidModel(where: string, expected: string, received: string): CapstanError {
-  return CapstanError.unexpected('invalid_model', where, expected, received);
 }
