@@ -33,6 +33,7 @@
         "native/base/machine.cpp",
         "native/base/random.cpp",
         "native/backend/backend.cpp",
+        "native/backend/block_format.cpp",
         "native/backend/panel_reader.cpp",
         "native/backend/cuda_library.cpp",
         "native/backend/registry.cpp",

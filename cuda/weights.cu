@@ -101,7 +101,7 @@ std::unique_ptr<CudaVector> upload_vector(const TensorSlice& slice, cudaStream_t
   vector->size = static_cast<int64_t>(values.size());
   vector->data = DeviceBuffer(values.size() * sizeof(float), "a norm");
   upload(values.data(), values.size() * sizeof(float), vector->data, stream);
-  if (progress) progress(vector->size * static_cast<int64_t>(dtype_size(slice.tensor->dtype)));
+  if (progress) progress(file_bytes(*slice.tensor, vector->size));
   return vector;
 }
 

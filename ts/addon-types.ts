@@ -6,6 +6,21 @@
 import type { Grammar, GrammarExpr } from './text/grammar';
 
 export type NativeDType = 'f32' | 'f16' | 'bf16';
+/** Quantized number types of GGUF files. */
+export type NativeBlockFormat =
+  | 'q4_0'
+  | 'q4_1'
+  | 'q5_0'
+  | 'q5_1'
+  | 'q8_0'
+  | 'q2_k'
+  | 'q3_k'
+  | 'q4_k'
+  | 'q5_k'
+  | 'q6_k'
+  | 'iq4_nl'
+  | 'iq4_xs'
+  | 'mxfp4';
 /** Data types of the KV cache. 'fp8' is e4m3 with a power-of-two scale per token and head. */
 export type NativeCacheDType = NativeDType | 'fp8';
 
@@ -24,8 +39,13 @@ export interface NativeTensor {
   file: number;
   /** Offset of the first byte from the start of the file. */
   offset: number;
-  dtype: NativeDType;
+  dtype: NativeDType | NativeBlockFormat;
   shape: number[];
+  /**
+   * Size of a head whose rows are stored as pairs: row 2r + j of the head in the file is its row j * size / 2 + r. GGUF
+   * files store the q and k projections of Llama like this. Default: rows in order.
+   */
+  interleavedHeadDim?: number;
 }
 
 /** The architecture as data. Sizes are those of the complete model, before it is split over ranks. */

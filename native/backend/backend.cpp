@@ -11,6 +11,11 @@ int row_parallel_parts(int64_t total_cols) {
   return 1;
 }
 
+int64_t file_bytes(const FileTensor& tensor, int64_t count) {
+  if (tensor.format == nullptr) return count * static_cast<int64_t>(dtype_size(tensor.dtype));
+  return (count + tensor.format->block_size - 1) / tensor.format->block_size * tensor.format->block_bytes;
+}
+
 void check_step(const StepInput& step, const DeviceModel& model, const DeviceLimits& limits) {
   const int64_t rows = static_cast<int64_t>(step.input_ids.size());
   CAPSTAN_CHECK(rows > 0 && rows <= limits.max_num_tokens);

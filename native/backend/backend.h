@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "block_format.h"
 #include "dtype.h"
 
 namespace capstan {
@@ -30,7 +31,14 @@ struct FileTensor {
   DType dtype = DType::kF32;
   int64_t rows = 0;
   int64_t cols = 0;
+  const BlockFormat* format = nullptr;  // of a quantized tensor, and replaces dtype; cols are whole blocks
+  // Rows of each head are stored as pairs: row 2r + j of a head holds its row j * d / 2 + r. The value is d, or 0 for
+  // rows in order. GGUF files store the q and k projections of Llama like this.
+  int paired_head_dim = 0;
 };
+
+// Returns the bytes of `count` elements of a row; whole blocks of a quantized tensor.
+int64_t file_bytes(const FileTensor& tensor, int64_t count);
 
 // The rectangle of a tensor that one rank loads.
 struct TensorSlice {
@@ -48,6 +56,7 @@ enum class MatrixKind : uint8_t {
 // How the weights of a matrix are kept in memory.
 enum class WeightFormat : uint8_t {
   kDType,  // in the backend's number type
+  kFile,   // quantized tensors with the codes and scales of the file, others as kDType
   kInt8,   // 8 bits, groups of 128 columns with an f16 scale
   kInt4,   // 4 bits, groups of 64 columns with an f16 scale
 };

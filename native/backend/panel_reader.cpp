@@ -68,28 +68,70 @@ void convert(DType from_dtype, const char* from, DType to_dtype, char* to, int64
   throw Error(ErrorCode::kInvalidModel, "tensor " + tensor.name + " holds " + fault);
 }
 
-// Reads rows [row, row + rows) of a slice into `to`, in `dtype`, row-major. `raw` is working memory.
-void read_rows(const TensorSlice& slice, int64_t row, int64_t rows, DType dtype, std::vector<char>& raw, char* to) {
+// Returns the row of the file that holds row `row` of the tensor.
+int64_t file_row(const FileTensor& tensor, int64_t row) {
+  const int64_t d = tensor.paired_head_dim;
+  if (d == 0) return row;
+  const int64_t in_head = row % d;
+  return row - in_head + in_head % (d / 2) * 2 + in_head / (d / 2);
+}
+
+// Reads `row_bytes` at `offset` of each of the slice's rows [row, row + rows).
+void read_row_bytes(const TensorSlice& slice, int64_t row, int64_t rows, int64_t offset, int64_t row_bytes, char* to) {
   const FileTensor& tensor = *slice.tensor;
-  const int64_t item = static_cast<int64_t>(dtype_size(tensor.dtype));
-  const int64_t row_bytes = slice.num_cols * item;
+  const int64_t file_row_bytes = file_bytes(tensor, tensor.cols);
+  const bool is_contiguous = row_bytes == file_row_bytes && tensor.paired_head_dim == 0;
+  const int64_t num_reads = is_contiguous ? 1 : rows, bytes = is_contiguous ? rows * row_bytes : row_bytes;
+  for (int64_t r = 0; r < num_reads; ++r)
+    read_fully(tensor, static_cast<uint64_t>(file_row(tensor, slice.row_begin + row + r) * file_row_bytes + offset),
+               to + r * bytes, static_cast<size_t>(bytes));
+}
+
+// The working memory of read_rows.
+struct ReadBuffers {
+  std::vector<char>& raw;
+  std::vector<float>& decoded;
+};
+
+// to (rows, num_cols) in f32 = rows [row, row + rows) of a slice of a quantized tensor.
+void decode_rows(const TensorSlice& slice, int64_t row, int64_t rows, ReadBuffers buffers, float* to) {
+  const BlockFormat& format = *slice.tensor->format;
+  const BlockRange blocks = block_range(slice);
+  const int64_t row_bytes = blocks.count * format.block_bytes, row_size = blocks.count * format.block_size;
+  buffers.raw.resize(std::max(buffers.raw.size(), static_cast<size_t>(rows * row_bytes)));
+  buffers.decoded.resize(std::max(buffers.decoded.size(), static_cast<size_t>(row_size)));
+  read_row_bytes(slice, row, rows, blocks.begin * format.block_bytes, row_bytes, buffers.raw.data());
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(buffers.raw.data() + r * row_bytes);
+    decode_blocks(format, bytes, blocks.count, buffers.decoded.data());
+    const float* first = buffers.decoded.data() + (slice.col_begin - blocks.begin * format.block_size);
+    std::copy(first, first + slice.num_cols, to + r * slice.num_cols);
+  }
+}
+
+// Reads rows [row, row + rows) of a slice into `to`, in `dtype`, row-major.
+void read_rows(const TensorSlice& slice, int64_t row, int64_t rows, DType dtype, ReadBuffers buffers, char* to) {
+  const FileTensor& tensor = *slice.tensor;
+  const DType file_dtype = tensor.format == nullptr ? tensor.dtype : DType::kF32;
   const int64_t count = rows * slice.num_cols;
+  std::vector<float> values;
   char* from = to;
-  if (tensor.dtype != dtype) {
-    raw.resize(std::max(raw.size(), static_cast<size_t>(rows * row_bytes)));
-    from = raw.data();
-  }
-  const auto file_offset = [&](int64_t r) {
-    return static_cast<uint64_t>(((slice.row_begin + r) * tensor.cols + slice.col_begin) * item);
-  };
-  if (slice.num_cols == tensor.cols) {
-    read_fully(tensor, file_offset(row), from, static_cast<size_t>(rows * row_bytes));
+  if (tensor.format != nullptr) {
+    if (dtype != DType::kF32) {
+      values.resize(static_cast<size_t>(count));
+      from = reinterpret_cast<char*>(values.data());
+    }
+    decode_rows(slice, row, rows, buffers, reinterpret_cast<float*>(from));
   } else {
-    for (int64_t r = 0; r < rows; ++r)
-      read_fully(tensor, file_offset(row + r), from + r * row_bytes, static_cast<size_t>(row_bytes));
+    const int64_t row_bytes = file_bytes(tensor, slice.num_cols);
+    if (tensor.dtype != dtype) {
+      buffers.raw.resize(std::max(buffers.raw.size(), static_cast<size_t>(rows * row_bytes)));
+      from = buffers.raw.data();
+    }
+    read_row_bytes(slice, row, rows, file_bytes(tensor, slice.col_begin), row_bytes, from);
   }
-  if (tensor.dtype != dtype) convert(tensor.dtype, from, dtype, to, count);
-  if (has_non_finite(dtype, to, count)) throw_non_finite(tensor, dtype, has_non_finite(tensor.dtype, from, count));
+  if (file_dtype != dtype) convert(file_dtype, from, dtype, to, count);
+  if (has_non_finite(dtype, to, count)) throw_non_finite(tensor, dtype, has_non_finite(file_dtype, from, count));
 }
 
 void check_slice(const TensorSlice& slice) {
@@ -119,7 +161,28 @@ LaneSource lane_source(const MatrixSource& source, int64_t panel, int lane) {
   return {};
 }
 
+// Calls read(slice, row, lane, count) for the lanes of a panel that hold adjacent rows of one slice.
+template <class Read>
+void for_each_run(const MatrixSource& source, int64_t panel, const Read& read) {
+  for (int lane = 0; lane < kPanelFeatures;) {
+    const LaneSource first = lane_source(source, panel, lane);
+    int count = 1;
+    for (; lane + count < kPanelFeatures; ++count) {
+      const LaneSource next = lane_source(source, panel, lane + count);
+      if (next.slice != first.slice || (first.slice >= 0 && next.row != first.row + count)) break;
+    }
+    if (first.slice >= 0) read(source.slices[static_cast<size_t>(first.slice)], first.row, lane, count);
+    lane += count;
+  }
+}
+
 }  // namespace
+
+BlockRange block_range(const TensorSlice& slice) {
+  const int64_t size = slice.tensor->format->block_size;
+  const int64_t begin = slice.col_begin / size, end = (slice.col_begin + slice.num_cols + size - 1) / size;
+  return {begin, end - begin};
+}
 
 float element_at(DType dtype, const char* data, int64_t i) {
   if (dtype == DType::kF32) {
@@ -166,24 +229,27 @@ const char* PanelReader::read(const MatrixSource& source, int64_t panel, DType d
   const int64_t row_bytes = row_elements * item;
   read_.resize(static_cast<size_t>(kPanelFeatures * cols * item));
   rows_.assign(static_cast<size_t>(kPanelFeatures * row_bytes), 0);
-  for (int lane = 0; lane < kPanelFeatures;) {
-    const LaneSource first = lane_source(source, panel, lane);
-    int count = 1;  // adjacent lanes that are adjacent rows of one slice
-    for (; lane + count < kPanelFeatures; ++count) {
-      const LaneSource next = lane_source(source, panel, lane + count);
-      if (next.slice != first.slice || (first.slice >= 0 && next.row != first.row + count)) break;
-    }
-    if (first.slice >= 0) {
-      const TensorSlice& slice = source.slices[first.slice];
-      read_rows(slice, first.row, count, dtype, raw_, read_.data());
-      for (int i = 0; i < count; ++i)
-        std::memcpy(rows_.data() + (lane + i) * row_bytes, read_.data() + i * cols * item,
-                    static_cast<size_t>(cols * item));
-      bytes += count * cols * static_cast<int64_t>(dtype_size(slice.tensor->dtype));
-    }
-    lane += count;
-  }
+  for_each_run(source, panel, [&](const TensorSlice& slice, int64_t row, int lane, int count) {
+    read_rows(slice, row, count, dtype, {raw_, decoded_}, read_.data());
+    for (int i = 0; i < count; ++i)
+      std::memcpy(rows_.data() + (lane + i) * row_bytes, read_.data() + i * cols * item,
+                  static_cast<size_t>(cols * item));
+    bytes += count * file_bytes(*slice.tensor, cols);
+  });
   return rows_.data();
+}
+
+const uint8_t* PanelReader::read_blocks(const MatrixSource& source, int64_t panel, int64_t& bytes) {
+  const TensorSlice& slice = source.slices[0];
+  const BlockFormat& format = *slice.tensor->format;
+  const BlockRange blocks = block_range(slice);
+  const int64_t row_bytes = blocks.count * format.block_bytes;
+  rows_.assign(static_cast<size_t>(kPanelFeatures * row_bytes), 0);
+  for_each_run(source, panel, [&](const TensorSlice& from, int64_t row, int lane, int count) {
+    read_row_bytes(from, row, count, blocks.begin * format.block_bytes, row_bytes, rows_.data() + lane * row_bytes);
+    bytes += count * row_bytes;
+  });
+  return reinterpret_cast<const uint8_t*>(rows_.data());
 }
 
 std::vector<float> read_bias(const MatrixSource& source) {
@@ -207,8 +273,14 @@ std::vector<float> read_floats(const TensorSlice& slice) {
   check_slice(slice);
   std::vector<float> values(static_cast<size_t>(slice.num_rows * slice.num_cols));
   std::vector<char> raw;
-  read_rows(slice, 0, slice.num_rows, DType::kF32, raw, reinterpret_cast<char*>(values.data()));
-  return values;
+  std::vector<float> decoded;
+  read_rows(slice, 0, slice.num_rows, DType::kF32, {raw, decoded}, reinterpret_cast<char*>(values.data()));
+  if (slice.tensor->paired_head_dim == 0 || slice.tensor->rows > 1) return values;
+  // A bias: its columns are the rows of a projection.
+  std::vector<float> ordered(values.size());
+  for (size_t i = 0; i < values.size(); ++i)
+    ordered[i] = values[static_cast<size_t>(file_row(*slice.tensor, static_cast<int64_t>(i)))];
+  return ordered;
 }
 
 }  // namespace capstan

@@ -18,11 +18,15 @@ class PanelReader {
   // features and the columns after K are zeros. With `interleave_pairs` a panel is 8 gates, then their 8 ups.
   // Adds the bytes read from the files to `bytes`.
   const char* read(const MatrixSource& source, int64_t panel, DType dtype, int64_t row_elements, int64_t& bytes);
+  // For slices of one quantized format: returns the same features as (16, blocks) in the file's bytes, from the block
+  // that holds the slices' first column to the one that holds the last. Missing features are zeros.
+  const uint8_t* read_blocks(const MatrixSource& source, int64_t panel, int64_t& bytes);
 
  private:
-  std::vector<char> raw_;   // rows in the file's type
-  std::vector<char> read_;  // the same rows, converted
-  std::vector<char> rows_;  // the panel
+  std::vector<char> raw_;       // rows in the file's type
+  std::vector<float> decoded_;  // the same rows of a quantized tensor, in whole blocks
+  std::vector<char> read_;      // the same rows, converted
+  std::vector<char> rows_;      // the panel
 };
 
 // Throws kInternal when the slices do not fit each other or their tensors.
@@ -33,6 +37,11 @@ int64_t num_features(const MatrixSource& source);
 int num_local_parts(const MatrixSource& source);
 // Returns the bias in the order of the panels' features, padded with zeros to whole panels; empty without a bias.
 std::vector<float> read_bias(const MatrixSource& source);
+// The blocks of a row that hold a slice's columns.
+struct BlockRange {
+  int64_t begin = 0, count = 0;
+};
+BlockRange block_range(const TensorSlice& slice);
 // Returns the slice in f32, row-major.
 std::vector<float> read_floats(const TensorSlice& slice);
 // Returns element i of an array of `dtype`.

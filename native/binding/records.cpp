@@ -151,7 +151,9 @@ TensorEntry to_tensor(const Napi::Object& object) {
   const int64_t offset = integer(object, "offset");
   if (offset < 0) refuse(object, "offset", "0 or more");
   tensor.offset = static_cast<uint64_t>(offset);
-  tensor.dtype = to_dtype(object, "dtype");
+  tensor.format = find_block_format(text(object, "dtype"));
+  if (tensor.format == nullptr) tensor.dtype = to_dtype(object, "dtype");
+  if (!object.Get("interleavedHeadDim").IsUndefined()) tensor.paired_head_dim = int32(object, "interleavedHeadDim");
   const Napi::Array shape = array(object, "shape");
   for (uint32_t i = 0; i < shape.Length(); ++i) {
     const Napi::Value size = shape[i];

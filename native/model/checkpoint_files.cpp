@@ -12,6 +12,9 @@
 
 namespace capstan {
 
+// Keeps the product of columns and the size of an element within 64 bits.
+constexpr int64_t kMaxColumns = int64_t{1} << 48;
+
 // NOTE: delegates, so that the destructor closes the first files when a later one cannot be opened.
 CheckpointFiles::CheckpointFiles(const std::vector<std::string>& paths) : CheckpointFiles() {
   for (const std::string& path : paths) {
@@ -46,8 +49,20 @@ FileTensor CheckpointFiles::make_tensor(const TensorEntry& entry) const {
   tensor.dtype = entry.dtype;
   tensor.rows = entry.shape.size() == 2 ? entry.shape[0] : 1;
   tensor.cols = entry.shape.back();
+  tensor.format = entry.format;
+  tensor.paired_head_dim = entry.paired_head_dim;
+  if (tensor.format != nullptr && tensor.cols % tensor.format->block_size != 0)
+    refuse(std::string("expected whole blocks of ") + std::to_string(tensor.format->block_size) + " columns for " +
+           tensor.format->name + ", got " + std::to_string(tensor.cols) + " columns");
+  const int64_t features = entry.shape[0];  // a bias holds one for each row of its projection
+  if (tensor.paired_head_dim < 0 || tensor.paired_head_dim % 2 != 0 ||
+      (tensor.paired_head_dim != 0 && features % tensor.paired_head_dim != 0))
+    refuse("interleavedHeadDim: expected an even divisor of " + std::to_string(features) + ", got " +
+           std::to_string(tensor.paired_head_dim));
+  if (tensor.cols > kMaxColumns)
+    refuse("expected at most " + std::to_string(kMaxColumns) + " columns, got " + std::to_string(tensor.cols));
   const unsigned __int128 end = entry.offset + static_cast<unsigned __int128>(tensor.rows) *
-                                                   static_cast<uint64_t>(tensor.cols) * dtype_size(entry.dtype);
+                                                   static_cast<uint64_t>(file_bytes(tensor, tensor.cols));
   if (end > file.size)
     refuse("it ends after the end of " + file.path + ", which has " + std::to_string(file.size) + " bytes");
   return tensor;
@@ -71,7 +86,7 @@ int64_t num_elements(const TensorTable& tensors) {
 int64_t num_file_bytes(const TensorTable& tensors) {
   int64_t total = 0;
   for (const auto& [name, tensor] : tensors)
-    total += tensor.rows * tensor.cols * static_cast<int64_t>(dtype_size(tensor.dtype));
+    total += tensor.rows * file_bytes(tensor, tensor.cols);
   return total;
 }
 

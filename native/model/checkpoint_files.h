@@ -15,7 +15,9 @@ struct TensorEntry {
   int file_idx = 0;
   uint64_t offset = 0;  // bytes
   DType dtype = DType::kF32;
-  std::vector<int64_t> shape;  // one or two dimensions
+  const BlockFormat* format = nullptr;  // of a quantized tensor, and replaces dtype
+  int paired_head_dim = 0;              // as in FileTensor
+  std::vector<int64_t> shape;           // one or two dimensions
 };
 
 // Keeps the files open while their weights are packed. Throws kIo when one cannot be opened.

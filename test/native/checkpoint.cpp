@@ -30,10 +30,39 @@ const FileTensor& MemoryCheckpoint::add(const std::string& name, DType dtype, in
   }
   if (static_cast<int64_t>(values.size()) != rows * cols)
     throw std::runtime_error("wrong number of values for " + name);
-  if (pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(end_)) != static_cast<ssize_t>(bytes.size()))
+  FileTensor tensor;
+  tensor.name = name;
+  tensor.dtype = dtype;
+  tensor.rows = rows;
+  tensor.cols = cols;
+  return append(tensor, bytes.data(), bytes.size());
+}
+
+const FileTensor& MemoryCheckpoint::add_blocks(const std::string& name, const BlockFormat& format, int64_t rows,
+                                               int64_t cols, const std::vector<uint8_t>& bytes) {
+  FileTensor tensor;
+  tensor.name = name;
+  tensor.format = &format;
+  tensor.rows = rows;
+  tensor.cols = cols;
+  std::vector<uint8_t> all;
+  const size_t num_blocks = static_cast<size_t>(cols / format.block_size);
+  const size_t block_bytes = static_cast<size_t>(format.block_bytes), given = bytes.size() / block_bytes;
+  for (size_t row = 0; row < static_cast<size_t>(rows); ++row)
+    for (size_t i = 0; i < num_blocks; ++i) {
+      const auto block = bytes.begin() + static_cast<std::ptrdiff_t>((row + i) % given * block_bytes);
+      all.insert(all.end(), block, block + format.block_bytes);
+    }
+  return append(tensor, all.data(), all.size());
+}
+
+const FileTensor& MemoryCheckpoint::append(FileTensor tensor, const void* bytes, size_t count) {
+  if (pwrite(fd_, bytes, count, static_cast<off_t>(end_)) != static_cast<ssize_t>(count))
     throw std::runtime_error("pwrite failed");
-  tensors_.push_back({name, fd_, end_, dtype, rows, cols});
-  end_ += bytes.size();
+  tensor.fd = fd_;
+  tensor.offset = end_;
+  tensors_.push_back(tensor);
+  end_ += count;
   return tensors_.back();
 }
 

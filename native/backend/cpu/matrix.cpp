@@ -170,7 +170,7 @@ std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, const LoadProgr
   vector->size = slice.num_rows * slice.num_cols;
   vector->values = read_floats(slice);
   vector->values.resize((vector->values.size() + 15) / 16 * 16, 0.0f);
-  if (progress) progress(vector->size * static_cast<int64_t>(dtype_size(slice.tensor->dtype)));
+  if (progress) progress(file_bytes(*slice.tensor, vector->size));
   return vector;
 }
 

@@ -1,0 +1,62 @@
+#pragma once
+// The quantized number types of GGUF files. A row of a tensor is a sequence of blocks. A block holds codes, and a scale
+// and possibly an offset for each group of columns.
+// Source: the layouts of github.com/ggml-org/llama.cpp, gguf-py/gguf/quants.py, which the tests compare with.
+#include <cstdint>
+#include <string_view>
+
+namespace capstan {
+
+enum class ScaleKind : uint8_t {
+  kF16,
+  kE8m0,      // a power of two: 2^(byte - 128)
+  kTimesF16,  // a signed integer in 8 bits times the block's f16
+};
+
+enum class OffsetKind : uint8_t {
+  kNone,
+  kF16,
+  kTimesF16,  // an unsigned integer in 8 bits times the block's f16
+};
+
+// What codes mean: value = scale * (number - zero) - offset. The number is the code, or table[code].
+// The product is exact in f32 before the offset is subtracted, except for iq4_xs, whose product is rounded once.
+struct QuantType {
+  int bits = 0;  // of a code in packed weights: 4, 5, 6 or 8; 0 = not quantized
+  int zero = 0;
+  const uint8_t* table = nullptr;  // (16), for codes in 4 bits, or null
+  ScaleKind scale = ScaleKind::kF16;
+  OffsetKind offset = OffsetKind::kNone;
+};
+
+constexpr int kMaxBlockSize = 256, kMaxBlockGroups = 16;
+
+// One block: codes by column, scales and offsets by group. Scales and offsets are bits of an f16, the byte of an e8m0
+// or integers.
+struct QuantBlock {
+  uint8_t codes[kMaxBlockSize];
+  uint16_t scales[kMaxBlockGroups];
+  uint16_t offsets[kMaxBlockGroups];
+  uint16_t block_scale, block_offset;  // bits of an f16, for kTimesF16
+};
+
+struct BlockFormat {
+  const char* name;  // GGUF's name in lower case
+  int block_size;    // columns
+  int block_bytes;
+  int group_size;
+  QuantType type;
+  void (*unpack)(const uint8_t* bytes, QuantBlock& block);
+};
+
+// Returns null when there is no such format. The pointer stays valid.
+const BlockFormat* find_block_format(std::string_view name);
+
+// Returns the scale of a group, or the offset, in f32. NaN or Inf when the file holds such a value.
+float block_scale(const QuantType& type, uint16_t scale, uint16_t block_scale);
+float block_offset(const QuantType& type, uint16_t offset, uint16_t block_offset);
+
+// out (num_blocks * block_size) = the values of `num_blocks` blocks.
+void decode_blocks(const BlockFormat& format, const uint8_t* bytes, int64_t num_blocks, float* out);
+
+}  // namespace capstan
