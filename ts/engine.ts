@@ -125,19 +125,20 @@ export class Engine {
 
   /**
    * Loads a model.
-   * @param modelDir A Hugging Face model directory, or `'demo'` for the model that ships with the package.
+   * @param modelPath A Hugging Face model directory, a GGUF file (of a split one, the first part), or `'demo'` for the
+   *   model that ships with the package.
    * @param onProgress Called while the weights load. If it throws, the load rejects with that error.
    * @throws CapstanError `invalid_argument`, `invalid_model`, `unsupported_model`, `out_of_memory`, `aborted`,
    *   `addon_not_found` or `io_error`.
    */
   static async load(
-    modelDir: string,
+    modelPath: string,
     options: EngineOptions = {},
     onProgress?: (progress: LoadProgress) => void,
   ): Promise<Engine> {
     const calls: CallTable = new Map();
     try {
-      const loaded = await loadNative(loadAddon, checkString('modelDir', modelDir), options, onProgress, (events) =>
+      const loaded = await loadNative(loadAddon, checkString('modelPath', modelPath), options, onProgress, (events) =>
         deliver(calls, events),
       );
       const { native, model, eosTokenIds, samplingDefaults, prefixCache } = loaded;

@@ -33,7 +33,7 @@ export interface LoadedModel {
 /** Reads the model directory, then passes one record to the addon, which loads the weights on its own threads. */
 export async function loadNative(
   addon: () => NativeAddon,
-  modelDir: string,
+  modelPath: string,
   options: EngineOptions,
   onProgress: ((progress: LoadProgress) => void) | undefined,
   onEvents: (events: NativeEvent[]) => void,
@@ -42,7 +42,7 @@ export async function loadNative(
   const library = resolveLibraryOptions(options);
   throwIfAborted(options.signal);
   const native = addon();
-  const model = await readModel(modelDir, library);
+  const model = await readModel(modelPath, library);
   try {
     const load = nativeLoad(model, resolved);
     const engine = await runLoad(native, load, options.signal, onProgress, onEvents);

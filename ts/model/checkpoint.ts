@@ -90,9 +90,11 @@ function resolveTensor(
   return { name: required.name, file: tensor.file, offset: tensor.offset, dtype, shape: tensor.shape };
 }
 
-function mainDtype(tensors: readonly NativeTensor[]): NativeDType {
+/** Returns the type of most elements. Quantized tensors count as bf16, to which they are decoded. */
+export function mainDtype(tensors: readonly NativeTensor[]): NativeDType {
   const numElements: Record<NativeDType, number> = { f32: 0, f16: 0, bf16: 0 };
-  for (const { dtype, shape } of tensors) numElements[dtype] += count(shape);
+  for (const { dtype, shape } of tensors)
+    numElements[dtype === 'f32' || dtype === 'f16' ? dtype : 'bf16'] += count(shape);
   return (Object.keys(numElements) as NativeDType[]).reduce((best, dtype) =>
     numElements[dtype] > numElements[best] ? dtype : best,
   );

@@ -126,6 +126,11 @@ export function findFamily(config: JsonReader): Family {
   return family;
 }
 
+/** Returns the family of a model type that is in the table. */
+export function familyOf(modelType: string): Family {
+  return FAMILIES.find((row) => row.modelType === modelType)!;
+}
+
 function unsupported(received: string): CapstanError {
   const expected = FAMILIES.map((row) => row.architecture).join(', ');
   return new CapstanError(
