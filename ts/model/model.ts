@@ -50,28 +50,26 @@ export async function readModel(modelPath: string, overrides: ModelOverrides = {
   const gguf = await findGguf(path);
   const { chatTemplate, toolCallFormat = 'auto', reasoningFormat = 'auto' } = overrides;
   // The tokenizer takes longest, so it loads in parallel.
-  const opening = openText({ modelPath: gguf ?? path, chatTemplate, toolCallFormat, reasoningFormat });
-  try {
-    const reading = gguf === undefined ? readFolder(path) : readGgufModel(gguf);
-    const [{ config, checkpoint }, text] = await Promise.all([reading, opening]);
-    const { traits } = text;
-    return {
-      name: nameOf(modelPath, path),
-      config,
-      checkpoint,
-      text,
-      tokens: new TokenTable(traits.vocabulary),
-      toolCallFormat:
-        traits.toolCallFormat === undefined ? undefined : findToolCallFormat(traits.toolCallFormat, () => false),
-      hasReasoning: traits.hasReasoning,
-    };
-  } catch (error) {
-    await opening.then(
-      (text) => text.close(),
-      () => {},
-    );
-    throw error;
+  const [weights, text] = await Promise.allSettled([
+    gguf === undefined ? readFolder(path) : readGgufModel(gguf),
+    openText({ modelPath: gguf ?? path, chatTemplate, toolCallFormat, reasoningFormat }),
+  ]);
+  if (weights.status === 'rejected') {
+    if (text.status === 'fulfilled') await text.value.close();
+    throw weights.reason;
   }
+  if (text.status === 'rejected') throw text.reason;
+  return { name: nameOf(modelPath, path), ...weights.value, ...textParts(text.value) };
+}
+
+function textParts(text: OpenText): Pick<Model, 'text' | 'tokens' | 'toolCallFormat' | 'hasReasoning'> {
+  const { vocabulary, toolCallFormat, hasReasoning } = text.traits;
+  return {
+    text,
+    tokens: new TokenTable(vocabulary),
+    toolCallFormat: toolCallFormat === undefined ? undefined : findToolCallFormat(toolCallFormat, () => false),
+    hasReasoning,
+  };
 }
 
 function nameOf(modelPath: string, path: string): string {

@@ -1,5 +1,7 @@
 import { CapstanError } from '../../errors';
 import type { JsonObject, JsonReader } from '../json-file';
+import { invalidFile } from '../weight-file';
+import { findCharsmapFault } from './charsmap';
 import { findPreTokenizer, PRE_TOKENIZER_NAMES, type PreTokenizer } from './pre-tokenizers';
 import { mergesFromScores } from './sentencepiece';
 import { TOKEN_TYPE } from './tokens';
@@ -127,6 +129,7 @@ function sentencePieceBpe(vocabulary: GgufVocabulary): TokenizerParts {
   if (scores === undefined) throw metadata.mismatch('tokenizer.ggml.scores', 'one score for each token', undefined);
   const vocab = idsBySpelling(vocabulary);
   const addsSpace = metadata.boolean('tokenizer.ggml.add_space_prefix', true);
+  const unknown = tokens[unknownId(vocabulary) ?? -1];
   const hasBytes = Array.from(types).includes(TOKEN_TYPE.byte);
   const spaces = { type: 'Replace', pattern: { String: ' ' }, content: SPACE };
   const strip = { type: 'Strip', content: ' ', start: 1, stop: 0 };
@@ -139,7 +142,7 @@ function sentencePieceBpe(vocabulary: GgufVocabulary): TokenizerParts {
     model: bpeModel({
       vocab,
       merges: mergesFromScores(vocabulary, vocab, scores),
-      unk_token: tokens[unknownId(vocabulary) ?? -1] ?? null,
+      unk_token: unknown !== undefined && unknown in vocab ? unknown : null,
       fuse_unk: true,
       byte_fallback: hasBytes,
     }),
@@ -158,11 +161,19 @@ function sentencePieceBpe(vocabulary: GgufVocabulary): TokenizerParts {
   };
 }
 
-function unknownId(vocabulary: GgufVocabulary): number | undefined {
-  const id = specialId(vocabulary.metadata, 'unknown');
+function unknownId({ metadata, tokens, types }: GgufVocabulary): number | undefined {
+  const id = specialId(metadata, 'unknown');
   if (id !== undefined) return id;
-  const found = Array.from(vocabulary.types).indexOf(TOKEN_TYPE.unknown);
-  return found < 0 ? undefined : found;
+  const found = [Array.from(types).indexOf(TOKEN_TYPE.unknown), tokens.indexOf('[UNK]')];
+  return found.find((candidate) => candidate >= 0);
+}
+
+/** Without byte tokens, these tokenizers need a token for what they do not know. */
+function requireUnknownId(vocabulary: GgufVocabulary): number {
+  const { tokens, types, metadata } = vocabulary;
+  const id = unknownId(vocabulary);
+  if (id !== undefined && id < tokens.length && types[id] !== TOKEN_TYPE.unused) return id;
+  throw metadata.mismatch('tokenizer.ggml.unknown_token_id', 'the id of a token', id);
 }
 
 /** As transformers converts a SentencePiece model of T5. */
@@ -173,11 +184,11 @@ function unigram(vocabulary: GgufVocabulary): TokenizerParts {
   const prepend = metadata.boolean('tokenizer.ggml.add_space_prefix', true) ? 'always' : 'never';
   const metaspace = { type: 'Metaspace', replacement: SPACE, prepend_scheme: prepend, split: true };
   return {
-    normalizer: { type: 'Sequence', normalizers: unigramNormalizers(metadata) },
+    normalizer: { type: 'Sequence', normalizers: unigramNormalizers(vocabulary) },
     preTokenizer: metaspace,
     model: {
       type: 'Unigram',
-      unk_id: unknownId(vocabulary) ?? null,
+      unk_id: requireUnknownId(vocabulary),
       byte_fallback: Array.from(types).includes(TOKEN_TYPE.byte),
       vocab: tokens.map((token, id) => [token, types[id] === TOKEN_TYPE.userDefined ? 0 : scores[id]]),
     },
@@ -188,11 +199,14 @@ function unigram(vocabulary: GgufVocabulary): TokenizerParts {
   };
 }
 
-function unigramNormalizers(metadata: JsonReader): JsonObject[] {
+function unigramNormalizers({ metadata, file }: GgufVocabulary): JsonObject[] {
   const charsmap = metadata.raw('tokenizer.ggml.precompiled_charsmap');
   const isBytes = charsmap instanceof Uint8Array || charsmap instanceof Int8Array;
   if (charsmap !== undefined && !isBytes)
     throw metadata.mismatch('tokenizer.ggml.precompiled_charsmap', 'an array of bytes', charsmap);
+  const fault = charsmap === undefined ? undefined : findCharsmapFault(Buffer.from(charsmap.buffer));
+  if (fault !== undefined)
+    throw invalidFile(`${file}: tokenizer.ggml.precompiled_charsmap`, 'a sound table of characters', fault);
   const removesSpaces = metadata.boolean('tokenizer.ggml.remove_extra_whitespaces', false);
   return [
     ...(charsmap === undefined || charsmap.length === 0
@@ -214,6 +228,7 @@ function wordPiece(vocabulary: GgufVocabulary): TokenizerParts {
     if (isControl(vocabulary, id)) return token;
     return token.startsWith(SPACE) ? token.slice(1) : `##${token}`;
   };
+  const unknown = requireUnknownId(vocabulary);
   const lowercase = metadata.boolean('tokenizer.ggml.normalizer.lowercase', true);
   return {
     normalizer: {
@@ -226,7 +241,7 @@ function wordPiece(vocabulary: GgufVocabulary): TokenizerParts {
     preTokenizer: { type: 'BertPreTokenizer' },
     model: {
       type: 'WordPiece',
-      unk_token: tokens[unknownId(vocabulary) ?? tokens.indexOf('[UNK]')] ?? '[UNK]',
+      unk_token: spell(tokens[unknown], unknown),
       continuing_subword_prefix: '##',
       max_input_chars_per_word: 100,
       vocab: idsBySpelling(vocabulary, spell),
