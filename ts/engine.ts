@@ -49,7 +49,7 @@ export interface GenerateOptions extends SamplingParams {
 export interface EngineInfo extends NativeEngineInfo {
   /** Version of the native addon. */
   version: string;
-  /** Name of the model directory, or `demo`. */
+  /** Name of the model directory or GGUF file, or `demo`. */
   modelName: string;
   /** Architecture as `config.json` names it, such as `LlamaForCausalLM`. */
   architecture: string;

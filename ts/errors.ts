@@ -4,7 +4,7 @@ export const ERROR_CODES = [
   'invalid_argument',
   'context_length_exceeded',
   'template_error',
-  // Faults of the model directory.
+  // Faults of the model's files.
   'invalid_model',
   'unsupported_model',
   // Resources and life cycle.
@@ -28,7 +28,7 @@ export const ERROR_CODES = [
  * | `invalid_argument` | An option, parameter or prompt is invalid; `param` names it. |
  * | `context_length_exceeded` | The prompt, or prompt and completion together, exceed the context length. |
  * | `template_error` | The chat template is missing or cannot render the messages. |
- * | `invalid_model` | A file of the model directory is missing or malformed. |
+ * | `invalid_model` | A file of the model is missing or malformed. |
  * | `unsupported_model` | The architecture, data type or tokenizer is not supported. |
  * | `io_error` | A file cannot be read. |
  * | `out_of_memory` | The weights or the KV cache do not fit, or the system has no thread left. |

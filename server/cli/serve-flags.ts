@@ -66,8 +66,8 @@ const NEVER_MS = 2 ** 31 - 1;
 const MODEL: readonly Definition[] = [
   {
     name: 'model',
-    value: '<dir>',
-    help: 'model directory, or demo; same as the argument (default: demo)',
+    value: '<path>',
+    help: 'GGUF file, model directory, or demo; same as the argument (default: demo)',
     apply: (o, value) => {
       o.model = value;
     },
@@ -76,7 +76,7 @@ const MODEL: readonly Definition[] = [
     name: 'served-model-name',
     value: '<names...>',
     separator: ',',
-    help: 'names of the model in requests; responses show the first (default: the name of the model directory)',
+    help: 'names of the model in requests; responses show the first (default: the name of the model directory or GGUF file)',
     apply: (o, value) => {
       if (!o.servedNames.includes(value)) o.servedNames.push(value);
     },

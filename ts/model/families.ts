@@ -36,7 +36,7 @@ export interface Family {
 /** Defaults that all present families share. */
 export const SHARED_DEFAULTS = { hiddenSize: 4096, numLayers: 32, numHeads: 32, rmsNormEps: 1e-6 } as const;
 
-const FAMILIES: readonly Family[] = [
+export const FAMILIES: readonly Family[] = [
   {
     modelType: 'llama',
     architecture: 'LlamaForCausalLM',

@@ -23,7 +23,7 @@ export interface OfflineBenchFlags extends OutputFlags {
 /** Adds the flags, named as in `vllm bench throughput`. */
 export function addOfflineBenchFlags(command: Command): Command {
   command
-    .argument('[model]', 'model directory, or demo, the embedded model (default: demo)')
+    .argument('[model]', 'GGUF file, model directory, or demo, the embedded model (default: demo)')
     .option('--num-prompts <number>', 'number of requests', '64')
     .option('--input-len <tokens>', 'length of each prompt in tokens, without the shared prefix', '256')
     .option('--output-len <tokens>', 'number of output tokens per request', '64')

@@ -9,7 +9,7 @@ export function addServeCommand(program: Command, onExit: (exitCode: number) => 
   const serve = program
     .command('serve')
     .description('serve a model over an OpenAI-compatible HTTP API')
-    .argument('[model]', "model directory in Hugging Face's layout, or demo, the embedded model (default: demo)")
+    .argument('[model]', "GGUF file, model directory in Hugging Face's layout, or demo, the embedded model (default: demo)")
     .showHelpAfterError('(see capstan serve --help)')
     .addHelpText('after', HELP_TAIL);
   const commandLine = addFlags(serve, FLAG_NAMES, FLAG_GROUPS[0]);
@@ -57,6 +57,7 @@ Flags that would change responses or capacity are refused.
 
 Examples:
   capstan serve                                           the embedded model on http://127.0.0.1:8080
+  capstan serve Qwen3-4B-Q4_K_M.gguf                      a GGUF file
   capstan serve /models/Qwen2.5-0.5B-Instruct --port 8000 --max-model-len 8K
   capstan serve DIR --access-control --admin-port 9090    requires a key of capstan keys create; probes on port 9090
   capstan serve DIR --ssl-keyfile key.pem --ssl-certfile cert.pem

@@ -90,7 +90,7 @@ function resolveTensor(
     throw CapstanError.unexpected(
       'unsupported_model',
       where,
-      `one of the types ${SUPPORTED_TENSOR_TYPES.join(', ')}`,
+      `one of the types ${SUPPORTED_TENSOR_TYPES.map((type) => type.name).join(', ')}`,
       `${tensor.dtype}: choose another quantization of the model`,
     );
   return { name, file: tensor.file, offset: tensor.offset, dtype, shape };

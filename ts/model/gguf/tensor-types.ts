@@ -62,7 +62,5 @@ export function nativeTensorType(name: string): NativeTensor['dtype'] | undefine
   return BY_NAME.get(name)?.native;
 }
 
-/** Names of the types that can be loaded, as GGUF spells them. */
-export const SUPPORTED_TENSOR_TYPES: readonly string[] = TENSOR_TYPES.filter(({ native }) => native !== undefined).map(
-  ({ name }) => name,
-);
+/** The types that can be loaded. */
+export const SUPPORTED_TENSOR_TYPES = TENSOR_TYPES.filter(({ native }) => native !== undefined);

@@ -1,5 +1,5 @@
 import { readGgufHeader } from '../../../../ts/model/gguf/header';
-import { ggufBytes, type GgufParts, ggufString, tinyGgufMetadata, tinyGgufTensors, u32, u64, writeGguf } from '../../../fakes/tiny-gguf';
+import { ggufBytes, type GgufParts, ggufString, u32, u64, writeGguf } from '../../../fakes/tiny-gguf';
 
 const NAME = 'model.gguf';
 const ONE_TENSOR: GgufParts['tensors'] = [['a', { sizes: [4] }]];

@@ -34,7 +34,7 @@ function writeTokenizer(family: string, model: string, pre: string): string {
   const tokens: string[] = [];
   for (const [token, id] of Object.entries(bpe.vocab)) tokens[id] = token;
   for (const { id, content } of added) tokens[id] = content;
-  const types = Array.from(tokens, (token) => (token === undefined ? 5 : /^<0x..>$/.test(token) ? 6 : 1));
+  const types: number[] = Array.from(tokens, (token) => (token === undefined ? 5 : /^<0x..>$/.test(token) ? 6 : 1));
   for (const { id, special } of added) types[id] = special ? 3 : 4;
   for (let id = 0; id < tokens.length; id++) tokens[id] ??= `[PAD${id}]`;
   if (model === 'llama') types[0] = 2;
