@@ -72,25 +72,28 @@ bool computes_in_f32(const LoadRequest& request) {
   return request.compute == ComputeChoice::kF32 || (request.compute == ComputeChoice::kAuto && is_narrow);
 }
 
-WeightFormats weight_formats(Quantization quantization) {
-  if (quantization == Quantization::kInt8) return {WeightFormat::kInt8, WeightFormat::kInt8};
-  if (quantization == Quantization::kInt4) return {WeightFormat::kInt4, WeightFormat::kInt8};
-  return {};
+WeightFormats weight_formats(const LoadRequest& request, const BackendInfo& backend) {
+  if (request.quantization == Quantization::kInt8) return {WeightFormat::kInt8, WeightFormat::kInt8};
+  if (request.quantization == Quantization::kInt4) return {WeightFormat::kInt4, WeightFormat::kInt8};
+  const WeightFormat format = backend.has_quantized_weights ? WeightFormat::kFile : WeightFormat::kDType;
+  return {format, format};
 }
 
-double bits_per_weight(WeightFormat format, DType dtype) {
+double bits_per_weight(const FileTensor& tensor, WeightFormat format, DType dtype) {
   if (format == WeightFormat::kInt8) return 8.125;
-  return format == WeightFormat::kInt4 ? 4.25 : 8.0 * static_cast<double>(dtype_size(dtype));
+  if (format == WeightFormat::kInt4) return 4.25;
+  if (format == WeightFormat::kFile && tensor.format != nullptr)
+    return 8.0 * tensor.format->block_bytes / tensor.format->block_size;
+  return 8.0 * static_cast<double>(dtype_size(dtype));
 }
 
 // Returns about the bytes of the packed weights, over all ranks.
-int64_t expected_weight_bytes(const LoadRequest& request, const TensorTable& tensors) {
-  const WeightFormats formats = weight_formats(request.quantization);
+int64_t expected_weight_bytes(const LoadRequest& request, const TensorTable& tensors, WeightFormats formats) {
   double bits = 0;
   for (const auto& [name, tensor] : tensors) {
     const bool is_vocab = name == "embed_tokens.weight" || name == "lm_head.weight";
     bits += static_cast<double>(tensor.rows * tensor.cols) *
-            bits_per_weight(is_vocab ? formats.vocab : formats.layers, request.device.weight_dtype);
+            bits_per_weight(tensor, is_vocab ? formats.vocab : formats.layers, request.device.weight_dtype);
   }
   return static_cast<int64_t>(bits / 8);
 }
@@ -122,6 +125,14 @@ std::vector<std::string> narrowing_notes(const TensorTable& tensors, DType dtype
   const bool is_mostly_f32 = num_file_bytes(tensors) > num_elements(tensors) * 3;
   if (!is_mostly_f32 || dtype == DType::kF32) return {};
   return {std::string("the weights are f32 in the checkpoint and are kept as ") + dtype_name(dtype)};
+}
+
+// Reports quantized tensors that the backend cannot keep quantized.
+std::vector<std::string> decoding_notes(const TensorTable& tensors, const BackendInfo& backend, DType dtype) {
+  const auto is_quantized = [](const auto& entry) { return entry.second.format != nullptr; };
+  if (backend.has_quantized_weights || std::ranges::none_of(tensors, is_quantized)) return {};
+  return {"the weights are quantized in the checkpoint and are decoded to " + std::string(dtype_name(dtype)) + " on " +
+          backend.name};
 }
 
 // Takes the backends of all ranks through their life cycle. The steps run once each, in the order of declaration.
@@ -242,7 +253,8 @@ void EngineLoader::open_devices() {
     refuse_argument("computeDtype",
                     "auto on " + backend_info_.name + ", which computes in " + dtype_name(backend_info_.compute_dtype),
                     "f32");
-  const int64_t weight_bytes_per_rank = expected_weight_bytes(request_, tensors_) / options.world_size;
+  const int64_t weight_bytes_per_rank =
+      expected_weight_bytes(request_, tensors_, weight_formats(request_, backend_info_)) / options.world_size;
   for (size_t rank = 0; rank < world_size_; ++rank)
     group_.backends[rank]->check_model(device_model(rank, 0), weight_bytes_per_rank);
 }
@@ -260,8 +272,9 @@ void EngineLoader::load_weights(const LoadObserver& observer) {
   ranks_.resize(world_size_);
   for_each_rank([&](size_t rank) {
     ranks_[rank].backend = std::move(group_.backends[rank]);
-    ranks_[rank].weights = capstan::load_weights(
-        request_.spec, plans_[rank], tensors_, weight_formats(request_.quantization), *ranks_[rank].backend, progress);
+    ranks_[rank].weights =
+        capstan::load_weights(request_.spec, plans_[rank], tensors_, weight_formats(request_, backend_info_),
+                              *ranks_[rank].backend, progress);
   });
   observer(total, total);
 }
@@ -349,6 +362,8 @@ EngineInfo EngineLoader::make_info() const {
   info.notes = group_.notes;
   std::ranges::copy(memory_.notes, std::back_inserter(info.notes));
   std::ranges::copy(backend(0).notes(), std::back_inserter(info.notes));
+  std::ranges::copy(decoding_notes(tensors_, backend_info_, request_.device.weight_dtype),
+                    std::back_inserter(info.notes));
   std::ranges::copy(narrowing_notes(tensors_, request_.device.weight_dtype), std::back_inserter(info.notes));
   return info;
 }

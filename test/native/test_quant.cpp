@@ -1,13 +1,15 @@
-// Weights in 4 and 8 bits: packing, and the products of every instruction set, bit for bit with the order of sums that
+// Quantized weights: packing, and the products of every instruction set, bit for bit with the order of sums that
 // kernels.h states.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <tuple>
 
 #include "native/backend/cpu/isa.h"
 #include "native/backend/cpu/matrix.h"
 #include "native/base/number.h"
+#include "test/native/block_values.h"
 #include "test/native/checkpoint.h"
 #include "test/native/testing.h"
 
@@ -36,10 +38,73 @@ std::vector<float> decoded(const CpuMatrix& matrix) {
   return values;
 }
 
+// Weights as kernels.h states them: value = number * scale - offset, each (rows, cols).
+struct QuantReference {
+  std::vector<int> numbers;
+  std::vector<float> scales, offsets;
+};
+
+struct QuantCase {
+  std::unique_ptr<CpuMatrix> matrix;
+  QuantReference reference;
+};
+
+// Quantized at load.
+QuantCase make_case(WeightFormat format, int64_t n, int64_t k, MatrixKind kind) {
+  QuantCase result{pack(random_values(1, n * k, 0.1f), n, k, format, kind), {}};
+  const CpuMatrix& matrix = *result.matrix;
+  const std::vector<float> values = decoded(matrix);
+  for (int64_t row = 0; row < n; ++row)
+    for (size_t r = 0; r < matrix.runs.size(); ++r) {
+      uint16_t bits;
+      std::memcpy(
+          &bits,
+          matrix.data.as<char>() + row / 16 * matrix.quant.panel_bytes + (static_cast<int64_t>(r) * 16 + row % 16) * 2,
+          sizeof bits);
+      const float scale = f16_to_float(bits);
+      for (int i = 0; i < matrix.runs[r].count; ++i) {
+        const double value = values[row * k + matrix.runs[r].begin + i];
+        result.reference.numbers.push_back(scale == 0 ? 0 : static_cast<int>(std::lround(value / scale)));
+        result.reference.scales.push_back(scale);
+        result.reference.offsets.push_back(0);
+      }
+    }
+  return result;
+}
+
+// Stored in blocks. The matrix is columns [col_begin, col_begin + k) of the tensor.
+QuantCase make_case(const BlockValues& values, int64_t n, int64_t k, MatrixKind kind, int64_t col_begin = 0) {
+  const BlockFormat& format = *values.format;
+  const int64_t num_blocks = (col_begin + k + format.block_size - 1) / format.block_size;
+  MemoryCheckpoint checkpoint;
+  const FileTensor& tensor = checkpoint.add_blocks("w", format, n, num_blocks * format.block_size, values.bytes);
+  MatrixSource source;
+  source.slices = {{&tensor, 0, n, col_begin, k}};
+  source.kind = kind;
+  source.total_cols = k;
+  source.format = WeightFormat::kFile;
+  Team team({-1, -1}, false);
+  QuantCase result{pack_matrix(source, DType::kBf16, cpu_kernels(CpuIsa::kPortable), team, {}), {}};
+  const int64_t given = static_cast<int64_t>(values.bytes.size()) / format.block_bytes;
+  QuantBlock block;
+  for (int64_t row = 0; row < n; ++row)
+    for (int64_t col = col_begin; col < col_begin + k; ++col) {
+      const int64_t i = (row + col / format.block_size) % given, in_block = col % format.block_size;
+      format.unpack(values.bytes.data() + i * format.block_bytes, block);
+      const auto group = static_cast<size_t>(in_block / format.group_size);
+      const int code = block.codes[in_block];
+      const int number = format.type.table == nullptr ? code : format.type.table[code];
+      result.reference.numbers.push_back(number - format.type.zero);
+      result.reference.scales.push_back(block_scale(format.type, block.scales[group], block.block_scale));
+      result.reference.offsets.push_back(block_offset(format.type, block.offsets[group], block.block_offset));
+    }
+  return result;
+}
+
 // Activations of several rows, in 8 bits, with every word and scale written by quantize_row.
 struct Int8Acts {
   std::vector<uint32_t> words;
-  std::vector<float> scales;
+  std::vector<float> scales, totals;
   std::vector<int32_t> sums;
   ActTiles tiles;
 
@@ -48,6 +113,7 @@ struct Int8Acts {
     words.assign(static_cast<size_t>(rows * quant.num_words), 0x7f7f7f7fu);
     scales.assign(static_cast<size_t>(rows * quant.num_runs), std::numeric_limits<float>::quiet_NaN());
     sums.assign(scales.size(), 1 << 20);
+    totals = scales;
     tiles.data = words.data();
     tiles.rows = rows;
     tiles.words = quant.num_words;
@@ -57,6 +123,7 @@ struct Int8Acts {
     tiles.num_runs = quant.num_runs;
     tiles.scales = scales.data();
     tiles.sums = sums.data();
+    tiles.totals = totals.data();
     for (int64_t row = 0; row < rows; ++row)
       kernels.quantize_row(x + row * matrix.cols, nullptr, matrix.cols, 0, tiles, row);
   }
@@ -79,31 +146,46 @@ std::vector<float> multiply(const CpuKernels& kernels, const CpuMatrix& matrix, 
   return out;
 }
 
+std::vector<float> multiply_as_f32(const CpuKernels& kernels, const CpuMatrix& matrix, const std::vector<float>& x,
+                                   int64_t rows) {
+  std::vector<uint32_t> words(static_cast<size_t>(rows * matrix.padded_k));
+  ActTiles acts;
+  acts.data = words.data();
+  acts.rows = rows;
+  acts.words = matrix.padded_k;
+  acts.tile_rows = kernels.tile_rows;
+  for (int64_t row = 0; row < rows; ++row)
+    kernels.pack_row(x.data() + row * matrix.cols, matrix.cols, acts, row);
+  std::vector<float> memory(static_cast<size_t>(dequantized_floats(matrix.padded_k)));
+  return multiply(kernels, matrix, acts, memory.data());
+}
+
 // Returns one element as kernels.h states it: exact integer sums per run, FMAs over the runs of a part, the tree over
 // the parts.
-float expected_sum(const CpuMatrix& matrix, const std::vector<float>& weights, const float* x, int64_t feature) {
+float expected_sum(const QuantCase& test, const float* x, int64_t feature) {
+  const CpuMatrix& matrix = *test.matrix;
   std::vector<float> sums;
-  float sum = 0;
+  float sum = 0, magnitude = 0;
   for (size_t r = 0; r < matrix.runs.size(); ++r) {
     const QuantRun& run = matrix.runs[r];
-    float magnitude = 0;
-    for (int i = 0; i < run.count; ++i)
-      magnitude = std::max(magnitude, std::abs(x[run.begin + i]));
-    const float inverse = magnitude > 1e-30f ? 127.0f / magnitude : 0.0f;
-    uint16_t bits;
-    std::memcpy(&bits,
-                matrix.data.as<char>() + feature / 16 * matrix.quant.panel_bytes +
-                    (static_cast<int64_t>(r) * 16 + feature % 16) * 2,
-                sizeof bits);
-    const float scale = f16_to_float(bits);
-    int64_t products = 0;
-    for (int i = 0; i < run.count; ++i) {
-      const float weight = weights[feature * matrix.cols + run.begin + i];
-      const auto code = scale == 0 ? 0 : std::lround(static_cast<double>(weight) / scale);
-      products += code * static_cast<int64_t>(std::nearbyint(x[run.begin + i] * inverse));
+    if (run.span_runs > 0) {
+      magnitude = 0;
+      const QuantRun& last = matrix.runs[r + static_cast<size_t>(run.span_runs) - 1];
+      for (int i = run.begin; i < last.begin + last.count; ++i)
+        magnitude = std::max(magnitude, std::abs(x[i]));
     }
+    const float inverse = magnitude > 1e-30f ? 127.0f / magnitude : 0.0f;
     const float act_scale = magnitude > 1e-30f ? magnitude / 127.0f : 0.0f;
-    sum = std::fma(static_cast<float>(products), scale * act_scale, sum);
+    const auto at = static_cast<size_t>(feature * matrix.cols + run.begin);
+    int64_t products = 0, total = 0;
+    for (int i = 0; i < run.count; ++i) {
+      const auto code = static_cast<int64_t>(std::nearbyint(x[run.begin + i] * inverse));
+      products += test.reference.numbers[at + static_cast<size_t>(i)] * code;
+      total += code;
+    }
+    sum = std::fma(static_cast<float>(products), test.reference.scales[at] * act_scale, sum);
+    if (matrix.quant.type.offset != OffsetKind::kNone)
+      sum = std::fma(-(act_scale * static_cast<float>(total)), test.reference.offsets[at], sum);
     if (!run.ends_part) continue;
     sums.push_back(sum);
     sum = 0;
@@ -167,26 +249,110 @@ TEST(quant_packs_the_same_bits_on_every_instruction_set) {
     }
 }
 
+void expect_stated_order(const CpuKernels& kernels, const QuantCase& test, std::initializer_list<int64_t> all_rows) {
+  const int64_t n = test.matrix->rows, k = test.matrix->cols;
+  for (const int64_t rows : all_rows) {
+    const std::vector<float> x = random_values(3, rows * k, 2.0f);
+    const Int8Acts acts(kernels, *test.matrix, x.data(), rows);
+    const std::vector<float> out = multiply(kernels, *test.matrix, acts.tiles);
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t feature = 0; feature < n; ++feature)
+        EXPECT_EQ(out[row * n + feature], expected_sum(test, x.data() + row * k, feature));
+  }
+}
+
 TEST(quant_products_add_in_the_stated_order) {
-  for (const CpuIsa isa : available_cpu_isas()) {
-    const CpuKernels& kernels = cpu_kernels(isa);
-    for (const WeightFormat format : kFormats) {
-      for (const MatrixKind kind : {MatrixKind::kColumn, MatrixKind::kRow}) {
-        for (const auto& [n, k] : sizes()) {
-          const std::unique_ptr<CpuMatrix> matrix = pack(random_values(1, n * k, 0.1f), n, k, format, kind);
-          const std::vector<float> weights = decoded(*matrix);
-          for (const int64_t rows : {1, 2, 3, 5, 8, 9, 17}) {
-            const std::vector<float> x = random_values(3, rows * k, 2.0f);
-            const Int8Acts acts(kernels, *matrix, x.data(), rows);
-            const std::vector<float> out = multiply(kernels, *matrix, acts.tiles);
-            for (int64_t row = 0; row < rows; ++row)
-              for (int64_t feature = 0; feature < n; ++feature)
-                EXPECT_EQ(out[row * n + feature], expected_sum(*matrix, weights, x.data() + row * k, feature));
-          }
-        }
+  for (const CpuIsa isa : available_cpu_isas())
+    for (const WeightFormat format : kFormats)
+      for (const MatrixKind kind : {MatrixKind::kColumn, MatrixKind::kRow})
+        for (const auto& [n, k] : sizes())
+          expect_stated_order(cpu_kernels(isa), make_case(format, n, k, kind), {1, 2, 3, 5, 8, 9, 17});
+}
+
+TEST(quant_blocks_are_multiplied_in_the_stated_order) {
+  for (const BlockValues& values : read_block_values())
+    for (const MatrixKind kind : {MatrixKind::kColumn, MatrixKind::kRow})
+      for (const auto& [n, k, col_begin] : {std::tuple{17, 256, 0}, std::tuple{50, 448, 0}, std::tuple{3, 72, 24},
+                                            std::tuple{33, 304, 304}, std::tuple{20, 33, 100}}) {
+        const QuantCase test = make_case(values, n, k, kind, col_begin);
+        for (const CpuIsa isa : available_cpu_isas())
+          expect_stated_order(cpu_kernels(isa), test, {1, 3, 10});
       }
+}
+
+TEST(quant_blocks_keep_the_bits_of_the_file_in_at_most_five_percent_more_memory) {
+  for (const BlockValues& values : read_block_values()) {
+    const BlockFormat& format = *values.format;
+    for (const auto& [n, k, col_begin] : {std::tuple{16, 2048, 0}, std::tuple{40, 512, 0}, std::tuple{18, 90, 70}}) {
+      const QuantCase test = make_case(values, n, k, MatrixKind::kColumn, col_begin);
+      const std::vector<float> got = decoded(*test.matrix);
+      const auto num_values = static_cast<int64_t>(values.values.size());
+      for (int64_t row = 0; row < n; ++row)
+        for (int64_t col = 0; col < k; ++col) {
+          const float wanted = values.values[(row * format.block_size + col_begin + col) % num_values];
+          EXPECT_EQ(float_bits(got[row * k + col]), float_bits(wanted));
+        }
+      // Codes of 2 and 3 bits take 4, and the scales and offsets of q2_k take 8 bits instead of 4.
+      const int file_bits = format.name == std::string("q2_k") ? 2 : format.name == std::string("q3_k") ? 3 : 0;
+      const double grown = file_bits == 0 ? 0 : (4.0 - file_bits) / 8 + (file_bits == 2 ? 1.0 / 16 : 0);
+      const double file_bytes = static_cast<double>(format.block_bytes) / format.block_size;
+      if (k == 2048) EXPECT(static_cast<double>(test.matrix->bytes) <= n * k * (file_bytes + grown) * 1.05);
     }
   }
+}
+
+TEST(quant_blocks_with_f32_activations_are_close_to_double_precision) {
+  const int64_t n = 40, k = 512, rows = 9;
+  for (const CpuIsa isa : available_cpu_isas())
+    for (const BlockValues& values : read_block_values()) {
+      if (values.format->name == std::string("mxfp4")) continue;  // values from 1e-38 to 1e38
+      const QuantCase test = make_case(values, n, k, MatrixKind::kRow);
+      const std::vector<float> weights = decoded(*test.matrix), x = random_values(3, rows * k, 2.0f);
+      const std::vector<float> out = multiply_as_f32(cpu_kernels(isa), *test.matrix, x, rows);
+      for (int64_t row = 0; row < rows; ++row)
+        for (int64_t feature = 0; feature < n; ++feature) {
+          double sum = 0, magnitude = 0;
+          for (int64_t i = 0; i < k; ++i) {
+            const double product = static_cast<double>(x[row * k + i]) * weights[feature * k + i];
+            sum += product;
+            magnitude += std::abs(product);
+          }
+          EXPECT_NEAR(out[row * n + feature], sum, 1e-6 * magnitude);
+        }
+    }
+}
+
+TEST(quant_slices_of_different_formats_are_packed_apart) {
+  const std::vector<BlockValues> all = read_block_values();
+  MemoryCheckpoint checkpoint;
+  std::vector<float> plain = random_values(5, 24 * 512, 1.0f), biases = random_values(6, 24, 1.0f);
+  const FileTensor& q = checkpoint.add_blocks("q", *all[7].format, 40, 512, all[7].bytes);
+  const FileTensor& k = checkpoint.add("k", DType::kBf16, 24, 512, plain);
+  const FileTensor& v = checkpoint.add_blocks("v", *all[9].format, 24, 512, all[9].bytes);
+  const FileTensor& k_bias = checkpoint.add("k.bias", DType::kF32, 1, 24, biases);
+  std::vector<float> zeros(40, 0.0f);
+  const FileTensor& q_bias = checkpoint.add("q.bias", DType::kF32, 1, 40, zeros);
+  MatrixSource source;
+  source.slices = {whole(q), whole(v), whole(k)};
+  source.bias = {whole(q_bias), whole(k_bias), whole(k_bias)};
+  source.format = WeightFormat::kFile;
+  Team team({-1, -1}, false);
+  const auto matrix = pack_matrix(source, DType::kBf16, cpu_kernels(CpuIsa::kPortable), team, {});
+  EXPECT_EQ(matrix->rows, 40);
+  EXPECT_EQ(matrix->rest->rows, 24);
+  EXPECT_EQ(matrix->rest->quant.type.bits, 6);
+  EXPECT_EQ(matrix->rest->bias[5], biases[5]);
+  EXPECT_EQ(matrix->rest->rest->rows, 24);
+  EXPECT_EQ(matrix->rest->rest->quant.type.bits, 0);
+  EXPECT(decoded(*matrix->rest->rest) == plain);
+  // Gate and up are decoded when their formats differ.
+  const FileTensor& up = checkpoint.add_blocks("up", *all[0].format, 40, 512, all[0].bytes);
+  source.slices = {whole(q), whole(up)};
+  source.bias.clear();
+  source.interleave_pairs = true;
+  const auto gated = pack_matrix(source, DType::kBf16, cpu_kernels(CpuIsa::kPortable), team, {});
+  EXPECT_EQ(gated->quant.type.bits, 0);
+  EXPECT_EQ(gated->rows, 80);
 }
 
 TEST(quant_products_are_close_to_double_precision) {
@@ -197,17 +363,8 @@ TEST(quant_products_are_close_to_double_precision) {
       const auto matrix = pack(random_values(1, n * k, 0.1f), n, k, format, MatrixKind::kRow);
       const std::vector<float> weights = decoded(*matrix), x = random_values(3, rows * k, 2.0f);
       const Int8Acts acts(kernels, *matrix, x.data(), rows);
-      ActTiles plain;
-      std::vector<uint32_t> words(static_cast<size_t>(rows * matrix->padded_k));
-      plain.data = words.data();
-      plain.rows = rows;
-      plain.words = matrix->padded_k;
-      plain.tile_rows = kernels.tile_rows;
-      for (int64_t row = 0; row < rows; ++row)
-        kernels.pack_row(x.data() + row * k, k, plain, row);
-      std::vector<float> memory(static_cast<size_t>(dequantized_floats(matrix->padded_k)));
       const std::vector<float> int8_out = multiply(kernels, *matrix, acts.tiles);
-      const std::vector<float> f32_out = multiply(kernels, *matrix, plain, memory.data());
+      const std::vector<float> f32_out = multiply_as_f32(kernels, *matrix, x, rows);
       for (int64_t row = 0; row < rows; ++row)
         for (int64_t feature = 0; feature < n; ++feature) {
           double sum = 0, magnitude = 0, squares = 0;

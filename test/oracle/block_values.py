@@ -24,7 +24,7 @@ def random_blocks(name: str, random: np.random.Generator) -> np.ndarray:
         scales[0] = np.float16(3e-7)  # below the normal numbers of f16
         blocks[:, place : place + 2] = scales.view(np.uint8).reshape(-1, 2)
     if name == "MXFP4":
-        blocks[:, 0] = [0, 1, 2, 118, 127, 128, 200, 250][: len(blocks)]
+        blocks[:, 0] = [0, 1, 2, 118, 127, 128, 140, 160][: len(blocks)]
     return blocks
 
 

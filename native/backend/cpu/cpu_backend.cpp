@@ -76,9 +76,10 @@ class CpuBackend final : public Backend {
 
   std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) override {
     std::unique_ptr<CpuMatrix> matrix = pack_matrix(source, weight_dtype_, kernels_, team_, progress);
-    if (is_quantized(*matrix)) {
-      max_act_words_ = std::max(max_act_words_, matrix->quant.num_words + 2 * matrix->quant.num_runs);
-      max_quantized_k_ = std::max(max_quantized_k_, matrix->padded_k);
+    for (const CpuMatrix* part = matrix.get(); part != nullptr; part = part->rest.get()) {
+      if (!is_quantized(*part)) continue;
+      max_act_words_ = std::max(max_act_words_, part->quant.num_words + 3 * part->quant.num_runs);
+      max_quantized_k_ = std::max(max_quantized_k_, part->padded_k);
     }
     return matrix;
   }
@@ -110,7 +111,7 @@ class CpuBackend final : public Backend {
 
   void index_windows();
   void allocate();
-  static bool is_quantized(const CpuMatrix& matrix) { return matrix.quant.bits != 0; }
+  static bool is_quantized(const CpuMatrix& matrix) { return matrix.quant.type.bits != 0; }
   // Returns the activations that a matrix is multiplied with, in `buffer`.
   ActTiles act_tiles(const HugeBuffer& buffer, int64_t rows, const CpuMatrix& matrix) const;
   // Row `row` of acts = x, or x * norm / rms(x) when `norm` is given.
@@ -231,7 +232,7 @@ ActTiles CpuBackend::act_tiles(const HugeBuffer& buffer, int64_t rows, const Cpu
   acts.rows = rows;
   acts.tile_rows = kernels_.tile_rows;
   const QuantWeights& quant = matrix.quant;
-  if (quant.bits == 0) {
+  if (quant.type.bits == 0) {
     acts.format = act_format_;
     acts.words = act_format_ == ActFormat::kBf16Pairs ? matrix.padded_k / 2 : matrix.padded_k;
   } else if (!has_int8_acts_) {
@@ -243,6 +244,7 @@ ActTiles CpuBackend::act_tiles(const HugeBuffer& buffer, int64_t rows, const Cpu
     acts.num_runs = quant.num_runs;
     acts.scales = reinterpret_cast<float*>(acts.data + rows * quant.num_words);
     acts.sums = reinterpret_cast<int32_t*>(acts.scales + rows * quant.num_runs);
+    acts.totals = acts.scales + 2 * rows * quant.num_runs;
   }
   return acts;
 }
@@ -332,14 +334,17 @@ void CpuBackend::run_gemm(const GemmArgs& args, const CpuMatrix& matrix) {
 }
 
 void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
-  const auto& matrix = static_cast<const CpuMatrix&>(*weights.qkv_proj);
   GemmArgs gemm;
-  gemm.acts = norm_rows(*weights.input_norm, {}, num_tokens(), matrix);
-  gemm.num_features = matrix.rows;
-  gemm.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
   gemm.out = qkv_.as<float>();
   gemm.out_stride = qkv_stride_;
-  run_gemm(gemm, matrix);
+  for (auto* matrix = static_cast<const CpuMatrix*>(weights.qkv_proj.get()); matrix != nullptr;
+       matrix = matrix->rest.get()) {
+    gemm.acts = norm_rows(*weights.input_norm, {}, num_tokens(), *matrix);
+    gemm.num_features = matrix->rows;
+    gemm.bias = matrix->bias.empty() ? nullptr : matrix->bias.data();
+    run_gemm(gemm, *matrix);
+    gemm.out += matrix->rows;
+  }
 
   QkvRowArgs args;
   args.num_heads = model_.num_heads;

@@ -8,9 +8,10 @@
 // products of bf16 with bf16 add the odd element of each pair before the even one and flush denormals, as `vdpbf16ps`
 // does.
 //
-// Quantized weights (4 or 8 bits) are multiplied as integers with activations in 8 bits. A run of columns has one scale
-// per output feature and one per row of activations; its products are added exactly. The chain over the runs of a part
-// is FMAs of these sums in K order.
+// Quantized weights are multiplied as integers with activations in 8 bits. A run of columns has one scale (and offset)
+// per output feature; a span of runs has one scale per row of activations. The products of a run are added exactly. The
+// chain over the runs of a part is FMAs of these sums in K order; with offsets, each is followed by an FMA of -total
+// and the offset.
 //
 // NOTE: each implementing file is compiled with the flags of its instruction set. It keeps everything in an anonymous
 // namespace and instantiates no library template. Otherwise the linker could use its code for other files, which run on
@@ -26,8 +27,9 @@ namespace capstan {
 constexpr int kMaxTileRows = 8;    // the largest kTileRows of all instruction sets
 constexpr int kMaxTilePanels = 3;  // the largest kTilePanels
 constexpr int kMaxQuantGroup = 128;
-constexpr int kKvTile = 64;     // keys per softmax update; tiles begin at absolute multiples
-constexpr int kSlotGroup = 16;  // slots whose keys are interleaved in the KV cache
+constexpr int kQuantSpan = 128;  // columns of activations that share a scale, at most
+constexpr int kKvTile = 64;      // keys per softmax update; tiles begin at absolute multiples
+constexpr int kSlotGroup = 16;   // slots whose keys are interleaved in the KV cache
 constexpr int kMaxHeadDim = 512;
 constexpr int kAttentionRows = 64;  // (position, head) rows per attention item, unless one position has more heads
 constexpr float kLog2E = 1.44269504088896340736f;
@@ -40,24 +42,37 @@ enum class ActFormat : uint8_t {
   kInt8,         // four signed codes; value = code * scale of the row's run
 };
 
-// Columns with one scale: a group of quantized weights, or the rest of one at the end of a part of K.
+// Columns with one scale: a group of quantized weights, or what a part of K holds of one.
 struct QuantRun {
   int32_t begin = 0;      // first column
   int32_t count = 0;      // columns
-  int32_t num_words = 0;  // words of four codes, padded with codes of value 0 to an even number
+  int32_t num_words = 0;  // words of four codes, padded to an even number
+  int32_t block = 0;      // index of the f16 that its scale and offset are multiplied by, for kTimesF16
+  int32_t span_runs = 0;  // the first run of a span: its runs, whose activations share a scale; otherwise 0
   bool ends_part = false;
 };
 
-// Packed weights in 4 or 8 bits: value = (code - 2^(bits - 1)) * scale. A panel holds the f16 scales (num_runs, 16),
-// zero padded to 64 bytes, then the codes of its runs: (words, 16 lanes, 4) bytes in 8 bits; (words / 2, 16 lanes, 4)
-// bytes in 4 bits, with an even word in the low nibbles and the next word in the high nibbles.
+// Quantized weights. A panel holds
+//   the scales   (num_runs, 16) in f16 or in bytes,
+//   the offsets  (num_runs, 16) in f16 or in bytes, if the type has offsets,
+//   the blocks' scales and then their offsets, (num_blocks, 16) each in f16, if the type has them,
+//   zeros up to a multiple of 64 bytes,
+//   the codes: pairs of words, each (quant_pair_bytes).
+// A pair holds 2 words of four codes in 16 lanes. 8 bits: (2 words, 16 lanes, 4) bytes. Fewer bits: (16 lanes, 4) bytes
+// with the low four bits of the first word in the low nibbles and of the second word in the high nibbles; then, for
+// bits 4 and 5 in turn, (2 words, 16 lanes, 4) bits.
 struct QuantWeights {
-  int bits = 0;  // 4 or 8; 0 = not quantized
+  QuantType type;
   const QuantRun* runs = nullptr;
   int num_runs = 0;
-  int64_t num_words = 0;  // of all runs
-  int64_t codes_offset = 0, panel_bytes = 0;
+  int64_t num_words = 0;                                                            // of all runs
+  int64_t offsets_at = 0, block_scales_at = 0, block_offsets_at = 0, codes_at = 0;  // bytes from a panel's start
+  int64_t panel_bytes = 0;
 };
+
+constexpr int64_t quant_pair_bytes(int bits) {
+  return bits == 8 ? 128 : 64 + 16 * (bits - 4);
+}
 
 // Activations in the layout of the matrix kernels: tiles of `tile_rows` rows, each (words, rows of the tile), so that
 // the values of one step of K are contiguous.
@@ -67,11 +82,12 @@ struct ActTiles {
   int64_t words = 0;  // per row: K rounded up to even, half of it for pairs, or the words of all runs
   int tile_rows = 1;
   ActFormat format = ActFormat::kF32;
-  // kInt8: the runs, and by tile (num_runs, rows of the tile) the scales and the sums of the codes.
+  // kInt8: the runs, and by tile (num_runs, rows of the tile) the scales, the sums of the codes, and their products.
   const QuantRun* runs = nullptr;
   int num_runs = 0;
   float* scales = nullptr;
   int32_t* sums = nullptr;
+  float* totals = nullptr;  // scale * sum: what an offset of the weights is multiplied by
 };
 
 enum class GemmOutput : uint8_t {
@@ -87,7 +103,7 @@ struct GemmArgs {
   const void* weights = nullptr;  // the panel weights_panel and those after it
   int64_t weights_panel = 0;
   DType weight_dtype = DType::kF32;
-  QuantWeights quant;            // bits > 0: replaces weight_dtype
+  QuantWeights quant;            // type.bits > 0: replaces weight_dtype
   float* dequantized = nullptr;  // (dequantized_floats) memory for quantized weights with f32 activations
   int num_parts = 1;             // chains over K, a power of two up to 8
   int64_t panel_begin = 0, panel_end = 0;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "native/backend/cpu/kernels.h"
+#include "native/backend/cpu/quant_matrix.h"
 #include "native/backend/panel_reader.h"
 #include "native/base/check.h"
 #include "native/base/number.h"
@@ -13,8 +15,6 @@
 namespace capstan {
 
 namespace {
-
-constexpr int kInt8Group = 128, kInt4Group = 64;  // as WeightFormat says
 
 // panel (units, 16) = the transpose of rows (16, units). A unit is an f32, an f16 or a pair of bf16.
 template <class Unit>
@@ -35,90 +35,69 @@ void pack_panel(const char* rows, CpuMatrix& matrix, int64_t panel) {
     transpose_panel<uint32_t>(rows, row_bytes, row_bytes / 4, to);
 }
 
-// Groups begin anew at each part, so that every rank finds the same ones.
-std::vector<QuantRun> make_runs(int64_t cols, int num_parts, int group_size) {
-  std::vector<QuantRun> runs;
-  const int64_t part_size = cols / num_parts;
-  for (int part = 0; part < num_parts; ++part)
-    for (int64_t k = 0; k < part_size; k += group_size) {
-      const int64_t count = std::min<int64_t>(group_size, part_size - k);
-      runs.push_back({static_cast<int32_t>(part * part_size + k), static_cast<int32_t>(count),
-                      static_cast<int32_t>((count + 7) / 8 * 2), k + count == part_size});
+// Returns the groups of a matrix that is kept quantized.
+std::optional<QuantGroups> quant_groups(const MatrixSource& source) {
+  if (source.format == WeightFormat::kInt8) return int8_groups();
+  if (source.format == WeightFormat::kInt4) return int4_groups();
+  if (source.format == WeightFormat::kFile && source.slices[0].tensor->format != nullptr)
+    return file_groups(source.slices[0]);
+  return std::nullopt;
+}
+
+// Packs panels, with the working memory of one thread.
+class PanelPacker {
+ public:
+  PanelPacker(const MatrixSource& source, const CpuKernels& kernels, CpuMatrix& matrix)
+      : source_(source), kernels_(kernels), matrix_(matrix) {}
+
+  // Returns the bytes read from the files.
+  int64_t pack(int64_t panel) {
+    int64_t bytes = 0;
+    const QuantWeights& quant = matrix_.quant;
+    char* to = matrix_.data.as<char>() + panel * quant.panel_bytes;
+    if (quant.type.bits == 0) {
+      pack_panel(reader_.read(source_, panel, matrix_.dtype, matrix_.padded_k, bytes), matrix_, panel);
+    } else if (source_.format == WeightFormat::kFile) {
+      blocks_.pack(reader_.read_blocks(source_, panel, bytes), source_.slices[0], quant, to);
+    } else {
+      const char* rows = reader_.read(source_, panel, DType::kF32, matrix_.padded_k, bytes);
+      quantize_panel(reinterpret_cast<const float*>(rows), matrix_.padded_k, kernels_, quant, to,
+                     source_.slices[0].tensor->name);
     }
-  return runs;
-}
+    return bytes;
+  }
 
-QuantWeights make_quant(int bits, const std::vector<QuantRun>& runs) {
-  QuantWeights quant;
-  quant.bits = bits;
-  quant.runs = runs.data();
-  quant.num_runs = static_cast<int>(runs.size());
-  for (const QuantRun& run : runs)
-    quant.num_words += run.num_words;
-  quant.codes_offset = (quant.num_runs * kPanelFeatures * int64_t{sizeof(uint16_t)} + 63) / 64 * 64;
-  quant.panel_bytes = quant.codes_offset + quant.num_words * 4 * kPanelFeatures * bits / 8;
-  return quant;
-}
-
-// The byte of a panel that holds a code, and the code's place in it.
-struct CodePlace {
-  int64_t byte;
-  int shift, mask;
+ private:
+  const MatrixSource& source_;
+  const CpuKernels& kernels_;
+  CpuMatrix& matrix_;
+  PanelReader reader_;
+  BlockPacker blocks_;
 };
 
-// `word` is the index of the code's word in the panel, `i` the code's index in the word.
-CodePlace code_place(const QuantWeights& quant, int64_t word, int lane, int i) {
-  if (quant.bits == 8) return {quant.codes_offset + (word * kPanelFeatures + lane) * 4 + i, 0, 255};
-  return {quant.codes_offset + (word / 2 * kPanelFeatures + lane) * 4 + i, word % 2 == 0 ? 0 : 4, 15};
-}
-
-// rows (16, cols) in f32.
-void quantize_panel(const char* rows, const CpuKernels& kernels, CpuMatrix& matrix, int64_t panel,
-                    const std::string& name) {
-  const QuantWeights& quant = matrix.quant;
-  uint8_t* to = matrix.data.as<uint8_t>() + panel * quant.panel_bytes;
-  uint8_t codes[kMaxQuantGroup];
-  for (int lane = 0; lane < kPanelFeatures; ++lane) {
-    const float* row = reinterpret_cast<const float*>(rows) + lane * matrix.padded_k;
-    int64_t word = 0;
-    for (int r = 0; r < quant.num_runs; ++r) {
-      const QuantRun& run = quant.runs[r];
-      std::memset(codes, 1 << (quant.bits - 1), sizeof codes);
-      const uint16_t scale = kernels.quantize_group({row + run.begin, run.count, quant.bits, codes});
-      if ((scale & 0x7c00) == 0x7c00)
-        throw Error(ErrorCode::kInvalidModel, "tensor " + name + " holds a value too large for a scale in f16");
-      std::memcpy(to + (r * kPanelFeatures + lane) * sizeof scale, &scale, sizeof scale);
-      for (int i = 0; i < run.num_words * 4; ++i) {
-        const CodePlace place = code_place(quant, word + i / 4, lane, i % 4);
-        to[place.byte] = static_cast<uint8_t>(to[place.byte] | codes[i] << place.shift);
-      }
-      word += run.num_words;
+// Splits a source whose slices are stored in different formats. Gate and up lie side by side in a panel, so that they
+// cannot be split: they are decoded when their formats differ.
+std::vector<MatrixSource> split_formats(const MatrixSource& source) {
+  if (source.format != WeightFormat::kFile) return {source};
+  std::vector<MatrixSource> parts;
+  for (size_t i = 0; i < source.slices.size(); ++i) {
+    const BlockFormat* format = source.slices[i].tensor->format;
+    if (parts.empty() || parts.back().slices[0].tensor->format != format) {
+      parts.push_back(source);
+      parts.back().slices.clear();
+      parts.back().bias.clear();
     }
+    parts.back().slices.push_back(source.slices[i]);
+    if (!source.bias.empty()) parts.back().bias.push_back(source.bias[i]);
   }
+  if (parts.size() == 1 || !source.interleave_pairs) return parts;
+  parts = {source};
+  parts[0].format = WeightFormat::kDType;
+  return parts;
 }
 
-void gather_quantized(const CpuMatrix& matrix, int64_t panel, int lane, float* out) {
-  const QuantWeights& quant = matrix.quant;
-  const uint8_t* data = matrix.data.as<uint8_t>() + panel * quant.panel_bytes;
-  const int zero = 1 << (quant.bits - 1);
-  int64_t word = 0;
-  for (int r = 0; r < quant.num_runs; ++r) {
-    uint16_t scale;
-    std::memcpy(&scale, data + (r * kPanelFeatures + lane) * sizeof scale, sizeof scale);
-    const float step = f16_to_float(scale);
-    for (int i = 0; i < quant.runs[r].count; ++i) {
-      const CodePlace place = code_place(quant, word + i / 4, lane, i % 4);
-      *out++ = static_cast<float>((data[place.byte] >> place.shift & place.mask) - zero) * step;
-    }
-    word += quant.runs[r].num_words;
-  }
-}
-
-}  // namespace
-
-std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, const CpuKernels& kernels, Team& team,
-                                       const LoadProgress& progress) {
-  check_source(source);
+std::unique_ptr<CpuMatrix> pack_part(const MatrixSource& source, DType dtype, const CpuKernels& kernels, Team& team,
+                                     const LoadProgress& progress) {
   auto matrix = std::make_unique<CpuMatrix>();
   matrix->cols = source.slices[0].num_cols;
   matrix->rows = num_features(source);
@@ -128,11 +107,9 @@ std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, 
   matrix->num_panels = (matrix->rows + kPanelFeatures - 1) / kPanelFeatures;
   matrix->num_parts = num_local_parts(source);
   matrix->bytes = matrix->num_panels * kPanelFeatures * matrix->padded_k * static_cast<int64_t>(dtype_size(dtype));
-  const bool is_quantized = source.format != WeightFormat::kDType;
-  if (is_quantized) {
-    const bool is_8_bit = source.format == WeightFormat::kInt8;
-    matrix->runs = make_runs(matrix->cols, matrix->num_parts, is_8_bit ? kInt8Group : kInt4Group);
-    matrix->quant = make_quant(is_8_bit ? 8 : 4, matrix->runs);
+  if (const std::optional<QuantGroups> groups = quant_groups(source)) {
+    matrix->runs = make_runs(matrix->cols, matrix->num_parts, *groups);
+    matrix->quant = make_quant(groups->type, matrix->runs);
     matrix->bytes = matrix->num_panels * matrix->quant.panel_bytes;
   }
   matrix->data = HugeBuffer(static_cast<size_t>(matrix->bytes), "the weights of " + source.slices[0].tensor->name);
@@ -144,15 +121,9 @@ std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, 
   std::atomic<bool> is_stopped{false};
   team.run([&](int thread) {
     try {
-      PanelReader reader;
+      PanelPacker packer(source, kernels, *matrix);
       for (int64_t panel; !is_stopped && (panel = next_panel.fetch_add(1)) < matrix->num_panels;) {
-        int64_t bytes = 0;
-        const char* rows = reader.read(source, panel, is_quantized ? DType::kF32 : dtype, matrix->padded_k, bytes);
-        if (is_quantized)
-          quantize_panel(rows, kernels, *matrix, panel, source.slices[0].tensor->name);
-        else
-          pack_panel(rows, *matrix, panel);
-        bytes_read += bytes;
+        bytes_read += packer.pack(panel);
         if (thread == 0) report(bytes_read);
       }
     } catch (...) {
@@ -165,6 +136,21 @@ std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, 
   return matrix;
 }
 
+}  // namespace
+
+std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, const CpuKernels& kernels, Team& team,
+                                       const LoadProgress& progress) {
+  check_source(source);
+  std::unique_ptr<CpuMatrix> first;
+  std::unique_ptr<CpuMatrix>* to = &first;
+  for (const MatrixSource& part : split_formats(source)) {
+    *to = pack_part(part, dtype, kernels, team, progress);
+    if (to != &first) first->bytes += (*to)->bytes;
+    to = &(*to)->rest;
+  }
+  return first;
+}
+
 std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, const LoadProgress& progress) {
   auto vector = std::make_unique<CpuVector>();
   vector->size = slice.num_rows * slice.num_cols;
@@ -175,10 +161,11 @@ std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, const LoadProgr
 }
 
 void gather_row(const CpuMatrix& matrix, int64_t row, float* out) {
-  CAPSTAN_CHECK(!matrix.is_gated && row >= 0 && row < matrix.rows);
+  CAPSTAN_CHECK(!matrix.is_gated && matrix.rest == nullptr && row >= 0 && row < matrix.rows);
   const int64_t panel = row / kPanelFeatures;
   const int lane = static_cast<int>(row % kPanelFeatures);
-  if (matrix.quant.bits != 0) return gather_quantized(matrix, panel, lane, out);
+  if (matrix.quant.type.bits != 0)
+    return gather_quantized(matrix.quant, matrix.data.as<char>() + panel * matrix.quant.panel_bytes, lane, out);
   const int64_t panel_bytes = kPanelFeatures * matrix.padded_k * static_cast<int64_t>(dtype_size(matrix.dtype));
   const char* data = matrix.data.as<char>() + panel * panel_bytes;
   const bool has_pairs = matrix.dtype == DType::kBf16;

@@ -10,16 +10,17 @@
 
 namespace capstan {
 
-struct CpuMatrix final : Matrix {
-  DType dtype = DType::kF32;  // without meaning when quantized
-  QuantWeights quant;         // its runs are those below
+struct CpuMatrix final : Matrix {  // rows are without those of `rest`; bytes are those of all
+  DType dtype = DType::kF32;       // without meaning when quantized
+  QuantWeights quant;              // its runs are those below
   std::vector<QuantRun> runs;
   HugeBuffer data;
   int64_t padded_k = 0;  // cols rounded up to even
   int64_t num_panels = 0;
-  int num_parts = 1;        // chains over K on this rank
-  bool is_gated = false;    // a panel is 8 gates, then their 8 ups
-  std::vector<float> bias;  // (num_panels * 16) in panel order; empty = no bias
+  int num_parts = 1;                // chains over K on this rank
+  bool is_gated = false;            // a panel is 8 gates, then their 8 ups
+  std::vector<float> bias;          // (num_panels * 16) in panel order; empty = no bias
+  std::unique_ptr<CpuMatrix> rest;  // the output features after these, which the file stores in another format
 };
 
 struct CpuVector final : Vector {

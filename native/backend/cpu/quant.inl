@@ -1,4 +1,4 @@
-// Kernels for weights in 4 or 8 bits, over the Vec of the including file. Products of codes are added as integers, so
+// Kernels for quantized weights, over the Vec of the including file. Products of codes are added as integers, so
 // their order does not matter.
 namespace {
 
@@ -38,34 +38,40 @@ void quantize_row(const float* x, const float* norm, int64_t k, float eps, const
     return norm == nullptr ? v : vec_mul(vec_mul(v, factor), load_some(norm + run.begin + i, run.count - i));
   };
   uint32_t* word = to.data;
-  for (int r = 0; r < acts.num_runs; ++r) {
-    const QuantRun& run = acts.runs[r];
+  for (int first = 0; first < acts.num_runs; first += acts.runs[first].span_runs) {
+    const QuantRun* span = acts.runs + first;
     Vec largest = vec_zero(), check = vec_zero();
-    for (int64_t i = 0; i < run.count; i += 16) {
-      const Vec v = value(run, i);
-      largest = vec_max(largest, vec_abs(v));
-      check = vec_fma(v, vec_zero(), check);  // NaN when a value is NaN or Inf
-    }
-    const float magnitude = vec_reduce_max(largest);
+    for (int r = 0; r < span->span_runs; ++r)
+      for (int64_t i = 0; i < span[r].count; i += 16) {
+        const Vec v = value(span[r], i);
+        largest = vec_max(largest, vec_abs(v));
+        check = vec_fma(v, vec_zero(), check);  // NaN when a value is NaN or Inf
+      }
+    const float magnitude = vec_reduce_max(largest), bad = vec_reduce_add(check);
     const bool is_zero = !(magnitude > kSmallestMagnitude);
     const Vec inverse = vec_set(is_zero ? 0.0f : 127.0f / magnitude);
-    Vec sum = vec_zero();
-    for (int64_t i = 0; i < run.count; i += 16) {
-      const Vec codes = vec_round(vec_mul(value(run, i), inverse));
-      sum = vec_add(sum, codes);
-      uint32_t words[4];
-      int8_t bytes[16];
-      vec_store_int8(bytes, codes);
-      __builtin_memcpy(words, bytes, sizeof words);
-      const int64_t left = run.num_words - i / 4;
-      for (int64_t j = 0; j < (left < 4 ? left : 4); ++j)
-        word[(i / 4 + j) * to.stride] = words[j];
+    const float scale = (is_zero ? 0.0f : magnitude / 127.0f) + bad;
+    for (int r = 0; r < span->span_runs; ++r) {
+      const QuantRun& run = span[r];
+      Vec sum = vec_zero();
+      for (int64_t i = 0; i < run.count; i += 16) {
+        const Vec codes = vec_round(vec_mul(value(run, i), inverse));
+        sum = vec_add(sum, codes);
+        uint32_t words[4];
+        int8_t bytes[16];
+        vec_store_int8(bytes, codes);
+        __builtin_memcpy(words, bytes, sizeof words);
+        const int64_t left = run.num_words - i / 4;
+        for (int64_t j = 0; j < (left < 4 ? left : 4); ++j)
+          word[(i / 4 + j) * to.stride] = words[j];
+      }
+      const int64_t at = first_row * acts.num_runs + (first + r) * to.stride + (row - first_row);
+      const float total = bad == 0.0f ? vec_reduce_add(sum) : 0.0f;
+      acts.scales[at] = scale;
+      acts.sums[at] = static_cast<int32_t>(total);
+      acts.totals[at] = scale * total;
+      word += run.num_words * to.stride;
     }
-    const int64_t at = first_row * acts.num_runs + r * to.stride + (row - first_row);
-    const float total = vec_reduce_add(sum), bad = vec_reduce_add(check);
-    acts.scales[at] = (is_zero ? 0.0f : magnitude / 127.0f) + bad;
-    acts.sums[at] = bad == 0.0f ? static_cast<int32_t>(total) : 0;
-    word += run.num_words * to.stride;
   }
 }
 
@@ -131,16 +137,32 @@ uint16_t quantize_group(const QuantGroupArgs& args) {
   return scale;
 }
 
-// The codes of a pair of words in every lane take kPairBytes.
-template <int kBits>
-constexpr int64_t kPairBytes = kBits == 8 ? 128 : 64;
-
-// Returns the codes of word `index` (0 or 1) of a pair.
-template <int kBits, int index>
-[[gnu::always_inline]] inline IntVec load_codes(const char* pair) {
+// Returns the numbers of word `index` (0 or 1) of a pair.
+template <int kBits, bool kHasTable, int index>
+[[gnu::always_inline]] inline IntVec load_numbers(const char* pair, const QuantType& type) {
   if constexpr (kBits == 8) return ivec_load(pair + 64 * index);
-  if constexpr (index == 0) return ivec_low_nibbles(ivec_load(pair));
-  return ivec_high_nibbles(ivec_load(pair));
+  IntVec codes = index == 0 ? ivec_low_nibbles(ivec_load(pair)) : ivec_high_nibbles(ivec_load(pair));
+  if constexpr (kBits > 4) codes = ivec_add_plane(codes, pair + 64 + 8 * index, 16);
+  if constexpr (kBits > 5) codes = ivec_add_plane(codes, pair + 80 + 8 * index, 32);
+  return kHasTable ? ivec_look_up(codes, type.table) : codes;
+}
+
+inline Vec load_f16_row(const char* panel, int64_t at, int64_t row) {
+  return vec_load_f16(reinterpret_cast<const uint16_t*>(panel + at) + row * 16);
+}
+
+inline Vec load_scales(const QuantWeights& quant, const char* panel, int run) {
+  const uint8_t* bytes = reinterpret_cast<const uint8_t*>(panel) + run * 16;
+  if (quant.type.scale == ScaleKind::kF16) return load_f16_row(panel, 0, run);
+  if (quant.type.scale == ScaleKind::kE8m0) return vec_load_e8m0(bytes);
+  return vec_mul(vec_load_int8(bytes), load_f16_row(panel, quant.block_scales_at, quant.runs[run].block));
+}
+
+// For types with offsets.
+inline Vec load_offsets(const QuantWeights& quant, const char* panel, int run) {
+  if (quant.type.offset == OffsetKind::kF16) return load_f16_row(panel, quant.offsets_at, run);
+  const uint8_t* bytes = reinterpret_cast<const uint8_t*>(panel) + quant.offsets_at + run * 16;
+  return vec_mul(vec_load_uint8(bytes), load_f16_row(panel, quant.block_offsets_at, quant.runs[run].block));
 }
 
 // ---- products with activations in 8 bits ----
@@ -150,6 +172,7 @@ struct QuantTile {
   const uint32_t* words;
   const float* scales;
   const int32_t* sums;
+  const float* totals;
   const char* panels;
   QuantWeights quant;
   bool prefetches;  // one tile of rows reads the panels from memory, the others from the cache
@@ -158,14 +181,14 @@ struct QuantTile {
 constexpr int64_t kQuantPrefetchBytes = 4096;
 
 // Computes sums (P, R, 16) of one tile.
-template <int kBits, int R, int P>
+template <int kBits, bool kHasTable, int R, int P>
 [[gnu::noinline]] void compute_quant_tile(const QuantTile& tile, float* sums) {
   constexpr bool kHasTwoChains = R * P <= 4;  // few accumulators would wait for each other
-  constexpr int kZero = 1 << (kBits - 1);
+  const QuantType& type = tile.quant.type;
   const uint32_t* a = tile.words;
   const char* codes[P];
   for (int p = 0; p < P; ++p)
-    codes[p] = tile.panels + p * tile.quant.panel_bytes + tile.quant.codes_offset;
+    codes[p] = tile.panels + p * tile.quant.panel_bytes + tile.quant.codes_at;
   float part_sums[P * R * 16];
   float pending[3][P * R * 16];  // by level: subtrees whose right half is not computed yet
   for (float& sum : part_sums)
@@ -175,7 +198,7 @@ template <int kBits, int R, int P>
     IntVec acc[P][R], odd_acc[P][R];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r) {
-      const IntVec start = ivec_set(-kZero * tile.sums[run * R + r]);
+      const IntVec start = ivec_set(-type.zero * tile.sums[run * R + r]);
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p) {
         acc[p][r] = start;
@@ -192,8 +215,8 @@ template <int kBits, int R, int P>
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p) {
         prefetch(codes[p] + ahead);
-        if constexpr (kBits == 8) prefetch(codes[p] + ahead + 64);
-        weight[p] = load_codes<kBits, 0>(codes[p]);
+        if constexpr (kBits > 4) prefetch(codes[p] + ahead + 64);
+        weight[p] = load_numbers<kBits, kHasTable, 0>(codes[p], type);
       }
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
@@ -202,8 +225,8 @@ template <int kBits, int R, int P>
           acc[p][r] = ivec_dot(acc[p][r], weight[p], a[r]);
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p) {
-        weight[p] = load_codes<kBits, 1>(codes[p]);
-        codes[p] += kPairBytes<kBits>;
+        weight[p] = load_numbers<kBits, kHasTable, 1>(codes[p], type);
+        codes[p] += quant_pair_bytes(kBits);
       }
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r)
@@ -216,14 +239,21 @@ template <int kBits, int R, int P>
     }
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
-      const Vec scale =
-          vec_load_f16(reinterpret_cast<const uint16_t*>(tile.panels + p * tile.quant.panel_bytes) + run * 16);
+      const char* panel = tile.panels + p * tile.quant.panel_bytes;
+      const Vec scale = load_scales(tile.quant, panel, run);
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         IntVec total = acc[p][r];
         if constexpr (kHasTwoChains) total = ivec_add(total, odd_acc[p][r]);
         float* sum = part_sums + (p * R + r) * 16;
         vec_store(sum, vec_fma(ivec_float(total), vec_mul(scale, vec_set(tile.scales[run * R + r])), vec_load(sum)));
+      }
+      if (type.offset == OffsetKind::kNone) continue;
+      const Vec offset = load_offsets(tile.quant, panel, run);
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        float* sum = part_sums + (p * R + r) * 16;
+        vec_store(sum, vec_fma(vec_set(-tile.totals[run * R + r]), offset, vec_load(sum)));
       }
     }
     if (!tile.quant.runs[run].ends_part) continue;
@@ -241,15 +271,15 @@ template <int kBits, int R, int P>
   }
 }
 
-template <int kBits>
+template <int kBits, bool kHasTable>
 struct QuantizedTile {
   template <int R, int P>
   static void compute(const QuantTile& tile, float* sums) {
-    compute_quant_tile<kBits, R, P>(tile, sums);
+    compute_quant_tile<kBits, kHasTable, R, P>(tile, sums);
   }
 };
 
-template <int kBits>
+template <int kBits, bool kHasTable>
 void gemm_quantized(const GemmArgs& args) {
   const char* weights = static_cast<const char*>(args.weights);
   float sums[kTilePanels * kTileRows * 16];
@@ -263,10 +293,11 @@ void gemm_quantized(const GemmArgs& args) {
       tile.words = args.acts.data + row * args.acts.words;
       tile.scales = args.acts.scales + row * args.acts.num_runs;
       tile.sums = args.acts.sums + row * args.acts.num_runs;
+      tile.totals = args.acts.totals + row * args.acts.num_runs;
       tile.panels = weights + (panel - args.weights_panel) * args.quant.panel_bytes;
       tile.quant = args.quant;
       tile.prefetches = row == 0;
-      compute_tile_any<QuantizedTile<kBits>>(rows, panels, tile, sums);
+      compute_tile_any<QuantizedTile<kBits, kHasTable>>(rows, panels, tile, sums);
       if (args.output == GemmOutput::kGated)
         store_gated_tile(args, row, rows, panel, panels, sums);
       else
@@ -278,23 +309,44 @@ void gemm_quantized(const GemmArgs& args) {
 // ---- products with f32 activations ----
 
 // out (padded_k, 16) = the values of one panel.
-template <int kBits>
+template <int kBits, bool kHasTable>
 void dequantize_panel(const QuantWeights& quant, const char* panel, int64_t padded_k, float* out) {
-  const Vec zero = vec_set(static_cast<float>(1 << (kBits - 1)));
-  const char* codes = panel + quant.codes_offset;
+  const Vec zero = vec_set(static_cast<float>(quant.type.zero));
+  const bool has_offset = quant.type.offset != OffsetKind::kNone;
+  const char* pair = panel + quant.codes_at;
   int64_t k = 0;
   for (int r = 0; r < quant.num_runs; ++r) {
     const QuantRun& run = quant.runs[r];
-    const Vec scale = vec_load_f16(reinterpret_cast<const uint16_t*>(panel) + r * 16);
+    const Vec scale = load_scales(quant, panel, r);
+    const Vec offset = has_offset ? load_offsets(quant, panel, r) : vec_zero();
     for (int word = 0; word < run.num_words; word += 2) {
-      const IntVec pair[2] = {load_codes<kBits, 0>(codes), load_codes<kBits, 1>(codes)};
-      codes += kPairBytes<kBits>;
-      for (int i = 0; i < 8 && word * 4 + i < run.count; ++i)
-        vec_store(out + k++ * 16, vec_mul(vec_sub(ivec_byte(pair[i / 4], i % 4), zero), scale));
+      const IntVec numbers[2] = {load_numbers<kBits, kHasTable, 0>(pair, quant.type),
+                                 load_numbers<kBits, kHasTable, 1>(pair, quant.type)};
+      pair += quant_pair_bytes(kBits);
+      for (int i = 0; i < 8 && word * 4 + i < run.count; ++i) {
+        const Vec value = vec_mul(vec_sub(ivec_byte(numbers[i / 4], i % 4), zero), scale);
+        vec_store(out + k++ * 16, has_offset ? vec_sub(value, offset) : value);
+      }
     }
   }
   for (; k < padded_k; ++k)
     vec_store(out + k * 16, vec_zero());
+}
+
+// The kernels for one kind of code.
+struct QuantKernels {
+  void (*gemm)(const GemmArgs& args);
+  void (*dequantize_panel)(const QuantWeights& quant, const char* panel, int64_t padded_k, float* out);
+};
+
+template <int kBits, bool kHasTable>
+constexpr QuantKernels kQuantKernels = {gemm_quantized<kBits, kHasTable>, dequantize_panel<kBits, kHasTable>};
+
+inline const QuantKernels& quant_kernels(const QuantType& type) {
+  if (type.bits == 8) return kQuantKernels<8, false>;
+  if (type.bits == 6) return kQuantKernels<6, false>;
+  if (type.bits == 5) return kQuantKernels<5, false>;
+  return type.table == nullptr ? kQuantKernels<4, false> : kQuantKernels<4, true>;
 }
 
 // Decodes a few panels at a time and multiplies them as f32.
@@ -307,10 +359,7 @@ void gemm_dequantized(const GemmArgs& args) {
     for (int p = 0; p < panels; ++p) {
       const char* from = static_cast<const char*>(args.weights) + (panel + p) * args.quant.panel_bytes;
       float* to = args.dequantized + p * padded_k * 16;
-      if (args.quant.bits == 8)
-        dequantize_panel<8>(args.quant, from, padded_k, to);
-      else
-        dequantize_panel<4>(args.quant, from, padded_k, to);
+      quant_kernels(args.quant.type).dequantize_panel(args.quant, from, padded_k, to);
     }
     GemmArgs part = args;
     part.weights = args.dequantized;
@@ -322,9 +371,9 @@ void gemm_dequantized(const GemmArgs& args) {
 }
 
 void gemm_any(const GemmArgs& args) {
-  if (args.quant.bits == 0) return gemm(args);
+  if (args.quant.type.bits == 0) return gemm(args);
   if (args.acts.format != ActFormat::kInt8) return gemm_dequantized(args);
-  return args.quant.bits == 8 ? gemm_quantized<8>(args) : gemm_quantized<4>(args);
+  quant_kernels(args.quant.type).gemm(args);
 }
 
 }  // namespace

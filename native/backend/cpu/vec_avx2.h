@@ -57,6 +57,25 @@ inline Vec vec_load_f16(const uint16_t* p) {
   return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
           _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
 }
+// 16 unsigned or signed bytes, and 16 powers of two 2^(byte - 128).
+inline __m128i load_8_bytes(const uint8_t* p) {
+  return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+}
+inline Vec vec_load_uint8(const uint8_t* p) {
+  return {_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load_8_bytes(p))),
+          _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(load_8_bytes(p + 8)))};
+}
+inline Vec vec_load_int8(const uint8_t* p) {
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(p))),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(load_8_bytes(p + 8)))};
+}
+inline __m256 load_e8m0_half(const uint8_t* p) {
+  const __m256i bits = _mm256_slli_epi32(_mm256_cvtepu8_epi32(load_8_bytes(p)), 23);  // 0 for the byte 0
+  return _mm256_max_ps(_mm256_mul_ps(_mm256_castsi256_ps(bits), _mm256_set1_ps(0.5f)), _mm256_set1_ps(0x1p-128f));
+}
+inline Vec vec_load_e8m0(const uint8_t* p) {
+  return {load_e8m0_half(p), load_e8m0_half(p + 8)};
+}
 // 16 pairs of bf16: the first of each pair into `even`, the second into `odd`.
 inline void vec_load_bf16_pairs(const uint32_t* p, Vec& even, Vec& odd) {
   const __m256i lo = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -149,6 +168,26 @@ inline IntVec ivec_low_nibbles(IntVec a) {
 }
 inline IntVec ivec_high_nibbles(IntVec a) {
   return ivec_low_nibbles({_mm256_srli_epi16(a.lo, 4), _mm256_srli_epi16(a.hi, 4)});
+}
+// Adds `value` to byte i where bit i of the 64 bits at p is set.
+inline __m256i add_plane_half(__m256i a, const char* p, int value) {
+  int32_t bits;
+  __builtin_memcpy(&bits, p, sizeof bits);
+  const __m256i byte_of =
+      _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+  const __m256i bit_of = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
+  const __m256i bytes = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), byte_of), bit_of);
+  const __m256i is_set = _mm256_cmpeq_epi8(bytes, bit_of);
+  return _mm256_add_epi8(a, _mm256_and_si256(is_set, _mm256_set1_epi8(static_cast<char>(value))));
+}
+inline IntVec ivec_add_plane(IntVec a, const void* p, int value) {
+  const char* bits = static_cast<const char*>(p);
+  return {add_plane_half(a.lo, bits, value), add_plane_half(a.hi, bits + 4, value)};
+}
+// Replaces each byte, 0 to 15, by the entry of the table.
+inline IntVec ivec_look_up(IntVec a, const uint8_t* table) {
+  const __m256i entries = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  return {_mm256_shuffle_epi8(entries, a.lo), _mm256_shuffle_epi8(entries, a.hi)};
 }
 // Byte `index` of each lane, as a float.
 inline Vec ivec_byte(IntVec a, int index) {

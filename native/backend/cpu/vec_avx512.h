@@ -52,6 +52,18 @@ inline Vec vec_load_bf16(const uint16_t* p) {
 inline Vec vec_load_f16(const uint16_t* p) {
   return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
 }
+// 16 unsigned or signed bytes, and 16 powers of two 2^(byte - 128).
+inline Vec vec_load_uint8(const uint8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+inline Vec vec_load_int8(const uint8_t* p) {
+  return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
+}
+inline Vec vec_load_e8m0(const uint8_t* p) {
+  const __m512i bits = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m512 doubled = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 23));  // 0 for the byte 0
+  return {_mm512_max_ps(_mm512_mul_ps(doubled, _mm512_set1_ps(0.5f)), _mm512_set1_ps(0x1p-128f))};
+}
 // 16 pairs of bf16: the first of each pair into `even`, the second into `odd`.
 inline void vec_load_bf16_pairs(const uint32_t* p, Vec& even, Vec& odd) {
   const __m512i raw = _mm512_loadu_si512(p);
@@ -144,6 +156,17 @@ inline IntVec ivec_low_nibbles(IntVec a) {
 }
 inline IntVec ivec_high_nibbles(IntVec a) {
   return ivec_of(_mm512_and_si512(_mm512_srli_epi16(ivec_bits(a), 4), _mm512_set1_epi8(15)));
+}
+// Adds `value` to byte i where bit i of the 64 bits at p is set.
+inline IntVec ivec_add_plane(IntVec a, const void* p, int value) {
+  uint64_t bits;
+  __builtin_memcpy(&bits, p, sizeof bits);
+  return ivec_of(_mm512_mask_add_epi8(ivec_bits(a), bits, ivec_bits(a), _mm512_set1_epi8(static_cast<char>(value))));
+}
+// Replaces each byte, 0 to 15, by the entry of the table.
+inline IntVec ivec_look_up(IntVec a, const uint8_t* table) {
+  const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return ivec_of(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), ivec_bits(a)));
 }
 // Byte `index` of each lane, as a float.
 inline Vec ivec_byte(IntVec a, int index) {

@@ -73,6 +73,22 @@ inline Vec vec_load_f16(const uint16_t* p) {
   CAPSTAN_LANES r.lane[i] = capstan::f16_to_float(h[i]);
   return r;
 }
+// 16 unsigned or signed bytes, and 16 powers of two 2^(byte - 128).
+inline Vec vec_load_uint8(const uint8_t* p) {
+  Vec r;
+  CAPSTAN_LANES r.lane[i] = static_cast<float>(p[i]);
+  return r;
+}
+inline Vec vec_load_int8(const uint8_t* p) {
+  Vec r;
+  CAPSTAN_LANES r.lane[i] = static_cast<float>(static_cast<int8_t>(p[i]));
+  return r;
+}
+inline Vec vec_load_e8m0(const uint8_t* p) {
+  Vec r;
+  CAPSTAN_LANES r.lane[i] = p[i] == 0 ? 0x1p-128f : capstan::bits_float(uint32_t{p[i]} << 23) * 0.5f;
+  return r;
+}
 // 16 pairs of bf16: the first of each pair (the low half) into `even`, the second into `odd`.
 inline void vec_load_bf16_pairs(const uint32_t* p, Vec& even, Vec& odd) {
   CAPSTAN_LANES {
@@ -157,6 +173,26 @@ inline IntVec ivec_low_nibbles(IntVec a) {
 }
 inline IntVec ivec_high_nibbles(IntVec a) {
   CAPSTAN_LANES a.lane[i] = a.lane[i] >> 4 & 0x0f0f0f0fu;
+  return a;
+}
+// Adds `value` to byte i where bit i of the 64 bits at p is set.
+inline IntVec ivec_add_plane(IntVec a, const void* p, int value) {
+  const uint8_t* bits = static_cast<const uint8_t*>(p);
+  CAPSTAN_LANES {
+    const uint32_t nibble = bits[i / 2] >> (i % 2 * 4) & 15u;
+    a.lane[i] +=
+        static_cast<uint32_t>(value) * ((nibble & 1u) | (nibble & 2u) << 7 | (nibble & 4u) << 14 | (nibble & 8u) << 21);
+  }
+  return a;
+}
+// Replaces each byte, 0 to 15, by the entry of the table.
+inline IntVec ivec_look_up(IntVec a, const uint8_t* table) {
+  CAPSTAN_LANES {
+    uint32_t word = 0;
+    for (int byte = 0; byte < 32; byte += 8)
+      word |= static_cast<uint32_t>(table[a.lane[i] >> byte & 15u]) << byte;
+    a.lane[i] = word;
+  }
   return a;
 }
 // Byte `index` of each lane, as a float.

@@ -1,0 +1,253 @@
+#include "native/backend/cpu/quant_matrix.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "native/base/error.h"
+#include "native/base/number.h"
+
+namespace capstan {
+
+namespace {
+
+constexpr int kLanes = kPanelFeatures;
+
+bool is_f16_scale(const QuantType& type) {
+  return type.scale == ScaleKind::kF16;
+}
+
+bool has_blocks(const QuantType& type) {
+  return type.scale == ScaleKind::kTimesF16 || type.offset == OffsetKind::kTimesF16;
+}
+
+void write_u16(char* to, int64_t i, uint16_t value) {
+  std::memcpy(to + i * 2, &value, sizeof value);
+}
+
+uint16_t read_u16(const char* from, int64_t i) {
+  uint16_t value;
+  std::memcpy(&value, from + i * 2, sizeof value);
+  return value;
+}
+
+// Element i of an array of f16 or of bytes.
+void write_scale(char* to, int64_t i, bool is_f16, uint16_t value) {
+  if (is_f16)
+    write_u16(to, i, value);
+  else
+    to[i] = static_cast<char>(value);
+}
+
+uint16_t read_scale(const char* from, int64_t i, bool is_f16) {
+  return is_f16 ? read_u16(from, i) : static_cast<uint8_t>(from[i]);
+}
+
+// Returns bit `bit` of each of the four bytes as four bits.
+uint32_t gather_bits(uint32_t word, int bit) {
+  return ((word >> bit & 0x01010101u) * 0x01020408u) >> 24 & 15u;
+}
+
+// Stores the codes of one lane of a pair of words; `pair` is its first byte.
+void store_pair(const uint8_t* codes, int bits, int lane, char* pair) {
+  uint32_t words[2];
+  std::memcpy(words, codes, sizeof words);
+  if (bits == 8) {
+    std::memcpy(pair + lane * 4, &words[0], 4);
+    std::memcpy(pair + 64 + lane * 4, &words[1], 4);
+    return;
+  }
+  const uint32_t nibbles = (words[0] & 0x0f0f0f0fu) | (words[1] & 0x0f0f0f0fu) << 4;
+  std::memcpy(pair + lane * 4, &nibbles, 4);
+  for (int bit = 4; bit < bits; ++bit)
+    for (int i = 0; i < 2; ++i) {
+      char& byte = pair[64 + (bit - 4) * 16 + i * 8 + lane / 2];
+      byte = static_cast<char>(byte | gather_bits(words[i], bit) << (lane % 2 * 4));
+    }
+}
+
+// Returns code `i`, 0 to 7, of one lane of a pair.
+int load_code(const char* pair, int bits, int lane, int i) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(pair);
+  const int word = i / 4, byte = lane * 4 + i % 4;
+  if (bits == 8) return bytes[word * 64 + byte];
+  int code = bytes[byte] >> (word * 4) & 15;
+  for (int bit = 4; bit < bits; ++bit)
+    code |= (bytes[64 + (bit - 4) * 16 + word * 8 + byte / 8] >> (byte % 8) & 1) << bit;
+  return code;
+}
+
+// Stores the codes of a run, padded to whole pairs. Returns the byte after them.
+char* store_run(const uint8_t* codes, const QuantRun& run, int bits, int lane, char* pair) {
+  uint8_t padded[8] = {};
+  for (int begin = 0; begin < run.num_words * 4; begin += 8) {
+    const int count = std::min(8, run.count - begin);
+    if (count == 8) {
+      store_pair(codes + begin, bits, lane, pair);
+    } else {
+      std::memcpy(padded, codes + begin, static_cast<size_t>(count));
+      store_pair(padded, bits, lane, pair);
+    }
+    pair += quant_pair_bytes(bits);
+  }
+  return pair;
+}
+
+bool is_finite_f16(uint16_t bits) {
+  return (bits & 0x7c00) != 0x7c00;
+}
+
+void check_finite(bool is_finite, const std::string& name) {
+  if (!is_finite) throw Error(ErrorCode::kInvalidModel, "tensor " + name + " holds a scale that is NaN or Inf");
+}
+
+}  // namespace
+
+QuantGroups int8_groups() {
+  return {{8, 128, nullptr, ScaleKind::kF16, OffsetKind::kNone}, 128};
+}
+
+QuantGroups int4_groups() {
+  return {{4, 8, nullptr, ScaleKind::kF16, OffsetKind::kNone}, 64};
+}
+
+QuantGroups file_groups(const TensorSlice& slice) {
+  const BlockFormat& format = *slice.tensor->format;
+  return {format.type, format.group_size, format.block_size, slice.col_begin % format.block_size};
+}
+
+std::vector<QuantRun> make_runs(int64_t cols, int num_parts, const QuantGroups& groups) {
+  std::vector<QuantRun> runs;
+  const int64_t part_size = cols / num_parts;
+  size_t span = 0;  // index of its first run
+  for (int64_t k = 0; k < cols;) {
+    const int64_t in_part = k % part_size;
+    const int64_t from_group = groups.block_size == 0 ? in_part : groups.first_block_col + k;
+    const int64_t left_of_group = groups.group_size - from_group % groups.group_size;
+    const int64_t count = std::min(left_of_group, part_size - in_part);
+    QuantRun run;
+    run.begin = static_cast<int32_t>(k);
+    run.count = static_cast<int32_t>(count);
+    run.num_words = static_cast<int32_t>((count + 7) / 8 * 2);
+    run.block = groups.block_size == 0 ? 0 : static_cast<int32_t>(from_group / groups.block_size);
+    run.ends_part = in_part + count == part_size;
+    const int64_t span_size = std::min<int64_t>(kQuantSpan, groups.block_size == 0 ? groups.group_size : kQuantSpan);
+    if (in_part == 0 || k + count - runs[span].begin > span_size) span = runs.size();
+    runs.push_back(run);
+    ++runs[span].span_runs;
+    k += count;
+  }
+  return runs;
+}
+
+QuantWeights make_quant(const QuantType& type, const std::vector<QuantRun>& runs) {
+  QuantWeights quant;
+  quant.type = type;
+  quant.runs = runs.data();
+  quant.num_runs = static_cast<int>(runs.size());
+  for (const QuantRun& run : runs)
+    quant.num_words += run.num_words;
+  const int64_t run_lanes = int64_t{quant.num_runs} * kLanes;
+  const int64_t block_bytes = has_blocks(type) ? (int64_t{runs.back().block} + 1) * kLanes * 2 : 0;
+  quant.offsets_at = run_lanes * (is_f16_scale(type) ? 2 : 1);
+  quant.block_scales_at = quant.offsets_at;
+  if (type.offset != OffsetKind::kNone) quant.block_scales_at += run_lanes * (type.offset == OffsetKind::kF16 ? 2 : 1);
+  quant.block_offsets_at = quant.block_scales_at + (type.scale == ScaleKind::kTimesF16 ? block_bytes : 0);
+  const int64_t end = quant.block_offsets_at + (type.offset == OffsetKind::kTimesF16 ? block_bytes : 0);
+  quant.codes_at = (end + 63) / 64 * 64;
+  quant.panel_bytes = quant.codes_at + quant.num_words / 2 * quant_pair_bytes(type.bits);
+  return quant;
+}
+
+void quantize_panel(const float* rows, int64_t row_stride, const CpuKernels& kernels, const QuantWeights& quant,
+                    char* panel, const std::string& name) {
+  uint8_t codes[kMaxQuantGroup];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    char* pair = panel + quant.codes_at;
+    for (int r = 0; r < quant.num_runs; ++r) {
+      const QuantRun& run = quant.runs[r];
+      const uint16_t scale =
+          kernels.quantize_group({rows + lane * row_stride + run.begin, run.count, quant.type.bits, codes});
+      if (!is_finite_f16(scale))
+        throw Error(ErrorCode::kInvalidModel, "tensor " + name + " holds a value too large for a scale in f16");
+      write_u16(panel, int64_t{r} * kLanes + lane, scale);
+      pair = store_run(codes, run, quant.type.bits, lane, pair);
+    }
+  }
+}
+
+void BlockPacker::unpack_row(const uint8_t* row, const TensorSlice& slice) {
+  const BlockFormat& format = *slice.tensor->format;
+  const QuantType& type = format.type;
+  const int64_t num_blocks = block_range(slice).count;
+  const int num_groups = format.block_size / format.group_size;
+  codes_.resize(static_cast<size_t>(num_blocks * format.block_size));
+  scales_.clear();
+  offsets_.clear();
+  block_scales_.clear();
+  block_offsets_.clear();
+  QuantBlock block;
+  bool is_finite = true;
+  for (int64_t i = 0; i < num_blocks; ++i) {
+    format.unpack(row + i * format.block_bytes, block);
+    std::memcpy(codes_.data() + i * format.block_size, block.codes, static_cast<size_t>(format.block_size));
+    scales_.insert(scales_.end(), block.scales, block.scales + num_groups);
+    if (type.offset != OffsetKind::kNone) offsets_.insert(offsets_.end(), block.offsets, block.offsets + num_groups);
+    if (type.scale == ScaleKind::kTimesF16) block_scales_.push_back(block.block_scale);
+    if (type.offset == OffsetKind::kTimesF16) block_offsets_.push_back(block.block_offset);
+  }
+  for (const uint16_t scale : scales_)
+    is_finite =
+        is_finite && (is_f16_scale(type) ? is_finite_f16(scale) : type.scale != ScaleKind::kE8m0 || scale < 255);
+  if (type.offset == OffsetKind::kF16) is_finite = is_finite && std::ranges::all_of(offsets_, is_finite_f16);
+  is_finite = is_finite && std::ranges::all_of(block_scales_, is_finite_f16);
+  check_finite(is_finite && std::ranges::all_of(block_offsets_, is_finite_f16), slice.tensor->name);
+}
+
+void BlockPacker::pack(const uint8_t* rows, const TensorSlice& slice, const QuantWeights& quant, char* panel) {
+  const BlockFormat& format = *slice.tensor->format;
+  const int64_t row_bytes = block_range(slice).count * format.block_bytes;
+  const int64_t first_col = slice.col_begin % format.block_size;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    unpack_row(rows + lane * row_bytes, slice);
+    char* pair = panel + quant.codes_at;
+    for (int r = 0; r < quant.num_runs; ++r) {
+      const QuantRun& run = quant.runs[r];
+      const auto group = static_cast<size_t>((first_col + run.begin) / format.group_size);
+      const int64_t at = int64_t{r} * kLanes + lane;
+      write_scale(panel, at, is_f16_scale(format.type), scales_[group]);
+      if (!offsets_.empty())
+        write_scale(panel + quant.offsets_at, at, format.type.offset == OffsetKind::kF16, offsets_[group]);
+      pair = store_run(codes_.data() + first_col + run.begin, run, format.type.bits, lane, pair);
+    }
+    for (size_t i = 0; i < block_scales_.size(); ++i)
+      write_u16(panel + quant.block_scales_at, static_cast<int64_t>(i) * kLanes + lane, block_scales_[i]);
+    for (size_t i = 0; i < block_offsets_.size(); ++i)
+      write_u16(panel + quant.block_offsets_at, static_cast<int64_t>(i) * kLanes + lane, block_offsets_[i]);
+  }
+}
+
+void gather_quantized(const QuantWeights& quant, const char* panel, int lane, float* out) {
+  const QuantType& type = quant.type;
+  const char* pair = panel + quant.codes_at;
+  for (int r = 0; r < quant.num_runs; ++r) {
+    const QuantRun& run = quant.runs[r];
+    const int64_t at = int64_t{r} * kLanes + lane, block_at = int64_t{run.block} * kLanes + lane;
+    const bool has_block_scale = type.scale == ScaleKind::kTimesF16, has_offset = type.offset != OffsetKind::kNone;
+    const bool has_block_offset = type.offset == OffsetKind::kTimesF16;
+    const float scale = block_scale(type, read_scale(panel, at, is_f16_scale(type)),
+                                    has_block_scale ? read_u16(panel + quant.block_scales_at, block_at) : uint16_t{0});
+    const float offset =
+        !has_offset ? 0.0f
+                    : block_offset(type, read_scale(panel + quant.offsets_at, at, type.offset == OffsetKind::kF16),
+                                   has_block_offset ? read_u16(panel + quant.block_offsets_at, block_at) : uint16_t{0});
+    for (int i = 0; i < run.count; ++i) {
+      const int code = load_code(pair + i / 8 * quant_pair_bytes(type.bits), type.bits, lane, i % 8);
+      const int number = type.table == nullptr ? code : type.table[code];
+      const float value = scale * static_cast<float>(number - type.zero);
+      *out++ = has_offset ? value - offset : value;
+    }
+    pair += run.num_words / 2 * quant_pair_bytes(type.bits);
+  }
+}
+
+}  // namespace capstan
