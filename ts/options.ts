@@ -34,8 +34,8 @@ export interface EngineOptions {
    */
   deterministic?: boolean;
   /**
-   * Data type of the weights. `'auto'` keeps the type of the checkpoint, except that CUDA turns f32 into bf16. Quantized weights of a GGUF file
-   * become bf16.
+   * Data type of the weights. `'auto'` keeps the type of the checkpoint, except that CUDA turns f32 into bf16.
+   * Quantized weights of a GGUF file stay quantized on the CPU; CUDA decodes them to this type, by default bf16.
    * CUDA refuses `'f32'`. Default: `'auto'`.
    */
   dtype?: 'auto' | NativeDType;
@@ -106,7 +106,9 @@ export interface EngineOptions {
    * with `queue_full`. Default: no limit.
    */
   maxQueuedTokens?: number;
-  /** `'none'` ignores the sampling defaults of the model (`generation_config.json`, or those of a GGUF file). Default: `'auto'`. */
+  /**
+   * `'none'` ignores the sampling defaults in `generation_config.json` or the GGUF file. Default: `'auto'`.
+   */
   generationConfig?: 'auto' | 'none';
   /** Sampling defaults that take precedence over those of the model. */
   generationConfigOverrides?: SamplingDefaults;

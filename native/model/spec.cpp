@@ -23,9 +23,9 @@ void require_positive(int64_t value, const char* name) {
 
 void check_divisors(const RopeSpec& rope) {
   const std::vector<float>& divisors = rope.frequency_divisors;
-  require(divisors.empty() || static_cast<int>(divisors.size()) == rope.rotary_dim / 2,
-          "rotary divisors: expected " + std::to_string(rope.rotary_dim / 2) + ", got " +
-              std::to_string(divisors.size()));
+  require(
+      divisors.empty() || static_cast<int>(divisors.size()) == rope.rotary_dim / 2,
+      "rotary divisors: expected " + std::to_string(rope.rotary_dim / 2) + ", got " + std::to_string(divisors.size()));
   require(std::all_of(divisors.begin(), divisors.end(), [](float value) { return value > 0 && std::isfinite(value); }),
           "rotary divisors: expected positive numbers");
 }

@@ -31,7 +31,11 @@ describe.each(files)('%s', (name) => {
     for (const model of [goldenCase.directory, file]) {
       const engine = await Engine.load(model);
       const { promptTokenIds, choices } = await engine
-        .generate('The Capstan lifts 3 anchors, déjà vu\n\n  twice!', { temperature: 0, maxTokens: 16, ignoreEos: true })
+        .generate('The Capstan lifts 3 anchors, déjà vu\n\n  twice!', {
+          temperature: 0,
+          maxTokens: 16,
+          ignoreEos: true,
+        })
         .result();
       answers.push({ promptTokenIds, text: choices[0].text, tokenIds: choices[0].tokenIds });
       await engine.close();

@@ -234,7 +234,11 @@ function familiesTable(): string {
     const names = ARCHITECTURES.filter((row) => row.modelType === modelType).map(({ name }) => `\`${name}\``);
     return `| \`${architecture}\` | \`${modelType}\` | ${names.join(', ') || GGUF_NAMES_OF_OTHERS[modelType]} |`;
   });
-  return ['| architecture | `model_type` in config.json | `general.architecture` in GGUF |', '|---|---|---|', ...rows].join('\n');
+  return [
+    '| architecture | `model_type` in config.json | `general.architecture` in GGUF |',
+    '|---|---|---|',
+    ...rows,
+  ].join('\n');
 }
 
 /** Converters write these families under the name of another one. */

@@ -23,11 +23,7 @@ export interface WeightFile {
  * Opens a file, runs `use`, and closes the file.
  * @throws CapstanError `invalid_model` for a missing file or a folder, `io_error` for one that cannot be read.
  */
-export async function withWeightFile<T>(
-  path: string,
-  name: string,
-  use: (file: WeightFile) => Promise<T>,
-): Promise<T> {
+export async function withWeightFile<T>(path: string, name: string, use: (file: WeightFile) => Promise<T>): Promise<T> {
   const handle = await openForReading(path, name);
   try {
     const stats = await handle.stat();

@@ -136,7 +136,10 @@ function makeDecoder(json: DecoderJson | null | undefined): TokenDecoder {
         stripsLeadingSpace ||= step.start === 1;
         break;
       default:
-        throw unsupportedDecoder(step, 'a decoder of ByteLevel, Metaspace, WordPiece, Replace, ByteFallback, Fuse and Strip');
+        throw unsupportedDecoder(
+          step,
+          'a decoder of ByteLevel, Metaspace, WordPiece, Replace, ByteFallback, Fuse and Strip',
+        );
     }
   }
   return {

@@ -9,7 +9,10 @@ export function addServeCommand(program: Command, onExit: (exitCode: number) => 
   const serve = program
     .command('serve')
     .description('serve a model over an OpenAI-compatible HTTP API')
-    .argument('[model]', "GGUF file, model directory in Hugging Face's layout, or demo, the embedded model (default: demo)")
+    .argument(
+      '[model]',
+      "GGUF file, model directory in Hugging Face's layout, or demo, the embedded model (default: demo)",
+    )
     .showHelpAfterError('(see capstan serve --help)')
     .addHelpText('after', HELP_TAIL);
   const commandLine = addFlags(serve, FLAG_NAMES, FLAG_GROUPS[0]);

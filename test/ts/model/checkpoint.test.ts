@@ -287,7 +287,12 @@ test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
   ],
   [
     'an unsupported decoder',
-    { 'tokenizer.json': { ...tinyTokenizer(), decoder: { type: 'CTC', pad_token: '_', word_delimiter_token: '|', cleanup: true } } },
+    {
+      'tokenizer.json': {
+        ...tinyTokenizer(),
+        decoder: { type: 'CTC', pad_token: '_', word_delimiter_token: '|', cleanup: true },
+      },
+    },
     'unsupported_model',
     /^tokenizer\.json: expected a decoder of ByteLevel.* got CTC/,
   ],

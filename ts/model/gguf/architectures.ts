@@ -15,8 +15,8 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
   { name: 'qwen3', modelType: 'qwen3', interleavesHeads: false },
 ];
 
-/** Names of tensors in GGUF by their canonical name, without `layers.N.` or `blk.N.`, and without `weight` or `bias`. */
-export const TENSOR_NAMES: Readonly<Record<string, string>> = {
+/** Names of tensors in GGUF by their canonical name, without the layer's number and without `weight` or `bias`. */
+const TENSOR_NAMES: Readonly<Record<string, string>> = {
   embed_tokens: 'token_embd',
   norm: 'output_norm',
   lm_head: 'output',

@@ -59,7 +59,8 @@ export async function readGgufFiles(path: string, isWanted?: (key: string) => bo
   for (const [file, part] of paths.entries()) {
     const header = file === 0 ? first : await readPart(part, file, paths.length);
     for (const [name, tensor] of header.tensors) {
-      if (tensors.has(name)) throw invalidFile(`${basename(part)}: ${name}`, 'each tensor in one part', 'a second copy');
+      if (tensors.has(name))
+        throw invalidFile(`${basename(part)}: ${name}`, 'each tensor in one part', 'a second copy');
       tensors.set(name, { ...tensor, file });
     }
   }
@@ -104,7 +105,11 @@ async function readPart(path: string, number: number, count: number): Promise<Gg
   const header = await readGgufHeader(path, name, () => false);
   const { 'split.no': no, 'split.count': total } = header.metadata;
   if (no !== number || total !== count)
-    throw invalidFile(name, `part ${number + 1} of ${count}`, `split.no ${showCount(no)}, split.count ${showCount(total)}`);
+    throw invalidFile(
+      name,
+      `part ${number + 1} of ${count}`,
+      `split.no ${showCount(no)}, split.count ${showCount(total)}`,
+    );
   return header;
 }
 

@@ -138,7 +138,7 @@ function readType(id: number, shape: readonly number[], where: string): { dtype:
   return { dtype: type.name, numBytes: numBlocks * type.bytes };
 }
 
-/** Makes the offsets count from the start of the file, and checks that each tensor has bytes of its own in the file. */
+/** Makes the offsets count from the start of the file. Tensors must lie in the file and not overlap. */
 function placeTensors(
   tensors: Map<string, StoredTensor>,
   { name, size }: WeightFile,

@@ -28,8 +28,7 @@ const ARRAY = 9;
 
 interface NumberType {
   bytes: number;
-  /** `data` is aligned to 8 bytes. */
-  toArray(data: ArrayBuffer): NumberArray;
+  toArray: (data: ArrayBuffer) => NumberArray;
 }
 
 /** The number types of the format, by their number. 7 is bool, 8 string and 9 array. */

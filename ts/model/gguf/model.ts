@@ -3,7 +3,7 @@ import { CapstanError } from '../../errors';
 import { type Checkpoint, mainDtype } from '../checkpoint';
 import type { ModelConfig } from '../config';
 import { type RequiredTensor, familyOf, requiredTensors } from '../families';
-import { type JsonObject, JsonReader } from '../json-file';
+import { JsonReader } from '../json-file';
 import { invalidFile, readFully, withWeightFile } from '../weight-file';
 import { basename } from 'node:path';
 import { type GgufArchitecture, ggufTensorName, ROPE_DIVISORS_TENSOR } from './architectures';
@@ -23,7 +23,7 @@ const TOKENIZER_ARRAYS = new Set(['merges', 'scores', 'precompiled_charsmap'].ma
  */
 export async function readGgufModel(path: string): Promise<{ config: ModelConfig; checkpoint: Checkpoint }> {
   const files = await readGgufFiles(path, (key) => !TOKENIZER_ARRAYS.has(key));
-  const metadata = new JsonReader(files.metadata as JsonObject, basename(path));
+  const metadata = new JsonReader(files.metadata, basename(path));
   const architecture = findArchitecture(metadata);
   const spec = readGgufSpec(metadata, architecture, files);
   const divisors = await readRopeDivisors(files, spec.rope.rotaryDim);
@@ -109,9 +109,7 @@ async function readRopeDivisors({ paths, tensors }: GgufFiles, rotaryDim: number
   const received = `${tensor.dtype} ${showShape(tensor.shape)}`;
   if (received !== expected) throw invalidFile(where, expected, received);
   const divisors = new Float32Array(rotaryDim / 2);
-  await withWeightFile(path, basename(path), (file) =>
-    readFully(file, new Uint8Array(divisors.buffer), tensor.offset),
-  );
+  await withWeightFile(path, basename(path), (file) => readFully(file, new Uint8Array(divisors.buffer), tensor.offset));
   const invalid = divisors.find((value) => !(value > 0 && Number.isFinite(value)));
   if (invalid !== undefined) throw invalidFile(where, 'numbers above 0', String(invalid));
   return divisors;

@@ -2,7 +2,7 @@
 export interface PreTokenizer {
   /** Values of `tokenizer.ggml.pre`. */
   names: readonly string[];
-  /** Applied in order; each match becomes a piece of its own. */
+  /** Applied in order; each match becomes a separate piece. */
   patterns: readonly string[];
   /** A piece that is a token is not split further. */
   ignoresMerges?: boolean;
@@ -103,13 +103,14 @@ const PRE_TOKENIZERS: readonly PreTokenizer[] = [
     patterns: ['[\r\n]', String.raw`\s?\p{L}+`, String.raw`\s?\p{P}+`, CHINESE_AND_KOREAN, DIGIT],
   },
   { names: ['deepseek-v3', 'hunyuan-dense', 'joyai-llm'], patterns: DEEPSEEK_V3 },
-  { names: ['gpt-4o', 'llama4', 'kanana2', 'minimax-m2'], patterns: [casedWords(UP_TO_THREE_DIGITS, `${CONTRACTIONS}?`)] },
+  {
+    names: ['gpt-4o', 'llama4', 'kanana2', 'minimax-m2'],
+    patterns: [casedWords(UP_TO_THREE_DIGITS, `${CONTRACTIONS}?`)],
+  },
   { names: ['tekken'], patterns: [casedWords(DIGIT, '')], ignoresMerges: true, addsBos: true },
   {
     names: ['seed-coder'],
-    patterns: [
-      String.raw`${CONTRACTIONS}|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|${SPACES}`,
-    ],
+    patterns: [String.raw`${CONTRACTIONS}|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|${SPACES}`],
   },
   {
     names: ['bailingmoe', 'bailingmoe2', 'llada-moe'],

@@ -17,6 +17,7 @@ export function readSampling(metadata: JsonReader): SamplingDefaults {
     minP: number('min_p', 1),
     repetitionPenalty: number('penalty_repeat', Infinity),
   };
-  const isSet = ([name, value]: [string, unknown]) => value !== undefined && !(name === 'repetitionPenalty' && value === 0);
+  const isSet = ([name, value]: [string, unknown]) =>
+    value !== undefined && !(name === 'repetitionPenalty' && value === 0);
   return Object.fromEntries(Object.entries(defaults).filter(isSet));
 }

@@ -41,7 +41,8 @@ export function readGgufSpec(
   const headDim = metadata.positiveInt(key('attention.key_length'), hiddenSize / numHeads);
   if (headDim % 2 !== 0) throw metadata.mismatch(key('attention.key_length'), 'an even number of dimensions', headDim);
   const valueDim = metadata.positiveInt(key('attention.value_length'), headDim);
-  if (valueDim !== headDim) throw unsupported(metadata, key('attention.value_length'), `${headDim}, as for keys`, valueDim);
+  if (valueDim !== headDim)
+    throw unsupported(metadata, key('attention.value_length'), `${headDim}, as for keys`, valueDim);
   const maxPositionEmbeddings = metadata.positiveInt(key('context_length'));
   return {
     vocabSize: tensors.get('token_embd.weight')?.shape[0] ?? metadata.positiveInt(key('vocab_size')),
@@ -113,7 +114,7 @@ function readWindows(metadata: JsonReader, arch: string, numLayers: number): Int
   if (window === 0 || pattern === undefined) return new Int32Array(numLayers).fill(window);
   if (!Array.isArray(pattern) || pattern.length !== numLayers || !pattern.every((value) => typeof value === 'boolean'))
     throw unsupported(metadata, patternKey, `${numLayers} values of true or false`, pattern);
-  return Int32Array.from(pattern as boolean[], (isWindowed) => (isWindowed ? window : 0));
+  return Int32Array.from(pattern, (isWindowed) => (isWindowed ? window : 0));
 }
 
 function readGgufRope(

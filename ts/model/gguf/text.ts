@@ -30,7 +30,7 @@ const SPECIAL_TOKENS: Readonly<Record<string, string>> = {
 export async function readGgufText(path: string): Promise<GgufText> {
   const file = basename(path);
   const header = await readGgufHeader(path, file);
-  const metadata = new JsonReader(header.metadata as JsonObject, file);
+  const metadata = new JsonReader(header.metadata, file);
   const tokenizer = makeTokenizerJson(metadata, file);
   return { file, tokenizer, templates: readTemplates(header.metadata), specialTokens: readSpecialTokens(metadata) };
 }

@@ -38,8 +38,7 @@ export function specialId(metadata: JsonReader, name: string): number | undefine
 
 function readTypes(metadata: JsonReader, tokens: readonly string[]): ArrayLike<number> {
   const types = metadata.raw('tokenizer.ggml.token_type');
-  if (types === undefined)
-    return tokens.map((token) => (BYTE_TOKEN.test(token) ? TOKEN_TYPE.byte : TOKEN_TYPE.normal));
+  if (types === undefined) return tokens.map((token) => (BYTE_TOKEN.test(token) ? TOKEN_TYPE.byte : TOKEN_TYPE.normal));
   return numbersOf(metadata, 'tokenizer.ggml.token_type', tokens.length)!;
 }
 
@@ -70,7 +69,11 @@ export function idsBySpelling(
     if (types[id] === TOKEN_TYPE.unused || token === '') return;
     const spelling = spell(token, id);
     if (spelling in ids)
-      throw invalidFile(`${file}: token ${id}`, 'each token once', `${JSON.stringify(token)}, as token ${ids[spelling]}`);
+      throw invalidFile(
+        `${file}: token ${id}`,
+        'each token once',
+        `${JSON.stringify(token)}, as token ${ids[spelling]}`,
+      );
     ids[spelling] = id;
   });
   return ids;

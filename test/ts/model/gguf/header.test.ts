@@ -97,7 +97,11 @@ describe('refuses a damaged or hostile file:', () => {
     ['a long key', Buffer.concat([ggufBytes({ numValues: 1n }).subarray(0, 24), u64(70_000)]), 'at most 65535 bytes'],
     ['a string beyond the end', ggufBytes(value(Buffer.concat([u32(8), u64(2n ** 40n)]))), 'damaged or truncated'],
     ['an unknown value type', ggufBytes(value(u32(99))), 'a value type from 0 to 12'],
-    ['an array beyond the end', ggufBytes(value(Buffer.concat([u32(9), u32(6), u64(2n ** 62n)]))), 'damaged or truncated'],
+    [
+      'an array beyond the end',
+      ggufBytes(value(Buffer.concat([u32(9), u32(6), u64(2n ** 62n)]))),
+      'damaged or truncated',
+    ],
     ['an array of arrays', ggufBytes(value(Buffer.concat([u32(9), u32(9), u64(1)]))), 'an array of arrays'],
     [
       'a string array beyond the end',
@@ -156,7 +160,12 @@ describe('refuses a damaged or hostile file:', () => {
 
   test('a header larger than the limit', async () => {
     // A sparse file: the length says 80 MB, and the file has them.
-    const head = Buffer.concat([ggufBytes({ numValues: 1n }).subarray(0, 24), ggufString('k'), u32(8), u64(80_000_000)]);
+    const head = Buffer.concat([
+      ggufBytes({ numValues: 1n }).subarray(0, 24),
+      ggufString('k'),
+      u32(8),
+      u64(80_000_000),
+    ]);
     const bytes = Buffer.alloc(80_000_100);
     head.copy(bytes);
     expect((await errorOf(bytes)).message).toContain('a header of at most 67108864 bytes');

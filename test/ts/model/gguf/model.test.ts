@@ -38,7 +38,8 @@ test('reads the same spec, tensors and vocabulary as the same model in a directo
   expect(file.config.family).toBe(directory.config.family);
   expect(file.checkpoint.numParameters).toBe(directory.checkpoint.numParameters);
   expect(file.checkpoint.dtype).toBe('f32');
-  const shapes = ({ checkpoint }: typeof file) => checkpoint.tensors.map(({ name, shape, dtype }) => [name, shape, dtype]);
+  const shapes = ({ checkpoint }: typeof file) =>
+    checkpoint.tensors.map(({ name, shape, dtype }) => [name, shape, dtype]);
   expect(shapes(file)).toEqual(shapes(directory));
   expect(file.tokens.decode([72, 105, 256, 260], false)).toBe(directory.tokens.decode([72, 105, 256, 260], false));
   expect(file.toolCallFormat).toBe(directory.toolCallFormat);
@@ -119,7 +120,10 @@ describe('rotary scaling', () => {
   const ropeOf = async (changes: MetadataChanges) => (await load(tinyGguf(changes))).config.spec.rope;
 
   test('none, linear, and the old key for linear', async () => {
-    expect(await ropeOf({ 'qwen2.rope.scaling.type': { string: 'none' } })).toMatchObject({ type: 'default', factor: 1 });
+    expect(await ropeOf({ 'qwen2.rope.scaling.type': { string: 'none' } })).toMatchObject({
+      type: 'default',
+      factor: 1,
+    });
     const linear = { type: 'linear', factor: 4, originalMaxPositions: 4096 };
     expect(await ropeOf({ 'qwen2.rope.scale_linear': { float32: 4 } })).toMatchObject(linear);
     expect(
@@ -161,7 +165,8 @@ describe('refuses', () => {
     (...names: string[]) =>
     (tensors: Map<string, GgufTensor>) =>
       names.forEach((name) => tensors.delete(name));
-  const set = (name: string, tensor: GgufTensor) => (tensors: Map<string, GgufTensor>) => void tensors.set(name, tensor);
+  const set = (name: string, tensor: GgufTensor) => (tensors: Map<string, GgufTensor>) =>
+    void tensors.set(name, tensor);
 
   const metadataCases: [what: string, changes: MetadataChanges, code: string, message: string][] = [
     [
@@ -174,7 +179,12 @@ describe('refuses', () => {
     ['a missing key', { 'qwen2.block_count': null }, 'invalid_model', 'qwen2.block_count: expected an integer'],
     ['too many layers', { 'qwen2.block_count': { uint32: 5000 } }, 'invalid_model', 'an integer from 1 to 4096'],
     ['a text as number', { 'qwen2.context_length': { string: '1' } }, 'invalid_model', 'qwen2.context_length'],
-    ['experts', { 'qwen2.expert_count': { uint32: 8 } }, 'unsupported_model', 'mixture of experts is not supported yet'],
+    [
+      'experts',
+      { 'qwen2.expert_count': { uint32: 8 } },
+      'unsupported_model',
+      'mixture of experts is not supported yet',
+    ],
     ['an encoder', { 'qwen2.attention.causal': { bool: false } }, 'unsupported_model', 'qwen2.attention.causal'],
     ['a scale', { 'qwen2.logit_scale': { float32: 0.5 } }, 'unsupported_model', 'qwen2.logit_scale: expected 0'],
     ['odd heads', { 'qwen2.attention.head_count_kv': { uint32: 3 } }, 'invalid_model', 'a divisor of the 2 heads'],
@@ -191,7 +201,12 @@ describe('refuses', () => {
     await expect(load(tinyGguf(changes))).rejects.toMatchObject({ code, message: expect.stringContaining(message) });
   });
 
-  const tensorCases: [what: string, change: (tensors: Map<string, GgufTensor>) => void, code: string, message: string][] = [
+  const tensorCases: [
+    what: string,
+    change: (tensors: Map<string, GgufTensor>) => void,
+    code: string,
+    message: string,
+  ][] = [
     ['a missing tensor', remove('blk.0.ffn_up.weight'), 'invalid_model', 'a tensor of shape [12, 8] in the file'],
     ['a wrong shape', set('blk.0.ffn_up.weight', { sizes: [12, 8] }), 'invalid_model', 'shape [12, 8] as the metadata'],
     [
@@ -276,7 +291,10 @@ describe('a split model', () => {
     const path = split();
     for (const place of [path, dirname(path)]) {
       const { checkpoint, name } = await load(place);
-      expect(checkpoint.files.map((file) => file.slice(-21))).toEqual(['m-00001-of-00002.gguf', 'm-00002-of-00002.gguf']);
+      expect(checkpoint.files.map((file) => file.slice(-21))).toEqual([
+        'm-00001-of-00002.gguf',
+        'm-00002-of-00002.gguf',
+      ]);
       expect(new Set(checkpoint.tensors.map(({ file }) => file))).toEqual(new Set([0, 1]));
       if (place === path) expect(name).toBe('m');
     }
@@ -284,12 +302,16 @@ describe('a split model', () => {
 
   test('without a part is refused with its name', async () => {
     const missing = split(({ names }) => (names[1] = ''));
-    await expect(load(missing)).rejects.toThrow('m-00002-of-00002.gguf: expected all 2 parts of the model in one folder');
+    await expect(load(missing)).rejects.toThrow(
+      'm-00002-of-00002.gguf: expected all 2 parts of the model in one folder',
+    );
   });
 
   test('from another part is refused with the name of the first', async () => {
     const path = split();
-    await expect(load(path.replace('00001-of', '00002-of'))).rejects.toThrow('(m-00001-of-00002.gguf), got part 2 of 2');
+    await expect(load(path.replace('00001-of', '00002-of'))).rejects.toThrow(
+      '(m-00001-of-00002.gguf), got part 2 of 2',
+    );
   });
 
   test('with parts that do not belong together is refused', async () => {

@@ -6,7 +6,7 @@ import { TokenTable } from '../../../../ts/text/token-table';
 import { changedMetadata, ggufBytes, type MetadataChanges, tinyGguf, writeGguf } from '../../../fakes/tiny-gguf';
 
 const root = join(__dirname, '../../../oracle/fixtures/templates');
-/** Llama 2 has no template of its own. */
+/** The file of Llama 2 has no template. */
 const NO_TEMPLATE = '{{ messages[0].content }}';
 const AUTO = { toolCallFormat: 'auto', reasoningFormat: 'auto' };
 
@@ -148,7 +148,9 @@ function charsmap(value = 0): Uint8Array {
   units[257 ^ 2] = (0x80000000 | value) >>> 0;
   const replacements = Buffer.from('x\0');
   const size = Uint32Array.of(units.byteLength);
-  return Buffer.concat([size, units, replacements].map((part) => Buffer.from(part.buffer, part.byteOffset, part.byteLength)));
+  return Buffer.concat(
+    [size, units, replacements].map((part) => Buffer.from(part.buffer, part.byteOffset, part.byteLength)),
+  );
 }
 
 describe('a Unigram tokenizer', () => {
@@ -170,7 +172,9 @@ describe('a Unigram tokenizer', () => {
 
   test('picks the most likely tokens and ends with EOS', async () => {
     expect(await encode(t5(), 'ab  a')).toEqual([3, 4, 5, 3, 1]);
-    expect(await encode(t5({ 'tokenizer.ggml.remove_extra_whitespaces': { bool: true } }), 'ab  a ')).toEqual([3, 4, 3, 1]);
+    expect(await encode(t5({ 'tokenizer.ggml.remove_extra_whitespaces': { bool: true } }), 'ab  a ')).toEqual([
+      3, 4, 3, 1,
+    ]);
   });
 
   test('replaces characters by its table', async () => {
@@ -200,7 +204,12 @@ test.each<[what: string, changes: MetadataChanges, code: string, message: string
     'tokenizer.ggml.pre: expected one of a.x-4.0, bailingmoe,',
   ],
   ['no tokens', { 'tokenizer.ggml.tokens': { strings: [] } }, 'invalid_model', 'an array of 1 to'],
-  ['a token twice', { 'tokenizer.ggml.tokens': { strings: ['a', 'b', 'a'] } }, 'invalid_model', 'each token once, got "a"'],
+  [
+    'a token twice',
+    { 'tokenizer.ggml.tokens': { strings: ['a', 'b', 'a'] } },
+    'invalid_model',
+    'each token once, got "a"',
+  ],
   ['too few types', { 'tokenizer.ggml.token_type': { int32s: [1] } }, 'invalid_model', 'an array of 272 numbers'],
   ['no merges', { 'tokenizer.ggml.merges': null }, 'invalid_model', 'tokenizer.ggml.merges'],
   ['no scores', { 'tokenizer.ggml.model': { string: 'llama' } }, 'invalid_model', 'one score for each token'],
