@@ -1,3 +1,4 @@
+import { dirname } from 'node:path';
 import { CapstanError } from '../errors';
 import { checkTextLength } from '../sampling';
 import { looseTextBytes } from '../text-limits';
@@ -82,8 +83,12 @@ function loadFolder(modelDir: string, { chatTemplate }: TextServiceOptions): Pro
   return Promise.all([Tokenizer.load(modelDir, MARKERS), ChatTemplate.load(modelDir, chatTemplate)]);
 }
 
-async function loadGguf(path: string, { chatTemplate }: TextServiceOptions): Promise<Loaded> {
-  const { file, tokenizer, templates, specialTokens } = await readGgufText(path);
+/** The tokenizer of a file without a vocabulary is in the files beside it. */
+async function loadGguf(path: string, options: TextServiceOptions): Promise<Loaded> {
+  const { chatTemplate } = options;
+  const text = await readGgufText(path);
+  if (text === undefined) return loadFolder(dirname(path), options);
+  const { file, tokenizer, templates, specialTokens } = text;
   return [
     Tokenizer.convert(tokenizer, MARKERS, file),
     await ChatTemplate.create(templates, specialTokens, chatTemplate),

@@ -26,11 +26,18 @@ const SPECIAL_TOKENS: Readonly<Record<string, string>> = {
   sep_token: 'seperator',
 };
 
-/** @throws CapstanError `invalid_model` or `unsupported_model` that names the file and the key, or `io_error`. */
-export async function readGgufText(path: string): Promise<GgufText> {
+/** Values of `tokenizer.ggml.model` in files without a vocabulary. */
+const NO_VOCABULARY = ['no_vocab', 'none'];
+
+/**
+ * Returns undefined if the file says that it has no vocabulary.
+ * @throws CapstanError `invalid_model` or `unsupported_model` that names the file and the key, or `io_error`.
+ */
+export async function readGgufText(path: string): Promise<GgufText | undefined> {
   const file = basename(path);
   const header = await readGgufHeader(path, file);
   const metadata = new JsonReader(header.metadata, file);
+  if (NO_VOCABULARY.includes(metadata.string('tokenizer.ggml.model'))) return undefined;
   const tokenizer = makeTokenizerJson(metadata, file);
   return { file, tokenizer, templates: readTemplates(header.metadata), specialTokens: readSpecialTokens(metadata) };
 }

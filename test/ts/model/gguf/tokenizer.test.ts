@@ -1,9 +1,10 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { copyFileSync, existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { findCharsmapFault } from '../../../../ts/model/gguf/charsmap';
 import { TextService } from '../../../../ts/text/text-service';
 import { TokenTable } from '../../../../ts/text/token-table';
 import { changedMetadata, ggufBytes, type MetadataChanges, tinyGguf, writeGguf } from '../../../fakes/tiny-gguf';
+import { tinyModel } from '../../../fakes/tiny-model';
 
 const root = join(__dirname, '../../../oracle/fixtures/templates');
 /** The file of Llama 2 has no template. */
@@ -219,6 +220,15 @@ test.each<[what: string, changes: MetadataChanges, code: string, message: string
     code,
     message: expect.stringContaining(message),
   });
+});
+
+test('a file without a vocabulary uses the tokenizer files beside it', async () => {
+  const path = tinyGguf({ 'tokenizer.ggml.model': { string: 'no_vocab' } });
+  await expect(TextService.load({ modelPath: path, ...AUTO })).rejects.toThrow('tokenizer.json: expected the file');
+  const beside = join(tinyModel({ 'config.json': null, 'model.safetensors': null }), 'tiny.gguf');
+  copyFileSync(path, beside);
+  const service = await TextService.load({ modelPath: beside, ...AUTO });
+  expect([...(await service.encode('hi', { addSpecialTokens: true }))]).toEqual([104, 105]);
 });
 
 test('ignores merges of tokens that the file does not have', async () => {
