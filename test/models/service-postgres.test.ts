@@ -119,5 +119,6 @@ const postgres = BACKENDS.find(({ name }) => name === 'PostgreSQL')!;
       await standby.exited;
       other.remove();
     }
-  });
+    // Starts three services one after another, which takes more than a minute beside busy neighbors.
+  }, 180_000);
 });

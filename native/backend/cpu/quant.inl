@@ -15,7 +15,7 @@ inline Vec vec_abs(Vec a) {
   return vec_max(a, vec_sub(vec_zero(), a));
 }
 inline Vec vec_clamp(Vec a, float low, float high) {
-  return vec_sub(vec_zero(), vec_max(vec_set(-high), vec_sub(vec_zero(), vec_max(vec_set(low), a))));
+  return vec_min(vec_max(a, vec_set(low)), vec_set(high));
 }
 
 // Loads `count` values, at most 16, and zeros after them.
@@ -93,6 +93,19 @@ inline CodeSums code_sums(const QuantGroupArgs& args, float inverse, float low, 
   return {vec_reduce_add(xq), vec_reduce_add(qq)};
 }
 
+// Returns the first value of the largest magnitude.
+inline float first_extreme(const QuantGroupArgs& args) {
+  Vec largest = vec_zero();
+  for (int i = 0; i < args.count; i += 16)
+    largest = vec_max(largest, vec_abs(load_some(args.values + i, args.count - i)));
+  const Vec magnitude = vec_set(vec_reduce_max(largest));
+  for (int i = 0; i < args.count; i += 16) {
+    const uint32_t found = vec_eq(vec_abs(load_some(args.values + i, args.count - i)), magnitude);
+    if (found != 0) return args.values[i + __builtin_ctz(found)];
+  }
+  return 0;
+}
+
 // Returns the scale with the least squared error among those that map the value of the largest magnitude to -7 … -8.8
 // or to 7, each after a least-squares fit to its codes.
 inline float best_scale_4bit(const QuantGroupArgs& args, float extreme) {
@@ -111,9 +124,7 @@ inline float best_scale_4bit(const QuantGroupArgs& args, float extreme) {
 
 uint16_t quantize_group(const QuantGroupArgs& args) {
   const int zero = 1 << (args.bits - 1);
-  float extreme = 0;  // the first value of the largest magnitude
-  for (int i = 0; i < args.count; ++i)
-    if (__builtin_fabsf(args.values[i]) > __builtin_fabsf(extreme)) extreme = args.values[i];
+  const float extreme = first_extreme(args);
   uint16_t scale = 0;
   if (__builtin_fabsf(extreme) > kSmallestMagnitude) {
     if (args.bits == 4) {
@@ -241,19 +252,16 @@ template <int kBits, bool kHasTable, int R, int P>
     for (int p = 0; p < P; ++p) {
       const char* panel = tile.panels + p * tile.quant.panel_bytes;
       const Vec scale = load_scales(tile.quant, panel, run);
+      const bool has_offset = type.offset != OffsetKind::kNone;
+      const Vec offset = has_offset ? load_offsets(tile.quant, panel, run) : vec_zero();
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         IntVec total = acc[p][r];
         if constexpr (kHasTwoChains) total = ivec_add(total, odd_acc[p][r]);
-        float* sum = part_sums + (p * R + r) * 16;
-        vec_store(sum, vec_fma(ivec_float(total), vec_mul(scale, vec_set(tile.scales[run * R + r])), vec_load(sum)));
-      }
-      if (type.offset == OffsetKind::kNone) continue;
-      const Vec offset = load_offsets(tile.quant, panel, run);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        float* sum = part_sums + (p * R + r) * 16;
-        vec_store(sum, vec_fma(vec_set(-tile.totals[run * R + r]), offset, vec_load(sum)));
+        float* to = part_sums + (p * R + r) * 16;
+        Vec sum = vec_fma(ivec_float(total), vec_mul(scale, vec_set(tile.scales[run * R + r])), vec_load(to));
+        if (has_offset) sum = vec_fma(vec_set(-tile.totals[run * R + r]), offset, sum);
+        vec_store(to, sum);
       }
     }
     if (!tile.quant.runs[run].ends_part) continue;
