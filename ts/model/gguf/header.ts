@@ -103,7 +103,11 @@ async function readTensorTable(
     const { dtype, numBytes } = readType(reader.takeUint32(), shape, where);
     const offset = reader.takeUint64();
     if (offset > file.size)
-      throw invalidFile(where, `data within the file's ${file.size} bytes`, `an offset of ${offset}`);
+      throw invalidFile(
+        where,
+        `data within the file's ${file.size} bytes`,
+        `an offset of ${offset}: the file is truncated, download it again`,
+      );
     tensors.set(tensor, { dtype, shape, offset: Number(offset), numBytes });
   }
   return tensors;
