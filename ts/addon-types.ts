@@ -80,6 +80,8 @@ export interface NativeModelSpec {
     truncate: boolean;
     /** Factor on cos and sin (the temperature of YaRN); 1 for other types. */
     attentionFactor: number;
+    /** (rotaryDim / 2): divide the frequencies, after any scaling. GGUF files store the scaling of Llama 3 so. */
+    frequencyDivisors?: Float32Array;
   };
   /** `max_position_embeddings` of config.json. */
   maxPositionEmbeddings: number;

@@ -4,7 +4,7 @@ export const ERROR_CODES = [
   'invalid_argument',
   'context_length_exceeded',
   'template_error',
-  // Faults of the model directory.
+  // Faults of the model's files.
   'invalid_model',
   'unsupported_model',
   // Faults of a download.
@@ -32,7 +32,7 @@ export const ERROR_CODES = [
  * | `invalid_argument` | An option, parameter or prompt is invalid; `param` names it. |
  * | `context_length_exceeded` | The prompt, or prompt and completion together, exceed the context length. |
  * | `template_error` | The chat template is missing or cannot render the messages. |
- * | `invalid_model` | A file of the model directory is missing or malformed. |
+ * | `invalid_model` | A file of the model is missing or malformed. |
  * | `unsupported_model` | The architecture, data type or tokenizer is not supported. |
  * | `model_not_found` | There is neither a path nor a model of the hub with that name, revision or file. |
  * | `access_denied` | The hub does not let this token, or a request without a token, read the model. |

@@ -45,6 +45,7 @@ export interface EngineOptions {
   deterministic?: boolean;
   /**
    * Data type of the weights. `'auto'` keeps the type of the checkpoint, except that CUDA turns f32 into bf16.
+   * Quantized weights of a GGUF file stay quantized on the CPU; CUDA decodes them to this type, by default bf16.
    * CUDA refuses `'f32'`. Default: `'auto'`.
    */
   dtype?: 'auto' | NativeDType;
@@ -116,9 +117,11 @@ export interface EngineOptions {
    * with `queue_full`. Default: no limit.
    */
   maxQueuedTokens?: number;
-  /** `'none'` ignores the sampling defaults of `generation_config.json`. Default: `'auto'`. */
+  /**
+   * `'none'` ignores the sampling defaults in `generation_config.json` or the GGUF file. Default: `'auto'`.
+   */
   generationConfig?: 'auto' | 'none';
-  /** Sampling defaults that take precedence over those of `generation_config.json`. */
+  /** Sampling defaults that take precedence over those of the model. */
   generationConfigOverrides?: SamplingDefaults;
   /** Source of a chat template (Jinja) to use instead of the model's. */
   chatTemplate?: string;

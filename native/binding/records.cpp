@@ -122,6 +122,8 @@ RopeSpec to_rope(const Napi::Object& object) {
   rope.beta_slow = number(object, "betaSlow");
   rope.truncate = boolean(object, "truncate");
   rope.attention_factor = number(object, "attentionFactor");
+  if (!object.Get("frequencyDivisors").IsUndefined())
+    rope.frequency_divisors = elements<float>(object, "frequencyDivisors", napi_float32_array, "a Float32Array");
   return rope;
 }
 

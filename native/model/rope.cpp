@@ -80,6 +80,7 @@ std::vector<float> rope_frequencies(const RopeSpec& rope, int max_model_len) {
         frequency = yarn_frequency(rope, range, frequency, i);
         break;
     }
+    if (!rope.frequency_divisors.empty()) frequency /= rope.frequency_divisors[static_cast<size_t>(i)];
     frequencies[static_cast<size_t>(i)] = static_cast<float>(frequency);
   }
   return frequencies;

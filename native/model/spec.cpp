@@ -1,6 +1,7 @@
 #include "native/model/spec.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "native/base/error.h"
 
@@ -18,6 +19,15 @@ void require_positive(int64_t value, const char* name) {
   // No model has a dimension near 2^31, and the product of two such dimensions does not overflow.
   require(value > 0 && value < int64_t{1} << 31,
           std::string(name) + ": expected a positive integer below 2^31, got " + std::to_string(value));
+}
+
+void check_divisors(const RopeSpec& rope) {
+  const std::vector<float>& divisors = rope.frequency_divisors;
+  require(
+      divisors.empty() || static_cast<int>(divisors.size()) == rope.rotary_dim / 2,
+      "rotary divisors: expected " + std::to_string(rope.rotary_dim / 2) + ", got " + std::to_string(divisors.size()));
+  require(std::all_of(divisors.begin(), divisors.end(), [](float value) { return value > 0 && std::isfinite(value); }),
+          "rotary divisors: expected positive numbers");
 }
 
 }  // namespace
@@ -54,6 +64,7 @@ void check_spec(const ModelSpec& spec) {
   require(spec.rope.rotary_dim > 0 && spec.rope.rotary_dim <= spec.head_dim && spec.rope.rotary_dim % 2 == 0,
           "rotary dimension: expected an even number up to head_dim " + std::to_string(spec.head_dim) + ", got " +
               std::to_string(spec.rope.rotary_dim));
+  check_divisors(spec.rope);
   require(spec.rope.theta > 0 && spec.rope.factor > 0, "rope_theta and the scaling factor must be positive");
   require(static_cast<int>(spec.sliding_windows.size()) == spec.num_layers,
           "sliding windows: expected one entry per layer");

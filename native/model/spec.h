@@ -21,6 +21,8 @@ struct RopeSpec {
   double beta_fast = 32, beta_slow = 1;              // yarn
   bool truncate = true;                              // yarn: round the correction range to integers
   double attention_factor = 1;                       // multiplies cos and sin
+  // (rotary_dim / 2) or empty: divide the frequencies, after any scaling. GGUF files store the llama3 scaling so.
+  std::vector<float> frequency_divisors;
 };
 
 struct ModelSpec {

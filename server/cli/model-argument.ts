@@ -1,6 +1,6 @@
 /** The help of an argument that names a model. */
 export const MODEL_ARGUMENT =
-  "model directory in Hugging Face's layout, name on the hub (ORG/NAME[@revision][:quantization or file]), or demo, the embedded model (default: demo)";
+  "GGUF file, model directory in Hugging Face's layout, name on the hub (ORG/NAME[@revision][:quantization or file]), or demo, the embedded model (default: demo)";
 
 /** The help of an argument that names a model of the hub. */
 export const HUB_MODEL_ARGUMENT = 'name on the hub: ORG/NAME[@revision][:quantization or file]';

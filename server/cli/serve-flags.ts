@@ -68,7 +68,7 @@ const MODEL: readonly Definition[] = [
   {
     name: 'model',
     value: '<model>',
-    help: 'model directory, name on the hub, or demo; same as the argument (default: demo)',
+    help: 'GGUF file, model directory, name on the hub, or demo; same as the argument (default: demo)',
     apply: (o, value) => {
       o.model = value;
     },
@@ -85,7 +85,7 @@ const MODEL: readonly Definition[] = [
     name: 'served-model-name',
     value: '<names...>',
     separator: ',',
-    help: 'names of the model in requests; responses show the first (default: the name on the hub or of the model directory)',
+    help: 'names of the model in requests; responses show the first (default: the name on the hub, or of the model directory or GGUF file)',
     apply: (o, value) => {
       if (!o.servedNames.includes(value)) o.servedNames.push(value);
     },

@@ -91,7 +91,7 @@ const ALIASES: Readonly<Record<string, readonly string[]>> = {
 
 /** Flags that would change responses, capacity or security. Ignoring them silently would mislead. */
 const REFUSED: readonly VllmFlag[] = [
-  { name: 'tokenizer', takes: 'value', refusal: 'the tokenizer always comes from the model directory' },
+  { name: 'tokenizer', takes: 'value', refusal: 'the tokenizer always comes from the model directory or GGUF file' },
   {
     name: 'tokenizer-mode',
     takes: 'value',

@@ -10,7 +10,7 @@ import { defaultServeOptions, type ServeOptions } from './serve-options';
 
 /** Options of {@link createHandler}. They mean the same as the flags of `capstan serve`. */
 export interface HandlerOptions {
-  /** Model directory, name on the hub, or `demo` for the embedded model. Default: `demo`. */
+  /** GGUF file, model directory, name on the hub, or `demo` for the embedded model. Default: `demo`. */
   model?: string;
   /** Options of the engine that is loaded for `model`. */
   engineOptions?: EngineOptions;

@@ -98,6 +98,8 @@ def add_rope(writer, config, max_model_len):
         writer.add_rope_scaling_factor(rope["factor"])
         writer.add_rope_scaling_orig_ctx_len(rope.get("original_max_position_embeddings", config["max_position_embeddings"]))
         writer.add_rope_scaling_attn_factors(yarn_attention_factor(rope))
+        writer.add_rope_scaling_yarn_beta_fast(rope.get("beta_fast", 32.0))
+        writer.add_rope_scaling_yarn_beta_slow(rope.get("beta_slow", 1.0))
     if kind == "llama3":
         writer.add_tensor("rope_freqs.weight", llama3_factors(rope, dim))
 
@@ -122,12 +124,32 @@ def interleave(array, num_heads):
     return np.ascontiguousarray(halves.swapaxes(1, 2).reshape(array.shape))
 
 
-def write_gguf(directory, path, max_model_len=None, as_f32=True):
-    """Writes the file. With as_f32 the values have type float32, so llama.cpp does not round activations."""
+def add_tokenizer(writer, directory, config):
+    """Writes the byte-level tokenizer of a case."""
+    tokenizer = json.loads((directory / "tokenizer.json").read_text())
+    specials = {token["id"] for token in tokenizer["added_tokens"]}
+    tokens = sorted(tokenizer["model"]["vocab"], key=tokenizer["model"]["vocab"].get)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(tokens)
+    writer.add_token_types([gguf.TokenType.CONTROL if i in specials else gguf.TokenType.NORMAL for i in range(len(tokens))])
+    writer.add_token_merges([" ".join(pair) for pair in tokenizer["model"]["merges"]])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_add_bos_token(False)
+    writer.add_chat_template("{% for message in messages %}{{ message.content }}{% endfor %}")
+
+
+def write_gguf(directory, path, max_model_len=None, as_f32=True, has_tokenizer=False, **options):
+    """Writes the file. With as_f32 the values have type float32, so llama.cpp does not round activations. `options` go to
+    the writer, which can split the file."""
     config = read_config(directory)
     arch = {"mistral": "llama"}.get(config["model_type"], config["model_type"])
-    writer = gguf.GGUFWriter(path, arch)
-    writer.add_tokenizer_model("no_vocab")
+    writer = gguf.GGUFWriter(path, arch, **options)
+    if has_tokenizer:
+        add_tokenizer(writer, directory, config)
+    else:
+        writer.add_tokenizer_model("no_vocab")
     writer.add_vocab_size(config["vocab_size"])
     writer.add_context_length(max_model_len or config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])

@@ -15,6 +15,10 @@ import { Metrics } from '../../server/inference/metrics/metrics';
 import { openApiDocument } from '../../server/inference/openapi/document';
 import { openApiRoute } from '../../server/inference/openapi/route';
 import { ERROR_CODES } from '../../ts';
+import { FAMILIES } from '../../ts/model/families';
+import { ARCHITECTURES } from '../../ts/model/gguf/architectures';
+import { PRE_TOKENIZER_NAMES } from '../../ts/model/gguf/pre-tokenizers';
+import { SUPPORTED_TENSOR_TYPES } from '../../ts/model/gguf/tensor-types';
 
 const root = join(__dirname, '../..');
 const docs = join(root, 'docs');
@@ -235,6 +239,34 @@ test('the library reference lists every option and error code', () => {
   });
   const table = read('reference/library.md').split('<!-- error-codes -->')[1];
   expect([...table.matchAll(/^\| `(\w+)` \|/gm)].map(([, code]) => code)).toEqual([...ERROR_CODES]);
+});
+
+function familiesTable(): string {
+  const rows = FAMILIES.map(({ modelType, architecture }) => {
+    const names = ARCHITECTURES.filter((row) => row.modelType === modelType).map(({ name }) => `\`${name}\``);
+    return `| \`${architecture}\` | \`${modelType}\` | ${names.join(', ') || GGUF_NAMES_OF_OTHERS[modelType]} |`;
+  });
+  return [
+    '| architecture | `model_type` in config.json | `general.architecture` in GGUF |',
+    '|---|---|---|',
+    ...rows,
+  ].join('\n');
+}
+
+/** Converters write these families under the name of another one. */
+const GGUF_NAMES_OF_OTHERS: Readonly<Record<string, string>> = { mistral: '`llama`' };
+
+function tensorTypesTable(): string {
+  const rows = SUPPORTED_TENSOR_TYPES.map(({ name, size, bytes }) => `| ${name} | ${(8 * bytes) / size} |`);
+  return ['| type | bits per weight in the file |', '|---|---|', ...rows].join('\n');
+}
+
+test('the page about models lists families, types of weights and pre-tokenizers', () => {
+  checkGenerated('models.md', {
+    families: familiesTable(),
+    'tensor-types': tensorTypesTable(),
+    'pre-tokenizers': PRE_TOKENIZER_NAMES.map((name) => `\`${name}\``).join(', '),
+  });
 });
 
 test('the guide to reverse proxies shows the tested configurations', () => {

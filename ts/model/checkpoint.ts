@@ -4,7 +4,8 @@ import type { NativeDType, NativeTensor } from '../addon-types';
 import { CapstanError } from '../errors';
 import type { RequiredTensor } from './families';
 import { readJsonFile } from './json-file';
-import { readSafetensorsHeader, type StoredTensor } from './safetensors';
+import { readSafetensorsHeader } from './safetensors';
+import { invalidFile as invalidModel, type StoredTensor } from './weight-file';
 
 /** The files of a checkpoint and the place of each tensor that the model needs. */
 export interface Checkpoint {
@@ -89,9 +90,11 @@ function resolveTensor(
   return { name: required.name, file: tensor.file, offset: tensor.offset, dtype, shape: tensor.shape };
 }
 
-function mainDtype(tensors: readonly NativeTensor[]): NativeDType {
+/** Returns the type of most elements. Quantized tensors count as bf16, to which they are decoded. */
+export function mainDtype(tensors: readonly NativeTensor[]): NativeDType {
   const numElements: Record<NativeDType, number> = { f32: 0, f16: 0, bf16: 0 };
-  for (const { dtype, shape } of tensors) numElements[dtype] += count(shape);
+  for (const { dtype, shape } of tensors)
+    numElements[dtype === 'f32' || dtype === 'f16' ? dtype : 'bf16'] += count(shape);
   return (Object.keys(numElements) as NativeDType[]).reduce((best, dtype) =>
     numElements[dtype] > numElements[best] ? dtype : best,
   );
@@ -103,8 +106,4 @@ function count(shape: readonly number[]): number {
 
 function showShape(shape: readonly number[]): string {
   return `[${shape.join(', ')}]`;
-}
-
-function invalidModel(where: string, expected: string, received: string): CapstanError {
-  return CapstanError.unexpected('invalid_model', where, expected, received);
 }

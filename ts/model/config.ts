@@ -15,7 +15,7 @@ export interface ModelConfig {
   samplingDefaults: SamplingDefaults;
 }
 
-const MAX_LAYERS = 4096;
+export const MAX_LAYERS = 4096;
 
 const ACTIVATIONS: Readonly<Record<string, NativeModelSpec['hiddenAct']>> = {
   silu: 'silu',

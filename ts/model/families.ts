@@ -36,7 +36,7 @@ export interface Family {
 /** Defaults that all present families share. */
 export const SHARED_DEFAULTS = { hiddenSize: 4096, numLayers: 32, numHeads: 32, rmsNormEps: 1e-6 } as const;
 
-const FAMILIES: readonly Family[] = [
+export const FAMILIES: readonly Family[] = [
   {
     modelType: 'llama',
     architecture: 'LlamaForCausalLM',
@@ -124,6 +124,11 @@ export function findFamily(config: JsonReader): Family {
   if (architecture !== undefined && architecture !== family.architecture && !architecture.endsWith('Model'))
     throw unsupported(name);
   return family;
+}
+
+/** Returns the family of a model type that is in the table. */
+export function familyOf(modelType: string): Family {
+  return FAMILIES.find((row) => row.modelType === modelType)!;
 }
 
 function unsupported(received: string): CapstanError {

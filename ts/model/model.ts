@@ -1,5 +1,5 @@
 import { stat } from 'node:fs/promises';
-import { basename, join, resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { CapstanError } from '../errors';
 import { packageRoot } from '../package-root';
 import { type OpenText, openText } from '../text/text-client';
@@ -8,11 +8,13 @@ import { findToolCallFormat, type ToolCallFormat } from '../text/tool-calls';
 import { type Checkpoint, readCheckpoint } from './checkpoint';
 import { type ModelConfig, readModelConfig } from './config';
 import { requiredTensors } from './families';
+import { findGguf, ggufModelName } from './gguf/files';
+import { readGgufModel } from './gguf/model';
 import { readJsonFile } from './json-file';
 
-/** The content of a model directory, without the bytes of the weights. */
+/** The content of a model directory or GGUF file, without the bytes of the weights. */
 export interface Model {
-  /** The name on the hub, else the directory's name, or `demo`. */
+  /** The name on the hub, else of the directory or of the GGUF file, or `demo`. */
   name: string;
   config: ModelConfig;
   checkpoint: Checkpoint;
@@ -40,48 +42,54 @@ export interface ModelOverrides {
 /** The model that ships with the package. */
 export const DEMO_MODEL = 'demo';
 
-/** @throws CapstanError `invalid_model`, `unsupported_model` or `io_error` that names the file. */
-export async function readModel(modelDir: string, overrides: ModelOverrides = {}): Promise<Model> {
-  const dir = modelDir === DEMO_MODEL ? join(packageRoot(), 'models', 'demo') : resolve(modelDir);
-  await checkDirectory(dir, modelDir);
+/**
+ * @param modelPath A model directory, a GGUF file (of a split one, the first part), or `demo`.
+ * @throws CapstanError `invalid_model`, `unsupported_model` or `io_error` that names the file.
+ */
+export async function readModel(modelPath: string, overrides: ModelOverrides = {}): Promise<Model> {
+  const path = modelPath === DEMO_MODEL ? join(packageRoot(), 'models', 'demo') : resolve(modelPath);
+  await checkPath(path, modelPath);
+  const gguf = await findGguf(path);
   const { chatTemplate, toolCallFormat = 'auto', reasoningFormat = 'auto' } = overrides;
   // The tokenizer takes longest, so it loads in parallel.
-  const opening = openText({ modelDir: dir, chatTemplate, toolCallFormat, reasoningFormat });
-  try {
-    const [{ config, checkpoint }, text] = await Promise.all([readWeights(dir), opening]);
-    const { traits } = text;
-    return {
-      name: overrides.name ?? (modelDir === DEMO_MODEL ? DEMO_MODEL : basename(dir)),
-      config,
-      checkpoint,
-      text,
-      tokens: new TokenTable(traits.vocabulary),
-      toolCallFormat:
-        traits.toolCallFormat === undefined ? undefined : findToolCallFormat(traits.toolCallFormat, () => false),
-      hasReasoning: traits.hasReasoning,
-    };
-  } catch (error) {
-    await opening.then(
-      (text) => text.close(),
-      () => {},
-    );
-    throw error;
+  const [weights, text] = await Promise.allSettled([
+    gguf === undefined ? readFolder(path) : readGgufModel(gguf),
+    openText({ modelPath: gguf ?? path, chatTemplate, toolCallFormat, reasoningFormat }),
+  ]);
+  if (weights.status === 'rejected') {
+    if (text.status === 'fulfilled') await text.value.close();
+    throw weights.reason;
   }
+  if (text.status === 'rejected') throw text.reason;
+  return { name: overrides.name ?? nameOf(modelPath, path), ...weights.value, ...textParts(text.value) };
 }
 
-async function checkDirectory(dir: string, modelDir: string): Promise<void> {
-  const stats = await stat(dir).catch(() => undefined);
-  if (stats?.isDirectory() === true) return;
-  const received = stats === undefined ? 'a path that does not exist' : 'a file';
-  const expected = `a directory with config.json, or '${DEMO_MODEL}'`;
-  throw new CapstanError('invalid_model', `model ${JSON.stringify(modelDir)}: expected ${expected}, got ${received}`, {
-    param: 'modelDir',
+function textParts(text: OpenText): Pick<Model, 'text' | 'tokens' | 'toolCallFormat' | 'hasReasoning'> {
+  const { vocabulary, toolCallFormat, hasReasoning } = text.traits;
+  return {
+    text,
+    tokens: new TokenTable(vocabulary),
+    toolCallFormat: toolCallFormat === undefined ? undefined : findToolCallFormat(toolCallFormat, () => false),
+    hasReasoning,
+  };
+}
+
+function nameOf(modelPath: string, path: string): string {
+  return modelPath === DEMO_MODEL ? DEMO_MODEL : ggufModelName(path);
+}
+
+async function checkPath(path: string, modelPath: string): Promise<void> {
+  if ((await stat(path).catch(() => undefined)) !== undefined) return;
+  const expected = `a directory with config.json, a GGUF file, or '${DEMO_MODEL}'`;
+  const received = 'a path that does not exist';
+  throw new CapstanError('invalid_model', `model ${JSON.stringify(modelPath)}: expected ${expected}, got ${received}`, {
+    param: 'modelPath',
     expected,
     received,
   });
 }
 
-async function readWeights(dir: string): Promise<{ config: ModelConfig; checkpoint: Checkpoint }> {
+async function readFolder(dir: string): Promise<{ config: ModelConfig; checkpoint: Checkpoint }> {
   const [configJson, generationJson] = await Promise.all([
     readJsonFile(dir, 'config.json'),
     readJsonFile(dir, 'generation_config.json'),

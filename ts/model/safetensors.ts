@@ -1,17 +1,7 @@
-import { type FileHandle, open } from 'node:fs/promises';
 import { basename } from 'node:path';
-import { CapstanError, showValue } from '../errors';
+import { showValue } from '../errors';
 import { type JsonObject, parseJsonObject } from './json-file';
-
-/** One tensor of a file. Its range is checked against the size of the file. */
-export interface StoredTensor {
-  /** As written in the file: `F32`, `BF16`, … */
-  dtype: string;
-  shape: number[];
-  /** Offset in bytes from the start of the file. */
-  offset: number;
-  numBytes: number;
-}
+import { invalidFile as invalid, readFully, type StoredTensor, type WeightFile, withWeightFile } from './weight-file';
 
 const HEADER_LENGTH_BYTES = 8;
 /** Limit of the reference implementation (huggingface/safetensors). */
@@ -47,57 +37,25 @@ const DTYPE_BITS: Readonly<Record<string, number>> = {
  * @throws CapstanError `invalid_model` that names the file and the tensor, or `io_error`.
  */
 export async function readSafetensorsHeader(path: string): Promise<Map<string, StoredTensor>> {
-  const name = basename(path);
-  const file = await openForReading(path, name);
-  try {
-    const stats = await file.stat();
-    if (!stats.isFile()) throw invalid(name, 'a regular file', 'another kind of file');
-    const { size } = stats;
-    const headerBytes = await readHeaderLength(file, name, size);
+  return withWeightFile(path, basename(path), async (file) => {
+    const headerBytes = await readHeaderLength(file);
     const header = Buffer.alloc(headerBytes);
-    await readFully(file, header, HEADER_LENGTH_BYTES, name);
-    return parseHeader(
-      parseJsonObject(header.toString('utf8'), `${name}: header`),
-      name,
-      HEADER_LENGTH_BYTES + headerBytes,
-      size,
-    );
-  } finally {
-    await file.close();
-  }
+    await readFully(file, header, HEADER_LENGTH_BYTES);
+    const json = parseJsonObject(header.toString('utf8'), `${file.name}: header`);
+    return parseHeader(json, file.name, HEADER_LENGTH_BYTES + headerBytes, file.size);
+  });
 }
 
-async function openForReading(path: string, name: string): Promise<FileHandle> {
-  try {
-    return await open(path, 'r');
-  } catch (cause) {
-    const isMissing = (cause as NodeJS.ErrnoException).code === 'ENOENT';
-    throw new CapstanError(
-      isMissing ? 'invalid_model' : 'io_error',
-      `${name}: expected a readable file, got ${(cause as Error).message}`,
-      { param: name, cause },
-    );
-  }
-}
-
-async function readHeaderLength(file: FileHandle, name: string, size: number): Promise<number> {
+async function readHeaderLength(file: WeightFile): Promise<number> {
+  const { name, size } = file;
   if (size < HEADER_LENGTH_BYTES) throw invalid(name, `at least ${HEADER_LENGTH_BYTES} bytes`, `${size} bytes`);
   const bytes = Buffer.alloc(HEADER_LENGTH_BYTES);
-  await readFully(file, bytes, 0, name);
+  await readFully(file, bytes, 0);
   const length = bytes.readBigUInt64LE();
   const limit = Math.min(size - HEADER_LENGTH_BYTES, MAX_HEADER_BYTES);
   if (length > BigInt(limit))
     throw invalid(name, `a header of at most ${limit} bytes in a file of ${size}`, `a header length of ${length}`);
   return Number(length);
-}
-
-async function readFully(file: FileHandle, into: Buffer, position: number, name: string): Promise<void> {
-  let numRead = 0;
-  while (numRead < into.length) {
-    const { bytesRead } = await file.read(into, numRead, into.length - numRead, position + numRead);
-    if (bytesRead === 0) throw invalid(name, `${into.length} bytes at ${position}`, `the file's end after ${numRead}`);
-    numRead += bytesRead;
-  }
 }
 
 function parseHeader(header: JsonObject, file: string, dataStart: number, fileSize: number): Map<string, StoredTensor> {
@@ -157,8 +115,4 @@ function showList(value: unknown): string {
   return Array.isArray(value) && value.length <= 8
     ? `[${value.map((item) => showValue(item)).join(', ')}]`
     : showValue(value);
-}
-
-function invalid(where: string, expected: string, received: string): CapstanError {
-  return CapstanError.unexpected('invalid_model', where, expected, received);
 }

@@ -56,12 +56,19 @@ export class ChatTemplate {
       readTextFile(modelDir, CONFIG_FILE),
       override === undefined ? readTemplateFiles(modelDir) : new Map([['default', override]]),
     ]);
-    if (override !== undefined)
-      await JinjaTemplate.compile(override).catch(({ message }: Error) => {
-        throw CapstanError.argument('chatTemplate', `a Jinja template (${message})`, override);
-      });
+    if (override !== undefined) await checkOverride(override);
     const config = configText === undefined ? {} : parseJsonObject(configText, CONFIG_FILE);
     return new ChatTemplate(files.size > 0 ? files : readConfigTemplates(config), readSpecialTokens(config));
+  }
+
+  /** Like `load`, for templates that another file holds. */
+  static async create(
+    sources: ReadonlyMap<string, string>,
+    specialTokens: Readonly<Record<string, string>>,
+    override?: string,
+  ): Promise<ChatTemplate> {
+    if (override !== undefined) await checkOverride(override);
+    return new ChatTemplate(override === undefined ? sources : new Map([['default', override]]), specialTokens);
   }
 
   /** Whether any of the templates contains a text, such as a marker that the model was trained on. */
@@ -105,7 +112,7 @@ export class ChatTemplate {
     if (source === undefined) {
       throw new CapstanError(
         'template_error',
-        `chat template: expected one in ${TEMPLATE_FILE} or ${CONFIG_FILE}, but the model has none` +
+        `chat template: expected one in ${TEMPLATE_FILE}, ${CONFIG_FILE} or the GGUF file, but the model has none` +
           (this.#sources.size > 0 ? ` named default, only ${[...this.#sources.keys()].join(', ')}` : ''),
         { param: 'messages' },
       );
@@ -114,6 +121,12 @@ export class ChatTemplate {
     this.#compiled.set(name, compiled);
     return compiled;
   }
+}
+
+async function checkOverride(override: string): Promise<void> {
+  await JinjaTemplate.compile(override).catch(({ message }: Error) => {
+    throw CapstanError.argument('chatTemplate', `a Jinja template (${message})`, override);
+  });
 }
 
 async function readTemplateFiles(modelDir: string): Promise<Map<string, string>> {

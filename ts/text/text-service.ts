@@ -1,6 +1,9 @@
+import { dirname } from 'node:path';
 import { CapstanError } from '../errors';
 import { checkTextLength } from '../sampling';
 import { looseTextBytes } from '../text-limits';
+import { findGguf } from '../model/gguf/files';
+import { readGgufText } from '../model/gguf/text';
 import { ChatTemplate, type RenderOptions } from './chat-template';
 import { checkMessages, type ChatMessage, type TemplateMessage, toTemplateMessage } from './messages';
 import { THINK_CLOSE, THINK_OPEN, type ThinkingState, thinkingStateAfter, thinkingStateWithin } from './reasoning';
@@ -10,7 +13,8 @@ import type { Vocabulary } from './vocabulary';
 
 /** What a text service loads. */
 export interface TextServiceOptions {
-  modelDir: string;
+  /** The model directory, or a GGUF file. */
+  modelPath: string;
   /** Source of a chat template to use instead of the model's. */
   chatTemplate?: string | undefined;
   /** Name of a tool call format, or `auto`. */
@@ -73,6 +77,24 @@ export interface TextWork {
 /** Markers that the parsers search for. They must stay in the text even if the tokenizer calls them special. */
 const MARKERS: ReadonlySet<string> = new Set([THINK_OPEN, THINK_CLOSE, ...TOOL_CALL_MARKERS]);
 
+type Loaded = [Tokenizer, ChatTemplate];
+
+function loadFolder(modelDir: string, { chatTemplate }: TextServiceOptions): Promise<Loaded> {
+  return Promise.all([Tokenizer.load(modelDir, MARKERS), ChatTemplate.load(modelDir, chatTemplate)]);
+}
+
+/** The tokenizer of a file without a vocabulary is in the files beside it. */
+async function loadGguf(path: string, options: TextServiceOptions): Promise<Loaded> {
+  const { chatTemplate } = options;
+  const text = await readGgufText(path);
+  if (text === undefined) return loadFolder(dirname(path), options);
+  const { file, tokenizer, templates, specialTokens } = text;
+  return [
+    Tokenizer.convert(tokenizer, MARKERS, file),
+    await ChatTemplate.create(templates, specialTokens, chatTemplate),
+  ];
+}
+
 /** Renders and tokenizes in the calling thread. */
 export class TextService implements TextWork {
   readonly traits: TextTraits;
@@ -95,10 +117,10 @@ export class TextService implements TextWork {
 
   /** @throws CapstanError `invalid_model`, `unsupported_model`, `io_error`, or `invalid_argument` for a template. */
   static async load(options: TextServiceOptions): Promise<TextService> {
-    const [tokenizer, chatTemplate] = await Promise.all([
-      Tokenizer.load(options.modelDir, MARKERS),
-      ChatTemplate.load(options.modelDir, options.chatTemplate),
-    ]);
+    const { modelPath } = options;
+    const gguf = await findGguf(modelPath);
+    const [tokenizer, chatTemplate] =
+      gguf === undefined ? await loadFolder(modelPath, options) : await loadGguf(gguf, options);
     return new TextService(tokenizer, chatTemplate, options);
   }
 

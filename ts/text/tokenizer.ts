@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type * as Tokenizers from 'tokenizers';
 import { CapstanError } from '../errors';
 import { JobQueue } from '../job-queue';
-import { parseJsonObject, readTextFile } from '../model/json-file';
+import { type JsonObject, parseJsonObject, readTextFile } from '../model/json-file';
 import { requireNative } from '../package-root';
 import { platformFolder, TOKENIZERS_FILE } from '../platform-package';
 import { reportExternalMemory } from './external-memory';
@@ -49,8 +49,17 @@ export class Tokenizer {
     if (typeof json.model?.vocab !== 'object' || json.model.vocab === null)
       throw CapstanError.mismatch('invalid_model', `${TOKENIZER_FILE}: model.vocab`, 'a vocabulary', json.model?.vocab);
     // The library validates the file before we build our table from it.
-    const tokenizer = createTokenizer(text);
+    const tokenizer = createTokenizer(text, TOKENIZER_FILE);
     return new Tokenizer(tokenizer, buildVocabulary(json, keptTokens));
+  }
+
+  /**
+   * @param json The content of a tokenizer.json that was converted from the metadata of `file`.
+   * @throws CapstanError `invalid_model`.
+   */
+  static convert(json: JsonObject, keptTokens: ReadonlySet<string>, file: string): Tokenizer {
+    const tokenizer = createTokenizer(JSON.stringify(json), `${file}: tokenizer`);
+    return new Tokenizer(tokenizer, buildVocabulary(json as unknown as TokenizerJson, keptTokens));
   }
 
   /**
@@ -77,7 +86,8 @@ function loadTokenizers(): typeof Tokenizers {
   return requireNative(folder === undefined ? 'tokenizers' : join(folder, TOKENIZERS_FILE)) as typeof Tokenizers;
 }
 
-function createTokenizer(text: string): HfTokenizer {
+/** `source` names the tokenizer in errors. */
+function createTokenizer(text: string, source: string): HfTokenizer {
   const library = loadTokenizers();
   try {
     const tokenizer = library.Tokenizer.fromString(text);
@@ -88,8 +98,8 @@ function createTokenizer(text: string): HfTokenizer {
   } catch (cause) {
     throw new CapstanError(
       'invalid_model',
-      `${TOKENIZER_FILE}: expected a valid tokenizer, got one that does not load (${(cause as Error).message})`,
-      { param: TOKENIZER_FILE, cause },
+      `${source}: expected a valid tokenizer, got one that does not load (${(cause as Error).message})`,
+      { param: source, cause },
     );
   }
 }

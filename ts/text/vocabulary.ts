@@ -17,6 +17,7 @@ export interface TokenizerJson {
 interface DecoderJson {
   type: string;
   decoders?: DecoderJson[];
+  prefix?: string;
   pattern?: { String?: string; Regex?: string };
   content?: string;
   start?: number;
@@ -45,7 +46,7 @@ interface TokenDecoder {
  * Builds the table of a tokenizer.json. Added tokens pass through the decoder like others, as in `tokenizers`.
  * @param keptTokens Tokens such as `<tool_call>` and `<think>` that always stay in the text, because the parsers need
  *   them.
- * @throws CapstanError `unsupported_model` for a decoder that is not byte-level, metaspace or byte fallback.
+ * @throws CapstanError `unsupported_model` for a decoder that is not byte-level, metaspace, WordPiece or byte fallback.
  */
 export function buildVocabulary(json: TokenizerJson, keptTokens: ReadonlySet<string>): Vocabulary {
   const tokens = listTokens(json);
@@ -109,6 +110,10 @@ function makeDecoder(json: DecoderJson | null | undefined): TokenDecoder {
   let stripsLeadingSpace = false;
   for (const step of steps) {
     switch (step.type) {
+      case 'WordPiece':
+        replacements.push((token) => wordPieceText(token, step.prefix ?? '##'));
+        stripsLeadingSpace = true;
+        break;
       case 'ByteLevel':
         finish = byteLevelBytes;
         break;
@@ -131,7 +136,10 @@ function makeDecoder(json: DecoderJson | null | undefined): TokenDecoder {
         stripsLeadingSpace ||= step.start === 1;
         break;
       default:
-        throw unsupportedDecoder(step, 'a decoder of ByteLevel, Metaspace, Replace, ByteFallback, Fuse and Strip');
+        throw unsupportedDecoder(
+          step,
+          'a decoder of ByteLevel, Metaspace, WordPiece, Replace, ByteFallback, Fuse and Strip',
+        );
     }
   }
   return {
@@ -145,6 +153,11 @@ function replacement(step: DecoderJson): (token: string) => string {
   const content = step.content;
   if (pattern === undefined || content === undefined) throw unsupportedDecoder(step, 'a Replace of a plain string');
   return (token) => token.replaceAll(pattern, content);
+}
+
+/** A token without the prefix starts a word. */
+function wordPieceText(token: string, prefix: string): string {
+  return token.startsWith(prefix) ? token.slice(prefix.length) : ` ${token}`;
 }
 
 function byteFallbackBytes(token: string): Uint8Array {

@@ -58,6 +58,7 @@ Flags that would change responses or capacity are refused.
 
 Examples:
   capstan serve                                           the embedded model on http://127.0.0.1:8080
+  capstan serve Qwen3-4B-Q4_K_M.gguf                      a GGUF file
   capstan serve /models/Qwen2.5-0.5B-Instruct --port 8000 --max-model-len 8K
   capstan serve Qwen/Qwen2.5-0.5B-Instruct                a model of the hub, downloaded once
   capstan serve DIR --access-control --admin-port 9090    requires a key of capstan keys create; probes on port 9090

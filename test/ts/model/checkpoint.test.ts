@@ -287,9 +287,14 @@ test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
   ],
   [
     'an unsupported decoder',
-    { 'tokenizer.json': { ...tinyTokenizer(), decoder: { type: 'WordPiece', prefix: '##', cleanup: true } } },
+    {
+      'tokenizer.json': {
+        ...tinyTokenizer(),
+        decoder: { type: 'CTC', pad_token: '_', word_delimiter_token: '|', cleanup: true },
+      },
+    },
     'unsupported_model',
-    /^tokenizer\.json: expected a decoder of ByteLevel.* got WordPiece/,
+    /^tokenizer\.json: expected a decoder of ByteLevel.* got CTC/,
   ],
 ])('refuses %s', async (_name, changes, code, message) => {
   await expect(load(changes)).rejects.toMatchObject({ code, message: expect.stringMatching(message) as string });

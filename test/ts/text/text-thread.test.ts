@@ -24,7 +24,7 @@ function createThread(options: TextServiceOptions): Worker {
 }
 
 function optionsOf(modelDir: string): TextServiceOptions {
-  return { modelDir, toolCallFormat: 'auto', reasoningFormat: 'auto' };
+  return { modelPath: modelDir, toolCallFormat: 'auto', reasoningFormat: 'auto' };
 }
 
 beforeAll(async () => {

@@ -1,0 +1,333 @@
+import { copyFileSync, mkdtempSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { readModel } from '../../../../ts/model/model';
+import {
+  changedMetadata,
+  ggufBytes,
+  type GgufTensor,
+  type GgufValue,
+  type MetadataChanges,
+  tinyGguf,
+  tinyGgufTensors,
+} from '../../../fakes/tiny-gguf';
+import { tinyModel } from '../../../fakes/tiny-model';
+
+async function load(path: string): ReturnType<typeof readModel> {
+  const model = await readModel(path);
+  await model.text.close();
+  return model;
+}
+
+/** The metadata of the tiny model as one of another architecture. */
+function asArchitecture(name: string, changes: MetadataChanges = {}): MetadataChanges {
+  const renamed: Record<string, GgufValue | null> = { 'general.architecture': { string: name } };
+  for (const [key, value] of changedMetadata({}))
+    if (key.startsWith('qwen2.')) {
+      renamed[key] = null;
+      renamed[key.replace('qwen2.', `${name}.`)] = value;
+    }
+  return { ...renamed, ...changes };
+}
+
+test('reads the same spec, tensors and vocabulary as the same model in a directory', async () => {
+  const file = await load(tinyGguf());
+  const directory = await load(tinyModel());
+  expect(file.config.spec).toEqual({ ...directory.config.spec, rmsNormEps: Math.fround(1e-6) });
+  expect(file.config.features).toEqual(directory.config.features);
+  expect(file.config.family).toBe(directory.config.family);
+  expect(file.checkpoint.numParameters).toBe(directory.checkpoint.numParameters);
+  expect(file.checkpoint.dtype).toBe('f32');
+  const shapes = ({ checkpoint }: typeof file) =>
+    checkpoint.tensors.map(({ name, shape, dtype }) => [name, shape, dtype]);
+  expect(shapes(file)).toEqual(shapes(directory));
+  expect(file.tokens.decode([72, 105, 256, 260], false)).toBe(directory.tokens.decode([72, 105, 256, 260], false));
+  expect(file.toolCallFormat).toBe(directory.toolCallFormat);
+});
+
+test('takes the name of the file, without the number of a part', async () => {
+  expect((await load(tinyGguf({}, undefined, 'Qwen3-4B.Q4_K_M.gguf'))).name).toBe('Qwen3-4B.Q4_K_M');
+  const part = { 'split.count': { uint16: 1 }, 'split.no': { uint16: 0 } };
+  expect((await load(tinyGguf(part, undefined, 'Big-00001-of-00001.gguf'))).name).toBe('Big');
+});
+
+test('ends a text at the EOS, EOT and EOM tokens, and at known control tokens', async () => {
+  expect((await load(tinyGguf())).config.eosTokenIds).toEqual([258, 256]);
+  const turn = { 'tokenizer.ggml.eos_token_id': { uint32: 3 }, 'tokenizer.ggml.eot_token_id': { uint32: 4 } };
+  expect((await load(tinyGguf(turn))).config.eosTokenIds).toEqual([3, 4, 256, 258]);
+});
+
+test('reads sampling defaults', async () => {
+  const changes = {
+    'general.sampling.temp': { float32: 0.5 },
+    'general.sampling.top_k': { int32: 20 },
+    'general.sampling.penalty_repeat': { float32: 0 },
+  };
+  expect((await load(tinyGguf(changes))).config.samplingDefaults).toEqual({ temperature: 0.5, topK: 20 });
+  await expect(load(tinyGguf({ 'general.sampling.top_p': { float32: -1 } }))).rejects.toThrow('a number of 0 or more');
+});
+
+describe('the layout of Llama', () => {
+  test('stores the rows of Q and K as pairs, has no biases, and an output matrix', async () => {
+    const path = tinyGguf(asArchitecture('llama'), (tensors) => {
+      for (const name of ['q', 'k', 'v']) tensors.delete(`blk.0.attn_${name}.bias`);
+      tensors.set('output.weight', { sizes: [8, 272], type: 1 });
+    });
+    const { config, checkpoint } = await load(path);
+    expect(config.spec.tieWordEmbeddings).toBe(false);
+    expect(config.features.qkvBias).toBe(false);
+    const pairs = checkpoint.tensors.filter(({ interleavedHeadDim }) => interleavedHeadDim !== undefined);
+    expect(pairs.map(({ name, interleavedHeadDim }) => [name, interleavedHeadDim])).toEqual([
+      ['layers.0.q_proj.weight', 4],
+      ['layers.0.k_proj.weight', 4],
+    ]);
+    expect(checkpoint.tensors.find(({ name }) => name === 'lm_head.weight')).toMatchObject({ dtype: 'f16' });
+  });
+
+  test('divides the rotary frequencies by a tensor', async () => {
+    const bytes = new Uint8Array(Float32Array.of(1, 8).buffer);
+    const { config } = await load(tinyGguf({}, (tensors) => tensors.set('rope_freqs.weight', { sizes: [2], bytes })));
+    expect(config.spec.rope).toMatchObject({ type: 'default', frequencyDivisors: Float32Array.of(1, 8) });
+    const zeros = tinyGguf({}, (tensors) => tensors.set('rope_freqs.weight', { sizes: [2] }));
+    await expect(load(zeros)).rejects.toThrow('rope_freqs.weight: expected numbers above 0, got 0');
+    const wrong = tinyGguf({}, (tensors) => tensors.set('rope_freqs.weight', { sizes: [3] }));
+    await expect(load(wrong)).rejects.toThrow('rope_freqs.weight: expected F32 [2], got F32 [3]');
+  });
+});
+
+test('reads QK norms, window and head dimension of Qwen3', async () => {
+  const changes = asArchitecture('qwen3', {
+    'qwen3.attention.key_length': { uint32: 6 },
+    'qwen3.attention.value_length': { uint32: 6 },
+    'qwen3.attention.sliding_window': { uint32: 16 },
+  });
+  const path = tinyGguf(changes, (tensors) => {
+    const sizes: Record<string, readonly number[]> = { q: [8, 12], k: [8, 6], v: [8, 6] };
+    for (const [name, size] of Object.entries(sizes)) {
+      tensors.delete(`blk.0.attn_${name}.bias`);
+      tensors.set(`blk.0.attn_${name}.weight`, { sizes: size });
+    }
+    tensors.set('blk.0.attn_output.weight', { sizes: [12, 8] });
+    tensors.set('blk.0.attn_q_norm.weight', { sizes: [6] });
+    tensors.set('blk.0.attn_k_norm.weight', { sizes: [6] });
+  });
+  const { spec, features } = (await load(path)).config;
+  expect(spec).toMatchObject({ headDim: 6, attentionScale: 1 / Math.sqrt(6), slidingWindows: Int32Array.of(16) });
+  expect(features.qkNorm).toBe(true);
+});
+
+describe('rotary scaling', () => {
+  const ropeOf = async (changes: MetadataChanges) => (await load(tinyGguf(changes))).config.spec.rope;
+
+  test('none, linear, and the old key for linear', async () => {
+    expect(await ropeOf({ 'qwen2.rope.scaling.type': { string: 'none' } })).toMatchObject({
+      type: 'default',
+      factor: 1,
+    });
+    const linear = { type: 'linear', factor: 4, originalMaxPositions: 4096 };
+    expect(await ropeOf({ 'qwen2.rope.scale_linear': { float32: 4 } })).toMatchObject(linear);
+    expect(
+      await ropeOf({ 'qwen2.rope.scaling.type': { string: 'linear' }, 'qwen2.rope.scaling.factor': { float32: 4 } }),
+    ).toMatchObject(linear);
+  });
+
+  const yarn: MetadataChanges = {
+    'qwen2.rope.scaling.type': { string: 'yarn' },
+    'qwen2.rope.scaling.factor': { float32: 4 },
+    'qwen2.rope.scaling.original_context_length': { uint32: 1024 },
+  };
+
+  test('YaRN with its temperature', async () => {
+    expect(await ropeOf(yarn)).toMatchObject({
+      type: 'yarn',
+      factor: 4,
+      originalMaxPositions: 1024,
+      betaFast: 32,
+      betaSlow: 1,
+      attentionFactor: 0.1 * Math.log(4) + 1,
+    });
+    const temperature = { 'qwen2.rope.scaling.yarn_attn_factor': { float32: 1.5 } };
+    expect(await ropeOf({ ...yarn, ...temperature })).toMatchObject({ attentionFactor: 1.5 });
+    const multiplier = { 'qwen2.rope.scaling.yarn_log_multiplier': { float32: 1 } };
+    expect(await ropeOf({ ...yarn, ...multiplier })).toMatchObject({ attentionFactor: 1 });
+  });
+
+  test('another type is refused by name', async () => {
+    await expect(ropeOf({ 'qwen2.rope.scaling.type': { string: 'longrope' } })).rejects.toMatchObject({
+      code: 'unsupported_model',
+      message: 'tiny.gguf: qwen2.rope.scaling.type: expected one of none, linear, yarn, got "longrope"',
+    });
+  });
+});
+
+describe('refuses', () => {
+  const remove =
+    (...names: string[]) =>
+    (tensors: Map<string, GgufTensor>) =>
+      names.forEach((name) => tensors.delete(name));
+  const set = (name: string, tensor: GgufTensor) => (tensors: Map<string, GgufTensor>) =>
+    void tensors.set(name, tensor);
+
+  const metadataCases: [what: string, changes: MetadataChanges, code: string, message: string][] = [
+    [
+      'an architecture that is not supported',
+      asArchitecture('gemma3'),
+      'unsupported_model',
+      'general.architecture: expected one of the architectures llama, qwen2, qwen3, got "gemma3"',
+    ],
+    ['a projector', { 'general.type': { string: 'mmproj' } }, 'unsupported_model', 'general.type: expected model, got'],
+    ['a missing key', { 'qwen2.block_count': null }, 'invalid_model', 'qwen2.block_count: expected an integer'],
+    ['too many layers', { 'qwen2.block_count': { uint32: 5000 } }, 'invalid_model', 'an integer from 1 to 4096'],
+    ['a text as number', { 'qwen2.context_length': { string: '1' } }, 'invalid_model', 'qwen2.context_length'],
+    [
+      'experts',
+      { 'qwen2.expert_count': { uint32: 8 } },
+      'unsupported_model',
+      'mixture of experts is not supported yet',
+    ],
+    ['an encoder', { 'qwen2.attention.causal': { bool: false } }, 'unsupported_model', 'qwen2.attention.causal'],
+    ['a scale', { 'qwen2.logit_scale': { float32: 0.5 } }, 'unsupported_model', 'qwen2.logit_scale: expected 0'],
+    ['odd heads', { 'qwen2.attention.head_count_kv': { uint32: 3 } }, 'invalid_model', 'a divisor of the 2 heads'],
+    [
+      'layers with different sizes',
+      { 'qwen2.feed_forward_length': { int32s: [12, 13] } },
+      'unsupported_model',
+      'the same number for all layers',
+    ],
+    ['an unknown tokenizer', { 'tokenizer.ggml.model': { string: 'rwkv' } }, 'unsupported_model', 'one of gpt2, llama'],
+    ['no tokenizer', { 'tokenizer.ggml.model': null }, 'invalid_model', 'tokenizer.ggml.model: expected a string'],
+  ];
+  test.each(metadataCases)('%s', async (_what, changes, code, message) => {
+    await expect(load(tinyGguf(changes))).rejects.toMatchObject({ code, message: expect.stringContaining(message) });
+  });
+
+  const tensorCases: [
+    what: string,
+    change: (tensors: Map<string, GgufTensor>) => void,
+    code: string,
+    message: string,
+  ][] = [
+    ['a missing tensor', remove('blk.0.ffn_up.weight'), 'invalid_model', 'a tensor of shape [12, 8] in the file'],
+    ['a wrong shape', set('blk.0.ffn_up.weight', { sizes: [12, 8] }), 'invalid_model', 'shape [12, 8] as the metadata'],
+    [
+      'a tensor that nothing uses',
+      set('blk.0.attn_sinks.weight', { sizes: [2] }),
+      'unsupported_model',
+      'blk.0.attn_sinks.weight: expected only tensors of the architecture qwen2',
+    ],
+    [
+      'a type that cannot be loaded',
+      set('blk.0.ffn_up.weight', { sizes: [8, 12], type: 24, bytes: new Uint8Array(96) }),
+      'unsupported_model',
+      'blk.0.ffn_up.weight: expected one of the types F32, F16, Q4_0,',
+    ],
+  ];
+  test.each(tensorCases)('%s', async (_what, change, code, message) => {
+    await expect(load(tinyGguf({}, change))).rejects.toMatchObject({ code, message: expect.stringContaining(message) });
+  });
+});
+
+test('accepts equal values for all layers, and quantized tensors', async () => {
+  const changes: MetadataChanges = {
+    'qwen2.feed_forward_length': { int32s: [32] },
+    'qwen2.attention.head_count': { int32s: [2] },
+  };
+  const { config, checkpoint } = await load(
+    tinyGguf(changes, (tensors) => {
+      tensors.set('blk.0.ffn_gate.weight', { sizes: [8, 32] });
+      tensors.set('blk.0.ffn_up.weight', { sizes: [8, 32] });
+      tensors.set('blk.0.ffn_down.weight', { sizes: [32, 8], type: 8 });
+    }),
+  );
+  expect(config.spec).toMatchObject({ intermediateSize: 32, numHeads: 2 });
+  expect(checkpoint.tensors.find(({ name }) => name === 'layers.0.down_proj.weight')).toMatchObject({ dtype: 'q8_0' });
+});
+
+describe('a folder', () => {
+  const folder = (...names: string[]): string => {
+    const dir = mkdtempSync(join(tmpdir(), 'capstan-gguf-'));
+    const file = tinyGguf();
+    for (const name of names) copyFileSync(file, join(dir, name));
+    return dir;
+  };
+
+  test('with one GGUF file is that model; a projector beside it does not count', async () => {
+    expect((await load(folder('m.gguf', 'mmproj-m.gguf', 'README.md'))).checkpoint.files[0]).toMatch(/\/m\.gguf$/);
+  });
+
+  test('with several models is refused with their names', async () => {
+    await expect(load(folder('a.gguf', 'b.gguf'))).rejects.toThrow('2 models: a.gguf, b.gguf');
+  });
+
+  test('without a first part is refused', async () => {
+    await expect(load(folder('m-00002-of-00002.gguf'))).rejects.toThrow('the first part of a split GGUF file');
+  });
+
+  test('with config.json is a model directory', async () => {
+    const dir = tinyModel();
+    copyFileSync(tinyGguf(), join(dir, 'other.gguf'));
+    expect((await load(dir)).checkpoint.files[0]).toMatch(/model\.safetensors$/);
+  });
+});
+
+describe('a split model', () => {
+  /** Writes the tiny model in two parts and returns the path of the first. */
+  const split = (change: (parts: { names: string[]; metadata: MetadataChanges[] }) => void = () => {}): string => {
+    const names = ['m-00001-of-00002.gguf', 'm-00002-of-00002.gguf'];
+    const tensors = tinyGgufTensors();
+    const count: MetadataChanges = { 'split.count': { uint16: 2 }, 'split.tensors.count': { int32: tensors.length } };
+    const parts = { names, metadata: [0, 1].map((no): MetadataChanges => ({ ...count, 'split.no': { uint16: no } })) };
+    change(parts);
+    const dir = mkdtempSync(join(tmpdir(), 'capstan-gguf-'));
+    const bytes = [
+      ggufBytes({ metadata: changedMetadata(parts.metadata[0]), tensors: tensors.slice(0, 5) }),
+      ggufBytes({ metadata: changedMetadata(parts.metadata[1], []), tensors: tensors.slice(5) }),
+    ];
+    names.forEach((name, i) => name !== '' && writeFileSync(join(dir, name), bytes[i]));
+    return join(dir, names[0] === '' ? names[1] : names[0]);
+  };
+
+  test('is read from its first part, and from its folder', async () => {
+    const path = split();
+    for (const place of [path, dirname(path)]) {
+      const { checkpoint, name } = await load(place);
+      expect(checkpoint.files.map((file) => file.slice(-21))).toEqual([
+        'm-00001-of-00002.gguf',
+        'm-00002-of-00002.gguf',
+      ]);
+      expect(new Set(checkpoint.tensors.map(({ file }) => file))).toEqual(new Set([0, 1]));
+      if (place === path) expect(name).toBe('m');
+    }
+  });
+
+  test('without a part is refused with its name', async () => {
+    const missing = split(({ names }) => (names[1] = ''));
+    await expect(load(missing)).rejects.toThrow(
+      'm-00002-of-00002.gguf: expected all 2 parts of the model in one folder',
+    );
+  });
+
+  test('from another part is refused with the name of the first', async () => {
+    const path = split();
+    await expect(load(path.replace('00001-of', '00002-of'))).rejects.toThrow(
+      '(m-00001-of-00002.gguf), got part 2 of 2',
+    );
+  });
+
+  test('with parts that do not belong together is refused', async () => {
+    const wrong = split(({ metadata }) => (metadata[1] = { ...metadata[1], 'split.no': { uint16: 0 } }));
+    await expect(load(wrong)).rejects.toThrow('m-00002-of-00002.gguf: expected part 2 of 2, got split.no 0');
+    const fewer = split(({ metadata }) => (metadata[0] = { ...metadata[0], 'split.tensors.count': { int32: 3 } }));
+    await expect(load(fewer)).rejects.toThrow('split.tensors.count');
+    const many = split(({ metadata }) => (metadata[0] = { ...metadata[0], 'split.count': { uint16: 5000 } }));
+    await expect(load(many)).rejects.toThrow('a number from 1 to 1024');
+    const renamed = split(({ names }) => (names[0] = 'x.gguf'));
+    await expect(load(renamed)).rejects.toThrow('a name that ends with -00001-of-00002.gguf');
+  });
+});
+
+test('a path that does not exist, and a file that is not GGUF, are explained', async () => {
+  await expect(load('/no/model.gguf')).rejects.toThrow("a directory with config.json, a GGUF file, or 'demo'");
+  const path = join(tinyModel(), 'config.json');
+  await expect(load(path)).rejects.toThrow('config.json: expected a GGUF file, which starts with GGUF, got a file');
+});

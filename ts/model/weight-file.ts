@@ -1,0 +1,63 @@
+import { type FileHandle, open } from 'node:fs/promises';
+import { CapstanError } from '../errors';
+
+/** One tensor of a file. Its range is checked against the size of the file. */
+export interface StoredTensor {
+  /** As written in the file: `F32`, `BF16`, … */
+  dtype: string;
+  /** Row-major: the last size is that of a row. */
+  shape: number[];
+  /** Offset in bytes from the start of the file. */
+  offset: number;
+  numBytes: number;
+}
+
+/** A file with weights that is open for reading. `name` is its name in error messages. */
+export interface WeightFile {
+  readonly handle: FileHandle;
+  readonly name: string;
+  readonly size: number;
+}
+
+/**
+ * Opens a file, runs `use`, and closes the file.
+ * @throws CapstanError `invalid_model` for a missing file or a folder, `io_error` for one that cannot be read.
+ */
+export async function withWeightFile<T>(path: string, name: string, use: (file: WeightFile) => Promise<T>): Promise<T> {
+  const handle = await openForReading(path, name);
+  try {
+    const stats = await handle.stat();
+    if (!stats.isFile()) throw invalidFile(name, 'a regular file', 'another kind of file');
+    return await use({ handle, name, size: stats.size });
+  } finally {
+    await handle.close();
+  }
+}
+
+async function openForReading(path: string, name: string): Promise<FileHandle> {
+  try {
+    return await open(path, 'r');
+  } catch (cause) {
+    const isMissing = (cause as NodeJS.ErrnoException).code === 'ENOENT';
+    throw new CapstanError(
+      isMissing ? 'invalid_model' : 'io_error',
+      `${name}: expected a readable file, got ${(cause as Error).message}`,
+      { param: name, cause },
+    );
+  }
+}
+
+/** Fills `into` with the bytes at `position`. @throws CapstanError `invalid_model` if the file ends before. */
+export async function readFully({ handle, name }: WeightFile, into: Uint8Array, position: number): Promise<void> {
+  let numRead = 0;
+  while (numRead < into.length) {
+    const { bytesRead } = await handle.read(into, numRead, into.length - numRead, position + numRead);
+    if (bytesRead === 0)
+      throw invalidFile(name, `${into.length} bytes at ${position}`, `the file's end after ${numRead}`);
+    numRead += bytesRead;
+  }
+}
+
+export function invalidFile(where: string, expected: string, received: string): CapstanError {
+  return CapstanError.unexpected('invalid_model', where, expected, received);
+}
