@@ -57,7 +57,7 @@ export interface EngineOptions {
    */
   kvCacheDtype?: 'auto' | NativeCacheDType;
   /** Instruction set of the CPU kernels. Default: `'auto'`, the best that this machine supports. */
-  isa?: 'auto' | 'portable' | 'avx2' | 'avxvnni' | 'avx512' | 'avx512vnni' | 'avx512bf16';
+  isa?: 'auto' | 'portable' | 'avx2' | 'avxvnni' | 'avx512' | 'avx512vnni' | 'avx512bf16' | 'amx';
   /** Tokens per KV cache block. Default: 16 on the CPU, 64 on CUDA. */
   blockSize?: number;
   /**
@@ -140,7 +140,7 @@ export interface LibraryOptions {
 
 const DTYPES = ['f32', 'f16', 'bf16'] as const;
 const QUANTIZATIONS = ['none', 'int8', 'int4'] as const;
-const ISAS = ['auto', 'portable', 'avx2', 'avxvnni', 'avx512', 'avx512vnni', 'avx512bf16'] as const;
+const ISAS = ['auto', 'portable', 'avx2', 'avxvnni', 'avx512', 'avx512vnni', 'avx512bf16', 'amx'] as const;
 /** NOTE: a record, so that a field missing here does not compile. */
 const ENGINE_KEYS = Object.keys({
   device: true,

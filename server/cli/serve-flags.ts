@@ -179,7 +179,7 @@ const ENGINE: readonly Definition[] = [
   {
     name: 'isa',
     value: '<name>',
-    help: 'CPU instruction set: auto, portable, avx2, avxvnni, avx512, avx512vnni or avx512bf16 (default: auto)',
+    help: 'CPU instruction set: auto, portable, avx2, avxvnni, avx512, avx512vnni, avx512bf16 or amx (default: auto)',
     apply: (o, value, source) => {
       o.engine.isa = parseChoice(value, source, [
         'auto',
@@ -189,6 +189,7 @@ const ENGINE: readonly Definition[] = [
         'avx512',
         'avx512vnni',
         'avx512bf16',
+        'amx',
       ]);
     },
   },

@@ -42,7 +42,7 @@ test('ops: no op exceeds its limit, and the page shows the shares', async () => 
   expect([code, stderr]).toEqual([0, `Wrote ${page}\n`]);
   const { results, isa, packedBytes } = JSON.parse(stdout);
   expect(packedBytes).toBeGreaterThan(2 * 512 * 896);
-  expect(['portable', 'avx2', 'avxvnni', 'avx512', 'avx512vnni', 'avx512bf16']).toContain(isa);
+  expect(['portable', 'avx2', 'avxvnni', 'avx512', 'avx512vnni', 'avx512bf16', 'amx']).toContain(isa);
   expect(results.map(({ rows }: any) => rows)).toEqual([1, 8, 65]);
   for (const { ops } of results) {
     expect(ops.map(({ op }: any) => op)).toEqual([
@@ -92,7 +92,7 @@ test.each([
   [['ops', '--rows', '1,513'], "error: --rows: expected a whole number from 1 to 512, got '513'"],
   [
     ['ops', '--isa', 'neon'],
-    "error: --isa: expected auto, portable, avx2, avxvnni, avx512, avx512vnni or avx512bf16, got 'neon'",
+    "error: --isa: expected auto, portable, avx2, avxvnni, avx512, avx512vnni, avx512bf16 or amx, got 'neon'",
   ],
   [['ops', '--layers', '101'], "error: --layers: expected a whole number from 1 to 100, got '101'"],
   [['offline', '--max-num-seqs', '99999999999'], 'error: --max-num-seqs: expected an integer from 1 to 2147483647'],

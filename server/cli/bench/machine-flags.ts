@@ -25,7 +25,7 @@ export interface OpsBenchFlags extends MachineFlags {
 }
 
 const MAX_ROWS = 512;
-const ISAS = ['auto', 'portable', 'avx2', 'avxvnni', 'avx512', 'avx512vnni', 'avx512bf16'] as const;
+const ISAS = ['auto', 'portable', 'avx2', 'avxvnni', 'avx512', 'avx512vnni', 'avx512bf16', 'amx'] as const;
 
 export function addLimitsBenchFlags(command: Command): Command {
   return addMachineFlags(command);
