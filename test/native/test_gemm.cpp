@@ -7,6 +7,7 @@
 #include "native/backend/cpu/act_tiles.h"
 #include "native/backend/cpu/isa.h"
 #include "native/backend/cpu/matrix.h"
+#include "native/backend/cpu/row_check.h"
 #include "native/base/number.h"
 #include "test/native/act_values.h"
 #ifdef CAPSTAN_AMX_TWIN
@@ -187,6 +188,21 @@ TEST(gemm_on_amx_gives_the_bits_of_the_twin) {
       EXPECT(multiply(problem, kAmxKernels, 0, rows) == multiply(problem, kAmxTwinKernels, 0, rows));
     }
   }
+}
+#endif
+
+#ifdef CAPSTAN_AMX_TWIN
+TEST(gemm_check_of_rows_accepts_one_order_and_refuses_two) {
+  if (!has_isa(CpuIsa::kAmxTwin)) return;
+  EXPECT(rows_give_the_same_bits(kAmxTwinKernels));
+  const AmxScope amx;
+  EXPECT(rows_give_the_same_bits(kAmxKernels));
+  CpuKernels two_orders = kAmxTwinKernels;
+  two_orders.gemm = [](const GemmArgs& args) {
+    kAmxTwinKernels.gemm(args);
+    if (args.acts.rows > 1) args.out[args.out_stride + 3] = std::nextafter(args.out[args.out_stride + 3], 1e30f);
+  };
+  EXPECT(!rows_give_the_same_bits(two_orders));
 }
 #endif
 

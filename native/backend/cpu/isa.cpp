@@ -14,6 +14,7 @@
 #include <iterator>
 #include <utility>
 
+#include "native/backend/cpu/row_check.h"
 #include "native/base/check.h"
 
 namespace capstan {
@@ -98,7 +99,9 @@ CpuFeatures read_cpu_features() {
     features.has_avx_vnni = features.has_avx2 && has(eax, {4});
     features.has_avx512bf16 = features.has_avx512vnni && has(eax, {5});
   }
-  features.has_amx = features.has_avx512bf16 && has_tiles && has_tile_palette() && may_use_tiles();
+  // The kernels rely on the order of sums that the manual states. A processor that has another one does without AMX.
+  features.has_amx = features.has_avx512bf16 && has_tiles && has_tile_palette() && may_use_tiles() &&
+                     rows_give_the_same_bits(kAmxKernels);
   return features;
 }
 #endif
