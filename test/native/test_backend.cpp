@@ -105,7 +105,7 @@ const char* format_name(WeightFormat format) {
   return format == WeightFormat::kInt8 ? " int8" : " int4";
 }
 
-// AMX adds products of bf16 with bf16 in an order of its own.
+// AMX adds products of bf16 with bf16 in a different order.
 bool has_own_order(const RunOptions& options) {
   return cpu_kernels(options.isa).bf16_act_format == ActFormat::kBf16Blocks && options.weight_dtype == DType::kBf16 &&
          !options.compute_f32 && options.format == WeightFormat::kDType;

@@ -241,7 +241,7 @@ TEST(gemm_rows_do_not_depend_on_each_other) {
   }
 }
 
-// More rows than fit in the cache beside the panels, and a matrix of which a pair of panels does not fit.
+// More rows than fit in the cache beside the panels. Then panels so long that two of them do not fit.
 TEST(gemm_of_large_operands_gives_the_bits_of_each_row_alone) {
   for (const CpuIsa isa : available_cpu_isas()) {
     const CpuKernels& kernels = cpu_kernels(isa);

@@ -17,7 +17,7 @@ constexpr int kPairRows = 2 * kBlockRows;
 constexpr int64_t kPanelBlockWords = kBlockWords * kPanelFeatures;
 constexpr int64_t kStreamAheadWords = 1024;
 
-// The sums of two tiles of rows: (2, 2 panels, kBlockRows, 16), of which tile i uses (panels, its rows, 16).
+// Floats that hold the sums of a tile of rows: at most (2 panels, kBlockRows, 16). They are (panels, its rows, 16).
 constexpr int64_t kRowTileFloats = 2 * kBlockRows * kPanelFeatures;
 
 // Adds a part to the parts before it like a binary counter: part 1 to part 0, part 3 to part 2, then (2 + 3) to (0 +
