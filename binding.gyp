@@ -81,7 +81,7 @@
         "native/binding/records.cpp"
       ],
       "conditions": [
-        ["target_arch=='x64'", { "dependencies": ["kernels_avx2", "kernels_avxvnni", "kernels_avx512", "kernels_avx512vnni", "kernels_avx512bf16"] }],
+        ["target_arch=='x64'", { "dependencies": ["kernels_avx2", "kernels_avxvnni", "kernels_avx512", "kernels_avx512vnni", "kernels_avx512bf16", "kernels_amx"] }],
         ["target_arch=='arm64'", { "dependencies": ["kernels_neon", "kernels_neondot", "kernels_neonbf16"] }]
       ]
     }
@@ -150,6 +150,14 @@
           "target_name": "kernels_avx512bf16",
           "type": "static_library",
           "sources": ["native/backend/cpu/kernels_avx512bf16.cpp"],
+          "cflags_cc": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mavx512bf16", "-mfma", "-mf16c"],
+          "xcode_settings": { "OTHER_CPLUSPLUSFLAGS": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mavx512bf16", "-mfma", "-mf16c"] }
+        },
+        {
+          # Its AMX instructions are inline assembly and need no flag.
+          "target_name": "kernels_amx",
+          "type": "static_library",
+          "sources": ["native/backend/cpu/kernels_amx.cpp"],
           "cflags_cc": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mavx512bf16", "-mfma", "-mf16c"],
           "xcode_settings": { "OTHER_CPLUSPLUSFLAGS": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni", "-mavx512bf16", "-mfma", "-mf16c"] }
         }

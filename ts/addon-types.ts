@@ -122,7 +122,17 @@ export interface NativeEngineOptions {
   kvCacheDtype: 'auto' | NativeCacheDType;
   /** Instruction set of the CPU kernels; 'auto' = the best that this machine supports. */
   isa:
-    'auto' | 'portable' | 'avx2' | 'avxvnni' | 'avx512' | 'avx512vnni' | 'avx512bf16' | 'neon' | 'neondot' | 'neonbf16';
+    | 'auto'
+    | 'portable'
+    | 'avx2'
+    | 'avxvnni'
+    | 'avx512'
+    | 'avx512vnni'
+    | 'avx512bf16'
+    | 'amx'
+    | 'neon'
+    | 'neondot'
+    | 'neonbf16';
   /** Tokens per KV cache block; 0 = the backend's preference. */
   blockSize: number;
   /** 0 = min(maxNumSeqs × maxModelLen, 25 % of the free memory); on a GPU what gpuMemoryUtilization leaves. */
@@ -425,6 +435,8 @@ export interface NativeLimits {
   /** 0 on a machine without the instruction (AVX512-BF16). */
   int8GopPerS: number;
   bf16GflopPerS: number;
+  /** 0 on a machine without AMX, or without the permission to use it. */
+  amxBf16GflopPerS: number;
   /** 0 on a machine without AVX-512. */
   f32GflopPerS: number;
 }

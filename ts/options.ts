@@ -69,7 +69,17 @@ export interface EngineOptions {
   kvCacheDtype?: 'auto' | NativeCacheDType;
   /** Instruction set of the CPU kernels. Default: `'auto'`, the best that this machine supports. */
   isa?:
-    'auto' | 'portable' | 'avx2' | 'avxvnni' | 'avx512' | 'avx512vnni' | 'avx512bf16' | 'neon' | 'neondot' | 'neonbf16';
+    | 'auto'
+    | 'portable'
+    | 'avx2'
+    | 'avxvnni'
+    | 'avx512'
+    | 'avx512vnni'
+    | 'avx512bf16'
+    | 'amx'
+    | 'neon'
+    | 'neondot'
+    | 'neonbf16';
   /** Tokens per KV cache block. Default: 16 on the CPU, 64 on CUDA. */
   blockSize?: number;
   /**
@@ -169,6 +179,7 @@ const ISAS = [
   'avx512',
   'avx512vnni',
   'avx512bf16',
+  'amx',
   'neon',
   'neondot',
   'neonbf16',

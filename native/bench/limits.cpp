@@ -11,7 +11,11 @@
 #include <immintrin.h>
 #endif
 
+#include "native/backend/cpu/cpu_backend.h"
 #include "native/backend/cpu/memory.h"
+#if defined(__x86_64__)
+#include "native/backend/cpu/tiles_amx.h"
+#endif
 
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -23,6 +27,7 @@ namespace {
 constexpr size_t kPieceBytes = size_t{64} << 10;
 constexpr int kStreams = 4;
 constexpr int64_t kChainSteps = 4'000'000;
+constexpr int64_t kTileSteps = 1'000'000;
 
 using Read = uint64_t (*)(const char* from, size_t bytes);
 
@@ -100,6 +105,23 @@ __attribute__((target("avx512f"))) void multiply_f32(int64_t steps) {
 #pragma GCC unroll 12
   for (int j = 0; j < 12; ++j)
     asm volatile("" : : "v"(sum[j]));
+}
+
+// Multiplies full tiles from registers. Only for machines that can run CpuIsa::kAmx.
+void multiply_tiles(int64_t steps) {
+  TileConfig config;
+  for (int tile = 0; tile < 8; ++tile) {
+    config.rows[tile] = kMaxTileConfigRows;
+    config.row_bytes[tile] = kTileRowBytes;
+  }
+  tile_configure(config);
+  for (int64_t i = 0; i < steps; ++i) {
+    tile_dot_bf16<0, 4, 6>();
+    tile_dot_bf16<1, 4, 7>();
+    tile_dot_bf16<2, 5, 6>();
+    tile_dot_bf16<3, 5, 7>();
+  }
+  tile_release();
 }
 #endif
 
@@ -212,6 +234,16 @@ double LimitMeter::bf16_gflop_per_s() {
   team_.run([&](int) { multiply_bf16(kChainSteps); });
 #endif
   return 12.0 * 64 * kChainSteps * team_.size() / (now_seconds() - start) / 1e9;
+}
+
+double LimitMeter::amx_bf16_gflop_per_s() {
+  const std::vector<CpuIsa> isas = available_cpu_isas();
+  if (std::find(isas.begin(), isas.end(), CpuIsa::kAmx) == isas.end()) return 0;
+  const double start = now_seconds();
+#if defined(__x86_64__)
+  team_.run([&](int) { multiply_tiles(kTileSteps); });
+#endif
+  return 4.0 * 2 * 16 * 16 * 32 * kTileSteps * team_.size() / (now_seconds() - start) / 1e9;
 }
 
 double LimitMeter::int8_gop_per_s() {

@@ -22,10 +22,11 @@ class LimitMeter {
   LimitMeter& operator=(const LimitMeter&) = delete;
   // One pass over the bytes, in huge pages, with each pattern. Which one is fastest depends on the machine.
   std::vector<ReadRate> read_rates();
-  double read_gb_per_s();     // of the fastest pattern
-  double bf16_gflop_per_s();  // vdpbf16ps; 0 without the instruction
-  double int8_gop_per_s();    // vpdpbusd; 0 without the instruction
-  double f32_gflop_per_s();   // fused multiply-add; 0 without AVX-512
+  double read_gb_per_s();         // of the fastest pattern
+  double bf16_gflop_per_s();      // vdpbf16ps; 0 without the instruction
+  double amx_bf16_gflop_per_s();  // tdpbf16ps; 0 without AMX or the permission to use it
+  double int8_gop_per_s();        // vpdpbusd; 0 without the instruction
+  double f32_gflop_per_s();       // fused multiply-add; 0 without AVX-512
 
  private:
   struct Memory;

@@ -247,6 +247,7 @@ struct Limits {
 // Returns the peak of the instructions that the products use.
 double peak_flop_per_s(LimitMeter& meter, const OpsOptions& options, double f32_peak) {
   if (options.format != WeightFormat::kDType) return meter.int8_gop_per_s() * 1e9;
+  if (options.dtype == DType::kBf16 && options.isa == CpuIsa::kAmx) return meter.amx_bf16_gflop_per_s() * 1e9;
   return options.dtype == DType::kBf16 ? meter.bf16_gflop_per_s() * 1e9 : f32_peak;
 }
 

@@ -188,7 +188,7 @@ const ENGINE: readonly Definition[] = [
   {
     name: 'isa',
     value: '<name>',
-    help: 'CPU instruction set: auto, portable, avx2, avxvnni, avx512, avx512vnni or avx512bf16; on arm64 neon, neondot or neonbf16 (default: auto)',
+    help: 'CPU instruction set: auto, portable, avx2, avxvnni, avx512, avx512vnni, avx512bf16 or amx; on arm64 neon, neondot or neonbf16 (default: auto)',
     apply: (o, value, source) => {
       o.engine.isa = parseChoice(value, source, [
         'auto',
@@ -198,6 +198,7 @@ const ENGINE: readonly Definition[] = [
         'avx512',
         'avx512vnni',
         'avx512bf16',
+        'amx',
         'neon',
         'neondot',
         'neonbf16',

@@ -49,6 +49,7 @@ test('ops: no op exceeds its limit, and the page shows the shares', async () => 
     'avx512',
     'avx512vnni',
     'avx512bf16',
+    'amx',
     'neon',
     'neondot',
     'neonbf16',
@@ -102,7 +103,7 @@ test.each([
   [['ops', '--rows', '1,513'], "error: --rows: expected a whole number from 1 to 512, got '513'"],
   [
     ['ops', '--isa', 'sve'],
-    "error: --isa: expected auto, portable, avx2, avxvnni, avx512, avx512vnni, avx512bf16, neon, neondot or neonbf16, got 'sve'",
+    "error: --isa: expected auto, portable, avx2, avxvnni, avx512, avx512vnni, avx512bf16, amx, neon, neondot or neonbf16, got 'sve'",
   ],
   [['ops', '--layers', '101'], "error: --layers: expected a whole number from 1 to 100, got '101'"],
   [['offline', '--max-num-seqs', '99999999999'], 'error: --max-num-seqs: expected an integer from 1 to 2147483647'],

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstring>
 
+#include "native/backend/cpu/act_tiles.h"
 #include "native/backend/cpu/isa.h"
 #include "native/base/number.h"
+#include "test/native/act_values.h"
 #include "test/native/checkpoint.h"
 #include "test/native/reference.h"
 #include "test/native/testing.h"
@@ -13,23 +15,19 @@
 namespace capstan::testing {
 namespace {
 
-constexpr ActFormat kFormats[] = {ActFormat::kF32, ActFormat::kBf16Rounded, ActFormat::kBf16Pairs};
+constexpr ActFormat kFormats[] = {ActFormat::kF32, ActFormat::kBf16Rounded, ActFormat::kBf16Pairs,
+                                  ActFormat::kBf16Blocks};
 
 // Tiles of `rows` rows in which every word is NaN.
 struct Acts {
   std::vector<uint32_t> memory;
   ActTiles tiles;
-  Acts(const CpuKernels& kernels, int64_t rows, int64_t k, ActFormat format) {
-    const int64_t words = (k + 1) / 2 * (format == ActFormat::kBf16Pairs ? 1 : 2);
-    memory.assign(static_cast<size_t>(rows * words), 0x7fc07fc0u);
-    tiles = {memory.data(), rows, words, kernels.tile_rows, format};
+  Acts(const CpuKernels& kernels, int64_t rows, int64_t k, ActFormat format, int num_parts = 1) {
+    tiles = plain_act_tiles(kernels, format, rows, (k + 1) / 2 * 2, num_parts);
+    memory.assign(static_cast<size_t>(rows * tiles.words), 0x7fc07fc0u);
+    tiles.data = memory.data();
   }
-  float at(int64_t row, int64_t k) const {
-    const int64_t first = row - row % tiles.tile_rows, rows = std::min<int64_t>(tiles.tile_rows, tiles.rows - first);
-    const bool is_pairs = tiles.format == ActFormat::kBf16Pairs;
-    const uint32_t bits = memory[first * tiles.words + (is_pairs ? k / 2 : k) * rows + row - first];
-    return is_pairs ? bf16_to_float(static_cast<uint16_t>(bits >> (k % 2 * 16))) : bits_float(bits);
-  }
+  float at(int64_t row, int64_t k) const { return act_value(tiles, row, k); }
 };
 
 reference::Row to_row(const float* from, int64_t count) {
@@ -75,6 +73,35 @@ TEST(pack_row_rounds_to_nearest_even) {
         EXPECT(float_bits(acts.at(0, i)) == float_bits(wanted));
       }
       EXPECT_EQ(acts.at(0, 99), 0.0f);
+    }
+  }
+}
+
+TEST(blocks_of_activations_end_in_zeros_at_every_part) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    const CpuKernels& kernels = cpu_kernels(isa);
+    for (const auto& [k, num_parts] :
+         {std::pair<int64_t, int>{1, 1}, {31, 1}, {96, 1}, {16, 8}, {24, 2}, {80, 4}, {128, 8}, {224, 8}, {512, 8}}) {
+      const int64_t rows = 19, part_k = (k + 1) / 2 * 2 / num_parts;
+      const std::vector<float> x = random_values(11, rows * k + 16, 1.0f);
+      Acts acts(kernels, rows, k, ActFormat::kBf16Blocks, num_parts);
+      for (int64_t row = 0; row < rows; ++row)
+        kernels.pack_row(x.data() + row * k, k, acts.tiles, row);
+      for (int64_t row = 0; row < rows; ++row) {
+        int64_t num_values = 0;
+        for (int64_t word = 0; word < acts.tiles.words; ++word) {
+          const int64_t part = word * num_parts / acts.tiles.words,
+                        in_part = word - part * acts.tiles.words / num_parts;
+          for (int i = 0; i < 2; ++i) {
+            const int64_t at = part * part_k + in_part * 2 + i;
+            const bool is_value = in_part * 2 < part_k && at < k;
+            num_values += is_value;
+            EXPECT_EQ(block_value(acts.tiles, row, word, i),
+                      is_value ? bf16_to_float(float_to_bf16(x[row * k + at])) : 0.0f);
+          }
+        }
+        EXPECT_EQ(num_values, k);
+      }
     }
   }
 }

@@ -4,9 +4,15 @@
 #include <cmath>
 #include <cstring>
 
+#include "native/backend/cpu/act_tiles.h"
 #include "native/backend/cpu/isa.h"
 #include "native/backend/cpu/matrix.h"
+#include "native/backend/cpu/row_check.h"
 #include "native/base/number.h"
+#include "test/native/act_values.h"
+#ifdef CAPSTAN_AMX_TWIN
+#include "test/native/amx/amx_scope.h"
+#endif
 #include "test/native/checkpoint.h"
 #include "test/native/reference.h"
 #include "test/native/testing.h"
@@ -55,9 +61,8 @@ struct Problem {
 
   // Packs rows [first_row, first_row + num_rows) of x into `memory`.
   ActTiles pack(const CpuKernels& kernels, std::vector<uint32_t>& memory, int64_t first_row, int64_t num_rows) const {
-    const ActFormat format = kind.is_rounded ? kernels.bf16_act_format : ActFormat::kF32;
-    const int64_t padded = (k + 1) / 2 * 2;
-    ActTiles acts{nullptr, num_rows, format == ActFormat::kBf16Pairs ? padded / 2 : padded, kernels.tile_rows, format};
+    const ActFormat format = kind.is_rounded ? bf16_act_format(kernels, num_rows) : ActFormat::kF32;
+    ActTiles acts = plain_act_tiles(kernels, format, num_rows, matrix->padded_k, matrix->num_parts);
     memory.assign(static_cast<size_t>(num_rows * acts.words), 0x7fc07fc0u);  // NaN: every word must be written
     acts.data = memory.data();
     for (int64_t row = 0; row < num_rows; ++row)
@@ -88,22 +93,45 @@ std::vector<float> multiply(const Problem& problem, const CpuKernels& kernels, i
   return out;
 }
 
-// Returns one element in the order of contract 3: a chain of FMAs per part, and the parts added by the tree. Products
-// of bf16 with bf16 add the odd element of a pair first.
-float expected_sum(const Problem& problem, int64_t row, int64_t feature) {
-  const int parts = problem.matrix->num_parts;
-  const int64_t padded = problem.matrix->padded_k, part_size = padded / parts;
+// Products of bf16 with bf16 on AMX: blocks of 32, each with a chain over the even and one over the odd columns.
+bool has_blocks(const Problem& problem, const CpuKernels& kernels) {
+  return problem.kind.is_rounded && kernels.bf16_act_format == ActFormat::kBf16Blocks;
+}
+
+// Returns the sum of one part, [begin, end) of K.
+float expected_part(const Problem& problem, bool has_blocks, int64_t row, int64_t feature, int64_t begin, int64_t end) {
   const auto term = [&](int64_t k, float sum) {
     if (k >= problem.k) return sum + 0.0f;
     return std::fma(problem.x[row * problem.k + k], problem.weights[feature * problem.k + k], sum);
   };
-  std::vector<float> sums(parts, 0.0f);
-  for (int part = 0; part < parts; ++part)
-    for (int64_t k = part * part_size; k < (part + 1) * part_size; k += 2) {
-      const bool is_odd_first = problem.kind.is_rounded;
-      sums[part] = term(is_odd_first ? k + 1 : k, sums[part]);
-      sums[part] = term(is_odd_first ? k : k + 1, sums[part]);
+  float sum = 0;
+  if (has_blocks) {
+    for (int64_t block = begin; block < end; block += 32) {
+      float even = 0, odd = 0;
+      for (int64_t k = block; k < std::min(block + 32, end); k += 2) {
+        even = term(k, even);
+        odd = term(k + 1, odd);
+      }
+      sum += even + odd;
     }
+    return sum;
+  }
+  for (int64_t k = begin; k < end; k += 2) {
+    const bool is_odd_first = problem.kind.is_rounded;
+    sum = term(is_odd_first ? k + 1 : k, sum);
+    sum = term(is_odd_first ? k : k + 1, sum);
+  }
+  return sum;
+}
+
+// Returns one element in the order of contract 3: a chain of FMAs per part, and the parts added by the tree. Products
+// of bf16 with bf16 add the odd element of a pair first, or in blocks.
+float expected_sum(const Problem& problem, bool has_blocks, int64_t row, int64_t feature) {
+  const int parts = problem.matrix->num_parts;
+  const int64_t part_size = problem.matrix->padded_k / parts;
+  std::vector<float> sums;
+  for (int part = 0; part < parts; ++part)
+    sums.push_back(expected_part(problem, has_blocks, row, feature, part * part_size, (part + 1) * part_size));
   for (int width = parts; width > 1; width /= 2)
     for (int i = 0; i < width / 2; ++i)
       sums[i] = sums[2 * i] + sums[2 * i + 1];
@@ -122,7 +150,8 @@ TEST(gemm_adds_in_the_order_of_the_contract) {
             const std::vector<float> out = multiply(problem, kernels, 0, rows);
             for (int64_t row = 0; row < rows; ++row)
               for (int64_t feature = 0; feature < n; ++feature) {
-                const float wanted = expected_sum(problem, row, feature), got = out[row * n + feature];
+                const float wanted = expected_sum(problem, has_blocks(problem, kernels), row, feature),
+                            got = out[row * n + feature];
                 if (got != wanted)
                   fail(__FILE__, __LINE__,
                        name_of(kind, isa, rows, n, k) + ": got " + show(got) + ", expected " + show(wanted));
@@ -133,6 +162,49 @@ TEST(gemm_adds_in_the_order_of_the_contract) {
     }
   }
 }
+
+#ifdef CAPSTAN_AMX_TWIN
+// Parts of K that end within a block of 32, in 1 to 8 parts.
+TEST(gemm_on_tiles_adds_in_the_order_of_the_contract_in_any_number_of_parts) {
+  if (!has_isa(CpuIsa::kAmxTwin)) return;
+  const CpuKernels& kernels = cpu_kernels(CpuIsa::kAmxTwin);
+  for (const int64_t k : {16, 48, 96, 160, 192, 320, 896}) {
+    for (const int64_t rows : {1, 4, 5, 16, 31, 33}) {
+      const Problem problem(rows, 40, k, {DType::kBf16, true}, MatrixKind::kRow);
+      const std::vector<float> out = multiply(problem, kernels, 0, rows);
+      for (int64_t i = 0; i < rows * 40; ++i)
+        EXPECT_EQ(out[i], expected_sum(problem, true, i / 40, i % 40));
+    }
+  }
+}
+
+// The machine code of the AMX kernels. It must run on a processor with AMX, and in the emulator elsewhere.
+TEST(gemm_on_amx_gives_the_bits_of_the_twin) {
+  if (!has_isa(CpuIsa::kAmxTwin)) return;
+  const AmxScope amx;
+  for (const int64_t rows : {1, 5, 16, 17, 32, 67}) {
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{16, 32}, {70, 896}, {33, 20}}) {
+      const Problem problem(rows, n, k, {DType::kBf16, true}, MatrixKind::kRow);
+      EXPECT(multiply(problem, kAmxKernels, 0, rows) == multiply(problem, kAmxTwinKernels, 0, rows));
+    }
+  }
+}
+#endif
+
+#ifdef CAPSTAN_AMX_TWIN
+TEST(gemm_check_of_rows_accepts_one_order_and_refuses_two) {
+  if (!has_isa(CpuIsa::kAmxTwin)) return;
+  EXPECT(rows_give_the_same_bits(kAmxTwinKernels));
+  const AmxScope amx;
+  EXPECT(rows_give_the_same_bits(kAmxKernels));
+  CpuKernels two_orders = kAmxTwinKernels;
+  two_orders.gemm = [](const GemmArgs& args) {
+    kAmxTwinKernels.gemm(args);
+    if (args.acts.rows > 1) args.out[args.out_stride + 3] = std::nextafter(args.out[args.out_stride + 3], 1e30f);
+  };
+  EXPECT(!rows_give_the_same_bits(two_orders));
+}
+#endif
 
 TEST(gemm_is_close_to_double_precision) {
   for (const CpuIsa isa : available_cpu_isas()) {
@@ -166,6 +238,40 @@ TEST(gemm_rows_do_not_depend_on_each_other) {
         EXPECT(std::memcmp(alone.data(), together.data() + row * 100, 100 * sizeof(float)) == 0);
       }
     }
+  }
+}
+
+// More rows than fit in the cache beside the panels. Then panels so long that two of them do not fit.
+TEST(gemm_of_large_operands_gives_the_bits_of_each_row_alone) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    const CpuKernels& kernels = cpu_kernels(isa);
+    if (kernels.bf16_act_format != ActFormat::kBf16Blocks) continue;
+    for (const auto& [rows, k] : {std::pair<int64_t, int64_t>{421, 4096}, {40, 16000}}) {
+      const Problem problem(rows, 70, k, {DType::kBf16, true}, MatrixKind::kRow);
+      const std::vector<float> together = multiply(problem, kernels, 0, rows);
+      for (const int64_t row : {int64_t{0}, int64_t{31}, int64_t{32}, rows - 1}) {
+        const std::vector<float> alone = multiply(problem, kernels, row, 1);
+        EXPECT(std::memcmp(alone.data(), together.data() + row * 70, 70 * sizeof(float)) == 0);
+      }
+    }
+  }
+}
+
+// Denormal operands, products and sums are zero, in a team as in every step.
+TEST(gemm_flushes_denormals_alike_for_any_number_of_rows) {
+  Problem problem(9, 20, 160, {DType::kBf16, true}, MatrixKind::kRow);
+  for (size_t i = 0; i < problem.x.size(); ++i)
+    problem.x[i] = bf16_to_float(float_to_bf16(problem.x[i] * (i % 3 == 0 ? 1e-38f : 1e-36f)));
+  Team team({-1}, false);
+  for (const CpuIsa isa : available_cpu_isas()) {
+    const CpuKernels& kernels = cpu_kernels(isa);
+    team.run([&](int) {
+      const std::vector<float> together = multiply(problem, kernels, 0, 9);
+      for (int64_t row = 0; row < 9; ++row) {
+        const std::vector<float> alone = multiply(problem, kernels, row, 1);
+        EXPECT(std::memcmp(alone.data(), together.data() + row * 20, 20 * sizeof(float)) == 0);
+      }
+    });
   }
 }
 
@@ -213,20 +319,14 @@ TEST(gemm_applies_every_gate_activation) {
           GemmArgs args = problem.args(acts);
           args.output = GemmOutput::kGated;
           args.activation = activation;
-          args.gated = acts;
-          args.gated.words = (n + 1) / 2 * (acts.format == ActFormat::kBf16Pairs ? 1 : 2);
+          const int num_parts = row_parallel_parts(n);
+          args.gated = plain_act_tiles(kernels, acts.format, rows, (n + 1) / 2 * 2, num_parts);
           gated_memory.assign(static_cast<size_t>(rows * args.gated.words), 0x7fc07fc0u);
           args.gated.data = gated_memory.data();
           kernels.gemm(args);
           for (int64_t row = 0; row < rows; ++row)
             for (int64_t i = 0; i < (n + 1) / 2 * 2; ++i) {
-              const int64_t first = row - row % kernels.tile_rows,
-                            tile_rows = std::min<int64_t>(kernels.tile_rows, rows - first);
-              const int64_t word = acts.format == ActFormat::kBf16Pairs ? i / 2 : i;
-              const uint32_t bits = gated_memory[first * args.gated.words + word * tile_rows + row - first];
-              const float got = acts.format == ActFormat::kBf16Pairs
-                                    ? bf16_to_float(static_cast<uint16_t>(bits >> (i % 2 * 16)))
-                                    : bits_float(bits);
+              const float got = act_value(args.gated, row, i);
               double gate = 0, up = 0;
               for (int64_t j = 0; i < n && j < k; ++j) {
                 gate += static_cast<double>(problem.x[row * k + j]) * problem.weights[i * k + j];

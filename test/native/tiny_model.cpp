@@ -15,7 +15,15 @@
 
 namespace capstan::testing {
 
+// Returns CAPSTAN_TEST_ISA, if this machine has that instruction set, or auto.
+static std::string wanted_isa() {
+  const char* wanted = std::getenv("CAPSTAN_TEST_ISA");
+  const std::vector<std::string> available = available_isas();
+  return wanted != nullptr && std::ranges::find(available, wanted) != available.end() ? wanted : "auto";
+}
+
 TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
+  request_.device.isa = wanted_isa();
   char path[] = "/tmp/capstan-model-XXXXXX";
   fd_ = ::mkstemp(path);
   path_ = path;

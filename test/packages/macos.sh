@@ -25,13 +25,13 @@ for target in aarch64-macos x86_64-macos; do
   mkdir "$work/$target"
   for source in native/{base,backend,grammar,model,engine,binding}/*.cpp native/comm/thread_comm.cpp native/backend/cpu/*.cpp; do
     case $target:$source in
-      aarch64*kernels_avx* | x86_64*kernels_neon*) ;;
+      aarch64*kernels_avx* | aarch64*kernels_amx.cpp | x86_64*kernels_neon*) ;;
       *kernels_neondot.cpp) compile "$target" "$source" -mcpu=apple_m1 ;;
       *kernels_neonbf16.cpp) compile "$target" "$source" -mcpu=apple_m1+bf16+i8mm ;;
       *kernels_avx2.cpp) compile "$target" "$source" -mavx2 -mfma -mf16c ;;
       *kernels_avxvnni.cpp) compile "$target" "$source" -mavx2 -mfma -mf16c -mavxvnni ;;
       *kernels_avx512.cpp) compile "$target" "$source" "${avx512[@]}" ;;
-      *kernels_avx512bf16.cpp) compile "$target" "$source" "${avx512[@]}" -mavx512vnni -mavx512bf16 ;;
+      *kernels_avx512bf16.cpp | *kernels_amx.cpp) compile "$target" "$source" "${avx512[@]}" -mavx512vnni -mavx512bf16 ;;
       *kernels_avx512vnni.cpp) compile "$target" "$source" "${avx512[@]}" -mavx512vnni ;;
       *) compile "$target" "$source" ;;
     esac

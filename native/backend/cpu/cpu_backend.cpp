@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "native/backend/cpu/act_tiles.h"
 #include "native/backend/cpu/attention_plan.h"
 #include "native/backend/cpu/isa.h"
 #include "native/backend/cpu/kernels.h"
@@ -29,6 +30,8 @@ constexpr int64_t kSerialRows = 2;
 constexpr int64_t kGemmPanels = 6;
 // Up to this many multiply-adds (about two microseconds) the calling thread runs attention alone.
 constexpr int64_t kSerialAttention = 64 << 10;
+// Rows of a large step: their activations have the layout that takes the most words.
+constexpr int64_t kManyRows = 64;
 
 int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -61,14 +64,14 @@ class CpuBackend final : public Backend {
         kernels_(cpu_kernels(options.isa)),
         comm_(std::move(comm)),
         team_(options.cpus, options.may_spin) {
-    act_format_ = weight_dtype_ == DType::kBf16 && !options.compute_f32 ? kernels_.bf16_act_format : ActFormat::kF32;
+    has_bf16_acts_ = weight_dtype_ == DType::kBf16 && !options.compute_f32;
     info_.name = "cpu";
     info_.isa = cpu_isa_name(options.isa);
     info_.depth = 1;
     info_.preferred_block_size = kSlotGroup;
     info_.block_size_multiple = kSlotGroup;
     info_.has_quantized_weights = true;
-    info_.compute_dtype = act_format_ == ActFormat::kF32 ? DType::kF32 : DType::kBf16;
+    info_.compute_dtype = has_bf16_acts_ ? DType::kBf16 : DType::kF32;
   }
 
   const BackendInfo& info() const override { return info_; }
@@ -77,9 +80,12 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) override {
     std::unique_ptr<CpuMatrix> matrix = pack_matrix(source, weight_dtype_, kernels_, team_, progress);
     for (const CpuMatrix* part = matrix.get(); part != nullptr; part = part->rest.get()) {
-      if (!is_quantized(*part)) continue;
-      max_act_words_ = std::max(max_act_words_, part->quant.num_words + 3 * part->quant.num_runs);
-      max_quantized_k_ = std::max(max_quantized_k_, part->padded_k);
+      if (is_quantized(*part)) {
+        max_act_words_ = std::max(max_act_words_, part->quant.num_words + 3 * part->quant.num_runs);
+        max_quantized_k_ = std::max(max_quantized_k_, part->padded_k);
+      } else {
+        max_plain_words_ = std::max(max_plain_words_, act_tiles(acts_, kManyRows, *part).words);
+      }
     }
     return matrix;
   }
@@ -131,10 +137,10 @@ class CpuBackend final : public Backend {
 
   const DType weight_dtype_;
   const bool has_int8_acts_;
+  bool has_bf16_acts_;
   const CpuKernels& kernels_;
   const std::unique_ptr<Comm> comm_;
   Team team_;
-  ActFormat act_format_ = ActFormat::kF32;
   BackendInfo info_;
 
   DeviceModel model_;
@@ -154,6 +160,7 @@ class CpuBackend final : public Backend {
   HugeBuffer scratch_;   // (threads, scratch_floats) of attention, and decoded weights
   int64_t scratch_floats_ = 0;
   int64_t max_act_words_ = 0, max_quantized_k_ = 0;  // over the quantized matrices
+  int64_t max_plain_words_ = 0;                      // over the others
 
   StepInput step_;
   std::vector<std::vector<AttentionItem>> attention_items_;  // by index into windows_
@@ -204,9 +211,10 @@ void CpuBackend::allocate() {
   if (world_size() > 1) partial_ = floats(rows * hidden_stride_, "the partial sums of a rank");
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
   const int64_t act_rows = std::max<int64_t>(rows, limits_.max_num_seqs);
-  acts_ =
-      floats(act_rows * std::max(round_up(std::max(model_.hidden_size, q_size), 2), max_act_words_), "the activations");
-  mlp_acts_ = floats(rows * round_up(model_.intermediate_size, 2), "the activations of the MLP");
+  const int64_t max_words = std::max(max_act_words_, max_plain_words_);
+  acts_ = floats(act_rows * std::max(round_up(std::max(model_.hidden_size, q_size), 2), max_words), "the activations");
+  mlp_acts_ =
+      floats(rows * std::max(round_up(model_.intermediate_size, 2), max_plain_words_), "the activations of the MLP");
   logits_ = floats(int64_t{limits_.max_num_seqs} * model_.vocab_size, "the logits");
   sampler_.emplace(kernels_, model_.vocab_size, model_.num_token_ids, team_);
 
@@ -227,17 +235,12 @@ KvCache CpuBackend::kv_cache(int layer) const {
 }
 
 ActTiles CpuBackend::act_tiles(const HugeBuffer& buffer, int64_t rows, const CpuMatrix& matrix) const {
-  ActTiles acts;
-  acts.data = buffer.as<uint32_t>();
-  acts.rows = rows;
-  acts.tile_rows = kernels_.tile_rows;
   const QuantWeights& quant = matrix.quant;
-  if (quant.type.bits == 0) {
-    acts.format = act_format_;
-    acts.words = act_format_ == ActFormat::kBf16Pairs ? matrix.padded_k / 2 : matrix.padded_k;
-  } else if (!has_int8_acts_) {
-    acts.words = matrix.padded_k;
-  } else {
+  const bool is_bf16 = quant.type.bits == 0 && has_bf16_acts_;
+  ActTiles acts = plain_act_tiles(kernels_, is_bf16 ? bf16_act_format(kernels_, rows) : ActFormat::kF32, rows,
+                                  matrix.padded_k, matrix.num_parts);
+  acts.data = buffer.as<uint32_t>();
+  if (quant.type.bits != 0 && has_int8_acts_) {
     acts.format = ActFormat::kInt8;
     acts.words = quant.num_words;
     acts.runs = quant.runs;

@@ -16,13 +16,18 @@ enum class CpuIsa : uint8_t {
   kAvx512,
   kAvx512Vnni,
   kAvx512Bf16,
+  kAmx,
+#ifdef CAPSTAN_AMX_TWIN
+  kAmxTwin,  // only in tests: the kernels of kAmx without its instructions
+#endif
   // arm64
   kNeon,
   kNeonDot,   // with dot products of 8-bit integers
   kNeonBf16,  // with bf16 and i8mm
 };
 
-// Returns the instruction sets that this machine can run, best first.
+// Returns the instruction sets that this machine can run, best first. The first call asks the operating system for the
+// permission to use AMX, if the processor has it.
 std::vector<CpuIsa> available_cpu_isas();
 const char* cpu_isa_name(CpuIsa isa);
 

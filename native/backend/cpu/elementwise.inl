@@ -68,17 +68,42 @@ inline Vec vec_activation(Activation activation, Vec x) {
 
 // ---- rows ----
 
-// One row within its tile of activations. Word i is at data + i * stride.
+// One row within its tile of activations. Word i is at data + i * stride. kBf16Blocks: word i of block b is at data + b
+// * stride + i.
 struct ActRow {
   uint32_t* data;
   int64_t stride;
   ActFormat format;
+  int64_t part_k;
 };
 
 inline ActRow act_row(const ActTiles& acts, int64_t row) {
   const int64_t first = row - row % acts.tile_rows;
   const int64_t rows = acts.rows - first < acts.tile_rows ? acts.rows - first : acts.tile_rows;
-  return {acts.data + first * acts.words + (row - first), rows, acts.format};
+  const int64_t words = acts.format == ActFormat::kBf16Blocks ? kBlockWords : 1;
+  return {acts.data + first * acts.words + (row - first) * words, rows * words, acts.format, acts.part_k};
+}
+
+// Stores pairs of bf16, at most 8, from column k on. At the end of a part, also stores its padding.
+inline void store_block_words(const ActRow& row, int64_t k, const uint32_t* words, int count) {
+  const int64_t part_words = row.part_k / 2, padded_words = (part_words + kBlockWords - 1) & ~int64_t{kBlockWords - 1};
+  int64_t part = k < row.part_k ? 0 : k / row.part_k;
+  int64_t i = k / 2 - part * part_words;  // within the part
+  const auto at = [&](int64_t word) {
+    return row.data + (part * padded_words + word) / kBlockWords * row.stride + word % kBlockWords;
+  };
+  if (count == 8 && i % 8 == 0 && i + 8 < part_words) {
+    __builtin_memcpy(at(i), words, 32);
+    return;
+  }
+  for (int n = 0; n < count; ++n) {
+    *at(i++) = words[n];
+    if (i < part_words) continue;
+    for (; i < padded_words; ++i)
+      *at(i) = 0;
+    ++part;
+    i = 0;
+  }
 }
 
 // Stores elements [k, k + count) of a row; k is even, count <= 16. Lanes from `count` on must be 0: an odd count also
@@ -87,6 +112,10 @@ inline void store_act_words(const ActRow& row, int64_t k, Vec value, int count) 
   uint32_t word[16];
   int64_t index = k;
   int n = (count + 1) & ~1;
+  if (row.format == ActFormat::kBf16Blocks) {
+    vec_store_bf16(reinterpret_cast<uint16_t*>(word), value);
+    return store_block_words(row, k, word, n / 2);
+  }
   if (row.format == ActFormat::kBf16Pairs) {
     vec_store_bf16(reinterpret_cast<uint16_t*>(word), value);
     index = k / 2;

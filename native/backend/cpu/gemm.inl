@@ -202,7 +202,7 @@ struct WeightsTile {
   }
 };
 
-// Writes out rows [row, row + rows), features from `panel` on, from sums (panels, rows, 16).
+// Writes out rows [row, row + rows), features from `panel` on, from sums (panels, rows, 16). At most kBlockRows rows.
 void store_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, const float* sums) {
   for (int p = 0; p < panels; ++p) {
     const int64_t feature = (panel + p) * kPanelFeatures;
@@ -229,7 +229,7 @@ void store_gated_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel
     const Vec sum = vec_load(sums + (p * rows + r) * 16);
     return args.bias == nullptr ? sum : vec_add(sum, vec_load(args.bias + (panel + p) * 16));
   };
-  ActRow to[kTileRows];
+  ActRow to[kBlockRows];
   for (int r = 0; r < rows; ++r)
     to[r] = act_row(args.gated, row + r);
   for (int p = 0; p < panels; p += 2) {
@@ -306,11 +306,17 @@ void gemm_with(const GemmArgs& args) {
   }
 }
 
+#ifdef CAPSTAN_TILES
+void gemm_amx(const GemmArgs& args);
+#endif
+
 void gemm(const GemmArgs& args) {
   if (args.weight_dtype == DType::kF32) return gemm_with<F32Weights>(args);
   if (args.weight_dtype == DType::kF16) return gemm_with<F16Weights>(args);
   if (args.acts.format == ActFormat::kF32) return gemm_with<Bf16Weights<false>>(args);
-#ifdef CAPSTAN_BF16_DOT
+#if defined(CAPSTAN_TILES)
+  return gemm_amx(args);
+#elif defined(CAPSTAN_BF16_DOT)
   return gemm_with<Bf16DotWeights>(args);
 #else
   return gemm_with<Bf16Weights<true>>(args);

@@ -7,11 +7,18 @@
 #elif defined(__aarch64__) && defined(__APPLE__)
 #include <sys/sysctl.h>
 #endif
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
+#include <utility>
 
+#include "native/backend/cpu/row_check.h"
 #include "native/base/check.h"
 
 namespace capstan {
@@ -27,7 +34,27 @@ struct CpuFeatures {
   bool has_avx512 = false;      // F, BW, VL and DQ
   bool has_avx512vnni = false;  // with AVX-512
   bool has_avx512bf16 = false;  // with VNNI
+  bool has_amx = false;         // tiles, bf16 and int8, with AVX512-BF16
+  bool has_slow_bf16 = false;   // see kSlowBf16
 };
+
+// Processors whose `vdpbf16ps` issues at half the rate of an FMA, so that FMAs on unpacked bf16 lose nothing and need
+// less of the one port that has it. Both give the same bits.
+struct CpuModel {
+  uint32_t family, model;
+};
+constexpr CpuModel kSlowBf16[] = {
+    {6, 0xad},  // Intel Granite Rapids: FMA 214, vdpbf16ps 107 GFLOP/s for one thread
+};
+
+// Source: Intel SDM volume 2, CPUID, leaf 1.
+bool has_slow_bf16(uint32_t leaf_1_eax) {
+  const uint32_t base_family = leaf_1_eax >> 8 & 15;
+  const uint32_t family = base_family == 15 ? base_family + (leaf_1_eax >> 20 & 255) : base_family;
+  const uint32_t model = (leaf_1_eax >> 4 & 15) | (leaf_1_eax >> 12 & 0xf0);
+  return std::any_of(std::begin(kSlowBf16), std::end(kSlowBf16),
+                     [&](const CpuModel& slow) { return slow.family == family && slow.model == model; });
+}
 
 // Returns XCR0: the register states that the operating system saves.
 uint32_t saved_register_states() {
@@ -36,14 +63,33 @@ uint32_t saved_register_states() {
   return low;
 }
 
+// The kernels expect palette 1: 8 tiles of 16 rows of 64 bytes. Source: Intel SDM volume 2, CPUID, leaf 1DH.
+bool has_tile_palette() {
+  uint32_t eax, ebx, ecx, edx;
+  return __get_cpuid_count(0x1d, 1, &eax, &ebx, &ecx, &edx) && ebx == (8u << 16 | 64u) && (ecx & 0xffffu) == 16;
+}
+
+// Asks for the permission to use the tile registers, for all threads of the process. Without it, their first use is an
+// illegal instruction. Fails on Linux before 5.16, where a system call filter refuses it, and when a thread has an
+// alternate signal stack that is too small for the registers.
+bool may_use_tiles() {
+#if defined(__linux__)
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 CpuFeatures read_cpu_features() {
-  constexpr uint32_t kAvxStates = 0x6, kAvx512States = 0xe6;
+  constexpr uint32_t kAvxStates = 0x6, kAvx512States = 0xe6, kTileStates = 0x60000;
   const auto has = [](uint32_t bits, std::initializer_list<int> wanted) {
     return std::all_of(wanted.begin(), wanted.end(), [bits](int bit) { return (bits >> bit & 1) != 0; });
   };
   CpuFeatures features;
   uint32_t eax, ebx, ecx, edx;
   if (!__get_cpuid(1, &eax, &ebx, &ecx, &edx)) return features;
+  features.has_slow_bf16 = has_slow_bf16(eax);
   if (!has(ecx, {12, 27, 28, 29})) return features;  // FMA, OSXSAVE, AVX, F16C
   const uint32_t states = saved_register_states();
   if ((states & kAvxStates) != kAvxStates || !__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) return features;
@@ -52,10 +98,14 @@ CpuFeatures read_cpu_features() {
   features.has_avx512 =
       features.has_avx2 && (states & kAvx512States) == kAvx512States && has(ebx, {16, 17, 30, 31});  // F, DQ, BW, VL
   features.has_avx512vnni = features.has_avx512 && has(ecx, {11});
+  const bool has_tiles = (states & kTileStates) == kTileStates && has(edx, {22, 24, 25});  // BF16, TILE, INT8
   if (last_subleaf >= 1 && __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) {
     features.has_avx_vnni = features.has_avx2 && has(eax, {4});
     features.has_avx512bf16 = features.has_avx512vnni && has(eax, {5});
   }
+  // The kernels rely on the order of sums that the manual states. A processor that has another one does without AMX.
+  features.has_amx = features.has_avx512bf16 && has_tiles && has_tile_palette() && may_use_tiles() &&
+                     rows_give_the_same_bits(kAmxKernels);
   return features;
 }
 #elif defined(__aarch64__)
@@ -98,10 +148,17 @@ CpuFeatures read_cpu_features() {
 #endif
 #endif
 
+#if defined(__x86_64__) || defined(__aarch64__)
+const CpuFeatures& cpu_features() {
+  static const CpuFeatures features = read_cpu_features();
+  return features;
+}
+#endif
+
 bool can_run(CpuIsa isa) {
   if (isa == CpuIsa::kPortable) return true;
 #if defined(__x86_64__) || defined(__aarch64__)
-  static const CpuFeatures features = read_cpu_features();
+  const CpuFeatures& features = cpu_features();
 #endif
   switch (isa) {
 #if defined(__x86_64__)
@@ -115,6 +172,12 @@ bool can_run(CpuIsa isa) {
       return features.has_avx512vnni;
     case CpuIsa::kAvx512Bf16:
       return features.has_avx512bf16;
+    case CpuIsa::kAmx:
+      return features.has_amx;
+#ifdef CAPSTAN_AMX_TWIN
+    case CpuIsa::kAmxTwin:
+      return features.has_avx512bf16;
+#endif
 #elif defined(__aarch64__)
     case CpuIsa::kNeon:
       return true;
@@ -132,9 +195,16 @@ bool can_run(CpuIsa isa) {
 
 std::vector<CpuIsa> available_cpu_isas() {
   std::vector<CpuIsa> isas;
-  for (const CpuIsa isa : {CpuIsa::kAvx512Bf16, CpuIsa::kAvx512Vnni, CpuIsa::kAvx512, CpuIsa::kAvxVnni, CpuIsa::kAvx2,
-                           CpuIsa::kNeonBf16, CpuIsa::kNeonDot, CpuIsa::kNeon, CpuIsa::kPortable})
+  for (const CpuIsa isa : {CpuIsa::kAmx, CpuIsa::kAvx512Bf16, CpuIsa::kAvx512Vnni, CpuIsa::kAvx512, CpuIsa::kAvxVnni,
+                           CpuIsa::kAvx2, CpuIsa::kNeonBf16, CpuIsa::kNeonDot, CpuIsa::kNeon, CpuIsa::kPortable})
     if (can_run(isa)) isas.push_back(isa);
+#if defined(__x86_64__)
+  const auto bf16 = std::find(isas.begin(), isas.end(), CpuIsa::kAvx512Bf16);
+  if (cpu_features().has_slow_bf16 && bf16 != isas.end()) std::swap(*bf16, *(bf16 + 1));  // with VNNI
+#endif
+#ifdef CAPSTAN_AMX_TWIN
+  if (can_run(CpuIsa::kAmxTwin)) isas.insert(isas.end() - 1, CpuIsa::kAmxTwin);
+#endif
   return isas;
 }
 
@@ -152,6 +222,12 @@ const char* cpu_isa_name(CpuIsa isa) {
       return "avx512vnni";
     case CpuIsa::kAvx512Bf16:
       return "avx512bf16";
+    case CpuIsa::kAmx:
+      return "amx";
+#ifdef CAPSTAN_AMX_TWIN
+    case CpuIsa::kAmxTwin:
+      return "amx-twin";
+#endif
     case CpuIsa::kNeon:
       return "neon";
     case CpuIsa::kNeonDot:
@@ -176,6 +252,12 @@ const CpuKernels& cpu_kernels(CpuIsa isa) {
       return kAvx512VnniKernels;
     case CpuIsa::kAvx512Bf16:
       return kAvx512Bf16Kernels;
+    case CpuIsa::kAmx:
+      return kAmxKernels;
+#ifdef CAPSTAN_AMX_TWIN
+    case CpuIsa::kAmxTwin:
+      return kAmxTwinKernels;
+#endif
 #elif defined(__aarch64__)
     case CpuIsa::kNeon:
       return kNeonKernels;

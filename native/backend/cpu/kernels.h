@@ -6,7 +6,7 @@
 // chain per part of K for row-parallel matrices, whose parts are added by a fixed tree. The chain does not depend on
 // the number of rows, threads or tiles. All instruction sets give the same bits: float sums are FMAs in K order;
 // products of bf16 with bf16 add the odd element of each pair before the even one and flush denormals, as `vdpbf16ps`
-// does.
+// does. Only AMX adds products of bf16 with bf16 in another order (amx.inl).
 //
 // Quantized weights are multiplied as integers with activations in 8 bits. A run of columns has one scale (and offset)
 // per output feature; a span of runs has one scale per row of activations. The products of a run are added exactly. The
@@ -25,6 +25,10 @@
 namespace capstan {
 
 constexpr int kMaxTileRows = 8;    // the largest kTileRows of all instruction sets
+constexpr int kBlockRows = 16;     // rows of a tile register of AMX
+constexpr int kBlockK = 32;        // columns of one: AMX adds K in blocks of 32 from the start of each part
+constexpr int kBlockWords = 16;    // the same in words of two bf16
+constexpr int kMaxFewRows = 4;     // up to this many rows, the AMX kernels multiply without tile registers
 constexpr int kMaxTilePanels = 3;  // the largest kTilePanels
 constexpr int kMaxQuantGroup = 128;
 constexpr int kQuantSpan = 128;  // columns of activations that share a scale, at most
@@ -39,6 +43,7 @@ enum class ActFormat : uint8_t {
   kF32,          // one float
   kBf16Rounded,  // one float, rounded to bf16
   kBf16Pairs,    // two bf16, the even element in the low half
+  kBf16Blocks,   // two bf16; a tile is (blocks of K, rows of the tile, kBlockWords), each part padded with zeros
   kInt8,         // four signed codes; value = code * scale of the row's run
 };
 
@@ -75,13 +80,14 @@ constexpr int64_t quant_pair_bytes(int bits) {
 }
 
 // Activations in the layout of the matrix kernels: tiles of `tile_rows` rows, each (words, rows of the tile), so that
-// the values of one step of K are contiguous.
+// the values of one step of K are contiguous. kBf16Blocks orders a tile differently.
 struct ActTiles {
   uint32_t* data = nullptr;
   int64_t rows = 0;
   int64_t words = 0;  // per row: K rounded up to even, half of it for pairs, or the words of all runs
   int tile_rows = 1;
   ActFormat format = ActFormat::kF32;
+  int64_t part_k = 0;  // kBf16Blocks: columns of one part of K
   // kInt8: the runs, and by tile (num_runs, rows of the tile) the scales, the sums of the codes, and their products.
   const QuantRun* runs = nullptr;
   int num_runs = 0;
@@ -98,6 +104,7 @@ enum class GemmOutput : uint8_t {
 
 // Computes panels [panel_begin, panel_end) of activations · weightsᵀ.
 // Weights: (panels, K, 16) in f32 or f16; (panels, K / 2, 16, 2) in bf16. K is even, zero padded. Or quantized.
+// kPanelSlackBytes of zeros follow the last panel.
 struct GemmArgs {
   ActTiles acts;
   const void* weights = nullptr;  // the panel weights_panel and those after it
@@ -163,6 +170,9 @@ struct AttentionArgs {
   float* scratch = nullptr;  // (attention_scratch_floats)
 };
 
+// AMX reads whole blocks of K, also at the end of a panel.
+constexpr int64_t kPanelSlackBytes = kBlockWords * kPanelFeatures * int64_t{4};
+
 constexpr int64_t attention_scratch_floats(int64_t rows, int64_t k_dim, int64_t v_dim) {
   return rows * (k_dim + v_dim + 2) + kMaxTileRows * kKvTile + 64;
 }
@@ -181,7 +191,7 @@ struct QuantGroupArgs {
 
 struct CpuKernels {
   int tile_rows;
-  ActFormat bf16_act_format;  // kBf16Rounded or kBf16Pairs
+  ActFormat bf16_act_format;  // of many rows (act_tiles.h): kBf16Rounded, kBf16Pairs or kBf16Blocks
   void (*gemm)(const GemmArgs& args);
   // Row `row` of acts = x * w / rms(x). x and w: (k), readable up to a multiple of 16.
   void (*rms_norm)(const float* x, const float* w, int64_t k, float eps, const ActTiles& acts, int64_t row);
@@ -201,7 +211,11 @@ struct CpuKernels {
 
 extern const CpuKernels kPortableKernels;
 #if defined(__x86_64__)
-extern const CpuKernels kAvx2Kernels, kAvxVnniKernels, kAvx512Kernels, kAvx512VnniKernels, kAvx512Bf16Kernels;
+extern const CpuKernels kAvx2Kernels, kAvxVnniKernels, kAvx512Kernels, kAvx512VnniKernels, kAvx512Bf16Kernels,
+    kAmxKernels;
+#ifdef CAPSTAN_AMX_TWIN
+extern const CpuKernels kAmxTwinKernels;
+#endif
 #elif defined(__aarch64__)
 extern const CpuKernels kNeonKernels, kNeonDotKernels, kNeonBf16Kernels;
 #endif

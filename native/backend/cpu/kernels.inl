@@ -1,15 +1,20 @@
-// Defines the table CAPSTAN_KERNELS over the Vec of the including file.
+// Defines the table CAPSTAN_KERNELS over the Vec of the including file, and over its tile functions if it has them.
 // clang-format off: each file uses the ones above it
 #include "native/backend/cpu/elementwise.inl"
 #include "native/backend/cpu/gemm.inl"
 #include "native/backend/cpu/quant.inl"
 #include "native/backend/cpu/attention.inl"
 #include "native/backend/cpu/sampling.inl"
+#ifdef CAPSTAN_TILES
+#include "native/backend/cpu/amx.inl"
+#endif
 // clang-format on
 
 namespace capstan {
 
-#ifdef CAPSTAN_BF16_DOT
+#if defined(CAPSTAN_TILES)
+constexpr ActFormat kBf16ActFormat = ActFormat::kBf16Blocks;
+#elif defined(CAPSTAN_BF16_DOT)
 constexpr ActFormat kBf16ActFormat = ActFormat::kBf16Pairs;
 #else
 constexpr ActFormat kBf16ActFormat = ActFormat::kBf16Rounded;

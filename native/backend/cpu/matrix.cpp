@@ -112,7 +112,8 @@ std::unique_ptr<CpuMatrix> pack_part(const MatrixSource& source, DType dtype, co
     matrix->quant = make_quant(groups->type, matrix->runs);
     matrix->bytes = matrix->num_panels * matrix->quant.panel_bytes;
   }
-  matrix->data = HugeBuffer(static_cast<size_t>(matrix->bytes), "the weights of " + source.slices[0].tensor->name);
+  matrix->data = HugeBuffer(static_cast<size_t>(matrix->bytes + kPanelSlackBytes),
+                            "the weights of " + source.slices[0].tensor->name);
 
   std::atomic<int64_t> next_panel{0}, bytes_read{0};
   auto report = [&, reported = int64_t{0}](int64_t bytes) mutable {

@@ -14,7 +14,7 @@ struct CpuMatrix final : Matrix {  // rows are without those of `rest`; bytes ar
   DType dtype = DType::kF32;       // without meaning when quantized
   QuantWeights quant;              // its runs are those below
   std::vector<QuantRun> runs;
-  HugeBuffer data;
+  HugeBuffer data;       // the panels and kPanelSlackBytes of zeros
   int64_t padded_k = 0;  // cols rounded up to even
   int64_t num_panels = 0;
   int num_parts = 1;                // chains over K on this rank

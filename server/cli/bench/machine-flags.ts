@@ -33,6 +33,7 @@ const ISAS = [
   'avx512',
   'avx512vnni',
   'avx512bf16',
+  'amx',
   'neon',
   'neondot',
   'neonbf16',
