@@ -202,7 +202,9 @@ Work work_of(Op op, const OpsOptions& options, const Model& model, const Batch& 
       double keys = 0;
       for (const int32_t context : batch.context_lens)
         keys += context;
-      return {keys * kKvHeads * kHeadDim * 2 * item * layers, 0, batch.keys_seen * kHeads * kHeadDim * 4 * layers};
+      const double bytes = keys * kKvHeads * kHeadDim * 2 * item * layers;
+      const double flops = batch.keys_seen * kHeads * kHeadDim * 4 * layers;
+      return options.dtype == DType::kBf16 ? Work{bytes, flops, 0} : Work{bytes, 0, flops};
     }
     default:
       return {};
