@@ -39,8 +39,8 @@ struct KeyRange {
 };
 
 // Prefetches slot groups, one after the other: the values of a tile while its scores are computed, and the keys of the
-// next tile while its values are added. Whole tiles ahead would not fit in the L1 cache, half of whose sets hold a
-// head.
+// next tile while its values are added. Two whole tiles do not fit in the L1 cache, because the slot groups of one head
+// use only half of its sets.
 struct Ahead {
   const char* const* group;  // that comes after the current one
   const char* const* groups_end;
