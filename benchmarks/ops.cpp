@@ -1,6 +1,6 @@
 // Prints what native/bench/ops.h measures. `capstan bench ops` does the same through the addon.
-//   ops [--rows 1,8,512] [--dtype bf16] [--isa avx512bf16] [--threads 2] [--context 512] [--repeats 5] [--layers 24]
-//   [--quantization none|int8|int4] [--clock wall|cpu] [--json FILE] [--limits 1]
+//   ops [--rows 1,8,512] [--dtype bf16] [--isa avx512bf16] [--threads 2] [--context 512] [--prefill-context N]
+//   [--repeats 5] [--layers 24] [--quantization none|int8|int4] [--clock wall|cpu] [--json FILE] [--limits 1]
 #include "native/bench/ops.h"
 
 #include <algorithm>
@@ -47,6 +47,7 @@ Options parse(int argc, char** argv) {
     if (name == "--dtype") options.ops.dtype = parse_dtype(value);
     if (name == "--threads") options.threads = std::atoi(value.c_str());
     if (name == "--context") options.ops.context = std::atoi(value.c_str());
+    if (name == "--prefill-context") options.ops.prefill_context = std::atoi(value.c_str());
     if (name == "--repeats") options.ops.repeats = std::atoi(value.c_str());
     if (name == "--clock" && value == "cpu") count_cpu_time();
     if (name == "--limits") options.limits_only = value != "0";
@@ -58,6 +59,9 @@ Options parse(int argc, char** argv) {
   }
   for (int thread = 0; thread < options.threads; ++thread)
     options.ops.cpus.push_back(thread);
+  options.ops.max_decode_rows = 1;
+  for (const int rows : options.rows)
+    if (rows <= 64) options.ops.max_decode_rows = std::max(options.ops.max_decode_rows, rows);
   return options;
 }
 

@@ -29,7 +29,7 @@ DeviceModel device_model(const OpsOptions& options) {
   model.head_dim = model.rotary_dim = kHeadDim;
   model.vocab_size = model.vocab_end = model.num_token_ids = options.vocab_size;
   model.attention_scale = 0.125f;
-  model.max_model_len = options.context + kMaxOpsRows;
+  model.max_model_len = std::max(options.context, options.prefill_context) + kMaxOpsRows;
   model.sliding_windows.assign(static_cast<size_t>(options.layers), 0);
   for (int position = 0; position < model.max_model_len; ++position)
     for (int i = 0; i < kHeadDim; ++i) {
@@ -120,12 +120,12 @@ struct Batch {
   Batch(const OpsOptions& options, int rows) {
     const bool is_prefill = rows > 64;
     const int num_seqs = is_prefill ? 1 : rows;
-    const int context = is_prefill ? rows : options.context;
+    const int context = is_prefill ? std::max(rows, options.prefill_context) : options.context;
     blocks_per_seq = (context + 15) / 16;
     for (int seq = 0; seq < num_seqs; ++seq) {
       for (int block = 0; block < blocks_per_seq; ++block)
         block_tables.push_back(seq * blocks_per_seq + block);
-      for (int position = is_prefill ? 0 : context - 1; position < context; ++position) {
+      for (int position = context - (is_prefill ? rows : 1); position < context; ++position) {
         ids.push_back(static_cast<int32_t>((seq * 7919 + int64_t{position} * 104729) % options.vocab_size));
         positions.push_back(position);
         slots.push_back(block_tables[seq * blocks_per_seq + position / 16] * 16 + position % 16);
@@ -202,7 +202,9 @@ Work work_of(Op op, const OpsOptions& options, const Model& model, const Batch& 
       double keys = 0;
       for (const int32_t context : batch.context_lens)
         keys += context;
-      return {keys * kKvHeads * kHeadDim * 2 * item * layers, 0, batch.keys_seen * kHeads * kHeadDim * 4 * layers};
+      const double bytes = keys * kKvHeads * kHeadDim * 2 * item * layers;
+      const double flops = batch.keys_seen * kHeads * kHeadDim * 4 * layers;
+      return options.dtype == DType::kBf16 ? Work{bytes, flops, 0} : Work{bytes, 0, flops};
     }
     default:
       return {};
@@ -214,7 +216,9 @@ DeviceLimits device_limits(const OpsOptions& options) {
   limits.max_num_tokens = kMaxOpsRows;
   limits.max_num_seqs = 64;
   limits.block_size = 16;
-  limits.num_blocks = 64 * ((options.context + 15) / 16) + kMaxOpsRows / 16;
+  limits.num_blocks = std::max(options.max_decode_rows * ((options.context + 15) / 16),
+                               (std::max(kMaxOpsRows, options.prefill_context) + 15) / 16) +
+                      kMaxOpsRows / 16;
   limits.kv_cache_dtype = options.dtype;
   return limits;
 }
@@ -279,8 +283,29 @@ double OpsBench::packed_bytes() const {
   return bytes;
 }
 
+// Writes the first blocks of the KV cache. Memory that was never written would be read from the processor's cache,
+// because all its pages are one page of zeros.
+void OpsBench::fill_cache(int64_t num_blocks) {
+  for (; num_filled_blocks_ < num_blocks; num_filled_blocks_ += kMaxOpsRows / 16) {
+    std::vector<int32_t> ids, positions, slots, blocks;
+    for (int i = 0; i < kMaxOpsRows; ++i) {
+      ids.push_back(static_cast<int32_t>((num_filled_blocks_ * 7919 + int64_t{i} * 104729) % options_.vocab_size));
+      positions.push_back(i);
+      slots.push_back(static_cast<int32_t>(num_filled_blocks_ * 16 + i));
+    }
+    for (int i = 0; i < kMaxOpsRows / 16; ++i)
+      blocks.push_back(static_cast<int32_t>(num_filled_blocks_ + i));
+    const std::vector<int32_t> cu_seqlens{0, kMaxOpsRows}, context_lens{kMaxOpsRows};
+    backend_->begin_step({ids, positions, slots, cu_seqlens, context_lens, blocks, kMaxOpsRows / 16});
+    backend_->embed(*model_->embedding);
+    for (size_t layer = 0; layer < model_->layers.size(); ++layer)
+      backend_->norm_qkv(static_cast<int>(layer), model_->layers[layer]);
+  }
+}
+
 OpsResult OpsBench::measure(int rows) {
   const Batch batch(options_, rows);
+  fill_cache(static_cast<int64_t>(batch.block_tables.size()));
   std::vector<std::vector<double>> seconds(kNumOps);
   Limits limits;
   run_step(*backend_, *model_, batch);

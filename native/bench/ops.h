@@ -17,8 +17,10 @@ struct OpsOptions {
   // Of all matrices but the last one, which has 8 bits when they have 4.
   WeightFormat format = WeightFormat::kDType;
   CpuIsa isa = available_cpu_isas()[0];
-  std::vector<int> cpus;  // one thread on each
-  int context = 512;      // tokens in the KV cache of each decoded sequence
+  std::vector<int> cpus;     // one thread on each
+  int context = 512;         // tokens in the KV cache of each decoded sequence
+  int prefill_context = 0;   // tokens in the KV cache after a prefill; 0 = the prefilled ones alone
+  int max_decode_rows = 64;  // the most sequences that decode
   int repeats = 5;
   int layers = 24;
   int64_t vocab_size = 151'936;
@@ -51,12 +53,14 @@ class OpsBench {
 
  private:
   struct Model;
+  void fill_cache(int64_t num_blocks);
   OpsOptions options_;
   Team team_;
   LimitMeter meter_;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Model> model_;
   double load_seconds_ = 0;
+  int64_t num_filled_blocks_ = 0;
 };
 
 }  // namespace capstan::benchmarks

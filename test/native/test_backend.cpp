@@ -193,6 +193,30 @@ TEST(backend_bits_do_not_depend_on_batch_chunk_or_threads) {
   });
 }
 
+// Sequences of several chunks of keys: with more threads, one step's chunks are split over them.
+TEST(backend_bits_of_long_sequences_do_not_depend_on_chunk_or_threads) {
+  DecoderShape shape;
+  shape.window = 1500, shape.max_model_len = 3500;
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    shape.file_dtype = dtype;
+    DecoderFixture fixture(shape);
+    RunOptions options;
+    options.isa = available_cpu_isas()[0];
+    options.weight_dtype = options.kv_cache_dtype = dtype;
+    const std::vector<std::vector<int32_t>> prompts = {random_ids(6, 3'150, shape.vocab_size),
+                                                       random_ids(7, 1'040, shape.vocab_size)};
+    const LogProbs whole = fixture.run(options, prompts);
+    EXPECT(is_same({whole[1]}, fixture.run(options, {prompts[1]})));
+    for (const auto& [threads, chunk] : {std::pair{1, 700}, {2, 7}, {3, 6}, {3, 1 << 20}}) {
+      options.num_threads = threads;
+      options.prefill_chunk_size = chunk;
+      if (!is_same(whole, fixture.run(options, prompts)))
+        fail(__FILE__, __LINE__,
+             std::string(dtype_name(dtype)) + ": " + show(threads) + " threads, chunks of " + show(chunk) + " differ");
+    }
+  }
+}
+
 TEST(backend_bits_do_not_depend_on_ranks) {
   for (const bool has_bias : {false, true}) {
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kBf16}) {

@@ -1,33 +1,31 @@
-// Attention over the KV cache in blocks, in float. One row is one (position, query head) pair. Online softmax: one
-// update per tile of kKvTile keys, tiles in order. So the bits of a row depend only on its position and window.
+// Attention over the KV cache in blocks. One row is one (position, query head) pair. The softmax is computed online:
+// per chunk of kKvChunk keys, one update per tile of kKvTile keys, tiles in order; then the chunks are combined in
+// order. So the bits of a row depend only on its position and window.
+//
+// With bf16 products, q and the weights of the values are rounded to bf16. The sum of the weights adds the rounded
+// ones, so that the weights of a row are those of a mean.
 namespace {
 
 using namespace capstan;
 
 constexpr float kMinusInfinity = -__builtin_inff();
 
-// Readers of the KV cache by number type. keys() reads kDims dimensions of the keys of 16 slots; the next dimensions
-// are kStepBytes further. values() reads 16 dimensions of one slot.
-struct F32Cache {
-  static constexpr int kDims = 1, kStepBytes = 64, kItemBytes = 4;
-  static void keys(const char* p, Vec (&dims)[1]) { dims[0] = vec_load(reinterpret_cast<const float*>(p)); }
-  static Vec values(const char* p) { return vec_load(reinterpret_cast<const float*>(p)); }
-};
-struct F16Cache {
-  static constexpr int kDims = 1, kStepBytes = 32, kItemBytes = 2;
-  static void keys(const char* p, Vec (&dims)[1]) { dims[0] = vec_load_f16(reinterpret_cast<const uint16_t*>(p)); }
-  static Vec values(const char* p) { return vec_load_f16(reinterpret_cast<const uint16_t*>(p)); }
-};
-struct Bf16Cache {
-  static constexpr int kDims = 2, kStepBytes = 64, kItemBytes = 2;
-  static void keys(const char* p, Vec (&dims)[2]) {
-    vec_load_bf16_pairs(reinterpret_cast<const uint32_t*>(p), dims[0], dims[1]);
-  }
-  static Vec values(const char* p) { return vec_load_bf16(reinterpret_cast<const uint16_t*>(p)); }
-};
+// The weights of a chunk are relative to a maximum that is raised only when a score exceeds it by more than this
+// exponent, because a raise rescales the sums.
+constexpr float kMaxExponent = 8;
 
 constexpr int kTileGroups = kKvTile / kSlotGroup;
-constexpr int kAttentionPanels = kTilePanels > 1 ? 2 : 1;  // slot groups (keys) or 16-dim columns (values) per call
+
+// With 32 registers, tiles of 6 rows × 4 panels have 24 accumulators. A panel is a slot group of the keys, or 16
+// dimensions of the values. Up to 8 rows, such as the heads of one decoded token, are one tile of 2 panels.
+constexpr int kWideRows = 6;
+constexpr int attention_panels(int rows) {
+  if (kTilePanels == 1) return 1;
+  return rows <= kWideRows ? 4 : 2;
+}
+inline int attention_tile_rows(int rows) {
+  return kTilePanels > 1 && rows > kTileRows ? kWideRows : kTileRows;
+}
 
 // Addresses of the slot groups of one tile. A group that the item does not see has the address of one that it sees.
 struct TileGroups {
@@ -35,40 +33,60 @@ struct TileGroups {
   const char* v[kTileGroups];
 };
 
-// scores (R, P * 16), rows kKvTile apart = q (R, k_dim) · keys of P groups. Each step prefetches one cache line of
-// `ahead`, the same groups of the next tile.
-template <class Cache, int R, int P>
-[[gnu::noinline]] void score_tile(const float* q, int k_dim, const char* const* groups, const char* const* ahead,
+// The keys of a tile that one row sees, relative to the tile. Empty = none.
+struct KeyRange {
+  int begin, end;
+};
+
+// Prefetches slot groups, one after the other: the values of a tile while its scores are computed, and the keys of the
+// next tile while its values are added. Two whole tiles do not fit in the L1 cache, because the slot groups of one head
+// use only half of its sets.
+struct Ahead {
+  const char* const* group;  // that comes after the current one
+  const char* const* groups_end;
+  int64_t bytes;  // of a group
+  const char* at;
+  const char* end;
+
+  Ahead(const char* const (&groups)[kTileGroups], int64_t group_bytes)
+      : group(groups + 1), groups_end(groups + kTileGroups), bytes(group_bytes), at(groups[0]), end(at + bytes) {}
+
+  // NOTE: GCC 12 deletes loops that only prefetch, and calls of `prefetch` in functions that it finds to be pure.
+  template <int kLines>
+  [[gnu::always_inline]] void next() {
+    if (at >= end) {
+      if (group == groups_end) return;
+      at = *group++;
+      end = at + bytes;
+    }
+    __builtin_prefetch(at);
+    if constexpr (kLines >= 2) __builtin_prefetch(at + 64);
+    if constexpr (kLines >= 4) {
+      __builtin_prefetch(at + 128);
+      __builtin_prefetch(at + 192);
+    }
+    at += kLines * 64;
+  }
+};
+
+// scores (R, P * 16), rows kKvTile apart = q (words, R) · keys of P groups. Prefetches the same groups of the next
+// tile.
+template <class S, int R, int P>
+[[gnu::noinline]] void score_tile(const uint32_t* q, int steps, const char* const* groups, Ahead* ahead,
                                   float* scores) {
   Vec acc[P][R];
   const char* from[P];
-  const char* next[P];
 #pragma GCC unroll 4
   for (int p = 0; p < P; ++p) {
     from[p] = groups[p];
-    next[p] = ahead[p];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
       acc[p][r] = vec_zero();
   }
-  for (int d = 0; d < k_dim; d += Cache::kDims) {
-    Vec dims[P][Cache::kDims];
-    const int64_t offset = int64_t{d / Cache::kDims} * Cache::kStepBytes;
-#pragma GCC unroll 4
-    for (int p = 0; p < P; ++p) {
-      Cache::keys(from[p] + offset, dims[p]);
-      prefetch(next[p] + offset);
-    }
-#pragma GCC unroll 2
-    for (int i = 0; i < Cache::kDims; ++i) {
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        const Vec x = vec_set(q[r * k_dim + d + i]);
-#pragma GCC unroll 4
-        for (int p = 0; p < P; ++p)
-          acc[p][r] = vec_fma(x, dims[p][i], acc[p][r]);
-      }
-    }
+  for (int step = 0; step < steps; ++step, q += S::kWords * R) {
+    const int64_t offset = int64_t{step} * S::kBytes;
+    if (ahead != nullptr) ahead->template next<P>();
+    S::template add<R, P, 1, R>(q, from, offset, acc);
   }
 #pragma GCC unroll 4
   for (int p = 0; p < P; ++p)
@@ -77,33 +95,29 @@ template <class Cache, int R, int P>
       vec_store(scores + r * kKvTile + p * 16, acc[p][r]);
 }
 
-// out (R, P * 16), rows v_dim apart += weights (R, kKvTile) · values of slots [begin, end), in slot order.
-template <class Cache, int R, int P>
-[[gnu::noinline]] void value_tile(const float* weights, int begin, int end, const TileGroups& groups,
-                                  const TileGroups& ahead, int dim, int v_dim, float* out) {
+// out (R, P * 16), rows v_dim apart += weights (R, words), rows kKvTile apart · values of steps [begin, end), in order.
+template <class S, int R, int P>
+[[gnu::noinline]] void value_tile(const uint32_t* weights, int begin, int end, const TileGroups& groups, Ahead* ahead,
+                                  int dim, int v_dim, float* out) {
+  constexpr int kGroupSteps = kSlotGroup / S::kItems;
+  const int64_t stride = int64_t{v_dim} / 16 * S::kBytes;
   Vec acc[P][R];
 #pragma GCC unroll 4
   for (int p = 0; p < P; ++p)
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
       acc[p][r] = vec_load(out + r * v_dim + p * 16);
-  for (int slot = begin; slot < end;) {
-    const int group = slot / kSlotGroup;
-    const int group_end = (group + 1) * kSlotGroup < end ? (group + 1) * kSlotGroup : end;
-    int64_t offset = (int64_t{slot % kSlotGroup} * v_dim + dim) * Cache::kItemBytes;
-    for (; slot < group_end; ++slot, offset += int64_t{v_dim} * Cache::kItemBytes) {
-      Vec value[P];
+  for (int step = begin; step < end;) {
+    const int group = step / kGroupSteps;
+    const int group_end = (group + 1) * kGroupSteps < end ? (group + 1) * kGroupSteps : end;
+    const char* from[P];
 #pragma GCC unroll 4
-      for (int p = 0; p < P; ++p)
-        value[p] = Cache::values(groups.v[group] + offset + p * 16 * Cache::kItemBytes);
-      prefetch(ahead.v[group] + offset);
-#pragma GCC unroll 8
-      for (int r = 0; r < R; ++r) {
-        const Vec x = vec_set(weights[r * kKvTile + slot]);
-#pragma GCC unroll 4
-        for (int p = 0; p < P; ++p)
-          acc[p][r] = vec_fma(x, value[p], acc[p][r]);
-      }
+    for (int p = 0; p < P; ++p)
+      from[p] = groups.v[group] + (dim / 16 + p) * S::kBytes;
+    int64_t offset = (step % kGroupSteps) * stride;
+    for (; step < group_end; ++step, offset += stride) {
+      if (ahead != nullptr) ahead->template next<P>();
+      S::template add<R, P, kKvTile, 1>(weights + step * S::kWords, from, offset, acc);
     }
   }
 #pragma GCC unroll 4
@@ -144,30 +158,31 @@ template <class Call>
   }
 }
 
-template <class Cache>
-void score_rows(int rows, const float* q, int k_dim, const TileGroups& groups, const TileGroups& ahead, int group_begin,
+// Computes the scores of at least the groups [group_begin, group_end).
+template <class S>
+void score_rows(int rows, const uint32_t* q, int steps, const TileGroups& groups, Ahead* ahead, int group_begin,
                 int group_end, float* scores) {
   with_rows(rows, [&]<int R>() {
-    int g = group_begin;
-    if constexpr (kAttentionPanels > 1)
-      for (; g + 2 <= group_end; g += 2)
-        score_tile<Cache, R, 2>(q, k_dim, groups.k + g, ahead.k + g, scores + g * kSlotGroup);
-    for (; g < group_end; ++g)
-      score_tile<Cache, R, 1>(q, k_dim, groups.k + g, ahead.k + g, scores + g * kSlotGroup);
+    constexpr int P = attention_panels(R);
+    for (int g = group_begin / P * P; g < group_end; g += P)
+      score_tile<S, R, P>(q, steps, groups.k + g, ahead, scores + g * kSlotGroup);
   });
 }
 
-template <class Cache>
-void value_rows(int rows, const float* weights, int begin, int end, const TileGroups& groups, const TileGroups& ahead,
+template <class S>
+void value_rows(int rows, const uint32_t* weights, int begin, int end, const TileGroups& groups, Ahead* ahead,
                 int v_dim, float* out) {
   if (begin >= end) return;
   with_rows(rows, [&]<int R>() {
+    constexpr int P = attention_panels(R);
     int dim = 0;
-    if constexpr (kAttentionPanels > 1)
+    for (; dim + P * 16 <= v_dim; dim += P * 16)
+      value_tile<S, R, P>(weights, begin, end, groups, ahead, dim, v_dim, out + dim);
+    if constexpr (P > 2)
       for (; dim + 32 <= v_dim; dim += 32)
-        value_tile<Cache, R, 2>(weights, begin, end, groups, ahead, dim, v_dim, out + dim);
+        value_tile<S, R, 2>(weights, begin, end, groups, ahead, dim, v_dim, out + dim);
     for (; dim < v_dim; dim += 16)
-      value_tile<Cache, R, 1>(weights, begin, end, groups, ahead, dim, v_dim, out + dim);
+      value_tile<S, R, 1>(weights, begin, end, groups, ahead, dim, v_dim, out + dim);
   });
 }
 
@@ -193,79 +208,126 @@ TileGroups find_groups(const AttentionArgs& args, int tile_begin, int group_begi
   return groups;
 }
 
-// The keys of a tile that one row sees, relative to the tile. Empty = none.
-struct KeyRange {
-  int begin, end;
-};
-
 inline KeyRange visible_range(const AttentionArgs& args, int row, int tile_begin) {
   const int position = args.first_position + row / args.num_heads;
-  const int first = args.window > 0 ? at_least(position - args.window + 1, 0) : 0;
+  const int first = first_visible_key(position, args.window);
   const int begin = at_least(first - tile_begin, 0), end = at_most(position + 1 - tile_begin, kKvTile);
   return {begin, end > begin ? end : begin};
 }
 
-// One update of the online softmax for a tile of rows. Replaces scores (rows, kKvTile) by exp2(score - running
-// maximum), 0 outside the row's range. Updates the running maximum and sum, and rescales the output so far (rows,
-// v_dim). Skips a row that sees no key of the tile.
-inline void softmax_rows(int rows, const KeyRange* ranges, float* scores, float* maximum, float* sum, float* out,
-                         int v_dim) {
-  constexpr int kVecs = kKvTile / 16;
-  const Vec minus_infinity = vec_set(kMinusInfinity);
-  float drop[16] = {};  // old maximum - new maximum
-  for (int r = 0; r < rows; ++r) {
-    float* row = scores + r * kKvTile;
-    const KeyRange range = ranges[r];
-    if (range.begin == range.end) continue;
-    Vec s[kVecs];
-    for (int i = 0; i < kVecs; ++i)
-      s[i] = vec_load(row + i * 16);
-    if (range.begin > 0 || range.end < kKvTile) {
-      for (int i = 0; i < kVecs; ++i) {
-        const int from = at_most(at_least(range.begin - i * 16, 0), 16),
-                  to = at_most(at_least(range.end - i * 16, 0), 16);
-        s[i] = vec_select_range(s[i], from, at_least(to, from), minus_infinity);
-        vec_store(row + i * 16, s[i]);
-      }
-    }
-    // NOTE: vec_max returns its second operand when either is NaN. The running maximum is second, so a NaN stays in
-    // the scores and reaches the sum.
-    const float top = vec_reduce_max(vec_max(s[3], vec_max(s[2], vec_max(s[1], vec_max(s[0], minus_infinity)))));
-    const float new_maximum = top > maximum[r] ? top : maximum[r];
-    drop[r] = maximum[r] - new_maximum;
-    maximum[r] = new_maximum;
-  }
-  float scale[16];
-  vec_store(scale, vec_exp2(vec_load(drop)));
-  for (int r = 0; r < rows; ++r) {
-    if (ranges[r].begin == ranges[r].end) continue;
-    float* row = scores + r * kKvTile;
-    const Vec top = vec_set(maximum[r]);
-    Vec s[kVecs];
-    for (int i = 0; i < kVecs; ++i) {
-      s[i] = vec_exp2(vec_sub(vec_load(row + i * 16), top));
-      vec_store(row + i * 16, s[i]);
-    }
-    sum[r] = __builtin_fmaf(sum[r], scale[r], vec_reduce_add(vec_add(vec_add(s[0], s[1]), vec_add(s[2], s[3]))));
-    if (scale[r] == 1.0f) continue;
-    const Vec factor = vec_set(scale[r]);
-    for (int d = 0; d < v_dim; d += 16)
-      vec_store(out + r * v_dim + d, vec_mul(vec_load(out + r * v_dim + d), factor));
+// The online softmax of the rows of one chunk: their maximum, 16 partial sums, and the weighted sum of the values.
+struct ChunkRows {
+  float* maximum;  // (rows)
+  float* sums;     // (rows, 16)
+  float* out;      // (rows, v_dim)
+};
+
+// Raises the maximum of a row. Scales its sums to the new one.
+[[gnu::noinline]] inline void raise_maximum(float maximum, float* old_maximum, float* sums, float* out, int v_dim) {
+  const Vec scale = vec_exp2(vec_set(*old_maximum - maximum));
+  *old_maximum = maximum;
+  vec_store(sums, vec_mul(vec_load(sums), scale));
+  for (int d = 0; d < v_dim; d += 16)
+    vec_store(out + d, vec_mul(vec_load(out + d), scale));
+}
+
+// Stores 16 weights. Returns them as stored.
+template <class S>
+[[gnu::always_inline]] inline Vec store_weights(float* row, int index, Vec score, Vec maximum) {
+  if constexpr (!S::kIsBf16) {
+    const Vec weight = vec_exp2(vec_sub(score, maximum));
+    vec_store(row + index, weight);
+    return weight;
+  } else {
+    const Vec exact = vec_exp2_for_bf16(vec_sub(score, maximum)), weight = vec_round_bf16(exact);
+    if constexpr (S::kWords == 1)
+      vec_store_bf16(reinterpret_cast<uint16_t*>(row) + index, exact);
+    else
+      vec_store(row + index, weight);
+    return weight;
   }
 }
 
-// out (rows, v_dim) += weights (rows, kKvTile) · values, over each row's keys in order. The keys that all rows see are
+// One update of the online softmax for a tile of rows. Replaces scores (rows, kKvTile) by exp2(score - maximum), 0
+// outside the row's range, as words of S. Skips a row that sees no key of the tile.
+template <class S>
+void softmax_rows(int rows, const KeyRange* ranges, float* scores, const ChunkRows& chunk, int v_dim) {
+  static_assert(kTileGroups == 4);
+  const Vec minus_infinity = vec_set(kMinusInfinity);
+  for (int r = 0; r < rows; ++r) {
+    const KeyRange range = ranges[r];
+    if (range.begin == range.end) continue;
+    float* row = scores + r * kKvTile;
+    float* sums = chunk.sums + r * 16;
+    Vec s[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i)
+      s[i] = vec_load(row + i * 16);
+    if (range.begin > 0 || range.end < kKvTile) {
+      for (int i = 0; i < 4; ++i) {
+        const int from = at_most(at_least(range.begin - i * 16, 0), 16),
+                  to = at_most(at_least(range.end - i * 16, 0), 16);
+        s[i] = vec_select_range(s[i], from, at_least(to, from), minus_infinity);
+      }
+    }
+    // NOTE: vec_max returns its second operand when either is NaN, and vec_gt is false. So a NaN stays in the scores
+    // and reaches the sum.
+    const Vec top = vec_max(s[3], vec_max(s[2], vec_max(s[1], vec_max(s[0], minus_infinity))));
+    if (vec_gt(top, vec_set(chunk.maximum[r] + kMaxExponent)) != 0)
+      raise_maximum(vec_reduce_max(top), chunk.maximum + r, sums, chunk.out + r * v_dim, v_dim);
+    const Vec maximum = vec_set(chunk.maximum[r]);
+    Vec w[4];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; ++i)
+      w[i] = store_weights<S>(row, i * 16, s[i], maximum);
+    vec_store(sums, vec_add(vec_load(sums), vec_add(vec_add(w[0], w[1]), vec_add(w[2], w[3]))));
+  }
+}
+
+// out (v_dim) += the one visible slot of a pair. NOTE: the other slot may hold anything, so it is replaced by 0.
+template <class S>
+void add_half_pair(const uint32_t* weights, int slot, const TileGroups& groups, int v_dim, float* out) {
+  const uint32_t mask = slot % 2 == 0 ? 0x0000ffffu : 0xffff0000u;
+  const char* pair = groups.v[slot / kSlotGroup] + int64_t{slot % kSlotGroup / 2} * v_dim * 4;
+  uint32_t words[kMaxHeadDim];
+  __builtin_memcpy(words, pair, static_cast<size_t>(v_dim) * 4);
+  for (int d = 0; d < v_dim; ++d)
+    words[d] &= mask;
+  for (int d = 0; d < v_dim; d += 16) {
+    Vec acc[1][1] = {{vec_load(out + d)}};
+    const char* const from[1] = {reinterpret_cast<const char*>(words + d)};
+    S::template add<1, 1, kKvTile, 1>(weights + slot / 2 * S::kWords, from, 0, acc);
+    vec_store(out + d, acc[0][0]);
+  }
+}
+
+// out (v_dim) += weights · values over slots [begin, end), in order.
+template <class S>
+void add_row_values(const uint32_t* weights, int begin, int end, const TileGroups& groups, int v_dim, float* out) {
+  if (begin >= end) return;
+  if constexpr (S::kItems == 2) {
+    if (begin % 2 != 0) add_half_pair<S>(weights, begin++, groups, v_dim, out);
+    value_rows<S>(1, weights, begin / 2, end / 2, groups, nullptr, v_dim, out);
+    if (end % 2 != 0 && end > begin) add_half_pair<S>(weights, end - 1, groups, v_dim, out);
+  } else {
+    value_rows<S>(1, weights, begin, end, groups, nullptr, v_dim, out);
+  }
+}
+
+// out (rows, v_dim) += weights (rows, kKvTile) · values, over each row's keys in order. The steps that all rows see are
 // added for all rows at once, those before and after row by row.
-template <class Cache>
-void add_values(int rows, const KeyRange* ranges, const float* weights, const TileGroups& groups,
-                const TileGroups& ahead, int v_dim, float* out) {
+template <class S>
+void add_values(int rows, const KeyRange* ranges, const uint32_t* weights, const TileGroups& groups, Ahead* ahead,
+                int v_dim, float* out) {
   int begin = 0, end = kKvTile;
   for (int r = 0; r < rows; ++r) {
     begin = at_least(begin, ranges[r].begin);
     end = at_most(end, ranges[r].end);
   }
+  begin = (begin + S::kItems - 1) / S::kItems * S::kItems;
+  end = end / S::kItems * S::kItems;
   const auto add_row = [&](int r, int from, int to) {
-    value_rows<Cache>(1, weights + r * kKvTile, from, to, groups, ahead, v_dim, out + r * v_dim);
+    add_row_values<S>(weights + r * kKvTile, from, to, groups, v_dim, out + r * v_dim);
   };
   if (begin >= end) {
     for (int r = 0; r < rows; ++r)
@@ -274,75 +336,159 @@ void add_values(int rows, const KeyRange* ranges, const float* weights, const Ti
   }
   for (int r = 0; r < rows; ++r)
     add_row(r, ranges[r].begin, begin);
-  value_rows<Cache>(rows, weights, begin, end, groups, ahead, v_dim, out);
+  value_rows<S>(rows, weights, begin / S::kItems, end / S::kItems, groups, ahead, v_dim, out);
   for (int r = 0; r < rows; ++r)
     add_row(r, end, ranges[r].end);
 }
 
-template <class Cache>
-void attention_with(const AttentionArgs& args) {
-  const KvLayout& layout = args.cache.layout;
-  const int rows = args.num_rows * args.num_heads;
-  const int k_dim = layout.k_dim, v_dim = layout.v_dim;
-  float* q = args.scratch;
-  float* out = q + rows * k_dim;
-  float* weights = out + rows * v_dim;  // (kTileRows, kKvTile) scores, then exponentials
-  float* maximum = weights + kMaxTileRows * kKvTile;
-  float* sum = maximum + rows;
+// The result of one chunk, or of the chunks so far.
+struct RowStates {
+  float* out;      // (rows, v_dim)
+  float* maximum;  // (rows)
+  float* sum;      // (rows)
+};
 
+inline RowStates states_at(float* memory, int rows, int v_dim) {
+  return {memory, memory + rows * v_dim, memory + rows * v_dim + rows};
+}
+
+void clear_states(const RowStates& states, int rows, int v_dim) {
+  for (int i = 0; i < rows * v_dim; i += 16)
+    vec_store(states.out + i, vec_zero());
   for (int row = 0; row < rows; ++row) {
-    const float* from = args.q + (row / args.num_heads) * args.q_stride + (row % args.num_heads) * layout.head_dim;
-    copy_head(q + row * k_dim, from, layout.head_dim, k_dim);
-    for (int d = 0; d < v_dim; d += 16)
-      vec_store(out + row * v_dim + d, vec_zero());
-    maximum[row] = kMinusInfinity;
-    sum[row] = 0;
+    states.maximum[row] = kMinusInfinity;
+    states.sum[row] = 0;
   }
+}
 
+// Adds the states of `chunk` to those of the chunks before it. A row that does not see the chunk stays as it is.
+void add_chunk(const AttentionArgs& args, int chunk, const RowStates& states, const RowStates& total) {
+  const int v_dim = args.cache.layout.v_dim;
+  for (int row = 0; row < args.num_rows * args.num_heads; ++row) {
+    const int position = args.first_position + row / args.num_heads;
+    if (position / kKvChunk < chunk || first_visible_key(position, args.window) / kKvChunk > chunk) continue;
+    const float maximum = states.maximum[row] > total.maximum[row] ? states.maximum[row] : total.maximum[row];
+    const Vec old_scale = vec_exp2(vec_set(total.maximum[row] - maximum)),
+              scale = vec_exp2(vec_set(states.maximum[row] - maximum));
+    const auto combine = [&](Vec sum, Vec more) { return vec_fma(sum, old_scale, vec_mul(more, scale)); };
+    float sum[16];
+    vec_store(sum, combine(vec_set(total.sum[row]), vec_set(states.sum[row])));
+    total.maximum[row] = maximum;
+    total.sum[row] = sum[0];
+    float* out = total.out + row * v_dim;
+    for (int d = 0; d < v_dim; d += 16)
+      vec_store(out + d, combine(vec_load(out + d), vec_load(states.out + row * v_dim + d)));
+  }
+}
+
+void store_result(const AttentionArgs& args, const RowStates& total) {
+  const KvLayout& layout = args.cache.layout;
+  for (int row = 0; row < args.num_rows * args.num_heads; ++row) {
+    float* to = args.q + (row / args.num_heads) * args.q_stride + (row % args.num_heads) * layout.head_dim;
+    for (int d = 0; d < layout.head_dim; ++d)
+      to[d] = total.out[row * layout.v_dim + d] / total.sum[row];
+  }
+}
+
+// Computes the states of one chunk.
+template <class S>
+void compute_chunk(const AttentionArgs& args, int chunk, const ActTiles& q, float* weights, float* sums,
+                   const RowStates& states) {
+  const int v_dim = args.cache.layout.v_dim, rows = args.num_rows * args.num_heads;
   const int last_position = args.first_position + args.num_rows - 1;
-  const int first_key = args.window > 0 ? at_least(args.first_position - args.window + 1, 0) : 0;
+  const int first_key = at_least(first_visible_key(args.first_position, args.window), chunk * kKvChunk);
+  const int end_key = at_most(last_position + 1, (chunk + 1) * kKvChunk);
+  const int last_first_key = first_visible_key(last_position, args.window);
+  const int end_ahead = at_most(last_position + 1, args.end_chunk * kKvChunk);  // keys that the item sees
   const auto group_end_of = [&](int tile) { return at_most(last_position - tile, kKvTile - 1) / kSlotGroup + 1; };
+  clear_states(states, rows, v_dim);
+  for (int i = 0; i < rows * 16; i += 16)
+    vec_store(sums + i, vec_zero());
+
   const int first_tile = first_key / kKvTile * kKvTile;
-  TileGroups ahead = find_groups(args, first_tile, (first_key - first_tile) / kSlotGroup, group_end_of(first_tile));
-  for (int tile = first_tile; tile <= last_position; tile += kKvTile) {
-    const TileGroups groups = ahead;
-    if (tile + kKvTile <= last_position) ahead = find_groups(args, tile + kKvTile, 0, group_end_of(tile + kKvTile));
-    for (int row = 0; row < rows; row += kTileRows) {
-      const int count = at_most(rows - row, kTileRows);
+  TileGroups next = find_groups(args, first_tile, (first_key - first_tile) / kSlotGroup, group_end_of(first_tile));
+  for (int tile = first_tile; tile < end_key; tile += kKvTile) {
+    const TileGroups groups = next;
+    const bool has_next = tile + kKvTile < end_ahead;
+    if (has_next) next = find_groups(args, tile + kKvTile, 0, group_end_of(tile + kKvTile));
+    const bool all_see_all = tile + kKvTile <= args.first_position + 1 && tile >= last_first_key;
+    Ahead v_ahead(groups.v, int64_t{v_dim} / S::kItems * S::kBytes);
+    Ahead k_ahead(next.k, int64_t{args.cache.layout.k_dim} / S::kItems * S::kBytes);
+    for (int row = 0; row < rows; row += q.tile_rows) {
+      const int count = at_most(rows - row, q.tile_rows);
+      const bool is_last = row + count == rows;
       KeyRange ranges[kTileRows];
       int first = kKvTile, last = 0;  // range of the keys that at least one row sees
       for (int r = 0; r < count; ++r) {
-        ranges[r] = visible_range(args, row + r, tile);
+        ranges[r] = all_see_all ? KeyRange{0, kKvTile} : visible_range(args, row + r, tile);
         if (ranges[r].begin == ranges[r].end) continue;
         first = at_most(first, ranges[r].begin);
         last = at_least(last, ranges[r].end);
       }
       if (first >= last) continue;
-      score_rows<Cache>(count, q + row * k_dim, k_dim, groups, ahead, first / kSlotGroup,
-                        (last + kSlotGroup - 1) / kSlotGroup, weights);
-      softmax_rows(count, ranges, weights, maximum + row, sum + row, out + row * v_dim, v_dim);
-      add_values<Cache>(count, ranges, weights, groups, ahead, v_dim, out + row * v_dim);
+      float* out = states.out + row * v_dim;
+      score_rows<S>(count, q.data + row * q.words, static_cast<int>(q.words) / S::kWords, groups,
+                    row == 0 ? &v_ahead : nullptr, first / kSlotGroup, (last + kSlotGroup - 1) / kSlotGroup, weights);
+      softmax_rows<S>(count, ranges, weights, {states.maximum + row, sums + row * 16, out}, v_dim);
+      add_values<S>(count, ranges, reinterpret_cast<const uint32_t*>(weights), groups,
+                    has_next && is_last ? &k_ahead : nullptr, v_dim, out);
     }
   }
+  for (int row = 0; row < rows; ++row)
+    states.sum[row] = vec_reduce_add(vec_load(sums + row * 16));
+}
 
-  for (int row = 0; row < rows; ++row) {
-    float* to = args.q + (row / args.num_heads) * args.q_stride + (row % args.num_heads) * layout.head_dim;
-    for (int d = 0; d < layout.head_dim; ++d)
-      to[d] = out[row * v_dim + d] / sum[row];
+template <class S>
+void attention_with(const AttentionArgs& args) {
+  const KvLayout& layout = args.cache.layout;
+  const int rows = args.num_rows * args.num_heads;
+  ActTiles q;
+  q.data = reinterpret_cast<uint32_t*>(args.scratch);
+  q.rows = rows;
+  q.words = layout.k_dim / S::kItems * S::kWords;
+  q.tile_rows = attention_tile_rows(rows);
+  q.format = S::kRowFormat;
+  for (int row = 0; row < rows; ++row)
+    pack_row(args.q + (row / args.num_heads) * args.q_stride + (row % args.num_heads) * layout.head_dim,
+             layout.head_dim, q, row);
+
+  float* weights = args.scratch + rows * layout.k_dim;  // (kTileRows, kKvTile) scores, then weights
+  float* sums = weights + kTileRows * kKvTile;
+  float* memory = sums + rows * 16;
+  const int64_t state_floats = chunk_state_floats(rows, layout.v_dim);
+  const RowStates total = states_at(memory, rows, layout.v_dim);
+  if (args.states == nullptr) clear_states(total, rows, layout.v_dim);
+  for (int chunk = args.first_chunk; chunk < args.end_chunk; ++chunk) {
+    float* to =
+        args.states == nullptr ? memory + state_floats : args.states + (chunk - args.first_chunk) * state_floats;
+    const RowStates states = states_at(to, rows, layout.v_dim);
+    compute_chunk<S>(args, chunk, q, weights, sums, states);
+    if (args.states == nullptr) add_chunk(args, chunk, states, total);
   }
+  if (args.states == nullptr) store_result(args, total);
 }
 
 void attention(const AttentionArgs& args) {
   switch (args.cache.layout.dtype) {
     case DType::kF32:
-      return attention_with<F32Cache>(args);
+      return attention_with<F32Step>(args);
     case DType::kF16:
-      return attention_with<F16Cache>(args);
+      return attention_with<F16Step>(args);
     case DType::kBf16:
-      return attention_with<Bf16Cache>(args);
+      return args.has_bf16_products ? attention_with<Bf16ProductStep>(args) : attention_with<Bf16Step<false>>(args);
     case DType::kFp8E4m3:
       break;  // the CPU has no fp8 cache
   }
+}
+
+void combine_chunks(const AttentionArgs& args) {
+  const int rows = args.num_rows * args.num_heads, v_dim = args.cache.layout.v_dim;
+  const RowStates total = states_at(args.scratch, rows, v_dim);
+  clear_states(total, rows, v_dim);
+  const int64_t state_floats = chunk_state_floats(rows, v_dim);
+  for (int chunk = args.first_chunk; chunk < args.end_chunk; ++chunk)
+    add_chunk(args, chunk, states_at(args.states + (chunk - args.first_chunk) * state_floats, rows, v_dim), total);
+  store_result(args, total);
 }
 
 }  // namespace

@@ -116,6 +116,7 @@ class CpuBackend final : public Backend {
   float* hidden_row(int64_t row) const { return hidden_.as<float>() + row * hidden_stride_; }
 
   void index_windows();
+  void plan_memory();
   void allocate();
   static bool is_quantized(const CpuMatrix& matrix) { return matrix.quant.type.bits != 0; }
   // Returns the activations that a matrix is multiplied with, in `buffer`.
@@ -123,6 +124,8 @@ class CpuBackend final : public Backend {
   // Row `row` of acts = x, or x * norm / rms(x) when `norm` is given.
   void store_row(const float* x, const Vector* norm, int64_t k, const ActTiles& acts, int64_t row) const;
   KvCache kv_cache(int layer) const;
+  AttentionArgs attention_args(int layer, const AttentionItem& item, int thread) const;
+  void run_attention_item(int layer, const AttentionItem& item, int thread);
   // Returns rms_norm(hidden) of the given rows, or of all rows when `rows` is empty, as the input of a matrix.
   ActTiles norm_rows(const Vector& norm, std::span<const int32_t> rows, int64_t num_rows, const CpuMatrix& matrix);
   // Returns the result of the MLP's first half: the input of the down projection, or f32 rows that it quantizes,
@@ -158,12 +161,15 @@ class CpuBackend final : public Backend {
   HugeBuffer mlp_acts_;  // ActTiles: input of the down projection
   HugeBuffer logits_;    // (max_num_seqs, vocab_size), filled on rank 0
   HugeBuffer scratch_;   // (threads, scratch_floats) of attention, and decoded weights
+  HugeBuffer states_;    // (max_states, v_dim + 2) of chunks of attention that several items compute
   int64_t scratch_floats_ = 0;
   int64_t max_act_words_ = 0, max_quantized_k_ = 0;  // over the quantized matrices
   int64_t max_plain_words_ = 0;                      // over the others
 
   StepInput step_;
-  std::vector<std::vector<AttentionItem>> attention_items_;  // by index into windows_
+  std::vector<AttentionShape> attention_shapes_;    // by index into windows_
+  std::vector<AttentionPlan> attention_plans_;      // by index into windows_
+  std::vector<std::atomic<int>> split_items_left_;  // by split of the current plan
   int64_t num_logit_rows_ = 0;
   std::optional<Sampler> sampler_;
 };
@@ -193,9 +199,24 @@ void CpuBackend::index_windows() {
     window_of_layer_.push_back(static_cast<int>(found - windows_.begin()));
     if (found == windows_.end()) windows_.push_back(window);
   }
-  attention_items_.resize(windows_.size());
-  for (std::vector<AttentionItem>& items : attention_items_)
-    items.reserve(static_cast<size_t>(limits_.max_num_tokens) * model_.num_kv_heads);
+  plan_memory();
+}
+
+// Reserves the memory of the plans, so that no step allocates any.
+void CpuBackend::plan_memory() {
+  AttentionShape shape{model_.num_heads, model_.num_kv_heads, 0, team_.size(), 0};
+  shape.max_states = max_attention_states(shape, limits_.max_num_seqs, model_.max_model_len);
+  const int max_splits = max_attention_splits(shape);
+  attention_shapes_.assign(windows_.size(), shape);
+  attention_plans_.resize(windows_.size());
+  for (size_t i = 0; i < windows_.size(); ++i) {
+    attention_shapes_[i].window = windows_[i];
+    attention_plans_[i].items.reserve(static_cast<size_t>(max_attention_items(shape, limits_.max_num_tokens)));
+    attention_plans_[i].splits.reserve(static_cast<size_t>(max_splits));
+  }
+  split_items_left_ = std::vector<std::atomic<int>>(static_cast<size_t>(max_splits));
+  states_ = HugeBuffer(static_cast<size_t>(chunk_state_floats(shape.max_states, kv_layout_.v_dim)) * sizeof(float),
+                       "the states of attention");
 }
 
 void CpuBackend::allocate() {
@@ -276,7 +297,7 @@ void CpuBackend::begin_step(const StepInput& step) {
   team_.pin_caller();
   step_ = step;
   for (size_t i = 0; i < windows_.size(); ++i)
-    plan_attention(step, model_.num_heads, model_.num_kv_heads, windows_[i], team_.size(), attention_items_[i]);
+    plan_attention(step, attention_shapes_[i], attention_plans_[i]);
 }
 
 void CpuBackend::embed(const Matrix& table) {
@@ -368,31 +389,52 @@ void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
   });
 }
 
-void CpuBackend::attention(int layer) {
-  const int window_idx = window_of_layer_[layer];
-  const std::vector<AttentionItem>& items = attention_items_[window_idx];
+AttentionArgs CpuBackend::attention_args(int layer, const AttentionItem& item, int thread) const {
   const int heads_per_kv = model_.num_heads / model_.num_kv_heads;
+  AttentionArgs args;
+  args.q = qkv_.as<float>() + item.first_row * qkv_stride_ +
+           (item.kv_head * heads_per_kv + item.first_head) * model_.head_dim;
+  args.q_stride = qkv_stride_;
+  args.num_rows = item.num_rows;
+  args.num_heads = item.num_heads;
+  args.first_position = item.first_position;
+  args.window = windows_[window_of_layer_[layer]];
+  args.first_chunk = item.first_chunk;
+  args.end_chunk = item.end_chunk;
+  args.has_bf16_products = has_bf16_acts_;
+  args.kv_head = item.kv_head;
+  args.block_table = step_.block_tables.data() + int64_t{item.seq} * step_.max_blocks_per_seq;
+  args.cache = kv_cache(layer);
+  args.scratch = scratch_.as<float>() + thread * scratch_floats_;
+  return args;
+}
+
+void CpuBackend::run_attention_item(int layer, const AttentionItem& item, int thread) {
+  AttentionArgs args = attention_args(layer, item, thread);
+  if (item.split < 0) return kernels_.attention(args);
+  const AttentionSplit& split = attention_plans_[window_of_layer_[layer]].splits[item.split];
+  const int64_t chunk_states = int64_t{item.num_rows} * item.num_heads;
+  float* states = states_.as<float>() + chunk_state_floats(split.first_state, kv_layout_.v_dim);
+  args.states = states + chunk_state_floats((item.first_chunk - split.first_chunk) * chunk_states, kv_layout_.v_dim);
+  kernels_.attention(args);
+  if (split_items_left_[item.split].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  args.first_chunk = split.first_chunk;
+  args.end_chunk = split.end_chunk;
+  args.states = states;
+  kernels_.combine_chunks(args);
+}
+
+void CpuBackend::attention(int layer) {
+  const AttentionPlan& plan = attention_plans_[window_of_layer_[layer]];
+  for (size_t i = 0; i < plan.splits.size(); ++i)
+    split_items_left_[i].store(plan.splits[i].num_items, std::memory_order_relaxed);
   std::atomic<size_t> next_item{0};
   const auto work = [&](int thread) {
-    AttentionArgs args;
-    args.q_stride = qkv_stride_;
-    args.window = windows_[window_idx];
-    args.cache = kv_cache(layer);
-    args.scratch = scratch_.as<float>() + thread * scratch_floats_;
-    for (size_t i; (i = next_item.fetch_add(1, std::memory_order_relaxed)) < items.size();) {
-      const AttentionItem& item = items[i];
-      args.q = qkv_.as<float>() + item.first_row * qkv_stride_ +
-               (item.kv_head * heads_per_kv + item.first_head) * model_.head_dim;
-      args.num_rows = item.num_rows;
-      args.num_heads = item.num_heads;
-      args.first_position = item.first_position;
-      args.kv_head = item.kv_head;
-      args.block_table = step_.block_tables.data() + int64_t{item.seq} * step_.max_blocks_per_seq;
-      kernels_.attention(args);
-    }
+    for (size_t i; (i = next_item.fetch_add(1, std::memory_order_relaxed)) < plan.items.size();)
+      run_attention_item(layer, plan.items[i], thread);
   };
   int64_t cost = 0;
-  for (const AttentionItem& item : items)
+  for (const AttentionItem& item : plan.items)
     cost += item.cost * model_.head_dim * 2;
   if (cost <= kSerialAttention)
     team_.for_ranges(1, 1, [&](int64_t, int64_t) { work(0); });

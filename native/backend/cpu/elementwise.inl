@@ -242,14 +242,20 @@ inline void store_kv(const KvCache& cache, int64_t slot, int kv_head, const floa
   uint16_t half[kMaxHeadDim];
   to_half_type(layout.dtype, half, k, padded);
   uint16_t* k_to = static_cast<uint16_t*>(cache.k) + group * layout.k_dim;
+  uint16_t* v_to = static_cast<uint16_t*>(cache.v);
   if (layout.dtype == DType::kF16) {
     for (int d = 0; d < layout.k_dim; ++d)
       k_to[d * kSlotGroup + lane] = half[d];
-  } else {
-    for (int d = 0; d < layout.k_dim; d += 2)
-      __builtin_memcpy(k_to + d * kSlotGroup + lane * 2, half + d, 4);
+    to_half_type(layout.dtype, v_to + (head_slot + offset) * layout.v_dim, v, padded);
+    return;
   }
-  to_half_type(layout.dtype, static_cast<uint16_t*>(cache.v) + (head_slot + offset) * layout.v_dim, v, padded);
+  for (int d = 0; d < layout.k_dim; d += 2)
+    __builtin_memcpy(k_to + d * kSlotGroup + lane * 2, half + d, 4);
+  to_half_type(layout.dtype, half, v, padded);
+  v_to += (head_slot + offset - offset % 2) * layout.v_dim + offset % 2;
+  // NOTE: the other slot of the pair may belong to another thread, so each store has two bytes.
+  for (int d = 0; d < layout.v_dim; ++d)
+    v_to[d * 2] = half[d];
 }
 
 void qkv_row(const QkvRowArgs& args) {

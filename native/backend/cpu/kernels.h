@@ -31,11 +31,12 @@ constexpr int kBlockWords = 16;    // the same in words of two bf16
 constexpr int kMaxFewRows = 4;     // up to this many rows, the AMX kernels multiply without tile registers
 constexpr int kMaxTilePanels = 3;  // the largest kTilePanels
 constexpr int kMaxQuantGroup = 128;
-constexpr int kQuantSpan = 128;  // columns of activations that share a scale, at most
+constexpr int kQuantSpan = 32;   // columns of activations that share a scale, at most, for weights of a file
 constexpr int kKvTile = 64;      // keys per softmax update; tiles begin at absolute multiples
+constexpr int kKvChunk = 1024;   // keys per softmax that begins with an empty state; chunks begin at absolute multiples
 constexpr int kSlotGroup = 16;   // slots whose keys are interleaved in the KV cache
 constexpr int kMaxHeadDim = 512;
-constexpr int kAttentionRows = 64;  // (position, head) rows per attention item, unless one position has more heads
+constexpr int kAttentionRows = 128;  // (position, head) rows per attention item, unless one position has more heads
 constexpr float kLog2E = 1.44269504088896340736f;
 
 // The meaning of one 4-byte word of activations.
@@ -125,7 +126,8 @@ struct GemmArgs {
 
 // The KV cache of one layer. K: (num_blocks, num_kv_heads, block_size / 16, k_dim, 16 slots) in f32 or f16,
 // (num_blocks, num_kv_heads, block_size / 16, k_dim / 2, 16 slots, 2) in bf16.
-// V: (num_blocks, num_kv_heads, block_size, v_dim).
+// V: (num_blocks, num_kv_heads, block_size, v_dim) in f32 or f16, (num_blocks, num_kv_heads, block_size / 2, v_dim, 2)
+// in bf16.
 struct KvLayout {
   DType dtype = DType::kF32;
   int block_size = 0;
@@ -155,26 +157,39 @@ struct QkvRowArgs {
   int64_t slot = 0;
 };
 
-// Attention of a range of positions and a range of query heads of one KV head of one sequence. q is already scaled by
-// attention_scale · log2(e). The result replaces q.
+// Returns the first key that `position` sees. A position sees itself and the window - 1 positions before it; window 0 =
+// all earlier positions.
+constexpr int first_visible_key(int position, int window) {
+  return window > 0 && position >= window ? position - window + 1 : 0;
+}
+
+// Attention of a range of positions and a range of query heads of one KV head of one sequence, over a range of chunks
+// of keys. q is already scaled by attention_scale · log2(e).
 struct AttentionArgs {
   float* q = nullptr;  // row i, head h at q + i * q_stride + h * head_dim
   int64_t q_stride = 0;
   int num_rows = 0;   // positions
   int num_heads = 0;  // query heads
   int first_position = 0;
-  int window = 0;  // a position sees itself and the window - 1 positions before it; 0 = all earlier positions
+  int window = 0;  // as in first_visible_key
+  int first_chunk = 0, end_chunk = 0;
+  bool has_bf16_products = false;  // for a bf16 cache: q and the weights of the values are rounded to bf16
   int kv_head = 0;
   const int32_t* block_table = nullptr;
   KvCache cache;
+  float* states = nullptr;   // (chunks, chunk_state_floats) or null
   float* scratch = nullptr;  // (attention_scratch_floats)
 };
 
 // AMX reads whole blocks of K, also at the end of a panel.
 constexpr int64_t kPanelSlackBytes = kBlockWords * kPanelFeatures * int64_t{4};
 
+// rows: positions × query heads.
+constexpr int64_t chunk_state_floats(int64_t rows, int64_t v_dim) {
+  return rows * (v_dim + 2);
+}
 constexpr int64_t attention_scratch_floats(int64_t rows, int64_t k_dim, int64_t v_dim) {
-  return rows * (k_dim + v_dim + 2) + kMaxTileRows * kKvTile + 64;
+  return rows * (k_dim + 16) + 2 * chunk_state_floats(rows, v_dim) + kMaxTileRows * kKvTile + 64;
 }
 
 constexpr int64_t dequantized_floats(int64_t padded_k) {
@@ -203,7 +218,11 @@ struct CpuKernels {
   // Returns the scale as f16 bits; Inf when a value is too large.
   uint16_t (*quantize_group)(const QuantGroupArgs& args);
   void (*qkv_row)(const QkvRowArgs& args);
+  // Without states: the chunks are all that the rows see, and the result replaces q. With states: stores the state of
+  // each chunk.
   void (*attention)(const AttentionArgs& args);
+  // Replaces q by the result of the states of all chunks that the rows see.
+  void (*combine_chunks)(const AttentionArgs& args);
   // hidden += (partials added by the fixed tree) + bias. All are (n); num_partials is a power of two up to 8.
   void (*add_partials)(float* hidden, const float* const* partials, int num_partials, const float* bias, int64_t n);
   SampleKernels sample;

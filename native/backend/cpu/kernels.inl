@@ -3,6 +3,7 @@
 #include "native/backend/cpu/elementwise.inl"
 #include "native/backend/cpu/gemm.inl"
 #include "native/backend/cpu/quant.inl"
+#include "native/backend/cpu/attention_steps.inl"
 #include "native/backend/cpu/attention.inl"
 #include "native/backend/cpu/sampling.inl"
 #ifdef CAPSTAN_TILES
@@ -21,8 +22,8 @@ constexpr ActFormat kBf16ActFormat = ActFormat::kBf16Rounded;
 #endif
 
 const CpuKernels CAPSTAN_KERNELS = {
-    kTileRows,      kBf16ActFormat, gemm_any,  rms_norm,     pack_row,       quantize_row,
-    quantize_group, qkv_row,        attention, add_partials, kSampleKernels,
+    kTileRows,      kBf16ActFormat, gemm_any,  rms_norm,       pack_row,     quantize_row,
+    quantize_group, qkv_row,        attention, combine_chunks, add_partials, kSampleKernels,
 };
 
 }  // namespace capstan
