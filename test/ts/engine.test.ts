@@ -635,7 +635,7 @@ describe('load and close', () => {
     await expect(Engine.load('/no/such/dir')).rejects.toMatchObject({
       code: 'invalid_model',
       message:
-        'model "/no/such/dir": expected a directory with config.json, or \'demo\', got a path that does not exist',
+        'model "/no/such/dir": expected a directory with config.json, a GGUF file, or \'demo\', got a path that does not exist',
     });
   });
 

@@ -133,7 +133,7 @@ describe('flags', () => {
     const { code, stderr } = await finished(start(['serve', '/no/such/model', '--port', '0'], env));
     expect([code, stderr]).toEqual([
       1,
-      'error: model "/no/such/model": expected a directory with config.json, or \'demo\', got a path that does not exist\n',
+      'error: model "/no/such/model": expected a directory with config.json, a GGUF file, or \'demo\', got a path that does not exist\n',
     ]);
   });
 
