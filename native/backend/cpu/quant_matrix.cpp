@@ -130,7 +130,7 @@ std::vector<QuantRun> make_runs(int64_t cols, int num_parts, const QuantGroups& 
     run.num_words = static_cast<int32_t>((count + 7) / 8 * 2);
     run.block = groups.block_size == 0 ? 0 : static_cast<int32_t>(from_group / groups.block_size);
     run.ends_part = in_part + count == part_size;
-    const int64_t span_size = std::min<int64_t>(kQuantSpan, groups.block_size == 0 ? groups.group_size : kQuantSpan);
+    const int64_t span_size = groups.block_size == 0 ? groups.group_size : kQuantSpan;
     if (in_part == 0 || k + count - runs[span].begin > span_size) span = runs.size();
     runs.push_back(run);
     ++runs[span].span_runs;
