@@ -12,7 +12,7 @@ import type {
   NativeRequest,
   NativeStats,
 } from '../ts/addon-types';
-import { sendEvents } from '../test/fakes/event-batch';
+import { sendEvents } from '../test/fakes/fake-addon';
 
 const numTokens = Number(process.env.TEXT_SOURCE_TOKENS ?? 100);
 

@@ -31,7 +31,7 @@ struct FileTensor {
   DType dtype = DType::kF32;
   int64_t rows = 0;
   int64_t cols = 0;
-  const BlockFormat* format = nullptr;  // of a quantized tensor, and replaces dtype; cols are whole blocks
+  const BlockFormat* format = nullptr;  // of a quantized tensor, and replaces dtype; cols are a multiple of its block
   // Rows of each head are stored as pairs: row 2r + j of a head holds its row j * d / 2 + r. The value is d, or 0 for
   // rows in order. GGUF files store the q and k projections of Llama like this.
   int paired_head_dim = 0;

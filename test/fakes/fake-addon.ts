@@ -8,6 +8,7 @@ import type {
   NativeEngine,
   NativeEngineInfo,
   NativeEvent,
+  NativeEventDetails,
   NativeEventSink,
   NativeFinish,
   NativeGrammar,
@@ -19,7 +20,6 @@ import type {
   NativeTokenLogprob,
   NativeVocab,
 } from '../../ts/addon-types';
-import { sendEvents } from './event-batch';
 
 export interface FakeAnswer {
   text: string;
@@ -73,6 +73,21 @@ function defaultAnswer(prompt: string): FakeAnswer {
   if (last.includes('forever')) return { text: 'and on '.repeat(10_000), stepMs: 20 };
   if (last.includes('boom')) return { text: 'so far so', reason: 'error', errorCode: 'numeric_error' };
   return { text: 'Hello from the fake engine. Größe 😀!' };
+}
+
+/** Passes events as the addon does. */
+export function sendEvents(sink: NativeEventSink, events: readonly NativeEvent[]): void {
+  const words: number[] = [];
+  const details: NativeEventDetails[] = [];
+  let text = '';
+  for (const { id, index, textDelta, tokenIds, logprobs, promptLogprobs, finish } of events) {
+    const hasDetails = logprobs !== null || promptLogprobs !== null || finish !== null;
+    words.push(id | 0, Math.floor(id / 2 ** 32), index, textDelta.length, tokenIds.length, Number(hasDetails));
+    words.push(...tokenIds);
+    text += textDelta;
+    if (hasDetails) details.push({ logprobs, promptLogprobs, finish });
+  }
+  sink(Int32Array.from(words), text, details);
 }
 
 function makeError(code: string, message: string): Error {

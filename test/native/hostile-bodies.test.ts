@@ -4,8 +4,8 @@ import { HOSTILE_BODIES } from '../fakes/hostile-bodies';
 import { prepare, start } from '../fakes/server-process';
 
 /**
- * Processor time of the main thread that one request may take. The slowest body takes 60 ms, and nearly twice that beside
- * busy neighbors. Parsing such a body with a fault takes seconds.
+ * Processor time of the main thread that one request may take. The slowest body takes 60 ms, and nearly twice that
+ * beside busy neighbors. Parsing such a body with a fault takes seconds.
  */
 const MAX_MS = 250;
 const CHAT = '/v1/chat/completions';

@@ -12,7 +12,18 @@ const { CapstanError, Engine } = require(path.resolve(process.argv[2]));
 
 const fixtures = path.join(__dirname, '..', 'oracle', 'fixtures');
 const models = fs.readdirSync(fixtures).filter((name) => fs.existsSync(path.join(fixtures, name, 'model.safetensors')));
-const ISAS = ['amx', 'avx512bf16', 'avx512vnni', 'avx512', 'avxvnni', 'avx2', 'neonbf16', 'neondot', 'neon', 'portable'];
+const ISAS = [
+  'amx',
+  'avx512bf16',
+  'avx512vnni',
+  'avx512',
+  'avxvnni',
+  'avx2',
+  'neonbf16',
+  'neondot',
+  'neon',
+  'portable',
+];
 const NUM_PROMPT_TOKENS = 100;
 const NUM_TOKENS = 32;
 

@@ -1,6 +1,6 @@
 import type { NativeEvent } from '../../ts/addon-types';
 import { readEvents } from '../../ts/event-batch';
-import { sendEvents } from '../fakes/event-batch';
+import { sendEvents } from '../fakes/fake-addon';
 
 const FINISH = { reason: 'stop' } as unknown as NativeEvent['finish'];
 const LOGPROBS = [{ tokenId: 5 }] as unknown as NativeEvent['logprobs'];
