@@ -1,3 +1,13 @@
 // The entry for `import`; everything lives in the CommonJS build, so that a process that uses both has one copy.
-export { CapstanError, Engine, ERROR_CODES, MAX_BAD_WORDS, MAX_STRUCTURED_CHOICES } from './index.js';
+export {
+  CapstanError,
+  Engine,
+  ERROR_CODES,
+  listModels,
+  MAX_BAD_WORDS,
+  MAX_STRUCTURED_CHOICES,
+  modelInfo,
+  pullModel,
+  removeModel,
+} from './index.js';
 export type * from './index.js';
