@@ -188,6 +188,15 @@ const BlockFormat* find_block_format(std::string_view name) {
   return nullptr;
 }
 
+double packed_bits_per_weight(const BlockFormat& format) {
+  const QuantType& type = format.type;
+  const double scale_bits = type.scale == ScaleKind::kF16 ? 16 : 8;
+  double offset_bits = 0;
+  if (type.offset != OffsetKind::kNone) offset_bits = type.offset == OffsetKind::kF16 ? 16 : 8;
+  const int num_block_values = (type.scale == ScaleKind::kTimesF16) + (type.offset == OffsetKind::kTimesF16);
+  return type.bits + (scale_bits + offset_bits) / format.group_size + 16.0 * num_block_values / format.block_size;
+}
+
 float block_scale(const QuantType& type, uint16_t scale, uint16_t block_scale) {
   if (type.scale == ScaleKind::kF16) return f16_to_float(scale);
   if (type.scale == ScaleKind::kE8m0) return e8m0_to_float(scale);

@@ -52,6 +52,9 @@ struct BlockFormat {
 // Returns null when there is no such format. The pointer stays valid.
 const BlockFormat* find_block_format(std::string_view name);
 
+// Returns the bits that a weight takes in packed memory, with its share of scales and offsets.
+double packed_bits_per_weight(const BlockFormat& format);
+
 // Returns the scale of a group, or the offset, in f32. NaN or Inf when the file holds such a value.
 float block_scale(const QuantType& type, uint16_t scale, uint16_t block_scale);
 float block_offset(const QuantType& type, uint16_t offset, uint16_t block_offset);

@@ -82,9 +82,19 @@ WeightFormats weight_formats(const LoadRequest& request, const BackendInfo& back
 double bits_per_weight(const FileTensor& tensor, WeightFormat format, DType dtype) {
   if (format == WeightFormat::kInt8) return 8.125;
   if (format == WeightFormat::kInt4) return 4.25;
-  if (format == WeightFormat::kFile && tensor.format != nullptr)
-    return 8.0 * tensor.format->block_bytes / tensor.format->block_size;
+  if (format == WeightFormat::kFile && tensor.format != nullptr) return packed_bits_per_weight(*tensor.format);
   return 8.0 * static_cast<double>(dtype_size(dtype));
+}
+
+// Returns whether the gate and up projections of a layer have different formats. Then both are decoded, because they
+// lie side by side in memory.
+bool is_decoded_pair(const std::string& name, const FileTensor& tensor, const TensorTable& tensors) {
+  const std::string gate = "gate_proj.weight", up = "up_proj.weight";
+  const bool is_gate = name.ends_with(gate);
+  if (!is_gate && !name.ends_with(up)) return false;
+  const std::string layer = name.substr(0, name.size() - (is_gate ? gate : up).size());
+  const auto partner = tensors.find(layer + (is_gate ? up : gate));
+  return partner != tensors.end() && partner->second.format != tensor.format;
 }
 
 // Returns about the bytes of the packed weights, over all ranks.
@@ -92,8 +102,10 @@ int64_t expected_weight_bytes(const LoadRequest& request, const TensorTable& ten
   double bits = 0;
   for (const auto& [name, tensor] : tensors) {
     const bool is_vocab = name == "embed_tokens.weight" || name == "lm_head.weight";
-    bits += static_cast<double>(tensor.rows * tensor.cols) *
-            bits_per_weight(tensor, is_vocab ? formats.vocab : formats.layers, request.device.weight_dtype);
+    WeightFormat format = is_vocab ? formats.vocab : formats.layers;
+    if (format == WeightFormat::kFile && is_decoded_pair(name, tensor, tensors)) format = WeightFormat::kDType;
+    bits +=
+        static_cast<double>(tensor.rows * tensor.cols) * bits_per_weight(tensor, format, request.device.weight_dtype);
   }
   return static_cast<int64_t>(bits / 8);
 }

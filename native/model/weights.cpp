@@ -127,6 +127,18 @@ LayerWeights load_layer(const Slicer& slicer, const ModelSpec& spec, const Shard
   return weights;
 }
 
+// Rows of heads can be stored as pairs in the q and k projections only.
+void check_paired_rows(const ModelSpec& spec, const TensorTable& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    const bool is_of_heads = name.find(".q_proj.") != std::string::npos || name.find(".k_proj.") != std::string::npos;
+    const int allowed = is_of_heads ? spec.head_dim : 0;
+    if (tensor.paired_head_dim != 0 && tensor.paired_head_dim != allowed)
+      throw Error(ErrorCode::kInvalidModel, "tensor " + name + ": interleavedHeadDim: expected 0" +
+                                                (is_of_heads ? " or " + std::to_string(allowed) : std::string()) +
+                                                ", got " + std::to_string(tensor.paired_head_dim));
+  }
+}
+
 void check_layer(const ModelSpec& spec, const TensorTable& tensors, int layer) {
   const int64_t q_size = int64_t{spec.num_heads} * spec.head_dim, kv_size = int64_t{spec.num_kv_heads} * spec.head_dim;
   const auto name = [&](const char* tensor) { return layer_name(layer, tensor); };
@@ -200,6 +212,7 @@ void check_tensors(const ModelSpec& spec, const TensorTable& tensors) {
   if (!spec.tie_word_embeddings) require_shape(tensors, "lm_head.weight", spec.vocab_size, spec.hidden_size);
   for (int layer = 0; layer < spec.num_layers; ++layer)
     check_layer(spec, tensors, layer);
+  check_paired_rows(spec, tensors);
 }
 
 Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorTable& tensors, WeightFormats formats,

@@ -110,6 +110,20 @@ TEST(load_refuses_impossible_splits_with_the_numbers) {
   }
 }
 
+TEST(load_accepts_paired_rows_of_whole_heads_of_q_and_k_only) {
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  const auto with_pairs = [&](const std::string& name, int size) {
+    LoadRequest request = model.request();
+    for (TensorEntry& tensor : request.tensors)
+      if (tensor.name == name) tensor.paired_head_dim = size;
+    return request;
+  };
+  const int head_dim = model.request().spec.head_dim;
+  Session{with_pairs("layers.0.q_proj.weight", head_dim)};
+  EXPECT_ERROR("invalid_model", Session{with_pairs("layers.0.q_proj.weight", 2 * head_dim)});
+  EXPECT_ERROR("invalid_model", Session{with_pairs("layers.0.v_proj.weight", head_dim)});
+}
+
 TEST(load_refuses_tensors_that_the_files_do_not_contain) {
   const TinyModel model(TinyShape{}, DType::kBf16);
   LoadRequest missing = model.request();

@@ -292,6 +292,8 @@ TEST(quant_blocks_keep_the_bits_of_the_file_in_at_most_five_percent_more_memory)
           const float wanted = values.values[(row * format.block_size + col_begin + col) % num_values];
           EXPECT_EQ(float_bits(got[row * k + col]), float_bits(wanted));
         }
+      EXPECT_NEAR(static_cast<double>(test.matrix->bytes) * 8 / (test.matrix->num_panels * 16 * k),
+                  packed_bits_per_weight(format), k == 2048 ? 0.01 : 2);
       // Codes of 2 and 3 bits take 4, and the scales and offsets of q2_k take 8 bits instead of 4.
       const int file_bits = format.name == std::string("q2_k") ? 2 : format.name == std::string("q3_k") ? 3 : 0;
       const double grown = file_bits == 0 ? 0 : (4.0 - file_bits) / 8 + (file_bits == 2 ? 1.0 / 16 : 0);

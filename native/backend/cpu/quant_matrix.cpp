@@ -92,6 +92,8 @@ char* store_run(const uint8_t* codes, const QuantRun& run, int bits, int lane, c
   return pair;
 }
 
+constexpr uint16_t kMaxE8m0 = 252;  // with a larger scale, values of FP4 may exceed f32
+
 bool is_finite_f16(uint16_t bits) {
   return (bits & 0x7c00) != 0x7c00;
 }
@@ -197,7 +199,7 @@ void BlockPacker::unpack_row(const uint8_t* row, const TensorSlice& slice) {
   }
   for (const uint16_t scale : scales_)
     is_finite =
-        is_finite && (is_f16_scale(type) ? is_finite_f16(scale) : type.scale != ScaleKind::kE8m0 || scale < 255);
+        is_finite && (is_f16_scale(type) ? is_finite_f16(scale) : type.scale != ScaleKind::kE8m0 || scale <= kMaxE8m0);
   if (type.offset == OffsetKind::kF16) is_finite = is_finite && std::ranges::all_of(offsets_, is_finite_f16);
   is_finite = is_finite && std::ranges::all_of(block_scales_, is_finite_f16);
   check_finite(is_finite && std::ranges::all_of(block_offsets_, is_finite_f16), slice.tensor->name);
