@@ -139,7 +139,8 @@ TEST(cuda_engine_preemption_changes_no_bit) {
   Prompts prompts;
   for (uint64_t i = 0; i < 3; ++i)
     prompts.push_back(random_ids(i, 120, 300));
-  const int max_tokens = is_full_run() ? 130 : 12;
+  // The first sequence may be a few tokens ahead, and still runs when the second one needs its third block.
+  const int max_tokens = is_full_run() ? 130 : 24;
   const auto solo = solo_answers(on_device(model), max_tokens, prompts);
   LoadRequest request = on_device(model);
   request.max_model_len = 256;
