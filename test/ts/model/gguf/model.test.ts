@@ -326,6 +326,11 @@ describe('a split model', () => {
   });
 });
 
+test('a file that was merged from parts has a part count of 0', async () => {
+  const merged = { 'split.count': { uint16: 0 }, 'split.no': { uint16: 0 }, 'split.tensors.count': { int32: 999 } };
+  expect((await load(tinyGguf(merged))).checkpoint.files).toHaveLength(1);
+});
+
 test('a path that does not exist, and a file that is not GGUF, are explained', async () => {
   await expect(load('/no/model.gguf')).rejects.toThrow("a directory with config.json, a GGUF file, or 'demo'");
   const path = join(tinyModel(), 'config.json');
