@@ -2,6 +2,7 @@ import { copyFileSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { readModel } from '../../../../ts/model/model';
+import { checkSamplingDefaults } from '../../../../ts/sampling';
 import {
   changedMetadata,
   ggufBytes,
@@ -64,7 +65,27 @@ test('reads sampling defaults', async () => {
     'general.sampling.penalty_repeat': { float32: 0 },
   };
   expect((await load(tinyGguf(changes))).config.samplingDefaults).toEqual({ temperature: 0.5, topK: 20 });
-  await expect(load(tinyGguf({ 'general.sampling.top_p': { float32: -1 } }))).rejects.toThrow('a number of 0 or more');
+});
+
+test.each<[name: string, value: GgufValue, defaults: object]>([
+  ['temp', { float32: -1 }, {}],
+  ['temp', { float32: Infinity }, {}],
+  ['temp', { float32: 0 }, { temperature: 0 }],
+  ['top_k', { int32: -1 }, { topK: 0 }],
+  ['top_k', { int32: -40 }, { topK: 0 }],
+  ['top_k', { float32: 2.5 }, {}],
+  ['top_k', { uint64: 2n ** 62n }, {}],
+  ['top_p', { float32: 0 }, {}],
+  ['top_p', { float32: 1.5 }, {}],
+  ['top_p', { float32: NaN }, {}],
+  ['top_p', { float32: 1 }, { topP: 1 }],
+  ['min_p', { float32: 0.1 }, {}],
+  ['penalty_repeat', { float32: 0 }, {}],
+  ['penalty_repeat', { string: '1' }, {}],
+])('takes a sampling default only if a request may have it: %s %o', async (name, value, expected) => {
+  const { samplingDefaults } = (await load(tinyGguf({ [`general.sampling.${name}`]: value }))).config;
+  expect(samplingDefaults).toEqual(expected);
+  expect(checkSamplingDefaults('defaults', samplingDefaults)).toEqual(expected);
 });
 
 describe('the layout of Llama', () => {
