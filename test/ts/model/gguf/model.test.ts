@@ -248,6 +248,14 @@ describe('refuses', () => {
   });
 });
 
+test('a refused tensor shows the start of its name without control characters', async () => {
+  const name = `\u001b[2J${'x'.repeat(900)}`;
+  await expect(load(tinyGguf({}, (tensors) => tensors.set(name, { sizes: [2] })))).rejects.toMatchObject({
+    code: 'unsupported_model',
+    message: expect.stringMatching(/^\\u001b\[2Jx{100,400}…: expected only tensors of the architecture qwen2/),
+  });
+});
+
 test('accepts equal values for all layers, and quantized tensors', async () => {
   const changes: MetadataChanges = {
     'qwen2.feed_forward_length': { int32s: [32] },

@@ -222,6 +222,18 @@ test.each<[what: string, changes: MetadataChanges, code: string, message: string
   });
 });
 
+test('a token twice is shown by its start', async () => {
+  const token = `\u009b${'x'.repeat(100_000)}`;
+  const { message } = await TextService.load({
+    modelPath: tinyGguf({ 'tokenizer.ggml.tokens': { strings: [token, 'b', token] } }),
+    ...AUTO,
+  }).then(
+    () => new Error('no error'),
+    (error: Error) => error,
+  );
+  expect(message).toMatch(/token 2: expected each token once, got "\\u009bx{100,400}…", as token 0$/);
+});
+
 test('a file without a vocabulary uses the tokenizer files beside it', async () => {
   const path = tinyGguf({ 'tokenizer.ggml.model': { string: 'no_vocab' } });
   await expect(TextService.load({ modelPath: path, ...AUTO })).rejects.toThrow('tokenizer.json: expected the file');
