@@ -183,6 +183,11 @@ describe('a Unigram tokenizer', () => {
     expect(await encode(changes, 'a\u0001')).toEqual([3, 6, 1]);
   });
 
+  test('skips an empty table', async () => {
+    const changes = t5({ 'tokenizer.ggml.precompiled_charsmap': { uint8s: new Uint8Array() } });
+    expect(await encode(changes, 'ab')).toEqual([3, 4, 1]);
+  });
+
   test.each([
     ['a table without a size', new Uint8Array(2), 'no size'],
     ['a trie beyond the end', Uint8Array.of(255, 255, 255, 255, 0), 'a trie of 4294967295 bytes'],
