@@ -215,6 +215,18 @@ describe('refuses', () => {
       'unsupported_model',
       'the same number for all layers',
     ],
+    [
+      'a fraction for each layer',
+      { 'qwen2.feed_forward_length': { float32s: [12.5] } },
+      'invalid_model',
+      'qwen2.feed_forward_length: expected an integer from 1 to 2147483647, got 12.5',
+    ],
+    [
+      'a size for each layer that the addon cannot hold',
+      { 'qwen2.feed_forward_length': { float32s: [2 ** 32] } },
+      'invalid_model',
+      'qwen2.feed_forward_length: expected an integer from 1 to 2147483647',
+    ],
     ['an unknown tokenizer', { 'tokenizer.ggml.model': { string: 'rwkv' } }, 'unsupported_model', 'one of gpt2, llama'],
     ['no tokenizer', { 'tokenizer.ggml.model': null }, 'invalid_model', 'tokenizer.ggml.model: expected a string'],
   ];
