@@ -227,6 +227,24 @@ test.each<[what: string, changes: MetadataChanges, code: string, message: string
   });
 });
 
+test('refuses a SentencePiece vocabulary whose tokens are made of each other in too many ways', async () => {
+  const tokens = Array.from({ length: 33 * 256 }, (_, i) =>
+    String.fromCharCode(65 + Math.floor(i / 256)).repeat((i % 256) + 1),
+  );
+  const changes: MetadataChanges = {
+    'tokenizer.ggml.model': { string: 'llama' },
+    'tokenizer.ggml.tokens': { strings: tokens },
+    'tokenizer.ggml.token_type': { int32s: tokens.map(() => 1) },
+    'tokenizer.ggml.scores': { float32s: tokens.map(() => 0) },
+    'tokenizer.ggml.eos_token_id': null,
+    'tokenizer.ggml.bos_token_id': null,
+  };
+  await expect(TextService.load({ modelPath: tinyGguf(changes), ...AUTO })).rejects.toMatchObject({
+    code: 'invalid_model',
+    message: 'tiny.gguf: tokenizer.ggml.tokens: expected tokens with at most 1048576 merges, got more',
+  });
+});
+
 test('a token twice is shown by its start', async () => {
   const token = `\u009b${'x'.repeat(100_000)}`;
   const { message } = await TextService.load({
