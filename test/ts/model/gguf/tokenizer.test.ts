@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { findCharsmapFault } from '../../../../ts/model/gguf/charsmap';
 import { TextService } from '../../../../ts/text/text-service';
 import { TokenTable } from '../../../../ts/text/token-table';
+import { charsmap } from '../../../fakes/charsmap';
 import { changedMetadata, ggufBytes, type MetadataChanges, tinyGguf, writeGguf } from '../../../fakes/tiny-gguf';
 import { tinyModel } from '../../../fakes/tiny-model';
 
@@ -140,19 +141,6 @@ describe('a WordPiece tokenizer', () => {
     );
   });
 });
-
-/** A table that replaces the byte 1 with `x`: its root is unit 0 with offset 256, the node of byte 1 is unit 257. */
-function charsmap(value = 0): Uint8Array {
-  const units = new Uint32Array(512);
-  units[0] = 256 << 10;
-  units[257] = 1 | 0x100 | (2 << 10);
-  units[257 ^ 2] = (0x80000000 | value) >>> 0;
-  const replacements = Buffer.from('x\0');
-  const size = Uint32Array.of(units.byteLength);
-  return Buffer.concat(
-    [size, units, replacements].map((part) => Buffer.from(part.buffer, part.byteOffset, part.byteLength)),
-  );
-}
 
 describe('a Unigram tokenizer', () => {
   const tokens = ['<pad>', '</s>', '<unk>', '▁a', 'b', '▁', 'x'];
