@@ -9,7 +9,7 @@ interface Field {
   isValid: (value: number) => boolean;
 }
 
-/** The same limits as for a request: a default beyond them would make every request fail. */
+/** The limits of a request: with another default, every request would fail. */
 const FIELDS: readonly Field[] = [
   { field: 'temperature', key: 'temp', isValid: (value) => value >= 0 },
   { field: 'topK', key: 'top_k', isValid: (value) => Number.isInteger(value) && value <= MAX_TOP_K },
