@@ -114,12 +114,31 @@ const MAX_SHOWN = 120;
 
 /** Formats a value for an error message: bounded, on one line, without calling any of the value's methods. */
 export function showValue(value: unknown): string {
-  if (typeof value === 'string')
-    return JSON.stringify(value.length > MAX_SHOWN ? `${value.slice(0, MAX_SHOWN)}…` : value);
+  if (typeof value === 'string') return escapeControls(JSON.stringify(cut(value, MAX_SHOWN)));
   if (typeof value === 'bigint') return `${value}n`;
   if (Array.isArray(value)) return `an array of ${value.length}`;
   if (ArrayBuffer.isView(value)) return `a ${value.constructor.name}`;
   if (typeof value === 'function') return 'a function';
   if (typeof value === 'object' && value !== null) return 'an object';
   return String(value);
+}
+
+/** A file name of 255 characters and the start of a name in the file. */
+const MAX_SHOWN_PLACE = 400;
+
+/** Formats a name that a file of the model contains, for an error message: bounded, on one line, without quotes. */
+export function showPlace(name: string): string {
+  return escapeControls(cut(name, MAX_SHOWN_PLACE));
+}
+
+function cut(text: string, maxLength: number): string {
+  return text.length > maxLength ? `${text.slice(0, maxLength)}…` : text;
+}
+
+/** A terminal would obey control characters, and characters that change the direction hide what follows. */
+function escapeControls(text: string): string {
+  return text.replace(
+    /[\p{Cc}\p{Cs}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
 }

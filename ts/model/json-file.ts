@@ -46,11 +46,12 @@ export function parseJsonObject(text: string, name: string): JsonObject {
  */
 export class JsonReader {
   readonly #object: JsonObject;
-  readonly #where: string;
+  /** Names the object in errors. */
+  readonly where: string;
 
   constructor(object: JsonObject, where: string) {
     this.#object = object;
-    this.#where = where;
+    this.where = where;
   }
 
   has(key: string): boolean {
@@ -99,7 +100,7 @@ export class JsonReader {
     const value = this.raw(key);
     if (value === undefined) return undefined;
     if (typeof value !== 'object' || Array.isArray(value)) throw this.mismatch(key, 'an object', value);
-    return new JsonReader(value as JsonObject, `${this.#where}: ${key}`);
+    return new JsonReader(value as JsonObject, `${this.where}: ${key}`);
   }
 
   /** Returns the token ids of a key that holds one integer, a list, or nothing. */
@@ -114,7 +115,7 @@ export class JsonReader {
   }
 
   mismatch(key: string, expected: string, received: unknown): CapstanError {
-    const where = `${this.#where}: ${key}`;
+    const where = `${this.where}: ${key}`;
     const isMissing = received === undefined;
     const shown = isMissing ? 'nothing' : showValue(received);
     const message = `${where}: expected ${expected}, ${isMissing ? 'but it is missing' : `got ${shown}`}`;

@@ -1,5 +1,5 @@
 import { type FileHandle, open } from 'node:fs/promises';
-import { CapstanError } from '../errors';
+import { CapstanError, type CapstanErrorCode, showPlace } from '../errors';
 
 /** One tensor of a file. Its range is checked against the size of the file. */
 export interface StoredTensor {
@@ -58,6 +58,15 @@ export async function readFully({ handle, name }: WeightFile, into: Uint8Array, 
   }
 }
 
+/** @param where The file, and the key or tensor in it. Names in a file may be long and hold control characters. */
 export function invalidFile(where: string, expected: string, received: string): CapstanError {
-  return CapstanError.unexpected('invalid_model', where, expected, received);
+  return fileError('invalid_model', where, expected, received);
+}
+
+export function unsupportedFile(where: string, expected: string, received: string): CapstanError {
+  return fileError('unsupported_model', where, expected, received);
+}
+
+function fileError(code: CapstanErrorCode, where: string, expected: string, received: string): CapstanError {
+  return CapstanError.unexpected(code, showPlace(where), expected, received);
 }

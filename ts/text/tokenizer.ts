@@ -3,7 +3,9 @@ import { join } from 'node:path';
 import type * as Tokenizers from 'tokenizers';
 import { CapstanError } from '../errors';
 import { JobQueue } from '../job-queue';
+import { findCharsmapFault } from '../model/gguf/charsmap';
 import { type JsonObject, parseJsonObject, readTextFile } from '../model/json-file';
+import { invalidFile } from '../model/weight-file';
 import { requireNative } from '../package-root';
 import { platformFolder, TOKENIZERS_FILE } from '../platform-package';
 import { reportExternalMemory } from './external-memory';
@@ -45,7 +47,9 @@ export class Tokenizer {
   static async load(modelDir: string, keptTokens: ReadonlySet<string>): Promise<Tokenizer> {
     const text = await readTextFile(modelDir, TOKENIZER_FILE);
     if (text === undefined) throw missingTokenizer(modelDir);
-    const json = parseJsonObject(text, TOKENIZER_FILE) as unknown as TokenizerJson;
+    const object = parseJsonObject(text, TOKENIZER_FILE);
+    checkCharsmaps(object.normalizer);
+    const json = object as unknown as TokenizerJson;
     if (typeof json.model?.vocab !== 'object' || json.model.vocab === null)
       throw CapstanError.mismatch('invalid_model', `${TOKENIZER_FILE}: model.vocab`, 'a vocabulary', json.model?.vocab);
     // The library validates the file before we build our table from it.
@@ -84,6 +88,23 @@ export class Tokenizer {
 function loadTokenizers(): typeof Tokenizers {
   const folder = platformFolder();
   return requireNative(folder === undefined ? 'tokenizers' : join(folder, TOKENIZERS_FILE)) as typeof Tokenizers;
+}
+
+/**
+ * Checks the tables of characters of a normalizer and of those that it is made of: the library follows them unchecked.
+ * @throws CapstanError `invalid_model`.
+ */
+function checkCharsmaps(normalizer: unknown): void {
+  const open = [normalizer];
+  while (open.length > 0) {
+    const value = open.pop();
+    if (typeof value !== 'object' || value === null) continue;
+    const { precompiled_charsmap: table } = value as JsonObject;
+    const fault = typeof table === 'string' ? findCharsmapFault(Buffer.from(table, 'base64')) : undefined;
+    if (fault !== undefined)
+      throw invalidFile(`${TOKENIZER_FILE}: precompiled_charsmap`, 'a sound table of characters', fault);
+    for (const part of Object.values(value)) open.push(part);
+  }
 }
 
 /** `source` names the tokenizer in errors. */

@@ -1,5 +1,5 @@
 import type { NativeVocab } from '../addon-types';
-import { CapstanError } from '../errors';
+import { CapstanError, showValue } from '../errors';
 
 /** The parts of tokenizer.json that decoding needs. */
 export interface TokenizerJson {
@@ -89,7 +89,7 @@ function checkId(id: unknown, token: string): number {
   if (!Number.isInteger(id) || (id as number) < 0 || (id as number) >= MAX_VOCABULARY) {
     throw CapstanError.mismatch(
       'invalid_model',
-      `tokenizer.json: ${JSON.stringify(token)}`,
+      `tokenizer.json: ${showValue(token)}`,
       `an id from 0 to ${MAX_VOCABULARY - 1}`,
       id,
     );

@@ -69,7 +69,9 @@ export async function readGgufFiles(path: string, isWanted?: (key: string) => bo
 }
 
 async function listParts(path: string, { name, metadata }: GgufHeader): Promise<string[]> {
-  const count = metadata['split.count'] ?? 1;
+  const stored = metadata['split.count'] ?? 1;
+  // `llama-gguf-split --merge` writes a count of 0.
+  const count = stored === 0 ? 1 : stored;
   const number = metadata['split.no'] ?? 0;
   if (typeof count !== 'number' || !(count >= 1 && count <= MAX_PARTS))
     throw CapstanError.mismatch('invalid_model', `${name}: split.count`, `a number from 1 to ${MAX_PARTS}`, count);

@@ -1,3 +1,4 @@
+import { showValue } from '../../errors';
 import { invalidFile, type StoredTensor, type WeightFile, withWeightFile } from '../weight-file';
 import { ByteReader } from './byte-reader';
 import { type Metadata, MetadataReader } from './metadata';
@@ -50,17 +51,13 @@ async function checkMagic(reader: ByteReader, { name }: WeightFile): Promise<voi
   await reader.need(8, 'header');
   const magic = reader.takeText(4);
   if (magic !== MAGIC)
-    throw invalidFile(name, `a GGUF file, which starts with ${MAGIC}`, `a file that starts with ${printable(magic)}`);
+    throw invalidFile(name, `a GGUF file, which starts with ${MAGIC}`, `a file that starts with ${showValue(magic)}`);
   const version = reader.takeUint32();
   if (VERSIONS.includes(swapBytes(version)))
     throw invalidFile(name, 'a little-endian GGUF file', 'a big-endian one: download the little-endian file');
   if (!VERSIONS.includes(version))
     throw invalidFile(name, `GGUF version ${VERSIONS.join(' or ')}`, `version ${version}`);
   await reader.need(16, 'header');
-}
-
-function printable(text: string): string {
-  return JSON.stringify(text);
 }
 
 function swapBytes(value: number): number {

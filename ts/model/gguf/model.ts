@@ -1,10 +1,9 @@
 import type { NativeTensor } from '../../addon-types';
-import { CapstanError } from '../../errors';
 import { type Checkpoint, mainDtype } from '../checkpoint';
 import type { ModelConfig } from '../config';
 import { type RequiredTensor, familyOf, requiredTensors } from '../families';
 import { JsonReader } from '../json-file';
-import { invalidFile, readFully, withWeightFile } from '../weight-file';
+import { invalidFile, readFully, unsupportedFile, withWeightFile } from '../weight-file';
 import { basename } from 'node:path';
 import { type GgufArchitecture, ggufTensorName, ROPE_DIVISORS_TENSOR } from './architectures';
 import { type GgufFiles, readGgufFiles } from './files';
@@ -65,12 +64,7 @@ function makeCheckpoint(
 /** A tensor that nothing reads would change the results of the model. */
 function refuseUnused(unused: ReadonlySet<string>, { name }: GgufArchitecture): void {
   for (const tensor of unused)
-    throw CapstanError.unexpected(
-      'unsupported_model',
-      tensor,
-      `only tensors of the architecture ${name}`,
-      'a tensor that Capstan does not know',
-    );
+    throw unsupportedFile(tensor, `only tensors of the architecture ${name}`, 'a tensor that Capstan does not know');
 }
 
 function resolveTensor(
@@ -87,8 +81,7 @@ function resolveTensor(
     throw invalidFile(where, `shape ${showShape(shape)} as the metadata says`, showShape(tensor.shape));
   const dtype = nativeTensorType(tensor.dtype);
   if (dtype === undefined)
-    throw CapstanError.unexpected(
-      'unsupported_model',
+    throw unsupportedFile(
       where,
       `one of the types ${SUPPORTED_TENSOR_TYPES.map((type) => type.name).join(', ')}`,
       `${tensor.dtype}: choose another quantization of the model`,

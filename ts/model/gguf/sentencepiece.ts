@@ -4,6 +4,11 @@ import type { GgufVocabulary } from './vocabulary';
 
 /** Finding the merges of a token takes time with the square of its length. */
 const MAX_TOKEN_CHARACTERS = 256;
+/**
+ * Twice as many as the largest vocabularies in use have: 32,000 tokens have about 60,000 merges, 262,144 tokens about
+ * 500,000. This many take 160 MiB. A header full of tokens that are parts of each other would have 65 million.
+ */
+const MAX_MERGES = 1 << 20;
 
 interface Merge {
   left: string;
@@ -30,6 +35,8 @@ export function mergesFromScores(
     if (token.length > MAX_TOKEN_CHARACTERS)
       throw invalidFile(`${file}: token ${id}`, `at most ${MAX_TOKEN_CHARACTERS} characters`, `${token.length}`);
     const splits = splitsOf(token, scores[id], isNormal);
+    if (merges.length + splits.length > MAX_MERGES)
+      throw invalidFile(`${file}: tokenizer.ggml.tokens`, `tokens with at most ${MAX_MERGES} merges`, 'more');
     merges.push(...splits.sort((a, b) => ids[a.left] - ids[b.left] || ids[a.right] - ids[b.right]));
   });
   merges.sort((a, b) => b.score - a.score || b.leftLength - a.leftLength || b.rightLength - a.rightLength);

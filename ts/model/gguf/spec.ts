@@ -1,7 +1,7 @@
 import type { NativeModelSpec } from '../../addon-types';
 import { CapstanError } from '../../errors';
 import type { ModelFeatures } from '../families';
-import type { JsonReader } from '../json-file';
+import { JsonReader } from '../json-file';
 import { MAX_LAYERS } from '../config';
 import { ARCHITECTURES, type GgufArchitecture } from './architectures';
 import type { GgufFiles } from './files';
@@ -103,8 +103,7 @@ function perLayerInt(metadata: JsonReader, key: string, fallback?: number): numb
   const numbers = new Set(Array.from(value as Int32Array, Number));
   const [first] = numbers;
   if (numbers.size !== 1) throw unsupported(metadata, key, 'the same number for all layers', value);
-  if (!(first > 0)) throw metadata.mismatch(key, 'a number above 0', first);
-  return first;
+  return new JsonReader({ [key]: first }, metadata.where).positiveInt(key);
 }
 
 function readWindows(metadata: JsonReader, arch: string, numLayers: number): Int32Array {

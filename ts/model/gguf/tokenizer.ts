@@ -204,14 +204,13 @@ function unigramNormalizers({ metadata, file }: GgufVocabulary): JsonObject[] {
   const isBytes = charsmap instanceof Uint8Array || charsmap instanceof Int8Array;
   if (charsmap !== undefined && !isBytes)
     throw metadata.mismatch('tokenizer.ggml.precompiled_charsmap', 'an array of bytes', charsmap);
-  const fault = charsmap === undefined ? undefined : findCharsmapFault(Buffer.from(charsmap.buffer));
+  const table = Buffer.from(charsmap?.buffer ?? new ArrayBuffer(0));
+  const fault = table.length === 0 ? undefined : findCharsmapFault(table);
   if (fault !== undefined)
     throw invalidFile(`${file}: tokenizer.ggml.precompiled_charsmap`, 'a sound table of characters', fault);
   const removesSpaces = metadata.boolean('tokenizer.ggml.remove_extra_whitespaces', false);
   return [
-    ...(charsmap === undefined || charsmap.length === 0
-      ? []
-      : [{ type: 'Precompiled', precompiled_charsmap: Buffer.from(charsmap.buffer).toString('base64') }]),
+    ...(table.length === 0 ? [] : [{ type: 'Precompiled', precompiled_charsmap: table.toString('base64') }]),
     ...(removesSpaces
       ? [
           { type: 'Strip', strip_left: false, strip_right: true },

@@ -1,3 +1,4 @@
+import { showValue } from '../../errors';
 import type { JsonReader } from '../json-file';
 import { invalidFile } from '../weight-file';
 import { TOKEN_TYPE } from './tokens';
@@ -69,11 +70,7 @@ export function idsBySpelling(
     if (types[id] === TOKEN_TYPE.unused || token === '') return;
     const spelling = spell(token, id);
     if (spelling in ids)
-      throw invalidFile(
-        `${file}: token ${id}`,
-        'each token once',
-        `${JSON.stringify(token)}, as token ${ids[spelling]}`,
-      );
+      throw invalidFile(`${file}: token ${id}`, 'each token once', `${showValue(token)}, as token ${ids[spelling]}`);
     ids[spelling] = id;
   });
   return ids;

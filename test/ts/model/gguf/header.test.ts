@@ -158,6 +158,30 @@ describe('refuses a damaged or hostile file:', () => {
     expect(error.code).toBe('invalid_model');
   });
 
+  const HOSTILE = `\u001b[2J\u009b\n\u202e${'k'.repeat(60_000)}`;
+
+  test.each<[what: string, parts: GgufParts]>([
+    [
+      'a key twice',
+      {
+        metadata: [
+          [HOSTILE, { uint32: 1 }],
+          [HOSTILE, { uint32: 1 }],
+        ],
+      },
+    ],
+    ['a key with an unknown type', { metadata: [[HOSTILE, { raw: u32(99) }]] }],
+    ['a key with an array of arrays', { metadata: [[HOSTILE, { raw: Buffer.concat([u32(9), u32(9)]) }]] }],
+    ['a key at the end of the file', { metadata: [[HOSTILE, { raw: Buffer.concat([u32(8), u64(99)]) }]] }],
+    ['a tensor without dimensions', { tensors: [[HOSTILE.slice(0, 1000), { sizes: [] }]] }],
+  ])('shows the start of a name on one line, without control characters: %s', async (_what, parts) => {
+    const { code, message } = await errorOf(ggufBytes(parts));
+    expect(code).toBe('invalid_model');
+    expect(message).toContain(`${NAME}: \\u001b[2J\\u009b\\u000a\\u202ekkk`);
+    expect(message).toContain('kk…: expected ');
+    expect(message.length).toBeLessThan(700);
+  });
+
   test('a header larger than the limit', async () => {
     // A sparse file: the length says 80 MB, and the file has them.
     const head = Buffer.concat([

@@ -2,6 +2,7 @@ import { copyFileSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { readModel } from '../../../../ts/model/model';
+import { checkSamplingDefaults } from '../../../../ts/sampling';
 import {
   changedMetadata,
   ggufBytes,
@@ -64,7 +65,27 @@ test('reads sampling defaults', async () => {
     'general.sampling.penalty_repeat': { float32: 0 },
   };
   expect((await load(tinyGguf(changes))).config.samplingDefaults).toEqual({ temperature: 0.5, topK: 20 });
-  await expect(load(tinyGguf({ 'general.sampling.top_p': { float32: -1 } }))).rejects.toThrow('a number of 0 or more');
+});
+
+test.each<[name: string, value: GgufValue, defaults: object]>([
+  ['temp', { float32: -1 }, {}],
+  ['temp', { float32: Infinity }, {}],
+  ['temp', { float32: 0 }, { temperature: 0 }],
+  ['top_k', { int32: -1 }, { topK: 0 }],
+  ['top_k', { int32: -40 }, { topK: 0 }],
+  ['top_k', { float32: 2.5 }, {}],
+  ['top_k', { uint64: 2n ** 62n }, {}],
+  ['top_p', { float32: 0 }, {}],
+  ['top_p', { float32: 1.5 }, {}],
+  ['top_p', { float32: NaN }, {}],
+  ['top_p', { float32: 1 }, { topP: 1 }],
+  ['min_p', { float32: 0.1 }, {}],
+  ['penalty_repeat', { float32: 0 }, {}],
+  ['penalty_repeat', { string: '1' }, {}],
+])('takes a sampling default only if a request may have it: %s %o', async (name, value, expected) => {
+  const { samplingDefaults } = (await load(tinyGguf({ [`general.sampling.${name}`]: value }))).config;
+  expect(samplingDefaults).toEqual(expected);
+  expect(checkSamplingDefaults('defaults', samplingDefaults)).toEqual(expected);
 });
 
 describe('the layout of Llama', () => {
@@ -194,6 +215,18 @@ describe('refuses', () => {
       'unsupported_model',
       'the same number for all layers',
     ],
+    [
+      'a fraction for each layer',
+      { 'qwen2.feed_forward_length': { float32s: [12.5] } },
+      'invalid_model',
+      'qwen2.feed_forward_length: expected an integer from 1 to 2147483647, got 12.5',
+    ],
+    [
+      'a size for each layer that the addon cannot hold',
+      { 'qwen2.feed_forward_length': { float32s: [2 ** 32] } },
+      'invalid_model',
+      'qwen2.feed_forward_length: expected an integer from 1 to 2147483647',
+    ],
     ['an unknown tokenizer', { 'tokenizer.ggml.model': { string: 'rwkv' } }, 'unsupported_model', 'one of gpt2, llama'],
     ['no tokenizer', { 'tokenizer.ggml.model': null }, 'invalid_model', 'tokenizer.ggml.model: expected a string'],
   ];
@@ -224,6 +257,14 @@ describe('refuses', () => {
   ];
   test.each(tensorCases)('%s', async (_what, change, code, message) => {
     await expect(load(tinyGguf({}, change))).rejects.toMatchObject({ code, message: expect.stringContaining(message) });
+  });
+});
+
+test('a refused tensor shows the start of its name without control characters', async () => {
+  const name = `\u001b[2J${'x'.repeat(900)}`;
+  await expect(load(tinyGguf({}, (tensors) => tensors.set(name, { sizes: [2] })))).rejects.toMatchObject({
+    code: 'unsupported_model',
+    message: expect.stringMatching(/^\\u001b\[2Jx{100,400}…: expected only tensors of the architecture qwen2/),
   });
 });
 
@@ -324,6 +365,11 @@ describe('a split model', () => {
     const renamed = split(({ names }) => (names[0] = 'x.gguf'));
     await expect(load(renamed)).rejects.toThrow('a name that ends with -00001-of-00002.gguf');
   });
+});
+
+test('a file that was merged from parts has a part count of 0', async () => {
+  const merged = { 'split.count': { uint16: 0 }, 'split.no': { uint16: 0 }, 'split.tensors.count': { int32: 999 } };
+  expect((await load(tinyGguf(merged))).checkpoint.files).toHaveLength(1);
 });
 
 test('a path that does not exist, and a file that is not GGUF, are explained', async () => {

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { findCharsmapFault } from '../../../../ts/model/gguf/charsmap';
 import { TextService } from '../../../../ts/text/text-service';
 import { TokenTable } from '../../../../ts/text/token-table';
+import { charsmap } from '../../../fakes/charsmap';
 import { changedMetadata, ggufBytes, type MetadataChanges, tinyGguf, writeGguf } from '../../../fakes/tiny-gguf';
 import { tinyModel } from '../../../fakes/tiny-model';
 
@@ -141,19 +142,6 @@ describe('a WordPiece tokenizer', () => {
   });
 });
 
-/** A table that replaces the byte 1 with `x`: its root is unit 0 with offset 256, the node of byte 1 is unit 257. */
-function charsmap(value = 0): Uint8Array {
-  const units = new Uint32Array(512);
-  units[0] = 256 << 10;
-  units[257] = 1 | 0x100 | (2 << 10);
-  units[257 ^ 2] = (0x80000000 | value) >>> 0;
-  const replacements = Buffer.from('x\0');
-  const size = Uint32Array.of(units.byteLength);
-  return Buffer.concat(
-    [size, units, replacements].map((part) => Buffer.from(part.buffer, part.byteOffset, part.byteLength)),
-  );
-}
-
 describe('a Unigram tokenizer', () => {
   const tokens = ['<pad>', '</s>', '<unk>', '▁a', 'b', '▁', 'x'];
   const t5 = (changes: MetadataChanges = {}): MetadataChanges => ({
@@ -181,6 +169,11 @@ describe('a Unigram tokenizer', () => {
   test('replaces characters by its table', async () => {
     const changes = t5({ 'tokenizer.ggml.precompiled_charsmap': { uint8s: charsmap() } });
     expect(await encode(changes, 'a\u0001')).toEqual([3, 6, 1]);
+  });
+
+  test('skips an empty table', async () => {
+    const changes = t5({ 'tokenizer.ggml.precompiled_charsmap': { uint8s: new Uint8Array() } });
+    expect(await encode(changes, 'ab')).toEqual([3, 4, 1]);
   });
 
   test.each([
@@ -220,6 +213,36 @@ test.each<[what: string, changes: MetadataChanges, code: string, message: string
     code,
     message: expect.stringContaining(message),
   });
+});
+
+test('refuses a SentencePiece vocabulary whose tokens are made of each other in too many ways', async () => {
+  const tokens = Array.from({ length: 33 * 256 }, (_, i) =>
+    String.fromCharCode(65 + Math.floor(i / 256)).repeat((i % 256) + 1),
+  );
+  const changes: MetadataChanges = {
+    'tokenizer.ggml.model': { string: 'llama' },
+    'tokenizer.ggml.tokens': { strings: tokens },
+    'tokenizer.ggml.token_type': { int32s: tokens.map(() => 1) },
+    'tokenizer.ggml.scores': { float32s: tokens.map(() => 0) },
+    'tokenizer.ggml.eos_token_id': null,
+    'tokenizer.ggml.bos_token_id': null,
+  };
+  await expect(TextService.load({ modelPath: tinyGguf(changes), ...AUTO })).rejects.toMatchObject({
+    code: 'invalid_model',
+    message: 'tiny.gguf: tokenizer.ggml.tokens: expected tokens with at most 1048576 merges, got more',
+  });
+});
+
+test('a token twice is shown by its start', async () => {
+  const token = `\u009b${'x'.repeat(100_000)}`;
+  const { message } = await TextService.load({
+    modelPath: tinyGguf({ 'tokenizer.ggml.tokens': { strings: [token, 'b', token] } }),
+    ...AUTO,
+  }).then(
+    () => new Error('no error'),
+    (error: Error) => error,
+  );
+  expect(message).toMatch(/token 2: expected each token once, got "\\u009bx{100,400}…", as token 0$/);
 });
 
 test('a file without a vocabulary uses the tokenizer files beside it', async () => {
