@@ -3,6 +3,7 @@ import { basename, join } from 'node:path';
 import { CapstanError } from '../errors';
 import { cachedRepositories, ifMissing, RepositoryCache } from './cache';
 import { lockOnce } from './file-lock';
+import { findRevision } from './revisions';
 import type { HubSystem } from './system';
 
 /** One revision of a model in the cache. */
@@ -118,8 +119,8 @@ async function chooseCommits(
   if (revisions.length === 0 && sizeBytes === 0)
     throw new CapstanError('model_not_found', `${repository} is not in the cache. List it: capstan models list`);
   if (revision === undefined) return revisions.map(({ commit }) => commit);
-  const wanted = await cache.commitOf(revision);
-  const found = revisions.find(({ commit }) => commit === wanted || commit.startsWith(revision));
+  // The commit of a branch may be missing. Then the name of the branch is not taken for the start of a commit.
+  const found = findRevision(revisions, (await cache.commitOf(revision)) ?? revision);
   if (found !== undefined) return [found.commit];
   throw new CapstanError(
     'model_not_found',

@@ -80,6 +80,27 @@ test.each([['refs/pr/1'], [OLD], [OLD.slice(0, 8)]])(
   },
 );
 
+test('a branch whose name starts a commit is that branch', async () => {
+  write('refs/1111111', NEW);
+  await removeFromCache(cacheDir, 'acme/tiny', '1111111', system);
+  expect(readdirSync(join(folder, 'snapshots'))).toEqual([OLD]);
+});
+
+test('a branch without its commit is not taken for the start of another', async () => {
+  write('refs/1111111', '3'.repeat(40));
+  await expect(removeFromCache(cacheDir, 'acme/tiny', '1111111', system)).rejects.toMatchObject({
+    code: 'model_not_found',
+  });
+});
+
+test('the start of two commits names none', async () => {
+  mkdirSync(join(folder, 'snapshots', `${'1'.repeat(39)}2`));
+  await expect(removeFromCache(cacheDir, 'acme/tiny', '1111111', system)).rejects.toMatchObject({
+    code: 'model_not_found',
+  });
+  expect(readdirSync(join(folder, 'snapshots'))).toHaveLength(3);
+});
+
 test('deletes a model with its locks', async () => {
   expect(await removeFromCache(cacheDir, 'acme/tiny', undefined, system)).toBe(116);
   expect(readdirSync(cacheDir).sort()).toEqual(['.locks', 'datasets--acme--words', 'models--gpt2']);
@@ -88,6 +109,7 @@ test('deletes a model with its locks', async () => {
 
 test.each([
   ['acme/other', undefined, /acme\/other is not in the cache/],
+  ['acme/tiny', '111111', /got "111111"/],
   ['acme/tiny', 'v9', /expected one of the revisions in the cache \(1+, 2+\), got "v9"/],
 ])('refuses to delete %s@%s', async (repository, revision, message) => {
   await expect(removeFromCache(cacheDir, repository, revision, system)).rejects.toMatchObject({
