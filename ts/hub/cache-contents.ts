@@ -30,6 +30,8 @@ export interface CachedRepository {
 }
 
 const COMMIT = /^[0-9a-f]{40}$/;
+/** How the names of unfinished downloads end. huggingface_hub adds it too. */
+const INCOMPLETE = '.incomplete';
 
 export async function readCache(cacheDir: string): Promise<CachedRepository[]> {
   const names = await cachedRepositories(cacheDir);
@@ -47,7 +49,7 @@ async function readRepository(cache: RepositoryCache, repository: string): Promi
     repository,
     revisions: await Promise.all(revisions),
     sizeBytes: sum(blobs),
-    partialBytes: sum(blobs.filter(({ name }) => name.endsWith('.incomplete'))),
+    partialBytes: sum(blobs.filter(({ name }) => name.endsWith(INCOMPLETE))),
   };
 }
 
@@ -91,7 +93,8 @@ async function blobsOf({ folder }: RepositoryCache): Promise<{ name: string; siz
 }
 
 /**
- * Deletes a revision of a model, or all of them, and the blobs that no other revision uses. Returns the freed bytes.
+ * Deletes a revision of a model and the blobs that no other revision uses, or the model with its unfinished downloads.
+ * Returns the freed bytes.
  * @throws CapstanError `model_not_found`, or `io_error` while a process downloads the model.
  */
 export async function removeFromCache(
@@ -101,27 +104,27 @@ export async function removeFromCache(
   system: Pick<HubSystem, 'tryLock'>,
 ): Promise<number> {
   const cache = new RepositoryCache(cacheDir, repository);
-  const before = await readRepository(cache, repository);
-  const removed = await chooseCommits(cache, before, revision);
   return withAllLocks(cache, system, async () => {
-    const isAll = removed.length === before.revisions.length;
-    if (isAll) await rm(cache.folder, { recursive: true });
-    else await removeCommits(cache, removed);
-    return before.sizeBytes - (isAll ? 0 : (await readRepository(cache, repository)).sizeBytes);
+    const before = await readRepository(cache, repository);
+    if (before.revisions.length === 0 && before.sizeBytes === 0)
+      throw new CapstanError('model_not_found', `${repository} is not in the cache. List it: capstan models list`);
+    if (revision === undefined) {
+      await rm(cache.folder, { recursive: true });
+      return before.sizeBytes;
+    }
+    await removeCommit(cache, await chooseCommit(cache, before, revision));
+    return before.sizeBytes - (await readRepository(cache, repository)).sizeBytes;
   });
 }
 
-async function chooseCommits(
+async function chooseCommit(
   cache: RepositoryCache,
-  { repository, revisions, sizeBytes }: CachedRepository,
-  revision: string | undefined,
-): Promise<string[]> {
-  if (revisions.length === 0 && sizeBytes === 0)
-    throw new CapstanError('model_not_found', `${repository} is not in the cache. List it: capstan models list`);
-  if (revision === undefined) return revisions.map(({ commit }) => commit);
+  { repository, revisions }: CachedRepository,
+  revision: string,
+): Promise<string> {
   // The commit of a branch may be missing. Then the name of the branch is not taken for the start of a commit.
   const found = findRevision(revisions, (await cache.commitOf(revision)) ?? revision);
-  if (found !== undefined) return [found.commit];
+  if (found !== undefined) return found.commit;
   throw new CapstanError(
     'model_not_found',
     `${repository}: expected one of the revisions in the cache (${revisions.map(({ commit }) => commit).join(', ')}), ` +
@@ -129,24 +132,24 @@ async function chooseCommits(
   );
 }
 
-async function removeCommits(cache: RepositoryCache, commits: readonly string[]): Promise<void> {
-  for (const [name, commit] of await readRefs(cache))
-    if (commits.includes(commit)) await unlink(join(cache.folder, 'refs', name));
-  for (const commit of commits) {
-    await rm(cache.snapshot(commit), { recursive: true });
-    await rm(join(cache.folder, '.no_exist', commit), { recursive: true, force: true });
-    // A list of files that huggingface_hub keeps.
-    await rm(join(cache.folder, 'trees', `${commit}.json`), { force: true });
-  }
-  const used = new Set<string>();
-  for (const commit of await commitsOf(cache)) {
-    const folder = cache.snapshot(commit);
-    for (const { path } of await cache.files(commit)) {
-      const target = await readlink(join(folder, path)).catch(() => '');
-      used.add(basename(target));
-    }
-  }
-  for (const { name } of await blobsOf(cache)) if (!used.has(name)) await unlink(cache.blob(name));
+async function removeCommit(cache: RepositoryCache, commit: string): Promise<void> {
+  for (const [name, target] of await readRefs(cache))
+    if (target === commit) await unlink(join(cache.folder, 'refs', name));
+  await rm(cache.snapshot(commit), { recursive: true });
+  await rm(join(cache.folder, '.no_exist', commit), { recursive: true, force: true });
+  // A list of files that huggingface_hub keeps.
+  await rm(join(cache.folder, 'trees', `${commit}.json`), { force: true });
+  const used = await usedBlobs(cache);
+  for (const { name } of await blobsOf(cache))
+    if (!used.has(name) && !name.endsWith(INCOMPLETE)) await unlink(cache.blob(name));
+}
+
+/** Returns the names of the blobs that a snapshot links to, in folders of any depth and of other programs too. */
+async function usedBlobs({ snapshots }: RepositoryCache): Promise<Set<string>> {
+  const entries = await readdir(snapshots, { recursive: true, withFileTypes: true }).catch(ifMissing([]));
+  const links = entries.filter((entry) => entry.isSymbolicLink());
+  const targets = links.map((link) => readlink(join(link.parentPath, link.name)));
+  return new Set((await Promise.all(targets)).map((target) => basename(target)));
 }
 
 /** @throws CapstanError `io_error` if another process has a lock of the repository. */

@@ -92,6 +92,12 @@ async function pullInto(
   for (const { path, etag } of files) await cache.link(commit, path, etag);
   const isListed = (path: string): boolean => listing.files.some((file) => file.path === path);
   for (const path of OPTIONAL_FILES) if (!isListed(path)) await cache.markMissing(commit, path);
+  if ((await missingOf(files, cache)).length > 0)
+    throw new CapstanError(
+      'download_failed',
+      `${name.repository}: expected the downloaded files in ${cache.folder}, got fewer: ` +
+        'the model was deleted meanwhile. Try again',
+    );
   // Last, so that the revision never names a commit that is not complete.
   await cache.setCommit(revision, commit);
   return { commit, path: pathOf(cache, commit, selection) };

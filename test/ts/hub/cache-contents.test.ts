@@ -71,14 +71,43 @@ test('an empty cache, or none, has no models', async () => {
 test.each([['refs/pr/1'], [OLD], [OLD.slice(0, 8)]])(
   'deletes the revision %s, its names and the blobs that only it uses',
   async (revision) => {
-    expect(await removeFromCache(cacheDir, 'acme/tiny', revision, system)).toBe(15);
-    expect(readdirSync(join(folder, 'blobs')).sort()).toEqual(['new', 'shared']);
+    expect(await removeFromCache(cacheDir, 'acme/tiny', revision, system)).toBe(10);
+    expect(readdirSync(join(folder, 'blobs')).sort()).toEqual(['new', 'part.incomplete', 'shared']);
     expect(readdirSync(join(folder, 'snapshots'))).toEqual([NEW]);
     expect(existsSync(join(folder, 'refs/refs/pr/1'))).toBe(false);
     expect(existsSync(join(folder, 'refs/main'))).toBe(true);
     expect(readdirSync(join(folder, '.no_exist'))).toEqual([]);
   },
 );
+
+test('the last revision leaves unfinished downloads and the folder', async () => {
+  await removeFromCache(cacheDir, 'acme/tiny', OLD, system);
+  expect(await removeFromCache(cacheDir, 'acme/tiny', NEW, system)).toBe(101);
+  expect(readdirSync(join(folder, 'blobs'))).toEqual(['part.incomplete']);
+  expect(readdirSync(join(folder, 'snapshots'))).toEqual([]);
+});
+
+test('keeps the blobs of deep folders and of snapshots with other names', async () => {
+  const deep = 'a/b/c/d/e/f/g/h/i/j/k';
+  for (const path of [`${NEW}/${deep}/x`, 'other/y']) {
+    const link = join(folder, 'snapshots', path);
+    mkdirSync(dirname(link), { recursive: true });
+    symlinkSync(join(relative(dirname(link), folder), 'blobs', path.at(-1)!), link);
+    write(`blobs/${path.at(-1)}`, '');
+  }
+  await removeFromCache(cacheDir, 'acme/tiny', OLD, system);
+  expect(readdirSync(join(folder, 'blobs')).sort()).toEqual(['new', 'part.incomplete', 'shared', 'x', 'y']);
+});
+
+test('reads the revisions once it has the locks', async () => {
+  const added = '3'.repeat(40);
+  const tryLock = (): boolean => {
+    mkdirSync(join(folder, 'snapshots', added), { recursive: true });
+    return true;
+  };
+  await removeFromCache(cacheDir, 'acme/tiny', added, { tryLock });
+  expect(readdirSync(join(folder, 'snapshots'))).toEqual([OLD, NEW]);
+});
 
 test('a branch whose name starts a commit is that branch', async () => {
   write('refs/1111111', NEW);

@@ -308,6 +308,15 @@ test('a pull that was killed between the last byte and the end is completed', as
   expect(readFileSync(join(path, 'special_tokens_map.json'))).toEqual(empty);
 });
 
+test('a pull whose files are deleted meanwhile fails, and the revision names no commit', async () => {
+  hub.add(NAME, FILES);
+  const onDownload = (): void => rmSync(blob(FILES['config.json']));
+  await expect(pull({ onDownload })).rejects.toMatchObject(
+    refusal('download_failed', /the model was deleted meanwhile\. Try again/),
+  );
+  expect(existsSync(join(cacheDir, 'models--acme--tiny/refs/main'))).toBe(false);
+});
+
 describe('the disk', () => {
   test('is checked before the weights are downloaded, with the numbers', async () => {
     hub.add(NAME, FILES);
