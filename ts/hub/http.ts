@@ -65,7 +65,9 @@ function start(
 ): Promise<HttpResponse> {
   return new Promise((done, fail) => {
     const { request } = protocol === 'https:' ? https : http;
-    const sent = request({ ...target, method, headers, signal } as http.RequestOptions, (response) => {
+    // The option also limits name lookup and connecting; `setTimeout` starts after them.
+    const options = { ...target, method, headers, signal, timeout: idleMs } as http.RequestOptions;
+    const sent = request(options, (response) => {
       done({ status: response.statusCode ?? 0, headers: response.headers, body: new ReceivedBody(response) });
     });
     sent.setTimeout(idleMs, () => sent.destroy(new Error(`no data for ${idleMs / 1000} s`)));

@@ -65,13 +65,14 @@ export function openTunnel(url: URL, proxy: URL, signal: AbortSignal, idleMs: nu
       headers: { Host: target, ...proxyHeaders(proxy) },
       agent: false,
       signal,
+      timeout: idleMs,
     });
-    connect.setTimeout(idleMs, () => connect.destroy(new Error('the proxy does not answer')));
+    connect.once('timeout', () => connect.destroy(new Error('the proxy does not answer')));
     connect.once('connect', ({ statusCode }, socket) => {
       if (statusCode === 200) {
         socket.setTimeout(0);
         const host = bareHost(url);
-        return done(connectTls({ socket, ...(/^[\d.]+$|:/.test(host) ? {} : { servername: host }) }));
+        return done(connectTls({ socket, timeout: idleMs, ...(/^[\d.]+$|:/.test(host) ? {} : { servername: host }) }));
       }
       socket.destroy();
       fail(new Error(`the proxy ${proxy.host} refused the connection with status ${statusCode}`));
