@@ -5,7 +5,7 @@ import { downloadBlob, type Transfer } from './download';
 import { HubClient } from './hub-client';
 import { type HubName, showHubName } from './model-name';
 import { type HubFile, type Listing, listRepository } from './repository';
-import { type Selection, selectFiles } from './select-files';
+import { INDEX_FILE, type Selection, selectFiles, SINGLE_FILE } from './select-files';
 import type { HubSettings } from './settings';
 import type { HubSystem } from './system';
 
@@ -13,6 +13,8 @@ import type { HubSystem } from './system';
 const MAX_PARALLEL_FILES = 4;
 /** Files that a model may lack. A request showed whether it does, so that the next load needs none. */
 const OPTIONAL_FILES = ['generation_config.json', 'tokenizer_config.json', 'chat_template.jinja'];
+/** A repository without these has GGUF files only. */
+const SAFETENSORS = [SINGLE_FILE, INDEX_FILE];
 /** Without one of these a snapshot is not complete. */
 const TOKENIZERS = ['tokenizer.json', 'tokenizer.model', 'tekken.json'];
 
@@ -91,7 +93,10 @@ async function pullInto(
   }
   for (const { path, etag } of files) await cache.link(commit, path, etag);
   const isListed = (path: string): boolean => listing.files.some((file) => file.path === path);
-  for (const path of OPTIONAL_FILES) if (!isListed(path)) await cache.markMissing(commit, path);
+  // Only the pull that takes the default quantization shows which one the name means.
+  const isDefaultGguf = selection.format === 'gguf' && name.variant === undefined;
+  const optional = isDefaultGguf ? [...OPTIONAL_FILES, ...SAFETENSORS] : OPTIONAL_FILES;
+  for (const path of optional) if (!isListed(path)) await cache.markMissing(commit, path);
   if ((await missingOf(files, cache)).length > 0)
     throw new CapstanError(
       'download_failed',
@@ -133,8 +138,12 @@ export async function findCached(
   const selection = selectComplete(name, files);
   if (selection === undefined) return undefined;
   const found = { commit, path: pathOf(cache, commit, selection) };
-  // A repository may have safetensors that were not downloaded, so GGUF files count only if the name asks for them.
-  if (selection.format === 'gguf') return name.variant === undefined && !isLast ? undefined : found;
+  if (selection.format === 'gguf') {
+    if (name.variant !== undefined || isLast) return found;
+    // The repository may have safetensors that were not downloaded.
+    const isMissing = await Promise.all(SAFETENSORS.map((path) => cache.isKnownMissing(commit, path)));
+    return isMissing.every(Boolean) ? found : undefined;
+  }
   const has = (path: string): boolean => files.some((file) => file.path === path);
   const isComplete =
     has('config.json') &&

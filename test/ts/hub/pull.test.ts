@@ -615,6 +615,24 @@ describe('a name', () => {
     expect(hub.requests).toEqual([]);
   });
 
+  test('of a repository of GGUF files that the cache has needs no request', async () => {
+    hub.add(NAME, { 'tiny-Q8_0.gguf': 'eight', 'tiny-Q4_K_M.gguf': 'four' });
+    const { path: eight } = await pull({}, `${NAME}:Q8_0`);
+    const { path } = await locate(NAME);
+    expect(path).not.toBe(eight);
+    hub.requests.length = 0;
+    hub.add(NAME, { 'tiny-Q4_K_M.gguf': 'a new one' });
+    expect(await locate(NAME)).toEqual({ path, name: NAME });
+    expect(hub.requests).toEqual([]);
+  });
+
+  test('of a repository that also has safetensors is asked for after a pull of GGUF files', async () => {
+    const { commit } = hub.add(NAME, { ...FILES, 'tiny-Q8_0.gguf': 'eight' });
+    await pull({}, `${NAME}:Q8_0`);
+    expect(await locate(NAME)).toEqual({ path: join(cacheDir, 'models--acme--tiny/snapshots', commit), name: NAME });
+    expect(existsSync(blob(WEIGHTS))).toBe(true);
+  });
+
   test('under HF_HUB_OFFLINE finds the cache, else an error says what to do', async () => {
     hub.add(NAME, FILES);
     const { path } = await pull();
