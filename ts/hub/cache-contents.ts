@@ -60,13 +60,13 @@ async function readRevision(
 ): Promise<CachedRevision> {
   const folder = cache.snapshot(commit);
   const listed = await cache.files(commit);
-  const times = await Promise.all(listed.map(async ({ path }) => (await stat(join(folder, path))).atimeMs));
+  const stats = await Promise.all(listed.map(({ path }) => stat(join(folder, path)).catch(ifMissing(undefined))));
   return {
     commit,
     revisions: [...refs].filter(([, target]) => target === commit).map(([name]) => name),
     files: listed.map(({ path, size }) => ({ path, sizeBytes: size })),
     sizeBytes: listed.reduce((sum, { size }) => sum + size, 0),
-    lastUsedMs: Math.max(0, ...times),
+    lastUsedMs: stats.reduce((latest, file) => Math.max(latest, file?.atimeMs ?? 0), 0),
   };
 }
 
@@ -89,7 +89,9 @@ async function readRefs({ folder }: RepositoryCache): Promise<Map<string, string
 async function blobsOf({ folder }: RepositoryCache): Promise<{ name: string; sizeBytes: number }[]> {
   const root = join(folder, 'blobs');
   const names = await readdir(root).catch(ifMissing<string[]>([]));
-  return Promise.all(names.map(async (name) => ({ name, sizeBytes: (await stat(join(root, name))).size })));
+  // A download that ends renames its file.
+  const stats = names.map(async (name) => ({ name, file: await stat(join(root, name)).catch(ifMissing(undefined)) }));
+  return (await Promise.all(stats)).flatMap(({ name, file }) => (file ? [{ name, sizeBytes: file.size }] : []));
 }
 
 /**

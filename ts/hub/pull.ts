@@ -1,6 +1,6 @@
 import { mkdir } from 'node:fs/promises';
 import { CapstanError } from '../errors';
-import { type CachedFile, RepositoryCache, sizeOf } from './cache';
+import { type CachedFile, RepositoryCache, sizeOf, usingCache } from './cache';
 import { downloadBlob, type Transfer } from './download';
 import { HubClient } from './hub-client';
 import { type HubName, showHubName } from './model-name';
@@ -61,13 +61,7 @@ export async function pull(
   system: HubSystem,
   hooks: PullHooks,
 ): Promise<PulledModel> {
-  try {
-    return await pullInto(name, settings, system, hooks);
-  } catch (error) {
-    const { message, syscall } = error as NodeJS.ErrnoException;
-    if (error instanceof CapstanError || syscall === undefined) throw error;
-    throw new CapstanError('io_error', `cannot write to the cache ${settings.cacheDir}: ${message}`, { cause: error });
-  }
+  return usingCache(settings.cacheDir, 'write to', () => pullInto(name, settings, system, hooks));
 }
 
 async function pullInto(
@@ -126,11 +120,11 @@ export async function planPull(name: HubName, client: HubClient, signal: AbortSi
  * Returns a model that the cache has completely, or undefined.
  * @param isLast Takes what can be loaded, also if the repository may have more, because the hub cannot be asked.
  */
-export async function findCached(
-  name: HubName,
-  settings: HubSettings,
-  isLast: boolean,
-): Promise<PulledModel | undefined> {
+export function findCached(name: HubName, settings: HubSettings, isLast: boolean): Promise<PulledModel | undefined> {
+  return usingCache(settings.cacheDir, 'read', () => findIn(name, settings, isLast));
+}
+
+async function findIn(name: HubName, settings: HubSettings, isLast: boolean): Promise<PulledModel | undefined> {
   const cache = new RepositoryCache(settings.cacheDir, name.repository);
   const commit = await cache.commitOf(name.revision ?? settings.defaultRevision);
   if (commit === undefined) return undefined;

@@ -64,6 +64,17 @@ test('lists models with their revisions; shared files count once', async () => {
   ]);
 });
 
+test('a blob that goes away meanwhile is left out', async () => {
+  symlinkSync('nowhere', join(folder, 'blobs', 'renamed'));
+  expect(await readCache(cacheDir)).toMatchObject([{ sizeBytes: 116 }]);
+});
+
+test('a folder of branches is no branch', async () => {
+  await expect(removeFromCache(cacheDir, 'acme/tiny', 'refs/pr', system)).rejects.toMatchObject({
+    code: 'model_not_found',
+  });
+});
+
 test('an empty cache, or none, has no models', async () => {
   expect(await readCache(join(cacheDir, 'none'))).toEqual([]);
 });
