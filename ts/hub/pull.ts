@@ -18,6 +18,10 @@ const SAFETENSORS = [SINGLE_FILE, INDEX_FILE];
 /** Without one of these a snapshot is not complete. */
 const TOKENIZERS = ['tokenizer.json', 'tokenizer.model', 'tekken.json'];
 
+const MAX_CONFIG_BYTES = 2 ** 20;
+/** Limit of a tokenizer and of the other files beside the weights. The largest vocabularies have about 40 MB. */
+const MAX_TEXT_BYTES = 2 ** 27;
+
 /** Progress of a download, in bytes. */
 export interface DownloadProgress {
   /** Bytes in the cache so far, those of former downloads included. Less than before if a file had a wrong hash. */
@@ -80,9 +84,9 @@ async function pullInto(
     const purpose = { repository: name.repository, revision };
     const report = progressReport(files, hooks.onProgress);
     const transfer = { client, system, cache, listing, purpose, onBytes: report };
+    await checkDisk(plan, settings.cacheDir, system);
     await downloadAll(selection.texts, transfer, hooks.signal);
     if ((await missingOf(selection.weights, cache)).length > 0) await hooks.beforeWeights(plan);
-    await checkDisk(plan, settings.cacheDir, system);
     await downloadAll(selection.weights, transfer, hooks.signal);
   }
   for (const { path, etag } of files) await cache.link(commit, path, etag);
@@ -108,6 +112,7 @@ export async function planPull(name: HubName, client: HubClient, signal: AbortSi
   const revision = name.revision ?? defaultRevision;
   const listing = await listRepository(client, name.repository, revision, signal);
   const selection = selectFiles(name.repository, listing.files, name.variant);
+  checkTexts(name.repository, selection.texts);
   const cache = new RepositoryCache(cacheDir, name.repository);
   const missing = await missingOf([...selection.texts, ...selection.weights], cache);
   const sizes = missing.map(async ({ etag, size }) => size - ((await sizeOf(cache.incomplete(etag))) ?? 0));
@@ -164,6 +169,18 @@ function pathOf(cache: RepositoryCache, commit: string, { format, weights }: Sel
 async function missingOf(files: readonly HubFile[], cache: RepositoryCache): Promise<HubFile[]> {
   const isMissing = await Promise.all(files.map(async ({ etag, size }) => (await sizeOf(cache.blob(etag))) !== size));
   return files.filter((_, i) => isMissing[i]);
+}
+
+/** @throws CapstanError `download_failed` for a file that would fill the memory when it is read. */
+function checkTexts(repository: string, texts: readonly HubFile[]): void {
+  const limitOf = (path: string): number => (path === 'config.json' ? MAX_CONFIG_BYTES : MAX_TEXT_BYTES);
+  const large = texts.find(({ path, size }) => size > limitOf(path));
+  if (large === undefined) return;
+  throw new CapstanError(
+    'download_failed',
+    `${repository}: expected at most ${limitOf(large.path)} bytes for ${large.path}, got ${large.size}. ` +
+      'Check the name of the model, or use another',
+  );
 }
 
 /** @throws CapstanError `io_error` if the disk has less space than the download needs. */

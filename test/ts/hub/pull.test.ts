@@ -318,14 +318,14 @@ test('a pull whose files are deleted meanwhile fails, and the revision names no 
 });
 
 describe('the disk', () => {
-  test('is checked before the weights are downloaded, with the numbers', async () => {
+  test('is checked before anything is downloaded, with the numbers', async () => {
     hub.add(NAME, FILES);
     system = testSystem(env, { freeDiskBytes: () => Promise.resolve(10) });
     const total = Object.values(FILES).reduce((sum, { length }) => sum + length, 0);
     await expect(pull()).rejects.toMatchObject(
       refusal('io_error', `acme/tiny needs ${total} more bytes in .*, and the disk has 10 bytes free`),
     );
-    expect(hub.downloads().some((path) => path.includes('safetensors'))).toBe(false);
+    expect(hub.downloads()).toEqual([]);
   });
 
   test('that becomes full keeps the received part, and the next pull continues', async () => {
@@ -449,6 +449,26 @@ describe('a hostile hub', () => {
   ])('cannot answer with %s', async (_name, patchList) => {
     hub.add(NAME, FILES, { patchList });
     await expect(pull()).rejects.toMatchObject({ code: 'download_failed' });
+  });
+
+  test.each([
+    ['config.json', 2 ** 20],
+    ['tokenizer.json', 2 ** 27],
+  ])('cannot make a %s of more than %d bytes be downloaded', async (path, limit) => {
+    hub.add(NAME, FILES, {
+      patchList: ({ siblings, ...reply }) => ({
+        ...reply,
+        siblings: siblings.map((file: any) =>
+          file.rfilename === path
+            ? { ...file, size: limit + 1, ...(file.lfs && { lfs: { ...file.lfs, size: limit + 1 } }) }
+            : file,
+        ),
+      }),
+    });
+    await expect(pull()).rejects.toMatchObject(
+      refusal('download_failed', `acme/tiny: expected at most ${limit} bytes for ${path}, got ${limit + 1}`),
+    );
+    expect(hub.downloads()).toEqual([]);
   });
 
   test('cannot send another content than the one that it lists', async () => {
