@@ -34,12 +34,13 @@ export function createHttp(env: NodeJS.ProcessEnv, idleMs = IDLE_TIMEOUT_MS): { 
   const agents = { 'http:': new http.Agent({ keepAlive: true }), 'https:': new https.Agent({ keepAlive: true }) };
   const send: SendHttp = async (url, request) => {
     const proxy = proxyFor(url, env);
-    const agent = agents[url.protocol as keyof typeof agents];
-    if (proxy === undefined) return start(url, { ...addressOf(url), agent }, request, idleMs);
+    const agentOf = ({ protocol }: URL): http.Agent => agents[protocol as keyof typeof agents];
+    if (proxy === undefined) return start(url, { ...addressOf(url), agent: agentOf(url) }, request, idleMs);
     // A proxy forwards plain requests, and opens a tunnel for TLS.
     if (url.protocol === 'http:') {
       const headers = { ...request.headers, Host: url.host, ...proxyHeaders(proxy) };
-      return start(proxy, { ...addressOf(proxy), path: withoutUser(url), agent }, { ...request, headers }, idleMs);
+      const target = { ...addressOf(proxy), path: withoutUser(url), agent: agentOf(proxy) };
+      return start(proxy, target, { ...request, headers }, idleMs);
     }
     const socket = await openTunnel(url, proxy, request.signal, idleMs);
     return start(url, { ...addressOf(url), createConnection: () => socket }, request, idleMs);

@@ -30,6 +30,18 @@ test('a proxy that is no URL is refused without showing its password', () => {
   expect(() => ask('https://a.b', env)).toThrow(/^HTTPS_PROXY: expected a URL such as http:\/\/proxy:3128$/);
 });
 
+test.each(['user:sec%ret@p', 'us%er:secret@p'])(
+  'a bare %% in %s is refused, and the message asks for %%25',
+  (proxy) => {
+    expect(() => ask('https://a.b', { HTTPS_PROXY: `http://${proxy}` })).toThrow(
+      expect.objectContaining({
+        code: 'invalid_argument',
+        message: expect.stringMatching(/^HTTPS_PROXY: expected %25 for each % (?!.*sec)/) as string,
+      }),
+    );
+  },
+);
+
 describe('through a proxy', () => {
   let target: Server;
   let proxy: Server;
@@ -73,6 +85,14 @@ describe('through a proxy', () => {
       'forwarded',
     );
     expect(seen).toEqual([`http://hub.local/a?b=c Basic ${Buffer.from('me:s@crt').toString('base64')}`]);
+  });
+
+  test('a plain request is sent over TLS to an https proxy', async () => {
+    const port = await listen(proxy);
+    // The proxy of this test speaks no TLS.
+    await expect(get('http://hub.local/', { HTTP_PROXY: `https://127.0.0.1:${port}` })).rejects.toMatchObject({
+      code: expect.stringMatching(/^(ERR_SSL|EPROTO|ECONNRESET)/) as string,
+    });
   });
 
   test('a TLS request asks for a tunnel, and a refusal names the proxy', async () => {
