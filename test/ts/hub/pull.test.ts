@@ -479,9 +479,24 @@ describe('a hostile hub', () => {
     await expect(pull()).rejects.toMatchObject(
       refusal(
         'download_failed',
-        `of commit ${'a'.repeat(40)}, got \\d+ bytes, [0-9a-f]+, of ${commit}\\. The repository changed`,
+        `of commit ${'a'.repeat(40)}, got "?\\d+"? bytes, "[0-9a-f]+", of "${commit}"\\. The repository changed`,
       ),
     );
+  });
+
+  test('cannot send control characters to the terminal', async () => {
+    hub.add(NAME, FILES);
+    const { send } = system;
+    system = testSystem(env, {
+      send: async (url, request) => {
+        const response = await send(url, request);
+        const headers = { ...response.headers, 'x-repo-commit': `\u009b2J\u001b${'x'.repeat(9999)}` };
+        return url.pathname.startsWith('/api') ? response : { ...response, headers };
+      },
+    });
+    const error = (await pull().catch((thrown: Error) => thrown)) as Error;
+    expect(error.message).toMatch(/of "\?2J\\u001bx+…"\. The repository changed/);
+    expect(error.message).not.toMatch(/\p{Cc}/u);
   });
 
   test.each([
