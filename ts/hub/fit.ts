@@ -64,8 +64,8 @@ const STORED_TYPES: Readonly<Record<string, keyof typeof DTYPE_BYTES>> = {
 };
 
 /**
- * Bytes in memory for each byte of a GGUF file, by the start of the quantization's name. Q2_K takes 5.125 bits in memory
- * and 2.625 in the file, Q3_K 4.5625 and 3.4375.
+ * Bytes in memory for each byte of a GGUF file, by the start of the quantization's name. Q2_K takes 5.125 bits in
+ * memory and 2.625 in the file, Q3_K 4.5625 and 3.4375.
  */
 const GGUF_GROWTH: Readonly<Record<string, number>> = { Q2_K: 1.95, Q3_K: 1.33 };
 const OTHER_GGUF_GROWTH = 1.03;
