@@ -1,4 +1,4 @@
-import { readdir, readFile, readlink, rm, stat, unlink } from 'node:fs/promises';
+import { readdir, readFile, readlink, rm, rmdir, stat, unlink } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { CapstanError } from '../errors';
 import { cachedRepositories, ifMissing, RepositoryCache } from './cache';
@@ -170,9 +170,16 @@ async function withAllLocks<T>(
       held.push(file);
     }
     const result = await work();
-    await rm(lockFolder, { recursive: true, force: true });
+    for (const name of names) await rm(join(lockFolder, name), { force: true });
+    // A download that has begun meanwhile holds a lock in the folder.
+    await rmdir(lockFolder).catch(ifNotEmpty);
     return result;
   } finally {
     for (const file of held) await file.close();
   }
+}
+
+function ifNotEmpty(error: unknown): void {
+  const { code } = error as NodeJS.ErrnoException;
+  if (code !== 'ENOENT' && code !== 'ENOTEMPTY' && code !== 'EEXIST') throw error;
 }

@@ -158,6 +158,16 @@ test.each([
   });
 });
 
+test('keeps the lock of a download that begins meanwhile', async () => {
+  const fresh = '../.locks/models--acme--tiny/fresh.lock';
+  const tryLock = (): boolean => {
+    write(fresh, '');
+    return true;
+  };
+  await removeFromCache(cacheDir, 'acme/tiny', OLD, { tryLock });
+  expect(readdirSync(join(cacheDir, '.locks/models--acme--tiny'))).toEqual(['fresh.lock']);
+});
+
 test('deletes nothing while a lock is held', async () => {
   await expect(removeFromCache(cacheDir, 'acme/tiny', undefined, { tryLock: () => false })).rejects.toMatchObject({
     code: 'io_error',
