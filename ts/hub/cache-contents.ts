@@ -1,8 +1,9 @@
-import { readdir, readFile, readlink, rm, stat, unlink } from 'node:fs/promises';
+import { readdir, readFile, readlink, rm, rmdir, stat, unlink } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { CapstanError } from '../errors';
 import { cachedRepositories, ifMissing, RepositoryCache } from './cache';
 import { lockOnce } from './file-lock';
+import { findRevision } from './revisions';
 import type { HubSystem } from './system';
 
 /** One revision of a model in the cache. */
@@ -29,6 +30,8 @@ export interface CachedRepository {
 }
 
 const COMMIT = /^[0-9a-f]{40}$/;
+/** How the names of unfinished downloads end. huggingface_hub adds it too. */
+const INCOMPLETE = '.incomplete';
 
 export async function readCache(cacheDir: string): Promise<CachedRepository[]> {
   const names = await cachedRepositories(cacheDir);
@@ -46,7 +49,7 @@ async function readRepository(cache: RepositoryCache, repository: string): Promi
     repository,
     revisions: await Promise.all(revisions),
     sizeBytes: sum(blobs),
-    partialBytes: sum(blobs.filter(({ name }) => name.endsWith('.incomplete'))),
+    partialBytes: sum(blobs.filter(({ name }) => name.endsWith(INCOMPLETE))),
   };
 }
 
@@ -57,13 +60,13 @@ async function readRevision(
 ): Promise<CachedRevision> {
   const folder = cache.snapshot(commit);
   const listed = await cache.files(commit);
-  const times = await Promise.all(listed.map(async ({ path }) => (await stat(join(folder, path))).atimeMs));
+  const stats = await Promise.all(listed.map(({ path }) => stat(join(folder, path)).catch(ifMissing(undefined))));
   return {
     commit,
     revisions: [...refs].filter(([, target]) => target === commit).map(([name]) => name),
     files: listed.map(({ path, size }) => ({ path, sizeBytes: size })),
     sizeBytes: listed.reduce((sum, { size }) => sum + size, 0),
-    lastUsedMs: Math.max(0, ...times),
+    lastUsedMs: stats.reduce((latest, file) => Math.max(latest, file?.atimeMs ?? 0), 0),
   };
 }
 
@@ -86,11 +89,14 @@ async function readRefs({ folder }: RepositoryCache): Promise<Map<string, string
 async function blobsOf({ folder }: RepositoryCache): Promise<{ name: string; sizeBytes: number }[]> {
   const root = join(folder, 'blobs');
   const names = await readdir(root).catch(ifMissing<string[]>([]));
-  return Promise.all(names.map(async (name) => ({ name, sizeBytes: (await stat(join(root, name))).size })));
+  // A download that ends renames its file.
+  const stats = names.map(async (name) => ({ name, file: await stat(join(root, name)).catch(ifMissing(undefined)) }));
+  return (await Promise.all(stats)).flatMap(({ name, file }) => (file ? [{ name, sizeBytes: file.size }] : []));
 }
 
 /**
- * Deletes a revision of a model, or all of them, and the blobs that no other revision uses. Returns the freed bytes.
+ * Deletes a revision of a model and the blobs that no other revision uses, or the model with its unfinished downloads.
+ * Returns the freed bytes.
  * @throws CapstanError `model_not_found`, or `io_error` while a process downloads the model.
  */
 export async function removeFromCache(
@@ -100,27 +106,27 @@ export async function removeFromCache(
   system: Pick<HubSystem, 'tryLock'>,
 ): Promise<number> {
   const cache = new RepositoryCache(cacheDir, repository);
-  const before = await readRepository(cache, repository);
-  const removed = await chooseCommits(cache, before, revision);
   return withAllLocks(cache, system, async () => {
-    const isAll = removed.length === before.revisions.length;
-    if (isAll) await rm(cache.folder, { recursive: true });
-    else await removeCommits(cache, removed);
-    return before.sizeBytes - (isAll ? 0 : (await readRepository(cache, repository)).sizeBytes);
+    const before = await readRepository(cache, repository);
+    if (before.revisions.length === 0 && before.sizeBytes === 0)
+      throw new CapstanError('model_not_found', `${repository} is not in the cache. List it: capstan models list`);
+    if (revision === undefined) {
+      await rm(cache.folder, { recursive: true });
+      return before.sizeBytes;
+    }
+    await removeCommit(cache, await chooseCommit(cache, before, revision));
+    return before.sizeBytes - (await readRepository(cache, repository)).sizeBytes;
   });
 }
 
-async function chooseCommits(
+async function chooseCommit(
   cache: RepositoryCache,
-  { repository, revisions, sizeBytes }: CachedRepository,
-  revision: string | undefined,
-): Promise<string[]> {
-  if (revisions.length === 0 && sizeBytes === 0)
-    throw new CapstanError('model_not_found', `${repository} is not in the cache. List it: capstan models list`);
-  if (revision === undefined) return revisions.map(({ commit }) => commit);
-  const wanted = await cache.commitOf(revision);
-  const found = revisions.find(({ commit }) => commit === wanted || commit.startsWith(revision));
-  if (found !== undefined) return [found.commit];
+  { repository, revisions }: CachedRepository,
+  revision: string,
+): Promise<string> {
+  // The commit of a branch may be missing. Then the name of the branch is not taken for the start of a commit.
+  const found = findRevision(revisions, (await cache.commitOf(revision)) ?? revision);
+  if (found !== undefined) return found.commit;
   throw new CapstanError(
     'model_not_found',
     `${repository}: expected one of the revisions in the cache (${revisions.map(({ commit }) => commit).join(', ')}), ` +
@@ -128,24 +134,24 @@ async function chooseCommits(
   );
 }
 
-async function removeCommits(cache: RepositoryCache, commits: readonly string[]): Promise<void> {
-  for (const [name, commit] of await readRefs(cache))
-    if (commits.includes(commit)) await unlink(join(cache.folder, 'refs', name));
-  for (const commit of commits) {
-    await rm(cache.snapshot(commit), { recursive: true });
-    await rm(join(cache.folder, '.no_exist', commit), { recursive: true, force: true });
-    // A list of files that huggingface_hub keeps.
-    await rm(join(cache.folder, 'trees', `${commit}.json`), { force: true });
-  }
-  const used = new Set<string>();
-  for (const commit of await commitsOf(cache)) {
-    const folder = cache.snapshot(commit);
-    for (const { path } of await cache.files(commit)) {
-      const target = await readlink(join(folder, path)).catch(() => '');
-      used.add(basename(target));
-    }
-  }
-  for (const { name } of await blobsOf(cache)) if (!used.has(name)) await unlink(cache.blob(name));
+async function removeCommit(cache: RepositoryCache, commit: string): Promise<void> {
+  for (const [name, target] of await readRefs(cache))
+    if (target === commit) await unlink(join(cache.folder, 'refs', name));
+  await rm(cache.snapshot(commit), { recursive: true });
+  await rm(join(cache.folder, '.no_exist', commit), { recursive: true, force: true });
+  // A list of files that huggingface_hub keeps.
+  await rm(join(cache.folder, 'trees', `${commit}.json`), { force: true });
+  const used = await usedBlobs(cache);
+  for (const { name } of await blobsOf(cache))
+    if (!used.has(name) && !name.endsWith(INCOMPLETE)) await unlink(cache.blob(name));
+}
+
+/** Returns the names of the blobs that a snapshot links to, in folders of any depth and of other programs too. */
+async function usedBlobs({ snapshots }: RepositoryCache): Promise<Set<string>> {
+  const entries = await readdir(snapshots, { recursive: true, withFileTypes: true }).catch(ifMissing([]));
+  const links = entries.filter((entry) => entry.isSymbolicLink());
+  const targets = links.map((link) => readlink(join(link.parentPath, link.name)));
+  return new Set((await Promise.all(targets)).map((target) => basename(target)));
 }
 
 /** @throws CapstanError `io_error` if another process has a lock of the repository. */
@@ -164,9 +170,16 @@ async function withAllLocks<T>(
       held.push(file);
     }
     const result = await work();
-    await rm(lockFolder, { recursive: true, force: true });
+    for (const name of names) await rm(join(lockFolder, name), { force: true });
+    // A download that has begun meanwhile holds a lock in the folder.
+    await rmdir(lockFolder).catch(ifNotEmpty);
     return result;
   } finally {
     for (const file of held) await file.close();
   }
+}
+
+function ifNotEmpty(error: unknown): void {
+  const { code } = error as NodeJS.ErrnoException;
+  if (code !== 'ENOENT' && code !== 'ENOTEMPTY' && code !== 'EEXIST') throw error;
 }

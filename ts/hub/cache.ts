@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import type { Stats } from 'node:fs';
 import { mkdir, readdir, readFile, rename, stat, symlink, unlink, writeFile } from 'node:fs/promises';
 import { dirname, join, posix, relative } from 'node:path';
+import { CapstanError } from '../errors';
 
 const FOLDER_PREFIX = 'models--';
 const COMMIT = /^[0-9a-f]{40}$/;
@@ -102,6 +103,20 @@ export async function cachedRepositories(cacheDir: string): Promise<string[]> {
     .sort();
 }
 
+/**
+ * Runs work on a cache. A file operation that fails, for lack of permission for example, is an `io_error`.
+ * @param verb `read`, `write to` or `delete from`, for the message.
+ */
+export async function usingCache<T>(cacheDir: string, verb: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    const { message, syscall } = error as NodeJS.ErrnoException;
+    if (error instanceof CapstanError || syscall === undefined) throw error;
+    throw new CapstanError('io_error', `cannot ${verb} the cache ${cacheDir}: ${message}`, { cause: error });
+  }
+}
+
 /** Creates a file under another name and renames it, so that no reader sees it before it is complete. */
 async function replace(path: string, create: (fresh: string) => Promise<void>): Promise<void> {
   const fresh = `${path}.${randomBytes(4).toString('hex')}.tmp`;
@@ -132,11 +147,11 @@ export async function sizeOf(path: string): Promise<number | undefined> {
   return stats?.isFile() === true ? stats.size : undefined;
 }
 
-/** Returns a handler for a failed file operation: `value` if there is no such file. */
+/** Returns a handler for a failed file operation: `value` if there is no such file, or a folder in its place. */
 export function ifMissing<T>(value: T): (error: unknown) => T {
   return (error) => {
     const { code } = error as NodeJS.ErrnoException;
-    if (code === 'ENOENT' || code === 'ENOTDIR') return value;
+    if (code === 'ENOENT' || code === 'ENOTDIR' || code === 'EISDIR') return value;
     throw error;
   };
 }

@@ -2,7 +2,7 @@ import { createHash, type Hash } from 'node:crypto';
 import { constants } from 'node:fs';
 import { type FileHandle, mkdir, open, rename } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { CapstanError } from '../errors';
+import { CapstanError, showValue } from '../errors';
 import { type RepositoryCache, sizeOf } from './cache';
 import { withFileLock } from './file-lock';
 import { type HubClient, type HubResponse, transient } from './hub-client';
@@ -115,9 +115,15 @@ function checkIdentity({ path, etag, size }: HubFile, { header }: HubResponse, c
   throw new CapstanError(
     'download_failed',
     `${path}: expected ${size} bytes, ${etag}, of commit ${commit}, ` +
-      `got ${header('x-linked-size') ?? size} bytes, ${linked ?? etag}, of ${sent}. ` +
+      `got ${showHeader(header('x-linked-size') ?? size)} bytes, ${showHeader(linked ?? etag)}, ` +
+      `of ${showHeader(sent)}. ` +
       'The repository changed. Try again',
   );
+}
+
+/** Shows what the hub has sent. Terminals obey control characters, those above 127 included. */
+function showHeader(value: string | number): string {
+  return showValue(value).replace(/\p{Cc}/gu, '?');
 }
 
 /** The received part of a file: its bytes on disk and their hash. */

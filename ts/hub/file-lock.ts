@@ -1,5 +1,6 @@
 import { type FileHandle, mkdir, open, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
+import { CapstanError } from '../errors';
 import { ifMissing } from './cache';
 import { type HubSystem, throwIfAborted } from './system';
 
@@ -31,10 +32,11 @@ async function acquire(
   { tryLock, sleep }: Pick<HubSystem, 'tryLock' | 'sleep'>,
   signal: AbortSignal,
 ): Promise<FileHandle> {
-  await mkdir(dirname(path), { recursive: true });
   for (;;) {
     throwIfAborted(signal, 'download');
-    const file = await lockOnce(path, tryLock);
+    // A process that deletes the model deletes the folder too.
+    await mkdir(dirname(path), { recursive: true });
+    const file = await lockOnce(path, tryLock).catch(ifMissing(undefined));
     if (file !== undefined) return file;
     await sleep(POLL_MS, signal).catch(() => throwIfAborted(signal, 'download'));
   }
@@ -45,13 +47,26 @@ export async function lockOnce(path: string, tryLock: HubSystem['tryLock']): Pro
   const file = await open(path, 'a', LOCK_MODE);
   try {
     // A former owner may have deleted the file, so that another process locks a new one.
-    if (tryLock(file.fd) && (await isCurrent(file, path))) return file;
+    if (lockOf(file, path, tryLock) && (await isCurrent(file, path))) return file;
   } catch (error) {
     await file.close();
     throw error;
   }
   await file.close();
   return undefined;
+}
+
+/** @throws CapstanError `io_error` for a file system that has no locks. */
+function lockOf({ fd }: FileHandle, path: string, tryLock: HubSystem['tryLock']): boolean {
+  try {
+    return tryLock(fd);
+  } catch (cause) {
+    throw new CapstanError(
+      'io_error',
+      `cannot lock ${path}: ${(cause as Error).message}. Set HF_HUB_CACHE to a folder on a local disk`,
+      { cause },
+    );
+  }
 }
 
 async function isCurrent(file: FileHandle, path: string): Promise<boolean> {

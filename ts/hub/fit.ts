@@ -40,6 +40,8 @@ export interface FitInput {
   /** Size of the files with weights. */
   fileBytes: number;
   format: 'safetensors' | 'gguf';
+  /** The GGUF quantization of the files with weights, if they name it. */
+  quantization?: string | null;
   /** The GGUF quantizations of the repository and their sizes. */
   quantizations: readonly { name: string; bytes: number }[];
   options: FitOptions;
@@ -61,6 +63,13 @@ const STORED_TYPES: Readonly<Record<string, keyof typeof DTYPE_BYTES>> = {
   bfloat16: 'bf16',
 };
 
+/**
+ * Bytes in memory for each byte of a GGUF file, by the start of the quantization's name. Q2_K takes 5.125 bits in
+ * memory and 2.625 in the file, Q3_K 4.5625 and 3.4375.
+ */
+const GGUF_GROWTH: Readonly<Record<string, number>> = { Q2_K: 1.95, Q3_K: 1.33 };
+const OTHER_GGUF_GROWTH = 1.03;
+
 /** Returns undefined for a GPU: its memory is not measured here. */
 export function estimateFit(input: FitInput): ModelFit | undefined {
   const { options, format, config, quantizations, availableBytes } = input;
@@ -75,7 +84,9 @@ export function estimateFit(input: FitInput): ModelFit | undefined {
   const weightBytes = weightsOf(input, shape, options.quantization ?? 'none');
   const machineBytes = Math.min(totalmem(), process.constrainedMemory() || Infinity);
   const otherwise = weightBytes + kvCacheBytes <= machineBytes ? 'tight' : 'too_large';
-  const largest = [...quantizations].sort((a, b) => b.bytes - a.bytes).find(({ bytes }) => fits(bytes));
+  const largest = [...quantizations]
+    .sort((a, b) => b.bytes - a.bytes)
+    .find(({ name, bytes }) => fits(ggufBytes(bytes, name)));
   const smaller = (['int8', 'int4'] as const).find((name) => fits(weightsOf(input, shape, name)));
   const instead = format === 'gguf' ? largest && { variant: largest.name } : smaller && { quantization: smaller };
   return {
@@ -107,9 +118,17 @@ function readShape(text: string): Shape | undefined {
   }
 }
 
-function weightsOf({ format, fileBytes, options }: FitInput, shape: Shape | undefined, quantization: string): number {
-  // The weights of a GGUF file are kept in its types.
-  if (format === 'gguf' || shape === undefined) return fileBytes;
+/** Returns the memory of the weights of GGUF files. */
+function ggufBytes(fileBytes: number, quantization: string | null | undefined): number {
+  const name = quantization?.replace(/^UD-/, '') ?? '';
+  const known = Object.keys(GGUF_GROWTH).find((start) => name.startsWith(start));
+  return Math.ceil(fileBytes * (known === undefined ? OTHER_GGUF_GROWTH : GGUF_GROWTH[known]));
+}
+
+function weightsOf(input: FitInput, shape: Shape | undefined, quantization: string): number {
+  const { format, fileBytes, options } = input;
+  if (format === 'gguf') return ggufBytes(fileBytes, input.quantization);
+  if (shape === undefined) return fileBytes;
   const { spec, stored } = shape;
   const numWeights = fileBytes / DTYPE_BYTES[stored];
   if (quantization === 'none') {

@@ -34,12 +34,13 @@ export function createHttp(env: NodeJS.ProcessEnv, idleMs = IDLE_TIMEOUT_MS): { 
   const agents = { 'http:': new http.Agent({ keepAlive: true }), 'https:': new https.Agent({ keepAlive: true }) };
   const send: SendHttp = async (url, request) => {
     const proxy = proxyFor(url, env);
-    const agent = agents[url.protocol as keyof typeof agents];
-    if (proxy === undefined) return start(url, { ...addressOf(url), agent }, request, idleMs);
+    const agentOf = ({ protocol }: URL): http.Agent => agents[protocol as keyof typeof agents];
+    if (proxy === undefined) return start(url, { ...addressOf(url), agent: agentOf(url) }, request, idleMs);
     // A proxy forwards plain requests, and opens a tunnel for TLS.
     if (url.protocol === 'http:') {
       const headers = { ...request.headers, Host: url.host, ...proxyHeaders(proxy) };
-      return start(proxy, { ...addressOf(proxy), path: withoutUser(url), agent }, { ...request, headers }, idleMs);
+      const target = { ...addressOf(proxy), path: withoutUser(url), agent: agentOf(proxy) };
+      return start(proxy, target, { ...request, headers }, idleMs);
     }
     const socket = await openTunnel(url, proxy, request.signal, idleMs);
     return start(url, { ...addressOf(url), createConnection: () => socket }, request, idleMs);
@@ -65,7 +66,9 @@ function start(
 ): Promise<HttpResponse> {
   return new Promise((done, fail) => {
     const { request } = protocol === 'https:' ? https : http;
-    const sent = request({ ...target, method, headers, signal } as http.RequestOptions, (response) => {
+    // The option also limits name lookup and connecting; `setTimeout` starts after them.
+    const options = { ...target, method, headers, signal, timeout: idleMs } as http.RequestOptions;
+    const sent = request(options, (response) => {
       done({ status: response.statusCode ?? 0, headers: response.headers, body: new ReceivedBody(response) });
     });
     sent.setTimeout(idleMs, () => sent.destroy(new Error(`no data for ${idleMs / 1000} s`)));

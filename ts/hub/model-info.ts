@@ -48,12 +48,13 @@ export async function describePlan(
     config,
     fileBytes: sum(weights),
     format,
+    quantization,
     quantizations: sizes,
     options,
     availableBytes: system.freeMemoryBytes(),
   };
-  const fitsWith = (fileBytes: number): boolean | null => {
-    const fit = estimateFit({ ...input, format: 'gguf', fileBytes });
+  const fitsWith = (title: string, fileBytes: number): boolean | null => {
+    const fit = estimateFit({ ...input, format: 'gguf', quantization: title, fileBytes });
     return fit === undefined ? null : fit.verdict === 'fits';
   };
   const files = [...texts, ...weights].map(async ({ path, size, etag }) => ({
@@ -70,7 +71,11 @@ export async function describePlan(
     files: await Promise.all(files),
     totalBytes: sum([...texts, ...weights]),
     downloadBytes: missingBytes,
-    quantizations: sizes.map(({ name: title, bytes }) => ({ name: title, sizeBytes: bytes, fits: fitsWith(bytes) })),
+    quantizations: sizes.map(({ name: title, bytes }) => ({
+      name: title,
+      sizeBytes: bytes,
+      fits: fitsWith(title, bytes),
+    })),
     problem: format === 'safetensors' ? problemOf(config) : null,
     fit: estimateFit(input) ?? null,
   };

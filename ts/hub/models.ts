@@ -1,5 +1,6 @@
 import { checkKnownKeys, checkObject, checkString } from '../checks';
 import { CapstanError } from '../errors';
+import { usingCache } from './cache';
 import { type CachedRepository, readCache, removeFromCache } from './cache-contents';
 import type { FitOptions } from './fit';
 import { HubClient } from './hub-client';
@@ -73,16 +74,20 @@ export async function infoWith(name: string, options: HubOptions, system: HubSys
     throw new CapstanError('download_failed', 'HF_HUB_OFFLINE forbids the request that describes a model. Unset it');
   const client = new HubClient(settings, system);
   const { signal = new AbortController().signal, engineOptions = {} } = options;
-  const plan = await planPull(hubName, client, signal);
+  const plan = await usingCache(settings.cacheDir, 'read', () => planPull(hubName, client, signal));
   const file = plan.selection.texts.find(({ path }) => path === 'config.json');
   const purpose = { repository: hubName.repository, revision: plan.revision, file: 'config.json' };
   const config = file === undefined ? undefined : await client.getText(plan.listing.urlOf(file), purpose, signal);
-  return describePlan(plan, config, engineOptions, system);
+  return usingCache(settings.cacheDir, 'read', () => describePlan(plan, config, engineOptions, system));
 }
 
-/** Returns the models in the cache, those of other programs included. */
+/**
+ * Returns the models in the cache, those of other programs included.
+ * @throws CapstanError `io_error` if the cache cannot be read.
+ */
 export async function listModels({ hub }: Pick<HubOptions, 'hub'> = {}): Promise<CachedRepository[]> {
-  return readCache(hubSettings(hub, process.env).cacheDir);
+  const { cacheDir } = hubSettings(hub, process.env);
+  return usingCache(cacheDir, 'read', () => readCache(cacheDir));
 }
 
 /**
@@ -94,7 +99,9 @@ export async function removeModel(name: string, { hub }: Pick<HubOptions, 'hub'>
   const { repository, revision, variant } = demandHubName(checkString('name', name));
   if (variant !== undefined) throw CapstanError.argument('name', 'ORG/NAME[@revision]', name);
   const { cacheDir } = hubSettings(hub, process.env);
-  return withSystem({}, (system) => removeFromCache(cacheDir, repository, revision, system));
+  return withSystem({}, (system) =>
+    usingCache(cacheDir, 'delete from', () => removeFromCache(cacheDir, repository, revision, system)),
+  );
 }
 
 function checkOptions(options: object, known: string[]): void {

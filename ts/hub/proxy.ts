@@ -7,7 +7,8 @@ import { CapstanError } from '../errors';
 /**
  * Returns the proxy for a URL, or undefined for a direct connection. Reads `HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY` and
  * `NO_PROXY`, in lower case first, as curl does.
- * @throws CapstanError `invalid_argument` for a proxy that is no http or https URL. The message does not repeat it.
+ * @throws CapstanError `invalid_argument` for a proxy that is no http or https URL, or whose user name or password has
+ *   a bare `%`. The message does not repeat it.
  */
 export function proxyFor(url: URL, env: NodeJS.ProcessEnv): URL | undefined {
   const read = (name: string): string => env[name.toLowerCase()] || env[name] || '';
@@ -20,7 +21,22 @@ export function proxyFor(url: URL, env: NodeJS.ProcessEnv): URL | undefined {
   const proxy = URL.canParse(full) ? new URL(full) : undefined;
   if (proxy === undefined || !/^https?:$/.test(proxy.protocol))
     throw new CapstanError('invalid_argument', `${name}: expected a URL such as http://proxy:3128`, { param: name });
+  if (!isDecodable(proxy.username) || !isDecodable(proxy.password))
+    throw new CapstanError(
+      'invalid_argument',
+      `${name}: expected %25 for each % in the user name and the password, got another text after a %`,
+      { param: name },
+    );
   return proxy;
+}
+
+function isDecodable(text: string): boolean {
+  try {
+    decodeURIComponent(text);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 const DEFAULT_PORTS: Readonly<Record<string, string>> = { 'http:': '80', 'https:': '443' };
@@ -65,13 +81,14 @@ export function openTunnel(url: URL, proxy: URL, signal: AbortSignal, idleMs: nu
       headers: { Host: target, ...proxyHeaders(proxy) },
       agent: false,
       signal,
+      timeout: idleMs,
     });
-    connect.setTimeout(idleMs, () => connect.destroy(new Error('the proxy does not answer')));
+    connect.once('timeout', () => connect.destroy(new Error('the proxy does not answer')));
     connect.once('connect', ({ statusCode }, socket) => {
       if (statusCode === 200) {
         socket.setTimeout(0);
         const host = bareHost(url);
-        return done(connectTls({ socket, ...(/^[\d.]+$|:/.test(host) ? {} : { servername: host }) }));
+        return done(connectTls({ socket, timeout: idleMs, ...(/^[\d.]+$|:/.test(host) ? {} : { servername: host }) }));
       }
       socket.destroy();
       fail(new Error(`the proxy ${proxy.host} refused the connection with status ${statusCode}`));

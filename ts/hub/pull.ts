@@ -1,11 +1,11 @@
 import { mkdir } from 'node:fs/promises';
 import { CapstanError } from '../errors';
-import { type CachedFile, RepositoryCache, sizeOf } from './cache';
+import { type CachedFile, RepositoryCache, sizeOf, usingCache } from './cache';
 import { downloadBlob, type Transfer } from './download';
 import { HubClient } from './hub-client';
 import { type HubName, showHubName } from './model-name';
 import { type HubFile, type Listing, listRepository } from './repository';
-import { type Selection, selectFiles } from './select-files';
+import { INDEX_FILE, type Selection, selectFiles, SINGLE_FILE } from './select-files';
 import type { HubSettings } from './settings';
 import type { HubSystem } from './system';
 
@@ -13,8 +13,14 @@ import type { HubSystem } from './system';
 const MAX_PARALLEL_FILES = 4;
 /** Files that a model may lack. A request showed whether it does, so that the next load needs none. */
 const OPTIONAL_FILES = ['generation_config.json', 'tokenizer_config.json', 'chat_template.jinja'];
+/** A repository without these has GGUF files only. */
+const SAFETENSORS = [SINGLE_FILE, INDEX_FILE];
 /** Without one of these a snapshot is not complete. */
 const TOKENIZERS = ['tokenizer.json', 'tokenizer.model', 'tekken.json'];
+
+const MAX_CONFIG_BYTES = 2 ** 20;
+/** Limit of a tokenizer and of the other files beside the weights. The largest vocabularies have about 40 MB. */
+const MAX_TEXT_BYTES = 2 ** 27;
 
 /** Progress of a download, in bytes. */
 export interface DownloadProgress {
@@ -59,13 +65,7 @@ export async function pull(
   system: HubSystem,
   hooks: PullHooks,
 ): Promise<PulledModel> {
-  try {
-    return await pullInto(name, settings, system, hooks);
-  } catch (error) {
-    const { message, syscall } = error as NodeJS.ErrnoException;
-    if (error instanceof CapstanError || syscall === undefined) throw error;
-    throw new CapstanError('io_error', `cannot write to the cache ${settings.cacheDir}: ${message}`, { cause: error });
-  }
+  return usingCache(settings.cacheDir, 'write to', () => pullInto(name, settings, system, hooks));
 }
 
 async function pullInto(
@@ -84,14 +84,23 @@ async function pullInto(
     const purpose = { repository: name.repository, revision };
     const report = progressReport(files, hooks.onProgress);
     const transfer = { client, system, cache, listing, purpose, onBytes: report };
+    await checkDisk(plan, settings.cacheDir, system);
     await downloadAll(selection.texts, transfer, hooks.signal);
     if ((await missingOf(selection.weights, cache)).length > 0) await hooks.beforeWeights(plan);
-    await checkDisk(plan, settings.cacheDir, system);
     await downloadAll(selection.weights, transfer, hooks.signal);
   }
   for (const { path, etag } of files) await cache.link(commit, path, etag);
   const isListed = (path: string): boolean => listing.files.some((file) => file.path === path);
-  for (const path of OPTIONAL_FILES) if (!isListed(path)) await cache.markMissing(commit, path);
+  // Only the pull that takes the default quantization shows which one the name means.
+  const isDefaultGguf = selection.format === 'gguf' && name.variant === undefined;
+  const optional = isDefaultGguf ? [...OPTIONAL_FILES, ...SAFETENSORS] : OPTIONAL_FILES;
+  for (const path of optional) if (!isListed(path)) await cache.markMissing(commit, path);
+  if ((await missingOf(files, cache)).length > 0)
+    throw new CapstanError(
+      'download_failed',
+      `${name.repository}: expected the downloaded files in ${cache.folder}, got fewer: ` +
+        'the model was deleted meanwhile. Try again',
+    );
   // Last, so that the revision never names a commit that is not complete.
   await cache.setCommit(revision, commit);
   return { commit, path: pathOf(cache, commit, selection) };
@@ -103,6 +112,7 @@ export async function planPull(name: HubName, client: HubClient, signal: AbortSi
   const revision = name.revision ?? defaultRevision;
   const listing = await listRepository(client, name.repository, revision, signal);
   const selection = selectFiles(name.repository, listing.files, name.variant);
+  checkTexts(name.repository, selection.texts);
   const cache = new RepositoryCache(cacheDir, name.repository);
   const missing = await missingOf([...selection.texts, ...selection.weights], cache);
   const sizes = missing.map(async ({ etag, size }) => size - ((await sizeOf(cache.incomplete(etag))) ?? 0));
@@ -115,11 +125,11 @@ export async function planPull(name: HubName, client: HubClient, signal: AbortSi
  * Returns a model that the cache has completely, or undefined.
  * @param isLast Takes what can be loaded, also if the repository may have more, because the hub cannot be asked.
  */
-export async function findCached(
-  name: HubName,
-  settings: HubSettings,
-  isLast: boolean,
-): Promise<PulledModel | undefined> {
+export function findCached(name: HubName, settings: HubSettings, isLast: boolean): Promise<PulledModel | undefined> {
+  return usingCache(settings.cacheDir, 'read', () => findIn(name, settings, isLast));
+}
+
+async function findIn(name: HubName, settings: HubSettings, isLast: boolean): Promise<PulledModel | undefined> {
   const cache = new RepositoryCache(settings.cacheDir, name.repository);
   const commit = await cache.commitOf(name.revision ?? settings.defaultRevision);
   if (commit === undefined) return undefined;
@@ -127,8 +137,12 @@ export async function findCached(
   const selection = selectComplete(name, files);
   if (selection === undefined) return undefined;
   const found = { commit, path: pathOf(cache, commit, selection) };
-  // A repository may have safetensors that were not downloaded, so GGUF files count only if the name asks for them.
-  if (selection.format === 'gguf') return name.variant === undefined && !isLast ? undefined : found;
+  if (selection.format === 'gguf') {
+    if (name.variant !== undefined || isLast) return found;
+    // The repository may have safetensors that were not downloaded.
+    const isMissing = await Promise.all(SAFETENSORS.map((path) => cache.isKnownMissing(commit, path)));
+    return isMissing.every(Boolean) ? found : undefined;
+  }
   const has = (path: string): boolean => files.some((file) => file.path === path);
   const isComplete =
     has('config.json') &&
@@ -155,6 +169,18 @@ function pathOf(cache: RepositoryCache, commit: string, { format, weights }: Sel
 async function missingOf(files: readonly HubFile[], cache: RepositoryCache): Promise<HubFile[]> {
   const isMissing = await Promise.all(files.map(async ({ etag, size }) => (await sizeOf(cache.blob(etag))) !== size));
   return files.filter((_, i) => isMissing[i]);
+}
+
+/** @throws CapstanError `download_failed` for a file that would fill the memory when it is read. */
+function checkTexts(repository: string, texts: readonly HubFile[]): void {
+  const limitOf = (path: string): number => (path === 'config.json' ? MAX_CONFIG_BYTES : MAX_TEXT_BYTES);
+  const large = texts.find(({ path, size }) => size > limitOf(path));
+  if (large === undefined) return;
+  throw new CapstanError(
+    'download_failed',
+    `${repository}: expected at most ${limitOf(large.path)} bytes for ${large.path}, got ${large.size}. ` +
+      'Check the name of the model, or use another',
+  );
 }
 
 /** @throws CapstanError `io_error` if the disk has less space than the download needs. */

@@ -30,8 +30,8 @@ const TEXTS = [
 /** Sources of a tokenizer, best first. Only the first that exists is needed. */
 const TOKENIZERS = ['tokenizer.json', 'tokenizer.model', 'tekken.json'];
 const NAMED_TEMPLATE = /^additional_chat_templates\/[^/]+\.jinja$/;
-const SINGLE_FILE = 'model.safetensors';
-const INDEX_FILE = 'model.safetensors.index.json';
+export const SINGLE_FILE = 'model.safetensors';
+export const INDEX_FILE = 'model.safetensors.index.json';
 const SHARD = /^model-(\d{5})-of-(\d{5})\.safetensors$/;
 const GGUF_PART = /-(\d{5})-of-(\d{5})\.gguf$/i;
 /** Projectors of vision models, and statistics of a quantization. */

@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { type CachedRepository, CapstanError, type FitOptions, type HubOptions } from '../../../ts';
+import { findRevision } from '../../../ts/hub/revisions';
 import { formatBytes } from '../../base/bytes';
 import { LoadProgress } from '../../base/load-progress';
 import { fitWarning } from '../../base/model-fit';
@@ -111,17 +112,27 @@ async function info(name: string, flags: Flags, io: CommandIo): Promise<void> {
 async function remove(name: string, flags: Flags, io: CommandIo): Promise<void> {
   const { listModels, removeModel } = await import('../../../ts/index.js');
   const hub = hubOf(flags);
-  const [repository] = name.replace(/^hf:/, '').split('@', 1);
+  const [repository, revision] = name.replace(/^hf:/, '').split('@', 2);
   const found = (await listModels(hub)).find((model) => model.repository === repository);
-  if (found !== undefined && flags.yes !== true) await confirm(name, found, io);
-  io.err(`freed ${formatBytes(await removeModel(name, hub))}\n`);
+  const commit = revision === undefined ? undefined : findRevision(found?.revisions ?? [], revision)?.commit;
+  // The branch may move before the answer, so the commit in the question is the one that is deleted.
+  const target = commit === undefined || flags.yes === true ? name : `${repository}@${commit}`;
+  const isKnown = found !== undefined && (revision === undefined || commit !== undefined);
+  if (isKnown && flags.yes !== true) await confirm(name, commit, found, io);
+  io.err(`freed ${formatBytes(await removeModel(target, hub))}\n`);
 }
 
 /** @throws UsageError unless the user agrees. */
-async function confirm(name: string, { revisions, sizeBytes }: CachedRepository, { ask }: CommandIo): Promise<void> {
-  const what = name.includes('@')
-    ? `${name} and the files that only it uses`
-    : `${name} (${counted(revisions.length, 'revision')}, ${formatBytes(sizeBytes)})`;
+async function confirm(
+  name: string,
+  commit: string | undefined,
+  { revisions, sizeBytes }: CachedRepository,
+  { ask }: CommandIo,
+): Promise<void> {
+  const what =
+    commit === undefined
+      ? `${name} (${counted(revisions.length, 'revision')}, ${formatBytes(sizeBytes)})`
+      : `${name} (commit ${commit}) and the files that only it uses`;
   if (ask === undefined) throw new UsageError(`expected --yes to delete ${what}. Other programs may use it`);
   const answer = await ask(`Delete ${what}? Other programs may use it. [y/N] `);
   if (!/^y(es)?$/i.test(answer.trim())) throw new UsageError('cancelled: nothing was deleted');

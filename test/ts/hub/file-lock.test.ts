@@ -1,6 +1,6 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { withFileLock } from '../../../ts/hub/file-lock';
 
 const path = join(mkdtempSync(join(tmpdir(), 'capstan-lock-')), '.locks', 'a.lock');
@@ -31,6 +31,31 @@ test('does not take the lock of a file that its former owner has deleted', async
   };
   await withFileLock(path, system, never, () => Promise.resolve());
   expect(numTries).toBe(2);
+});
+
+test('waits on when the folder of the lock is deleted', async () => {
+  let numTries = 0;
+  const system = {
+    tryLock: () => ++numTries > 1,
+    sleep: () => {
+      rmSync(dirname(path), { recursive: true });
+      return Promise.resolve();
+    },
+  };
+  expect(await withFileLock(path, system, never, () => Promise.resolve('done'))).toBe('done');
+});
+
+test('a file system without locks is an io_error with the path and what to do', async () => {
+  const system = {
+    tryLock: () => {
+      throw new Error('Operation not supported');
+    },
+    sleep: () => Promise.resolve(),
+  };
+  await expect(withFileLock(path, system, never, () => Promise.resolve())).rejects.toMatchObject({
+    code: 'io_error',
+    message: `cannot lock ${path}: Operation not supported. Set HF_HUB_CACHE to a folder on a local disk`,
+  });
 });
 
 test('a signal ends the wait', async () => {

@@ -74,7 +74,34 @@ test('suggests the largest GGUF quantization that fits', () => {
     { name: 'Q2_K', bytes: 1e9 },
   ];
   const fit = estimate({ format: 'gguf', config: undefined, fileBytes: 4e9, quantizations, availableBytes: 3e9 });
-  expect(fit).toMatchObject({ weightBytes: 4e9, kvCacheBytes: 0, verdict: 'tight', suggestion: { variant: 'Q4_K_M' } });
+  expect(fit).toMatchObject({
+    weightBytes: 4.12e9,
+    kvCacheBytes: 0,
+    verdict: 'tight',
+    suggestion: { variant: 'Q4_K_M' },
+  });
+});
+
+test.each([
+  ['Q2_K', 1.95e9],
+  ['UD-Q2_K_XL', 1.95e9],
+  ['Q3_K_M', 1.33e9],
+  ['Q4_K_M', 1.03e9],
+  ['Q2_0', 1.03e9],
+  [null, 1.03e9],
+])('a GGUF file of 1 GB in %s takes %d bytes in memory', (quantization, weightBytes) => {
+  expect(estimate({ format: 'gguf', fileBytes: 1e9, quantization }).weightBytes).toBe(weightBytes);
+});
+
+test('does not suggest a quantization that is larger in memory than what is free', () => {
+  const quantizations = [
+    { name: 'Q3_K_S', bytes: 1.5e9 },
+    { name: 'Q2_K', bytes: 1.1e9 },
+    { name: 'IQ2_XS', bytes: 1e9 },
+  ];
+  const input = { format: 'gguf' as const, config: undefined, fileBytes: 1.5e9, quantization: 'Q3_K_S', quantizations };
+  expect(estimate({ ...input, availableBytes: 1.6e9 }).suggestion).toEqual({ variant: 'IQ2_XS' });
+  expect(estimate({ ...input, availableBytes: 2e9 }).verdict).toBe('fits');
 });
 
 test('a model that is larger than the memory of the machine is too large', () => {

@@ -1,5 +1,5 @@
 /** Loads a model of the hub with the library. */
-import { mkdtempSync, readFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Engine, type LoadProgress, listModels, pullModel, removeModel } from '../../../ts';
@@ -66,6 +66,22 @@ test('pullModel, listModels and removeModel agree', async () => {
   expect(await removeModel(NAME)).toBe(TOTAL);
   expect(await listModels()).toEqual([]);
   await expect(removeModel(NAME)).rejects.toMatchObject({ code: 'model_not_found' });
+});
+
+test.each<[string, () => Promise<unknown>, string]>([
+  ['listModels', () => listModels(), 'read'],
+  ['removeModel', () => removeModel(NAME), 'delete from'],
+  ['Engine.load', () => Engine.load(NAME), 'read'],
+])('%s of a cache that cannot be read is an io_error', async (_name, run, verb) => {
+  const cacheDir = join(process.env.HF_HOME!, 'hub');
+  const folder = join(cacheDir, 'models--acme--tiny');
+  mkdirSync(join(folder, 'refs'), { recursive: true });
+  // A link to itself fails for every user, root included.
+  for (const name of ['blobs', 'refs/main']) symlinkSync(join(folder, name), join(folder, name));
+  await expect(run()).rejects.toMatchObject({
+    code: 'io_error',
+    message: expect.stringMatching(`cannot ${verb} the cache ${cacheDir}: ELOOP`) as string,
+  });
 });
 
 test.each([

@@ -1,3 +1,4 @@
+import dns from 'node:dns';
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
@@ -28,6 +29,18 @@ test('a proxy that is no URL is refused without showing its password', () => {
   const env = { HTTPS_PROXY: 'socks5://user:secret@p' };
   expect(() => ask('https://a.b', env)).toThrow(/^HTTPS_PROXY: expected a URL such as http:\/\/proxy:3128$/);
 });
+
+test.each(['user:sec%ret@p', 'us%er:secret@p'])(
+  'a bare %% in %s is refused, and the message asks for %%25',
+  (proxy) => {
+    expect(() => ask('https://a.b', { HTTPS_PROXY: `http://${proxy}` })).toThrow(
+      expect.objectContaining({
+        code: 'invalid_argument',
+        message: expect.stringMatching(/^HTTPS_PROXY: expected %25 for each % (?!.*sec)/) as string,
+      }),
+    );
+  },
+);
 
 describe('through a proxy', () => {
   let target: Server;
@@ -74,6 +87,14 @@ describe('through a proxy', () => {
     expect(seen).toEqual([`http://hub.local/a?b=c Basic ${Buffer.from('me:s@crt').toString('base64')}`]);
   });
 
+  test('a plain request is sent over TLS to an https proxy', async () => {
+    const port = await listen(proxy);
+    // The proxy of this test speaks no TLS.
+    await expect(get('http://hub.local/', { HTTP_PROXY: `https://127.0.0.1:${port}` })).rejects.toMatchObject({
+      code: expect.stringMatching(/^(ERR_SSL|EPROTO|ECONNRESET)/) as string,
+    });
+  });
+
   test('a TLS request asks for a tunnel, and a refusal names the proxy', async () => {
     const port = await listen(proxy);
     proxy.on('connect', (request, socket) => {
@@ -109,6 +130,36 @@ describe('through a proxy', () => {
     const { send, close } = createHttp({}, 1);
     const request = { method: 'GET' as const, headers: {}, signal: new AbortController().signal };
     await expect(send(new URL(`http://127.0.0.1:${port}/`), request)).rejects.toThrow('no data for 0.001 s');
+    close();
+  });
+
+  test.each([
+    ['http://hub.local/', {}, 'no data for 0.001 s'],
+    ['https://hub.local/', {}, 'no data for 0.001 s'],
+    ['http://hub.local/', { HTTP_PROXY: 'http://proxy.local' }, 'no data for 0.001 s'],
+    ['https://hub.local/', { HTTPS_PROXY: 'http://proxy.local' }, 'the proxy does not answer'],
+    ['https://hub.local/', { HTTPS_PROXY: 'https://proxy.local' }, 'the proxy does not answer'],
+  ])('a name server that does not answer is given up: %s with %j', async (url, env, message) => {
+    const lookup = jest.spyOn(dns, 'lookup').mockImplementation((() => undefined) as never);
+    const { send, close } = createHttp(env, 1);
+    try {
+      const request = { method: 'GET' as const, headers: {}, signal: new AbortController().signal };
+      await expect(send(new URL(url), request)).rejects.toThrow(message);
+    } finally {
+      lookup.mockRestore();
+      close();
+    }
+  });
+
+  test('a target that does not answer through the tunnel is given up', async () => {
+    const port = await listen(proxy);
+    proxy.on('connect', (_request, socket) => {
+      socket.on('error', () => {});
+      socket.write('HTTP/1.1 200 OK\r\n\r\n');
+    });
+    const { send, close } = createHttp({ HTTPS_PROXY: `http://127.0.0.1:${port}` }, 50);
+    const request = { method: 'GET' as const, headers: {}, signal: new AbortController().signal };
+    await expect(send(new URL('https://hub.local/'), request)).rejects.toThrow('no data for 0.05 s');
     close();
   });
 });

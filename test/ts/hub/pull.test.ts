@@ -308,15 +308,24 @@ test('a pull that was killed between the last byte and the end is completed', as
   expect(readFileSync(join(path, 'special_tokens_map.json'))).toEqual(empty);
 });
 
+test('a pull whose files are deleted meanwhile fails, and the revision names no commit', async () => {
+  hub.add(NAME, FILES);
+  const onDownload = (): void => rmSync(blob(FILES['config.json']));
+  await expect(pull({ onDownload })).rejects.toMatchObject(
+    refusal('download_failed', /the model was deleted meanwhile\. Try again/),
+  );
+  expect(existsSync(join(cacheDir, 'models--acme--tiny/refs/main'))).toBe(false);
+});
+
 describe('the disk', () => {
-  test('is checked before the weights are downloaded, with the numbers', async () => {
+  test('is checked before anything is downloaded, with the numbers', async () => {
     hub.add(NAME, FILES);
     system = testSystem(env, { freeDiskBytes: () => Promise.resolve(10) });
     const total = Object.values(FILES).reduce((sum, { length }) => sum + length, 0);
     await expect(pull()).rejects.toMatchObject(
       refusal('io_error', `acme/tiny needs ${total} more bytes in .*, and the disk has 10 bytes free`),
     );
-    expect(hub.downloads().some((path) => path.includes('safetensors'))).toBe(false);
+    expect(hub.downloads()).toEqual([]);
   });
 
   test('that becomes full keeps the received part, and the next pull continues', async () => {
@@ -442,6 +451,26 @@ describe('a hostile hub', () => {
     await expect(pull()).rejects.toMatchObject({ code: 'download_failed' });
   });
 
+  test.each([
+    ['config.json', 2 ** 20],
+    ['tokenizer.json', 2 ** 27],
+  ])('cannot make a %s of more than %d bytes be downloaded', async (path, limit) => {
+    hub.add(NAME, FILES, {
+      patchList: ({ siblings, ...reply }) => ({
+        ...reply,
+        siblings: siblings.map((file: any) =>
+          file.rfilename === path
+            ? { ...file, size: limit + 1, ...(file.lfs && { lfs: { ...file.lfs, size: limit + 1 } }) }
+            : file,
+        ),
+      }),
+    });
+    await expect(pull()).rejects.toMatchObject(
+      refusal('download_failed', `acme/tiny: expected at most ${limit} bytes for ${path}, got ${limit + 1}`),
+    );
+    expect(hub.downloads()).toEqual([]);
+  });
+
   test('cannot send another content than the one that it lists', async () => {
     const { commit } = hub.add(NAME, FILES, {
       patchList: (reply) => ({ ...reply, sha: 'a'.repeat(40) }),
@@ -450,9 +479,24 @@ describe('a hostile hub', () => {
     await expect(pull()).rejects.toMatchObject(
       refusal(
         'download_failed',
-        `of commit ${'a'.repeat(40)}, got \\d+ bytes, [0-9a-f]+, of ${commit}\\. The repository changed`,
+        `of commit ${'a'.repeat(40)}, got "?\\d+"? bytes, "[0-9a-f]+", of "${commit}"\\. The repository changed`,
       ),
     );
+  });
+
+  test('cannot send control characters to the terminal', async () => {
+    hub.add(NAME, FILES);
+    const { send } = system;
+    system = testSystem(env, {
+      send: async (url, request) => {
+        const response = await send(url, request);
+        const headers = { ...response.headers, 'x-repo-commit': `\u009b2J\u001b${'x'.repeat(9999)}` };
+        return url.pathname.startsWith('/api') ? response : { ...response, headers };
+      },
+    });
+    const error = (await pull().catch((thrown: Error) => thrown)) as Error;
+    expect(error.message).toMatch(/of "\?2J\\u001bx+…"\. The repository changed/);
+    expect(error.message).not.toMatch(/\p{Cc}/u);
   });
 
   test.each([
@@ -606,6 +650,24 @@ describe('a name', () => {
     expect(hub.requests).toEqual([]);
   });
 
+  test('of a repository of GGUF files that the cache has needs no request', async () => {
+    hub.add(NAME, { 'tiny-Q8_0.gguf': 'eight', 'tiny-Q4_K_M.gguf': 'four' });
+    const { path: eight } = await pull({}, `${NAME}:Q8_0`);
+    const { path } = await locate(NAME);
+    expect(path).not.toBe(eight);
+    hub.requests.length = 0;
+    hub.add(NAME, { 'tiny-Q4_K_M.gguf': 'a new one' });
+    expect(await locate(NAME)).toEqual({ path, name: NAME });
+    expect(hub.requests).toEqual([]);
+  });
+
+  test('of a repository that also has safetensors is asked for after a pull of GGUF files', async () => {
+    const { commit } = hub.add(NAME, { ...FILES, 'tiny-Q8_0.gguf': 'eight' });
+    await pull({}, `${NAME}:Q8_0`);
+    expect(await locate(NAME)).toEqual({ path: join(cacheDir, 'models--acme--tiny/snapshots', commit), name: NAME });
+    expect(existsSync(blob(WEIGHTS))).toBe(true);
+  });
+
   test('under HF_HUB_OFFLINE finds the cache, else an error says what to do', async () => {
     hub.add(NAME, FILES);
     const { path } = await pull();
@@ -680,10 +742,10 @@ describe('the description of a model', () => {
   });
 
   test('says which quantizations fit, and which of them to take', async () => {
-    hub.add(NAME, { 'a-Q8_0.gguf': 'x'.repeat(900), 'a-Q4_0.gguf': 'x'.repeat(500), 'a-Q2_K.gguf': 'x'.repeat(300) });
+    hub.add(NAME, { 'a-Q8_0.gguf': 'x'.repeat(900), 'a-Q4_0.gguf': 'x'.repeat(500), 'a-Q2_K.gguf': 'x'.repeat(310) });
     const info = await infoWith(`${NAME}:Q8_0`, {}, testSystem(env, { freeMemoryBytes: () => 600 }));
     expect(info.quantizations).toEqual([
-      { name: 'Q2_K', sizeBytes: 300, fits: true },
+      { name: 'Q2_K', sizeBytes: 310, fits: false },
       { name: 'Q4_0', sizeBytes: 500, fits: true },
       { name: 'Q8_0', sizeBytes: 900, fits: false },
     ]);
