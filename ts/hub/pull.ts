@@ -84,9 +84,9 @@ async function pullInto(
     const purpose = { repository: name.repository, revision };
     const report = progressReport(files, hooks.onProgress);
     const transfer = { client, system, cache, listing, purpose, onBytes: report };
-    await checkDisk(plan, settings.cacheDir, system);
     await downloadAll(selection.texts, transfer, hooks.signal);
     if ((await missingOf(selection.weights, cache)).length > 0) await hooks.beforeWeights(plan);
+    await checkDisk(plan, settings.cacheDir, system);
     await downloadAll(selection.weights, transfer, hooks.signal);
   }
   for (const { path, etag } of files) await cache.link(commit, path, etag);

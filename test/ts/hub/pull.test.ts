@@ -318,14 +318,14 @@ test('a pull whose files are deleted meanwhile fails, and the revision names no 
 });
 
 describe('the disk', () => {
-  test('is checked before anything is downloaded, with the numbers', async () => {
+  test('is checked before the weights are downloaded, with the numbers', async () => {
     hub.add(NAME, FILES);
     system = testSystem(env, { freeDiskBytes: () => Promise.resolve(10) });
     const total = Object.values(FILES).reduce((sum, { length }) => sum + length, 0);
     await expect(pull()).rejects.toMatchObject(
       refusal('io_error', `acme/tiny needs ${total} more bytes in .*, and the disk has 10 bytes free`),
     );
-    expect(hub.downloads()).toEqual([]);
+    expect(JSON.stringify(hub.downloads())).not.toContain('model.safetensors');
   });
 
   test('that becomes full keeps the received part, and the next pull continues', async () => {
@@ -495,7 +495,7 @@ describe('a hostile hub', () => {
       },
     });
     const error = (await pull().catch((thrown: Error) => thrown)) as Error;
-    expect(error.message).toMatch(/of "\?2J\\u001bx+…"\. The repository changed/);
+    expect(error.message).toMatch(/of "\\u009b2J\\u001bx+…"\. The repository changed/);
     expect(error.message).not.toMatch(/\p{Cc}/u);
   });
 
