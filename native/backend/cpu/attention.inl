@@ -448,9 +448,13 @@ void attention_with(const AttentionArgs& args) {
   q.words = layout.k_dim / S::kItems * S::kWords;
   q.tile_rows = attention_tile_rows(rows);
   q.format = S::kRowFormat;
-  for (int row = 0; row < rows; ++row)
-    pack_row(args.q + (row / args.num_heads) * args.q_stride + (row % args.num_heads) * layout.head_dim,
-             layout.head_dim, q, row);
+  // pack_row reads up to a multiple of 16, where another thread may store the result of the next head.
+  float head[kMaxHeadDim] = {};
+  for (int row = 0; row < rows; ++row) {
+    const float* from = args.q + (row / args.num_heads) * args.q_stride + (row % args.num_heads) * layout.head_dim;
+    __builtin_memcpy(head, from, sizeof(float) * static_cast<size_t>(layout.head_dim));
+    pack_row(head, layout.head_dim, q, row);
+  }
 
   float* weights = args.scratch + rows * layout.k_dim;  // (kTileRows, kKvTile) scores, then weights
   float* sums = weights + kTileRows * kKvTile;
