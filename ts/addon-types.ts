@@ -6,6 +6,19 @@
 import type { Grammar, GrammarExpr } from './text/grammar';
 
 export type NativeDType = 'f32' | 'f16' | 'bf16';
+/** Instruction set of the CPU kernels; 'auto' = the best that this machine supports. */
+export type NativeIsa =
+  | 'auto'
+  | 'portable'
+  | 'avx2'
+  | 'avxvnni'
+  | 'avx512'
+  | 'avx512vnni'
+  | 'avx512bf16'
+  | 'amx'
+  | 'neon'
+  | 'neondot'
+  | 'neonbf16';
 /** Quantized number types of GGUF files. */
 export type NativeBlockFormat =
   | 'q4_0'
@@ -120,19 +133,7 @@ export interface NativeEngineOptions {
   computeDtype: 'auto' | 'f32' | 'bf16';
   /** 'auto' = the compute type. */
   kvCacheDtype: 'auto' | NativeCacheDType;
-  /** Instruction set of the CPU kernels; 'auto' = the best that this machine supports. */
-  isa:
-    | 'auto'
-    | 'portable'
-    | 'avx2'
-    | 'avxvnni'
-    | 'avx512'
-    | 'avx512vnni'
-    | 'avx512bf16'
-    | 'amx'
-    | 'neon'
-    | 'neondot'
-    | 'neonbf16';
+  isa: NativeIsa;
   /** Tokens per KV cache block; 0 = the backend's preference. */
   blockSize: number;
   /** 0 = min(maxNumSeqs × maxModelLen, 25 % of the free memory); on a GPU what gpuMemoryUtilization leaves. */

@@ -1,4 +1,4 @@
-import type { NativeCacheDType, NativeDType, NativeEngineOptions, NativeQuantization } from './addon-types';
+import type { NativeCacheDType, NativeDType, NativeEngineOptions, NativeIsa, NativeQuantization } from './addon-types';
 import { checkBoolean, checkKnownKeys, checkNumber, checkObject, checkOneOf, checkString } from './checks';
 import { CapstanError } from './errors';
 import type { ModelInfo } from './hub/model-info';
@@ -68,18 +68,7 @@ export interface EngineOptions {
    */
   kvCacheDtype?: 'auto' | NativeCacheDType;
   /** Instruction set of the CPU kernels. Default: `'auto'`, the best that this machine supports. */
-  isa?:
-    | 'auto'
-    | 'portable'
-    | 'avx2'
-    | 'avxvnni'
-    | 'avx512'
-    | 'avx512vnni'
-    | 'avx512bf16'
-    | 'amx'
-    | 'neon'
-    | 'neondot'
-    | 'neonbf16';
+  isa?: NativeIsa;
   /** Tokens per KV cache block. Default: 16 on the CPU, 64 on CUDA. */
   blockSize?: number;
   /**
@@ -183,7 +172,7 @@ const ISAS = [
   'neon',
   'neondot',
   'neonbf16',
-] as const;
+] as const satisfies readonly NativeIsa[];
 /** NOTE: a record, so that a field missing here does not compile. */
 const ENGINE_KEYS = Object.keys({
   device: true,

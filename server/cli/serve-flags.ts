@@ -18,6 +18,7 @@ import { readGenerationConfig, toSamplingDefaults } from './generation-config';
 import { parseSpeculation } from './speculative-config';
 import { LOG_LEVELS } from '../base/log-levels';
 import type { ServeOptions } from '../inference/serve-options';
+import { CPU_ISAS } from './cpu-isas';
 import { HUB_HELP, HUBS } from './model-argument';
 
 export const FLAG_GROUPS = [
@@ -190,19 +191,7 @@ const ENGINE: readonly Definition[] = [
     value: '<name>',
     help: 'CPU instruction set: auto, portable, avx2, avxvnni, avx512, avx512vnni, avx512bf16 or amx; on arm64 neon, neondot or neonbf16 (default: auto)',
     apply: (o, value, source) => {
-      o.engine.isa = parseChoice(value, source, [
-        'auto',
-        'portable',
-        'avx2',
-        'avxvnni',
-        'avx512',
-        'avx512vnni',
-        'avx512bf16',
-        'amx',
-        'neon',
-        'neondot',
-        'neonbf16',
-      ]);
+      o.engine.isa = parseChoice(value, source, CPU_ISAS);
     },
   },
   {

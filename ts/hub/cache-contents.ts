@@ -127,10 +127,10 @@ async function chooseCommit(
   // The commit of a branch may be missing. Then the name of the branch is not taken for the start of a commit.
   const found = findRevision(revisions, (await cache.commitOf(revision)) ?? revision);
   if (found !== undefined) return found.commit;
+  const known = revisions.map(({ commit }) => commit).join(', ');
   throw new CapstanError(
     'model_not_found',
-    `${repository}: expected one of the revisions in the cache (${revisions.map(({ commit }) => commit).join(', ')}), ` +
-      `got "${revision}"`,
+    `${repository}: expected one of the revisions in the cache (${known}), got "${revision}"`,
   );
 }
 

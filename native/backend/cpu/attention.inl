@@ -95,7 +95,7 @@ template <class S, int R, int P>
       vec_store(scores + r * kKvTile + p * 16, acc[p][r]);
 }
 
-// out (R, P * 16), rows v_dim apart += weights (R, words), rows kKvTile apart · values of steps [begin, end), in order.
+// out (R, P * 16), rows v_dim apart += weights (R, words), rows kKvTile apart · values of steps [begin, end).
 template <class S, int R, int P>
 [[gnu::noinline]] void value_tile(const uint32_t* weights, int begin, int end, const TileGroups& groups, Ahead* ahead,
                                   int dim, int v_dim, float* out) {
@@ -314,8 +314,8 @@ void add_row_values(const uint32_t* weights, int begin, int end, const TileGroup
   }
 }
 
-// out (rows, v_dim) += weights (rows, kKvTile) · values, over each row's keys in order. The steps that all rows see are
-// added for all rows at once, those before and after row by row.
+// out (rows, v_dim) += weights (rows, kKvTile) · values, over each row's keys in order. The steps that all rows see
+// are added for all rows at once, those before and after row by row.
 template <class S>
 void add_values(int rows, const KeyRange* ranges, const uint32_t* weights, const TileGroups& groups, Ahead* ahead,
                 int v_dim, float* out) {

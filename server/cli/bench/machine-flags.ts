@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import type { LimitsBenchOptions } from '../../bench/limits-bench';
 import type { OpsBenchOptions } from '../../bench/ops-bench';
+import { CPU_ISAS } from '../cpu-isas';
 import { parseBytes } from '../flag-values';
 import { parseOneOf, parseWhole, parseWholes } from './flag-values';
 import { addOutputFlags, type OutputFlags, readOutputFlags } from './output-flags';
@@ -25,19 +26,6 @@ export interface OpsBenchFlags extends MachineFlags {
 }
 
 const MAX_ROWS = 512;
-const ISAS = [
-  'auto',
-  'portable',
-  'avx2',
-  'avxvnni',
-  'avx512',
-  'avx512vnni',
-  'avx512bf16',
-  'amx',
-  'neon',
-  'neondot',
-  'neonbf16',
-] as const;
 
 export function addLimitsBenchFlags(command: Command): Command {
   return addMachineFlags(command);
@@ -48,7 +36,7 @@ export function addOpsBenchFlags(command: Command): Command {
     .option('--rows <list>', 'rows of the steps: up to 64 decode one token each, above that one prompt', '1,8,64,512')
     .option('--dtype <type>', 'data type of the weights: f32, f16 or bf16', 'bf16')
     .option('--quantization <bits>', 'what the weights are quantized to: none, int8 or int4', 'none')
-    .option('--isa <name>', `CPU instruction set: ${ISAS.join(', ')}`, 'auto')
+    .option('--isa <name>', `CPU instruction set: ${CPU_ISAS.join(', ')}`, 'auto')
     .option('--context <tokens>', 'tokens in the KV cache of each sequence that decodes', '512')
     .option('--layers <number>', 'number of layers; with fewer, their weights may fit into the CPU caches', '24')
     .option('--vocab-size <number>', 'number of rows of the last matrix', '151936');
@@ -87,7 +75,7 @@ export function readOpsBenchFlags(flags: OpsBenchFlags): OpsBenchOptions {
     rows: parseWholes('--rows', flags.rows, 1, MAX_ROWS),
     dtype: parseOneOf('--dtype', flags.dtype, ['f32', 'f16', 'bf16']),
     quantization: parseOneOf('--quantization', flags.quantization, ['none', 'int8', 'int4']),
-    isa: parseOneOf('--isa', flags.isa, ISAS),
+    isa: parseOneOf('--isa', flags.isa, CPU_ISAS),
     threads,
     context: parseWhole('--context', flags.context, 1, 32_768),
     repeats,

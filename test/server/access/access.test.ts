@@ -45,7 +45,8 @@ async function status(access: Access, key: string): Promise<number> {
 const createThread = (location: DatabaseLocation) =>
   new Worker(
     `require('node:worker_threads').parentPort.on('message', (message) => message === 'exit' && process.exit());
-    require(${JSON.stringify(REGISTER)}); require(${JSON.stringify(path.join(ACCESS_DIR, 'store', 'store-thread.ts'))});`,
+    require(${JSON.stringify(REGISTER)});
+    require(${JSON.stringify(path.join(ACCESS_DIR, 'store', 'store-thread.ts'))});`,
     { eval: true, workerData: location },
   );
 
