@@ -218,11 +218,8 @@ void decode_blocks(const BlockFormat& format, const uint8_t* bytes, int64_t num_
       const int group = begin / format.group_size;
       const float scale = block_scale(type, block.scales[group], block.block_scale);
       const float offset = block_offset(type, block.offsets[group], block.block_offset);
-      for (int j = begin; j < begin + format.group_size; ++j) {
-        const int number = type.table == nullptr ? block.codes[j] : type.table[block.codes[j]];
-        const float value = scale * static_cast<float>(number - type.zero);
-        *out++ = type.offset == OffsetKind::kNone ? value : value - offset;
-      }
+      for (int j = begin; j < begin + format.group_size; ++j)
+        *out++ = code_value(type, block.codes[j], scale, offset);
     }
   }
 }

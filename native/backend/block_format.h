@@ -59,6 +59,13 @@ double packed_bits_per_weight(const BlockFormat& format);
 float block_scale(const QuantType& type, uint16_t scale, uint16_t block_scale);
 float block_offset(const QuantType& type, uint16_t offset, uint16_t block_offset);
 
+// Returns the value of a code. block_scale and block_offset return the scale and the offset.
+inline float code_value(const QuantType& type, int code, float scale, float offset) {
+  const int number = type.table == nullptr ? code : type.table[code];
+  const float value = scale * static_cast<float>(number - type.zero);
+  return type.offset == OffsetKind::kNone ? value : value - offset;
+}
+
 // out (num_blocks * block_size) = the values of `num_blocks` blocks.
 void decode_blocks(const BlockFormat& format, const uint8_t* bytes, int64_t num_blocks, float* out);
 

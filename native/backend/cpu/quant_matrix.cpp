@@ -1,6 +1,7 @@
 #include "native/backend/cpu/quant_matrix.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "native/base/error.h"
@@ -92,14 +93,10 @@ char* store_run(const uint8_t* codes, const QuantRun& run, int bits, int lane, c
   return pair;
 }
 
-constexpr uint16_t kMaxE8m0 = 252;  // with a larger scale, values of FP4 may exceed f32
+constexpr float kMaxScale = 0x1p124f;  // with a larger one, values of FP4 may exceed f32
 
 bool is_finite_f16(uint16_t bits) {
   return (bits & 0x7c00) != 0x7c00;
-}
-
-void check_finite(bool is_finite, const std::string& name) {
-  if (!is_finite) throw Error(ErrorCode::kInvalidModel, "tensor " + name + " holds a scale that is NaN or Inf");
 }
 
 }  // namespace
@@ -196,13 +193,14 @@ void BlockPacker::unpack_row(const uint8_t* row, const TensorSlice& slice) {
     if (type.offset != OffsetKind::kNone) offsets_.insert(offsets_.end(), block.offsets, block.offsets + num_groups);
     if (type.scale == ScaleKind::kTimesF16) block_scales_.push_back(block.block_scale);
     if (type.offset == OffsetKind::kTimesF16) block_offsets_.push_back(block.block_offset);
+    for (int group = 0; group < num_groups; ++group) {
+      const float scale = block_scale(type, block.scales[group], block.block_scale);
+      const float offset = block_offset(type, block.offsets[group], block.block_offset);
+      is_finite = is_finite && std::isfinite(scale) && scale <= kMaxScale && std::isfinite(offset);
+    }
   }
-  for (const uint16_t scale : scales_)
-    is_finite =
-        is_finite && (is_f16_scale(type) ? is_finite_f16(scale) : type.scale != ScaleKind::kE8m0 || scale <= kMaxE8m0);
-  if (type.offset == OffsetKind::kF16) is_finite = is_finite && std::ranges::all_of(offsets_, is_finite_f16);
-  is_finite = is_finite && std::ranges::all_of(block_scales_, is_finite_f16);
-  check_finite(is_finite && std::ranges::all_of(block_offsets_, is_finite_f16), slice.tensor->name);
+  if (!is_finite)
+    throw Error(ErrorCode::kInvalidModel, "tensor " + slice.tensor->name + " holds a scale that is NaN or Inf");
 }
 
 void BlockPacker::pack(const uint8_t* rows, const TensorSlice& slice, const QuantWeights& quant, char* panel) {
@@ -244,9 +242,7 @@ void gather_quantized(const QuantWeights& quant, const char* panel, int lane, fl
                                    has_block_offset ? read_u16(panel + quant.block_offsets_at, block_at) : uint16_t{0});
     for (int i = 0; i < run.count; ++i) {
       const int code = load_code(pair + i / 8 * quant_pair_bytes(type.bits), type.bits, lane, i % 8);
-      const int number = type.table == nullptr ? code : type.table[code];
-      const float value = scale * static_cast<float>(number - type.zero);
-      *out++ = has_offset ? value - offset : value;
+      *out++ = code_value(type, code, scale, offset);
     }
     pair += run.num_words / 2 * quant_pair_bytes(type.bits);
   }
