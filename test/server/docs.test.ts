@@ -206,8 +206,10 @@ function interfaceRows(file: string, name: string): string[] {
           .getJSDocCommentsAndTags(member)
           .map(({ comment }) => ts.getTextOfJSDocComment(comment) ?? '');
         const type = typeText(member.type?.getText(source) ?? '')
-          .replaceAll(' | ', ' or ')
-          .replace(/\s+/g, ' ');
+          .replace(/\s+/g, ' ')
+          // A union on several lines begins with a bar.
+          .replace(/^\| /, '')
+          .replaceAll(' | ', ' or ');
         rows.push(`| \`${member.name.getText(source)}\` | ${code(cell(type))} | ${cell(comments.join(' '))} |`);
       }
     }
