@@ -35,6 +35,11 @@ void CudaBackend::check_model(const DeviceModel& model, int64_t weight_bytes) co
   if (model.head_dim > 128)
     throw Error(ErrorCode::kUnsupportedModel,
                 "CUDA: head size: expected at most 128, got " + std::to_string(model.head_dim));
+  for (const DeviceLayer& layer : model.layers)
+    if (layer.rope != 0)
+      throw Error(ErrorCode::kUnsupportedModel,
+                  "CUDA: expected the same rotary positions in all layers; layers without "
+                  "them, or with their own, run on the CPU only");
   if (model.vocab_size > kMaxVocab)
     throw Error(ErrorCode::kUnsupportedModel, "CUDA: vocabulary: expected at most " + std::to_string(kMaxVocab) +
                                                   " tokens, got " + std::to_string(model.vocab_size));
@@ -48,7 +53,7 @@ void CudaBackend::check_model(const DeviceModel& model, int64_t weight_bytes) co
 int64_t CudaBackend::kv_block_bytes(const DeviceModel& model, int block_size, DType kv_cache_dtype) const {
   const KvLayout layout =
       make_kv_layout(block_size, model.num_kv_heads, model.head_dim, kv_cache_dtype == DType::kFp8E4m3);
-  return model.num_layers * layout.block_bytes();
+  return model.num_layers() * layout.block_bytes();
 }
 
 void CudaBackend::reserve(const DeviceModel& model, const DeviceLimits& limits) {
@@ -92,7 +97,7 @@ void CudaBackend::allocate(const DeviceModel& model, const DeviceLimits& limits)
                         split_depth(model.intermediate_size, model.intermediate_size * world_size(),
                                     row_parallel_parts(model.intermediate_size * world_size())),
                         "the activations of the MLP");
-  rope_ = floats(int64_t{model.max_model_len} * model.rotary_dim, "the RoPE table");
+  rope_ = floats(int64_t{model.max_model_len} * model.rope_tables[0].rotary_dim, "the RoPE table");
   // Warm-up steps run before the model's table is known.
   check(cudaMemsetAsync(rope_.as<void>(), 0, rope_.bytes(), stream_), "the RoPE table");
   scratch_ =
@@ -139,15 +144,16 @@ void CudaBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) 
     model_ = model;
     model_.max_model_len = allocated_len;
     limits_ = limits;
-    CAPSTAN_CHECK(model.rope_table.size() * sizeof(float) <= rope_.bytes());
-    if (!model.rope_table.empty())
-      check(cudaMemcpyAsync(rope_.as<void>(), model.rope_table.data(), model.rope_table.size() * sizeof(float),
-                            cudaMemcpyHostToDevice, stream_),
-            "the RoPE table");
+    const std::vector<float>& rope = model.rope_tables[0].values;
+    CAPSTAN_CHECK(rope.size() * sizeof(float) <= rope_.bytes());
+    if (!rope.empty())
+      check(
+          cudaMemcpyAsync(rope_.as<void>(), rope.data(), rope.size() * sizeof(float), cudaMemcpyHostToDevice, stream_),
+          "the RoPE table");
     graphs_.clear();
     can_capture_ = has_graphs_;
     kv_ = {};
-    kv_ = DeviceBuffer(static_cast<size_t>(model.num_layers * layer_bytes()), "the KV cache");
+    kv_ = DeviceBuffer(static_cast<size_t>(model.num_layers() * layer_bytes()), "the KV cache");
     wait_for(stream_);
     uploader_ = nullptr;
   });

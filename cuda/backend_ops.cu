@@ -111,7 +111,7 @@ void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
     heads.k_norm = device_vector(weights.k_norm);
     heads.eps = model_.rms_norm_eps;
     heads.rope = rope_.as<float>();
-    heads.rotary_dim = model_.rotary_dim;
+    heads.rotary_dim = model_.rope_tables[0].rotary_dim;
     heads.positions = step_.positions;
     heads.slots = step_.slots;
     heads.layout = layout_;
@@ -134,7 +134,7 @@ void CudaBackend::attention(int layer) {
     args.context_lens = step_.context_lens;
     args.block_tables = step_.block_tables;
     args.max_blocks_per_seq = step_.max_blocks_per_seq;
-    args.window = model_.sliding_windows.empty() ? 0 : model_.sliding_windows[static_cast<size_t>(layer)];
+    args.window = model_.window(layer);
     args.scale = model_.attention_scale;
     args.split = attention_acts_.split;
     args.is_row_major = is_row_major(step_.num_tokens);

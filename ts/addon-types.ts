@@ -66,7 +66,6 @@ export interface NativeModelSpec {
   vocabSize: number;
   hiddenSize: number;
   intermediateSize: number;
-  numLayers: number;
   numHeads: number;
   numKvHeads: number;
   headDim: number;
@@ -75,29 +74,40 @@ export interface NativeModelSpec {
   tieWordEmbeddings: boolean;
   /** Factor on q·k, usually 1/sqrt(headDim). */
   attentionScale: number;
-  /** Attention window per layer: how many of the newest positions, its own included, a query attends to; 0 = all. */
-  slidingWindows: Int32Array;
-  rope: {
-    type: 'default' | 'linear' | 'dynamic' | 'llama3' | 'yarn';
-    theta: number;
-    /** Number of rotated dimensions of a head, starting with the first; headDim unless rotation is partial. */
-    rotaryDim: number;
-    factor: number;
-    /** Trained length: `original_max_position_embeddings`, else `max_position_embeddings`. */
-    originalMaxPositions: number;
-    lowFreqFactor: number;
-    highFreqFactor: number;
-    betaFast: number;
-    betaSlow: number;
-    /** Whether the correction range of YaRN is rounded to whole dimensions. */
-    truncate: boolean;
-    /** Factor on cos and sin (the temperature of YaRN); 1 for other types. */
-    attentionFactor: number;
-    /** (rotaryDim / 2): divide the frequencies, after any scaling. GGUF files store the scaling of Llama 3 so. */
-    frequencyDivisors?: Float32Array;
-  };
+  layers: NativeLayer[];
+  /** The distinct rotary position encodings of the layers. */
+  ropes: NativeRope[];
   /** `max_position_embeddings` of config.json. */
   maxPositionEmbeddings: number;
+}
+
+export interface NativeLayer {
+  mixer: 'attention';
+  /** How many of the newest positions, its own included, a query attends to; 0 = all. */
+  window: number;
+  /** Its rotary position encoding: an index into `ropes`, or -1 for none. */
+  rope: number;
+}
+
+/** Rotary position encoding. */
+export interface NativeRope {
+  type: 'default' | 'linear' | 'dynamic' | 'llama3' | 'yarn';
+  theta: number;
+  /** Number of rotated dimensions of a head, starting with the first; headDim unless rotation is partial. */
+  rotaryDim: number;
+  factor: number;
+  /** Trained length: `original_max_position_embeddings`, else `max_position_embeddings`. */
+  originalMaxPositions: number;
+  lowFreqFactor: number;
+  highFreqFactor: number;
+  betaFast: number;
+  betaSlow: number;
+  /** Whether the correction range of YaRN is rounded to whole dimensions. */
+  truncate: boolean;
+  /** Factor on cos and sin (the temperature of YaRN); 1 for other types. */
+  attentionFactor: number;
+  /** (rotaryDim / 2): divide the frequencies, after any scaling. GGUF files store the scaling of Llama 3 so. */
+  frequencyDivisors?: Float32Array;
 }
 
 /** Bytes by token id: token `id` is `bytes[offsets[id] .. offsets[id + 1]]`. Ids without a token have no bytes. */

@@ -39,20 +39,20 @@ double now() {
 ModelSpec spec_of(const Options& options) {
   ModelSpec spec;
   if (options.is_tiny()) {
-    spec.vocab_size = 500, spec.hidden_size = 64, spec.intermediate_size = 128, spec.num_layers = 2, spec.num_heads = 4,
-    spec.num_kv_heads = 2, spec.head_dim = 16;
+    spec.vocab_size = 500, spec.hidden_size = 64, spec.intermediate_size = 128, spec.num_heads = 4,
+    spec.layers.resize(2), spec.num_kv_heads = 2, spec.head_dim = 16;
     spec.max_position_embeddings = 256;
   } else {
-    spec.vocab_size = 151936, spec.hidden_size = 1536, spec.intermediate_size = 8960, spec.num_layers = 28,
+    spec.vocab_size = 151936, spec.hidden_size = 1536, spec.intermediate_size = 8960, spec.layers.resize(28),
     spec.num_heads = 12, spec.num_kv_heads = 2, spec.head_dim = 128;
     spec.max_position_embeddings = 32768;
   }
   spec.tie_word_embeddings = true;
   spec.attention_scale = 1 / std::sqrt(static_cast<double>(spec.head_dim));
-  spec.sliding_windows.assign(static_cast<size_t>(spec.num_layers), 0);
-  spec.rope.theta = 1e6;
-  spec.rope.rotary_dim = spec.head_dim;
-  spec.rope.original_max_positions = spec.max_position_embeddings;
+  RopeSpec& rope = spec.ropes.emplace_back();
+  rope.theta = 1e6;
+  rope.rotary_dim = spec.head_dim;
+  rope.original_max_positions = spec.max_position_embeddings;
   return spec;
 }
 
@@ -79,7 +79,7 @@ TensorTable tensors_of(const ModelSpec& spec, int fd) {
   const int64_t q_size = int64_t{spec.num_heads} * spec.head_dim, kv_size = int64_t{spec.num_kv_heads} * spec.head_dim;
   add("embed_tokens.weight", spec.vocab_size, spec.hidden_size);
   add("norm.weight", 1, spec.hidden_size);
-  for (int layer = 0; layer < spec.num_layers; ++layer) {
+  for (int layer = 0; layer < spec.num_layers(); ++layer) {
     const std::string prefix = "layers." + std::to_string(layer) + ".";
     add(prefix + "input_norm.weight", 1, spec.hidden_size);
     add(prefix + "post_attention_norm.weight", 1, spec.hidden_size);
@@ -157,7 +157,7 @@ class Bench {
         backend().kv_budget_bytes(0.9) / backend().kv_block_bytes(model, block_size_, limits.kv_cache_dtype);
     limits.num_blocks = num_blocks_ =
         options.is_tiny() ? 16 : static_cast<int>(std::min<int64_t>(256 * 8192 / block_size_ + 64, room));
-    model.rope_table = make_rope_table(spec_.rope, spec_.max_position_embeddings);
+    model.rope_tables[0].values = make_rope_table(spec_.ropes[0], spec_.max_position_embeddings);
     backend().prepare(model, limits);
     linear_params_ = 0;
     for (const LayerWeights& layer : weights_.layers)
@@ -185,7 +185,7 @@ class Bench {
     }
     const double head = static_cast<double>(spec_.vocab_size * spec_.hidden_size);
     const double kv_bytes =
-        static_cast<double>(num_seqs) * context * spec_.num_layers * 2 * spec_.num_kv_heads * spec_.head_dim * 2;
+        static_cast<double>(num_seqs) * context * spec_.num_layers() * 2 * spec_.num_kv_heads * spec_.head_dim * 2;
     const double bytes = (linear_params_ + head) * 2, flops = 2 * (linear_params_ + head) * num_seqs;
     const double limit = std::max((bytes + kv_bytes) / options_.read_bandwidth, flops / options_.peak);
     print("decode " + std::to_string(num_seqs) + "x" + std::to_string(context), single, steady, limit, num_seqs,
@@ -195,7 +195,7 @@ class Bench {
   void prefill(int length) {
     StepBatch batch(0, 1, 1, length, length, block_size_, spec_.vocab_size);
     const double seconds = median([&] { launch(batch), backend().collect(); });
-    const double attention = 0.5 * length * (length + 1.0) * spec_.num_heads * spec_.head_dim * 4 * spec_.num_layers;
+    const double attention = 0.5 * length * (length + 1.0) * spec_.num_heads * spec_.head_dim * 4 * spec_.num_layers();
     const double flops = 2 * linear_params_ * length + attention;
     print("prefill " + std::to_string(length), seconds, seconds, flops / options_.peak, length, 1);
   }

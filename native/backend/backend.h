@@ -100,15 +100,36 @@ using LoadProgress = std::function<void(int64_t bytes)>;
 
 enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh };
 
+// What mixes the tokens of a sequence in a layer.
+enum class Mixer : uint8_t { kAttention };
+
+// The attention layers with one window. They share block tables (architecture, contract 6).
+struct KvGroup {
+  int window = 0;  // how many of the newest positions a query sees, its own included; 0 = all
+  int num_layers = 0;
+};
+
+struct DeviceLayer {
+  Mixer mixer = Mixer::kAttention;
+  int kv_group = 0;  // index into kv_groups
+  int kv_layer = 0;  // place of its keys and values among the layers of the group
+  int rope = 0;      // index into rope_tables; -1 = no rotation
+};
+
+// Rotary position encoding of some layers.
+struct RopeTable {
+  int rotary_dim = 0;  // leading dimensions of a head that are rotated
+  // (max_model_len, 2, rotary_dim / 2): cosines, then sines, both multiplied by the attention factor.
+  std::vector<float> values;
+};
+
 // The sizes of this rank's share of the model.
 struct DeviceModel {
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;  // of this rank
-  int num_layers = 0;
-  int num_heads = 0;     // of this rank
-  int num_kv_heads = 0;  // of this rank
+  int num_heads = 0;              // of this rank
+  int num_kv_heads = 0;           // of this rank
   int head_dim = 0;
-  int rotary_dim = 0;
   int64_t vocab_size = 0;     // of the whole model
   int64_t vocab_begin = 0;    // first row of the embedding and the LM head on this rank
   int64_t vocab_end = 0;      // one past the last row on this rank
@@ -116,10 +137,14 @@ struct DeviceModel {
   float rms_norm_eps = 1e-6f;
   float attention_scale = 1.0f;
   Activation activation = Activation::kSilu;
-  std::vector<int32_t> sliding_windows;  // (num_layers); 0 = every earlier position is visible
-  // (max_model_len, 2, rotary_dim / 2): cosines, then sines, both multiplied by the RoPE attention factor.
-  std::vector<float> rope_table;
+  std::vector<DeviceLayer> layers;
+  std::vector<KvGroup> kv_groups;
+  std::vector<RopeTable> rope_tables;
   int max_model_len = 0;
+
+  int num_layers() const { return static_cast<int>(layers.size()); }
+  const DeviceLayer& layer(int index) const { return layers[static_cast<size_t>(index)]; }
+  int window(int index) const { return kv_groups[static_cast<size_t>(layer(index).kv_group)].window; }
 };
 
 // The limits that size the activation buffers and the KV cache.
@@ -223,7 +248,8 @@ class Backend {
 
   // ---- load ----
 
-  // Called before the weights are loaded; model.max_model_len and model.rope_table are not set yet. Throws
+  // Called before the weights are loaded; model.max_model_len and the values of model.rope_tables
+  // are not set yet. Throws
   // kUnsupportedModel when the backend cannot run the model. A device with dedicated memory throws kOutOfMemory when
   // `weight_bytes` (of this rank) do not fit.
   virtual void check_model(const DeviceModel& /*model*/, int64_t /*weight_bytes*/) const {}
@@ -242,7 +268,7 @@ class Backend {
   virtual int64_t available_bytes() const = 0;
 
   // Allocates everything except the KV cache, plus one KV block for the warm-up steps. The cache size and the
-  // rope_table are not known yet. Throws kOutOfMemory. A device without dedicated memory does nothing.
+  // values of rope_tables are not known yet. Throws kOutOfMemory. A device without dedicated memory does nothing.
   virtual void reserve(const DeviceModel& /*model*/, const DeviceLimits& /*limits*/) {}
 
   // Returns the bytes that this rank's KV cache may use when the process may use the given share of the device memory
@@ -273,7 +299,7 @@ class Backend {
   // q (num_tokens, num_heads * head_dim). Neither RoPE nor a head norm applies to v.
   virtual void norm_qkv(int layer, const LayerWeights& weights) = 0;
 
-  // Causal attention of q over the KV cache of `layer`, limited to sliding_windows[layer].
+  // Causal attention of q over the KV cache of `layer`, limited to the window of its KV group.
   // Result: (num_tokens, num_heads * head_dim).
   virtual void attention(int layer) = 0;
 

@@ -23,18 +23,21 @@ DeviceModel device_model(const OpsOptions& options) {
   DeviceModel model;
   model.hidden_size = kHidden;
   model.intermediate_size = kInner;
-  model.num_layers = options.layers;
   model.num_heads = kHeads;
   model.num_kv_heads = kKvHeads;
-  model.head_dim = model.rotary_dim = kHeadDim;
+  model.head_dim = kHeadDim;
   model.vocab_size = model.vocab_end = model.num_token_ids = options.vocab_size;
   model.attention_scale = 0.125f;
   model.max_model_len = std::max(options.context, options.prefill_context) + kMaxOpsRows;
-  model.sliding_windows.assign(static_cast<size_t>(options.layers), 0);
+  model.kv_groups = {{0, options.layers}};
+  for (int layer = 0; layer < options.layers; ++layer)
+    model.layers.push_back({Mixer::kAttention, 0, layer, 0});
+  RopeTable& rope = model.rope_tables.emplace_back();
+  rope.rotary_dim = kHeadDim;
   for (int position = 0; position < model.max_model_len; ++position)
     for (int i = 0; i < kHeadDim; ++i) {
       const double angle = position * std::pow(1e6, -2.0 * (i % (kHeadDim / 2)) / kHeadDim);
-      model.rope_table.push_back(static_cast<float>(i < kHeadDim / 2 ? std::cos(angle) : std::sin(angle)));
+      rope.values.push_back(static_cast<float>(i < kHeadDim / 2 ? std::cos(angle) : std::sin(angle)));
     }
   return model;
 }

@@ -65,6 +65,17 @@ std::vector<std::string> texts(const Napi::Object& object, const char* name) {
   return out;
 }
 
+std::vector<Napi::Object> objects(const Napi::Object& object, const char* name) {
+  const Napi::Array values = array(object, name);
+  std::vector<Napi::Object> out;
+  for (uint32_t i = 0; i < values.Length(); ++i) {
+    const Napi::Value value = values[i];
+    if (!value.IsObject()) refuse(object, name, "an array of objects");
+    out.push_back(value.As<Napi::Object>());
+  }
+  return out;
+}
+
 // Copies a typed array of exactly this type. `object` and `name` say in errors which field it comes from.
 template <typename T>
 std::vector<T> elements_of(const Napi::Value& value, const Napi::Object& object, const char* name,
@@ -127,12 +138,19 @@ RopeSpec to_rope(const Napi::Object& object) {
   return rope;
 }
 
+LayerSpec to_layer(const Napi::Object& object) {
+  LayerSpec layer;
+  if (text(object, "mixer") != "attention") refuse(object, "mixer", "attention");
+  layer.window = int32(object, "window");
+  layer.rope = int32(object, "rope");
+  return layer;
+}
+
 ModelSpec to_spec(const Napi::Object& object) {
   ModelSpec spec;
   spec.vocab_size = integer(object, "vocabSize");
   spec.hidden_size = integer(object, "hiddenSize");
   spec.intermediate_size = integer(object, "intermediateSize");
-  spec.num_layers = int32(object, "numLayers");
   spec.num_heads = int32(object, "numHeads");
   spec.num_kv_heads = int32(object, "numKvHeads");
   spec.head_dim = int32(object, "headDim");
@@ -140,8 +158,10 @@ ModelSpec to_spec(const Napi::Object& object) {
   spec.activation = to_activation(object, "hiddenAct");
   spec.tie_word_embeddings = boolean(object, "tieWordEmbeddings");
   spec.attention_scale = number(object, "attentionScale");
-  spec.sliding_windows = ids(object, "slidingWindows");
-  spec.rope = to_rope(record(object, "rope"));
+  for (const Napi::Object& layer : objects(object, "layers"))
+    spec.layers.push_back(to_layer(layer));
+  for (const Napi::Object& rope : objects(object, "ropes"))
+    spec.ropes.push_back(to_rope(rope));
   spec.max_position_embeddings = int32(object, "maxPositionEmbeddings");
   return spec;
 }
@@ -334,12 +354,8 @@ Napi::Object from_finish(Napi::Env env, const Finish& finish) {
 LoadRequest to_load_request(const Napi::Object& load) {
   LoadRequest request;
   request.files = texts(load, "files");
-  const Napi::Array tensors = array(load, "tensors");
-  for (uint32_t i = 0; i < tensors.Length(); ++i) {
-    const Napi::Value tensor = tensors[i];
-    if (!tensor.IsObject()) refuse(load, "tensors", "an array of objects");
-    request.tensors.push_back(to_tensor(tensor.As<Napi::Object>()));
-  }
+  for (const Napi::Object& tensor : objects(load, "tensors"))
+    request.tensors.push_back(to_tensor(tensor));
   request.spec = to_spec(record(load, "spec"));
   request.vocabulary = to_vocabulary(record(load, "vocab"));
   read_options(record(load, "options"), request);

@@ -129,7 +129,10 @@ DType choose_kv_cache_dtype(const LoadRequest& request, const BackendInfo& backe
 
 // Dynamic NTK starts to scale above the trained length, so the default context ends there (architecture, contract 12).
 int default_context_length(const ModelSpec& spec) {
-  return spec.rope.type == RopeType::kDynamic ? spec.rope.original_max_positions : spec.max_position_embeddings;
+  int length = spec.max_position_embeddings;
+  for (const RopeSpec& rope : spec.ropes)
+    if (rope.type == RopeType::kDynamic) length = rope.original_max_positions;
+  return length;
 }
 
 // Reports a checkpoint whose numbers are stored with fewer bits than it has.
@@ -339,10 +342,12 @@ void EngineLoader::prepare_kv_cache() {
   memory_ = plan_memory(memory);
 
   limits_.num_blocks = memory_.num_blocks;
-  const std::vector<float> rope_table = make_rope_table(request_.spec.rope, memory_.max_model_len);
+  std::vector<RopeTable> rope_tables;
+  for (const RopeSpec& rope : request_.spec.ropes)
+    rope_tables.push_back({rope.rotary_dim, make_rope_table(rope, memory_.max_model_len)});
   for_each_rank([&](size_t rank) {
     DeviceModel model = device_model(rank, memory_.max_model_len);
-    model.rope_table = rope_table;
+    model.rope_tables = rope_tables;
     backend(rank).prepare(model, limits_);
   });
 }

@@ -30,15 +30,38 @@ void check_divisors(const RopeSpec& rope) {
           "rotary divisors: expected positive numbers");
 }
 
-}  // namespace
-
-int max_context_length(const ModelSpec& spec) {
-  const RopeSpec& rope = spec.rope;
-  if (rope.type == RopeType::kDefault || rope.type == RopeType::kLlama3) return spec.max_position_embeddings;
+// Returns the longest context that one rotation supports.
+int max_rope_length(const RopeSpec& rope, int max_position_embeddings) {
+  if (rope.type == RopeType::kDefault || rope.type == RopeType::kLlama3) return max_position_embeddings;
   // Dynamic NTK supports any length.
   if (rope.type == RopeType::kDynamic) return kLongestContext;
   const double stretched = rope.original_max_positions * rope.factor;
-  return std::max(spec.max_position_embeddings, static_cast<int>(std::min<double>(stretched, kLongestContext)));
+  return std::max(max_position_embeddings, static_cast<int>(std::min<double>(stretched, kLongestContext)));
+}
+
+void check_rope(const RopeSpec& rope, int head_dim) {
+  require(rope.rotary_dim > 0 && rope.rotary_dim <= head_dim && rope.rotary_dim % 2 == 0,
+          "rotary dimension: expected an even number up to head_dim " + std::to_string(head_dim) + ", got " +
+              std::to_string(rope.rotary_dim));
+  check_divisors(rope);
+  require(rope.theta > 0 && rope.factor > 0, "rope_theta and the scaling factor must be positive");
+}
+
+void check_layer(const LayerSpec& layer, int num_ropes) {
+  require(layer.window >= 0, "sliding window: expected 0 or more, got " + std::to_string(layer.window));
+  require(
+      layer.rope >= -1 && layer.rope < num_ropes,
+      "rotation of a layer: expected -1 to " + std::to_string(num_ropes - 1) + ", got " + std::to_string(layer.rope));
+}
+
+}  // namespace
+
+int max_context_length(const ModelSpec& spec) {
+  if (spec.ropes.empty()) return spec.max_position_embeddings;
+  int length = kLongestContext;
+  for (const RopeSpec& rope : spec.ropes)
+    length = std::min(length, max_rope_length(rope, spec.max_position_embeddings));
+  return length;
 }
 
 double attention_work_per_context(const ModelSpec& spec) {
@@ -53,7 +76,7 @@ void check_spec(const ModelSpec& spec) {
   require_positive(spec.vocab_size, "vocab_size");
   require_positive(spec.hidden_size, "hidden_size");
   require_positive(spec.intermediate_size, "intermediate_size");
-  require_positive(spec.num_layers, "num_hidden_layers");
+  require_positive(spec.num_layers(), "num_hidden_layers");
   require_positive(spec.num_heads, "num_attention_heads");
   require_positive(spec.num_kv_heads, "num_key_value_heads");
   require_positive(spec.head_dim, "head_dim");
@@ -61,13 +84,10 @@ void check_spec(const ModelSpec& spec) {
   require(spec.num_heads % spec.num_kv_heads == 0, "num_attention_heads " + std::to_string(spec.num_heads) +
                                                        " is not a multiple of num_key_value_heads " +
                                                        std::to_string(spec.num_kv_heads));
-  require(spec.rope.rotary_dim > 0 && spec.rope.rotary_dim <= spec.head_dim && spec.rope.rotary_dim % 2 == 0,
-          "rotary dimension: expected an even number up to head_dim " + std::to_string(spec.head_dim) + ", got " +
-              std::to_string(spec.rope.rotary_dim));
-  check_divisors(spec.rope);
-  require(spec.rope.theta > 0 && spec.rope.factor > 0, "rope_theta and the scaling factor must be positive");
-  require(static_cast<int>(spec.sliding_windows.size()) == spec.num_layers,
-          "sliding windows: expected one entry per layer");
+  for (const RopeSpec& rope : spec.ropes)
+    check_rope(rope, spec.head_dim);
+  for (const LayerSpec& layer : spec.layers)
+    check_layer(layer, static_cast<int>(spec.ropes.size()));
   require(spec.rms_norm_eps > 0, "rms_norm_eps must be positive");
 }
 

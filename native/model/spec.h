@@ -25,11 +25,16 @@ struct RopeSpec {
   std::vector<float> frequency_divisors;
 };
 
+struct LayerSpec {
+  Mixer mixer = Mixer::kAttention;
+  int window = 0;  // how many of the newest positions a query sees, its own included; 0 = all
+  int rope = 0;    // index into ModelSpec::ropes; -1 = no rotation
+};
+
 struct ModelSpec {
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
-  int num_layers = 0;
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
@@ -37,9 +42,11 @@ struct ModelSpec {
   Activation activation = Activation::kSilu;
   bool tie_word_embeddings = false;
   double attention_scale = 1;
-  std::vector<int32_t> sliding_windows;  // (num_layers), 0 = all positions
-  RopeSpec rope;
+  std::vector<LayerSpec> layers;  // (num_layers)
+  std::vector<RopeSpec> ropes;    // the distinct rotations of the layers
   int max_position_embeddings = 0;
+
+  int num_layers() const { return static_cast<int>(layers.size()); }
 };
 
 // Returns the longest context that the position encoding supports: the configured length, or the trained length times

@@ -165,6 +165,14 @@ void check_layer(const ModelSpec& spec, const TensorTable& tensors, int layer) {
   require_shape_if_present(tensors, name("k_norm.weight"), spec.head_dim);
 }
 
+// Returns the group of attention layers with this window, and adds it if there is none yet.
+int find_kv_group(DeviceModel& model, int window) {
+  const auto found = std::ranges::find(model.kv_groups, window, &KvGroup::window);
+  const int index = static_cast<int>(found - model.kv_groups.begin());
+  if (found == model.kv_groups.end()) model.kv_groups.push_back({window, 0});
+  return index;
+}
+
 [[noreturn]] void refuse_split(int world_size, const std::string& what) {
   throw Error(ErrorCode::kInvalidArgument,
               "tensorParallelSize " + std::to_string(world_size) + " does not fit this model: " + what);
@@ -210,7 +218,7 @@ void check_tensors(const ModelSpec& spec, const TensorTable& tensors) {
   require_shape(tensors, "embed_tokens.weight", spec.vocab_size, spec.hidden_size);
   require_shape(tensors, "norm.weight", 1, spec.hidden_size);
   if (!spec.tie_word_embeddings) require_shape(tensors, "lm_head.weight", spec.vocab_size, spec.hidden_size);
-  for (int layer = 0; layer < spec.num_layers; ++layer)
+  for (int layer = 0; layer < spec.num_layers(); ++layer)
     check_layer(spec, tensors, layer);
   check_paired_rows(spec, tensors);
 }
@@ -226,7 +234,7 @@ Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorT
   };
   Weights weights;
   weights.embed_tokens = backend.load_matrix(vocab_source("embed_tokens.weight"), progress);
-  for (int layer = 0; layer < spec.num_layers; ++layer)
+  for (int layer = 0; layer < spec.num_layers(); ++layer)
     weights.layers.push_back(load_layer(slicer, spec, plan, layer, formats.layers, backend, progress));
   weights.norm = backend.load_vector(slicer.whole("norm.weight"), progress);
   if (!spec.tie_word_embeddings) weights.lm_head = backend.load_matrix(vocab_source("lm_head.weight"), progress);
@@ -241,11 +249,9 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   DeviceModel model;
   model.hidden_size = spec.hidden_size;
   model.intermediate_size = plan.intermediate_size;
-  model.num_layers = spec.num_layers;
   model.num_heads = plan.num_heads;
   model.num_kv_heads = plan.num_kv_heads;
   model.head_dim = spec.head_dim;
-  model.rotary_dim = spec.rope.rotary_dim;
   model.vocab_size = spec.vocab_size;
   model.vocab_begin = plan.vocab_begin;
   model.vocab_end = plan.vocab_end;
@@ -253,7 +259,12 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   model.rms_norm_eps = static_cast<float>(spec.rms_norm_eps);
   model.attention_scale = static_cast<float>(spec.attention_scale);
   model.activation = spec.activation;
-  model.sliding_windows = spec.sliding_windows;
+  for (const LayerSpec& layer : spec.layers) {
+    const int group = find_kv_group(model, layer.window);
+    model.layers.push_back({layer.mixer, group, model.kv_groups[static_cast<size_t>(group)].num_layers++, layer.rope});
+  }
+  for (const RopeSpec& rope : spec.ropes)
+    model.rope_tables.push_back({rope.rotary_dim, {}});
   model.max_model_len = max_model_len;
   return model;
 }

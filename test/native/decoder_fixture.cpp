@@ -33,22 +33,25 @@ DecoderFixture::DecoderFixture(const DecoderShape& shape) : shape_(shape) {
   DeviceModel& model = reference_.model;
   model.hidden_size = shape.hidden_size;
   model.intermediate_size = shape.intermediate_size;
-  model.num_layers = shape.num_layers;
   model.num_heads = shape.num_heads;
   model.num_kv_heads = shape.num_kv_heads;
   model.head_dim = shape.head_dim;
-  model.rotary_dim = shape.rotary_dim;
   model.vocab_size = model.vocab_end = model.num_token_ids = shape.vocab_size;
   model.attention_scale = 1 / std::sqrt(static_cast<float>(shape.head_dim));
   model.activation = shape.activation;
   model.max_model_len = shape.max_model_len;
   for (int layer = 0; layer < shape.num_layers; ++layer)
-    model.sliding_windows.push_back(layer % 2 == 1 ? shape.window : 0);
+    model.layers.push_back(shape.window == 0 ? DeviceLayer{Mixer::kAttention, 0, layer, 0}
+                                             : DeviceLayer{Mixer::kAttention, layer % 2, layer / 2, 0});
+  model.kv_groups = {{0, shape.num_layers}};
+  if (shape.window > 0) model.kv_groups = {{0, (shape.num_layers + 1) / 2}, {shape.window, shape.num_layers / 2}};
+  RopeTable& rope = model.rope_tables.emplace_back();
+  rope.rotary_dim = shape.rotary_dim;
   for (int position = 0; position < shape.max_model_len; ++position)
     for (const bool is_sine : {false, true})
       for (int i = 0; i < shape.rotary_dim / 2; ++i) {
         const double angle = position * std::pow(10000.0, -2.0 * i / shape.rotary_dim);
-        model.rope_table.push_back(static_cast<float>(is_sine ? std::sin(angle) : std::cos(angle)));
+        rope.values.push_back(static_cast<float>(is_sine ? std::sin(angle) : std::cos(angle)));
       }
 
   const int64_t q_size = int64_t{shape.num_heads} * shape.head_dim,

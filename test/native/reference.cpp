@@ -104,14 +104,15 @@ Row Decoder::step(Cache& cache, int32_t token_id) const {
   for (size_t l = 0; l < layers.size(); ++l) {
     const Layer& layer = layers[l];
     const int position = static_cast<int>(cache.keys[l][0].size());
-    const float* rope = model.rope_table.data() + int64_t{position} * model.rotary_dim;
+    const RopeTable& table = model.rope_tables[0];
+    const float* rope = table.values.data() + int64_t{position} * table.rotary_dim;
     const Row x = rms_norm(hidden, layer.input_norm, model.rms_norm_eps);
     const Row q = linear(x, layer.q, layer.q_bias), k = linear(x, layer.k, layer.k_bias),
               v = linear(x, layer.v, layer.v_bias);
     for (int h = 0; h < model.num_kv_heads; ++h) {
       Row key = head_of(k, h, model.head_dim);
       if (!layer.k_norm.empty()) key = rms_norm(key, layer.k_norm, model.rms_norm_eps);
-      cache.keys[l][h].push_back(rotate(key, rope, model.rotary_dim));
+      cache.keys[l][h].push_back(rotate(key, rope, table.rotary_dim));
       cache.values[l][h].push_back(head_of(v, h, model.head_dim));
     }
     Row mixed;
@@ -119,8 +120,8 @@ Row Decoder::step(Cache& cache, int32_t token_id) const {
       const int kv_head = h / (model.num_heads / model.num_kv_heads);
       Row query = head_of(q, h, model.head_dim);
       if (!layer.q_norm.empty()) query = rms_norm(query, layer.q_norm, model.rms_norm_eps);
-      const int window = model.sliding_windows.empty() ? 0 : model.sliding_windows[l];
-      const Row out = attention(rotate(query, rope, model.rotary_dim), cache.keys[l][kv_head], cache.values[l][kv_head],
+      const int window = model.window(static_cast<int>(l));
+      const Row out = attention(rotate(query, rope, table.rotary_dim), cache.keys[l][kv_head], cache.values[l][kv_head],
                                 position, window, model.attention_scale);
       mixed.insert(mixed.end(), out.begin(), out.end());
     }

@@ -112,7 +112,7 @@ TEST(cuda_nccl_adds_between_devices) {
     // logits. Decodes are captured.
     session.wait(session.submit(random_ids(9, 20, 300), 3));
     const auto hidden = static_cast<size_t>(model.request().spec.hidden_size),
-               layers = static_cast<size_t>(model.request().spec.num_layers);
+               layers = static_cast<size_t>(model.request().spec.num_layers());
     for (const char* rank : {"0", "1"})
       EXPECT(nccl.calls(std::string("sum ") + rank) ==
              std::vector<std::string>(2 * layers, std::string("sum ") + rank + " of " + std::to_string(20 * hidden)));

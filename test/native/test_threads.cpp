@@ -112,7 +112,7 @@ std::unique_ptr<ModelRunner> make_runner(const LoadRequest& request) {
     ranks[rank].weights = load_weights(request.spec, plan, tensors, {}, backend, [](int64_t) {});
     DeviceModel model = make_device_model(request.spec, plan, request.spec.vocab_size, kMaxModelLen);
     backend.reserve(model, limits);
-    model.rope_table = make_rope_table(request.spec.rope, kMaxModelLen);
+    model.rope_tables[0].values = make_rope_table(request.spec.ropes[0], kMaxModelLen);
     backend.prepare(model, limits);
   }
   return std::make_unique<ModelRunner>(std::move(ranks), std::move(group.control), limits.max_num_seqs);

@@ -32,7 +32,7 @@ async function nativeRecord({ directory, golden }: GoldenCase): Promise<NativeLo
 async function text(goldenCase: GoldenCase): Promise<string> {
   const { golden } = goldenCase;
   const { files, tensors, spec, options } = await nativeRecord(goldenCase);
-  const { rope } = spec;
+  const [rope] = spec.ropes;
   const tolerance = nativeTolerance(golden);
   const scored = golden.prompts.findIndex((prompt) => prompt.name === golden.promptLogprobs.prompt);
   return [
@@ -41,8 +41,8 @@ async function text(goldenCase: GoldenCase): Promise<string> {
     ...files.map((file) => path.relative('.', file)),
     `tensors ${tensors.length}`,
     ...tensors.map(({ name, file, offset, dtype, shape }) => `${name} ${file} ${offset} ${dtype} ${list(shape)}`),
-    `spec ${spec.vocabSize} ${spec.hiddenSize} ${spec.intermediateSize} ${spec.numLayers} ${spec.numHeads} ${spec.numKvHeads} ${spec.headDim} ${spec.rmsNormEps} ${spec.hiddenAct}` +
-      ` ${Number(spec.tieWordEmbeddings)} ${spec.attentionScale} ${spec.maxPositionEmbeddings} ${list(spec.slidingWindows)}`,
+    `spec ${spec.vocabSize} ${spec.hiddenSize} ${spec.intermediateSize} ${spec.layers.length} ${spec.numHeads} ${spec.numKvHeads} ${spec.headDim} ${spec.rmsNormEps} ${spec.hiddenAct}` +
+      ` ${Number(spec.tieWordEmbeddings)} ${spec.attentionScale} ${spec.maxPositionEmbeddings} ${list(spec.layers.map((layer) => layer.window))}`,
     `rope ${rope.type} ${rope.theta} ${rope.rotaryDim} ${rope.factor} ${rope.originalMaxPositions} ${rope.lowFreqFactor} ${rope.highFreqFactor} ${rope.betaFast} ${rope.betaSlow}` +
       ` ${Number(rope.truncate)} ${rope.attentionFactor}`,
     `prompts ${golden.prompts.length}`,

@@ -142,10 +142,10 @@ function weightsOf(input: FitInput, shape: Shape | undefined, quantization: stri
 
 /** Keys and values of all layers. */
 function kvBytesPerToken(shape: Shape, options: FitOptions): number {
-  const { numLayers, numKvHeads, headDim } = shape.spec;
+  const { layers, numKvHeads, headDim } = shape.spec;
   const { kvCacheDtype = 'auto' } = options;
   const dtype = kvCacheDtype === 'auto' ? computeType(shape, options) : kvCacheDtype;
-  return 2 * numLayers * numKvHeads * headDim * DTYPE_BYTES[dtype];
+  return 2 * layers.length * numKvHeads * headDim * DTYPE_BYTES[dtype];
 }
 
 /** The type that the CPU computes in. */

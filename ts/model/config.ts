@@ -53,7 +53,6 @@ function readSpec(config: JsonReader, family: Family): NativeModelSpec {
     vocabSize: config.positiveInt('vocab_size', defaults.vocabSize),
     hiddenSize,
     intermediateSize: config.positiveInt('intermediate_size', defaults.intermediateSize),
-    numLayers,
     numHeads,
     numKvHeads: readNumKvHeads(config, numHeads, defaults.numKvHeads),
     headDim,
@@ -61,8 +60,8 @@ function readSpec(config: JsonReader, family: Family): NativeModelSpec {
     hiddenAct: readActivation(config),
     tieWordEmbeddings: config.boolean('tie_word_embeddings', false),
     attentionScale: 1 / Math.sqrt(headDim),
-    slidingWindows: family.slidingWindows(config, numLayers),
-    rope: readRope(config, headDim, maxPositionEmbeddings),
+    layers: family.windows(config, numLayers).map((window) => ({ mixer: 'attention', window, rope: 0 })),
+    ropes: [readRope(config, headDim, maxPositionEmbeddings)],
     maxPositionEmbeddings,
   };
 }

@@ -30,7 +30,7 @@ export interface Family {
   defaults: FamilyDefaults;
   features(config: JsonReader): ModelFeatures;
   /** Returns the attention window of each layer: how many of the newest positions a query attends to; 0 = all. */
-  slidingWindows(config: JsonReader, numLayers: number): Int32Array;
+  windows(config: JsonReader, numLayers: number): number[];
 }
 
 /** Defaults that all present families share. */
@@ -47,7 +47,7 @@ export const FAMILIES: readonly Family[] = [
         config.boolean('attention_bias', false),
         config.boolean('mlp_bias', false),
       ),
-    slidingWindows: (_config, numLayers) => new Int32Array(numLayers),
+    windows: (_config, numLayers) => repeat(0, numLayers),
   },
   {
     modelType: 'mistral',
@@ -60,7 +60,7 @@ export const FAMILIES: readonly Family[] = [
       eosTokenId: 2,
     },
     features: () => biases(false, false, false),
-    slidingWindows: (config, numLayers) => new Int32Array(numLayers).fill(readWindow(config)),
+    windows: (config, numLayers) => repeat(readWindow(config), numLayers),
   },
   {
     modelType: 'qwen2',
@@ -73,7 +73,7 @@ export const FAMILIES: readonly Family[] = [
       eosTokenId: null,
     },
     features: () => biases(true, false, false),
-    slidingWindows: qwenWindows,
+    windows: qwenWindows,
   },
   {
     modelType: 'qwen3',
@@ -90,7 +90,7 @@ export const FAMILIES: readonly Family[] = [
       ...biases(config.boolean('attention_bias', false), config.boolean('attention_bias', false), false),
       qkNorm: true,
     }),
-    slidingWindows: qwenWindows,
+    windows: qwenWindows,
   },
 ];
 
@@ -149,16 +149,20 @@ function readWindow(config: JsonReader): number {
   return config.isNull('sliding_window') ? 0 : config.positiveInt('sliding_window', 4096);
 }
 
-function qwenWindows(config: JsonReader, numLayers: number): Int32Array {
+function repeat(window: number, numLayers: number): number[] {
+  return Array.from({ length: numLayers }, () => window);
+}
+
+function qwenWindows(config: JsonReader, numLayers: number): number[] {
   const window = config.boolean('use_sliding_window', false) ? readWindow(config) : 0;
   const layerTypes = config.raw('layer_types');
   if (layerTypes === undefined) {
     const firstWindowed = config.nonNegativeInt('max_window_layers', 28);
-    return Int32Array.from({ length: numLayers }, (_, layer) => (layer >= firstWindowed ? window : 0));
+    return Array.from({ length: numLayers }, (_, layer) => (layer >= firstWindowed ? window : 0));
   }
   if (!Array.isArray(layerTypes) || layerTypes.length !== numLayers)
     throw config.mismatch('layer_types', `a list of ${numLayers} layer types`, layerTypes);
-  return Int32Array.from(layerTypes, (type: unknown) => {
+  return Array.from(layerTypes, (type: unknown) => {
     if (type !== 'sliding_attention' && type !== 'full_attention')
       throw config.mismatch('layer_types', 'sliding_attention or full_attention', type);
     return type === 'sliding_attention' ? window : 0;
@@ -194,7 +198,7 @@ export function requiredTensors(spec: NativeModelSpec, features: ModelFeatures):
       });
     }
   };
-  for (let layer = 0; layer < spec.numLayers; layer++) {
+  for (let layer = 0; layer < spec.layers.length; layer++) {
     add(layer, 'input_norm', 'input_layernorm', [hidden]);
     add(layer, 'post_attention_norm', 'post_attention_layernorm', [hidden]);
     add(layer, 'q_proj', 'self_attn.q_proj', [queries, hidden], features.qkvBias);

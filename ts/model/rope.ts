@@ -1,8 +1,6 @@
-import type { NativeModelSpec } from '../addon-types';
+import type { NativeRope } from '../addon-types';
 import { CapstanError } from '../errors';
 import type { JsonReader } from './json-file';
-
-type RopeSpec = NativeModelSpec['rope'];
 
 const ROPE_TYPES = ['default', 'linear', 'dynamic', 'llama3', 'yarn'] as const;
 
@@ -10,11 +8,11 @@ const ROPE_TYPES = ['default', 'linear', 'dynamic', 'llama3', 'yarn'] as const;
  * Reads the rotary position parameters of config.json in either spelling: `rope_theta` with `rope_scaling`, or
  * `rope_parameters` (transformers 5). Defaults are those of `modeling_rope_utils.py` in transformers.
  */
-export function readRope(config: JsonReader, headDim: number, maxPositionEmbeddings: number): RopeSpec {
+export function readRope(config: JsonReader, headDim: number, maxPositionEmbeddings: number): NativeRope {
   const parameters = config.object('rope_scaling') ?? config.object('rope_parameters');
   const type = readRopeType(parameters);
   const partial = parameters?.raw('partial_rotary_factor') === undefined ? config : parameters;
-  const rope: RopeSpec = {
+  const rope: NativeRope = {
     type,
     theta: (parameters?.has('rope_theta') ? parameters : config).positiveNumber('rope_theta', 10000),
     rotaryDim: Math.trunc(headDim * partial.positiveNumber('partial_rotary_factor', 1)),
@@ -38,7 +36,7 @@ export function readRope(config: JsonReader, headDim: number, maxPositionEmbeddi
   return rope;
 }
 
-function readRopeType(parameters: JsonReader | undefined): RopeSpec['type'] {
+function readRopeType(parameters: JsonReader | undefined): NativeRope['type'] {
   if (parameters === undefined) return 'default';
   const perLayer = ['full_attention', 'sliding_attention'].find((key) => parameters.has(key));
   if (perLayer !== undefined) {
@@ -55,7 +53,12 @@ function readRopeType(parameters: JsonReader | undefined): RopeSpec['type'] {
   return type;
 }
 
-function readScaling(rope: RopeSpec, parameters: JsonReader, config: JsonReader, maxPositionEmbeddings: number): void {
+function readScaling(
+  rope: NativeRope,
+  parameters: JsonReader,
+  config: JsonReader,
+  maxPositionEmbeddings: number,
+): void {
   if (rope.type === 'llama3' || rope.type === 'yarn') {
     // A value at the top level takes precedence, as in the configs of Phi-3.
     const original = config.has('original_max_position_embeddings') ? config : parameters;

@@ -95,7 +95,7 @@ class CpuBackend final : public Backend {
 
   int64_t kv_block_bytes(const DeviceModel& model, int block_size, DType kv_cache_dtype) const override {
     const KvLayout layout = make_kv_layout(model, block_size, kv_cache_dtype);
-    return model.num_layers * (k_block_bytes(layout) + v_block_bytes(layout));
+    return model.num_layers() * (k_block_bytes(layout) + v_block_bytes(layout));
   }
   int64_t available_bytes() const override { return available_memory_bytes(); }
   void prepare(const DeviceModel& model, const DeviceLimits& limits) override;
@@ -115,7 +115,6 @@ class CpuBackend final : public Backend {
   int64_t num_tokens() const { return static_cast<int64_t>(step_.positions.size()); }
   float* hidden_row(int64_t row) const { return hidden_.as<float>() + row * hidden_stride_; }
 
-  void index_windows();
   void plan_memory();
   void allocate();
   static bool is_quantized(const CpuMatrix& matrix) { return matrix.quant.type.bits != 0; }
@@ -149,8 +148,6 @@ class CpuBackend final : public Backend {
   DeviceModel model_;
   DeviceLimits limits_;
   KvLayout kv_layout_;
-  std::vector<int32_t> windows_;      // distinct sliding windows
-  std::vector<int> window_of_layer_;  // (num_layers) index into windows_
   int64_t hidden_stride_ = 0, qkv_stride_ = 0;
 
   HugeBuffer kv_;        // (num_layers) K then V, layouts in kernels.h
@@ -167,8 +164,8 @@ class CpuBackend final : public Backend {
   int64_t max_plain_words_ = 0;                      // over the others
 
   StepInput step_;
-  std::vector<AttentionShape> attention_shapes_;    // by index into windows_
-  std::vector<AttentionPlan> attention_plans_;      // by index into windows_
+  std::vector<AttentionShape> attention_shapes_;    // by KV group
+  std::vector<AttentionPlan> attention_plans_;      // by KV group
   std::vector<std::atomic<int>> split_items_left_;  // by split of the current plan
   int64_t num_logit_rows_ = 0;
   std::optional<Sampler> sampler_;
@@ -178,28 +175,18 @@ void CpuBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
   CAPSTAN_CHECK(limits.block_size > 0 && limits.block_size % kSlotGroup == 0 && limits.num_blocks > 0);
   CAPSTAN_CHECK(limits.max_num_tokens > 0 && limits.max_num_seqs > 0);
   CAPSTAN_CHECK(model.num_kv_heads > 0 && model.num_heads % model.num_kv_heads == 0);
-  CAPSTAN_CHECK(model.rotary_dim % 2 == 0 && model.rotary_dim <= model.head_dim);
-  CAPSTAN_CHECK(static_cast<int64_t>(model.rope_table.size()) >= int64_t{model.max_model_len} * model.rotary_dim);
+  for (const RopeTable& rope : model.rope_tables) {
+    CAPSTAN_CHECK(rope.rotary_dim % 2 == 0 && rope.rotary_dim <= model.head_dim);
+    CAPSTAN_CHECK(static_cast<int64_t>(rope.values.size()) >= int64_t{model.max_model_len} * rope.rotary_dim);
+  }
   if (model.head_dim > kMaxHeadDim)
     throw Error(ErrorCode::kUnsupportedModel, "head size: expected at most " + std::to_string(kMaxHeadDim) + ", got " +
                                                   std::to_string(model.head_dim));
   model_ = model;
   limits_ = limits;
   kv_layout_ = make_kv_layout(model, limits.block_size, limits.kv_cache_dtype);
-  index_windows();
-  allocate();
-}
-
-void CpuBackend::index_windows() {
-  windows_.clear();
-  window_of_layer_.clear();
-  for (int layer = 0; layer < model_.num_layers; ++layer) {
-    const int32_t window = model_.sliding_windows.empty() ? 0 : model_.sliding_windows[layer];
-    const auto found = std::find(windows_.begin(), windows_.end(), window);
-    window_of_layer_.push_back(static_cast<int>(found - windows_.begin()));
-    if (found == windows_.end()) windows_.push_back(window);
-  }
   plan_memory();
+  allocate();
 }
 
 // Reserves the memory of the plans, so that no step allocates any.
@@ -207,10 +194,11 @@ void CpuBackend::plan_memory() {
   AttentionShape shape{model_.num_heads, model_.num_kv_heads, 0, team_.size(), 0};
   shape.max_states = max_attention_states(shape, limits_.max_num_seqs, model_.max_model_len);
   const int max_splits = max_attention_splits(shape);
-  attention_shapes_.assign(windows_.size(), shape);
-  attention_plans_.resize(windows_.size());
-  for (size_t i = 0; i < windows_.size(); ++i) {
-    attention_shapes_[i].window = windows_[i];
+  const size_t num_groups = model_.kv_groups.size();
+  attention_shapes_.assign(num_groups, shape);
+  attention_plans_.resize(num_groups);
+  for (size_t i = 0; i < num_groups; ++i) {
+    attention_shapes_[i].window = model_.kv_groups[i].window;
     attention_plans_[i].items.reserve(static_cast<size_t>(max_attention_items(shape, limits_.max_num_tokens)));
     attention_plans_[i].splits.reserve(static_cast<size_t>(max_splits));
   }
@@ -245,7 +233,7 @@ void CpuBackend::allocate() {
     scratch_floats_ = std::max(scratch_floats_, round_up(dequantized_floats(max_quantized_k_), 1024));
   scratch_ = floats(team_.size() * scratch_floats_, "the attention scratch");
   const int64_t layer_bytes = limits_.num_blocks * (k_block_bytes(kv_layout_) + v_block_bytes(kv_layout_));
-  kv_ = HugeBuffer(static_cast<size_t>(model_.num_layers * layer_bytes), "the KV cache");
+  kv_ = HugeBuffer(static_cast<size_t>(model_.num_layers() * layer_bytes), "the KV cache");
 }
 
 KvCache CpuBackend::kv_cache(int layer) const {
@@ -296,7 +284,7 @@ void CpuBackend::begin_step(const StepInput& step) {
   check_step(step, model_, limits_);
   team_.pin_caller();
   step_ = step;
-  for (size_t i = 0; i < windows_.size(); ++i)
+  for (size_t i = 0; i < attention_plans_.size(); ++i)
     plan_attention(step, attention_shapes_[i], attention_plans_[i]);
 }
 
@@ -376,13 +364,18 @@ void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
   args.k_norm = weights.k_norm == nullptr ? nullptr : static_cast<const CpuVector&>(*weights.k_norm).values.data();
   args.eps = model_.rms_norm_eps;
   args.q_scale = model_.attention_scale * kLog2E;
-  args.rotary_dim = model_.rotary_dim;
   args.cache = kv_cache(layer);
+  const int rope = model_.layer(layer).rope;
+  const float* rope_values = nullptr;
+  if (rope >= 0) {
+    rope_values = model_.rope_tables[static_cast<size_t>(rope)].values.data();
+    args.rotary_dim = model_.rope_tables[static_cast<size_t>(rope)].rotary_dim;
+  }
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
     QkvRowArgs row_args = args;
     for (int64_t row = begin; row < end; ++row) {
       row_args.qkv = qkv_.as<float>() + row * qkv_stride_;
-      row_args.rope = model_.rope_table.data() + int64_t{step_.positions[row]} * model_.rotary_dim;
+      row_args.rope = rope_values + int64_t{step_.positions[row]} * args.rotary_dim;
       row_args.slot = step_.slot_mapping[row];
       kernels_.qkv_row(row_args);
     }
@@ -398,7 +391,7 @@ AttentionArgs CpuBackend::attention_args(int layer, const AttentionItem& item, i
   args.num_rows = item.num_rows;
   args.num_heads = item.num_heads;
   args.first_position = item.first_position;
-  args.window = windows_[window_of_layer_[layer]];
+  args.window = model_.window(layer);
   args.first_chunk = item.first_chunk;
   args.end_chunk = item.end_chunk;
   args.has_bf16_products = has_bf16_acts_;
@@ -412,7 +405,7 @@ AttentionArgs CpuBackend::attention_args(int layer, const AttentionItem& item, i
 void CpuBackend::run_attention_item(int layer, const AttentionItem& item, int thread) {
   AttentionArgs args = attention_args(layer, item, thread);
   if (item.split < 0) return kernels_.attention(args);
-  const AttentionSplit& split = attention_plans_[window_of_layer_[layer]].splits[item.split];
+  const AttentionSplit& split = attention_plans_[model_.layer(layer).kv_group].splits[item.split];
   const int64_t chunk_states = int64_t{item.num_rows} * item.num_heads;
   float* states = states_.as<float>() + chunk_state_floats(split.first_state, kv_layout_.v_dim);
   args.states = states + chunk_state_floats((item.first_chunk - split.first_chunk) * chunk_states, kv_layout_.v_dim);
@@ -425,7 +418,7 @@ void CpuBackend::run_attention_item(int layer, const AttentionItem& item, int th
 }
 
 void CpuBackend::attention(int layer) {
-  const AttentionPlan& plan = attention_plans_[window_of_layer_[layer]];
+  const AttentionPlan& plan = attention_plans_[model_.layer(layer).kv_group];
   for (size_t i = 0; i < plan.splits.size(); ++i)
     split_items_left_[i].store(plan.splits[i].num_items, std::memory_order_relaxed);
   std::atomic<size_t> next_item{0};

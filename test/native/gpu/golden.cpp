@@ -73,14 +73,17 @@ void read_request(std::istream& in, LoadRequest& request) {
   }
   ModelSpec& spec = request.spec;
   std::string word;
+  int num_layers = 0;
   expect_word(in, "spec");
-  in >> spec.vocab_size >> spec.hidden_size >> spec.intermediate_size >> spec.num_layers >> spec.num_heads >>
+  in >> spec.vocab_size >> spec.hidden_size >> spec.intermediate_size >> num_layers >> spec.num_heads >>
       spec.num_kv_heads >> spec.head_dim >> spec.rms_norm_eps >> word;
   spec.activation = one_of<Activation>(
       word, {{"silu", Activation::kSilu}, {"gelu", Activation::kGelu}, {"gelu_tanh", Activation::kGeluTanh}});
   in >> spec.tie_word_embeddings >> spec.attention_scale >> spec.max_position_embeddings;
-  spec.sliding_windows = read_list<int32_t>(in);
-  RopeSpec& rope = spec.rope;
+  for (const int32_t window : read_list<int32_t>(in))
+    spec.layers.push_back({Mixer::kAttention, window, 0});
+  if (spec.num_layers() != num_layers) throw std::runtime_error("the golden records have no window for each layer");
+  RopeSpec& rope = spec.ropes.emplace_back();
   expect_word(in, "rope");
   in >> word >> rope.theta >> rope.rotary_dim >> rope.factor >> rope.original_max_positions >> rope.low_freq_factor >>
       rope.high_freq_factor >> rope.beta_fast >> rope.beta_slow >> rope.truncate >> rope.attention_factor;

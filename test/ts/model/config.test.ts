@@ -24,12 +24,15 @@ function without(config: Record<string, unknown>, ...keys: string[]): Record<str
   return Object.fromEntries(Object.entries(config).filter(([key]) => !keys.includes(key)));
 }
 
+function layersOf(...windows: number[]): object[] {
+  return windows.map((window) => ({ mixer: 'attention', window, rope: 0 }));
+}
+
 test('maps config.json to a spec', () => {
   expect(specOf(LLAMA)).toEqual({
     vocabSize: 100,
     hiddenSize: 64,
     intermediateSize: 128,
-    numLayers: 4,
     numHeads: 8,
     numKvHeads: 2,
     headDim: 8,
@@ -37,21 +40,23 @@ test('maps config.json to a spec', () => {
     hiddenAct: 'silu',
     tieWordEmbeddings: false,
     attentionScale: 1 / Math.sqrt(8),
-    slidingWindows: new Int32Array(4),
+    layers: layersOf(0, 0, 0, 0),
     maxPositionEmbeddings: 512,
-    rope: {
-      type: 'default',
-      theta: 500000,
-      rotaryDim: 8,
-      factor: 1,
-      originalMaxPositions: 512,
-      lowFreqFactor: 1,
-      highFreqFactor: 1,
-      betaFast: 32,
-      betaSlow: 1,
-      truncate: true,
-      attentionFactor: 1,
-    },
+    ropes: [
+      {
+        type: 'default',
+        theta: 500000,
+        rotaryDim: 8,
+        factor: 1,
+        originalMaxPositions: 512,
+        lowFreqFactor: 1,
+        highFreqFactor: 1,
+        betaFast: 32,
+        betaSlow: 1,
+        truncate: true,
+        attentionFactor: 1,
+      },
+    ],
   });
 });
 
@@ -63,7 +68,7 @@ describe('defaults of the classes of transformers', () => {
       numKvHeads: 8,
       maxPositionEmbeddings: 2048,
       rmsNormEps: 1e-6,
-      rope: { theta: 10000 },
+      ropes: [{ theta: 10000 }],
     });
   });
 
@@ -71,14 +76,14 @@ describe('defaults of the classes of transformers', () => {
     const mistral = { ...LLAMA, architectures: ['MistralForCausalLM'], model_type: 'mistral' };
     expect(specOf(without(mistral, 'num_key_value_heads'))).toMatchObject({
       numKvHeads: 8,
-      slidingWindows: new Int32Array(4).fill(4096),
+      layers: layersOf(4096, 4096, 4096, 4096),
     });
-    expect(specOf({ ...mistral, sliding_window: null }).slidingWindows).toEqual(new Int32Array(4));
+    expect(specOf({ ...mistral, sliding_window: null }).layers).toEqual(layersOf(0, 0, 0, 0));
   });
 
   test('Qwen3: a head dimension of 128', () => {
     const qwen3 = { ...LLAMA, architectures: ['Qwen3ForCausalLM'], model_type: 'qwen3' };
-    expect(specOf(qwen3)).toMatchObject({ headDim: 128, rope: { rotaryDim: 128 } });
+    expect(specOf(qwen3)).toMatchObject({ headDim: 128, ropes: [{ rotaryDim: 128 }] });
     expect(readModelConfig(qwen3, undefined).features).toEqual({
       qkvBias: false,
       outputBias: false,
@@ -116,20 +121,20 @@ describe('sliding windows of Qwen', () => {
       [0, 0, 0, 0],
     ],
   ])('%s', (_name, changes, windows) => {
-    expect([...specOf({ ...QWEN2, ...changes }).slidingWindows]).toEqual(windows);
+    expect(specOf({ ...QWEN2, ...changes }).layers).toEqual(layersOf(...windows));
   });
 });
 
 describe('rotary parameters, in both spellings', () => {
   const both = (scaling: Record<string, unknown>) => [
-    specOf({ ...LLAMA, rope_scaling: scaling }).rope,
+    specOf({ ...LLAMA, rope_scaling: scaling }).ropes[0],
     specOf({
       ...LLAMA,
       rope_scaling: Object.fromEntries(
         Object.entries(scaling).map(([key, value]) => [key === 'rope_type' ? 'type' : key, value]),
       ),
-    }).rope,
-    specOf({ ...without(LLAMA, 'rope_theta'), rope_parameters: { ...scaling, rope_theta: 500000 } }).rope,
+    }).ropes[0],
+    specOf({ ...without(LLAMA, 'rope_theta'), rope_parameters: { ...scaling, rope_theta: 500000 } }).ropes[0],
   ];
 
   test.each([
@@ -180,7 +185,7 @@ describe('rotary parameters, in both spellings', () => {
   });
 
   test('partial rotation', () => {
-    expect(specOf({ ...LLAMA, partial_rotary_factor: 0.5 }).rope.rotaryDim).toBe(4);
+    expect(specOf({ ...LLAMA, partial_rotary_factor: 0.5 }).ropes[0].rotaryDim).toBe(4);
   });
 
   test('an original length at the top level takes precedence', () => {
@@ -189,7 +194,7 @@ describe('rotary parameters, in both spellings', () => {
         ...LLAMA,
         original_max_position_embeddings: 32,
         rope_scaling: { type: 'yarn', factor: 2, original_max_position_embeddings: 64 },
-      }).rope.originalMaxPositions,
+      }).ropes[0].originalMaxPositions,
     ).toBe(32);
   });
 });

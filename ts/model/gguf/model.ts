@@ -25,11 +25,11 @@ export async function readGgufModel(path: string): Promise<{ config: ModelConfig
   const metadata = new JsonReader(files.metadata, basename(path));
   const architecture = findArchitecture(metadata);
   const spec = readGgufSpec(metadata, architecture, files);
-  const divisors = await readRopeDivisors(files, spec.rope.rotaryDim);
+  const divisors = await readRopeDivisors(files, spec.ropes[0].rotaryDim);
   const features = readFeatures(files);
   const config: ModelConfig = {
     family: familyOf(architecture.modelType),
-    spec: divisors === undefined ? spec : { ...spec, rope: { ...spec.rope, frequencyDivisors: divisors } },
+    spec: divisors === undefined ? spec : { ...spec, ropes: [{ ...spec.ropes[0], frequencyDivisors: divisors }] },
     features,
     eosTokenIds: readEosTokenIds(metadata).filter((id) => id < spec.vocabSize),
     samplingDefaults: readSampling(metadata),

@@ -1,12 +1,10 @@
-import type { NativeModelSpec } from '../../addon-types';
+import type { NativeModelSpec, NativeRope } from '../../addon-types';
 import { CapstanError } from '../../errors';
 import type { ModelFeatures } from '../families';
 import { JsonReader } from '../json-file';
 import { MAX_LAYERS } from '../config';
 import { ARCHITECTURES, type GgufArchitecture } from './architectures';
 import type { GgufFiles } from './files';
-
-type RopeSpec = NativeModelSpec['rope'];
 
 const ROPE_TYPES = ['none', 'linear', 'yarn'];
 /** Default of llama.cpp. */
@@ -48,7 +46,6 @@ export function readGgufSpec(
     vocabSize: tensors.get('token_embd.weight')?.shape[0] ?? metadata.positiveInt(key('vocab_size')),
     hiddenSize,
     intermediateSize: perLayerInt(metadata, key('feed_forward_length')),
-    numLayers,
     numHeads,
     numKvHeads,
     headDim,
@@ -56,8 +53,8 @@ export function readGgufSpec(
     hiddenAct: 'silu',
     tieWordEmbeddings: !tensors.has('output.weight'),
     attentionScale: 1 / Math.sqrt(headDim),
-    slidingWindows: readWindows(metadata, arch, numLayers),
-    rope: readGgufRope(metadata, architecture, headDim, maxPositionEmbeddings),
+    layers: readWindows(metadata, arch, numLayers).map((window) => ({ mixer: 'attention', window, rope: 0 })),
+    ropes: [readGgufRope(metadata, architecture, headDim, maxPositionEmbeddings)],
     maxPositionEmbeddings,
   };
 }
@@ -106,14 +103,14 @@ function perLayerInt(metadata: JsonReader, key: string, fallback?: number): numb
   return new JsonReader({ [key]: first }, metadata.where).positiveInt(key);
 }
 
-function readWindows(metadata: JsonReader, arch: string, numLayers: number): Int32Array {
+function readWindows(metadata: JsonReader, arch: string, numLayers: number): number[] {
   const window = metadata.nonNegativeInt(`${arch}.attention.sliding_window`, 0);
   const patternKey = `${arch}.attention.sliding_window_pattern`;
   const pattern = metadata.raw(patternKey);
-  if (window === 0 || pattern === undefined) return new Int32Array(numLayers).fill(window);
+  if (window === 0 || pattern === undefined) return Array.from({ length: numLayers }, () => window);
   if (!Array.isArray(pattern) || pattern.length !== numLayers || !pattern.every((value) => typeof value === 'boolean'))
     throw unsupported(metadata, patternKey, `${numLayers} values of true or false`, pattern);
-  return Int32Array.from(pattern, (isWindowed) => (isWindowed ? window : 0));
+  return Array.from(pattern, (isWindowed) => (isWindowed ? window : 0));
 }
 
 function readGgufRope(
@@ -121,7 +118,7 @@ function readGgufRope(
   { name: arch, interleavesHeads }: GgufArchitecture,
   headDim: number,
   maxPositionEmbeddings: number,
-): RopeSpec {
+): NativeRope {
   const key = (name: string) => `${arch}.rope.${name}`;
   const factor = readRopeFactor(metadata, key);
   const type = metadata.string(key('scaling.type'), factor === undefined ? 'none' : 'linear');

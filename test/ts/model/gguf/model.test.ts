@@ -108,7 +108,7 @@ describe('the layout of Llama', () => {
   test('divides the rotary frequencies by a tensor', async () => {
     const bytes = new Uint8Array(Float32Array.of(1, 8).buffer);
     const { config } = await load(tinyGguf({}, (tensors) => tensors.set('rope_freqs.weight', { sizes: [2], bytes })));
-    expect(config.spec.rope).toMatchObject({ type: 'default', frequencyDivisors: Float32Array.of(1, 8) });
+    expect(config.spec.ropes[0]).toMatchObject({ type: 'default', frequencyDivisors: Float32Array.of(1, 8) });
     const zeros = tinyGguf({}, (tensors) => tensors.set('rope_freqs.weight', { sizes: [2] }));
     await expect(load(zeros)).rejects.toThrow('rope_freqs.weight: expected numbers above 0, got 0');
     const wrong = tinyGguf({}, (tensors) => tensors.set('rope_freqs.weight', { sizes: [3] }));
@@ -133,12 +133,16 @@ test('reads QK norms, window and head dimension of Qwen3', async () => {
     tensors.set('blk.0.attn_k_norm.weight', { sizes: [6] });
   });
   const { spec, features } = (await load(path)).config;
-  expect(spec).toMatchObject({ headDim: 6, attentionScale: 1 / Math.sqrt(6), slidingWindows: Int32Array.of(16) });
+  expect(spec).toMatchObject({
+    headDim: 6,
+    attentionScale: 1 / Math.sqrt(6),
+    layers: [{ mixer: 'attention', window: 16, rope: 0 }],
+  });
   expect(features.qkNorm).toBe(true);
 });
 
 describe('rotary scaling', () => {
-  const ropeOf = async (changes: MetadataChanges) => (await load(tinyGguf(changes))).config.spec.rope;
+  const ropeOf = async (changes: MetadataChanges) => (await load(tinyGguf(changes))).config.spec.ropes[0];
 
   test('none, linear, and the old key for linear', async () => {
     expect(await ropeOf({ 'qwen2.rope.scaling.type': { string: 'none' } })).toMatchObject({
