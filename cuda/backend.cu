@@ -83,8 +83,8 @@ std::unique_ptr<Matrix> CudaBackend::load_matrix(const MatrixSource& source, con
   });
 }
 
-std::unique_ptr<Vector> CudaBackend::load_vector(const TensorSlice& slice, const LoadProgress& progress) {
-  return guarded([&] { return upload_vector(slice, stream_, progress); });
+std::unique_ptr<Vector> CudaBackend::load_vector(const TensorSlice& slice, float offset, const LoadProgress& progress) {
+  return guarded([&] { return upload_vector(slice, offset, stream_, progress); });
 }
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm) {

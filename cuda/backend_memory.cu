@@ -31,15 +31,30 @@ CudaBackend::Acts CudaBackend::make_acts(int64_t rows, const DepthSplit& split, 
   return acts;
 }
 
+// Returns what the model needs and the device lacks, or null.
+const char* unsupported_feature(const DeviceModel& model) {
+  const LayerNorms& norms = model.norms;
+  if (std::ranges::any_of(model.layers, [](const DeviceLayer& layer) { return layer.rope != 0; }))
+    return "rotary positions that differ between layers";
+  if (!model.rope_tables.empty() && !model.rope_tables[0].query_scales.empty()) return "scales of q by position";
+  if (model.moe.num_experts > 0) return "mixtures of experts";
+  if (!norms.input || !norms.mlp || norms.attention_out || norms.mlp_out) return "norms after attention or the MLP";
+  if (model.activation == Activation::kClampedSwish) return "clamped gated units";
+  if (model.has_sinks) return "attention sinks";
+  if (model.attention_soft_cap != 0 || model.logit_soft_cap != 0) return "soft caps";
+  if (model.qk_norm == QkNorm::kAllHeads || model.rotates_before_qk_norm) return "norms over all heads of q and k";
+  if (model.embedding_scale != 1 || model.residual_scale != 1 || model.logit_scale != 1)
+    return "scaled embeddings, residuals or logits";
+  return nullptr;
+}
+
 void CudaBackend::check_model(const DeviceModel& model, int64_t weight_bytes) const {
   if (model.head_dim > 128)
     throw Error(ErrorCode::kUnsupportedModel,
                 "CUDA: head size: expected at most 128, got " + std::to_string(model.head_dim));
-  for (const DeviceLayer& layer : model.layers)
-    if (layer.rope != 0)
-      throw Error(ErrorCode::kUnsupportedModel,
-                  "CUDA: expected the same rotary positions in all layers; layers without "
-                  "them, or with their own, run on the CPU only");
+  if (const char* feature = unsupported_feature(model))
+    throw Error(ErrorCode::kUnsupportedModel,
+                std::string("CUDA: ") + feature + " are not supported yet: run this model with device cpu");
   if (model.vocab_size > kMaxVocab)
     throw Error(ErrorCode::kUnsupportedModel, "CUDA: vocabulary: expected at most " + std::to_string(kMaxVocab) +
                                                   " tokens, got " + std::to_string(model.vocab_size));

@@ -122,7 +122,12 @@ void CudaBackend::norm_qkv(int layer, const LayerWeights& weights) {
   });
 }
 
-void CudaBackend::attention(int layer) {
+// check_model refuses these models.
+void CudaBackend::moe_residual(const LayerWeights&) {
+  throw Error(ErrorCode::kInternal, "CUDA: mixtures of experts are not supported");
+}
+
+void CudaBackend::attention(int layer, const LayerWeights&) {
   enqueue([this, layer] {
     AttentionArgs args;
     args.type = type();
@@ -191,7 +196,7 @@ void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts)
 
 void CudaBackend::norm_gate_up(const LayerWeights& weights) {
   enqueue([this, &weights] {
-    const NormArgs norm = norm_args(device_vector(weights.post_attention_norm), nullptr, step_.num_tokens);
+    const NormArgs norm = norm_args(device_vector(weights.mlp_norm), nullptr, step_.num_tokens);
     GemmArgs product = gemm_args(*weights.gate_up_proj, norm_acts_, step_.num_tokens);
     product.output = GemmOutput::kGated;
     product.gated = mlp_acts_.data(is_row_major(step_.num_tokens));

@@ -37,7 +37,7 @@ class CudaBackend final : public Backend {
   const BackendInfo& info() const override { return info_; }
 
   std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) override;
-  std::unique_ptr<Vector> load_vector(const TensorSlice& slice, const LoadProgress& progress) override;
+  std::unique_ptr<Vector> load_vector(const TensorSlice& slice, float offset, const LoadProgress& progress) override;
 
   void check_model(const DeviceModel& model, int64_t weight_bytes) const override;
   int64_t kv_block_bytes(const DeviceModel& model, int block_size, DType kv_cache_dtype) const override;
@@ -51,11 +51,12 @@ class CudaBackend final : public Backend {
   void begin_step(const StepInput& step) override;
   void embed(const Matrix& table) override;
   void norm_qkv(int layer, const LayerWeights& weights) override;
-  void attention(int layer) override;
+  void attention(int layer, const LayerWeights& weights) override;
   void output_residual(const LayerWeights& weights) override {
     row_parallel_residual(*weights.o_proj, attention_acts_);
   }
   void norm_gate_up(const LayerWeights& weights) override;
+  void moe_residual(const LayerWeights& weights) override;
   void down_residual(const LayerWeights& weights) override { row_parallel_residual(*weights.down_proj, mlp_acts_); }
   void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) override;
   void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override;

@@ -95,8 +95,11 @@ std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, DType dtyp
   return matrix;
 }
 
-std::unique_ptr<CudaVector> upload_vector(const TensorSlice& slice, cudaStream_t stream, const LoadProgress& progress) {
-  const std::vector<float> values = read_floats(slice);
+std::unique_ptr<CudaVector> upload_vector(const TensorSlice& slice, float offset, cudaStream_t stream,
+                                          const LoadProgress& progress) {
+  std::vector<float> values = read_floats(slice);
+  for (float& value : values)
+    value += offset;
   auto vector = std::make_unique<CudaVector>();
   vector->size = static_cast<int64_t>(values.size());
   vector->data = DeviceBuffer(values.size() * sizeof(float), "a norm");

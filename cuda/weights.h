@@ -41,7 +41,8 @@ class Uploader {
 // Reads, packs (layout.h) and uploads a matrix. Returns when it is on the device.
 std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, DType dtype, Uploader& uploader,
                                           const LoadProgress& progress);
-std::unique_ptr<CudaVector> upload_vector(const TensorSlice& slice, cudaStream_t stream, const LoadProgress& progress);
+std::unique_ptr<CudaVector> upload_vector(const TensorSlice& slice, float offset, cudaStream_t stream,
+                                          const LoadProgress& progress);
 
 // How K of a matrix is split on this rank.
 DepthSplit split_of(const MatrixSource& source);

@@ -44,7 +44,7 @@ export type NativeQuantization = 'none' | 'int8' | 'int4';
 export interface NativeTensor {
   /**
    * Canonical name (see `ts/model/families.ts`): `embed_tokens.weight`, `lm_head.weight`, `norm.weight`,
-   * `layers.N.{input_norm,post_attention_norm,q_norm,k_norm}.weight`,
+   * `layers.N.{input_norm,mlp_norm,q_norm,k_norm}.weight`,
    * `layers.N.{q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj}.{weight,bias}`.
    */
   name: string;
@@ -59,6 +59,10 @@ export interface NativeTensor {
    * files store the q and k projections of Llama like this. Default: rows in order.
    */
   interleavedHeadDim?: number;
+  /** How many rows of each head are stored so, from the first on; all by default. */
+  interleavedRows?: number;
+  /** The file holds the transposed matrix. */
+  isTransposed?: boolean;
 }
 
 /** The architecture as data. Sizes are those of the complete model, before it is split over ranks. */
@@ -70,10 +74,30 @@ export interface NativeModelSpec {
   numKvHeads: number;
   headDim: number;
   rmsNormEps: number;
-  hiddenAct: 'silu' | 'gelu' | 'gelu_tanh';
+  /** `clamped_swish` is the gated unit of gpt-oss. */
+  hiddenAct: 'silu' | 'gelu' | 'gelu_tanh' | 'clamped_swish';
   tieWordEmbeddings: boolean;
   /** Factor on q·k, usually 1/sqrt(headDim). */
   attentionScale: number;
+  /** c: scores s become c·tanh(s / c); 0 = none. */
+  attentionSoftCap: number;
+  /** Norms of q and k: of each head, or over all heads. */
+  qkNorm: 'none' | 'head' | 'all_heads';
+  rotatesBeforeQkNorm: boolean;
+  /** Which norms a layer has: before attention, of its result, before the MLP, and of its result. */
+  norms: { input: boolean; attentionOut: boolean; mlp: boolean; mlpOut: boolean };
+  /** Added to the weights of all norms. */
+  normOffset: number;
+  /** Each head has the logit of a key without value (`layers.N.sinks`). */
+  hasSinks: boolean;
+  embeddingScale: number;
+  /** Factor of what attention and the MLP add to the hidden states. */
+  residualScale: number;
+  logitScale: number;
+  /** As `attentionSoftCap`, of the scaled logits. */
+  logitSoftCap: number;
+  /** Absent in dense models. */
+  moe?: NativeMoe;
   layers: NativeLayer[];
   /** The distinct rotary position encodings of the layers. */
   ropes: NativeRope[];
@@ -87,11 +111,29 @@ export interface NativeLayer {
   window: number;
   /** Its rotary position encoding: an index into `ropes`, or -1 for none. */
   rope: number;
+  /** Whether its MLP is a mixture of experts. */
+  isMoe: boolean;
+}
+
+/** A mixture of experts. */
+export interface NativeMoe {
+  numExperts: number;
+  /** Experts of each token. */
+  topK: number;
+  /** Of one expert. */
+  intermediateSize: number;
+  /** Of the expert that all tokens have; 0 = none. */
+  sharedIntermediateSize: number;
+  score: 'softmax' | 'sigmoid';
+  /** Whether the scores of a token's experts are divided by their sum. */
+  normalizesWeights: boolean;
+  /** Factor of these weights. */
+  weightScale: number;
 }
 
 /** Rotary position encoding. */
 export interface NativeRope {
-  type: 'default' | 'linear' | 'dynamic' | 'llama3' | 'yarn';
+  type: 'default' | 'linear' | 'dynamic' | 'llama3' | 'yarn' | 'longrope';
   theta: number;
   /** Number of rotated dimensions of a head, starting with the first; headDim unless rotation is partial. */
   rotaryDim: number;
@@ -108,6 +150,10 @@ export interface NativeRope {
   attentionFactor: number;
   /** (rotaryDim / 2): divide the frequencies, after any scaling. GGUF files store the scaling of Llama 3 so. */
   frequencyDivisors?: Float32Array;
+  /** The same for contexts above the trained length, if they differ (LongRoPE). */
+  longFrequencyDivisors?: Float32Array;
+  /** b: q is multiplied by 1 + b·ln(1 + floor(position / trained length)); 0 = none. */
+  queryScaleGrowth: number;
 }
 
 /** Bytes by token id: token `id` is `bytes[offsets[id] .. offsets[id + 1]]`. Ids without a token have no bytes. */

@@ -82,7 +82,7 @@ TensorTable tensors_of(const ModelSpec& spec, int fd) {
   for (int layer = 0; layer < spec.num_layers(); ++layer) {
     const std::string prefix = "layers." + std::to_string(layer) + ".";
     add(prefix + "input_norm.weight", 1, spec.hidden_size);
-    add(prefix + "post_attention_norm.weight", 1, spec.hidden_size);
+    add(prefix + "mlp_norm.weight", 1, spec.hidden_size);
     add(prefix + "q_proj.weight", q_size, spec.hidden_size);
     add(prefix + "k_proj.weight", kv_size, spec.hidden_size);
     add(prefix + "v_proj.weight", kv_size, spec.hidden_size);

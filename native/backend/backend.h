@@ -32,9 +32,11 @@ struct FileTensor {
   int64_t rows = 0;
   int64_t cols = 0;
   const BlockFormat* format = nullptr;  // of a quantized tensor, and replaces dtype; cols are a multiple of its block
-  // Rows of each head are stored as pairs: row 2r + j of a head holds its row j * d / 2 + r. The value is d, or 0 for
-  // rows in order. GGUF files store the q and k projections of Llama like this.
-  int paired_head_dim = 0;
+  // Rows of heads of d rows, of which the first p are stored as pairs: row 2r + j of a head holds its row
+  // j * p / 2 + r. 0 = rows in order. GGUF files store the q and k projections of Llama like this, and models whose
+  // rotary positions turn neighbouring dimensions are trained like this.
+  int paired_head_dim = 0;  // d
+  int paired_rows = 0;      // p
 };
 
 // Returns the bytes of `count` elements of a row; whole blocks of a quantized tensor.
@@ -56,6 +58,7 @@ enum class MatrixKind : uint8_t {
 // How the weights of a matrix are kept in memory.
 enum class WeightFormat : uint8_t {
   kDType,  // in the backend's number type
+  kF32,    // in f32, for routers: their rounding would choose other experts
   kFile,   // quantized tensors with the codes and scales of the file, others as kDType
   kInt8,   // 8 bits, groups of 128 columns with an f16 scale
   kInt4,   // 4 bits, groups of 64 columns with an f16 scale
@@ -98,7 +101,15 @@ using LoadProgress = std::function<void(int64_t bytes)>;
 
 // ---- the model ----
 
-enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh };
+enum class Activation : uint8_t {
+  kSilu,
+  kGelu,
+  kGeluTanh,
+  kClampedSwish,  // gpt-oss: gate · sigmoid(1.702 · gate) · (up + 1), gate at most 7, up within ±7
+};
+
+// What the projections of q and k are normalized over.
+enum class QkNorm : uint8_t { kNone, kHead, kAllHeads };
 
 // What mixes the tokens of a sequence in a layer.
 enum class Mixer : uint8_t { kAttention };
@@ -121,6 +132,27 @@ struct RopeTable {
   int rotary_dim = 0;  // leading dimensions of a head that are rotated
   // (max_model_len, 2, rotary_dim / 2): cosines, then sines, both multiplied by the attention factor.
   std::vector<float> values;
+  std::vector<float> query_scales;  // (max_model_len) factors of q, or empty
+};
+
+// Which RMS norms a layer has: before attention, of its result, before the MLP, and of its result.
+struct LayerNorms {
+  bool input = true, attention_out = false, mlp = true, mlp_out = false;
+};
+
+constexpr int kMaxTopK = 64;  // experts of a token
+
+enum class RouterScore : uint8_t { kSoftmax, kSigmoid };
+
+// The mixture of experts: what each token adds to its hidden state is the sum of its top_k experts and the shared one.
+struct Moe {
+  int num_experts = 0;  // 0 = the model has none
+  int top_k = 0;
+  int64_t intermediate_size = 0;         // of one expert
+  int64_t shared_intermediate_size = 0;  // of the expert that all tokens have; 0 = none
+  RouterScore score = RouterScore::kSoftmax;
+  bool normalizes_weights = false;  // divides the scores of a token's experts by their sum
+  double weight_scale = 1;          // factor of these weights
 };
 
 // The sizes of this rank's share of the model.
@@ -129,6 +161,7 @@ struct DeviceModel {
   int64_t intermediate_size = 0;  // of this rank
   int num_heads = 0;              // of this rank
   int num_kv_heads = 0;           // of this rank
+  int total_kv_heads = 0;         // of the whole model
   int head_dim = 0;
   int64_t vocab_size = 0;     // of the whole model
   int64_t vocab_begin = 0;    // first row of the embedding and the LM head on this rank
@@ -136,7 +169,17 @@ struct DeviceModel {
   int64_t num_token_ids = 0;  // ids from here to vocab_size have no token and are never sampled
   float rms_norm_eps = 1e-6f;
   float attention_scale = 1.0f;
+  LayerNorms norms;
+  bool has_sinks = false;
+  float attention_soft_cap = 0.0f;  // c: scores become c · tanh(score / c); 0 = none
+  QkNorm qk_norm = QkNorm::kNone;
+  bool rotates_before_qk_norm = false;
+  float embedding_scale = 1.0f;
+  float residual_scale = 1.0f;  // factor of what a layer adds to the hidden states
+  float logit_scale = 1.0f;
+  float logit_soft_cap = 0.0f;  // as attention_soft_cap, of the scaled logits
   Activation activation = Activation::kSilu;
+  Moe moe;  // sizes of this rank
   std::vector<DeviceLayer> layers;
   std::vector<KvGroup> kv_groups;
   std::vector<RopeTable> rope_tables;
@@ -156,14 +199,32 @@ struct DeviceLimits {
   DType kv_cache_dtype = DType::kBf16;
 };
 
+struct ExpertWeights {
+  std::unique_ptr<Matrix> gate_up_proj;  // (2 * intermediate_size, hidden_size), pairs interleaved
+  std::unique_ptr<Matrix> down_proj;     // (hidden_size, intermediate_size), kRow
+};
+
+// The router and the experts of one layer.
+struct MoeWeights {
+  std::unique_ptr<Matrix> router;          // (num_experts, hidden_size)
+  std::unique_ptr<Vector> selection_bias;  // (num_experts) added to the scores to choose experts; null = none
+  std::vector<ExpertWeights> experts;
+  ExpertWeights shared;                 // null = none
+  std::unique_ptr<Matrix> shared_gate;  // (1, hidden_size): weight of the shared expert is its sigmoid; null = 1
+};
+
 struct LayerWeights {
-  std::unique_ptr<Vector> input_norm;           // (hidden_size)
-  std::unique_ptr<Matrix> qkv_proj;             // ((num_heads + 2 * num_kv_heads) * head_dim, hidden_size)
-  std::unique_ptr<Vector> q_norm, k_norm;       // (head_dim); null = no norm
-  std::unique_ptr<Matrix> o_proj;               // (hidden_size, num_heads * head_dim), kRow
-  std::unique_ptr<Vector> post_attention_norm;  // (hidden_size)
-  std::unique_ptr<Matrix> gate_up_proj;         // (2 * intermediate_size, hidden_size), pairs interleaved
-  std::unique_ptr<Matrix> down_proj;            // (hidden_size, intermediate_size), kRow
+  std::unique_ptr<Vector> input_norm;          // (hidden_size); null = no norm
+  std::unique_ptr<Matrix> qkv_proj;            // ((num_heads + 2 * num_kv_heads) * head_dim, hidden_size)
+  std::unique_ptr<Vector> q_norm, k_norm;      // (head_dim), or (num_heads * head_dim) and (num_kv_heads * head_dim)
+  std::unique_ptr<Vector> sinks;               // (num_heads) logits of a key without value; null = none
+  std::unique_ptr<Matrix> o_proj;              // (hidden_size, num_heads * head_dim), kRow
+  std::unique_ptr<Vector> attention_out_norm;  // (hidden_size); null = no norm
+  std::unique_ptr<Vector> mlp_norm;            // (hidden_size); null = no norm
+  std::unique_ptr<Matrix> gate_up_proj;        // (2 * intermediate_size, hidden_size), pairs interleaved
+  std::unique_ptr<Matrix> down_proj;           // (hidden_size, intermediate_size), kRow
+  std::unique_ptr<MoeWeights> moe;             // replaces gate_up_proj and down_proj
+  std::unique_ptr<Vector> mlp_out_norm;        // (hidden_size); null = no norm
 };
 
 // ---- one step ----
@@ -257,7 +318,8 @@ class Backend {
   // Streams the weights from the files into the packed layout. The files are not read after load. Throws kInvalidModel
   // with the tensor's name when a tensor holds NaN or Inf.
   virtual std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) = 0;
-  virtual std::unique_ptr<Vector> load_vector(const TensorSlice& slice, const LoadProgress& progress) = 0;
+  // The values are those of the file plus `offset`.
+  virtual std::unique_ptr<Vector> load_vector(const TensorSlice& slice, float offset, const LoadProgress& progress) = 0;
 
   // ---- memory ----
 
@@ -286,31 +348,34 @@ class Backend {
   virtual std::vector<std::string> notes() const { return {}; }
 
   // ---- a step ----
-  // The order of calls: begin_step; embed; for each layer norm_qkv, attention, output_residual, norm_gate_up and
-  // down_residual; then lm_head and sample. Prompt logprobs repeat lm_head and sample for groups of at most
-  // max_num_seqs rows. The backend holds the hidden states.
+  // The order of calls: begin_step; embed; for each layer norm_qkv, attention, output_residual, and norm_gate_up and
+  // down_residual or moe_residual; then lm_head and sample. Prompt logprobs repeat lm_head and sample for groups of at
+  // most max_num_seqs rows. The backend holds the hidden states.
 
   virtual void begin_step(const StepInput& step) = 0;
 
-  // hidden (num_tokens, hidden_size) = the rows of the embedding. (collective)
+  // hidden (num_tokens, hidden_size) = embedding_scale · the rows of the embedding. (collective)
   virtual void embed(const Matrix& table) = 0;
 
-  // q, k, v = rope(head norm(rms_norm(hidden) · Wqkv + bias)). Stores k and v in the KV cache of `layer` and keeps
-  // q (num_tokens, num_heads * head_dim). Neither RoPE nor a head norm applies to v.
+  // q, k, v = rope(qk norm(rms_norm(hidden) · Wqkv + bias)). Stores k and v in the KV cache of `layer` and keeps
+  // q (num_tokens, num_heads * head_dim). Neither RoPE nor a norm applies to v. (collective, for QkNorm::kAllHeads)
   virtual void norm_qkv(int layer, const LayerWeights& weights) = 0;
 
   // Causal attention of q over the KV cache of `layer`, limited to the window of its KV group.
   // Result: (num_tokens, num_heads * head_dim).
-  virtual void attention(int layer) = 0;
+  virtual void attention(int layer, const LayerWeights& weights) = 0;
 
-  // hidden += attention result · Wo + bias. (collective)
+  // hidden += residual_scale · rms_norm(attention result · Wo + bias). (collective)
   virtual void output_residual(const LayerWeights& weights) = 0;
 
   // mlp (num_tokens, intermediate_size) = act(rms_norm(hidden) · Wgate) * (rms_norm(hidden) · Wup).
   virtual void norm_gate_up(const LayerWeights& weights) = 0;
 
-  // hidden += mlp · Wdown + bias. (collective)
+  // hidden += residual_scale · rms_norm(mlp · Wdown + bias). (collective)
   virtual void down_residual(const LayerWeights& weights) = 0;
+
+  // hidden += residual_scale · rms_norm(Σ weight · expert(rms_norm(hidden))) over the experts of each row. (collective)
+  virtual void moe_residual(const LayerWeights& weights) = 0;
 
   // logits (rows.size(), vocab_size) of the given rows of hidden; at most max_num_seqs rows per call. (collective)
   virtual void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) = 0;

@@ -70,10 +70,9 @@ void convert(DType from_dtype, const char* from, DType to_dtype, char* to, int64
 
 // Returns the row of the file that holds row `row` of the tensor.
 int64_t file_row(const FileTensor& tensor, int64_t row) {
-  const int64_t d = tensor.paired_head_dim;
-  if (d == 0) return row;
-  const int64_t in_head = row % d;
-  return row - in_head + in_head % (d / 2) * 2 + in_head / (d / 2);
+  if (tensor.paired_head_dim == 0) return row;
+  const int64_t in_head = row % tensor.paired_head_dim, half = tensor.paired_rows / 2;
+  return in_head >= tensor.paired_rows ? row : row - in_head + in_head % half * 2 + in_head / half;
 }
 
 // Reads `row_bytes` at `offset` of each of the slice's rows [row, row + rows).
@@ -271,15 +270,18 @@ std::vector<float> read_bias(const MatrixSource& source) {
 
 std::vector<float> read_floats(const TensorSlice& slice) {
   check_slice(slice);
-  std::vector<float> values(static_cast<size_t>(slice.num_rows * slice.num_cols));
+  const FileTensor& tensor = *slice.tensor;
+  // A bias: its columns are the rows of a projection.
+  const bool is_paired_bias = tensor.paired_head_dim != 0 && tensor.rows == 1;
+  const TensorSlice read = is_paired_bias ? TensorSlice{&tensor, 0, 1, 0, tensor.cols} : slice;
+  std::vector<float> values(static_cast<size_t>(read.num_rows * read.num_cols));
   std::vector<char> raw;
   std::vector<float> decoded;
-  read_rows(slice, 0, slice.num_rows, DType::kF32, {raw, decoded}, reinterpret_cast<char*>(values.data()));
-  if (slice.tensor->paired_head_dim == 0 || slice.tensor->rows > 1) return values;
-  // A bias: its columns are the rows of a projection.
-  std::vector<float> ordered(values.size());
-  for (size_t i = 0; i < values.size(); ++i)
-    ordered[i] = values[static_cast<size_t>(file_row(*slice.tensor, static_cast<int64_t>(i)))];
+  read_rows(read, 0, read.num_rows, DType::kF32, {raw, decoded}, reinterpret_cast<char*>(values.data()));
+  if (!is_paired_bias) return values;
+  std::vector<float> ordered(static_cast<size_t>(slice.num_cols));
+  for (size_t i = 0; i < ordered.size(); ++i)
+    ordered[i] = values[static_cast<size_t>(file_row(tensor, slice.col_begin + static_cast<int64_t>(i)))];
   return ordered;
 }
 

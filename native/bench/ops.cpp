@@ -90,7 +90,7 @@ Model load(Backend& backend, int fd, const OpsOptions& options) {
     return backend.load_matrix(source, {});
   };
   const FileTensor norm{"norm", fd, 0, DType::kBf16, 1, kHidden};
-  const auto vector = [&] { return backend.load_vector({&norm, 0, 1, 0, kHidden}, {}); };
+  const auto vector = [&] { return backend.load_vector({&norm, 0, 1, 0, kHidden}, 0.0f, {}); };
   Model model;
   model.embedding = matrix({options.vocab_size}, kHidden, MatrixKind::kColumn, false);
   model.norm = vector();
@@ -98,7 +98,7 @@ Model load(Backend& backend, int fd, const OpsOptions& options) {
   for (int layer = 0; layer < options.layers; ++layer) {
     LayerWeights weights;
     weights.input_norm = vector();
-    weights.post_attention_norm = vector();
+    weights.mlp_norm = vector();
     weights.qkv_proj =
         matrix({kHeads * kHeadDim, kKvHeads * kHeadDim, kKvHeads * kHeadDim}, kHidden, MatrixKind::kColumn, false);
     weights.o_proj = matrix({kHidden}, kHeads * kHeadDim, MatrixKind::kRow, false);
@@ -164,7 +164,7 @@ std::vector<double> run_step(Backend& backend, const Model& model, const Batch& 
   for (size_t l = 0; l < model.layers.size(); ++l) {
     const LayerWeights& layer = model.layers[l];
     timed(kQkv, [&] { backend.norm_qkv(static_cast<int>(l), layer); });
-    timed(kAttention, [&] { backend.attention(static_cast<int>(l)); });
+    timed(kAttention, [&] { backend.attention(static_cast<int>(l), layer); });
     timed(kOutput, [&] { backend.output_residual(layer); });
     timed(kGateUp, [&] { backend.norm_gate_up(layer); });
     timed(kDown, [&] { backend.down_residual(layer); });

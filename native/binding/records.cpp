@@ -107,7 +107,8 @@ Activation to_activation(const Napi::Object& object, const char* name) {
   if (value == "silu") return Activation::kSilu;
   if (value == "gelu") return Activation::kGelu;
   if (value == "gelu_tanh") return Activation::kGeluTanh;
-  refuse(object, name, "silu, gelu or gelu_tanh");
+  if (value == "clamped_swish") return Activation::kClampedSwish;
+  refuse(object, name, "silu, gelu, gelu_tanh or clamped_swish");
 }
 
 RopeType to_rope_type(const Napi::Object& object, const char* name) {
@@ -117,7 +118,8 @@ RopeType to_rope_type(const Napi::Object& object, const char* name) {
   if (value == "dynamic") return RopeType::kDynamic;
   if (value == "llama3") return RopeType::kLlama3;
   if (value == "yarn") return RopeType::kYarn;
-  refuse(object, name, "default, linear, dynamic, llama3 or yarn");
+  if (value == "longrope") return RopeType::kLongRope;
+  refuse(object, name, "default, linear, dynamic, llama3, yarn or longrope");
 }
 
 RopeSpec to_rope(const Napi::Object& object) {
@@ -135,7 +137,42 @@ RopeSpec to_rope(const Napi::Object& object) {
   rope.attention_factor = number(object, "attentionFactor");
   if (!object.Get("frequencyDivisors").IsUndefined())
     rope.frequency_divisors = elements<float>(object, "frequencyDivisors", napi_float32_array, "a Float32Array");
+  if (!object.Get("longFrequencyDivisors").IsUndefined())
+    rope.long_frequency_divisors =
+        elements<float>(object, "longFrequencyDivisors", napi_float32_array, "a Float32Array");
+  rope.query_scale_growth = number(object, "queryScaleGrowth");
   return rope;
+}
+
+LayerNorms to_norms(const Napi::Object& object) {
+  return {boolean(object, "input"), boolean(object, "attentionOut"), boolean(object, "mlp"), boolean(object, "mlpOut")};
+}
+
+QkNorm to_qk_norm(const Napi::Object& object, const char* name) {
+  const std::string value = text(object, name);
+  if (value == "none") return QkNorm::kNone;
+  if (value == "head") return QkNorm::kHead;
+  if (value == "all_heads") return QkNorm::kAllHeads;
+  refuse(object, name, "none, head or all_heads");
+}
+
+RouterScore to_router_score(const Napi::Object& object, const char* name) {
+  const std::string value = text(object, name);
+  if (value == "softmax") return RouterScore::kSoftmax;
+  if (value == "sigmoid") return RouterScore::kSigmoid;
+  refuse(object, name, "softmax or sigmoid");
+}
+
+Moe to_moe(const Napi::Object& object) {
+  Moe moe;
+  moe.num_experts = int32(object, "numExperts");
+  moe.top_k = int32(object, "topK");
+  moe.intermediate_size = integer(object, "intermediateSize");
+  moe.shared_intermediate_size = integer(object, "sharedIntermediateSize");
+  moe.score = to_router_score(object, "score");
+  moe.normalizes_weights = boolean(object, "normalizesWeights");
+  moe.weight_scale = number(object, "weightScale");
+  return moe;
 }
 
 LayerSpec to_layer(const Napi::Object& object) {
@@ -143,6 +180,7 @@ LayerSpec to_layer(const Napi::Object& object) {
   if (text(object, "mixer") != "attention") refuse(object, "mixer", "attention");
   layer.window = int32(object, "window");
   layer.rope = int32(object, "rope");
+  layer.is_moe = boolean(object, "isMoe");
   return layer;
 }
 
@@ -158,6 +196,17 @@ ModelSpec to_spec(const Napi::Object& object) {
   spec.activation = to_activation(object, "hiddenAct");
   spec.tie_word_embeddings = boolean(object, "tieWordEmbeddings");
   spec.attention_scale = number(object, "attentionScale");
+  spec.attention_soft_cap = number(object, "attentionSoftCap");
+  spec.qk_norm = to_qk_norm(object, "qkNorm");
+  spec.rotates_before_qk_norm = boolean(object, "rotatesBeforeQkNorm");
+  spec.embedding_scale = number(object, "embeddingScale");
+  spec.residual_scale = number(object, "residualScale");
+  spec.logit_scale = number(object, "logitScale");
+  spec.logit_soft_cap = number(object, "logitSoftCap");
+  spec.norm_offset = number(object, "normOffset");
+  spec.norms = to_norms(record(object, "norms"));
+  spec.has_sinks = boolean(object, "hasSinks");
+  if (!object.Get("moe").IsUndefined()) spec.moe = to_moe(record(object, "moe"));
   for (const Napi::Object& layer : objects(object, "layers"))
     spec.layers.push_back(to_layer(layer));
   for (const Napi::Object& rope : objects(object, "ropes"))
@@ -176,6 +225,7 @@ TensorEntry to_tensor(const Napi::Object& object) {
   tensor.format = find_block_format(text(object, "dtype"));
   if (tensor.format == nullptr) tensor.dtype = to_dtype(object, "dtype");
   if (!object.Get("interleavedHeadDim").IsUndefined()) tensor.paired_head_dim = int32(object, "interleavedHeadDim");
+  if (!object.Get("interleavedRows").IsUndefined()) tensor.paired_rows = int32(object, "interleavedRows");
   const Napi::Array shape = array(object, "shape");
   for (uint32_t i = 0; i < shape.Length(); ++i) {
     const Napi::Value size = shape[i];

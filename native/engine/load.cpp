@@ -344,7 +344,8 @@ void EngineLoader::prepare_kv_cache() {
   limits_.num_blocks = memory_.num_blocks;
   std::vector<RopeTable> rope_tables;
   for (const RopeSpec& rope : request_.spec.ropes)
-    rope_tables.push_back({rope.rotary_dim, make_rope_table(rope, memory_.max_model_len)});
+    rope_tables.push_back({rope.rotary_dim, make_rope_table(rope, memory_.max_model_len),
+                           make_query_scales(rope, memory_.max_model_len)});
   for_each_rank([&](size_t rank) {
     DeviceModel model = device_model(rank, memory_.max_model_len);
     model.rope_tables = rope_tables;

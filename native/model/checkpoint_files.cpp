@@ -51,6 +51,7 @@ FileTensor CheckpointFiles::make_tensor(const TensorEntry& entry) const {
   tensor.cols = entry.shape.back();
   tensor.format = entry.format;
   tensor.paired_head_dim = entry.paired_head_dim;
+  tensor.paired_rows = entry.paired_rows == 0 ? entry.paired_head_dim : entry.paired_rows;
   if (tensor.format != nullptr && tensor.cols % tensor.format->block_size != 0)
     refuse(std::string("expected whole blocks of ") + std::to_string(tensor.format->block_size) + " columns for " +
            tensor.format->name + ", got " + std::to_string(tensor.cols) + " columns");
@@ -59,6 +60,9 @@ FileTensor CheckpointFiles::make_tensor(const TensorEntry& entry) const {
       (tensor.paired_head_dim != 0 && features % tensor.paired_head_dim != 0))
     refuse("interleavedHeadDim: expected an even divisor of " + std::to_string(features) + ", got " +
            std::to_string(tensor.paired_head_dim));
+  if (tensor.paired_rows < 0 || tensor.paired_rows > tensor.paired_head_dim || tensor.paired_rows % 2 != 0)
+    refuse("interleavedRows: expected an even number up to " + std::to_string(tensor.paired_head_dim) + ", got " +
+           std::to_string(tensor.paired_rows));
   if (tensor.cols > kMaxColumns)
     refuse("expected at most " + std::to_string(kMaxColumns) + " columns, got " + std::to_string(tensor.cols));
   const unsigned __int128 end = entry.offset + static_cast<unsigned __int128>(tensor.rows) *

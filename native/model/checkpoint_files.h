@@ -17,6 +17,7 @@ struct TensorEntry {
   DType dtype = DType::kF32;
   const BlockFormat* format = nullptr;  // of a quantized tensor, and replaces dtype
   int paired_head_dim = 0;              // as in FileTensor
+  int paired_rows = 0;                  // the same; 0 = paired_head_dim
   std::vector<int64_t> shape;           // one or two dimensions
 };
 

@@ -8,10 +8,14 @@ void decoder_forward(const Weights& weights, const StepInput& step, Backend& bac
   for (int layer = 0; layer < static_cast<int>(weights.layers.size()); ++layer) {
     const LayerWeights& layer_weights = weights.layers[static_cast<size_t>(layer)];
     backend.norm_qkv(layer, layer_weights);
-    backend.attention(layer);
+    backend.attention(layer, layer_weights);
     backend.output_residual(layer_weights);
-    backend.norm_gate_up(layer_weights);
-    backend.down_residual(layer_weights);
+    if (layer_weights.moe != nullptr) {
+      backend.moe_residual(layer_weights);
+    } else {
+      backend.norm_gate_up(layer_weights);
+      backend.down_residual(layer_weights);
+    }
   }
 }
 

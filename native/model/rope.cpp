@@ -63,12 +63,15 @@ double dynamic_theta(const RopeSpec& rope, int length) {
 std::vector<float> rope_frequencies(const RopeSpec& rope, int max_model_len) {
   const double theta = rope.type == RopeType::kDynamic ? dynamic_theta(rope, max_model_len) : rope.theta;
   const YarnRange range = rope.type == RopeType::kYarn ? yarn_correction_range(rope) : YarnRange{};
+  const bool is_long = !rope.long_frequency_divisors.empty() && max_model_len > rope.original_max_positions;
+  const std::vector<float>& divisors = is_long ? rope.long_frequency_divisors : rope.frequency_divisors;
   std::vector<float> frequencies(static_cast<size_t>(rope.rotary_dim / 2));
   for (int i = 0; i < rope.rotary_dim / 2; ++i) {
     double frequency = base_frequency(theta, i, rope.rotary_dim);
     switch (rope.type) {
       case RopeType::kDefault:
       case RopeType::kDynamic:
+      case RopeType::kLongRope:  // has divisors
         break;
       case RopeType::kLinear:
         frequency /= rope.factor;
@@ -80,10 +83,19 @@ std::vector<float> rope_frequencies(const RopeSpec& rope, int max_model_len) {
         frequency = yarn_frequency(rope, range, frequency, i);
         break;
     }
-    if (!rope.frequency_divisors.empty()) frequency /= rope.frequency_divisors[static_cast<size_t>(i)];
+    if (!divisors.empty()) frequency /= divisors[static_cast<size_t>(i)];
     frequencies[static_cast<size_t>(i)] = static_cast<float>(frequency);
   }
   return frequencies;
+}
+
+std::vector<float> make_query_scales(const RopeSpec& rope, int max_model_len) {
+  std::vector<float> scales;
+  if (rope.query_scale_growth == 0) return scales;
+  for (int position = 0; position < max_model_len; ++position)
+    scales.push_back(static_cast<float>(
+        1 + rope.query_scale_growth * std::log1p(static_cast<double>(position / rope.original_max_positions))));
+  return scales;
 }
 
 std::vector<float> make_rope_table(const RopeSpec& rope, int max_model_len) {

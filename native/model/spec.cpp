@@ -10,6 +10,7 @@ namespace {
 
 // Keeps tables and products over positions within 32 bits.
 constexpr int kLongestContext = 1 << 24;
+constexpr int kMaxExperts = 4096;
 
 void require(bool is_met, const std::string& message) {
   if (!is_met) throw Error(ErrorCode::kInvalidModel, message);
@@ -21,8 +22,7 @@ void require_positive(int64_t value, const char* name) {
           std::string(name) + ": expected a positive integer below 2^31, got " + std::to_string(value));
 }
 
-void check_divisors(const RopeSpec& rope) {
-  const std::vector<float>& divisors = rope.frequency_divisors;
+void check_divisors(const RopeSpec& rope, const std::vector<float>& divisors) {
   require(
       divisors.empty() || static_cast<int>(divisors.size()) == rope.rotary_dim / 2,
       "rotary divisors: expected " + std::to_string(rope.rotary_dim / 2) + ", got " + std::to_string(divisors.size()));
@@ -32,7 +32,8 @@ void check_divisors(const RopeSpec& rope) {
 
 // Returns the longest context that one rotation supports.
 int max_rope_length(const RopeSpec& rope, int max_position_embeddings) {
-  if (rope.type == RopeType::kDefault || rope.type == RopeType::kLlama3) return max_position_embeddings;
+  if (rope.type == RopeType::kDefault || rope.type == RopeType::kLlama3 || rope.type == RopeType::kLongRope)
+    return max_position_embeddings;
   // Dynamic NTK supports any length.
   if (rope.type == RopeType::kDynamic) return kLongestContext;
   const double stretched = rope.original_max_positions * rope.factor;
@@ -43,8 +44,21 @@ void check_rope(const RopeSpec& rope, int head_dim) {
   require(rope.rotary_dim > 0 && rope.rotary_dim <= head_dim && rope.rotary_dim % 2 == 0,
           "rotary dimension: expected an even number up to head_dim " + std::to_string(head_dim) + ", got " +
               std::to_string(rope.rotary_dim));
-  check_divisors(rope);
+  check_divisors(rope, rope.frequency_divisors);
+  check_divisors(rope, rope.long_frequency_divisors);
+  require(rope.query_scale_growth == 0 || rope.original_max_positions > 0, "a query scale needs the trained length");
   require(rope.theta > 0 && rope.factor > 0, "rope_theta and the scaling factor must be positive");
+}
+
+void check_moe(const Moe& moe) {
+  require(moe.num_experts > 0 && moe.num_experts <= kMaxExperts,
+          "experts: expected 1 to " + std::to_string(kMaxExperts) + ", got " + std::to_string(moe.num_experts));
+  const int most = std::min(moe.num_experts, kMaxTopK);
+  require(moe.top_k > 0 && moe.top_k <= most,
+          "experts per token: expected 1 to " + std::to_string(most) + ", got " + std::to_string(moe.top_k));
+  require_positive(moe.intermediate_size, "moe_intermediate_size");
+  require(moe.shared_intermediate_size >= 0 && moe.shared_intermediate_size < int64_t{1} << 31,
+          "shared_expert_intermediate_size must not be negative");
 }
 
 void check_layer(const LayerSpec& layer, int num_ropes) {
@@ -68,7 +82,10 @@ double attention_work_per_context(const ModelSpec& spec) {
   const double query_size = static_cast<double>(spec.num_heads) * spec.head_dim;
   const double kv_size = static_cast<double>(spec.num_kv_heads) * spec.head_dim;
   const double hidden = static_cast<double>(spec.hidden_size);
-  const double weights = hidden * (2 * query_size + 2 * kv_size + 3 * static_cast<double>(spec.intermediate_size));
+  const double inner = static_cast<double>(spec.moe.num_experts == 0 ? spec.intermediate_size
+                                                                     : spec.moe.top_k * spec.moe.intermediate_size +
+                                                                           spec.moe.shared_intermediate_size);
+  const double weights = hidden * (2 * query_size + 2 * kv_size + 3 * inner);
   return 2 * query_size / weights;
 }
 
@@ -88,6 +105,9 @@ void check_spec(const ModelSpec& spec) {
     check_rope(rope, spec.head_dim);
   for (const LayerSpec& layer : spec.layers)
     check_layer(layer, static_cast<int>(spec.ropes.size()));
+  const bool has_moe = std::ranges::any_of(spec.layers, &LayerSpec::is_moe);
+  if (has_moe) check_moe(spec.moe);
+  require(has_moe == (spec.moe.num_experts > 0), "the number of experts contradicts the layers");
   require(spec.rms_norm_eps > 0, "rms_norm_eps must be positive");
 }
 

@@ -9,7 +9,7 @@
 
 namespace capstan {
 
-enum class RopeType : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn };
+enum class RopeType : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
 
 struct RopeSpec {
   RopeType type = RopeType::kDefault;
@@ -23,12 +23,17 @@ struct RopeSpec {
   double attention_factor = 1;                       // multiplies cos and sin
   // (rotary_dim / 2) or empty: divide the frequencies, after any scaling. GGUF files store the llama3 scaling so.
   std::vector<float> frequency_divisors;
+  // The same for a context above the trained length, when they differ (LongRoPE); otherwise empty.
+  std::vector<float> long_frequency_divisors;
+  // b: q is multiplied by 1 + b · ln(1 + floor(position / trained length)), as in Llama 4; 0 = none.
+  double query_scale_growth = 0;
 };
 
 struct LayerSpec {
   Mixer mixer = Mixer::kAttention;
   int window = 0;  // how many of the newest positions a query sees, its own included; 0 = all
   int rope = 0;    // index into ModelSpec::ropes; -1 = no rotation
+  bool is_moe = false;
 };
 
 struct ModelSpec {
@@ -41,7 +46,15 @@ struct ModelSpec {
   double rms_norm_eps = 1e-6;
   Activation activation = Activation::kSilu;
   bool tie_word_embeddings = false;
-  double attention_scale = 1;
+  // As in DeviceModel.
+  double attention_scale = 1, attention_soft_cap = 0;
+  QkNorm qk_norm = QkNorm::kNone;
+  LayerNorms norms;
+  bool has_sinks = false;
+  bool rotates_before_qk_norm = false;
+  double embedding_scale = 1, residual_scale = 1, logit_scale = 1, logit_soft_cap = 0;
+  double norm_offset = 0;  // added to the weights of all norms; Gemma stores them minus 1
+  Moe moe;
   std::vector<LayerSpec> layers;  // (num_layers)
   std::vector<RopeSpec> ropes;    // the distinct rotations of the layers
   int max_position_embeddings = 0;

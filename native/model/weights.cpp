@@ -66,103 +66,296 @@ class Slicer {
   const TensorTable& tensors_;
 };
 
+// A range of the output features of a projection, or of a part of a projection that others share.
+struct FeatureRange {
+  int64_t begin = 0, count = 0;
+};
+
+void add_features(const Slicer& slicer, MatrixSource& source, const std::string& prefix, FeatureRange range) {
+  source.slices.push_back(slicer.rows_of(prefix + ".weight", range.begin, range.count));
+  slicer.add_bias(source, prefix, range.begin, range.count);
+}
+
+// The three projections, or one that holds them one after the other.
 MatrixSource qkv_source(const Slicer& slicer, const ModelSpec& spec, const ShardPlan& plan, int layer) {
   MatrixSource source;
-  const auto add = [&](const char* projection, int head_begin, int num_heads) {
-    const std::string prefix = layer_name(layer, projection);
+  const bool is_fused = slicer.has(layer_name(layer, "qkv_proj.weight"));
+  int64_t first = 0;
+  const auto add = [&](const char* projection, int head_begin, int num_heads, int num_heads_of_all) {
     const int64_t begin = int64_t{head_begin} * spec.head_dim, count = int64_t{num_heads} * spec.head_dim;
-    source.slices.push_back(slicer.rows_of(prefix + ".weight", begin, count));
-    slicer.add_bias(source, prefix, begin, count);
+    add_features(slicer, source, layer_name(layer, is_fused ? "qkv_proj" : projection), {first + begin, count});
+    if (is_fused) first += int64_t{num_heads_of_all} * spec.head_dim;
   };
-  add("q_proj", plan.head_begin, plan.num_heads);
-  add("k_proj", plan.kv_head_begin, plan.num_kv_heads);
-  add("v_proj", plan.kv_head_begin, plan.num_kv_heads);
+  add("q_proj", plan.head_begin, plan.num_heads, spec.num_heads);
+  add("k_proj", plan.kv_head_begin, plan.num_kv_heads, spec.num_kv_heads);
+  add("v_proj", plan.kv_head_begin, plan.num_kv_heads, spec.num_kv_heads);
   return source;
 }
 
-MatrixSource gate_up_source(const Slicer& slicer, const ShardPlan& plan, int layer) {
+// The gate and the up projection, or one that holds the gate before the up projection.
+MatrixSource gate_up_source(const Slicer& slicer, const std::string& mlp, FeatureRange range) {
   MatrixSource source;
   source.interleave_pairs = true;
-  for (const char* projection : {"gate_proj", "up_proj"}) {
-    const std::string prefix = layer_name(layer, projection);
-    source.slices.push_back(slicer.rows_of(prefix + ".weight", plan.intermediate_begin, plan.intermediate_size));
-    slicer.add_bias(source, prefix, plan.intermediate_begin, plan.intermediate_size);
+  const std::string fused = mlp + "gate_up_proj";
+  if (slicer.has(fused + ".weight")) {
+    const int64_t first_up = slicer.whole(fused + ".weight").num_rows / 2;
+    add_features(slicer, source, fused, range);
+    add_features(slicer, source, fused, {first_up + range.begin, range.count});
+  } else {
+    add_features(slicer, source, mlp + "gate_proj", range);
+    add_features(slicer, source, mlp + "up_proj", range);
   }
   return source;
 }
 
 // Every rank loads the complete bias of a row-parallel matrix and adds it after the sum over ranks.
-MatrixSource row_source(const Slicer& slicer, const std::string& prefix, int64_t begin, int64_t count,
-                        int64_t hidden_size) {
+MatrixSource row_source(const Slicer& slicer, const std::string& prefix, FeatureRange range, int64_t hidden_size) {
   MatrixSource source;
   source.kind = MatrixKind::kRow;
-  source.slices.push_back(slicer.cols_of(prefix + ".weight", begin, count));
+  source.slices.push_back(slicer.cols_of(prefix + ".weight", range.begin, range.count));
   source.total_cols = source.slices[0].tensor->cols;
   slicer.add_bias(source, prefix, 0, hidden_size);
   return source;
 }
 
-LayerWeights load_layer(const Slicer& slicer, const ModelSpec& spec, const ShardPlan& plan, int layer,
-                        WeightFormat format, Backend& backend, const LoadProgress& progress) {
-  const auto matrix = [&](MatrixSource source) {
-    source.format = format;
-    return backend.load_matrix(source, progress);
-  };
-  const auto vector = [&](const char* tensor) {
-    return backend.load_vector(slicer.whole(layer_name(layer, tensor)), progress);
-  };
-  LayerWeights weights;
-  weights.input_norm = vector("input_norm.weight");
-  weights.qkv_proj = matrix(qkv_source(slicer, spec, plan, layer));
-  if (slicer.has(layer_name(layer, "q_norm.weight"))) {
-    weights.q_norm = vector("q_norm.weight");
-    weights.k_norm = vector("k_norm.weight");
-  }
-  weights.o_proj = matrix(row_source(slicer, layer_name(layer, "o_proj"), int64_t{plan.head_begin} * spec.head_dim,
-                                     int64_t{plan.num_heads} * spec.head_dim, spec.hidden_size));
-  weights.post_attention_norm = vector("post_attention_norm.weight");
-  weights.gate_up_proj = matrix(gate_up_source(slicer, plan, layer));
-  weights.down_proj = matrix(row_source(slicer, layer_name(layer, "down_proj"), plan.intermediate_begin,
-                                        plan.intermediate_size, spec.hidden_size));
-  return weights;
-}
+// Loads the weights of one layer.
+class LayerLoader {
+ public:
+  LayerLoader(const Slicer& slicer, const ModelSpec& spec, const ShardPlan& plan, int layer, WeightFormat format,
+              Backend& backend, const LoadProgress& progress)
+      : slicer_(slicer),
+        spec_(spec),
+        plan_(plan),
+        layer_(layer),
+        format_(format),
+        backend_(backend),
+        progress_(progress) {}
 
-// Rows of heads can be stored as pairs in the q and k projections only.
+  LayerWeights load() const {
+    LayerWeights weights;
+    weights.input_norm = norm("input_norm");
+    load_attention(weights);
+    weights.attention_out_norm = norm("attention_out_norm");
+    weights.mlp_norm = norm("mlp_norm");
+    if (spec_.layers[static_cast<size_t>(layer_)].is_moe) {
+      weights.moe = load_moe();
+    } else {
+      ExpertWeights mlp = load_mlp(layer_name(layer_, ""), {plan_.intermediate_begin, plan_.intermediate_size});
+      weights.gate_up_proj = std::move(mlp.gate_up_proj);
+      weights.down_proj = std::move(mlp.down_proj);
+    }
+    weights.mlp_out_norm = norm("mlp_out_norm");
+    return weights;
+  }
+
+ private:
+  bool has(const char* tensor) const { return slicer_.has(layer_name(layer_, tensor)); }
+  std::unique_ptr<Matrix> matrix(MatrixSource source) const {
+    source.format = format_;
+    return backend_.load_matrix(source, progress_);
+  }
+  // Routers are not quantized, because their errors would choose other experts.
+  std::unique_ptr<Matrix> f32_matrix(const char* projection) const {
+    MatrixSource source;
+    const std::string prefix = layer_name(layer_, projection);
+    add_features(slicer_, source, prefix, {0, slicer_.whole(prefix + ".weight").num_rows});
+    source.format = WeightFormat::kF32;
+    return backend_.load_matrix(source, progress_);
+  }
+  // Returns null when the layer has no such tensor.
+  std::unique_ptr<Vector> norm(const std::string& name, FeatureRange range = {}) const {
+    const std::string tensor = layer_name(layer_, (name + ".weight").c_str());
+    if (!slicer_.has(tensor)) return nullptr;
+    TensorSlice slice = slicer_.whole(tensor);
+    if (range.count > 0 && slice.num_cols > spec_.head_dim) slice.col_begin = range.begin, slice.num_cols = range.count;
+    return backend_.load_vector(slice, static_cast<float>(spec_.norm_offset), progress_);
+  }
+
+  void load_attention(LayerWeights& weights) const {
+    const int64_t d = spec_.head_dim;
+    const FeatureRange queries{plan_.head_begin * d, plan_.num_heads * d};
+    weights.qkv_proj = matrix(qkv_source(slicer_, spec_, plan_, layer_));
+    weights.q_norm = norm("q_norm", queries);
+    weights.k_norm = norm("k_norm", {plan_.kv_head_begin * d, plan_.num_kv_heads * d});
+    if (has("sinks")) {
+      TensorSlice slice = slicer_.whole(layer_name(layer_, "sinks"));
+      slice.col_begin = plan_.head_begin, slice.num_cols = plan_.num_heads;
+      weights.sinks = backend_.load_vector(slice, 0.0f, progress_);
+    }
+    weights.o_proj = matrix(row_source(slicer_, layer_name(layer_, "o_proj"), queries, spec_.hidden_size));
+  }
+
+  ExpertWeights load_mlp(const std::string& prefix, FeatureRange range) const {
+    ExpertWeights mlp;
+    mlp.gate_up_proj = matrix(gate_up_source(slicer_, prefix, range));
+    mlp.down_proj = matrix(row_source(slicer_, prefix + "down_proj", range, spec_.hidden_size));
+    return mlp;
+  }
+
+  std::unique_ptr<MoeWeights> load_moe() const {
+    auto moe = std::make_unique<MoeWeights>();
+    moe->router = f32_matrix("router");
+    if (has("router.selection_bias"))
+      moe->selection_bias =
+          backend_.load_vector(slicer_.whole(layer_name(layer_, "router.selection_bias")), 0.0f, progress_);
+    for (int expert = 0; expert < spec_.moe.num_experts; ++expert)
+      moe->experts.push_back(load_mlp(layer_name(layer_, ("experts." + std::to_string(expert) + ".").c_str()),
+                                      {plan_.expert_begin, plan_.expert_size}));
+    if (spec_.moe.shared_intermediate_size > 0)
+      moe->shared = load_mlp(layer_name(layer_, "shared_expert."), {plan_.shared_begin, plan_.shared_size});
+    if (has("shared_gate.weight")) moe->shared_gate = f32_matrix("shared_gate");
+    return moe;
+  }
+
+  const Slicer& slicer_;
+  const ModelSpec& spec_;
+  const ShardPlan& plan_;
+  const int layer_;
+  const WeightFormat format_;
+  Backend& backend_;
+  const LoadProgress& progress_;
+};
+
+// Rows can be stored as pairs in the heads of q and k, and in projections that hold gate and up.
 void check_paired_rows(const ModelSpec& spec, const TensorTable& tensors) {
+  const auto holds = [](const std::string& name, const char* part) { return name.find(part) != std::string::npos; };
   for (const auto& [name, tensor] : tensors) {
-    const bool is_of_heads = name.find(".q_proj.") != std::string::npos || name.find(".k_proj.") != std::string::npos;
-    const int allowed = is_of_heads ? spec.head_dim : 0;
+    int64_t allowed = 0;
+    if (holds(name, ".q_proj.") || holds(name, ".k_proj.")) allowed = spec.head_dim;
+    if (holds(name, ".gate_up_proj.")) allowed = tensor.rows == 1 ? tensor.cols : tensor.rows;
     if (tensor.paired_head_dim != 0 && tensor.paired_head_dim != allowed)
       throw Error(ErrorCode::kInvalidModel, "tensor " + name + ": interleavedHeadDim: expected 0" +
-                                                (is_of_heads ? " or " + std::to_string(allowed) : std::string()) +
+                                                (allowed == 0 ? std::string() : " or " + std::to_string(allowed)) +
                                                 ", got " + std::to_string(tensor.paired_head_dim));
   }
 }
 
-void check_layer(const ModelSpec& spec, const TensorTable& tensors, int layer) {
-  const int64_t q_size = int64_t{spec.num_heads} * spec.head_dim, kv_size = int64_t{spec.num_kv_heads} * spec.head_dim;
-  const auto name = [&](const char* tensor) { return layer_name(layer, tensor); };
-  require_shape(tensors, name("input_norm.weight"), 1, spec.hidden_size);
-  require_shape(tensors, name("post_attention_norm.weight"), 1, spec.hidden_size);
-  require_shape(tensors, name("q_proj.weight"), q_size, spec.hidden_size);
-  require_shape(tensors, name("k_proj.weight"), kv_size, spec.hidden_size);
-  require_shape(tensors, name("v_proj.weight"), kv_size, spec.hidden_size);
-  require_shape(tensors, name("o_proj.weight"), spec.hidden_size, q_size);
-  require_shape(tensors, name("gate_proj.weight"), spec.intermediate_size, spec.hidden_size);
-  require_shape(tensors, name("up_proj.weight"), spec.intermediate_size, spec.hidden_size);
-  require_shape(tensors, name("down_proj.weight"), spec.hidden_size, spec.intermediate_size);
-  require_all_or_none(tensors, {name("q_proj.bias"), name("k_proj.bias"), name("v_proj.bias")});
-  require_all_or_none(tensors, {name("gate_proj.bias"), name("up_proj.bias")});
-  require_all_or_none(tensors, {name("q_norm.weight"), name("k_norm.weight")});
-  require_shape_if_present(tensors, name("q_proj.bias"), q_size);
-  require_shape_if_present(tensors, name("k_proj.bias"), kv_size);
-  require_shape_if_present(tensors, name("v_proj.bias"), kv_size);
-  require_shape_if_present(tensors, name("o_proj.bias"), spec.hidden_size);
-  require_shape_if_present(tensors, name("gate_proj.bias"), spec.intermediate_size);
-  require_shape_if_present(tensors, name("up_proj.bias"), spec.intermediate_size);
-  require_shape_if_present(tensors, name("down_proj.bias"), spec.hidden_size);
-  require_shape_if_present(tensors, name("q_norm.weight"), spec.head_dim);
-  require_shape_if_present(tensors, name("k_norm.weight"), spec.head_dim);
+// Checks the tensors of one layer.
+class LayerChecker {
+ public:
+  LayerChecker(const ModelSpec& spec, const TensorTable& tensors, int layer)
+      : spec_(spec), tensors_(tensors), layer_(layer) {}
+
+  void check() const {
+    const int64_t hidden = spec_.hidden_size;
+    const LayerNorms& norms = spec_.norms;
+    if (norms.input) vector("input_norm.weight", hidden);
+    if (norms.attention_out) vector("attention_out_norm.weight", hidden);
+    if (norms.mlp) vector("mlp_norm.weight", hidden);
+    if (norms.mlp_out) vector("mlp_out_norm.weight", hidden);
+    check_attention();
+    if (spec_.layers[static_cast<size_t>(layer_)].is_moe)
+      check_moe();
+    else
+      check_mlp("", spec_.intermediate_size);
+  }
+
+ private:
+  std::string name(const std::string& tensor) const { return layer_name(layer_, tensor.c_str()); }
+  bool has(const std::string& tensor) const { return tensors_.contains(name(tensor)); }
+  void vector(const std::string& tensor, int64_t size) const { require_shape(tensors_, name(tensor), 1, size); }
+  void vector_if_present(const std::string& tensor, int64_t size) const {
+    require_shape_if_present(tensors_, name(tensor), size);
+  }
+  // A weight and perhaps a bias.
+  void linear(const std::string& prefix, int64_t rows, int64_t cols) const {
+    require_shape(tensors_, name(prefix + ".weight"), rows, cols);
+    vector_if_present(prefix + ".bias", rows);
+  }
+  void all_or_none(const std::vector<std::string>& tensors) const {
+    std::vector<std::string> names;
+    for (const std::string& tensor : tensors)
+      names.push_back(name(tensor));
+    require_all_or_none(tensors_, names);
+  }
+
+  void check_attention() const {
+    const int64_t queries = int64_t{spec_.num_heads} * spec_.head_dim,
+                  keys = int64_t{spec_.num_kv_heads} * spec_.head_dim;
+    if (has("qkv_proj.weight")) {
+      linear("qkv_proj", queries + 2 * keys, spec_.hidden_size);
+    } else {
+      linear("q_proj", queries, spec_.hidden_size);
+      linear("k_proj", keys, spec_.hidden_size);
+      linear("v_proj", keys, spec_.hidden_size);
+      all_or_none({"q_proj.bias", "k_proj.bias", "v_proj.bias"});
+    }
+    linear("o_proj", spec_.hidden_size, queries);
+    const bool is_of_all = spec_.qk_norm == QkNorm::kAllHeads;
+    if (spec_.qk_norm != QkNorm::kNone) {
+      vector("q_norm.weight", is_of_all ? queries : spec_.head_dim);
+      vector("k_norm.weight", is_of_all ? keys : spec_.head_dim);
+    }
+    if (spec_.has_sinks) vector("sinks", spec_.num_heads);
+  }
+
+  void check_mlp(const std::string& prefix, int64_t size) const {
+    if (has(prefix + "gate_up_proj.weight")) {
+      linear(prefix + "gate_up_proj", 2 * size, spec_.hidden_size);
+    } else {
+      linear(prefix + "gate_proj", size, spec_.hidden_size);
+      linear(prefix + "up_proj", size, spec_.hidden_size);
+      all_or_none({prefix + "gate_proj.bias", prefix + "up_proj.bias"});
+    }
+    linear(prefix + "down_proj", spec_.hidden_size, size);
+  }
+
+  void check_moe() const {
+    const Moe& moe = spec_.moe;
+    linear("router", moe.num_experts, spec_.hidden_size);
+    vector_if_present("router.selection_bias", moe.num_experts);
+    for (int expert = 0; expert < moe.num_experts; ++expert)
+      check_mlp("experts." + std::to_string(expert) + ".", moe.intermediate_size);
+    if (moe.shared_intermediate_size > 0) check_mlp("shared_expert.", moe.shared_intermediate_size);
+    if (has("shared_gate.weight")) linear("shared_gate", 1, spec_.hidden_size);
+  }
+
+  const ModelSpec& spec_;
+  const TensorTable& tensors_;
+  const int layer_;
+};
+
+[[noreturn]] void refuse_split(int world_size, const std::string& what) {
+  throw Error(ErrorCode::kInvalidArgument,
+              "tensorParallelSize " + std::to_string(world_size) + " does not fit this model: " + what);
+}
+
+// The world size must divide the number of parts of the row-parallel matrices, so that a rank holds complete parts.
+void check_parts(int world_size, const char* matrix, int64_t total_cols) {
+  const int parts = row_parallel_parts(total_cols);
+  if (parts % world_size != 0)
+    refuse_split(world_size, std::string(matrix) + " has " + std::to_string(total_cols) + " columns, which form " +
+                                 std::to_string(parts) + " equal parts");
+}
+
+bool has_dense_layers(const ModelSpec& spec) {
+  return std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return !layer.is_moe; });
+}
+
+void check_split(const ModelSpec& spec, int world_size) {
+  if (spec.num_heads % world_size != 0) refuse_split(world_size, std::to_string(spec.num_heads) + " attention heads");
+  if (spec.num_kv_heads % world_size != 0 && world_size % spec.num_kv_heads != 0)
+    refuse_split(world_size,
+                 std::to_string(spec.num_kv_heads) + " KV heads, which are neither a divisor nor a multiple of it");
+  check_parts(world_size, "o_proj", int64_t{spec.num_heads} * spec.head_dim);
+  if (has_dense_layers(spec)) check_parts(world_size, "down_proj", spec.intermediate_size);
+  if (spec.moe.num_experts > 0) check_parts(world_size, "down_proj of an expert", spec.moe.intermediate_size);
+  if (spec.moe.shared_intermediate_size > 0)
+    check_parts(world_size, "down_proj of the shared expert", spec.moe.shared_intermediate_size);
+}
+
+int64_t mlp_bytes(const std::unique_ptr<Matrix>& gate_up_proj, const std::unique_ptr<Matrix>& down_proj) {
+  return gate_up_proj == nullptr ? 0 : gate_up_proj->bytes + down_proj->bytes;
+}
+
+int64_t layer_bytes(const LayerWeights& layer) {
+  int64_t bytes = layer.qkv_proj->bytes + layer.o_proj->bytes + mlp_bytes(layer.gate_up_proj, layer.down_proj);
+  if (layer.moe == nullptr) return bytes;
+  const MoeWeights& moe = *layer.moe;
+  bytes += moe.router->bytes + mlp_bytes(moe.shared.gate_up_proj, moe.shared.down_proj);
+  for (const ExpertWeights& expert : moe.experts)
+    bytes += mlp_bytes(expert.gate_up_proj, expert.down_proj);
+  return bytes;
 }
 
 // Returns the group of attention layers with this window, and adds it if there is none yet.
@@ -173,30 +366,10 @@ int find_kv_group(DeviceModel& model, int window) {
   return index;
 }
 
-[[noreturn]] void refuse_split(int world_size, const std::string& what) {
-  throw Error(ErrorCode::kInvalidArgument,
-              "tensorParallelSize " + std::to_string(world_size) + " does not fit this model: " + what);
-}
-
-// The world size must divide the number of parts of both row-parallel matrices, so that a rank holds complete parts.
-void check_parts(int world_size, const char* matrix, int64_t total_cols) {
-  const int parts = row_parallel_parts(total_cols);
-  if (parts % world_size != 0)
-    refuse_split(world_size, std::string(matrix) + " has " + std::to_string(total_cols) + " columns, which form " +
-                                 std::to_string(parts) + " equal parts");
-}
-
 }  // namespace
 
 ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size) {
-  if (world_size > 1) {
-    if (spec.num_heads % world_size != 0) refuse_split(world_size, std::to_string(spec.num_heads) + " attention heads");
-    if (spec.num_kv_heads % world_size != 0 && world_size % spec.num_kv_heads != 0)
-      refuse_split(world_size,
-                   std::to_string(spec.num_kv_heads) + " KV heads, which are neither a divisor nor a multiple of it");
-    check_parts(world_size, "o_proj", int64_t{spec.num_heads} * spec.head_dim);
-    check_parts(world_size, "down_proj", spec.intermediate_size);
-  }
+  if (world_size > 1) check_split(spec, world_size);
   ShardPlan plan;
   plan.num_heads = spec.num_heads / world_size;
   plan.head_begin = rank * plan.num_heads;
@@ -205,6 +378,10 @@ ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size) {
       spec.num_kv_heads >= world_size ? rank * plan.num_kv_heads : rank / (world_size / spec.num_kv_heads);
   plan.intermediate_size = spec.intermediate_size / world_size;
   plan.intermediate_begin = rank * plan.intermediate_size;
+  plan.expert_size = spec.moe.intermediate_size / world_size;
+  plan.expert_begin = rank * plan.expert_size;
+  plan.shared_size = spec.moe.shared_intermediate_size / world_size;
+  plan.shared_begin = rank * plan.shared_size;
   // Splits at multiples of 16 rows, the panel height, so that only the last rank pads.
   const int64_t per_rank = (spec.vocab_size + int64_t{16} * world_size - 1) / (int64_t{16} * world_size) * 16;
   plan.vocab_begin = std::min(spec.vocab_size, rank * per_rank);
@@ -219,7 +396,7 @@ void check_tensors(const ModelSpec& spec, const TensorTable& tensors) {
   require_shape(tensors, "norm.weight", 1, spec.hidden_size);
   if (!spec.tie_word_embeddings) require_shape(tensors, "lm_head.weight", spec.vocab_size, spec.hidden_size);
   for (int layer = 0; layer < spec.num_layers(); ++layer)
-    check_layer(spec, tensors, layer);
+    LayerChecker(spec, tensors, layer).check();
   check_paired_rows(spec, tensors);
 }
 
@@ -235,13 +412,13 @@ Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorT
   Weights weights;
   weights.embed_tokens = backend.load_matrix(vocab_source("embed_tokens.weight"), progress);
   for (int layer = 0; layer < spec.num_layers(); ++layer)
-    weights.layers.push_back(load_layer(slicer, spec, plan, layer, formats.layers, backend, progress));
-  weights.norm = backend.load_vector(slicer.whole("norm.weight"), progress);
+    weights.layers.push_back(LayerLoader(slicer, spec, plan, layer, formats.layers, backend, progress).load());
+  weights.norm = backend.load_vector(slicer.whole("norm.weight"), static_cast<float>(spec.norm_offset), progress);
   if (!spec.tie_word_embeddings) weights.lm_head = backend.load_matrix(vocab_source("lm_head.weight"), progress);
 
   weights.bytes = weights.embed_tokens->bytes + (weights.lm_head ? weights.lm_head->bytes : 0);
   for (const LayerWeights& layer : weights.layers)
-    weights.bytes += layer.qkv_proj->bytes + layer.o_proj->bytes + layer.gate_up_proj->bytes + layer.down_proj->bytes;
+    weights.bytes += layer_bytes(layer);
   return weights;
 }
 
@@ -251,6 +428,7 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   model.intermediate_size = plan.intermediate_size;
   model.num_heads = plan.num_heads;
   model.num_kv_heads = plan.num_kv_heads;
+  model.total_kv_heads = spec.num_kv_heads;
   model.head_dim = spec.head_dim;
   model.vocab_size = spec.vocab_size;
   model.vocab_begin = plan.vocab_begin;
@@ -258,13 +436,25 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   model.num_token_ids = std::min(num_token_ids, spec.vocab_size);
   model.rms_norm_eps = static_cast<float>(spec.rms_norm_eps);
   model.attention_scale = static_cast<float>(spec.attention_scale);
+  model.norms = spec.norms;
+  model.has_sinks = spec.has_sinks;
+  model.attention_soft_cap = static_cast<float>(spec.attention_soft_cap);
+  model.qk_norm = spec.qk_norm;
+  model.rotates_before_qk_norm = spec.rotates_before_qk_norm;
+  model.embedding_scale = static_cast<float>(spec.embedding_scale);
+  model.residual_scale = static_cast<float>(spec.residual_scale);
+  model.logit_scale = static_cast<float>(spec.logit_scale);
+  model.logit_soft_cap = static_cast<float>(spec.logit_soft_cap);
   model.activation = spec.activation;
+  model.moe = spec.moe;
+  model.moe.intermediate_size = plan.expert_size;
+  model.moe.shared_intermediate_size = plan.shared_size;
   for (const LayerSpec& layer : spec.layers) {
     const int group = find_kv_group(model, layer.window);
     model.layers.push_back({layer.mixer, group, model.kv_groups[static_cast<size_t>(group)].num_layers++, layer.rope});
   }
   for (const RopeSpec& rope : spec.ropes)
-    model.rope_tables.push_back({rope.rotary_dim, {}});
+    model.rope_tables.push_back({rope.rotary_dim, {}, {}});
   model.max_model_len = max_model_len;
   return model;
 }

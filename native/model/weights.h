@@ -28,6 +28,8 @@ struct ShardPlan {
   int head_begin = 0, num_heads = 0;
   int kv_head_begin = 0, num_kv_heads = 0;  // replicated when there are more ranks than KV heads
   int64_t intermediate_begin = 0, intermediate_size = 0;
+  int64_t expert_begin = 0, expert_size = 0;  // of the intermediate size of each expert
+  int64_t shared_begin = 0, shared_size = 0;  // of the intermediate size of the shared expert
   int64_t vocab_begin = 0, vocab_end = 0;
 };
 

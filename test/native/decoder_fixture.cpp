@@ -70,7 +70,7 @@ DecoderFixture::DecoderFixture(const DecoderShape& shape) : shape_(shape) {
       return &add_vector(prefix + name, size, mean, 0.25f, out);
     };
     tensors.input_norm = vector("input_norm.weight", shape.hidden_size, 1, layer.input_norm);
-    tensors.post_attention_norm = vector("post_attention_norm.weight", shape.hidden_size, 1, layer.post_attention_norm);
+    tensors.mlp_norm = vector("mlp_norm.weight", shape.hidden_size, 1, layer.mlp_norm);
     tensors.q = matrix("q_proj.weight", q_size, shape.hidden_size, layer.q);
     tensors.k = matrix("k_proj.weight", kv_size, shape.hidden_size, layer.k);
     tensors.v = matrix("v_proj.weight", kv_size, shape.hidden_size, layer.v);
@@ -117,11 +117,11 @@ LayerWeights DecoderFixture::load_layer(Backend& backend, int layer, int rank, c
   const int kv_world = std::min(world_size, shape_.num_kv_heads),
             kv_rank = rank / (world_size / kv_world);  // replicated KV heads
   LayerWeights weights;
-  weights.input_norm = backend.load_vector(whole(*tensors.input_norm), {});
-  weights.post_attention_norm = backend.load_vector(whole(*tensors.post_attention_norm), {});
+  weights.input_norm = backend.load_vector(whole(*tensors.input_norm), 0.0f, {});
+  weights.mlp_norm = backend.load_vector(whole(*tensors.mlp_norm), 0.0f, {});
   if (tensors.q_norm != nullptr) {
-    weights.q_norm = backend.load_vector(whole(*tensors.q_norm), {});
-    weights.k_norm = backend.load_vector(whole(*tensors.k_norm), {});
+    weights.q_norm = backend.load_vector(whole(*tensors.q_norm), 0.0f, {});
+    weights.k_norm = backend.load_vector(whole(*tensors.k_norm), 0.0f, {});
   }
   MatrixSource qkv;
   qkv.format = options.format;
@@ -175,7 +175,7 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
   const std::unique_ptr<Matrix> embedding = backend->load_matrix(vocab_rows, {});
   if (lm_head_ != nullptr) vocab_rows.slices[0].tensor = lm_head_;
   const std::unique_ptr<Matrix> head = lm_head_ == nullptr ? nullptr : backend->load_matrix(vocab_rows, {});
-  const std::unique_ptr<Vector> norm = backend->load_vector(whole(*norm_), {});
+  const std::unique_ptr<Vector> norm = backend->load_vector(whole(*norm_), 0.0f, {});
   std::vector<LayerWeights> layers;
   for (int layer = 0; layer < shape_.num_layers; ++layer)
     layers.push_back(load_layer(*backend, layer, rank, options));
@@ -226,7 +226,7 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
     backend->embed(*embedding);
     for (int layer = 0; layer < shape_.num_layers; ++layer) {
       backend->norm_qkv(layer, layers[layer]);
-      backend->attention(layer);
+      backend->attention(layer, layers[layer]);
       backend->output_residual(layers[layer]);
       backend->norm_gate_up(layers[layer]);
       backend->down_residual(layers[layer]);

@@ -69,7 +69,7 @@ class DecoderFixture {
                 std::unique_ptr<Comm> comm, LogProbs& logprobs);
 
   struct LayerTensors {
-    const FileTensor *input_norm, *post_attention_norm, *q, *k, *v, *o, *gate, *up, *down;
+    const FileTensor *input_norm, *mlp_norm, *q, *k, *v, *o, *gate, *up, *down;
     const FileTensor *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *o_bias = nullptr, *down_bias = nullptr;
     const FileTensor *q_norm = nullptr, *k_norm = nullptr;
   };

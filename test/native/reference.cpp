@@ -35,6 +35,10 @@ double activation(Activation kind, double x) {
       return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
     case Activation::kGeluTanh:
       return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case Activation::kClampedSwish: {
+      const double gate = std::min(x, 7.0);
+      return gate / (1 + std::exp(-1.702 * gate));
+    }
   }
   return x;
 }
@@ -126,7 +130,7 @@ Row Decoder::step(Cache& cache, int32_t token_id) const {
       mixed.insert(mixed.end(), out.begin(), out.end());
     }
     add(hidden, linear(mixed, layer.o, layer.o_bias));
-    const Row y = rms_norm(hidden, layer.post_attention_norm, model.rms_norm_eps);
+    const Row y = rms_norm(hidden, layer.mlp_norm, model.rms_norm_eps);
     Row gate = linear(y, layer.gate, {});
     const Row up = linear(y, layer.up, {});
     for (size_t i = 0; i < gate.size(); ++i)

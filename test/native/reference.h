@@ -23,7 +23,7 @@ Row rotate(Row head, const float* rope, int rotary_dim);
 Row attention(const Row& query, const Rows& keys, const Rows& values, int position, int window, double scale);
 
 struct Layer {
-  Row input_norm, post_attention_norm;
+  Row input_norm, mlp_norm;
   Rows q, k, v, o, gate, up, down;  // (out, in)
   Row q_bias, k_bias, v_bias, o_bias, down_bias;
   Row q_norm, k_norm;

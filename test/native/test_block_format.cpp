@@ -52,26 +52,29 @@ TEST(blocks_are_read_from_any_column_in_every_number_type) {
 
 TEST(rows_of_heads_stored_as_pairs_are_read_in_order) {
   constexpr int64_t kRows = 16, kCols = 4, kHeadDim = 8;
-  std::vector<float> values, bias;
-  for (int64_t row = 0; row < kRows; ++row)
-    bias.push_back(static_cast<float>(row));
-  for (int64_t i = 0; i < kRows * kCols; ++i)
-    values.push_back(static_cast<float>(i));
-  MemoryCheckpoint checkpoint;
-  FileTensor tensor = checkpoint.add("w", DType::kF32, kRows, kCols, values);
-  FileTensor bias_tensor = checkpoint.add("b", DType::kF32, 1, kRows, bias);
-  tensor.paired_head_dim = bias_tensor.paired_head_dim = kHeadDim;
-  const auto file_row = [](int64_t row) {
-    const int64_t head = row / kHeadDim, i = row % kHeadDim;
-    return head * kHeadDim + 2 * (i % 4) + i / 4;
-  };
-  for (const int64_t begin : {int64_t{0}, kHeadDim}) {
-    const std::vector<float> read = read_floats({&tensor, begin, kRows - begin, 1, 2});
-    const std::vector<float> read_biases = read_floats({&bias_tensor, 0, 1, begin, kRows - begin});
-    for (int64_t row = begin; row < kRows; ++row) {
-      for (int64_t col = 0; col < 2; ++col)
-        EXPECT_EQ(read[(row - begin) * 2 + col], static_cast<float>(file_row(row) * kCols + 1 + col));
-      EXPECT_EQ(read_biases[row - begin], static_cast<float>(file_row(row)));
+  for (const int64_t paired : {kHeadDim, int64_t{4}}) {
+    std::vector<float> values, bias;
+    for (int64_t row = 0; row < kRows; ++row)
+      bias.push_back(static_cast<float>(row));
+    for (int64_t i = 0; i < kRows * kCols; ++i)
+      values.push_back(static_cast<float>(i));
+    MemoryCheckpoint checkpoint;
+    FileTensor tensor = checkpoint.add("w", DType::kF32, kRows, kCols, values);
+    FileTensor bias_tensor = checkpoint.add("b", DType::kF32, 1, kRows, bias);
+    tensor.paired_head_dim = bias_tensor.paired_head_dim = kHeadDim;
+    tensor.paired_rows = bias_tensor.paired_rows = static_cast<int>(paired);
+    const auto file_row = [&](int64_t row) {
+      const int64_t head = row / kHeadDim, i = row % kHeadDim;
+      return i >= paired ? row : head * kHeadDim + 2 * (i % (paired / 2)) + i / (paired / 2);
+    };
+    for (const int64_t begin : {int64_t{0}, kHeadDim}) {
+      const std::vector<float> read = read_floats({&tensor, begin, kRows - begin, 1, 2});
+      const std::vector<float> read_biases = read_floats({&bias_tensor, 0, 1, begin, kRows - begin});
+      for (int64_t row = begin; row < kRows; ++row) {
+        for (int64_t col = 0; col < 2; ++col)
+          EXPECT_EQ(read[(row - begin) * 2 + col], static_cast<float>(file_row(row) * kCols + 1 + col));
+        EXPECT_EQ(read_biases[row - begin], static_cast<float>(file_row(row)));
+      }
     }
   }
 }

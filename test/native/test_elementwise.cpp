@@ -126,8 +126,8 @@ TEST(qkv_row_applies_norm_rope_and_scale_and_stores_k_and_v) {
         QkvRowArgs args;
         args.qkv = qkv.data();
         args.num_heads = heads;
-        args.q_norm = has_norm ? q_norm.data() : nullptr;
-        args.k_norm = has_norm ? k_norm.data() : nullptr;
+        args.q_norm.weight = has_norm ? q_norm.data() : nullptr;
+        args.k_norm.weight = has_norm ? k_norm.data() : nullptr;
         args.eps = 1e-6f;
         args.q_scale = 0.3f;
         args.rope = rope.data();
@@ -164,7 +164,7 @@ TEST(qkv_row_applies_norm_rope_and_scale_and_stores_k_and_v) {
   }
 }
 
-TEST(add_partials_adds_the_tree_then_bias_then_hidden) {
+TEST(add_residual_adds_the_tree_then_bias_then_hidden) {
   for (const CpuIsa isa : available_cpu_isas()) {
     for (const int num_partials : {1, 2, 4, 8}) {
       const int64_t n = 37;
@@ -174,7 +174,7 @@ TEST(add_partials_adds_the_tree_then_bias_then_hidden) {
       const float* partials[8];
       for (int i = 0; i < num_partials; ++i)
         partials[i] = values.data() + i * (n + 16);
-      cpu_kernels(isa).add_partials(hidden.data(), partials, num_partials, bias.data(), n);
+      cpu_kernels(isa).add_residual({hidden.data(), partials, num_partials, bias.data(), nullptr, 0.0f, 1.0f, n});
       for (int64_t i = 0; i < n + 16; ++i) {
         std::vector<float> sums;
         for (int p = 0; p < num_partials; ++p)

@@ -107,7 +107,7 @@ std::string message_with(float value, DType file_dtype, DType dtype, bool is_vec
   source.slices = {whole(tensor)};
   try {
     if (is_vector)
-      read_vector(whole(tensor), {});
+      read_vector(whole(tensor), 0.0f, {});
     else
       pack_matrix(source, dtype, cpu_kernels(CpuIsa::kPortable), team, {});
   } catch (const Error& error) {
@@ -141,7 +141,7 @@ TEST(matrix_refuses_a_truncated_file) {
   source.slices = {whole(checkpoint.add("cut", DType::kF32, 50, 20, values))};
   checkpoint.truncate(checkpoint.bytes() - 10);
   EXPECT_ERROR("invalid_model", pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, {}));
-  EXPECT_ERROR("invalid_model", read_vector(source.slices[0], {}));
+  EXPECT_ERROR("invalid_model", read_vector(source.slices[0], 0.0f, {}));
 }
 
 TEST(matrix_loading_can_be_cancelled) {

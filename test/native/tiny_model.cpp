@@ -40,7 +40,7 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
       if (has_bias) add(prefix + name + ".bias", 0, rows, 0.3f);
     };
     add(prefix + "input_norm.weight", 0, shape.hidden_size, 0.2f, 1);
-    add(prefix + "post_attention_norm.weight", 0, shape.hidden_size, 0.2f, 1);
+    add(prefix + "mlp_norm.weight", 0, shape.hidden_size, 0.2f, 1);
     linear("q_proj", q_size, shape.hidden_size, shape.has_bias);
     linear("k_proj", kv_size, shape.hidden_size, shape.has_bias);
     linear("v_proj", kv_size, shape.hidden_size, shape.has_bias);

@@ -5,11 +5,12 @@ Weights are rounded to the type of the file. Then everything is computed in floa
 """
 
 import json
+import tempfile
 import zlib
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
@@ -17,7 +18,31 @@ from cases import DROP
 
 TORCH_DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 CONFIG_DTYPES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}
-ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM", "mistral": "MistralForCausalLM"}
+ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "ministral3": "Ministral3ForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen2_moe": "Qwen2MoeForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+    "mixtral": "MixtralForCausalLM",
+    "olmoe": "OlmoeForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
+    "granite": "GraniteForCausalLM",
+    "granitemoe": "GraniteMoeForCausalLM",
+    "olmo2": "Olmo2ForCausalLM",
+    "olmo3": "Olmo3ForCausalLM",
+    "exaone4": "Exaone4ForCausalLM",
+    "glm4": "Glm4ForCausalLM",
+    "seed_oss": "SeedOssForCausalLM",
+    "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
+    "ernie4_5": "Ernie4_5ForCausalLM",
+}
 NUM_STEPS = 16
 NUM_TOP = 5
 PROMPT_LENGTHS = [1, 5, 31, 64, 300, 600]
@@ -74,19 +99,34 @@ def random_weights(case, config, generator):
             value = noise * 2 / fan_in**0.5
         elif "embed_tokens" in name:
             value = noise * (2 / fan_in**0.5 if case["tied"] else 1.0)
-        elif name.endswith("norm.weight"):
-            value = 1 + 0.25 * noise
-        elif name.endswith(".bias"):
+        elif name.endswith(("norm.weight", "_layernorm.weight")):
+            # Gemma stores its norm weights minus 1.
+            value = (0 if case["model_type"].startswith("gemma") else 1) + 0.25 * noise
+        elif name.endswith("sinks"):
+            value = noise
+        elif name.endswith((".bias", "_bias")):
             value = 0.3 * noise
         else:
             value = noise * 1.3 / fan_in**0.5
         weights[name] = value.to(TORCH_DTYPES[case["dtype"]])
+    if "experts" in case["features"]:
+        weights = names_of_the_hub(config, weights)
     if "stored-inv-freq" in case["features"]:
         # Llama 2 checkpoints of 2023 contain these tensors. Loaders ignore them.
         for i in range(case["layers"]):
             half = (case["head_dim"] or case["hidden"] // case["heads"]) // 2
             weights[f"model.layers.{i}.self_attn.rotary_emb.inv_freq"] = torch.rand(half, generator=generator)
     return weights
+
+
+def names_of_the_hub(config, weights):
+    """Lets transformers save the tensors, because models in memory hold the experts of the hub's files as one tensor."""
+    model = AutoModelForCausalLM.from_config(config, dtype=next(iter(weights.values())).dtype)
+    missing = model.load_state_dict(weights, strict=False).missing_keys
+    assert not [name for name in missing if name != "lm_head.weight"], missing
+    with tempfile.TemporaryDirectory() as directory:
+        model.save_pretrained(directory)
+        return load_file(Path(directory) / "model.safetensors")
 
 
 def save_weights(weights, shards, directory):
@@ -128,11 +168,11 @@ def load_judge(case, directory):
 
 
 def fix_dynamic_base(model, max_model_len):
-    """Dynamic NTK above the trained length: uses the frequencies that transformers computes for the configured length
-    at every position, because cached keys cannot follow a base that changes with the length."""
+    """Dynamic NTK and LongRoPE: uses the frequencies that transformers computes for the configured length at every
+    position, because cached keys cannot follow frequencies that change with the length."""
     rotary = model.model.rotary_emb
-    assert rotary.rope_type == "dynamic"
-    rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS["dynamic"](model.config, seq_len=max_model_len)
+    assert rotary.rope_type in ("dynamic", "longrope")
+    rotary.inv_freq, rotary.attention_scaling = ROPE_INIT_FUNCTIONS[rotary.rope_type](model.config, seq_len=max_model_len)
     rotary.rope_type = "default"  # disables updates
 
 

@@ -246,7 +246,7 @@ test('the library reference lists every option and error code', () => {
 function familiesTable(): string {
   const rows = FAMILIES.map(({ modelType, architecture }) => {
     const names = ARCHITECTURES.filter((row) => row.modelType === modelType).map(({ name }) => `\`${name}\``);
-    return `| \`${architecture}\` | \`${modelType}\` | ${names.join(', ') || GGUF_NAMES_OF_OTHERS[modelType]} |`;
+    return `| \`${architecture}\` | \`${modelType}\` | ${names.join(', ') || (GGUF_NAMES_OF_OTHERS[modelType] ?? 'not yet')} |`;
   });
   return [
     '| architecture | `model_type` in config.json | `general.architecture` in GGUF |',
@@ -256,7 +256,7 @@ function familiesTable(): string {
 }
 
 /** Converters write these families under the name of another one. */
-const GGUF_NAMES_OF_OTHERS: Readonly<Record<string, string>> = { mistral: '`llama`' };
+const GGUF_NAMES_OF_OTHERS: Readonly<Record<string, string | undefined>> = { mistral: '`llama`' };
 
 function tensorTypesTable(): string {
   const rows = SUPPORTED_TENSOR_TYPES.map(({ name, size, bytes }) => `| ${name} | ${(8 * bytes) / size} |`);

@@ -2,7 +2,7 @@ import { readdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { NativeDType, NativeTensor } from '../addon-types';
 import { CapstanError } from '../errors';
-import type { RequiredTensor } from './families';
+import type { RequiredTensor } from './tensors';
 import { readJsonFile } from './json-file';
 import { readSafetensorsHeader } from './safetensors';
 import { invalidFile as invalidModel, type StoredTensor } from './weight-file';
@@ -18,6 +18,8 @@ export interface Checkpoint {
 
 const SINGLE_FILE = 'model.safetensors';
 const INDEX_FILE = 'model.safetensors.index.json';
+/** Names of the text model's module, in models of text and of text with images. */
+const PREFIXES = ['model.', 'model.language_model.', 'language_model.model.', ''];
 const NATIVE_DTYPES: Readonly<Record<string, NativeDType>> = { F32: 'f32', F16: 'f16', BF16: 'bf16' };
 
 interface FoundTensor extends StoredTensor {
@@ -40,7 +42,7 @@ export async function readCheckpoint(modelDir: string, required: readonly Requir
       found.set(name, { ...tensor, file });
     }
   }
-  const prefix = found.has('model.embed_tokens.weight') ? 'model.' : '';
+  const prefix = PREFIXES.find((candidate) => found.has(`${candidate}embed_tokens.weight`)) ?? '';
   const tensors = required.map((tensor) => resolveTensor(tensor, prefix, found, files));
   return {
     files,
@@ -77,17 +79,39 @@ function resolveTensor(
   found: Map<string, FoundTensor>,
   files: string[],
 ): NativeTensor {
-  // `lm_head` is outside of the module `model`, so its name has no prefix.
-  const name = required.name.startsWith('lm_head.') ? required.checkpointName : prefix + required.checkpointName;
+  const name = checkpointName(required, prefix, found);
   const tensor = found.get(name);
   if (tensor === undefined)
     throw invalidModel(name, `a tensor of shape ${showShape(required.shape)} in the checkpoint`, 'none of that name');
+  const { stacked, interleaved, isTransposed } = required;
+  const stored = [
+    ...(stacked === undefined ? [] : [stacked.count]),
+    ...(isTransposed ? [...required.shape].reverse() : required.shape),
+  ];
   const where = `${basename(files[tensor.file])}: ${name}`;
-  if (showShape(tensor.shape) !== showShape(required.shape))
-    throw invalidModel(where, `shape ${showShape(required.shape)} as config.json says`, showShape(tensor.shape));
+  if (showShape(tensor.shape) !== showShape(stored))
+    throw invalidModel(where, `shape ${showShape(stored)} as config.json says`, showShape(tensor.shape));
   const dtype = Object.hasOwn(NATIVE_DTYPES, tensor.dtype) ? NATIVE_DTYPES[tensor.dtype] : undefined;
   if (dtype === undefined) throw CapstanError.unexpected('unsupported_model', where, 'F32, F16 or BF16', tensor.dtype);
-  return { name: required.name, file: tensor.file, offset: tensor.offset, dtype, shape: tensor.shape };
+  return {
+    name: required.name,
+    file: tensor.file,
+    offset: tensor.offset + (stacked === undefined ? 0 : (tensor.numBytes / stacked.count) * stacked.index),
+    dtype,
+    shape: required.shape,
+    ...(interleaved && { interleavedHeadDim: interleaved.size, interleavedRows: interleaved.rows }),
+    ...(isTransposed && { isTransposed }),
+  };
+}
+
+/** `lm_head` is outside of the module `model`. */
+function checkpointName(
+  { name, checkpointName: own }: RequiredTensor,
+  prefix: string,
+  found: ReadonlyMap<string, unknown>,
+): string {
+  if (!name.startsWith('lm_head.')) return prefix + own;
+  return ['', 'language_model.'].map((outer) => outer + own).find((candidate) => found.has(candidate)) ?? own;
 }
 
 /** Returns the type of most elements. Quantized tensors count as bf16, to which they are decoded. */

@@ -1,9 +1,10 @@
-import type { NativeModelSpec } from '../addon-types';
+import type { NativeLayer, NativeModelSpec, NativeMoe } from '../addon-types';
 import { CapstanError } from '../errors';
 import type { SamplingDefaults } from '../sampling';
-import { type Family, findFamily, type ModelFeatures, SHARED_DEFAULTS } from './families';
+import { findFamily } from './families';
+import { type Family, type ModelFeatures, SHARED_DEFAULTS } from './family';
 import { type JsonObject, JsonReader } from './json-file';
-import { readRope } from './rope';
+import { readRope, readRopePerLayerType } from './rope';
 
 /** The content of config.json and generation_config.json that the engine needs. */
 export interface ModelConfig {
@@ -42,27 +43,52 @@ export function readModelConfig(configJson: JsonObject, generationJson: JsonObje
   };
 }
 
+/** The parts of a spec in which Llama is neutral. */
+export const PLAIN_DECODER = {
+  attentionSoftCap: 0,
+  qkNorm: 'none',
+  rotatesBeforeQkNorm: false,
+  norms: { input: true, attentionOut: false, mlp: true, mlpOut: false },
+  normOffset: 0,
+  hasSinks: false,
+  embeddingScale: 1,
+  residualScale: 1,
+  logitScale: 1,
+  logitSoftCap: 0,
+} as const;
+
 function readSpec(config: JsonReader, family: Family): NativeModelSpec {
-  const { defaults } = family;
-  const hiddenSize = config.positiveInt('hidden_size', SHARED_DEFAULTS.hiddenSize);
-  const numLayers = config.positiveInt('num_hidden_layers', SHARED_DEFAULTS.numLayers, MAX_LAYERS);
-  const numHeads = config.positiveInt('num_attention_heads', SHARED_DEFAULTS.numHeads);
+  const defaults = { ...SHARED_DEFAULTS, ...family.defaults };
+  const hiddenSize = config.positiveInt('hidden_size', defaults.hiddenSize);
+  const numLayers = config.positiveInt('num_hidden_layers', defaults.numLayers, MAX_LAYERS);
+  const numHeads = config.positiveInt('num_attention_heads', defaults.numHeads);
   const headDim = readHeadDim(config, hiddenSize, numHeads, defaults.headDim);
   const maxPositionEmbeddings = config.positiveInt('max_position_embeddings', defaults.maxPositionEmbeddings);
+  const attention = family.attention(config, numLayers);
+  const { layers: isMoe, ...moe } = family.moe?.(config) ?? { layers: () => false, numExperts: 0 };
+  const layers = attention.map((layer, i): NativeLayer => ({ mixer: 'attention', ...layer, isMoe: isMoe(i) }));
+  const { slidingRopeTheta } = family;
+  const ropes =
+    slidingRopeTheta === undefined
+      ? [readRope(config, headDim, maxPositionEmbeddings, defaults)]
+      : readRopePerLayerType(config, headDim, maxPositionEmbeddings, { ...defaults, slidingRopeTheta });
   return {
+    ...PLAIN_DECODER,
     vocabSize: config.positiveInt('vocab_size', defaults.vocabSize),
     hiddenSize,
     intermediateSize: config.positiveInt('intermediate_size', defaults.intermediateSize),
     numHeads,
     numKvHeads: readNumKvHeads(config, numHeads, defaults.numKvHeads),
     headDim,
-    rmsNormEps: config.positiveNumber('rms_norm_eps', SHARED_DEFAULTS.rmsNormEps),
+    rmsNormEps: config.positiveNumber('rms_norm_eps', defaults.rmsNormEps),
     hiddenAct: readActivation(config),
-    tieWordEmbeddings: config.boolean('tie_word_embeddings', false),
+    tieWordEmbeddings: config.boolean('tie_word_embeddings', defaults.isTied ?? false),
     attentionScale: 1 / Math.sqrt(headDim),
-    layers: family.windows(config, numLayers).map((window) => ({ mixer: 'attention', window, rope: 0 })),
-    ropes: [readRope(config, headDim, maxPositionEmbeddings)],
+    layers,
+    ropes,
     maxPositionEmbeddings,
+    ...family.changes?.(config, { hiddenSize, headDim }),
+    ...(layers.some((layer) => layer.isMoe) ? { moe: moe as NativeMoe } : {}),
   };
 }
 
@@ -87,7 +113,9 @@ function readNumKvHeads(config: JsonReader, numHeads: number, classDefault: numb
 }
 
 function readActivation(config: JsonReader): NativeModelSpec['hiddenAct'] {
-  const name = config.string('hidden_act', 'silu');
+  // The classes of Gemma have another name for it, and another default.
+  const isGemma = config.string('model_type', '').startsWith('gemma');
+  const name = isGemma ? config.string('hidden_activation', 'gelu_pytorch_tanh') : config.string('hidden_act', 'silu');
   const activation = Object.hasOwn(ACTIVATIONS, name) ? ACTIVATIONS[name] : undefined;
   if (activation === undefined)
     throw CapstanError.mismatch(

@@ -7,7 +7,7 @@ import { TokenTable } from '../text/token-table';
 import { findToolCallFormat, type ToolCallFormat } from '../text/tool-calls';
 import { type Checkpoint, readCheckpoint } from './checkpoint';
 import { type ModelConfig, readModelConfig } from './config';
-import { requiredTensors } from './families';
+import { requiredTensors } from './tensors';
 import { findGguf, ggufModelName } from './gguf/files';
 import { readGgufModel } from './gguf/model';
 import { readJsonFile } from './json-file';
@@ -99,5 +99,8 @@ async function readFolder(dir: string): Promise<{ config: ModelConfig; checkpoin
       param: 'config.json',
     });
   const config = readModelConfig(configJson, generationJson);
-  return { config, checkpoint: await readCheckpoint(dir, requiredTensors(config.spec, config.features)) };
+  return {
+    config,
+    checkpoint: await readCheckpoint(dir, requiredTensors(config.spec, config.features, config.family)),
+  };
 }

@@ -1,21 +1,54 @@
 import type { NativeRope } from '../addon-types';
 import { CapstanError } from '../errors';
+import { type FamilyDefaults, SHARED_DEFAULTS } from './family';
 import type { JsonReader } from './json-file';
 
-const ROPE_TYPES = ['default', 'linear', 'dynamic', 'llama3', 'yarn'] as const;
+const ROPE_TYPES = ['default', 'linear', 'dynamic', 'llama3', 'yarn', 'longrope'] as const;
+
+/** What the class of a model says about its rotations. */
+export type RopeDefaults = Pick<FamilyDefaults, 'ropeTheta' | 'partialRotaryFactor'>;
 
 /**
  * Reads the rotary position parameters of config.json in either spelling: `rope_theta` with `rope_scaling`, or
  * `rope_parameters` (transformers 5). Defaults are those of `modeling_rope_utils.py` in transformers.
  */
-export function readRope(config: JsonReader, headDim: number, maxPositionEmbeddings: number): NativeRope {
+export function readRope(
+  config: JsonReader,
+  headDim: number,
+  maxPositionEmbeddings: number,
+  defaults: RopeDefaults = {},
+): NativeRope {
   const parameters = config.object('rope_scaling') ?? config.object('rope_parameters');
-  const type = readRopeType(parameters);
-  const partial = parameters?.raw('partial_rotary_factor') === undefined ? config : parameters;
-  const rope: NativeRope = {
-    type,
-    theta: (parameters?.has('rope_theta') ? parameters : config).positiveNumber('rope_theta', 10000),
-    rotaryDim: Math.trunc(headDim * partial.positiveNumber('partial_rotary_factor', 1)),
+  return ropeOf(config, parameters, headDim, maxPositionEmbeddings, defaults);
+}
+
+/**
+ * Reads the rotations of full and of sliding layers. Before transformers 5, `rope_theta` and `rope_scaling` were those
+ * of full layers.
+ */
+export function readRopePerLayerType(
+  config: JsonReader,
+  headDim: number,
+  maxPositionEmbeddings: number,
+  defaults: RopeDefaults & { slidingRopeTheta: number },
+): NativeRope[] {
+  const ofSliding = { ...defaults, ropeTheta: defaults.slidingRopeTheta };
+  const parameters = config.object('rope_parameters');
+  if (parameters?.has('full_attention') || parameters?.has('sliding_attention'))
+    return [
+      ropeOf(config, parameters.object('full_attention'), headDim, maxPositionEmbeddings, defaults),
+      ropeOf(config, parameters.object('sliding_attention'), headDim, maxPositionEmbeddings, ofSliding),
+    ];
+  const full = readRope(config, headDim, maxPositionEmbeddings, defaults);
+  const theta = config.positiveNumber('rope_local_base_freq', defaults.slidingRopeTheta);
+  return [full, { ...plainRope(full.rotaryDim, maxPositionEmbeddings), theta }];
+}
+
+function plainRope(rotaryDim: number, maxPositionEmbeddings: number): NativeRope {
+  return {
+    type: 'default',
+    theta: SHARED_DEFAULTS.ropeTheta,
+    rotaryDim,
     factor: 1,
     originalMaxPositions: maxPositionEmbeddings,
     lowFreqFactor: 1,
@@ -24,7 +57,26 @@ export function readRope(config: JsonReader, headDim: number, maxPositionEmbeddi
     betaSlow: 1,
     truncate: true,
     attentionFactor: 1,
+    queryScaleGrowth: 0,
   };
+}
+
+function ropeOf(
+  config: JsonReader,
+  parameters: JsonReader | undefined,
+  headDim: number,
+  maxPositionEmbeddings: number,
+  defaults: RopeDefaults,
+): NativeRope {
+  const type = readRopeType(parameters, config.string('model_type', ''));
+  const partial = parameters?.raw('partial_rotary_factor') === undefined ? config : parameters;
+  const share = partial.positiveNumber('partial_rotary_factor', defaults.partialRotaryFactor ?? 1);
+  const rope = plainRope(Math.trunc(headDim * share), maxPositionEmbeddings);
+  rope.type = type;
+  rope.theta = (parameters?.has('rope_theta') ? parameters : config).positiveNumber(
+    'rope_theta',
+    defaults.ropeTheta ?? SHARED_DEFAULTS.ropeTheta,
+  );
   if (rope.rotaryDim < 2 || rope.rotaryDim > headDim || rope.rotaryDim % 2 !== 0) {
     throw config.mismatch(
       'partial_rotary_factor',
@@ -36,17 +88,17 @@ export function readRope(config: JsonReader, headDim: number, maxPositionEmbeddi
   return rope;
 }
 
-function readRopeType(parameters: JsonReader | undefined): NativeRope['type'] {
+function readRopeType(parameters: JsonReader | undefined, modelType: string): NativeRope['type'] {
   if (parameters === undefined) return 'default';
   const perLayer = ['full_attention', 'sliding_attention'].find((key) => parameters.has(key));
   if (perLayer !== undefined) {
-    throw new CapstanError('unsupported_model', 'config.json: rotary parameters per layer type are not supported', {
-      param: 'rope_parameters',
-      expected: 'one set of parameters',
-      received: perLayer,
-    });
+    const where = 'config.json: rotary parameters per layer type are not supported for this architecture';
+    const expected = 'one set of parameters';
+    throw new CapstanError('unsupported_model', where, { param: 'rope_parameters', expected, received: perLayer });
   }
   const name = parameters.string('rope_type', parameters.string('type', 'default'));
+  // Earlier configs of Phi-3 call LongRoPE so.
+  if (modelType === 'phi3' && (name === 'su' || name === 'yarn')) return 'longrope';
   const type = ROPE_TYPES.find((candidate) => candidate === name);
   if (type === undefined)
     throw CapstanError.mismatch('unsupported_model', 'config.json: rope_type', `one of ${ROPE_TYPES.join(', ')}`, name);
@@ -59,6 +111,16 @@ function readScaling(
   config: JsonReader,
   maxPositionEmbeddings: number,
 ): void {
+  if (rope.type === 'dynamic' && parameters.raw('alpha') !== undefined) {
+    // Hunyuan: a base that is stretched once, whatever the length.
+    rope.type = 'default';
+    rope.theta *= parameters.positiveNumber('alpha') ** (rope.rotaryDim / (rope.rotaryDim - 2));
+    return;
+  }
+  if (rope.type === 'longrope') {
+    readLongRope(rope, parameters, config, maxPositionEmbeddings);
+    return;
+  }
   if (rope.type === 'llama3' || rope.type === 'yarn') {
     // A value at the top level takes precedence, as in the configs of Phi-3.
     const original = config.has('original_max_position_embeddings') ? config : parameters;
@@ -82,6 +144,8 @@ function readScaling(
     rope.betaFast = parameters.positiveNumber('beta_fast', 32);
     rope.betaSlow = parameters.positiveNumber('beta_slow', 1);
     rope.truncate = parameters.boolean('truncate', true);
+    if (parameters.raw('llama_4_scaling_beta') !== undefined)
+      rope.queryScaleGrowth = parameters.positiveNumber('llama_4_scaling_beta');
     rope.attentionFactor = parameters.positiveNumber('attention_factor', yarnAttentionFactor(rope.factor, parameters));
   }
 }
@@ -95,4 +159,31 @@ function yarnAttentionFactor(factor: number, parameters: JsonReader): number {
   const mscaleAllDim = parameters.raw('mscale_all_dim');
   if (!mscale || !mscaleAllDim) return scale(1);
   return scale(parameters.positiveNumber('mscale')) / scale(parameters.positiveNumber('mscale_all_dim'));
+}
+
+/** LongRoPE (arXiv 2402.13753): divisors of the frequencies for contexts up to the trained length, and above. */
+function readLongRope(
+  rope: NativeRope,
+  parameters: JsonReader,
+  config: JsonReader,
+  maxPositionEmbeddings: number,
+): void {
+  const original = config.has('original_max_position_embeddings') ? config : parameters;
+  rope.originalMaxPositions = original.positiveInt('original_max_position_embeddings', maxPositionEmbeddings);
+  const count = rope.rotaryDim / 2;
+  const divisors = (key: string) => {
+    const values = parameters.raw(key);
+    if (
+      !Array.isArray(values) ||
+      values.length !== count ||
+      !values.every((value) => Number.isFinite(value) && value > 0)
+    )
+      throw parameters.mismatch(key, `a list of ${count} numbers above 0`, values);
+    return Float32Array.from(values as number[]);
+  };
+  rope.frequencyDivisors = divisors('short_factor');
+  rope.longFrequencyDivisors = divisors('long_factor');
+  const factor = parameters.positiveNumber('factor', maxPositionEmbeddings / rope.originalMaxPositions);
+  const growth = factor <= 1 ? 1 : Math.sqrt(1 + Math.log(factor) / Math.log(rope.originalMaxPositions));
+  rope.attentionFactor = parameters.positiveNumber('attention_factor', growth);
 }

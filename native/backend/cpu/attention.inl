@@ -220,6 +220,7 @@ struct ChunkRows {
   float* maximum;  // (rows)
   float* sums;     // (rows, 16)
   float* out;      // (rows, v_dim)
+  float soft_cap;  // 0 = none
 };
 
 // Raises the maximum of a row. Scales its sums to the new one.
@@ -263,6 +264,9 @@ void softmax_rows(int rows, const KeyRange* ranges, float* scores, const ChunkRo
 #pragma GCC unroll 4
     for (int i = 0; i < 4; ++i)
       s[i] = vec_load(row + i * 16);
+    if (chunk.soft_cap > 0)
+      for (int i = 0; i < 4; ++i)
+        s[i] = vec_soft_cap(s[i], chunk.soft_cap);
     if (range.begin > 0 || range.end < kKvTile) {
       for (int i = 0; i < 4; ++i) {
         const int from = at_most(at_least(range.begin - i * 16, 0), 16),
@@ -381,12 +385,22 @@ void add_chunk(const AttentionArgs& args, int chunk, const RowStates& states, co
   }
 }
 
+// Returns what the sink of a head adds to the sum of its weights.
+inline float sink_weight(const AttentionArgs& args, int head, float maximum) {
+  if (args.sinks == nullptr) return 0;
+  const Vec exponent = vec_min(vec_set(127.0f), vec_set(args.sinks[head] * kLog2E - maximum));
+  float weight[16];
+  vec_store(weight, vec_exp2(exponent));
+  return weight[0];
+}
+
 void store_result(const AttentionArgs& args, const RowStates& total) {
   const KvLayout& layout = args.cache.layout;
   for (int row = 0; row < args.num_rows * args.num_heads; ++row) {
     float* to = args.q + (row / args.num_heads) * args.q_stride + (row % args.num_heads) * layout.head_dim;
+    const float sum = total.sum[row] + sink_weight(args, row % args.num_heads, total.maximum[row]);
     for (int d = 0; d < layout.head_dim; ++d)
-      to[d] = total.out[row * layout.v_dim + d] / total.sum[row];
+      to[d] = total.out[row * layout.v_dim + d] / sum;
   }
 }
 
@@ -429,7 +443,7 @@ void compute_chunk(const AttentionArgs& args, int chunk, const ActTiles& q, floa
       float* out = states.out + row * v_dim;
       score_rows<S>(count, q.data + row * q.words, static_cast<int>(q.words) / S::kWords, groups,
                     row == 0 ? &v_ahead : nullptr, first / kSlotGroup, (last + kSlotGroup - 1) / kSlotGroup, weights);
-      softmax_rows<S>(count, ranges, weights, {states.maximum + row, sums + row * 16, out}, v_dim);
+      softmax_rows<S>(count, ranges, weights, {states.maximum + row, sums + row * 16, out, args.soft_cap}, v_dim);
       add_values<S>(count, ranges, reinterpret_cast<const uint32_t*>(weights), groups,
                     has_next && is_last ? &k_ahead : nullptr, v_dim, out);
     }

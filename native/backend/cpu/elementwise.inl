@@ -54,16 +54,31 @@ inline Vec vec_gelu(Vec x) {
   return vec_sub(vec_max(vec_zero(), x), vec_mul(vec_mul(magnitude, tail), vec_set(0.5f)));
 }
 
-inline Vec vec_activation(Activation activation, Vec x) {
+// The gated unit of gpt-oss.
+inline Vec vec_clamped_swish(Vec gate, Vec up) {
+  gate = vec_min(vec_set(7.0f), gate);
+  up = vec_max(vec_set(-7.0f), vec_min(vec_set(7.0f), up));
+  return vec_mul(vec_add(up, vec_set(1.0f)), vec_mul(gate, vec_sigmoid(vec_mul(vec_set(1.702f), gate))));
+}
+
+inline Vec vec_gated(Activation activation, Vec gate, Vec up) {
   switch (activation) {
     case Activation::kSilu:
-      return vec_silu(x);
+      return vec_mul(vec_silu(gate), up);
     case Activation::kGelu:
-      return vec_gelu(x);
+      return vec_mul(vec_gelu(gate), up);
     case Activation::kGeluTanh:
-      return vec_gelu_tanh(x);
+      return vec_mul(vec_gelu_tanh(gate), up);
+    case Activation::kClampedSwish:
+      return vec_clamped_swish(gate, up);
   }
-  return x;
+  return gate;
+}
+
+// cap · tanh(x / cap) = cap · (2 · sigmoid(2 x / cap) - 1).
+inline Vec vec_soft_cap(Vec x, float cap) {
+  const Vec half = vec_sigmoid(vec_mul(x, vec_set(2.0f / cap)));
+  return vec_mul(vec_set(cap), vec_sub(vec_add(half, half), vec_set(1.0f)));
 }
 
 // ---- rows ----
@@ -157,38 +172,86 @@ void pack_row(const float* x, int64_t k, const ActTiles& acts, int64_t row) {
     store_act_words(to, i, load_part(x + i, k - i), k - i < 16 ? static_cast<int>(k - i) : 16);
 }
 
-void add_partials(float* hidden, const float* const* partials, int num_partials, const float* bias, int64_t n) {
+inline void store_part(float* to, Vec value, int64_t count) {
+  if (count >= 16) return vec_store(to, value);
+  float lane[16];
+  vec_store(lane, value);
+  for (int64_t j = 0; j < count; ++j)
+    to[j] = lane[j];
+}
+
+// Returns elements [i, i + 16) of the partials, added by the fixed tree, plus the bias.
+inline Vec sum_partials(const float* const* partials, int num_partials, const float* bias, int64_t i, int64_t n) {
+  Vec part[8];
+  for (int p = 0; p < num_partials; ++p)
+    part[p] = load_part(partials[p] + i, n - i);
+  for (int width = num_partials; width > 1; width /= 2)
+    for (int p = 0; p < width / 2; ++p)
+      part[p] = vec_add(part[2 * p], part[2 * p + 1]);
+  return bias == nullptr ? part[0] : vec_add(part[0], load_part(bias + i, n - i));
+}
+
+void add_residual(const ResidualArgs& args) {
+  const int64_t n = args.n;
+  const auto sum_at = [&](int64_t i) { return sum_partials(args.partials, args.num_partials, args.bias, i, n); };
+  Vec inverse_rms = vec_set(1.0f);
+  if (args.norm != nullptr) {
+    Vec squares = vec_zero();
+    for (int64_t i = 0; i < n; i += 16)
+      squares = vec_fma(sum_at(i), sum_at(i), squares);
+    inverse_rms = vec_set(1.0f / __builtin_sqrtf(vec_reduce_add(squares) / static_cast<float>(n) + args.eps));
+  }
   for (int64_t i = 0; i < n; i += 16) {
-    Vec part[8];
-    for (int p = 0; p < num_partials; ++p)
-      part[p] = load_part(partials[p] + i, n - i);
-    for (int width = num_partials; width > 1; width /= 2)
-      for (int p = 0; p < width / 2; ++p)
-        part[p] = vec_add(part[2 * p], part[2 * p + 1]);
-    Vec sum = part[0];
-    if (bias != nullptr) sum = vec_add(sum, load_part(bias + i, n - i));
-    sum = vec_add(load_part(hidden + i, n - i), sum);
-    if (n - i >= 16) {
-      vec_store(hidden + i, sum);
-    } else {
-      float lane[16];
-      vec_store(lane, sum);
-      for (int64_t j = 0; j < n - i; ++j)
-        hidden[i + j] = lane[j];
+    Vec sum = sum_at(i);
+    if (args.norm != nullptr) sum = vec_mul(vec_mul(sum, inverse_rms), load_part(args.norm + i, n - i));
+    store_part(args.hidden + i, vec_add(load_part(args.hidden + i, n - i), vec_mul(sum, vec_set(args.scale))), n - i);
+  }
+}
+
+void weighted_sum(const WeightedSumArgs& args) {
+  for (int64_t i = 0; i < args.n; i += 16) {
+    Vec total = vec_zero();
+    for (int row = 0; row < args.num_rows; ++row) {
+      const Vec sum =
+          sum_partials(args.partials + row * args.num_partials, args.num_partials, args.biases[row], i, args.n);
+      total = vec_fma(sum, vec_set(args.weights[row]), total);
     }
+    store_part(args.out + i, total, args.n - i);
+  }
+}
+
+void head_squares(const float* x, int num_heads, int head_dim, float* squares) {
+  for (int head = 0; head < num_heads; ++head, x += head_dim) {
+    Vec sum = vec_zero();
+    for (int i = 0; i < head_dim; i += 16) {
+      const Vec v = load_part(x + i, head_dim - i);
+      sum = vec_fma(v, v, sum);
+    }
+    squares[head] = vec_reduce_add(sum);
+  }
+}
+
+void scale_logits(float* logits, int64_t n, float scale, float cap) {
+  for (int64_t i = 0; i < n; i += 16) {
+    const Vec scaled = vec_mul(load_part(logits + i, n - i), vec_set(scale));
+    store_part(logits + i, cap > 0 ? vec_soft_cap(scaled, cap) : scaled, n - i);
   }
 }
 
 // ---- query, key, value ----
 
-// One head in place: norm, then RoPE over the first rotary_dim elements, which pairs the two halves. x is readable and
-// writable up to a multiple of 16 and holds zeros from head_dim on.
-inline void norm_and_rotate(float* x, int head_dim, const float* norm, float eps, const float* rope, int rotary_dim) {
-  if (norm != nullptr) {
-    const Vec scale = vec_set(inverse_rms(x, head_dim, eps));
-    for (int i = 0; i < head_dim; i += 16)
-      vec_store(x + i, vec_mul(vec_mul(vec_load(x + i), scale), load_part(norm + i, head_dim - i)));
-  }
+// Both functions: x is readable and writable up to a multiple of 16 and holds zeros from head_dim on.
+inline void norm_head(float* x, int head_dim, const HeadNorm& norm, int head, float eps) {
+  if (norm.weight == nullptr) return;
+  const bool is_of_all = norm.inverse_rms > 0;
+  const Vec scale = vec_set(is_of_all ? norm.inverse_rms : inverse_rms(x, head_dim, eps));
+  const float* weight = norm.weight + (is_of_all ? head * head_dim : 0);
+  for (int i = 0; i < head_dim; i += 16)
+    vec_store(x + i, vec_mul(vec_mul(vec_load(x + i), scale), load_part(weight + i, head_dim - i)));
+}
+
+// RoPE over the first rotary_dim elements, which pairs the two halves.
+inline void rotate(float* x, const float* rope, int rotary_dim) {
   const int half = rotary_dim / 2;
   const float* cosine = rope;
   const float* sine = rope + half;
@@ -203,6 +266,13 @@ inline void norm_and_rotate(float* x, int head_dim, const float* norm, float eps
     x[i] = __builtin_fmaf(0.0f - b, sine[i], a * cosine[i]);
     x[half + i] = __builtin_fmaf(a, sine[i], b * cosine[i]);
   }
+}
+
+inline void norm_and_rotate(const QkvRowArgs& args, const HeadNorm& norm, int head, float* x) {
+  const int head_dim = args.cache.layout.head_dim;
+  if (!args.rotates_before_norm) norm_head(x, head_dim, norm, head, args.eps);
+  rotate(x, args.rope, args.rotary_dim);
+  if (args.rotates_before_norm) norm_head(x, head_dim, norm, head, args.eps);
 }
 
 inline void copy_head(float* to, const float* from, int head_dim, int padded) {
@@ -266,7 +336,7 @@ void qkv_row(const QkvRowArgs& args) {
   for (int h = 0; h < args.num_heads; ++h) {
     float* q = args.qkv + h * head_dim;
     copy_head(head, q, head_dim, padded);
-    norm_and_rotate(head, head_dim, args.q_norm, args.eps, args.rope, args.rotary_dim);
+    norm_and_rotate(args, args.q_norm, h, head);
     for (int i = 0; i < head_dim; ++i)
       q[i] = head[i] * args.q_scale;
   }
@@ -274,7 +344,7 @@ void qkv_row(const QkvRowArgs& args) {
   const float* v = k + num_kv_heads * head_dim;
   for (int h = 0; h < num_kv_heads; ++h) {
     copy_head(head, k + h * head_dim, head_dim, padded);
-    norm_and_rotate(head, head_dim, args.k_norm, args.eps, args.rope, args.rotary_dim);
+    norm_and_rotate(args, args.k_norm, h, head);
     copy_head(value, v + h * head_dim, head_dim, padded);
     store_kv(args.cache, args.slot, h, head, value);
   }

@@ -239,8 +239,7 @@ void store_gated_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel
     const int count = left < valid ? static_cast<int>(left) : valid;
     for (int r = 0; r < rows; ++r) {
       const Vec first = sum_of(p, r), second = p + 1 < panels ? sum_of(p + 1, r) : first;
-      const Vec value =
-          vec_mul(vec_activation(args.activation, vec_low_halves(first, second)), vec_high_halves(first, second));
+      const Vec value = vec_gated(args.activation, vec_low_halves(first, second), vec_high_halves(first, second));
       store_act_words(to[r], k, vec_select_range(value, 0, count, vec_zero()), count);
     }
   }

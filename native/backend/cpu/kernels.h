@@ -100,7 +100,7 @@ struct ActTiles {
 enum class GemmOutput : uint8_t {
   kStore,     // out = sum + bias
   kResidual,  // out = out + (sum + bias)
-  kGated,     // gated = act(gate) * up; a panel holds 8 gates, then their 8 ups
+  kGated,     // gated = act(gate, up); a panel holds 8 gates, then their 8 ups
 };
 
 // Computes panels [panel_begin, panel_end) of activations · weightsᵀ.
@@ -143,13 +143,20 @@ struct KvCache {
   void* v = nullptr;
 };
 
-// Finishes one row of the QKV projection: head norms, RoPE and the scale of q, in place; stores k and v in their slot.
+// The norm of the heads of q or k.
+struct HeadNorm {
+  const float* weight = nullptr;  // (head_dim), or (heads * head_dim) for a norm over all heads; null = no norm
+  // The norm over all heads is x * weight * inverse_rms; 0 = each head has a norm of its own.
+  float inverse_rms = 0;
+};
+
+// Finishes one row of the QKV projection: norms, RoPE and the scale of q, in place; stores k and v in their slot.
 struct QkvRowArgs {
   float* qkv = nullptr;  // ((num_heads + 2 * num_kv_heads) * head_dim); only q is written
   int num_heads = 0;
-  const float* q_norm = nullptr;  // (head_dim) or null
-  const float* k_norm = nullptr;
+  HeadNorm q_norm, k_norm;
   float eps = 0;
+  bool rotates_before_norm = false;
   float q_scale = 1;
   const float* rope = nullptr;  // (2, rotary_dim / 2) cosines, then sines, of the row's position
   int rotary_dim = 0;
@@ -177,8 +184,10 @@ struct AttentionArgs {
   int kv_head = 0;
   const int32_t* block_table = nullptr;
   KvCache cache;
-  float* states = nullptr;   // (chunks, chunk_state_floats) or null
-  float* scratch = nullptr;  // (attention_scratch_floats)
+  float soft_cap = 0;            // in the unit of the scores: c · log2(e); 0 = none
+  const float* sinks = nullptr;  // (num_heads) logits of a key without value, in nats; null = none
+  float* states = nullptr;       // (chunks, chunk_state_floats) or null
+  float* scratch = nullptr;      // (attention_scratch_floats)
 };
 
 // AMX reads whole blocks of K, also at the end of a panel.
@@ -195,6 +204,29 @@ constexpr int64_t attention_scratch_floats(int64_t rows, int64_t k_dim, int64_t 
 constexpr int64_t dequantized_floats(int64_t padded_k) {
   return kMaxTilePanels * padded_k * kPanelFeatures;
 }
+
+// hidden += scale * norm(sum + bias). All are (n).
+struct ResidualArgs {
+  float* hidden = nullptr;
+  const float* const* partials = nullptr;  // added by the fixed tree
+  int num_partials = 1;                    // a power of two up to 8
+  const float* bias = nullptr;             // or null
+  const float* norm = nullptr;             // weight of an RMS norm, readable up to a multiple of 16, or null
+  float eps = 0;
+  float scale = 1;
+  int64_t n = 0;
+};
+
+// out = Σ weights[i] * (sum of row i + biases[i]), in order. All rows are (n).
+struct WeightedSumArgs {
+  float* out = nullptr;
+  int num_rows = 0;
+  const float* const* partials = nullptr;  // (num_rows, num_partials): those of a row are added by the fixed tree
+  int num_partials = 1;                    // a power of two up to 8
+  const float* const* biases = nullptr;    // (num_rows), each null or readable up to a multiple of 16
+  const float* weights = nullptr;          // (num_rows)
+  int64_t n = 0;
+};
 
 // One group of weights in codes: value = (code - 2^(bits - 1)) * scale.
 struct QuantGroupArgs {
@@ -223,8 +255,12 @@ struct CpuKernels {
   void (*attention)(const AttentionArgs& args);
   // Replaces q by the result of the states of all chunks that the rows see.
   void (*combine_chunks)(const AttentionArgs& args);
-  // hidden += (partials added by the fixed tree) + bias. All are (n); num_partials is a power of two up to 8.
-  void (*add_partials)(float* hidden, const float* const* partials, int num_partials, const float* bias, int64_t n);
+  void (*add_residual)(const ResidualArgs& args);
+  void (*weighted_sum)(const WeightedSumArgs& args);
+  // squares[h] = Σ x² of head h of x (num_heads, head_dim).
+  void (*head_squares)(const float* x, int num_heads, int head_dim, float* squares);
+  // logits (n) = cap · tanh(scale · logits / cap), or scale · logits when cap is 0.
+  void (*scale_logits)(float* logits, int64_t n, float scale, float cap);
   SampleKernels sample;
 };
 

@@ -22,8 +22,8 @@ constexpr ActFormat kBf16ActFormat = ActFormat::kBf16Rounded;
 #endif
 
 const CpuKernels CAPSTAN_KERNELS = {
-    kTileRows,      kBf16ActFormat, gemm_any,  rms_norm,       pack_row,     quantize_row,
-    quantize_group, qkv_row,        attention, combine_chunks, add_partials, kSampleKernels,
+    kTileRows, kBf16ActFormat, gemm_any,     rms_norm,     pack_row,     quantize_row, quantize_group, qkv_row,
+    attention, combine_chunks, add_residual, weighted_sum, head_squares, scale_logits, kSampleKernels,
 };
 
 }  // namespace capstan

@@ -152,10 +152,12 @@ std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, 
   return first;
 }
 
-std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, const LoadProgress& progress) {
+std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, float offset, const LoadProgress& progress) {
   auto vector = std::make_unique<CpuVector>();
   vector->size = slice.num_rows * slice.num_cols;
   vector->values = read_floats(slice);
+  for (float& value : vector->values)
+    value += offset;
   vector->values.resize((vector->values.size() + 15) / 16 * 16, 0.0f);
   if (progress) progress(file_bytes(*slice.tensor, vector->size));
   return vector;

@@ -31,7 +31,8 @@ struct CpuVector final : Vector {
 // panels. Calls `progress` on the caller's thread. Throws kInvalidModel for NaN and Inf.
 std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, const CpuKernels& kernels, Team& team,
                                        const LoadProgress& progress);
-std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, const LoadProgress& progress);
+// The values are those of the file plus `offset`.
+std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, float offset, const LoadProgress& progress);
 
 // out (cols) = row `row` of a packed matrix. The matrix must not be gated.
 void gather_row(const CpuMatrix& matrix, int64_t row, float* out);

@@ -1,4 +1,4 @@
-import { readModelConfig } from '../../../ts/model/config';
+import { PLAIN_DECODER, readModelConfig } from '../../../ts/model/config';
 
 const LLAMA = {
   architectures: ['LlamaForCausalLM'],
@@ -25,11 +25,12 @@ function without(config: Record<string, unknown>, ...keys: string[]): Record<str
 }
 
 function layersOf(...windows: number[]): object[] {
-  return windows.map((window) => ({ mixer: 'attention', window, rope: 0 }));
+  return windows.map((window) => ({ mixer: 'attention', window, rope: 0, isMoe: false }));
 }
 
 test('maps config.json to a spec', () => {
   expect(specOf(LLAMA)).toEqual({
+    ...PLAIN_DECODER,
     vocabSize: 100,
     hiddenSize: 64,
     intermediateSize: 128,
@@ -55,6 +56,7 @@ test('maps config.json to a spec', () => {
         betaSlow: 1,
         truncate: true,
         attentionFactor: 1,
+        queryScaleGrowth: 0,
       },
     ],
   });
@@ -84,11 +86,11 @@ describe('defaults of the classes of transformers', () => {
   test('Qwen3: a head dimension of 128', () => {
     const qwen3 = { ...LLAMA, architectures: ['Qwen3ForCausalLM'], model_type: 'qwen3' };
     expect(specOf(qwen3)).toMatchObject({ headDim: 128, ropes: [{ rotaryDim: 128 }] });
+    expect(specOf(qwen3).qkNorm).toBe('head');
     expect(readModelConfig(qwen3, undefined).features).toEqual({
       qkvBias: false,
       outputBias: false,
       mlpBias: false,
-      qkNorm: true,
     });
   });
 
@@ -229,21 +231,10 @@ test('sampling defaults come from generation_config.json', () => {
 describe('refusals', () => {
   test.each([
     [
-      'Qwen3-MoE',
-      { architectures: ['Qwen3MoeForCausalLM'], model_type: 'qwen3_moe' },
-      /Qwen3MoeForCausalLM \(mixture of experts, not supported yet\)/,
+      'DeepSeek',
+      { architectures: ['DeepseekV3ForCausalLM'], model_type: 'deepseek_v3' },
+      /DeepseekV3ForCausalLM \(multi-head latent attention, not supported yet\)/,
     ],
-    [
-      'Mixtral',
-      { architectures: ['MixtralForCausalLM'], model_type: 'mixtral' },
-      /MixtralForCausalLM \(mixture of experts/,
-    ],
-    [
-      'Gemma',
-      { architectures: ['Gemma3ForCausalLM'], model_type: 'gemma3_text' },
-      /Gemma3ForCausalLM \(Gemma, not supported yet\)/,
-    ],
-    ['Phi', { architectures: ['Phi3ForCausalLM'], model_type: 'phi3' }, /Phi3ForCausalLM \(Phi, not supported yet\)/],
     [
       'an unknown one',
       { architectures: ['GPT2LMHeadModel'], model_type: 'gpt2' },
@@ -259,8 +250,8 @@ describe('refusals', () => {
     ['an unknown activation', { hidden_act: 'relu2' }, /hidden_act: expected one of silu, .* got "relu2"/],
     [
       'an unknown rope type',
-      { rope_scaling: { rope_type: 'longrope' } },
-      /rope_type: expected one of default, .* got "longrope"/,
+      { rope_scaling: { rope_type: 'mrope' } },
+      /rope_type: expected one of default, .* got "mrope"/,
     ],
     [
       'rotary parameters per layer type',

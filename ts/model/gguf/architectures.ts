@@ -21,7 +21,7 @@ const TENSOR_NAMES: Readonly<Record<string, string>> = {
   norm: 'output_norm',
   lm_head: 'output',
   input_norm: 'attn_norm',
-  post_attention_norm: 'ffn_norm',
+  mlp_norm: 'ffn_norm',
   q_proj: 'attn_q',
   k_proj: 'attn_k',
   v_proj: 'attn_v',

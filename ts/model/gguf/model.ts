@@ -1,7 +1,8 @@
 import type { NativeTensor } from '../../addon-types';
 import { type Checkpoint, mainDtype } from '../checkpoint';
 import type { ModelConfig } from '../config';
-import { type RequiredTensor, familyOf, requiredTensors } from '../families';
+import { familyOf } from '../families';
+import { type RequiredTensor, requiredTensors } from '../tensors';
 import { JsonReader } from '../json-file';
 import { invalidFile, readFully, unsupportedFile, withWeightFile } from '../weight-file';
 import { basename } from 'node:path';

@@ -1,8 +1,8 @@
 import type { NativeModelSpec, NativeRope } from '../../addon-types';
 import { CapstanError } from '../../errors';
-import type { ModelFeatures } from '../families';
+import type { ModelFeatures } from '../family';
 import { JsonReader } from '../json-file';
-import { MAX_LAYERS } from '../config';
+import { MAX_LAYERS, PLAIN_DECODER } from '../config';
 import { ARCHITECTURES, type GgufArchitecture } from './architectures';
 import type { GgufFiles } from './files';
 
@@ -43,6 +43,8 @@ export function readGgufSpec(
     throw unsupported(metadata, key('attention.value_length'), `${headDim}, as for keys`, valueDim);
   const maxPositionEmbeddings = metadata.positiveInt(key('context_length'));
   return {
+    ...PLAIN_DECODER,
+    qkNorm: tensors.has('blk.0.attn_q_norm.weight') ? 'head' : 'none',
     vocabSize: tensors.get('token_embd.weight')?.shape[0] ?? metadata.positiveInt(key('vocab_size')),
     hiddenSize,
     intermediateSize: perLayerInt(metadata, key('feed_forward_length')),
@@ -53,7 +55,12 @@ export function readGgufSpec(
     hiddenAct: 'silu',
     tieWordEmbeddings: !tensors.has('output.weight'),
     attentionScale: 1 / Math.sqrt(headDim),
-    layers: readWindows(metadata, arch, numLayers).map((window) => ({ mixer: 'attention', window, rope: 0 })),
+    layers: readWindows(metadata, arch, numLayers).map((window) => ({
+      mixer: 'attention',
+      window,
+      rope: 0,
+      isMoe: false,
+    })),
     ropes: [readGgufRope(metadata, architecture, headDim, maxPositionEmbeddings)],
     maxPositionEmbeddings,
   };
@@ -65,7 +72,6 @@ export function readFeatures({ tensors }: Pick<GgufFiles, 'tensors'>): ModelFeat
     qkvBias: tensors.has('blk.0.attn_q.bias'),
     outputBias: tensors.has('blk.0.attn_output.bias'),
     mlpBias: tensors.has('blk.0.ffn_gate.bias'),
-    qkNorm: tensors.has('blk.0.attn_q_norm.weight'),
   };
 }
 
@@ -142,6 +148,7 @@ function readGgufRope(
     betaSlow: metadata.positiveNumber(key('scaling.yarn_beta_slow'), 1),
     truncate: true,
     attentionFactor: isScaled && type === 'yarn' ? yarnAttentionFactor(metadata, key, factor) : 1,
+    queryScaleGrowth: 0,
   };
 }
 

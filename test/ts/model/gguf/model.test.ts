@@ -132,13 +132,13 @@ test('reads QK norms, window and head dimension of Qwen3', async () => {
     tensors.set('blk.0.attn_q_norm.weight', { sizes: [6] });
     tensors.set('blk.0.attn_k_norm.weight', { sizes: [6] });
   });
-  const { spec, features } = (await load(path)).config;
+  const { spec } = (await load(path)).config;
   expect(spec).toMatchObject({
     headDim: 6,
     attentionScale: 1 / Math.sqrt(6),
-    layers: [{ mixer: 'attention', window: 16, rope: 0 }],
+    layers: [{ mixer: 'attention', window: 16, rope: 0, isMoe: false }],
   });
-  expect(features.qkNorm).toBe(true);
+  expect(spec.qkNorm).toBe('head');
 });
 
 describe('rotary scaling', () => {

@@ -1,0 +1,86 @@
+#include "native/backend/cpu/expert_plan.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace capstan {
+namespace {
+
+// Writes the scores of all experts over `scores`, which holds the logits.
+void score_experts(RouterScore score, std::vector<float>& scores) {
+  if (score == RouterScore::kSigmoid) {
+    for (float& value : scores)
+      value = 1.0f / (1.0f + std::exp(-value));
+    return;
+  }
+  const float largest = *std::ranges::max_element(scores);
+  float sum = 0;
+  for (float& value : scores)
+    sum += value = std::exp(value - largest);
+  for (float& value : scores)
+    value /= sum;
+}
+
+}  // namespace
+
+void choose_experts(const Moe& moe, const float* logits, const float* selection_bias, TokenExperts out) {
+  thread_local std::vector<float> scores, keys;
+  scores.assign(logits, logits + moe.num_experts);
+  score_experts(moe.score, scores);
+  keys = scores;
+  for (int i = 0; i < moe.num_experts; ++i) {
+    float& key = keys[static_cast<size_t>(i)];
+    if (selection_bias != nullptr) key += selection_bias[i];
+    if (std::isnan(key)) key = -std::numeric_limits<float>::infinity();
+  }
+  float sum = 0;
+  for (int k = 0; k < moe.top_k; ++k) {
+    int best = -1;
+    for (int i = 0; i < moe.num_experts; ++i) {
+      const bool is_taken = std::find(out.experts, out.experts + k, i) != out.experts + k;
+      if (!is_taken && (best < 0 || keys[static_cast<size_t>(i)] > keys[static_cast<size_t>(best)])) best = i;
+    }
+    out.experts[k] = best;
+    out.weights[k] = scores[static_cast<size_t>(best)];
+    sum += out.weights[k];
+  }
+  const float scale = static_cast<float>(moe.weight_scale) / (moe.normalizes_weights ? sum : 1.0f);
+  for (int k = 0; k < moe.top_k; ++k)
+    out.weights[k] *= scale;
+}
+
+void ExpertPlan::reserve(const Moe& moe, int max_num_tokens) {
+  begin(moe, max_num_tokens);
+  sort_by_expert();
+}
+
+void ExpertPlan::begin(const Moe& moe, int64_t num_tokens) {
+  slots = moe.top_k + (moe.shared_intermediate_size > 0 ? 1 : 0);
+  const size_t num_pairs = static_cast<size_t>(num_tokens * slots);
+  experts.assign(num_pairs, 0);
+  weights.assign(num_pairs, 1.0f);
+  tokens.resize(num_pairs);
+  pairs.resize(num_pairs);
+  first_pair.assign(static_cast<size_t>(moe.num_experts) + 2, 0);
+}
+
+void ExpertPlan::sort_by_expert() {
+  std::ranges::fill(first_pair, 0);
+  for (const int32_t expert : experts)
+    ++first_pair[static_cast<size_t>(expert)];
+  int32_t next = 0;
+  for (int32_t& first : first_pair)
+    first = std::exchange(next, next + first);
+  for (size_t i = 0; i < experts.size(); ++i) {
+    int32_t& pair = first_pair[static_cast<size_t>(experts[i])];
+    tokens[static_cast<size_t>(pair)] = static_cast<int32_t>(i) / slots;
+    pairs[i] = pair++;
+  }
+  // Each entry is now where the next expert begins.
+  std::shift_right(first_pair.begin(), first_pair.end(), 1);
+  first_pair[0] = 0;
+}
+
+}  // namespace capstan

@@ -1,0 +1,94 @@
+import type { NativeLayer, NativeModelSpec, NativeMoe } from '../addon-types';
+import type { JsonReader } from './json-file';
+
+/** Values that transformers uses if config.json does not set them. */
+export interface FamilyDefaults {
+  hiddenSize?: number;
+  numLayers?: number;
+  numHeads?: number;
+  vocabSize: number;
+  intermediateSize: number;
+  /** undefined: the number of query heads. */
+  numKvHeads?: number;
+  /** undefined: hidden size divided by the number of heads. */
+  headDim?: number;
+  rmsNormEps?: number;
+  maxPositionEmbeddings: number;
+  ropeTheta?: number;
+  /** The part of a head that is rotated. */
+  partialRotaryFactor?: number;
+  isTied?: boolean;
+  /** null: the class has no default. */
+  eosTokenId: number | null;
+}
+
+/** Defaults of most classes. */
+export const SHARED_DEFAULTS = {
+  hiddenSize: 4096,
+  numLayers: 32,
+  numHeads: 32,
+  rmsNormEps: 1e-6,
+  ropeTheta: 10_000,
+} as const;
+
+/** The optional tensors of a model. */
+export interface ModelFeatures {
+  qkvBias: boolean;
+  outputBias: boolean;
+  mlpBias: boolean;
+  /** Where the checkpoint keeps the projections of attention and of a dense MLP. */
+  isQkvFused?: boolean;
+  isGateUpFused?: boolean;
+  /** Rotary positions turn neighbouring dimensions of a head instead of its halves. */
+  isRopeInterleaved?: boolean;
+  /** How the checkpoint stores the experts. */
+  experts?: ExpertTensors;
+}
+
+/** Names and layout of the tensors of a mixture of experts, relative to the layer. */
+export interface ExpertTensors {
+  router: string;
+  hasRouterBias?: boolean;
+  /** A bias that only chooses the experts. */
+  selectionBias?: string;
+  /** The projections of one expert; `*` stands for its number. */
+  each?: { gate: string; up: string; down: string };
+  /** Tensors that hold all experts, and gate and up as one projection. */
+  stacked?: {
+    gateUp: string;
+    down: string;
+    /** (experts, features) */
+    gateUpBias?: string;
+    downBias?: string;
+    /** A gate, then its up, then the next gate. */
+    isInterleaved?: boolean;
+    /** (experts, inputs, features) instead of (experts, features, inputs). */
+    isTransposed?: boolean;
+  };
+  shared?: { gate?: string; up?: string; gateUp?: string; down: string };
+  sharedGate?: string;
+}
+
+/** What a layer does with positions. */
+export type LayerAttention = Pick<NativeLayer, 'window' | 'rope'>;
+
+/** What a family changes in a spec like that of Llama. */
+export type SpecChanges = Partial<
+  Omit<NativeModelSpec, 'layers' | 'ropes' | 'moe' | 'vocabSize' | 'hiddenSize' | 'numHeads'>
+>;
+
+/** One architecture: how its config.json maps to a spec. To add a family, add a row to `FAMILIES`. */
+export interface Family {
+  modelType: string;
+  architecture: string;
+  defaults: FamilyDefaults;
+  features(config: JsonReader): ModelFeatures;
+  /** Returns the window and the rotation of each layer; rotation 1 is that of `sliding_attention` layers. */
+  attention(config: JsonReader, numLayers: number): LayerAttention[];
+  /** Full and sliding layers have rotations of their own. The default base of that of sliding layers. */
+  slidingRopeTheta?: number;
+  changes?(config: JsonReader, sizes: { hiddenSize: number; headDim: number }): SpecChanges;
+  moe?(config: JsonReader): NativeMoe & { layers(layer: number): boolean };
+  /** Names in the checkpoint that differ from those of Llama, by canonical name. */
+  names?: Readonly<Record<string, string>>;
+}

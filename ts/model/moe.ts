@@ -1,0 +1,66 @@
+import type { NativeMoe } from '../addon-types';
+import type { JsonReader } from './json-file';
+
+type Moe = NativeMoe & { layers(layer: number): boolean };
+
+const SOFTMAX = { score: 'softmax', weightScale: 1, sharedIntermediateSize: 0 } as const;
+
+function everyLayer(): boolean {
+  return true;
+}
+
+/** The classes of Qwen: `decoder_sparse_step` and `mlp_only_layers` say which layers are dense. */
+export function qwenMoe(
+  config: JsonReader,
+  defaults: { experts: number; topK: number; intermediateSize: number; sharedIntermediateSize: number },
+): Moe {
+  const step = config.positiveInt('decoder_sparse_step', 1);
+  const dense = config.raw('mlp_only_layers') ?? [];
+  if (!Array.isArray(dense)) throw config.mismatch('mlp_only_layers', 'a list of layers', dense);
+  return {
+    ...SOFTMAX,
+    numExperts: config.positiveInt(
+      config.has('num_local_experts') ? 'num_local_experts' : 'num_experts',
+      defaults.experts,
+    ),
+    topK: config.positiveInt('num_experts_per_tok', defaults.topK),
+    intermediateSize: config.positiveInt('moe_intermediate_size', defaults.intermediateSize),
+    sharedIntermediateSize: config.nonNegativeInt('shared_expert_intermediate_size', defaults.sharedIntermediateSize),
+    normalizesWeights: config.boolean('norm_topk_prob', false),
+    layers: (layer) => !dense.includes(layer) && (layer + 1) % step === 0,
+  };
+}
+
+/** The weights are the softmax over the chosen experts. */
+export function mixtralMoe(config: JsonReader, intermediateSize: number): Moe {
+  return {
+    ...SOFTMAX,
+    numExperts: config.positiveInt('num_local_experts', 8),
+    topK: config.positiveInt('num_experts_per_tok', 2),
+    intermediateSize: config.positiveInt('intermediate_size', intermediateSize),
+    normalizesWeights: true,
+    layers: everyLayer,
+  };
+}
+
+export function olmoeMoe(config: JsonReader): Moe {
+  return {
+    ...SOFTMAX,
+    numExperts: config.positiveInt('num_experts', 64),
+    topK: config.positiveInt('num_experts_per_tok', 8),
+    intermediateSize: config.positiveInt('intermediate_size', 2048),
+    normalizesWeights: config.boolean('norm_topk_prob', false),
+    layers: everyLayer,
+  };
+}
+
+export function gptOssMoe(config: JsonReader, intermediateSize: number): Moe {
+  return {
+    ...SOFTMAX,
+    numExperts: config.positiveInt('num_local_experts', 128),
+    topK: config.positiveInt(config.has('num_experts_per_tok') ? 'num_experts_per_tok' : 'experts_per_token', 4),
+    intermediateSize: config.positiveInt('intermediate_size', intermediateSize),
+    normalizesWeights: true,
+    layers: everyLayer,
+  };
+}

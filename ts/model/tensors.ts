@@ -1,0 +1,174 @@
+import type { NativeModelSpec } from '../addon-types';
+import type { ExpertTensors, Family, ModelFeatures } from './family';
+
+/** A tensor that the spec needs. */
+export interface RequiredTensor {
+  /** Canonical name. */
+  name: string;
+  /** Name in the checkpoint, without the prefix `model.`. */
+  checkpointName: string;
+  shape: number[];
+  /** The checkpoint's tensor has one more dimension, and this is one entry of it. */
+  stacked?: { count: number; index: number };
+  /** Rows (of a bias: entries) of groups of `size`, of which the first `rows` are stored as pairs. */
+  interleaved?: { size: number; rows: number };
+  /** The checkpoint holds the transposed matrix. */
+  isTransposed?: boolean;
+}
+
+/** Names of Llama, relative to the layer, by canonical name. */
+const LLAMA_NAMES: Readonly<Record<string, string>> = {
+  input_norm: 'input_layernorm',
+  attention_out_norm: 'post_attention_layernorm',
+  mlp_norm: 'post_attention_layernorm',
+  mlp_out_norm: 'post_feedforward_layernorm',
+  q_proj: 'self_attn.q_proj',
+  k_proj: 'self_attn.k_proj',
+  v_proj: 'self_attn.v_proj',
+  qkv_proj: 'self_attn.qkv_proj',
+  o_proj: 'self_attn.o_proj',
+  q_norm: 'self_attn.q_norm',
+  k_norm: 'self_attn.k_norm',
+  sinks: 'self_attn.sinks',
+  gate_proj: 'mlp.gate_proj',
+  up_proj: 'mlp.up_proj',
+  gate_up_proj: 'mlp.gate_up_proj',
+  down_proj: 'mlp.down_proj',
+};
+
+/** Returns the tensors of a model under the names of its checkpoint. */
+export function requiredTensors(
+  spec: NativeModelSpec,
+  features: ModelFeatures,
+  family: Pick<Family, 'names'> = {},
+): RequiredTensor[] {
+  const { hiddenSize: hidden, vocabSize } = spec;
+  const wanted: RequiredTensor[] = [
+    { name: 'embed_tokens.weight', checkpointName: 'embed_tokens.weight', shape: [vocabSize, hidden] },
+    { name: 'norm.weight', checkpointName: family.names?.norm ?? 'norm.weight', shape: [hidden] },
+  ];
+  if (!spec.tieWordEmbeddings)
+    wanted.push({ name: 'lm_head.weight', checkpointName: 'lm_head.weight', shape: [vocabSize, hidden] });
+  for (let layer = 0; layer < spec.layers.length; layer++)
+    wanted.push(...new LayerTensors(spec, features, { ...LLAMA_NAMES, ...family.names }, layer).list());
+  return wanted;
+}
+
+class LayerTensors {
+  readonly #tensors: RequiredTensor[] = [];
+
+  constructor(
+    readonly spec: NativeModelSpec,
+    readonly features: ModelFeatures,
+    readonly names: Readonly<Record<string, string>>,
+    readonly layer: number,
+  ) {}
+
+  list(): RequiredTensor[] {
+    const { norms, hiddenSize } = this.spec;
+    if (norms.input) this.#named('input_norm', [hiddenSize]);
+    this.#addAttention();
+    if (norms.attentionOut) this.#named('attention_out_norm', [hiddenSize]);
+    if (norms.mlp) this.#named('mlp_norm', [hiddenSize]);
+    if (this.spec.layers[this.layer].isMoe) this.#addExperts(this.features.experts!);
+    else this.#addMlp();
+    if (norms.mlpOut) this.#named('mlp_out_norm', [hiddenSize]);
+    return this.#tensors;
+  }
+
+  #push(name: string, checkpointName: string, shape: number[], rest: Partial<RequiredTensor> = {}): void {
+    this.#tensors.push({
+      name: `layers.${this.layer}.${name}`,
+      checkpointName: `layers.${this.layer}.${checkpointName}`,
+      shape,
+      ...rest,
+    });
+  }
+
+  /** Adds the weight, and the bias if there is one. */
+  #named(name: string, shape: number[], hasBias = false, rest: Partial<RequiredTensor> = {}): void {
+    this.#push(`${name}.weight`, `${this.names[name]}.weight`, shape, rest);
+    if (hasBias) this.#push(`${name}.bias`, `${this.names[name]}.bias`, [shape[0]], rest);
+  }
+
+  #addAttention(): void {
+    const { hiddenSize: hidden, headDim, numHeads, numKvHeads, qkNorm } = this.spec;
+    const { qkvBias, outputBias, isQkvFused, isRopeInterleaved } = this.features;
+    const queries = numHeads * headDim;
+    const keys = numKvHeads * headDim;
+    const rope = this.spec.ropes[this.spec.layers[this.layer].rope] as NativeModelSpec['ropes'][number] | undefined;
+    const pairs =
+      isRopeInterleaved === true && rope !== undefined ? { interleaved: { size: headDim, rows: rope.rotaryDim } } : {};
+    if (isQkvFused) {
+      this.#named('qkv_proj', [queries + 2 * keys, hidden], qkvBias);
+    } else {
+      this.#named('q_proj', [queries, hidden], qkvBias, pairs);
+      this.#named('k_proj', [keys, hidden], qkvBias, pairs);
+      this.#named('v_proj', [keys, hidden], qkvBias);
+    }
+    this.#named('o_proj', [hidden, queries], outputBias);
+    if (qkNorm !== 'none') {
+      this.#named('q_norm', [qkNorm === 'head' ? headDim : queries]);
+      this.#named('k_norm', [qkNorm === 'head' ? headDim : keys]);
+    }
+    if (this.spec.hasSinks) this.#push('sinks', this.names.sinks, [numHeads]);
+  }
+
+  #addMlp(): void {
+    const { hiddenSize: hidden, intermediateSize: inner } = this.spec;
+    const { mlpBias, isGateUpFused } = this.features;
+    if (isGateUpFused) {
+      this.#named('gate_up_proj', [2 * inner, hidden], mlpBias);
+    } else {
+      this.#named('gate_proj', [inner, hidden], mlpBias);
+      this.#named('up_proj', [inner, hidden], mlpBias);
+    }
+    this.#named('down_proj', [hidden, inner], mlpBias);
+  }
+
+  #addExperts(experts: ExpertTensors): void {
+    const { hiddenSize: hidden } = this.spec;
+    const moe = this.spec.moe!;
+    this.#push('router.weight', `${experts.router}.weight`, [moe.numExperts, hidden]);
+    if (experts.hasRouterBias) this.#push('router.bias', `${experts.router}.bias`, [moe.numExperts]);
+    if (experts.selectionBias !== undefined)
+      this.#push('router.selection_bias', experts.selectionBias, [moe.numExperts]);
+    for (let expert = 0; expert < moe.numExperts; expert++) {
+      if (experts.each !== undefined) this.#addEach(experts.each, expert);
+      if (experts.stacked !== undefined) this.#addStacked(experts.stacked, expert);
+    }
+    if (moe.sharedIntermediateSize > 0) this.#addShared(experts.shared!, moe.sharedIntermediateSize);
+    if (experts.sharedGate !== undefined) this.#push('shared_gate.weight', `${experts.sharedGate}.weight`, [1, hidden]);
+  }
+
+  #addEach({ gate, up, down }: NonNullable<ExpertTensors['each']>, expert: number): void {
+    const { hiddenSize: hidden } = this.spec;
+    const inner = this.spec.moe!.intermediateSize;
+    const add = (name: string, checkpointName: string, shape: number[]) =>
+      this.#push(`experts.${expert}.${name}.weight`, `${checkpointName.replace('*', String(expert))}.weight`, shape);
+    add('gate_proj', gate, [inner, hidden]);
+    add('up_proj', up, [inner, hidden]);
+    add('down_proj', down, [hidden, inner]);
+  }
+
+  #addStacked(stacked: NonNullable<ExpertTensors['stacked']>, index: number): void {
+    const { hiddenSize: hidden } = this.spec;
+    const { numExperts: count, intermediateSize: inner } = this.spec.moe!;
+    const pairs = stacked.isInterleaved ? { interleaved: { size: 2 * inner, rows: 2 * inner } } : {};
+    const transposed = stacked.isTransposed ? { isTransposed: true } : {};
+    const add = (name: string, checkpointName: string, shape: number[], rest: Partial<RequiredTensor>) =>
+      this.#push(`experts.${index}.${name}`, checkpointName, shape, { stacked: { count, index }, ...rest });
+    add('gate_up_proj.weight', stacked.gateUp, [2 * inner, hidden], { ...pairs, ...transposed });
+    add('down_proj.weight', stacked.down, [hidden, inner], transposed);
+    if (stacked.gateUpBias !== undefined) add('gate_up_proj.bias', stacked.gateUpBias, [2 * inner], pairs);
+    if (stacked.downBias !== undefined) add('down_proj.bias', stacked.downBias, [hidden], {});
+  }
+
+  #addShared({ gate, up, gateUp, down }: NonNullable<ExpertTensors['shared']>, inner: number): void {
+    const { hiddenSize: hidden } = this.spec;
+    if (gateUp !== undefined) this.#push('shared_expert.gate_up_proj.weight', `${gateUp}.weight`, [2 * inner, hidden]);
+    if (gate !== undefined) this.#push('shared_expert.gate_proj.weight', `${gate}.weight`, [inner, hidden]);
+    if (up !== undefined) this.#push('shared_expert.up_proj.weight', `${up}.weight`, [inner, hidden]);
+    this.#push('shared_expert.down_proj.weight', `${down}.weight`, [hidden, inner]);
+  }
+}
