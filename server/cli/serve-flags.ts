@@ -118,7 +118,7 @@ const MODEL: readonly Definition[] = [
   {
     name: 'tool-call-parser',
     value: '<name>',
-    help: 'format of tool calls: harmony, gemma4, seed_oss, qwen3_coder, glm45, hy3, granite, phi4_mini_json, hunyuan_a13b, lfm2, hermes, mistral_args, mistral, deepseek_v3, deepseek_v31, pythonic or llama3_json (default: auto, detected from the chat template)',
+    help: 'format of tool calls: harmony, gemma4, seed_oss, qwen3_coder, glm45, hy3, granite, phi4_mini_json, hunyuan_a13b, lfm2, olmo3, hermes, mistral_args, mistral, deepseek_v3, deepseek_v31, pythonic or llama3_json (default: auto, detected from the chat template)',
     apply: (o, value) => {
       o.engine.toolCallFormat = value;
     },

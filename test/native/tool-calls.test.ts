@@ -276,6 +276,7 @@ test('Gemma calls write nested values in its own syntax', async () => {
       map: { type: 'object', additionalProperties: { type: 'integer' } },
       code: { type: 'string', pattern: '^[a-z]+$', maxLength: 4 },
       short: { type: 'string', maxLength: 3 },
+      picked: { enum: ['ab', 'cd'], pattern: '^a' },
       free: {},
     },
   });
@@ -286,6 +287,8 @@ test('Gemma calls write nested values in its own syntax', async () => {
     [`{list:[{a-b:${quoted('x "y"')}},{a-b:{k:${quoted('v')}}},{}],map:{x:1,y_2:-2}}`, true],
     [`{code:${quoted('abc')},short:${quoted('a"b')},free:{a:[${quoted('\n{}<|"')},true,null,1.5]}}`, true],
     ['{code:"abc"}', false],
+    [`{picked:${quoted('ab')}}`, true],
+    [`{picked:${quoted('cd')}}`, false],
     [`{code:${quoted('ABC')}}`, false],
     [`{short:${quoted('abcd')}}`, false],
     ['{"map":{}}', false],
@@ -303,7 +306,7 @@ test('Gemma calls write nested values in its own syntax', async () => {
 
 test('JSON formats accept any object for a schema without properties', async () => {
   const isJson = ({ name }: ToolCallFormat) =>
-    !['pythonic', 'lfm2', 'qwen3_coder', 'seed_oss', 'glm45', 'hy3'].includes(name);
+    !['pythonic', 'lfm2', 'olmo3', 'qwen3_coder', 'seed_oss', 'glm45', 'hy3'].includes(name);
   for (const format of TOOL_CALL_FORMATS.filter(isJson)) {
     const grammar = await compile(format, [FREE], { mode: 'required', parallel: false });
     const texts = Array.from(

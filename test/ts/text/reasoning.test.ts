@@ -136,6 +136,8 @@ describe.each<
       ['only part of a tag', 'before', '<think>a</think><resp', 'a', '<resp'],
       ['tags without reasoning', 'before', '<response>Yes.</response>', '', 'Yes.'],
       ['blank lines in the answer', 'before', '<think>a</think><response>b\n\n\nc\n\n</response>', 'a', 'b\n\n\nc\n'],
+      ['blanks after the closing tag', 'after', '<response>b</response> \n', '', 'b'],
+      ['many blanks after the closing tag', 'after', '<response>b</response>\n\n\n', '', 'b</response>\n\n\n'],
       ['two opening tags', 'after', '<response><response>x<</response>', '', '<response>x<'],
     ],
   ],

@@ -198,6 +198,18 @@ export const FAMILY_GOOD: Record<string, Good[]> = {
     ['JSON', '<|tool_call_start|>[{"name": "get", "arguments": {"n": 1}}]<|tool_call_end|>', [['get', '{"n": 1}']]],
     ['cut within the closing marker', '<|tool_call_start|>[ping()]<|tool_call', [['ping', '{}']]],
   ],
+  olmo3: [
+    [
+      'several',
+      "<function_calls>\nget(city='Zürich', on=true, any=null)\nping()\n</function_calls>",
+      [
+        ['get', '{"city": "Zürich", "on": true, "any": null}'],
+        ['ping', '{}'],
+      ],
+    ],
+    ['text around', 'Hm.\n<function_calls>ping()</function_calls> Done.', [['ping', '{}']], 'Hm. Done.'],
+    ['cut within the closing marker', '<function_calls>\nping()\n</func', [['ping', '{}']]],
+  ],
 };
 
 /** Texts that hold no calls. */
@@ -247,4 +259,5 @@ export const FAMILY_BAD: Record<string, string[]> = {
     '<|tool_call_start|>[other()]',
     '<|tool_call_end|>',
   ],
+  olmo3: ['<function_calls></function_calls>', '<function_calls>\nother()', 'ping()', '</function_calls>'],
 };

@@ -298,6 +298,19 @@ describe('streamed calls', () => {
         [],
       ],
     ],
+    [
+      'olmo3',
+      ['<function_calls>\nget(', 'city="a', 'b")', '\n</function_calls>'],
+      [
+        [
+          { type: 'toolCallStart', name: 'get' },
+          { type: 'toolCallArguments', text: '{' },
+        ],
+        [{ type: 'toolCallArguments', text: '"city": "a' }],
+        [{ type: 'toolCallArguments', text: 'b"}' }, { type: 'toolCallEnd' }],
+        [],
+      ],
+    ],
   ])('%s', (format, pieces, parts) => {
     const machine = new ToolCallParser(formatOf(format), { tools: TOOLS });
     expect(pieces.map((piece) => machine.push(piece))).toEqual(parts);
@@ -445,6 +458,7 @@ describe('detection of the format', () => {
     ['functools[{"name": …}]', 'phi4_mini_json'],
     ['<tool_calls>[{"name": …}]</tool_calls>', 'hunyuan_a13b'],
     ['<|tool_call_start|>[', 'lfm2'],
+    ['<function_calls>f(a=1)</function_calls>', 'olmo3'],
     ['"List of tools: ["', 'lfm2'],
     ['{{ xml_tools }} in <tool_call></tool_call> tags: <tool_call>\n{"name": …}', 'hermes'],
     ['<start_of_turn>model', undefined],

@@ -8,7 +8,7 @@ import { hermes } from './hermes';
 import { granite, hunyuanA13b, phi4Mini } from './json-list';
 import { llama3Json } from './llama';
 import { mistral, mistralArgs } from './mistral';
-import { lfm2, pythonic } from './pythonic';
+import { lfm2, olmo3, pythonic } from './pythonic';
 import { qwen3Coder, seedOss } from './qwen-coder';
 
 /** All supported formats. The first one that matches a chat template is used. */
@@ -23,6 +23,7 @@ export const TOOL_CALL_FORMATS: readonly ToolCallFormat[] = [
   phi4Mini,
   hunyuanA13b,
   lfm2,
+  olmo3,
   hermes,
   mistralArgs,
   mistral,

@@ -12,7 +12,7 @@ const OTHER_FORMATS = ['<arg_key>', ']<]minimax[>[', '<tool_calls>['];
 /** Hermes, Qwen 2.5 and Qwen 3: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, once per call. */
 export const hermes: ToolCallFormat = {
   name: 'hermes',
-  aliases: ['qwen', 'qwen25', 'qwen2.5', 'qwen3'],
+  aliases: ['qwen', 'qwen25', 'qwen2.5', 'qwen3', 'granite4', 'ernie45'],
   matchesTemplate: (mentions) => mentions(OPEN) && !OTHER_FORMATS.some(mentions),
   markers: [OPEN, CLOSE],
   callEnd: CLOSE,

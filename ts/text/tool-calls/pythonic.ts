@@ -9,6 +9,7 @@ import { pythonCallText } from './written-calls';
 
 const [OPEN, CLOSE] = ['<|python_start|>', '<|python_end|>'];
 const [LIST_OPEN, LIST_CLOSE] = ['<|tool_call_start|>', '<|tool_call_end|>'];
+const [CALLS_OPEN, CALLS_CLOSE] = ['<function_calls>', '</function_calls>'];
 const MAX_LOOSE_NAME = 63;
 const NAME = /^[\p{L}\p{N}_.]$/u;
 const FUNCTION_NAME = /^[\p{L}_][\p{L}\p{N}_]*(?:\.[\p{L}_][\p{L}\p{N}_]*)*$/u;
@@ -42,6 +43,33 @@ export const lfm2: ToolCallFormat = {
     dialect: PYTHON_DIALECT,
   },
   write: (calls) => `${LIST_OPEN}[${calls.map(pythonCallText).join(', ')}]${LIST_CLOSE}`,
+};
+
+/** OLMo 3: calls in Python on separate lines, between markers. Its constants are those of JSON. */
+export const olmo3: ToolCallFormat = {
+  name: 'olmo3',
+  aliases: [],
+  matchesTemplate: (mentions) => mentions(CALLS_OPEN),
+  markers: [CALLS_OPEN, CALLS_CLOSE],
+  callEnd: CALLS_CLOSE,
+  begins: (char) => char === '<',
+  *read(input, sink) {
+    if (!(yield* input.literal(CALLS_OPEN))) return false;
+    do {
+      yield* input.blanks();
+      if (!(yield* readCall(input, sink))) return false;
+      yield* input.blanks();
+    } while (FUNCTION_NAME.test((yield* input.peek()) ?? ''));
+    return yield* input.literalOrEnd(CALLS_CLOSE);
+  },
+  syntax: {
+    before: `${CALLS_OPEN}\n`,
+    between: '\n',
+    after: `\n${CALLS_CLOSE}`,
+    call: pythonCall,
+    open: CALLS_OPEN,
+    allowsTextAfterCalls: false,
+  },
 };
 
 /** Llama 3.2 and 4: the message is a Python list of calls, `[f(a=1), g(b="x")]`. */
@@ -115,7 +143,7 @@ function pythonCall({ name, hasFreeArguments, rules, rejectName }: GrammarTool):
       first,
       repeat(choice(first, charClass(['0', '9'])), 0, MAX_LOOSE_NAME),
       '=',
-      jsonRule('value', PYTHON_DIALECT),
+      jsonRule('value', rules.dialect),
     );
     return sequence(`${name}(`, optional(sequence(argument, repeat(sequence(comma, argument), 0, null))), ')');
   }
