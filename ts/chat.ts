@@ -1,12 +1,12 @@
 import type { ChoiceReaderOptions } from './choice-reader';
 import { checkBoolean, checkNumber, checkObject, checkOneOf, checkString } from './checks';
 import { CapstanError } from './errors';
-import { eitherPlan, type GrammarPlan, grammarPlan, reasonedPlan } from './grammar-cache';
+import { eitherPlan, type GrammarPlan, grammarPlan, prefixedPlan, reasonedPlan } from './grammar-cache';
 import type { Model } from './model/model';
 import type { SamplingParams } from './sampling';
 import { planStructuredOutput } from './structured-output';
 import { checkTools, type Tool } from './text/messages';
-import type { ThinkingState } from './text/reasoning';
+import { REASONING_EFFORTS, type ReasoningEffort, type ReasoningFormat, type ThinkingState } from './text/reasoning';
 import type { Conversation, Messages } from './text/text-service';
 import type { ToolCallFormat, ToolCallGrammarOptions } from './text/tool-calls';
 
@@ -36,6 +36,11 @@ export interface ChatOptions extends SamplingParams {
   parallelToolCalls?: boolean;
   /** If false, reasoning stays in the text with its markers. Default: true. */
   separateReasoning?: boolean;
+  /**
+   * How much the model reasons. Sets the variables by which chat templates know it, such as `enable_thinking` and
+   * `reasoning_effort`, which `templateKwargs` overrides. Default: that of the template.
+   */
+  reasoningEffort?: ReasoningEffort;
   /**
    * Maximum number of reasoning tokens, after which the engine writes the closing marker; 0 = no reasoning. Has no
    * effect if the model has no reasoning format or the prompt closes the reasoning. Default: no limit.
@@ -97,7 +102,8 @@ export async function prepareChat(
     { addSpecialTokens, maxModelLen, isTruncated: sampling.truncatePrompt !== undefined },
     signal,
   );
-  const answer = sampling.structuredOutput === undefined ? undefined : planStructuredOutput(sampling.structuredOutput);
+  const reasoning = thinking === undefined ? undefined : { format: model.reasoningFormat!, state: thinking };
+  const answer = planAnswer(sampling, reasoning);
   const calls =
     tools === undefined
       ? undefined
@@ -108,15 +114,15 @@ export async function prepareChat(
     sampling,
     readerOptions: {
       ...calls?.readerOptions,
-      ...(thinking === undefined
+      ...(reasoning === undefined
         ? {}
         : {
-            thinking,
+            reasoning,
             keepsReasoningInText: !rest.separateReasoning,
             tokenBytes: (id: number) => model.tokens.textBytes(id),
           }),
     },
-    plan: plan === undefined ? undefined : afterReasoning(plan, thinking),
+    plan: plan === undefined ? undefined : afterReasoning(plan, reasoning),
     thinkingBudget:
       rest.thinkingBudget === undefined || thinking === undefined || thinking === 'after'
         ? undefined
@@ -126,19 +132,35 @@ export async function prepareChat(
 
 function toConversation(
   messages: Messages,
-  { tools, addGenerationPrompt, continueFinalMessage, templateKwargs }: CheckedOptions,
+  { tools, addGenerationPrompt, continueFinalMessage, reasoningEffort, templateKwargs }: CheckedOptions,
 ): Conversation {
   return {
     messages,
     ...(tools === undefined ? {} : { tools }),
     ...(addGenerationPrompt === undefined ? {} : { addGenerationPrompt }),
     ...(continueFinalMessage === undefined ? {} : { continueFinalMessage }),
+    ...(reasoningEffort === undefined ? {} : { reasoningEffort }),
     ...(templateKwargs === undefined ? {} : { templateKwargs }),
   };
 }
 
-function afterReasoning(plan: GrammarPlan, thinking: ThinkingState | undefined): GrammarPlan {
-  return thinking === undefined || thinking === 'after' ? plan : reasonedPlan(plan, thinking);
+/** Reasoning that is parsed, and where the completion starts. */
+interface Reasoning {
+  format: ReasoningFormat;
+  state: ThinkingState;
+}
+
+function planAnswer({ structuredOutput }: SamplingParams, reasoning: Reasoning | undefined): GrammarPlan | undefined {
+  if (structuredOutput === undefined) return undefined;
+  const plan = planStructuredOutput(structuredOutput);
+  const header = reasoning?.state === 'after' ? undefined : reasoning?.format.answerHeader;
+  return header === undefined ? plan : prefixedPlan(plan, header);
+}
+
+function afterReasoning(plan: GrammarPlan, reasoning: Reasoning | undefined): GrammarPlan {
+  return reasoning === undefined || reasoning.state === 'after'
+    ? plan
+    : reasonedPlan(plan, reasoning.format.name, reasoning.state);
 }
 
 interface ToolCallPlan {
@@ -203,7 +225,7 @@ function nameOf(choice: ToolChoice): string {
 
 type CheckedOptions = Pick<
   ChatOptions,
-  'addGenerationPrompt' | 'continueFinalMessage' | 'templateKwargs' | 'thinkingBudget'
+  'addGenerationPrompt' | 'continueFinalMessage' | 'templateKwargs' | 'thinkingBudget' | 'reasoningEffort'
 > & {
   /** undefined if the list is empty or the choice is 'none'. */
   tools: readonly Tool[] | undefined;
@@ -221,6 +243,7 @@ function checkChatOptions(options: ChatOptions): CheckedOptions {
     toolChoice = 'auto',
     parallelToolCalls = true,
     separateReasoning = true,
+    reasoningEffort,
     thinkingBudget,
     addGenerationPrompt,
     continueFinalMessage,
@@ -235,6 +258,7 @@ function checkChatOptions(options: ChatOptions): CheckedOptions {
   if (addGenerationPrompt === true && continueFinalMessage === true)
     throw CapstanError.argument('addGenerationPrompt', 'false with continueFinalMessage', true);
   if (templateKwargs !== undefined) checkObject('templateKwargs', templateKwargs);
+  if (reasoningEffort !== undefined) checkOneOf('reasoningEffort', reasoningEffort, REASONING_EFFORTS);
   if (thinkingBudget !== undefined)
     checkNumber('thinkingBudget', thinkingBudget, { min: 0, max: 2 ** 31 - 1, isInteger: true });
   const areUsed = checkedTools.length > 0 && choice !== 'none';
@@ -247,6 +271,7 @@ function checkChatOptions(options: ChatOptions): CheckedOptions {
     addGenerationPrompt,
     continueFinalMessage,
     templateKwargs,
+    reasoningEffort,
     thinkingBudget,
     sampling,
   };

@@ -2,7 +2,13 @@ import { randomBytes } from 'node:crypto';
 import type { NativeEvent, NativeFinish } from './addon-types';
 import { type ChatEvent, type DeltaEvent, type FinishReason, toTokenLogprob } from './events';
 import type { ToolCall } from './text/messages';
-import { ReasoningParser, type ReasoningPart, type ThinkingState, ReasoningTokenCounter } from './text/reasoning';
+import {
+  type ReasoningFormat,
+  type ReasoningPart,
+  type ReasoningSplitter,
+  ReasoningTokenCounter,
+  type ThinkingState,
+} from './text/reasoning';
 import { type OutputPart, type ToolCallFormat, ToolCallParser, type ToolCallOptions } from './text/tool-calls';
 
 /** How the text of a choice is split into text, reasoning and tool calls. */
@@ -14,11 +20,11 @@ export interface ChoiceReaderOptions {
   stopsAfterCall?: boolean;
   /** The caller named the function, so the choice finishes with `stop`, not `tool_calls`. */
   isCallNamed?: boolean;
-  /** Where the completion starts; undefined: reasoning is not parsed. */
-  thinking?: ThinkingState;
+  /** How reasoning is written, and where the completion starts; undefined: reasoning is not parsed. */
+  reasoning?: { format: ReasoningFormat; state: ThinkingState };
   /** Reports reasoning as text. It is parsed anyway, because tool calls in it do not count. */
   keepsReasoningInText?: boolean;
-  /** Bytes of a token, empty for special tokens. Required with `thinking`. */
+  /** Bytes of a token, empty for special tokens. Required with `reasoning`. */
   tokenBytes?: (tokenId: number) => Uint8Array;
 }
 
@@ -27,7 +33,7 @@ type ContentEvent = Exclude<ChatEvent, { type: 'finish' }>;
 /** Converts the addon's events of one choice into public events, and collects the complete choice. */
 export class ChoiceReader {
   readonly #index: number;
-  readonly #reasoningParser?: ReasoningParser;
+  readonly #reasoningSplitter?: ReasoningSplitter;
   readonly #toolCallParser?: ToolCallParser;
   readonly #newToolCallId: () => string;
   readonly #reasoningTokenCounter?: ReasoningTokenCounter;
@@ -43,14 +49,14 @@ export class ChoiceReader {
   hasStopped = false;
 
   constructor(index: number, options: ChoiceReaderOptions) {
-    const { toolCallFormat, toolCallOptions, thinking, keepsReasoningInText = false } = options;
+    const { toolCallFormat, toolCallOptions, reasoning, keepsReasoningInText = false } = options;
     this.#index = index;
     this.#options = options;
     this.#newToolCallId = toolCallFormat?.newId ?? newToolCallId;
     if (toolCallFormat !== undefined) this.#toolCallParser = new ToolCallParser(toolCallFormat, toolCallOptions);
-    if (thinking === undefined) return;
-    this.#reasoningParser = new ReasoningParser(thinking, keepsReasoningInText);
-    this.#reasoningTokenCounter = new ReasoningTokenCounter(thinking);
+    if (reasoning === undefined) return;
+    this.#reasoningSplitter = reasoning.format.split(reasoning.state, keepsReasoningInText);
+    this.#reasoningTokenCounter = new ReasoningTokenCounter(reasoning.format, reasoning.state);
   }
 
   /** undefined if reasoning is not parsed. */
@@ -96,13 +102,14 @@ export class ChoiceReader {
 
   /** Splits off reasoning first, because tool calls count only outside of it. */
   #split(textDelta: string, finish: NativeFinish | null): (OutputPart | ReasoningPart)[] {
-    const parts = this.#splitReasoning(textDelta, finish !== null);
+    const isCut = finish !== null && finish.reason !== 'stop';
+    const parts = this.#splitReasoning(textDelta, finish === null ? undefined : isCut);
     const calls = this.#toolCallParser;
     if (calls === undefined) return parts;
     const split = parts.flatMap((part): (OutputPart | ReasoningPart)[] =>
       part.type === 'text' ? calls.push(part.text) : [part],
     );
-    return this.#untilStopped(finish === null ? split : [...split, ...calls.end(finish.reason !== 'stop')]);
+    return this.#untilStopped(finish === null ? split : [...split, ...calls.end(isCut)]);
   }
 
   #untilStopped<T extends OutputPart | ReasoningPart>(parts: T[]): T[] {
@@ -111,10 +118,11 @@ export class ChoiceReader {
     return this.hasStopped ? parts.slice(0, end + 1) : parts;
   }
 
-  #splitReasoning(textDelta: string, isEnd: boolean): ReasoningPart[] {
-    const parser = this.#reasoningParser;
-    if (parser === undefined) return textDelta === '' ? [] : [{ type: 'text', text: textDelta }];
-    return isEnd ? [...parser.push(textDelta), ...parser.end()] : parser.push(textDelta);
+  /** @param isCut At the end of the completion: whether it is incomplete. */
+  #splitReasoning(textDelta: string, isCut: boolean | undefined): ReasoningPart[] {
+    const splitter = this.#reasoningSplitter;
+    if (splitter === undefined) return textDelta === '' ? [] : [{ type: 'text', text: textDelta }];
+    return isCut === undefined ? splitter.push(textDelta) : [...splitter.push(textDelta), ...splitter.end(isCut)];
   }
 
   #toEvents(part: OutputPart | ReasoningPart): ContentEvent[] {

@@ -24,7 +24,6 @@ import type { EngineOptions } from './options';
 import { resolveSampling, type SamplingDefaults, type SamplingParams, truncatePrompt } from './sampling';
 import { planStructuredOutput, type StructuredOutput } from './structured-output';
 import { parseGrammar } from './text/grammar-parser';
-import { REASONING_FORMATS, THINK_CLOSE, THINK_OPEN } from './text/reasoning';
 import type { OpenText } from './text/text-client';
 import type { EncodeOptions, Messages } from './text/text-service';
 import { QueueLimiter, type Reservation } from './queue-limiter';
@@ -138,7 +137,7 @@ export class Engine {
         deliver(calls, events),
       );
       const { native, eosTokenIds, samplingDefaults, prefixCache } = loaded;
-      const { name, config, checkpoint, toolCallFormat, hasReasoning } = loaded.model;
+      const { name, config, checkpoint, toolCallFormat, reasoningFormat } = loaded.model;
       return new Engine(
         loaded,
         {
@@ -151,7 +150,7 @@ export class Engine {
           eosTokenIds,
           samplingDefaults,
           toolCallFormat: toolCallFormat?.name ?? null,
-          reasoningFormat: hasReasoning ? REASONING_FORMATS[0] : null,
+          reasoningFormat: reasoningFormat?.name ?? null,
           prefixCache,
         },
         calls,
@@ -354,7 +353,8 @@ export class Engine {
   }
 
   #thinkingMarkers(): Promise<Pick<NativeThinkingBudget, 'openIds' | 'closeIds'>> {
-    this.#thinkIds ??= this.#model.text.encodeTexts([THINK_OPEN, THINK_CLOSE]).then(
+    const { open, close } = this.#model.reasoningFormat!;
+    this.#thinkIds ??= this.#model.text.encodeTexts([open, close]).then(
       ([openIds, closeIds]) => ({ openIds, closeIds }),
       (error: unknown) => {
         this.#thinkIds = undefined;

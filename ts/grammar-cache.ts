@@ -23,8 +23,14 @@ export function grammarPlan(spec: GrammarSpec, param: string): GrammarPlan {
 }
 
 /** Returns the plan of a text after the reasoning that is left. */
-export function reasonedPlan({ json, param }: GrammarPlan, thinking: ThinkingState): GrammarPlan {
-  return { json: `{"kind":"reasoned","thinking":${JSON.stringify(thinking)},"then":${json}}`, param };
+export function reasonedPlan({ json, param }: GrammarPlan, format: string, thinking: ThinkingState): GrammarPlan {
+  const text = `{"kind":"reasoned","format":"${format}","thinking":"${thinking}","then":${json}}`;
+  return { json: text, param };
+}
+
+/** Returns the plan of a text after a prefix. */
+export function prefixedPlan({ json, param }: GrammarPlan, prefix: string): GrammarPlan {
+  return { json: `{"kind":"prefixed","prefix":${JSON.stringify(prefix)},"then":${json}}`, param };
 }
 
 /**

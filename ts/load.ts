@@ -44,9 +44,10 @@ export async function loadNative(
   throwIfAborted(options.signal);
   const model = await readModel(path, { ...library, name });
   try {
-    const load = nativeLoad(model, resolved);
+    const eosTokenIds = await findEosTokenIds(model);
+    const load = nativeLoad(model, eosTokenIds, resolved);
     const engine = await runLoad(native, load, options.signal, options.onProgress, onEvents);
-    return toLoaded(engine, model, resolved, library);
+    return toLoaded(engine, model, eosTokenIds, resolved, library);
   } catch (error) {
     await model.text.close();
     throw error;
@@ -65,16 +66,26 @@ async function locate(modelName: string, options: EngineOptions, { hub }: Librar
   });
 }
 
+/** Returns the ids that the model's files name, corrected by the special tokens of its format. */
+async function findEosTokenIds({ config, text, toolCallFormat }: Model): Promise<number[]> {
+  const idsOf = async (tokens: readonly string[] = []): Promise<number[]> =>
+    (await text.encodeTexts(tokens)).filter(({ length }) => length === 1).map(([id]) => id);
+  const [ends, partEnds] = [await idsOf(toolCallFormat?.turnEnds), await idsOf(toolCallFormat?.partEnds)];
+  const ids = new Set([...config.eosTokenIds, ...ends]);
+  return [...ids].filter((id) => id < config.spec.vocabSize && !partEnds.includes(id));
+}
+
 function toLoaded(
   native: NativeEngine,
   model: Model,
+  eosTokenIds: number[],
   resolved: ResolvedEngineOptions,
   library: LibraryOptions,
 ): LoadedModel {
   return {
     native,
     model,
-    eosTokenIds: model.config.eosTokenIds,
+    eosTokenIds,
     samplingDefaults: {
       ...(library.generationConfig === 'none' ? {} : model.config.samplingDefaults),
       ...library.generationConfigOverrides,
@@ -129,9 +140,13 @@ function throwIfAborted(signal: AbortSignal | undefined): void {
   if (signal?.aborted === true) throw new CapstanError('aborted', 'The load was aborted', { cause: signal.reason });
 }
 
-function nativeLoad({ config, checkpoint, text }: Model, options: ResolvedEngineOptions): NativeLoad {
+function nativeLoad(
+  { config, checkpoint, text }: Model,
+  eosTokenIds: readonly number[],
+  options: ResolvedEngineOptions,
+): NativeLoad {
   const { dtype, ...rest } = options;
-  const { spec, eosTokenIds } = config;
+  const { spec } = config;
   return {
     files: checkpoint.files,
     tensors: checkpoint.tensors,

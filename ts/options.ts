@@ -5,7 +5,7 @@ import type { ModelInfo } from './hub/model-info';
 import { type HubKind, HUBS } from './hub/settings';
 import { checkSamplingDefaults, type SamplingDefaults } from './sampling';
 import { resolveSpeculation, type SpeculativeOptions } from './speculation';
-import { REASONING_FORMATS } from './text/reasoning';
+import { findReasoningFormat } from './text/reasoning';
 import { findToolCallFormat } from './text/tool-calls';
 
 /** Progress of a load: of the download of the model's files, then of its weights into memory. */
@@ -127,8 +127,8 @@ export interface EngineOptions {
   /** Name of the format in which the model writes tool calls. Default: `'auto'`, detected from the chat template. */
   toolCallFormat?: string;
   /**
-   * How the model marks its reasoning: `'think'` (aliases `'qwen3'`, `'deepseek_r1'`) is `<think>…</think>`, and
-   * `'none'` leaves the reasoning in the text. Default: `'auto'`, detected from the chat template.
+   * Name of the format in which the model marks its reasoning, such as `'think'` for `<think>…</think>`; `'none'`
+   * leaves the reasoning in the text. Default: `'auto'`, detected from the chat template.
    */
   reasoningFormat?: string;
   /** Where models are downloaded from. `'huggingface'` means the mirror in `HF_ENDPOINT`, if set. Default: that one. */
@@ -276,7 +276,7 @@ export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
     generationConfigOverrides: checkSamplingDefaults('generationConfigOverrides', generationConfigOverrides),
     chatTemplate: chatTemplate === undefined ? undefined : checkString('chatTemplate', chatTemplate),
     toolCallFormat: checkToolCallFormat(toolCallFormat),
-    reasoningFormat: checkOneOf('reasoningFormat', reasoningFormat, ['auto', 'none', ...REASONING_FORMATS]),
+    reasoningFormat: checkReasoningFormat(reasoningFormat),
     hub: checkOneOf('hub', hub, HUBS),
   };
 }
@@ -290,5 +290,11 @@ function checkDevice(device: string): string {
 /** Checks the name before the model is loaded. 'auto' is resolved later, because it needs the chat template. */
 function checkToolCallFormat(name: string): string {
   findToolCallFormat(name, () => false);
+  return name;
+}
+
+/** Like {@link checkToolCallFormat}. */
+function checkReasoningFormat(name: string): string {
+  findReasoningFormat(name, () => false);
   return name;
 }

@@ -211,8 +211,10 @@ class FakeEngine implements NativeEngine {
         counts[index] += tokenIds.length;
         this.#tokens.completion += tokenIds.length;
         const textDelta =
-          tokenIds.map((token) => decoder.decode(tokenBytes(vocab, token), { stream: true })).join('') +
-          (isLast ? decoder.decode() : '');
+          tokenIds
+            .filter((token) => !(request.sampling.skipSpecialTokens && vocab.special[token] === 1))
+            .map((token) => decoder.decode(tokenBytes(vocab, token), { stream: true }))
+            .join('') + (isLast ? decoder.decode() : '');
         const finish = isLast
           ? makeFinish(
               request,

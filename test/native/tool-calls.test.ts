@@ -147,7 +147,7 @@ describe.each(TOOL_CALL_FORMATS.map((format) => [format.name, format] as const))
       { length: 40 },
       (_, seed) => read(format, randomText(grammar, seed), [PING, PONG], false).calls.length,
     );
-    expect(Math.max(...numCalls)).toBeGreaterThan(1);
+    expect(Math.max(...numCalls) > 1).toBe(format.syntax.isSingle !== true);
   });
 
   test('a named tool is called exactly once', async () => {
@@ -163,7 +163,8 @@ describe.each(TOOL_CALL_FORMATS.map((format) => [format.name, format] as const))
     const strict = [{ ...SEARCH, function: { ...SEARCH.function, strict: true } }, WEATHER];
     const grammar = await compile(format, strict, { mode: 'strict', parallel: true });
     const required = await compile(format, strict, { mode: 'required', only: 'search', parallel: true });
-    const { unmarked, open } = format.syntax;
+    const { unmarked, open, withText } = format.syntax;
+    if (withText !== undefined) return;
     for (const text of ['', 'Hello.', 'a < b, [1] and {"x": 1}', ' \n<b>', `x${open.slice(0, -1)}y`, '😀'])
       expect([text, accepts(grammar, text)]).toEqual([text, true]);
     for (let seed = 1; seed <= 20; seed++) {
@@ -240,8 +241,73 @@ describe.each(TOOL_CALL_FORMATS.map((format) => [format.name, format] as const))
   });
 });
 
+test('a completion of Harmony is a final message, or a call that may follow a message to the user', async () => {
+  const format = TOOL_CALL_FORMATS.find(({ name }) => name === 'harmony')!;
+  const grammar = await compile(format, [{ ...WEATHER, function: { ...WEATHER.function, strict: true } }], {
+    mode: 'strict',
+    parallel: true,
+  });
+  const call = '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Bern"}';
+  const preamble = '<|channel|>commentary<|message|>I look.<|end|><|start|>assistant';
+  for (const [text, isAccepted] of [
+    ['<|channel|>final<|message|>Hello, <b> & "x".', true],
+    [call, true],
+    [preamble + call, true],
+    [' to=functions.get_weather<|channel|>commentary json<|message|>{"city": "Bern", "days": 3}', true],
+    ['Hello', false],
+    [preamble, false],
+    [call.replace('"Bern"', '5'), false],
+    [call.replace('get_weather', 'search'), false],
+    [`${call}<|call|><|start|>assistant${call}`, false],
+  ] as const)
+    expect([text, accepts(grammar, text)]).toEqual([text, isAccepted]);
+});
+
+test('Gemma calls write nested values in its own syntax', async () => {
+  const format = TOOL_CALL_FORMATS.find(({ name }) => name === 'gemma4')!;
+  const options = { mode: 'required', parallel: false } as const;
+  const nested = tool('f', {
+    type: 'object',
+    properties: {
+      list: {
+        type: 'array',
+        items: { type: 'object', properties: { 'a-b': { enum: ['x "y"', 5, null, { k: 'v' }] } } },
+      },
+      map: { type: 'object', additionalProperties: { type: 'integer' } },
+      code: { type: 'string', pattern: '^[a-z]+$', maxLength: 4 },
+      short: { type: 'string', maxLength: 3 },
+      picked: { enum: ['ab', 'cd'], pattern: '^a' },
+      free: {},
+    },
+  });
+  const grammar = await compile(format, [nested], options);
+  const quoted = (text: string) => `<|"|>${text}<|"|>`;
+  for (const [args, isAccepted] of [
+    ['{}', true],
+    [`{list:[{a-b:${quoted('x "y"')}},{a-b:{k:${quoted('v')}}},{}],map:{x:1,y_2:-2}}`, true],
+    [`{code:${quoted('abc')},short:${quoted('a"b')},free:{a:[${quoted('\n{}<|"')},true,null,1.5]}}`, true],
+    ['{code:"abc"}', false],
+    [`{picked:${quoted('ab')}}`, true],
+    [`{picked:${quoted('cd')}}`, false],
+    [`{code:${quoted('ABC')}}`, false],
+    [`{short:${quoted('abcd')}}`, false],
+    ['{"map":{}}', false],
+    ['{map:{a b:1}}', false],
+  ] as const) {
+    const text = `<|tool_call>call:f${args}<tool_call|>`;
+    expect([text, accepts(grammar, text)]).toEqual([text, isAccepted]);
+    if (isAccepted) checkCalls(read(format, text, [nested], true), [nested], text);
+  }
+  for (const schema of [{ enum: ['a<|"|>b'] }, { type: 'object', properties: { 'a b': {} } }])
+    expect(() => toolCallGrammar(format, [tool('f', { type: 'object', properties: { x: schema } })], options)).toThrow(
+      /gemma cannot write/,
+    );
+});
+
 test('JSON formats accept any object for a schema without properties', async () => {
-  for (const format of TOOL_CALL_FORMATS.filter(({ name }) => name !== 'pythonic' && name !== 'qwen3_coder')) {
+  const isJson = ({ name }: ToolCallFormat) =>
+    !['pythonic', 'lfm2', 'olmo3', 'qwen3_coder', 'seed_oss', 'glm45', 'hy3'].includes(name);
+  for (const format of TOOL_CALL_FORMATS.filter(isJson)) {
     const grammar = await compile(format, [FREE], { mode: 'required', parallel: false });
     const texts = Array.from(
       { length: 30 },
@@ -351,6 +417,31 @@ describe('an unsupported schema is refused with its path', () => {
       'mistral_args',
       [tool('a b')],
       'tools[0].function.name: expected a name of ASCII letters, digits, _, . and - (tool call format mistral_args), got "a b"',
+    ],
+    [
+      'glm45',
+      withArgument({ type: ['string', 'integer'], minimum: 5 }),
+      'tools[1].function.parameters: #/properties/a/minimum: not supported by glm45 calls for text',
+    ],
+    [
+      'glm45',
+      [tool('a<b')],
+      'tools[0].function.name: expected a name without <, > or line breaks, and without blanks around it (tool call format glm45), got "a<b"',
+    ],
+    [
+      'harmony',
+      [tool('a b')],
+      'tools[0].function.name: expected a name without < and blanks (tool call format harmony), got "a b"',
+    ],
+    [
+      'gemma4',
+      [tool('a{')],
+      'tools[0].function.name: expected a name without <, { and blanks (tool call format gemma4), got "a{"',
+    ],
+    [
+      'lfm2',
+      [tool('get-weather')],
+      'tools[0].function.name: expected Python names of letters, digits and _, joined by dots (tool call format lfm2), got "get-weather"',
     ],
     [
       'deepseek_v3',

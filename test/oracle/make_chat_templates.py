@@ -2,7 +2,8 @@
 
   python make_chat_templates.py --templates DIR --out fixtures/chat-templates.json.gz
 
-DIR is `models/templates` of llama.cpp, in the source archive of llama-cpp-python 0.3.36 (PyPI). The file holds:
+DIR holds `models/templates` of llama.cpp, in the source archive of llama-cpp-python 0.3.36 (PyPI), and the templates
+that templates/NOTICE.md lists beside them. The file holds:
   conversations{}  name -> messages, and the options tools, addGenerationPrompt, continueFinalMessage
   templates[]      name, source, and results{}: name of the conversation -> text, or error of a refusal
 """

@@ -152,6 +152,7 @@ const TYPES: readonly (readonly [file: string, name: string])[] = [
   ['ts/text/messages.ts', 'ToolCallInput'],
   ['ts/text/messages.ts', 'Tool'],
   ['ts/chat.ts', 'ToolChoice'],
+  ['ts/text/reasoning/effort.ts', 'ReasoningEffort'],
   ['ts/structured-output.ts', 'StructuredOutput'],
   ['ts/sampling.ts', 'SamplingDefaults'],
   ['ts/options.ts', 'LoadProgress'],

@@ -2,6 +2,7 @@ import { stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { CapstanError } from '../errors';
 import { packageRoot } from '../package-root';
+import { findReasoningFormat, type ReasoningFormat } from '../text/reasoning';
 import { type OpenText, openText } from '../text/text-client';
 import { TokenTable } from '../text/token-table';
 import { findToolCallFormat, type ToolCallFormat } from '../text/tool-calls';
@@ -23,8 +24,8 @@ export interface Model {
   tokens: TokenTable;
   /** The format in which the model writes tool calls; undefined if its chat template shows no known format. */
   toolCallFormat: ToolCallFormat | undefined;
-  /** Whether reasoning is separated from the text. By default, if the chat template contains its markers. */
-  hasReasoning: boolean;
+  /** The format in which the model writes reasoning; undefined: reasoning is not separated from the text. */
+  reasoningFormat: ReasoningFormat | undefined;
 }
 
 /** Replacements for properties of the model. */
@@ -64,13 +65,13 @@ export async function readModel(modelPath: string, overrides: ModelOverrides = {
   return { name: overrides.name ?? nameOf(modelPath, path), ...weights.value, ...textParts(text.value) };
 }
 
-function textParts(text: OpenText): Pick<Model, 'text' | 'tokens' | 'toolCallFormat' | 'hasReasoning'> {
-  const { vocabulary, toolCallFormat, hasReasoning } = text.traits;
+function textParts(text: OpenText): Pick<Model, 'text' | 'tokens' | 'toolCallFormat' | 'reasoningFormat'> {
+  const { vocabulary, toolCallFormat, reasoningFormat = 'none' } = text.traits;
   return {
     text,
     tokens: new TokenTable(vocabulary),
     toolCallFormat: toolCallFormat === undefined ? undefined : findToolCallFormat(toolCallFormat, () => false),
-    hasReasoning,
+    reasoningFormat: findReasoningFormat(reasoningFormat, () => false),
   };
 }
 

@@ -3,7 +3,9 @@ import { join } from 'node:path';
 import { CapstanError } from '../errors';
 import { type JsonObject, parseJsonObject, readTextFile } from '../model/json-file';
 import { JinjaTemplate } from './jinja';
+import { JSON_DIALECT } from './json-rules';
 import type { TemplateMessage, TemplateTraits } from './messages';
+import { spacedText } from './python-text';
 
 /** Variables of a template besides the messages. */
 export interface RenderOptions {
@@ -27,6 +29,9 @@ const CONTENT_LOOP =
   /\bfor\s+(?:content\s+in\s+\w+|\w+\s+in\s+(?:[\w.]*\.)?(?:content|\w+\[['"]content['"]\]))\s*(?:-?%}|if\b|\|)/;
 /** Marks the end of the last message's content in the rendered text. */
 const CONTINUE_MARK = 'CONTINUE_FINAL_MESSAGE_MARK ';
+
+/** Matches the templates of Phi-4-mini, which take the tools from the system message, as JSON text. */
+const TOOLS_IN_SYSTEM = /\bmessage\['tools'\]/;
 
 /** Matches `== 'assistant' and message['content'] is none` of DeepSeek, which chooses between calls and text. */
 const NO_CONTENT = /'assistant' and message\['content'\] is (?:not )?none|\{%-? if message\['content'\] is none %\}/;
@@ -76,13 +81,16 @@ export class ChatTemplate {
     return [...this.#sources.values()].some((source) => source.includes(text));
   }
 
+  #matches(pattern: RegExp): boolean {
+    return [...this.#sources.values()].some((source) => pattern.test(source));
+  }
+
   get traits(): TemplateTraits {
-    const matches = (pattern: RegExp) => [...this.#sources.values()].some((source) => pattern.test(source));
     return {
       knowsDeveloper: this.mentions('developer'),
-      joinsArguments: matches(JOINED_ARGUMENTS) && !matches(ARGUMENTS_TO_JSON),
-      knowsParts: matches(CONTENT_LOOP),
-      knowsNoContent: matches(NO_CONTENT),
+      joinsArguments: this.#matches(JOINED_ARGUMENTS) && !this.#matches(ARGUMENTS_TO_JSON),
+      knowsParts: this.#matches(CONTENT_LOOP),
+      knowsNoContent: this.#matches(NO_CONTENT),
     };
   }
 
@@ -95,11 +103,14 @@ export class ChatTemplate {
       templateKwargs,
     } = options;
     const template = await this.#compile(tools !== undefined && this.#sources.has('tool_use') ? 'tool_use' : 'default');
+    const shown = tools === undefined || !this.#matches(TOOLS_IN_SYSTEM) ? messages : withSystemTools(messages, tools);
     const variables = {
       documents: null,
       ...this.#specialTokens,
+      // The name of the tools in the template of SmolLM3.
+      ...(tools === undefined ? {} : { xml_tools: tools }),
       ...templateKwargs,
-      messages: continueFinalMessage ? markFinalMessage(messages) : messages,
+      messages: continueFinalMessage ? markFinalMessage(shown) : shown,
       tools: tools ?? null,
       add_generation_prompt: addGenerationPrompt,
     };
@@ -171,6 +182,15 @@ function readSpecialTokens(config: JsonObject): Record<string, unknown> {
     if (typeof text === 'string') tokens[key] = text;
   }
   return tokens;
+}
+
+/** Adds the tools to the system message, which is created if there is none. */
+function withSystemTools(messages: readonly TemplateMessage[], tools: readonly unknown[]): TemplateMessage[] {
+  const definitions = tools.map((tool) => (tool as { function?: unknown }).function ?? tool);
+  const [first, ...rest] = messages;
+  const isSystem = first?.role === 'system';
+  const system = isSystem ? first : { role: 'system', content: '' };
+  return [{ ...system, tools: spacedText(definitions, JSON_DIALECT) }, ...(isSystem ? rest : messages)];
 }
 
 function markFinalMessage(messages: readonly TemplateMessage[]): TemplateMessage[] {

@@ -1,9 +1,9 @@
 import type { NativeGrammarSource } from '../addon-types';
 import { CapstanError } from '../errors';
-import { eitherGrammar, type Grammar, literal, oneOf, rule, sequence } from './grammar';
+import { eitherGrammar, type Grammar, type GrammarExpr, literal, oneOf, rule, sequence } from './grammar';
 import { jsonObjectGrammar, schemaToGrammar } from './json-schema';
 import type { Tool } from './messages';
-import { reasoningGrammar, type ThinkingState } from './reasoning';
+import { findReasoningFormat, type ThinkingState } from './reasoning';
 import { findToolCallFormat, toolCallGrammar, type ToolCallGrammarOptions } from './tool-calls';
 import { withProperties } from './unicode-properties';
 
@@ -18,8 +18,9 @@ export type GrammarSpec =
   | { kind: 'tools'; format: string; tools: readonly Tool[]; options: ToolCallGrammarOptions }
   /** The texts of either. `param` names the option of the second. */
   | { kind: 'either'; first: GrammarSpec; second: GrammarSpec; param: string }
-  /** The reasoning that is left after a state, then a text of the grammar. */
-  | { kind: 'reasoned'; thinking: ThinkingState; then: GrammarSpec };
+  /** The reasoning that is left after a state, in the format of a name, then a text of the grammar. */
+  | { kind: 'reasoned'; format: string; thinking: ThinkingState; then: GrammarSpec }
+  | { kind: 'prefixed'; prefix: string; then: GrammarSpec };
 
 /** Source of a grammar. A regex is wrapped in rules here; GBNF is parsed by the addon. */
 type GrammarSource = Exclude<NativeGrammarSource, { kind: 'regex' } | { kind: 'parsed' }>;
@@ -62,7 +63,9 @@ function build(spec: GrammarSpec): GrammarSource {
     case 'either':
       return rules(eitherGrammar(rulesOf(spec.first, spec.param), rulesOf(spec.second, spec.param)));
     case 'reasoned':
-      return afterReasoning(build(spec.then), spec.thinking);
+      return withPrefix(findReasoningFormat(spec.format, () => false)?.grammar(spec.thinking), build(spec.then));
+    case 'prefixed':
+      return withPrefix(literal(spec.prefix), build(spec.then));
   }
 }
 
@@ -80,10 +83,10 @@ function rulesOf(spec: GrammarSpec, param: string): Grammar {
   throw CapstanError.mismatch('invalid_argument', param, 'no GBNF grammar with tools that may be called', 'both');
 }
 
-function afterReasoning(source: GrammarSource, thinking: ThinkingState): GrammarSource {
-  const prefix = reasoningGrammar(thinking);
+function withPrefix(prefix: GrammarExpr | undefined, source: GrammarSource): GrammarSource {
   if (prefix === undefined) return source;
-  if (source.kind === 'gbnf') return { ...source, prefix };
+  if (source.kind === 'gbnf')
+    return { ...source, prefix: source.prefix === undefined ? prefix : sequence(prefix, source.prefix) };
   const root = `prefix ${source.root}`;
   return { kind: 'rules', root, rules: [...source.rules, { name: root, expr: sequence(prefix, rule(source.root)) }] };
 }

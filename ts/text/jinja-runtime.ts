@@ -68,6 +68,11 @@ export function behaveAsPython(interpreter: unknown, newScope: (parent: Scope) =
       const text = textOf(left, operatorOf(node), right);
       return text === undefined ? evaluateWith(evaluate, node, { left, right }, scope) : toValue(text);
     }
+    if (node?.type === 'BinaryExpression' && MEMBERSHIP.has(operatorOf(node))) {
+      const [left, right] = [own.evaluate(node.left as Node, scope), own.evaluate(node.right as Node, scope)];
+      const isUnknown = isUndefined(right) || (isUndefined(left) && right.type !== 'StringValue');
+      return isUnknown ? toValue(operatorOf(node) === 'not in') : evaluateWith(evaluate, node, { left, right }, scope);
+    }
     return evaluate(node, scope);
   };
   own.applyFilter = (operand, filter, scope) => {
@@ -98,6 +103,13 @@ export function behaveAsPython(interpreter: unknown, newScope: (parent: Scope) =
 }
 
 const ARITHMETIC = new Set(['+', '~', '*']);
+
+/** Operators by which no list contains an undefined value, and an undefined value is an empty list. */
+const MEMBERSHIP = new Set(['in', 'not in']);
+
+function isUndefined({ type }: Value): boolean {
+  return type === 'UndefinedValue';
+}
 
 function operatorOf({ operator }: Node): string {
   return (operator as { value: string }).value;

@@ -2,7 +2,7 @@ import { choice, type GrammarExpr, inOrder, literal, oneOf, sequence } from './g
 import { isMultiple } from './json-multiples';
 import { numberAt } from './json-number-keywords';
 import { BLANK, blankAfterColon, type JsonDialect } from './json-rules';
-import { isUnicode, textsLike } from './json-strings';
+import { isUnicode, keyText, textsLike, valueText } from './json-strings';
 import type { SchemaContext } from './schema-context';
 import { unsupported } from './schema-error';
 import { counts, keywordBeside, listAt } from './schema-keywords';
@@ -53,7 +53,7 @@ export function constantsLike(schema: Schema, path: string, context: SchemaConte
   if (texts.some((text) => !isUnicode(text)))
     throw unsupported(`${path}/pattern`, 'not supported with a constant that is not valid Unicode');
   context.countParts(path, texts.length);
-  const expr = textsLike(texts, { pattern }, path, context.label);
+  const expr = textsLike(texts, { pattern }, path, context, false);
   return others.length === 0 ? expr : choice(expr, constants(others, path, context));
 }
 
@@ -109,11 +109,12 @@ function isOfType(type: TypeName, name: TypeName): boolean {
 export function constant(value: unknown, dialect: JsonDialect): GrammarExpr {
   if (typeof value === 'boolean') return literal(value ? dialect.true : dialect.false);
   if (value === null) return literal(dialect.null);
+  if (typeof value === 'string') return literal(valueText(value, dialect));
   if (typeof value !== 'object') return literal(JSON.stringify(value));
   const members = Array.isArray(value)
     ? value.map((item) => constant(item, dialect))
     : Object.entries(value).map(([key, item]) =>
-        sequence(`${JSON.stringify(key)}:`, blankAfterColon, constant(item, dialect)),
+        sequence(`${keyText(key, dialect)}:`, blankAfterColon, constant(item, dialect)),
       );
   const [open, close] = Array.isArray(value) ? '[]' : '{}';
   const list = members.flatMap((member, i) => (i === 0 ? [member] : [sequence(',', BLANK), member]));

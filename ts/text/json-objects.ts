@@ -2,7 +2,7 @@ import { choice, type GrammarExpr, literal, oneOf, optional, sequence } from './
 import { constantsOf } from './json-constants';
 import { COMMA, listOf, membersOf } from './json-lists';
 import { BLANK, blankAfterColon } from './json-rules';
-import { isUnicode, keys, keysLike, textsLike } from './json-strings';
+import { isUnicode, keys, keysLike, keyText, textsLike } from './json-strings';
 import type { ListMember, SchemaContext } from './schema-context';
 import { unsupported } from './schema-error';
 import { counts, keywordBeside, listAt, schemasAt } from './schema-keywords';
@@ -43,7 +43,7 @@ export function objects(schema: Schema, path: string, depth: number, context: Sc
     return withBraces(members, null, bounds[0], context);
   }
   const known = knownNames(schema, path);
-  const key = extraKey(schema, names.schemas, known, path, context.label);
+  const key = extraKey(schema, names.schemas, known, path, context);
   const expr = pair(key, asSchema(extra, pathOfExtra), pathOfExtra);
   if (known.length > 0) {
     checkPropertyCounts(members, Infinity, bounds, path);
@@ -155,14 +155,14 @@ function memberKey(
   path: string,
   context: SchemaContext,
 ): GrammarExpr | string {
-  if (listed !== undefined || schemas.length === 0) return JSON.stringify(name);
+  if (listed !== undefined || schemas.length === 0) return keyText(name, context.dialect);
   if (!isUnicode(name))
     throw unsupported(`${path}/propertyNames`, 'not supported with a property whose name is not valid Unicode');
   context.countParts(path, schemas.length);
   return oneOf(
     schemas.map(({ schema, path: namePath, values }) => {
-      if (values === undefined) return textsLike([name], schema, namePath, context.label);
-      return choice(...(values.has(name) ? [literal(JSON.stringify(name))] : []));
+      if (values === undefined) return textsLike([name], schema, namePath, context, true);
+      return choice(...(values.has(name) ? [literal(keyText(name, context.dialect))] : []));
     }),
   );
 }
@@ -172,17 +172,18 @@ function extraKey(
   allowed: readonly NameSchema[],
   known: readonly string[],
   path: string,
-  label: string,
+  context: SchemaContext,
 ): GrammarExpr {
+  const { label, dialect } = context;
   const pattern = patternsOf(schema, path).at(0);
-  if (pattern !== undefined) return keysLike(pattern[0], `${label}: ${path}/patternProperties`);
-  if (allowed.length === 0) return keys({}, known, path, label);
+  if (pattern !== undefined) return keysLike(pattern[0], `${label}: ${path}/patternProperties`, dialect);
+  if (allowed.length === 0) return keys({}, known, path, context);
   const members = new Set<unknown>(known);
   return oneOf(
     allowed.map(({ schema: name, path: namePath, values }) => {
-      if (values === undefined) return keys(name, known, namePath, label);
+      if (values === undefined) return keys(name, known, namePath, context);
       const others = [...values].filter((value) => typeof value === 'string' && !members.has(value));
-      return oneOf(others.map((value) => literal(JSON.stringify(value))));
+      return oneOf(others.map((value) => literal(keyText(value as string, dialect))));
     }),
   );
 }

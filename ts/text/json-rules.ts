@@ -9,6 +9,7 @@ import {
   repeat,
   rule,
   sequence,
+  without,
 } from './grammar';
 import { anyNumber } from './json-numbers';
 
@@ -19,19 +20,27 @@ const MAX_INDENT = 32;
 export const BLANK: GrammarExpr = rule('json blank');
 export const blankAfterColon: GrammarExpr = optional(literal(' '));
 
-/** The spelling of constants: JSON, or a language that differs from it only in these. */
+/** The spelling of values: JSON, or a language that differs from it only in these. */
 export interface JsonDialect {
   name: string;
   true: string;
   false: string;
   null: string;
+  /** What stands before and after strings, which have no escapes then, while keys stand alone. Default: JSON. */
+  quote?: string;
 }
 
 export const JSON_DIALECT: JsonDialect = { name: 'json', true: 'true', false: 'false', null: 'null' };
 export const PYTHON_DIALECT: JsonDialect = { name: 'python', true: 'True', false: 'False', null: 'None' };
+export const GEMMA_DIALECT: JsonDialect = { ...JSON_DIALECT, name: 'gemma', quote: '<|"|>' };
+
+/** Maximum length of a name without quotes that a schema does not give. */
+export const MAX_BARE_KEY = 64;
+/** Names that can stand without quotes, as a pattern. */
+export const BARE_KEY = '[^\\s:,<>{}\\[\\]"]+';
 
 /** Returns a reference to a rule of {@link addJsonRules}. Rules that contain constants depend on the dialect. */
-export function jsonRule(name: 'value' | 'object' | 'array', dialect?: JsonDialect): GrammarExpr;
+export function jsonRule(name: 'value' | 'object' | 'array' | 'key', dialect?: JsonDialect): GrammarExpr;
 export function jsonRule(name: 'string' | 'char' | 'number'): GrammarExpr;
 export function jsonRule(name: string, dialect = JSON_DIALECT): GrammarExpr {
   return rule(`${dialect.name} ${name}`);
@@ -52,6 +61,9 @@ export function addJsonRules(grammar: Grammar, dialect = JSON_DIALECT): void {
     sequence(charClass('d', 'D'), charClass(['0', '7']), repeat(hex, 2, 2)),
   );
   const value = jsonRule('value', dialect);
+  const { quote } = dialect;
+  const jsonString = jsonRule('string');
+  const string = quote === undefined ? jsonString : sequence(quote, without(quote), quote);
   const list = (item: GrammarExpr) => optional(sequence(item, repeat(sequence(',', BLANK, item), 0, null), BLANK));
   const rules: [string, GrammarExpr][] = [
     [
@@ -59,7 +71,7 @@ export function addJsonRules(grammar: Grammar, dialect = JSON_DIALECT): void {
       choice(
         jsonRule('object', dialect),
         jsonRule('array', dialect),
-        jsonRule('string'),
+        string,
         jsonRule('number'),
         dialect.true,
         dialect.false,
@@ -68,8 +80,9 @@ export function addJsonRules(grammar: Grammar, dialect = JSON_DIALECT): void {
     ],
     [
       `${dialect.name} object`,
-      sequence('{', BLANK, list(sequence(jsonRule('string'), ':', blankAfterColon, value)), '}'),
+      sequence('{', BLANK, list(sequence(jsonRule('key', dialect), ':', blankAfterColon, value)), '}'),
     ],
+    [`${dialect.name} key`, quote === undefined ? jsonString : bareKey()],
     [`${dialect.name} array`, sequence('[', BLANK, list(value), ']')],
     ['json string', sequence('"', repeat(jsonRule('char'), 0, null), '"')],
     [
@@ -82,5 +95,18 @@ export function addJsonRules(grammar: Grammar, dialect = JSON_DIALECT): void {
     ['json number', anyNumber()],
     ['json blank', optional(choice(' ', sequence('\n', repeat(literal(' '), 0, MAX_INDENT))))],
   ];
-  for (const [name, expr] of rules) grammar.rules.push({ name, expr, isPlain: true });
+  // The quote of a dialect can be a special token.
+  for (const [name, expr] of rules) grammar.rules.push({ name, expr, isPlain: quote === undefined });
+}
+
+function bareKey(): GrammarExpr {
+  return {
+    kind: 'regex',
+    pattern: BARE_KEY,
+    isSearch: false,
+    isJsonString: false,
+    minLength: 1,
+    maxLength: MAX_BARE_KEY,
+    label: 'keys',
+  };
 }

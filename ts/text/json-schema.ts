@@ -163,7 +163,7 @@ export class SchemaRules implements SchemaContext {
     const name = `${this.#namespace}schema ${shown}`;
     this.#refs.set(key, name);
     const convert = prepare();
-    const entry = { name, expr: literal(''), isPlain: true };
+    const entry = { name, expr: literal(''), isPlain: this.dialect.quote === undefined };
     this.#grammar.rules.push(entry);
     this.#pending.push(() => {
       entry.expr = convert();
@@ -320,7 +320,7 @@ export class SchemaRules implements SchemaContext {
     const key = JSON.stringify([severalOf(pattern), severalOf(format), minLength, maxLength]);
     const known = this.#texts.get(key);
     if (known !== undefined) return known;
-    const text = strings(schema, path, this.label);
+    const text = strings(schema, path, this.label, this.dialect);
     const expr = pattern === undefined && format === undefined ? text : this.shared(text);
     this.#texts.set(key, expr);
     return expr;
@@ -331,7 +331,7 @@ export class SchemaRules implements SchemaContext {
     if (expr.kind === 'rule' || expr.kind === 'literal') return expr;
     const name = `${this.#namespace}part ${++this.#numRules}`;
     this.countParts('#', 1);
-    this.#grammar.rules.push({ name, expr, isPlain: true });
+    this.#grammar.rules.push({ name, expr, isPlain: this.dialect.quote === undefined });
     return rule(name);
   }
 

@@ -142,7 +142,8 @@ export function toTemplateMessage(
   };
 }
 
-function joinContent(content: ChatMessage['content']): string {
+/** Returns the text of a message's content. */
+export function joinContent(content: ChatMessage['content']): string {
   return typeof content === 'string' ? content : (content ?? []).map((part) => part.text).join('\n');
 }
 
@@ -164,7 +165,7 @@ function toArgumentText(args: ToolCallInput['arguments']): string {
 }
 
 /** Returns text that is not a JSON object unchanged. */
-function parseArguments(text: string): unknown {
+export function parseArguments(text: string): unknown {
   try {
     const value: unknown = JSON.parse(text);
     return typeof value === 'object' && value !== null ? value : text;

@@ -30,6 +30,23 @@ export function pythonText({ type, value }: Value): string {
   }
 }
 
+/** Spelling of the constants in {@link spacedText}. */
+interface Constants {
+  true: string;
+  false: string;
+  null: string;
+}
+
+/** Returns a JSON value as `json.dumps` of Python writes it, or with other constants. */
+export function spacedText(value: unknown, constants: Constants): string {
+  if (typeof value === 'boolean') return value ? constants.true : constants.false;
+  if (value === null || value === undefined) return constants.null;
+  if (typeof value !== 'object') return JSON.stringify(value);
+  if (Array.isArray(value)) return `[${value.map((item) => spacedText(item, constants)).join(', ')}]`;
+  const members = Object.entries(value).filter(([, item]) => item !== undefined);
+  return `{${members.map(([key, item]) => `${JSON.stringify(key)}: ${spacedText(item, constants)}`).join(', ')}}`;
+}
+
 function repr(value: Value): string {
   return value.type === 'StringValue' ? quoted(value.value as string) : pythonText(value);
 }

@@ -5,9 +5,15 @@ import { looseTextBytes } from '../text-limits';
 import { findGguf } from '../model/gguf/files';
 import { readGgufText } from '../model/gguf/text';
 import { ChatTemplate, type RenderOptions } from './chat-template';
-import { checkMessages, type ChatMessage, type TemplateMessage, toTemplateMessage } from './messages';
-import { THINK_CLOSE, THINK_OPEN, type ThinkingState, thinkingStateAfter, thinkingStateWithin } from './reasoning';
-import { findToolCallFormat, TOOL_CALL_MARKERS, type ToolCallFormat } from './tool-calls';
+import { checkMessages, type ChatMessage, joinContent, type TemplateMessage, toTemplateMessage } from './messages';
+import {
+  effortVariables,
+  findReasoningFormat,
+  type ReasoningEffort,
+  type ReasoningFormat,
+  type ThinkingState,
+} from './reasoning';
+import { findToolCallFormat, type ToolCallFormat } from './tool-calls';
 import { Tokenizer } from './tokenizer';
 import type { Vocabulary } from './vocabulary';
 
@@ -28,8 +34,8 @@ export interface TextTraits {
   vocabulary: Vocabulary;
   /** Name of the format in which the model writes tool calls; undefined if its chat template shows no known format. */
   toolCallFormat: string | undefined;
-  /** Whether reasoning is separated from the text. By default, if the chat template contains its markers. */
-  hasReasoning: boolean;
+  /** Name of the format in which the model writes reasoning; undefined: reasoning is not separated from the text. */
+  reasoningFormat: string | undefined;
 }
 
 /**
@@ -41,6 +47,8 @@ export type Messages = readonly ChatMessage[] | { readonly json: string | Uint8A
 /** What the chat template renders. */
 export interface Conversation extends RenderOptions {
   messages: Messages;
+  /** Sets the variables of the template that stand for it. `templateKwargs` overrides them. */
+  reasoningEffort?: ReasoningEffort;
 }
 
 /** How a prompt is tokenized. */
@@ -74,25 +82,45 @@ export interface TextWork {
   encodeChat(conversation: Conversation, options: EncodeOptions, signal?: AbortSignal): Promise<EncodedChat>;
 }
 
-/** Markers that the parsers search for. They must stay in the text even if the tokenizer calls them special. */
-const MARKERS: ReadonlySet<string> = new Set([THINK_OPEN, THINK_CLOSE, ...TOOL_CALL_MARKERS]);
+/** The formats of a model. */
+interface Formats {
+  toolCalls: ToolCallFormat | undefined;
+  reasoning: ReasoningFormat | undefined;
+}
 
-type Loaded = [Tokenizer, ChatTemplate];
+interface Loaded {
+  tokenizer: Tokenizer;
+  chatTemplate: ChatTemplate;
+  formats: Formats;
+}
 
-function loadFolder(modelDir: string, { chatTemplate }: TextServiceOptions): Promise<Loaded> {
-  return Promise.all([Tokenizer.load(modelDir, MARKERS), ChatTemplate.load(modelDir, chatTemplate)]);
+function findFormats(chatTemplate: ChatTemplate, { toolCallFormat, reasoningFormat }: TextServiceOptions): Formats {
+  const mentions = (text: string): boolean => chatTemplate.mentions(text);
+  return {
+    toolCalls: findToolCallFormat(toolCallFormat, mentions),
+    reasoning: findReasoningFormat(reasoningFormat, mentions),
+  };
+}
+
+/** Returns the texts that the parsers search for. They must stay even if the tokenizer calls them special. */
+function markersOf({ toolCalls, reasoning }: Formats): ReadonlySet<string> {
+  return new Set([...(toolCalls?.markers ?? []), ...(reasoning?.markers ?? [])]);
+}
+
+async function loadFolder(modelDir: string, options: TextServiceOptions): Promise<Loaded> {
+  const chatTemplate = await ChatTemplate.load(modelDir, options.chatTemplate);
+  const formats = findFormats(chatTemplate, options);
+  return { tokenizer: await Tokenizer.load(modelDir, markersOf(formats)), chatTemplate, formats };
 }
 
 /** The tokenizer of a file without a vocabulary is in the files beside it. */
 async function loadGguf(path: string, options: TextServiceOptions): Promise<Loaded> {
-  const { chatTemplate } = options;
   const text = await readGgufText(path);
   if (text === undefined) return loadFolder(dirname(path), options);
   const { file, tokenizer, templates, specialTokens } = text;
-  return [
-    Tokenizer.convert(tokenizer, MARKERS, file),
-    await ChatTemplate.create(templates, specialTokens, chatTemplate),
-  ];
+  const chatTemplate = await ChatTemplate.create(templates, specialTokens, options.chatTemplate);
+  const formats = findFormats(chatTemplate, options);
+  return { tokenizer: Tokenizer.convert(tokenizer, markersOf(formats), file), chatTemplate, formats };
 }
 
 /** Renders and tokenizes in the calling thread. */
@@ -100,18 +128,16 @@ export class TextService implements TextWork {
   readonly traits: TextTraits;
   readonly #tokenizer: Tokenizer;
   readonly #chatTemplate: ChatTemplate;
-  readonly #toolCallFormat: ToolCallFormat | undefined;
+  readonly #formats: Formats;
 
-  private constructor(tokenizer: Tokenizer, chatTemplate: ChatTemplate, options: TextServiceOptions) {
-    const mentions = (text: string): boolean => chatTemplate.mentions(text);
-    const { toolCallFormat, reasoningFormat } = options;
+  private constructor({ tokenizer, chatTemplate, formats }: Loaded) {
     this.#tokenizer = tokenizer;
     this.#chatTemplate = chatTemplate;
-    this.#toolCallFormat = findToolCallFormat(toolCallFormat, mentions);
+    this.#formats = formats;
     this.traits = {
       vocabulary: tokenizer.vocabulary,
-      toolCallFormat: this.#toolCallFormat?.name,
-      hasReasoning: reasoningFormat === 'auto' ? mentions(THINK_CLOSE) : reasoningFormat !== 'none',
+      toolCallFormat: formats.toolCalls?.name,
+      reasoningFormat: formats.reasoning?.name,
     };
   }
 
@@ -119,9 +145,7 @@ export class TextService implements TextWork {
   static async load(options: TextServiceOptions): Promise<TextService> {
     const { modelPath } = options;
     const gguf = await findGguf(modelPath);
-    const [tokenizer, chatTemplate] =
-      gguf === undefined ? await loadFolder(modelPath, options) : await loadGguf(gguf, options);
-    return new TextService(tokenizer, chatTemplate, options);
+    return new TextService(gguf === undefined ? await loadFolder(modelPath, options) : await loadGguf(gguf, options));
   }
 
   async encode(text: string, options: EncodeOptions, signal?: AbortSignal): Promise<Int32Array> {
@@ -145,7 +169,7 @@ export class TextService implements TextWork {
     const finalContent = conversation.continueFinalMessage === true ? (written.at(-1)?.content as string) : undefined;
     return {
       promptTokenIds: await this.encode(prompt, options, signal),
-      thinking: this.traits.hasReasoning ? findThinkingState(prompt, finalContent) : undefined,
+      thinking: this.#thinkingState(prompt, finalContent),
     };
   }
 
@@ -177,12 +201,36 @@ export class TextService implements TextWork {
 
   #toTemplateMessages(messages: readonly ChatMessage[]): TemplateMessage[] {
     const { traits } = this.#chatTemplate;
-    return messages.map((message) => toTemplateMessage(message, traits, this.#toolCallFormat?.toPromptId));
+    const { toPromptId, toPromptMessages, write } = this.#formats.toolCalls ?? {};
+    const converted = toPromptMessages?.(messages) ?? messages;
+    const written =
+      write === undefined || this.#chatTemplate.mentions('tool_calls')
+        ? converted
+        : converted.map((message) => withCallsInContent(message, write));
+    return written.map((message) => toTemplateMessage(message, traits, toPromptId));
   }
 
-  #render({ messages: _, ...options }: Conversation, messages: readonly TemplateMessage[]): Promise<string> {
-    return this.#chatTemplate.render(messages, options);
+  /** @param finalContent The message that the completion continues, if it does. */
+  #thinkingState(prompt: string, finalContent: string | undefined): ThinkingState | undefined {
+    const { reasoning } = this.#formats;
+    return finalContent === undefined ? reasoning?.stateAfter(prompt) : reasoning?.stateWithin(finalContent);
   }
+
+  #render(
+    { messages: _, reasoningEffort, templateKwargs, ...options }: Conversation,
+    messages: readonly TemplateMessage[],
+  ): Promise<string> {
+    const mentions = (text: string): boolean => this.#chatTemplate.mentions(text);
+    const variables = reasoningEffort === undefined ? {} : effortVariables(reasoningEffort, mentions);
+    return this.#chatTemplate.render(messages, { ...options, templateKwargs: { ...variables, ...templateKwargs } });
+  }
+}
+
+/** Moves the calls of a message to its content. */
+function withCallsInContent(message: ChatMessage, write: NonNullable<ToolCallFormat['write']>): ChatMessage {
+  const { toolCalls = [], content, ...rest } = message;
+  if (toolCalls.length === 0) return message;
+  return { ...rest, content: joinContent(content) + write(toolCalls) };
 }
 
 function parseMessages({ messages }: Conversation): unknown {
@@ -191,9 +239,4 @@ function parseMessages({ messages }: Conversation): unknown {
   return JSON.parse(
     typeof json === 'string' ? json : Buffer.from(json.buffer, json.byteOffset, json.byteLength).toString(),
   );
-}
-
-/** @param finalContent The message that the completion continues, if it does. */
-function findThinkingState(prompt: string, finalContent: string | undefined): ThinkingState {
-  return finalContent === undefined ? thinkingStateAfter(prompt) : thinkingStateWithin(finalContent);
 }

@@ -128,6 +128,7 @@ function chatOptions(request: ChatCompletionRequest, limits: { maxLogprobs: numb
     top_logprobs: topLogprobs = 0,
     prompt_logprobs: promptLogprobs,
     tool_choice: choice,
+    reasoning_effort: reasoningEffort,
     thinking_token_budget: budget,
   } = request;
   if (topLogprobs !== 0 && logprobs !== true)
@@ -142,22 +143,21 @@ function chatOptions(request: ChatCompletionRequest, limits: { maxLogprobs: numb
     toolChoice: typeof choice === 'object' ? { name: choice.function!.name } : (choice as NamedToolChoice | undefined),
     parallelToolCalls: request.parallel_tool_calls,
     separateReasoning: request.separate_reasoning === false || request.reasoning_format === 'none' ? false : undefined,
+    reasoningEffort,
     thinkingBudget: budget === -1 ? undefined : budget,
     addSpecialTokens: request.add_special_tokens,
   });
 }
 
-/**
- * Returns the template variables: the server's defaults, overridden by `reasoning_effort`, overridden by the client's
- * own variables.
- */
+/** Variables that `reasoning_effort` sets, whatever the server's defaults are. */
+const EFFORT_VARIABLES = ['enable_thinking', 'thinking', 'thinking_budget', 'reasoning_effort'];
+
+/** Returns the template variables: the server's defaults, overridden by the client's own. */
 function templateKwargs(
   { reasoning_effort: effort, chat_template_kwargs: own }: ChatCompletionRequest,
   settings: ServerSettings,
 ): Record<string, unknown> {
-  return {
-    ...settings.templateKwargs,
-    ...(effort === undefined ? {} : { enable_thinking: effort !== 'none', reasoning_effort: effort }),
-    ...own,
-  };
+  const defaults = Object.entries(settings.templateKwargs);
+  const kept = defaults.filter(([name]) => effort === undefined || !EFFORT_VARIABLES.includes(name));
+  return { ...Object.fromEntries(kept), ...own };
 }

@@ -4,7 +4,7 @@ import { buildGrammarSource } from '../../../ts/text/grammar-source';
 const YES = { kind: 'choice', choices: ['yes'] } as const;
 
 test('reasoning becomes another rule, or a field beside a GBNF text', () => {
-  const source = buildGrammarSource({ kind: 'reasoned', thinking: 'inside', then: YES });
+  const source = buildGrammarSource({ kind: 'reasoned', format: 'think', thinking: 'inside', then: YES });
   expect(source).toMatchObject({
     kind: 'rules',
     root: 'prefix root',
@@ -13,9 +13,16 @@ test('reasoning becomes another rule, or a field beside a GBNF text', () => {
       { name: 'prefix root', expr: { kind: 'sequence' } },
     ],
   });
-  const gbnf = buildGrammarSource({ kind: 'reasoned', thinking: 'inside', then: { kind: 'gbnf', text: 'g' } });
+  const gbnf = buildGrammarSource({
+    kind: 'reasoned',
+    format: 'think',
+    thinking: 'inside',
+    then: { kind: 'gbnf', text: 'g' },
+  });
   expect(gbnf).toMatchObject({ kind: 'gbnf', text: 'g', prefix: { kind: 'sequence' } });
-  expect(buildGrammarSource({ kind: 'reasoned', thinking: 'after', then: YES })).toEqual(buildGrammarSource(YES));
+  expect(buildGrammarSource({ kind: 'reasoned', format: 'think', thinking: 'after', then: YES })).toEqual(
+    buildGrammarSource(YES),
+  );
 });
 
 test('GBNF beside tools that may be called is refused', () => {

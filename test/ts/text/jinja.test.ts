@@ -16,6 +16,10 @@ describe('values and operators are those of Python', () => {
     ['{% for k, v in {10: "b", 9: "a"} | dictsort %}{{ k + 1 }}{{ v }} {% endfor %}', '10a 11b '],
     ['{{ {"a": 1}[missing] }}|{{ "ab" * 2 }}|{{ [3, 1, 2] | min }}|{{ [3, 1] | max }}', '|abab|1|3'],
     ['{{ "<{}{}>".format("a", missing) }}|{{ "{1}{0}{{}}".format(1, 2) }}', '<a>|21{}'],
+    [
+      '{{ missing in ("a", "b") }}|{{ missing not in [1] }}|{{ "a" in missing }}|{{ "a" not in missing }}',
+      'False|True|False|True',
+    ],
     ['{{ 2.0 }}|{{ none | selectattr("a") | list }}|{{ missing is iterable }}', '2.0|[]|True'],
   ])('%s', async (source, text) => {
     expect(await render(source)).toBe(text);
@@ -25,12 +29,16 @@ describe('values and operators are those of Python', () => {
     expect(await render('{{ range }}', { range: 3 })).toBe('3');
   });
 
-  test.each(['{{ "a" + 1 }}', '{{ 1 + "a" }}', '{{ "a" + {"b": 1} }}', '{{ "{x}".format(1) }}', '{{ "{}".format() }}'])(
-    'refuses %s',
-    async (source) => {
-      await expect(render(source)).rejects.toThrow();
-    },
-  );
+  test.each([
+    '{{ missing in "ab" }}',
+    '{{ "a" + 1 }}',
+    '{{ 1 + "a" }}',
+    '{{ "a" + {"b": 1} }}',
+    '{{ "{x}".format(1) }}',
+    '{{ "{}".format() }}',
+  ])('refuses %s', async (source) => {
+    await expect(render(source)).rejects.toThrow();
+  });
 });
 
 describe('hostile templates', () => {

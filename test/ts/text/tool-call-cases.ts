@@ -1,5 +1,6 @@
 /** Texts with tool calls in each format, and helpers to read them. */
 import type { Tool } from '../../../ts/text/messages';
+import { FAMILY_GOOD } from './tool-call-families';
 import { findToolCallFormat, type OutputPart, ToolCallParser, type ToolCallOptions } from '../../../ts/text/tool-calls';
 
 const tool = (name: string, properties: Record<string, unknown> = {}): Tool => ({
@@ -46,10 +47,14 @@ export function collect(parts: readonly OutputPart[]): Answer {
   return answer;
 }
 
+/** Formats that write values without quotes, so that the schema gives their types. */
+export const RAW_FORMATS = ['qwen3_coder', 'seed_oss', 'glm45', 'hy3'];
+
 /** Valid texts, their calls, and the text around the calls. */
 export type Good = [what: string, text: string, calls: [string, string][], content?: string];
 
 export const GOOD: Record<string, Good[]> = {
+  ...FAMILY_GOOD,
   llama3_json: [
     [
       'one call',

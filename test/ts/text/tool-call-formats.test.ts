@@ -4,8 +4,10 @@ import { ChatTemplate } from '../../../ts/text/chat-template';
 import { type ChatMessage, toTemplateMessage } from '../../../ts/text/messages';
 import { findToolCallFormat, type OutputPart, TOOL_CALL_FORMATS, ToolCallParser } from '../../../ts/text/tool-calls';
 import { cut, formatOf, GOOD, makeRandom, run, split, TOOLS } from './tool-call-cases';
+import { FAMILY_BAD } from './tool-call-families';
 
 const BAD: Record<string, string[]> = {
+  ...FAMILY_BAD,
   llama3_json: [
     'Hello',
     '{"name": "other", "parameters": {}}',
@@ -189,6 +191,126 @@ describe('streamed calls', () => {
         [],
       ],
     ],
+    [
+      'harmony',
+      ['<|channel|>commentary to=functions.get', ' <|constrain|>json<|message|>', '{"ci', 'ty": "a"}', '<|call|>'],
+      [
+        [],
+        [{ type: 'toolCallStart', name: 'get' }],
+        [{ type: 'toolCallArguments', text: '{"ci' }],
+        [{ type: 'toolCallArguments', text: 'ty": "a"}' }, { type: 'toolCallEnd' }],
+        [],
+      ],
+    ],
+    [
+      'gemma4',
+      ['<|tool_call>call:get', '{city:<|"|>a', 'b<', '|"|>,n', ':5', '}<tool_call|>'],
+      [
+        [],
+        [
+          { type: 'toolCallStart', name: 'get' },
+          { type: 'toolCallArguments', text: '{"city": "a' },
+        ],
+        [{ type: 'toolCallArguments', text: 'b' }],
+        [{ type: 'toolCallArguments', text: '", ' }],
+        [{ type: 'toolCallArguments', text: '"n": ' }],
+        [{ type: 'toolCallArguments', text: '5}' }, { type: 'toolCallEnd' }],
+      ],
+    ],
+    [
+      'seed_oss',
+      [
+        '<seed:tool_call><function=write>',
+        '<parameter=text>ab',
+        '\n',
+        'c</para',
+        'meter></function>',
+        '</seed:tool_call>',
+      ],
+      [
+        [{ type: 'toolCallStart', name: 'write' }],
+        [{ type: 'toolCallArguments', text: '{"text": "ab' }],
+        [{ type: 'toolCallArguments', text: '\\n' }],
+        [{ type: 'toolCallArguments', text: 'c' }],
+        [{ type: 'toolCallArguments', text: '"}' }, { type: 'toolCallEnd' }],
+        [],
+      ],
+    ],
+    [
+      'glm45',
+      ['<tool_call>write\n<arg', '_key>text</arg_key>\n<arg_value>a', 'b', '</arg_value>\n</tool_call>'],
+      [
+        [{ type: 'toolCallStart', name: 'write' }],
+        [{ type: 'toolCallArguments', text: '{"text": "a' }],
+        [{ type: 'toolCallArguments', text: 'b' }],
+        [{ type: 'toolCallArguments', text: '"}' }, { type: 'toolCallEnd' }],
+      ],
+    ],
+    [
+      'hy3',
+      [
+        '<tool_calls:opensource>\n<tool_call:opensource>write<tool_sep:opensource>',
+        '<arg_key:opensource>text</arg_key:opensource><arg_value:opensource>a',
+      ],
+      [[{ type: 'toolCallStart', name: 'write' }], [{ type: 'toolCallArguments', text: '{"text": "a' }]],
+    ],
+    [
+      'granite',
+      ['<|tool_call|>[{"name": "get"', ', "arguments": {"n', '": 1', '}}', ']'],
+      [
+        [{ type: 'toolCallStart', name: 'get' }],
+        [{ type: 'toolCallArguments', text: '{"n' }],
+        [{ type: 'toolCallArguments', text: '": 1' }],
+        [{ type: 'toolCallArguments', text: '}' }, { type: 'toolCallEnd' }],
+        [],
+      ],
+    ],
+    [
+      'phi4_mini_json',
+      ['<|tool_call|>[{"name": "get"', ', "arguments": {', '}}]', '<|/tool_call|>'],
+      [
+        [{ type: 'toolCallStart', name: 'get' }],
+        [{ type: 'toolCallArguments', text: '{' }],
+        [{ type: 'toolCallArguments', text: '}' }, { type: 'toolCallEnd' }],
+        [],
+      ],
+    ],
+    [
+      'hunyuan_a13b',
+      ['<tool_calls>[{"name": "get"', ', "arguments": {', '}}]', '</tool_calls>'],
+      [
+        [{ type: 'toolCallStart', name: 'get' }],
+        [{ type: 'toolCallArguments', text: '{' }],
+        [{ type: 'toolCallArguments', text: '}' }, { type: 'toolCallEnd' }],
+        [],
+      ],
+    ],
+    [
+      'lfm2',
+      ['<|tool_call_start|>[get(', 'city="a', 'b")', ']<|tool_call_end|>'],
+      [
+        [
+          { type: 'toolCallStart', name: 'get' },
+          { type: 'toolCallArguments', text: '{' },
+        ],
+        [{ type: 'toolCallArguments', text: '"city": "a' }],
+        [{ type: 'toolCallArguments', text: 'b"}' }, { type: 'toolCallEnd' }],
+        [],
+      ],
+    ],
+    [
+      'olmo3',
+      ['<function_calls>\nget(', 'city="a', 'b")', '\n</function_calls>'],
+      [
+        [
+          { type: 'toolCallStart', name: 'get' },
+          { type: 'toolCallArguments', text: '{' },
+        ],
+        [{ type: 'toolCallArguments', text: '"city": "a' }],
+        [{ type: 'toolCallArguments', text: 'b"}' }, { type: 'toolCallEnd' }],
+        [],
+      ],
+    ],
   ])('%s', (format, pieces, parts) => {
     const machine = new ToolCallParser(formatOf(format), { tools: TOOLS });
     expect(pieces.map((piece) => machine.push(piece))).toEqual(parts);
@@ -270,6 +392,8 @@ describe('detection of the format', () => {
     ['deepseek_v31', 'deepseek_v31'],
     ['qwen3_coder', 'qwen3_coder'],
     ['qwen3_xml', 'qwen3_coder'],
+    ['openai', 'harmony'],
+    ['glm47', 'glm45'],
   ])('finds the name %s', (name, format) => {
     expect(find(name, '')).toBe(format);
   });
@@ -324,7 +448,20 @@ describe('detection of the format', () => {
 
   test.each([
     ['<tool_call>name\n<arg_key>', undefined],
-    ['<seed:tool_call><function=f><parameter=a>', undefined],
+    ['<tool_call>name\n<arg_key>k</arg_key>\n<arg_value>v</arg_value>', 'glm45'],
+    ['<seed:tool_call><function=f><parameter=a>', 'seed_oss'],
+    ['<|start|>assistant<|channel|>analysis<|message|>', 'harmony'],
+    ["'<|tool_call>call:' + name + '{'", 'gemma4'],
+    ["'<tool_sep{}>'.format(':opensource')", 'hy3'],
+    ['respond only with <|tool_call|> followed by a JSON list', 'granite'],
+    ["'<|tool|>' + message['tools'] + '<|/tool|>'", 'phi4_mini_json'],
+    ['functools[{"name": …}]', 'phi4_mini_json'],
+    ['<tool_calls>[{"name": …}]</tool_calls>', 'hunyuan_a13b'],
+    ['<|tool_call_start|>[', 'lfm2'],
+    ['<function_calls>f(a=1)</function_calls>', 'olmo3'],
+    ['"List of tools: ["', 'lfm2'],
+    ['{{ xml_tools }} in <tool_call></tool_call> tags: <tool_call>\n{"name": …}', 'hermes'],
+    ['<start_of_turn>model', undefined],
     ['<tool_call>\n<function=f>\n<parameter=a>', 'qwen3_coder'],
     ['[TOOL_CALLS]{{ name }}[ARGS]{{ arguments }}', 'mistral_args'],
     ['<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>', 'deepseek_v31'],

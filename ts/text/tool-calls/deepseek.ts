@@ -7,7 +7,7 @@ const marker = (words: string) => `<｜tool▁${words}｜>`;
 const [CALLS_BEGIN, CALLS_END] = [marker('calls▁begin'), marker('calls▁end')];
 const [BEGIN, SEPARATOR, END] = [marker('call▁begin'), marker('sep'), marker('call▁end')];
 const FENCE = '```';
-const NAME = /^[^<\n`]$/;
+const NAME = /^[^<\n`]$/u;
 
 const shared = {
   markers: [CALLS_BEGIN, CALLS_END, BEGIN, SEPARATOR, END],

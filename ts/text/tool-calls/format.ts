@@ -1,5 +1,5 @@
 import type { GrammarExpr } from '../grammar';
-import type { Tool } from '../messages';
+import type { ChatMessage, Tool, ToolCallInput } from '../messages';
 import type { JsonDialect } from '../json-rules';
 import type { SchemaRules } from '../json-schema';
 import type { CallInput, CallReading } from './input';
@@ -45,6 +45,10 @@ export interface CallSyntax {
    * `close`.
    */
   unmarked?: { first: string; close: string };
+  /** The end of a call ends the turn of the model. Default: a turn may hold several calls. */
+  isSingle?: boolean;
+  /** Returns the grammar of text and calls in a format whose text has markers, too. Default: text is plain. */
+  withText?: (calls: GrammarExpr) => GrammarExpr;
 }
 
 /** One tool, for building the grammar of its calls. */
@@ -67,6 +71,10 @@ export interface ToolCallFormat {
   matchesTemplate: (mentions: (text: string) => boolean) => boolean;
   /** Texts that must stay in the completion even if the tokenizer calls them special. */
   markers: readonly string[];
+  /** Special tokens that end the turn of the model, whatever the model's files say. */
+  turnEnds?: readonly string[];
+  /** Special tokens that end a part of the turn, not the turn. In other formats they end it. */
+  partEnds?: readonly string[];
   /** Ends a call whose text is malformed. Default: only the end of the completion does. */
   callEnd?: string;
   /** Whether calls may start with this character. */
@@ -78,4 +86,8 @@ export interface ToolCallFormat {
   newId?: () => string;
   /** Converts an id to the form that the chat templates of the format accept. */
   toPromptId?: (id: string) => string;
+  /** Returns the text of the calls of a message, for chat templates that do not write them. */
+  write?: (calls: readonly ToolCallInput[]) => string;
+  /** Converts a conversation to the form that the chat templates of the format accept. */
+  toPromptMessages?: (messages: readonly ChatMessage[]) => readonly ChatMessage[];
 }

@@ -1,15 +1,29 @@
 import { CapstanError } from '../../errors';
 import { deepseekV3, deepseekV31 } from './deepseek';
 import type { ToolCallFormat } from './format';
+import { gemma4 } from './gemma';
+import { glm45, hy3 } from './glm';
+import { harmonyCalls } from './harmony';
 import { hermes } from './hermes';
+import { granite, hunyuanA13b, phi4Mini } from './json-list';
 import { llama3Json } from './llama';
 import { mistral, mistralArgs } from './mistral';
-import { pythonic } from './pythonic';
-import { qwen3Coder } from './qwen-coder';
+import { lfm2, olmo3, pythonic } from './pythonic';
+import { qwen3Coder, seedOss } from './qwen-coder';
 
 /** All supported formats. The first one that matches a chat template is used. */
 export const TOOL_CALL_FORMATS: readonly ToolCallFormat[] = [
+  harmonyCalls,
+  gemma4,
+  seedOss,
   qwen3Coder,
+  glm45,
+  hy3,
+  granite,
+  phi4Mini,
+  hunyuanA13b,
+  lfm2,
+  olmo3,
   hermes,
   mistralArgs,
   mistral,
@@ -18,9 +32,6 @@ export const TOOL_CALL_FORMATS: readonly ToolCallFormat[] = [
   pythonic,
   llama3Json,
 ];
-
-/** Texts that must stay in the completion even if the tokenizer calls them special. */
-export const TOOL_CALL_MARKERS: readonly string[] = [...new Set(TOOL_CALL_FORMATS.flatMap(({ markers }) => markers))];
 
 /**
  * Returns the format of a name, or undefined for `auto` if the chat template shows no known format.

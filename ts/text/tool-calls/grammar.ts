@@ -66,7 +66,7 @@ export function toolCallGrammar(
       writeCall(format, grammar, budget, tool, i, mode !== 'required' && tool.function.strict !== true),
     ),
   );
-  const isSingle = only !== undefined || !parallel;
+  const isSingle = only !== undefined || !parallel || syntax.isSingle === true;
   grammar.rules.unshift(
     { name: 'root', expr: (mode === 'strict' ? callsInText : onlyCalls)(syntax, isSingle) },
     { name: CALL, expr: calls },
@@ -133,6 +133,7 @@ function onlyCalls(syntax: CallSyntax, isSingle: boolean): GrammarExpr {
 /** Free text and calls. Text that starts like a call must be one. */
 function callsInText(syntax: CallSyntax, isSingle: boolean): GrammarExpr {
   const { open, allowsTextAfterCalls, unmarked } = syntax;
+  if (syntax.withText !== undefined) return syntax.withText(allCalls(syntax, isSingle));
   const text = without(open);
   if (unmarked !== undefined)
     return choice(

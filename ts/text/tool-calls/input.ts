@@ -29,6 +29,11 @@ export class CallInput {
     this.#ahead = undefined;
   }
 
+  /** Takes back a character that was skipped. */
+  unskip(char: string): void {
+    this.#ahead = char;
+  }
+
   *next(): Reading<string | undefined> {
     const char = yield* this.peek();
     this.skip();
@@ -50,6 +55,11 @@ export class CallInput {
   /** Also returns true if the text ends inside the literal: such a completion lacks only its closing marker. */
   *literalOrEnd(text: string): CallReading {
     return (yield* this.literal(text)) || this.#isOver;
+  }
+
+  /** Like {@link literalOrEnd}, for one of several texts. */
+  *oneOfOrEnd(...texts: readonly string[]): CallReading {
+    return (yield* this.oneOf(...texts)) !== undefined || this.#isOver;
   }
 
   /** Returns the text that comes next, or undefined. No text may be a prefix of another. */

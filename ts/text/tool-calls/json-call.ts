@@ -17,10 +17,11 @@ const OTHER_KEYS = ['name', 'type', 'id'];
 export function* readJsonCall(input: CallInput, sink: CallSink, shape: JsonCallShape): CallReading {
   const call = new JsonCall(sink, shape);
   while (!call.isComplete) {
-    const char = yield* input.peek();
+    const char = yield* input.next();
+    if (char !== undefined && call.push(char)) continue;
+    if (char !== undefined) input.unskip(char);
     // Whatever follows complete arguments does not change the call.
-    if (char === undefined || !call.push(char)) return call.hasFinished;
-    input.skip();
+    return call.hasFinished;
   }
   return call.end();
 }

@@ -178,6 +178,8 @@ export class ToolCallParser {
     this.#blanks = '';
     this.#place = 'afterCall';
     this.#held = new TextBuffer();
+    // The reader has seen this character, but not consumed it.
+    this.#held.add(this.#input.ahead ?? '');
     this.#hasEmitted = true;
   }
 

@@ -39,8 +39,10 @@ export function* readPythonLiteral(input: CallInput, emit: (json: string) => voi
   const char = yield* input.peek();
   if (char === undefined || depth > MAX_DEPTH) return false;
   if (char === '"' || char === "'") return yield* readString(input, emit);
-  if (char === '[' || char === '(') return yield* readList(input, emit, depth, char === '[' ? ']' : ')');
-  if (char === '{') return yield* readDictionary(input, emit, depth);
+  const readItem = () => readPythonLiteral(input, emit, depth + 1);
+  if (char === '[') return yield* readItems(input, emit, ']', '[]', readItem);
+  if (char === '(') return yield* readItems(input, emit, ')', '[]', readItem);
+  if (char === '{') return yield* readItems(input, emit, '}', '{}', () => readMember(input, emit, depth));
   return yield* readWord(input, emit);
 }
 
@@ -72,40 +74,34 @@ function toJsonNumber(word: string): string | undefined {
   return minus + (whole === '' ? '0' : whole) + (fraction === '.' ? '.0' : fraction) + exponent;
 }
 
-function* readList(input: CallInput, emit: (json: string) => void, depth: number, close: string): CallReading {
+/** Reads the items between brackets. The reader stands at the opening one. `brackets` are those of the JSON text. */
+export function* readItems(
+  input: CallInput,
+  emit: (json: string) => void,
+  close: string,
+  [open, end]: string,
+  readItem: () => CallReading,
+): CallReading {
   input.skip();
-  emit('[');
+  emit(open);
   for (let isFirst = true; ; isFirst = false) {
     yield* input.blanks();
     if ((yield* input.peek()) === close) break;
     if (!isFirst) emit(', ');
-    if (!(yield* readPythonLiteral(input, emit, depth + 1))) return false;
-    if (!(yield* readComma(input, close))) return false;
+    if (!(yield* readItem()) || !(yield* readComma(input, close))) return false;
   }
   input.skip();
-  emit(']');
+  emit(end);
   return true;
 }
 
-function* readDictionary(input: CallInput, emit: (json: string) => void, depth: number): CallReading {
-  input.skip();
-  emit('{');
-  for (let isFirst = true; ; isFirst = false) {
-    yield* input.blanks();
-    const char = yield* input.peek();
-    if (char === '}') break;
-    if (char !== '"' && char !== "'") return false;
-    if (!isFirst) emit(', ');
-    if (!(yield* readString(input, emit))) return false;
-    yield* input.blanks();
-    if ((yield* input.next()) !== ':') return false;
-    emit(': ');
-    if (!(yield* readPythonLiteral(input, emit, depth + 1))) return false;
-    if (!(yield* readComma(input, '}'))) return false;
-  }
-  input.skip();
-  emit('}');
-  return true;
+function* readMember(input: CallInput, emit: (json: string) => void, depth: number): CallReading {
+  const char = yield* input.peek();
+  if ((char !== '"' && char !== "'") || !(yield* readString(input, emit))) return false;
+  yield* input.blanks();
+  if ((yield* input.next()) !== ':') return false;
+  emit(': ');
+  return yield* readPythonLiteral(input, emit, depth + 1);
 }
 
 /** Consumes a comma. Returns true without consuming at the closing character, false at any other. */

@@ -176,6 +176,16 @@ describe('effect of a field', () => {
     expect(prompt()).toContain('[True high]');
   });
 
+  test("reasoning_effort overrides the server's default variables, but no others", async () => {
+    const chat_template = '{{ [enable_thinking, reasoning_effort, other] }}';
+    const templateKwargs = { enable_thinking: false, reasoning_effort: 'low', other: 1 };
+    const other = await loadEngine({ 'tokenizer_config.json': { chat_template } });
+    const settings = { ...DEFAULT_SETTINGS, templateKwargs };
+    await post(makeApp(other, { settings }), '/v1/chat/completions', { messages: MESSAGES, reasoning_effort: 'high' });
+    expect(prompt()).toBe("[True, 'high', 1]");
+    await other.close();
+  });
+
   test('continue_final_message leaves the last turn open', async () => {
     await send({
       messages: [...MESSAGES, { role: 'assistant', content: 'I am' }],
