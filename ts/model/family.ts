@@ -88,7 +88,7 @@ export interface Family {
   /** Full and sliding layers have rotations of their own. The default base of that of sliding layers. */
   slidingRopeTheta?: number;
   changes?(config: JsonReader, sizes: { hiddenSize: number; headDim: number }): SpecChanges;
-  moe?(config: JsonReader): NativeMoe & { layers(layer: number): boolean };
+  moe?(config: JsonReader): NativeMoe & { layers: (layer: number) => boolean };
   /** Names in the checkpoint that differ from those of Llama, by canonical name. */
   names?: Readonly<Record<string, string>>;
 }

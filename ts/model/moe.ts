@@ -1,7 +1,7 @@
 import type { NativeMoe } from '../addon-types';
 import type { JsonReader } from './json-file';
 
-type Moe = NativeMoe & { layers(layer: number): boolean };
+type Moe = NativeMoe & { layers: (layer: number) => boolean };
 
 const SOFTMAX = { score: 'softmax', weightScale: 1, sharedIntermediateSize: 0 } as const;
 
