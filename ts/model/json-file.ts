@@ -54,6 +54,10 @@ export class JsonReader {
     this.where = where;
   }
 
+  keys(): string[] {
+    return Object.keys(this.#object);
+  }
+
   has(key: string): boolean {
     return this.#object[key] !== undefined;
   }
