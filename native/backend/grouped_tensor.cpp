@@ -74,28 +74,32 @@ QuantType type_of(const GroupedTensor& groups) {
   return type;
 }
 
-// Reads a row of codes from words that are `stride` words apart.
-void unpack_bits(const uint32_t* words, int64_t stride, int bits, uint8_t* codes, int64_t count) {
-  const uint32_t mask = (1u << bits) - 1;
-  if (kWordBits % bits == 0) {
-    const int64_t per_word = kWordBits / bits;
-    for (int64_t i = 0; i < count; words += stride) {
-      const uint32_t word = *words;
-      const int64_t end = std::min(count, i + per_word);
-      for (int shift = 0; i < end; ++i, shift += bits)
-        codes[i] = static_cast<uint8_t>(word >> shift & mask);
-    }
-    return;
-  }
+// codes (count) = those of words whose codes do not cross the ends of words.
+template <int kBits>
+void unpack_words(const uint32_t* words, uint8_t* codes, int64_t count) {
+  constexpr int kPerWord = kWordBits / kBits;
+  constexpr uint32_t kMask = (1u << kBits) - 1;
+  int64_t i = 0;
+  for (; i + kPerWord <= count; i += kPerWord, ++words)
+    for (int j = 0; j < kPerWord; ++j)
+      codes[i + j] = static_cast<uint8_t>(*words >> (j * kBits) & kMask);
+  for (int shift = 0; i < count; ++i, shift += kBits)
+    codes[i] = static_cast<uint8_t>(*words >> shift & kMask);
+}
+
+// codes (count) = those of words, in order.
+void unpack_bits(const uint32_t* words, int bits, uint8_t* codes, int64_t count) {
+  if (bits == 2) return unpack_words<2>(words, codes, count);
+  if (bits == 4) return unpack_words<4>(words, codes, count);
+  if (bits == 8) return unpack_words<8>(words, codes, count);
   uint64_t left = 0;
   int num_bits = 0;
   for (int64_t i = 0; i < count; ++i) {
     if (num_bits < bits) {
-      left |= uint64_t{*words} << num_bits;
-      words += stride;
+      left |= uint64_t{*words++} << num_bits;
       num_bits += kWordBits;
     }
-    codes[i] = static_cast<uint8_t>(left & mask);
+    codes[i] = static_cast<uint8_t>(left & ((1u << bits) - 1));
     left >>= bits;
     num_bits -= bits;
   }
@@ -228,7 +232,7 @@ LoadedGroups::LoadedGroups(const FileTensor& tensor)
   for (int code = 0; code < 1 << groups_.bits; ++code)
     numbers_.push_back(groups_.layout == CodeLayout::kFp8 ? e4m3_to_float(code) : code_value(type_, code, 1, 0));
   load_scales();
-  if (groups_.zeros.fd >= 0) load_zeros();
+  load_zeros();
   if (is_by_column(groups_)) load_codes();
 }
 
@@ -246,6 +250,7 @@ void LoadedGroups::load_scales() {
   std::vector<uint8_t> bytes(static_cast<size_t>(rows * cols * size));
   read_fully(tensor_.name, groups_.scales.fd, groups_.scales.offset, bytes.data(), bytes.size());
   scales_.resize(static_cast<size_t>(rows * cols));
+  scale_values_.resize(scales_.size());
   for (int64_t i = 0; i < rows * cols; ++i) {
     uint32_t bits = 0;
     std::memcpy(&bits, bytes.data() + i * size, static_cast<size_t>(size));
@@ -253,8 +258,9 @@ void LoadedGroups::load_scales() {
     const float scale = block_scale(type_, bits, 0);
     if (!(std::abs(scale) <= kMaxScale))
       throw Error(ErrorCode::kInvalidModel, "tensor " + tensor_.name + " holds a scale that is NaN, Inf or too large");
-    const int64_t to = is_by_column(groups_) ? i % rows * cols + i / rows : i;
-    scales_[static_cast<size_t>(to)] = bits;
+    const auto to = static_cast<size_t>(is_by_column(groups_) ? i % rows * cols + i / rows : i);
+    scales_[to] = bits;
+    scale_values_[to] = scale;
   }
 }
 
@@ -263,6 +269,7 @@ void LoadedGroups::load_zeros() {
                 row_words = words_of(rows, groups_.bits);
   const bool is_by_col = is_by_column(groups_), has_bytes = groups_.zeros.type == ArrayType::kInt8;
   zeros_.resize(static_cast<size_t>(rows * cols));
+  if (groups_.zeros.fd < 0) return;
   if (has_bytes) return read_fully(tensor_.name, groups_.zeros.fd, groups_.zeros.offset, zeros_.data(), zeros_.size());
   std::vector<uint32_t> words(static_cast<size_t>(row_words * cols));
   read_fully(tensor_.name, groups_.zeros.fd, groups_.zeros.offset, words.data(), words.size() * 4);
@@ -278,33 +285,46 @@ void LoadedGroups::load_zeros() {
     }
 }
 
+// A layout by column holds (A, B) words; in memory they are (B, A), so that those of a row lie side by side.
 void LoadedGroups::load_codes() {
-  codes_.resize(static_cast<size_t>(grouped_bytes(tensor_).codes / 4));
-  read_fully(tensor_.name, tensor_.fd, tensor_.offset, codes_.data(), codes_.size() * 4);
+  constexpr int64_t kStrip = 16;
+  const bool is_awq = groups_.layout == CodeLayout::kAwq;
+  const int64_t a_size = is_awq ? tensor_.cols : words_of(tensor_.cols, groups_.bits);
+  const int64_t b_size = is_awq ? words_of(tensor_.rows, groups_.bits) : tensor_.rows;
+  codes_.resize(static_cast<size_t>(a_size * b_size));
+  std::vector<uint32_t> strip(static_cast<size_t>(kStrip * b_size));
+  for (int64_t first = 0; first < a_size; first += kStrip) {
+    const int64_t count = std::min(kStrip, a_size - first);
+    read_fully(tensor_.name, tensor_.fd, tensor_.offset + static_cast<uint64_t>(first * b_size * 4), strip.data(),
+               static_cast<size_t>(count * b_size * 4));
+    for (int64_t b = 0; b < b_size; ++b)
+      for (int64_t a = 0; a < count; ++a)
+        codes_[static_cast<size_t>(b * a_size + first + a)] = strip[static_cast<size_t>(a * b_size + b)];
+  }
 }
 
 void LoadedGroups::unpack_codes(int64_t row, QuantRow& out) const {
-  const int64_t cols = tensor_.cols;
+  const int64_t cols = tensor_.cols, words = words_of(cols, groups_.bits);
   out.codes.resize(static_cast<size_t>(cols));
+  uint8_t* codes = out.codes.data();
   if (groups_.layout == CodeLayout::kAwq) {
-    const int64_t row_words = words_of(tensor_.rows, groups_.bits), place = awq_place(row);
+    const int64_t place = awq_place(row);
+    const int shift = static_cast<int>(place % 8) * 4;
+    const uint32_t* from = codes_.data() + place / 8 * cols;
     for (int64_t col = 0; col < cols; ++col)
-      out.codes[static_cast<size_t>(col)] =
-          static_cast<uint8_t>(code_at(codes_.data() + col * row_words, 1, groups_.bits, place));
+      codes[col] = static_cast<uint8_t>(from[col] >> shift & 15);
   } else if (is_by_column(groups_)) {
-    unpack_bits(codes_.data() + row, tensor_.rows, groups_.bits, out.codes.data(), cols);
+    unpack_bits(codes_.data() + row * words, groups_.bits, codes, cols);
   } else if (info_of(groups_).has_bytes) {
-    read_fully(tensor_.name, tensor_.fd, tensor_.offset + static_cast<uint64_t>(row * cols), out.codes.data(),
-               out.codes.size());
+    read_fully(tensor_.name, tensor_.fd, tensor_.offset + static_cast<uint64_t>(row * cols), codes, out.codes.size());
     if (groups_.layout == CodeLayout::kInt8)
-      for (uint8_t& code : out.codes)
-        code ^= 128;
+      for (int64_t col = 0; col < cols; ++col)
+        codes[col] ^= 128;
   } else {
-    const size_t words = static_cast<size_t>(words_of(cols, groups_.bits));
-    out.words.resize(words);
-    read_fully(tensor_.name, tensor_.fd, tensor_.offset + static_cast<uint64_t>(row) * words * 4, out.words.data(),
-               words * 4);
-    unpack_bits(out.words.data(), 1, groups_.bits, out.codes.data(), cols);
+    out.words.resize(static_cast<size_t>(words));
+    read_fully(tensor_.name, tensor_.fd, tensor_.offset + static_cast<uint64_t>(row * words * 4), out.words.data(),
+               out.words.size() * 4);
+    unpack_bits(out.words.data(), groups_.bits, codes, cols);
   }
 }
 
@@ -313,30 +333,30 @@ void LoadedGroups::unpack_row(int64_t row, QuantRow& out) const {
   out.group_size = kept_.group_size;
   const auto num_kept = static_cast<size_t>(ceil_div(tensor_.cols, kept_.group_size));
   out.scales.resize(num_kept);
-  out.offsets.resize(zeros_.empty() ? 0 : num_kept);
+  out.offsets.resize(num_kept);
   for (size_t i = 0; i < num_kept; ++i) {
     const size_t group = first_group(row) + i * static_cast<size_t>(kept_.group_size) / group_cols();
     out.scales[i] = scales_[group];
-    if (!zeros_.empty()) out.offsets[i] = static_cast<uint8_t>(zeros_[group]);
+    out.offsets[i] = static_cast<uint8_t>(zeros_[group]);
   }
 }
 
 void LoadedGroups::decode_row(int64_t row, QuantRow& memory, float* out) const {
   unpack_codes(row, memory);
-  const size_t first = first_group(row);
-  const auto decode = [&](size_t col, size_t end, size_t group) {
-    const float scale = block_scale(type_, scales_[group], 0), zero = zeros_.empty() ? 0 : zeros_[group];
-    for (; col < end; ++col)
-      out[col] = scale * (numbers_[memory.codes[col]] - zero);
-  };
-  const auto cols = static_cast<size_t>(tensor_.cols);
-  if (!groups_.group_index.empty()) {
-    for (size_t col = 0; col < cols; ++col)
-      decode(col, col + 1, first + static_cast<size_t>(groups_.group_index[col]));
-    return;
+  const size_t first = first_group(row), cols = memory.codes.size();
+  const uint8_t* codes = memory.codes.data();
+  const float *numbers = numbers_.data(), *scales = scale_values_.data() + first;
+  const int8_t* zeros = zeros_.data() + first;
+  const std::vector<int32_t>& index = groups_.group_index;
+  for (size_t col = 0; col < index.size(); ++col)
+    out[col] = scales[index[col]] * (numbers[codes[col]] - static_cast<float>(zeros[index[col]]));
+  if (!index.empty()) return;
+  for (size_t begin = 0, group = 0; begin < cols; begin += group_cols(), ++group) {
+    const float scale = scales[group], zero = zeros[group];
+    const size_t end = std::min(cols, begin + group_cols());
+    for (size_t col = begin; col < end; ++col)
+      out[col] = scale * (numbers[codes[col]] - zero);
   }
-  for (size_t col = 0; col < cols; col += group_cols())
-    decode(col, std::min(cols, col + group_cols()), first + col / group_cols());
 }
 
 std::shared_ptr<const LoadedGroups> load_groups(const FileTensor& tensor) {

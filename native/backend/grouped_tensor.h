@@ -22,7 +22,7 @@ enum class CodeLayout : uint8_t {
   kGptq,    // (words, rows), bits of a row down a column. Scales (C, R). Zero points (C, words of R), less one.
   kGptqV2,  // the same, with zero points as they are
   kAwq,     // (cols, words of 8 rows) in the order 0 2 4 6 1 3 5 7. Scales (C, R). Zero points (C, words of R) alike.
-  kInt8,    // (rows, cols) signed bytes. Scales and zero points (R, C), the latter signed bytes.
+  kInt8,    // (rows, cols) signed bytes. Scales (R, C). Zero points (R, C) in signed bytes.
   kFp8,     // (rows, cols) e4m3. Scales (R, C).
   kFp4,     // as kRows: codes of e2m1, scales of e8m0
 };
@@ -97,10 +97,11 @@ class LoadedGroups {
   const GroupedTensor& groups_;
   KeptGroups kept_;
   QuantType type_;                // as kept_.type, also for types that are not kept
-  std::vector<uint32_t> codes_;   // the words of the file; empty: rows are read one by one
+  std::vector<uint32_t> codes_;   // words by row; empty: rows are read one by one
   std::vector<uint32_t> scales_;  // (row groups, column groups), as type_.scale says
-  std::vector<int8_t> zeros_;     // (row groups, column groups), less type_.zero
-  std::vector<float> numbers_;    // (2^bits) by code, less type_.zero
+  std::vector<float> scale_values_;
+  std::vector<int8_t> zeros_;   // (row groups, column groups), less type_.zero
+  std::vector<float> numbers_;  // (2^bits) by code, less type_.zero
 };
 
 // Returns null for a tensor without groups, which needs nothing in memory.

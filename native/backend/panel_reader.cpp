@@ -32,16 +32,25 @@ bool has_non_finite(DType dtype, const char* data, int64_t count) {
   return (carry & 0x8000) != 0;
 }
 
+// Its arguments are local, so that compilers vectorize the loop.
+template <class Bits, Bits (*kRound)(float)>
+void convert_to(DType from_dtype, const char* from, char* to, int64_t count) {
+  const auto round = [=](int64_t i, float value) {
+    const Bits bits = kRound(value);
+    std::memcpy(to + i * static_cast<int64_t>(sizeof bits), &bits, sizeof bits);
+  };
+  if (from_dtype == DType::kF32)
+    for (int64_t i = 0; i < count; ++i)
+      round(i, element_at(DType::kF32, from, i));
+  else
+    for (int64_t i = 0; i < count; ++i)
+      round(i, element_at(from_dtype, from, i));
+}
+
 void convert(DType from_dtype, const char* from, DType to_dtype, char* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    const float value = element_at(from_dtype, from, i);
-    if (to_dtype == DType::kF32) {
-      std::memcpy(to + i * 4, &value, sizeof value);
-    } else {
-      const uint16_t bits = to_dtype == DType::kBf16 ? float_to_bf16(value) : float_to_f16(value);
-      std::memcpy(to + i * 2, &bits, sizeof bits);
-    }
-  }
+  if (to_dtype == DType::kF32) return convert_to<uint32_t, float_bits>(from_dtype, from, to, count);
+  if (to_dtype == DType::kBf16) return convert_to<uint16_t, float_to_bf16>(from_dtype, from, to, count);
+  convert_to<uint16_t, float_to_f16>(from_dtype, from, to, count);
 }
 
 [[noreturn]] void throw_non_finite(const FileTensor& tensor, DType to_dtype, bool is_in_file) {

@@ -1,4 +1,4 @@
-// Quantized tensors whose scales are arrays of their own: values bit for bit with those of test/oracle/group_values.py,
+// Quantized tensors whose scales are separate arrays: values bit for bit with those of test/oracle/group_values.py,
 // and descriptions and files that do not fit.
 #include <cstring>
 #include <functional>

@@ -121,7 +121,7 @@ QuantCase make_case(const GroupValues& values, MatrixKind kind, int64_t col_begi
       const auto group = static_cast<size_t>(col / stored.group_size);
       const int code = stored.codes[static_cast<size_t>(col)];
       const float scale = block_scale(type, stored.scales[group], 0);
-      const float zero = stored.offsets.empty() ? 0 : block_offset(type, stored.offsets[group], 0);
+      const float zero = block_offset(type, stored.offsets[group], 0);
       result.reference.numbers.push_back((type.table == nullptr ? code : type.table[code]) - type.zero);
       result.reference.scales.push_back(scale);
       result.reference.offsets.push_back(zero * scale);

@@ -90,14 +90,14 @@ export function resolveQuantized(
 ): NativeTensor | undefined {
   const layer = required.checkpointName.replace(/\.weight$/, '');
   if (layer === required.checkpointName || required.shape.length !== 2) return undefined;
-  let firstError: unknown;
+  let firstError: Error | undefined;
   for (const scheme of schemes) {
     const codes = found.get(`${layer}.${scheme.names.codes}`);
     if (codes === undefined || FLOAT_TYPES.includes(codes.dtype)) continue;
     try {
       return new SchemeReader(required, layer, scheme, found, files).read();
     } catch (error) {
-      firstError ??= error;
+      firstError ??= error as Error;
     }
   }
   if (firstError !== undefined) throw firstError;
