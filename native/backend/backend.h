@@ -22,6 +22,8 @@
 
 namespace capstan {
 
+class LoadedGroups;
+
 // ---- weights ----
 
 // One tensor of a checkpoint file: (rows, cols), row-major. A vector has rows = 1.

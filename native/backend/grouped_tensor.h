@@ -58,7 +58,18 @@ struct GroupedBytes {
   int64_t codes = 0, scales = 0, zeros = 0;
 };
 GroupedBytes grouped_bytes(const FileTensor& tensor);
+int64_t num_row_groups(const FileTensor& tensor);
 int64_t num_column_groups(const FileTensor& tensor);
+// Returns the words that hold `count` codes.
+int64_t num_words(int64_t count, int bits);
+constexpr int kWordBits = 32;
+
+// Whether a column of the file holds the codes of a row.
+bool is_by_column(const GroupedTensor& groups);
+// Whether a code takes a byte. Otherwise codes lie in words.
+bool has_byte_codes(const GroupedTensor& groups);
+// Returns what codes, scales and zero points mean.
+QuantType code_type(const GroupedTensor& groups);
 
 // How codes are kept in packed weights: codes, and a scale and a zero point for each `group_size` columns.
 // type.bits = 0: they are not kept, but decoded to the backend's number type.
@@ -72,39 +83,5 @@ KeptGroups kept_groups(const FileTensor& tensor);
 
 // Returns whether two tensors can be packed into one matrix with the codes of the file.
 bool are_kept_alike(const FileTensor& a, const FileTensor& b);
-
-// A grouped tensor while it is packed. Scales and zero points are in memory, and codes too if a column of the file
-// holds those of a row. Several threads may read at once.
-class LoadedGroups {
- public:
-  // Throws kInvalidModel for a scale that is NaN, Inf or too large.
-  explicit LoadedGroups(const FileTensor& tensor);
-
-  // For a type that is kept: `row` by column and by kept group.
-  void unpack_row(int64_t row, QuantRow& out) const;
-  // out (cols) = the values of a row. `memory` is working memory.
-  void decode_row(int64_t row, QuantRow& memory, float* out) const;
-
- private:
-  void load_scales();
-  void load_zeros();
-  void load_codes();
-  void unpack_codes(int64_t row, QuantRow& out) const;
-  size_t first_group(int64_t row) const;
-  size_t group_cols() const;
-
-  const FileTensor& tensor_;
-  const GroupedTensor& groups_;
-  KeptGroups kept_;
-  QuantType type_;                // as kept_.type, also for types that are not kept
-  std::vector<uint32_t> codes_;   // words by row; empty: rows are read one by one
-  std::vector<uint32_t> scales_;  // (row groups, column groups), as type_.scale says
-  std::vector<float> scale_values_;
-  std::vector<int8_t> zeros_;   // (row groups, column groups), less type_.zero
-  std::vector<float> numbers_;  // (2^bits) by code, less type_.zero
-};
-
-// Returns null for a tensor without groups, which needs nothing in memory.
-std::shared_ptr<const LoadedGroups> load_groups(const FileTensor& tensor);
 
 }  // namespace capstan

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "native/backend/loaded_groups.h"
 #include "native/base/check.h"
 #include "native/base/number.h"
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "native/backend/loaded_groups.h"
 #include "native/base/check.h"
 #include "native/base/error.h"
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "native/backend/loaded_groups.h"
 #include "native/base/number.h"
 #include "native/model/checkpoint_files.h"
 
