@@ -39,6 +39,8 @@
         "native/base/random.cpp",
         "native/backend/backend.cpp",
         "native/backend/block_format.cpp",
+        "native/backend/grouped_tensor.cpp",
+        "native/backend/loaded_groups.cpp",
         "native/backend/panel_reader.cpp",
         "native/backend/cuda_library.cpp",
         "native/backend/registry.cpp",

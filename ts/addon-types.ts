@@ -34,11 +34,36 @@ export type NativeBlockFormat =
   | 'iq4_nl'
   | 'iq4_xs'
   | 'mxfp4';
+/** How the codes of a quantized tensor of a safetensors file lie in it (`CodeLayout` in native/backend). */
+export type NativeCodeLayout = 'rows' | 'gptq' | 'gptq_v2' | 'awq' | 'int8' | 'fp8' | 'fp4';
 /** Data types of the KV cache. 'fp8' is e4m3 with a power-of-two scale per token and head. */
 export type NativeCacheDType = NativeDType | 'fp8';
 
 /** Formats that weights can be quantized to at load. */
 export type NativeQuantization = 'none' | 'int8' | 'int4';
+
+/** An array of a file. */
+export interface NativeArray {
+  /** Index into `NativeLoad.files`. */
+  file: number;
+  /** Offset of the first byte from the start of the file. */
+  offset: number;
+  dtype: NativeDType | 'e8m0' | 'i32' | 'i8';
+}
+
+/** What a tensor with a {@link NativeCodeLayout} has besides its codes. */
+export interface NativeGroups {
+  /** Of a code. */
+  bits: number;
+  /** Rows and columns that share a scale and a zero point. */
+  groupRows: number;
+  groupCols: number;
+  scales: NativeArray;
+  /** Absent: the middle of the codes. */
+  zeros?: NativeArray;
+  /** The group of each column. Absent: in order. */
+  groupIndex?: NativeArray;
+}
 
 /** A tensor of the checkpoint as stored in the file: row-major, little endian. */
 export interface NativeTensor {
@@ -52,8 +77,11 @@ export interface NativeTensor {
   file: number;
   /** Offset of the first byte from the start of the file. */
   offset: number;
-  dtype: NativeDType | NativeBlockFormat;
+  dtype: NativeDType | NativeBlockFormat | NativeCodeLayout;
+  /** Of the values, not of the codes in the file. */
   shape: number[];
+  /** Of a tensor whose `dtype` is a code layout. `offset` is that of the codes. */
+  groups?: NativeGroups;
   /**
    * Size of a head whose rows are stored as pairs: row 2r + j of the head in the file is its row j * size / 2 + r. GGUF
    * files store the q and k projections of Llama like this. Default: rows in order.

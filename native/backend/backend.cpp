@@ -1,6 +1,13 @@
 #include "native/backend/backend.h"
 
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
 #include "native/base/check.h"
+#include "native/base/error.h"
 
 namespace capstan {
 
@@ -12,8 +19,24 @@ int row_parallel_parts(int64_t total_cols) {
 }
 
 int64_t file_bytes(const FileTensor& tensor, int64_t count) {
+  if (tensor.groups != nullptr) return count * tensor.groups->bits / 8;
   if (tensor.format == nullptr) return count * static_cast<int64_t>(dtype_size(tensor.dtype));
   return (count + tensor.format->block_size - 1) / tensor.format->block_size * tensor.format->block_bytes;
+}
+
+void read_fully(const std::string& tensor, int fd, uint64_t offset, void* to, size_t bytes) {
+  char* at = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t got = pread(fd, at, bytes, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw Error(ErrorCode::kIo, "cannot read tensor " + tensor + ": " + std::strerror(errno));
+    if (got == 0)
+      throw Error(ErrorCode::kInvalidModel,
+                  "tensor " + tensor + ": the file is truncated, " + std::to_string(bytes) + " bytes are missing");
+    at += got;
+    offset += static_cast<uint64_t>(got);
+    bytes -= static_cast<size_t>(got);
+  }
 }
 
 void check_step(const StepInput& step, const DeviceModel& model, const DeviceLimits& limits) {

@@ -18,8 +18,11 @@
 
 #include "block_format.h"
 #include "dtype.h"
+#include "grouped_tensor.h"
 
 namespace capstan {
+
+class LoadedGroups;
 
 // ---- weights ----
 
@@ -32,6 +35,8 @@ struct FileTensor {
   int64_t rows = 0;
   int64_t cols = 0;
   const BlockFormat* format = nullptr;  // of a quantized tensor, and replaces dtype; cols are a multiple of its block
+  // Of a tensor whose scales are another array, and replaces dtype. The file holds its codes at `offset`.
+  std::shared_ptr<const GroupedTensor> groups;
   // Rows of heads of d rows, of which the first p are stored as pairs: row 2r + j of a head holds its row
   // j * p / 2 + r. 0 = rows in order. GGUF files store the q and k projections of Llama like this, and models whose
   // rotary positions turn neighbouring dimensions are trained like this.
@@ -39,14 +44,18 @@ struct FileTensor {
   int paired_rows = 0;      // p
 };
 
-// Returns the bytes of `count` elements of a row; whole blocks of a quantized tensor.
+// Returns the bytes of `count` elements of a row; whole blocks of a quantized tensor. Without scales in other arrays.
 int64_t file_bytes(const FileTensor& tensor, int64_t count);
+
+// Throws kInvalidModel with the tensor's name if the file ends before, or kIo.
+void read_fully(const std::string& tensor, int fd, uint64_t offset, void* to, size_t bytes);
 
 // The rectangle of a tensor that one rank loads.
 struct TensorSlice {
   const FileTensor* tensor = nullptr;
   int64_t row_begin = 0, num_rows = 0;
   int64_t col_begin = 0, num_cols = 0;
+  std::shared_ptr<const LoadedGroups> groups = nullptr;  // of a tensor with groups
 };
 
 // The order of sums (architecture, contract 3).

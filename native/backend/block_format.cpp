@@ -1,5 +1,6 @@
 #include "native/backend/block_format.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "native/base/number.h"
@@ -175,6 +176,8 @@ constexpr BlockFormat kFormats[] = {
     {"mxfp4", 32, 17, 32, {4, 128, kFp4Table, kE8m0, kNoOffset}, unpack_mxfp4},
 };
 
+constexpr float kMaxScale = 0x1p124f;  // with a larger one, values of FP4 may exceed f32
+
 float e8m0_to_float(int byte) {
   if (byte == 255) return bits_float(0x7fc00000u);
   return bits_float(byte < 2 ? 0x00200000u << byte : static_cast<uint32_t>(byte - 1) << 23);
@@ -188,25 +191,62 @@ const BlockFormat* find_block_format(std::string_view name) {
   return nullptr;
 }
 
-double packed_bits_per_weight(const BlockFormat& format) {
-  const QuantType& type = format.type;
-  const double scale_bits = type.scale == ScaleKind::kF16 ? 16 : 8;
-  double offset_bits = 0;
-  if (type.offset != OffsetKind::kNone) offset_bits = type.offset == OffsetKind::kF16 ? 16 : 8;
+double packed_bits_per_weight(const QuantType& type, int group_size, int block_size) {
+  const double group_bits = 8.0 * (scale_bytes(type) + offset_bytes(type)) / group_size;
   const int num_block_values = (type.scale == ScaleKind::kTimesF16) + (type.offset == OffsetKind::kTimesF16);
-  return type.bits + (scale_bits + offset_bits) / format.group_size + 16.0 * num_block_values / format.block_size;
+  return type.bits + group_bits + (num_block_values == 0 ? 0 : 16.0 * num_block_values / block_size);
 }
 
-float block_scale(const QuantType& type, uint16_t scale, uint16_t block_scale) {
-  if (type.scale == ScaleKind::kF16) return f16_to_float(scale);
-  if (type.scale == ScaleKind::kE8m0) return e8m0_to_float(scale);
+int scale_bytes(const QuantType& type) {
+  if (type.scale == ScaleKind::kF32) return 4;
+  return type.scale == ScaleKind::kF16 ? 2 : 1;
+}
+
+int offset_bytes(const QuantType& type) {
+  if (type.offset == OffsetKind::kNone) return 0;
+  return type.offset == OffsetKind::kF16 ? 2 : 1;
+}
+
+float block_scale(const QuantType& type, uint32_t scale, uint16_t block_scale) {
+  if (type.scale == ScaleKind::kF16) return f16_to_float(static_cast<uint16_t>(scale));
+  if (type.scale == ScaleKind::kF32) return bits_float(scale);
+  if (type.scale == ScaleKind::kE8m0) return e8m0_to_float(static_cast<int>(scale));
   return f16_to_float(block_scale) * static_cast<float>(static_cast<int8_t>(scale));
 }
 
 float block_offset(const QuantType& type, uint16_t offset, uint16_t block_offset) {
   if (type.offset == OffsetKind::kNone) return 0;
+  if (type.offset == OffsetKind::kZeroPoint) return static_cast<int8_t>(offset);
   return type.offset == OffsetKind::kF16 ? f16_to_float(offset)
                                          : f16_to_float(block_offset) * static_cast<float>(offset);
+}
+
+bool unpack_blocks(const BlockFormat& format, const uint8_t* bytes, int64_t num_blocks, QuantRow& row) {
+  const QuantType& type = format.type;
+  const int num_groups = format.block_size / format.group_size;
+  row.group_size = format.group_size;
+  row.codes.resize(static_cast<size_t>(num_blocks * format.block_size));
+  row.scales.clear();
+  row.offsets.clear();
+  row.block_scales.clear();
+  row.block_offsets.clear();
+  QuantBlock block;
+  bool is_finite = true;
+  for (int64_t i = 0; i < num_blocks; ++i) {
+    format.unpack(bytes + i * format.block_bytes, block);
+    std::memcpy(row.codes.data() + i * format.block_size, block.codes, static_cast<size_t>(format.block_size));
+    row.scales.insert(row.scales.end(), block.scales, block.scales + num_groups);
+    if (type.offset != OffsetKind::kNone)
+      row.offsets.insert(row.offsets.end(), block.offsets, block.offsets + num_groups);
+    if (type.scale == ScaleKind::kTimesF16) row.block_scales.push_back(block.block_scale);
+    if (type.offset == OffsetKind::kTimesF16) row.block_offsets.push_back(block.block_offset);
+    for (int group = 0; group < num_groups; ++group) {
+      const float scale = block_scale(type, block.scales[group], block.block_scale);
+      const float offset = block_offset(type, block.offsets[group], block.block_offset);
+      is_finite = is_finite && std::isfinite(scale) && scale <= kMaxScale && std::isfinite(offset);
+    }
+  }
+  return is_finite;
 }
 
 void decode_blocks(const BlockFormat& format, const uint8_t* bytes, int64_t num_blocks, float* out) {

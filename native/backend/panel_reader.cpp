@@ -1,33 +1,15 @@
 #include "native/backend/panel_reader.h"
 
-#include <sys/types.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
+#include "native/backend/loaded_groups.h"
 #include "native/base/check.h"
 #include "native/base/number.h"
 
 namespace capstan {
 
 namespace {
-
-void read_fully(const FileTensor& tensor, uint64_t offset, void* to, size_t bytes) {
-  char* at = static_cast<char*>(to);
-  while (bytes > 0) {
-    const ssize_t got = pread(tensor.fd, at, bytes, static_cast<off_t>(tensor.offset + offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw Error(ErrorCode::kIo, "cannot read tensor " + tensor.name + ": " + std::strerror(errno));
-    if (got == 0)
-      throw Error(ErrorCode::kInvalidModel,
-                  "tensor " + tensor.name + ": the file is truncated, " + std::to_string(bytes) + " bytes are missing");
-    at += got;
-    offset += static_cast<uint64_t>(got);
-    bytes -= static_cast<size_t>(got);
-  }
-}
 
 // Has no branches in its loops, so that compilers vectorize it.
 bool has_non_finite(DType dtype, const char* data, int64_t count) {
@@ -51,16 +33,25 @@ bool has_non_finite(DType dtype, const char* data, int64_t count) {
   return (carry & 0x8000) != 0;
 }
 
+// Its arguments are local, so that compilers vectorize the loop.
+template <class Bits, Bits (*kRound)(float)>
+void convert_to(DType from_dtype, const char* from, char* to, int64_t count) {
+  const auto round = [=](int64_t i, float value) {
+    const Bits bits = kRound(value);
+    std::memcpy(to + i * static_cast<int64_t>(sizeof bits), &bits, sizeof bits);
+  };
+  if (from_dtype == DType::kF32)
+    for (int64_t i = 0; i < count; ++i)
+      round(i, element_at(DType::kF32, from, i));
+  else
+    for (int64_t i = 0; i < count; ++i)
+      round(i, element_at(from_dtype, from, i));
+}
+
 void convert(DType from_dtype, const char* from, DType to_dtype, char* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    const float value = element_at(from_dtype, from, i);
-    if (to_dtype == DType::kF32) {
-      std::memcpy(to + i * 4, &value, sizeof value);
-    } else {
-      const uint16_t bits = to_dtype == DType::kBf16 ? float_to_bf16(value) : float_to_f16(value);
-      std::memcpy(to + i * 2, &bits, sizeof bits);
-    }
-  }
+  if (to_dtype == DType::kF32) return convert_to<uint32_t, float_bits>(from_dtype, from, to, count);
+  if (to_dtype == DType::kBf16) return convert_to<uint16_t, float_to_bf16>(from_dtype, from, to, count);
+  convert_to<uint16_t, float_to_f16>(from_dtype, from, to, count);
 }
 
 [[noreturn]] void throw_non_finite(const FileTensor& tensor, DType to_dtype, bool is_in_file) {
@@ -82,14 +73,17 @@ void read_row_bytes(const TensorSlice& slice, int64_t row, int64_t rows, int64_t
   const bool is_contiguous = row_bytes == file_row_bytes && tensor.paired_head_dim == 0;
   const int64_t num_reads = is_contiguous ? 1 : rows, bytes = is_contiguous ? rows * row_bytes : row_bytes;
   for (int64_t r = 0; r < num_reads; ++r)
-    read_fully(tensor, static_cast<uint64_t>(file_row(tensor, slice.row_begin + row + r) * file_row_bytes + offset),
-               to + r * bytes, static_cast<size_t>(bytes));
+    read_fully(
+        tensor.name, tensor.fd,
+        tensor.offset + static_cast<uint64_t>(file_row(tensor, slice.row_begin + row + r) * file_row_bytes + offset),
+        to + r * bytes, static_cast<size_t>(bytes));
 }
 
 // The working memory of read_rows.
 struct ReadBuffers {
   std::vector<char>& raw;
   std::vector<float>& decoded;
+  QuantRow& row;
 };
 
 // to (rows, num_cols) in f32 = rows [row, row + rows) of a slice of a quantized tensor.
@@ -108,19 +102,32 @@ void decode_rows(const TensorSlice& slice, int64_t row, int64_t rows, ReadBuffer
   }
 }
 
+// The same of a tensor with groups.
+void decode_groups(const TensorSlice& slice, int64_t row, int64_t rows, ReadBuffers buffers, float* to) {
+  CAPSTAN_CHECK(slice.groups != nullptr);
+  buffers.decoded.resize(std::max(buffers.decoded.size(), static_cast<size_t>(slice.tensor->cols)));
+  for (int64_t r = 0; r < rows; ++r) {
+    slice.groups->decode_row(slice.row_begin + row + r, buffers.row, buffers.decoded.data());
+    const float* first = buffers.decoded.data() + slice.col_begin;
+    std::copy(first, first + slice.num_cols, to + r * slice.num_cols);
+  }
+}
+
 // Reads rows [row, row + rows) of a slice into `to`, in `dtype`, row-major.
 void read_rows(const TensorSlice& slice, int64_t row, int64_t rows, DType dtype, ReadBuffers buffers, char* to) {
   const FileTensor& tensor = *slice.tensor;
-  const DType file_dtype = tensor.format == nullptr ? tensor.dtype : DType::kF32;
+  const bool is_quantized = tensor.format != nullptr || tensor.groups != nullptr;
+  const DType file_dtype = is_quantized ? DType::kF32 : tensor.dtype;
   const int64_t count = rows * slice.num_cols;
   std::vector<float> values;
   char* from = to;
-  if (tensor.format != nullptr) {
+  if (is_quantized) {
     if (dtype != DType::kF32) {
       values.resize(static_cast<size_t>(count));
       from = reinterpret_cast<char*>(values.data());
     }
-    decode_rows(slice, row, rows, buffers, reinterpret_cast<float*>(from));
+    const auto decode = tensor.format != nullptr ? decode_rows : decode_groups;
+    decode(slice, row, rows, buffers, reinterpret_cast<float*>(from));
   } else {
     const int64_t row_bytes = file_bytes(tensor, slice.num_cols);
     if (tensor.dtype != dtype) {
@@ -229,7 +236,7 @@ const char* PanelReader::read(const MatrixSource& source, int64_t panel, DType d
   read_.resize(static_cast<size_t>(kPanelFeatures * cols * item));
   rows_.assign(static_cast<size_t>(kPanelFeatures * row_bytes), 0);
   for_each_run(source, panel, [&](const TensorSlice& slice, int64_t row, int lane, int count) {
-    read_rows(slice, row, count, dtype, {raw_, decoded_}, read_.data());
+    read_rows(slice, row, count, dtype, {raw_, decoded_, row_}, read_.data());
     for (int i = 0; i < count; ++i)
       std::memcpy(rows_.data() + (lane + i) * row_bytes, read_.data() + i * cols * item,
                   static_cast<size_t>(cols * item));
@@ -238,17 +245,30 @@ const char* PanelReader::read(const MatrixSource& source, int64_t panel, DType d
   return rows_.data();
 }
 
-const uint8_t* PanelReader::read_blocks(const MatrixSource& source, int64_t panel, int64_t& bytes) {
-  const TensorSlice& slice = source.slices[0];
-  const BlockFormat& format = *slice.tensor->format;
-  const BlockRange blocks = block_range(slice);
-  const int64_t row_bytes = blocks.count * format.block_bytes;
-  rows_.assign(static_cast<size_t>(kPanelFeatures * row_bytes), 0);
-  for_each_run(source, panel, [&](const TensorSlice& from, int64_t row, int lane, int count) {
-    read_row_bytes(from, row, count, blocks.begin * format.block_bytes, row_bytes, rows_.data() + lane * row_bytes);
+void PanelReader::read_quantized(const MatrixSource& source, int64_t panel, const UseRow& use, int64_t& bytes) {
+  for_each_run(source, panel, [&](const TensorSlice& slice, int64_t row, int lane, int count) {
+    if (slice.groups != nullptr) {
+      row_.first_col = slice.col_begin;
+      for (int i = 0; i < count; ++i) {
+        slice.groups->unpack_row(slice.row_begin + row + i, row_);
+        use(lane + i, row_);
+      }
+      bytes += count * file_bytes(*slice.tensor, slice.num_cols);
+      return;
+    }
+    const BlockFormat& format = *slice.tensor->format;
+    const BlockRange blocks = block_range(slice);
+    const int64_t row_bytes = blocks.count * format.block_bytes;
+    raw_.resize(std::max(raw_.size(), static_cast<size_t>(count * row_bytes)));
+    read_row_bytes(slice, row, count, blocks.begin * format.block_bytes, row_bytes, raw_.data());
+    row_.first_col = slice.col_begin % format.block_size;
+    for (int i = 0; i < count; ++i) {
+      if (!unpack_blocks(format, reinterpret_cast<const uint8_t*>(raw_.data() + i * row_bytes), blocks.count, row_))
+        throw Error(ErrorCode::kInvalidModel, "tensor " + slice.tensor->name + " holds a scale that is NaN or Inf");
+      use(lane + i, row_);
+    }
     bytes += count * row_bytes;
   });
-  return reinterpret_cast<const uint8_t*>(rows_.data());
 }
 
 std::vector<float> read_bias(const MatrixSource& source) {
@@ -277,7 +297,8 @@ std::vector<float> read_floats(const TensorSlice& slice) {
   std::vector<float> values(static_cast<size_t>(read.num_rows * read.num_cols));
   std::vector<char> raw;
   std::vector<float> decoded;
-  read_rows(read, 0, read.num_rows, DType::kF32, {raw, decoded}, reinterpret_cast<char*>(values.data()));
+  QuantRow row;
+  read_rows(read, 0, read.num_rows, DType::kF32, {raw, decoded, row}, reinterpret_cast<char*>(values.data()));
   if (!is_paired_bias) return values;
   std::vector<float> ordered(static_cast<size_t>(slice.num_cols));
   for (size_t i = 0; i < ordered.size(); ++i)

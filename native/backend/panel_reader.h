@@ -2,6 +2,7 @@
 // Reads weights from their files in the order in which the backends pack them: panels of 16 output features.
 // Throws kInvalidModel with the tensor's name when a tensor holds NaN or Inf.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -18,15 +19,16 @@ class PanelReader {
   // features and the columns after K are zeros. With `interleave_pairs` a panel is 8 gates, then their 8 ups.
   // Adds the bytes read from the files to `bytes`.
   const char* read(const MatrixSource& source, int64_t panel, DType dtype, int64_t row_elements, int64_t& bytes);
-  // For slices of one quantized format: returns the same features as (16, blocks) in the file's bytes, from the block
-  // that holds the slices' first column to the one that holds the last. Missing features are zeros.
-  const uint8_t* read_blocks(const MatrixSource& source, int64_t panel, int64_t& bytes);
+  using UseRow = std::function<void(int lane, const QuantRow& row)>;
+  // For slices whose codes are kept: calls `use` for each of the same features that is not missing.
+  void read_quantized(const MatrixSource& source, int64_t panel, const UseRow& use, int64_t& bytes);
 
  private:
   std::vector<char> raw_;       // rows in the file's type
-  std::vector<float> decoded_;  // the same rows of a quantized tensor, in whole blocks
-  std::vector<char> read_;      // the same rows, converted
-  std::vector<char> rows_;      // the panel
+  std::vector<float> decoded_;  // a row of a quantized tensor, with all columns or those of whole blocks
+  QuantRow row_;
+  std::vector<char> read_;  // the same rows, converted
+  std::vector<char> rows_;  // the panel
 };
 
 // Throws kInternal when the slices do not fit each other or their tensors.

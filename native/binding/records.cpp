@@ -215,15 +215,50 @@ ModelSpec to_spec(const Napi::Object& object) {
   return spec;
 }
 
+uint64_t offset_of(const Napi::Object& object) {
+  const int64_t offset = integer(object, "offset");
+  if (offset < 0) refuse(object, "offset", "0 or more");
+  return static_cast<uint64_t>(offset);
+}
+
+ArrayType to_array_type(const Napi::Object& object, const char* name) {
+  const std::string value = text(object, name);
+  if (value == "f32") return ArrayType::kF32;
+  if (value == "f16") return ArrayType::kF16;
+  if (value == "bf16") return ArrayType::kBf16;
+  if (value == "e8m0") return ArrayType::kE8m0;
+  if (value == "i32") return ArrayType::kInt32;
+  if (value == "i8") return ArrayType::kInt8;
+  refuse(object, name, "f32, f16, bf16, e8m0, i32 or i8");
+}
+
+ArrayEntry to_array(const Napi::Object& object) {
+  return {int32(object, "file"), offset_of(object), to_array_type(object, "dtype")};
+}
+
+GroupsEntry to_groups(const Napi::Object& object, CodeLayout layout) {
+  GroupsEntry entry;
+  entry.layout = layout;
+  entry.bits = int32(object, "bits");
+  entry.group_rows = integer(object, "groupRows");
+  entry.group_cols = integer(object, "groupCols");
+  entry.scales = to_array(record(object, "scales"));
+  if (!object.Get("zeros").IsUndefined()) entry.zeros = to_array(record(object, "zeros"));
+  if (!object.Get("groupIndex").IsUndefined()) entry.group_index = to_array(record(object, "groupIndex"));
+  return entry;
+}
+
 TensorEntry to_tensor(const Napi::Object& object) {
   TensorEntry tensor;
   tensor.name = text(object, "name");
   tensor.file_idx = int32(object, "file");
-  const int64_t offset = integer(object, "offset");
-  if (offset < 0) refuse(object, "offset", "0 or more");
-  tensor.offset = static_cast<uint64_t>(offset);
-  tensor.format = find_block_format(text(object, "dtype"));
-  if (tensor.format == nullptr) tensor.dtype = to_dtype(object, "dtype");
+  tensor.offset = offset_of(object);
+  const std::string type = text(object, "dtype");
+  tensor.format = find_block_format(type);
+  if (const std::optional<CodeLayout> layout = find_code_layout(type))
+    tensor.groups = to_groups(record(object, "groups"), *layout);
+  else if (tensor.format == nullptr)
+    tensor.dtype = to_dtype(object, "dtype");
   if (!object.Get("interleavedHeadDim").IsUndefined()) tensor.paired_head_dim = int32(object, "interleavedHeadDim");
   if (!object.Get("interleavedRows").IsUndefined()) tensor.paired_rows = int32(object, "interleavedRows");
   const Napi::Array shape = array(object, "shape");

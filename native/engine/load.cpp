@@ -82,7 +82,10 @@ WeightFormats weight_formats(const LoadRequest& request, const BackendInfo& back
 double bits_per_weight(const FileTensor& tensor, WeightFormat format, DType dtype) {
   if (format == WeightFormat::kInt8) return 8.125;
   if (format == WeightFormat::kInt4) return 4.25;
-  if (format == WeightFormat::kFile && tensor.format != nullptr) return packed_bits_per_weight(*tensor.format);
+  if (format == WeightFormat::kFile && tensor.format != nullptr)
+    return packed_bits_per_weight(tensor.format->type, tensor.format->group_size, tensor.format->block_size);
+  const KeptGroups kept = kept_groups(tensor);
+  if (format == WeightFormat::kFile && kept.type.bits > 0) return packed_bits_per_weight(kept.type, kept.group_size, 0);
   return 8.0 * static_cast<double>(dtype_size(dtype));
 }
 
@@ -94,7 +97,7 @@ bool is_decoded_pair(const std::string& name, const FileTensor& tensor, const Te
   if (!is_gate && !name.ends_with(up)) return false;
   const std::string layer = name.substr(0, name.size() - (is_gate ? gate : up).size());
   const auto partner = tensors.find(layer + (is_gate ? up : gate));
-  return partner != tensors.end() && partner->second.format != tensor.format;
+  return partner != tensors.end() && !are_kept_alike(partner->second, tensor);
 }
 
 // Returns about the bytes of the packed weights, over all ranks.
@@ -142,12 +145,24 @@ std::vector<std::string> narrowing_notes(const TensorTable& tensors, DType dtype
   return {std::string("the weights are f32 in the checkpoint and are kept as ") + dtype_name(dtype)};
 }
 
-// Reports quantized tensors that the backend cannot keep quantized.
-std::vector<std::string> decoding_notes(const TensorTable& tensors, const BackendInfo& backend, DType dtype) {
-  const auto is_quantized = [](const auto& entry) { return entry.second.format != nullptr; };
-  if (backend.has_quantized_weights || std::ranges::none_of(tensors, is_quantized)) return {};
-  return {"the weights are quantized in the checkpoint and are decoded to " + std::string(dtype_name(dtype)) + " on " +
-          backend.name};
+// Reports quantized tensors that are not kept as they are.
+std::vector<std::string> decoding_notes(const TensorTable& tensors, const BackendInfo& backend,
+                                        const LoadRequest& request) {
+  const auto is_quantized = [](const auto& entry) { return entry.second.format != nullptr || entry.second.groups; };
+  const auto is_decoded = [](const auto& entry) {
+    return entry.second.groups && kept_groups(entry.second).type.bits == 0;
+  };
+  const auto num_quantized = std::ranges::count_if(tensors, is_quantized);
+  const auto num_decoded = std::ranges::count_if(tensors, is_decoded);
+  if (num_quantized == 0) return {};
+  const std::string start = "the weights are quantized in the checkpoint and are ",
+                    dtype = dtype_name(request.device.weight_dtype);
+  if (request.quantization != Quantization::kNone)
+    return {start + "quantized again to " + quantization_name(request.quantization)};
+  if (!backend.has_quantized_weights) return {start + "decoded to " + dtype + " on " + backend.name};
+  if (num_decoded == 0) return {};
+  return {std::to_string(num_decoded) + " of " + std::to_string(num_quantized) + " quantized weights are decoded to " +
+          dtype + ", because they are in FP8, have groups of fewer than 16 columns, or have g_idx in another order"};
 }
 
 // Takes the backends of all ranks through their life cycle. The steps run once each, in the order of declaration.
@@ -380,8 +395,7 @@ EngineInfo EngineLoader::make_info() const {
   info.notes = group_.notes;
   std::ranges::copy(memory_.notes, std::back_inserter(info.notes));
   std::ranges::copy(backend(0).notes(), std::back_inserter(info.notes));
-  std::ranges::copy(decoding_notes(tensors_, backend_info_, request_.device.weight_dtype),
-                    std::back_inserter(info.notes));
+  std::ranges::copy(decoding_notes(tensors_, backend_info_, request_), std::back_inserter(info.notes));
   std::ranges::copy(narrowing_notes(tensors_, request_.device.weight_dtype), std::back_inserter(info.notes));
   return info;
 }

@@ -32,16 +32,73 @@ CheckpointFiles::~CheckpointFiles() {
     if (file.fd >= 0) ::close(file.fd);
 }
 
+namespace {
+
+[[noreturn]] void refuse_tensor(const std::string& name, const std::string& reason) {
+  throw Error(ErrorCode::kInvalidModel, "tensor " + name + ": " + reason);
+}
+
+}  // namespace
+
+void CheckpointFiles::refuse_end(const std::string& tensor, const File& file) {
+  refuse_tensor(tensor,
+                "it ends after the end of " + file.path + ", which has " + std::to_string(file.size) + " bytes");
+}
+
+const CheckpointFiles::File& CheckpointFiles::file_at(const std::string& tensor, int file_idx) const {
+  if (file_idx < 0 || static_cast<size_t>(file_idx) >= files_.size())
+    refuse_tensor(tensor,
+                  "expected a file index below " + std::to_string(files_.size()) + ", got " + std::to_string(file_idx));
+  return files_[static_cast<size_t>(file_idx)];
+}
+
+FileArray CheckpointFiles::make_array(const std::string& tensor, const ArrayEntry& entry) const {
+  return {file_at(tensor, entry.file_idx).fd, entry.offset, entry.type};
+}
+
+void CheckpointFiles::check_size(const std::string& tensor, const ArrayEntry& entry, int64_t bytes) const {
+  const File& file = file_at(tensor, entry.file_idx);
+  if (entry.offset > file.size || static_cast<uint64_t>(bytes) > file.size - entry.offset) refuse_end(tensor, file);
+}
+
+std::vector<int32_t> CheckpointFiles::read_group_index(const ArrayEntry& entry, const FileTensor& tensor) const {
+  check_size(tensor.name, entry, tensor.cols * 4);
+  std::vector<int32_t> index(static_cast<size_t>(tensor.cols));
+  const FileArray array = make_array(tensor.name, entry);
+  read_fully(tensor.name, array.fd, array.offset, index.data(), index.size() * 4);
+  const int64_t num_groups = num_column_groups(tensor);
+  bool is_in_order = true;
+  for (size_t col = 0; col < index.size(); ++col) {
+    if (index[col] < 0 || index[col] >= num_groups)
+      refuse_tensor(tensor.name, "g_idx: expected groups from 0 to " + std::to_string(num_groups - 1) + ", got " +
+                                     std::to_string(index[col]) + " for column " + std::to_string(col));
+    is_in_order = is_in_order && index[col] == static_cast<int64_t>(col) / tensor.groups->group_cols;
+  }
+  return is_in_order ? std::vector<int32_t>() : index;
+}
+
+void CheckpointFiles::add_groups(const GroupsEntry& entry, FileTensor& tensor) const {
+  auto groups = std::make_shared<GroupedTensor>();
+  groups->layout = entry.layout;
+  groups->bits = entry.bits;
+  groups->group_rows = entry.group_rows;
+  groups->group_cols = entry.group_cols;
+  groups->scales = make_array(tensor.name, entry.scales);
+  if (entry.zeros) groups->zeros = make_array(tensor.name, *entry.zeros);
+  tensor.groups = groups;
+  check_groups(tensor);
+  const GroupedBytes bytes = grouped_bytes(tensor);
+  check_size(tensor.name, entry.scales, bytes.scales);
+  if (entry.zeros) check_size(tensor.name, *entry.zeros, bytes.zeros);
+  if (entry.group_index) groups->group_index = read_group_index(*entry.group_index, tensor);
+}
+
 FileTensor CheckpointFiles::make_tensor(const TensorEntry& entry) const {
-  const auto refuse = [&](const std::string& reason) {
-    throw Error(ErrorCode::kInvalidModel, "tensor " + entry.name + ": " + reason);
-  };
+  const auto refuse = [&](const std::string& reason) { refuse_tensor(entry.name, reason); };
   if (entry.shape.empty() || entry.shape.size() > 2 ||
       std::ranges::any_of(entry.shape, [](int64_t size) { return size <= 0; }))
     refuse("expected one or two dimensions, each positive");
-  if (entry.file_idx < 0 || static_cast<size_t>(entry.file_idx) >= files_.size())
-    refuse("expected a file index below " + std::to_string(files_.size()) + ", got " + std::to_string(entry.file_idx));
-  const File& file = files_[static_cast<size_t>(entry.file_idx)];
+  const File& file = file_at(entry.name, entry.file_idx);
   FileTensor tensor;
   tensor.name = entry.name;
   tensor.fd = file.fd;
@@ -65,10 +122,14 @@ FileTensor CheckpointFiles::make_tensor(const TensorEntry& entry) const {
            std::to_string(tensor.paired_rows));
   if (tensor.cols > kMaxColumns)
     refuse("expected at most " + std::to_string(kMaxColumns) + " columns, got " + std::to_string(tensor.cols));
+  if (entry.groups) {
+    add_groups(*entry.groups, tensor);
+    check_size(entry.name, {entry.file_idx, entry.offset, {}}, grouped_bytes(tensor).codes);
+    return tensor;
+  }
   const unsigned __int128 end = entry.offset + static_cast<unsigned __int128>(tensor.rows) *
                                                    static_cast<uint64_t>(file_bytes(tensor, tensor.cols));
-  if (end > file.size)
-    refuse("it ends after the end of " + file.path + ", which has " + std::to_string(file.size) + " bytes");
+  if (end > file.size) refuse_end(entry.name, file);
   return tensor;
 }
 

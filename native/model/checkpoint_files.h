@@ -1,6 +1,7 @@
 #pragma once
 // The files of a checkpoint and the table of their tensors.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,23 @@
 
 namespace capstan {
 
+// The place of an array in a file.
+struct ArrayEntry {
+  int file_idx = 0;
+  uint64_t offset = 0;  // bytes
+  ArrayType type = ArrayType::kF32;
+};
+
+// The arrays of a tensor with groups (GroupedTensor), besides its codes.
+struct GroupsEntry {
+  CodeLayout layout = CodeLayout::kRows;
+  int bits = 4;
+  int64_t group_rows = 1, group_cols = 1;
+  ArrayEntry scales;
+  std::optional<ArrayEntry> zeros;
+  std::optional<ArrayEntry> group_index;
+};
+
 // A tensor of the checkpoint: its canonical name and its place in a file.
 struct TensorEntry {
   std::string name;
@@ -16,6 +34,7 @@ struct TensorEntry {
   uint64_t offset = 0;  // bytes
   DType dtype = DType::kF32;
   const BlockFormat* format = nullptr;  // of a quantized tensor, and replaces dtype
+  std::optional<GroupsEntry> groups;    // replaces dtype
   int paired_head_dim = 0;              // as in FileTensor
   int paired_rows = 0;                  // the same; 0 = paired_head_dim
   std::vector<int64_t> shape;           // one or two dimensions
@@ -40,7 +59,13 @@ class CheckpointFiles {
   };
 
   CheckpointFiles() = default;
+  const File& file_at(const std::string& tensor, int file_idx) const;
   FileTensor make_tensor(const TensorEntry& entry) const;
+  [[noreturn]] static void refuse_end(const std::string& tensor, const File& file);
+  FileArray make_array(const std::string& tensor, const ArrayEntry& entry) const;
+  void check_size(const std::string& tensor, const ArrayEntry& entry, int64_t bytes) const;
+  void add_groups(const GroupsEntry& entry, FileTensor& tensor) const;
+  std::vector<int32_t> read_group_index(const ArrayEntry& entry, const FileTensor& tensor) const;
 
   std::vector<File> files_;
 };

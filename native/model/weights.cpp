@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "native/backend/loaded_groups.h"
 #include "native/base/check.h"
 #include "native/base/error.h"
 
@@ -48,11 +49,11 @@ class Slicer {
   TensorSlice whole(const std::string& name) const { return rows_of(name, 0, tensor(name).rows); }
   TensorSlice rows_of(const std::string& name, int64_t begin, int64_t count) const {
     const FileTensor& found = tensor(name);
-    return {&found, begin, count, 0, found.cols};
+    return {&found, begin, count, 0, found.cols, load_groups(found)};
   }
   TensorSlice cols_of(const std::string& name, int64_t begin, int64_t count) const {
     const FileTensor& found = tensor(name);
-    return {&found, 0, found.rows, begin, count};
+    return {&found, 0, found.rows, begin, count, load_groups(found)};
   }
   // Appends the bias of `prefix` for output features [begin, begin + count) if the checkpoint has one.
   void add_bias(MatrixSource& source, const std::string& prefix, int64_t begin, int64_t count) const {

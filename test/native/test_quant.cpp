@@ -11,6 +11,7 @@
 #include "native/base/number.h"
 #include "test/native/block_values.h"
 #include "test/native/checkpoint.h"
+#include "test/native/group_values.h"
 #include "test/native/testing.h"
 
 namespace capstan::testing {
@@ -98,6 +99,34 @@ QuantCase make_case(const BlockValues& values, int64_t n, int64_t k, MatrixKind 
       result.reference.scales.push_back(block_scale(format.type, block.scales[group], block.block_scale));
       result.reference.offsets.push_back(block_offset(format.type, block.offsets[group], block.block_offset));
     }
+  return result;
+}
+
+// Stored in groups.
+QuantCase make_case(const GroupValues& values, MatrixKind kind, int64_t col_begin, int64_t k) {
+  GroupFile file(values);
+  file.open();
+  MatrixSource source;
+  source.slices = {file.slice(col_begin, k)};
+  source.kind = kind;
+  source.total_cols = k;
+  source.format = WeightFormat::kFile;
+  Team team({-1, -1}, false);
+  QuantCase result{pack_matrix(source, DType::kBf16, cpu_kernels(CpuIsa::kPortable), team, {}), {}};
+  const QuantType& type = result.matrix->quant.type;
+  QuantRow stored;
+  for (int64_t row = 0; type.bits > 0 && row < values.rows; ++row) {
+    source.slices[0].groups->unpack_row(row, stored);
+    for (int64_t col = col_begin; col < col_begin + k; ++col) {
+      const auto group = static_cast<size_t>(col / stored.group_size);
+      const int code = stored.codes[static_cast<size_t>(col)];
+      const float scale = block_scale(type, stored.scales[group], 0);
+      const float zero = block_offset(type, stored.offsets[group], 0);
+      result.reference.numbers.push_back((type.table == nullptr ? code : type.table[code]) - type.zero);
+      result.reference.scales.push_back(scale);
+      result.reference.offsets.push_back(zero * scale);
+    }
+  }
   return result;
 }
 
@@ -280,6 +309,38 @@ TEST(quant_blocks_are_multiplied_in_the_stated_order) {
       }
 }
 
+TEST(quant_groups_are_multiplied_in_the_stated_order) {
+  for (const GroupValues& values : read_group_values())
+    for (const MatrixKind kind : {MatrixKind::kColumn, MatrixKind::kRow})
+      for (const auto& [col_begin, k] : {std::pair{0, 64}, std::pair{32, 32}, std::pair{20, 33}}) {
+        const QuantCase test = make_case(values, kind, col_begin, k);
+        if (test.matrix->quant.type.bits == 0) continue;  // decoded
+        for (const CpuIsa isa : available_cpu_isas())
+          expect_stated_order(cpu_kernels(isa), test, {1, 3, 10});
+      }
+}
+
+TEST(quant_groups_with_f32_activations_are_close_to_double_precision) {
+  const int64_t k = 64, rows = 9;
+  for (const CpuIsa isa : available_cpu_isas())
+    for (const GroupValues& values : read_group_values()) {
+      const QuantCase test = make_case(values, MatrixKind::kRow, 0, k);
+      if (test.matrix->quant.type.bits == 0) continue;  // decoded
+      const std::vector<float> x = random_values(3, rows * k, 2.0f);
+      const std::vector<float> out = multiply_as_f32(cpu_kernels(isa), *test.matrix, x, rows);
+      for (int64_t row = 0; row < rows; ++row)
+        for (int64_t feature = 0; feature < values.rows; ++feature) {
+          double sum = 0, magnitude = 0;
+          for (int64_t i = 0; i < k; ++i) {
+            const double product = static_cast<double>(x[row * k + i]) * values.values[feature * k + i];
+            sum += product;
+            magnitude += std::abs(product);
+          }
+          EXPECT_NEAR(out[row * values.rows + feature], sum, 1e-6 * magnitude);
+        }
+    }
+}
+
 TEST(quant_blocks_keep_the_bits_of_the_file_in_at_most_five_percent_more_memory) {
   for (const BlockValues& values : read_block_values()) {
     const BlockFormat& format = *values.format;
@@ -293,7 +354,7 @@ TEST(quant_blocks_keep_the_bits_of_the_file_in_at_most_five_percent_more_memory)
           EXPECT_EQ(float_bits(got[row * k + col]), float_bits(wanted));
         }
       EXPECT_NEAR(static_cast<double>(test.matrix->bytes) * 8 / (test.matrix->num_panels * 16 * k),
-                  packed_bits_per_weight(format), k == 2048 ? 0.01 : 2);
+                  packed_bits_per_weight(format.type, format.group_size, format.block_size), k == 2048 ? 0.01 : 2);
       // Codes of 2 and 3 bits take 4, and the scales and offsets of q2_k take 8 bits instead of 4.
       const int file_bits = format.name == std::string("q2_k") ? 2 : format.name == std::string("q3_k") ? 3 : 0;
       const double grown = file_bits == 0 ? 0 : (4.0 - file_bits) / 8 + (file_bits == 2 ? 1.0 / 16 : 0);

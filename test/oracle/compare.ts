@@ -35,6 +35,8 @@ export async function compareCase({ directory, golden }: GoldenCase, mode: Mode)
   const engine = await Engine.load(directory, {
     ...(golden.maxModelLen === undefined ? {} : { maxModelLen: golden.maxModelLen }),
     // Such narrow models compute in f32 by default.
+    // By default, bf16 keeps the weights that a quantized checkpoint has in 16 bits.
+    ...(mode === 'f32' && golden.dtype === 'quantized' ? { dtype: 'f32' } : {}),
     ...(mode === 'f32'
       ? { computeDtype: 'f32', kvCacheDtype: 'f32' }
       : golden.dtype === 'bf16'

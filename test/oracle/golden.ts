@@ -5,7 +5,7 @@ import path from 'node:path';
 export interface Golden {
   case: string;
   family: string;
-  dtype: 'f32' | 'f16' | 'bf16';
+  dtype: 'f32' | 'f16' | 'bf16' | 'quantized';
   /** Context length to load the engine with; absent for the default. */
   maxModelLen?: number;
   features: string[];
@@ -49,6 +49,7 @@ const NATIVE_TOLERANCE: Record<Golden['dtype'], Tolerance> = {
   f32: { worst: 1e-3, mean: 1e-3 },
   f16: { worst: 1e-2, mean: 1e-2 },
   bf16: { worst: 0.15, mean: 0.02 },
+  quantized: { worst: 0.4, mean: 0.05 },
 };
 /** Tolerance with activations and KV cache in f32, for any type of the checkpoint. */
 export const F32_TOLERANCE: Tolerance = { worst: 1e-3, mean: 1e-3 };

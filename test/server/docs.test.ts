@@ -19,6 +19,7 @@ import { FAMILIES } from '../../ts/model/families';
 import { ARCHITECTURES } from '../../ts/model/gguf/architectures';
 import { PRE_TOKENIZER_NAMES } from '../../ts/model/gguf/pre-tokenizers';
 import { SUPPORTED_TENSOR_TYPES } from '../../ts/model/gguf/tensor-types';
+import { QUANTIZATION_METHODS } from '../../ts/model/quantization';
 
 const root = join(__dirname, '../..');
 const docs = join(root, 'docs');
@@ -264,9 +265,15 @@ function tensorTypesTable(): string {
   return ['| type | bits per weight in the file |', '|---|---|', ...rows].join('\n');
 }
 
+function quantizationMethodsTable(): string {
+  const rows = QUANTIZATION_METHODS.map(({ name, description }) => `| \`${name}\` | ${description} |`);
+  return ['| `quant_method` | what runs |', '|---|---|', ...rows].join('\n');
+}
+
 test('the page about models lists families, types of weights and pre-tokenizers', () => {
   checkGenerated('models.md', {
     families: familiesTable(),
+    'quantization-methods': quantizationMethodsTable(),
     'tensor-types': tensorTypesTable(),
     'pre-tokenizers': PRE_TOKENIZER_NAMES.map((name) => `\`${name}\``).join(', '),
   });

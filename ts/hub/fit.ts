@@ -1,8 +1,9 @@
 import { totalmem } from 'node:os';
 import type { NativeCacheDType, NativeDType, NativeModelSpec, NativeQuantization } from '../addon-types';
-import { CapstanError } from '../errors';
-import { readModelConfig } from '../model/config';
+import { readKnownConfig } from '../model/config';
+import { requiredTensors } from '../model/tensors';
 import { parseJsonObject } from '../model/json-file';
+import type { Quantization, WeightScheme } from '../model/quantization';
 
 /** Whether a model fits the memory of this machine. Estimates; on the CPU only. */
 export interface ModelFit {
@@ -56,6 +57,8 @@ const MIN_BF16_HIDDEN = 512;
 /** Bits per weight: scales included. The embedding and the LM head keep 8 bits. */
 const INT8_BITS = 8.125;
 const INT4_BITS = 4.25;
+/** Columns that share a scale in memory, at most, for weights that are quantized in the file. */
+const MAX_GROUP = 64;
 const DTYPE_BYTES = { f32: 4, f16: 2, bf16: 2, fp8: 1 } as const;
 const STORED_TYPES: Readonly<Record<string, keyof typeof DTYPE_BYTES>> = {
   float32: 'f32',
@@ -72,9 +75,9 @@ const OTHER_GGUF_GROWTH = 1.03;
 
 /** Returns undefined for a GPU: its memory is not measured here. */
 export function estimateFit(input: FitInput): ModelFit | undefined {
-  const { options, format, config, quantizations, availableBytes } = input;
+  const { options, format, config, fileBytes, quantizations, availableBytes } = input;
   if (options.device !== undefined && !['auto', 'cpu'].includes(options.device)) return undefined;
-  const shape = config === undefined ? undefined : readShape(config);
+  const shape = config === undefined ? undefined : readShape(config, fileBytes);
   const contextLength =
     options.maxModelLen ?? Math.min(shape?.spec.maxPositionEmbeddings ?? DEFAULT_CONTEXT, DEFAULT_CONTEXT);
   const kvCacheBytes = shape === undefined ? 0 : contextLength * kvBytesPerToken(shape, options);
@@ -103,19 +106,30 @@ export function estimateFit(input: FitInput): ModelFit | undefined {
 interface Shape {
   spec: NativeModelSpec;
   stored: keyof typeof DTYPE_BYTES;
+  numWeights: number;
+  quantization: Quantization | undefined;
 }
 
 /** Returns undefined for a model that the engine does not run. */
-function readShape(text: string): Shape | undefined {
-  try {
-    const json = parseJsonObject(text, 'config.json');
-    const { spec } = readModelConfig(json, undefined);
-    const dtype = json.torch_dtype ?? json.dtype;
-    return { spec, stored: (typeof dtype === 'string' ? STORED_TYPES[dtype] : undefined) ?? 'bf16' };
-  } catch (error) {
-    if (error instanceof CapstanError) return undefined;
-    throw error;
-  }
+function readShape(text: string, fileBytes: number): Shape | undefined {
+  const config = readKnownConfig(text);
+  if (config === undefined) return undefined;
+  const { spec, features, family, quantization } = config;
+  const json = parseJsonObject(text, 'config.json');
+  const dtype = json.torch_dtype ?? json.dtype;
+  const stored = (typeof dtype === 'string' ? STORED_TYPES[dtype] : undefined) ?? 'bf16';
+  if (quantization === undefined) return { spec, stored, numWeights: fileBytes / DTYPE_BYTES[stored], quantization };
+  const sizes = requiredTensors(spec, features, family).map(({ shape }) => shape.reduce((product, size) => product * size, 1));
+  // Quantized weights count as bf16, whatever the type of the others.
+  return { spec, stored: 'bf16', numWeights: sizes.reduce((sum, size) => sum + size, 0), quantization };
+}
+
+/** Returns the bytes in memory for each byte of a file. Codes of fewer than 4 bits take 4. */
+function memoryGrowth({ layout, bits, groupCols }: WeightScheme): number {
+  if (layout === 'fp4') return 1;
+  const scaleBits = layout === 'rows' || layout === 'int8' ? 32 : 16;
+  const inMemory = Math.max(bits, 4) + (scaleBits + 8) / Math.min(groupCols, MAX_GROUP);
+  return inMemory / (bits + (16 + bits) / groupCols);
 }
 
 /** Returns the memory of the weights of GGUF files. */
@@ -129,10 +143,11 @@ function weightsOf(input: FitInput, shape: Shape | undefined, quantization: stri
   const { format, fileBytes, options } = input;
   if (format === 'gguf') return ggufBytes(fileBytes, input.quantization);
   if (shape === undefined) return fileBytes;
-  const { spec, stored } = shape;
-  const numWeights = fileBytes / DTYPE_BYTES[stored];
+  const { spec, stored, numWeights } = shape;
   if (quantization === 'none') {
     const { dtype = 'auto' } = options;
+    if (shape.quantization !== undefined && !shape.quantization.isDecoded)
+      return Math.ceil(fileBytes * Math.max(...shape.quantization.schemes.map(memoryGrowth)));
     return numWeights * DTYPE_BYTES[dtype === 'auto' ? stored : dtype];
   }
   const numEmbedded = Math.min(numWeights, spec.vocabSize * spec.hiddenSize * (spec.tieWordEmbeddings ? 1 : 2));

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises';
 import { CapstanError } from '../errors';
 import { parseJsonObject } from '../model/json-file';
-import { readModelConfig } from '../model/config';
+import { readKnownConfig, readModelConfig } from '../model/config';
 import { sizeOf } from './cache';
 import { estimateFit, type FitInput, type FitOptions, type ModelFit } from './fit';
 import type { PullPlan } from './pull';
@@ -15,7 +15,7 @@ export interface ModelInfo {
   revision: string;
   commit: string;
   format: 'safetensors' | 'gguf';
-  /** The GGUF quantization of the chosen files, or null. */
+  /** The quantization of the chosen files, such as `Q4_K_M` or `AWQ, 4 bits`, or null. */
   quantization: string | null;
   /** The files that a load needs. */
   files: { path: string; sizeBytes: number; isCached: boolean }[];
@@ -67,7 +67,7 @@ export async function describePlan(
     revision,
     commit,
     format,
-    quantization,
+    quantization: quantization ?? quantizationOf(config),
     files: await Promise.all(files),
     totalBytes: sum([...texts, ...weights]),
     downloadBytes: missingBytes,
@@ -79,6 +79,11 @@ export async function describePlan(
     problem: format === 'safetensors' ? problemOf(config) : null,
     fit: estimateFit(input) ?? null,
   };
+}
+
+/** Returns the quantization that config.json states, or null. */
+function quantizationOf(config: string | undefined): string | null {
+  return (config === undefined ? undefined : readKnownConfig(config)?.quantization?.title) ?? null;
 }
 
 /** A GGUF file describes its model itself. */

@@ -4,8 +4,10 @@ import type { NativeDType, NativeTensor } from '../addon-types';
 import { CapstanError } from '../errors';
 import type { RequiredTensor } from './tensors';
 import { readJsonFile } from './json-file';
+import type { Quantization } from './quantization';
+import { type FoundTensor, resolveQuantized } from './quantized-tensor';
 import { readSafetensorsHeader } from './safetensors';
-import { invalidFile as invalidModel, type StoredTensor } from './weight-file';
+import { invalidFile as invalidModel } from './weight-file';
 
 /** The files of a checkpoint and the place of each tensor that the model needs. */
 export interface Checkpoint {
@@ -22,12 +24,12 @@ const INDEX_FILE = 'model.safetensors.index.json';
 const PREFIXES = ['model.', 'model.language_model.', 'language_model.model.', ''];
 const NATIVE_DTYPES: Readonly<Record<string, NativeDType>> = { F32: 'f32', F16: 'f16', BF16: 'bf16' };
 
-interface FoundTensor extends StoredTensor {
-  file: number;
-}
-
 /** @throws CapstanError `invalid_model` that names the file and the tensor. */
-export async function readCheckpoint(modelDir: string, required: readonly RequiredTensor[]): Promise<Checkpoint> {
+export async function readCheckpoint(
+  modelDir: string,
+  required: readonly RequiredTensor[],
+  quantization?: Quantization,
+): Promise<Checkpoint> {
   const { files, weightMap } = await listFiles(modelDir);
   const found = new Map<string, FoundTensor>();
   for (const [file, path] of files.entries()) {
@@ -43,7 +45,7 @@ export async function readCheckpoint(modelDir: string, required: readonly Requir
     }
   }
   const prefix = PREFIXES.find((candidate) => found.has(`${candidate}embed_tokens.weight`)) ?? '';
-  const tensors = required.map((tensor) => resolveTensor(tensor, prefix, found, files));
+  const tensors = required.map((tensor) => resolveTensor(tensor, prefix, { files, found, quantization }));
   return {
     files,
     tensors,
@@ -73,13 +75,17 @@ async function readIndex(modelDir: string): Promise<{ files: string[]; weightMap
   return { files: [...new Set(weightMap.values())].sort().map((name) => join(modelDir, name)), weightMap };
 }
 
-function resolveTensor(
-  required: RequiredTensor,
-  prefix: string,
-  found: Map<string, FoundTensor>,
-  files: string[],
-): NativeTensor {
+interface Stored {
+  files: string[];
+  found: Map<string, FoundTensor>;
+  quantization: Quantization | undefined;
+}
+
+function resolveTensor(required: RequiredTensor, prefix: string, { files, found, quantization }: Stored): NativeTensor {
   const name = checkpointName(required, prefix, found);
+  const quantized =
+    quantization && resolveQuantized({ ...required, checkpointName: name }, quantization.schemes, found, files);
+  if (quantized !== undefined) return quantized;
   const tensor = found.get(name);
   if (tensor === undefined)
     throw invalidModel(name, `a tensor of shape ${showShape(required.shape)} in the checkpoint`, 'none of that name');

@@ -3,7 +3,8 @@ import { CapstanError } from '../errors';
 import type { SamplingDefaults } from '../sampling';
 import { findFamily } from './families';
 import { type Family, type ModelFeatures, SHARED_DEFAULTS } from './family';
-import { type JsonObject, JsonReader } from './json-file';
+import { type JsonObject, JsonReader, parseJsonObject } from './json-file';
+import { type Quantization, readQuantization } from './quantization';
 import { readRope, readRopePerLayerType } from './rope';
 
 /** The content of config.json and generation_config.json that the engine needs. */
@@ -11,6 +12,8 @@ export interface ModelConfig {
   family: Family;
   spec: NativeModelSpec;
   features: ModelFeatures;
+  /** Of the weights of a model directory; undefined: none. */
+  quantization?: Quantization;
   /** The union of the lists of both files. */
   eosTokenIds: number[];
   samplingDefaults: SamplingDefaults;
@@ -32,15 +35,26 @@ export function readModelConfig(configJson: JsonObject, generationJson: JsonObje
   const config = new JsonReader(configJson, 'config.json');
   const generation = new JsonReader(generationJson ?? {}, 'generation_config.json');
   const family = findFamily(config);
-  refuseQuantized(config);
+  const quantization = readQuantization(config);
   const spec = readSpec(config, family);
   return {
     family,
     spec,
     features: family.features(config),
+    ...(quantization === undefined ? {} : { quantization }),
     eosTokenIds: readEosTokenIds(config, generation, family, spec.vocabSize),
     samplingDefaults: readSamplingDefaults(generation),
   };
+}
+
+/** Reads the text of a config.json. Returns undefined for a model that the engine does not run. */
+export function readKnownConfig(text: string): ModelConfig | undefined {
+  try {
+    return readModelConfig(parseJsonObject(text, 'config.json'), undefined);
+  } catch (error) {
+    if (error instanceof CapstanError) return undefined;
+    throw error;
+  }
 }
 
 /** The parts of a spec in which Llama is neutral. */
@@ -125,17 +139,6 @@ function readActivation(config: JsonReader): NativeModelSpec['hiddenAct'] {
       name,
     );
   return activation;
-}
-
-function refuseQuantized(config: JsonReader): void {
-  const quantization = config.object('quantization_config') ?? config.object('compression_config');
-  if (quantization === undefined) return;
-  const method = quantization.string('quant_method', 'an unnamed method');
-  throw new CapstanError(
-    'unsupported_model',
-    `config.json: expected weights in f32, f16 or bf16, got quantized weights (${method})`,
-    { param: 'quantization_config', expected: 'f32, f16 or bf16 weights', received: method },
-  );
 }
 
 function readEosTokenIds(

@@ -15,8 +15,13 @@ export async function readJsonFile(modelDir: string, name: string): Promise<Json
 
 /** Returns undefined if the file does not exist. @throws CapstanError `io_error` if it exists but cannot be read. */
 export async function readTextFile(modelDir: string, name: string): Promise<string | undefined> {
+  return (await readBytes(modelDir, name))?.toString('utf8');
+}
+
+/** As {@link readTextFile}. */
+export async function readBytes(modelDir: string, name: string): Promise<Buffer | undefined> {
   try {
-    return await readFile(join(modelDir, name), 'utf8');
+    return await readFile(join(modelDir, name));
   } catch (cause) {
     if ((cause as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
     throw new CapstanError('io_error', `cannot read ${name}: ${(cause as Error).message}`, { param: name, cause });
@@ -52,6 +57,10 @@ export class JsonReader {
   constructor(object: JsonObject, where: string) {
     this.#object = object;
     this.where = where;
+  }
+
+  keys(): string[] {
+    return Object.keys(this.#object);
   }
 
   has(key: string): boolean {

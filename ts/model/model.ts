@@ -100,8 +100,6 @@ async function readFolder(dir: string): Promise<{ config: ModelConfig; checkpoin
       param: 'config.json',
     });
   const config = readModelConfig(configJson, generationJson);
-  return {
-    config,
-    checkpoint: await readCheckpoint(dir, requiredTensors(config.spec, config.features, config.family)),
-  };
+  const required = requiredTensors(config.spec, config.features, config.family);
+  return { config, checkpoint: await readCheckpoint(dir, required, config.quantization) };
 }

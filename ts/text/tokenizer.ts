@@ -4,7 +4,17 @@ import type * as Tokenizers from 'tokenizers';
 import { CapstanError } from '../errors';
 import { JobQueue } from '../job-queue';
 import { findCharsmapFault } from '../model/gguf/charsmap';
-import { type JsonObject, parseJsonObject, readTextFile } from '../model/json-file';
+import type { ConvertedTokenizer } from '../model/gguf/tokenizer';
+import {
+  type JsonObject,
+  JsonReader,
+  parseJsonObject,
+  readBytes,
+  readJsonFile,
+  readTextFile,
+} from '../model/json-file';
+import { convertSentencePiece, SENTENCEPIECE_FILE } from '../model/sentencepiece-file';
+import { convertTekken, TEKKEN_FILE } from '../model/tekken';
 import { invalidFile } from '../model/weight-file';
 import { requireNative } from '../package-root';
 import { platformFolder, TOKENIZERS_FILE } from '../platform-package';
@@ -28,6 +38,8 @@ const NEVER = new AbortController().signal;
 /** Encodes text with the library `tokenizers`, on its threads. */
 export class Tokenizer {
   readonly vocabulary: Vocabulary;
+  /** Special tokens of a file other than tokenizer.json, by the name of their variable in templates. */
+  readonly specialTokens: Readonly<Record<string, string>>;
   readonly #tokenizer: HfTokenizer;
   readonly #longTexts = new JobQueue({
     maxRunning: MAX_LONG_TEXTS,
@@ -35,18 +47,19 @@ export class Tokenizer {
     noun: 'long texts are waiting to be tokenized',
   });
 
-  private constructor(tokenizer: HfTokenizer, vocabulary: Vocabulary) {
+  private constructor(tokenizer: HfTokenizer, vocabulary: Vocabulary, specialTokens: Record<string, string>) {
     this.#tokenizer = tokenizer;
     this.vocabulary = vocabulary;
+    this.specialTokens = specialTokens;
   }
 
   /**
-   * @throws CapstanError `invalid_model` for a missing or invalid tokenizer.json, `unsupported_model` for an unknown
-   * decoder.
+   * Reads tokenizer.json, else tokenizer.model or tekken.json.
+   * @throws CapstanError `invalid_model` for a missing or invalid file, `unsupported_model` for an unknown decoder.
    */
   static async load(modelDir: string, keptTokens: ReadonlySet<string>): Promise<Tokenizer> {
     const text = await readTextFile(modelDir, TOKENIZER_FILE);
-    if (text === undefined) throw missingTokenizer(modelDir);
+    if (text === undefined) return Tokenizer.#loadOther(modelDir, keptTokens);
     const object = parseJsonObject(text, TOKENIZER_FILE);
     checkCharsmaps(object.normalizer);
     const json = object as unknown as TokenizerJson;
@@ -54,16 +67,29 @@ export class Tokenizer {
       throw CapstanError.mismatch('invalid_model', `${TOKENIZER_FILE}: model.vocab`, 'a vocabulary', json.model?.vocab);
     // The library validates the file before we build our table from it.
     const tokenizer = createTokenizer(text, TOKENIZER_FILE);
-    return new Tokenizer(tokenizer, buildVocabulary(json, keptTokens));
+    return new Tokenizer(tokenizer, buildVocabulary(json, keptTokens), {});
+  }
+
+  static async #loadOther(modelDir: string, keptTokens: ReadonlySet<string>): Promise<Tokenizer> {
+    const pieces = await readBytes(modelDir, SENTENCEPIECE_FILE);
+    if (pieces !== undefined) {
+      const readerOf = async (name: string) => new JsonReader((await readJsonFile(modelDir, name)) ?? {}, name);
+      const [config, added] = await Promise.all(['tokenizer_config.json', 'added_tokens.json'].map(readerOf));
+      return Tokenizer.convert(convertSentencePiece(pieces, config, added), keptTokens, SENTENCEPIECE_FILE);
+    }
+    const tekken = await readJsonFile(modelDir, TEKKEN_FILE);
+    if (tekken !== undefined) return Tokenizer.convert(convertTekken(tekken), keptTokens, TEKKEN_FILE);
+    throw missingTokenizer(modelDir);
   }
 
   /**
-   * @param json The content of a tokenizer.json that was converted from the metadata of `file`.
+   * @param converted A tokenizer that was converted from `file`.
    * @throws CapstanError `invalid_model`.
    */
-  static convert(json: JsonObject, keptTokens: ReadonlySet<string>, file: string): Tokenizer {
-    const tokenizer = createTokenizer(JSON.stringify(json), `${file}: tokenizer`);
-    return new Tokenizer(tokenizer, buildVocabulary(json as unknown as TokenizerJson, keptTokens));
+  static convert(converted: ConvertedTokenizer, keptTokens: ReadonlySet<string>, file: string): Tokenizer {
+    const tokenizer = createTokenizer(JSON.stringify(converted.tokenizer), `${file}: tokenizer`);
+    const vocabulary = buildVocabulary(converted.tokenizer as unknown as TokenizerJson, keptTokens);
+    return new Tokenizer(tokenizer, vocabulary, converted.specialTokens);
   }
 
   /**
@@ -126,18 +152,14 @@ function createTokenizer(text: string, source: string): HfTokenizer {
 }
 
 function missingTokenizer(modelDir: string): CapstanError {
-  const other = ['tokenizer.model', 'vocab.json', 'tekken.json'].find((name) => existsSync(join(modelDir, name)));
-  const received =
-    other === undefined
-      ? 'none'
-      : `only ${other} (convert it with AutoTokenizer.from_pretrained(…).save_pretrained(…))`;
+  const expected = `the file, ${SENTENCEPIECE_FILE} or ${TEKKEN_FILE}`;
+  const hasBpe = existsSync(join(modelDir, 'vocab.json'));
+  const received = hasBpe
+    ? 'only vocab.json (convert it with AutoTokenizer.from_pretrained(…).save_pretrained(…))'
+    : 'none';
   return new CapstanError(
     'invalid_model',
-    `${TOKENIZER_FILE}: expected the file in the model directory, got ${received}`,
-    {
-      param: TOKENIZER_FILE,
-      expected: TOKENIZER_FILE,
-      received: other ?? 'none',
-    },
+    `${TOKENIZER_FILE}: expected ${expected} in the model directory, got ${received}`,
+    { param: TOKENIZER_FILE, expected, received: hasBpe ? 'vocab.json' : 'none' },
   );
 }

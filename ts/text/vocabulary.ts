@@ -1,4 +1,5 @@
 import type { NativeVocab } from '../addon-types';
+import { CHARACTER_OF_BYTE } from '../model/byte-alphabet';
 import { CapstanError, showValue } from '../errors';
 
 /** The parts of tokenizer.json that decoding needs. */
@@ -175,18 +176,7 @@ function byteLevelBytes(token: string): Uint8Array {
   return bytes;
 }
 
-/** The byte alphabet of GPT-2: printable Latin-1 maps to itself, the other 68 bytes to U+0100 and up, in order. */
-const BYTE_OF_CHAR = makeByteAlphabet();
-
-function makeByteAlphabet(): Map<number, number> {
-  const alphabet = new Map<number, number>();
-  let numShifted = 0;
-  for (let byte = 0; byte < 256; byte++) {
-    const isPrintable = (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xac) || byte >= 0xae;
-    alphabet.set(isPrintable ? byte : 256 + numShifted++, byte);
-  }
-  return alphabet;
-}
+const BYTE_OF_CHAR = new Map(CHARACTER_OF_BYTE.map((character, byte) => [character.charCodeAt(0), byte]));
 
 function unsupportedDecoder(step: DecoderJson, expected: string): CapstanError {
   return new CapstanError('unsupported_model', `tokenizer.json: expected ${expected}, got ${step.type}`, {

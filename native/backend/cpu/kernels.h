@@ -59,7 +59,7 @@ struct QuantRun {
 };
 
 // Quantized weights. A panel holds
-//   the scales   (num_runs, 16) in f16 or in bytes,
+//   the scales   (num_runs, 16) in f32, f16 or in bytes,
 //   the offsets  (num_runs, 16) in f16 or in bytes, if the type has offsets,
 //   the blocks' scales and then their offsets, (num_blocks, 16) each in f16, if the type has them,
 //   zeros up to a multiple of 64 bytes,

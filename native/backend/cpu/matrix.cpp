@@ -39,9 +39,9 @@ void pack_panel(const char* rows, CpuMatrix& matrix, int64_t panel) {
 std::optional<QuantGroups> quant_groups(const MatrixSource& source) {
   if (source.format == WeightFormat::kInt8) return int8_groups();
   if (source.format == WeightFormat::kInt4) return int4_groups();
-  if (source.format == WeightFormat::kFile && source.slices[0].tensor->format != nullptr)
-    return file_groups(source.slices[0]);
-  return std::nullopt;
+  if (source.format != WeightFormat::kFile) return std::nullopt;
+  const QuantGroups groups = file_groups(source.slices[0]);
+  return groups.type.bits == 0 ? std::nullopt : std::optional(groups);
 }
 
 // Packs panels, with the working memory of one thread.
@@ -58,7 +58,8 @@ class PanelPacker {
     if (quant.type.bits == 0) {
       pack_panel(reader_.read(source_, panel, matrix_.dtype, matrix_.padded_k, bytes), matrix_, panel);
     } else if (source_.format == WeightFormat::kFile) {
-      blocks_.pack(reader_.read_blocks(source_, panel, bytes), source_.slices[0], quant, to);
+      const auto pack_row = [&](int lane, const QuantRow& row) { pack_quantized_row(row, quant, lane, to); };
+      reader_.read_quantized(source_, panel, pack_row, bytes);
     } else {
       const char* rows = reader_.read(source_, panel, DType::kF32, matrix_.padded_k, bytes);
       quantize_panel(reinterpret_cast<const float*>(rows), matrix_.padded_k, kernels_, quant, to,
@@ -72,17 +73,15 @@ class PanelPacker {
   const CpuKernels& kernels_;
   CpuMatrix& matrix_;
   PanelReader reader_;
-  BlockPacker blocks_;
 };
 
-// Splits a source whose slices are stored in different formats. Gate and up lie side by side in a panel, so that they
+// Splits a source whose slices are kept in different formats. Gate and up lie side by side in a panel, so that they
 // cannot be split: they are decoded when their formats differ.
 std::vector<MatrixSource> split_formats(const MatrixSource& source) {
   if (source.format != WeightFormat::kFile) return {source};
   std::vector<MatrixSource> parts;
   for (size_t i = 0; i < source.slices.size(); ++i) {
-    const BlockFormat* format = source.slices[i].tensor->format;
-    if (parts.empty() || parts.back().slices[0].tensor->format != format) {
+    if (parts.empty() || !are_kept_alike(*parts.back().slices[0].tensor, *source.slices[i].tensor)) {
       parts.push_back(source);
       parts.back().slices.clear();
       parts.back().bias.clear();

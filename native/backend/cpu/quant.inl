@@ -165,14 +165,16 @@ inline Vec load_f16_row(const char* panel, int64_t at, int64_t row) {
 inline Vec load_scales(const QuantWeights& quant, const char* panel, int run) {
   const uint8_t* bytes = reinterpret_cast<const uint8_t*>(panel) + run * 16;
   if (quant.type.scale == ScaleKind::kF16) return load_f16_row(panel, 0, run);
+  if (quant.type.scale == ScaleKind::kF32) return vec_load(reinterpret_cast<const float*>(panel) + run * 16);
   if (quant.type.scale == ScaleKind::kE8m0) return vec_load_e8m0(bytes);
   return vec_mul(vec_load_int8(bytes), load_f16_row(panel, quant.block_scales_at, quant.runs[run].block));
 }
 
-// For types with offsets.
-inline Vec load_offsets(const QuantWeights& quant, const char* panel, int run) {
+// For types with offsets. `scale` is that of the run.
+inline Vec load_offsets(const QuantWeights& quant, const char* panel, int run, Vec scale) {
   if (quant.type.offset == OffsetKind::kF16) return load_f16_row(panel, quant.offsets_at, run);
   const uint8_t* bytes = reinterpret_cast<const uint8_t*>(panel) + quant.offsets_at + run * 16;
+  if (quant.type.offset == OffsetKind::kZeroPoint) return vec_mul(vec_load_int8(bytes), scale);
   return vec_mul(vec_load_uint8(bytes), load_f16_row(panel, quant.block_offsets_at, quant.runs[run].block));
 }
 
@@ -302,7 +304,7 @@ template <int kBits, bool kHasTable, int R, int P>
     for (int p = 0; p < P; ++p) {
       const char* panel = tile.panels + p * tile.quant.panel_bytes;
       const Vec scale = load_scales(tile.quant, panel, run);
-      const Vec offset = has_offset ? load_offsets(tile.quant, panel, run) : vec_zero();
+      const Vec offset = has_offset ? load_offsets(tile.quant, panel, run, scale) : vec_zero();
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
         float* to = part_sums + (p * R + r) * 16;
@@ -366,14 +368,17 @@ void gemm_quantized(const GemmArgs& args) {
 // out (padded_k, 16) = the values of one panel.
 template <int kBits, bool kHasTable>
 void dequantize_panel(const QuantWeights& quant, const char* panel, int64_t padded_k, float* out) {
-  const Vec zero = vec_set(static_cast<float>(quant.type.zero));
-  const bool has_offset = quant.type.offset != OffsetKind::kNone;
+  const bool has_zero_point = quant.type.offset == OffsetKind::kZeroPoint;
+  const bool has_offset = quant.type.offset != OffsetKind::kNone && !has_zero_point;
   const char* pair = panel + quant.codes_at;
   int64_t k = 0;
   for (int r = 0; r < quant.num_runs; ++r) {
     const QuantRun& run = quant.runs[r];
     const Vec scale = load_scales(quant, panel, r);
-    const Vec offset = has_offset ? load_offsets(quant, panel, r) : vec_zero();
+    const Vec offset = has_offset ? load_offsets(quant, panel, r, scale) : vec_zero();
+    Vec zero = vec_set(static_cast<float>(quant.type.zero));
+    if (has_zero_point)
+      zero = vec_add(zero, vec_load_int8(reinterpret_cast<const uint8_t*>(panel) + quant.offsets_at + r * 16));
     for (int word = 0; word < run.num_words; word += 2) {
       const IntVec numbers[2] = {load_numbers<kBits, kHasTable, 0>(pair, quant.type),
                                  load_numbers<kBits, kHasTable, 1>(pair, quant.type)};

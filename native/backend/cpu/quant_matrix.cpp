@@ -13,34 +13,19 @@ namespace {
 
 constexpr int kLanes = kPanelFeatures;
 
-bool is_f16_scale(const QuantType& type) {
-  return type.scale == ScaleKind::kF16;
-}
-
 bool has_blocks(const QuantType& type) {
   return type.scale == ScaleKind::kTimesF16 || type.offset == OffsetKind::kTimesF16;
 }
 
-void write_u16(char* to, int64_t i, uint16_t value) {
-  std::memcpy(to + i * 2, &value, sizeof value);
+// Element i of an array of numbers of 1, 2 or 4 bytes.
+void write_bits(char* to, int64_t i, int bytes, uint32_t value) {
+  std::memcpy(to + i * bytes, &value, static_cast<size_t>(bytes));
 }
 
-uint16_t read_u16(const char* from, int64_t i) {
-  uint16_t value;
-  std::memcpy(&value, from + i * 2, sizeof value);
+uint32_t read_bits(const char* from, int64_t i, int bytes) {
+  uint32_t value = 0;
+  std::memcpy(&value, from + i * bytes, static_cast<size_t>(bytes));
   return value;
-}
-
-// Element i of an array of f16 or of bytes.
-void write_scale(char* to, int64_t i, bool is_f16, uint16_t value) {
-  if (is_f16)
-    write_u16(to, i, value);
-  else
-    to[i] = static_cast<char>(value);
-}
-
-uint16_t read_scale(const char* from, int64_t i, bool is_f16) {
-  return is_f16 ? read_u16(from, i) : static_cast<uint8_t>(from[i]);
 }
 
 // Returns bit `bit` of each of the four bytes as four bits.
@@ -93,8 +78,6 @@ char* store_run(const uint8_t* codes, const QuantRun& run, int bits, int lane, c
   return pair;
 }
 
-constexpr float kMaxScale = 0x1p124f;  // with a larger one, values of FP4 may exceed f32
-
 bool is_finite_f16(uint16_t bits) {
   return (bits & 0x7c00) != 0x7c00;
 }
@@ -110,6 +93,11 @@ QuantGroups int4_groups() {
 }
 
 QuantGroups file_groups(const TensorSlice& slice) {
+  if (slice.tensor->groups != nullptr) {
+    const auto [type, size] = kept_groups(*slice.tensor);
+    return {type, size, size, slice.col_begin % std::max(1, size)};
+  }
+  if (slice.tensor->format == nullptr) return {};
   const BlockFormat& format = *slice.tensor->format;
   return {format.type, format.group_size, format.block_size, slice.col_begin % format.block_size};
 }
@@ -147,9 +135,8 @@ QuantWeights make_quant(const QuantType& type, const std::vector<QuantRun>& runs
     quant.num_words += run.num_words;
   const int64_t run_lanes = int64_t{quant.num_runs} * kLanes;
   const int64_t block_bytes = has_blocks(type) ? (int64_t{runs.back().block} + 1) * kLanes * 2 : 0;
-  quant.offsets_at = run_lanes * (is_f16_scale(type) ? 2 : 1);
-  quant.block_scales_at = quant.offsets_at;
-  if (type.offset != OffsetKind::kNone) quant.block_scales_at += run_lanes * (type.offset == OffsetKind::kF16 ? 2 : 1);
+  quant.offsets_at = run_lanes * scale_bytes(type);
+  quant.block_scales_at = quant.offsets_at + run_lanes * offset_bytes(type);
   quant.block_offsets_at = quant.block_scales_at + (type.scale == ScaleKind::kTimesF16 ? block_bytes : 0);
   const int64_t end = quant.block_offsets_at + (type.offset == OffsetKind::kTimesF16 ? block_bytes : 0);
   quant.codes_at = (end + 63) / 64 * 64;
@@ -168,62 +155,28 @@ void quantize_panel(const float* rows, int64_t row_stride, const CpuKernels& ker
           kernels.quantize_group({rows + lane * row_stride + run.begin, run.count, quant.type.bits, codes});
       if (!is_finite_f16(scale))
         throw Error(ErrorCode::kInvalidModel, "tensor " + name + " holds a value too large for a scale in f16");
-      write_u16(panel, int64_t{r} * kLanes + lane, scale);
+      write_bits(panel, int64_t{r} * kLanes + lane, 2, scale);
       pair = store_run(codes, run, quant.type.bits, lane, pair);
     }
   }
 }
 
-void BlockPacker::unpack_row(const uint8_t* row, const TensorSlice& slice) {
-  const BlockFormat& format = *slice.tensor->format;
-  const QuantType& type = format.type;
-  const int64_t num_blocks = block_range(slice).count;
-  const int num_groups = format.block_size / format.group_size;
-  codes_.resize(static_cast<size_t>(num_blocks * format.block_size));
-  scales_.clear();
-  offsets_.clear();
-  block_scales_.clear();
-  block_offsets_.clear();
-  QuantBlock block;
-  bool is_finite = true;
-  for (int64_t i = 0; i < num_blocks; ++i) {
-    format.unpack(row + i * format.block_bytes, block);
-    std::memcpy(codes_.data() + i * format.block_size, block.codes, static_cast<size_t>(format.block_size));
-    scales_.insert(scales_.end(), block.scales, block.scales + num_groups);
-    if (type.offset != OffsetKind::kNone) offsets_.insert(offsets_.end(), block.offsets, block.offsets + num_groups);
-    if (type.scale == ScaleKind::kTimesF16) block_scales_.push_back(block.block_scale);
-    if (type.offset == OffsetKind::kTimesF16) block_offsets_.push_back(block.block_offset);
-    for (int group = 0; group < num_groups; ++group) {
-      const float scale = block_scale(type, block.scales[group], block.block_scale);
-      const float offset = block_offset(type, block.offsets[group], block.block_offset);
-      is_finite = is_finite && std::isfinite(scale) && scale <= kMaxScale && std::isfinite(offset);
-    }
+void pack_quantized_row(const QuantRow& row, const QuantWeights& quant, int lane, char* panel) {
+  const QuantType& type = quant.type;
+  char* pair = panel + quant.codes_at;
+  for (int r = 0; r < quant.num_runs; ++r) {
+    const QuantRun& run = quant.runs[r];
+    const int64_t first = row.first_col + run.begin, at = int64_t{r} * kLanes + lane;
+    const auto group = static_cast<size_t>(first / row.group_size);
+    write_bits(panel, at, scale_bytes(type), row.scales[group]);
+    if (type.offset != OffsetKind::kNone)
+      write_bits(panel + quant.offsets_at, at, offset_bytes(type), row.offsets[group]);
+    pair = store_run(row.codes.data() + first, run, type.bits, lane, pair);
   }
-  if (!is_finite)
-    throw Error(ErrorCode::kInvalidModel, "tensor " + slice.tensor->name + " holds a scale that is NaN or Inf");
-}
-
-void BlockPacker::pack(const uint8_t* rows, const TensorSlice& slice, const QuantWeights& quant, char* panel) {
-  const BlockFormat& format = *slice.tensor->format;
-  const int64_t row_bytes = block_range(slice).count * format.block_bytes;
-  const int64_t first_col = slice.col_begin % format.block_size;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    unpack_row(rows + lane * row_bytes, slice);
-    char* pair = panel + quant.codes_at;
-    for (int r = 0; r < quant.num_runs; ++r) {
-      const QuantRun& run = quant.runs[r];
-      const auto group = static_cast<size_t>((first_col + run.begin) / format.group_size);
-      const int64_t at = int64_t{r} * kLanes + lane;
-      write_scale(panel, at, is_f16_scale(format.type), scales_[group]);
-      if (!offsets_.empty())
-        write_scale(panel + quant.offsets_at, at, format.type.offset == OffsetKind::kF16, offsets_[group]);
-      pair = store_run(codes_.data() + first_col + run.begin, run, format.type.bits, lane, pair);
-    }
-    for (size_t i = 0; i < block_scales_.size(); ++i)
-      write_u16(panel + quant.block_scales_at, static_cast<int64_t>(i) * kLanes + lane, block_scales_[i]);
-    for (size_t i = 0; i < block_offsets_.size(); ++i)
-      write_u16(panel + quant.block_offsets_at, static_cast<int64_t>(i) * kLanes + lane, block_offsets_[i]);
-  }
+  for (size_t i = 0; i < row.block_scales.size(); ++i)
+    write_bits(panel + quant.block_scales_at, static_cast<int64_t>(i) * kLanes + lane, 2, row.block_scales[i]);
+  for (size_t i = 0; i < row.block_offsets.size(); ++i)
+    write_bits(panel + quant.block_offsets_at, static_cast<int64_t>(i) * kLanes + lane, 2, row.block_offsets[i]);
 }
 
 void gather_quantized(const QuantWeights& quant, const char* panel, int lane, float* out) {
@@ -232,14 +185,14 @@ void gather_quantized(const QuantWeights& quant, const char* panel, int lane, fl
   for (int r = 0; r < quant.num_runs; ++r) {
     const QuantRun& run = quant.runs[r];
     const int64_t at = int64_t{r} * kLanes + lane, block_at = int64_t{run.block} * kLanes + lane;
-    const bool has_block_scale = type.scale == ScaleKind::kTimesF16, has_offset = type.offset != OffsetKind::kNone;
-    const bool has_block_offset = type.offset == OffsetKind::kTimesF16;
-    const float scale = block_scale(type, read_scale(panel, at, is_f16_scale(type)),
-                                    has_block_scale ? read_u16(panel + quant.block_scales_at, block_at) : uint16_t{0});
-    const float offset =
-        !has_offset ? 0.0f
-                    : block_offset(type, read_scale(panel + quant.offsets_at, at, type.offset == OffsetKind::kF16),
-                                   has_block_offset ? read_u16(panel + quant.block_offsets_at, block_at) : uint16_t{0});
+    uint16_t factor = 0, offset_factor = 0;  // of the block
+    if (type.scale == ScaleKind::kTimesF16)
+      factor = static_cast<uint16_t>(read_bits(panel + quant.block_scales_at, block_at, 2));
+    if (type.offset == OffsetKind::kTimesF16)
+      offset_factor = static_cast<uint16_t>(read_bits(panel + quant.block_offsets_at, block_at, 2));
+    const float scale = block_scale(type, read_bits(panel, at, scale_bytes(type)), factor);
+    const auto offset_bits = static_cast<uint16_t>(read_bits(panel + quant.offsets_at, at, offset_bytes(type)));
+    const float offset = block_offset(type, offset_bits, offset_factor);
     for (int i = 0; i < run.count; ++i) {
       const int code = load_code(pair + i / 8 * quant_pair_bytes(type.bits), type.bits, lane, i % 8);
       *out++ = code_value(type, code, scale, offset);

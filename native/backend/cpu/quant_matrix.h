@@ -18,6 +18,7 @@ struct QuantGroups {
 
 QuantGroups int8_groups();
 QuantGroups int4_groups();
+// Returns bits = 0 for a tensor that is not kept quantized.
 QuantGroups file_groups(const TensorSlice& slice);
 
 std::vector<QuantRun> make_runs(int64_t cols, int num_parts, const QuantGroups& groups);
@@ -28,19 +29,8 @@ QuantWeights make_quant(const QuantType& type, const std::vector<QuantRun>& runs
 void quantize_panel(const float* rows, int64_t row_stride, const CpuKernels& kernels, const QuantWeights& quant,
                     char* panel, const std::string& name);
 
-// Holds the working memory of one packing thread.
-class BlockPacker {
- public:
-  // Packs 16 rows of blocks into a zeroed panel, codes and scales unchanged.
-  void pack(const uint8_t* rows, const TensorSlice& slice, const QuantWeights& quant, char* panel);
-
- private:
-  void unpack_row(const uint8_t* row, const TensorSlice& slice);
-
-  std::vector<uint8_t> codes_;                          // of a row, by column of its blocks
-  std::vector<uint16_t> scales_, offsets_;              // by group
-  std::vector<uint16_t> block_scales_, block_offsets_;  // by block
-};
+// Packs a row into one lane of a zeroed panel, codes and scales unchanged.
+void pack_quantized_row(const QuantRow& row, const QuantWeights& quant, int lane, char* panel);
 
 // out = the values of one lane of a panel.
 void gather_quantized(const QuantWeights& quant, const char* panel, int lane, float* out);

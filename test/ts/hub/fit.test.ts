@@ -49,6 +49,25 @@ test.each<[FitInput['options'], number]>([
   expect(estimate({ options }).weightBytes).toBe(weightBytes);
 });
 
+const NUM_WEIGHTS = 2 * 32000 * 1024 + 21 * 1024 + 10 * (2 * 1024 * 1024 + 2 * 256 * 1024 + 3 * 4096 * 1024);
+const AWQ = { quant_method: 'awq', bits: 4, group_size: 128 };
+
+test.each([
+  // 4 bits, f16 and a zero point for each 128 columns in the file, and for each 64 in memory.
+  [AWQ, {}, Math.ceil((1e9 * (4 + 24 / 64)) / (4 + 20 / 128))],
+  [{ quant_method: 'gptq', bits: 2, group_size: 64 }, {}, Math.ceil((1e9 * (4 + 24 / 64)) / (2 + 18 / 64))],
+  [{ quant_method: 'mxfp4' }, {}, 1e9],
+  [{ quant_method: 'fp8', weight_block_size: [128, 128] }, {}, 2 * NUM_WEIGHTS],
+  [{ quant_method: 'fp8', weight_block_size: [128, 128] }, { dtype: 'f32' as const }, 4 * NUM_WEIGHTS],
+  [{ ...AWQ, quant_method: 'gptq', desc_act: true }, {}, 2 * NUM_WEIGHTS],
+  [AWQ, { quantization: 'int8' as const }, Math.ceil((NUM_WEIGHTS * 8.125) / 8)],
+])('the weights of a checkpoint with %j and %j', (quantization, options, weightBytes) => {
+  const config = { ...CONFIG, torch_dtype: 'float16', quantization_config: quantization };
+  const fit = estimate({ config: JSON.stringify(config), fileBytes: 1e9, options: { maxModelLen: 1, ...options } });
+  expect(fit.weightBytes).toBe(weightBytes);
+  expect(fit.kvCacheBytes).toBe(KV_BYTES_PER_TOKEN);
+});
+
 test.each([
   [{ torch_dtype: 'float16' }, {}, 2],
   [{ hidden_size: 256 }, {}, 2],

@@ -2,7 +2,7 @@
 import { mkdirSync, mkdtempSync, readFileSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Engine, type LoadProgress, listModels, pullModel, removeModel } from '../../../ts';
+import { Engine, type LoadProgress, listModels, modelInfo, pullModel, removeModel } from '../../../ts';
 import { HubServer } from '../../fakes/hub-server';
 import { tinyModel } from '../../fakes/tiny-model';
 
@@ -91,4 +91,21 @@ test.each([
   ['a quantization to delete', () => removeModel(`${NAME}:Q8_0`), 'name'],
 ])('%s is an invalid_argument', async (_name, run, param) => {
   await expect(run()).rejects.toMatchObject({ code: 'invalid_argument', param });
+});
+
+test('the description of a quantized checkpoint names its quantization, or why it does not run', async () => {
+  const config = JSON.parse(FILES['config.json'].toString()) as Record<string, unknown>;
+  const describe = (quantization: Record<string, unknown>) => {
+    const text = JSON.stringify({ ...config, quantization_config: quantization });
+    hub.add('acme/quantized', { ...FILES, 'config.json': Buffer.from(text) });
+    return modelInfo('acme/quantized');
+  };
+  expect(await describe({ quant_method: 'awq', bits: 4 })).toMatchObject({
+    quantization: 'AWQ, 4 bits',
+    problem: null,
+  });
+  expect(await describe({ quant_method: 'hqq' })).toMatchObject({
+    quantization: null,
+    problem: expect.stringMatching(/quant_method: expected one of awq, .* got hqq/),
+  });
 });

@@ -111,13 +111,19 @@ test.each<[name: string, changes: TinyFiles, code: string, message: RegExp]>([
     'no tokenizer',
     { 'tokenizer.json': null },
     'invalid_model',
-    /^tokenizer\.json: expected the file in the model directory, got none/,
+    /^tokenizer\.json: expected the file, tokenizer\.model or tekken\.json in the model directory, got none/,
   ],
   [
-    'a lone tokenizer.model',
-    { 'tokenizer.json': null, 'tokenizer.model': 'x' },
+    'a lone vocab.json',
+    { 'tokenizer.json': null, 'vocab.json': {} },
     'invalid_model',
-    /got only tokenizer\.model \(convert it with/,
+    /got only vocab\.json \(convert it with/,
+  ],
+  [
+    "a tokenizer.model that is not SentencePiece's",
+    { 'tokenizer.json': null, 'tokenizer.model': 'IQ== 0\nIg== 1\n' },
+    'unsupported_model',
+    /^tokenizer\.model: expected a SentencePiece model, got another format/,
   ],
   [
     'a tokenizer that does not load',

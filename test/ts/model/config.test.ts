@@ -246,7 +246,11 @@ describe('refusals', () => {
       { architectures: undefined, model_type: undefined },
       /got a model without model_type and architectures/,
     ],
-    ['quantized weights', { quantization_config: { quant_method: 'awq' } }, /got quantized weights \(awq\)/],
+    [
+      'an unknown quantization',
+      { quantization_config: { quant_method: 'hqq' } },
+      /quant_method: expected one of awq, .* got hqq/,
+    ],
     ['an unknown activation', { hidden_act: 'relu2' }, /hidden_act: expected one of silu, .* got "relu2"/],
     [
       'an unknown rope type',

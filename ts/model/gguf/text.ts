@@ -1,31 +1,18 @@
 import { basename } from 'node:path';
-import { type JsonObject, JsonReader } from '../json-file';
+import { JsonReader } from '../json-file';
 import { readGgufHeader } from './header';
-import { makeTokenizerJson } from './tokenizer';
-import { specialId } from './vocabulary';
+import { type ConvertedTokenizer, makeTokenizerJson } from './tokenizer';
+import { readSpecialTokens } from './vocabulary';
 
 /** What a GGUF file says about text, in the form of the files of a Hugging Face directory. */
-export interface GgufText {
+export interface GgufText extends ConvertedTokenizer {
   /** Name of the file. */
   file: string;
-  /** The content of tokenizer.json. */
-  tokenizer: JsonObject;
   /** Chat templates by name. */
   templates: Map<string, string>;
-  /** Tokens by the name of their variable in templates, such as `bos_token`. */
-  specialTokens: Record<string, string>;
 }
 
 const TEMPLATE_KEY = 'tokenizer.chat_template';
-/** Variables of templates and the keys of their ids. */
-const SPECIAL_TOKENS: Readonly<Record<string, string>> = {
-  bos_token: 'bos',
-  eos_token: 'eos',
-  unk_token: 'unknown',
-  pad_token: 'padding',
-  sep_token: 'seperator',
-};
-
 /** Values of `tokenizer.ggml.model` in files without a vocabulary. */
 const NO_VOCABULARY = ['no_vocab', 'none'];
 
@@ -51,13 +38,4 @@ function readTemplates(metadata: Readonly<Record<string, unknown>>): Map<string,
     else if (key.startsWith(`${TEMPLATE_KEY}.`)) templates.set(key.slice(TEMPLATE_KEY.length + 1), value);
   }
   return templates;
-}
-
-function readSpecialTokens(metadata: JsonReader): Record<string, string> {
-  const tokens = metadata.raw('tokenizer.ggml.tokens') as readonly string[];
-  const found = Object.entries(SPECIAL_TOKENS).map(([variable, name]) => [
-    variable,
-    tokens[specialId(metadata, name) ?? -1],
-  ]);
-  return Object.fromEntries(found.filter(([, token]) => token !== undefined)) as Record<string, string>;
 }

@@ -38,6 +38,14 @@ const MODELS: Readonly<Record<string, (vocabulary: GgufVocabulary) => TokenizerP
   bert: wordPiece,
 };
 
+/** A tokenizer of another file, in the form of the files of a Hugging Face directory. */
+export interface ConvertedTokenizer {
+  /** The content of tokenizer.json. */
+  tokenizer: JsonObject;
+  /** Tokens by the name of their variable in templates, such as `bos_token`. */
+  specialTokens: Record<string, string>;
+}
+
 /**
  * Converts the metadata of a tokenizer to what tokenizer.json holds.
  * @throws CapstanError `invalid_model`, or `unsupported_model` for an unknown kind of tokenizer or pre-tokenizer.
@@ -47,7 +55,11 @@ export function makeTokenizerJson(metadata: JsonReader, file: string): JsonObjec
   if (!Object.hasOwn(MODELS, name))
     throw unsupported(metadata, 'tokenizer.ggml.model', `one of ${Object.keys(MODELS).join(', ')}`, name);
   const vocabulary = readVocabulary(metadata, file);
-  const { model, decoder, normalizer, preTokenizer, ...frame } = MODELS[name](vocabulary);
+  return assembleTokenizer(vocabulary, MODELS[name](vocabulary));
+}
+
+export function assembleTokenizer(vocabulary: GgufVocabulary, parts: TokenizerParts): JsonObject {
+  const { model, decoder, normalizer, preTokenizer, ...frame } = parts;
   return {
     version: '1.0',
     truncation: null,
@@ -74,14 +86,22 @@ function addedTokens(vocabulary: GgufVocabulary): JsonObject[] {
 
 function byteLevelBpe(vocabulary: GgufVocabulary): TokenizerParts {
   const { metadata } = vocabulary;
-  const { patterns, ignoresMerges = false, addsBos = false, normalizes = false } = readPreTokenizer(metadata);
   const vocab = idsBySpelling(vocabulary);
+  return byteLevelParts(readPreTokenizer(metadata), vocab, readMerges(metadata, vocab));
+}
+
+/** @param vocab Ids by spelling in the alphabet of byte-level BPE. */
+export function byteLevelParts(
+  { patterns, ignoresMerges = false, addsBos = false, normalizes = false }: Omit<PreTokenizer, 'names'>,
+  vocab: Readonly<Record<string, number>>,
+  merges: readonly [string, string][],
+): TokenizerParts {
   const splits = patterns.map((Regex) => ({ type: 'Split', pattern: { Regex }, behavior: 'Isolated', invert: false }));
   const byteLevel = { type: 'ByteLevel', add_prefix_space: false, trim_offsets: true, use_regex: false };
   return {
     normalizer: normalizes ? { type: 'NFC' } : null,
     preTokenizer: { type: 'Sequence', pretokenizers: [...splits, byteLevel] },
-    model: bpeModel({ vocab, merges: readMerges(metadata, vocab), ignore_merges: ignoresMerges }),
+    model: bpeModel({ vocab, merges, ignore_merges: ignoresMerges }),
     decoder: byteLevel,
     addsBos,
     addsEos: false,
@@ -128,16 +148,11 @@ function sentencePieceBpe(vocabulary: GgufVocabulary): TokenizerParts {
   const scores = numbersOf(metadata, 'tokenizer.ggml.scores', tokens.length);
   if (scores === undefined) throw metadata.mismatch('tokenizer.ggml.scores', 'one score for each token', undefined);
   const vocab = idsBySpelling(vocabulary);
-  const addsSpace = metadata.boolean('tokenizer.ggml.add_space_prefix', true);
   const unknown = tokens[unknownId(vocabulary) ?? -1];
   const hasBytes = Array.from(types).includes(TOKEN_TYPE.byte);
-  const spaces = { type: 'Replace', pattern: { String: ' ' }, content: SPACE };
-  const strip = { type: 'Strip', content: ' ', start: 1, stop: 0 };
   return {
-    normalizer: {
-      type: 'Sequence',
-      normalizers: [...(addsSpace ? [{ type: 'Prepend', prepend: SPACE }] : []), spaces],
-    },
+    // GGUF files have no table of characters for this kind. A tokenizer.model has one, which may be empty.
+    normalizer: spaceNormalizer(vocabulary, metadata.has('tokenizer.ggml.precompiled_charsmap')),
     preTokenizer: null,
     model: bpeModel({
       vocab,
@@ -146,18 +161,34 @@ function sentencePieceBpe(vocabulary: GgufVocabulary): TokenizerParts {
       fuse_unk: true,
       byte_fallback: hasBytes,
     }),
-    decoder: {
-      type: 'Sequence',
-      decoders: [
-        { type: 'Replace', pattern: { String: SPACE }, content: ' ' },
-        { type: 'ByteFallback' },
-        { type: 'Fuse' },
-        ...(addsSpace ? [strip] : []),
-      ],
-    },
+    decoder: spaceDecoder(addsSpace(metadata)),
     addsBos: true,
     addsEos: false,
     addsSep: false,
+  };
+}
+
+function addsSpace(metadata: JsonReader): boolean {
+  return metadata.boolean('tokenizer.ggml.add_space_prefix', true);
+}
+
+/** What SentencePiece does to a text before it splits it. */
+function spaceNormalizer(vocabulary: GgufVocabulary, changesCharacters: boolean): JsonObject {
+  const prefix = addsSpace(vocabulary.metadata) ? [{ type: 'Prepend', prepend: SPACE }] : [];
+  const spaces = { type: 'Replace', pattern: { String: ' ' }, content: SPACE };
+  const characters = changesCharacters ? characterNormalizers(vocabulary) : [];
+  return { type: 'Sequence', normalizers: [...characters, ...prefix, spaces] };
+}
+
+function spaceDecoder(hasPrefix: boolean): JsonObject {
+  return {
+    type: 'Sequence',
+    decoders: [
+      { type: 'Replace', pattern: { String: SPACE }, content: ' ' },
+      { type: 'ByteFallback' },
+      { type: 'Fuse' },
+      ...(hasPrefix ? [{ type: 'Strip', content: ' ', start: 1, stop: 0 }] : []),
+    ],
   };
 }
 
@@ -181,25 +212,24 @@ function unigram(vocabulary: GgufVocabulary): TokenizerParts {
   const { metadata, tokens, types } = vocabulary;
   const scores = numbersOf(metadata, 'tokenizer.ggml.scores', tokens.length);
   if (scores === undefined) throw metadata.mismatch('tokenizer.ggml.scores', 'one score for each token', undefined);
-  const prepend = metadata.boolean('tokenizer.ggml.add_space_prefix', true) ? 'always' : 'never';
-  const metaspace = { type: 'Metaspace', replacement: SPACE, prepend_scheme: prepend, split: true };
   return {
-    normalizer: { type: 'Sequence', normalizers: unigramNormalizers(vocabulary) },
-    preTokenizer: metaspace,
+    normalizer: spaceNormalizer(vocabulary, true),
+    preTokenizer: null,
     model: {
       type: 'Unigram',
       unk_id: requireUnknownId(vocabulary),
       byte_fallback: Array.from(types).includes(TOKEN_TYPE.byte),
       vocab: tokens.map((token, id) => [token, types[id] === TOKEN_TYPE.userDefined ? 0 : scores[id]]),
     },
-    decoder: metaspace,
+    decoder: spaceDecoder(addsSpace(metadata)),
     addsBos: false,
     addsEos: true,
     addsSep: false,
   };
 }
 
-function unigramNormalizers({ metadata, file }: GgufVocabulary): JsonObject[] {
+/** Replaces characters, and removes spaces at the ends and next to each other. Other white space stays. */
+function characterNormalizers({ metadata, file }: GgufVocabulary): JsonObject[] {
   const charsmap = metadata.raw('tokenizer.ggml.precompiled_charsmap');
   const isBytes = charsmap instanceof Uint8Array || charsmap instanceof Int8Array;
   if (charsmap !== undefined && !isBytes)
@@ -213,7 +243,7 @@ function unigramNormalizers({ metadata, file }: GgufVocabulary): JsonObject[] {
     ...(table.length === 0 ? [] : [{ type: 'Precompiled', precompiled_charsmap: table.toString('base64') }]),
     ...(removesSpaces
       ? [
-          { type: 'Strip', strip_left: false, strip_right: true },
+          { type: 'Replace', pattern: { Regex: String.raw`\A +| +\z` }, content: '' },
           { type: 'Replace', pattern: { Regex: ' {2,}' }, content: ' ' },
         ]
       : []),

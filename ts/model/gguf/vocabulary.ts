@@ -19,6 +19,15 @@ const BYTE_TOKEN = /^<0x[0-9A-Fa-f]{2}>$/;
 /** Ids of these keys are control tokens even in files that call all tokens normal. */
 const CONTROL_KEYS = ['bos', 'eos', 'eot', 'eom', 'pad', 'padding', 'seperator', 'cls', 'mask'];
 
+/** Variables of templates and the keys of their ids. */
+const SPECIAL_TOKENS: Readonly<Record<string, string>> = {
+  bos_token: 'bos',
+  eos_token: 'eos',
+  unk_token: 'unknown',
+  pad_token: 'padding',
+  sep_token: 'seperator',
+};
+
 export function readVocabulary(metadata: JsonReader, file: string): GgufVocabulary {
   const tokens = metadata.raw('tokenizer.ggml.tokens');
   if (!isStrings(tokens) || tokens.length === 0 || tokens.length > MAX_TOKENS)
@@ -50,6 +59,16 @@ export function numbersOf(metadata: JsonReader, key: string, length: number): Fl
   const isValid = values instanceof Float32Array || values instanceof Int32Array || values instanceof Uint32Array;
   if (!isValid || values.length < length) throw metadata.mismatch(key, `an array of ${length} numbers`, values);
   return Float32Array.from(values);
+}
+
+/** Returns the special tokens by the name of their variable in templates, such as `bos_token`. */
+export function readSpecialTokens(metadata: JsonReader): Record<string, string> {
+  const tokens = metadata.raw('tokenizer.ggml.tokens') as readonly string[];
+  const found = Object.entries(SPECIAL_TOKENS).map(([variable, name]) => [
+    variable,
+    tokens[specialId(metadata, name) ?? -1],
+  ]);
+  return Object.fromEntries(found.filter(([, token]) => token !== undefined)) as Record<string, string>;
 }
 
 export function isStrings(value: unknown): value is string[] {

@@ -1,0 +1,131 @@
+// Quantized tensors whose scales are separate arrays: values bit for bit with those of test/oracle/group_values.py,
+// and descriptions and files that do not fit.
+#include <cstring>
+#include <functional>
+
+#include "native/backend/cpu/isa.h"
+#include "native/backend/cpu/matrix.h"
+#include "native/backend/panel_reader.h"
+#include "test/native/group_values.h"
+#include "test/native/testing.h"
+
+namespace capstan::testing {
+namespace {
+
+GroupValues values_of(const std::string& name) {
+  for (const GroupValues& values : read_group_values())
+    if (values.name == name) return values;
+  throw std::runtime_error("no case " + name);
+}
+
+void expect_same_bits(const std::vector<float>& got, const GroupValues& values, int64_t col_begin, int64_t num_cols) {
+  for (int64_t row = 0; row < values.rows; ++row)
+    for (int64_t col = 0; col < num_cols; ++col)
+      EXPECT_EQ(float_bits(got[static_cast<size_t>(row * num_cols + col)]),
+                float_bits(values.values[static_cast<size_t>(row * values.cols + col_begin + col)]));
+}
+
+TEST(groups_decode_to_the_bits_of_their_definition) {
+  const std::vector<GroupValues> all = read_group_values();
+  EXPECT_EQ(all.size(), size_t{18});
+  for (const GroupValues& values : all) {
+    GroupFile file(values);
+    file.open();
+    for (const auto& [begin, count] : {std::pair{0, 64}, std::pair{16, 48}, std::pair{20, 33}})
+      expect_same_bits(read_floats(file.slice(begin, count)), values, begin, count);
+  }
+}
+
+TEST(groups_are_packed_without_a_change_of_their_values) {
+  Team team({-1, -1}, false);
+  int num_kept = 0;
+  for (const GroupValues& values : read_group_values()) {
+    GroupFile file(values);
+    file.open();
+    for (const auto& [begin, count] : {std::pair{0, 64}, std::pair{32, 32}, std::pair{20, 33}}) {
+      MatrixSource source;
+      source.slices = {file.slice(begin, count)};
+      source.format = WeightFormat::kFile;
+      const auto matrix = pack_matrix(source, DType::kF32, cpu_kernels(CpuIsa::kPortable), team, {});
+      std::vector<float> got(static_cast<size_t>(values.rows * count));
+      for (int64_t row = 0; row < values.rows; ++row)
+        gather_row(*matrix, row, got.data() + row * count);
+      expect_same_bits(got, values, begin, count);
+      const bool is_decoded = values.layout == "fp8" || values.name == "gptq-4-act-order";
+      EXPECT_EQ(matrix->quant.type.bits == 0, is_decoded);
+      num_kept += is_decoded ? 0 : 1;
+    }
+  }
+  EXPECT_EQ(num_kept, 15 * 3);
+}
+
+TEST(groups_of_one_matrix_may_have_other_scales_but_not_another_type) {
+  GroupFile first(values_of("packed-4")), second(values_of("awq")), third(values_of("packed-4"));
+  for (GroupFile* file : {&first, &second, &third})
+    file->open();
+  Team team({-1, -1}, false);
+  MatrixSource source;
+  source.slices = {first.whole(), third.whole(), second.whole()};
+  source.format = WeightFormat::kFile;
+  const auto matrix = pack_matrix(source, DType::kBf16, cpu_kernels(CpuIsa::kPortable), team, {});
+  EXPECT_EQ(matrix->rows, 32);
+  EXPECT_EQ(matrix->rest->rows, 16);
+  EXPECT(matrix->rest->rest == nullptr);
+}
+
+// Opens a file whose description or bytes are changed, and reads it.
+void read_changed(const std::string& name, const std::function<void(GroupValues&)>& change_values,
+                  const std::function<void(TensorEntry&)>& change_entry) {
+  GroupValues values = values_of(name);
+  if (change_values) change_values(values);
+  GroupFile file(values);
+  if (change_entry) change_entry(file.entry);
+  file.open();
+  read_floats(file.whole());
+}
+
+TEST(groups_that_do_not_fit_their_file_are_refused) {
+  const std::pair<const char*, std::function<void(TensorEntry&)>> changes[] = {
+      {"gptq-4", [](TensorEntry& entry) { entry.groups->bits = 1; }},
+      {"gptq-4", [](TensorEntry& entry) { entry.groups->bits = 9; }},
+      {"gptq-4", [](TensorEntry& entry) { entry.groups->group_cols = 0; }},
+      {"gptq-4", [](TensorEntry& entry) { entry.groups->group_cols = 65; }},
+      {"gptq-4", [](TensorEntry& entry) { entry.groups->group_rows = -1; }},
+      {"gptq-4", [](TensorEntry& entry) { entry.groups->scales.type = ArrayType::kE8m0; }},
+      {"gptq-4", [](TensorEntry& entry) { entry.groups->zeros->type = ArrayType::kInt8; }},
+      {"gptq-4", [](TensorEntry& entry) { entry.groups->scales.file_idx = 1; }},
+      {"gptq-4", [](TensorEntry& entry) { entry.groups->scales.offset = uint64_t{1} << 52; }},
+      {"gptq-4", [](TensorEntry& entry) { entry.groups->zeros->offset = 1 << 20; }},
+      {"gptq-4", [](TensorEntry& entry) { entry.groups->group_index->offset = 1 << 20; }},
+      {"gptq-4", [](TensorEntry& entry) { entry.shape = {64, 64}; }},
+      {"gptq-4", [](TensorEntry& entry) { entry.shape = {int64_t{1} << 31, 64}; }},
+      {"gptq-4", [](TensorEntry& entry) { entry.shape = {16, int64_t{1} << 40}; }},
+      {"gptq-4", [](TensorEntry& entry) { entry.shape = {1 << 30, 1 << 30}; }},
+      {"gptq-4", [](TensorEntry& entry) { entry.paired_head_dim = 8; }},
+      {"awq", [](TensorEntry& entry) { entry.shape = {12, 64}; }},
+      {"awq", [](TensorEntry& entry) { entry.groups->bits = 8; }},
+      {"int8-channel", [](TensorEntry& entry) { entry.groups->bits = 4; }},
+      {"int8-tensor-zeros", [](TensorEntry& entry) { entry.groups->zeros->type = ArrayType::kInt32; }},
+      {"mxfp4", [](TensorEntry& entry) { entry.groups->scales.type = ArrayType::kF16; }},
+      {"mxfp4", [](TensorEntry& entry) { entry.shape = {16, 63}; }},
+  };
+  for (const auto& [name, change] : changes)
+    EXPECT_ERROR("invalid_model", read_changed(name, {}, change));
+}
+
+TEST(groups_with_scales_or_an_index_out_of_range_are_refused) {
+  const auto set_u16 = [](std::vector<uint8_t>& bytes, uint16_t bits) { std::memcpy(bytes.data() + 6, &bits, 2); };
+  const auto set_i32 = [](std::vector<uint8_t>& bytes, int32_t value) { std::memcpy(bytes.data() + 8, &value, 4); };
+  read_changed("gptq-4", {}, {});
+  for (const uint16_t bits : {0x7c00, 0xfc00, 0x7e00})  // Inf, -Inf, NaN
+    EXPECT_ERROR("invalid_model", read_changed("gptq-4", [&](GroupValues& v) { set_u16(v.scales.bytes, bits); }, {}));
+  EXPECT_ERROR("invalid_model", read_changed("packed-4", [&](GroupValues& v) { set_u16(v.scales.bytes, 0x7f00); }, {}));
+  EXPECT_ERROR("invalid_model", read_changed("mxfp4", [](GroupValues& v) { v.scales.bytes[5] = 255; }, {}));
+  EXPECT_ERROR("invalid_model", read_changed("fp8-channel", [](GroupValues& v) { v.codes[9] = 0x7f; }, {}));
+  for (const int32_t group : {-1, 4, 1 << 30})
+    EXPECT_ERROR("invalid_model",
+                 read_changed("gptq-4-act-order", [&](GroupValues& v) { set_i32(v.index.bytes, group); }, {}));
+}
+
+}  // namespace
+}  // namespace capstan::testing

@@ -1,0 +1,125 @@
+"""Writes tiny quantized checkpoints with golden.json, the results of transformers for their values in float32:
+
+    pip install compressed-tensors==0.20.0 && python test/oracle/make_quantized.py --out test/oracle/fixtures/quantized
+
+The embedding and the head stay in 16 bits.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from cases import row
+from golden import load_judge, make_golden, write_golden, write_model
+from quantized_formats import awq, compressed, fp8, gptq, mxfp4
+from small_tokenizer import tokenizer_json
+
+SEED = 20
+
+
+def compressed_config(format, groups, **more):
+    return {"quant_method": "compressed-tensors", "format": format, "quantization_status": "compressed", "ignore": ["lm_head"],
+            "config_groups": {f"group_{i}": {"targets": targets, "weights": weights} for i, (targets, weights) in enumerate(groups)},
+            **more}
+
+
+GROUP4 = {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32, "symmetric": True}
+CHANNEL4 = {"num_bits": 4, "type": "int", "strategy": "channel", "symmetric": False}
+CHANNEL8 = {"num_bits": 8, "type": "int", "strategy": "channel", "symmetric": True}
+TENSOR_FP8 = {"num_bits": 8, "type": "float", "strategy": "tensor", "symmetric": True}
+MXFP4 = {"num_bits": 4, "type": "float", "strategy": "group", "group_size": 32, "symmetric": True}
+ATTENTION, MLP = ["re:.*self_attn.*"], ["re:.*mlp.*"]
+
+
+def pack_mixed(name, weight):
+    """Groups in the attention, a scale for each row and zero points in the MLP."""
+    return compressed(weight, "pack-quantized", GROUP4 if "self_attn" in name else CHANNEL4)
+
+
+def int8(name, weight):
+    return compressed(weight, "int-quantized", CHANNEL8)
+
+
+# Case -> (quantization_config, quantizer of a layer's weight, changes of the model)
+CASES = {
+    "awq": ({"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True, "modules_to_not_convert": None},
+            lambda name, weight: awq(weight), {"dtype": "f16"}),
+    "gptq": ({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": False, "sym": True, "checkpoint_format": "gptq"},
+             lambda name, weight: gptq(weight), {"dtype": "f16", "shards": 2}),
+    "gptq-act-order": ({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True, "sym": False},
+                       lambda name, weight: gptq(weight, symmetric=False, desc_act=True), {}),
+    "gptq-v2-8bit": ({"quant_method": "gptq", "bits": 8, "group_size": -1, "desc_act": False, "sym": False, "checkpoint_format": "gptq_v2"},
+                     lambda name, weight: gptq(weight, bits=8, group_size=-1, symmetric=False, version=2), {}),
+    "gptq-3bit": ({"quant_method": "gptq", "bits": 3, "group_size": 64, "desc_act": False, "sym": False},
+                  lambda name, weight: gptq(weight, bits=3, group_size=64, symmetric=False), {"tied": False}),
+    "compressed-int4": (compressed_config("pack-quantized", [(ATTENTION, GROUP4), (MLP, CHANNEL4)]), pack_mixed, {}),
+    "compressed-int8": (compressed_config("int-quantized", [(["Linear"], CHANNEL8)]), int8, {"model_type": "qwen2"}),
+    "compressed-fp8": (compressed_config("float-quantized", [(["Linear"], TENSOR_FP8)]),
+                       lambda name, weight: compressed(weight, "float-quantized", TENSOR_FP8), {}),
+    "compressed-mxfp4": (compressed_config("mxfp4-pack-quantized", [(["Linear"], MXFP4)]),
+                         lambda name, weight: compressed(weight, "mxfp4-pack-quantized", {**MXFP4, "scale_dtype": torch.uint8}), {}),
+    "fp8-blocks": ({"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [32, 48]},
+                   lambda name, weight: fp8(weight, block=(32, 48)), {"model_type": "qwen3", "head_dim": 16}),
+    "mxfp4": ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, lambda name, weight: mxfp4(weight), {}),
+}
+
+
+def make_case(name, out):
+    config, quantizer, changes = CASES[name]
+    size = {"hidden": 64, "heads": 4, "kv": 2, "inner": 160, "layers": 1, "vocab": 272, "tied": True, "dtype": "bf16"}
+    case = row(name, name, [], **{**size, **changes})
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder)
+        generator = write_model({**case, "shards": 1}, SEED, plain, tokenizer_json(case["vocab"]))
+        weights = load_file(plain / "model.safetensors")
+        stored, values = {}, {}
+        for tensor, weight in weights.items():
+            if not tensor.endswith("_proj.weight"):
+                stored[tensor] = weight
+                values[tensor] = weight.float()
+                continue
+            parts, decoded = quantizer(tensor, weight.float())
+            values[tensor] = torch.from_numpy(decoded)
+            stored |= {f"{tensor.removesuffix('weight')}{part}": array for part, array in parts.items()}
+        save_file(values, plain / "model.safetensors", metadata={"format": "pt"})
+        golden = make_golden(case, SEED, load_judge(case, plain), generator)
+        out.mkdir(parents=True, exist_ok=True)
+        for file in ("generation_config.json", "tokenizer.json"):
+            shutil.copy(plain / file, out / file)
+        model_config = json.loads((plain / "config.json").read_text())
+    (out / "config.json").write_text(json.dumps({**model_config, "quantization_config": config}, indent=2) + "\n")
+    write_golden({**golden, "dtype": "quantized"}, out / "golden.json")
+    save_weights(stored, case["shards"], out)
+
+
+def save_weights(weights, shards, out):
+    """The scales of a layer may lie in another file than its codes."""
+    for old in out.glob("model*.safetensors*"):
+        old.unlink()
+    if shards == 1:
+        return save_file(weights, out / "model.safetensors", metadata={"format": "pt"})
+    files = {name: f"model-{i % shards + 1:05d}-of-{shards:05d}.safetensors" for i, name in enumerate(sorted(weights))}
+    for file in set(files.values()):
+        save_file({name: weights[name] for name in files if files[name] == file}, out / file, metadata={"format": "pt"})
+    (out / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}, indent=1) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, required=True)
+    out = parser.parse_args().out
+    for name in CASES:
+        make_case(name, out / name)
+        print(name, sum(file.stat().st_size for file in (out / name).iterdir()) // 1024, "KB", flush=True)
+
+
+if __name__ == "__main__":
+    main()

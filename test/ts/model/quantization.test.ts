@@ -1,0 +1,282 @@
+import { JsonReader } from '../../../ts/model/json-file';
+import { QUANTIZATION_METHODS, readQuantization, type WeightScheme } from '../../../ts/model/quantization';
+import { type FoundTensor, resolveQuantized } from '../../../ts/model/quantized-tensor';
+
+const read = (quantization: Record<string, unknown>) =>
+  readQuantization(new JsonReader({ quantization_config: quantization }, 'config.json'));
+const shapesOf = (schemes: readonly WeightScheme[] | undefined) =>
+  schemes?.map(({ layout, bits, groupRows, groupCols }) => [layout, bits, groupRows, groupCols]);
+const PACKED = { num_bits: 4, type: 'int', strategy: 'group', group_size: 128, symmetric: true };
+const compressed = (format: string, ...weights: Record<string, unknown>[]) => ({
+  quant_method: 'compressed-tensors',
+  format,
+  config_groups: Object.fromEntries(weights.map((row, i) => [`group_${i}`, { targets: ['Linear'], weights: row }])),
+});
+const INT8 = { num_bits: 8, type: 'int', strategy: 'channel' };
+const FP8 = { ...INT8, type: 'float' };
+
+test('a config without quantization_config is not quantized', () => {
+  expect(readQuantization(new JsonReader({}, 'config.json'))).toBeUndefined();
+  expect(readQuantization(new JsonReader({ quantization_config: null }, 'config.json'))).toBeUndefined();
+});
+
+test.each<[string, Record<string, unknown>, string, unknown[][], boolean]>([
+  ['awq', { quant_method: 'awq', bits: 4, group_size: 64 }, 'AWQ, 4 bits', [['awq', 4, 1, 64]], false],
+  [
+    'awq with other keys',
+    { quant_method: 'awq', w_bit: 4, q_group_size: -1, version: 'GEMM' },
+    'AWQ, 4 bits',
+    [['awq', 4, 1, Infinity]],
+    false,
+  ],
+  ['gptq', { quant_method: 'gptq', bits: 8, group_size: 128 }, 'GPTQ, 8 bits', [['gptq', 8, 1, 128]], false],
+  [
+    'gptq_v2',
+    { quant_method: 'gptq', bits: 4, group_size: -1, desc_act: true, checkpoint_format: 'gptq_v2' },
+    'GPTQ, 4 bits',
+    [['gptq_v2', 4, 1, Infinity]],
+    true,
+  ],
+  [
+    'gptq with other bits for some layers',
+    {
+      quant_method: 'gptq',
+      bits: 4,
+      group_size: 128,
+      dynamic: { '-:lm_head': {}, '+:.*down.*': { bits: 8, group_size: 32 } },
+    },
+    'GPTQ, 4 bits',
+    [
+      ['gptq', 4, 1, 128],
+      ['gptq', 8, 1, 32],
+    ],
+    false,
+  ],
+  ['pack-quantized', compressed('pack-quantized', PACKED), 'compressed-tensors, 4 bits', [['rows', 4, 1, 128]], false],
+  [
+    'two groups',
+    compressed('pack-quantized', PACKED, { ...INT8, strategy: 'tensor' }),
+    'compressed-tensors, 4 bits and 8 bits',
+    [
+      ['rows', 4, 1, 128],
+      ['rows', 8, Infinity, Infinity],
+    ],
+    false,
+  ],
+  ['int-quantized', compressed('int-quantized', INT8), 'compressed-tensors, 8 bits', [['int8', 8, 1, Infinity]], false],
+  [
+    'float-quantized',
+    compressed('float-quantized', { ...FP8, strategy: 'block', block_structure: [128, 64] }),
+    'compressed-tensors, FP8',
+    [['fp8', 8, 128, 64]],
+    true,
+  ],
+  ['naive-quantized', compressed('naive-quantized', FP8), 'compressed-tensors, FP8', [['fp8', 8, 1, Infinity]], true],
+  [
+    'mxfp4-pack-quantized',
+    compressed('mxfp4-pack-quantized', { ...PACKED, type: 'float', group_size: 32 }),
+    'compressed-tensors, 4 bits',
+    [['fp4', 4, 1, 32]],
+    false,
+  ],
+  [
+    'a format for each group',
+    {
+      ...compressed('mixed-precision'),
+      config_groups: {
+        a: { format: 'int-quantized', weights: INT8 },
+        b: { format: 'pack-quantized', weights: PACKED },
+        c: { targets: ['Attention'] },
+      },
+    },
+    'compressed-tensors, 8 bits and 4 bits',
+    [
+      ['int8', 8, 1, Infinity],
+      ['rows', 4, 1, 128],
+    ],
+    false,
+  ],
+  ['fp8 blocks', { quant_method: 'fp8', weight_block_size: [128, 128] }, 'FP8', [['fp8', 8, 128, 128]], true],
+  [
+    'fp8',
+    { quant_method: 'fp8' },
+    'FP8',
+    [
+      ['fp8', 8, Infinity, Infinity],
+      ['fp8', 8, 1, Infinity],
+    ],
+    true,
+  ],
+  ['mxfp4', { quant_method: 'mxfp4' }, 'MXFP4', [['fp4', 4, 1, 32]], false],
+])('reads %s', (_name, config, title, shapes, isDecoded) => {
+  const quantization = read(config);
+  expect(quantization).toMatchObject({ title, isDecoded });
+  expect(shapesOf(quantization?.schemes)).toEqual(shapes);
+});
+
+test.each(['bitsandbytes', 'hqq', 'aqlm', 'exl2'])(
+  '%s is refused with the methods that work and what to do',
+  (name) => {
+    const methods = QUANTIZATION_METHODS.map((method) => method.name).join(', ');
+    const message =
+      `config.json: quantization_config: quant_method: expected one of ${methods}, got ${name}. Choose another ` +
+      'quantization of the model, such as a GGUF file, or its 16-bit files with the option quantization (--quantization)';
+    expect(() => read({ quant_method: name })).toThrow(expect.objectContaining({ code: 'unsupported_model', message }));
+  },
+);
+
+test.each<[string, Record<string, unknown>, RegExp]>([
+  ['no method', { bits: 4 }, /quant_method: expected one of .* got an unnamed method/],
+  ['AWQ in 8 bits', { quant_method: 'awq', bits: 8 }, /bits: expected 4, got 8/],
+  ['AWQ for GEMV', { quant_method: 'awq', bits: 4, version: 'gemv' }, /version: expected gemm, got gemv/],
+  ['llm-awq', { quant_method: 'awq', bits: 4, backend: 'llm-awq' }, /backend: expected autoawq, got llm-awq/],
+  ['GPTQ in 5 bits', { quant_method: 'gptq', bits: 5 }, /bits: expected 2, 3, 4, 8, got 5/],
+  [
+    'Marlin',
+    { quant_method: 'gptq', bits: 4, checkpoint_format: 'marlin' },
+    /checkpoint_format: expected gptq or gptq_v2, got marlin/,
+  ],
+  [
+    'another word size',
+    { quant_method: 'gptq', bits: 4, pack_dtype: 'int16' },
+    /pack_dtype: expected int32, got int16/,
+  ],
+  ['NVFP4', compressed('nvfp4-pack-quantized', PACKED), /format: expected pack-quantized, .* got nvfp4-pack-quantized/],
+  [
+    '2:4 sparsity',
+    { ...compressed('pack-quantized', PACKED), sparsity_config: { format: 'sparse-24-bitmask' } },
+    /sparsity_config: format: expected dense/,
+  ],
+  [
+    'transforms',
+    { ...compressed('pack-quantized', PACKED), transform_config: { config_groups: {} } },
+    /transform_config: expected no transforms/,
+  ],
+  [
+    '4-bit floats',
+    compressed('float-quantized', { ...FP8, num_bits: 4 }),
+    /num_bits: expected 8 for float-quantized, got 4/,
+  ],
+  ['FP8 in e5m2', { quant_method: 'fp8', fmt: 'e5m2' }, /fmt: expected e4m3, got e5m2/],
+])('%s is unsupported', (_name, config, message) => {
+  expect(() => read(config)).toThrow(
+    expect.objectContaining({ code: 'unsupported_model', message: expect.stringMatching(message) }),
+  );
+});
+
+test.each<[Record<string, unknown>, RegExp]>([
+  [{ quant_method: 'awq', bits: '4' }, /bits: expected an integer/],
+  [{ quant_method: 'awq', group_size: 0 }, /group_size: expected an integer from 1/],
+  [{ quant_method: 'gptq' }, /bits: expected an integer.* missing/],
+  [{ quant_method: 'fp8', weight_block_size: [128] }, /weight_block_size: expected the rows and the columns/],
+  [{ quant_method: 'fp8', weight_block_size: [0, 128] }, /weight_block_size: expected the rows and the columns/],
+  [{ quant_method: 'compressed-tensors' }, /config_groups: expected at least one group/],
+  [{ quant_method: 'compressed-tensors', config_groups: { W8A8: ['Linear'] } }, /W8A8: expected an object/],
+  [{ quant_method: 7 }, /quant_method: expected a string/],
+])('%j is invalid', (config, message) => {
+  expect(() => read(config)).toThrow(
+    expect.objectContaining({ code: 'invalid_model', message: expect.stringMatching(message) }),
+  );
+});
+
+const LAYER = 'model.layers.0.mlp.up_proj';
+
+/** Returns a layer of 48 rows and 160 columns as `resolveQuantized` finds it. */
+function resolve(config: Record<string, unknown>, tensors: Record<string, [dtype: string, ...shape: number[]]>) {
+  const found = new Map<string, FoundTensor>();
+  for (const [i, [name, [dtype, ...shape]]] of Object.entries(tensors).entries())
+    found.set(`${LAYER}.${name}`, { dtype, shape, offset: 100 * (i + 1), numBytes: 1, file: i % 2 });
+  const required = { name: 'layers.0.up_proj.weight', checkpointName: `${LAYER}.weight`, shape: [48, 160] };
+  return resolveQuantized(required, read(config)!.schemes, found, ['/model/a.safetensors', '/model/b.safetensors']);
+}
+
+const AWQ = { quant_method: 'awq', bits: 4, group_size: 64 };
+const AWQ_TENSORS: Parameters<typeof resolve>[1] = {
+  qweight: ['I32', 160, 6],
+  qzeros: ['I32', 3, 6],
+  scales: ['F16', 3, 48],
+};
+
+test('finds codes, scales and zero points in several files', () => {
+  expect(resolve(AWQ, AWQ_TENSORS)).toEqual({
+    name: 'layers.0.up_proj.weight',
+    file: 0,
+    offset: 100,
+    dtype: 'awq',
+    shape: [48, 160],
+    groups: {
+      bits: 4,
+      groupRows: 1,
+      groupCols: 64,
+      scales: { file: 0, offset: 300, dtype: 'f16' },
+      zeros: { file: 1, offset: 200, dtype: 'i32' },
+    },
+  });
+});
+
+test('a layer in 16 bits is not quantized, whatever the lists of config.json say', () => {
+  expect(resolve(AWQ, { weight: ['F16', 48, 160] })).toBeUndefined();
+  expect(resolve({ quant_method: 'fp8' }, { weight: ['BF16', 48, 160] })).toBeUndefined();
+});
+
+test('the shapes of a layer choose among the groups of config.json', () => {
+  const config = compressed('pack-quantized', PACKED, INT8, { ...PACKED, group_size: 32 });
+  const groupsOf = (words: number, groups: number) =>
+    resolve(config, { weight_packed: ['I32', 48, words], weight_scale: ['BF16', 48, groups] })?.groups;
+  expect(groupsOf(20, 2)).toMatchObject({ bits: 4, groupCols: 128 });
+  expect(groupsOf(20, 5)).toMatchObject({ bits: 4, groupCols: 32 });
+  expect(groupsOf(40, 1)).toMatchObject({ bits: 8, groupCols: 160 });
+  expect(() => groupsOf(40, 5)).toThrow(
+    /weight_packed: expected I32 \[48, 20\] as config.json says, got I32 \[48, 40\]/,
+  );
+});
+
+test('a scale for the tensor or for each row is found by its shape', () => {
+  const groupsOf = (...shape: number[]) =>
+    resolve({ quant_method: 'fp8' }, { weight: ['F8_E4M3', 48, 160], weight_scale: ['F32', ...shape] })?.groups;
+  for (const shape of [[], [1], [1, 1]]) expect(groupsOf(...shape)).toMatchObject({ groupRows: 48, groupCols: 160 });
+  for (const shape of [[48], [48, 1]]) expect(groupsOf(...shape)).toMatchObject({ groupRows: 1, groupCols: 160 });
+});
+
+test('zero points in words, in bytes, and none', () => {
+  const zerosOf = (zeros: Record<string, [string, ...number[]]>) =>
+    resolve(compressed('pack-quantized', PACKED), {
+      weight_packed: ['I32', 48, 20],
+      weight_scale: ['F32', 48, 2],
+      ...zeros,
+    })?.groups?.zeros?.dtype;
+  expect(zerosOf({ weight_zero_point: ['I32', 6, 2] })).toBe('i32');
+  expect(zerosOf({ weight_zero_point: ['I8', 48, 2] })).toBe('i8');
+  expect(zerosOf({})).toBeUndefined();
+  expect(() => zerosOf({ weight_zero_point: ['I32', 48, 2] })).toThrow(
+    /weight_zero_point: expected I32 \[6, 2\] or I8 \[48, 2\]/,
+  );
+});
+
+test.each<[string, Parameters<typeof resolve>[1], RegExp]>([
+  [
+    'without scales',
+    { scales: undefined as never },
+    /up_proj\.scales: expected a tensor F32 or F16 or BF16 \[3, 48\].* none/,
+  ],
+  ['without zero points', { qzeros: undefined as never }, /up_proj\.qzeros: expected a tensor I32 \[3, 6\]/],
+  ['with scales of integers', { scales: ['I32', 3, 48] }, /a\.safetensors: .*scales: expected .* got I32 \[3, 48\]/],
+  [
+    'with another group size',
+    { scales: ['F16', 2, 48] },
+    /scales: expected F32 or F16 or BF16 \[3, 48\].* got F16 \[2, 48\]/,
+  ],
+  [
+    'with codes of another layout',
+    { qweight: ['I32', 20, 48] },
+    /qweight: expected I32 \[160, 6\].* got I32 \[20, 48\]/,
+  ],
+  ['with codes in bytes', { qweight: ['U8', 160, 6] }, /qweight: expected I32 \[160, 6\].* got U8/],
+])('an AWQ layer %s is invalid', (_name, change, message) => {
+  const tensors = Object.fromEntries(
+    Object.entries({ ...AWQ_TENSORS, ...change }).filter(([, value]) => value !== undefined),
+  );
+  expect(() => resolve(AWQ, tensors)).toThrow(
+    expect.objectContaining({ code: 'invalid_model', message: expect.stringMatching(message) }),
+  );
+});

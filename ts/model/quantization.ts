@@ -1,0 +1,243 @@
+import type { NativeCodeLayout } from '../addon-types';
+import { CapstanError, showPlace } from '../errors';
+import type { JsonReader } from './json-file';
+
+/** One way in which a checkpoint stores the weights of a linear layer. */
+export interface WeightScheme {
+  layout: NativeCodeLayout;
+  /** Of a code. */
+  bits: number;
+  /** Rows and columns that share a scale; Infinity = all. */
+  groupRows: number;
+  groupCols: number;
+  /** The ends of the names of its tensors, after the layer's name. */
+  names: TensorNames;
+}
+
+/** The names of scales are alternatives. */
+export interface TensorNames {
+  codes: string;
+  scales: readonly string[];
+  zeros?: string;
+  /** Whether every layer has zero points. */
+  needsZeros?: boolean;
+  groupIndex?: string;
+}
+
+/** How a checkpoint is quantized. */
+export interface Quantization {
+  /** For people, such as `AWQ, 4 bits`. */
+  title: string;
+  /**
+   * Alternatives. The shapes of a layer's tensors say which of them it uses, and whether it is quantized at all. So the
+   * lists of layers in config.json are not needed.
+   */
+  schemes: WeightScheme[];
+  /** Whether the weights are decoded to 16 bits while they load. */
+  isDecoded: boolean;
+}
+
+interface Method {
+  name: string;
+  description: string;
+  read(config: JsonReader): Quantization;
+}
+
+const AUTO_NAMES: TensorNames = { codes: 'qweight', scales: ['scales'], zeros: 'qzeros', needsZeros: true };
+const PACKED_NAMES: TensorNames = {
+  codes: 'weight_packed',
+  scales: ['weight_scale'],
+  zeros: 'weight_zero_point',
+  groupIndex: 'weight_g_idx',
+};
+const INT8_NAMES: TensorNames = { codes: 'weight', scales: ['weight_scale'], zeros: 'weight_zero_point' };
+const FP8_NAMES: TensorNames = { codes: 'weight', scales: ['weight_scale_inv', 'weight_scale'] };
+const MXFP4_GROUP = 32;
+
+/** The values of `quant_method`. */
+export const QUANTIZATION_METHODS: readonly Method[] = [
+  { name: 'awq', description: '4 bits, `version` gemm', read: readAwq },
+  {
+    name: 'gptq',
+    description: '2, 3, 4 and 8 bits, with and without `desc_act`, formats gptq and gptq_v2',
+    read: readGptq,
+  },
+  {
+    name: 'compressed-tensors',
+    description: 'pack-quantized (2 to 8 bits), int-quantized (8 bits), float-quantized (FP8), mxfp4-pack-quantized',
+    read: readCompressedTensors,
+  },
+  { name: 'fp8', description: 'E4M3, with a scale for each block, row or tensor', read: readFp8 },
+  { name: 'fbgemm_fp8', description: 'E4M3, with a scale for each row', read: readFp8 },
+  { name: 'mxfp4', description: 'E2M1, with a scale for each 32 columns', read: readMxfp4 },
+];
+
+/**
+ * Returns undefined for a checkpoint that is not quantized.
+ * @throws CapstanError `unsupported_model` that names the method and the supported ones, or `invalid_model`.
+ */
+export function readQuantization(config: JsonReader): Quantization | undefined {
+  const quantization = config.object('quantization_config') ?? config.object('compression_config');
+  if (quantization === undefined) return undefined;
+  const fallback = config.raw('quantization_config') === undefined ? 'compressed-tensors' : 'an unnamed method';
+  const name = quantization.string('quant_method', fallback);
+  const method = QUANTIZATION_METHODS.find((row) => row.name === name);
+  if (method !== undefined) return method.read(quantization);
+  const expected = `one of ${QUANTIZATION_METHODS.map((row) => row.name).join(', ')}`;
+  throw unsupported(quantization, 'quant_method', expected, name);
+}
+
+function readAwq(config: JsonReader): Quantization {
+  const bits = config.positiveInt('bits', config.positiveInt('w_bit', 4));
+  if (bits !== 4) throw unsupported(config, 'bits', '4', String(bits));
+  const version = config.string('version', 'gemm').toLowerCase();
+  if (version !== 'gemm') throw unsupported(config, 'version', 'gemm', version);
+  const backend = config.string('backend', 'autoawq').toLowerCase();
+  if (backend === 'llm-awq') throw unsupported(config, 'backend', 'autoawq', backend);
+  const groupCols = readGroupSize(config, 'group_size', readGroupSize(config, 'q_group_size', 128));
+  const scheme: WeightScheme = { layout: 'awq', bits, groupRows: 1, groupCols, names: AUTO_NAMES };
+  return { title: 'AWQ, 4 bits', schemes: [scheme], isDecoded: false };
+}
+
+function readGptq(config: JsonReader): Quantization {
+  const format = config.string('checkpoint_format', config.string('format', 'gptq'));
+  if (format !== 'gptq' && format !== 'gptq_v2')
+    throw unsupported(config, 'checkpoint_format', 'gptq or gptq_v2', format);
+  const packing = config.string('pack_dtype', 'int32');
+  if (packing !== 'int32') throw unsupported(config, 'pack_dtype', 'int32', packing);
+  const bits = readBits(config, 'bits', [2, 3, 4, 8]);
+  const groupCols = readGroupSize(config, 'group_size', 128);
+  const names = { ...AUTO_NAMES, groupIndex: 'g_idx' };
+  const scheme: WeightScheme = { layout: format, bits, groupRows: 1, groupCols, names };
+  // GPTQModel: other settings for some layers, by a pattern of their names.
+  const overrides = config.object('dynamic');
+  const others = (overrides?.keys() ?? []).flatMap((pattern) => {
+    const override = pattern.startsWith('-:') ? undefined : overrides?.object(pattern);
+    if (override === undefined) return [];
+    const size = readGroupSize(override, 'group_size', groupCols);
+    return [
+      { ...scheme, bits: override.has('bits') ? readBits(override, 'bits', [2, 3, 4, 8]) : bits, groupCols: size },
+    ];
+  });
+  return { title: `GPTQ, ${bits} bits`, schemes: [scheme, ...others], isDecoded: config.boolean('desc_act', false) };
+}
+
+function readCompressedTensors(config: JsonReader): Quantization {
+  const sparsity = config.object('sparsity_config')?.string('format', 'dense') ?? 'dense';
+  if (sparsity !== 'dense') throw unsupported(config, 'sparsity_config: format', 'dense', sparsity);
+  if ((config.object('transform_config')?.keys() ?? []).length > 0)
+    throw unsupported(config, 'transform_config', 'no transforms of activations', 'some');
+  const groups = config.object('config_groups');
+  const names = groups?.keys() ?? [];
+  if (groups === undefined || names.length === 0)
+    throw config.mismatch('config_groups', 'at least one group', config.raw('config_groups'));
+  const format = config.string('format', 'dense');
+  const schemes = names.flatMap((name) => readConfigGroup(groups.object(name), format, config));
+  const bits = [...new Set(schemes.map((scheme) => (scheme.layout === 'fp8' ? 'FP8' : `${scheme.bits} bits`)))];
+  return {
+    title: `compressed-tensors, ${bits.join(' and ')}`,
+    schemes,
+    isDecoded: schemes.every(({ layout }) => layout === 'fp8'),
+  };
+}
+
+/** A group without weights quantizes activations or the KV cache only. */
+function readConfigGroup(group: JsonReader | undefined, outerFormat: string, config: JsonReader): WeightScheme[] {
+  const weights = group?.object('weights');
+  if (group === undefined || weights === undefined) return [];
+  const format = group.string('format', outerFormat);
+  const isFloat = weights.string('type', 'int') === 'float';
+  const bits = weights.positiveInt('num_bits', 8);
+  const groups = readStrategy(weights);
+  switch (format) {
+    case 'pack-quantized':
+      if (isFloat) throw unsupported(weights, 'type', `int for ${format}`, 'float');
+      return [
+        { layout: 'rows', bits: readBits(weights, 'num_bits', [2, 3, 4, 5, 6, 7, 8]), ...groups, names: PACKED_NAMES },
+      ];
+    case 'int-quantized':
+    case 'float-quantized':
+    case 'naive-quantized':
+      if (bits !== 8) throw unsupported(weights, 'num_bits', `8 for ${format}`, String(bits));
+      return isFloat
+        ? [{ layout: 'fp8', bits, ...groups, names: FP8_NAMES }]
+        : [{ layout: 'int8', bits, ...groups, names: INT8_NAMES }];
+    case 'mxfp4-pack-quantized':
+      return [
+        { layout: 'fp4', bits: 4, groupRows: 1, groupCols: MXFP4_GROUP, names: { ...PACKED_NAMES, zeros: undefined } },
+      ];
+    default:
+      throw unsupported(
+        config,
+        'format',
+        'pack-quantized, int-quantized, float-quantized or mxfp4-pack-quantized',
+        format,
+      );
+  }
+}
+
+function readStrategy(weights: JsonReader): Pick<WeightScheme, 'groupRows' | 'groupCols'> {
+  const size = readGroupSize(weights, 'group_size', Infinity);
+  const blocks = weights.raw('block_structure');
+  const strategy = weights.string('strategy', weights.has('group_size') ? 'group' : 'tensor');
+  switch (strategy) {
+    case 'tensor':
+      return { groupRows: Infinity, groupCols: Infinity };
+    case 'channel':
+      return { groupRows: 1, groupCols: Infinity };
+    case 'group':
+      return { groupRows: 1, groupCols: size };
+    case 'block':
+      return readBlock(weights, 'block_structure', blocks);
+    default:
+      throw unsupported(weights, 'strategy', 'tensor, channel, group or block', strategy);
+  }
+}
+
+function readFp8(config: JsonReader): Quantization {
+  const format = config.string('fmt', 'e4m3');
+  if (format !== 'e4m3') throw unsupported(config, 'fmt', 'e4m3', format);
+  const block = config.raw('weight_block_size');
+  const groups =
+    block === undefined
+      ? [Infinity, 1].map((groupRows) => ({ groupRows, groupCols: Infinity }))
+      : [readBlock(config, 'weight_block_size', block)];
+  const schemes = groups.map((group): WeightScheme => ({ layout: 'fp8', bits: 8, ...group, names: FP8_NAMES }));
+  return { title: 'FP8', schemes, isDecoded: true };
+}
+
+function readMxfp4(): Quantization {
+  const names: TensorNames = { codes: 'weight_blocks', scales: ['weight_scales'] };
+  const scheme: WeightScheme = { layout: 'fp4', bits: 4, groupRows: 1, groupCols: MXFP4_GROUP, names };
+  return { title: 'MXFP4', schemes: [scheme], isDecoded: false };
+}
+
+function readBits(config: JsonReader, key: string, supported: readonly number[]): number {
+  const bits = config.positiveInt(key);
+  if (!supported.includes(bits)) throw unsupported(config, key, supported.join(', '), String(bits));
+  return bits;
+}
+
+/** -1 means all columns. */
+function readGroupSize(config: JsonReader, key: string, fallback: number): number {
+  if (config.raw(key) === -1) return Infinity;
+  return config.raw(key) === undefined ? fallback : config.positiveInt(key);
+}
+
+function readBlock(config: JsonReader, key: string, block: unknown): Pick<WeightScheme, 'groupRows' | 'groupCols'> {
+  const isSize = (size: unknown): boolean => Number.isSafeInteger(size) && (size as number) > 0;
+  if (!Array.isArray(block) || block.length !== 2 || !block.every(isSize))
+    throw config.mismatch(key, 'the rows and the columns of a block', block);
+  const [groupRows, groupCols] = block as number[];
+  return { groupRows, groupCols };
+}
+
+function unsupported(config: JsonReader, key: string, expected: string, received: string): CapstanError {
+  return CapstanError.unexpected(
+    'unsupported_model',
+    `${showPlace(config.where)}: ${key}`,
+    expected,
+    `${showPlace(received)}. Choose another quantization of the model, such as a GGUF file, or its 16-bit files with ` +
+      'the option quantization (--quantization)',
+  );
+}

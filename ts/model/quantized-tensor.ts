@@ -1,0 +1,180 @@
+import { basename } from 'node:path';
+import type { NativeArray, NativeTensor } from '../addon-types';
+import type { RequiredTensor } from './tensors';
+import type { WeightScheme } from './quantization';
+import { invalidFile, type StoredTensor } from './weight-file';
+
+/** A tensor of a checkpoint, with the index of its file. */
+export interface FoundTensor extends StoredTensor {
+  file: number;
+}
+
+/** The data types of scales, zero points and group indices. */
+const ARRAY_TYPES: Readonly<Record<string, NativeArray['dtype']>> = {
+  F32: 'f32',
+  F16: 'f16',
+  BF16: 'bf16',
+  U8: 'e8m0',
+  F8_E8M0: 'e8m0',
+  I32: 'i32',
+  I8: 'i8',
+};
+const FLOAT_TYPES = ['F32', 'F16', 'BF16'];
+const WORD_BITS = 32;
+
+/** What an array must look like; one of the alternatives. */
+type Expected = readonly { dtypes: readonly string[]; shape: readonly number[] }[];
+
+/** The arrays of a (rows, cols) tensor in the file. Groups are (R, C). */
+interface Arrays {
+  codes: Expected;
+  scales: Expected;
+  zeros: Expected;
+}
+
+function wordsOf(count: number, bits: number): number {
+  return Math.ceil((count * bits) / WORD_BITS);
+}
+
+/** Returns what `native/backend/grouped_tensor.h` says of each layout. */
+function arraysOf({ layout, bits }: WeightScheme, rows: number, cols: number, R: number, C: number): Arrays {
+  const one = (dtypes: readonly string[], ...shape: number[]): Expected => [{ dtypes, shape }];
+  const bytes = one(['I8'], R, C);
+  switch (layout) {
+    case 'rows':
+      return {
+        codes: one(['I32'], rows, wordsOf(cols, bits)),
+        scales: one(FLOAT_TYPES, R, C),
+        zeros: [...one(['I32'], wordsOf(R, bits), C), ...bytes],
+      };
+    case 'gptq':
+    case 'gptq_v2':
+      return {
+        codes: one(['I32'], wordsOf(cols, bits), rows),
+        scales: one(FLOAT_TYPES, C, R),
+        zeros: one(['I32'], C, wordsOf(R, bits)),
+      };
+    case 'awq':
+      return {
+        codes: one(['I32'], cols, wordsOf(rows, bits)),
+        scales: one(FLOAT_TYPES, C, R),
+        zeros: one(['I32'], C, wordsOf(R, bits)),
+      };
+    case 'fp4':
+      return {
+        codes: [...one(['U8'], rows, cols / 2), ...one(['U8'], rows, C, cols / C / 2)],
+        scales: one(['U8', 'F8_E8M0'], R, C),
+        zeros: [],
+      };
+    case 'int8':
+    case 'fp8':
+      return {
+        codes: one([layout === 'int8' ? 'I8' : 'F8_E4M3'], rows, cols),
+        scales: one(FLOAT_TYPES, R, C),
+        zeros: bytes,
+      };
+  }
+}
+
+/**
+ * Returns the tensor as the file stores it, or undefined if it is not quantized.
+ * @param required With the complete name in the checkpoint.
+ * @param files Paths, for errors.
+ * @throws CapstanError `invalid_model` that names the tensor, if no scheme fits its shapes.
+ */
+export function resolveQuantized(
+  required: RequiredTensor,
+  schemes: readonly WeightScheme[],
+  found: ReadonlyMap<string, FoundTensor>,
+  files: readonly string[],
+): NativeTensor | undefined {
+  const layer = required.checkpointName.replace(/\.weight$/, '');
+  if (layer === required.checkpointName || required.shape.length !== 2) return undefined;
+  let firstError: Error | undefined;
+  for (const scheme of schemes) {
+    const codes = found.get(`${layer}.${scheme.names.codes}`);
+    if (codes === undefined || FLOAT_TYPES.includes(codes.dtype)) continue;
+    try {
+      return new SchemeReader(required, layer, scheme, found, files).read();
+    } catch (error) {
+      firstError ??= error as Error;
+    }
+  }
+  if (firstError !== undefined) throw firstError;
+  return undefined;
+}
+
+/** Reads the arrays of one tensor by one scheme. */
+class SchemeReader {
+  constructor(
+    private readonly required: RequiredTensor,
+    private readonly layer: string,
+    private readonly scheme: WeightScheme,
+    private readonly found: ReadonlyMap<string, FoundTensor>,
+    private readonly files: readonly string[],
+  ) {}
+
+  read(): NativeTensor {
+    const { layout, bits, names } = this.scheme;
+    const [rows, cols] = this.required.shape;
+    const groupRows = Math.min(rows, this.scheme.groupRows);
+    const groupCols = Math.min(cols, this.scheme.groupCols);
+    const expected = arraysOf(this.scheme, rows, cols, Math.ceil(rows / groupRows), Math.ceil(cols / groupCols));
+    const { file, offset } = this.demand([names.codes], expected.codes);
+    const zeros =
+      names.zeros !== undefined && (names.needsZeros === true || this.has(names.zeros)) ? names.zeros : undefined;
+    const index = names.groupIndex !== undefined && this.has(names.groupIndex) ? names.groupIndex : undefined;
+    return {
+      name: this.required.name,
+      file,
+      offset,
+      dtype: layout,
+      shape: this.required.shape,
+      groups: {
+        bits,
+        groupRows,
+        groupCols,
+        scales: this.array(names.scales, expected.scales),
+        ...(zeros === undefined ? {} : { zeros: this.array([zeros], expected.zeros) }),
+        ...(index === undefined ? {} : { groupIndex: this.array([index], [{ dtypes: ['I32'], shape: [cols] }]) }),
+      },
+    };
+  }
+
+  private array(names: readonly string[], expected: Expected): NativeArray {
+    const { file, offset, dtype } = this.demand(names, expected);
+    return { file, offset, dtype: ARRAY_TYPES[dtype] };
+  }
+
+  private has(name: string): boolean {
+    return this.found.has(`${this.layer}.${name}`);
+  }
+
+  /** @param names Alternatives. */
+  private demand(names: readonly string[], expected: Expected): FoundTensor {
+    const name = `${this.layer}.${names.find((candidate) => this.has(candidate)) ?? names[0]}`;
+    const wanted = expected.map(({ dtypes, shape }) => show(dtypes.join(' or '), shape)).join(' or ');
+    const tensor = this.found.get(name);
+    if (tensor === undefined) throw invalidFile(name, `a tensor ${wanted} in the checkpoint`, 'none of that name');
+    const isExpected = expected.some(
+      ({ dtypes, shape }) => dtypes.includes(tensor.dtype) && isSameShape(tensor.shape, shape),
+    );
+    if (!isExpected)
+      throw invalidFile(
+        `${basename(this.files[tensor.file])}: ${name}`,
+        `${wanted} as config.json says`,
+        show(tensor.dtype, tensor.shape),
+      );
+    return tensor;
+  }
+}
+
+/** Sizes of 1 may be left out: a scale for a whole tensor is `[]`, `[1]` or `[1, 1]`. */
+function isSameShape(a: readonly number[], b: readonly number[]): boolean {
+  const sizes = (shape: readonly number[]): string => shape.filter((size) => size !== 1).join();
+  return sizes(a) === sizes(b);
+}
+
+function show(dtype: string, shape: readonly number[]): string {
+  return `${dtype} [${shape.join(', ')}]`;
+}
