@@ -37,9 +37,9 @@ struct FileTensor {
   const BlockFormat* format = nullptr;  // of a quantized tensor, and replaces dtype; cols are a multiple of its block
   // Of a tensor whose scales are another array, and replaces dtype. The file holds its codes at `offset`.
   std::shared_ptr<const GroupedTensor> groups;
-  // Rows of heads of d rows, of which the first p are stored as pairs: row 2r + j of a head holds its row
-  // j * p / 2 + r. 0 = rows in order. GGUF files store the q and k projections of Llama like this, and models whose
-  // rotary positions turn neighbouring dimensions are trained like this.
+  // Heads have d rows. The first p rows of each are stored as pairs: row 2r + j of a head holds its row j * p / 2 + r.
+  // 0 = rows in order. GGUF files store the q and k projections of Llama like this. So do models whose rotary positions
+  // turn neighbouring dimensions.
   int paired_head_dim = 0;  // d
   int paired_rows = 0;      // p
 };

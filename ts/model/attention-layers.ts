@@ -12,7 +12,7 @@ export function readWindow(config: JsonReader, fallback = 4096): number {
 }
 
 /** Returns for each layer whether its type is `sliding_attention`: as `layer_types` says, or by default `isSliding`. */
-export function readSlidingLayers(
+function readSlidingLayers(
   config: JsonReader,
   numLayers: number,
   isSliding: (layer: number) => boolean,
