@@ -40,8 +40,9 @@ struct FileTensor {
   // Heads have d rows. The first p rows of each are stored as pairs: row 2r + j of a head holds its row j * p / 2 + r.
   // 0 = rows in order. GGUF files store the q and k projections of Llama like this. So do models whose rotary positions
   // turn neighbouring dimensions.
-  int paired_head_dim = 0;  // d
-  int paired_rows = 0;      // p
+  int paired_head_dim = 0;     // d
+  int paired_rows = 0;         // p
+  bool is_transposed = false;  // the file holds (cols, rows)
 };
 
 // Returns the bytes of `count` elements of a row; whole blocks of a quantized tensor. Without scales in other arrays.
@@ -56,6 +57,8 @@ struct TensorSlice {
   int64_t row_begin = 0, num_rows = 0;
   int64_t col_begin = 0, num_cols = 0;
   std::shared_ptr<const LoadedGroups> groups = nullptr;  // of a tensor with groups
+  // Of a transposed tensor: its values as (rows, cols).
+  std::shared_ptr<const std::vector<char>> ordered = nullptr;
 };
 
 // The order of sums (architecture, contract 3).

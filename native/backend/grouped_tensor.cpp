@@ -67,7 +67,6 @@ void check_groups(const FileTensor& tensor) {
          "groups of " + range(1, tensor.rows) + " rows, got " + std::to_string(groups.group_rows));
   demand(groups.group_cols >= 1 && groups.group_cols <= tensor.cols,
          "groups of " + range(1, tensor.cols) + " columns, got " + std::to_string(groups.group_cols));
-  demand(tensor.paired_head_dim == 0, "rows in order");
   const ArrayType scales = groups.scales.type, zeros = groups.zeros.type;
   if (groups.layout == CodeLayout::kFp4)
     demand(scales == ArrayType::kE8m0, "scales in e8m0");

@@ -72,11 +72,14 @@ void read_row_bytes(const TensorSlice& slice, int64_t row, int64_t rows, int64_t
   const int64_t file_row_bytes = file_bytes(tensor, tensor.cols);
   const bool is_contiguous = row_bytes == file_row_bytes && tensor.paired_head_dim == 0;
   const int64_t num_reads = is_contiguous ? 1 : rows, bytes = is_contiguous ? rows * row_bytes : row_bytes;
-  for (int64_t r = 0; r < num_reads; ++r)
-    read_fully(
-        tensor.name, tensor.fd,
-        tensor.offset + static_cast<uint64_t>(file_row(tensor, slice.row_begin + row + r) * file_row_bytes + offset),
-        to + r * bytes, static_cast<size_t>(bytes));
+  for (int64_t r = 0; r < num_reads; ++r) {
+    const int64_t at = file_row(tensor, slice.row_begin + row + r) * file_row_bytes + offset;
+    if (slice.ordered != nullptr)
+      std::memcpy(to + r * bytes, slice.ordered->data() + at, static_cast<size_t>(bytes));
+    else
+      read_fully(tensor.name, tensor.fd, tensor.offset + static_cast<uint64_t>(at), to + r * bytes,
+                 static_cast<size_t>(bytes));
+  }
 }
 
 // The working memory of read_rows.
@@ -107,7 +110,7 @@ void decode_groups(const TensorSlice& slice, int64_t row, int64_t rows, ReadBuff
   CAPSTAN_CHECK(slice.groups != nullptr);
   buffers.decoded.resize(std::max(buffers.decoded.size(), static_cast<size_t>(slice.tensor->cols)));
   for (int64_t r = 0; r < rows; ++r) {
-    slice.groups->decode_row(slice.row_begin + row + r, buffers.row, buffers.decoded.data());
+    slice.groups->decode_row(file_row(*slice.tensor, slice.row_begin + row + r), buffers.row, buffers.decoded.data());
     const float* first = buffers.decoded.data() + slice.col_begin;
     std::copy(first, first + slice.num_cols, to + r * slice.num_cols);
   }
@@ -201,6 +204,20 @@ float element_at(DType dtype, const char* data, int64_t i) {
   return dtype == DType::kBf16 ? bf16_to_float(bits) : f16_to_float(bits);
 }
 
+std::shared_ptr<const std::vector<char>> load_ordered(const FileTensor& tensor) {
+  if (!tensor.is_transposed) return nullptr;
+  const size_t item = dtype_size(tensor.dtype), rows = static_cast<size_t>(tensor.rows),
+               cols = static_cast<size_t>(tensor.cols);
+  std::vector<char> column(rows * item);
+  auto ordered = std::make_shared<std::vector<char>>(rows * cols * item);
+  for (size_t col = 0; col < cols; ++col) {
+    read_fully(tensor.name, tensor.fd, tensor.offset + col * column.size(), column.data(), column.size());
+    for (size_t row = 0; row < rows; ++row)
+      std::memcpy(ordered->data() + (row * cols + col) * item, column.data() + row * item, item);
+  }
+  return ordered;
+}
+
 void check_source(const MatrixSource& source) {
   CAPSTAN_CHECK(!source.slices.empty() && (source.bias.empty() || source.bias.size() == source.slices.size()));
   for (const TensorSlice& slice : source.slices) {
@@ -250,7 +267,7 @@ void PanelReader::read_quantized(const MatrixSource& source, int64_t panel, cons
     if (slice.groups != nullptr) {
       row_.first_col = slice.col_begin;
       for (int i = 0; i < count; ++i) {
-        slice.groups->unpack_row(slice.row_begin + row + i, row_);
+        slice.groups->unpack_row(file_row(*slice.tensor, slice.row_begin + row + i), row_);
         use(lane + i, row_);
       }
       bytes += count * file_bytes(*slice.tensor, slice.num_cols);

@@ -31,6 +31,9 @@ class PanelReader {
   std::vector<char> rows_;  // the panel
 };
 
+// Returns the values of a transposed tensor as (rows, cols), or null for one that is stored so.
+std::shared_ptr<const std::vector<char>> load_ordered(const FileTensor& tensor);
+
 // Throws kInternal when the slices do not fit each other or their tensors.
 void check_source(const MatrixSource& source);
 // Returns the number of output features of all slices.

@@ -120,6 +120,9 @@ FileTensor CheckpointFiles::make_tensor(const TensorEntry& entry) const {
   if (tensor.paired_rows < 0 || tensor.paired_rows > tensor.paired_head_dim || tensor.paired_rows % 2 != 0)
     refuse("interleavedRows: expected an even number up to " + std::to_string(tensor.paired_head_dim) + ", got " +
            std::to_string(tensor.paired_rows));
+  tensor.is_transposed = entry.is_transposed;
+  if (tensor.is_transposed && (tensor.format != nullptr || entry.groups))
+    refuse("isTransposed: expected a tensor that is not quantized");
   if (tensor.cols > kMaxColumns)
     refuse("expected at most " + std::to_string(kMaxColumns) + " columns, got " + std::to_string(tensor.cols));
   if (entry.groups) {

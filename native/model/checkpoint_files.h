@@ -37,6 +37,7 @@ struct TensorEntry {
   std::optional<GroupsEntry> groups;    // replaces dtype
   int paired_head_dim = 0;              // as in FileTensor
   int paired_rows = 0;                  // the same; 0 = paired_head_dim
+  bool is_transposed = false;           // as in FileTensor
   std::vector<int64_t> shape;           // one or two dimensions
 };
 

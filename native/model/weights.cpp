@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "native/backend/loaded_groups.h"
+#include "native/backend/panel_reader.h"
 #include "native/base/check.h"
 #include "native/base/error.h"
 
@@ -49,11 +50,11 @@ class Slicer {
   TensorSlice whole(const std::string& name) const { return rows_of(name, 0, tensor(name).rows); }
   TensorSlice rows_of(const std::string& name, int64_t begin, int64_t count) const {
     const FileTensor& found = tensor(name);
-    return {&found, begin, count, 0, found.cols, load_groups(found)};
+    return {&found, begin, count, 0, found.cols, load_groups(found), ordered(found)};
   }
   TensorSlice cols_of(const std::string& name, int64_t begin, int64_t count) const {
     const FileTensor& found = tensor(name);
-    return {&found, 0, found.rows, begin, count, load_groups(found)};
+    return {&found, 0, found.rows, begin, count, load_groups(found), ordered(found)};
   }
   // Appends the bias of `prefix` for output features [begin, begin + count) if the checkpoint has one.
   void add_bias(MatrixSource& source, const std::string& prefix, int64_t begin, int64_t count) const {
@@ -64,7 +65,16 @@ class Slicer {
 
  private:
   const FileTensor& tensor(const std::string& name) const { return tensors_.at(name); }
+  // A projection that holds gate and up is asked for twice in a row.
+  std::shared_ptr<const std::vector<char>> ordered(const FileTensor& tensor) const {
+    if (&tensor != last_) ordered_ = load_ordered(tensor);
+    last_ = &tensor;
+    return ordered_;
+  }
+
   const TensorTable& tensors_;
+  mutable const FileTensor* last_ = nullptr;
+  mutable std::shared_ptr<const std::vector<char>> ordered_;  // of last_
 };
 
 // A range of the output features of a projection, or of a part of a projection that others share.

@@ -12,11 +12,7 @@ export function readWindow(config: JsonReader, fallback = 4096): number {
 }
 
 /** Returns for each layer whether its type is `sliding_attention`: as `layer_types` says, or by default `isSliding`. */
-function readSlidingLayers(
-  config: JsonReader,
-  numLayers: number,
-  isSliding: (layer: number) => boolean,
-): boolean[] {
+function readSlidingLayers(config: JsonReader, numLayers: number, isSliding: (layer: number) => boolean): boolean[] {
   const layerTypes = config.raw('layer_types');
   if (layerTypes === undefined) return Array.from({ length: numLayers }, (_, layer) => isSliding(layer));
   if (!Array.isArray(layerTypes) || layerTypes.length !== numLayers)

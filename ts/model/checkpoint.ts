@@ -2,7 +2,7 @@ import { readdir } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import type { NativeDType, NativeTensor } from '../addon-types';
 import { CapstanError } from '../errors';
-import type { RequiredTensor } from './tensors';
+import { type RequiredTensor, storedOrder } from './tensors';
 import { readJsonFile } from './json-file';
 import type { Quantization } from './quantization';
 import { type FoundTensor, resolveQuantized } from './quantized-tensor';
@@ -89,7 +89,7 @@ function resolveTensor(required: RequiredTensor, prefix: string, { files, found,
   const tensor = found.get(name);
   if (tensor === undefined)
     throw invalidModel(name, `a tensor of shape ${showShape(required.shape)} in the checkpoint`, 'none of that name');
-  const { stacked, interleaved, isTransposed } = required;
+  const { stacked, isTransposed } = required;
   const stored = [
     ...(stacked === undefined ? [] : [stacked.count]),
     ...(isTransposed ? [...required.shape].reverse() : required.shape),
@@ -105,7 +105,7 @@ function resolveTensor(required: RequiredTensor, prefix: string, { files, found,
     offset: tensor.offset + (stacked === undefined ? 0 : (tensor.numBytes / stacked.count) * stacked.index),
     dtype,
     shape: required.shape,
-    ...(interleaved && { interleavedHeadDim: interleaved.size, interleavedRows: interleaved.rows }),
+    ...storedOrder(required),
     ...(isTransposed && { isTransposed }),
   };
 }

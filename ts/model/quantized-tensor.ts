@@ -1,6 +1,6 @@
 import { basename } from 'node:path';
 import type { NativeArray, NativeTensor } from '../addon-types';
-import type { RequiredTensor } from './tensors';
+import { type RequiredTensor, storedOrder } from './tensors';
 import type { WeightScheme } from './quantization';
 import { invalidFile, type StoredTensor } from './weight-file';
 
@@ -88,14 +88,13 @@ export function resolveQuantized(
   found: ReadonlyMap<string, FoundTensor>,
   files: readonly string[],
 ): NativeTensor | undefined {
-  const layer = required.checkpointName.replace(/\.weight$/, '');
-  if (layer === required.checkpointName || required.shape.length !== 2) return undefined;
+  if (required.shape.length !== 2) return undefined;
   let firstError: Error | undefined;
   for (const scheme of schemes) {
-    const codes = found.get(`${layer}.${scheme.names.codes}`);
+    const codes = found.get(arrayName(required, scheme.names.codes));
     if (codes === undefined || FLOAT_TYPES.includes(codes.dtype)) continue;
     try {
-      return new SchemeReader(required, layer, scheme, found, files).read();
+      return new SchemeReader(required, scheme, found, files).read();
     } catch (error) {
       firstError ??= error as Error;
     }
@@ -108,7 +107,6 @@ export function resolveQuantized(
 class SchemeReader {
   constructor(
     private readonly required: RequiredTensor,
-    private readonly layer: string,
     private readonly scheme: WeightScheme,
     private readonly found: ReadonlyMap<string, FoundTensor>,
     private readonly files: readonly string[],
@@ -130,6 +128,7 @@ class SchemeReader {
       offset,
       dtype: layout,
       shape: this.required.shape,
+      ...storedOrder(this.required),
       groups: {
         bits,
         groupRows,
@@ -147,17 +146,19 @@ class SchemeReader {
   }
 
   private has(name: string): boolean {
-    return this.found.has(`${this.layer}.${name}`);
+    return this.found.has(arrayName(this.required, name));
   }
 
   /** @param names Alternatives. */
   private demand(names: readonly string[], expected: Expected): FoundTensor {
-    const name = `${this.layer}.${names.find((candidate) => this.has(candidate)) ?? names[0]}`;
-    const wanted = expected.map(({ dtypes, shape }) => show(dtypes.join(' or '), shape)).join(' or ');
+    const name = arrayName(this.required, names.find((candidate) => this.has(candidate)) ?? names[0]);
+    const { stacked } = this.required;
+    const shapeOf = (shape: readonly number[]) => (stacked === undefined ? shape : [stacked.count, ...shape]);
+    const wanted = expected.map(({ dtypes, shape }) => show(dtypes.join(' or '), shapeOf(shape))).join(' or ');
     const tensor = this.found.get(name);
     if (tensor === undefined) throw invalidFile(name, `a tensor ${wanted} in the checkpoint`, 'none of that name');
     const isExpected = expected.some(
-      ({ dtypes, shape }) => dtypes.includes(tensor.dtype) && isSameShape(tensor.shape, shape),
+      ({ dtypes, shape }) => dtypes.includes(tensor.dtype) && isSameShape(tensor.shape, shapeOf(shape)),
     );
     if (!isExpected)
       throw invalidFile(
@@ -165,8 +166,16 @@ class SchemeReader {
         `${wanted} as config.json says`,
         show(tensor.dtype, tensor.shape),
       );
-    return tensor;
+    if (stacked === undefined) return tensor;
+    const numBytes = tensor.numBytes / stacked.count;
+    return { ...tensor, numBytes, offset: tensor.offset + numBytes * stacked.index };
   }
+}
+
+/** A weight `x.weight` has arrays such as `x.weight_scale` or `x.qweight`, a parameter `x` has `x_scale`. */
+function arrayName({ checkpointName }: RequiredTensor, array: string): string {
+  const layer = checkpointName.replace(/\.weight$/, '');
+  return layer === checkpointName ? checkpointName + array.replace(/^weight/, '') : `${layer}.${array}`;
 }
 
 /** Sizes of 1 may be left out: a scale for a whole tensor is `[]`, `[1]` or `[1, 1]`. */

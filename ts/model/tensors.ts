@@ -1,4 +1,4 @@
-import type { NativeModelSpec } from '../addon-types';
+import type { NativeModelSpec, NativeTensor } from '../addon-types';
 import type { ExpertTensors, Family, ModelFeatures } from './family';
 
 /** A tensor that the spec needs. */
@@ -14,6 +14,13 @@ export interface RequiredTensor {
   interleaved?: { size: number; rows: number };
   /** The checkpoint holds the transposed matrix. */
   isTransposed?: boolean;
+}
+
+/** Returns how the addon is told of interleaved rows. */
+export function storedOrder({
+  interleaved,
+}: RequiredTensor): Pick<NativeTensor, 'interleavedHeadDim' | 'interleavedRows'> {
+  return interleaved === undefined ? {} : { interleavedHeadDim: interleaved.size, interleavedRows: interleaved.rows };
 }
 
 /** Names of Llama, relative to the layer, by canonical name. */
