@@ -53,17 +53,19 @@ Row rotate(Row head, const float* rope, int rotary_dim) {
   return head;
 }
 
-Row attention(const Row& query, const Rows& keys, const Rows& values, int position, int window, double scale) {
+Row attention(const Row& query, const Rows& keys, const Rows& values, int position, int window, double scale,
+              const Softmax& softmax) {
   const int first = window > 0 ? std::max(0, position - window + 1) : 0;
   Row scores;
   for (int key = first; key <= position; ++key) {
     double sum = 0;
     for (size_t d = 0; d < query.size(); ++d)
       sum += query[d] * keys[key][d];
-    scores.push_back(sum * scale);
+    sum *= scale;
+    scores.push_back(softmax.soft_cap > 0 ? softmax.soft_cap * std::tanh(sum / softmax.soft_cap) : sum);
   }
   const double top = *std::max_element(scores.begin(), scores.end());
-  double total = 0;
+  double total = softmax.sink == nullptr ? 0 : std::exp(*softmax.sink - top);
   for (double& score : scores)
     total += score = std::exp(score - top);
   Row out(query.size());

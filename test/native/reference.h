@@ -20,7 +20,12 @@ double activation(Activation kind, double x);
 Row rotate(Row head, const float* rope, int rotary_dim);
 
 // Attention of one query at `position`. keys and values: (positions so far, head_dim) of its KV head.
-Row attention(const Row& query, const Rows& keys, const Rows& values, int position, int window, double scale);
+struct Softmax {
+  double soft_cap = 0;          // c: scores become c · tanh(score / c); 0 = none
+  const float* sink = nullptr;  // logit of a key without value
+};
+Row attention(const Row& query, const Rows& keys, const Rows& values, int position, int window, double scale,
+              const Softmax& softmax = {});
 
 struct Layer {
   Row input_norm, mlp_norm;

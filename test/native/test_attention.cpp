@@ -19,6 +19,8 @@ struct Shape {
   int context = 100, block_size = 16, window = 0;
   DType dtype = DType::kF32;
   bool has_bf16_products = false;
+  float soft_cap = 0;
+  bool has_sinks = false;
 };
 
 // The number types of the cache, and for bf16 both types of products.
@@ -46,6 +48,7 @@ struct Problem {
   std::vector<float> qkv;                     // (context, stride); q scaled
   std::vector<reference::Rows> keys, values;  // [kv head] (context, head_dim), rounded as in the cache
   reference::Rows queries;                    // (context * num_heads, head_dim)
+  std::vector<float> sinks;                   // (num_heads)
 
   Problem(const Shape& what, CpuIsa isa) : shape(what), kernels(cpu_kernels(isa)) {
     const int num_blocks = (shape.context + shape.block_size - 1) / shape.block_size;
@@ -67,6 +70,7 @@ struct Problem {
     const int q_size = shape.num_heads * shape.head_dim, kv_size = shape.num_kv_heads * shape.head_dim;
     stride = q_size + 2 * kv_size;
     qkv = random_values(11, shape.context * stride + 16, 1.0f);
+    sinks = random_values(12, shape.num_heads, 3.0f);
     keys.resize(static_cast<size_t>(shape.num_kv_heads));
     values.resize(keys.size());
     for (int position = 0; position < shape.context; ++position) {
@@ -125,6 +129,8 @@ struct Problem {
       args.first_position = first;
       args.window = shape.window;
       args.has_bf16_products = shape.has_bf16_products;
+      args.soft_cap = shape.soft_cap * kLog2E;
+      if (shape.has_sinks) args.sinks = sinks.data() + head;
       args.kv_head = head / heads_per_kv;
       args.block_table = table.data();
       args.cache = cache;
@@ -164,7 +170,8 @@ void check_against_reference(const Shape& shape) {
     for (int i = first; wanted.size() < static_cast<size_t>(count) * shape.num_heads; ++i)
       for (int h = 0; h < shape.num_heads; ++h)
         wanted.push_back(reference::attention(problem.queries[i * shape.num_heads + h], problem.keys[h / heads_per_kv],
-                                              problem.values[h / heads_per_kv], i, shape.window, problem.scale()));
+                                              problem.values[h / heads_per_kv], i, shape.window, problem.scale(),
+                                              {shape.soft_cap, shape.has_sinks ? &problem.sinks[h] : nullptr}));
     const std::vector<float> out = problem.attend(first, count, {heads_per_kv});
     double total = 0;
     for (size_t row = 0; row < wanted.size(); ++row)
@@ -198,6 +205,18 @@ TEST(attention_is_close_to_the_reference_for_every_shape) {
           check_against_reference(shape);
         }
   }
+}
+
+TEST(attention_with_soft_caps_and_sinks_is_close_to_the_reference) {
+  for (const auto& [dtype, has_bf16_products] : number_types())
+    for (const float soft_cap : {0.0f, 0.5f, 30.0f})
+      for (const bool has_sinks : {false, true})
+        for (const int window : {0, 20}) {
+          Shape shape;
+          shape.dtype = dtype, shape.has_bf16_products = has_bf16_products, shape.window = window;
+          shape.soft_cap = soft_cap, shape.has_sinks = has_sinks, shape.num_heads = 6;
+          check_against_reference(shape);
+        }
 }
 
 TEST(attention_bits_depend_only_on_position_and_window) {

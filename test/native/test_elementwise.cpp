@@ -188,5 +188,108 @@ TEST(add_residual_adds_the_tree_then_bias_then_hidden) {
   }
 }
 
+TEST(add_residual_normalizes_and_scales_the_sum) {
+  const int64_t n = 37;
+  const std::vector<float> values = random_values(8, 2 * (n + 16), 1.0f), norm = random_values(9, n + 16, 1.0f);
+  const float* partials[2] = {values.data(), values.data() + n + 16};
+  const std::vector<float> before = random_values(10, n + 16, 1.0f);
+  reference::Row sum, weight;
+  for (int64_t i = 0; i < n; ++i) {
+    sum.push_back(static_cast<double>(partials[0][i]) + partials[1][i]);
+    weight.push_back(norm[i]);
+  }
+  const reference::Row wanted = reference::rms_norm(sum, weight, 1e-5);
+  for (const CpuIsa isa : available_cpu_isas()) {
+    std::vector<float> hidden = before;
+    cpu_kernels(isa).add_residual({hidden.data(), partials, 2, nullptr, norm.data(), 1e-5f, 0.25f, n});
+    for (int64_t i = 0; i < n + 16; ++i)
+      EXPECT_NEAR(hidden[i], i < n ? before[i] + 0.25 * wanted[i] : before[i], i < n ? 1e-6 : 0);
+  }
+}
+
+TEST(weighted_sum_adds_rows_in_order) {
+  const int64_t n = 21;
+  const int rows = 3, ranks = 2;
+  const std::vector<float> values = random_values(1, rows * ranks * (n + 16), 1.0f),
+                           bias = random_values(2, n + 16, 1.0f);
+  const std::vector<float> weights = {0.5f, -0.25f, 2.0f};
+  const float* partials[rows * ranks];
+  for (int i = 0; i < rows * ranks; ++i)
+    partials[i] = values.data() + i * (n + 16);
+  const float* const biases[rows] = {nullptr, bias.data(), nullptr};
+  for (const CpuIsa isa : available_cpu_isas()) {
+    std::vector<float> out(static_cast<size_t>(n + 16), 7.0f);
+    cpu_kernels(isa).weighted_sum({out.data(), rows, partials, ranks, biases, weights.data(), n});
+    for (int64_t i = 0; i < n; ++i) {
+      float wanted = 0;
+      for (int row = 0; row < rows; ++row) {
+        float sum = partials[2 * row][i] + partials[2 * row + 1][i];
+        if (row == 1) sum += bias[i];
+        wanted = std::fma(sum, weights[row], wanted);
+      }
+      EXPECT_EQ(out[i], wanted);
+    }
+    EXPECT_EQ(out[n], 7.0f);
+  }
+}
+
+TEST(squares_of_heads_and_capped_logits_are_close_to_the_reference) {
+  const int heads = 3, head_dim = 20, n = 45;
+  const std::vector<float> x = random_values(3, heads * head_dim + 16, 1.0f), logits = random_values(4, n + 16, 40.0f);
+  for (const CpuIsa isa : available_cpu_isas()) {
+    float squares[heads];
+    cpu_kernels(isa).head_squares(x.data(), heads, head_dim, squares);
+    for (int head = 0; head < heads; ++head) {
+      double wanted = 0;
+      for (int i = 0; i < head_dim; ++i)
+        wanted += static_cast<double>(x[head * head_dim + i]) * x[head * head_dim + i];
+      EXPECT_NEAR(squares[head], wanted, 1e-5);
+    }
+    for (const float cap : {0.0f, 5.0f, 30.0f}) {
+      std::vector<float> got = logits;
+      cpu_kernels(isa).scale_logits(got.data(), n, 0.5f, cap);
+      for (int i = 0; i < n + 16; ++i) {
+        const double scaled = 0.5 * logits[i];
+        EXPECT_NEAR(got[i], i >= n ? logits[i] : cap > 0 ? cap * std::tanh(scaled / cap) : scaled, 2e-5);
+      }
+    }
+  }
+}
+
+TEST(qkv_row_normalizes_over_all_heads_or_after_the_rotation) {
+  const int heads = 2, head_dim = 12, rotary_dim = 8;
+  for (const bool is_after : {false, true}) {
+    for (const CpuIsa isa : available_cpu_isas()) {
+      std::vector<float> qkv = random_values(5, 4 * head_dim + 16, 1.0f);
+      const std::vector<float> original = qkv, rope = random_values(6, rotary_dim + 16, 1.0f),
+                               norm = random_values(7, heads * head_dim + 16, 1.0f);
+      KvCache cache;
+      cache.layout = {DType::kF32, 16, 1, head_dim, 12, 16};
+      std::vector<float> keys(16 * 12), values(16 * 16);
+      cache.k = keys.data(), cache.v = values.data();
+      QkvRowArgs args;
+      args.qkv = qkv.data(), args.num_heads = heads, args.eps = 1e-5f, args.cache = cache;
+      args.rope = rope.data(), args.rotary_dim = rotary_dim;
+      args.q_norm = {norm.data(), is_after ? 0.0f : 0.75f};
+      args.rotates_before_norm = is_after;
+      cpu_kernels(isa).qkv_row(args);
+      for (int h = 0; h < heads; ++h) {
+        reference::Row head(original.begin() + h * head_dim, original.begin() + (h + 1) * head_dim);
+        const float* weight = norm.data() + (is_after ? 0 : h * head_dim);
+        if (is_after) {
+          head = reference::rms_norm(reference::rotate(head, rope.data(), rotary_dim),
+                                     reference::Row(weight, weight + head_dim), 1e-5);
+        } else {
+          for (int i = 0; i < head_dim; ++i)
+            head[i] *= 0.75 * weight[i];
+          head = reference::rotate(head, rope.data(), rotary_dim);
+        }
+        for (int i = 0; i < head_dim; ++i)
+          EXPECT_NEAR(qkv[h * head_dim + i], head[i], 3e-6);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace capstan::testing

@@ -1,0 +1,62 @@
+/** How requests run together changes no bit, in families whose layers differ from those of Llama. */
+import path from 'node:path';
+
+import { Engine, type EngineOptions } from '../../ts/index';
+import { listCases } from './golden';
+
+const FAMILIES = [
+  'exaone4-f32',
+  'gemma2-f32',
+  'gemma3-bf16',
+  'gpt-oss-f32',
+  'granite-bf16',
+  'olmo2-f32',
+  'olmo3-f32',
+  'qwen2-moe-f32',
+  'qwen3-moe-bf16',
+];
+const cases = listCases(path.join(__dirname, 'fixtures')).filter(({ golden }) => FAMILIES.includes(golden.case));
+
+interface Answer {
+  tokenIds: readonly number[];
+  logprobs: number[];
+}
+
+async function ask(engine: Engine, promptTokenIds: number[]): Promise<Answer> {
+  const sampling = { temperature: 0, maxTokens: 12, logprobs: 2, ignoreEos: true };
+  const { choices } = await engine.generate(promptTokenIds, sampling).result();
+  const logprobs = choices[0].logprobs!.flatMap(({ topLogprobs }) => topLogprobs.map(({ logprob }) => logprob));
+  return { tokenIds: choices[0].tokenIds, logprobs };
+}
+
+describe.each(cases)('$golden.case', ({ directory, golden }) => {
+  const prompts = golden.prompts.slice(0, 6).map(({ promptTokenIds }) => promptTokenIds);
+
+  async function answers(options: EngineOptions, isBatch: boolean): Promise<Answer[]> {
+    const computeDtype = golden.dtype === 'bf16' ? 'bf16' : 'auto';
+    const engine = await Engine.load(directory, { threads: 2, computeDtype, ...options });
+    try {
+      if (isBatch) return await Promise.all(prompts.map((prompt) => ask(engine, prompt)));
+      const results: Answer[] = [];
+      for (const prompt of prompts) results.push(await ask(engine, prompt));
+      return results;
+    } finally {
+      await engine.close();
+    }
+  }
+
+  let alone: Answer[];
+  beforeAll(async () => {
+    alone = await answers({}, false);
+  });
+
+  test.each<[string, EngineOptions]>([
+    ['together', {}],
+    ['in chunks of 64 tokens', { maxNumSeqs: 8, maxNumBatchedTokens: 64 }],
+    ['on one thread', { threads: 1 }],
+    ['without a prefix cache', { prefixCache: false }],
+    ['on two ranks', { tensorParallelSize: 2 }],
+  ])('%s', async (_name, options) => {
+    expect(await answers(options, true)).toEqual(alone);
+  });
+});
