@@ -53,23 +53,17 @@ export class ChatTemplate {
   /**
    * Takes the template from `override`, else from chat_template.jinja and its folder of named templates, else from
    * tokenizer_config.json.
-   * @param specialTokens Those of the tokenizer, unless tokenizer_config.json has them.
    * @throws CapstanError `invalid_argument` for an invalid `override`. The model's own template is compiled on first
    *   use.
    */
-  static async load(
-    modelDir: string,
-    override?: string,
-    specialTokens: Readonly<Record<string, string>> = {},
-  ): Promise<ChatTemplate> {
+  static async load(modelDir: string, override?: string): Promise<ChatTemplate> {
     const [configText, files] = await Promise.all([
       readTextFile(modelDir, CONFIG_FILE),
       override === undefined ? readTemplateFiles(modelDir) : new Map([['default', override]]),
     ]);
     if (override !== undefined) await checkOverride(override);
     const config = configText === undefined ? {} : parseJsonObject(configText, CONFIG_FILE);
-    const variables = { ...specialTokens, ...readSpecialTokens(config) };
-    return new ChatTemplate(files.size > 0 ? files : readConfigTemplates(config), variables);
+    return new ChatTemplate(files.size > 0 ? files : readConfigTemplates(config), readSpecialTokens(config));
   }
 
   /** Like `load`, for templates that another file holds. */
@@ -80,6 +74,11 @@ export class ChatTemplate {
   ): Promise<ChatTemplate> {
     if (override !== undefined) await checkOverride(override);
     return new ChatTemplate(override === undefined ? sources : new Map([['default', override]]), specialTokens);
+  }
+
+  /** Returns a template that also knows the special tokens of the tokenizer, unless tokenizer_config.json has them. */
+  withSpecialTokens(tokens: Readonly<Record<string, string>>): ChatTemplate {
+    return new ChatTemplate(this.#sources, { ...tokens, ...this.#specialTokens });
   }
 
   /** Whether any of the templates contains a text, such as a marker that the model was trained on. */

@@ -94,7 +94,6 @@ interface Loaded {
   formats: Formats;
 }
 
-<<<<<<< HEAD
 function findFormats(chatTemplate: ChatTemplate, { toolCallFormat, reasoningFormat }: TextServiceOptions): Formats {
   const mentions = (text: string): boolean => chatTemplate.mentions(text);
   return {
@@ -111,29 +110,17 @@ function markersOf({ toolCalls, reasoning }: Formats): ReadonlySet<string> {
 async function loadFolder(modelDir: string, options: TextServiceOptions): Promise<Loaded> {
   const chatTemplate = await ChatTemplate.load(modelDir, options.chatTemplate);
   const formats = findFormats(chatTemplate, options);
-  return { tokenizer: await Tokenizer.load(modelDir, markersOf(formats)), chatTemplate, formats };
-=======
-async function loadFolder(modelDir: string, { chatTemplate }: TextServiceOptions): Promise<Loaded> {
-  const tokenizer = await Tokenizer.load(modelDir, MARKERS);
-  return [tokenizer, await ChatTemplate.load(modelDir, chatTemplate, tokenizer.specialTokens)];
->>>>>>> 566d1d6 (Read tokenizer.model and tekken.json where there is no tokenizer.json)
+  const tokenizer = await Tokenizer.load(modelDir, markersOf(formats));
+  return { tokenizer, chatTemplate: chatTemplate.withSpecialTokens(tokenizer.specialTokens), formats };
 }
 
 /** The tokenizer of a file without a vocabulary is in the files beside it. */
 async function loadGguf(path: string, options: TextServiceOptions): Promise<Loaded> {
   const text = await readGgufText(path);
   if (text === undefined) return loadFolder(dirname(path), options);
-<<<<<<< HEAD
-  const { file, tokenizer, templates, specialTokens } = text;
-  const chatTemplate = await ChatTemplate.create(templates, specialTokens, options.chatTemplate);
+  const chatTemplate = await ChatTemplate.create(text.templates, text.specialTokens, options.chatTemplate);
   const formats = findFormats(chatTemplate, options);
-  return { tokenizer: Tokenizer.convert(tokenizer, markersOf(formats), file), chatTemplate, formats };
-=======
-  return [
-    Tokenizer.convert(text, MARKERS, text.file),
-    await ChatTemplate.create(text.templates, text.specialTokens, chatTemplate),
-  ];
->>>>>>> 566d1d6 (Read tokenizer.model and tekken.json where there is no tokenizer.json)
+  return { tokenizer: Tokenizer.convert(text, markersOf(formats), text.file), chatTemplate, formats };
 }
 
 /** Renders and tokenizes in the calling thread. */
