@@ -14,6 +14,7 @@ from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -48,6 +49,15 @@ def int8(name, weight):
     return compressed(weight, "int-quantized", CHANNEL8)
 
 
+def experts_mxfp4(name, weight):
+    """gpt-oss: only the experts, which models in memory hold as (experts, inputs, features)."""
+    if weight.dim() != 3:
+        return None
+    parts, decoded = zip(*(mxfp4(expert.T.contiguous()) for expert in weight))
+    arrays = {f"_{kind}": torch.stack([part[f"weight_{kind}"] for part in parts]) for kind in ("blocks", "scales")}
+    return arrays, np.stack([values.T for values in decoded])
+
+
 # Case -> (quantization_config, quantizer of a layer's weight, changes of the model)
 CASES = {
     "awq": ({"quant_method": "awq", "bits": 4, "group_size": 32, "version": "gemm", "zero_point": True, "modules_to_not_convert": None},
@@ -69,6 +79,10 @@ CASES = {
     "fp8-blocks": ({"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [32, 48]},
                    lambda name, weight: fp8(weight, block=(32, 48)), {"model_type": "qwen3", "head_dim": 16}),
     "mxfp4": ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, lambda name, weight: mxfp4(weight), {}),
+    "gpt-oss-mxfp4": ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}, experts_mxfp4,
+                      {"model_type": "gpt_oss", "inner": 64, "head_dim": 16, "tied": False,
+                       "rope": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256, "truncate": False},
+                       "config": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 40}}),
 }
 
 
@@ -82,12 +96,13 @@ def make_case(name, out):
         weights = load_file(plain / "model.safetensors")
         stored, values = {}, {}
         for tensor, weight in weights.items():
-            if not tensor.endswith("_proj.weight"):
+            quantized = quantizer(tensor, weight.float()) if tensor.endswith(("_proj.weight", "_proj")) else None
+            if quantized is None:
                 stored[tensor] = weight
                 values[tensor] = weight.float()
                 continue
-            parts, decoded = quantizer(tensor, weight.float())
-            values[tensor] = torch.from_numpy(decoded)
+            parts, decoded = quantized
+            values[tensor] = torch.from_numpy(np.ascontiguousarray(decoded))
             stored |= {f"{tensor.removesuffix('weight')}{part}": array for part, array in parts.items()}
         save_file(values, plain / "model.safetensors", metadata={"format": "pt"})
         golden = make_golden(case, SEED, load_judge(case, plain), generator)
@@ -115,8 +130,10 @@ def save_weights(weights, shards, out):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
-    out = parser.parse_args().out
-    for name in CASES:
+    parser.add_argument("--cases", help="comma-separated names (all by default)")
+    args = parser.parse_args()
+    out = args.out
+    for name in args.cases.split(",") if args.cases else CASES:
         make_case(name, out / name)
         print(name, sum(file.stat().st_size for file in (out / name).iterdir()) // 1024, "KB", flush=True)
 

@@ -15,6 +15,7 @@ test('the fixtures cover every method', () => {
     'compressed-int8',
     'compressed-mxfp4',
     'fp8-blocks',
+    'gpt-oss-mxfp4',
     'gptq',
     'gptq-3bit',
     'gptq-act-order',
