@@ -262,7 +262,7 @@ void Engine::launch_steps() {
       return;
     }
     if (options_.limits.speculation.num_tokens > 0) speculate(batch.plan);
-    build_model_inputs(batch, scheduler_.blocks().block_size());
+    build_model_inputs(batch, scheduler_.blocks().block_size(), options_.num_kv_groups);
     build_sample_rows(batch);
     batch.step = ++num_steps_;
     batch.launch_time = Clock::now();

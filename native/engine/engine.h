@@ -36,6 +36,7 @@ struct EngineOptions {
   // Called on a mask thread before it computes a mask. Tests hold masks up with it.
   std::function<void()> on_mask_start;
   std::vector<int32_t> eos_token_ids;
+  size_t num_kv_groups = 1;       // all have the same blocks
   int64_t vocab_size = 0;         // token ids are below this
   bool checks_integrity = false;  // verifies the scheduler's and the blocks' state after each step, for tests
 };

@@ -187,10 +187,13 @@ class EngineLoader {
 
  private:
   DeviceModel device_model(size_t rank, int max_model_len) const {
-    return make_device_model(request_.spec, plans_[rank], request_.vocabulary->num_ids(), max_model_len);
+    DeviceModel model = make_device_model(request_.spec, plans_[rank], request_.vocabulary->num_ids(), max_model_len);
+    if (!backend_info_.has_kv_groups) merge_kv_groups(model);
+    return model;
   }
   void for_each_rank(const std::function<void(size_t rank)>& work) const;
   Backend& backend(size_t rank) const { return *runner_->ranks()[rank].backend; }
+  int64_t kv_block_bytes(size_t rank) const;  // over all groups
   int warm_up_context_length() const;
   std::optional<int64_t> count_device_blocks() const;
   EngineInfo make_info() const;
@@ -309,14 +312,22 @@ void EngineLoader::load_weights(const LoadObserver& observer) {
   observer(total, total);
 }
 
+int64_t EngineLoader::kv_block_bytes(size_t rank) const {
+  const DeviceModel model = device_model(rank, 0);
+  int64_t bytes = 0;
+  for (int group = 0; group < static_cast<int>(model.kv_groups.size()); ++group)
+    bytes += ranks_[rank].backend->kv_block_bytes(model, group, limits_.block_size, limits_.kv_cache_dtype);
+  return bytes;
+}
+
 int EngineLoader::warm_up_context_length() const {
   return request_.max_model_len > 0 ? request_.max_model_len : default_context_length(request_.spec);
 }
 
 void EngineLoader::reserve() {
   for (size_t rank = 0; rank < world_size_; ++rank)
-    block_bytes_.push_back(
-        ranks_[rank].backend->kv_block_bytes(device_model(rank, 0), limits_.block_size, limits_.kv_cache_dtype));
+    block_bytes_.push_back(kv_block_bytes(rank));
+  limits_.num_blocks.assign(device_model(0, 0).kv_groups.size(), 1);
   available_bytes_ = ranks_[0].backend->available_bytes();
   for_each_rank(
       [&](size_t rank) { ranks_[rank].backend->reserve(device_model(rank, warm_up_context_length()), limits_); });
@@ -356,7 +367,7 @@ void EngineLoader::prepare_kv_cache() {
   memory.max_num_seqs = request_.max_num_seqs;
   memory_ = plan_memory(memory);
 
-  limits_.num_blocks = memory_.num_blocks;
+  std::ranges::fill(limits_.num_blocks, memory_.num_blocks);
   std::vector<RopeTable> rope_tables;
   for (const RopeSpec& rope : request_.spec.ropes)
     rope_tables.push_back({rope.rotary_dim, make_rope_table(rope, memory_.max_model_len),
@@ -410,6 +421,7 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   options.grammar_cache_bytes = static_cast<size_t>(request_.grammar_cache_bytes);
   options.eos_token_ids = request_.eos_token_ids;
   options.vocab_size = request_.spec.vocab_size;
+  options.num_kv_groups = limits_.num_blocks.size();
   BlockManager blocks(memory_.num_blocks, limits_.block_size, request_.has_prefix_cache);
   loaded.engine = std::make_unique<Engine>(std::move(options), std::move(blocks), std::move(runner_),
                                            request_.vocabulary, std::move(sink));

@@ -78,10 +78,11 @@ class CheckingRunner final : public StepRunner {
     const int32_t token_id = given >= 0 ? given : previous_.at(static_cast<size_t>(-1 - given));
     const auto slot_at = [&](int p) {
       const int32_t block =
-          batch.block_tables[s * static_cast<size_t>(batch.max_blocks_per_seq) + static_cast<size_t>(p / block_size_)];
+          batch.kv_arrays[0]
+              .block_tables[s * static_cast<size_t>(batch.max_blocks_per_seq) + static_cast<size_t>(p / block_size_)];
       return static_cast<size_t>(block * block_size_ + p % block_size_);
     };
-    EXPECT_EQ(static_cast<size_t>(batch.slot_mapping[row]), slot_at(position));
+    EXPECT_EQ(static_cast<size_t>(batch.kv_arrays[0].slot_mapping[row]), slot_at(position));
     // The row reads all earlier slots: they must hold their positions, and their contexts must form a chain.
     for (int p = 0; p < position; ++p)
       EXPECT_EQ(slots_[slot_at(p)].position, p);
