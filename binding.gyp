@@ -37,6 +37,7 @@
       "sources": [
         "native/base/machine.cpp",
         "native/base/random.cpp",
+        "native/base/sip_hash.cpp",
         "native/backend/backend.cpp",
         "native/backend/block_format.cpp",
         "native/backend/grouped_tensor.cpp",
@@ -54,6 +55,7 @@
         "native/model/weights.cpp",
         "native/engine/banned_ids.cpp",
         "native/engine/block_manager.cpp",
+        "native/engine/block_pool.cpp",
         "native/engine/engine.cpp",
         "native/engine/load.cpp",
         "native/engine/make_sequences.cpp",
@@ -64,6 +66,7 @@
         "native/engine/model_runner.cpp",
         "native/engine/ngram_drafter.cpp",
         "native/engine/output.cpp",
+        "native/engine/prefix_key.cpp",
         "native/engine/request_checks.cpp",
         "native/engine/sampler.cpp",
         "native/engine/scheduler.cpp",

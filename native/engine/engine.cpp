@@ -262,7 +262,7 @@ void Engine::launch_steps() {
       return;
     }
     if (options_.limits.speculation.num_tokens > 0) speculate(batch.plan);
-    build_model_inputs(batch, scheduler_.blocks().block_size(), options_.num_kv_groups);
+    build_model_inputs(batch, scheduler_.blocks().block_size(), scheduler_.blocks().num_groups());
     build_sample_rows(batch);
     batch.step = ++num_steps_;
     batch.launch_time = Clock::now();
@@ -482,8 +482,7 @@ void Engine::retire_finished(uint64_t collected_step) {
   }
   finished_.clear();
   std::erase_if(retired_, [&](const Retired& retired) { return retired.step <= collected_step; });
-  if (!is_broken_ && !scheduler_.has_work())
-    CAPSTAN_CHECK(scheduler_.blocks().num_available() == scheduler_.blocks().num_blocks());
+  if (!is_broken_ && !scheduler_.has_work()) CAPSTAN_CHECK(scheduler_.blocks().is_idle());
 }
 
 Event& Engine::event_of(Sequence& seq) {
@@ -506,11 +505,13 @@ void Engine::emit() {
 
 void Engine::publish_stats(bool is_step) {
   const BlockManager& blocks = scheduler_.blocks();
+  if (const BlockPool* pool = blocks.main_pool()) {
+    totals_.num_blocks = pool->num_blocks();
+    totals_.num_free_blocks = pool->num_free();
+    totals_.num_cached_blocks = pool->num_cached();
+  }
   totals_.num_waiting = scheduler_.num_waiting();
   totals_.num_running = scheduler_.num_running();
-  totals_.num_blocks = blocks.num_blocks();
-  totals_.num_free_blocks = blocks.num_free();
-  totals_.num_cached_blocks = blocks.num_cached();
   totals_.num_evictions = blocks.num_evictions();
   totals_.num_preemptions = scheduler_.num_preemptions();
   totals_.queued_prompt_tokens = scheduler_.num_waiting_prompt_tokens();

@@ -11,6 +11,7 @@
 
 #include "native/engine/ngram_drafter.h"
 #include "native/engine/output.h"
+#include "native/engine/prefix_key.h"
 #include "native/engine/request.h"
 
 namespace capstan {
@@ -33,6 +34,13 @@ struct Draft {
   std::vector<uint32_t> mask;  // grammar_mask, or forced_mask if `is_forced`
   bool is_forced = false;
   bool is_min_waived = false;
+};
+
+// The blocks of a sequence in one KV group.
+struct BlockTable {
+  std::vector<int32_t> block_ids;  // by position / block size; -1 = freed, because no later query sees it
+  int num_freed = 0;               // leading blocks that are freed
+  int num_published = 0;           // leading blocks that have been offered to the prefix cache
 };
 
 enum class SequenceStatus : uint8_t { kWaiting, kRunning, kFinished };
@@ -63,9 +71,8 @@ struct Sequence {
   int num_preemptions = 0;
   bool is_admitted_once = false;
   // ---- block manager ----
-  std::vector<int32_t> block_table;
-  int num_published_blocks = 0;  // leading blocks that are in the prefix cache
-  uint64_t content_id = 0;       // content id of the last published block
+  std::vector<BlockTable> block_tables;  // by KV group; empty while the sequence holds no blocks
+  std::vector<PrefixKey> prefix_keys;    // entry i: of the first i blocks, which are full and known to the host
   // ---- speculation ----
   std::optional<NgramDrafter> drafter;
   std::vector<Draft> drafts;  // of the step that is planned or in flight

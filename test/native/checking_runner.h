@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "native/base/hash.h"
+#include "native/engine/block_manager.h"
 #include "native/engine/step_runner.h"
 #include "test/native/testing.h"
 
@@ -27,11 +28,11 @@ inline bool is_repeating(uint64_t context) {
 
 class CheckingRunner final : public StepRunner {
  public:
-  CheckingRunner(int depth, int num_blocks, int block_size, int num_ids)
-      : depth_(depth),
-        block_size_(block_size),
-        num_ids_(num_ids),
-        slots_(static_cast<size_t>(num_blocks * block_size)) {}
+  CheckingRunner(int depth, std::span<const KvGroupBlocks> groups, int block_size, int num_ids)
+      : depth_(depth), block_size_(block_size), num_ids_(num_ids) {
+    for (const KvGroupBlocks& group : groups)
+      groups_.push_back({group.window, std::vector<Slot>(static_cast<size_t>(group.num_blocks * block_size))});
+  }
 
   int depth() const override { return depth_; }
 
@@ -76,24 +77,38 @@ class CheckingRunner final : public StepRunner {
     const int position = batch.positions[row];
     const int32_t given = batch.input_ids[row];
     const int32_t token_id = given >= 0 ? given : previous_.at(static_cast<size_t>(-1 - given));
-    const auto slot_at = [&](int p) {
-      const int32_t block =
-          batch.kv_arrays[0]
-              .block_tables[s * static_cast<size_t>(batch.max_blocks_per_seq) + static_cast<size_t>(p / block_size_)];
-      return static_cast<size_t>(block * block_size_ + p % block_size_);
-    };
-    EXPECT_EQ(static_cast<size_t>(batch.kv_arrays[0].slot_mapping[row]), slot_at(position));
-    // The row reads all earlier slots: they must hold their positions, and their contexts must form a chain.
-    for (int p = 0; p < position; ++p)
-      EXPECT_EQ(slots_[slot_at(p)].position, p);
-    for (int p = 1; p < position; ++p)
-      EXPECT_EQ(slots_[slot_at(p)].parent, slots_[slot_at(p - 1)].context);
-    const uint64_t parent = position > 0 ? slots_[slot_at(position - 1)].context : 0;
-    const Slot written{position, token_id, parent, extend_context(parent, token_id)};
-    slots_[slot_at(position)] = written;
-    if (period_ > 0 && position + 1 >= period_ && is_repeating(written.context))
-      return slots_[slot_at(position + 1 - period_)].token_id;
-    return next_id(written.context, num_ids_);
+    EXPECT_EQ(batch.kv_groups.size(), groups_.size());
+    const uint64_t context = write_row(batch, 0, s, row, token_id);
+    for (size_t i = 1; i < groups_.size(); ++i)
+      EXPECT_EQ(write_row(batch, i, s, row, token_id), context);
+    if (period_ > 0 && position + 1 >= period_ && is_repeating(context))
+      return groups_[0].slots[slot_at(batch, 0, s, position + 1 - period_)].token_id;
+    return next_id(context, num_ids_);
+  }
+
+  size_t slot_at(const Batch& batch, size_t group, size_t s, int position) const {
+    const auto width = static_cast<size_t>(batch.max_blocks_per_seq);
+    const int32_t block = batch.kv_groups[group].block_tables[s * width + static_cast<size_t>(position / block_size_)];
+    EXPECT(block >= 0);
+    return static_cast<size_t>(block * block_size_ + position % block_size_);
+  }
+
+  // Verifies the slots that a row sees and writes its own. Returns its context. A window has at least two tokens, so
+  // that a row sees the context of the one before it.
+  uint64_t write_row(const Batch& batch, size_t group, size_t s, size_t row, int32_t token_id) {
+    const int position = batch.positions[row];
+    const auto at = [&](int p) -> Slot& { return groups_[group].slots[slot_at(batch, group, s, p)]; };
+    EXPECT_EQ(static_cast<size_t>(batch.kv_groups[group].slot_mapping[row]), slot_at(batch, group, s, position));
+    // The row reads all earlier slots that it sees: they must hold their positions, and their contexts must form a
+    // chain.
+    const int first = first_visible_key(position, groups_[group].window);
+    for (int p = first; p < position; ++p)
+      EXPECT_EQ(at(p).position, p);
+    for (int p = first + 1; p < position; ++p)
+      EXPECT_EQ(at(p).parent, at(p - 1).context);
+    const uint64_t parent = position > 0 ? at(position - 1).context : 0;
+    at(position) = {position, token_id, parent, extend_context(parent, token_id)};
+    return at(position).context;
   }
 
   struct Slot {
@@ -103,7 +118,11 @@ class CheckingRunner final : public StepRunner {
     uint64_t context = 0;
   };
   int depth_, block_size_, num_ids_;
-  std::vector<Slot> slots_;
+  struct Group {
+    int window;
+    std::vector<Slot> slots;
+  };
+  std::vector<Group> groups_;
   std::vector<int32_t> previous_;
   std::deque<std::vector<int32_t>> in_flight_;
 };

@@ -223,7 +223,8 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
       // Blocks that no row sees are freed.
       for (size_t group = 0; group < num_groups; ++group)
         for (int b = 0; b < blocks_per_seq; ++b) {
-          const int first_key = first_visible_key(done[s], model.kv_groups[group].window);
+          const int window = options.keeps_unseen_blocks ? 0 : model.kv_groups[group].window;
+          const int first_key = first_visible_key(done[s], window);
           tables[group].push_back(b < first_key / options.block_size ? -1 : block_of(group, s, b));
         }
       done[s] = end;
