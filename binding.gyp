@@ -57,6 +57,7 @@
         "native/engine/block_manager.cpp",
         "native/engine/block_pool.cpp",
         "native/engine/engine.cpp",
+        "native/engine/engine_settle.cpp",
         "native/engine/load.cpp",
         "native/engine/make_sequences.cpp",
         "native/engine/mask_gate.cpp",

@@ -23,6 +23,10 @@ struct MaskJob;
 
 using Clock = std::chrono::steady_clock;
 
+inline double ms_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double, std::milli>(end - begin).count();
+}
+
 // A token that is proposed to follow the known tokens of a sequence and the drafts before it, and what may be drawn
 // after it. The fields have the meaning of those of Sequence with the same names.
 struct Draft {
