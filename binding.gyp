@@ -71,6 +71,7 @@
         "native/engine/request_checks.cpp",
         "native/engine/sampler.cpp",
         "native/engine/scheduler.cpp",
+        "native/engine/state_cache.cpp",
         "native/engine/step_times.cpp",
         "native/engine/thinking.cpp",
         "native/bench/limits.cpp",

@@ -44,7 +44,7 @@ struct Batch {
 };
 
 // Fills the model inputs from the plan.
-void build_model_inputs(Batch& batch, int block_size, size_t num_kv_groups);
+void build_model_inputs(Batch& batch, int block_size, size_t num_kv_groups, bool has_states);
 
 // Fills the rows to sample from the plan. Writes what the sampler keeps in the drafts.
 void build_sample_rows(Batch& batch);

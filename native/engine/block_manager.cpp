@@ -16,8 +16,11 @@ bool is_longer_window(int a, int b) {
 
 }  // namespace
 
-BlockManager::BlockManager(std::span<const KvGroupBlocks> groups, int block_size, bool has_prefix_cache)
-    : block_size_(block_size), has_prefix_cache_(has_prefix_cache) {
+BlockManager::BlockManager(std::span<const KvGroupBlocks> groups, int block_size, bool has_prefix_cache,
+                           int num_state_slots, int snapshot_interval)
+    : block_size_(block_size),
+      has_prefix_cache_(has_prefix_cache),
+      states_(num_state_slots, block_size, has_prefix_cache, snapshot_interval) {
   for (const KvGroupBlocks& group : groups) {
     groups_.push_back({BlockPool(group.num_blocks, block_size, has_prefix_cache), group.window});
     if (is_longer_window(group.window, groups_[main_group_].window)) main_group_ = groups_.size() - 1;
@@ -84,11 +87,12 @@ int BlockManager::match_prefix(Sequence& seq) const {
   int length = (seq.num_tokens() - 1) / block_size_;
   for (const Group& group : groups_)
     if (group.window == 0) length = match_prefix(group, seq, length);
-  // A shorter prefix needs other blocks of a window, so the groups are asked again until all agree.
+  // A shorter prefix needs other blocks of a window and another snapshot, so all are asked again until they agree.
   for (bool is_agreed = false; !is_agreed;) {
     const int asked = length;
     for (const Group& group : groups_)
       if (group.window > 0) length = match_prefix(group, seq, length);
+    if (states_.has_slots()) length = states_.match_prefix(seq, length);
     is_agreed = length == asked;
   }
   return length;
@@ -107,6 +111,7 @@ void BlockManager::publish(Sequence& seq, int num_tokens) {
                                 tokens_of(seq, table.num_published));
     }
   }
+  states_.publish(seq, num_tokens);
 }
 
 void BlockManager::unpublish(Sequence& seq) {
@@ -124,6 +129,7 @@ void BlockManager::unpublish(Sequence& seq) {
       if (!has_other_users) group.pool.unpublish(block_id);
     }
   }
+  states_.unpublish(seq);
 }
 
 // ---- allocation ----
@@ -131,6 +137,7 @@ void BlockManager::unpublish(Sequence& seq) {
 template <class BlockOf>
 bool BlockManager::admit_prefix(Sequence& seq, int num_blocks, int num_reserved_blocks, BlockOf block_of) {
   CAPSTAN_CHECK(seq.block_tables.empty());
+  if (!states_.can_admit()) return false;
   const int num_new = blocks_for(seq.num_tokens()) - num_blocks;
   std::vector<BlockTable> tables(groups_.size());
   for (size_t i = 0; i < groups_.size(); ++i) {
@@ -154,6 +161,7 @@ bool BlockManager::admit_prefix(Sequence& seq, int num_blocks, int num_reserved_
     if (groups_[i].window == 0) extend(groups_[i], tables[i], num_blocks + num_new);
   }
   seq.block_tables = std::move(tables);
+  states_.admit(seq, num_blocks);
   seq.num_computed_tokens = num_blocks * block_size_;
   return true;
 }
@@ -169,6 +177,7 @@ int BlockManager::num_shareable(const Sequence& leader) const {
 }
 
 bool BlockManager::holds_prefix(const Sequence& seq, int num_blocks) const {
+  if (states_.has_slots()) return false;  // a state is shared by snapshots only
   for (size_t i = 0; i < groups_.size(); ++i)
     if (seq.block_tables[i].num_freed > first_seen_block(groups_[i], num_blocks * block_size_)) return false;
   return true;
@@ -223,6 +232,8 @@ void BlockManager::free_unseen(Sequence& seq, int next_position) {
 }
 
 void BlockManager::free(Sequence& seq) {
+  if (has_prefix_cache_) update_keys(seq);
+  states_.free(seq);
   for (size_t i = 0; i < seq.block_tables.size(); ++i) {
     BlockPool& pool = groups_[i].pool;
     std::vector<int32_t>& block_ids = seq.block_tables[i].block_ids;
@@ -254,6 +265,7 @@ void BlockManager::check_integrity(std::span<Sequence* const> users) const {
     }
     group.pool.check_integrity(num_users);
   }
+  states_.check_integrity(users);
 }
 
 }  // namespace capstan

@@ -3,7 +3,8 @@
 //
 // Each KV group has a pool of blocks, and each sequence a block table per group. In a group with a window, the blocks
 // that no later query of the sequence sees are freed. A cached prefix is a number of full blocks: groups without a
-// window have all of them, and a group with a window has those that the next query sees.
+// window have all of them, a group with a window has those that the next query sees, and a model with recurrent layers
+// has a snapshot of their state after the last one.
 //
 // Admission reserves all blocks of the prompt in the groups without a window. In a group with a window, a sequence
 // takes the blocks of each chunk when it is scheduled.
@@ -14,6 +15,7 @@
 
 #include "native/engine/block_pool.h"
 #include "native/engine/sequence.h"
+#include "native/engine/state_cache.h"
 
 namespace capstan {
 
@@ -24,22 +26,29 @@ struct KvGroupBlocks {
 
 class BlockManager {
  public:
-  BlockManager(std::span<const KvGroupBlocks> groups, int block_size, bool has_prefix_cache);
-  BlockManager(std::initializer_list<KvGroupBlocks> groups, int block_size, bool has_prefix_cache)
-      : BlockManager(std::span(groups.begin(), groups.size()), block_size, has_prefix_cache) {}
+  BlockManager(std::span<const KvGroupBlocks> groups, int block_size, bool has_prefix_cache, int num_state_slots = 0,
+               int snapshot_interval = kSnapshotInterval);
+  BlockManager(std::initializer_list<KvGroupBlocks> groups, int block_size, bool has_prefix_cache,
+               int num_state_slots = 0, int snapshot_interval = kSnapshotInterval)
+      : BlockManager(std::span(groups.begin(), groups.size()), block_size, has_prefix_cache, num_state_slots,
+                     snapshot_interval) {}
 
   int block_size() const { return block_size_; }
   size_t num_groups() const { return groups_.size(); }
   const BlockPool& pool(size_t group) const { return groups_[group].pool; }
   // The pool of the group that sees the most tokens; null without groups.
   const BlockPool* main_pool() const { return groups_.empty() ? nullptr : &groups_[main_group_].pool; }
+  // The recurrent states of the sequences.
+  StateCache& states() { return states_; }
+  const StateCache& states() const { return states_; }
   int64_t num_evictions() const;  // over all groups
-  // Returns whether no sequence holds a block.
+  // Returns whether no sequence holds a block or a state slot.
   bool is_idle() const;
   int blocks_for(int num_tokens) const { return (num_tokens + block_size_ - 1) / block_size_; }
 
   // Admits `seq`, which holds no blocks yet: assigns it its cached prefix and sets num_computed_tokens to the length of
-  // that. Returns false, with nothing changed, when fewer than `num_reserved_blocks` would be left in a group.
+  // that. Returns false, with nothing changed, when fewer than `num_reserved_blocks` would be left in a group, or when
+  // there is no state slot.
   bool admit(Sequence& seq, int num_reserved_blocks, bool uses_prefix_cache);
   // Number of prompt blocks that the choices of one request share: the full ones without the last prompt token.
   int num_shareable(const Sequence& leader) const;
@@ -90,6 +99,7 @@ class BlockManager {
   bool has_prefix_cache_;
   size_t main_group_ = 0;
   std::vector<Group> groups_;
+  StateCache states_;
 };
 
 }  // namespace capstan

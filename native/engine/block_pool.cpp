@@ -58,7 +58,7 @@ void BlockPool::remove_user(int32_t block_id) {
   CAPSTAN_CHECK(block.ref_count > 0);
   if (--block.ref_count > 0) return;
   if (block.has_content)
-    lru_push(block_id);
+    lru_insert(block_id);
   else
     free_.push_back(block_id);
 }
@@ -69,6 +69,14 @@ void BlockPool::publish(int32_t block_id, const PrefixKey& key, std::span<const 
   block.has_content = true;
   block.key = key;
   std::ranges::copy(token_ids, tokens_of(block_id).begin());
+}
+
+void BlockPool::set_transient(int32_t block_id, bool is_transient) {
+  Block& block = at(block_id);
+  block.is_transient = is_transient && block.has_content;
+  if (block.ref_count > 0 || !block.has_content) return;
+  lru_remove(block_id);
+  lru_insert(block_id);
 }
 
 void BlockPool::unpublish(int32_t block_id) {
@@ -82,15 +90,16 @@ void BlockPool::drop_content(int32_t block_id) {
   Block& block = at(block_id);
   if (!block.has_content) return;
   index_.erase(block.key);
-  block.has_content = false;
+  block.has_content = block.is_transient = false;
 }
 
-void BlockPool::lru_push(int32_t block_id) {
+// Inserts a block as the newest, or as the oldest if it is transient.
+void BlockPool::lru_insert(int32_t block_id) {
   Block& block = at(block_id);
-  block.lru_previous = lru_newest_;
-  block.lru_next = -1;
-  (lru_newest_ >= 0 ? at(lru_newest_).lru_next : lru_oldest_) = block_id;
-  lru_newest_ = block_id;
+  block.lru_previous = block.is_transient ? -1 : lru_newest_;
+  block.lru_next = block.is_transient ? lru_oldest_ : -1;
+  (block.lru_previous >= 0 ? at(block.lru_previous).lru_next : lru_oldest_) = block_id;
+  (block.lru_next >= 0 ? at(block.lru_next).lru_previous : lru_newest_) = block_id;
   ++num_cached_;
 }
 

@@ -19,6 +19,7 @@ class BlockPool {
   int num_free() const { return static_cast<int>(free_.size()); }
   int num_cached() const { return num_cached_; }
   int num_available() const { return num_free() + num_cached_; }
+  int num_with_content() const { return static_cast<int>(index_.size()); }
   int64_t num_evictions() const { return num_evictions_; }
   bool is_used(int32_t block_id) const { return at(block_id).ref_count > 0; }
   bool is_shared(int32_t block_id) const { return at(block_id).ref_count > 1; }
@@ -34,6 +35,8 @@ class BlockPool {
 
   // Adds a full block to the prefix cache, unless a block with this content is there already.
   void publish(int32_t block_id, const PrefixKey& key, std::span<const int32_t> token_ids);
+  // A transient block is evicted before all others while it has no user. Otherwise, makes it the newest.
+  void set_transient(int32_t block_id, bool is_transient);
   // Removes a block from the prefix cache.
   void unpublish(int32_t block_id);
 
@@ -44,6 +47,7 @@ class BlockPool {
   struct Block {
     int32_t ref_count = 0;
     bool has_content = false;
+    bool is_transient = false;
     PrefixKey key{};
     int32_t lru_previous = -1, lru_next = -1;
   };
@@ -53,7 +57,7 @@ class BlockPool {
   std::span<int32_t> tokens_of(int32_t block_id);
   std::span<const int32_t> tokens_of(int32_t block_id) const;
   void drop_content(int32_t block_id);
-  void lru_push(int32_t block_id);
+  void lru_insert(int32_t block_id);
   void lru_remove(int32_t block_id);
 
   int block_size_;

@@ -249,7 +249,8 @@ void Engine::launch_steps() {
       return;
     }
     if (options_.limits.speculation.num_tokens > 0) speculate(batch.plan);
-    build_model_inputs(batch, scheduler_.blocks().block_size(), scheduler_.blocks().num_groups());
+    const BlockManager& blocks = scheduler_.blocks();
+    build_model_inputs(batch, blocks.block_size(), blocks.num_groups(), blocks.states().has_slots());
     build_sample_rows(batch);
     batch.step = ++num_steps_;
     batch.launch_time = Clock::now();
@@ -345,6 +346,8 @@ void Engine::publish_stats(bool is_step) {
   totals_.num_waiting = scheduler_.num_waiting();
   totals_.num_running = scheduler_.num_running();
   totals_.num_evictions = blocks.num_evictions();
+  totals_.snapshot_bytes = blocks.states().slots().num_with_content() * options_.state_slot_bytes;
+  totals_.num_snapshot_hits = blocks.states().num_hits();
   totals_.num_preemptions = scheduler_.num_preemptions();
   totals_.queued_prompt_tokens = scheduler_.num_waiting_prompt_tokens();
   const std::lock_guard lock(mutex_);

@@ -210,6 +210,7 @@ class EngineLoader {
   SpeculationOptions speculation_;
   std::vector<KvGroup> kv_groups_;
   std::vector<int64_t> block_bytes_;  // by KV group, over all ranks
+  int64_t state_slot_bytes_ = 0;      // over all ranks
   int64_t available_bytes_ = 0;       // of the host, after the weights are loaded
   std::unique_ptr<ModelRunner> runner_;
   MemoryPlan memory_;
@@ -324,6 +325,9 @@ void EngineLoader::reserve() {
     for (size_t group = 0; group < kv_groups_.size(); ++group)
       block_bytes_[group] += ranks_[rank].backend->kv_block_bytes(device_model(rank, 0), static_cast<int>(group),
                                                                   limits_.block_size, limits_.kv_cache_dtype);
+  for (size_t rank = 0; rank < world_size_; ++rank)
+    state_slot_bytes_ += ranks_[rank].backend->state_slot_bytes(device_model(rank, 0));
+  limits_.num_state_slots = state_slot_bytes_ > 0 ? 1 : 0;
   available_bytes_ = ranks_[0].backend->available_bytes();
   for_each_rank(
       [&](size_t rank) { ranks_[rank].backend->reserve(device_model(rank, warm_up_context_length()), limits_); });
@@ -351,6 +355,8 @@ void EngineLoader::prepare_kv_cache() {
   MemoryRequest memory;
   for (size_t group = 0; group < kv_groups_.size(); ++group)
     memory.groups.push_back({block_bytes_[group], kv_groups_[group].window});
+  memory.state_slot_bytes = state_slot_bytes_;
+  memory.snapshot_interval = kSnapshotInterval;
   memory.block_size = limits_.block_size;
   const std::optional<int64_t> budget = device_budget();
   memory.available_bytes = budget.value_or(available_bytes_);
@@ -363,6 +369,7 @@ void EngineLoader::prepare_kv_cache() {
   memory_ = plan_memory(memory);
 
   limits_.num_blocks = memory_.num_blocks;
+  limits_.num_state_slots = memory_.num_state_slots;
   std::vector<RopeTable> rope_tables;
   for (const RopeSpec& rope : request_.spec.ropes)
     rope_tables.push_back({rope.rotary_dim, make_rope_table(rope, memory_.max_model_len),
@@ -393,7 +400,9 @@ EngineInfo EngineLoader::make_info() const {
   info.kv_cache_dtype = limits_.kv_cache_dtype;
   info.block_size = limits_.block_size;
   // The group that sees the most tokens has the most blocks.
-  info.num_blocks = *std::ranges::max_element(memory_.num_blocks);
+  for (const int num_blocks : memory_.num_blocks)
+    info.num_blocks = std::max(info.num_blocks, num_blocks);
+  info.num_state_slots = memory_.num_state_slots;
   info.kv_cache_bytes = memory_.kv_cache_bytes;
   for (const Rank& rank : runner_->ranks())
     info.weight_bytes += rank.weights.bytes;
@@ -419,7 +428,8 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   std::vector<KvGroupBlocks> groups;
   for (size_t group = 0; group < kv_groups_.size(); ++group)
     groups.push_back({memory_.num_blocks[group], kv_groups_[group].window});
-  BlockManager blocks(groups, limits_.block_size, request_.has_prefix_cache);
+  options.state_slot_bytes = state_slot_bytes_;
+  BlockManager blocks(groups, limits_.block_size, request_.has_prefix_cache, memory_.num_state_slots);
   loaded.engine = std::make_unique<Engine>(std::move(options), std::move(blocks), std::move(runner_),
                                            request_.vocabulary, std::move(sink));
   return loaded;

@@ -34,7 +34,7 @@ class KvSizes {
     const auto sees_more = [](const KvGroupMemory& a, const KvGroupMemory& b) {
       return b.window != 0 && (a.window == 0 || a.window > b.window);
     };
-    main_window_ = std::ranges::min_element(request.groups, sees_more)->window;
+    if (!request.groups.empty()) main_window_ = std::ranges::min_element(request.groups, sees_more)->window;
   }
 
   int64_t blocks_for(int64_t num_tokens) const { return (num_tokens + request_.block_size - 1) / request_.block_size; }
@@ -82,17 +82,34 @@ class KvSizes {
   int main_window_ = 0;
 };
 
+// A running sequence writes to one slot and keeps its newest snapshot in another.
+int64_t wanted_slots(const MemoryRequest& request, int max_model_len) {
+  if (request.state_slot_bytes == 0) return 0;
+  return int64_t{request.max_num_seqs} * (2 + max_model_len / request.snapshot_interval);
+}
+
 // Returns the bytes that the cache may use.
 int64_t choose_bytes(const MemoryRequest& request, const KvSizes& sizes, int max_model_len) {
   if (request.kv_cache_bytes > request.available_bytes)
     throw Error(ErrorCode::kOutOfMemory, "kvCacheBytes: expected at most " + mebibytes(request.available_bytes) +
                                              ", the memory available, got " + mebibytes(request.kv_cache_bytes));
   if (request.kv_cache_bytes > 0) return request.kv_cache_bytes;
+  const int64_t slot_bytes = wanted_slots(request, max_model_len) * request.state_slot_bytes;
   if (request.is_budget) {
     const int64_t most_blocks = std::max(sizes.blocks_needed(max_model_len), kBudgetSlots / request.block_size);
-    return std::min(request.available_bytes, sizes.bytes(most_blocks));
+    return std::min(request.available_bytes, sizes.bytes(most_blocks) + slot_bytes);
   }
-  return std::min(sizes.bytes(sizes.blocks_wanted(max_model_len)), request.available_bytes / kDefaultShareOfMemory);
+  return std::min(sizes.bytes(sizes.blocks_wanted(max_model_len)) + slot_bytes,
+                  request.available_bytes / kDefaultShareOfMemory);
+}
+
+int64_t choose_slots(const MemoryRequest& request, const KvSizes& sizes, int max_model_len, int64_t bytes) {
+  if (request.state_slot_bytes == 0) return 0;
+  int64_t most_bytes = std::max(bytes / 2, bytes - sizes.bytes(sizes.blocks_wanted(max_model_len)));
+  // A context length that was asked for comes first.
+  if (request.max_model_len > 0)
+    most_bytes = std::min(most_bytes, bytes - sizes.bytes(sizes.blocks_needed(max_model_len)));
+  return std::clamp<int64_t>(most_bytes / request.state_slot_bytes, 1, wanted_slots(request, max_model_len));
 }
 
 }  // namespace
@@ -103,10 +120,12 @@ MemoryPlan plan_memory(const MemoryRequest& request) {
   MemoryPlan plan;
   plan.max_model_len = has_length ? request.max_model_len : request.trained_length;
   const int64_t bytes = choose_bytes(request, sizes, plan.max_model_len);
-  const int64_t num_blocks = sizes.blocks_within(std::max<int64_t>(bytes, 0));
-  const int64_t num_needed = sizes.blocks_needed(plan.max_model_len);
-  if (num_blocks < 1 || (num_blocks < num_needed && has_length))
-    refuse_length(request, plan.max_model_len, sizes.bytes(num_needed), bytes);
+  plan.num_state_slots = static_cast<int>(choose_slots(request, sizes, plan.max_model_len, bytes));
+  const int64_t slot_bytes = plan.num_state_slots * request.state_slot_bytes;
+  const int64_t num_blocks = bytes < slot_bytes ? -1 : sizes.blocks_within(bytes - slot_bytes);
+  const int64_t num_needed = request.groups.empty() ? 0 : sizes.blocks_needed(plan.max_model_len);
+  if (num_blocks < std::min<int64_t>(num_needed, 1) || (num_blocks < num_needed && has_length))
+    refuse_length(request, plan.max_model_len, sizes.bytes(num_needed) + slot_bytes, bytes);
   if (num_blocks < num_needed) {
     const int lowered = static_cast<int>(num_blocks * request.block_size);
     plan.notes.push_back("context length lowered from " + std::to_string(plan.max_model_len) + " to " +
@@ -115,7 +134,7 @@ MemoryPlan plan_memory(const MemoryRequest& request) {
   }
   for (const KvGroupMemory& group : request.groups)
     plan.num_blocks.push_back(static_cast<int>(sizes.blocks_of(group, num_blocks)));
-  plan.kv_cache_bytes = sizes.bytes(num_blocks);
+  plan.kv_cache_bytes = sizes.bytes(num_blocks) + slot_bytes;
   return plan;
 }
 

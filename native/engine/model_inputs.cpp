@@ -31,9 +31,20 @@ void fill_kv_arrays(const Batch& batch, size_t group, int block_size, Batch::KvA
   }
 }
 
+void fill_state_arrays(Batch& batch) {
+  batch.state_writes.assign(batch.input_ids.size(), -1);
+  size_t first_row = 0;
+  for (const ScheduledSequence& scheduled : batch.plan.sequences) {
+    batch.state_reads.push_back(scheduled.state_read);
+    for (const StateWrite& write : scheduled.state_writes)
+      batch.state_writes[first_row + static_cast<size_t>(write.row)] = write.slot;
+    first_row += static_cast<size_t>(scheduled.num_tokens);
+  }
+}
+
 }  // namespace
 
-void build_model_inputs(Batch& batch, int block_size, size_t num_kv_groups) {
+void build_model_inputs(Batch& batch, int block_size, size_t num_kv_groups, bool has_states) {
   batch.input_ids.clear();
   batch.positions.clear();
   batch.cu_seqlens_q.assign(1, 0);
@@ -55,6 +66,9 @@ void build_model_inputs(Batch& batch, int block_size, size_t num_kv_groups) {
   for (size_t group = 0; group < num_kv_groups; ++group)
     fill_kv_arrays(batch, group, block_size, batch.kv_arrays[group]);
   batch.set_kv_groups();
+  batch.state_reads.clear();
+  batch.state_writes.clear();
+  if (has_states) fill_state_arrays(batch);
 }
 
 }  // namespace capstan

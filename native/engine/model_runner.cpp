@@ -39,7 +39,8 @@ void ModelRunner::stop() {
 namespace {
 
 // `num_seqs` sequences of `tokens_per_seq` tokens of id 0. All their blocks are block 0.
-Batch make_warm_up_batch(int num_seqs, int tokens_per_seq, int block_size, size_t num_kv_groups) {
+Batch make_warm_up_batch(int num_seqs, int tokens_per_seq, const DeviceLimits& limits) {
+  const int block_size = limits.block_size;
   Batch batch;
   Batch::KvArrays kv;
   batch.cu_seqlens_q.push_back(0);
@@ -56,8 +57,13 @@ Batch make_warm_up_batch(int num_seqs, int tokens_per_seq, int block_size, size_
     batch.sample_rows.emplace_back();
   }
   kv.block_tables.resize(static_cast<size_t>(num_seqs * batch.max_blocks_per_seq));
-  batch.kv_arrays.assign(num_kv_groups, kv);
+  batch.kv_arrays.assign(limits.num_blocks.size(), kv);
   batch.set_kv_groups();
+  // No state is kept.
+  if (limits.num_state_slots > 0) {
+    batch.state_reads.assign(batch.context_lens.size(), -1);
+    batch.state_writes.assign(batch.input_ids.size(), -1);
+  }
   batch.results.resize(batch.sample_rows.size());
   return batch;
 }
@@ -73,7 +79,7 @@ void ModelRunner::warm_up_decode(const DeviceLimits& limits) {
 
 void ModelRunner::warm_up(int num_seqs, int tokens_per_seq, const DeviceLimits& limits) {
   if (depth_ == 1) return;
-  Batch batch = make_warm_up_batch(num_seqs, tokens_per_seq, limits.block_size, limits.num_blocks.size());
+  Batch batch = make_warm_up_batch(num_seqs, tokens_per_seq, limits);
   launch(batch);
   collect(batch);
 }

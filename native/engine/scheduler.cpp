@@ -163,7 +163,8 @@ void Scheduler::schedule(StepPlan& plan, Sequence& seq) {
   scheduled.first_position = seq.num_computed_tokens;
   scheduled.num_tokens = num_tokens;
   scheduled.samples = num_tokens == num_remaining;
-  plan.sequences.push_back(scheduled);
+  blocks_.states().plan(scheduled);
+  plan.sequences.push_back(std::move(scheduled));
   plan.num_tokens += num_tokens;
 }
 
@@ -189,6 +190,7 @@ int Scheduler::plan_drafts(StepPlan& plan, size_t idx, int count) {
   int num_added = 0;
   for (; num_added < count && draft_capacity(plan) > 0; ++num_added) {
     if (!blocks_.grow(*scheduled.seq, scheduled.first_position + scheduled.num_tokens + 1)) break;
+    if (!blocks_.states().add_draft(scheduled)) break;
     ++scheduled.num_drafts;
     ++scheduled.num_tokens;
     ++plan.num_tokens;
@@ -198,6 +200,7 @@ int Scheduler::plan_drafts(StepPlan& plan, size_t idx, int count) {
 
 void Scheduler::cut_drafts(StepPlan& plan, size_t idx, int count) {
   ScheduledSequence& scheduled = plan.sequences[idx];
+  blocks_.states().cut_drafts(scheduled, count);
   scheduled.num_drafts -= count;
   scheduled.num_tokens -= count;
   plan.num_tokens -= count;
@@ -205,6 +208,7 @@ void Scheduler::cut_drafts(StepPlan& plan, size_t idx, int count) {
 }
 
 void Scheduler::launched(const StepPlan& plan) {
+  blocks_.states().launched();
   for (const ScheduledSequence& scheduled : plan.sequences) {
     Sequence& seq = *scheduled.seq;
     seq.num_computed_tokens += scheduled.num_tokens;
@@ -233,6 +237,7 @@ void Scheduler::append(Sequence& seq, int32_t token_id) {
 }
 
 void Scheduler::reject(Sequence& seq, int count) {
+  blocks_.states().reject(seq, count);
   seq.num_in_flight -= count;
   seq.num_computed_tokens -= count;
   CAPSTAN_CHECK(seq.num_in_flight >= 0 && seq.num_computed_tokens <= seq.num_tokens_ahead());

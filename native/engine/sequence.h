@@ -47,6 +47,21 @@ struct BlockTable {
   int num_published = 0;           // leading blocks that have been offered to the prefix cache
 };
 
+// A slot that holds the recurrent state of a sequence after its first `position` tokens.
+struct Snapshot {
+  int position = 0;
+  int32_t slot = -1;
+};
+
+// The slots of recurrent state that a sequence uses.
+struct StateSlots {
+  int32_t own = -1;               // the slot that only this sequence writes
+  int32_t newest = -1;            // holds the state after the newest planned token: own, or a snapshot; -1 = zeros
+  std::vector<int32_t> drafts;    // hold the states after the drafts in flight, or after those that held
+  std::vector<Snapshot> pending;  // planned, and not in the prefix cache yet
+  Snapshot rolling;               // the newest one in the prefix cache that the next one replaces
+};
+
 enum class SequenceStatus : uint8_t { kWaiting, kRunning, kFinished };
 
 struct Sequence {
@@ -76,6 +91,7 @@ struct Sequence {
   bool is_admitted_once = false;
   // ---- block manager ----
   std::vector<BlockTable> block_tables;  // by KV group; empty while the sequence holds no blocks
+  StateSlots states;                     // only with recurrent layers
   std::vector<PrefixKey> prefix_keys;    // entry i: of the first i blocks, which are full and known to the host
   // ---- speculation ----
   std::optional<NgramDrafter> drafter;

@@ -3,7 +3,7 @@
 // stands for, and verifies each slot that a row would read. The id that it draws is a function of all earlier tokens,
 // so a wrong id, position, slot or block table, or a lost token, also changes the completion.
 #include <deque>
-#include <map>
+#include <limits>
 #include <vector>
 
 #include "native/base/hash.h"
@@ -28,10 +28,16 @@ inline bool is_repeating(uint64_t context) {
 
 class CheckingRunner final : public StepRunner {
  public:
-  CheckingRunner(int depth, std::span<const KvGroupBlocks> groups, int block_size, int num_ids)
-      : depth_(depth), block_size_(block_size), num_ids_(num_ids) {
-    for (const KvGroupBlocks& group : groups)
+  CheckingRunner(int depth, std::span<const KvGroupBlocks> groups, int num_state_slots, int block_size, int num_ids)
+      : depth_(depth), block_size_(block_size), num_ids_(num_ids), states_(static_cast<size_t>(num_state_slots)) {
+    model_.max_model_len = limits_.max_num_tokens = std::numeric_limits<int>::max();
+    limits_.block_size = block_size;
+    limits_.num_state_slots = num_state_slots;
+    for (const KvGroupBlocks& group : groups) {
       groups_.push_back({group.window, std::vector<Slot>(static_cast<size_t>(group.num_blocks * block_size))});
+      model_.kv_groups.push_back({group.window, 1});
+      limits_.num_blocks.push_back(group.num_blocks);
+    }
   }
 
   int depth() const override { return depth_; }
@@ -39,12 +45,15 @@ class CheckingRunner final : public StepRunner {
   // Computes the step, as a stream would, in launch order. collect() returns the results.
   void launch(Batch& batch) override {
     EXPECT(static_cast<int>(in_flight_.size()) < depth_);
+    check_step(batch.input(), model_, limits_);
     std::vector<int32_t> next_ids;  // by row
     for (size_t s = 0; s < batch.plan.sequences.size(); ++s) {
       const auto rows_begin = static_cast<size_t>(batch.cu_seqlens_q[s]),
                  rows_end = static_cast<size_t>(batch.cu_seqlens_q[s + 1]);
+      State state;
+      if (!states_.empty() && batch.state_reads[s] >= 0) state = states_.at(static_cast<size_t>(batch.state_reads[s]));
       for (size_t row = rows_begin; row < rows_end; ++row)
-        next_ids.push_back(run_row(batch, s, row));
+        next_ids.push_back(run_row(batch, s, row, state));
       EXPECT_EQ(batch.context_lens[s], batch.positions[rows_end - 1] + 1);
     }
     std::vector<int32_t> drawn;
@@ -72,18 +81,37 @@ class CheckingRunner final : public StepRunner {
   int32_t poisoned_id_ = -1;  // drawing this id counts as NaN in the logits
 
  private:
+  // The recurrent state after some token: a hash of all tokens so far.
+  struct State {
+    int num_tokens = 0;
+    uint64_t context = 0;
+  };
+
   // Returns the id that follows the row.
-  int32_t run_row(const Batch& batch, size_t s, size_t row) {
+  int32_t run_row(const Batch& batch, size_t s, size_t row, State& state) {
     const int position = batch.positions[row];
     const int32_t given = batch.input_ids[row];
     const int32_t token_id = given >= 0 ? given : previous_.at(static_cast<size_t>(-1 - given));
     EXPECT_EQ(batch.kv_groups.size(), groups_.size());
-    const uint64_t context = write_row(batch, 0, s, row, token_id);
-    for (size_t i = 1; i < groups_.size(); ++i)
-      EXPECT_EQ(write_row(batch, i, s, row, token_id), context);
+    uint64_t context = 0;
+    if (!states_.empty()) context = advance(batch, row, token_id, state);
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      const uint64_t seen = write_row(batch, i, s, row, token_id);
+      if (i > 0 || !states_.empty()) EXPECT_EQ(seen, context);
+      context = seen;
+    }
     if (period_ > 0 && position + 1 >= period_ && is_repeating(context))
       return groups_[0].slots[slot_at(batch, 0, s, position + 1 - period_)].token_id;
     return next_id(context, num_ids_);
+  }
+
+  // Advances a recurrent state by one row and stores it. Returns its context.
+  uint64_t advance(const Batch& batch, size_t row, int32_t token_id, State& state) {
+    EXPECT_EQ(state.num_tokens, batch.positions[row]);
+    state = {state.num_tokens + 1, extend_context(state.context, token_id)};
+    const int32_t slot = batch.state_writes[row];
+    if (slot >= 0) states_.at(static_cast<size_t>(slot)) = state;
+    return state.context;
   }
 
   size_t slot_at(const Batch& batch, size_t group, size_t s, int position) const {
@@ -123,6 +151,9 @@ class CheckingRunner final : public StepRunner {
     std::vector<Slot> slots;
   };
   std::vector<Group> groups_;
+  std::vector<State> states_;
+  DeviceModel model_;    // only the KV groups
+  DeviceLimits limits_;  // of the cache
   std::vector<int32_t> previous_;
   std::deque<std::vector<int32_t>> in_flight_;
 };

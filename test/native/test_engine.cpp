@@ -33,7 +33,9 @@ std::shared_ptr<Vocabulary> letters() {
 struct Setup {
   int depth = 1, num_blocks = 64, block_size = 4, max_num_seqs = 8, max_num_batched_tokens = 16, max_model_len = 200,
       max_queued = 1024;
-  std::vector<KvGroupBlocks> groups;  // empty: one group of num_blocks
+  std::vector<KvGroupBlocks> groups;  // empty: one group of num_blocks, or none with has_attention = false
+  bool has_attention = true;
+  int num_state_slots = 0, snapshot_interval = 8;
   bool has_prefix_cache = true;
   int32_t poisoned_id = -1;
   SpeculationOptions speculation;
@@ -59,13 +61,16 @@ class Harness {
     options.eos_token_ids = {kEos};
     options.vocab_size = kNumIds;
     options.checks_integrity = true;
-    const auto groups = setup.groups.empty() ? std::vector<KvGroupBlocks>{{setup.num_blocks}} : setup.groups;
-    auto runner = std::make_unique<CheckingRunner>(setup.depth, groups, setup.block_size, kNumIds);
+    auto groups = setup.groups;
+    if (groups.empty() && setup.has_attention) groups.push_back({setup.num_blocks});
+    auto runner =
+        std::make_unique<CheckingRunner>(setup.depth, groups, setup.num_state_slots, setup.block_size, kNumIds);
     runner->poisoned_id_ = setup.poisoned_id;
     runner->period_ = setup.period;
-    engine_ =
-        std::make_unique<Engine>(options, BlockManager(groups, setup.block_size, setup.has_prefix_cache),
-                                 std::move(runner), letters(), [this](std::vector<Event>&& events) { gather(events); });
+    engine_ = std::make_unique<Engine>(
+        options,
+        BlockManager(groups, setup.block_size, setup.has_prefix_cache, setup.num_state_slots, setup.snapshot_interval),
+        std::move(runner), letters(), [this](std::vector<Event>&& events) { gather(events); });
   }
 
   Engine& engine() { return *engine_; }
@@ -174,7 +179,8 @@ TEST(engine_completes_prompts_as_the_model_does_at_both_depths) {
 // Submits and aborts at random with few blocks. Batching, chunks, preemption, the prefix cache and speculation must not
 // change a completion or lose a block.
 void run_random_operations(const SpeculationOptions& speculation, int period, int64_t* num_accepted = nullptr,
-                           const std::vector<KvGroupBlocks>& groups = {}) {
+                           const std::vector<KvGroupBlocks>& groups = {}, int num_state_slots = 0,
+                           bool has_attention = true) {
   for (const int depth : {1, 2})
     for (const bool has_prefix_cache : {true, false})
       for (uint32_t seed = 1; seed <= 4; ++seed) {
@@ -186,6 +192,8 @@ void run_random_operations(const SpeculationOptions& speculation, int period, in
         setup.has_prefix_cache = has_prefix_cache;
         setup.num_blocks = 24;
         setup.groups = groups;
+        setup.num_state_slots = num_state_slots;
+        setup.has_attention = has_attention;
         setup.max_model_len = 80;
         setup.max_num_batched_tokens = 8 + static_cast<int>(random() % 24);
         Harness harness(setup);
@@ -263,6 +271,20 @@ TEST(engine_random_operations_with_windows_change_no_completion) {
                           groups);
     EXPECT(num_accepted > 100);
   }
+}
+
+// With fewer slots than sequences, with some snapshots, and with many; beside attention and alone.
+TEST(engine_random_operations_with_recurrent_states_change_no_completion) {
+  for (const int num_slots : {1, 3, 9, 40, 200})
+    for (const std::vector<KvGroupBlocks>& groups :
+         std::vector<std::vector<KvGroupBlocks>>{{}, {{24}}, {{200}}, {{24}, {14, 7}}}) {
+      run_random_operations({}, 0, nullptr, groups, num_slots, !groups.empty());
+      int64_t num_accepted = 0;
+      // Without attention, the model cannot repeat what it said.
+      run_random_operations({.num_tokens = 5, .max_ngram = 4, .min_ngram = 1, .max_step_tokens = 8},
+                            groups.empty() ? 0 : 3, &num_accepted, groups, num_slots, !groups.empty());
+      EXPECT(groups.empty() || num_slots == 1 || num_accepted > 100);
+    }
 }
 
 // A row after a rejected draft belongs to no text, so its NaN is not an error.

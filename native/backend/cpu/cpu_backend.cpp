@@ -184,12 +184,12 @@ class CpuBackend final : public Backend {
   int64_t hidden_stride_ = 0, qkv_stride_ = 0;
 
   std::vector<HugeBuffer> kv_;  // by KV group: (num_layers) K then V, layouts in kernels.h
-  HugeBuffer hidden_;    // (max_num_tokens, hidden_stride)
-  HugeBuffer partial_;   // (max_num_tokens, hidden_stride) this rank's part of a sum
-  HugeBuffer qkv_;       // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
-  HugeBuffer acts_;      // ActTiles: results of the norms, the attention result
-  HugeBuffer mlp_acts_;  // ActTiles: input of the down projection
-  HugeBuffer logits_;    // (max_num_seqs, vocab_size), filled on rank 0
+  HugeBuffer hidden_;           // (max_num_tokens, hidden_stride)
+  HugeBuffer partial_;          // (max_num_tokens, hidden_stride) this rank's part of a sum
+  HugeBuffer qkv_;              // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
+  HugeBuffer acts_;             // ActTiles: results of the norms, the attention result
+  HugeBuffer mlp_acts_;         // ActTiles: input of the down projection
+  HugeBuffer logits_;           // (max_num_seqs, vocab_size), filled on rank 0
   HugeBuffer
       squares_;  // (max_num_tokens, num_heads + num_kv_heads) squares of this rank's heads, for QkNorm::kAllHeads
   HugeBuffer inverse_rms_;     // (max_num_tokens, 2) of q and k over all heads
