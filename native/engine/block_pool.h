@@ -23,6 +23,7 @@ class BlockPool {
   int64_t num_evictions() const { return num_evictions_; }
   bool is_used(int32_t block_id) const { return at(block_id).ref_count > 0; }
   bool is_shared(int32_t block_id) const { return at(block_id).ref_count > 1; }
+  bool is_transient(int32_t block_id) const { return at(block_id).is_transient; }
 
   // Returns the block with this content, or -1.
   int32_t find(const PrefixKey& key, std::span<const int32_t> token_ids) const;

@@ -147,11 +147,11 @@ void StateCache::publish(Sequence& seq, int num_tokens) {
   std::erase_if(seq.states.pending, [&](const Snapshot& snapshot) { return snapshot.position <= num_tokens; });
 }
 
-// Drops the last snapshot at the end of a block, if it is still there and no other sequence uses it.
+// Drops the last snapshot at the end of a block, if it is still there and no other sequence has used it.
 void StateCache::drop_rolling(Sequence& seq) {
   const Snapshot rolling = std::exchange(seq.states.rolling, {});
   if (rolling.slot < 0 || slots_.find(key_at(seq, rolling.position), {}) != rolling.slot) return;
-  if (!slots_.is_used(rolling.slot)) slots_.unpublish(rolling.slot);
+  if (slots_.is_transient(rolling.slot) && !slots_.is_used(rolling.slot)) slots_.unpublish(rolling.slot);
 }
 
 void StateCache::unpublish(Sequence& seq) {

@@ -73,7 +73,7 @@ TEST(sip_hash_equals_the_reference) {
 }
 
 TEST(kv_groups_with_a_window_hold_its_blocks_only) {
-  constexpr int kWindow = 9;
+  constexpr int kWindow = 8;
   for (const bool has_prefix_cache : {true, false}) {
     Scheduler scheduler(limits_of_steps(8), BlockManager({{30}, {6, kWindow}}, kBlockSize, has_prefix_cache));
     Sequence seq = make_sequence(60);
@@ -128,6 +128,17 @@ TEST(kv_groups_evicted_head_becomes_a_hit_again) {
   Scheduler scheduler(limits_of_steps(8), BlockManager({{6, 8}}, kBlockSize, true));
   run_prompt(scheduler, 41, 1);
   EXPECT_EQ(cached_tokens(scheduler, make_sequence(41)), 40);
+}
+
+TEST(block_pool_compares_the_tokens_of_a_hit) {
+  BlockPool pool(2, 2, true);
+  const std::vector<int32_t> tokens{1, 2}, others{1, 3};
+  const PrefixKey key = extend_key(root_key(""), tokens);
+  const int32_t block_id = pool.take();
+  pool.publish(block_id, key, tokens);
+  EXPECT_EQ(pool.find(key, tokens), block_id);
+  EXPECT_EQ(pool.find(key, others), -1);
+  EXPECT(extend_key(root_key("tenant"), tokens) != key && extend_key(root_key(""), others) != key);
 }
 
 TEST(kv_groups_salts_share_nothing) {

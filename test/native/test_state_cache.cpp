@@ -181,6 +181,37 @@ TEST(states_of_ending_blocks_are_evicted_before_others) {
   hybrid.scheduler.finish(other);
 }
 
+TEST(states_at_the_end_of_a_sequence_outlive_older_ones) {
+  Hybrid hybrid(3);
+  Sequence seq = make_sequence(6);
+  hybrid.scheduler.add(seq);
+  while (seq.num_tokens() < 15)
+    hybrid.step();
+  hybrid.scheduler.finish(seq);
+  EXPECT_EQ(hybrid.slots().num_with_content(), 2);
+  hybrid.run(make_sequence(10, 1000));  // evicts the one at the end of the prompt
+  Sequence next = make_sequence(0);
+  next.token_ids = seq.token_ids;
+  next.num_prompt_tokens = next.num_tokens();
+  EXPECT_EQ(hybrid.run(next), 12);
+}
+
+TEST(states_of_a_decoding_sequence_stay_if_another_one_used_them) {
+  Hybrid hybrid(20);
+  Sequence seq = make_sequence(6);
+  hybrid.scheduler.add(seq);
+  while (seq.num_tokens() < 10)
+    hybrid.step();
+  Sequence next = make_sequence(0);
+  next.token_ids = seq.token_ids;
+  next.num_prompt_tokens = next.num_tokens();
+  EXPECT_EQ(hybrid.run(next), 8);
+  while (seq.num_tokens() < 15)
+    hybrid.step();
+  EXPECT_EQ(hybrid.run(next), 8);
+  hybrid.scheduler.finish(seq);
+}
+
 TEST(states_that_were_of_use_stay_longer) {
   Hybrid hybrid(3);
   hybrid.run(make_sequence(10));
