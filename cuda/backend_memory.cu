@@ -65,15 +65,16 @@ void CudaBackend::check_model(const DeviceModel& model, int64_t weight_bytes) co
                                              ", which has " + std::to_string(available >> 20) + " MiB of free memory");
 }
 
-int64_t CudaBackend::kv_block_bytes(const DeviceModel& model, int block_size, DType kv_cache_dtype) const {
+int64_t CudaBackend::kv_block_bytes(const DeviceModel& model, int kv_group, int block_size,
+                                    DType kv_cache_dtype) const {
   const KvLayout layout =
       make_kv_layout(block_size, model.num_kv_heads, model.head_dim, kv_cache_dtype == DType::kFp8E4m3);
-  return model.num_layers() * layout.block_bytes();
+  return model.kv_groups[static_cast<size_t>(kv_group)].num_layers * layout.block_bytes();
 }
 
 void CudaBackend::reserve(const DeviceModel& model, const DeviceLimits& limits) {
   DeviceLimits one_block = limits;
-  one_block.num_blocks = 1;
+  one_block.num_blocks.assign(1, 1);
   prepare(model, one_block);
   can_capture_ = false;  // a graph would contain the address of the temporary block
 }
@@ -155,6 +156,7 @@ void CudaBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) 
     if (hidden_.bytes() == 0) allocate(model, limits);
     CAPSTAN_CHECK(limits.max_num_tokens == limits_.max_num_tokens && limits.max_num_seqs == limits_.max_num_seqs &&
                   model.max_model_len <= model_.max_model_len);
+    CAPSTAN_CHECK(model.kv_groups.size() == 1 && limits.num_blocks.size() == 1);
     const int allocated_len = model_.max_model_len;
     model_ = model;
     model_.max_model_len = allocated_len;

@@ -40,7 +40,7 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Vector> load_vector(const TensorSlice& slice, float offset, const LoadProgress& progress) override;
 
   void check_model(const DeviceModel& model, int64_t weight_bytes) const override;
-  int64_t kv_block_bytes(const DeviceModel& model, int block_size, DType kv_cache_dtype) const override;
+  int64_t kv_block_bytes(const DeviceModel& model, int kv_group, int block_size, DType kv_cache_dtype) const override;
   int64_t available_bytes() const override { return memory().free; }
   void reserve(const DeviceModel& model, const DeviceLimits& limits) override;
   int64_t kv_budget_bytes(double utilization) const override;
@@ -152,7 +152,7 @@ class CudaBackend final : public Backend {
 
   int share_begin(int rank) const { return cuda::share_begin(rank, step_.num_tokens, world_size()); }
   int share_size() const { return cuda::share_size(step_.num_tokens, world_size()); }
-  int64_t layer_bytes() const { return limits_.num_blocks * layout_.block_bytes(); }
+  int64_t layer_bytes() const { return limits_.num_blocks[0] * layout_.block_bytes(); }
   void* cache_of(int layer) const { return kv_.as<char>() + layer * layer_bytes(); }
   // (max_num_tokens, hidden_size) this rank's partial sums.
   float* partial() const { return hidden_.as<float>() + partial_offset(); }

@@ -66,6 +66,7 @@ void StepArrays::begin(size_t num_words) {
 }
 
 DeviceStep StepArrays::send(const StepInput& step, int multiprocessors, cudaStream_t stream) {
+  const KvGroupInput& kv = step.kv_groups[0];
   plan_attention(step.cu_seqlens_q, step.context_lens, group_, num_kv_heads_, multiprocessors, attention_);
   const auto &tiles = attention_.tiles, &wide_tiles = attention_.wide_tiles;
   DeviceStep device;
@@ -75,14 +76,14 @@ DeviceStep StepArrays::send(const StepInput& step, int multiprocessors, cudaStre
   device.num_wide_tiles = static_cast<int>(wide_tiles.size());
   device.num_chunks = attention_splits(device.num_tiles, num_kv_heads_, chunks_of(attention_.longest));
 
-  begin(step.input_ids.size() * 3 + step.cu_seqlens_q.size() + step.context_lens.size() + step.block_tables.size() +
+  begin(step.input_ids.size() * 3 + step.cu_seqlens_q.size() + step.context_lens.size() + kv.block_tables.size() +
         (tiles.size() + wide_tiles.size()) * 2 + kArrayWords);
   device.ids = staging_.add(step.input_ids.data(), step.input_ids.size());
   device.positions = staging_.add(step.positions.data(), step.positions.size());
-  device.slots = staging_.add(step.slot_mapping.data(), step.slot_mapping.size());
+  device.slots = staging_.add(kv.slot_mapping.data(), kv.slot_mapping.size());
   device.cu_seqlens = staging_.add(step.cu_seqlens_q.data(), step.cu_seqlens_q.size());
   device.context_lens = staging_.add(step.context_lens.data(), step.context_lens.size());
-  device.block_tables = staging_.add(step.block_tables.data(), step.block_tables.size());
+  device.block_tables = staging_.add(kv.block_tables.data(), kv.block_tables.size());
   device.tiles = staging_.add(tiles.data(), tiles.size());
   device.wide_tiles = staging_.add(wide_tiles.data(), wide_tiles.size());
   staging_.send(stream);
@@ -96,6 +97,7 @@ DecodePlan StepArrays::plan(const StepInput& step) const {
 }
 
 DeviceStep StepArrays::place(const StepInput& step, const DecodePlan& plan) {
+  const KvGroupInput& kv = step.kv_groups[0];
   const int count = static_cast<int>(step.input_ids.size()), tiles_per_seq = (group_ + 15) / 16;
   const auto rows = static_cast<size_t>(plan.rows), blocks = static_cast<size_t>(blocks_of(plan.chunks, block_size_));
   DeviceStep device;
@@ -111,7 +113,7 @@ DeviceStep StepArrays::place(const StepInput& step, const DecodePlan& plan) {
   };
   padded(step.input_ids, kNoToken, device.ids);
   padded(step.positions, 0, device.positions);
-  padded(step.slot_mapping, -1, device.slots);
+  padded(kv.slot_mapping, -1, device.slots);
   padded(step.context_lens, 0, device.context_lens);
   int32_t* cu_seqlens = staging_.reserve(rows + 1, device.cu_seqlens);
   for (size_t row = 0; row <= rows; ++row)
@@ -124,7 +126,7 @@ DeviceStep StepArrays::place(const StepInput& step, const DecodePlan& plan) {
   std::fill(tables, tables + rows * blocks, -1);
   const auto given = static_cast<size_t>(step.max_blocks_per_seq);
   for (size_t row = 0; row < static_cast<size_t>(count); ++row)
-    std::ranges::copy(step.block_tables.subspan(row * given, std::min(given, blocks)), tables + row * blocks);
+    std::ranges::copy(kv.block_tables.subspan(row * given, std::min(given, blocks)), tables + row * blocks);
   head_rows_ = {staging_.reserve(rows, device_head_rows_), rows};
   std::ranges::fill(head_rows_, 0);
   samples_ = {staging_.reserve(rows, device_samples_), rows};

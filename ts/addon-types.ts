@@ -276,9 +276,11 @@ export interface NativeEngineInfo {
   kvCacheDtype: NativeCacheDType;
   /** Tokens per KV cache block. */
   blockSize: number;
-  /** Number of KV cache blocks. */
+  /** Number of KV cache blocks of the layers that see the most tokens. */
   numBlocks: number;
-  /** Size of the KV cache. */
+  /** Slots for recurrent states: of running sequences, and of snapshots in the prefix cache. 0 without recurrent layers. */
+  numStateSlots: number;
+  /** Size of the KV cache, including the state slots. */
   kvCacheBytes: number;
   /** Size of the packed weights in bytes. */
   weightBytes: number;
@@ -418,12 +420,16 @@ export interface NativeStats {
   numRunning: number;
   /** Prompt tokens of the waiting sequences. */
   queuedPromptTokens: number;
-  /** All KV cache blocks. */
+  /** All KV cache blocks of the layers that see the most tokens. */
   numBlocks: number;
   /** Blocks that were never used, or were evicted from the prefix cache. */
   numFreeBlocks: number;
   /** Blocks that no sequence uses but the prefix cache holds. */
   numCachedBlocks: number;
+  /** Memory of the snapshots of recurrent states in the prefix cache. */
+  snapshotBytes: number;
+  /** Sequences that continued from such a snapshot so far. */
+  numSnapshotHits: number;
   /** Memory of the compiled grammars that are not freed, and of their token masks. */
   grammarCacheBytes: number;
   /** Blocks evicted from the prefix cache so far. */

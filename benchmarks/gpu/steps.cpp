@@ -126,7 +126,11 @@ struct StepBatch {
     }
     results.resize(samples.size());
   }
-  StepInput input() const { return {ids, positions, slots, cu_seqlens, context_lens, tables, blocks_per_seq}; }
+  // The result refers to `kv`.
+  StepInput input(KvGroupInput& kv) const {
+    kv = {slots, tables};
+    return {ids, positions, cu_seqlens, context_lens, {&kv, 1}, blocks_per_seq};
+  }
 };
 
 class Bench {
@@ -154,9 +158,9 @@ class Bench {
     // Enough for all decodes, or what a smaller device has left.
     backend().reserve(model, limits);
     const int64_t room =
-        backend().kv_budget_bytes(0.9) / backend().kv_block_bytes(model, block_size_, limits.kv_cache_dtype);
-    limits.num_blocks = num_blocks_ =
-        options.is_tiny() ? 16 : static_cast<int>(std::min<int64_t>(256 * 8192 / block_size_ + 64, room));
+        backend().kv_budget_bytes(0.9) / backend().kv_block_bytes(model, 0, block_size_, limits.kv_cache_dtype);
+    num_blocks_ = options.is_tiny() ? 16 : static_cast<int>(std::min<int64_t>(256 * 8192 / block_size_ + 64, room));
+    limits.num_blocks = {num_blocks_};
     model.rope_tables[0].values = make_rope_table(spec_.ropes[0], spec_.max_position_embeddings);
     backend().prepare(model, limits);
     linear_params_ = 0;
@@ -205,7 +209,8 @@ class Bench {
 
   template <class Batch>
   void launch(Batch&& batch) {
-    decoder_forward(weights_, batch.input(), backend());
+    KvGroupInput kv;
+    decoder_forward(weights_, batch.input(kv), backend());
     backend().lm_head(*weights_.norm, weights_.head(), batch.rows);
     // NOTE: results are written after a temporary batch is destroyed, so they are kept here.
     if constexpr (!std::is_lvalue_reference_v<Batch>) {

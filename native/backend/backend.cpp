@@ -3,6 +3,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -39,29 +40,66 @@ void read_fully(const std::string& tensor, int fd, uint64_t offset, void* to, si
   }
 }
 
+namespace {
+
+void check_kv_group(const StepInput& step, const KvGroupInput& group, int window, int num_blocks, int block_size) {
+  CAPSTAN_CHECK(group.slot_mapping.size() == step.input_ids.size());
+  CAPSTAN_CHECK(static_cast<int64_t>(group.block_tables.size()) >=
+                static_cast<int64_t>(step.context_lens.size()) * step.max_blocks_per_seq);
+  for (const int32_t slot : group.slot_mapping)
+    CAPSTAN_CHECK(slot >= 0 && slot < int64_t{num_blocks} * block_size);
+  for (size_t seq = 0; seq < step.context_lens.size(); ++seq) {
+    const int32_t end_block = (step.context_lens[seq] + block_size - 1) / block_size;
+    CAPSTAN_CHECK(end_block <= step.max_blocks_per_seq);
+    const int32_t* table = group.block_tables.data() + seq * static_cast<size_t>(step.max_blocks_per_seq);
+    const int32_t first = first_visible_key(step.positions[step.cu_seqlens_q[seq]], window);
+    for (int32_t i = first / block_size; i < end_block; ++i)
+      CAPSTAN_CHECK(table[i] >= 0 && table[i] < num_blocks);
+  }
+}
+
+void check_states(const StepInput& step, int num_slots) {
+  const size_t num_seqs = num_slots > 0 ? step.context_lens.size() : 0,
+               rows = num_slots > 0 ? step.input_ids.size() : 0;
+  CAPSTAN_CHECK(step.state_reads.size() == num_seqs && step.state_writes.size() == rows);
+  std::vector<bool> is_written(static_cast<size_t>(num_slots));
+  for (const int32_t slot : step.state_writes) {
+    CAPSTAN_CHECK(slot >= -1 && slot < num_slots);
+    if (slot < 0) continue;
+    CAPSTAN_CHECK(!is_written[static_cast<size_t>(slot)]);
+    is_written[static_cast<size_t>(slot)] = true;
+  }
+  for (size_t seq = 0; seq < num_seqs; ++seq) {
+    const int32_t slot = step.state_reads[seq];
+    CAPSTAN_CHECK(slot >= -1 && slot < num_slots);
+    CAPSTAN_CHECK((slot < 0) == (step.positions[step.cu_seqlens_q[seq]] == 0));
+    if (slot < 0 || !is_written[static_cast<size_t>(slot)]) continue;
+    // Only the sequence itself may write to the slot that it reads.
+    const auto own =
+        step.state_writes.subspan(step.cu_seqlens_q[seq], step.cu_seqlens_q[seq + 1] - step.cu_seqlens_q[seq]);
+    CAPSTAN_CHECK(std::ranges::find(own, slot) != own.end());
+  }
+}
+
+}  // namespace
+
 void check_step(const StepInput& step, const DeviceModel& model, const DeviceLimits& limits) {
   const int64_t rows = static_cast<int64_t>(step.input_ids.size());
   CAPSTAN_CHECK(rows > 0 && rows <= limits.max_num_tokens);
-  CAPSTAN_CHECK(step.positions.size() == step.input_ids.size() && step.slot_mapping.size() == step.input_ids.size());
+  CAPSTAN_CHECK(step.positions.size() == step.input_ids.size());
   CAPSTAN_CHECK(step.cu_seqlens_q.size() == step.context_lens.size() + 1 && step.cu_seqlens_q.back() == rows);
-  CAPSTAN_CHECK(static_cast<int64_t>(step.block_tables.size()) >=
-                static_cast<int64_t>(step.context_lens.size()) * step.max_blocks_per_seq);
-  for (int64_t row = 0; row < rows; ++row) {
-    CAPSTAN_CHECK(step.positions[row] >= 0 && step.positions[row] < model.max_model_len);
-    CAPSTAN_CHECK(step.slot_mapping[row] >= 0 &&
-                  step.slot_mapping[row] < int64_t{limits.num_blocks} * limits.block_size);
-  }
+  for (const int32_t position : step.positions)
+    CAPSTAN_CHECK(position >= 0 && position < model.max_model_len);
   for (size_t seq = 0; seq < step.context_lens.size(); ++seq) {
     const int32_t begin = step.cu_seqlens_q[seq], end = step.cu_seqlens_q[seq + 1], context = step.context_lens[seq];
     CAPSTAN_CHECK(begin < end && step.positions[begin] == context - (end - begin));
     for (int32_t row = begin + 1; row < end; ++row)
       CAPSTAN_CHECK(step.positions[row] == step.positions[row - 1] + 1);
-    const int32_t num_blocks = (context + limits.block_size - 1) / limits.block_size;
-    CAPSTAN_CHECK(num_blocks <= step.max_blocks_per_seq);
-    const int32_t* table = step.block_tables.data() + seq * static_cast<size_t>(step.max_blocks_per_seq);
-    for (int32_t i = 0; i < num_blocks; ++i)
-      CAPSTAN_CHECK(table[i] >= 0 && table[i] < limits.num_blocks);
   }
+  CAPSTAN_CHECK(step.kv_groups.size() == model.kv_groups.size() && limits.num_blocks.size() == model.kv_groups.size());
+  for (size_t i = 0; i < step.kv_groups.size(); ++i)
+    check_kv_group(step, step.kv_groups[i], model.kv_groups[i].window, limits.num_blocks[i], limits.block_size);
+  check_states(step, limits.num_state_slots);
 }
 
 }  // namespace capstan

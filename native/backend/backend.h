@@ -128,7 +128,7 @@ enum class Mixer : uint8_t { kAttention };
 
 // The attention layers with one window. They share block tables (architecture, contract 6).
 struct KvGroup {
-  int window = 0;  // how many of the newest positions a query sees, its own included; 0 = all
+  int window = 0;  // the blocks before the newest `window` positions may be freed; 0 = none
   int num_layers = 0;
 };
 
@@ -137,6 +137,7 @@ struct DeviceLayer {
   int kv_group = 0;  // index into kv_groups
   int kv_layer = 0;  // place of its keys and values among the layers of the group
   int rope = 0;      // index into rope_tables; -1 = no rotation
+  int window = 0;    // how many of the newest positions a query sees, its own included; 0 = all
 };
 
 // Rotary position encoding of some layers.
@@ -199,15 +200,16 @@ struct DeviceModel {
 
   int num_layers() const { return static_cast<int>(layers.size()); }
   const DeviceLayer& layer(int index) const { return layers[static_cast<size_t>(index)]; }
-  int window(int index) const { return kv_groups[static_cast<size_t>(layer(index).kv_group)].window; }
+  int window(int index) const { return layer(index).window; }
 };
 
-// The limits that size the activation buffers and the KV cache.
+// The limits that size the activation buffers, the KV cache and the recurrent states.
 struct DeviceLimits {
   int max_num_tokens = 0;  // rows of one step
   int max_num_seqs = 0;    // also the most rows of one lm_head call
   int block_size = 0;
-  int num_blocks = 0;
+  std::vector<int> num_blocks;  // by KV group
+  int num_state_slots = 0;      // 0 for a model without recurrent layers
   DType kv_cache_dtype = DType::kBf16;
 };
 
@@ -241,17 +243,32 @@ struct LayerWeights {
 
 // ---- one step ----
 
+// Returns the first key that `position` sees. A position sees itself and the window - 1 positions before it; window 0 =
+// all earlier positions.
+constexpr int first_visible_key(int position, int window) {
+  return window > 0 && position >= window ? position - window + 1 : 0;
+}
+
+// The blocks of a step in one KV group.
+struct KvGroupInput {
+  std::span<const int32_t> slot_mapping;  // (num_tokens) block id * block_size + offset: the slot of the row's K and V
+  // (num_seqs, max_blocks_per_seq), padded with -1. Leading blocks are -1 when no row of the step sees them.
+  std::span<const int32_t> block_tables;
+};
+
 // The batch of one step as flat host arrays, equal on every rank. Sequence s owns the rows from cu_seqlens_q[s] to
 // cu_seqlens_q[s + 1].
 struct StepInput {
   // (num_tokens). At depth 2, id -1 - i stands for the token that row i of the previous step's samples drew.
   std::span<const int32_t> input_ids;
-  std::span<const int32_t> positions;     // (num_tokens)
-  std::span<const int32_t> slot_mapping;  // (num_tokens) block id * block_size + offset: the slot of the row's K and V
-  std::span<const int32_t> cu_seqlens_q;  // (num_seqs + 1)
-  std::span<const int32_t> context_lens;  // (num_seqs) tokens in the KV cache after this step
-  std::span<const int32_t> block_tables;  // (num_seqs, max_blocks_per_seq), padded with -1
+  std::span<const int32_t> positions;       // (num_tokens)
+  std::span<const int32_t> cu_seqlens_q;    // (num_seqs + 1)
+  std::span<const int32_t> context_lens;    // (num_seqs) tokens in the KV cache after this step
+  std::span<const KvGroupInput> kv_groups;  // as DeviceModel::kv_groups
   int max_blocks_per_seq = 0;
+  // Recurrent layers only; empty without them. A slot holds the state of all recurrent layers of a sequence.
+  std::span<const int32_t> state_reads = {};   // (num_seqs) slot of the state before the first row; -1 = zeros
+  std::span<const int32_t> state_writes = {};  // (num_tokens) slot that receives the state after the row, or -1
 };
 
 struct TokenLogprob {
@@ -296,7 +313,7 @@ struct SampleResult {
 };
 
 // Throws kInternal when a step breaks the assumptions of the backends: array sizes, positions and slots in range,
-// consecutive positions within a sequence, existing blocks.
+// consecutive positions within a sequence, a block for each position that a row sees, one writer per state slot.
 void check_step(const StepInput& step, const DeviceModel& model, const DeviceLimits& limits);
 
 // ---- the device ----
@@ -310,6 +327,8 @@ struct BackendInfo {
   DType compute_dtype = DType::kF32;
   bool has_fp8_cache = false;          // accepts kFp8E4m3 as kv_cache_dtype
   bool has_quantized_weights = false;  // accepts every WeightFormat
+  // Accepts models with several KV groups. Otherwise all layers share one group, in which no block is freed.
+  bool has_kv_groups = false;
 };
 
 // The life of a backend: check_model; load_matrix and load_vector; reserve, then warm-up steps, then kv_budget_bytes;
@@ -335,13 +354,17 @@ class Backend {
 
   // ---- memory ----
 
-  // Returns the bytes of one KV block over all layers of this rank.
-  virtual int64_t kv_block_bytes(const DeviceModel& model, int block_size, DType kv_cache_dtype) const = 0;
+  // Returns the bytes of one KV block over the layers of a KV group of this rank.
+  virtual int64_t kv_block_bytes(const DeviceModel& model, int kv_group, int block_size,
+                                 DType kv_cache_dtype) const = 0;
+
+  // Returns the bytes of one state slot over the recurrent layers of this rank; 0 = the model has none.
+  virtual int64_t state_slot_bytes(const DeviceModel& /*model*/) const { return 0; }
 
   // Returns the free memory in bytes after the weights are loaded.
   virtual int64_t available_bytes() const = 0;
 
-  // Allocates everything except the KV cache, plus one KV block for the warm-up steps. The cache size and the
+  // Allocates everything except the KV cache, plus one KV block per group for the warm-up steps. The cache size and the
   // values of rope_tables are not known yet. Throws kOutOfMemory. A device without dedicated memory does nothing.
   virtual void reserve(const DeviceModel& /*model*/, const DeviceLimits& /*limits*/) {}
 
@@ -373,7 +396,7 @@ class Backend {
   // q (num_tokens, num_heads * head_dim). Neither RoPE nor a norm applies to v. (collective, for QkNorm::kAllHeads)
   virtual void norm_qkv(int layer, const LayerWeights& weights) = 0;
 
-  // Causal attention of q over the KV cache of `layer`, limited to the window of its KV group.
+  // Causal attention of q over the KV cache of `layer`, limited to its window.
   // Result: (num_tokens, num_heads * head_dim).
   virtual void attention(int layer, const LayerWeights& weights) = 0;
 

@@ -31,7 +31,7 @@ DeviceModel device_model(const OpsOptions& options) {
   model.max_model_len = std::max(options.context, options.prefill_context) + kMaxOpsRows;
   model.kv_groups = {{0, options.layers}};
   for (int layer = 0; layer < options.layers; ++layer)
-    model.layers.push_back({Mixer::kAttention, 0, layer, 0});
+    model.layers.push_back({Mixer::kAttention, 0, layer});
   RopeTable& rope = model.rope_tables.emplace_back();
   rope.rotary_dim = kHeadDim;
   for (int position = 0; position < model.max_model_len; ++position)
@@ -116,6 +116,7 @@ const char* const kOpNames[] = {"embed",        "norm_qkv",      "attention", "o
 // The sequences of a step with `rows` rows: up to 64 rows, decodes at full context; above, one prefill.
 struct Batch {
   std::vector<int32_t> ids, positions, slots, cu_seqlens{0}, context_lens, block_tables;
+  KvGroupInput kv;
   int blocks_per_seq = 0;
   int num_logit_rows = 0;
   double keys_seen = 0;  // sum over the rows
@@ -138,8 +139,9 @@ struct Batch {
       context_lens.push_back(context);
     }
     num_logit_rows = num_seqs;
+    kv = {slots, block_tables};
   }
-  StepInput step() const { return {ids, positions, slots, cu_seqlens, context_lens, block_tables, blocks_per_seq}; }
+  StepInput step() const { return {ids, positions, cu_seqlens, context_lens, {&kv, 1}, blocks_per_seq}; }
 };
 
 double median(std::vector<double> values) {
@@ -219,9 +221,9 @@ DeviceLimits device_limits(const OpsOptions& options) {
   limits.max_num_tokens = kMaxOpsRows;
   limits.max_num_seqs = 64;
   limits.block_size = 16;
-  limits.num_blocks = std::max(options.max_decode_rows * ((options.context + 15) / 16),
-                               (std::max(kMaxOpsRows, options.prefill_context) + 15) / 16) +
-                      kMaxOpsRows / 16;
+  limits.num_blocks = {std::max(options.max_decode_rows * ((options.context + 15) / 16),
+                                (std::max(kMaxOpsRows, options.prefill_context) + 15) / 16) +
+                       kMaxOpsRows / 16};
   limits.kv_cache_dtype = options.dtype;
   return limits;
 }
@@ -299,7 +301,8 @@ void OpsBench::fill_cache(int64_t num_blocks) {
     for (int i = 0; i < kMaxOpsRows / 16; ++i)
       blocks.push_back(static_cast<int32_t>(num_filled_blocks_ + i));
     const std::vector<int32_t> cu_seqlens{0, kMaxOpsRows}, context_lens{kMaxOpsRows};
-    backend_->begin_step({ids, positions, slots, cu_seqlens, context_lens, blocks, kMaxOpsRows / 16});
+    const KvGroupInput kv{slots, blocks};
+    backend_->begin_step({ids, positions, cu_seqlens, context_lens, {&kv, 1}, kMaxOpsRows / 16});
     backend_->embed(*model_->embedding);
     for (size_t layer = 0; layer < model_->layers.size(); ++layer)
       backend_->norm_qkv(static_cast<int>(layer), model_->layers[layer]);

@@ -471,6 +471,7 @@ Napi::Object from_info(Napi::Env env, const EngineInfo& info) {
   object.Set("kvCacheDtype", dtype_name(info.kv_cache_dtype));
   object.Set("blockSize", info.block_size);
   object.Set("numBlocks", info.num_blocks);
+  object.Set("numStateSlots", info.num_state_slots);
   object.Set("kvCacheBytes", static_cast<double>(info.kv_cache_bytes));
   object.Set("weightBytes", static_cast<double>(info.weight_bytes));
   object.Set("maxModelLen", info.max_model_len);
@@ -499,6 +500,8 @@ Napi::Object from_stats(Napi::Env env, const EngineStats& stats) {
   object.Set("numBlocks", stats.num_blocks);
   object.Set("numFreeBlocks", stats.num_free_blocks);
   object.Set("numCachedBlocks", stats.num_cached_blocks);
+  object.Set("snapshotBytes", static_cast<double>(stats.snapshot_bytes));
+  object.Set("numSnapshotHits", static_cast<double>(stats.num_snapshot_hits));
   object.Set("grammarCacheBytes", static_cast<double>(stats.grammar_cache_bytes));
   object.Set("numEvictions", static_cast<double>(stats.num_evictions));
   object.Set("numPreemptions", static_cast<double>(stats.num_preemptions));

@@ -18,21 +18,33 @@ struct Batch {
   // ---- scheduler ----
   StepPlan plan;
   // ---- model inputs (shapes: backend.h, StepInput) ----
-  std::vector<int32_t> input_ids, positions, slot_mapping, cu_seqlens_q, context_lens, block_tables;
+  std::vector<int32_t> input_ids, positions, cu_seqlens_q, context_lens;
+  struct KvArrays {
+    std::vector<int32_t> slot_mapping, block_tables;
+  };
+  std::vector<KvArrays> kv_arrays;      // by KV group
+  std::vector<KvGroupInput> kv_groups;  // views of kv_arrays
   int max_blocks_per_seq = 0;
+  std::vector<int32_t> state_reads, state_writes;
   // ---- sampler ----
   std::vector<int32_t> logits_rows;    // (num_sample_rows) rows of the step whose logits are needed
   std::vector<SampleRow> sample_rows;  // (num_sample_rows)
   // ---- model runner ----
   std::vector<SampleResult> results;  // (num_sample_rows), valid after collect
 
+  // Call when kv_arrays are filled.
+  void set_kv_groups() {
+    kv_groups.clear();
+    for (const KvArrays& arrays : kv_arrays)
+      kv_groups.push_back({arrays.slot_mapping, arrays.block_tables});
+  }
   StepInput input() const {
-    return {input_ids, positions, slot_mapping, cu_seqlens_q, context_lens, block_tables, max_blocks_per_seq};
+    return {input_ids, positions, cu_seqlens_q, context_lens, kv_groups, max_blocks_per_seq, state_reads, state_writes};
   }
 };
 
 // Fills the model inputs from the plan.
-void build_model_inputs(Batch& batch, int block_size);
+void build_model_inputs(Batch& batch, int block_size, size_t num_kv_groups, bool has_states);
 
 // Fills the rows to sample from the plan. Writes what the sampler keeps in the drafts.
 void build_sample_rows(Batch& batch);

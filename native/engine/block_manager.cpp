@@ -1,251 +1,271 @@
 #include "native/engine/block_manager.h"
 
 #include <algorithm>
-#include <functional>
+#include <limits>
+#include <utility>
 
 #include "native/base/check.h"
-#include "native/base/hash.h"
 
 namespace capstan {
+namespace {
 
-BlockManager::BlockManager(int num_blocks, int block_size, bool has_prefix_cache)
-    : block_size_(block_size), has_prefix_cache_(has_prefix_cache), blocks_(static_cast<size_t>(num_blocks)) {
-  if (has_prefix_cache) {
-    block_tokens_.resize(static_cast<size_t>(num_blocks) * static_cast<size_t>(block_size));
-    index_.reserve(static_cast<size_t>(num_blocks));
+// Whether `a` sees more tokens than `b`.
+bool is_longer_window(int a, int b) {
+  return b != 0 && (a == 0 || a > b);
+}
+
+}  // namespace
+
+BlockManager::BlockManager(std::span<const KvGroupBlocks> groups, int block_size, bool has_prefix_cache,
+                           int num_state_slots, int snapshot_interval)
+    : block_size_(block_size),
+      has_prefix_cache_(has_prefix_cache),
+      states_(num_state_slots, block_size, has_prefix_cache, snapshot_interval) {
+  for (const KvGroupBlocks& group : groups) {
+    groups_.push_back({BlockPool(group.num_blocks, block_size, has_prefix_cache), group.window});
+    if (is_longer_window(group.window, groups_[main_group_].window)) main_group_ = groups_.size() - 1;
   }
-  free_.reserve(static_cast<size_t>(num_blocks));
-  for (int32_t id = num_blocks - 1; id >= 0; --id)
-    free_.push_back(id);
 }
 
-std::span<const int32_t> BlockManager::tokens_of(int32_t block_id) const {
-  return {block_tokens_.data() + static_cast<size_t>(block_id) * static_cast<size_t>(block_size_),
-          static_cast<size_t>(block_size_)};
+int64_t BlockManager::num_evictions() const {
+  int64_t count = 0;
+  for (const Group& group : groups_)
+    count += group.pool.num_evictions();
+  return count;
 }
 
-uint64_t BlockManager::key_of(const Sequence& seq, uint64_t parent_id, std::span<const int32_t> token_ids) const {
-  const uint64_t seed = parent_id != 0 ? parent_id : std::hash<std::string>{}(seq.cache_salt);
-  return hash_ids(seed, token_ids);
+bool BlockManager::is_idle() const {
+  return std::ranges::all_of(groups_,
+                             [](const Group& group) { return group.pool.num_available() == group.pool.num_blocks(); });
 }
 
-int32_t BlockManager::find(const Sequence& seq, uint64_t parent_id, std::span<const int32_t> token_ids) const {
-  const auto found = index_.find(key_of(seq, parent_id, token_ids));
-  if (found == index_.end()) return -1;
-  const Block& block = blocks_[static_cast<size_t>(found->second)];
-  const bool is_same = block.parent_id == parent_id && (parent_id != 0 || block.salt == seq.cache_salt) &&
-                       std::ranges::equal(tokens_of(found->second), token_ids);
-  return is_same ? found->second : -1;
+int BlockManager::first_seen_block(const Group& group, int position) const {
+  return group.window > 0 && position >= group.window ? (position - group.window + 1) / block_size_ : 0;
+}
+
+// ---- the prefix cache ----
+
+std::span<const int32_t> BlockManager::tokens_of(const Sequence& seq, int block) const {
+  const auto size = static_cast<size_t>(block_size_);
+  return std::span(seq.token_ids).subspan(static_cast<size_t>(block) * size, size);
+}
+
+void BlockManager::update_keys(Sequence& seq) const {
+  std::vector<PrefixKey>& keys = seq.prefix_keys;
+  if (keys.empty()) keys.push_back(root_key(seq.cache_salt));
+  for (int block = static_cast<int>(keys.size()) - 1; block < seq.num_tokens() / block_size_; ++block)
+    keys.push_back(extend_key(keys.back(), tokens_of(seq, block)));
+}
+
+int32_t BlockManager::find(const Group& group, const Sequence& seq, int block) const {
+  return group.pool.find(seq.prefix_keys[static_cast<size_t>(block) + 1], tokens_of(seq, block));
+}
+
+// Returns the length of the longest prefix of at most `max_blocks` that the group can continue from.
+int BlockManager::match_prefix(const Group& group, const Sequence& seq, int max_blocks) const {
+  if (group.window == 0) {
+    int length = 0;
+    while (length < max_blocks && find(group, seq, length) >= 0)
+      ++length;
+    return length;
+  }
+  for (int length = max_blocks;;) {
+    const int first = first_seen_block(group, length * block_size_);
+    int block = length - 1;
+    while (block >= first && find(group, seq, block) >= 0)
+      --block;
+    if (block < first) return length;
+    // A longer prefix sees this missing block too, because the window moves forward.
+    length = block;
+  }
 }
 
 // NOTE: never matches the last token: its logits are needed, so it is recomputed into a private block.
-int BlockManager::match_prefix(const Sequence& seq, std::vector<int32_t>& out) const {
-  out.clear();
+int BlockManager::match_prefix(Sequence& seq) const {
   if (!has_prefix_cache_) return 0;
-  const int max_blocks = (seq.num_tokens() - 1) / block_size_;
-  uint64_t parent_id = 0;
-  for (int i = 0; i < max_blocks; ++i) {
-    const std::span<const int32_t> token_ids(
-        seq.token_ids.data() + static_cast<size_t>(i) * static_cast<size_t>(block_size_),
-        static_cast<size_t>(block_size_));
-    const int32_t block_id = find(seq, parent_id, token_ids);
-    if (block_id < 0) break;
-    out.push_back(block_id);
-    parent_id = blocks_[static_cast<size_t>(block_id)].content_id;
+  update_keys(seq);
+  int length = (seq.num_tokens() - 1) / block_size_;
+  for (const Group& group : groups_)
+    if (group.window == 0) length = match_prefix(group, seq, length);
+  // A shorter prefix needs other blocks of a window and another snapshot, so all are asked again until they agree.
+  for (bool is_agreed = false; !is_agreed;) {
+    const int asked = length;
+    for (const Group& group : groups_)
+      if (group.window > 0) length = match_prefix(group, seq, length);
+    if (states_.has_slots()) length = states_.match_prefix(seq, length);
+    is_agreed = length == asked;
   }
-  return static_cast<int>(out.size());
+  return length;
 }
 
-bool BlockManager::can_admit(const Sequence& seq, int num_tokens, bool uses_prefix_cache) const {
-  const int num_needed = blocks_for(num_tokens);
-  if (num_needed <= num_free()) return true;
-  if (!uses_prefix_cache) return num_needed <= num_available();
-  const int num_matched = match_prefix(seq, matched_);
-  // Matched blocks without a user are counted as available, but this admission takes them.
-  const auto is_unused = [&](int32_t id) { return blocks_[static_cast<size_t>(id)].ref_count == 0; };
-  const int num_unused = static_cast<int>(std::ranges::count_if(matched_, is_unused));
-  return num_needed - num_matched <= num_available() - num_unused;
+void BlockManager::publish(Sequence& seq, int num_tokens) {
+  if (!has_prefix_cache_) return;
+  update_keys(seq);
+  const int num_full = num_tokens / block_size_;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    BlockTable& table = seq.block_tables[i];
+    for (; table.num_published < num_full; ++table.num_published) {
+      const auto block = static_cast<size_t>(table.num_published);
+      if (table.block_ids[block] >= 0)
+        groups_[i].pool.publish(table.block_ids[block], seq.prefix_keys[block + 1],
+                                tokens_of(seq, table.num_published));
+    }
+  }
+  states_.publish(seq, num_tokens);
 }
 
-void BlockManager::admit(Sequence& seq, int num_tokens, bool uses_prefix_cache) {
-  CAPSTAN_CHECK(seq.block_table.empty());
-  const int num_matched = uses_prefix_cache ? match_prefix(seq, matched_) : 0;
-  for (int i = 0; i < num_matched; ++i)
-    add_reference(matched_[static_cast<size_t>(i)]);
-  seq.block_table.assign(matched_.begin(), matched_.begin() + num_matched);
-  seq.num_computed_tokens = num_matched * block_size_;
-  seq.num_published_blocks = num_matched;
-  seq.content_id = num_matched > 0 ? blocks_[static_cast<size_t>(seq.block_table.back())].content_id : 0;
-  take_blocks(seq, num_tokens);
+void BlockManager::unpublish(Sequence& seq) {
+  if (!has_prefix_cache_) return;
+  // Finds the blocks by their keys, because some have been freed.
+  update_keys(seq);
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    Group& group = groups_[i];
+    const std::vector<int32_t>& own = seq.block_tables[i].block_ids;
+    for (int block = 0; block < static_cast<int>(seq.prefix_keys.size()) - 1; ++block) {
+      const int32_t block_id = find(group, seq, block);
+      if (block_id < 0) continue;
+      const bool is_own = static_cast<size_t>(block) < own.size() && own[static_cast<size_t>(block)] == block_id;
+      const bool has_other_users = is_own ? group.pool.is_shared(block_id) : group.pool.is_used(block_id);
+      if (!has_other_users) group.pool.unpublish(block_id);
+    }
+  }
+  states_.unpublish(seq);
+}
+
+// ---- allocation ----
+
+template <class BlockOf>
+bool BlockManager::admit_prefix(Sequence& seq, int num_blocks, int num_reserved_blocks, BlockOf block_of) {
+  CAPSTAN_CHECK(seq.block_tables.empty());
+  if (!states_.can_admit()) return false;
+  const int num_new = blocks_for(seq.num_tokens()) - num_blocks;
+  std::vector<BlockTable> tables(groups_.size());
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const Group& group = groups_[i];
+    BlockTable& table = tables[i];
+    table.num_freed = first_seen_block(group, num_blocks * block_size_);
+    table.block_ids.assign(static_cast<size_t>(table.num_freed), -1);
+    int num_unused = 0;  // available blocks that this admission takes
+    for (int block = table.num_freed; block < num_blocks; ++block) {
+      table.block_ids.push_back(block_of(i, block));
+      if (!group.pool.is_used(table.block_ids.back())) ++num_unused;
+    }
+    // A window that begins and ends within a block, or at least the next token.
+    const int num_in_window = std::max(1, blocks_for(group.window) + 1 - (num_blocks - table.num_freed));
+    const int num_needed = group.window == 0 ? num_new : std::min(num_new, num_in_window);
+    if (num_needed + num_reserved_blocks > group.pool.num_available() - num_unused) return false;
+  }
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    for (const int32_t block_id : tables[i].block_ids)
+      if (block_id >= 0) groups_[i].pool.add_user(block_id);
+    if (groups_[i].window == 0) extend(groups_[i], tables[i], num_blocks + num_new);
+  }
+  seq.block_tables = std::move(tables);
+  states_.admit(seq, num_blocks);
+  seq.num_computed_tokens = num_blocks * block_size_;
+  return true;
+}
+
+bool BlockManager::admit(Sequence& seq, int num_reserved_blocks, bool uses_prefix_cache) {
+  const int num_matched = uses_prefix_cache ? match_prefix(seq) : 0;
+  return admit_prefix(seq, num_matched, num_reserved_blocks,
+                      [&](size_t group, int block) { return find(groups_[group], seq, block); });
 }
 
 int BlockManager::num_shareable(const Sequence& leader) const {
   return (leader.num_prompt_tokens - 1) / block_size_;
 }
 
-void BlockManager::admit_from(Sequence& seq, const Sequence& leader, int num_tokens) {
-  CAPSTAN_CHECK(seq.block_table.empty());
-  const int num_shared = num_shareable(leader);
-  for (int i = 0; i < num_shared; ++i) {
-    add_reference(leader.block_table[static_cast<size_t>(i)]);
-    seq.block_table.push_back(leader.block_table[static_cast<size_t>(i)]);
-  }
-  seq.num_computed_tokens = num_shared * block_size_;
-  // The leader's blocks need not be published, so publish() follows the chain from the first block.
-  seq.num_published_blocks = 0;
-  seq.content_id = 0;
-  take_blocks(seq, num_tokens);
-}
-
-bool BlockManager::grow(Sequence& seq, int num_tokens) {
-  if (blocks_for(num_tokens) - static_cast<int>(seq.block_table.size()) > num_available()) return false;
-  take_blocks(seq, num_tokens);
+bool BlockManager::holds_prefix(const Sequence& seq, int num_blocks) const {
+  if (states_.has_slots()) return false;  // a state is shared by snapshots only
+  for (size_t i = 0; i < groups_.size(); ++i)
+    if (seq.block_tables[i].num_freed > first_seen_block(groups_[i], num_blocks * block_size_)) return false;
   return true;
 }
 
+bool BlockManager::admit_from(Sequence& seq, const Sequence& leader, int num_reserved_blocks) {
+  const int num_shared = num_shareable(leader);
+  if (!holds_prefix(leader, num_shared)) return admit(seq, num_reserved_blocks, true);
+  return admit_prefix(seq, num_shared, num_reserved_blocks, [&](size_t group, int block) {
+    return leader.block_tables[group].block_ids[static_cast<size_t>(block)];
+  });
+}
+
+int BlockManager::max_tokens(const Sequence& seq) const {
+  int num_blocks = std::numeric_limits<int>::max() / block_size_;
+  for (size_t i = 0; i < groups_.size(); ++i)
+    num_blocks =
+        std::min(num_blocks, static_cast<int>(seq.block_tables[i].block_ids.size()) + groups_[i].pool.num_available());
+  return num_blocks * block_size_;
+}
+
+bool BlockManager::grow(Sequence& seq, int num_tokens) {
+  if (num_tokens > max_tokens(seq)) return false;
+  for (size_t i = 0; i < groups_.size(); ++i)
+    extend(groups_[i], seq.block_tables[i], blocks_for(num_tokens));
+  return true;
+}
+
+void BlockManager::extend(Group& group, BlockTable& table, int num_blocks) {
+  while (static_cast<int>(table.block_ids.size()) < num_blocks)
+    table.block_ids.push_back(group.pool.take());
+}
+
 void BlockManager::shrink(Sequence& seq, int num_tokens) {
-  while (static_cast<int>(seq.block_table.size()) > blocks_for(num_tokens)) {
-    Block& block = blocks_[static_cast<size_t>(seq.block_table.back())];
-    CAPSTAN_CHECK(block.ref_count == 1 && block.content_id == 0);
-    block.ref_count = 0;
-    free_.push_back(seq.block_table.back());
-    seq.block_table.pop_back();
-  }
-}
-
-void BlockManager::take_blocks(Sequence& seq, int num_tokens) {
-  while (static_cast<int>(seq.block_table.size()) < blocks_for(num_tokens))
-    seq.block_table.push_back(take_block());
-}
-
-int32_t BlockManager::take_block() {
-  int32_t block_id = -1;
-  if (!free_.empty()) {
-    block_id = free_.back();
-    free_.pop_back();
-  } else {
-    block_id = lru_oldest_;
-    CAPSTAN_CHECK(block_id >= 0);
-    lru_remove(block_id);
-    drop_content(block_id);
-    ++num_evictions_;
-  }
-  blocks_[static_cast<size_t>(block_id)].ref_count = 1;
-  return block_id;
-}
-
-void BlockManager::add_reference(int32_t block_id) {
-  Block& block = blocks_[static_cast<size_t>(block_id)];
-  if (block.ref_count++ == 0) lru_remove(block_id);
-}
-
-void BlockManager::publish(Sequence& seq, int num_tokens) {
-  if (!has_prefix_cache_) return;
-  const int num_full = num_tokens / block_size_;
-  for (int i = seq.num_published_blocks; i < num_full; ++i) {
-    const int32_t block_id = seq.block_table[static_cast<size_t>(i)];
-    const std::span<const int32_t> token_ids(
-        seq.token_ids.data() + static_cast<size_t>(i) * static_cast<size_t>(block_size_),
-        static_cast<size_t>(block_size_));
-    const int32_t known = find(seq, seq.content_id, token_ids);
-    if (known >= 0) {
-      // Another sequence published the same content first. This block stays private and the chain continues there.
-      seq.content_id = blocks_[static_cast<size_t>(known)].content_id;
-    } else {
-      Block& block = blocks_[static_cast<size_t>(block_id)];
-      // A sequence that shares this block published it below a parent that was evicted since. The block is unreachable,
-      // so the rest of this sequence stays private.
-      if (block.content_id != 0) return;
-      const uint64_t hash = key_of(seq, seq.content_id, token_ids);
-      if (!index_.emplace(hash, block_id).second) return;  // a hash collision: the rest stays private
-      block.hash = hash;
-      block.parent_id = seq.content_id;
-      block.content_id = next_content_id_++;
-      block.salt = seq.content_id == 0 ? seq.cache_salt : std::string();
-      std::ranges::copy(token_ids, block_tokens_.begin() + static_cast<ptrdiff_t>(block_id) * block_size_);
-      seq.content_id = block.content_id;
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    BlockTable& table = seq.block_tables[i];
+    for (; static_cast<int>(table.block_ids.size()) > blocks_for(num_tokens); table.block_ids.pop_back()) {
+      CAPSTAN_CHECK(static_cast<int>(table.block_ids.size()) > table.num_published);
+      groups_[i].pool.remove_user(table.block_ids.back());
     }
-    seq.num_published_blocks = i + 1;
   }
 }
 
-void BlockManager::unpublish(Sequence& seq) {
-  for (const int32_t block_id : seq.block_table)
-    if (blocks_[static_cast<size_t>(block_id)].ref_count == 1) drop_content(block_id);
+void BlockManager::free_unseen(Sequence& seq, int next_position) {
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    BlockTable& table = seq.block_tables[i];
+    const int first_seen =
+        std::min(first_seen_block(groups_[i], next_position), static_cast<int>(table.block_ids.size()));
+    for (; table.num_freed < first_seen; ++table.num_freed)
+      groups_[i].pool.remove_user(std::exchange(table.block_ids[static_cast<size_t>(table.num_freed)], -1));
+  }
 }
 
 void BlockManager::free(Sequence& seq) {
-  for (auto block_id = seq.block_table.rbegin(); block_id != seq.block_table.rend(); ++block_id) {
-    Block& block = blocks_[static_cast<size_t>(*block_id)];
-    CAPSTAN_CHECK(block.ref_count > 0);
-    if (--block.ref_count > 0) continue;
-    if (block.content_id != 0)
-      lru_push(*block_id);
-    else
-      free_.push_back(*block_id);
+  if (has_prefix_cache_) update_keys(seq);
+  states_.free(seq);
+  for (size_t i = 0; i < seq.block_tables.size(); ++i) {
+    BlockPool& pool = groups_[i].pool;
+    std::vector<int32_t>& block_ids = seq.block_tables[i].block_ids;
+    // The cache evicts the tail of a chain before its head. Of a window it evicts the head first, because the next
+    // request often continues where this one ends.
+    if (groups_[i].window == 0) std::ranges::reverse(block_ids);
+    for (const int32_t block_id : block_ids)
+      if (block_id >= 0) pool.remove_user(block_id);
   }
-  seq.block_table.clear();
+  seq.block_tables.clear();
   seq.num_computed_tokens = 0;
-  seq.num_published_blocks = 0;
-  seq.content_id = 0;
 }
 
 void BlockManager::check_integrity(std::span<Sequence* const> users) const {
-  std::vector<int32_t> num_users(blocks_.size());
-  for (const Sequence* seq : users)
-    for (const int32_t block_id : seq->block_table)
-      ++num_users.at(static_cast<size_t>(block_id));
-  std::vector<int> num_lists(blocks_.size());  // a block without a user is in one list: free or cached
-  for (const int32_t block_id : free_) {
-    CAPSTAN_CHECK(blocks_.at(static_cast<size_t>(block_id)).content_id == 0);
-    ++num_lists[static_cast<size_t>(block_id)];
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const Group& group = groups_[i];
+    std::vector<int32_t> num_users(static_cast<size_t>(group.pool.num_blocks()));
+    for (const Sequence* seq : users) {
+      const BlockTable& table = seq->block_tables.at(i);
+      // Rejected drafts are computed again.
+      const int next_position = seq->num_computed_tokens - static_cast<int>(seq->drafts.size());
+      CAPSTAN_CHECK(table.num_freed <= first_seen_block(group, next_position));
+      CAPSTAN_CHECK(blocks_for(seq->num_computed_tokens) <= static_cast<int>(table.block_ids.size()));
+      for (size_t block = 0; block < table.block_ids.size(); ++block) {
+        const int32_t block_id = table.block_ids[block];
+        CAPSTAN_CHECK((block_id < 0) == (static_cast<int>(block) < table.num_freed));
+        if (block_id >= 0) ++num_users.at(static_cast<size_t>(block_id));
+      }
+    }
+    group.pool.check_integrity(num_users);
   }
-  int num_cached = 0;
-  int32_t previous = -1;
-  for (int32_t block_id = lru_oldest_; block_id >= 0;
-       previous = block_id, block_id = blocks_[static_cast<size_t>(block_id)].lru_next) {
-    CAPSTAN_CHECK(++num_cached <= num_cached_);
-    CAPSTAN_CHECK(blocks_.at(static_cast<size_t>(block_id)).lru_previous == previous);
-    CAPSTAN_CHECK(blocks_[static_cast<size_t>(block_id)].content_id != 0);
-    ++num_lists[static_cast<size_t>(block_id)];
-  }
-  CAPSTAN_CHECK(previous == lru_newest_ && num_cached == num_cached_);
-  size_t num_with_content = 0;
-  for (size_t block_id = 0; block_id < blocks_.size(); ++block_id) {
-    const Block& block = blocks_[block_id];
-    CAPSTAN_CHECK(block.ref_count == num_users[block_id]);
-    CAPSTAN_CHECK(num_lists[block_id] == (block.ref_count == 0 ? 1 : 0));
-    if (block.content_id == 0) continue;
-    ++num_with_content;
-    const auto found = index_.find(block.hash);
-    CAPSTAN_CHECK(found != index_.end() && found->second == static_cast<int32_t>(block_id));
-  }
-  CAPSTAN_CHECK(num_with_content == index_.size());
-}
-
-void BlockManager::drop_content(int32_t block_id) {
-  Block& block = blocks_[static_cast<size_t>(block_id)];
-  if (block.content_id == 0) return;
-  index_.erase(block.hash);
-  block.content_id = block.parent_id = block.hash = 0;
-  block.salt.clear();
-}
-
-void BlockManager::lru_push(int32_t block_id) {
-  Block& block = blocks_[static_cast<size_t>(block_id)];
-  block.lru_previous = lru_newest_;
-  block.lru_next = -1;
-  (lru_newest_ >= 0 ? blocks_[static_cast<size_t>(lru_newest_)].lru_next : lru_oldest_) = block_id;
-  lru_newest_ = block_id;
-  ++num_cached_;
-}
-
-void BlockManager::lru_remove(int32_t block_id) {
-  Block& block = blocks_[static_cast<size_t>(block_id)];
-  (block.lru_previous >= 0 ? blocks_[static_cast<size_t>(block.lru_previous)].lru_next : lru_oldest_) = block.lru_next;
-  (block.lru_next >= 0 ? blocks_[static_cast<size_t>(block.lru_next)].lru_previous : lru_newest_) = block.lru_previous;
-  block.lru_previous = block.lru_next = -1;
-  --num_cached_;
+  states_.check_integrity(users);
 }
 
 }  // namespace capstan

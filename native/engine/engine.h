@@ -36,6 +36,7 @@ struct EngineOptions {
   // Called on a mask thread before it computes a mask. Tests hold masks up with it.
   std::function<void()> on_mask_start;
   std::vector<int32_t> eos_token_ids;
+  int64_t state_slot_bytes = 0;   // over all ranks
   int64_t vocab_size = 0;         // token ids are below this
   bool checks_integrity = false;  // verifies the scheduler's and the blocks' state after each step, for tests
 };
@@ -49,8 +50,10 @@ struct StepStats {
 struct EngineStats {
   int num_waiting = 0, num_running = 0;
   int64_t queued_prompt_tokens = 0;
-  int num_blocks = 0, num_free_blocks = 0, num_cached_blocks = 0;
-  size_t grammar_cache_bytes = 0;  // of compiled grammars and their masks
+  int num_blocks = 0, num_free_blocks = 0, num_cached_blocks = 0;  // of the KV group that sees the most tokens
+  int64_t snapshot_bytes = 0;                                      // of recurrent states in the prefix cache
+  int64_t num_snapshot_hits = 0;                                   // sequences that continued from one
+  size_t grammar_cache_bytes = 0;                                  // of compiled grammars and their masks
   int64_t num_evictions = 0, num_preemptions = 0, num_steps = 0;
   double ms_since_last_step = 0;  // 0 while idle
   int64_t prompt_tokens = 0, cached_tokens = 0, completion_tokens = 0;

@@ -187,12 +187,14 @@ class EngineLoader {
 
  private:
   DeviceModel device_model(size_t rank, int max_model_len) const {
-    return make_device_model(request_.spec, plans_[rank], request_.vocabulary->num_ids(), max_model_len);
+    DeviceModel model = make_device_model(request_.spec, plans_[rank], request_.vocabulary->num_ids(), max_model_len);
+    if (!backend_info_.has_kv_groups) merge_kv_groups(model);
+    return model;
   }
   void for_each_rank(const std::function<void(size_t rank)>& work) const;
   Backend& backend(size_t rank) const { return *runner_->ranks()[rank].backend; }
   int warm_up_context_length() const;
-  std::optional<int64_t> count_device_blocks() const;
+  std::optional<int64_t> device_budget() const;
   EngineInfo make_info() const;
 
   const LoadRequest& request_;
@@ -206,7 +208,9 @@ class EngineLoader {
   std::vector<Rank> ranks_;  // until the runner owns them
   DeviceLimits limits_;
   SpeculationOptions speculation_;
-  std::vector<int64_t> block_bytes_;  // by rank
+  std::vector<KvGroup> kv_groups_;
+  std::vector<int64_t> block_bytes_;  // by KV group, over all ranks
+  int64_t state_slot_bytes_ = 0;      // over all ranks
   int64_t available_bytes_ = 0;       // of the host, after the weights are loaded
   std::unique_ptr<ModelRunner> runner_;
   MemoryPlan memory_;
@@ -314,9 +318,16 @@ int EngineLoader::warm_up_context_length() const {
 }
 
 void EngineLoader::reserve() {
+  kv_groups_ = device_model(0, 0).kv_groups;
+  limits_.num_blocks.assign(kv_groups_.size(), 1);
+  block_bytes_.assign(kv_groups_.size(), 0);
   for (size_t rank = 0; rank < world_size_; ++rank)
-    block_bytes_.push_back(
-        ranks_[rank].backend->kv_block_bytes(device_model(rank, 0), limits_.block_size, limits_.kv_cache_dtype));
+    for (size_t group = 0; group < kv_groups_.size(); ++group)
+      block_bytes_[group] += ranks_[rank].backend->kv_block_bytes(device_model(rank, 0), static_cast<int>(group),
+                                                                  limits_.block_size, limits_.kv_cache_dtype);
+  for (size_t rank = 0; rank < world_size_; ++rank)
+    state_slot_bytes_ += ranks_[rank].backend->state_slot_bytes(device_model(rank, 0));
+  limits_.num_state_slots = state_slot_bytes_ > 0 ? 1 : 0;
   available_bytes_ = ranks_[0].backend->available_bytes();
   for_each_rank(
       [&](size_t rank) { ranks_[rank].backend->reserve(device_model(rank, warm_up_context_length()), limits_); });
@@ -328,35 +339,37 @@ void EngineLoader::warm_up() {
   runner_->warm_up_decode(limits_);
 }
 
-// Returns the number of blocks that fit on every rank's device, or nothing when the cache lies in the host's memory.
-std::optional<int64_t> EngineLoader::count_device_blocks() const {
-  std::optional<int64_t> fewest;
+// Returns the bytes that the devices of all ranks have for the cache, or nothing when it lies in the host's memory. The
+// blocks of all ranks have one size, so the device with the least memory decides.
+std::optional<int64_t> EngineLoader::device_budget() const {
+  std::optional<int64_t> least;
   for (size_t rank = 0; rank < world_size_; ++rank) {
     const int64_t budget = backend(rank).kv_budget_bytes(request_.gpu_memory_utilization);
     if (budget == 0) return std::nullopt;
-    const int64_t num_blocks = std::max<int64_t>(budget, 0) / block_bytes_[rank];
-    fewest = std::min(fewest.value_or(num_blocks), num_blocks);
+    least = std::min(least.value_or(budget), budget);
   }
-  return fewest;
+  return *least * static_cast<int64_t>(world_size_);
 }
 
 void EngineLoader::prepare_kv_cache() {
   MemoryRequest memory;
-  for (const int64_t bytes : block_bytes_)
-    memory.block_bytes += bytes;
+  for (size_t group = 0; group < kv_groups_.size(); ++group)
+    memory.groups.push_back({block_bytes_[group], kv_groups_[group].window});
+  memory.state_slot_bytes = state_slot_bytes_;
+  memory.snapshot_interval = kSnapshotInterval;
   memory.block_size = limits_.block_size;
-  memory.available_bytes = available_bytes_;
-  if (const std::optional<int64_t> num_blocks = count_device_blocks()) {
-    memory.available_bytes = *num_blocks * memory.block_bytes;
-    memory.is_budget = true;
-  }
+  const std::optional<int64_t> budget = device_budget();
+  memory.available_bytes = budget.value_or(available_bytes_);
+  memory.is_budget = budget.has_value();
   memory.kv_cache_bytes = request_.kv_cache_bytes;
   memory.max_model_len = request_.max_model_len;
   memory.trained_length = default_context_length(request_.spec);
   memory.max_num_seqs = request_.max_num_seqs;
+  memory.max_num_batched_tokens = request_.max_num_batched_tokens;
   memory_ = plan_memory(memory);
 
   limits_.num_blocks = memory_.num_blocks;
+  limits_.num_state_slots = memory_.num_state_slots;
   std::vector<RopeTable> rope_tables;
   for (const RopeSpec& rope : request_.spec.ropes)
     rope_tables.push_back({rope.rotary_dim, make_rope_table(rope, memory_.max_model_len),
@@ -386,9 +399,11 @@ EngineInfo EngineLoader::make_info() const {
   info.compute_dtype = backend_info_.compute_dtype;
   info.kv_cache_dtype = limits_.kv_cache_dtype;
   info.block_size = limits_.block_size;
-  info.num_blocks = memory_.num_blocks;
-  for (const int64_t bytes : block_bytes_)
-    info.kv_cache_bytes += memory_.num_blocks * bytes;
+  // The group that sees the most tokens has the most blocks.
+  for (const int num_blocks : memory_.num_blocks)
+    info.num_blocks = std::max(info.num_blocks, num_blocks);
+  info.num_state_slots = memory_.num_state_slots;
+  info.kv_cache_bytes = memory_.kv_cache_bytes;
   for (const Rank& rank : runner_->ranks())
     info.weight_bytes += rank.weights.bytes;
   info.max_model_len = memory_.max_model_len;
@@ -410,7 +425,11 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   options.grammar_cache_bytes = static_cast<size_t>(request_.grammar_cache_bytes);
   options.eos_token_ids = request_.eos_token_ids;
   options.vocab_size = request_.spec.vocab_size;
-  BlockManager blocks(memory_.num_blocks, limits_.block_size, request_.has_prefix_cache);
+  std::vector<KvGroupBlocks> groups;
+  for (size_t group = 0; group < kv_groups_.size(); ++group)
+    groups.push_back({memory_.num_blocks[group], kv_groups_[group].window});
+  options.state_slot_bytes = state_slot_bytes_;
+  BlockManager blocks(groups, limits_.block_size, request_.has_prefix_cache, memory_.num_state_slots);
   loaded.engine = std::make_unique<Engine>(std::move(options), std::move(blocks), std::move(runner_),
                                            request_.vocabulary, std::move(sink));
   return loaded;

@@ -52,8 +52,10 @@ struct EngineInfo {
   int num_threads = 0, world_size = 1;
   Quantization quantization = Quantization::kNone;
   DType weight_dtype = DType::kF32, compute_dtype = DType::kF32, kv_cache_dtype = DType::kF32;
-  int block_size = 0, num_blocks = 0;
-  int64_t kv_cache_bytes = 0, weight_bytes = 0;
+  int block_size = 0;
+  int num_blocks = 0;                            // of the KV group that sees the most tokens
+  int num_state_slots = 0;                       // 0 for a model without recurrent layers
+  int64_t kv_cache_bytes = 0, weight_bytes = 0;  // kv_cache_bytes: of blocks and state slots
   int max_model_len = 0;
   std::vector<std::string> notes;
 };

@@ -39,21 +39,30 @@ void ModelRunner::stop() {
 namespace {
 
 // `num_seqs` sequences of `tokens_per_seq` tokens of id 0. All their blocks are block 0.
-Batch make_warm_up_batch(int num_seqs, int tokens_per_seq, int block_size) {
+Batch make_warm_up_batch(int num_seqs, int tokens_per_seq, const DeviceLimits& limits) {
+  const int block_size = limits.block_size;
   Batch batch;
+  Batch::KvArrays kv;
   batch.cu_seqlens_q.push_back(0);
   batch.max_blocks_per_seq = (tokens_per_seq + block_size - 1) / block_size;
   for (int seq = 0; seq < num_seqs; ++seq) {
     for (int position = 0; position < tokens_per_seq; ++position) {
       batch.input_ids.push_back(0);
       batch.positions.push_back(position);
-      batch.slot_mapping.push_back(position % block_size);
+      kv.slot_mapping.push_back(position % block_size);
     }
     batch.cu_seqlens_q.push_back(static_cast<int32_t>(batch.input_ids.size()));
     batch.context_lens.push_back(tokens_per_seq);
-    batch.block_tables.resize(batch.block_tables.size() + static_cast<size_t>(batch.max_blocks_per_seq));
     batch.logits_rows.push_back(batch.cu_seqlens_q.back() - 1);
     batch.sample_rows.emplace_back();
+  }
+  kv.block_tables.resize(static_cast<size_t>(num_seqs * batch.max_blocks_per_seq));
+  batch.kv_arrays.assign(limits.num_blocks.size(), kv);
+  batch.set_kv_groups();
+  // No state is kept.
+  if (limits.num_state_slots > 0) {
+    batch.state_reads.assign(batch.context_lens.size(), -1);
+    batch.state_writes.assign(batch.input_ids.size(), -1);
   }
   batch.results.resize(batch.sample_rows.size());
   return batch;
@@ -62,15 +71,15 @@ Batch make_warm_up_batch(int num_seqs, int tokens_per_seq, int block_size) {
 }  // namespace
 
 void ModelRunner::warm_up_prefill(const DeviceLimits& limits, int max_model_len) {
-  warm_up(1, std::min(limits.max_num_tokens, max_model_len), limits.block_size);
+  warm_up(1, std::min(limits.max_num_tokens, max_model_len), limits);
 }
 void ModelRunner::warm_up_decode(const DeviceLimits& limits) {
-  warm_up(limits.max_num_seqs, 1, limits.block_size);
+  warm_up(limits.max_num_seqs, 1, limits);
 }
 
-void ModelRunner::warm_up(int num_seqs, int tokens_per_seq, int block_size) {
+void ModelRunner::warm_up(int num_seqs, int tokens_per_seq, const DeviceLimits& limits) {
   if (depth_ == 1) return;
-  Batch batch = make_warm_up_batch(num_seqs, tokens_per_seq, block_size);
+  Batch batch = make_warm_up_batch(num_seqs, tokens_per_seq, limits);
   launch(batch);
   collect(batch);
 }

@@ -41,7 +41,7 @@ class ModelRunner final : public StepRunner {
   void abandon() override;
 
  private:
-  void warm_up(int num_seqs, int tokens_per_seq, int block_size);
+  void warm_up(int num_seqs, int tokens_per_seq, const DeviceLimits& limits);
   void run_first_rank();
   void wait_for_other_ranks();
   void stop();

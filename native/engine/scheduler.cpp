@@ -46,25 +46,31 @@ bool Scheduler::may_speculate(const Sequence& seq) const {
 }
 
 void Scheduler::plan_decodes(StepPlan& plan) {
-  // NOTE: grow() preempts only sequences that wait for a mask or stand at the back of running_, so the sequences that
-  // are already in the plan stay.
   for (size_t i = 0; i < running_.size() && plan.num_tokens < limits_.max_num_batched_tokens; ++i) {
     Sequence& seq = *running_[i];
     if (!is_decode(seq) || seq.waits_for_mask() || (seq.num_in_flight > 0 && !can_step(seq))) continue;
-    if (!grow(seq)) return;
+    if (!grow(plan, seq)) return;
     schedule(plan, seq);
-    // The preempted sequences may have stood before this one, so its index may be past the end now.
-    i = std::min(i, running_.size() - 1);
-    while (running_[i] != &seq)
-      --i;
+    i = place_of(seq, i);
   }
 }
 
 void Scheduler::plan_prefills(StepPlan& plan) {
-  for (Sequence* seq : running_) {
-    if (is_full(plan)) return;
-    if (seq->num_tokens_ahead() - seq->num_computed_tokens > 1) schedule(plan, *seq);
+  for (size_t i = 0; i < running_.size() && !is_full(plan); ++i) {
+    Sequence& seq = *running_[i];
+    if (seq.num_tokens_ahead() - seq.num_computed_tokens <= 1) continue;
+    if (grow(plan, seq)) schedule(plan, seq);
+    if (seq.status != SequenceStatus::kRunning) return;
+    i = place_of(seq, i);
   }
+}
+
+// Returns the index of `seq` in running_, which was `old_place` before sequences were preempted.
+size_t Scheduler::place_of(const Sequence& seq, size_t old_place) const {
+  size_t place = std::min(old_place, running_.size() - 1);
+  while (running_[place] != &seq)
+    --place;
+  return place;
 }
 
 void Scheduler::plan_admissions(StepPlan& plan) {
@@ -99,30 +105,23 @@ bool Scheduler::is_leader_ready(const Sequence& seq) const {
 
 bool Scheduler::admit(Sequence& seq) {
   // Reserves one block per running sequence, so that the next decodes need not preempt the new one.
-  const int num_tokens = seq.num_tokens(), num_reserved_tokens = num_running() * blocks_.block_size();
-  const bool uses_prefix_cache = seq.prompt_logprobs.empty();
-  if (seq.leader != nullptr) {
-    const int num_needed = blocks_.blocks_for(num_tokens + num_reserved_tokens) - blocks_.num_shareable(*seq.leader);
-    if (num_needed > blocks_.num_available()) return false;
-    blocks_.admit_from(seq, *seq.leader, num_tokens);
-  } else {
-    if (!blocks_.can_admit(seq, num_tokens + num_reserved_tokens, uses_prefix_cache)) return false;
-    blocks_.admit(seq, num_tokens, uses_prefix_cache);
-  }
-  if (!seq.is_admitted_once) {
+  const bool is_admitted = seq.leader != nullptr ? blocks_.admit_from(seq, *seq.leader, num_running())
+                                                 : blocks_.admit(seq, num_running(), seq.prompt_logprobs.empty());
+  if (is_admitted && !seq.is_admitted_once) {
     seq.is_admitted_once = true;
     seq.num_cached_tokens = seq.num_computed_tokens;
     seq.first_schedule_time = Clock::now();
   }
-  return true;
+  return is_admitted;
 }
 
 // Allocates blocks for one more token of a running sequence and preempts others when there are none. Returns false when
-// `seq` itself was preempted.
-bool Scheduler::grow(Sequence& seq) {
+// `seq` itself was preempted, or when the youngest sequence is in the plan: then `seq` waits for a later step.
+bool Scheduler::grow(const StepPlan& plan, Sequence& seq) {
   while (!blocks_.grow(seq, seq.num_computed_tokens + 1)) {
     if (preempt_late_sequence(seq)) continue;
     Sequence& youngest = *running_.back();
+    if (std::ranges::find(plan.sequences, &youngest, &ScheduledSequence::seq) != plan.sequences.end()) return false;
     preempt(youngest);
     if (&youngest == &seq) return false;
   }
@@ -155,20 +154,22 @@ void Scheduler::preempt(Sequence& seq) {
 
 void Scheduler::schedule(StepPlan& plan, Sequence& seq) {
   const int num_remaining = seq.num_tokens_ahead() - seq.num_computed_tokens;
-  const int num_tokens = chunk_size(plan, seq, num_remaining);
-  CAPSTAN_CHECK(num_tokens > 0);
+  const int num_tokens =
+      chunk_size(plan, seq, std::min(num_remaining, blocks_.max_tokens(seq) - seq.num_computed_tokens));
+  CAPSTAN_CHECK(num_tokens > 0 && blocks_.grow(seq, seq.num_computed_tokens + num_tokens));
   ScheduledSequence scheduled;
   scheduled.seq = &seq;
   scheduled.epoch = seq.epoch;
   scheduled.first_position = seq.num_computed_tokens;
   scheduled.num_tokens = num_tokens;
   scheduled.samples = num_tokens == num_remaining;
-  plan.sequences.push_back(scheduled);
+  blocks_.states().plan(scheduled);
+  plan.sequences.push_back(std::move(scheduled));
   plan.num_tokens += num_tokens;
 }
 
-int Scheduler::chunk_size(const StepPlan& plan, const Sequence& seq, int num_remaining) {
-  const int num_tokens = std::min(num_remaining, limits_.max_num_batched_tokens - plan.num_tokens);
+int Scheduler::chunk_size(const StepPlan& plan, const Sequence& seq, int max_tokens) {
+  const int num_tokens = std::min(max_tokens, limits_.max_num_batched_tokens - plan.num_tokens);
   if (num_tokens <= 1 || prefill_ms_left_ == kNoLimit) return num_tokens;
   const int num_fitting = step_times_.tokens_within(prefill_ms_left_, seq.num_computed_tokens, num_tokens,
                                                     plan.num_tokens - num_decode_tokens_);
@@ -189,6 +190,7 @@ int Scheduler::plan_drafts(StepPlan& plan, size_t idx, int count) {
   int num_added = 0;
   for (; num_added < count && draft_capacity(plan) > 0; ++num_added) {
     if (!blocks_.grow(*scheduled.seq, scheduled.first_position + scheduled.num_tokens + 1)) break;
+    if (!blocks_.states().add_draft(scheduled)) break;
     ++scheduled.num_drafts;
     ++scheduled.num_tokens;
     ++plan.num_tokens;
@@ -198,6 +200,7 @@ int Scheduler::plan_drafts(StepPlan& plan, size_t idx, int count) {
 
 void Scheduler::cut_drafts(StepPlan& plan, size_t idx, int count) {
   ScheduledSequence& scheduled = plan.sequences[idx];
+  blocks_.states().cut_drafts(scheduled, count);
   scheduled.num_drafts -= count;
   scheduled.num_tokens -= count;
   plan.num_tokens -= count;
@@ -205,6 +208,7 @@ void Scheduler::cut_drafts(StepPlan& plan, size_t idx, int count) {
 }
 
 void Scheduler::launched(const StepPlan& plan) {
+  blocks_.states().launched();
   for (const ScheduledSequence& scheduled : plan.sequences) {
     Sequence& seq = *scheduled.seq;
     seq.num_computed_tokens += scheduled.num_tokens;
@@ -213,7 +217,17 @@ void Scheduler::launched(const StepPlan& plan) {
       seq.in_flight_row = scheduled.first_sample_row + scheduled.num_sample_rows - 1;
     }
     blocks_.publish(seq, std::min(seq.num_computed_tokens, seq.num_tokens()));
+    blocks_.free_unseen(seq, first_later_position(scheduled));
   }
+}
+
+// Returns the first position whose query a later step may compute: of `seq`, or of a choice that shares its prompt. The
+// step in flight reads its blocks before a later step writes to them.
+int Scheduler::first_later_position(const ScheduledSequence& scheduled) const {
+  const Sequence& seq = *scheduled.seq;
+  const int position = seq.num_computed_tokens - scheduled.num_drafts;
+  if (position > seq.num_prompt_tokens) return position;
+  return std::min(position, blocks_.num_shareable(seq) * blocks_.block_size());
 }
 
 void Scheduler::append(Sequence& seq, int32_t token_id) {
@@ -223,6 +237,7 @@ void Scheduler::append(Sequence& seq, int32_t token_id) {
 }
 
 void Scheduler::reject(Sequence& seq, int count) {
+  blocks_.states().reject(seq, count);
   seq.num_in_flight -= count;
   seq.num_computed_tokens -= count;
   CAPSTAN_CHECK(seq.num_in_flight >= 0 && seq.num_computed_tokens <= seq.num_tokens_ahead());
@@ -245,7 +260,7 @@ void Scheduler::finish(Sequence& seq, bool is_poisoned) {
 void Scheduler::check_integrity() const {
   int64_t num_prompt_tokens = 0;
   for (const Sequence* seq : waiting_) {
-    CAPSTAN_CHECK(seq->status == SequenceStatus::kWaiting && seq->block_table.empty() && seq->num_in_flight == 0);
+    CAPSTAN_CHECK(seq->status == SequenceStatus::kWaiting && seq->block_tables.empty() && seq->num_in_flight == 0);
     CAPSTAN_CHECK(seq->drafts.empty());
     num_prompt_tokens += seq->num_prompt_tokens;
   }
@@ -254,7 +269,6 @@ void Scheduler::check_integrity() const {
   for (const Sequence* seq : running_) {
     CAPSTAN_CHECK(seq->status == SequenceStatus::kRunning && seq->num_in_flight >= 0);
     CAPSTAN_CHECK(seq->num_computed_tokens <= seq->num_tokens_ahead());
-    CAPSTAN_CHECK(blocks_.blocks_for(seq->num_computed_tokens) <= static_cast<int>(seq->block_table.size()));
   }
   blocks_.check_integrity(running_);
 }

@@ -3,7 +3,7 @@
 // model header.
 //
 // Order: decodes in order of admission, then prefill chunks of running sequences, then admissions in order of arrival,
-// until the token budget or the blocks are used up. When a decode finds no block, the youngest running sequence is
+// until the token budget or the blocks are used up. When a running sequence finds no block, the youngest one is
 // preempted: its blocks are freed and it is recomputed later.
 //
 // While sequences decode, prefill chunks are cut so that they lengthen the step by at most `max_step_ms`: a long prompt
@@ -78,14 +78,16 @@ class Scheduler {
   bool is_leader_ready(const Sequence& seq) const;
   void plan_decodes(StepPlan& plan);
   void plan_prefills(StepPlan& plan);
+  size_t place_of(const Sequence& seq, size_t old_place) const;
   bool is_full(const StepPlan& plan) const;
   void plan_admissions(StepPlan& plan);
   bool admit(Sequence& seq);
-  bool grow(Sequence& seq);
+  bool grow(const StepPlan& plan, Sequence& seq);
   bool preempt_late_sequence(const Sequence& beneficiary);
   void preempt(Sequence& seq);
   void schedule(StepPlan& plan, Sequence& seq);
-  int chunk_size(const StepPlan& plan, const Sequence& seq, int num_remaining);
+  int chunk_size(const StepPlan& plan, const Sequence& seq, int max_tokens);
+  int first_later_position(const ScheduledSequence& scheduled) const;
 
   SchedulerLimits limits_;
   BlockManager blocks_;

@@ -11,6 +11,7 @@
 
 #include "native/engine/ngram_drafter.h"
 #include "native/engine/output.h"
+#include "native/engine/prefix_key.h"
 #include "native/engine/request.h"
 
 namespace capstan {
@@ -21,6 +22,10 @@ class GrammarMatcher;
 struct MaskJob;
 
 using Clock = std::chrono::steady_clock;
+
+inline double ms_between(Clock::time_point begin, Clock::time_point end) {
+  return std::chrono::duration<double, std::milli>(end - begin).count();
+}
 
 // A token that is proposed to follow the known tokens of a sequence and the drafts before it, and what may be drawn
 // after it. The fields have the meaning of those of Sequence with the same names.
@@ -33,6 +38,28 @@ struct Draft {
   std::vector<uint32_t> mask;  // grammar_mask, or forced_mask if `is_forced`
   bool is_forced = false;
   bool is_min_waived = false;
+};
+
+// The blocks of a sequence in one KV group.
+struct BlockTable {
+  std::vector<int32_t> block_ids;  // by position / block size; -1 = freed, because no later query sees it
+  int num_freed = 0;               // leading blocks that are freed
+  int num_published = 0;           // leading blocks that have been offered to the prefix cache
+};
+
+// A slot that holds the recurrent state of a sequence after its first `position` tokens.
+struct Snapshot {
+  int position = 0;
+  int32_t slot = -1;
+};
+
+// The slots of recurrent state that a sequence uses.
+struct StateSlots {
+  int32_t own = -1;               // the slot that only this sequence writes
+  int32_t newest = -1;            // holds the state after the newest planned token: own, or a snapshot; -1 = zeros
+  std::vector<int32_t> drafts;    // hold the states after the drafts in flight, or after those that held
+  std::vector<Snapshot> pending;  // planned, and not in the prefix cache yet
+  Snapshot rolling;               // the newest one in the prefix cache that the next one replaces
 };
 
 enum class SequenceStatus : uint8_t { kWaiting, kRunning, kFinished };
@@ -63,9 +90,9 @@ struct Sequence {
   int num_preemptions = 0;
   bool is_admitted_once = false;
   // ---- block manager ----
-  std::vector<int32_t> block_table;
-  int num_published_blocks = 0;  // leading blocks that are in the prefix cache
-  uint64_t content_id = 0;       // content id of the last published block
+  std::vector<BlockTable> block_tables;  // by KV group; empty while the sequence holds no blocks
+  StateSlots states;                     // only with recurrent layers
+  std::vector<PrefixKey> prefix_keys;    // entry i: of the first i blocks, which are full and known to the host
   // ---- speculation ----
   std::optional<NgramDrafter> drafter;
   std::vector<Draft> drafts;  // of the step that is planned or in flight

@@ -8,6 +8,12 @@ namespace capstan {
 
 struct Sequence;
 
+// The state after row `row` of a sequence goes to `slot`.
+struct StateWrite {
+  int row = 0;
+  int32_t slot = -1;
+};
+
 struct ScheduledSequence {
   // ---- written by the scheduler ----
   Sequence* seq = nullptr;
@@ -18,6 +24,9 @@ struct ScheduledSequence {
   // The last scheduled tokens are this many drafts of the sequence. Each of them is verified: the logits before it and
   // the last logits give num_drafts + 1 tokens.
   int num_drafts = 0;
+  // Only with recurrent layers.
+  int32_t state_read = -1;                    // slot of the state before the first row; -1 = zeros
+  std::vector<StateWrite> state_writes = {};  // ascending by row
   // ---- written by the sampler ----
   // The rows of this sequence in Batch::sample_rows. With `samples`, the last num_drafts + 1 draw the next tokens.
   int first_sample_row = 0;

@@ -462,12 +462,22 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   model.moe.shared_intermediate_size = plan.shared_size;
   for (const LayerSpec& layer : spec.layers) {
     const int group = find_kv_group(model, layer.window);
-    model.layers.push_back({layer.mixer, group, model.kv_groups[static_cast<size_t>(group)].num_layers++, layer.rope});
+    model.layers.push_back(
+        {layer.mixer, group, model.kv_groups[static_cast<size_t>(group)].num_layers++, layer.rope, layer.window});
   }
   for (const RopeSpec& rope : spec.ropes)
     model.rope_tables.push_back({rope.rotary_dim, {}, {}});
   model.max_model_len = max_model_len;
   return model;
+}
+
+void merge_kv_groups(DeviceModel& model) {
+  int num_layers = 0;
+  for (DeviceLayer& layer : model.layers) {
+    layer.kv_group = 0;
+    layer.kv_layer = num_layers++;
+  }
+  model.kv_groups = {{0, num_layers}};
 }
 
 }  // namespace capstan

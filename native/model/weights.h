@@ -38,6 +38,9 @@ ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size);
 
 DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int64_t num_token_ids, int max_model_len);
 
+// Puts all layers into one KV group, in which no block is freed, for a backend without KV groups.
+void merge_kv_groups(DeviceModel& model);
+
 // Throws kInvalidModel with the name and the expected shape unless every tensor that the spec needs is present with the
 // correct shape.
 void check_tensors(const ModelSpec& spec, const TensorTable& tensors);

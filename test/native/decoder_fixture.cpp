@@ -8,6 +8,8 @@
 #include <mutex>
 #include <thread>
 
+#include "native/model/weights.h"
+
 namespace capstan::testing {
 
 const FileTensor& DecoderFixture::add_matrix(const std::string& name, int64_t rows, int64_t cols, float deviation,
@@ -41,8 +43,9 @@ DecoderFixture::DecoderFixture(const DecoderShape& shape) : shape_(shape) {
   model.activation = shape.activation;
   model.max_model_len = shape.max_model_len;
   for (int layer = 0; layer < shape.num_layers; ++layer)
-    model.layers.push_back(shape.window == 0 ? DeviceLayer{Mixer::kAttention, 0, layer, 0}
-                                             : DeviceLayer{Mixer::kAttention, layer % 2, layer / 2, 0});
+    model.layers.push_back(shape.window == 0
+                               ? DeviceLayer{Mixer::kAttention, 0, layer}
+                               : DeviceLayer{Mixer::kAttention, layer % 2, layer / 2, 0, layer % 2 * shape.window});
   model.kv_groups = {{0, shape.num_layers}};
   if (shape.window > 0) model.kv_groups = {{0, (shape.num_layers + 1) / 2}, {shape.window, shape.num_layers / 2}};
   RopeTable& rope = model.rope_tables.emplace_back();
@@ -189,19 +192,21 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
   limits.max_num_seqs = static_cast<int>(num_seqs * longest);
   limits.max_num_tokens = static_cast<int>(num_seqs * longest);
   limits.block_size = options.block_size;
-  limits.num_blocks = blocks_per_seq * num_seqs + 1;
+  if (!backend->info().has_kv_groups) merge_kv_groups(model);
+  const size_t num_groups = model.kv_groups.size();
+  limits.num_blocks.assign(num_groups, blocks_per_seq * num_seqs + 1);
   limits.kv_cache_dtype = options.kv_cache_dtype;
   backend->prepare(model, limits);
 
-  // The blocks of the sequences are interleaved and in descending order.
-  std::vector<int32_t> tables;
-  for (int s = 0; s < num_seqs; ++s)
-    for (int b = 0; b < blocks_per_seq; ++b)
-      tables.push_back((blocks_per_seq - 1 - b) * num_seqs + s);
+  // The blocks of the sequences are interleaved and in descending order. Each group begins at another block.
+  const auto block_of = [&](size_t group, int s, int b) {
+    return ((blocks_per_seq - 1 - b) * num_seqs + s + static_cast<int>(group)) % (blocks_per_seq * num_seqs + 1);
+  };
 
   std::vector<int> done(prompts.size(), 0);
   for (;;) {
-    std::vector<int32_t> ids, positions, slots, cu_seqlens{0}, context_lens, step_tables;
+    std::vector<int32_t> ids, positions, cu_seqlens{0}, context_lens;
+    std::vector<std::vector<int32_t>> slots(num_groups), tables(num_groups);
     std::vector<std::pair<int, int>> origin;  // (prompt, position) of each row
     for (int s = 0; s < num_seqs && static_cast<int>(context_lens.size()) < options.max_num_seqs_per_step; ++s) {
       const int size = static_cast<int>(prompts[s].size());
@@ -210,18 +215,27 @@ void DecoderFixture::run_rank(const RunOptions& options, const std::vector<std::
       for (int i = done[s]; i < end; ++i) {
         ids.push_back(prompts[s][i]);
         positions.push_back(i);
-        slots.push_back(tables[s * blocks_per_seq + i / options.block_size] * options.block_size +
-                        i % options.block_size);
+        for (size_t group = 0; group < num_groups; ++group)
+          slots[group].push_back(block_of(group, s, i / options.block_size) * options.block_size +
+                                 i % options.block_size);
         origin.emplace_back(s, i);
       }
+      // Blocks that no row sees are freed.
+      for (size_t group = 0; group < num_groups; ++group)
+        for (int b = 0; b < blocks_per_seq; ++b) {
+          const int window = options.keeps_unseen_blocks ? 0 : model.kv_groups[group].window;
+          const int first_key = first_visible_key(done[s], window);
+          tables[group].push_back(b < first_key / options.block_size ? -1 : block_of(group, s, b));
+        }
       done[s] = end;
       cu_seqlens.push_back(static_cast<int32_t>(ids.size()));
       context_lens.push_back(end);
-      step_tables.insert(step_tables.end(), tables.begin() + s * blocks_per_seq,
-                         tables.begin() + (s + 1) * blocks_per_seq);
     }
     if (ids.empty()) break;
-    StepInput step{ids, positions, slots, cu_seqlens, context_lens, step_tables, blocks_per_seq};
+    std::vector<KvGroupInput> groups;
+    for (size_t group = 0; group < num_groups; ++group)
+      groups.push_back({slots[group], tables[group]});
+    const StepInput step{ids, positions, cu_seqlens, context_lens, groups, blocks_per_seq};
     backend->begin_step(step);
     backend->embed(*embedding);
     for (int layer = 0; layer < shape_.num_layers; ++layer) {

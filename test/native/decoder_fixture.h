@@ -45,6 +45,7 @@ struct RunOptions {
   int prefill_chunk_size = 1 << 20;
   int max_num_seqs_per_step = 1 << 20;
   int block_size = 16;
+  bool keeps_unseen_blocks = false;    // false: block tables leave out the blocks that no row sees
   MakeBackend make_backend = nullptr;  // null: the CPU backend
 };
 

@@ -123,8 +123,8 @@ class PickingEngine {
     options.vocab_size = std::max<int64_t>(kLetterVocabSize, vocabulary->num_ids());
     auto runner =
         std::make_unique<PickingRunner>(setup.depth, static_cast<int>(vocabulary->num_ids()), setup.preferences);
-    engine_ = std::make_unique<Engine>(options, BlockManager(setup.num_blocks, 4, true), std::move(runner), vocabulary,
-                                       [this](std::vector<Event>&& events) { gather(std::move(events)); });
+    engine_ = std::make_unique<Engine>(options, BlockManager({{setup.num_blocks}}, 4, true), std::move(runner),
+                                       vocabulary, [this](std::vector<Event>&& events) { gather(std::move(events)); });
   }
 
   Engine& engine() { return *engine_; }

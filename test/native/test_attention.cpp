@@ -332,9 +332,9 @@ TEST(attention_propagates_nan) {
 
 // The arrays of a step whose sequences have these (tokens in the step, tokens in the cache).
 struct Batch {
-  std::vector<int32_t> positions, cu_seqlens{0}, context_lens, tables;
+  std::vector<int32_t> positions, cu_seqlens{0}, context_lens;
 
-  explicit Batch(const std::vector<std::pair<int, int>>& seqs) : tables(seqs.size()) {
+  explicit Batch(const std::vector<std::pair<int, int>>& seqs) {
     for (const auto& [count, context] : seqs) {
       for (int i = context - count; i < context; ++i)
         positions.push_back(i);
@@ -342,7 +342,7 @@ struct Batch {
       cu_seqlens.push_back(static_cast<int32_t>(positions.size()));
     }
   }
-  StepInput step() const { return {positions, positions, positions, cu_seqlens, context_lens, tables, 1}; }
+  StepInput step() const { return {positions, positions, cu_seqlens, context_lens, {}, 1}; }
 };
 
 void check_plan(const std::vector<std::pair<int, int>>& seqs, int heads, int kv_heads, int window, int num_threads) {

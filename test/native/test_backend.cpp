@@ -193,6 +193,25 @@ TEST(backend_bits_do_not_depend_on_batch_chunk_or_threads) {
   });
 }
 
+// A window masks the keys that no row sees, whether their blocks exist or not.
+TEST(backend_bits_do_not_depend_on_blocks_that_no_row_sees) {
+  for (const int window : {1, 37, 100}) {
+    DecoderShape shape;
+    shape.window = window;
+    DecoderFixture fixture(shape);
+    const std::vector<std::vector<int32_t>> prompts = {random_ids(6, 240, shape.vocab_size),
+                                                       random_ids(7, 131, shape.vocab_size)};
+    RunOptions options;
+    for (const CpuIsa isa : available_cpu_isas())
+      for (const int chunk : {19, 1 << 20}) {
+        options.isa = isa, options.prefill_chunk_size = chunk, options.keeps_unseen_blocks = true;
+        const LogProbs masked = fixture.run(options, prompts);
+        options.keeps_unseen_blocks = false;
+        EXPECT(is_same(masked, fixture.run(options, prompts)));
+      }
+  }
+}
+
 // Sequences of several chunks of keys: with more threads, one step's chunks are split over them.
 TEST(backend_bits_of_long_sequences_do_not_depend_on_chunk_or_threads) {
   DecoderShape shape;

@@ -199,16 +199,17 @@ TEST(cuda_disables_the_listed_features) {
 // On a large device a small model would otherwise get millions of blocks, which the host has to manage.
 TEST(cuda_caps_the_blocks_of_a_small_model) {
   MemoryRequest request;
-  request.block_bytes = 64 << 10, request.block_size = 64, request.available_bytes = int64_t{120} << 30,
-  request.is_budget = true;
+  request.groups = {{64 << 10, 0}};
+  request.block_size = 64, request.available_bytes = int64_t{120} << 30, request.is_budget = true;
   request.trained_length = 2048, request.max_num_seqs = 256;
-  EXPECT_EQ(plan_memory(request).num_blocks, 1 << 19);
-  request.block_bytes = 2 << 20;
-  EXPECT_EQ(plan_memory(request).num_blocks, 60 << 10);
-  request.block_bytes = 64 << 10, request.kv_cache_bytes = int64_t{100} << 30;
-  EXPECT_EQ(plan_memory(request).num_blocks, 100 << 14);
+  EXPECT_EQ(plan_memory(request).num_blocks[0], 1 << 19);
+  request.groups = {{2 << 20, 0}};
+  EXPECT_EQ(plan_memory(request).num_blocks[0], 60 << 10);
+  request.groups = {{64 << 10, 0}};
+  request.kv_cache_bytes = int64_t{100} << 30;
+  EXPECT_EQ(plan_memory(request).num_blocks[0], 100 << 14);
   request.kv_cache_bytes = 0, request.max_model_len = 40 << 20;
-  EXPECT_EQ(plan_memory(request).num_blocks, 40 << 14);
+  EXPECT_EQ(plan_memory(request).num_blocks[0], 40 << 14);
 }
 
 // The embedding and the head are uploaded in two pieces.

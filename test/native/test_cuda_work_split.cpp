@@ -97,13 +97,15 @@ Serving serving(int num_heads, int num_kv_heads, int max_num_tokens, int max_num
 // Sequences of one token, the last one of length `length`. Block tables are dummies.
 struct Decodes {
   std::vector<int32_t> ids, lens, tables;
+  KvGroupInput group;
   StepInput step;
   Decodes(int count, int length)
       : ids(static_cast<size_t>(count)), lens(static_cast<size_t>(count), 1), tables(static_cast<size_t>(count), 0) {
     lens.back() = length;
-    step.input_ids = step.positions = step.slot_mapping = ids;
+    step.input_ids = step.positions = group.slot_mapping = ids;
     step.context_lens = lens;
-    step.block_tables = tables;
+    group.block_tables = tables;
+    step.kv_groups = {&group, 1};
     step.max_blocks_per_seq = 1;
   }
 };

@@ -33,6 +33,9 @@ std::shared_ptr<Vocabulary> letters() {
 struct Setup {
   int depth = 1, num_blocks = 64, block_size = 4, max_num_seqs = 8, max_num_batched_tokens = 16, max_model_len = 200,
       max_queued = 1024;
+  std::vector<KvGroupBlocks> groups;  // empty: one group of num_blocks, or none with has_attention = false
+  bool has_attention = true;
+  int num_state_slots = 0, snapshot_interval = 8;
   bool has_prefix_cache = true;
   int32_t poisoned_id = -1;
   SpeculationOptions speculation;
@@ -58,12 +61,16 @@ class Harness {
     options.eos_token_ids = {kEos};
     options.vocab_size = kNumIds;
     options.checks_integrity = true;
-    auto runner = std::make_unique<CheckingRunner>(setup.depth, setup.num_blocks, setup.block_size, kNumIds);
+    auto groups = setup.groups;
+    if (groups.empty() && setup.has_attention) groups.push_back({setup.num_blocks});
+    auto runner =
+        std::make_unique<CheckingRunner>(setup.depth, groups, setup.num_state_slots, setup.block_size, kNumIds);
     runner->poisoned_id_ = setup.poisoned_id;
     runner->period_ = setup.period;
-    engine_ =
-        std::make_unique<Engine>(options, BlockManager(setup.num_blocks, setup.block_size, setup.has_prefix_cache),
-                                 std::move(runner), letters(), [this](std::vector<Event>&& events) { gather(events); });
+    engine_ = std::make_unique<Engine>(
+        options,
+        BlockManager(groups, setup.block_size, setup.has_prefix_cache, setup.num_state_slots, setup.snapshot_interval),
+        std::move(runner), letters(), [this](std::vector<Event>&& events) { gather(events); });
   }
 
   Engine& engine() { return *engine_; }
@@ -171,7 +178,9 @@ TEST(engine_completes_prompts_as_the_model_does_at_both_depths) {
 
 // Submits and aborts at random with few blocks. Batching, chunks, preemption, the prefix cache and speculation must not
 // change a completion or lose a block.
-void run_random_operations(const SpeculationOptions& speculation, int period, int64_t* num_accepted = nullptr) {
+void run_random_operations(const SpeculationOptions& speculation, int period, int64_t* num_accepted = nullptr,
+                           const std::vector<KvGroupBlocks>& groups = {}, int num_state_slots = 0,
+                           bool has_attention = true) {
   for (const int depth : {1, 2})
     for (const bool has_prefix_cache : {true, false})
       for (uint32_t seed = 1; seed <= 4; ++seed) {
@@ -182,6 +191,9 @@ void run_random_operations(const SpeculationOptions& speculation, int period, in
         setup.depth = depth;
         setup.has_prefix_cache = has_prefix_cache;
         setup.num_blocks = 24;
+        setup.groups = groups;
+        setup.num_state_slots = num_state_slots;
+        setup.has_attention = has_attention;
         setup.max_model_len = 80;
         setup.max_num_batched_tokens = 8 + static_cast<int>(random() % 24);
         Harness harness(setup);
@@ -243,6 +255,36 @@ TEST(engine_speculation_changes_no_completion_of_random_operations) {
     // A model that does not repeat itself: almost all drafts are rejected.
     run_random_operations({.num_tokens = 5, .max_ngram = 4, .min_ngram = 1, .max_step_tokens = max_step_tokens}, 0);
   }
+}
+
+// With few blocks in one group or the other, in both, and without a group that sees all tokens.
+TEST(engine_random_operations_with_windows_change_no_completion) {
+  for (const std::vector<KvGroupBlocks>& groups : std::vector<std::vector<KvGroupBlocks>>{{{24}, {200, 7}},
+                                                                                          {{24}, {9, 7}},
+                                                                                          {{200}, {8, 2}},
+                                                                                          {{30}, {12, 9}, {20, 16}},
+                                                                                          {{13, 10}},
+                                                                                          {{24}, {24, 500}}}) {
+    run_random_operations({}, 0, nullptr, groups);
+    int64_t num_accepted = 0;
+    run_random_operations({.num_tokens = 5, .max_ngram = 4, .min_ngram = 1, .max_step_tokens = 8}, 3, &num_accepted,
+                          groups);
+    EXPECT(num_accepted > 100);
+  }
+}
+
+// With fewer slots than sequences, with some snapshots, and with many; beside attention and alone.
+TEST(engine_random_operations_with_recurrent_states_change_no_completion) {
+  for (const int num_slots : {1, 3, 9, 40, 200})
+    for (const std::vector<KvGroupBlocks>& groups :
+         std::vector<std::vector<KvGroupBlocks>>{{}, {{24}}, {{200}}, {{24}, {14, 7}}}) {
+      run_random_operations({}, 0, nullptr, groups, num_slots, !groups.empty());
+      int64_t num_accepted = 0;
+      // Without attention, the model cannot repeat what it said.
+      run_random_operations({.num_tokens = 5, .max_ngram = 4, .min_ngram = 1, .max_step_tokens = 8},
+                            groups.empty() ? 0 : 3, &num_accepted, groups, num_slots, !groups.empty());
+      EXPECT(groups.empty() || num_slots == 1 || num_accepted > 100);
+    }
 }
 
 // A row after a rejected draft belongs to no text, so its NaN is not an error.
@@ -534,7 +576,7 @@ TEST(a_failing_device_ends_open_requests_and_refuses_new_ones) {
   std::mutex mutex;
   std::condition_variable arrived;
   std::optional<Finish> finish;
-  Engine engine(options, BlockManager(64, 16, true), std::make_unique<FailingRunner>(), letters(),
+  Engine engine(options, BlockManager({{64}}, 16, true), std::make_unique<FailingRunner>(), letters(),
                 [&](std::vector<Event>&& events) {
                   const std::lock_guard lock(mutex);
                   for (const Event& event : events)
@@ -584,8 +626,9 @@ TEST(a_failing_engine_gives_up_its_launched_steps_before_it_ends_requests) {
     std::promise<bool> was_abandoned;
     EngineOptions options;
     options.vocab_size = kNumIds;
-    Engine engine(options, BlockManager(64, 16, true), std::make_unique<LaunchFailingRunner>(is_abandoned, is_nameless),
-                  letters(), [&](std::vector<Event>&&) { was_abandoned.set_value(is_abandoned); });
+    Engine engine(options, BlockManager({{64}}, 16, true),
+                  std::make_unique<LaunchFailingRunner>(is_abandoned, is_nameless), letters(),
+                  [&](std::vector<Event>&&) { was_abandoned.set_value(is_abandoned); });
     Request request;
     request.prompt_token_ids = {1, 2};
     engine.submit(request);
@@ -598,7 +641,7 @@ TEST(a_failing_engine_gives_up_its_launched_steps_before_it_ends_requests) {
 TEST(a_sink_that_fails_does_not_end_the_process) {
   EngineOptions options;
   options.vocab_size = kNumIds;
-  Engine engine(options, BlockManager(64, 16, true), std::make_unique<FailingRunner>(), letters(),
+  Engine engine(options, BlockManager({{64}}, 16, true), std::make_unique<FailingRunner>(), letters(),
                 [](std::vector<Event>&&) { throw std::bad_alloc(); });
   Request request;
   request.prompt_token_ids = {1, 2};

@@ -61,6 +61,39 @@ TEST(model_preempted_equals_not_preempted) {
   EXPECT(session.engine().stats().num_preemptions > 0);
 }
 
+// Layers with two windows, with and without a layer that sees all tokens. Each window has its own block tables.
+TEST(model_with_windows_gives_the_same_bits_in_every_order) {
+  const TinyModel model(TinyShape{.num_layers = 3}, DType::kBf16);
+  for (const std::vector<int>& windows : {std::vector{40, 0, 20}, std::vector{33, 33, 33}}) {
+    LoadRequest request = model.request();
+    for (size_t layer = 0; layer < windows.size(); ++layer)
+      request.spec.layers[layer].window = windows[layer];
+    const auto solo = solo_answers(request, 80);
+    LoadRequest chunked = request;
+    chunked.max_num_seqs = 4;
+    chunked.max_num_batched_tokens = 17;
+    Session session(chunked);
+    expect_same(batched_answers(session, 80), solo, "chunked");
+    expect_same(batched_answers(session, 80), solo, "chunked, cached");
+    EXPECT(session.engine().stats().cached_tokens > 0);
+    LoadRequest short_of_blocks = request;
+    short_of_blocks.max_model_len = 288;
+    short_of_blocks.max_num_batched_tokens = 64;
+    short_of_blocks.kv_cache_bytes = (windows[1] == 0 ? 24 : 10) * 12288;
+    Session preempting(short_of_blocks);
+    expect_same(batched_answers(preempting, 80), solo, "preempted");
+    EXPECT(preempting.engine().stats().num_preemptions > 0);
+    LoadRequest two_ranks = chunked;
+    two_ranks.device.num_threads = two_ranks.device.world_size = 2;
+    Session ranks(two_ranks);
+    expect_same(batched_answers(ranks, 80), solo, "two ranks");
+    LoadRequest speculative = chunked;
+    speculative.speculation.num_tokens = 4;
+    Session drafting(speculative);
+    expect_same(batched_answers(drafting, 80), solo, "speculative");
+  }
+}
+
 TEST(model_threads_and_ranks_change_no_bit) {
   TinyShape shape;
   shape.num_kv_heads = 2;

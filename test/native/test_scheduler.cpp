@@ -34,7 +34,7 @@ std::vector<Sequence*> run_step(Scheduler& scheduler) {
 
 TEST(scheduler_last_decode_preempts_a_late_sequence_before_it) {
   constexpr int kNumBlocks = 4, kBlockSize = 4;
-  Scheduler scheduler({}, BlockManager(kNumBlocks, kBlockSize, false));
+  Scheduler scheduler({}, BlockManager({{kNumBlocks}}, kBlockSize, false));
   Sequence late = make_sequence(5), growing = make_sequence(4);
   scheduler.add(late);
   scheduler.add(growing);
@@ -46,9 +46,9 @@ TEST(scheduler_last_decode_preempts_a_late_sequence_before_it) {
   while (late.num_preemptions == 0 && growing.num_tokens() < 20)
     EXPECT(run_step(scheduler) == std::vector<Sequence*>{&growing});
   EXPECT_EQ(late.num_preemptions, 1);
-  EXPECT(late.status == SequenceStatus::kWaiting && late.block_table.empty());
+  EXPECT(late.status == SequenceStatus::kWaiting && late.block_tables.empty());
   EXPECT_EQ(growing.num_tokens(), 10);
-  EXPECT_EQ(growing.block_table.size(), size_t{3});
+  EXPECT_EQ(growing.block_tables[0].block_ids.size(), size_t{3});
 }
 
 // A sequence that proposes tokens.
@@ -64,7 +64,7 @@ TEST(scheduler_drafts_take_only_room_that_nothing_else_needs) {
   const SpeculationOptions options{.num_tokens = 8, .max_ngram = 1, .min_ngram = 1, .max_step_tokens = 6};
   SchedulerLimits limits;
   limits.speculation = options;
-  Scheduler scheduler(limits, BlockManager(3, kBlockSize, true));
+  Scheduler scheduler(limits, BlockManager({{3}}, kBlockSize, true));
   Sequence seq = make_drafting_sequence(options);
   scheduler.add(seq);
   run_step(scheduler);
@@ -75,10 +75,10 @@ TEST(scheduler_drafts_take_only_room_that_nothing_else_needs) {
   // Three blocks hold 12 tokens.
   EXPECT_EQ(scheduler.plan_drafts(plan, 0, 9), 5);
   EXPECT_EQ(plan.num_tokens, 6);
-  EXPECT_EQ(seq.block_table.size(), size_t{3});
+  EXPECT_EQ(seq.block_tables[0].block_ids.size(), size_t{3});
   scheduler.cut_drafts(plan, 0, 4);
   EXPECT_EQ(plan.sequences[0].num_tokens, 2);
-  EXPECT_EQ(seq.block_table.size(), size_t{2});
+  EXPECT_EQ(seq.block_tables[0].block_ids.size(), size_t{2});
   EXPECT_EQ(scheduler.plan_drafts(plan, 0, 4), 4);
   seq.drafts.resize(5);
   scheduler.launched(plan);
@@ -90,7 +90,7 @@ TEST(scheduler_drafts_take_only_room_that_nothing_else_needs) {
     scheduler.append(seq, 1);
   EXPECT_EQ(seq.num_in_flight, 0);
   EXPECT_EQ(seq.num_computed_tokens, 9);
-  EXPECT_EQ(seq.num_published_blocks, 2);
+  EXPECT_EQ(seq.block_tables[0].num_published, 2);
   scheduler.check_integrity();
   // Without a free block there are no drafts, and no sequence is preempted.
   EXPECT(scheduler.plan_step(plan));
@@ -102,7 +102,7 @@ TEST(scheduler_frees_the_blocks_of_rejected_drafts) {
   const SpeculationOptions options{.num_tokens = 8, .max_ngram = 1, .min_ngram = 1, .max_step_tokens = 16};
   SchedulerLimits limits;
   limits.speculation = options;
-  Scheduler scheduler(limits, BlockManager(8, 4, true));
+  Scheduler scheduler(limits, BlockManager({{8}}, 4, true));
   Sequence seq = make_drafting_sequence(options);
   scheduler.add(seq);
   run_step(scheduler);
@@ -111,12 +111,12 @@ TEST(scheduler_frees_the_blocks_of_rejected_drafts) {
   EXPECT_EQ(scheduler.plan_drafts(plan, 0, 8), 8);
   seq.drafts.resize(8);
   scheduler.launched(plan);
-  EXPECT_EQ(seq.block_table.size(), size_t{4});
+  EXPECT_EQ(seq.block_tables[0].block_ids.size(), size_t{4});
   seq.drafts.clear();
   scheduler.reject(seq, 8);
   scheduler.append(seq, 1);
-  EXPECT_EQ(seq.block_table.size(), size_t{2});
-  EXPECT_EQ(scheduler.blocks().num_available(), 6);
+  EXPECT_EQ(seq.block_tables[0].block_ids.size(), size_t{2});
+  EXPECT_EQ(scheduler.blocks().pool(0).num_available(), 6);
   scheduler.check_integrity();
 }
 
@@ -158,7 +158,7 @@ LongPrompt run_long_prompt(const Machine& machine, int num_streams, int num_prom
   limits.max_model_len = 100'000;
   limits.max_step_ms = max_step_ms;
   limits.unit_per_context = machine.context_ms / 1000 / machine.token_ms;
-  Scheduler scheduler(limits, BlockManager(20'000, 16, false));
+  Scheduler scheduler(limits, BlockManager({{20'000}}, 16, false));
   StepPlan plan;
   const auto step = [&] {
     scheduler.plan_step(plan);
@@ -259,7 +259,7 @@ TEST(many_short_prompts_at_once_do_not_exceed_the_time_of_a_step) {
   limits.max_num_seqs = 256;
   limits.max_step_ms = 100;
   limits.max_model_len = 100'000;
-  Scheduler scheduler(limits, BlockManager(20'000, 16, false));
+  Scheduler scheduler(limits, BlockManager({{20'000}}, 16, false));
   std::deque<Sequence> sequences;
   StepPlan plan;
   const auto add = [&](int num_prompt_tokens) {
@@ -305,7 +305,7 @@ TEST(a_prompt_is_not_cut_for_a_sequence_that_waits_for_its_mask) {
   SchedulerLimits limits;
   limits.max_model_len = 100'000;
   limits.max_step_ms = 100;
-  Scheduler scheduler(limits, BlockManager(20'000, 16, false));
+  Scheduler scheduler(limits, BlockManager({{20'000}}, 16, false));
   Sequence stream = make_sequence(5), prompt = make_sequence(3'000);
   scheduler.add(stream);
   run_step(scheduler);
@@ -327,7 +327,7 @@ TEST(scheduler_keeps_its_integrity_under_random_operations) {
     const int depth = 1 + static_cast<int>(random() % 2), num_blocks = 8 + static_cast<int>(random() % 24);
     SchedulerLimits limits{6, 8 + static_cast<int>(random() % 24), 64};
     limits.max_step_ms = random() % 2 ? 10 : 0;
-    Scheduler scheduler(limits, BlockManager(num_blocks, 4, random() % 4 != 0));
+    Scheduler scheduler(limits, BlockManager({{num_blocks}}, 4, random() % 4 != 0));
     std::vector<std::unique_ptr<Sequence>> sequences;
     std::deque<StepPlan> in_flight;
     const auto collect = [&] {
@@ -367,7 +367,7 @@ TEST(scheduler_keeps_its_integrity_under_random_operations) {
     for (const auto& seq : sequences)
       scheduler.finish(*seq);
     scheduler.check_integrity();
-    EXPECT_EQ(scheduler.blocks().num_available(), num_blocks);
+    EXPECT_EQ(scheduler.blocks().pool(0).num_available(), num_blocks);
     num_preemptions += static_cast<int>(scheduler.num_preemptions());
     num_evictions += static_cast<int>(scheduler.blocks().num_evictions());
   }

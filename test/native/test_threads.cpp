@@ -103,7 +103,8 @@ std::unique_ptr<ModelRunner> make_runner(const LoadRequest& request) {
   DeviceGroup group = make_device_group(request.device);
   DeviceLimits limits;
   limits.max_num_tokens = limits.block_size = 16;
-  limits.max_num_seqs = limits.num_blocks = 1;
+  limits.max_num_seqs = 1;
+  limits.num_blocks = {1};
   limits.kv_cache_dtype = DType::kF32;
   std::vector<Rank> ranks(group.backends.size());
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -122,12 +123,14 @@ std::unique_ptr<ModelRunner> make_runner(const LoadRequest& request) {
 std::unique_ptr<Batch> make_step() {
   auto batch = std::make_unique<Batch>();
   batch->input_ids = {1};
-  batch->positions = batch->slot_mapping = batch->block_tables = batch->logits_rows = {0};
+  batch->positions = batch->logits_rows = {0};
+  batch->kv_arrays = {{{0}, {0}}};
   batch->cu_seqlens_q = {0, 1};
   batch->context_lens = {1};
   batch->max_blocks_per_seq = 1;
   batch->sample_rows.resize(1);
   batch->results.resize(1);
+  batch->set_kv_groups();
   return batch;
 }
 

@@ -80,7 +80,7 @@ export function estimateFit(input: FitInput): ModelFit | undefined {
   const shape = config === undefined ? undefined : readShape(config, fileBytes);
   const contextLength =
     options.maxModelLen ?? Math.min(shape?.spec.maxPositionEmbeddings ?? DEFAULT_CONTEXT, DEFAULT_CONTEXT);
-  const kvCacheBytes = shape === undefined ? 0 : contextLength * kvBytesPerToken(shape, options);
+  const kvCacheBytes = shape === undefined ? 0 : kvBytes(shape, options, contextLength);
   const isShared = options.maxModelLen !== undefined && options.kvCacheBytes === undefined;
   const reserved = kvCacheBytes * (isShared ? KV_CACHE_SHARE : 1);
   const fits = (bytes: number): boolean => bytes + reserved <= availableBytes;
@@ -156,11 +156,14 @@ function weightsOf(input: FitInput, shape: Shape | undefined, quantization: stri
 }
 
 /** Keys and values of all layers. */
-function kvBytesPerToken(shape: Shape, options: FitOptions): number {
+/** Layers with a window keep the keys and values of the window only. */
+function kvBytes(shape: Shape, options: FitOptions, contextLength: number): number {
   const { layers, numKvHeads, headDim } = shape.spec;
   const { kvCacheDtype = 'auto' } = options;
   const dtype = kvCacheDtype === 'auto' ? computeType(shape, options) : kvCacheDtype;
-  return 2 * layers.length * numKvHeads * headDim * DTYPE_BYTES[dtype];
+  const tokensOf = (window: number): number => (window > 0 ? Math.min(window, contextLength) : contextLength);
+  const tokens = layers.reduce((sum, { window }) => sum + tokensOf(window), 0);
+  return 2 * tokens * numKvHeads * headDim * DTYPE_BYTES[dtype];
 }
 
 /** The type that the CPU computes in. */

@@ -80,6 +80,7 @@ class CpuBackend final : public Backend {
     info_.preferred_block_size = kSlotGroup;
     info_.block_size_multiple = kSlotGroup;
     info_.has_quantized_weights = true;
+    info_.has_kv_groups = true;
     info_.compute_dtype = has_bf16_acts_ ? DType::kBf16 : DType::kF32;
   }
 
@@ -103,9 +104,9 @@ class CpuBackend final : public Backend {
     return read_vector(slice, offset, progress);
   }
 
-  int64_t kv_block_bytes(const DeviceModel& model, int block_size, DType kv_cache_dtype) const override {
+  int64_t kv_block_bytes(const DeviceModel& model, int kv_group, int block_size, DType kv_cache_dtype) const override {
     const KvLayout layout = make_kv_layout(model, block_size, kv_cache_dtype);
-    return model.num_layers() * (k_block_bytes(layout) + v_block_bytes(layout));
+    return model.kv_groups[static_cast<size_t>(kv_group)].num_layers * (k_block_bytes(layout) + v_block_bytes(layout));
   }
   int64_t available_bytes() const override { return available_memory_bytes(); }
   void prepare(const DeviceModel& model, const DeviceLimits& limits) override;
@@ -182,13 +183,13 @@ class CpuBackend final : public Backend {
   KvLayout kv_layout_;
   int64_t hidden_stride_ = 0, qkv_stride_ = 0;
 
-  HugeBuffer kv_;        // (num_layers) K then V, layouts in kernels.h
-  HugeBuffer hidden_;    // (max_num_tokens, hidden_stride)
-  HugeBuffer partial_;   // (max_num_tokens, hidden_stride) this rank's part of a sum
-  HugeBuffer qkv_;       // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
-  HugeBuffer acts_;      // ActTiles: results of the norms, the attention result
-  HugeBuffer mlp_acts_;  // ActTiles: input of the down projection
-  HugeBuffer logits_;    // (max_num_seqs, vocab_size), filled on rank 0
+  std::vector<HugeBuffer> kv_;  // by KV group: (num_layers) K then V, layouts in kernels.h
+  HugeBuffer hidden_;           // (max_num_tokens, hidden_stride)
+  HugeBuffer partial_;          // (max_num_tokens, hidden_stride) this rank's part of a sum
+  HugeBuffer qkv_;              // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
+  HugeBuffer acts_;             // ActTiles: results of the norms, the attention result
+  HugeBuffer mlp_acts_;         // ActTiles: input of the down projection
+  HugeBuffer logits_;           // (max_num_seqs, vocab_size), filled on rank 0
   HugeBuffer
       squares_;  // (max_num_tokens, num_heads + num_kv_heads) squares of this rank's heads, for QkNorm::kAllHeads
   HugeBuffer inverse_rms_;     // (max_num_tokens, 2) of q and k over all heads
@@ -215,7 +216,10 @@ class CpuBackend final : public Backend {
 };
 
 void CpuBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
-  CAPSTAN_CHECK(limits.block_size > 0 && limits.block_size % kSlotGroup == 0 && limits.num_blocks > 0);
+  CAPSTAN_CHECK(limits.block_size > 0 && limits.block_size % kSlotGroup == 0);
+  CAPSTAN_CHECK(limits.num_blocks.size() == model.kv_groups.size());
+  for (const DeviceLayer& layer : model.layers)
+    CAPSTAN_CHECK(layer.window == model.kv_groups[static_cast<size_t>(layer.kv_group)].window);
   CAPSTAN_CHECK(limits.max_num_tokens > 0 && limits.max_num_seqs > 0);
   CAPSTAN_CHECK(model.num_kv_heads > 0 && model.num_heads % model.num_kv_heads == 0);
   for (const RopeTable& rope : model.rope_tables) {
@@ -291,14 +295,19 @@ void CpuBackend::allocate() {
   if (!has_int8_acts_)
     scratch_floats_ = std::max(scratch_floats_, round_up(dequantized_floats(max_quantized_k_), 1024));
   scratch_ = floats(team_.size() * scratch_floats_, "the attention scratch");
-  const int64_t layer_bytes = limits_.num_blocks * (k_block_bytes(kv_layout_) + v_block_bytes(kv_layout_));
-  kv_ = HugeBuffer(static_cast<size_t>(model_.num_layers() * layer_bytes), "the KV cache");
+  kv_.clear();
+  for (size_t group = 0; group < model_.kv_groups.size(); ++group) {
+    const int64_t layer_bytes = limits_.num_blocks[group] * (k_block_bytes(kv_layout_) + v_block_bytes(kv_layout_));
+    kv_.emplace_back(static_cast<size_t>(model_.kv_groups[group].num_layers * layer_bytes), "the KV cache");
+  }
 }
 
 KvCache CpuBackend::kv_cache(int layer) const {
-  const int64_t k_bytes = limits_.num_blocks * k_block_bytes(kv_layout_);
-  const int64_t layer_bytes = k_bytes + limits_.num_blocks * v_block_bytes(kv_layout_);
-  char* k = kv_.as<char>() + layer * layer_bytes;
+  const DeviceLayer& place = model_.layer(layer);
+  const auto group = static_cast<size_t>(place.kv_group);
+  const int64_t k_bytes = limits_.num_blocks[group] * k_block_bytes(kv_layout_);
+  const int64_t layer_bytes = k_bytes + limits_.num_blocks[group] * v_block_bytes(kv_layout_);
+  char* k = kv_[group].as<char>() + place.kv_layer * layer_bytes;
   return {kv_layout_, k, k + k_bytes};
 }
 
@@ -460,6 +469,8 @@ void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
   static const RopeTable kNoRope;
   const RopeTable& table = rope < 0 ? kNoRope : model_.rope_tables[static_cast<size_t>(rope)];
   args.rotary_dim = table.rotary_dim;
+  const std::span<const int32_t> slots =
+      step_.kv_groups[static_cast<size_t>(model_.layer(layer).kv_group)].slot_mapping;
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
     QkvRowArgs row_args = args;
     for (int64_t row = begin; row < end; ++row) {
@@ -472,7 +483,7 @@ void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
         row_args.q_norm.inverse_rms = inverse_rms_.as<float>()[row * 2];
         row_args.k_norm.inverse_rms = inverse_rms_.as<float>()[row * 2 + 1];
       }
-      row_args.slot = step_.slot_mapping[row];
+      row_args.slot = slots[row];
       kernels_.qkv_row(row_args);
     }
   });
@@ -494,7 +505,8 @@ AttentionArgs CpuBackend::attention_args(int layer, const Vector* sinks, const A
   args.soft_cap = model_.attention_soft_cap * kLog2E;
   if (sinks != nullptr) args.sinks = values_of(sinks) + item.kv_head * heads_per_kv + item.first_head;
   args.kv_head = item.kv_head;
-  args.block_table = step_.block_tables.data() + int64_t{item.seq} * step_.max_blocks_per_seq;
+  const KvGroupInput& group = step_.kv_groups[static_cast<size_t>(model_.layer(layer).kv_group)];
+  args.block_table = group.block_tables.data() + int64_t{item.seq} * step_.max_blocks_per_seq;
   args.cache = kv_cache(layer);
   args.scratch = scratch_.as<float>() + thread * scratch_floats_;
   return args;

@@ -164,12 +164,6 @@ struct QkvRowArgs {
   int64_t slot = 0;
 };
 
-// Returns the first key that `position` sees. A position sees itself and the window - 1 positions before it; window 0 =
-// all earlier positions.
-constexpr int first_visible_key(int position, int window) {
-  return window > 0 && position >= window ? position - window + 1 : 0;
-}
-
 // Attention of a range of positions and a range of query heads of one KV head of one sequence, over a range of chunks
 // of keys. q is already scaled by attention_scale · log2(e).
 struct AttentionArgs {

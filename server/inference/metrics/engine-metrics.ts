@@ -54,6 +54,10 @@ export function registerEngineMetrics(registry: Registry, stats: () => EngineSta
     },
   });
   gauge(
+    { name: 'capstan_state_snapshot_bytes', help: 'Memory of snapshots of recurrent states in the prefix cache' },
+    ({ snapshotBytes }) => snapshotBytes,
+  );
+  gauge(
     { name: 'capstan_grammar_cache_bytes', help: 'Memory of compiled grammars and their token masks' },
     ({ grammarCacheBytes }) => grammarCacheBytes,
   );
@@ -85,6 +89,13 @@ export function registerEngineMetrics(registry: Registry, stats: () => EngineSta
   counter(
     { name: 'capstan_prefix_cache_hits_total', help: 'Prompt tokens found in the prefix cache' },
     ({ cachedTokens }) => cachedTokens,
+  );
+  counter(
+    {
+      name: 'capstan_state_snapshot_hits_total',
+      help: 'Sequences that continued from a snapshot of a recurrent state',
+    },
+    ({ numSnapshotHits }) => numSnapshotHits,
   );
   counter(
     { name: 'capstan_evictions_total', help: 'Cached blocks evicted for new ones' },

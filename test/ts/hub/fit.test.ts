@@ -40,6 +40,17 @@ test('adds the weights and the KV cache of one sequence', () => {
   expect(estimate({ options: { maxModelLen: 100 } })).toMatchObject({ kvCacheBytes: 100 * KV_BYTES_PER_TOKEN });
 });
 
+test('counts the window of layers that have one', () => {
+  const config = JSON.stringify({
+    ...CONFIG,
+    model_type: 'mistral',
+    architectures: ['MistralForCausalLM'],
+    sliding_window: 1024,
+  });
+  expect(estimate({ config })).toMatchObject({ kvCacheBytes: 1024 * KV_BYTES_PER_TOKEN });
+  expect(estimate({ config, options: { maxModelLen: 100 } })).toMatchObject({ kvCacheBytes: 100 * KV_BYTES_PER_TOKEN });
+});
+
 test.each<[FitInput['options'], number]>([
   [{ dtype: 'f32' }, 4e9],
   [{ quantization: 'int8' }, (1e9 * 8.125) / 8],

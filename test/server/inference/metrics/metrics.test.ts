@@ -118,6 +118,8 @@ test('reads the counts of the engine at each scrape', async () => {
     numBlocks: 10,
     numFreeBlocks: 2,
     numCachedBlocks: 3,
+    snapshotBytes: 5_000,
+    numSnapshotHits: 9,
     grammarCacheBytes: 12_345,
     numEvictions: 6,
     numDrafts: 8,
@@ -139,6 +141,7 @@ test('reads the counts of the engine at each scrape', async () => {
     expect(sample('capstan_queued_prompt_tokens')).toBe(50);
     expect(sample('capstan_kv_cache_usage_ratio')).toBe(0.5);
     expect(['used', 'cached', 'free'].map((state) => sample('capstan_kv_cache_blocks', { state }))).toEqual([5, 3, 2]);
+    expect([sample('capstan_state_snapshot_bytes'), sample('capstan_state_snapshot_hits_total')]).toEqual([5_000, 9]);
     expect(sample('capstan_grammar_cache_bytes')).toBe(12_345);
     expect(sample('capstan_evictions_total')).toBe(6);
     expect(sample('capstan_preemptions_total')).toBe(7);
