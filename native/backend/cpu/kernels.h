@@ -19,6 +19,7 @@
 #include <cstdint>
 
 #include "native/backend/backend.h"
+#include "native/backend/cpu/recurrent_kernels.h"
 #include "native/backend/cpu/sample_kernels.h"
 #include "native/backend/panel_reader.h"
 
@@ -256,6 +257,7 @@ struct CpuKernels {
   // logits (n) = cap · tanh(scale · logits / cap), or scale · logits when cap is 0.
   void (*scale_logits)(float* logits, int64_t n, float scale, float cap);
   SampleKernels sample;
+  RecurrentKernels recurrent;
 };
 
 extern const CpuKernels kPortableKernels;

@@ -6,6 +6,7 @@
 #include "native/backend/cpu/attention_steps.inl"
 #include "native/backend/cpu/attention.inl"
 #include "native/backend/cpu/sampling.inl"
+#include "native/backend/cpu/recurrent.inl"
 #ifdef CAPSTAN_TILES
 #include "native/backend/cpu/amx.inl"
 #endif
@@ -24,6 +25,7 @@ constexpr ActFormat kBf16ActFormat = ActFormat::kBf16Rounded;
 const CpuKernels CAPSTAN_KERNELS = {
     kTileRows, kBf16ActFormat, gemm_any,     rms_norm,     pack_row,     quantize_row, quantize_group, qkv_row,
     attention, combine_chunks, add_residual, weighted_sum, head_squares, scale_logits, kSampleKernels,
+    kRecurrentKernels,
 };
 
 }  // namespace capstan
