@@ -50,6 +50,7 @@
         "<!@(node -p \"require('fs').readdirSync('native/grammar').filter((f) => f.endsWith('.cpp')).map((f) => 'native/grammar/' + f).join(' ')\")",
         "native/model/checkpoint_files.cpp",
         "native/model/decoder.cpp",
+        "native/model/recurrent_weights.cpp",
         "native/model/rope.cpp",
         "native/model/spec.cpp",
         "native/model/weights.cpp",

@@ -31,9 +31,27 @@ CudaBackend::Acts CudaBackend::make_acts(int64_t rows, const DepthSplit& split, 
   return acts;
 }
 
+// Returns the name of the layers, or null for attention.
+const char* recurrent_name(Mixer mixer) {
+  switch (mixer) {
+    case Mixer::kAttention:
+      return nullptr;
+    case Mixer::kDeltaNet:
+      return "gated delta nets";
+    case Mixer::kShortConv:
+      return "gated short convolutions";
+    case Mixer::kMamba2:
+      return "Mamba 2 layers";
+  }
+  return nullptr;
+}
+
 // Returns what the model needs and the device lacks, or null.
 const char* unsupported_feature(const DeviceModel& model) {
   const LayerNorms& norms = model.norms;
+  for (const DeviceLayer& layer : model.layers)
+    if (const char* name = recurrent_name(layer.mixer)) return name;
+  if (model.has_output_gate) return "output gates of attention";
   if (std::ranges::any_of(model.layers, [](const DeviceLayer& layer) { return layer.rope != 0; }))
     return "rotary positions that differ between layers";
   if (!model.rope_tables.empty() && !model.rope_tables[0].query_scales.empty()) return "scales of q by position";

@@ -42,6 +42,11 @@ void read_fully(const std::string& tensor, int fd, uint64_t offset, void* to, si
 
 namespace {
 
+[[noreturn]] void refuse_recurrent(const Backend& backend) {
+  throw Error(ErrorCode::kUnsupportedModel,
+              "recurrent layers run on the CPU only, got the device " + backend.info().name);
+}
+
 void check_kv_group(const StepInput& step, const KvGroupInput& group, int window, int num_blocks, int block_size) {
   CAPSTAN_CHECK(group.slot_mapping.size() == step.input_ids.size());
   CAPSTAN_CHECK(static_cast<int64_t>(group.block_tables.size()) >=
@@ -82,6 +87,14 @@ void check_states(const StepInput& step, int num_slots) {
 }
 
 }  // namespace
+
+std::unique_ptr<Vector> Backend::load_convolution(const MatrixSource&, const LoadProgress&) {
+  refuse_recurrent(*this);
+}
+
+void Backend::recurrent(int, const LayerWeights&) {
+  refuse_recurrent(*this);
+}
 
 void check_step(const StepInput& step, const DeviceModel& model, const DeviceLimits& limits) {
   const int64_t rows = static_cast<int64_t>(step.input_ids.size());

@@ -123,8 +123,9 @@ enum class Activation : uint8_t {
 // What the projections of q and k are normalized over.
 enum class QkNorm : uint8_t { kNone, kHead, kAllHeads };
 
-// What mixes the tokens of a sequence in a layer.
-enum class Mixer : uint8_t { kAttention };
+// What mixes the tokens of a sequence in a layer. All but attention are recurrent: they keep a state per sequence in
+// place of keys and values.
+enum class Mixer : uint8_t { kAttention, kDeltaNet, kShortConv, kMamba2 };
 
 // The attention layers with one window. They share block tables (architecture, contract 6).
 struct KvGroup {
@@ -132,9 +133,22 @@ struct KvGroup {
   int num_layers = 0;
 };
 
+// The sizes of the recurrent layers on this rank. A model has one kind of them.
+struct RecurrentShape {
+  int num_heads = 0;          // of values; 0 for short convolutions
+  int num_groups = 0;         // of heads that share keys and queries (B and C of Mamba 2)
+  int head_dim = 0;           // of a value
+  int state_size = 0;         // of a key
+  int conv_taps = 0;          // inputs of a convolution, the token's own included
+  int64_t conv_channels = 0;  // values, keys and queries; of short convolutions, the channels
+
+  // Values of one row of the result.
+  int64_t output_size() const { return num_heads == 0 ? conv_channels : int64_t{num_heads} * head_dim; }
+};
+
 struct DeviceLayer {
   Mixer mixer = Mixer::kAttention;
-  int kv_group = 0;  // index into kv_groups
+  int kv_group = 0;  // index into kv_groups; -1 = a recurrent layer
   int kv_layer = 0;  // place of its keys and values among the layers of the group
   int rope = 0;      // index into rope_tables; -1 = no rotation
   int window = 0;    // how many of the newest positions a query sees, its own included; 0 = all
@@ -196,9 +210,12 @@ struct DeviceModel {
   std::vector<DeviceLayer> layers;
   std::vector<KvGroup> kv_groups;
   std::vector<RopeTable> rope_tables;
+  RecurrentShape recurrent;      // of the layers that are recurrent
+  bool has_output_gate = false;  // sigmoid of a gate times the result of attention
   int max_model_len = 0;
 
   int num_layers() const { return static_cast<int>(layers.size()); }
+  bool has_recurrent_layers() const { return recurrent.conv_taps > 0; }
   const DeviceLayer& layer(int index) const { return layers[static_cast<size_t>(index)]; }
   int window(int index) const { return layer(index).window; }
 };
@@ -227,12 +244,27 @@ struct MoeWeights {
   std::unique_ptr<Matrix> shared_gate;  // (1, hidden_size): weight of the shared expert is its sigmoid; null = 1
 };
 
+// The weights of a recurrent layer, of this rank. See RecurrentShape for the sizes.
+struct RecurrentWeights {
+  // (columns, hidden_size). The columns are the values, keys and queries, then the gate (num_heads * head_dim), the
+  // time steps (num_heads) and, of a delta net, the betas (num_heads). Of a short convolution: B, C and x, (channels)
+  // each.
+  std::unique_ptr<Matrix> in_proj;
+  std::unique_ptr<Vector> conv;     // from load_convolution, over the values, keys and queries, or the channels
+  std::unique_ptr<Vector> a_log;    // (num_heads) the logarithm of the decay per time step
+  std::unique_ptr<Vector> dt_bias;  // (num_heads) is added to the time steps
+  std::unique_ptr<Vector> skip;     // (num_heads) Mamba 2: D
+  std::unique_ptr<Vector> norm;     // (head_dim) of a delta net, (num_heads * head_dim) of Mamba 2
+};
+
 struct LayerWeights {
-  std::unique_ptr<Vector> input_norm;          // (hidden_size); null = no norm
-  std::unique_ptr<Matrix> qkv_proj;            // ((num_heads + 2 * num_kv_heads) * head_dim, hidden_size)
+  std::unique_ptr<Vector> input_norm;  // (hidden_size); null = no norm
+  RecurrentWeights recurrent;          // of a recurrent layer, in place of qkv_proj, head norms and sinks
+  // ((num_heads + 2 * num_kv_heads) * head_dim, hidden_size), then the output gate if the model has one
+  std::unique_ptr<Matrix> qkv_proj;
   std::unique_ptr<Vector> q_norm, k_norm;      // (head_dim), or (num_heads * head_dim) and (num_kv_heads * head_dim)
   std::unique_ptr<Vector> sinks;               // (num_heads) logits of a key without value; null = none
-  std::unique_ptr<Matrix> o_proj;              // (hidden_size, num_heads * head_dim), kRow
+  std::unique_ptr<Matrix> o_proj;              // (hidden_size, result of the mixer), kRow
   std::unique_ptr<Vector> attention_out_norm;  // (hidden_size); null = no norm
   std::unique_ptr<Vector> mlp_norm;            // (hidden_size); null = no norm
   std::unique_ptr<Matrix> gate_up_proj;        // (2 * intermediate_size, hidden_size), pairs interleaved
@@ -351,6 +383,9 @@ class Backend {
   virtual std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) = 0;
   // The values are those of the file plus `offset`.
   virtual std::unique_ptr<Vector> load_vector(const TensorSlice& slice, float offset, const LoadProgress& progress) = 0;
+  // The weights of a convolution of each channel with itself. The rows of all slices are (channels), their columns the
+  // taps, oldest input first. Throws kUnsupportedModel on a device without recurrent layers.
+  virtual std::unique_ptr<Vector> load_convolution(const MatrixSource& source, const LoadProgress& progress);
 
   // ---- memory ----
 
@@ -383,8 +418,9 @@ class Backend {
   virtual std::vector<std::string> notes() const { return {}; }
 
   // ---- a step ----
-  // The order of calls: begin_step; embed; for each layer norm_qkv, attention, output_residual, and norm_gate_up and
-  // down_residual or moe_residual; then lm_head and sample. Prompt logprobs repeat lm_head and sample for groups of at
+  // The order of calls: begin_step; embed; for each layer norm_qkv and attention, or recurrent; output_residual; and
+  // norm_gate_up and down_residual or moe_residual; then lm_head and sample. Prompt logprobs repeat lm_head and sample
+  // for groups of at
   // most max_num_seqs rows. The backend holds the hidden states.
 
   virtual void begin_step(const StepInput& step) = 0;
@@ -400,7 +436,12 @@ class Backend {
   // Result: (num_tokens, num_heads * head_dim).
   virtual void attention(int layer, const LayerWeights& weights) = 0;
 
-  // hidden += residual_scale · rms_norm(attention result · Wo + bias). (collective)
+  // The mixer of a recurrent layer, in place of norm_qkv and attention: the projections of rms_norm(hidden), a causal
+  // convolution, the recurrence and its gated norm. Reads and writes the states of the step's slots. Result:
+  // (num_tokens, RecurrentShape::output_size). Throws kUnsupportedModel on a device without recurrent layers.
+  virtual void recurrent(int layer, const LayerWeights& weights);
+
+  // hidden += residual_scale · rms_norm(result of the mixer · Wo + bias). (collective)
   virtual void output_residual(const LayerWeights& weights) = 0;
 
   // mlp (num_tokens, intermediate_size) = act(rms_norm(hidden) · Wgate) * (rms_norm(hidden) · Wup).

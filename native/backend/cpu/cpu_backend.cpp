@@ -15,6 +15,7 @@
 #include "native/backend/cpu/kernels.h"
 #include "native/backend/cpu/matrix.h"
 #include "native/backend/cpu/memory.h"
+#include "native/backend/cpu/recurrent.h"
 #include "native/backend/cpu/sample.h"
 #include "native/backend/cpu/team.h"
 #include "native/base/check.h"
@@ -103,10 +104,16 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Vector> load_vector(const TensorSlice& slice, float offset, const LoadProgress& progress) override {
     return read_vector(slice, offset, progress);
   }
+  std::unique_ptr<Vector> load_convolution(const MatrixSource& source, const LoadProgress& progress) override {
+    return read_convolution(source, progress);
+  }
 
   int64_t kv_block_bytes(const DeviceModel& model, int kv_group, int block_size, DType kv_cache_dtype) const override {
     const KvLayout layout = make_kv_layout(model, block_size, kv_cache_dtype);
     return model.kv_groups[static_cast<size_t>(kv_group)].num_layers * (k_block_bytes(layout) + v_block_bytes(layout));
+  }
+  int64_t state_slot_bytes(const DeviceModel& model) const override {
+    return RecurrentLayers::slot_floats(model) * static_cast<int64_t>(sizeof(float));
   }
   int64_t available_bytes() const override { return available_memory_bytes(); }
   void prepare(const DeviceModel& model, const DeviceLimits& limits) override;
@@ -115,6 +122,7 @@ class CpuBackend final : public Backend {
   void embed(const Matrix& table) override;
   void norm_qkv(int layer, const LayerWeights& weights) override;
   void attention(int layer, const LayerWeights& weights) override;
+  void recurrent(int layer, const LayerWeights& weights) override;
   void output_residual(const LayerWeights& weights) override;
   void norm_gate_up(const LayerWeights& weights) override;
   void down_residual(const LayerWeights& weights) override;
@@ -148,6 +156,9 @@ class CpuBackend final : public Backend {
   ActTiles pack_rows(const float* x, int64_t stride, const CpuMatrix& matrix);
   // Computes panels [begin, end) on one of the team's threads.
   void run_panels(const GemmArgs& args, const CpuMatrix& matrix, int thread, int64_t begin, int64_t end);
+  // out (num_tokens, features of the matrix and its rest) = rms_norm(hidden) · weightsᵀ + bias.
+  void norm_gemm(const Vector* norm, const Matrix& weights, const FloatRows& out);
+  void gate_attention();
   void run_gemm(const GemmArgs& args, const CpuMatrix& matrix);
   // Sets the inverse root mean squares over all heads of q and k of each row.
   void norm_all_heads();
@@ -213,13 +224,16 @@ class CpuBackend final : public Backend {
   std::vector<std::atomic<int>> split_items_left_;  // by split of the current plan
   int64_t num_logit_rows_ = 0;
   std::optional<Sampler> sampler_;
+  std::optional<RecurrentLayers> recurrent_;
+  FloatRows mixer_rows_;  // result of the layer's mixer
 };
 
 void CpuBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
   CAPSTAN_CHECK(limits.block_size > 0 && limits.block_size % kSlotGroup == 0);
   CAPSTAN_CHECK(limits.num_blocks.size() == model.kv_groups.size());
   for (const DeviceLayer& layer : model.layers)
-    CAPSTAN_CHECK(layer.window == model.kv_groups[static_cast<size_t>(layer.kv_group)].window);
+    CAPSTAN_CHECK(layer.mixer != Mixer::kAttention ||
+                  layer.window == model.kv_groups[static_cast<size_t>(layer.kv_group)].window);
   CAPSTAN_CHECK(limits.max_num_tokens > 0 && limits.max_num_seqs > 0);
   CAPSTAN_CHECK(model.num_kv_heads > 0 && model.num_heads % model.num_kv_heads == 0);
   for (const RopeTable& rope : model.rope_tables) {
@@ -259,7 +273,7 @@ void CpuBackend::allocate() {
   const int64_t q_size = int64_t{model_.num_heads} * model_.head_dim;
   const int64_t kv_size = int64_t{model_.num_kv_heads} * model_.head_dim;
   hidden_stride_ = round_up(model_.hidden_size, 16);
-  qkv_stride_ = round_up(q_size + 2 * kv_size, 16);
+  qkv_stride_ = round_up((model_.has_output_gate ? 2 : 1) * q_size + 2 * kv_size, 16);
   const auto floats = [](int64_t count, const char* purpose) {
     return HugeBuffer(static_cast<size_t>(count) * sizeof(float), purpose);
   };
@@ -272,10 +286,14 @@ void CpuBackend::allocate() {
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
   const int64_t act_rows = std::max<int64_t>(rows, limits_.max_num_seqs);
   const int64_t max_words = std::max(max_act_words_, max_plain_words_);
-  acts_ = floats(act_rows * std::max(round_up(std::max(model_.hidden_size, q_size), 2), max_words), "the activations");
+  acts_ =
+      floats(act_rows * std::max(round_up(std::max({model_.hidden_size, q_size, model_.recurrent.output_size()}), 2),
+                                 max_words),
+             "the activations");
   mlp_acts_ =
       floats(rows * std::max(round_up(model_.intermediate_size, 2), max_plain_words_), "the activations of the MLP");
   logits_ = floats(int64_t{limits_.max_num_seqs} * model_.vocab_size, "the logits");
+  if (model_.has_recurrent_layers()) recurrent_.emplace(model_, limits_, kernels_, team_);
   sampler_.emplace(kernels_, model_.vocab_size, model_.num_token_ids, team_);
 
   if (model_.moe.num_experts > 0) {
@@ -443,19 +461,26 @@ void CpuBackend::norm_all_heads() {
   if (world_size() > 1) comm_->barrier();
 }
 
-void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
+void CpuBackend::norm_gemm(const Vector* norm, const Matrix& weights, const FloatRows& out) {
   GemmArgs gemm;
-  gemm.out = qkv_.as<float>();
-  gemm.out_stride = qkv_stride_;
-  for (auto* matrix = static_cast<const CpuMatrix*>(weights.qkv_proj.get()); matrix != nullptr;
-       matrix = matrix->rest.get()) {
-    gemm.acts = norm_rows(weights.input_norm.get(), {}, num_tokens(), *matrix);
+  gemm.out = out.data;
+  gemm.out_stride = out.stride;
+  for (auto* matrix = static_cast<const CpuMatrix*>(&weights); matrix != nullptr; matrix = matrix->rest.get()) {
+    gemm.acts = norm_rows(norm, {}, num_tokens(), *matrix);
     gemm.num_features = matrix->rows;
     gemm.bias = matrix->bias.empty() ? nullptr : matrix->bias.data();
     run_gemm(gemm, *matrix);
     gemm.out += matrix->rows;
   }
+}
 
+void CpuBackend::recurrent(int layer, const LayerWeights& weights) {
+  norm_gemm(weights.input_norm.get(), *weights.recurrent.in_proj, recurrent_->projections());
+  mixer_rows_ = recurrent_->run(layer, weights.recurrent, step_);
+}
+
+void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
+  norm_gemm(weights.input_norm.get(), *weights.qkv_proj, {qkv_.as<float>(), qkv_stride_});
   const bool has_norm_of_all = model_.qk_norm == QkNorm::kAllHeads;
   if (has_norm_of_all) norm_all_heads();
   QkvRowArgs args;
@@ -543,6 +568,17 @@ void CpuBackend::attention(int layer, const LayerWeights& weights) {
     team_.for_ranges(1, 1, [&](int64_t, int64_t) { work(0); });
   else
     team_.run(work);
+  mixer_rows_ = {qkv_.as<float>(), qkv_stride_};
+  if (model_.has_output_gate) gate_attention();
+}
+
+void CpuBackend::gate_attention() {
+  const int64_t q_size = int64_t{model_.num_heads} * model_.head_dim;
+  const int64_t gate_at = q_size + 2 * int64_t{model_.num_kv_heads} * model_.head_dim;
+  team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row)
+      kernels_.recurrent.sigmoid_gate(mixer_rows_.row(row), mixer_rows_.row(row) + gate_at, q_size);
+  });
 }
 
 void CpuBackend::add_all_partials(const float* bias, const Vector* norm, float scale) {
@@ -584,7 +620,8 @@ void CpuBackend::row_parallel_residual(const ActTiles& acts, const CpuMatrix& ma
 
 void CpuBackend::output_residual(const LayerWeights& weights) {
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.o_proj);
-  row_parallel_residual(pack_rows(qkv_.as<float>(), qkv_stride_, matrix), matrix, weights.attention_out_norm.get());
+  row_parallel_residual(pack_rows(mixer_rows_.data, mixer_rows_.stride, matrix), matrix,
+                        weights.attention_out_norm.get());
 }
 
 ActTiles CpuBackend::mlp_tiles(const CpuMatrix& down_proj) const {

@@ -162,6 +162,25 @@ std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, float offset, c
   return vector;
 }
 
+std::unique_ptr<CpuVector> read_convolution(const MatrixSource& source, const LoadProgress& progress) {
+  check_source(source);
+  const int64_t taps = source.slices[0].num_cols, stride = (num_features(source) + 15) / 16 * 16;
+  auto vector = std::make_unique<CpuVector>();
+  vector->size = (taps + 1) * stride;
+  vector->values.assign(static_cast<size_t>(vector->size), 0.0f);
+  float* to = vector->values.data();
+  for (const TensorSlice& slice : source.slices) {
+    const std::vector<float> values = read_floats(slice);
+    for (int64_t channel = 0; channel < slice.num_rows; ++channel, ++to)
+      for (int64_t tap = 0; tap < taps; ++tap)
+        to[tap * stride] = values[static_cast<size_t>(channel * taps + tap)];
+    if (progress) progress(slice.num_rows * file_bytes(*slice.tensor, taps));
+  }
+  const std::vector<float> bias = read_bias(source);
+  std::copy(bias.begin(), bias.end(), vector->values.end() - stride);
+  return vector;
+}
+
 void gather_row(const CpuMatrix& matrix, int64_t row, float* out) {
   CAPSTAN_CHECK(!matrix.is_gated && matrix.rest == nullptr && row >= 0 && row < matrix.rows);
   const int64_t panel = row / kPanelFeatures;

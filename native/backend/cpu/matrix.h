@@ -33,6 +33,8 @@ std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, 
                                        const LoadProgress& progress);
 // The values are those of the file plus `offset`.
 std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, float offset, const LoadProgress& progress);
+// Returns (taps + 1, channels rounded up to 16): the weights of each tap, oldest input first, then the bias.
+std::unique_ptr<CpuVector> read_convolution(const MatrixSource& source, const LoadProgress& progress);
 
 // out (cols) = row `row` of a packed matrix. The matrix must not be gated.
 void gather_row(const CpuMatrix& matrix, int64_t row, float* out);
