@@ -70,7 +70,10 @@ export interface NativeTensor {
   /**
    * Canonical name (see `ts/model/families.ts`): `embed_tokens.weight`, `lm_head.weight`, `norm.weight`,
    * `layers.N.{input_norm,mlp_norm,q_norm,k_norm}.weight`,
-   * `layers.N.{q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj}.{weight,bias}`.
+   * `layers.N.{q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj}.{weight,bias}`. Of recurrent layers:
+   * `layers.N.{in_proj,conv}.{weight,bias}`, or for a delta net in place of `in_proj`
+   * `layers.N.{in_proj_qkv,in_proj_z,in_proj_b,in_proj_a}.weight` or `layers.N.{in_proj_qkvz,in_proj_ba}.weight`;
+   * `layers.N.{a_log,dt_bias,skip}` and `layers.N.mixer_norm.weight`.
    */
   name: string;
   /** Index into `NativeLoad.files`. */
@@ -129,12 +132,16 @@ export interface NativeModelSpec {
   layers: NativeLayer[];
   /** The distinct rotary position encodings of the layers. */
   ropes: NativeRope[];
+  /** The sizes of the layers that are not attention; absent without such layers. */
+  recurrent?: NativeRecurrent;
+  /** In `q_proj`, a gate follows the query of each head. Its sigmoid multiplies the result of attention. */
+  hasOutputGate: boolean;
   /** `max_position_embeddings` of config.json. */
   maxPositionEmbeddings: number;
 }
 
 export interface NativeLayer {
-  mixer: 'attention';
+  mixer: 'attention' | 'delta_net' | 'short_conv' | 'mamba2';
   /** How many of the newest positions, its own included, a query attends to; 0 = all. */
   window: number;
   /** Its rotary position encoding: an index into `ropes`, or -1 for none. */
@@ -157,6 +164,22 @@ export interface NativeMoe {
   normalizesWeights: boolean;
   /** Factor of these weights. */
   weightScale: number;
+}
+
+/** Recurrent layers. Short convolutions have the last two sizes only; the others are 0. */
+export interface NativeRecurrent {
+  /** Heads of values. */
+  numHeads: number;
+  /** Groups of heads that share keys and queries (of Mamba 2: B and C). */
+  numGroups: number;
+  /** Of a value. */
+  headDim: number;
+  /** Of a key. */
+  stateSize: number;
+  /** Inputs of the convolution, the token's own included. */
+  convTaps: number;
+  /** Values, keys and queries; of short convolutions, the hidden size. */
+  convChannels: number;
 }
 
 /** Rotary position encoding. */

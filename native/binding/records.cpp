@@ -175,9 +175,29 @@ Moe to_moe(const Napi::Object& object) {
   return moe;
 }
 
+Mixer to_mixer(const Napi::Object& object, const char* key) {
+  const std::string name = text(object, key);
+  if (name == "attention") return Mixer::kAttention;
+  if (name == "delta_net") return Mixer::kDeltaNet;
+  if (name == "short_conv") return Mixer::kShortConv;
+  if (name == "mamba2") return Mixer::kMamba2;
+  refuse(object, key, "attention, delta_net, short_conv or mamba2");
+}
+
+RecurrentShape to_recurrent(const Napi::Object& object) {
+  RecurrentShape shape;
+  shape.num_heads = int32(object, "numHeads");
+  shape.num_groups = int32(object, "numGroups");
+  shape.head_dim = int32(object, "headDim");
+  shape.state_size = int32(object, "stateSize");
+  shape.conv_taps = int32(object, "convTaps");
+  shape.conv_channels = integer(object, "convChannels");
+  return shape;
+}
+
 LayerSpec to_layer(const Napi::Object& object) {
   LayerSpec layer;
-  if (text(object, "mixer") != "attention") refuse(object, "mixer", "attention");
+  layer.mixer = to_mixer(object, "mixer");
   layer.window = int32(object, "window");
   layer.rope = int32(object, "rope");
   layer.is_moe = boolean(object, "isMoe");
@@ -211,6 +231,8 @@ ModelSpec to_spec(const Napi::Object& object) {
     spec.layers.push_back(to_layer(layer));
   for (const Napi::Object& rope : objects(object, "ropes"))
     spec.ropes.push_back(to_rope(rope));
+  if (!object.Get("recurrent").IsUndefined()) spec.recurrent = to_recurrent(record(object, "recurrent"));
+  spec.has_output_gate = boolean(object, "hasOutputGate");
   spec.max_position_embeddings = int32(object, "maxPositionEmbeddings");
   return spec;
 }

@@ -7,8 +7,12 @@ void decoder_forward(const Weights& weights, const StepInput& step, Backend& bac
   backend.embed(*weights.embed_tokens);
   for (int layer = 0; layer < static_cast<int>(weights.layers.size()); ++layer) {
     const LayerWeights& layer_weights = weights.layers[static_cast<size_t>(layer)];
-    backend.norm_qkv(layer, layer_weights);
-    backend.attention(layer, layer_weights);
+    if (layer_weights.recurrent.in_proj) {
+      backend.recurrent(layer, layer_weights);
+    } else {
+      backend.norm_qkv(layer, layer_weights);
+      backend.attention(layer, layer_weights);
+    }
     backend.output_residual(layer_weights);
     if (layer_weights.moe != nullptr) {
       backend.moe_residual(layer_weights);

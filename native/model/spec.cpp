@@ -61,6 +61,34 @@ void check_moe(const Moe& moe) {
           "shared_expert_intermediate_size must not be negative");
 }
 
+void check_recurrent(const RecurrentShape& shape, Mixer mixer) {
+  require_positive(shape.conv_taps, "inputs of a convolution");
+  require_positive(shape.conv_channels, "channels of a convolution");
+  if (mixer == Mixer::kShortConv) return;
+  require_positive(shape.num_heads, "heads of a recurrent layer");
+  require_positive(shape.num_groups, "groups of heads of a recurrent layer");
+  require_positive(shape.head_dim, "head size of a recurrent layer");
+  require_positive(shape.state_size, "state size of a recurrent layer");
+  require(shape.num_heads % shape.num_groups == 0, "heads of a recurrent layer: expected a multiple of its " +
+                                                       std::to_string(shape.num_groups) + " groups, got " +
+                                                       std::to_string(shape.num_heads));
+  const double channels = 1.0 * shape.num_heads * shape.head_dim + 2.0 * shape.num_groups * shape.state_size;
+  require(static_cast<double>(shape.conv_channels) == channels,
+          "channels of a convolution: expected those of values, keys and queries, got " +
+              std::to_string(shape.conv_channels));
+}
+
+// All recurrent layers have one shape, so they are of one kind.
+void check_mixers(const ModelSpec& spec) {
+  const LayerSpec* first = nullptr;
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.mixer == Mixer::kAttention) continue;
+    if (first == nullptr) first = &layer;
+    require(layer.mixer == first->mixer, "recurrent layers: expected one kind, got several");
+  }
+  if (first != nullptr) check_recurrent(spec.recurrent, first->mixer);
+}
+
 void check_layer(const LayerSpec& layer, int num_ropes) {
   require(layer.window >= 0, "sliding window: expected 0 or more, got " + std::to_string(layer.window));
   require(
@@ -86,7 +114,9 @@ double attention_work_per_context(const ModelSpec& spec) {
                                                                      : spec.moe.top_k * spec.moe.intermediate_size +
                                                                            spec.moe.shared_intermediate_size);
   const double weights = hidden * (2 * query_size + 2 * kv_size + 3 * inner);
-  return 2 * query_size / weights;
+  const auto num_attention = std::ranges::count(spec.layers, Mixer::kAttention, &LayerSpec::mixer);
+  const double share = static_cast<double>(num_attention) / spec.num_layers();
+  return share * 2 * query_size / weights;
 }
 
 void check_spec(const ModelSpec& spec) {
@@ -108,6 +138,7 @@ void check_spec(const ModelSpec& spec) {
   const bool has_moe = std::ranges::any_of(spec.layers, &LayerSpec::is_moe);
   if (has_moe) check_moe(spec.moe);
   require(has_moe == (spec.moe.num_experts > 0), "the number of experts contradicts the layers");
+  check_mixers(spec);
   require(spec.rms_norm_eps > 0, "rms_norm_eps must be positive");
 }
 

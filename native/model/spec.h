@@ -57,6 +57,8 @@ struct ModelSpec {
   Moe moe;
   std::vector<LayerSpec> layers;  // (num_layers)
   std::vector<RopeSpec> ropes;    // the distinct rotations of the layers
+  RecurrentShape recurrent;       // of the layers that are not attention; conv_taps = 0 without such layers
+  bool has_output_gate = false;   // in q_proj, the query of each head is followed by a gate of its attention result
   int max_position_embeddings = 0;
 
   int num_layers() const { return static_cast<int>(layers.size()); }

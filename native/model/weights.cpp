@@ -6,6 +6,7 @@
 #include "native/backend/panel_reader.h"
 #include "native/base/check.h"
 #include "native/base/error.h"
+#include "native/model/recurrent_weights.h"
 
 namespace capstan {
 namespace {
@@ -16,17 +17,6 @@ std::string layer_name(int layer, const char* tensor) {
 
 std::string shape_text(int64_t rows, int64_t cols) {
   return "(" + (rows == 1 ? "" : std::to_string(rows) + ", ") + std::to_string(cols) + ")";
-}
-
-void require_shape(const TensorTable& tensors, const std::string& name, int64_t rows, int64_t cols) {
-  const auto found = tensors.find(name);
-  if (found == tensors.end())
-    throw Error(ErrorCode::kInvalidModel,
-                "tensor " + name + ": expected shape " + shape_text(rows, cols) + ", but it is missing");
-  const FileTensor& tensor = found->second;
-  if (tensor.rows != rows || tensor.cols != cols)
-    throw Error(ErrorCode::kInvalidModel, "tensor " + name + ": expected shape " + shape_text(rows, cols) + ", got " +
-                                              shape_text(tensor.rows, tensor.cols));
 }
 
 void require_shape_if_present(const TensorTable& tensors, const std::string& name, int64_t cols) {
@@ -62,6 +52,7 @@ class Slicer {
       source.bias.push_back({&found->second, 0, 1, begin, count});
   }
   bool has(const std::string& name) const { return tensors_.contains(name); }
+  const TensorTable& tensors() const { return tensors_; }
 
  private:
   const FileTensor& tensor(const std::string& name) const { return tensors_.at(name); }
@@ -87,7 +78,15 @@ void add_features(const Slicer& slicer, MatrixSource& source, const std::string&
   slicer.add_bias(source, prefix, range.begin, range.count);
 }
 
-// The three projections, or one that holds them one after the other.
+// The rows of q_proj when the query of each head is followed by its gate: the queries, or the gates.
+void add_gated_queries(const Slicer& slicer, MatrixSource& source, const ModelSpec& spec, const ShardPlan& plan,
+                       int layer, bool is_gate) {
+  for (int head = plan.head_begin; head < plan.head_begin + plan.num_heads; ++head)
+    add_features(slicer, source, layer_name(layer, "q_proj"),
+                 {(2 * int64_t{head} + (is_gate ? 1 : 0)) * spec.head_dim, spec.head_dim});
+}
+
+// The three projections, or one that holds them one after the other; and then the gates, if there are any.
 MatrixSource qkv_source(const Slicer& slicer, const ModelSpec& spec, const ShardPlan& plan, int layer) {
   MatrixSource source;
   const bool is_fused = slicer.has(layer_name(layer, "qkv_proj.weight"));
@@ -97,9 +96,13 @@ MatrixSource qkv_source(const Slicer& slicer, const ModelSpec& spec, const Shard
     add_features(slicer, source, layer_name(layer, is_fused ? "qkv_proj" : projection), {first + begin, count});
     if (is_fused) first += int64_t{num_heads_of_all} * spec.head_dim;
   };
-  add("q_proj", plan.head_begin, plan.num_heads, spec.num_heads);
+  if (spec.has_output_gate)
+    add_gated_queries(slicer, source, spec, plan, layer, false);
+  else
+    add("q_proj", plan.head_begin, plan.num_heads, spec.num_heads);
   add("k_proj", plan.kv_head_begin, plan.num_kv_heads, spec.num_kv_heads);
   add("v_proj", plan.kv_head_begin, plan.num_kv_heads, spec.num_kv_heads);
+  if (spec.has_output_gate) add_gated_queries(slicer, source, spec, plan, layer, true);
   return source;
 }
 
@@ -145,7 +148,10 @@ class LayerLoader {
   LayerWeights load() const {
     LayerWeights weights;
     weights.input_norm = norm("input_norm");
-    load_attention(weights);
+    if (mixer() == Mixer::kAttention)
+      load_attention(weights);
+    else
+      load_recurrent(weights);
     weights.attention_out_norm = norm("attention_out_norm");
     weights.mlp_norm = norm("mlp_norm");
     if (spec_.layers[static_cast<size_t>(layer_)].is_moe) {
@@ -160,6 +166,7 @@ class LayerLoader {
   }
 
  private:
+  Mixer mixer() const { return spec_.layers[static_cast<size_t>(layer_)].mixer; }
   bool has(const char* tensor) const { return slicer_.has(layer_name(layer_, tensor)); }
   std::unique_ptr<Matrix> matrix(MatrixSource source) const {
     source.format = format_;
@@ -194,6 +201,15 @@ class LayerLoader {
       weights.sinks = backend_.load_vector(slice, 0.0f, progress_);
     }
     weights.o_proj = matrix(row_source(slicer_, layer_name(layer_, "o_proj"), queries, spec_.hidden_size));
+  }
+
+  void load_recurrent(LayerWeights& weights) const {
+    const RecurrentShard& shard = plan_.recurrent;
+    weights.recurrent = load_recurrent_weights(
+        spec_, mixer(), shard, slicer_.tensors(), layer_name(layer_, ""),
+        [&](MatrixSource source) { return matrix(std::move(source)); }, backend_, progress_);
+    weights.o_proj = matrix(row_source(slicer_, layer_name(layer_, "o_proj"),
+                                       {shard.first_channel, shard.shape.output_size()}, spec_.hidden_size));
   }
 
   ExpertWeights load_mlp(const std::string& prefix, FeatureRange range) const {
@@ -254,7 +270,11 @@ class LayerChecker {
     if (norms.attention_out) vector("attention_out_norm.weight", hidden);
     if (norms.mlp) vector("mlp_norm.weight", hidden);
     if (norms.mlp_out) vector("mlp_out_norm.weight", hidden);
-    check_attention();
+    const Mixer mixer = spec_.layers[static_cast<size_t>(layer_)].mixer;
+    if (mixer == Mixer::kAttention)
+      check_attention();
+    else
+      check_recurrent_tensors(spec_, mixer, tensors_, name(""));
     if (spec_.layers[static_cast<size_t>(layer_)].is_moe)
       check_moe();
     else
@@ -286,7 +306,7 @@ class LayerChecker {
     if (has("qkv_proj.weight")) {
       linear("qkv_proj", queries + 2 * keys, spec_.hidden_size);
     } else {
-      linear("q_proj", queries, spec_.hidden_size);
+      linear("q_proj", (spec_.has_output_gate ? 2 : 1) * queries, spec_.hidden_size);
       linear("k_proj", keys, spec_.hidden_size);
       linear("v_proj", keys, spec_.hidden_size);
       all_or_none({"q_proj.bias", "k_proj.bias", "v_proj.bias"});
@@ -360,7 +380,8 @@ int64_t mlp_bytes(const std::unique_ptr<Matrix>& gate_up_proj, const std::unique
 }
 
 int64_t layer_bytes(const LayerWeights& layer) {
-  int64_t bytes = layer.qkv_proj->bytes + layer.o_proj->bytes + mlp_bytes(layer.gate_up_proj, layer.down_proj);
+  const Matrix& in_proj = layer.qkv_proj == nullptr ? *layer.recurrent.in_proj : *layer.qkv_proj;
+  int64_t bytes = in_proj.bytes + layer.o_proj->bytes + mlp_bytes(layer.gate_up_proj, layer.down_proj);
   if (layer.moe == nullptr) return bytes;
   const MoeWeights& moe = *layer.moe;
   bytes += moe.router->bytes + mlp_bytes(moe.shared.gate_up_proj, moe.shared.down_proj);
@@ -379,6 +400,17 @@ int find_kv_group(DeviceModel& model, int window) {
 
 }  // namespace
 
+void require_shape(const TensorTable& tensors, const std::string& name, int64_t rows, int64_t cols) {
+  const auto found = tensors.find(name);
+  if (found == tensors.end())
+    throw Error(ErrorCode::kInvalidModel,
+                "tensor " + name + ": expected shape " + shape_text(rows, cols) + ", but it is missing");
+  const FileTensor& tensor = found->second;
+  if (tensor.rows != rows || tensor.cols != cols)
+    throw Error(ErrorCode::kInvalidModel, "tensor " + name + ": expected shape " + shape_text(rows, cols) + ", got " +
+                                              shape_text(tensor.rows, tensor.cols));
+}
+
 ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size) {
   if (world_size > 1) check_split(spec, world_size);
   ShardPlan plan;
@@ -393,6 +425,7 @@ ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size) {
   plan.expert_begin = rank * plan.expert_size;
   plan.shared_size = spec.moe.shared_intermediate_size / world_size;
   plan.shared_begin = rank * plan.shared_size;
+  if (spec.recurrent.conv_taps > 0) plan.recurrent = make_recurrent_shard(spec, rank, world_size);
   // Splits at multiples of 16 rows, the panel height, so that only the last rank pads.
   const int64_t per_rank = (spec.vocab_size + int64_t{16} * world_size - 1) / (int64_t{16} * world_size) * 16;
   plan.vocab_begin = std::min(spec.vocab_size, rank * per_rank);
@@ -460,7 +493,13 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   model.moe = spec.moe;
   model.moe.intermediate_size = plan.expert_size;
   model.moe.shared_intermediate_size = plan.shared_size;
+  model.recurrent = plan.recurrent.shape;
+  model.has_output_gate = spec.has_output_gate;
   for (const LayerSpec& layer : spec.layers) {
+    if (layer.mixer != Mixer::kAttention) {
+      model.layers.push_back({layer.mixer, -1, -1, -1, 0});
+      continue;
+    }
     const int group = find_kv_group(model, layer.window);
     model.layers.push_back(
         {layer.mixer, group, model.kv_groups[static_cast<size_t>(group)].num_layers++, layer.rope, layer.window});

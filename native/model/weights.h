@@ -23,6 +23,16 @@ struct Weights {
 // Tensors by canonical name (listed in `ts/addon-types.ts`).
 using TensorTable = std::map<std::string, FileTensor>;
 
+// Throws kInvalidModel with the name and the expected shape unless the tensor is present with that shape.
+void require_shape(const TensorTable& tensors, const std::string& name, int64_t rows, int64_t cols);
+
+// The part of the recurrent layers that a rank holds.
+struct RecurrentShard {
+  RecurrentShape shape;  // of this rank
+  int first_head = 0, first_group = 0;
+  int64_t first_channel = 0;  // of the mixer's result, and of a short convolution
+};
+
 // The part of each layer that a rank holds.
 struct ShardPlan {
   int head_begin = 0, num_heads = 0;
@@ -31,6 +41,7 @@ struct ShardPlan {
   int64_t expert_begin = 0, expert_size = 0;  // of the intermediate size of each expert
   int64_t shared_begin = 0, shared_size = 0;  // of the intermediate size of the shared expert
   int64_t vocab_begin = 0, vocab_end = 0;
+  RecurrentShard recurrent;
 };
 
 // Throws kInvalidArgument with the numbers when the model cannot be split over `world_size` ranks.
