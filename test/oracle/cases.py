@@ -32,6 +32,8 @@ DEFAULTS = {
     "spelling": "rope_type",  # "type" | "rope_type": rope_scaling as before transformers 5; "v5": rope_parameters
     "shards": 1,
     "eos": 2,
+    "outer": None,  # {"model_type": ..., "architecture": ...} of a model of text with images, whose text_config this is
+    "records_rounding": False,  # the golden holds the error of the number type alone, where it is near the tolerance
     "generation_eos": None,  # None: equal to eos
     "config": {},
 }
@@ -216,4 +218,57 @@ CASES = [
         rope={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 128, "truncate": False,
               "beta_fast": 4.0, "beta_slow": 0.5},
         config={"num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 40}),
+    # LFM2: gated short convolutions beside attention. The config says which layers in either of two ways.
+    row("lfm2-f32", "lfm2", ["short-conv", "gqa", "hybrid-qk-norm", "tied"], model_type="lfm2", layers=3, kv=2, inner=150, tied=True,
+        config={"layer_types": ["conv", "full_attention", "conv"], "rms_norm_eps": DROP, "hidden_act": DROP, "norm_eps": 1e-5,
+                "conv_L_cache": 3, "block_auto_adjust_ff_dim": True, "block_multiple_of": 20, "block_ffn_dim_multiplier": 1.1}),
+    row("lfm2-bf16", "lfm2", ["short-conv", "conv-bias", "mqa", "hybrid-qk-norm"], model_type="lfm2", dtype="bf16", hidden=64, layers=3, kv=1,
+        head_dim=32, inner=128, theta=300.0, spelling="v5",
+        config={"full_attn_idxs": [0, 2], "rms_norm_eps": DROP, "hidden_act": DROP, "norm_eps": 1e-5, "conv_L_cache": 4, "conv_bias": True,
+                "block_auto_adjust_ff_dim": False}),
+    # Qwen3.5: a gated delta net, and attention with an output gate; every fourth layer by default. The files of the hub
+    # are those of models of text with images.
+    row("qwen35-f32", "qwen3.5", ["delta-net", "separate-projections", "value-groups", "output-gate", "gqa", "hybrid-qk-norm", "zero-norm", "partial-rotary"],
+        model_type="qwen3_5_text", layers=3, kv=2, head_dim=24, inner=96, eps=1e-6, spelling="v5",
+        rope={"rope_type": "default", "partial_rotary_factor": 0.5},
+        config={"layer_types": ["linear_attention", "full_attention", "linear_attention"], "linear_num_value_heads": 6,
+                "linear_num_key_heads": 2, "linear_value_head_dim": 20, "linear_key_head_dim": 14, "linear_conv_kernel_dim": 4}),
+    row("qwen35-bf16", "qwen3.5", ["delta-net", "separate-projections", "output-gate", "mqa", "hybrid-qk-norm", "zero-norm"], model_type="qwen3_5_text", dtype="bf16",
+        hidden=64, layers=3, kv=1, head_dim=32, inner=100, tied=True, eps=1e-6, theta=100.0, spelling="v5",
+        records_rounding=True, outer={"model_type": "qwen3_5", "architecture": "Qwen3_5ForConditionalGeneration"},
+        config={"full_attention_interval": 2, "linear_num_value_heads": 4, "linear_num_key_heads": 4, "linear_value_head_dim": 16, "linear_key_head_dim": 16}),
+    # The experts are in one tensor, as in memory.
+    row("qwen35-moe-stacked-f32", "qwen3.5-moe", ["delta-net", "separate-projections", "output-gate", "hybrid-qk-norm", "zero-norm",
+                                           "experts", "shared-expert", "memory-names"],
+        model_type="qwen3_5_moe_text", kv=2, head_dim=16, eps=1e-6, theta=100.0, spelling="v5",
+        config={"layer_types": ["full_attention", "linear_attention"], "linear_num_value_heads": 4, "linear_num_key_heads": 2,
+                "linear_value_head_dim": 16, "linear_key_head_dim": 16, "num_experts": 4, "num_experts_per_tok": 1,
+                "moe_intermediate_size": 24, "shared_expert_intermediate_size": 20, "intermediate_size": DROP}),
+    row("qwen35-moe-f32", "qwen3.5-moe", ["delta-net", "separate-projections", "output-gate", "hybrid-qk-norm", "zero-norm", "experts",
+                                          "shared-expert"],
+        model_type="qwen3_5_moe_text", kv=1, head_dim=16, eps=1e-6, spelling="v5",
+        outer={"model_type": "qwen3_5_moe", "architecture": "Qwen3_5MoeForConditionalGeneration"},
+        config={"layer_types": ["linear_attention", "full_attention"], "linear_num_value_heads": 3, "linear_num_key_heads": 3,
+                "linear_value_head_dim": 9, "linear_key_head_dim": 11, "num_experts": 5, "num_experts_per_tok": 2,
+                "moe_intermediate_size": 20, "shared_expert_intermediate_size": 24, "intermediate_size": DROP}),
+    # Qwen3-Next: the projections of a group of heads are stored together.
+    row("qwen3-next-f32", "qwen3-next", ["experts", "shared-expert", "delta-net", "grouped-projections", "output-gate", "gqa", "hybrid-qk-norm", "zero-norm"],
+        model_type="qwen3_next", layers=3, kv=2, head_dim=16, inner=96, eps=1e-6,
+        config={"full_attention_interval": 2, "mlp_only_layers": [1], "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32,
+                "num_experts_per_tok": 2, "linear_num_value_heads": 4, "linear_num_key_heads": 2,
+                "linear_value_head_dim": 16, "linear_key_head_dim": 10, "partial_rotary_factor": 0.5, "num_experts": 5}),
+    # Granite 4: Mamba 2, attention without positions, multipliers, one fused projection in the MLP.
+    row("granite4-f32", "granite4", ["experts", "stacked-experts", "mamba2", "no-rope", "multipliers", "gqa"], model_type="granitemoehybrid", layers=3, kv=2, inner=36,
+        config={"layer_types": ["mamba", "attention", "mamba"], "shared_intermediate_size": 52, "num_local_experts": 5,
+                "num_experts_per_tok": 2, "mamba_n_heads": 6, "mamba_n_groups": 1, "mamba_d_state": 14, "mamba_d_head": 16,
+                "mamba_expand": 2, "mamba_d_conv": 4, "mamba_conv_bias": True, "mamba_proj_bias": False,
+                "position_embedding_type": "nope", "embedding_multiplier": 2.0, "residual_multiplier": 0.6,
+                "attention_multiplier": 0.2, "logits_scaling": 0.8}),
+    row("granite4-bf16", "granite4", ["mamba2", "mamba-groups", "mamba-biases", "multipliers", "mqa"], model_type="granitemoehybrid",
+        dtype="bf16", hidden=64, layers=3, kv=1, inner=76, theta=10000.0, spelling="v5",
+        config={"layer_types": ["linear_attention", "full_attention", "linear_attention"], "shared_intermediate_size": 128,
+                "num_local_experts": 0, "num_experts_per_tok": 0, "mamba_n_heads": 8, "mamba_n_groups": 2, "mamba_d_state": 16,
+                "mamba_d_head": "auto", "mamba_d_conv": 3, "mamba_conv_bias": False, "mamba_proj_bias": True,
+                "position_embedding_type": "rope", "embedding_multiplier": 1.5, "residual_multiplier": 0.8,
+                "attention_multiplier": 0.3, "logits_scaling": 0.7}),
 ]

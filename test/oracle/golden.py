@@ -42,6 +42,11 @@ ARCHITECTURES = {
     "seed_oss": "SeedOssForCausalLM",
     "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
     "ernie4_5": "Ernie4_5ForCausalLM",
+    "lfm2": "Lfm2ForCausalLM",
+    "qwen3_5_text": "Qwen3_5ForCausalLM",
+    "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
+    "qwen3_next": "Qwen3NextForCausalLM",
+    "granitemoehybrid": "GraniteMoeHybridForCausalLM",
 }
 NUM_STEPS = 16
 NUM_TOP = 5
@@ -83,7 +88,38 @@ def config_json(case):
         config["rope_theta"] = case["theta"]
         config["rope_scaling"] = rope and {case["spelling"] if k == "rope_type" else k: v for k, v in rope.items()}
     config.update(case["config"])
-    return {k: v for k, v in config.items() if v is not DROP}
+    config = {k: v for k, v in config.items() if v is not DROP}
+    return config if case["outer"] is None else outer_config(case, config)
+
+
+def outer_config(case, text_config):
+    """The config of a model of text with images. Its image part is never loaded."""
+    text_config.pop("architectures")
+    vision = {"depth": 1, "hidden_size": 16, "num_heads": 2, "intermediate_size": 16, "out_hidden_size": case["hidden"]}
+    return {
+        "architectures": [case["outer"]["architecture"]],
+        "model_type": case["outer"]["model_type"],
+        "tie_word_embeddings": case["tied"],
+        "text_config": text_config,
+        "vision_config": vision,
+    }
+
+
+# The classes of these add 1 to the weights of their norms, but not to those of the recurrent layers.
+ZERO_CENTERED_NORMS = ("gemma", "qwen3_5", "qwen3_next")
+
+
+def recurrent_parameter(name, noise):
+    """Decays per token of 0.5 to 0.99, so that states reach far back, but not to the first token."""
+    if name.endswith("A_log"):
+        return 0.8 * noise - 2
+    if name.endswith("dt_bias"):
+        return noise
+    if name.endswith("mamba.D"):
+        return 1 + 0.25 * noise
+    if name.endswith((".conv1d.weight", ".conv.conv.weight")):
+        return 0.6 * noise
+    return None
 
 
 def random_weights(case, config, generator):
@@ -99,9 +135,11 @@ def random_weights(case, config, generator):
             value = noise * 2 / fan_in**0.5
         elif "embed_tokens" in name:
             value = noise * (2 / fan_in**0.5 if case["tied"] else 1.0)
+        elif (value := recurrent_parameter(name, noise)) is not None:
+            pass
         elif name.endswith(("norm.weight", "_layernorm.weight")):
-            # Gemma stores its norm weights minus 1.
-            value = (0 if case["model_type"].startswith("gemma") else 1) + 0.25 * noise
+            is_offset = case["model_type"].startswith(ZERO_CENTERED_NORMS) and "linear_attn" not in name
+            value = (0 if is_offset else 1) + 0.25 * noise
         elif name.endswith("sinks"):
             value = noise
         elif name.endswith((".bias", "_bias")):
@@ -109,8 +147,10 @@ def random_weights(case, config, generator):
         else:
             value = noise * 1.3 / fan_in**0.5
         weights[name] = value.to(TORCH_DTYPES[case["dtype"]])
-    if "experts" in case["features"]:
+    if "experts" in case["features"] and "memory-names" not in case["features"]:
         weights = names_of_the_hub(config, weights)
+    if case["outer"] is not None:
+        weights = {name.replace("model.", "model.language_model."): value for name, value in weights.items()}
     if "stored-inv-freq" in case["features"]:
         # Llama 2 checkpoints of 2023 contain these tensors. Loaders ignore them.
         for i in range(case["layers"]):

@@ -9,7 +9,7 @@ export interface Golden {
   /** Context length to load the engine with; absent for the default. */
   maxModelLen?: number;
   features: string[];
-  /** Only in random cases: the error of the checkpoint's number type alone, measured by rounding in transformers. */
+  /** In random and in sensitive cases: the error of the number type alone, measured by rounding in transformers. */
   roundingCost?: Tolerance;
   /** Log-probability of each token of the named prompt, given the tokens before it; null for the first. */
   promptLogprobs: { prompt: string; logprobs: (number | null)[] };

@@ -54,7 +54,7 @@ def main():
         generator = write_model(case, args.seed, directory, tokenizer_json(case["tokenizer_size"] or case["vocab"]))
         model = load_judge(case, directory)
         golden = make_golden(case, args.seed, model, generator)
-        if args.random:
+        if args.random or case["records_rounding"]:
             worst, mean = rounding_cost(case, golden, model)
             golden["roundingCost"] = {"worst": round(worst, 6), "mean": round(mean, 6)}
         write_golden(golden, directory / "golden.json")

@@ -120,8 +120,8 @@ def ones(*endings):
 
 
 def swap_qk_norm(weights, config):
-    for name in [n for n in weights if n.endswith("q_norm.weight")]:
-        other = name.replace("q_norm", "k_norm")
+    for name in [n for n in weights if n.endswith(("q_norm.weight", "q_layernorm.weight"))]:
+        other = name.replace("q_norm", "k_norm").replace("q_layernorm", "k_layernorm")
         weights[name], weights[other] = weights[other], weights[name]
 
 
@@ -140,15 +140,105 @@ def interleaved_rope(weights, config):
 
 
 def modulo_kv_heads(weights, config):
-    """Makes query head h read KV head h % kv instead of h // (heads / kv)."""
+    """Makes query head h read KV head h % kv instead of h // (heads / kv). A gate may follow each query."""
     heads, kv, head_dim = head_shape(config)
     order = torch.arange(heads).view(kv, heads // kv).T.flatten()  # new place -> old head
     for name, value in weights.items():
         if ".q_proj." in name:
-            weights[name] = value.unflatten(0, (heads, head_dim))[order].reshape(value.shape).contiguous()
-        elif ".o_proj.weight" in name:
+            weights[name] = value.unflatten(0, (heads, -1))[order].reshape(value.shape).contiguous()
+        elif name.endswith(("self_attn.o_proj.weight", "self_attn.out_proj.weight")):
             by_head = value.unflatten(1, (heads, head_dim))[:, order]
             weights[name] = by_head.reshape(value.shape).contiguous()
+
+
+# Edits of recurrent layers. Their tensors hold several parts one after the other.
+
+
+def reverse_taps(weights, config):
+    for name in [n for n in weights if n.endswith((".conv1d.weight", ".conv.conv.weight"))]:
+        weights[name] = weights[name].flip(-1).contiguous()
+
+
+def swap_parts(endings, sizes, i, j):
+    """Swaps parts i and j of the rows, which have equal sizes. `sizes` computes all sizes from the config."""
+
+    def edit(weights, config):
+        names = [n for n in weights if n.endswith(endings)]
+        assert names, endings
+        for name in names:
+            parts = list(weights[name].split(sizes(config, name)))
+            parts[i], parts[j] = parts[j], parts[i]
+            weights[name] = torch.cat(parts).contiguous()
+
+    return edit
+
+
+def delta_net_parts(config, name):
+    keys = config["linear_num_key_heads"] * config["linear_key_head_dim"]
+    return [keys, keys, config["linear_num_value_heads"] * config["linear_value_head_dim"]]
+
+
+def mamba_parts(config, name):
+    inner = config.get("mamba_expand", 2) * config["hidden_size"]
+    keys = config["mamba_n_groups"] * config["mamba_d_state"]
+    channels = [inner, keys, keys]
+    return channels if "conv1d" in name else [inner, *channels, config["mamba_n_heads"]]
+
+
+def swap_mamba_keys(weights, config):
+    swap_parts("mamba.in_proj.weight", mamba_parts, 2, 3)(weights, config)
+    swap_parts("mamba.conv1d.weight", mamba_parts, 1, 2)(weights, config)
+
+
+def modulo_groups(weights, config):
+    """Makes value head h read group h % groups instead of h // (heads / groups)."""
+    heads, groups = config["linear_num_value_heads"], config["linear_num_key_heads"]
+    order = torch.arange(heads).view(groups, heads // groups).T.flatten()
+    head_dim = config["linear_value_head_dim"]
+    for name in list(weights):
+        if name.endswith(("in_proj_z.weight", "in_proj_a.weight", "in_proj_b.weight", "A_log", "dt_bias")):
+            weights[name] = weights[name].unflatten(0, (heads, -1))[order].flatten(0, 1).contiguous()
+        elif name.endswith(("in_proj_qkv.weight", "conv1d.weight")):
+            *keys, values = weights[name].split(delta_net_parts(config, name))
+            weights[name] = torch.cat([*keys, values.unflatten(0, (heads, head_dim))[order].flatten(0, 1)]).contiguous()
+        elif "linear_attn.out_proj" in name:
+            weights[name] = weights[name].unflatten(1, (heads, head_dim))[:, order].flatten(1, 2).contiguous()
+
+
+def ungrouped_projections(weights, config):
+    """Takes the rows of q, k, v and z to lie one after the other, each over all heads."""
+    groups, keys = config["linear_num_key_heads"], config["linear_key_head_dim"]
+    values = config["linear_num_value_heads"] // groups * config["linear_value_head_dim"]
+    for name in [n for n in weights if n.endswith("in_proj_qkvz.weight")]:
+        parts = weights[name].split([groups * keys, groups * keys, groups * values, groups * values])
+        weights[name] = torch.cat([p.unflatten(0, (groups, -1)) for p in parts], 1).flatten(0, 1).contiguous()
+
+
+def no_output_gate(weights, config):
+    """A gate of zeros halves the result of attention, so the output projection is doubled."""
+    heads, _, head_dim = head_shape(config)
+    for name in [n for n in weights if ".q_proj." in n]:
+        rows = weights[name].unflatten(0, (heads, 2, head_dim)).clone()
+        rows[:, 1] = 0
+        weights[name] = rows.flatten(0, 2).contiguous()
+    for name in [n for n in weights if "self_attn.o_proj.weight" in n]:
+        weights[name] = 2 * weights[name]
+
+
+def norms_without_offset(weights, config):
+    for name in weights:
+        if name.endswith("norm.weight") and "linear_attn" not in name:
+            weights[name] = weights[name] - 1
+
+
+def set_everywhere(ending, value):
+    def edit(weights, config):
+        names = [n for n in weights if n.endswith(ending)]
+        assert names, ending
+        for name in names:
+            weights[name] = torch.full_like(weights[name], value)
+
+    return edit
 
 
 def separate_head(weights, config):
@@ -185,6 +275,21 @@ def eps_outside_root(model):
             module.forward = lambda x, m=module: m.weight * x / (x.pow(2).mean(-1, keepdim=True).sqrt() + m.variance_epsilon)
 
 
+def mamba_norms(model):
+    return [layer.mamba.norm for layer in model.model.layers if layer.mamba is not None]
+
+
+def gate_after_norm(model):
+    for norm in mamba_norms(model):
+        own = norm.forward
+        norm.forward = lambda x, gate, own=own: own(x) * torch.nn.functional.silu(gate)
+
+
+def norm_over_all_groups(model):
+    for norm in mamba_norms(model):
+        norm.group_size = norm.weight.shape[0]
+
+
 def growing_dynamic_base(model):
     """Restores the behaviour of transformers: the base follows the current length."""
     model.model.rotary_emb.rope_type = "dynamic"
@@ -215,7 +320,7 @@ EVERY_CASE = [
     M("rope pairs interleaved", weights=interleaved_rope),
     M("rope theta x 1.5", config=scale_theta(1.5)),
     M("norm weights ignored", weights=ones("layernorm.weight")),
-    M("final norm weight ignored", weights=ones("model.norm.weight")),
+    M("final norm weight ignored", weights=ones("model.norm.weight", "embedding_norm.weight")),
 ]
 
 OF_FEATURE = {
@@ -261,6 +366,31 @@ OF_FEATURE = {
                          layer_types=["sliding_attention", "full_attention", "full_attention"][: c["num_hidden_layers"]]))],
     "unused-window": [M("window used", config=set_config(use_sliding_window=True))],
     "null-window": [M("window 32", config=set_config(sliding_window=32))],
+    "hybrid-qk-norm": [M("QK norm weights ignored", weights=ones("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight")),
+                       M("Q and K norm swapped", weights=swap_qk_norm)],
+    "short-conv": [M("taps reversed", weights=reverse_taps),
+                   M("B and C swapped", weights=swap_parts("conv.in_proj.weight", lambda c, _: [c["hidden_size"]] * 3, 0, 1))],
+    "conv-bias": [M("no bias of the convolution", weights=zero("conv.conv.bias")), M("no input bias", weights=zero("conv.in_proj.bias")),
+                  M("no output bias", weights=zero("conv.out_proj.bias"))],
+    "delta-net": [M("taps reversed", weights=reverse_taps), M("no decay", weights=set_everywhere("A_log", -20)),
+                  M("no dt_bias", weights=zero("dt_bias")), M("norm weight ignored", weights=ones("linear_attn.norm.weight"))],
+    "separate-projections": [M("q and k swapped", weights=swap_parts(("in_proj_qkv.weight", "conv1d.weight"), delta_net_parts, 0, 1)),
+                             M("no beta", weights=zero("in_proj_b.weight")), M("constant time step", weights=zero("in_proj_a.weight"))],
+    "value-groups": [M("value head h % groups", weights=modulo_groups)],
+    "grouped-projections": [M("parts one after the other", weights=ungrouped_projections)],
+    "output-gate": [M("no output gate", weights=no_output_gate)],
+    "zero-norm": [M("norm weights not minus 1", weights=norms_without_offset)],
+    "partial-rotary": [M("all of a head rotated", config=set_rope(partial_rotary_factor=1.0))],
+    "mamba2": [M("taps reversed", weights=reverse_taps), M("no decay", weights=set_everywhere("A_log", -20)),
+               M("no dt_bias", weights=zero("dt_bias")), M("no D", weights=zero("mamba.D")),
+               M("B and C swapped", weights=swap_mamba_keys),
+               M("norm weight ignored", weights=ones("mamba.norm.weight")), M("gate after the norm", model=gate_after_norm)],
+    "mamba-groups": [M("norm over all groups", model=norm_over_all_groups)],
+    "mamba-biases": [M("no input bias", weights=zero("mamba.in_proj.bias")), M("no output bias", weights=zero("mamba.out_proj.bias"))],
+    "no-rope": [M("rotary positions", config=set_config(position_embedding_type="rope"))],
+    "multipliers": [M(f"no {key}", config=set_config(**{key: 1.0})) for key in
+                    ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")],
+    "memory-names": [],
     "padded-vocab": [],  # changes the chosen tokens, not the log-probabilities; checked separately
     "stored-inv-freq": [],
     "odd-tails": [],
@@ -272,7 +402,8 @@ def check_case(case, directory):
     golden = json.loads((directory / "golden.json").read_text())
     rows = [("(none)", *measure(golden, load_judge(case, directory)))]
     assert rows[0][1] < 1e-4, f"{case['name']}: transformers does not reproduce its golden ({rows[0][1]:.2g})"
-    mutations = EVERY_CASE + [m for feature in case["features"] for m in OF_FEATURE[feature]]
+    has_rope = "no-rope" not in case["features"]
+    mutations = [m for m in EVERY_CASE if has_rope or "rope" not in m.name] + [m for feature in case["features"] for m in OF_FEATURE[feature]]
     rows += [(m.name, *measure(golden, load_mutated(case, directory, **m.edits))) for m in mutations]
     least = MIN_WORST[case["dtype"]]
     hidden = 0

@@ -81,7 +81,9 @@ interface Stored {
   quantization: Quantization | undefined;
 }
 
-function resolveTensor(required: RequiredTensor, prefix: string, { files, found, quantization }: Stored): NativeTensor {
+function resolveTensor(first: RequiredTensor, prefix: string, { files, found, quantization }: Stored): NativeTensor {
+  const isOther = first.or !== undefined && found.has(prefix + first.or.checkpointName);
+  const required = isOther ? { ...first, ...first.or } : first;
   const name = checkpointName(required, prefix, found);
   const quantized =
     quantization && resolveQuantized({ ...required, checkpointName: name }, quantization.schemes, found, files);
@@ -90,7 +92,7 @@ function resolveTensor(required: RequiredTensor, prefix: string, { files, found,
   if (tensor === undefined)
     throw invalidModel(name, `a tensor of shape ${showShape(required.shape)} in the checkpoint`, 'none of that name');
   const { stacked, isTransposed } = required;
-  const stored = [
+  const stored = required.storedShape ?? [
     ...(stacked === undefined ? [] : [stacked.count]),
     ...(isTransposed ? [...required.shape].reverse() : required.shape),
   ];

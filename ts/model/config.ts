@@ -1,7 +1,7 @@
 import type { NativeLayer, NativeModelSpec, NativeMoe } from '../addon-types';
 import { CapstanError } from '../errors';
 import type { SamplingDefaults } from '../sampling';
-import { findFamily } from './families';
+import { findFamily, textConfig } from './families';
 import { type Family, type ModelFeatures, SHARED_DEFAULTS } from './family';
 import { type JsonObject, JsonReader, parseJsonObject } from './json-file';
 import { type Quantization, readQuantization } from './quantization';
@@ -32,7 +32,7 @@ const ACTIVATIONS: Readonly<Record<string, NativeModelSpec['hiddenAct']>> = {
 
 /** @throws CapstanError `invalid_model` or `unsupported_model` that names the file and the key. */
 export function readModelConfig(configJson: JsonObject, generationJson: JsonObject | undefined): ModelConfig {
-  const config = new JsonReader(configJson, 'config.json');
+  const config = new JsonReader(textConfig(configJson), 'config.json');
   const generation = new JsonReader(generationJson ?? {}, 'generation_config.json');
   const family = findFamily(config);
   const quantization = readQuantization(config);
@@ -65,6 +65,7 @@ export const PLAIN_DECODER = {
   norms: { input: true, attentionOut: false, mlp: true, mlpOut: false },
   normOffset: 0,
   hasSinks: false,
+  hasOutputGate: false,
   embeddingScale: 1,
   residualScale: 1,
   logitScale: 1,
@@ -80,7 +81,11 @@ function readSpec(config: JsonReader, family: Family): NativeModelSpec {
   const maxPositionEmbeddings = config.positiveInt('max_position_embeddings', defaults.maxPositionEmbeddings);
   const attention = family.attention(config, numLayers);
   const { layers: isMoe, ...moe } = family.moe?.(config) ?? { layers: () => false, numExperts: 0 };
-  const layers = attention.map((layer, i): NativeLayer => ({ mixer: 'attention', ...layer, isMoe: isMoe(i) }));
+  const recurrent = family.recurrent?.(config, numLayers, hiddenSize);
+  const layers = attention.map((layer, i): NativeLayer => {
+    if (recurrent?.isRecurrent[i]) return { mixer: recurrent.mixer, window: 0, rope: -1, isMoe: isMoe(i) };
+    return { mixer: 'attention', ...layer, isMoe: isMoe(i) };
+  });
   const { slidingRopeTheta } = family;
   const ropes =
     slidingRopeTheta === undefined
@@ -102,6 +107,7 @@ function readSpec(config: JsonReader, family: Family): NativeModelSpec {
     ropes,
     maxPositionEmbeddings,
     ...family.changes?.(config, { hiddenSize, headDim }),
+    ...(recurrent?.isRecurrent.includes(true) ? { recurrent: recurrent.sizes } : {}),
     ...(layers.some((layer) => layer.isMoe) ? { moe: moe as NativeMoe } : {}),
   };
 }

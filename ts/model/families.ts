@@ -9,8 +9,9 @@ import {
   smollm3Attention,
 } from './attention-layers';
 import type { ExpertTensors, Family, ModelFeatures, SpecChanges } from './family';
-import type { JsonReader } from './json-file';
-import { gptOssMoe, mixtralMoe, olmoeMoe, qwenMoe } from './moe';
+import type { JsonObject, JsonReader } from './json-file';
+import { gptOssMoe, graniteHybridMoe, mixtralMoe, olmoeMoe, qwenMoe } from './moe';
+import { graniteMamba, lfm2ShortConv, qwenDeltaNet } from './recurrent';
 
 const NO_BIASES: ModelFeatures = { qkvBias: false, outputBias: false, mlpBias: false };
 
@@ -27,6 +28,40 @@ const GEMMA_NAMES = { mlp_norm: 'pre_feedforward_layernorm' };
 const QWEN_EXPERTS: ExpertTensors = {
   router: 'mlp.gate',
   each: { gate: 'mlp.experts.*.gate_proj', up: 'mlp.experts.*.up_proj', down: 'mlp.experts.*.down_proj' },
+};
+
+const LFM2_NAMES = {
+  norm: 'embedding_norm.weight',
+  input_norm: 'operator_norm',
+  mlp_norm: 'ffn_norm',
+  q_norm: 'self_attn.q_layernorm',
+  k_norm: 'self_attn.k_layernorm',
+  o_proj: 'self_attn.out_proj',
+  gate_proj: 'feed_forward.w1',
+  up_proj: 'feed_forward.w3',
+  down_proj: 'feed_forward.w2',
+  in_proj: 'conv.in_proj',
+  conv: 'conv.conv',
+  out_proj: 'conv.out_proj',
+};
+const GRANITE_HYBRID_NAMES = {
+  gate_up_proj: 'shared_mlp.input_linear',
+  down_proj: 'shared_mlp.output_linear',
+  in_proj: 'mamba.in_proj',
+  conv: 'mamba.conv1d',
+  a_log: 'mamba.A_log',
+  dt_bias: 'mamba.dt_bias',
+  skip: 'mamba.D',
+  mixer_norm: 'mamba.norm',
+  out_proj: 'mamba.out_proj',
+};
+const QWEN_SHARED_EXPERT = {
+  shared: {
+    gate: 'mlp.shared_expert.gate_proj',
+    up: 'mlp.shared_expert.up_proj',
+    down: 'mlp.shared_expert.down_proj',
+  },
+  sharedGate: 'mlp.shared_expert_gate',
 };
 
 export const FAMILIES: readonly Family[] = [
@@ -111,15 +146,7 @@ export const FAMILIES: readonly Family[] = [
     features: (config) => ({
       ...NO_BIASES,
       qkvBias: config.boolean('qkv_bias', true),
-      experts: {
-        ...QWEN_EXPERTS,
-        shared: {
-          gate: 'mlp.shared_expert.gate_proj',
-          up: 'mlp.shared_expert.up_proj',
-          down: 'mlp.shared_expert.down_proj',
-        },
-        sharedGate: 'mlp.shared_expert_gate',
-      },
+      experts: { ...QWEN_EXPERTS, ...QWEN_SHARED_EXPERT },
     }),
     attention: (config, numLayers) => {
       const usesWindow = config.boolean('use_sliding_window', false);
@@ -479,18 +506,168 @@ export const FAMILIES: readonly Family[] = [
     },
     attention: (_config, numLayers) => everyLayer(0, numLayers),
   },
+  {
+    modelType: 'qwen3_next',
+    architecture: 'Qwen3NextForCausalLM',
+    defaults: {
+      hiddenSize: 2048,
+      numLayers: 48,
+      numHeads: 16,
+      vocabSize: 151936,
+      intermediateSize: 5632,
+      numKvHeads: 2,
+      headDim: 256,
+      maxPositionEmbeddings: 32768,
+      partialRotaryFactor: 0.25,
+      eosTokenId: null,
+    },
+    features: (config) => ({ ...attentionBias(config), experts: { ...QWEN_EXPERTS, ...QWEN_SHARED_EXPERT } }),
+    attention: (_config, numLayers) => everyLayer(0, numLayers),
+    recurrent: qwenDeltaNet,
+    changes: qwenHybrid,
+    moe: (config) =>
+      qwenMoe(config, {
+        experts: 512,
+        topK: 10,
+        intermediateSize: 512,
+        sharedIntermediateSize: 512,
+        normalizesWeights: true,
+      }),
+    names: { in_proj_qkvz: 'linear_attn.in_proj_qkvz', in_proj_ba: 'linear_attn.in_proj_ba' },
+  },
+  {
+    modelType: 'qwen3_5_text',
+    architecture: 'Qwen3_5ForCausalLM',
+    outer: { modelType: 'qwen3_5', architecture: 'Qwen3_5ForConditionalGeneration' },
+    defaults: {
+      numHeads: 16,
+      vocabSize: 248320,
+      intermediateSize: 12288,
+      numKvHeads: 4,
+      headDim: 256,
+      maxPositionEmbeddings: 32768,
+      partialRotaryFactor: 0.25,
+      eosTokenId: null,
+    },
+    features: attentionBias,
+    attention: (_config, numLayers) => everyLayer(0, numLayers),
+    recurrent: qwenDeltaNet,
+    changes: qwenHybrid,
+  },
+  {
+    modelType: 'qwen3_5_moe_text',
+    architecture: 'Qwen3_5MoeForCausalLM',
+    outer: { modelType: 'qwen3_5_moe', architecture: 'Qwen3_5MoeForConditionalGeneration' },
+    defaults: {
+      hiddenSize: 2048,
+      numLayers: 40,
+      numHeads: 16,
+      vocabSize: 248320,
+      intermediateSize: 512,
+      numKvHeads: 2,
+      headDim: 256,
+      maxPositionEmbeddings: 32768,
+      partialRotaryFactor: 0.25,
+      eosTokenId: null,
+    },
+    features: (config) => ({
+      ...attentionBias(config),
+      experts: {
+        ...QWEN_EXPERTS,
+        ...QWEN_SHARED_EXPERT,
+        eachIn: { gateUp: 'mlp.experts.gate_up_proj', down: 'mlp.experts.down_proj' },
+      },
+    }),
+    attention: (_config, numLayers) => everyLayer(0, numLayers),
+    recurrent: qwenDeltaNet,
+    changes: qwenHybrid,
+    moe: (config) =>
+      qwenMoe(config, {
+        experts: 256,
+        topK: 8,
+        intermediateSize: 512,
+        sharedIntermediateSize: 512,
+        normalizesWeights: true,
+      }),
+  },
+  {
+    modelType: 'lfm2',
+    architecture: 'Lfm2ForCausalLM',
+    defaults: {
+      hiddenSize: 2560,
+      vocabSize: 65536,
+      intermediateSize: 12288,
+      numKvHeads: 8,
+      maxPositionEmbeddings: 128_000,
+      ropeTheta: 1e6,
+      eosTokenId: 2,
+    },
+    features: (config) => {
+      const hasBias = config.boolean('conv_bias', false);
+      return { ...NO_BIASES, recurrentBias: hasBias, convBias: hasBias };
+    },
+    attention: (_config, numLayers) => everyLayer(0, numLayers),
+    recurrent: lfm2ShortConv,
+    changes: lfm2,
+    names: LFM2_NAMES,
+  },
+  {
+    modelType: 'granitemoehybrid',
+    architecture: 'GraniteMoeHybridForCausalLM',
+    defaults: { vocabSize: 32000, intermediateSize: 11008, maxPositionEmbeddings: 2048, eosTokenId: 2 },
+    features: (config) => ({
+      ...attentionBias(config),
+      isGateUpFused: true,
+      experts: {
+        router: 'block_sparse_moe.router.layer',
+        stacked: {
+          gateUp: 'block_sparse_moe.input_linear.weight',
+          down: 'block_sparse_moe.output_linear.weight',
+        },
+        shared: { gateUp: 'shared_mlp.input_linear', down: 'shared_mlp.output_linear' },
+      },
+      recurrentBias: config.boolean('mamba_proj_bias', false),
+      convBias: config.boolean('mamba_conv_bias', true),
+    }),
+    attention: (config, numLayers) => {
+      const rope = config.raw('position_embedding_type') === 'rope' ? 0 : -1;
+      return everyLayer(0, numLayers).map((layer) => ({ ...layer, rope }));
+    },
+    recurrent: graniteMamba,
+    changes: (config) => ({
+      ...granite(config),
+      intermediateSize: config.positiveInt('shared_intermediate_size', 1024),
+    }),
+    moe: graniteHybridMoe,
+    names: GRANITE_HYBRID_NAMES,
+  },
 ];
 
 /** Families that are not supported yet, by the start of their model type. */
 const LATER_FAMILIES: readonly [prefix: string, description: string][] = [
-  ['qwen3_next', 'gated delta net'],
-  ['qwen3_5', 'gated delta net'],
   ['gemma3n', 'per-layer inputs'],
   ['gemma4', 'per-layer inputs and shared keys'],
   ['gemma', 'the first Gemma'],
   ['deepseek', 'multi-head latent attention'],
   ['phi', 'Phi before Phi-3, or its mixture of experts'],
 ];
+
+/** Returns the config of the text model, which is a part of the config of a model of text with images. */
+export function textConfig(config: JsonObject): JsonObject {
+  const text = config.text_config;
+  const architecture = Array.isArray(config.architectures) ? (config.architectures[0] as unknown) : undefined;
+  const family = FAMILIES.find(
+    ({ outer }) => outer?.modelType === config.model_type && outer?.architecture === architecture,
+  );
+  if (family?.outer === undefined || typeof text !== 'object' || text === null || Array.isArray(text)) return config;
+  const { tie_word_embeddings = (text as JsonObject).tie_word_embeddings } = config;
+  return {
+    ...text,
+    model_type: family.modelType,
+    architectures: [family.architecture],
+    ...(tie_word_embeddings === undefined ? {} : { tie_word_embeddings }),
+  };
+}
 
 /** @throws CapstanError `unsupported_model` that names the architecture and the supported ones. */
 export function findFamily(config: JsonReader): Family {
@@ -547,6 +724,30 @@ function gemma(config: JsonReader, hiddenSize: number): SpecChanges {
     attentionScale: 1 / Math.sqrt(config.positiveNumber('query_pre_attn_scalar', 256)),
     normOffset: 1,
   };
+}
+
+/** Norms of Qwen3-Next and Qwen3.5 are stored minus 1, and attention has an output gate. */
+function qwenHybrid(): SpecChanges {
+  return { qkNorm: 'head', normOffset: 1, hasOutputGate: true };
+}
+
+function lfm2(config: JsonReader): SpecChanges {
+  return {
+    qkNorm: 'head',
+    rmsNormEps: config.positiveNumber('norm_eps', 1e-5),
+    tieWordEmbeddings: config.boolean('tie_embedding', config.boolean('tie_word_embeddings', true)),
+    intermediateSize: lfm2IntermediateSize(config),
+  };
+}
+
+/** The size in the config is that of an MLP without gate, unless `block_auto_adjust_ff_dim` is false. */
+function lfm2IntermediateSize(config: JsonReader): number {
+  const size = config.positiveInt('block_ff_dim', config.positiveInt('intermediate_size', 12288));
+  if (!config.boolean('block_auto_adjust_ff_dim', true)) return size;
+  const gated = Math.trunc((2 * size) / 3);
+  if (config.isNull('block_ffn_dim_multiplier')) return gated;
+  const multiple = config.positiveInt('block_multiple_of', 256);
+  return multiple * Math.ceil(Math.trunc(config.positiveNumber('block_ffn_dim_multiplier', 1) * gated) / multiple);
 }
 
 function granite(config: JsonReader): SpecChanges {

@@ -1,5 +1,6 @@
 import type { NativeLayer, NativeModelSpec, NativeMoe } from '../addon-types';
 import type { JsonReader } from './json-file';
+import type { RecurrentLayers } from './recurrent';
 
 /** Values that transformers uses if config.json does not set them. */
 export interface FamilyDefaults {
@@ -43,6 +44,9 @@ export interface ModelFeatures {
   isRopeInterleaved?: boolean;
   /** How the checkpoint stores the experts. */
   experts?: ExpertTensors;
+  /** Recurrent layers: whether their projections and their convolution have biases. */
+  recurrentBias?: boolean;
+  convBias?: boolean;
 }
 
 /** Names and layout of the tensors of a mixture of experts, relative to the layer. */
@@ -53,6 +57,8 @@ export interface ExpertTensors {
   selectionBias?: string;
   /** The projections of one expert; `*` stands for its number. */
   each?: { gate: string; up: string; down: string };
+  /** Where a checkpoint without those has them: (experts, gates then ups, inputs) and (experts, outputs, inputs). */
+  eachIn?: { gateUp: string; down: string };
   /** Tensors that hold all experts, and gate and up as one projection. */
   stacked?: {
     gateUp: string;
@@ -74,13 +80,15 @@ export type LayerAttention = Pick<NativeLayer, 'window' | 'rope'>;
 
 /** What a family changes in a spec like that of Llama. */
 export type SpecChanges = Partial<
-  Omit<NativeModelSpec, 'layers' | 'ropes' | 'moe' | 'vocabSize' | 'hiddenSize' | 'numHeads'>
+  Omit<NativeModelSpec, 'layers' | 'ropes' | 'moe' | 'recurrent' | 'vocabSize' | 'hiddenSize' | 'numHeads'>
 >;
 
 /** One architecture: how its config.json maps to a spec. To add a family, add a row to `FAMILIES`. */
 export interface Family {
   modelType: string;
   architecture: string;
+  /** The class of models of text with images that contain this one as `text_config`. */
+  outer?: { modelType: string; architecture: string };
   defaults: FamilyDefaults;
   features(config: JsonReader): ModelFeatures;
   /** Returns the window and the rotation of each layer; rotation 1 is that of `sliding_attention` layers. */
@@ -88,6 +96,8 @@ export interface Family {
   /** Full and sliding layers have rotations of their own. The default base of that of sliding layers. */
   slidingRopeTheta?: number;
   changes?(config: JsonReader, sizes: { hiddenSize: number; headDim: number }): SpecChanges;
+  /** The layers that replace attention. */
+  recurrent?(config: JsonReader, numLayers: number, hiddenSize: number): RecurrentLayers;
   moe?(config: JsonReader): NativeMoe & { layers: (layer: number) => boolean };
   /** Names in the checkpoint that differ from those of Llama, by canonical name. */
   names?: Readonly<Record<string, string>>;

@@ -32,7 +32,7 @@ export async function readBytes(modelDir: string, name: string): Promise<Buffer 
 export function parseJsonObject(text: string, name: string): JsonObject {
   let value: unknown;
   try {
-    value = JSON.parse(text);
+    value = parseJson(text);
   } catch (cause) {
     throw new CapstanError(
       'invalid_model',
@@ -44,6 +44,17 @@ export function parseJsonObject(text: string, name: string): JsonObject {
     throw CapstanError.mismatch('invalid_model', name, 'a JSON object', value);
   }
   return value as JsonObject;
+}
+
+/** Python writes the numbers Infinity, -Infinity and NaN, which JSON does not have. They become strings. */
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    const quoted = text.replace(/"(?:[^"\\]|\\.)*"|-?Infinity|NaN/g, (part) => (part[0] === '"' ? part : `"${part}"`));
+    if (quoted === text) throw error;
+    return JSON.parse(quoted);
+  }
 }
 
 /**

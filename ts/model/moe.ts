@@ -12,7 +12,13 @@ function everyLayer(): boolean {
 /** The classes of Qwen: `decoder_sparse_step` and `mlp_only_layers` say which layers are dense. */
 export function qwenMoe(
   config: JsonReader,
-  defaults: { experts: number; topK: number; intermediateSize: number; sharedIntermediateSize: number },
+  defaults: {
+    experts: number;
+    topK: number;
+    intermediateSize: number;
+    sharedIntermediateSize: number;
+    normalizesWeights?: boolean;
+  },
 ): Moe {
   const step = config.positiveInt('decoder_sparse_step', 1);
   const dense = config.raw('mlp_only_layers') ?? [];
@@ -26,7 +32,7 @@ export function qwenMoe(
     topK: config.positiveInt('num_experts_per_tok', defaults.topK),
     intermediateSize: config.positiveInt('moe_intermediate_size', defaults.intermediateSize),
     sharedIntermediateSize: config.nonNegativeInt('shared_expert_intermediate_size', defaults.sharedIntermediateSize),
-    normalizesWeights: config.boolean('norm_topk_prob', false),
+    normalizesWeights: config.boolean('norm_topk_prob', defaults.normalizesWeights ?? false),
     layers: (layer) => !dense.includes(layer) && (layer + 1) % step === 0,
   };
 }
@@ -51,6 +57,20 @@ export function olmoeMoe(config: JsonReader): Moe {
     intermediateSize: config.positiveInt('intermediate_size', 2048),
     normalizesWeights: config.boolean('norm_topk_prob', false),
     layers: everyLayer,
+  };
+}
+
+/** Granite 4: models without experts have the shared expert alone, as a dense MLP. */
+export function graniteHybridMoe(config: JsonReader): Moe {
+  const numExperts = config.nonNegativeInt('num_local_experts', 8);
+  return {
+    ...SOFTMAX,
+    numExperts,
+    topK: numExperts === 0 ? 0 : config.positiveInt('num_experts_per_tok', 2),
+    intermediateSize: config.positiveInt('intermediate_size', 11008),
+    sharedIntermediateSize: config.positiveInt('shared_intermediate_size', 1024),
+    normalizesWeights: true,
+    layers: () => numExperts > 0,
   };
 }
 

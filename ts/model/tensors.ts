@@ -1,4 +1,4 @@
-import type { NativeModelSpec, NativeTensor } from '../addon-types';
+import type { NativeModelSpec, NativeRecurrent, NativeTensor } from '../addon-types';
 import type { ExpertTensors, Family, ModelFeatures } from './family';
 
 /** A tensor that the spec needs. */
@@ -8,6 +8,10 @@ export interface RequiredTensor {
   /** Name in the checkpoint, without the prefix `model.`. */
   checkpointName: string;
   shape: number[];
+  /** Where the tensor is if the checkpoint has none of the first name. */
+  or?: Pick<RequiredTensor, 'checkpointName' | 'stacked' | 'storedShape'>;
+  /** The complete tensor's shape in the checkpoint. Default: that of `stacked`, else `shape`, transposed if need be. */
+  storedShape?: number[];
   /** The checkpoint's tensor has one more dimension, and this is one entry of it. */
   stacked?: { count: number; index: number };
   /** Rows (of a bias: entries) of groups of `size`, of which the first `rows` are stored as pairs. */
@@ -23,7 +27,7 @@ export function storedOrder({
   return interleaved === undefined ? {} : { interleavedHeadDim: interleaved.size, interleavedRows: interleaved.rows };
 }
 
-/** Names of Llama, relative to the layer, by canonical name. */
+/** Names of Llama, and of Qwen3.5 for recurrent layers, relative to the layer, by canonical name. */
 const LLAMA_NAMES: Readonly<Record<string, string>> = {
   input_norm: 'input_layernorm',
   attention_out_norm: 'post_attention_layernorm',
@@ -41,6 +45,15 @@ const LLAMA_NAMES: Readonly<Record<string, string>> = {
   up_proj: 'mlp.up_proj',
   gate_up_proj: 'mlp.gate_up_proj',
   down_proj: 'mlp.down_proj',
+  in_proj_qkv: 'linear_attn.in_proj_qkv',
+  in_proj_z: 'linear_attn.in_proj_z',
+  in_proj_b: 'linear_attn.in_proj_b',
+  in_proj_a: 'linear_attn.in_proj_a',
+  conv: 'linear_attn.conv1d',
+  a_log: 'linear_attn.A_log',
+  dt_bias: 'linear_attn.dt_bias',
+  mixer_norm: 'linear_attn.norm',
+  out_proj: 'linear_attn.out_proj',
 };
 
 /** Returns the tensors of a model under the names of its checkpoint. */
@@ -74,7 +87,8 @@ class LayerTensors {
   list(): RequiredTensor[] {
     const { norms, hiddenSize } = this.spec;
     if (norms.input) this.#named('input_norm', [hiddenSize]);
-    this.#addAttention();
+    if (this.spec.layers[this.layer].mixer === 'attention') this.#addAttention();
+    else this.#addRecurrent(this.spec.recurrent!);
     if (norms.attentionOut) this.#named('attention_out_norm', [hiddenSize]);
     if (norms.mlp) this.#named('mlp_norm', [hiddenSize]);
     if (this.spec.layers[this.layer].isMoe) this.#addExperts(this.features.experts!);
@@ -95,11 +109,12 @@ class LayerTensors {
   /** Adds the weight, and the bias if there is one. */
   #named(name: string, shape: number[], hasBias = false, rest: Partial<RequiredTensor> = {}): void {
     this.#push(`${name}.weight`, `${this.names[name]}.weight`, shape, rest);
-    if (hasBias) this.#push(`${name}.bias`, `${this.names[name]}.bias`, [shape[0]], rest);
+    if (hasBias)
+      this.#push(`${name}.bias`, `${this.names[name]}.bias`, [shape[0]], { ...rest, storedShape: [shape[0]] });
   }
 
   #addAttention(): void {
-    const { hiddenSize: hidden, headDim, numHeads, numKvHeads, qkNorm } = this.spec;
+    const { hiddenSize: hidden, headDim, numHeads, numKvHeads, qkNorm, hasOutputGate } = this.spec;
     const { qkvBias, outputBias, isQkvFused, isRopeInterleaved } = this.features;
     const queries = numHeads * headDim;
     const keys = numKvHeads * headDim;
@@ -109,7 +124,7 @@ class LayerTensors {
     if (isQkvFused) {
       this.#named('qkv_proj', [queries + 2 * keys, hidden], qkvBias);
     } else {
-      this.#named('q_proj', [queries, hidden], qkvBias, pairs);
+      this.#named('q_proj', [hasOutputGate ? 2 * queries : queries, hidden], qkvBias, pairs);
       this.#named('k_proj', [keys, hidden], qkvBias, pairs);
       this.#named('v_proj', [keys, hidden], qkvBias);
     }
@@ -119,6 +134,36 @@ class LayerTensors {
       this.#named('k_norm', [qkNorm === 'head' ? headDim : keys]);
     }
     if (this.spec.hasSinks) this.#push('sinks', this.names.sinks, [numHeads]);
+  }
+
+  #addRecurrent({ numHeads, numGroups, headDim, stateSize, convTaps, convChannels }: NativeRecurrent): void {
+    const { hiddenSize: hidden } = this.spec;
+    const { recurrentBias, convBias } = this.features;
+    const { mixer } = this.spec.layers[this.layer];
+    const values = mixer === 'short_conv' ? convChannels : numHeads * headDim;
+    const keys = numGroups * stateSize;
+    this.#named('conv', [convChannels, convTaps], convBias, { storedShape: [convChannels, 1, convTaps] });
+    this.#push('o_proj.weight', `${this.names.out_proj}.weight`, [hidden, values]);
+    if (recurrentBias) this.#push('o_proj.bias', `${this.names.out_proj}.bias`, [hidden]);
+    if (mixer === 'short_conv') {
+      this.#named('in_proj', [3 * convChannels, hidden], recurrentBias);
+      return;
+    }
+    this.#push('a_log', this.names.a_log, [numHeads]);
+    this.#push('dt_bias', this.names.dt_bias, [numHeads]);
+    this.#named('mixer_norm', [mixer === 'mamba2' ? values : headDim]);
+    if (mixer === 'mamba2') {
+      this.#push('skip', this.names.skip, [numHeads]);
+      this.#named('in_proj', [2 * values + 2 * keys + numHeads, hidden], recurrentBias);
+    } else if (this.names.in_proj_qkvz !== undefined) {
+      this.#named('in_proj_qkvz', [2 * keys + 2 * values, hidden]);
+      this.#named('in_proj_ba', [2 * numHeads, hidden]);
+    } else {
+      this.#named('in_proj_qkv', [2 * keys + values, hidden]);
+      this.#named('in_proj_z', [values, hidden]);
+      this.#named('in_proj_b', [numHeads, hidden]);
+      this.#named('in_proj_a', [numHeads, hidden]);
+    }
   }
 
   #addMlp(): void {
@@ -141,21 +186,42 @@ class LayerTensors {
     if (experts.selectionBias !== undefined)
       this.#push('router.selection_bias', experts.selectionBias, [moe.numExperts]);
     for (let expert = 0; expert < moe.numExperts; expert++) {
-      if (experts.each !== undefined) this.#addEach(experts.each, expert);
+      if (experts.each !== undefined) this.#addEach(experts.each, expert, experts.eachIn);
       if (experts.stacked !== undefined) this.#addStacked(experts.stacked, expert);
     }
     if (moe.sharedIntermediateSize > 0) this.#addShared(experts.shared!, moe.sharedIntermediateSize);
     if (experts.sharedGate !== undefined) this.#push('shared_gate.weight', `${experts.sharedGate}.weight`, [1, hidden]);
   }
 
-  #addEach({ gate, up, down }: NonNullable<ExpertTensors['each']>, expert: number): void {
+  #addEach(
+    { gate, up, down }: NonNullable<ExpertTensors['each']>,
+    expert: number,
+    other: ExpertTensors['eachIn'],
+  ): void {
     const { hiddenSize: hidden } = this.spec;
-    const inner = this.spec.moe!.intermediateSize;
-    const add = (name: string, checkpointName: string, shape: number[]) =>
-      this.#push(`experts.${expert}.${name}.weight`, `${checkpointName.replace('*', String(expert))}.weight`, shape);
-    add('gate_proj', gate, [inner, hidden]);
-    add('up_proj', up, [inner, hidden]);
-    add('down_proj', down, [hidden, inner]);
+    const { numExperts, intermediateSize: inner } = this.spec.moe!;
+    const add = (name: string, checkpointName: string, shape: number[], or?: RequiredTensor['or']) =>
+      this.#push(`experts.${expert}.${name}.weight`, `${checkpointName.replace('*', String(expert))}.weight`, shape, {
+        ...(or && { or: { ...or, checkpointName: `layers.${this.layer}.${or.checkpointName}` } }),
+      });
+    const half = (index: number) =>
+      other && {
+        checkpointName: other.gateUp,
+        stacked: { count: 2 * numExperts, index: 2 * expert + index },
+        storedShape: [numExperts, 2 * inner, hidden],
+      };
+    add('gate_proj', gate, [inner, hidden], half(0));
+    add('up_proj', up, [inner, hidden], half(1));
+    add(
+      'down_proj',
+      down,
+      [hidden, inner],
+      other && {
+        checkpointName: other.down,
+        stacked: { count: numExperts, index: expert },
+        storedShape: [numExperts, hidden, inner],
+      },
+    );
   }
 
   #addStacked(stacked: NonNullable<ExpertTensors['stacked']>, index: number): void {
