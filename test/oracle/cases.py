@@ -171,7 +171,7 @@ CASES = [
     row("granite-f32", "granite", ["multipliers", "gqa", "tied"], model_type="granite", kv=2, inner=100, tied=True,
         config={"embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.15, "logits_scaling": 3.0}),
     row("granite-bf16", "granite", ["multipliers", "gqa", "qkv-bias", "o-bias"], model_type="granite", dtype="bf16", hidden=64,
-        kv=2, inner=100, config={"embedding_multiplier": 3.0, "residual_multiplier": 0.6, "attention_multiplier": 0.2,
+        kv=2, inner=128, config={"embedding_multiplier": 3.0, "residual_multiplier": 0.6, "attention_multiplier": 0.2,
                                  "logits_scaling": 2.0, "attention_bias": True}),
     # OLMo 2 and 3: norms of the results only, q and k normalized over all heads.
     row("olmo2-f32", "olmo2", ["post-norms", "qk-norm-all-heads", "gqa"], model_type="olmo2", kv=2, inner=100, theta=500000.0),
@@ -197,9 +197,9 @@ CASES = [
         tied=True, config={"use_bias": True}),
     row("ernie45-bf16", "ernie4.5", ["interleaved-rope"], model_type="ernie4_5", dtype="bf16", hidden=64, kv=1, inner=100, head_dim=32),
     # Mixtures of experts.
-    row("qwen2-moe-f32", "qwen2-moe", ["experts", "shared-expert", "qkv-bias", "mixed-layers"], model_type="qwen2_moe", layers=3, kv=2,
-        inner=76, config={"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 36,
-                          "shared_expert_intermediate_size": 52, "decoder_sparse_step": 1, "mlp_only_layers": [1]}),
+    row("qwen2-moe-f32", "qwen2-moe", ["experts", "shared-expert", "qkv-bias", "mixed-layers"], model_type="qwen2_moe", layers=3,
+        hidden=64, kv=2, inner=64, config={"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+                          "shared_expert_intermediate_size": 96, "decoder_sparse_step": 1, "mlp_only_layers": [1]}),
     row("qwen3-moe-f32", "qwen3-moe", ["experts", "qk-norm", "normalized-weights"], model_type="qwen3_moe", kv=2, head_dim=24,
         inner=100, config={"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 44, "norm_topk_prob": True}),
     # All experts, because rounding to bf16 would choose other ones.
@@ -214,7 +214,7 @@ CASES = [
         config={"num_local_experts": 6, "num_experts_per_tok": 2, "embedding_multiplier": 4.0, "residual_multiplier": 0.5,
                 "attention_multiplier": 0.2, "logits_scaling": 0.7}),
     row("gpt-oss-f32", "gpt-oss", ["experts", "sinks", "mixed-layers", "clamped-swish", "rope-yarn"], model_type="gpt_oss", layers=2,
-        kv=2, head_dim=24, inner=44, spelling="v5",
+        kv=2, head_dim=24, inner=64, spelling="v5",
         rope={"rope_type": "yarn", "factor": 8.0, "original_max_position_embeddings": 128, "truncate": False,
               "beta_fast": 4.0, "beta_slow": 0.5},
         config={"num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": 40}),
