@@ -301,7 +301,7 @@ export interface NativeEngineInfo {
   blockSize: number;
   /** Number of KV cache blocks of the layers that see the most tokens. */
   numBlocks: number;
-  /** Slots for recurrent states: of running sequences, and of snapshots in the prefix cache. 0 without recurrent layers. */
+  /** Slots for recurrent states: those of running sequences and snapshots. 0 without recurrent layers. */
   numStateSlots: number;
   /** Size of the KV cache, including the state slots. */
   kvCacheBytes: number;

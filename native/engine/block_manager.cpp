@@ -87,6 +87,7 @@ int BlockManager::match_prefix(Sequence& seq) const {
   int length = (seq.num_tokens() - 1) / block_size_;
   for (const Group& group : groups_)
     if (group.window == 0) length = match_prefix(group, seq, length);
+  const int num_shared = length;
   // A shorter prefix needs other blocks of a window and another snapshot, so all are asked again until they agree.
   for (bool is_agreed = false; !is_agreed;) {
     const int asked = length;
@@ -95,6 +96,7 @@ int BlockManager::match_prefix(Sequence& seq) const {
     if (states_.has_slots()) length = states_.match_prefix(seq, length);
     is_agreed = length == asked;
   }
+  seq.states.branch = groups_.empty() ? 0 : num_shared * block_size_;
   return length;
 }
 

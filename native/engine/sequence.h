@@ -59,6 +59,7 @@ struct StateSlots {
   int32_t newest = -1;            // holds the state after the newest planned token: own, or a snapshot; -1 = zeros
   std::vector<int32_t> drafts;    // hold the states after the drafts in flight, or after those that held
   std::vector<Snapshot> pending;  // planned, and not in the prefix cache yet
+  int branch = 0;                 // the number of leading tokens whose blocks were cached at admission
   Snapshot rolling;               // the newest one in the prefix cache that the next one replaces
 };
 

@@ -45,7 +45,7 @@ void StateCache::admit(Sequence& seq, int num_blocks) {
 // Whether a snapshot here outlives the next one of the same sequence.
 bool StateCache::is_lasting(const Sequence& seq, int position) const {
   const int prompt_end = (seq.num_prompt_tokens - 1) / block_size_ * block_size_;
-  return position % interval_ == 0 || position == prompt_end;
+  return position % interval_ == 0 || position == prompt_end || position == seq.states.branch;
 }
 
 // Returns where the step takes snapshots, ascending. When slots are short, the first ones are left out.

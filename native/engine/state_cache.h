@@ -6,10 +6,10 @@
 // slot that the sequence owns. So no state is ever copied.
 //
 // Snapshots belong to the prefix cache. They stand at the ends of full blocks and have the key of the prefix that ends
-// there: at multiples of the snapshot interval, at the end of the last full block of a prompt, and at that of a
-// sequence that ends. Because the end of a sequence is not known before, a decoding sequence takes a snapshot at the
-// end of each block and drops the one before. Snapshots take the slots that the running sequences leave. The oldest
-// unused one is evicted first.
+// there: at multiples of the snapshot interval, where the text leaves that of earlier sequences, at the end of the last
+// full block of a prompt, and at that of a sequence that ends. Because the end of a sequence is not known before, a
+// decoding sequence takes a snapshot at the end of each block and drops the one before. Snapshots take the slots that
+// the running sequences leave. The oldest unused one is evicted first.
 //
 // While drafts are verified, the state after each of them has a slot. The sequence then owns the slot of the last draft
 // that holds.

@@ -1,4 +1,5 @@
 // The choice of experts, and the order of tokens by expert.
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 

@@ -123,6 +123,16 @@ TEST(states_hit_is_the_newest_snapshot_within_the_match) {
   EXPECT_EQ(hybrid.run(sharing(15)), 0);
 }
 
+// A prompt that others begin with gets a snapshot at its end when the second one shows it.
+TEST(states_have_snapshots_where_prompts_part) {
+  Hybrid hybrid(20, 8);
+  hybrid.run(make_sequence(43));
+  EXPECT_EQ(hybrid.run(sharing(31)), 16);
+  Sequence third = sharing(31);
+  third.token_ids[31] = 7000;
+  EXPECT_EQ(hybrid.run(third), 28);
+}
+
 TEST(states_hit_needs_the_blocks_too) {
   Hybrid hybrid(20);
   hybrid.run(make_sequence(43));

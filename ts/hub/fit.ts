@@ -119,7 +119,9 @@ function readShape(text: string, fileBytes: number): Shape | undefined {
   const dtype = json.torch_dtype ?? json.dtype;
   const stored = (typeof dtype === 'string' ? STORED_TYPES[dtype] : undefined) ?? 'bf16';
   if (quantization === undefined) return { spec, stored, numWeights: fileBytes / DTYPE_BYTES[stored], quantization };
-  const sizes = requiredTensors(spec, features, family).map(({ shape }) => shape.reduce((product, size) => product * size, 1));
+  const sizes = requiredTensors(spec, features, family).map(({ shape }) =>
+    shape.reduce((product, size) => product * size, 1),
+  );
   // Quantized weights count as bf16, whatever the type of the others.
   return { spec, stored: 'bf16', numWeights: sizes.reduce((sum, size) => sum + size, 0), quantization };
 }
