@@ -36,8 +36,9 @@ def load_mutated(case, directory, edit_config=None, edit_weights=None, edit_mode
         scratch = Path(scratch)
         shutil.copytree(directory, scratch, dirs_exist_ok=True)
         config = json.loads((directory / "config.json").read_text())
+        text_config = config.get("text_config", config)
         if edit_config:
-            edit_config(config)
+            edit_config(text_config)
             (scratch / "config.json").write_text(json.dumps(config))
         if edit_weights:
             weights = {}
@@ -45,7 +46,7 @@ def load_mutated(case, directory, edit_config=None, edit_weights=None, edit_mode
                 weights |= load_file(file)
                 file.unlink()
             (scratch / "model.safetensors.index.json").unlink(missing_ok=True)
-            edit_weights(weights, config)
+            edit_weights(weights, text_config)
             save_file(weights, scratch / "model.safetensors", metadata={"format": "pt"})
         model = load_judge(case, scratch)
     if edit_model:
