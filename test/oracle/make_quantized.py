@@ -83,13 +83,17 @@ CASES = {
                       {"model_type": "gpt_oss", "inner": 64, "head_dim": 16, "tied": False,
                        "rope": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256, "truncate": False},
                        "config": {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 40}}),
+    "awq-qwen3-moe": ({"quant_method": "awq", "bits": 4, "group_size": 32, "modules_to_not_convert": ["gate"]},
+                      lambda name, weight: awq(weight),
+                      {"model_type": "qwen3_moe", "head_dim": 16, "inner": 96, "features": ["experts"],
+                       "config": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}}),
 }
 
 
 def make_case(name, out):
     config, quantizer, changes = CASES[name]
     size = {"hidden": 64, "heads": 4, "kv": 2, "inner": 160, "layers": 1, "vocab": 272, "tied": True, "dtype": "bf16"}
-    case = row(name, name, [], **{**size, **changes})
+    case = {**row(name, name, []), **size, **changes}
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder)
         generator = write_model({**case, "shards": 1}, SEED, plain, tokenizer_json(case["vocab"]))

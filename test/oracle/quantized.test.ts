@@ -10,6 +10,7 @@ const cases = listCases(path.join(__dirname, 'fixtures', 'quantized'));
 test('the fixtures cover every method', () => {
   expect(cases.map(({ golden }) => golden.case)).toEqual([
     'awq',
+    'awq-qwen3-moe',
     'compressed-fp8',
     'compressed-int4',
     'compressed-int8',

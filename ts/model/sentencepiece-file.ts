@@ -143,7 +143,7 @@ function describeNormalizer(bytes: Uint8Array): JsonObject {
     NORMALIZER.removesSpaces,
   ]);
   return {
-    // A copy of its own memory.
+    // A copy, because the bytes are a view of the whole file.
     'tokenizer.ggml.precompiled_charsmap': charsmap instanceof Uint8Array ? Uint8Array.from(charsmap) : undefined,
     'tokenizer.ggml.add_space_prefix': addsSpace !== 0,
     'tokenizer.ggml.remove_extra_whitespaces': removesSpaces !== 0,
