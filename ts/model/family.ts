@@ -51,8 +51,8 @@ export interface ExpertTensors {
   hasRouterBias?: boolean;
   /** A bias that only chooses the experts. */
   selectionBias?: string;
-  /** The projections of one expert; `*` stands for its number. */
-  each?: { gate: string; up: string; down: string };
+  /** The projections of one expert; `*` stands for its number. `isStacked`: a tensor holds those of all experts. */
+  each?: { gate: string; up: string; down: string; hasBias?: boolean; isStacked?: boolean };
   /** Tensors that hold all experts, and gate and up as one projection. */
   stacked?: {
     gateUp: string;

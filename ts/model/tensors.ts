@@ -50,12 +50,13 @@ export function requiredTensors(
   family: Pick<Family, 'names'> = {},
 ): RequiredTensor[] {
   const { hiddenSize: hidden, vocabSize } = spec;
-  const wanted: RequiredTensor[] = [
-    { name: 'embed_tokens.weight', checkpointName: 'embed_tokens.weight', shape: [vocabSize, hidden] },
-    { name: 'norm.weight', checkpointName: family.names?.norm ?? 'norm.weight', shape: [hidden] },
-  ];
-  if (!spec.tieWordEmbeddings)
-    wanted.push({ name: 'lm_head.weight', checkpointName: 'lm_head.weight', shape: [vocabSize, hidden] });
+  const outer = (name: string, shape: number[]): RequiredTensor => ({
+    name: `${name}.weight`,
+    checkpointName: `${family.names?.[name] ?? name}.weight`,
+    shape,
+  });
+  const wanted = [outer('embed_tokens', [vocabSize, hidden]), outer('norm', [hidden])];
+  if (!spec.tieWordEmbeddings) wanted.push(outer('lm_head', [vocabSize, hidden]));
   for (let layer = 0; layer < spec.layers.length; layer++)
     wanted.push(...new LayerTensors(spec, features, { ...LLAMA_NAMES, ...family.names }, layer).list());
   return wanted;
@@ -148,11 +149,15 @@ class LayerTensors {
     if (experts.sharedGate !== undefined) this.#push('shared_gate.weight', `${experts.sharedGate}.weight`, [1, hidden]);
   }
 
-  #addEach({ gate, up, down }: NonNullable<ExpertTensors['each']>, expert: number): void {
+  #addEach({ gate, up, down, hasBias, isStacked }: NonNullable<ExpertTensors['each']>, index: number): void {
     const { hiddenSize: hidden } = this.spec;
-    const inner = this.spec.moe!.intermediateSize;
-    const add = (name: string, checkpointName: string, shape: number[]) =>
-      this.#push(`experts.${expert}.${name}.weight`, `${checkpointName.replace('*', String(expert))}.weight`, shape);
+    const { numExperts: count, intermediateSize: inner } = this.spec.moe!;
+    const rest = isStacked ? { stacked: { count, index } } : {};
+    const add = (name: string, checkpointName: string, shape: number[]) => {
+      const own = checkpointName.replace('*', String(index));
+      this.#push(`experts.${index}.${name}.weight`, `${own}.weight`, shape, rest);
+      if (hasBias) this.#push(`experts.${index}.${name}.bias`, `${own}.bias`, [shape[0]], rest);
+    };
     add('gate_proj', gate, [inner, hidden]);
     add('up_proj', up, [inner, hidden]);
     add('down_proj', down, [hidden, inner]);
