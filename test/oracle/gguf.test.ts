@@ -1,21 +1,34 @@
-/** GGUF files that the Python package `gguf` wrote (`make_gguf.py`) give the results of transformers. */
+/**
+ * GGUF files that the Python package `gguf` wrote (`make_gguf.py`), and files of llama.cpp's converter
+ * (`convert_gguf.py`), give the results of transformers.
+ */
 import { readdirSync } from 'node:fs';
 import path from 'node:path';
 
 import { Engine } from '../../ts/index';
+import { ARCHITECTURES } from '../../ts/model/gguf/architectures';
+import { readGgufFiles } from '../../ts/model/gguf/files';
+import { findArchitecture } from '../../ts/model/gguf/spec';
+import { JsonReader } from '../../ts/model/json-file';
 import { compareCase } from './compare';
 import { listCases } from './golden';
 
 const fixtures = path.join(__dirname, 'fixtures');
 const files = readdirSync(path.join(fixtures, 'gguf')).filter((name) => !/-0000[2-9]-of-/.test(name));
 
-test('the fixtures cover split files, paired rows, divisors, YaRN, biases and QK norms', () => {
-  expect(files.map((name) => name.replace(/-00001-of-\d+/, ''))).toEqual([
-    'llama31-f16.gguf',
-    'qwen2-bf16.gguf',
-    'qwen3-bf16.gguf',
-    'yarn-f16.gguf',
-  ]);
+test('the fixtures cover each architecture, and each family that another architecture writes', async () => {
+  const seen = new Set<string>();
+  for (const file of files) {
+    const { metadata } = await readGgufFiles(path.join(fixtures, 'gguf', file));
+    const reader = new JsonReader(metadata, file);
+    const { architecture, family } = findArchitecture(reader);
+    seen.add(`${architecture.name}: ${family.modelType}`);
+  }
+  // Mistral has the tensors of Llama and a window, as Mixtral has it here.
+  const all = ARCHITECTURES.flatMap(({ name, modelType, variants = [] }) =>
+    [modelType, ...variants.map((variant) => variant.modelType)].map((type) => `${name}: ${type}`),
+  ).filter((pair) => pair !== 'llama: mistral');
+  expect([...seen].sort()).toEqual(all.sort());
 });
 
 describe.each(files)('%s', (name) => {

@@ -55,8 +55,8 @@ export interface ExpertTensors {
   hasRouterBias?: boolean;
   /** A bias that only chooses the experts. */
   selectionBias?: string;
-  /** The projections of one expert; `*` stands for its number. */
-  each?: { gate: string; up: string; down: string };
+  /** The projections of one expert; `*` stands for its number. `isStacked`: a tensor holds those of all experts. */
+  each?: { gate: string; up: string; down: string; hasBias?: boolean; isStacked?: boolean };
   /** Where a checkpoint without those has them: (experts, gates then ups, inputs) and (experts, outputs, inputs). */
   eachIn?: { gateUp: string; down: string };
   /** Tensors that hold all experts, and gate and up as one projection. */

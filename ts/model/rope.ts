@@ -44,7 +44,8 @@ export function readRopePerLayerType(
   return [full, { ...plainRope(full.rotaryDim, maxPositionEmbeddings), theta }];
 }
 
-function plainRope(rotaryDim: number, maxPositionEmbeddings: number): NativeRope {
+/** A rotation without scaling. */
+export function plainRope(rotaryDim: number, maxPositionEmbeddings: number): NativeRope {
   return {
     type: 'default',
     theta: SHARED_DEFAULTS.ropeTheta,

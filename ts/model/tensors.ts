@@ -63,12 +63,13 @@ export function requiredTensors(
   family: Pick<Family, 'names'> = {},
 ): RequiredTensor[] {
   const { hiddenSize: hidden, vocabSize } = spec;
-  const wanted: RequiredTensor[] = [
-    { name: 'embed_tokens.weight', checkpointName: 'embed_tokens.weight', shape: [vocabSize, hidden] },
-    { name: 'norm.weight', checkpointName: family.names?.norm ?? 'norm.weight', shape: [hidden] },
-  ];
-  if (!spec.tieWordEmbeddings)
-    wanted.push({ name: 'lm_head.weight', checkpointName: 'lm_head.weight', shape: [vocabSize, hidden] });
+  const outer = (name: string, shape: number[]): RequiredTensor => ({
+    name: `${name}.weight`,
+    checkpointName: `${family.names?.[name] ?? name}.weight`,
+    shape,
+  });
+  const wanted = [outer('embed_tokens', [vocabSize, hidden]), outer('norm', [hidden])];
+  if (!spec.tieWordEmbeddings) wanted.push(outer('lm_head', [vocabSize, hidden]));
   for (let layer = 0; layer < spec.layers.length; layer++)
     wanted.push(...new LayerTensors(spec, features, { ...LLAMA_NAMES, ...family.names }, layer).list());
   return wanted;
@@ -194,34 +195,35 @@ class LayerTensors {
   }
 
   #addEach(
-    { gate, up, down }: NonNullable<ExpertTensors['each']>,
+    { gate, up, down, hasBias, isStacked }: NonNullable<ExpertTensors['each']>,
     expert: number,
     other: ExpertTensors['eachIn'],
   ): void {
     const { hiddenSize: hidden } = this.spec;
-    const { numExperts, intermediateSize: inner } = this.spec.moe!;
-    const add = (name: string, checkpointName: string, shape: number[], or?: RequiredTensor['or']) =>
-      this.#push(`experts.${expert}.${name}.weight`, `${checkpointName.replace('*', String(expert))}.weight`, shape, {
+    const { numExperts: count, intermediateSize: inner } = this.spec.moe!;
+    const rest = isStacked ? { stacked: { count, index: expert } } : {};
+    const add = (name: string, checkpointName: string, shape: number[], or?: RequiredTensor['or']) => {
+      const own = checkpointName.replace('*', String(expert));
+      this.#push(`experts.${expert}.${name}.weight`, `${own}.weight`, shape, {
+        ...rest,
         ...(or && { or: { ...or, checkpointName: `layers.${this.layer}.${or.checkpointName}` } }),
       });
+      if (hasBias) this.#push(`experts.${expert}.${name}.bias`, `${own}.bias`, [shape[0]], rest);
+    };
     const half = (index: number) =>
       other && {
         checkpointName: other.gateUp,
-        stacked: { count: 2 * numExperts, index: 2 * expert + index },
-        storedShape: [numExperts, 2 * inner, hidden],
+        stacked: { count: 2 * count, index: 2 * expert + index },
+        storedShape: [count, 2 * inner, hidden],
       };
+    const whole = other && {
+      checkpointName: other.down,
+      stacked: { count, index: expert },
+      storedShape: [count, hidden, inner],
+    };
     add('gate_proj', gate, [inner, hidden], half(0));
     add('up_proj', up, [inner, hidden], half(1));
-    add(
-      'down_proj',
-      down,
-      [hidden, inner],
-      other && {
-        checkpointName: other.down,
-        stacked: { count: numExperts, index: expert },
-        storedShape: [numExperts, hidden, inner],
-      },
-    );
+    add('down_proj', down, [hidden, inner], whole);
   }
 
   #addStacked(stacked: NonNullable<ExpertTensors['stacked']>, index: number): void {

@@ -1,15 +1,15 @@
-import type { NativeTensor } from '../../addon-types';
+import type { NativeRope, NativeTensor } from '../../addon-types';
 import { type Checkpoint, mainDtype } from '../checkpoint';
 import type { ModelConfig } from '../config';
-import { familyOf } from '../families';
-import { type RequiredTensor, requiredTensors } from '../tensors';
+import { type RequiredTensor, requiredTensors, storedOrder } from '../tensors';
 import { JsonReader } from '../json-file';
 import { invalidFile, readFully, unsupportedFile, withWeightFile } from '../weight-file';
 import { basename } from 'node:path';
-import { type GgufArchitecture, ggufTensorName, ROPE_DIVISORS_TENSOR } from './architectures';
+import { type GgufArchitecture, ROPE_DIVISORS, TENSOR_NAMES } from './architectures';
+import { readFeatures } from './features';
 import { type GgufFiles, readGgufFiles } from './files';
 import { readSampling } from './sampling';
-import { findArchitecture, readFeatures, readGgufSpec } from './spec';
+import { findArchitecture, readGgufSpec } from './spec';
 import { nativeTensorType, SUPPORTED_TENSOR_TYPES } from './tensor-types';
 import { readEosTokenIds } from './tokens';
 
@@ -24,34 +24,32 @@ const TOKENIZER_ARRAYS = new Set(['merges', 'scores', 'precompiled_charsmap'].ma
 export async function readGgufModel(path: string): Promise<{ config: ModelConfig; checkpoint: Checkpoint }> {
   const files = await readGgufFiles(path, (key) => !TOKENIZER_ARRAYS.has(key));
   const metadata = new JsonReader(files.metadata, basename(path));
-  const architecture = findArchitecture(metadata);
-  const spec = readGgufSpec(metadata, architecture, files);
-  const divisors = await readRopeDivisors(files, spec.ropes[0].rotaryDim);
-  const features = readFeatures(files);
+  const { architecture, family } = findArchitecture(metadata);
+  const spec = readGgufSpec(metadata, architecture, family, files);
+  spec.ropes[0] = { ...spec.ropes[0], ...(await readRopeDivisors(files, spec.ropes[0])) };
+  const features = readFeatures(files, architecture, spec);
   const config: ModelConfig = {
-    family: familyOf(architecture.modelType),
-    spec: divisors === undefined ? spec : { ...spec, ropes: [{ ...spec.ropes[0], frequencyDivisors: divisors }] },
+    family,
+    spec,
     features,
     eosTokenIds: readEosTokenIds(metadata).filter((id) => id < spec.vocabSize),
     samplingDefaults: readSampling(metadata),
   };
-  return { config, checkpoint: makeCheckpoint(files, requiredTensors(spec, features), architecture, spec.headDim) };
+  const required = requiredTensors(spec, features, { names: { ...TENSOR_NAMES, ...architecture.names } });
+  return { config, checkpoint: makeCheckpoint(files, required, architecture) };
 }
 
 function makeCheckpoint(
   { paths, tensors: stored }: GgufFiles,
   required: readonly RequiredTensor[],
   architecture: GgufArchitecture,
-  headDim: number,
 ): Checkpoint {
   const unused = new Set(stored.keys());
-  unused.delete(ROPE_DIVISORS_TENSOR);
-  const tensors = required.map(({ name, shape }) => {
-    const ggufName = ggufTensorName(name);
-    unused.delete(ggufName);
-    const tensor = resolveTensor(name, ggufName, shape, { paths, tensors: stored });
-    const isInterleaved = architecture.interleavesHeads && /\.[qk]_proj\./.test(name);
-    return isInterleaved ? { ...tensor, interleavedHeadDim: headDim } : tensor;
+  for (const name of Object.values(ROPE_DIVISORS)) unused.delete(name);
+  const tensors = required.map((tensor) => {
+    const name = tensor.checkpointName.replace(/^layers\./, 'blk.');
+    unused.delete(name);
+    return resolveTensor(tensor, name, { paths, tensors: stored });
   });
   refuseUnused(unused, architecture);
   return {
@@ -69,17 +67,18 @@ function refuseUnused(unused: ReadonlySet<string>, { name }: GgufArchitecture): 
 }
 
 function resolveTensor(
-  name: string,
+  required: RequiredTensor,
   ggufName: string,
-  shape: number[],
   { paths, tensors }: Pick<GgufFiles, 'paths' | 'tensors'>,
 ): NativeTensor {
+  const { name, shape, stacked } = required;
   const tensor = tensors.get(ggufName);
+  const expected = stacked === undefined ? shape : [stacked.count, ...shape];
   if (tensor === undefined)
-    throw invalidFile(ggufName, `a tensor of shape ${showShape(shape)} in the file`, 'none of that name');
+    throw invalidFile(ggufName, `a tensor of shape ${showShape(expected)} in the file`, 'none of that name');
   const where = `${basename(paths[tensor.file])}: ${ggufName}`;
-  if (showShape(tensor.shape) !== showShape(shape))
-    throw invalidFile(where, `shape ${showShape(shape)} as the metadata says`, showShape(tensor.shape));
+  if (showShape(withoutOnes(tensor.shape)) !== showShape(withoutOnes(expected)))
+    throw invalidFile(where, `shape ${showShape(expected)} as the metadata says`, showShape(tensor.shape));
   const dtype = nativeTensorType(tensor.dtype);
   if (dtype === undefined)
     throw unsupportedFile(
@@ -87,22 +86,44 @@ function resolveTensor(
       `one of the types ${SUPPORTED_TENSOR_TYPES.map((type) => type.name).join(', ')}`,
       `${tensor.dtype}: choose another quantization of the model`,
     );
-  return { name, file: tensor.file, offset: tensor.offset, dtype, shape };
+  const skipped = stacked === undefined ? 0 : (tensor.numBytes / stacked.count) * stacked.index;
+  return { name, file: tensor.file, offset: tensor.offset + skipped, dtype, shape, ...storedOrder(required) };
+}
+
+/** Converters drop leading sizes of 1. */
+function withoutOnes(shape: readonly number[]): readonly number[] {
+  return shape.slice(
+    Math.max(
+      shape.findIndex((size) => size !== 1),
+      0,
+    ),
+  );
 }
 
 function showShape(shape: readonly number[]): string {
   return `[${shape.join(', ')}]`;
 }
 
-async function readRopeDivisors({ paths, tensors }: GgufFiles, rotaryDim: number): Promise<Float32Array | undefined> {
-  const tensor = tensors.get(ROPE_DIVISORS_TENSOR);
-  if (tensor === undefined) return undefined;
+/** The scaling of Llama 3 has one tensor of divisors, LongRoPE one up to the trained length and one above. */
+async function readRopeDivisors(files: GgufFiles, { type, rotaryDim }: NativeRope): Promise<Partial<NativeRope>> {
+  const read = (name: string) => readDivisors(files, name, rotaryDim / 2);
+  if (type === 'longrope')
+    return {
+      frequencyDivisors: await read(ROPE_DIVISORS.short),
+      longFrequencyDivisors: await read(ROPE_DIVISORS.long),
+    };
+  return files.tensors.has(ROPE_DIVISORS.any) ? { frequencyDivisors: await read(ROPE_DIVISORS.any) } : {};
+}
+
+async function readDivisors({ paths, tensors }: GgufFiles, name: string, count: number): Promise<Float32Array> {
+  const tensor = tensors.get(name);
+  const expected = `F32 [${count}]`;
+  if (tensor === undefined) throw invalidFile(name, `a tensor ${expected} in the file`, 'none of that name');
   const path = paths[tensor.file];
-  const where = `${basename(path)}: ${ROPE_DIVISORS_TENSOR}`;
-  const expected = `F32 [${rotaryDim / 2}]`;
+  const where = `${basename(path)}: ${name}`;
   const received = `${tensor.dtype} ${showShape(tensor.shape)}`;
   if (received !== expected) throw invalidFile(where, expected, received);
-  const divisors = new Float32Array(rotaryDim / 2);
+  const divisors = new Float32Array(count);
   await withWeightFile(path, basename(path), (file) => readFully(file, new Uint8Array(divisors.buffer), tensor.offset));
   const invalid = divisors.find((value) => !(value > 0 && Number.isFinite(value)));
   if (invalid !== undefined) throw invalidFile(where, 'numbers above 0', String(invalid));
