@@ -1,6 +1,6 @@
 /**
- * The alphabet of byte-level BPE, from GPT-2: the character of each byte. Printable Latin-1 stands for itself, the other
- * 68 bytes are U+0100 and up, in order.
+ * The alphabet of byte-level BPE, from GPT-2: the character of each byte. Printable Latin-1 stands for itself. The
+ * other 68 bytes are U+0100 and up, in order.
  */
 export const CHARACTER_OF_BYTE: readonly string[] = makeAlphabet();
 

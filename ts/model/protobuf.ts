@@ -9,8 +9,8 @@ export interface ProtoField {
 const WIRE = { varint: 0, fixed64: 1, bytes: 2, fixed32: 5 } as const;
 
 /**
- * Reads the fields of a message of Protocol Buffers in order. Fixed values of 32 bits are floats. Values of 64 bits lose
- * what a double cannot hold.
+ * Reads the fields of a message of Protocol Buffers in order. Fixed values of 32 bits are floats. Values of 64 bits
+ * lose what a double cannot hold.
  * @throws CapstanError `invalid_model` that names `where`.
  */
 export function* readProto(bytes: Uint8Array, where: string): Generator<ProtoField> {

@@ -17,8 +17,8 @@ const SPECIAL_NAMES = { unknown: '<unk>', bos: '<s>', eos: '</s>', padding: '<pa
 const MAX_TOKENS = 1 << 20;
 
 /**
- * Converts a Tekken tokenizer of Mistral to what tokenizer.json holds. Special tokens come first, then the tokens of the
- * vocabulary by rank. The rank of a token is the order of its merge.
+ * Converts a Tekken tokenizer of Mistral to what tokenizer.json holds. Special tokens come first, then the tokens of
+ * the vocabulary by rank. The rank of a token is the order of its merge.
  * @throws CapstanError `invalid_model`.
  */
 export function convertTekken(json: JsonObject): ConvertedTokenizer {
@@ -31,9 +31,10 @@ export function convertTekken(json: JsonObject): ConvertedTokenizer {
   const words = readWords(file, numTokens);
   const tokens = [...special, ...words];
   const types = tokens.map((_, id) => (id < numSpecial ? TOKEN_TYPE.control : TOKEN_TYPE.normal));
-  const ids = Object.entries(SPECIAL_NAMES).map(([name, token]) => [name, special.indexOf(token)] as const);
-  const known = ids.filter(([, id]) => id >= 0).map(([name, id]) => [`tokenizer.ggml.${name}_token_id`, id]);
-  const metadata = new JsonReader({ ...Object.fromEntries(known), 'tokenizer.ggml.tokens': tokens }, TEKKEN_FILE);
+  const values: JsonObject = { 'tokenizer.ggml.tokens': tokens };
+  for (const [name, token] of Object.entries(SPECIAL_NAMES))
+    if (special.includes(token)) values[`tokenizer.ggml.${name}_token_id`] = special.indexOf(token);
+  const metadata = new JsonReader(values, TEKKEN_FILE);
   const vocabulary: GgufVocabulary = { file: TEKKEN_FILE, metadata, tokens, types };
   const vocab = idsBySpelling(vocabulary);
   const merges = mergesFromScores(
