@@ -36,6 +36,7 @@ class TextSource implements NativeEngine {
       kvCacheDtype: 'f32',
       blockSize: 16,
       numBlocks: 64,
+      numStateSlots: 0,
       kvCacheBytes: 1,
       weightBytes: 1,
       maxModelLen: spec.maxPositionEmbeddings,

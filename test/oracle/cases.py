@@ -189,7 +189,7 @@ CASES = [
     # GLM-4: neighbouring dimensions of half of each head are rotated.
     row("glm4-f32", "glm4", ["sandwich-norms", "interleaved-rope", "partial-rotary", "fused-projections", "qkv-bias"],
         model_type="glm4", kv=2, head_dim=24, inner=100, config={"attention_bias": True, "pad_token_id": 0}),
-    # Seed-OSS: biases of its own.
+    # Seed-OSS: separate keys for its biases.
     row("seed-oss-f32", "seed-oss", ["qkv-bias", "odd-head-dim"], model_type="seed_oss", kv=2, head_dim=24, inner=100,
         config={"attention_bias": True}),
     # Hunyuan: norms of q and k after the rotation.

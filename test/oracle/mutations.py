@@ -324,6 +324,43 @@ EVERY_CASE = [
     M("final norm weight ignored", weights=ones("model.norm.weight", "embedding_norm.weight")),
 ]
 
+SANDWICH_NORMS = ("post_attention_layernorm.weight", "post_feedforward_layernorm.weight", "post_self_attn_layernorm.weight",
+                  "post_mlp_layernorm.weight")
+
+
+def constant(endings):
+    """Sets norm weights to the value that leaves the normalized vector as it is."""
+    def edit(weights, config):
+        neutral = 0.0 if config["model_type"].startswith("gemma") else 1.0
+        for name in [name for name in weights if name.endswith(tuple(endings))]:
+            weights[name] = torch.full_like(weights[name], neutral)
+
+    return edit
+
+
+def unscaled_embedding(model):
+    model.model.embed_tokens.embed_scale.fill_(1.0)
+
+
+def swap_ropes(model):
+    rotary = model.model.rotary_emb
+    names = [f"{kind}_inv_freq" for kind in ("full_attention", "sliding_attention")]
+    first, second = (getattr(rotary, name).clone() for name in names)
+    setattr(rotary, names[0], second)
+    setattr(rotary, names[1], first)
+
+
+def other_longrope(model):
+    """The judge has the factors of the configured length. Takes those of the other side of the trained length."""
+    rotary, config = model.model.rotary_emb, model.config
+    factors = [torch.tensor(config.rope_parameters[key]) for key in ("short_factor", "long_factor")]
+    ratio = factors[1] / factors[0]
+    dim = rotary.inv_freq.numel() * 2
+    plain = 1 / config.rope_parameters["rope_theta"] ** (torch.arange(0, dim, 2).float() / dim)
+    is_long = torch.allclose(rotary.inv_freq, plain / factors[1])
+    rotary.inv_freq = rotary.inv_freq * (ratio if is_long else 1 / ratio)
+
+
 OF_FEATURE = {
     "mha": [],
     "mqa": [],  # one KV head: no order to get wrong
@@ -391,6 +428,28 @@ OF_FEATURE = {
     "no-rope": [M("rotary positions", config=set_config(position_embedding_type="rope"))],
     "multipliers": [M(f"no {key}", config=set_config(**{key: 1.0})) for key in
                     ("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling")],
+    "query-scale": [M("no scale by position", config=set_rope(llama_4_scaling_beta=1e-9))],
+    "sandwich-norms": [M("result norms ignored", weights=constant(SANDWICH_NORMS))],
+    "scaled-embedding": [M("embedding not scaled", model=unscaled_embedding)],
+    "soft-caps": [M("no cap of scores", config=set_config(attn_logit_softcapping=None)),
+                  M("no cap of logits", config=set_config(final_logit_softcapping=None))],
+    "rope-per-layer-type": [M("rotations swapped", model=swap_ropes)],
+    "fused-projections": [],  # a wrong order of the parts changes everything
+    "rope-longrope": [M("factors of the other length", model=other_longrope)],
+    "no-rope-layers": [],  # the modelling code has no switch for it
+    "post-norms": [M("result norms ignored", weights=constant(("post_attention_layernorm.weight", "post_feedforward_layernorm.weight")))],
+    "qk-norm-all-heads": [M("Q and K norm ignored", weights=ones("q_norm.weight", "k_norm.weight"))],
+    "interleaved-rope": [],  # the rotation is in the modelling code
+    "qk-norm-after-rope": [M("QK norm ignored", weights=ones("query_layernorm.weight", "key_layernorm.weight"))],
+    "rope-alpha": [M("no alpha", config=set_rope(alpha=1.0001))],
+    "experts": [M("one expert per token", config=set_config(num_experts_per_tok=1))],
+    "all-experts": [],
+    "shared-expert": [M("no shared expert", weights=zero("shared_expert.down_proj.weight")),
+                      M("constant gate", weights=zero("shared_expert_gate.weight"))],
+    "normalized-weights": [],  # Mixtral has no switch for it
+    "stacked-experts": [],
+    "sinks": [M("no sinks", weights=set_everywhere("sinks", -30.0))],
+    "clamped-swish": [],
     "memory-names": [],
     "padded-vocab": [],  # changes the chosen tokens, not the log-probabilities; checked separately
     "stored-inv-freq": [],

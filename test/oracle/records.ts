@@ -5,13 +5,16 @@
  *     node -r ./test/oracle/register-ts.cjs test/oracle/records.ts OUT [DIR]
  *
  * Words are separated by whitespace, and lists start with their length. File paths are relative to the current folder.
- * Contains only models with 16-bit weights, because CUDA does not compute in f32.
+ * Contains only what CUDA runs: models with 16-bit weights. Their decoder differs from that of Llama only in the norms of
+ * q and k, and in the windows.
  */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { isDeepStrictEqual } from 'node:util';
 
 import type { NativeAddon, NativeLoad } from '../../ts/addon-types';
 import { loadNative } from '../../ts/load';
+import { PLAIN_DECODER } from '../../ts/model/config';
 import { type GoldenCase, listCases, nativeTolerance } from './golden';
 
 const list = (values: ArrayLike<number>): string => [values.length, ...Array.from(values)].join(' ');
@@ -29,9 +32,22 @@ async function nativeRecord({ directory, golden }: GoldenCase): Promise<NativeLo
   return record!;
 }
 
-async function text(goldenCase: GoldenCase): Promise<string> {
+function runsOnCuda(spec: NativeLoad['spec']): boolean {
+  const { qkNorm, ...plain } = PLAIN_DECODER;
+  const isPlain = Object.entries(plain).every(([key, value]) =>
+    isDeepStrictEqual(spec[key as keyof typeof plain], value),
+  );
+  const hasOneRope =
+    spec.ropes.length === 1 && spec.ropes[0].type !== 'longrope' && spec.ropes[0].queryScaleGrowth === 0;
+  const isLlama = spec.layers.every(({ mixer, rope, isMoe }) => mixer === 'attention' && rope === 0 && !isMoe);
+  return isPlain && hasOneRope && isLlama && (spec.qkNorm === qkNorm || spec.qkNorm === 'head');
+}
+
+/** Returns undefined for a model that CUDA does not run. */
+async function text(goldenCase: GoldenCase): Promise<string | undefined> {
   const { golden } = goldenCase;
   const { files, tensors, spec, options } = await nativeRecord(goldenCase);
+  if (!runsOnCuda(spec)) return undefined;
   const [rope] = spec.ropes;
   const tolerance = nativeTolerance(golden);
   const scored = golden.prompts.findIndex((prompt) => prompt.name === golden.promptLogprobs.prompt);
@@ -42,7 +58,7 @@ async function text(goldenCase: GoldenCase): Promise<string> {
     `tensors ${tensors.length}`,
     ...tensors.map(({ name, file, offset, dtype, shape }) => `${name} ${file} ${offset} ${dtype} ${list(shape)}`),
     `spec ${spec.vocabSize} ${spec.hiddenSize} ${spec.intermediateSize} ${spec.layers.length} ${spec.numHeads} ${spec.numKvHeads} ${spec.headDim} ${spec.rmsNormEps} ${spec.hiddenAct}` +
-      ` ${Number(spec.tieWordEmbeddings)} ${spec.attentionScale} ${spec.maxPositionEmbeddings} ${list(spec.layers.map((layer) => layer.window))}`,
+      ` ${Number(spec.tieWordEmbeddings)} ${spec.attentionScale} ${spec.maxPositionEmbeddings} ${list(spec.layers.map((layer) => layer.window))} ${spec.qkNorm}`,
     `rope ${rope.type} ${rope.theta} ${rope.rotaryDim} ${rope.factor} ${rope.originalMaxPositions} ${rope.lowFreqFactor} ${rope.highFreqFactor} ${rope.betaFast} ${rope.betaSlow}` +
       ` ${Number(rope.truncate)} ${rope.attentionFactor}`,
     `prompts ${golden.prompts.length}`,
@@ -61,9 +77,12 @@ async function text(goldenCase: GoldenCase): Promise<string> {
 async function main([out, directory = path.join(__dirname, 'fixtures')]: string[]): Promise<void> {
   const cases = listCases(directory).filter(({ golden }) => golden.dtype !== 'f32');
   const texts: string[] = [];
-  for (const goldenCase of cases) texts.push(await text(goldenCase));
+  for (const goldenCase of cases) {
+    const model = await text(goldenCase);
+    if (model !== undefined) texts.push(model);
+  }
   writeFileSync(out, `${texts.join('\n')}\n`);
-  console.log(`${cases.length} models in ${out}`);
+  console.log(`${texts.length} models in ${out}`);
 }
 
 main(process.argv.slice(2)).catch((error: unknown) => {

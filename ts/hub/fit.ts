@@ -157,15 +157,19 @@ function weightsOf(input: FitInput, shape: Shape | undefined, quantization: stri
   return Math.ceil((numEmbedded * INT8_BITS + (numWeights - numEmbedded) * layerBits) / 8);
 }
 
-/** Keys and values of all layers. */
-/** Layers with a window keep the keys and values of the window only. */
+/** Keys and values of attention, of the window only in layers that have one, and the states of recurrent layers. */
 function kvBytes(shape: Shape, options: FitOptions, contextLength: number): number {
-  const { layers, numKvHeads, headDim } = shape.spec;
+  const { layers, numKvHeads, headDim, recurrent } = shape.spec;
   const { kvCacheDtype = 'auto' } = options;
   const dtype = kvCacheDtype === 'auto' ? computeType(shape, options) : kvCacheDtype;
   const tokensOf = (window: number): number => (window > 0 ? Math.min(window, contextLength) : contextLength);
-  const tokens = layers.reduce((sum, { window }) => sum + tokensOf(window), 0);
-  return 2 * tokens * numKvHeads * headDim * DTYPE_BYTES[dtype];
+  const tokens = layers.reduce((sum, { mixer, window }) => sum + (mixer === 'attention' ? tokensOf(window) : 0), 0);
+  const kept = 2 * tokens * numKvHeads * headDim * DTYPE_BYTES[dtype];
+  if (recurrent === undefined) return kept;
+  const { numHeads, stateSize, convTaps, convChannels } = recurrent;
+  const state = numHeads * recurrent.headDim * stateSize + (convTaps - 1) * convChannels;
+  const numRecurrent = layers.filter(({ mixer }) => mixer !== 'attention').length;
+  return kept + numRecurrent * state * DTYPE_BYTES.f32;
 }
 
 /** The type that the CPU computes in. */

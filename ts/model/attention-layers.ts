@@ -33,7 +33,7 @@ export function alternating(config: JsonReader, numLayers: number, period: numbe
   }));
 }
 
-/** As `alternating`, with a rotation of its own for the sliding layers. */
+/** As `alternating`, with another rotation for the sliding layers. */
 export function alternatingRopes(
   config: JsonReader,
   numLayers: number,
@@ -57,6 +57,16 @@ export function qwenAttention(config: JsonReader, numLayers: number): LayerAtten
   }));
 }
 
+/** Qwen2-MoE: every second of the first `max_window_layers` layers has the window. */
+export function qwen2MoeAttention(config: JsonReader, numLayers: number): LayerAttention[] {
+  const window = config.boolean('use_sliding_window', false) ? readWindow(config) : 0;
+  const numWindowed = config.nonNegativeInt('max_window_layers', 28);
+  return readSlidingLayers(config, numLayers, (layer) => layer % 2 === 0 && layer < numWindowed).map((isSliding) => ({
+    window: isSliding ? window : 0,
+    rope: 0,
+  }));
+}
+
 /** SmolLM3: `no_rope_layers` holds 1 for layers with a rotation; by default every fourth has none. */
 export function smollm3Attention(config: JsonReader, numLayers: number): LayerAttention[] {
   const interval = config.positiveInt('no_rope_layer_interval', 4);
@@ -75,6 +85,9 @@ export function smollm3Attention(config: JsonReader, numLayers: number): LayerAt
 export function exaone4Attention(config: JsonReader, numLayers: number): LayerAttention[] {
   const window = readWindow(config);
   const pattern = config.raw('sliding_window_pattern') ?? 4;
+  const isPattern = typeof pattern === 'string' ? /^[LG]+$/.test(pattern) : Number.isInteger(pattern) && pattern !== 0;
+  if (window > 0 && !isPattern)
+    throw config.mismatch('sliding_window_pattern', 'a period, or letters L and G', pattern);
   const isSliding = (layer: number) => {
     if (window === 0) return false;
     if (typeof pattern === 'string') return pattern[layer % pattern.length] === 'L' && layer !== numLayers - 1;

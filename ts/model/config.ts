@@ -20,6 +20,8 @@ export interface ModelConfig {
 }
 
 export const MAX_LAYERS = 4096;
+/** Limits the list of tensors. The largest models have 24,000. */
+const MAX_ALL_EXPERTS = 2 ** 18;
 
 const ACTIVATIONS: Readonly<Record<string, NativeModelSpec['hiddenAct']>> = {
   silu: 'silu',
@@ -32,9 +34,11 @@ const ACTIVATIONS: Readonly<Record<string, NativeModelSpec['hiddenAct']>> = {
 
 /** @throws CapstanError `invalid_model` or `unsupported_model` that names the file and the key. */
 export function readModelConfig(configJson: JsonObject, generationJson: JsonObject | undefined): ModelConfig {
-  const config = new JsonReader(textConfig(configJson), 'config.json');
+  const text = textConfig(configJson);
+  const outer = new JsonReader(text, 'config.json');
   const generation = new JsonReader(generationJson ?? {}, 'generation_config.json');
-  const family = findFamily(config);
+  const family = findFamily(outer);
+  const config = new JsonReader({ ...text, model_type: family.modelType }, 'config.json');
   const quantization = readQuantization(config);
   const spec = readSpec(config, family);
   return {
@@ -87,6 +91,9 @@ function readSpec(config: JsonReader, family: Family): NativeModelSpec {
     return { mixer: 'attention', ...layer, isMoe: isMoe(i) };
   });
   const { slidingRopeTheta } = family;
+  const numExperts = layers.filter((layer) => layer.isMoe).length * moe.numExperts;
+  if (numExperts > MAX_ALL_EXPERTS)
+    throw config.mismatch('num_experts', `at most ${MAX_ALL_EXPERTS} experts in all layers`, numExperts);
   const ropes =
     slidingRopeTheta === undefined
       ? [readRope(config, headDim, maxPositionEmbeddings, defaults)]
@@ -154,7 +161,7 @@ function readEosTokenIds(
   vocabSize: number,
 ): number[] {
   const stated = [...generation.tokenIds('eos_token_id'), ...config.tokenIds('eos_token_id')];
-  const ids = stated.length === 0 && defaults.eosTokenId !== null ? [defaults.eosTokenId] : stated;
+  const ids = stated.length === 0 && defaults.eosTokenId !== null ? [defaults.eosTokenId].flat() : stated;
   return [...new Set(ids)].filter((id) => id < vocabSize);
 }
 

@@ -1,9 +1,10 @@
-import { CapstanError } from '../errors';
+import { CapstanError, showPlace } from '../errors';
 import {
   alternating,
   alternatingRopes,
   everyLayer,
   exaone4Attention,
+  qwen2MoeAttention,
   qwenAttention,
   readWindow,
   smollm3Attention,
@@ -97,6 +98,14 @@ export const FAMILIES: readonly Family[] = [
       rmsNormEps: 1e-5,
       maxPositionEmbeddings: 262144,
       ropeTheta: 1e6,
+      ropeParameters: {
+        rope_type: 'yarn',
+        factor: 16,
+        original_max_position_embeddings: 16384,
+        mscale: 1,
+        mscale_all_dim: 1,
+        llama_4_scaling_beta: 0.1,
+      },
       eosTokenId: 2,
     },
     features: () => NO_BIASES,
@@ -148,10 +157,7 @@ export const FAMILIES: readonly Family[] = [
       qkvBias: config.boolean('qkv_bias', true),
       experts: { ...QWEN_EXPERTS, ...QWEN_SHARED_EXPERT },
     }),
-    attention: (config, numLayers) => {
-      const usesWindow = config.boolean('use_sliding_window', false);
-      return usesWindow ? alternating(config, numLayers, 2) : everyLayer(0, numLayers);
-    },
+    attention: qwen2MoeAttention,
     moe: (config) => qwenMoe(config, { experts: 60, topK: 4, intermediateSize: 1408, sharedIntermediateSize: 5632 }),
   },
   {
@@ -235,6 +241,7 @@ export const FAMILIES: readonly Family[] = [
       rmsNormEps: 1e-5,
       maxPositionEmbeddings: 131072,
       ropeTheta: 150_000,
+      ropeParameters: { rope_type: 'yarn', factor: 32, truncate: false, original_max_position_embeddings: 4096 },
       eosTokenId: null,
     },
     features: (config) => {
@@ -436,7 +443,7 @@ export const FAMILIES: readonly Family[] = [
       rmsNormEps: 0.00000015625,
       maxPositionEmbeddings: 131072,
       partialRotaryFactor: 0.5,
-      eosTokenId: 151329,
+      eosTokenId: [151329, 151336, 151338],
     },
     features: (config) => ({
       ...NO_BIASES,
@@ -538,7 +545,6 @@ export const FAMILIES: readonly Family[] = [
   {
     modelType: 'qwen3_5_text',
     architecture: 'Qwen3_5ForCausalLM',
-    outer: { modelType: 'qwen3_5', architecture: 'Qwen3_5ForConditionalGeneration' },
     defaults: {
       numHeads: 16,
       vocabSize: 248320,
@@ -557,7 +563,6 @@ export const FAMILIES: readonly Family[] = [
   {
     modelType: 'qwen3_5_moe_text',
     architecture: 'Qwen3_5MoeForCausalLM',
-    outer: { modelType: 'qwen3_5_moe', architecture: 'Qwen3_5MoeForConditionalGeneration' },
     defaults: {
       hiddenSize: 2048,
       numLayers: 40,
@@ -647,23 +652,39 @@ export const FAMILIES: readonly Family[] = [
 const LATER_FAMILIES: readonly [prefix: string, description: string][] = [
   ['gemma3n', 'per-layer inputs'],
   ['gemma4', 'per-layer inputs and shared keys'],
-  ['gemma', 'the first Gemma'],
+  ['glm4_moe', 'routing in groups'],
+  ['lfm2_moe', 'short convolutions with experts'],
+  ['qwen3_vl', 'another text model with images'],
   ['deepseek', 'multi-head latent attention'],
   ['phi', 'Phi before Phi-3, or its mixture of experts'],
 ];
 
+/** Models of text with images. Only the text part runs. The value is its row if its config names none. */
+const OUTER_MODELS: Readonly<Record<string, string>> = {
+  Gemma3ForConditionalGeneration: 'gemma3_text',
+  Mistral3ForConditionalGeneration: 'mistral',
+  Qwen3_5ForConditionalGeneration: 'qwen3_5_text',
+  Qwen3_5MoeForConditionalGeneration: 'qwen3_5_moe_text',
+};
+
+/** Keys of the outer config that hold for the text part too. */
+const OUTER_KEYS = ['quantization_config', 'compression_config', 'eos_token_id', 'torch_dtype', 'dtype'];
+
 /** Returns the config of the text model, which is a part of the config of a model of text with images. */
 export function textConfig(config: JsonObject): JsonObject {
   const text = config.text_config;
-  const architecture = Array.isArray(config.architectures) ? (config.architectures[0] as unknown) : undefined;
-  const family = FAMILIES.find(
-    ({ outer }) => outer?.modelType === config.model_type && outer?.architecture === architecture,
-  );
-  if (family?.outer === undefined || typeof text !== 'object' || text === null || Array.isArray(text)) return config;
+  const architecture = Array.isArray(config.architectures) ? String(config.architectures[0]) : '';
+  if (!Object.hasOwn(OUTER_MODELS, architecture)) return config;
+  if (typeof text !== 'object' || text === null || Array.isArray(text)) return config;
+  const { model_type: modelType = OUTER_MODELS[architecture] } = text as JsonObject;
+  const family = FAMILIES.find((row) => row.modelType === modelType);
+  if (family === undefined) return config;
   const { tie_word_embeddings = (text as JsonObject).tie_word_embeddings } = config;
+  const outer = OUTER_KEYS.filter((key) => config[key] !== undefined).map((key) => [key, config[key]]);
   return {
+    ...(Object.fromEntries(outer) as JsonObject),
     ...text,
-    model_type: family.modelType,
+    model_type: modelType,
     architectures: [family.architecture],
     ...(tie_word_embeddings === undefined ? {} : { tie_word_embeddings }),
   };
@@ -683,8 +704,10 @@ export function findFamily(config: JsonReader): Family {
     throw unsupported(later === undefined ? name : `${name} (${later[1]}, not supported yet)`);
   }
   // Refuse other heads (classification, reward): only language model heads are loaded.
-  if (architecture !== undefined && architecture !== family.architecture && !architecture.endsWith('Model'))
-    throw unsupported(name);
+  const isBase = architecture !== undefined && /(?<!Reward)Model$/.test(architecture);
+  if (architecture !== undefined && architecture !== family.architecture && !isBase) throw unsupported(name);
+  if (config.raw('use_bidirectional_attention') === true)
+    throw config.mismatch('use_bidirectional_attention', 'false (a model that generates text)', true);
   return family;
 }
 
@@ -695,10 +718,11 @@ export function familyOf(modelType: string): Family {
 
 function unsupported(received: string): CapstanError {
   const expected = FAMILIES.map((row) => row.architecture).join(', ');
+  const shown = showPlace(received);
   return new CapstanError(
     'unsupported_model',
-    `config.json: expected one of the architectures ${expected}, got ${received}`,
-    { param: 'architectures', expected, received },
+    `config.json: expected one of the architectures ${expected}, got ${shown}`,
+    { param: 'architectures', expected, received: shown },
   );
 }
 

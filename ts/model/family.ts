@@ -1,5 +1,5 @@
 import type { NativeLayer, NativeModelSpec, NativeMoe } from '../addon-types';
-import type { JsonReader } from './json-file';
+import type { JsonObject, JsonReader } from './json-file';
 import type { RecurrentLayers } from './recurrent';
 
 /** Values that transformers uses if config.json does not set them. */
@@ -16,11 +16,13 @@ export interface FamilyDefaults {
   rmsNormEps?: number;
   maxPositionEmbeddings: number;
   ropeTheta?: number;
+  /** `rope_parameters`. */
+  ropeParameters?: JsonObject;
   /** The part of a head that is rotated. */
   partialRotaryFactor?: number;
   isTied?: boolean;
   /** null: the class has no default. */
-  eosTokenId: number | null;
+  eosTokenId: number | readonly number[] | null;
 }
 
 /** Defaults of most classes. */
@@ -87,13 +89,11 @@ export type SpecChanges = Partial<
 export interface Family {
   modelType: string;
   architecture: string;
-  /** The class of models of text with images that contain this one as `text_config`. */
-  outer?: { modelType: string; architecture: string };
   defaults: FamilyDefaults;
   features(config: JsonReader): ModelFeatures;
   /** Returns the window and the rotation of each layer; rotation 1 is that of `sliding_attention` layers. */
   attention(config: JsonReader, numLayers: number): LayerAttention[];
-  /** Full and sliding layers have rotations of their own. The default base of that of sliding layers. */
+  /** The default base of the rotation of sliding layers. undefined: all layers have one rotation. */
   slidingRopeTheta?: number;
   changes?(config: JsonReader, sizes: { hiddenSize: number; headDim: number }): SpecChanges;
   /** The layers that replace attention. */

@@ -3,6 +3,9 @@ import type { JsonReader } from './json-file';
 
 type Moe = NativeMoe & { layers: (layer: number) => boolean };
 
+/** The engine's limit. */
+const MAX_EXPERTS = 4096;
+
 const SOFTMAX = { score: 'softmax', weightScale: 1, sharedIntermediateSize: 0 } as const;
 
 function everyLayer(): boolean {
@@ -28,6 +31,7 @@ export function qwenMoe(
     numExperts: config.positiveInt(
       config.has('num_local_experts') ? 'num_local_experts' : 'num_experts',
       defaults.experts,
+      MAX_EXPERTS,
     ),
     topK: config.positiveInt('num_experts_per_tok', defaults.topK),
     intermediateSize: config.positiveInt('moe_intermediate_size', defaults.intermediateSize),
@@ -41,7 +45,7 @@ export function qwenMoe(
 export function mixtralMoe(config: JsonReader, intermediateSize: number): Moe {
   return {
     ...SOFTMAX,
-    numExperts: config.positiveInt('num_local_experts', 8),
+    numExperts: config.positiveInt('num_local_experts', 8, MAX_EXPERTS),
     topK: config.positiveInt('num_experts_per_tok', 2),
     intermediateSize: config.positiveInt('intermediate_size', intermediateSize),
     normalizesWeights: true,
@@ -52,7 +56,7 @@ export function mixtralMoe(config: JsonReader, intermediateSize: number): Moe {
 export function olmoeMoe(config: JsonReader): Moe {
   return {
     ...SOFTMAX,
-    numExperts: config.positiveInt('num_experts', 64),
+    numExperts: config.positiveInt('num_experts', 64, MAX_EXPERTS),
     topK: config.positiveInt('num_experts_per_tok', 8),
     intermediateSize: config.positiveInt('intermediate_size', 2048),
     normalizesWeights: config.boolean('norm_topk_prob', false),
@@ -77,7 +81,7 @@ export function graniteHybridMoe(config: JsonReader): Moe {
 export function gptOssMoe(config: JsonReader, intermediateSize: number): Moe {
   return {
     ...SOFTMAX,
-    numExperts: config.positiveInt('num_local_experts', 128),
+    numExperts: config.positiveInt('num_local_experts', 128, MAX_EXPERTS),
     topK: config.positiveInt(config.has('num_experts_per_tok') ? 'num_experts_per_tok' : 'experts_per_token', 4),
     intermediateSize: config.positiveInt('intermediate_size', intermediateSize),
     normalizesWeights: true,

@@ -1,12 +1,12 @@
 import type { NativeRope } from '../addon-types';
 import { CapstanError } from '../errors';
 import { type FamilyDefaults, SHARED_DEFAULTS } from './family';
-import type { JsonReader } from './json-file';
+import { JsonReader } from './json-file';
 
 const ROPE_TYPES = ['default', 'linear', 'dynamic', 'llama3', 'yarn', 'longrope'] as const;
 
 /** What the class of a model says about its rotations. */
-export type RopeDefaults = Pick<FamilyDefaults, 'ropeTheta' | 'partialRotaryFactor'>;
+export type RopeDefaults = Pick<FamilyDefaults, 'ropeTheta' | 'ropeParameters' | 'partialRotaryFactor'>;
 
 /**
  * Reads the rotary position parameters of config.json in either spelling: `rope_theta` with `rope_scaling`, or
@@ -18,7 +18,11 @@ export function readRope(
   maxPositionEmbeddings: number,
   defaults: RopeDefaults = {},
 ): NativeRope {
-  const parameters = config.object('rope_scaling') ?? config.object('rope_parameters');
+  const { ropeParameters } = defaults;
+  const parameters =
+    config.object('rope_scaling') ??
+    config.object('rope_parameters') ??
+    (ropeParameters && new JsonReader(ropeParameters, `${config.where}: rope_parameters`));
   return ropeOf(config, parameters, headDim, maxPositionEmbeddings, defaults);
 }
 

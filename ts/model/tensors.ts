@@ -14,13 +14,13 @@ export interface RequiredTensor {
   storedShape?: number[];
   /** The checkpoint's tensor has one more dimension, and this is one entry of it. */
   stacked?: { count: number; index: number };
-  /** Rows (of a bias: entries) of groups of `size`, of which the first `rows` are stored as pairs. */
+  /** In groups of `size` rows (of a bias: entries), the first `rows` are stored as pairs. */
   interleaved?: { size: number; rows: number };
   /** The checkpoint holds the transposed matrix. */
   isTransposed?: boolean;
 }
 
-/** Returns how the addon is told of interleaved rows. */
+/** Returns the fields of interleaved rows for the addon. */
 export function storedOrder({
   interleaved,
 }: RequiredTensor): Pick<NativeTensor, 'interleavedHeadDim' | 'interleavedRows'> {
@@ -71,7 +71,8 @@ export function requiredTensors(
   const wanted = [outer('embed_tokens', [vocabSize, hidden]), outer('norm', [hidden])];
   if (!spec.tieWordEmbeddings) wanted.push(outer('lm_head', [vocabSize, hidden]));
   for (let layer = 0; layer < spec.layers.length; layer++)
-    wanted.push(...new LayerTensors(spec, features, { ...LLAMA_NAMES, ...family.names }, layer).list());
+    for (const tensor of new LayerTensors(spec, features, { ...LLAMA_NAMES, ...family.names }, layer).list())
+      wanted.push(tensor);
   return wanted;
 }
 

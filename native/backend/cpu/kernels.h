@@ -147,7 +147,7 @@ struct KvCache {
 // The norm of the heads of q or k.
 struct HeadNorm {
   const float* weight = nullptr;  // (head_dim), or (heads * head_dim) for a norm over all heads; null = no norm
-  // The norm over all heads is x * weight * inverse_rms; 0 = each head has a norm of its own.
+  // The norm over all heads is x * weight * inverse_rms; 0 = each head is normalized by itself.
   float inverse_rms = 0;
 };
 

@@ -82,6 +82,8 @@ void read_request(std::istream& in, LoadRequest& request) {
   in >> spec.tie_word_embeddings >> spec.attention_scale >> spec.max_position_embeddings;
   for (const int32_t window : read_list<int32_t>(in))
     spec.layers.push_back({Mixer::kAttention, window, 0});
+  in >> word;
+  spec.qk_norm = one_of<QkNorm>(word, {{"none", QkNorm::kNone}, {"head", QkNorm::kHead}});
   if (spec.num_layers() != num_layers) throw std::runtime_error("the golden records have no window for each layer");
   RopeSpec& rope = spec.ropes.emplace_back();
   expect_word(in, "rope");

@@ -318,3 +318,68 @@ describe('refusals', () => {
     );
   });
 });
+
+describe('models of text with images', () => {
+  const text = { ...without(LLAMA, 'architectures', 'model_type'), sliding_window: 8 };
+  const gemma = { architectures: ['Gemma3ForConditionalGeneration'], model_type: 'gemma3', eos_token_id: [1, 106] };
+
+  test('the text part of Gemma 3 has the defaults of its class', () => {
+    const { family, spec, eosTokenIds } = readModelConfig(
+      { ...gemma, text_config: { model_type: 'gemma3_text', hidden_size: 64, num_hidden_layers: 6 } },
+      undefined,
+    );
+    expect(family.modelType).toBe('gemma3_text');
+    expect(spec).toMatchObject({ numHeads: 8, headDim: 256, vocabSize: 262208, hiddenAct: 'gelu_tanh', normOffset: 1 });
+    expect(spec.layers.map(({ window }) => window)).toEqual([4096, 4096, 4096, 4096, 4096, 0]);
+    expect(eosTokenIds).toEqual([1, 106]);
+  });
+
+  test('the row is that of the text part', () => {
+    const outer = { architectures: ['Mistral3ForConditionalGeneration'], model_type: 'mistral3' };
+    const familyOfText = (modelType: string) =>
+      readModelConfig({ ...outer, text_config: { ...text, model_type: modelType } }, undefined).family.modelType;
+    expect(familyOfText('mistral')).toBe('mistral');
+    expect(familyOfText('ministral3')).toBe('ministral3');
+  });
+
+  test('the quantization stands in the outer config', () => {
+    const quantization_config = { quant_method: 'fp8', weight_block_size: [128, 128] };
+    const config = { ...gemma, quantization_config, text_config: { ...text, model_type: 'gemma3_text' } };
+    expect(readModelConfig(config, undefined).quantization?.title).toBe('FP8');
+  });
+});
+
+test('a missing model type does not change the model', () => {
+  const gemma = { ...LLAMA, architectures: ['Gemma3ForCausalLM'], model_type: 'gemma3_text' };
+  expect(specOf(without(gemma, 'model_type'))).toEqual(specOf(gemma));
+});
+
+test('embedding models and reward models are refused', () => {
+  const gemma = { ...LLAMA, architectures: ['Gemma3TextModel'], model_type: 'gemma3_text' };
+  expect(() => specOf({ ...gemma, use_bidirectional_attention: true })).toThrow('use_bidirectional_attention');
+  expect(() => specOf({ ...QWEN2, architectures: ['Qwen2ForRewardModel'] })).toThrow('got Qwen2ForRewardModel');
+});
+
+test('more experts than the engine has are refused before their tensors are listed', () => {
+  const moe = { ...LLAMA, architectures: ['Qwen3MoeForCausalLM'], model_type: 'qwen3_moe', num_hidden_layers: 4096 };
+  expect(() => specOf({ ...moe, num_experts: 100_000 })).toThrow('an integer from 1 to 4096');
+  expect(() => specOf({ ...moe, num_experts: 4096 })).toThrow('experts in all layers');
+});
+
+test('gpt-oss without rotary parameters has those of its class', () => {
+  const gptOss = { ...without(LLAMA, 'rope_theta'), architectures: ['GptOssForCausalLM'], model_type: 'gpt_oss' };
+  expect(specOf(gptOss).ropes[0]).toMatchObject({
+    type: 'yarn',
+    factor: 32,
+    originalMaxPositions: 4096,
+    theta: 150000,
+  });
+});
+
+test('Qwen2-MoE: the window is in every second of the first layers', () => {
+  const config = { ...QWEN2, architectures: ['Qwen2MoeForCausalLM'], model_type: 'qwen2_moe', sliding_window: 8 };
+  const windows = specOf({ ...config, use_sliding_window: true, max_window_layers: 2 }).layers.map(
+    ({ window }) => window,
+  );
+  expect(windows).toEqual([8, 0, 0, 0]);
+});

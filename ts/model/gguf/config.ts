@@ -59,5 +59,5 @@ function readPattern(metadata: JsonReader, key: string, numLayers: number): bool
   const isList = Array.isArray(pattern) && pattern.length === numLayers;
   if (!isList || !pattern.every((value) => typeof value === 'boolean'))
     throw metadata.mismatch(key, `${numLayers} values of true or false`, pattern);
-  return pattern as boolean[];
+  return pattern;
 }

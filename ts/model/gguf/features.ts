@@ -35,7 +35,7 @@ export function readFeatures(
     layers.some((_, layer) => names.some((name) => tensors.has(`blk.${layer}.${name}`)));
   const isQkvFused = has('attn_qkv.weight');
   if (isQkvFused && interleavesHeads)
-    throw unsupportedFile('blk.0.attn_qkv.weight', 'q, k and v in tensors of their own', 'one tensor for all three');
+    throw unsupportedFile('blk.0.attn_qkv.weight', 'separate tensors of q, k and v', 'one tensor for all three');
   return {
     qkvBias: has('attn_q.bias', 'attn_qkv.bias'),
     outputBias: has('attn_output.bias'),

@@ -32,7 +32,7 @@ const NEUTRAL_OF_EXPERTS: Readonly<Record<string, readonly unknown[]>> = {
   expert_weights_scale: [0, 1],
 };
 
-/** @throws CapstanError `unsupported_model` that names a key that changes the results in a way that is not supported. */
+/** @throws CapstanError `unsupported_model` that names a key with an unsupported effect on the results. */
 export function refuseUnknownMath(
   metadata: JsonReader,
   { name: arch, keys = [] }: GgufArchitecture,

@@ -20,9 +20,9 @@ export function readRotaryDim(metadata: JsonReader, { name: arch }: GgufArchitec
 }
 
 /**
- * Reads the rotation of the layers, and that of sliding layers if they have one of their own.
+ * Reads the rotation of the layers, and that of sliding layers if it differs.
  * The divisors of the frequencies are tensors, so they are not in the result.
- * @param sizes `slidingRopeTheta` is the default base of sliding layers; undefined: they have no rotation of their own.
+ * @param sizes `slidingRopeTheta` is the default base of sliding layers; undefined: all layers have one rotation.
  * @param isLongRope Whether the file has the tensors of LongRoPE.
  */
 export function readGgufRopes(
