@@ -137,7 +137,14 @@ describe.each<
       ['tags without reasoning', 'before', '<response>Yes.</response>', '', 'Yes.'],
       ['blank lines in the answer', 'before', '<think>a</think><response>b\n\n\nc\n\n</response>', 'a', 'b\n\n\nc\n'],
       ['blanks after the closing tag', 'after', '<response>b</response> \n', '', 'b'],
-      ['many blanks after the closing tag', 'after', '<response>b</response>\n\n\n', '', 'b</response>\n\n\n'],
+      ['many blanks after the closing tag', 'after', '<response>b</response>\n\n\n', '', 'b'],
+      [
+        'many blanks and text after the closing tag',
+        'after',
+        '<response>b</response>\n\n\nc',
+        '',
+        'b</response>\n\n\nc',
+      ],
       ['two opening tags', 'after', '<response><response>x<</response>', '', '<response>x<'],
     ],
   ],
@@ -310,5 +317,21 @@ test('hostile headers take linear time', () => {
     split('harmony', 'before', [text]);
     expect(feed.mock.calls.length).toBeLessThan(10_000);
     feed.mockRestore();
+  }
+});
+
+test.each(['think_response', 'hunyuan_a13b'])('blanks around the tags of the answer take linear time: %s', (format) => {
+  const blanks = ' '.repeat(10_000);
+  const [open, close] = format === 'hunyuan_a13b' ? ['<answer>', '</answer>'] : ['<response>', '</response>'];
+  const trims = (['trim', 'trimStart', 'trimEnd'] as const).map((name) => jest.spyOn(String.prototype, name));
+  try {
+    const answers = [`${open}Yes.${close}${blanks}`, 'Yes.'].map((text) => split(format, 'after', [blanks + text]));
+    expect(answers.map(({ text }) => text)).toEqual(['Yes.', `${blanks}Yes.`]);
+    const numTrimmed = trims
+      .flatMap((trim) => trim.mock.contexts)
+      .reduce<number>((sum, text) => sum + `${text}`.length, 0);
+    expect(numTrimmed).toBeLessThan(100_000);
+  } finally {
+    for (const trim of trims) trim.mockRestore();
   }
 });
