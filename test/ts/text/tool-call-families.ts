@@ -245,17 +245,15 @@ export const FAMILY_BAD: Record<string, string[]> = {
   hy3: ['<tool_call:opensource>ping</tool_call:opensource>', '<tool_calls:opensource>', '<tool_calls:opensource>x'],
   granite: [
     '<|tool_call|>',
-    '<|tool_call|>[]',
     '<|tool_call|>[{"name": "other"}]',
     '<|tool_call|>get{}',
     '[{"name": "get"}]',
   ],
   phi4_mini_json: ['functools', 'functools[]', 'functional', '<|/tool_call|>', 'See functools[{"name": "ping"}]'],
-  hunyuan_a13b: ['<tool_calls>[]</tool_calls>', '<tool_call>[{"name": "ping"}]', '</tool_calls>'],
+  hunyuan_a13b: ['<tool_calls>[,]</tool_calls>', '<tool_call>[{"name": "ping"}]', '</tool_calls>'],
   lfm2: [
     '[ping()]',
     '<|tool_call_start|>ping()',
-    '<|tool_call_start|>[]',
     '<|tool_call_start|>[other()]',
     '<|tool_call_end|>',
   ],
