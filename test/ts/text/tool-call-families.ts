@@ -39,6 +39,16 @@ export const FAMILY_GOOD: Record<string, Good[]> = {
       '<|channel|>commentary to=functions.write json<|message|>{"text": "<|call|>"}',
       [['write', '{"text": "<|call|>"}']],
     ],
+    [
+      'blanks in the header',
+      '<|channel|>commentary to=functions.get <|constrain|> json <|message|>{"n": 1}<|call|>',
+      [['get', '{"n": 1}']],
+    ],
+    [
+      'two channels',
+      '<|start|>assistantcommentary<|channel|>analysis<|channel|>commentary to=functions.get json<|message|>{"n": 1}',
+      [['get', '{"n": 1}']],
+    ],
     ['text before', `Hm.\n${PING}`, [['ping', '{}']], 'Hm.'],
   ],
   gemma4: [
