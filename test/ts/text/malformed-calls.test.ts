@@ -14,7 +14,6 @@ describe('the rest of a malformed call is its arguments', () => {
     ['pythonic', '[get(1)]', [['get', '{1)]']], ''],
     ['pythonic', '[get(city=x)]', [['get', '{"city": x)]']], ''],
     ['pythonic', '[get(city="a)]', [['get', '{"city": "a)]']], ''],
-    ['pythonic', '[get(city="a\n")]', [['get', '{"city": "a\n")]']], ''],
     ['pythonic', '[get(city=f"a")]', [['get', '{"city": f"a")]']], ''],
     ['pythonic', '[get(city=1+1)]', [['get', '{"city": 1+1)]']], ''],
     ['pythonic', '[get(n=01)]', [['get', '{"n": 01)]']], ''],
@@ -167,6 +166,19 @@ describe('the rest of a malformed call is its arguments', () => {
     expect([content, calls.length]).toEqual(['', 1]);
     expect(calls[0][1].length).toBeGreaterThan(9_900);
   });
+});
+
+test.each([
+  ['granite', '<|tool_call|>[]', ''],
+  ['granite', '<tool_call>[ ]\nDone.', 'Done.'],
+  ['phi4_mini_json', 'Hm.<|tool_call|>[]<|/tool_call|>', 'Hm.'],
+  ['hunyuan_a13b', '<tool_calls>[]</tool_calls>', ''],
+  ['lfm2', '<|tool_call_start|>[]<|tool_call_end|>', ''],
+  ['lfm2', '<|tool_call_start|>[ ]<|tool_call_end|>Done.', 'Done.'],
+  ['lfm2', 'Hm.\n<|tool_call_start|>[]', 'Hm.'],
+  ['pythonic', '<|python_start|>[]<|python_end|>', ''],
+])('an empty list is no call and leaves no markers: %s %j', (format, text, content) => {
+  for (const pieces of [[text], [...text]]) expect(run(format, pieces)).toEqual({ text: content, calls: [] });
 });
 
 describe('a completion that is cut', () => {

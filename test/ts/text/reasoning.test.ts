@@ -4,6 +4,7 @@ import {
   ReasoningTokenCounter,
   type ThinkingState,
 } from '../../../ts/text/reasoning';
+import { HarmonyHeader } from '../../../ts/text/reasoning/harmony-header';
 import { makeRandom, split as cutUp } from './tool-call-cases';
 
 const formatOf = (name: string) => findReasoningFormat(name, () => false)!;
@@ -137,7 +138,14 @@ describe.each<
       ['tags without reasoning', 'before', '<response>Yes.</response>', '', 'Yes.'],
       ['blank lines in the answer', 'before', '<think>a</think><response>b\n\n\nc\n\n</response>', 'a', 'b\n\n\nc\n'],
       ['blanks after the closing tag', 'after', '<response>b</response> \n', '', 'b'],
-      ['many blanks after the closing tag', 'after', '<response>b</response>\n\n\n', '', 'b</response>\n\n\n'],
+      ['many blanks after the closing tag', 'after', '<response>b</response>\n\n\n', '', 'b'],
+      [
+        'many blanks and text after the closing tag',
+        'after',
+        '<response>b</response>\n\n\nc',
+        '',
+        'b</response>\n\n\nc',
+      ],
       ['two opening tags', 'after', '<response><response>x<</response>', '', '<response>x<'],
     ],
   ],
@@ -193,6 +201,36 @@ describe('harmony', () => {
       '<|start|>assistant<|channel|>analysis to=functions.f<|message|>{}',
     ],
     ['an unknown channel', '<|channel|>other<|message|>x', '', 'x'],
+    [
+      'a call with a blank before its message',
+      `${thought}${next}<|channel|>commentary to=functions.f <|constrain|>json <|message|>{}`,
+      'Hm.',
+      '<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json <|message|>{}',
+    ],
+    [
+      'an answer with a blank before its type',
+      `${thought}${next}<|channel|>final <|constrain|> json<|message|>{"a": 1}<|return|>`,
+      'Hm.',
+      '{"a": 1}',
+    ],
+    [
+      'blanks anywhere in a header',
+      `${thought}<|end|>\n<|start|>assistant\n<|channel|> final <|message|>Yes.`,
+      'Hm.',
+      'Yes.',
+    ],
+    ['the last of two channels', `${thought}${next}<|channel|>commentary${final}Yes.`, 'Hm.', 'Yes.'],
+    ['a channel without its marker', `${thought}${next}commentary${final}Yes.`, 'Hm.', 'Yes.'],
+    ['a channel without its marker first of all', `commentary${final}Yes.`, '', 'Yes.'],
+    ['text after the end of an analysis', `${thought}<|end|>Yes, it is.`, 'Hm.', 'Yes, it is.'],
+    ['text like a header after an analysis', `${thought}<|end|>to be`, 'Hm.', 'to be'],
+    ['the start of a header after an analysis', `${thought}<|end|>t`, 'Hm.', 't'],
+    [
+      'another role after an analysis',
+      `${thought}<|end|><|start|>user<|message|>c`,
+      'Hm.',
+      '<|start|>user<|message|>c',
+    ],
     ['a message without a channel', '<|start|>assistant<|message|>x', '', 'x'],
     ['plain text', 'Hello, <b>!', '', 'Hello, <b>!'],
     ['plain text that begins like a header', ' to be', '', ' to be'],
@@ -303,12 +341,29 @@ test('how a stream is cut does not change any split, and verbatim parts add up t
 test('hostile headers take linear time', () => {
   for (const text of [
     '<|end|><|start|>'.repeat(20_000),
-    `<|channel|>${' '.repeat(280)}x<|message|>`.repeat(2_000),
+    `<|end|><|channel|>${' '.repeat(280)}x<|start|>`.repeat(1_000),
+    `<|channel|>${' '.repeat(280)}x<|message|>`.repeat(1_000),
     ' '.repeat(300_000),
   ]) {
-    const feed = jest.spyOn(RegExp.prototype, 'exec');
+    const feed = jest.spyOn(HarmonyHeader.prototype, 'push');
     split('harmony', 'before', [text]);
-    expect(feed.mock.calls.length).toBeLessThan(10_000);
+    expect(feed.mock.calls.length).toBeLessThanOrEqual(text.length);
     feed.mockRestore();
+  }
+});
+
+test.each(['think_response', 'hunyuan_a13b'])('blanks around the tags of the answer take linear time: %s', (format) => {
+  const blanks = ' '.repeat(10_000);
+  const [open, close] = format === 'hunyuan_a13b' ? ['<answer>', '</answer>'] : ['<response>', '</response>'];
+  const trims = (['trim', 'trimStart', 'trimEnd'] as const).map((name) => jest.spyOn(String.prototype, name));
+  try {
+    const answers = [`${open}Yes.${close}${blanks}`, 'Yes.'].map((text) => split(format, 'after', [blanks + text]));
+    expect(answers.map(({ text }) => text)).toEqual(['Yes.', `${blanks}Yes.`]);
+    const numTrimmed = trims
+      .flatMap((trim) => trim.mock.contexts)
+      .reduce<number>((sum, text) => sum + `${text}`.length, 0);
+    expect(numTrimmed).toBeLessThan(100_000);
+  } finally {
+    for (const trim of trims) trim.mockRestore();
   }
 });

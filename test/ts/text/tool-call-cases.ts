@@ -95,6 +95,7 @@ export const GOOD: Record<string, Good[]> = {
     ['no call after a call', '{"name": "ping", "parameters": {}}; and {"x": 1}', [['ping', '{}']], '; and {"x": 1}'],
   ],
   pythonic: [
+    ['a raw line break in a string', '[get(city="a\n\tb")]', [['get', String.raw`{"city": "a\n\tb"}`]]],
     ['one call', '[get(city="Zürich 😀", n=1)]', [['get', '{"city": "Zürich 😀", "n": 1}']]],
     [
       'several',

@@ -39,6 +39,16 @@ export const FAMILY_GOOD: Record<string, Good[]> = {
       '<|channel|>commentary to=functions.write json<|message|>{"text": "<|call|>"}',
       [['write', '{"text": "<|call|>"}']],
     ],
+    [
+      'blanks in the header',
+      '<|channel|>commentary to=functions.get <|constrain|> json <|message|>{"n": 1}<|call|>',
+      [['get', '{"n": 1}']],
+    ],
+    [
+      'two channels',
+      '<|start|>assistantcommentary<|channel|>analysis<|channel|>commentary to=functions.get json<|message|>{"n": 1}',
+      [['get', '{"n": 1}']],
+    ],
     ['text before', `Hm.\n${PING}`, [['ping', '{}']], 'Hm.'],
   ],
   gemma4: [
@@ -181,6 +191,11 @@ export const FAMILY_GOOD: Record<string, Good[]> = {
   ],
   lfm2: [
     [
+      'a raw line break in a string',
+      "<|tool_call_start|>[write(text='a\nb')]<|tool_call_end|>",
+      [['write', String.raw`{"text": "a\nb"}`]],
+    ],
+    [
       'several, and text after',
       '<|tool_call_start|>[get(city="Zürich", n=1), ping()]<|tool_call_end|>Done.',
       [
@@ -199,6 +214,11 @@ export const FAMILY_GOOD: Record<string, Good[]> = {
     ['cut within the closing marker', '<|tool_call_start|>[ping()]<|tool_call', [['ping', '{}']]],
   ],
   olmo3: [
+    [
+      'a raw line break in a string',
+      '<function_calls>\nwrite(text="a\nb")\n</function_calls>',
+      [['write', String.raw`{"text": "a\nb"}`]],
+    ],
     [
       'several',
       "<function_calls>\nget(city='Zürich', on=true, any=null)\nping()\n</function_calls>",
@@ -243,21 +263,9 @@ export const FAMILY_BAD: Record<string, string[]> = {
     '<arg_key>',
   ],
   hy3: ['<tool_call:opensource>ping</tool_call:opensource>', '<tool_calls:opensource>', '<tool_calls:opensource>x'],
-  granite: [
-    '<|tool_call|>',
-    '<|tool_call|>[]',
-    '<|tool_call|>[{"name": "other"}]',
-    '<|tool_call|>get{}',
-    '[{"name": "get"}]',
-  ],
+  granite: ['<|tool_call|>', '<|tool_call|>[{"name": "other"}]', '<|tool_call|>get{}', '[{"name": "get"}]'],
   phi4_mini_json: ['functools', 'functools[]', 'functional', '<|/tool_call|>', 'See functools[{"name": "ping"}]'],
-  hunyuan_a13b: ['<tool_calls>[]</tool_calls>', '<tool_call>[{"name": "ping"}]', '</tool_calls>'],
-  lfm2: [
-    '[ping()]',
-    '<|tool_call_start|>ping()',
-    '<|tool_call_start|>[]',
-    '<|tool_call_start|>[other()]',
-    '<|tool_call_end|>',
-  ],
+  hunyuan_a13b: ['<tool_calls>[,]</tool_calls>', '<tool_call>[{"name": "ping"}]', '</tool_calls>'],
+  lfm2: ['[ping()]', '<|tool_call_start|>ping()', '<|tool_call_start|>[other()]', '<|tool_call_end|>'],
   olmo3: ['<function_calls></function_calls>', '<function_calls>\nother()', 'ping()', '</function_calls>'],
 };

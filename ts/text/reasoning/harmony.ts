@@ -1,22 +1,13 @@
 import { type GrammarExpr, literal, repeat, sequence, until } from '../grammar';
 import { append, type ReasoningFormat, type ReasoningPart, type ReasoningSplitter, type ThinkingState } from './format';
+import { CHANNEL, CONSTRAIN, HarmonyHeader, MESSAGE, NEXT_MESSAGE, START } from './harmony-header';
 
-const START = '<|start|>';
-export const [CHANNEL, MESSAGE, CONSTRAIN] = ['<|channel|>', '<|message|>', '<|constrain|>'];
 export const [END, CALL, RETURN] = ['<|end|>', '<|call|>', '<|return|>'];
-/** What precedes each message of the model but the first, which the prompt begins. */
-export const NEXT_MESSAGE = `${START}assistant`;
 const ANALYSIS = `${CHANNEL}analysis${MESSAGE}`;
 const FINAL = `${CHANNEL}final${MESSAGE}`;
 const BODY_ENDS = [END, CALL, RETURN];
 /** The recipient is the namespace of the tools of a request, and a name in it. */
 export const FUNCTIONS = 'functions.';
-
-const MAX_HEADER = 300;
-/** Beginnings of a header, after blanks. */
-const HEADER_STARTS = [START, CHANNEL, 'to='];
-const HEADER =
-  /^\s*(?:<\|start\|>assistant)? ?(?:to=([^\s<]+))? ?(?:<\|channel\|>(\w+))? ?(?:to=([^\s<]+))? ?(?:<\|constrain\|>)?[\w-]*<\|message\|>$/;
 
 /**
  * Harmony (gpt-oss): a completion is a list of messages `<|channel|>NAME<|message|>…<|end|>`. The channel `analysis` is
@@ -62,14 +53,15 @@ interface Target {
   isRaw: boolean;
 }
 
-/** Text that does not have the form of a message stays in the message before it, or in the text. */
+/** Text that does not have the form of a message stays in the message before it. After reasoning it is text. */
 class HarmonySplitter implements ReasoningSplitter {
   readonly #isVerbatim: boolean;
   #place: 'header' | 'body';
   #target: Target;
   /** The marker that may have ended the body; '' if it was emitted. */
   #bodyEnd = '';
-  /** A header so far, or a marker that may end the body. */
+  #header = new HarmonyHeader();
+  /** A marker that may end the body. */
   #held = '';
   #parts: ReasoningPart[] = [];
   /** The types of the parts so far. */
@@ -89,11 +81,14 @@ class HarmonySplitter implements ReasoningSplitter {
   }
 
   end(isCut = false): ReasoningPart[] {
-    const isMarker = [START, CHANNEL].some((marker) => this.#held.includes(marker));
-    const isPartOfMarker = isCut && (this.#bodyEnd !== '' || this.#held.trim().length > 1);
-    const isEnd = this.#place === 'header' && this.#bodyEnd !== '' && this.#held.trim() === '';
-    if (!isMarker && !isPartOfMarker && !isEnd)
-      this.#emit(this.#place === 'header' ? this.#bodyEnd + this.#held : this.#held);
+    const held = this.#place === 'header' ? this.#header.text : this.#held;
+    const isMarker = [START, CHANNEL].some((marker) => held.includes(marker));
+    const isPartOfMarker = isCut && (this.#bodyEnd !== '' || held.trim().length > 1);
+    const isEnd = this.#place === 'header' && this.#bodyEnd !== '' && held.trim() === '';
+    if (!isMarker && !isPartOfMarker && !isEnd) {
+      if (this.#place === 'header') this.#feed(this.#rejectHeader());
+      this.#emit(this.#held);
+    }
     this.#held = '';
     return this.#drain();
   }
@@ -109,34 +104,39 @@ class HarmonySplitter implements ReasoningSplitter {
 
   /** Returns text to take again. */
   #takeHeader(char: string): string {
-    this.#held += char;
-    const held = this.#held;
-    if (held.endsWith(MESSAGE)) {
-      const header = HEADER.exec(held);
-      if (header !== null) return this.#beginBody(header);
-    } else if (held.length <= MAX_HEADER && mayBeHeader(held)) {
-      return '';
-    }
-    // Emits at least one character, so that each is taken again only a bounded number of times.
-    const [first] = held;
-    const isText = this.#bodyEnd === '';
-    this.#emit(isText ? first : this.#bodyEnd);
-    this.#place = 'body';
-    this.#bodyEnd = '';
-    this.#held = '';
-    return isText ? held.slice(first.length) : held;
+    if (!this.#header.push(char)) return this.#rejectHeader();
+    if (this.#header.isComplete) this.#beginBody();
+    return '';
   }
 
-  #beginBody([header, before, channel, after = before]: RegExpExecArray): string {
-    this.#place = 'body';
-    this.#held = '';
+  /** Returns the text that is no header. It is taken again as a body. */
+  #rejectHeader(): string {
+    const { text } = this.#header;
+    if (this.#target.type === 'reasoning') {
+      if (this.#isVerbatim) this.#emit(this.#bodyEnd);
+      this.#target = { type: 'text', isRaw: this.#isVerbatim };
+      this.#isNewMessage = true;
+    } else {
+      this.#emit(this.#bodyEnd);
+    }
+    this.#enterBody();
+    return text;
+  }
+
+  #beginBody(): void {
+    const { text, channel, recipient } = this.#header;
     this.#isNewMessage = true;
-    const isReasoning = channel === 'analysis' && after?.startsWith(FUNCTIONS) !== true;
-    this.#target = { type: isReasoning ? 'reasoning' : 'text', isRaw: this.#isVerbatim || after !== undefined };
-    if (this.#isVerbatim) this.#emit(this.#bodyEnd + header);
-    else if (this.#target.isRaw) this.#emit(header.includes(START) ? header.trimStart() : NEXT_MESSAGE + header);
+    const isReasoning = channel === 'analysis' && recipient?.startsWith(FUNCTIONS) !== true;
+    this.#target = { type: isReasoning ? 'reasoning' : 'text', isRaw: this.#isVerbatim || recipient !== undefined };
+    if (this.#isVerbatim) this.#emit(this.#bodyEnd + text);
+    else if (this.#target.isRaw) this.#emit(text.includes(START) ? text.trimStart() : NEXT_MESSAGE + text);
+    this.#enterBody();
+  }
+
+  #enterBody(): void {
+    this.#place = 'body';
     this.#bodyEnd = '';
-    return '';
+    this.#header = new HarmonyHeader();
   }
 
   #takeBody(char: string): void {
@@ -174,9 +174,4 @@ class HarmonySplitter implements ReasoningSplitter {
     this.#parts = [];
     return parts;
   }
-}
-
-function mayBeHeader(text: string): boolean {
-  const start = text.trimStart();
-  return HEADER_STARTS.some((marker) => marker.startsWith(start) || start.startsWith(marker));
 }

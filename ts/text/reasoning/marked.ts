@@ -108,7 +108,7 @@ class MarkedSplitter implements ReasoningSplitter {
       if (++this.#numMatched < this.#open.length) return;
       if (this.#isVerbatim) append(parts, 'reasoning', this.#held);
       this.#enter('inside', this.#isVerbatim ? 0 : 1);
-    } else if (this.#numMatched > 0 || char.trim() !== '') {
+    } else if (this.#numMatched > 0 || !isBlank(char)) {
       const text = this.#held;
       this.#enter('after', 0);
       append(parts, 'text', text);
@@ -169,8 +169,10 @@ class AnswerSplitter implements ReasoningSplitter {
   readonly #reasoning: ReasoningSplitter;
   readonly #tags: AnswerTags;
   #place: 'start' | 'afterOpen' | 'inside' | 'untagged' = 'start';
-  /** Text that may be a tag, with a line break before it or blanks after it. */
+  /** Text that may be a tag: blanks or a line break before it, its matched part, and blanks after it. */
   #held = '';
+  /** Number of matched characters of the tag. */
+  #numMatched = 0;
 
   constructor(reasoning: ReasoningSplitter, tags: AnswerTags) {
     this.#reasoning = reasoning;
@@ -183,8 +185,7 @@ class AnswerSplitter implements ReasoningSplitter {
 
   end(isCut?: boolean): ReasoningPart[] {
     const parts = this.#withoutTags(this.#reasoning.end(isCut));
-    if (this.#place === 'start' || !this.#heldTag().startsWith(this.#tags.close)) append(parts, 'text', this.#held);
-    this.#held = '';
+    if (this.#place !== 'inside' || !this.#isClosed()) this.#flush(parts);
     return parts;
   }
 
@@ -212,32 +213,41 @@ class AnswerSplitter implements ReasoningSplitter {
   }
 
   #takeStart(char: string, parts: ReasoningPart[]): void {
+    const { open } = this.#tags;
     this.#held += char;
-    const tag = this.#held.trimStart();
-    if (tag !== this.#tags.open && this.#tags.open.startsWith(tag)) return;
-    this.#place = tag === this.#tags.open ? 'afterOpen' : 'untagged';
-    if (this.#place === 'untagged') append(parts, 'text', this.#held);
-    this.#held = '';
+    if (char === open[this.#numMatched]) {
+      if (++this.#numMatched < open.length) return;
+      this.#place = 'afterOpen';
+      this.#held = '';
+      this.#numMatched = 0;
+    } else if (this.#numMatched > 0 || !isBlank(char)) {
+      this.#place = 'untagged';
+      this.#flush(parts);
+    }
   }
 
   #takeInside(char: string, parts: ReasoningPart[]): void {
-    this.#held += char;
-    if (this.#mayBeTag()) return;
-    append(parts, 'text', this.#held.slice(0, -char.length));
-    this.#held = char;
-    if (this.#mayBeTag()) return;
-    append(parts, 'text', char);
-    this.#held = '';
-  }
-
-  #heldTag(): string {
-    return this.#held.startsWith('\n') ? this.#held.slice(1) : this.#held;
-  }
-
-  #mayBeTag(): boolean {
-    const tag = this.#heldTag();
     const { close } = this.#tags;
-    const isComplete = tag.trimEnd() === close && tag.length <= close.length + MAX_BLANKS;
-    return isComplete || close.startsWith(tag);
+    if (this.#isClosed() ? !isBlank(char) : char !== close[this.#numMatched]) {
+      this.#flush(parts);
+      if (char !== '\n' && char !== close[0]) return append(parts, 'text', char);
+    }
+    this.#held += char;
+    if (char === close[this.#numMatched]) this.#numMatched++;
   }
+
+  /** The closing tag is complete. Only blanks may follow it. */
+  #isClosed(): boolean {
+    return this.#numMatched === this.#tags.close.length;
+  }
+
+  #flush(parts: ReasoningPart[]): void {
+    append(parts, 'text', this.#held);
+    this.#held = '';
+    this.#numMatched = 0;
+  }
+}
+
+function isBlank(char: string): boolean {
+  return char.trim() === '';
 }

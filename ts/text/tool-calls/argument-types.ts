@@ -9,30 +9,52 @@ const MAX_DEPTH = 16;
 export function argumentTypesOf(parameters: unknown): (key: string) => readonly TypeName[] {
   const properties = asRecord(asRecord(parameters)?.properties);
   return (key) =>
-    properties !== undefined && Object.hasOwn(properties, key)
-      ? typesAllowed(properties[key], parameters, 0)
-      : ['string'];
+    properties !== undefined && Object.hasOwn(properties, key) ? typesAllowed(properties[key], parameters) : ['string'];
 }
 
 /** Returns the types that a schema allows, judged by `type`, constants, references and alternatives. */
-export function typesAllowed(schema: unknown, root: unknown, depth = 0): readonly TypeName[] {
-  const { type, enum: values, const: value, anyOf, oneOf, allOf, $ref } = asRecord(schema) ?? {};
-  if (depth > MAX_DEPTH) return TYPES;
-  if (type !== undefined) return TYPES.filter((name) => type === name || (Array.isArray(type) && type.includes(name)));
-  if (Array.isArray(values)) return TYPES.filter((name) => values.some((entry) => typeOfValue(entry) === name));
-  if (value !== undefined) return TYPES.filter((name) => typeOfValue(value) === name);
-  for (const list of [anyOf, oneOf]) {
-    if (!Array.isArray(list)) continue;
-    const allowed = list.flatMap((item) => typesAllowed(item, root, depth + 1));
-    return TYPES.filter((name) => allowed.includes(name));
+export function typesAllowed(schema: unknown, root: unknown): readonly TypeName[] {
+  return new AllowedTypes(root).of(schema, 0);
+}
+
+/** The types that the parts of a schema allow. Each part is judged once, so the time is linear in the schema. */
+class AllowedTypes {
+  readonly #root: unknown;
+  /** The result for each part. While a part is judged, a reference back to it allows all types. */
+  readonly #known = new Map<unknown, readonly TypeName[]>();
+
+  constructor(root: unknown) {
+    this.#root = root;
   }
-  if (Array.isArray(allOf))
-    return allOf.reduce<readonly TypeName[]>(
-      (left, item) => left.filter((name) => typesAllowed(item, root, depth + 1).includes(name)),
-      TYPES,
-    );
-  if (typeof $ref === 'string' && $ref.startsWith('#')) return typesAllowed(resolve($ref, root), root, depth + 1);
-  return TYPES;
+
+  of(schema: unknown, depth: number): readonly TypeName[] {
+    const known = this.#known.get(schema);
+    if (known !== undefined) return known;
+    if (depth > MAX_DEPTH) return TYPES;
+    this.#known.set(schema, TYPES);
+    const types = this.#judge(asRecord(schema) ?? {}, depth + 1);
+    this.#known.set(schema, types);
+    return types;
+  }
+
+  #judge(schema: Record<string, unknown>, depth: number): readonly TypeName[] {
+    const { type, enum: values, const: value, anyOf, oneOf, allOf, $ref } = schema;
+    if (type !== undefined)
+      return TYPES.filter((name) => type === name || (Array.isArray(type) && type.includes(name)));
+    if (Array.isArray(values)) return TYPES.filter((name) => values.some((entry) => typeOfValue(entry) === name));
+    if (value !== undefined) return TYPES.filter((name) => typeOfValue(value) === name);
+    for (const list of [anyOf, oneOf]) {
+      if (!Array.isArray(list)) continue;
+      const allowed = new Set(list.flatMap((item) => this.of(item, depth)));
+      return TYPES.filter((name) => allowed.has(name));
+    }
+    if (Array.isArray(allOf)) {
+      const all = allOf.map((item) => this.of(item, depth));
+      return TYPES.filter((name) => all.every((allowed) => allowed.includes(name)));
+    }
+    if (typeof $ref === 'string' && $ref.startsWith('#')) return this.of(resolve($ref, this.#root), depth);
+    return TYPES;
+  }
 }
 
 /** Converts a raw value to JSON of an allowed type. Falls back to a string. */

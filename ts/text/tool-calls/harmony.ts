@@ -1,12 +1,12 @@
 import { choice, type GrammarExpr, literal, optional, sequence, until, without } from '../grammar';
 import { type ChatMessage, joinContent } from '../messages';
-import { CALL, CHANNEL, CONSTRAIN, END, FUNCTIONS, harmony, MESSAGE, NEXT_MESSAGE, RETURN } from '../reasoning/harmony';
+import { CALL, END, FUNCTIONS, harmony, RETURN } from '../reasoning/harmony';
+import { CHANNEL, CONSTRAIN, HarmonyHeader, MESSAGE, NEXT_MESSAGE } from '../reasoning/harmony-header';
 import type { ToolCallFormat } from './format';
 import type { CallInput, Reading } from './input';
 import { readJsonArguments } from './json-call';
 
 const WORD = /^[^\s<]$/u;
-const MAX_HEADER_PARTS = 8;
 
 /**
  * Harmony (gpt-oss): a call is a message to `functions.NAME`, usually on the channel `commentary`. The recipient stands
@@ -51,21 +51,13 @@ export const harmonyCalls: ToolCallFormat = {
 
 /** Returns the recipient; undefined if there is none or the text is no header. */
 function* readHeader(input: CallInput): Reading<string | undefined> {
-  let recipient: string | undefined;
-  yield* input.blanks();
-  for (let i = 0; i < MAX_HEADER_PARTS; i++) {
-    if ((yield* input.peek()) === '<') {
-      const marker = yield* input.oneOf(CHANNEL, CONSTRAIN, MESSAGE, NEXT_MESSAGE);
-      if (marker === undefined || (marker === NEXT_MESSAGE && i > 0)) return undefined;
-      if (marker === MESSAGE) return recipient;
-    } else {
-      const word = yield* input.word(WORD);
-      if (word === undefined) return undefined;
-      if (word.startsWith('to=')) recipient ??= word.slice('to='.length);
-    }
-    yield* input.blanks();
+  const header = new HarmonyHeader();
+  while (!header.isComplete) {
+    const char = yield* input.peek();
+    if (char === undefined || !header.push(char)) return undefined;
+    input.skip();
   }
-  return undefined;
+  return header.recipient;
 }
 
 /** Returns the grammar of a final message, or of a call, which may follow a message to the user. */

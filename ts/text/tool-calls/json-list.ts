@@ -55,7 +55,7 @@ function listFormat({ opens, close, ...shape }: ListShape): ToolCallFormat {
       const open = yield* input.oneOf(...allowedOpens(opens, place));
       if (open === undefined) return false;
       yield* input.blanks();
-      if (!(yield* readCalls(input, sink))) return false;
+      if (!(yield* readCalls(input, sink, isMarker(open)))) return false;
       if (close === '' || !isMarker(open)) return true;
       yield* input.blanks();
       return yield* input.literalOrEnd(close);
@@ -76,14 +76,16 @@ function allowedOpens(opens: readonly string[], place: CallPlace): readonly stri
   return place === 'text' ? opens.filter((open) => open.startsWith('<')) : opens;
 }
 
-/** Reads a list of calls, or one call. */
-function* readCalls(input: CallInput, sink: CallSink): CallReading {
+/** Reads a list of calls, or one call. A list without a marker is not empty. */
+function* readCalls(input: CallInput, sink: CallSink, mayBeEmpty: boolean): CallReading {
   if ((yield* input.peek()) === '{') return yield* readJsonCall(input, sink, SHAPE);
-  return (yield* input.literal('[')) && (yield* readListItems(input, sink));
+  return (yield* input.literal('[')) && (yield* readListItems(input, sink, mayBeEmpty));
 }
 
 /** Reads the rest of a list of calls. */
-export function* readListItems(input: CallInput, sink: CallSink): CallReading {
+export function* readListItems(input: CallInput, sink: CallSink, mayBeEmpty: boolean): CallReading {
+  yield* input.blanks();
+  if (mayBeEmpty && (yield* input.peek()) === ']') return yield* input.literal(']');
   for (;;) {
     yield* input.blanks();
     if (!(yield* readJsonCall(input, sink, SHAPE))) return false;

@@ -112,7 +112,7 @@ export function* readComma(input: CallInput, close: string): CallReading {
   return char === ',' || char === close;
 }
 
-/** Reads a string between one or three quotes of either kind. */
+/** Reads a string between one or three quotes of either kind. Models break lines in both, unlike Python. */
 function* readString(input: CallInput, emit: (json: string) => void): CallReading {
   const quote = (yield* input.next())!;
   emit('"');
@@ -130,7 +130,7 @@ function* readString(input: CallInput, emit: (json: string) => void): CallReadin
   }
   for (let numQuotes = 0; ;) {
     const char = yield* input.next();
-    if (char === undefined || (char === '\n' && length === 1)) return false;
+    if (char === undefined) return false;
     if (char === quote) {
       if (++numQuotes < length) continue;
       emit('"');

@@ -29,7 +29,7 @@ export const lfm2: ToolCallFormat = {
     if (!(yield* input.literal('['))) return false;
     yield* input.blanks();
     const readItems = (yield* input.peek()) === '{' ? readListItems : readCalls;
-    if (!(yield* readItems(input, sink))) return false;
+    if (!(yield* readItems(input, sink, true))) return false;
     yield* input.blanks();
     return yield* input.literalOrEnd(LIST_CLOSE);
   },
@@ -84,7 +84,7 @@ export const pythonic: ToolCallFormat = {
     const isMarked = (yield* input.peek()) === '<';
     if (isMarked && !(yield* input.literal(OPEN))) return false;
     yield* input.blanks();
-    if (!(yield* input.literal('[')) || !(yield* readCalls(input, sink))) return false;
+    if (!(yield* input.literal('[')) || !(yield* readCalls(input, sink, isMarked))) return false;
     yield* input.blanks();
     return !isMarked || (yield* input.literalOrEnd(CLOSE));
   },
@@ -101,10 +101,10 @@ export const pythonic: ToolCallFormat = {
 };
 
 /** Reads the rest of a list of calls. */
-function* readCalls(input: CallInput, sink: CallSink): CallReading {
+function* readCalls(input: CallInput, sink: CallSink, mayBeEmpty: boolean): CallReading {
   for (let isFirst = true; ; isFirst = false) {
     yield* input.blanks();
-    if (!isFirst && (yield* input.peek()) === ']') break;
+    if ((!isFirst || mayBeEmpty) && (yield* input.peek()) === ']') break;
     if (!(yield* readCall(input, sink)) || !(yield* readComma(input, ']'))) return false;
   }
   input.skip();
