@@ -104,6 +104,8 @@ class TextSource implements NativeEngine {
       numFinished: { stop: 0, length: 0, abort: 0, error: 0 },
       lastStep: { numTokens: 0, numSeqs: 0, scheduleUs: 0, forwardUs: 0, settleUs: 0 },
       allSteps: { numTokens: 0, numSeqs: 0, scheduleUs: 0, forwardUs: 0, settleUs: 0 },
+      snapshotBytes: 0,
+      numSnapshotHits: 0,
       failure: null,
     } as NativeStats;
   }

@@ -2,7 +2,7 @@
  * GGUF files that the Python package `gguf` wrote (`make_gguf.py`), and files of llama.cpp's converter
  * (`convert_gguf.py`), give the results of transformers.
  */
-import { readdirSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 
 import { Engine } from '../../ts/index';
@@ -33,7 +33,9 @@ test('the fixtures cover each architecture, and each family that another archite
 
 describe.each(files)('%s', (name) => {
   const file = path.join(fixtures, 'gguf', name);
-  const [goldenCase] = listCases(path.join(fixtures, name.replace(/(-00001-of-\d+)?\.gguf$/, '')));
+  const caseName = name.replace(/(-00001-of-\d+)?\.gguf$/, '');
+  const folders = [fixtures, path.join(fixtures, 'quantized')].map((folder) => path.join(folder, caseName));
+  const [goldenCase] = listCases(folders.find((folder) => existsSync(folder))!);
 
   test.each(['native', 'f32'] as const)('has the results of transformers (%s)', async (mode) => {
     expect((await compareCase({ ...goldenCase, directory: file }, mode)).failures).toEqual([]);

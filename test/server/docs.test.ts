@@ -16,7 +16,7 @@ import { openApiDocument } from '../../server/inference/openapi/document';
 import { openApiRoute } from '../../server/inference/openapi/route';
 import { ERROR_CODES } from '../../ts';
 import { FAMILIES } from '../../ts/model/families';
-import { ARCHITECTURES } from '../../ts/model/gguf/architectures';
+import { ARCHITECTURES, type GgufArchitecture } from '../../ts/model/gguf/architectures';
 import { PRE_TOKENIZER_NAMES } from '../../ts/model/gguf/pre-tokenizers';
 import { SUPPORTED_TENSOR_TYPES } from '../../ts/model/gguf/tensor-types';
 import { QUANTIZATION_METHODS } from '../../ts/model/quantization';
@@ -247,8 +247,10 @@ test('the library reference lists every option and error code', () => {
 
 function familiesTable(): string {
   const rows = FAMILIES.map(({ modelType, architecture }) => {
-    const names = ARCHITECTURES.filter((row) => row.modelType === modelType).map(({ name }) => `\`${name}\``);
-    return `| \`${architecture}\` | \`${modelType}\` | ${names.join(', ') || (GGUF_NAMES_OF_OTHERS[modelType] ?? 'not yet')} |`;
+    const writes = (row: GgufArchitecture) =>
+      [row, ...(row.variants ?? [])].some((other) => other.modelType === modelType);
+    const names = ARCHITECTURES.filter(writes).map(({ name }) => `\`${name}\``);
+    return `| \`${architecture}\` | \`${modelType}\` | ${names.join(', ') || 'not yet'} |`;
   });
   return [
     '| architecture | `model_type` in config.json | `general.architecture` in GGUF |',
@@ -256,9 +258,6 @@ function familiesTable(): string {
     ...rows,
   ].join('\n');
 }
-
-/** Converters write these families under the name of another one. */
-const GGUF_NAMES_OF_OTHERS: Readonly<Record<string, string | undefined>> = { mistral: '`llama`' };
 
 function tensorTypesTable(): string {
   const rows = SUPPORTED_TENSOR_TYPES.map(({ name, size, bytes }) => `| ${name} | ${(8 * bytes) / size} |`);

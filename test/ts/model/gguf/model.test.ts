@@ -141,6 +141,56 @@ test('reads QK norms, window and head dimension of Qwen3', async () => {
   expect(spec.qkNorm).toBe('head');
 });
 
+test('an expert is a slice of the tensor that holds all, in whole blocks', async () => {
+  const changes = asArchitecture('qwen3moe', {
+    'qwen3moe.expert_count': { uint32: 4 },
+    'qwen3moe.expert_used_count': { uint32: 2 },
+  });
+  const path = tinyGguf(changes, (tensors) => {
+    for (const name of ['q', 'k', 'v']) tensors.delete(`blk.0.attn_${name}.bias`);
+    for (const name of ['gate', 'up', 'down']) tensors.delete(`blk.0.ffn_${name}.weight`);
+    for (const name of ['q', 'k']) tensors.set(`blk.0.attn_${name}_norm.weight`, { sizes: [4] });
+    tensors.set('blk.0.ffn_gate_inp.weight', { sizes: [8, 4] });
+    for (const name of ['gate', 'up']) tensors.set(`blk.0.ffn_${name}_exps.weight`, { sizes: [8, 32, 4] });
+    tensors.set('blk.0.ffn_down_exps.weight', { sizes: [32, 8, 4], type: 8 });
+  });
+  const { config, checkpoint } = await load(path);
+  expect(config.spec.layers[0].isMoe).toBe(true);
+  expect(config.spec.moe).toMatchObject({ numExperts: 4, topK: 2, intermediateSize: 32, normalizesWeights: true });
+  const experts = (name: string) =>
+    checkpoint.tensors.filter((tensor) => tensor.name.startsWith('layers.0.experts.') && tensor.name.includes(name));
+  const gates = experts('.gate_proj.');
+  expect(gates.map(({ shape }) => shape)).toEqual([0, 1, 2, 3].map(() => [32, 8]));
+  expect(gates.map(({ offset }) => offset - gates[0].offset)).toEqual([0, 1, 2, 3].map((i) => i * 32 * 8 * 4));
+  const downs = experts('.down_proj.');
+  expect(downs.map(({ dtype, shape }) => [dtype, ...shape])).toEqual([0, 1, 2, 3].map(() => ['q8_0', 8, 32]));
+  expect(downs.map(({ offset }) => offset - downs[0].offset)).toEqual([0, 1, 2, 3].map((i) => i * 8 * 34));
+});
+
+test.each<[what: string, value: GgufValue, windows: number[]]>([
+  ['as it is by default', { uint32: 6 }, [16]],
+  ['as the file says', { bools: [false] }, [0]],
+])('the windows of Gemma 3 are %s', async (_what, pattern, windows) => {
+  const changes = asArchitecture('gemma3', {
+    'gemma3.attention.sliding_window': { uint32: 16 },
+    'gemma3.attention.sliding_window_pattern': pattern,
+  });
+  const path = tinyGguf(changes, (tensors) => {
+    for (const name of ['q', 'k', 'v']) tensors.delete(`blk.0.attn_${name}.bias`);
+    for (const name of ['q', 'k']) tensors.set(`blk.0.attn_${name}_norm.weight`, { sizes: [4] });
+    for (const name of ['attention', 'ffw']) tensors.set(`blk.0.post_${name}_norm.weight`, { sizes: [8] });
+  });
+  const { spec } = (await load(path)).config;
+  expect(spec.layers.map(({ window }) => window)).toEqual(windows);
+  expect(spec).toMatchObject({
+    hiddenAct: 'gelu_tanh',
+    normOffset: 0,
+    embeddingScale: Math.sqrt(8),
+    attentionScale: 0.5,
+  });
+  expect(spec.ropes.map(({ theta }) => theta)).toEqual([10_000, 10_000]);
+});
+
 describe('rotary scaling', () => {
   const ropeOf = async (changes: MetadataChanges) => (await load(tinyGguf(changes))).config.spec.ropes[0];
 
