@@ -2,11 +2,10 @@
 
 #include <algorithm>
 
-#include "native/backend/loaded_groups.h"
-#include "native/backend/panel_reader.h"
 #include "native/base/check.h"
 #include "native/base/error.h"
 #include "native/model/recurrent_weights.h"
+#include "native/model/slicer.h"
 
 namespace capstan {
 namespace {
@@ -31,42 +30,6 @@ void require_all_or_none(const TensorTable& tensors, const std::vector<std::stri
     if (!is_present(name))
       throw Error(ErrorCode::kInvalidModel, "tensor " + name + " is missing, but others of its group are present");
 }
-
-// Builds the slices of one rank.
-class Slicer {
- public:
-  explicit Slicer(const TensorTable& tensors) : tensors_(tensors) {}
-
-  TensorSlice whole(const std::string& name) const { return rows_of(name, 0, tensor(name).rows); }
-  TensorSlice rows_of(const std::string& name, int64_t begin, int64_t count) const {
-    const FileTensor& found = tensor(name);
-    return {&found, begin, count, 0, found.cols, load_groups(found), ordered(found)};
-  }
-  TensorSlice cols_of(const std::string& name, int64_t begin, int64_t count) const {
-    const FileTensor& found = tensor(name);
-    return {&found, 0, found.rows, begin, count, load_groups(found), ordered(found)};
-  }
-  // Appends the bias of `prefix` for output features [begin, begin + count) if the checkpoint has one.
-  void add_bias(MatrixSource& source, const std::string& prefix, int64_t begin, int64_t count) const {
-    if (const auto found = tensors_.find(prefix + ".bias"); found != tensors_.end())
-      source.bias.push_back({&found->second, 0, 1, begin, count});
-  }
-  bool has(const std::string& name) const { return tensors_.contains(name); }
-  const TensorTable& tensors() const { return tensors_; }
-
- private:
-  const FileTensor& tensor(const std::string& name) const { return tensors_.at(name); }
-  // A projection that holds gate and up is asked for twice in a row.
-  std::shared_ptr<const std::vector<char>> ordered(const FileTensor& tensor) const {
-    if (&tensor != last_) ordered_ = load_ordered(tensor);
-    last_ = &tensor;
-    return ordered_;
-  }
-
-  const TensorTable& tensors_;
-  mutable const FileTensor* last_ = nullptr;
-  mutable std::shared_ptr<const std::vector<char>> ordered_;  // of last_
-};
 
 // A range of the output features of a projection, or of a part of a projection that others share.
 struct FeatureRange {
@@ -112,7 +75,7 @@ MatrixSource gate_up_source(const Slicer& slicer, const std::string& mlp, Featur
   source.interleave_pairs = true;
   const std::string fused = mlp + "gate_up_proj";
   if (slicer.has(fused + ".weight")) {
-    const int64_t first_up = slicer.whole(fused + ".weight").num_rows / 2;
+    const int64_t first_up = slicer.rows(fused + ".weight") / 2;
     add_features(slicer, source, fused, range);
     add_features(slicer, source, fused, {first_up + range.begin, range.count});
   } else {
@@ -176,7 +139,7 @@ class LayerLoader {
   std::unique_ptr<Matrix> f32_matrix(const char* projection) const {
     MatrixSource source;
     const std::string prefix = layer_name(layer_, projection);
-    add_features(slicer_, source, prefix, {0, slicer_.whole(prefix + ".weight").num_rows});
+    add_features(slicer_, source, prefix, {0, slicer_.rows(prefix + ".weight")});
     source.format = WeightFormat::kF32;
     return backend_.load_matrix(source, progress_);
   }
@@ -206,7 +169,7 @@ class LayerLoader {
   void load_recurrent(LayerWeights& weights) const {
     const RecurrentShard& shard = plan_.recurrent;
     weights.recurrent = load_recurrent_weights(
-        spec_, mixer(), shard, slicer_.tensors(), layer_name(layer_, ""),
+        spec_, mixer(), shard, slicer_, layer_name(layer_, ""),
         [&](MatrixSource source) { return matrix(std::move(source)); }, backend_, progress_);
     weights.o_proj = matrix(row_source(slicer_, layer_name(layer_, "o_proj"),
                                        {shard.first_channel, shard.shape.output_size()}, spec_.hidden_size));
