@@ -191,8 +191,8 @@ class LayerLoader {
     for (int expert = 0; expert < spec_.moe.num_experts; ++expert)
       moe->experts.push_back(load_mlp(layer_name(layer_, ("experts." + std::to_string(expert) + ".").c_str()),
                                       {plan_.expert_begin, plan_.expert_size}));
-    if (spec_.moe.shared_intermediate_size > 0)
-      moe->shared = load_mlp(layer_name(layer_, "shared_expert."), {plan_.shared_begin, plan_.shared_size});
+    if (spec_.moe.shared_intermediate_size == 0) return moe;
+    moe->shared = load_mlp(layer_name(layer_, "shared_expert."), {plan_.shared_begin, plan_.shared_size});
     if (has("shared_gate.weight")) moe->shared_gate = f32_matrix("shared_gate");
     return moe;
   }
@@ -300,7 +300,8 @@ class LayerChecker {
     vector_if_present("router.selection_bias", moe.num_experts);
     for (int expert = 0; expert < moe.num_experts; ++expert)
       check_mlp("experts." + std::to_string(expert) + ".", moe.intermediate_size);
-    if (moe.shared_intermediate_size > 0) check_mlp("shared_expert.", moe.shared_intermediate_size);
+    if (moe.shared_intermediate_size == 0) return;
+    check_mlp("shared_expert.", moe.shared_intermediate_size);
     if (has("shared_gate.weight")) linear("shared_gate", 1, spec_.hidden_size);
   }
 

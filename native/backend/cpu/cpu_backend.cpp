@@ -683,7 +683,7 @@ void CpuBackend::route(const LayerWeights& weights) {
     }
   });
   expert_plan_.sort_by_expert();
-  if (moe.shared_gate == nullptr) return;
+  if (slots == top_k || moe.shared_gate == nullptr) return;
   const CpuMatrix& gate = matrix_of(moe.shared_gate);
   gemm.acts = norm_rows(weights.mlp_norm.get(), {}, num_tokens(), gate);
   gemm.num_features = 1;
