@@ -370,10 +370,11 @@ void EngineLoader::prepare_kv_cache() {
 
   limits_.num_blocks = memory_.num_blocks;
   limits_.num_state_slots = memory_.num_state_slots;
-  std::vector<RopeTable> rope_tables;
-  for (const RopeSpec& rope : request_.spec.ropes)
-    rope_tables.push_back({rope.rotary_dim, make_rope_table(rope, memory_.max_model_len),
-                           make_query_scales(rope, memory_.max_model_len)});
+  std::vector<RopeTable> rope_tables = device_model(0, memory_.max_model_len).rope_tables;
+  for (size_t i = 0; i < rope_tables.size(); ++i) {
+    rope_tables[i].values = make_rope_table(request_.spec.ropes[i], memory_.max_model_len);
+    rope_tables[i].query_scales = make_query_scales(request_.spec.ropes[i], memory_.max_model_len);
+  }
   for_each_rank([&](size_t rank) {
     DeviceModel model = device_model(rank, memory_.max_model_len);
     model.rope_tables = rope_tables;

@@ -469,7 +469,7 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
         {layer.mixer, group, model.kv_groups[static_cast<size_t>(group)].num_layers++, layer.rope, layer.window});
   }
   for (const RopeSpec& rope : spec.ropes)
-    model.rope_tables.push_back({rope.rotary_dim, {}, {}});
+    model.rope_tables.push_back({rope.rotary_dim, {}, {}, rope.query_scale_growth != 0});
   model.max_model_len = max_model_len;
   return model;
 }
