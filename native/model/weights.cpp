@@ -143,21 +143,28 @@ class LayerLoader {
     source.format = WeightFormat::kF32;
     return backend_.load_matrix(source, progress_);
   }
-  // Returns null when the layer has no such tensor.
-  std::unique_ptr<Vector> norm(const std::string& name, FeatureRange range = {}) const {
-    const std::string tensor = layer_name(layer_, (name + ".weight").c_str());
-    if (!slicer_.has(tensor)) return nullptr;
-    TensorSlice slice = slicer_.whole(tensor);
-    if (range.count > 0 && slice.num_cols > spec_.head_dim) slice.col_begin = range.begin, slice.num_cols = range.count;
+  std::unique_ptr<Vector> norm_slice(const TensorSlice& slice) const {
     return backend_.load_vector(slice, static_cast<float>(spec_.norm_offset), progress_);
+  }
+  // Returns null when the layer has no such tensor.
+  std::unique_ptr<Vector> norm(const char* name) const {
+    const std::string tensor = layer_name(layer_, name) + ".weight";
+    return slicer_.has(tensor) ? norm_slice(slicer_.whole(tensor)) : nullptr;
+  }
+  // The norm of q or k, of which this rank holds the features in `range`.
+  std::unique_ptr<Vector> head_norm(const char* name, FeatureRange range) const {
+    const std::string tensor = layer_name(layer_, name) + ".weight";
+    if (spec_.qk_norm == QkNorm::kNone) return nullptr;
+    if (spec_.qk_norm == QkNorm::kAllHeads) return norm_slice(slicer_.cols_of(tensor, range.begin, range.count));
+    return norm_slice(slicer_.whole(tensor));
   }
 
   void load_attention(LayerWeights& weights) const {
     const int64_t d = spec_.head_dim;
     const FeatureRange queries{plan_.head_begin * d, plan_.num_heads * d};
     weights.qkv_proj = matrix(qkv_source(slicer_, spec_, plan_, layer_));
-    weights.q_norm = norm("q_norm", queries);
-    weights.k_norm = norm("k_norm", {plan_.kv_head_begin * d, plan_.num_kv_heads * d});
+    weights.q_norm = head_norm("q_norm", queries);
+    weights.k_norm = head_norm("k_norm", {plan_.kv_head_begin * d, plan_.num_kv_heads * d});
     if (has("sinks")) {
       TensorSlice slice = slicer_.whole(layer_name(layer_, "sinks"));
       slice.col_begin = plan_.head_begin, slice.num_cols = plan_.num_heads;
