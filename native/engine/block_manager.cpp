@@ -35,8 +35,8 @@ int64_t BlockManager::num_evictions() const {
 }
 
 bool BlockManager::is_idle() const {
-  return std::ranges::all_of(groups_,
-                             [](const Group& group) { return group.pool.num_available() == group.pool.num_blocks(); });
+  const auto is_unused = [](const BlockPool& pool) { return pool.num_available() == pool.num_blocks(); };
+  return is_unused(states_.slots()) && std::ranges::all_of(groups_, is_unused, &Group::pool);
 }
 
 int BlockManager::first_seen_block(const Group& group, int position) const {

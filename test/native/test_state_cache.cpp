@@ -268,6 +268,16 @@ TEST(states_are_shared_by_the_choices_of_a_request) {
   EXPECT_EQ(follower.num_cached_tokens, 40);
 }
 
+TEST(states_in_use_are_not_idle) {
+  Hybrid hybrid(4, 1000, true, false);
+  Sequence seq = make_sequence(10);
+  hybrid.scheduler.add(seq);
+  hybrid.step();
+  EXPECT(!hybrid.scheduler.blocks().is_idle());
+  hybrid.scheduler.finish(seq);
+  EXPECT(hybrid.scheduler.blocks().is_idle() && hybrid.slots().num_cached() > 0);
+}
+
 TEST(states_of_a_numeric_error_are_forgotten) {
   Hybrid hybrid(20);
   hybrid.run(make_sequence(43), 10, true);
