@@ -153,7 +153,8 @@ bool BlockManager::admit_prefix(Sequence& seq, int num_blocks, int num_reserved_
       if (!group.pool.is_used(table.block_ids.back())) ++num_unused;
     }
     // A window that begins and ends within a block, or at least the next token.
-    const int num_in_window = std::max(1, blocks_for(group.window) + 1 - (num_blocks - table.num_freed));
+    const int window = std::min(group.window, seq.num_tokens());
+    const int num_in_window = std::max(1, blocks_for(window) + 1 - (num_blocks - table.num_freed));
     const int num_needed = group.window == 0 ? num_new : std::min(num_new, num_in_window);
     if (num_needed + num_reserved_blocks > group.pool.num_available() - num_unused) return false;
   }
