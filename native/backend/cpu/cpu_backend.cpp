@@ -494,6 +494,7 @@ void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
   static const RopeTable kNoRope;
   const RopeTable& table = rope < 0 ? kNoRope : model_.rope_tables[static_cast<size_t>(rope)];
   args.rotary_dim = table.rotary_dim;
+  args.q_norm.is_of_all_heads = args.k_norm.is_of_all_heads = has_norm_of_all;
   const std::span<const int32_t> slots =
       step_.kv_groups[static_cast<size_t>(model_.layer(layer).kv_group)].slot_mapping;
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
