@@ -357,6 +357,8 @@ void EngineLoader::prepare_kv_cache() {
     memory.groups.push_back({block_bytes_[group], kv_groups_[group].window});
   memory.state_slot_bytes = state_slot_bytes_;
   memory.snapshot_interval = kSnapshotInterval;
+  memory.has_prefix_cache = request_.has_prefix_cache;
+  if (speculation_.num_tokens > 0) memory.max_num_drafts = speculation_.max_step_tokens;
   memory.block_size = limits_.block_size;
   const std::optional<int64_t> budget = device_budget();
   memory.available_bytes = budget.value_or(available_bytes_);

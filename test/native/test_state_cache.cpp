@@ -366,6 +366,14 @@ TEST(memory_of_states_serves_all_sequences_and_their_snapshots) {
   EXPECT_EQ(plan.kv_cache_bytes, int64_t{2048} * 1000 + int64_t{72} * 5000);
 }
 
+TEST(memory_of_states_without_a_prefix_cache_has_no_snapshots) {
+  MemoryRequest request = hybrid_request();
+  request.has_prefix_cache = false;
+  EXPECT_EQ(plan_memory(request).num_state_slots, 4);
+  request.max_num_drafts = 7;
+  EXPECT_EQ(plan_memory(request).num_state_slots, 11);
+}
+
 TEST(memory_of_states_is_half_when_it_is_short) {
   MemoryRequest request = hybrid_request();
   request.kv_cache_bytes = 600'000;
