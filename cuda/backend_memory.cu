@@ -54,7 +54,7 @@ const char* unsupported_feature(const DeviceModel& model) {
   if (model.has_output_gate) return "output gates of attention";
   if (std::ranges::any_of(model.layers, [](const DeviceLayer& layer) { return layer.rope != 0; }))
     return "rotary positions that differ between layers";
-  if (!model.rope_tables.empty() && !model.rope_tables[0].query_scales.empty()) return "scales of q by position";
+  if (std::ranges::any_of(model.rope_tables, &RopeTable::has_query_scales)) return "scales of q by position";
   if (model.moe.num_experts > 0) return "mixtures of experts";
   if (!norms.input || !norms.mlp || norms.attention_out || norms.mlp_out) return "norms after attention or the MLP";
   if (model.activation == Activation::kClampedSwish) return "clamped gated units";

@@ -160,6 +160,7 @@ struct RopeTable {
   // (max_model_len, 2, rotary_dim / 2): cosines, then sines, both multiplied by the attention factor.
   std::vector<float> values;
   std::vector<float> query_scales;  // (max_model_len) factors of q, or empty
+  bool has_query_scales = false;    // set before the values of query_scales are
 };
 
 // Which RMS norms a layer has: before attention, of its result, before the MLP, and of its result.

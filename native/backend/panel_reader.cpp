@@ -273,6 +273,7 @@ void PanelReader::read_quantized(const MatrixSource& source, int64_t panel, cons
       bytes += count * file_bytes(*slice.tensor, slice.num_cols);
       return;
     }
+    CAPSTAN_CHECK(slice.tensor->format != nullptr);
     const BlockFormat& format = *slice.tensor->format;
     const BlockRange blocks = block_range(slice);
     const int64_t row_bytes = blocks.count * format.block_bytes;

@@ -35,8 +35,8 @@ int64_t BlockManager::num_evictions() const {
 }
 
 bool BlockManager::is_idle() const {
-  return std::ranges::all_of(groups_,
-                             [](const Group& group) { return group.pool.num_available() == group.pool.num_blocks(); });
+  const auto is_unused = [](const BlockPool& pool) { return pool.num_available() == pool.num_blocks(); };
+  return is_unused(states_.slots()) && std::ranges::all_of(groups_, is_unused, &Group::pool);
 }
 
 int BlockManager::first_seen_block(const Group& group, int position) const {
@@ -153,7 +153,8 @@ bool BlockManager::admit_prefix(Sequence& seq, int num_blocks, int num_reserved_
       if (!group.pool.is_used(table.block_ids.back())) ++num_unused;
     }
     // A window that begins and ends within a block, or at least the next token.
-    const int num_in_window = std::max(1, blocks_for(group.window) + 1 - (num_blocks - table.num_freed));
+    const int window = std::min(group.window, seq.num_tokens());
+    const int num_in_window = std::max(1, blocks_for(window) + 1 - (num_blocks - table.num_freed));
     const int num_needed = group.window == 0 ? num_new : std::min(num_new, num_in_window);
     if (num_needed + num_reserved_blocks > group.pool.num_available() - num_unused) return false;
   }

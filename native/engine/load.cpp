@@ -357,6 +357,8 @@ void EngineLoader::prepare_kv_cache() {
     memory.groups.push_back({block_bytes_[group], kv_groups_[group].window});
   memory.state_slot_bytes = state_slot_bytes_;
   memory.snapshot_interval = kSnapshotInterval;
+  memory.has_prefix_cache = request_.has_prefix_cache;
+  if (speculation_.num_tokens > 0) memory.max_num_drafts = speculation_.max_step_tokens;
   memory.block_size = limits_.block_size;
   const std::optional<int64_t> budget = device_budget();
   memory.available_bytes = budget.value_or(available_bytes_);
@@ -370,10 +372,11 @@ void EngineLoader::prepare_kv_cache() {
 
   limits_.num_blocks = memory_.num_blocks;
   limits_.num_state_slots = memory_.num_state_slots;
-  std::vector<RopeTable> rope_tables;
-  for (const RopeSpec& rope : request_.spec.ropes)
-    rope_tables.push_back({rope.rotary_dim, make_rope_table(rope, memory_.max_model_len),
-                           make_query_scales(rope, memory_.max_model_len)});
+  std::vector<RopeTable> rope_tables = device_model(0, memory_.max_model_len).rope_tables;
+  for (size_t i = 0; i < rope_tables.size(); ++i) {
+    rope_tables[i].values = make_rope_table(request_.spec.ropes[i], memory_.max_model_len);
+    rope_tables[i].query_scales = make_query_scales(request_.spec.ropes[i], memory_.max_model_len);
+  }
   for_each_rank([&](size_t rank) {
     DeviceModel model = device_model(rank, memory_.max_model_len);
     model.rope_tables = rope_tables;

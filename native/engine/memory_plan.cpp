@@ -82,10 +82,11 @@ class KvSizes {
   int main_window_ = 0;
 };
 
-// A running sequence writes to one slot and keeps its newest snapshot in another.
+// A running sequence writes to one slot and, with a prefix cache, keeps its newest snapshot in another.
 int64_t wanted_slots(const MemoryRequest& request, int max_model_len) {
   if (request.state_slot_bytes == 0) return 0;
-  return int64_t{request.max_num_seqs} * (2 + max_model_len / request.snapshot_interval);
+  const int64_t num_snapshots = request.has_prefix_cache ? 1 + max_model_len / request.snapshot_interval : 0;
+  return request.max_num_seqs * (1 + num_snapshots) + request.max_num_drafts;
 }
 
 // Returns the bytes that the cache may use.

@@ -15,6 +15,8 @@ struct MemoryRequest {
   std::vector<KvGroupMemory> groups;  // none for a model without attention
   int64_t state_slot_bytes = 0;       // one slot of recurrent state over all ranks; 0 = no recurrent layers
   int snapshot_interval = 0;          // tokens
+  bool has_prefix_cache = true;       // without it, no snapshots are taken
+  int max_num_drafts = 0;             // of one step; each needs a state slot
   int block_size = 0;                 // tokens
   int64_t available_bytes = 0;        // memory available after the weights are loaded
   // The cache may use all of available_bytes: the share of a device's own memory that is set aside for it. The default
@@ -36,8 +38,8 @@ struct MemoryPlan {
 };
 
 // A model with recurrent layers divides the bytes: at most half go to state slots, unless the blocks need less. The
-// slots serve max_num_seqs sequences and the snapshots of as many sequences of max_model_len. With fewer slots than
-// max_num_seqs, fewer sequences run at a time.
+// slots serve max_num_seqs sequences, the drafts of a step and, with a prefix cache, the snapshots of as many sequences
+// of max_model_len. With fewer slots than max_num_seqs, fewer sequences run at a time.
 // A group with a window gets as many blocks as the group that sees the most tokens, but at most those that
 // max_num_seqs sequences use, twice: the second half is for the prefix cache.
 // Throws kOutOfMemory with the numbers when the context length or the cache does not fit.

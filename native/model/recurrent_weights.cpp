@@ -44,21 +44,19 @@ struct Ranges {
 // The slices of one matrix or convolution, in the order of its columns.
 class RowSource {
  public:
-  RowSource(const TensorTable& tensors, const std::string& prefix) : tensors_(tensors), prefix_(prefix) {}
+  RowSource(const Slicer& slicer, const std::string& prefix) : slicer_(slicer), prefix_(prefix) {}
 
   // Appends rows of `name`.weight from `offset` + range.begin on, and of its bias if there is one.
   void add(const std::string& name, int64_t offset, Range range) {
-    const FileTensor& weight = tensors_.at(prefix_ + name + ".weight");
     const int64_t begin = offset + range.begin;
-    source.slices.push_back({&weight, begin, range.count, 0, weight.cols});
-    if (const auto bias = tensors_.find(prefix_ + name + ".bias"); bias != tensors_.end())
-      source.bias.push_back({&bias->second, 0, 1, begin, range.count});
+    source.slices.push_back(slicer_.rows_of(prefix_ + name + ".weight", begin, range.count));
+    slicer_.add_bias(source, prefix_ + name, begin, range.count);
   }
 
   MatrixSource source;
 
  private:
-  const TensorTable& tensors_;
+  const Slicer& slicer_;
   const std::string& prefix_;
 };
 
@@ -168,16 +166,16 @@ void check_recurrent_tensors(const ModelSpec& spec, Mixer mixer, const TensorTab
 }
 
 RecurrentWeights load_recurrent_weights(const ModelSpec& spec, Mixer mixer, const RecurrentShard& shard,
-                                        const TensorTable& tensors, const std::string& prefix,
-                                        const LoadMatrix& load_matrix, Backend& backend, const LoadProgress& progress) {
+                                        const Slicer& slicer, const std::string& prefix, const LoadMatrix& load_matrix,
+                                        Backend& backend, const LoadProgress& progress) {
   const Sizes sizes(spec.recurrent);
   const Ranges ranges(shard);
-  RowSource columns(tensors, prefix), channels(tensors, prefix);
+  RowSource columns(slicer, prefix), channels(slicer, prefix);
   if (mixer == Mixer::kShortConv)
     add_short_conv_columns(columns, ranges, sizes);
   else if (mixer == Mixer::kMamba2)
     add_mamba_columns(columns, ranges, sizes);
-  else if (tensors.contains(prefix + "in_proj_qkvz.weight"))
+  else if (slicer.has(prefix + "in_proj_qkvz.weight"))
     add_grouped_columns(columns, shard, sizes);
   else
     add_delta_net_columns(columns, ranges, sizes);
@@ -188,7 +186,7 @@ RecurrentWeights load_recurrent_weights(const ModelSpec& spec, Mixer mixer, cons
   weights.conv = backend.load_convolution(channels.source, progress);
   if (mixer == Mixer::kShortConv) return weights;
   const auto vector = [&](const char* name, Range range) {
-    return backend.load_vector({&tensors.at(prefix + name), 0, 1, range.begin, range.count}, 0.0f, progress);
+    return backend.load_vector(slicer.cols_of(prefix + name, range.begin, range.count), 0.0f, progress);
   };
   weights.a_log = vector("a_log", ranges.heads);
   weights.dt_bias = vector("dt_bias", ranges.heads);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "native/backend/backend.h"
+#include "native/model/slicer.h"
 #include "native/model/spec.h"
 #include "native/model/weights.h"
 
@@ -21,7 +22,7 @@ using LoadMatrix = std::function<std::unique_ptr<Matrix>(MatrixSource source)>;
 
 // Loads all weights of a recurrent layer but its norm and its output projection.
 RecurrentWeights load_recurrent_weights(const ModelSpec& spec, Mixer mixer, const RecurrentShard& shard,
-                                        const TensorTable& tensors, const std::string& prefix,
-                                        const LoadMatrix& load_matrix, Backend& backend, const LoadProgress& progress);
+                                        const Slicer& slicer, const std::string& prefix, const LoadMatrix& load_matrix,
+                                        Backend& backend, const LoadProgress& progress);
 
 }  // namespace capstan

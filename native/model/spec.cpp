@@ -22,6 +22,12 @@ void require_positive(int64_t value, const char* name) {
           std::string(name) + ": expected a positive integer below 2^31, got " + std::to_string(value));
 }
 
+// Factors are used as f32.
+void require_finite(double value, const char* name) {
+  require(std::isfinite(static_cast<float>(value)),
+          std::string(name) + ": expected a finite number, got " + std::to_string(value));
+}
+
 void check_divisors(const RopeSpec& rope, const std::vector<float>& divisors) {
   require(
       divisors.empty() || static_cast<int>(divisors.size()) == rope.rotary_dim / 2,
@@ -47,6 +53,14 @@ void check_rope(const RopeSpec& rope, int head_dim) {
   check_divisors(rope, rope.frequency_divisors);
   check_divisors(rope, rope.long_frequency_divisors);
   require(rope.query_scale_growth == 0 || rope.original_max_positions > 0, "a query scale needs the trained length");
+  require_finite(rope.theta, "rope_theta");
+  require_finite(rope.factor, "rotary scaling factor");
+  require_finite(rope.low_freq_factor, "low_freq_factor");
+  require_finite(rope.high_freq_factor, "high_freq_factor");
+  require_finite(rope.beta_fast, "beta_fast");
+  require_finite(rope.beta_slow, "beta_slow");
+  require_finite(rope.attention_factor, "rotary attention factor");
+  require_finite(rope.query_scale_growth, "growth of the query scale");
   require(rope.theta > 0 && rope.factor > 0, "rope_theta and the scaling factor must be positive");
 }
 
@@ -76,6 +90,18 @@ void check_recurrent(const RecurrentShape& shape, Mixer mixer) {
   require(static_cast<double>(shape.conv_channels) == channels,
           "channels of a convolution: expected those of values, keys and queries, got " +
               std::to_string(shape.conv_channels));
+}
+
+void check_scales(const ModelSpec& spec) {
+  require_finite(spec.embedding_scale, "embedding scale");
+  require_finite(spec.residual_scale, "residual scale");
+  require_finite(spec.logit_scale, "logit scale");
+  require_finite(spec.logit_soft_cap, "soft cap of the logits");
+  require_finite(spec.attention_scale, "attention scale");
+  require_finite(spec.attention_soft_cap, "soft cap of attention");
+  require_finite(spec.norm_offset, "offset of the norms");
+  require_finite(spec.moe.weight_scale, "scale of the expert weights");
+  require_finite(spec.rms_norm_eps, "rms_norm_eps");
 }
 
 // All recurrent layers have one shape, so they are of one kind.
@@ -139,6 +165,7 @@ void check_spec(const ModelSpec& spec) {
   if (has_moe) check_moe(spec.moe);
   require(has_moe == (spec.moe.num_experts > 0), "the number of experts contradicts the layers");
   check_mixers(spec);
+  check_scales(spec);
   require(spec.rms_norm_eps > 0, "rms_norm_eps must be positive");
 }
 

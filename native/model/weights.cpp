@@ -2,11 +2,10 @@
 
 #include <algorithm>
 
-#include "native/backend/loaded_groups.h"
-#include "native/backend/panel_reader.h"
 #include "native/base/check.h"
 #include "native/base/error.h"
 #include "native/model/recurrent_weights.h"
+#include "native/model/slicer.h"
 
 namespace capstan {
 namespace {
@@ -31,42 +30,6 @@ void require_all_or_none(const TensorTable& tensors, const std::vector<std::stri
     if (!is_present(name))
       throw Error(ErrorCode::kInvalidModel, "tensor " + name + " is missing, but others of its group are present");
 }
-
-// Builds the slices of one rank.
-class Slicer {
- public:
-  explicit Slicer(const TensorTable& tensors) : tensors_(tensors) {}
-
-  TensorSlice whole(const std::string& name) const { return rows_of(name, 0, tensor(name).rows); }
-  TensorSlice rows_of(const std::string& name, int64_t begin, int64_t count) const {
-    const FileTensor& found = tensor(name);
-    return {&found, begin, count, 0, found.cols, load_groups(found), ordered(found)};
-  }
-  TensorSlice cols_of(const std::string& name, int64_t begin, int64_t count) const {
-    const FileTensor& found = tensor(name);
-    return {&found, 0, found.rows, begin, count, load_groups(found), ordered(found)};
-  }
-  // Appends the bias of `prefix` for output features [begin, begin + count) if the checkpoint has one.
-  void add_bias(MatrixSource& source, const std::string& prefix, int64_t begin, int64_t count) const {
-    if (const auto found = tensors_.find(prefix + ".bias"); found != tensors_.end())
-      source.bias.push_back({&found->second, 0, 1, begin, count});
-  }
-  bool has(const std::string& name) const { return tensors_.contains(name); }
-  const TensorTable& tensors() const { return tensors_; }
-
- private:
-  const FileTensor& tensor(const std::string& name) const { return tensors_.at(name); }
-  // A projection that holds gate and up is asked for twice in a row.
-  std::shared_ptr<const std::vector<char>> ordered(const FileTensor& tensor) const {
-    if (&tensor != last_) ordered_ = load_ordered(tensor);
-    last_ = &tensor;
-    return ordered_;
-  }
-
-  const TensorTable& tensors_;
-  mutable const FileTensor* last_ = nullptr;
-  mutable std::shared_ptr<const std::vector<char>> ordered_;  // of last_
-};
 
 // A range of the output features of a projection, or of a part of a projection that others share.
 struct FeatureRange {
@@ -112,7 +75,7 @@ MatrixSource gate_up_source(const Slicer& slicer, const std::string& mlp, Featur
   source.interleave_pairs = true;
   const std::string fused = mlp + "gate_up_proj";
   if (slicer.has(fused + ".weight")) {
-    const int64_t first_up = slicer.whole(fused + ".weight").num_rows / 2;
+    const int64_t first_up = slicer.rows(fused + ".weight") / 2;
     add_features(slicer, source, fused, range);
     add_features(slicer, source, fused, {first_up + range.begin, range.count});
   } else {
@@ -176,25 +139,32 @@ class LayerLoader {
   std::unique_ptr<Matrix> f32_matrix(const char* projection) const {
     MatrixSource source;
     const std::string prefix = layer_name(layer_, projection);
-    add_features(slicer_, source, prefix, {0, slicer_.whole(prefix + ".weight").num_rows});
+    add_features(slicer_, source, prefix, {0, slicer_.rows(prefix + ".weight")});
     source.format = WeightFormat::kF32;
     return backend_.load_matrix(source, progress_);
   }
-  // Returns null when the layer has no such tensor.
-  std::unique_ptr<Vector> norm(const std::string& name, FeatureRange range = {}) const {
-    const std::string tensor = layer_name(layer_, (name + ".weight").c_str());
-    if (!slicer_.has(tensor)) return nullptr;
-    TensorSlice slice = slicer_.whole(tensor);
-    if (range.count > 0 && slice.num_cols > spec_.head_dim) slice.col_begin = range.begin, slice.num_cols = range.count;
+  std::unique_ptr<Vector> norm_slice(const TensorSlice& slice) const {
     return backend_.load_vector(slice, static_cast<float>(spec_.norm_offset), progress_);
+  }
+  // Returns null when the layer has no such tensor.
+  std::unique_ptr<Vector> norm(const char* name) const {
+    const std::string tensor = layer_name(layer_, name) + ".weight";
+    return slicer_.has(tensor) ? norm_slice(slicer_.whole(tensor)) : nullptr;
+  }
+  // The norm of q or k, of which this rank holds the features in `range`.
+  std::unique_ptr<Vector> head_norm(const char* name, FeatureRange range) const {
+    const std::string tensor = layer_name(layer_, name) + ".weight";
+    if (spec_.qk_norm == QkNorm::kNone) return nullptr;
+    if (spec_.qk_norm == QkNorm::kAllHeads) return norm_slice(slicer_.cols_of(tensor, range.begin, range.count));
+    return norm_slice(slicer_.whole(tensor));
   }
 
   void load_attention(LayerWeights& weights) const {
     const int64_t d = spec_.head_dim;
     const FeatureRange queries{plan_.head_begin * d, plan_.num_heads * d};
     weights.qkv_proj = matrix(qkv_source(slicer_, spec_, plan_, layer_));
-    weights.q_norm = norm("q_norm", queries);
-    weights.k_norm = norm("k_norm", {plan_.kv_head_begin * d, plan_.num_kv_heads * d});
+    weights.q_norm = head_norm("q_norm", queries);
+    weights.k_norm = head_norm("k_norm", {plan_.kv_head_begin * d, plan_.num_kv_heads * d});
     if (has("sinks")) {
       TensorSlice slice = slicer_.whole(layer_name(layer_, "sinks"));
       slice.col_begin = plan_.head_begin, slice.num_cols = plan_.num_heads;
@@ -206,7 +176,7 @@ class LayerLoader {
   void load_recurrent(LayerWeights& weights) const {
     const RecurrentShard& shard = plan_.recurrent;
     weights.recurrent = load_recurrent_weights(
-        spec_, mixer(), shard, slicer_.tensors(), layer_name(layer_, ""),
+        spec_, mixer(), shard, slicer_, layer_name(layer_, ""),
         [&](MatrixSource source) { return matrix(std::move(source)); }, backend_, progress_);
     weights.o_proj = matrix(row_source(slicer_, layer_name(layer_, "o_proj"),
                                        {shard.first_channel, shard.shape.output_size()}, spec_.hidden_size));
@@ -228,8 +198,8 @@ class LayerLoader {
     for (int expert = 0; expert < spec_.moe.num_experts; ++expert)
       moe->experts.push_back(load_mlp(layer_name(layer_, ("experts." + std::to_string(expert) + ".").c_str()),
                                       {plan_.expert_begin, plan_.expert_size}));
-    if (spec_.moe.shared_intermediate_size > 0)
-      moe->shared = load_mlp(layer_name(layer_, "shared_expert."), {plan_.shared_begin, plan_.shared_size});
+    if (spec_.moe.shared_intermediate_size == 0) return moe;
+    moe->shared = load_mlp(layer_name(layer_, "shared_expert."), {plan_.shared_begin, plan_.shared_size});
     if (has("shared_gate.weight")) moe->shared_gate = f32_matrix("shared_gate");
     return moe;
   }
@@ -337,7 +307,8 @@ class LayerChecker {
     vector_if_present("router.selection_bias", moe.num_experts);
     for (int expert = 0; expert < moe.num_experts; ++expert)
       check_mlp("experts." + std::to_string(expert) + ".", moe.intermediate_size);
-    if (moe.shared_intermediate_size > 0) check_mlp("shared_expert.", moe.shared_intermediate_size);
+    if (moe.shared_intermediate_size == 0) return;
+    check_mlp("shared_expert.", moe.shared_intermediate_size);
     if (has("shared_gate.weight")) linear("shared_gate", 1, spec_.hidden_size);
   }
 
@@ -505,7 +476,7 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
         {layer.mixer, group, model.kv_groups[static_cast<size_t>(group)].num_layers++, layer.rope, layer.window});
   }
   for (const RopeSpec& rope : spec.ropes)
-    model.rope_tables.push_back({rope.rotary_dim, {}, {}});
+    model.rope_tables.push_back({rope.rotary_dim, {}, {}, rope.query_scale_growth != 0});
   model.max_model_len = max_model_len;
   return model;
 }

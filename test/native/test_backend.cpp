@@ -43,6 +43,20 @@ double worst_difference(const DecoderShape& shape, const RunOptions& options,
   return worst;
 }
 
+TEST(backend_refuses_sizes_above_its_limits_before_loading) {
+  CpuBackendOptions options;
+  options.cpus = {-1};
+  const std::unique_ptr<Backend> backend = make_cpu_backend(options, nullptr);
+  const auto check = [&](int head_dim, int conv_taps) {
+    DeviceModel model;
+    model.head_dim = head_dim, model.recurrent.conv_taps = conv_taps;
+    backend->check_model(model, 0);
+  };
+  check(512, 16);
+  EXPECT_ERROR("unsupported_model", check(513, 16));
+  EXPECT_ERROR("unsupported_model", check(512, 17));
+}
+
 std::string case_name(const DecoderShape& shape, CpuIsa isa, DType dtype) {
   return std::string(cpu_isa_name(isa)) + " " + dtype_name(dtype) + " heads " + std::to_string(shape.num_heads) + "/" +
          std::to_string(shape.num_kv_heads) + " of " + std::to_string(shape.head_dim);

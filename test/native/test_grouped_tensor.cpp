@@ -3,9 +3,11 @@
 #include <cstring>
 #include <functional>
 
+#include "native/backend/cpu/cpu_backend.h"
 #include "native/backend/cpu/isa.h"
 #include "native/backend/cpu/matrix.h"
 #include "native/backend/panel_reader.h"
+#include "native/model/recurrent_weights.h"
 #include "test/native/group_values.h"
 #include "test/native/testing.h"
 
@@ -97,6 +99,46 @@ TEST(groups_of_one_matrix_may_have_other_scales_but_not_another_type) {
   EXPECT_EQ(matrix->rows, 32);
   EXPECT_EQ(matrix->rest->rows, 16);
   EXPECT(matrix->rest->rest == nullptr);
+}
+
+TEST(groups_of_a_projection_are_in_memory_once) {
+  GroupFile file(values_of("awq"));
+  file.open();
+  const TensorTable tensors{{"w", *file.whole().tensor}};
+  const Slicer slicer(tensors);
+  EXPECT(slicer.rows_of("w", 0, 8).groups == slicer.rows_of("w", 8, 8).groups);
+}
+
+TEST(groups_of_a_recurrent_layer_are_loaded) {
+  constexpr int64_t kChannels = 5;
+  CpuBackendOptions options;
+  options.cpus = {-1};
+  options.weight_dtype = DType::kF32;
+  const std::unique_ptr<Backend> backend = make_cpu_backend(options, nullptr);
+  for (const char* name : {"awq", "gptq-4", "int8-channel", "fp8-channel"}) {
+    const GroupValues values = values_of(name);
+    GroupFile file(values);
+    file.open();
+    const TensorTable tensors{{"in_proj.weight", *file.whole().tensor}, {"conv.weight", *file.whole().tensor}};
+    ModelSpec spec;
+    spec.recurrent.conv_channels = kChannels;
+    const auto load = [&](MatrixSource source) {
+      source.format = WeightFormat::kFile;
+      return backend->load_matrix(source, {});
+    };
+    const RecurrentWeights weights = load_recurrent_weights(spec, Mixer::kShortConv, make_recurrent_shard(spec, 0, 1),
+                                                            Slicer(tensors), "", load, *backend, {});
+    const std::vector<float>& conv = static_cast<const CpuVector&>(*weights.conv).values;
+    std::vector<float> row(static_cast<size_t>(values.cols));
+    for (int64_t r = 0; r < 3 * kChannels; ++r) {
+      gather_row(static_cast<const CpuMatrix&>(*weights.in_proj), r, row.data());
+      for (int64_t col = 0; col < values.cols; ++col) {
+        const float wanted = values.values[static_cast<size_t>(r * values.cols + col)];
+        EXPECT_EQ(row[static_cast<size_t>(col)], wanted);
+        if (r < kChannels) EXPECT_EQ(conv[static_cast<size_t>(col * 16 + r)], wanted);
+      }
+    }
+  }
 }
 
 // Opens a file whose description or bytes are changed, and reads it.

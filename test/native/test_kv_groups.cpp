@@ -1,5 +1,6 @@
 // KV groups: what a group with a window frees, shares and finds again, and how the memory is divided.
 #include <deque>
+#include <limits>
 #include <memory>
 #include <random>
 
@@ -98,6 +99,14 @@ TEST(kv_groups_of_one_window_hold_its_blocks_only) {
   for (int i = 0; i < 30; ++i)
     run_step(scheduler);
   EXPECT(seq.num_tokens() > 80 && seq.num_preemptions == 0);
+}
+
+TEST(kv_groups_of_the_largest_window_are_admitted_when_the_prompt_fits) {
+  for (const int num_blocks : {2, 3}) {
+    BlockManager blocks({{num_blocks, std::numeric_limits<int>::max()}}, kBlockSize, false);
+    Sequence seq = make_sequence(2 * kBlockSize + 1);
+    EXPECT_EQ(blocks.admit(seq, 0, false), num_blocks == 3);
+  }
 }
 
 TEST(kv_groups_hit_needs_the_last_window) {

@@ -2,6 +2,7 @@
 // and ranks must not change a bit of any token or log-probability.
 #include <unistd.h>
 
+#include <limits>
 #include <thread>
 
 #include "native/engine/load.h"
@@ -155,6 +156,72 @@ TEST(load_accepts_paired_rows_of_whole_heads_of_q_and_k_only) {
   Session{with_pairs("layers.0.q_proj.weight", head_dim)};
   EXPECT_ERROR("invalid_model", Session{with_pairs("layers.0.q_proj.weight", 2 * head_dim)});
   EXPECT_ERROR("invalid_model", Session{with_pairs("layers.0.v_proj.weight", head_dim)});
+}
+
+TEST(load_refuses_scales_that_are_not_finite) {
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  const auto check = [&](double ModelSpec::* scale, double value) {
+    ModelSpec spec = model.request().spec;
+    spec.*scale = value;
+    check_spec(spec);
+  };
+  for (double ModelSpec::* scale : {&ModelSpec::embedding_scale, &ModelSpec::residual_scale, &ModelSpec::logit_scale,
+                                    &ModelSpec::attention_scale, &ModelSpec::attention_soft_cap,
+                                    &ModelSpec::logit_soft_cap, &ModelSpec::norm_offset, &ModelSpec::rms_norm_eps}) {
+    check(scale, 0.5);
+    for (const double value : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), 1e39})
+      EXPECT_ERROR("invalid_model", check(scale, value));
+  }
+  for (double RopeSpec::* factor : {&RopeSpec::theta, &RopeSpec::factor, &RopeSpec::attention_factor}) {
+    ModelSpec spec = model.request().spec;
+    spec.ropes[0].*factor = std::numeric_limits<double>::infinity();
+    EXPECT_ERROR("invalid_model", check_spec(spec));
+  }
+}
+
+// Names the tensors of a dense model as those of a mixture of two experts that are alike.
+LoadRequest as_mixture(const TinyModel& model) {
+  LoadRequest request = model.request();
+  request.spec.moe = {.num_experts = 2, .top_k = 1, .intermediate_size = request.spec.intermediate_size};
+  const std::vector<TensorEntry> dense = request.tensors;
+  const auto add = [&](TensorEntry entry, const std::string& name) {
+    entry.name = name;
+    request.tensors.push_back(entry);
+  };
+  for (size_t layer = 0; layer < request.spec.layers.size(); ++layer) {
+    request.spec.layers[layer].is_moe = true;
+    const std::string prefix = "layers." + std::to_string(layer) + ".";
+    for (const TensorEntry& entry : dense) {
+      for (const char* name : {"gate_proj.weight", "up_proj.weight", "down_proj.weight"})
+        for (const char* expert : {"experts.0.", "experts.1."})
+          if (entry.name == prefix + name) add(entry, prefix + expert + name);
+      if (entry.name != "embed_tokens.weight") continue;
+      add(entry, prefix + "router.weight");
+      request.tensors.back().shape = {2, request.spec.hidden_size};
+    }
+  }
+  return request;
+}
+
+TEST(model_without_a_shared_expert_ignores_its_gate) {
+  const TinyModel model(TinyShape{}, DType::kF32);
+  LoadRequest request = as_mixture(model);
+  const std::vector<Answer> wanted = solo_answers(request);
+  for (const char* layer : {"layers.0.", "layers.1."}) {
+    request.tensors.push_back(request.tensors[0]);
+    request.tensors.back().name = layer + std::string("shared_gate.weight");
+    request.tensors.back().shape = {1, request.spec.hidden_size};
+  }
+  expect_same(solo_answers(request), wanted, "a gate without a shared expert");
+}
+
+TEST(model_knows_the_scales_of_q_before_loading) {
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  ModelSpec spec = model.request().spec;
+  const ShardPlan plan = make_shard_plan(spec, 0, 1);
+  EXPECT(!make_device_model(spec, plan, 300, 0).rope_tables[0].has_query_scales);
+  spec.ropes[0].query_scale_growth = 0.1;
+  EXPECT(make_device_model(spec, plan, 300, 0).rope_tables[0].has_query_scales);
 }
 
 TEST(load_refuses_tensors_that_the_files_do_not_contain) {

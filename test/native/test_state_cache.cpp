@@ -268,6 +268,16 @@ TEST(states_are_shared_by_the_choices_of_a_request) {
   EXPECT_EQ(follower.num_cached_tokens, 40);
 }
 
+TEST(states_in_use_are_not_idle) {
+  Hybrid hybrid(4, 1000, true, false);
+  Sequence seq = make_sequence(10);
+  hybrid.scheduler.add(seq);
+  hybrid.step();
+  EXPECT(!hybrid.scheduler.blocks().is_idle());
+  hybrid.scheduler.finish(seq);
+  EXPECT(hybrid.scheduler.blocks().is_idle() && hybrid.slots().num_cached() > 0);
+}
+
 TEST(states_of_a_numeric_error_are_forgotten) {
   Hybrid hybrid(20);
   hybrid.run(make_sequence(43), 10, true);
@@ -354,6 +364,14 @@ TEST(memory_of_states_serves_all_sequences_and_their_snapshots) {
   EXPECT(plan.num_blocks == (std::vector<int>{4 * 512}));
   EXPECT_EQ(plan.num_state_slots, 4 * (2 + 16));
   EXPECT_EQ(plan.kv_cache_bytes, int64_t{2048} * 1000 + int64_t{72} * 5000);
+}
+
+TEST(memory_of_states_without_a_prefix_cache_has_no_snapshots) {
+  MemoryRequest request = hybrid_request();
+  request.has_prefix_cache = false;
+  EXPECT_EQ(plan_memory(request).num_state_slots, 4);
+  request.max_num_drafts = 7;
+  EXPECT_EQ(plan_memory(request).num_state_slots, 11);
 }
 
 TEST(memory_of_states_is_half_when_it_is_short) {

@@ -61,6 +61,7 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   spec.num_kv_heads = shape.num_kv_heads;
   spec.head_dim = shape.head_dim;
   spec.tie_word_embeddings = shape.is_tied;
+  if (shape.has_qk_norm) spec.qk_norm = QkNorm::kHead;
   spec.attention_scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
   spec.layers.resize(static_cast<size_t>(shape.num_layers));
   spec.layers.back().window = shape.sliding_window;

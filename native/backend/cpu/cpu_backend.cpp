@@ -16,6 +16,7 @@
 #include "native/backend/cpu/matrix.h"
 #include "native/backend/cpu/memory.h"
 #include "native/backend/cpu/recurrent.h"
+#include "native/backend/cpu/recurrent_kernels.h"
 #include "native/backend/cpu/sample.h"
 #include "native/backend/cpu/team.h"
 #include "native/base/check.h"
@@ -64,6 +65,12 @@ const float* values_of(const Vector* vector) {
 
 const CpuMatrix& matrix_of(const std::unique_ptr<Matrix>& matrix) {
   return static_cast<const CpuMatrix&>(*matrix);
+}
+
+void check_at_most(const char* what, int limit, int value) {
+  if (value > limit)
+    throw Error(ErrorCode::kUnsupportedModel,
+                std::string(what) + ": expected at most " + std::to_string(limit) + ", got " + std::to_string(value));
 }
 
 class CpuBackend final : public Backend {
@@ -240,9 +247,7 @@ void CpuBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
     CAPSTAN_CHECK(rope.rotary_dim % 2 == 0 && rope.rotary_dim <= model.head_dim);
     CAPSTAN_CHECK(static_cast<int64_t>(rope.values.size()) >= int64_t{model.max_model_len} * rope.rotary_dim);
   }
-  if (model.head_dim > kMaxHeadDim)
-    throw Error(ErrorCode::kUnsupportedModel, "head size: expected at most " + std::to_string(kMaxHeadDim) + ", got " +
-                                                  std::to_string(model.head_dim));
+  CAPSTAN_CHECK(model.head_dim <= kMaxHeadDim);
   model_ = model;
   limits_ = limits;
   kv_layout_ = make_kv_layout(model, limits.block_size, limits.kv_cache_dtype);
@@ -406,8 +411,10 @@ ActTiles CpuBackend::norm_rows(const Vector* norm, std::span<const int32_t> rows
   return acts;
 }
 
-// All ranks keep their weights in the memory of this machine.
-void CpuBackend::check_model(const DeviceModel&, int64_t weight_bytes) const {
+void CpuBackend::check_model(const DeviceModel& model, int64_t weight_bytes) const {
+  check_at_most("head size", kMaxHeadDim, model.head_dim);
+  check_at_most("inputs of the convolution of a recurrent layer", kMaxConvTaps, model.recurrent.conv_taps);
+  // All ranks keep their weights in the memory of this machine.
   const int64_t needed = weight_bytes * world_size(), available = available_bytes();
   if (needed > available)
     throw Error(ErrorCode::kOutOfMemory, "the weights need " + std::to_string(needed >> 20) + " MiB as " +
@@ -487,6 +494,7 @@ void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
   args.num_heads = model_.num_heads;
   args.q_norm.weight = values_of(weights.q_norm.get());
   args.k_norm.weight = values_of(weights.k_norm.get());
+  args.q_norm.is_of_all_heads = args.k_norm.is_of_all_heads = has_norm_of_all;
   args.eps = model_.rms_norm_eps;
   args.rotates_before_norm = model_.rotates_before_qk_norm;
   args.cache = kv_cache(layer);
@@ -683,7 +691,7 @@ void CpuBackend::route(const LayerWeights& weights) {
     }
   });
   expert_plan_.sort_by_expert();
-  if (moe.shared_gate == nullptr) return;
+  if (slots == top_k || moe.shared_gate == nullptr) return;
   const CpuMatrix& gate = matrix_of(moe.shared_gate);
   gemm.acts = norm_rows(weights.mlp_norm.get(), {}, num_tokens(), gate);
   gemm.num_features = 1;

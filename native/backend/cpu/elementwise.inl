@@ -243,9 +243,8 @@ void scale_logits(float* logits, int64_t n, float scale, float cap) {
 // Both functions: x is readable and writable up to a multiple of 16 and holds zeros from head_dim on.
 inline void norm_head(float* x, int head_dim, const HeadNorm& norm, int head, float eps) {
   if (norm.weight == nullptr) return;
-  const bool is_of_all = norm.inverse_rms > 0;
-  const Vec scale = vec_set(is_of_all ? norm.inverse_rms : inverse_rms(x, head_dim, eps));
-  const float* weight = norm.weight + (is_of_all ? head * head_dim : 0);
+  const Vec scale = vec_set(norm.is_of_all_heads ? norm.inverse_rms : inverse_rms(x, head_dim, eps));
+  const float* weight = norm.weight + (norm.is_of_all_heads ? head * head_dim : 0);
   for (int i = 0; i < head_dim; i += 16)
     vec_store(x + i, vec_mul(vec_mul(vec_load(x + i), scale), load_part(weight + i, head_dim - i)));
 }

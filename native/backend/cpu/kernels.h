@@ -147,8 +147,8 @@ struct KvCache {
 // The norm of the heads of q or k.
 struct HeadNorm {
   const float* weight = nullptr;  // (head_dim), or (heads * head_dim) for a norm over all heads; null = no norm
-  // The norm over all heads is x * weight * inverse_rms; 0 = each head is normalized by itself.
-  float inverse_rms = 0;
+  bool is_of_all_heads = false;   // x * weight * inverse_rms; otherwise each head is normalized by itself
+  float inverse_rms = 0;          // over all heads of the row
 };
 
 // Finishes one row of the QKV projection: norms, RoPE and the scale of q, in place; stores k and v in their slot.

@@ -65,10 +65,7 @@ RecurrentLayers::RecurrentLayers(const DeviceModel& model, const DeviceLimits& l
       projection_stride_(round_up(num_columns(shape_), 16)),
       gate_stride_(round_up(shape_.num_heads, 16)),
       zeros_(static_cast<size_t>(conv_stride_), 0.0f) {
-  if (shape_.conv_taps > kMaxConvTaps)
-    throw Error(ErrorCode::kUnsupportedModel, "convolution of a recurrent layer: expected at most " +
-                                                  std::to_string(kMaxConvTaps) + " inputs, got " +
-                                                  std::to_string(shape_.conv_taps));
+  CAPSTAN_CHECK(shape_.conv_taps <= kMaxConvTaps);
   CAPSTAN_CHECK(shape_.num_heads == 0 || shape_.num_heads % shape_.num_groups == 0);
   const auto floats = [](int64_t count, const char* purpose) {
     return HugeBuffer(static_cast<size_t>(count) * sizeof(float), purpose);
