@@ -270,7 +270,7 @@ TEST(qkv_row_normalizes_over_all_heads_or_after_the_rotation) {
       QkvRowArgs args;
       args.qkv = qkv.data(), args.num_heads = heads, args.eps = 1e-5f, args.cache = cache;
       args.rope = rope.data(), args.rotary_dim = rotary_dim;
-      args.q_norm = {norm.data(), is_after ? 0.0f : 0.75f};
+      args.q_norm = {norm.data(), !is_after, 0.75f};
       args.rotates_before_norm = is_after;
       cpu_kernels(isa).qkv_row(args);
       for (int h = 0; h < heads; ++h) {
