@@ -368,7 +368,8 @@ describe('chunking', () => {
         const options = { tools: TOOLS, isConstrained };
         const whole = run(format, [text], options);
         expect([text, run(format, split(text, random), options)]).toEqual([text, whole]);
-        if (whole.calls.length === 0) expect(whole.text).toBe(text);
+        // An empty list after a marker is dropped.
+        if (whole.calls.length === 0 && !/>\s*\[\s*\]/.test(text)) expect(whole.text).toBe(text);
       }
     }
   });

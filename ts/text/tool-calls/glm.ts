@@ -68,8 +68,9 @@ function argumentFormat({ suffix, list, separator, ...shape }: ArgumentShape): T
     value: tag('arg_value'),
     valueClose: tag('/arg_value'),
   };
-  const parts = { tags, values: { format: shape.name, close: tags.valueClose, hasBreaks: false } };
   const { listOpen, listClose, open, close } = tags;
+  const values = { format: shape.name, close: tags.valueClose, hasBreaks: false, call: { open, close } };
+  const parts = { tags, values };
   return {
     ...shape,
     markers: Object.values<string>({ ...tags }).filter((text) => text !== ''),
@@ -111,18 +112,22 @@ function* readArguments(input: CallInput, sink: CallSink, name: string, { tags, 
     yield* input.blanks();
     const tag = yield* input.oneOf(tags.key, tags.close);
     if (tag === undefined) return false;
-    if (tag === tags.close) {
-      if (!isFirst) sink.add('}');
-      sink.finish();
-      return true;
-    }
+    if (tag === tags.close) return endArguments(sink, isFirst);
     const key = yield* input.word(NAME_CHAR);
     if (key === undefined || !(yield* input.literal(tags.keyClose))) return false;
     yield* input.blanks();
     if (!(yield* input.literal(tags.value))) return false;
     sink.add(`${isFirst ? '{' : ', '}${JSON.stringify(key)}: `);
-    if (!(yield* readRawValue(input, sink, types(key), values))) return false;
+    const end = yield* readRawValue(input, sink, types(key), values);
+    if (end === undefined) return false;
+    if (end === 'call') return endArguments(sink, false);
   }
+}
+
+function endArguments(sink: CallSink, areEmpty: boolean): boolean {
+  if (!areEmpty) sink.add('}');
+  sink.finish();
+  return true;
 }
 
 function callGrammar({ name, hasFreeArguments, rules, rejectName }: GrammarTool, { tags, values }: Parts): GrammarExpr {

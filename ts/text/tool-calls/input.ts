@@ -11,8 +11,10 @@ const MAX_WORD = 256;
 export class CallInput {
   #ahead: string | undefined;
   #isOver = false;
+  /** The completion is incomplete, and its text is over. */
+  isCut = false;
 
-  /** The character that was peeked but not skipped. */
+  /** The character that was peeked but not skipped, or the text that was taken back. */
   get ahead(): string | undefined {
     return this.#ahead;
   }
@@ -29,9 +31,9 @@ export class CallInput {
     this.#ahead = undefined;
   }
 
-  /** Takes back a character that was skipped. */
-  unskip(char: string): void {
-    this.#ahead = char;
+  /** Takes back a character that was skipped. A reader that ends may take back a longer text, which is read again. */
+  unskip(text: string): void {
+    this.#ahead = text;
   }
 
   *next(): Reading<string | undefined> {

@@ -67,8 +67,9 @@ export class ToolCallParser {
    *   of a marker with two or more characters, and any part of a marker after a call.
    */
   end(isCut = false): OutputPart[] {
+    this.#input.isCut = isCut;
     if (isCut && this.#isInCall()) this.#held = new TextBuffer();
-    if (this.#reading !== undefined) this.#read(undefined);
+    while (this.#reading !== undefined) this.#read(undefined);
     if (this.#place !== 'afterCall') this.#flushBlanks();
     return this.#drain();
   }
@@ -92,7 +93,7 @@ export class ToolCallParser {
     this.#read(char);
   }
 
-  /** Passes a character to the reader, and processes the character that the reader does not consume. */
+  /** Passes a character to the reader, and processes what the reader does not consume. */
   #read(char: string | undefined): void {
     if (char !== undefined) this.#held.add(char);
     const step = this.#reading!.next(char);
@@ -107,8 +108,8 @@ export class ToolCallParser {
     if (step.value) this.#endCalls();
     else this.#reject(rest);
     if (rest === '') return;
-    if (hasConsumed) this.#take(rest);
-    else this.#takeText(rest);
+    if (!hasConsumed) return this.#takeText(rest);
+    for (const next of rest) this.#take(next);
   }
 
   /** Reads on in a call that is malformed, from the last part that was emitted. */

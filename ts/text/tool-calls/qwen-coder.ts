@@ -89,7 +89,7 @@ function* readFunction(input: CallInput, sink: CallSink, values: RawValues): Cal
     const key = yield* input.word(NAME);
     if (key === undefined || !(yield* input.literal('>'))) return false;
     sink.add(`${isFirst ? '{' : ', '}${JSON.stringify(key)}: `);
-    if (!(yield* readRawValue(input, sink, types(key), values))) return false;
+    if ((yield* readRawValue(input, sink, types(key), values)) === undefined) return false;
   }
 }
 

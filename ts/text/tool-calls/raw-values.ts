@@ -7,8 +7,9 @@ import { keywordBeside } from '../schema-keywords';
 import { type Schema, type TypeName, TYPES } from '../schema-types';
 import { toArgument, typesAllowed } from './argument-types';
 import type { CallSink } from './format';
-import type { CallInput, CallReading } from './input';
+import type { CallInput, Reading } from './input';
 import { escapeForJson } from './python-literal';
+import { TextBuffer } from './text-buffer';
 
 const MAX_NULL = 16;
 
@@ -20,7 +21,17 @@ export interface RawValues {
   close: string;
   /** One line break at either end of a value does not belong to it. */
   hasBreaks: boolean;
+  /** Markers of a call whose end also ends a value without its closing marker. Default: none does. */
+  call?: CallMarkers;
 }
+
+interface CallMarkers {
+  open: string;
+  close: string;
+}
+
+/** What ended a value; undefined: the text is over. */
+type ValueEnd = 'value' | 'call' | undefined;
 
 /** Streams text. A value that may be of another type is converted when it is complete. */
 export function* readRawValue(
@@ -28,21 +39,23 @@ export function* readRawValue(
   sink: CallSink,
   types: readonly TypeName[],
   values: RawValues,
-): CallReading {
+): Reading<ValueEnd> {
   const isTextOrNull = types.every((type) => type === 'string' || type === 'null');
   /** undefined: the value is text, and all of it was emitted. */
   let held: string | undefined = '';
-  const isComplete = yield* readRaw(input, values, (text) => {
+  // A grammar guarantees the closing marker.
+  const end = yield* readRaw(input, sink.isConstrained ? { ...values, call: undefined } : values, (text) => {
     if (held === undefined) return sink.add(escapeForJson(text));
     held += text;
     if (!isTextOrNull || (types.includes('null') && mayBeNull(held))) return;
     sink.add(`"${escapeForJson(held)}`);
     held = undefined;
   });
+  const isComplete = end !== undefined;
   if (held === undefined) sink.add(isComplete ? '"' : '');
   else if (isComplete) sink.add(toArgument(held, types));
   else if (held !== '') sink.add(types.includes('string') ? `"${escapeForJson(held)}` : held);
-  return isComplete;
+  return end;
 }
 
 /** Whether the start of a value may be that of null, with some blanks around. */
@@ -51,24 +64,54 @@ function mayBeNull(text: string): boolean {
 }
 
 /** Reads the text before the closing marker. */
-function* readRaw(input: CallInput, { close, hasBreaks }: RawValues, emit: (text: string) => void): CallReading {
-  /** A line break before a possible marker, and the matched part of the marker. */
-  let held = '';
-  for (let numMatched = 0, isFirst = true; ; isFirst = false) {
+function* readRaw(
+  input: CallInput,
+  { close, hasBreaks, call }: RawValues,
+  emit: (text: string) => void,
+): Reading<ValueEnd> {
+  const ends = call === undefined ? [close] : [close, call.close];
+  /** A line break before a possible marker. */
+  let lineBreak = '';
+  let matched = '';
+  for (let isFirst = true; ; isFirst = false) {
     const char = yield* input.next();
-    if (char === undefined) return false;
-    if (char === close[numMatched]) {
-      held += char;
-      if (++numMatched === close.length) return true;
-      continue;
+    if (char === undefined) return undefined;
+    const start = matched + char;
+    if (ends.some((end) => end.startsWith(start))) {
+      matched = start;
+      if (matched === close) emit(hasBreaks ? '' : lineBreak);
+      if (matched === close) return 'value';
+      if (call === undefined || matched !== call.close) continue;
+      const rest = yield* readThrough(input, [close, call.open]);
+      if (rest.endsWith(close)) {
+        emit(lineBreak + matched + rest.slice(0, -close.length));
+        return 'value';
+      }
+      // The rest of a completion that is cut may lack the closing marker.
+      if (input.isCut) return undefined;
+      input.unskip(rest);
+      return 'call';
     }
     if (hasBreaks && isFirst && char === '\n') continue;
     // NOTE: the first character of the marker does not occur in the rest of it, so a new match can start only here.
-    if (held !== '') emit(held);
-    numMatched = char === close[0] ? 1 : 0;
-    held = numMatched > 0 || (hasBreaks && char === '\n') ? char : '';
-    if (held === '') emit(char);
+    emit(lineBreak + matched);
+    lineBreak = char === '\n' && (hasBreaks || call !== undefined) ? char : '';
+    matched = char === close[0] ? char : '';
+    if (lineBreak + matched === '') emit(char);
   }
+}
+
+/** Reads up to the end of the first of some markers, or all text. */
+function* readThrough(input: CallInput, markers: readonly string[]): Reading<string> {
+  const longest = Math.max(...markers.map((marker) => marker.length));
+  const text = new TextBuffer();
+  for (let last = ''; !markers.some((marker) => last.endsWith(marker));) {
+    const char = yield* input.next();
+    if (char === undefined) break;
+    text.add(char);
+    last = (last + char).slice(-longest);
+  }
+  return text.toString();
 }
 
 /** Returns the grammar of a raw value that the reader converts to the same type: plain text for strings, else JSON. */
