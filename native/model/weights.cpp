@@ -151,7 +151,7 @@ class LayerLoader {
     const std::string tensor = layer_name(layer_, name) + ".weight";
     return slicer_.has(tensor) ? norm_slice(slicer_.whole(tensor)) : nullptr;
   }
-  // The norm of q or k, of which this rank holds the features in `range`.
+  // The norm of q or k: the features in `range`, which this rank holds.
   std::unique_ptr<Vector> head_norm(const char* name, FeatureRange range) const {
     const std::string tensor = layer_name(layer_, name) + ".weight";
     if (spec_.qk_norm == QkNorm::kNone) return nullptr;

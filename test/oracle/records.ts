@@ -5,8 +5,8 @@
  *     node -r ./test/oracle/register-ts.cjs test/oracle/records.ts OUT [DIR]
  *
  * Words are separated by whitespace, and lists start with their length. File paths are relative to the current folder.
- * Contains only what CUDA runs: models with 16-bit weights. Their decoder differs from that of Llama only in the norms of
- * q and k, and in the windows.
+ * Contains only what CUDA runs: models with 16-bit weights. Their decoder differs from that of Llama only in the norms
+ * of q and k, and in the windows.
  */
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
