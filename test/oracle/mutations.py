@@ -457,6 +457,13 @@ OF_FEATURE = {
 }
 
 
+# Cases of these model types have goldens, but not every feature has a mutation that fits their modelling code yet.
+UNCHECKED = {
+    "ernie4_5", "exaone4", "gemma2", "gemma3_text", "glm4", "gpt_oss", "granite", "granitemoe", "hunyuan_v1_dense", "ministral3",
+    "mixtral", "olmo2", "olmo3", "olmoe", "phi3", "qwen2_moe", "qwen3_moe", "seed_oss", "smollm3",
+}
+
+
 def measure_mutation(case, directory, golden, mutation):
     """A config that transformers cannot run is visible."""
     try:
