@@ -245,7 +245,7 @@ CASES = [
         config={"full_attention_interval": 2, "linear_num_value_heads": 4, "linear_num_key_heads": 4, "linear_value_head_dim": 16, "linear_key_head_dim": 16}),
     # The experts are in one tensor, as in memory.
     row("qwen35-moe-stacked-f32", "qwen3.5-moe", ["delta-net", "separate-projections", "output-gate", "hybrid-qk-norm", "zero-norm",
-                                           "experts", "shared-expert", "memory-names"],
+                                           "all-experts", "shared-expert", "memory-names"],
         model_type="qwen3_5_moe_text", kv=2, head_dim=16, eps=1e-6, theta=100.0, spelling="v5",
         config={"layer_types": ["full_attention", "linear_attention"], "linear_num_value_heads": 4, "linear_num_key_heads": 2,
                 "linear_value_head_dim": 16, "linear_key_head_dim": 16, "num_experts": 4, "num_experts_per_tok": 1,

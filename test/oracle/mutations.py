@@ -442,7 +442,7 @@ OF_FEATURE = {
     "interleaved-rope": [],  # the rotation is in the modelling code
     "qk-norm-after-rope": [M("QK norm ignored", weights=ones("query_layernorm.weight", "key_layernorm.weight"))],
     "rope-alpha": [M("no alpha", config=set_rope(alpha=1.0001))],
-    "experts": [M("one expert per token", config=set_config(num_experts_per_tok=1))],
+    "experts": [M("one expert per token", config=lambda c: c.get("text_config", c).update(num_experts_per_tok=1))],
     "all-experts": [],
     "shared-expert": [M("no shared expert", weights=zero("shared_expert.down_proj.weight")),
                       M("constant gate", weights=zero("shared_expert_gate.weight"))],

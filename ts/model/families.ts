@@ -32,7 +32,7 @@ const QWEN_EXPERTS: ExpertTensors = {
 };
 
 const LFM2_NAMES = {
-  norm: 'embedding_norm.weight',
+  norm: 'embedding_norm',
   input_norm: 'operator_norm',
   mlp_norm: 'ffn_norm',
   q_norm: 'self_attn.q_layernorm',
