@@ -47,7 +47,8 @@ function runsOnCuda(spec: NativeLoad['spec']): boolean {
 async function text(goldenCase: GoldenCase): Promise<string | undefined> {
   const { golden } = goldenCase;
   const { files, tensors, spec, options } = await nativeRecord(goldenCase);
-  if (!runsOnCuda(spec)) return undefined;
+  const isInOrder = tensors.every(({ interleavedHeadDim }) => interleavedHeadDim === undefined);
+  if (!isInOrder || !runsOnCuda(spec)) return undefined;
   const [rope] = spec.ropes;
   const tolerance = nativeTolerance(golden);
   const scored = golden.prompts.findIndex((prompt) => prompt.name === golden.promptLogprobs.prompt);
