@@ -94,32 +94,43 @@ std::vector<int32_t> ids(const Napi::Object& object, const char* name) {
   return elements<int32_t>(object, name, napi_int32_array, "an Int32Array");
 }
 
-DType to_dtype(const Napi::Object& object, const char* name) {
+// A word, and what it stands for.
+template <class T>
+using Words = std::initializer_list<std::pair<const char*, T>>;
+
+template <class T>
+T one_of(const Napi::Object& object, const char* name, Words<T> words) {
   const std::string value = text(object, name);
-  if (value == "f32") return DType::kF32;
-  if (value == "f16") return DType::kF16;
-  if (value == "bf16") return DType::kBf16;
-  refuse(object, name, "f32, f16 or bf16");
+  std::string expected;
+  size_t num_left = words.size();
+  for (const auto& [word, meaning] : words) {
+    if (value == word) return meaning;
+    expected += word;
+    if (--num_left > 0) expected += num_left == 1 ? " or " : ", ";
+  }
+  refuse(object, name, expected.c_str());
+}
+
+DType to_dtype(const Napi::Object& object, const char* name) {
+  return one_of<DType>(object, name, {{"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBf16}});
 }
 
 Activation to_activation(const Napi::Object& object, const char* name) {
-  const std::string value = text(object, name);
-  if (value == "silu") return Activation::kSilu;
-  if (value == "gelu") return Activation::kGelu;
-  if (value == "gelu_tanh") return Activation::kGeluTanh;
-  if (value == "clamped_swish") return Activation::kClampedSwish;
-  refuse(object, name, "silu, gelu, gelu_tanh or clamped_swish");
+  return one_of<Activation>(object, name,
+                            {{"silu", Activation::kSilu},
+                             {"gelu", Activation::kGelu},
+                             {"gelu_tanh", Activation::kGeluTanh},
+                             {"clamped_swish", Activation::kClampedSwish}});
 }
 
 RopeType to_rope_type(const Napi::Object& object, const char* name) {
-  const std::string value = text(object, name);
-  if (value == "default") return RopeType::kDefault;
-  if (value == "linear") return RopeType::kLinear;
-  if (value == "dynamic") return RopeType::kDynamic;
-  if (value == "llama3") return RopeType::kLlama3;
-  if (value == "yarn") return RopeType::kYarn;
-  if (value == "longrope") return RopeType::kLongRope;
-  refuse(object, name, "default, linear, dynamic, llama3, yarn or longrope");
+  return one_of<RopeType>(object, name,
+                          {{"default", RopeType::kDefault},
+                           {"linear", RopeType::kLinear},
+                           {"dynamic", RopeType::kDynamic},
+                           {"llama3", RopeType::kLlama3},
+                           {"yarn", RopeType::kYarn},
+                           {"longrope", RopeType::kLongRope}});
 }
 
 RopeSpec to_rope(const Napi::Object& object) {
@@ -148,40 +159,17 @@ LayerNorms to_norms(const Napi::Object& object) {
   return {boolean(object, "input"), boolean(object, "attentionOut"), boolean(object, "mlp"), boolean(object, "mlpOut")};
 }
 
-QkNorm to_qk_norm(const Napi::Object& object, const char* name) {
-  const std::string value = text(object, name);
-  if (value == "none") return QkNorm::kNone;
-  if (value == "head") return QkNorm::kHead;
-  if (value == "all_heads") return QkNorm::kAllHeads;
-  refuse(object, name, "none, head or all_heads");
-}
-
-RouterScore to_router_score(const Napi::Object& object, const char* name) {
-  const std::string value = text(object, name);
-  if (value == "softmax") return RouterScore::kSoftmax;
-  if (value == "sigmoid") return RouterScore::kSigmoid;
-  refuse(object, name, "softmax or sigmoid");
-}
-
 Moe to_moe(const Napi::Object& object) {
   Moe moe;
   moe.num_experts = int32(object, "numExperts");
   moe.top_k = int32(object, "topK");
   moe.intermediate_size = integer(object, "intermediateSize");
   moe.shared_intermediate_size = integer(object, "sharedIntermediateSize");
-  moe.score = to_router_score(object, "score");
+  moe.score =
+      one_of<RouterScore>(object, "score", {{"softmax", RouterScore::kSoftmax}, {"sigmoid", RouterScore::kSigmoid}});
   moe.normalizes_weights = boolean(object, "normalizesWeights");
   moe.weight_scale = number(object, "weightScale");
   return moe;
-}
-
-Mixer to_mixer(const Napi::Object& object, const char* key) {
-  const std::string name = text(object, key);
-  if (name == "attention") return Mixer::kAttention;
-  if (name == "delta_net") return Mixer::kDeltaNet;
-  if (name == "short_conv") return Mixer::kShortConv;
-  if (name == "mamba2") return Mixer::kMamba2;
-  refuse(object, key, "attention, delta_net, short_conv or mamba2");
 }
 
 RecurrentShape to_recurrent(const Napi::Object& object) {
@@ -197,7 +185,11 @@ RecurrentShape to_recurrent(const Napi::Object& object) {
 
 LayerSpec to_layer(const Napi::Object& object) {
   LayerSpec layer;
-  layer.mixer = to_mixer(object, "mixer");
+  layer.mixer = one_of<Mixer>(object, "mixer",
+                              {{"attention", Mixer::kAttention},
+                               {"delta_net", Mixer::kDeltaNet},
+                               {"short_conv", Mixer::kShortConv},
+                               {"mamba2", Mixer::kMamba2}});
   layer.window = int32(object, "window");
   layer.rope = int32(object, "rope");
   layer.is_moe = boolean(object, "isMoe");
@@ -217,7 +209,8 @@ ModelSpec to_spec(const Napi::Object& object) {
   spec.tie_word_embeddings = boolean(object, "tieWordEmbeddings");
   spec.attention_scale = number(object, "attentionScale");
   spec.attention_soft_cap = number(object, "attentionSoftCap");
-  spec.qk_norm = to_qk_norm(object, "qkNorm");
+  spec.qk_norm = one_of<QkNorm>(object, "qkNorm",
+                                {{"none", QkNorm::kNone}, {"head", QkNorm::kHead}, {"all_heads", QkNorm::kAllHeads}});
   spec.rotates_before_qk_norm = boolean(object, "rotatesBeforeQkNorm");
   spec.embedding_scale = number(object, "embeddingScale");
   spec.residual_scale = number(object, "residualScale");
@@ -244,14 +237,13 @@ uint64_t offset_of(const Napi::Object& object) {
 }
 
 ArrayType to_array_type(const Napi::Object& object, const char* name) {
-  const std::string value = text(object, name);
-  if (value == "f32") return ArrayType::kF32;
-  if (value == "f16") return ArrayType::kF16;
-  if (value == "bf16") return ArrayType::kBf16;
-  if (value == "e8m0") return ArrayType::kE8m0;
-  if (value == "i32") return ArrayType::kInt32;
-  if (value == "i8") return ArrayType::kInt8;
-  refuse(object, name, "f32, f16, bf16, e8m0, i32 or i8");
+  return one_of<ArrayType>(object, name,
+                           {{"f32", ArrayType::kF32},
+                            {"f16", ArrayType::kF16},
+                            {"bf16", ArrayType::kBf16},
+                            {"e8m0", ArrayType::kE8m0},
+                            {"i32", ArrayType::kInt32},
+                            {"i8", ArrayType::kInt8}});
 }
 
 ArrayEntry to_array(const Napi::Object& object) {
@@ -326,17 +318,12 @@ void read_options(const Napi::Object& object, LoadRequest& request) {
   device.is_pinned = boolean(object, "pinThreads");
   device.is_deterministic = boolean(object, "deterministic");
   device.weight_dtype = to_dtype(object, "weightDtype");
-  const std::string compute = text(object, "computeDtype");
-  if (compute != "auto" && compute != "f32" && compute != "bf16") refuse(object, "computeDtype", "auto, f32 or bf16");
-  request.compute = compute == "f32"    ? ComputeChoice::kF32
-                    : compute == "bf16" ? ComputeChoice::kBf16
-                                        : ComputeChoice::kAuto;
-  const std::string quantization = text(object, "quantization");
-  if (quantization != "none" && quantization != "int8" && quantization != "int4")
-    refuse(object, "quantization", "none, int8 or int4");
-  request.quantization = quantization == "int8"   ? Quantization::kInt8
-                         : quantization == "int4" ? Quantization::kInt4
-                                                  : Quantization::kNone;
+  request.compute = one_of<ComputeChoice>(
+      object, "computeDtype",
+      {{"auto", ComputeChoice::kAuto}, {"f32", ComputeChoice::kF32}, {"bf16", ComputeChoice::kBf16}});
+  request.quantization = one_of<Quantization>(
+      object, "quantization",
+      {{"none", Quantization::kNone}, {"int8", Quantization::kInt8}, {"int4", Quantization::kInt4}});
   request.is_kv_dtype_given = text(object, "kvCacheDtype") != "auto";
   if (request.is_kv_dtype_given)
     request.kv_cache_dtype = text(object, "kvCacheDtype") == "fp8" ? DType::kFp8E4m3 : to_dtype(object, "kvCacheDtype");

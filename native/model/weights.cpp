@@ -110,13 +110,14 @@ class LayerLoader {
 
   LayerWeights load() const {
     LayerWeights weights;
-    weights.input_norm = norm("input_norm");
+    const LayerNorms& norms = spec_.norms;
+    weights.input_norm = norm(norms.input, "input_norm");
     if (mixer() == Mixer::kAttention)
       load_attention(weights);
     else
       load_recurrent(weights);
-    weights.attention_out_norm = norm("attention_out_norm");
-    weights.mlp_norm = norm("mlp_norm");
+    weights.attention_out_norm = norm(norms.attention_out, "attention_out_norm");
+    weights.mlp_norm = norm(norms.mlp, "mlp_norm");
     if (spec_.layers[static_cast<size_t>(layer_)].is_moe) {
       weights.moe = load_moe();
     } else {
@@ -124,7 +125,7 @@ class LayerLoader {
       weights.gate_up_proj = std::move(mlp.gate_up_proj);
       weights.down_proj = std::move(mlp.down_proj);
     }
-    weights.mlp_out_norm = norm("mlp_out_norm");
+    weights.mlp_out_norm = norm(norms.mlp_out, "mlp_out_norm");
     return weights;
   }
 
@@ -146,10 +147,9 @@ class LayerLoader {
   std::unique_ptr<Vector> norm_slice(const TensorSlice& slice) const {
     return backend_.load_vector(slice, static_cast<float>(spec_.norm_offset), progress_);
   }
-  // Returns null when the layer has no such tensor.
-  std::unique_ptr<Vector> norm(const char* name) const {
-    const std::string tensor = layer_name(layer_, name) + ".weight";
-    return slicer_.has(tensor) ? norm_slice(slicer_.whole(tensor)) : nullptr;
+  // Returns null when the model has no such norm.
+  std::unique_ptr<Vector> norm(bool is_there, const char* name) const {
+    return is_there ? norm_slice(slicer_.whole(layer_name(layer_, name) + ".weight")) : nullptr;
   }
   // The norm of q or k. This rank holds the features in `range`.
   std::unique_ptr<Vector> head_norm(const char* name, FeatureRange range) const {
@@ -165,7 +165,7 @@ class LayerLoader {
     weights.qkv_proj = matrix(qkv_source(slicer_, spec_, plan_, layer_));
     weights.q_norm = head_norm("q_norm", queries);
     weights.k_norm = head_norm("k_norm", {plan_.kv_head_begin * d, plan_.num_kv_heads * d});
-    if (has("sinks")) {
+    if (spec_.has_sinks) {
       TensorSlice slice = slicer_.whole(layer_name(layer_, "sinks"));
       slice.col_begin = plan_.head_begin, slice.num_cols = plan_.num_heads;
       weights.sinks = backend_.load_vector(slice, 0.0f, progress_);

@@ -3,69 +3,19 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstring>
-#include <optional>
 #include <string>
-#include <utility>
 
-#include "native/backend/cpu/act_tiles.h"
-#include "native/backend/cpu/attention_plan.h"
-#include "native/backend/cpu/expert_plan.h"
-#include "native/backend/cpu/isa.h"
-#include "native/backend/cpu/kernels.h"
-#include "native/backend/cpu/matrix.h"
-#include "native/backend/cpu/memory.h"
-#include "native/backend/cpu/recurrent.h"
+#include "native/backend/cpu/cpu_backend_class.h"
 #include "native/backend/cpu/recurrent_kernels.h"
-#include "native/backend/cpu/sample.h"
-#include "native/backend/cpu/team.h"
 #include "native/base/check.h"
 #include "native/base/error.h"
-#include "native/base/machine.h"
 
 namespace capstan {
 
 namespace {
 
-// Up to this many rows the calling thread runs a small op alone, because waking the team costs more.
-constexpr int64_t kSerialRows = 2;
-// Panels that a thread claims at once: two passes of the widest tile.
-constexpr int64_t kGemmPanels = 6;
 // Up to this many multiply-adds (about two microseconds) the calling thread runs attention alone.
 constexpr int64_t kSerialAttention = 64 << 10;
-// Rows of a large step: their activations have the layout that takes the most words.
-constexpr int64_t kManyRows = 64;
-
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-// Bytes of the keys (the values) of one block in one layer.
-int64_t k_block_bytes(const KvLayout& layout) {
-  return int64_t{layout.num_kv_heads} * layout.block_size * layout.k_dim *
-         static_cast<int64_t>(dtype_size(layout.dtype));
-}
-int64_t v_block_bytes(const KvLayout& layout) {
-  return int64_t{layout.num_kv_heads} * layout.block_size * layout.v_dim *
-         static_cast<int64_t>(dtype_size(layout.dtype));
-}
-
-KvLayout make_kv_layout(const DeviceModel& model, int block_size, DType dtype) {
-  return {dtype,
-          block_size,
-          model.num_kv_heads,
-          model.head_dim,
-          static_cast<int>(round_up(model.head_dim, 2)),
-          static_cast<int>(round_up(model.head_dim, 16))};
-}
-
-const float* values_of(const Vector* vector) {
-  return vector == nullptr ? nullptr : static_cast<const CpuVector*>(vector)->values.data();
-}
-
-const CpuMatrix& matrix_of(const std::unique_ptr<Matrix>& matrix) {
-  return static_cast<const CpuMatrix&>(*matrix);
-}
 
 void check_at_most(const char* what, int limit, int value) {
   if (value > limit)
@@ -73,167 +23,7 @@ void check_at_most(const char* what, int limit, int value) {
                 std::string(what) + ": expected at most " + std::to_string(limit) + ", got " + std::to_string(value));
 }
 
-class CpuBackend final : public Backend {
- public:
-  CpuBackend(const CpuBackendOptions& options, std::unique_ptr<Comm> comm)
-      : weight_dtype_(options.weight_dtype),
-        has_int8_acts_(options.has_int8_acts),
-        kernels_(cpu_kernels(options.isa)),
-        comm_(std::move(comm)),
-        team_(options.cpus, options.may_spin) {
-    has_bf16_acts_ = weight_dtype_ == DType::kBf16 && !options.compute_f32;
-    info_.name = "cpu";
-    info_.isa = cpu_isa_name(options.isa);
-    info_.depth = 1;
-    info_.preferred_block_size = kSlotGroup;
-    info_.block_size_multiple = kSlotGroup;
-    info_.has_quantized_weights = true;
-    info_.has_kv_groups = true;
-    info_.compute_dtype = has_bf16_acts_ ? DType::kBf16 : DType::kF32;
-  }
-
-  const BackendInfo& info() const override { return info_; }
-  void check_model(const DeviceModel& model, int64_t weight_bytes) const override;
-
-  std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) override {
-    const DType dtype = source.format == WeightFormat::kF32 ? DType::kF32 : weight_dtype_;
-    std::unique_ptr<CpuMatrix> matrix = pack_matrix(source, dtype, kernels_, team_, progress);
-    for (const CpuMatrix* part = matrix.get(); part != nullptr; part = part->rest.get()) {
-      if (is_quantized(*part)) {
-        max_act_words_ = std::max(max_act_words_, part->quant.num_words + 3 * part->quant.num_runs);
-        max_quantized_k_ = std::max(max_quantized_k_, part->padded_k);
-      } else {
-        max_plain_words_ = std::max(max_plain_words_, act_tiles(nullptr, kManyRows, *part).words);
-      }
-    }
-    return matrix;
-  }
-  std::unique_ptr<Vector> load_vector(const TensorSlice& slice, float offset, const LoadProgress& progress) override {
-    return read_vector(slice, offset, progress);
-  }
-  std::unique_ptr<Vector> load_convolution(const MatrixSource& source, const LoadProgress& progress) override {
-    return read_convolution(source, progress);
-  }
-
-  int64_t kv_block_bytes(const DeviceModel& model, int kv_group, int block_size, DType kv_cache_dtype) const override {
-    const KvLayout layout = make_kv_layout(model, block_size, kv_cache_dtype);
-    return model.kv_groups[static_cast<size_t>(kv_group)].num_layers * (k_block_bytes(layout) + v_block_bytes(layout));
-  }
-  int64_t state_slot_bytes(const DeviceModel& model) const override {
-    return RecurrentLayers::slot_floats(model) * static_cast<int64_t>(sizeof(float));
-  }
-  int64_t available_bytes() const override { return available_memory_bytes(); }
-  void prepare(const DeviceModel& model, const DeviceLimits& limits) override;
-
-  void begin_step(const StepInput& step) override;
-  void embed(const Matrix& table) override;
-  void norm_qkv(int layer, const LayerWeights& weights) override;
-  void attention(int layer, const LayerWeights& weights) override;
-  void recurrent(int layer, const LayerWeights& weights) override;
-  void output_residual(const LayerWeights& weights) override;
-  void norm_gate_up(const LayerWeights& weights) override;
-  void down_residual(const LayerWeights& weights) override;
-  void moe_residual(const LayerWeights& weights) override;
-  void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) override;
-  void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override;
-
- private:
-  int world_size() const { return comm_ == nullptr ? 1 : comm_->world_size(); }
-  int64_t num_tokens() const { return static_cast<int64_t>(step_.positions.size()); }
-  float* hidden_row(int64_t row) const { return hidden_.as<float>() + row * hidden_stride_; }
-
-  void plan_memory();
-  void allocate();
-  static bool is_quantized(const CpuMatrix& matrix) { return matrix.quant.type.bits != 0; }
-  // Returns the activations that a matrix is multiplied with, in the memory at `data`.
-  ActTiles act_tiles(uint32_t* data, int64_t rows, const CpuMatrix& matrix) const;
-  // Row `row` of acts = x, or x * norm / rms(x) when `norm` is given.
-  void store_row(const float* x, const Vector* norm, int64_t k, const ActTiles& acts, int64_t row) const;
-  KvCache kv_cache(int layer) const;
-  AttentionArgs attention_args(int layer, const Vector* sinks, const AttentionItem& item, int thread) const;
-  void run_attention_item(int layer, const Vector* sinks, const AttentionItem& item, int thread);
-  // Returns rms_norm(hidden) of the given rows, or of all rows when `rows` is empty, as the input of a matrix.
-  ActTiles norm_rows(const Vector* norm, std::span<const int32_t> rows, int64_t num_rows, const CpuMatrix& matrix);
-  // Returns the result of the MLP's first half: the input of the down projection, or f32 rows that it quantizes,
-  // because a run's scale is known only when the whole row is.
-  ActTiles mlp_tiles(const CpuMatrix& down_proj) const;
-  // Returns f32 rows of `padded_k` words each.
-  ActTiles float_rows(uint32_t* data, int64_t rows, const CpuMatrix& matrix) const;
-  // Returns the rows x (num_tokens, stride) as the input of a matrix.
-  ActTiles pack_rows(const float* x, int64_t stride, const CpuMatrix& matrix);
-  // Computes panels [begin, end) on one of the team's threads.
-  void run_panels(const GemmArgs& args, const CpuMatrix& matrix, int thread, int64_t begin, int64_t end);
-  // out (num_tokens, features of the matrix and its rest) = rms_norm(hidden) · weightsᵀ + bias.
-  void norm_gemm(const Vector* norm, const Matrix& weights, const FloatRows& out);
-  void gate_attention();
-  void run_gemm(const GemmArgs& args, const CpuMatrix& matrix);
-  // Sets the inverse root mean squares over all heads of q and k of each row.
-  void norm_all_heads();
-  // hidden += residual_scale · norm(acts · weightsᵀ + bias), over all ranks.
-  void row_parallel_residual(const ActTiles& acts, const CpuMatrix& matrix, const Vector* norm);
-  // hidden += scale · norm(sum of all ranks' partial_ + bias).
-  void add_all_partials(const float* bias, const Vector* norm, float scale);
-  // Applies logit_scale and logit_soft_cap to the first `num_ids` logits of each row.
-  void scale_logits(float* logits, int64_t num_ids);
-  void route(const LayerWeights& weights);
-  // The activations of the pairs of an expert, at the place of its first pair.
-  ActTiles expert_tiles(const HugeBuffer& buffer, int expert, const CpuMatrix& matrix) const;
-  // The input of an expert's down projection, or f32 rows that are quantized to it.
-  ActTiles gated_tiles(int expert, const CpuMatrix& down_proj) const;
-  void pack_expert_inputs(const LayerWeights& weights);
-  void run_expert_gate_up(const MoeWeights& moe);
-  void run_expert_down(const MoeWeights& moe);
-  void add_expert_sums(const LayerWeights& weights);
-  // Calls work(thread, expert, begin, end) for ranges of the panels of `matrix_of(expert)` of all experts with tokens.
-  template <typename MatrixOf, typename Work>
-  void for_expert_panels(MatrixOf matrix_of, Work work);
-
-  const DType weight_dtype_;
-  const bool has_int8_acts_;
-  bool has_bf16_acts_;
-  const CpuKernels& kernels_;
-  const std::unique_ptr<Comm> comm_;
-  Team team_;
-  BackendInfo info_;
-
-  DeviceModel model_;
-  DeviceLimits limits_;
-  KvLayout kv_layout_;
-  int64_t hidden_stride_ = 0, qkv_stride_ = 0;
-
-  std::vector<HugeBuffer> kv_;  // by KV group: (num_layers) K then V, layouts in kernels.h
-  HugeBuffer hidden_;           // (max_num_tokens, hidden_stride)
-  HugeBuffer partial_;          // (max_num_tokens, hidden_stride) this rank's part of a sum
-  HugeBuffer qkv_;              // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
-  HugeBuffer acts_;             // ActTiles: results of the norms, the attention result
-  HugeBuffer mlp_acts_;         // ActTiles: input of the down projection
-  HugeBuffer logits_;           // (max_num_seqs, vocab_size), filled on rank 0
-  HugeBuffer
-      squares_;  // (max_num_tokens, num_heads + num_kv_heads) squares of this rank's heads, for QkNorm::kAllHeads
-  HugeBuffer inverse_rms_;     // (max_num_tokens, 2) of q and k over all heads
-  HugeBuffer router_logits_;   // (max_num_tokens, num_experts rounded up to 16)
-  HugeBuffer expert_acts_;     // (max_pairs, expert_act_words) ActTiles: inputs of the experts
-  HugeBuffer expert_mlp_;      // the same: inputs of their down projections
-  HugeBuffer expert_mlp_f32_;  // the same: f32 rows before they are quantized
-  HugeBuffer expert_out_;      // (max_pairs, hidden_stride) this rank's part of the results
-  int64_t expert_act_words_ = 0;
-  ExpertPlan expert_plan_;
-  std::vector<int64_t> expert_panels_;  // scratch of for_expert_panels
-  HugeBuffer scratch_;                  // (threads, scratch_floats) of attention, and decoded weights
-  HugeBuffer states_;                   // (max_states, v_dim + 2) of chunks of attention that several items compute
-  int64_t scratch_floats_ = 0;
-  int64_t max_act_words_ = 0, max_quantized_k_ = 0;  // over the quantized matrices
-  int64_t max_plain_words_ = 0;                      // over the others
-
-  StepInput step_;
-  std::vector<AttentionShape> attention_shapes_;    // by KV group
-  std::vector<AttentionPlan> attention_plans_;      // by KV group
-  std::vector<std::atomic<int>> split_items_left_;  // by split of the current plan
-  int64_t num_logit_rows_ = 0;
-  std::optional<Sampler> sampler_;
-  std::optional<RecurrentLayers> recurrent_;
-  FloatRows mixer_rows_;  // result of the layer's mixer
-};
+}  // namespace
 
 void CpuBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
   CAPSTAN_CHECK(limits.block_size > 0 && limits.block_size % kSlotGroup == 0);
@@ -666,165 +456,6 @@ void CpuBackend::down_residual(const LayerWeights& weights) {
                         weights.mlp_out_norm.get());
 }
 
-// ---- mixture of experts ----
-
-// Chooses the experts of each token from the logits of the router and of the shared expert's gate.
-void CpuBackend::route(const LayerWeights& weights) {
-  const MoeWeights& moe = *weights.moe;
-  const CpuMatrix& router = matrix_of(moe.router);
-  const int64_t stride = round_up(model_.moe.num_experts, 16);
-  GemmArgs gemm;
-  gemm.acts = norm_rows(weights.mlp_norm.get(), {}, num_tokens(), router);
-  gemm.num_features = router.rows;
-  gemm.bias = router.bias.empty() ? nullptr : router.bias.data();
-  gemm.out = router_logits_.as<float>();
-  gemm.out_stride = stride;
-  run_gemm(gemm, router);
-  expert_plan_.begin(model_.moe, num_tokens());
-  const int slots = expert_plan_.slots, top_k = model_.moe.top_k;
-  team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      int32_t* experts = expert_plan_.experts.data() + row * slots;
-      choose_experts(model_.moe, router_logits_.as<float>() + row * stride, values_of(moe.selection_bias.get()),
-                     {experts, expert_plan_.weights.data() + row * slots});
-      if (slots > top_k) experts[top_k] = model_.moe.num_experts;
-    }
-  });
-  expert_plan_.sort_by_expert();
-  if (slots == top_k || moe.shared_gate == nullptr) return;
-  const CpuMatrix& gate = matrix_of(moe.shared_gate);
-  gemm.acts = norm_rows(weights.mlp_norm.get(), {}, num_tokens(), gate);
-  gemm.num_features = 1;
-  gemm.bias = nullptr;
-  run_gemm(gemm, gate);
-  for (int64_t row = 0; row < num_tokens(); ++row)
-    expert_plan_.weights[static_cast<size_t>(row * slots + top_k)] =
-        1.0f / (1.0f + std::exp(-router_logits_.as<float>()[row * stride]));
-}
-
-ActTiles CpuBackend::expert_tiles(const HugeBuffer& buffer, int expert, const CpuMatrix& matrix) const {
-  const int64_t first_pair = expert_plan_.first_pair[static_cast<size_t>(expert)];
-  return act_tiles(buffer.as<uint32_t>() + first_pair * expert_act_words_, expert_plan_.num_pairs(expert), matrix);
-}
-
-const ExpertWeights& expert_of(const MoeWeights& moe, int expert) {
-  return expert < static_cast<int>(moe.experts.size()) ? moe.experts[static_cast<size_t>(expert)] : moe.shared;
-}
-
-void CpuBackend::pack_expert_inputs(const LayerWeights& weights) {
-  const MoeWeights& moe = *weights.moe;
-  team_.for_pieces(model_.moe.num_experts + 1, 1, [&](int, int64_t begin, int64_t end) {
-    for (int expert = static_cast<int>(begin); expert < end; ++expert) {
-      const int count = expert_plan_.num_pairs(expert);
-      if (count == 0) continue;
-      const ActTiles acts = expert_tiles(expert_acts_, expert, matrix_of(expert_of(moe, expert).gate_up_proj));
-      const int32_t* tokens = expert_plan_.tokens.data() + expert_plan_.first_pair[static_cast<size_t>(expert)];
-      for (int i = 0; i < count; ++i)
-        store_row(hidden_row(tokens[i]), weights.mlp_norm.get(), model_.hidden_size, acts, i);
-    }
-  });
-}
-
-template <typename MatrixOf, typename Work>
-void CpuBackend::for_expert_panels(MatrixOf matrix_of, Work work) {
-  // Panels of all experts with tokens are numbered one after the other.
-  const int num_experts = model_.moe.num_experts + 1;
-  int64_t total = 0;
-  expert_panels_.assign(static_cast<size_t>(num_experts) + 1, 0);
-  for (int expert = 0; expert < num_experts; ++expert) {
-    if (expert_plan_.num_pairs(expert) > 0) total += matrix_of(expert).num_panels;
-    expert_panels_[static_cast<size_t>(expert) + 1] = total;
-  }
-  team_.for_pieces(total, kGemmPanels, [&](int thread, int64_t begin, int64_t end) {
-    auto next = std::upper_bound(expert_panels_.begin(), expert_panels_.end(), begin);
-    for (; begin < end; ++next) {
-      const int64_t first = *(next - 1), last = std::min(end, *next);
-      if (last > begin) work(thread, static_cast<int>(next - expert_panels_.begin()) - 1, begin - first, last - first);
-      begin = std::max(begin, last);
-    }
-  });
-}
-
-void CpuBackend::run_expert_gate_up(const MoeWeights& moe) {
-  const auto gate_up = [&](int expert) -> const CpuMatrix& { return matrix_of(expert_of(moe, expert).gate_up_proj); };
-  for_expert_panels(gate_up, [&](int thread, int expert, int64_t begin, int64_t end) {
-    const CpuMatrix& matrix = gate_up(expert);
-    const CpuMatrix& down = matrix_of(expert_of(moe, expert).down_proj);
-    GemmArgs gemm;
-    gemm.acts = expert_tiles(expert_acts_, expert, matrix);
-    gemm.num_features = matrix.rows / 2;
-    gemm.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
-    gemm.output = GemmOutput::kGated;
-    gemm.gated = gated_tiles(expert, down);
-    gemm.activation = model_.activation;
-    run_panels(gemm, matrix, thread, begin, end);
-  });
-}
-
-ActTiles CpuBackend::gated_tiles(int expert, const CpuMatrix& down_proj) const {
-  const ActTiles acts = expert_tiles(expert_mlp_, expert, down_proj);
-  return acts.format == ActFormat::kInt8
-             ? float_rows(expert_tiles(expert_mlp_f32_, expert, down_proj).data, acts.rows, down_proj)
-             : acts;
-}
-
-void CpuBackend::run_expert_down(const MoeWeights& moe) {
-  const auto down = [&](int expert) -> const CpuMatrix& { return matrix_of(expert_of(moe, expert).down_proj); };
-  team_.for_pieces(max_act_words_ > 0 ? model_.moe.num_experts + 1 : 0, 1, [&](int, int64_t begin, int64_t end) {
-    for (int expert = static_cast<int>(begin); expert < end; ++expert) {
-      if (expert_plan_.num_pairs(expert) == 0) continue;
-      const ActTiles acts = expert_tiles(expert_mlp_, expert, down(expert)), rows = gated_tiles(expert, down(expert));
-      if (acts.format == rows.format) continue;
-      for (int64_t i = 0; i < acts.rows; ++i)
-        store_row(reinterpret_cast<const float*>(rows.data) + i * rows.words, nullptr, down(expert).cols, acts, i);
-    }
-  });
-  for_expert_panels(down, [&](int thread, int expert, int64_t begin, int64_t end) {
-    GemmArgs gemm;
-    gemm.acts = expert_tiles(expert_mlp_, expert, down(expert));
-    gemm.num_features = down(expert).rows;
-    gemm.out = expert_out_.as<float>() + expert_plan_.first_pair[static_cast<size_t>(expert)] * hidden_stride_;
-    gemm.out_stride = hidden_stride_;
-    run_panels(gemm, down(expert), thread, begin, end);
-  });
-}
-
-// Adds the weighted results of each token's experts, over all ranks.
-void CpuBackend::add_expert_sums(const LayerWeights& weights) {
-  void* own = expert_out_.as<void>();
-  void* const* published = world_size() > 1 ? comm_->exchange(own) : &own;
-  const int slots = expert_plan_.slots, num_ranks = world_size();
-  team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
-    const float* partials[(kMaxTopK + 1) * 8];
-    const float* biases[kMaxTopK + 1];
-    for (int64_t row = begin; row < end; ++row) {
-      for (int slot = 0; slot < slots; ++slot) {
-        const size_t i = static_cast<size_t>(row * slots + slot);
-        for (int rank = 0; rank < num_ranks; ++rank)
-          partials[slot * num_ranks + rank] =
-              static_cast<const float*>(published[rank]) + expert_plan_.pairs[i] * hidden_stride_;
-        const CpuMatrix& down = matrix_of(expert_of(*weights.moe, expert_plan_.experts[i]).down_proj);
-        biases[slot] = down.bias.empty() ? nullptr : down.bias.data();
-      }
-      float* sum = partial_.as<float>() + row * hidden_stride_;
-      kernels_.weighted_sum(
-          {sum, slots, partials, num_ranks, biases, expert_plan_.weights.data() + row * slots, model_.hidden_size});
-      const float* const sums[1] = {sum};
-      kernels_.add_residual({hidden_row(row), sums, 1, nullptr, values_of(weights.mlp_out_norm.get()),
-                             model_.rms_norm_eps, model_.residual_scale, model_.hidden_size});
-    }
-  });
-  if (world_size() > 1) comm_->barrier();  // the other ranks have read this rank's results
-}
-
-void CpuBackend::moe_residual(const LayerWeights& weights) {
-  route(weights);
-  pack_expert_inputs(weights);
-  run_expert_gate_up(*weights.moe);
-  run_expert_down(*weights.moe);
-  add_expert_sums(weights);
-}
-
 void CpuBackend::lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) {
   const auto& matrix = static_cast<const CpuMatrix&>(head);
   num_logit_rows_ = static_cast<int64_t>(rows.size());
@@ -859,8 +490,6 @@ void CpuBackend::sample(std::span<const SampleRow> rows, std::span<SampleResult>
     CAPSTAN_CHECK(row.logits_row >= 0 && row.logits_row < num_logit_rows_);
   sampler_->sample(logits_.as<float>(), rows, results);
 }
-
-}  // namespace
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options, std::unique_ptr<Comm> comm) {
   return std::make_unique<CpuBackend>(options, std::move(comm));

@@ -27,6 +27,11 @@ struct CpuVector final : Vector {
   std::vector<float> values;  // (size), readable up to a multiple of 16
 };
 
+// Returns null for no vector.
+inline const float* values_of(const Vector* vector) {
+  return vector == nullptr ? nullptr : static_cast<const CpuVector*>(vector)->values.data();
+}
+
 // Reads the source on all threads of the team, converts it to `dtype` or to the source's format, and packs it in
 // panels. Calls `progress` on the caller's thread. Throws kInvalidModel for NaN and Inf.
 std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, const CpuKernels& kernels, Team& team,

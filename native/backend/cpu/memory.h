@@ -6,6 +6,10 @@
 
 namespace capstan {
 
+constexpr int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
 class HugeBuffer {
  public:
   HugeBuffer() = default;

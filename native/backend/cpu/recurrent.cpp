@@ -12,17 +12,6 @@ namespace capstan {
 
 namespace {
 
-// Up to this many rows the calling thread works alone, because waking the team costs more.
-constexpr int64_t kSerialRows = 2;
-
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
-const float* values_of(const std::unique_ptr<Vector>& vector) {
-  return static_cast<const CpuVector&>(*vector).values.data();
-}
-
 int num_panels(const RecurrentShape& shape) {
   return (shape.head_dim + kStatePanel - 1) / kStatePanel;
 }
@@ -132,7 +121,7 @@ void RecurrentLayers::convolve(const Sequence& sequence, int32_t row, const Recu
     inputs[tap] = conv_input(sequence, row - sequence.first_row - (shape_.conv_taps - 1) + tap);
   ConvRowArgs args;
   args.inputs = inputs;
-  args.weights = values_of(weights.conv);
+  args.weights = values_of(weights.conv.get());
   args.weight_stride = conv_stride_;
   args.taps = shape_.conv_taps;
   args.channels = shape_.conv_channels;
@@ -159,8 +148,8 @@ void RecurrentLayers::mix_row(const Sequence& sequence, int32_t row, const Recur
   args.num_heads = shape_.num_heads;
   args.steps = projected + shape_.conv_channels + shape_.output_size();
   args.betas = mixer_ == Mixer::kDeltaNet ? args.steps + shape_.num_heads : nullptr;
-  args.a_log = values_of(weights.a_log);
-  args.dt_bias = values_of(weights.dt_bias);
+  args.a_log = values_of(weights.a_log.get());
+  args.dt_bias = values_of(weights.dt_bias.get());
   args.decays = gates_.as<float>() + row * 2 * gate_stride_;
   args.scales = args.decays + gate_stride_;
   kernels_.gate_row(args);
@@ -183,7 +172,7 @@ void RecurrentLayers::recur(const RecurrentWeights& weights, const StepInput& st
     const int group = head / (shape_.num_heads / shape_.num_groups);
     part.num_rows = sequence.num_rows;
     part.num_columns = std::min(kStatePanel, shape_.head_dim - panel * kStatePanel);
-    part.skip = mixer_ == Mixer::kMamba2 ? values_of(weights.skip)[head] : 0;
+    part.skip = mixer_ == Mixer::kMamba2 ? values_of(weights.skip.get())[head] : 0;
     part.values = mixed + head * shape_.head_dim + panel * kStatePanel;
     part.keys = mixed + shape_.output_size() + group * shape_.state_size;
     part.queries = part.keys + shape_.num_groups * shape_.state_size;
@@ -208,7 +197,7 @@ void RecurrentLayers::norm_row(int32_t row, const RecurrentWeights& weights) con
   GatedNormArgs args;
   args.values = mixed_.as<float>() + row * conv_stride_;
   args.gates = projections().row(row) + shape_.conv_channels;
-  args.weight = values_of(weights.norm);
+  args.weight = values_of(weights.norm.get());
   args.eps = eps_;
   args.is_gated_first = mixer_ == Mixer::kMamba2;
   args.num_norms = mixer_ == Mixer::kMamba2 ? shape_.num_groups : shape_.num_heads;

@@ -11,6 +11,9 @@
 
 namespace capstan {
 
+// Up to this many rows the calling thread runs a small op alone, because waking the team costs more.
+constexpr int64_t kSerialRows = 2;
+
 class Team {
  public:
   // Starts one thread per entry, pinned to that cpu, or unpinned for -1. Without `may_spin`, waiting threads sleep

@@ -1,0 +1,216 @@
+#pragma once
+// The class of the CPU backend. Its memory and the ops of attention and of dense layers are in cpu_backend.cpp, the
+// mixture of experts in cpu_experts.cpp.
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "native/backend/cpu/act_tiles.h"
+#include "native/backend/cpu/attention_plan.h"
+#include "native/backend/cpu/cpu_backend.h"
+#include "native/backend/cpu/expert_plan.h"
+#include "native/backend/cpu/isa.h"
+#include "native/backend/cpu/kernels.h"
+#include "native/backend/cpu/matrix.h"
+#include "native/backend/cpu/memory.h"
+#include "native/backend/cpu/recurrent.h"
+#include "native/backend/cpu/sample.h"
+#include "native/backend/cpu/team.h"
+#include "native/base/machine.h"
+
+namespace capstan {
+
+// Panels that a thread claims at once: two passes of the widest tile.
+constexpr int64_t kGemmPanels = 6;
+// Rows of a large step: their activations have the layout that takes the most words.
+constexpr int64_t kManyRows = 64;
+
+// Bytes of the keys (the values) of one block in one layer.
+inline int64_t k_block_bytes(const KvLayout& layout) {
+  return int64_t{layout.num_kv_heads} * layout.block_size * layout.k_dim *
+         static_cast<int64_t>(dtype_size(layout.dtype));
+}
+inline int64_t v_block_bytes(const KvLayout& layout) {
+  return int64_t{layout.num_kv_heads} * layout.block_size * layout.v_dim *
+         static_cast<int64_t>(dtype_size(layout.dtype));
+}
+
+inline KvLayout make_kv_layout(const DeviceModel& model, int block_size, DType dtype) {
+  return {dtype,
+          block_size,
+          model.num_kv_heads,
+          model.head_dim,
+          static_cast<int>(round_up(model.head_dim, 2)),
+          static_cast<int>(round_up(model.head_dim, 16))};
+}
+
+inline const CpuMatrix& matrix_of(const std::unique_ptr<Matrix>& matrix) {
+  return static_cast<const CpuMatrix&>(*matrix);
+}
+
+class CpuBackend final : public Backend {
+ public:
+  CpuBackend(const CpuBackendOptions& options, std::unique_ptr<Comm> comm)
+      : weight_dtype_(options.weight_dtype),
+        has_int8_acts_(options.has_int8_acts),
+        kernels_(cpu_kernels(options.isa)),
+        comm_(std::move(comm)),
+        team_(options.cpus, options.may_spin) {
+    has_bf16_acts_ = weight_dtype_ == DType::kBf16 && !options.compute_f32;
+    info_.name = "cpu";
+    info_.isa = cpu_isa_name(options.isa);
+    info_.depth = 1;
+    info_.preferred_block_size = kSlotGroup;
+    info_.block_size_multiple = kSlotGroup;
+    info_.has_quantized_weights = true;
+    info_.has_kv_groups = true;
+    info_.compute_dtype = has_bf16_acts_ ? DType::kBf16 : DType::kF32;
+  }
+
+  const BackendInfo& info() const override { return info_; }
+  void check_model(const DeviceModel& model, int64_t weight_bytes) const override;
+
+  std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) override {
+    const DType dtype = source.format == WeightFormat::kF32 ? DType::kF32 : weight_dtype_;
+    std::unique_ptr<CpuMatrix> matrix = pack_matrix(source, dtype, kernels_, team_, progress);
+    for (const CpuMatrix* part = matrix.get(); part != nullptr; part = part->rest.get()) {
+      if (is_quantized(*part)) {
+        max_act_words_ = std::max(max_act_words_, part->quant.num_words + 3 * part->quant.num_runs);
+        max_quantized_k_ = std::max(max_quantized_k_, part->padded_k);
+      } else {
+        max_plain_words_ = std::max(max_plain_words_, act_tiles(nullptr, kManyRows, *part).words);
+      }
+    }
+    return matrix;
+  }
+  std::unique_ptr<Vector> load_vector(const TensorSlice& slice, float offset, const LoadProgress& progress) override {
+    return read_vector(slice, offset, progress);
+  }
+  std::unique_ptr<Vector> load_convolution(const MatrixSource& source, const LoadProgress& progress) override {
+    return read_convolution(source, progress);
+  }
+
+  int64_t kv_block_bytes(const DeviceModel& model, int kv_group, int block_size, DType kv_cache_dtype) const override {
+    const KvLayout layout = make_kv_layout(model, block_size, kv_cache_dtype);
+    return model.kv_groups[static_cast<size_t>(kv_group)].num_layers * (k_block_bytes(layout) + v_block_bytes(layout));
+  }
+  int64_t state_slot_bytes(const DeviceModel& model) const override {
+    return RecurrentLayers::slot_floats(model) * static_cast<int64_t>(sizeof(float));
+  }
+  int64_t available_bytes() const override { return available_memory_bytes(); }
+  void prepare(const DeviceModel& model, const DeviceLimits& limits) override;
+
+  void begin_step(const StepInput& step) override;
+  void embed(const Matrix& table) override;
+  void norm_qkv(int layer, const LayerWeights& weights) override;
+  void attention(int layer, const LayerWeights& weights) override;
+  void recurrent(int layer, const LayerWeights& weights) override;
+  void output_residual(const LayerWeights& weights) override;
+  void norm_gate_up(const LayerWeights& weights) override;
+  void down_residual(const LayerWeights& weights) override;
+  void moe_residual(const LayerWeights& weights) override;
+  void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) override;
+  void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override;
+
+ private:
+  int world_size() const { return comm_ == nullptr ? 1 : comm_->world_size(); }
+  int64_t num_tokens() const { return static_cast<int64_t>(step_.positions.size()); }
+  float* hidden_row(int64_t row) const { return hidden_.as<float>() + row * hidden_stride_; }
+
+  void plan_memory();
+  void allocate();
+  static bool is_quantized(const CpuMatrix& matrix) { return matrix.quant.type.bits != 0; }
+  // Returns the activations that a matrix is multiplied with, in the memory at `data`.
+  ActTiles act_tiles(uint32_t* data, int64_t rows, const CpuMatrix& matrix) const;
+  // Row `row` of acts = x, or x * norm / rms(x) when `norm` is given.
+  void store_row(const float* x, const Vector* norm, int64_t k, const ActTiles& acts, int64_t row) const;
+  KvCache kv_cache(int layer) const;
+  AttentionArgs attention_args(int layer, const Vector* sinks, const AttentionItem& item, int thread) const;
+  void run_attention_item(int layer, const Vector* sinks, const AttentionItem& item, int thread);
+  // Returns rms_norm(hidden) of the given rows, or of all rows when `rows` is empty, as the input of a matrix.
+  ActTiles norm_rows(const Vector* norm, std::span<const int32_t> rows, int64_t num_rows, const CpuMatrix& matrix);
+  // Returns the result of the MLP's first half: the input of the down projection, or f32 rows that it quantizes,
+  // because a run's scale is known only when the whole row is.
+  ActTiles mlp_tiles(const CpuMatrix& down_proj) const;
+  // Returns f32 rows of `padded_k` words each.
+  ActTiles float_rows(uint32_t* data, int64_t rows, const CpuMatrix& matrix) const;
+  // Returns the rows x (num_tokens, stride) as the input of a matrix.
+  ActTiles pack_rows(const float* x, int64_t stride, const CpuMatrix& matrix);
+  // Computes panels [begin, end) on one of the team's threads.
+  void run_panels(const GemmArgs& args, const CpuMatrix& matrix, int thread, int64_t begin, int64_t end);
+  // out (num_tokens, features of the matrix and its rest) = rms_norm(hidden) · weightsᵀ + bias.
+  void norm_gemm(const Vector* norm, const Matrix& weights, const FloatRows& out);
+  void gate_attention();
+  void run_gemm(const GemmArgs& args, const CpuMatrix& matrix);
+  // Sets the inverse root mean squares over all heads of q and k of each row.
+  void norm_all_heads();
+  // hidden += residual_scale · norm(acts · weightsᵀ + bias), over all ranks.
+  void row_parallel_residual(const ActTiles& acts, const CpuMatrix& matrix, const Vector* norm);
+  // hidden += scale · norm(sum of all ranks' partial_ + bias).
+  void add_all_partials(const float* bias, const Vector* norm, float scale);
+  // Applies logit_scale and logit_soft_cap to the first `num_ids` logits of each row.
+  void scale_logits(float* logits, int64_t num_ids);
+  void route(const LayerWeights& weights);
+  // The activations of the pairs of an expert, at the place of its first pair.
+  ActTiles expert_tiles(const HugeBuffer& buffer, int expert, const CpuMatrix& matrix) const;
+  // The input of an expert's down projection, or f32 rows that are quantized to it.
+  ActTiles gated_tiles(int expert, const CpuMatrix& down_proj) const;
+  void pack_expert_inputs(const LayerWeights& weights);
+  void run_expert_gate_up(const MoeWeights& moe);
+  void run_expert_down(const MoeWeights& moe);
+  void add_expert_sums(const LayerWeights& weights);
+  // Calls work(thread, expert, begin, end) for ranges of the panels of `matrix_of(expert)` of all experts with tokens.
+  template <typename MatrixOf, typename Work>
+  void for_expert_panels(MatrixOf matrix_of, Work work);
+
+  const DType weight_dtype_;
+  const bool has_int8_acts_;
+  bool has_bf16_acts_;
+  const CpuKernels& kernels_;
+  const std::unique_ptr<Comm> comm_;
+  Team team_;
+  BackendInfo info_;
+
+  DeviceModel model_;
+  DeviceLimits limits_;
+  KvLayout kv_layout_;
+  int64_t hidden_stride_ = 0, qkv_stride_ = 0;
+
+  std::vector<HugeBuffer> kv_;  // by KV group: (num_layers) K then V, layouts in kernels.h
+  HugeBuffer hidden_;           // (max_num_tokens, hidden_stride)
+  HugeBuffer partial_;          // (max_num_tokens, hidden_stride) this rank's part of a sum
+  HugeBuffer qkv_;              // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
+  HugeBuffer acts_;             // ActTiles: results of the norms, the attention result
+  HugeBuffer mlp_acts_;         // ActTiles: input of the down projection
+  HugeBuffer logits_;           // (max_num_seqs, vocab_size), filled on rank 0
+  HugeBuffer squares_;          // (max_num_tokens, num_heads + num_kv_heads) sums of squares, for QkNorm::kAllHeads
+  HugeBuffer inverse_rms_;      // (max_num_tokens, 2) of q and k over all heads
+  HugeBuffer router_logits_;    // (max_num_tokens, num_experts rounded up to 16)
+  HugeBuffer expert_acts_;      // (max_pairs, expert_act_words) ActTiles: inputs of the experts
+  HugeBuffer expert_mlp_;       // the same: inputs of their down projections
+  HugeBuffer expert_mlp_f32_;   // the same: f32 rows before they are quantized
+  HugeBuffer expert_out_;       // (max_pairs, hidden_stride) this rank's part of the results
+  int64_t expert_act_words_ = 0;
+  ExpertPlan expert_plan_;
+  std::vector<int64_t> expert_panels_;  // scratch of for_expert_panels
+  HugeBuffer scratch_;                  // (threads, scratch_floats) of attention, and decoded weights
+  HugeBuffer states_;                   // (max_states, v_dim + 2) of chunks of attention that several items compute
+  int64_t scratch_floats_ = 0;
+  int64_t max_act_words_ = 0, max_quantized_k_ = 0;  // over the quantized matrices
+  int64_t max_plain_words_ = 0;                      // over the others
+
+  StepInput step_;
+  std::vector<AttentionShape> attention_shapes_;    // by KV group
+  std::vector<AttentionPlan> attention_plans_;      // by KV group
+  std::vector<std::atomic<int>> split_items_left_;  // by split of the current plan
+  int64_t num_logit_rows_ = 0;
+  std::optional<Sampler> sampler_;
+  std::optional<RecurrentLayers> recurrent_;
+  FloatRows mixer_rows_;  // result of the layer's mixer
+};
+
+}  // namespace capstan

@@ -1,0 +1,170 @@
+// The mixture of experts of the CPU backend: the router, and the products of each expert with the rows of its tokens.
+#include <algorithm>
+#include <cmath>
+
+#include "native/backend/cpu/cpu_backend_class.h"
+
+namespace capstan {
+namespace {
+
+// Returns the shared expert for the number after that of the last one.
+const ExpertWeights& expert_of(const MoeWeights& moe, int expert) {
+  return expert < static_cast<int>(moe.experts.size()) ? moe.experts[static_cast<size_t>(expert)] : moe.shared;
+}
+
+}  // namespace
+
+// Chooses the experts of each token from the logits of the router and of the shared expert's gate.
+void CpuBackend::route(const LayerWeights& weights) {
+  const MoeWeights& moe = *weights.moe;
+  const CpuMatrix& router = matrix_of(moe.router);
+  const int64_t stride = round_up(model_.moe.num_experts, 16);
+  GemmArgs gemm;
+  gemm.acts = norm_rows(weights.mlp_norm.get(), {}, num_tokens(), router);
+  gemm.num_features = router.rows;
+  gemm.bias = router.bias.empty() ? nullptr : router.bias.data();
+  gemm.out = router_logits_.as<float>();
+  gemm.out_stride = stride;
+  run_gemm(gemm, router);
+  expert_plan_.begin(model_.moe, num_tokens());
+  const int slots = expert_plan_.slots, top_k = model_.moe.top_k;
+  team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      int32_t* experts = expert_plan_.experts.data() + row * slots;
+      choose_experts(model_.moe, router_logits_.as<float>() + row * stride, values_of(moe.selection_bias.get()),
+                     {experts, expert_plan_.weights.data() + row * slots});
+      if (slots > top_k) experts[top_k] = model_.moe.num_experts;
+    }
+  });
+  expert_plan_.sort_by_expert();
+  if (slots == top_k || moe.shared_gate == nullptr) return;
+  const CpuMatrix& gate = matrix_of(moe.shared_gate);
+  gemm.acts = norm_rows(weights.mlp_norm.get(), {}, num_tokens(), gate);
+  gemm.num_features = 1;
+  gemm.bias = nullptr;
+  run_gemm(gemm, gate);
+  for (int64_t row = 0; row < num_tokens(); ++row)
+    expert_plan_.weights[static_cast<size_t>(row * slots + top_k)] =
+        1.0f / (1.0f + std::exp(-router_logits_.as<float>()[row * stride]));
+}
+
+ActTiles CpuBackend::expert_tiles(const HugeBuffer& buffer, int expert, const CpuMatrix& matrix) const {
+  const int64_t first_pair = expert_plan_.first_pair[static_cast<size_t>(expert)];
+  return act_tiles(buffer.as<uint32_t>() + first_pair * expert_act_words_, expert_plan_.num_pairs(expert), matrix);
+}
+
+void CpuBackend::pack_expert_inputs(const LayerWeights& weights) {
+  const MoeWeights& moe = *weights.moe;
+  team_.for_pieces(model_.moe.num_experts + 1, 1, [&](int, int64_t begin, int64_t end) {
+    for (int expert = static_cast<int>(begin); expert < end; ++expert) {
+      const int count = expert_plan_.num_pairs(expert);
+      if (count == 0) continue;
+      const ActTiles acts = expert_tiles(expert_acts_, expert, matrix_of(expert_of(moe, expert).gate_up_proj));
+      const int32_t* tokens = expert_plan_.tokens.data() + expert_plan_.first_pair[static_cast<size_t>(expert)];
+      for (int i = 0; i < count; ++i)
+        store_row(hidden_row(tokens[i]), weights.mlp_norm.get(), model_.hidden_size, acts, i);
+    }
+  });
+}
+
+template <typename MatrixOf, typename Work>
+void CpuBackend::for_expert_panels(MatrixOf matrix_of, Work work) {
+  // Panels of all experts with tokens are numbered one after the other.
+  const int num_experts = model_.moe.num_experts + 1;
+  int64_t total = 0;
+  expert_panels_.assign(static_cast<size_t>(num_experts) + 1, 0);
+  for (int expert = 0; expert < num_experts; ++expert) {
+    if (expert_plan_.num_pairs(expert) > 0) total += matrix_of(expert).num_panels;
+    expert_panels_[static_cast<size_t>(expert) + 1] = total;
+  }
+  team_.for_pieces(total, kGemmPanels, [&](int thread, int64_t begin, int64_t end) {
+    auto next = std::upper_bound(expert_panels_.begin(), expert_panels_.end(), begin);
+    for (; begin < end; ++next) {
+      const int64_t first = *(next - 1), last = std::min(end, *next);
+      if (last > begin) work(thread, static_cast<int>(next - expert_panels_.begin()) - 1, begin - first, last - first);
+      begin = std::max(begin, last);
+    }
+  });
+}
+
+void CpuBackend::run_expert_gate_up(const MoeWeights& moe) {
+  const auto gate_up = [&](int expert) -> const CpuMatrix& { return matrix_of(expert_of(moe, expert).gate_up_proj); };
+  for_expert_panels(gate_up, [&](int thread, int expert, int64_t begin, int64_t end) {
+    const CpuMatrix& matrix = gate_up(expert);
+    const CpuMatrix& down = matrix_of(expert_of(moe, expert).down_proj);
+    GemmArgs gemm;
+    gemm.acts = expert_tiles(expert_acts_, expert, matrix);
+    gemm.num_features = matrix.rows / 2;
+    gemm.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
+    gemm.output = GemmOutput::kGated;
+    gemm.gated = gated_tiles(expert, down);
+    gemm.activation = model_.activation;
+    run_panels(gemm, matrix, thread, begin, end);
+  });
+}
+
+ActTiles CpuBackend::gated_tiles(int expert, const CpuMatrix& down_proj) const {
+  const ActTiles acts = expert_tiles(expert_mlp_, expert, down_proj);
+  return acts.format == ActFormat::kInt8
+             ? float_rows(expert_tiles(expert_mlp_f32_, expert, down_proj).data, acts.rows, down_proj)
+             : acts;
+}
+
+void CpuBackend::run_expert_down(const MoeWeights& moe) {
+  const auto down = [&](int expert) -> const CpuMatrix& { return matrix_of(expert_of(moe, expert).down_proj); };
+  team_.for_pieces(max_act_words_ > 0 ? model_.moe.num_experts + 1 : 0, 1, [&](int, int64_t begin, int64_t end) {
+    for (int expert = static_cast<int>(begin); expert < end; ++expert) {
+      if (expert_plan_.num_pairs(expert) == 0) continue;
+      const ActTiles acts = expert_tiles(expert_mlp_, expert, down(expert)), rows = gated_tiles(expert, down(expert));
+      if (acts.format == rows.format) continue;
+      for (int64_t i = 0; i < acts.rows; ++i)
+        store_row(reinterpret_cast<const float*>(rows.data) + i * rows.words, nullptr, down(expert).cols, acts, i);
+    }
+  });
+  for_expert_panels(down, [&](int thread, int expert, int64_t begin, int64_t end) {
+    GemmArgs gemm;
+    gemm.acts = expert_tiles(expert_mlp_, expert, down(expert));
+    gemm.num_features = down(expert).rows;
+    gemm.out = expert_out_.as<float>() + expert_plan_.first_pair[static_cast<size_t>(expert)] * hidden_stride_;
+    gemm.out_stride = hidden_stride_;
+    run_panels(gemm, down(expert), thread, begin, end);
+  });
+}
+
+// Adds the weighted results of each token's experts, over all ranks.
+void CpuBackend::add_expert_sums(const LayerWeights& weights) {
+  void* own = expert_out_.as<void>();
+  void* const* published = world_size() > 1 ? comm_->exchange(own) : &own;
+  const int slots = expert_plan_.slots, num_ranks = world_size();
+  team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
+    const float* partials[(kMaxTopK + 1) * 8];
+    const float* biases[kMaxTopK + 1];
+    for (int64_t row = begin; row < end; ++row) {
+      for (int slot = 0; slot < slots; ++slot) {
+        const size_t i = static_cast<size_t>(row * slots + slot);
+        for (int rank = 0; rank < num_ranks; ++rank)
+          partials[slot * num_ranks + rank] =
+              static_cast<const float*>(published[rank]) + expert_plan_.pairs[i] * hidden_stride_;
+        const CpuMatrix& down = matrix_of(expert_of(*weights.moe, expert_plan_.experts[i]).down_proj);
+        biases[slot] = down.bias.empty() ? nullptr : down.bias.data();
+      }
+      float* sum = partial_.as<float>() + row * hidden_stride_;
+      kernels_.weighted_sum(
+          {sum, slots, partials, num_ranks, biases, expert_plan_.weights.data() + row * slots, model_.hidden_size});
+      const float* const sums[1] = {sum};
+      kernels_.add_residual({hidden_row(row), sums, 1, nullptr, values_of(weights.mlp_out_norm.get()),
+                             model_.rms_norm_eps, model_.residual_scale, model_.hidden_size});
+    }
+  });
+  if (world_size() > 1) comm_->barrier();  // the other ranks have read this rank's results
+}
+
+void CpuBackend::moe_residual(const LayerWeights& weights) {
+  route(weights);
+  pack_expert_inputs(weights);
+  run_expert_gate_up(*weights.moe);
+  run_expert_down(*weights.moe);
+  add_expert_sums(weights);
+}
+
+}  // namespace capstan
