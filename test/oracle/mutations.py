@@ -58,7 +58,7 @@ def load_mutated(case, directory, edit_config=None, edit_weights=None, edit_mode
 
 
 def rope_record(config):
-    return config["rope_parameters"] if "rope_parameters" in config else config["rope_scaling"]
+    return config["rope_parameters"] if "rope_parameters" in config else config["rope_scaling"] or config
 
 
 def set_rope(**changes):
@@ -80,7 +80,9 @@ def no_rope_scaling(config):
 def scale_theta(factor):
     def edit(config):
         record = config["rope_parameters"] if "rope_parameters" in config else config
-        record["rope_theta"] = record.get("rope_theta", 10000.0) * factor
+        by_type = [record[kind] for kind in ("full_attention", "sliding_attention") if kind in record]
+        for part in by_type or [record]:
+            part["rope_theta"] = part.get("rope_theta", 10000.0) * factor
 
     return edit
 
@@ -261,7 +263,7 @@ def qk_norm_over_all_heads(model):
     for layer in model.model.layers:
         for norm in (layer.self_attn.q_norm, layer.self_attn.k_norm):
             norm.forward = lambda x, norm=norm: norm.weight * x * torch.rsqrt(
-                x.pow(2).mean((-2, -1), keepdim=True) + norm.variance_epsilon)
+                x.pow(2).mean((-2, -1), keepdim=True) + (norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps))
 
 
 def scale_by_hidden(model):
@@ -457,13 +459,6 @@ OF_FEATURE = {
 }
 
 
-# Cases of these model types have goldens, but not every feature has a mutation that fits their modelling code yet.
-UNCHECKED = {
-    "ernie4_5", "exaone4", "gemma2", "gemma3_text", "glm4", "gpt_oss", "granite", "granitemoe", "hunyuan_v1_dense", "ministral3",
-    "mixtral", "olmo2", "olmo3", "olmoe", "phi3", "qwen2_moe", "qwen3_moe", "seed_oss", "smollm3",
-}
-
-
 def measure_mutation(case, directory, golden, mutation):
     """A config that transformers cannot run is visible."""
     try:
@@ -480,7 +475,9 @@ def check_case(case, directory):
     rows = [("(none)", *measure(golden, load_judge(case, directory)))]
     assert rows[0][1] < 1e-4, f"{case['name']}: transformers does not reproduce its golden ({rows[0][1]:.2g})"
     has_rope = "no-rope" not in case["features"]
-    mutations = [m for m in EVERY_CASE if has_rope or "rope" not in m.name] + [m for feature in case["features"] for m in OF_FEATURE[feature]]
+    has_q_proj = case["model_type"] != "phi3"  # Phi-3 has one projection for q, k and v
+    in_every_case = [m for m in EVERY_CASE if (has_rope or "rope" not in m.name) and (has_q_proj or m.edits["edit_weights"] != interleaved_rope)]
+    mutations = in_every_case + [m for feature in case["features"] for m in OF_FEATURE[feature]]
     rows += [(m.name, *measure_mutation(case, directory, golden, m)) for m in mutations]
     least = MIN_WORST[case["dtype"]]
     hidden = 0

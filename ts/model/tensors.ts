@@ -191,7 +191,8 @@ class LayerTensors {
       if (experts.each !== undefined) this.#addEach(experts.each, expert, experts.eachIn);
       if (experts.stacked !== undefined) this.#addStacked(experts.stacked, expert);
     }
-    if (moe.sharedIntermediateSize > 0) this.#addShared(experts.shared!, moe.sharedIntermediateSize);
+    if (moe.sharedIntermediateSize === 0) return;
+    this.#addShared(experts.shared!, moe.sharedIntermediateSize);
     if (experts.sharedGate !== undefined) this.#push('shared_gate.weight', `${experts.sharedGate}.weight`, [1, hidden]);
   }
 
