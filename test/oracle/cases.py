@@ -170,7 +170,7 @@ CASES = [
         inner=100, tied=True, config={"no_rope_layers": [1, 0, 1], "pad_token_id": 0}),
     # As published, and so in GGUF files: every fourth layer.
     row("smollm3-fourth-bf16", "smollm3", ["no-rope-layers", "tied"], model_type="smollm3", dtype="bf16", hidden=64, layers=4, kv=2,
-        inner=76, tied=True, theta=5000.0, config={"pad_token_id": 0}),
+        inner=76, tied=True, theta=5000.0, records_rounding=True, config={"pad_token_id": 0}),
     # Granite 3: four multipliers.
     row("granite-f32", "granite", ["multipliers", "gqa", "tied"], model_type="granite", kv=2, inner=100, tied=True,
         config={"embedding_multiplier": 6.0, "residual_multiplier": 0.4, "attention_multiplier": 0.15, "logits_scaling": 3.0}),
@@ -200,16 +200,15 @@ CASES = [
     row("ernie45-f32", "ernie4.5", ["interleaved-rope", "tied", "qkv-bias"], model_type="ernie4_5", kv=2, head_dim=24, inner=100,
         tied=True, config={"use_bias": True}),
     row("ernie45-bf16", "ernie4.5", ["interleaved-rope"], model_type="ernie4_5", dtype="bf16", hidden=64, kv=1, inner=100, head_dim=32),
-    # Mixtures of experts.
+    # Mixtures of experts. In bf16 a token has all experts, because rounding would choose other ones.
     row("qwen2-moe-f32", "qwen2-moe", ["experts", "shared-expert", "qkv-bias"], model_type="qwen2_moe", layers=3,
         hidden=64, kv=2, inner=64, config={"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
                           "shared_expert_intermediate_size": 96, "decoder_sparse_step": 1, "mlp_only_layers": [1]}),
     row("qwen2-moe-bf16", "qwen2-moe", ["experts", "shared-expert", "qkv-bias"], model_type="qwen2_moe", dtype="bf16", hidden=64, kv=2,
-        inner=76, config={"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+        inner=76, config={"num_experts": 4, "num_experts_per_tok": 4, "moe_intermediate_size": 32,
                           "shared_expert_intermediate_size": 48}),
     row("qwen3-moe-f32", "qwen3-moe", ["experts", "qk-norm", "normalized-weights"], model_type="qwen3_moe", kv=2, head_dim=24,
         inner=100, config={"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 44, "norm_topk_prob": True}),
-    # All experts, because rounding to bf16 would choose other ones.
     row("qwen3-moe-bf16", "qwen3-moe", ["experts", "qk-norm"], model_type="qwen3_moe", dtype="bf16", hidden=64, kv=2, head_dim=24,
         inner=100, shards=2, config={"num_experts": 4, "num_experts_per_tok": 4, "moe_intermediate_size": 32,
                                      "norm_topk_prob": False}),

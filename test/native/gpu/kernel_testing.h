@@ -15,6 +15,7 @@
 namespace capstan::testing {
 
 using namespace cuda;
+using cuda::round_up;  // the CPU backend has a function of this name too
 
 inline bool is_full() {
   return std::getenv("CAPSTAN_TEST_FULL") != nullptr;
