@@ -82,7 +82,7 @@ async function embed(engine: Engine, inputs: Input | readonly Input[], options: 
   if (promptName !== undefined && !Object.hasOwn(PROMPTS, promptName))
     throw CapstanError.argument('promptName', `one of ${Object.keys(PROMPTS).join(', ')}`, promptName);
   const list = typeof inputs === 'string' || typeof inputs[0] === 'number' ? [inputs as Input] : (inputs as Input[]);
-  const tokens = await tokenize(
+  const tokens = tokenize(
     engine,
     'inputs',
     list.map((input) => (typeof input === 'string' ? PROMPTS[promptName ?? 'document'] + input : input)),
@@ -101,7 +101,7 @@ async function score(
   options: PoolingOptions,
 ): Promise<ScoreResult> {
   await begin({ method, inputs: pairs, options });
-  const tokens = await tokenize(engine, 'pairs', pairs.flat(), options);
+  const tokens = tokenize(engine, 'pairs', pairs.flat(), options);
   const vectors = tokens.map((ids) => vector(ids, EMBEDDING_SIZE, true));
   return {
     scores: pairs.map((_pair, i) => vectors[2 * i].reduce((sum, value, k) => sum + value * vectors[2 * i + 1][k], 0)),
@@ -123,24 +123,22 @@ async function begin(request: PoolingRequest): Promise<void> {
   if (pooling.failure !== undefined) throw pooling.failure;
 }
 
-async function tokenize(
-  engine: Engine,
+/** The tokens of the tiny model are bytes. */
+function tokenize(
+  { info: { maxModelLen, vocabSize } }: Engine,
   name: string,
   inputs: readonly Input[],
   { truncatePromptTokens: limit }: PoolingOptions,
-): Promise<number[][]> {
-  const { maxModelLen, vocabSize } = engine.info;
+): number[][] {
   const max = limit === undefined || limit < 0 ? maxModelLen : limit;
-  return Promise.all(
-    inputs.map(async (input, i) => {
-      const ids = typeof input === 'string' ? [...(await engine.tokenize(input))] : [...input];
-      for (const id of ids)
-        if (id >= vocabSize) throw CapstanError.argument(`${name}[${i}]`, `token ids below ${vocabSize}`, id);
-      if (limit === undefined && ids.length > max)
-        throw CapstanError.mismatch('context_length_exceeded', `${name}[${i}]`, `at most ${max} tokens`, ids.length);
-      return ids.slice(0, max);
-    }),
-  );
+  return inputs.map((input, i) => {
+    const ids = typeof input === 'string' ? [...Buffer.from(input)] : [...input];
+    for (const id of ids)
+      if (id >= vocabSize) throw CapstanError.argument(`${name}[${i}]`, `token ids below ${vocabSize}`, id);
+    if (limit === undefined && ids.length > max)
+      throw CapstanError.mismatch('context_length_exceeded', `${name}[${i}]`, `at most ${max} tokens`, ids.length);
+    return ids.slice(0, max);
+  });
 }
 
 /** Counts the token ids modulo the size. Texts with the same letters are similar. */

@@ -2,7 +2,6 @@ import type { HttpReply, HttpRequest } from '../../http/transport';
 import { cacheSaltOf, resolveRequestId, toClientError } from './call';
 import type { OpenAiContext } from './context';
 import { embeddingsText } from './embedding-response';
-import { EMBEDDING_NAMES } from './pooling-call';
 import { readCall } from './read-call';
 import { sendJsonText } from './send-json';
 import { poolingUsage } from './usage';
@@ -34,6 +33,6 @@ export async function embeddings(context: OpenAiContext, request: HttpRequest, r
     });
     sendJsonText(reply, text, requestId, reportsUsage ? usage : undefined);
   } catch (error) {
-    throw toClientError(error, EMBEDDING_NAMES);
+    throw toClientError(error, { inputs: 'input' });
   }
 }

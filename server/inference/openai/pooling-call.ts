@@ -23,11 +23,6 @@ export function poolingCall(request: PoolingFields): PoolingCall {
   };
 }
 
-/** Client names of library fields, for errors. */
-export const EMBEDDING_NAMES = { inputs: 'input', token_ids: 'input', text: 'input' };
-export const RERANK_NAMES = { pairs: 'documents', text: 'documents' };
-export const SCORE_NAMES = { pairs: 'documents', text: 'documents' };
-
 /** Token ids in all inputs of one request. They bound the time that a request takes. */
 const MAX_REQUEST_TOKENS = 2 ** 20;
 /** Bytes of the texts that one request computes, at 8 bytes per token. */

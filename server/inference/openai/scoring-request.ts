@@ -19,6 +19,8 @@ export interface ScoreCall extends PoolingCall {
   /** As many as `right`, or one for all of them. */
   left: string[];
   right: string[];
+  /** The field that holds `right`, for errors. */
+  rightName: string;
 }
 
 /** Parses a request. Throws an ApiError that names the first invalid field. */
@@ -56,7 +58,7 @@ export async function parseScoreRequest({ value }: JsonText): Promise<ScoreCall>
       { param: leftName },
     );
   checkTextSizes(rightName, left, right);
-  return { ...poolingCall(request), left, right };
+  return { ...poolingCall(request), left, right, rightName };
 }
 
 function sidesOf(request: ScoreRequest): (typeof SIDES)[number] {

@@ -2,7 +2,7 @@ import type { PoolingOptions, ScoreResult } from '../../../ts';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import { cacheSaltOf, resolveRequestId, toClientError } from './call';
 import type { OpenAiContext } from './context';
-import { type PoolingCall, RERANK_NAMES, SCORE_NAMES } from './pooling-call';
+import type { PoolingCall } from './pooling-call';
 import { readCall } from './read-call';
 import { sendJson } from './send-json';
 import { poolingUsage, type PromptUsage, wireUsage } from './usage';
@@ -30,7 +30,7 @@ export async function rerank(context: OpenAiContext, request: HttpRequest, reply
     };
     sendJson(reply, body, requestId, context.reportsUsage === true ? usage : undefined);
   } catch (error) {
-    throw toClientError(error, RERANK_NAMES);
+    throw toClientError(error, { pairs: 'documents' });
   }
 }
 
@@ -56,7 +56,7 @@ export async function score(context: OpenAiContext, request: HttpRequest, reply:
     };
     sendJson(reply, body, requestId, context.reportsUsage === true ? usage : undefined);
   } catch (error) {
-    throw toClientError(error, SCORE_NAMES);
+    throw toClientError(error, { pairs: call.rightName });
   }
 }
 
