@@ -3,12 +3,14 @@ import { type Command, Option } from 'commander';
 import { collect, parseBytes, parseCount, parseDuration, UsageError } from 'capstan/internal/cli';
 import type { Client } from '../api/client';
 import type { Binding, NewVersion } from '../api/objects';
+import { MODEL_TASKS, type ModelTask } from '../deployments/model-task';
 import { findDataSource, findImage } from './find';
 
 /** The flags for what a version or a container runs. */
 export interface SpecFlags {
   model?: string;
   servedModelName?: string;
+  task?: string;
   maxModelLen?: string;
   image?: string;
   start?: string;
@@ -47,6 +49,7 @@ export function addSpecFlags(command: Command, { of, isChange }: SpecHelp): Comm
       '--served-model-name <name>',
       `name of the model in requests${byDefault("the name of the model's directory")}`,
     )
+    .option('--task <task>', `what the model does: generate, embed or score${byDefault('what its files say')}`)
     .option(
       '--max-model-len <tokens>',
       `context length; 8k is 8,000 and 8K is 8,192${byDefault("the model's, lowered to fit the KV cache")}`,
@@ -109,6 +112,7 @@ export async function toSpec(client: Client, flags: SpecFlags, env: NodeJS.Proce
   const runtime = {
     ...defined('model', modelPath),
     ...defined('served_name', flags.servedModelName),
+    ...defined('task', flags.task === undefined ? undefined : toTask(flags.task)),
     ...defined(
       'max_model_len',
       flags.maxModelLen === undefined ? undefined : parseCount(flags.maxModelLen, '--max-model-len'),
@@ -131,6 +135,12 @@ export async function toSpec(client: Client, flags: SpecFlags, env: NodeJS.Proce
     ...defined('start_deadline_s', seconds('--start-deadline', flags.startDeadline)),
     ...defined('grace_s', seconds('--grace', flags.grace)),
   };
+}
+
+function toTask(text: string): ModelTask {
+  const task = MODEL_TASKS.find((name) => name === text);
+  if (task === undefined) throw new UsageError(`--task: expected ${MODEL_TASKS.join(', ')}, got '${text}'`);
+  return task;
 }
 
 /** Binds the data sources to inputs in order. A data source in `--model` takes the first free input. */

@@ -18,6 +18,7 @@ import {
   demandIsolation,
   demandPossible,
   type OpenSpec,
+  readStored,
   type SpecRequest,
   specView,
   type StoredSpec,
@@ -271,7 +272,7 @@ export async function openContainer(
     .where('container_id', '=', row.id)
     .orderBy('mount')
     .execute();
-  return { stored: JSON.parse(row.spec) as StoredSpec, bindings, secrets: openSecrets(box, row.id, row.secret_env) };
+  return { stored: readStored(row.spec), bindings, secrets: openSecrets(box, row.id, row.secret_env) };
 }
 
 function completeContainer(
@@ -388,7 +389,7 @@ async function toContainers(db: Reader, rows: readonly ContainerRow[]): Promise<
   const bindings = await bindingViews(db, 'container_id', ids);
   return rows.map((row) => {
     const { image_id, compute, env, start_command, runtime } = specView(
-      JSON.parse(row.spec) as StoredSpec,
+      readStored(row.spec),
       [],
       Object.keys(JSON.parse(row.secret_env) as object),
     );

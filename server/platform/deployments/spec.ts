@@ -3,6 +3,7 @@ import { counted } from 'capstan/internal';
 import type { DriverCapacity, Isolation } from '../driver/driver';
 import type { Demand } from '../control/pool-rows';
 import { refusedVariable } from './environment';
+import type { ModelTask } from './model-task';
 import { ServiceError } from '../store/errors';
 import type { BindingRow, ImageRow, Mount } from '../store/deployment-schema';
 
@@ -33,6 +34,8 @@ export interface RuntimeOptions {
   /** `demo` is the embedded model. Otherwise a folder below `/platform`. Null means `demo`. */
   model: string | null;
   served_name: string | null;
+  /** What the model does. Null: what its files say. */
+  task: ModelTask | null;
   max_model_len: number | null;
   gpu_memory_utilization: number | null;
   tensor_parallel_size: number | null;
@@ -82,6 +85,7 @@ export interface OpenSpec {
 export const DEFAULT_RUNTIME: RuntimeOptions = {
   model: null,
   served_name: null,
+  task: null,
   max_model_len: null,
   gpu_memory_utilization: null,
   tensor_parallel_size: null,
@@ -191,6 +195,12 @@ export function specHash({ stored, bindings }: OpenSpec): string {
     .digest('hex');
 }
 
+/** Returns the spec in a column. Options that are newer than the row have their defaults. */
+export function readStored(text: string): StoredSpec {
+  const stored = JSON.parse(text) as StoredSpec;
+  return { ...stored, runtime: { ...DEFAULT_RUNTIME, ...stored.runtime } };
+}
+
 export function specView(
   { image_type: _type, env, ...rest }: StoredSpec,
   bindings: BindingView[],
@@ -204,6 +214,7 @@ export function runtimeArgs({ runtime, compute }: StoredSpec): string[] {
   const {
     model,
     served_name: name,
+    task,
     max_model_len: length,
     gpu_memory_utilization: utilization,
     tensor_parallel_size: ranks,
@@ -212,6 +223,7 @@ export function runtimeArgs({ runtime, compute }: StoredSpec): string[] {
   return [
     model ?? 'demo',
     ...(name === null ? [] : ['--served-model-name', name]),
+    ...(task === null ? [] : ['--task', task]),
     ...(length === null ? [] : ['--max-model-len', String(length)]),
     ...(utilization === null ? [] : ['--gpu-memory-utilization', String(utilization)]),
     ...(ranks === null ? [] : ['--tensor-parallel-size', String(ranks)]),

@@ -13,6 +13,8 @@ export interface SpecDraft {
   startCommand: string;
   model: string;
   servedName: string;
+  /** Empty: what the model's files say. */
+  task: NonNullable<RuntimeOptions['task']> | '';
   maxModelLen: string;
   gpuMemory: string;
   tensorParallel: string;
@@ -45,6 +47,7 @@ export function emptyDraft(imageId: string): SpecDraft {
     runtime: {
       model: 'demo',
       served_name: null,
+      task: null,
       max_model_len: null,
       gpu_memory_utilization: null,
       tensor_parallel_size: null,
@@ -76,6 +79,7 @@ export function draftOf({
     startCommand: start_command ?? '',
     model: runtime.model ?? '',
     servedName: runtime.served_name ?? '',
+    task: runtime.task ?? '',
     maxModelLen: text(runtime.max_model_len),
     gpuMemory: text(runtime.gpu_memory_utilization),
     tensorParallel: text(runtime.tensor_parallel_size),
@@ -219,6 +223,7 @@ function toRuntime(draft: SpecDraft): RuntimeOptions {
   return {
     model: draft.model === '' ? null : draft.model,
     served_name: draft.servedName === '' ? null : draft.servedName,
+    task: draft.task === '' ? null : draft.task,
     max_model_len: number(draft.maxModelLen),
     gpu_memory_utilization: number(draft.gpuMemory),
     tensor_parallel_size: number(draft.tensorParallel),

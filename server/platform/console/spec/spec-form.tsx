@@ -237,6 +237,16 @@ function RuntimePart({ draft, set, errorOf }: Omit<PartProps, 'choices'>) {
       <details class="disclosure">
         <summary>{t('spec.runtimeMore')}</summary>
         <div class="stack">
+          <SelectField
+            label={t('spec.task')}
+            hint={t('spec.taskHint')}
+            value={draft.task}
+            onChange={(task) => set({ task: task as SpecDraft['task'] })}
+            options={(['', 'generate', 'embed', 'score'] as const).map((value) => ({
+              value,
+              label: t(value === '' ? 'spec.task.auto' : `spec.task.${value}`),
+            }))}
+          />
           <div class="columns">
             <TextField
               label={t('spec.maxModelLen')}

@@ -80,6 +80,7 @@ function runtimeFacts(runtime: RuntimeOptions): (readonly [string, string])[] {
   const facts: [string, string | number | null][] = [
     [t('spec.model'), runtime.model],
     [t('spec.servedName'), runtime.served_name],
+    [t('spec.task'), runtime.task === null ? null : t(`spec.task.${runtime.task}`)],
     [t('spec.maxModelLen'), runtime.max_model_len],
     [t('spec.gpuMemory'), runtime.gpu_memory_utilization],
     [t('spec.tensorParallel'), runtime.tensor_parallel_size],

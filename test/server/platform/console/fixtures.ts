@@ -63,6 +63,7 @@ const COMPUTE = { cpu_millis: 2_000, memory_mb: 4_096, gpu_count: 0, gpu_type: n
 const RUNTIME = {
   model: 'demo',
   served_name: null,
+  task: null,
   max_model_len: null,
   gpu_memory_utilization: null,
   tensor_parallel_size: null,

@@ -153,6 +153,7 @@ describe('snippets', () => {
     const runtime = {
       model: '/platform/input/input0/',
       served_name: null,
+      task: null,
       max_model_len: null,
       gpu_memory_utilization: null,
       tensor_parallel_size: null,
