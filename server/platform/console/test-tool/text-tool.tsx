@@ -37,9 +37,9 @@ interface Outcome<T> {
 
 /** Sends texts to a route that answers with one JSON object. */
 export function TextTool<T>({ of, model, title, hint, path, body, read, show, children }: TextToolProps<T>) {
-  const [settings, setSettings] = useState({
+  const [settings, setSettings] = useState<{ model: string; auth: 'none' | 'key'; key: string }>({
     model,
-    auth: (of.access_control ? 'key' : 'none') as 'none' | 'key',
+    auth: of.access_control ? 'key' : 'none',
     key: '',
   });
   const [outcome, setOutcome] = useState<Outcome<T> | null>(null);
