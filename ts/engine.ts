@@ -21,6 +21,14 @@ import type { Model } from './model/model';
 import type { ChoiceReaderOptions } from './choice-reader';
 import { type ChatOptions, prepareChat, renderChat } from './chat';
 import type { EngineOptions } from './options';
+import {
+  type EmbedOptions,
+  type EmbedResult,
+  type ModelTask,
+  type PoolingOptions,
+  type ScoreResult,
+  unsupportedTask,
+} from './pooling';
 import { resolveSampling, type SamplingDefaults, type SamplingParams, truncatePrompt } from './sampling';
 import { planStructuredOutput, type StructuredOutput } from './structured-output';
 import { parseGrammar } from './text/grammar-parser';
@@ -48,6 +56,12 @@ export interface GenerateOptions extends SamplingParams {
 export interface EngineInfo extends NativeEngineInfo {
   /** Version of the native addon. */
   version: string;
+  /** What the model does. */
+  task: ModelTask;
+  /** Values of an embedding. Only with the task `embed`. */
+  embeddingSize?: number;
+  /** Names of the model's prompts, such as `query` and `document`. Only with the task `embed`. */
+  promptNames?: readonly string[];
   /** Name on the hub (`ORG/NAME`), else of the model directory or GGUF file, or `demo`. */
   modelName: string;
   /** Architecture as `config.json` names it, such as `LlamaForCausalLM`. */
@@ -143,6 +157,7 @@ export class Engine {
         {
           ...native.info,
           version: loadAddon().version,
+          task: 'generate',
           modelName: name,
           architecture: config.family.architecture,
           numParameters: checkpoint.numParameters,
@@ -211,6 +226,34 @@ export class Engine {
       reservation.setPrompt(promptTokenIds);
       return this.#complete(call, promptTokenIds, reservation);
     });
+  }
+
+  /**
+   * Returns the embeddings of texts or of token ids, one per input.
+   * @throws CapstanError `unsupported_task`, `invalid_argument`, `context_length_exceeded`, `queue_full`,
+   *   `engine_closed`, `aborted` or `numeric_error`.
+   */
+  embed(
+    inputs: string | readonly number[] | readonly (string | readonly number[])[],
+    options: EmbedOptions = {},
+  ): Promise<EmbedResult> {
+    return this.#pool('embed', inputs, options);
+  }
+
+  /**
+   * Scores pairs of texts: with a reranker as its files say, with an embedding model by the cosine of their embeddings.
+   * @throws CapstanError as {@link Engine.embed}.
+   */
+  score(pairs: readonly (readonly [string, string])[], options: PoolingOptions = {}): Promise<ScoreResult> {
+    return this.#pool('score', pairs, options);
+  }
+
+  /**
+   * Scores each document for the query: {@link Engine.score} of the pairs.
+   * @throws CapstanError as {@link Engine.embed}.
+   */
+  rerank(query: string, documents: readonly string[], options: PoolingOptions = {}): Promise<ScoreResult> {
+    return this.#pool('rerank', query, documents, options);
   }
 
   /**
@@ -323,6 +366,10 @@ export class Engine {
     } finally {
       reservation.release();
     }
+  }
+
+  #pool(method: string, ..._args: unknown[]): Promise<never> {
+    return Promise.reject(unsupportedTask(method, this.info.task));
   }
 
   #encode(text: string, options: EncodeOptions, reservation: Reservation): Promise<Int32Array> {

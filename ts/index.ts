@@ -26,6 +26,14 @@ export { type HubOptions, listModels, modelInfo, pullModel, type PullOptions, re
 export { type DownloadProgress, type PulledModel } from './hub/pull';
 export { type HubKind } from './hub/settings';
 export { type EngineOptions, type LoadProgress } from './options';
+export {
+  type EmbedOptions,
+  type EmbedResult,
+  type ModelTask,
+  type PoolingOptions,
+  type PoolingUsage,
+  type ScoreResult,
+} from './pooling';
 export { type SpeculativeOptions } from './speculation';
 export { type SamplingDefaults, type SamplingParams } from './sampling';
 export { MAX_STRUCTURED_CHOICES, type StructuredOutput } from './structured-output';
