@@ -12,9 +12,11 @@ namespace capstan {
 
 struct Weights {
   std::unique_ptr<Matrix> embed_tokens;  // (vocab rows of this rank, hidden_size)
+  EmbeddingWeights embedding;
   std::vector<LayerWeights> layers;
-  std::unique_ptr<Vector> norm;     // (hidden_size)
-  std::unique_ptr<Matrix> lm_head;  // (vocab rows of this rank, hidden_size); null when tied to embed_tokens
+  std::unique_ptr<Vector> norm;     // (hidden_size); null without a final norm
+  std::unique_ptr<Matrix> lm_head;  // (vocab rows of this rank, hidden_size); null when tied to embed_tokens, or unused
+  std::vector<HeadLayer> pooling_head;  // whole on each rank
   int64_t bytes = 0;
 
   const Matrix& head() const { return lm_head ? *lm_head : *embed_tokens; }

@@ -43,8 +43,11 @@ export function readRopePerLayerType(
       ropeOf(config, parameters.object('full_attention'), headDim, maxPositionEmbeddings, defaults),
       ropeOf(config, parameters.object('sliding_attention'), headDim, maxPositionEmbeddings, ofSliding),
     ];
-  const full = readRope(config, headDim, maxPositionEmbeddings, defaults);
-  const theta = config.positiveNumber('rope_local_base_freq', defaults.slidingRopeTheta);
+  // ModernBERT has other names.
+  const ropeTheta = config.positiveNumber('global_rope_theta', defaults.ropeTheta ?? SHARED_DEFAULTS.ropeTheta);
+  const full = readRope(config, headDim, maxPositionEmbeddings, { ...defaults, ropeTheta });
+  const local = config.positiveNumber('local_rope_theta', defaults.slidingRopeTheta);
+  const theta = config.positiveNumber('rope_local_base_freq', local);
   return [full, { ...plainRope(full.rotaryDim, maxPositionEmbeddings), theta }];
 }
 
