@@ -33,6 +33,6 @@ export async function embeddings(context: OpenAiContext, request: HttpRequest, r
     });
     sendJsonText(reply, text, requestId, reportsUsage ? usage : undefined);
   } catch (error) {
-    throw toClientError(error, { inputs: 'input' });
+    throw toClientError(error, { inputs: 'input', prompt: 'input' });
   }
 }

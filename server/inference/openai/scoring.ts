@@ -30,7 +30,7 @@ export async function rerank(context: OpenAiContext, request: HttpRequest, reply
     };
     sendJson(reply, body, requestId, context.reportsUsage === true ? usage : undefined);
   } catch (error) {
-    throw toClientError(error, { pairs: 'documents' });
+    throw toClientError(error, { prompt: 'documents' });
   }
 }
 
@@ -56,7 +56,7 @@ export async function score(context: OpenAiContext, request: HttpRequest, reply:
     };
     sendJson(reply, body, requestId, context.reportsUsage === true ? usage : undefined);
   } catch (error) {
-    throw toClientError(error, { pairs: call.rightName });
+    throw toClientError(error, { pairs: call.rightName, prompt: call.rightName });
   }
 }
 
