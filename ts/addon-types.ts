@@ -162,14 +162,7 @@ export interface NativeModelSpec {
 }
 
 /** `clamped_swish` is the gated unit of gpt-oss. */
-export type NativeActivation =
-  | 'silu'
-  | 'gelu'
-  | 'gelu_tanh'
-  | 'clamped_swish'
-  | 'relu'
-  | 'tanh'
-  | 'identity';
+export type NativeActivation = 'silu' | 'gelu' | 'gelu_tanh' | 'clamped_swish' | 'relu' | 'tanh' | 'identity';
 
 /** Tables beside that of tokens: `position_embeddings.weight` and `token_type_embeddings.weight`. 0 rows = none. */
 export interface NativeEmbedding {

@@ -22,4 +22,3 @@ export function deliver(calls: CallTable, events: NativeEvent[]): void {
     }
   }
 }
-

@@ -187,7 +187,10 @@ export class Pooler {
     }
   }
 
-  async #compute(inputs: readonly Input[], options: RunOptions): Promise<{ results: Float32Array[]; usage: PoolingUsage }> {
+  async #compute(
+    inputs: readonly Input[],
+    options: RunOptions,
+  ): Promise<{ results: Float32Array[]; usage: PoolingUsage }> {
     const { call, reservation, cacheSalt } = options;
     const pending: Promise<PooledInput>[] = [];
     for (let begin = 0; begin < inputs.length; begin += TEXTS_PER_GROUP) {

@@ -69,7 +69,11 @@ function readNumLabels(config: JsonReader): number {
   const labels = config.object('id2label');
   const count = labels === undefined ? config.positiveInt('num_labels', 2) : labels.keys().length;
   if (count !== 1)
-    throw config.mismatch('id2label', 'a reranker, which has one label, because other classifiers give no score', count);
+    throw config.mismatch(
+      'id2label',
+      'a reranker, which has one label, because other classifiers give no score',
+      count,
+    );
   return count;
 }
 

@@ -322,8 +322,7 @@ export const FAMILIES: readonly Family[] = [
     architecture: 'Gemma3ForCausalLM',
     defaults: GEMMA3_DEFAULTS,
     features: attentionBias,
-    attention: (config, numLayers) =>
-      alternatingRopes(config, numLayers, isGemma3Sliding(config), readWindow(config)),
+    attention: (config, numLayers) => alternatingRopes(config, numLayers, isGemma3Sliding(config), readWindow(config)),
     slidingRopeTheta: 10_000,
     changes: gemma3,
     names: GEMMA_NAMES,
@@ -428,7 +427,8 @@ export const FAMILIES: readonly Family[] = [
       eosTokenId: 50279,
     },
     features: attentionBias,
-    attention: (config, numLayers) => alternatingRopes(config, numLayers, (layer) => (layer + 1) % 4 !== 0, readWindow(config)),
+    attention: (config, numLayers) =>
+      alternatingRopes(config, numLayers, (layer) => (layer + 1) % 4 !== 0, readWindow(config)),
     slidingRopeTheta: 500_000,
     changes: () => ({ ...AFTER_ONLY, qkNorm: 'all_heads' }),
   },

@@ -101,9 +101,7 @@ export function pooledSpec(spec: NativeModelSpec, plan: PoolingPlan): NativeMode
 /** Adds the layer that gives the logits of both answers. */
 export function withScoreTokens(spec: NativeModelSpec, { yes, no }: { yes: number; no: number }): NativeModelSpec {
   const { kind } = spec.pooling!;
-  const head = [
-    { outputSize: 2, activation: 'identity' as const, hasNorm: false, tokenIds: Int32Array.of(yes, no) },
-  ];
+  const head = [{ outputSize: 2, activation: 'identity' as const, hasNorm: false, tokenIds: Int32Array.of(yes, no) }];
   return { ...spec, pooling: { kind, head } };
 }
 

@@ -63,7 +63,8 @@ export async function readSentenceTransformers(modelDir: string): Promise<Senten
   return {
     modules: modulesText === undefined ? undefined : await readModules(modelDir, modulesText),
     prompts: readPrompts(config),
-    defaultPromptName: config.raw('default_prompt_name') === undefined ? undefined : config.string('default_prompt_name'),
+    defaultPromptName:
+      config.raw('default_prompt_name') === undefined ? undefined : config.string('default_prompt_name'),
     maxLength: length.raw('max_seq_length') === undefined ? undefined : length.positiveInt('max_seq_length'),
   };
 }

@@ -69,11 +69,7 @@ class TextThread implements OpenText {
     return this.#call('encode', [text, options], signal);
   }
 
-  encodeInputs(
-    inputs: readonly TextInput[],
-    options: InputOptions,
-    signal?: AbortSignal,
-  ): Promise<EncodedInput[]> {
+  encodeInputs(inputs: readonly TextInput[], options: InputOptions, signal?: AbortSignal): Promise<EncodedInput[]> {
     return this.#call('encodeInputs', [inputs, options], signal);
   }
 

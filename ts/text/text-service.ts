@@ -87,11 +87,7 @@ export interface TextWork {
    * Encodes inputs of a model that pools. The texts of an input of more than `maxTokens` lose their ends.
    * @throws CapstanError `context_length_exceeded` for a text that is far too long.
    */
-  encodeInputs(
-    inputs: readonly TextInput[],
-    options: InputOptions,
-    signal?: AbortSignal,
-  ): Promise<EncodedInput[]>;
+  encodeInputs(inputs: readonly TextInput[], options: InputOptions, signal?: AbortSignal): Promise<EncodedInput[]>;
   /** Encodes several short texts without special tokens. */
   encodeTexts(texts: readonly string[]): Promise<Int32Array[]>;
   /** Returns the text of the prompt. @throws CapstanError `invalid_argument` or `template_error`. */
