@@ -101,7 +101,7 @@ async function score(
   options: PoolingOptions,
 ): Promise<ScoreResult> {
   await begin({ method, inputs: pairs, options });
-  const tokens = tokenize(engine, 'pairs', pairs.flat(), options);
+  const tokens = tokenize(engine, method === 'rerank' ? 'documents' : 'pairs', pairs.flat(), options);
   const vectors = tokens.map((ids) => vector(ids, EMBEDDING_SIZE, true));
   return {
     scores: pairs.map((_pair, i) => vectors[2 * i].reduce((sum, value, k) => sum + value * vectors[2 * i + 1][k], 0)),
