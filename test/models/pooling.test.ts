@@ -122,6 +122,30 @@ describe.each(TRANSPORTS)('an embedding model over %s', (transport) => {
     expect(json.error.message).not.toMatch(/inputs|pairs|truncatePromptTokens|promptName/);
   });
 
+  test('a client that leaves ends the computation', async () => {
+    const metric = async (name: string): Promise<number> => {
+      const text = await (await fetch(`${server.url}/metrics`)).text();
+      return Number(new RegExp(`^${name.replace(/[{}]/g, '\\$&')} (\\d+)$`, 'm').exec(text)?.[1] ?? 0);
+    };
+    const finished = 'capstan_sequences_finished_total{reason="stop"}';
+    const numBefore = await metric(finished);
+    const until = async (isTrue: () => Promise<boolean>): Promise<void> => {
+      while (!(await isTrue())) await new Promise((resolve) => setImmediate(resolve));
+    };
+    const leaving = new AbortController();
+    const pending = client.embeddings.create(
+      { model: 'tiny', input: Array<string>(2_048).fill('x'.repeat(500)) },
+      { signal: leaving.signal },
+    );
+    // An encoder computes an input in one step, so none is running between two steps.
+    await until(async () => (await metric('capstan_sequences_waiting')) > 0);
+    leaving.abort();
+    await expect(pending).rejects.toThrow('aborted');
+    await until(async () => (await metric('capstan_client_aborts_total{handler="/v1/embeddings"}')) === 1);
+    await until(async () => (await metric('capstan_sequences_waiting')) === 0);
+    expect((await metric(finished)) - numBefore).toBeLessThan(2_048);
+  });
+
   test('reports health, metrics and its task', async () => {
     expect((await fetch(`${server.url}/health`)).status).toBe(200);
     const metrics = await (await fetch(`${server.url}/metrics`)).text();
