@@ -151,7 +151,7 @@ describe.each(TRANSPORTS)('an embedding model over %s', (transport) => {
     const metrics = await (await fetch(`${server.url}/metrics`)).text();
     expect(metrics).toMatch(/^capstan_model_info\{model_name="tiny",task="embed",/m);
     expect(Number(/^capstan_prompt_tokens_total (\d+)$/m.exec(metrics)![1])).toBeGreaterThan(2_048);
-    const { data } = await (await fetch(`${server.url}/v1/models`)).json();
+    const { data } = (await (await fetch(`${server.url}/v1/models`)).json()) as { data: { meta: object }[] };
     expect(data[0].meta).toEqual({ task: 'embed', embedding_size: 64, prompt_names: ['query', 'document'] });
   });
 });
