@@ -51,6 +51,10 @@ class TextSource implements NativeEngine {
     return id;
   }
 
+  pool(): number {
+    throw new Error('the text source generates text only');
+  }
+
   #schedule(): void {
     if (this.#isScheduled || this.#running.size === 0) return;
     this.#isScheduled = true;
@@ -66,6 +70,7 @@ class TextSource implements NativeEngine {
           tokenIds: [97],
           logprobs: null,
           promptLogprobs: null,
+          pooled: null,
           finish: isLast ? finish(state) : null,
         } as NativeEvent);
         if (isLast) this.#running.delete(id);

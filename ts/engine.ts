@@ -1,13 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { loadAddon } from './addon';
-import type {
-  NativeEngine,
-  NativeEngineInfo,
-  NativeGrammar,
-  NativeRequest,
-  NativeStats,
-  NativeThinkingBudget,
-} from './addon-types';
+import type { NativeEngine, NativeEngineInfo, NativeStats, NativeThinkingBudget } from './addon-types';
 import { tokenizeBadWords } from './bad-words';
 import { type CallContext, checkContext, whenAborted } from './call-context';
 import { type CallTable, deliver } from './call-table';
@@ -15,10 +8,10 @@ import { checkBoolean, checkObject, checkString, checkTokenIds } from './checks'
 import { CapstanError, closedError } from './errors';
 import type { ChatEvent } from './events';
 import { Generation } from './generation';
-import { GrammarCache, type GrammarPlan } from './grammar-cache';
+import { GrammarCache } from './grammar-cache';
 import { type LoadedModel, loadNative } from './load';
+import { type PreparedCall, toNativeRequest, type UnfinishedCall } from './native-request';
 import type { Model } from './model/model';
-import type { ChoiceReaderOptions } from './choice-reader';
 import { type ChatOptions, prepareChat, renderChat } from './chat';
 import type { EngineOptions } from './options';
 import {
@@ -30,7 +23,7 @@ import {
   unsupportedTask,
 } from './pooling';
 import { checkPairs, Pooler, taskInfo, toPairs } from './pooler';
-import { resolveSampling, type SamplingDefaults, type SamplingParams, truncatePrompt } from './sampling';
+import type { SamplingDefaults, SamplingParams } from './sampling';
 import { planStructuredOutput, type StructuredOutput } from './structured-output';
 import { parseGrammar } from './text/grammar-parser';
 import type { OpenText } from './text/text-client';
@@ -458,7 +451,8 @@ export class Engine {
     });
     const submit = (prepared: PreparedCall) => {
       if (call.hasEnded) return;
-      const request = this.#toRequest(prepared, cacheSalt);
+      if (this.#isClosed) throw closedError();
+      const request = toNativeRequest(prepared, cacheSalt, this.info, this.#model.tokens);
       reservation?.setPrompt(request.promptTokenIds);
       nativeId = this.#native.submit(request);
       this.#calls.set(nativeId, call);
@@ -482,45 +476,4 @@ export class Engine {
     }
     return call;
   }
-
-  #toRequest(
-    { promptTokenIds: ids, sampling: params, grammar, badWords, thinkingBudget }: PreparedCall,
-    cacheSalt: string,
-  ): NativeRequest {
-    if (this.#isClosed) throw closedError();
-    const promptTokenIds = truncatePrompt(ids, params, this.info.maxModelLen);
-    if (promptTokenIds.length === 0) throw CapstanError.argument('prompt', 'at least one token', 0);
-    const limits = {
-      vocabSize: this.info.vocabSize,
-      maxModelLen: this.info.maxModelLen,
-      numPromptTokens: promptTokenIds.length,
-    };
-    const { sampling, numChoices } = resolveSampling(params, this.info.samplingDefaults, limits);
-    const stripLeadingSpace = this.#model.tokens.startsText(promptTokenIds, sampling.skipSpecialTokens);
-    return {
-      promptTokenIds,
-      numChoices,
-      sampling: { ...sampling, badWords, thinkingBudget },
-      cacheSalt,
-      stripLeadingSpace,
-      grammar,
-    };
-  }
-}
-
-interface PreparedCall {
-  promptTokenIds: Int32Array;
-  sampling: SamplingParams;
-  readerOptions: ChoiceReaderOptions;
-  grammar: NativeGrammar | null;
-  badWords: Int32Array[];
-  thinkingBudget: NativeThinkingBudget | null;
-}
-
-/** A call whose grammar, bad words and reasoning markers are not compiled or tokenized yet. */
-interface UnfinishedCall {
-  sampling: SamplingParams;
-  readerOptions: ChoiceReaderOptions;
-  plan: GrammarPlan | undefined;
-  thinkingBudget: Pick<NativeThinkingBudget, 'budget' | 'isInside'> | undefined;
 }

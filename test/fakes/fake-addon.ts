@@ -80,12 +80,12 @@ export function sendEvents(sink: NativeEventSink, events: readonly NativeEvent[]
   const words: number[] = [];
   const details: NativeEventDetails[] = [];
   let text = '';
-  for (const { id, index, textDelta, tokenIds, logprobs, promptLogprobs, finish } of events) {
+  for (const { id, index, textDelta, tokenIds, logprobs, promptLogprobs, pooled, finish } of events) {
     const hasDetails = logprobs !== null || promptLogprobs !== null || finish !== null;
     words.push(id | 0, Math.floor(id / 2 ** 32), index, textDelta.length, tokenIds.length, Number(hasDetails));
     words.push(...tokenIds);
     text += textDelta;
-    if (hasDetails) details.push({ logprobs, promptLogprobs, finish });
+    if (hasDetails) details.push({ logprobs, promptLogprobs, pooled, finish });
   }
   sink(Int32Array.from(words), text, details);
 }
@@ -137,6 +137,11 @@ class FakeEngine implements NativeEngine {
     return id;
   }
 
+  /** The fake has no model that pools. */
+  pool(): number {
+    throw makeError('invalid_argument', 'request: expected one that generates text, got the other kind');
+  }
+
   /** Checks only for invalid patterns and for GBNF texts without a root. */
   async compileGrammar(given: NativeGrammarSource): Promise<FakeGrammar> {
     const source = given.kind === 'parsed' ? (given.handle as unknown as PlainSource) : given;
@@ -170,6 +175,7 @@ class FakeEngine implements NativeEngine {
           tokenIds: [],
           logprobs: null,
           promptLogprobs: null,
+          pooled: null,
           finish: makeFinish(request, completionTokens, finish),
         },
       ]);
@@ -241,6 +247,7 @@ class FakeEngine implements NativeEngine {
             textDelta,
             tokenIds,
             finish,
+            pooled: null,
             logprobs:
               request.sampling.logprobs >= 0
                 ? tokenIds.map((token) => makeLogprob(token, request.sampling.logprobs))

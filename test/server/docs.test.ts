@@ -252,15 +252,16 @@ test('the library reference lists every option and error code', () => {
 });
 
 function familiesTable(): string {
-  const rows = FAMILIES.map(({ modelType, architecture }) => {
+  const rows = FAMILIES.map(({ modelType, architecture, pooling }) => {
     const writes = (row: GgufArchitecture) =>
       [row, ...(row.variants ?? [])].some((other) => other.modelType === modelType);
-    const names = ARCHITECTURES.filter(writes).map(({ name }) => `\`${name}\``);
-    return `| \`${architecture}\` | \`${modelType}\` | ${names.join(', ') || 'not yet'} |`;
+    const names = pooling === undefined ? ARCHITECTURES.filter(writes).map(({ name }) => `\`${name}\``) : [];
+    const task = pooling?.task ?? 'generate';
+    return `| \`${architecture}\` | \`${modelType}\` | \`${task}\` | ${names.join(', ') || 'not yet'} |`;
   });
   return [
-    '| architecture | `model_type` in config.json | `general.architecture` in GGUF |',
-    '|---|---|---|',
+    '| architecture | `model_type` in config.json | task | `general.architecture` in GGUF |',
+    '|---|---|---|---|',
     ...rows,
   ].join('\n');
 }
