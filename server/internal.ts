@@ -2,6 +2,17 @@
  * What `@capstan/service` uses of this package, except for its commands: see `internal-cli.ts`. Not a public interface:
  * it changes in every release, so both packages must have the same version.
  */
+export { parseHubName, showHubName } from '../ts/hub/model-name';
+export {
+  CapstanError,
+  type DownloadProgress,
+  type HubKind,
+  type ModelInfo,
+  modelInfo,
+  type PulledModel,
+  pullModel,
+  type PullOptions,
+} from '../ts';
 export { packageRoot } from '../ts/package-root';
 export { platformFolder, prebuildsOf } from '../ts/platform-package';
 export { Access, type AccessOutcome, type Granted, keyJson, redactKeys } from './access';
@@ -50,6 +61,7 @@ export { createLog, type Log } from './base/log';
 export { Shutdown } from './base/shutdown';
 export { toApiError } from './base/to-api-error';
 export { UsageError } from './base/usage-error';
+export { fitWarning, uncheckedWarning } from './base/model-fit';
 export { packageVersion } from './base/version';
 export { withTimeout } from './base/with-timeout';
 export { counted } from './base/words';

@@ -7,6 +7,8 @@ import type { ImageView } from '../deployments/catalog';
 import type { DeploymentEdit } from '../deployments/commands';
 import type { ContainerEdit, ContainerView, DeployPreview, NewContainer } from '../deployments/containers';
 import type { DataSourceDetails, DataSourceEdit, DataSourceView, NewDataSourceSpec } from '../deployments/data-sources';
+import type { NewPull, PullAgain } from '../deployments/data-pulls';
+import type { PullPreview, PullQuestion } from '../deployments/pull-preview';
 import type { NewDeployment } from '../deployments/deployments';
 import type { OwnerView } from '../deployments/owner-views';
 import type { Binding, BindingView, Compute, RuntimeOptions, VersionSpec } from '../deployments/spec';
@@ -40,6 +42,10 @@ export type WireMatchesDomain = [
   Expect<Same<Wire.DataSourceDetails, DataSourceDetails>>,
   Expect<Same<Wire.DataSourceEdit, DataSourceEdit>>,
   Expect<Same<Static<typeof Wire.NewDataSource>, NewDataSourceSpec>>,
+  Expect<Same<Static<typeof Wire.NewDataPull>, NewPull>>,
+  Expect<Same<Static<typeof Wire.DataPullAgain>, PullAgain>>,
+  Expect<Same<Static<typeof Wire.DataPullQuestion>, PullQuestion & { source_id?: string }>>,
+  Expect<Same<Wire.DataPullPreview, PullPreview>>,
   Expect<Same<Wire.RuntimeOptions, RuntimeOptions>>,
   Expect<Same<Wire.VersionSpec, VersionSpec>>,
   Expect<Same<Wire.NewDeployment, NewDeployment>>,
