@@ -67,7 +67,11 @@ export function checkModelName(param: string, text: string): string {
 }
 
 /** Makes a data source that the service fills with a model of the hub. The caller must also notify the HubPuller. */
-export function createPull(context: StoreContext, actor: ServiceActor, request: NewPull): Promise<DataSourceView> {
+export async function createPull(
+  context: StoreContext,
+  actor: ServiceActor,
+  request: NewPull,
+): Promise<DataSourceView> {
   const { db, now } = context;
   demandWrite(actor);
   return serviceChange(db, now(), changeOptions(actor), async (change) => {
@@ -134,7 +138,7 @@ export function pullRoot(dataRoot: string, node = 'local'): string {
 }
 
 /** Pulls again: after a failure, for the newest commit, or another model. The caller must also notify the HubPuller. */
-export function pullAgain(
+export async function pullAgain(
   { db, box, now }: StoreContext,
   actor: ServiceActor,
   sourceId: string,
@@ -174,7 +178,11 @@ export function pullAgain(
 }
 
 /** Cancels a pull. What was downloaded is kept for the next one. The caller must also tell the HubPuller. */
-export function cancelPull({ db, now }: StoreContext, actor: ServiceActor, sourceId: string): Promise<DataSourceView> {
+export async function cancelPull(
+  { db, now }: StoreContext,
+  actor: ServiceActor,
+  sourceId: string,
+): Promise<DataSourceView> {
   demandWrite(actor);
   return serviceChange(db, now(), changeOptions(actor), async ({ tx, nowMs, record }) => {
     const { source, pull } = await demandPull(tx, actor, sourceId);
@@ -242,7 +250,8 @@ export async function demandPullRight(
     return;
   }
   await demandOwner(tx, actor, owner, 'source.write');
-  if (visibility === 'public') throw new ServiceError('forbidden', 'only an administrator can make a data source public');
+  if (visibility === 'public')
+    throw new ServiceError('forbidden', 'only an administrator can make a data source public');
   if ((await quotasOfOwner(tx, owner)).quota_disk_mb === null)
     throw new ServiceError(
       'forbidden',

@@ -418,7 +418,11 @@ function auditView({ name, description, type, visibility }: DataSourceRow): obje
 }
 
 async function isPulled(tx: ServiceTx, sourceId: string): Promise<boolean> {
-  const row = await tx.selectFrom('data_pulls').select('source_id').where('source_id', '=', sourceId).executeTakeFirst();
+  const row = await tx
+    .selectFrom('data_pulls')
+    .select('source_id')
+    .where('source_id', '=', sourceId)
+    .executeTakeFirst();
   return row !== undefined;
 }
 

@@ -42,7 +42,14 @@ import {
   saveMeasure,
   setMeasureState,
 } from '../deployments/data-sources';
-import { cancelPull, createPull, type NewPull, type PullAgain, pullAgain, readPullToken } from '../deployments/data-pulls';
+import {
+  cancelPull,
+  createPull,
+  type NewPull,
+  type PullAgain,
+  pullAgain,
+  readPullToken,
+} from '../deployments/data-pulls';
 import {
   admitPull,
   failPull,

@@ -266,7 +266,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   usage.start();
   webhooks.start();
   measurer.notify();
-  await puller.start();
+  void puller.start();
   consoleGate.open(consoleHandler(api, { isSecure, origin: addresses.console, consoleHost }));
   servingGate.open(consoleHost === undefined ? gateway.handle : refuseHost(consoleHost, gateway.handle));
   adminGate.open(adminHandler(metrics));

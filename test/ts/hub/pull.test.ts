@@ -14,39 +14,13 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
-import { createHttp } from '../../../ts/hub/http';
 import { locateModel } from '../../../ts/hub/locate';
 import { infoWith, pullWith, type PullOptions } from '../../../ts/hub/models';
-import type { HubSystem } from '../../../ts/hub/system';
 import { etagOf, HubServer, sha256, TOKEN } from '../../fakes/hub-server';
+import { closeTestSystems, testSystem, type TestSystem } from '../../fakes/hub-system';
 import { tinyModel } from '../../fakes/tiny-model';
 
-/** A system without waiting and without locks. */
-function testSystem(env: NodeJS.ProcessEnv, parts: Partial<HubSystem> = {}): HubSystem & { waits: number[] } {
-  const waits: number[] = [];
-  const { send, close } = createHttp(env);
-  closers.push(close);
-  return {
-    env,
-    send,
-    now: () => 1_000_000,
-    sleep: (ms) => {
-      waits.push(ms);
-      return Promise.resolve();
-    },
-    tryLock: () => true,
-    freeDiskBytes: () => Promise.resolve(2 ** 40),
-    write: async (file, bytes, position) => {
-      await file.write(bytes, 0, bytes.length, position);
-    },
-    freeMemoryBytes: () => 2 ** 40,
-    waits,
-    ...parts,
-  };
-}
-
 const NAME = 'acme/tiny';
-const closers: (() => void)[] = [];
 const folder = tinyModel();
 const read = (name: string): Buffer => readFileSync(join(folder, name));
 const TEXTS = ['config.json', 'generation_config.json', 'tokenizer.json', 'tokenizer_config.json'];
@@ -65,7 +39,7 @@ const OTHERS = {
 let hub: HubServer;
 let cacheDir: string;
 let env: NodeJS.ProcessEnv;
-let system: HubSystem & { waits: number[] };
+let system: TestSystem;
 
 beforeAll(() => {
   process.env.CAPSTAN_ADDON = require.resolve('../../fakes/fake-addon');
@@ -80,7 +54,7 @@ beforeEach(async () => {
 });
 
 afterEach(async () => {
-  for (const close of closers.splice(0)) close();
+  closeTestSystems();
   await hub.close();
   expect(hub.violations).toEqual([]);
 });

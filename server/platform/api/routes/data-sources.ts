@@ -69,8 +69,7 @@ export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
     method: 'DELETE',
     path: `${PATH}/{id}`,
-    summary:
-      'Delete a data source without bindings. Its folder is kept, unless the service has pulled it from the hub',
+    summary: 'Delete a data source without bindings. Its folder is kept, unless the service has pulled it from the hub',
     tag: TAG,
     auth: 'any',
     responses: { 204: null },
