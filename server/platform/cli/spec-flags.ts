@@ -184,12 +184,13 @@ function toVariable(text: string): [string, string] {
   return [text.slice(0, at), text.slice(at + 1)];
 }
 
-function secretOf(name: string, env: NodeJS.ProcessEnv): string {
+/** @throws UsageError */
+export function secretOf(name: string, env: NodeJS.ProcessEnv, flag = '--secret-env'): string {
   const value = env[name];
   // NOTE: secrets are not accepted on the command line, because every process of the machine can read it.
   if (value === undefined)
     throw new UsageError(
-      `--secret-env: expected the name of a variable in this command's environment, got '${name.split('=')[0]}'`,
+      `${flag}: expected the name of a variable in this command's environment, got '${name.split('=')[0]}'`,
     );
   return value;
 }

@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type CommandIo, counted } from 'capstan/internal/cli';
 import { type Client } from '../api/client';
-import type { Container, Deployment, Reason, Version } from '../api/objects';
+import type { Container, DataSource, Deployment, Reason, Version } from '../api/objects';
+import { describePull, pullAdvice } from './pull-text';
 import { plain } from './text';
 
 const POLL_MS = 400;
@@ -89,6 +90,24 @@ export function waitForContainer(client: Client, id: string, timeoutS: number, i
       return { state, failed: `${name}: ${state}${reason === null ? '' : `: ${plain(reason)}`}` };
     }
     return { state, late: `${name} is still ${state} after ${timeoutS} s. The start continues` };
+  });
+}
+
+/** Waits until a data source holds its model. Prints its progress to standard error. @throws NotReached */
+export function waitForPull(
+  client: Client,
+  { id, name }: DataSource,
+  timeoutS: number,
+  io: CommandIo,
+): Promise<DataSource> {
+  return poll<DataSource>(io, timeoutS, async () => {
+    const source = await client.request<DataSource>('GET', `/data-sources/${id}`);
+    const { pull } = source;
+    const state = describePull(pull);
+    if (pull === null || pull.state === 'done') return { reached: source, state };
+    if (pull.state === 'failed' || pull.state === 'cancelled')
+      return { state: pull.state, failed: `${plain(name)}: ${state}\n${pullAdvice(name, pull)}` };
+    return { state, late: `${plain(name)}: ${state} after ${timeoutS} s. The download continues` };
   });
 }
 
