@@ -13,6 +13,8 @@ export {
   pullModel,
   type PullOptions,
 } from '../ts';
+export { findReasoningFormat } from '../ts/text/reasoning';
+export { findToolCallFormat } from '../ts/text/tool-calls';
 export { packageRoot } from '../ts/package-root';
 export { platformFolder, prebuildsOf } from '../ts/platform-package';
 export { Access, type AccessOutcome, type Granted, keyJson, redactKeys } from './access';

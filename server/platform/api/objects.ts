@@ -230,17 +230,35 @@ export const DataSourceDetails = object({
 const ENV_NAME = '^[A-Za-z_][A-Za-z0-9_]{0,127}$';
 export const Env = record({ type: 'string', maxLength: 32_768 }, ENV_NAME);
 
-/** Options of the built-in runtime. They have no effect on a start script. */
+const ParserName = { type: 'string', pattern: '^[a-z0-9_]{1,64}$' } as const;
+/** Options of the built-in runtime. They have no effect on a start script. null: the default of `capstan serve`. */
 export const RuntimeOptions = object({
   model: orNull({
     type: 'string',
-    description: '`demo` is the embedded model. Otherwise a folder below /platform, such as /platform/input/input0',
+    description:
+      '`demo` is the embedded model. `ORG/NAME[@revision][:quantization or file]` is a model of the hub: the service downloads it into a data source. Otherwise a path below /platform, such as /platform/input/input0',
     maxLength: 1_000,
   }),
+  hub: orNull(HubKind),
   served_name: orNull(Name),
   max_model_len: orNull({ type: 'integer', minimum: 1 }),
+  dtype: orNull(oneOf(['f32', 'f16', 'bf16'])),
+  quantization: orNull({
+    ...oneOf(['none', 'int8', 'int4']),
+    description: 'How the weights are quantized at load, on the CPU',
+  }),
+  kv_cache_dtype: orNull({
+    ...oneOf(['f32', 'f16', 'bf16', 'fp8']),
+    description: 'On the CPU not `fp8`, on a GPU only `fp8`',
+  }),
+  kv_cache_memory_mb: orNull({ type: 'integer', minimum: 1, maximum: 67_108_864 }),
+  max_num_seqs: orNull({ type: 'integer', minimum: 1, maximum: 65_536 }),
+  max_num_batched_tokens: orNull({ type: 'integer', minimum: 1, maximum: 16_777_216 }),
   gpu_memory_utilization: orNull({ type: 'number', exclusiveMinimum: 0, maximum: 1 }),
   tensor_parallel_size: orNull({ type: 'integer', minimum: 1, maximum: 64 }),
+  chat_template: orNull({ type: 'string', maxLength: 65_536, description: 'The text of a Jinja template' }),
+  tool_call_parser: orNull(ParserName),
+  reasoning_parser: orNull(ParserName),
   prefix_caching: { type: 'boolean', default: true },
 });
 

@@ -41,7 +41,8 @@ export interface NewPull extends PullRequest {
 export type PullAgain = Partial<PullRequest>;
 
 const MAX_TOKEN_CHARS = 1_024;
-const WAITING = {
+/** A pull that waits for its turn, without the results of an earlier one. */
+export const WAITING = {
   state: 'pending',
   error_code: null,
   message: null,

@@ -346,7 +346,7 @@ export async function demandWritable(tx: ServiceTx, actor: ServiceActor, sourceI
 }
 
 /** `owners` are the actor and their organizations. */
-function isVisible(
+export function isVisible(
   { owner_type: type, owner_id: id, visibility }: DataSourceRow,
   owners: readonly OwnerRef[],
 ): boolean {

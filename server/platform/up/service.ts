@@ -212,6 +212,8 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
     },
   });
   closers.push(() => puller.close());
+  // A new version may need a model of the hub.
+  controller.onChange(() => puller.notify());
   const metrics = new ServiceMetrics(targets);
   const usage = new UsageRecorder({ store, targets, driver, log });
   closers.push(() => usage.close());
