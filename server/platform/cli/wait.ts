@@ -114,7 +114,8 @@ export function waitForPull(
 function progressOf({ state }: Deployment, version: Version | undefined): string {
   if (version === undefined || version.state === state) return state;
   const restarts = version.replicas.reduce((sum, replica) => sum + replica.restarts, 0);
-  return `${state}: version ${version.number} is ${version.state}${restarts === 0 ? '' : ` after ${counted(restarts, 'restart')}`}`;
+  const waits = version.state === 'queued' && version.reason !== null ? `: ${plain(version.reason.message)}` : '';
+  return `${state}: version ${version.number} is ${version.state}${waits}${restarts === 0 ? '' : ` after ${counted(restarts, 'restart')}`}`;
 }
 
 function hasFailed({ state }: Deployment, version: Version | undefined): boolean {
