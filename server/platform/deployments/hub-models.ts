@@ -26,12 +26,12 @@ export async function bindHubModel(
   owner: OwnerRef,
   { spec, request, base }: { spec: OpenSpec; request: SpecRequest; base?: OpenSpec | undefined },
 ): Promise<OpenSpec> {
-  const { model_mount: former, ...stored } = spec.stored;
-  const formerMount = former ?? base?.stored.model_mount;
+  const { stored } = spec;
+  const formerMount = base?.stored.model_mount;
   const kept =
     request.bindings === undefined ? spec.bindings.filter(({ mount }) => mount !== formerMount) : spec.bindings;
   const name = runsHubModel(stored) ? hubModelOf(stored.runtime) : undefined;
-  if (name === undefined) return { ...spec, stored, bindings: kept };
+  if (name === undefined) return { ...spec, bindings: kept };
   const hub = stored.runtime.hub ?? 'huggingface';
   const model = showHubName(parseHubName(name)!);
   const wasBound = base?.bindings.find(({ mount }) => mount === base.stored.model_mount)?.source_id;

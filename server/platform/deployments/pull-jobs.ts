@@ -1,6 +1,8 @@
 import { useOf } from '../control/owner-use';
 import { quotasOfOwner } from '../control/pool-rows';
+import { serviceChange } from '../store/change';
 import type { DataPullRow } from '../store/deployment-schema';
+import type { ServiceTx } from '../store/schema';
 import type { StoreContext } from '../store/store-context';
 import { pathOf } from './data-sources';
 import { tokenPurpose } from './data-pulls';
@@ -106,15 +108,8 @@ export function savePullProgress(
 }
 
 /** Saves that the folder holds the model, which is then measured. */
-export async function finishPull(context: StoreContext, key: PullKey, nowMs: number): Promise<void> {
-  await context.db.transaction().execute(async (tx) => {
-    const isSaved = await update({ db: tx }, key, {
-      state: 'done',
-      is_filled: 1,
-      bytes_per_second: null,
-      ended_at: nowMs,
-    });
-    if (!isSaved) return;
+export function finishPull(context: StoreContext, key: PullKey, nowMs: number): Promise<void> {
+  return endPull(context, key, nowMs, 'source.pull_finished', { state: 'done', is_filled: 1 }, async (tx) => {
     await tx
       .updateTable('data_pulls')
       .set((eb) => ({ done_bytes: eb.fn.coalesce('total_bytes', 'done_bytes') }))
@@ -128,18 +123,39 @@ export async function finishPull(context: StoreContext, key: PullKey, nowMs: num
   });
 }
 
-export async function failPull(
+export function failPull(
   context: StoreContext,
   key: PullKey,
   { code, message }: { code: string; message: string },
   nowMs: number,
 ): Promise<void> {
-  await update(context, key, {
-    state: 'failed',
-    error_code: code,
-    message,
-    bytes_per_second: null,
-    ended_at: nowMs,
+  return endPull(context, key, nowMs, 'source.pull_failed', { state: 'failed', error_code: code, message });
+}
+
+/** Saves the end of a pull with an event, unless it was cancelled, deleted or requested again. */
+async function endPull(
+  { db }: StoreContext,
+  key: PullKey,
+  nowMs: number,
+  action: string,
+  values: Partial<DataPullRow>,
+  also: (tx: ServiceTx) => Promise<void> = () => Promise.resolve(),
+): Promise<void> {
+  await serviceChange(db, nowMs, {}, async ({ tx, emit }) => {
+    if (!(await update({ db: tx }, key, { ...values, bytes_per_second: null, ended_at: nowMs }))) return;
+    await also(tx);
+    const { owner_type, owner_id, model } = await tx
+      .selectFrom('data_pulls')
+      .innerJoin('data_sources', 'data_sources.id', 'data_pulls.source_id')
+      .select(['owner_type', 'owner_id', 'model'])
+      .where('source_id', '=', key.sourceId)
+      .executeTakeFirstOrThrow();
+    emit({
+      action,
+      owner: { type: owner_type, id: owner_id },
+      target: { type: 'source', id: key.sourceId },
+      after: { model, ...(values.error_code === undefined ? {} : { code: values.error_code }) },
+    });
   });
 }
 

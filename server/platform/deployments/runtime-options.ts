@@ -65,6 +65,12 @@ export function hubModelOf({ model }: RuntimeOptions): string | undefined {
   return model === null || model.startsWith('/') || parseHubName(model) === undefined ? undefined : model;
 }
 
+/** Returns options with some changed. Another model forgets the hub of the former one. */
+export function changedRuntime(before: RuntimeOptions, change: Partial<RuntimeOptions>): RuntimeOptions {
+  const after = { ...before, ...change };
+  return change.hub === undefined && hubModelOf(after) === undefined ? { ...after, hub: null } : after;
+}
+
 /**
  * Returns the arguments of `capstan serve`.
  * @param modelMount Where the model of the hub is mounted.

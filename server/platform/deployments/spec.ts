@@ -4,7 +4,7 @@ import type { DriverCapacity, Isolation } from '../driver/driver';
 import type { Demand } from '../control/pool-rows';
 import { refusedVariable } from './environment';
 import { ServiceError } from '../store/errors';
-import { checkModel, checkRuntime, DEFAULT_RUNTIME, type RuntimeOptions } from './runtime-options';
+import { changedRuntime, checkModel, checkRuntime, DEFAULT_RUNTIME, type RuntimeOptions } from './runtime-options';
 import type { BindingRow, ImageRow, Mount } from '../store/deployment-schema';
 
 /** The compute resources of one replica. */
@@ -100,7 +100,7 @@ export function completeSpec(
     compute: { ...(base?.stored.compute ?? DEFAULT_COMPUTE), ...defined(request.compute ?? {}) },
     env: request.env === undefined ? without(env, secrets) : env,
     start_command: startCommand,
-    runtime: { ...(base?.stored.runtime ?? DEFAULT_RUNTIME), ...defined(request.runtime ?? {}) },
+    runtime: changedRuntime(base?.stored.runtime ?? DEFAULT_RUNTIME, defined(request.runtime ?? {})),
     health_path: request.health_path ?? base?.stored.health_path ?? '/v1/models',
     start_deadline_s: request.start_deadline_s ?? base?.stored.start_deadline_s ?? 1_200,
     grace_s: request.grace_s ?? base?.stored.grace_s ?? 30,

@@ -995,6 +995,8 @@ const en = {
   'event.source.deleted': 'Data source deleted',
   'event.source.pulled': 'Download of a model requested',
   'event.source.pull_cancelled': 'Download of a model cancelled',
+  'event.source.pull_finished': 'Model downloaded',
+  'event.source.pull_failed': 'Download of a model failed',
   'event.token.created': 'Management token created',
   'event.token.deleted': 'Management token deleted',
   'event.owner.quota': 'Quotas changed',

@@ -956,6 +956,8 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'event.source.deleted': '已删除数据源',
   'event.source.pulled': '已请求下载模型',
   'event.source.pull_cancelled': '已取消下载模型',
+  'event.source.pull_finished': '模型已下载',
+  'event.source.pull_failed': '模型下载失败',
   'event.token.created': '已创建管理令牌',
   'event.token.deleted': '已删除管理令牌',
   'event.owner.quota': '已修改配额',
