@@ -276,7 +276,10 @@ function pullInThread(task: PullTask, hooks: PullHooks): Promise<PulledModel> {
   return new Promise((resolve, reject) => {
     signal.throwIfAborted();
     const worker = new Worker(file, { workerData: task, name: 'capstan-pull' });
+    let hasEnded = false;
     const end = (settle: () => void): void => {
+      if (hasEnded) return;
+      hasEnded = true;
       signal.removeEventListener('abort', onAbort);
       // Files are closed when the thread has ended.
       void worker.terminate().then(settle);

@@ -33,14 +33,17 @@ const REPORT_MS = 200;
 /** Runs a download in a thread. The other side terminates it, or answers a listing to continue. */
 export async function servePull(port: MessagePort, task: PullTask): Promise<void> {
   const send = (message: PullMessage): void => port.postMessage(message);
-  let reportedAt = -Infinity;
+  let latest: DownloadProgress | undefined;
+  const report = (): void => {
+    if (latest !== undefined) send({ type: 'progress', progress: latest });
+    latest = undefined;
+  };
+  const timer = setInterval(report, REPORT_MS);
   try {
     const model = await pullHere(task, {
       signal: new AbortController().signal,
       onProgress: (progress) => {
-        if (performance.now() - reportedAt < REPORT_MS && progress.doneBytes < progress.totalBytes) return;
-        reportedAt = performance.now();
-        send({ type: 'progress', progress });
+        latest = progress;
       },
       onListing: (info) =>
         new Promise((resolve) => {
@@ -48,10 +51,14 @@ export async function servePull(port: MessagePort, task: PullTask): Promise<void
           send({ type: 'listing', info });
         }),
     });
+    report();
     send({ type: 'done', model });
   } catch (error) {
     const code = error instanceof CapstanError ? error.code : 'download_failed';
+    report();
     send({ type: 'failed', code, message: (error as Error).message });
+  } finally {
+    clearInterval(timer);
   }
 }
 
