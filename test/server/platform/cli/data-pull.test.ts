@@ -126,3 +126,73 @@ test('deletes the model with the data source', async () => {
   expect((await run('delete', 'gone', '--yes')).out).toBe('deleted gone\n');
   expect(fs.existsSync(pulled)).toBe(false);
 });
+
+describe('a deployment', () => {
+  const deploy = (...line: string[]) => service.run(['deploy', ...line, '--json']);
+  const specOf = async (name: string) => {
+    const found = (await service.client.deployments.list()).find((deployment) => deployment.name === name)!;
+    return (await service.client.versions.get(found.id, 1)).spec;
+  };
+
+  test('names a model of the hub, unless a data source has the name', async () => {
+    expect((await deploy('on-hub', '--model', 'acme/tiny:Q4_0', '--hub', 'modelscope')).code).toBe(0);
+    expect(await specOf('on-hub')).toMatchObject({
+      runtime: { model: 'acme/tiny:Q4_0', hub: 'modelscope' },
+      bindings: [{ mount: 'input0', source_name: 'acme/tiny:Q4_0' }],
+    });
+    await run('pull', NAME, NAME, '--wait');
+    expect((await deploy('by-source', '--model', NAME)).code).toBe(0);
+    expect((await specOf('by-source')).runtime.model).toBe('/platform/input/input0');
+    expect((await deploy('forced', '--model', `hf:${NAME}`)).code).toBe(0);
+    expect(await specOf('forced')).toMatchObject({
+      runtime: { model: `hf:${NAME}` },
+      bindings: [{ mount: 'input0' }],
+    });
+    expect((await service.run(['versions', 'get', 'on-hub', '1'])).out).toMatch(
+      /^runs +capstan serve acme\/tiny:Q4_0$/m,
+    );
+  });
+
+  test('takes the flags of capstan serve for its model', async () => {
+    const template = path.join(folder, 'own.jinja');
+    fs.writeFileSync(template, '{{ messages }}');
+    const flags = {
+      '--quantization': 'int8',
+      '--dtype': 'bf16',
+      '--kv-cache-dtype': 'auto',
+      '--kv-cache-memory': '1G',
+      '--max-num-seqs': '8',
+      '--max-num-batched-tokens': '1k',
+      '--gpu-memory-utilization': '0.5',
+      '--tensor-parallel-size': '2',
+      '--chat-template': template,
+      '--tool-call-parser': 'hermes',
+      '--reasoning-parser': 'think',
+    };
+    const line = Object.entries(flags).flat();
+    expect((await deploy('flags', ...line, '--no-enable-prefix-caching')).code).toBe(0);
+    expect((await specOf('flags')).runtime).toMatchObject({
+      quantization: 'int8',
+      dtype: 'bf16',
+      kv_cache_dtype: null,
+      kv_cache_memory_mb: 1024,
+      max_num_seqs: 8,
+      max_num_batched_tokens: 1000,
+      gpu_memory_utilization: 0.5,
+      tensor_parallel_size: 2,
+      chat_template: '{{ messages }}',
+      tool_call_parser: 'hermes',
+      reasoning_parser: 'think',
+      prefix_caching: false,
+    });
+  });
+
+  test.each([
+    [['--quantization', 'int3'], "--quantization: expected none, int8 or int4, got 'int3'"],
+    [['--gpu-memory-utilization', '2'], '--gpu-memory-utilization: expected a number above 0 and at most 1'],
+    [['--chat-template', '/no/such'], "--chat-template: expected a readable file, got '/no/such' (ENOENT)"],
+    [['--tool-call-parser', 'nobody'], 'runtime.tool_call_parser: expected one of auto, '],
+  ])('refuses %j', async (line, message) => {
+    expect(await deploy('bad', ...line)).toMatchObject({ code: 2, err: expect.stringContaining(message) as string });
+  });
+});
