@@ -1,4 +1,4 @@
-/** Models of a local hub in the deployment service: with the real addon, in processes that are killed, on a small disk. */
+/** Models of a local hub in the deployment service, with the real addon: a service that is killed, and a full disk. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Client } from '../../server/platform/api/client';

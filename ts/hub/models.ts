@@ -14,7 +14,7 @@ import { type HubSystem, withSystem } from './system';
 export interface HubOptions {
   /** Where models come from: `'huggingface'` (or the mirror in `HF_ENDPOINT`) or `'modelscope'`. Default: the first. */
   hub?: HubKind;
-  /** A token of the hub. It is sent to the hub only. null: none. Default: that of the environment, such as `HF_TOKEN`. */
+  /** A token, which is sent to the hub only. null: none. Default: that of the environment, such as `HF_TOKEN`. */
   token?: string | null;
   /** Folder of the cache. Default: that of the environment, such as `HF_HUB_CACHE`. */
   cacheDir?: string;

@@ -16,8 +16,8 @@ export interface HubFile {
   path: string;
   size: number;
   /**
-   * Name of the file's content: its SHA-256 (64 digits) or the SHA-1 of its Git blob (40 digits), in hexadecimal. Another
-   * name if the hub gives no hash, see {@link isUnchecked}.
+   * Name of the file's content: its SHA-256 (64 digits) or the SHA-1 of its Git blob (40 digits), in hexadecimal.
+   * Another name if the hub gives no hash, see {@link isUnchecked}.
    */
   etag: string;
 }

@@ -178,7 +178,7 @@ export async function pullAgain(
   });
 }
 
-/** Cancels a pull. What was downloaded is kept for the next one. The caller must also tell the HubPuller. */
+/** Cancels a pull. What was downloaded is kept for the next one. The caller must also stop the HubPuller. */
 export async function cancelPull(
   { db, now }: StoreContext,
   actor: ServiceActor,
@@ -239,7 +239,7 @@ async function demandPull(
  * quota limits the disk space. Otherwise a user could fill the disk of the service.
  * @throws ServiceError `forbidden` or `not_found`
  */
-export async function demandPullRight(
+async function demandPullRight(
   tx: ServiceTx,
   actor: ServiceActor,
   owner: OwnerRef,

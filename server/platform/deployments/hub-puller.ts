@@ -294,7 +294,7 @@ function pullInThread(task: PullTask, hooks: PullHooks): Promise<PulledModel> {
         case 'listing':
           return void onListing(message.info).then(
             () => worker.postMessage('continue'),
-            (error: unknown) => end(() => reject(error as Error)),
+            (error: Error) => end(() => reject(error)),
           );
         case 'done':
           return end(() => resolve(message.model));

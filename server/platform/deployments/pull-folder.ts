@@ -86,7 +86,7 @@ async function listFiles(root: string, folder: string): Promise<string[]> {
   const entries = await fs.readdir(path.join(root, folder), { withFileTypes: true });
   const found = entries.map((entry) => {
     const below = path.join(folder, entry.name);
-    return entry.isDirectory() ? listFiles(root, below) : [below];
+    return entry.isDirectory() ? listFiles(root, below) : Promise.resolve([below]);
   });
   return (await Promise.all(found)).flat();
 }

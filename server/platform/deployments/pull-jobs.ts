@@ -75,7 +75,7 @@ export async function admitPull(
     const owner = { type: source.owner_type, id: source.owner_id };
     const { quota_disk_mb: quota } = await quotasOfOwner(tx, owner);
     if (quota === null) return undefined;
-    // The other pulls count with what they will take. The former model stays until the new one is complete.
+    // The other pulls count with what they will take. An old model stays until the new one is complete.
     const used = (await useOf(tx, [owner.id]))(owner.id).used_disk_mb;
     const others = await unmeasuredBytes(tx, owner.id, key.sourceId);
     const needed = Math.ceil(used + (others + totalBytes) / 2 ** 20);

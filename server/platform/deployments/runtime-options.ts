@@ -4,7 +4,7 @@ import { ServiceError } from '../store/errors';
 
 /** Options of the built-in runtime. A start script ignores them. Null: the default of `capstan serve`. */
 export interface RuntimeOptions {
-  /** `demo` is the embedded model, `ORG/NAME…` one of the hub. Otherwise a path below `/platform`. Null means `demo`. */
+  /** `demo` (also null) is the embedded model, `ORG/NAME…` one of the hub. Otherwise a path below `/platform`. */
   model: string | null;
   /** Where a model of the hub comes from. */
   hub: HubKind | null;
@@ -65,7 +65,7 @@ export function hubModelOf({ model }: RuntimeOptions): string | undefined {
   return model === null || model.startsWith('/') || parseHubName(model) === undefined ? undefined : model;
 }
 
-/** Returns options with some changed. Another model forgets the hub of the former one. */
+/** Returns options with some changed. The hub is dropped with its model. */
 export function changedRuntime(before: RuntimeOptions, change: Partial<RuntimeOptions>): RuntimeOptions {
   const after = { ...before, ...change };
   return change.hub === undefined && hubModelOf(after) === undefined ? { ...after, hub: null } : after;

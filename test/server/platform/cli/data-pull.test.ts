@@ -66,7 +66,7 @@ test('pulls again without a name, and another model into the same data source', 
   expect(JSON.parse(second.out)).toMatchObject({ pull: { model: 'acme/second', state: 'done' } });
 });
 
-test('explains a gated model, and takes the token from a variable that nobody sees', async () => {
+test('explains a gated model, and takes the token from a variable that is never shown', async () => {
   hub.add('acme/gated', FILES, { isGated: true });
   const line = ['data', 'pull', 'gated', 'acme/gated', '--wait'];
   const refused = await service.run(line);
@@ -191,7 +191,7 @@ describe('a deployment', () => {
     [['--quantization', 'int3'], "--quantization: expected none, int8 or int4, got 'int3'"],
     [['--gpu-memory-utilization', '2'], '--gpu-memory-utilization: expected a number above 0 and at most 1'],
     [['--chat-template', '/no/such'], "--chat-template: expected a readable file, got '/no/such' (ENOENT)"],
-    [['--tool-call-parser', 'nobody'], 'runtime.tool_call_parser: expected one of auto, '],
+    [['--tool-call-parser', 'unknown'], 'runtime.tool_call_parser: expected one of auto, '],
   ])('refuses %j', async (line, message) => {
     expect(await deploy('bad', ...line)).toMatchObject({ code: 2, err: expect.stringContaining(message) as string });
   });

@@ -190,8 +190,8 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     await expect(attempt({ chat_template: '/etc/passwd' })).rejects.toMatchObject(
       refused(/chat_template: expected the text/),
     );
-    await expect(attempt({ tool_call_parser: 'nobody' })).rejects.toMatchObject(
-      refused(/runtime\.tool_call_parser: expected one of auto, .*hermes.*, got "nobody"/),
+    await expect(attempt({ tool_call_parser: 'unknown' })).rejects.toMatchObject(
+      refused(/runtime\.tool_call_parser: expected one of auto, .*hermes.*, got "unknown"/),
     );
     await expect(h.store.createContainer(h.actor, { name: 'lab', runtime: { model: MODEL } })).rejects.toMatchObject(
       refused(/a training container runs no model of the hub/),
