@@ -3,7 +3,7 @@ import { type CommandIo, counted, parseChoice, parseCount, UsageError } from 'ca
 import type { Client } from '../api/client';
 import type { DataPullPreview, DataSource } from '../api/objects';
 import { addWaitFlags, timeoutOf, type WaitFlags } from './deploy-flags';
-import { findDataSource, findOwner } from './find';
+import { findDataSource, findOwner, findOwnerOrSelf } from './find';
 import { describePull, sizeText as size } from './pull-text';
 import { type Call, printJson, remote } from './remote';
 import { defined, secretOf } from './spec-flags';
@@ -98,13 +98,11 @@ async function cancel(client: Client, name: string, isJson: boolean, io: Command
   io.out(`${plain(source.name)} (${id}): ${describePull(source.pull)}\n`);
 }
 
-/** Returns the data source of this name, or undefined if a new one is wanted. */
+/** Returns the data source with this ID, or the owner's with this name. undefined if a new one is wanted. */
 async function findExisting(client: Client, name: string, { owner }: Flags): Promise<DataSource | undefined> {
   const sources = await client.dataSources.list();
-  const found = sources.filter((source) => source.id === name || source.name === name);
-  const ownerRef = await findOwner(client, owner);
-  const ofOwner = ownerRef === undefined ? found : found.filter((source) => source.owner.id === ownerRef.id);
-  return ofOwner.length === 0 ? undefined : findDataSource(client, ofOwner.length === 1 ? ofOwner[0].id : name);
+  const { id: ownerId } = await findOwnerOrSelf(client, owner ?? 'me');
+  return sources.find((source) => source.id === name || (source.name === name && source.owner.id === ownerId));
 }
 
 function hubOf({ hub }: Flags, existing: DataSource | undefined): 'huggingface' | 'modelscope' | undefined {

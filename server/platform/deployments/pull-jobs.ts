@@ -33,7 +33,12 @@ export interface PullProgress {
 }
 
 /** Returns the pull that has waited longest, apart from those of `active`, and marks it as running. */
-export async function takePull({ db, box }: StoreContext, active: readonly string[]): Promise<PullJob | undefined> {
+export async function takePull(
+  context: StoreContext,
+  active: readonly string[],
+  nowMs: number,
+): Promise<PullJob | undefined> {
+  const { db, box } = context;
   const row = await db
     .selectFrom('data_pulls')
     .innerJoin('data_sources', 'data_sources.id', 'data_pulls.source_id')
@@ -48,16 +53,17 @@ export async function takePull({ db, box }: StoreContext, active: readonly strin
     .executeTakeFirst();
   if (row === undefined) return undefined;
   const { source_id: sourceId, attempt, hub, model, token } = row;
-  const isTaken = await update({ db }, { sourceId, attempt }, { state: 'running' });
-  if (!isTaken) return takePull({ db, box } as StoreContext, active);
-  return {
-    sourceId,
-    attempt,
-    hub,
-    model,
-    folder: pathOf(row),
-    token: token === null ? null : box.open(token, tokenPurpose(sourceId)),
-  };
+  const isTaken = await update(context, { sourceId, attempt }, { state: 'running' });
+  if (!isTaken) return takePull(context, active, nowMs);
+  try {
+    const opened = token === null ? null : box.open(token, tokenPurpose(sourceId));
+    return { sourceId, attempt, hub, model, folder: pathOf(row), token: opened };
+  } catch (error) {
+    // Sealed with a key that is lost. The other pulls continue.
+    const message = `${(error as Error).message}. Pull again with the token`;
+    await failPull(context, { sourceId, attempt }, { code: 'access_denied', message }, nowMs);
+    return takePull(context, active, nowMs);
+  }
 }
 
 /**

@@ -109,7 +109,7 @@ export function deploymentMethods(context: StoreContext) {
     pullAgain: (actor: ServiceActor, id: string, request: PullAgain) => pullAgain(context, actor, id, request),
     cancelPull: (actor: ServiceActor, id: string) => cancelPull(context, actor, id),
     readPullToken: (actor: ServiceActor, id: string) => readPullToken(context, actor, id),
-    takePull: (active: readonly string[]) => takePull(context, active),
+    takePull: (active: readonly string[]) => takePull(context, active, now()),
     admitPull: (key: PullKey, listing: PullListing) => admitPull(context, key, listing),
     savePullProgress: (key: PullKey, progress: PullProgress) => savePullProgress(context, key, progress),
     finishPull: (key: PullKey) => finishPull(context, key, now()),

@@ -239,6 +239,28 @@ overBackends((make) => {
     expect((await store.pullAgain(admin, id, { token: null })).pull).toMatchObject({ has_token: false });
   });
 
+  test('with a token of a lost key fail, and the others continue', async () => {
+    hub.add(NAME, FILES);
+    const { id } = await start({ token: TOKEN });
+    const other = await start({ name: 'other' });
+    await store.close();
+    store = await openServiceStore({
+      location,
+      node: 'gw_test',
+      secretKey: new Uint8Array(32).fill(9),
+      version: '1.0.0',
+      machine: machine({ dataRoots: [root] }),
+    });
+    puller = openPuller();
+    expect((await pulled(id)).error).toMatchObject({
+      code: 'access_denied',
+      message: expect.stringMatching(/cannot decrypt a stored secret.*Pull again with the token$/) as string,
+    });
+    expect((await store.getDataSource(admin, other.id)).pull).toMatchObject({ state: 'done' });
+    await store.pullAgain(admin, id, { token: TOKEN });
+    expect(await pulled(id)).toMatchObject({ state: 'done' });
+  });
+
   test('of two data sources run side by side, and a third waits', async () => {
     hub.add(NAME, FILES);
     const releases = [held(), held()];
