@@ -665,6 +665,38 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     await tab.close();
   });
 
+  test('deploys a model of the hub with a quantization', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto('/deployments/new');
+    await page.getByLabel('Name', { exact: true }).fill('small');
+    await page.getByLabel('Model', { exact: true }).fill('Qwen/Qwen3-4B@main:Q4_K_M');
+    await page.getByText('The service downloads it before the first start').waitFor();
+    await page.getByLabel('Hub', { exact: true }).selectOption('ModelScope');
+    await page.getByLabel('Quantization at load').selectOption('int8');
+    await page.getByText('More runtime options').click();
+    await page.getByLabel('Sequences at the same time').fill('8');
+    await page.getByLabel('Chat template').fill('a file');
+    await tab.picture('deploy-hub');
+    expect(await tab.axeFaults()).toEqual([]);
+    await page.getByRole('button', { name: 'Deploy' }).click();
+    await page.getByText('Enter the text of a Jinja template').waitFor();
+    await page.getByLabel('Chat template').fill('{{ messages }}');
+    await page.getByRole('button', { name: 'Deploy' }).click();
+    await tab.until("location.pathname.startsWith('/deployments/dep_')");
+    expect(service.calls.find(({ method, path }) => method === 'POST' && path === '/deployments')!.body).toMatchObject({
+      runtime: {
+        model: 'Qwen/Qwen3-4B@main:Q4_K_M',
+        hub: 'modelscope',
+        quantization: 'int8',
+        max_num_seqs: 8,
+        chat_template: '{{ messages }}',
+        dtype: null,
+      },
+    });
+    await tab.close();
+  });
+
   test('shows why a download failed, pulls it again, and cancels a running one', async () => {
     const tab = await browser.open();
     const { page, service } = tab;
