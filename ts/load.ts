@@ -94,7 +94,8 @@ function toLoaded(
     maxQueuedRequests: resolved.maxQueuedRequests,
     maxQueuedTokens: library.maxQueuedTokens,
     grammarCacheBytes: resolved.grammarCacheBytes,
-    prefixCache: resolved.prefixCache,
+    // An encoder keeps nothing of an input.
+    prefixCache: resolved.prefixCache && model.config.spec.isCausal,
   };
 }
 

@@ -48,6 +48,9 @@ struct Request {
   SamplingParams sampling;
   std::string cache_salt;
   bool strips_leading_space = false;
+  // The prompt's hidden states are wanted, and no text. sampling.max_tokens is 0.
+  bool is_pooled = false;
+  std::vector<int32_t> token_types;  // of the prompt's tokens; empty = all 0
   // The grammar that the text must match, compiled for the engine's token_table(), or null.
   std::shared_ptr<const grammar::CompiledGrammar> grammar;
 };
@@ -83,6 +86,7 @@ struct Event {
   std::vector<TokenLogprobs> logprobs;  // one per token when requested
   // (num_prompt_tokens) when requested, in the first event of choice 0 only. The first token has none.
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;
+  std::vector<float> pooled;  // the result of a pooled request, in its last event
   std::optional<Finish> finish;
 };
 

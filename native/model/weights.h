@@ -11,11 +11,13 @@
 namespace capstan {
 
 struct Weights {
-  std::unique_ptr<Matrix> embed_tokens;   // (vocab rows of this rank, hidden_size)
+  std::unique_ptr<Matrix> embed_tokens;  // (vocab rows of this rank, hidden_size)
+  EmbeddingWeights embedding;
   PerLayerInputWeights per_layer_inputs;  // without a table if the model has none
   std::vector<LayerWeights> layers;
-  std::unique_ptr<Vector> norm;     // (hidden_size)
-  std::unique_ptr<Matrix> lm_head;  // (vocab rows of this rank, hidden_size); null when tied to embed_tokens
+  std::unique_ptr<Vector> norm;     // (hidden_size); null without a final norm
+  std::unique_ptr<Matrix> lm_head;  // (vocab rows of this rank, hidden_size); null when tied to embed_tokens, or unused
+  std::vector<HeadLayer> pooling_head;  // whole on each rank
   int64_t bytes = 0;
 
   const Matrix& head() const { return lm_head ? *lm_head : *embed_tokens; }
@@ -34,8 +36,15 @@ struct RecurrentShard {
   int64_t first_channel = 0;  // of the mixer's result, and of a short convolution
 };
 
+struct HeadRange {
+  int begin = 0, count = 0;
+};
+
 // The part of each layer that a rank holds.
 struct ShardPlan {
+  // Returns the KV heads of this rank. They are replicated when there are more ranks than KV heads.
+  HeadRange kv_heads(int total) const;
+
   int rank = 0, world_size = 1;
   int head_begin = 0, num_heads = 0;
   int64_t intermediate_size = 0;  // the largest of a layer

@@ -186,10 +186,7 @@ void gemm_tiles(const GemmArgs& args) {
         compute_tiles_any(tiles, panels, sums);
         for (int i = 0; i < 2 && tiles.rows[i] > 0; ++i) {
           const float* from = sums + i * kRowTileFloats;
-          if (args.output == GemmOutput::kGated)
-            store_gated_tile(args, row + i * kBlockRows, tiles.rows[i], panel, panels, from);
-          else
-            store_tile(args, row + i * kBlockRows, tiles.rows[i], panel, panels, from);
+          store_sums(args, row + i * kBlockRows, tiles.rows[i], panel, panels, from);
         }
       }
     }
@@ -300,10 +297,7 @@ void gemm_few_rows(const GemmArgs& args) {
       compute_few_rows_any<1>(rows, tile, sums);
     else
       compute_few_rows_any<2>(rows, tile, sums);
-    if (args.output == GemmOutput::kGated)
-      store_gated_tile(args, 0, rows, panel, panels, sums);
-    else
-      store_tile(args, 0, rows, panel, panels, sums);
+    store_sums(args, 0, rows, panel, panels, sums);
   }
 }
 
