@@ -358,7 +358,7 @@ class Backend {
 
   // ---- a step ----
   // The order of calls: begin_step; embed; add_embeddings and per_layer_inputs, if there are any; for each layer
-  // norm_qkv and attention, or recurrent; output_residual; and norm_gate_up and down_residual or moe_residual, and
+  // norm_qkv and attention, or recurrent; output_residual; norm_gate_up and down_residual, or moe_residual; and
   // end_layer, if there is anything to do; then lm_head and sample. Prompt logprobs repeat lm_head and sample for
   // groups of at most max_num_seqs rows. Models that pool call pool instead. The backend holds the hidden states.
 

@@ -108,11 +108,11 @@ LayerSpec to_layer(const Napi::Object& object) {
   layer.window = int32(object, "window");
   layer.rope = int32(object, "rope");
   layer.is_moe = boolean(object, "isMoe");
+  if (!object.Get("lacksInputNorm").IsUndefined()) layer.lacks_input_norm = boolean(object, "lacksInputNorm");
   if (!object.Get("headDim").IsUndefined()) layer.head_dim = int32(object, "headDim");
   if (!object.Get("numKvHeads").IsUndefined()) layer.num_kv_heads = int32(object, "numKvHeads");
   if (!object.Get("intermediateSize").IsUndefined()) layer.intermediate_size = integer(object, "intermediateSize");
   if (!object.Get("kvSource").IsUndefined()) layer.kv_source = int32(object, "kvSource");
-  if (!object.Get("lacksInputNorm").IsUndefined()) layer.lacks_input_norm = boolean(object, "lacksInputNorm");
   return layer;
 }
 

@@ -25,13 +25,13 @@ DeviceLayer make_device_layer(DeviceModel& model, const ModelSpec& spec, const S
   }
   KvShape shape;
   const int total = spec.num_kv_heads_of(layer), d = spec.head_dim_of(layer);
-  if (total != spec.num_kv_heads || d != spec.head_dim) shape = {kv_heads(plan, total).count, total, d};
+  if (total != spec.num_kv_heads || d != spec.head_dim) shape = {plan.kv_heads(total).count, total, d};
   const int group = find_kv_group(model, layer.window, shape);
   int& num_layers = model.kv_groups[static_cast<size_t>(group)].num_layers;
   // The keys and values of an encoder are needed only within their layer.
-  const int place = spec.is_causal ? num_layers++ : 0;
+  const int kv_layer = spec.is_causal ? num_layers++ : 0;
   if (!spec.is_causal) num_layers = 1;
-  return {layer.mixer, group, place, layer.rope, layer.window};
+  return {layer.mixer, group, kv_layer, layer.rope, layer.window};
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   model.hidden_size = spec.hidden_size;
   model.intermediate_size = plan.intermediate_size;
   model.num_heads = plan.num_heads;
-  model.num_kv_heads = kv_heads(plan, spec.num_kv_heads).count;
+  model.num_kv_heads = plan.kv_heads(spec.num_kv_heads).count;
   model.total_kv_heads = spec.num_kv_heads;
   model.head_dim = spec.head_dim;
   model.vocab_size = spec.vocab_size;
@@ -86,9 +86,8 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
 }
 
 void merge_kv_groups(DeviceModel& model) {
-  const auto is_special = [](const DeviceLayer& layer) { return layer.reads_kv; };
   if (std::ranges::any_of(model.kv_groups, [](const KvGroup& group) { return group.shape.head_dim > 0; }) ||
-      std::ranges::any_of(model.layers, is_special))
+      std::ranges::any_of(model.layers, &DeviceLayer::reads_kv))
     return;
   int num_layers = 0;
   for (DeviceLayer& layer : model.layers) {

@@ -228,9 +228,9 @@ void check_spec(const ModelSpec& spec) {
   check_pooling(spec);
   check_scales(spec);
   require(spec.rms_norm_eps > 0, "rms_norm_eps must be positive");
-  require(spec.default_length >= 0, "default context length: expected 0 or more");
   require(spec.per_layer_input_size >= 0 && spec.per_layer_input_size < 1 << 20,
           "hidden_size_per_layer_input: expected 0 to 2^20, got " + std::to_string(spec.per_layer_input_size));
+  require(spec.default_length >= 0, "default context length: expected 0 or more");
 }
 
 }  // namespace capstan

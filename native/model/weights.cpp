@@ -64,7 +64,7 @@ MatrixSource qkv_source(const Slicer& slicer, const ModelSpec& spec, const Shard
     add("q_proj", {plan.head_begin, plan.num_heads}, spec.num_heads);
   if (layer_spec.kv_source < 0) {
     const int num_kv_heads = spec.num_kv_heads_of(layer_spec);
-    const HeadRange heads = kv_heads(plan, num_kv_heads);
+    const HeadRange heads = plan.kv_heads(num_kv_heads);
     add("k_proj", heads, num_kv_heads);
     add("v_proj", heads, num_kv_heads);
   }
@@ -177,7 +177,7 @@ class LayerLoader {
     weights.qkv_proj = matrix(qkv_source(slicer_, spec_, plan_, layer_));
     weights.q_norm = head_norm("q_norm", queries);
     if (layer().kv_source < 0) {
-      const HeadRange heads = kv_heads(plan_, spec_.num_kv_heads_of(layer()));
+      const HeadRange heads = plan_.kv_heads(spec_.num_kv_heads_of(layer()));
       weights.k_norm = head_norm("k_norm", {heads.begin * d, heads.count * d});
     }
     if (spec_.has_sinks) {
@@ -405,11 +405,6 @@ int64_t layer_bytes(const LayerWeights& layer) {
 
 }  // namespace
 
-HeadRange kv_heads(const ShardPlan& plan, int total) {
-  const int count = std::max(1, total / plan.world_size);
-  return {total >= plan.world_size ? plan.rank * count : plan.rank / (plan.world_size / total), count};
-}
-
 void require_shape(const TensorTable& tensors, const std::string& name, int64_t rows, int64_t cols) {
   const auto found = tensors.find(name);
   if (found == tensors.end())
@@ -419,6 +414,11 @@ void require_shape(const TensorTable& tensors, const std::string& name, int64_t 
   if (tensor.rows != rows || tensor.cols != cols)
     throw Error(ErrorCode::kInvalidModel, "tensor " + name + ": expected shape " + shape_text(rows, cols) + ", got " +
                                               shape_text(tensor.rows, tensor.cols));
+}
+
+HeadRange ShardPlan::kv_heads(int total) const {
+  const int num_heads_of_rank = std::max(1, total / world_size);
+  return {total >= world_size ? rank * num_heads_of_rank : rank / (world_size / total), num_heads_of_rank};
 }
 
 ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size) {

@@ -11,9 +11,9 @@
 namespace capstan {
 
 struct Weights {
-  std::unique_ptr<Matrix> embed_tokens;   // (vocab rows of this rank, hidden_size)
-  PerLayerInputWeights per_layer_inputs;  // without a table if the model has none
+  std::unique_ptr<Matrix> embed_tokens;  // (vocab rows of this rank, hidden_size)
   EmbeddingWeights embedding;
+  PerLayerInputWeights per_layer_inputs;  // without a table if the model has none
   std::vector<LayerWeights> layers;
   std::unique_ptr<Vector> norm;     // (hidden_size); null without a final norm
   std::unique_ptr<Matrix> lm_head;  // (vocab rows of this rank, hidden_size); null when tied to embed_tokens, or unused
@@ -36,8 +36,15 @@ struct RecurrentShard {
   int64_t first_channel = 0;  // of the mixer's result, and of a short convolution
 };
 
+struct HeadRange {
+  int begin = 0, count = 0;
+};
+
 // The part of each layer that a rank holds.
 struct ShardPlan {
+  // Returns the KV heads of this rank. They are replicated when there are more ranks than KV heads.
+  HeadRange kv_heads(int total) const;
+
   int rank = 0, world_size = 1;
   int head_begin = 0, num_heads = 0;
   int64_t intermediate_size = 0;  // the largest of a layer
@@ -50,13 +57,6 @@ struct ShardPlan {
 
 // Throws kInvalidArgument with the numbers when the model cannot be split over `world_size` ranks.
 ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size);
-
-struct HeadRange {
-  int begin = 0, count = 0;
-};
-
-// The KV heads of a rank. They are replicated when there are more ranks than KV heads.
-HeadRange kv_heads(const ShardPlan& plan, int total);
 
 DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int64_t num_token_ids, int max_model_len);
 

@@ -365,7 +365,10 @@ export const FAMILIES: readonly Family[] = [
     attention: gemma4Attention,
     slidingRopeTheta: 10_000,
     layers: gemma4Layers,
-    changes: (config, { hiddenSize }) => gemma4(config, hiddenSize, softCap(config, 'final_logit_softcapping', 0)),
+    changes: (config, { hiddenSize }) => ({
+      ...SANDWICH,
+      ...gemma4(config, hiddenSize, softCap(config, 'final_logit_softcapping', 0)),
+    }),
     names: {
       ...GEMMA_NAMES,
       per_layer_table: 'embed_tokens_per_layer',

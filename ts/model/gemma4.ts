@@ -64,7 +64,6 @@ export function gemma4(config: JsonReader, hiddenSize: number, logitSoftCap: num
     ? 0
     : config.nonNegativeInt('hidden_size_per_layer_input', 256);
   return {
-    norms: { input: true, attentionOut: true, mlp: true, mlpOut: true, isOfSum: false },
     embeddingScale: Math.sqrt(hiddenSize),
     attentionScale: 1,
     qkNorm: 'head',

@@ -110,8 +110,8 @@ class CpuBackend final : public Backend {
 
   void begin_step(const StepInput& step) override;
   void embed(const Matrix& table) override;
-  void add_embeddings(const EmbeddingWeights& weights) override;
   void per_layer_inputs(const PerLayerInputWeights& weights) override;
+  void add_embeddings(const EmbeddingWeights& weights) override;
   void norm_qkv(int layer, const LayerWeights& weights) override;
   void attention(int layer, const LayerWeights& weights) override;
   void recurrent(int layer, const LayerWeights& weights) override;

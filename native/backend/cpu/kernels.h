@@ -216,16 +216,6 @@ struct ResidualArgs {
   int64_t n = 0;
 };
 
-// out = (x - mean) / deviation * weight + bias. All are (n), and readable up to a multiple of 16. out may be x.
-struct LayerNormArgs {
-  const float* x = nullptr;
-  const float* weight = nullptr;
-  const float* bias = nullptr;
-  float* out = nullptr;
-  int64_t n = 0;
-  float eps = 0;
-};
-
 // For each layer: inputs = (norm(inputs * projection_scale) + table * table_scale) * sum_scale.
 struct PerLayerInputArgs {
   float* inputs = nullptr;       // (num_layers, size) the projected hidden state of a token
@@ -234,6 +224,16 @@ struct PerLayerInputArgs {
   int num_layers = 0;
   int64_t size = 0;
   float eps = 0, projection_scale = 1, table_scale = 1, sum_scale = 1;
+};
+
+// out = (x - mean) / deviation * weight + bias. All are (n), and readable up to a multiple of 16. out may be x.
+struct LayerNormArgs {
+  const float* x = nullptr;
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  float* out = nullptr;
+  int64_t n = 0;
+  float eps = 0;
 };
 
 // out = Σ weights[i] * (sum of row i + biases[i]), in order. All rows are (n).
