@@ -163,10 +163,18 @@ struct RecurrentWeights {
   std::unique_ptr<Vector> norm;     // (head_dim) of a delta net, (num_heads * head_dim) of Mamba 2
 };
 
+// Of models with an input per layer (Gemma 4).
+struct PerLayerInputWeights {
+  std::unique_ptr<Matrix> table;       // (vocab_size, num_layers * per_layer_input_size), the same on all ranks
+  std::unique_ptr<Matrix> projection;  // (num_layers * per_layer_input_size, hidden_size), the same on all ranks
+  std::unique_ptr<Vector> norm;        // (per_layer_input_size)
+};
+
 struct LayerWeights {
   std::unique_ptr<Vector> input_norm;  // (hidden_size); null = no norm
   RecurrentWeights recurrent;          // of a recurrent layer, in place of qkv_proj, head norms and sinks
-  // ((num_heads + 2 * num_kv_heads) * head_dim, hidden_size), then the output gate if the model has one
+  // ((num_heads + 2 * num_kv_heads) * head_dim, hidden_size), then the output gate if the model has one. Of a layer
+  // that reads the keys and values of another, the queries only.
   std::unique_ptr<Matrix> qkv_proj;
   std::unique_ptr<Vector> q_norm, k_norm;      // (head_dim), or (num_heads * head_dim) and (num_kv_heads * head_dim)
   std::unique_ptr<Vector> sinks;               // (num_heads) logits of a key without value; null = none
@@ -178,6 +186,11 @@ struct LayerWeights {
   std::unique_ptr<Matrix> down_proj;     // (hidden_size, intermediate_size), kRow
   std::unique_ptr<MoeWeights> moe;       // replaces gate_up_proj and down_proj
   std::unique_ptr<Vector> mlp_out_norm;  // (hidden_size); null = no norm
+  // Of models with an input per layer.
+  std::unique_ptr<Matrix> per_layer_gate;        // (part of this rank, hidden_size)
+  std::unique_ptr<Matrix> per_layer_projection;  // (hidden_size, part of this rank), kRow
+  std::unique_ptr<Vector> per_layer_norm;        // (hidden_size)
+  std::unique_ptr<Vector> scale;                 // (1) of the hidden states at the end of the layer; null = 1
 };
 
 // ---- one step ----
@@ -344,10 +357,10 @@ class Backend {
   virtual std::vector<std::string> notes() const { return {}; }
 
   // ---- a step ----
-  // The order of calls: begin_step; embed; add_embeddings, if there are any; for each layer norm_qkv and attention, or
-  // recurrent; output_residual; and norm_gate_up and down_residual or moe_residual; then lm_head and sample. Prompt
-  // logprobs repeat lm_head and sample for groups of at most max_num_seqs rows. Models that pool call pool instead. The
-  // backend holds the hidden states.
+  // The order of calls: begin_step; embed; add_embeddings and per_layer_inputs, if there are any; for each layer
+  // norm_qkv and attention, or recurrent; output_residual; norm_gate_up and down_residual, or moe_residual; and
+  // end_layer, if there is anything to do; then lm_head and sample. Prompt logprobs repeat lm_head and sample for
+  // groups of at most max_num_seqs rows. Models that pool call pool instead. The backend holds the hidden states.
 
   virtual void begin_step(const StepInput& step) = 0;
 
@@ -357,6 +370,10 @@ class Backend {
   // hidden = norm(hidden + the row of the position + the row of the token type). Throws kUnsupportedModel on a device
   // without it.
   virtual void add_embeddings(const EmbeddingWeights& weights);
+
+  // inputs (num_tokens, num_layers, size) = (rms_norm(hidden · projection / √hidden_size) + √size · rows of the table)
+  // / √2. Throws kUnsupportedModel on a device without inputs per layer.
+  virtual void per_layer_inputs(const PerLayerInputWeights& weights);
 
   // q, k, v = rope(qk norm(rms_norm(hidden) · Wqkv + bias)). Stores k and v in the KV cache of `layer` and keeps
   // q (num_tokens, num_heads * head_dim). Neither RoPE nor a norm applies to v. (collective, for QkNorm::kAllHeads)
@@ -384,6 +401,10 @@ class Backend {
 
   // hidden += residual_scale · rms_norm(Σ weight · expert(rms_norm(hidden))) over the experts of each row. (collective)
   virtual void moe_residual(const LayerWeights& weights) = 0;
+
+  // hidden = scale · (hidden + rms_norm((act(hidden · Wgate) * inputs of the layer) · Wprojection)). (collective)
+  // Throws kUnsupportedModel on a device without inputs per layer.
+  virtual void end_layer(int layer, const LayerWeights& weights);
 
   // logits (rows.size(), vocab_size) of the given rows of hidden; at most max_num_seqs rows per call. (collective)
   virtual void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) = 0;

@@ -22,10 +22,20 @@ enum class QkNorm : uint8_t { kNone, kHead, kAllHeads };
 // place of keys and values.
 enum class Mixer : uint8_t { kAttention, kDeltaNet, kShortConv, kMamba2 };
 
-// The attention layers with one window. They share block tables (architecture, contract 6).
+// The sizes of attention on this rank.
+struct KvShape {
+  int num_kv_heads = 0;
+  int total_kv_heads = 0;  // over all ranks
+  int head_dim = 0;
+
+  bool operator==(const KvShape&) const = default;
+};
+
+// The attention layers with one window and one shape. They share block tables (architecture, contract 6).
 struct KvGroup {
-  int window = 0;  // the blocks before the newest `window` positions may be freed; 0 = none
-  int num_layers = 0;
+  int window = 0;      // the blocks before the newest `window` positions may be freed; 0 = none
+  int num_layers = 0;  // that store keys and values
+  KvShape shape = {};  // of a group that differs from the model; head_dim 0 = as DeviceModel says
 };
 
 // The sizes of the recurrent layers on this rank. A model has one kind of them.
@@ -47,6 +57,7 @@ struct DeviceLayer {
   int kv_layer = 0;  // place of its keys and values among the layers of the group
   int rope = 0;      // index into rope_tables; -1 = no rotation
   int window = 0;  // how many of the newest positions a query sees, its own included; 0 = all. Not causal: on each side
+  bool reads_kv = false;  // an earlier layer stores the keys and values at its place
 };
 
 // Rotary position encoding of some layers.
@@ -115,6 +126,7 @@ struct DeviceModel {
   bool has_sinks = false;
   float attention_soft_cap = 0.0f;  // c: scores become c · tanh(score / c); 0 = none
   QkNorm qk_norm = QkNorm::kNone;
+  bool has_v_norm = false;  // divides each head of v by its root mean square
   bool rotates_before_qk_norm = false;
   float embedding_scale = 1.0f;
   float residual_scale = 1.0f;  // factor of what a layer adds to the hidden states
@@ -132,14 +144,21 @@ struct DeviceModel {
   std::vector<DeviceLayer> layers;
   std::vector<KvGroup> kv_groups;
   std::vector<RopeTable> rope_tables;
-  RecurrentShape recurrent;      // of the layers that are recurrent
-  bool has_output_gate = false;  // sigmoid of a gate times the result of attention
+  RecurrentShape recurrent;                        // of the layers that are recurrent
+  bool has_output_gate = false;                    // sigmoid of a gate times the result of attention
+  int64_t per_layer_input_size = 0;                // of the vector that each layer has for a token; 0 = none
+  int64_t per_layer_begin = 0, per_layer_end = 0;  // the part of it that this rank uses
+  bool has_layer_scales = false;
   int max_model_len = 0;
 
   int num_layers() const { return static_cast<int>(layers.size()); }
   bool has_recurrent_layers() const { return recurrent.conv_taps > 0; }
   const DeviceLayer& layer(int index) const { return layers[static_cast<size_t>(index)]; }
   int window(int index) const { return layer(index).window; }
+  KvShape kv_shape(int kv_group) const {
+    const KvShape& shape = kv_groups[static_cast<size_t>(kv_group)].shape;
+    return shape.head_dim > 0 ? shape : KvShape{num_kv_heads, total_kv_heads, head_dim};
+  }
 };
 
 }  // namespace capstan

@@ -7,6 +7,7 @@ void decoder_forward(const Weights& weights, const StepInput& step, Backend& bac
   backend.embed(*weights.embed_tokens);
   const EmbeddingWeights& embedding = weights.embedding;
   if (embedding.positions || embedding.token_types || embedding.norm) backend.add_embeddings(embedding);
+  if (weights.per_layer_inputs.table != nullptr) backend.per_layer_inputs(weights.per_layer_inputs);
   for (int layer = 0; layer < static_cast<int>(weights.layers.size()); ++layer) {
     const LayerWeights& layer_weights = weights.layers[static_cast<size_t>(layer)];
     if (layer_weights.recurrent.in_proj) {
@@ -22,6 +23,8 @@ void decoder_forward(const Weights& weights, const StepInput& step, Backend& bac
       backend.norm_gate_up(layer_weights);
       backend.down_residual(layer_weights);
     }
+    if (layer_weights.per_layer_gate != nullptr || layer_weights.scale != nullptr)
+      backend.end_layer(layer, layer_weights);
   }
 }
 

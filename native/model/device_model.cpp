@@ -5,12 +5,33 @@
 namespace capstan {
 namespace {
 
-// Returns the group of attention layers with this window, and adds it if there is none yet.
-int find_kv_group(DeviceModel& model, int window) {
-  const auto found = std::ranges::find(model.kv_groups, window, &KvGroup::window);
+// Returns the group of attention layers with this window and shape, and adds it if there is none yet.
+int find_kv_group(DeviceModel& model, int window, const KvShape& shape) {
+  const auto found = std::ranges::find_if(
+      model.kv_groups, [&](const KvGroup& group) { return group.window == window && group.shape == shape; });
   const int index = static_cast<int>(found - model.kv_groups.begin());
-  if (found == model.kv_groups.end()) model.kv_groups.push_back({window, 0});
+  if (found == model.kv_groups.end()) model.kv_groups.push_back({window, 0, shape});
   return index;
+}
+
+DeviceLayer make_device_layer(DeviceModel& model, const ModelSpec& spec, const ShardPlan& plan,
+                              const LayerSpec& layer) {
+  if (layer.mixer != Mixer::kAttention) return {layer.mixer, -1, -1, -1, 0};
+  if (layer.kv_source >= 0) {
+    DeviceLayer shared = model.layer(layer.kv_source);
+    shared.reads_kv = true;
+    shared.rope = layer.rope;
+    return shared;
+  }
+  KvShape shape;
+  const int total = spec.num_kv_heads_of(layer), d = spec.head_dim_of(layer);
+  if (total != spec.num_kv_heads || d != spec.head_dim) shape = {plan.kv_heads(total).count, total, d};
+  const int group = find_kv_group(model, layer.window, shape);
+  int& num_layers = model.kv_groups[static_cast<size_t>(group)].num_layers;
+  // The keys and values of an encoder are needed only within their layer.
+  const int kv_layer = spec.is_causal ? num_layers++ : 0;
+  if (!spec.is_causal) num_layers = 1;
+  return {layer.mixer, group, kv_layer, layer.rope, layer.window};
 }
 
 }  // namespace
@@ -20,7 +41,7 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   model.hidden_size = spec.hidden_size;
   model.intermediate_size = plan.intermediate_size;
   model.num_heads = plan.num_heads;
-  model.num_kv_heads = plan.num_kv_heads;
+  model.num_kv_heads = plan.kv_heads(spec.num_kv_heads).count;
   model.total_kv_heads = spec.num_kv_heads;
   model.head_dim = spec.head_dim;
   model.vocab_size = spec.vocab_size;
@@ -40,6 +61,7 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   model.has_sinks = spec.has_sinks;
   model.attention_soft_cap = static_cast<float>(spec.attention_soft_cap);
   model.qk_norm = spec.qk_norm;
+  model.has_v_norm = spec.has_v_norm;
   model.rotates_before_qk_norm = spec.rotates_before_qk_norm;
   model.embedding_scale = static_cast<float>(spec.embedding_scale);
   model.residual_scale = static_cast<float>(spec.residual_scale);
@@ -51,18 +73,12 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   model.moe.shared_intermediate_size = plan.shared_size;
   model.recurrent = plan.recurrent.shape;
   model.has_output_gate = spec.has_output_gate;
-  for (const LayerSpec& layer : spec.layers) {
-    if (layer.mixer != Mixer::kAttention) {
-      model.layers.push_back({layer.mixer, -1, -1, -1, 0});
-      continue;
-    }
-    const int group = find_kv_group(model, layer.window);
-    int& num_layers = model.kv_groups[static_cast<size_t>(group)].num_layers;
-    // The keys and values of an encoder are needed only within their layer.
-    const int kv_layer = spec.is_causal ? num_layers++ : 0;
-    if (!spec.is_causal) num_layers = 1;
-    model.layers.push_back({layer.mixer, group, kv_layer, layer.rope, layer.window});
-  }
+  model.per_layer_input_size = spec.per_layer_input_size;
+  model.per_layer_begin = plan.per_layer_begin;
+  model.per_layer_end = plan.per_layer_begin + plan.per_layer_size;
+  model.has_layer_scales = spec.has_layer_scales;
+  for (const LayerSpec& layer : spec.layers)
+    model.layers.push_back(make_device_layer(model, spec, plan, layer));
   for (const RopeSpec& rope : spec.ropes)
     model.rope_tables.push_back({rope.rotary_dim, {}, {}, rope.query_scale_growth != 0});
   model.max_model_len = max_model_len;
@@ -70,6 +86,9 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
 }
 
 void merge_kv_groups(DeviceModel& model) {
+  if (std::ranges::any_of(model.kv_groups, [](const KvGroup& group) { return group.shape.head_dim > 0; }) ||
+      std::ranges::any_of(model.layers, &DeviceLayer::reads_kv))
+    return;
   int num_layers = 0;
   for (DeviceLayer& layer : model.layers) {
     layer.kv_group = 0;

@@ -35,6 +35,10 @@ struct LayerSpec {
   int rope = 0;    // index into ModelSpec::ropes; -1 = no rotation
   bool is_moe = false;
   bool lacks_input_norm = false;  // although LayerNorms::input says otherwise
+  // Of layers that differ from the model; 0 = as ModelSpec says.
+  int head_dim = 0, num_kv_heads = 0;
+  int64_t intermediate_size = 0;
+  int kv_source = -1;  // the earlier layer whose keys and values it reads; -1 = it has its own
 };
 
 // One layer of what turns a pooled hidden state into the result.
@@ -59,16 +63,19 @@ struct ModelSpec {
   // As in DeviceModel.
   double attention_scale = 1, attention_soft_cap = 0;
   QkNorm qk_norm = QkNorm::kNone;
+  bool has_v_norm = false;
   LayerNorms norms;
   bool has_sinks = false;
   bool rotates_before_qk_norm = false;
   double embedding_scale = 1, residual_scale = 1, logit_scale = 1, logit_soft_cap = 0;
   double norm_offset = 0;  // added to the weights of all norms; Gemma stores them minus 1
   Moe moe;
-  std::vector<LayerSpec> layers;  // (num_layers)
-  std::vector<RopeSpec> ropes;    // the distinct rotations of the layers
-  RecurrentShape recurrent;       // of the layers that are not attention; conv_taps = 0 without such layers
-  bool has_output_gate = false;   // in q_proj, the query of each head is followed by a gate of its attention result
+  std::vector<LayerSpec> layers;     // (num_layers)
+  std::vector<RopeSpec> ropes;       // the distinct rotations of the layers
+  RecurrentShape recurrent;          // of the layers that are not attention; conv_taps = 0 without such layers
+  bool has_output_gate = false;      // in q_proj, the query of each head is followed by a gate of its attention result
+  int64_t per_layer_input_size = 0;  // as in DeviceModel
+  bool has_layer_scales = false;     // each layer multiplies its result by `layers.N.layer_scale`
   int max_position_embeddings = 0;
   int default_length = 0;  // the context length unless another is asked for; 0 = max_position_embeddings
   // As in DeviceModel.
@@ -77,6 +84,13 @@ struct ModelSpec {
   Pooling pooling = Pooling::kNone;
   std::vector<HeadLayerSpec> head;  // of a model that pools
 
+  int head_dim_of(const LayerSpec& layer) const { return layer.head_dim > 0 ? layer.head_dim : head_dim; }
+  int num_kv_heads_of(const LayerSpec& layer) const {
+    return layer.num_kv_heads > 0 ? layer.num_kv_heads : num_kv_heads;
+  }
+  int64_t intermediate_size_of(const LayerSpec& layer) const {
+    return layer.intermediate_size > 0 ? layer.intermediate_size : intermediate_size;
+  }
   int num_layers() const { return static_cast<int>(layers.size()); }
 };
 

@@ -13,6 +13,7 @@ namespace capstan {
 struct Weights {
   std::unique_ptr<Matrix> embed_tokens;  // (vocab rows of this rank, hidden_size)
   EmbeddingWeights embedding;
+  PerLayerInputWeights per_layer_inputs;  // without a table if the model has none
   std::vector<LayerWeights> layers;
   std::unique_ptr<Vector> norm;     // (hidden_size); null without a final norm
   std::unique_ptr<Matrix> lm_head;  // (vocab rows of this rank, hidden_size); null when tied to embed_tokens, or unused
@@ -35,11 +36,19 @@ struct RecurrentShard {
   int64_t first_channel = 0;  // of the mixer's result, and of a short convolution
 };
 
+struct HeadRange {
+  int begin = 0, count = 0;
+};
+
 // The part of each layer that a rank holds.
 struct ShardPlan {
+  // Returns the KV heads of this rank. They are replicated when there are more ranks than KV heads.
+  HeadRange kv_heads(int total) const;
+
+  int rank = 0, world_size = 1;
   int head_begin = 0, num_heads = 0;
-  int kv_head_begin = 0, num_kv_heads = 0;  // replicated when there are more ranks than KV heads
-  int64_t intermediate_begin = 0, intermediate_size = 0;
+  int64_t intermediate_size = 0;  // the largest of a layer
+  int64_t per_layer_begin = 0, per_layer_size = 0;
   int64_t expert_begin = 0, expert_size = 0;  // of the intermediate size of each expert
   int64_t shared_begin = 0, shared_size = 0;  // of the intermediate size of the shared expert
   int64_t vocab_begin = 0, vocab_end = 0;
@@ -51,7 +60,8 @@ ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size);
 
 DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int64_t num_token_ids, int max_model_len);
 
-// Puts all layers into one KV group, in which no block is freed, for a backend without KV groups.
+// Puts all layers into one KV group, in which no block is freed, for a backend without KV groups. Does nothing when the
+// layers differ in shape or share keys and values, which such a backend refuses.
 void merge_kv_groups(DeviceModel& model);
 
 // Throws kInvalidModel with the name and the expected shape unless every tensor that the spec needs is present with the

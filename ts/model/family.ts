@@ -45,6 +45,8 @@ export interface ModelFeatures {
   hasNormBias?: boolean;
   isQkvFused?: boolean;
   isGateUpFused?: boolean;
+  /** Full layers have no projection of values: their values are the keys before norm and rotation. */
+  hasEqualKeysAndValues?: boolean;
   /** Rotary positions turn neighbouring dimensions of a head instead of its halves. */
   isRopeInterleaved?: boolean;
   /** How the checkpoint stores the experts. */
@@ -131,6 +133,8 @@ export interface Family {
   /** Absent: the model generates text. */
   pooling?: FamilyPooling;
   changes?(config: JsonReader, sizes: { hiddenSize: number; headDim: number }): SpecChanges;
+  /** Changes layers that differ from the model. */
+  layers?(config: JsonReader, layers: NativeLayer[], sizes: { intermediateSize: number }): NativeLayer[];
   /** The layers that replace attention. */
   recurrent?(config: JsonReader, numLayers: number, hiddenSize: number): RecurrentLayers;
   moe?(config: JsonReader): NativeMoe & { layers: (layer: number) => boolean };

@@ -82,6 +82,14 @@ export function requiredTensors(
   if (hasNorm) wanted.push(...norm('embed_norm'));
   if (spec.hasFinalNorm) wanted.push(...norm('norm'));
   if (!spec.tieWordEmbeddings) wanted.push(outer('lm_head', [vocabSize, hidden]));
+  if (spec.perLayerInputSize > 0) {
+    const size = spec.layers.length * spec.perLayerInputSize;
+    wanted.push(
+      outer('per_layer_table', [vocabSize, size]),
+      outer('per_layer_projection', [size, hidden]),
+      outer('per_layer_norm', [spec.perLayerInputSize]),
+    );
+  }
   for (let layer = 0; layer < spec.layers.length; layer++)
     for (const tensor of new LayerTensors(spec, features, { ...LLAMA_NAMES, ...family.names }, layer).list())
       wanted.push(tensor);
@@ -142,6 +150,8 @@ class LayerTensors {
     if (this.spec.layers[this.layer].isMoe) this.#addExperts(this.features.experts!);
     else this.#addMlp();
     if (norms.mlpOut) norm('mlp_out_norm');
+    if (this.spec.perLayerInputSize > 0) this.#addPerLayerInput(this.spec.perLayerInputSize);
+    if (this.spec.hasLayerScales) this.#push('layer_scale', this.names.layer_scale, [1]);
     return this.#tensors;
   }
 
@@ -158,10 +168,10 @@ class LayerTensors {
     return `${this.names.layers}.${this.layer}.${name}`;
   }
 
-  /** Adds the weight, and the bias if there is one. */
-  #named(name: string, shape: number[], hasBias = false, rest: Partial<RequiredTensor> = {}): void {
+  /** Adds the weight, and the bias if there is one. `source` is the canonical name of the tensor that holds it. */
+  #named(name: string, shape: number[], hasBias = false, rest: Partial<RequiredTensor> = {}, source = name): void {
     const add = (part: 'weight' | 'bias', ownShape: number[], more: Partial<RequiredTensor>): void => {
-      const { checkpointName, or } = checkpointNames(this.names[name], part);
+      const { checkpointName, or } = checkpointNames(this.names[source], part);
       const other = or && { or: { ...or, checkpointName: this.#inLayer(or.checkpointName) } };
       this.#push(`${name}.${part}`, checkpointName, ownShape, { ...more, ...other });
     };
@@ -169,25 +179,38 @@ class LayerTensors {
     if (hasBias) add('bias', [shape[0]], { ...rest, storedShape: [shape[0]] });
   }
 
+  #addPerLayerInput(size: number): void {
+    const { hiddenSize: hidden } = this.spec;
+    this.#named('per_layer_gate', [size, hidden]);
+    this.#push('per_layer_projection.weight', `${this.names.per_layer_out}.weight`, [hidden, size]);
+    this.#push('per_layer_norm.weight', `${this.names.per_layer_out_norm}.weight`, [hidden]);
+  }
+
   #addAttention(): void {
-    const { hiddenSize: hidden, headDim, numHeads, numKvHeads, qkNorm, hasOutputGate } = this.spec;
-    const { qkvBias, outputBias, isQkvFused, isRopeInterleaved } = this.features;
+    const { hiddenSize: hidden, numHeads, qkNorm, hasOutputGate } = this.spec;
+    const { qkvBias, outputBias, isQkvFused, isRopeInterleaved, hasEqualKeysAndValues } = this.features;
+    const layer = this.spec.layers[this.layer];
+    const { headDim = this.spec.headDim, numKvHeads = this.spec.numKvHeads } = layer;
+    const hasKeys = layer.kvSource === undefined;
     const queries = numHeads * headDim;
     const keys = numKvHeads * headDim;
-    const rope = this.spec.ropes[this.spec.layers[this.layer].rope] as NativeModelSpec['ropes'][number] | undefined;
+    const rope = this.spec.ropes[layer.rope] as NativeModelSpec['ropes'][number] | undefined;
     const pairs =
       isRopeInterleaved === true && rope !== undefined ? { interleaved: { size: headDim, rows: rope.rotaryDim } } : {};
     if (isQkvFused) {
       this.#named('qkv_proj', [queries + 2 * keys, hidden], qkvBias);
     } else {
       this.#named('q_proj', [hasOutputGate ? 2 * queries : queries, hidden], qkvBias, pairs);
-      this.#named('k_proj', [keys, hidden], qkvBias, pairs);
-      this.#named('v_proj', [keys, hidden], qkvBias);
+      if (hasKeys) {
+        this.#named('k_proj', [keys, hidden], qkvBias, pairs);
+        const values = hasEqualKeysAndValues && layer.window === 0 ? 'k_proj' : 'v_proj';
+        this.#named('v_proj', [keys, hidden], qkvBias, {}, values);
+      }
     }
     this.#named('o_proj', [hidden, queries], outputBias);
     if (qkNorm !== 'none') {
       this.#named('q_norm', [qkNorm === 'head' ? headDim : queries]);
-      this.#named('k_norm', [qkNorm === 'head' ? headDim : keys]);
+      if (hasKeys) this.#named('k_norm', [qkNorm === 'head' ? headDim : keys]);
     }
     if (this.spec.hasSinks) this.#push('sinks', this.names.sinks, [numHeads]);
   }
@@ -223,7 +246,8 @@ class LayerTensors {
   }
 
   #addMlp(): void {
-    const { hiddenSize: hidden, intermediateSize: inner } = this.spec;
+    const { hiddenSize: hidden } = this.spec;
+    const { intermediateSize: inner = this.spec.intermediateSize } = this.spec.layers[this.layer];
     const { mlpBias, isGateUpFused } = this.features;
     if (!this.spec.hasGatedMlp) {
       this.#named('up_proj', [inner, hidden], mlpBias);

@@ -10,9 +10,13 @@ export function plain(text: string): string {
 }
 
 /** Returns what a version or container runs: its start script, or the command of the built-in runtime. */
-export function runsText(startCommand: string | null, { model, task }: RuntimeOptions): string {
+export function runsText(startCommand: string | null, { model, task, quantization }: RuntimeOptions): string {
   if (startCommand !== null) return plain(startCommand);
-  return `capstan serve ${model ?? 'demo'}${task === null ? '' : ` --task ${task}`}`;
+  return [
+    `capstan serve ${plain(model ?? 'demo')}`,
+    ...(task === null ? [] : [`--task ${task}`]),
+    ...(quantization === null ? [] : [`--quantization ${quantization}`]),
+  ].join(' ');
 }
 
 /** Returns, for example, `2030-01-31 12:00Z`, or a dash for null. */

@@ -268,7 +268,7 @@ describe('images, data sources and containers', () => {
     await run('deploy', 'weighted', '--model', 'weights', '--task', 'embed');
     expect(await run('deploy', 'other', '--task', 'sing')).toMatchObject({
       code: 2,
-      err: "--task: expected generate, embed, score, got 'sing'",
+      err: "--task: expected generate, embed or score, got 'sing'",
     });
     expect((await json('versions', 'get', 'weighted', '1')).spec).toMatchObject({
       bindings: [{ mount: 'input0', source_name: 'weights', mode: 'ro' }],
