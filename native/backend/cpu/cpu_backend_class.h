@@ -1,6 +1,7 @@
 #pragma once
-// The class of the CPU backend. Its memory and the ops of attention and of dense layers are in cpu_backend.cpp, the
-// mixture of experts in cpu_experts.cpp, layer norms and pooling in cpu_pooling.cpp.
+// The class of the CPU backend. The ops of attention and of dense layers are in cpu_backend.cpp, its memory is in
+// cpu_prepare.cpp, the mixture of experts in cpu_experts.cpp, inputs per layer in cpu_per_layer.cpp, layer norms and
+// pooling in cpu_pooling.cpp.
 #include <algorithm>
 #include <atomic>
 #include <memory>

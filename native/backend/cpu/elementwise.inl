@@ -200,7 +200,8 @@ inline void store_part(float* to, Vec value, int64_t count) {
 // Returns elements [i, i + 16) of the partials, added by the fixed tree, plus the bias.
 inline Vec sum_partials(const float* const* partials, int num_partials, const float* bias, int64_t i, int64_t n) {
   Vec part[8];
-  for (int p = 0; p < num_partials; ++p)
+  part[0] = load_part(partials[0] + i, n - i);
+  for (int p = 1; p < num_partials; ++p)
     part[p] = load_part(partials[p] + i, n - i);
   for (int width = num_partials; width > 1; width /= 2)
     for (int p = 0; p < width / 2; ++p)
