@@ -117,7 +117,7 @@ export class Engine {
       maxRunning: maxNumSeqs,
       maxRequests: maxQueuedRequests,
       maxTokens: maxQueuedTokens,
-      stats: () => this.#stats(),
+      stats: () => this.#queueStats(),
     });
     if (model.config.pooling !== undefined)
       this.#pooler = new Pooler({
@@ -231,7 +231,7 @@ export class Engine {
    *   `engine_closed`, `aborted` or `numeric_error`.
    */
   embed(
-    inputs: string | readonly number[] | readonly (string | readonly number[])[],
+    inputs: string | readonly number[] | Int32Array | readonly (string | readonly number[] | Int32Array)[],
     options: EmbedOptions = {},
   ): Promise<EmbedResult> {
     return this.#pool('embed', (pooler) => pooler.embed(inputs, options));
@@ -242,7 +242,12 @@ export class Engine {
    * @throws CapstanError as {@link Engine.embed}.
    */
   score(pairs: readonly (readonly [string, string])[], options: PoolingOptions = {}): Promise<ScoreResult> {
-    return this.#pool('score', (pooler) => pooler.score(checkPairs(pairs), options, (index) => `pairs[${index}]`));
+    return this.#pool('score', (pooler) =>
+      pooler.score(checkPairs(pairs), options, {
+        pair: (index) => ({ param: `pairs[${index}]` }),
+        text: (index, side) => ({ param: `pairs[${index}][${side}]` }),
+      }),
+    );
   }
 
   /**
@@ -251,7 +256,10 @@ export class Engine {
    */
   rerank(query: string, documents: readonly string[], options: PoolingOptions = {}): Promise<ScoreResult> {
     return this.#pool('rerank', (pooler) =>
-      pooler.score(toPairs(query, documents), options, (index) => `documents[${index}]`),
+      pooler.score(toPairs(query, documents), options, {
+        pair: (index) => ({ param: `documents[${index}]`, where: `query and documents[${index}] together` }),
+        text: (index, side) => ({ param: side === 0 ? 'query' : `documents[${index}]` }),
+      }),
     );
   }
 
@@ -366,6 +374,12 @@ export class Engine {
       numWaiting: stats.numWaiting + numInputs,
       queuedPromptTokens: stats.queuedPromptTokens + numTokens,
     };
+  }
+
+  /** NOTE: each call of a model that pools has a reservation until it ends, so its inputs are not counted again. */
+  #queueStats(): Pick<NativeStats, 'numRunning' | 'numWaiting' | 'queuedPromptTokens'> {
+    const stats = this.#stats();
+    return this.#pooler === undefined ? stats : { ...stats, numRunning: 0, numWaiting: 0 };
   }
 
   /** Runs work on a prompt that is not generated from. It has a place in the queue. */

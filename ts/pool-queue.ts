@@ -21,6 +21,7 @@ interface PoolCall {
   numTaken: number;
   running: Set<number>;
   hasEnded: boolean;
+  onStart(this: void, numTokens: number): void;
 }
 
 interface PoolQueueOptions {
@@ -53,9 +54,12 @@ export class PoolQueue {
     return this.#numWaitingTokens;
   }
 
-  /** Returns a function that adds inputs of one call, and one that ends the call. */
-  open(): { add(request: NativePooledRequest): Promise<PooledInput>; end(): void } {
-    const call: PoolCall = { waiting: [], numTaken: 0, running: new Set(), hasEnded: false };
+  /**
+   * Returns a function that adds inputs of one call, and one that ends the call.
+   * @param onStart Receives the tokens of each input that the addon takes.
+   */
+  open(onStart: (numTokens: number) => void): { add(request: NativePooledRequest): Promise<PooledInput>; end(): void } {
+    const call: PoolCall = { waiting: [], numTaken: 0, running: new Set(), hasEnded: false, onStart };
     return {
       add: (request) =>
         new Promise((resolve, reject) => {
@@ -113,6 +117,7 @@ export class PoolQueue {
 
   #start(call: PoolCall, { request, resolve, reject }: Job): void {
     try {
+      call.onStart(request.promptTokenIds.length);
       const id = this.#options.native.pool(request);
       const end = (): void => {
         this.#options.calls.delete(id);

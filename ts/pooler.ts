@@ -16,11 +16,12 @@ import {
   unsupportedTask,
 } from './pooling';
 import { type PooledInput, PoolQueue } from './pool-queue';
-import type { QueueLimiter, Reservation } from './queue-limiter';
+import { estimateTokens, type QueueLimiter, type Reservation } from './queue-limiter';
+import { looseTextBytes } from './text-limits';
 import { RERANKER_PROMPT, rerankerBody } from './text/reranker-prompt';
 import type { EncodedInput, TextInput } from './text/truncate-input';
 
-/** Maximum number of inputs of one call. */
+/** Maximum number of inputs, pairs or documents of one call. */
 const MAX_INPUTS = 65_536;
 /** Texts that are tokenized together, while the engine computes those before them. */
 const TEXTS_PER_GROUP = 64;
@@ -31,6 +32,7 @@ const POOLING_KEYS = Object.keys({
   cacheSalt: true,
   requestId: true,
   truncatePromptTokens: true,
+  onTokens: true,
 } satisfies Record<keyof PoolingOptions, true>);
 const EMBED_KEYS = [
   ...POOLING_KEYS,
@@ -52,8 +54,20 @@ export interface PoolerOptions {
   maxQueuedRequests: number;
 }
 
-/** An input before it is tokenized. `param` names it in errors. */
-type Input = { param: string } & ({ ids: Int32Array } | { text: TextInput });
+/** Names of pairs, and of their texts, in errors. */
+interface PairNames {
+  pair(index: number): InputName;
+  text(index: number, side: 0 | 1): InputName;
+}
+
+/** `where` stands in messages. Default: `param`. */
+interface InputName {
+  param: string;
+  where?: string;
+}
+
+/** An input before it is tokenized. */
+type Input = InputName & ({ ids: Int32Array } | { text: TextInput });
 
 /** Embeddings and scores of an engine whose model pools. */
 export class Pooler {
@@ -94,18 +108,18 @@ export class Pooler {
     return { embeddings: results.map((values) => toEmbedding(values, dimensions, normalize)), usage };
   }
 
-  /** @param params Names the pairs in errors. */
   async score(
     pairs: readonly (readonly [string, string])[],
     options: PoolingOptions,
-    params: (index: number) => string,
+    names: PairNames,
   ): Promise<ScoreResult> {
     const { plan } = this.#options;
     checkKnownKeys('options', checkObject('options', options), POOLING_KEYS);
-    if (plan.task === 'embed') return this.#compare(pairs, options, params);
+    if (plan.task === 'embed') return this.#compare(pairs, options, names);
     const isYesNo = plan.activation === 'yes_no';
+    const instruction = plan.defaultPromptName === undefined ? undefined : plan.prompts[plan.defaultPromptName];
     const inputs = pairs.map((pair, i): Input => {
-      return { param: params(i), text: isYesNo ? rerankerBody(...pair) : pair };
+      return { ...names.pair(i), text: isYesNo ? rerankerBody(...pair, instruction) : pair };
     });
     const { results, usage } = await this.#run(inputs, options, isYesNo ? await this.#rerankerFrame() : undefined);
     return { scores: results.map((values) => this.#toScore(values)), usage };
@@ -115,16 +129,17 @@ export class Pooler {
   async #compare(
     pairs: readonly (readonly [string, string])[],
     options: PoolingOptions,
-    params: (index: number) => string,
+    names: PairNames,
   ): Promise<ScoreResult> {
     const indices = new Map<string, number>();
     const inputs: Input[] = [];
     const prompt = this.#promptOf(undefined);
     for (const [i, pair] of pairs.entries())
-      for (const text of pair) {
+      for (const side of [0, 1] as const) {
+        const text = pair[side];
         if (indices.has(text)) continue;
         indices.set(text, inputs.length);
-        inputs.push({ param: params(i), text: prompt + text });
+        inputs.push({ ...names.text(i, side), text: prompt + text });
       }
     const { results, usage } = await this.#run(inputs, options);
     const unit = results.map((values) => toEmbedding(values, values.length, true));
@@ -162,18 +177,17 @@ export class Pooler {
   /** Computes the inputs of one call. @param frame Token ids before and after each input. */
   async #run(
     inputs: readonly Input[],
-    { signal, cacheSalt = '', requestId = '', truncatePromptTokens }: PoolingOptions,
+    { signal, cacheSalt = '', requestId = '', truncatePromptTokens, onTokens = () => {} }: PoolingOptions,
     frame?: readonly Int32Array[],
   ): Promise<{ results: Float32Array[]; usage: PoolingUsage }> {
     checkContext(signal, cacheSalt, requestId);
+    if (typeof onTokens !== 'function') throw CapstanError.argument('onTokens', 'a function', onTokens);
     const maxTokens = this.#checkTruncation(truncatePromptTokens);
-    if (inputs.length > MAX_INPUTS)
-      throw CapstanError.unexpected('invalid_argument', 'inputs', `at most ${MAX_INPUTS}`, String(inputs.length));
     if (signal?.aborted === true)
       throw new CapstanError('aborted', 'The call was aborted before it started', { cause: signal.reason });
     if (this.#isClosed) throw closedError();
     const reservation = this.#options.queueLimiter.reserve();
-    const call = this.#queue.open();
+    const call = this.#queue.open(onTokens);
     try {
       const { aborted, release } = abortOf(signal);
       try {
@@ -191,46 +205,58 @@ export class Pooler {
     inputs: readonly Input[],
     options: RunOptions,
   ): Promise<{ results: Float32Array[]; usage: PoolingUsage }> {
-    const { call, reservation, cacheSalt } = options;
+    const { call, reservation, cacheSalt, maxTokens } = options;
     const pending: Promise<PooledInput>[] = [];
+    let numSubmitted = 0;
+    let failure: { error: unknown } | undefined;
     for (let begin = 0; begin < inputs.length; begin += TEXTS_PER_GROUP) {
       const group = inputs.slice(begin, begin + TEXTS_PER_GROUP);
+      reservation.countTokens(sumOf(group, (input) => Math.min(estimateInput(input), maxTokens)));
       const encoded = await this.#encode(group, options);
-      // Later ones wait in the queue, whose tokens count.
-      if (begin === 0) reservation.setTokens(encoded.reduce((sum, { ids }) => sum + ids.length, 0));
+      if (failure !== undefined) throw failure.error;
+      reservation.countTokens(sumOf(encoded, ({ ids }) => ids.length));
+      reservation.checkTokens(numSubmitted);
+      // The queue counts them now.
+      reservation.countTokens(0);
       for (const { ids, typeIds } of encoded) {
         const types = typeIds.some((type) => type !== 0) ? { tokenTypes: typeIds } : {};
         const result = call.add({ promptTokenIds: ids, ...types, cacheSalt });
-        // `Promise.all` reports the first error, perhaps after the others.
-        result.catch(() => {});
+        numSubmitted += ids.length;
+        const end = () => (numSubmitted -= ids.length);
+        result.then(end, (error: unknown) => {
+          end();
+          failure ??= { error };
+        });
         pending.push(result);
       }
     }
-    reservation.release();
     const results = await Promise.all(pending);
-    const sum = (field: 'promptTokens' | 'cachedTokens') => results.reduce((total, result) => total + result[field], 0);
     return {
       results: results.map(({ values }) => values),
-      usage: { promptTokens: sum('promptTokens'), cachedTokens: sum('cachedTokens') },
+      usage: {
+        promptTokens: sumOf(results, ({ promptTokens }) => promptTokens),
+        cachedTokens: sumOf(results, ({ cachedTokens }) => cachedTokens),
+      },
     };
   }
 
   async #encode(group: readonly Input[], { maxTokens, frame, reservation }: RunOptions): Promise<EncodedInput[]> {
-    const { model, maxModelLen } = this.#options;
+    const { model } = this.#options;
     const { signal } = reservation;
-    const texts = group.flatMap((input) => ('text' in input ? [input.text] : []));
+    const texts = group.flatMap((input) => ('text' in input ? [input] : []));
+    for (const input of texts) this.#checkText(input);
     const numFrame = frame === undefined ? 0 : frame[0].length + frame[1].length;
     const limit = Math.max(maxTokens - numFrame, 0);
     const bodies = await model.text.encodeInputs(
-      texts,
-      { maxModelLen, maxTokens: limit, addSpecialTokens: frame === undefined },
+      texts.map(({ text }) => text),
+      { maxTokens: limit, addSpecialTokens: frame === undefined },
       signal,
     );
     const encoded = frame === undefined ? bodies : bodies.map(({ ids }) => inFrame(ids, frame));
     let numTaken = 0;
     return group.map((input) => {
       const one = 'ids' in input ? toEncoded(input.ids.slice(0, maxTokens)) : encoded[numTaken++];
-      return this.#checkEncoded(input.param, this.#hasTypes ? one : toEncoded(one.ids), maxTokens);
+      return this.#checkEncoded(input, this.#hasTypes ? one : toEncoded(one.ids), maxTokens);
     });
   }
 
@@ -238,8 +264,8 @@ export class Pooler {
     return (this.#options.model.config.spec.embedding?.numTokenTypes ?? 0) > 1;
   }
 
-  #checkEncoded(param: string, input: EncodedInput, maxTokens: number): EncodedInput {
-    const { length } = input.ids;
+  #checkEncoded({ param, where = param }: InputName, encoded: EncodedInput, maxTokens: number): EncodedInput {
+    const { length } = encoded.ids;
     const { maxModelLen } = this.#options;
     if (length === 0) throw CapstanError.unexpected('invalid_argument', param, 'at least one token', 'none');
     if (length > maxTokens)
@@ -247,10 +273,27 @@ export class Pooler {
     if (length > maxModelLen)
       throw new CapstanError(
         'context_length_exceeded',
-        `${param}: expected at most ${maxModelLen} tokens, the context length of this model, got ${length}`,
+        `${where}: expected at most ${maxModelLen} tokens, the context length of this model, got ${length}. ` +
+          'With truncatePromptTokens: -1 a longer text loses its end',
         { param, expected: `at most ${maxModelLen} tokens`, received: String(length) },
       );
-    return input;
+    return encoded;
+  }
+
+  /** Refuses a text that is too long in any case, even if it loses its end. A word may be one token, however long. */
+  #checkText({ param, where = param, text }: InputName & { text: TextInput }): void {
+    const { maxModelLen } = this.#options;
+    const max = looseTextBytes(maxModelLen);
+    const texts = [text].flat() as string[];
+    // A UTF-16 code unit takes at most 3 bytes in UTF-8.
+    if (sumOf(texts, ({ length }) => 3 * length) <= max) return;
+    const numBytes = sumOf(texts, (part) => Buffer.byteLength(part));
+    if (numBytes <= max) return;
+    throw new CapstanError(
+      'context_length_exceeded',
+      `${where}: expected at most ${max} bytes of text for the ${maxModelLen} tokens of this model, got ${numBytes}`,
+      { param, expected: `at most ${max} bytes`, received: `${numBytes} bytes` },
+    );
   }
 
   /** Returns the most tokens of an input. Infinity: longer ones are refused. */
@@ -258,7 +301,9 @@ export class Pooler {
     const { maxModelLen } = this.#options;
     if (limit === undefined) return Infinity;
     if (limit === -1) return maxModelLen;
-    return checkNumber('truncatePromptTokens', limit, { min: 1, max: maxModelLen, isInteger: true });
+    if (!Number.isInteger(limit) || limit < 1 || limit > maxModelLen)
+      throw CapstanError.argument('truncatePromptTokens', `-1 or an integer from 1 to ${maxModelLen}`, limit);
+    return limit;
   }
 }
 
@@ -279,11 +324,26 @@ function toInputs(
   const list: unknown = isOne ? [inputs] : inputs;
   if (!Array.isArray(list) || list.length === 0)
     throw CapstanError.argument('inputs', 'a text, token ids, or a list of one or more of them', inputs);
+  checkCount('inputs', list);
   return list.map((input: unknown, i): Input => {
     const param = isOne ? 'inputs' : `inputs[${i}]`;
     if (typeof input === 'string') return { param, text: prompt + input };
     return { param, ids: checkTokenIds(param, input, vocabSize) };
   });
+}
+
+function checkCount(param: string, { length }: readonly unknown[]): void {
+  if (length > MAX_INPUTS)
+    throw CapstanError.unexpected('invalid_argument', param, `at most ${MAX_INPUTS}`, String(length));
+}
+
+function estimateInput(input: Input): number {
+  if ('ids' in input) return input.ids.length;
+  return sumOf([input.text].flat() as string[], estimateTokens);
+}
+
+function sumOf<T>(items: readonly T[], count: (item: T) => number): number {
+  return items.reduce((sum, item) => sum + count(item), 0);
 }
 
 function toEncoded(ids: Int32Array): EncodedInput {
@@ -329,6 +389,7 @@ function abortOf(signal: AbortSignal | undefined): { aborted: Promise<never>; re
 export function checkPairs(pairs: unknown): readonly (readonly [string, string])[] {
   if (!Array.isArray(pairs) || pairs.length === 0)
     throw CapstanError.argument('pairs', 'a list of one or more pairs of texts', pairs);
+  checkCount('pairs', pairs);
   for (const [i, pair] of pairs.entries())
     if (!Array.isArray(pair) || pair.length !== 2 || pair.some((text) => typeof text !== 'string'))
       throw CapstanError.argument(`pairs[${i}]`, 'two texts', pair);
@@ -340,6 +401,7 @@ export function toPairs(query: unknown, documents: unknown): [string, string][] 
   const text = checkString('query', query);
   if (!Array.isArray(documents) || documents.length === 0)
     throw CapstanError.argument('documents', 'a list of one or more texts', documents);
+  checkCount('documents', documents);
   return documents.map((document: unknown, i) => [text, checkString(`documents[${i}]`, document)]);
 }
 

@@ -16,6 +16,11 @@ export interface PoolingOptions {
    * with `context_length_exceeded`.
    */
   truncatePromptTokens?: number;
+  /**
+   * Receives the tokens of each input when its computation starts. Their sum is what a call that fails or is aborted
+   * has used. An error that it throws ends the call.
+   */
+  onTokens?: (numTokens: number) => void;
 }
 
 /** Options of {@link Engine.embed}. */

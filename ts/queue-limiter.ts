@@ -10,16 +10,22 @@ export interface QueueLimits {
   stats: () => { numRunning: number; numWaiting: number; queuedPromptTokens: number };
 }
 
-/** Estimate for a text that is not tokenized yet. */
 const CHARS_PER_TOKEN = 4;
+
+/** For a text that is not tokenized yet. */
+export function estimateTokens(text: string): number {
+  return Math.ceil(text.length / CHARS_PER_TOKEN);
+}
 
 /** The place in the queue of a call that is being prepared. */
 export interface Reservation {
   /** Counts the tokens of the prompt; those of a text are estimated. @throws CapstanError `queue_full`. */
   setPrompt(prompt: string | Int32Array): void;
-  /** As `setPrompt`, for several prompts together. */
-  setTokens(count: number): void;
-  /** Frees the place: the call was submitted to the engine, or it has ended. */
+  /** Counts the tokens of several prompts together, perhaps estimated. */
+  countTokens(count: number): void;
+  /** @param numSubmitted Tokens that this call has in the engine. @throws CapstanError `queue_full`. */
+  checkTokens(numSubmitted: number): void;
+  /** Frees the place: the engine counts the call from now on, or it has ended. */
   release(): void;
   /** Aborted by {@link Reservation.release}. */
   readonly signal: AbortSignal;
@@ -65,13 +71,14 @@ export class QueueLimiter {
       },
       setPrompt: (prompt) => {
         if (isReleased) return;
-        count(typeof prompt === 'string' ? Math.ceil(prompt.length / CHARS_PER_TOKEN) : prompt.length);
+        count(typeof prompt === 'string' ? estimateTokens(prompt) : prompt.length);
         if (typeof prompt !== 'string') this.#checkTokens(numTokens);
       },
-      setTokens: (tokens) => {
-        if (isReleased) return;
-        count(tokens);
-        this.#checkTokens(tokens);
+      countTokens: (tokens) => {
+        if (!isReleased) count(tokens);
+      },
+      checkTokens: (numSubmitted) => {
+        if (!isReleased) this.#checkTokens(numTokens + numSubmitted);
       },
       release: () => {
         if (isReleased) return;

@@ -39,6 +39,8 @@ Engine::Engine(EngineOptions options, BlockManager blocks, std::unique_ptr<StepR
            .on_ready = [this] { report_new_mask(); },
            .fail = [this](Sequence& seq, ErrorCode code, const std::string& message) { fail(seq, code, message); },
            .end = [this](Sequence& seq, FinishReason reason) { end(seq, reason); }}) {
+  // A step adds to the sums of the step before it, and reads them when it is launched.
+  CAPSTAN_CHECK(options_.pooled.pooling == Pooling::kNone || runner_->depth() == 1);
   totals_.num_accepted_tokens.resize(static_cast<size_t>(options_.limits.speculation.num_tokens));
   publish_stats(false);
   thread_ = start_thread([this] { main(); });

@@ -13,7 +13,7 @@ import { tinyModel } from './tiny-model';
 
 export const EMBEDDING_SIZE = 8;
 
-type Input = string | readonly number[];
+type Input = string | readonly number[] | Int32Array;
 
 /** A call that the engine has received. */
 export interface PoolingRequest {
@@ -30,8 +30,16 @@ export const pooling = {
   failure: undefined as CapstanError | undefined,
   /** Overrides the size of the embeddings. */
   size: EMBEDDING_SIZE,
+  /** Tokens that are computed before the gate. */
+  numTokensBefore: 0,
   reset(): void {
-    Object.assign(pooling, { requests: [], gate: Promise.resolve(), failure: undefined, size: EMBEDDING_SIZE });
+    Object.assign(pooling, {
+      requests: [],
+      gate: Promise.resolve(),
+      failure: undefined,
+      size: EMBEDDING_SIZE,
+      numTokensBefore: 0,
+    });
   },
 };
 
@@ -48,7 +56,6 @@ export async function loadPoolingEngine(task: 'embed' | 'score', options: Engine
     ...(task === 'embed' ? { embeddingSize: EMBEDDING_SIZE, promptNames: Object.keys(PROMPTS) } : {}),
   };
   const fakes = new Map<PropertyKey, unknown>([
-    ['info', info],
     ['embed', (inputs: Input | readonly Input[], embedOptions: EmbedOptions) => embed(engine, inputs, embedOptions)],
     [
       'score',
@@ -67,6 +74,7 @@ export async function loadPoolingEngine(task: 'embed' | 'score', options: Engine
   ]);
   return new Proxy(engine, {
     get(target, name) {
+      if (name === 'info') return task === 'embed' ? { ...info, embeddingSize: pooling.size } : info;
       if (fakes.has(name)) return fakes.get(name);
       const value: unknown = Reflect.get(target, name, target);
       return typeof value === 'function' ? (value as (...args: unknown[]) => unknown).bind(target) : value;
@@ -75,7 +83,7 @@ export async function loadPoolingEngine(task: 'embed' | 'score', options: Engine
 }
 
 async function embed(engine: Engine, inputs: Input | readonly Input[], options: EmbedOptions): Promise<EmbedResult> {
-  await begin({ method: 'embed', inputs, options });
+  await begin({ method: 'embed', inputs: plain(inputs), options });
   const { dimensions = pooling.size, normalize = true, promptName } = options;
   if (dimensions > pooling.size)
     throw CapstanError.argument('dimensions', `an integer from 1 to ${pooling.size}`, dimensions);
@@ -111,7 +119,8 @@ async function score(
 
 async function begin(request: PoolingRequest): Promise<void> {
   pooling.requests.push(request);
-  const { signal } = request.options;
+  const { signal, onTokens } = request.options;
+  if (pooling.numTokensBefore > 0) onTokens?.(pooling.numTokensBefore);
   await Promise.race([
     pooling.gate,
     new Promise((_resolve, reject) => {
@@ -128,7 +137,7 @@ function tokenize(
   { info: { maxModelLen, vocabSize } }: Engine,
   name: string,
   inputs: readonly Input[],
-  { truncatePromptTokens: limit }: PoolingOptions,
+  { truncatePromptTokens: limit, onTokens }: PoolingOptions,
 ): number[][] {
   const max = limit === undefined || limit < 0 ? maxModelLen : limit;
   return inputs.map((input, i) => {
@@ -137,8 +146,15 @@ function tokenize(
       if (id >= vocabSize) throw CapstanError.argument(`${name}[${i}]`, `token ids below ${vocabSize}`, id);
     if (limit === undefined && ids.length > max)
       throw CapstanError.mismatch('context_length_exceeded', `${name}[${i}]`, `at most ${max} tokens`, ids.length);
-    return ids.slice(0, max);
+    const kept = ids.slice(0, max);
+    onTokens?.(kept.length);
+    return kept;
   });
+}
+
+function plain(inputs: unknown): unknown {
+  if (ArrayBuffer.isView(inputs)) return [...(inputs as Int32Array)];
+  return Array.isArray(inputs) ? inputs.map(plain) : inputs;
 }
 
 /** Counts the token ids modulo the size. Texts with the same letters are similar. */

@@ -79,14 +79,13 @@ describe.each(TRANSPORTS)('an embedding model over %s', (transport) => {
   test('2,048 inputs in one request equal those of concurrent requests', async () => {
     const input = Array.from({ length: 2_048 }, (_, i) => `text ${i}`.repeat(1 + (i % 3)));
     const all = await client.embeddings.create({ model: 'tiny', input });
-    // More would exceed the limit of waiting sequences, which is 1,024.
     const parts = await Promise.all(
-      Array.from({ length: 24 }, (_, i) =>
+      Array.from({ length: 64 }, (_, i) =>
         client.embeddings.create({ model: 'tiny', input: input.slice(32 * i, 32 * i + 32) }),
       ),
     );
     const vectors = (response: OpenAI.CreateEmbeddingResponse) => response.data.map(({ embedding }) => embedding);
-    expect(vectors(all).slice(0, 24 * 32)).toEqual(parts.flatMap(vectors));
+    expect(vectors(all)).toEqual(parts.flatMap(vectors));
   });
 
   test('ranks and scores by the cosine', async () => {

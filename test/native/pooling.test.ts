@@ -1,5 +1,5 @@
 /** Embeddings and scores of the real engine: equal bits, limits, errors and the life of a call. */
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Engine, type EngineOptions } from '../../ts';
@@ -30,7 +30,8 @@ function changed(name: string, files: Record<string, Record<string, unknown>>): 
   cpSync(fixture(name), folder, { recursive: true });
   for (const [file, changes] of Object.entries(files)) {
     const target = path.join(folder, file);
-    const json = JSON.parse(readFileSync(target, 'utf8')) as Record<string, unknown>;
+    mkdirSync(path.dirname(target), { recursive: true });
+    const json = existsSync(target) ? (JSON.parse(readFileSync(target, 'utf8')) as Record<string, unknown>) : {};
     writeFileSync(target, JSON.stringify({ ...json, ...changes }));
   }
   return folder;
@@ -120,6 +121,68 @@ test('the mean of a decoder needs all tokens, so none come from the cache', asyn
   expect(bits(second.embeddings)).toEqual(bits(first.embeddings));
 });
 
+test('a decoder with is_causal: false computes an input whole', async () => {
+  const engine = await load(changed('qwen3-mean-f32', { 'config.json': { is_causal: false } }));
+  const prompt = Array.from({ length: 40 }, (_, i) => 5 + ((i * 7) % 290));
+  const [values] = (await engine.embed([prompt])).embeddings;
+  // Of transformers 5.23, which reads the key.
+  const expected = [0.567027, -0.238628, 0.137798, 0.203591, 0.13122, -0.102876];
+  expect([...values.slice(0, 6)]).toEqual(expected.map((value) => expect.closeTo(value, 4) as number));
+  expect(engine.info).toMatchObject({ task: 'embed', prefixCache: false });
+  const windows = { is_causal: false, use_sliding_window: true, sliding_window: 8, max_window_layers: 0 };
+  await expect(load(changed('qwen3-mean-f32', { 'config.json': windows }))).rejects.toMatchObject({
+    code: 'unsupported_model',
+    param: 'config.json: is_causal',
+  });
+});
+
+test('the default prompt of a reranker is its instruction', async () => {
+  const scores = async (files: Record<string, Record<string, unknown>>): Promise<number[]> => {
+    const engine = await load(changed('qwen3-rerank-f32', files), { task: 'score' });
+    return (await engine.rerank('the ship', ['anchor', 'seven sailors'])).scores;
+  };
+  const withPrompt = (query: string) => ({
+    'config_sentence_transformers.json': { prompts: { query }, default_prompt_name: 'query' },
+  });
+  const own = await scores({});
+  const usual = 'Given a web search query, retrieve relevant passages that answer the query';
+  expect(await scores(withPrompt(usual))).toEqual(own);
+  expect(await scores(withPrompt('Find the crew'))).not.toEqual(own);
+});
+
+test('a module LogitScore makes a reranker, with its tokens', async () => {
+  const rerank = async (engine: Engine): Promise<number[]> =>
+    (await engine.rerank('the ship', ['anchor', 'seven sailors'])).scores;
+  const named = await load('qwen3-rerank-f32', { task: 'score' });
+  const [yes, no] = await Promise.all(['yes', 'no'].map(async (text) => (await named.tokenize(text))[0]));
+  const tokens = { '1_LogitScore/config.json': { true_token_id: yes, false_token_id: no } };
+  const folder = changed('qwen3-rerank-f32', tokens);
+  const modules = [
+    { path: '', type: 'sentence_transformers.base.modules.transformer.Transformer' },
+    { path: '1_LogitScore', type: 'sentence_transformers.cross_encoder.modules.logit_score.LogitScore' },
+  ];
+  writeFileSync(path.join(folder, 'modules.json'), JSON.stringify(modules));
+  const engine = await load(folder);
+  expect(engine.info.task).toBe('score');
+  expect(await rerank(engine)).toEqual(await rerank(named));
+  rmSync(path.join(folder, '1_LogitScore/config.json'));
+  await expect(load(folder)).rejects.toMatchObject({ code: 'invalid_model', param: '1_LogitScore/config.json' });
+});
+
+test('config_sentence_transformers.json chooses the activation of a cross-encoder', async () => {
+  const score = async (activation: string | null): Promise<number> => {
+    const files = {
+      'config_sentence_transformers.json': { activation_fn: activation },
+      'config.json': { sentence_transformers: { activation_fn: 'torch.nn.modules.activation.Sigmoid' } },
+    };
+    const engine = await load(changed('bert-rerank-f32', files));
+    return (await engine.rerank('the ship', ['anchor'])).scores[0];
+  };
+  const [raw, probability] = [await score('torch.nn.modules.linear.Identity'), await score(null)];
+  expect(probability).toBeCloseTo(1 / (1 + Math.exp(-raw)), 6);
+  await expect(score('torch.nn.modules.activation.Tanh')).rejects.toMatchObject({ code: 'unsupported_model' });
+});
+
 test('an embedding model scores pairs by the cosine of their embeddings', async () => {
   const engine = await load('bert-mean-f32');
   const { scores } = await engine.score([
@@ -199,9 +262,32 @@ describe('what a call refuses', () => {
     await expect(engine.embed(text, { truncatePromptTokens: 1 })).rejects.toMatchObject({
       param: 'truncatePromptTokens',
     });
-    await expect(engine.embed('x'.repeat(3 << 20), { truncatePromptTokens: -1 })).rejects.toMatchObject({
+    await expect(engine.embed(['a', 'x'.repeat(3 << 20)], { truncatePromptTokens: -1 })).rejects.toMatchObject({
       code: 'context_length_exceeded',
+      param: 'inputs[1]',
     });
+    await expect(engine.embed(text)).rejects.toThrow('With truncatePromptTokens: -1 a longer text loses its end');
+    await expect(engine.embed('a', { truncatePromptTokens: 513 })).rejects.toThrow(
+      'truncatePromptTokens: expected -1 or an integer from 1 to ',
+    );
+  });
+
+  test('the long text of a pair, by its name', async () => {
+    const long = 'sailors haul the anchor '.repeat(40);
+    const embedder = await load('bert-mean-f32');
+    await expect(embedder.rerank(long, ['a'])).rejects.toMatchObject({ param: 'query' });
+    await expect(embedder.rerank('a', ['b', long])).rejects.toMatchObject({ param: 'documents[1]' });
+    const pairs: [string, string][] = [
+      ['a', 'b'],
+      [long, 'b'],
+    ];
+    await expect(embedder.score(pairs)).rejects.toMatchObject({ param: 'pairs[1][0]' });
+    const reranker = await load('bert-rerank-f32');
+    await expect(reranker.rerank(long, ['a'])).rejects.toMatchObject({
+      param: 'documents[0]',
+      message: expect.stringMatching(/^query and documents\[0\] together: expected at most/) as string,
+    });
+    await expect(reranker.score(pairs)).rejects.toMatchObject({ param: 'pairs[1]' });
   });
 
   test('a result that is not a number', async () => {
@@ -251,10 +337,92 @@ describe('models whose files ask for what does not run', () => {
       code: 'unsupported_model',
       received: '"sentence_transformers.models.CNN"',
     });
-    writeFileSync(modules, '[{"path": "../x", "type": "Pooling"}]');
+    writeFileSync(modules, '[{"path": "../x", "type": "sentence_transformers.models.Pooling"}]');
     await expect(load(folder)).rejects.toMatchObject({ code: 'invalid_model' });
     writeFileSync(modules, '[');
     await expect(load(folder)).rejects.toMatchObject({ code: 'invalid_model' });
+  });
+
+  const moduleOf = (name: string, path: string, type = `sentence_transformers.models.${name}`) => ({ path, type });
+  const transformer = moduleOf('Transformer', '');
+  const pooling = moduleOf('Pooling', '1_Pooling');
+  const dense = moduleOf('Dense', '2_Dense');
+  const normalize = moduleOf('Normalize', '4_Normalize');
+  const logits = moduleOf('', '1_LogitScore', 'sentence_transformers.cross_encoder.modules.logit_score.LogitScore');
+
+  test.each<[string, object[], string]>([
+    ['a Dense without Pooling', [transformer, dense], 'modules.json'],
+    [
+      'a Dense of another package',
+      [transformer, pooling, moduleOf('', '2_Dense', 'pylate.models.Dense.Dense')],
+      'type',
+    ],
+    ['a Dense after Normalize', [transformer, pooling, normalize, dense], 'modules.json'],
+    ['no Transformer', [pooling, normalize], 'modules.json'],
+    ['two Poolings', [transformer, pooling, pooling], 'modules.json'],
+    ['scores of logits in another family', [transformer, logits], 'LogitScore'],
+  ])('%s', async (_title, modules, named) => {
+    const folder = changed('gemma3-f32', { '1_LogitScore/config.json': { true_token_id: 5, false_token_id: 6 } });
+    writeFileSync(path.join(folder, 'modules.json'), JSON.stringify(modules));
+    await expect(load(folder)).rejects.toMatchObject({
+      code: 'unsupported_model',
+      message: expect.stringContaining(named) as string,
+    });
+  });
+
+  test('modules in the order and with the names of the newest version', async () => {
+    const folder = changed('gemma3-f32', {});
+    const base = 'sentence_transformers.base.modules';
+    const modules = [
+      moduleOf('', '', `${base}.transformer.Transformer`),
+      moduleOf('', '1_Pooling', 'sentence_transformers.sentence_transformer.modules.pooling.Pooling'),
+      moduleOf('', '2_Dense', `${base}.dense.Dense`),
+      moduleOf('', '3_Dense', `${base}.dense.Dense`),
+      moduleOf('', '4_Normalize', `${base}.normalize.Normalize`),
+    ];
+    writeFileSync(path.join(folder, 'modules.json'), JSON.stringify(modules));
+    const [one, two] = [await load('gemma3-f32'), await load(folder)];
+    expect(bits((await two.embed(TOKENS)).embeddings)).toEqual(bits((await one.embed(TOKENS)).embeddings));
+  });
+
+  test.each(['module_input_name', 'module_output_name'])('%s of a Dense', async (key) => {
+    const folder = changed('gemma3-f32', { '3_Dense/config.json': { [key]: 'scores' } });
+    await expect(load(folder)).rejects.toMatchObject({
+      code: 'unsupported_model',
+      param: `3_Dense/config.json: ${key}`,
+    });
+  });
+
+  test.each(['1_Pooling/config.json', '2_Dense/config.json', '2_Dense/model.safetensors'])(
+    'a module without %s',
+    async (file) => {
+      const folder = changed('gemma3-f32', {});
+      rmSync(path.join(folder, file));
+      await expect(load(folder)).rejects.toMatchObject({ code: 'invalid_model', param: file });
+    },
+  );
+
+  test('the weights of a module in another format, or without a tensor', async () => {
+    const folder = changed('gemma3-f32', {});
+    cpSync(path.join(folder, '1_Pooling/config.json'), path.join(folder, '2_Dense/pytorch_model.bin'));
+    cpSync(path.join(folder, 'model.safetensors'), path.join(folder, '2_Dense/model.safetensors'));
+    await expect(load(folder)).rejects.toThrow('in 2_Dense/model.safetensors, got none of that name');
+    rmSync(path.join(folder, '2_Dense/model.safetensors'));
+    await expect(load(folder)).rejects.toThrow(
+      '2_Dense/model.safetensors: expected the weights of the module, got only pytorch_model.bin. Convert the module',
+    );
+  });
+
+  test('a default prompt that the model does not have', async () => {
+    const config = { prompts: { query: 'q: ', document: '' }, default_prompt_name: 'passage' };
+    await expect(load(changed('bert-mean-f32', { 'config_sentence_transformers.json': config }))).rejects.toMatchObject(
+      {
+        code: 'invalid_model',
+        message: expect.stringContaining(
+          'default_prompt_name: expected null or a name in prompts (query, document)',
+        ) as string,
+      },
+    );
   });
 
   test('speculative decoding', async () => {
@@ -274,6 +442,15 @@ describe('the life of a call', () => {
     expect(usage.promptTokens).toBeGreaterThan(1500);
     expect(engine.stats()).toMatchObject({ numWaiting: 0, numRunning: 0, queuedPromptTokens: 0 });
     expect(engine.stats().numFinished.stop).toBe(300);
+  });
+
+  test('a call of many inputs is one call in the queue', async () => {
+    const engine = await load('bert-mean-f32', { maxNumSeqs: 1, maxQueuedRequests: 2 });
+    const long = engine.embed(many(1000));
+    while (engine.stats().numWaiting < 100) await new Promise((resolve) => setImmediate(resolve));
+    expect(() => engine.checkCapacity()).not.toThrow();
+    expect((await engine.embed('a')).embeddings).toHaveLength(1);
+    expect((await long).embeddings).toHaveLength(1000);
   });
 
   test('further calls are refused while the queue is full', async () => {

@@ -638,6 +638,18 @@ TEST(a_failing_engine_gives_up_its_launched_steps_before_it_ends_requests) {
   }
 }
 
+TEST(a_model_that_pools_needs_a_device_with_one_step_in_flight) {
+  std::atomic<bool> is_abandoned{false};
+  EngineOptions options;
+  options.vocab_size = kNumIds;
+  options.pooled = {Pooling::kMean, 8, 8, 0};
+  const auto load = [&](std::unique_ptr<StepRunner> runner) {
+    Engine(options, BlockManager({{64}}, 16, true), std::move(runner), letters(), [](std::vector<Event>&&) {});
+  };
+  load(std::make_unique<FailingRunner>());
+  EXPECT_ERROR("internal_error", load(std::make_unique<LaunchFailingRunner>(is_abandoned, false)));
+}
+
 TEST(a_sink_that_fails_does_not_end_the_process) {
   EngineOptions options;
   options.vocab_size = kNumIds;

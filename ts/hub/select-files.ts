@@ -1,5 +1,6 @@
 import { posix } from 'node:path';
 import { CapstanError } from '../errors';
+import { MODULE_FOLDER } from '../model/sentence-transformers';
 
 /** The files of a repository that a model needs. */
 export interface Selection<File> {
@@ -32,9 +33,8 @@ const TEXTS = [
   'sentence_roberta_config.json',
   'sentence_xlm-roberta_config.json',
 ];
-/** Modules of sentence-transformers, such as `1_Pooling` and `2_Dense`. */
-const MODULE_CONFIG = /^\d+_\w+\/config\.json$/;
-const MODULE_WEIGHTS = /^\d+_\w+\/model\.safetensors$/;
+const MODULE_CONFIG = new RegExp(String.raw`^${MODULE_FOLDER}/config\.json$`);
+const MODULE_WEIGHTS = new RegExp(String.raw`^${MODULE_FOLDER}/model\.safetensors$`);
 /** Sources of a tokenizer, best first. Only the first that exists is needed. */
 const TOKENIZERS = ['tokenizer.json', 'tokenizer.model', 'tekken.json'];
 const NAMED_TEMPLATE = /^additional_chat_templates\/[^/]+\.jinja$/;

@@ -19,6 +19,7 @@ export interface Checkpoint {
 }
 
 const SINGLE_FILE = 'model.safetensors';
+const PYTORCH_FILE = 'pytorch_model.bin';
 const INDEX_FILE = 'model.safetensors.index.json';
 /** Names of the text model's module, in models of text and of text with images. */
 const PREFIXES = ['model.', 'model.language_model.', 'language_model.model.', 'bert.', 'roberta.', ''];
@@ -69,8 +70,12 @@ async function readFolders(
   for (const { folder } of required) {
     if (folder === undefined || folders.has(folder)) continue;
     const file = files.length;
-    const path = join(modelDir, folder, SINGLE_FILE);
-    const tensors = [...(await readSafetensorsHeader(path))];
+    const name = `${folder}/${SINGLE_FILE}`;
+    const path = join(modelDir, name);
+    const names: readonly string[] = await readdir(join(modelDir, folder)).catch(() => []);
+    if (!names.includes(SINGLE_FILE) && names.includes(PYTORCH_FILE))
+      throw invalidModel(name, 'the weights of the module', `only ${PYTORCH_FILE}. Convert the module to safetensors`);
+    const tensors = [...(await readSafetensorsHeader(path, name))];
     folders.set(folder, new Map(tensors.map(([name, tensor]) => [name, { ...tensor, file }])));
     files.push(path);
   }
@@ -113,13 +118,18 @@ function resolveTensor(first: RequiredTensor, prefix: string, { files, found, qu
   if (quantized !== undefined) return quantized;
   const tensor = found.get(name);
   if (tensor === undefined)
-    throw invalidModel(name, `a tensor of shape ${showShape(required.shape)} in the checkpoint`, 'none of that name');
+    throw invalidModel(
+      name,
+      `a tensor of shape ${showShape(required.shape)} in ${required.folder === undefined ? 'the checkpoint' : `${required.folder}/${SINGLE_FILE}`}`,
+      'none of that name',
+    );
   const { stacked, isTransposed } = required;
   const stored = required.storedShape ?? [
     ...(stacked === undefined ? [] : [stacked.count]),
     ...(isTransposed ? [...required.shape].reverse() : required.shape),
   ];
-  const where = `${basename(files[tensor.file])}: ${name}`;
+  const file = basename(files[tensor.file]);
+  const where = `${required.folder === undefined ? file : `${required.folder}/${file}`}: ${name}`;
   if (showShape(tensor.shape) !== showShape(stored))
     throw invalidModel(where, `shape ${showShape(stored)} as config.json says`, showShape(tensor.shape));
   const dtype = Object.hasOwn(NATIVE_DTYPES, tensor.dtype) ? NATIVE_DTYPES[tensor.dtype] : undefined;

@@ -33,7 +33,7 @@ const MODERNBERT_NAMES = {
 };
 
 /** Sentence-transformers takes the mean unless files beside the model say otherwise. */
-const MEAN: FamilyPooling = { task: 'embed', kind: () => 'mean', head: () => [] };
+export const MEAN: FamilyPooling = { task: 'embed', kind: () => 'mean', head: () => [] };
 
 /** Two layers on the first token. */
 function classifier(dense: string, out: string): FamilyPooling {

@@ -9,7 +9,7 @@ import {
   readWindow,
   smollm3Attention,
 } from './attention-layers';
-import { ENCODERS } from './encoders';
+import { ENCODERS, MEAN } from './encoders';
 import type { ExpertTensors, Family, FamilyDefaults, ModelFeatures, SpecChanges } from './family';
 import type { JsonObject, JsonReader } from './json-file';
 import { gemma4, gemma4Attention, gemma4Layers, hasEqualKeysAndValues } from './gemma4';
@@ -835,7 +835,25 @@ export function findFamily(config: JsonReader): Family {
   const bidirectional = config.raw('use_bidirectional_attention');
   if ((bidirectional === true || bidirectional === 'all') && !family.isEncoder)
     throw config.mismatch('use_bidirectional_attention', 'false (a model that generates text)', bidirectional);
-  return family;
+  return config.raw('is_causal') === false && !family.isEncoder ? bidirectionalFamily(family) : family;
+}
+
+/** A decoder that was trained further as an encoder, such as gte-Qwen2: its tokens see each other. */
+function bidirectionalFamily(family: Family): Family {
+  const { attention, changes, moe, recurrent } = family;
+  const expected = 'true for a model with sliding windows, experts or recurrent layers';
+  return {
+    ...family,
+    isEncoder: true,
+    attention: (config, numLayers) => {
+      const layers = attention(config, numLayers);
+      if (moe !== undefined || recurrent !== undefined || layers.some(({ window }) => window > 0))
+        throw CapstanError.mismatch('unsupported_model', 'config.json: is_causal', expected, false);
+      return layers;
+    },
+    changes: (config, sizes) => ({ ...changes?.(config, sizes), isCausal: false }),
+    pooling: MEAN,
+  };
 }
 
 /** The head of a language model is not part of an encoder's embeddings. */

@@ -41,8 +41,8 @@ export interface ModelFeatures {
   qkvBias: boolean;
   outputBias: boolean;
   mlpBias: boolean;
-  /** Where the checkpoint keeps the projections of attention and of a dense MLP. */
   hasNormBias?: boolean;
+  /** Where the checkpoint keeps the projections of attention and of a dense MLP. */
   isQkvFused?: boolean;
   isGateUpFused?: boolean;
   /** Full layers have no projection of values: their values are the keys before norm and rotation. */

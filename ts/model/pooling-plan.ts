@@ -26,6 +26,7 @@ const NO_FILES: SentenceTransformers = {
   modules: undefined,
   prompts: {},
   defaultPromptName: undefined,
+  scoreActivation: undefined,
   maxLength: undefined,
 };
 
@@ -49,7 +50,7 @@ export function planPooling(
     task,
     kind: (task === 'embed' ? modules?.kind : undefined) ?? pooling?.kind(config) ?? 'last',
     head: [...(pooling?.head(config, hiddenSize) ?? []), ...(task === 'embed' ? (modules?.dense ?? []) : [])],
-    activation: isClassifier ? readScoreActivation(config) : 'yes_no',
+    activation: isClassifier ? readScoreActivation(config, files.scoreActivation) : 'yes_no',
     scoreTokens: modules?.scoreTokens,
     normalizes: modules?.normalizes ?? true,
     prompts: files.prompts,
@@ -60,9 +61,17 @@ export function planPooling(
 
 /** The tasks that a model can have, the one of its files first. */
 function tasksOf({ pooling, modelType }: Family, modules: SentenceTransformers['modules']): readonly ModelTask[] {
-  if (pooling !== undefined) return [pooling.task];
   // The prompt of this reranker belongs to one family.
-  const all: ModelTask[] = modelType === 'qwen3' ? ['generate', 'embed', 'score'] : ['generate', 'embed'];
+  const isReranker = pooling === undefined && modelType === 'qwen3';
+  if (modules?.scoreTokens !== undefined && !isReranker)
+    throw CapstanError.unexpected(
+      'unsupported_model',
+      'modules.json: LogitScore',
+      'a model of the type qwen3',
+      `the type ${modelType}`,
+    );
+  if (pooling !== undefined) return [pooling.task];
+  const all: ModelTask[] = isReranker ? ['generate', 'embed', 'score'] : ['generate', 'embed'];
   if (modules === undefined) return all;
   const first = modules.scoreTokens === undefined ? 'embed' : 'score';
   return [...all.filter((task) => task === first), ...all.filter((task) => task !== first)];
@@ -106,18 +115,18 @@ export function withScoreTokens(spec: NativeModelSpec, { yes, no }: { yes: numbe
 }
 
 /** As sentence-transformers and vLLM read it: by default a sigmoid, because there is one label. */
-function readScoreActivation(config: JsonReader): PoolingPlan['activation'] {
+function readScoreActivation(config: JsonReader, stated: string | undefined): PoolingPlan['activation'] {
   const own = config.object('sentence_transformers');
   const [reader, key] = own?.has('activation_fn')
     ? [own, 'activation_fn']
     : [config, 'sbert_ce_default_activation_function'];
-  if (reader.raw(key) === undefined) return 'sigmoid';
-  const name = reader.string(key);
+  if (stated === undefined && reader.raw(key) === undefined) return 'sigmoid';
+  const name = stated ?? reader.string(key);
   const activation = name.split('.').at(-1)!.toLowerCase();
   if (activation !== 'sigmoid' && activation !== 'identity')
     throw CapstanError.mismatch(
       'unsupported_model',
-      'config.json: activation function of the score',
+      `${stated === undefined ? 'config.json' : 'config_sentence_transformers.json'}: activation function of the score`,
       'Sigmoid or Identity',
       name,
     );

@@ -34,10 +34,11 @@ const DTYPE_BITS: Readonly<Record<string, number>> = {
 /**
  * Reads the header of a safetensors file. The file is an 8-byte little-endian header length, the header as JSON, then
  * the bytes of the tensors without gaps.
+ * @param name Names the file in errors.
  * @throws CapstanError `invalid_model` that names the file and the tensor, or `io_error`.
  */
-export async function readSafetensorsHeader(path: string): Promise<Map<string, StoredTensor>> {
-  return withWeightFile(path, basename(path), async (file) => {
+export async function readSafetensorsHeader(path: string, name = basename(path)): Promise<Map<string, StoredTensor>> {
+  return withWeightFile(path, name, async (file) => {
     const headerBytes = await readHeaderLength(file);
     const header = Buffer.alloc(headerBytes);
     await readFully(file, header, HEADER_LENGTH_BYTES);

@@ -10,6 +10,16 @@ const CONFIG_FILE = 'config_sentence_transformers.json';
 /** Both names are in use. */
 const LENGTH_FILES = ['sentence_bert_config.json', 'sentence_roberta_config.json', 'sentence_xlm-roberta_config.json'];
 const MAX_MODULES = 16;
+/** Folders of modules, such as `1_Pooling`. */
+export const MODULE_FOLDER = String.raw`\d+_[\w-]+`;
+const IS_MODULE_FOLDER = new RegExp(`^${MODULE_FOLDER}$`);
+/** Packages of the classes: in all versions before 5.4, and in those since. */
+const MODULE_TYPE =
+  /^sentence_transformers\.(?:models|(?:base|sentence_transformer|cross_encoder)\.modules(?:\.[a-z_]+)?)\.(\w+)$/;
+const MODULE_NAMES: readonly string[] = ['Transformer', 'Pooling', 'Dense', 'Normalize', 'LogitScore'];
+const EXPECTED_MODULES =
+  'Transformer; Transformer, Pooling, any number of Dense, Normalize; or Transformer, LogitScore';
+const EMBEDDING = 'sentence_embedding';
 
 export interface SentenceTransformers {
   /** undefined: the model has no `modules.json`. */
@@ -17,6 +27,8 @@ export interface SentenceTransformers {
   /** Texts that are put before an input, by name. */
   prompts: Readonly<Record<string, string>>;
   defaultPromptName: string | undefined;
+  /** The class that turns the logit of a cross-encoder into its score. */
+  scoreActivation: string | undefined;
   /** The longest input in tokens; undefined: that of the model. */
   maxLength: number | undefined;
 }
@@ -60,11 +72,12 @@ export async function readSentenceTransformers(modelDir: string): Promise<Senten
   const length = new JsonReader(lengths[index] ?? {}, LENGTH_FILES[Math.max(index, 0)]);
   if (length.boolean('do_lower_case', false))
     throw length.mismatch('do_lower_case', 'false, because the tokenizer decides this', true);
+  const prompts = readPrompts(config);
   return {
     modules: modulesText === undefined ? undefined : await readModules(modelDir, modulesText),
-    prompts: readPrompts(config),
-    defaultPromptName:
-      config.raw('default_prompt_name') === undefined ? undefined : config.string('default_prompt_name'),
+    prompts,
+    defaultPromptName: readDefaultPromptName(config, prompts),
+    scoreActivation: config.raw('activation_fn') === undefined ? undefined : config.string('activation_fn'),
     maxLength: length.raw('max_seq_length') === undefined ? undefined : length.positiveInt('max_seq_length'),
   };
 }
@@ -74,36 +87,73 @@ function readPrompts(config: JsonReader): Record<string, string> {
   return Object.fromEntries((prompts?.keys() ?? []).map((name) => [name, prompts!.string(name)]));
 }
 
+function readDefaultPromptName(config: JsonReader, prompts: Readonly<Record<string, string>>): string | undefined {
+  if (config.raw('default_prompt_name') === undefined) return undefined;
+  const name = config.string('default_prompt_name');
+  if (!Object.hasOwn(prompts, name)) {
+    const names = Object.keys(prompts).join(', ');
+    throw config.mismatch('default_prompt_name', `null or a name in prompts (${names === '' ? 'none' : names})`, name);
+  }
+  return name;
+}
+
 async function readModules(modelDir: string, text: string): Promise<PoolingModules> {
   const found: PoolingModules = { kind: undefined, dense: [], normalizes: false, scoreTokens: undefined };
-  for (const [index, { type, path }] of parseModules(text).entries()) {
-    const read = async (): Promise<JsonReader> =>
-      new JsonReader((await readJsonFile(modelDir, posix.join(path, 'config.json'))) ?? {}, `${path}/config.json`);
-    // The names of the classes are the same in all versions, those of their packages are not.
-    switch (type.split('.').at(-1)) {
-      case 'Transformer':
-        if (index !== 0 || path !== '') throw unsupported(type, `a model in the folder itself, not in ${path || '.'}`);
-        break;
+  const modules = parseModules(text);
+  checkOrder(modules.map(({ name }) => name));
+  for (const { name, path } of modules) {
+    switch (name) {
       case 'Pooling':
-        found.kind = readPoolingKind(await read());
+        found.kind = readPoolingKind(await readConfig(modelDir, path));
         break;
       case 'Dense':
-        found.dense.push(readDense(await read(), path));
+        found.dense.push(readDense(await readConfig(modelDir, path), path));
         break;
       case 'Normalize':
+        // Older versions write no file, because the module has no settings there.
+        checkFields(new JsonReader((await readJsonFile(modelDir, `${path}/config.json`)) ?? {}, `${path}/config.json`));
         found.normalizes = true;
         break;
       case 'LogitScore':
-        found.scoreTokens = readScoreTokens(await read());
+        found.scoreTokens = readScoreTokens(await readConfig(modelDir, path));
         break;
-      default:
-        throw unsupported(type, 'Transformer, Pooling, Dense, Normalize or LogitScore');
     }
   }
   return found;
 }
 
-function parseModules(text: string): { type: string; path: string }[] {
+/** @throws CapstanError `invalid_model` if the file is missing, because its defaults are not those of the model. */
+async function readConfig(modelDir: string, path: string): Promise<JsonReader> {
+  const name = posix.join(path, 'config.json');
+  const json = await readJsonFile(modelDir, name);
+  if (json === undefined)
+    throw CapstanError.unexpected('invalid_model', name, `the settings of a module in ${MODULES_FILE}`, 'no such file');
+  return new JsonReader(json, name);
+}
+
+/** A module works on what those before it return. */
+function checkOrder(names: readonly string[]): void {
+  const order = names.join(' ');
+  if (/^Transformer( Pooling( Dense)*( Normalize)?| LogitScore)?$/.test(order)) return;
+  throw CapstanError.unexpected('unsupported_model', MODULES_FILE, EXPECTED_MODULES, names.join(', '));
+}
+
+/** Only Dense and Normalize of the embedding itself run. */
+function checkFields(config: JsonReader): void {
+  for (const key of ['module_input_name', 'module_output_name']) {
+    const field = config.string(key, EMBEDDING);
+    if (field === EMBEDDING) continue;
+    throw CapstanError.mismatch('unsupported_model', `${config.where}: ${key}`, EMBEDDING, field);
+  }
+}
+
+interface ModuleEntry {
+  /** The class, without its package. */
+  name: string;
+  path: string;
+}
+
+function parseModules(text: string): ModuleEntry[] {
   let value: unknown;
   try {
     value = JSON.parse(text);
@@ -114,15 +164,29 @@ function parseModules(text: string): { type: string; path: string }[] {
     throw CapstanError.mismatch('invalid_model', MODULES_FILE, `a list of 1 to ${MAX_MODULES} modules`, value);
   return value.map((entry: unknown) => {
     const { type, path } = (entry ?? {}) as { type?: unknown; path?: unknown };
-    const isFolder = typeof path === 'string' && (path === '' || /^[\w-]+$/.test(path));
-    if (typeof type !== 'string' || !isFolder)
+    if (typeof type !== 'string' || typeof path !== 'string')
       throw CapstanError.mismatch('invalid_model', MODULES_FILE, 'modules with a type and a folder', entry);
-    return { type, path };
+    const name = moduleName(type);
+    if (name === 'Transformer') {
+      if (path === '') return { name, path };
+      throw CapstanError.mismatch('unsupported_model', `${MODULES_FILE}: path of ${type}`, 'an empty path', path);
+    }
+    if (!IS_MODULE_FOLDER.test(path))
+      throw CapstanError.mismatch('invalid_model', `${MODULES_FILE}: path`, 'a folder such as 1_Pooling', path);
+    return { name, path };
   });
 }
 
-function unsupported(type: string, expected: string): CapstanError {
-  return CapstanError.mismatch('unsupported_model', `${MODULES_FILE}: type`, expected, type);
+function moduleName(type: string): string {
+  const name = MODULE_TYPE.exec(type)?.[1];
+  if (name === undefined || !MODULE_NAMES.includes(name))
+    throw CapstanError.mismatch(
+      'unsupported_model',
+      `${MODULES_FILE}: type`,
+      `${MODULE_NAMES.join(', ')} of sentence_transformers`,
+      type,
+    );
+  return name;
 }
 
 function readPoolingKind(config: JsonReader): NativePooling['kind'] {
@@ -148,6 +212,7 @@ function readPoolingModes(config: JsonReader): string[] {
 }
 
 function readDense(config: JsonReader, folder: string): HeadLayer {
+  checkFields(config);
   const name = config.string('activation_function', 'torch.nn.modules.activation.Tanh').split('.').at(-1)!;
   if (!Object.hasOwn(DENSE_ACTIVATIONS, name))
     throw CapstanError.mismatch(

@@ -1,4 +1,4 @@
-/** The prompt that Qwen3-Reranker was trained with, as its model card gives it. */
+/** The instruction and the prompt that Qwen3-Reranker was trained with, as its model card gives them. */
 const INSTRUCTION = 'Given a web search query, retrieve relevant passages that answer the query';
 
 export const RERANKER_PROMPT = {
@@ -9,6 +9,6 @@ export const RERANKER_PROMPT = {
 };
 
 /** What stands between both parts. It loses its end if the input is too long. */
-export function rerankerBody(query: string, document: string): string {
-  return `<Instruct>: ${INSTRUCTION}\n<Query>: ${query}\n<Document>: ${document}`;
+export function rerankerBody(query: string, document: string, instruction = INSTRUCTION): string {
+  return `<Instruct>: ${instruction}\n<Query>: ${query}\n<Document>: ${document}`;
 }

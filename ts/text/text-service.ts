@@ -67,7 +67,6 @@ export interface InputOptions {
   addSpecialTokens: boolean;
   /** Infinity: the inputs are complete. */
   maxTokens: number;
-  maxModelLen: number;
 }
 
 export interface EncodedChat {
@@ -169,16 +168,9 @@ export class TextService implements TextWork {
 
   async encodeInputs(
     inputs: readonly TextInput[],
-    { maxModelLen, ...options }: InputOptions,
+    options: InputOptions,
     signal?: AbortSignal,
   ): Promise<EncodedInput[]> {
-    for (const input of inputs)
-      this.#checkLength(typeof input === 'string' ? [input] : input, {
-        addSpecialTokens: true,
-        maxModelLen,
-        // A word that the tokenizer does not know is one token, however long it is.
-        isTruncated: true,
-      });
     return Promise.all(inputs.map((input) => this.#tokenizer.encodeInput(input, options, signal)));
   }
 

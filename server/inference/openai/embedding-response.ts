@@ -1,8 +1,22 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { ApiError } from '../../base/errors';
 import { type PromptUsage, wireUsage } from './usage';
 
 /** Values that become JSON text between two turns of the event loop. They take about 2 ms. */
 const VALUES_PER_TURN = 16_384;
+
+/** Values of a response that are JSON text of about 21 bytes each. Base64 has 6 bytes for each, so it has no limit. */
+export const MAX_FLOAT_VALUES = 2 ** 21;
+
+export function checkFloatValues(numInputs: number, size: number): void {
+  if (numInputs * size <= MAX_FLOAT_VALUES) return;
+  throw new ApiError(
+    'invalid_value',
+    `input: expected at most ${MAX_FLOAT_VALUES} values in a response with encoding_format float, got ${numInputs} ` +
+      `inputs of ${size} values. Send fewer inputs, or encoding_format base64.`,
+    { param: 'input' },
+  );
+}
 
 export interface EmbeddingHead {
   id: string;

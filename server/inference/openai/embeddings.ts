@@ -1,7 +1,8 @@
 import type { HttpReply, HttpRequest } from '../../http/transport';
-import { cacheSaltOf, resolveRequestId, toClientError } from './call';
+import { cacheSaltOf, resolveRequestId } from './call';
 import type { OpenAiContext } from './context';
-import { embeddingsText } from './embedding-response';
+import { checkFloatValues, embeddingsText } from './embedding-response';
+import { toPoolingError, withTokenCount } from './pooling-call';
 import { readCall } from './read-call';
 import { sendJsonText } from './send-json';
 import { poolingUsage } from './usage';
@@ -18,21 +19,23 @@ export async function embeddings(context: OpenAiContext, request: HttpRequest, r
   };
   try {
     engine.checkCapacity();
-    const inputs = call.inputs.map((input) => (typeof input === 'string' ? input : Array.from(input)));
-    const result = await engine.embed(inputs, {
-      ...call.options,
-      signal,
-      requestId: head.id,
-      cacheSalt: cacheSaltOf(identity, call.cacheSalt),
-    });
+    if (!call.isBase64) checkFloatValues(call.inputs.length, call.options.dimensions ?? engine.info.embeddingSize ?? 0);
+    const result = await withTokenCount(identity, (onTokens) =>
+      engine.embed(call.inputs, {
+        ...call.options,
+        signal,
+        requestId: head.id,
+        cacheSalt: cacheSaltOf(identity, call.cacheSalt),
+        onTokens,
+      }),
+    );
     const usage = poolingUsage(result.usage);
-    identity.done(usage.totalTokens);
     const text = await embeddingsText(head, result.embeddings, usage, {
       isBase64: call.isBase64,
       hasPrefixCache: engine.info.prefixCache,
     });
     sendJsonText(reply, text, requestId, reportsUsage ? usage : undefined);
   } catch (error) {
-    throw toClientError(error, { inputs: 'input', prompt: 'input' });
+    throw toPoolingError(error, { inputs: 'input' });
   }
 }

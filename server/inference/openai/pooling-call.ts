@@ -1,5 +1,7 @@
-import type { PoolingOptions } from '../../../ts';
+import { CapstanError, type PoolingOptions } from '../../../ts';
 import { ApiError } from '../../base/errors';
+import type { ClientIdentity } from '../../http/routes';
+import { toClientError } from './call';
 import type { Prompt } from './prompts';
 import type { RerankRequest } from './pooling-schema';
 
@@ -21,6 +23,29 @@ export function poolingCall(request: PoolingFields): PoolingCall {
     cacheSalt,
     requestId,
   };
+}
+
+/** Runs a call of the engine, and counts the tokens that it computes against the client's limits, whatever its end. */
+export async function withTokenCount<T>(
+  { done }: Pick<ClientIdentity, 'done'>,
+  run: (onTokens: (numTokens: number) => void) => Promise<T>,
+): Promise<T> {
+  let numTokens = 0;
+  try {
+    return await run((count) => (numTokens += count));
+  } finally {
+    done(numTokens);
+  }
+}
+
+/**
+ * As toClientError, and it converts the option that the message of a long input recommends.
+ * @param names Client names by library name.
+ */
+export function toPoolingError(error: unknown, names: Readonly<Record<string, string>>): ApiError {
+  if (!(error instanceof CapstanError)) return toClientError(error, names);
+  const message = error.message.replace('truncatePromptTokens: -1', 'truncate_prompt_tokens: -1');
+  return toClientError(new CapstanError(error.code, message, error), names);
 }
 
 /** Token ids in all inputs of one request. They bound the time that a request takes. */

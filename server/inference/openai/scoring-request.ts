@@ -19,7 +19,8 @@ export interface ScoreCall extends PoolingCall {
   /** As many as `right`, or one for all of them. */
   left: string[];
   right: string[];
-  /** The field that holds `right`, for errors. */
+  /** The fields that hold both, for errors. */
+  leftName: string;
   rightName: string;
 }
 
@@ -58,7 +59,7 @@ export async function parseScoreRequest({ value }: JsonText): Promise<ScoreCall>
       { param: leftName },
     );
   checkTextSizes(rightName, left, right);
-  return { ...poolingCall(request), left, right, rightName };
+  return { ...poolingCall(request), left, right, leftName, rightName };
 }
 
 function sidesOf(request: ScoreRequest): (typeof SIDES)[number] {

@@ -1,9 +1,10 @@
-import type { PoolingOptions, ScoreResult } from '../../../ts';
+import { CapstanError, type PoolingOptions, type ScoreResult } from '../../../ts';
 import type { HttpReply, HttpRequest } from '../../http/transport';
-import { cacheSaltOf, resolveRequestId, toClientError } from './call';
+import { cacheSaltOf, resolveRequestId } from './call';
 import type { OpenAiContext } from './context';
-import type { PoolingCall } from './pooling-call';
+import { type PoolingCall, toPoolingError, withTokenCount } from './pooling-call';
 import { readCall } from './read-call';
+import type { ScoreCall } from './scoring-request';
 import { sendJson } from './send-json';
 import { poolingUsage, type PromptUsage, wireUsage } from './usage';
 
@@ -30,7 +31,7 @@ export async function rerank(context: OpenAiContext, request: HttpRequest, reply
     };
     sendJson(reply, body, requestId, context.reportsUsage === true ? usage : undefined);
   } catch (error) {
-    throw toClientError(error, { prompt: 'documents' });
+    throw toPoolingError(error, {});
   }
 }
 
@@ -56,7 +57,7 @@ export async function score(context: OpenAiContext, request: HttpRequest, reply:
     };
     sendJson(reply, body, requestId, context.reportsUsage === true ? usage : undefined);
   } catch (error) {
-    throw toClientError(error, { pairs: call.rightName, prompt: call.rightName });
+    throw toPoolingError(inClientNames(error, call), {});
   }
 }
 
@@ -67,13 +68,22 @@ async function run(
   start: (options: PoolingOptions) => Promise<ScoreResult>,
 ): Promise<{ scores: number[]; usage: PromptUsage }> {
   engine.checkCapacity();
-  const { scores, usage: counted } = await start({
-    ...options,
-    signal,
-    requestId,
-    cacheSalt: cacheSaltOf(identity, cacheSalt),
-  });
-  const usage = poolingUsage(counted);
-  identity.done(usage.totalTokens);
-  return { scores, usage };
+  const { scores, usage } = await withTokenCount(identity, (onTokens) =>
+    start({ ...options, signal, requestId, cacheSalt: cacheSaltOf(identity, cacheSalt), onTokens }),
+  );
+  return { scores, usage: poolingUsage(usage) };
+}
+
+/** Names the texts of a pair, or both, as the request has them. */
+function inClientNames(error: unknown, { left, leftName, rightName }: ScoreCall): unknown {
+  if (!(error instanceof CapstanError) || error.param === undefined) return error;
+  const [, index, side] = /^pairs\[(\d+)\](?:\[([01])\])?$/.exec(error.param) ?? [];
+  if (index === undefined) return error;
+  const leftText = left.length === 1 ? leftName : `${leftName}[${index}]`;
+  const rightText = `${rightName}[${index}]`;
+  const where = side === undefined ? `${leftText} and ${rightText} together` : [leftText, rightText][Number(side)];
+  const message = error.message.startsWith(error.param)
+    ? where + error.message.slice(error.param.length)
+    : error.message;
+  return new CapstanError(error.code, message, { ...error, param: side === '0' ? leftName : rightName });
 }

@@ -2,6 +2,7 @@ import { input, object, oneOf } from '../json-schema';
 import { MODEL_TASKS, type ModelTask } from '../../deployments/model-task';
 import { ApiProblem } from '../problem';
 import { type ApiRoute, defineRoute } from '../route';
+import { EXAMPLES } from '../task-examples';
 
 const LANGUAGES = ['curl', 'python', 'javascript'] as const;
 type Language = (typeof LANGUAGES)[number];
@@ -9,16 +10,6 @@ type Language = (typeof LANGUAGES)[number];
 /** Placeholder for the key, whose secret cannot be shown again. */
 const KEY_PLACEHOLDER = 'YOUR_API_KEY';
 const DEFAULT_MODEL = 'YOUR_MODEL';
-
-/** Example requests by the task of the model. */
-const EXAMPLES: Readonly<Record<ModelTask, { path: string; fields: object }>> = {
-  generate: {
-    path: '/v1/chat/completions',
-    fields: { messages: [{ role: 'user', content: 'Hello' }], stream: true },
-  },
-  embed: { path: '/v1/embeddings', fields: { input: ['Hello', 'Good morning'] } },
-  score: { path: '/v1/rerank', fields: { query: 'How are you?', documents: ['I am fine.', 'It is raining.'] } },
-};
 
 const SnippetsQuery = input({
   lang: oneOf(LANGUAGES),

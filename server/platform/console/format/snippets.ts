@@ -1,4 +1,5 @@
 import type { RuntimeOptions } from '../../api/objects';
+import { EXAMPLES } from '../../api/task-examples';
 
 export type ModelTask = NonNullable<RuntimeOptions['task']>;
 export type SnippetLanguage = 'curl' | 'python' | 'javascript';
@@ -22,19 +23,6 @@ export function modelName(runtime: RuntimeOptions | undefined): string {
   const folder = runtime.model?.split('/').findLast((part) => part !== '');
   return runtime.served_name ?? folder ?? EMBEDDED_MODEL;
 }
-
-/** Example requests by the task of the model. */
-export const EXAMPLES: Readonly<Record<ModelTask, { path: string; fields: object }>> = {
-  generate: {
-    path: '/v1/chat/completions',
-    fields: { messages: [{ role: 'user', content: 'Hello' }], stream: true },
-  },
-  embed: { path: '/v1/embeddings', fields: { input: ['Hello', 'Good morning'] } },
-  score: {
-    path: '/v1/rerank',
-    fields: { query: 'How are you?', documents: ['I am fine.', 'It is raining.'] },
-  },
-};
 
 /** An example request. It reads the key from an environment variable, because no page shows a real key. */
 export function snippet(language: SnippetLanguage, values: SnippetValues): string {

@@ -1,5 +1,6 @@
 import type { TestRequest } from '../../api/objects';
-import { EXAMPLES, type ModelTask } from '../format/snippets';
+import { EXAMPLES } from '../../api/task-examples';
+import type { ModelTask } from '../format/snippets';
 
 export type Method = TestRequest['method'];
 export const METHODS: readonly Method[] = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS'];

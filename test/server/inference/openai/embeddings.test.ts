@@ -2,6 +2,7 @@
 import { CapstanError, type Engine } from '../../../../ts';
 import { ApiError } from '../../../../server/base/errors';
 import type { App } from '../../../../server/inference/app';
+import { MAX_FLOAT_VALUES } from '../../../../server/inference/openai/embedding-response';
 import { MAX_INPUTS } from '../../../../server/inference/openai/pooling-schema';
 import { EMBEDDING_SIZE, loadPoolingEngine, pooling } from '../../../fakes/pooling-engine';
 import { errorOf, keysOf, loadEngine, log, makeApp, type MemoryReply, post } from './support';
@@ -107,6 +108,17 @@ describe('encodings', () => {
     expect(unit).toEqual(vector.map((value) => Math.fround(value / Math.hypot(...vector))));
   });
 
+  test('numbers of one response are limited, bytes are not', async () => {
+    pooling.size = 4096;
+    const input = Array(MAX_FLOAT_VALUES / 4096 + 1).fill('a');
+    const refused = await send({ input });
+    expect(errorOf(refused)).toMatchObject({ status: 400, code: 'invalid_value', param: 'input' });
+    expect(refused.json.error.message).toContain('Send fewer inputs, or encoding_format base64.');
+    expect(pooling.requests).toEqual([]);
+    expect((await send({ input, dimensions: 4 })).status).toBe(200);
+    expect((await send({ input, encoding_format: 'base64' })).status).toBe(200);
+  });
+
   test('a long response does not hold the event loop', async () => {
     pooling.size = 1024;
     let numTurns = 0;
@@ -134,7 +146,13 @@ describe('options', () => {
     [{ embed_dtype: 'float32', endianness: 'little', priority: 0, padding: 'do_not_pad', unknown: 1 }, {}],
   ])('%j', async (fields, options) => {
     expect((await send(fields)).status).toBe(200);
-    const { signal: _signal, requestId: _id, cacheSalt: _salt, ...received } = pooling.requests[0].options;
+    const {
+      signal: _signal,
+      requestId: _id,
+      cacheSalt: _salt,
+      onTokens: _tokens,
+      ...received
+    } = pooling.requests[0].options;
     expect(received).toEqual(options);
   });
 
@@ -223,6 +241,35 @@ describe('what all routes share', () => {
     client.abort();
     expect((await pending).hasStarted).toBe(false);
     expect(pooling.requests[0].options.signal!.aborted).toBe(true);
+  });
+
+  test('a call that fails or whose client leaves counts the tokens that it computed', async () => {
+    const done = jest.fn();
+    const guarded = makeApp(engine, {
+      access: { check: () => ({ ok: true, keyId: 'k', ownerId: 'o', done }) as never },
+    });
+    pooling.numTokensBefore = 7;
+    pooling.failure = new CapstanError('numeric_error', 'the model computed NaN');
+    await post(guarded, PATH, { input: 'a' });
+    expect(done.mock.calls[0]).toEqual([7]);
+    done.mockClear();
+    const client = new AbortController();
+    pooling.gate = new Promise(() => {});
+    const pending = post(guarded, PATH, { input: 'a' }, { signal: client.signal });
+    while (pooling.requests.length < 2) await new Promise((resolve) => setImmediate(resolve));
+    client.abort();
+    await pending;
+    expect(done.mock.calls[0]).toEqual([7]);
+  });
+
+  test('a long input gets the advice in the names of the request', async () => {
+    const message = 'inputs[1]: expected at most 4 tokens. With truncatePromptTokens: -1 a longer text loses its end';
+    pooling.failure = new CapstanError('context_length_exceeded', message, { param: 'inputs[1]' });
+    const { error } = (await send({})).json;
+    expect([error.param, error.message]).toEqual([
+      'input',
+      'input[1]: expected at most 4 tokens. With truncate_prompt_tokens: -1 a longer text loses its end',
+    ]);
   });
 
   test('a revoked key ends the call with its error', async () => {

@@ -196,6 +196,37 @@ test('tokens for limits, the salt of the owner, and usage for the gateway', asyn
   expect(pooling.requests.map(({ options }) => options.cacheSalt)).toEqual(['own_1/', 'own_1/']);
 });
 
+test('a call that fails counts the tokens that it computed', async () => {
+  const done = jest.fn();
+  const guarded = makeApp(engine, {
+    access: { check: () => ({ ok: true, keyId: 'key_1', ownerId: 'own_1', done }) as never },
+  });
+  pooling.numTokensBefore = 5;
+  pooling.failure = new CapstanError('numeric_error', 'the model computed NaN');
+  await post(guarded, '/rerank', { query: 'ab', documents: ['c'] });
+  await post(guarded, '/score', { queries: 'ab', documents: ['c'] });
+  expect(done.mock.calls.filter(([tokens]) => tokens === 5)).toHaveLength(2);
+});
+
+test.each<[param: string, body: object, clientParam: string, message: string]>([
+  ['pairs[1][0]', { text_1: ['a', 'b'], text_2: ['c', 'd'] }, 'text_1', 'text_1[1]: too long'],
+  ['pairs[1][0]', { queries: 'a', documents: ['c', 'd'] }, 'queries', 'queries: too long'],
+  ['pairs[1][1]', { queries: 'a', items: ['c', 'd'] }, 'items', 'items[1]: too long'],
+  ['pairs[1]', { queries: 'a', documents: ['c', 'd'] }, 'documents', 'queries and documents[1] together: too long'],
+])('a text of %s that is too long, by the names of the request', async (param, body, clientParam, message) => {
+  pooling.failure = new CapstanError('context_length_exceeded', `${param}: too long`, { param });
+  const { error } = (await score(body)).json;
+  expect([error.param, error.message]).toEqual([clientParam, message]);
+});
+
+test('the query of a ranking that is too long', async () => {
+  pooling.failure = new CapstanError('context_length_exceeded', 'query: too long', { param: 'query' });
+  expect((await rerank({})).json.error).toMatchObject({ param: 'query', message: 'query: too long' });
+  const together = 'query and documents[2] together: too long';
+  pooling.failure = new CapstanError('context_length_exceeded', together, { param: 'documents[2]' });
+  expect((await rerank({})).json.error).toMatchObject({ param: 'documents', message: together });
+});
+
 test('a fault of the engine', async () => {
   pooling.failure = new CapstanError('queue_full', 'The queue is full');
   expect(errorOf(await rerank({}))).toMatchObject({ status: 429, code: 'queue_full' });

@@ -1,0 +1,174 @@
+/** Calls of a model that pools, with an addon and a tokenizer that the tests hold and fail. */
+import type { NativePooledRequest } from '../../ts/addon-types';
+import type { CallTable } from '../../ts/call-table';
+import { checkPairs, Pooler, type PoolerOptions, toPairs } from '../../ts/pooler';
+import { QueueLimiter } from '../../ts/queue-limiter';
+
+const GROUP = 64;
+const MAX_INPUTS = 65_536;
+
+interface Setup {
+  maxTokens?: number;
+  pool?: (request: NativePooledRequest) => number;
+  /** Awaited before the result of each call of the tokenizer. */
+  gate?: (call: number) => Promise<void>;
+}
+
+function setup({ maxTokens = Infinity, pool, gate = () => Promise.resolve() }: Setup = {}) {
+  const calls: CallTable = new Map();
+  const started: NativePooledRequest[] = [];
+  const state = { numEncodes: 0 };
+  const limiter: QueueLimiter = new QueueLimiter({
+    maxRunning: 1,
+    maxRequests: 8,
+    maxTokens,
+    stats: () => ({ numRunning: 0, numWaiting: 0, queuedPromptTokens: pooler.waiting.numTokens }),
+  });
+  const native = {
+    pool: (request: NativePooledRequest) => {
+      started.push(request);
+      return pool?.(request) ?? started.length;
+    },
+    abort: (id: number) =>
+      calls.get(id)?.accept({ pooled: null, finish: { reason: 'abort', promptTokens: 0, cachedTokens: 0 } } as never),
+  };
+  const text = {
+    encodeInputs: async (texts: string[]) => {
+      await gate(state.numEncodes++);
+      return texts.map((own) => ({ ids: new Int32Array(own.length), typeIds: new Int32Array(0) }));
+    },
+  };
+  const spec = { vocabSize: 300, hiddenSize: 4, pooling: { head: [] } };
+  const plan = { task: 'embed', prompts: {}, normalizes: true };
+  const options = { native, model: { config: { spec }, text }, plan, calls, queueLimiter: limiter };
+  const pooler: Pooler = new Pooler({
+    ...(options as unknown as PoolerOptions),
+    maxModelLen: 100,
+    maxNumSeqs: 1,
+    maxQueuedRequests: 8,
+  });
+  const finish = (id: number) =>
+    calls.get(id)!.accept({
+      pooled: new Float32Array(4),
+      finish: { reason: 'stop', promptTokens: started[id - 1].promptTokenIds.length, cachedTokens: 0 },
+    } as never);
+  return { pooler, limiter, started, state, finish, calls };
+}
+
+/** A gate that opens one call of the tokenizer at a time. */
+function steps() {
+  const open: (() => void)[] = [];
+  const reached: (() => void)[] = [];
+  const gates = [0, 1, 2].map((i) => new Promise<void>((resolve) => (open[i] = resolve)));
+  const arrivals = [0, 1, 2].map((i) => new Promise<void>((resolve) => (reached[i] = resolve)));
+  const gate = (call: number): Promise<void> => {
+    reached[call]();
+    return gates[call];
+  };
+  return { gate, open: (call: number) => open[call](), arrival: (call: number) => arrivals[call] };
+}
+
+const texts = (count: number, length: number): string[] => Array<string>(count).fill('x'.repeat(length));
+
+test('tokens count from the start of the call, each of them once', async () => {
+  const { gate, open, arrival } = steps();
+  const { pooler, limiter } = setup({ maxTokens: 1000, gate });
+  const controller = new AbortController();
+  const call = pooler.embed(texts(2 * GROUP, 10), { signal: controller.signal });
+  const ended = expect(call).rejects.toMatchObject({ code: 'aborted' });
+  const other = limiter.reserve();
+  const fits = (count: number): void => {
+    other.countTokens(count);
+    expect(() => other.checkTokens(0)).not.toThrow();
+    other.countTokens(count + 1);
+    expect(() => other.checkTokens(0)).toThrow('1001 of at most 1000 prompt tokens are waiting');
+    other.countTokens(0);
+  };
+  await arrival(0);
+  const estimate = GROUP * 3;
+  fits(1000 - estimate);
+  open(0);
+  await arrival(1);
+  // The addon has two inputs.
+  fits(1000 - (GROUP - 2) * 10 - estimate);
+  controller.abort();
+  await ended;
+  // A prompt may exceed the limit if nothing else waits.
+  other.countTokens(5000);
+  expect(() => other.checkTokens(0)).not.toThrow();
+});
+
+test('the tokens of each group are checked, and those of the call itself may exceed the limit', async () => {
+  const long = [...texts(GROUP, 1), ...texts(GROUP, 10)];
+  const alone = setup({ maxTokens: 100 });
+  const call = alone.pooler.embed(long, {});
+  while (alone.started.length < 2 * GROUP) {
+    for (const id of [...alone.calls.keys()]) alone.finish(id);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  for (const id of [...alone.calls.keys()]) alone.finish(id);
+  expect((await call).usage.promptTokens).toBe(11 * GROUP);
+
+  const shared = setup({ maxTokens: 700 });
+  shared.limiter.reserve().countTokens(100);
+  await expect(shared.pooler.embed(long, {})).rejects.toMatchObject({ code: 'queue_full' });
+});
+
+test('a call has one place in the queue until it ends', async () => {
+  const { pooler, limiter, started, finish } = setup();
+  const call = pooler.embed('a', {});
+  while (started.length === 0) await new Promise((resolve) => setImmediate(resolve));
+  const others = Array.from({ length: 8 }, () => limiter.reserve());
+  expect(() => limiter.check()).toThrow('8 of at most 8 sequences are waiting');
+  finish(1);
+  await call;
+  expect(() => limiter.check()).not.toThrow();
+  others.forEach((other) => other.release());
+});
+
+test('an input that fails ends the call before the texts after it are tokenized', async () => {
+  const { pooler, state } = setup({
+    pool: () => {
+      throw Object.assign(new Error('the model computed NaN'), { code: 'numeric_error' });
+    },
+  });
+  await expect(pooler.embed(texts(20 * GROUP, 1), {})).rejects.toMatchObject({ code: 'numeric_error' });
+  expect(state.numEncodes).toBeLessThanOrEqual(2);
+});
+
+test('onTokens receives the tokens of the inputs that were started, also if the call fails', async () => {
+  const { pooler, started } = setup();
+  const controller = new AbortController();
+  const counts: number[] = [];
+  const call = pooler.embed(['abc', 'de', 'f', 'g'], {
+    signal: controller.signal,
+    onTokens: (count) => counts.push(count),
+  });
+  while (started.length < 2) await new Promise((resolve) => setImmediate(resolve));
+  controller.abort();
+  await expect(call).rejects.toMatchObject({ code: 'aborted' });
+  expect(counts).toEqual([3, 2]);
+  await expect(pooler.embed('a', { onTokens: 5 as never })).rejects.toMatchObject({ param: 'onTokens' });
+  const failing = pooler.embed('a', {
+    onTokens: () => {
+      throw new Error('no');
+    },
+  });
+  await expect(failing).rejects.toMatchObject({ code: 'internal_error' });
+  expect(pooler.waiting).toEqual({ numInputs: 0, numTokens: 0 });
+});
+
+test('the number of inputs is limited by the name of the argument', async () => {
+  const many = Array<string>(MAX_INPUTS + 1).fill('a');
+  const expected = { code: 'invalid_argument', expected: `at most ${MAX_INPUTS}` };
+  await expect(setup().pooler.embed(many, {})).rejects.toMatchObject({ ...expected, param: 'inputs' });
+  const thrown = (run: () => unknown): unknown => {
+    try {
+      return run();
+    } catch (error) {
+      return error;
+    }
+  };
+  expect(thrown(() => checkPairs(many.map((text) => [text, text])))).toMatchObject({ ...expected, param: 'pairs' });
+  expect(thrown(() => toPairs('a', many))).toMatchObject({ ...expected, param: 'documents' });
+});
