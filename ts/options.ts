@@ -104,7 +104,7 @@ export interface EngineOptions {
   maxStepMs?: number;
   /**
    * Maximum number of sequences that wait while `maxNumSeqs` others are open. Further requests fail with `queue_full`.
-   * 0: nothing waits. Default: 1,024.
+   * 0: nothing waits. A call of `embed`, `score` or `rerank` counts once. Default: 1,024.
    */
   maxQueuedRequests?: number;
   /**

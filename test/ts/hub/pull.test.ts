@@ -114,6 +114,20 @@ describe('a pull', () => {
     expect(existsSync(join(cacheDir, 'models--acme--tiny/refs', commit))).toBe(false);
   });
 
+  test('takes the modules whose folders modules.json may name', async () => {
+    const modules = {
+      'modules.json': '[]',
+      '1_Pooling/config.json': '{}',
+      '2_Dense-Layer/config.json': '{}',
+      '2_Dense-Layer/model.safetensors': 'x',
+    };
+    hub.add(NAME, { ...FILES, ...modules, 'onnx/config.json': '{}', 'original/model.safetensors': 'x' });
+    const { path } = await pull();
+    const folders = Object.keys(modules).map((file) => file.split('/')[0]);
+    expect(readdirSync(path).sort()).toEqual([...new Set([...Object.keys(FILES), ...folders])].sort());
+    expect(readdirSync(join(path, '2_Dense-Layer')).sort()).toEqual(['config.json', 'model.safetensors']);
+  });
+
   test('takes the parts of a model and its index', async () => {
     const parts = {
       'model.safetensors.index.json': '{}',
