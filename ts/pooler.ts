@@ -284,7 +284,7 @@ export class Pooler {
   #checkText({ param, where = param, text }: InputName & { text: TextInput }): void {
     const { maxModelLen } = this.#options;
     const max = looseTextBytes(maxModelLen);
-    const texts = [text].flat() as string[];
+    const texts = partsOf(text);
     // A UTF-16 code unit takes at most 3 bytes in UTF-8.
     if (sumOf(texts, ({ length }) => 3 * length) <= max) return;
     const numBytes = sumOf(texts, (part) => Buffer.byteLength(part));
@@ -339,7 +339,11 @@ function checkCount(param: string, { length }: readonly unknown[]): void {
 
 function estimateInput(input: Input): number {
   if ('ids' in input) return input.ids.length;
-  return sumOf([input.text].flat() as string[], estimateTokens);
+  return sumOf(partsOf(input.text), estimateTokens);
+}
+
+function partsOf(text: TextInput): readonly string[] {
+  return typeof text === 'string' ? [text] : text;
 }
 
 function sumOf<T>(items: readonly T[], count: (item: T) => number): number {

@@ -840,18 +840,17 @@ export function findFamily(config: JsonReader): Family {
 
 /** A decoder that was trained further as an encoder, such as gte-Qwen2: its tokens see each other. */
 function bidirectionalFamily(family: Family): Family {
-  const { attention, changes, moe, recurrent } = family;
   const expected = 'true for a model with sliding windows, experts or recurrent layers';
   return {
     ...family,
     isEncoder: true,
     attention: (config, numLayers) => {
-      const layers = attention(config, numLayers);
-      if (moe !== undefined || recurrent !== undefined || layers.some(({ window }) => window > 0))
+      const layers = family.attention(config, numLayers);
+      if (family.moe !== undefined || family.recurrent !== undefined || layers.some(({ window }) => window > 0))
         throw CapstanError.mismatch('unsupported_model', 'config.json: is_causal', expected, false);
       return layers;
     },
-    changes: (config, sizes) => ({ ...changes?.(config, sizes), isCausal: false }),
+    changes: (config, sizes) => ({ ...family.changes?.(config, sizes), isCausal: false }),
     pooling: MEAN,
   };
 }
