@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "native/backend/adapter.h"
 #include "native/base/check.h"
 #include "native/base/error.h"
 
@@ -96,6 +97,10 @@ void Backend::recurrent(int, const LayerWeights&) {
   refuse_recurrent(*this);
 }
 
+std::unique_ptr<LoraMatrix> Backend::load_lora(const LoraSource&, const Matrix&) const {
+  throw Error(ErrorCode::kUnsupportedModel, "adapters run on the CPU only, got the device " + info().name);
+}
+
 void check_step(const StepInput& step, const DeviceModel& model, const DeviceLimits& limits) {
   const int64_t rows = static_cast<int64_t>(step.input_ids.size());
   CAPSTAN_CHECK(rows > 0 && rows <= limits.max_num_tokens);
@@ -113,6 +118,10 @@ void check_step(const StepInput& step, const DeviceModel& model, const DeviceLim
   for (size_t i = 0; i < step.kv_groups.size(); ++i)
     check_kv_group(step, step.kv_groups[i], model.kv_groups[i].window, limits.num_blocks[i], limits.block_size);
   check_states(step, limits.num_state_slots);
+  if (step.adapters.empty()) return;
+  CAPSTAN_CHECK(limits.max_lora_rank > 0 && step.adapter_indices.size() == step.context_lens.size());
+  for (const int32_t index : step.adapter_indices)
+    CAPSTAN_CHECK(index >= -1 && index < static_cast<int32_t>(step.adapters.size()));
 }
 
 }  // namespace capstan

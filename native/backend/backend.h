@@ -23,6 +23,9 @@
 namespace capstan {
 
 class LoadedGroups;
+struct AdapterWeights;
+class LoraMatrix;
+struct LoraSource;
 
 // ---- weights ----
 
@@ -228,6 +231,7 @@ struct DeviceLimits {
   int block_size = 0;
   std::vector<int> num_blocks;  // by KV group
   int num_state_slots = 0;      // 0 for a model without recurrent layers
+  int max_lora_rank = 0;        // 0 = no step has adapters
   DType kv_cache_dtype = DType::kBf16;
 };
 
@@ -302,6 +306,9 @@ struct StepInput {
   // Recurrent layers only; empty without them. A slot holds the state of all recurrent layers of a sequence.
   std::span<const int32_t> state_reads = {};   // (num_seqs) slot of the state before the first row; -1 = zeros
   std::span<const int32_t> state_writes = {};  // (num_tokens) slot that receives the state after the row, or -1
+  // Adapters (adapter.h); empty when no sequence of the step has one.
+  std::span<const AdapterWeights* const> adapters = {};  // the distinct ones of the step, on this rank
+  std::span<const int32_t> adapter_indices = {};         // (num_seqs) index into adapters, or -1
 };
 
 struct TokenLogprob {
@@ -362,6 +369,7 @@ struct BackendInfo {
   bool has_quantized_weights = false;  // accepts every WeightFormat
   // Accepts models with several KV groups. Otherwise all layers share one group, in which no block is freed.
   bool has_kv_groups = false;
+  bool has_adapters = false;  // accepts steps with adapters
 };
 
 // The life of a backend: check_model; load_matrix and load_vector; reserve, then warm-up steps, then kv_budget_bytes;
@@ -387,6 +395,9 @@ class Backend {
   // The weights of a convolution of each channel with itself. The rows of all slices are (channels), their columns the
   // taps, oldest input first. Throws kUnsupportedModel on a device without recurrent layers.
   virtual std::unique_ptr<Vector> load_convolution(const MatrixSource& source, const LoadProgress& progress);
+  // Loads the update of `matrix`, which this backend has loaded. Callable from any thread, also while steps run. Throws
+  // kInvalidModel as load_matrix does, and kUnsupportedModel on a device without adapters.
+  virtual std::unique_ptr<LoraMatrix> load_lora(const LoraSource& source, const Matrix& matrix) const;
 
   // ---- memory ----
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "native/base/thread.h"
+#include "native/engine/adapter_loader.h"
 #include "native/model/decoder.h"
 
 namespace capstan {
@@ -149,7 +150,15 @@ void ModelRunner::fail(std::exception_ptr error) {
 void ModelRunner::forward(Rank& rank, bool is_first) {
   Batch& batch = *batch_;
   Backend& backend = *rank.backend;
-  decoder_forward(rank.weights, batch.input(), backend);
+  StepInput input = batch.input();
+  if (!batch.adapters.empty()) {
+    rank.adapters.clear();
+    for (const Adapter* adapter : batch.adapters)
+      rank.adapters.push_back(&adapter->ranks[static_cast<size_t>(&rank - ranks_.data())]);
+    input.adapters = rank.adapters;
+    input.adapter_indices = batch.adapter_indices;
+  }
+  decoder_forward(rank.weights, input, backend);
   const std::span<const int32_t> rows(batch.logits_rows);
   for (size_t begin = 0; begin < rows.size(); begin += static_cast<size_t>(max_rows_)) {
     const size_t count = std::min(rows.size() - begin, static_cast<size_t>(max_rows_));

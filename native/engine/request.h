@@ -47,6 +47,7 @@ struct Request {
   int num_choices = 1;
   SamplingParams sampling;
   std::string cache_salt;
+  uint64_t adapter_id = 0;  // from Engine::load_adapter; 0 = none
   bool strips_leading_space = false;
   // The grammar that the text must match, compiled for the engine's token_table(), or null.
   std::shared_ptr<const grammar::CompiledGrammar> grammar;

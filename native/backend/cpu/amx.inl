@@ -184,13 +184,8 @@ void gemm_tiles(const GemmArgs& args) {
         plan_prefetch(tiles, panels, row - chunk, chunk_rows);
         if (chunk > 0) tiles.first_ahead = -1;  // the panels are in the cache
         compute_tiles_any(tiles, panels, sums);
-        for (int i = 0; i < 2 && tiles.rows[i] > 0; ++i) {
-          const float* from = sums + i * kRowTileFloats;
-          if (args.output == GemmOutput::kGated)
-            store_gated_tile(args, row + i * kBlockRows, tiles.rows[i], panel, panels, from);
-          else
-            store_tile(args, row + i * kBlockRows, tiles.rows[i], panel, panels, from);
-        }
+        for (int i = 0; i < 2 && tiles.rows[i] > 0; ++i)
+          store_tile(args, row + i * kBlockRows, tiles.rows[i], panel, panels, sums + i * kRowTileFloats);
       }
     }
   }
@@ -300,10 +295,7 @@ void gemm_few_rows(const GemmArgs& args) {
       compute_few_rows_any<1>(rows, tile, sums);
     else
       compute_few_rows_any<2>(rows, tile, sums);
-    if (args.output == GemmOutput::kGated)
-      store_gated_tile(args, 0, rows, panel, panels, sums);
-    else
-      store_tile(args, 0, rows, panel, panels, sums);
+    store_tile(args, 0, rows, panel, panels, sums);
   }
 }
 

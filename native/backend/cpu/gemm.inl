@@ -203,7 +203,7 @@ struct WeightsTile {
 };
 
 // Writes out rows [row, row + rows), features from `panel` on, from sums (panels, rows, 16). At most kBlockRows rows.
-void store_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, const float* sums) {
+void store_plain_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, const float* sums) {
   for (int p = 0; p < panels; ++p) {
     const int64_t feature = (panel + p) * kPanelFeatures;
     const int64_t left = args.num_features - feature;
@@ -243,6 +243,15 @@ void store_gated_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel
       store_act_words(to[r], k, vec_select_range(value, 0, count, vec_zero()), count);
     }
   }
+}
+
+// Writes a tile, after the updates are added to the sums.
+void store_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, float* sums) {
+  if (args.lora != nullptr) add_lora(args.lora + row, rows, panel, panels, sums);
+  if (args.output == GemmOutput::kGated)
+    store_gated_tile(args, row, rows, panel, panels, sums);
+  else
+    store_plain_tile(args, row, rows, panel, panels, sums);
 }
 
 // Returns the panels of the next tile. A few rows are bound by memory, which is fastest with few streams: one row reads
@@ -297,10 +306,7 @@ void gemm_with(const GemmArgs& args) {
       tile.num_parts = args.num_parts;
       plan_ahead(tile, panels, row / kTileRows, num_tiles, W::kStepWords);
       compute_tile_any<WeightsTile<W>>(rows, panels, tile, sums);
-      if (args.output == GemmOutput::kGated)
-        store_gated_tile(args, row, rows, panel, panels, sums);
-      else
-        store_tile(args, row, rows, panel, panels, sums);
+      store_tile(args, row, rows, panel, panels, sums);
     }
   }
 }

@@ -355,10 +355,7 @@ void gemm_quantized(const GemmArgs& args) {
       tile.quant = args.quant;
       tile.prefetches = row == 0;
       compute_tile_any<QuantizedTile<kBits, kHasTable>>(rows, panels, tile, sums);
-      if (args.output == GemmOutput::kGated)
-        store_gated_tile(args, row, rows, panel, panels, sums);
-      else
-        store_tile(args, row, rows, panel, panels, sums);
+      store_tile(args, row, rows, panel, panels, sums);
     }
   }
 }
