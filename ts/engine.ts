@@ -10,6 +10,7 @@ import type {
   NativeStats,
   NativeThinkingBudget,
 } from './addon-types';
+import type { AdapterInfo, Adapters } from './adapters';
 import { tokenizeBadWords } from './bad-words';
 import { checkBoolean, checkObject, checkString, checkTokenIds } from './checks';
 import { CapstanError, closedError } from './errors';
@@ -96,12 +97,13 @@ export class Engine {
   readonly #calls: CallTable;
   readonly #grammars: GrammarCache;
   readonly #queueLimiter: QueueLimiter;
+  readonly #adapters: Adapters;
   /** Token ids of the reasoning markers, encoded on first use. */
   #thinkIds?: Promise<Pick<NativeThinkingBudget, 'openIds' | 'closeIds'>>;
   #isClosed = false;
 
   private constructor(
-    { native, model, maxNumSeqs, maxQueuedRequests, maxQueuedTokens, grammarCacheBytes }: LoadedModel,
+    { native, model, adapters, maxNumSeqs, maxQueuedRequests, maxQueuedTokens, grammarCacheBytes }: LoadedModel,
     info: EngineInfo,
     calls: CallTable,
   ) {
@@ -109,6 +111,7 @@ export class Engine {
     this.#model = model;
     this.info = info;
     this.#calls = calls;
+    this.#adapters = adapters;
     this.#grammars = new GrammarCache(
       async (json) => native.compileGrammar({ kind: 'parsed', handle: await parseGrammar(json) }),
       { maxTotalBytes: grammarCacheBytes },
@@ -211,6 +214,32 @@ export class Engine {
       reservation.setPrompt(promptTokenIds);
       return this.#complete(call, promptTokenIds, reservation);
     });
+  }
+
+  /**
+   * Loads a LoRA adapter while the engine works: a folder with `adapter_config.json` and `adapter_model.safetensors`, as
+   * PEFT writes it. Calls choose it by `adapter: name`. Different adapters, and none, run in the same step.
+   * @throws CapstanError `invalid_argument` (without `enableLora`, for a name in use, or at `maxLoras`), `invalid_model`,
+   *   `unsupported_model`, `out_of_memory`, `io_error` or `engine_closed`.
+   */
+  async loadAdapter(name: string, path: string): Promise<AdapterInfo> {
+    if (this.#isClosed) throw closedError();
+    return this.#adapters.load(name, path);
+  }
+
+  /**
+   * Unloads an adapter. Calls that have been submitted with it run to their end, and then its memory is freed. Later
+   * calls cannot name it.
+   * @throws CapstanError `invalid_argument` for a name that is not loaded, or `engine_closed`.
+   */
+  unloadAdapter(name: string): void {
+    if (this.#isClosed) throw closedError();
+    this.#adapters.unload(name);
+  }
+
+  /** The loaded adapters, in the order in which they were loaded. */
+  get adapters(): readonly AdapterInfo[] {
+    return this.#adapters.list;
   }
 
   /**
@@ -371,6 +400,7 @@ export class Engine {
   ): Generation<E> {
     let nativeId: number | undefined;
     let reservation: Reservation | undefined;
+    let releaseAdapter: (() => void) | undefined;
     const onAbort = () => call.abort(signal?.reason);
     const call = new Generation<E>(requestId, {
       stop: (index) => {
@@ -379,6 +409,7 @@ export class Engine {
       onEnd: (isComplete) => {
         signal?.removeEventListener('abort', onAbort);
         reservation?.release();
+        releaseAdapter?.();
         if (nativeId === undefined) return;
         this.#calls.delete(nativeId);
         if (!isComplete && !this.#isClosed) this.#native.abort(nativeId);
@@ -386,7 +417,9 @@ export class Engine {
     });
     const submit = (prepared: PreparedCall) => {
       if (call.hasEnded) return;
-      const request = this.#toRequest(prepared, cacheSalt);
+      const { adapterId, release } = this.#adapters.use(prepared.sampling.adapter);
+      releaseAdapter = release;
+      const request = { ...this.#toRequest(prepared, cacheSalt), adapterId };
       reservation?.setPrompt(request.promptTokenIds);
       nativeId = this.#native.submit(request);
       this.#calls.set(nativeId, call);
@@ -413,7 +446,7 @@ export class Engine {
   #toRequest(
     { promptTokenIds: ids, sampling: params, grammar, badWords, thinkingBudget }: PreparedCall,
     cacheSalt: string,
-  ): NativeRequest {
+  ): Omit<NativeRequest, 'adapterId'> {
     if (this.#isClosed) throw closedError();
     const promptTokenIds = truncatePrompt(ids, params, this.info.maxModelLen);
     if (promptTokenIds.length === 0) throw CapstanError.argument('prompt', 'at least one token', 0);

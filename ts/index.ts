@@ -4,6 +4,7 @@ export { MAX_BAD_WORDS } from './bad-words';
 export { type ChatOptions, type ToolChoice } from './chat';
 export type { ReasoningEffort } from './text/reasoning';
 export { type CallContext, Engine, type EngineInfo, type EngineStats, type GenerateOptions } from './engine';
+export { type AdapterInfo } from './adapters';
 export { CapstanError, type CapstanErrorCode, type CapstanErrorDetails, ERROR_CODES } from './errors';
 export {
   type ChatEvent,

@@ -1,4 +1,5 @@
 import type { NativeCacheDType, NativeDType, NativeEngineOptions, NativeIsa, NativeQuantization } from './addon-types';
+import { checkLoraModules } from './adapters';
 import { checkBoolean, checkKnownKeys, checkNumber, checkObject, checkOneOf, checkString } from './checks';
 import { CapstanError } from './errors';
 import type { ModelInfo } from './hub/model-info';
@@ -109,6 +110,14 @@ export interface EngineOptions {
   grammarCacheBytes?: number;
   /** Reuses the KV cache of equal prompt prefixes. Default: true. */
   prefixCache?: boolean;
+  /** Lets calls use LoRA adapters. CPU only. Default: false, or true with `loraModules`. */
+  enableLora?: boolean;
+  /** Adapters to load with the model: their folders by name. See {@link Engine.loadAdapter}. */
+  loraModules?: Readonly<Record<string, string>>;
+  /** Maximum rank of an adapter, up to 256. A larger one takes more memory, used or not. Default: 64. */
+  maxLoraRank?: number;
+  /** Maximum number of loaded adapters. Any number of them may run in one step. Default: 64. */
+  maxLoras?: number;
   /** Speculative decoding, for example `{ method: 'ngram', numSpeculativeTokens: 5 }`. Default: none. */
   speculative?: SpeculativeOptions;
   /**
@@ -156,6 +165,7 @@ export interface LibraryOptions {
   toolCallFormat: string;
   reasoningFormat: string;
   hub: HubKind;
+  loraModules: Readonly<Record<string, string>>;
 }
 
 const DTYPES = ['f32', 'f16', 'bf16'] as const;
@@ -195,6 +205,10 @@ const ENGINE_KEYS = Object.keys({
   maxQueuedRequests: true,
   grammarCacheBytes: true,
   prefixCache: true,
+  enableLora: true,
+  loraModules: true,
+  maxLoraRank: true,
+  maxLoras: true,
   speculative: true,
   maxQueuedTokens: true,
   generationConfig: true,
@@ -252,6 +266,9 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
         ? 64 << 20
         : checkNumber('grammarCacheBytes', options.grammarCacheBytes, { min: 1, isInteger: true }),
     prefixCache: checkBoolean('prefixCache', options.prefixCache ?? true),
+    enableLora: checkBoolean('enableLora', options.enableLora ?? options.loraModules !== undefined),
+    maxLoras: count('maxLoras', 64),
+    maxLoraRank: count('maxLoraRank', 64),
     speculative: options.speculative === undefined ? null : resolveSpeculation(options.speculative),
   };
 }
@@ -266,6 +283,7 @@ export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
     toolCallFormat = 'auto',
     reasoningFormat = 'auto',
     hub = 'huggingface',
+    loraModules = {},
   } = options;
   return {
     maxQueuedTokens:
@@ -278,6 +296,7 @@ export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
     toolCallFormat: checkToolCallFormat(toolCallFormat),
     reasoningFormat: checkReasoningFormat(reasoningFormat),
     hub: checkOneOf('hub', hub, HUBS),
+    loraModules: checkLoraModules(loraModules),
   };
 }
 
