@@ -59,6 +59,9 @@ CASES = {
     ),
     "moe-attention": ("qwen2-moe-f32", torch.float32, {"r": 4, "lora_alpha": 8, "target_modules": ATTENTION}),
     "qwen2-bf16": ("qwen2-bf16", torch.bfloat16, {"r": 16, "lora_alpha": 16, "target_modules": LINEAR}),
+    "granite-ranks": ("granite-bf16", torch.bfloat16, {"r": 6, "lora_alpha": 6, "target_modules": LINEAR}),
+    "olmo2-ranks": ("olmo2-bf16", torch.bfloat16, {"r": 4, "lora_alpha": 4, "target_modules": LINEAR}),
+    "llama31-gguf": ("llama31-f16", torch.float16, {"r": 4, "lora_alpha": 8, "target_modules": LINEAR}),
     "llama-f16": ("llama3-f16", torch.float16, {"r": 8, "lora_alpha": 16, "target_modules": LINEAR}),
 }
 
@@ -80,8 +83,7 @@ def write_adapter(name, base, dtype, settings, out):
         if "lora_B" in parameter_name:
             parameter.data *= 0.3
     model.save_pretrained(out)
-    for extra in ("README.md",):
-        (out / extra).unlink(missing_ok=True)
+    (out / "README.md").unlink(missing_ok=True)
     file = out / "adapter_model.safetensors"
     save_file({name: value.to(dtype).contiguous() for name, value in load_file(file).items()}, file)
     config = json.loads((out / "adapter_config.json").read_text())
