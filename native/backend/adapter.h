@@ -23,8 +23,15 @@ struct LoraFactors {
   float scale = 1;
 };
 
+// Memory that the updates of an adapter share.
+class LoraMemory {
+ public:
+  virtual ~LoraMemory() = default;
+};
+
 // The factors of the projections that one matrix holds. Their outputs do not overlap.
 struct LoraSource {
+  std::shared_ptr<LoraMemory>* memory = nullptr;  // of the adapter; the backend creates it
   std::vector<LoraFactors> factors;
   MatrixKind kind = MatrixKind::kColumn;
   int64_t total_cols = 0;  // kRow: K of the whole matrix, over all ranks
@@ -44,6 +51,7 @@ struct LayerAdapter {
 
 // An adapter on one rank.
 struct AdapterWeights {
+  std::shared_ptr<LoraMemory> memory;
   std::vector<LayerAdapter> layers;
   int64_t bytes = 0;
 };

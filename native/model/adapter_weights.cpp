@@ -165,8 +165,9 @@ AdapterWeights load_adapter_weights(const ModelSpec& spec, const ShardPlan& plan
     LayerSources sources(spec, plan, slicer);
     for (const AdapterModule& module : source.modules)
       if (module.layer == static_cast<int>(i)) sources.add(module);
-    const auto load = [&](const LoraSource& from, const std::unique_ptr<Matrix>& matrix) {
+    const auto load = [&](LoraSource& from, const std::unique_ptr<Matrix>& matrix) {
       if (from.factors.empty()) return std::unique_ptr<LoraMatrix>();
+      from.memory = &adapter.memory;
       std::unique_ptr<LoraMatrix> lora = backend.load_lora(from, *matrix);
       adapter.bytes += lora->bytes;
       return lora;

@@ -22,9 +22,11 @@ constexpr int64_t kInputs = 40, kFeatures = 44;  // the features end within a pa
 struct Update {
   MemoryCheckpoint checkpoint;
   std::vector<float> a[2], b[2];
+  std::shared_ptr<LoraMemory> memory;
   LoraSource source;
 
   explicit Update(uint64_t seed, int r0, int r1) {
+    source.memory = &memory;
     const int r[2] = {r0, r1};
     const int64_t first[2] = {0, 20}, count[2] = {20, kFeatures - 20};
     for (int i = 0; i < 2; ++i) {
@@ -86,11 +88,11 @@ TEST(lora_updates_equal_their_definition_on_all_instruction_sets) {
 // Rows in a tile share the reads of B only if they have the same adapter.
 TEST(lora_rows_do_not_depend_on_the_rows_beside_them) {
   CpuMatrix matrix = plain_matrix();
-  const Update updates[2] = {Update(7, 4, 4), Update(90, 7, 2)};
+  const Update first(7, 4, 4), second(90, 7, 2);
   for (const CpuIsa isa : available_cpu_isas()) {
     const CpuKernels& kernels = cpu_kernels(isa);
-    const std::unique_ptr<CpuLora> loras[2] = {pack_lora(updates[0].source, matrix, DType::kBf16, kernels),
-                                               pack_lora(updates[1].source, matrix, DType::kBf16, kernels)};
+    const std::unique_ptr<CpuLora> loras[2] = {pack_lora(first.source, matrix, DType::kBf16, kernels),
+                                               pack_lora(second.source, matrix, DType::kBf16, kernels)};
     constexpr int kRows = 11;
     const int adapter_of[kRows] = {0, 0, 0, 0, 0, -1, 1, 1, 0, 1, -1};
     const std::vector<float> weights = random_values(5, matrix.num_panels * kPanelFeatures * kInputs, 0.2f);

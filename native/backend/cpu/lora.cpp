@@ -13,6 +13,7 @@ namespace capstan {
 namespace {
 
 constexpr int kPairs = kPanelFeatures / 2;  // gates of a panel, and their ups
+constexpr int64_t kArenaChunk = int64_t{8} << 20;
 
 // The row of B of an output feature; null without an update.
 struct FeatureRow {
@@ -38,7 +39,7 @@ class PanelsOfB {
   }
 
   // Packs the features of a matrix, whose first one is `first_feature`.
-  CpuLora::Part pack(const CpuMatrix& matrix, int64_t first_feature) const {
+  CpuLora::Part pack(const CpuMatrix& matrix, int64_t first_feature, LoraArena& arena) const {
     CpuLora::Part part;
     const size_t row_bytes = kPanelFeatures * dtype_size(dtype_);
     int64_t bytes = 0;
@@ -47,11 +48,12 @@ class PanelsOfB {
       to.offset = bytes;
       bytes += to.count * static_cast<int64_t>(row_bytes);
     }
-    part.weights = HugeBuffer(static_cast<size_t>(bytes), "an adapter");
+    char* weights = arena.allocate(bytes);
     for (int64_t panel = 0; panel < matrix.num_panels; ++panel)
       for (int lane = 0; lane < kPanelFeatures; ++lane)
-        pack_lane(feature_row(matrix, first_feature, panel, lane), matrix.is_gated, part, panel, lane);
-    part.view = {part.weights.as<char>(), dtype_, part.panels.data(), matrix.is_gated};
+        pack_lane(feature_row(matrix, first_feature, panel, lane), matrix.is_gated,
+                  part.panels[static_cast<size_t>(panel)], weights, lane);
+    part.view = {weights, dtype_, part.panels.data(), matrix.is_gated};
     return part;
   }
 
@@ -100,10 +102,9 @@ class PanelsOfB {
     return {begin, static_cast<int>(round_up(end - begin, 2)), 0};
   }
 
-  void pack_lane(const FeatureRow& row, bool is_gated, CpuLora::Part& part, int64_t panel, int lane) const {
+  void pack_lane(const FeatureRow& row, bool is_gated, const LoraPanel& to, char* weights, int lane) const {
     if (row.b == nullptr) return;
-    const LoraPanel& to = part.panels[static_cast<size_t>(panel)];
-    char* data = part.weights.as<char>() + to.offset;
+    char* data = weights + to.offset;
     for (int i = 0; i < row.count; ++i) {
       const int k = (is_gated ? i : row.first + i) - to.first;
       if (dtype_ == DType::kF32)
@@ -121,6 +122,16 @@ class PanelsOfB {
 };
 
 }  // namespace
+
+char* LoraArena::allocate(int64_t bytes) {
+  bytes = round_up(bytes, 64);
+  if (chunks_.empty() || num_used_ + bytes > static_cast<int64_t>(chunks_.back().bytes())) {
+    chunks_.emplace_back(static_cast<size_t>(std::max(bytes, kArenaChunk)), "an adapter");
+    num_used_ = 0;
+  }
+  num_used_ += bytes;
+  return chunks_.back().as<char>() + num_used_ - bytes;
+}
 
 std::unique_ptr<CpuLora> pack_lora(const LoraSource& source, const CpuMatrix& matrix, DType dtype,
                                    const CpuKernels& kernels) {
@@ -143,11 +154,15 @@ std::unique_ptr<CpuLora> pack_lora(const LoraSource& source, const CpuMatrix& ma
   lora->a = pack_matrix(a, dtype, kernels, team, nullptr);
   lora->scales.resize(static_cast<size_t>(lora->a->num_panels * kPanelFeatures), 1.0f);
   const PanelsOfB panels(source, matrix, dtype);
+  CAPSTAN_CHECK(source.memory != nullptr);
+  if (*source.memory == nullptr) *source.memory = std::make_shared<LoraArena>();
+  auto& arena = static_cast<LoraArena&>(**source.memory);
   lora->bytes = lora->a->bytes;
   int64_t first_feature = 0;
   for (const CpuMatrix* part = &matrix; part != nullptr; part = part->rest.get()) {
-    lora->parts.push_back(panels.pack(*part, first_feature));
-    lora->bytes += static_cast<int64_t>(lora->parts.back().weights.bytes());
+    lora->parts.push_back(panels.pack(*part, first_feature, arena));
+    for (const LoraPanel& panel : lora->parts.back().panels)
+      lora->bytes += panel.count * kPanelFeatures * static_cast<int64_t>(dtype_size(dtype));
     first_feature += part->rows;
   }
   return lora;

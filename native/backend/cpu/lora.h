@@ -12,6 +12,17 @@
 
 namespace capstan {
 
+// B of all matrices of an adapter lies together in large pages: a step reads a little of each adapter in turn.
+class LoraArena final : public LoraMemory {
+ public:
+  // Returns zeroed memory that lives as long as the arena.
+  char* allocate(int64_t bytes);
+
+ private:
+  std::vector<HugeBuffer> chunks_;
+  int64_t num_used_ = 0;  // bytes of the last chunk
+};
+
 // The update of one matrix. t = A · x has the values of its factors one after the other.
 struct CpuLora final : LoraMatrix {
   std::unique_ptr<CpuMatrix> a;
@@ -25,7 +36,6 @@ struct CpuLora final : LoraMatrix {
   // B for the output features of a matrix, or of one of those that follow it as `rest`.
   struct Part {
     std::vector<LoraPanel> panels;
-    HugeBuffer weights;
     LoraPanels view;
   };
   std::vector<Part> parts;

@@ -5,6 +5,7 @@ namespace {
 using namespace capstan;
 
 constexpr int kLoraRows = 4;  // rows with one adapter that share the reads of B
+constexpr int64_t kLoraAhead = 2048;  // bytes that a product with all panels prefetches
 
 // Readers of two rows of B.
 struct F32Pairs {
@@ -30,9 +31,11 @@ struct Bf16Pairs {
   }
 };
 
-// Returns in acc the product of R rows with one panel. The rows have one adapter.
+// Returns in acc the product of R rows with one panel. The rows have one adapter. Prefetches the weights `ahead` bytes
+// after those that it reads.
 template <class Types, int R>
-[[gnu::always_inline]] inline void multiply_lora(const LoraRow* rows, const LoraPanel& panel, Vec (&acc)[R]) {
+[[gnu::always_inline]] inline void multiply_lora(const LoraRow* rows, const LoraPanel& panel, int64_t ahead,
+                                                 Vec (&acc)[R]) {
   constexpr bool kIsGated = Types::kIsGated;
   const char* weights = rows[0].update->weights + panel.offset;
   const float* t[R];
@@ -42,6 +45,7 @@ template <class Types, int R>
     t[r] = rows[r].t + (kIsGated ? 16 * int64_t{panel.first} : panel.first);
   }
   for (int i = 0; i < panel.count; i += 2, weights += Types::Pairs::kBytes) {
+    prefetch(reinterpret_cast<const uint32_t*>(weights + ahead));
     Vec even, odd;
     Types::Pairs::load(weights, even, odd);
 #pragma GCC unroll 4
@@ -59,7 +63,8 @@ template <class Types, int R>
     const LoraPanel& from = rows[0].update->panels[panel + p];
     if (from.count == 0) continue;
     Vec acc[R];
-    multiply_lora<Types, R>(rows, from, acc);
+    // The next tile reads what follows these panels. Until then, the tiles of the projection use the cache.
+    multiply_lora<Types, R>(rows, from, panels * from.count * int64_t{Types::Pairs::kBytes} / 2, acc);
 #pragma GCC unroll 4
     for (int r = 0; r < R; ++r) {
       float* sum = sums + (p * num_rows + r) * 16;
@@ -112,7 +117,7 @@ void lora_update(const LoraRow& row, int64_t num_panels, float* out) {
   with_lora_types(*row.update, [&](auto types) {
     for (int64_t panel = 0; panel < num_panels; ++panel) {
       Vec acc[1];
-      multiply_lora<decltype(types), 1>(&row, row.update->panels[panel], acc);
+      multiply_lora<decltype(types), 1>(&row, row.update->panels[panel], kLoraAhead, acc);
       vec_store(out + panel * 16, acc[0]);
     }
   });
