@@ -51,6 +51,12 @@ class TextSource implements NativeEngine {
     return id;
   }
 
+  loadAdapter(): Promise<number> {
+    return Promise.reject(new Error('the source of text has no adapters'));
+  }
+
+  unloadAdapter(): void {}
+
   #schedule(): void {
     if (this.#isScheduled || this.#running.size === 0) return;
     this.#isScheduled = true;

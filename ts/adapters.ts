@@ -119,7 +119,7 @@ function named(name: string, dir: string, error: CapstanError): CapstanError {
   });
 }
 
-export function checkAdapterName(param: string, name: unknown): string {
+function checkAdapterName(param: string, name: unknown): string {
   const isValid = typeof name === 'string' && name !== '' && name.length <= MAX_NAME_LENGTH && !/\p{Cc}/u.test(name);
   if (!isValid)
     throw CapstanError.argument(param, `a name of 1 to ${MAX_NAME_LENGTH} characters without control characters`, name);

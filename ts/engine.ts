@@ -217,10 +217,11 @@ export class Engine {
   }
 
   /**
-   * Loads a LoRA adapter while the engine works: a folder with `adapter_config.json` and `adapter_model.safetensors`, as
-   * PEFT writes it. Calls choose it by `adapter: name`. Different adapters, and none, run in the same step.
-   * @throws CapstanError `invalid_argument` (without `enableLora`, for a name in use, or at `maxLoras`), `invalid_model`,
-   *   `unsupported_model`, `out_of_memory`, `io_error` or `engine_closed`.
+   * Loads a LoRA adapter while the engine works: a folder with `adapter_config.json` and
+   * `adapter_model.safetensors`, as PEFT writes it. Calls choose it by `adapter: name`. Different adapters, and none,
+   * run in the same step.
+   * @throws CapstanError `invalid_argument` (without `enableLora`, for a name in use, or at `maxLoras`),
+   *   `invalid_model`, `unsupported_model`, `out_of_memory`, `io_error` or `engine_closed`.
    */
   async loadAdapter(name: string, path: string): Promise<AdapterInfo> {
     if (this.#isClosed) throw closedError();

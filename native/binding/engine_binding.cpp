@@ -197,7 +197,8 @@ Napi::Value EngineBinding::compile_grammar(const Napi::CallbackInfo& info) {
 
 Napi::Value EngineBinding::load_adapter(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
-  if (!info[0].IsObject()) throw make_error(env, ErrorCode::kInvalidArgument, "loadAdapter: expected an adapter record");
+  if (!info[0].IsObject())
+    throw make_error(env, ErrorCode::kInvalidArgument, "loadAdapter: expected an adapter record");
   const auto self = shared_from_this();
   // Closing the engine waits for the end of the load.
   auto* worker = new AdapterWorker(env, [self, source = to_adapter_source(info[0].As<Napi::Object>())] {

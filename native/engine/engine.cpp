@@ -95,9 +95,9 @@ uint64_t Engine::load_adapter(const AdapterSource& source) {
     const std::lock_guard lock(mutex_);
     const int num_adapters = static_cast<int>(adapters_.size()) + num_loading_adapters_;
     if (num_adapters >= options_.max_adapters)
-      throw Error(ErrorCode::kInvalidArgument,
-                  "maxLoras: expected at most " + std::to_string(options_.max_adapters) + " loaded adapters, got " +
-                      std::to_string(num_adapters + 1) + ": unload one, or raise the limit");
+      throw Error(ErrorCode::kInvalidArgument, "maxLoras: expected at most " + std::to_string(options_.max_adapters) +
+                                                   " loaded adapters, got " + std::to_string(num_adapters + 1) +
+                                                   ": unload one, or raise the limit");
     ++num_loading_adapters_;
   }
   std::shared_ptr<const Adapter> adapter;

@@ -46,8 +46,8 @@ void check_module(const ModelSpec& spec, const AdapterModule& module, const Tens
     refuse("expected a projection of attention or of a dense MLP of layer " + std::to_string(module.layer) + ", got " +
            module.projection);
   const int64_t r = tensors.at(module.a.name).rows;
-  if (r > max_rank) refuse("expected a rank of at most maxLoraRank (" + std::to_string(max_rank) + "), got " +
-                           std::to_string(r));
+  if (r > max_rank)
+    refuse("expected a rank of at most maxLoraRank (" + std::to_string(max_rank) + "), got " + std::to_string(r));
   require_shape(tensors, module.a.name, r, size->second.inputs);
   require_shape(tensors, module.b.name, size->second.outputs, r);
 }
@@ -98,8 +98,7 @@ class LayerSources {
     if (module.projection == "q_proj" && spec_.has_output_gate)
       return add_gated_queries(factors, module, q.count + 2 * kv.count);
     if (is_fused || module.projection == "q_proj") add_output(factors, module, 0, q);
-    if (is_fused || module.projection == "k_proj")
-      add_output(factors, module, q.count, {queries + kv.begin, kv.count});
+    if (is_fused || module.projection == "k_proj") add_output(factors, module, q.count, {queries + kv.begin, kv.count});
     if (is_fused || module.projection == "v_proj")
       add_output(factors, module, q.count + kv.count, {queries + keys + kv.begin, kv.count});
   }
@@ -120,8 +119,8 @@ class LayerSources {
     LoraFactors& factors = add_column_parallel(gate_up, module);
     if (module.projection != "up_proj") add_output(factors, module, 0, range);
     if (module.projection != "gate_proj")
-      add_output(factors, module, range.count, {is_fused ? spec_.intermediate_size + range.begin : range.begin,
-                                                range.count});
+      add_output(factors, module, range.count,
+                 {is_fused ? spec_.intermediate_size + range.begin : range.begin, range.count});
   }
 
   // Each rank has the inputs in `range`, and adds the whole update to the sum over the ranks.

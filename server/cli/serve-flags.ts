@@ -315,7 +315,7 @@ const ENGINE: readonly Definition[] = [
   {
     name: 'max-loras',
     value: '<number>',
-    help: 'maximum number of loaded adapters, all of which may run in one step; those of --lora-modules always fit (default: 64)',
+    help: 'maximum number of loaded adapters; all of them may run in one step, and those of --lora-modules always fit (default: 64)',
     apply: (o, value, source) => {
       o.engine.maxLoras = Math.max(o.engine.maxLoras ?? 0, parseCount(value, source));
     },

@@ -91,7 +91,7 @@ async function findFolder(loraDir: string, path: string): Promise<string> {
     const files = await Promise.all(FILES.map((file) => realpath(join(folder, file))));
     if ([folder, ...files].every((real) => real.startsWith(root.endsWith(sep) ? root : root + sep))) return folder;
   } catch {
-    // A path that does not exist gets the same answer, so that it tells nothing about other folders.
+    // A path that does not exist gets the same answer, which says nothing about other folders.
   }
   throw refuse();
 }

@@ -125,7 +125,8 @@ TEST(lora_rows_do_not_depend_on_the_rows_beside_them) {
       const bool is_plain = adapter_of[row] < 0;
       const std::vector<float> alone = run(row, 1, true);
       EXPECT(std::memcmp(alone.data(), all.data() + row * 48, kFeatures * sizeof(float)) == 0);
-      EXPECT(is_plain == (std::memcmp(without.data() + row * 48, all.data() + row * 48, kFeatures * sizeof(float)) == 0));
+      EXPECT(is_plain ==
+             (std::memcmp(without.data() + row * 48, all.data() + row * 48, kFeatures * sizeof(float)) == 0));
     }
   }
 }

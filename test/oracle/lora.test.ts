@@ -29,11 +29,7 @@ const goldens = readdirSync(LORA).map(
   (name) => JSON.parse(readFileSync(path.join(LORA, name, 'golden.json'), 'utf8')) as LoraGolden,
 );
 
-async function withEngine<T>(
-  base: string,
-  options: EngineOptions,
-  use: (engine: Engine) => Promise<T>,
-): Promise<T> {
+async function withEngine<T>(base: string, options: EngineOptions, use: (engine: Engine) => Promise<T>): Promise<T> {
   const engine = await Engine.load(path.join(FIXTURES, base), { threads: 2, ...options });
   try {
     return await use(engine);
@@ -200,7 +196,9 @@ test('adapters come and go while calls use them, and change no answer', async ()
       if (action === 0 && isLoaded) engine.unloadAdapter(name);
       else if (action === 1 && !isLoaded) await engine.loadAdapter(name, path.join(LORA, name));
       const adapter = isLoaded && action !== 0 ? name : undefined;
-      running.push(answerOf(engine, prompt, 12, adapter).then((answer) => expect(answer).toEqual(expected.get(adapter))));
+      running.push(
+        answerOf(engine, prompt, 12, adapter).then((answer) => expect(answer).toEqual(expected.get(adapter))),
+      );
     }
     await Promise.all(running);
     expect(engine.adapters.every(({ numCalls }) => numCalls === 0)).toBe(true);

@@ -77,8 +77,8 @@ void CpuBackend::multiply_a(bool is_partial) {
   team_.for_pieces(total, 1, [&](int thread, int64_t begin, int64_t end) {
     for (; begin < end; ++begin) {
       const auto last = lora_panels_.begin() + static_cast<std::ptrdiff_t>(num_groups) + 1;
-      const auto group = static_cast<size_t>(std::upper_bound(lora_panels_.begin(), last, begin) - 1 -
-                                             lora_panels_.begin());
+      const auto group =
+          static_cast<size_t>(std::upper_bound(lora_panels_.begin(), last, begin) - 1 - lora_panels_.begin());
       multiply_a_panel(group, begin - lora_panels_[group], thread, is_partial);
     }
   });

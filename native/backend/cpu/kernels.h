@@ -136,8 +136,8 @@ struct GemmArgs {
   float* dequantized = nullptr;  // (dequantized_floats) memory for quantized weights with f32 activations
   int num_parts = 1;             // chains over K, a power of two up to 8
   int64_t panel_begin = 0, panel_end = 0;
-  int64_t num_features = 0;     // output features without padding; kGated: (gate, up) pairs without padding
-  const float* bias = nullptr;  // (panels * 16) or null
+  int64_t num_features = 0;       // output features without padding; kGated: (gate, up) pairs without padding
+  const float* bias = nullptr;    // (panels * 16) or null
   const LoraRow* lora = nullptr;  // (rows) or null: updates, which are chains in the order of t
   GemmOutput output = GemmOutput::kStore;
   float* out = nullptr;  // (rows, out_stride)

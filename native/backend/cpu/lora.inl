@@ -4,7 +4,7 @@ namespace {
 
 using namespace capstan;
 
-constexpr int kLoraRows = 4;  // rows with one adapter that share the reads of B
+constexpr int kLoraRows = 4;          // rows with one adapter that share the reads of B
 constexpr int64_t kLoraAhead = 2048;  // bytes that a product with all panels prefetches
 
 // Readers of two rows of B.

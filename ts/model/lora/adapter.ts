@@ -10,7 +10,7 @@ import { invalidFile, type StoredTensor, unsupportedFile } from '../weight-file'
 import { readLoraConfig } from './config';
 import { type CompileRegex, ModulePatterns } from './patterns';
 
-export const ADAPTER_WEIGHTS = 'adapter_model.safetensors';
+const ADAPTER_WEIGHTS = 'adapter_model.safetensors';
 
 /** An adapter without the bytes of its weights. */
 export interface LoraAdapter {
@@ -112,7 +112,7 @@ function toTensor({ name, tensor }: { name: string; tensor: StoredTensor }, shap
   return { name: showPlace(name), file: 0, offset: tensor.offset, dtype, shape };
 }
 
-/** Drops what comes before the layers, such as `model.`. */
+/** Returns the name from `layers.` on. */
 function withoutPrefix(module: string): string {
   return module.slice(Math.max(0, module.search(/\blayers\.\d/)));
 }

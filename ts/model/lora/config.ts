@@ -4,7 +4,7 @@ import { unsupportedFile } from '../weight-file';
 
 export const ADAPTER_CONFIG = 'adapter_config.json';
 
-/** Which modules a setting applies to: names, of which a module's own name ends with one, or a regular expression. */
+/** Which modules a setting applies to: those whose name ends with one of these, or matches a regular expression. */
 export type ModuleNames = readonly string[] | string;
 
 /** The content of adapter_config.json that decides what an adapter computes. */

@@ -2,7 +2,7 @@ import { CapstanError } from '../../errors';
 import type { LoraConfig, ModuleNames } from './config';
 import { ADAPTER_CONFIG } from './config';
 
-/** Tells whether a regular expression matches a whole text. */
+/** Returns whether a regular expression matches a whole text. */
 export type TextTest = (text: string) => boolean;
 
 /**
