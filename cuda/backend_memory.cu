@@ -51,6 +51,10 @@ const char* unsupported_feature(const DeviceModel& model) {
   const LayerNorms& norms = model.norms;
   for (const DeviceLayer& layer : model.layers)
     if (const char* name = recurrent_name(layer.mixer)) return name;
+  if (model.per_layer_input_size > 0 || model.has_layer_scales) return "inputs and scales per layer";
+  if (model.has_v_norm || std::ranges::any_of(model.layers, &DeviceLayer::reads_kv) ||
+      std::ranges::any_of(model.kv_groups, [](const KvGroup& group) { return group.shape.head_dim > 0; }))
+    return "norms of values, shared keys and values, and heads that differ between layers";
   if (model.has_output_gate) return "output gates of attention";
   if (std::ranges::any_of(model.layers, [](const DeviceLayer& layer) { return layer.rope != 0; }))
     return "rotary positions that differ between layers";

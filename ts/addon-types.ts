@@ -73,7 +73,9 @@ export interface NativeTensor {
    * `layers.N.{q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj}.{weight,bias}`. Of recurrent layers:
    * `layers.N.{in_proj,conv}.{weight,bias}`, or for a delta net in place of `in_proj`
    * `layers.N.{in_proj_qkv,in_proj_z,in_proj_b,in_proj_a}.weight` or `layers.N.{in_proj_qkvz,in_proj_ba}.weight`;
-   * `layers.N.{a_log,dt_bias,skip}` and `layers.N.mixer_norm.weight`.
+   * `layers.N.{a_log,dt_bias,skip}` and `layers.N.mixer_norm.weight`. Of inputs per layer:
+   * `{per_layer_table,per_layer_projection,per_layer_norm}.weight`,
+   * `layers.N.{per_layer_gate,per_layer_projection,per_layer_norm}.weight` and `layers.N.layer_scale`.
    */
   name: string;
   /** Index into `NativeLoad.files`. */
@@ -115,6 +117,8 @@ export interface NativeModelSpec {
   /** Norms of q and k: of each head, or over all heads. */
   qkNorm: 'none' | 'head' | 'all_heads';
   rotatesBeforeQkNorm: boolean;
+  /** Each head of v is divided by its root mean square. */
+  hasVNorm: boolean;
   /** Which norms a layer has: before attention, of its result, before the MLP, and of its result. */
   norms: { input: boolean; attentionOut: boolean; mlp: boolean; mlpOut: boolean };
   /** Added to the weights of all norms. */
@@ -136,6 +140,10 @@ export interface NativeModelSpec {
   recurrent?: NativeRecurrent;
   /** In `q_proj`, a gate follows the query of each head. Its sigmoid multiplies the result of attention. */
   hasOutputGate: boolean;
+  /** Size of the vector that each layer has for a token (`per_layer_*` tensors); 0 = none. */
+  perLayerInputSize: number;
+  /** Each layer multiplies its result by `layers.N.layer_scale`. */
+  hasLayerScales: boolean;
   /** `max_position_embeddings` of config.json. */
   maxPositionEmbeddings: number;
 }
@@ -148,6 +156,12 @@ export interface NativeLayer {
   rope: number;
   /** Whether its MLP is a mixture of experts. */
   isMoe: boolean;
+  /** Sizes of a layer that differs from the model. */
+  headDim?: number;
+  numKvHeads?: number;
+  intermediateSize?: number;
+  /** The earlier layer whose keys and values it reads. Absent: it has its own. */
+  kvSource?: number;
 }
 
 /** A mixture of experts. */
@@ -199,7 +213,10 @@ export interface NativeRope {
   truncate: boolean;
   /** Factor on cos and sin (the temperature of YaRN); 1 for other types. */
   attentionFactor: number;
-  /** (rotaryDim / 2): divide the frequencies, after any scaling. GGUF files store the scaling of Llama 3 so. */
+  /**
+   * (rotaryDim / 2): divide the frequencies, after any scaling; Infinity = no rotation. GGUF files store the scaling of
+   * Llama 3 so.
+   */
   frequencyDivisors?: Float32Array;
   /** The same for contexts above the trained length, if they differ (LongRoPE). */
   longFrequencyDivisors?: Float32Array;

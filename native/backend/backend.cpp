@@ -48,6 +48,11 @@ namespace {
               "recurrent layers run on the CPU only, got the device " + backend.info().name);
 }
 
+[[noreturn]] void refuse_per_layer_inputs(const Backend& backend) {
+  throw Error(ErrorCode::kUnsupportedModel,
+              "inputs per layer run on the CPU only, got the device " + backend.info().name);
+}
+
 void check_kv_group(const StepInput& step, const KvGroupInput& group, int window, int num_blocks, int block_size) {
   CAPSTAN_CHECK(group.slot_mapping.size() == step.input_ids.size());
   CAPSTAN_CHECK(static_cast<int64_t>(group.block_tables.size()) >=
@@ -91,6 +96,14 @@ void check_states(const StepInput& step, int num_slots) {
 
 std::unique_ptr<Vector> Backend::load_convolution(const MatrixSource&, const LoadProgress&) {
   refuse_recurrent(*this);
+}
+
+void Backend::per_layer_inputs(const PerLayerInputWeights& /*weights*/) {
+  refuse_per_layer_inputs(*this);
+}
+
+void Backend::end_layer(int /*layer*/, const LayerWeights& /*weights*/) {
+  refuse_per_layer_inputs(*this);
 }
 
 void Backend::recurrent(int, const LayerWeights&) {

@@ -130,10 +130,20 @@ enum class QkNorm : uint8_t { kNone, kHead, kAllHeads };
 // place of keys and values.
 enum class Mixer : uint8_t { kAttention, kDeltaNet, kShortConv, kMamba2 };
 
-// The attention layers with one window. They share block tables (architecture, contract 6).
+// The sizes of attention on this rank.
+struct KvShape {
+  int num_kv_heads = 0;
+  int total_kv_heads = 0;  // over all ranks
+  int head_dim = 0;
+
+  bool operator==(const KvShape&) const = default;
+};
+
+// The attention layers with one window and one shape. They share block tables (architecture, contract 6).
 struct KvGroup {
-  int window = 0;  // the blocks before the newest `window` positions may be freed; 0 = none
-  int num_layers = 0;
+  int window = 0;      // the blocks before the newest `window` positions may be freed; 0 = none
+  int num_layers = 0;  // that store keys and values
+  KvShape shape = {};  // of a group that differs from the model; head_dim 0 = as DeviceModel says
 };
 
 // The sizes of the recurrent layers on this rank. A model has one kind of them.
@@ -151,10 +161,11 @@ struct RecurrentShape {
 
 struct DeviceLayer {
   Mixer mixer = Mixer::kAttention;
-  int kv_group = 0;  // index into kv_groups; -1 = a recurrent layer
-  int kv_layer = 0;  // place of its keys and values among the layers of the group
-  int rope = 0;      // index into rope_tables; -1 = no rotation
-  int window = 0;    // how many of the newest positions a query sees, its own included; 0 = all
+  int kv_group = 0;       // index into kv_groups; -1 = a recurrent layer
+  int kv_layer = 0;       // place of its keys and values among the layers of the group
+  int rope = 0;           // index into rope_tables; -1 = no rotation
+  int window = 0;         // how many of the newest positions a query sees, its own included; 0 = all
+  bool reads_kv = false;  // an earlier layer stores the keys and values at its place
 };
 
 // Rotary position encoding of some layers.
@@ -204,6 +215,7 @@ struct DeviceModel {
   bool has_sinks = false;
   float attention_soft_cap = 0.0f;  // c: scores become c · tanh(score / c); 0 = none
   QkNorm qk_norm = QkNorm::kNone;
+  bool has_v_norm = false;  // divides each head of v by its root mean square
   bool rotates_before_qk_norm = false;
   float embedding_scale = 1.0f;
   float residual_scale = 1.0f;  // factor of what a layer adds to the hidden states
@@ -214,14 +226,21 @@ struct DeviceModel {
   std::vector<DeviceLayer> layers;
   std::vector<KvGroup> kv_groups;
   std::vector<RopeTable> rope_tables;
-  RecurrentShape recurrent;      // of the layers that are recurrent
-  bool has_output_gate = false;  // sigmoid of a gate times the result of attention
+  RecurrentShape recurrent;                        // of the layers that are recurrent
+  bool has_output_gate = false;                    // sigmoid of a gate times the result of attention
+  int64_t per_layer_input_size = 0;                // of the vector that each layer has for a token; 0 = none
+  int64_t per_layer_begin = 0, per_layer_end = 0;  // the part of it that this rank uses
+  bool has_layer_scales = false;
   int max_model_len = 0;
 
   int num_layers() const { return static_cast<int>(layers.size()); }
   bool has_recurrent_layers() const { return recurrent.conv_taps > 0; }
   const DeviceLayer& layer(int index) const { return layers[static_cast<size_t>(index)]; }
   int window(int index) const { return layer(index).window; }
+  KvShape kv_shape(int kv_group) const {
+    const KvShape& shape = kv_groups[static_cast<size_t>(kv_group)].shape;
+    return shape.head_dim > 0 ? shape : KvShape{num_kv_heads, total_kv_heads, head_dim};
+  }
 };
 
 // The limits that size the activation buffers, the KV cache and the recurrent states.
@@ -262,10 +281,18 @@ struct RecurrentWeights {
   std::unique_ptr<Vector> norm;     // (head_dim) of a delta net, (num_heads * head_dim) of Mamba 2
 };
 
+// Of models with an input per layer (Gemma 4).
+struct PerLayerInputWeights {
+  std::unique_ptr<Matrix> table;       // (vocab_size, num_layers * per_layer_input_size), the same on all ranks
+  std::unique_ptr<Matrix> projection;  // (num_layers * per_layer_input_size, hidden_size), the same on all ranks
+  std::unique_ptr<Vector> norm;        // (per_layer_input_size)
+};
+
 struct LayerWeights {
   std::unique_ptr<Vector> input_norm;  // (hidden_size); null = no norm
   RecurrentWeights recurrent;          // of a recurrent layer, in place of qkv_proj, head norms and sinks
-  // ((num_heads + 2 * num_kv_heads) * head_dim, hidden_size), then the output gate if the model has one
+  // ((num_heads + 2 * num_kv_heads) * head_dim, hidden_size), then the output gate if the model has one. Of a layer
+  // that reads the keys and values of another, the queries only.
   std::unique_ptr<Matrix> qkv_proj;
   std::unique_ptr<Vector> q_norm, k_norm;      // (head_dim), or (num_heads * head_dim) and (num_kv_heads * head_dim)
   std::unique_ptr<Vector> sinks;               // (num_heads) logits of a key without value; null = none
@@ -276,6 +303,11 @@ struct LayerWeights {
   std::unique_ptr<Matrix> down_proj;           // (hidden_size, intermediate_size), kRow
   std::unique_ptr<MoeWeights> moe;             // replaces gate_up_proj and down_proj
   std::unique_ptr<Vector> mlp_out_norm;        // (hidden_size); null = no norm
+  // Of models with an input per layer.
+  std::unique_ptr<Matrix> per_layer_gate;        // (part of this rank, hidden_size)
+  std::unique_ptr<Matrix> per_layer_projection;  // (hidden_size, part of this rank), kRow
+  std::unique_ptr<Vector> per_layer_norm;        // (hidden_size)
+  std::unique_ptr<Vector> scale;                 // (1) of the hidden states at the end of the layer; null = 1
 };
 
 // ---- one step ----
@@ -430,15 +462,19 @@ class Backend {
   virtual std::vector<std::string> notes() const { return {}; }
 
   // ---- a step ----
-  // The order of calls: begin_step; embed; for each layer norm_qkv and attention, or recurrent; output_residual; and
-  // norm_gate_up and down_residual or moe_residual; then lm_head and sample. Prompt logprobs repeat lm_head and sample
-  // for groups of at
-  // most max_num_seqs rows. The backend holds the hidden states.
+  // The order of calls: begin_step; embed; per_layer_inputs, if the model has any; for each layer norm_qkv and
+  // attention, or recurrent; output_residual; and norm_gate_up and down_residual or moe_residual, and end_layer, if
+  // there is anything to do; then lm_head and sample. Prompt logprobs repeat lm_head and sample for groups of at most
+  // max_num_seqs rows. The backend holds the hidden states.
 
   virtual void begin_step(const StepInput& step) = 0;
 
   // hidden (num_tokens, hidden_size) = embedding_scale · the rows of the embedding. (collective)
   virtual void embed(const Matrix& table) = 0;
+
+  // inputs (num_tokens, num_layers, size) = (rms_norm(hidden · projection / √hidden_size) + √size · rows of the table)
+  // / √2. Throws kUnsupportedModel on a device without inputs per layer.
+  virtual void per_layer_inputs(const PerLayerInputWeights& weights);
 
   // q, k, v = rope(qk norm(rms_norm(hidden) · Wqkv + bias)). Stores k and v in the KV cache of `layer` and keeps
   // q (num_tokens, num_heads * head_dim). Neither RoPE nor a norm applies to v. (collective, for QkNorm::kAllHeads)
@@ -464,6 +500,10 @@ class Backend {
 
   // hidden += residual_scale · rms_norm(Σ weight · expert(rms_norm(hidden))) over the experts of each row. (collective)
   virtual void moe_residual(const LayerWeights& weights) = 0;
+
+  // hidden = scale · (hidden + rms_norm((act(hidden · Wgate) * inputs of the layer) · Wprojection)). (collective)
+  // Throws kUnsupportedModel on a device without inputs per layer.
+  virtual void end_layer(int layer, const LayerWeights& weights);
 
   // logits (rows.size(), vocab_size) of the given rows of hidden; at most max_num_seqs rows per call. (collective)
   virtual void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) = 0;

@@ -193,6 +193,10 @@ LayerSpec to_layer(const Napi::Object& object) {
   layer.window = int32(object, "window");
   layer.rope = int32(object, "rope");
   layer.is_moe = boolean(object, "isMoe");
+  if (!object.Get("headDim").IsUndefined()) layer.head_dim = int32(object, "headDim");
+  if (!object.Get("numKvHeads").IsUndefined()) layer.num_kv_heads = int32(object, "numKvHeads");
+  if (!object.Get("intermediateSize").IsUndefined()) layer.intermediate_size = integer(object, "intermediateSize");
+  if (!object.Get("kvSource").IsUndefined()) layer.kv_source = int32(object, "kvSource");
   return layer;
 }
 
@@ -212,6 +216,7 @@ ModelSpec to_spec(const Napi::Object& object) {
   spec.qk_norm = one_of<QkNorm>(object, "qkNorm",
                                 {{"none", QkNorm::kNone}, {"head", QkNorm::kHead}, {"all_heads", QkNorm::kAllHeads}});
   spec.rotates_before_qk_norm = boolean(object, "rotatesBeforeQkNorm");
+  spec.has_v_norm = boolean(object, "hasVNorm");
   spec.embedding_scale = number(object, "embeddingScale");
   spec.residual_scale = number(object, "residualScale");
   spec.logit_scale = number(object, "logitScale");
@@ -226,6 +231,8 @@ ModelSpec to_spec(const Napi::Object& object) {
     spec.ropes.push_back(to_rope(rope));
   if (!object.Get("recurrent").IsUndefined()) spec.recurrent = to_recurrent(record(object, "recurrent"));
   spec.has_output_gate = boolean(object, "hasOutputGate");
+  spec.per_layer_input_size = integer(object, "perLayerInputSize");
+  spec.has_layer_scales = boolean(object, "hasLayerScales");
   spec.max_position_embeddings = int32(object, "maxPositionEmbeddings");
   return spec;
 }

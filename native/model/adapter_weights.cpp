@@ -17,13 +17,14 @@ struct ProjectionSize {
 };
 
 std::map<std::string, ProjectionSize> projection_sizes(const ModelSpec& spec, const LayerSpec& layer) {
-  const int64_t hidden = spec.hidden_size, inner = spec.intermediate_size, d = spec.head_dim;
-  const int64_t queries = spec.num_heads * d, keys = spec.num_kv_heads * d;
+  const int64_t hidden = spec.hidden_size, inner = spec.intermediate_size_of(layer), d = spec.head_dim_of(layer);
+  const int64_t queries = spec.num_heads * d, keys = spec.num_kv_heads_of(layer) * d;
+  const bool has_keys = layer.kv_source < 0;
   std::map<std::string, ProjectionSize> sizes;
   if (layer.mixer == Mixer::kAttention) {
     sizes["q_proj"] = {hidden, spec.has_output_gate ? 2 * queries : queries};
-    sizes["k_proj"] = sizes["v_proj"] = {hidden, keys};
-    if (!spec.has_output_gate) sizes["qkv_proj"] = {hidden, queries + 2 * keys};
+    if (has_keys) sizes["k_proj"] = sizes["v_proj"] = {hidden, keys};
+    if (has_keys && !spec.has_output_gate) sizes["qkv_proj"] = {hidden, queries + 2 * keys};
     sizes["o_proj"] = {queries, hidden};
   }
   if (!layer.is_moe) {
@@ -55,8 +56,8 @@ void check_module(const ModelSpec& spec, const AdapterModule& module, const Tens
 // Builds the sources of the matrices of one layer.
 class LayerSources {
  public:
-  LayerSources(const ModelSpec& spec, const ShardPlan& plan, const Slicer& slicer)
-      : spec_(spec), plan_(plan), slicer_(slicer) {}
+  LayerSources(const ModelSpec& spec, const LayerSpec& layer, const ShardPlan& plan, const Slicer& slicer)
+      : spec_(spec), layer_(layer), plan_(plan), slicer_(slicer) {}
 
   LoraSource qkv, o, gate_up, down;
 
@@ -65,7 +66,7 @@ class LayerSources {
     if (name == "o_proj")
       add_row_parallel(o, module, {plan_.head_begin * head_dim(), plan_.num_heads * head_dim()});
     else if (name == "down_proj")
-      add_row_parallel(down, module, {plan_.intermediate_begin, plan_.intermediate_size});
+      add_row_parallel(down, module, intermediate());
     else if (name == "gate_proj" || name == "up_proj" || name == "gate_up_proj")
       add_gate_up(module);
     else
@@ -76,7 +77,11 @@ class LayerSources {
   struct Range {
     int64_t begin = 0, count = 0;
   };
-  int64_t head_dim() const { return spec_.head_dim; }
+  int64_t head_dim() const { return spec_.head_dim_of(layer_); }
+  Range intermediate() const {
+    const int64_t size = spec_.intermediate_size_of(layer_) / plan_.world_size;
+    return {plan_.rank * size, size};
+  }
 
   LoraFactors& add_column_parallel(LoraSource& source, const AdapterModule& module) {
     return source.factors.emplace_back(LoraFactors{slicer_.whole(module.a.name), {}, module.scale});
@@ -91,9 +96,11 @@ class LayerSources {
   void add_attention_inputs(const AdapterModule& module) {
     const bool is_fused = module.projection == "qkv_proj";
     const Range q{plan_.head_begin * head_dim(), plan_.num_heads * head_dim()};
-    const Range kv{plan_.kv_head_begin * head_dim(), plan_.num_kv_heads * head_dim()};
+    const int num_kv_heads = spec_.num_kv_heads_of(layer_);
+    const HeadRange kv_range = kv_heads(plan_, num_kv_heads);
+    const Range kv{kv_range.begin * head_dim(), layer_.kv_source < 0 ? kv_range.count * head_dim() : 0};
     const int64_t queries = is_fused ? spec_.num_heads * head_dim() : 0;
-    const int64_t keys = is_fused ? spec_.num_kv_heads * head_dim() : 0;
+    const int64_t keys = is_fused ? num_kv_heads * head_dim() : 0;
     LoraFactors& factors = add_column_parallel(qkv, module);
     if (module.projection == "q_proj" && spec_.has_output_gate)
       return add_gated_queries(factors, module, q.count + 2 * kv.count);
@@ -114,13 +121,13 @@ class LayerSources {
   }
 
   void add_gate_up(const AdapterModule& module) {
-    const Range range{plan_.intermediate_begin, plan_.intermediate_size};
+    const Range range = intermediate();
     const bool is_fused = module.projection == "gate_up_proj";
     LoraFactors& factors = add_column_parallel(gate_up, module);
     if (module.projection != "up_proj") add_output(factors, module, 0, range);
     if (module.projection != "gate_proj")
       add_output(factors, module, range.count,
-                 {is_fused ? spec_.intermediate_size + range.begin : range.begin, range.count});
+                 {is_fused ? spec_.intermediate_size_of(layer_) + range.begin : range.begin, range.count});
   }
 
   // Each rank has the inputs in `range`, and adds the whole update to the sum over the ranks.
@@ -132,6 +139,7 @@ class LayerSources {
   }
 
   const ModelSpec& spec_;
+  const LayerSpec& layer_;
   const ShardPlan& plan_;
   const Slicer& slicer_;
 };
@@ -161,7 +169,7 @@ AdapterWeights load_adapter_weights(const ModelSpec& spec, const ShardPlan& plan
   AdapterWeights adapter;
   adapter.layers.resize(weights.layers.size());
   for (size_t i = 0; i < weights.layers.size(); ++i) {
-    LayerSources sources(spec, plan, slicer);
+    LayerSources sources(spec, spec.layers[i], plan, slicer);
     for (const AdapterModule& module : source.modules)
       if (module.layer == static_cast<int>(i)) sources.add(module);
     const auto load = [&](LoraSource& from, const std::unique_ptr<Matrix>& matrix) {

@@ -5,6 +5,7 @@ namespace capstan {
 void decoder_forward(const Weights& weights, const StepInput& step, Backend& backend) {
   backend.begin_step(step);
   backend.embed(*weights.embed_tokens);
+  if (weights.per_layer_inputs.table != nullptr) backend.per_layer_inputs(weights.per_layer_inputs);
   for (int layer = 0; layer < static_cast<int>(weights.layers.size()); ++layer) {
     const LayerWeights& layer_weights = weights.layers[static_cast<size_t>(layer)];
     if (layer_weights.recurrent.in_proj) {
@@ -20,6 +21,8 @@ void decoder_forward(const Weights& weights, const StepInput& step, Backend& bac
       backend.norm_gate_up(layer_weights);
       backend.down_residual(layer_weights);
     }
+    if (layer_weights.per_layer_gate != nullptr || layer_weights.scale != nullptr)
+      backend.end_layer(layer, layer_weights);
   }
 }
 

@@ -32,7 +32,8 @@ void check_divisors(const RopeSpec& rope, const std::vector<float>& divisors) {
   require(
       divisors.empty() || static_cast<int>(divisors.size()) == rope.rotary_dim / 2,
       "rotary divisors: expected " + std::to_string(rope.rotary_dim / 2) + ", got " + std::to_string(divisors.size()));
-  require(std::all_of(divisors.begin(), divisors.end(), [](float value) { return value > 0 && std::isfinite(value); }),
+  // Infinity is for dimensions without rotation.
+  require(std::all_of(divisors.begin(), divisors.end(), [](float value) { return value > 0; }),
           "rotary divisors: expected positive numbers");
 }
 
@@ -115,11 +116,35 @@ void check_mixers(const ModelSpec& spec) {
   if (first != nullptr) check_recurrent(spec.recurrent, first->mixer);
 }
 
-void check_layer(const LayerSpec& layer, int num_ropes) {
+void check_kv_source(const ModelSpec& spec, int index) {
+  const LayerSpec& layer = spec.layers[static_cast<size_t>(index)];
+  if (layer.kv_source == -1) return;
+  require(layer.kv_source >= 0 && layer.kv_source < index,
+          "source of keys and values: expected an earlier layer, got " + std::to_string(layer.kv_source) +
+              " in layer " + std::to_string(index));
+  const LayerSpec& source = spec.layers[static_cast<size_t>(layer.kv_source)];
+  require(source.mixer == Mixer::kAttention && layer.mixer == Mixer::kAttention && source.kv_source == -1 &&
+              source.window == layer.window && spec.head_dim_of(source) == spec.head_dim_of(layer) &&
+              spec.num_kv_heads_of(source) == spec.num_kv_heads_of(layer),
+          "source of keys and values: layer " + std::to_string(layer.kv_source) + " does not fit layer " +
+              std::to_string(index));
+}
+
+void check_layer(const ModelSpec& spec, int index) {
+  const LayerSpec& layer = spec.layers[static_cast<size_t>(index)];
+  const int num_ropes = static_cast<int>(spec.ropes.size());
   require(layer.window >= 0, "sliding window: expected 0 or more, got " + std::to_string(layer.window));
   require(
       layer.rope >= -1 && layer.rope < num_ropes,
       "rotation of a layer: expected -1 to " + std::to_string(num_ropes - 1) + ", got " + std::to_string(layer.rope));
+  require(layer.head_dim >= 0 && layer.num_kv_heads >= 0 && layer.intermediate_size >= 0 &&
+              layer.intermediate_size < int64_t{1} << 31,
+          "sizes of layer " + std::to_string(index) + " must not be negative");
+  require(spec.num_heads % spec.num_kv_heads_of(layer) == 0,
+          "num_attention_heads " + std::to_string(spec.num_heads) + " is not a multiple of the " +
+              std::to_string(spec.num_kv_heads_of(layer)) + " KV heads of layer " + std::to_string(index));
+  if (layer.rope >= 0) check_rope(spec.ropes[static_cast<size_t>(layer.rope)], spec.head_dim_of(layer));
+  check_kv_source(spec, index);
 }
 
 }  // namespace
@@ -157,16 +182,16 @@ void check_spec(const ModelSpec& spec) {
   require(spec.num_heads % spec.num_kv_heads == 0, "num_attention_heads " + std::to_string(spec.num_heads) +
                                                        " is not a multiple of num_key_value_heads " +
                                                        std::to_string(spec.num_kv_heads));
-  for (const RopeSpec& rope : spec.ropes)
-    check_rope(rope, spec.head_dim);
-  for (const LayerSpec& layer : spec.layers)
-    check_layer(layer, static_cast<int>(spec.ropes.size()));
+  for (int layer = 0; layer < spec.num_layers(); ++layer)
+    check_layer(spec, layer);
   const bool has_moe = std::ranges::any_of(spec.layers, &LayerSpec::is_moe);
   if (has_moe) check_moe(spec.moe);
   require(has_moe == (spec.moe.num_experts > 0), "the number of experts contradicts the layers");
   check_mixers(spec);
   check_scales(spec);
   require(spec.rms_norm_eps > 0, "rms_norm_eps must be positive");
+  require(spec.per_layer_input_size >= 0 && spec.per_layer_input_size < 1 << 20,
+          "hidden_size_per_layer_input: expected 0 to 2^20, got " + std::to_string(spec.per_layer_input_size));
 }
 
 }  // namespace capstan

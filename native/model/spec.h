@@ -34,6 +34,10 @@ struct LayerSpec {
   int window = 0;  // how many of the newest positions a query sees, its own included; 0 = all
   int rope = 0;    // index into ModelSpec::ropes; -1 = no rotation
   bool is_moe = false;
+  // Of layers that differ from the model; 0 = as ModelSpec says.
+  int head_dim = 0, num_kv_heads = 0;
+  int64_t intermediate_size = 0;
+  int kv_source = -1;  // the earlier layer whose keys and values it reads; -1 = it has its own
 };
 
 struct ModelSpec {
@@ -49,18 +53,28 @@ struct ModelSpec {
   // As in DeviceModel.
   double attention_scale = 1, attention_soft_cap = 0;
   QkNorm qk_norm = QkNorm::kNone;
+  bool has_v_norm = false;
   LayerNorms norms;
   bool has_sinks = false;
   bool rotates_before_qk_norm = false;
   double embedding_scale = 1, residual_scale = 1, logit_scale = 1, logit_soft_cap = 0;
   double norm_offset = 0;  // added to the weights of all norms; Gemma stores them minus 1
   Moe moe;
-  std::vector<LayerSpec> layers;  // (num_layers)
-  std::vector<RopeSpec> ropes;    // the distinct rotations of the layers
-  RecurrentShape recurrent;       // of the layers that are not attention; conv_taps = 0 without such layers
-  bool has_output_gate = false;   // in q_proj, the query of each head is followed by a gate of its attention result
+  std::vector<LayerSpec> layers;     // (num_layers)
+  std::vector<RopeSpec> ropes;       // the distinct rotations of the layers
+  RecurrentShape recurrent;          // of the layers that are not attention; conv_taps = 0 without such layers
+  bool has_output_gate = false;      // in q_proj, the query of each head is followed by a gate of its attention result
+  int64_t per_layer_input_size = 0;  // as in DeviceModel
+  bool has_layer_scales = false;     // each layer multiplies its result by `layers.N.layer_scale`
   int max_position_embeddings = 0;
 
+  int head_dim_of(const LayerSpec& layer) const { return layer.head_dim > 0 ? layer.head_dim : head_dim; }
+  int num_kv_heads_of(const LayerSpec& layer) const {
+    return layer.num_kv_heads > 0 ? layer.num_kv_heads : num_kv_heads;
+  }
+  int64_t intermediate_size_of(const LayerSpec& layer) const {
+    return layer.intermediate_size > 0 ? layer.intermediate_size : intermediate_size;
+  }
   int num_layers() const { return static_cast<int>(layers.size()); }
 };
 

@@ -44,27 +44,33 @@ void add_features(const Slicer& slicer, MatrixSource& source, const std::string&
 // The rows of q_proj when the query of each head is followed by its gate: the queries, or the gates.
 void add_gated_queries(const Slicer& slicer, MatrixSource& source, const ModelSpec& spec, const ShardPlan& plan,
                        int layer, bool is_gate) {
+  const int64_t d = spec.head_dim_of(spec.layers[static_cast<size_t>(layer)]);
   for (int head = plan.head_begin; head < plan.head_begin + plan.num_heads; ++head)
-    add_features(slicer, source, layer_name(layer, "q_proj"),
-                 {(2 * int64_t{head} + (is_gate ? 1 : 0)) * spec.head_dim, spec.head_dim});
+    add_features(slicer, source, layer_name(layer, "q_proj"), {(2 * int64_t{head} + (is_gate ? 1 : 0)) * d, d});
 }
 
-// The three projections, or one that holds them one after the other; and then the gates, if there are any.
+// The projections, or one that holds them one after the other; and then the gates, if there are any.
 MatrixSource qkv_source(const Slicer& slicer, const ModelSpec& spec, const ShardPlan& plan, int layer) {
   MatrixSource source;
   const bool is_fused = slicer.has(layer_name(layer, "qkv_proj.weight"));
+  const LayerSpec& layer_spec = spec.layers[static_cast<size_t>(layer)];
+  const int64_t d = spec.head_dim_of(layer_spec);
   int64_t first = 0;
-  const auto add = [&](const char* projection, int head_begin, int num_heads, int num_heads_of_all) {
-    const int64_t begin = int64_t{head_begin} * spec.head_dim, count = int64_t{num_heads} * spec.head_dim;
-    add_features(slicer, source, layer_name(layer, is_fused ? "qkv_proj" : projection), {first + begin, count});
-    if (is_fused) first += int64_t{num_heads_of_all} * spec.head_dim;
+  const auto add = [&](const char* projection, HeadRange heads, int num_heads_of_all) {
+    add_features(slicer, source, layer_name(layer, is_fused ? "qkv_proj" : projection),
+                 {first + heads.begin * d, heads.count * d});
+    if (is_fused) first += num_heads_of_all * d;
   };
   if (spec.has_output_gate)
     add_gated_queries(slicer, source, spec, plan, layer, false);
   else
-    add("q_proj", plan.head_begin, plan.num_heads, spec.num_heads);
-  add("k_proj", plan.kv_head_begin, plan.num_kv_heads, spec.num_kv_heads);
-  add("v_proj", plan.kv_head_begin, plan.num_kv_heads, spec.num_kv_heads);
+    add("q_proj", {plan.head_begin, plan.num_heads}, spec.num_heads);
+  if (layer_spec.kv_source < 0) {
+    const int num_kv_heads = spec.num_kv_heads_of(layer_spec);
+    const HeadRange heads = kv_heads(plan, num_kv_heads);
+    add("k_proj", heads, num_kv_heads);
+    add("v_proj", heads, num_kv_heads);
+  }
   if (spec.has_output_gate) add_gated_queries(slicer, source, spec, plan, layer, true);
   return source;
 }
@@ -118,19 +124,24 @@ class LayerLoader {
       load_recurrent(weights);
     weights.attention_out_norm = norm(norms.attention_out, "attention_out_norm");
     weights.mlp_norm = norm(norms.mlp, "mlp_norm");
-    if (spec_.layers[static_cast<size_t>(layer_)].is_moe) {
+    if (layer().is_moe) {
       weights.moe = load_moe();
     } else {
-      ExpertWeights mlp = load_mlp(layer_name(layer_, ""), {plan_.intermediate_begin, plan_.intermediate_size});
+      const int64_t size = spec_.intermediate_size_of(layer()) / plan_.world_size;
+      ExpertWeights mlp = load_mlp(layer_name(layer_, ""), {plan_.rank * size, size});
       weights.gate_up_proj = std::move(mlp.gate_up_proj);
       weights.down_proj = std::move(mlp.down_proj);
     }
     weights.mlp_out_norm = norm(norms.mlp_out, "mlp_out_norm");
+    if (spec_.per_layer_input_size > 0) load_per_layer_input(weights);
+    if (spec_.has_layer_scales)
+      weights.scale = backend_.load_vector(slicer_.whole(layer_name(layer_, "layer_scale")), 0.0f, progress_);
     return weights;
   }
 
  private:
-  Mixer mixer() const { return spec_.layers[static_cast<size_t>(layer_)].mixer; }
+  const LayerSpec& layer() const { return spec_.layers[static_cast<size_t>(layer_)]; }
+  Mixer mixer() const { return layer().mixer; }
   bool has(const char* tensor) const { return slicer_.has(layer_name(layer_, tensor)); }
   std::unique_ptr<Matrix> matrix(MatrixSource source) const {
     source.format = format_;
@@ -160,17 +171,30 @@ class LayerLoader {
   }
 
   void load_attention(LayerWeights& weights) const {
-    const int64_t d = spec_.head_dim;
+    const int64_t d = spec_.head_dim_of(layer());
     const FeatureRange queries{plan_.head_begin * d, plan_.num_heads * d};
     weights.qkv_proj = matrix(qkv_source(slicer_, spec_, plan_, layer_));
     weights.q_norm = head_norm("q_norm", queries);
-    weights.k_norm = head_norm("k_norm", {plan_.kv_head_begin * d, plan_.num_kv_heads * d});
+    if (layer().kv_source < 0) {
+      const HeadRange heads = kv_heads(plan_, spec_.num_kv_heads_of(layer()));
+      weights.k_norm = head_norm("k_norm", {heads.begin * d, heads.count * d});
+    }
     if (spec_.has_sinks) {
       TensorSlice slice = slicer_.whole(layer_name(layer_, "sinks"));
       slice.col_begin = plan_.head_begin, slice.num_cols = plan_.num_heads;
       weights.sinks = backend_.load_vector(slice, 0.0f, progress_);
     }
     weights.o_proj = matrix(row_source(slicer_, layer_name(layer_, "o_proj"), queries, spec_.hidden_size));
+  }
+
+  void load_per_layer_input(LayerWeights& weights) const {
+    const FeatureRange range{plan_.per_layer_begin, plan_.per_layer_size};
+    MatrixSource gate;
+    add_features(slicer_, gate, layer_name(layer_, "per_layer_gate"), range);
+    weights.per_layer_gate = matrix(gate);
+    weights.per_layer_projection =
+        matrix(row_source(slicer_, layer_name(layer_, "per_layer_projection"), range, spec_.hidden_size));
+    weights.per_layer_norm = norm(true, "per_layer_norm");
   }
 
   void load_recurrent(LayerWeights& weights) const {
@@ -218,6 +242,7 @@ void check_paired_rows(const ModelSpec& spec, const TensorTable& tensors) {
   const auto holds = [](const std::string& name, const char* part) { return name.find(part) != std::string::npos; };
   for (const auto& [name, tensor] : tensors) {
     int64_t allowed = 0;
+    // The models whose layers differ in head_dim have rows in order.
     if (holds(name, ".q_proj.") || holds(name, ".k_proj.")) allowed = spec.head_dim;
     if (holds(name, ".gate_up_proj.")) allowed = tensor.rows == 1 ? tensor.cols : tensor.rows;
     if (tensor.paired_head_dim != 0 && tensor.paired_head_dim != allowed)
@@ -240,18 +265,24 @@ class LayerChecker {
     if (norms.attention_out) vector("attention_out_norm.weight", hidden);
     if (norms.mlp) vector("mlp_norm.weight", hidden);
     if (norms.mlp_out) vector("mlp_out_norm.weight", hidden);
-    const Mixer mixer = spec_.layers[static_cast<size_t>(layer_)].mixer;
-    if (mixer == Mixer::kAttention)
+    if (layer().mixer == Mixer::kAttention)
       check_attention();
     else
-      check_recurrent_tensors(spec_, mixer, tensors_, name(""));
-    if (spec_.layers[static_cast<size_t>(layer_)].is_moe)
+      check_recurrent_tensors(spec_, layer().mixer, tensors_, name(""));
+    if (layer().is_moe)
       check_moe();
     else
-      check_mlp("", spec_.intermediate_size);
+      check_mlp("", spec_.intermediate_size_of(layer()));
+    if (const int64_t size = spec_.per_layer_input_size; size > 0) {
+      linear("per_layer_gate", size, hidden);
+      linear("per_layer_projection", hidden, size);
+      vector("per_layer_norm.weight", hidden);
+    }
+    if (spec_.has_layer_scales) vector("layer_scale", 1);
   }
 
  private:
+  const LayerSpec& layer() const { return spec_.layers[static_cast<size_t>(layer_)]; }
   std::string name(const std::string& tensor) const { return layer_name(layer_, tensor.c_str()); }
   bool has(const std::string& tensor) const { return tensors_.contains(name(tensor)); }
   void vector(const std::string& tensor, int64_t size) const { require_shape(tensors_, name(tensor), 1, size); }
@@ -271,21 +302,24 @@ class LayerChecker {
   }
 
   void check_attention() const {
-    const int64_t queries = int64_t{spec_.num_heads} * spec_.head_dim,
-                  keys = int64_t{spec_.num_kv_heads} * spec_.head_dim;
+    const int64_t d = spec_.head_dim_of(layer()), queries = spec_.num_heads * d,
+                  keys = spec_.num_kv_heads_of(layer()) * d;
+    const bool has_keys = layer().kv_source < 0;
     if (has("qkv_proj.weight")) {
       linear("qkv_proj", queries + 2 * keys, spec_.hidden_size);
     } else {
       linear("q_proj", (spec_.has_output_gate ? 2 : 1) * queries, spec_.hidden_size);
-      linear("k_proj", keys, spec_.hidden_size);
-      linear("v_proj", keys, spec_.hidden_size);
-      all_or_none({"q_proj.bias", "k_proj.bias", "v_proj.bias"});
+      if (has_keys) {
+        linear("k_proj", keys, spec_.hidden_size);
+        linear("v_proj", keys, spec_.hidden_size);
+        all_or_none({"q_proj.bias", "k_proj.bias", "v_proj.bias"});
+      }
     }
     linear("o_proj", spec_.hidden_size, queries);
     const bool is_of_all = spec_.qk_norm == QkNorm::kAllHeads;
     if (spec_.qk_norm != QkNorm::kNone) {
-      vector("q_norm.weight", is_of_all ? queries : spec_.head_dim);
-      vector("k_norm.weight", is_of_all ? keys : spec_.head_dim);
+      vector("q_norm.weight", is_of_all ? queries : d);
+      if (has_keys) vector("k_norm.weight", is_of_all ? keys : d);
     }
     if (spec_.has_sinks) vector("sinks", spec_.num_heads);
   }
@@ -330,17 +364,17 @@ void check_parts(int world_size, const char* matrix, int64_t total_cols) {
                                  std::to_string(parts) + " equal parts");
 }
 
-bool has_dense_layers(const ModelSpec& spec) {
-  return std::ranges::any_of(spec.layers, [](const LayerSpec& layer) { return !layer.is_moe; });
-}
-
 void check_split(const ModelSpec& spec, int world_size) {
   if (spec.num_heads % world_size != 0) refuse_split(world_size, std::to_string(spec.num_heads) + " attention heads");
-  if (spec.num_kv_heads % world_size != 0 && world_size % spec.num_kv_heads != 0)
-    refuse_split(world_size,
-                 std::to_string(spec.num_kv_heads) + " KV heads, which are neither a divisor nor a multiple of it");
-  check_parts(world_size, "o_proj", int64_t{spec.num_heads} * spec.head_dim);
-  if (has_dense_layers(spec)) check_parts(world_size, "down_proj", spec.intermediate_size);
+  for (const LayerSpec& layer : spec.layers) {
+    const int num_kv_heads = spec.num_kv_heads_of(layer);
+    if (num_kv_heads % world_size != 0 && world_size % num_kv_heads != 0)
+      refuse_split(world_size,
+                   std::to_string(num_kv_heads) + " KV heads, which are neither a divisor nor a multiple of it");
+    check_parts(world_size, "o_proj", int64_t{spec.num_heads} * spec.head_dim_of(layer));
+    if (!layer.is_moe) check_parts(world_size, "down_proj", spec.intermediate_size_of(layer));
+  }
+  if (spec.per_layer_input_size > 0) check_parts(world_size, "per_layer_projection", spec.per_layer_input_size);
   if (spec.moe.num_experts > 0) check_parts(world_size, "down_proj of an expert", spec.moe.intermediate_size);
   if (spec.moe.shared_intermediate_size > 0)
     check_parts(world_size, "down_proj of the shared expert", spec.moe.shared_intermediate_size);
@@ -352,7 +386,8 @@ int64_t mlp_bytes(const std::unique_ptr<Matrix>& gate_up_proj, const std::unique
 
 int64_t layer_bytes(const LayerWeights& layer) {
   const Matrix& in_proj = layer.qkv_proj == nullptr ? *layer.recurrent.in_proj : *layer.qkv_proj;
-  int64_t bytes = in_proj.bytes + layer.o_proj->bytes + mlp_bytes(layer.gate_up_proj, layer.down_proj);
+  int64_t bytes = in_proj.bytes + layer.o_proj->bytes + mlp_bytes(layer.gate_up_proj, layer.down_proj) +
+                  mlp_bytes(layer.per_layer_gate, layer.per_layer_projection);
   if (layer.moe == nullptr) return bytes;
   const MoeWeights& moe = *layer.moe;
   bytes += moe.router->bytes + mlp_bytes(moe.shared.gate_up_proj, moe.shared.down_proj);
@@ -361,12 +396,30 @@ int64_t layer_bytes(const LayerWeights& layer) {
   return bytes;
 }
 
-// Returns the group of attention layers with this window, and adds it if there is none yet.
-int find_kv_group(DeviceModel& model, int window) {
-  const auto found = std::ranges::find(model.kv_groups, window, &KvGroup::window);
+// Returns the group of attention layers with this window and shape, and adds it if there is none yet.
+int find_kv_group(DeviceModel& model, int window, const KvShape& shape) {
+  const auto found = std::ranges::find_if(
+      model.kv_groups, [&](const KvGroup& group) { return group.window == window && group.shape == shape; });
   const int index = static_cast<int>(found - model.kv_groups.begin());
-  if (found == model.kv_groups.end()) model.kv_groups.push_back({window, 0});
+  if (found == model.kv_groups.end()) model.kv_groups.push_back({window, 0, shape});
   return index;
+}
+
+DeviceLayer make_device_layer(DeviceModel& model, const ModelSpec& spec, const ShardPlan& plan,
+                              const LayerSpec& layer) {
+  if (layer.mixer != Mixer::kAttention) return {layer.mixer, -1, -1, -1, 0};
+  if (layer.kv_source >= 0) {
+    DeviceLayer shared = model.layer(layer.kv_source);
+    shared.reads_kv = true;
+    shared.rope = layer.rope;
+    return shared;
+  }
+  KvShape shape;
+  const int total = spec.num_kv_heads_of(layer), d = spec.head_dim_of(layer);
+  if (total != spec.num_kv_heads || d != spec.head_dim) shape = {kv_heads(plan, total).count, total, d};
+  const int group = find_kv_group(model, layer.window, shape);
+  const int place = model.kv_groups[static_cast<size_t>(group)].num_layers++;
+  return {layer.mixer, group, place, layer.rope, layer.window};
 }
 
 }  // namespace
@@ -385,13 +438,14 @@ void require_shape(const TensorTable& tensors, const std::string& name, int64_t 
 ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size) {
   if (world_size > 1) check_split(spec, world_size);
   ShardPlan plan;
+  plan.rank = rank;
+  plan.world_size = world_size;
   plan.num_heads = spec.num_heads / world_size;
   plan.head_begin = rank * plan.num_heads;
-  plan.num_kv_heads = std::max(1, spec.num_kv_heads / world_size);
-  plan.kv_head_begin =
-      spec.num_kv_heads >= world_size ? rank * plan.num_kv_heads : rank / (world_size / spec.num_kv_heads);
-  plan.intermediate_size = spec.intermediate_size / world_size;
-  plan.intermediate_begin = rank * plan.intermediate_size;
+  for (const LayerSpec& layer : spec.layers)
+    plan.intermediate_size = std::max(plan.intermediate_size, spec.intermediate_size_of(layer) / world_size);
+  plan.per_layer_size = spec.per_layer_input_size / world_size;
+  plan.per_layer_begin = rank * plan.per_layer_size;
   plan.expert_size = spec.moe.intermediate_size / world_size;
   plan.expert_begin = rank * plan.expert_size;
   plan.shared_size = spec.moe.shared_intermediate_size / world_size;
@@ -410,6 +464,11 @@ void check_tensors(const ModelSpec& spec, const TensorTable& tensors) {
   require_shape(tensors, "embed_tokens.weight", spec.vocab_size, spec.hidden_size);
   require_shape(tensors, "norm.weight", 1, spec.hidden_size);
   if (!spec.tie_word_embeddings) require_shape(tensors, "lm_head.weight", spec.vocab_size, spec.hidden_size);
+  if (const int64_t size = spec.per_layer_input_size; size > 0) {
+    require_shape(tensors, "per_layer_table.weight", spec.vocab_size, spec.num_layers() * size);
+    require_shape(tensors, "per_layer_projection.weight", spec.num_layers() * size, spec.hidden_size);
+    require_shape(tensors, "per_layer_norm.weight", 1, size);
+  }
   for (int layer = 0; layer < spec.num_layers(); ++layer)
     LayerChecker(spec, tensors, layer).check();
   check_paired_rows(spec, tensors);
@@ -426,12 +485,25 @@ Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorT
   };
   Weights weights;
   weights.embed_tokens = backend.load_matrix(vocab_source("embed_tokens.weight"), progress);
+  if (spec.per_layer_input_size > 0) {
+    const auto whole = [&](const char* name, WeightFormat format) {
+      MatrixSource source;
+      source.format = format;
+      source.slices.push_back(slicer.whole(name));
+      return backend.load_matrix(source, progress);
+    };
+    weights.per_layer_inputs.table = whole("per_layer_table.weight", formats.vocab);
+    weights.per_layer_inputs.projection = whole("per_layer_projection.weight", formats.layers);
+    weights.per_layer_inputs.norm =
+        backend.load_vector(slicer.whole("per_layer_norm.weight"), static_cast<float>(spec.norm_offset), progress);
+  }
   for (int layer = 0; layer < spec.num_layers(); ++layer)
     weights.layers.push_back(LayerLoader(slicer, spec, plan, layer, formats.layers, backend, progress).load());
   weights.norm = backend.load_vector(slicer.whole("norm.weight"), static_cast<float>(spec.norm_offset), progress);
   if (!spec.tie_word_embeddings) weights.lm_head = backend.load_matrix(vocab_source("lm_head.weight"), progress);
 
-  weights.bytes = weights.embed_tokens->bytes + (weights.lm_head ? weights.lm_head->bytes : 0);
+  weights.bytes = weights.embed_tokens->bytes + (weights.lm_head ? weights.lm_head->bytes : 0) +
+                  mlp_bytes(weights.per_layer_inputs.table, weights.per_layer_inputs.projection);
   for (const LayerWeights& layer : weights.layers)
     weights.bytes += layer_bytes(layer);
   return weights;
@@ -442,7 +514,7 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   model.hidden_size = spec.hidden_size;
   model.intermediate_size = plan.intermediate_size;
   model.num_heads = plan.num_heads;
-  model.num_kv_heads = plan.num_kv_heads;
+  model.num_kv_heads = kv_heads(plan, spec.num_kv_heads).count;
   model.total_kv_heads = spec.num_kv_heads;
   model.head_dim = spec.head_dim;
   model.vocab_size = spec.vocab_size;
@@ -455,6 +527,7 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   model.has_sinks = spec.has_sinks;
   model.attention_soft_cap = static_cast<float>(spec.attention_soft_cap);
   model.qk_norm = spec.qk_norm;
+  model.has_v_norm = spec.has_v_norm;
   model.rotates_before_qk_norm = spec.rotates_before_qk_norm;
   model.embedding_scale = static_cast<float>(spec.embedding_scale);
   model.residual_scale = static_cast<float>(spec.residual_scale);
@@ -466,15 +539,12 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   model.moe.shared_intermediate_size = plan.shared_size;
   model.recurrent = plan.recurrent.shape;
   model.has_output_gate = spec.has_output_gate;
-  for (const LayerSpec& layer : spec.layers) {
-    if (layer.mixer != Mixer::kAttention) {
-      model.layers.push_back({layer.mixer, -1, -1, -1, 0});
-      continue;
-    }
-    const int group = find_kv_group(model, layer.window);
-    model.layers.push_back(
-        {layer.mixer, group, model.kv_groups[static_cast<size_t>(group)].num_layers++, layer.rope, layer.window});
-  }
+  model.per_layer_input_size = spec.per_layer_input_size;
+  model.per_layer_begin = plan.per_layer_begin;
+  model.per_layer_end = plan.per_layer_begin + plan.per_layer_size;
+  model.has_layer_scales = spec.has_layer_scales;
+  for (const LayerSpec& layer : spec.layers)
+    model.layers.push_back(make_device_layer(model, spec, plan, layer));
   for (const RopeSpec& rope : spec.ropes)
     model.rope_tables.push_back({rope.rotary_dim, {}, {}, rope.query_scale_growth != 0});
   model.max_model_len = max_model_len;
@@ -482,6 +552,10 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
 }
 
 void merge_kv_groups(DeviceModel& model) {
+  const auto is_special = [](const DeviceLayer& layer) { return layer.reads_kv; };
+  if (std::ranges::any_of(model.kv_groups, [](const KvGroup& group) { return group.shape.head_dim > 0; }) ||
+      std::ranges::any_of(model.layers, is_special))
+    return;
   int num_layers = 0;
   for (DeviceLayer& layer : model.layers) {
     layer.kv_group = 0;

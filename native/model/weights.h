@@ -1,5 +1,6 @@
 #pragma once
 // Loads one rank's shard of the weights from a table of checkpoint tensors.
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -11,7 +12,8 @@
 namespace capstan {
 
 struct Weights {
-  std::unique_ptr<Matrix> embed_tokens;  // (vocab rows of this rank, hidden_size)
+  std::unique_ptr<Matrix> embed_tokens;   // (vocab rows of this rank, hidden_size)
+  PerLayerInputWeights per_layer_inputs;  // without a table if the model has none
   std::vector<LayerWeights> layers;
   std::unique_ptr<Vector> norm;     // (hidden_size)
   std::unique_ptr<Matrix> lm_head;  // (vocab rows of this rank, hidden_size); null when tied to embed_tokens
@@ -35,9 +37,10 @@ struct RecurrentShard {
 
 // The part of each layer that a rank holds.
 struct ShardPlan {
+  int rank = 0, world_size = 1;
   int head_begin = 0, num_heads = 0;
-  int kv_head_begin = 0, num_kv_heads = 0;  // replicated when there are more ranks than KV heads
-  int64_t intermediate_begin = 0, intermediate_size = 0;
+  int64_t intermediate_size = 0;  // the largest of a layer
+  int64_t per_layer_begin = 0, per_layer_size = 0;
   int64_t expert_begin = 0, expert_size = 0;  // of the intermediate size of each expert
   int64_t shared_begin = 0, shared_size = 0;  // of the intermediate size of the shared expert
   int64_t vocab_begin = 0, vocab_end = 0;
@@ -47,9 +50,20 @@ struct ShardPlan {
 // Throws kInvalidArgument with the numbers when the model cannot be split over `world_size` ranks.
 ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size);
 
+struct HeadRange {
+  int begin = 0, count = 0;
+};
+
+// Returns the KV heads of a rank. They are replicated when there are more ranks than KV heads.
+inline HeadRange kv_heads(const ShardPlan& plan, int total) {
+  const int count = std::max(1, total / plan.world_size);
+  return {total >= plan.world_size ? plan.rank * count : plan.rank / (plan.world_size / total), count};
+}
+
 DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int64_t num_token_ids, int max_model_len);
 
-// Puts all layers into one KV group, in which no block is freed, for a backend without KV groups.
+// Puts all layers into one KV group, in which no block is freed, for a backend without KV groups. Does nothing when the
+// layers differ in shape or share keys and values, which such a backend refuses.
 void merge_kv_groups(DeviceModel& model);
 
 // Throws kInvalidModel with the name and the expected shape unless every tensor that the spec needs is present with the

@@ -4,8 +4,16 @@ import path from 'node:path';
 import { Engine, type EngineOptions } from '../../ts/index';
 import { listCases } from './golden';
 
-const SPLITTABLE = ['gemma3-bf16', 'gpt-oss-f32', 'granite-bf16', 'olmo2-bf16', 'qwen2-moe-f32', 'qwen3-moe-bf16'];
-const FAMILIES = [...SPLITTABLE, 'exaone4-f32', 'gemma2-f32', 'olmo3-f32'];
+const SPLITTABLE = [
+  'gemma3-bf16',
+  'gemma4-bf16',
+  'gpt-oss-f32',
+  'granite-bf16',
+  'olmo2-bf16',
+  'qwen2-moe-f32',
+  'qwen3-moe-bf16',
+];
+const FAMILIES = [...SPLITTABLE, 'exaone4-f32', 'gemma4-f32', 'glm4-moe-f32', 'gemma2-f32', 'olmo3-f32'];
 const cases = listCases(path.join(__dirname, 'fixtures')).filter(({ golden }) => FAMILIES.includes(golden.case));
 
 interface Answer {

@@ -31,6 +31,7 @@ ARCHITECTURES = {
     "gpt_oss": "GptOssForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
+    "gemma4_text": "Gemma4ForCausalLM",
     "phi3": "Phi3ForCausalLM",
     "smollm3": "SmolLM3ForCausalLM",
     "granite": "GraniteForCausalLM",
@@ -39,10 +40,12 @@ ARCHITECTURES = {
     "olmo3": "Olmo3ForCausalLM",
     "exaone4": "Exaone4ForCausalLM",
     "glm4": "Glm4ForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
     "seed_oss": "SeedOssForCausalLM",
     "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
     "ernie4_5": "Ernie4_5ForCausalLM",
     "lfm2": "Lfm2ForCausalLM",
+    "lfm2_moe": "Lfm2MoeForCausalLM",
     "qwen3_5_text": "Qwen3_5ForCausalLM",
     "qwen3_5_moe_text": "Qwen3_5MoeForCausalLM",
     "qwen3_next": "Qwen3NextForCausalLM",
@@ -101,12 +104,14 @@ def outer_config(case, text_config):
         "model_type": case["outer"]["model_type"],
         "tie_word_embeddings": case["tied"],
         "text_config": text_config,
-        "vision_config": vision,
+        "vision_config": case["outer"].get("vision_config", vision),
     }
 
 
 # The classes of these add 1 to the weights of their norms, but not to those of the recurrent layers.
-ZERO_CENTERED_NORMS = ("gemma", "qwen3_5", "qwen3_next")
+ZERO_CENTERED_NORMS = ("gemma2", "gemma3", "qwen3_5", "qwen3_next")
+# Files hold these too, although they are not parameters.
+STORED_BUFFERS = ("layer_scalar", "expert_bias", "e_score_correction_bias")
 
 
 def recurrent_parameter(name, noise):
@@ -126,14 +131,15 @@ def random_weights(case, config, generator):
     """Tensors by name, in the file's type. The scales give margins near 0.5 (a tied embedding is the head, and scaled as one); the library's own
     initialisation gives flat logits that hide faults."""
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
+        model = AutoModelForCausalLM.from_config(config if case["outer"] is None else config.get_text_config())
     weights = {}
-    for name, parameter in model.named_parameters():
+    stored = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(STORED_BUFFERS)]
+    for name, parameter in [*model.named_parameters(), *stored]:
         noise = torch.randn(parameter.shape, generator=generator)
         fan_in = parameter.shape[-1]
         if name == "lm_head.weight":
             value = noise * 2 / fan_in**0.5
-        elif "embed_tokens" in name:
+        elif name.endswith("embed_tokens.weight"):
             value = noise * (2 / fan_in**0.5 if case["tied"] else 1.0)
         elif (value := recurrent_parameter(name, noise)) is not None:
             pass
@@ -141,6 +147,10 @@ def random_weights(case, config, generator):
             is_offset = case["model_type"].startswith(ZERO_CENTERED_NORMS) and "linear_attn" not in name
             value = (0 if is_offset else 1) + 0.25 * noise
         elif name.endswith("sinks"):
+            value = noise
+        elif name.endswith("layer_scalar"):
+            value = 0.8 + 0.1 * noise
+        elif "embed_tokens_per_layer" in name:
             value = noise
         elif name.endswith((".bias", "_bias")):
             value = 0.3 * noise

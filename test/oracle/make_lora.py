@@ -61,6 +61,12 @@ CASES = {
     "qwen2-bf16": ("qwen2-bf16", torch.bfloat16, {"r": 16, "lora_alpha": 16, "target_modules": LINEAR}),
     "granite-ranks": ("granite-bf16", torch.bfloat16, {"r": 6, "lora_alpha": 6, "target_modules": LINEAR}),
     "olmo2-ranks": ("olmo2-bf16", torch.bfloat16, {"r": 4, "lora_alpha": 4, "target_modules": LINEAR}),
+    "gemma4-layers": ("gemma4-f32", torch.float32, {"r": 3, "lora_alpha": 3, "target_modules": LINEAR}),
+    "gemma4-equal-kv": (
+        "gemma4-equal-kv-f32",
+        torch.float32,
+        {"r": 3, "lora_alpha": 3, "target_modules": ["k_proj", "o_proj", "down_proj"]},
+    ),
     "llama31-gguf": ("llama31-f16", torch.float16, {"r": 4, "lora_alpha": 8, "target_modules": LINEAR}),
     "llama-f16": ("llama3-f16", torch.float16, {"r": 8, "lora_alpha": 16, "target_modules": LINEAR}),
 }

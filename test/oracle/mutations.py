@@ -125,7 +125,8 @@ def ones(*endings):
 def swap_qk_norm(weights, config):
     for name in [n for n in weights if n.endswith(("q_norm.weight", "q_layernorm.weight"))]:
         other = name.replace("q_norm", "k_norm").replace("q_layernorm", "k_layernorm")
-        weights[name], weights[other] = weights[other], weights[name]
+        if other in weights:  # layers that read the keys of others have no norm of them
+            weights[name], weights[other] = weights[other], weights[name]
 
 
 def head_shape(config):
@@ -341,7 +342,7 @@ def constant(endings):
 
 
 def unscaled_embedding(model):
-    model.model.embed_tokens.embed_scale.fill_(1.0)
+    model.get_input_embeddings().embed_scale.fill_(1.0)
 
 
 def swap_ropes(model):
@@ -446,6 +447,16 @@ OF_FEATURE = {
     "rope-alpha": [M("no alpha", config=set_rope(alpha=1.0001))],
     "experts": [M("one expert per token", config=lambda c: c.get("text_config", c).update(num_experts_per_tok=1))],
     "all-experts": [],
+    "selection-bias": [M("no selection bias", weights=zero("expert_bias", "e_score_correction_bias"))],
+    "shared-experts": [M("no shared experts", weights=zero("shared_experts.down_proj.weight"))],
+    "per-layer-inputs": [M("no table", weights=zero("embed_tokens_per_layer.weight")),
+                         M("no projection of the embedding", weights=zero("per_layer_model_projection.weight")),
+                         M("no inputs per layer", weights=zero("per_layer_projection.weight"))],
+    "shared-kv": [M("keys of the sliding layer ignored", weights=zero("layers.1.self_attn.v_proj.weight"))],
+    "layer-scales": [M("no layer scales", weights=ones("layer_scalar"))],
+    "equal-kv": [],  # a projection of values would be missing
+    "rope-proportional": [M("all of a head rotated", config=lambda c: c["rope_parameters"]["full_attention"].update(
+        partial_rotary_factor=1.0))],
     "shared-expert": [M("no shared expert", weights=zero("shared_expert.down_proj.weight")),
                       M("constant gate", weights=zero("shared_expert_gate.weight"))],
     "normalized-weights": [],  # Mixtral has no switch for it

@@ -66,6 +66,7 @@ export const PLAIN_DECODER = {
   attentionSoftCap: 0,
   qkNorm: 'none',
   rotatesBeforeQkNorm: false,
+  hasVNorm: false,
   norms: { input: true, attentionOut: false, mlp: true, mlpOut: false },
   normOffset: 0,
   hasSinks: false,
@@ -74,6 +75,8 @@ export const PLAIN_DECODER = {
   residualScale: 1,
   logitScale: 1,
   logitSoftCap: 0,
+  perLayerInputSize: 0,
+  hasLayerScales: false,
 } as const;
 
 function readSpec(config: JsonReader, family: Family): NativeModelSpec {
@@ -86,10 +89,13 @@ function readSpec(config: JsonReader, family: Family): NativeModelSpec {
   const attention = family.attention(config, numLayers);
   const { layers: isMoe, ...moe } = family.moe?.(config) ?? { layers: () => false, numExperts: 0 };
   const recurrent = family.recurrent?.(config, numLayers, hiddenSize);
-  const layers = attention.map((layer, i): NativeLayer => {
+  const alike = attention.map((layer, i): NativeLayer => {
     if (recurrent?.isRecurrent[i]) return { mixer: recurrent.mixer, window: 0, rope: -1, isMoe: isMoe(i) };
     return { mixer: 'attention', ...layer, isMoe: isMoe(i) };
   });
+  const intermediateSize = config.positiveInt('intermediate_size', defaults.intermediateSize);
+  const layers = family.layers?.(config, alike, { intermediateSize }) ?? alike;
+  checkKvHeads(config, numHeads, layers);
   const { slidingRopeTheta } = family;
   const numExperts = layers.filter((layer) => layer.isMoe).length * moe.numExperts;
   if (numExperts > MAX_ALL_EXPERTS)
@@ -97,12 +103,17 @@ function readSpec(config: JsonReader, family: Family): NativeModelSpec {
   const ropes =
     slidingRopeTheta === undefined
       ? [readRope(config, headDim, maxPositionEmbeddings, defaults)]
-      : readRopePerLayerType(config, headDim, maxPositionEmbeddings, { ...defaults, slidingRopeTheta });
+      : readRopePerLayerType(
+          config,
+          { full: layers.find(({ rope }) => rope === 0)?.headDim ?? headDim, sliding: headDim },
+          maxPositionEmbeddings,
+          { ...defaults, slidingRopeTheta },
+        );
   return {
     ...PLAIN_DECODER,
     vocabSize: config.positiveInt('vocab_size', defaults.vocabSize),
     hiddenSize,
-    intermediateSize: config.positiveInt('intermediate_size', defaults.intermediateSize),
+    intermediateSize,
     numHeads,
     numKvHeads: readNumKvHeads(config, numHeads, defaults.numKvHeads),
     headDim,
@@ -137,6 +148,16 @@ function readNumKvHeads(config: JsonReader, numHeads: number, classDefault: numb
   if (numHeads % numKvHeads !== 0)
     throw config.mismatch('num_key_value_heads', `a divisor of num_attention_heads (${numHeads})`, numKvHeads);
   return numKvHeads;
+}
+
+function checkKvHeads(config: JsonReader, numHeads: number, layers: readonly NativeLayer[]): void {
+  const wrong = layers.find(({ numKvHeads }) => numKvHeads !== undefined && numHeads % numKvHeads !== 0);
+  if (wrong !== undefined)
+    throw config.mismatch(
+      'num_global_key_value_heads',
+      `a divisor of num_attention_heads (${numHeads})`,
+      wrong.numKvHeads,
+    );
 }
 
 function readActivation(config: JsonReader): NativeModelSpec['hiddenAct'] {

@@ -11,7 +11,8 @@ import {
 } from './attention-layers';
 import type { ExpertTensors, Family, ModelFeatures, SpecChanges } from './family';
 import type { JsonObject, JsonReader } from './json-file';
-import { gptOssMoe, graniteHybridMoe, mixtralMoe, olmoeMoe, qwenMoe } from './moe';
+import { gemma4, gemma4Attention, gemma4Layers, hasEqualKeysAndValues } from './gemma4';
+import { glm4Moe, gptOssMoe, graniteHybridMoe, lfm2Moe, mixtralMoe, olmoeMoe, qwenMoe } from './moe';
 import { graniteMamba, lfm2ShortConv, qwenDeltaNet } from './recurrent';
 
 const NO_BIASES: ModelFeatures = { qkvBias: false, outputBias: false, mlpBias: false };
@@ -329,6 +330,38 @@ export const FAMILIES: readonly Family[] = [
     names: GEMMA_NAMES,
   },
   {
+    modelType: 'gemma4_text',
+    architecture: 'Gemma4ForCausalLM',
+    defaults: {
+      hiddenSize: 2304,
+      numLayers: 30,
+      numHeads: 8,
+      vocabSize: 262144,
+      intermediateSize: 9216,
+      numKvHeads: 4,
+      headDim: 256,
+      maxPositionEmbeddings: 131072,
+      ropeParameters: { rope_type: 'proportional', partial_rotary_factor: 0.25, rope_theta: 1e6 },
+      isTied: true,
+      eosTokenId: 1,
+    },
+    features: (config) => ({ ...attentionBias(config), hasEqualKeysAndValues: hasEqualKeysAndValues(config) }),
+    attention: gemma4Attention,
+    slidingRopeTheta: 10_000,
+    layers: gemma4Layers,
+    changes: (config, { hiddenSize }) => gemma4(config, hiddenSize, softCap(config, 'final_logit_softcapping', 0)),
+    names: {
+      ...GEMMA_NAMES,
+      per_layer_table: 'embed_tokens_per_layer',
+      per_layer_projection: 'per_layer_model_projection',
+      per_layer_norm: 'per_layer_projection_norm',
+      per_layer_gate: 'per_layer_input_gate',
+      per_layer_out: 'per_layer_projection',
+      per_layer_out_norm: 'post_per_layer_input_norm',
+      layer_scale: 'layer_scalar',
+    },
+  },
+  {
     modelType: 'phi3',
     architecture: 'Phi3ForCausalLM',
     defaults: {
@@ -454,6 +487,37 @@ export const FAMILIES: readonly Family[] = [
     attention: (_config, numLayers) => everyLayer(0, numLayers),
     changes: () => SANDWICH,
     names: { attention_out_norm: 'post_self_attn_layernorm', mlp_out_norm: 'post_mlp_layernorm' },
+  },
+  {
+    modelType: 'glm4_moe',
+    architecture: 'Glm4MoeForCausalLM',
+    defaults: {
+      numLayers: 46,
+      numHeads: 96,
+      vocabSize: 151552,
+      intermediateSize: 10944,
+      numKvHeads: 8,
+      rmsNormEps: 1e-5,
+      maxPositionEmbeddings: 131072,
+      partialRotaryFactor: 0.5,
+      eosTokenId: null,
+    },
+    features: (config) => ({
+      ...NO_BIASES,
+      qkvBias: config.boolean('attention_bias', false),
+      experts: {
+        ...QWEN_EXPERTS,
+        selectionBias: 'mlp.gate.e_score_correction_bias',
+        shared: {
+          gate: 'mlp.shared_experts.gate_proj',
+          up: 'mlp.shared_experts.up_proj',
+          down: 'mlp.shared_experts.down_proj',
+        },
+      },
+    }),
+    attention: (_config, numLayers) => everyLayer(0, numLayers),
+    changes: (config) => (config.boolean('use_qk_norm', false) ? { qkNorm: 'head' } : {}),
+    moe: glm4Moe,
   },
   {
     modelType: 'seed_oss',
@@ -617,6 +681,45 @@ export const FAMILIES: readonly Family[] = [
     names: LFM2_NAMES,
   },
   {
+    modelType: 'lfm2_moe',
+    architecture: 'Lfm2MoeForCausalLM',
+    defaults: {
+      hiddenSize: 2048,
+      vocabSize: 65536,
+      intermediateSize: 7168,
+      numKvHeads: 8,
+      maxPositionEmbeddings: 128_000,
+      ropeTheta: 1e6,
+      eosTokenId: 2,
+    },
+    features: (config) => {
+      const hasBias = config.boolean('conv_bias', false);
+      return {
+        ...NO_BIASES,
+        recurrentBias: hasBias,
+        convBias: hasBias,
+        experts: {
+          router: 'feed_forward.gate',
+          ...(config.boolean('use_expert_bias', true) ? { selectionBias: 'feed_forward.expert_bias' } : {}),
+          each: {
+            gate: 'feed_forward.experts.*.w1',
+            up: 'feed_forward.experts.*.w3',
+            down: 'feed_forward.experts.*.w2',
+          },
+        },
+      };
+    },
+    attention: (_config, numLayers) => everyLayer(0, numLayers),
+    recurrent: lfm2ShortConv,
+    changes: (config) => ({
+      qkNorm: 'head',
+      rmsNormEps: config.positiveNumber('norm_eps', 1e-5),
+      tieWordEmbeddings: config.boolean('tie_embedding', config.boolean('tie_word_embeddings', true)),
+    }),
+    moe: lfm2Moe,
+    names: LFM2_NAMES,
+  },
+  {
     modelType: 'granitemoehybrid',
     architecture: 'GraniteMoeHybridForCausalLM',
     defaults: { vocabSize: 32000, intermediateSize: 11008, maxPositionEmbeddings: 2048, eosTokenId: 2 },
@@ -651,9 +754,6 @@ export const FAMILIES: readonly Family[] = [
 /** Families that are not supported yet, by the start of their model type. */
 const LATER_FAMILIES: readonly [prefix: string, description: string][] = [
   ['gemma3n', 'per-layer inputs'],
-  ['gemma4', 'per-layer inputs and shared keys'],
-  ['glm4_moe', 'routing in groups'],
-  ['lfm2_moe', 'short convolutions with experts'],
   ['qwen3_vl', 'another text model with images'],
   ['deepseek', 'multi-head latent attention'],
   ['phi', 'Phi before Phi-3, or its mixture of experts'],
@@ -662,6 +762,7 @@ const LATER_FAMILIES: readonly [prefix: string, description: string][] = [
 /** Models of text with images. Only the text part runs. The value is its row if its config names none. */
 const OUTER_MODELS: Readonly<Record<string, string>> = {
   Gemma3ForConditionalGeneration: 'gemma3_text',
+  Gemma4ForConditionalGeneration: 'gemma4_text',
   Mistral3ForConditionalGeneration: 'mistral',
   Qwen3_5ForConditionalGeneration: 'qwen3_5_text',
   Qwen3_5MoeForConditionalGeneration: 'qwen3_5_moe_text',
@@ -706,8 +807,9 @@ export function findFamily(config: JsonReader): Family {
   // Refuse other heads (classification, reward): only language model heads are loaded.
   const isBase = architecture !== undefined && /(?<!Reward)Model$/.test(architecture);
   if (architecture !== undefined && architecture !== family.architecture && !isBase) throw unsupported(name);
-  if (config.raw('use_bidirectional_attention') === true)
-    throw config.mismatch('use_bidirectional_attention', 'false (a model that generates text)', true);
+  const bidirectional = config.raw('use_bidirectional_attention');
+  if (bidirectional === true || bidirectional === 'all')
+    throw config.mismatch('use_bidirectional_attention', 'false (a model that generates text)', bidirectional);
   return family;
 }
 

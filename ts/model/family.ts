@@ -42,6 +42,8 @@ export interface ModelFeatures {
   /** Where the checkpoint keeps the projections of attention and of a dense MLP. */
   isQkvFused?: boolean;
   isGateUpFused?: boolean;
+  /** Full layers have no projection of values: their values are the keys before norm and rotation. */
+  hasEqualKeysAndValues?: boolean;
   /** Rotary positions turn neighbouring dimensions of a head instead of its halves. */
   isRopeInterleaved?: boolean;
   /** How the checkpoint stores the experts. */
@@ -96,6 +98,8 @@ export interface Family {
   /** The default base of the rotation of sliding layers. undefined: all layers have one rotation. */
   slidingRopeTheta?: number;
   changes?(config: JsonReader, sizes: { hiddenSize: number; headDim: number }): SpecChanges;
+  /** Changes layers that differ from the model. */
+  layers?(config: JsonReader, layers: NativeLayer[], sizes: { intermediateSize: number }): NativeLayer[];
   /** The layers that replace attention. */
   recurrent?(config: JsonReader, numLayers: number, hiddenSize: number): RecurrentLayers;
   moe?(config: JsonReader): NativeMoe & { layers: (layer: number) => boolean };

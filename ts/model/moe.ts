@@ -88,3 +88,40 @@ export function gptOssMoe(config: JsonReader, intermediateSize: number): Moe {
     layers: everyLayer,
   };
 }
+
+/** The first `first_k_dense_replace` layers are dense. Routing in several groups of experts is not supported. */
+export function glm4Moe(config: JsonReader): Moe {
+  const numGroups = config.positiveInt('n_group', 1);
+  if (numGroups !== 1) throw config.mismatch('n_group', '1 (one group of experts)', numGroups);
+  const intermediateSize = config.positiveInt('moe_intermediate_size', 1408);
+  const firstSparse = config.nonNegativeInt('first_k_dense_replace', 1);
+  return {
+    score: 'sigmoid',
+    numExperts: config.positiveInt(
+      config.has('num_local_experts') ? 'num_local_experts' : 'n_routed_experts',
+      128,
+      MAX_EXPERTS,
+    ),
+    topK: config.positiveInt('num_experts_per_tok', 8),
+    intermediateSize,
+    sharedIntermediateSize: config.nonNegativeInt('n_shared_experts', 1) * intermediateSize,
+    normalizesWeights: config.boolean('norm_topk_prob', true),
+    weightScale: config.positiveNumber('routed_scaling_factor', 1),
+    layers: (layer) => layer >= firstSparse,
+  };
+}
+
+/** The first `num_dense_layers` layers are dense. */
+export function lfm2Moe(config: JsonReader): Moe {
+  const firstSparse = config.nonNegativeInt('num_dense_layers', 2);
+  return {
+    score: 'sigmoid',
+    numExperts: config.positiveInt('num_experts', 32, MAX_EXPERTS),
+    topK: config.positiveInt('num_experts_per_tok', 4),
+    intermediateSize: config.positiveInt('moe_intermediate_size', 1792),
+    sharedIntermediateSize: 0,
+    normalizesWeights: config.boolean('norm_topk_prob', true),
+    weightScale: config.positiveNumber('routed_scaling_factor', 1),
+    layers: (layer) => layer >= firstSparse,
+  };
+}

@@ -3,7 +3,8 @@ import { CapstanError } from '../errors';
 import { type FamilyDefaults, SHARED_DEFAULTS } from './family';
 import { JsonReader } from './json-file';
 
-const ROPE_TYPES = ['default', 'linear', 'dynamic', 'llama3', 'yarn', 'longrope'] as const;
+/** `proportional` becomes `linear` with divisors. */
+const ROPE_TYPES = ['default', 'linear', 'dynamic', 'llama3', 'yarn', 'longrope', 'proportional'] as const;
 
 /** What the class of a model says about its rotations. */
 export type RopeDefaults = Pick<FamilyDefaults, 'ropeTheta' | 'ropeParameters' | 'partialRotaryFactor'>;
@@ -32,7 +33,7 @@ export function readRope(
  */
 export function readRopePerLayerType(
   config: JsonReader,
-  headDim: number,
+  headDim: { full: number; sliding: number },
   maxPositionEmbeddings: number,
   defaults: RopeDefaults & { slidingRopeTheta: number },
 ): NativeRope[] {
@@ -40,12 +41,13 @@ export function readRopePerLayerType(
   const parameters = config.object('rope_parameters');
   if (parameters?.has('full_attention') || parameters?.has('sliding_attention'))
     return [
-      ropeOf(config, parameters.object('full_attention'), headDim, maxPositionEmbeddings, defaults),
-      ropeOf(config, parameters.object('sliding_attention'), headDim, maxPositionEmbeddings, ofSliding),
+      ropeOf(config, parameters.object('full_attention'), headDim.full, maxPositionEmbeddings, defaults),
+      ropeOf(config, parameters.object('sliding_attention'), headDim.sliding, maxPositionEmbeddings, ofSliding),
     ];
-  const full = readRope(config, headDim, maxPositionEmbeddings, defaults);
+  const full = readRope(config, headDim.full, maxPositionEmbeddings, defaults);
+  const slidingDim = headDim.full === headDim.sliding ? full.rotaryDim : headDim.sliding;
   const theta = config.positiveNumber('rope_local_base_freq', defaults.slidingRopeTheta);
-  return [full, { ...plainRope(full.rotaryDim, maxPositionEmbeddings), theta }];
+  return [full, { ...plainRope(slidingDim, maxPositionEmbeddings), theta }];
 }
 
 /** A rotation without scaling. */
@@ -66,6 +68,23 @@ export function plainRope(rotaryDim: number, maxPositionEmbeddings: number): Nat
   };
 }
 
+/** A part of the dimensions is turned, with the frequencies of a rotation of the complete head. */
+function proportionalRope(
+  parameters: JsonReader,
+  headDim: number,
+  share: number,
+  maxPositionEmbeddings: number,
+): NativeRope {
+  const numTurned = Math.trunc((share * headDim) / 2);
+  const divisors = Float32Array.from({ length: headDim / 2 }, (_, i) => (i < numTurned ? 1 : Infinity));
+  return {
+    ...plainRope(headDim, maxPositionEmbeddings),
+    type: 'linear',
+    factor: parameters.positiveNumber('factor', 1),
+    frequencyDivisors: divisors,
+  };
+}
+
 function ropeOf(
   config: JsonReader,
   parameters: JsonReader | undefined,
@@ -76,8 +95,10 @@ function ropeOf(
   const type = readRopeType(parameters, config.string('model_type', ''));
   const partial = parameters?.raw('partial_rotary_factor') === undefined ? config : parameters;
   const share = partial.positiveNumber('partial_rotary_factor', defaults.partialRotaryFactor ?? 1);
-  const rope = plainRope(Math.trunc(headDim * share), maxPositionEmbeddings);
-  rope.type = type;
+  const rope =
+    type === 'proportional'
+      ? proportionalRope(parameters!, headDim, share, maxPositionEmbeddings)
+      : { ...plainRope(Math.trunc(headDim * share), maxPositionEmbeddings), type };
   rope.theta = (parameters?.has('rope_theta') ? parameters : config).positiveNumber(
     'rope_theta',
     defaults.ropeTheta ?? SHARED_DEFAULTS.ropeTheta,
@@ -89,11 +110,12 @@ function ropeOf(
       rope.rotaryDim,
     );
   }
-  if (parameters !== undefined && type !== 'default') readScaling(rope, parameters, config, maxPositionEmbeddings);
+  if (parameters !== undefined && type !== 'default' && type !== 'proportional')
+    readScaling(rope, parameters, config, maxPositionEmbeddings);
   return rope;
 }
 
-function readRopeType(parameters: JsonReader | undefined, modelType: string): NativeRope['type'] {
+function readRopeType(parameters: JsonReader | undefined, modelType: string): (typeof ROPE_TYPES)[number] {
   if (parameters === undefined) return 'default';
   const perLayer = ['full_attention', 'sliding_attention'].find((key) => parameters.has(key));
   if (perLayer !== undefined) {

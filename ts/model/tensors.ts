@@ -71,6 +71,14 @@ export function requiredTensors(
   });
   const wanted = [outer('embed_tokens', [vocabSize, hidden]), outer('norm', [hidden])];
   if (!spec.tieWordEmbeddings) wanted.push(outer('lm_head', [vocabSize, hidden]));
+  if (spec.perLayerInputSize > 0) {
+    const size = spec.layers.length * spec.perLayerInputSize;
+    wanted.push(
+      outer('per_layer_table', [vocabSize, size]),
+      outer('per_layer_projection', [size, hidden]),
+      outer('per_layer_norm', [spec.perLayerInputSize]),
+    );
+  }
   for (let layer = 0; layer < spec.layers.length; layer++)
     for (const tensor of new LayerTensors(spec, features, { ...LLAMA_NAMES, ...family.names }, layer).list())
       wanted.push(tensor);
@@ -88,25 +96,38 @@ export interface ProjectionModule extends Pick<RequiredTensor, 'interleaved'> {
 
 const PROJECTIONS = /^layers\.\d+\.((?:q|k|v|qkv|o|gate|up|gate_up|down)_proj)\.weight$/;
 
-/** Returns the modules that an adapter may change, by their names in transformers from `layers.` on. */
-export function projectionModules(
-  spec: NativeModelSpec,
-  family: Pick<Family, 'names' | 'features'>,
-): Map<string, ProjectionModule> {
-  const modules = new Map<string, ProjectionModule>();
+/**
+ * Returns the modules that an adapter may change, by their names in transformers from `layers.` on. A module that gives
+ * keys and values is both projections.
+ */
+export function projectionModules({
+  spec,
+  family,
+  features: { hasEqualKeysAndValues },
+}: {
+  spec: NativeModelSpec;
+  family: Pick<Family, 'names' | 'features'>;
+  features: ModelFeatures;
+}): Map<string, ProjectionModule[]> {
+  const modules = new Map<string, ProjectionModule[]>();
   // Whether projections are fused and how their rows are ordered depends on the family only.
-  const features = family.features(new JsonReader({}, 'config.json'));
+  const features = {
+    ...family.features(new JsonReader({}, 'config.json')),
+    ...(hasEqualKeysAndValues === undefined ? {} : { hasEqualKeysAndValues }),
+  };
   for (const [layer, { mixer }] of spec.layers.entries())
     for (const tensor of new LayerTensors(spec, features, { ...LLAMA_NAMES, ...family.names }, layer).list()) {
       const [, name] = PROJECTIONS.exec(tensor.name) ?? [];
       if (name === undefined || (name === 'o_proj' && mixer !== 'attention')) continue;
       const { shape, interleaved, checkpointName } = tensor;
-      modules.set(checkpointName.replace(/\.weight$/, ''), {
+      const module = checkpointName.replace(/\.weight$/, '');
+      const projection = {
         layer,
         name,
         shape: shape as [number, number],
         ...(interleaved === undefined ? {} : { interleaved }),
-      });
+      };
+      modules.set(module, [...(modules.get(module) ?? []), projection]);
     }
   return modules;
 }
@@ -131,6 +152,8 @@ class LayerTensors {
     if (this.spec.layers[this.layer].isMoe) this.#addExperts(this.features.experts!);
     else this.#addMlp();
     if (norms.mlpOut) this.#named('mlp_out_norm', [hiddenSize]);
+    if (this.spec.perLayerInputSize > 0) this.#addPerLayerInput(this.spec.perLayerInputSize);
+    if (this.spec.hasLayerScales) this.#push('layer_scale', this.names.layer_scale, [1]);
     return this.#tensors;
   }
 
@@ -143,32 +166,45 @@ class LayerTensors {
     });
   }
 
-  /** Adds the weight, and the bias if there is one. */
-  #named(name: string, shape: number[], hasBias = false, rest: Partial<RequiredTensor> = {}): void {
-    this.#push(`${name}.weight`, `${this.names[name]}.weight`, shape, rest);
-    if (hasBias)
-      this.#push(`${name}.bias`, `${this.names[name]}.bias`, [shape[0]], { ...rest, storedShape: [shape[0]] });
+  /** Adds the weight, and the bias if there is one. `source` is the canonical name of the tensor that holds it. */
+  #named(name: string, shape: number[], hasBias = false, rest: Partial<RequiredTensor> = {}, source = name): void {
+    const checkpointName = this.names[source];
+    this.#push(`${name}.weight`, `${checkpointName}.weight`, shape, rest);
+    if (hasBias) this.#push(`${name}.bias`, `${checkpointName}.bias`, [shape[0]], { ...rest, storedShape: [shape[0]] });
+  }
+
+  #addPerLayerInput(size: number): void {
+    const { hiddenSize: hidden } = this.spec;
+    this.#named('per_layer_gate', [size, hidden]);
+    this.#push('per_layer_projection.weight', `${this.names.per_layer_out}.weight`, [hidden, size]);
+    this.#push('per_layer_norm.weight', `${this.names.per_layer_out_norm}.weight`, [hidden]);
   }
 
   #addAttention(): void {
-    const { hiddenSize: hidden, headDim, numHeads, numKvHeads, qkNorm, hasOutputGate } = this.spec;
-    const { qkvBias, outputBias, isQkvFused, isRopeInterleaved } = this.features;
+    const { hiddenSize: hidden, numHeads, qkNorm, hasOutputGate } = this.spec;
+    const { qkvBias, outputBias, isQkvFused, isRopeInterleaved, hasEqualKeysAndValues } = this.features;
+    const layer = this.spec.layers[this.layer];
+    const { headDim = this.spec.headDim, numKvHeads = this.spec.numKvHeads } = layer;
+    const hasKeys = layer.kvSource === undefined;
     const queries = numHeads * headDim;
     const keys = numKvHeads * headDim;
-    const rope = this.spec.ropes[this.spec.layers[this.layer].rope] as NativeModelSpec['ropes'][number] | undefined;
+    const rope = this.spec.ropes[layer.rope] as NativeModelSpec['ropes'][number] | undefined;
     const pairs =
       isRopeInterleaved === true && rope !== undefined ? { interleaved: { size: headDim, rows: rope.rotaryDim } } : {};
     if (isQkvFused) {
       this.#named('qkv_proj', [queries + 2 * keys, hidden], qkvBias);
     } else {
       this.#named('q_proj', [hasOutputGate ? 2 * queries : queries, hidden], qkvBias, pairs);
-      this.#named('k_proj', [keys, hidden], qkvBias, pairs);
-      this.#named('v_proj', [keys, hidden], qkvBias);
+      if (hasKeys) {
+        this.#named('k_proj', [keys, hidden], qkvBias, pairs);
+        const values = hasEqualKeysAndValues && layer.window === 0 ? 'k_proj' : 'v_proj';
+        this.#named('v_proj', [keys, hidden], qkvBias, {}, values);
+      }
     }
     this.#named('o_proj', [hidden, queries], outputBias);
     if (qkNorm !== 'none') {
       this.#named('q_norm', [qkNorm === 'head' ? headDim : queries]);
-      this.#named('k_norm', [qkNorm === 'head' ? headDim : keys]);
+      if (hasKeys) this.#named('k_norm', [qkNorm === 'head' ? headDim : keys]);
     }
     if (this.spec.hasSinks) this.#push('sinks', this.names.sinks, [numHeads]);
   }
@@ -204,7 +240,8 @@ class LayerTensors {
   }
 
   #addMlp(): void {
-    const { hiddenSize: hidden, intermediateSize: inner } = this.spec;
+    const { hiddenSize: hidden } = this.spec;
+    const { intermediateSize: inner = this.spec.intermediateSize } = this.spec.layers[this.layer];
     const { mlpBias, isGateUpFused } = this.features;
     if (isGateUpFused) {
       this.#named('gate_up_proj', [2 * inner, hidden], mlpBias);

@@ -32,51 +32,66 @@ void CpuBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
     CAPSTAN_CHECK(layer.mixer != Mixer::kAttention ||
                   layer.window == model.kv_groups[static_cast<size_t>(layer.kv_group)].window);
   CAPSTAN_CHECK(limits.max_num_tokens > 0 && limits.max_num_seqs > 0);
-  CAPSTAN_CHECK(model.num_kv_heads > 0 && model.num_heads % model.num_kv_heads == 0);
   for (const RopeTable& rope : model.rope_tables) {
-    CAPSTAN_CHECK(rope.rotary_dim % 2 == 0 && rope.rotary_dim <= model.head_dim);
+    CAPSTAN_CHECK(rope.rotary_dim % 2 == 0);
     CAPSTAN_CHECK(static_cast<int64_t>(rope.values.size()) >= int64_t{model.max_model_len} * rope.rotary_dim);
   }
-  CAPSTAN_CHECK(model.head_dim <= kMaxHeadDim);
   model_ = model;
   limits_ = limits;
-  kv_layout_ = make_kv_layout(model, limits.block_size, limits.kv_cache_dtype);
+  kv_layouts_.clear();
+  for (int group = 0; group < static_cast<int>(model.kv_groups.size()); ++group) {
+    const KvShape shape = model.kv_shape(group);
+    CAPSTAN_CHECK(shape.num_kv_heads > 0 && model.num_heads % shape.num_kv_heads == 0);
+    CAPSTAN_CHECK(shape.head_dim <= kMaxHeadDim);
+    kv_layouts_.push_back(make_kv_layout(shape, limits.block_size, limits.kv_cache_dtype));
+  }
   plan_memory();
   allocate();
 }
 
 // Reserves the memory of the plans, so that no step allocates any.
 void CpuBackend::plan_memory() {
-  AttentionShape shape{model_.num_heads, model_.num_kv_heads, 0, team_.size(), 0};
-  shape.max_states = max_attention_states(shape, limits_.max_num_seqs, model_.max_model_len);
-  const int max_splits = max_attention_splits(shape);
+  int max_splits = 0;
+  int64_t state_floats = 0;
   const size_t num_groups = model_.kv_groups.size();
-  attention_shapes_.assign(num_groups, shape);
+  attention_shapes_.clear();
   attention_plans_.resize(num_groups);
   for (size_t i = 0; i < num_groups; ++i) {
-    attention_shapes_[i].window = model_.kv_groups[i].window;
+    AttentionShape shape{model_.num_heads, kv_layouts_[i].num_kv_heads, 0, team_.size(), 0};
+    shape.max_states = max_attention_states(shape, limits_.max_num_seqs, model_.max_model_len);
+    const int group_splits = max_attention_splits(shape);
     attention_plans_[i].items.reserve(static_cast<size_t>(max_attention_items(shape, limits_.max_num_tokens)));
-    attention_plans_[i].splits.reserve(static_cast<size_t>(max_splits));
+    attention_plans_[i].splits.reserve(static_cast<size_t>(group_splits));
+    max_splits = std::max(max_splits, group_splits);
+    state_floats = std::max(state_floats, chunk_state_floats(shape.max_states, kv_layouts_[i].v_dim));
+    shape.window = model_.kv_groups[i].window;
+    attention_shapes_.push_back(shape);
   }
   split_items_left_ = std::vector<std::atomic<int>>(static_cast<size_t>(max_splits));
-  states_ = HugeBuffer(static_cast<size_t>(chunk_state_floats(shape.max_states, kv_layout_.v_dim)) * sizeof(float),
-                       "the states of attention");
+  states_ = HugeBuffer(static_cast<size_t>(state_floats) * sizeof(float), "the states of attention");
 }
 
 void CpuBackend::allocate() {
   const int64_t rows = limits_.max_num_tokens;
-  const int64_t q_size = int64_t{model_.num_heads} * model_.head_dim;
-  const int64_t kv_size = int64_t{model_.num_kv_heads} * model_.head_dim;
+  int64_t q_size = 0, qkv_size = 0, num_all_heads = 0, item_rows = kAttentionRows;
+  for (const KvLayout& layout : kv_layouts_) {
+    const int64_t queries = int64_t{model_.num_heads} * layout.head_dim;
+    q_size = std::max(q_size, queries);
+    qkv_size = std::max(
+        qkv_size, (model_.has_output_gate ? 2 : 1) * queries + 2 * int64_t{layout.num_kv_heads} * layout.head_dim);
+    num_all_heads = std::max<int64_t>(num_all_heads, model_.num_heads + layout.num_kv_heads);
+    item_rows = std::max<int64_t>(item_rows, model_.num_heads / layout.num_kv_heads);
+  }
   hidden_stride_ = round_up(model_.hidden_size, 16);
-  qkv_stride_ = round_up((model_.has_output_gate ? 2 : 1) * q_size + 2 * kv_size, 16);
+  qkv_stride_ = round_up(qkv_size, 16);
   const auto floats = [](int64_t count, const char* purpose) {
     return HugeBuffer(static_cast<size_t>(count) * sizeof(float), purpose);
   };
   hidden_ = floats(rows * hidden_stride_, "the hidden states");
-  if (limits_.max_lora_rank > 0) allocate_lora();
+  if (limits_.max_lora_rank > 0) allocate_lora(q_size);
   partial_ = floats(rows * (hidden_stride_ + lora_t_stride_), "the partial sums of a rank");
   if (model_.qk_norm == QkNorm::kAllHeads) {
-    squares_ = floats(rows * (model_.num_heads + model_.num_kv_heads), "the squares of the heads");
+    squares_ = floats(rows * num_all_heads, "the squares of the heads");
     inverse_rms_ = floats(rows * 2, "the norms of q and k");
   }
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
@@ -88,6 +103,13 @@ void CpuBackend::allocate() {
              "the activations");
   mlp_acts_ =
       floats(rows * std::max(round_up(model_.intermediate_size, 2), max_plain_words_), "the activations of the MLP");
+  if (model_.per_layer_input_size > 0) {
+    per_layer_stride_ = round_up(model_.num_layers() * model_.per_layer_input_size, 16);
+    per_layer_gate_stride_ = round_up(model_.per_layer_end - model_.per_layer_begin, 16);
+    per_layer_inputs_ = floats(rows * per_layer_stride_, "the inputs per layer");
+    per_layer_rows_ = floats(team_.size() * per_layer_stride_, "the rows of the inputs per layer");
+    per_layer_gate_ = floats(rows * per_layer_gate_stride_, "the gates of the inputs per layer");
+  }
   logits_ = floats(int64_t{limits_.max_num_seqs} * model_.vocab_size, "the logits");
   if (model_.has_recurrent_layers()) recurrent_.emplace(model_, limits_, kernels_, team_);
   sampler_.emplace(kernels_, model_.vocab_size, model_.num_token_ids, team_);
@@ -104,25 +126,28 @@ void CpuBackend::allocate() {
     expert_out_ = floats(pairs * hidden_stride_, "the results of the experts");
   }
 
-  const int64_t item_rows = std::max<int64_t>(kAttentionRows, model_.num_heads / model_.num_kv_heads);
-  scratch_floats_ = round_up(attention_scratch_floats(item_rows, kv_layout_.k_dim, kv_layout_.v_dim), 1024);
+  scratch_floats_ = 0;
+  for (const KvLayout& layout : kv_layouts_)
+    scratch_floats_ =
+        std::max(scratch_floats_, round_up(attention_scratch_floats(item_rows, layout.k_dim, layout.v_dim), 1024));
   if (!has_int8_acts_)
     scratch_floats_ = std::max(scratch_floats_, round_up(dequantized_floats(max_quantized_k_), 1024));
   scratch_ = floats(team_.size() * scratch_floats_, "the attention scratch");
   kv_.clear();
   for (size_t group = 0; group < model_.kv_groups.size(); ++group) {
-    const int64_t layer_bytes = limits_.num_blocks[group] * (k_block_bytes(kv_layout_) + v_block_bytes(kv_layout_));
+    const int64_t layer_bytes =
+        limits_.num_blocks[group] * (k_block_bytes(kv_layouts_[group]) + v_block_bytes(kv_layouts_[group]));
     kv_.emplace_back(static_cast<size_t>(model_.kv_groups[group].num_layers * layer_bytes), "the KV cache");
   }
 }
 
 KvCache CpuBackend::kv_cache(int layer) const {
-  const DeviceLayer& place = model_.layer(layer);
-  const auto group = static_cast<size_t>(place.kv_group);
-  const int64_t k_bytes = limits_.num_blocks[group] * k_block_bytes(kv_layout_);
-  const int64_t layer_bytes = k_bytes + limits_.num_blocks[group] * v_block_bytes(kv_layout_);
-  char* k = kv_[group].as<char>() + place.kv_layer * layer_bytes;
-  return {kv_layout_, k, k + k_bytes};
+  const size_t group = kv_group(layer);
+  const KvLayout& layout = kv_layouts_[group];
+  const int64_t k_bytes = limits_.num_blocks[group] * k_block_bytes(layout);
+  const int64_t layer_bytes = k_bytes + limits_.num_blocks[group] * v_block_bytes(layout);
+  char* k = kv_[group].as<char>() + model_.layer(layer).kv_layer * layer_bytes;
+  return {layout, k, k + k_bytes};
 }
 
 ActTiles CpuBackend::act_tiles(uint32_t* data, int64_t rows, const CpuMatrix& matrix) const {
@@ -208,7 +233,8 @@ ActTiles CpuBackend::norm_rows(const Vector* norm, std::span<const int32_t> rows
 }
 
 void CpuBackend::check_model(const DeviceModel& model, int64_t weight_bytes) const {
-  check_at_most("head size", kMaxHeadDim, model.head_dim);
+  for (int group = 0; group < static_cast<int>(model.kv_groups.size()); ++group)
+    check_at_most("head size", kMaxHeadDim, model.kv_shape(group).head_dim);
   check_at_most("inputs of the convolution of a recurrent layer", kMaxConvTaps, model.recurrent.conv_taps);
   // All ranks keep their weights in the memory of this machine.
   const int64_t needed = weight_bytes * world_size(), available = available_bytes();
@@ -236,16 +262,15 @@ void CpuBackend::run_gemm(const GemmArgs& args, const CpuMatrix& matrix) {
                    [&](int thread, int64_t begin, int64_t end) { run_panels(args, matrix, thread, begin, end); });
 }
 
-void CpuBackend::norm_all_heads() {
-  const int heads = model_.num_heads, kv_heads = model_.num_kv_heads, stride = heads + kv_heads;
+void CpuBackend::norm_all_heads(const KvShape& shape) {
+  const int heads = model_.num_heads, kv_heads = shape.num_kv_heads, stride = heads + kv_heads;
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
-      kernels_.head_squares(qkv_.as<float>() + row * qkv_stride_, stride, model_.head_dim,
+      kernels_.head_squares(qkv_.as<float>() + row * qkv_stride_, stride, shape.head_dim,
                             squares_.as<float>() + row * stride);
   });
   void* own = squares_.as<void>();
   void* const* published = world_size() > 1 ? comm_->exchange(own) : &own;
-  const int total_kv_heads = model_.total_kv_heads;
   // The heads are added in order, so that the sum does not depend on the number of ranks. More ranks than KV heads hold
   // copies of them.
   const auto inverse_rms = [&](int64_t row, int first, int per_rank, int total) {
@@ -255,11 +280,11 @@ void CpuBackend::norm_all_heads() {
       const int own_head = total >= world_size() ? head % per_rank : 0;
       sum += static_cast<const float*>(published[rank])[row * stride + first + own_head];
     }
-    return 1.0f / std::sqrt(sum / static_cast<float>(total * model_.head_dim) + model_.rms_norm_eps);
+    return 1.0f / std::sqrt(sum / static_cast<float>(total * shape.head_dim) + model_.rms_norm_eps);
   };
   for (int64_t row = 0; row < num_tokens(); ++row) {
     inverse_rms_.as<float>()[row * 2] = inverse_rms(row, 0, heads, heads * world_size());
-    inverse_rms_.as<float>()[row * 2 + 1] = inverse_rms(row, heads, kv_heads, total_kv_heads);
+    inverse_rms_.as<float>()[row * 2 + 1] = inverse_rms(row, heads, kv_heads, shape.total_kv_heads);
   }
   if (world_size() > 1) comm_->barrier();
 }
@@ -292,12 +317,14 @@ void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
   norm_gemm(weights.input_norm.get(), *weights.qkv_proj, {qkv_.as<float>(), qkv_stride_});
   end_update();
   const bool has_norm_of_all = model_.qk_norm == QkNorm::kAllHeads;
-  if (has_norm_of_all) norm_all_heads();
+  if (has_norm_of_all) norm_all_heads(kv_shape(layer));
   QkvRowArgs args;
   args.num_heads = model_.num_heads;
   args.q_norm.weight = values_of(weights.q_norm.get());
   args.k_norm.weight = values_of(weights.k_norm.get());
   args.q_norm.is_of_all_heads = args.k_norm.is_of_all_heads = has_norm_of_all;
+  args.has_v_norm = model_.has_v_norm;
+  args.stores_kv = !model_.layer(layer).reads_kv;
   args.eps = model_.rms_norm_eps;
   args.rotates_before_norm = model_.rotates_before_qk_norm;
   args.cache = kv_cache(layer);
@@ -305,8 +332,7 @@ void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
   static const RopeTable kNoRope;
   const RopeTable& table = rope < 0 ? kNoRope : model_.rope_tables[static_cast<size_t>(rope)];
   args.rotary_dim = table.rotary_dim;
-  const std::span<const int32_t> slots =
-      step_.kv_groups[static_cast<size_t>(model_.layer(layer).kv_group)].slot_mapping;
+  const std::span<const int32_t> slots = step_.kv_groups[kv_group(layer)].slot_mapping;
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
     QkvRowArgs row_args = args;
     for (int64_t row = begin; row < end; ++row) {
@@ -326,10 +352,11 @@ void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
 }
 
 AttentionArgs CpuBackend::attention_args(int layer, const Vector* sinks, const AttentionItem& item, int thread) const {
-  const int heads_per_kv = model_.num_heads / model_.num_kv_heads;
+  const KvShape shape = kv_shape(layer);
+  const int heads_per_kv = model_.num_heads / shape.num_kv_heads;
   AttentionArgs args;
   args.q = qkv_.as<float>() + item.first_row * qkv_stride_ +
-           (item.kv_head * heads_per_kv + item.first_head) * model_.head_dim;
+           (item.kv_head * heads_per_kv + item.first_head) * shape.head_dim;
   args.q_stride = qkv_stride_;
   args.num_rows = item.num_rows;
   args.num_heads = item.num_heads;
@@ -341,7 +368,7 @@ AttentionArgs CpuBackend::attention_args(int layer, const Vector* sinks, const A
   args.soft_cap = model_.attention_soft_cap * kLog2E;
   if (sinks != nullptr) args.sinks = values_of(sinks) + item.kv_head * heads_per_kv + item.first_head;
   args.kv_head = item.kv_head;
-  const KvGroupInput& group = step_.kv_groups[static_cast<size_t>(model_.layer(layer).kv_group)];
+  const KvGroupInput& group = step_.kv_groups[kv_group(layer)];
   args.block_table = group.block_tables.data() + int64_t{item.seq} * step_.max_blocks_per_seq;
   args.cache = kv_cache(layer);
   args.scratch = scratch_.as<float>() + thread * scratch_floats_;
@@ -351,10 +378,11 @@ AttentionArgs CpuBackend::attention_args(int layer, const Vector* sinks, const A
 void CpuBackend::run_attention_item(int layer, const Vector* sinks, const AttentionItem& item, int thread) {
   AttentionArgs args = attention_args(layer, sinks, item, thread);
   if (item.split < 0) return kernels_.attention(args);
-  const AttentionSplit& split = attention_plans_[model_.layer(layer).kv_group].splits[item.split];
+  const AttentionSplit& split = attention_plans_[kv_group(layer)].splits[item.split];
+  const int64_t v_dim = args.cache.layout.v_dim;
   const int64_t chunk_states = int64_t{item.num_rows} * item.num_heads;
-  float* states = states_.as<float>() + chunk_state_floats(split.first_state, kv_layout_.v_dim);
-  args.states = states + chunk_state_floats((item.first_chunk - split.first_chunk) * chunk_states, kv_layout_.v_dim);
+  float* states = states_.as<float>() + chunk_state_floats(split.first_state, v_dim);
+  args.states = states + chunk_state_floats((item.first_chunk - split.first_chunk) * chunk_states, v_dim);
   kernels_.attention(args);
   if (split_items_left_[item.split].fetch_sub(1, std::memory_order_acq_rel) > 1) return;
   args.first_chunk = split.first_chunk;
@@ -364,7 +392,8 @@ void CpuBackend::run_attention_item(int layer, const Vector* sinks, const Attent
 }
 
 void CpuBackend::attention(int layer, const LayerWeights& weights) {
-  const AttentionPlan& plan = attention_plans_[model_.layer(layer).kv_group];
+  const AttentionPlan& plan = attention_plans_[kv_group(layer)];
+  const KvShape shape = kv_shape(layer);
   for (size_t i = 0; i < plan.splits.size(); ++i)
     split_items_left_[i].store(plan.splits[i].num_items, std::memory_order_relaxed);
   std::atomic<size_t> next_item{0};
@@ -374,18 +403,18 @@ void CpuBackend::attention(int layer, const LayerWeights& weights) {
   };
   int64_t cost = 0;
   for (const AttentionItem& item : plan.items)
-    cost += item.cost * model_.head_dim * 2;
+    cost += item.cost * shape.head_dim * 2;
   if (cost <= kSerialAttention)
     team_.for_ranges(1, 1, [&](int64_t, int64_t) { work(0); });
   else
     team_.run(work);
   mixer_rows_ = {qkv_.as<float>(), qkv_stride_};
-  if (model_.has_output_gate) gate_attention();
+  if (model_.has_output_gate) gate_attention(shape);
 }
 
-void CpuBackend::gate_attention() {
-  const int64_t q_size = int64_t{model_.num_heads} * model_.head_dim;
-  const int64_t gate_at = q_size + 2 * int64_t{model_.num_kv_heads} * model_.head_dim;
+void CpuBackend::gate_attention(const KvShape& shape) {
+  const int64_t q_size = int64_t{model_.num_heads} * shape.head_dim;
+  const int64_t gate_at = q_size + 2 * int64_t{shape.num_kv_heads} * shape.head_dim;
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row)
       kernels_.recurrent.sigmoid_gate(mixer_rows_.row(row), mixer_rows_.row(row) + gate_at, q_size);

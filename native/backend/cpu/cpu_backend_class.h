@@ -40,13 +40,13 @@ inline int64_t v_block_bytes(const KvLayout& layout) {
          static_cast<int64_t>(dtype_size(layout.dtype));
 }
 
-inline KvLayout make_kv_layout(const DeviceModel& model, int block_size, DType dtype) {
+inline KvLayout make_kv_layout(const KvShape& shape, int block_size, DType dtype) {
   return {dtype,
           block_size,
-          model.num_kv_heads,
-          model.head_dim,
-          static_cast<int>(round_up(model.head_dim, 2)),
-          static_cast<int>(round_up(model.head_dim, 16))};
+          shape.num_kv_heads,
+          shape.head_dim,
+          static_cast<int>(round_up(shape.head_dim, 2)),
+          static_cast<int>(round_up(shape.head_dim, 16))};
 }
 
 inline const CpuMatrix& matrix_of(const std::unique_ptr<Matrix>& matrix) {
@@ -99,7 +99,7 @@ class CpuBackend final : public Backend {
   std::unique_ptr<LoraMatrix> load_lora(const LoraSource& source, const Matrix& matrix) const override;
 
   int64_t kv_block_bytes(const DeviceModel& model, int kv_group, int block_size, DType kv_cache_dtype) const override {
-    const KvLayout layout = make_kv_layout(model, block_size, kv_cache_dtype);
+    const KvLayout layout = make_kv_layout(model.kv_shape(kv_group), block_size, kv_cache_dtype);
     return model.kv_groups[static_cast<size_t>(kv_group)].num_layers * (k_block_bytes(layout) + v_block_bytes(layout));
   }
   int64_t state_slot_bytes(const DeviceModel& model) const override {
@@ -110,6 +110,7 @@ class CpuBackend final : public Backend {
 
   void begin_step(const StepInput& step) override;
   void embed(const Matrix& table) override;
+  void per_layer_inputs(const PerLayerInputWeights& weights) override;
   void norm_qkv(int layer, const LayerWeights& weights) override;
   void attention(int layer, const LayerWeights& weights) override;
   void recurrent(int layer, const LayerWeights& weights) override;
@@ -117,6 +118,7 @@ class CpuBackend final : public Backend {
   void norm_gate_up(const LayerWeights& weights) override;
   void down_residual(const LayerWeights& weights) override;
   void moe_residual(const LayerWeights& weights) override;
+  void end_layer(int layer, const LayerWeights& weights) override;
   void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) override;
   void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override;
 
@@ -132,6 +134,8 @@ class CpuBackend final : public Backend {
   ActTiles act_tiles(uint32_t* data, int64_t rows, const CpuMatrix& matrix) const;
   // Row `row` of acts = x, or x * norm / rms(x) when `norm` is given.
   void store_row(const float* x, const Vector* norm, int64_t k, const ActTiles& acts, int64_t row) const;
+  size_t kv_group(int layer) const { return static_cast<size_t>(model_.layer(layer).kv_group); }
+  KvShape kv_shape(int layer) const { return model_.kv_shape(model_.layer(layer).kv_group); }
   KvCache kv_cache(int layer) const;
   AttentionArgs attention_args(int layer, const Vector* sinks, const AttentionItem& item, int thread) const;
   void run_attention_item(int layer, const Vector* sinks, const AttentionItem& item, int thread);
@@ -149,17 +153,18 @@ class CpuBackend final : public Backend {
   void run_panels(const GemmArgs& args, const CpuMatrix& matrix, int thread, int64_t begin, int64_t end);
   // out (num_tokens, features of the matrix and its rest) = rms_norm(hidden) · weightsᵀ + bias.
   void norm_gemm(const Vector* norm, const Matrix& weights, const FloatRows& out);
-  void gate_attention();
+  void gate_attention(const KvShape& shape);
   void run_gemm(const GemmArgs& args, const CpuMatrix& matrix);
   // Sets the inverse root mean squares over all heads of q and k of each row.
-  void norm_all_heads();
+  void norm_all_heads(const KvShape& shape);
   // hidden += residual_scale · norm(acts · weightsᵀ + bias), over all ranks.
   void row_parallel_residual(const ActTiles& acts, const CpuMatrix& matrix, const Vector* norm);
   // hidden += scale · norm(sum of all ranks' partial_ + update + bias).
   void add_all_partials(const float* bias, const Vector* norm, float scale);
   // Applies logit_scale and logit_soft_cap to the first `num_ids` logits of each row.
   void scale_logits(float* logits, int64_t num_ids);
-  void allocate_lora();
+  // q_size: features of all heads.
+  void allocate_lora(int64_t q_size);
   // Begins the update of one matrix of the current layer. Until the next call, the rows of the step that norm_rows and
   // pack_rows store are stored for A too.
   void begin_update(std::unique_ptr<LoraMatrix> LayerAdapter::* matrix);
@@ -202,23 +207,27 @@ class CpuBackend final : public Backend {
 
   DeviceModel model_;
   DeviceLimits limits_;
-  KvLayout kv_layout_;
+  std::vector<KvLayout> kv_layouts_;  // by KV group
   int64_t hidden_stride_ = 0, qkv_stride_ = 0;
 
-  std::vector<HugeBuffer> kv_;  // by KV group: (num_layers) K then V, layouts in kernels.h
-  HugeBuffer hidden_;           // (max_num_tokens, hidden_stride)
-  HugeBuffer partial_;          // (max_num_tokens, hidden_stride) this rank's part of a sum; then t of the adapters
-  HugeBuffer qkv_;              // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
-  HugeBuffer acts_;             // ActTiles: results of the norms, the attention result
-  HugeBuffer mlp_acts_;         // ActTiles: input of the down projection
-  HugeBuffer logits_;           // (max_num_seqs, vocab_size), filled on rank 0
-  HugeBuffer squares_;          // (max_num_tokens, num_heads + num_kv_heads) sums of squares, for QkNorm::kAllHeads
-  HugeBuffer inverse_rms_;      // (max_num_tokens, 2) of q and k over all heads
-  HugeBuffer router_logits_;    // (max_num_tokens, num_experts rounded up to 16)
-  HugeBuffer expert_acts_;      // (max_pairs, expert_act_words) ActTiles: inputs of the experts
-  HugeBuffer expert_mlp_;       // the same: inputs of their down projections
-  HugeBuffer expert_mlp_f32_;   // the same: f32 rows before they are quantized
-  HugeBuffer expert_out_;       // (max_pairs, hidden_stride) this rank's part of the results
+  std::vector<HugeBuffer> kv_;   // by KV group: (num_layers) K then V, layouts in kernels.h
+  HugeBuffer hidden_;            // (max_num_tokens, hidden_stride)
+  HugeBuffer partial_;           // (max_num_tokens, hidden_stride) this rank's part of a sum; then t of the adapters
+  HugeBuffer qkv_;               // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
+  HugeBuffer acts_;              // ActTiles: results of the norms, the attention result
+  HugeBuffer mlp_acts_;          // ActTiles: input of the down projection
+  HugeBuffer logits_;            // (max_num_seqs, vocab_size), filled on rank 0
+  HugeBuffer squares_;           // (max_num_tokens, num_heads + num_kv_heads) sums of squares, for QkNorm::kAllHeads
+  HugeBuffer inverse_rms_;       // (max_num_tokens, 2) of q and k over all heads
+  HugeBuffer per_layer_inputs_;  // (max_num_tokens, per_layer_stride_)
+  HugeBuffer per_layer_rows_;    // (threads, per_layer_stride_) rows of their table
+  HugeBuffer per_layer_gate_;    // (max_num_tokens, per_layer_gate_stride_)
+  int64_t per_layer_stride_ = 0, per_layer_gate_stride_ = 0;
+  HugeBuffer router_logits_;   // (max_num_tokens, num_experts rounded up to 16)
+  HugeBuffer expert_acts_;     // (max_pairs, expert_act_words) ActTiles: inputs of the experts
+  HugeBuffer expert_mlp_;      // the same: inputs of their down projections
+  HugeBuffer expert_mlp_f32_;  // the same: f32 rows before they are quantized
+  HugeBuffer expert_out_;      // (max_pairs, hidden_stride) this rank's part of the results
   int64_t expert_act_words_ = 0;
   ExpertPlan expert_plan_;
   std::vector<int64_t> expert_panels_;  // scratch of for_expert_panels

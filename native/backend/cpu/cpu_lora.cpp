@@ -11,10 +11,9 @@ std::unique_ptr<LoraMatrix> CpuBackend::load_lora(const LoraSource& source, cons
   return pack_lora(source, static_cast<const CpuMatrix&>(matrix), weight_dtype_, kernels_);
 }
 
-void CpuBackend::allocate_lora() {
+void CpuBackend::allocate_lora(int64_t q_size) {
   const int64_t rows = limits_.max_num_tokens;
-  const int64_t widest =
-      std::max({model_.hidden_size, model_.intermediate_size, int64_t{model_.num_heads} * model_.head_dim});
+  const int64_t widest = std::max({model_.hidden_size, model_.intermediate_size, q_size});
   // The layout with the most words pads each part of K to whole blocks.
   lora_act_words_ = round_up(widest, kBlockK) + 8 * kBlockK;
   lora_t_stride_ = max_lora_values(limits_.max_lora_rank);

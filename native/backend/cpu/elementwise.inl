@@ -242,6 +242,32 @@ void scale_logits(float* logits, int64_t n, float scale, float cap) {
   }
 }
 
+void gated_row(float* gate, const float* up, int64_t n, Activation activation) {
+  for (int64_t i = 0; i < n; i += 16)
+    store_part(gate + i, vec_gated(activation, load_part(gate + i, n - i), load_part(up + i, n - i)), n - i);
+}
+
+void per_layer_inputs(const PerLayerInputArgs& args) {
+  const Vec projection_scale = vec_set(args.projection_scale), table_scale = vec_set(args.table_scale),
+            sum_scale = vec_set(args.sum_scale);
+  for (int layer = 0; layer < args.num_layers; ++layer) {
+    float* x = args.inputs + layer * args.size;
+    const float* table = args.table + layer * args.size;
+    Vec squares = vec_zero();
+    for (int64_t i = 0; i < args.size; i += 16) {
+      const Vec scaled = vec_mul(load_part(x + i, args.size - i), projection_scale);
+      squares = vec_fma(scaled, scaled, squares);
+    }
+    const float mean = vec_reduce_add(squares) / static_cast<float>(args.size);
+    const Vec scale = vec_mul(projection_scale, vec_set(1.0f / __builtin_sqrtf(mean + args.eps)));
+    for (int64_t i = 0; i < args.size; i += 16) {
+      const int64_t left = args.size - i;
+      const Vec projected = vec_mul(vec_mul(load_part(x + i, left), scale), load_part(args.norm + i, left));
+      store_part(x + i, vec_mul(vec_fma(load_part(table + i, left), table_scale, projected), sum_scale), left);
+    }
+  }
+}
+
 // ---- query, key, value ----
 
 // Both functions: x is readable and writable up to a multiple of 16 and holds zeros from head_dim on.
@@ -343,12 +369,18 @@ void qkv_row(const QkvRowArgs& args) {
     for (int i = 0; i < head_dim; ++i)
       q[i] = head[i] * args.q_scale;
   }
+  if (!args.stores_kv) return;
   const float* k = args.qkv + args.num_heads * head_dim;
   const float* v = k + num_kv_heads * head_dim;
   for (int h = 0; h < num_kv_heads; ++h) {
     copy_head(head, k + h * head_dim, head_dim, padded);
     norm_and_rotate(args, args.k_norm, h, head);
     copy_head(value, v + h * head_dim, head_dim, padded);
+    if (args.has_v_norm) {
+      const Vec scale = vec_set(inverse_rms(value, head_dim, args.eps));
+      for (int i = 0; i < head_dim; i += 16)
+        vec_store(value + i, vec_mul(vec_load(value + i), scale));
+    }
     store_kv(args.cache, args.slot, h, head, value);
   }
 }

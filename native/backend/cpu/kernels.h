@@ -177,6 +177,8 @@ struct QkvRowArgs {
   float* qkv = nullptr;  // ((num_heads + 2 * num_kv_heads) * head_dim); only q is written
   int num_heads = 0;
   HeadNorm q_norm, k_norm;
+  bool has_v_norm = false;  // without a weight
+  bool stores_kv = true;    // false: the row holds q only
   float eps = 0;
   bool rotates_before_norm = false;
   float q_scale = 1;
@@ -234,6 +236,16 @@ struct ResidualArgs {
   const float* update = nullptr;  // from lora_update, or null
 };
 
+// For each layer: inputs = (norm(inputs * projection_scale) + table * table_scale) * sum_scale.
+struct PerLayerInputArgs {
+  float* inputs = nullptr;       // (num_layers, size) the projected hidden state of a token
+  const float* table = nullptr;  // (num_layers, size) its row of the table
+  const float* norm = nullptr;   // (size) weight of an RMS norm, readable up to a multiple of 16
+  int num_layers = 0;
+  int64_t size = 0;
+  float eps = 0, projection_scale = 1, table_scale = 1, sum_scale = 1;
+};
+
 // out = Σ weights[i] * (sum of row i + biases[i]), in order. All rows are (n).
 struct WeightedSumArgs {
   float* out = nullptr;
@@ -280,6 +292,9 @@ struct CpuKernels {
   void (*head_squares)(const float* x, int num_heads, int head_dim, float* squares);
   // logits (n) = cap · tanh(scale · logits / cap), or scale · logits when cap is 0.
   void (*scale_logits)(float* logits, int64_t n, float scale, float cap);
+  // gate (n) = act(gate, up).
+  void (*gated_row)(float* gate, const float* up, int64_t n, Activation activation);
+  void (*per_layer_inputs)(const PerLayerInputArgs& args);
   SampleKernels sample;
   RecurrentKernels recurrent;
 };

@@ -36,8 +36,8 @@ export async function readAdapter(dir: string, model: ModelConfig, compileRegex:
   const patterns = await ModulePatterns.compile(await readLoraConfig(dir), compileRegex);
   const file = join(dir, ADAPTER_WEIGHTS);
   const stored = groupByModule(await readSafetensorsHeader(file));
-  const known = projectionModules(model.spec, model.family);
-  const modules = [...stored.values()].map((factors) => toModule(factors, known, patterns));
+  const known = projectionModules(model);
+  const modules = [...stored.values()].flatMap((factors) => toModules(factors, known, patterns));
   checkTargets(stored, known, patterns);
   return {
     source: { files: [file], modules },
@@ -83,24 +83,31 @@ function groupByModule(tensors: ReadonlyMap<string, StoredTensor>): Map<string, 
   return modules;
 }
 
-function toModule(
+function toModules(
   { name, a, b }: StoredFactors,
-  known: ReadonlyMap<string, ProjectionModule>,
+  known: ReadonlyMap<string, readonly ProjectionModule[]>,
   patterns: ModulePatterns,
-): NativeAdapterModule {
-  const projection = known.get(withoutPrefix(name));
-  if (projection === undefined)
+): NativeAdapterModule[] {
+  const projections = known.get(withoutPrefix(name));
+  if (projections === undefined)
     throw unsupportedFile(name, 'a linear layer of attention or of a dense MLP of this model', 'another module');
   if (a === undefined || b === undefined)
     throw invalidFile(name, 'lora_A.weight and lora_B.weight', `only lora_${a === undefined ? 'B' : 'A'}.weight`);
   const rank = patterns.rank(name);
-  return {
-    layer: projection.layer,
-    projection: projection.name,
-    a: toTensor(a, [rank, projection.shape[1]]),
-    b: { ...toTensor(b, [projection.shape[0], rank]), ...storedOrder(projection) },
-    scale: patterns.scale(name),
-  };
+  return projections.map((projection, i) => {
+    // The addon knows tensors by their names.
+    const use = ({ name: tensor, ...named }: NativeTensor) => ({
+      ...named,
+      name: i === 0 ? tensor : `${tensor} (${projection.name})`,
+    });
+    return {
+      layer: projection.layer,
+      projection: projection.name,
+      a: use(toTensor(a, [rank, projection.shape[1]])),
+      b: { ...use(toTensor(b, [projection.shape[0], rank])), ...storedOrder(projection) },
+      scale: patterns.scale(name),
+    };
+  });
 }
 
 function toTensor({ name, tensor }: { name: string; tensor: StoredTensor }, shape: number[]): NativeTensor {
@@ -120,12 +127,12 @@ function withoutPrefix(module: string): string {
 /** A missing module would silently change the adapter. */
 function checkTargets(
   stored: ReadonlyMap<string, StoredFactors>,
-  known: ReadonlyMap<string, ProjectionModule>,
+  known: ReadonlyMap<string, readonly ProjectionModule[]>,
   patterns: ModulePatterns,
 ): void {
   const [first] = stored.keys();
   const prefix = first.slice(0, first.length - withoutPrefix(first).length);
-  for (const [module, { layer }] of known) {
+  for (const [module, [{ layer }]] of known) {
     const name = prefix + module;
     if (!stored.has(name) && patterns.isTarget(name, layer))
       throw invalidFile(name, 'the tensors of a module that target_modules names', 'none');

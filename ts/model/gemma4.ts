@@ -1,0 +1,76 @@
+import type { NativeLayer } from '../addon-types';
+import { alternatingRopes } from './attention-layers';
+import type { LayerAttention, SpecChanges } from './family';
+import type { JsonReader } from './json-file';
+
+/** The last layer always sees all positions. */
+export function gemma4Attention(config: JsonReader, numLayers: number): LayerAttention[] {
+  const layers = alternatingRopes(config, numLayers, 6, 512);
+  layers[numLayers - 1] = { window: 0, rope: 0 };
+  return layers;
+}
+
+/** Full layers have larger heads, and perhaps fewer of keys and values. */
+function readFullSizes(config: JsonReader, layers: readonly NativeLayer[], hasEqualValues: boolean) {
+  const first = layers.findIndex(({ window }) => window === 0);
+  // transformers 5.23 writes the sizes of each layer; configs of the hub hold those of all full layers.
+  const perLayer = config.object('per_layer_config')?.object(String(first));
+  const headDim =
+    perLayer?.positiveInt('head_dim', config.positiveInt('head_dim', 256)) ??
+    config.positiveInt('global_head_dim', 512);
+  const inConfig = perLayer ?? (hasEqualValues ? config : undefined);
+  const key = perLayer === undefined ? 'num_global_key_value_heads' : 'num_key_value_heads';
+  const numKvHeads =
+    inConfig === undefined || inConfig.raw(key) === undefined || inConfig.isNull(key)
+      ? undefined
+      : inConfig.positiveInt(key);
+  if (headDim % 2 !== 0) throw config.mismatch('global_head_dim', 'an even number of dimensions', headDim);
+  return { headDim, ...(numKvHeads === undefined ? {} : { numKvHeads }) };
+}
+
+/** The last `num_kv_shared_layers` layers read the keys and values of the last earlier layer of their type. */
+export function gemma4Layers(
+  config: JsonReader,
+  layers: readonly NativeLayer[],
+  { intermediateSize }: { intermediateSize: number },
+): NativeLayer[] {
+  const full = readFullSizes(config, layers, hasEqualKeysAndValues(config));
+  const numShared = config.nonNegativeInt('num_kv_shared_layers', 0);
+  if (numShared >= layers.length)
+    throw config.mismatch('num_kv_shared_layers', `fewer than the ${layers.length} layers`, numShared);
+  const firstShared = layers.length - numShared;
+  const isWide = config.boolean('use_double_wide_mlp', false);
+  const source = (layer: NativeLayer) =>
+    layers.findLastIndex((other, i) => i < firstShared && (other.window === 0) === (layer.window === 0));
+  return layers.map((layer, i) => {
+    const sizes = layer.window === 0 ? full : {};
+    if (i < firstShared) return { ...layer, ...sizes };
+    const kvSource = source(layer);
+    if (kvSource === -1)
+      throw config.mismatch('num_kv_shared_layers', 'a layer of each type among the layers before', numShared);
+    return { ...layer, ...sizes, kvSource, ...(isWide ? { intermediateSize: 2 * intermediateSize } : {}) };
+  });
+}
+
+/** Full layers have no projection of values: their values are the keys before norm and rotation. */
+export function hasEqualKeysAndValues(config: JsonReader): boolean {
+  return config.boolean('attention_k_eq_v', false);
+}
+
+export function gemma4(config: JsonReader, hiddenSize: number, logitSoftCap: number): SpecChanges {
+  if (config.boolean('enable_moe_block', false))
+    throw config.mismatch('enable_moe_block', 'false (experts beside a dense MLP are not supported yet)', true);
+  const perLayerInputSize = config.isNull('hidden_size_per_layer_input')
+    ? 0
+    : config.nonNegativeInt('hidden_size_per_layer_input', 256);
+  return {
+    norms: { input: true, attentionOut: true, mlp: true, mlpOut: true },
+    embeddingScale: Math.sqrt(hiddenSize),
+    attentionScale: 1,
+    qkNorm: 'head',
+    hasVNorm: true,
+    logitSoftCap,
+    perLayerInputSize,
+    hasLayerScales: true,
+  };
+}
