@@ -51,6 +51,8 @@
         "native/model/adapter_weights.cpp",
         "native/model/checkpoint_files.cpp",
         "native/model/decoder.cpp",
+        "native/model/device_model.cpp",
+        "native/model/outer_weights.cpp",
         "native/model/recurrent_weights.cpp",
         "native/model/rope.cpp",
         "native/model/spec.cpp",
@@ -70,6 +72,7 @@
         "native/engine/model_runner.cpp",
         "native/engine/ngram_drafter.cpp",
         "native/engine/output.cpp",
+        "native/engine/pooling.cpp",
         "native/engine/prefix_key.cpp",
         "native/engine/request_checks.cpp",
         "native/engine/sampler.cpp",
@@ -88,7 +91,8 @@
         "native/binding/memory_binding.cpp",
         "native/binding/parsed_grammars.cpp",
         "native/binding/load_binding.cpp",
-        "native/binding/records.cpp"
+        "native/binding/records.cpp",
+        "native/binding/spec_record.cpp"
       ],
       "conditions": [
         ["target_arch=='x64'", { "dependencies": ["kernels_avx2", "kernels_avxvnni", "kernels_avx512", "kernels_avx512vnni", "kernels_avx512bf16", "kernels_amx"] }],

@@ -51,6 +51,10 @@ class TextSource implements NativeEngine {
     return id;
   }
 
+  pool(): number {
+    throw new Error('the source of text has no pooling');
+  }
+
   loadAdapter(): Promise<number> {
     return Promise.reject(new Error('the source of text has no adapters'));
   }

@@ -61,6 +61,12 @@ const char* unsupported_feature(const DeviceModel& model) {
   if (std::ranges::any_of(model.rope_tables, &RopeTable::has_query_scales)) return "scales of q by position";
   if (model.moe.num_experts > 0) return "mixtures of experts";
   if (!norms.input || !norms.mlp || norms.attention_out || norms.mlp_out) return "norms after attention or the MLP";
+  if (!model.is_causal) return "encoders";
+  if (model.pooling != Pooling::kNone) return "embeddings and scores";
+  if (model.norm_kind != NormKind::kRms) return "layer norms";
+  if (!model.has_gated_mlp) return "MLPs without gates";
+  if (!model.embedding.is_plain()) return "embeddings of positions";
+  if (model.activation > Activation::kClampedSwish) return "activations of this kind";
   if (model.activation == Activation::kClampedSwish) return "clamped gated units";
   if (model.has_sinks) return "attention sinks";
   if (model.attention_soft_cap != 0 || model.logit_soft_cap != 0) return "soft caps";

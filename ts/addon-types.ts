@@ -108,7 +108,7 @@ export interface NativeModelSpec {
   headDim: number;
   rmsNormEps: number;
   /** `clamped_swish` is the gated unit of gpt-oss. */
-  hiddenAct: 'silu' | 'gelu' | 'gelu_tanh' | 'clamped_swish';
+  hiddenAct: NativeActivation;
   tieWordEmbeddings: boolean;
   /** Factor on q·k, usually 1/sqrt(headDim). */
   attentionScale: number;
@@ -120,7 +120,26 @@ export interface NativeModelSpec {
   /** Each head of v is divided by its root mean square. */
   hasVNorm: boolean;
   /** Which norms a layer has: before attention, of its result, before the MLP, and of its result. */
-  norms: { input: boolean; attentionOut: boolean; mlp: boolean; mlpOut: boolean };
+  norms: {
+    input: boolean;
+    attentionOut: boolean;
+    mlp: boolean;
+    mlpOut: boolean;
+    /** The norms of results are of the hidden states after the result is added, and replace them. */
+    isOfSum: boolean;
+  };
+  /** `layer`: with mean and bias. */
+  normKind: 'rms' | 'layer';
+  /** Otherwise the hidden states of the last layer are the result. */
+  hasFinalNorm: boolean;
+  /** Otherwise the MLP has no `gate_proj`. */
+  hasGatedMlp: boolean;
+  /** Otherwise tokens also see those after them, in their window or all. Needs `pooling`. */
+  isCausal: boolean;
+  /** What is added to the embeddings of tokens; absent: nothing. */
+  embedding?: NativeEmbedding;
+  /** Absent: the model generates text. */
+  pooling?: NativePooling;
   /** Added to the weights of all norms. */
   normOffset: number;
   /** Each head has the logit of a key without value (`layers.N.sinks`). */
@@ -146,6 +165,39 @@ export interface NativeModelSpec {
   hasLayerScales: boolean;
   /** `max_position_embeddings` of config.json. */
   maxPositionEmbeddings: number;
+  /** The context length unless another is asked for; 0 = `maxPositionEmbeddings`. */
+  defaultLength: number;
+}
+
+/** `clamped_swish` is the gated unit of gpt-oss. */
+export type NativeActivation = 'silu' | 'gelu' | 'gelu_tanh' | 'clamped_swish' | 'relu' | 'tanh' | 'identity';
+
+/** Tables beside that of tokens: `position_embeddings.weight` and `token_type_embeddings.weight`. 0 rows = none. */
+export interface NativeEmbedding {
+  numPositions: number;
+  /** The row of the first position. */
+  positionOffset: number;
+  numTokenTypes: number;
+  /** The sum has the norm `embed_norm`. */
+  hasNorm: boolean;
+}
+
+/** What a model returns in place of text. */
+export interface NativePooling {
+  /** The hidden states that count: of the last token, the mean of all, or of the first token. */
+  kind: 'last' | 'mean' | 'first';
+  /** Layers that turn the pooled hidden state into the result. */
+  head: NativeHeadLayer[];
+}
+
+/** Layer N has the tensors `head.N.{weight,bias}` and `head.N.norm.{weight,bias}`. */
+export interface NativeHeadLayer {
+  outputSize: number;
+  activation: NativeActivation;
+  /** After the activation. */
+  hasNorm: boolean;
+  /** Its weights are these rows of the LM head. */
+  tokenIds?: Int32Array;
 }
 
 export interface NativeLayer {
@@ -162,6 +214,8 @@ export interface NativeLayer {
   intermediateSize?: number;
   /** The earlier layer whose keys and values it reads. Absent: it has its own. */
   kvSource?: number;
+  /** It has no norm before attention although the other layers do. */
+  lacksInputNorm?: boolean;
 }
 
 /** A mixture of experts. */
@@ -424,6 +478,14 @@ export interface NativeFinish {
   numPreemptions: number;
 }
 
+/** One input of a model that pools. */
+export interface NativePooledRequest {
+  promptTokenIds: Int32Array;
+  /** Types of the tokens. Absent: 0. */
+  tokenTypes?: Int32Array;
+  cacheSalt: string;
+}
+
 /** New tokens and text of one choice. */
 export interface NativeEvent {
   /** Request id, as returned by `submit`. */
@@ -436,11 +498,13 @@ export interface NativeEvent {
   logprobs: NativeTokenLogprob[] | null;
   /** In the first event of a request with `promptLogprobs` ≥ 0. The first entry is null. */
   promptLogprobs: (NativeTokenLogprob | null)[] | null;
+  /** The result of a pooled request, in its last event. */
+  pooled: Float32Array | null;
   finish: NativeFinish | null;
 }
 
 /** The fields of a {@link NativeEvent} that most events leave null. */
-export type NativeEventDetails = Pick<NativeEvent, 'logprobs' | 'promptLogprobs' | 'finish'>;
+export type NativeEventDetails = Pick<NativeEvent, 'logprobs' | 'promptLogprobs' | 'pooled' | 'finish'>;
 
 /**
  * Receives the events of one or more steps (`ts/event-batch.ts`), in few values because each value is a call into
@@ -570,6 +634,8 @@ export interface NativeEngine {
   readonly info: NativeEngineInfo;
   /** Returns the request id. Throws an Error with `code`. */
   submit(request: NativeRequest): number;
+  /** As `submit`, for a model that pools. The only event of the request is its last one. */
+  pool(request: NativePooledRequest): number;
   /**
    * Compiles on a pool thread, for requests to this engine. Rejects with `invalid_argument`, the fault and its place.
    */

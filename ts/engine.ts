@@ -1,10 +1,8 @@
 import { randomUUID } from 'node:crypto';
-import { setMaxListeners } from 'node:events';
 import { loadAddon } from './addon';
 import type {
   NativeEngine,
   NativeEngineInfo,
-  NativeEvent,
   NativeGrammar,
   NativeRequest,
   NativeStats,
@@ -12,6 +10,8 @@ import type {
 } from './addon-types';
 import type { AdapterInfo, Adapters } from './adapters';
 import { tokenizeBadWords } from './bad-words';
+import { type CallContext, checkContext, whenAborted } from './call-context';
+import { type CallTable, deliver } from './call-table';
 import { checkBoolean, checkObject, checkString, checkTokenIds } from './checks';
 import { CapstanError, closedError } from './errors';
 import type { ChatEvent } from './events';
@@ -22,22 +22,21 @@ import type { Model } from './model/model';
 import type { ChoiceReaderOptions } from './choice-reader';
 import { type ChatOptions, prepareChat, renderChat } from './chat';
 import type { EngineOptions } from './options';
+import {
+  type EmbedOptions,
+  type EmbedResult,
+  type ModelTask,
+  type PoolingOptions,
+  type ScoreResult,
+  unsupportedTask,
+} from './pooling';
+import { checkPairs, Pooler, taskInfo, toPairs } from './pooler';
 import { resolveSampling, type SamplingDefaults, type SamplingParams, truncatePrompt } from './sampling';
 import { planStructuredOutput, type StructuredOutput } from './structured-output';
 import { parseGrammar } from './text/grammar-parser';
 import type { OpenText } from './text/text-client';
 import type { EncodeOptions, Messages } from './text/text-service';
 import { QueueLimiter, type Reservation } from './queue-limiter';
-
-/** Settings of one call that do not affect its tokens. */
-export interface CallContext {
-  /** Aborting it ends the call with code `aborted`. */
-  signal?: AbortSignal;
-  /** Partition of the prefix cache. Calls share cached prompts only with calls of the same salt. Default: `''`. */
-  cacheSalt?: string;
-  /** The `id` of the {@link Generation} and its result. Default: a random UUID. */
-  requestId?: string;
-}
 
 /** Options of {@link Engine.generate}: sampling parameters, and how a text becomes tokens. */
 export interface GenerateOptions extends SamplingParams {
@@ -49,6 +48,12 @@ export interface GenerateOptions extends SamplingParams {
 export interface EngineInfo extends NativeEngineInfo {
   /** Version of the native addon. */
   version: string;
+  /** What the model does. */
+  task: ModelTask;
+  /** Values of an embedding. Only with the task `embed`. */
+  embeddingSize?: number;
+  /** Names of the model's prompts, such as `query` and `document`. Only with the task `embed`. */
+  promptNames?: readonly string[];
   /** Name on the hub (`ORG/NAME`), else of the model directory or GGUF file, or `demo`. */
   modelName: string;
   /** Architecture as `config.json` names it, such as `LlamaForCausalLM`. */
@@ -100,6 +105,8 @@ export class Engine {
   readonly #adapters: Adapters;
   /** Token ids of the reasoning markers, encoded on first use. */
   #thinkIds?: Promise<Pick<NativeThinkingBudget, 'openIds' | 'closeIds'>>;
+  /** undefined: the model generates text. */
+  readonly #pooler: Pooler | undefined;
   #isClosed = false;
 
   private constructor(
@@ -120,8 +127,19 @@ export class Engine {
       maxRunning: maxNumSeqs,
       maxRequests: maxQueuedRequests,
       maxTokens: maxQueuedTokens,
-      stats: () => native.stats(),
+      stats: () => this.#stats(),
     });
+    if (model.config.pooling !== undefined)
+      this.#pooler = new Pooler({
+        native,
+        model,
+        plan: model.config.pooling,
+        calls,
+        queueLimiter: this.#queueLimiter,
+        maxModelLen: info.maxModelLen,
+        maxNumSeqs,
+        maxQueuedRequests,
+      });
     droppedEngines.register(this, { native, text: model.text }, this);
   }
 
@@ -146,6 +164,7 @@ export class Engine {
         {
           ...native.info,
           version: loadAddon().version,
+          ...taskInfo(loaded.model.config),
           modelName: name,
           architecture: config.family.architecture,
           numParameters: checkpoint.numParameters,
@@ -172,7 +191,7 @@ export class Engine {
     options: GenerateOptions = {},
     context: CallContext = {},
   ): Generation {
-    return this.#start(context, (reservation) => {
+    return this.#start('generate', context, (reservation) => {
       const { addSpecialTokens = true, ...sampling } = checkObject('sampling', options) as GenerateOptions;
       const { structuredOutput } = sampling;
       checkBoolean('addSpecialTokens', addSpecialTokens);
@@ -202,7 +221,7 @@ export class Engine {
    * @param messages The conversation, or the JSON text of its array, as a string or as UTF-8 bytes.
    */
   chat(messages: Messages, options: ChatOptions = {}, context: CallContext = {}): Generation<ChatEvent> {
-    return this.#start<ChatEvent>(context, async (reservation) => {
+    return this.#start<ChatEvent>('chat', context, async (reservation) => {
       const { maxModelLen } = this.info;
       const { promptTokenIds, ...call } = await prepareChat(
         this.#model,
@@ -241,6 +260,36 @@ export class Engine {
   /** The loaded adapters, in the order in which they were loaded. */
   get adapters(): readonly AdapterInfo[] {
     return this.#adapters.list;
+  }
+
+  /**
+   * Returns the embeddings of texts or of token ids, one per input.
+   * @throws CapstanError `unsupported_task`, `invalid_argument`, `context_length_exceeded`, `queue_full`,
+   *   `engine_closed`, `aborted` or `numeric_error`.
+   */
+  embed(
+    inputs: string | readonly number[] | readonly (string | readonly number[])[],
+    options: EmbedOptions = {},
+  ): Promise<EmbedResult> {
+    return this.#pool('embed', (pooler) => pooler.embed(inputs, options));
+  }
+
+  /**
+   * Scores pairs of texts: with a reranker as its files say, with an embedding model by the cosine of their embeddings.
+   * @throws CapstanError as {@link Engine.embed}.
+   */
+  score(pairs: readonly (readonly [string, string])[], options: PoolingOptions = {}): Promise<ScoreResult> {
+    return this.#pool('score', (pooler) => pooler.score(checkPairs(pairs), options, (index) => `pairs[${index}]`));
+  }
+
+  /**
+   * Scores each document for the query: {@link Engine.score} of the pairs.
+   * @throws CapstanError as {@link Engine.embed}.
+   */
+  rerank(query: string, documents: readonly string[], options: PoolingOptions = {}): Promise<ScoreResult> {
+    return this.#pool('rerank', (pooler) =>
+      pooler.score(toPairs(query, documents), options, (index) => `documents[${index}]`),
+    );
   }
 
   /**
@@ -331,7 +380,7 @@ export class Engine {
    */
   stats(): EngineStats {
     if (this.#isClosed) throw closedError();
-    const stats = this.#native.stats();
+    const stats = this.#stats();
     return { ...stats, prefixCacheHitRate: stats.promptTokens === 0 ? 0 : stats.cachedTokens / stats.promptTokens };
   }
 
@@ -339,9 +388,21 @@ export class Engine {
   async close(): Promise<void> {
     this.#isClosed = true;
     droppedEngines.unregister(this);
+    this.#pooler?.close();
     await this.#native.close();
     for (const call of [...this.#calls.values()]) call.fail(closedError());
     await this.#model.text.close();
+  }
+
+  /** Counts the inputs that the addon does not have yet. */
+  #stats(): NativeStats {
+    const stats = this.#native.stats();
+    const { numInputs, numTokens } = this.#pooler?.waiting ?? { numInputs: 0, numTokens: 0 };
+    return {
+      ...stats,
+      numWaiting: stats.numWaiting + numInputs,
+      queuedPromptTokens: stats.queuedPromptTokens + numTokens,
+    };
   }
 
   /** Runs work on a prompt that is not generated from. It has a place in the queue. */
@@ -352,6 +413,16 @@ export class Engine {
       return await work(reservation);
     } finally {
       reservation.release();
+    }
+  }
+
+  async #pool<T>(method: string, run: (pooler: Pooler) => Promise<T>): Promise<T> {
+    if (this.#isClosed) throw closedError();
+    if (this.#pooler === undefined) throw unsupportedTask(method, this.info.task);
+    try {
+      return await run(this.#pooler);
+    } catch (error) {
+      throw CapstanError.from(error);
     }
   }
 
@@ -396,6 +467,7 @@ export class Engine {
 
   /** Runs one call from preparation to its end. A call that needs no asynchronous preparation is submitted at once. */
   #start<E extends ChatEvent>(
+    method: string,
     { signal, cacheSalt = '', requestId = randomUUID() }: CallContext,
     prepare: (reservation: Reservation) => PreparedCall | Promise<PreparedCall>,
   ): Generation<E> {
@@ -433,6 +505,7 @@ export class Engine {
       if (signal?.aborted === true)
         throw new CapstanError('aborted', 'The call was aborted before it started', { cause: signal.reason });
       if (this.#isClosed) throw closedError();
+      if (this.#pooler !== undefined) throw unsupportedTask(method, this.info.task);
       reservation = this.#queueLimiter.reserve();
       if (signal !== undefined) whenAborted(signal, onAbort);
       const prepared = prepare(reservation);
@@ -484,33 +557,4 @@ interface UnfinishedCall {
   readerOptions: ChoiceReaderOptions;
   plan: GrammarPlan | undefined;
   thinkingBudget: Pick<NativeThinkingBudget, 'budget' | 'isInside'> | undefined;
-}
-
-/** Running calls by the addon's request id. */
-type CallTable = Map<number, Generation<ChatEvent>>;
-
-/** Distributes the events of one step. Events of calls that have ended are dropped. */
-function deliver(calls: CallTable, events: NativeEvent[]): void {
-  for (const event of events) {
-    const call = calls.get(event.id);
-    try {
-      call?.accept(event);
-    } catch (error) {
-      // The other calls must still get their events.
-      call?.fail(CapstanError.from(error));
-    }
-  }
-}
-
-function checkContext(signal: unknown, cacheSalt: unknown, requestId: unknown): void {
-  if (signal !== undefined && !(signal instanceof AbortSignal))
-    throw CapstanError.argument('signal', 'an AbortSignal', signal);
-  checkString('cacheSalt', cacheSalt);
-  checkString('requestId', requestId);
-}
-
-/** NOTE: lifts Node's limit of listeners, because one signal may be shared by many calls. */
-function whenAborted(signal: AbortSignal, run: () => void): void {
-  setMaxListeners(0, signal);
-  signal.addEventListener('abort', run, { once: true });
 }

@@ -4,6 +4,7 @@ export const ERROR_CODES = [
   'invalid_argument',
   'context_length_exceeded',
   'template_error',
+  'unsupported_task',
   // Faults of the model's files.
   'invalid_model',
   'unsupported_model',
@@ -32,6 +33,7 @@ export const ERROR_CODES = [
  * | `invalid_argument` | An option, parameter or prompt is invalid; `param` names it. |
  * | `context_length_exceeded` | The prompt, or prompt and completion together, exceed the context length. |
  * | `template_error` | The chat template is missing or cannot render the messages. |
+ * | `unsupported_task` | The task of the engine does not answer this call, such as `embed` with a model of text. |
  * | `invalid_model` | A file of the model is missing or malformed. |
  * | `unsupported_model` | The architecture, data type or tokenizer is not supported. |
  * | `model_not_found` | There is neither a path nor a model of the hub with that name, revision or file. |

@@ -3,7 +3,8 @@ export type { StepStats } from './addon-types';
 export { MAX_BAD_WORDS } from './bad-words';
 export { type ChatOptions, type ToolChoice } from './chat';
 export type { ReasoningEffort } from './text/reasoning';
-export { type CallContext, Engine, type EngineInfo, type EngineStats, type GenerateOptions } from './engine';
+export { type CallContext } from './call-context';
+export { Engine, type EngineInfo, type EngineStats, type GenerateOptions } from './engine';
 export { type AdapterInfo } from './adapters';
 export { CapstanError, type CapstanErrorCode, type CapstanErrorDetails, ERROR_CODES } from './errors';
 export {
@@ -27,6 +28,14 @@ export { type HubOptions, listModels, modelInfo, pullModel, type PullOptions, re
 export { type DownloadProgress, type PulledModel } from './hub/pull';
 export { type HubKind } from './hub/settings';
 export { type EngineOptions, type LoadProgress } from './options';
+export {
+  type EmbedOptions,
+  type EmbedResult,
+  type ModelTask,
+  type PoolingOptions,
+  type PoolingUsage,
+  type ScoreResult,
+} from './pooling';
 export { type SpeculativeOptions } from './speculation';
 export { type SamplingDefaults, type SamplingParams } from './sampling';
 export { MAX_STRUCTURED_CHOICES, type StructuredOutput } from './structured-output';

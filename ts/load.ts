@@ -112,7 +112,8 @@ function toLoaded(
     maxQueuedRequests: resolved.maxQueuedRequests,
     maxQueuedTokens: library.maxQueuedTokens,
     grammarCacheBytes: resolved.grammarCacheBytes,
-    prefixCache: resolved.prefixCache,
+    // An encoder keeps nothing of an input.
+    prefixCache: resolved.prefixCache && parts.model.config.spec.isCausal,
   };
 }
 

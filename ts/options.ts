@@ -3,6 +3,7 @@ import { checkLoraModules } from './adapters';
 import { checkBoolean, checkKnownKeys, checkNumber, checkObject, checkOneOf, checkString } from './checks';
 import { CapstanError } from './errors';
 import type { ModelInfo } from './hub/model-info';
+import type { ModelTask } from './pooling';
 import { type HubKind, HUBS } from './hub/settings';
 import { checkSamplingDefaults, type SamplingDefaults } from './sampling';
 import { resolveSpeculation, type SpeculativeOptions } from './speculation';
@@ -30,6 +31,11 @@ export interface EngineOptions {
    * Default: `'auto'`.
    */
   device?: 'auto' | 'cpu' | 'cuda' | `cuda:${string}`;
+  /**
+   * What the model does. `'auto'`: what its files say (`modules.json` of sentence-transformers, the architecture), else
+   * `'generate'`. Default: `'auto'`.
+   */
+  task?: 'auto' | ModelTask;
   /**
    * Number of ranks that each layer is split over: 1, 2, 4 or 8. The tokens are the same for every size; on CUDA this
    * needs `deterministic`. Default: the number of devices in `device`, else 1.
@@ -157,6 +163,7 @@ export type ResolvedEngineOptions = Omit<NativeEngineOptions, 'weightDtype' | 'e
 
 /** Checked options that the library itself handles. */
 export interface LibraryOptions {
+  task: 'auto' | ModelTask;
   /** Infinity: no limit. */
   maxQueuedTokens: number;
   generationConfig: 'auto' | 'none';
@@ -168,6 +175,7 @@ export interface LibraryOptions {
   loraModules: Readonly<Record<string, string>>;
 }
 
+const TASKS = ['generate', 'embed', 'score'] as const;
 const DTYPES = ['f32', 'f16', 'bf16'] as const;
 const QUANTIZATIONS = ['none', 'int8', 'int4'] as const;
 const ISAS = [
@@ -186,6 +194,7 @@ const ISAS = [
 /** NOTE: a record, so that a field missing here does not compile. */
 const ENGINE_KEYS = Object.keys({
   device: true,
+  task: true,
   tensorParallelSize: true,
   threads: true,
   pinThreads: true,
@@ -276,6 +285,7 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
 /** @throws CapstanError `invalid_argument` that names the first invalid option. */
 export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
   const {
+    task = 'auto',
     maxQueuedTokens,
     generationConfig = 'auto',
     generationConfigOverrides = {},
@@ -286,6 +296,7 @@ export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
     loraModules = {},
   } = options;
   return {
+    task: checkOneOf('task', task, ['auto', ...TASKS]),
     maxQueuedTokens:
       maxQueuedTokens === undefined
         ? Infinity

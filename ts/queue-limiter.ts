@@ -17,6 +17,8 @@ const CHARS_PER_TOKEN = 4;
 export interface Reservation {
   /** Counts the tokens of the prompt; those of a text are estimated. @throws CapstanError `queue_full`. */
   setPrompt(prompt: string | Int32Array): void;
+  /** As `setPrompt`, for several prompts together. */
+  setTokens(count: number): void;
   /** Frees the place: the call was submitted to the engine, or it has ended. */
   release(): void;
   /** Aborted by {@link Reservation.release}. */
@@ -51,6 +53,10 @@ export class QueueLimiter {
     // Created on demand, because most calls never use it.
     let controller: AbortController | undefined;
     this.#numCalls++;
+    const count = (tokens: number): void => {
+      this.#numTokens += tokens - numTokens;
+      numTokens = tokens;
+    };
     return {
       get signal() {
         controller ??= new AbortController();
@@ -59,10 +65,13 @@ export class QueueLimiter {
       },
       setPrompt: (prompt) => {
         if (isReleased) return;
-        const counted = typeof prompt === 'string' ? Math.ceil(prompt.length / CHARS_PER_TOKEN) : prompt.length;
-        this.#numTokens += counted - numTokens;
-        numTokens = counted;
-        if (typeof prompt !== 'string') this.#checkTokens(counted);
+        count(typeof prompt === 'string' ? Math.ceil(prompt.length / CHARS_PER_TOKEN) : prompt.length);
+        if (typeof prompt !== 'string') this.#checkTokens(numTokens);
+      },
+      setTokens: (tokens) => {
+        if (isReleased) return;
+        count(tokens);
+        this.#checkTokens(tokens);
       },
       release: () => {
         if (isReleased) return;

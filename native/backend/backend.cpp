@@ -43,9 +43,9 @@ void read_fully(const std::string& tensor, int fd, uint64_t offset, void* to, si
 
 namespace {
 
-[[noreturn]] void refuse_recurrent(const Backend& backend) {
+[[noreturn]] void refuse(const Backend& backend, const char* feature) {
   throw Error(ErrorCode::kUnsupportedModel,
-              "recurrent layers run on the CPU only, got the device " + backend.info().name);
+              std::string(feature) + " run on the CPU only, got the device " + backend.info().name);
 }
 
 [[noreturn]] void refuse_per_layer_inputs(const Backend& backend) {
@@ -95,7 +95,7 @@ void check_states(const StepInput& step, int num_slots) {
 }  // namespace
 
 std::unique_ptr<Vector> Backend::load_convolution(const MatrixSource&, const LoadProgress&) {
-  refuse_recurrent(*this);
+  refuse(*this, "recurrent layers");
 }
 
 void Backend::per_layer_inputs(const PerLayerInputWeights& /*weights*/) {
@@ -107,7 +107,19 @@ void Backend::end_layer(int /*layer*/, const LayerWeights& /*weights*/) {
 }
 
 void Backend::recurrent(int, const LayerWeights&) {
-  refuse_recurrent(*this);
+  refuse(*this, "recurrent layers");
+}
+
+std::unique_ptr<Vector> Backend::load_layer_norm(const TensorSlice&, const TensorSlice*, const LoadProgress&) {
+  refuse(*this, "layer norms");
+}
+
+void Backend::add_embeddings(const EmbeddingWeights&) {
+  refuse(*this, "embeddings of positions");
+}
+
+void Backend::pool(const Vector*, std::span<const HeadLayer>, std::span<const PoolRow>) {
+  refuse(*this, "models that pool");
 }
 
 std::unique_ptr<LoraMatrix> Backend::load_lora(const LoraSource&, const Matrix&) const {
@@ -124,6 +136,7 @@ void check_step(const StepInput& step, const DeviceModel& model, const DeviceLim
   for (size_t seq = 0; seq < step.context_lens.size(); ++seq) {
     const int32_t begin = step.cu_seqlens_q[seq], end = step.cu_seqlens_q[seq + 1], context = step.context_lens[seq];
     CAPSTAN_CHECK(begin < end && step.positions[begin] == context - (end - begin));
+    CAPSTAN_CHECK(model.is_causal || begin + context == end);
     for (int32_t row = begin + 1; row < end; ++row)
       CAPSTAN_CHECK(step.positions[row] == step.positions[row - 1] + 1);
   }
@@ -131,6 +144,9 @@ void check_step(const StepInput& step, const DeviceModel& model, const DeviceLim
   for (size_t i = 0; i < step.kv_groups.size(); ++i)
     check_kv_group(step, step.kv_groups[i], model.kv_groups[i].window, limits.num_blocks[i], limits.block_size);
   check_states(step, limits.num_state_slots);
+  CAPSTAN_CHECK(step.token_types.size() == (model.embedding.num_token_types > 0 ? step.input_ids.size() : 0));
+  for (const int32_t type : step.token_types)
+    CAPSTAN_CHECK(type >= 0 && type < model.embedding.num_token_types);
   if (step.adapters.empty()) return;
   CAPSTAN_CHECK(limits.max_lora_rank > 0 && step.adapter_indices.size() == step.context_lens.size());
   for (const int32_t index : step.adapter_indices)

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "block_format.h"
+#include "device_model.h"
 #include "dtype.h"
 #include "grouped_tensor.h"
 
@@ -114,135 +115,6 @@ class Vector {
 // Receives the bytes read since the previous call. Throws to cancel the load.
 using LoadProgress = std::function<void(int64_t bytes)>;
 
-// ---- the model ----
-
-enum class Activation : uint8_t {
-  kSilu,
-  kGelu,
-  kGeluTanh,
-  kClampedSwish,  // gpt-oss: gate · sigmoid(1.702 · gate) · (up + 1), gate at most 7, up within ±7
-};
-
-// What the projections of q and k are normalized over.
-enum class QkNorm : uint8_t { kNone, kHead, kAllHeads };
-
-// What mixes the tokens of a sequence in a layer. All but attention are recurrent: they keep a state per sequence in
-// place of keys and values.
-enum class Mixer : uint8_t { kAttention, kDeltaNet, kShortConv, kMamba2 };
-
-// The sizes of attention on this rank.
-struct KvShape {
-  int num_kv_heads = 0;
-  int total_kv_heads = 0;  // over all ranks
-  int head_dim = 0;
-
-  bool operator==(const KvShape&) const = default;
-};
-
-// The attention layers with one window and one shape. They share block tables (architecture, contract 6).
-struct KvGroup {
-  int window = 0;      // the blocks before the newest `window` positions may be freed; 0 = none
-  int num_layers = 0;  // that store keys and values
-  KvShape shape = {};  // of a group that differs from the model; head_dim 0 = as DeviceModel says
-};
-
-// The sizes of the recurrent layers on this rank. A model has one kind of them.
-struct RecurrentShape {
-  int num_heads = 0;          // of values; 0 for short convolutions
-  int num_groups = 0;         // of heads that share keys and queries (B and C of Mamba 2)
-  int head_dim = 0;           // of a value
-  int state_size = 0;         // of a key
-  int conv_taps = 0;          // inputs of a convolution, the token's own included
-  int64_t conv_channels = 0;  // values, keys and queries; of short convolutions, the channels
-
-  // Values of one row of the result.
-  int64_t output_size() const { return num_heads == 0 ? conv_channels : int64_t{num_heads} * head_dim; }
-};
-
-struct DeviceLayer {
-  Mixer mixer = Mixer::kAttention;
-  int kv_group = 0;       // index into kv_groups; -1 = a recurrent layer
-  int kv_layer = 0;       // place of its keys and values among the layers of the group
-  int rope = 0;           // index into rope_tables; -1 = no rotation
-  int window = 0;         // how many of the newest positions a query sees, its own included; 0 = all
-  bool reads_kv = false;  // an earlier layer stores the keys and values at its place
-};
-
-// Rotary position encoding of some layers.
-struct RopeTable {
-  int rotary_dim = 0;  // leading dimensions of a head that are rotated
-  // (max_model_len, 2, rotary_dim / 2): cosines, then sines, both multiplied by the attention factor.
-  std::vector<float> values;
-  std::vector<float> query_scales;  // (max_model_len) factors of q, or empty
-  bool has_query_scales = false;    // set before the values of query_scales are
-};
-
-// Which RMS norms a layer has: before attention, of its result, before the MLP, and of its result.
-struct LayerNorms {
-  bool input = true, attention_out = false, mlp = true, mlp_out = false;
-};
-
-constexpr int kMaxTopK = 64;  // experts of a token
-
-enum class RouterScore : uint8_t { kSoftmax, kSigmoid };
-
-// The mixture of experts: what each token adds to its hidden state is the sum of its top_k experts and the shared one.
-struct Moe {
-  int num_experts = 0;  // 0 = the model has none
-  int top_k = 0;
-  int64_t intermediate_size = 0;         // of one expert
-  int64_t shared_intermediate_size = 0;  // of the expert that all tokens have; 0 = none
-  RouterScore score = RouterScore::kSoftmax;
-  bool normalizes_weights = false;  // divides the scores of a token's experts by their sum
-  double weight_scale = 1;          // factor of these weights
-};
-
-// The sizes of this rank's share of the model.
-struct DeviceModel {
-  int64_t hidden_size = 0;
-  int64_t intermediate_size = 0;  // of this rank
-  int num_heads = 0;              // of this rank
-  int num_kv_heads = 0;           // of this rank
-  int total_kv_heads = 0;         // of the whole model
-  int head_dim = 0;
-  int64_t vocab_size = 0;     // of the whole model
-  int64_t vocab_begin = 0;    // first row of the embedding and the LM head on this rank
-  int64_t vocab_end = 0;      // one past the last row on this rank
-  int64_t num_token_ids = 0;  // ids from here to vocab_size have no token and are never sampled
-  float rms_norm_eps = 1e-6f;
-  float attention_scale = 1.0f;
-  LayerNorms norms;
-  bool has_sinks = false;
-  float attention_soft_cap = 0.0f;  // c: scores become c · tanh(score / c); 0 = none
-  QkNorm qk_norm = QkNorm::kNone;
-  bool has_v_norm = false;  // divides each head of v by its root mean square
-  bool rotates_before_qk_norm = false;
-  float embedding_scale = 1.0f;
-  float residual_scale = 1.0f;  // factor of what a layer adds to the hidden states
-  float logit_scale = 1.0f;
-  float logit_soft_cap = 0.0f;  // as attention_soft_cap, of the scaled logits
-  Activation activation = Activation::kSilu;
-  Moe moe;  // sizes of this rank
-  std::vector<DeviceLayer> layers;
-  std::vector<KvGroup> kv_groups;
-  std::vector<RopeTable> rope_tables;
-  RecurrentShape recurrent;                        // of the layers that are recurrent
-  bool has_output_gate = false;                    // sigmoid of a gate times the result of attention
-  int64_t per_layer_input_size = 0;                // of the vector that each layer has for a token; 0 = none
-  int64_t per_layer_begin = 0, per_layer_end = 0;  // the part of it that this rank uses
-  bool has_layer_scales = false;
-  int max_model_len = 0;
-
-  int num_layers() const { return static_cast<int>(layers.size()); }
-  bool has_recurrent_layers() const { return recurrent.conv_taps > 0; }
-  const DeviceLayer& layer(int index) const { return layers[static_cast<size_t>(index)]; }
-  int window(int index) const { return layer(index).window; }
-  KvShape kv_shape(int kv_group) const {
-    const KvShape& shape = kv_groups[static_cast<size_t>(kv_group)].shape;
-    return shape.head_dim > 0 ? shape : KvShape{num_kv_heads, total_kv_heads, head_dim};
-  }
-};
-
 // The limits that size the activation buffers, the KV cache and the recurrent states.
 struct DeviceLimits {
   int max_num_tokens = 0;  // rows of one step
@@ -252,6 +124,20 @@ struct DeviceLimits {
   int num_state_slots = 0;      // 0 for a model without recurrent layers
   int max_lora_rank = 0;        // 0 = no step has adapters
   DType kv_cache_dtype = DType::kBf16;
+};
+
+// What is added to the embedding of a token. See EmbeddingShape.
+struct EmbeddingWeights {
+  std::unique_ptr<Vector> positions;    // (num_positions, hidden_size); null = none
+  std::unique_ptr<Vector> token_types;  // (num_token_types, hidden_size); null = none
+  std::unique_ptr<Vector> norm;         // (hidden_size); null = no norm
+};
+
+// One layer of what turns a pooled hidden state into the result: norm(activation(x · W + bias)).
+struct HeadLayer {
+  std::unique_ptr<Matrix> matrix;  // (output size, input size)
+  Activation activation = Activation::kIdentity;
+  std::unique_ptr<Vector> norm;  // (output size); null = no norm
 };
 
 struct ExpertWeights {
@@ -299,10 +185,11 @@ struct LayerWeights {
   std::unique_ptr<Matrix> o_proj;              // (hidden_size, result of the mixer), kRow
   std::unique_ptr<Vector> attention_out_norm;  // (hidden_size); null = no norm
   std::unique_ptr<Vector> mlp_norm;            // (hidden_size); null = no norm
-  std::unique_ptr<Matrix> gate_up_proj;        // (2 * intermediate_size, hidden_size), pairs interleaved
-  std::unique_ptr<Matrix> down_proj;           // (hidden_size, intermediate_size), kRow
-  std::unique_ptr<MoeWeights> moe;             // replaces gate_up_proj and down_proj
-  std::unique_ptr<Vector> mlp_out_norm;        // (hidden_size); null = no norm
+  // (2 * intermediate_size, hidden_size), pairs interleaved; without gates (intermediate_size, hidden_size)
+  std::unique_ptr<Matrix> gate_up_proj;
+  std::unique_ptr<Matrix> down_proj;     // (hidden_size, intermediate_size), kRow
+  std::unique_ptr<MoeWeights> moe;       // replaces gate_up_proj and down_proj
+  std::unique_ptr<Vector> mlp_out_norm;  // (hidden_size); null = no norm
   // Of models with an input per layer.
   std::unique_ptr<Matrix> per_layer_gate;        // (part of this rank, hidden_size)
   std::unique_ptr<Matrix> per_layer_projection;  // (hidden_size, part of this rank), kRow
@@ -316,6 +203,12 @@ struct LayerWeights {
 // all earlier positions.
 constexpr int first_visible_key(int position, int window) {
   return window > 0 && position >= window ? position - window + 1 : 0;
+}
+
+// Returns one past the last key that `position` sees. num_keys: those of the sequence, 0 = causal.
+constexpr int end_visible_key(int position, int window, int num_keys) {
+  if (num_keys == 0) return position + 1;
+  return window > 0 && position + window < num_keys ? position + window : num_keys;
 }
 
 // The blocks of a step in one KV group.
@@ -338,6 +231,7 @@ struct StepInput {
   // Recurrent layers only; empty without them. A slot holds the state of all recurrent layers of a sequence.
   std::span<const int32_t> state_reads = {};   // (num_seqs) slot of the state before the first row; -1 = zeros
   std::span<const int32_t> state_writes = {};  // (num_tokens) slot that receives the state after the row, or -1
+  std::span<const int32_t> token_types = {};   // (num_tokens) if the model has token types, otherwise empty
   // Adapters (adapter.h); empty when no sequence of the step has one.
   std::span<const AdapterWeights* const> adapters = {};  // the distinct ones of the step, on this rank
   std::span<const int32_t> adapter_indices = {};         // (num_seqs) index into adapters, or -1
@@ -374,6 +268,14 @@ struct SampleRow {
   std::span<const std::pair<int32_t, float>> logit_bias;  // (token id, bias)
   std::span<const int32_t> banned_ids;                    // min tokens: the ids that would end the sequence
   std::span<const uint32_t> allowed_mask;                 // (ceil(vocab_size / 32)) one bit per id; empty = all allowed
+};
+
+// The rows of one sequence whose hidden states are pooled.
+struct PoolRow {
+  int first_row = 0, num_rows = 0;  // of the step; no rows: only the result is wanted
+  std::span<float> sum;             // (hidden_size) the rows are added to it, in order
+  std::span<float> result;          // (size of the result) or empty: later steps add more rows
+  int count = 0;                    // with a result: the rows in the sum, by which it is divided
 };
 
 struct SampleResult {
@@ -424,6 +326,10 @@ class Backend {
   virtual std::unique_ptr<Matrix> load_matrix(const MatrixSource& source, const LoadProgress& progress) = 0;
   // The values are those of the file plus `offset`.
   virtual std::unique_ptr<Vector> load_vector(const TensorSlice& slice, float offset, const LoadProgress& progress) = 0;
+  // The weight and the bias of a norm of kind kLayer; without a bias it is 0. Throws kUnsupportedModel on a device
+  // without such norms.
+  virtual std::unique_ptr<Vector> load_layer_norm(const TensorSlice& weight, const TensorSlice* bias,
+                                                  const LoadProgress& progress);
   // The weights of a convolution of each channel with itself. The rows of all slices are (channels), their columns the
   // taps, oldest input first. Throws kUnsupportedModel on a device without recurrent layers.
   virtual std::unique_ptr<Vector> load_convolution(const MatrixSource& source, const LoadProgress& progress);
@@ -462,15 +368,19 @@ class Backend {
   virtual std::vector<std::string> notes() const { return {}; }
 
   // ---- a step ----
-  // The order of calls: begin_step; embed; per_layer_inputs, if the model has any; for each layer norm_qkv and
-  // attention, or recurrent; output_residual; and norm_gate_up and down_residual or moe_residual, and end_layer, if
-  // there is anything to do; then lm_head and sample. Prompt logprobs repeat lm_head and sample for groups of at most
-  // max_num_seqs rows. The backend holds the hidden states.
+  // The order of calls: begin_step; embed; add_embeddings and per_layer_inputs, if there are any; for each layer
+  // norm_qkv and attention, or recurrent; output_residual; norm_gate_up and down_residual, or moe_residual; and
+  // end_layer, if there is anything to do; then lm_head and sample. Prompt logprobs repeat lm_head and sample for
+  // groups of at most max_num_seqs rows. Models that pool call pool instead. The backend holds the hidden states.
 
   virtual void begin_step(const StepInput& step) = 0;
 
   // hidden (num_tokens, hidden_size) = embedding_scale · the rows of the embedding. (collective)
   virtual void embed(const Matrix& table) = 0;
+
+  // hidden = norm(hidden + the row of the position + the row of the token type). Throws kUnsupportedModel on a device
+  // without it.
+  virtual void add_embeddings(const EmbeddingWeights& weights);
 
   // inputs (num_tokens, num_layers, size) = (rms_norm(hidden · projection / √hidden_size) + √size · rows of the table)
   // / √2. Throws kUnsupportedModel on a device without inputs per layer.
@@ -480,7 +390,7 @@ class Backend {
   // q (num_tokens, num_heads * head_dim). Neither RoPE nor a norm applies to v. (collective, for QkNorm::kAllHeads)
   virtual void norm_qkv(int layer, const LayerWeights& weights) = 0;
 
-  // Causal attention of q over the KV cache of `layer`, limited to its window.
+  // Attention of q over the KV cache of `layer`, causal unless the model is not, limited to its window.
   // Result: (num_tokens, num_heads * head_dim).
   virtual void attention(int layer, const LayerWeights& weights) = 0;
 
@@ -489,13 +399,15 @@ class Backend {
   // (num_tokens, RecurrentShape::output_size). Throws kUnsupportedModel on a device without recurrent layers.
   virtual void recurrent(int layer, const LayerWeights& weights);
 
-  // hidden += residual_scale · rms_norm(result of the mixer · Wo + bias). (collective)
+  // hidden += residual_scale · rms_norm(result of the mixer · Wo + bias), or with norms of sums
+  // hidden = norm(hidden + residual_scale · (result of the mixer · Wo + bias)). (collective)
   virtual void output_residual(const LayerWeights& weights) = 0;
 
-  // mlp (num_tokens, intermediate_size) = act(rms_norm(hidden) · Wgate) * (rms_norm(hidden) · Wup).
+  // mlp (num_tokens, intermediate_size) = act(rms_norm(hidden) · Wgate) * (rms_norm(hidden) · Wup), or without gates
+  // act(rms_norm(hidden) · Wup).
   virtual void norm_gate_up(const LayerWeights& weights) = 0;
 
-  // hidden += residual_scale · rms_norm(mlp · Wdown + bias). (collective)
+  // hidden += residual_scale · rms_norm(mlp · Wdown + bias), or as in output_residual. (collective)
   virtual void down_residual(const LayerWeights& weights) = 0;
 
   // hidden += residual_scale · rms_norm(Σ weight · expert(rms_norm(hidden))) over the experts of each row. (collective)
@@ -512,6 +424,10 @@ class Backend {
   // NOTE: at depth 1 the results are set on return, at depth 2 by collect. `results` must stay valid until then;
   // `rows` need not.
   virtual void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) = 0;
+
+  // Adds the rows' norm(hidden) to their sums, and computes the results: head(sum / count). `norm` is null for a model
+  // without a final norm. Called on rank 0 only. Throws kUnsupportedModel on a device without it.
+  virtual void pool(const Vector* norm, std::span<const HeadLayer> head, std::span<const PoolRow> rows);
 
   // Waits for the oldest step in flight and sets its sample results; called on rank 0 only.
   virtual void collect() {}

@@ -125,7 +125,11 @@ Napi::Object EngineBinding::expose(Napi::Env env, LoadedEngine loaded) {
   object.Set("info", from_info(env, loaded.info));
   const auto self = shared_from_this();
   object.Set("submit",
-             Napi::Function::New(env, [self](const Napi::CallbackInfo& info) { return self->submit(info); }, "submit"));
+             Napi::Function::New(
+                 env, [self](const Napi::CallbackInfo& info) { return self->submit(info, to_request); }, "submit"));
+  object.Set("pool", Napi::Function::New(
+                         env, [self](const Napi::CallbackInfo& info) { return self->submit(info, to_pooled_request); },
+                         "pool"));
   object.Set("compileGrammar", Napi::Function::New(
                                    env, [self](const Napi::CallbackInfo& info) { return self->compile_grammar(info); },
                                    "compileGrammar"));
@@ -168,10 +172,10 @@ Napi::Object EngineBinding::expose(Napi::Env env, LoadedEngine loaded) {
   return object;
 }
 
-Napi::Value EngineBinding::submit(const Napi::CallbackInfo& info) {
+Napi::Value EngineBinding::submit(const Napi::CallbackInfo& info, ToRequest to_request) {
   const Napi::Env env = info.Env();
   if (is_closing_) throw make_error(env, ErrorCode::kEngineClosed, "the engine is closed");
-  if (!info[0].IsObject()) throw make_error(env, ErrorCode::kInvalidArgument, "submit: expected a request record");
+  if (!info[0].IsObject()) throw make_error(env, ErrorCode::kInvalidArgument, "request: expected a record");
   try {
     Request request = to_request(info[0].As<Napi::Object>());
     const int num_choices = request.num_choices;

@@ -31,7 +31,8 @@ class EngineBinding : public std::enable_shared_from_this<EngineBinding> {
   static void clean_up(void* binding);
   using EventsFunction = Napi::TypedThreadSafeFunction<EngineBinding, void, &EngineBinding::call_js>;
 
-  Napi::Value submit(const Napi::CallbackInfo& info);
+  using ToRequest = Request (*)(const Napi::Object& record);
+  Napi::Value submit(const Napi::CallbackInfo& info, ToRequest to_request);
   Napi::Value compile_grammar(const Napi::CallbackInfo& info);
   Napi::Value load_adapter(const Napi::CallbackInfo& info);
   Napi::Value close(Napi::Env env);

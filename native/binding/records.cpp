@@ -1,240 +1,17 @@
 #include "native/binding/records.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "native/binding/grammar_binding.h"
+#include "native/binding/record_fields.h"
+#include "native/binding/spec_record.h"
 
 namespace capstan {
 namespace {
 
-[[noreturn]] void refuse(const Napi::Object& object, const char* name, const char* expected) {
-  throw make_error(object.Env(), ErrorCode::kInvalidArgument, std::string(name) + ": expected " + expected);
-}
-
-double number(const Napi::Object& object, const char* name) {
-  const Napi::Value value = object.Get(name);
-  if (!value.IsNumber()) refuse(object, name, "a number");
-  return value.As<Napi::Number>().DoubleValue();
-}
-
-int64_t integer(const Napi::Object& object, const char* name) {
-  const double value = number(object, name);
-  if (!(std::abs(value) <= 9007199254740991.0) || value != std::floor(value))
-    refuse(object, name, "an integer within ±2^53");
-  return static_cast<int64_t>(value);
-}
-
-int int32(const Napi::Object& object, const char* name) {
-  const int64_t value = integer(object, name);
-  if (value < INT32_MIN || value > INT32_MAX) refuse(object, name, "a 32-bit integer");
-  return static_cast<int>(value);
-}
-
-bool boolean(const Napi::Object& object, const char* name) {
-  const Napi::Value value = object.Get(name);
-  if (!value.IsBoolean()) refuse(object, name, "true or false");
-  return value.As<Napi::Boolean>().Value();
-}
-
-std::string text(const Napi::Object& object, const char* name) {
-  const Napi::Value value = object.Get(name);
-  if (!value.IsString()) refuse(object, name, "a string");
-  return value.As<Napi::String>().Utf8Value();
-}
-
-Napi::Object record(const Napi::Object& object, const char* name) {
-  const Napi::Value value = object.Get(name);
-  if (!value.IsObject()) refuse(object, name, "an object");
-  return value.As<Napi::Object>();
-}
-
-Napi::Array array(const Napi::Object& object, const char* name) {
-  const Napi::Value value = object.Get(name);
-  if (!value.IsArray()) refuse(object, name, "an array");
-  return value.As<Napi::Array>();
-}
-
-std::vector<std::string> texts(const Napi::Object& object, const char* name) {
-  const Napi::Array values = array(object, name);
-  std::vector<std::string> out;
-  for (uint32_t i = 0; i < values.Length(); ++i) {
-    const Napi::Value value = values[i];
-    if (!value.IsString()) refuse(object, name, "an array of strings");
-    out.push_back(value.As<Napi::String>().Utf8Value());
-  }
-  return out;
-}
-
-std::vector<Napi::Object> objects(const Napi::Object& object, const char* name) {
-  const Napi::Array values = array(object, name);
-  std::vector<Napi::Object> out;
-  for (uint32_t i = 0; i < values.Length(); ++i) {
-    const Napi::Value value = values[i];
-    if (!value.IsObject()) refuse(object, name, "an array of objects");
-    out.push_back(value.As<Napi::Object>());
-  }
-  return out;
-}
-
-// Copies a typed array of exactly this type. `object` and `name` say in errors which field it comes from.
-template <typename T>
-std::vector<T> elements_of(const Napi::Value& value, const Napi::Object& object, const char* name,
-                           napi_typedarray_type type, const char* expected) {
-  if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != type) refuse(object, name, expected);
-  const auto typed = value.As<Napi::TypedArrayOf<T>>();
-  return {typed.Data(), typed.Data() + typed.ElementLength()};
-}
-
-template <typename T>
-std::vector<T> elements(const Napi::Object& object, const char* name, napi_typedarray_type type, const char* expected) {
-  return elements_of<T>(object.Get(name), object, name, type, expected);
-}
-
-std::vector<int32_t> ids(const Napi::Object& object, const char* name) {
-  return elements<int32_t>(object, name, napi_int32_array, "an Int32Array");
-}
-
-// A word, and what it stands for.
-template <class T>
-using Words = std::initializer_list<std::pair<const char*, T>>;
-
-template <class T>
-T one_of(const Napi::Object& object, const char* name, Words<T> words) {
-  const std::string value = text(object, name);
-  std::string expected;
-  size_t num_left = words.size();
-  for (const auto& [word, meaning] : words) {
-    if (value == word) return meaning;
-    expected += word;
-    if (--num_left > 0) expected += num_left == 1 ? " or " : ", ";
-  }
-  refuse(object, name, expected.c_str());
-}
-
 DType to_dtype(const Napi::Object& object, const char* name) {
   return one_of<DType>(object, name, {{"f32", DType::kF32}, {"f16", DType::kF16}, {"bf16", DType::kBf16}});
-}
-
-Activation to_activation(const Napi::Object& object, const char* name) {
-  return one_of<Activation>(object, name,
-                            {{"silu", Activation::kSilu},
-                             {"gelu", Activation::kGelu},
-                             {"gelu_tanh", Activation::kGeluTanh},
-                             {"clamped_swish", Activation::kClampedSwish}});
-}
-
-RopeType to_rope_type(const Napi::Object& object, const char* name) {
-  return one_of<RopeType>(object, name,
-                          {{"default", RopeType::kDefault},
-                           {"linear", RopeType::kLinear},
-                           {"dynamic", RopeType::kDynamic},
-                           {"llama3", RopeType::kLlama3},
-                           {"yarn", RopeType::kYarn},
-                           {"longrope", RopeType::kLongRope}});
-}
-
-RopeSpec to_rope(const Napi::Object& object) {
-  RopeSpec rope;
-  rope.type = to_rope_type(object, "type");
-  rope.theta = number(object, "theta");
-  rope.rotary_dim = int32(object, "rotaryDim");
-  rope.factor = number(object, "factor");
-  rope.original_max_positions = int32(object, "originalMaxPositions");
-  rope.low_freq_factor = number(object, "lowFreqFactor");
-  rope.high_freq_factor = number(object, "highFreqFactor");
-  rope.beta_fast = number(object, "betaFast");
-  rope.beta_slow = number(object, "betaSlow");
-  rope.truncate = boolean(object, "truncate");
-  rope.attention_factor = number(object, "attentionFactor");
-  if (!object.Get("frequencyDivisors").IsUndefined())
-    rope.frequency_divisors = elements<float>(object, "frequencyDivisors", napi_float32_array, "a Float32Array");
-  if (!object.Get("longFrequencyDivisors").IsUndefined())
-    rope.long_frequency_divisors =
-        elements<float>(object, "longFrequencyDivisors", napi_float32_array, "a Float32Array");
-  rope.query_scale_growth = number(object, "queryScaleGrowth");
-  return rope;
-}
-
-LayerNorms to_norms(const Napi::Object& object) {
-  return {boolean(object, "input"), boolean(object, "attentionOut"), boolean(object, "mlp"), boolean(object, "mlpOut")};
-}
-
-Moe to_moe(const Napi::Object& object) {
-  Moe moe;
-  moe.num_experts = int32(object, "numExperts");
-  moe.top_k = int32(object, "topK");
-  moe.intermediate_size = integer(object, "intermediateSize");
-  moe.shared_intermediate_size = integer(object, "sharedIntermediateSize");
-  moe.score =
-      one_of<RouterScore>(object, "score", {{"softmax", RouterScore::kSoftmax}, {"sigmoid", RouterScore::kSigmoid}});
-  moe.normalizes_weights = boolean(object, "normalizesWeights");
-  moe.weight_scale = number(object, "weightScale");
-  return moe;
-}
-
-RecurrentShape to_recurrent(const Napi::Object& object) {
-  RecurrentShape shape;
-  shape.num_heads = int32(object, "numHeads");
-  shape.num_groups = int32(object, "numGroups");
-  shape.head_dim = int32(object, "headDim");
-  shape.state_size = int32(object, "stateSize");
-  shape.conv_taps = int32(object, "convTaps");
-  shape.conv_channels = integer(object, "convChannels");
-  return shape;
-}
-
-LayerSpec to_layer(const Napi::Object& object) {
-  LayerSpec layer;
-  layer.mixer = one_of<Mixer>(object, "mixer",
-                              {{"attention", Mixer::kAttention},
-                               {"delta_net", Mixer::kDeltaNet},
-                               {"short_conv", Mixer::kShortConv},
-                               {"mamba2", Mixer::kMamba2}});
-  layer.window = int32(object, "window");
-  layer.rope = int32(object, "rope");
-  layer.is_moe = boolean(object, "isMoe");
-  if (!object.Get("headDim").IsUndefined()) layer.head_dim = int32(object, "headDim");
-  if (!object.Get("numKvHeads").IsUndefined()) layer.num_kv_heads = int32(object, "numKvHeads");
-  if (!object.Get("intermediateSize").IsUndefined()) layer.intermediate_size = integer(object, "intermediateSize");
-  if (!object.Get("kvSource").IsUndefined()) layer.kv_source = int32(object, "kvSource");
-  return layer;
-}
-
-ModelSpec to_spec(const Napi::Object& object) {
-  ModelSpec spec;
-  spec.vocab_size = integer(object, "vocabSize");
-  spec.hidden_size = integer(object, "hiddenSize");
-  spec.intermediate_size = integer(object, "intermediateSize");
-  spec.num_heads = int32(object, "numHeads");
-  spec.num_kv_heads = int32(object, "numKvHeads");
-  spec.head_dim = int32(object, "headDim");
-  spec.rms_norm_eps = number(object, "rmsNormEps");
-  spec.activation = to_activation(object, "hiddenAct");
-  spec.tie_word_embeddings = boolean(object, "tieWordEmbeddings");
-  spec.attention_scale = number(object, "attentionScale");
-  spec.attention_soft_cap = number(object, "attentionSoftCap");
-  spec.qk_norm = one_of<QkNorm>(object, "qkNorm",
-                                {{"none", QkNorm::kNone}, {"head", QkNorm::kHead}, {"all_heads", QkNorm::kAllHeads}});
-  spec.rotates_before_qk_norm = boolean(object, "rotatesBeforeQkNorm");
-  spec.has_v_norm = boolean(object, "hasVNorm");
-  spec.embedding_scale = number(object, "embeddingScale");
-  spec.residual_scale = number(object, "residualScale");
-  spec.logit_scale = number(object, "logitScale");
-  spec.logit_soft_cap = number(object, "logitSoftCap");
-  spec.norm_offset = number(object, "normOffset");
-  spec.norms = to_norms(record(object, "norms"));
-  spec.has_sinks = boolean(object, "hasSinks");
-  if (!object.Get("moe").IsUndefined()) spec.moe = to_moe(record(object, "moe"));
-  for (const Napi::Object& layer : objects(object, "layers"))
-    spec.layers.push_back(to_layer(layer));
-  for (const Napi::Object& rope : objects(object, "ropes"))
-    spec.ropes.push_back(to_rope(rope));
-  if (!object.Get("recurrent").IsUndefined()) spec.recurrent = to_recurrent(record(object, "recurrent"));
-  spec.has_output_gate = boolean(object, "hasOutputGate");
-  spec.per_layer_input_size = integer(object, "perLayerInputSize");
-  spec.has_layer_scales = boolean(object, "hasLayerScales");
-  spec.max_position_embeddings = int32(object, "maxPositionEmbeddings");
-  return spec;
 }
 
 uint64_t offset_of(const Napi::Object& object) {
@@ -490,6 +267,16 @@ AdapterSource to_adapter_source(const Napi::Object& object) {
   return source;
 }
 
+Request to_pooled_request(const Napi::Object& object) {
+  Request request;
+  request.prompt_token_ids = ids(object, "promptTokenIds");
+  request.sampling.max_tokens = 0;
+  request.cache_salt = text(object, "cacheSalt");
+  request.is_pooled = true;
+  if (!object.Get("tokenTypes").IsUndefined()) request.token_types = ids(object, "tokenTypes");
+  return request;
+}
+
 Napi::Object from_info(Napi::Env env, const EngineInfo& info) {
   Napi::Object object = Napi::Object::New(env);
   object.Set("backend", info.backend);
@@ -576,6 +363,13 @@ Napi::Object from_event_details(Napi::Env env, const Event& event) {
     prompt_logprobs = entries;
   }
   object.Set("promptLogprobs", prompt_logprobs);
+  Napi::Value pooled = env.Null();
+  if (!event.pooled.empty()) {
+    Napi::Float32Array values = Napi::Float32Array::New(env, event.pooled.size());
+    std::ranges::copy(event.pooled, values.Data());
+    pooled = values;
+  }
+  object.Set("pooled", pooled);
   object.Set("finish", event.finish ? from_finish(env, *event.finish) : env.Null());
   return object;
 }

@@ -25,12 +25,14 @@ struct Batch {
   std::vector<KvArrays> kv_arrays;      // by KV group
   std::vector<KvGroupInput> kv_groups;  // views of kv_arrays
   int max_blocks_per_seq = 0;
-  std::vector<int32_t> state_reads, state_writes;
+  std::vector<int32_t> state_reads, state_writes, token_types;
   std::vector<const Adapter*> adapters;  // the distinct ones of the step
   std::vector<int32_t> adapter_indices;  // empty without adapters
   // ---- sampler ----
   std::vector<int32_t> logits_rows;    // (num_sample_rows) rows of the step whose logits are needed
   std::vector<SampleRow> sample_rows;  // (num_sample_rows)
+  // ---- pooling ----
+  std::vector<PoolRow> pool_rows;
   // ---- model runner ----
   std::vector<SampleResult> results;  // (num_sample_rows), valid after collect
 
@@ -42,12 +44,18 @@ struct Batch {
   }
   // Without the adapters, which each rank has its part of.
   StepInput input() const {
-    return {input_ids, positions, cu_seqlens_q, context_lens, kv_groups, max_blocks_per_seq, state_reads, state_writes};
+    return {input_ids,          positions,   cu_seqlens_q, context_lens, kv_groups,
+            max_blocks_per_seq, state_reads, state_writes, token_types};
   }
 };
 
 // Fills the model inputs from the plan.
 void build_model_inputs(Batch& batch, int block_size, size_t num_kv_groups, bool has_states);
+// Fills the types of the tokens. Call for models that have any.
+void build_token_types(Batch& batch);
+
+// Fills the rows to pool from the plan. Clears the sum of a sequence that begins.
+void build_pool_rows(Batch& batch, Pooling pooling);
 
 // Fills the rows to sample from the plan. Writes what the sampler keeps in the drafts.
 void build_sample_rows(Batch& batch);

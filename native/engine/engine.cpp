@@ -51,7 +51,9 @@ Engine::~Engine() {
 // ---- called from any thread ----
 
 RequestId Engine::submit(Request request) {
-  check_request(request, {options_.limits.max_model_len, options_.vocab_size, built_token_table_.load()});
+  const PooledModel& pooled = options_.pooled;
+  check_request(request, {options_.limits.max_model_len, options_.vocab_size, built_token_table_.load(),
+                          pooled.pooling != Pooling::kNone, pooled.num_token_types});
   const int num_choices = request.num_choices;
   const uint64_t adapter_id = request.adapter_id;
   // Prompts are copied before the lock, which the engine's thread needs.
@@ -59,6 +61,13 @@ RequestId Engine::submit(Request request) {
   if (options_.limits.speculation.num_tokens > 0)
     for (const auto& seq : sequences)
       seq->drafter.emplace(options_.limits.speculation);
+  if (pooled.pooling != Pooling::kNone) {
+    for (const auto& seq : sequences) {
+      seq->needs_all_rows = pooled.pooling != Pooling::kLast;
+      seq->pooled_sum.resize(static_cast<size_t>(pooled.hidden_size));
+      seq->pooled.resize(static_cast<size_t>(pooled.result_size));
+    }
+  }
   const std::lock_guard lock(mutex_);
   if (is_closing_) throw Error(ErrorCode::kEngineClosed, "the engine is closed");
   if (!stats_.failure.empty()) throw Error(failure_code_, "the engine has failed: " + stats_.failure);
@@ -298,6 +307,8 @@ void Engine::launch_steps() {
     if (options_.limits.speculation.num_tokens > 0) speculate(batch.plan);
     const BlockManager& blocks = scheduler_.blocks();
     build_model_inputs(batch, blocks.block_size(), blocks.num_groups(), blocks.states().has_slots());
+    if (options_.pooled.num_token_types > 0) build_token_types(batch);
+    if (options_.pooled.pooling != Pooling::kNone) build_pool_rows(batch, options_.pooled.pooling);
     build_sample_rows(batch);
     batch.step = ++num_steps_;
     batch.launch_time = Clock::now();

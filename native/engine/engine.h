@@ -26,6 +26,14 @@ namespace grammar {
 class TokenTable;
 }
 
+// What an engine returns in place of text.
+struct PooledModel {
+  Pooling pooling = Pooling::kNone;
+  int64_t hidden_size = 0;
+  int64_t result_size = 0;
+  int num_token_types = 0;  // 0 = the model has none
+};
+
 struct EngineOptions {
   SchedulerLimits limits;
   int max_queued_requests = 1024;  // sequences beyond max_num_seqs that may wait
@@ -37,10 +45,11 @@ struct EngineOptions {
   // Called on a mask thread before it computes a mask. Tests hold masks up with it.
   std::function<void()> on_mask_start;
   std::vector<int32_t> eos_token_ids;
-  int max_adapters = 0;           // that may be loaded
-  AdapterLoader load_adapter;     // null when max_adapters is 0
-  int64_t state_slot_bytes = 0;   // over all ranks
-  int64_t vocab_size = 0;         // token ids are below this
+  int max_adapters = 0;          // that may be loaded
+  AdapterLoader load_adapter;    // null when max_adapters is 0
+  int64_t state_slot_bytes = 0;  // over all ranks
+  int64_t vocab_size = 0;        // token ids are below this
+  PooledModel pooled;
   bool checks_integrity = false;  // verifies the scheduler's and the blocks' state after each step, for tests
 };
 
@@ -114,6 +123,7 @@ class Engine {
   void settle(Batch& batch);
   void settle_sequence(const Batch& batch, const ScheduledSequence& scheduled);
   void fail_numeric(Sequence& seq);
+  void accept_pooled(Sequence& seq);
   void accept_prompt_logprobs(const Batch& batch, const ScheduledSequence& scheduled);
   void count_speculation(int num_drafts, size_t num_accepted);
   void accept_samples(const Batch& batch, const ScheduledSequence& scheduled);

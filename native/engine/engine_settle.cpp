@@ -1,5 +1,6 @@
 // What a collected step means for its sequences: their new tokens, their text, and their end.
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "native/engine/engine.h"
@@ -32,7 +33,18 @@ void Engine::settle_sequence(const Batch& batch, const ScheduledSequence& schedu
   for (int i = 0; i < scheduled.num_sample_rows - scheduled.num_drafts; ++i)
     if (batch.results[static_cast<size_t>(scheduled.first_sample_row + i)].has_numeric_error) return fail_numeric(seq);
   if (!seq.prompt_logprobs.empty()) accept_prompt_logprobs(batch, scheduled);
-  if (scheduled.samples) accept_samples(batch, scheduled);
+  if (scheduled.samples && seq.is_pooled)
+    accept_pooled(seq);
+  else if (scheduled.samples)
+    accept_samples(batch, scheduled);
+}
+
+void Engine::accept_pooled(Sequence& seq) {
+  seq.first_token_time = Clock::now();
+  if (!std::ranges::all_of(seq.pooled, [](float value) { return std::isfinite(value); }))
+    return fail(seq, ErrorCode::kNumeric, "the model's result contains NaN or infinity");
+  event_of(seq).pooled = std::move(seq.pooled);
+  end(seq, FinishReason::kStop);
 }
 
 void Engine::fail_numeric(Sequence& seq) {

@@ -19,6 +19,7 @@ namespace capstan {
 namespace {
 
 constexpr int kMaxBlockSize = 1024;
+constexpr int kMaxStepTokens = 65536;
 
 constexpr int kMaxDrafts = 64;
 constexpr int kMaxNgram = 64;
@@ -49,8 +50,9 @@ void check_speculation(const SpeculationOptions& options) {
 void check_limits(const LoadRequest& request) {
   if (request.max_num_seqs < 1 || request.max_num_seqs > 4096)
     refuse_argument("maxNumSeqs", "1 to 4096", std::to_string(request.max_num_seqs));
-  if (request.max_num_batched_tokens < request.max_num_seqs || request.max_num_batched_tokens > 65536)
-    refuse_argument("maxNumBatchedTokens", "maxNumSeqs (" + std::to_string(request.max_num_seqs) + ") to 65536",
+  if (request.max_num_batched_tokens < request.max_num_seqs || request.max_num_batched_tokens > kMaxStepTokens)
+    refuse_argument("maxNumBatchedTokens",
+                    "maxNumSeqs (" + std::to_string(request.max_num_seqs) + ") to " + std::to_string(kMaxStepTokens),
                     std::to_string(request.max_num_batched_tokens));
   if (!(request.max_step_ms >= 0)) refuse_argument("maxStepMs", "0 or more", std::to_string(request.max_step_ms));
   if (request.max_queued_requests < 0)
@@ -58,6 +60,10 @@ void check_limits(const LoadRequest& request) {
   if (request.grammar_cache_bytes < 1)
     refuse_argument("grammarCacheBytes", "1 or more", std::to_string(request.grammar_cache_bytes));
   check_speculation(request.speculation);
+  if (request.spec.pooling != Pooling::kNone && request.speculation.num_tokens > 0)
+    refuse_argument("speculative", "none for a model that does not generate text", "speculative decoding");
+  if (request.spec.pooling != Pooling::kNone && request.has_adapters)
+    refuse_argument("enableLora", "false for a model that does not generate text", "true");
   if (request.max_loras < 1 || request.max_loras > kMaxLoras)
     refuse_argument("maxLoras", "1 to " + std::to_string(kMaxLoras), std::to_string(request.max_loras));
   if (request.max_lora_rank < 1 || request.max_lora_rank > kMaxLoraRank)
@@ -137,10 +143,24 @@ DType choose_kv_cache_dtype(const LoadRequest& request, const BackendInfo& backe
 
 // Dynamic NTK starts to scale above the trained length, so the default context ends there (architecture, contract 12).
 int default_context_length(const ModelSpec& spec) {
-  int length = spec.max_position_embeddings;
+  int length = spec.default_length > 0 ? spec.default_length : spec.max_position_embeddings;
   for (const RopeSpec& rope : spec.ropes)
     if (rope.type == RopeType::kDynamic) length = rope.original_max_positions;
   return length;
+}
+
+int wanted_context_length(const LoadRequest& request) {
+  return request.max_model_len > 0 ? request.max_model_len : default_context_length(request.spec);
+}
+
+// A sequence of an encoder runs whole in one step.
+int max_step_tokens(const LoadRequest& request) {
+  if (request.spec.is_causal) return request.max_num_batched_tokens;
+  const int length = wanted_context_length(request);
+  if (length > kMaxStepTokens)
+    refuse_argument("maxModelLen", "at most " + std::to_string(kMaxStepTokens) + " for an encoder",
+                    std::to_string(length));
+  return std::max(request.max_num_batched_tokens, length);
 }
 
 // Reports a checkpoint whose numbers are stored with fewer bits than it has.
@@ -198,7 +218,9 @@ class EngineLoader {
   }
   void for_each_rank(const std::function<void(size_t rank)>& work) const;
   Backend& backend(size_t rank) const { return *runner_->ranks()[rank].backend; }
-  int warm_up_context_length() const;
+  int warm_up_context_length() const { return wanted_context_length(request_); }
+  // An encoder keeps nothing of a sequence after its step.
+  bool has_prefix_cache() const { return request_.has_prefix_cache && request_.spec.is_causal; }
   std::optional<int64_t> device_budget() const;
   EngineInfo make_info() const;
 
@@ -281,7 +303,7 @@ void EngineLoader::open_devices() {
   if (request_.has_adapters && !backend_info_.has_adapters)
     refuse_argument("enableLora", "false on " + backend_info_.name, "true");
   if (request_.has_adapters) limits_.max_lora_rank = request_.max_lora_rank;
-  limits_.max_num_tokens = request_.max_num_batched_tokens;
+  limits_.max_num_tokens = max_step_tokens(request_);
   speculation_ = request_.speculation;
   speculation_.max_step_tokens = std::max(kCheapStepTokens, 1 + speculation_.num_tokens);
   limits_.max_num_seqs = request_.max_num_seqs;
@@ -319,10 +341,6 @@ void EngineLoader::load_weights(const LoadObserver& observer) {
                               *ranks_[rank].backend, progress);
   });
   observer(total, total);
-}
-
-int EngineLoader::warm_up_context_length() const {
-  return request_.max_model_len > 0 ? request_.max_model_len : default_context_length(request_.spec);
 }
 
 void EngineLoader::reserve() {
@@ -365,7 +383,7 @@ void EngineLoader::prepare_kv_cache() {
     memory.groups.push_back({block_bytes_[group], kv_groups_[group].window});
   memory.state_slot_bytes = state_slot_bytes_;
   memory.snapshot_interval = kSnapshotInterval;
-  memory.has_prefix_cache = request_.has_prefix_cache;
+  memory.has_prefix_cache = has_prefix_cache();
   if (speculation_.num_tokens > 0) memory.max_num_drafts = speculation_.max_step_tokens;
   memory.block_size = limits_.block_size;
   const std::optional<int64_t> budget = device_budget();
@@ -375,7 +393,8 @@ void EngineLoader::prepare_kv_cache() {
   memory.max_model_len = request_.max_model_len;
   memory.trained_length = default_context_length(request_.spec);
   memory.max_num_seqs = request_.max_num_seqs;
-  memory.max_num_batched_tokens = request_.max_num_batched_tokens;
+  memory.max_num_batched_tokens = limits_.max_num_tokens;
+  memory.is_kept = request_.spec.is_causal;
   memory_ = plan_memory(memory);
 
   limits_.num_blocks = memory_.num_blocks;
@@ -430,8 +449,11 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   LoadedEngine loaded;
   loaded.info = make_info();
   EngineOptions options;
-  options.limits = {request_.max_num_seqs, request_.max_num_batched_tokens,           memory_.max_model_len,
-                    request_.max_step_ms,  attention_work_per_context(request_.spec), speculation_};
+  const ModelSpec& spec = request_.spec;
+  options.limits = {request_.max_num_seqs, limits_.max_num_tokens,           memory_.max_model_len,
+                    request_.max_step_ms,  attention_work_per_context(spec), speculation_,
+                    !spec.is_causal};
+  options.pooled = {spec.pooling, spec.hidden_size, result_size(spec), spec.embedding.num_token_types};
   options.max_queued_requests = request_.max_queued_requests;
   options.grammar_cache_bytes = static_cast<size_t>(request_.grammar_cache_bytes);
   options.eos_token_ids = request_.eos_token_ids;
@@ -444,7 +466,7 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
     options.max_adapters = request_.max_loras;
     options.load_adapter = make_adapter_loader(request_.spec, plans_, *runner_, request_.max_lora_rank);
   }
-  BlockManager blocks(groups, limits_.block_size, request_.has_prefix_cache, memory_.num_state_slots);
+  BlockManager blocks(groups, limits_.block_size, has_prefix_cache(), memory_.num_state_slots);
   loaded.engine = std::make_unique<Engine>(std::move(options), std::move(blocks), std::move(runner_),
                                            request_.vocabulary, std::move(sink));
   return loaded;

@@ -97,6 +97,8 @@ std::vector<std::unique_ptr<Sequence>> make_sequences(Request request, const std
     seq->adapter_id = request.adapter_id;
     seq->num_prompt_tokens = static_cast<int>(request.prompt_token_ids.size());
     seq->token_ids = request.prompt_token_ids;
+    seq->is_pooled = request.is_pooled;
+    seq->token_types = request.token_types;
     seq->allowed_mask = allowed_mask;
     seq->ending_ids = lists.ending_ids;
     seq->bad_ids = lists.bad_ids;

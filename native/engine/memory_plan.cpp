@@ -65,6 +65,8 @@ class KvSizes {
   }
   // Returns the size that max_num_seqs sequences of `num_tokens` use.
   int64_t blocks_wanted(int64_t num_tokens) const {
+    // The tokens of one step. The last block of each sequence is not full.
+    if (!request_.is_kept) return step_blocks() + request_.max_num_seqs;
     const int64_t all = std::min(blocks_for(num_tokens) * request_.max_num_seqs, max_blocks());
     return main_window_ == 0 ? all : std::min(all, most_useful_blocks(main_window_));
   }

@@ -16,6 +16,7 @@ struct MemoryRequest {
   int64_t state_slot_bytes = 0;       // one slot of recurrent state over all ranks; 0 = no recurrent layers
   int snapshot_interval = 0;          // tokens
   bool has_prefix_cache = true;       // without it, no snapshots are taken
+  bool is_kept = true;                // false: no sequence needs its blocks after the step that runs it
   int max_num_drafts = 0;             // of one step; each needs a state slot
   int block_size = 0;                 // tokens
   int64_t available_bytes = 0;        // memory available after the weights are loaded

@@ -83,4 +83,14 @@ void build_model_inputs(Batch& batch, int block_size, size_t num_kv_groups, bool
   fill_adapters(batch);
 }
 
+void build_token_types(Batch& batch) {
+  batch.token_types.clear();
+  for (const ScheduledSequence& scheduled : batch.plan.sequences) {
+    const std::vector<int32_t>& types = scheduled.seq->token_types;
+    for (int position = scheduled.first_position; position < scheduled.first_position + scheduled.num_tokens;
+         ++position)
+      batch.token_types.push_back(types.empty() ? 0 : types[static_cast<size_t>(position)]);
+  }
+}
+
 }  // namespace capstan

@@ -159,6 +159,8 @@ void ModelRunner::forward(Rank& rank, bool is_first) {
     input.adapter_indices = batch.adapter_indices;
   }
   decoder_forward(rank.weights, input, backend);
+  if (is_first && !batch.pool_rows.empty())
+    backend.pool(rank.weights.norm.get(), rank.weights.pooling_head, batch.pool_rows);
   const std::span<const int32_t> rows(batch.logits_rows);
   for (size_t begin = 0; begin < rows.size(); begin += static_cast<size_t>(max_rows_)) {
     const size_t count = std::min(rows.size() - begin, static_cast<size_t>(max_rows_));

@@ -49,6 +49,9 @@ struct Request {
   std::string cache_salt;
   uint64_t adapter_id = 0;  // from Engine::load_adapter; 0 = none
   bool strips_leading_space = false;
+  // The prompt's hidden states are wanted, and no text. sampling.max_tokens is 0.
+  bool is_pooled = false;
+  std::vector<int32_t> token_types;  // of the prompt's tokens; empty = all 0
   // The grammar that the text must match, compiled for the engine's token_table(), or null.
   std::shared_ptr<const grammar::CompiledGrammar> grammar;
 };
@@ -84,6 +87,7 @@ struct Event {
   std::vector<TokenLogprobs> logprobs;  // one per token when requested
   // (num_prompt_tokens) when requested, in the first event of choice 0 only. The first token has none.
   std::vector<std::optional<TokenLogprobs>> prompt_logprobs;
+  std::vector<float> pooled;  // the result of a pooled request, in its last event
   std::optional<Finish> finish;
 };
 

@@ -62,6 +62,20 @@ void check_sampling(const SamplingParams& sampling, int64_t vocab_size) {
   }
 }
 
+void check_pooled(const Request& request, const RequestLimits& limits) {
+  require_argument(request.is_pooled == limits.is_pooled, "request",
+                   limits.is_pooled ? "one that is pooled" : "one that generates text", "the other kind");
+  require_argument(!request.is_pooled || (request.sampling.max_tokens == 0 && request.num_choices == 1 &&
+                                          request.sampling.num_prompt_logprobs < 0 && !request.grammar),
+                   "request", "a pooled one without completion", "another");
+  const std::vector<int32_t>& types = request.token_types;
+  require_argument(types.empty() || types.size() == request.prompt_token_ids.size(), "tokenTypes", "one type per token",
+                   std::to_string(types.size()));
+  for (const int32_t type : types)
+    require_argument(type >= 0 && type < limits.num_token_types, "tokenTypes",
+                     "types from 0 to " + std::to_string(limits.num_token_types - 1), std::to_string(type));
+}
+
 }  // namespace
 
 void require_argument(bool is_met, const char* name, const std::string& expected, const std::string& received) {
@@ -76,6 +90,7 @@ void check_request(const Request& request, const RequestLimits& limits) {
                    "1 to " + std::to_string(kMaxChoices), std::to_string(request.num_choices));
   check_ids("prompt", request.prompt_token_ids, limits.vocab_size);
   check_sampling(request.sampling, limits.vocab_size);
+  check_pooled(request, limits);
   if (request.grammar)
     require_argument(request.grammar->tokens() != nullptr && request.grammar->tokens() == limits.tokens, "grammar",
                      "a grammar that this engine compiled", "another");

@@ -14,6 +14,8 @@ struct RequestLimits {
   int max_model_len = 0;
   int64_t vocab_size = 0;                       // token ids are below this
   const grammar::TokenTable* tokens = nullptr;  // the table that the request's grammar must be compiled for
+  bool is_pooled = false;                       // the engine pools, and does not generate text
+  int num_token_types = 0;                      // 0 = the model has none
 };
 
 // Throws kInvalidArgument with the name of the field, or kContextLengthExceeded.

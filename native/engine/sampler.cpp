@@ -68,7 +68,7 @@ void build_sample_rows(Batch& batch) {
     scheduled.first_sample_row = static_cast<int>(batch.sample_rows.size());
     add_prompt_logprob_rows(batch, scheduled, first_row);
     first_row += scheduled.num_tokens;
-    if (scheduled.samples) {
+    if (scheduled.samples && !scheduled.seq->is_pooled) {
       if (scheduled.num_drafts > 0 && scheduled.seq->has_penalties()) count_drafts(*scheduled.seq);
       for (int i = 0; i <= scheduled.num_drafts; ++i) {
         batch.logits_rows.push_back(first_row - 1 - scheduled.num_drafts + i);

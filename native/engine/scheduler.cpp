@@ -81,6 +81,7 @@ void Scheduler::plan_admissions(StepPlan& plan) {
       ++i;
       continue;
     }
+    if (limits_.runs_whole && plan.num_tokens + seq.num_tokens() > limits_.max_num_batched_tokens) return;
     if (num_running() >= limits_.max_num_seqs || !admit(seq)) {
       if (!preempt_late_sequence(seq)) return;
       ++i;  // the preempted sequence moved to the front of waiting_
@@ -105,8 +106,13 @@ bool Scheduler::is_leader_ready(const Sequence& seq) const {
 
 bool Scheduler::admit(Sequence& seq) {
   // Reserves one block per running sequence, so that the next decodes need not preempt the new one.
-  const bool is_admitted = seq.leader != nullptr ? blocks_.admit_from(seq, *seq.leader, num_running())
-                                                 : blocks_.admit(seq, num_running(), seq.prompt_logprobs.empty());
+  const int num_reserved = limits_.runs_whole ? 0 : num_running();
+  const bool is_admitted = seq.leader != nullptr ? blocks_.admit_from(seq, *seq.leader, num_reserved)
+                                                 : blocks_.admit(seq, num_reserved, seq.uses_prefix_cache());
+  if (is_admitted && limits_.runs_whole && blocks_.max_tokens(seq) < seq.num_tokens()) {
+    blocks_.free(seq);
+    return false;
+  }
   if (is_admitted && !seq.is_admitted_once) {
     seq.is_admitted_once = true;
     seq.num_cached_tokens = seq.num_computed_tokens;

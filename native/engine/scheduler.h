@@ -32,6 +32,8 @@ struct SchedulerLimits {
   // Work of attention to one token of context, relative to all other work on a token.
   double unit_per_context = 0;
   SpeculationOptions speculation = {};
+  // A sequence runs in one step, whole. max_num_batched_tokens is at least max_model_len.
+  bool runs_whole = false;
 };
 
 class Scheduler {

@@ -81,6 +81,9 @@ struct Sequence {
   std::vector<int32_t> ending_ids;     // EOS (unless ignored) and stop token ids
   std::vector<int32_t> bad_ids;        // bad words of one token, distinct and ascending
   std::vector<int32_t> early_bad_ids;  // bad_ids and ending_ids, distinct and ascending: banned before min_tokens
+  bool is_pooled = false;
+  bool needs_all_rows = false;       // hidden states of tokens in the prefix cache are wanted too
+  std::vector<int32_t> token_types;  // (num_prompt_tokens) or empty: all 0
   Clock::time_point submit_time;
 
   // ---- scheduler ----
@@ -116,6 +119,9 @@ struct Sequence {
   std::optional<ThinkingBudget> thinking;
   int32_t forced_id = -1;             // the only id that may come next, or -1
   std::vector<uint32_t> forced_mask;  // (ceil(vocab_size / 32)) the bit of forced_id
+  // ---- pooling ----
+  std::vector<float> pooled_sum;  // (hidden_size) of the rows so far
+  std::vector<float> pooled;      // (size of the result)
   // ---- engine: output ----
   TextOutput text;
   // (num_prompt_tokens) collected so far; empty when not requested or already emitted.
@@ -140,6 +146,7 @@ struct Sequence {
     return has_penalties() || grammar != nullptr || thinking.has_value() || !sampling.bad_words.empty() ||
            !prompt_logprobs.empty();
   }
+  bool uses_prefix_cache() const { return prompt_logprobs.empty() && !needs_all_rows; }
   bool waits_for_mask() const { return mask_job != nullptr; }
   // The tokens that this sequence would verify in its next step, if its newest id were known to the host.
   int num_wanted_drafts() const {

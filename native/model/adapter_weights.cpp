@@ -97,7 +97,7 @@ class LayerSources {
     const bool is_fused = module.projection == "qkv_proj";
     const Range q{plan_.head_begin * head_dim(), plan_.num_heads * head_dim()};
     const int num_kv_heads = spec_.num_kv_heads_of(layer_);
-    const HeadRange kv_range = kv_heads(plan_, num_kv_heads);
+    const HeadRange kv_range = plan_.kv_heads(num_kv_heads);
     const Range kv{kv_range.begin * head_dim(), layer_.kv_source < 0 ? kv_range.count * head_dim() : 0};
     const int64_t queries = is_fused ? spec_.num_heads * head_dim() : 0;
     const int64_t keys = is_fused ? num_kv_heads * head_dim() : 0;

@@ -5,6 +5,8 @@ namespace capstan {
 void decoder_forward(const Weights& weights, const StepInput& step, Backend& backend) {
   backend.begin_step(step);
   backend.embed(*weights.embed_tokens);
+  const EmbeddingWeights& embedding = weights.embedding;
+  if (embedding.positions || embedding.token_types || embedding.norm) backend.add_embeddings(embedding);
   if (weights.per_layer_inputs.table != nullptr) backend.per_layer_inputs(weights.per_layer_inputs);
   for (int layer = 0; layer < static_cast<int>(weights.layers.size()); ++layer) {
     const LayerWeights& layer_weights = weights.layers[static_cast<size_t>(layer)];

@@ -147,11 +147,48 @@ void check_layer(const ModelSpec& spec, int index) {
   check_kv_source(spec, index);
 }
 
+// What a model lacks that reads a whole sequence at once, or that pools.
+void check_pooling(const ModelSpec& spec) {
+  const bool pools = spec.pooling != Pooling::kNone;
+  require(spec.is_causal || pools, "an encoder needs a pooling");
+  require(pools || spec.has_final_norm, "a model that generates text needs a final norm");
+  require(pools || spec.head.empty(), "a model that generates text has no pooling head");
+  const bool is_attention = std::ranges::all_of(
+      spec.layers, [](const LayerSpec& layer) { return layer.mixer == Mixer::kAttention && !layer.is_moe; });
+  require(spec.is_causal || is_attention, "an encoder has layers of attention with dense MLPs only");
+  const bool is_layer = spec.norm_kind == NormKind::kLayer;
+  require(!is_layer || (is_attention && spec.norm_offset == 0 && spec.qk_norm == QkNorm::kNone),
+          "layer norms: expected dense layers without other norms");
+  const bool has_result_norms = spec.norms.attention_out || spec.norms.mlp_out;
+  require(spec.norms.is_of_sum ? is_layer && spec.norms.attention_out && spec.norms.mlp_out
+                               : !is_layer || !has_result_norms,
+          "norms of results: expected RMS norms of the results, or layer norms of the sums");
+  require(spec.has_gated_mlp || is_attention, "MLPs without gates: expected dense layers");
+  require(spec.has_gated_mlp || spec.activation != Activation::kClampedSwish, "this activation needs a gate");
+  require(spec.embedding.num_positions >= 0 && spec.embedding.position_offset >= 0 &&
+              spec.embedding.num_token_types >= 0 &&
+              (spec.embedding.num_positions == 0 || spec.embedding.position_offset < spec.embedding.num_positions),
+          "embeddings of positions: expected an offset below the size of the table");
+  for (const HeadLayerSpec& layer : spec.head) {
+    require_positive(layer.output_size, "size of a pooling head");
+    require(layer.activation != Activation::kClampedSwish, "a pooling head has no gates");
+    for (const int32_t id : layer.token_ids)
+      require(id >= 0 && id < spec.vocab_size, "token ids of a pooling head: expected ids of the vocabulary");
+    require(layer.token_ids.empty() || static_cast<int64_t>(layer.token_ids.size()) == layer.output_size,
+            "token ids of a pooling head: expected one per value");
+  }
+}
+
 }  // namespace
 
+int64_t result_size(const ModelSpec& spec) {
+  return spec.head.empty() ? spec.hidden_size : spec.head.back().output_size;
+}
+
 int max_context_length(const ModelSpec& spec) {
-  if (spec.ropes.empty()) return spec.max_position_embeddings;
   int length = kLongestContext;
+  if (spec.embedding.num_positions > 0) length = spec.embedding.num_positions - spec.embedding.position_offset;
+  if (spec.ropes.empty()) return std::min(length, spec.max_position_embeddings);
   for (const RopeSpec& rope : spec.ropes)
     length = std::min(length, max_rope_length(rope, spec.max_position_embeddings));
   return length;
@@ -164,7 +201,7 @@ double attention_work_per_context(const ModelSpec& spec) {
   const double inner = static_cast<double>(spec.moe.num_experts == 0 ? spec.intermediate_size
                                                                      : spec.moe.top_k * spec.moe.intermediate_size +
                                                                            spec.moe.shared_intermediate_size);
-  const double weights = hidden * (2 * query_size + 2 * kv_size + 3 * inner);
+  const double weights = hidden * (2 * query_size + 2 * kv_size + (spec.has_gated_mlp ? 3 : 2) * inner);
   const auto num_attention = std::ranges::count(spec.layers, Mixer::kAttention, &LayerSpec::mixer);
   const double share = static_cast<double>(num_attention) / spec.num_layers();
   return share * 2 * query_size / weights;
@@ -188,10 +225,12 @@ void check_spec(const ModelSpec& spec) {
   if (has_moe) check_moe(spec.moe);
   require(has_moe == (spec.moe.num_experts > 0), "the number of experts contradicts the layers");
   check_mixers(spec);
+  check_pooling(spec);
   check_scales(spec);
   require(spec.rms_norm_eps > 0, "rms_norm_eps must be positive");
   require(spec.per_layer_input_size >= 0 && spec.per_layer_input_size < 1 << 20,
           "hidden_size_per_layer_input: expected 0 to 2^20, got " + std::to_string(spec.per_layer_input_size));
+  require(spec.default_length >= 0, "default context length: expected 0 or more");
 }
 
 }  // namespace capstan

@@ -34,10 +34,19 @@ struct LayerSpec {
   int window = 0;  // how many of the newest positions a query sees, its own included; 0 = all
   int rope = 0;    // index into ModelSpec::ropes; -1 = no rotation
   bool is_moe = false;
+  bool lacks_input_norm = false;  // although LayerNorms::input says otherwise
   // Of layers that differ from the model; 0 = as ModelSpec says.
   int head_dim = 0, num_kv_heads = 0;
   int64_t intermediate_size = 0;
   int kv_source = -1;  // the earlier layer whose keys and values it reads; -1 = it has its own
+};
+
+// One layer of what turns a pooled hidden state into the result.
+struct HeadLayerSpec {
+  int64_t output_size = 0;
+  Activation activation = Activation::kIdentity;
+  bool has_norm = false;
+  std::vector<int32_t> token_ids;  // not empty: its weights are these rows of the LM head, and it has no tensors
 };
 
 struct ModelSpec {
@@ -47,7 +56,8 @@ struct ModelSpec {
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
-  double rms_norm_eps = 1e-6;
+  NormKind norm_kind = NormKind::kRms;
+  double rms_norm_eps = 1e-6;  // of all norms
   Activation activation = Activation::kSilu;
   bool tie_word_embeddings = false;
   // As in DeviceModel.
@@ -67,6 +77,12 @@ struct ModelSpec {
   int64_t per_layer_input_size = 0;  // as in DeviceModel
   bool has_layer_scales = false;     // each layer multiplies its result by `layers.N.layer_scale`
   int max_position_embeddings = 0;
+  int default_length = 0;  // the context length unless another is asked for; 0 = max_position_embeddings
+  // As in DeviceModel.
+  bool is_causal = true, has_gated_mlp = true, has_final_norm = true;
+  EmbeddingShape embedding;
+  Pooling pooling = Pooling::kNone;
+  std::vector<HeadLayerSpec> head;  // of a model that pools
 
   int head_dim_of(const LayerSpec& layer) const { return layer.head_dim > 0 ? layer.head_dim : head_dim; }
   int num_kv_heads_of(const LayerSpec& layer) const {
@@ -77,6 +93,9 @@ struct ModelSpec {
   }
   int num_layers() const { return static_cast<int>(layers.size()); }
 };
+
+// Returns the number of values of a pooled result.
+int64_t result_size(const ModelSpec& spec);
 
 // Returns the longest context that the position encoding supports: the configured length, or the trained length times
 // the scaling factor.

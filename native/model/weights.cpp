@@ -4,6 +4,7 @@
 
 #include "native/base/check.h"
 #include "native/base/error.h"
+#include "native/model/outer_weights.h"
 #include "native/model/recurrent_weights.h"
 #include "native/model/slicer.h"
 
@@ -16,10 +17,6 @@ std::string layer_name(int layer, const char* tensor) {
 
 std::string shape_text(int64_t rows, int64_t cols) {
   return "(" + (rows == 1 ? "" : std::to_string(rows) + ", ") + std::to_string(cols) + ")";
-}
-
-void require_shape_if_present(const TensorTable& tensors, const std::string& name, int64_t cols) {
-  if (tensors.contains(name)) require_shape(tensors, name, 1, cols);
 }
 
 // A group with a missing tensor would silently change the model.
@@ -67,7 +64,7 @@ MatrixSource qkv_source(const Slicer& slicer, const ModelSpec& spec, const Shard
     add("q_proj", {plan.head_begin, plan.num_heads}, spec.num_heads);
   if (layer_spec.kv_source < 0) {
     const int num_kv_heads = spec.num_kv_heads_of(layer_spec);
-    const HeadRange heads = kv_heads(plan, num_kv_heads);
+    const HeadRange heads = plan.kv_heads(num_kv_heads);
     add("k_proj", heads, num_kv_heads);
     add("v_proj", heads, num_kv_heads);
   }
@@ -75,9 +72,13 @@ MatrixSource qkv_source(const Slicer& slicer, const ModelSpec& spec, const Shard
   return source;
 }
 
-// The gate and the up projection, or one that holds the gate before the up projection.
-MatrixSource gate_up_source(const Slicer& slicer, const std::string& mlp, FeatureRange range) {
+// The gate and the up projection, or one that holds the gate before the up projection, or an up projection alone.
+MatrixSource gate_up_source(const Slicer& slicer, const std::string& mlp, FeatureRange range, bool has_gate) {
   MatrixSource source;
+  if (!has_gate) {
+    add_features(slicer, source, mlp + "up_proj", range);
+    return source;
+  }
   source.interleave_pairs = true;
   const std::string fused = mlp + "gate_up_proj";
   if (slicer.has(fused + ".weight")) {
@@ -117,7 +118,7 @@ class LayerLoader {
   LayerWeights load() const {
     LayerWeights weights;
     const LayerNorms& norms = spec_.norms;
-    weights.input_norm = norm(norms.input, "input_norm");
+    weights.input_norm = norm(norms.input && !spec_.layers[static_cast<size_t>(layer_)].lacks_input_norm, "input_norm");
     if (mixer() == Mixer::kAttention)
       load_attention(weights);
     else
@@ -160,7 +161,7 @@ class LayerLoader {
   }
   // Returns null when the model has no such norm.
   std::unique_ptr<Vector> norm(bool is_there, const char* name) const {
-    return is_there ? norm_slice(slicer_.whole(layer_name(layer_, name) + ".weight")) : nullptr;
+    return is_there ? load_norm(spec_, slicer_, layer_name(layer_, name), backend_, progress_) : nullptr;
   }
   // The norm of q or k. This rank holds the features in `range`.
   std::unique_ptr<Vector> head_norm(const char* name, FeatureRange range) const {
@@ -176,7 +177,7 @@ class LayerLoader {
     weights.qkv_proj = matrix(qkv_source(slicer_, spec_, plan_, layer_));
     weights.q_norm = head_norm("q_norm", queries);
     if (layer().kv_source < 0) {
-      const HeadRange heads = kv_heads(plan_, spec_.num_kv_heads_of(layer()));
+      const HeadRange heads = plan_.kv_heads(spec_.num_kv_heads_of(layer()));
       weights.k_norm = head_norm("k_norm", {heads.begin * d, heads.count * d});
     }
     if (spec_.has_sinks) {
@@ -208,7 +209,7 @@ class LayerLoader {
 
   ExpertWeights load_mlp(const std::string& prefix, FeatureRange range) const {
     ExpertWeights mlp;
-    mlp.gate_up_proj = matrix(gate_up_source(slicer_, prefix, range));
+    mlp.gate_up_proj = matrix(gate_up_source(slicer_, prefix, range, spec_.has_gated_mlp));
     mlp.down_proj = matrix(row_source(slicer_, prefix + "down_proj", range, spec_.hidden_size));
     return mlp;
   }
@@ -261,10 +262,10 @@ class LayerChecker {
   void check() const {
     const int64_t hidden = spec_.hidden_size;
     const LayerNorms& norms = spec_.norms;
-    if (norms.input) vector("input_norm.weight", hidden);
-    if (norms.attention_out) vector("attention_out_norm.weight", hidden);
-    if (norms.mlp) vector("mlp_norm.weight", hidden);
-    if (norms.mlp_out) vector("mlp_out_norm.weight", hidden);
+    if (norms.input && !layer().lacks_input_norm) norm("input_norm", hidden);
+    if (norms.attention_out) norm("attention_out_norm", hidden);
+    if (norms.mlp) norm("mlp_norm", hidden);
+    if (norms.mlp_out) norm("mlp_out_norm", hidden);
     if (layer().mixer == Mixer::kAttention)
       check_attention();
     else
@@ -288,6 +289,10 @@ class LayerChecker {
   void vector(const std::string& tensor, int64_t size) const { require_shape(tensors_, name(tensor), 1, size); }
   void vector_if_present(const std::string& tensor, int64_t size) const {
     require_shape_if_present(tensors_, name(tensor), size);
+  }
+  void norm(const std::string& prefix, int64_t size) const {
+    vector(prefix + ".weight", size);
+    vector_if_present(prefix + ".bias", size);
   }
   // A weight and perhaps a bias.
   void linear(const std::string& prefix, int64_t rows, int64_t cols) const {
@@ -325,7 +330,9 @@ class LayerChecker {
   }
 
   void check_mlp(const std::string& prefix, int64_t size) const {
-    if (has(prefix + "gate_up_proj.weight")) {
+    if (!spec_.has_gated_mlp) {
+      linear(prefix + "up_proj", size, spec_.hidden_size);
+    } else if (has(prefix + "gate_up_proj.weight")) {
       linear(prefix + "gate_up_proj", 2 * size, spec_.hidden_size);
     } else {
       linear(prefix + "gate_proj", size, spec_.hidden_size);
@@ -396,32 +403,6 @@ int64_t layer_bytes(const LayerWeights& layer) {
   return bytes;
 }
 
-// Returns the group of attention layers with this window and shape, and adds it if there is none yet.
-int find_kv_group(DeviceModel& model, int window, const KvShape& shape) {
-  const auto found = std::ranges::find_if(
-      model.kv_groups, [&](const KvGroup& group) { return group.window == window && group.shape == shape; });
-  const int index = static_cast<int>(found - model.kv_groups.begin());
-  if (found == model.kv_groups.end()) model.kv_groups.push_back({window, 0, shape});
-  return index;
-}
-
-DeviceLayer make_device_layer(DeviceModel& model, const ModelSpec& spec, const ShardPlan& plan,
-                              const LayerSpec& layer) {
-  if (layer.mixer != Mixer::kAttention) return {layer.mixer, -1, -1, -1, 0};
-  if (layer.kv_source >= 0) {
-    DeviceLayer shared = model.layer(layer.kv_source);
-    shared.reads_kv = true;
-    shared.rope = layer.rope;
-    return shared;
-  }
-  KvShape shape;
-  const int total = spec.num_kv_heads_of(layer), d = spec.head_dim_of(layer);
-  if (total != spec.num_kv_heads || d != spec.head_dim) shape = {kv_heads(plan, total).count, total, d};
-  const int group = find_kv_group(model, layer.window, shape);
-  const int place = model.kv_groups[static_cast<size_t>(group)].num_layers++;
-  return {layer.mixer, group, place, layer.rope, layer.window};
-}
-
 }  // namespace
 
 void require_shape(const TensorTable& tensors, const std::string& name, int64_t rows, int64_t cols) {
@@ -433,6 +414,11 @@ void require_shape(const TensorTable& tensors, const std::string& name, int64_t 
   if (tensor.rows != rows || tensor.cols != cols)
     throw Error(ErrorCode::kInvalidModel, "tensor " + name + ": expected shape " + shape_text(rows, cols) + ", got " +
                                               shape_text(tensor.rows, tensor.cols));
+}
+
+HeadRange ShardPlan::kv_heads(int total) const {
+  const int num_heads_of_rank = std::max(1, total / world_size);
+  return {total >= world_size ? rank * num_heads_of_rank : rank / (world_size / total), num_heads_of_rank};
 }
 
 ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size) {
@@ -462,7 +448,7 @@ ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size) {
 
 void check_tensors(const ModelSpec& spec, const TensorTable& tensors) {
   require_shape(tensors, "embed_tokens.weight", spec.vocab_size, spec.hidden_size);
-  require_shape(tensors, "norm.weight", 1, spec.hidden_size);
+  check_outer_tensors(spec, tensors);
   if (!spec.tie_word_embeddings) require_shape(tensors, "lm_head.weight", spec.vocab_size, spec.hidden_size);
   if (const int64_t size = spec.per_layer_input_size; size > 0) {
     require_shape(tensors, "per_layer_table.weight", spec.vocab_size, spec.num_layers() * size);
@@ -485,6 +471,7 @@ Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorT
   };
   Weights weights;
   weights.embed_tokens = backend.load_matrix(vocab_source("embed_tokens.weight"), progress);
+  weights.embedding = load_embedding(spec, slicer, backend, progress);
   if (spec.per_layer_input_size > 0) {
     const auto whole = [&](const char* name, WeightFormat format) {
       MatrixSource source;
@@ -499,69 +486,18 @@ Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorT
   }
   for (int layer = 0; layer < spec.num_layers(); ++layer)
     weights.layers.push_back(LayerLoader(slicer, spec, plan, layer, formats.layers, backend, progress).load());
-  weights.norm = backend.load_vector(slicer.whole("norm.weight"), static_cast<float>(spec.norm_offset), progress);
-  if (!spec.tie_word_embeddings) weights.lm_head = backend.load_matrix(vocab_source("lm_head.weight"), progress);
+  if (spec.has_final_norm) weights.norm = load_norm(spec, slicer, "norm", backend, progress);
+  weights.pooling_head = load_head(spec, slicer, backend, progress);
+  if (!spec.tie_word_embeddings && spec.pooling == Pooling::kNone)
+    weights.lm_head = backend.load_matrix(vocab_source("lm_head.weight"), progress);
 
   weights.bytes = weights.embed_tokens->bytes + (weights.lm_head ? weights.lm_head->bytes : 0) +
                   mlp_bytes(weights.per_layer_inputs.table, weights.per_layer_inputs.projection);
   for (const LayerWeights& layer : weights.layers)
     weights.bytes += layer_bytes(layer);
+  for (const HeadLayer& layer : weights.pooling_head)
+    weights.bytes += layer.matrix->bytes;
   return weights;
-}
-
-DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int64_t num_token_ids, int max_model_len) {
-  DeviceModel model;
-  model.hidden_size = spec.hidden_size;
-  model.intermediate_size = plan.intermediate_size;
-  model.num_heads = plan.num_heads;
-  model.num_kv_heads = kv_heads(plan, spec.num_kv_heads).count;
-  model.total_kv_heads = spec.num_kv_heads;
-  model.head_dim = spec.head_dim;
-  model.vocab_size = spec.vocab_size;
-  model.vocab_begin = plan.vocab_begin;
-  model.vocab_end = plan.vocab_end;
-  model.num_token_ids = std::min(num_token_ids, spec.vocab_size);
-  model.rms_norm_eps = static_cast<float>(spec.rms_norm_eps);
-  model.attention_scale = static_cast<float>(spec.attention_scale);
-  model.norms = spec.norms;
-  model.has_sinks = spec.has_sinks;
-  model.attention_soft_cap = static_cast<float>(spec.attention_soft_cap);
-  model.qk_norm = spec.qk_norm;
-  model.has_v_norm = spec.has_v_norm;
-  model.rotates_before_qk_norm = spec.rotates_before_qk_norm;
-  model.embedding_scale = static_cast<float>(spec.embedding_scale);
-  model.residual_scale = static_cast<float>(spec.residual_scale);
-  model.logit_scale = static_cast<float>(spec.logit_scale);
-  model.logit_soft_cap = static_cast<float>(spec.logit_soft_cap);
-  model.activation = spec.activation;
-  model.moe = spec.moe;
-  model.moe.intermediate_size = plan.expert_size;
-  model.moe.shared_intermediate_size = plan.shared_size;
-  model.recurrent = plan.recurrent.shape;
-  model.has_output_gate = spec.has_output_gate;
-  model.per_layer_input_size = spec.per_layer_input_size;
-  model.per_layer_begin = plan.per_layer_begin;
-  model.per_layer_end = plan.per_layer_begin + plan.per_layer_size;
-  model.has_layer_scales = spec.has_layer_scales;
-  for (const LayerSpec& layer : spec.layers)
-    model.layers.push_back(make_device_layer(model, spec, plan, layer));
-  for (const RopeSpec& rope : spec.ropes)
-    model.rope_tables.push_back({rope.rotary_dim, {}, {}, rope.query_scale_growth != 0});
-  model.max_model_len = max_model_len;
-  return model;
-}
-
-void merge_kv_groups(DeviceModel& model) {
-  const auto is_special = [](const DeviceLayer& layer) { return layer.reads_kv; };
-  if (std::ranges::any_of(model.kv_groups, [](const KvGroup& group) { return group.shape.head_dim > 0; }) ||
-      std::ranges::any_of(model.layers, is_special))
-    return;
-  int num_layers = 0;
-  for (DeviceLayer& layer : model.layers) {
-    layer.kv_group = 0;
-    layer.kv_layer = num_layers++;
-  }
-  model.kv_groups = {{0, num_layers}};
 }
 
 }  // namespace capstan

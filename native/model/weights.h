@@ -1,6 +1,5 @@
 #pragma once
 // Loads one rank's shard of the weights from a table of checkpoint tensors.
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,11 +11,13 @@
 namespace capstan {
 
 struct Weights {
-  std::unique_ptr<Matrix> embed_tokens;   // (vocab rows of this rank, hidden_size)
+  std::unique_ptr<Matrix> embed_tokens;  // (vocab rows of this rank, hidden_size)
+  EmbeddingWeights embedding;
   PerLayerInputWeights per_layer_inputs;  // without a table if the model has none
   std::vector<LayerWeights> layers;
-  std::unique_ptr<Vector> norm;     // (hidden_size)
-  std::unique_ptr<Matrix> lm_head;  // (vocab rows of this rank, hidden_size); null when tied to embed_tokens
+  std::unique_ptr<Vector> norm;     // (hidden_size); null without a final norm
+  std::unique_ptr<Matrix> lm_head;  // (vocab rows of this rank, hidden_size); null when tied to embed_tokens, or unused
+  std::vector<HeadLayer> pooling_head;  // whole on each rank
   int64_t bytes = 0;
 
   const Matrix& head() const { return lm_head ? *lm_head : *embed_tokens; }
@@ -35,8 +36,15 @@ struct RecurrentShard {
   int64_t first_channel = 0;  // of the mixer's result, and of a short convolution
 };
 
+struct HeadRange {
+  int begin = 0, count = 0;
+};
+
 // The part of each layer that a rank holds.
 struct ShardPlan {
+  // Returns the KV heads of this rank. They are replicated when there are more ranks than KV heads.
+  HeadRange kv_heads(int total) const;
+
   int rank = 0, world_size = 1;
   int head_begin = 0, num_heads = 0;
   int64_t intermediate_size = 0;  // the largest of a layer
@@ -49,16 +57,6 @@ struct ShardPlan {
 
 // Throws kInvalidArgument with the numbers when the model cannot be split over `world_size` ranks.
 ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size);
-
-struct HeadRange {
-  int begin = 0, count = 0;
-};
-
-// Returns the KV heads of a rank. They are replicated when there are more ranks than KV heads.
-inline HeadRange kv_heads(const ShardPlan& plan, int total) {
-  const int count = std::max(1, total / plan.world_size);
-  return {total >= plan.world_size ? plan.rank * count : plan.rank / (plan.world_size / total), count};
-}
 
 DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int64_t num_token_ids, int max_model_len);
 

@@ -91,7 +91,7 @@ export function sendEvents(sink: NativeEventSink, events: readonly NativeEvent[]
     words.push(id | 0, Math.floor(id / 2 ** 32), index, textDelta.length, tokenIds.length, Number(hasDetails));
     words.push(...tokenIds);
     text += textDelta;
-    if (hasDetails) details.push({ logprobs, promptLogprobs, finish });
+    if (hasDetails) details.push({ logprobs, promptLogprobs, pooled: null, finish });
   }
   sink(Int32Array.from(words), text, details);
 }
@@ -176,6 +176,7 @@ class FakeEngine implements NativeEngine {
           tokenIds: [],
           logprobs: null,
           promptLogprobs: null,
+          pooled: null,
           finish: makeFinish(request, completionTokens, finish),
         },
       ]);
@@ -246,6 +247,7 @@ class FakeEngine implements NativeEngine {
             index,
             textDelta,
             tokenIds,
+            pooled: null,
             finish,
             logprobs:
               request.sampling.logprobs >= 0
@@ -284,6 +286,10 @@ class FakeEngine implements NativeEngine {
   stop(id: number, index: number): void {
     fake.stopped.push([id, index]);
     setImmediate(() => this.#running.get(id)?.stopChoice(index));
+  }
+
+  pool(): number {
+    throw new Error('the fake engine generates text only');
   }
 
   async loadAdapter(source: NativeAdapterSource): Promise<number> {

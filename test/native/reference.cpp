@@ -39,6 +39,12 @@ double activation(Activation kind, double x) {
       const double gate = std::min(x, 7.0);
       return gate / (1 + std::exp(-1.702 * gate));
     }
+    case Activation::kRelu:
+      return std::max(x, 0.0);
+    case Activation::kTanh:
+      return std::tanh(x);
+    case Activation::kIdentity:
+      return x;
   }
   return x;
 }

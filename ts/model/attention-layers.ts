@@ -33,15 +33,14 @@ export function alternating(config: JsonReader, numLayers: number, period: numbe
   }));
 }
 
-/** As `alternating`, with another rotation for the sliding layers. */
+/** Layers with a window of `size` have another rotation. */
 export function alternatingRopes(
   config: JsonReader,
   numLayers: number,
-  period: number,
-  window?: number,
+  isSliding: (layer: number) => boolean,
+  size: number,
 ): LayerAttention[] {
-  const size = readWindow(config, window);
-  return readSlidingLayers(config, numLayers, (layer) => (layer + 1) % period !== 0).map((isSliding) => ({
+  return readSlidingLayers(config, numLayers, isSliding).map((isSliding) => ({
     window: isSliding ? size : 0,
     rope: isSliding ? 1 : 0,
   }));

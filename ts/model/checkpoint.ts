@@ -21,7 +21,7 @@ export interface Checkpoint {
 const SINGLE_FILE = 'model.safetensors';
 const INDEX_FILE = 'model.safetensors.index.json';
 /** Names of the text model's module, in models of text and of text with images. */
-const PREFIXES = ['model.', 'model.language_model.', 'language_model.model.', ''];
+const PREFIXES = ['model.', 'model.language_model.', 'language_model.model.', 'bert.', 'roberta.', ''];
 export const NATIVE_DTYPES: Readonly<Record<string, NativeDType>> = { F32: 'f32', F16: 'f16', BF16: 'bf16' };
 
 /** @throws CapstanError `invalid_model` that names the file and the tensor. */
@@ -44,14 +44,37 @@ export async function readCheckpoint(
       found.set(name, { ...tensor, file });
     }
   }
-  const prefix = PREFIXES.find((candidate) => found.has(`${candidate}embed_tokens.weight`)) ?? '';
-  const tensors = required.map((tensor) => resolveTensor(tensor, prefix, { files, found, quantization }));
+  const { checkpointName: embedding } = required.find(({ name }) => name === 'embed_tokens.weight')!;
+  const prefix = PREFIXES.find((candidate) => found.has(`${candidate}${embedding}`)) ?? '';
+  const folders = await readFolders(modelDir, required, files);
+  const tensors = required.map((tensor) => {
+    const own = tensor.folder === undefined ? found : folders.get(tensor.folder)!;
+    return resolveTensor(tensor, prefix, { files, found: own, quantization });
+  });
   return {
     files,
     tensors,
     dtype: mainDtype(tensors),
     numParameters: tensors.reduce((sum, { shape }) => sum + count(shape), 0),
   };
+}
+
+/** Returns the tensors in the files of the folders that `required` names, and appends these files to `files`. */
+async function readFolders(
+  modelDir: string,
+  required: readonly RequiredTensor[],
+  files: string[],
+): Promise<Map<string, Map<string, FoundTensor>>> {
+  const folders = new Map<string, Map<string, FoundTensor>>();
+  for (const { folder } of required) {
+    if (folder === undefined || folders.has(folder)) continue;
+    const file = files.length;
+    const path = join(modelDir, folder, SINGLE_FILE);
+    const tensors = [...(await readSafetensorsHeader(path))];
+    folders.set(folder, new Map(tensors.map(([name, tensor]) => [name, { ...tensor, file }])));
+    files.push(path);
+  }
+  return folders;
 }
 
 async function listFiles(modelDir: string): Promise<{ files: string[]; weightMap?: Map<string, string> }> {
@@ -112,12 +135,13 @@ function resolveTensor(first: RequiredTensor, prefix: string, { files, found, qu
   };
 }
 
-/** `lm_head` is outside of the module `model`. */
+/** `lm_head`, and parts of a classifier, are outside of the module `model`. */
 function checkpointName(
   { name, checkpointName: own }: RequiredTensor,
   prefix: string,
   found: ReadonlyMap<string, unknown>,
 ): string {
+  if (name.startsWith('head.')) return [prefix + own, own].find((candidate) => found.has(candidate)) ?? own;
   if (!name.startsWith('lm_head.')) return prefix + own;
   return ['', 'language_model.'].map((outer) => outer + own).find((candidate) => found.has(candidate)) ?? own;
 }

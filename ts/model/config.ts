@@ -1,17 +1,22 @@
 import type { NativeLayer, NativeModelSpec, NativeMoe } from '../addon-types';
 import { CapstanError } from '../errors';
+import type { ModelTask } from '../pooling';
 import type { SamplingDefaults } from '../sampling';
 import { findFamily, textConfig } from './families';
 import { type Family, type ModelFeatures, SHARED_DEFAULTS } from './family';
 import { type JsonObject, JsonReader, parseJsonObject } from './json-file';
+import { type PoolingPlan, planPooling, pooledSpec } from './pooling-plan';
 import { type Quantization, readQuantization } from './quantization';
 import { readRope, readRopePerLayerType } from './rope';
+import type { SentenceTransformers } from './sentence-transformers';
 
 /** The content of config.json and generation_config.json that the engine needs. */
 export interface ModelConfig {
   family: Family;
   spec: NativeModelSpec;
   features: ModelFeatures;
+  /** What the model returns in place of text; undefined: it generates text. */
+  pooling?: PoolingPlan;
   /** Of the weights of a model directory; undefined: none. */
   quantization?: Quantization;
   /** The union of the lists of both files. */
@@ -30,10 +35,15 @@ const ACTIVATIONS: Readonly<Record<string, NativeModelSpec['hiddenAct']>> = {
   gelu_new: 'gelu_tanh',
   gelu_pytorch_tanh: 'gelu_tanh',
   gelu_fast: 'gelu_tanh',
+  relu: 'relu',
 };
 
 /** @throws CapstanError `invalid_model` or `unsupported_model` that names the file and the key. */
-export function readModelConfig(configJson: JsonObject, generationJson: JsonObject | undefined): ModelConfig {
+export function readModelConfig(
+  configJson: JsonObject,
+  generationJson: JsonObject | undefined,
+  { task = 'auto', files }: { task?: 'auto' | ModelTask; files?: SentenceTransformers } = {},
+): ModelConfig {
   const text = textConfig(configJson);
   const outer = new JsonReader(text, 'config.json');
   const generation = new JsonReader(generationJson ?? {}, 'generation_config.json');
@@ -41,9 +51,11 @@ export function readModelConfig(configJson: JsonObject, generationJson: JsonObje
   const config = new JsonReader({ ...text, model_type: family.modelType }, 'config.json');
   const quantization = readQuantization(config);
   const spec = readSpec(config, family);
+  const pooling = planPooling(task, config, family, spec, files);
   return {
     family,
-    spec,
+    spec: pooling === undefined ? spec : pooledSpec(spec, pooling),
+    ...(pooling === undefined ? {} : { pooling }),
     features: family.features(config),
     ...(quantization === undefined ? {} : { quantization }),
     eosTokenIds: readEosTokenIds(config, generation, family, spec.vocabSize),
@@ -67,7 +79,12 @@ export const PLAIN_DECODER = {
   qkNorm: 'none',
   rotatesBeforeQkNorm: false,
   hasVNorm: false,
-  norms: { input: true, attentionOut: false, mlp: true, mlpOut: false },
+  norms: { input: true, attentionOut: false, mlp: true, mlpOut: false, isOfSum: false },
+  normKind: 'rms',
+  hasFinalNorm: true,
+  hasGatedMlp: true,
+  isCausal: true,
+  defaultLength: 0,
   normOffset: 0,
   hasSinks: false,
   hasOutputGate: false,
@@ -109,6 +126,7 @@ function readSpec(config: JsonReader, family: Family): NativeModelSpec {
           maxPositionEmbeddings,
           { ...defaults, slidingRopeTheta },
         );
+  const hasRope = family.hasRope ?? true;
   return {
     ...PLAIN_DECODER,
     vocabSize: config.positiveInt('vocab_size', defaults.vocabSize),
@@ -118,11 +136,11 @@ function readSpec(config: JsonReader, family: Family): NativeModelSpec {
     numKvHeads: readNumKvHeads(config, numHeads, defaults.numKvHeads),
     headDim,
     rmsNormEps: config.positiveNumber('rms_norm_eps', defaults.rmsNormEps),
-    hiddenAct: readActivation(config),
+    hiddenAct: readActivation(config, defaults.hiddenAct),
     tieWordEmbeddings: config.boolean('tie_word_embeddings', defaults.isTied ?? false),
     attentionScale: 1 / Math.sqrt(headDim),
     layers,
-    ropes,
+    ropes: hasRope ? ropes : [],
     maxPositionEmbeddings,
     ...family.changes?.(config, { hiddenSize, headDim }),
     ...(recurrent?.isRecurrent.includes(true) ? { recurrent: recurrent.sizes } : {}),
@@ -160,10 +178,10 @@ function checkKvHeads(config: JsonReader, numHeads: number, layers: readonly Nat
     );
 }
 
-function readActivation(config: JsonReader): NativeModelSpec['hiddenAct'] {
-  // The classes of Gemma have another name for it, and another default.
-  const isGemma = config.string('model_type', '').startsWith('gemma');
-  const name = isGemma ? config.string('hidden_activation', 'gelu_pytorch_tanh') : config.string('hidden_act', 'silu');
+function readActivation(config: JsonReader, classDefault: string): NativeModelSpec['hiddenAct'] {
+  // The classes of Gemma and ModernBERT have another name for it.
+  const key = /^(gemma|modernbert)/.test(config.string('model_type', '')) ? 'hidden_activation' : 'hidden_act';
+  const name = config.string(key, classDefault);
   const activation = Object.hasOwn(ACTIVATIONS, name) ? ACTIVATIONS[name] : undefined;
   if (activation === undefined)
     throw CapstanError.mismatch(

@@ -9,7 +9,8 @@ import {
   readWindow,
   smollm3Attention,
 } from './attention-layers';
-import type { ExpertTensors, Family, ModelFeatures, SpecChanges } from './family';
+import { ENCODERS } from './encoders';
+import type { ExpertTensors, Family, FamilyDefaults, ModelFeatures, SpecChanges } from './family';
 import type { JsonObject, JsonReader } from './json-file';
 import { gemma4, gemma4Attention, gemma4Layers, hasEqualKeysAndValues } from './gemma4';
 import { glm4Moe, gptOssMoe, graniteHybridMoe, lfm2Moe, mixtralMoe, olmoeMoe, qwenMoe } from './moe';
@@ -19,11 +20,11 @@ const NO_BIASES: ModelFeatures = { qkvBias: false, outputBias: false, mlpBias: f
 
 /** Norms before attention and the MLP and after each. */
 const SANDWICH: Pick<SpecChanges, 'norms'> = {
-  norms: { input: true, attentionOut: true, mlp: true, mlpOut: true },
+  norms: { input: true, attentionOut: true, mlp: true, mlpOut: true, isOfSum: false },
 };
 /** Norms of the results of attention and the MLP only. */
 const AFTER_ONLY: Pick<SpecChanges, 'norms'> = {
-  norms: { input: false, attentionOut: true, mlp: false, mlpOut: true },
+  norms: { input: false, attentionOut: true, mlp: false, mlpOut: true, isOfSum: false },
 };
 const GEMMA_NAMES = { mlp_norm: 'pre_feedforward_layernorm' };
 
@@ -64,6 +65,21 @@ const QWEN_SHARED_EXPERT = {
     down: 'mlp.shared_expert.down_proj',
   },
   sharedGate: 'mlp.shared_expert_gate',
+};
+
+const GEMMA3_DEFAULTS: FamilyDefaults = {
+  hiddenAct: 'gelu_pytorch_tanh',
+  hiddenSize: 2304,
+  numLayers: 26,
+  numHeads: 8,
+  vocabSize: 262208,
+  intermediateSize: 9216,
+  numKvHeads: 4,
+  headDim: 256,
+  maxPositionEmbeddings: 131072,
+  ropeTheta: 1e6,
+  isTied: true,
+  eosTokenId: 1,
 };
 
 export const FAMILIES: readonly Family[] = [
@@ -281,6 +297,7 @@ export const FAMILIES: readonly Family[] = [
     modelType: 'gemma2',
     architecture: 'Gemma2ForCausalLM',
     defaults: {
+      hiddenAct: 'gelu_pytorch_tanh',
       hiddenSize: 2304,
       numLayers: 26,
       numHeads: 8,
@@ -304,29 +321,27 @@ export const FAMILIES: readonly Family[] = [
   {
     modelType: 'gemma3_text',
     architecture: 'Gemma3ForCausalLM',
-    defaults: {
-      hiddenSize: 2304,
-      numLayers: 26,
-      numHeads: 8,
-      vocabSize: 262208,
-      intermediateSize: 9216,
-      numKvHeads: 4,
-      headDim: 256,
-      maxPositionEmbeddings: 131072,
-      ropeTheta: 1e6,
-      isTied: true,
-      eosTokenId: 1,
-    },
+    defaults: GEMMA3_DEFAULTS,
     features: attentionBias,
-    attention: (config, numLayers) =>
-      alternatingRopes(config, numLayers, config.positiveInt('sliding_window_pattern', 6)),
+    attention: (config, numLayers) => alternatingRopes(config, numLayers, isGemma3Sliding(config), readWindow(config)),
     slidingRopeTheta: 10_000,
-    changes: (config, { hiddenSize }) => ({
-      ...gemma(config, hiddenSize),
-      qkNorm: 'head',
-      attentionSoftCap: softCap(config, 'attn_logit_softcapping', 0),
-      logitSoftCap: softCap(config, 'final_logit_softcapping', 0),
-    }),
+    changes: gemma3,
+    names: GEMMA_NAMES,
+  },
+  {
+    // EmbeddingGemma: its tokens see each other.
+    modelType: 'gemma3_text',
+    architecture: 'Gemma3TextModel',
+    defaults: GEMMA3_DEFAULTS,
+    isEncoder: true,
+    isFor: (config) => config.raw('use_bidirectional_attention') === true,
+    features: attentionBias,
+    // Half of the window is on each side.
+    attention: (config, numLayers) =>
+      alternatingRopes(config, numLayers, isGemma3Sliding(config), Math.floor(readWindow(config) / 2) + 1),
+    slidingRopeTheta: 10_000,
+    changes: (config, sizes) => ({ ...gemma3(config, sizes), isCausal: false }),
+    pooling: { task: 'embed', kind: () => 'mean', head: () => [] },
     names: GEMMA_NAMES,
   },
   {
@@ -342,6 +357,7 @@ export const FAMILIES: readonly Family[] = [
       headDim: 256,
       maxPositionEmbeddings: 131072,
       ropeParameters: { rope_type: 'proportional', partial_rotary_factor: 0.25, rope_theta: 1e6 },
+      hiddenAct: 'gelu_pytorch_tanh',
       isTied: true,
       eosTokenId: 1,
     },
@@ -349,7 +365,10 @@ export const FAMILIES: readonly Family[] = [
     attention: gemma4Attention,
     slidingRopeTheta: 10_000,
     layers: gemma4Layers,
-    changes: (config, { hiddenSize }) => gemma4(config, hiddenSize, softCap(config, 'final_logit_softcapping', 0)),
+    changes: (config, { hiddenSize }) => ({
+      ...SANDWICH,
+      ...gemma4(config, hiddenSize, softCap(config, 'final_logit_softcapping', 0)),
+    }),
     names: {
       ...GEMMA_NAMES,
       per_layer_table: 'embed_tokens_per_layer',
@@ -445,7 +464,8 @@ export const FAMILIES: readonly Family[] = [
       eosTokenId: 50279,
     },
     features: attentionBias,
-    attention: (config, numLayers) => alternatingRopes(config, numLayers, 4),
+    attention: (config, numLayers) =>
+      alternatingRopes(config, numLayers, (layer) => (layer + 1) % 4 !== 0, readWindow(config)),
     slidingRopeTheta: 500_000,
     changes: () => ({ ...AFTER_ONLY, qkNorm: 'all_heads' }),
   },
@@ -749,6 +769,7 @@ export const FAMILIES: readonly Family[] = [
     moe: graniteHybridMoe,
     names: GRANITE_HYBRID_NAMES,
   },
+  ...ENCODERS,
 ];
 
 /** Families that are not supported yet, by the start of their model type. */
@@ -796,21 +817,30 @@ export function findFamily(config: JsonReader): Family {
   const modelType = config.string('model_type', '');
   const architectures = config.raw('architectures');
   const architecture = Array.isArray(architectures) && architectures.length > 0 ? String(architectures[0]) : undefined;
-  const family = FAMILIES.find((row) =>
+  const rows = FAMILIES.filter((row) =>
     modelType === '' ? row.architecture === architecture : row.modelType === modelType,
   );
+  const family =
+    rows.find((row) => row.isFor?.(config)) ??
+    rows.find((row) => row.architecture === architecture && row.isFor === undefined) ??
+    rows.at(0);
   const name = architecture ?? (modelType === '' ? 'a model without model_type and architectures' : modelType);
   if (family === undefined) {
     const later = LATER_FAMILIES.find(([prefix]) => modelType.startsWith(prefix));
     throw unsupported(later === undefined ? name : `${name} (${later[1]}, not supported yet)`);
   }
   // Refuse other heads (classification, reward): only language model heads are loaded.
-  const isBase = architecture !== undefined && /(?<!Reward)Model$/.test(architecture);
+  const isBase = architecture !== undefined && hasKnownBody(architecture, family);
   if (architecture !== undefined && architecture !== family.architecture && !isBase) throw unsupported(name);
   const bidirectional = config.raw('use_bidirectional_attention');
-  if (bidirectional === true || bidirectional === 'all')
+  if ((bidirectional === true || bidirectional === 'all') && !family.isEncoder)
     throw config.mismatch('use_bidirectional_attention', 'false (a model that generates text)', bidirectional);
   return family;
+}
+
+/** The head of a language model is not part of an encoder's embeddings. */
+function hasKnownBody(architecture: string, { isEncoder }: Family): boolean {
+  return /(?<!Reward)Model$/.test(architecture) || (isEncoder === true && architecture.endsWith('ForMaskedLM'));
 }
 
 /** Returns the family of a model type that is in the table. */
@@ -850,6 +880,20 @@ function gemma(config: JsonReader, hiddenSize: number): SpecChanges {
     attentionScale: 1 / Math.sqrt(config.positiveNumber('query_pre_attn_scalar', 256)),
     normOffset: 1,
   };
+}
+
+function gemma3(config: JsonReader, { hiddenSize }: { hiddenSize: number }): SpecChanges {
+  return {
+    ...gemma(config, hiddenSize),
+    qkNorm: 'head',
+    attentionSoftCap: softCap(config, 'attn_logit_softcapping', 0),
+    logitSoftCap: softCap(config, 'final_logit_softcapping', 0),
+  };
+}
+
+function isGemma3Sliding(config: JsonReader): (layer: number) => boolean {
+  const period = config.positiveInt('sliding_window_pattern', 6);
+  return (layer) => (layer + 1) % period !== 0;
 }
 
 /** Norms of Qwen3-Next and Qwen3.5 are stored minus 1, and attention has an output gate. */

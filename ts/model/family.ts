@@ -1,4 +1,4 @@
-import type { NativeLayer, NativeModelSpec, NativeMoe } from '../addon-types';
+import type { NativeActivation, NativeLayer, NativeModelSpec, NativeMoe, NativePooling } from '../addon-types';
 import type { JsonObject, JsonReader } from './json-file';
 import type { RecurrentLayers } from './recurrent';
 
@@ -14,6 +14,7 @@ export interface FamilyDefaults {
   /** undefined: hidden size divided by the number of heads. */
   headDim?: number;
   rmsNormEps?: number;
+  hiddenAct?: string;
   maxPositionEmbeddings: number;
   ropeTheta?: number;
   /** `rope_parameters`. */
@@ -32,6 +33,7 @@ export const SHARED_DEFAULTS = {
   numHeads: 32,
   rmsNormEps: 1e-6,
   ropeTheta: 10_000,
+  hiddenAct: 'silu',
 } as const;
 
 /** The optional tensors of a model. */
@@ -40,6 +42,7 @@ export interface ModelFeatures {
   outputBias: boolean;
   mlpBias: boolean;
   /** Where the checkpoint keeps the projections of attention and of a dense MLP. */
+  hasNormBias?: boolean;
   isQkvFused?: boolean;
   isGateUpFused?: boolean;
   /** Full layers have no projection of values: their values are the keys before norm and rotation. */
@@ -80,11 +83,35 @@ export interface ExpertTensors {
 }
 
 /** What a layer does with positions. */
-export type LayerAttention = Pick<NativeLayer, 'window' | 'rope'>;
+export type LayerAttention = Pick<NativeLayer, 'window' | 'rope' | 'lacksInputNorm'>;
+
+/** A layer of a pooling head, and where the checkpoint has it. */
+export interface HeadLayer {
+  outputSize: number;
+  activation: NativeActivation;
+  tensors: HeadTensors;
+}
+
+/** Names in the checkpoint, without `.weight`. */
+export interface HeadTensors {
+  name: string;
+  hasBias: boolean;
+  norm?: { name: string; hasBias: boolean };
+  /** A folder of the model that holds them in a file of its own. Default: the checkpoint. */
+  folder?: string;
+}
+
+/** What a model returns in place of text. */
+export interface FamilyPooling {
+  task: 'embed' | 'score';
+  /** Unless the files of sentence-transformers say otherwise. */
+  kind(config: JsonReader): NativePooling['kind'];
+  head(config: JsonReader, hiddenSize: number): HeadLayer[];
+}
 
 /** What a family changes in a spec like that of Llama. */
 export type SpecChanges = Partial<
-  Omit<NativeModelSpec, 'layers' | 'ropes' | 'moe' | 'recurrent' | 'vocabSize' | 'hiddenSize' | 'numHeads'>
+  Omit<NativeModelSpec, 'layers' | 'ropes' | 'moe' | 'recurrent' | 'vocabSize' | 'hiddenSize' | 'numHeads' | 'pooling'>
 >;
 
 /** One architecture: how its config.json maps to a spec. To add a family, add a row to `FAMILIES`. */
@@ -97,6 +124,14 @@ export interface Family {
   attention(config: JsonReader, numLayers: number): LayerAttention[];
   /** The default base of the rotation of sliding layers. undefined: all layers have one rotation. */
   slidingRopeTheta?: number;
+  /** false: no layer has a rotation. */
+  hasRope?: boolean;
+  /** Its tokens see those after them. */
+  isEncoder?: boolean;
+  /** Tells the row from others of the same model type, whatever the architecture. */
+  isFor?(config: JsonReader): boolean;
+  /** Absent: the model generates text. */
+  pooling?: FamilyPooling;
   changes?(config: JsonReader, sizes: { hiddenSize: number; headDim: number }): SpecChanges;
   /** Changes layers that differ from the model. */
   layers?(config: JsonReader, layers: NativeLayer[], sizes: { intermediateSize: number }): NativeLayer[];

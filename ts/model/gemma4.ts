@@ -1,11 +1,11 @@
 import type { NativeLayer } from '../addon-types';
-import { alternatingRopes } from './attention-layers';
+import { alternatingRopes, readWindow } from './attention-layers';
 import type { LayerAttention, SpecChanges } from './family';
 import type { JsonReader } from './json-file';
 
 /** The last layer always sees all positions. */
 export function gemma4Attention(config: JsonReader, numLayers: number): LayerAttention[] {
-  const layers = alternatingRopes(config, numLayers, 6, 512);
+  const layers = alternatingRopes(config, numLayers, (layer) => (layer + 1) % 6 !== 0, readWindow(config, 512));
   layers[numLayers - 1] = { window: 0, rope: 0 };
   return layers;
 }
@@ -64,7 +64,6 @@ export function gemma4(config: JsonReader, hiddenSize: number, logitSoftCap: num
     ? 0
     : config.nonNegativeInt('hidden_size_per_layer_input', 256);
   return {
-    norms: { input: true, attentionOut: true, mlp: true, mlpOut: true },
     embeddingScale: Math.sqrt(hiddenSize),
     attentionScale: 1,
     qkNorm: 'head',

@@ -8,7 +8,10 @@ import { TokenTable } from '../text/token-table';
 import { findToolCallFormat, type ToolCallFormat } from '../text/tool-calls';
 import { type Checkpoint, readCheckpoint } from './checkpoint';
 import { type ModelConfig, readModelConfig } from './config';
-import { requiredTensors } from './tensors';
+import { withScoreTokens } from './pooling-plan';
+import { readSentenceTransformers } from './sentence-transformers';
+import { headTensors, requiredTensors } from './tensors';
+import type { ModelTask } from '../pooling';
 import { findGguf, ggufModelName } from './gguf/files';
 import { readGgufModel } from './gguf/model';
 import { readJsonFile } from './json-file';
@@ -36,6 +39,8 @@ export interface ModelOverrides {
   toolCallFormat?: string;
   /** A format's name, 'none' or 'auto' (default). */
   reasoningFormat?: string;
+  /** Default: auto, what its files say. */
+  task?: 'auto' | ModelTask;
   /** The model's name. Default: that of the directory. */
   name?: string | undefined;
 }
@@ -51,10 +56,10 @@ export async function readModel(modelPath: string, overrides: ModelOverrides = {
   const path = modelPath === DEMO_MODEL ? join(packageRoot(), 'models', 'demo') : resolve(modelPath);
   await checkPath(path, modelPath);
   const gguf = await findGguf(path);
-  const { chatTemplate, toolCallFormat = 'auto', reasoningFormat = 'auto' } = overrides;
+  const { chatTemplate, toolCallFormat = 'auto', reasoningFormat = 'auto', task = 'auto' } = overrides;
   // The tokenizer takes longest, so it loads in parallel.
   const [weights, text] = await Promise.allSettled([
-    gguf === undefined ? readFolder(path) : readGgufModel(gguf),
+    gguf === undefined ? readFolder(path, task) : readGgufModel(gguf, task),
     openText({ modelPath: gguf ?? path, chatTemplate, toolCallFormat, reasoningFormat }),
   ]);
   if (weights.status === 'rejected') {
@@ -62,7 +67,24 @@ export async function readModel(modelPath: string, overrides: ModelOverrides = {
     throw weights.reason;
   }
   if (text.status === 'rejected') throw text.reason;
-  return { name: overrides.name ?? nameOf(modelPath, path), ...weights.value, ...textParts(text.value) };
+  const model = { name: overrides.name ?? nameOf(modelPath, path), ...weights.value, ...textParts(text.value) };
+  try {
+    return { ...model, config: await withAnswers(model) };
+  } catch (error) {
+    await model.text.close();
+    throw error;
+  }
+}
+
+/** Finds the tokens of the answers of a reranker that says yes or no. */
+async function withAnswers({ config, text }: Pick<Model, 'config' | 'text'>): Promise<ModelConfig> {
+  const { pooling, spec } = config;
+  if (pooling?.task !== 'score' || pooling.activation !== 'yes_no') return config;
+  if (pooling.scoreTokens !== undefined) return { ...config, spec: withScoreTokens(spec, pooling.scoreTokens) };
+  const [yes, no] = await text.encodeTexts(['yes', 'no']);
+  if (yes.length !== 1 || no.length !== 1)
+    throw CapstanError.unexpected('invalid_model', 'tokenizer', 'one token each for yes and no', 'several');
+  return { ...config, spec: withScoreTokens(spec, { yes: yes[0], no: no[0] }) };
 }
 
 function textParts(text: OpenText): Pick<Model, 'text' | 'tokens' | 'toolCallFormat' | 'reasoningFormat'> {
@@ -90,7 +112,10 @@ async function checkPath(path: string, modelPath: string): Promise<void> {
   });
 }
 
-async function readFolder(dir: string): Promise<{ config: ModelConfig; checkpoint: Checkpoint }> {
+async function readFolder(
+  dir: string,
+  task: 'auto' | ModelTask,
+): Promise<{ config: ModelConfig; checkpoint: Checkpoint }> {
   const [configJson, generationJson] = await Promise.all([
     readJsonFile(dir, 'config.json'),
     readJsonFile(dir, 'generation_config.json'),
@@ -99,7 +124,10 @@ async function readFolder(dir: string): Promise<{ config: ModelConfig; checkpoin
     throw new CapstanError('invalid_model', 'config.json: expected the file in the model directory, got none', {
       param: 'config.json',
     });
-  const config = readModelConfig(configJson, generationJson);
-  const required = requiredTensors(config.spec, config.features, config.family);
+  const config = readModelConfig(configJson, generationJson, { task, files: await readSentenceTransformers(dir) });
+  const required = [
+    ...requiredTensors(config.spec, config.features, config.family),
+    ...headTensors(config.pooling?.head ?? [], config.spec.hiddenSize),
+  ];
   return { config, checkpoint: await readCheckpoint(dir, required, config.quantization) };
 }

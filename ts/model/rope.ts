@@ -44,9 +44,12 @@ export function readRopePerLayerType(
       ropeOf(config, parameters.object('full_attention'), headDim.full, maxPositionEmbeddings, defaults),
       ropeOf(config, parameters.object('sliding_attention'), headDim.sliding, maxPositionEmbeddings, ofSliding),
     ];
-  const full = readRope(config, headDim.full, maxPositionEmbeddings, defaults);
+  // ModernBERT has other names.
+  const ropeTheta = config.positiveNumber('global_rope_theta', defaults.ropeTheta ?? SHARED_DEFAULTS.ropeTheta);
+  const full = readRope(config, headDim.full, maxPositionEmbeddings, { ...defaults, ropeTheta });
   const slidingDim = headDim.full === headDim.sliding ? full.rotaryDim : headDim.sliding;
-  const theta = config.positiveNumber('rope_local_base_freq', defaults.slidingRopeTheta);
+  const local = config.positiveNumber('local_rope_theta', defaults.slidingRopeTheta);
+  const theta = config.positiveNumber('rope_local_base_freq', local);
   return [full, { ...plainRope(slidingDim, maxPositionEmbeddings), theta }];
 }
 

@@ -1,5 +1,5 @@
 import type { NativeModelSpec, NativeRecurrent, NativeTensor } from '../addon-types';
-import type { ExpertTensors, Family, ModelFeatures } from './family';
+import type { ExpertTensors, Family, HeadLayer, ModelFeatures } from './family';
 import { JsonReader } from './json-file';
 
 /** A tensor that the spec needs. */
@@ -19,6 +19,8 @@ export interface RequiredTensor {
   interleaved?: { size: number; rows: number };
   /** The checkpoint holds the transposed matrix. */
   isTransposed?: boolean;
+  /** A folder of the model whose own file holds it. */
+  folder?: string;
 }
 
 /** Returns the fields of interleaved rows for the addon. */
@@ -30,6 +32,7 @@ export function storedOrder({
 
 /** Names of Llama, and of Qwen3.5 for recurrent layers, relative to the layer, by canonical name. */
 const LLAMA_NAMES: Readonly<Record<string, string>> = {
+  layers: 'layers',
   input_norm: 'input_layernorm',
   attention_out_norm: 'post_attention_layernorm',
   mlp_norm: 'post_attention_layernorm',
@@ -64,12 +67,21 @@ export function requiredTensors(
   family: Pick<Family, 'names'> = {},
 ): RequiredTensor[] {
   const { hiddenSize: hidden, vocabSize } = spec;
-  const outer = (name: string, shape: number[]): RequiredTensor => ({
-    name: `${name}.weight`,
-    checkpointName: `${family.names?.[name] ?? name}.weight`,
+  const outer = (name: string, shape: number[], part: 'weight' | 'bias' = 'weight'): RequiredTensor => ({
+    name: `${name}.${part}`,
+    ...checkpointNames(family.names?.[name] ?? name, part),
     shape,
   });
-  const wanted = [outer('embed_tokens', [vocabSize, hidden]), outer('norm', [hidden])];
+  const norm = (name: string): RequiredTensor[] => [
+    outer(name, [hidden]),
+    ...(features.hasNormBias ? [outer(name, [hidden], 'bias')] : []),
+  ];
+  const wanted = [outer('embed_tokens', [vocabSize, hidden])];
+  const { numPositions, numTokenTypes, hasNorm } = spec.embedding ?? NO_EMBEDDING;
+  if (numPositions > 0) wanted.push(outer('position_embeddings', [numPositions, hidden]));
+  if (numTokenTypes > 0) wanted.push(outer('token_type_embeddings', [numTokenTypes, hidden]));
+  if (hasNorm) wanted.push(...norm('embed_norm'));
+  if (spec.hasFinalNorm) wanted.push(...norm('norm'));
   if (!spec.tieWordEmbeddings) wanted.push(outer('lm_head', [vocabSize, hidden]));
   if (spec.perLayerInputSize > 0) {
     const size = spec.layers.length * spec.perLayerInputSize;
@@ -132,6 +144,38 @@ export function projectionModules({
   return modules;
 }
 
+const NO_EMBEDDING = { numPositions: 0, numTokenTypes: 0, hasNorm: false };
+
+/** Old checkpoints of BERT have another name for the weights and biases of norms. */
+function checkpointNames(
+  name: string,
+  part: 'weight' | 'bias',
+): Pick<RequiredTensor, 'checkpointName'> & { or?: RequiredTensor['or'] } {
+  const checkpointName = `${name}.${part}`;
+  if (!name.endsWith('LayerNorm')) return { checkpointName };
+  return { checkpointName, or: { checkpointName: `${name}.${part === 'weight' ? 'gamma' : 'beta'}` } };
+}
+
+/** Returns the tensors of a pooling head whose first input has the hidden size. */
+export function headTensors(head: readonly HeadLayer[], hiddenSize: number): RequiredTensor[] {
+  return head.flatMap(({ outputSize, tensors }, layer) => {
+    const inputSize = layer === 0 ? hiddenSize : head[layer - 1].outputSize;
+    const { name, hasBias, norm, folder } = tensors;
+    const add = (canonical: string, checkpointName: string, shape: number[]): RequiredTensor => ({
+      name: `head.${layer}.${canonical}`,
+      checkpointName,
+      shape,
+      ...(folder !== undefined && { folder }),
+    });
+    return [
+      add('weight', `${name}.weight`, [outputSize, inputSize]),
+      ...(hasBias ? [add('bias', `${name}.bias`, [outputSize])] : []),
+      ...(norm === undefined ? [] : [add('norm.weight', `${norm.name}.weight`, [outputSize])]),
+      ...(norm?.hasBias ? [add('norm.bias', `${norm.name}.bias`, [outputSize])] : []),
+    ];
+  });
+}
+
 class LayerTensors {
   readonly #tensors: RequiredTensor[] = [];
 
@@ -144,14 +188,16 @@ class LayerTensors {
 
   list(): RequiredTensor[] {
     const { norms, hiddenSize } = this.spec;
-    if (norms.input) this.#named('input_norm', [hiddenSize]);
+    const { hasNormBias } = this.features;
+    const norm = (name: string): void => this.#named(name, [hiddenSize], hasNormBias);
+    if (norms.input && !this.spec.layers[this.layer].lacksInputNorm) norm('input_norm');
     if (this.spec.layers[this.layer].mixer === 'attention') this.#addAttention();
     else this.#addRecurrent(this.spec.recurrent!);
-    if (norms.attentionOut) this.#named('attention_out_norm', [hiddenSize]);
-    if (norms.mlp) this.#named('mlp_norm', [hiddenSize]);
+    if (norms.attentionOut) norm('attention_out_norm');
+    if (norms.mlp) norm('mlp_norm');
     if (this.spec.layers[this.layer].isMoe) this.#addExperts(this.features.experts!);
     else this.#addMlp();
-    if (norms.mlpOut) this.#named('mlp_out_norm', [hiddenSize]);
+    if (norms.mlpOut) norm('mlp_out_norm');
     if (this.spec.perLayerInputSize > 0) this.#addPerLayerInput(this.spec.perLayerInputSize);
     if (this.spec.hasLayerScales) this.#push('layer_scale', this.names.layer_scale, [1]);
     return this.#tensors;
@@ -160,17 +206,25 @@ class LayerTensors {
   #push(name: string, checkpointName: string, shape: number[], rest: Partial<RequiredTensor> = {}): void {
     this.#tensors.push({
       name: `layers.${this.layer}.${name}`,
-      checkpointName: `layers.${this.layer}.${checkpointName}`,
+      checkpointName: this.#inLayer(checkpointName),
       shape,
       ...rest,
     });
   }
 
+  #inLayer(name: string): string {
+    return `${this.names.layers}.${this.layer}.${name}`;
+  }
+
   /** Adds the weight, and the bias if there is one. `source` is the canonical name of the tensor that holds it. */
   #named(name: string, shape: number[], hasBias = false, rest: Partial<RequiredTensor> = {}, source = name): void {
-    const checkpointName = this.names[source];
-    this.#push(`${name}.weight`, `${checkpointName}.weight`, shape, rest);
-    if (hasBias) this.#push(`${name}.bias`, `${checkpointName}.bias`, [shape[0]], { ...rest, storedShape: [shape[0]] });
+    const add = (part: 'weight' | 'bias', ownShape: number[], more: Partial<RequiredTensor>): void => {
+      const { checkpointName, or } = checkpointNames(this.names[source], part);
+      const other = or && { or: { ...or, checkpointName: this.#inLayer(or.checkpointName) } };
+      this.#push(`${name}.${part}`, checkpointName, ownShape, { ...more, ...other });
+    };
+    add('weight', shape, rest);
+    if (hasBias) add('bias', [shape[0]], { ...rest, storedShape: [shape[0]] });
   }
 
   #addPerLayerInput(size: number): void {
@@ -243,7 +297,9 @@ class LayerTensors {
     const { hiddenSize: hidden } = this.spec;
     const { intermediateSize: inner = this.spec.intermediateSize } = this.spec.layers[this.layer];
     const { mlpBias, isGateUpFused } = this.features;
-    if (isGateUpFused) {
+    if (!this.spec.hasGatedMlp) {
+      this.#named('up_proj', [inner, hidden], mlpBias);
+    } else if (isGateUpFused) {
       this.#named('gate_up_proj', [2 * inner, hidden], mlpBias);
     } else {
       this.#named('gate_proj', [inner, hidden], mlpBias);
@@ -280,7 +336,7 @@ class LayerTensors {
       const own = checkpointName.replace('*', String(expert));
       this.#push(`experts.${expert}.${name}.weight`, `${own}.weight`, shape, {
         ...rest,
-        ...(or && { or: { ...or, checkpointName: `layers.${this.layer}.${or.checkpointName}` } }),
+        ...(or && { or: { ...or, checkpointName: this.#inLayer(or.checkpointName) } }),
       });
       if (hasBias) this.#push(`experts.${expert}.${name}.bias`, `${own}.bias`, [shape[0]], rest);
     };

@@ -8,10 +8,12 @@ import type {
   Conversation,
   EncodedChat,
   EncodeOptions,
+  InputOptions,
   TextServiceOptions,
   TextTraits,
   TextWork,
 } from './text-service';
+import type { EncodedInput, TextInput } from './truncate-input';
 
 /** A loaded {@link TextWork}. */
 export interface OpenText extends TextWork {
@@ -65,6 +67,10 @@ class TextThread implements OpenText {
 
   encode(text: string, options: EncodeOptions, signal?: AbortSignal): Promise<Int32Array> {
     return this.#call('encode', [text, options], signal);
+  }
+
+  encodeInputs(inputs: readonly TextInput[], options: InputOptions, signal?: AbortSignal): Promise<EncodedInput[]> {
+    return this.#call('encodeInputs', [inputs, options], signal);
   }
 
   encodeTexts(texts: readonly string[]): Promise<Int32Array[]> {

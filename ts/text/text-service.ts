@@ -15,6 +15,7 @@ import {
 } from './reasoning';
 import { findToolCallFormat, type ToolCallFormat } from './tool-calls';
 import { Tokenizer } from './tokenizer';
+import type { EncodedInput, TextInput } from './truncate-input';
 import type { Vocabulary } from './vocabulary';
 
 /** What a text service loads. */
@@ -61,6 +62,14 @@ export interface EncodeOptions {
   isTruncated?: boolean;
 }
 
+/** How inputs of a model that pools are tokenized. */
+export interface InputOptions {
+  addSpecialTokens: boolean;
+  /** Infinity: the inputs are complete. */
+  maxTokens: number;
+  maxModelLen: number;
+}
+
 export interface EncodedChat {
   promptTokenIds: Int32Array;
   /** Where the completion starts; undefined: reasoning is not parsed. */
@@ -74,6 +83,11 @@ export interface EncodedChat {
 export interface TextWork {
   /** @throws CapstanError `context_length_exceeded`. */
   encode(text: string, options: EncodeOptions, signal?: AbortSignal): Promise<Int32Array>;
+  /**
+   * Encodes inputs of a model that pools. The texts of an input of more than `maxTokens` lose their ends.
+   * @throws CapstanError `context_length_exceeded` for a text that is far too long.
+   */
+  encodeInputs(inputs: readonly TextInput[], options: InputOptions, signal?: AbortSignal): Promise<EncodedInput[]>;
   /** Encodes several short texts without special tokens. */
   encodeTexts(texts: readonly string[]): Promise<Int32Array[]>;
   /** Returns the text of the prompt. @throws CapstanError `invalid_argument` or `template_error`. */
@@ -151,6 +165,21 @@ export class TextService implements TextWork {
   async encode(text: string, options: EncodeOptions, signal?: AbortSignal): Promise<Int32Array> {
     this.#checkLength([text], options);
     return this.#tokenizer.encode(text, options.addSpecialTokens, signal);
+  }
+
+  async encodeInputs(
+    inputs: readonly TextInput[],
+    { maxModelLen, ...options }: InputOptions,
+    signal?: AbortSignal,
+  ): Promise<EncodedInput[]> {
+    for (const input of inputs)
+      this.#checkLength(typeof input === 'string' ? [input] : input, {
+        addSpecialTokens: true,
+        maxModelLen,
+        // A word that the tokenizer does not know is one token, however long it is.
+        isTruncated: true,
+      });
+    return Promise.all(inputs.map((input) => this.#tokenizer.encodeInput(input, options, signal)));
   }
 
   encodeTexts(texts: readonly string[]): Promise<Int32Array[]> {

@@ -19,6 +19,7 @@ import { invalidFile } from '../model/weight-file';
 import { requireNative } from '../package-root';
 import { platformFolder, TOKENIZERS_FILE } from '../platform-package';
 import { reportExternalMemory } from './external-memory';
+import { type EncodedInput, type TextInput, truncateInput } from './truncate-input';
 import { buildVocabulary, type TokenizerJson, type Vocabulary } from './vocabulary';
 
 type HfTokenizer = Tokenizers.Tokenizer;
@@ -100,6 +101,29 @@ export class Tokenizer {
   encode(text: string, addSpecialTokens: boolean, signal?: AbortSignal): Promise<Int32Array> {
     if (text.length < LONG_TEXT) return this.#encodeNow(text, addSpecialTokens);
     return this.#longTexts.run(() => this.#encodeNow(text, addSpecialTokens), signal ?? NEVER);
+  }
+
+  /**
+   * Returns the tokens of an input.
+   * @param options `maxTokens`: the texts of a longer input lose their ends.
+   */
+  encodeInput(
+    input: TextInput,
+    { addSpecialTokens, maxTokens }: { addSpecialTokens: boolean; maxTokens: number },
+    signal?: AbortSignal,
+  ): Promise<EncodedInput> {
+    const length = typeof input === 'string' ? input.length : input[0].length + input[1].length;
+    const encode = async (): Promise<EncodedInput> => {
+      const [text, pair] = typeof input === 'string' ? [input, null] : input;
+      const encoding = await this.#tokenizer.encode(text, pair, { addSpecialTokens });
+      const whole = { ids: Int32Array.from(encoding.getIds()), typeIds: Int32Array.from(encoding.getTypeIds()) };
+      if (length >= LONG_TEXT) reportExternalMemory(encoding, whole.ids.length * BYTES_PER_ENCODED_TOKEN);
+      if (whole.ids.length <= maxTokens) return whole;
+      const isSpecial = encoding.getSpecialTokensMask();
+      const sequences = encoding.getSequenceIds().map((id, i) => (isSpecial[i] === 1 ? undefined : (id ?? undefined)));
+      return truncateInput(whole, sequences, maxTokens);
+    };
+    return length < LONG_TEXT ? encode() : this.#longTexts.run(encode, signal ?? NEVER);
   }
 
   async #encodeNow(text: string, addSpecialTokens: boolean): Promise<Int32Array> {

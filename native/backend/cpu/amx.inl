@@ -185,7 +185,7 @@ void gemm_tiles(const GemmArgs& args) {
         if (chunk > 0) tiles.first_ahead = -1;  // the panels are in the cache
         compute_tiles_any(tiles, panels, sums);
         for (int i = 0; i < 2 && tiles.rows[i] > 0; ++i)
-          store_tile(args, row + i * kBlockRows, tiles.rows[i], panel, panels, sums + i * kRowTileFloats);
+          store_sums(args, row + i * kBlockRows, tiles.rows[i], panel, panels, sums + i * kRowTileFloats);
       }
     }
   }
@@ -295,7 +295,7 @@ void gemm_few_rows(const GemmArgs& args) {
       compute_few_rows_any<1>(rows, tile, sums);
     else
       compute_few_rows_any<2>(rows, tile, sums);
-    store_tile(args, 0, rows, panel, panels, sums);
+    store_sums(args, 0, rows, panel, panels, sums);
   }
 }
 

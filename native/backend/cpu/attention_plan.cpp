@@ -16,12 +16,18 @@ int num_wanted_items(int num_threads) {
   return num_threads == 1 ? 1 : kItemsPerThread * num_threads;
 }
 
-int64_t num_visible_keys(int position, int window) {
-  return position + 1 - first_visible_key(position, window);
+int64_t num_visible_keys(int position, int window, int num_keys) {
+  return end_visible_key(position, window, num_keys) - first_visible_key(position, window);
 }
 
-int num_visible_chunks(int position, int window) {
-  return position / kKvChunk - first_visible_key(position, window) / kKvChunk + 1;
+int num_visible_chunks(int position, int window, int num_keys) {
+  return (end_visible_key(position, window, num_keys) - 1) / kKvChunk - first_visible_key(position, window) / kKvChunk +
+         1;
+}
+
+// Returns num_keys of end_visible_key.
+int num_keys_of(const StepInput& step, const AttentionShape& shape, int seq) {
+  return shape.is_causal ? 0 : step.context_lens[seq];
 }
 
 // How the rows and heads of a batch are cut into items, before their chunks are split.
@@ -52,6 +58,7 @@ constexpr auto kIsBefore = [](const AttentionItem& a, const AttentionItem& b) {
 void add_items(const StepInput& step, const AttentionShape& shape, int seq, int row, int rows, int num_head_cuts,
                std::vector<AttentionItem>& items) {
   const int heads_per_kv = shape.num_heads / shape.num_kv_heads;
+  const int num_keys = num_keys_of(step, shape, seq);
   for (int kv_head = 0; kv_head < shape.num_kv_heads; ++kv_head) {
     for (int cut = 0; cut < num_head_cuts; ++cut) {
       AttentionItem item{seq, kv_head, row, rows, step.positions[row]};
@@ -60,8 +67,8 @@ void add_items(const StepInput& step, const AttentionShape& shape, int seq, int 
       item.num_heads = heads_per_kv * (cut + 1) / num_head_cuts - item.first_head;
       if (item.num_heads == 0) continue;
       item.first_chunk = first_visible_key(item.first_position, shape.window) / kKvChunk;
-      item.end_chunk = last_position / kKvChunk + 1;
-      item.cost = int64_t{rows} * item.num_heads * num_visible_keys(last_position, shape.window);
+      item.end_chunk = (end_visible_key(last_position, shape.window, num_keys) - 1) / kKvChunk + 1;
+      item.cost = int64_t{rows} * item.num_heads * num_visible_keys(last_position, shape.window, num_keys);
       items.push_back(item);
     }
   }
@@ -115,8 +122,9 @@ void plan_attention(const StepInput& step, const AttentionShape& shape, Attentio
   plan.splits.clear();
   const auto num_rows = static_cast<int64_t>(step.positions.size());
   int64_t num_chunk_rows = 0;
-  for (const int32_t position : step.positions)
-    num_chunk_rows += num_visible_chunks(position, shape.window);
+  for (int seq = 0; seq < static_cast<int>(step.context_lens.size()); ++seq)
+    for (int row = step.cu_seqlens_q[seq]; row < step.cu_seqlens_q[seq + 1]; ++row)
+      num_chunk_rows += num_visible_chunks(step.positions[row], shape.window, num_keys_of(step, shape, seq));
   const bool can_split = num_chunk_rows * shape.num_heads <= shape.max_states;
   const auto [num_positions, num_head_cuts] = choose_cut(can_split ? num_chunk_rows : num_rows, shape);
   for (int seq = 0; seq < static_cast<int>(step.context_lens.size()); ++seq) {

@@ -41,6 +41,7 @@ struct AttentionShape {
   int window = 0;
   int num_threads = 1;
   int64_t max_states = 0;  // (chunk, row, head) states that the splits may have
+  bool is_causal = true;
 };
 
 // The most items and splits of a plan, for memory that is reserved at load.

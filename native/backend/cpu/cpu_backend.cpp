@@ -28,6 +28,7 @@ void check_at_most(const char* what, int limit, int value) {
 void CpuBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
   CAPSTAN_CHECK(limits.block_size > 0 && limits.block_size % kSlotGroup == 0);
   CAPSTAN_CHECK(limits.num_blocks.size() == model.kv_groups.size());
+  CAPSTAN_CHECK(model.is_causal || model.pooling != Pooling::kNone);
   for (const DeviceLayer& layer : model.layers)
     CAPSTAN_CHECK(layer.mixer != Mixer::kAttention ||
                   layer.window == model.kv_groups[static_cast<size_t>(layer.kv_group)].window);
@@ -57,7 +58,7 @@ void CpuBackend::plan_memory() {
   attention_shapes_.clear();
   attention_plans_.resize(num_groups);
   for (size_t i = 0; i < num_groups; ++i) {
-    AttentionShape shape{model_.num_heads, kv_layouts_[i].num_kv_heads, 0, team_.size(), 0};
+    AttentionShape shape{model_.num_heads, kv_layouts_[i].num_kv_heads, 0, team_.size(), 0, model_.is_causal};
     shape.max_states = max_attention_states(shape, limits_.max_num_seqs, model_.max_model_len);
     const int group_splits = max_attention_splits(shape);
     attention_plans_[i].items.reserve(static_cast<size_t>(max_attention_items(shape, limits_.max_num_tokens)));
@@ -97,10 +98,12 @@ void CpuBackend::allocate() {
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
   const int64_t act_rows = std::max<int64_t>(rows, limits_.max_num_seqs);
   const int64_t max_words = std::max({max_act_words_, max_plain_words_, lora_act_words_});
-  acts_ =
-      floats(act_rows * std::max(round_up(std::max({model_.hidden_size, q_size, model_.recurrent.output_size()}), 2),
-                                 max_words),
-             "the activations");
+  acts_ = floats(
+      act_rows *
+          std::max(
+              round_up(std::max({model_.hidden_size, q_size, model_.recurrent.output_size(), model_.max_head_size}), 2),
+              max_words),
+      "the activations");
   mlp_acts_ =
       floats(rows * std::max(round_up(model_.intermediate_size, 2), max_plain_words_), "the activations of the MLP");
   if (model_.per_layer_input_size > 0) {
@@ -110,9 +113,14 @@ void CpuBackend::allocate() {
     per_layer_rows_ = floats(team_.size() * per_layer_stride_, "the rows of the inputs per layer");
     per_layer_gate_ = floats(rows * per_layer_gate_stride_, "the gates of the inputs per layer");
   }
-  logits_ = floats(int64_t{limits_.max_num_seqs} * model_.vocab_size, "the logits");
+  if (model_.pooling == Pooling::kNone) {
+    logits_ = floats(int64_t{limits_.max_num_seqs} * model_.vocab_size, "the logits");
+    sampler_.emplace(kernels_, model_.vocab_size, model_.num_token_ids, team_);
+  } else {
+    pooled_stride_ = round_up(std::max(model_.hidden_size, model_.max_head_size), 16);
+    pooled_ = floats(2 * limits_.max_num_seqs * pooled_stride_, "the pooled hidden states");
+  }
   if (model_.has_recurrent_layers()) recurrent_.emplace(model_, limits_, kernels_, team_);
-  sampler_.emplace(kernels_, model_.vocab_size, model_.num_token_ids, team_);
 
   if (model_.moe.num_experts > 0) {
     expert_plan_.reserve(model_.moe, limits_.max_num_tokens);
@@ -223,10 +231,19 @@ void CpuBackend::embed(const Matrix& table) {
 ActTiles CpuBackend::norm_rows(const Vector* norm, std::span<const int32_t> rows, int64_t num_rows,
                                const CpuMatrix& matrix) {
   const ActTiles acts = act_tiles(acts_.as<uint32_t>(), num_rows, matrix);
+  const bool is_layer_norm = norm != nullptr && model_.norm_kind == NormKind::kLayer;
   team_.for_ranges(num_rows, kSerialRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      store_row(hidden_row(rows.empty() ? row : rows[row]), norm, model_.hidden_size, acts, row);
-      if (has_update_) store_lora_row(hidden_row(row), norm, model_.hidden_size, row);
+      const float* x = hidden_row(rows.empty() ? row : rows[row]);
+      const Vector* row_norm = norm;
+      if (is_layer_norm) {
+        float* normed = partial_.as<float>() + row * hidden_stride_;
+        norm_row(x, norm, model_.hidden_size, normed);
+        x = normed;
+        row_norm = nullptr;
+      }
+      store_row(x, row_norm, model_.hidden_size, acts, row);
+      if (has_update_) store_lora_row(x, row_norm, model_.hidden_size, row);
     }
   });
   return acts;
@@ -362,6 +379,7 @@ AttentionArgs CpuBackend::attention_args(int layer, const Vector* sinks, const A
   args.num_heads = item.num_heads;
   args.first_position = item.first_position;
   args.window = model_.window(layer);
+  args.num_keys = model_.is_causal ? 0 : step_.context_lens[item.seq];
   args.first_chunk = item.first_chunk;
   args.end_chunk = item.end_chunk;
   args.has_bf16_products = has_bf16_acts_;
@@ -441,7 +459,9 @@ void CpuBackend::add_all_partials(const float* bias, const Vector* norm, float s
   if (world_size() > 1) comm_->barrier();  // the other ranks have read this rank's partials
 }
 
-void CpuBackend::row_parallel_residual(const ActTiles& acts, const CpuMatrix& matrix, const Vector* norm) {
+void CpuBackend::row_parallel_residual(const ActTiles& acts, const CpuMatrix& matrix, const Vector* layer_norm) {
+  const bool is_of_sum = model_.norms.is_of_sum;
+  const Vector* norm = is_of_sum ? nullptr : layer_norm;
   const float* bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
   GemmArgs gemm;
   gemm.acts = acts;
@@ -461,6 +481,7 @@ void CpuBackend::row_parallel_residual(const ActTiles& acts, const CpuMatrix& ma
     add_all_partials(bias, norm, model_.residual_scale);
   }
   end_update();
+  if (is_of_sum) norm_hidden(*layer_norm);
 }
 
 void CpuBackend::output_residual(const LayerWeights& weights) {
@@ -495,9 +516,9 @@ void CpuBackend::norm_gate_up(const LayerWeights& weights) {
   gemm.acts = norm_rows(weights.mlp_norm.get(), {}, num_tokens(), matrix);
   multiply_a(false);
   gemm.lora = update_rows(0);
-  gemm.num_features = matrix.rows / 2;
+  gemm.num_features = model_.has_gated_mlp ? matrix.rows / 2 : matrix.rows;
   gemm.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
-  gemm.output = GemmOutput::kGated;
+  gemm.output = model_.has_gated_mlp ? GemmOutput::kGated : GemmOutput::kActivated;
   gemm.gated = mlp_tiles(static_cast<const CpuMatrix&>(*weights.down_proj));
   gemm.activation = model_.activation;
   run_gemm(gemm, matrix);

@@ -1,6 +1,7 @@
 #pragma once
 // The class of the CPU backend. Its memory and the ops of attention and of dense layers are in cpu_backend.cpp, the
-// mixture of experts in cpu_experts.cpp, and the updates by adapters in cpu_lora.cpp.
+// mixture of experts in cpu_experts.cpp, layer norms and pooling in cpu_pooling.cpp, the updates by adapters in
+// cpu_lora.cpp.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -92,6 +93,10 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Vector> load_vector(const TensorSlice& slice, float offset, const LoadProgress& progress) override {
     return read_vector(slice, offset, progress);
   }
+  std::unique_ptr<Vector> load_layer_norm(const TensorSlice& weight, const TensorSlice* bias,
+                                          const LoadProgress& progress) override {
+    return read_layer_norm(weight, bias, progress);
+  }
   std::unique_ptr<Vector> load_convolution(const MatrixSource& source, const LoadProgress& progress) override {
     return read_convolution(source, progress);
   }
@@ -111,6 +116,7 @@ class CpuBackend final : public Backend {
   void begin_step(const StepInput& step) override;
   void embed(const Matrix& table) override;
   void per_layer_inputs(const PerLayerInputWeights& weights) override;
+  void add_embeddings(const EmbeddingWeights& weights) override;
   void norm_qkv(int layer, const LayerWeights& weights) override;
   void attention(int layer, const LayerWeights& weights) override;
   void recurrent(int layer, const LayerWeights& weights) override;
@@ -121,6 +127,7 @@ class CpuBackend final : public Backend {
   void end_layer(int layer, const LayerWeights& weights) override;
   void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) override;
   void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override;
+  void pool(const Vector* norm, std::span<const HeadLayer> head, std::span<const PoolRow> rows) override;
 
  private:
   int world_size() const { return comm_ == nullptr ? 1 : comm_->world_size(); }
@@ -157,8 +164,15 @@ class CpuBackend final : public Backend {
   void run_gemm(const GemmArgs& args, const CpuMatrix& matrix);
   // Sets the inverse root mean squares over all heads of q and k of each row.
   void norm_all_heads(const KvShape& shape);
-  // hidden += residual_scale · norm(acts · weightsᵀ + bias), over all ranks.
-  void row_parallel_residual(const ActTiles& acts, const CpuMatrix& matrix, const Vector* norm);
+  // hidden += residual_scale · norm(acts · weightsᵀ + bias), over all ranks. A norm of the sum comes after the
+  // addition.
+  void row_parallel_residual(const ActTiles& acts, const CpuMatrix& matrix, const Vector* layer_norm);
+  // out (n) = norm(x), or x when `norm` is null. Both have a multiple of 16 values.
+  void norm_row(const float* x, const Vector* norm, int64_t n, float* out) const;
+  // hidden = norm(hidden).
+  void norm_hidden(const Vector& norm);
+  // pooled rows [0, num_rows) = head(them).
+  void run_head(std::span<const HeadLayer> head, int64_t num_rows);
   // hidden += scale · norm(sum of all ranks' partial_ + update + bias).
   void add_all_partials(const float* bias, const Vector* norm, float scale);
   // Applies logit_scale and logit_soft_cap to the first `num_ids` logits of each row.
@@ -208,7 +222,7 @@ class CpuBackend final : public Backend {
   DeviceModel model_;
   DeviceLimits limits_;
   std::vector<KvLayout> kv_layouts_;  // by KV group
-  int64_t hidden_stride_ = 0, qkv_stride_ = 0;
+  int64_t hidden_stride_ = 0, qkv_stride_ = 0, pooled_stride_ = 0;
 
   std::vector<HugeBuffer> kv_;   // by KV group: (num_layers) K then V, layouts in kernels.h
   HugeBuffer hidden_;            // (max_num_tokens, hidden_stride)
@@ -217,6 +231,7 @@ class CpuBackend final : public Backend {
   HugeBuffer acts_;              // ActTiles: results of the norms, the attention result
   HugeBuffer mlp_acts_;          // ActTiles: input of the down projection
   HugeBuffer logits_;            // (max_num_seqs, vocab_size), filled on rank 0
+  HugeBuffer pooled_;            // (2, max_num_seqs, pooled_stride) inputs and results of the layers of a pooling head
   HugeBuffer squares_;           // (max_num_tokens, num_heads + num_kv_heads) sums of squares, for QkNorm::kAllHeads
   HugeBuffer inverse_rms_;       // (max_num_tokens, 2) of q and k over all heads
   HugeBuffer per_layer_inputs_;  // (max_num_tokens, per_layer_stride_)

@@ -61,18 +61,35 @@ inline Vec vec_clamped_swish(Vec gate, Vec up) {
   return vec_mul(vec_add(up, vec_set(1.0f)), vec_mul(gate, vec_sigmoid(vec_mul(vec_set(1.702f), gate))));
 }
 
-inline Vec vec_gated(Activation activation, Vec gate, Vec up) {
+// tanh(x) = 2 · sigmoid(2 x) - 1.
+inline Vec vec_tanh(Vec x) {
+  const Vec half = vec_sigmoid(vec_add(x, x));
+  return vec_sub(vec_add(half, half), vec_set(1.0f));
+}
+
+// Of activations without a second argument.
+inline Vec vec_activate(Activation activation, Vec x) {
   switch (activation) {
     case Activation::kSilu:
-      return vec_mul(vec_silu(gate), up);
+      return vec_silu(x);
     case Activation::kGelu:
-      return vec_mul(vec_gelu(gate), up);
+      return vec_gelu(x);
     case Activation::kGeluTanh:
-      return vec_mul(vec_gelu_tanh(gate), up);
+      return vec_gelu_tanh(x);
+    case Activation::kRelu:
+      return vec_max(vec_zero(), x);
+    case Activation::kTanh:
+      return vec_tanh(x);
     case Activation::kClampedSwish:
-      return vec_clamped_swish(gate, up);
+    case Activation::kIdentity:
+      return x;
   }
-  return gate;
+  return x;
+}
+
+inline Vec vec_gated(Activation activation, Vec gate, Vec up) {
+  if (activation == Activation::kClampedSwish) return vec_clamped_swish(gate, up);
+  return vec_mul(vec_activate(activation, gate), up);
 }
 
 // cap · tanh(x / cap) = cap · (2 · sigmoid(2 x / cap) - 1).
@@ -210,6 +227,36 @@ void add_residual(const ResidualArgs& args) {
     if (args.norm != nullptr) sum = vec_mul(vec_mul(sum, inverse_rms), load_part(args.norm + i, n - i));
     store_part(args.hidden + i, vec_add(load_part(args.hidden + i, n - i), vec_mul(sum, vec_set(args.scale))), n - i);
   }
+}
+
+void layer_norm(const LayerNormArgs& args) {
+  const int64_t n = args.n;
+  Vec sum = vec_zero();
+  for (int64_t i = 0; i < n; i += 16)
+    sum = vec_add(sum, load_part(args.x + i, n - i));
+  const Vec mean = vec_set(vec_reduce_add(sum) / static_cast<float>(n));
+  Vec squares = vec_zero();
+  for (int64_t i = 0; i < n; i += 16) {
+    const Vec centred = vec_sub(load_part(args.x + i, n - i), mean);
+    const Vec counted = n - i >= 16 ? centred : vec_select_range(centred, 0, static_cast<int>(n - i), vec_zero());
+    squares = vec_fma(counted, counted, squares);
+  }
+  const Vec scale = vec_set(1.0f / __builtin_sqrtf(vec_reduce_add(squares) / static_cast<float>(n) + args.eps));
+  for (int64_t i = 0; i < n; i += 16) {
+    const Vec centred = vec_mul(vec_sub(load_part(args.x + i, n - i), mean), scale);
+    store_part(args.out + i, vec_fma(centred, load_part(args.weight + i, n - i), load_part(args.bias + i, n - i)),
+               n - i);
+  }
+}
+
+void activate(float* x, int64_t n, Activation activation) {
+  for (int64_t i = 0; i < n; i += 16)
+    store_part(x + i, vec_activate(activation, load_part(x + i, n - i)), n - i);
+}
+
+void add_row(float* to, const float* x, int64_t n) {
+  for (int64_t i = 0; i < n; i += 16)
+    store_part(to + i, vec_add(load_part(to + i, n - i), load_part(x + i, n - i)), n - i);
 }
 
 void weighted_sum(const WeightedSumArgs& args) {

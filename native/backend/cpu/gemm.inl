@@ -203,7 +203,7 @@ struct WeightsTile {
 };
 
 // Writes out rows [row, row + rows), features from `panel` on, from sums (panels, rows, 16). At most kBlockRows rows.
-void store_plain_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, const float* sums) {
+void store_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, const float* sums) {
   for (int p = 0; p < panels; ++p) {
     const int64_t feature = (panel + p) * kPanelFeatures;
     const int64_t left = args.num_features - feature;
@@ -245,13 +245,26 @@ void store_gated_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel
   }
 }
 
-// Writes a tile, after the updates are added to the sums.
-void store_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, float* sums) {
+// Writes activated rows [row, row + rows) from sums (panels, rows, 16).
+void store_activated_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, const float* sums) {
+  for (int p = 0; p < panels; ++p) {
+    const int64_t k = (panel + p) * kPanelFeatures;
+    const int count = args.num_features - k < 16 ? static_cast<int>(args.num_features - k) : 16;
+    for (int r = 0; r < rows; ++r) {
+      Vec sum = vec_load(sums + (p * rows + r) * 16);
+      if (args.bias != nullptr) sum = vec_add(sum, vec_load(args.bias + k));
+      const Vec value = vec_select_range(vec_activate(args.activation, sum), 0, count, vec_zero());
+      store_act_words(act_row(args.gated, row + r), k, value, count);
+    }
+  }
+}
+
+// Adds the updates to the sums of a tile and writes it.
+void store_sums(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, float* sums) {
   if (args.lora != nullptr) add_lora(args.lora + row, rows, panel, panels, sums);
-  if (args.output == GemmOutput::kGated)
-    store_gated_tile(args, row, rows, panel, panels, sums);
-  else
-    store_plain_tile(args, row, rows, panel, panels, sums);
+  if (args.output == GemmOutput::kGated) return store_gated_tile(args, row, rows, panel, panels, sums);
+  if (args.output == GemmOutput::kActivated) return store_activated_tile(args, row, rows, panel, panels, sums);
+  store_tile(args, row, rows, panel, panels, sums);
 }
 
 // Returns the panels of the next tile. A few rows are bound by memory, which is fastest with few streams: one row reads
@@ -306,7 +319,7 @@ void gemm_with(const GemmArgs& args) {
       tile.num_parts = args.num_parts;
       plan_ahead(tile, panels, row / kTileRows, num_tiles, W::kStepWords);
       compute_tile_any<WeightsTile<W>>(rows, panels, tile, sums);
-      store_tile(args, row, rows, panel, panels, sums);
+      store_sums(args, row, rows, panel, panels, sums);
     }
   }
 }

@@ -119,9 +119,10 @@ struct LoraRow {
 };
 
 enum class GemmOutput : uint8_t {
-  kStore,     // out = sum + update + bias
-  kResidual,  // out = out + (sum + update + bias)
-  kGated,     // gated = act(gate, up); a panel holds 8 gates, then their 8 ups
+  kStore,      // out = sum + update + bias
+  kResidual,   // out = out + (sum + update + bias)
+  kGated,      // gated = act(gate, up); a panel holds 8 gates, then their 8 ups
+  kActivated,  // gated = act(sum + update + bias)
 };
 
 // Computes panels [panel_begin, panel_end) of activations · weightsᵀ.
@@ -142,7 +143,7 @@ struct GemmArgs {
   GemmOutput output = GemmOutput::kStore;
   float* out = nullptr;  // (rows, out_stride)
   int64_t out_stride = 0;
-  ActTiles gated;  // kGated: (rows, num_features)
+  ActTiles gated;  // kGated and kActivated: (rows, num_features)
   Activation activation = Activation::kSilu;
 };
 
@@ -196,7 +197,8 @@ struct AttentionArgs {
   int num_rows = 0;   // positions
   int num_heads = 0;  // query heads
   int first_position = 0;
-  int window = 0;  // as in first_visible_key
+  int window = 0;    // as in first_visible_key
+  int num_keys = 0;  // as in end_visible_key
   int first_chunk = 0, end_chunk = 0;
   bool has_bf16_products = false;  // for a bf16 cache: q and the weights of the values are rounded to bf16
   int kv_head = 0;
@@ -246,6 +248,16 @@ struct PerLayerInputArgs {
   float eps = 0, projection_scale = 1, table_scale = 1, sum_scale = 1;
 };
 
+// out = (x - mean) / deviation * weight + bias. All are (n), and readable up to a multiple of 16. out may be x.
+struct LayerNormArgs {
+  const float* x = nullptr;
+  const float* weight = nullptr;
+  const float* bias = nullptr;
+  float* out = nullptr;
+  int64_t n = 0;
+  float eps = 0;
+};
+
 // out = Σ weights[i] * (sum of row i + biases[i]), in order. All rows are (n).
 struct WeightedSumArgs {
   float* out = nullptr;
@@ -285,6 +297,11 @@ struct CpuKernels {
   // Replaces q by the result of the states of all chunks that the rows see.
   void (*combine_chunks)(const AttentionArgs& args);
   void (*add_residual)(const ResidualArgs& args);
+  void (*layer_norm)(const LayerNormArgs& args);
+  // x (n) = activation(x). x is readable up to a multiple of 16.
+  void (*activate)(float* x, int64_t n, Activation activation);
+  // to (n) += x (n). Both are readable up to a multiple of 16.
+  void (*add_row)(float* to, const float* x, int64_t n);
   void (*weighted_sum)(const WeightedSumArgs& args);
   // out (panels, 16) = the update of a row.
   void (*lora_update)(const LoraRow& row, int64_t num_panels, float* out);

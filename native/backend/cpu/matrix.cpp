@@ -157,8 +157,23 @@ std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, float offset, c
   vector->values = read_floats(slice);
   for (float& value : vector->values)
     value += offset;
-  vector->values.resize((vector->values.size() + 15) / 16 * 16, 0.0f);
+  // A row of a table is readable up to a multiple of 16 from its start.
+  const size_t slack = slice.num_rows > 1 ? 16 : 0;
+  vector->values.resize((vector->values.size() + slack + 15) / 16 * 16, 0.0f);
   if (progress) progress(file_bytes(*slice.tensor, vector->size));
+  return vector;
+}
+
+std::unique_ptr<CpuVector> read_layer_norm(const TensorSlice& weight, const TensorSlice* bias,
+                                           const LoadProgress& progress) {
+  auto vector = read_vector(weight, 0.0f, progress);
+  const size_t stride = vector->values.size();
+  if (bias != nullptr) {
+    const std::unique_ptr<CpuVector> biases = read_vector(*bias, 0.0f, progress);
+    CAPSTAN_CHECK(biases->size == vector->size);
+    vector->values.insert(vector->values.end(), biases->values.begin(), biases->values.end());
+  }
+  vector->values.resize(2 * stride, 0.0f);
   return vector;
 }
 

@@ -38,6 +38,9 @@ std::unique_ptr<CpuMatrix> pack_matrix(const MatrixSource& source, DType dtype, 
                                        const LoadProgress& progress);
 // The values are those of the file plus `offset`.
 std::unique_ptr<CpuVector> read_vector(const TensorSlice& slice, float offset, const LoadProgress& progress);
+// Returns (2, size rounded up to 16): the weights, then the bias, which is 0 when null.
+std::unique_ptr<CpuVector> read_layer_norm(const TensorSlice& weight, const TensorSlice* bias,
+                                           const LoadProgress& progress);
 // Returns (taps + 1, channels rounded up to 16): the weights of each tap, oldest input first, then the bias.
 std::unique_ptr<CpuVector> read_convolution(const MatrixSource& source, const LoadProgress& progress);
 

@@ -355,7 +355,7 @@ void gemm_quantized(const GemmArgs& args) {
       tile.quant = args.quant;
       tile.prefetches = row == 0;
       compute_tile_any<QuantizedTile<kBits, kHasTable>>(rows, panels, tile, sums);
-      store_tile(args, row, rows, panel, panels, sums);
+      store_sums(args, row, rows, panel, panels, sums);
     }
   }
 }

@@ -1,6 +1,8 @@
 import type { NativeRope, NativeTensor } from '../../addon-types';
 import { type Checkpoint, mainDtype } from '../checkpoint';
 import type { ModelConfig } from '../config';
+import type { ModelTask } from '../../pooling';
+import { planPooling, pooledSpec } from '../pooling-plan';
 import { type RequiredTensor, requiredTensors, storedOrder } from '../tensors';
 import { JsonReader } from '../json-file';
 import { invalidFile, readFully, unsupportedFile, withWeightFile } from '../weight-file';
@@ -21,16 +23,24 @@ const TOKENIZER_ARRAYS = new Set(['merges', 'scores', 'precompiled_charsmap'].ma
  * @param path The file, or the first part of a split one.
  * @throws CapstanError `invalid_model` or `unsupported_model` that names the file and the key or tensor, or `io_error`.
  */
-export async function readGgufModel(path: string): Promise<{ config: ModelConfig; checkpoint: Checkpoint }> {
+export async function readGgufModel(
+  path: string,
+  task: 'auto' | ModelTask = 'auto',
+): Promise<{ config: ModelConfig; checkpoint: Checkpoint }> {
   const files = await readGgufFiles(path, (key) => !TOKENIZER_ARRAYS.has(key));
   const metadata = new JsonReader(files.metadata, basename(path));
   const { architecture, family } = findArchitecture(metadata);
-  const spec = readGgufSpec(metadata, architecture, family, files);
-  spec.ropes[0] = { ...spec.ropes[0], ...(await readRopeDivisors(files, spec.ropes[0])) };
+  const stored = readGgufSpec(metadata, architecture, family, files);
+  stored.ropes[0] = { ...stored.ropes[0], ...(await readRopeDivisors(files, stored.ropes[0])) };
+  const pooling = planPooling(task, metadata, family, stored);
+  // The file's own LM head stays in the list, because each tensor of a file must be known.
+  const { tieWordEmbeddings } = stored;
+  const spec = pooling === undefined ? stored : { ...pooledSpec(stored, pooling), tieWordEmbeddings };
   const features = readFeatures(files, architecture, spec);
   const config: ModelConfig = {
     family,
     spec,
+    ...(pooling === undefined ? {} : { pooling }),
     features,
     eosTokenIds: readEosTokenIds(metadata).filter((id) => id < spec.vocabSize),
     samplingDefaults: readSampling(metadata),

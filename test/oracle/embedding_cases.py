@@ -1,0 +1,85 @@
+"""The golden cases of embeddings and rerankers: one row is one tiny random model.
+
+`config` is merged into config.json. `mutations` change it (None removes a key), and each must change the golden.
+"""
+
+BERT = {
+    "architectures": ["BertModel"], "model_type": "bert", "hidden_act": "gelu", "layer_norm_eps": 0.3,
+    "max_position_embeddings": 96, "type_vocab_size": 2, "pad_token_id": 0,
+}
+XLMR = {
+    "architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta", "hidden_act": "gelu", "layer_norm_eps": 1e-5,
+    "max_position_embeddings": 98, "type_vocab_size": 1, "pad_token_id": 1,
+}
+MODERNBERT = {
+    "architectures": ["ModernBertModel"], "model_type": "modernbert", "hidden_activation": "gelu", "norm_eps": 0.3,
+    "max_position_embeddings": 96, "local_attention": 8, "global_attn_every_n_layers": 2, "global_rope_theta": 5000.0,
+    "local_rope_theta": 20.0, "pad_token_id": 0, "num_hidden_layers": 3,
+}
+QWEN3 = {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_act": "silu", "num_key_value_heads": 1,
+    "head_dim": 16, "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+    "tie_word_embeddings": True, "bos_token_id": 1, "eos_token_id": 2,
+}
+GEMMA = {
+    "architectures": ["Gemma3TextModel"], "model_type": "gemma3_text", "hidden_activation": "gelu_pytorch_tanh",
+    "num_key_value_heads": 1, "head_dim": 16, "max_position_embeddings": 128, "rms_norm_eps": 1e-6,
+    "query_pre_attn_scalar": 16, "sliding_window": 14, "use_bidirectional_attention": True, "rope_theta": 1000.0,
+    "rope_local_base_freq": 20.0, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    "num_hidden_layers": 3, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0,
+}
+SHARED = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+def row(name, base, tokenizer, **changes):
+    known = {"dtype", "config", "modules", "dense", "prompts", "default_prompt", "max_length", "task", "mutations",
+             "old_names", "legacy_pooling"}
+    assert set(changes) <= known, set(changes) - known
+    config = {**SHARED, **base, **changes.pop("config", {})}
+    return {"name": name, "config": config, "tokenizer": tokenizer, "dtype": "f32", "modules": None, "dense": [],
+            "prompts": {}, "default_prompt": None, "max_length": None, "task": "embed", "mutations": {},
+            "old_names": False, "legacy_pooling": False, **changes}
+
+
+ONE_LABEL = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+SIGMOID = {"activation_fn": "torch.nn.modules.activation.Sigmoid", "version": "5.0.0"}
+
+CASES = [
+    row("bert-mean-f32", BERT, "wordpiece", modules=["mean", "normalize"], max_length=64, legacy_pooling=True,
+        mutations={"eps": {"layer_norm_eps": 1e-12}, "activation": {"hidden_act": "relu"}}),
+    row("bert-mean-bf16", BERT, "wordpiece", modules=["mean", "normalize"], dtype="bf16", config={"layer_norm_eps": 1e-12}),
+    row("bert-cls-f32", BERT, "wordpiece", modules=["cls"], dense=[(20, True, "Tanh")], old_names=True,
+        config={"hidden_act": "relu", "layer_norm_eps": 1e-12}, mutations={"activation": {"hidden_act": "gelu"}}),
+    row("xlmr-mean-f32", XLMR, "unigram", mutations={"position-offset": {"pad_token_id": 0}}),
+    row("xlmr-cls-f32", XLMR, "unigram", modules=["cls", "normalize"],
+        prompts={"query": "query: ", "passage": "passage: "}),
+    row("modernbert-f32", MODERNBERT, "wordpiece", modules=["cls", "normalize"],
+        mutations={"window": {"local_attention": 12}, "period": {"global_attn_every_n_layers": 3},
+                   "global-theta": {"global_rope_theta": 50.0}, "local-theta": {"local_rope_theta": 5000.0},
+                   "eps": {"norm_eps": 1e-6}}),
+    row("modernbert-bias-f32", MODERNBERT, "wordpiece", modules=["mean"],
+        config={"norm_bias": True, "attention_bias": True, "mlp_bias": True}),
+    row("qwen3-last-f32", QWEN3, "bpe", modules=["lasttoken", "normalize"], default_prompt="document",
+        prompts={"query": "Instruct: find the text\nQuery:", "document": "Text: "}),
+    row("qwen3-last-bf16", QWEN3, "bpe", modules=["lasttoken", "normalize"], dtype="bf16"),
+    row("qwen3-mean-f32", QWEN3, "bpe", modules=["mean"]),
+    row("gemma3-f32", GEMMA, "bpe", modules=["mean", "normalize"], dense=[(72, False, "Identity"), (32, False, "Identity")],
+        prompts={"query": "task: search result | query: ", "document": "title: none | text: "},
+        mutations={"window": {"sliding_window": 18}, "bidirectional": {"use_bidirectional_attention": None},
+                   "local-theta": {"rope_local_base_freq": 1000.0},
+                   "layers": {"layer_types": ["full_attention", "full_attention", "sliding_attention"]}}),
+    row("bert-rerank-f32", BERT, "wordpiece", task="score",
+        config={"architectures": ["BertForSequenceClassification"], "layer_norm_eps": 1e-12, **ONE_LABEL,
+                "sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"},
+        mutations={"score-activation": {"sbert_ce_default_activation_function": None}}),
+    row("xlmr-rerank-f32", XLMR, "unigram", task="score",
+        config={"architectures": ["XLMRobertaForSequenceClassification"], **ONE_LABEL}),
+    row("roberta-rerank-f32", XLMR, "unigram", task="score",
+        config={"architectures": ["RobertaForSequenceClassification"], "model_type": "roberta", **ONE_LABEL,
+                "sentence_transformers": SIGMOID}),
+    row("modernbert-rerank-f32", MODERNBERT, "wordpiece", task="score",
+        config={"architectures": ["ModernBertForSequenceClassification"], "classifier_pooling": "mean", **ONE_LABEL},
+        mutations={"pooling": {"classifier_pooling": "cls"}}),
+    row("qwen3-rerank-f32", QWEN3, "bpe", task="score"),
+    row("qwen3-rerank-untied-f32", QWEN3, "bpe", task="score", config={"tie_word_embeddings": False}),
+]
