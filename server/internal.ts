@@ -2,6 +2,19 @@
  * What `@capstan/service` uses of this package, except for its commands: see `internal-cli.ts`. Not a public interface:
  * it changes in every release, so both packages must have the same version.
  */
+export { parseHubName, showHubName } from '../ts/hub/model-name';
+export {
+  CapstanError,
+  type DownloadProgress,
+  type HubKind,
+  type ModelInfo,
+  modelInfo,
+  type PulledModel,
+  pullModel,
+  type PullOptions,
+} from '../ts';
+export { findReasoningFormat } from '../ts/text/reasoning';
+export { findToolCallFormat } from '../ts/text/tool-calls';
 export { packageRoot } from '../ts/package-root';
 export { platformFolder, prebuildsOf } from '../ts/platform-package';
 export { Access, type AccessOutcome, type Granted, keyJson, redactKeys } from './access';
@@ -50,6 +63,7 @@ export { createLog, type Log } from './base/log';
 export { Shutdown } from './base/shutdown';
 export { toApiError } from './base/to-api-error';
 export { UsageError } from './base/usage-error';
+export { fitWarning, uncheckedWarning } from './base/model-fit';
 export { packageVersion } from './base/version';
 export { withTimeout } from './base/with-timeout';
 export { counted } from './base/words';

@@ -14,6 +14,15 @@ export function fitWarning({ repository, fit }: ModelInfo): string | undefined {
   return `${needs}${cache}. ${has}. ${suggestionText(repository, suggestion)}`;
 }
 
+/** Returns which files are downloaded without a check of their content. Undefined if all are checked. */
+export function uncheckedWarning({ uncheckedFiles: files }: ModelInfo): string | undefined {
+  if (files.length === 0) return undefined;
+  const shown = files.slice(0, MAX_SHOWN).join(', ') + (files.length > MAX_SHOWN ? ', …' : '');
+  return `the mirror gives no hashes, so the content of these files is not checked, only their size: ${shown}`;
+}
+
+const MAX_SHOWN = 5;
+
 function suggestionText(repository: string, suggestion: NonNullable<ModelInfo['fit']>['suggestion']): string {
   if (suggestion === null) return 'Lower --max-model-len, end other programs, or choose a smaller model';
   return 'variant' in suggestion

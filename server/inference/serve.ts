@@ -5,7 +5,7 @@ import { UsageError } from '../base/usage-error';
 import { createTransport } from '../http/create-transport';
 import type { HttpHandler, Transport } from '../http/transport';
 import { LoadProgress } from '../base/load-progress';
-import { fitWarning } from '../base/model-fit';
+import { fitWarning, uncheckedWarning } from '../base/model-fit';
 import { createLog, type Log } from '../base/log';
 import { openApp } from './open-app';
 import { needsKey } from './serve-access';
@@ -147,7 +147,8 @@ function checkFit(info: ModelInfo, log: Log): void {
   const { repository, commit, downloadBytes, fit } = info;
   const warning = fitWarning(info);
   if (fit?.verdict === 'too_large') throw new CapstanError('out_of_memory', warning!);
-  if (warning !== undefined) log.warn(warning);
+  const unchecked = uncheckedWarning(info);
+  for (const text of [warning, unchecked]) if (text !== undefined) log.warn(text);
   log.info({ repository, commit, downloadBytes }, 'downloading the model');
 }
 

@@ -33,6 +33,8 @@ export interface FakeRepository {
   isGated?: boolean;
   /** Answers with 401 and RepoNotFound unless the token is right. */
   isPrivate?: boolean;
+  /** A mirror that keeps files only: no sizes and hashes in the list, no headers of the hub, and another ETag. */
+  hasHashes?: boolean;
   /** Changes the reply of the list, for malformed ones. */
   patchList?: (reply: any) => unknown;
 }
@@ -156,9 +158,9 @@ export class HubServer {
     if (fault?.status !== undefined) return void response.writeHead(fault.status, fault.headers).end();
     const siblings = Object.entries(repository.files).map(([path, bytes]) => ({
       rfilename: path,
-      size: bytes.length,
-      blobId: gitSha1(bytes),
-      ...(isLfs(bytes) && { lfs: { sha256: sha256(bytes), size: bytes.length, pointerSize: 134 } }),
+      ...(repository.hasHashes !== false && { size: bytes.length, blobId: gitSha1(bytes) }),
+      ...(repository.hasHashes !== false &&
+        isLfs(bytes) && { lfs: { sha256: sha256(bytes), size: bytes.length, pointerSize: 134 } }),
     }));
     const reply = { id: name, sha: repository.commit, siblings, gated: repository.isGated ?? false };
     response.setHeader('Content-Type', 'application/json');
@@ -181,6 +183,10 @@ export class HubServer {
   #serveFile(seen: SeenRequest, repository: FakeRepository, path: string, response: ServerResponse): void {
     const bytes = repository.files[path];
     if (bytes === undefined) return refuse(response, 404, 'EntryNotFound', 'Entry not found');
+    if (repository.hasHashes === false) {
+      response.setHeader('ETag', `"${createHash('sha1').update(bytes).digest('hex')}"`);
+      return this.#send(path, bytes, seen.range, response);
+    }
     response.setHeader('X-Repo-Commit', repository.commit);
     if (!isLfs(bytes)) {
       response.setHeader('ETag', `"${gitSha1(bytes)}"`);

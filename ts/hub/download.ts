@@ -7,7 +7,7 @@ import { type RepositoryCache, sizeOf } from './cache';
 import { withFileLock } from './file-lock';
 import { type HubClient, type HubResponse, transient } from './hub-client';
 import type { Purpose } from './hub-errors';
-import type { HubFile, Listing } from './repository';
+import { type HubFile, isUnchecked, type Listing } from './repository';
 import { TransientError, withRetries } from './retry';
 import { type HubSystem, throwIfAborted } from './system';
 
@@ -68,7 +68,7 @@ async function receive(file: HubFile, partial: FileHandle, transfer: Transfer): 
       }),
     );
     const received = content.digest();
-    if (received === file.etag) return;
+    if (received === file.etag || isUnchecked(file)) return;
     await content.clear();
     if (++wrongHashes === MAX_WRONG_HASHES)
       throw new CapstanError(
@@ -107,11 +107,12 @@ async function fetchRest(
 }
 
 /** The hub names the content and the commit it sends. Storage hosts name neither. */
-function checkIdentity({ path, etag, size }: HubFile, { header }: HubResponse, commit: string): void {
+function checkIdentity(file: HubFile, { header }: HubResponse, commit: string): void {
+  const { path, etag, size } = file;
   const linked = header('x-linked-etag')?.replace(/^W\//, '').replaceAll('"', '');
   const sent = header('x-repo-commit') ?? commit;
   const isSize = Number(header('x-linked-size') ?? size) === size;
-  if ((linked === undefined || linked === etag) && isSize && sent === commit) return;
+  if ((linked === undefined || linked === etag || isUnchecked(file)) && isSize && sent === commit) return;
   throw new CapstanError(
     'download_failed',
     `${path}: expected ${size} bytes, ${etag}, of commit ${commit}, ` +
@@ -203,7 +204,7 @@ function newHash({ etag, size }: HubFile): Hash {
 }
 
 /** Adds to an error of a full disk what is needed. */
-function explainDisk(error: unknown, file: HubFile, written: number, { cache, purpose }: Transfer): unknown {
+function explainDisk(error: unknown, file: HubFile, written: number, { cache, client, purpose }: Transfer): unknown {
   const { code, message, syscall } = error as NodeJS.ErrnoException;
   if (error instanceof CapstanError || syscall === undefined) return error;
   const what = `cannot write ${file.path} of ${purpose.repository} to ${cache.folder}`;
@@ -212,7 +213,7 @@ function explainDisk(error: unknown, file: HubFile, written: number, { cache, pu
   return new CapstanError(
     'io_error',
     `${what}: the disk is full. It needs ${file.size - written} more bytes. ` +
-      'Free space, or set HF_HOME to a folder on another disk. The next download continues',
+      `Free space, or ${client.settings.moveAdvice}. The next download continues`,
     { cause: error },
   );
 }

@@ -59,6 +59,16 @@ export class HubClient {
     return this.#getText({ url, purpose, signal, what, maxBytes: MAX_TEXT_BYTES });
   }
 
+  /** Asks for the headers of a file. Returns the first value of a header on the way to the storage host. */
+  getHeaders(url: URL, purpose: Purpose, signal: AbortSignal): Promise<HubResponse['header']> {
+    const what = `cannot read the size of ${purpose.file} of ${purpose.repository}`;
+    return withRetries({ what, maxAttempts: MAX_TEXT_ATTEMPTS, signal }, this.#system, async () => {
+      const response = await this.open(url, purpose, { method: 'HEAD', headers: {}, signal });
+      response.body.resume();
+      return response.header;
+    });
+  }
+
   #getText({ url, purpose, signal, what, maxBytes }: TextRequest): Promise<string> {
     return withRetries({ what, maxAttempts: MAX_TEXT_ATTEMPTS, signal }, this.#system, async () => {
       const { body } = await this.open(url, purpose, { method: 'GET', headers: {}, signal });

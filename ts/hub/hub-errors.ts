@@ -9,14 +9,12 @@ export interface Purpose {
   file?: string;
 }
 
-const TOKEN_VARIABLES = { huggingface: 'HF_TOKEN', modelscope: 'MODELSCOPE_API_TOKEN' } as const;
-
 /** Explains a response that no second attempt would change. Status 0: no request is allowed. */
 export function explainFailure(
   status: number,
   headers: IncomingHttpHeaders,
   { repository, revision, file }: Purpose,
-  { kind, endpoint, token, isOffline }: HubSettings,
+  { endpoint, token, tokenSource: variable, isOffline }: HubSettings,
 ): CapstanError {
   const { host } = endpoint;
   const error = (code: CapstanErrorCode, message: string): CapstanError => new CapstanError(code, message);
@@ -26,7 +24,6 @@ export function explainFailure(
       `${repository} is not complete in the cache, and HF_HUB_OFFLINE forbids requests. ` +
         `Unset it, or download the model first: capstan pull ${repository}`,
     );
-  const variable = TOKEN_VARIABLES[kind];
   const setToken =
     token === undefined ? `Set ${variable} to a token` : `Check that the token in ${variable} is valid and has access`;
   const code = headers['x-error-code'];

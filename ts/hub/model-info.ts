@@ -5,6 +5,7 @@ import { readKnownConfig, readModelConfig } from '../model/config';
 import { sizeOf } from './cache';
 import { estimateFit, type FitInput, type FitOptions, type ModelFit } from './fit';
 import type { PullPlan } from './pull';
+import { isUnchecked } from './repository';
 import { quantizationsOf } from './select-files';
 import type { HubSystem } from './system';
 
@@ -22,6 +23,8 @@ export interface ModelInfo {
   totalBytes: number;
   /** Bytes that are not in the cache yet. */
   downloadBytes: number;
+  /** The files whose content is not checked, because the mirror gives no hash of them. */
+  uncheckedFiles: string[];
   /** The GGUF quantizations that the repository has. `fits`: as in {@link ModelFit}; null for a GPU. */
   quantizations: { name: string; sizeBytes: number; fits: boolean | null }[];
   /** Why this version cannot run the model, or null. */
@@ -39,7 +42,8 @@ export async function describePlan(
 ): Promise<ModelInfo> {
   const { name, revision, commit, selection, listing, cache, missingBytes } = plan;
   const { format, quantization, texts, weights } = selection;
-  const sum = (files: readonly { size: number }[]): number => files.reduce((total, { size }) => total + size, 0);
+  const sum = (files: readonly { size: number | undefined }[]): number =>
+    files.reduce((total, { size }) => total + (size ?? 0), 0);
   const sizes = quantizationsOf(listing.files).map(({ name: title, parts }) => ({
     name: title ?? parts[0].path,
     bytes: sum(parts),
@@ -71,6 +75,7 @@ export async function describePlan(
     files: await Promise.all(files),
     totalBytes: sum([...texts, ...weights]),
     downloadBytes: missingBytes,
+    uncheckedFiles: [...texts, ...weights].filter(isUnchecked).map(({ path }) => path),
     quantizations: sizes.map(({ name: title, bytes }) => ({
       name: title,
       sizeBytes: bytes,

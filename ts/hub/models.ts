@@ -14,6 +14,10 @@ import { type HubSystem, withSystem } from './system';
 export interface HubOptions {
   /** Where models come from: `'huggingface'` (or the mirror in `HF_ENDPOINT`) or `'modelscope'`. Default: the first. */
   hub?: HubKind;
+  /** A token, which is sent to the hub only. null: none. Default: that of the environment, such as `HF_TOKEN`. */
+  token?: string | null;
+  /** Folder of the cache. Default: that of the environment, such as `HF_HUB_CACHE`. */
+  cacheDir?: string;
   /** Aborting it makes the call reject with code `aborted`. A later download continues. */
   signal?: AbortSignal;
   /** The options that the model will be loaded with, to estimate whether it fits. */
@@ -24,9 +28,11 @@ export interface HubOptions {
 export interface PullOptions extends HubOptions {
   /** Called while files are downloaded. If it throws, the call rejects with that error. */
   onProgress?: (progress: DownloadProgress) => void;
-  /** Called before weights are downloaded. If it throws, the call rejects with that error. */
-  onDownload?: (info: ModelInfo) => void;
+  /** Called before weights are downloaded. If it throws or rejects, the call rejects with that error. */
+  onDownload?: (info: ModelInfo) => void | Promise<void>;
 }
+
+const HUB_OPTIONS = ['hub', 'token', 'cacheDir', 'signal', 'engineOptions'];
 
 /**
  * Downloads a model of the hub into the cache of huggingface_hub, or brings it up to date.
@@ -35,14 +41,14 @@ export interface PullOptions extends HubOptions {
  *   `aborted`.
  */
 export async function pullModel(name: string, options: PullOptions = {}): Promise<PulledModel> {
-  checkOptions(options, ['hub', 'signal', 'engineOptions', 'onProgress', 'onDownload']);
+  checkOptions(options, [...HUB_OPTIONS, 'onProgress', 'onDownload']);
   return withSystem({}, (system) => pullWith(name, options, system));
 }
 
 /** {@link pullModel} on a given system. */
 export async function pullWith(name: string, options: PullOptions, system: HubSystem): Promise<PulledModel> {
   const hubName = demandHubName(checkString('name', name));
-  const settings = hubSettings(options.hub, system.env);
+  const settings = hubSettings(options.hub, system.env, options);
   const { signal = new AbortController().signal, engineOptions = {}, onProgress, onDownload } = options;
   if (settings.isOffline) {
     const cached = await findCached(hubName, settings, true);
@@ -52,7 +58,7 @@ export async function pullWith(name: string, options: PullOptions, system: HubSy
     signal,
     onProgress: (progress) => onProgress?.(progress),
     beforeWeights: async (plan) =>
-      onDownload?.(await describePlan(plan, await cachedConfig(plan), engineOptions, system)),
+      await onDownload?.(await describePlan(plan, await cachedConfig(plan), engineOptions, system)),
   });
 }
 
@@ -62,14 +68,14 @@ export async function pullWith(name: string, options: PullOptions, system: HubSy
  * @throws CapstanError as {@link pullModel}.
  */
 export async function modelInfo(name: string, options: HubOptions = {}): Promise<ModelInfo> {
-  checkOptions(options, ['hub', 'signal', 'engineOptions']);
+  checkOptions(options, HUB_OPTIONS);
   return withSystem({}, (system) => infoWith(name, options, system));
 }
 
 /** {@link modelInfo} on a given system. */
 export async function infoWith(name: string, options: HubOptions, system: HubSystem): Promise<ModelInfo> {
   const hubName = demandHubName(checkString('name', name));
-  const settings = hubSettings(options.hub, system.env);
+  const settings = hubSettings(options.hub, system.env, options);
   if (settings.isOffline)
     throw new CapstanError('download_failed', 'HF_HUB_OFFLINE forbids the request that describes a model. Unset it');
   const client = new HubClient(settings, system);
@@ -106,7 +112,9 @@ export async function removeModel(name: string, { hub }: Pick<HubOptions, 'hub'>
 
 function checkOptions(options: object, known: string[]): void {
   checkKnownKeys('options', checkObject('options', options), known);
-  const { signal } = options as HubOptions;
+  const { signal, token, cacheDir } = options as HubOptions;
+  if (token !== undefined && token !== null) checkString('token', token);
+  if (cacheDir !== undefined) checkString('cacheDir', cacheDir);
   if (signal !== undefined && !(signal instanceof AbortSignal))
     throw CapstanError.argument('signal', 'an AbortSignal', signal);
 }

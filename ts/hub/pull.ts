@@ -4,7 +4,7 @@ import { type CachedFile, RepositoryCache, sizeOf, usingCache } from './cache';
 import { downloadBlob, type Transfer } from './download';
 import { HubClient } from './hub-client';
 import { type HubName, showHubName } from './model-name';
-import { type HubFile, type Listing, listRepository } from './repository';
+import { completeFiles, type HubFile, type Listing, listRepository } from './repository';
 import { INDEX_FILE, type Selection, selectFiles, SINGLE_FILE } from './select-files';
 import type { HubSettings } from './settings';
 import type { HubSystem } from './system';
@@ -86,7 +86,7 @@ async function pullInto(
     const transfer = { client, system, cache, listing, purpose, onBytes: report };
     await downloadAll(selection.texts, transfer, hooks.signal);
     if ((await missingOf(selection.weights, cache)).length > 0) await hooks.beforeWeights(plan);
-    await checkDisk(plan, settings.cacheDir, system);
+    await checkDisk(plan, settings, system);
     await downloadAll(selection.weights, transfer, hooks.signal);
   }
   for (const { path, etag } of files) await cache.link(commit, path, etag);
@@ -111,7 +111,11 @@ export async function planPull(name: HubName, client: HubClient, signal: AbortSi
   const { cacheDir, defaultRevision } = client.settings;
   const revision = name.revision ?? defaultRevision;
   const listing = await listRepository(client, name.repository, revision, signal);
-  const selection = selectFiles(name.repository, listing.files, name.variant);
+  const selected = selectFiles(name.repository, listing.files, name.variant);
+  const purpose = { repository: name.repository, revision };
+  const texts = await completeFiles(selected.texts, listing, client, purpose, signal);
+  const weights = await completeFiles(selected.weights, listing, client, purpose, signal);
+  const selection: Selection<HubFile> = { ...selected, texts, weights };
   checkTexts(name.repository, selection.texts);
   const cache = new RepositoryCache(cacheDir, name.repository);
   const missing = await missingOf([...selection.texts, ...selection.weights], cache);
@@ -184,13 +188,17 @@ function checkTexts(repository: string, texts: readonly HubFile[]): void {
 }
 
 /** @throws CapstanError `io_error` if the disk has less space than the download needs. */
-async function checkDisk({ name, missingBytes }: PullPlan, cacheDir: string, system: HubSystem): Promise<void> {
+async function checkDisk(
+  { name, missingBytes }: PullPlan,
+  { cacheDir, moveAdvice }: HubSettings,
+  system: HubSystem,
+): Promise<void> {
   const free = await system.freeDiskBytes(cacheDir);
   if (free >= missingBytes) return;
   throw new CapstanError(
     'io_error',
     `${showHubName(name)} needs ${missingBytes} more bytes in ${cacheDir}, and the disk has ${free} bytes free. ` +
-      'Free space, or set HF_HOME to a folder on another disk',
+      `Free space, or ${moveAdvice}`,
   );
 }
 

@@ -21,6 +21,16 @@ export interface HubSettings {
   /** Whether requests are forbidden. */
   isOffline: boolean;
   defaultRevision: string;
+  /** For messages: where the token comes from. */
+  tokenSource: string;
+  /** For messages: how to use another disk. */
+  moveAdvice: string;
+}
+
+/** Settings that come from options, and not from the environment. */
+export interface HubOverrides {
+  token?: string | null | undefined;
+  cacheDir?: string | undefined;
 }
 
 const ENDPOINTS: Readonly<Record<HubKind, string>> = {
@@ -28,26 +38,31 @@ const ENDPOINTS: Readonly<Record<HubKind, string>> = {
   modelscope: 'https://modelscope.cn',
 };
 const DEFAULT_REVISIONS: Readonly<Record<HubKind, string>> = { huggingface: 'main', modelscope: 'master' };
+const TOKEN_VARIABLES = { huggingface: 'HF_TOKEN', modelscope: 'MODELSCOPE_API_TOKEN' } as const;
 const MAX_TOKEN_CHARS = 1024;
 
 /**
  * Reads the environment variables of huggingface_hub, and `MODELSCOPE_API_TOKEN`.
  * @throws CapstanError `invalid_argument` that names the variable.
  */
-export function hubSettings(hub: unknown, env: NodeJS.ProcessEnv): HubSettings {
+export function hubSettings(hub: unknown, env: NodeJS.ProcessEnv, { token, cacheDir }: HubOverrides = {}): HubSettings {
   const kind = checkOneOf('hub', hub ?? 'huggingface', HUBS);
   const home = homeFolder(env);
   const ownFolder = set(env.HF_HUB_CACHE) ?? set(env.HUGGINGFACE_HUB_CACHE);
   const shared = ownFolder === undefined ? join(home, 'hub') : expand(ownFolder, env);
   const isHuggingFace = kind === 'huggingface';
+  const readOwnToken = (): string | undefined =>
+    isHuggingFace ? readToken(home, env) : checkToken(env.MODELSCOPE_API_TOKEN, TOKEN_VARIABLES.modelscope);
   return {
     kind,
     endpoint: isHuggingFace ? readEndpoint(env.HF_ENDPOINT) : new URL(ENDPOINTS.modelscope),
-    token: isHuggingFace ? readToken(home, env) : checkToken(env.MODELSCOPE_API_TOKEN, 'MODELSCOPE_API_TOKEN'),
+    token: token === undefined ? readOwnToken() : checkToken(token ?? undefined, 'token'),
     // Other tools take what lies in the shared folder for a copy of Hugging Face's repositories.
-    cacheDir: isHuggingFace ? shared : join(home, 'modelscope'),
+    cacheDir: resolve(cacheDir ?? (isHuggingFace ? shared : join(home, 'modelscope'))),
     isOffline: isTrue(env.HF_HUB_OFFLINE) || isTrue(env.TRANSFORMERS_OFFLINE),
     defaultRevision: DEFAULT_REVISIONS[kind],
+    tokenSource: token === undefined ? TOKEN_VARIABLES[kind] : 'the option token',
+    moveAdvice: `${cacheDir === undefined ? 'set HF_HOME to' : 'use'} a folder on another disk`,
   };
 }
 

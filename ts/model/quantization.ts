@@ -53,6 +53,8 @@ const PACKED_NAMES: TensorNames = {
 const INT8_NAMES: TensorNames = { codes: 'weight', scales: ['weight_scale'], zeros: 'weight_zero_point' };
 const FP8_NAMES: TensorNames = { codes: 'weight', scales: ['weight_scale_inv', 'weight_scale'] };
 const MXFP4_GROUP = 32;
+const NVFP4 = 'NVFP4 is not supported yet';
+const COMPRESSED_FORMATS = 'pack-quantized, int-quantized, float-quantized or mxfp4-pack-quantized';
 
 /** The values of `quant_method`. */
 export const QUANTIZATION_METHODS: readonly Method[] = [
@@ -84,6 +86,9 @@ export function readQuantization(config: JsonReader): Quantization | undefined {
   const method = QUANTIZATION_METHODS.find((row) => row.name === name);
   if (method !== undefined) return method.read(quantization);
   const expected = `one of ${QUANTIZATION_METHODS.map((row) => row.name).join(', ')}`;
+  // The checkpoints of ModelOpt name the format beside the method.
+  if (/nvfp4/i.test(`${name} ${quantization.string('quant_algo', '')}`))
+    throw unsupported(quantization, 'quant_method', expected, `${name} (${NVFP4})`);
   throw unsupported(quantization, 'quant_method', expected, name);
 }
 
@@ -166,13 +171,10 @@ function readConfigGroup(group: JsonReader | undefined, outerFormat: string, con
       return [
         { layout: 'fp4', bits: 4, groupRows: 1, groupCols: MXFP4_GROUP, names: { ...PACKED_NAMES, zeros: undefined } },
       ];
+    case 'nvfp4-pack-quantized':
+      throw unsupported(config, 'format', COMPRESSED_FORMATS, `${format} (${NVFP4})`);
     default:
-      throw unsupported(
-        config,
-        'format',
-        'pack-quantized, int-quantized, float-quantized or mxfp4-pack-quantized',
-        format,
-      );
+      throw unsupported(config, 'format', COMPRESSED_FORMATS, format);
   }
 }
 

@@ -65,10 +65,14 @@ function addPiece(bytes: Uint8Array, { tokens, scores, types }: Pieces): void {
     PIECE.score,
     PIECE.type,
   ]);
-  tokens.push(Buffer.from(text as Uint8Array).toString('utf8'));
-  scores.push(Number(score));
+  const where = `${SENTENCEPIECE_FILE}: piece ${tokens.length}`;
+  if (!(text instanceof Uint8Array)) throw invalidFile(where, 'a text', `the number ${text}`);
+  if (typeof score !== 'number' || typeof type !== 'number')
+    throw invalidFile(where, 'a number as score and as type', 'a text');
+  tokens.push(Buffer.from(text).toString('utf8'));
+  scores.push(score);
   // The types of GGUF are those of SentencePiece.
-  types.push(Number(type));
+  types.push(type);
 }
 
 /** Returns the last value of each field. */
@@ -97,11 +101,13 @@ function addTokens(pieces: Pieces, config: JsonReader, added: JsonReader): void 
   };
   for (const token of added.keys()) add(added.nonNegativeInt(token), token, TOKEN_TYPE.userDefined, added.where);
   const decoder = config.object('added_tokens_decoder');
+  const where = decoder?.where ?? '';
   for (const id of decoder?.keys() ?? []) {
-    const entry = decoder!.object(id)!;
+    const entry = decoder?.object(id);
+    if (entry === undefined) throw invalidFile(`${where}: ${id}`, 'an object with content', 'nothing');
     const isUnknown = types[Number(id)] === TOKEN_TYPE.unknown;
     const type = entry.boolean('special', false) ? TOKEN_TYPE.control : TOKEN_TYPE.userDefined;
-    add(Number(id), entry.string('content'), isUnknown ? TOKEN_TYPE.unknown : type, decoder!.where);
+    add(Number(id), entry.string('content'), isUnknown ? TOKEN_TYPE.unknown : type, where);
   }
 }
 

@@ -1,6 +1,6 @@
 import type { CachedRepository, ModelInfo } from '../../../ts';
 import { formatBytes } from '../../base/bytes';
-import { fitWarning } from '../../base/model-fit';
+import { fitWarning, uncheckedWarning } from '../../base/model-fit';
 import { counted } from '../../base/words';
 import { renderTable } from '../text-table';
 import { formatPast } from './key-list';
@@ -27,6 +27,7 @@ export function renderModels(models: readonly CachedRepository[], nowMs: number)
 /** Returns the description of a model of the hub in lines. */
 export function describeModel(info: ModelInfo): string {
   const { repository, revision, commit, format, quantization, files, totalBytes, downloadBytes } = info;
+  const unchecked = uncheckedWarning(info);
   const download = downloadBytes === 0 ? 'nothing, the cache has it' : formatBytes(downloadBytes);
   const fields: [string, string][] = [
     ['name', repository],
@@ -35,6 +36,7 @@ export function describeModel(info: ModelInfo): string {
     ['size', `${formatBytes(totalBytes)} in ${counted(files.length, 'file')}`],
     ['to download', download],
     ...memoryFields(info),
+    ...(unchecked === undefined ? [] : [['not checked', unchecked] satisfies [string, string]]),
     ...(info.problem === null ? [] : [['problem', info.problem] satisfies [string, string]]),
   ];
   const width = Math.max(...fields.map(([name]) => name.length));

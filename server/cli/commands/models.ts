@@ -3,7 +3,7 @@ import { type CachedRepository, CapstanError, type FitOptions, type HubOptions }
 import { findRevision } from '../../../ts/hub/revisions';
 import { formatBytes } from '../../base/bytes';
 import { LoadProgress } from '../../base/load-progress';
-import { fitWarning } from '../../base/model-fit';
+import { fitWarning, uncheckedWarning } from '../../base/model-fit';
 import { Shutdown } from '../../base/shutdown';
 import { UsageError } from '../../base/usage-error';
 import { counted } from '../../base/words';
@@ -77,7 +77,8 @@ async function pull(name: string, flags: Flags, io: CommandIo): Promise<number> 
       onDownload: (plan) => {
         const warning = fitWarning(plan);
         if (plan.problem !== null) io.err(`warning: this version cannot run the model: ${plan.problem}\n`);
-        if (warning !== undefined) io.err(`warning: ${warning}\n`);
+        const unchecked = uncheckedWarning(plan);
+        for (const text of [warning, unchecked]) if (text !== undefined) io.err(`warning: ${text}\n`);
         io.err(
           `downloading ${plan.repository}: ${counted(plan.files.length, 'file')}, ${formatBytes(plan.totalBytes)}\n`,
         );

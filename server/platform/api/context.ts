@@ -4,6 +4,7 @@ import type { Gateway } from '../gateway/gateway';
 import type { Targets } from '../gateway/targets';
 import type { Controller } from '../control/controller';
 import type { DataMeasurer } from '../deployments/data-measurer';
+import type { HubPuller } from '../deployments/hub-puller';
 import type { ServiceStore } from '../store/store';
 import type { WebhookSender } from '../webhooks/webhook-sender';
 
@@ -31,6 +32,10 @@ export interface ApiContext {
   readonly serving?: ServingContext;
   /** Absent in a process that measures no data. */
   readonly measurer?: Pick<DataMeasurer, 'notify' | 'cancel'>;
+  /** Absent in a process that downloads no models. */
+  readonly puller?: Pick<HubPuller, 'notify' | 'cancel' | 'remove'>;
+  /** Folders that may contain data sources. */
+  readonly dataRoots?: readonly string[];
   /** Absent in a process that sends no webhooks. */
   readonly webhooks?: Pick<WebhookSender, 'check' | 'attempt'>;
   readonly log: Log;

@@ -7,9 +7,12 @@ import type { ImageView } from '../deployments/catalog';
 import type { DeploymentEdit } from '../deployments/commands';
 import type { ContainerEdit, ContainerView, DeployPreview, NewContainer } from '../deployments/containers';
 import type { DataSourceDetails, DataSourceEdit, DataSourceView, NewDataSourceSpec } from '../deployments/data-sources';
+import type { NewPull, PullAgain } from '../deployments/data-pulls';
+import type { PullPreview, PullQuestion } from '../deployments/pull-preview';
 import type { NewDeployment } from '../deployments/deployments';
 import type { OwnerView } from '../deployments/owner-views';
-import type { Binding, BindingView, Compute, RuntimeOptions, VersionSpec } from '../deployments/spec';
+import type { RuntimeOptions } from '../deployments/runtime-options';
+import type { Binding, BindingView, Compute, VersionSpec } from '../deployments/spec';
 import type { NewVersion } from '../deployments/versions';
 import type { DeploymentEvent, DeploymentView, Reason, ReplicaView, VersionView } from '../deployments/views';
 import type { WebhookDelivery, WebhookView } from '../webhooks/webhooks';
@@ -40,6 +43,10 @@ export type WireMatchesDomain = [
   Expect<Same<Wire.DataSourceDetails, DataSourceDetails>>,
   Expect<Same<Wire.DataSourceEdit, DataSourceEdit>>,
   Expect<Same<Static<typeof Wire.NewDataSource>, NewDataSourceSpec>>,
+  Expect<Same<Static<typeof Wire.NewDataPull>, NewPull>>,
+  Expect<Same<Static<typeof Wire.DataPullAgain>, PullAgain>>,
+  Expect<Same<Static<typeof Wire.DataPullQuestion>, PullQuestion & { source_id?: string }>>,
+  Expect<Same<Wire.DataPullPreview, PullPreview>>,
   Expect<Same<Wire.RuntimeOptions, RuntimeOptions>>,
   Expect<Same<Wire.VersionSpec, VersionSpec>>,
   Expect<Same<Wire.NewDeployment, NewDeployment>>,

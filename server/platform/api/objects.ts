@@ -85,6 +85,41 @@ const Folder = {
   maxLength: 4_096,
   description: 'A folder of the service’s machine, inside one of its data roots',
 } as const;
+export const HubKind = oneOf(['huggingface', 'modelscope']);
+const HubModel = {
+  type: 'string',
+  minLength: 1,
+  maxLength: 500,
+  description: 'A name of the hub: `ORG/NAME[@revision][:quantization or file]`',
+} as const;
+const HubToken = orNull({
+  type: 'string',
+  maxLength: 1_024,
+  description:
+    'Token for gated and private models. It is encrypted, kept for later pulls and never shown. null removes it',
+});
+/**
+ * The model of the hub that fills a data source. `is_filled`: the folder holds a complete model. `note`: what the user
+ * should know, such as that the model does not fit into the memory. `total_bytes` is null until the hub has listed the
+ * files.
+ */
+export const DataPull = object({
+  hub: HubKind,
+  model: STRING,
+  state: oneOf(['pending', 'running', 'done', 'failed', 'cancelled']),
+  is_filled: BOOLEAN,
+  error: orNull(object({ code: STRING, message: STRING })),
+  note: orNull(STRING),
+  commit: orNull(STRING),
+  format: orNull(STRING),
+  quantization: orNull(STRING),
+  done_bytes: INTEGER,
+  total_bytes: orNull(INTEGER),
+  bytes_per_second: orNull(INTEGER),
+  has_token: BOOLEAN,
+  requested_at: Time,
+  ended_at: orNull(Time),
+});
 /** `size_bytes`, `file_count` and `digest` are from the last measurement, and null before the first. */
 export const DataSource = object({
   id: STRING,
@@ -102,6 +137,7 @@ export const DataSource = object({
     message: orNull(STRING),
     at: orNull(Time),
   }),
+  pull: orNull(DataPull),
   created_at: Time,
   updated_at: Time,
   rev: Rev,
@@ -119,6 +155,62 @@ export const NewDataSource = input(
   'type',
   'path',
 );
+export const NewDataPull = input(
+  {
+    name: Name,
+    model: HubModel,
+    hub: HubKind,
+    token: HubToken,
+    description: Description,
+    owner: OwnerReference,
+    visibility: Visibility,
+  },
+  'name',
+  'model',
+);
+/** Omitted fields stay as they are. */
+export const DataPullAgain = input({ model: HubModel, hub: HubKind, token: HubToken });
+/** `source_id`: a data source whose token is used, unless `token` is given. The others: how the model will run. */
+export const DataPullQuestion = input(
+  {
+    model: HubModel,
+    hub: HubKind,
+    token: HubToken,
+    source_id: STRING,
+    max_model_len: { type: 'integer', minimum: 1 },
+    quantization: oneOf(['none', 'int8', 'int4']),
+  },
+  'model',
+);
+/**
+ * What a pull would download, and whether the model fits into the memory of the machine (an estimate for the CPU).
+ * `problem`: why this version cannot run it. `unchecked_files`: files without a hash at the hub, whose content is not
+ * checked. `suggestion`: a quantization that would fit.
+ */
+export const DataPullPreview = object({
+  repository: STRING,
+  revision: STRING,
+  commit: STRING,
+  format: oneOf(['safetensors', 'gguf']),
+  quantization: orNull(STRING),
+  files: list(object({ path: STRING, size_bytes: INTEGER })),
+  total_bytes: INTEGER,
+  free_disk_bytes: orNull(INTEGER),
+  unchecked_files: list(STRING),
+  quantizations: list(object({ name: STRING, size_bytes: INTEGER, fits: orNull(BOOLEAN) })),
+  problem: orNull(STRING),
+  fit: orNull(
+    object({
+      weight_bytes: INTEGER,
+      kv_cache_bytes: INTEGER,
+      context_length: INTEGER,
+      available_bytes: INTEGER,
+      machine_bytes: INTEGER,
+      verdict: oneOf(['fits', 'tight', 'too_large']),
+      suggestion: orNull(object({ variant: orNull(STRING), quantization: orNull(oneOf(['int8', 'int4'])) })),
+    }),
+  ),
+});
 export const DataSourceEdit = input({ name: Name, description: Description, path: Folder, visibility: Visibility });
 /** `used_by` lists bindings of the caller and their organizations. `used_by_others` counts the rest. */
 export const DataSourceDetails = object({
@@ -138,17 +230,35 @@ export const DataSourceDetails = object({
 const ENV_NAME = '^[A-Za-z_][A-Za-z0-9_]{0,127}$';
 export const Env = record({ type: 'string', maxLength: 32_768 }, ENV_NAME);
 
-/** Options of the built-in runtime. They have no effect on a start script. */
+const ParserName = { type: 'string', pattern: '^[a-z0-9_]{1,64}$' } as const;
+/** Options of the built-in runtime. They have no effect on a start script. null: the default of `capstan serve`. */
 export const RuntimeOptions = object({
   model: orNull({
     type: 'string',
-    description: '`demo` is the embedded model. Otherwise a folder below /platform, such as /platform/input/input0',
+    description:
+      '`demo` is the embedded model. `ORG/NAME[@revision][:quantization or file]` is a model of the hub: the service downloads it into a data source. Otherwise a path below /platform, such as /platform/input/input0',
     maxLength: 1_000,
   }),
+  hub: orNull(HubKind),
   served_name: orNull(Name),
   max_model_len: orNull({ type: 'integer', minimum: 1 }),
+  dtype: orNull(oneOf(['f32', 'f16', 'bf16'])),
+  quantization: orNull({
+    ...oneOf(['none', 'int8', 'int4']),
+    description: 'How the weights are quantized at load, on the CPU',
+  }),
+  kv_cache_dtype: orNull({
+    ...oneOf(['f32', 'f16', 'bf16', 'fp8']),
+    description: 'On the CPU not `fp8`, on a GPU only `fp8`',
+  }),
+  kv_cache_memory_mb: orNull({ type: 'integer', minimum: 1, maximum: 67_108_864 }),
+  max_num_seqs: orNull({ type: 'integer', minimum: 1, maximum: 65_536 }),
+  max_num_batched_tokens: orNull({ type: 'integer', minimum: 1, maximum: 16_777_216 }),
   gpu_memory_utilization: orNull({ type: 'number', exclusiveMinimum: 0, maximum: 1 }),
   tensor_parallel_size: orNull({ type: 'integer', minimum: 1, maximum: 64 }),
+  chat_template: orNull({ type: 'string', maxLength: 65_536, description: 'The text of a Jinja template' }),
+  tool_call_parser: orNull(ParserName),
+  reasoning_parser: orNull(ParserName),
   prefix_caching: { type: 'boolean', default: true },
 });
 
@@ -686,6 +796,8 @@ export type Binding = Static<typeof Binding>;
 export type BindingView = Static<typeof BindingView>;
 export type Image = Static<typeof Image>;
 export type DataSource = Static<typeof DataSource>;
+export type DataPull = Static<typeof DataPull>;
+export type DataPullPreview = Static<typeof DataPullPreview>;
 export type DataSourceEdit = Static<typeof DataSourceEdit>;
 export type DataSourceDetails = Static<typeof DataSourceDetails>;
 export type RuntimeOptions = Static<typeof RuntimeOptions>;

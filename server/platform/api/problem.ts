@@ -38,6 +38,7 @@ export const PROBLEMS = {
   too_many_attempts: { status: 429, title: 'Too many attempts' },
   internal_error: { status: 500, title: 'The server could not complete the request' },
   not_implemented: { status: 501, title: 'Not implemented' },
+  hub_error: { status: 502, title: 'The model hub cannot be read' },
   upstream_unavailable: { status: 502, title: 'The deployment does not respond' },
   unavailable: { status: 503, title: 'The service is unavailable' },
   upstream_timeout: { status: 504, title: 'The deployment did not respond in time' },

@@ -1,6 +1,7 @@
 import * as audit from './routes/audit';
 import * as auth from './routes/auth';
 import * as containers from './routes/containers';
+import * as dataPulls from './routes/data-pulls';
 import * as dataSources from './routes/data-sources';
 import * as deployments from './routes/deployments';
 import * as events from './routes/events';
@@ -41,6 +42,7 @@ const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [
   audit,
   images,
   dataSources,
+  dataPulls,
   containers,
   deployments,
   versions,

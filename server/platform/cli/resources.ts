@@ -1,7 +1,9 @@
 import type { Command } from 'commander';
 import { type CommandIo, parseChoice, renderTable, UsageError } from 'capstan/internal/cli';
 import type { DataSource, DataSourceDetails, Image } from '../api/objects';
+import { addDataPull } from './data-pull';
 import { findDataSource, findImage, findOwner } from './find';
+import { describePull } from './pull-text';
 import { type Call, printJson, remote, requireYes } from './remote';
 import { defined } from './spec-flags';
 import { formatMemory, plain, renderFields } from './text';
@@ -56,6 +58,7 @@ export function addResourceCommands(program: Command, io?: CommandIo): void {
     )
     .option('--owner <owner>', 'owner of the data source: org:SLUG (default: yourself)')
     .option('--description <text>', 'description of the contents');
+  addDataPull(data, io);
   remote(data, 'get <name>', 'show a data source and what uses it', getData, io);
   remote<DataFlags>(data, 'edit <name>', 'change a data source (administrators)', editData, io)
     .option('--name <name>', 'new name')
@@ -72,7 +75,7 @@ export function addResourceCommands(program: Command, io?: CommandIo): void {
   remote<{ yes?: boolean }>(
     data,
     'delete <name>',
-    'delete a data source, but not its folder (administrators)',
+    'delete a data source; its folder is kept unless a pull has made it',
     removeData,
     io,
   ).option('--yes', 'confirm the deletion');
@@ -125,7 +128,9 @@ async function listData({ client, flags, io }: Call<object>): Promise<void> {
   const found = await client.dataSources.list();
   if (flags.json) return printJson(io, { data: found, next: null });
   if (found.length === 0)
-    return io.err('No data sources found. An administrator can create one with: capstan data create NAME --path DIR\n');
+    return io.err(
+      'No data sources found. Create one with: capstan data pull NAME ORG/MODEL, or as an administrator with: capstan data create NAME --path DIR\n',
+    );
   io.out(
     renderTable(
       ['NAME', 'TYPE', 'SIZE', 'VISIBILITY', 'OWNER', 'ID'],
@@ -142,7 +147,8 @@ async function listData({ client, flags, io }: Call<object>): Promise<void> {
 }
 
 /** Returns the size, or the state of the measurement while the size is unknown. */
-function sizeOf({ size_bytes: size, measurement: { state } }: DataSource): string {
+function sizeOf({ size_bytes: size, measurement: { state }, pull }: DataSource): string {
+  if (pull !== null && !pull.is_filled) return pull.state === 'failed' ? 'failed' : describePull(pull);
   if (size === null) return state;
   const text = formatMemory(Math.ceil(size / 2 ** 20));
   return state === 'measured' ? text : `${text} (${state})`;
@@ -170,6 +176,7 @@ async function getData({ client, flags, args: [name], io }: Call<object>): Promi
       ['size', sizeOf(source)],
       ['files', source.file_count === null ? undefined : String(source.file_count)],
       ['digest', source.digest ?? undefined],
+      ...pullFields(source),
       ['note', source.measurement.message === null ? undefined : plain(source.measurement.message)],
       ...(users.length === 0
         ? [['used by', source.used_by_others === 0 ? 'nothing' : undefined] as const]
@@ -177,6 +184,17 @@ async function getData({ client, flags, args: [name], io }: Call<object>): Promi
       ['used by', source.used_by_others === 0 ? undefined : `${source.used_by_others} of other owners`],
     ]),
   );
+}
+
+function pullFields({ pull }: DataSourceDetails): (readonly [string, string | undefined])[] {
+  if (pull === null) return [];
+  return [
+    ['model', `${plain(pull.model)}${pull.hub === 'huggingface' ? '' : ` (${pull.hub})`}`],
+    ['commit', pull.commit === null ? undefined : plain(pull.commit)],
+    ['download', describePull(pull)],
+    ['hub token', pull.has_token ? 'set' : undefined],
+    ['note', pull.note === null ? undefined : plain(pull.note)],
+  ];
 }
 
 async function editData({ client, flags, args: [name], io }: Call<DataFlags>): Promise<void> {
@@ -227,7 +245,11 @@ async function createData({ client, flags, args: [name], io }: Call<DataFlags>):
 
 async function removeData({ client, flags, args: [name], io }: Call<{ yes?: boolean }>): Promise<void> {
   const source = await findDataSource(client, name);
-  requireYes(flags, `delete ${plain(source.name)} (${source.id})`, 'this cannot be undone, but its folder stays');
+  requireYes(
+    flags,
+    `delete ${plain(source.name)} (${source.id})`,
+    source.pull === null ? 'this cannot be undone, but its folder stays' : 'its model is deleted from the disk',
+  );
   await client.request('DELETE', `/data-sources/${source.id}`);
   if (!flags.json) io.out(`deleted ${plain(source.name)}\n`);
 }

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
-import { collect, parseBytes, parseCount, parseDuration, UsageError } from 'capstan/internal/cli';
+import { collect, parseBytes, parseChoice, parseCount, parseDuration, UsageError } from 'capstan/internal/cli';
 import type { Client } from '../api/client';
 import type { Binding, NewVersion } from '../api/objects';
 import { findDataSource, findImage } from './find';
@@ -10,6 +10,19 @@ export interface SpecFlags {
   model?: string;
   servedModelName?: string;
   maxModelLen?: string;
+  hub?: string;
+  quantization?: string;
+  dtype?: string;
+  kvCacheDtype?: string;
+  kvCacheMemory?: string;
+  maxNumSeqs?: string;
+  maxNumBatchedTokens?: string;
+  gpuMemoryUtilization?: string;
+  tensorParallelSize?: string;
+  chatTemplate?: string;
+  toolCallParser?: string;
+  reasoningParser?: string;
+  enablePrefixCaching?: boolean;
   image?: string;
   start?: string;
   startFile?: string;
@@ -41,16 +54,14 @@ export function addSpecFlags(command: Command, { of, isChange }: SpecHelp): Comm
   command
     .option(
       '--model <name>',
-      `demo (the embedded model), the name of a data source with a model, or a path below /platform${byDefault('demo')}`,
+      `demo (the embedded model), the name of a data source with a model, ${isContainer ? '' : 'a name on the hub (ORG/NAME[@revision][:quantization or file]), '}or a path below /platform${byDefault('demo')}`,
     )
     .option(
       '--served-model-name <name>',
-      `name of the model in requests${byDefault("the name of the model's directory")}`,
-    )
-    .option(
-      '--max-model-len <tokens>',
-      `context length; 8k is 8,000 and 8K is 8,192${byDefault("the model's, lowered to fit the KV cache")}`,
-    )
+      `name of the model in requests${byDefault("the name on the hub, or of the model's directory")}`,
+    );
+  for (const option of runtimeOptions(byDefault, isContainer)) command.addOption(option);
+  command
     .option('--image <name:version>', `image to run in${byDefault('the built-in runtime')}`)
     .option(
       '--start <command>',
@@ -84,6 +95,51 @@ export function addSpecFlags(command: Command, { of, isChange }: SpecHelp): Comm
   return command;
 }
 
+/** Flags with the names and meanings that they have in `capstan serve`. */
+function runtimeOptions(byDefault: (value: string) => string, isContainer: boolean): Option[] {
+  return [
+    new Option(
+      '--hub <name>',
+      `where a model of the hub is downloaded from: huggingface or modelscope${byDefault('huggingface')}`,
+    ).hideHelp(isContainer),
+    new Option(
+      '--max-model-len <tokens>',
+      `context length; 8k is 8,000 and 8K is 8,192${byDefault("the model's, lowered to fit the KV cache")}`,
+    ),
+    new Option(
+      '--quantization <bits>',
+      `quantize the weights at load, on the CPU: none, int8 or int4${byDefault('none')}`,
+    ),
+    new Option('--dtype <type>', `data type of the weights: auto, f32, f16 or bf16${byDefault('auto')}`),
+    new Option(
+      '--kv-cache-dtype <type>',
+      `data type of the KV cache: auto, f32, f16 or bf16; on a GPU auto or fp8${byDefault('auto')}`,
+    ),
+    new Option(
+      '--kv-cache-memory <size>',
+      `size of the KV cache, for example 512M or 2G${byDefault('as of capstan serve')}`,
+    ),
+    new Option(
+      '--max-num-seqs <number>',
+      `maximum number of sequences that run at the same time${byDefault('64, on a GPU 256')}`,
+    ),
+    new Option(
+      '--max-num-batched-tokens <tokens>',
+      `maximum number of tokens per step${byDefault('512, on a GPU 8192')}`,
+    ),
+    new Option('--gpu-memory-utilization <share>', `share of the memory of each GPU to use${byDefault('0.9')}`),
+    new Option(
+      '--tensor-parallel-size <ranks>',
+      `number of ranks that each layer is split over; with GPUs their number${byDefault('auto')}`,
+    ),
+    new Option('--chat-template <file>', `Jinja file that replaces the chat template of the model`),
+    new Option('--tool-call-parser <name>', `format of tool calls${byDefault('auto')}`),
+    new Option('--reasoning-parser <name>', `format of reasoning${byDefault('auto')}`),
+    new Option('--enable-prefix-caching', `reuse the KV cache of equal prompt prefixes${byDefault('on')}`),
+    new Option('--no-enable-prefix-caching', 'do not reuse it'),
+  ];
+}
+
 /** Containers refuse these flags with their own message. */
 function deploymentOnlyOptions(byDefault: (value: string) => string): Option[] {
   return [
@@ -106,14 +162,7 @@ function deploymentOnlyOptions(byDefault: (value: string) => string): Option[] {
 export async function toSpec(client: Client, flags: SpecFlags, env: NodeJS.ProcessEnv): Promise<NewVersion> {
   const { bindings, modelPath } = await toBindings(client, flags);
   const compute = toCompute(flags);
-  const runtime = {
-    ...defined('model', modelPath),
-    ...defined('served_name', flags.servedModelName),
-    ...defined(
-      'max_model_len',
-      flags.maxModelLen === undefined ? undefined : parseCount(flags.maxModelLen, '--max-model-len'),
-    ),
-  };
+  const runtime = { ...defined('model', modelPath), ...toRuntime(flags) };
   return {
     ...defined('image_id', flags.image === undefined ? undefined : (await findImage(client, flags.image)).id),
     ...defined('bindings', bindings.length === 0 ? undefined : bindings),
@@ -133,12 +182,55 @@ export async function toSpec(client: Client, flags: SpecFlags, env: NodeJS.Proce
   };
 }
 
+/** `auto` asks for the default, which is null in the API. */
+function toRuntime(flags: SpecFlags): NonNullable<NewVersion['runtime']> {
+  const parsed = <V>(text: string | undefined, parse: (value: string) => V): V | null | undefined => {
+    if (text === undefined) return undefined;
+    return text === 'auto' ? null : parse(text);
+  };
+  const count = (text: string | undefined, flag: string) => parsed(text, (value) => parseCount(value, flag));
+  const choice = <const T extends string>(text: string | undefined, flag: string, choices: readonly T[]) =>
+    parsed(text, (value) => parseChoice(value, flag, choices));
+  const { kvCacheMemory, gpuMemoryUtilization: share, chatTemplate } = flags;
+  return {
+    ...defined('hub', choice(flags.hub, '--hub', ['huggingface', 'modelscope'])),
+    ...defined('served_name', flags.servedModelName),
+    ...defined('max_model_len', count(flags.maxModelLen, '--max-model-len')),
+    ...defined('quantization', choice(flags.quantization, '--quantization', ['none', 'int8', 'int4'])),
+    ...defined('dtype', choice(flags.dtype, '--dtype', ['f32', 'f16', 'bf16'])),
+    ...defined('kv_cache_dtype', choice(flags.kvCacheDtype, '--kv-cache-dtype', ['f32', 'f16', 'bf16', 'fp8'])),
+    ...defined(
+      'kv_cache_memory_mb',
+      parsed(kvCacheMemory, (text) => Math.ceil(parseBytes(text, '--kv-cache-memory') / 2 ** 20)),
+    ),
+    ...defined('max_num_seqs', count(flags.maxNumSeqs, '--max-num-seqs')),
+    ...defined('max_num_batched_tokens', count(flags.maxNumBatchedTokens, '--max-num-batched-tokens')),
+    ...defined('gpu_memory_utilization', parsed(share, parseUtilization)),
+    ...defined('tensor_parallel_size', count(flags.tensorParallelSize, '--tensor-parallel-size')),
+    ...defined(
+      'chat_template',
+      parsed(chatTemplate, (file) => readTextFile(file, '--chat-template')),
+    ),
+    ...defined('tool_call_parser', parsed(flags.toolCallParser, String)),
+    ...defined('reasoning_parser', parsed(flags.reasoningParser, String)),
+    ...defined('prefix_caching', flags.enablePrefixCaching),
+  };
+}
+
+function parseUtilization(text: string): number {
+  const share = /^\d*\.?\d+$/.test(text) ? Number(text) : NaN;
+  if (!(share > 0 && share <= 1))
+    throw new UsageError(`--gpu-memory-utilization: expected a number above 0 and at most 1, got '${text}'`);
+  return share;
+}
+
 /** Binds the data sources to inputs in order. A data source in `--model` takes the first free input. */
 async function toBindings(
   client: Client,
   { input = [], home, model }: SpecFlags,
 ): Promise<{ bindings: Binding[]; modelPath: string | undefined }> {
-  const isSource = model !== undefined && model !== 'demo' && !model.startsWith('/platform/');
+  const isNamed = model !== undefined && model !== 'demo' && !model.startsWith('/platform/');
+  const isSource = isNamed && !(await isOfHub(client, model));
   if (isSource && model.startsWith('/'))
     throw new UsageError(
       `--model: expected demo, a data source or a path below /platform, got '${model}'. Create a data source from a folder with: capstan data create`,
@@ -150,6 +242,14 @@ async function toBindings(
     bindings.push({ mount: `input${index}` as Binding['mount'], source_id: (await findDataSource(client, name)).id });
   if (home !== undefined) bindings.push({ mount: 'home', source_id: (await findDataSource(client, home)).id });
   return { bindings, modelPath: isSource ? `/platform/input/input${names.length - 1}` : model };
+}
+
+/** Whether a model is a name on the hub. A data source of that name comes first, unless it begins with `hf:`. */
+async function isOfHub(client: Client, model: string): Promise<boolean> {
+  if (model.startsWith('hf:')) return true;
+  if (!/^[\w.-]+\/[\w.-]+([@:].+)?$/.test(model)) return false;
+  const sources = await client.dataSources.list();
+  return !sources.some(({ id, name }) => id === model || name === model);
 }
 
 function toCompute({ cpus, memory, gpus, gpuType }: SpecFlags): NonNullable<NewVersion['compute']> {
@@ -168,12 +268,15 @@ function toCompute({ cpus, memory, gpus, gpuType }: SpecFlags): NonNullable<NewV
 function toStartCommand({ start, startFile }: SpecFlags): string | undefined {
   if (start !== undefined && startFile !== undefined)
     throw new UsageError('--start and --start-file: expected one, got both');
-  if (startFile === undefined) return start;
+  return startFile === undefined ? start : readTextFile(startFile, '--start-file');
+}
+
+function readTextFile(file: string, flag: string): string {
   try {
-    return readFileSync(startFile, 'utf8');
+    return readFileSync(file, 'utf8');
   } catch (error) {
     throw new UsageError(
-      `--start-file: expected a readable file, got '${startFile}' (${(error as NodeJS.ErrnoException).code ?? 'unreadable'})`,
+      `${flag}: expected a readable file, got '${file}' (${(error as NodeJS.ErrnoException).code ?? 'unreadable'})`,
     );
   }
 }
@@ -184,12 +287,13 @@ function toVariable(text: string): [string, string] {
   return [text.slice(0, at), text.slice(at + 1)];
 }
 
-function secretOf(name: string, env: NodeJS.ProcessEnv): string {
+/** @throws UsageError */
+export function secretOf(name: string, env: NodeJS.ProcessEnv, flag = '--secret-env'): string {
   const value = env[name];
   // NOTE: secrets are not accepted on the command line, because every process of the machine can read it.
   if (value === undefined)
     throw new UsageError(
-      `--secret-env: expected the name of a variable in this command's environment, got '${name.split('=')[0]}'`,
+      `${flag}: expected the name of a variable in this command's environment, got '${name.split('=')[0]}'`,
     );
   return value;
 }

@@ -139,7 +139,7 @@ export function describeSpec(
   return [
     ['image', image === undefined ? imageId : `${plain(image.name)}:${plain(image.version)}`],
     ['compute', describeCompute(compute)],
-    ['runs', start === null ? `capstan serve ${runtime.model ?? 'demo'}` : plain(start)],
+    ['runs', start === null ? serveLine(runtime) : plain(start)],
     [
       'data',
       bindings.length === 0
@@ -164,3 +164,7 @@ Examples:
   capstan versions list chat
   capstan versions activate chat 1 --wait      roll back to version 1
 `;
+
+function serveLine({ model, quantization }: VersionSpec['runtime']): string {
+  return `capstan serve ${plain(model ?? 'demo')}${quantization === null ? '' : ` --quantization ${quantization}`}`;
+}

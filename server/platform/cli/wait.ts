@@ -1,7 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type CommandIo, counted } from 'capstan/internal/cli';
 import { type Client } from '../api/client';
-import type { Container, Deployment, Reason, Version } from '../api/objects';
+import type { Container, DataSource, Deployment, Reason, Version } from '../api/objects';
+import { describePull, pullAdvice } from './pull-text';
 import { plain } from './text';
 
 const POLL_MS = 400;
@@ -92,10 +93,29 @@ export function waitForContainer(client: Client, id: string, timeoutS: number, i
   });
 }
 
+/** Waits until a data source holds its model. Prints its progress to standard error. @throws NotReached */
+export function waitForPull(
+  client: Client,
+  { id, name }: DataSource,
+  timeoutS: number,
+  io: CommandIo,
+): Promise<DataSource> {
+  return poll<DataSource>(io, timeoutS, async () => {
+    const source = await client.request<DataSource>('GET', `/data-sources/${id}`);
+    const { pull } = source;
+    const state = describePull(pull);
+    if (pull === null || pull.state === 'done') return { reached: source, state };
+    if (pull.state === 'failed' || pull.state === 'cancelled')
+      return { state: pull.state, failed: `${plain(name)}: ${state}\n${pullAdvice(name, pull)}` };
+    return { state, late: `${plain(name)}: ${state} after ${timeoutS} s. The download continues` };
+  });
+}
+
 function progressOf({ state }: Deployment, version: Version | undefined): string {
   if (version === undefined || version.state === state) return state;
   const restarts = version.replicas.reduce((sum, replica) => sum + replica.restarts, 0);
-  return `${state}: version ${version.number} is ${version.state}${restarts === 0 ? '' : ` after ${counted(restarts, 'restart')}`}`;
+  const waits = version.state === 'queued' && version.reason !== null ? `: ${plain(version.reason.message)}` : '';
+  return `${state}: version ${version.number} is ${version.state}${waits}${restarts === 0 ? '' : ` after ${counted(restarts, 'restart')}`}`;
 }
 
 function hasFailed({ state }: Deployment, version: Version | undefined): boolean {

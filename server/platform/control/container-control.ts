@@ -7,7 +7,7 @@ import { recordEvents } from './control-events';
 import { loadPool } from './pool-rows';
 import type { Pool } from './pool';
 import type { ServiceTx } from '../store/schema';
-import type { StoredSpec } from '../deployments/spec';
+import { parseSpec } from '../deployments/spec';
 import type { StoreContext } from '../store/store-context';
 import {
   type ControlPolicy,
@@ -206,7 +206,7 @@ async function loadContainer(
 ): Promise<ContainerRecord | undefined> {
   const row = await tx.selectFrom('containers').selectAll().where('id', '=', containerId).executeTakeFirst();
   if (row === undefined) return undefined;
-  const { compute, start_command: script, image_type: type } = JSON.parse(row.spec) as StoredSpec;
+  const { compute, start_command: script, image_type: type } = parseSpec(row.spec);
   return {
     id: row.id,
     ownerType: row.owner_type,

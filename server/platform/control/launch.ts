@@ -1,6 +1,7 @@
 import { openContainer } from '../deployments/containers';
 import { secretPurpose } from './deployment-control';
-import { type OpenSpec, runtimeArgs } from '../deployments/spec';
+import { runtimeArgs } from '../deployments/runtime-options';
+import type { OpenSpec } from '../deployments/spec';
 import type { StoreContext } from '../store/store-context';
 import { openVersion } from '../deployments/version-rows';
 
@@ -48,7 +49,7 @@ export async function readLaunch(context: StoreContext, replicaId: string): Prom
     ordinal: row.ordinal,
     isProduction: row.version_id !== null,
     startCommand: spec.stored.start_command,
-    runtimeArgs: runtimeArgs(spec.stored),
+    runtimeArgs: runtimeArgs(spec.stored.runtime, spec.stored.compute.gpu_count, spec.stored.model_mount),
     cpuMillis: spec.stored.compute.cpu_millis,
     memoryMb: spec.stored.compute.memory_mb,
     gpuUuids: gpus.map(({ gpu_uuid: uuid }) => uuid),

@@ -41,6 +41,8 @@ export function nextStepAt(
 function versionTimes(version: VersionRecord, policy: ControlPolicy, observedSinceMs: number): number[] {
   const { status, replicas, queuedAt, startDeadlineMs } = version;
   const { state, retryAt } = status;
+  // The end of a download starts a step.
+  if (state === 'queued' && version.download !== null) return [];
   if (state === 'queued') return [deadline(queuedAt, policy.queueDeadlineMs, observedSinceMs)];
   if (state === 'preparing') return [preparationEnd(version, observedSinceMs)];
   if (state === 'backoff') return retryAt !== null && hasEnded(version) ? [retryAt] : [];

@@ -25,7 +25,7 @@ export async function loadPool(tx: ServiceTx, capacity: DriverCapacity, owner: O
 }
 
 /** Null means no limit. */
-async function quotasOfOwner(tx: ServiceTx, { type, id }: OwnerRef): Promise<Quotas> {
+export async function quotasOfOwner(tx: ServiceTx, { type, id }: OwnerRef): Promise<Quotas> {
   const row =
     type === 'org'
       ? await tx.selectFrom('org_settings').select(QUOTA_COLUMNS).where('org_id', '=', id).executeTakeFirst()

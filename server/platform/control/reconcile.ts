@@ -1,11 +1,18 @@
 import { deploymentState } from '../deployments/deployment-state';
 import { applyDeadlines } from './deadlines';
 import type { ReconcileContext } from './reconcile-context';
-import { type DeploymentRecord, findVersion, isRollingOut, minAwakeReplicas, stopVersion } from './records';
+import {
+  type DeploymentRecord,
+  findVersion,
+  isRollingOut,
+  minAwakeReplicas,
+  stopVersion,
+  type VersionRecord,
+} from './records';
 import { mayHaveReplicas, removeGone, restartExited } from './replicas';
 import { rollOut, startActive } from './roll-out';
 import { scale, scaleToZeroWhenIdle } from './scaling';
-import { signal } from './version-status';
+import { fail, signal } from './version-status';
 
 const MAX_ROUNDS = 20;
 
@@ -36,6 +43,7 @@ export function observedState(deployment: DeploymentRecord) {
 
 function reconcileOnce(deployment: DeploymentRecord, context: ReconcileContext): void {
   for (const version of deployment.versions) {
+    followDownload(version, context.nowMs);
     applyDeadlines(version, context);
     if (!mayHaveReplicas(version)) for (const replica of version.replicas) replica.state = 'stopping';
     removeGone(version, context);
@@ -58,6 +66,22 @@ function reconcileOnce(deployment: DeploymentRecord, context: ReconcileContext):
   if (deployment.desired !== 'running' || isRollingOut(deployment)) return;
   scale(deployment, active, context);
   scaleToZeroWhenIdle(deployment, active, context);
+}
+
+/** A queued version waits for the model that it needs. The time until then does not count as time in the queue. */
+function followDownload(version: VersionRecord, nowMs: number): void {
+  const { status, download } = version;
+  if (status.state !== 'queued') return;
+  if (download === null) {
+    if (status.reason !== 'downloading_model') return;
+    version.status = { ...status, reason: null, message: null };
+    version.queuedAt = nowMs;
+  } else if (download.hasFailed) {
+    const failure = { reason: 'model_download_failed', message: download.message } as const;
+    version.status = fail(status, 'queueExpired', failure, nowMs);
+  } else {
+    version.status = { ...status, reason: 'downloading_model', message: download.message };
+  }
 }
 
 function reconcileRunning(deployment: DeploymentRecord, context: ReconcileContext): void {

@@ -1,8 +1,14 @@
 import type { Misplaced, ReplicaAddress } from '../driver/driver';
 import type { ReplicaRow, VersionRow } from '../store/deployment-schema';
 import type { ServiceTx } from '../store/schema';
-import type { StoredSpec } from '../deployments/spec';
-import { type DeploymentRecord, type ReplicaRecord, type ReplicaResources, type VersionRecord } from './records';
+import { parseSpec, type StoredSpec } from '../deployments/spec';
+import {
+  type DeploymentRecord,
+  type PendingDownload,
+  type ReplicaRecord,
+  type ReplicaResources,
+  type VersionRecord,
+} from './records';
 
 const NODE = 'local';
 
@@ -49,6 +55,10 @@ export async function loadDeployment(
     versions.map(({ id }) => id),
     node,
   );
+  const downloads = await loadDownloads(
+    tx,
+    versions.map(({ id }) => id),
+  );
   return {
     id: row.deployment_id,
     slug: row.slug,
@@ -68,12 +78,36 @@ export async function loadDeployment(
     idleTimeoutMs: row.idle_timeout_s === null ? null : row.idle_timeout_s * 1000,
     coldStartWaitMs: row.cold_start_wait_s * 1000,
     cacheScope: row.prefix_cache_scope,
-    versions: versions.map((version) => toVersion(version, replicas.get(version.id) ?? [])),
+    versions: versions.map((version) =>
+      toVersion(version, replicas.get(version.id) ?? [], downloads.get(version.id) ?? null),
+    ),
   };
 }
 
-function toVersion(row: VersionRow, replicas: ReplicaRecord[]): VersionRecord {
-  const spec = JSON.parse(row.spec) as StoredSpec;
+/** Returns the incomplete models that versions need, by the ids of the versions. */
+async function loadDownloads(tx: ServiceTx, versionIds: readonly string[]): Promise<Map<string, PendingDownload>> {
+  if (versionIds.length === 0) return new Map();
+  const rows = await tx
+    .selectFrom('data_bindings')
+    .innerJoin('data_pulls', 'data_pulls.source_id', 'data_bindings.source_id')
+    .innerJoin('data_sources', 'data_sources.id', 'data_bindings.source_id')
+    .select(['version_id', 'name', 'model', 'state', 'message'])
+    .where('version_id', 'in', versionIds)
+    .where('is_filled', '=', 0)
+    .orderBy('mount')
+    .execute();
+  return new Map(
+    rows.map(({ version_id: id, name, model, state, message }): [string, PendingDownload] => {
+      if (state === 'failed') return [id ?? '', { hasFailed: true, message: `${model}: ${message ?? ''}` }];
+      if (state === 'cancelled')
+        return [id ?? '', { hasFailed: true, message: `${model}: the download was cancelled` }];
+      return [id ?? '', { hasFailed: false, message: `${model} is downloaded into the data source ${name}` }];
+    }),
+  );
+}
+
+function toVersion(row: VersionRow, replicas: ReplicaRecord[], download: PendingDownload | null): VersionRecord {
+  const spec = parseSpec(row.spec);
   return {
     id: row.id,
     number: row.number,
@@ -90,6 +124,7 @@ function toVersion(row: VersionRow, replicas: ReplicaRecord[]): VersionRecord {
     },
     isWaking: row.is_waking === 1,
     homeState: row.home_state,
+    download,
     queuedAt: row.queued_at,
     resources: resourcesOf(spec),
     startDeadlineMs: spec.start_deadline_s * 1000,

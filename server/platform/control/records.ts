@@ -35,6 +35,8 @@ export interface VersionRecord {
   status: VersionStatus;
   isWaking: boolean;
   homeState: 'none' | 'pending' | 'ready';
+  /** A model of the hub that it needs and that is not complete. */
+  readonly download: PendingDownload | null;
   queuedAt: number;
   readonly resources: ReplicaResources;
   readonly startDeadlineMs: number;
@@ -43,6 +45,12 @@ export interface VersionRecord {
   /** Whether the end of its log has been saved after an error. */
   readonly hasLastLines: boolean;
   replicas: ReplicaRecord[];
+}
+
+export interface PendingDownload {
+  hasFailed: boolean;
+  /** What is downloaded, or why that failed. Shown to users. */
+  message: string;
 }
 
 /** The resources of one replica. */

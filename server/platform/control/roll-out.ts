@@ -63,6 +63,7 @@ function admitTarget(
   target: VersionRecord,
   context: ReconcileContext,
 ): void {
+  if (target.download !== null) return;
   const strategy = deployment.rolloutStrategy ?? deployment.strategy;
   const count = minAwakeReplicas(deployment);
   const shortage = context.pool.shortage(target.resources, count);
@@ -87,6 +88,7 @@ function admitTarget(
 
 /** Starts up to `count` replicas, as many as fit. Keeps waiting if not even one fits. */
 function grant(deployment: DeploymentRecord, version: VersionRecord, count: number, context: ReconcileContext): void {
+  if (version.download !== null) return;
   const { nowMs, pool } = context;
   const hasCapacity = () => pool.shortage(version.resources, 1) === undefined;
   // Replicas of an earlier start hold their resources until they are gone.

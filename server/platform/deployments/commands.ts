@@ -6,6 +6,7 @@ import { serviceChange, type ServiceChange } from '../store/change';
 import { stateChangeEvents } from '../control/control-events';
 import { type DeploymentView, readDeployment } from './views';
 import { ServiceError } from '../store/errors';
+import { retryPulls } from './hub-models';
 import { applyScale, type Scale } from './scale';
 import type { ServiceTx } from '../store/schema';
 import type { StoreContext } from '../store/store-context';
@@ -53,6 +54,7 @@ export function changeDeployment<T>(
       );
       deployment.observed = observedState(deployment);
       await saveDeployment(tx, before, deployment, nowMs);
+      await retryPulls(tx, deploymentId, nowMs);
       for (const { type, data } of stateChangeEvents(before, deployment))
         change.emit({ action: type, owner, target: { type: 'deployment', id: deploymentId }, after: data });
     }

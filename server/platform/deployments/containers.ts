@@ -7,6 +7,7 @@ import { CONTAINER_TRANSITIONS, type ContainerEvent, type ContainerState } from 
 import type { ContainerRow, ImageRow } from '../store/deployment-schema';
 import { bindingViews, type DeploymentView } from './views';
 import { insertDeployment, type NewDeployment } from './deployments';
+import { hubModelOf } from './runtime-options';
 import { ServiceError } from '../store/errors';
 import type { Page } from '../store/page';
 import { type OwnerView, ownerViews, viewOf } from './owner-views';
@@ -18,6 +19,7 @@ import {
   demandIsolation,
   demandPossible,
   type OpenSpec,
+  parseSpec,
   type SpecRequest,
   specView,
   type StoredSpec,
@@ -271,7 +273,7 @@ export async function openContainer(
     .where('container_id', '=', row.id)
     .orderBy('mount')
     .execute();
-  return { stored: JSON.parse(row.spec) as StoredSpec, bindings, secrets: openSecrets(box, row.id, row.secret_env) };
+  return { stored: parseSpec(row.spec), bindings, secrets: openSecrets(box, row.id, row.secret_env) };
 }
 
 function completeContainer(
@@ -287,6 +289,12 @@ function completeContainer(
     image.type === 'host-env' && (rest.start_command ?? base?.stored.start_command ?? image.default_start) === null
       ? withoutScript(completeSpec({ ...rest, start_command: 'true' }, image, base))
       : completeSpec(rest, image, base);
+  const { start_command: script, runtime } = spec.stored;
+  if (script === null && hubModelOf(runtime) !== undefined)
+    throw new ServiceError(
+      'invalid_argument',
+      'runtime.model: a training container runs no model of the hub: pull it into a data source and bind that',
+    );
   demandPossible(spec.stored, machine.capacity, 1);
   demandIsolation(spec, machine.isolation, actor.isAdmin && machine.allowsUnisolated);
   return spec;
@@ -388,7 +396,7 @@ async function toContainers(db: Reader, rows: readonly ContainerRow[]): Promise<
   const bindings = await bindingViews(db, 'container_id', ids);
   return rows.map((row) => {
     const { image_id, compute, env, start_command, runtime } = specView(
-      JSON.parse(row.spec) as StoredSpec,
+      parseSpec(row.spec),
       [],
       Object.keys(JSON.parse(row.secret_env) as object),
     );

@@ -1,9 +1,9 @@
 import { checkText, newId, type OwnerRef } from 'capstan/internal';
-import { changeOptions, demandAdmin, type ServiceActor, visibleOwners } from '../accounts/actor';
+import { changeOptions, demandAdmin, demandOwner, type ServiceActor, visibleOwners } from '../accounts/actor';
 import { demandWrite } from './catalog';
 import { serviceChange } from '../store/change';
 import { resolveInside } from './data-roots';
-import type { DataSourceRow, Mount } from '../store/deployment-schema';
+import type { DataPullRow, DataSourceRow, Mount } from '../store/deployment-schema';
 import { ServiceError } from '../store/errors';
 import type { FolderMeasure } from './measure-folder';
 import { type OwnerView, ownerViews, viewOf } from './owner-views';
@@ -24,9 +24,30 @@ export interface DataSourceView {
   file_count: number | null;
   digest: string | null;
   measurement: { state: DataSourceRow['measure_state']; message: string | null; at: string | null };
+  /** The model of the hub that fills the source. Null for a folder of an administrator. */
+  pull: DataPullView | null;
   created_at: string;
   updated_at: string;
   rev: number;
+}
+
+export interface DataPullView {
+  hub: DataPullRow['hub'];
+  model: string;
+  state: DataPullRow['state'];
+  /** Whether the source holds a complete model. */
+  is_filled: boolean;
+  error: { code: string; message: string } | null;
+  note: string | null;
+  commit: string | null;
+  format: string | null;
+  quantization: string | null;
+  done_bytes: number;
+  total_bytes: number | null;
+  bytes_per_second: number | null;
+  has_token: boolean;
+  requested_at: string;
+  ended_at: string | null;
 }
 
 export interface DataSourceDetails extends DataSourceView {
@@ -49,7 +70,7 @@ export interface NewDataSourceSpec {
 export type DataSourceEdit = Partial<Pick<NewDataSourceSpec, 'name' | 'description' | 'path' | 'visibility'>>;
 
 const MAX_DESCRIPTION = 1_000;
-const UNMEASURED = {
+export const UNMEASURED = {
   size_bytes: null,
   num_files: null,
   digest: null,
@@ -63,8 +84,16 @@ export async function listDataSources(db: ServiceDb, actor: ServiceActor): Promi
   const owners = await visibleOwners(db, actor);
   const rows = await db.selectFrom('data_sources').selectAll().orderBy('name').orderBy('id').execute();
   const seen = rows.filter((row) => isVisible(row, owners));
-  const views = await ownerViews(db, seen.map(ownerOf));
-  return seen.map((row) => toDataSource(row, viewOf(views, row.owner_id), actor));
+  return toDataSources(db, seen, actor);
+}
+
+/** Returns a source without a check of rights. */
+export async function readSource(
+  db: ServiceDb | ServiceTx,
+  actor: ServiceActor,
+  sourceId: string,
+): Promise<DataSourceView> {
+  return (await toDataSources(db, [await findSource(db, sourceId)], actor))[0];
 }
 
 /** @throws ServiceError `not_found` */
@@ -72,11 +101,11 @@ export async function getDataSource(db: ServiceDb, actor: ServiceActor, sourceId
   const row = await findSource(db, sourceId);
   const owners = await visibleOwners(db, actor);
   if (!actor.isAdmin && !isVisible(row, owners)) throw noSource();
-  const views = await ownerViews(db, [ownerOf(row)]);
+  const [source] = await toDataSources(db, [row], actor);
   const users = await listUsers(db, sourceId);
   const seen = users.filter(({ owner_id: id }) => owners.some((owner) => owner.id === id));
   return {
-    ...toDataSource(row, viewOf(views, row.owner_id), actor),
+    ...source,
     used_by_others: users.length - seen.length,
     used_by: seen.map(({ type, id, name, version, mount }) => ({ type, id, name, version, mount })),
   };
@@ -144,7 +173,7 @@ export async function createDataSource(
     await demandFreeName(tx, row);
     await tx.insertInto('data_sources').values(row).execute();
     record({ action: 'source.created', owner, target: { type: 'source', id: row.id }, after: auditView(row) });
-    return toDataSource(row, viewOf(views, owner.id), actor);
+    return readSource(tx, actor, row.id);
   });
 }
 
@@ -165,7 +194,11 @@ export async function editDataSource(
     if (ifRev !== undefined && before.rev !== ifRev)
       throw new ServiceError('stale', `the data source has changed: its revision is ${before.rev}, not ${ifRev}`);
     const locator = edit.path === undefined ? before.locator : locatorOf(demandFolder(edit.path, dataRoots));
-    if (locator !== before.locator) await demandUnbound(tx, sourceId, 'cannot change the folder');
+    if (locator !== before.locator) {
+      if (await isPulled(tx, sourceId))
+        throw new ServiceError('conflict', 'path: the service keeps the model of this data source in its own folder');
+      await demandUnbound(tx, sourceId, 'cannot change the folder');
+    }
     const after: DataSourceRow = {
       ...before,
       name: edit.name === undefined ? before.name : checkText('name', edit.name, 100),
@@ -185,20 +218,26 @@ export async function editDataSource(
       before: auditView(before),
       after: auditView(after),
     });
-    return toDataSource(after, viewOf(await ownerViews(tx, [ownerOf(after)]), after.owner_id), actor);
+    return readSource(tx, actor, sourceId);
   });
 }
 
+/**
+ * Deletes a source: an administrator any, others one that they pulled. Returns the folder that the caller must delete
+ * then: that of a model of the hub. The folders of administrators are kept.
+ */
 export async function deleteDataSource(
   db: ServiceDb,
   actor: ServiceActor,
   sourceId: string,
   nowMs: number,
-): Promise<void> {
-  demandAdmin(actor);
+): Promise<string | null> {
   demandWrite(actor);
-  await serviceChange(db, nowMs, changeOptions(actor), async ({ tx, record }) => {
+  return serviceChange(db, nowMs, changeOptions(actor), async ({ tx, record }) => {
+    const pulled = await isPulled(tx, sourceId);
+    if (!pulled) demandAdmin(actor);
     const row = await findSource(tx, sourceId);
+    if (!actor.isAdmin) await demandOwner(tx, actor, ownerOf(row), 'source.write');
     await demandUnbound(tx, sourceId, 'cannot delete the data source');
     await tx.deleteFrom('data_sources').where('id', '=', sourceId).execute();
     record({
@@ -207,6 +246,7 @@ export async function deleteDataSource(
       target: { type: 'source', id: sourceId },
       before: auditView(row),
     });
+    return pulled ? pathOf(row) : null;
   });
 }
 
@@ -222,16 +262,15 @@ export async function setMeasureState(
   const row = await findSource(db, sourceId);
   if (state === 'cancelled' && row.measure_state !== 'pending')
     throw new ServiceError('wrong_state', 'the data source is not being measured');
-  const after = { ...row, measure_state: state, measure_message: null };
   await db
     .updateTable('data_sources')
     .set({ measure_state: state, measure_message: null })
     .where('id', '=', sourceId)
     .execute();
-  return toDataSource(after, viewOf(await ownerViews(db, [ownerOf(row)]), row.owner_id), actor);
+  return readSource(db, actor, sourceId);
 }
 
-/** Returns the source that has been pending longest. */
+/** Returns the source that has been pending longest. One that a pull fills has no folder before the pull ends. */
 export async function findUnmeasured(
   db: ServiceDb,
 ): Promise<{ id: string; locator: string; path: string } | undefined> {
@@ -239,6 +278,7 @@ export async function findUnmeasured(
     .selectFrom('data_sources')
     .select(['id', 'locator'])
     .where('measure_state', '=', 'pending')
+    .where('id', 'not in', (eb) => eb.selectFrom('data_pulls').select('source_id').where('is_filled', '=', 0))
     .orderBy('updated_at')
     .orderBy('id')
     .limit(1)
@@ -306,14 +346,14 @@ export async function demandWritable(tx: ServiceTx, actor: ServiceActor, sourceI
 }
 
 /** `owners` are the actor and their organizations. */
-function isVisible(
+export function isVisible(
   { owner_type: type, owner_id: id, visibility }: DataSourceRow,
   owners: readonly OwnerRef[],
 ): boolean {
   return visibility === 'public' || owners.some((owner) => owner.type === type && owner.id === id);
 }
 
-async function findSource(db: ServiceDb | ServiceTx, sourceId: string): Promise<DataSourceRow> {
+export async function findSource(db: ServiceDb | ServiceTx, sourceId: string): Promise<DataSourceRow> {
   const row = await db.selectFrom('data_sources').selectAll().where('id', '=', sourceId).executeTakeFirst();
   if (row === undefined) throw noSource();
   return row;
@@ -323,7 +363,7 @@ function noSource(): ServiceError {
   return new ServiceError('not_found', 'data source not found');
 }
 
-async function demandFreeName(tx: ServiceTx, { id, owner_id: ownerId, name }: DataSourceRow): Promise<void> {
+export async function demandFreeName(tx: ServiceTx, { id, owner_id: ownerId, name }: DataSourceRow): Promise<void> {
   const other = await tx
     .selectFrom('data_sources')
     .select('id')
@@ -335,7 +375,7 @@ async function demandFreeName(tx: ServiceTx, { id, owner_id: ownerId, name }: Da
     throw new ServiceError('conflict', 'name: the owner already has a data source with this name');
 }
 
-async function demandUnbound(tx: ServiceTx, sourceId: string, refusal: string): Promise<void> {
+export async function demandUnbound(tx: ServiceTx, sourceId: string, refusal: string): Promise<void> {
   const { count } = await tx
     .selectFrom('data_bindings')
     .select((eb) => eb.fn.count<number | string>(eb.fn.coalesce('version_id', 'container_id')).distinct().as('count'))
@@ -357,15 +397,15 @@ function demandFolder(folder: string, dataRoots: readonly string[]): string {
   return found;
 }
 
-function checkDescription(text: string | null): string | null {
+export function checkDescription(text: string | null): string | null {
   return text === null || text.trim() === '' ? null : checkText('description', text, MAX_DESCRIPTION);
 }
 
-function locatorOf(folder: string): string {
+export function locatorOf(folder: string): string {
   return JSON.stringify({ path: folder });
 }
 
-function pathOf({ locator }: { locator: string }): string {
+export function pathOf({ locator }: { locator: string }): string {
   return (JSON.parse(locator) as { path: string }).path;
 }
 
@@ -377,7 +417,54 @@ function auditView({ name, description, type, visibility }: DataSourceRow): obje
   return { name, description, type, visibility };
 }
 
-function toDataSource(row: DataSourceRow, owner: OwnerView, { isAdmin }: ServiceActor): DataSourceView {
+async function isPulled(tx: ServiceTx, sourceId: string): Promise<boolean> {
+  const row = await tx
+    .selectFrom('data_pulls')
+    .select('source_id')
+    .where('source_id', '=', sourceId)
+    .executeTakeFirst();
+  return row !== undefined;
+}
+
+async function toDataSources(
+  db: ServiceDb | ServiceTx,
+  rows: readonly DataSourceRow[],
+  actor: ServiceActor,
+): Promise<DataSourceView[]> {
+  if (rows.length === 0) return [];
+  const views = await ownerViews(db, rows.map(ownerOf));
+  const ids = rows.map(({ id }) => id);
+  const pulls = await db.selectFrom('data_pulls').selectAll().where('source_id', 'in', ids).execute();
+  const pullOf = new Map(pulls.map((pull) => [pull.source_id, pull]));
+  return rows.map((row) => toDataSource(row, viewOf(views, row.owner_id), pullOf.get(row.id), actor));
+}
+
+function toPull(row: DataPullRow): DataPullView {
+  return {
+    hub: row.hub,
+    model: row.model,
+    state: row.state,
+    is_filled: row.is_filled === 1,
+    error: row.error_code === null ? null : { code: row.error_code, message: row.message ?? '' },
+    note: row.note,
+    commit: row.commit_id,
+    format: row.format,
+    quantization: row.quantization,
+    done_bytes: row.done_bytes,
+    total_bytes: row.total_bytes,
+    bytes_per_second: row.bytes_per_second,
+    has_token: row.token !== null,
+    requested_at: rfc3339(row.requested_at),
+    ended_at: rfc3339OrNull(row.ended_at),
+  };
+}
+
+function toDataSource(
+  row: DataSourceRow,
+  owner: OwnerView,
+  pull: DataPullRow | undefined,
+  { isAdmin }: ServiceActor,
+): DataSourceView {
   return {
     id: row.id,
     name: row.name,
@@ -390,6 +477,7 @@ function toDataSource(row: DataSourceRow, owner: OwnerView, { isAdmin }: Service
     file_count: row.num_files,
     digest: row.digest,
     measurement: { state: row.measure_state, message: row.measure_message, at: rfc3339OrNull(row.measured_at) },
+    pull: pull === undefined ? null : toPull(pull),
     created_at: rfc3339(row.created_at),
     updated_at: rfc3339(row.updated_at),
     rev: row.rev,

@@ -7,6 +7,7 @@ import { type DeploymentView, readDeployment } from './views';
 import { ServiceError } from '../store/errors';
 import { demandQuotas } from '../control/pool-rows';
 import { applyScale, DEFAULT_SCALE, type Scale } from './scale';
+import { bindHubModel, retryPulls } from './hub-models';
 import { completeSpec, demandIsolation, demandOf, demandPossible, type OpenSpec, type SpecRequest } from './spec';
 import { findImage } from './catalog';
 import type { StoreContext } from '../store/store-context';
@@ -57,9 +58,10 @@ export async function insertDeployment(
   await demandOwner(tx, actor, owner, 'deployment.change');
   const scale = applyScale(DEFAULT_SCALE, request);
   const image = await findImage(tx, request.image_id ?? origin?.spec.stored.image_id);
-  const spec = completeSpec(request, image, origin?.spec);
-  demandPossible(spec.stored, machine.capacity, Math.max(1, scale.min_replicas));
-  demandIsolation(spec, machine.isolation, actor.isAdmin && machine.allowsUnisolated);
+  const completed = completeSpec(request, image, origin?.spec);
+  demandPossible(completed.stored, machine.capacity, Math.max(1, scale.min_replicas));
+  demandIsolation(completed, machine.isolation, actor.isAdmin && machine.allowsUnisolated);
+  const spec = await bindHubModel(context, change, actor, owner, { spec: completed, request, base: origin?.spec });
   await demandQuotas(tx, owner, demandOf(spec, scale.min_replicas, true));
   const id = await claimName(change, owner, checkNameBesideId('dep', request.name));
   const accessControl = request.access_control === true ? 1 : 0;
@@ -106,6 +108,7 @@ export async function insertDeployment(
     target: { type: 'deployment', id },
     after: { name: request.name, slug, access_control: accessControl === 1, ...scale },
   });
+  await retryPulls(tx, id, nowMs);
   change.emit({ action: 'version.queued', owner, target: { type: 'deployment', id }, after: { version: 1 } });
   return readDeployment(tx, id);
 }

@@ -4,6 +4,7 @@ import type { DriverCapacity, Isolation } from '../driver/driver';
 import type { Demand } from '../control/pool-rows';
 import { refusedVariable } from './environment';
 import { ServiceError } from '../store/errors';
+import { changedRuntime, checkModel, checkRuntime, DEFAULT_RUNTIME, type RuntimeOptions } from './runtime-options';
 import type { BindingRow, ImageRow, Mount } from '../store/deployment-schema';
 
 /** The compute resources of one replica. */
@@ -28,17 +29,6 @@ export interface BindingView extends Binding {
   source_digest: string | null;
 }
 
-/** Options of the built-in runtime. A start script ignores them. */
-export interface RuntimeOptions {
-  /** `demo` is the embedded model. Otherwise a folder below `/platform`. Null means `demo`. */
-  model: string | null;
-  served_name: string | null;
-  max_model_len: number | null;
-  gpu_memory_utilization: number | null;
-  tensor_parallel_size: number | null;
-  prefix_caching: boolean;
-}
-
 /** The JSON stored with a version or container. Bindings and secret values have their own table and column. */
 export interface StoredSpec {
   image_id: string;
@@ -50,10 +40,18 @@ export interface StoredSpec {
   health_path: string;
   start_deadline_s: number;
   grace_s: number;
+  /** Where the model of the hub is mounted. Absent for another model. */
+  model_mount?: Mount;
+}
+
+/** Reads a stored spec. Those of earlier releases lack options. */
+export function parseSpec(text: string): StoredSpec {
+  const stored = JSON.parse(text) as StoredSpec;
+  return { ...stored, runtime: { ...DEFAULT_RUNTIME, ...stored.runtime } };
 }
 
 /** The spec as shown to users. Secret variables appear in `env` with the value null. */
-export interface VersionSpec extends Omit<StoredSpec, 'image_type' | 'env'> {
+export interface VersionSpec extends Omit<StoredSpec, 'image_type' | 'env' | 'model_mount'> {
   bindings: BindingView[];
   env: Record<string, string | null>;
 }
@@ -79,16 +77,7 @@ export interface OpenSpec {
   secrets: Record<string, string>;
 }
 
-export const DEFAULT_RUNTIME: RuntimeOptions = {
-  model: null,
-  served_name: null,
-  max_model_len: null,
-  gpu_memory_utilization: null,
-  tensor_parallel_size: null,
-  prefix_caching: true,
-};
 export const DEFAULT_COMPUTE: Compute = { cpu_millis: 1_000, memory_mb: 1_024, gpu_count: 0, gpu_type: null };
-const MODEL_PATH = /^\/platform\/(input\/(input[0-4])|home)(\/|$)/;
 const MAX_ENV_NAMES = 500;
 
 /**
@@ -111,15 +100,18 @@ export function completeSpec(
     compute: { ...(base?.stored.compute ?? DEFAULT_COMPUTE), ...defined(request.compute ?? {}) },
     env: request.env === undefined ? without(env, secrets) : env,
     start_command: startCommand,
-    runtime: { ...(base?.stored.runtime ?? DEFAULT_RUNTIME), ...defined(request.runtime ?? {}) },
+    runtime: changedRuntime(base?.stored.runtime ?? DEFAULT_RUNTIME, defined(request.runtime ?? {})),
     health_path: request.health_path ?? base?.stored.health_path ?? '/v1/models',
     start_deadline_s: request.start_deadline_s ?? base?.stored.start_deadline_s ?? 1_200,
     grace_s: request.grace_s ?? base?.stored.grace_s ?? 30,
   };
   checkEnv(stored.env, secrets);
   checkBindings(bindings);
-  checkModel(stored.runtime.model, bindings);
-  if (startCommand === null) checkRanks(stored);
+  checkModel(stored.runtime, bindings);
+  if (startCommand === null) {
+    checkRuntime(stored.runtime, stored.compute.gpu_count);
+    checkRanks(stored);
+  }
   if (image.type === 'host-env' && startCommand === null)
     throw new ServiceError('invalid_argument', 'start_command: this image has no runtime: provide a start script');
   if (image.gpu_required === 1 && stored.compute.gpu_count === 0)
@@ -192,34 +184,11 @@ export function specHash({ stored, bindings }: OpenSpec): string {
 }
 
 export function specView(
-  { image_type: _type, env, ...rest }: StoredSpec,
+  { image_type: _type, model_mount: _mount, env, ...rest }: StoredSpec,
   bindings: BindingView[],
   secretNames: readonly string[],
 ): VersionSpec {
   return { ...rest, env: { ...env, ...Object.fromEntries(secretNames.map((name) => [name, null])) }, bindings };
-}
-
-/** Returns the arguments of `capstan serve`. */
-export function runtimeArgs({ runtime, compute }: StoredSpec): string[] {
-  const {
-    model,
-    served_name: name,
-    max_model_len: length,
-    gpu_memory_utilization: utilization,
-    tensor_parallel_size: ranks,
-    prefix_caching: caches,
-  } = runtime;
-  return [
-    model ?? 'demo',
-    ...(name === null ? [] : ['--served-model-name', name]),
-    ...(length === null ? [] : ['--max-model-len', String(length)]),
-    ...(utilization === null ? [] : ['--gpu-memory-utilization', String(utilization)]),
-    ...(ranks === null ? [] : ['--tensor-parallel-size', String(ranks)]),
-    ...(caches ? [] : ['--no-enable-prefix-caching']),
-    // A replica sees only its own GPUs, numbered from 0.
-    '--device',
-    compute.gpu_count === 0 ? 'cpu' : `cuda:${[...Array(compute.gpu_count).keys()].join(',')}`,
-  ];
 }
 
 function checkEnv(env: Record<string, string>, secrets: Record<string, string>): void {
@@ -236,18 +205,6 @@ function checkBindings(bindings: readonly Binding[]): void {
   const mounts = bindings.map(({ mount }) => mount);
   if (new Set(mounts).size < mounts.length)
     throw new ServiceError('invalid_argument', 'bindings: each mount can be bound only once');
-}
-
-function checkModel(model: string | null, bindings: readonly Binding[]): void {
-  if (model === null || model === 'demo') return;
-  const [, , input] = MODEL_PATH.exec(model) ?? [];
-  if (!MODEL_PATH.test(model) || model.split('/').includes('..'))
-    throw new ServiceError(
-      'invalid_argument',
-      'runtime.model: expected demo, or a folder below /platform/input/input0 … input4 or /platform/home',
-    );
-  if (input !== undefined && !bindings.some(({ mount }) => mount === input))
-    throw new ServiceError('invalid_argument', `runtime.model: nothing is bound to ${input}`);
 }
 
 function checkRanks({ compute: { gpu_count: gpus }, runtime: { tensor_parallel_size: ranks } }: StoredSpec): void {

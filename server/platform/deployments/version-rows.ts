@@ -4,7 +4,7 @@ import { demandSources } from './data-sources';
 import type { ServiceChange } from '../store/change';
 import type { BindingRow, VersionRow } from '../store/deployment-schema';
 import type { ServiceDb, ServiceTx } from '../store/schema';
-import { type Binding, type OpenSpec, specHash, type StoredSpec } from './spec';
+import { type Binding, type OpenSpec, parseSpec, specHash } from './spec';
 import type { StoreContext } from '../store/store-context';
 
 export interface VersionDraft {
@@ -124,5 +124,5 @@ export async function openVersion(
     .where('version_id', '=', versionId)
     .orderBy('mount')
     .execute();
-  return { stored: JSON.parse(row.spec) as StoredSpec, bindings, secrets: openSecrets(box, versionId, row.secret_env) };
+  return { stored: parseSpec(row.spec), bindings, secrets: openSecrets(box, versionId, row.secret_env) };
 }

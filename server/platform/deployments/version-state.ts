@@ -62,6 +62,8 @@ export const VERSION_TRANSITIONS: Readonly<
 export const ERROR_REASONS = [
   'image_missing',
   'data_binding_missing',
+  'downloading_model',
+  'model_download_failed',
   'not_isolated',
   'insufficient_gpu',
   'insufficient_memory',

@@ -6,6 +6,7 @@ import { changeDeployment } from './commands';
 import { ServiceError } from '../store/errors';
 import { demandQuotas } from '../control/pool-rows';
 import type { ServiceTx } from '../store/schema';
+import { bindHubModel } from './hub-models';
 import { completeSpec, demandIsolation, demandOf, demandPossible, type OpenSpec, type SpecRequest } from './spec';
 import type { StoreContext } from '../store/store-context';
 import { insertVersion, openVersion } from './version-rows';
@@ -36,7 +37,8 @@ export function createVersion(
       .where('deployment_id', '=', deploymentId)
       .orderBy('number', 'desc')
       .executeTakeFirstOrThrow();
-    const spec = await completeVersion(context, tx, actor, newest.id, request);
+    const { base, spec: completed } = await completeVersion(context, tx, actor, newest.id, request);
+    const spec = await bindHubModel(context, change, actor, owner, { spec: completed, request, base });
     demandPossible(spec.stored, context.options.machine.capacity, Math.max(1, deployment.minReplicas));
     await demandQuotas(tx, owner, demandOf(spec, deployment.minReplicas, false));
     const isPaused = deployment.desired === 'paused';
@@ -72,7 +74,7 @@ async function completeVersion(
   actor: ServiceActor,
   baseId: string,
   request: SpecRequest,
-): Promise<OpenSpec> {
+): Promise<{ base: OpenSpec; spec: OpenSpec }> {
   const base = await openVersion(context, tx, baseId);
   const { machine } = context.options;
   // A version may keep the image of the newest version even if that image was deleted.
@@ -82,7 +84,7 @@ async function completeVersion(
       : await findImage(tx, request.image_id);
   const spec = completeSpec(request, image, base);
   demandIsolation(spec, machine.isolation, actor.isAdmin && machine.allowsUnisolated);
-  return spec;
+  return { base, spec };
 }
 
 /**

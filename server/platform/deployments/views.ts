@@ -7,7 +7,7 @@ import { ServiceError } from '../store/errors';
 import type { Page } from '../store/page';
 import { type OwnerView, ownerViews, viewOf } from './owner-views';
 import type { ServiceDb, ServiceTx } from '../store/schema';
-import { type BindingView, specView, type StoredSpec, type VersionSpec } from './spec';
+import { type BindingView, parseSpec, specView, type VersionSpec } from './spec';
 import { rfc3339, rfc3339OrNull } from '../store/times';
 import type { ErrorReason, VersionState } from './version-state';
 
@@ -309,7 +309,7 @@ async function toVersions(db: Reader, deploymentId: string, rows: readonly Versi
       is_active: row.id === activeId,
       reason: toReason(row, own.find(({ misplaced }) => misplaced !== null)?.misplaced ?? null),
       spec: specView(
-        JSON.parse(row.spec) as StoredSpec,
+        parseSpec(row.spec),
         bindings.get(row.id) ?? [],
         Object.keys(JSON.parse(row.secret_env) as object),
       ),

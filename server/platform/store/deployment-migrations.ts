@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import type { Tx } from 'capstan/internal';
+import { PULL_STATES } from './deployment-schema';
 import { DEPLOYMENT_STATES } from '../deployments/deployment-state';
 import { VERSION_STATES } from '../deployments/version-state';
 
@@ -233,4 +234,29 @@ export async function measureSources(tx: Tx): Promise<void> {
     .execute();
   await sql`update data_sources set updated_at = created_at`.execute(tx);
   await tx.schema.alterTable('data_bindings').addColumn('source_digest', 'text').execute();
+}
+
+export async function pullModels(tx: Tx): Promise<void> {
+  await tx.schema
+    .createTable('data_pulls')
+    .addColumn('source_id', 'text', (column) => column.primaryKey().references('data_sources.id').onDelete('cascade'))
+    .addColumn('hub', 'text', (column) => column.notNull().check(oneOf('hub', ['huggingface', 'modelscope'])))
+    .addColumn('model', 'text', (column) => column.notNull())
+    .addColumn('token', 'text')
+    .addColumn('state', 'text', (column) => column.notNull().check(oneOf('state', PULL_STATES)))
+    .addColumn('attempt', 'integer', (column) => column.notNull())
+    .addColumn('is_filled', 'smallint', (column) => column.notNull())
+    .addColumn('error_code', 'text')
+    .addColumn('message', 'text')
+    .addColumn('note', 'text')
+    .addColumn('commit_id', 'text')
+    .addColumn('format', 'text')
+    .addColumn('quantization', 'text')
+    .addColumn('done_bytes', 'bigint', (column) => column.notNull())
+    .addColumn('total_bytes', 'bigint')
+    .addColumn('bytes_per_second', 'bigint')
+    .addColumn('requested_by', 'text')
+    .addColumn('requested_at', 'bigint', (column) => column.notNull())
+    .addColumn('ended_at', 'bigint')
+    .execute();
 }

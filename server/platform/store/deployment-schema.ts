@@ -9,6 +9,7 @@ export type Strategy = 'auto' | 'surge' | 'replace';
 export interface DeploymentTables {
   images: ImageRow;
   data_sources: DataSourceRow;
+  data_pulls: DataPullRow;
   data_bindings: BindingRow;
   containers: ContainerRow;
   /** All slugs ever assigned. */
@@ -65,6 +66,40 @@ export interface DataSourceRow {
   created_at: number;
   updated_at: number;
   rev: number;
+}
+
+/** `pending`: waits for its turn, or for the service to start again. */
+export const PULL_STATES = ['pending', 'running', 'done', 'failed', 'cancelled'] as const;
+export type PullState = (typeof PULL_STATES)[number];
+
+/** The hub's model that fills a data source. Deleted with the source. */
+export interface DataPullRow {
+  source_id: string;
+  hub: 'huggingface' | 'modelscope';
+  /** `ORG/NAME[@revision][:quantization or file]` */
+  model: string;
+  /** Encrypted. */
+  token: string | null;
+  state: PullState;
+  /** Counts the requests, so that a late result of an earlier one changes nothing. */
+  attempt: number;
+  /** Whether the folder holds a complete model. */
+  is_filled: 0 | 1;
+  /** Why it failed. */
+  error_code: string | null;
+  message: string | null;
+  /** What the user should know about the model, such as that this version cannot run it. */
+  note: string | null;
+  commit_id: string | null;
+  format: string | null;
+  quantization: string | null;
+  done_bytes: number;
+  /** Null until the hub has listed the files. */
+  total_bytes: number | null;
+  bytes_per_second: number | null;
+  requested_by: string | null;
+  requested_at: number;
+  ended_at: number | null;
 }
 
 export interface BindingRow {

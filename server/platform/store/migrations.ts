@@ -8,6 +8,7 @@ import {
   followReplicaEnds,
   leaseControlLoop,
   measureSources,
+  pullModels,
 } from './deployment-migrations';
 
 export const SERVICE: Component = {
@@ -31,6 +32,7 @@ export const SERVICE: Component = {
     addSessionSecrets,
     leaseControlLoop,
     keepIdleTimeouts,
+    pullModels,
   ],
 };
 

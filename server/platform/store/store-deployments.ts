@@ -42,6 +42,25 @@ import {
   saveMeasure,
   setMeasureState,
 } from '../deployments/data-sources';
+import {
+  cancelPull,
+  createPull,
+  type NewPull,
+  type PullAgain,
+  pullAgain,
+  readPullToken,
+} from '../deployments/data-pulls';
+import {
+  admitPull,
+  failPull,
+  finishPull,
+  listPulledSources,
+  type PullKey,
+  type PullListing,
+  type PullProgress,
+  savePullProgress,
+  takePull,
+} from '../deployments/pull-jobs';
 import type { DeploymentState } from '../deployments/deployment-state';
 import {
   pageDeployments,
@@ -84,7 +103,18 @@ export function deploymentMethods(context: StoreContext) {
     findUnmeasured: () => findUnmeasured(db),
     saveMeasure: (source: { id: string; locator: string }, outcome: FolderMeasure | { error: string }) =>
       saveMeasure(db, source, outcome, now()),
+    /** Returns a folder that the caller must delete with the HubPuller, or null. */
     deleteDataSource: (actor: ServiceActor, id: string) => deleteDataSource(db, actor, id, now()),
+    createPull: (actor: ServiceActor, request: NewPull) => createPull(context, actor, request),
+    pullAgain: (actor: ServiceActor, id: string, request: PullAgain) => pullAgain(context, actor, id, request),
+    cancelPull: (actor: ServiceActor, id: string) => cancelPull(context, actor, id),
+    readPullToken: (actor: ServiceActor, id: string) => readPullToken(context, actor, id),
+    takePull: (active: readonly string[]) => takePull(context, active, now()),
+    admitPull: (key: PullKey, listing: PullListing) => admitPull(context, key, listing),
+    savePullProgress: (key: PullKey, progress: PullProgress) => savePullProgress(context, key, progress),
+    finishPull: (key: PullKey) => finishPull(context, key, now()),
+    failPull: (key: PullKey, error: { code: string; message: string }) => failPull(context, key, error, now()),
+    listPulledSources: () => listPulledSources(context),
     readCapacity: (actor: ServiceActor) => readCapacity(db, options.machine, actor),
 
     pageContainers: (actor: ServiceActor, filter: { owner?: OwnerRef; after?: string; limit: number }) =>

@@ -24,6 +24,7 @@ import { LOOP_OFFSET_MS, loopClock, SYSTEM_CLOCK } from '../control/clock';
 import { Controller } from '../control/controller';
 import { stopStrays } from '../control/strays';
 import { DataMeasurer } from '../deployments/data-measurer';
+import { HubPuller } from '../deployments/hub-puller';
 import { HomeSnapshots } from '../deployments/home-snapshots';
 import type { Machine } from '../deployments/machine';
 import { loadSecretKey } from '../accounts/secret-box';
@@ -200,6 +201,19 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   closers.push(() => controller.close({ stopsReplicas: stopsReplicas() }));
   const measurer = new DataMeasurer({ store, dataRoots, log });
   closers.push(() => measurer.close());
+  const puller = new HubPuller({
+    store,
+    dataRoots,
+    node,
+    log,
+    onEnd: () => {
+      measurer.notify();
+      void controller.capacityFreed();
+    },
+  });
+  closers.push(() => puller.close());
+  // A new version may need a model of the hub.
+  controller.onChange(() => puller.notify());
   const metrics = new ServiceMetrics(targets);
   const usage = new UsageRecorder({ store, targets, driver, log });
   closers.push(() => usage.close());
@@ -230,6 +244,8 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
       controller,
       logs,
       measurer,
+      puller,
+      dataRoots,
       webhooks,
       serving: { targets, gateway, urlOf: (slug) => deploymentUrl(addresses, servingDomain, slug) },
       log,
@@ -252,6 +268,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   usage.start();
   webhooks.start();
   measurer.notify();
+  void puller.start();
   consoleGate.open(consoleHandler(api, { isSecure, origin: addresses.console, consoleHost }));
   servingGate.open(consoleHost === undefined ? gateway.handle : refuseHost(consoleHost, gateway.handle));
   adminGate.open(adminHandler(metrics));

@@ -22,7 +22,7 @@ const EVENTS = {
   rollout: ['replace'],
   container: ['created', 'updated', 'deleted', 'start', 'stop', ...CONTAINER_STATES],
   image: ['created', 'deleted'],
-  source: ['created', 'updated', 'deleted'],
+  source: ['created', 'updated', 'deleted', 'pulled', 'pull_cancelled', 'pull_finished', 'pull_failed'],
   token: ['created', 'deleted'],
   member: ['invited', 'invitation_revoked', 'added', 'removed', 'role_changed'],
   org: ['updated'],

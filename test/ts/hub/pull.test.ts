@@ -14,39 +14,13 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { Readable } from 'node:stream';
-import { createHttp } from '../../../ts/hub/http';
 import { locateModel } from '../../../ts/hub/locate';
 import { infoWith, pullWith, type PullOptions } from '../../../ts/hub/models';
-import type { HubSystem } from '../../../ts/hub/system';
 import { etagOf, HubServer, sha256, TOKEN } from '../../fakes/hub-server';
+import { closeTestSystems, testSystem, type TestSystem } from '../../fakes/hub-system';
 import { tinyModel } from '../../fakes/tiny-model';
 
-/** A system without waiting and without locks. */
-function testSystem(env: NodeJS.ProcessEnv, parts: Partial<HubSystem> = {}): HubSystem & { waits: number[] } {
-  const waits: number[] = [];
-  const { send, close } = createHttp(env);
-  closers.push(close);
-  return {
-    env,
-    send,
-    now: () => 1_000_000,
-    sleep: (ms) => {
-      waits.push(ms);
-      return Promise.resolve();
-    },
-    tryLock: () => true,
-    freeDiskBytes: () => Promise.resolve(2 ** 40),
-    write: async (file, bytes, position) => {
-      await file.write(bytes, 0, bytes.length, position);
-    },
-    freeMemoryBytes: () => 2 ** 40,
-    waits,
-    ...parts,
-  };
-}
-
 const NAME = 'acme/tiny';
-const closers: (() => void)[] = [];
 const folder = tinyModel();
 const read = (name: string): Buffer => readFileSync(join(folder, name));
 const TEXTS = ['config.json', 'generation_config.json', 'tokenizer.json', 'tokenizer_config.json'];
@@ -65,7 +39,7 @@ const OTHERS = {
 let hub: HubServer;
 let cacheDir: string;
 let env: NodeJS.ProcessEnv;
-let system: HubSystem & { waits: number[] };
+let system: TestSystem;
 
 beforeAll(() => {
   process.env.CAPSTAN_ADDON = require.resolve('../../fakes/fake-addon');
@@ -80,7 +54,7 @@ beforeEach(async () => {
 });
 
 afterEach(async () => {
-  for (const close of closers.splice(0)) close();
+  closeTestSystems();
   await hub.close();
   expect(hub.violations).toEqual([]);
 });
@@ -441,7 +415,10 @@ describe('a hostile hub', () => {
       'a hash that is a path',
       (reply) => ({ ...reply, siblings: [{ rfilename: 'config.json', size: 1, blobId: '../x' }] }),
     ],
-    ['no size', (reply) => ({ ...reply, siblings: [{ rfilename: 'config.json', blobId: 'a'.repeat(40) }] })],
+    [
+      'a size that is a text',
+      (reply) => ({ ...reply, siblings: [{ rfilename: 'config.json', size: '1', blobId: 'a'.repeat(40) }] }),
+    ],
     ['a list', () => []],
     ['null', () => null],
     ['too many files', (reply) => ({ ...reply, siblings: Array(50_001).fill(reply.siblings[0]) })],
@@ -687,6 +664,67 @@ describe('a name', () => {
       ),
     );
     expect(existsSync(blob(WEIGHTS))).toBe(false);
+  });
+});
+
+describe('a mirror', () => {
+  test('without sizes and hashes is asked for each file, and the description says what is not checked', async () => {
+    hub.add(NAME, FILES, { hasHashes: false });
+    const info = await infoWith(NAME, {}, system);
+    expect(info.uncheckedFiles.sort()).toEqual(Object.keys(FILES).sort());
+    expect(info.totalBytes).toBe(Object.values(FILES).reduce((sum, { length }) => sum + length, 0));
+    const { path } = await pull();
+    expect(readFileSync(join(path, 'model.safetensors')).equals(WEIGHTS)).toBe(true);
+    expect(hub.requests.filter(({ method }) => method === 'HEAD').length).toBe(2 * Object.keys(FILES).length);
+  });
+
+  test('without hashes in the list only is checked by the hashes in the headers', async () => {
+    hub.add(NAME, FILES, {
+      patchList: ({ siblings, ...reply }) => ({
+        ...reply,
+        siblings: siblings.map(({ rfilename }: any) => ({ rfilename })),
+      }),
+    });
+    expect((await infoWith(NAME, {}, system)).uncheckedFiles).toEqual([]);
+    hub.fail('model.safetensors', {}, { isCorrupt: true }, { isCorrupt: true });
+    await expect(pull()).rejects.toMatchObject(
+      refusal('download_failed', `expected content with the hash ${sha256(WEIGHTS)}, got [0-9a-f]{64}, 2 times`),
+    );
+    expect((await pull()).path).toContain('snapshots');
+  });
+
+  test('without hashes continues a file that was cut', async () => {
+    hub.add(NAME, FILES, { hasHashes: false });
+    hub.fail('model.safetensors', {}, { cutAfter: 1000 });
+    const { path } = await pull();
+    expect(readFileSync(join(path, 'model.safetensors')).equals(WEIGHTS)).toBe(true);
+    expect(hub.requests.some(({ range }) => range === 'bytes=1000-')).toBe(true);
+  });
+});
+
+describe('options in place of the environment', () => {
+  test('name the cache and the token, and null means no token', async () => {
+    hub.add(NAME, FILES, { isGated: true });
+    const folder = join(env.HF_HOME!, 'elsewhere');
+    system = testSystem({ ...env, HF_TOKEN: TOKEN });
+    await expect(pull({ token: null, cacheDir: folder })).rejects.toMatchObject(
+      refusal('access_denied', /is gated.*Then set the option token to a token of that account/),
+    );
+    system = testSystem(env);
+    const { path } = await pull({ token: TOKEN, cacheDir: folder });
+    expect(path).toContain(join(folder, 'models--acme--tiny', 'snapshots'));
+    expect(existsSync(cacheDir)).toBe(false);
+    await expect(pull({ token: 'two words' })).rejects.toMatchObject(
+      refusal('invalid_argument', /^token: expected a token of printable ASCII/),
+    );
+  });
+
+  test('advise another folder when the disk is full', async () => {
+    hub.add(NAME, FILES);
+    system = testSystem(env, { freeDiskBytes: () => Promise.resolve(10) });
+    await expect(pull({ cacheDir: join(env.HF_HOME!, 'x') })).rejects.toMatchObject(
+      refusal('io_error', /Free space, or use a folder on another disk$/),
+    );
   });
 });
 

@@ -105,6 +105,30 @@ describe('a damaged tokenizer.model', () => {
     }
   });
 
+  test.each<[string, Uint8Array, RegExp]>([
+    [
+      'a number as text',
+      Uint8Array.of(0x0a, 2, 0x08, 1),
+      /tokenizer\.model: piece 0: expected a text, got the number 1/,
+    ],
+    ['a text as score', Uint8Array.of(0x0a, 3, 0x12, 1, 0x61), /tokenizer\.model: piece 0: expected a number as score/],
+    ['a text as type', Uint8Array.of(0x0a, 3, 0x1a, 1, 0x61), /tokenizer\.model: piece 0: expected a number as score/],
+  ])('with %s in a piece is an error that names the piece', (_name, model, message) => {
+    const code = 'invalid_model';
+    const expected = expect.objectContaining({ code, message: expect.stringMatching(message) as string });
+    expect(() => convertSentencePiece(model, none, none)).toThrow(expected);
+  });
+
+  test('with an added token that is null names the token', () => {
+    const config = new JsonReader({ added_tokens_decoder: { 3: null } }, 'tokenizer_config.json');
+    const message = /tokenizer_config\.json: added_tokens_decoder: 3: expected an object with content, got nothing/;
+    const expected = expect.objectContaining({
+      code: 'invalid_model',
+      message: expect.stringMatching(message) as string,
+    });
+    expect(() => convertSentencePiece(bytes, config, none)).toThrow(expected);
+  });
+
   test('of words is refused', () => {
     // trainer_spec { model_type: WORD }, after a piece.
     const model = Uint8Array.of(0x0a, 3, 0x0a, 1, 0x61, 0x12, 2, 0x18, 3);

@@ -69,14 +69,15 @@ export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
     method: 'DELETE',
     path: `${PATH}/{id}`,
-    summary: 'Delete a data source without bindings. Its folder is kept',
+    summary: 'Delete a data source without bindings. Its folder is kept, unless the service has pulled it from the hub',
     tag: TAG,
     auth: 'any',
     responses: { 204: null },
     problems: ['conflict'],
-    handle: async ({ context: { store, measurer }, actor, params: { id } }) => {
-      await store.deleteDataSource(actor, id);
+    handle: async ({ context: { store, measurer, puller }, actor, params: { id } }) => {
+      const folder = await store.deleteDataSource(actor, id);
       measurer?.cancel(id);
+      if (folder !== null) await puller?.remove(id, folder);
       return { status: 204 };
     },
   }),

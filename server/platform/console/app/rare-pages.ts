@@ -7,6 +7,8 @@ export { ContainerEditPage } from '../pages/containers/edit';
 export { ContainerListPage } from '../pages/containers/list';
 export { ContainerNewPage } from '../pages/containers/new';
 export { DataPage } from '../pages/data';
+export { DeploymentNewPage } from '../pages/deployments/new';
+export { VersionNewPage } from '../pages/deployments/version-new';
 export { InvitationPage } from '../pages/invitation';
 export { OrgListPage } from '../pages/orgs/list';
 export { OrgPage } from '../pages/orgs/org';

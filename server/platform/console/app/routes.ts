@@ -3,10 +3,8 @@ import type { Params } from '../router/match';
 import type * as rarePages from './rare-pages';
 import { lazy } from './lazy';
 import { DeploymentListPage } from '../pages/deployments/list';
-import { DeploymentNewPage } from '../pages/deployments/new';
 import { DeploymentPage } from '../pages/deployments/deployment';
 import { VersionLogsPage } from '../pages/deployments/version-logs';
-import { VersionNewPage } from '../pages/deployments/version-new';
 import { VersionPage } from '../pages/deployments/version';
 
 export interface PageRoute {
@@ -17,7 +15,7 @@ export interface PageRoute {
 }
 
 const page = <P>(component: ComponentType<P>) => component as unknown as ComponentType<Params>;
-// The pages of deployments are used most, so they are part of the initial chunk.
+// The pages of deployments are used most, so they are part of the initial chunk, apart from forms.
 const rare = (name: keyof typeof rarePages) => lazy(async () => page((await import('./rare-pages'))[name]));
 
 // Each is created once, so that all its paths share one page instance.
@@ -38,9 +36,9 @@ const org = ({ id }: Params) => `org ${id}`;
 
 export const ROUTES: readonly PageRoute[] = [
   { path: '/deployments', page: page(DeploymentListPage) },
-  { path: '/deployments/new', page: page(DeploymentNewPage) },
+  { path: '/deployments/new', page: rare('DeploymentNewPage') },
   { path: '/deployments/:id', page: page(DeploymentPage), key: deployment },
-  { path: '/deployments/:id/versions/new', page: page(VersionNewPage) },
+  { path: '/deployments/:id/versions/new', page: rare('VersionNewPage') },
   {
     path: '/deployments/:id/versions/:number',
     page: page(VersionPage),

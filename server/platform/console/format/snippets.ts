@@ -14,6 +14,9 @@ const EMBEDDED_MODEL = 'demo';
 /** The name that clients send as `model`, derived from the runtime options. */
 export function modelName(runtime: RuntimeOptions | undefined): string {
   if (runtime === undefined) return EMBEDDED_MODEL;
+  // A model of the hub has the name of its repository.
+  const [, repository] = /^(?:hf:)?([\w.-]+\/[\w.-]+)/.exec(runtime.model ?? '') ?? [];
+  if (repository !== undefined) return runtime.served_name ?? repository;
   const folder = runtime.model?.split('/').findLast((part) => part !== '');
   return runtime.served_name ?? folder ?? EMBEDDED_MODEL;
 }

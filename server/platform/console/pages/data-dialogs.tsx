@@ -71,6 +71,7 @@ export function RemoveDialog({
   onClose,
   onDone,
 }: DialogProps & { of: DataSource | Image; path: '/data-sources' | '/images' }) {
+  const textOfSource = 'pull' in of && of.pull !== null ? 'data.removePulledText' : 'data.removeText';
   const name = 'version' in of ? `${of.name} ${of.version}` : of.name;
   const action = useAction(async () => {
     await call('DELETE', `${path}/${of.id}`);
@@ -87,7 +88,7 @@ export function RemoveDialog({
       onConfirm={() => void action.run()}
     >
       <p>
-        {t(path === '/images' ? 'data.removeImageText' : 'data.removeText')}{' '}
+        {t(path === '/images' ? 'data.removeImageText' : textOfSource)}{' '}
         <strong class="isolate">{neutralise(name)}</strong>
       </p>
     </ConfirmDialog>

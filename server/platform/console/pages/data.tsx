@@ -12,10 +12,12 @@ import { Banner, Empty, Loaded } from '../ui/state';
 import { Table } from '../ui/table';
 import { Ago } from '../ui/time';
 import { ImageDialog, RemoveDialog } from './data-dialogs';
+import { PullDialog } from './pull-dialog';
+import { isPulling, PullStatus } from './pull-status';
 import { MeasuredSize, SourceDetails, SourceDialog } from './source-dialogs';
 
-/** Poll interval while a data source is being measured. */
-const POLL_MS = 3_000;
+/** Poll interval while a data source is being measured or downloaded. */
+const POLL_MS = 2_000;
 
 /** Compute, data sources and images. */
 export function DataPage() {
@@ -25,6 +27,8 @@ export function DataPage() {
   const [open, setOpen] = useState<
     | 'source'
     | 'image'
+    | 'pull'
+    | { pull: DataSource }
     | { of: DataSource | Image; path: '/data-sources' | '/images' }
     | { show: DataSource }
     | { edit: DataSource }
@@ -32,17 +36,23 @@ export function DataPage() {
   >(null);
   const isAdmin = me().is_admin;
   const reloadSources = sources.reload;
-  const isMeasuring = sources.data?.some(({ measurement }) => measurement.state === 'pending') === true;
+  const isBusy = sources.data?.some(isChanging) === true;
   useEffect(() => {
-    if (!isMeasuring) return undefined;
+    if (!isBusy) return undefined;
     const timer = setInterval(reloadSources, POLL_MS);
     return () => clearInterval(timer);
-  }, [isMeasuring, reloadSources]);
+  }, [isBusy, reloadSources]);
   const items = (source: DataSource): (MenuItem | 'line' | false)[] => [
     { label: t('data.details'), icon: 'info', onSelect: () => setOpen({ show: source }) },
     isAdmin && { label: t('action.edit'), icon: 'edit', onSelect: () => setOpen({ edit: source }) },
-    isAdmin && 'line',
-    isAdmin && {
+    source.pull !== null &&
+      !isPulling(source.pull) && {
+        label: t('data.pullAgain'),
+        icon: 'download',
+        onSelect: () => setOpen({ pull: source }),
+      },
+    (isAdmin || source.pull !== null) && 'line',
+    (isAdmin || source.pull !== null) && {
       label: t('action.delete'),
       icon: 'trash',
       isDanger: true,
@@ -65,11 +75,16 @@ export function DataPage() {
           note={t('data.sourcesNote')}
           isFlush
           aside={
-            isAdmin && (
-              <Button isSmall icon="plus" onClick={() => setOpen('source')}>
-                {t('data.addSource')}
+            <div class="row-tight">
+              <Button isSmall icon="download" onClick={() => setOpen('pull')}>
+                {t('data.pull')}
               </Button>
-            )
+              {isAdmin && (
+                <Button isSmall icon="plus" onClick={() => setOpen('source')}>
+                  {t('data.addSource')}
+                </Button>
+              )}
+            </div>
           }
         >
           <Loaded of={sources}>
@@ -95,6 +110,9 @@ export function DataPage() {
                           {source.description !== null && (
                             <span class="table-sub isolate">{neutralise(source.description)}</span>
                           )}
+                          {source.pull !== null && source.pull.model !== source.name && (
+                            <code class="table-sub isolate">{neutralise(source.pull.model)}</code>
+                          )}
                           <code class="table-sub">{source.id}</code>
                         </div>
                       ),
@@ -105,7 +123,7 @@ export function DataPage() {
                       cell: ({ owner }) => <span class="isolate">{neutralise(owner.name)}</span>,
                     },
                     { title: t('data.visibility'), cell: ({ visibility }) => t(`data.visibility.${visibility}`) },
-                    { title: t('data.size'), cell: (source) => <MeasuredSize of={source} /> },
+                    { title: t('data.size'), cell: (source) => <SourceSize of={source} /> },
                     { title: t('field.created'), cell: ({ created_at }) => <Ago time={created_at} /> },
                     {
                       title: t('field.actions'),
@@ -173,6 +191,10 @@ export function DataPage() {
         </Card>
       </div>
       {open === 'source' && <SourceDialog onClose={() => setOpen(null)} onDone={done} />}
+      {open === 'pull' && <PullDialog onClose={() => setOpen(null)} onDone={done} />}
+      {open !== null && typeof open === 'object' && 'pull' in open && (
+        <PullDialog source={open.pull} onClose={() => setOpen(null)} onDone={done} />
+      )}
       {open === 'image' && <ImageDialog onClose={() => setOpen(null)} onDone={done} />}
       {open !== null && typeof open === 'object' && 'show' in open && (
         <SourceDetails of={open.show} onClose={() => setOpen(null)} onChange={sources.reload} />
@@ -185,6 +207,17 @@ export function DataPage() {
       )}
     </Page>
   );
+}
+
+/** Whether the data source is being measured or downloaded. */
+function isChanging({ measurement, pull }: DataSource): boolean {
+  return isPulling(pull) || (measurement.state === 'pending' && pull?.is_filled !== false);
+}
+
+/** The size of a data source, or the state of its download. */
+function SourceSize({ of }: { of: DataSource }) {
+  if (of.pull === null || (of.pull.state === 'done' && of.pull.is_filled)) return <MeasuredSize of={of} />;
+  return <PullStatus of={of.pull} />;
 }
 
 function Compute({ of: { total, free, gpus, isolation, driver } }: { of: Capacity }) {

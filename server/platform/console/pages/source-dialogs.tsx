@@ -4,6 +4,7 @@ import { me } from '../app/session';
 import { call } from '../api/client';
 import { fieldMessage } from '../api/problem';
 import { useAction, useResource } from '../api/resource';
+import { HUB_NAMES } from '../format/hubs';
 import { formatBytes, formatNumber } from '../format/numbers';
 import { neutralise } from '../format/neutral';
 import { locale, t } from '../i18n';
@@ -15,6 +16,8 @@ import { SelectField, TextArea, TextField } from '../ui/field';
 import { Facts } from '../ui/page';
 import { Loaded, ProblemBanner } from '../ui/state';
 import { At } from '../ui/time';
+import { toast } from '../ui/toast';
+import { isPulling, PullFailure, PullStatus } from './pull-status';
 
 const TYPES = ['dataset', 'model', 'workspace', 'upload'] as const satisfies readonly DataSource['type'][];
 const VISIBILITIES = ['private', 'org', 'public'] as const satisfies readonly DataSource['visibility'][];
@@ -85,14 +88,16 @@ export function SourceDialog({
         value={description}
         onInput={setDescription}
       />
-      <TextField
-        label={t('data.path')}
-        hint={t(edited === undefined ? 'data.pathHint' : 'data.pathEditHint')}
-        isMono
-        value={path}
-        onInput={setPath}
-        placeholder="/srv/capstan/data/qwen"
-      />
+      {(edited?.pull ?? null) === null && (
+        <TextField
+          label={t('data.path')}
+          hint={t(edited === undefined ? 'data.pathHint' : 'data.pathEditHint')}
+          isMono
+          value={path}
+          onInput={setPath}
+          placeholder="/srv/capstan/data/qwen"
+        />
+      )}
       <div class="columns">
         {edited === undefined && (
           <SelectField
@@ -126,20 +131,33 @@ export function SourceDetails({
 }) {
   const details = useResource<DataSourceDetails>(`/data-sources/${of.id}`);
   const reloadDetails = details.reload;
-  const isPending = details.data?.measurement.state === 'pending';
+  const pull = details.data?.pull ?? null;
+  const isDownloading = isPulling(pull);
+  const isPending = details.data?.measurement.state === 'pending' && pull?.is_filled !== false;
   useEffect(() => {
-    if (!isPending) return undefined;
+    if (!isPending && !isDownloading) return undefined;
     const timer = setInterval(reloadDetails, POLL_MS);
     return () => clearInterval(timer);
-  }, [isPending, reloadDetails]);
+  }, [isPending, isDownloading, reloadDetails]);
   const measure = useAction(async () => {
     await call(isPending ? 'DELETE' : 'POST', `/data-sources/${of.id}/measurement`);
     details.reload();
     onChange();
   });
+  const cancel = useAction(async () => {
+    await call('DELETE', `/data-sources/${of.id}/pull`);
+    toast(t('data.pullCancelled'));
+    details.reload();
+    onChange();
+  });
   const foot = (
     <>
-      {me().is_admin && (
+      {isDownloading && (
+        <Button isBusy={cancel.isBusy} onClick={() => void cancel.run()}>
+          {t('data.pullCancel')}
+        </Button>
+      )}
+      {me().is_admin && pull?.is_filled !== false && (
         <Button isBusy={measure.isBusy} onClick={() => void measure.run()}>
           {t(isPending ? 'data.cancelMeasure' : 'data.measure')}
         </Button>
@@ -151,7 +169,8 @@ export function SourceDetails({
   );
   return (
     <Dialog title={neutralise(of.name)} isWide onClose={onClose} foot={foot}>
-      <ProblemBanner problem={measure.problem} />
+      <ProblemBanner problem={measure.problem ?? cancel.problem} />
+      {pull !== null && <PullFailure of={pull} />}
       <Loaded of={details}>{(data) => <SourceFacts of={data} />}</Loaded>
     </Dialog>
   );
@@ -165,6 +184,7 @@ function SourceFacts({
     file_count: numFiles,
     digest,
     measurement,
+    pull,
     used_by: users,
     used_by_others: numOthers,
   },
@@ -175,8 +195,9 @@ function SourceFacts({
     <Facts
       of={[
         description !== null && [t('data.description'), <span class="isolate">{neutralise(description)}</span>],
+        ...pullFacts(pull),
         path !== null && [t('data.path'), <code class="isolate">{neutralise(path)}</code>],
-        [t('data.size'), <MeasuredSize of={{ size_bytes: size, measurement }} />],
+        pull?.is_filled !== false && [t('data.size'), <MeasuredSize of={{ size_bytes: size, measurement }} />],
         numFiles !== null && [t('data.files'), formatNumber(numFiles, locale())],
         digest !== null && [t('data.digest'), <code class="small">{digest}</code>],
         measurement.message !== null && [
@@ -209,6 +230,17 @@ function SourceFacts({
       ]}
     />
   );
+}
+
+function pullFacts(pull: DataSourceDetails['pull']): Parameters<typeof Facts>[0]['of'] {
+  if (pull === null) return [];
+  return [
+    [t('data.model'), <code class="isolate">{neutralise(pull.model)}</code>],
+    [t('spec.hub'), HUB_NAMES[pull.hub]],
+    [t('data.pull.download'), <PullStatus of={pull} />],
+    pull.commit !== null && [t('data.pull.commit'), <code class="small">{neutralise(pull.commit)}</code>],
+    pull.note !== null && [t('data.pull.note'), <span class="isolate">{neutralise(pull.note)}</span>],
+  ];
 }
 
 /** The size of a data source, or the state of its measurement. */

@@ -1,5 +1,11 @@
 import type { Binding, Compute, NewVersion, RuntimeOptions, VersionSpec } from '../../api/objects';
 
+/** The values of the runtime options. An empty text means the default. */
+export const HUBS = ['', 'modelscope'] as const;
+export const DTYPES = ['', 'f32', 'f16', 'bf16'] as const;
+export const QUANTIZATIONS = ['', 'none', 'int8', 'int4'] as const;
+export const CACHE_DTYPES = ['', 'f32', 'f16', 'bf16', 'fp8'] as const;
+
 /** A specification while it is edited. Numbers are kept as text, as the user typed them. */
 export interface SpecDraft {
   imageId: string;
@@ -12,10 +18,20 @@ export interface SpecDraft {
   usesScript: boolean;
   startCommand: string;
   model: string;
+  hub: (typeof HUBS)[number];
   servedName: string;
   maxModelLen: string;
+  dtype: (typeof DTYPES)[number];
+  quantization: (typeof QUANTIZATIONS)[number];
+  kvCacheDtype: (typeof CACHE_DTYPES)[number];
+  kvCacheMemoryMb: string;
+  maxNumSeqs: string;
+  maxNumBatchedTokens: string;
   gpuMemory: string;
   tensorParallel: string;
+  chatTemplate: string;
+  toolCallParser: string;
+  reasoningParser: string;
   prefixCaching: boolean;
   healthPath: string;
   startDeadlineS: string;
@@ -33,6 +49,11 @@ export interface EnvRow {
 export type SpecSource = Pick<VersionSpec, 'image_id' | 'compute' | 'bindings' | 'env' | 'start_command' | 'runtime'> &
   Partial<Pick<VersionSpec, 'health_path' | 'start_deadline_s' | 'grace_s'>>;
 
+/** Whether a model is one of the hub, such as `ORG/NAME:Q4_K_M`. */
+export function isHubModel(model: string): boolean {
+  return /^(hf:)?[\w.-]+\/[\w.-]+([@:].*)?$/.test(model);
+}
+
 const DEFAULT_COMPUTE: Compute = { cpu_millis: 1_000, memory_mb: 1_024, gpu_count: 0, gpu_type: null };
 
 export function emptyDraft(imageId: string): SpecDraft {
@@ -44,10 +65,20 @@ export function emptyDraft(imageId: string): SpecDraft {
     start_command: null,
     runtime: {
       model: 'demo',
+      hub: null,
       served_name: null,
       max_model_len: null,
+      dtype: null,
+      quantization: null,
+      kv_cache_dtype: null,
+      kv_cache_memory_mb: null,
+      max_num_seqs: null,
+      max_num_batched_tokens: null,
       gpu_memory_utilization: null,
       tensor_parallel_size: null,
+      chat_template: null,
+      tool_call_parser: null,
+      reasoning_parser: null,
       prefix_caching: true,
     },
   });
@@ -75,10 +106,20 @@ export function draftOf({
     usesScript: start_command !== null,
     startCommand: start_command ?? '',
     model: runtime.model ?? '',
+    hub: runtime.hub === 'modelscope' ? 'modelscope' : '',
     servedName: runtime.served_name ?? '',
     maxModelLen: text(runtime.max_model_len),
+    dtype: runtime.dtype ?? '',
+    quantization: runtime.quantization ?? '',
+    kvCacheDtype: runtime.kv_cache_dtype ?? '',
+    kvCacheMemoryMb: text(runtime.kv_cache_memory_mb),
+    maxNumSeqs: text(runtime.max_num_seqs),
+    maxNumBatchedTokens: text(runtime.max_num_batched_tokens),
     gpuMemory: text(runtime.gpu_memory_utilization),
     tensorParallel: text(runtime.tensor_parallel_size),
+    chatTemplate: runtime.chat_template ?? '',
+    toolCallParser: runtime.tool_call_parser ?? '',
+    reasoningParser: runtime.reasoning_parser ?? '',
     prefixCaching: runtime.prefix_caching,
     healthPath: health_path,
     startDeadlineS: String(start_deadline_s),
@@ -99,6 +140,8 @@ type DraftProblem =
   | 'spec.error.env'
   | 'spec.error.envTwice'
   | 'spec.error.binding'
+  | 'spec.error.template'
+  | 'spec.error.parser'
   | 'spec.error.bindingTwice'
   | 'spec.error.secret';
 
@@ -126,6 +169,13 @@ export function problemsOf(draft: SpecDraft, from?: SpecDraft): DraftProblems {
     'spec.error.number',
   );
   check('tensorParallel', draft.tensorParallel === '' || isInteger(draft.tensorParallel, 1, 64), 'spec.error.number');
+  const isCount = (value: string, max: number) => value === '' || isInteger(value, 1, max);
+  check('kvCacheMemoryMb', isCount(draft.kvCacheMemoryMb, 67_108_864), 'spec.error.number');
+  check('maxNumSeqs', isCount(draft.maxNumSeqs, 65_536), 'spec.error.number');
+  check('maxNumBatchedTokens', isCount(draft.maxNumBatchedTokens, 16_777_216), 'spec.error.number');
+  check('chatTemplate', draft.chatTemplate === '' || /[{\n]/.test(draft.chatTemplate), 'spec.error.template');
+  for (const field of ['toolCallParser', 'reasoningParser'] as const)
+    check(field, /^[a-z0-9_]{0,64}$/.test(draft[field]), 'spec.error.parser');
   check('healthPath', /^\/[!-~]*$/.test(draft.healthPath), 'spec.error.path');
   check('startDeadlineS', isInteger(draft.startDeadlineS, 1, 86_400), 'spec.error.number');
   check('graceS', isInteger(draft.graceS, 0, 3_600), 'spec.error.number');
@@ -216,12 +266,23 @@ function fullRequest(draft: SpecDraft, withHealth: boolean): SpecRequest {
 
 function toRuntime(draft: SpecDraft): RuntimeOptions {
   const number = (value: string) => (value === '' ? null : Number(value));
+  const option = <V extends string>(value: V) => (value === '' ? null : (value as Exclude<V, ''>));
   return {
-    model: draft.model === '' ? null : draft.model,
-    served_name: draft.servedName === '' ? null : draft.servedName,
+    model: option(draft.model),
+    hub: isHubModel(draft.model) ? option(draft.hub) : null,
+    served_name: option(draft.servedName),
     max_model_len: number(draft.maxModelLen),
+    dtype: option(draft.dtype),
+    quantization: option(draft.quantization),
+    kv_cache_dtype: option(draft.kvCacheDtype),
+    kv_cache_memory_mb: number(draft.kvCacheMemoryMb),
+    max_num_seqs: number(draft.maxNumSeqs),
+    max_num_batched_tokens: number(draft.maxNumBatchedTokens),
     gpu_memory_utilization: number(draft.gpuMemory),
     tensor_parallel_size: number(draft.tensorParallel),
+    chat_template: option(draft.chatTemplate),
+    tool_call_parser: option(draft.toolCallParser),
+    reasoning_parser: option(draft.reasoningParser),
     prefix_caching: draft.prefixCaching,
   };
 }

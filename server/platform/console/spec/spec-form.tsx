@@ -4,12 +4,13 @@ import { formatCores, formatMegabytes } from '../format/numbers';
 import { neutralise } from '../format/neutral';
 import { locale, t } from '../i18n';
 import { CodeField } from '../ui/code-field';
-import { Checkbox, Choices, SelectField, TextField } from '../ui/field';
+import { Choices, SelectField, TextField } from '../ui/field';
 import { Card } from '../ui/page';
 import { Banner } from '../ui/state';
 import { BindingRows } from './bindings';
 import type { DraftProblems, SpecDraft } from './draft';
 import { EnvRows } from './env-rows';
+import { RuntimePart } from './runtime-part';
 
 const EXAMPLE_SCRIPT = [
   '#!/bin/sh',
@@ -209,70 +210,6 @@ function SoftwarePart({
       ) : (
         <RuntimePart draft={draft} set={set} errorOf={errorOf} />
       )}
-    </div>
-  );
-}
-
-function RuntimePart({ draft, set, errorOf }: Omit<PartProps, 'choices'>) {
-  return (
-    <div class="stack">
-      <div class="columns">
-        <TextField
-          label={t('spec.model')}
-          hint={t('spec.modelHint')}
-          isMono
-          placeholder="demo"
-          value={draft.model}
-          onInput={(model) => set({ model })}
-        />
-        <TextField
-          label={t('spec.servedName')}
-          hint={t('spec.servedNameHint')}
-          isOptional
-          maxLength={100}
-          value={draft.servedName}
-          onInput={(servedName) => set({ servedName })}
-        />
-      </div>
-      <details class="disclosure">
-        <summary>{t('spec.runtimeMore')}</summary>
-        <div class="stack">
-          <div class="columns">
-            <TextField
-              label={t('spec.maxModelLen')}
-              isOptional
-              inputMode="numeric"
-              unit={t('unit.tokens')}
-              value={draft.maxModelLen}
-              onInput={(maxModelLen) => set({ maxModelLen })}
-              error={errorOf('maxModelLen')}
-            />
-            <TextField
-              label={t('spec.gpuMemory')}
-              isOptional
-              inputMode="decimal"
-              placeholder="0.9"
-              value={draft.gpuMemory}
-              onInput={(gpuMemory) => set({ gpuMemory })}
-              error={errorOf('gpuMemory')}
-            />
-            <TextField
-              label={t('spec.tensorParallel')}
-              isOptional
-              inputMode="numeric"
-              value={draft.tensorParallel}
-              onInput={(tensorParallel) => set({ tensorParallel })}
-              error={errorOf('tensorParallel')}
-            />
-          </div>
-          <Checkbox
-            label={t('spec.prefixCaching')}
-            hint={t('spec.prefixCachingHint')}
-            isChecked={draft.prefixCaching}
-            onChange={(prefixCaching) => set({ prefixCaching })}
-          />
-        </div>
-      </details>
     </div>
   );
 }

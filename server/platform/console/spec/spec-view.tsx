@@ -1,4 +1,5 @@
 import type { BindingView, Compute, RuntimeOptions } from '../../api/objects';
+import { HUB_NAMES } from '../format/hubs';
 import { formatCores, formatMegabytes, formatNumber } from '../format/numbers';
 import { neutralise } from '../format/neutral';
 import { locale, t } from '../i18n';
@@ -80,9 +81,22 @@ function runtimeFacts(runtime: RuntimeOptions): (readonly [string, string])[] {
   const facts: [string, string | number | null][] = [
     [t('spec.model'), runtime.model],
     [t('spec.servedName'), runtime.served_name],
+    [t('spec.hub'), runtime.hub === null ? null : HUB_NAMES[runtime.hub]],
     [t('spec.maxModelLen'), runtime.max_model_len],
+    [t('spec.quantization'), runtime.quantization],
+    [t('spec.dtype'), runtime.dtype],
+    [t('spec.kvCacheDtype'), runtime.kv_cache_dtype],
+    [
+      t('spec.kvCacheMemory'),
+      runtime.kv_cache_memory_mb === null ? null : formatMegabytes(runtime.kv_cache_memory_mb, locale()),
+    ],
+    [t('spec.maxNumSeqs'), runtime.max_num_seqs],
+    [t('spec.maxNumBatchedTokens'), runtime.max_num_batched_tokens],
     [t('spec.gpuMemory'), runtime.gpu_memory_utilization],
     [t('spec.tensorParallel'), runtime.tensor_parallel_size],
+    [t('spec.toolCallParser'), runtime.tool_call_parser],
+    [t('spec.reasoningParser'), runtime.reasoning_parser],
+    [t('spec.chatTemplate'), runtime.chat_template],
   ];
   return [
     ...facts.filter(([, value]) => value !== null).map(([name, value]) => [name, neutralise(String(value))] as const),

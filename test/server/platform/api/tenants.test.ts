@@ -79,6 +79,11 @@ const ELSEWHERE: Readonly<Record<string, readonly ((tenant: Tenant) => { query?:
   'GET /api/v1/images': [],
   'GET /api/v1/compute': [],
   'GET /api/v1/data-sources': [],
+  'POST /api/v1/data-pulls': [
+    ({ org }) => ({ body: { name: 'p', model: 'acme/tiny', owner: { type: 'org', id: org } } }),
+    ({ members }) => ({ body: { name: 'p', model: 'acme/tiny', owner: { type: 'user', id: members.owner.userId } } }),
+  ],
+  'POST /api/v1/data-pulls/preview': [({ source }) => ({ body: { model: 'acme/tiny', source_id: source } })],
   'GET /api/v1/containers': [
     ({ org }) => ({ query: `owner=org:${org}` }),
     ({ members }) => ({ query: `owner=user:${members.owner.userId}` }),

@@ -16,6 +16,7 @@ import { LogStore } from '../../../../server/platform/driver/logs/log-store';
 import { createTransport } from '../../../../server/http/create-transport';
 import { createLog } from '../../../../server/base/log';
 import { DataMeasurer } from '../../../../server/platform/deployments/data-measurer';
+import { HubPuller } from '../../../../server/platform/deployments/hub-puller';
 import type { Machine } from '../../../../server/platform/deployments/machine';
 import { loadSecretKey } from '../../../../server/platform/accounts/secret-box';
 import { openServiceStore, type ServiceStore } from '../../../../server/platform/store/store';
@@ -37,6 +38,7 @@ export interface TestService {
   client: Client;
   logs: LogStore;
   measurer: DataMeasurer;
+  puller: HubPuller;
   token: string;
   /** Receives webhooks. */
   receiver: { url: string; types: string[]; status: number };
@@ -58,12 +60,13 @@ const MACHINE: Machine = {
 
 export async function startService(): Promise<TestService> {
   const { root } = openDataDir(makeFolder());
+  const dataRoot = realpathSync(makeFolder());
   const log = createLog('silent');
   const store = await openServiceStore({
     location: { kind: 'file', file: `${root}/capstan.db` },
     secretKey: loadSecretKey(root),
     version: '1.2.3',
-    machine: MACHINE,
+    machine: { ...MACHINE, dataRoots: [dataRoot, ...MACHINE.dataRoots] },
   });
   const access = await Access.open({ store, log });
   const logs = new LogStore({ folder: `${root}/logs`, redact: (text) => text });
@@ -74,6 +77,7 @@ export async function startService(): Promise<TestService> {
   );
   const webhooks = new WebhookSender({ store, log, allowsPrivate: true });
   const measurer = new DataMeasurer({ store, dataRoots: MACHINE.dataRoots, log });
+  const puller = new HubPuller({ store, dataRoots: [dataRoot], log, onEnd: () => {}, saveMs: 5 });
   const { receiver, stop } = await startReceiver();
   const api = new Api({
     routes: apiRoutes(),
@@ -82,6 +86,8 @@ export async function startService(): Promise<TestService> {
       access,
       logs,
       measurer,
+      puller,
+      dataRoots: [dataRoot],
       webhooks,
       log,
       now: Date.now,
@@ -104,9 +110,11 @@ export async function startService(): Promise<TestService> {
     run: (line, env = {}) => runCommand(line, { CAPSTAN_URL: url, CAPSTAN_TOKEN: token, ...env }),
     logs,
     measurer,
+    puller,
     close: async () => {
       await transport.close();
       await stop();
+      await puller.close();
       await measurer.close();
       await logs.close();
       await access.close();

@@ -1,6 +1,6 @@
 /** The management API in memory. It stores the changes that pages make, and streams the events that they follow. */
 import type { HttpReply, HttpRequest } from '../../../../server/http/transport';
-import type { LogLine } from '../../../../server/platform/api/objects';
+import type { DataPull, DataSource, LogLine } from '../../../../server/platform/api/objects';
 import {
   at,
   AUDIT,
@@ -18,6 +18,8 @@ import {
   MEMBERS,
   metrics,
   ORGS,
+  PREVIEW,
+  PULLED,
   QUOTAS,
   SESSIONS,
   SOURCES,
@@ -46,6 +48,7 @@ export class FakeService {
   deployments = structuredClone(DEPLOYMENTS);
   keys = structuredClone(KEYS);
   quotas = structuredClone(QUOTAS);
+  sources = structuredClone([...SOURCES, ...PULLED]);
   /** Returns empty lists. */
   isEmpty = false;
   /** Logs have a second page with older lines. */
@@ -107,6 +110,12 @@ export class FakeService {
     return (
       list.find((item) => item.id === wanted) ?? [404, { status: 404, code: 'not_found', detail: 'object not found' }]
     );
+  }
+
+  #setPull(sourceId: string, part: Partial<DataPull>): unknown {
+    const changed = (source: DataSource) => ({ ...source, pull: { ...source.pull!, ...part } });
+    this.sources = this.sources.map((source) => (source.id === sourceId ? changed(source) : source));
+    return this.#find(this.sources, sourceId);
   }
 
   readonly #routes: Record<string, Handler> = {
@@ -236,9 +245,18 @@ export class FakeService {
     'POST /webhooks/*/deliveries/*/redeliver': () => [202, { ...DELIVERIES[0], state: 'pending' }],
     'GET /audit': () => this.#page(AUDIT),
     'GET /images': () => this.#page(IMAGES),
-    'GET /data-sources': () => this.#page(SOURCES),
+    'GET /data-sources': () => this.#page(this.sources),
+    'POST /data-pulls': ({ body }) => {
+      const { hub, model, token = null, ...named } = body;
+      const made = { ...PULLED[0], ...named, id: id('dat', 9), pull: { ...PULLED[0].pull!, hub, model } };
+      this.sources = [...this.sources, { ...made, pull: { ...made.pull, has_token: token !== null } }];
+      return [201, made];
+    },
+    'POST /data-pulls/preview': () => PREVIEW,
+    'POST /data-sources/*/pull': ({ params }) => this.#setPull(params[0], { state: 'running', error: null }),
+    'DELETE /data-sources/*/pull': ({ params }) => this.#setPull(params[0], { state: 'cancelled' }),
     'GET /data-sources/*': ({ params }) => ({
-      ...SOURCES.find((source) => source.id === params[0])!,
+      ...this.sources.find((source) => source.id === params[0])!,
       used_by_others: 2,
       used_by: [
         { type: 'deployment', id: DEPLOYMENTS[0].id, name: DEPLOYMENTS[0].name, version: 3, mount: 'input0' },

@@ -4,6 +4,8 @@ import type {
   AuditEvent,
   Capacity,
   Container,
+  DataPull,
+  DataPullPreview,
   DataSource,
   Deployment,
   DeploymentEvent,
@@ -16,6 +18,7 @@ import type {
   Metrics,
   Organization,
   OwnerQuota,
+  RuntimeOptions,
   Session,
   Token,
   Version,
@@ -60,13 +63,40 @@ export const HOSTILE = '<img src=x onerror="document.title=\'owned\'">\u202eevil
 const SELF = { type: 'user', id: ME.id, name: ME.email } as const;
 const ACME = { type: 'org', id: id('org', 1), name: 'acme' } as const;
 const COMPUTE = { cpu_millis: 2_000, memory_mb: 4_096, gpu_count: 0, gpu_type: null };
-const RUNTIME = {
+export const RUNTIME: RuntimeOptions = {
   model: 'demo',
+  hub: null,
   served_name: null,
   max_model_len: null,
+  dtype: null,
+  quantization: null,
+  kv_cache_dtype: null,
+  kv_cache_memory_mb: null,
+  max_num_seqs: null,
+  max_num_batched_tokens: null,
   gpu_memory_utilization: null,
   tensor_parallel_size: null,
+  chat_template: null,
+  tool_call_parser: null,
+  reasoning_parser: null,
   prefix_caching: true,
+};
+const PULL: DataPull = {
+  hub: 'huggingface',
+  model: 'Qwen/Qwen3-4B-GGUF:Q4_K_M',
+  state: 'running',
+  is_filled: false,
+  error: null,
+  note: null,
+  commit: 'a9c98e602b9d36d2a2f7ba1eb0f5f31e4e8e5143',
+  format: 'gguf',
+  quantization: 'Q4_K_M',
+  done_bytes: 1_073_741_824,
+  total_bytes: 2_497_280_000,
+  bytes_per_second: 47_185_920,
+  has_token: false,
+  requested_at: at(5),
+  ended_at: null,
 };
 
 export const IMAGES: Image[] = [
@@ -104,6 +134,7 @@ export const SOURCES: DataSource[] = [
     file_count: 11,
     digest: `sha256:${'ab'.repeat(32)}`,
     measurement: { state: 'measured', message: null, at: at(3) },
+    pull: null,
     created_at: at(2),
     updated_at: at(2),
     rev: 3,
@@ -120,11 +151,65 @@ export const SOURCES: DataSource[] = [
     file_count: null,
     digest: null,
     measurement: { state: 'failed', message: 'a file changed while it was read: notes.md', at: at(4) },
+    pull: null,
     created_at: at(3),
     updated_at: at(3),
     rev: 4,
   },
 ];
+/** Data sources that the service fills from the hub. */
+export const PULLED: DataSource[] = [
+  {
+    ...SOURCES[1],
+    id: id('dat', 3),
+    name: 'Qwen/Qwen3-4B-GGUF:Q4_K_M',
+    type: 'model',
+    measurement: { state: 'pending', message: null, at: null },
+    pull: PULL,
+  },
+  {
+    ...SOURCES[1],
+    id: id('dat', 4),
+    name: 'llama',
+    type: 'model',
+    measurement: { state: 'pending', message: null, at: null },
+    pull: {
+      ...PULL,
+      model: 'meta-llama/Llama-3.2-1B',
+      state: 'failed',
+      error: { code: 'access_denied', message: `meta-llama/Llama-3.2-1B is gated ${HOSTILE}` },
+      total_bytes: null,
+      done_bytes: 0,
+      bytes_per_second: null,
+      has_token: true,
+    },
+  },
+];
+export const PREVIEW: DataPullPreview = {
+  repository: 'Qwen/Qwen3-4B-GGUF',
+  revision: 'main',
+  commit: PULL.commit!,
+  format: 'gguf',
+  quantization: 'Q8_0',
+  files: [{ path: 'Qwen3-4B-Q8_0.gguf', size_bytes: 4_280_000_000 }],
+  total_bytes: 4_280_000_000,
+  free_disk_bytes: 80_000_000_000,
+  unchecked_files: [],
+  quantizations: [
+    { name: 'Q4_K_M', size_bytes: 2_497_280_000, fits: true },
+    { name: 'Q8_0', size_bytes: 4_280_000_000, fits: false },
+  ],
+  problem: null,
+  fit: {
+    weight_bytes: 4_400_000_000,
+    kv_cache_bytes: 603_979_776,
+    context_length: 4_096,
+    available_bytes: 4_000_000_000,
+    machine_bytes: 33_000_000_000,
+    verdict: 'tight',
+    suggestion: { variant: 'Q4_K_M', quantization: null },
+  },
+};
 export const CAPACITY: Capacity = {
   driver: 'process',
   isolation: {

@@ -634,6 +634,97 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     await tab.close();
   });
 
+  test('pulls a model from the hub after a check of its size', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto('/data');
+    await page.getByRole('progressbar', { name: 'Progress of the download' }).first().waitFor();
+    await page.getByText('1 GiB of 2.3 GiB · 45 MiB per second').waitFor();
+    await tab.picture('pulls');
+    expect(await tab.axeFaults()).toEqual([]);
+    await page.getByRole('button', { name: 'Pull from the hub' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Model', { exact: true }).fill('Qwen/Qwen3-4B-GGUF:Q8_0');
+    await dialog.getByLabel('Token of the hub').fill('hf_secret');
+    await dialog.getByRole('button', { name: 'Does it fit?' }).click();
+    await dialog.getByText('The model fits only if other programs end').waitFor();
+    await dialog.getByText('This would fit: Q4_K_M').waitFor();
+    await tab.picture('pull-dialog');
+    expect(await tab.axeFaults()).toEqual([]);
+    await dialog.getByRole('button', { name: /^Q4_K_M/ }).click();
+    expect(await dialog.getByLabel('Quantization or file').inputValue()).toBe('Q4_K_M');
+    await dialog.getByRole('button', { name: 'Pull from the hub' }).click();
+    await dialog.waitFor({ state: 'detached' });
+    const bodyOf = (path: string) => service.calls.find((call) => call.path === path)!.body;
+    expect(bodyOf('/data-pulls/preview')).toEqual({
+      model: 'Qwen/Qwen3-4B-GGUF:Q8_0',
+      hub: 'huggingface',
+      token: 'hf_secret',
+    });
+    expect(bodyOf('/data-pulls')).toMatchObject({ model: 'Qwen/Qwen3-4B-GGUF:Q4_K_M', token: 'hf_secret' });
+    await tab.close();
+  });
+
+  test('deploys a model of the hub with a quantization', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto('/deployments/new');
+    await page.getByLabel('Name', { exact: true }).fill('small');
+    await page.getByLabel('Model', { exact: true }).fill('Qwen/Qwen3-4B@main:Q4_K_M');
+    await page.getByText('The service downloads it before the first start').waitFor();
+    await page.getByLabel('Hub', { exact: true }).selectOption('ModelScope');
+    await page.getByLabel('Quantization at load').selectOption('int8');
+    await page.getByText('More runtime options').click();
+    await page.getByLabel('Sequences at the same time').fill('8');
+    await page.getByLabel('Chat template').fill('a file');
+    await tab.picture('deploy-hub');
+    expect(await tab.axeFaults()).toEqual([]);
+    await page.getByRole('button', { name: 'Deploy' }).click();
+    await page.getByText('Enter the text of a Jinja template').waitFor();
+    await page.getByLabel('Chat template').fill('{{ messages }}');
+    await page.getByRole('button', { name: 'Deploy' }).click();
+    await tab.until("location.pathname.startsWith('/deployments/dep_')");
+    expect(service.calls.find(({ method, path }) => method === 'POST' && path === '/deployments')!.body).toMatchObject({
+      runtime: {
+        model: 'Qwen/Qwen3-4B@main:Q4_K_M',
+        hub: 'modelscope',
+        quantization: 'int8',
+        max_num_seqs: 8,
+        chat_template: '{{ messages }}',
+        dtype: null,
+      },
+    });
+    await tab.close();
+  });
+
+  test('shows why a download failed, pulls it again, and cancels a running one', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto('/data');
+    await page.getByRole('button', { name: 'Actions for llama' }).click();
+    await page.getByRole('menuitem', { name: 'Details' }).click();
+    await page.getByText('Request access on the page of the model, then pull again').waitFor();
+    await tab.picture('pull-failed');
+    expect(await tab.axeFaults()).toEqual([]);
+    await page.getByRole('dialog').getByText('Close', { exact: true }).click();
+    await page.getByRole('button', { name: 'Actions for llama' }).click();
+    await page.getByRole('menuitem', { name: 'Pull again' }).click();
+    await page.getByText('Leave it empty to keep the stored token.').waitFor();
+    await page.getByRole('dialog').getByRole('button', { name: 'Pull again' }).click();
+    await page.getByRole('dialog').waitFor({ state: 'detached' });
+    await page.getByRole('button', { name: 'Actions for Qwen/Qwen3-4B-GGUF:Q4_K_M' }).click();
+    await page.getByRole('menuitem', { name: 'Details' }).click();
+    await page.getByRole('button', { name: 'Cancel the download' }).click();
+    await page.getByRole('dialog').getByText('Download cancelled').waitFor();
+    expect(
+      service.calls.filter(({ path }) => path.endsWith('/pull')).map(({ method, body }) => [method, body]),
+    ).toEqual([
+      ['POST', { model: 'meta-llama/Llama-3.2-1B', hub: 'huggingface' }],
+      ['DELETE', undefined],
+    ]);
+    await tab.close();
+  });
+
   test('applies the chosen theme over the theme of the system', async () => {
     const tab = await browser.open();
     const { page, service } = tab;

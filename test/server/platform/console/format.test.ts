@@ -1,3 +1,4 @@
+import { RUNTIME } from './fixtures';
 import { agentName } from '../../../../server/platform/console/format/agent';
 import { neutralise } from '../../../../server/platform/console/format/neutral';
 import {
@@ -150,20 +151,14 @@ describe('snippets', () => {
   });
 
   test('names the model that clients send', () => {
-    const runtime = {
-      model: '/platform/input/input0/',
-      served_name: null,
-      max_model_len: null,
-      gpu_memory_utilization: null,
-      tensor_parallel_size: null,
-      prefix_caching: true,
-    };
+    const runtime = { ...RUNTIME, model: '/platform/input/input0/' };
     expect([
       modelName(undefined),
       modelName({ ...runtime, model: null }),
       modelName(runtime),
       modelName({ ...runtime, served_name: 'qwen' }),
-    ]).toEqual(['demo', 'demo', 'input0', 'qwen']);
+      modelName({ ...runtime, model: 'hf:Qwen/Qwen3-4B@main:Q4_K_M' }),
+    ]).toEqual(['demo', 'demo', 'input0', 'qwen', 'Qwen/Qwen3-4B']);
   });
 });
 

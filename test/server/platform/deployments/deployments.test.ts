@@ -417,7 +417,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       await expect(store.createVersion(admin, id, { env: { A: '1' } })).resolves.toBeDefined();
     });
 
-    on('accepts as model only demo or a bound folder', async () => {
+    on('accepts as model only demo, a name of the hub or a bound folder', async () => {
       const root = makeFolder();
       fs.mkdirSync(path.join(root, 'weights'));
       await open(machine({ dataRoots: [root] }));
@@ -437,7 +437,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
         '/platform/input/input1',
         '/platform/input/input1/../input2',
         '/etc',
-        'meta/llama',
+        'meta/llama/x',
         '/platform/input/input9',
       ])
         await expect(createWith(model)).rejects.toMatchObject({ code: 'invalid_argument' });

@@ -30,7 +30,12 @@ export function ReasonView({
         }
       >
         <p>
-          {t(`reason.${of.code}.help`)} {isQueued && t('reason.queued')}
+          {t(`reason.${of.code}.help`)}{' '}
+          {of.code === 'downloading_model' ? (
+            <a href="/data">{t('reason.showDownload')}</a>
+          ) : (
+            isQueued && t('reason.queued')
+          )}
         </p>
         <p class="isolate soft">
           {neutralise(of.message)}

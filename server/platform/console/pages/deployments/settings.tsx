@@ -12,7 +12,7 @@ import { Banner, ProblemBanner } from '../../ui/state';
 import { toast } from '../../ui/toast';
 import { isScale, scaleOf, toScale } from '../../format/scale';
 import { ScaleFields } from './scale-fields';
-import { StrategyChoices } from './version-new';
+import { StrategyChoices } from './strategy-choices';
 
 const SCOPES = ['key', 'deployment'] as const;
 

@@ -8,9 +8,10 @@ import { useSpecChoices } from '../../spec/choices';
 import { draftOf, problemsOf, toRequest } from '../../spec/draft';
 import { SpecForm } from '../../spec/spec-form';
 import { Button, LinkButton } from '../../ui/button';
-import { Choices, TextField } from '../../ui/field';
+import { TextField } from '../../ui/field';
 import { Card, Page } from '../../ui/page';
 import { Loaded, ProblemBanner } from '../../ui/state';
+import { StrategyChoices } from './strategy-choices';
 
 /** Creates a version based on the active version, or on the version in the query. */
 export function VersionNewPage({ id }: { id: string }) {
@@ -102,22 +103,5 @@ function NewVersionForm({ of, from, isNewest }: { of: Deployment; from: Version;
         </Button>
       </div>
     </form>
-  );
-}
-
-type Strategy = Deployment['strategy'];
-
-export function StrategyChoices({ value, onChange }: { value: Strategy; onChange: (value: Strategy) => void }) {
-  return (
-    <Choices
-      legend={t('strategy.title')}
-      value={value}
-      onChange={onChange}
-      options={(['auto', 'surge', 'replace'] as const).map((strategy) => ({
-        value: strategy,
-        label: t(`strategy.${strategy}`),
-        hint: t(`strategy.${strategy}.hint`),
-      }))}
-    />
   );
 }
