@@ -86,12 +86,12 @@ export function sendEvents(sink: NativeEventSink, events: readonly NativeEvent[]
   const words: number[] = [];
   const details: NativeEventDetails[] = [];
   let text = '';
-  for (const { id, index, textDelta, tokenIds, logprobs, promptLogprobs, finish } of events) {
-    const hasDetails = logprobs !== null || promptLogprobs !== null || finish !== null;
+  for (const { id, index, textDelta, tokenIds, logprobs, promptLogprobs, pooled, finish } of events) {
+    const hasDetails = logprobs !== null || promptLogprobs !== null || pooled !== null || finish !== null;
     words.push(id | 0, Math.floor(id / 2 ** 32), index, textDelta.length, tokenIds.length, Number(hasDetails));
     words.push(...tokenIds);
     text += textDelta;
-    if (hasDetails) details.push({ logprobs, promptLogprobs, pooled: null, finish });
+    if (hasDetails) details.push({ logprobs, promptLogprobs, pooled, finish });
   }
   sink(Int32Array.from(words), text, details);
 }

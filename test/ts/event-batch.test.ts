@@ -6,7 +6,17 @@ const FINISH = { reason: 'stop' } as unknown as NativeEvent['finish'];
 const LOGPROBS = [{ tokenId: 5 }] as unknown as NativeEvent['logprobs'];
 
 function event(id: number, textDelta: string, tokenIds: number[], more: Partial<NativeEvent> = {}): NativeEvent {
-  return { id, index: 0, textDelta, tokenIds, logprobs: null, promptLogprobs: null, finish: null, ...more };
+  return {
+    id,
+    index: 0,
+    textDelta,
+    tokenIds,
+    logprobs: null,
+    promptLogprobs: null,
+    pooled: null,
+    finish: null,
+    ...more,
+  };
 }
 
 function roundTrip(events: NativeEvent[]): NativeEvent[] {
