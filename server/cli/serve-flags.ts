@@ -62,6 +62,8 @@ type Definition = Omit<Flag, 'group' | 'apply'> & {
 };
 
 const ACCEPTED = (): void => {};
+/** Names of tasks at vLLM. */
+const TASK_NAMES: Readonly<Record<string, 'embed'>> = { embedding: 'embed', embeddings: 'embed' };
 /** The longest timeout that Node's timers support. */
 const NEVER_MS = 2 ** 31 - 1;
 
@@ -89,6 +91,14 @@ const MODEL: readonly Definition[] = [
     help: 'names of the model in requests; responses show the first (default: the name on the hub, or of the model directory or GGUF file)',
     apply: (o, value) => {
       if (!o.servedNames.includes(value)) o.servedNames.push(value);
+    },
+  },
+  {
+    name: 'task',
+    value: '<task>',
+    help: 'what the model does: generate, embed or score (default: auto, what its files say, else generate)',
+    apply: (o, value, source) => {
+      o.engine.task = parseChoice(TASK_NAMES[value] ?? value, source, ['auto', 'generate', 'embed', 'score']);
     },
   },
   {

@@ -17,6 +17,8 @@ export interface VllmFlag {
 const PYTHON = 'Python code is not supported';
 const NO_LORA = 'LoRA adapters are not supported';
 const ONE_MACHINE = 'a model is served by one process on one machine';
+const HAS_TASK = 'the task comes from the model, or from --task embed and --task score';
+const AS_POOLED = "embeddings are pooled as the model's files say";
 const TEXT_ONLY = 'only text generation is supported';
 const SPECULATION = 'set --speculative-config instead';
 const AS_TRAINED = 'the model configuration cannot be overridden';
@@ -99,11 +101,10 @@ const REFUSED: readonly VllmFlag[] = [
     harmless: ['auto', 'hf', 'fast', 'slow'],
   },
   { name: 'skip-tokenizer-init', takes: 'nothing', refusal: 'a tokenizer is required' },
-  { name: 'task', takes: 'value', refusal: TEXT_ONLY, harmless: ['auto', 'generate'] },
-  { name: 'runner', takes: 'value', refusal: TEXT_ONLY, harmless: ['auto', 'generate'] },
-  { name: 'convert', takes: 'value', refusal: TEXT_ONLY, harmless: ['auto', 'none'] },
-  { name: 'pooler-config', takes: 'value', refusal: TEXT_ONLY },
-  { name: 'override-pooler-config', takes: 'value', refusal: TEXT_ONLY },
+  { name: 'runner', takes: 'value', refusal: HAS_TASK, harmless: ['auto', 'generate'] },
+  { name: 'convert', takes: 'value', refusal: HAS_TASK, harmless: ['auto', 'none'] },
+  { name: 'pooler-config', takes: 'value', refusal: AS_POOLED },
+  { name: 'override-pooler-config', takes: 'value', refusal: AS_POOLED },
   {
     name: 'load-format',
     takes: 'value',

@@ -313,7 +313,7 @@ test('every type in the tables of the library reference is declared on the page'
   expect(named.filter((name) => !known.includes(name) && !declared.includes(name))).toEqual([]);
 });
 
-/** Flags of esbuild, curl, useradd and systemctl. */
+/** Flags of esbuild, curl, useradd, systemctl and examples/rag.mjs. */
 const OF_OTHER_PROGRAMS = new Set([
   '--external',
   '--retry',
@@ -321,6 +321,8 @@ const OF_OTHER_PROGRAMS = new Set([
   '--retry-delay',
   '--system',
   '--now',
+  '--embedder',
+  '--reranker',
 ]);
 
 test('every flag that a page names exists', () => {

@@ -71,6 +71,7 @@ export class Metrics {
     this.#info('capstan_model_info', 'The model and its backend', () =>
       this.#engineInfo(
         ({
+          task,
           architecture,
           weightDtype,
           quantization,
@@ -82,6 +83,7 @@ export class Metrics {
           maxModelLen,
         }) => ({
           model_name: this.#modelName,
+          task,
           architecture,
           weight_dtype: weightDtype,
           quantization,
@@ -128,6 +130,7 @@ const INFO_LABELS: Readonly<Record<string, string[]>> = {
   capstan_build_info: ['version', 'node'],
   capstan_model_info: [
     'model_name',
+    'task',
     'architecture',
     'weight_dtype',
     'quantization',

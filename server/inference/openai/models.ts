@@ -7,13 +7,15 @@ import { show } from './validate';
 /** Limit of the names in an error message. */
 const MAX_LISTED_NAMES = 3;
 
+type DescribedInfo = Pick<EngineInfo, 'maxModelLen' | 'samplingDefaults' | 'task' | 'embeddingSize' | 'promptNames'>;
+
 /** The served names of one engine. */
 export class ServedModel {
   readonly names: readonly [string, ...string[]];
-  readonly #info: Pick<EngineInfo, 'maxModelLen' | 'samplingDefaults'>;
+  readonly #info: DescribedInfo;
   readonly #created = Math.floor(Date.now() / 1000);
 
-  constructor(names: readonly [string, ...string[]], info: Pick<EngineInfo, 'maxModelLen' | 'samplingDefaults'>) {
+  constructor(names: readonly [string, ...string[]], info: DescribedInfo) {
     this.names = names;
     this.#info = info;
   }
@@ -34,7 +36,8 @@ export class ServedModel {
 
   describe(name: string): object {
     if (!this.names.includes(name)) throw this.#notFound(name);
-    const { maxModelLen, samplingDefaults } = this.#info;
+    const { maxModelLen, task } = this.#info;
+    const generates = task === 'generate';
     return {
       id: name,
       object: 'model',
@@ -49,8 +52,8 @@ export class ServedModel {
           object: 'model_permission',
           created: this.#created,
           allow_create_engine: false,
-          allow_sampling: true,
-          allow_logprobs: true,
+          allow_sampling: generates,
+          allow_logprobs: generates,
           allow_search_indices: false,
           allow_view: true,
           allow_fine_tuning: false,
@@ -59,14 +62,7 @@ export class ServedModel {
           is_blocking: false,
         },
       ],
-      meta: {
-        default_sampling: {
-          temperature: samplingDefaults.temperature ?? 1,
-          top_p: samplingDefaults.topP ?? 1,
-          top_k: samplingDefaults.topK ?? 0,
-          repetition_penalty: samplingDefaults.repetitionPenalty ?? 1,
-        },
-      },
+      meta: modelMeta(this.#info),
     };
   }
 
@@ -74,6 +70,25 @@ export class ServedModel {
     const served = this.names.slice(0, MAX_LISTED_NAMES).map(show).join(', ');
     return new ApiError('model_not_found', `model: expected one of ${served}, got ${show(name)}`, { param: 'model' });
   }
+}
+
+/** What clients want to know of a model besides the fields of OpenAI and vLLM. */
+function modelMeta({ task, samplingDefaults, embeddingSize, promptNames }: DescribedInfo): object {
+  if (task !== 'generate')
+    return {
+      task,
+      ...(embeddingSize === undefined ? {} : { embedding_size: embeddingSize }),
+      ...(promptNames === undefined ? {} : { prompt_names: promptNames }),
+    };
+  return {
+    task,
+    default_sampling: {
+      temperature: samplingDefaults.temperature ?? 1,
+      top_p: samplingDefaults.topP ?? 1,
+      top_k: samplingDefaults.topK ?? 0,
+      repetition_penalty: samplingDefaults.repetitionPenalty ?? 1,
+    },
+  };
 }
 
 export const MODELS_PATH = '/v1/models';

@@ -3,12 +3,14 @@ import { type Command, Option } from 'commander';
 import { collect, parseBytes, parseChoice, parseCount, parseDuration, UsageError } from 'capstan/internal/cli';
 import type { Client } from '../api/client';
 import type { Binding, NewVersion } from '../api/objects';
+import { MODEL_TASKS } from '../deployments/model-task';
 import { findDataSource, findImage } from './find';
 
 /** The flags for what a version or a container runs. */
 export interface SpecFlags {
   model?: string;
   servedModelName?: string;
+  task?: string;
   maxModelLen?: string;
   hub?: string;
   quantization?: string;
@@ -102,6 +104,7 @@ function runtimeOptions(byDefault: (value: string) => string, isContainer: boole
       '--hub <name>',
       `where a model of the hub is downloaded from: huggingface or modelscope${byDefault('huggingface')}`,
     ).hideHelp(isContainer),
+    new Option('--task <task>', `what the model does: generate, embed or score${byDefault('what its files say')}`),
     new Option(
       '--max-model-len <tokens>',
       `context length; 8k is 8,000 and 8K is 8,192${byDefault("the model's, lowered to fit the KV cache")}`,
@@ -195,6 +198,7 @@ function toRuntime(flags: SpecFlags): NonNullable<NewVersion['runtime']> {
   return {
     ...defined('hub', choice(flags.hub, '--hub', ['huggingface', 'modelscope'])),
     ...defined('served_name', flags.servedModelName),
+    ...defined('task', choice(flags.task, '--task', MODEL_TASKS)),
     ...defined('max_model_len', count(flags.maxModelLen, '--max-model-len')),
     ...defined('quantization', choice(flags.quantization, '--quantization', ['none', 'int8', 'int4'])),
     ...defined('dtype', choice(flags.dtype, '--dtype', ['f32', 'f16', 'bf16'])),

@@ -244,6 +244,9 @@ describe('values', () => {
   });
 
   test('accepts fp8 for the KV cache, but not for the weights', () => {
+    expect(resolve('--task=embed').engine.task).toBe('embed');
+    expect(resolve('--task=embedding').engine.task).toBe('embed');
+    expect(resolve('--task=auto').engine.task).toBe('auto');
     expect(resolve('--kv-cache-dtype=fp8').engine.kvCacheDtype).toBe('fp8');
     expect(resolve('--kv-cache-dtype=fp8_e4m3').engine.kvCacheDtype).toBe('fp8');
     expect(resolve('--kv-cache-dtype=half').engine.kvCacheDtype).toBe('f16');
@@ -263,6 +266,9 @@ describe('values', () => {
 
   test.each([
     [['--port=x'], "--port: expected a port from 0 to 65535, got 'x'"],
+    [['--task=classify'], '--task: expected auto, generate, embed or score'],
+    [['--runner=pooling'], '--task embed'],
+    [['--pooler-config={}'], "as the model's files say"],
     [['--dtype=int8'], '--dtype: expected auto, f32'],
     [['--kv-cache-dtype=fp8_e5m2'], '--kv-cache-dtype: expected auto, f32'],
     [['--max-logprobs=-2'], "--max-logprobs: expected a whole number of -1 or more, got '-2'"],
