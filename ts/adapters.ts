@@ -14,7 +14,7 @@ export interface AdapterInfo {
   /** The largest rank of its updates. */
   rank: number;
   numParameters: number;
-  /** Calls that use it and have not ended. */
+  /** Open calls that use it. A call of the engine has one prompt, so these are also its open prompts. */
   numCalls: number;
 }
 

@@ -100,26 +100,19 @@ std::shared_ptr<const Adapter> Engine::find_adapter(uint64_t adapter_id) const {
 
 uint64_t Engine::load_adapter(const AdapterSource& source) {
   static std::atomic<uint64_t> last_id{0};
+  // The loader compares with the available memory, so it must see what the earlier adapters have taken.
+  const std::lock_guard loading(adapter_mutex_);
   {
     const std::lock_guard lock(mutex_);
-    const int num_adapters = static_cast<int>(adapters_.size()) + num_loading_adapters_;
+    const int num_adapters = static_cast<int>(adapters_.size());
     if (num_adapters >= options_.max_adapters)
       throw Error(ErrorCode::kInvalidArgument, "maxLoras: expected at most " + std::to_string(options_.max_adapters) +
                                                    " loaded adapters, got " + std::to_string(num_adapters + 1) +
                                                    ": unload one, or raise the limit");
-    ++num_loading_adapters_;
   }
-  std::shared_ptr<const Adapter> adapter;
-  try {
-    adapter = options_.load_adapter(source);
-  } catch (...) {
-    const std::lock_guard lock(mutex_);
-    --num_loading_adapters_;
-    throw;
-  }
+  std::shared_ptr<const Adapter> adapter = options_.load_adapter(source);
   const uint64_t adapter_id = ++last_id;
   const std::lock_guard lock(mutex_);
-  --num_loading_adapters_;
   adapters_.emplace(adapter_id, std::move(adapter));
   return adapter_id;
 }

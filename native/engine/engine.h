@@ -92,8 +92,9 @@ class Engine {
   void abort(RequestId request_id);
   // Ends one choice with kStop. Ignores an unknown or finished choice.
   void stop(RequestId request_id, int choice_idx);
-  // Returns an id that no other adapter of this process has. Steps continue meanwhile. Throws kInvalidArgument at the
-  // limit of adapters, and what AdapterLoader throws. Callable from any thread.
+  // Returns an id that no other adapter of this process has. Steps continue meanwhile. Adapters are loaded one after
+  // the other. Throws kInvalidArgument at the limit of adapters, and what AdapterLoader throws. Callable from any
+  // thread.
   uint64_t load_adapter(const AdapterSource& source);
   // From now on, no request can name the adapter. It stays in memory until the sequences that use it have ended.
   void unload_adapter(uint64_t adapter_id);
@@ -140,6 +141,7 @@ class Engine {
   const std::shared_ptr<const Vocabulary> vocabulary_;
   const EventSink sink_;
   const std::unique_ptr<StepRunner> runner_;
+  std::mutex adapter_mutex_;      // held while an adapter is loaded
   std::mutex token_table_mutex_;  // held while the table is built
   std::shared_ptr<const grammar::TokenTable> token_table_;
   std::atomic<const grammar::TokenTable*> built_token_table_{nullptr};  // the same table, for readers without the lock
@@ -150,7 +152,6 @@ class Engine {
   std::vector<std::unique_ptr<Sequence>> inbox_;
   std::vector<RequestId> aborts_;
   std::unordered_map<uint64_t, std::shared_ptr<const Adapter>> adapters_;
-  int num_loading_adapters_ = 0;
   struct Stop {
     RequestId request_id;
     int choice_idx;

@@ -53,6 +53,20 @@ void check_module(const ModelSpec& spec, const AdapterModule& module, const Tens
   require_shape(tensors, module.b.name, size->second.outputs, r);
 }
 
+using LayerProjections = std::set<std::pair<int, std::string>>;
+
+// The memory of an update has room for the parts of a projection or for the fused one.
+void check_fused(const AdapterModule& module, const LayerProjections& seen) {
+  static const std::map<std::string, std::vector<std::string>> kParts = {{"qkv_proj", {"q_proj", "k_proj", "v_proj"}},
+                                                                         {"gate_up_proj", {"gate_proj", "up_proj"}}};
+  const auto parts = kParts.find(module.projection);
+  if (parts == kParts.end()) return;
+  for (const std::string& part : parts->second)
+    if (seen.contains({module.layer, part}))
+      throw Error(ErrorCode::kInvalidModel, "tensor " + module.a.name + ": expected " + module.projection +
+                                                " or its parts, got " + part + " too");
+}
+
 // Builds the sources of the matrices of one layer.
 class LayerSources {
  public:
@@ -149,7 +163,7 @@ class LayerSources {
 TensorTable check_adapter(const ModelSpec& spec, const AdapterSource& source, const CheckpointFiles& files,
                           int max_rank) {
   std::vector<TensorEntry> entries;
-  std::set<std::pair<int, std::string>> seen;
+  LayerProjections seen;
   for (const AdapterModule& module : source.modules) {
     entries.push_back(module.a);
     entries.push_back(module.b);
@@ -158,8 +172,10 @@ TensorTable check_adapter(const ModelSpec& spec, const AdapterSource& source, co
                                                 module.projection + " of its layer, got two");
   }
   TensorTable tensors = files.make_table(entries);
-  for (const AdapterModule& module : source.modules)
+  for (const AdapterModule& module : source.modules) {
     check_module(spec, module, tensors, max_rank);
+    check_fused(module, seen);
+  }
   return tensors;
 }
 

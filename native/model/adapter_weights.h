@@ -24,7 +24,8 @@ struct AdapterSource {
 };
 
 // Returns the tensors of the modules, by the names of their entries. Throws kInvalidModel with the name of a tensor
-// unless the modules are projections of the model, have the right shapes and ranks up to `max_rank`.
+// unless the modules are projections of the model, each at most once (fused or in parts), and have the right shapes and
+// ranks up to `max_rank`.
 TensorTable check_adapter(const ModelSpec& spec, const AdapterSource& source, const CheckpointFiles& files,
                           int max_rank);
 

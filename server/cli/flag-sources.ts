@@ -133,8 +133,12 @@ function checkCombinations(options: ServeOptions): void {
 const DEFAULT_MAX_LORAS = 64;
 
 /** NOTE: `--max-loras` of vLLM is a limit of one step, not of `--lora-modules`, so these always fit. */
-function checkAdapters({ engine, loraDir, adminPort }: ServeOptions): void {
-  const numModules = Object.keys(engine.loraModules ?? {}).length;
+function checkAdapters({ engine, loraDir, adminPort, servedNames }: ServeOptions): void {
+  const names = Object.keys(engine.loraModules ?? {});
+  const numModules = names.length;
+  const taken = names.find((name) => servedNames.includes(name));
+  if (taken !== undefined)
+    throw new UsageError(`--lora-modules: expected names that the model does not have, got '${taken}'`);
   if (engine.enableLora === false && numModules > 0)
     throw new UsageError('--lora-modules: expected --enable-lora, got --no-enable-lora');
   if (loraDir !== undefined && adminPort === undefined)

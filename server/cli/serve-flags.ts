@@ -8,7 +8,7 @@ import {
   parseDtype,
   parseInteger,
   parseJsonObject,
-  parseLoraModule,
+  parseLoraModules,
   parseNames,
   parsePort,
   parseSeconds,
@@ -46,6 +46,8 @@ export interface Flag<Options = ServeOptions> {
   negations?: readonly string[];
   /** Set for flags that take several values: separates them in an environment variable. `apply` is called for each. */
   separator?: ',' | ' ';
+  /** Set if a value may be a JSON object. Then an environment variable that begins with `{` is one value. */
+  acceptsJson?: boolean;
   /** Further environment variables. Its own one overrides them. */
   variables?: readonly string[];
   /** Hidden from the help. */
@@ -298,12 +300,14 @@ const ENGINE: readonly Definition[] = [
     name: 'lora-modules',
     value: '<adapters...>',
     separator: ' ',
-    help: 'adapters to load with the model: NAME=FOLDER, or {"name": "NAME", "path": "FOLDER"}',
+    acceptsJson: true,
+    help: 'adapters to load with the model: NAME=FOLDER, {"name": "NAME", "path": "FOLDER"}, or a JSON list of these objects',
     apply: (o, value, source) => {
-      const [name, folder] = parseLoraModule(value, source);
-      if (Object.hasOwn(o.engine.loraModules ?? {}, name))
-        throw new UsageError(`${source}: expected each name once, got '${name}' twice`);
-      o.engine.loraModules = { ...o.engine.loraModules, [name]: folder };
+      for (const [name, folder] of parseLoraModules(value, source)) {
+        if (Object.hasOwn(o.engine.loraModules ?? {}, name))
+          throw new UsageError(`${source}: expected each name once, got '${name}' twice`);
+        o.engine.loraModules = { ...o.engine.loraModules, [name]: folder };
+      }
     },
   },
   {

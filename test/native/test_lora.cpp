@@ -1,15 +1,18 @@
 // Adapters (LoRA): the product with B compared with its definition, and adapters that the engine refuses.
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <set>
+#include <thread>
 
 #include "native/backend/cpu/act_tiles.h"
 #include "native/backend/cpu/isa.h"
 #include "native/backend/cpu/lora.h"
 #include "test/native/checkpoint.h"
+#include "test/native/picking_engine.h"
 #include "test/native/testing.h"
 #include "test/native/tiny_model.h"
 
@@ -232,6 +235,58 @@ TEST(adapters_change_the_answers_of_their_requests_only) {
   }
 }
 
+// B of a gated matrix has an even number of rows, so the kernel reads one more lane than a factor of odd rank has.
+TEST(an_adapter_that_overflows_changes_no_later_request) {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    const TinyModel model(TinyShape{}, dtype);
+    TinyAdapter small(1), large(50);
+    for (int layer = 0; layer < 2; ++layer)
+      for (const char* projection : {"gate_proj", "up_proj"}) {
+        small.add(layer, projection, 1, 64, 128);
+        large.add(layer, projection, 8, 64, 128, 5e37f);
+      }
+    Session fresh(with_adapters(model.request())), used(with_adapters(model.request()));
+    const uint64_t id = fresh.engine().load_adapter(small.source);
+    const Answer expected = fresh.wait(fresh.submit(request_of(some_prompts()[4], id)));
+    EXPECT(expected.finish->reason == FinishReason::kLength);
+    const uint64_t first = used.engine().load_adapter(large.source), second = used.engine().load_adapter(small.source);
+    EXPECT(used.wait(used.submit(request_of(some_prompts()[4], first))).finish->reason == FinishReason::kError);
+    EXPECT(used.wait(used.submit(request_of(some_prompts()[4], second))) == expected);
+  }
+}
+
+// Each load reads the available memory, so it must see what the others have taken.
+TEST(an_engine_loads_one_adapter_at_a_time) {
+  std::atomic<int> num_loading = 0, num_overlaps = 0;
+  PickingSetup setup;
+  setup.max_adapters = 64;
+  setup.load_adapter = [&](const AdapterSource&) {
+    if (num_loading++ > 0) ++num_overlaps;
+    for (int i = 0; i < 100; ++i)
+      std::this_thread::yield();
+    --num_loading;
+    return std::make_shared<const Adapter>();
+  };
+  PickingEngine picking(setup);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      for (int load = 0; load < 16; ++load)
+        picking.engine().load_adapter({});
+    });
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(num_overlaps.load(), 0);
+  EXPECT_ERROR("invalid_argument", picking.engine().load_adapter({}));
+}
+
+TEST(models_that_do_not_generate_text_have_no_adapters) {
+  const TinyModel model(TinyShape{}, DType::kF32);
+  LoadRequest request = with_adapters(model.request());
+  request.spec.pooling = Pooling::kLast;
+  EXPECT_ERROR("invalid_argument", Session{request});
+}
+
 TEST(adapters_are_refused_with_their_tensor) {
   const TinyModel model(TinyShape{}, DType::kF32);
   Session session(with_adapters(model.request()));
@@ -257,6 +312,11 @@ TEST(adapters_are_refused_with_their_tensor) {
   EXPECT(has(refusal(twice), "expected one entry for q_proj of its layer, got two"));
   invalid.add(0, "q_proj", 4, 64, 128, INFINITY);
   EXPECT(has(refusal(invalid), "layers.0.q_proj.lora_A holds NaN or Inf"));
+  TinyAdapter attention(7), mlp(8);
+  attention.add(0, "v_proj", 8, 64, 64).add(0, "qkv_proj", 8, 64, 256);
+  EXPECT(has(refusal(attention), "layers.0.qkv_proj.lora_A: expected qkv_proj or its parts, got v_proj too"));
+  mlp.add(1, "gate_up_proj", 8, 64, 256).add(1, "gate_proj", 8, 64, 128).add(1, "up_proj", 8, 64, 128);
+  EXPECT(has(refusal(mlp), "layers.1.gate_up_proj.lora_A: expected gate_up_proj or its parts, got gate_proj too"));
 }
 
 TEST(adapters_are_unloaded_after_their_last_sequence) {

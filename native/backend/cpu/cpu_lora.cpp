@@ -8,7 +8,9 @@
 namespace capstan {
 
 std::unique_ptr<LoraMatrix> CpuBackend::load_lora(const LoraSource& source, const Matrix& matrix) const {
-  return pack_lora(source, static_cast<const CpuMatrix&>(matrix), weight_dtype_, kernels_);
+  auto lora = pack_lora(source, static_cast<const CpuMatrix&>(matrix), weight_dtype_, kernels_);
+  CAPSTAN_CHECK(lora->a->num_panels * kPanelFeatures <= lora_t_stride_);
+  return lora;
 }
 
 void CpuBackend::allocate_lora(int64_t q_size) {
@@ -59,8 +61,8 @@ void CpuBackend::store_lora_row(const float* x, const Vector* norm, int64_t k, i
   const auto group = static_cast<size_t>(lora_plan_.group_of[static_cast<size_t>(row)]);
   const int32_t place = lora_plan_.place_of[static_cast<size_t>(row)];
   store_row(x, norm, k, lora_tiles(group), place - lora_plan_.groups[group].first);
-  // The values of the shorter factor end earlier, and B is zero there.
-  if (lora->is_gated() && lora->gate.count != lora->up.count)
+  // The values of the shorter factor end earlier, and B is zero there. The kernel reads an even number of values.
+  if (lora->is_gated() && (lora->gate.count != lora->up.count || lora->gate.count % 2 != 0))
     std::fill(lora_lanes(place), lora_lanes(place) + lora_lane_stride_, 0.0f);
 }
 

@@ -142,7 +142,7 @@ export function registerEngineMetrics(registry: Registry, stats: () => EngineSta
   registerStepTokens(registry, stats);
 }
 
-/** Registers the calls of each adapter. */
+/** Registers the open prompts of each adapter. */
 export function registerAdapterMetrics(registry: Registry, adapters: () => readonly AdapterInfo[]): void {
   new Gauge({
     name: 'capstan_adapter_requests',

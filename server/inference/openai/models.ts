@@ -1,6 +1,7 @@
 import { basename } from 'node:path';
 import type { AdapterInfo, EngineInfo } from '../../../ts';
 import { ApiError } from '../../base/errors';
+import { UsageError } from '../../base/usage-error';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import { sendJson } from './send-json';
 import { show } from './validate';
@@ -20,7 +21,11 @@ export class ServedModel {
   readonly #engine: ListedEngine;
   readonly #created = Math.floor(Date.now() / 1000);
 
+  /** @throws UsageError if an adapter has a name of the model, because no request could choose it. */
   constructor(names: readonly [string, ...string[]], engine: ListedEngine) {
+    const taken = engine.adapters.find(({ name }) => names.includes(name));
+    if (taken !== undefined)
+      throw new UsageError(`expected adapters with names that the model does not have, got ${show(taken.name)}`);
     this.names = names;
     this.#engine = engine;
   }
@@ -46,8 +51,7 @@ export class ServedModel {
   }
 
   list(): object {
-    const names = [...this.names, ...this.#engine.adapters.map(({ name }) => name)];
-    return { object: 'list', data: names.map((name) => this.describe(name)) };
+    return { object: 'list', data: this.#all().map((name) => this.describe(name)) };
   }
 
   describe(name: string): object {
@@ -84,13 +88,22 @@ export class ServedModel {
     };
   }
 
+  #all(): string[] {
+    return [...this.names, ...this.#engine.adapters.map(({ name }) => name)];
+  }
+
   #adapter(name: string): AdapterInfo | undefined {
     return this.#engine.adapters.find((adapter) => adapter.name === name);
   }
 
   #notFound(name: string): ApiError {
-    const served = this.names.slice(0, MAX_LISTED_NAMES).map(show).join(', ');
-    return new ApiError('model_not_found', `model: expected one of ${served}, got ${show(name)}`, { param: 'model' });
+    const served = this.#all();
+    const listed = served.slice(0, MAX_LISTED_NAMES).map(show).join(', ');
+    const numMore = served.length - MAX_LISTED_NAMES;
+    const more = numMore > 0 ? ` and ${numMore} more of GET ${MODELS_PATH}` : '';
+    return new ApiError('model_not_found', `model: expected one of ${listed}${more}, got ${show(name)}`, {
+      param: 'model',
+    });
   }
 }
 

@@ -1,6 +1,7 @@
 /** Adapters over HTTP: the model of a request, the list of models, and loading at run time on the admin listener. */
 import { cpSync, mkdirSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
+import { UsageError } from '../../../server/base/usage-error';
 import { App, type AppOptions } from '../../../server/inference/app';
 import { Metrics } from '../../../server/inference/metrics/metrics';
 import { Engine } from '../../../ts';
@@ -69,6 +70,39 @@ test('the model of a request chooses the adapter', async () => {
     'model_not_found',
     'model',
   ]);
+});
+
+test('the error for an unknown model names adapters too', async () => {
+  const message = async () =>
+    (await exchange(makeApp(), '/v1/completions', { prompt: 'a', model: 'other' })).json.error.message as string;
+  expect(await message()).toBe('model: expected one of "base", "alias", "tuned", got "other"');
+  await engine.loadAdapter('sql', join(loraDir, 'sql'));
+  expect(await message()).toBe(
+    'model: expected one of "base", "alias", "tuned" and 1 more of GET /v1/models, got "other"',
+  );
+});
+
+test('an adapter that is unloaded after the check of its name gives 404', async () => {
+  const app = makeApp();
+  const { chat, generate } = engine;
+  engine.chat = (...args) => (engine.unloadAdapter('tuned'), chat.apply(engine, args));
+  engine.generate = (...args) => (engine.unloadAdapter('tuned'), generate.apply(engine, args));
+  for (const [path, prompt] of [
+    ['chat/completions', { messages: MESSAGES }],
+    ['completions', { prompt: 'a' }],
+  ] as const) {
+    if (engine.adapters.length === 0) await engine.loadAdapter('tuned', join(loraDir, 'sql'));
+    const reply = await exchange(app, `/v1/${path}`, { ...prompt, max_tokens: 2, model: 'tuned' });
+    expect(errorOf(reply)).toEqual([404, 'model_not_found', 'model']);
+    expect(reply.json.error.message).toBe('model: expected the name of a loaded adapter, got "tuned"');
+  }
+});
+
+test('an adapter with the name of the model is refused at the start', () => {
+  for (const servedNames of [['tuned'], ['base', 'tuned']])
+    expect(() => makeApp({ servedNames })).toThrow(
+      new UsageError('expected adapters with names that the model does not have, got "tuned"'),
+    );
 });
 
 test('/v1/models lists adapters with their model and the name of their folder', async () => {

@@ -1,4 +1,5 @@
 /** Reads adapters in the form of PEFT, and refuses what would be ignored. `test/oracle/lora.test.ts` has results. */
+import { execFileSync } from 'node:child_process';
 import { cpSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { readModelConfig } from '../../../ts/model/config';
@@ -168,6 +169,49 @@ test('says which file is missing', async () => {
   const withoutConfig = copy();
   rmSync(join(withoutConfig, 'adapter_config.json'));
   expect(await messageOf(withoutConfig)).toContain(
-    "invalid_model adapter_config.json: expected the file in the adapter's",
+    'invalid_model adapter_config.json: expected the file in the folder of the adapter, got none',
   );
+});
+
+test.each(['adapter_config.json', 'adapter_model.safetensors'])('refuses a pipe as %s at once', async (name) => {
+  const dir = copy();
+  rmSync(join(dir, name));
+  execFileSync('mkfifo', [join(dir, name)]);
+  expect(await messageOf(dir)).toBe(`invalid_model ${name}: expected a regular file, got another kind of file`);
+});
+
+test('bounds the configuration, its patterns and the names of tensors', async () => {
+  const names = (count: number) => Array.from({ length: count }, (_, i) => `x${i}`);
+  expect(await messageOf(copy({ comment: 'x'.repeat(1 << 20) }))).toMatch(
+    /^invalid_model adapter_config\.json: expected at most 1048576 bytes, got 10\d+ bytes$/,
+  );
+  expect(await messageOf(copy({ exclude_modules: names(9000) }))).toBe('no error');
+  const ranks = Object.fromEntries(names(6000).map((name) => [name, 1]));
+  expect(await messageOf(copy({ rank_pattern: ranks, alpha_pattern: ranks }))).toBe(
+    'invalid_model adapter_config.json: alpha_pattern: expected at most 10000 patterns and names in this file, got more than 10000',
+  );
+  const long = copy({}, (name, tensor) => [name.replace('base_model', 'b'.repeat(1024)), tensor]);
+  expect(await messageOf(long)).toContain('expected a name of at most 1024 characters');
+});
+
+test('refuses a module that is stored twice under different prefixes', async () => {
+  const twice = copy({}, (name, tensor) => [name.replace('base_model.model.model.layers.1', 'layers.0'), tensor]);
+  expect(await messageOf(twice)).toContain(
+    'layers.0.mlp.down_proj: expected each module once, got a second one with another prefix',
+  );
+});
+
+test('the event loop goes on between modules', async () => {
+  let turn = 0;
+  let isDone = false;
+  const next = () => {
+    turn++;
+    if (!isDone) setImmediate(next);
+  };
+  setImmediate(next);
+  const turns = new Set<number>();
+  const recordTurn = () => Promise.resolve(() => turns.add(turn).size < 0);
+  const dir = copy({ alpha_pattern: { 'no.*module': 1 } });
+  const { source } = await readAdapter(dir, model('llama3-f32'), recordTurn).finally(() => (isDone = true));
+  expect([source.modules.length, turns.size]).toEqual([14, 14]);
 });

@@ -1,5 +1,6 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import type { NativeAdapterModule, NativeAdapterSource, NativeTensor } from '../../addon-types';
 import { CapstanError, showPlace } from '../../errors';
 import { NATIVE_DTYPES } from '../checkpoint';
@@ -7,10 +8,12 @@ import type { ModelConfig } from '../config';
 import { readSafetensorsHeader } from '../safetensors';
 import { type ProjectionModule, projectionModules, storedOrder } from '../tensors';
 import { invalidFile, type StoredTensor, unsupportedFile } from '../weight-file';
-import { readLoraConfig } from './config';
+import { ADAPTER_CONFIG, readLoraConfig } from './config';
 import { type CompileRegex, ModulePatterns } from './patterns';
 
 const ADAPTER_WEIGHTS = 'adapter_model.safetensors';
+/** Limit of a tensor's name, because expressions of the adapter run over it. */
+const MAX_TENSOR_NAME_LENGTH = 1024;
 
 /** An adapter without the bytes of its weights. */
 export interface LoraAdapter {
@@ -37,8 +40,13 @@ export async function readAdapter(dir: string, model: ModelConfig, compileRegex:
   const file = join(dir, ADAPTER_WEIGHTS);
   const stored = groupByModule(await readSafetensorsHeader(file));
   const known = projectionModules(model);
-  const modules = [...stored.values()].flatMap((factors) => toModules(factors, known, patterns));
-  checkTargets(stored, known, patterns);
+  checkNames(stored, known);
+  const modules: NativeAdapterModule[] = [];
+  for (const factors of stored.values()) {
+    modules.push(...toModules(factors, known, patterns));
+    await setImmediate(); // the event loop goes on between modules, because a file may have many patterns
+  }
+  await checkTargets(stored, known, patterns);
   return {
     source: { files: [file], modules },
     rank: Math.max(...modules.map(({ a }) => a.shape[0])),
@@ -53,9 +61,10 @@ async function checkFolder(dir: string): Promise<void> {
       cause,
     });
   });
-  if (names.includes(ADAPTER_WEIGHTS)) return;
-  const other = names.find((name) => /^adapter_model\./.test(name));
-  throw invalidFile(ADAPTER_WEIGHTS, 'the file in the folder of the adapter', other === undefined ? 'none' : other);
+  const missing = [ADAPTER_WEIGHTS, ADAPTER_CONFIG].find((name) => !names.includes(name));
+  if (missing === undefined) return;
+  const other = missing === ADAPTER_WEIGHTS ? names.find((name) => /^adapter_model\./.test(name)) : undefined;
+  throw invalidFile(missing, 'the file in the folder of the adapter', other === undefined ? 'none' : other);
 }
 
 const FACTOR = /^(?:base_model\.model\.)?(.+)\.lora_([AB])(?:\.\w+)?\.weight$/;
@@ -70,6 +79,8 @@ const OTHERS: readonly (readonly [RegExp, string])[] = [
 function groupByModule(tensors: ReadonlyMap<string, StoredTensor>): Map<string, StoredFactors> {
   const modules = new Map<string, StoredFactors>();
   for (const [name, tensor] of tensors) {
+    if (name.length > MAX_TENSOR_NAME_LENGTH)
+      throw invalidFile(name, `a name of at most ${MAX_TENSOR_NAME_LENGTH} characters`, `${name.length} characters`);
     const [, module, factor] = FACTOR.exec(name) ?? [];
     if (module === undefined) {
       const [, kind] = OTHERS.find(([pattern]) => pattern.test(name)) ?? [undefined, 'another tensor'];
@@ -83,14 +94,26 @@ function groupByModule(tensors: ReadonlyMap<string, StoredTensor>): Map<string, 
   return modules;
 }
 
+function checkNames(
+  stored: ReadonlyMap<string, StoredFactors>,
+  known: ReadonlyMap<string, readonly ProjectionModule[]>,
+): void {
+  const seen = new Set<string>();
+  for (const name of stored.keys()) {
+    const module = withoutPrefix(name);
+    if (!known.has(module))
+      throw unsupportedFile(name, 'a linear layer of attention or of a dense MLP of this model', 'another module');
+    if (seen.has(module)) throw invalidFile(name, 'each module once', 'a second one with another prefix');
+    seen.add(module);
+  }
+}
+
 function toModules(
   { name, a, b }: StoredFactors,
   known: ReadonlyMap<string, readonly ProjectionModule[]>,
   patterns: ModulePatterns,
 ): NativeAdapterModule[] {
-  const projections = known.get(withoutPrefix(name));
-  if (projections === undefined)
-    throw unsupportedFile(name, 'a linear layer of attention or of a dense MLP of this model', 'another module');
+  const projections = known.get(withoutPrefix(name))!;
   if (a === undefined || b === undefined)
     throw invalidFile(name, 'lora_A.weight and lora_B.weight', `only lora_${a === undefined ? 'B' : 'A'}.weight`);
   const rank = patterns.rank(name);
@@ -125,16 +148,17 @@ function withoutPrefix(module: string): string {
 }
 
 /** A missing module would silently change the adapter. */
-function checkTargets(
+async function checkTargets(
   stored: ReadonlyMap<string, StoredFactors>,
   known: ReadonlyMap<string, readonly ProjectionModule[]>,
   patterns: ModulePatterns,
-): void {
+): Promise<void> {
   const [first] = stored.keys();
   const prefix = first.slice(0, first.length - withoutPrefix(first).length);
   for (const [module, [{ layer }]] of known) {
     const name = prefix + module;
     if (!stored.has(name) && patterns.isTarget(name, layer))
       throw invalidFile(name, 'the tensors of a module that target_modules names', 'none');
+    await setImmediate();
   }
 }

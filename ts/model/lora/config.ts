@@ -1,6 +1,6 @@
-import { CapstanError } from '../../errors';
-import { JsonReader, readJsonFile } from '../json-file';
-import { unsupportedFile } from '../weight-file';
+import { join } from 'node:path';
+import { JsonReader, type JsonObject, parseJsonObject } from '../json-file';
+import { invalidFile, readFully, unsupportedFile, withWeightFile } from '../weight-file';
 
 export const ADAPTER_CONFIG = 'adapter_config.json';
 
@@ -43,15 +43,15 @@ const UNSUPPORTED = [
 const INITIALIZATIONS: readonly unknown[] = [undefined, true, false, 'gaussian', 'eva', 'orthogonal'];
 const ALL_LINEAR = 'all-linear';
 
+/** Limits of a file that may come from anybody. PEFT writes a few kB, with at most one pattern per module. */
+const MAX_CONFIG_BYTES = 1 << 20;
+const MAX_PATTERNS = 10_000;
+
 /** @throws CapstanError `invalid_model` or `unsupported_model` that names the key, or `io_error`. */
 export async function readLoraConfig(dir: string): Promise<LoraConfig> {
-  const json = await readJsonFile(dir, ADAPTER_CONFIG);
-  if (json === undefined)
-    throw new CapstanError('invalid_model', `${ADAPTER_CONFIG}: expected the file in the adapter's folder, got none`, {
-      param: ADAPTER_CONFIG,
-    });
-  const config = new JsonReader(json, ADAPTER_CONFIG);
+  const config = new JsonReader(await readJson(dir), ADAPTER_CONFIG);
   refuseUnsupported(config);
+  checkCounts(config);
   const targets = readNames(config, 'target_modules');
   return {
     rank: config.positiveInt('r', 8),
@@ -63,6 +63,31 @@ export async function readLoraConfig(dir: string): Promise<LoraConfig> {
     excluded: readNames(config, 'exclude_modules'),
     layers: readLayers(config),
   };
+}
+
+function readJson(dir: string): Promise<JsonObject> {
+  return withWeightFile(join(dir, ADAPTER_CONFIG), ADAPTER_CONFIG, async (file) => {
+    if (file.size > MAX_CONFIG_BYTES)
+      throw invalidFile(ADAPTER_CONFIG, `at most ${MAX_CONFIG_BYTES} bytes`, `${file.size} bytes`);
+    const bytes = Buffer.alloc(file.size);
+    await readFully(file, bytes, 0);
+    return parseJsonObject(bytes.toString('utf8'), ADAPTER_CONFIG);
+  });
+}
+
+/** Each module is compared with all patterns and names. */
+function checkCounts(config: JsonReader): void {
+  let count = 0;
+  for (const key of ['rank_pattern', 'alpha_pattern', 'target_modules', 'exclude_modules', 'layers_to_transform']) {
+    const value = config.raw(key);
+    count += typeof value === 'object' ? Object.keys(value as object).length : 0;
+    if (count > MAX_PATTERNS)
+      throw invalidFile(
+        `${ADAPTER_CONFIG}: ${key}`,
+        `at most ${MAX_PATTERNS} patterns and names in this file`,
+        `more than ${MAX_PATTERNS}`,
+      );
+  }
 }
 
 function refuseUnsupported(config: JsonReader): void {
