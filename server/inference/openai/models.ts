@@ -1,7 +1,6 @@
 import { basename } from 'node:path';
-import type { AdapterInfo, EngineInfo } from '../../../ts';
+import { type AdapterInfo, CapstanError, type EngineInfo } from '../../../ts';
 import { ApiError } from '../../base/errors';
-import { UsageError } from '../../base/usage-error';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import { sendJson } from './send-json';
 import { show } from './validate';
@@ -21,11 +20,11 @@ export class ServedModel {
   readonly #engine: ListedEngine;
   readonly #created = Math.floor(Date.now() / 1000);
 
-  /** @throws UsageError if an adapter has a name of the model, because no request could choose it. */
+  /** @throws CapstanError `invalid_argument` if an adapter has a name of the model: no request could choose it. */
   constructor(names: readonly [string, ...string[]], engine: ListedEngine) {
     const taken = engine.adapters.find(({ name }) => names.includes(name));
     if (taken !== undefined)
-      throw new UsageError(`expected adapters with names that the model does not have, got ${show(taken.name)}`);
+      throw CapstanError.argument('loraModules', 'names that the model does not have', taken.name);
     this.names = names;
     this.#engine = engine;
   }

@@ -1,7 +1,7 @@
 /** Adapters over HTTP: the model of a request, the list of models, and loading at run time on the admin listener. */
 import { cpSync, mkdirSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
-import { UsageError } from '../../../server/base/usage-error';
+import { createHandler } from '../../../server/inference/handler';
 import { App, type AppOptions } from '../../../server/inference/app';
 import { Metrics } from '../../../server/inference/metrics/metrics';
 import { Engine } from '../../../ts';
@@ -98,11 +98,18 @@ test('an adapter that is unloaded after the check of its name gives 404', async 
   }
 });
 
-test('an adapter with the name of the model is refused at the start', () => {
-  for (const servedNames of [['tuned'], ['base', 'tuned']])
-    expect(() => makeApp({ servedNames })).toThrow(
-      new UsageError('expected adapters with names that the model does not have, got "tuned"'),
-    );
+test('an adapter with the name of the model is refused at the start', async () => {
+  const message = 'loraModules: expected names that the model does not have, got "tuned"';
+  for (const servedNames of [['tuned'], ['base', 'tuned']]) expect(() => makeApp({ servedNames })).toThrow(message);
+  await expect(createHandler({ engine, servedModelNames: ['tuned'] })).rejects.toThrow(message);
+  expect(await engine.generate([5], { adapter: 'tuned', maxTokens: 1 }).result()).toBeDefined();
+  const modules = { 'llama3-f32': join(loraDir, 'sql') };
+  const closed = jest.spyOn(Engine.prototype, 'close');
+  await expect(
+    createHandler({ model: join(FIXTURES, 'llama3-f32'), engineOptions: { loraModules: modules } }),
+  ).rejects.toThrow('got "llama3-f32"');
+  expect(closed).toHaveBeenCalledTimes(1);
+  closed.mockRestore();
 });
 
 test('/v1/models lists adapters with their model and the name of their folder', async () => {
