@@ -55,7 +55,7 @@ void check_module(const ModelSpec& spec, const AdapterModule& module, const Tens
 
 using LayerProjections = std::set<std::pair<int, std::string>>;
 
-// The memory of an update has room for the parts of a projection or for the fused one.
+// The memory of an update holds the parts of a projection or the fused one, not both.
 void check_fused(const AdapterModule& module, const LayerProjections& seen) {
   static const std::map<std::string, std::vector<std::string>> kParts = {{"qkv_proj", {"q_proj", "k_proj", "v_proj"}},
                                                                          {"gate_up_proj", {"gate_proj", "up_proj"}}};

@@ -84,9 +84,9 @@ test('the error for an unknown model names adapters too', async () => {
 
 test('an adapter that is unloaded after the check of its name gives 404', async () => {
   const app = makeApp();
-  const { chat, generate } = engine;
-  engine.chat = (...args) => (engine.unloadAdapter('tuned'), chat.apply(engine, args));
-  engine.generate = (...args) => (engine.unloadAdapter('tuned'), generate.apply(engine, args));
+  const [chat, generate] = [engine.chat.bind(engine), engine.generate.bind(engine)];
+  engine.chat = (...args) => (engine.unloadAdapter('tuned'), chat(...args));
+  engine.generate = (...args) => (engine.unloadAdapter('tuned'), generate(...args));
   for (const [path, prompt] of [
     ['chat/completions', { messages: MESSAGES }],
     ['completions', { prompt: 'a' }],
