@@ -150,6 +150,21 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect((await version(second.id)).state).toBe('running');
   });
 
+  on('does not start a container on a model that is not complete', async () => {
+    await open();
+    const { id: sourceId } = await h.store.createPull(h.actor, { name: 'tiny', model: 'acme/old' });
+    await finishDownload();
+    await h.store.pullAgain(h.actor, sourceId, {});
+    const bindings = [{ mount: 'input0' as const, source_id: sourceId }];
+    const { id } = await h.store.createContainer(h.actor, { name: 'lab', bindings, start_command: 'true' });
+    await h.store.commandContainer(h.actor, id, 'start');
+    await step(id);
+    expect(h.world.running.size).toBe(0);
+    expect(await h.store.getContainer(h.actor, id)).toMatchObject({
+      reason: expect.stringContaining('input0: its model is not complete') as string,
+    });
+  });
+
   on('fails when one of two downloads has failed, although the other one runs', async () => {
     await open();
     const { id: sourceId } = await h.store.createPull(h.actor, { name: 'other', model: 'acme/other' });

@@ -508,12 +508,12 @@ overBackends((make) => {
   });
 
   test('delete the unfinished download of another model, which no quota counts', async () => {
-    hub.add('acme/large', { ...FILES, 'model.safetensors': Buffer.alloc(3 * 2 ** 20, 1) });
+    hub.add('acme/large', { ...FILES, 'model.safetensors': Buffer.alloc(8 * 2 ** 20, 1) });
     hub.add(NAME, FILES);
     let release = held();
     const { id } = await start({ model: 'acme/large' });
     puller.notify();
-    await until(async () => (await store.getDataSource(admin, id)).pull!.done_bytes > 2 ** 20);
+    await until(async () => (await store.getDataSource(admin, id)).pull!.done_bytes > 3 * 2 ** 20);
     await stop(id, release);
     expect(fs.readdirSync(`${folderOf(id)}.part`)).toContain('models--acme--large');
     release = held();
