@@ -273,7 +273,7 @@ async function demandPullRight(
   if ((await quotasOfOwner(tx, owner)).quota_disk_mb === null) throw noQuota();
 }
 
-/** Demands that there is an owner for whom the actor may pull. @throws ServiceError `forbidden` */
+/** Demands an owner that the actor may pull for. @throws ServiceError `forbidden` */
 async function demandAnyPullRight(tx: ServiceTx, actor: ServiceActor): Promise<void> {
   if (actor.isAdmin) return;
   for (const owner of await visibleOwners(tx, actor, 'source.write'))

@@ -2,7 +2,7 @@ import fs from 'node:fs/promises';
 import path from 'node:path';
 import { PullError } from './pull-error';
 
-/** Replicas of other users can open a folder whose name they know. Nobody else can list the names. */
+/** Replicas of other users open a folder by its name. Only the service can list the names. */
 const PARENT_MODE = 0o711;
 const FOLDER_MODE = 0o755;
 const FILE_MODE = 0o644;
