@@ -51,6 +51,16 @@ class TextSource implements NativeEngine {
     return id;
   }
 
+  pool(): number {
+    throw new Error('the text source generates text only');
+  }
+
+  loadAdapter(): Promise<number> {
+    return Promise.reject(new Error('the text source has no adapters'));
+  }
+
+  unloadAdapter(): void {}
+
   #schedule(): void {
     if (this.#isScheduled || this.#running.size === 0) return;
     this.#isScheduled = true;
@@ -66,6 +76,7 @@ class TextSource implements NativeEngine {
           tokenIds: [97],
           logprobs: null,
           promptLogprobs: null,
+          pooled: null,
           finish: isLast ? finish(state) : null,
         } as NativeEvent);
         if (isLast) this.#running.delete(id);

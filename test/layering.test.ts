@@ -289,6 +289,7 @@ test('the top level holds what the architecture lists', () => {
     'binding.gyp',
     'cuda',
     'docs',
+    'examples',
     'models',
     'native',
     'package.json',

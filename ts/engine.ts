@@ -1,13 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { loadAddon } from './addon';
-import type {
-  NativeEngine,
-  NativeEngineInfo,
-  NativeGrammar,
-  NativeRequest,
-  NativeStats,
-  NativeThinkingBudget,
-} from './addon-types';
+import type { NativeEngine, NativeEngineInfo, NativeStats, NativeThinkingBudget } from './addon-types';
+import type { AdapterInfo, Adapters } from './adapters';
 import { tokenizeBadWords } from './bad-words';
 import { type CallContext, checkContext, whenAborted } from './call-context';
 import { type CallTable, deliver } from './call-table';
@@ -15,10 +9,10 @@ import { checkBoolean, checkObject, checkString, checkTokenIds } from './checks'
 import { CapstanError, closedError } from './errors';
 import type { ChatEvent } from './events';
 import { Generation } from './generation';
-import { GrammarCache, type GrammarPlan } from './grammar-cache';
+import { GrammarCache } from './grammar-cache';
 import { type LoadedModel, loadNative } from './load';
+import { type PreparedCall, toNativeRequest, type UnfinishedCall } from './native-request';
 import type { Model } from './model/model';
-import type { ChoiceReaderOptions } from './choice-reader';
 import { type ChatOptions, prepareChat, renderChat } from './chat';
 import type { EngineOptions } from './options';
 import {
@@ -30,7 +24,7 @@ import {
   unsupportedTask,
 } from './pooling';
 import { checkPairs, Pooler, taskInfo, toPairs } from './pooler';
-import { resolveSampling, type SamplingDefaults, type SamplingParams, truncatePrompt } from './sampling';
+import type { SamplingDefaults, SamplingParams } from './sampling';
 import { planStructuredOutput, type StructuredOutput } from './structured-output';
 import { parseGrammar } from './text/grammar-parser';
 import type { OpenText } from './text/text-client';
@@ -101,6 +95,7 @@ export class Engine {
   readonly #calls: CallTable;
   readonly #grammars: GrammarCache;
   readonly #queueLimiter: QueueLimiter;
+  readonly #adapters: Adapters;
   /** Token ids of the reasoning markers, encoded on first use. */
   #thinkIds?: Promise<Pick<NativeThinkingBudget, 'openIds' | 'closeIds'>>;
   /** undefined: the model generates text. */
@@ -108,7 +103,7 @@ export class Engine {
   #isClosed = false;
 
   private constructor(
-    { native, model, maxNumSeqs, maxQueuedRequests, maxQueuedTokens, grammarCacheBytes }: LoadedModel,
+    { native, model, adapters, maxNumSeqs, maxQueuedRequests, maxQueuedTokens, grammarCacheBytes }: LoadedModel,
     info: EngineInfo,
     calls: CallTable,
   ) {
@@ -116,6 +111,7 @@ export class Engine {
     this.#model = model;
     this.info = info;
     this.#calls = calls;
+    this.#adapters = adapters;
     this.#grammars = new GrammarCache(
       async (json) => native.compileGrammar({ kind: 'parsed', handle: await parseGrammar(json) }),
       { maxTotalBytes: grammarCacheBytes },
@@ -230,6 +226,33 @@ export class Engine {
       reservation.setPrompt(promptTokenIds);
       return this.#complete(call, promptTokenIds, reservation);
     });
+  }
+
+  /**
+   * Loads a LoRA adapter while the engine works: a folder with `adapter_config.json` and
+   * `adapter_model.safetensors`, as PEFT writes it. Calls choose it by `adapter: name`. Different adapters, and none,
+   * run in the same step.
+   * @throws CapstanError `invalid_argument` (without `enableLora`, for a name in use, or at `maxLoras`),
+   *   `invalid_model`, `unsupported_model`, `out_of_memory`, `io_error` or `engine_closed`.
+   */
+  async loadAdapter(name: string, path: string): Promise<AdapterInfo> {
+    if (this.#isClosed) throw closedError();
+    return this.#adapters.load(name, path);
+  }
+
+  /**
+   * Unloads an adapter. Calls that have been submitted with it run to their end, and then its memory is freed. Later
+   * calls cannot name it.
+   * @throws CapstanError `invalid_argument` for a name that is not loaded, or `engine_closed`.
+   */
+  unloadAdapter(name: string): void {
+    if (this.#isClosed) throw closedError();
+    this.#adapters.unload(name);
+  }
+
+  /** The loaded adapters, in the order in which they were loaded. */
+  get adapters(): readonly AdapterInfo[] {
+    return this.#adapters.list;
   }
 
   /**
@@ -443,6 +466,7 @@ export class Engine {
   ): Generation<E> {
     let nativeId: number | undefined;
     let reservation: Reservation | undefined;
+    let releaseAdapter: (() => void) | undefined;
     const onAbort = () => call.abort(signal?.reason);
     const call = new Generation<E>(requestId, {
       stop: (index) => {
@@ -451,6 +475,7 @@ export class Engine {
       onEnd: (isComplete) => {
         signal?.removeEventListener('abort', onAbort);
         reservation?.release();
+        releaseAdapter?.();
         if (nativeId === undefined) return;
         this.#calls.delete(nativeId);
         if (!isComplete && !this.#isClosed) this.#native.abort(nativeId);
@@ -458,7 +483,10 @@ export class Engine {
     });
     const submit = (prepared: PreparedCall) => {
       if (call.hasEnded) return;
-      const request = this.#toRequest(prepared, cacheSalt);
+      if (this.#isClosed) throw closedError();
+      const { adapterId, release } = this.#adapters.use(prepared.sampling.adapter);
+      releaseAdapter = release;
+      const request = { ...toNativeRequest(prepared, cacheSalt, this.info, this.#model.tokens), adapterId };
       reservation?.setPrompt(request.promptTokenIds);
       nativeId = this.#native.submit(request);
       this.#calls.set(nativeId, call);
@@ -482,45 +510,4 @@ export class Engine {
     }
     return call;
   }
-
-  #toRequest(
-    { promptTokenIds: ids, sampling: params, grammar, badWords, thinkingBudget }: PreparedCall,
-    cacheSalt: string,
-  ): NativeRequest {
-    if (this.#isClosed) throw closedError();
-    const promptTokenIds = truncatePrompt(ids, params, this.info.maxModelLen);
-    if (promptTokenIds.length === 0) throw CapstanError.argument('prompt', 'at least one token', 0);
-    const limits = {
-      vocabSize: this.info.vocabSize,
-      maxModelLen: this.info.maxModelLen,
-      numPromptTokens: promptTokenIds.length,
-    };
-    const { sampling, numChoices } = resolveSampling(params, this.info.samplingDefaults, limits);
-    const stripLeadingSpace = this.#model.tokens.startsText(promptTokenIds, sampling.skipSpecialTokens);
-    return {
-      promptTokenIds,
-      numChoices,
-      sampling: { ...sampling, badWords, thinkingBudget },
-      cacheSalt,
-      stripLeadingSpace,
-      grammar,
-    };
-  }
-}
-
-interface PreparedCall {
-  promptTokenIds: Int32Array;
-  sampling: SamplingParams;
-  readerOptions: ChoiceReaderOptions;
-  grammar: NativeGrammar | null;
-  badWords: Int32Array[];
-  thinkingBudget: NativeThinkingBudget | null;
-}
-
-/** A call whose grammar, bad words and reasoning markers are not compiled or tokenized yet. */
-interface UnfinishedCall {
-  sampling: SamplingParams;
-  readerOptions: ChoiceReaderOptions;
-  plan: GrammarPlan | undefined;
-  thinkingBudget: Pick<NativeThinkingBudget, 'budget' | 'isInside'> | undefined;
 }

@@ -11,8 +11,8 @@ export interface PooledInput {
 
 interface Job {
   request: NativePooledRequest;
-  resolve(result: PooledInput): void;
-  reject(error: CapstanError): void;
+  resolve(this: void, result: PooledInput): void;
+  reject(this: void, error: CapstanError): void;
 }
 
 /** The inputs of one call that wait, and those that run. */

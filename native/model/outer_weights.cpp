@@ -64,6 +64,23 @@ EmbeddingWeights load_embedding(const ModelSpec& spec, const Slicer& slicer, Bac
   return weights;
 }
 
+PerLayerInputWeights load_per_layer_inputs(const ModelSpec& spec, const Slicer& slicer, WeightFormats formats,
+                                           Backend& backend, const LoadProgress& progress) {
+  PerLayerInputWeights weights;
+  if (spec.per_layer_input_size == 0) return weights;
+  const auto whole = [&](const char* name, WeightFormat format) {
+    MatrixSource source;
+    source.format = format;
+    source.slices.push_back(slicer.whole(name));
+    return backend.load_matrix(source, progress);
+  };
+  weights.table = whole("per_layer_table.weight", formats.vocab);
+  weights.projection = whole("per_layer_projection.weight", formats.layers);
+  weights.norm =
+      backend.load_vector(slicer.whole("per_layer_norm.weight"), static_cast<float>(spec.norm_offset), progress);
+  return weights;
+}
+
 std::vector<HeadLayer> load_head(const ModelSpec& spec, const Slicer& slicer, Backend& backend,
                                  const LoadProgress& progress) {
   std::vector<HeadLayer> head;

@@ -16,6 +16,9 @@ std::unique_ptr<Vector> load_norm(const ModelSpec& spec, const Slicer& slicer, c
                                   Backend& backend, const LoadProgress& progress);
 EmbeddingWeights load_embedding(const ModelSpec& spec, const Slicer& slicer, Backend& backend,
                                 const LoadProgress& progress);
+// Without a table if the model has no inputs per layer.
+PerLayerInputWeights load_per_layer_inputs(const ModelSpec& spec, const Slicer& slicer, WeightFormats formats,
+                                           Backend& backend, const LoadProgress& progress);
 std::vector<HeadLayer> load_head(const ModelSpec& spec, const Slicer& slicer, Backend& backend,
                                  const LoadProgress& progress);
 

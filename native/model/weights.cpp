@@ -472,18 +472,7 @@ Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorT
   Weights weights;
   weights.embed_tokens = backend.load_matrix(vocab_source("embed_tokens.weight"), progress);
   weights.embedding = load_embedding(spec, slicer, backend, progress);
-  if (spec.per_layer_input_size > 0) {
-    const auto whole = [&](const char* name, WeightFormat format) {
-      MatrixSource source;
-      source.format = format;
-      source.slices.push_back(slicer.whole(name));
-      return backend.load_matrix(source, progress);
-    };
-    weights.per_layer_inputs.table = whole("per_layer_table.weight", formats.vocab);
-    weights.per_layer_inputs.projection = whole("per_layer_projection.weight", formats.layers);
-    weights.per_layer_inputs.norm =
-        backend.load_vector(slicer.whole("per_layer_norm.weight"), static_cast<float>(spec.norm_offset), progress);
-  }
+  weights.per_layer_inputs = load_per_layer_inputs(spec, slicer, formats, backend, progress);
   for (int layer = 0; layer < spec.num_layers(); ++layer)
     weights.layers.push_back(LayerLoader(slicer, spec, plan, layer, formats.layers, backend, progress).load());
   if (spec.has_final_norm) weights.norm = load_norm(spec, slicer, "norm", backend, progress);

@@ -5,7 +5,7 @@ const ENGINE_ERRORS: Readonly<Record<CapstanErrorCode, ApiErrorCode>> = {
   invalid_argument: 'invalid_value',
   context_length_exceeded: 'context_length_exceeded',
   template_error: 'unsupported_value',
-  unsupported_task: 'unsupported_value',
+  unsupported_task: 'unsupported_task',
   queue_full: 'queue_full',
   engine_closed: 'shutting_down',
   device_lost: 'engine_dead',

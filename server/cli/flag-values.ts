@@ -111,6 +111,15 @@ export function parseJsonObject(
   throw new UsageError(`${source}: expected a JSON object, such as ${example}, got '${value}'`);
 }
 
+/** Parses NAME=FOLDER, or the JSON object of vLLM. Returns the name and the folder. */
+export function parseLoraModule(value: string, source: string): [name: string, folder: string] {
+  const { name, path } = value.startsWith('{')
+    ? parseJsonObject(value, source, '{"name": "sql", "path": "/models/sql"}')
+    : { name: value.slice(0, Math.max(0, value.indexOf('='))), path: value.slice(value.indexOf('=') + 1) };
+  if (typeof name === 'string' && name !== '' && typeof path === 'string' && path !== '') return [name, path];
+  throw new UsageError(`${source}: expected an adapter such as sql=/models/sql, got '${value}'`);
+}
+
 /** Parses one name, or a JSON list of names (`["a", "b"]`), as vLLM does. */
 export function parseNames(value: string, source: string): string[] {
   if (!value.startsWith('[')) return [value];

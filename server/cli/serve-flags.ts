@@ -8,6 +8,7 @@ import {
   parseDtype,
   parseInteger,
   parseJsonObject,
+  parseLoraModule,
   parseNames,
   parsePort,
   parseSeconds,
@@ -62,6 +63,8 @@ type Definition = Omit<Flag, 'group' | 'apply'> & {
 };
 
 const ACCEPTED = (): void => {};
+/** Names of tasks at vLLM. */
+const TASK_NAMES: Readonly<Record<string, 'embed'>> = { embedding: 'embed', embeddings: 'embed' };
 /** The longest timeout that Node's timers support. */
 const NEVER_MS = 2 ** 31 - 1;
 
@@ -89,6 +92,14 @@ const MODEL: readonly Definition[] = [
     help: 'names of the model in requests; responses show the first (default: the name on the hub, or of the model directory or GGUF file)',
     apply: (o, value) => {
       if (!o.servedNames.includes(value)) o.servedNames.push(value);
+    },
+  },
+  {
+    name: 'task',
+    value: '<task>',
+    help: 'what the model does: generate, embed or score (default: auto, what its files say, else generate)',
+    apply: (o, value, source) => {
+      o.engine.task = parseChoice(TASK_NAMES[value] ?? value, source, ['auto', 'generate', 'embed', 'score']);
     },
   },
   {
@@ -274,6 +285,58 @@ const ENGINE: readonly Definition[] = [
     help: 'speculative decoding, for example {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 5, "prompt_lookup_min": 2} (default: none)',
     apply: (o, value, source) => {
       o.engine.speculative = parseSpeculation(value, source);
+    },
+  },
+  {
+    name: 'enable-lora',
+    help: 'let requests choose LoRA adapters by their model name, on the CPU (default: off; on with --lora-modules)',
+    set: (o, on) => {
+      o.engine.enableLora = on;
+    },
+  },
+  {
+    name: 'lora-modules',
+    value: '<adapters...>',
+    separator: ' ',
+    help: 'adapters to load with the model: NAME=FOLDER, or {"name": "NAME", "path": "FOLDER"}',
+    apply: (o, value, source) => {
+      const [name, folder] = parseLoraModule(value, source);
+      if (Object.hasOwn(o.engine.loraModules ?? {}, name))
+        throw new UsageError(`${source}: expected each name once, got '${name}' twice`);
+      o.engine.loraModules = { ...o.engine.loraModules, [name]: folder };
+    },
+  },
+  {
+    name: 'lora-dir',
+    value: '<dir>',
+    help: 'directory that POST /v1/load_lora_adapter on --admin-port may load adapters from (default: none)',
+    apply: (o, value) => {
+      o.loraDir = value;
+    },
+  },
+  {
+    name: 'max-lora-rank',
+    value: '<rank>',
+    help: 'maximum rank of an adapter, up to 256 (default: 64)',
+    apply: (o, value, source) => {
+      o.engine.maxLoraRank = parseCount(value, source);
+    },
+  },
+  {
+    name: 'max-loras',
+    value: '<number>',
+    help: 'maximum number of loaded adapters; all of them may run in one step, and those of --lora-modules always fit (default: 64)',
+    apply: (o, value, source) => {
+      o.engine.maxLoras = Math.max(o.engine.maxLoras ?? 0, parseCount(value, source));
+    },
+  },
+  {
+    name: 'max-cpu-loras',
+    value: '<number>',
+    help: 'same as --max-loras; the larger value counts',
+    isHidden: true,
+    apply: (o, value, source) => {
+      o.engine.maxLoras = Math.max(o.engine.maxLoras ?? 0, parseCount(value, source));
     },
   },
   {

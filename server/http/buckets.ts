@@ -12,4 +12,5 @@ export const TOKEN_COUNT_BUCKETS = [
   1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000,
 ];
 export const CHOICE_COUNT_BUCKETS = [1, 2, 5, 10, 20, 50, 100];
+export const INPUT_COUNT_BUCKETS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000];
 export const BYTE_BUCKETS = [100, 1000, 10_000, 100_000, 1_000_000, 10_000_000];

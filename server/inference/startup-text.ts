@@ -1,4 +1,4 @@
-import type { EngineInfo } from '../../ts';
+import type { EngineInfo, ModelTask } from '../../ts';
 
 /** Where a server listens and what clients need. */
 export interface Address {
@@ -16,25 +16,36 @@ export interface Address {
   model: string;
 }
 
-/** Returns the text that a start prints: model, sampling defaults, address and a request to try. */
+/** A request to try with a model of each task. */
+const EXAMPLES: Readonly<Record<ModelTask, { path: string; fields: object }>> = {
+  generate: { path: '/v1/chat/completions', fields: { messages: [{ role: 'user', content: 'What is Capstan?' }] } },
+  embed: { path: '/v1/embeddings', fields: { input: 'What is Capstan?' } },
+  score: {
+    path: '/v1/rerank',
+    fields: { query: 'What is Capstan?', documents: ['An inference runtime', 'A drum on a ship'] },
+  },
+};
+
+/** Returns the text that a start prints: model, what it does, address and a request to try. */
 export function startupText(info: EngineInfo, address: Address): string {
   const { transport, model, needsKey = false, isReplica = false, admin, socketPath, isTls = false } = address;
   const scheme = isTls ? 'https' : 'http';
   const url =
     socketPath === undefined ? `${scheme}://${urlHost(address.host)}:${address.port}` : `${scheme}://localhost`;
   const numRanks = info.tensorParallelSize === 1 ? '' : `, ${info.tensorParallelSize} ranks`;
-  const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'What is Capstan?' }] });
+  const { path, fields } = EXAMPLES[info.task];
+  const body = JSON.stringify({ model, ...fields });
   return [
     `Capstan ${info.version} serves ${model} (${info.architecture}, ${count(info.numParameters)} parameters, ${weightsText(info)}): ` +
       `${info.backend} ${info.isa}, ${info.threads} ${info.threads === 1 ? 'thread' : 'threads'}${numRanks}, context length ${grouped(info.maxModelLen)}, ` +
       `KV cache ${bytes(info.kvCacheBytes)} (${grouped(info.numBlocks * info.blockSize)} tokens), ${socketPath === undefined ? url : `unix:${socketPath}${isTls ? ' with TLS' : ''}`} (${transport})`,
-    `Sampling defaults: ${samplingText(info)}`,
+    taskText(info),
     ...(admin === undefined ? [] : [`Health and metrics, without a key: http://${urlHost(admin.host)}:${admin.port}`]),
     ...(isReplica
       ? []
       : [
           'Try:',
-          `  curl ${socketPath === undefined ? '' : `--unix-socket ${quoted(socketPath)} `}${url}/v1/chat/completions ${needsKey ? '-H "Authorization: Bearer $API_KEY" ' : ''}-H 'Content-Type: application/json' -d ${quoted(body)}`,
+          `  curl ${socketPath === undefined ? '' : `--unix-socket ${quoted(socketPath)} `}${url}${path} ${needsKey ? '-H "Authorization: Bearer $API_KEY" ' : ''}-H 'Content-Type: application/json' -d ${quoted(body)}`,
         ]),
     '',
   ].join('\n');
@@ -47,6 +58,15 @@ function weightsText({ weightDtype, quantization }: EngineInfo): string {
 /** Quotes a shell argument. */
 function quoted(text: string): string {
   return `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+function taskText(info: EngineInfo): string {
+  const { task, embeddingSize, promptNames = [] } = info;
+  if (task === 'generate') return `Sampling defaults: ${samplingText(info)}`;
+  if (task === 'score') return 'Task: score (/v1/rerank and /v1/score)';
+  const size = embeddingSize === undefined ? '' : `, ${grouped(embeddingSize)} values`;
+  const names = promptNames.length === 0 ? '' : `, prompts ${promptNames.join(', ')}`;
+  return `Task: embed (/v1/embeddings, /v1/rerank and /v1/score)${size}${names}`;
 }
 
 function samplingText({ samplingDefaults }: EngineInfo): string {

@@ -1,8 +1,11 @@
 // Shared code of the scripts for JavaScript clients. checks.py is the Python version.
 import assert from 'node:assert/strict';
 
-const { CAPSTAN_URL, CAPSTAN_KEY, CAPSTAN_UNKNOWN_KEY, CAPSTAN_FOREIGN_KEY, CAPSTAN_SPENT_KEY } = process.env;
+const { CAPSTAN_URL, CAPSTAN_EMBEDDER_URL, CAPSTAN_KEY, CAPSTAN_UNKNOWN_KEY, CAPSTAN_FOREIGN_KEY, CAPSTAN_SPENT_KEY } =
+  process.env;
 export const baseURL = `${CAPSTAN_URL}/v1`;
+/** A server with an embedding model, without keys. */
+export const embedderURL = `${CAPSTAN_EMBEDDER_URL}/v1`;
 export const keys = {
   good: CAPSTAN_KEY,
   unknown: CAPSTAN_UNKNOWN_KEY,

@@ -7,6 +7,8 @@ import traceback
 
 ROOT = os.environ["CAPSTAN_URL"]
 BASE_URL = f"{ROOT}/v1"
+# A server with an embedding model, without keys.
+EMBEDDER_URL = f"{os.environ['CAPSTAN_EMBEDDER_URL']}/v1"
 KEY, UNKNOWN_KEY, FOREIGN_KEY, SPENT_KEY = (os.environ[name] for name in ("CAPSTAN_KEY", "CAPSTAN_UNKNOWN_KEY", "CAPSTAN_FOREIGN_KEY", "CAPSTAN_SPENT_KEY"))
 MODEL = "demo"
 QUESTION = [{"role": "user", "content": "What is Capstan?"}]

@@ -1,6 +1,6 @@
 // The official openai package from npm.
 import assert from 'node:assert/strict';
-import { baseURL, keys, rejects, run, weatherParameters } from './checks.mjs';
+import { baseURL, embedderURL, keys, rejects, run, weatherParameters } from './checks.mjs';
 import OpenAI from 'openai';
 import { VERSION } from 'openai/version';
 
@@ -111,6 +111,27 @@ await run(`openai ${VERSION} (npm)`, {
       (await client.completions.create({ model: 'demo', prompt: 'Once upon', max_tokens: 5, temperature: 0 }))
         .choices[0].text,
     ),
+  embeddings: async () => {
+    const embedder = new OpenAI({ baseURL: embedderURL, apiKey: 'any', maxRetries: 0 });
+    const input = ['What is Capstan?', 'Größe 😀'];
+    // The client asks for base64, unless the request names a format.
+    const { data, usage } = await embedder.embeddings.create({ model: 'embedder', input });
+    const floats = await embedder.embeddings.create({ model: 'embedder', input, encoding_format: 'float' });
+    assert.deepEqual(
+      data.map(({ embedding }) => embedding),
+      floats.data.map(({ embedding }) => embedding),
+    );
+    assert.deepEqual([data[1].embedding.length, usage.prompt_tokens], [64, Buffer.byteLength(input.join(''))]);
+    const { results } = await embedder.post('/rerank', { body: { query: input[0], documents: input.toReversed() } });
+    assert.deepEqual(
+      results.map(({ index }) => index),
+      [1, 0],
+    );
+    await rejects(client.embeddings.create({ model: 'demo', input }), {
+      constructor: OpenAI.BadRequestError,
+      code: 'unsupported_task',
+    });
+  },
   'error 400': () =>
     rejects(ask({ temperature: 5 }), {
       constructor: OpenAI.BadRequestError,

@@ -5,7 +5,7 @@ import json
 import openai
 from pydantic import BaseModel, Field
 
-from checks import (BASE_URL, COUNT, COUNTED, FOREIGN_KEY, KEY, MODEL, PERSON, QUESTION, SCHEMA, SPENT_KEY, TOOL, UNKNOWN_KEY, WEATHER, check_person, expect, expect_in, expect_raises, run)
+from checks import (BASE_URL, COUNT, COUNTED, EMBEDDER_URL, FOREIGN_KEY, KEY, MODEL, PERSON, QUESTION, SCHEMA, SPENT_KEY, TOOL, UNKNOWN_KEY, WEATHER, check_person, expect, expect_in, expect_raises, run)
 
 client = openai.OpenAI(base_url=BASE_URL, api_key=KEY, max_retries=0)
 
@@ -97,6 +97,22 @@ def completions():
     expect(answer.choices[0].text, "Once upon" + text)
 
 
+def embeddings():
+    embedder = openai.OpenAI(base_url=EMBEDDER_URL, api_key="any", max_retries=0)
+    texts = ["What is Capstan?", "Größe 😀"]
+    # The client asks for base64, unless the request names a format.
+    response = embedder.embeddings.create(model="embedder", input=texts)
+    expect([item.index for item in response.data], [0, 1])
+    expect([len(item.embedding) for item in response.data], [64, 64])
+    floats = embedder.embeddings.create(model="embedder", input=texts, encoding_format="float")
+    expect([item.embedding for item in response.data], [item.embedding for item in floats.data])
+    expect(response.usage.prompt_tokens, len("".join(texts).encode()))
+    expect(len(embedder.embeddings.create(model="embedder", input=[1, 2], dimensions=7).data[0].embedding), 7)
+    ranked = embedder.post("/rerank", body={"query": texts[0], "documents": texts[::-1]}, cast_to=object)
+    expect([result["index"] for result in ranked["results"]], [1, 0])
+    expect_raises(openai.BadRequestError, lambda: client.embeddings.create(model=MODEL, input="a"), status_code=400, param="model", code="unsupported_task")
+
+
 def abandon_stream():
     events = ask([{"role": "user", "content": "Count from 1 to 50."}], stream=True)
     next(iter(events))
@@ -135,6 +151,6 @@ def error_429():
 
 run(f"openai {openai.__version__} (PyPI)", {
     "models": models, "chat": chat, "stream": stream, "tools, round trip": tools_round_trip, "tools, streamed": tools_streamed, "tools, required and named": tools_required,
-    "structured output, parsed": structured_parse, "structured output, temperature 1.5": structured_hot, "structured output, extras": structured_extra, "log-probabilities": logprobs, "completions": completions,
+    "structured output, parsed": structured_parse, "structured output, temperature 1.5": structured_hot, "structured output, extras": structured_extra, "log-probabilities": logprobs, "completions": completions, "embeddings": embeddings,
     "stream, abandoned": abandon_stream, "error 400": error_400, "error 400, length": error_400_length, "error 401": error_401, "error 403": error_403, "error 404": error_404, "error 429": error_429,
 })

@@ -4,6 +4,7 @@ import { execFile } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createKey, killAll, prepare, startServer } from '../fakes/server-process';
+import { randomEmbedder } from '../fakes/random-models';
 import { temporaryFolder } from '../fakes/temporary-folder';
 
 interface Check {
@@ -66,6 +67,10 @@ async function runTransport(transport: string): Promise<Check[]> {
     ],
     {},
   );
+  const embedder = await startServer(
+    [randomEmbedder(), '--served-model-name', 'embedder', '--http-transport', transport, '--log-level', 'error'],
+    {},
+  );
   const checks: Check[] = [];
   for (const client of CLIENTS) {
     const keys = {
@@ -76,11 +81,13 @@ async function runTransport(transport: string): Promise<Check[]> {
       CAPSTAN_KEY: createKey(keysDb, '--name', 'good'),
     };
     await waitForKey(server.url, keys.CAPSTAN_KEY);
-    checks.push(...(await runClient(client, { CAPSTAN_URL: server.url, ...keys })));
+    checks.push(...(await runClient(client, { CAPSTAN_URL: server.url, CAPSTAN_EMBEDDER_URL: embedder.url, ...keys })));
   }
-  server.process.kill('SIGTERM');
-  await server.exited;
-  const errors = server.output().stderr;
+  for (const { process: child, exited } of [server, embedder]) {
+    child.kill('SIGTERM');
+    await exited;
+  }
+  const errors = server.output().stderr + embedder.output().stderr;
   if (errors !== '')
     checks.push({ client: 'the server', check: 'logs no error', ok: false, note: errors.slice(0, 300) });
   return checks;

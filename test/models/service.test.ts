@@ -244,6 +244,32 @@ describe('from a training container to keys', () => {
     ).toContain('[DONE]');
   });
 
+  test('a deployment with the task embed gives embeddings, and its metrics count their tokens', async () => {
+    const created = await cli('deploy', 'vectors', '--task', 'embed', '--cpus', '0.5', '--wait', '--json');
+    expect(created.code).toBe(0);
+    const { id, slug, url } = (await client.deployments.list({ q: 'vectors' }))[0];
+    const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: 'none', maxRetries: 0 });
+    const { data, usage } = await openai.embeddings.create({ model: 'demo', input: ['What is Capstan?', 'Hello!'] });
+    expect(data.map(({ embedding }) => embedding.length)).toEqual([256, 256]);
+    await expect(ask(url, 'none')).rejects.toMatchObject({ status: 400, code: 'unsupported_task' });
+    const ranked = await fetch(`${url}/rerank`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify({ query: 'Hello!', documents: ['What is Capstan?', 'Hello!'], top_n: 1 }),
+    });
+    const { results, usage: rankedUsage } = (await ranked.json()) as { results: unknown[]; usage: typeof usage };
+    expect(results).toMatchObject([{ index: 1, document: { text: 'Hello!' } }]);
+    const [, admin] = /metrics without authentication: (\S+)/.exec(service.output().stdout)!;
+    const numTokens = usage.prompt_tokens + rankedUsage.prompt_tokens;
+    await eventually(async () =>
+      (await (await fetch(`${admin}/metrics`)).text()).includes(
+        `capstan_gateway_tokens_total{deployment="${slug}",type="prompt"} ${numTokens}\n`,
+      ),
+    );
+    expect((await cli('versions', 'get', 'vectors', '1')).stdout).toMatch(/runs +capstan serve demo --task embed/);
+    expect((await cli('deployments', 'delete', id, '--yes')).code).toBe(0);
+  });
+
   test('a new version rolls out, and the first one can be activated again', async () => {
     const rolled = await cli('versions', 'create', 'chat', '--max-model-len', '1K', '--note', 'shorter', '--wait');
     expect(rolled).toMatchObject({ code: 0, stdout: 'version 2 of chat serves\n' });

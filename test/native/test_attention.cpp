@@ -21,6 +21,11 @@ struct Shape {
   bool has_bf16_products = false;
   float soft_cap = 0;
   bool has_sinks = false;
+  bool is_causal = true;
+
+  int num_keys() const { return is_causal ? 0 : context; }
+  int first_key(int position) const { return first_visible_key(position, window); }
+  int end_key(int position) const { return end_visible_key(position, window, num_keys()); }
 };
 
 // The number types of the cache, and for bf16 both types of products.
@@ -34,7 +39,7 @@ std::string name_of(const Shape& shape, CpuIsa isa) {
   return std::string(cpu_isa_name(isa)) + " " + dtype_name(shape.dtype) +
          (shape.has_bf16_products ? " products, heads " : " heads ") + show(shape.num_heads) + "/" +
          show(shape.num_kv_heads) + " of " + show(shape.head_dim) + ", context " + show(shape.context) + ", window " +
-         show(shape.window) + ", blocks of " + show(shape.block_size);
+         show(shape.window) + (shape.is_causal ? "" : " on both sides") + ", blocks of " + show(shape.block_size);
 }
 
 // One sequence with random q, k and v. qkv_row writes its slots of the cache; all other slots hold NaN.
@@ -116,8 +121,8 @@ struct Problem {
     std::vector<float> scratch(
         static_cast<size_t>(attention_scratch_floats(num_rows, cache.layout.k_dim, cache.layout.v_dim)));
     const int heads_per_kv = shape.num_heads / shape.num_kv_heads;
-    const int first_chunk = first_visible_key(first, shape.window) / kKvChunk;
-    const int end_chunk = (first + count - 1) / kKvChunk + 1;
+    const int first_chunk = shape.first_key(first) / kKvChunk;
+    const int end_chunk = (shape.end_key(first + count - 1) - 1) / kKvChunk + 1;
     const int64_t state_floats = chunk_state_floats(num_rows, cache.layout.v_dim);
     std::vector<float> states(static_cast<size_t>((end_chunk - first_chunk) * state_floats), std::nanf(""));
     for (int head = 0; head < shape.num_heads; head += calls.heads) {
@@ -128,6 +133,7 @@ struct Problem {
       args.num_heads = calls.heads;
       args.first_position = first;
       args.window = shape.window;
+      args.num_keys = shape.num_keys();
       args.has_bf16_products = shape.has_bf16_products;
       args.soft_cap = shape.soft_cap * kLog2E;
       if (shape.has_sinks) args.sinks = sinks.data() + head;
@@ -158,20 +164,22 @@ struct Problem {
   }
 };
 
-// Compares the last positions with the reference, for all instruction sets. Products of bf16 round q and the weights to
-// 8 bits.
-void check_against_reference(const Shape& shape) {
+// Compares the last positions, or the first ones, with the reference, for all instruction sets. Products of bf16 round
+// q and the weights to 8 bits.
+void check_against_reference(const Shape& shape, bool is_start = false) {
   const double bound = shape.has_bf16_products ? 0.02 : 5e-6, mean_bound = shape.has_bf16_products ? 2e-3 : 1e-6;
-  const int count = std::min(shape.context, 24), first = shape.context - count;
+  const int count = std::min(shape.context, 24), first = is_start ? 0 : shape.context - count;
   const int heads_per_kv = shape.num_heads / shape.num_kv_heads;
   reference::Rows wanted;
   for (const CpuIsa isa : available_cpu_isas()) {
     const Problem problem(shape, isa);
-    for (int i = first; wanted.size() < static_cast<size_t>(count) * shape.num_heads; ++i)
+    for (int i = first; wanted.size() < static_cast<size_t>(count) * shape.num_heads; ++i) {
+      const int last_key = shape.end_key(i) - 1, num_seen = last_key + 1 - shape.first_key(i);
       for (int h = 0; h < shape.num_heads; ++h)
         wanted.push_back(reference::attention(problem.queries[i * shape.num_heads + h], problem.keys[h / heads_per_kv],
-                                              problem.values[h / heads_per_kv], i, shape.window, problem.scale(),
+                                              problem.values[h / heads_per_kv], last_key, num_seen, problem.scale(),
                                               {shape.soft_cap, shape.has_sinks ? &problem.sinks[h] : nullptr}));
+    }
     const std::vector<float> out = problem.attend(first, count, {heads_per_kv});
     double total = 0;
     for (size_t row = 0; row < wanted.size(); ++row)
@@ -217,6 +225,43 @@ TEST(attention_with_soft_caps_and_sinks_is_close_to_the_reference) {
           shape.soft_cap = soft_cap, shape.has_sinks = has_sinks, shape.num_heads = 6;
           check_against_reference(shape);
         }
+}
+
+TEST(attention_on_both_sides_is_close_to_the_reference) {
+  for (const auto& [dtype, has_bf16_products] : number_types())
+    for (const int context : {1, 17, 64, 130})
+      for (const int window : {0, 1, 30, 64})
+        for (const bool is_start : {false, true}) {
+          Shape shape;
+          shape.dtype = dtype, shape.has_bf16_products = has_bf16_products, shape.context = context;
+          shape.window = window, shape.head_dim = 32, shape.is_causal = false;
+          check_against_reference(shape, is_start);
+        }
+}
+
+TEST(attention_on_both_sides_has_bits_that_depend_only_on_the_sequence) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    for (const auto& [dtype, has_bf16_products] : number_types()) {
+      for (const auto& [context, window] : {std::pair{140, 0}, {140, 30}, {1100, 60}}) {
+        if (isa == CpuIsa::kPortable && context > 1000) continue;  // slow, and the same template code
+        Shape shape;
+        shape.dtype = dtype, shape.has_bf16_products = has_bf16_products, shape.is_causal = false;
+        shape.num_heads = 2, shape.num_kv_heads = 1, shape.head_dim = 16;
+        shape.context = context, shape.window = window;
+        const Problem problem(shape, isa);
+        const size_t row = static_cast<size_t>(shape.num_heads) * shape.head_dim;
+        const std::vector<float> whole = problem.attend(0, context, {2});
+        for (const Problem::Calls& calls : {Problem::Calls{1, 0}, {2, 1}}) {
+          for (int first = 0; first < context; first += context / 4 + 2) {
+            const std::vector<float> part = problem.attend(first, std::min(context / 4 + 2, context - first), calls);
+            if (std::memcmp(part.data(), whole.data() + first * row, part.size() * sizeof(float)) != 0)
+              fail(__FILE__, __LINE__, name_of(shape, isa) + ": positions from " + show(first));
+          }
+        }
+        if (context < 1000) EXPECT(Problem(shape, CpuIsa::kPortable).attend(0, context, {2}) == whole);
+      }
+    }
+  }
 }
 
 TEST(attention_bits_depend_only_on_position_and_window) {

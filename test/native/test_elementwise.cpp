@@ -59,6 +59,51 @@ TEST(rms_norm_is_close_to_the_reference_in_every_format) {
   }
 }
 
+TEST(layer_norm_is_close_to_the_reference_in_place_and_not) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    for (const int64_t n : {1, 15, 16, 17, 45, 64, 896}) {
+      const std::vector<float> x = random_values(1, n + 16, 3.0f), w = random_values(2, n + 16, 1.0f),
+                               b = random_values(3, n + 16, 1.0f);
+      double mean = 0, variance = 0;
+      for (int64_t i = 0; i < n; ++i)
+        mean += x[i] / static_cast<double>(n);
+      for (int64_t i = 0; i < n; ++i)
+        variance += (x[i] - mean) * (x[i] - mean) / static_cast<double>(n);
+      std::vector<float> out(static_cast<size_t>(n) + 16, 7.0f), in_place = x, portable(out);
+      cpu_kernels(isa).layer_norm({x.data(), w.data(), b.data(), out.data(), n, 1e-5f});
+      cpu_kernels(isa).layer_norm({in_place.data(), w.data(), b.data(), in_place.data(), n, 1e-5f});
+      cpu_kernels(CpuIsa::kPortable).layer_norm({x.data(), w.data(), b.data(), portable.data(), n, 1e-5f});
+      for (int64_t i = 0; i < n; ++i) {
+        EXPECT_NEAR(out[i], (x[i] - mean) / std::sqrt(variance + 1e-5) * w[i] + b[i], 2e-5);
+        EXPECT_EQ(float_bits(out[i]), float_bits(in_place[i]));
+        EXPECT_EQ(float_bits(out[i]), float_bits(portable[i]));
+      }
+      EXPECT_EQ(out[n], 7.0f);
+    }
+  }
+}
+
+TEST(rows_are_activated_and_added_in_place) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    for (const int64_t n : {1, 16, 37}) {
+      const std::vector<float> x = random_values(1, n + 16, 3.0f), y = random_values(2, n + 16, 3.0f);
+      for (const Activation activation : {Activation::kIdentity, Activation::kTanh, Activation::kRelu,
+                                          Activation::kGelu, Activation::kGeluTanh, Activation::kSilu}) {
+        std::vector<float> out = x;
+        cpu_kernels(isa).activate(out.data(), n, activation);
+        for (int64_t i = 0; i < n; ++i)
+          EXPECT_NEAR(out[i], reference::activation(activation, x[i]), 2e-6);
+        EXPECT_EQ(out[n], x[n]);
+      }
+      std::vector<float> sum = x;
+      cpu_kernels(isa).add_row(sum.data(), y.data(), n);
+      for (int64_t i = 0; i < n; ++i)
+        EXPECT_EQ(sum[i], x[i] + y[i]);
+      EXPECT_EQ(sum[n], x[n]);
+    }
+  }
+}
+
 TEST(pack_row_rounds_to_nearest_even) {
   for (const CpuIsa isa : available_cpu_isas()) {
     const CpuKernels& kernels = cpu_kernels(isa);

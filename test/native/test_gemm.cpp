@@ -306,6 +306,40 @@ TEST(gemm_writes_only_its_panels_and_adds_bias_then_residual) {
   }
 }
 
+TEST(gemm_applies_activations_without_gates) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    const CpuKernels& kernels = cpu_kernels(isa);
+    for (const Kind& kind : kKinds) {
+      for (const Activation activation : {Activation::kGelu, Activation::kRelu, Activation::kTanh}) {
+        for (const int64_t n : {5, 16, 37, 48}) {
+          const int64_t rows = 11, k = 20;
+          const Problem problem(rows, n, k, kind, MatrixKind::kColumn);
+          const std::vector<float> bias = random_values(5, (n + 15) / 16 * 16, 1.0f);
+          std::vector<uint32_t> memory, activated_memory;
+          const ActTiles acts = problem.pack(kernels, memory, 0, rows);
+          GemmArgs args = problem.args(acts);
+          args.output = GemmOutput::kActivated;
+          args.activation = activation;
+          args.bias = bias.data();
+          args.gated = plain_act_tiles(kernels, acts.format, rows, (n + 1) / 2 * 2, row_parallel_parts(n));
+          activated_memory.assign(static_cast<size_t>(rows * args.gated.words), 0x7fc07fc0u);
+          args.gated.data = activated_memory.data();
+          kernels.gemm(args);
+          for (int64_t row = 0; row < rows; ++row)
+            for (int64_t i = 0; i < (n + 1) / 2 * 2; ++i) {
+              double sum = i < n ? bias[i] : 0;
+              for (int64_t j = 0; i < n && j < k; ++j)
+                sum += static_cast<double>(problem.x[row * k + j]) * problem.weights[i * k + j];
+              const double wanted = i < n ? reference::activation(activation, sum) : 0;
+              EXPECT_NEAR(act_value(args.gated, row, i), wanted,
+                          (kind.is_rounded ? 0.005 : 2e-6) * std::abs(wanted) + 2e-5);
+            }
+        }
+      }
+    }
+  }
+}
+
 TEST(gemm_applies_every_gate_activation) {
   for (const CpuIsa isa : available_cpu_isas()) {
     const CpuKernels& kernels = cpu_kernels(isa);

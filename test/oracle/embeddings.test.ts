@@ -2,6 +2,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Engine, type EngineOptions } from '../../ts';
+import { loadAddon } from '../../ts/addon';
 
 interface EmbeddingGolden {
   case: string;
@@ -103,6 +104,13 @@ describe.each(embedders)('$name', ({ directory, golden }) => {
       });
     },
   );
+
+  test.each(loadAddon().isas)('embeds the same with the instructions of %s', async (isa) => {
+    await withEngine(directory, { isa: isa as NonNullable<EngineOptions['isa']> }, async (engine) => {
+      expect(engine.info.isa).toBe(isa);
+      expect(worstCosine((await engine.embed(golden.texts)).embeddings, golden.embeddings)).toBeGreaterThan(bound);
+    });
+  });
 
   test('prompts, dimensions, truncation and token ids', async () => {
     await withEngine(directory, { computeDtype: 'f32' }, async (engine) => {

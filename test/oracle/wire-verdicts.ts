@@ -19,10 +19,16 @@ interface Rule {
 
 const RULES: readonly Rule[] = [
   {
-    names: /^(responses|anthropic messages|anthropic messages stream|load|render|embeddings)$/,
+    names: /^(responses|anthropic messages|anthropic messages stream|load|render)$/,
     path: /^status$/,
     ours: /^501 /,
     verdict: 'known routes that are not implemented return 501 `not_implemented`',
+  },
+  {
+    names: /^embeddings$/,
+    path: /^status$/,
+    ours: /^400 unsupported_task/,
+    verdict: 'routes that the model does not work with return 400 `unsupported_task`',
   },
   {
     names: /^(tools empty|max_tokens 0)$/,
@@ -132,7 +138,7 @@ const RULES: readonly Rule[] = [
     ours: /^string$/,
     verdict: 'a chunk has all tokens that are ready',
   },
-  { path: /^data\[\]\.meta$/, verdict: '`meta.default_sampling` has the default sampling parameters' },
+  { path: /^data\[\]\.meta$/, verdict: '`meta` has the task and the default sampling parameters' },
 ];
 
 /** Returns the verdict of the first matching rule, or undefined for an undecided difference. */

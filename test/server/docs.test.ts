@@ -252,15 +252,16 @@ test('the library reference lists every option and error code', () => {
 });
 
 function familiesTable(): string {
-  const rows = FAMILIES.map(({ modelType, architecture }) => {
+  const rows = FAMILIES.map(({ modelType, architecture, pooling }) => {
     const writes = (row: GgufArchitecture) =>
       [row, ...(row.variants ?? [])].some((other) => other.modelType === modelType);
-    const names = ARCHITECTURES.filter(writes).map(({ name }) => `\`${name}\``);
-    return `| \`${architecture}\` | \`${modelType}\` | ${names.join(', ') || 'not yet'} |`;
+    const names = pooling === undefined ? ARCHITECTURES.filter(writes).map(({ name }) => `\`${name}\``) : [];
+    const task = pooling?.task ?? 'generate';
+    return `| \`${architecture}\` | \`${modelType}\` | \`${task}\` | ${names.join(', ') || 'not yet'} |`;
   });
   return [
-    '| architecture | `model_type` in config.json | `general.architecture` in GGUF |',
-    '|---|---|---|',
+    '| architecture | `model_type` in config.json | task | `general.architecture` in GGUF |',
+    '|---|---|---|---|',
     ...rows,
   ].join('\n');
 }
@@ -312,7 +313,7 @@ test('every type in the tables of the library reference is declared on the page'
   expect(named.filter((name) => !known.includes(name) && !declared.includes(name))).toEqual([]);
 });
 
-/** Flags of esbuild, curl, useradd and systemctl. */
+/** Flags of esbuild, curl, useradd, systemctl and examples/rag.mjs. */
 const OF_OTHER_PROGRAMS = new Set([
   '--external',
   '--retry',
@@ -320,6 +321,8 @@ const OF_OTHER_PROGRAMS = new Set([
   '--retry-delay',
   '--system',
   '--now',
+  '--embedder',
+  '--reranker',
 ]);
 
 test('every flag that a page names exists', () => {

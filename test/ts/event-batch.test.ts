@@ -6,7 +6,17 @@ const FINISH = { reason: 'stop' } as unknown as NativeEvent['finish'];
 const LOGPROBS = [{ tokenId: 5 }] as unknown as NativeEvent['logprobs'];
 
 function event(id: number, textDelta: string, tokenIds: number[], more: Partial<NativeEvent> = {}): NativeEvent {
-  return { id, index: 0, textDelta, tokenIds, logprobs: null, promptLogprobs: null, finish: null, ...more };
+  return {
+    id,
+    index: 0,
+    textDelta,
+    tokenIds,
+    logprobs: null,
+    promptLogprobs: null,
+    pooled: null,
+    finish: null,
+    ...more,
+  };
 }
 
 function roundTrip(events: NativeEvent[]): NativeEvent[] {
@@ -21,6 +31,7 @@ test('events of a batch keep their order, text, tokens and details', () => {
     event(2, '', []),
     event(1, '🙂 é', [70_000], { index: 3, logprobs: LOGPROBS }),
     event(3, 'x', [2 ** 31 - 1]),
+    event(5, '', [], { finish: FINISH, pooled: Float32Array.of(1, 2) }),
     event(4, '', [9], { finish: FINISH, promptLogprobs: [null] }),
   ];
   expect(roundTrip(events)).toEqual(events);

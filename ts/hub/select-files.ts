@@ -26,7 +26,15 @@ const TEXTS = [
   'added_tokens.json',
   'chat_template.jinja',
   'chat_template.json',
+  'modules.json',
+  'config_sentence_transformers.json',
+  'sentence_bert_config.json',
+  'sentence_roberta_config.json',
+  'sentence_xlm-roberta_config.json',
 ];
+/** Modules of sentence-transformers, such as `1_Pooling` and `2_Dense`. */
+const MODULE_CONFIG = /^\d+_\w+\/config\.json$/;
+const MODULE_WEIGHTS = /^\d+_\w+\/model\.safetensors$/;
 /** Sources of a tokenizer, best first. Only the first that exists is needed. */
 const TOKENIZERS = ['tokenizer.json', 'tokenizer.model', 'tekken.json'];
 const NAMED_TEMPLATE = /^additional_chat_templates\/[^/]+\.jinja$/;
@@ -48,7 +56,10 @@ export function selectFiles<File extends Named>(
   variant: string | undefined,
 ): Selection<File> {
   const weights = variant === undefined ? safetensorsOf(repository, files) : [];
-  if (weights.length > 0) return { format: 'safetensors', quantization: null, texts: textsOf(files), weights };
+  if (weights.length > 0) {
+    const modules = files.filter(({ path }) => MODULE_WEIGHTS.test(path));
+    return { format: 'safetensors', quantization: null, texts: textsOf(files), weights: [...weights, ...modules] };
+  }
   const { name, parts } = chooseGguf(repository, files, variant);
   const texts = files.filter(({ path }) => path === 'config.json');
   return { format: 'gguf', quantization: name, texts, weights: parts };
@@ -56,7 +67,9 @@ export function selectFiles<File extends Named>(
 
 function textsOf<File extends Named>(files: readonly File[]): File[] {
   const tokenizer = TOKENIZERS.find((name) => files.some(({ path }) => path === name));
-  return files.filter(({ path }) => TEXTS.includes(path) || path === tokenizer || NAMED_TEMPLATE.test(path));
+  return files.filter(
+    ({ path }) => TEXTS.includes(path) || path === tokenizer || NAMED_TEMPLATE.test(path) || MODULE_CONFIG.test(path),
+  );
 }
 
 /** Returns the weights and their index, or nothing if the repository has none in this format. */

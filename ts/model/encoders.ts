@@ -32,10 +32,10 @@ const MODERNBERT_NAMES = {
   down_proj: 'mlp.Wo',
 };
 
-/** Sentence-transformers takes the mean of encoders that have no files of their own about pooling. */
+/** Sentence-transformers takes the mean unless files beside the model say otherwise. */
 const MEAN: FamilyPooling = { task: 'embed', kind: () => 'mean', head: () => [] };
 
-/** Two layers on the first token, of which the first has a tanh. */
+/** Two layers on the first token. */
 function classifier(dense: string, out: string): FamilyPooling {
   return {
     task: 'score',

@@ -348,6 +348,7 @@ export const FAMILIES: readonly Family[] = [
     modelType: 'gemma4_text',
     architecture: 'Gemma4ForCausalLM',
     defaults: {
+      hiddenAct: 'gelu_pytorch_tanh',
       hiddenSize: 2304,
       numLayers: 30,
       numHeads: 8,
@@ -357,7 +358,6 @@ export const FAMILIES: readonly Family[] = [
       headDim: 256,
       maxPositionEmbeddings: 131072,
       ropeParameters: { rope_type: 'proportional', partial_rotary_factor: 0.25, rope_theta: 1e6 },
-      hiddenAct: 'gelu_pytorch_tanh',
       isTied: true,
       eosTokenId: 1,
     },

@@ -97,7 +97,7 @@ export interface HeadTensors {
   name: string;
   hasBias: boolean;
   norm?: { name: string; hasBias: boolean };
-  /** A folder of the model that holds them in a file of its own. Default: the checkpoint. */
+  /** A folder whose file holds them. Default: the checkpoint. */
   folder?: string;
 }
 
@@ -128,7 +128,7 @@ export interface Family {
   hasRope?: boolean;
   /** Its tokens see those after them. */
   isEncoder?: boolean;
-  /** Tells the row from others of the same model type, whatever the architecture. */
+  /** Chooses the row among others of the same model type, whatever the architecture. */
   isFor?(config: JsonReader): boolean;
   /** Absent: the model generates text. */
   pooling?: FamilyPooling;

@@ -9,7 +9,7 @@ import type { SentenceTransformers } from './sentence-transformers';
 export interface PoolingPlan {
   task: 'embed' | 'score';
   kind: NativePooling['kind'];
-  /** Layers with tensors of their own. */
+  /** Layers whose tensors are not those of the language model. */
   head: HeadLayer[];
   /** How the result becomes a score. `yes_no`: of the logits of two tokens. */
   activation: 'identity' | 'sigmoid' | 'yes_no';
@@ -43,12 +43,12 @@ export function planPooling(
   const { modules } = files;
   const task = resolveTask(requested, family, modules);
   if (task === 'generate') return undefined;
-  const { kind = () => 'last' as const, head = () => [] } = family.pooling ?? {};
-  const isClassifier = task === 'score' && family.pooling !== undefined;
+  const { pooling } = family;
+  const isClassifier = task === 'score' && pooling !== undefined;
   return {
     task,
-    kind: (task === 'embed' ? modules?.kind : undefined) ?? kind(config),
-    head: [...head(config, hiddenSize), ...(task === 'embed' ? (modules?.dense ?? []) : [])],
+    kind: (task === 'embed' ? modules?.kind : undefined) ?? pooling?.kind(config) ?? 'last',
+    head: [...(pooling?.head(config, hiddenSize) ?? []), ...(task === 'embed' ? (modules?.dense ?? []) : [])],
     activation: isClassifier ? readScoreActivation(config) : 'yes_no',
     scoreTokens: modules?.scoreTokens,
     normalizes: modules?.normalizes ?? true,
@@ -107,10 +107,13 @@ export function withScoreTokens(spec: NativeModelSpec, { yes, no }: { yes: numbe
 
 /** As sentence-transformers and vLLM read it: by default a sigmoid, because there is one label. */
 function readScoreActivation(config: JsonReader): PoolingPlan['activation'] {
-  const own = config.object('sentence_transformers')?.raw('activation_fn');
-  const name = own ?? config.raw('sbert_ce_default_activation_function');
-  if (name === undefined) return 'sigmoid';
-  const activation = String(name).split('.').at(-1)!.toLowerCase();
+  const own = config.object('sentence_transformers');
+  const [reader, key] = own?.has('activation_fn')
+    ? [own, 'activation_fn']
+    : [config, 'sbert_ce_default_activation_function'];
+  if (reader.raw(key) === undefined) return 'sigmoid';
+  const name = reader.string(key);
+  const activation = name.split('.').at(-1)!.toLowerCase();
   if (activation !== 'sigmoid' && activation !== 'identity')
     throw CapstanError.mismatch(
       'unsupported_model',

@@ -12,7 +12,7 @@ export type TextInput = string | readonly [string, string];
  * Returns how many tokens of each text stay, so that both have at most `maxTokens`: the longer one is cut first, as
  * `longest_first` of tokenizers does.
  */
-export function sharedLengths(first: number, second: number, maxTokens: number): [number, number] {
+function sharedLengths(first: number, second: number, maxTokens: number): [number, number] {
   if (first + second <= maxTokens) return [first, second];
   const [short, long] = first <= second ? [first, second] : [second, first];
   const half = Math.floor(maxTokens / 2);

@@ -25,129 +25,6 @@ void check_at_most(const char* what, int limit, int value) {
 
 }  // namespace
 
-void CpuBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) {
-  CAPSTAN_CHECK(limits.block_size > 0 && limits.block_size % kSlotGroup == 0);
-  CAPSTAN_CHECK(limits.num_blocks.size() == model.kv_groups.size());
-  CAPSTAN_CHECK(model.is_causal || model.pooling != Pooling::kNone);
-  for (const DeviceLayer& layer : model.layers)
-    CAPSTAN_CHECK(layer.mixer != Mixer::kAttention ||
-                  layer.window == model.kv_groups[static_cast<size_t>(layer.kv_group)].window);
-  CAPSTAN_CHECK(limits.max_num_tokens > 0 && limits.max_num_seqs > 0);
-  for (const RopeTable& rope : model.rope_tables) {
-    CAPSTAN_CHECK(rope.rotary_dim % 2 == 0);
-    CAPSTAN_CHECK(static_cast<int64_t>(rope.values.size()) >= int64_t{model.max_model_len} * rope.rotary_dim);
-  }
-  model_ = model;
-  limits_ = limits;
-  kv_layouts_.clear();
-  for (int group = 0; group < static_cast<int>(model.kv_groups.size()); ++group) {
-    const KvShape shape = model.kv_shape(group);
-    CAPSTAN_CHECK(shape.num_kv_heads > 0 && model.num_heads % shape.num_kv_heads == 0);
-    CAPSTAN_CHECK(shape.head_dim <= kMaxHeadDim);
-    kv_layouts_.push_back(make_kv_layout(shape, limits.block_size, limits.kv_cache_dtype));
-  }
-  plan_memory();
-  allocate();
-}
-
-// Reserves the memory of the plans, so that no step allocates any.
-void CpuBackend::plan_memory() {
-  int max_splits = 0;
-  int64_t state_floats = 0;
-  const size_t num_groups = model_.kv_groups.size();
-  attention_shapes_.clear();
-  attention_plans_.resize(num_groups);
-  for (size_t i = 0; i < num_groups; ++i) {
-    AttentionShape shape{model_.num_heads, kv_layouts_[i].num_kv_heads, 0, team_.size(), 0, model_.is_causal};
-    shape.max_states = max_attention_states(shape, limits_.max_num_seqs, model_.max_model_len);
-    const int group_splits = max_attention_splits(shape);
-    attention_plans_[i].items.reserve(static_cast<size_t>(max_attention_items(shape, limits_.max_num_tokens)));
-    attention_plans_[i].splits.reserve(static_cast<size_t>(group_splits));
-    max_splits = std::max(max_splits, group_splits);
-    state_floats = std::max(state_floats, chunk_state_floats(shape.max_states, kv_layouts_[i].v_dim));
-    shape.window = model_.kv_groups[i].window;
-    attention_shapes_.push_back(shape);
-  }
-  split_items_left_ = std::vector<std::atomic<int>>(static_cast<size_t>(max_splits));
-  states_ = HugeBuffer(static_cast<size_t>(state_floats) * sizeof(float), "the states of attention");
-}
-
-void CpuBackend::allocate() {
-  const int64_t rows = limits_.max_num_tokens;
-  int64_t q_size = 0, qkv_size = 0, num_all_heads = 0, item_rows = kAttentionRows;
-  for (const KvLayout& layout : kv_layouts_) {
-    const int64_t queries = int64_t{model_.num_heads} * layout.head_dim;
-    q_size = std::max(q_size, queries);
-    qkv_size = std::max(
-        qkv_size, (model_.has_output_gate ? 2 : 1) * queries + 2 * int64_t{layout.num_kv_heads} * layout.head_dim);
-    num_all_heads = std::max<int64_t>(num_all_heads, model_.num_heads + layout.num_kv_heads);
-    item_rows = std::max<int64_t>(item_rows, model_.num_heads / layout.num_kv_heads);
-  }
-  hidden_stride_ = round_up(model_.hidden_size, 16);
-  qkv_stride_ = round_up(qkv_size, 16);
-  const auto floats = [](int64_t count, const char* purpose) {
-    return HugeBuffer(static_cast<size_t>(count) * sizeof(float), purpose);
-  };
-  hidden_ = floats(rows * hidden_stride_, "the hidden states");
-  partial_ = floats(rows * hidden_stride_, "the partial sums of a rank");
-  if (model_.qk_norm == QkNorm::kAllHeads) {
-    squares_ = floats(rows * num_all_heads, "the squares of the heads");
-    inverse_rms_ = floats(rows * 2, "the norms of q and k");
-  }
-  qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
-  const int64_t act_rows = std::max<int64_t>(rows, limits_.max_num_seqs);
-  const int64_t max_words = std::max(max_act_words_, max_plain_words_);
-  acts_ = floats(
-      act_rows *
-          std::max(
-              round_up(std::max({model_.hidden_size, q_size, model_.recurrent.output_size(), model_.max_head_size}), 2),
-              max_words),
-      "the activations");
-  mlp_acts_ =
-      floats(rows * std::max(round_up(model_.intermediate_size, 2), max_plain_words_), "the activations of the MLP");
-  if (model_.per_layer_input_size > 0) {
-    per_layer_stride_ = round_up(model_.num_layers() * model_.per_layer_input_size, 16);
-    per_layer_gate_stride_ = round_up(model_.per_layer_end - model_.per_layer_begin, 16);
-    per_layer_inputs_ = floats(rows * per_layer_stride_, "the inputs per layer");
-    per_layer_rows_ = floats(team_.size() * per_layer_stride_, "the rows of the inputs per layer");
-    per_layer_gate_ = floats(rows * per_layer_gate_stride_, "the gates of the inputs per layer");
-  }
-  if (model_.pooling == Pooling::kNone) {
-    logits_ = floats(int64_t{limits_.max_num_seqs} * model_.vocab_size, "the logits");
-    sampler_.emplace(kernels_, model_.vocab_size, model_.num_token_ids, team_);
-  } else {
-    pooled_stride_ = round_up(std::max(model_.hidden_size, model_.max_head_size), 16);
-    pooled_ = floats(2 * limits_.max_num_seqs * pooled_stride_, "the pooled hidden states");
-  }
-  if (model_.has_recurrent_layers()) recurrent_.emplace(model_, limits_, kernels_, team_);
-
-  if (model_.moe.num_experts > 0) {
-    expert_plan_.reserve(model_.moe, limits_.max_num_tokens);
-    const int64_t pairs = rows * expert_plan_.slots;
-    const int64_t inner = std::max(model_.moe.intermediate_size, model_.moe.shared_intermediate_size);
-    expert_act_words_ = std::max(round_up(std::max(model_.hidden_size, inner), 2), max_words);
-    router_logits_ = floats(rows * round_up(model_.moe.num_experts, 16), "the logits of the router");
-    expert_acts_ = floats(pairs * expert_act_words_, "the inputs of the experts");
-    expert_mlp_ = floats(pairs * expert_act_words_, "the activations of the experts");
-    if (max_act_words_ > 0) expert_mlp_f32_ = floats(pairs * expert_act_words_, "the activations of the experts");
-    expert_out_ = floats(pairs * hidden_stride_, "the results of the experts");
-  }
-
-  scratch_floats_ = 0;
-  for (const KvLayout& layout : kv_layouts_)
-    scratch_floats_ =
-        std::max(scratch_floats_, round_up(attention_scratch_floats(item_rows, layout.k_dim, layout.v_dim), 1024));
-  if (!has_int8_acts_)
-    scratch_floats_ = std::max(scratch_floats_, round_up(dequantized_floats(max_quantized_k_), 1024));
-  scratch_ = floats(team_.size() * scratch_floats_, "the attention scratch");
-  kv_.clear();
-  for (size_t group = 0; group < model_.kv_groups.size(); ++group) {
-    const int64_t layer_bytes =
-        limits_.num_blocks[group] * (k_block_bytes(kv_layouts_[group]) + v_block_bytes(kv_layouts_[group]));
-    kv_.emplace_back(static_cast<size_t>(model_.kv_groups[group].num_layers * layer_bytes), "the KV cache");
-  }
-}
-
 KvCache CpuBackend::kv_cache(int layer) const {
   const size_t group = kv_group(layer);
   const KvLayout& layout = kv_layouts_[group];
@@ -188,8 +65,10 @@ void CpuBackend::store_row(const float* x, const Vector* norm, int64_t k, const 
 ActTiles CpuBackend::pack_rows(const float* x, int64_t stride, const CpuMatrix& matrix) {
   const ActTiles acts = act_tiles(acts_.as<uint32_t>(), num_tokens(), matrix);
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row)
+    for (int64_t row = begin; row < end; ++row) {
       store_row(x + row * stride, nullptr, matrix.cols, acts, row);
+      if (has_update_) store_lora_row(x + row * stride, nullptr, matrix.cols, row);
+    }
   });
   return acts;
 }
@@ -198,6 +77,7 @@ void CpuBackend::begin_step(const StepInput& step) {
   check_step(step, model_, limits_);
   team_.pin_caller();
   step_ = step;
+  lora_plan_.begin_step(step);
   for (size_t i = 0; i < attention_plans_.size(); ++i)
     plan_attention(step, attention_shapes_[i], attention_plans_[i]);
 }
@@ -230,14 +110,16 @@ ActTiles CpuBackend::norm_rows(const Vector* norm, std::span<const int32_t> rows
   const bool is_layer_norm = norm != nullptr && model_.norm_kind == NormKind::kLayer;
   team_.for_ranges(num_rows, kSerialRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const float* hidden = hidden_row(rows.empty() ? row : rows[row]);
+      const float* x = hidden_row(rows.empty() ? row : rows[row]);
+      const Vector* row_norm = norm;
       if (is_layer_norm) {
         float* normed = partial_.as<float>() + row * hidden_stride_;
-        norm_row(hidden, norm, model_.hidden_size, normed);
-        store_row(normed, nullptr, model_.hidden_size, acts, row);
-      } else {
-        store_row(hidden, norm, model_.hidden_size, acts, row);
+        norm_row(x, norm, model_.hidden_size, normed);
+        x = normed;
+        row_norm = nullptr;
       }
+      store_row(x, row_norm, model_.hidden_size, acts, row);
+      if (has_update_) store_lora_row(x, row_norm, model_.hidden_size, row);
     }
   });
   return acts;
@@ -304,8 +186,11 @@ void CpuBackend::norm_gemm(const Vector* norm, const Matrix& weights, const Floa
   GemmArgs gemm;
   gemm.out = out.data;
   gemm.out_stride = out.stride;
+  size_t part = 0;
   for (auto* matrix = static_cast<const CpuMatrix*>(&weights); matrix != nullptr; matrix = matrix->rest.get()) {
     gemm.acts = norm_rows(norm, {}, num_tokens(), *matrix);
+    if (part == 0) multiply_a(false);
+    gemm.lora = update_rows(part++);
     gemm.num_features = matrix->rows;
     gemm.bias = matrix->bias.empty() ? nullptr : matrix->bias.data();
     run_gemm(gemm, *matrix);
@@ -314,12 +199,16 @@ void CpuBackend::norm_gemm(const Vector* norm, const Matrix& weights, const Floa
 }
 
 void CpuBackend::recurrent(int layer, const LayerWeights& weights) {
+  layer_ = layer;
   norm_gemm(weights.input_norm.get(), *weights.recurrent.in_proj, recurrent_->projections());
   mixer_rows_ = recurrent_->run(layer, weights.recurrent, step_);
 }
 
 void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
+  layer_ = layer;
+  begin_update(&LayerAdapter::qkv_proj);
   norm_gemm(weights.input_norm.get(), *weights.qkv_proj, {qkv_.as<float>(), qkv_stride_});
+  end_update();
   const bool has_norm_of_all = model_.qk_norm == QkNorm::kAllHeads;
   if (has_norm_of_all) norm_all_heads(kv_shape(layer));
   QkvRowArgs args;
@@ -438,8 +327,9 @@ void CpuBackend::add_all_partials(const float* bias, const Vector* norm, float s
       const float* row_partials[8];
       for (int rank = 0; rank < world_size(); ++rank)
         row_partials[rank] = partials[rank] + row * hidden_stride_;
+      const float* update = world_size() > 1 ? summed_update(row, published) : nullptr;
       kernels_.add_residual({hidden_row(row), row_partials, world_size(), bias, values_of(norm), model_.rms_norm_eps,
-                             scale, model_.hidden_size});
+                             scale, model_.hidden_size, update});
     }
   });
   if (world_size() > 1) comm_->barrier();  // the other ranks have read this rank's partials
@@ -453,6 +343,9 @@ void CpuBackend::row_parallel_residual(const ActTiles& acts, const CpuMatrix& ma
   gemm.acts = acts;
   gemm.num_features = matrix.rows;
   gemm.out_stride = hidden_stride_;
+  // Several ranks add the update to the sum of their parts.
+  multiply_a(world_size() > 1);
+  if (world_size() == 1) gemm.lora = update_rows(0);
   if (world_size() == 1 && norm == nullptr && model_.residual_scale == 1.0f) {
     gemm.output = GemmOutput::kResidual;
     gemm.bias = bias;
@@ -463,18 +356,24 @@ void CpuBackend::row_parallel_residual(const ActTiles& acts, const CpuMatrix& ma
     run_gemm(gemm, matrix);
     add_all_partials(bias, norm, model_.residual_scale);
   }
+  end_update();
   if (is_of_sum) norm_hidden(*layer_norm);
 }
 
 void CpuBackend::output_residual(const LayerWeights& weights) {
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.o_proj);
+  begin_update(&LayerAdapter::o_proj);
   row_parallel_residual(pack_rows(mixer_rows_.data, mixer_rows_.stride, matrix), matrix,
                         weights.attention_out_norm.get());
 }
 
+// Quantization needs f32 rows, and adapters store the rows a second time.
+bool CpuBackend::mlp_is_input(const CpuMatrix& down_proj) const {
+  return act_tiles(nullptr, num_tokens(), down_proj).format != ActFormat::kInt8 && lora_plan_.groups.empty();
+}
+
 ActTiles CpuBackend::mlp_tiles(const CpuMatrix& down_proj) const {
-  ActTiles acts = act_tiles(mlp_acts_.as<uint32_t>(), num_tokens(), down_proj);
-  if (acts.format != ActFormat::kInt8) return acts;
+  if (mlp_is_input(down_proj)) return act_tiles(mlp_acts_.as<uint32_t>(), num_tokens(), down_proj);
   return float_rows(mlp_acts_.as<uint32_t>(), num_tokens(), down_proj);
 }
 
@@ -488,21 +387,25 @@ ActTiles CpuBackend::float_rows(uint32_t* data, int64_t rows, const CpuMatrix& m
 
 void CpuBackend::norm_gate_up(const LayerWeights& weights) {
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.gate_up_proj);
+  begin_update(&LayerAdapter::gate_up_proj);
   GemmArgs gemm;
   gemm.acts = norm_rows(weights.mlp_norm.get(), {}, num_tokens(), matrix);
+  multiply_a(false);
+  gemm.lora = update_rows(0);
   gemm.num_features = model_.has_gated_mlp ? matrix.rows / 2 : matrix.rows;
   gemm.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
   gemm.output = model_.has_gated_mlp ? GemmOutput::kGated : GemmOutput::kActivated;
   gemm.gated = mlp_tiles(static_cast<const CpuMatrix&>(*weights.down_proj));
   gemm.activation = model_.activation;
   run_gemm(gemm, matrix);
+  end_update();
 }
 
 void CpuBackend::down_residual(const LayerWeights& weights) {
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.down_proj);
   const ActTiles mlp = mlp_tiles(matrix);
-  const bool is_input = act_tiles(nullptr, num_tokens(), matrix).format == mlp.format;
-  row_parallel_residual(is_input ? mlp : pack_rows(mlp_acts_.as<float>(), mlp.words, matrix), matrix,
+  begin_update(&LayerAdapter::down_proj);
+  row_parallel_residual(mlp_is_input(matrix) ? mlp : pack_rows(mlp_acts_.as<float>(), mlp.words, matrix), matrix,
                         weights.mlp_out_norm.get());
 }
 

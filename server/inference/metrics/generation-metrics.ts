@@ -1,8 +1,9 @@
 import { Histogram, type Registry } from 'prom-client';
-import type { Engine, Generation, GenerationResult, SamplingParams } from '../../../ts';
+import type { Engine, Generation, GenerationResult, PoolingUsage, SamplingParams } from '../../../ts';
 import {
   CHOICE_COUNT_BUCKETS,
   FIRST_TOKEN_BUCKETS,
+  INPUT_COUNT_BUCKETS,
   REQUEST_TIME_BUCKETS,
   TOKEN_COUNT_BUCKETS,
   TOKEN_TIME_BUCKETS,
@@ -26,7 +27,7 @@ export class GenerationMetrics {
     >;
   }
 
-  /** Returns a proxy of the engine that observes every generation, so that routes need no code for metrics. */
+  /** Returns a proxy of the engine that observes every call, so that routes need no code for metrics. */
   observing(engine: Engine): Engine {
     const observe = (generation: Generation, options: MeasuredOptions) =>
       void generation.result().then((result) => this.#observe(result, options), ignore);
@@ -42,6 +43,12 @@ export class GenerationMetrics {
           observe(generation, sampling ?? {});
           return generation;
         },
+        embed: (...call: Parameters<Engine['embed']>) =>
+          this.#observePooling(engine.embed(...call), ({ embeddings }) => embeddings.length),
+        score: (...call: Parameters<Engine['score']>) =>
+          this.#observePooling(engine.score(...call), ({ scores }) => scores.length),
+        rerank: (...call: Parameters<Engine['rerank']>) =>
+          this.#observePooling(engine.rerank(...call), ({ scores }) => scores.length),
       }),
     );
     return new Proxy(engine, {
@@ -56,6 +63,20 @@ export class GenerationMetrics {
         return bound;
       },
     });
+  }
+
+  /** The engine does not measure these calls, so their time includes tokenizing. */
+  async #observePooling<T extends { usage: PoolingUsage }>(
+    pending: Promise<T>,
+    numInputs: (result: T) => number,
+  ): Promise<T> {
+    const startedMs = performance.now();
+    const result = await pending;
+    const { latency, promptTokens, numInputs: inputs } = this.#histograms;
+    latency.observe((performance.now() - startedMs) / 1000);
+    promptTokens.observe(result.usage.promptTokens);
+    inputs.observe(numInputs(result));
+    return result;
   }
 
   #observe({ usage, choices }: GenerationResult, { maxTokens, n = 1 }: MeasuredOptions): void {
@@ -90,7 +111,7 @@ const HISTOGRAMS = {
   },
   latency: {
     name: 'capstan_request_latency_seconds',
-    help: 'Time from submit to the last token',
+    help: 'Time from submit to the last token, or to the embeddings or scores',
     buckets: REQUEST_TIME_BUCKETS,
   },
   queueTime: {
@@ -132,6 +153,11 @@ const HISTOGRAMS = {
     name: 'capstan_request_max_tokens',
     help: 'Token limit of requests that set one',
     buckets: TOKEN_COUNT_BUCKETS,
+  },
+  numInputs: {
+    name: 'capstan_request_inputs',
+    help: 'Inputs per request for embeddings, or pairs per request for scores',
+    buckets: INPUT_COUNT_BUCKETS,
   },
   numChoices: {
     name: 'capstan_request_choices',

@@ -3,6 +3,7 @@ import { ApiError } from '../../base/errors';
 import type { ParseLimits } from '../settings';
 import type { JsonText } from './json-text';
 import { GENERATION_NULLS } from './nulls';
+import { type Prompt, toPrompts } from './prompts';
 import {
   checkGenerationFields,
   CLIENT_NAMES,
@@ -11,13 +12,10 @@ import {
   streamUsage,
   toSamplingParams,
 } from './sampling-request';
-import { COMPLETION_REQUEST, type CompletionRequest, MAX_PROMPTS } from './schema';
+import { COMPLETION_REQUEST, MAX_PROMPTS } from './schema';
 import { requestedOutput } from './structured-output';
 import { COMPLETION_UNSUPPORTED, refuseUnsupported } from './unsupported';
-import { show, validate } from './validate';
-
-/** A text or token ids. */
-export type Prompt = string | number[] | Int32Array;
+import { validate } from './validate';
 
 /** A completion request as library options, the same for every prompt. */
 export interface CompletionCall {
@@ -51,7 +49,7 @@ export async function parseCompletionRequest(
   const request = await validate(COMPLETION_REQUEST, value, GENERATION_NULLS);
   refuseUnsupported(value, COMPLETION_UNSUPPORTED);
   checkGenerationFields(request);
-  const prompts = toPrompts(request.prompt);
+  const prompts = toPrompts('prompt', request.prompt, MAX_PROMPTS);
   const {
     max_tokens: maxTokens = DEFAULT_MAX_TOKENS,
     echo: isEcho = false,
@@ -99,26 +97,4 @@ export async function parseCompletionRequest(
       text: 'prompt',
     },
   };
-}
-
-/** Returns one or several prompts, each a text or token ids. */
-function toPrompts(prompt: CompletionRequest['prompt']): Prompt[] {
-  if (typeof prompt === 'string') return [checkPrompt(prompt)];
-  const kinds = new Set(prompt.map((item) => (Array.isArray(item) ? 'list' : typeof item)));
-  if (kinds.size > 1)
-    throw new ApiError('invalid_type', 'prompt: expected items of one type, got several', { param: 'prompt' });
-  if (kinds.has('number')) return [prompt as number[]];
-  if (prompt.length > MAX_PROMPTS)
-    throw new ApiError('invalid_value', `prompt: expected at most ${MAX_PROMPTS} prompts, got ${prompt.length}`, {
-      param: 'prompt',
-    });
-  return (prompt as Prompt[]).map(checkPrompt);
-}
-
-function checkPrompt(prompt: Prompt): Prompt {
-  if (prompt.length === 0)
-    throw new ApiError('invalid_value', `prompt: expected at least one character or token, got ${show(prompt)}`, {
-      param: 'prompt',
-    });
-  return prompt;
 }

@@ -2,7 +2,7 @@ import type { Generation } from '../../../ts';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import { cacheSaltOf, toClientError, resolveRequestId, streamReply } from './call';
 import type { CompletionHead } from './chat-response';
-import type { CompletionCall, Prompt } from './completion-request';
+import type { CompletionCall } from './completion-request';
 import {
   completionChoices,
   completionChunk,
@@ -14,6 +14,7 @@ import { CompletionChunks, type TokenCount } from './completion-stream';
 import type { OpenAiContext } from './context';
 import { sendJson } from './send-json';
 import { TokenWords } from './logprobs';
+import type { Prompt } from './prompts';
 import { readCall } from './read-call';
 import { readyEvents } from './ready-events';
 import { addUsages, wireUsage } from './usage';
@@ -69,12 +70,14 @@ export async function completions(context: OpenAiContext, request: HttpRequest, 
 }
 
 function start(
-  { engine, identity, signal }: OpenAiContext,
-  { sampling, cacheSalt }: CompletionCall,
+  { engine, model, identity, signal }: OpenAiContext,
+  { model: requested, sampling, cacheSalt }: CompletionCall,
   prompt: Prompt,
   requestId: string,
 ): Generation {
-  return engine.generate(prompt, sampling, { signal, requestId, cacheSalt: cacheSaltOf(identity, cacheSalt) });
+  const adapter = model.adapterOf(requested);
+  const options = adapter === undefined ? sampling : { ...sampling, adapter };
+  return engine.generate(prompt, options, { signal, requestId, cacheSalt: cacheSaltOf(identity, cacheSalt) });
 }
 
 async function submitted(

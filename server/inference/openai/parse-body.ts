@@ -1,7 +1,10 @@
 import type { ParseLimits } from '../settings';
 import { type ChatCall, parseChatRequest } from './chat-request';
 import { type CompletionCall, parseCompletionRequest } from './completion-request';
+import { type EmbeddingCall, parseEmbeddingRequest } from './embedding-request';
 import { type JsonText, parseJsonText } from './json-text';
+import type { Prompt } from './prompts';
+import { parseRerankRequest, parseScoreRequest, type RerankCall, type ScoreCall } from './scoring-request';
 import {
   type DetokenizeCall,
   parseDetokenizeRequest,
@@ -15,6 +18,9 @@ export interface Calls {
   completion: CompletionCall;
   tokenize: TokenizeCall;
   detokenize: DetokenizeCall;
+  embedding: EmbeddingCall;
+  rerank: RerankCall;
+  score: ScoreCall;
 }
 
 type Parsers = { [Kind in keyof Calls]: (json: JsonText, limits: ParseLimits) => Promise<Calls[Kind]> };
@@ -24,6 +30,9 @@ const PARSERS: Parsers = {
   completion: parseCompletionRequest,
   tokenize: parseTokenizeRequest,
   detokenize: parseDetokenizeRequest,
+  embedding: parseEmbeddingRequest,
+  rerank: parseRerankRequest,
+  score: parseScoreRequest,
 };
 
 /** Parses and checks a body. Throws an ApiError that names the first invalid field. */
@@ -41,7 +50,14 @@ export async function parseBody<Kind extends keyof Calls>(
  */
 export function compact<Kind extends keyof Calls>(kind: Kind, call: Calls[Kind]): Calls[Kind] {
   if (kind === 'chat' || kind === 'tokenize') return compactMessages(call as ChatCall) as Calls[Kind];
-  if (kind === 'completion') return compactPrompts(call as CompletionCall) as Calls[Kind];
+  if (kind === 'completion') {
+    const { prompts, ...rest } = call as CompletionCall;
+    return { ...rest, prompts: compactPrompts(prompts) } as Calls[Kind];
+  }
+  if (kind === 'embedding') {
+    const { inputs, ...rest } = call as EmbeddingCall;
+    return { ...rest, inputs: compactPrompts(inputs) } as Calls[Kind];
+  }
   if (kind === 'detokenize') return compactTokens(call as DetokenizeCall) as Calls[Kind];
   return call;
 }
@@ -57,8 +73,8 @@ function toShared(text: string): Uint8Array {
   return new Uint8Array(memory);
 }
 
-function compactPrompts(call: CompletionCall): CompletionCall {
-  return { ...call, prompts: call.prompts.map((prompt) => (Array.isArray(prompt) ? toTyped(prompt) : prompt)) };
+function compactPrompts(prompts: readonly Prompt[]): Prompt[] {
+  return prompts.map((prompt) => (Array.isArray(prompt) ? toTyped(prompt) : prompt));
 }
 
 function compactTokens(call: DetokenizeCall): DetokenizeCall {

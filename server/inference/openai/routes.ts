@@ -1,12 +1,17 @@
+import type { ModelTask } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import type { Route } from '../../http/routes';
 import { chatCompletions } from './chat';
 import { completions } from './completions';
 import type { OpenAiContext } from './context';
+import { embeddings } from './embeddings';
 import { getModel, listModels, MODELS_PATH } from './models';
 import { CHAT_NULLS, CONVERSATION_NULLS, GENERATION_NULLS, type NullMap } from './nulls';
+import { EMBEDDING_REQUEST, RERANK_REQUEST, SCORE_REQUEST } from './pooling-schema';
 import { CHAT_COMPLETION_REQUEST, COMPLETION_REQUEST, DETOKENIZE_REQUEST, TOKENIZE_REQUEST } from './schema';
 import type { Schema } from './schema-types';
+import { rerank, score } from './scoring';
+import { checkTask } from './tasks';
 import { detokenize, tokenize } from './tokenize';
 
 export type { OpenAiContext } from './context';
@@ -20,11 +25,16 @@ export interface OpenAiRoute extends Route<OpenAiContext> {
   readonly nulls?: NullMap;
   /** Whether the response may be a stream of server-sent events. */
   readonly canStream?: boolean;
+  /** The tasks of models that the route works with. Undefined: all. */
+  readonly tasks?: readonly ModelTask[];
   /** The route answers 501. */
   readonly isNotImplemented?: boolean;
 }
 
-export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
+/** An embedding model scores by the cosine of two embeddings. */
+const SCORING_TASKS: readonly ModelTask[] = ['score', 'embed'];
+
+const ROUTES: readonly OpenAiRoute[] = [
   {
     method: 'POST',
     path: '/v1/chat/completions',
@@ -32,6 +42,7 @@ export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
     summary: 'Create a chat completion',
     requestSchema: CHAT_COMPLETION_REQUEST,
     nulls: CHAT_NULLS,
+    tasks: ['generate'],
     canStream: true,
   },
   {
@@ -41,8 +52,33 @@ export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
     summary: 'Create a text completion or score texts',
     requestSchema: COMPLETION_REQUEST,
     nulls: GENERATION_NULLS,
+    tasks: ['generate'],
     canStream: true,
   },
+  {
+    method: 'POST',
+    path: '/v1/embeddings',
+    handle: embeddings,
+    summary: 'Compute the embeddings of texts',
+    requestSchema: EMBEDDING_REQUEST,
+    tasks: ['embed'],
+  },
+  ...['/v1/rerank', '/v2/rerank', '/rerank'].map((path) => ({
+    method: 'POST' as const,
+    path,
+    handle: rerank,
+    summary: 'Sort documents by their relevance to a query',
+    requestSchema: RERANK_REQUEST,
+    tasks: SCORING_TASKS,
+  })),
+  ...['/v1/score', '/score'].map((path) => ({
+    method: 'POST' as const,
+    path,
+    handle: score,
+    summary: 'Score pairs of texts',
+    requestSchema: SCORE_REQUEST,
+    tasks: SCORING_TASKS,
+  })),
   {
     method: 'POST',
     path: '/tokenize',
@@ -61,7 +97,6 @@ export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
   { method: 'GET', path: MODELS_PATH, handle: listModels, summary: 'List the served models' },
   { method: 'GET', path: `${MODELS_PATH}/{model}`, handle: getModel, summary: 'Get a served model' },
   ...[
-    'POST /v1/embeddings',
     'POST /v1/responses',
     'POST /v1/messages',
     'POST /v1/chat/completions/render',
@@ -70,15 +105,20 @@ export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
     'POST /sleep',
     'POST /wake_up',
     'GET /is_sleeping',
-    'POST /v1/load_lora_adapter',
-    'POST /v1/unload_lora_adapter',
     'GET /slots',
     'GET /props',
     'POST /infill',
-    'POST /rerank',
-    'POST /score',
   ].map(notImplemented),
 ];
+
+/** The routes, with a check of the model's task before the body is read. */
+export const OPENAI_ROUTES: readonly OpenAiRoute[] = ROUTES.map((route) => ({
+  ...route,
+  handle: (context, request, reply) => {
+    if (route.tasks !== undefined) checkTask(context.engine.info.task, route.tasks, route.path);
+    return route.handle(context, request, reply);
+  },
+}));
 
 function notImplemented(route: string): OpenAiRoute {
   const [method, path] = route.split(' ') as ['GET' | 'POST', string];

@@ -31,8 +31,23 @@ const MAX_STOPS = 1_024;
 const MAX_BIASES = 65_536;
 const MAX_DETOKENIZED = 1_048_576;
 
-const nonEmptyText = text({ minLength: 1 });
+export const nonEmptyText = text({ minLength: 1 });
 const tokenId = integer({ minimum: 0, description: 'token ids of 0 or more' });
+
+export type SentPrompts = string | (string | number | number[])[];
+
+/** A text, token ids, or a list of either. `toPrompts` checks that a list has items of one kind. */
+export const prompts = unsafe<SentPrompts>({
+  type: ['string', 'array'],
+  items: {
+    type: ['string', 'integer', 'array'],
+    minimum: 0,
+    items: tokenId,
+    description: 'items that are strings, token ids of 0 or more, or arrays of token ids',
+  },
+  minItems: 1,
+  description: 'a string, an array of token ids, or an array of strings or of arrays of token ids',
+});
 
 const functionCall = object({ name: string, arguments: string }, ['name', 'arguments']);
 
@@ -111,6 +126,20 @@ const SAMPLING_PROPERTIES = {
   truncation_side: oneOf('left', 'right'),
 };
 
+/** The fields of every request that the engine computes something for. */
+export const CALL_PROPERTIES = {
+  cache_salt: text({
+    minLength: 1,
+    maxLength: 128,
+    pattern: '^[^@/\\\\\\u0000]*$',
+    description: 'a string of 1 to 128 characters without @, / and \\',
+  }),
+  request_id: text({
+    pattern: '^[\\x21-\\x7e]{1,128}$',
+    description: 'a string of 1 to 128 visible ASCII characters',
+  }),
+};
+
 /** The fields of both kinds of completion. */
 const GENERATION_PROPERTIES = {
   model: string,
@@ -131,16 +160,7 @@ const GENERATION_PROPERTIES = {
     minItems: 1,
   }),
   guided_grammar: nonEmptyText,
-  cache_salt: text({
-    minLength: 1,
-    maxLength: 128,
-    pattern: '^[^@/\\\\\\u0000]*$',
-    description: 'a string of 1 to 128 characters without @, / and \\',
-  }),
-  request_id: text({
-    pattern: '^[\\x21-\\x7e]{1,128}$',
-    description: 'a string of 1 to 128 visible ASCII characters',
-  }),
+  ...CALL_PROPERTIES,
 };
 
 export const CHAT_COMPLETION_REQUEST = object(
@@ -168,17 +188,7 @@ export const CHAT_COMPLETION_REQUEST = object(
 
 export const COMPLETION_REQUEST = object(
   {
-    prompt: unsafe<string | (string | number | number[])[]>({
-      type: ['string', 'array'],
-      items: {
-        type: ['string', 'integer', 'array'],
-        minimum: 0,
-        items: tokenId,
-        description: 'items that are strings, token ids of 0 or more, or arrays of token ids',
-      },
-      minItems: 1,
-      description: 'a string, an array of token ids, or an array of strings or of arrays of token ids',
-    }),
+    prompt: prompts,
     ...GENERATION_PROPERTIES,
     max_tokens: integer({ minimum: 0 }),
     echo: boolean,

@@ -1,12 +1,16 @@
-import type { Usage } from '../../../ts';
 import type { HttpReply } from '../../http/transport';
-import { formatUsage, USAGE_HEADER } from '../../http/replica-headers';
+import { formatUsage, type ReplicaUsage, USAGE_HEADER } from '../../http/replica-headers';
 
 /** Sends a response. @param usage Token usage to report to the gateway in a header. */
-export function sendJson(reply: HttpReply, body: object, requestId?: string, usage?: Usage): void {
+export function sendJson(reply: HttpReply, body: object, requestId?: string, usage?: ReplicaUsage): void {
+  sendJsonText(reply, JSON.stringify(body), requestId, usage);
+}
+
+/** Like {@link sendJson}, for a body that is JSON text already. */
+export function sendJsonText(reply: HttpReply, text: string, requestId?: string, usage?: ReplicaUsage): void {
   const headers = {
     ...(requestId === undefined ? {} : { 'X-Request-Id': requestId }),
     ...(usage === undefined ? {} : { [USAGE_HEADER]: formatUsage(usage) }),
   };
-  reply.send(200, { 'Content-Type': 'application/json', ...headers }, JSON.stringify(body));
+  reply.send(200, { 'Content-Type': 'application/json', ...headers }, text);
 }

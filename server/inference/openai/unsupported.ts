@@ -64,6 +64,41 @@ export const COMPLETION_UNSUPPORTED: UnsupportedFields = {
 
 export const TOKENIZE_UNSUPPORTED: UnsupportedFields = { chat_template: always };
 
+const POOLING_UNSUPPORTED: UnsupportedFields = {
+  priority: not(0),
+  // Inputs always lose their end.
+  truncation_side: is('left'),
+  truncate: is(true),
+  padding: not('do_not_pad'),
+  mm_processor_kwargs: always,
+  messages: always,
+};
+
+export const EMBEDDING_UNSUPPORTED: UnsupportedFields = {
+  ...POOLING_UNSUPPORTED,
+  embed_dtype: not('float32'),
+  endianness: not('native', 'little'),
+  input_type: always,
+  task: always,
+  late_chunking: is(true),
+};
+
+/** Scores without the model's last function, and other ways to shorten documents. */
+export const SCORE_UNSUPPORTED: UnsupportedFields = {
+  ...POOLING_UNSUPPORTED,
+  use_activation: is(false),
+  activation: is(false),
+  softmax: is(false),
+  chat_template_kwargs: always,
+};
+
+export const RERANK_UNSUPPORTED: UnsupportedFields = {
+  ...SCORE_UNSUPPORTED,
+  max_tokens_per_doc: always,
+  max_chunks_per_doc: always,
+  rank_fields: unlessEmpty,
+};
+
 /** Throws ApiError `unsupported_value` for the first field with a value that would change the response. */
 export function refuseUnsupported(body: unknown, fields: UnsupportedFields): void {
   for (const [field, changesResponse] of Object.entries(fields)) {

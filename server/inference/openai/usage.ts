@@ -1,4 +1,4 @@
-import type { Usage } from '../../../ts';
+import type { PoolingUsage, Usage } from '../../../ts';
 
 export interface WireUsage {
   prompt_tokens: number;
@@ -8,12 +8,19 @@ export interface WireUsage {
   completion_tokens_details?: { reasoning_tokens: number };
 }
 
+/** The tokens of a request that generates no text, as those of one that does. */
+export type PromptUsage = Pick<Usage, 'promptTokens' | 'completionTokens' | 'totalTokens' | 'cachedTokens'>;
+
+export function poolingUsage({ promptTokens, cachedTokens }: PoolingUsage): PromptUsage {
+  return { promptTokens, completionTokens: 0, totalTokens: promptTokens, cachedTokens };
+}
+
 /**
  * Returns the usage of a finished request. Cached tokens are null without a prefix cache. Reasoning tokens are present
  * only if the model marks its reasoning.
  */
 export function wireUsage(
-  { promptTokens, completionTokens, cachedTokens, reasoningTokens }: Usage,
+  { promptTokens, completionTokens, cachedTokens, reasoningTokens }: PromptUsage & Pick<Usage, 'reasoningTokens'>,
   hasPrefixCache: boolean,
 ): WireUsage {
   return {

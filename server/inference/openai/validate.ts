@@ -1,6 +1,7 @@
 import type { TSchema } from 'typebox' with { 'resolution-mode': 'import' };
 import { ApiError, type ApiErrorCode } from '../../base/errors';
 import { type NullMap, withoutNulls } from './nulls';
+import { MAX_INPUTS } from './pooling-schema';
 import { MAX_PROMPTS } from './schema';
 import type { Schema, Static } from './schema-types';
 
@@ -15,7 +16,7 @@ interface Violation {
 }
 
 /** Fields whose errors name a path inside them. For all other fields `param` is the field itself. */
-const NESTED = new Set(['messages', 'tools', 'functions', 'tool_choice', 'stream_options']);
+const NESTED = new Set(['messages', 'tools', 'functions', 'tool_choice', 'stream_options', 'documents']);
 
 /** Upper bound of the items of all lists of objects in one request: messages, content parts, tools and so on. */
 const MAX_TOTAL_ITEMS = 131_072;
@@ -91,6 +92,9 @@ function countValues(value: unknown): number {
   return Object.values(value).reduce<number>((sum, field) => sum + countValues(field), 1);
 }
 
+/** Longer lists of prompts are refused for their length. */
+const MAX_CHECKED_ITEMS = Math.max(MAX_PROMPTS, MAX_INPUTS);
+
 /**
  * Lists of token ids may hold millions. The checker gets one id if all are valid, otherwise the ids from the first
  * invalid one on.
@@ -112,7 +116,7 @@ function fewTokenIds({ items }: Schema, value: unknown): unknown {
   const firstInvalid = value.findIndex((item) => !Number.isInteger(item) || item < 0);
   if (firstInvalid < 0) return value.slice(0, 1);
   return value
-    .slice(firstInvalid, firstInvalid + MAX_PROMPTS)
+    .slice(firstInvalid, firstInvalid + MAX_CHECKED_ITEMS)
     .map((item: unknown) => (items?.items === undefined ? item : fewTokenIds(items, item)));
 }
 

@@ -26,9 +26,11 @@ const FIELD_ERRORS = [
   'model_not_found',
 ] as const;
 const MODEL_ERRORS = ['model_loading', 'shutting_down', 'internal_error'] as const;
-const GENERATION_ERRORS = [
+/** Errors of routes for which the engine computes something. */
+const COMPUTE_ERRORS = [
   ...FIELD_ERRORS,
   ...MODEL_ERRORS,
+  'unsupported_task',
   'context_length_exceeded',
   'queue_full',
   'engine_dead',
@@ -45,11 +47,27 @@ const WEATHER_TOOL = {
   },
 };
 
+const RANKING: Operation = {
+  response: 'Ranking',
+  errors: COMPUTE_ERRORS,
+  examples: {
+    ranking: { query: 'What is Capstan?', documents: ['An inference runtime', { text: 'A drum on a ship' }], top_n: 1 },
+  },
+};
+const SCORES: Operation = {
+  response: 'Scores',
+  errors: COMPUTE_ERRORS,
+  examples: {
+    'one query': { queries: 'What is Capstan?', documents: ['An inference runtime', 'A drum on a ship'] },
+    pairs: { text_1: ['One', 'Two'], text_2: ['1', '2'] },
+  },
+};
+
 export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'POST /v1/chat/completions': {
     response: 'ChatCompletion',
     event: 'ChatCompletionChunk',
-    errors: GENERATION_ERRORS,
+    errors: COMPUTE_ERRORS,
     examples: {
       question: { messages: QUESTION, max_tokens: 16 },
       stream: { messages: QUESTION, max_tokens: 16, stream: true, stream_options: { include_usage: true } },
@@ -64,12 +82,25 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'POST /v1/completions': {
     response: 'Completion',
     event: 'CompletionChunk',
-    errors: GENERATION_ERRORS,
+    errors: COMPUTE_ERRORS,
     examples: {
       text: { prompt: 'Once upon a time', max_tokens: 8 },
       scoring: { prompt: 'One two three', max_tokens: 0, echo: true, logprobs: 1 },
     },
   },
+  'POST /v1/embeddings': {
+    response: 'Embeddings',
+    errors: COMPUTE_ERRORS,
+    examples: {
+      texts: { input: ['What is Capstan?', 'An inference runtime'] },
+      base64: { input: [72, 101, 108], encoding_format: 'base64' },
+    },
+  },
+  'POST /v1/rerank': RANKING,
+  'POST /v2/rerank': RANKING,
+  'POST /rerank': RANKING,
+  'POST /v1/score': SCORES,
+  'POST /score': SCORES,
   'POST /tokenize': {
     response: 'Tokens',
     errors: [...FIELD_ERRORS, ...MODEL_ERRORS, 'queue_full'],

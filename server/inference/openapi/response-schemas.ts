@@ -188,6 +188,42 @@ export const RESPONSE_SCHEMAS = {
     },
     { usage: ref('Usage') },
   ),
+  Embeddings: exactly({
+    id: string,
+    object: { const: 'list' },
+    created: seconds,
+    model: string,
+    data: list(
+      exactly({
+        object: { const: 'embedding' },
+        index: count,
+        embedding: {
+          type: ['array', 'string'],
+          items: { type: 'number' },
+          description: 'Numbers, or base64 of little-endian 32-bit floats with "encoding_format": "base64"',
+        },
+      }),
+      { minItems: 1 },
+    ),
+    usage: ref('Usage'),
+  }),
+  Ranking: exactly({
+    id: string,
+    model: string,
+    usage: exactly({ prompt_tokens: count, total_tokens: count }),
+    results: list(
+      exactly({ index: count, relevance_score: { type: 'number' } }, { document: exactly({ text: string }) }),
+      { description: 'The most relevant document first. index is its place in the request.' },
+    ),
+  }),
+  Scores: exactly({
+    id: string,
+    object: { const: 'list' },
+    created: seconds,
+    model: string,
+    data: list(exactly({ index: count, object: { const: 'score' }, score: { type: 'number' } }), { minItems: 1 }),
+    usage: ref('Usage'),
+  }),
   Tokens: exactly({ count, max_model_len: count, tokens: tokenIds, token_strs: nullable(list(string)) }),
   Text: exactly({ prompt: string }),
   Model: exactly({
@@ -196,7 +232,7 @@ export const RESPONSE_SCHEMAS = {
     created: seconds,
     owned_by: string,
     root: string,
-    parent: { type: 'null' },
+    parent: { type: ['string', 'null'] },
     max_model_len: count,
     permission: list(
       exactly({
@@ -214,14 +250,19 @@ export const RESPONSE_SCHEMAS = {
         is_blocking: boolean,
       }),
     ),
-    meta: exactly({
-      default_sampling: exactly({
-        temperature: { type: 'number' },
-        top_p: { type: 'number' },
-        top_k: count,
-        repetition_penalty: { type: 'number' },
-      }),
-    }),
+    meta: exactly(
+      { task: { type: 'string', enum: ['generate', 'embed', 'score'] } },
+      {
+        default_sampling: exactly({
+          temperature: { type: 'number' },
+          top_p: { type: 'number' },
+          top_k: count,
+          repetition_penalty: { type: 'number' },
+        }),
+        embedding_size: count,
+        prompt_names: list(string),
+      },
+    ),
   }),
   ModelList: exactly({ object: { const: 'list' }, data: list(ref('Model'), { minItems: 1 }) }),
   Version: exactly({ version: string }),

@@ -5,6 +5,7 @@
 import { LOG_LINE_LEVELS } from '../driver/logs/log-level';
 import { DEPLOYMENT_STATES } from '../deployments/deployment-state';
 import { CONTAINER_STATES } from '../deployments/container-state';
+import { MODEL_TASKS } from '../deployments/model-task';
 import { ROLES } from '../accounts/roles';
 import { ERROR_REASONS, VERSION_STATES } from '../deployments/version-state';
 import { input, list, object, oneOf, orNull, pair, partial, record, type Static } from './json-schema';
@@ -241,6 +242,7 @@ export const RuntimeOptions = object({
   }),
   hub: orNull(HubKind),
   served_name: orNull(Name),
+  task: orNull({ ...oneOf(MODEL_TASKS), description: 'What the model does. Null: what its files say, else generate' }),
   max_model_len: orNull({ type: 'integer', minimum: 1 }),
   dtype: orNull(oneOf(['f32', 'f16', 'bf16'])),
   quantization: orNull({

@@ -5,7 +5,7 @@ import { addWaitFlags, timeoutOf, type WaitFlags } from './deploy-flags';
 import { findContainer, findOwner } from './find';
 import { type Call, printJson, remote, requireYes } from './remote';
 import { addSpecFlags, defined, type SpecFlags, toSpec } from './spec-flags';
-import { describeCompute, formatTime, plain, renderFields } from './text';
+import { describeCompute, formatTime, plain, renderFields, runsText } from './text';
 import { waitForContainer } from './wait';
 import { describeSpec } from './versions';
 
@@ -158,10 +158,7 @@ function print(io: CommandIo, flags: { json?: boolean }, container: Container): 
       ['url', container.url ?? undefined],
       ['owner', `${container.owner.type}:${plain(container.owner.name)}`],
       ['compute', describeCompute(compute)],
-      [
-        'runs',
-        container.start_command === null ? `capstan serve ${runtime.model ?? 'demo'}` : plain(container.start_command),
-      ],
+      ['runs', runsText(container.start_command, runtime)],
       [
         'data',
         container.bindings.length === 0

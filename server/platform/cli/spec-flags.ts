@@ -11,12 +11,14 @@ import {
 } from 'capstan/internal/cli';
 import type { Client } from '../api/client';
 import type { Binding, NewVersion } from '../api/objects';
+import { MODEL_TASKS } from '../deployments/model-task';
 import { findDataSource, findImage } from './find';
 
 /** The flags for what a version or a container runs. */
 export interface SpecFlags {
   model?: string;
   servedModelName?: string;
+  task?: string;
   maxModelLen?: string;
   hub?: string;
   quantization?: string;
@@ -110,6 +112,7 @@ function runtimeOptions(byDefault: (value: string) => string, isContainer: boole
       '--hub <name>',
       `where a model of the hub is downloaded from: huggingface or modelscope${byDefault('huggingface')}`,
     ).hideHelp(isContainer),
+    new Option('--task <task>', `what the model does: generate, embed or score${byDefault('what its files say')}`),
     new Option(
       '--max-model-len <tokens>',
       `context length; 8k is 8,000 and 8K is 8,192${byDefault("the model's, lowered to fit the KV cache")}`,
@@ -203,6 +206,7 @@ function toRuntime(flags: SpecFlags): NonNullable<NewVersion['runtime']> {
   return {
     ...defined('hub', choice(flags.hub, '--hub', ['huggingface', 'modelscope'])),
     ...defined('served_name', flags.servedModelName),
+    ...defined('task', choice(flags.task, '--task', MODEL_TASKS)),
     ...defined('max_model_len', count(flags.maxModelLen, '--max-model-len')),
     ...defined('quantization', choice(flags.quantization, '--quantization', ['none', 'int8', 'int4'])),
     ...defined('dtype', choice(flags.dtype, '--dtype', ['f32', 'f16', 'bf16'])),

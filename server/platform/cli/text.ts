@@ -1,5 +1,5 @@
 import { counted } from 'capstan/internal/cli';
-import type { Compute } from '../api/objects';
+import type { Compute, RuntimeOptions } from '../api/objects';
 
 /** Characters that control a terminal: control characters except the tab, and marks that change the text direction. */
 const CONTROLS = /[\u0000-\u0008\u000a-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
@@ -7,6 +7,16 @@ const CONTROLS = /[\u0000-\u0008\u000a-\u001f\u007f-\u009f\u200e\u200f\u202a-\u2
 /** Escapes terminal control characters and line breaks in untrusted text, such as log lines and names. */
 export function plain(text: string): string {
   return text.replace(CONTROLS, (character) => `\\x${character.codePointAt(0)!.toString(16).padStart(2, '0')}`);
+}
+
+/** Returns what a version or container runs: its start script, or the command of the built-in runtime. */
+export function runsText(startCommand: string | null, { model, task, quantization }: RuntimeOptions): string {
+  if (startCommand !== null) return plain(startCommand);
+  return [
+    `capstan serve ${plain(model ?? 'demo')}`,
+    ...(task === null ? [] : [`--task ${task}`]),
+    ...(quantization === null ? [] : [`--quantization ${quantization}`]),
+  ].join(' ');
 }
 
 /** Returns, for example, `2030-01-31 12:00Z`, or a dash for null. */

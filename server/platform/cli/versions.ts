@@ -5,7 +5,7 @@ import { addStrategyFlag, addWaitFlags, timeoutOf, toStrategy, type WaitFlags } 
 import { findDeployment } from './find';
 import { type Call, printJson, remote, requireYes } from './remote';
 import { addSpecFlags, defined, type SpecFlags, toSpec } from './spec-flags';
-import { describeCompute, formatTime, plain, renderFields } from './text';
+import { describeCompute, formatTime, plain, renderFields, runsText } from './text';
 import { waitUntilRunning } from './wait';
 
 interface CreateFlags extends SpecFlags, WaitFlags {
@@ -139,7 +139,7 @@ export function describeSpec(
   return [
     ['image', image === undefined ? imageId : `${plain(image.name)}:${plain(image.version)}`],
     ['compute', describeCompute(compute)],
-    ['runs', start === null ? serveLine(runtime) : plain(start)],
+    ['runs', runsText(start, runtime)],
     [
       'data',
       bindings.length === 0
@@ -164,7 +164,3 @@ Examples:
   capstan versions list chat
   capstan versions activate chat 1 --wait      roll back to version 1
 `;
-
-function serveLine({ model, quantization }: VersionSpec['runtime']): string {
-  return `capstan serve ${plain(model ?? 'demo')}${quantization === null ? '' : ` --quantization ${quantization}`}`;
-}

@@ -1,5 +1,6 @@
 import { CapstanError, findReasoningFormat, findToolCallFormat, type HubKind, parseHubName } from 'capstan/internal';
 import type { BindingRow, Mount } from '../store/deployment-schema';
+import type { ModelTask } from './model-task';
 import { ServiceError } from '../store/errors';
 
 /** Options of the built-in runtime. A start script ignores them. Null: the default of `capstan serve`. */
@@ -9,6 +10,8 @@ export interface RuntimeOptions {
   /** Where a model of the hub comes from. */
   hub: HubKind | null;
   served_name: string | null;
+  /** What the model does. */
+  task: ModelTask | null;
   max_model_len: number | null;
   dtype: 'f32' | 'f16' | 'bf16' | null;
   quantization: 'none' | 'int8' | 'int4' | null;
@@ -29,6 +32,7 @@ export const DEFAULT_RUNTIME: RuntimeOptions = {
   model: null,
   hub: null,
   served_name: null,
+  task: null,
   max_model_len: null,
   dtype: null,
   quantization: null,
@@ -46,6 +50,7 @@ export const DEFAULT_RUNTIME: RuntimeOptions = {
 
 /** The flag of `capstan serve` for each option that is passed on as it is. */
 const FLAGS: Readonly<Partial<Record<keyof RuntimeOptions, string>>> = {
+  task: '--task',
   max_model_len: '--max-model-len',
   dtype: '--dtype',
   quantization: '--quantization',

@@ -72,6 +72,8 @@ export interface Call {
 const GATHERED_BODY_BYTES = 1024 * 1024;
 const NO_PREFIX: Prefix = [];
 const SAFE_TO_REPEAT = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE', 'TRACE']);
+/** Those that are not below /v1. */
+const INFERENCE_PATHS = new Set(['/rerank', '/v2/rerank', '/score', '/tokenize', '/detokenize']);
 const EVENT_STREAM = /^text\/event-stream\b/i;
 const MAY_REPORT_USAGE = /^(?:text\/event-stream|application\/json)\b/i;
 
@@ -250,7 +252,11 @@ async function readBody(request: StreamedRequest): Promise<UpstreamRequest['body
 /** Inference requests change no state, so a retry is safe. Others are retried only with an idempotent method. */
 function canRepeat({ reason, wasReached }: UpstreamError, { method, body }: UpstreamRequest, path: string): boolean {
   if (reason === 'timeout' || (body !== undefined && !Buffer.isBuffer(body))) return false;
-  return !wasReached || SAFE_TO_REPEAT.has(method) || path.startsWith('/v1/');
+  return !wasReached || SAFE_TO_REPEAT.has(method) || isInference(path);
+}
+
+function isInference(path: string): boolean {
+  return path.startsWith('/v1/') || INFERENCE_PATHS.has(path);
 }
 
 function asApiError(error: UpstreamError | undefined): ApiError {

@@ -70,12 +70,14 @@ export class UsageComment implements UsageReader {
   }
 }
 
-/** Enough for the usage object, which comes near the end. */
+/** Enough for the usage object, which is near the end, or near the start of a ranking. */
 const TAIL_BYTES = 8 * 1024;
+const HEAD_BYTES = 1024;
 const USAGE_OBJECT = /(?<!\\)"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})/g;
 
 /** For JSON and event streams of other runtimes: uses their last `usage` object. */
 export class UsageTail implements UsageReader {
+  #head = EMPTY;
   #pieces: Buffer[] = [];
   #numBytes = 0;
   #usage: ReplicaUsage | undefined;
@@ -85,6 +87,8 @@ export class UsageTail implements UsageReader {
   }
 
   take(piece: Buffer): Buffer {
+    if (this.#head.length < HEAD_BYTES)
+      this.#head = Buffer.concat([this.#head, piece.subarray(0, HEAD_BYTES - this.#head.length)]);
     this.#pieces.push(piece);
     this.#numBytes += piece.length;
     while (this.#numBytes - this.#pieces[0].length >= TAIL_BYTES)
@@ -93,18 +97,24 @@ export class UsageTail implements UsageReader {
   }
 
   finish(): Buffer {
-    const text = Buffer.concat(this.#pieces).toString('utf8').slice(-TAIL_BYTES);
-    const found = [...text.matchAll(USAGE_OBJECT)].at(-1)?.[1];
+    const tail = Buffer.concat(this.#pieces).toString('utf8').slice(-TAIL_BYTES);
+    const found = lastUsage(tail) ?? lastUsage(this.#head.toString('utf8'));
     this.#usage = found === undefined ? undefined : usageOf(found);
     this.#pieces = [];
     return EMPTY;
   }
 }
 
+function lastUsage(text: string): string | undefined {
+  return [...text.matchAll(USAGE_OBJECT)].at(-1)?.[1];
+}
+
 function usageOf(json: string): ReplicaUsage | undefined {
   try {
     const {
-      prompt_tokens: promptTokens,
+      total_tokens: totalTokens,
+      // A ranking may have only the total.
+      prompt_tokens: promptTokens = totalTokens,
       completion_tokens: completionTokens = 0,
       prompt_tokens_details: details,
     } = JSON.parse(json) as Record<string, unknown>;

@@ -10,6 +10,7 @@ const rows: [code: ApiErrorCode, status: number, type: string, retryAfter?: RegE
   ['invalid_value', 400, 'invalid_request_error'],
   ['missing_required_parameter', 400, 'invalid_request_error'],
   ['unsupported_value', 400, 'invalid_request_error'],
+  ['unsupported_task', 400, 'invalid_request_error'],
   ['context_length_exceeded', 400, 'invalid_request_error'],
   ['invalid_api_key', 401, 'authentication_error'],
   ['permission_denied', 403, 'permission_error'],

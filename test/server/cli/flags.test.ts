@@ -168,6 +168,22 @@ describe('values', () => {
       ({ engine }) => resolveEngineOptions(engine).speculative,
       { numSpeculativeTokens: 8, promptLookupMax: 4, promptLookupMin: 2 },
     ],
+    [
+      [
+        '--lora-modules=sql=/a/sql',
+        '--lora-modules={"name": "b", "path": "/b", "base_model_name": "x"}',
+        '--max-loras=1',
+      ],
+      ({ engine }) => engine,
+      { loraModules: { sql: '/a/sql', b: '/b' }, maxLoras: 2 },
+    ],
+    [['--lora-modules=sql=/a=b'], ({ engine }) => engine.loraModules, { sql: '/a=b' }],
+    [
+      ['--max-loras=2', '--max-cpu-loras=8', '--max-lora-rank=16'],
+      ({ engine }) => engine,
+      { maxLoras: 8, maxLoraRank: 16 },
+    ],
+    [['--lora-dir=/a', '--admin-port=0'], ({ engine, loraDir }) => [loraDir, engine.enableLora], ['/a', true]],
     [['-tp=auto', '--device=cuda:0,1'], ({ engine }) => resolveEngineOptions(engine).tensorParallelSize, 2],
     [['-tp=auto', '--device=cuda'], ({ engine }) => resolveEngineOptions(engine).tensorParallelSize, 1],
     [['-tp=4', '--tensor-parallel-size=auto'], ({ engine }) => resolveEngineOptions(engine).tensorParallelSize, 1],
@@ -244,6 +260,9 @@ describe('values', () => {
   });
 
   test('accepts fp8 for the KV cache, but not for the weights', () => {
+    expect(resolve('--task=embed').engine.task).toBe('embed');
+    expect(resolve('--task=embedding').engine.task).toBe('embed');
+    expect(resolve('--task=auto').engine.task).toBe('auto');
     expect(resolve('--kv-cache-dtype=fp8').engine.kvCacheDtype).toBe('fp8');
     expect(resolve('--kv-cache-dtype=fp8_e4m3').engine.kvCacheDtype).toBe('fp8');
     expect(resolve('--kv-cache-dtype=half').engine.kvCacheDtype).toBe('f16');
@@ -263,6 +282,9 @@ describe('values', () => {
 
   test.each([
     [['--port=x'], "--port: expected a port from 0 to 65535, got 'x'"],
+    [['--task=classify'], '--task: expected auto, generate, embed or score'],
+    [['--runner=pooling'], '--task embed'],
+    [['--pooler-config={}'], "as the model's files say"],
     [['--dtype=int8'], '--dtype: expected auto, f32'],
     [['--kv-cache-dtype=fp8_e5m2'], '--kv-cache-dtype: expected auto, f32'],
     [['--max-logprobs=-2'], "--max-logprobs: expected a whole number of -1 or more, got '-2'"],
@@ -279,6 +301,12 @@ describe('values', () => {
       '--override-generation-config: top_k: expected a number, got "3"',
     ],
     [['--chat-template=/no/such.jinja'], "--chat-template: expected a readable file, got '/no/such.jinja' (ENOENT)"],
+    [['--lora-modules=sql'], "--lora-modules: expected an adapter such as sql=/models/sql, got 'sql'"],
+    [['--lora-modules==/a'], "--lora-modules: expected an adapter such as sql=/models/sql, got '=/a'"],
+    [['--lora-modules={"name": "a"}'], '--lora-modules: expected an adapter such as sql=/models/sql'],
+    [['--lora-modules=a=/a', '--lora-modules=a=/b'], "--lora-modules: expected each name once, got 'a' twice"],
+    [['--lora-modules=a=/a', '--no-enable-lora'], '--lora-modules: expected --enable-lora, got --no-enable-lora'],
+    [['--lora-dir=/a'], '--lora-dir: expected --admin-port too'],
     [['-sc=[]'], 'expected a JSON object, such as {"method": "ngram", "num_speculative_tokens": 5}, got \'[]\''],
     [
       ['-sc={"method": "eagle", "model": "m", "num_speculative_tokens": 2}'],

@@ -1,4 +1,5 @@
 import { input, object, oneOf } from '../json-schema';
+import { MODEL_TASKS, type ModelTask } from '../../deployments/model-task';
 import { ApiProblem } from '../problem';
 import { type ApiRoute, defineRoute } from '../route';
 
@@ -9,6 +10,16 @@ type Language = (typeof LANGUAGES)[number];
 const KEY_PLACEHOLDER = 'YOUR_API_KEY';
 const DEFAULT_MODEL = 'YOUR_MODEL';
 
+/** Example requests by the task of the model. */
+const EXAMPLES: Readonly<Record<ModelTask, { path: string; fields: object }>> = {
+  generate: {
+    path: '/v1/chat/completions',
+    fields: { messages: [{ role: 'user', content: 'Hello' }], stream: true },
+  },
+  embed: { path: '/v1/embeddings', fields: { input: ['Hello', 'Good morning'] } },
+  score: { path: '/v1/rerank', fields: { query: 'How are you?', documents: ['I am fine.', 'It is raining.'] } },
+};
+
 const SnippetsQuery = input({
   lang: oneOf(LANGUAGES),
   model: {
@@ -18,6 +29,7 @@ const SnippetsQuery = input({
     pattern: '^[!-~]+$',
     description: 'Model name that the deployment serves',
   },
+  task: { ...oneOf(MODEL_TASKS), description: 'What the model does. Default: generate' },
 });
 const Snippets = object({
   url: { type: 'string' },
@@ -38,19 +50,25 @@ export const ROUTES: readonly ApiRoute[] = [
     query: SnippetsQuery,
     responses: { 200: Snippets },
     problems: ['wrong_state'],
-    handle: async ({ context: { store, serving }, actor, params, query: { lang, model = DEFAULT_MODEL } }) => {
+    handle: async ({
+      context: { store, serving },
+      actor,
+      params,
+      query: { lang, model = DEFAULT_MODEL, task = 'generate' },
+    }) => {
       const { id, accessControl } = await store.demandDeployment(actor, params.id, 'read');
       const target = serving?.targets.findById(id);
       if (serving === undefined || target === undefined)
         throw new ApiProblem('wrong_state', 'the deployment has no address on this gateway');
       const url = serving.urlOf(target.slug);
+      const options = { url, model, needsKey: accessControl, task };
       const wanted = lang === undefined ? LANGUAGES : [lang];
       return {
         status: 200,
         body: {
           url,
           needs_key: accessControl,
-          snippets: wanted.map((language) => snippet(language, { url, model, needsKey: accessControl })),
+          snippets: wanted.map((language) => snippet(language, options)),
         },
       };
     },
@@ -61,6 +79,7 @@ interface SnippetOptions {
   url: string;
   model: string;
   needsKey: boolean;
+  task: ModelTask;
 }
 
 function snippet(lang: Language, options: SnippetOptions): { lang: Language; title: string; code: string } {
@@ -74,45 +93,79 @@ function snippet(lang: Language, options: SnippetOptions): { lang: Language; tit
   }
 }
 
-function curl({ url, model, needsKey }: SnippetOptions): string {
-  const body = JSON.stringify({ model, messages: [{ role: 'user', content: 'Hello' }], stream: true });
+function curl({ url, model, needsKey, task }: SnippetOptions): string {
+  const { path, fields } = EXAMPLES[task];
+  const body = JSON.stringify({ model, ...fields });
   return [
-    `curl -N ${shellText(`${url}/v1/chat/completions`)} \\`,
+    `curl ${task === 'generate' ? '-N ' : ''}${shellText(url + path)} \\`,
     ...(needsKey ? [`  -H 'Authorization: Bearer ${KEY_PLACEHOLDER}' \\`] : []),
     "  -H 'Content-Type: application/json' \\",
     `  -d ${shellText(body)}`,
   ].join('\n');
 }
 
-function python({ url, model, needsKey }: SnippetOptions): string {
+function python({ url, model, needsKey, task }: SnippetOptions): string {
   return [
     'from openai import OpenAI',
     '',
     `client = OpenAI(base_url=${JSON.stringify(`${url}/v1`)}, api_key=${JSON.stringify(needsKey ? KEY_PLACEHOLDER : 'none')})`,
+    ...PYTHON_CALLS[task](JSON.stringify(model)),
+  ].join('\n');
+}
+
+const PYTHON_CALLS: Readonly<Record<ModelTask, (model: string) => string[]>> = {
+  generate: (model) => [
     'stream = client.chat.completions.create(',
-    `    model=${JSON.stringify(model)},`,
+    `    model=${model},`,
     '    messages=[{"role": "user", "content": "Hello"}],',
     '    stream=True,',
     ')',
     'for chunk in stream:',
     '    if chunk.choices:',
     '        print(chunk.choices[0].delta.content or "", end="", flush=True)',
-  ].join('\n');
-}
+  ],
+  embed: (model) => [
+    `response = client.embeddings.create(model=${model}, input=["Hello", "Good morning"])`,
+    'for item in response.data:',
+    '    print(len(item.embedding), item.embedding[:4])',
+  ],
+  score: (model) => [
+    `body = {"model": ${model}, "query": "How are you?", "documents": ["I am fine.", "It is raining."]}`,
+    'response = client.post("/rerank", body=body, cast_to=object)',
+    'for result in response["results"]:',
+    '    print(result["relevance_score"], result["document"]["text"])',
+  ],
+};
 
-function javascript({ url, model, needsKey }: SnippetOptions): string {
+function javascript({ url, model, needsKey, task }: SnippetOptions): string {
   return [
     "import OpenAI from 'openai';",
     '',
     `const client = new OpenAI({ baseURL: ${JSON.stringify(`${url}/v1`)}, apiKey: ${JSON.stringify(needsKey ? KEY_PLACEHOLDER : 'none')} });`,
+    ...JAVASCRIPT_CALLS[task](JSON.stringify(model)),
+  ].join('\n');
+}
+
+const JAVASCRIPT_CALLS: Readonly<Record<ModelTask, (model: string) => string[]>> = {
+  generate: (model) => [
     'const stream = await client.chat.completions.create({',
-    `  model: ${JSON.stringify(model)},`,
+    `  model: ${model},`,
     "  messages: [{ role: 'user', content: 'Hello' }],",
     '  stream: true,',
     '});',
     "for await (const chunk of stream) process.stdout.write(chunk.choices[0]?.delta?.content ?? '');",
-  ].join('\n');
-}
+  ],
+  embed: (model) => [
+    `const { data } = await client.embeddings.create({ model: ${model}, input: ['Hello', 'Good morning'] });`,
+    'for (const { embedding } of data) console.log(embedding.length, embedding.slice(0, 4));',
+  ],
+  score: (model) => [
+    "const { results } = await client.post('/rerank', {",
+    `  body: { model: ${model}, query: 'How are you?', documents: ['I am fine.', 'It is raining.'] },`,
+    '});',
+    'for (const { relevance_score, document } of results) console.log(relevance_score, document.text);',
+  ],
+};
 
 /** Quotes for a POSIX shell. Inside single quotes only the single quote is special. */
 function shellText(text: string): string {

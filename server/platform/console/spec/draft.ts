@@ -20,6 +20,8 @@ export interface SpecDraft {
   model: string;
   hub: (typeof HUBS)[number];
   servedName: string;
+  /** Empty: what the model's files say. */
+  task: NonNullable<RuntimeOptions['task']> | '';
   maxModelLen: string;
   dtype: (typeof DTYPES)[number];
   quantization: (typeof QUANTIZATIONS)[number];
@@ -67,6 +69,7 @@ export function emptyDraft(imageId: string): SpecDraft {
       model: 'demo',
       hub: null,
       served_name: null,
+      task: null,
       max_model_len: null,
       dtype: null,
       quantization: null,
@@ -108,6 +111,7 @@ export function draftOf({
     model: runtime.model ?? '',
     hub: runtime.hub === 'modelscope' ? 'modelscope' : '',
     servedName: runtime.served_name ?? '',
+    task: runtime.task ?? '',
     maxModelLen: text(runtime.max_model_len),
     dtype: runtime.dtype ?? '',
     quantization: runtime.quantization ?? '',
@@ -271,6 +275,7 @@ function toRuntime(draft: SpecDraft): RuntimeOptions {
     model: option(draft.model),
     hub: isHubModel(draft.model) ? option(draft.hub) : null,
     served_name: option(draft.servedName),
+    task: option(draft.task),
     max_model_len: number(draft.maxModelLen),
     dtype: option(draft.dtype),
     quantization: option(draft.quantization),

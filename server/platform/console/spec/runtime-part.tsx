@@ -49,6 +49,16 @@ export function RuntimePart({ draft, set, errorOf }: RuntimePartProps) {
       <details class="disclosure">
         <summary>{t('spec.runtimeMore')}</summary>
         <div class="stack">
+          <SelectField
+            label={t('spec.task')}
+            hint={t('spec.taskHint')}
+            value={draft.task}
+            onChange={(task) => set({ task: task as SpecDraft['task'] })}
+            options={(['', 'generate', 'embed', 'score'] as const).map((value) => ({
+              value,
+              label: t(value === '' ? 'spec.task.auto' : `spec.task.${value}`),
+            }))}
+          />
           <Numbers draft={draft} set={set} errorOf={errorOf} />
           <Formats draft={draft} set={set} errorOf={errorOf} />
           <Checkbox

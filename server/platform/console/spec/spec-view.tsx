@@ -82,6 +82,7 @@ function runtimeFacts(runtime: RuntimeOptions): (readonly [string, string])[] {
     [t('spec.model'), runtime.model],
     [t('spec.servedName'), runtime.served_name],
     [t('spec.hub'), runtime.hub === null ? null : HUB_NAMES[runtime.hub]],
+    [t('spec.task'), runtime.task === null ? null : t(`spec.task.${runtime.task}`)],
     [t('spec.maxModelLen'), runtime.max_model_len],
     [t('spec.quantization'), runtime.quantization],
     [t('spec.dtype'), runtime.dtype],

@@ -1,9 +1,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Deployment } from '../../api/objects';
-import { openStream } from '../api/client';
 import { describeProblem } from '../api/describe';
 import { toProblem } from '../api/problem';
-import { readEvents } from '../api/sse';
 import { formatMs, formatNumber } from '../format/numbers';
 import { neutralise } from '../format/neutral';
 import { locale, t } from '../i18n';
@@ -11,9 +9,10 @@ import { Button } from '../ui/button';
 import { TextArea, TextField } from '../ui/field';
 import { Card } from '../ui/page';
 import { Empty } from '../ui/state';
-import { ResponseReader, chatDelta, parseTestEvent } from './response-reader';
+import { chatDelta, EMPTY_RESPONSE, type TestResponse } from './response-reader';
 import { KeyChoice } from './key-choice';
-import { toTestRequest } from './request';
+import type { RequestDraft } from './request';
+import { errorText, testResponses } from './run';
 
 interface Message {
   role: 'user' | 'assistant';
@@ -203,7 +202,7 @@ async function converse(
     temperature: number(settings.temperature),
     max_tokens: number(settings.maxTokens),
   });
-  const request = toTestRequest({
+  const request: RequestDraft = {
     method: 'POST',
     path: '/v1/chat/completions',
     query: [],
@@ -212,18 +211,13 @@ async function converse(
     body,
     auth: settings.auth,
     key: settings.key,
-  });
-  const reader = new ResponseReader();
+  };
   const message: Message = { role: 'assistant', text: '', reasoning: '' };
   let seen = 0;
   let firstMs: number | null = null;
   let tokens: number | undefined;
-  for await (const event of readEvents(
-    await openStream('POST', `/deployments/${of.id}/test`, { body: request, signal }),
-  )) {
-    const parsed = parseTestEvent(event.data);
-    if (parsed === undefined) continue;
-    const response = reader.add(parsed);
+  let response: TestResponse = EMPTY_RESPONSE;
+  for await (response of testResponses(of, request, signal)) {
     if (!response.isEventStream) continue;
     for (const piece of response.pieces.slice(seen)) {
       const delta = chatDelta(piece.text);
@@ -236,7 +230,7 @@ async function converse(
     seen = response.pieces.length;
     show({ ...message });
   }
-  const { status, body: text, error, end, isEventStream } = reader.response;
+  const { status, body: text, error, end, isEventStream } = response;
   if (error !== null) return { ...message, text: `${error.code}: ${error.message}`, isFailed: true };
   if (status === null || status >= 300 || !isEventStream)
     return { ...message, text: `${status ?? ''} ${errorText(text)}`, isFailed: true };
@@ -253,13 +247,4 @@ async function converse(
     .filter((part) => part !== undefined)
     .join(' · ');
   return { ...message, meta };
-}
-
-function errorText(body: string): string {
-  try {
-    const { error } = JSON.parse(body) as { error?: { message?: string; code?: string } };
-    return error?.message ?? body;
-  } catch {
-    return body;
-  }
 }

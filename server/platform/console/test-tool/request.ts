@@ -1,4 +1,5 @@
 import type { TestRequest } from '../../api/objects';
+import { EXAMPLES, type ModelTask } from '../format/snippets';
 
 export type Method = TestRequest['method'];
 export const METHODS: readonly Method[] = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'HEAD', 'OPTIONS'];
@@ -65,7 +66,8 @@ function isJson(text: string): boolean {
   }
 }
 
-/** The body of the example request. */
-export function chatExample(model: string): string {
-  return JSON.stringify({ model, messages: [{ role: 'user', content: 'Hello' }], stream: true }, null, 2);
+/** An example request for a model of the task. */
+export function requestExample(task: ModelTask, model: string): Pick<RequestDraft, 'path' | 'body'> {
+  const { path, fields } = EXAMPLES[task];
+  return { path, body: JSON.stringify({ model, ...fields }, null, 2) };
 }

@@ -1,8 +1,7 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Deployment } from '../../api/objects';
-import { openStream } from '../api/client';
+import type { ModelTask } from '../format/snippets';
 import { type ApiProblem, toProblem } from '../api/problem';
-import { readEvents } from '../api/sse';
 import { t } from '../i18n';
 import { Button } from '../ui/button';
 import { CodeField } from '../ui/code-field';
@@ -11,18 +10,20 @@ import { Card } from '../ui/page';
 import { ProblemBanner } from '../ui/state';
 import { ResponseView } from './response-view';
 import { KeyChoice } from './key-choice';
-import { ResponseReader, EMPTY_RESPONSE, parseTestEvent, type TestResponse } from './response-reader';
+import { EMPTY_RESPONSE, type TestResponse } from './response-reader';
 import { PairRows } from './pair-rows';
-import { chatExample, METHODS, type Method, type RequestDraft, requestProblems, toTestRequest } from './request';
+import { METHODS, type Method, type RequestDraft, requestExample, requestProblems } from './request';
+import { testResponses } from './run';
 
 /** Sends any request to the deployment through the gateway, so that access control applies. */
-export function TestTool({ of, model }: { of: Deployment; model: string }) {
+export function TestTool({ of, model, task }: { of: Deployment; model: string; task: ModelTask }) {
+  const example = requestExample(task, model);
   const [draft, setDraft] = useState<RequestDraft>(() => ({
     method: 'POST',
-    path: '/v1/chat/completions',
+    path: example.path,
     query: [],
     headers: [],
-    body: chatExample(model),
+    body: example.body,
     bodyType: 'json',
     auth: of.access_control ? 'key' : 'none',
     key: '',
@@ -44,15 +45,7 @@ export function TestTool({ of, model }: { of: Deployment; model: string }) {
     setProblem(null);
     setResponse(EMPTY_RESPONSE);
     try {
-      const reader = new ResponseReader();
-      const body = await openStream('POST', `/deployments/${of.id}/test`, {
-        body: toTestRequest(draft),
-        signal: controller.signal,
-      });
-      for await (const event of readEvents(body)) {
-        const parsed = parseTestEvent(event.data);
-        if (parsed !== undefined) setResponse(reader.add(parsed));
-      }
+      for await (const received of testResponses(of, draft, controller.signal)) setResponse(received);
     } catch (error) {
       if (!controller.signal.aborted) {
         setProblem(toProblem(error));
@@ -107,14 +100,8 @@ export function TestTool({ of, model }: { of: Deployment; model: string }) {
             )}
           </div>
           <div class="row">
-            <Button
-              isSmall
-              look="quiet"
-              onClick={() =>
-                set({ method: 'POST', path: '/v1/chat/completions', bodyType: 'json', body: chatExample(model) })
-              }
-            >
-              {t('test.exampleChat')}
+            <Button isSmall look="quiet" onClick={() => set({ method: 'POST', bodyType: 'json', ...example })}>
+              {t(`test.example.${task}`)}
             </Button>
             <Button isSmall look="quiet" onClick={() => set({ method: 'GET', path: '/v1/models' })}>
               {t('test.exampleModels')}

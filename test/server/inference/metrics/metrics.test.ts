@@ -6,6 +6,7 @@ import { Metrics } from '../../../../server/inference/metrics/metrics';
 import { VLLM_ALIASES } from '../../../../server/inference/metrics/vllm-names';
 import { fake } from '../../../fakes/fake-addon';
 import { exchange } from '../../../fakes/memory-exchange';
+import { loadPoolingEngine } from '../../../fakes/pooling-engine';
 import { tinyModel } from '../../../fakes/tiny-model';
 
 const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
@@ -26,6 +27,7 @@ afterAll(() => engine.close());
 function makeServer(
   compat: 'none' | 'vllm' = 'none',
   access?: Pick<Access, 'check' | 'stats'>,
+  served = engine,
 ): { app: App; metrics: Metrics } {
   const metrics = new Metrics({ compat });
   const app = new App({
@@ -38,7 +40,7 @@ function makeServer(
     ...(access === undefined ? {} : { access: metrics.counting(access as Access) }),
   });
   metrics.watch(app);
-  app.serve(metrics.observing(engine, 'tiny'));
+  app.serve(metrics.observing(served, 'tiny'));
   return { app, metrics };
 }
 
@@ -93,6 +95,29 @@ test('observes a finished request once, with and without streaming', async () =>
   expect(sample('capstan_request_longest_choice_tokens_sum')).toBe(12);
   expect([sample('capstan_request_max_tokens_count'), sample('capstan_request_max_tokens_sum')]).toEqual([1, 50]);
   expect(sample('capstan_request_choices_sum')).toBe(3);
+});
+
+test('observes embeddings and scores, and none that failed', async () => {
+  const embedder = await loadPoolingEngine('embed');
+  const { app } = makeServer('none', undefined, embedder);
+  await exchange(app, '/v1/embeddings', { input: ['ab', 'c'] });
+  await exchange(app, '/rerank', { query: 'a', documents: ['b', 'c', 'd'] });
+  await exchange(app, '/score', { queries: 'a', documents: 'b' });
+  expect((await exchange(app, '/v1/embeddings', { input: 'a', dimensions: 99 })).status).toBe(400);
+  const sample = await scrape(app);
+  expect(sample('capstan_request_inputs_count')).toBe(3);
+  expect(sample('capstan_request_inputs_sum')).toBe(2 + 3 + 1);
+  expect(sample('capstan_request_prompt_tokens_sum')).toBe(3 + 6 + 2);
+  expect(sample('capstan_request_latency_seconds_count')).toBe(3);
+  expect(sample('capstan_time_to_first_token_seconds_count')).toBe(0);
+  for (const [handler, status] of [
+    ['/v1/embeddings', '200'],
+    ['/v1/embeddings', '400'],
+    ['/rerank', '200'],
+    ['/score', '200'],
+  ])
+    expect(sample('capstan_http_requests_total', { handler, method: 'POST', status })).toBe(1);
+  await embedder.close();
 });
 
 test('observes no token time for one token, and nothing for failed or aborted requests', async () => {
@@ -246,7 +271,7 @@ test('reports versions, the process and the event loop', async () => {
   const { metrics } = makeServer();
   const text = await metrics.render();
   expect(text).toMatch(
-    /^capstan_model_info\{model_name="tiny",architecture="[^"]+",.*backend="fake",isa="none",threads="?1"?,tensor_parallel_size="?1"?,max_model_len="?4096"?\} 1$/m,
+    /^capstan_model_info\{model_name="tiny",task="generate",architecture="[^"]+",.*backend="fake",isa="none",threads="?1"?,tensor_parallel_size="?1"?,max_model_len="?4096"?\} 1$/m,
   );
   for (const name of [
     'process_cpu_seconds_total',

@@ -36,6 +36,10 @@ test.each<[keyof Calls, object]>([
   ['tokenize', { messages: MESSAGES }],
   ['tokenize', { prompt: 'abc', return_token_strs: true }],
   ['detokenize', { tokens: [1, 2] }],
+  ['embedding', { input: ['a', 'b'], dimensions: 2, encoding_format: 'base64' }],
+  ['embedding', { input: [[1], [2, 2 ** 40]] }],
+  ['rerank', { query: 'a', documents: ['b', { text: 'c' }], top_n: 1 }],
+  ['score', { text_1: 'a', text_2: ['b', 'c'] }],
 ])('%s %j', async (kind, body) => {
   const here = compact(kind, await parseBody(kind, bytes(body), LIMITS));
   // A copied value has no undefined functions or classes, so it must equal the original.

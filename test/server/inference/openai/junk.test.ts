@@ -4,21 +4,29 @@ import type { App } from '../../../../server/inference/app';
 import { OPENAI_ROUTES } from '../../../../server/inference/openai/routes';
 import type { Schema } from '../../../../server/inference/openai/schema-types';
 import { fake } from '../../../fakes/fake-addon';
+import { loadPoolingEngine } from '../../../fakes/pooling-engine';
 import { loadEngine, log, makeApp, MESSAGES, post, TOOLS } from './support';
 
 let engine: Engine;
+let embedder: Engine;
 let app: App;
+let embeddingApp: App;
 
 beforeAll(async () => {
   engine = await loadEngine();
   app = makeApp(engine);
+  embedder = await loadPoolingEngine('embed');
+  embeddingApp = makeApp(embedder);
 });
 beforeEach(() => {
   fake.reset();
   fake.answer = () => ({ text: 'ab' });
   jest.clearAllMocks();
 });
-afterAll(() => engine.close());
+afterAll(async () => {
+  await engine.close();
+  await embedder.close();
+});
 
 /** JSON texts. */
 const JUNK = [
@@ -61,18 +69,23 @@ const bases: Readonly<Record<string, object>> = {
   '/v1/completions': { prompt: 'a', max_tokens: 4 },
   '/tokenize': { prompt: 'a' },
   '/detokenize': { tokens: [1] },
+  '/v1/embeddings': { input: 'a' },
+  '/rerank': { query: 'a', documents: ['b'] },
+  '/score': { queries: 'a', documents: ['b'] },
 };
 
-const routes = OPENAI_ROUTES.filter(({ requestSchema }) => requestSchema !== undefined).map(
+/** Other names of a route have the same handler. */
+const routes = OPENAI_ROUTES.filter(({ path }) => path in bases).map(
   ({ path, requestSchema }) => [path, requestSchema!] as const,
 );
+const embeddingPaths = new Set(OPENAI_ROUTES.filter(({ tasks }) => tasks?.includes('embed')).map(({ path }) => path));
 
 async function sendJunk(path: string, fields: readonly [field: string, value: string][]): Promise<void> {
   const base = Object.entries(bases[path])
     .filter(([field]) => !fields.some(([other]) => other === field))
     .map(([field, value]) => [field, JSON.stringify(value)]);
   const text = `{${[...base, ...fields].map(([field, value]) => `${JSON.stringify(field)}:${value}`).join(',')}}`;
-  const reply = await post(app, path, text);
+  const reply = await post(embeddingPaths.has(path) ? embeddingApp : app, path, text);
   const summary = `${text.slice(0, 200)} => ${reply.status} ${reply.text.slice(0, 300)}`;
   if (reply.status === 200) return;
   expect({ summary, isFine: reply.status === 400 || reply.status === 404 }).toEqual({ summary, isFine: true });

@@ -7,11 +7,13 @@ import { App } from '../../../../server/inference/app';
 import { ApiError } from '../../../../server/base/errors';
 import type { HttpRequest } from '../../../../server/http/transport';
 import { Metrics } from '../../../../server/inference/metrics/metrics';
+import { OPENAI_ROUTES } from '../../../../server/inference/openai/routes';
 import { openApiDocument } from '../../../../server/inference/openapi/document';
 import { OPERATIONS } from '../../../../server/inference/openapi/operations';
 import { openApiRoute } from '../../../../server/inference/openapi/route';
 import { fake } from '../../../fakes/fake-addon';
 import { exchange, type MemoryReply } from '../../../fakes/memory-exchange';
+import { loadPoolingEngine } from '../../../fakes/pooling-engine';
 import { TINY_TEMPLATE, tinyModel } from '../../../fakes/tiny-model';
 
 const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
@@ -21,7 +23,9 @@ const MESSAGES = [{ role: 'user', content: 'Hi' }];
 const TOOLS = [{ type: 'function', function: { name: 'f', parameters: { type: 'object', properties: {} } } }];
 
 let engine: Engine;
+let embedder: Engine;
 let app: App;
+let embeddingApp: App;
 let document: any;
 
 beforeAll(async () => {
@@ -29,13 +33,19 @@ beforeAll(async () => {
   engine = await Engine.load(tinyModel());
   app = makeApp();
   app.serve(engine);
+  embedder = await loadPoolingEngine('embed');
+  embeddingApp = makeApp();
+  embeddingApp.serve(embedder);
   document = (await exchange(app, '/openapi.json')).json;
 });
 beforeEach(() => {
   fake.reset();
   fake.answer = () => ({ text: 'Hello 😀.' });
 });
-afterAll(() => engine.close());
+afterAll(async () => {
+  await engine.close();
+  await embedder.close();
+});
 
 function makeApp(access?: Pick<Access, 'check'>): App {
   const metrics = new Metrics({ compat: 'none' });
@@ -104,8 +114,10 @@ function conforms(reply: MemoryReply, method: string, path: string, description 
   return reply;
 }
 
+/** Sends a request to an app with a model that the route works with. */
 async function post(path: string, body: unknown, options: Partial<HttpRequest> = {}): Promise<MemoryReply> {
-  return conforms(await exchange(app, path, body, options), 'POST', path);
+  const isEmbedding = OPENAI_ROUTES.some((route) => route.path === path && route.tasks?.includes('embed'));
+  return conforms(await exchange(isEmbedding ? embeddingApp : app, path, body, options), 'POST', path);
 }
 
 describe('the document', () => {
@@ -157,6 +169,9 @@ describe('the document', () => {
       [COMPLETIONS, { prompt: 'a' }],
       ['/tokenize', { prompt: 'a' }],
       ['/detokenize', { tokens: [1] }],
+      ['/v1/embeddings', { input: 'a' }],
+      ['/v1/rerank', { query: 'a', documents: ['b'] }],
+      ['/v1/score', { queries: 'a', documents: 'b' }],
     ] as const) {
       const { schema } = document.paths[path].post.requestBody.content['application/json'];
       const nulls = Object.fromEntries(Object.keys(schema.properties).map((name) => [name, null]));
@@ -274,6 +289,21 @@ describe('responses', () => {
     expect((await post('/tokenize', { messages: MESSAGES, tools: TOOLS })).status).toBe(200);
     expect((await post('/detokenize', { tokens: [1, 2] })).status).toBe(200);
   });
+
+  test('of embeddings, rankings and scores', async () => {
+    expect((await post('/v1/embeddings', { input: ['a', 'b'], dimensions: 3 })).status).toBe(200);
+    expect((await post('/v1/embeddings', { input: [1], encoding_format: 'base64' })).status).toBe(200);
+    expect((await post('/rerank', { query: 'a', documents: ['b'], return_documents: false })).status).toBe(200);
+    expect((await post('/v1/score', { text_1: ['a', 'b'], text_2: ['b', 'c'] })).status).toBe(200);
+    expect(conforms(await exchange(embeddingApp, '/v1/models'), 'GET', '/v1/models').status).toBe(200);
+  });
+
+  test('of a model with another task', async () => {
+    for (const path of [CHAT, COMPLETIONS])
+      expect(conforms(await exchange(embeddingApp, path, {}), 'POST', path).json.error.code).toBe('unsupported_task');
+    for (const path of ['/v1/embeddings', '/v1/rerank', '/v2/rerank', '/rerank', '/v1/score', '/score'])
+      expect(conforms(await exchange(app, path, {}), 'POST', path).json.error.code).toBe('unsupported_task');
+  });
 });
 
 describe('errors', () => {
@@ -282,6 +312,9 @@ describe('errors', () => {
     [COMPLETIONS]: { prompt: 'a' },
     '/tokenize': { prompt: 'a' },
     '/detokenize': { tokens: [1] },
+    '/v1/embeddings': { input: 'a' },
+    '/v2/rerank': { query: 'a', documents: ['b'] },
+    '/score': { text_1: 'a', text_2: ['b', 'c'] },
   };
 
   test.each(Object.keys(BODIES))('of %s', async (path) => {

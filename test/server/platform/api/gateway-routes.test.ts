@@ -377,6 +377,7 @@ overBackends((make) => {
     test('call this deployment, with a placeholder if a key is needed', async () => {
       await serve(echo);
       const open = (await (await get(`/deployments/${deployment.id}/snippets?model=demo`)).json()) as {
+        url: string;
         needs_key: boolean;
         snippets: { lang: string; code: string }[];
       };
@@ -387,6 +388,15 @@ overBackends((make) => {
         expect(code).not.toContain('YOUR_API_KEY');
       }
       await access.setAccessControl(deployment.id, true);
+      for (const [task, path, call] of [
+        ['embed', '/v1/embeddings', 'embeddings.create('],
+        ['score', '/v1/rerank', 'client.post('],
+      ]) {
+        const other = (await (await get(`/deployments/${deployment.id}/snippets?task=${task}`)).json()) as typeof open;
+        const [curl, ...clients] = other.snippets.map(({ code }) => code);
+        expect(curl).toContain(`${other.url}${path}'`);
+        for (const code of clients) expect(code).toContain(call);
+      }
       const restricted = (await (await get(`/deployments/${deployment.id}/snippets?lang=curl&model=it's`)).json()) as {
         needs_key: boolean;
         snippets: { code: string }[];

@@ -265,10 +265,14 @@ describe('images, data sources and containers', () => {
       code: 2,
       err: expect.stringContaining('(422 invalid_argument)'),
     });
-    await run('deploy', 'weighted', '--model', 'weights');
+    await run('deploy', 'weighted', '--model', 'weights', '--task', 'embed');
+    expect(await run('deploy', 'other', '--task', 'sing')).toMatchObject({
+      code: 2,
+      err: "--task: expected generate, embed or score, got 'sing'",
+    });
     expect((await json('versions', 'get', 'weighted', '1')).spec).toMatchObject({
       bindings: [{ mount: 'input0', source_name: 'weights', mode: 'ro' }],
-      runtime: { model: '/platform/input/input0' },
+      runtime: { model: '/platform/input/input0', task: 'embed' },
     });
     await service.measurer.settled();
     expect(await run('data', 'edit', 'weights', '--description', 'small ones', '--visibility', 'public')).toMatchObject(

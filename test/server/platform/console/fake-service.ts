@@ -336,7 +336,8 @@ export class FakeService {
     'GET /events/stream': (call) => this.#stream(call, []),
     'POST /deployments/*/test': ({ reply, body }) => {
       const stream = reply.stream(200, { 'Content-Type': 'text/event-stream' });
-      const events = body.auth.type === 'none' && this.deployments[0].access_control ? REFUSED : ANSWERED;
+      const isRefused = body.auth.type === 'none' && this.deployments[0].access_control;
+      const events = isRefused ? REFUSED : (POOLED[body.path]?.(JSON.parse(body.body)) ?? ANSWERED);
       for (const event of events) stream.write(`data: ${JSON.stringify(event)}\n\n`);
       stream.end();
       return STREAMED;
@@ -387,6 +388,24 @@ export const REFUSED = [
   },
   { type: 'end', at_ms: 1.5, connect_ms: 0.3, first_byte_ms: 1.2, bytes: 108, truncated: false },
 ];
+/** Responses of an embedding model and a reranker, by path. */
+const POOLED: Readonly<Record<string, (body: { input: string[]; documents: string[] }) => object[]>> = {
+  '/v1/embeddings': ({ input }) =>
+    asEvents({ data: input.map((text, index) => ({ index, embedding: [1, text.length, 0.5, -0.25, 0, 0.125] })) }),
+  '/v1/rerank': ({ documents }) =>
+    asEvents({
+      results: documents.map((_document, i) => ({ index: documents.length - 1 - i, relevance_score: 1 / (i + 1) })),
+    }),
+};
+
+function asEvents(body: object): object[] {
+  return [
+    { type: 'head', status: 200, headers: [['content-type', 'application/json']], at_ms: 9 },
+    { type: 'chunk', text: JSON.stringify(body), at_ms: 10 },
+    { type: 'end', at_ms: 11, connect_ms: 1, first_byte_ms: 9, bytes: 100, truncated: false },
+  ];
+}
+
 export const ANSWERED = [
   {
     type: 'head',

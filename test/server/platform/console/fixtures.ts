@@ -67,6 +67,7 @@ export const RUNTIME: RuntimeOptions = {
   model: 'demo',
   hub: null,
   served_name: null,
+  task: null,
   max_model_len: null,
   dtype: null,
   quantization: null,

@@ -197,6 +197,38 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     await tab.close();
   });
 
+  test('computes embeddings and sorts documents', async () => {
+    const tab = await browser.open();
+    const { page } = tab;
+    await tab.goto(`/deployments/${id('dep', 1)}/test`);
+    await page.getByRole('button', { name: 'Embeddings', exact: true }).click();
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByText('Enter at least one text').waitFor();
+    await page.getByLabel('Texts').fill('<b>one</b>\n\nthree\n');
+    await page.getByLabel('API key', { exact: true }).fill(SECRET);
+    await page.getByRole('button', { name: 'Send' }).click();
+    const vectors = page.getByRole('table', { name: 'Embeddings' }).getByRole('row');
+    await vectors.nth(2).waitFor();
+    expect(await vectors.nth(1).innerText()).toMatch(/^<b>one<\/b>\s+6\s+1, 10, 0\.5, -0\.25, 0, …\s+1$/);
+    expect(await vectors.nth(2).innerText()).toMatch(/^three\s+6\s+1, 5, 0\.5, -0\.25, 0, …\s+0\.99\d*$/);
+    await tab.picture('embeddings');
+    expect(await tab.axeFaults()).toEqual([]);
+    await page.getByRole('button', { name: 'Reranking', exact: true }).click();
+    await page.getByLabel('Query').fill('which?');
+    await page.getByLabel('Documents').fill('first\nsecond');
+    await page.getByLabel('API key', { exact: true }).fill(SECRET);
+    await page.getByRole('button', { name: 'Send' }).click();
+    const documents = page.getByRole('table', { name: 'Reranking' }).getByRole('row');
+    await documents.nth(2).waitFor();
+    expect(await documents.nth(1).innerText()).toMatch(/^second\s+1$/);
+    expect(await documents.nth(2).innerText()).toMatch(/^first\s+0\.5$/);
+    expect(await tab.axeFaults()).toEqual([]);
+    await page.getByRole('button', { name: 'Without a key' }).click();
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByText('The request failed').waitFor();
+    await tab.close();
+  });
+
   test('follows and searches a log, and shows untrusted lines as text', async () => {
     const tab = await browser.open();
     const { page } = tab;

@@ -134,7 +134,7 @@ test('has a style for every state, and offers only accepted commands', () => {
 });
 
 describe('snippets', () => {
-  const values = { url: 'http://127.0.0.1:8091/d/a-b', model: "it's", isRestricted: true };
+  const values = { url: 'http://127.0.0.1:8091/d/a-b', model: "it's", task: 'generate', isRestricted: true } as const;
 
   test('escapes a quote in the model name for curl', () => {
     const text = snippet('curl', values);
@@ -148,6 +148,16 @@ describe('snippets', () => {
       'base_url="http://127.0.0.1:8091/d/a-b/v1", api_key=os.environ["CAPSTAN_API_KEY"]',
     );
     expect(snippet('javascript', { ...values, isRestricted: false })).toContain("apiKey: 'none'");
+  });
+
+  test.each([
+    ['generate', '/v1/chat/completions', 'client.chat.completions.create('],
+    ['embed', '/v1/embeddings', 'client.embeddings.create('],
+    ['score', '/v1/rerank', 'client.post('],
+  ] as const)('calls a model with the task %s', (task, path, call) => {
+    expect(snippet('curl', { ...values, task })).toContain(`http://127.0.0.1:8091/d/a-b${path} `);
+    for (const language of ['python', 'javascript'] as const)
+      expect(snippet(language, { ...values, task })).toContain(call);
   });
 
   test('names the model that clients send', () => {

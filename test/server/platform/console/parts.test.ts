@@ -31,9 +31,11 @@ import {
 } from '../../../../server/platform/console/test-tool/response-reader';
 import {
   type RequestDraft,
+  requestExample,
   requestProblems,
   toTestRequest,
 } from '../../../../server/platform/console/test-tool/request';
+import { linesOf, toEmbedded, toRanked } from '../../../../server/platform/console/test-tool/texts';
 import { CONTAINERS, KEYS, VERSIONS, id } from './fixtures';
 import { ANSWERED, REFUSED } from './fake-service';
 import { DEFAULT_SCALE, isScale, type ScaleDraft, toScale } from '../../../../server/platform/console/format/scale';
@@ -388,6 +390,60 @@ describe('the test tool', () => {
     ]);
     expect(chatDelta('{"error":{"message":"no"}}').error).toBe('no');
   });
+});
+
+describe('texts', () => {
+  test('are the different lines that are not empty', () => {
+    expect(linesOf(' a\n\nb \na\n')).toEqual(['a', 'b']);
+    expect(linesOf(' \n')).toEqual([]);
+  });
+
+  test('have embeddings with a size and a similarity', () => {
+    const response = { data: [{ embedding: [1, 0, 0, 0, 0, 0] }, { embedding: [1, 1, 0, 0, 0, 0] }] };
+    expect(toEmbedded(response, ['a', 'b'])).toEqual([
+      { text: 'a', size: 6, first: [1, 0, 0, 0, 0], similarity: 1 },
+      { text: 'b', size: 6, first: [1, 1, 0, 0, 0], similarity: expect.closeTo(Math.SQRT1_2, 10) },
+    ]);
+  });
+
+  test('are sorted by their scores', () => {
+    const results = [
+      { index: 1, relevance_score: 0.9 },
+      { index: 0, relevance_score: -1 },
+    ];
+    expect(toRanked({ results }, ['a', 'b'])).toEqual([
+      { text: 'b', score: 0.9 },
+      { text: 'a', score: -1 },
+    ]);
+  });
+
+  test.each([null, [], 'x', {}, { data: [{ embedding: 'QUI=' }], results: [{ index: 7, relevance_score: 1 }] }])(
+    'a response of another form has no result: %j',
+    (response) => expect([toEmbedded(response, ['a']), toRanked(response, ['a'])]).toEqual([undefined, undefined]),
+  );
+});
+
+test.each(['generate', 'embed', 'score'] as const)('the example request for the task %s is valid', (task) => {
+  const { path, body } = requestExample(task, 'm');
+  const draft: RequestDraft = {
+    method: 'POST',
+    path,
+    body,
+    query: [],
+    headers: [],
+    bodyType: 'json',
+    auth: 'none',
+    key: '',
+  };
+  expect([requestProblems(draft), JSON.parse(body).model]).toEqual([{}, 'm']);
+});
+
+test('the task of a model is part of the specification', () => {
+  const draft = { ...emptyDraft('img_1'), task: 'embed' as const };
+  expect(toRequest(draft).runtime).toMatchObject({ task: 'embed' });
+  expect(toRequest(emptyDraft('img_1')).runtime).toMatchObject({ task: null });
+  const [{ spec }] = Object.values(VERSIONS).flat();
+  expect(draftOf({ ...spec, runtime: { ...spec.runtime, task: 'score' } }).task).toBe('score');
 });
 
 test('fields of the scale that are not shown are neither checked nor sent', () => {

@@ -634,6 +634,20 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       await createWith(0, 2);
     });
 
+    on('passes the task of the model to its replicas', async () => {
+      await open();
+      await start({ runtime: { task: 'embed', served_name: 'minilm' } });
+      expect(running()[0].runtimeArgs).toEqual([
+        'demo',
+        '--served-model-name',
+        'minilm',
+        '--task',
+        'embed',
+        '--device',
+        'cpu',
+      ]);
+    });
+
     on('refuses what does not fit on this machine', async () => {
       await open(machine({ gpus: 1 }));
       const createWith = (compute: object) => h.store.createDeployment(h.actor, { name: 'x', compute });

@@ -6,6 +6,7 @@ import type { Transport } from '../../../../server/http/transport';
 import type { Target } from '../../../../server/platform/gateway/targets';
 import { Engine } from '../../../../ts';
 import { fake } from '../../../fakes/fake-addon';
+import { loadPoolingEngine } from '../../../fakes/pooling-engine';
 import { tinyModel } from '../../../fakes/tiny-model';
 import { closeAll, type Running, startGateway, target, until } from './support';
 
@@ -22,6 +23,16 @@ beforeAll(async () => {
 afterAll(() => engine.close());
 beforeEach(async () => {
   fake.reset();
+  ({ transport, port: replicaPort } = await startReplica(engine));
+  running = await startGateway();
+  running.targets.set(builtin());
+});
+afterEach(async () => {
+  await closeAll();
+  await transport.close();
+});
+
+async function startReplica(of: Engine): Promise<{ transport: Transport; port: number }> {
   const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
   const app = new App({
     servedNames: ['tiny'],
@@ -30,20 +41,14 @@ beforeEach(async () => {
     log: log as never,
     replicaSecret: SECRET,
   });
-  app.serve(engine);
-  transport = await createTransport('uws', {
+  app.serve(of);
+  const made = await createTransport('uws', {
     handler: (request, reply) => app.handle(request, reply),
     maxBodyBytes: 1_000_000,
     bodyTimeoutMs: 20_000,
   });
-  replicaPort = await transport.listen('127.0.0.1', 0);
-  running = await startGateway();
-  running.targets.set(builtin());
-});
-afterEach(async () => {
-  await closeAll();
-  await transport.close();
-});
+  return { transport: made, port: await made.listen('127.0.0.1', 0) };
+}
 
 function builtin(fields: Partial<Target> = {}): Target {
   return target(
@@ -124,4 +129,34 @@ test('the OpenAI client chats and streams through the deployment URL', async () 
   expect(text).toBe(whole.choices[0].message.content);
   running.targets.delete('s');
   await expect(client.models.list()).rejects.toMatchObject({ status: 404, code: 'deployment_not_found' });
+});
+
+test('embeddings, rankings and scores pass, and their prompt tokens are counted', async () => {
+  const embedder = await loadPoolingEngine('embed');
+  const replica = await startReplica(embedder);
+  replicaPort = replica.port;
+  running.targets.set(builtin());
+  const client = new OpenAI({ baseURL: `${running.url}/d/s/v1`, apiKey: 'none', maxRetries: 0 });
+  const { data, usage } = await client.embeddings.create({ model: 'tiny', input: ['ab', 'c'] });
+  expect([data[0].embedding.length, usage.prompt_tokens]).toEqual([8, 3]);
+  for (const [path, body] of [
+    ['/rerank', { query: 'a', documents: ['b', 'c'] }],
+    ['/v2/rerank', { query: 'a', documents: ['b', 'c'] }],
+    ['/v1/score', { queries: 'a', documents: ['b', 'c'] }],
+  ] as const) {
+    const response = await fetch(`${running.url}/d/s${path}`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+    expect(response.status).toBe(200);
+    expect([...response.headers.keys()].filter((name) => name.startsWith('x-capstan'))).toEqual([]);
+    await response.text();
+  }
+  await until(() => running.records.length === 4);
+  expect(running.records.map((record) => record.usage)).toEqual(
+    [3, 4, 4, 4].map((promptTokens) => ({ promptTokens, completionTokens: 0, cachedTokens: 0 })),
+  );
+  await replica.transport.close();
+  await embedder.close();
 });

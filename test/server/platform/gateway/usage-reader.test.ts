@@ -88,6 +88,21 @@ describe('the usage of other runtimes', () => {
     expect(reader.usage).toEqual({ promptTokens: 12, completionTokens: 999, cachedTokens: 0 });
   });
 
+  test.each([{ prompt_tokens: 56, total_tokens: 56 }, { total_tokens: 56 }])(
+    'is read from the start of a ranking: %j',
+    (usage) => {
+      const reader = new UsageTail();
+      const results = Array.from({ length: 500 }, (_, index) => ({
+        index,
+        document: { text: 'of "usage":{"prompt_tokens":9}' },
+        relevance_score: 0.5,
+      }));
+      const text = JSON.stringify({ id: 'rerank-1', model: 'm', usage, results });
+      expect(pass(reader, [text.slice(0, 30), text.slice(30, 9_000), text.slice(9_000)]).passed).toBe(text);
+      expect(reader.usage).toEqual({ promptTokens: 56, completionTokens: 0, cachedTokens: 0 });
+    },
+  );
+
   test('is undefined when there is none', () => {
     const reader = new UsageTail();
     expect(pass(reader, ['{"a":"\\"usage\\":{\\"prompt_tokens\\":1}"}']).passed).toBe(

@@ -105,10 +105,19 @@ test('a key keeps its limits, its networks, its budget and its use', async () =>
 test('versions and their secrets are as before', async () => {
   const { data } = await store.pageVersions(ada, CHAT.id, { limit: 10 });
   expect(data).toMatchObject([
-    { number: 2, state: 'running', is_active: true, note: 'second', spec: { runtime: { max_model_len: 1_024 } } },
+    {
+      number: 2,
+      state: 'running',
+      is_active: true,
+      note: 'second',
+      spec: { runtime: { max_model_len: 1_024, task: null } },
+    },
     { number: 1, state: 'stopped', is_active: false, spec: { env: { PLAIN: '1' } } },
   ]);
-  expect(await store.readLaunch(REPLICA)).toMatchObject({ env: { PLAIN: '1', SECRET: 'swordfish' } });
+  expect(await store.readLaunch(REPLICA)).toMatchObject({
+    env: { PLAIN: '1', SECRET: 'swordfish' },
+    runtimeArgs: expect.not.arrayContaining(['--task']) as string[],
+  });
 });
 
 test.each([

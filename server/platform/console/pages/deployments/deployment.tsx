@@ -1,5 +1,6 @@
 import type { Deployment, Version } from '../../../api/objects';
 import { NotFound } from '../../app/error-pages';
+import { lazy } from '../../app/lazy';
 import { mayChange } from '../../app/rights';
 import { usePages, useResource } from '../../api/resource';
 import { neutralise } from '../../format/neutral';
@@ -15,8 +16,10 @@ import { useLiveDeployment } from './live';
 import { MetricsTab } from './metrics';
 import { OverviewTab } from './overview';
 import { SettingsTab } from './settings';
-import { TestTab } from './test';
 import { VersionsTab } from './versions';
+
+/** The tools of this tab are in a chunk that is loaded when it is first opened. */
+const TestTab = lazy(async () => (await import('./test')).TestTab);
 
 const TABS: readonly { tab: string; label: MessageKey }[] = [
   { tab: '', label: 'deployment.overview' },

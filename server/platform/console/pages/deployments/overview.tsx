@@ -142,6 +142,7 @@ function UrlCard({ of, version }: { of: Deployment; version: Version | undefined
             text={snippet(language, {
               url: of.url,
               model: modelName(version?.spec.runtime),
+              task: version?.spec.runtime.task ?? 'generate',
               isRestricted: of.access_control,
             })}
             label={t('snippets.title')}

@@ -1,0 +1,79 @@
+import type { PoolingOptions, ScoreResult } from '../../../ts';
+import type { HttpReply, HttpRequest } from '../../http/transport';
+import { cacheSaltOf, resolveRequestId, toClientError } from './call';
+import type { OpenAiContext } from './context';
+import type { PoolingCall } from './pooling-call';
+import { readCall } from './read-call';
+import { sendJson } from './send-json';
+import { poolingUsage, type PromptUsage, wireUsage } from './usage';
+
+/** POST /rerank, /v1/rerank and /v2/rerank: sorts documents by their relevance to a query. */
+export async function rerank(context: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
+  const { engine, model } = context;
+  const call = await readCall('rerank', request, context);
+  const { query, documents, topN, returnsDocuments } = call;
+  const requestId = resolveRequestId(context, request, call.requestId);
+  const head = { id: `rerank-${requestId}`, model: model.responseName(call.model) };
+  try {
+    const { scores, usage } = await run(context, call, head.id, (options) => engine.rerank(query, documents, options));
+    const results = scores.map((score, index) => ({
+      index,
+      ...(returnsDocuments ? { document: { text: documents[index] } } : {}),
+      relevance_score: score,
+    }));
+    results.sort((a, b) => b.relevance_score - a.relevance_score || a.index - b.index);
+    const { promptTokens, totalTokens } = usage;
+    const body = {
+      ...head,
+      usage: { prompt_tokens: promptTokens, total_tokens: totalTokens },
+      results: results.slice(0, topN),
+    };
+    sendJson(reply, body, requestId, context.reportsUsage === true ? usage : undefined);
+  } catch (error) {
+    throw toClientError(error, { prompt: 'documents' });
+  }
+}
+
+/** POST /score and /v1/score: scores pairs of texts. */
+export async function score(context: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
+  const { engine, model } = context;
+  const call = await readCall('score', request, context);
+  const { left, right } = call;
+  const requestId = resolveRequestId(context, request, call.requestId);
+  const head = {
+    id: `score-${requestId}`,
+    object: 'list',
+    created: Math.floor(Date.now() / 1000),
+    model: model.responseName(call.model),
+  };
+  try {
+    const pairs = right.map((text, i) => [left.length === 1 ? left[0] : left[i], text] as const);
+    const { scores, usage } = await run(context, call, head.id, (options) => engine.score(pairs, options));
+    const body = {
+      ...head,
+      data: scores.map((value, index) => ({ index, object: 'score', score: value })),
+      usage: wireUsage(usage, engine.info.prefixCache),
+    };
+    sendJson(reply, body, requestId, context.reportsUsage === true ? usage : undefined);
+  } catch (error) {
+    throw toClientError(error, { pairs: call.rightName, prompt: call.rightName });
+  }
+}
+
+async function run(
+  { engine, identity, signal }: OpenAiContext,
+  { options, cacheSalt }: PoolingCall,
+  requestId: string,
+  start: (options: PoolingOptions) => Promise<ScoreResult>,
+): Promise<{ scores: number[]; usage: PromptUsage }> {
+  engine.checkCapacity();
+  const { scores, usage: counted } = await start({
+    ...options,
+    signal,
+    requestId,
+    cacheSalt: cacheSaltOf(identity, cacheSalt),
+  });
+  const usage = poolingUsage(counted);
+  identity.done(usage.totalTokens);
+  return { scores, usage };
+}
