@@ -28,7 +28,7 @@ export interface HubOptions {
 export interface PullOptions extends HubOptions {
   /** Called while files are downloaded. If it throws, the call rejects with that error. */
   onProgress?: (progress: DownloadProgress) => void;
-  /** Called before files other than config.json are downloaded. If it throws or rejects, the call rejects with that error. */
+  /** Called before files other than config.json are downloaded. If it throws or rejects, so does the call. */
   onDownload?: (info: ModelInfo) => void | Promise<void>;
 }
 

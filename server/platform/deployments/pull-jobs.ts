@@ -97,7 +97,7 @@ export async function admitPull(
 }
 
 /**
- * Returns the bytes on the disk of an owner's pulls that no measurement has counted, or will take, apart from one source.
+ * Returns the bytes that an owner's pulls have or will take, apart from measured folders and from one source.
  * Failed and cancelled downloads stay on the disk.
  */
 async function pulledBytes(tx: StoreContext['db'], ownerId: string, exceptId: string): Promise<number> {
