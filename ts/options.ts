@@ -148,7 +148,7 @@ export interface EngineOptions {
   reasoningFormat?: string;
   /** Where models are downloaded from. `'huggingface'` means the mirror in `HF_ENDPOINT`, if set. Default: that one. */
   hub?: HubKind;
-  /** Called before the weights of a model are downloaded. If it throws, the load rejects with that error. */
+  /** Called before files other than config.json are downloaded. If it throws, the load rejects with that error. */
   onDownload?: (info: ModelInfo) => void;
   /** Called while the model is downloaded and while its weights load. If it throws, the load rejects with the error. */
   onProgress?: (progress: LoadProgress) => void;

@@ -151,7 +151,7 @@ export class App {
     return this.#respond(request, reply, false);
   }
 
-  /** Handles a request of the admin listener: operational and admin routes, without a key. Never rejects. */
+  /** Handles a request of the admin listener, which serves its routes without a key. Never rejects. */
   handleAdmin(request: HttpRequest, reply: HttpReply): Promise<void> {
     return this.#respond(request, reply, true);
   }
