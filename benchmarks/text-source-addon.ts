@@ -55,6 +55,12 @@ class TextSource implements NativeEngine {
     throw new Error('the text source generates text only');
   }
 
+  loadAdapter(): Promise<number> {
+    return Promise.reject(new Error('the text source has no adapters'));
+  }
+
+  unloadAdapter(): void {}
+
   #schedule(): void {
     if (this.#isScheduled || this.#running.size === 0) return;
     this.#isScheduled = true;

@@ -2,6 +2,7 @@
  * What the commands of `@capstan/service` use of this package, without the code of the database: they talk to a running
  * service. Not a public interface, as `internal.ts`.
  */
+export { parseHubName } from '../ts/hub/model-name';
 export { CidrList } from './access/check/cidr';
 export { AccessError } from './access/errors';
 export type { ApiKey, NewKey } from './access/keys/api-key';
@@ -12,6 +13,7 @@ export { DISK_FULL } from './base/disk-full';
 export { LOG_LEVELS } from './base/log-levels';
 export { UsageError } from './base/usage-error';
 export { packageVersion } from './base/version';
+export { fitWarning, uncheckedWarning } from './base/model-fit';
 export { anyOf, counted } from './base/words';
 export { addFlags, readFlagSources } from './cli/commander-flags';
 export { type CommandIo, PROCESS_IO } from './cli/commands/io';

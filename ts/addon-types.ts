@@ -328,6 +328,12 @@ export interface NativeEngineOptions {
   /** Limit of `NativeStats.grammarCacheBytes`. The addon evicts masks; the caller frees grammars. */
   grammarCacheBytes: number;
   prefixCache: boolean;
+  /** Whether adapters can be loaded. */
+  enableLora: boolean;
+  /** Maximum number of loaded adapters. */
+  maxLoras: number;
+  /** Maximum rank of an adapter, up to 256. */
+  maxLoraRank: number;
   /** null = no speculative decoding. */
   speculative: NativeSpeculation | null;
   eosTokenIds: Int32Array;
@@ -439,6 +445,8 @@ export interface NativeRequest {
   sampling: NativeSampling;
   /** Partition of the prefix cache; '' = the default one. */
   cacheSalt: string;
+  /** From `loadAdapter`; 0 = no adapter. */
+  adapterId: number;
   /** Drops one leading space of the completion, for metaspace tokenizers if the decoded prompt is empty. */
   stripLeadingSpace: boolean;
   /** Grammar of the text, compiled by the same engine. */
@@ -603,6 +611,24 @@ export interface NativeGrammarMatcher {
   bytesToEnd(): number;
 }
 
+/** The factors of one projection of an adapter: it gives W·x + scale·B·(A·x). */
+export interface NativeAdapterModule {
+  layer: number;
+  /** Canonical name: `q_proj`, `k_proj`, `v_proj`, `qkv_proj`, `o_proj`, `gate_proj`, `up_proj`, … */
+  projection: string;
+  /** (rank, inputs) */
+  a: NativeTensor;
+  /** (outputs, rank) */
+  b: NativeTensor;
+  scale: number;
+}
+
+/** A LoRA adapter. The `file` of its tensors is an index into `files`. */
+export interface NativeAdapterSource {
+  files: string[];
+  modules: NativeAdapterModule[];
+}
+
 /** A loaded engine. */
 export interface NativeEngine {
   readonly info: NativeEngineInfo;
@@ -619,6 +645,10 @@ export interface NativeEngine {
   /** Ends one choice with reason 'stop'. Ignores a finished one. */
   stop(id: number, index: number): void;
   stats(): NativeStats;
+  /** Loads an adapter on a pool thread while the engine works. Resolves with its id, which is never used again. */
+  loadAdapter(source: NativeAdapterSource): Promise<number>;
+  /** Requests cannot name the adapter any more. Its memory is freed when the last sequence that uses it has ended. */
+  unloadAdapter(id: number): void;
   /** Ends open requests with error engine_closed, then joins the threads. Idempotent. */
   close(): Promise<void>;
 }

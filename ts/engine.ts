@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { loadAddon } from './addon';
 import type { NativeEngine, NativeEngineInfo, NativeStats, NativeThinkingBudget } from './addon-types';
+import type { AdapterInfo, Adapters } from './adapters';
 import { tokenizeBadWords } from './bad-words';
 import { type CallContext, checkContext, whenAborted } from './call-context';
 import { type CallTable, deliver } from './call-table';
@@ -94,6 +95,7 @@ export class Engine {
   readonly #calls: CallTable;
   readonly #grammars: GrammarCache;
   readonly #queueLimiter: QueueLimiter;
+  readonly #adapters: Adapters;
   /** Token ids of the reasoning markers, encoded on first use. */
   #thinkIds?: Promise<Pick<NativeThinkingBudget, 'openIds' | 'closeIds'>>;
   /** undefined: the model generates text. */
@@ -101,7 +103,7 @@ export class Engine {
   #isClosed = false;
 
   private constructor(
-    { native, model, maxNumSeqs, maxQueuedRequests, maxQueuedTokens, grammarCacheBytes }: LoadedModel,
+    { native, model, adapters, maxNumSeqs, maxQueuedRequests, maxQueuedTokens, grammarCacheBytes }: LoadedModel,
     info: EngineInfo,
     calls: CallTable,
   ) {
@@ -109,6 +111,7 @@ export class Engine {
     this.#model = model;
     this.info = info;
     this.#calls = calls;
+    this.#adapters = adapters;
     this.#grammars = new GrammarCache(
       async (json) => native.compileGrammar({ kind: 'parsed', handle: await parseGrammar(json) }),
       { maxTotalBytes: grammarCacheBytes },
@@ -223,6 +226,33 @@ export class Engine {
       reservation.setPrompt(promptTokenIds);
       return this.#complete(call, promptTokenIds, reservation);
     });
+  }
+
+  /**
+   * Loads a LoRA adapter while the engine works: a folder with `adapter_config.json` and
+   * `adapter_model.safetensors`, as PEFT writes it. Calls choose it by `adapter: name`. Different adapters, and none,
+   * run in the same step.
+   * @throws CapstanError `invalid_argument` (without `enableLora`, for a name in use, or at `maxLoras`),
+   *   `invalid_model`, `unsupported_model`, `out_of_memory`, `io_error` or `engine_closed`.
+   */
+  async loadAdapter(name: string, path: string): Promise<AdapterInfo> {
+    if (this.#isClosed) throw closedError();
+    return this.#adapters.load(name, path);
+  }
+
+  /**
+   * Unloads an adapter. Calls that have been submitted with it run to their end, and then its memory is freed. Later
+   * calls cannot name it.
+   * @throws CapstanError `invalid_argument` for a name that is not loaded, or `engine_closed`.
+   */
+  unloadAdapter(name: string): void {
+    if (this.#isClosed) throw closedError();
+    this.#adapters.unload(name);
+  }
+
+  /** The loaded adapters, in the order in which they were loaded. */
+  get adapters(): readonly AdapterInfo[] {
+    return this.#adapters.list;
   }
 
   /**
@@ -450,6 +480,7 @@ export class Engine {
   ): Generation<E> {
     let nativeId: number | undefined;
     let reservation: Reservation | undefined;
+    let releaseAdapter: (() => void) | undefined;
     const onAbort = () => call.abort(signal?.reason);
     const call = new Generation<E>(requestId, {
       stop: (index) => {
@@ -458,6 +489,7 @@ export class Engine {
       onEnd: (isComplete) => {
         signal?.removeEventListener('abort', onAbort);
         reservation?.release();
+        releaseAdapter?.();
         if (nativeId === undefined) return;
         this.#calls.delete(nativeId);
         if (!isComplete && !this.#isClosed) this.#native.abort(nativeId);
@@ -466,7 +498,9 @@ export class Engine {
     const submit = (prepared: PreparedCall) => {
       if (call.hasEnded) return;
       if (this.#isClosed) throw closedError();
-      const request = toNativeRequest(prepared, cacheSalt, this.info, this.#model.tokens);
+      const { adapterId, release } = this.#adapters.use(prepared.sampling.adapter);
+      releaseAdapter = release;
+      const request = { ...toNativeRequest(prepared, cacheSalt, this.info, this.#model.tokens), adapterId };
       reservation?.setPrompt(request.promptTokenIds);
       nativeId = this.#native.submit(request);
       this.#calls.set(nativeId, call);

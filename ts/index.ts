@@ -5,6 +5,7 @@ export { type ChatOptions, type ToolChoice } from './chat';
 export type { ReasoningEffort } from './text/reasoning';
 export { type CallContext } from './call-context';
 export { Engine, type EngineInfo, type EngineStats, type GenerateOptions } from './engine';
+export { type AdapterInfo } from './adapters';
 export { CapstanError, type CapstanErrorCode, type CapstanErrorDetails, ERROR_CODES } from './errors';
 export {
   type ChatEvent,

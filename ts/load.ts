@@ -1,4 +1,5 @@
 import type { NativeAddon, NativeDType, NativeEngine, NativeEvent, NativeLoad, NativeVocab } from './addon-types';
+import { Adapters } from './adapters';
 import { CapstanError } from './errors';
 import { readEvents } from './event-batch';
 import { type LocatedModel, locateModel } from './hub/locate';
@@ -24,6 +25,7 @@ export interface LoadedModel {
   maxQueuedTokens: number;
   grammarCacheBytes: number;
   prefixCache: boolean;
+  adapters: Adapters;
 }
 
 /**
@@ -47,7 +49,9 @@ export async function loadNative(
     const eosTokenIds = await findEosTokenIds(model);
     const load = nativeLoad(model, eosTokenIds, resolved);
     const engine = await runLoad(native, load, options.signal, options.onProgress, onEvents);
-    return toLoaded(engine, model, eosTokenIds, resolved, library);
+    const adapters = new Adapters(engine, native, model.config, resolved.enableLora);
+    await loadAdapters(engine, adapters, library.loraModules, options.signal);
+    return toLoaded({ native: engine, model, adapters, eosTokenIds }, resolved, library);
   } catch (error) {
     await model.text.close();
     throw error;
@@ -75,19 +79,33 @@ async function findEosTokenIds({ config, text, toolCallFormat }: Model): Promise
   return [...ids].filter((id) => id < config.spec.vocabSize && !partEnds.includes(id));
 }
 
+/** Loads the adapters that an engine starts with. Closes the engine if one of them fails. */
+async function loadAdapters(
+  engine: NativeEngine,
+  adapters: Adapters,
+  modules: Readonly<Record<string, string>>,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  try {
+    for (const [name, path] of Object.entries(modules)) {
+      throwIfAborted(signal);
+      await adapters.load(name, path);
+    }
+  } catch (error) {
+    await engine.close();
+    throw error;
+  }
+}
+
 function toLoaded(
-  native: NativeEngine,
-  model: Model,
-  eosTokenIds: number[],
+  parts: Pick<LoadedModel, 'native' | 'model' | 'adapters' | 'eosTokenIds'>,
   resolved: ResolvedEngineOptions,
   library: LibraryOptions,
 ): LoadedModel {
   return {
-    native,
-    model,
-    eosTokenIds,
+    ...parts,
     samplingDefaults: {
-      ...(library.generationConfig === 'none' ? {} : model.config.samplingDefaults),
+      ...(library.generationConfig === 'none' ? {} : parts.model.config.samplingDefaults),
       ...library.generationConfigOverrides,
     },
     maxNumSeqs: resolved.maxNumSeqs,
@@ -95,7 +113,7 @@ function toLoaded(
     maxQueuedTokens: library.maxQueuedTokens,
     grammarCacheBytes: resolved.grammarCacheBytes,
     // An encoder keeps nothing of an input.
-    prefixCache: resolved.prefixCache && model.config.spec.isCausal,
+    prefixCache: resolved.prefixCache && parts.model.config.spec.isCausal,
   };
 }
 

@@ -33,7 +33,7 @@ export function toNativeRequest(
     samplingDefaults,
   }: { vocabSize: number; maxModelLen: number; samplingDefaults: SamplingDefaults },
   tokens: TokenTable,
-): NativeRequest {
+): Omit<NativeRequest, 'adapterId'> {
   const promptTokenIds = truncatePrompt(ids, params, maxModelLen);
   if (promptTokenIds.length === 0) throw CapstanError.argument('prompt', 'at least one token', 0);
   const limits = { vocabSize, maxModelLen, numPromptTokens: promptTokenIds.length };

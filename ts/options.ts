@@ -1,4 +1,5 @@
 import type { NativeCacheDType, NativeDType, NativeEngineOptions, NativeIsa, NativeQuantization } from './addon-types';
+import { checkLoraModules } from './adapters';
 import { checkBoolean, checkKnownKeys, checkNumber, checkObject, checkOneOf, checkString } from './checks';
 import { CapstanError } from './errors';
 import type { ModelInfo } from './hub/model-info';
@@ -115,6 +116,14 @@ export interface EngineOptions {
   grammarCacheBytes?: number;
   /** Reuses the KV cache of equal prompt prefixes. Default: true. */
   prefixCache?: boolean;
+  /** Lets calls use LoRA adapters. CPU only. Default: false, or true with `loraModules`. */
+  enableLora?: boolean;
+  /** Adapters to load with the model: their folders by name. See {@link Engine.loadAdapter}. */
+  loraModules?: Readonly<Record<string, string>>;
+  /** Maximum rank of an adapter, up to 256. A larger one takes more memory, used or not. Default: 64. */
+  maxLoraRank?: number;
+  /** Maximum number of loaded adapters. Any number of them may run in one step. Default: 64. */
+  maxLoras?: number;
   /** Speculative decoding, for example `{ method: 'ngram', numSpeculativeTokens: 5 }`. Default: none. */
   speculative?: SpeculativeOptions;
   /**
@@ -139,7 +148,7 @@ export interface EngineOptions {
   reasoningFormat?: string;
   /** Where models are downloaded from. `'huggingface'` means the mirror in `HF_ENDPOINT`, if set. Default: that one. */
   hub?: HubKind;
-  /** Called before the weights of a model are downloaded. If it throws, the load rejects with that error. */
+  /** Called before files other than config.json are downloaded. If it throws, the load rejects with that error. */
   onDownload?: (info: ModelInfo) => void;
   /** Called while the model is downloaded and while its weights load. If it throws, the load rejects with the error. */
   onProgress?: (progress: LoadProgress) => void;
@@ -163,6 +172,7 @@ export interface LibraryOptions {
   toolCallFormat: string;
   reasoningFormat: string;
   hub: HubKind;
+  loraModules: Readonly<Record<string, string>>;
 }
 
 const TASKS = ['generate', 'embed', 'score'] as const;
@@ -204,6 +214,10 @@ const ENGINE_KEYS = Object.keys({
   maxQueuedRequests: true,
   grammarCacheBytes: true,
   prefixCache: true,
+  enableLora: true,
+  loraModules: true,
+  maxLoraRank: true,
+  maxLoras: true,
   speculative: true,
   maxQueuedTokens: true,
   generationConfig: true,
@@ -261,6 +275,9 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
         ? 64 << 20
         : checkNumber('grammarCacheBytes', options.grammarCacheBytes, { min: 1, isInteger: true }),
     prefixCache: checkBoolean('prefixCache', options.prefixCache ?? true),
+    enableLora: checkBoolean('enableLora', options.enableLora ?? options.loraModules !== undefined),
+    maxLoras: count('maxLoras', 64),
+    maxLoraRank: count('maxLoraRank', 64),
     speculative: options.speculative === undefined ? null : resolveSpeculation(options.speculative),
   };
 }
@@ -276,6 +293,7 @@ export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
     toolCallFormat = 'auto',
     reasoningFormat = 'auto',
     hub = 'huggingface',
+    loraModules = {},
   } = options;
   return {
     task: checkOneOf('task', task, ['auto', ...TASKS]),
@@ -289,6 +307,7 @@ export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
     toolCallFormat: checkToolCallFormat(toolCallFormat),
     reasoningFormat: checkReasoningFormat(reasoningFormat),
     hub: checkOneOf('hub', hub, HUBS),
+    loraModules: checkLoraModules(loraModules),
   };
 }
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "native/backend/adapter.h"
 #include "native/base/check.h"
 #include "native/base/error.h"
 
@@ -116,6 +117,10 @@ void Backend::pool(const Vector*, std::span<const HeadLayer>, std::span<const Po
   refuse(*this, "models that pool");
 }
 
+std::unique_ptr<LoraMatrix> Backend::load_lora(const LoraSource&, const Matrix&) const {
+  throw Error(ErrorCode::kUnsupportedModel, "adapters run on the CPU only, got the device " + info().name);
+}
+
 void check_step(const StepInput& step, const DeviceModel& model, const DeviceLimits& limits) {
   const int64_t rows = static_cast<int64_t>(step.input_ids.size());
   CAPSTAN_CHECK(rows > 0 && rows <= limits.max_num_tokens);
@@ -137,6 +142,10 @@ void check_step(const StepInput& step, const DeviceModel& model, const DeviceLim
   CAPSTAN_CHECK(step.token_types.size() == (model.embedding.num_token_types > 0 ? step.input_ids.size() : 0));
   for (const int32_t type : step.token_types)
     CAPSTAN_CHECK(type >= 0 && type < model.embedding.num_token_types);
+  if (step.adapters.empty()) return;
+  CAPSTAN_CHECK(limits.max_lora_rank > 0 && step.adapter_indices.size() == step.context_lens.size());
+  for (const int32_t index : step.adapter_indices)
+    CAPSTAN_CHECK(index >= -1 && index < static_cast<int32_t>(step.adapters.size()));
 }
 
 }  // namespace capstan

@@ -24,6 +24,9 @@
 namespace capstan {
 
 class LoadedGroups;
+struct AdapterWeights;
+class LoraMatrix;
+struct LoraSource;
 
 // ---- weights ----
 
@@ -119,6 +122,7 @@ struct DeviceLimits {
   int block_size = 0;
   std::vector<int> num_blocks;  // by KV group
   int num_state_slots = 0;      // 0 for a model without recurrent layers
+  int max_lora_rank = 0;        // 0 = no step has adapters
   DType kv_cache_dtype = DType::kBf16;
 };
 
@@ -228,6 +232,9 @@ struct StepInput {
   std::span<const int32_t> state_reads = {};   // (num_seqs) slot of the state before the first row; -1 = zeros
   std::span<const int32_t> state_writes = {};  // (num_tokens) slot that receives the state after the row, or -1
   std::span<const int32_t> token_types = {};   // (num_tokens) if the model has token types, otherwise empty
+  // Adapters (adapter.h); empty when no sequence of the step has one.
+  std::span<const AdapterWeights* const> adapters = {};  // the distinct ones of the step, on this rank
+  std::span<const int32_t> adapter_indices = {};         // (num_seqs) index into adapters, or -1
 };
 
 struct TokenLogprob {
@@ -296,6 +303,7 @@ struct BackendInfo {
   bool has_quantized_weights = false;  // accepts every WeightFormat
   // Accepts models with several KV groups. Otherwise all layers share one group, in which no block is freed.
   bool has_kv_groups = false;
+  bool has_adapters = false;  // accepts steps with adapters
 };
 
 // The life of a backend: check_model; load_matrix and load_vector; reserve, then warm-up steps, then kv_budget_bytes;
@@ -325,6 +333,9 @@ class Backend {
   // The weights of a convolution of each channel with itself. The rows of all slices are (channels), their columns the
   // taps, oldest input first. Throws kUnsupportedModel on a device without recurrent layers.
   virtual std::unique_ptr<Vector> load_convolution(const MatrixSource& source, const LoadProgress& progress);
+  // Loads the update of `matrix`, which this backend has loaded. Callable from any thread, also while steps run. Throws
+  // kInvalidModel as load_matrix does, and kUnsupportedModel on a device without adapters.
+  virtual std::unique_ptr<LoraMatrix> load_lora(const LoraSource& source, const Matrix& matrix) const;
 
   // ---- memory ----
 

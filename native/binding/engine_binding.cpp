@@ -21,6 +21,37 @@ class CloseWorker final : public Napi::AsyncWorker {
   std::function<void(Napi::Env)> done_;
 };
 
+// Loads an adapter on a pool thread.
+class AdapterWorker final : public Napi::AsyncWorker {
+ public:
+  AdapterWorker(Napi::Env env, std::function<uint64_t()> load)
+      : Napi::AsyncWorker(env, "capstan.adapter"),
+        deferred_(Napi::Promise::Deferred::New(env)),
+        load_(std::move(load)) {}
+  Napi::Promise promise() const { return deferred_.Promise(); }
+
+  void Execute() override {
+    try {
+      id_ = load_();
+    } catch (...) {
+      error_ = std::current_exception();
+    }
+  }
+  void OnOK() override {
+    const Napi::HandleScope scope(Env());
+    if (error_)
+      deferred_.Reject(to_js_error(Env(), error_).Value());
+    else
+      deferred_.Resolve(Napi::Number::New(Env(), static_cast<double>(id_)));
+  }
+
+ private:
+  Napi::Promise::Deferred deferred_;
+  std::function<uint64_t()> load_;
+  uint64_t id_ = 0;
+  std::exception_ptr error_;
+};
+
 }  // namespace
 
 std::shared_ptr<EngineBinding> EngineBinding::create(Napi::Env env, const Napi::Function& on_events) {
@@ -117,6 +148,17 @@ Napi::Object EngineBinding::expose(Napi::Env env, LoadedEngine loaded) {
                                                info[1].As<Napi::Number>().Int32Value());
                          },
                          "stop"));
+  object.Set("loadAdapter",
+             Napi::Function::New(
+                 env, [self](const Napi::CallbackInfo& info) { return self->load_adapter(info); }, "loadAdapter"));
+  object.Set("unloadAdapter",
+             Napi::Function::New(
+                 env,
+                 [self](const Napi::CallbackInfo& info) {
+                   if (!self->is_closing_ && info[0].IsNumber())
+                     self->engine_->unload_adapter(static_cast<uint64_t>(info[0].As<Napi::Number>().Int64Value()));
+                 },
+                 "unloadAdapter"));
   object.Set("stats", Napi::Function::New(
                           env,
                           [self](const Napi::CallbackInfo& info) -> Napi::Value {
@@ -151,10 +193,26 @@ Napi::Value EngineBinding::submit(const Napi::CallbackInfo& info, ToRequest to_r
 Napi::Value EngineBinding::compile_grammar(const Napi::CallbackInfo& info) {
   const auto self = shared_from_this();
   return capstan::compile_grammar(info.Env(), info[0], [self] {
-    const std::lock_guard lock(self->engine_mutex_);
+    const std::shared_lock lock(self->engine_mutex_);
     if (!self->engine_) throw Error(ErrorCode::kEngineClosed, "the engine is closed");
     return self->engine_->token_table();
   });
+}
+
+Napi::Value EngineBinding::load_adapter(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (!info[0].IsObject())
+    throw make_error(env, ErrorCode::kInvalidArgument, "loadAdapter: expected an adapter record");
+  const auto self = shared_from_this();
+  // Closing the engine waits for the end of the load.
+  auto* worker = new AdapterWorker(env, [self, source = to_adapter_source(info[0].As<Napi::Object>())] {
+    const std::shared_lock lock(self->engine_mutex_);
+    if (!self->engine_) throw Error(ErrorCode::kEngineClosed, "the engine is closed");
+    return self->engine_->load_adapter(source);
+  });
+  const Napi::Promise promise = worker->promise();
+  worker->Queue();
+  return promise;
 }
 
 Napi::Value EngineBinding::close(Napi::Env env) {

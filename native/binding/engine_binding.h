@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <vector>
 
 #include "native/engine/load.h"
@@ -33,12 +34,15 @@ class EngineBinding : public std::enable_shared_from_this<EngineBinding> {
   using ToRequest = Request (*)(const Napi::Object& record);
   Napi::Value submit(const Napi::CallbackInfo& info, ToRequest to_request);
   Napi::Value compile_grammar(const Napi::CallbackInfo& info);
+  Napi::Value load_adapter(const Napi::CallbackInfo& info);
   Napi::Value close(Napi::Env env);
   void deliver(Napi::Env env, const Napi::Function& on_events);
   // Joins the engine's thread and frees the engine. Idempotent. Callable from any thread.
   void shut_down();
 
-  std::mutex engine_mutex_;  // shut_down() runs on a pool thread, or on the environment's during its teardown
+  // shut_down() runs on a pool thread, or on the environment's during its teardown. Work of other pool threads on the
+  // engine holds a shared lock.
+  std::shared_mutex engine_mutex_;
   std::unique_ptr<Engine> engine_;
 
   std::mutex events_mutex_;

@@ -126,6 +126,9 @@ void read_options(const Napi::Object& object, LoadRequest& request) {
   request.max_step_ms = number(object, "maxStepMs");
   request.grammar_cache_bytes = integer(object, "grammarCacheBytes");
   request.has_prefix_cache = boolean(object, "prefixCache");
+  request.has_adapters = boolean(object, "enableLora");
+  request.max_loras = int32(object, "maxLoras");
+  request.max_lora_rank = int32(object, "maxLoraRank");
   request.eos_token_ids = ids(object, "eosTokenIds");
 }
 
@@ -247,9 +250,21 @@ Request to_request(const Napi::Object& object) {
   request.num_choices = int32(object, "numChoices");
   request.sampling = to_sampling(record(object, "sampling"));
   request.cache_salt = text(object, "cacheSalt");
+  const int64_t adapter_id = integer(object, "adapterId");
+  if (adapter_id < 0) refuse(object, "adapterId", "0 or more");
+  request.adapter_id = static_cast<uint64_t>(adapter_id);
   request.strips_leading_space = boolean(object, "stripLeadingSpace");
   request.grammar = to_compiled_grammar(object.Get("grammar"));
   return request;
+}
+
+AdapterSource to_adapter_source(const Napi::Object& object) {
+  AdapterSource source;
+  source.files = texts(object, "files");
+  for (const Napi::Object& module : objects(object, "modules"))
+    source.modules.push_back({int32(module, "layer"), text(module, "projection"), to_tensor(record(module, "a")),
+                              to_tensor(record(module, "b")), static_cast<float>(number(module, "scale"))});
+  return source;
 }
 
 Request to_pooled_request(const Napi::Object& object) {

@@ -11,6 +11,7 @@ LoadRequest to_load_request(const Napi::Object& load);
 Request to_request(const Napi::Object& record);
 // A request of NativeEngine.pool.
 Request to_pooled_request(const Napi::Object& record);
+AdapterSource to_adapter_source(const Napi::Object& record);
 
 Napi::Object from_info(Napi::Env env, const EngineInfo& info);
 Napi::Object from_stats(Napi::Env env, const EngineStats& stats);

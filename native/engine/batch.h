@@ -26,6 +26,8 @@ struct Batch {
   std::vector<KvGroupInput> kv_groups;  // views of kv_arrays
   int max_blocks_per_seq = 0;
   std::vector<int32_t> state_reads, state_writes, token_types;
+  std::vector<const Adapter*> adapters;  // the distinct ones of the step
+  std::vector<int32_t> adapter_indices;  // empty without adapters
   // ---- sampler ----
   std::vector<int32_t> logits_rows;    // (num_sample_rows) rows of the step whose logits are needed
   std::vector<SampleRow> sample_rows;  // (num_sample_rows)
@@ -40,6 +42,7 @@ struct Batch {
     for (const KvArrays& arrays : kv_arrays)
       kv_groups.push_back({arrays.slot_mapping, arrays.block_tables});
   }
+  // Without the adapters, which each rank has its part of.
   StepInput input() const {
     return {input_ids,          positions,   cu_seqlens_q, context_lens, kv_groups,
             max_blocks_per_seq, state_reads, state_writes, token_types};

@@ -52,7 +52,7 @@ std::span<const int32_t> BlockManager::tokens_of(const Sequence& seq, int block)
 
 void BlockManager::update_keys(Sequence& seq) const {
   std::vector<PrefixKey>& keys = seq.prefix_keys;
-  if (keys.empty()) keys.push_back(root_key(seq.cache_salt));
+  if (keys.empty()) keys.push_back(root_key(seq.cache_salt, seq.adapter_id));
   for (int block = static_cast<int>(keys.size()) - 1; block < seq.num_tokens() / block_size_; ++block)
     keys.push_back(extend_key(keys.back(), tokens_of(seq, block)));
 }

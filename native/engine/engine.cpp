@@ -57,6 +57,7 @@ RequestId Engine::submit(Request request) {
   check_request(request, {options_.limits.max_model_len, options_.vocab_size, built_token_table_.load(),
                           pooled.pooling != Pooling::kNone, pooled.num_token_types});
   const int num_choices = request.num_choices;
+  const uint64_t adapter_id = request.adapter_id;
   // Prompts are copied before the lock, which the engine's thread needs.
   auto sequences = make_sequences(std::move(request), options_.eos_token_ids, options_.vocab_size);
   if (options_.limits.speculation.num_tokens > 0)
@@ -78,14 +79,53 @@ RequestId Engine::submit(Request request) {
   if (num_open + num_choices > options_.limits.max_num_seqs + options_.max_queued_requests)
     throw Error(ErrorCode::kQueueFull, "the queue is full: " + std::to_string(num_queued) + " of at most " +
                                            std::to_string(options_.max_queued_requests) + " sequences are waiting");
+  const std::shared_ptr<const Adapter> adapter = find_adapter(adapter_id);
   const RequestId request_id = next_request_id_++;
   for (auto& seq : sequences) {
+    seq->adapter = adapter;
     seq->request_id = request_id;
     stats_.queued_prompt_tokens += seq->num_prompt_tokens;
     inbox_.push_back(std::move(seq));
   }
   wake_.notify_one();
   return request_id;
+}
+
+// NOTE: the caller holds mutex_.
+std::shared_ptr<const Adapter> Engine::find_adapter(uint64_t adapter_id) const {
+  if (adapter_id == 0) return nullptr;
+  const auto found = adapters_.find(adapter_id);
+  if (found == adapters_.end())
+    throw Error(ErrorCode::kInvalidArgument, "adapter: expected a loaded adapter, got one that is not loaded");
+  return found->second;
+}
+
+uint64_t Engine::load_adapter(const AdapterSource& source) {
+  static std::atomic<uint64_t> last_id{0};
+  // The loader compares with the available memory, so it must see what the earlier adapters have taken.
+  const std::lock_guard loading(adapter_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    const int num_adapters = static_cast<int>(adapters_.size());
+    if (num_adapters >= options_.max_adapters)
+      throw Error(ErrorCode::kInvalidArgument, "maxLoras: expected at most " + std::to_string(options_.max_adapters) +
+                                                   " loaded adapters, got " + std::to_string(num_adapters + 1) +
+                                                   ": unload one, or raise the limit");
+  }
+  std::shared_ptr<const Adapter> adapter = options_.load_adapter(source);
+  const uint64_t adapter_id = ++last_id;
+  const std::lock_guard lock(mutex_);
+  adapters_.emplace(adapter_id, std::move(adapter));
+  return adapter_id;
+}
+
+void Engine::unload_adapter(uint64_t adapter_id) {
+  std::shared_ptr<const Adapter> adapter;  // freed after the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = adapters_.find(adapter_id);
+  if (found == adapters_.end()) return;
+  adapter = std::move(found->second);
+  adapters_.erase(found);
 }
 
 std::shared_ptr<const grammar::TokenTable> Engine::token_table() {

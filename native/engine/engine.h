@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "native/engine/adapter_loader.h"
 #include "native/engine/batch.h"
 #include "native/engine/mask_gate.h"
 #include "native/engine/output.h"
@@ -44,6 +45,8 @@ struct EngineOptions {
   // Called on a mask thread before it computes a mask. Tests hold masks up with it.
   std::function<void()> on_mask_start;
   std::vector<int32_t> eos_token_ids;
+  int max_adapters = 0;          // that may be loaded
+  AdapterLoader load_adapter;    // null when max_adapters is 0
   int64_t state_slot_bytes = 0;  // over all ranks
   int64_t vocab_size = 0;        // token ids are below this
   PooledModel pooled;
@@ -89,6 +92,12 @@ class Engine {
   void abort(RequestId request_id);
   // Ends one choice with kStop. Ignores an unknown or finished choice.
   void stop(RequestId request_id, int choice_idx);
+  // Returns an id that no other adapter of this process has. Steps continue meanwhile. Adapters are loaded one after
+  // the other. Throws kInvalidArgument at the limit of adapters, and what AdapterLoader throws. Callable from any
+  // thread.
+  uint64_t load_adapter(const AdapterSource& source);
+  // From now on, no request can name the adapter. It stays in memory until the sequences that use it have ended.
+  void unload_adapter(uint64_t adapter_id);
   // Returns the vocabulary in the form that grammars are compiled for. The first call builds it, which takes about half
   // a second for a large vocabulary. Callable from any thread.
   std::shared_ptr<const grammar::TokenTable> token_table();
@@ -103,6 +112,7 @@ class Engine {
     uint64_t step;  // the newest step at the time
   };
 
+  std::shared_ptr<const Adapter> find_adapter(uint64_t adapter_id) const;
   void main();
   void break_down(const std::exception_ptr& error) noexcept;
   bool take_inbox();
@@ -131,6 +141,7 @@ class Engine {
   const std::shared_ptr<const Vocabulary> vocabulary_;
   const EventSink sink_;
   const std::unique_ptr<StepRunner> runner_;
+  std::mutex adapter_mutex_;      // held while an adapter is loaded
   std::mutex token_table_mutex_;  // held while the table is built
   std::shared_ptr<const grammar::TokenTable> token_table_;
   std::atomic<const grammar::TokenTable*> built_token_table_{nullptr};  // the same table, for readers without the lock
@@ -140,6 +151,7 @@ class Engine {
   std::condition_variable wake_;
   std::vector<std::unique_ptr<Sequence>> inbox_;
   std::vector<RequestId> aborts_;
+  std::unordered_map<uint64_t, std::shared_ptr<const Adapter>> adapters_;
   struct Stop {
     RequestId request_id;
     int choice_idx;

@@ -23,6 +23,7 @@ constexpr int kMaxStepTokens = 65536;
 
 constexpr int kMaxDrafts = 64;
 constexpr int kMaxNgram = 64;
+constexpr int kMaxLoras = 4096;
 // Up to this many tokens a step takes hardly longer than with one.
 constexpr int kCheapStepTokens = 8;
 
@@ -61,6 +62,12 @@ void check_limits(const LoadRequest& request) {
   check_speculation(request.speculation);
   if (request.spec.pooling != Pooling::kNone && request.speculation.num_tokens > 0)
     refuse_argument("speculative", "none for a model that does not generate text", "speculative decoding");
+  if (request.spec.pooling != Pooling::kNone && request.has_adapters)
+    refuse_argument("enableLora", "false for a model that does not generate text", "true");
+  if (request.max_loras < 1 || request.max_loras > kMaxLoras)
+    refuse_argument("maxLoras", "1 to " + std::to_string(kMaxLoras), std::to_string(request.max_loras));
+  if (request.max_lora_rank < 1 || request.max_lora_rank > kMaxLoraRank)
+    refuse_argument("maxLoraRank", "1 to " + std::to_string(kMaxLoraRank), std::to_string(request.max_lora_rank));
   const int longest = max_context_length(request.spec);
   if (request.max_model_len > longest)
     refuse_argument("maxModelLen", "at most the model's context length " + std::to_string(longest),
@@ -293,6 +300,9 @@ void EngineLoader::open_devices() {
   backend_info_ = group_.backends[0]->info();
   if (request_.quantization != Quantization::kNone && !backend_info_.has_quantized_weights)
     refuse_argument("quantization", "none on " + backend_info_.name, quantization_name(request_.quantization));
+  if (request_.has_adapters && !backend_info_.has_adapters)
+    refuse_argument("enableLora", "false on " + backend_info_.name, "true");
+  if (request_.has_adapters) limits_.max_lora_rank = request_.max_lora_rank;
   limits_.max_num_tokens = max_step_tokens(request_);
   speculation_ = request_.speculation;
   speculation_.max_step_tokens = std::max(kCheapStepTokens, 1 + speculation_.num_tokens);
@@ -452,6 +462,10 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   for (size_t group = 0; group < kv_groups_.size(); ++group)
     groups.push_back({memory_.num_blocks[group], kv_groups_[group].window});
   options.state_slot_bytes = state_slot_bytes_;
+  if (request_.has_adapters) {
+    options.max_adapters = request_.max_loras;
+    options.load_adapter = make_adapter_loader(request_.spec, plans_, *runner_, request_.max_lora_rank);
+  }
   BlockManager blocks(groups, limits_.block_size, has_prefix_cache(), memory_.num_state_slots);
   loaded.engine = std::make_unique<Engine>(std::move(options), std::move(blocks), std::move(runner_),
                                            request_.vocabulary, std::move(sink));

@@ -43,6 +43,9 @@ struct LoadRequest {
   double max_step_ms = 100;  // 0 = no limit
   int64_t grammar_cache_bytes = int64_t{64} << 20;
   bool has_prefix_cache = true;
+  bool has_adapters = false;  // the next two are used only if this is true
+  int max_loras = 64;         // adapters in memory; any of them may be in one step
+  int max_lora_rank = 64;
   std::vector<int32_t> eos_token_ids;
 };
 

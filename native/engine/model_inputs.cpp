@@ -42,6 +42,17 @@ void fill_state_arrays(Batch& batch) {
   }
 }
 
+void fill_adapters(Batch& batch) {
+  batch.adapters.clear();
+  batch.adapter_indices.clear();
+  for (const ScheduledSequence& scheduled : batch.plan.sequences) {
+    const Adapter* adapter = scheduled.seq->adapter.get();
+    const auto found = std::ranges::find(batch.adapters, adapter);
+    batch.adapter_indices.push_back(adapter == nullptr ? -1 : static_cast<int32_t>(found - batch.adapters.begin()));
+    if (adapter != nullptr && found == batch.adapters.end()) batch.adapters.push_back(adapter);
+  }
+}
+
 }  // namespace
 
 void build_model_inputs(Batch& batch, int block_size, size_t num_kv_groups, bool has_states) {
@@ -69,6 +80,7 @@ void build_model_inputs(Batch& batch, int block_size, size_t num_kv_groups, bool
   batch.state_reads.clear();
   batch.state_writes.clear();
   if (has_states) fill_state_arrays(batch);
+  fill_adapters(batch);
 }
 
 void build_token_types(Batch& batch) {

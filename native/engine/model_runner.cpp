@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "native/base/thread.h"
+#include "native/engine/adapter_loader.h"
 #include "native/model/decoder.h"
 
 namespace capstan {
@@ -149,7 +150,15 @@ void ModelRunner::fail(std::exception_ptr error) {
 void ModelRunner::forward(Rank& rank, bool is_first) {
   Batch& batch = *batch_;
   Backend& backend = *rank.backend;
-  decoder_forward(rank.weights, batch.input(), backend);
+  StepInput input = batch.input();
+  if (!batch.adapters.empty()) {
+    rank.adapters.clear();
+    for (const Adapter* adapter : batch.adapters)
+      rank.adapters.push_back(&adapter->ranks[static_cast<size_t>(&rank - ranks_.data())]);
+    input.adapters = rank.adapters;
+    input.adapter_indices = batch.adapter_indices;
+  }
+  decoder_forward(rank.weights, input, backend);
   if (is_first && !batch.pool_rows.empty())
     backend.pool(rank.weights.norm.get(), rank.weights.pooling_head, batch.pool_rows);
   const std::span<const int32_t> rows(batch.logits_rows);

@@ -18,6 +18,7 @@ namespace capstan {
 struct Rank {
   Weights weights;
   std::unique_ptr<Backend> backend;
+  std::vector<const AdapterWeights*> adapters = {};  // of the current step
 };
 
 // Runs a step on all ranks in lockstep: rank 0 on the caller's thread, each other rank on its own thread. With depth 1,

@@ -14,8 +14,8 @@ struct PrefixKeyHash {
   size_t operator()(const PrefixKey& key) const { return static_cast<size_t>(key[0]); }
 };
 
-// Returns the key of the empty prefix with this salt.
-PrefixKey root_key(std::string_view salt);
+// Returns the key of the empty prefix with this salt. Keys and values depend on the adapter; adapter_id 0 = none.
+PrefixKey root_key(std::string_view salt, uint64_t adapter_id = 0);
 // Returns the key of the prefix that consists of the prefix `parent` and `token_ids`.
 PrefixKey extend_key(const PrefixKey& parent, std::span<const int32_t> token_ids);
 

@@ -47,6 +47,7 @@ struct Request {
   int num_choices = 1;
   SamplingParams sampling;
   std::string cache_salt;
+  uint64_t adapter_id = 0;  // from Engine::load_adapter; 0 = none
   bool strips_leading_space = false;
   // The prompt's hidden states are wanted, and no text. sampling.max_tokens is 0.
   bool is_pooled = false;

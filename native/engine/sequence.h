@@ -20,6 +20,7 @@ namespace grammar {
 class GrammarMatcher;
 }
 struct MaskJob;
+struct Adapter;
 
 using Clock = std::chrono::steady_clock;
 
@@ -72,6 +73,8 @@ struct Sequence {
   SamplingParams sampling;  // bad_words: only those of several tokens
   uint64_t seed = 0;
   std::string cache_salt;
+  std::shared_ptr<const Adapter> adapter;  // null = none
+  uint64_t adapter_id = 0;                 // of the adapter; 0 = none
   int num_prompt_tokens = 0;
   Sequence* leader = nullptr;          // choice 0 while it is open: other choices wait for its prompt and share it
   std::vector<uint32_t> allowed_mask;  // (ceil(vocab_size / 32)) bit per id of allowed_token_ids; empty: all

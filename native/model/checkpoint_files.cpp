@@ -20,7 +20,8 @@ CheckpointFiles::CheckpointFiles(const std::vector<std::string>& paths) : Checkp
   for (const std::string& path : paths) {
     File& file = files_.emplace_back();
     file.path = path;
-    file.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // O_NONBLOCK: a pipe of this name must not block.
+    file.fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (file.fd < 0) throw Error(ErrorCode::kIo, path + ": cannot be opened: " + std::strerror(errno));
     struct stat status{};
     if (::fstat(file.fd, &status) == 0) file.size = static_cast<uint64_t>(status.st_size);

@@ -2,7 +2,7 @@ import type { ModelInfo } from '../../ts';
 import { formatBytes } from './bytes';
 
 /** Returns the memory that a model needs and has, and what would fit instead. Undefined if it fits, or on a GPU. */
-export function fitWarning({ repository, fit }: ModelInfo): string | undefined {
+export function fitWarning({ repository, fit }: Pick<ModelInfo, 'repository' | 'fit'>): string | undefined {
   if (fit === null || fit.verdict === 'fits') return undefined;
   const { verdict, weightBytes, kvCacheBytes, contextLength, availableBytes, machineBytes, suggestion } = fit;
   const needs = `${repository} needs about ${formatBytes(weightBytes)} of memory for the weights`;
@@ -15,7 +15,7 @@ export function fitWarning({ repository, fit }: ModelInfo): string | undefined {
 }
 
 /** Returns which files are downloaded without a check of their content. Undefined if all are checked. */
-export function uncheckedWarning({ uncheckedFiles: files }: ModelInfo): string | undefined {
+export function uncheckedWarning({ uncheckedFiles: files }: Pick<ModelInfo, 'uncheckedFiles'>): string | undefined {
   if (files.length === 0) return undefined;
   const shown = files.slice(0, MAX_SHOWN).join(', ') + (files.length > MAX_SHOWN ? ', …' : '');
   return `the mirror gives no hashes, so the content of these files is not checked, only their size: ${shown}`;

@@ -36,6 +36,12 @@ export function toApiError(error: unknown): ApiError {
   if (error instanceof CapstanError && error.code === 'aborted' && error.cause instanceof ApiError) return error.cause;
   if (!(error instanceof CapstanError))
     return new ApiError('internal_error', SERVER_ERROR_MESSAGES.internal_error!, { cause: error });
+  // The adapter was unloaded after the name was checked.
+  if (error.code === 'invalid_argument' && error.param === 'adapter')
+    return new ApiError('model_not_found', `model: ${error.message.replace(/^adapter: /, '')}`, {
+      param: 'model',
+      cause: error,
+    });
   const code = ENGINE_ERRORS[error.code];
   const serverMessage = SERVER_ERROR_MESSAGES[code];
   if (serverMessage !== undefined) return new ApiError(code, serverMessage, { cause: error });

@@ -4,8 +4,8 @@ import { parseBoolean } from './flag-values';
 
 /**
  * Reads flags from environment variables: `CAPSTAN_` and the flag's name in capitals, for example
- * `CAPSTAN_MAX_MODEL_LEN=8K`. A switch is `true` or `false`. Commas separate lists, and spaces separate keys. Empty
- * variables are ignored.
+ * `CAPSTAN_MAX_MODEL_LEN=8K`. A switch is `true` or `false`. Commas separate lists, and spaces separate keys and
+ * adapters. A JSON list is not separated. Empty variables are ignored.
  */
 export function fromEnvironment(env: NodeJS.ProcessEnv, flagNames: FlagNames = FLAG_NAMES): FlagValues {
   const values = new FlagValues();
@@ -34,7 +34,7 @@ function addVariable(
     values.add(name, isSwitch(name.flag) ? String(parseBoolean(part, variable)) : part, variable);
 }
 
-function split({ separator }: NamedFlag, value: string): string[] {
-  if (separator === undefined || value.startsWith('[')) return [value];
+function split({ separator, acceptsJson = false }: NamedFlag, value: string): string[] {
+  if (separator === undefined || value.startsWith('[') || (acceptsJson && value.startsWith('{'))) return [value];
   return value.split(separator === ' ' ? /\s+/ : /\s*,\s*/).filter((part) => part !== '');
 }

@@ -120,10 +120,30 @@ function checkCombinations(options: ServeOptions): void {
     throw new UsageError('--ssl-keyfile and --ssl-certfile: expected both, got one');
   if (tls.passphrase !== undefined && tls.keyFile === undefined)
     throw new UsageError('--ssl-keyfile-password: expected --ssl-keyfile and --ssl-certfile too');
+  checkAdapters(options);
   if (adminHost !== undefined && adminPort === undefined)
     throw new UsageError('--admin-host: expected --admin-port too');
   if (accessControl === false && apiKeys.length > 0)
     throw new UsageError('--api-key: expected access control to be on, got --no-access-control');
   const overrides = { ...generationConfig, ...samplingOverrides };
   if (Object.keys(overrides).length > 0) engine.generationConfigOverrides = overrides;
+}
+
+/** Of the library. */
+const DEFAULT_MAX_LORAS = 64;
+
+/** NOTE: `--max-loras` of vLLM is a limit of one step, not of `--lora-modules`, so these always fit. */
+function checkAdapters({ engine, loraDir, adminPort, servedNames }: ServeOptions): void {
+  const names = Object.keys(engine.loraModules ?? {});
+  const numModules = names.length;
+  const taken = names.find((name) => servedNames.includes(name));
+  if (taken !== undefined)
+    throw new UsageError(`--lora-modules: expected names that the model does not have, got '${taken}'`);
+  if (engine.enableLora === false && numModules > 0)
+    throw new UsageError('--lora-modules: expected --enable-lora, got --no-enable-lora');
+  if (loraDir !== undefined && adminPort === undefined)
+    throw new UsageError('--lora-dir: expected --admin-port too, because adapters are loaded over that port');
+  if (loraDir !== undefined) engine.enableLora ??= true;
+  if (numModules > (engine.maxLoras ?? 0) && (engine.maxLoras !== undefined || numModules > DEFAULT_MAX_LORAS))
+    engine.maxLoras = numModules;
 }

@@ -111,6 +111,29 @@ export function parseJsonObject(
   throw new UsageError(`${source}: expected a JSON object, such as ${example}, got '${value}'`);
 }
 
+/** Parses NAME=FOLDER, the JSON object of vLLM, or a JSON list of such objects. Returns names and folders. */
+export function parseLoraModules(value: string, source: string): [name: string, folder: string][] {
+  const modules = /^[[{]/.test(value)
+    ? parseJson(value)
+    : { name: value.slice(0, Math.max(0, value.indexOf('='))), path: value.slice(value.indexOf('=') + 1) };
+  return [modules].flat().map((module) => {
+    const { name, path } = (module ?? {}) as { name?: unknown; path?: unknown };
+    if (typeof name === 'string' && name !== '' && typeof path === 'string' && path !== '') return [name, path];
+    throw new UsageError(
+      `${source}: expected an adapter such as sql=/models/sql or {"name": "sql", "path": "/models/sql"}, got '${value}'`,
+    );
+  });
+}
+
+/** Returns undefined for text that is not JSON. */
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    return undefined;
+  }
+}
+
 /** Parses one name, or a JSON list of names (`["a", "b"]`), as vLLM does. */
 export function parseNames(value: string, source: string): string[] {
   if (!value.startsWith('[')) return [value];

@@ -8,6 +8,7 @@ import {
   parseDtype,
   parseInteger,
   parseJsonObject,
+  parseLoraModules,
   parseNames,
   parsePort,
   parseSeconds,
@@ -45,6 +46,8 @@ export interface Flag<Options = ServeOptions> {
   negations?: readonly string[];
   /** Set for flags that take several values: separates them in an environment variable. `apply` is called for each. */
   separator?: ',' | ' ';
+  /** Set if a value may be a JSON object. Then an environment variable that begins with `{` is one value. */
+  acceptsJson?: boolean;
   /** Further environment variables. Its own one overrides them. */
   variables?: readonly string[];
   /** Hidden from the help. */
@@ -284,6 +287,60 @@ const ENGINE: readonly Definition[] = [
     help: 'speculative decoding, for example {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 5, "prompt_lookup_min": 2} (default: none)',
     apply: (o, value, source) => {
       o.engine.speculative = parseSpeculation(value, source);
+    },
+  },
+  {
+    name: 'enable-lora',
+    help: 'let requests choose LoRA adapters by their model name, on the CPU (default: off; on with --lora-modules)',
+    set: (o, on) => {
+      o.engine.enableLora = on;
+    },
+  },
+  {
+    name: 'lora-modules',
+    value: '<adapters...>',
+    separator: ' ',
+    acceptsJson: true,
+    help: 'adapters to load with the model: NAME=FOLDER, {"name": "NAME", "path": "FOLDER"}, or a JSON list of these objects',
+    apply: (o, value, source) => {
+      for (const [name, folder] of parseLoraModules(value, source)) {
+        if (Object.hasOwn(o.engine.loraModules ?? {}, name))
+          throw new UsageError(`${source}: expected each name once, got '${name}' twice`);
+        o.engine.loraModules = { ...o.engine.loraModules, [name]: folder };
+      }
+    },
+  },
+  {
+    name: 'lora-dir',
+    value: '<dir>',
+    help: 'directory that POST /v1/load_lora_adapter on --admin-port may load adapters from (default: none)',
+    apply: (o, value) => {
+      o.loraDir = value;
+    },
+  },
+  {
+    name: 'max-lora-rank',
+    value: '<rank>',
+    help: 'maximum rank of an adapter, up to 256 (default: 64)',
+    apply: (o, value, source) => {
+      o.engine.maxLoraRank = parseCount(value, source);
+    },
+  },
+  {
+    name: 'max-loras',
+    value: '<number>',
+    help: 'maximum number of loaded adapters; all of them may run in one step, and those of --lora-modules always fit (default: 64)',
+    apply: (o, value, source) => {
+      o.engine.maxLoras = Math.max(o.engine.maxLoras ?? 0, parseCount(value, source));
+    },
+  },
+  {
+    name: 'max-cpu-loras',
+    value: '<number>',
+    help: 'same as --max-loras; the larger value counts',
+    isHidden: true,
+    apply: (o, value, source) => {
+      o.engine.maxLoras = Math.max(o.engine.maxLoras ?? 0, parseCount(value, source));
     },
   },
   {

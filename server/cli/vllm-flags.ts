@@ -15,7 +15,6 @@ export interface VllmFlag {
 }
 
 const PYTHON = 'Python code is not supported';
-const NO_LORA = 'LoRA adapters are not supported';
 const ONE_MACHINE = 'a model is served by one process on one machine';
 const HAS_TASK = 'the task comes from the model, or from --task embed and --task score';
 const AS_POOLED = "embeddings are pooled as the model's files say";
@@ -50,7 +49,7 @@ const VALUES_WITHOUT_EFFECT = `
   all2all-backend ubatch-size dbo-decode-token-threshold dbo-prefill-token-threshold eplb-config num-redundant-experts eplb-window-size eplb-step-interval expert-placement-strategy
   max-parallel-loading-workers dcp-kv-cache-interleave-size cp-kv-cache-interleave-size prefix-caching-hash-algo mamba-cache-dtype mamba-ssm-cache-dtype
   mamba-block-size mamba-cache-mode kv-offloading-backend limit-mm-per-prompt media-io-kwargs mm-processor-kwargs mm-processor-cache-gb mm-processor-cache-type
-  mm-shm-cache-max-object-size-mb mm-encoder-tp-mode mm-encoder-attn-backend video-pruning-rate max-loras max-lora-rank lora-extra-vocab-size lora-dtype max-cpu-loras
+  mm-shm-cache-max-object-size-mb mm-encoder-tp-mode mm-encoder-attn-backend video-pruning-rate lora-extra-vocab-size lora-dtype
   long-lora-scaling-factors default-mm-loras show-hidden-metrics-for-version otlp-traces-endpoint kv-cache-metrics-sample max-num-partial-prefills
   max-long-partial-prefills long-prefill-token-threshold num-lookahead-slots scheduler-delay-factor preemption-mode num-scheduler-steps cuda-graph-sizes stream-interval
   kv-events-config compilation-config max-cudagraph-capture-size optimization-level additional-config attention-config attention-backend kernel-config
@@ -181,8 +180,6 @@ const REFUSED: readonly VllmFlag[] = [
     refusal: 'set the maximum number of running sequences with --max-num-seqs',
   },
   { name: 'device-ids', takes: 'value', refusal: 'list the GPUs with --device, for example --device cuda:0,1' },
-  { name: 'enable-lora', takes: 'nothing', refusal: NO_LORA },
-  { name: 'lora-modules', takes: 'values', refusal: NO_LORA },
   { name: 'enable-prompt-adapter', takes: 'nothing', refusal: 'prompt adapters are not supported' },
   { name: 'middleware', takes: 'value', refusal: PYTHON },
   { name: 'tool-parser-plugin', takes: 'value', refusal: PYTHON },

@@ -4,6 +4,7 @@ import { RecordedReply } from '../http/recorded-reply';
 import { Cors, isPreflight } from '../http/cors';
 import { ApiError, renderError } from '../base/errors';
 import { toApiError } from '../base/to-api-error';
+import { adapterRoutes } from './adapter-routes';
 import { checkHealth } from './health';
 import type { SseOptions } from '../http/sse';
 import { header, type HttpReply, type HttpRequest } from '../http/transport';
@@ -44,6 +45,8 @@ export interface AppOptions {
   rootPath?: string;
   /** Default: {@link DEFAULT_SETTINGS}. */
   settings?: ServerSettings;
+  /** The folder that the admin listener may load adapters from. Default: none. */
+  loraDir?: string;
   /** Additional routes that need no model. */
   routes?: readonly Route[];
   /** Called at the end of every request. */
@@ -73,6 +76,8 @@ interface OpenRequest {
 export class App {
   readonly #options: AppOptions;
   readonly #routes: RouteTable<RequestContext>;
+  /** Routes that only the admin listener has. */
+  readonly #adminRoutes: RouteTable<RequestContext>;
   readonly #cors: Cors;
   readonly #openPaths: ReadonlySet<string>;
   readonly #replicaGuard: ReplicaGuard | undefined;
@@ -86,6 +91,7 @@ export class App {
     this.#cors = options.cors ?? new Cors();
     this.#openPaths = new Set(options.openPaths);
     if (options.replicaSecret !== undefined) this.#replicaGuard = new ReplicaGuard(options.replicaSecret);
+    this.#adminRoutes = new RouteTable(adapterRoutes(options.loraDir).map((route) => this.#onceLoaded(route)));
     const version = JSON.stringify({ version: packageVersion() });
     const health = (method: 'GET' | 'POST', path: string): Route<OpenAiContext> => ({
       method,
@@ -118,7 +124,7 @@ export class App {
   /** Starts to serve a loaded model. Until then the routes that need it answer `model_loading`. */
   serve(engine: Engine): void {
     const [first = engine.info.modelName, ...rest] = this.#options.servedNames;
-    this.#loaded = { engine, model: new ServedModel([first, ...rest], engine.info) };
+    this.#loaded = { engine, model: new ServedModel([first, ...rest], engine) };
   }
 
   /** Refuses new requests to the model. Resolves when all open requests have ended. */
@@ -145,7 +151,7 @@ export class App {
     return this.#respond(request, reply, false);
   }
 
-  /** Handles a request of the admin listener, which serves only operational routes and needs no key. Never rejects. */
+  /** Handles a request of the admin listener, which serves its routes without a key. Never rejects. */
   handleAdmin(request: HttpRequest, reply: HttpReply): Promise<void> {
     return this.#respond(request, reply, true);
   }
@@ -252,7 +258,11 @@ export class App {
   }
 
   #findRoute(method: string, path: string, isAdmin: boolean): Route {
-    const candidates = this.#routes.at(path).filter((route) => !isAdmin || route.isOperational);
+    const adminRoutes = this.#adminRoutes.at(path);
+    if (!isAdmin && adminRoutes.length > 0)
+      throw new ApiError('unknown_url', 'This path is on the admin listener only: see --admin-port and --lora-dir');
+    const routes = this.#routes.at(path).filter((route) => !isAdmin || route.isOperational);
+    const candidates = [...routes, ...adminRoutes];
     if (candidates.length === 0)
       throw new ApiError('unknown_url', 'Unknown path: see /openapi.json for the routes of this server');
     const wanted = method === 'HEAD' ? 'GET' : method;

@@ -1,5 +1,5 @@
 import { Engine, type EngineOptions } from '../../ts';
-import { closeAll } from '../base/closers';
+import { type Closers, closeAll } from '../base/closers';
 import { createLog } from '../base/log';
 import { withTimeout } from '../base/with-timeout';
 import { createTransport } from '../http/create-transport';
@@ -106,17 +106,19 @@ async function open(options: ServerOptions) {
   const { logLevel, apiKeys, model, maxRequestBytes, bodyTimeoutMs, shutdownTimeoutMs, host, port } = serveOptions;
   const opened = await openApp(serveOptions, createLog(logLevel, apiKeys));
   const { app } = opened;
+  const closers: Closers = [() => opened.close()];
   let engine: Engine;
   try {
     engine = options.engine ?? (await Engine.load(model, serveOptions.engine));
+    if (options.engine === undefined) closers.push(() => engine.close());
+    opened.serve(engine);
   } catch (error) {
-    await opened.close();
+    await closeAll(closers);
     throw error;
   }
-  opened.serve(engine);
   const drainAndClose = async (): Promise<void> => {
     await withTimeout(shutdownTimeoutMs, app.drain());
-    await closeAll([() => opened.close(), ...(options.engine === undefined ? [() => engine.close()] : [])]);
+    await closeAll(closers);
   };
   let closing: Promise<void> | undefined;
   const close = () => (closing ??= drainAndClose());

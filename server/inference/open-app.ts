@@ -37,6 +37,7 @@ export async function openApp(options: ServeOptions, log: Log): Promise<OpenedAp
       metrics.onEnd(record);
       logRequest(record);
     },
+    ...(options.loraDir === undefined ? {} : { loraDir: options.loraDir }),
     ...(access === undefined ? {} : { access: metrics.counting(access) }),
     ...(options.replicaSecret === undefined ? {} : { replicaSecret: options.replicaSecret }),
   });

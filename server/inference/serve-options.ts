@@ -34,6 +34,8 @@ export interface ServeOptions {
   trustedProxies: string[];
   prefixCacheScope: 'owner' | 'server';
   engine: EngineOptions;
+  /** The folder that adapters may be loaded from at run time. */
+  loraDir: string | undefined;
   /** Sampling defaults that replace the model's. */
   generationConfig: EngineInfo['samplingDefaults'];
   /** Sampling defaults that override single values of all others. */
@@ -84,6 +86,7 @@ export function defaultServeOptions(env: NodeJS.ProcessEnv): ServeOptions {
     trustedProxies: [],
     prefixCacheScope: 'owner',
     engine: {},
+    loraDir: undefined,
     generationConfig: {},
     samplingOverrides: {},
     settings: { ...DEFAULT_SETTINGS },

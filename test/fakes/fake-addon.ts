@@ -4,6 +4,7 @@
  */
 import { existsSync } from 'node:fs';
 import type {
+  NativeAdapterSource,
   NativeAddon,
   NativeEngine,
   NativeEngineInfo,
@@ -41,6 +42,9 @@ export const fake = {
   requests: [] as NativeRequest[],
   /** Sources of the compiled grammars, in order. {@link FakeGrammar.source} is the one of a request. */
   grammars: [] as NativeGrammarSource[],
+  /** Loaded adapters: the one with id 1 comes first. */
+  adapters: [] as NativeAdapterSource[],
+  unloaded: [] as number[],
   aborted: [] as number[],
   stopped: [] as [id: number, index: number][],
   failure: null as string | null,
@@ -53,6 +57,8 @@ export const fake = {
       loads: [],
       requests: [],
       grammars: [],
+      adapters: [],
+      unloaded: [],
       aborted: [],
       stopped: [],
       failure: null,
@@ -81,7 +87,7 @@ export function sendEvents(sink: NativeEventSink, events: readonly NativeEvent[]
   const details: NativeEventDetails[] = [];
   let text = '';
   for (const { id, index, textDelta, tokenIds, logprobs, promptLogprobs, pooled, finish } of events) {
-    const hasDetails = logprobs !== null || promptLogprobs !== null || finish !== null;
+    const hasDetails = logprobs !== null || promptLogprobs !== null || pooled !== null || finish !== null;
     words.push(id | 0, Math.floor(id / 2 ** 32), index, textDelta.length, tokenIds.length, Number(hasDetails));
     words.push(...tokenIds);
     text += textDelta;
@@ -246,8 +252,8 @@ class FakeEngine implements NativeEngine {
             index,
             textDelta,
             tokenIds,
-            finish,
             pooled: null,
+            finish,
             logprobs:
               request.sampling.logprobs >= 0
                 ? tokenIds.map((token) => makeLogprob(token, request.sampling.logprobs))
@@ -285,6 +291,15 @@ class FakeEngine implements NativeEngine {
   stop(id: number, index: number): void {
     fake.stopped.push([id, index]);
     setImmediate(() => this.#running.get(id)?.stopChoice(index));
+  }
+
+  async loadAdapter(source: NativeAdapterSource): Promise<number> {
+    fake.adapters.push(source);
+    return fake.adapters.length;
+  }
+
+  unloadAdapter(id: number): void {
+    fake.unloaded.push(id);
   }
 
   stats(): NativeStats {

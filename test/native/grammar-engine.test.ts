@@ -38,7 +38,15 @@ async function sample(source: NativeGrammarSource): Promise<{ text: string; reas
   };
   const ids = Array.from({ length: SAMPLES }, (_, seed) => {
     const { sampling } = resolveSampling({ temperature: 1.5, maxTokens: 200, seed }, {}, limits);
-    return native.submit({ promptTokenIds, numChoices: 1, sampling, cacheSalt: '', stripLeadingSpace: false, grammar });
+    return native.submit({
+      promptTokenIds,
+      numChoices: 1,
+      sampling,
+      cacheSalt: '',
+      adapterId: 0,
+      stripLeadingSpace: false,
+      grammar,
+    });
   });
   await new Promise<void>((resolve) => {
     onFinish = () => {
@@ -109,6 +117,7 @@ test('refuses a grammar of another engine and values that are not grammars', asy
       numChoices: 1,
       sampling,
       cacheSalt: '',
+      adapterId: 0,
       stripLeadingSpace: false,
       grammar: grammar as never,
     });

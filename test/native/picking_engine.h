@@ -106,6 +106,8 @@ struct PickingSetup {
   std::vector<std::string> more_tokens;
   SpeculationOptions speculation;
   PickingRunner::Preferences preferences;
+  int max_adapters = 0;
+  AdapterLoader load_adapter;
 };
 
 class PickingEngine {
@@ -119,6 +121,8 @@ class PickingEngine {
     options.on_mask_start = setup.on_mask_start;
     options.grammar_work_per_step = setup.grammar_work_per_step;
     options.checks_integrity = true;
+    options.max_adapters = setup.max_adapters;
+    options.load_adapter = setup.load_adapter;
     const auto vocabulary = letter_vocabulary(setup.more_tokens);
     options.vocab_size = std::max<int64_t>(kLetterVocabSize, vocabulary->num_ids());
     auto runner =

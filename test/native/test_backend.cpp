@@ -50,6 +50,7 @@ TEST(backend_refuses_sizes_above_its_limits_before_loading) {
   const auto check = [&](int head_dim, int conv_taps) {
     DeviceModel model;
     model.head_dim = head_dim, model.recurrent.conv_taps = conv_taps;
+    model.kv_groups = {{0, 1}};
     backend->check_model(model, 0);
   };
   check(512, 16);

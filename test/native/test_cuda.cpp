@@ -181,6 +181,13 @@ TEST(cuda_supports_an_fp8_cache_and_the_cpu_does_not) {
   EXPECT_ERROR("invalid_argument", Session(std::move(on_cpu)));
 }
 
+TEST(cuda_refuses_adapters) {
+  const TinyModel model(TinyShape{}, DType::kBf16);
+  LoadRequest request = cuda_request(model);
+  request.has_adapters = true;
+  EXPECT_ERROR("invalid_argument", Session{request});
+}
+
 TEST(cuda_disables_the_listed_features) {
   const TinyModel model(TinyShape{}, DType::kBf16);
   const Prompts prompts = {random_ids(1, 3, 300), random_ids(2, 80, 300)};

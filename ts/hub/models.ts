@@ -28,7 +28,7 @@ export interface HubOptions {
 export interface PullOptions extends HubOptions {
   /** Called while files are downloaded. If it throws, the call rejects with that error. */
   onProgress?: (progress: DownloadProgress) => void;
-  /** Called before weights are downloaded. If it throws or rejects, the call rejects with that error. */
+  /** Called before files other than config.json are downloaded. If it throws or rejects, so does the call. */
   onDownload?: (info: ModelInfo) => void | Promise<void>;
 }
 
@@ -57,7 +57,7 @@ export async function pullWith(name: string, options: PullOptions, system: HubSy
   return pull(hubName, settings, system, {
     signal,
     onProgress: (progress) => onProgress?.(progress),
-    beforeWeights: async (plan) =>
+    beforeFiles: async (plan) =>
       await onDownload?.(await describePlan(plan, await cachedConfig(plan), engineOptions, system)),
   });
 }

@@ -47,8 +47,8 @@ export interface PullPlan {
 export interface PullHooks {
   signal: AbortSignal;
   onProgress: (progress: DownloadProgress) => void;
-  /** Called once the configuration is in the cache, if weights are missing. An error ends the pull. */
-  beforeWeights: (plan: PullPlan) => Promise<void>;
+  /** Called once config.json is in the cache, if other files are missing. An error ends the pull. */
+  beforeFiles: (plan: PullPlan) => Promise<void>;
 }
 
 /** A model that is in the cache. */
@@ -56,6 +56,8 @@ export interface PulledModel {
   commit: string;
   /** The folder of the snapshot, or the first GGUF file. */
   path: string;
+  /** The files of the model, relative to the snapshot. It may have others, of another quantization. */
+  files: string[];
 }
 
 /** Asks the hub for the files of a revision and downloads those that are missing. */
@@ -84,9 +86,12 @@ async function pullInto(
     const purpose = { repository: name.repository, revision };
     const report = progressReport(files, hooks.onProgress);
     const transfer = { client, system, cache, listing, purpose, onBytes: report };
-    await downloadAll(selection.texts, transfer, hooks.signal);
-    if ((await missingOf(selection.weights, cache)).length > 0) await hooks.beforeWeights(plan);
+    const isConfig = ({ path }: HubFile): boolean => path === 'config.json';
+    await downloadAll(selection.texts.filter(isConfig), transfer, hooks.signal);
+    if ((await missingOf(files, cache)).length > 0) await hooks.beforeFiles(plan);
     await checkDisk(plan, settings, system);
+    const texts = selection.texts.filter((file) => !isConfig(file));
+    await downloadAll(texts, transfer, hooks.signal);
     await downloadAll(selection.weights, transfer, hooks.signal);
   }
   for (const { path, etag } of files) await cache.link(commit, path, etag);
@@ -103,7 +108,7 @@ async function pullInto(
     );
   // Last, so that the revision never names a commit that is not complete.
   await cache.setCommit(revision, commit);
-  return { commit, path: pathOf(cache, commit, selection) };
+  return { commit, path: pathOf(cache, commit, selection), files: files.map(({ path }) => path) };
 }
 
 /** Asks the hub which files a model has. Downloads nothing. */
@@ -140,7 +145,8 @@ async function findIn(name: HubName, settings: HubSettings, isLast: boolean): Pr
   const files = await cache.files(commit);
   const selection = selectComplete(name, files);
   if (selection === undefined) return undefined;
-  const found = { commit, path: pathOf(cache, commit, selection) };
+  const named = [...selection.texts, ...selection.weights].map(({ path }) => path);
+  const found = { commit, path: pathOf(cache, commit, selection), files: named };
   if (selection.format === 'gguf') {
     if (name.variant !== undefined || isLast) return found;
     // The repository may have safetensors that were not downloaded.

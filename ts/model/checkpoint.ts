@@ -23,7 +23,7 @@ const PYTORCH_FILE = 'pytorch_model.bin';
 const INDEX_FILE = 'model.safetensors.index.json';
 /** Names of the text model's module, in models of text and of text with images. */
 const PREFIXES = ['model.', 'model.language_model.', 'language_model.model.', 'bert.', 'roberta.', ''];
-const NATIVE_DTYPES: Readonly<Record<string, NativeDType>> = { F32: 'f32', F16: 'f16', BF16: 'bf16' };
+export const NATIVE_DTYPES: Readonly<Record<string, NativeDType>> = { F32: 'f32', F16: 'f16', BF16: 'bf16' };
 
 /** @throws CapstanError `invalid_model` that names the file and the tensor. */
 export async function readCheckpoint(

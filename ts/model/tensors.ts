@@ -1,5 +1,6 @@
 import type { NativeModelSpec, NativeRecurrent, NativeTensor } from '../addon-types';
 import type { ExpertTensors, Family, HeadLayer, ModelFeatures } from './family';
+import { JsonReader } from './json-file';
 
 /** A tensor that the spec needs. */
 export interface RequiredTensor {
@@ -25,7 +26,7 @@ export interface RequiredTensor {
 /** Returns the fields of interleaved rows for the addon. */
 export function storedOrder({
   interleaved,
-}: RequiredTensor): Pick<NativeTensor, 'interleavedHeadDim' | 'interleavedRows'> {
+}: Pick<RequiredTensor, 'interleaved'>): Pick<NativeTensor, 'interleavedHeadDim' | 'interleavedRows'> {
   return interleaved === undefined ? {} : { interleavedHeadDim: interleaved.size, interleavedRows: interleaved.rows };
 }
 
@@ -94,6 +95,53 @@ export function requiredTensors(
     for (const tensor of new LayerTensors(spec, features, { ...LLAMA_NAMES, ...family.names }, layer).list())
       wanted.push(tensor);
   return wanted;
+}
+
+/** A linear layer of attention or of a dense MLP. */
+export interface ProjectionModule extends Pick<RequiredTensor, 'interleaved'> {
+  layer: number;
+  /** Canonical name, such as `q_proj`. */
+  name: string;
+  /** Outputs and inputs. */
+  shape: [number, number];
+}
+
+const PROJECTIONS = /^layers\.\d+\.((?:q|k|v|qkv|o|gate|up|gate_up|down)_proj)\.weight$/;
+
+/**
+ * Returns the modules that an adapter may change, by their names in transformers from `layers.` on. A module that gives
+ * keys and values is both projections.
+ */
+export function projectionModules({
+  spec,
+  family,
+  features: { hasEqualKeysAndValues },
+}: {
+  spec: NativeModelSpec;
+  family: Pick<Family, 'names' | 'features'>;
+  features: ModelFeatures;
+}): Map<string, ProjectionModule[]> {
+  const modules = new Map<string, ProjectionModule[]>();
+  // Whether projections are fused and how their rows are ordered depends on the family only.
+  const features = {
+    ...family.features(new JsonReader({}, 'config.json')),
+    ...(hasEqualKeysAndValues === undefined ? {} : { hasEqualKeysAndValues }),
+  };
+  for (const [layer, { mixer }] of spec.layers.entries())
+    for (const tensor of new LayerTensors(spec, features, { ...LLAMA_NAMES, ...family.names }, layer).list()) {
+      const [, name] = PROJECTIONS.exec(tensor.name) ?? [];
+      if (name === undefined || (name === 'o_proj' && mixer !== 'attention')) continue;
+      const { shape, interleaved, checkpointName } = tensor;
+      const module = checkpointName.replace(/\.weight$/, '');
+      const projection = {
+        layer,
+        name,
+        shape: shape as [number, number],
+        ...(interleaved === undefined ? {} : { interleaved }),
+      };
+      modules.set(module, [...(modules.get(module) ?? []), projection]);
+    }
+  return modules;
 }
 
 const NO_EMBEDDING = { numPositions: 0, numTokenTypes: 0, hasNorm: false };

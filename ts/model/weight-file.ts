@@ -1,3 +1,4 @@
+import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { CapstanError, type CapstanErrorCode, showPlace } from '../errors';
 
@@ -12,7 +13,7 @@ export interface StoredTensor {
   numBytes: number;
 }
 
-/** A file with weights that is open for reading. `name` is its name in error messages. */
+/** A file of a model that is open for reading. `name` is its name in error messages. */
 export interface WeightFile {
   readonly handle: FileHandle;
   readonly name: string;
@@ -36,7 +37,8 @@ export async function withWeightFile<T>(path: string, name: string, use: (file: 
 
 async function openForReading(path: string, name: string): Promise<FileHandle> {
   try {
-    return await open(path, 'r');
+    // O_NONBLOCK: to open a pipe would else wait for its writer. Windows has no such flag.
+    return await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
   } catch (cause) {
     const isMissing = (cause as NodeJS.ErrnoException).code === 'ENOENT';
     throw new CapstanError(

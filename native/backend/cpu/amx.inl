@@ -184,10 +184,8 @@ void gemm_tiles(const GemmArgs& args) {
         plan_prefetch(tiles, panels, row - chunk, chunk_rows);
         if (chunk > 0) tiles.first_ahead = -1;  // the panels are in the cache
         compute_tiles_any(tiles, panels, sums);
-        for (int i = 0; i < 2 && tiles.rows[i] > 0; ++i) {
-          const float* from = sums + i * kRowTileFloats;
-          store_sums(args, row + i * kBlockRows, tiles.rows[i], panel, panels, from);
-        }
+        for (int i = 0; i < 2 && tiles.rows[i] > 0; ++i)
+          store_sums(args, row + i * kBlockRows, tiles.rows[i], panel, panels, sums + i * kRowTileFloats);
       }
     }
   }

@@ -65,8 +65,10 @@ void CpuBackend::store_row(const float* x, const Vector* norm, int64_t k, const 
 ActTiles CpuBackend::pack_rows(const float* x, int64_t stride, const CpuMatrix& matrix) {
   const ActTiles acts = act_tiles(acts_.as<uint32_t>(), num_tokens(), matrix);
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row)
+    for (int64_t row = begin; row < end; ++row) {
       store_row(x + row * stride, nullptr, matrix.cols, acts, row);
+      if (has_update_) store_lora_row(x + row * stride, nullptr, matrix.cols, row);
+    }
   });
   return acts;
 }
@@ -75,6 +77,7 @@ void CpuBackend::begin_step(const StepInput& step) {
   check_step(step, model_, limits_);
   team_.pin_caller();
   step_ = step;
+  lora_plan_.begin_step(step);
   for (size_t i = 0; i < attention_plans_.size(); ++i)
     plan_attention(step, attention_shapes_[i], attention_plans_[i]);
 }
@@ -107,14 +110,16 @@ ActTiles CpuBackend::norm_rows(const Vector* norm, std::span<const int32_t> rows
   const bool is_layer_norm = norm != nullptr && model_.norm_kind == NormKind::kLayer;
   team_.for_ranges(num_rows, kSerialRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const float* hidden = hidden_row(rows.empty() ? row : rows[row]);
+      const float* x = hidden_row(rows.empty() ? row : rows[row]);
+      const Vector* row_norm = norm;
       if (is_layer_norm) {
         float* normed = partial_.as<float>() + row * hidden_stride_;
-        norm_row(hidden, norm, model_.hidden_size, normed);
-        store_row(normed, nullptr, model_.hidden_size, acts, row);
-      } else {
-        store_row(hidden, norm, model_.hidden_size, acts, row);
+        norm_row(x, norm, model_.hidden_size, normed);
+        x = normed;
+        row_norm = nullptr;
       }
+      store_row(x, row_norm, model_.hidden_size, acts, row);
+      if (has_update_) store_lora_row(x, row_norm, model_.hidden_size, row);
     }
   });
   return acts;
@@ -181,8 +186,11 @@ void CpuBackend::norm_gemm(const Vector* norm, const Matrix& weights, const Floa
   GemmArgs gemm;
   gemm.out = out.data;
   gemm.out_stride = out.stride;
+  size_t part = 0;
   for (auto* matrix = static_cast<const CpuMatrix*>(&weights); matrix != nullptr; matrix = matrix->rest.get()) {
     gemm.acts = norm_rows(norm, {}, num_tokens(), *matrix);
+    if (part == 0) multiply_a(false);
+    gemm.lora = update_rows(part++);
     gemm.num_features = matrix->rows;
     gemm.bias = matrix->bias.empty() ? nullptr : matrix->bias.data();
     run_gemm(gemm, *matrix);
@@ -191,12 +199,16 @@ void CpuBackend::norm_gemm(const Vector* norm, const Matrix& weights, const Floa
 }
 
 void CpuBackend::recurrent(int layer, const LayerWeights& weights) {
+  layer_ = layer;
   norm_gemm(weights.input_norm.get(), *weights.recurrent.in_proj, recurrent_->projections());
   mixer_rows_ = recurrent_->run(layer, weights.recurrent, step_);
 }
 
 void CpuBackend::norm_qkv(int layer, const LayerWeights& weights) {
+  layer_ = layer;
+  begin_update(&LayerAdapter::qkv_proj);
   norm_gemm(weights.input_norm.get(), *weights.qkv_proj, {qkv_.as<float>(), qkv_stride_});
+  end_update();
   const bool has_norm_of_all = model_.qk_norm == QkNorm::kAllHeads;
   if (has_norm_of_all) norm_all_heads(kv_shape(layer));
   QkvRowArgs args;
@@ -315,8 +327,9 @@ void CpuBackend::add_all_partials(const float* bias, const Vector* norm, float s
       const float* row_partials[8];
       for (int rank = 0; rank < world_size(); ++rank)
         row_partials[rank] = partials[rank] + row * hidden_stride_;
+      const float* update = world_size() > 1 ? summed_update(row, published) : nullptr;
       kernels_.add_residual({hidden_row(row), row_partials, world_size(), bias, values_of(norm), model_.rms_norm_eps,
-                             scale, model_.hidden_size});
+                             scale, model_.hidden_size, update});
     }
   });
   if (world_size() > 1) comm_->barrier();  // the other ranks have read this rank's partials
@@ -330,6 +343,9 @@ void CpuBackend::row_parallel_residual(const ActTiles& acts, const CpuMatrix& ma
   gemm.acts = acts;
   gemm.num_features = matrix.rows;
   gemm.out_stride = hidden_stride_;
+  // Several ranks add the update to the sum of their parts.
+  multiply_a(world_size() > 1);
+  if (world_size() == 1) gemm.lora = update_rows(0);
   if (world_size() == 1 && norm == nullptr && model_.residual_scale == 1.0f) {
     gemm.output = GemmOutput::kResidual;
     gemm.bias = bias;
@@ -340,18 +356,24 @@ void CpuBackend::row_parallel_residual(const ActTiles& acts, const CpuMatrix& ma
     run_gemm(gemm, matrix);
     add_all_partials(bias, norm, model_.residual_scale);
   }
+  end_update();
   if (is_of_sum) norm_hidden(*layer_norm);
 }
 
 void CpuBackend::output_residual(const LayerWeights& weights) {
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.o_proj);
+  begin_update(&LayerAdapter::o_proj);
   row_parallel_residual(pack_rows(mixer_rows_.data, mixer_rows_.stride, matrix), matrix,
                         weights.attention_out_norm.get());
 }
 
+// Quantization needs f32 rows, and adapters store the rows a second time.
+bool CpuBackend::mlp_is_input(const CpuMatrix& down_proj) const {
+  return act_tiles(nullptr, num_tokens(), down_proj).format != ActFormat::kInt8 && lora_plan_.groups.empty();
+}
+
 ActTiles CpuBackend::mlp_tiles(const CpuMatrix& down_proj) const {
-  ActTiles acts = act_tiles(mlp_acts_.as<uint32_t>(), num_tokens(), down_proj);
-  if (acts.format != ActFormat::kInt8) return acts;
+  if (mlp_is_input(down_proj)) return act_tiles(mlp_acts_.as<uint32_t>(), num_tokens(), down_proj);
   return float_rows(mlp_acts_.as<uint32_t>(), num_tokens(), down_proj);
 }
 
@@ -365,21 +387,25 @@ ActTiles CpuBackend::float_rows(uint32_t* data, int64_t rows, const CpuMatrix& m
 
 void CpuBackend::norm_gate_up(const LayerWeights& weights) {
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.gate_up_proj);
+  begin_update(&LayerAdapter::gate_up_proj);
   GemmArgs gemm;
   gemm.acts = norm_rows(weights.mlp_norm.get(), {}, num_tokens(), matrix);
+  multiply_a(false);
+  gemm.lora = update_rows(0);
   gemm.num_features = model_.has_gated_mlp ? matrix.rows / 2 : matrix.rows;
   gemm.bias = matrix.bias.empty() ? nullptr : matrix.bias.data();
   gemm.output = model_.has_gated_mlp ? GemmOutput::kGated : GemmOutput::kActivated;
   gemm.gated = mlp_tiles(static_cast<const CpuMatrix&>(*weights.down_proj));
   gemm.activation = model_.activation;
   run_gemm(gemm, matrix);
+  end_update();
 }
 
 void CpuBackend::down_residual(const LayerWeights& weights) {
   const auto& matrix = static_cast<const CpuMatrix&>(*weights.down_proj);
   const ActTiles mlp = mlp_tiles(matrix);
-  const bool is_input = act_tiles(nullptr, num_tokens(), matrix).format == mlp.format;
-  row_parallel_residual(is_input ? mlp : pack_rows(mlp_acts_.as<float>(), mlp.words, matrix), matrix,
+  begin_update(&LayerAdapter::down_proj);
+  row_parallel_residual(mlp_is_input(matrix) ? mlp : pack_rows(mlp_acts_.as<float>(), mlp.words, matrix), matrix,
                         weights.mlp_out_norm.get());
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // The class of the CPU backend. The ops of attention and of dense layers are in cpu_backend.cpp, its memory is in
 // cpu_prepare.cpp, the mixture of experts in cpu_experts.cpp, inputs per layer in cpu_per_layer.cpp, layer norms and
-// pooling in cpu_pooling.cpp.
+// pooling in cpu_pooling.cpp, the updates by adapters in cpu_lora.cpp.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -16,6 +16,7 @@
 #include "native/backend/cpu/expert_plan.h"
 #include "native/backend/cpu/isa.h"
 #include "native/backend/cpu/kernels.h"
+#include "native/backend/cpu/lora.h"
 #include "native/backend/cpu/matrix.h"
 #include "native/backend/cpu/memory.h"
 #include "native/backend/cpu/recurrent.h"
@@ -69,6 +70,7 @@ class CpuBackend final : public Backend {
     info_.block_size_multiple = kSlotGroup;
     info_.has_quantized_weights = true;
     info_.has_kv_groups = true;
+    info_.has_adapters = true;
     info_.compute_dtype = has_bf16_acts_ ? DType::kBf16 : DType::kF32;
   }
 
@@ -98,6 +100,8 @@ class CpuBackend final : public Backend {
   std::unique_ptr<Vector> load_convolution(const MatrixSource& source, const LoadProgress& progress) override {
     return read_convolution(source, progress);
   }
+
+  std::unique_ptr<LoraMatrix> load_lora(const LoraSource& source, const Matrix& matrix) const override;
 
   int64_t kv_block_bytes(const DeviceModel& model, int kv_group, int block_size, DType kv_cache_dtype) const override {
     const KvLayout layout = make_kv_layout(model.kv_shape(kv_group), block_size, kv_cache_dtype);
@@ -147,6 +151,7 @@ class CpuBackend final : public Backend {
   // Returns the result of the MLP's first half: the input of the down projection, or f32 rows that it quantizes,
   // because a run's scale is known only when the whole row is.
   ActTiles mlp_tiles(const CpuMatrix& down_proj) const;
+  bool mlp_is_input(const CpuMatrix& down_proj) const;
   // Returns f32 rows of `padded_k` words each.
   ActTiles float_rows(uint32_t* data, int64_t rows, const CpuMatrix& matrix) const;
   // Returns the rows x (num_tokens, stride) as the input of a matrix.
@@ -168,10 +173,31 @@ class CpuBackend final : public Backend {
   void norm_hidden(const Vector& norm);
   // pooled rows [0, num_rows) = head(them).
   void run_head(std::span<const HeadLayer> head, int64_t num_rows);
-  // hidden += scale · norm(sum of all ranks' partial_ + bias).
+  // hidden += scale · norm(sum of all ranks' partial_ + update + bias).
   void add_all_partials(const float* bias, const Vector* norm, float scale);
   // Applies logit_scale and logit_soft_cap to the first `num_ids` logits of each row.
   void scale_logits(float* logits, int64_t num_ids);
+  // q_size: features of all heads.
+  void allocate_lora(int64_t q_size);
+  // Begins the update of one matrix of the current layer. Until the next call, the rows of the step that norm_rows and
+  // pack_rows store are stored for A too.
+  void begin_update(std::unique_ptr<LoraMatrix> LayerAdapter::* matrix);
+  void end_update() { has_update_ = false; }
+  const CpuLora* lora_of_row(int64_t row) const;
+  // The activations of the rows of a group for A.
+  ActTiles lora_tiles(size_t group) const;
+  // The product with A of a row, by its place among the rows with an adapter.
+  float* lora_t(int64_t place) const;
+  float* lora_lanes(int64_t place) const;
+  void store_lora_row(const float* x, const Vector* norm, int64_t k, int64_t row) const;
+  // t = scale · A · x of all groups. `is_partial`: A · x of this rank's part of K.
+  void multiply_a(bool is_partial);
+  void multiply_a_panel(size_t group, int64_t panel, int thread, bool is_partial);
+  static void spread_to_lanes(const CpuLora& lora, const float* t, int begin, float* lanes);
+  // Returns the updates of all rows for a matrix, or one of those that follow it as `rest`. Null without an update.
+  const LoraRow* update_rows(size_t part);
+  // Returns the update of a row of a row-parallel product, or null. `published`: partial_ of all ranks.
+  const float* summed_update(int64_t row, void* const* published);
   void route(const LayerWeights& weights);
   // The activations of the pairs of an expert, at the place of its first pair.
   ActTiles expert_tiles(const HugeBuffer& buffer, int expert, const CpuMatrix& matrix) const;
@@ -200,7 +226,7 @@ class CpuBackend final : public Backend {
 
   std::vector<HugeBuffer> kv_;   // by KV group: (num_layers) K then V, layouts in kernels.h
   HugeBuffer hidden_;            // (max_num_tokens, hidden_stride)
-  HugeBuffer partial_;           // (max_num_tokens, hidden_stride) this rank's part of a sum
+  HugeBuffer partial_;           // (max_num_tokens, hidden_stride) this rank's part of a sum; then t of the adapters
   HugeBuffer qkv_;               // (max_num_tokens, qkv_stride) q, k, v; attention replaces q by its result
   HugeBuffer acts_;              // ActTiles: results of the norms, the attention result
   HugeBuffer mlp_acts_;          // ActTiles: input of the down projection
@@ -234,6 +260,16 @@ class CpuBackend final : public Backend {
   std::optional<Sampler> sampler_;
   std::optional<RecurrentLayers> recurrent_;
   FloatRows mixer_rows_;  // result of the layer's mixer
+
+  int layer_ = 0;  // whose ops run
+  LoraPlan lora_plan_;
+  bool has_update_ = false;                    // some rows have an update of the current matrix
+  std::vector<const CpuLora*> lora_of_group_;  // by group: the update of the current matrix, or null
+  std::vector<int64_t> lora_panels_;           // scratch of multiply_a
+  std::vector<LoraRow> lora_rows_;             // (max_num_tokens)
+  HugeBuffer lora_acts_;                       // (max_num_tokens, lora_act_words) ActTiles: rows by group
+  HugeBuffer lora_lanes_;                      // (max_num_tokens, lora_lane_stride) t for gated matrices
+  int64_t lora_act_words_ = 0, lora_t_stride_ = 0, lora_lane_stride_ = 0;
 };
 
 }  // namespace capstan

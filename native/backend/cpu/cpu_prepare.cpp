@@ -71,14 +71,15 @@ void CpuBackend::allocate() {
     return HugeBuffer(static_cast<size_t>(count) * sizeof(float), purpose);
   };
   hidden_ = floats(rows * hidden_stride_, "the hidden states");
-  partial_ = floats(rows * hidden_stride_, "the partial sums of a rank");
+  if (limits_.max_lora_rank > 0) allocate_lora(q_size);
+  partial_ = floats(rows * (hidden_stride_ + lora_t_stride_), "the partial sums of a rank");
   if (model_.qk_norm == QkNorm::kAllHeads) {
     squares_ = floats(rows * num_all_heads, "the squares of the heads");
     inverse_rms_ = floats(rows * 2, "the norms of q and k");
   }
   qkv_ = floats(rows * qkv_stride_, "queries, keys and values");
   const int64_t act_rows = std::max<int64_t>(rows, limits_.max_num_seqs);
-  const int64_t max_words = std::max(max_act_words_, max_plain_words_);
+  const int64_t max_words = std::max({max_act_words_, max_plain_words_, lora_act_words_});
   acts_ = floats(
       act_rows *
           std::max(

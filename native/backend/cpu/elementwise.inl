@@ -197,8 +197,9 @@ inline void store_part(float* to, Vec value, int64_t count) {
     to[j] = lane[j];
 }
 
-// Returns elements [i, i + 16) of the partials, added by the fixed tree, plus the bias.
-inline Vec sum_partials(const float* const* partials, int num_partials, const float* bias, int64_t i, int64_t n) {
+// Returns elements [i, i + 16) of the partials, added by the fixed tree, plus the update and the bias.
+inline Vec sum_partials(const float* const* partials, int num_partials, const float* bias, int64_t i, int64_t n,
+                        const float* update = nullptr) {
   Vec part[8];
   part[0] = load_part(partials[0] + i, n - i);
   for (int p = 1; p < num_partials; ++p)
@@ -206,12 +207,15 @@ inline Vec sum_partials(const float* const* partials, int num_partials, const fl
   for (int width = num_partials; width > 1; width /= 2)
     for (int p = 0; p < width / 2; ++p)
       part[p] = vec_add(part[2 * p], part[2 * p + 1]);
+  if (update != nullptr) part[0] = vec_add(part[0], load_part(update + i, n - i));
   return bias == nullptr ? part[0] : vec_add(part[0], load_part(bias + i, n - i));
 }
 
 void add_residual(const ResidualArgs& args) {
   const int64_t n = args.n;
-  const auto sum_at = [&](int64_t i) { return sum_partials(args.partials, args.num_partials, args.bias, i, n); };
+  const auto sum_at = [&](int64_t i) {
+    return sum_partials(args.partials, args.num_partials, args.bias, i, n, args.update);
+  };
   Vec inverse_rms = vec_set(1.0f);
   if (args.norm != nullptr) {
     Vec squares = vec_zero();

@@ -259,7 +259,9 @@ void store_activated_tile(const GemmArgs& args, int64_t row, int rows, int64_t p
   }
 }
 
-void store_sums(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, const float* sums) {
+// Adds the updates to the sums of a tile and writes it.
+void store_sums(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, float* sums) {
+  if (args.lora != nullptr) add_lora(args.lora + row, rows, panel, panels, sums);
   if (args.output == GemmOutput::kGated) return store_gated_tile(args, row, rows, panel, panels, sums);
   if (args.output == GemmOutput::kActivated) return store_activated_tile(args, row, rows, panel, panels, sums);
   store_tile(args, row, rows, panel, panels, sums);

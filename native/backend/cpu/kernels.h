@@ -98,11 +98,31 @@ struct ActTiles {
   float* totals = nullptr;  // scale * sum: what an offset of the weights is multiplied by
 };
 
+// What a panel of output features takes from t = A · x: `count` values from the index `first` on. Both are even.
+struct LoraPanel {
+  int32_t first = 0, count = 0;
+  int64_t offset = 0;  // bytes from the start of the weights
+};
+
+// B of the update of a matrix: for each of its panels (count, 16) values in f32 or f16, or (count / 2, 16, 2) in bf16.
+struct LoraPanels {
+  const char* weights = nullptr;
+  DType dtype = DType::kF32;
+  const LoraPanel* panels = nullptr;  // (panels of the matrix)
+  bool is_gated = false;  // t is (values, 16): those that the 8 gates are multiplied with, then those of their ups
+};
+
+// The update of one row of a step.
+struct LoraRow {
+  const LoraPanels* update = nullptr;  // null = none
+  const float* t = nullptr;            // already multiplied by the scale
+};
+
 enum class GemmOutput : uint8_t {
-  kStore,      // out = sum + bias
-  kResidual,   // out = out + (sum + bias)
+  kStore,      // out = sum + update + bias
+  kResidual,   // out = out + (sum + update + bias)
   kGated,      // gated = act(gate, up); a panel holds 8 gates, then their 8 ups
-  kActivated,  // gated = act(sum + bias)
+  kActivated,  // gated = act(sum + update + bias)
 };
 
 // Computes panels [panel_begin, panel_end) of activations · weightsᵀ.
@@ -117,8 +137,9 @@ struct GemmArgs {
   float* dequantized = nullptr;  // (dequantized_floats) memory for quantized weights with f32 activations
   int num_parts = 1;             // chains over K, a power of two up to 8
   int64_t panel_begin = 0, panel_end = 0;
-  int64_t num_features = 0;     // output features without padding; kGated: (gate, up) pairs without padding
-  const float* bias = nullptr;  // (panels * 16) or null
+  int64_t num_features = 0;       // output features without padding; kGated: (gate, up) pairs without padding
+  const float* bias = nullptr;    // (panels * 16) or null
+  const LoraRow* lora = nullptr;  // (rows) or null: updates, which are chains in the order of t
   GemmOutput output = GemmOutput::kStore;
   float* out = nullptr;  // (rows, out_stride)
   int64_t out_stride = 0;
@@ -204,7 +225,7 @@ constexpr int64_t dequantized_floats(int64_t padded_k) {
   return kMaxTilePanels * padded_k * kPanelFeatures;
 }
 
-// hidden += scale * norm(sum + bias). All are (n).
+// hidden += scale * norm(sum + update + bias). All are (n).
 struct ResidualArgs {
   float* hidden = nullptr;
   const float* const* partials = nullptr;  // added by the fixed tree
@@ -214,6 +235,7 @@ struct ResidualArgs {
   float eps = 0;
   float scale = 1;
   int64_t n = 0;
+  const float* update = nullptr;  // from lora_update, or null
 };
 
 // For each layer: inputs = (norm(inputs * projection_scale) + table * table_scale) * sum_scale.
@@ -281,6 +303,8 @@ struct CpuKernels {
   // to (n) += x (n). Both are readable up to a multiple of 16.
   void (*add_row)(float* to, const float* x, int64_t n);
   void (*weighted_sum)(const WeightedSumArgs& args);
+  // out (panels, 16) = the update of a row.
+  void (*lora_update)(const LoraRow& row, int64_t num_panels, float* out);
   // squares[h] = Σ x² of head h of x (num_heads, head_dim).
   void (*head_squares)(const float* x, int num_heads, int head_dim, float* squares);
   // logits (n) = cap · tanh(scale · logits / cap), or scale · logits when cap is 0.

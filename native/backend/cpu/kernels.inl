@@ -1,6 +1,7 @@
 // Defines the table CAPSTAN_KERNELS over the Vec of the including file, and over its tile functions if it has them.
 // clang-format off: each file uses the ones above it
 #include "native/backend/cpu/elementwise.inl"
+#include "native/backend/cpu/lora.inl"
 #include "native/backend/cpu/gemm.inl"
 #include "native/backend/cpu/quant.inl"
 #include "native/backend/cpu/attention_steps.inl"
@@ -23,9 +24,10 @@ constexpr ActFormat kBf16ActFormat = ActFormat::kBf16Rounded;
 #endif
 
 const CpuKernels CAPSTAN_KERNELS = {
-    kTileRows,    kBf16ActFormat, gemm_any,       rms_norm,     pack_row,         quantize_row,   quantize_group,
-    qkv_row,      attention,      combine_chunks, add_residual, layer_norm,       activate,       add_row,
-    weighted_sum, head_squares,   scale_logits,   gated_row,    per_layer_inputs, kSampleKernels, kRecurrentKernels,
+    kTileRows,      kBf16ActFormat,   gemm_any,       rms_norm,          pack_row,     quantize_row,
+    quantize_group, qkv_row,          attention,      combine_chunks,    add_residual, layer_norm,
+    activate,       add_row,          weighted_sum,   lora_update,       head_squares, scale_logits,
+    gated_row,      per_layer_inputs, kSampleKernels, kRecurrentKernels,
 };
 
 }  // namespace capstan

@@ -1,5 +1,5 @@
 import { Counter, Gauge, type Registry } from 'prom-client';
-import type { EngineStats } from '../../../ts';
+import type { AdapterInfo, EngineStats } from '../../../ts';
 
 interface MetricName {
   name: string;
@@ -140,6 +140,20 @@ export function registerEngineMetrics(registry: Registry, stats: () => EngineSta
     },
   });
   registerStepTokens(registry, stats);
+}
+
+/** Registers the open prompts of each adapter. */
+export function registerAdapterMetrics(registry: Registry, adapters: () => readonly AdapterInfo[]): void {
+  new Gauge({
+    name: 'capstan_adapter_requests',
+    help: 'Open prompts by loaded LoRA adapter',
+    labelNames: ['adapter'],
+    registers: [registry],
+    collect() {
+      this.reset();
+      for (const { name, numCalls } of adapters()) this.set({ adapter: name }, numCalls);
+    },
+  });
 }
 
 /** A histogram with one bucket: its sum divided by its count is the mean number of tokens per step. */

@@ -3,7 +3,7 @@ import type { Engine, EngineInfo } from '../../../ts';
 import type { Access } from '../../access';
 import type { RequestRecord, Route } from '../../http/routes';
 import { packageVersion } from '../../base/version';
-import { registerEngineMetrics } from './engine-metrics';
+import { registerAdapterMetrics, registerEngineMetrics } from './engine-metrics';
 import { GenerationMetrics } from './generation-metrics';
 import { HttpMetrics, type OpenCounts } from '../../access/http-metrics';
 import { registerVllmNames } from './vllm-names';
@@ -27,6 +27,7 @@ export class Metrics {
     this.#http = new HttpMetrics(this.registry);
     this.#generations = new GenerationMetrics(this.registry);
     registerEngineMetrics(this.registry, () => this.#engine?.stats());
+    registerAdapterMetrics(this.registry, () => this.#engine?.adapters ?? []);
     this.#registerInfo();
     collectDefaultMetrics({ register: this.registry, eventLoopMonitoringPrecision: EVENT_LOOP_RESOLUTION_MS });
     if (compat === 'vllm') registerVllmNames(this.registry, () => this.#modelName);

@@ -26,7 +26,9 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
     words: new TokenWords(engine, call.tokensAsIds),
   };
   engine.checkCapacity();
-  const generation = engine.chat(call.messages, call.options, {
+  const adapter = model.adapterOf(call.model);
+  const options = adapter === undefined ? call.options : { ...call.options, adapter };
+  const generation = engine.chat(call.messages, options, {
     signal: context.signal,
     requestId: head.id,
     cacheSalt: cacheSaltOf(identity, call.cacheSalt),

@@ -70,12 +70,14 @@ export async function completions(context: OpenAiContext, request: HttpRequest, 
 }
 
 function start(
-  { engine, identity, signal }: OpenAiContext,
-  { sampling, cacheSalt }: CompletionCall,
+  { engine, model, identity, signal }: OpenAiContext,
+  { model: requested, sampling, cacheSalt }: CompletionCall,
   prompt: Prompt,
   requestId: string,
 ): Generation {
-  return engine.generate(prompt, sampling, { signal, requestId, cacheSalt: cacheSaltOf(identity, cacheSalt) });
+  const adapter = model.adapterOf(requested);
+  const options = adapter === undefined ? sampling : { ...sampling, adapter };
+  return engine.generate(prompt, options, { signal, requestId, cacheSalt: cacheSaltOf(identity, cacheSalt) });
 }
 
 async function submitted(

@@ -1,4 +1,5 @@
-import type { EngineInfo } from '../../../ts';
+import { basename } from 'node:path';
+import { type AdapterInfo, CapstanError, type EngineInfo } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import { sendJson } from './send-json';
@@ -7,17 +8,35 @@ import { show } from './validate';
 /** Limit of the names in an error message. */
 const MAX_LISTED_NAMES = 3;
 
-type DescribedInfo = Pick<EngineInfo, 'maxModelLen' | 'samplingDefaults' | 'task' | 'embeddingSize' | 'promptNames'>;
+/** What the list of models needs of an engine. */
+export interface ListedEngine {
+  readonly info: Pick<EngineInfo, 'maxModelLen' | 'samplingDefaults' | 'task' | 'embeddingSize' | 'promptNames'>;
+  readonly adapters: readonly AdapterInfo[];
+}
 
-/** The served names of one engine. */
+/** The served names of one engine: those of the model, and its adapters. */
 export class ServedModel {
   readonly names: readonly [string, ...string[]];
-  readonly #info: DescribedInfo;
+  readonly #engine: ListedEngine;
   readonly #created = Math.floor(Date.now() / 1000);
 
-  constructor(names: readonly [string, ...string[]], info: DescribedInfo) {
+  /** @throws CapstanError `invalid_argument` if an adapter has a name of the model: no request could choose it. */
+  constructor(names: readonly [string, ...string[]], engine: ListedEngine) {
+    const taken = engine.adapters.find(({ name }) => names.includes(name));
+    if (taken !== undefined)
+      throw CapstanError.argument('loraModules', 'names that the model does not have', taken.name);
     this.names = names;
-    this.#info = info;
+    this.#engine = engine;
+  }
+
+  /** Whether the model or an adapter has the name. */
+  has(name: string): boolean {
+    return this.names.includes(name) || this.#adapter(name) !== undefined;
+  }
+
+  /** Returns the adapter that the `model` of a request names; undefined for the model itself. */
+  adapterOf(requested: string | undefined): string | undefined {
+    return requested === undefined || this.names.includes(requested) ? undefined : this.#adapter(requested)?.name;
   }
 
   /**
@@ -26,25 +45,27 @@ export class ServedModel {
    */
   responseName(requested: string | undefined): string {
     const name = requested ?? this.names[0];
-    if (!this.names.includes(name)) throw this.#notFound(name);
+    if (!this.has(name)) throw this.#notFound(name);
     return name;
   }
 
   list(): object {
-    return { object: 'list', data: this.names.map((name) => this.describe(name)) };
+    return { object: 'list', data: this.#all().map((name) => this.describe(name)) };
   }
 
   describe(name: string): object {
-    if (!this.names.includes(name)) throw this.#notFound(name);
-    const { maxModelLen, task } = this.#info;
+    if (!this.has(name)) throw this.#notFound(name);
+    const { maxModelLen, task } = this.#engine.info;
     const generates = task === 'generate';
+    const adapter = this.names.includes(name) ? undefined : this.#adapter(name);
     return {
       id: name,
       object: 'model',
       created: this.#created,
       owned_by: 'capstan',
-      root: this.names[0],
-      parent: null,
+      // The name of the folder only: the server does not show its paths.
+      root: adapter === undefined ? this.names[0] : basename(adapter.path),
+      parent: adapter === undefined ? null : this.names[0],
       max_model_len: maxModelLen,
       permission: [
         {
@@ -62,18 +83,31 @@ export class ServedModel {
           is_blocking: false,
         },
       ],
-      meta: modelMeta(this.#info),
+      meta: modelMeta(this.#engine.info),
     };
   }
 
+  #all(): string[] {
+    return [...this.names, ...this.#engine.adapters.map(({ name }) => name)];
+  }
+
+  #adapter(name: string): AdapterInfo | undefined {
+    return this.#engine.adapters.find((adapter) => adapter.name === name);
+  }
+
   #notFound(name: string): ApiError {
-    const served = this.names.slice(0, MAX_LISTED_NAMES).map(show).join(', ');
-    return new ApiError('model_not_found', `model: expected one of ${served}, got ${show(name)}`, { param: 'model' });
+    const served = this.#all();
+    const listed = served.slice(0, MAX_LISTED_NAMES).map(show).join(', ');
+    const numMore = served.length - MAX_LISTED_NAMES;
+    const more = numMore > 0 ? ` and ${numMore} more of GET ${MODELS_PATH}` : '';
+    return new ApiError('model_not_found', `model: expected one of ${listed}${more}, got ${show(name)}`, {
+      param: 'model',
+    });
   }
 }
 
 /** What clients want to know of a model besides the fields of OpenAI and vLLM. */
-function modelMeta({ task, samplingDefaults, embeddingSize, promptNames }: DescribedInfo): object {
+function modelMeta({ task, samplingDefaults, embeddingSize, promptNames }: ListedEngine['info']): object {
   if (task !== 'generate')
     return {
       task,

@@ -42,7 +42,8 @@ export async function readCall<Kind extends keyof Calls>(
   }
 }
 
-function checkJson(request: HttpRequest): void {
+/** Throws ApiError `unsupported_media_type`. */
+export function checkJson(request: HttpRequest): void {
   const type = mediaType(request) ?? 'application/json';
   if (type !== 'application/json')
     throw new ApiError('unsupported_media_type', `Content-Type: expected application/json, got ${show(type)}`);

@@ -105,8 +105,6 @@ const ROUTES: readonly OpenAiRoute[] = [
     'POST /sleep',
     'POST /wake_up',
     'GET /is_sleeping',
-    'POST /v1/load_lora_adapter',
-    'POST /v1/unload_lora_adapter',
     'GET /slots',
     'GET /props',
     'POST /infill',

@@ -44,6 +44,7 @@ const MAPPED_FIELDS = (Object.keys(LIBRARY_NAMES) as (keyof SamplingFields)[]).f
 /** The client's name of each library field, both in snake case. Errors of the library are reported under it. */
 export const CLIENT_NAMES: Readonly<Record<string, string>> = {
   ...Object.fromEntries(MAPPED_FIELDS.map(({ field, name }) => [toSnakeCase(name), field])),
+  adapter: 'model',
   thinking_budget: 'thinking_token_budget',
   template_kwargs: 'chat_template_kwargs',
 };

@@ -232,7 +232,7 @@ export const RESPONSE_SCHEMAS = {
     created: seconds,
     owned_by: string,
     root: string,
-    parent: { type: 'null' },
+    parent: { type: ['string', 'null'] },
     max_model_len: count,
     permission: list(
       exactly({

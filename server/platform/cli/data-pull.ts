@@ -1,5 +1,13 @@
 import type { Command } from 'commander';
-import { type CommandIo, counted, parseChoice, parseCount, UsageError } from 'capstan/internal/cli';
+import {
+  type CommandIo,
+  counted,
+  fitWarning,
+  parseChoice,
+  parseCount,
+  uncheckedWarning,
+  UsageError,
+} from 'capstan/internal/cli';
 import type { Client } from '../api/client';
 import type { DataPullPreview, DataSource } from '../api/objects';
 import { addWaitFlags, timeoutOf, type WaitFlags } from './deploy-flags';
@@ -121,28 +129,37 @@ function fitOptions({ maxModelLen, quantization }: Flags): object {
 
 function describePreview(preview: DataPullPreview): string {
   const { repository, commit, format, quantization, files, total_bytes: total, problem } = preview;
-  const { free_disk_bytes: free, unchecked_files: unchecked } = preview;
+  const { free_disk_bytes: free, unchecked_files: uncheckedFiles } = preview;
+  const unchecked = uncheckedWarning({ uncheckedFiles });
   const lines = [
     `${plain(repository)}: ${format}${quantization === null ? '' : `, ${plain(quantization)}`}, ${counted(files.length, 'file')}, ${size(total)} (commit ${plain(commit).slice(0, 12)})`,
     fitText(preview),
     free !== null && free < total ? `warning: the disk of the service has ${size(free)} free` : undefined,
     problem === null ? undefined : `warning: this version cannot run the model: ${plain(problem)}`,
-    unchecked.length === 0
-      ? undefined
-      : `warning: the mirror gives no hashes, so the content of ${counted(unchecked.length, 'file')} is not checked`,
+    unchecked === undefined ? undefined : `warning: ${plain(unchecked)}`,
   ];
   return lines.filter((line) => line !== undefined).join('\n') + '\n';
 }
 
-function fitText({ fit }: DataPullPreview): string | undefined {
+function fitText({ repository, fit }: DataPullPreview): string | undefined {
   if (fit === null) return undefined;
-  const { verdict, suggestion } = fit;
-  const needs = `needs about ${size(fit.weight_bytes + fit.kv_cache_bytes)} of memory for ${fit.context_length} tokens`;
-  const has = `the machine has ${size(fit.machine_bytes)}, ${size(fit.available_bytes)} of it free`;
-  if (verdict === 'fits') return `fits: ${needs}; ${has}`;
-  const other = suggestion?.variant ?? suggestion?.quantization;
-  const advice = other === undefined || other === null ? '' : `. This would fit: ${plain(other)}`;
-  return `warning: ${verdict === 'tight' ? 'fits only if other programs end' : 'does not fit'}: ${needs}; ${has}${advice}`;
+  const { weight_bytes: weightBytes, kv_cache_bytes: kvCacheBytes, context_length: contextLength, verdict } = fit;
+  const { available_bytes: availableBytes, machine_bytes: machineBytes } = fit;
+  if (verdict === 'fits')
+    return `fits: needs about ${size(weightBytes + kvCacheBytes)} of memory for ${contextLength} tokens; the machine has ${size(machineBytes)}, ${size(availableBytes)} of it free`;
+  const numbers = { weightBytes, kvCacheBytes, contextLength, availableBytes, machineBytes };
+  const suggestion = toSuggestion(fit.suggestion);
+  const warning = fitWarning({ repository, fit: { ...numbers, verdict, suggestion } });
+  return warning === undefined ? undefined : `warning: ${plain(warning)}`;
+}
+
+function toSuggestion(
+  suggestion: NonNullable<DataPullPreview['fit']>['suggestion'],
+): { variant: string } | { quantization: 'int8' | 'int4' } | null {
+  if (suggestion === null) return null;
+  const { variant, quantization } = suggestion;
+  if (variant !== null) return { variant };
+  return quantization === null ? null : { quantization };
 }
 
 const HELP_TAIL = `

@@ -1,6 +1,14 @@
 import { readFileSync } from 'node:fs';
 import { type Command, Option } from 'commander';
-import { collect, parseBytes, parseChoice, parseCount, parseDuration, UsageError } from 'capstan/internal/cli';
+import {
+  collect,
+  parseBytes,
+  parseChoice,
+  parseCount,
+  parseDuration,
+  parseHubName,
+  UsageError,
+} from 'capstan/internal/cli';
 import type { Client } from '../api/client';
 import type { Binding, NewVersion } from '../api/objects';
 import { MODEL_TASKS } from '../deployments/model-task';
@@ -251,7 +259,7 @@ async function toBindings(
 /** Whether a model is a name on the hub. A data source of that name comes first, unless it begins with `hf:`. */
 async function isOfHub(client: Client, model: string): Promise<boolean> {
   if (model.startsWith('hf:')) return true;
-  if (!/^[\w.-]+\/[\w.-]+([@:].+)?$/.test(model)) return false;
+  if (parseHubName(model) === undefined) return false;
   const sources = await client.dataSources.list();
   return !sources.some(({ id, name }) => id === model || name === model);
 }

@@ -21,7 +21,7 @@ export interface Launch {
   gpuUuids: string[];
   env: Record<string, string>;
   /** Folders of bound data sources. Each start checks them again. */
-  folders: { mount: string; mode: 'ro' | 'rw' | 'copy'; path: string }[];
+  folders: { mount: string; mode: 'ro' | 'rw' | 'copy'; path: string; isIncomplete: boolean }[];
   healthPath: string;
   graceMs: number;
   secret: string;
@@ -77,12 +77,14 @@ async function foldersOf(
   const rows = await db
     .selectFrom('data_bindings')
     .innerJoin('data_sources', 'data_sources.id', 'data_bindings.source_id')
-    .select(['mount', 'mode', 'locator'])
+    .leftJoin('data_pulls', 'data_pulls.source_id', 'data_bindings.source_id')
+    .select(['mount', 'mode', 'locator', 'is_filled'])
     .where(column, '=', ownerId)
     .orderBy('mount')
     .execute();
-  return rows.map(({ mount, mode, locator }) => ({
+  return rows.map(({ mount, mode, locator, is_filled: isFilled }) => ({
     mount,
+    isIncomplete: isFilled === 0,
     mode,
     path: (JSON.parse(locator) as { path: string }).path,
   }));

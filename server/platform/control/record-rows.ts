@@ -96,14 +96,13 @@ async function loadDownloads(tx: ServiceTx, versionIds: readonly string[]): Prom
     .where('is_filled', '=', 0)
     .orderBy('mount')
     .execute();
-  return new Map(
-    rows.map(({ version_id: id, name, model, state, message }): [string, PendingDownload] => {
-      if (state === 'failed') return [id ?? '', { hasFailed: true, message: `${model}: ${message ?? ''}` }];
-      if (state === 'cancelled')
-        return [id ?? '', { hasFailed: true, message: `${model}: the download was cancelled` }];
-      return [id ?? '', { hasFailed: false, message: `${model} is downloaded into the data source ${name}` }];
-    }),
-  );
+  const downloads = rows.map(({ version_id: id, name, model, state, message }): [string, PendingDownload] => {
+    if (state === 'failed') return [id ?? '', { hasFailed: true, message: `${model}: ${message ?? ''}` }];
+    if (state === 'cancelled') return [id ?? '', { hasFailed: true, message: `${model}: the download was cancelled` }];
+    return [id ?? '', { hasFailed: false, message: `${model} is downloaded into the data source ${name}` }];
+  });
+  // Of several downloads of a version one that failed decides.
+  return new Map(downloads.sort(([, a], [, b]) => Number(a.hasFailed) - Number(b.hasFailed)));
 }
 
 function toVersion(row: VersionRow, replicas: ReplicaRecord[], download: PendingDownload | null): VersionRecord {

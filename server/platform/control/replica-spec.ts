@@ -17,7 +17,13 @@ export interface Folders {
 export function replicaSpec(launch: Launch, { dataRoots, snapshots }: Folders, isolation: Isolation): ReplicaSpec {
   const inputs: { mount: string; path: string }[] = [];
   let home: ReplicaSpec['home'] = null;
-  for (const { mount, mode, path } of launch.folders) {
+  for (const { mount, mode, path, isIncomplete } of launch.folders) {
+    // A version waits for its models. A container does not.
+    if (isIncomplete)
+      throw new DriverError(
+        'data_binding_missing',
+        `${mount}: its model is not complete. Wait until the download ends, or pull it again`,
+      );
     if (mode === 'copy') {
       home = { path: snapshots.folderOf(launch.ownerId), mode };
       if (!fs.existsSync(home.path))

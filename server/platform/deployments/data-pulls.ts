@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { checkText, type HubKind, newId, type OwnerRef, parseHubName, showHubName } from 'capstan/internal';
-import { changeOptions, demandOwner, type ServiceActor } from '../accounts/actor';
+import { changeOptions, demandOwner, type ServiceActor, visibleOwners } from '../accounts/actor';
 import { quotasOfOwner } from '../control/pool-rows';
 import { serviceChange, type ServiceChange } from '../store/change';
 import type { DataPullRow, DataSourceRow } from '../store/deployment-schema';
@@ -41,7 +41,7 @@ export interface NewPull extends PullRequest {
 export type PullAgain = Partial<PullRequest>;
 
 const MAX_TOKEN_CHARS = 1_024;
-/** A pull that waits for its turn, without the results of an earlier one. */
+/** A pull that waits for its turn, without the results of an earlier one. It keeps the size of what is on the disk. */
 export const WAITING = {
   state: 'pending',
   error_code: null,
@@ -50,8 +50,6 @@ export const WAITING = {
   commit_id: null,
   format: null,
   quantization: null,
-  done_bytes: 0,
-  total_bytes: null,
   bytes_per_second: null,
   ended_at: null,
 } as const;
@@ -119,6 +117,8 @@ export async function insertPull(
     token: sealToken(box, id, request.token ?? null),
     attempt: 1,
     is_filled: 0,
+    done_bytes: 0,
+    total_bytes: null,
     ...WAITING,
     requested_by: actor.userId,
     requested_at: nowMs,
@@ -154,6 +154,8 @@ export async function pullAgain(
     const hub = request.hub ?? pull.hub;
     // A version keeps the model that it was created with.
     const isSame = model === pull.model && hub === pull.hub;
+    // A token is sent only to the hub that it was given for.
+    const keptToken = hub === pull.hub ? pull.token : null;
     if (pull.is_filled === 1 || !isSame) await demandUnbound(tx, sourceId, 'cannot replace the model');
     await tx
       .updateTable('data_pulls')
@@ -161,10 +163,14 @@ export async function pullAgain(
         ...WAITING,
         model,
         hub,
+        // Versions wait for the new model. The folder has the old one until then.
+        is_filled: 0,
+        // The last complete download is in the folder, which is measured.
+        ...(pull.state === 'done' ? { done_bytes: 0, total_bytes: null } : {}),
         attempt: pull.attempt + 1,
         requested_by: actor.userId,
         requested_at: nowMs,
-        ...(request.token === undefined ? {} : { token: sealToken(box, sourceId, request.token) }),
+        token: request.token === undefined ? keptToken : sealToken(box, sourceId, request.token),
       })
       .where('source_id', '=', sourceId)
       .execute();
@@ -203,15 +209,26 @@ export async function cancelPull(
   });
 }
 
-/** Returns the token that a source has, for a preview. @throws ServiceError as {@link pullAgain}. */
-export async function readPullToken(
+/**
+ * Returns the hub and the token of a preview. Those of a source are used unless the request names others.
+ * @throws ServiceError as {@link createPull} and {@link pullAgain}.
+ */
+export async function readPreviewAccess(
   { db, box }: StoreContext,
   actor: ServiceActor,
-  sourceId: string,
-): Promise<string | null> {
+  { source_id: sourceId, hub, token }: Pick<PullRequest, 'hub' | 'token'> & { source_id?: string },
+): Promise<{ hub: HubKind; token: string | null }> {
   demandWrite(actor);
-  const { pull } = await db.transaction().execute((tx) => demandPull(tx, actor, sourceId));
-  return pull.token === null ? null : box.open(pull.token, tokenPurpose(sourceId));
+  return db.transaction().execute(async (tx) => {
+    if (sourceId === undefined) {
+      await demandAnyPullRight(tx, actor);
+      return { hub: hub ?? 'huggingface', token: token ?? null };
+    }
+    const { pull } = await demandPull(tx, actor, sourceId);
+    const asked = hub ?? pull.hub;
+    if (token !== undefined || asked !== pull.hub || pull.token === null) return { hub: asked, token: token ?? null };
+    return { hub: asked, token: box.open(pull.token, tokenPurpose(sourceId)) };
+  });
 }
 
 function isActive({ state }: DataPullRow): boolean {
@@ -253,11 +270,22 @@ async function demandPullRight(
   await demandOwner(tx, actor, owner, 'source.write');
   if (visibility === 'public')
     throw new ServiceError('forbidden', 'only an administrator can make a data source public');
-  if ((await quotasOfOwner(tx, owner)).quota_disk_mb === null)
-    throw new ServiceError(
-      'forbidden',
-      'only an administrator can pull models for an owner without a disk quota: ask one to pull it, or to set the quota',
-    );
+  if ((await quotasOfOwner(tx, owner)).quota_disk_mb === null) throw noQuota();
+}
+
+/** Demands an owner that the actor may pull for. @throws ServiceError `forbidden` */
+async function demandAnyPullRight(tx: ServiceTx, actor: ServiceActor): Promise<void> {
+  if (actor.isAdmin) return;
+  for (const owner of await visibleOwners(tx, actor, 'source.write'))
+    if ((await quotasOfOwner(tx, owner)).quota_disk_mb !== null) return;
+  throw noQuota();
+}
+
+function noQuota(): ServiceError {
+  return new ServiceError(
+    'forbidden',
+    'only an administrator can pull models for an owner without a disk quota: ask one to pull it, or to set the quota',
+  );
 }
 
 function sealToken(box: StoreContext['box'], sourceId: string, token: string | null): string | null {

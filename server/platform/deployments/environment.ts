@@ -9,7 +9,9 @@ const OF_THE_SERVICE = /^(PLATFORM|CAPSTAN)_/;
 /** The service decides how its replicas listen and who may call them. */
 const GROUPS_OF_THE_SERVICE: readonly string[] = ['HTTP', 'Access keys'];
 /** Flags whose value names a file or folder, which the runtime would read with the rights of the service. */
-const NAMES_A_FILE = /^<(file|dir|path|source)>$/;
+const NAMES_A_FILE = /^<(file|dir|path|source|adapters\.\.\.)>$/;
+/** Those that a deployment may set where its replicas see only its own data. */
+const WITHIN_THE_DATA = new Set(['CAPSTAN_LORA_MODULES']);
 
 const FLAG_VARIABLES = new Set(
   SERVE_FLAGS.filter(
@@ -27,6 +29,7 @@ export function refusedVariable(
   level: Isolation['level'],
 ): string | undefined {
   if (startCommand === null && FLAG_VARIABLES.has(name)) return undefined;
+  if (startCommand === null && level === 'L2' && WITHIN_THE_DATA.has(name)) return undefined;
   if (OF_THE_SERVICE.test(name)) return 'the service sets it, or it loads code or files';
   if (level === 'L2') return undefined;
   if (startCommand !== null)

@@ -11,6 +11,7 @@ import {
 } from 'capstan/internal';
 import type { DeploymentStore } from '../store/store-deployments';
 import { pullRoot } from './data-pulls';
+import { PullError } from './pull-error';
 import {
   downloadFolder,
   installModel,
@@ -18,8 +19,9 @@ import {
   removeDownload,
   removeLeftovers,
   removeModelFolder,
+  sizeOfDownload,
 } from './pull-folder';
-import type { PullJob, PullKey, PullListing } from './pull-jobs';
+import { type PullJob, type PullKey, type PullListing, QUOTA_EXCEEDED } from './pull-jobs';
 import { type PullHooks, type PullMessage, pullHere, type PullTask } from './pull-thread';
 
 export interface HubPullerOptions {
@@ -43,6 +45,8 @@ const MAX_PULLS = 2;
 const SAVE_MS = 1_000;
 /** Delay after a database error. */
 const RETRY_MS = 5_000;
+/** What a download may have beside its own files: marks and locks, and config.json, which comes before the listing. */
+const MAX_OTHER_BYTES = 2 ** 21;
 /** The speed is that of the last ten saves. */
 const SPEED_SAMPLES = 10;
 
@@ -60,6 +64,7 @@ export class HubPuller {
   readonly #active = new Map<string, Active>();
   #starting: Promise<void> | undefined;
   #isNotified = false;
+  #isStarted = false;
   #isClosed = false;
 
   constructor(options: HubPullerOptions) {
@@ -75,28 +80,32 @@ export class HubPuller {
     } catch (error) {
       log.warn({ reason: (error as Error).message }, 'cannot delete the folders of deleted data sources');
     }
+    this.#isStarted = true;
     this.notify();
   }
 
-  /** Starts downloads. Call after a pull is requested. */
+  /** Starts downloads, unless start() has not ended, which then does. Call after a pull is requested. */
   notify(): void {
     this.#isNotified = true;
-    if (this.#isClosed || this.#starting !== undefined) return;
+    if (!this.#isStarted || this.#isClosed || this.#starting !== undefined) return;
     this.#starting = this.#startAll().finally(() => {
       this.#starting = undefined;
       if (this.#isNotified) this.notify();
     });
   }
 
-  /** Stops a download that was cancelled. */
+  /** Stops a download that was cancelled, also one that waits. */
   cancel(sourceId: string): void {
-    this.#active.get(sourceId)?.abort.abort();
+    const active = this.#active.get(sourceId);
+    if (active !== undefined) active.abort.abort();
+    else if (!this.#isClosed) this.#options.onEnd(sourceId);
   }
 
   /** Stops the download of a deleted source and deletes its folder. Logs what it cannot delete. */
   async remove(sourceId: string, folder: string): Promise<void> {
-    this.cancel(sourceId);
-    await this.#active.get(sourceId)?.ended;
+    const active = this.#active.get(sourceId);
+    active?.abort.abort();
+    await active?.ended;
     await removeModelFolder(folder).catch((error: unknown) =>
       this.#options.log.warn(
         { sourceId, reason: (error as Error).message },
@@ -159,7 +168,8 @@ export class HubPuller {
   async #download(job: PullJob, abort: AbortController): Promise<void> {
     const { store, pull = pullInThread, saveMs = SAVE_MS } = this.#options;
     const { signal } = abort;
-    const { folder, model, hub, token } = job;
+    const { folder, model, hub, token, tokenError } = job;
+    if (tokenError !== undefined) throw new PullError('access_denied', tokenError);
     await prepareFolders(folder);
     const task: PullTask = { model, hub, token, cacheDir: downloadFolder(folder) };
     const meter = new Meter();
@@ -172,16 +182,25 @@ export class HubPuller {
       saving = saving.then(save).catch(() => {});
     }, saveMs);
     try {
-      const pulled = await pull(task, {
+      const hooks: PullHooks = {
         signal,
         onProgress: (progress) => meter.update(progress),
         onListing: async (info) => {
+          if ((await sizeOfDownload(folder)) + info.downloadBytes > info.totalBytes + MAX_OTHER_BYTES)
+            throw new OtherModelError();
           const refusal = await store.admitPull(keyOf(job), listingOf(info));
-          if (refusal !== undefined) throw new PullError('quota_exceeded', refusal);
+          if (refusal !== undefined) throw new PullError(QUOTA_EXCEEDED, refusal);
         },
+      };
+      const pulled = await pull(task, hooks).catch(async (error: unknown) => {
+        if (!(error instanceof OtherModelError)) throw error;
+        await removeDownload(folder);
+        await prepareFolders(folder);
+        return pull(task, hooks);
       });
       signal.throwIfAborted();
-      await installModel(snapshotOf(pulled), folder, /\.gguf$/i.test(pulled.path) ? 'gguf' : 'safetensors');
+      const format = /\.gguf$/i.test(pulled.path) ? 'gguf' : 'safetensors';
+      await installModel(snapshotOf(pulled), pulled.files, folder, format);
     } finally {
       clearInterval(timer);
       await saving;
@@ -197,6 +216,10 @@ export class HubPuller {
       .replaceAll(downloadFolder(folder), 'the folder of the data source')
       .replaceAll(path.dirname(folder), 'the data root');
     log.warn({ sourceId, model, code, reason: message }, 'cannot download a model');
+    if (code === QUOTA_EXCEEDED)
+      await removeDownload(folder).catch((cause: unknown) =>
+        log.warn({ sourceId, reason: (cause as Error).message }, 'cannot delete a download above the quota'),
+      );
     await store
       .failPull(keyOf(job), { code, message })
       .catch((cause: unknown) =>
@@ -205,15 +228,8 @@ export class HubPuller {
   }
 }
 
-/** An error with a code that clients branch on. */
-class PullError extends Error {
-  readonly code: string;
-
-  constructor(code: string, message: string) {
-    super(message);
-    this.code = code;
-  }
-}
+/** The download has files of another model or commit, which no quota counts. */
+class OtherModelError extends Error {}
 
 function codeOf(error: unknown): string {
   if (error instanceof PullError || error instanceof CapstanError) return error.code;
@@ -225,13 +241,14 @@ function keyOf({ sourceId, attempt }: PullJob): PullKey {
 }
 
 function listingOf(info: ModelInfo): PullListing {
-  const { commit, format, quantization, totalBytes, problem } = info;
+  const { commit, format, quantization, totalBytes, downloadBytes, problem } = info;
+  const doneBytes = Math.max(0, totalBytes - downloadBytes);
   const notes = [
     problem === null ? undefined : `this version cannot run the model: ${problem}`,
     fitWarning(info),
     uncheckedWarning(info),
   ].filter((note) => note !== undefined);
-  return { commit, format, quantization, totalBytes, note: notes.length === 0 ? null : notes.join('. ') };
+  return { commit, format, quantization, totalBytes, doneBytes, note: notes.length === 0 ? null : notes.join('. ') };
 }
 
 /** Returns the folder of a snapshot. The path of a GGUF model is a file in it. */

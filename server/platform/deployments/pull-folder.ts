@@ -1,6 +1,9 @@
 import fs from 'node:fs/promises';
 import path from 'node:path';
+import { PullError } from './pull-error';
 
+/** Replicas of other users open a folder by its name. Only the service can list the names. */
+const PARENT_MODE = 0o711;
 const FOLDER_MODE = 0o755;
 const FILE_MODE = 0o644;
 /** Beside the folder of a source: the download, the new model before it replaces the old one, and the old one. */
@@ -13,26 +16,36 @@ export function downloadFolder(folder: string): string {
 
 /**
  * Creates the folder that holds the models of the hub, and the one of a download.
- * @throws Error if a part of the path was replaced by a link
+ * @throws PullError if the folder was replaced by a link
  */
 export async function prepareFolders(folder: string): Promise<void> {
   const parent = path.dirname(folder);
-  await fs.mkdir(parent, { recursive: true, mode: FOLDER_MODE });
-  if ((await fs.realpath(parent)) !== parent) throw new Error('expected a folder below a data root, got a link');
-  // Replicas of other users read it. The umask of the service may forbid that.
-  await fs.chmod(parent, FOLDER_MODE);
+  await fs.mkdir(parent, { recursive: true, mode: PARENT_MODE });
+  if ((await fs.realpath(parent)) !== parent)
+    throw new PullError(
+      'io_error',
+      `expected the folder ${path.basename(parent)} in the data root, got a link: remove the link ${path.basename(parent)} in the data root`,
+    );
+  // The umask of the service may forbid it.
+  await fs.chmod(parent, PARENT_MODE);
   await fs.mkdir(downloadFolder(folder), { recursive: true, mode: 0o700 });
 }
 
 /**
- * Makes the files of a snapshot the content of a folder. What was there before is replaced at once. The download stays.
+ * Makes files of a snapshot the content of a folder. What was there before is replaced at once. The download stays.
  * @param snapshot A snapshot of huggingface_hub: links to contents in the same cache.
+ * @param names The files of the model. A snapshot may have those of another quantization too.
  */
-export async function installModel(snapshot: string, folder: string, format: 'safetensors' | 'gguf'): Promise<void> {
+export async function installModel(
+  snapshot: string,
+  names: readonly string[],
+  folder: string,
+  format: 'safetensors' | 'gguf',
+): Promise<void> {
   const [fresh, old] = [`${folder}.new`, `${folder}.old`];
   await removeAll([fresh, old]);
   await fs.mkdir(fresh);
-  for (const name of await listFiles(snapshot, '')) {
+  for (const name of names) {
     // A folder with a config.json is taken for one of safetensors. GGUF files of a folder must be at its top.
     if (format === 'gguf' && !/\.gguf$/i.test(name)) continue;
     const target = path.join(fresh, format === 'gguf' ? path.basename(name) : name);
@@ -45,7 +58,15 @@ export async function installModel(snapshot: string, folder: string, format: 'sa
   await removeAll([old]);
 }
 
-/** Deletes the download of a source, which is installed. */
+/** Returns the bytes of a download: of complete files and of parts of files. */
+export async function sizeOfDownload(folder: string): Promise<number> {
+  const root = downloadFolder(folder);
+  const infos = (await listFiles(root, '')).map((name) => fs.lstat(path.join(root, name)));
+  // A snapshot has links to the files.
+  return (await Promise.all(infos)).reduce((sum, info) => sum + (info.isFile() ? info.size : 0), 0);
+}
+
+/** Deletes the download of a source. */
 export function removeDownload(folder: string): Promise<void> {
   return removeAll([downloadFolder(folder)]);
 }
@@ -61,6 +82,11 @@ export async function removeLeftovers(
   sources: readonly { id: string; isDone: boolean }[],
 ): Promise<void> {
   const kept = new Set(sources.flatMap(({ id, isDone }) => (isDone ? [id] : [id, `${id}.part`])));
+  // An installation that was interrupted between its two steps has moved the old model away.
+  for (const { id } of sources) {
+    const folder = path.join(root, id);
+    if (!(await exists(folder))) await fs.rename(`${folder}.old`, folder).catch(ifMissing);
+  }
   const names = await fs.readdir(root).catch(() => []);
   await removeAll(names.filter((name) => !kept.has(name)).map((name) => path.join(root, name)));
 }
@@ -93,6 +119,13 @@ async function listFiles(root: string, folder: string): Promise<string[]> {
 
 async function removeAll(paths: readonly string[]): Promise<void> {
   for (const each of paths) await fs.rm(each, { recursive: true, force: true });
+}
+
+function exists(file: string): Promise<boolean> {
+  return fs.access(file).then(
+    () => true,
+    () => false,
+  );
 }
 
 function ifMissing(error: NodeJS.ErrnoException): void {

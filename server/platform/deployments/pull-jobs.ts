@@ -1,5 +1,6 @@
 import { useOf } from '../control/owner-use';
 import { quotasOfOwner } from '../control/pool-rows';
+import { lockWriters } from '../../access/store/change';
 import { serviceChange } from '../store/change';
 import type { DataPullRow } from '../store/deployment-schema';
 import type { ServiceTx } from '../store/schema';
@@ -12,7 +13,12 @@ export interface PullJob extends Pick<DataPullRow, 'attempt' | 'hub' | 'model'> 
   sourceId: string;
   folder: string;
   token: string | null;
+  /** Why the token cannot be decrypted. */
+  tokenError?: string;
 }
+
+/** The code of a pull that the quota does not allow. Its download is deleted. */
+export const QUOTA_EXCEEDED = 'quota_exceeded';
 
 /** One request of a pull. */
 export type PullKey = Pick<PullJob, 'sourceId' | 'attempt'>;
@@ -23,6 +29,8 @@ export interface PullListing {
   format: string;
   quantization: string | null;
   totalBytes: number;
+  /** Bytes that are on the disk already. */
+  doneBytes: number;
   note: string | null;
 }
 
@@ -33,11 +41,7 @@ export interface PullProgress {
 }
 
 /** Returns the pull that has waited longest, apart from those of `active`, and marks it as running. */
-export async function takePull(
-  context: StoreContext,
-  active: readonly string[],
-  nowMs: number,
-): Promise<PullJob | undefined> {
+export async function takePull(context: StoreContext, active: readonly string[]): Promise<PullJob | undefined> {
   const { db, box } = context;
   const row = await db
     .selectFrom('data_pulls')
@@ -54,15 +58,14 @@ export async function takePull(
   if (row === undefined) return undefined;
   const { source_id: sourceId, attempt, hub, model, token } = row;
   const isTaken = await update(context, { sourceId, attempt }, { state: 'running' });
-  if (!isTaken) return takePull(context, active, nowMs);
+  if (!isTaken) return takePull(context, active);
+  const job = { sourceId, attempt, hub, model, folder: pathOf(row), token: null };
+  if (token === null) return job;
   try {
-    const opened = token === null ? null : box.open(token, tokenPurpose(sourceId));
-    return { sourceId, attempt, hub, model, folder: pathOf(row), token: opened };
+    return { ...job, token: box.open(token, tokenPurpose(sourceId)) };
   } catch (error) {
-    // Sealed with a key that is lost. The other pulls continue.
-    const message = `${(error as Error).message}. Pull again with the token`;
-    await failPull(context, { sourceId, attempt }, { code: 'access_denied', message }, nowMs);
-    return takePull(context, active, nowMs);
+    // Sealed with a key that is lost.
+    return { ...job, tokenError: `${(error as Error).message}. Pull again with the token` };
   }
 }
 
@@ -72,36 +75,44 @@ export async function takePull(
 export async function admitPull(
   { db }: StoreContext,
   key: PullKey,
-  { commit, format, quantization, totalBytes, note }: PullListing,
+  { commit, format, quantization, totalBytes, doneBytes, note }: PullListing,
 ): Promise<string | undefined> {
   return db.transaction().execute(async (tx) => {
+    // Of two downloads the second must see what the first will take.
+    await lockWriters(db, tx);
     const source = await tx.selectFrom('data_sources').selectAll().where('id', '=', key.sourceId).executeTakeFirst();
     if (source === undefined) return undefined;
-    await update({ db: tx }, key, { commit_id: commit, format, quantization, total_bytes: totalBytes, note });
+    const sizes = { total_bytes: totalBytes, done_bytes: doneBytes };
+    await update({ db: tx }, key, { commit_id: commit, format, quantization, ...sizes, note });
     const owner = { type: source.owner_type, id: source.owner_id };
     const { quota_disk_mb: quota } = await quotasOfOwner(tx, owner);
     if (quota === null) return undefined;
-    // The other pulls count with what they will take. An old model stays until the new one is complete.
+    // An old model stays until the new one is complete.
     const used = (await useOf(tx, [owner.id]))(owner.id).used_disk_mb;
-    const others = await unmeasuredBytes(tx, owner.id, key.sourceId);
+    const others = await pulledBytes(tx, owner.id, key.sourceId);
     const needed = Math.ceil(used + (others + totalBytes) / 2 ** 20);
     if (needed <= quota) return undefined;
-    return `needs ${needed} MB of disk, but the quota of the owner is ${quota} MB of disk`;
+    return `needs ${needed} MB of disk with the other data and unfinished downloads, but the quota of the owner is ${quota} MB of disk`;
   });
 }
 
-/** Returns the bytes of an owner's pulls whose folders are not measured yet, apart from one source. */
-async function unmeasuredBytes(tx: StoreContext['db'], ownerId: string, exceptId: string): Promise<number> {
+/**
+ * Returns the bytes that an owner's pulls have or will take, apart from measured folders and from one source.
+ * Failed and cancelled downloads stay on the disk.
+ */
+async function pulledBytes(tx: StoreContext['db'], ownerId: string, exceptId: string): Promise<number> {
   const rows = await tx
     .selectFrom('data_pulls')
     .innerJoin('data_sources', 'data_sources.id', 'data_pulls.source_id')
-    .select('total_bytes')
+    .select(['done_bytes', 'total_bytes'])
     .where('owner_id', '=', ownerId)
     .where('source_id', '!=', exceptId)
-    .where('size_bytes', 'is', null)
-    .where('state', 'in', ['pending', 'running', 'done'])
+    .where((eb) => eb.or([eb('state', '!=', 'done'), eb('size_bytes', 'is', null)]))
     .execute();
-  return rows.reduce((sum, { total_bytes: bytes }) => sum + Number(bytes ?? 0), 0);
+  return rows.reduce(
+    (sum, { done_bytes: done, total_bytes: total }) => sum + Math.max(Number(done), Number(total ?? 0)),
+    0,
+  );
 }
 
 /** Returns false if the pull was cancelled, deleted or requested again. */
@@ -135,7 +146,12 @@ export function failPull(
   { code, message }: { code: string; message: string },
   nowMs: number,
 ): Promise<void> {
-  return endPull(context, key, nowMs, 'source.pull_failed', { state: 'failed', error_code: code, message });
+  return endPull(context, key, nowMs, 'source.pull_failed', {
+    state: 'failed',
+    error_code: code,
+    message,
+    ...(code === QUOTA_EXCEEDED ? { done_bytes: 0, total_bytes: null } : {}),
+  });
 }
 
 /** Saves the end of a pull with an event, unless it was cancelled, deleted or requested again. */

@@ -70,10 +70,10 @@ export function hubModelOf({ model }: RuntimeOptions): string | undefined {
   return model === null || model.startsWith('/') || parseHubName(model) === undefined ? undefined : model;
 }
 
-/** Returns options with some changed. The hub is dropped with its model. */
+/** Returns options with some changed. The hub is dropped with its model: another model may be on another hub. */
 export function changedRuntime(before: RuntimeOptions, change: Partial<RuntimeOptions>): RuntimeOptions {
   const after = { ...before, ...change };
-  return change.hub === undefined && hubModelOf(after) === undefined ? { ...after, hub: null } : after;
+  return change.hub === undefined && after.model !== before.model ? { ...after, hub: null } : after;
 }
 
 /**

@@ -48,7 +48,7 @@ import {
   type NewPull,
   type PullAgain,
   pullAgain,
-  readPullToken,
+  readPreviewAccess,
 } from '../deployments/data-pulls';
 import {
   admitPull,
@@ -108,8 +108,9 @@ export function deploymentMethods(context: StoreContext) {
     createPull: (actor: ServiceActor, request: NewPull) => createPull(context, actor, request),
     pullAgain: (actor: ServiceActor, id: string, request: PullAgain) => pullAgain(context, actor, id, request),
     cancelPull: (actor: ServiceActor, id: string) => cancelPull(context, actor, id),
-    readPullToken: (actor: ServiceActor, id: string) => readPullToken(context, actor, id),
-    takePull: (active: readonly string[]) => takePull(context, active, now()),
+    readPreviewAccess: (actor: ServiceActor, question: Parameters<typeof readPreviewAccess>[2]) =>
+      readPreviewAccess(context, actor, question),
+    takePull: (active: readonly string[]) => takePull(context, active),
     admitPull: (key: PullKey, listing: PullListing) => admitPull(context, key, listing),
     savePullProgress: (key: PullKey, progress: PullProgress) => savePullProgress(context, key, progress),
     finishPull: (key: PullKey) => finishPull(context, key, now()),

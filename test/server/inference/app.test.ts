@@ -180,6 +180,7 @@ describe('operational routes', () => {
   test('/health reports engine_dead if the engine has work but makes no steps', async () => {
     const stalled = Object.create(engine, {
       info: { value: engine.info },
+      adapters: { value: engine.adapters },
       stats: { value: () => ({ failure: null, numRunning: 1, numWaiting: 0, msSinceLastStep: 5000 }) },
     }) as Engine;
     const app = makeApp({}, false);

@@ -1,4 +1,3 @@
-import { demandWrite } from '../../deployments/catalog';
 import { previewPull } from '../../deployments/pull-preview';
 import { CapstanError } from 'capstan/internal';
 import { DataPullAgain, DataPullPreview, DataPullQuestion, DataSource, NewDataPull } from '../objects';
@@ -35,11 +34,8 @@ export const ROUTES: readonly ApiRoute[] = [
     responses: { 200: DataPullPreview },
     problems: ['hub_error'],
     handle: async ({ context: { store, dataRoots = [] }, actor, body, signal }) => {
-      demandWrite(actor);
-      const { source_id: sourceId, ...question } = body;
-      const kept = sourceId === undefined || question.token !== undefined ? null : store.readPullToken(actor, sourceId);
-      const token = question.token ?? (await kept);
-      return { status: 200, body: await previewPull({ ...question, token }, dataRoots, signal).catch(explain) };
+      const access = await store.readPreviewAccess(actor, body);
+      return { status: 200, body: await previewPull({ ...body, ...access }, dataRoots, signal).catch(explain) };
     },
   }),
   defineRoute({

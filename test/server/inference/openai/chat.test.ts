@@ -595,7 +595,7 @@ describe('an invalid request names the field in a short message', () => {
   test('answers 500 without the message of an unexpected error', async () => {
     const broken = makeApp();
     broken.serve(
-      Object.assign(Object.create(engine) as Engine, {
+      Object.assign(Object.create(engine, { adapters: { value: engine.adapters } }) as Engine, {
         chat: () => {
           throw new Error('secret /path');
         },

@@ -87,6 +87,13 @@ test('explains a gated model, and takes the token from a variable that is never 
   expect((await service.run(['data', 'pull', 'gated', '--wait'])).code).toBe(0);
 });
 
+test('says which files are not checked', async () => {
+  hub.add('acme/mirrored', FILES, { hasHashes: false });
+  expect((await run('pull', 'mirrored', 'acme/mirrored', '--check')).out).toMatch(
+    /^warning: the mirror gives no hashes, so the content of these files is not checked, only their size: config\.json, /m,
+  );
+});
+
 test('says which model is missing, and that a name is none', async () => {
   expect(await run('pull', 'x', 'acme/none')).toMatchObject({
     code: 2,

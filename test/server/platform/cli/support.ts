@@ -78,6 +78,7 @@ export async function startService(): Promise<TestService> {
   const webhooks = new WebhookSender({ store, log, allowsPrivate: true });
   const measurer = new DataMeasurer({ store, dataRoots: MACHINE.dataRoots, log });
   const puller = new HubPuller({ store, dataRoots: [dataRoot], log, onEnd: () => {}, saveMs: 5 });
+  await puller.start();
   const { receiver, stop } = await startReceiver();
   const api = new Api({
     routes: apiRoutes(),

@@ -134,6 +134,51 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect((await version(other.id)).spec.bindings[0].source_name).toBe(`${MODEL} (2)`);
   });
 
+  on('does not serve the old model of a data source while another one is downloaded into it', async () => {
+    await open();
+    const { id: sourceId } = await h.store.createPull(h.actor, { name: 'tiny', model: 'acme/old' });
+    await finishDownload();
+    await h.store.pullAgain(h.actor, sourceId, { model: MODEL });
+    const { id } = await deploy({ model: MODEL });
+    expect((await version(id)).spec.bindings).toMatchObject([{ source_name: 'tiny' }]);
+    expect([(await version(id)).reason?.code, args()]).toEqual(['downloading_model', []]);
+    await failDownload('the hub is down');
+    expect((await version(id)).reason?.code).toBe('model_download_failed');
+    const second = await deploy({ model: MODEL }, { name: 'second' });
+    expect((await version(second.id)).reason?.code).toBe('downloading_model');
+    await finishDownload();
+    expect((await version(second.id)).state).toBe('running');
+  });
+
+  on('does not start a container on a model that is not complete', async () => {
+    await open();
+    const { id: sourceId } = await h.store.createPull(h.actor, { name: 'tiny', model: 'acme/old' });
+    await finishDownload();
+    await h.store.pullAgain(h.actor, sourceId, {});
+    const bindings = [{ mount: 'input0' as const, source_id: sourceId }];
+    const { id } = await h.store.createContainer(h.actor, { name: 'lab', bindings, start_command: 'true' });
+    await h.store.commandContainer(h.actor, id, 'start');
+    await step(id);
+    expect(h.world.running.size).toBe(0);
+    expect(await h.store.getContainer(h.actor, id)).toMatchObject({
+      reason: expect.stringContaining('input0: its model is not complete') as string,
+    });
+  });
+
+  on('fails when one of two downloads has failed, although the other one runs', async () => {
+    await open();
+    const { id: sourceId } = await h.store.createPull(h.actor, { name: 'other', model: 'acme/other' });
+    const bindings = [{ mount: 'input0' as const, source_id: sourceId }];
+    const { id } = await deploy({ model: MODEL }, { bindings });
+    expect((await version(id)).spec.bindings).toHaveLength(2);
+    await h.store.cancelPull(h.actor, sourceId);
+    await step(id);
+    expect((await version(id)).reason).toMatchObject({
+      code: 'model_download_failed',
+      message: 'acme/other: the download was cancelled',
+    });
+  });
+
   on('keeps its binding in later versions, and drops it with the model', async () => {
     await open();
     const { id } = await deploy({ model: MODEL });
@@ -156,7 +201,12 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     expect(args().at(-1)).toEqual(['demo', '--quantization', 'int8', '--device', 'cpu']);
     expect(mounts(await change(5, { runtime: { model: MODEL, hub: 'modelscope' } }))).toEqual([`input0 ${MODEL} (2)`]);
     await finishDownload();
-    expect((await change(6, { runtime: { model: 'demo' } })).spec.runtime.hub).toBeNull();
+    expect((await change(6, { runtime: { quantization: 'none' } })).spec.runtime.hub).toBe('modelscope');
+    // Another model is that of the default hub.
+    const other = await change(7, { runtime: { model: 'acme/other' } });
+    expect([other.spec.runtime.hub, mounts(other)]).toEqual([null, ['input0 acme/other']]);
+    await finishDownload();
+    expect((await change(8, { runtime: { model: 'demo' } })).spec.runtime.hub).toBeNull();
   });
 
   on('passes the options of the runtime on, and refuses those that cannot work', async () => {

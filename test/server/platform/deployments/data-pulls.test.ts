@@ -77,6 +77,23 @@ overBackends((make) => {
     return () => release();
   };
 
+  /** States of all pulls, by the names of their data sources. */
+  const states = async () => (await store.listDataSources(admin)).map(({ pull }) => pull!.state);
+  const takeOf = async (sourceId: string) => {
+    const taken: string[] = [];
+    for (;;) {
+      const job = (await store.takePull(taken))!;
+      if (job.sourceId === sourceId) return job;
+      taken.push(job.sourceId);
+    }
+  };
+  const stop = async (id: string, release: () => void) => {
+    await store.cancelPull(admin, id);
+    puller.cancel(id);
+    await puller.settled();
+    release();
+  };
+
   beforeEach(async () => {
     hub = new HubServer();
     await hub.start();
@@ -92,6 +109,7 @@ overBackends((make) => {
     });
     admin = actorOf(account.userId, { isAdmin: true });
     puller = openPuller();
+    await puller.start();
   });
   afterEach(async () => {
     await puller.close();
@@ -125,7 +143,7 @@ overBackends((make) => {
       const info = fs.lstatSync(path.join(folder, name));
       expect([info.isFile(), info.mode & 0o777]).toEqual([true, 0o644]);
     }
-    expect([fs.statSync(folder).mode & 0o777, fs.statSync(path.dirname(folder)).mode & 0o777]).toEqual([0o755, 0o755]);
+    expect([fs.statSync(folder).mode & 0o777, fs.statSync(path.dirname(folder)).mode & 0o777]).toEqual([0o755, 0o711]);
     expect(fs.readdirSync(path.dirname(folder))).toEqual([source.id]);
     expect(await store.findUnmeasured()).toMatchObject({ id: source.id, path: folder });
     expect(ended).toEqual([source.id]);
@@ -154,7 +172,7 @@ overBackends((make) => {
     expect(fs.existsSync(folderOf(id))).toBe(false);
     expect(await store.findUnmeasured()).toBeUndefined();
     await expect(store.cancelPull(admin, id)).rejects.toMatchObject({ code: 'wrong_state' });
-    expect((await store.pullAgain(admin, id, {})).pull).toMatchObject({ state: 'pending', done_bytes: 0 });
+    expect((await store.pullAgain(admin, id, {})).pull).toMatchObject({ state: 'pending', total_bytes: TOTAL });
     expect(await pulled(id)).toMatchObject({ state: 'done' });
     expect(hub.requests.some(({ range }) => range !== undefined)).toBe(true);
     expect(ended).toEqual([id, id]);
@@ -204,6 +222,7 @@ overBackends((make) => {
     });
     await puller.close();
     puller = openPuller({ write: () => Promise.reject(full) });
+    await puller.start();
     const { id } = await start();
     const { state, error } = await pulled(id);
     expect([state, error?.code]).toEqual(['failed', 'io_error']);
@@ -211,10 +230,12 @@ overBackends((make) => {
     expect(error?.message).not.toContain(root);
     await puller.close();
     puller = openPuller({ freeDiskBytes: () => Promise.resolve(10) });
+    await puller.start();
     await store.pullAgain(admin, id, {});
     expect((await pulled(id)).error?.message).toMatch(/needs \d+ more bytes in .*, and the disk has 10 bytes free/);
     await puller.close();
     puller = openPuller();
+    await puller.start();
     await store.pullAgain(admin, id, {});
     expect(await pulled(id)).toMatchObject({ state: 'done' });
   });
@@ -252,11 +273,13 @@ overBackends((make) => {
       machine: machine({ dataRoots: [root] }),
     });
     puller = openPuller();
+    await puller.start();
     expect((await pulled(id)).error).toMatchObject({
       code: 'access_denied',
       message: expect.stringMatching(/cannot decrypt a stored secret.*Pull again with the token$/) as string,
     });
     expect((await store.getDataSource(admin, other.id)).pull).toMatchObject({ state: 'done' });
+    expect(ended.sort()).toEqual([id, other.id].sort());
     await store.pullAgain(admin, id, { token: TOKEN });
     expect(await pulled(id)).toMatchObject({ state: 'done' });
   });
@@ -267,9 +290,9 @@ overBackends((make) => {
     const ids: string[] = [];
     for (const name of ['one', 'two', 'three']) ids.push((await start({ name })).id);
     puller.notify();
-    const states = async () => Promise.all(ids.map(async (id) => (await store.getDataSource(admin, id)).pull!.state));
+    const inOrder = async () => Promise.all(ids.map(async (id) => (await store.getDataSource(admin, id)).pull!.state));
     await until(async () => (await states()).filter((state) => state === 'running').length === 2);
-    expect(await states()).toEqual(['running', 'running', 'pending']);
+    expect(await inOrder()).toEqual(['running', 'running', 'pending']);
     for (const release of releases) release();
     await until(async () => (await states()).every((state) => state === 'done'));
   });
@@ -287,7 +310,8 @@ overBackends((make) => {
     const other = await start({ name: 'free' });
     await pulled(other.id);
     hub.add(NAME, FILES);
-    await store.pullAgain(admin, other.id, {});
+    // The old model is not served from now on.
+    expect((await store.pullAgain(admin, other.id, {})).pull).toMatchObject({ is_filled: false, done_bytes: 0 });
     expect(await pulled(other.id)).toMatchObject({ state: 'done', is_filled: true });
     expect(fs.readdirSync(folderOf(other.id)).sort()).toEqual(Object.keys(FILES).sort());
     await expect(store.editDataSource(admin, other.id, { path: root })).rejects.toMatchObject({ code: 'conflict' });
@@ -324,13 +348,195 @@ overBackends((make) => {
     expect(fs.readdirSync(parent)).toEqual([id]);
   });
 
+  test('that wait for their turn end at once when they are cancelled', async () => {
+    hub.add(NAME, FILES);
+    const releases = [held(), held()];
+    for (const name of ['one', 'two']) await start({ name });
+    const { id } = await start({ name: 'three' });
+    puller.notify();
+    await until(async () => (await states()).filter((state) => state === 'running').length === 2);
+    await store.cancelPull(admin, id);
+    puller.cancel(id);
+    expect(ended).toEqual([id]);
+    for (const release of releases) release();
+    await puller.settled();
+    expect(await states()).toEqual(['done', 'cancelled', 'done']);
+  });
+
+  test('begin only after the start has deleted what an earlier service left', async () => {
+    hub.add(NAME, FILES);
+    await puller.close();
+    let release = () => {};
+    const isReleased = new Promise<void>((done) => (release = done));
+    const listPulledSources = async () => {
+      const listed = await store.listPulledSources();
+      await isReleased;
+      return listed;
+    };
+    puller = openPuller({}, { store: { ...store, listPulledSources } });
+    const starting = puller.start();
+    const { id } = await start();
+    puller.notify();
+    await puller.settled();
+    expect((await store.getDataSource(admin, id)).pull!.state).toBe('pending');
+    release();
+    await starting;
+    await puller.settled();
+    expect((await store.getDataSource(admin, id)).pull!.state).toBe('done');
+  });
+
+  test('give the old model back after a crash between the two steps of an installation', async () => {
+    hub.add(NAME, FILES);
+    const { id } = await start();
+    await pulled(id);
+    fs.renameSync(folderOf(id), `${folderOf(id)}.old`);
+    fs.mkdirSync(`${folderOf(id)}.new`);
+    await puller.start();
+    await puller.settled();
+    expect(fs.readdirSync(path.dirname(folderOf(id)))).toEqual([id]);
+    expect(fs.readdirSync(folderOf(id)).sort()).toEqual(Object.keys(FILES).sort());
+  });
+
+  test('install the chosen quantization only, also after another one was downloaded', async () => {
+    hub.add(NAME, { ...FILES, 'a-Q8_0.gguf': 'eight', 'a-Q4_K_M.gguf': 'four' });
+    await puller.close();
+    const system = testSystem({ HF_ENDPOINT: hub.url });
+    let isFirst = true;
+    puller = openPuller(
+      {},
+      {
+        pull: async ({ model: name, ...options }, { onListing, ...hooks }) => {
+          const found = await pullWith(name, { ...options, ...hooks, onDownload: onListing }, system);
+          if (!isFirst) return found;
+          isFirst = false;
+          throw new Error('the download thread exited');
+        },
+      },
+    );
+    await puller.start();
+    const { id } = await start({ model: `${NAME}:Q8_0` });
+    expect(await pulled(id)).toMatchObject({ state: 'failed' });
+    await store.pullAgain(admin, id, { model: `${NAME}:Q4_K_M` });
+    expect(await pulled(id)).toMatchObject({ state: 'done', quantization: 'Q4_K_M' });
+    expect(fs.readdirSync(folderOf(id))).toEqual(['a-Q4_K_M.gguf']);
+  });
+
+  test('say what to do about a link in the place of their folder', async () => {
+    hub.add(NAME, FILES);
+    fs.mkdirSync(path.join(root, 'elsewhere'));
+    fs.symlinkSync(path.join(root, 'elsewhere'), path.join(root, 'hub-gw_test'));
+    const { id } = await start();
+    expect((await pulled(id)).error).toEqual({
+      code: 'io_error',
+      message: expect.stringContaining('got a link: remove the link hub-gw_test in the data root') as string,
+    });
+    expect(fs.readdirSync(path.join(root, 'elsewhere'))).toEqual([]);
+  });
+
+  test('send the token only to the hub that it was given for', async () => {
+    hub.add(NAME, FILES);
+    const { id } = await start({ token: TOKEN });
+    await pulled(id);
+    const ask = (more: object) => store.readPreviewAccess(admin, { source_id: id, ...more });
+    expect(await ask({})).toEqual({ hub: 'huggingface', token: TOKEN });
+    expect(await ask({ hub: 'modelscope' })).toEqual({ hub: 'modelscope', token: null });
+    expect(await ask({ hub: 'modelscope', token: 'ms' })).toEqual({ hub: 'modelscope', token: 'ms' });
+    await puller.close();
+    const again = (more: object) => store.pullAgain(admin, id, more);
+    const cancelled = async () => (await store.cancelPull(admin, id)).pull;
+    expect((await again({})).pull).toMatchObject({ has_token: true });
+    await cancelled();
+    expect((await again({ hub: 'modelscope' })).pull).toMatchObject({ hub: 'modelscope', has_token: false });
+    await cancelled();
+    // The hub of a preview is that of the data source.
+    expect(await ask({})).toEqual({ hub: 'modelscope', token: null });
+    expect((await again({ hub: 'huggingface', token: TOKEN })).pull).toMatchObject({ has_token: true });
+  });
+
+  test('of users count while they are unfinished, so that no second one exceeds the quota', async () => {
+    const large = { ...FILES, 'model.safetensors': Buffer.alloc(3 * 2 ** 20, 1) };
+    hub.add(NAME, large);
+    await store.editQuota(admin, ann.userId, { quota_disk_mb: 6 });
+    const release = held();
+    const { id } = await start({}, ann);
+    puller.notify();
+    await until(async () => (await store.getDataSource(admin, id)).pull!.done_bytes > 2 ** 20);
+    await stop(id, release);
+    const refused = { code: 'quota_exceeded', message: expect.stringContaining('unfinished downloads') as string };
+    hub.requests.length = 0;
+    const second = await start({ name: 'second' }, ann);
+    expect((await pulled(second.id)).error).toMatchObject(refused);
+    // The quota is asked before the tokenizer is downloaded, and nothing stays on the disk.
+    expect(hub.downloads().map((file) => path.basename(file))).toEqual(['config.json']);
+    expect(fs.existsSync(`${folderOf(second.id)}.part`)).toBe(false);
+    // It also counts while it waits for its next turn.
+    await puller.close();
+    await store.pullAgain(ann, id, {});
+    await store.pullAgain(ann, second.id, {});
+    const listing = {
+      commit: 'c',
+      format: 'safetensors',
+      quantization: null,
+      totalBytes: 4 * 2 ** 20,
+      doneBytes: 0,
+      note: null,
+    };
+    expect(await store.admitPull(await takeOf(second.id), listing)).toMatch(
+      /needs \d+ MB of disk with the other data and unfinished downloads/,
+    );
+  });
+
+  test('of users into measured data sources count at the same time', async () => {
+    hub.add(NAME, FILES);
+    const ids = [(await start({ name: 'one' }, admin)).id, (await start({ name: 'two' }, admin)).id];
+    for (const id of ids) await pulled(id);
+    await puller.close();
+    for (let source = await store.findUnmeasured(); source !== undefined; source = await store.findUnmeasured())
+      await store.saveMeasure(source, { sizeBytes: 2 ** 20, numFiles: 1, digest: null, note: null });
+    await store.editQuota(admin, admin.userId, { quota_disk_mb: 10 });
+    const listing = {
+      commit: 'c',
+      format: 'safetensors',
+      quantization: null,
+      totalBytes: 5 * 2 ** 20,
+      doneBytes: 0,
+      note: null,
+    };
+    for (const id of ids) await store.pullAgain(admin, id, {});
+    expect(await store.admitPull(await takeOf(ids[0]), listing)).toBeUndefined();
+    expect(await store.admitPull(await takeOf(ids[1]), listing)).toMatch(/needs 12 MB of disk/);
+  });
+
+  test('delete the unfinished download of another model, which no quota counts', async () => {
+    hub.add('acme/large', { ...FILES, 'model.safetensors': Buffer.alloc(8 * 2 ** 20, 1) });
+    hub.add(NAME, FILES);
+    let release = held();
+    const { id } = await start({ model: 'acme/large' });
+    puller.notify();
+    await until(async () => (await store.getDataSource(admin, id)).pull!.done_bytes > 3 * 2 ** 20);
+    await stop(id, release);
+    expect(fs.readdirSync(`${folderOf(id)}.part`)).toContain('models--acme--large');
+    release = held();
+    await store.pullAgain(admin, id, { model: NAME });
+    hub.requests.length = 0;
+    puller.notify();
+    await until(() => hub.downloads().some((file) => file.includes('model.safetensors')));
+    expect(fs.readdirSync(`${folderOf(id)}.part`)).not.toContain('models--acme--large');
+    release();
+    await puller.settled();
+    expect((await store.getDataSource(admin, id)).pull).toMatchObject({ state: 'done', model: NAME });
+  });
+
   test('of users need a disk quota, which limits them', async () => {
     hub.add(NAME, FILES);
-    await expect(start({}, ann)).rejects.toMatchObject({
+    const refused = {
       code: 'forbidden',
       message: expect.stringContaining('an owner without a disk quota') as string,
-    });
+    };
+    await expect(start({}, ann)).rejects.toMatchObject(refused);
+    await expect(store.readPreviewAccess(ann, {})).rejects.toMatchObject(refused);
     await store.editQuota(admin, ann.userId, { quota_disk_mb: 1 });
+    expect(await store.readPreviewAccess(ann, {})).toEqual({ hub: 'huggingface', token: null });
     await expect(start({ visibility: 'public' }, ann)).rejects.toMatchObject({ code: 'forbidden' });
     await expect(start({ owner: { type: 'user', id: admin.userId } }, ann)).rejects.toMatchObject({
       code: 'not_found',
@@ -342,7 +548,9 @@ overBackends((make) => {
     const second = await start({ name: 'second' }, ann);
     expect((await pulled(second.id)).error).toMatchObject({
       code: 'quota_exceeded',
-      message: expect.stringMatching(/needs \d+ MB of disk, but the quota of the owner is 0 MB of disk/) as string,
+      message: expect.stringMatching(
+        /needs \d+ MB of disk with the other data and .*, but the quota of the owner is 0 MB/,
+      ) as string,
     });
     expect(hub.downloads().filter((file) => file.includes('model.safetensors')).length).toBe(2);
     expect(await store.deleteDataSource(ann, second.id)).toBe(folderOf(second.id));

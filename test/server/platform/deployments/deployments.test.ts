@@ -371,13 +371,19 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       },
     );
 
+    on('at level L2 a deployment may name adapters in its data', async () => {
+      await open(machine({ isolation: { level: 'L2', reason: 'a test' } }));
+      const env = { CAPSTAN_LORA_MODULES: 'sql=/data/sql' };
+      await expect(store.createDeployment(ann, { name: 'x', env })).resolves.toBeDefined();
+    });
+
     on('below level L2 refuses variables that load code into the built-in runtime, and names them', async () => {
       await open(machine({ isolation: { level: 'L1', reason: 'a test' } }));
       const { id } = await store.createDeployment(ann, { name: 'x' });
       const refused = (name: string) => ({ code: 'invalid_argument', message: expect.stringContaining(name) });
       const loading = 'NODE_OPTIONS LD_PRELOAD PATH BASH_ENV CAPSTAN_ADDON CAPSTAN_CUDA_LIBRARY CAPSTAN_NCCL_LIBRARY';
-      const files = 'CAPSTAN_SANDBOX CAPSTAN_CONFIG CAPSTAN_CHAT_TEMPLATE CAPSTAN_KEYS_DB CAPSTAN_PORT PLATFORM_HOME';
-      for (const name of `${loading} ${files}`.split(' ')) {
+      const files = 'CAPSTAN_SANDBOX CAPSTAN_CONFIG CAPSTAN_LORA_MODULES CAPSTAN_KEYS_DB CAPSTAN_PORT PLATFORM_HOME';
+      for (const name of `${loading} ${files} CAPSTAN_CHAT_TEMPLATE`.split(' ')) {
         const value = { [name]: '--import=data:text/javascript,' };
         await expect(store.createDeployment(ann, { name: 'y', env: value })).rejects.toMatchObject(refused(name));
         await expect(store.createVersion(ann, id, { secret_env: value })).rejects.toMatchObject(refused(name));

@@ -1,0 +1,205 @@
+#include "native/backend/cpu/lora.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "native/backend/panel_reader.h"
+#include "native/base/check.h"
+#include "native/base/error.h"
+#include "native/base/number.h"
+
+namespace capstan {
+namespace {
+
+constexpr int kPairs = kPanelFeatures / 2;  // gates of a panel, and their ups
+constexpr int64_t kArenaChunk = int64_t{8} << 20;
+
+// The row of B of an output feature; null without an update.
+struct FeatureRow {
+  const float* b = nullptr;
+  int first = 0, count = 0;  // the values of t that it is multiplied with
+};
+
+// Packs B, panel by panel.
+class PanelsOfB {
+ public:
+  PanelsOfB(const LoraSource& source, const CpuMatrix& matrix, DType dtype) : dtype_(dtype) {
+    int64_t num_features = 0;
+    for (const CpuMatrix* part = &matrix; part != nullptr; part = part->rest.get())
+      num_features += part->rows;
+    rows_.resize(static_cast<size_t>(num_features));
+    int first = 0;
+    for (const LoraFactors& factors : source.factors) {
+      const int count = static_cast<int>(factors.a.num_rows);
+      for (const LoraFactors::Output& output : factors.outputs)
+        add_output(output, first, count);
+      first += count;
+    }
+  }
+
+  // Packs the features of a matrix, whose first one is `first_feature`.
+  CpuLora::Part pack(const CpuMatrix& matrix, int64_t first_feature, LoraArena& arena) const {
+    CpuLora::Part part;
+    const size_t row_bytes = kPanelFeatures * dtype_size(dtype_);
+    int64_t bytes = 0;
+    for (int64_t panel = 0; panel < matrix.num_panels; ++panel) {
+      LoraPanel& to = part.panels.emplace_back(range_of(matrix, first_feature, panel));
+      to.offset = bytes;
+      bytes += to.count * static_cast<int64_t>(row_bytes);
+    }
+    char* weights = arena.allocate(bytes);
+    for (int64_t panel = 0; panel < matrix.num_panels; ++panel)
+      for (int lane = 0; lane < kPanelFeatures; ++lane)
+        pack_lane(feature_row(matrix, first_feature, panel, lane), matrix.is_gated,
+                  part.panels[static_cast<size_t>(panel)], weights, lane);
+    part.view = {weights, dtype_, part.panels.data(), matrix.is_gated};
+    return part;
+  }
+
+ private:
+  void add_output(const LoraFactors::Output& output, int first, int count) {
+    const auto& values = values_.emplace_back(read_floats(output.b));
+    CAPSTAN_CHECK(output.b.num_cols == count && output.first_feature >= 0 &&
+                  output.first_feature + output.b.num_rows <= static_cast<int64_t>(rows_.size()));
+    check_range(output.b, values);
+    for (int64_t i = 0; i < output.b.num_rows; ++i)
+      rows_[static_cast<size_t>(output.first_feature + i)] = {values.data() + i * count, first, count};
+  }
+
+  void check_range(const TensorSlice& slice, const std::vector<float>& values) const {
+    const auto fits = [&](float value) { return std::isfinite(rounded(value)); };
+    if (!std::ranges::all_of(values, fits))
+      throw Error(ErrorCode::kInvalidModel,
+                  "tensor " + slice.tensor->name + " holds a value too large for " + dtype_name(dtype_));
+  }
+
+  float rounded(float value) const {
+    if (dtype_ == DType::kF32) return value;
+    return dtype_ == DType::kF16 ? f16_to_float(float_to_f16(value)) : bf16_to_float(float_to_bf16(value));
+  }
+
+  FeatureRow feature_row(const CpuMatrix& matrix, int64_t first_feature, int64_t panel, int lane) const {
+    int64_t feature = panel * kPanelFeatures + lane;
+    if (matrix.is_gated) {
+      const int64_t pair = panel * kPairs + lane % kPairs, num_pairs = matrix.rows / 2;
+      feature = pair >= num_pairs ? matrix.rows : lane < kPairs ? pair : num_pairs + pair;
+    }
+    return feature < matrix.rows ? rows_[static_cast<size_t>(first_feature + feature)] : FeatureRow{};
+  }
+
+  // Begins and ends at even values, because B is read in pairs of rows.
+  LoraPanel range_of(const CpuMatrix& matrix, int64_t first_feature, int64_t panel) const {
+    int begin = 0, end = 0;
+    for (int lane = 0; lane < kPanelFeatures; ++lane) {
+      const FeatureRow row = feature_row(matrix, first_feature, panel, lane);
+      if (row.b == nullptr) continue;
+      const int first = matrix.is_gated ? 0 : row.first;
+      begin = end == 0 ? first : std::min(begin, first);
+      end = std::max(end, first + row.count);
+    }
+    begin &= ~1;
+    return {begin, static_cast<int>(round_up(end - begin, 2)), 0};
+  }
+
+  void pack_lane(const FeatureRow& row, bool is_gated, const LoraPanel& to, char* weights, int lane) const {
+    if (row.b == nullptr) return;
+    char* data = weights + to.offset;
+    for (int i = 0; i < row.count; ++i) {
+      const int k = (is_gated ? i : row.first + i) - to.first;
+      if (dtype_ == DType::kF32)
+        reinterpret_cast<float*>(data)[k * kPanelFeatures + lane] = row.b[i];
+      else if (dtype_ == DType::kF16)
+        reinterpret_cast<uint16_t*>(data)[k * kPanelFeatures + lane] = float_to_f16(row.b[i]);
+      else
+        reinterpret_cast<uint16_t*>(data)[(k / 2 * kPanelFeatures + lane) * 2 + k % 2] = float_to_bf16(row.b[i]);
+    }
+  }
+
+  const DType dtype_;
+  std::vector<std::vector<float>> values_;  // of all outputs
+  std::vector<FeatureRow> rows_;            // by output feature
+};
+
+}  // namespace
+
+char* LoraArena::allocate(int64_t bytes) {
+  bytes = round_up(bytes, 64);
+  if (chunks_.empty() || num_used_ + bytes > static_cast<int64_t>(chunks_.back().bytes())) {
+    chunks_.emplace_back(static_cast<size_t>(std::max(bytes, kArenaChunk)), "an adapter");
+    num_used_ = 0;
+  }
+  num_used_ += bytes;
+  return chunks_.back().as<char>() + num_used_ - bytes;
+}
+
+std::unique_ptr<CpuLora> pack_lora(const LoraSource& source, const CpuMatrix& matrix, DType dtype,
+                                   const CpuKernels& kernels) {
+  auto lora = std::make_unique<CpuLora>();
+  MatrixSource a;
+  a.kind = source.kind;
+  a.total_cols = source.total_cols;
+  int first = 0;
+  for (const LoraFactors& factors : source.factors) {
+    CAPSTAN_CHECK(factors.a.num_cols == matrix.cols);
+    a.slices.push_back(factors.a);
+    lora->scales.insert(lora->scales.end(), static_cast<size_t>(factors.a.num_rows), factors.scale);
+    const CpuLora::Range range{first, static_cast<int>(factors.a.num_rows)};
+    first += range.count;
+    if (!matrix.is_gated) continue;
+    for (const LoraFactors::Output& output : factors.outputs)
+      (output.first_feature == 0 ? lora->gate : lora->up) = range;
+  }
+  Team team({-1}, false);  // the team of the backend may be running a step
+  lora->a = pack_matrix(a, dtype, kernels, team, nullptr);
+  lora->scales.resize(static_cast<size_t>(lora->a->num_panels * kPanelFeatures), 1.0f);
+  const PanelsOfB panels(source, matrix, dtype);
+  CAPSTAN_CHECK(source.memory != nullptr);
+  if (*source.memory == nullptr) *source.memory = std::make_shared<LoraArena>();
+  auto& arena = static_cast<LoraArena&>(**source.memory);
+  lora->bytes = lora->a->bytes;
+  int64_t first_feature = 0;
+  for (const CpuMatrix* part = &matrix; part != nullptr; part = part->rest.get()) {
+    lora->parts.push_back(panels.pack(*part, first_feature, arena));
+    for (const LoraPanel& panel : lora->parts.back().panels)
+      lora->bytes += panel.count * kPanelFeatures * static_cast<int64_t>(dtype_size(dtype));
+    first_feature += part->rows;
+  }
+  return lora;
+}
+
+void LoraPlan::reserve(int max_num_tokens, int max_num_seqs) {
+  groups.reserve(static_cast<size_t>(max_num_seqs));
+  group_of.reserve(static_cast<size_t>(max_num_tokens));
+  place_of.reserve(static_cast<size_t>(max_num_tokens));
+}
+
+void LoraPlan::begin_step(const StepInput& step) {
+  groups.clear();
+  if (step.adapters.empty()) return;
+  for (const AdapterWeights* adapter : step.adapters)
+    groups.push_back({adapter, 0, 0});
+  group_of.assign(step.input_ids.size(), -1);
+  place_of.assign(step.input_ids.size(), -1);
+  const auto for_each_row = [&](auto use) {
+    for (size_t seq = 0; seq < step.adapter_indices.size(); ++seq)
+      for (int32_t row = step.cu_seqlens_q[seq]; row < step.cu_seqlens_q[seq + 1]; ++row)
+        if (step.adapter_indices[seq] >= 0) use(static_cast<size_t>(row), step.adapter_indices[seq]);
+  };
+  for_each_row([&](size_t row, int32_t group) {
+    group_of[row] = group;
+    ++groups[static_cast<size_t>(group)].count;
+  });
+  int first = 0;
+  for (Group& group : groups) {
+    group.first = first;
+    first += group.count;
+    group.count = 0;
+  }
+  for_each_row([&](size_t row, int32_t index) {
+    Group& group = groups[static_cast<size_t>(index)];
+    place_of[row] = group.first + group.count++;
+  });
+}
+
+}  // namespace capstan

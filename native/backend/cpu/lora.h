@@ -1,0 +1,74 @@
+#pragma once
+// Adapters in the memory of the CPU backend, and the rows of a step by adapter.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "native/backend/adapter.h"
+#include "native/backend/cpu/kernels.h"
+#include "native/backend/cpu/matrix.h"
+#include "native/backend/cpu/memory.h"
+
+namespace capstan {
+
+// B of all matrices of an adapter lies together in large pages: a step reads a little of each adapter in turn.
+class LoraArena final : public LoraMemory {
+ public:
+  // Returns zeroed memory that lives as long as the arena.
+  char* allocate(int64_t bytes);
+
+ private:
+  std::vector<HugeBuffer> chunks_;
+  int64_t num_used_ = 0;  // bytes of the last chunk
+};
+
+// The update of one matrix. t = A · x has the values of its factors one after the other.
+struct CpuLora final : LoraMatrix {
+  std::unique_ptr<CpuMatrix> a;
+  std::vector<float> scales;  // (panels of a * 16) of the values of t
+  // Of a gated matrix: where t has the values for the gates and those for the ups.
+  struct Range {
+    int begin = 0, count = 0;
+  };
+  Range gate, up;
+
+  // B for the output features of a matrix, or of one of those that follow it as `rest`.
+  struct Part {
+    std::vector<LoraPanel> panels;
+    LoraPanels view;
+  };
+  std::vector<Part> parts;
+
+  bool is_gated() const { return parts[0].view.is_gated; }
+};
+
+// Packs the update of `matrix`. A and B get the type `dtype`. Throws kInvalidModel for NaN, Inf and values outside the
+// range of `dtype`.
+std::unique_ptr<CpuLora> pack_lora(const LoraSource& source, const CpuMatrix& matrix, DType dtype,
+                                   const CpuKernels& kernels);
+
+// The values of t of the widest update, and the rows of (values, 16) for gated matrices.
+constexpr int64_t max_lora_values(int max_rank) {
+  return round_up(int64_t{3} * max_rank, kPanelFeatures);
+}
+constexpr int64_t max_lora_lanes(int max_rank) {
+  return round_up(max_rank, 2) * kPanelFeatures;
+}
+
+// The rows of a step that have an adapter, in the order of their adapters.
+struct LoraPlan {
+  struct Group {
+    const AdapterWeights* adapter = nullptr;
+    int first = 0, count = 0;  // of its rows
+  };
+  std::vector<Group> groups;
+  std::vector<int32_t> group_of;  // (num_tokens) index into groups, or -1
+  std::vector<int32_t> place_of;  // (num_tokens) place of the row among all rows with an adapter
+
+  // Reserves the memory for the largest step.
+  void reserve(int max_num_tokens, int max_num_seqs);
+  void begin_step(const StepInput& step);
+};
+
+}  // namespace capstan

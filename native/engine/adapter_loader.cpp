@@ -1,0 +1,48 @@
+#include "native/engine/adapter_loader.h"
+
+#include <string>
+#include <utility>
+
+#include "native/backend/panel_reader.h"
+#include "native/base/error.h"
+#include "native/engine/model_runner.h"
+
+namespace capstan {
+namespace {
+
+// Returns the most bytes that the packed tensors of one rank take.
+int64_t packed_bytes(const AdapterSource& source, const TensorTable& tensors) {
+  const auto padded = [](int64_t size) { return (size + kPanelFeatures - 1) / kPanelFeatures * kPanelFeatures; };
+  int64_t elements = 0;
+  for (const AdapterModule& module : source.modules) {
+    const FileTensor &a = tensors.at(module.a.name), &b = tensors.at(module.b.name);
+    elements += padded(a.rows) * a.cols + padded(b.rows) * (b.cols + 1);
+  }
+  return elements * static_cast<int64_t>(sizeof(float));
+}
+
+void check_memory(int64_t needed, int64_t available) {
+  if (needed > available)
+    throw Error(ErrorCode::kOutOfMemory, "the adapter needs up to " + std::to_string(needed >> 20) + " MiB, and " +
+                                             std::to_string(available >> 20) + " MiB of memory are available");
+}
+
+}  // namespace
+
+AdapterLoader make_adapter_loader(ModelSpec spec, std::vector<ShardPlan> plans, const ModelRunner& runner,
+                                  int max_rank) {
+  return [spec = std::move(spec), plans = std::move(plans), &runner, max_rank](const AdapterSource& source) {
+    const CheckpointFiles files(source.files);
+    const TensorTable tensors = check_adapter(spec, source, files, max_rank);
+    const std::vector<Rank>& ranks = runner.ranks();
+    check_memory(packed_bytes(source, tensors) * static_cast<int64_t>(ranks.size()),
+                 ranks[0].backend->available_bytes());
+    auto adapter = std::make_shared<Adapter>();
+    for (size_t rank = 0; rank < ranks.size(); ++rank)
+      adapter->ranks.push_back(
+          load_adapter_weights(spec, plans[rank], source, tensors, ranks[rank].weights, *ranks[rank].backend));
+    return std::shared_ptr<const Adapter>(std::move(adapter));
+  };
+}
+
+}  // namespace capstan

@@ -1,0 +1,27 @@
+#pragma once
+// Adapters in memory, and how they get there.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "native/backend/adapter.h"
+#include "native/model/adapter_weights.h"
+
+namespace capstan {
+
+class ModelRunner;
+
+// An adapter on all ranks.
+struct Adapter {
+  std::vector<AdapterWeights> ranks;
+};
+
+// Callable from any thread, also while steps run. Throws kInvalidModel, kIo or kOutOfMemory.
+using AdapterLoader = std::function<std::shared_ptr<const Adapter>(const AdapterSource& source)>;
+
+// `plans` are by rank. The loader must not be called after the end of `runner`.
+AdapterLoader make_adapter_loader(ModelSpec spec, std::vector<ShardPlan> plans, const ModelRunner& runner,
+                                  int max_rank);
+
+}  // namespace capstan
