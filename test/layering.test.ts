@@ -158,7 +158,7 @@ describe('scripts', () => {
     ];
     expect(
       violations(
-        /^server\/(?!internal\.ts$|base\/native-require\.ts$)/,
+        /^server\/(?!internal(-cli)?\.ts$|base\/native-require\.ts$)/,
         (target) => target.startsWith('ts/') && !shared.includes(target),
       ),
     ).toEqual([]);

@@ -1,6 +1,6 @@
+import { lockWriters } from 'capstan/internal';
 import { useOf } from '../control/owner-use';
 import { quotasOfOwner } from '../control/pool-rows';
-import { lockWriters } from '../../access/store/change';
 import { serviceChange } from '../store/change';
 import type { DataPullRow } from '../store/deployment-schema';
 import type { ServiceTx } from '../store/schema';
