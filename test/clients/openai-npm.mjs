@@ -85,7 +85,7 @@ await run(`openai ${VERSION} (npm)`, {
         messages: [{ role: 'user', content: 'Hello!' }],
         tools,
         tool_choice: choice,
-        temperature: 1,
+        temperature: 0,
         max_tokens: 200,
       });
       assert.deepEqual(Object.keys(JSON.parse(message.tool_calls[0].function.arguments)), ['city']);

@@ -58,7 +58,7 @@ def tools_streamed():
 
 def tools_required():
     for choice in ("required", {"type": "function", "function": {"name": "get_weather"}}):
-        call = ask([{"role": "user", "content": "Hello!"}], tools=[TOOL], tool_choice=choice, temperature=1, max_tokens=200).choices[0].message.tool_calls[0]
+        call = ask([{"role": "user", "content": "Hello!"}], tools=[TOOL], tool_choice=choice, temperature=0, max_tokens=200).choices[0].message.tool_calls[0]
         expect(list(json.loads(call.function.arguments)), ["city"])
 
 
