@@ -66,7 +66,7 @@ await run(`ai ${require('ai/package.json').version}`, {
       prompt: 'Hello!',
       tools: { get_weather: { ...tools.get_weather, execute: undefined } },
       toolChoice: 'required',
-      temperature: 1,
+      temperature: 0,
       maxOutputTokens: 200,
     });
     assert.deepEqual(Object.keys(toolCalls[0].input), ['city']);

@@ -48,7 +48,7 @@ def tools_streamed():
 
 
 def tools_required():
-    answer = model(temperature=1, max_tokens=200).bind_tools([get_weather], tool_choice="any").invoke("Hello!")
+    answer = model(temperature=0, max_tokens=200).bind_tools([get_weather], tool_choice="any").invoke("Hello!")
     expect(list(answer.tool_calls[0]["args"]), ["city"])
 
 

@@ -49,7 +49,7 @@ def tools_streamed():
 
 
 def tools_required():
-    call = ask([{"role": "user", "content": "Hello!"}], tools=[TOOL], tool_choice="required", temperature=1, max_tokens=200).choices[0].message.tool_calls[0]
+    call = ask([{"role": "user", "content": "Hello!"}], tools=[TOOL], tool_choice="required", temperature=0, max_tokens=200).choices[0].message.tool_calls[0]
     expect(list(json.loads(call.function.arguments)), ["city"])
 
 
