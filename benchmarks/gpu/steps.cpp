@@ -74,7 +74,12 @@ int random_file(int64_t bytes) {
 TensorTable tensors_of(const ModelSpec& spec, int fd) {
   TensorTable table;
   const auto add = [&](const std::string& name, int64_t rows, int64_t cols) {
-    table[name] = {name, fd, 0, DType::kBf16, rows, cols};
+    FileTensor& tensor = table[name];
+    tensor.name = name;
+    tensor.fd = fd;
+    tensor.dtype = DType::kBf16;
+    tensor.rows = rows;
+    tensor.cols = cols;
   };
   const int64_t q_size = int64_t{spec.num_heads} * spec.head_dim, kv_size = int64_t{spec.num_kv_heads} * spec.head_dim;
   add("embed_tokens.weight", spec.vocab_size, spec.hidden_size);
