@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { loadAddon } from './addon';
-import type { NativeEngine, NativeEngineInfo, NativeStats, NativeThinkingBudget } from './addon-types';
+import type { NativeEngine, NativeStats, NativeThinkingBudget } from './addon-types';
 import type { AdapterInfo, Adapters } from './adapters';
 import { tokenizeBadWords } from './bad-words';
 import { type CallContext, checkContext, whenAborted } from './call-context';
 import { type CallTable, deliver } from './call-table';
 import { checkBoolean, checkObject, checkString, checkTokenIds } from './checks';
+import type { EngineInfo, EngineStats } from './engine-info';
 import { CapstanError, closedError } from './errors';
 import type { ChatEvent } from './events';
 import { Generation } from './generation';
@@ -15,16 +16,9 @@ import { type PreparedCall, toNativeRequest, type UnfinishedCall } from './nativ
 import type { Model } from './model/model';
 import { type ChatOptions, prepareChat, renderChat } from './chat';
 import type { EngineOptions } from './options';
-import {
-  type EmbedOptions,
-  type EmbedResult,
-  type ModelTask,
-  type PoolingOptions,
-  type ScoreResult,
-  unsupportedTask,
-} from './pooling';
+import { type EmbedOptions, type EmbedResult, type PoolingOptions, type ScoreResult, unsupportedTask } from './pooling';
 import { checkPairs, Pooler, taskInfo, toPairs } from './pooler';
-import type { SamplingDefaults, SamplingParams } from './sampling';
+import type { SamplingParams } from './sampling';
 import { planStructuredOutput, type StructuredOutput } from './structured-output';
 import { parseGrammar } from './text/grammar-parser';
 import type { OpenText } from './text/text-client';
@@ -35,42 +29,6 @@ import { QueueLimiter, type Reservation } from './queue-limiter';
 export interface GenerateOptions extends SamplingParams {
   /** Runs the tokenizer's post-processor on a text prompt, which adds tokens such as BOS. Default: true. */
   addSpecialTokens?: boolean;
-}
-
-/** The loaded model and the resolved options of an engine. */
-export interface EngineInfo extends NativeEngineInfo {
-  /** Version of the native addon. */
-  version: string;
-  /** What the model does. */
-  task: ModelTask;
-  /** Values of an embedding. Only with the task `embed`. */
-  embeddingSize?: number;
-  /** Names of the model's prompts, such as `query` and `document`. Only with the task `embed`. */
-  promptNames?: readonly string[];
-  /** Name on the hub (`ORG/NAME`), else of the model directory or GGUF file, or `demo`. */
-  modelName: string;
-  /** Architecture as `config.json` names it, such as `LlamaForCausalLM`. */
-  architecture: string;
-  /** Number of weights. */
-  numParameters: number;
-  /** Number of token ids, from 0. */
-  vocabSize: number;
-  /** Token ids that end a completion: the union of `generation_config.json` and `config.json`. */
-  eosTokenIds: number[];
-  /** Defaults of `generation_config.json`, overridden by `generationConfigOverrides`. */
-  samplingDefaults: SamplingDefaults;
-  /** Name of the format in which tool calls are parsed, or null if they stay in the text. */
-  toolCallFormat: string | null;
-  /** Name of the format in which reasoning is parsed, or null if it stays in the text. */
-  reasoningFormat: string | null;
-  /** Whether the prefix cache is enabled. */
-  prefixCache: boolean;
-}
-
-/** Counters and gauges of an engine since it was loaded. */
-export interface EngineStats extends NativeStats {
-  /** Share of all prompt tokens that were found in the prefix cache, 0 to 1. */
-  prefixCacheHitRate: number;
 }
 
 /** Closes the engines that were garbage-collected without {@link Engine.close}. Neither part refers to its engine. */

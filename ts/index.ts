@@ -4,7 +4,8 @@ export { MAX_BAD_WORDS } from './bad-words';
 export { type ChatOptions, type ToolChoice } from './chat';
 export type { ReasoningEffort } from './text/reasoning';
 export { type CallContext } from './call-context';
-export { Engine, type EngineInfo, type EngineStats, type GenerateOptions } from './engine';
+export { Engine, type GenerateOptions } from './engine';
+export type { EngineInfo, EngineStats } from './engine-info';
 export { type AdapterInfo } from './adapters';
 export { CapstanError, type CapstanErrorCode, type CapstanErrorDetails, ERROR_CODES } from './errors';
 export {

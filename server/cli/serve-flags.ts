@@ -463,7 +463,7 @@ const HTTP: readonly Definition[] = [
   {
     name: 'admin-port',
     value: '<number>',
-    help: 'second port, which serves /health, /ping and /metrics without a key (default: none)',
+    help: 'second port, which serves /health, /ping, /metrics and, with --lora-dir, the adapter routes without a key (default: none)',
     apply: (o, value, source) => {
       o.adminPort = parsePort(value, source);
     },

@@ -242,8 +242,8 @@ test('the library reference lists every option and error code', () => {
     'engine-options': interfaceTable(['ts/options.ts', 'EngineOptions']),
     sampling: interfaceTable(['ts/sampling.ts', 'SamplingParams']),
     chat: interfaceTable(['ts/chat.ts', 'ChatOptions']),
-    info: interfaceTable(['ts/engine.ts', 'EngineInfo'], ['ts/addon-types.ts', 'NativeEngineInfo']),
-    stats: interfaceTable(['ts/engine.ts', 'EngineStats'], ['ts/addon-types.ts', 'NativeStats']),
+    info: interfaceTable(['ts/engine-info.ts', 'EngineInfo'], ['ts/addon-types.ts', 'NativeEngineInfo']),
+    stats: interfaceTable(['ts/engine-info.ts', 'EngineStats'], ['ts/addon-types.ts', 'NativeStats']),
     handler: interfaceTable(['server/inference/handler.ts', 'HandlerOptions']),
     types: `\n\`\`\`ts\n${TYPES.map(([file, name]) => declaration(file, name)).join('\n\n')}\n\`\`\`\n`,
   });

@@ -117,12 +117,10 @@ function resolveTensor(first: RequiredTensor, prefix: string, { files, found, qu
     quantization && resolveQuantized({ ...required, checkpointName: name }, quantization.schemes, found, files);
   if (quantized !== undefined) return quantized;
   const tensor = found.get(name);
-  if (tensor === undefined)
-    throw invalidModel(
-      name,
-      `a tensor of shape ${showShape(required.shape)} in ${required.folder === undefined ? 'the checkpoint' : `${required.folder}/${SINGLE_FILE}`}`,
-      'none of that name',
-    );
+  if (tensor === undefined) {
+    const place = required.folder === undefined ? 'the checkpoint' : `${required.folder}/${SINGLE_FILE}`;
+    throw invalidModel(name, `a tensor of shape ${showShape(required.shape)} in ${place}`, 'none of that name');
+  }
   const { stacked, isTransposed } = required;
   const stored = required.storedShape ?? [
     ...(stacked === undefined ? [] : [stacked.count]),

@@ -2,7 +2,7 @@ import type { NativeLayer, NativeModelSpec, NativeMoe } from '../addon-types';
 import { CapstanError } from '../errors';
 import type { ModelTask } from '../pooling';
 import type { SamplingDefaults } from '../sampling';
-import { findFamily, textConfig } from './families';
+import { findFamily, textConfig } from './find-family';
 import { type Family, type ModelFeatures, SHARED_DEFAULTS } from './family';
 import { type JsonObject, JsonReader, parseJsonObject } from './json-file';
 import { type PoolingPlan, planPooling, pooledSpec } from './pooling-plan';

@@ -1,6 +1,6 @@
 import type { NativeLayer, NativeModelSpec } from '../../addon-types';
 import { MAX_LAYERS, PLAIN_DECODER } from '../config';
-import { familyOf } from '../families';
+import { familyOf } from '../find-family';
 import type { Family } from '../family';
 import { JsonReader } from '../json-file';
 import { ARCHITECTURES, type GgufArchitecture, type GgufSizes, ROPE_DIVISORS } from './architectures';

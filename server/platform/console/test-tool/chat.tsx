@@ -13,6 +13,7 @@ import { chatDelta, EMPTY_RESPONSE, type TestResponse } from './response-reader'
 import { KeyChoice } from './key-choice';
 import type { RequestDraft } from './request';
 import { errorText, testResponses } from './run';
+import { SendButton } from './send-button';
 
 interface Message {
   role: 'user' | 'assistant';
@@ -111,15 +112,11 @@ export function Chat({ of, model }: { of: Deployment; model: string }) {
               onInput={(event) => setText(event.currentTarget.value)}
               onKeyDown={onKeyDown}
             />
-            {isRunning ? (
-              <Button icon="stop" onClick={() => running.current?.abort()}>
-                {t('test.cancel')}
-              </Button>
-            ) : (
-              <Button type="submit" look="primary" icon="send" isDisabled={text.trim() === ''}>
-                {t('test.send')}
-              </Button>
-            )}
+            <SendButton
+              isRunning={isRunning}
+              isDisabled={text.trim() === ''}
+              onCancel={() => running.current?.abort()}
+            />
           </form>
         </div>
       </section>

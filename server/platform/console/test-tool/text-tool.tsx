@@ -5,7 +5,6 @@ import { type ApiProblem, toProblem } from '../api/problem';
 import { formatMs } from '../format/numbers';
 import { neutralise } from '../format/neutral';
 import { locale, t } from '../i18n';
-import { Button } from '../ui/button';
 import { TextField } from '../ui/field';
 import { Card } from '../ui/page';
 import { Banner, ProblemBanner } from '../ui/state';
@@ -13,6 +12,7 @@ import { KeyChoice } from './key-choice';
 import type { RequestDraft } from './request';
 import { EMPTY_RESPONSE } from './response-reader';
 import { errorText, testResponses } from './run';
+import { SendButton } from './send-button';
 
 interface TextToolProps<T> {
   of: Deployment;
@@ -92,15 +92,7 @@ export function TextTool<T>({ of, model, title, hint, path, body, read, show, ch
             {children}
             {isTried && body === undefined && <p class="hint">{t('texts.missing')}</p>}
             <div class="row">
-              {isRunning ? (
-                <Button icon="stop" onClick={() => running.current?.abort()}>
-                  {t('test.cancel')}
-                </Button>
-              ) : (
-                <Button type="submit" look="primary" icon="send">
-                  {t('test.send')}
-                </Button>
-              )}
+              <SendButton isRunning={isRunning} onCancel={() => running.current?.abort()} />
             </div>
           </form>
         </Card>

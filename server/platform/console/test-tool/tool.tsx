@@ -14,6 +14,7 @@ import { EMPTY_RESPONSE, type TestResponse } from './response-reader';
 import { PairRows } from './pair-rows';
 import { METHODS, type Method, type RequestDraft, requestExample, requestProblems } from './request';
 import { testResponses } from './run';
+import { SendButton } from './send-button';
 
 /** Sends any request to the deployment through the gateway, so that access control applies. */
 export function TestTool({ of, model, task }: { of: Deployment; model: string; task: ModelTask }) {
@@ -89,15 +90,7 @@ export function TestTool({ of, model, task }: { of: Deployment; model: string; t
               onInput={(path) => set({ path })}
               error={errorOf('path')}
             />
-            {isRunning ? (
-              <Button icon="stop" onClick={() => running.current?.abort()}>
-                {t('test.cancel')}
-              </Button>
-            ) : (
-              <Button type="submit" look="primary" icon="send">
-                {t('test.send')}
-              </Button>
-            )}
+            <SendButton isRunning={isRunning} onCancel={() => running.current?.abort()} />
           </div>
           <div class="row">
             <Button isSmall look="quiet" onClick={() => set({ method: 'POST', bodyType: 'json', ...example })}>

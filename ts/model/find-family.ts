@@ -1,0 +1,110 @@
+import { CapstanError, showPlace } from '../errors';
+import { MEAN } from './encoders';
+import { FAMILIES } from './families';
+import type { Family } from './family';
+import type { JsonObject, JsonReader } from './json-file';
+
+/** Families that are not supported yet, by the start of their model type. */
+const LATER_FAMILIES: readonly [prefix: string, description: string][] = [
+  ['apertus', 'xIELU activations'],
+  ['cohere2', 'attention beside the MLP'],
+  ['gemma3n', 'per-layer inputs'],
+  ['qwen3_vl', 'another text model with images'],
+  ['deepseek', 'multi-head latent attention'],
+  ['phi', 'Phi before Phi-3, or its mixture of experts'],
+];
+
+/** Models of text with images. Only the text part runs. The value is its row if its config names none. */
+const OUTER_MODELS: Readonly<Record<string, string>> = {
+  Gemma3ForConditionalGeneration: 'gemma3_text',
+  Gemma4ForConditionalGeneration: 'gemma4_text',
+  Mistral3ForConditionalGeneration: 'mistral',
+  Qwen3_5ForConditionalGeneration: 'qwen3_5_text',
+  Qwen3_5MoeForConditionalGeneration: 'qwen3_5_moe_text',
+};
+
+/** Keys of the outer config that hold for the text part too. */
+const OUTER_KEYS = ['quantization_config', 'compression_config', 'eos_token_id', 'torch_dtype', 'dtype'];
+
+/** Returns the config of the text model, which is a part of the config of a model of text with images. */
+export function textConfig(config: JsonObject): JsonObject {
+  const text = config.text_config;
+  const architecture = Array.isArray(config.architectures) ? String(config.architectures[0]) : '';
+  if (!Object.hasOwn(OUTER_MODELS, architecture)) return config;
+  if (typeof text !== 'object' || text === null || Array.isArray(text)) return config;
+  const { model_type: modelType = OUTER_MODELS[architecture] } = text as JsonObject;
+  const family = FAMILIES.find((row) => row.modelType === modelType);
+  if (family === undefined) return config;
+  const { tie_word_embeddings = (text as JsonObject).tie_word_embeddings } = config;
+  const outer = OUTER_KEYS.filter((key) => config[key] !== undefined).map((key) => [key, config[key]]);
+  return {
+    ...(Object.fromEntries(outer) as JsonObject),
+    ...text,
+    model_type: modelType,
+    architectures: [family.architecture],
+    ...(tie_word_embeddings === undefined ? {} : { tie_word_embeddings }),
+  };
+}
+
+/** @throws CapstanError `unsupported_model` that names the architecture and the supported ones. */
+export function findFamily(config: JsonReader): Family {
+  const modelType = config.string('model_type', '');
+  const architectures = config.raw('architectures');
+  const architecture = Array.isArray(architectures) && architectures.length > 0 ? String(architectures[0]) : undefined;
+  const rows = FAMILIES.filter((row) =>
+    modelType === '' ? row.architecture === architecture : row.modelType === modelType,
+  );
+  const family =
+    rows.find((row) => row.isFor?.(config)) ??
+    rows.find((row) => row.architecture === architecture && row.isFor === undefined) ??
+    rows.at(0);
+  const name = architecture ?? (modelType === '' ? 'a model without model_type and architectures' : modelType);
+  if (family === undefined) {
+    const later = LATER_FAMILIES.find(([prefix]) => modelType.startsWith(prefix));
+    throw unsupported(later === undefined ? name : `${name} (${later[1]}, not supported yet)`);
+  }
+  // Refuse other heads (classification, reward): only language model heads are loaded.
+  const isBase = architecture !== undefined && hasKnownBody(architecture, family);
+  if (architecture !== undefined && architecture !== family.architecture && !isBase) throw unsupported(name);
+  const bidirectional = config.raw('use_bidirectional_attention');
+  if ((bidirectional === true || bidirectional === 'all') && !family.isEncoder)
+    throw config.mismatch('use_bidirectional_attention', 'false (a model that generates text)', bidirectional);
+  return config.raw('is_causal') === false && !family.isEncoder ? bidirectionalFamily(family) : family;
+}
+
+/** A decoder that was trained further as an encoder, such as gte-Qwen2: its tokens see each other. */
+function bidirectionalFamily(family: Family): Family {
+  const expected = 'true for a model with sliding windows, experts or recurrent layers';
+  return {
+    ...family,
+    isEncoder: true,
+    attention: (config, numLayers) => {
+      const layers = family.attention(config, numLayers);
+      if (family.moe !== undefined || family.recurrent !== undefined || layers.some(({ window }) => window > 0))
+        throw CapstanError.mismatch('unsupported_model', 'config.json: is_causal', expected, false);
+      return layers;
+    },
+    changes: (config, sizes) => ({ ...family.changes?.(config, sizes), isCausal: false }),
+    pooling: MEAN,
+  };
+}
+
+/** The head of a language model is not part of an encoder's embeddings. */
+function hasKnownBody(architecture: string, { isEncoder }: Family): boolean {
+  return /(?<!Reward)Model$/.test(architecture) || (isEncoder === true && architecture.endsWith('ForMaskedLM'));
+}
+
+/** Returns the family of a model type that is in the table. */
+export function familyOf(modelType: string): Family {
+  return FAMILIES.find((row) => row.modelType === modelType)!;
+}
+
+function unsupported(received: string): CapstanError {
+  const expected = FAMILIES.map((row) => row.architecture).join(', ');
+  const shown = showPlace(received);
+  return new CapstanError(
+    'unsupported_model',
+    `config.json: expected one of the architectures ${expected}, got ${shown}`,
+    { param: 'architectures', expected, received: shown },
+  );
+}
