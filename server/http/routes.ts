@@ -36,10 +36,10 @@ export interface RequestContext {
  * that need only a {@link RequestContext} work while the model is still loading.
  */
 export interface Route<in Context = RequestContext> {
-  readonly method: 'GET' | 'POST';
+  readonly method: 'GET' | 'POST' | 'DELETE';
   /**
-   * In the form of OpenAPI: `/v1/models/{model}`. A parameter comes last and matches the rest of the path, slashes
-   * included.
+   * In the form of OpenAPI, with at most one parameter. A parameter at the end (`/v1/models/{model}`) matches the rest of
+   * the path, slashes included. Any other (`/v1/responses/{response_id}/input_items`) matches one segment.
    */
   readonly path: string;
   /** Whether the admin listener serves it too. */
@@ -72,24 +72,33 @@ export interface RequestRecord {
 export class RouteTable<Context> {
   readonly all: readonly Route<Context>[];
   readonly #exact = new Map<string, Route<Context>[]>();
-  readonly #withParameter: { prefix: string; route: Route<Context> }[] = [];
+  readonly #withParameter: { prefix: string; suffix: string; route: Route<Context> }[] = [];
 
   constructor(routes: readonly Route<Context>[]) {
     this.all = routes;
     for (const route of routes) {
       const prefixLength = route.path.indexOf('{');
-      if (prefixLength >= 0) this.#withParameter.push({ prefix: route.path.slice(0, prefixLength), route });
+      const suffix = route.path.slice(route.path.indexOf('}') + 1);
+      if (prefixLength >= 0) this.#withParameter.push({ prefix: route.path.slice(0, prefixLength), suffix, route });
       else this.#exact.set(route.path, [...(this.#exact.get(route.path) ?? []), route]);
     }
   }
 
-  /** Returns the routes of a path, for all methods. An exact path takes precedence over one with a parameter. */
+  /**
+   * Returns the routes of a path, for all methods. An exact path takes precedence over one with a parameter, and a
+   * parameter of one segment over one that matches the rest.
+   */
   at(path: string): readonly Route<Context>[] {
-    return (
-      this.#exact.get(path) ??
-      this.#withParameter
-        .filter(({ prefix }) => path.startsWith(prefix) && path.length > prefix.length)
-        .map(({ route }) => route)
-    );
+    const exact = this.#exact.get(path);
+    if (exact !== undefined) return exact;
+    const matching = this.#withParameter.filter(({ prefix, suffix }) => matches(path, prefix, suffix));
+    const most = Math.max(...matching.map(({ suffix }) => suffix.length));
+    return matching.filter(({ suffix }) => suffix.length === most).map(({ route }) => route);
   }
+}
+
+function matches(path: string, prefix: string, suffix: string): boolean {
+  if (!path.startsWith(prefix) || !path.endsWith(suffix)) return false;
+  const value = path.slice(prefix.length, path.length - suffix.length);
+  return value !== '' && path.length > prefix.length + suffix.length && (suffix === '' || !value.includes('/'));
 }
