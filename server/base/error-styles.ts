@@ -10,7 +10,8 @@ export interface ErrorStyle {
   bodyEvents(body: unknown): string;
 }
 
-const DONE = 'data: [DONE]\n\n';
+/** The end of a stream of OpenAI's older interfaces. */
+export const DONE = 'data: [DONE]\n\n';
 
 const OPENAI: ErrorStyle = {
   body: (error) => renderError(error),

@@ -38,8 +38,8 @@ export interface RequestContext {
 export interface Route<in Context = RequestContext> {
   readonly method: 'GET' | 'POST' | 'DELETE';
   /**
-   * In the form of OpenAPI, with at most one parameter. A parameter at the end (`/v1/models/{model}`) matches the rest of
-   * the path, slashes included. Any other (`/v1/responses/{response_id}/input_items`) matches one segment.
+   * In the form of OpenAPI: `/v1/models/{model}`, `/v1/files/{file_id}/content`. One parameter at most, which matches
+   * slashes too.
    */
   readonly path: string;
   /** Whether the admin listener serves it too. */
@@ -77,28 +77,30 @@ export class RouteTable<Context> {
   constructor(routes: readonly Route<Context>[]) {
     this.all = routes;
     for (const route of routes) {
-      const prefixLength = route.path.indexOf('{');
-      const suffix = route.path.slice(route.path.indexOf('}') + 1);
-      if (prefixLength >= 0) this.#withParameter.push({ prefix: route.path.slice(0, prefixLength), suffix, route });
+      const [prefix, suffix] = route.path.split(/\{\w+\}/);
+      if (suffix !== undefined) this.#withParameter.push({ prefix, suffix, route });
       else this.#exact.set(route.path, [...(this.#exact.get(route.path) ?? []), route]);
     }
+    this.#withParameter.sort((a, b) => b.suffix.length - a.suffix.length);
   }
 
   /**
-   * Returns the routes of a path, for all methods. An exact path takes precedence over one with a parameter, and a
-   * parameter of one segment over one that matches the rest.
+   * Returns the routes of a path, for all methods. An exact path takes precedence over one with a parameter, and of
+   * those the one with the longest text after it.
    */
   at(path: string): readonly Route<Context>[] {
     const exact = this.#exact.get(path);
     if (exact !== undefined) return exact;
-    const matching = this.#withParameter.filter(({ prefix, suffix }) => matches(path, prefix, suffix));
-    const most = Math.max(...matching.map(({ suffix }) => suffix.length));
-    return matching.filter(({ suffix }) => suffix.length === most).map(({ route }) => route);
+    const matching = this.#withParameter.filter(
+      ({ prefix, suffix }) =>
+        path.startsWith(prefix) && path.endsWith(suffix) && path.length > prefix.length + suffix.length,
+    );
+    return matching.filter(({ suffix }) => suffix === matching[0].suffix).map(({ route }) => route);
   }
 }
 
-function matches(path: string, prefix: string, suffix: string): boolean {
-  if (!path.startsWith(prefix) || !path.endsWith(suffix)) return false;
-  const value = path.slice(prefix.length, path.length - suffix.length);
-  return value !== '' && path.length > prefix.length + suffix.length && (suffix === '' || !value.includes('/'));
+/** Returns the part of a path that is the parameter of its route. */
+export function pathParameter(routePath: string, path: string): string {
+  const [prefix, suffix] = routePath.split(/\{\w+\}/);
+  return path.slice(prefix.length, path.length - suffix.length);
 }

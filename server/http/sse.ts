@@ -1,3 +1,4 @@
+import { DONE } from '../base/error-styles';
 import type { HttpReply, ReplyStream } from './transport';
 
 export interface SseOptions {
@@ -66,8 +67,8 @@ export class SseStream {
     this.#stream.end();
   }
 
-  /** Sends the last text, if there is any, and ends the stream. */
-  async finish(text: string): Promise<void> {
+  /** Sends the last text, by default the terminator, and ends the stream. */
+  async finish(text = DONE): Promise<void> {
     if (text !== '') await this.write(text);
     this.end();
   }

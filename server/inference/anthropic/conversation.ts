@@ -1,6 +1,6 @@
 import type { ChatMessage } from '../../../ts';
 import { ApiError } from '../../base/errors';
-import { withSystemFirst } from '../openai/system-message';
+import { withSystemFirst } from '../conversation/system-message';
 import { show } from '../openai/validate';
 import type { ContentBlock, ConversationRequest, InnerBlock, WireMessage } from './schema';
 

@@ -3,11 +3,11 @@ import { errorStyleOf, namedEvent } from '../../base/error-styles';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import { type StreamForm, streamReply, toClientError } from '../openai/call';
 import type { OpenAiContext } from '../openai/context';
-import { generateChat } from '../openai/generate-chat';
+import { generateChat } from '../conversation/generate-chat';
 import { readCall } from '../openai/read-call';
 import { readyEvents } from '../openai/ready-events';
 import { sendJson } from '../openai/send-json';
-import { logDroppedTools, withToolPlaces } from '../openai/wire-tools';
+import { logDroppedTools, withToolPlaces } from '../conversation/tools';
 import { Content } from './content';
 
 export const MESSAGES_PATH = '/v1/messages';

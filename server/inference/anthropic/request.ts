@@ -1,13 +1,13 @@
 import type { ChatOptions, ReasoningEffort, ToolChoice } from '../../../ts';
 import { EFFORT_VARIABLES, templateKwargs } from '../openai/chat-request';
-import type { ConversationCall } from '../openai/generate-chat';
+import type { ConversationCall } from '../conversation/generate-chat';
 import type { JsonText } from '../openai/json-text';
 import { CLIENT_NAMES, toSamplingParams, withoutUndefined } from '../openai/sampling-request';
 import { requestedOutput } from '../openai/structured-output';
-import { checkNotEmpty } from '../openai/system-message';
+import { checkNotEmpty } from '../conversation/system-message';
 import { MESSAGES_UNSUPPORTED, refuseUnsupported } from '../openai/unsupported';
 import { validate } from '../openai/validate';
-import { checkNamed, convertTools, type ConvertedTools, invalidChoice } from '../openai/wire-tools';
+import { checkNamed, convertTools, type ConvertedTools, invalidChoice } from '../conversation/tools';
 import type { ParseLimits, ServerSettings } from '../settings';
 import { isPrefilled, toMessages } from './conversation';
 import { type ConversationRequest, COUNT_TOKENS_REQUEST, MESSAGES_NULLS, MESSAGES_REQUEST } from './schema';
@@ -66,7 +66,10 @@ function toCall(request: ConversationRequest, settings: ServerSettings): Message
   const structured =
     format === undefined
       ? undefined
-      : requestedOutput({ response_format: { type: format.type, json_schema: { schema: format.schema } } }, formatParam);
+      : requestedOutput(
+          { response_format: { type: format.type, json_schema: { schema: format.schema } } },
+          formatParam,
+        );
   const effort = effortOf(request, settings);
   return {
     model: request.model === '' ? undefined : request.model,

@@ -34,15 +34,14 @@ const blocks = { maxItems: MAX_BLOCKS, description: 'a string or an array of con
 const inner = array(object({ type: string, text: string }, ['type']), blocks);
 const contentBlocks = array(object({ ...block, content: stringOr(inner, blocks) }, ['type']), blocks);
 
-const message = object(
-  { role: oneOf('user', 'assistant', 'system'), content: stringOr(contentBlocks, blocks) },
-  ['role', 'content'],
-);
+const message = object({ role: oneOf('user', 'assistant', 'system'), content: stringOr(contentBlocks, blocks) }, [
+  'role',
+  'content',
+]);
 
-const tool = object(
-  { type: string, name: string, description: string, input_schema: openObject, strict: boolean },
-  ['name'],
-);
+const tool = object({ type: string, name: string, description: string, input_schema: openObject, strict: boolean }, [
+  'name',
+]);
 
 const outputFormat = object({ type: oneOf('json_schema'), schema: openObject }, ['type', 'schema']);
 
@@ -56,7 +55,9 @@ const CONVERSATION = {
     { type: oneOf('auto', 'any', 'tool', 'none'), name: string, disable_parallel_tool_use: boolean },
     ['type'],
   ),
-  thinking: object({ type: oneOf('enabled', 'disabled', 'adaptive'), budget_tokens: integer({ minimum: 1 }) }, ['type']),
+  thinking: object({ type: oneOf('enabled', 'disabled', 'adaptive'), budget_tokens: integer({ minimum: 1 }) }, [
+    'type',
+  ]),
   output_config: object({ effort: oneOf('low', 'medium', 'high', 'xhigh', 'max'), format: outputFormat }),
   output_format: outputFormat,
   chat_template_kwargs: openObject,

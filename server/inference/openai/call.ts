@@ -1,6 +1,6 @@
 import { CapstanError, type Usage } from '../../../ts';
 import { ApiError } from '../../base/errors';
-import { errorStyleOf } from '../../base/error-styles';
+import { DONE, errorStyleOf } from '../../base/error-styles';
 import { toApiError } from '../../base/to-api-error';
 import { ClientTooSlow, SseStream } from '../../http/sse';
 import { header, type HttpReply, type HttpRequest } from '../../http/transport';
@@ -90,6 +90,6 @@ export async function streamReply(
 }
 
 const OPENAI_STREAM: StreamForm = {
-  terminator: 'data: [DONE]\n\n',
+  terminator: DONE,
   errorEvents: (error) => errorStyleOf('').events(error, ''),
 };

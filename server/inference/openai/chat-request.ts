@@ -2,7 +2,7 @@ import type { ChatOptions } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import type { ParseLimits, ServerSettings } from '../settings';
 import { checkConversation, conversationOptions, toMessage } from './conversation';
-import type { ConversationCall } from './generate-chat';
+import type { ConversationCall } from '../conversation/generate-chat';
 import type { JsonText } from './json-text';
 import { CHAT_NULLS } from './nulls';
 import {
@@ -149,7 +149,10 @@ export const EFFORT_VARIABLES = ['enable_thinking', 'thinking', 'thinking_budget
 
 /** Returns the template variables: the server's defaults, overridden by the client's own. */
 export function templateKwargs(
-  { reasoning_effort: effort, chat_template_kwargs: own }: Pick<ChatCompletionRequest, 'reasoning_effort' | 'chat_template_kwargs'>,
+  {
+    reasoning_effort: effort,
+    chat_template_kwargs: own,
+  }: Pick<ChatCompletionRequest, 'reasoning_effort' | 'chat_template_kwargs'>,
   settings: ServerSettings,
 ): Record<string, unknown> {
   const defaults = Object.entries(settings.templateKwargs);

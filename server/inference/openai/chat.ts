@@ -4,7 +4,7 @@ import type { ChatCall } from './chat-request';
 import { type CompletionHead, type ChatStyle, chatChunk, chatCompletion, type PromptEcho } from './chat-response';
 import { ChatChunks } from './chat-stream';
 import type { OpenAiContext } from './context';
-import { generateChat } from './generate-chat';
+import { generateChat } from '../conversation/generate-chat';
 import { sendJson } from './send-json';
 import { TokenWords } from './logprobs';
 import { readCall } from './read-call';

@@ -6,7 +6,13 @@ import { COUNT_TOKENS_REQUEST, MESSAGES_NULLS, MESSAGES_REQUEST } from '../anthr
 import { RESPONSES_PATH } from '../../base/error-styles';
 import { createResponse } from '../responses/create-response';
 import { RESPONSES_NULLS, RESPONSES_REQUEST } from '../responses/schema';
-import { deleteResponse, getResponse, INPUT_ITEMS_SUFFIX, listInputItems } from '../responses/stored-responses';
+import {
+  deleteResponse,
+  getResponse,
+  INPUT_ITEMS_PATH,
+  listInputItems,
+  RESPONSE_PATH,
+} from '../responses/stored-responses';
 import { chatCompletions } from './chat';
 import { completions } from './completions';
 import type { OpenAiContext } from './context';
@@ -73,19 +79,19 @@ const ROUTES: readonly OpenAiRoute[] = [
   },
   {
     method: 'GET',
-    path: `${RESPONSES_PATH}/{response_id}`,
+    path: RESPONSE_PATH,
     handle: getResponse,
     summary: 'Get a stored response',
   },
   {
     method: 'DELETE',
-    path: `${RESPONSES_PATH}/{response_id}`,
+    path: RESPONSE_PATH,
     handle: deleteResponse,
     summary: 'Delete a stored response',
   },
   {
     method: 'GET',
-    path: `${RESPONSES_PATH}/{response_id}${INPUT_ITEMS_SUFFIX}`,
+    path: INPUT_ITEMS_PATH,
     handle: listInputItems,
     summary: 'List the input of a stored response',
   },

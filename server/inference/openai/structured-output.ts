@@ -33,10 +33,7 @@ export function requestedOutput(
   return found[0];
 }
 
-function fromResponseFormat(
-  format: GenerationFields['response_format'],
-  param: string,
-): RequestedOutput | undefined {
+function fromResponseFormat(format: GenerationFields['response_format'], param: string): RequestedOutput | undefined {
   if (format === undefined || format.type === 'text') return undefined;
   // Clients of llama.cpp put the schema beside the type, for both types.
   const { schema: schemaBesideType } = format as { schema?: unknown };

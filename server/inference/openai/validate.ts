@@ -161,7 +161,7 @@ function pointerSegments(pointer: string): string[] {
 function paramName(path: readonly string[]): string | null {
   if (path.length === 0) return null;
   // The items of a conversation have fields. The inputs of an embedding model have none.
-  const isNested = NESTED.has(path[0]) || (path[0] === 'input' && path.length > 2);
+  const isNested = NESTED.has(path[0]) || (path[0] === 'input' && path.length > 2 && !/^\d+$/.test(path[2]));
   const named = isNested ? path : path.slice(0, 1);
   return named.reduce((name, segment) => (/^\d+$/.test(segment) ? `${name}[${segment}]` : `${name}.${segment}`));
 }

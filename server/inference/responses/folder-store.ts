@@ -21,11 +21,7 @@ export class FolderResponseStore implements ResponseStore {
   }
 
   /** Opens or creates the folder. Deletes what exceeds the limits. Rejects if it is not readable and writable. */
-  static async open(
-    folder: string,
-    limits: StoreLimits,
-    now: () => number = Date.now,
-  ): Promise<FolderResponseStore> {
+  static async open(folder: string, limits: StoreLimits, now: () => number = Date.now): Promise<FolderResponseStore> {
     const store = new FolderResponseStore(folder, limits, now);
     await mkdir(folder, { recursive: true, mode: 0o700 });
     const files = await findFiles(folder);

@@ -1,7 +1,7 @@
 import type { ChatMessage, Messages } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import type { ClientIdentity } from '../../http/routes';
-import { checkNotEmpty, withSystemFirst } from '../openai/system-message';
+import { checkNotEmpty, withSystemFirst } from '../conversation/system-message';
 import { show } from '../openai/validate';
 import { isResponseId, responseIdOf } from './ids';
 import { REFERENCE, toMessages } from './input-items';

@@ -117,7 +117,8 @@ export class Output {
   #addCall({ id, name, argumentsDelta }: ToolCallEvent): void {
     const last = this.#last;
     const isCustom = this.#customNames.has(name);
-    const item = id === this.#openCallId && last !== undefined ? (last as CallItem) : this.#openCall(id, name, isCustom);
+    const item =
+      id === this.#openCallId && last !== undefined ? (last as CallItem) : this.#openCall(id, name, isCustom);
     this.#arguments += argumentsDelta;
     if (isCustom || argumentsDelta === '') return;
     item.arguments = this.#arguments;

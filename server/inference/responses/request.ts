@@ -1,11 +1,11 @@
 import type { ChatOptions, Messages } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import { templateKwargs } from '../openai/chat-request';
-import type { ConversationCall } from '../openai/generate-chat';
+import type { ConversationCall } from '../conversation/generate-chat';
 import type { JsonText } from '../openai/json-text';
 import { CLIENT_NAMES, toSamplingParams, withoutUndefined } from '../openai/sampling-request';
 import { requestedOutput } from '../openai/structured-output';
-import { checkNotEmpty, withSystemFirst } from '../openai/system-message';
+import { checkNotEmpty, withSystemFirst } from '../conversation/system-message';
 import { refuseUnsupported, RESPONSES_UNSUPPORTED } from '../openai/unsupported';
 import { validate } from '../openai/validate';
 import type { ParseLimits } from '../settings';

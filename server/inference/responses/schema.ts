@@ -58,10 +58,9 @@ export const RESPONSES_REQUEST = object(
     ),
     parallel_tool_calls: boolean,
     text: object({
-      format: object(
-        { type: oneOf('text', 'json_object', 'json_schema'), name: string, schema: unsafe<unknown>({}) },
-        ['type'],
-      ),
+      format: object({ type: oneOf('text', 'json_object', 'json_schema'), name: string, schema: unsafe<unknown>({}) }, [
+        'type',
+      ]),
       verbosity: string,
     }),
     reasoning: object({ effort: oneOf('none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'), summary: string }),

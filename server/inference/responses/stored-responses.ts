@@ -1,35 +1,42 @@
 import { ApiError } from '../../base/errors';
 import { RESPONSES_PATH } from '../../base/error-styles';
+import { pathParameter } from '../../http/routes';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import type { OpenAiContext } from '../openai/context';
 import { sendJson } from '../openai/send-json';
 import { show } from '../openai/validate';
 import { History } from './history';
 
+export const RESPONSE_PATH = `${RESPONSES_PATH}/{response_id}`;
+export const INPUT_ITEMS_PATH = `${RESPONSE_PATH}/input_items`;
+
+type StoreContext = Pick<OpenAiContext, 'responses' | 'identity'>;
+
 /** GET /v1/responses/{response_id} */
-export async function getResponse(context: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
+export async function getResponse(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {
   if (new URLSearchParams(request.query).get('stream') === 'true')
     throw new ApiError('unsupported_value', 'stream: expected false, because stored responses are complete', {
       param: 'stream',
     });
-  const { response } = await new History(context.responses, context.identity).demand(idOf(request.path));
+  const { response } = await new History(context.responses, context.identity).demand(
+    pathParameter(RESPONSE_PATH, request.path),
+  );
   sendJson(reply, response);
 }
 
 /** DELETE /v1/responses/{response_id} */
-export async function deleteResponse(context: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
-  const id = idOf(request.path);
+export async function deleteResponse(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {
+  const id = pathParameter(RESPONSE_PATH, request.path);
   await new History(context.responses, context.identity).delete(id);
   sendJson(reply, { id, object: 'response', deleted: true });
 }
 
-export const INPUT_ITEMS_SUFFIX = '/input_items';
 const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 100;
 
 /** GET /v1/responses/{response_id}/input_items: the input of that request, without earlier turns. */
-export async function listInputItems(context: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
-  const id = idOf(request.path.slice(0, -INPUT_ITEMS_SUFFIX.length));
+export async function listInputItems(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {
+  const id = pathParameter(INPUT_ITEMS_PATH, request.path);
   const query = new URLSearchParams(request.query);
   const limit = readLimit(query.get('limit'));
   const isAscending = readOrder(query.get('order')) === 'asc';
@@ -66,8 +73,4 @@ function readLimit(text: string | null): number {
 function readOrder(text: string | null): 'asc' | 'desc' {
   if (text === null || text === 'desc' || text === 'asc') return text ?? 'desc';
   throw new ApiError('invalid_value', `order: expected asc or desc, got ${show(text)}`, { param: 'order' });
-}
-
-function idOf(path: string): string {
-  return path.slice(RESPONSES_PATH.length + 1);
 }

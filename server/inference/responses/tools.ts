@@ -1,7 +1,7 @@
 import type { Tool, ToolChoice } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import { show } from '../openai/validate';
-import { checkNamed, type ConvertedTools, convertTools, invalidChoice, type ReadTool } from '../openai/wire-tools';
+import { checkNamed, type ConvertedTools, convertTools, invalidChoice, type ReadTool } from '../conversation/tools';
 import type { ResponsesRequest, WireTool } from './schema';
 
 export interface ResponsesTools extends ConvertedTools {

@@ -111,10 +111,7 @@ export class Forwarder {
   }
 
   /** Waits for the first replica. The client of a stream receives comments meanwhile. */
-  async #ready(
-    call: Call,
-    body: UpstreamRequest['body'],
-  ): Promise<{ target: Target; begun: ReplyStream | undefined }> {
+  async #ready(call: Call, body: UpstreamRequest['body']): Promise<{ target: Target; begun: ReplyStream | undefined }> {
     const { target, signal, reply } = call;
     const held = this.#parts.coldStarts.ready(target, signal, Buffer.isBuffer(body) ? body.length : 0);
     if (!(held instanceof Promise)) return { target: held, begun: undefined };

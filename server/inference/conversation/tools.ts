@@ -1,8 +1,8 @@
 import type { Tool, ToolChoice } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import type { Log } from '../../base/log';
-import { checkNumbers } from './structured-output';
-import { show } from './validate';
+import { checkNumbers } from '../openai/structured-output';
+import { show } from '../openai/validate';
 
 /** The tools of a request of another interface than chat completions, as tools of the library. */
 export interface ConvertedTools {

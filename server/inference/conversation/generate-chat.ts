@@ -1,6 +1,6 @@
 import type { ChatEvent, ChatOptions, Generation, Messages, Submission } from '../../../ts';
-import { cacheSaltOf, toClientError } from './call';
-import type { OpenAiContext } from './context';
+import { cacheSaltOf, toClientError } from '../openai/call';
+import type { OpenAiContext } from '../openai/context';
 
 /** A request of any interface as a conversation of the library. */
 export interface ConversationCall {
