@@ -73,6 +73,7 @@ const ANTHROPIC_TYPES: Readonly<Record<number, string>> = {
   504: 'timeout_error',
 };
 
-function anthropicType(status: number): string {
+/** Returns Anthropic's type of an error. */
+export function anthropicType(status: number): string {
   return ANTHROPIC_TYPES[status] ?? (status < 500 ? 'invalid_request_error' : 'api_error');
 }
