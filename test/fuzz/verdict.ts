@@ -1,4 +1,5 @@
 /** Checks that hold for every response: the error catalogue, the error envelope and the form of streams. */
+import { anthropicType } from '../../server/base/error-styles';
 import { ERROR_KINDS } from '../../server/base/errors';
 import type { FuzzResponse } from './responses';
 
@@ -23,6 +24,7 @@ export function findFault({ status, headers, body }: FuzzResponse, method: strin
 function findErrorFault(status: number, body: string): string | undefined {
   if (!parses(body)) return `${status} without an envelope: ${JSON.stringify(body.slice(0, 100))}`;
   const { error, ...others } = JSON.parse(body);
+  if (others.type === 'error') return findAnthropicFault(status, error, others);
   if (Object.keys(others).length > 0 || typeof error !== 'object' || error === null)
     return `${status} with another envelope: ${body.slice(0, 100)}`;
   const { message, type, param, code } = error;
@@ -38,6 +40,15 @@ function findErrorFault(status: number, body: string): string | undefined {
     return `param ${String(param).slice(0, 100)}`;
   const inside = INSIDES.exec(message);
   return inside === null ? undefined : `a message that shows ${inside[0]}: ${message.slice(0, 200)}`;
+}
+
+/** Checks an error of /v1/messages. */
+function findAnthropicFault(status: number, error: any, others: object): string | undefined {
+  if (Object.keys(others).join() !== 'type,request_id' || Object.keys(error).join() !== 'type,message')
+    return `${status} with other keys than those of Anthropic: ${JSON.stringify(error).slice(0, 100)}`;
+  if (error.type !== anthropicType(status)) return `${status} of the type ${error.type}`;
+  const inside = INSIDES.exec(error.message);
+  return inside === null ? undefined : `a message that shows ${inside[0]}: ${error.message.slice(0, 200)}`;
 }
 
 function findStreamFault(body: string): string | undefined {

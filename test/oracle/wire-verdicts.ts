@@ -19,7 +19,7 @@ interface Rule {
 
 const RULES: readonly Rule[] = [
   {
-    names: /^(responses|anthropic messages|anthropic messages stream|load|render)$/,
+    names: /^(load|render)$/,
     path: /^status$/,
     ours: /^501 /,
     verdict: 'known routes that are not implemented return 501 `not_implemented`',
@@ -67,6 +67,19 @@ const RULES: readonly Rule[] = [
     path: /^(error|detail|message|object|code|param|type)$/,
     names: /^(GET on chat|unknown path|model by wrong id|embeddings|options|load|render)$/,
     verdict: 'errors have the same shape for every status and path',
+  },
+  {
+    names: /^responses$/,
+    path: /^(?!status$)/,
+    ours: /^absent$/,
+    verdict: "a response has OpenAI's fields, without vLLM's additions",
+  },
+  { names: /^responses$/, path: /^(?!status$)/, verdict: "a response has all of OpenAI's fields" },
+  {
+    names: /^anthropic messages$/,
+    path: /^(?!status$)/,
+    theirs: /^absent$/,
+    verdict: "a message has all of Anthropic's fields",
   },
   { path: /^error\.code$/, verdict: 'error codes are strings' },
   { path: /^error\.param$/, theirs: /^null$/, ours: /^string$/, verdict: '`param` names the field' },

@@ -67,6 +67,9 @@ const JUNK = [
 const bases: Readonly<Record<string, object>> = {
   '/v1/chat/completions': { messages: MESSAGES, max_tokens: 4 },
   '/v1/completions': { prompt: 'a', max_tokens: 4 },
+  '/v1/responses': { input: 'a', max_output_tokens: 4, store: false },
+  '/v1/messages': { messages: MESSAGES, max_tokens: 4 },
+  '/v1/messages/count_tokens': { messages: MESSAGES },
   '/tokenize': { prompt: 'a' },
   '/detokenize': { tokens: [1] },
   '/v1/embeddings': { input: 'a' },
@@ -123,6 +126,51 @@ test('/v1/chat/completions: junk inside messages and tools', async () => {
     await sendJunk('/v1/chat/completions', [
       ['response_format', `{"type":"json_schema","json_schema":{"schema":${junk}}}`],
     ]);
+  }
+  expect(log.error).not.toHaveBeenCalled();
+});
+
+test('/v1/responses and /v1/messages: junk inside items, blocks and tools', async () => {
+  for (const junk of JUNK) {
+    for (const [path, field] of [
+      ['/v1/responses', 'input'],
+      ['/v1/messages', 'messages'],
+    ] as const) {
+      await sendJunk(path, [[field, `[${junk}]`]]);
+      for (const name of ['role', 'content', 'type', 'call_id', 'id'])
+        await sendJunk(path, [[field, `[{"role":"user","content":"a","${name}":${junk}}]`]]);
+      for (const name of ['type', 'text', 'content', 'tool_use_id'])
+        for (const type of ['text', 'input_text', 'tool_result'])
+          await sendJunk(path, [
+            [field, `[{"role":"user","content":[{"type":"${type}","text":"a","tool_use_id":"b","${name}":${junk}}]}]`],
+          ]);
+    }
+    for (const type of ['function_call', 'custom_tool_call', 'function_call_output', 'reasoning', 'item_reference'])
+      for (const name of ['call_id', 'name', 'arguments', 'input', 'output', 'summary', 'content', 'id'])
+        await sendJunk('/v1/responses', [
+          [
+            'input',
+            `[{"type":"${type}","call_id":"c","name":"f","arguments":"{}","input":"x","output":"y","${name}":${junk}}]`,
+          ],
+        ]);
+    for (const name of ['type', 'id', 'name', 'input', 'thinking'])
+      for (const type of ['tool_use', 'thinking', 'text'])
+        await sendJunk('/v1/messages', [
+          [
+            'messages',
+            `[{"role":"assistant","content":[{"type":"${type}","id":"a","name":"f","input":{},"text":"t","thinking":"h","${name}":${junk}}]},${JSON.stringify(MESSAGES[0])}]`,
+          ],
+        ]);
+    for (const name of ['type', 'name', 'description', 'parameters', 'input_schema', 'strict', 'format'])
+      for (const path of ['/v1/responses', '/v1/messages'])
+        for (const type of ['function', 'custom'])
+          await sendJunk(path, [
+            ['tools', `[{"type":"${type}","name":"f","strict":true,"${name}":${junk}}]`],
+            ['tool_choice', path === '/v1/messages' ? '{"type":"any"}' : '"required"'],
+          ]);
+    await sendJunk('/v1/responses', [['tool_choice', `{"type":"allowed_tools","mode":"auto","tools":[${junk}]}`]]);
+    await sendJunk('/v1/responses', [['text', `{"format":{"type":"json_schema","name":"x","schema":${junk}}}`]]);
+    await sendJunk('/v1/messages', [['output_config', `{"format":{"type":"json_schema","schema":${junk}}}`]]);
   }
   expect(log.error).not.toHaveBeenCalled();
 });
