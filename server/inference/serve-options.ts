@@ -4,6 +4,8 @@ import type { LOG_LEVELS } from '../base/log-levels';
 import { DEFAULT_KEEP_ALIVE_MS } from '../http/transport';
 import { DEFAULT_SETTINGS, type ServerSettings } from './settings';
 
+const DAY_MS = 86_400_000;
+
 /** The options of `capstan serve`. */
 export interface ServeOptions {
   model: string;
@@ -29,6 +31,8 @@ export interface ServeOptions {
   dataDir: string | undefined;
   /** Set for a replica behind a gateway. */
   replicaSecret: string | undefined;
+  /** Limits of the responses that later requests can continue or read. */
+  storedResponses: { maxBytes: number; ttlMs: number };
   openPaths: string[];
   onRevoke: 'cut' | 'finish';
   trustedProxies: string[];
@@ -81,6 +85,7 @@ export function defaultServeOptions(env: NodeJS.ProcessEnv): ServeOptions {
     keysDb: undefined,
     dataDir: undefined,
     replicaSecret: undefined,
+    storedResponses: { maxBytes: 256 * 2 ** 20, ttlMs: 30 * DAY_MS },
     openPaths: [],
     onRevoke: 'cut',
     trustedProxies: [],
