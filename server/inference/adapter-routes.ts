@@ -3,7 +3,8 @@ import { join, resolve, sep } from 'node:path';
 import { CapstanError } from '../../ts';
 import { ApiError } from '../base/errors';
 import type { Route } from '../http/routes';
-import { header, type HttpReply, type HttpRequest } from '../http/transport';
+import type { HttpReply, HttpRequest } from '../http/transport';
+import { refuseWebPages } from './admin-caller';
 import type { ServerContext } from './openai/context';
 import { parseJsonText } from './openai/json-text';
 import { checkJson } from './openai/read-call';
@@ -82,10 +83,8 @@ export function adapterRoutes(loraDir: string | undefined): Route<ServerContext>
   ];
 }
 
-/** The admin listener needs no key, so a web page in a browser of the same machine must not reach these routes. */
 function checkCaller(request: HttpRequest, loraDir: string | undefined): string {
-  if (header(request, 'origin') !== undefined)
-    throw new ApiError('permission_denied', 'This path refuses requests of web pages (header Origin)');
+  refuseWebPages(request);
   if (loraDir === undefined)
     throw new ApiError('permission_denied', 'Adapters can be loaded at run time only with --lora-dir');
   return loraDir;

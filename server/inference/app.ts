@@ -9,6 +9,7 @@ import { checkModels } from './health';
 import type { SseOptions } from '../http/sse';
 import { header, type HttpReply, type HttpRequest } from '../http/transport';
 import type { Log } from '../base/log';
+import { MODEL_ADMIN_ROUTES } from './models/admin-routes';
 import { ServedModels } from './models/served-models';
 import { withModel } from './models/with-model';
 import type { ServerContext } from './openai/context';
@@ -87,7 +88,9 @@ export class App {
     this.#cors = options.cors ?? new Cors();
     this.#openPaths = new Set(options.openPaths);
     if (options.replicaSecret !== undefined) this.#replicaGuard = new ReplicaGuard(options.replicaSecret);
-    this.#adminRoutes = new RouteTable(adapterRoutes(options.loraDir).map((route) => this.#onceLoaded(route)));
+    this.#adminRoutes = new RouteTable(
+      [...adapterRoutes(options.loraDir), ...MODEL_ADMIN_ROUTES].map((route) => this.#onceLoaded(route)),
+    );
     const version = JSON.stringify({ version: packageVersion() });
     const health = (method: 'GET' | 'POST', path: string): Route<ServerContext> => ({
       method,
@@ -258,7 +261,7 @@ export class App {
   #findRoute(method: string, path: string, isAdmin: boolean): Route {
     const adminRoutes = this.#adminRoutes.at(path);
     if (!isAdmin && adminRoutes.length > 0)
-      throw new ApiError('unknown_url', 'This path is on the admin listener only: see --admin-port and --lora-dir');
+      throw new ApiError('unknown_url', 'This path is on the admin listener only: see --admin-port');
     const routes = this.#routes.at(path).filter((route) => !isAdmin || route.isOperational);
     const candidates = [...routes, ...adminRoutes];
     if (candidates.length === 0)
