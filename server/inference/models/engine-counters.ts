@@ -21,14 +21,10 @@ export const NO_COUNTERS: Counters = {
   numFinished: { stop: 0, length: 0, abort: 0, error: 0 },
 };
 
-/** Returns the statistics of an engine with those of the engines before it, so that no counter falls at a new load. */
-export function addCounters(past: Counters, stats: EngineStats): Counters & EngineStats;
-export function addCounters(past: Counters, stats: EngineStats | undefined): Counters & Partial<EngineStats>;
-export function addCounters(past: Counters, stats: EngineStats | undefined): Counters & Partial<EngineStats> {
-  if (stats === undefined) return past;
+/** Adds the statistics of an engine to those of the engines before it, so that no counter falls at a new load. */
+export function addCounters(past: Counters, stats: EngineStats): Counters {
   const length = Math.max(past.numAcceptedTokens.length, stats.numAcceptedTokens.length);
   return {
-    ...stats,
     ...(Object.fromEntries(NUMBERS.map((name) => [name, past[name] + stats[name]])) as Record<
       (typeof NUMBERS)[number],
       number

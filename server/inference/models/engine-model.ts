@@ -78,7 +78,8 @@ export class EngineModel implements Loadable<Engine>, ListedEngine {
 
   /** Statistics of all engines that this model has had, without gauges while it has none. */
   get stats(): Counters & Partial<EngineStats> {
-    return addCounters(this.#counters, this.#engine?.stats());
+    const stats = this.#engine?.stats();
+    return stats === undefined ? this.#counters : { ...stats, ...addCounters(this.#counters, stats) };
   }
 
   /** Rejects with ApiError `model_load_failed`, with the error of the library as its cause. */
@@ -124,7 +125,7 @@ export class EngineModel implements Loadable<Engine>, ListedEngine {
 
   #use({ info }: Engine): void {
     this.#info = info;
-    this.#bytes = info.backend === 'cpu' ? info.weightBytes + info.kvCacheBytes : 0;
+    this.#bytes = info.backend === 'cuda' ? 0 : info.weightBytes + info.kvCacheBytes;
   }
 }
 

@@ -214,7 +214,7 @@ export class ModelPool<E> {
   /** Adds a model to the queue, unless it is there. */
   #want(slot: Slot<E>): void {
     if (!this.#queue.includes(slot)) this.#queue.push(slot);
-    this.#worker ??= this.#work().finally(() => (this.#worker = undefined));
+    this.#worker ??= this.#work();
   }
 
   async #work(): Promise<void> {
@@ -226,6 +226,8 @@ export class ModelPool<E> {
       this.#queue.shift();
       this.#grant(slot);
     }
+    // In the same turn as the look at the queue, so that the next request starts another worker.
+    this.#worker = undefined;
   }
 
   #isWanted(slot: Slot<E>): boolean {
@@ -242,6 +244,8 @@ export class ModelPool<E> {
       slot.hasFailed = false;
       slot.counts.loads++;
       this.#touch(slot);
+      // Those who waited come before an unload that waited.
+      this.#grant(slot);
       this.#events.onLoad?.(slot, this.#clock.now() - startedMs);
     } catch (error) {
       slot.state = 'unloaded';

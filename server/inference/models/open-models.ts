@@ -116,7 +116,7 @@ export async function loadFirst(
   signal: AbortSignal,
 ): Promise<void> {
   const pinned = engineModels.filter(({ isPinned }) => isPinned);
-  const preloaded = engineModels.filter((model, i) => !model.isPinned && options[i].isPreloaded);
+  const preloaded = engineModels.filter((model, i) => !model.isPinned && options.at(i)?.isPreloaded === true);
   for (const model of [...pinned, ...preloaded]) await load(pool, model, signal);
 }
 

@@ -15,7 +15,7 @@ export interface ModelEntry {
   readonly settings?: ServerSettings;
 }
 
-const NO_LIMITS: PoolLimits = {
+export const NO_LIMITS: PoolLimits = {
   memoryBytes: Infinity,
   maxLoaded: Infinity,
   idleMs: Infinity,

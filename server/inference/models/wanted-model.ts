@@ -84,6 +84,7 @@ function nameAt(bytes: Buffer, start: number): string | undefined {
     try {
       return JSON.parse(text) as string;
     } catch {
+      parseJsonText(bytes);
       throw new ApiError('invalid_type', 'model: expected the name of a model', { param: 'model' });
     }
   }

@@ -38,6 +38,7 @@ export interface ModelRoute extends Route<OpenAiContext>, Description {
 /** A route that works without the engine of a model. */
 export interface ServerRoute extends Route<ServerContext>, Description {
   readonly needsModel: false;
+  readonly tasks?: undefined;
 }
 
 export type OpenAiRoute = ModelRoute | ServerRoute;
