@@ -40,6 +40,7 @@ export const ERROR_KINDS = {
   deployment_stopping: { status: 503, type: 'server_error' },
   deployment_failed: { status: 503, type: 'server_error' },
   model_loading: { status: 503, type: 'server_error', retryAfterS: 2 },
+  model_load_failed: { status: 503, type: 'server_error', retryAfterS: 5 },
   shutting_down: { status: 503, type: 'server_error' },
   engine_dead: { status: 503, type: 'server_error' },
   auth_unavailable: { status: 503, type: 'server_error', retryAfterS: 1 },

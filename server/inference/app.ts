@@ -7,12 +7,15 @@ import { errorStyleOf, isAnthropicPath } from '../base/error-styles';
 import { withBearerKey } from '../access/check/authorization';
 import { toApiError } from '../base/to-api-error';
 import { adapterRoutes } from './adapter-routes';
-import { checkHealth } from './health';
+import { checkModels } from './health';
 import type { SseOptions } from '../http/sse';
 import { header, type HttpReply, type HttpRequest } from '../http/transport';
 import type { Log } from '../base/log';
-import { ServedModel } from './openai/models';
-import { OPENAI_ROUTES, type OpenAiContext } from './openai/routes';
+import { MODEL_ADMIN_ROUTES } from './models/admin-routes';
+import { ServedModels } from './models/served-models';
+import { withModel } from './models/with-model';
+import type { ServerContext } from './openai/context';
+import { OPENAI_ROUTES, type OpenAiRoute } from './openai/routes';
 import { ReplicaGuard } from './replica-guard';
 import type { ResponseStore } from './responses/store';
 import { formatLoad, LOAD_HEADER, LOAD_PATH } from '../http/replica-headers';
@@ -58,12 +61,6 @@ export interface AppOptions {
   onEnd?: (record: RequestRecord) => void;
 }
 
-/** A loaded engine and its model names. */
-interface LoadedModel {
-  engine: Engine;
-  model: ServedModel;
-}
-
 /** The state of a request in progress. */
 interface OpenRequest {
   readonly startedMs: number;
@@ -86,7 +83,7 @@ export class App {
   readonly #cors: Cors;
   readonly #openPaths: ReadonlySet<string>;
   readonly #replicaGuard: ReplicaGuard | undefined;
-  #loaded: LoadedModel | undefined;
+  #models: ServedModels | undefined;
   #isDraining = false;
   readonly #open = new Set<OpenRequest>();
   #onIdle: (() => void)[] = [];
@@ -96,16 +93,19 @@ export class App {
     this.#cors = options.cors ?? new Cors();
     this.#openPaths = new Set(options.openPaths);
     if (options.replicaSecret !== undefined) this.#replicaGuard = new ReplicaGuard(options.replicaSecret);
-    this.#adminRoutes = new RouteTable(adapterRoutes(options.loraDir).map((route) => this.#onceLoaded(route)));
+    this.#adminRoutes = new RouteTable(
+      [...adapterRoutes(options.loraDir), ...MODEL_ADMIN_ROUTES].map((route) => this.#onceLoaded(route)),
+    );
     const version = JSON.stringify({ version: packageVersion() });
-    const health = (method: 'GET' | 'POST', path: string): Route<OpenAiContext> => ({
+    const health = (method: 'GET' | 'POST', path: string): Route<ServerContext> => ({
       method,
       path,
       isOperational: true,
-      handle: ({ engine }, _request, reply) => this.#health(engine, reply),
+      handle: ({ models }, _request, reply) => this.#health(models, reply),
     });
     this.#routes = new RouteTable([
-      ...[...OPENAI_ROUTES, health('GET', '/health'), health('GET', '/ping'), health('POST', '/ping')].map((route) =>
+      ...OPENAI_ROUTES.map((route) => this.#onceLoaded(toServerRoute(route))),
+      ...[health('GET', '/health'), health('GET', '/ping'), health('POST', '/ping')].map((route) =>
         this.#onceLoaded(route),
       ),
       {
@@ -129,7 +129,12 @@ export class App {
   /** Starts to serve a loaded model. Until then the routes that need it answer `model_loading`. */
   serve(engine: Engine): void {
     const [first = engine.info.modelName, ...rest] = this.#options.servedNames;
-    this.#loaded = { engine, model: new ServedModel([first, ...rest], engine) };
+    this.serveModels(ServedModels.of(engine, [first, ...rest]));
+  }
+
+  /** As {@link App.serve}, for models that may load later. */
+  serveModels(models: ServedModels): void {
+    this.#models = models;
   }
 
   /** Refuses new requests to the model. Resolves when all open requests have ended. */
@@ -227,18 +232,14 @@ export class App {
   }
 
   #load(): string {
-    const { queuedPromptTokens, numFreeBlocks, numCachedBlocks, numBlocks } = this.#loaded?.engine.stats() ?? {
-      queuedPromptTokens: 0,
-      numFreeBlocks: 0,
-      numCachedBlocks: 0,
-      numBlocks: 0,
-    };
-    return formatLoad({
-      open: this.#open.size,
-      queuedPromptTokens,
-      freeBlocks: numFreeBlocks + numCachedBlocks,
-      numBlocks,
-    });
+    const load = { open: this.#open.size, queuedPromptTokens: 0, freeBlocks: 0, numBlocks: 0 };
+    for (const { engine } of this.#models?.loaded ?? []) {
+      const { queuedPromptTokens, numFreeBlocks, numCachedBlocks, numBlocks } = engine.stats();
+      load.queuedPromptTokens += queuedPromptTokens;
+      load.freeBlocks += numFreeBlocks + numCachedBlocks;
+      load.numBlocks += numBlocks;
+    }
+    return formatLoad(load);
   }
 
   #checkAccess(open: OpenRequest, request: HttpRequest, path: string): Promise<void> | undefined {
@@ -270,7 +271,7 @@ export class App {
   #findRoute(method: string, path: string, isAdmin: boolean): Route {
     const adminRoutes = this.#adminRoutes.at(path);
     if (!isAdmin && adminRoutes.length > 0)
-      throw new ApiError('unknown_url', 'This path is on the admin listener only: see --admin-port and --lora-dir');
+      throw new ApiError('unknown_url', 'This path is on the admin listener only: see --admin-port');
     const routes = this.#routes.at(path).filter((route) => !isAdmin || route.isOperational);
     const candidates = [...routes, ...adminRoutes];
     if (candidates.length === 0)
@@ -286,21 +287,21 @@ export class App {
     });
   }
 
-  /** Returns a route that responds with an error until the model is loaded and during shutdown. */
-  #onceLoaded(route: Route<OpenAiContext>): Route {
+  /** Returns a route that responds with an error until the models are known and during shutdown. */
+  #onceLoaded(route: Route<ServerContext>): Route {
     return {
       ...route,
       handle: (context, request, reply) => {
         if (this.#isDraining) throw new ApiError('shutting_down', 'The server is shutting down');
-        if (this.#loaded === undefined) throw new ApiError('model_loading', 'The model is still loading');
+        if (this.#models === undefined) throw new ApiError('model_loading', 'The model is still loading');
         const { sse, log, settings = DEFAULT_SETTINGS, responses } = this.#options;
-        return route.handle({ ...context, ...this.#loaded, sse, log, settings, responses }, request, reply);
+        return route.handle({ ...context, models: this.#models, sse, log, settings, responses }, request, reply);
       },
     };
   }
 
-  #health(engine: Engine, reply: HttpReply): void {
-    checkHealth(engine.stats(), this.#options.healthStallTimeoutMs);
+  #health(models: ServedModels, reply: HttpReply): void {
+    checkModels(models, this.#options.healthStallTimeoutMs);
     reply.send(200, {}, '');
   }
 
@@ -319,6 +320,12 @@ export class App {
     const { rootPath = '' } = this.#options;
     return rootPath !== '' && path.startsWith(`${rootPath}/`) ? path.slice(rootPath.length) : path;
   }
+}
+
+/** Returns a route that finds its model first, if it needs one. */
+function toServerRoute(route: OpenAiRoute): Route<ServerContext> {
+  if (route.needsModel === false) return route;
+  return { ...route, handle: (context, request, reply) => withModel(route, context, request, reply) };
 }
 
 /** The status that nginx introduced for a client that disconnected. */

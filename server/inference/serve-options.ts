@@ -2,6 +2,7 @@ import type { EngineInfo, EngineOptions } from '../../ts';
 import type { CorsOptions } from '../http/cors';
 import type { LOG_LEVELS } from '../base/log-levels';
 import { DEFAULT_KEEP_ALIVE_MS } from '../http/transport';
+import { DEFAULT_MODEL_LIMITS, type ModelLimits, type ModelOptions } from './models/model-options';
 import { DEFAULT_SETTINGS, type ServerSettings } from './settings';
 
 const DAY_MS = 86_400_000;
@@ -10,6 +11,13 @@ const DAY_MS = 86_400_000;
 export interface ServeOptions {
   model: string;
   servedNames: string[];
+  /** Further names in requests. `target` names the model of several. */
+  aliases: { name: string; target: string | undefined }[];
+  /** Several models. Empty: `model` is the only one. */
+  models: ModelOptions[];
+  /** The table that `models` come from: JSON, and where it came from. */
+  modelTable: { value: string; source: string } | undefined;
+  modelLimits: ModelLimits;
   host: string;
   port: number;
   /** Path of a Unix socket, in place of host and port. */
@@ -69,6 +77,10 @@ export function defaultServeOptions(env: NodeJS.ProcessEnv): ServeOptions {
   return {
     model: 'demo',
     servedNames: [],
+    aliases: [],
+    models: [],
+    modelTable: undefined,
+    modelLimits: { ...DEFAULT_MODEL_LIMITS },
     host: isProduction ? '0.0.0.0' : '127.0.0.1',
     port: isProduction ? 80 : 8080,
     socketPath: undefined,

@@ -26,13 +26,15 @@ const FIELD_ERRORS = [
   'model_not_found',
 ] as const;
 const MODEL_ERRORS = ['model_loading', 'shutting_down', 'internal_error'] as const;
+/** Errors of requests that wait for their model to load. */
+const WAIT_ERRORS = ['model_load_failed', 'queue_full'] as const;
 /** Errors of routes for which the engine computes something. */
 const COMPUTE_ERRORS = [
   ...FIELD_ERRORS,
   ...MODEL_ERRORS,
   'unsupported_task',
+  ...WAIT_ERRORS,
   'context_length_exceeded',
-  'queue_full',
   'engine_dead',
 ] as const;
 const STORED_ERRORS = [...MODEL_ERRORS, 'response_not_found', 'invalid_value', 'unsupported_value'] as const;
@@ -142,12 +144,12 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'POST /score': SCORES,
   'POST /tokenize': {
     response: 'Tokens',
-    errors: [...FIELD_ERRORS, ...MODEL_ERRORS, 'queue_full'],
+    errors: [...FIELD_ERRORS, ...MODEL_ERRORS, ...WAIT_ERRORS],
     examples: { text: { prompt: 'One two three' }, conversation: { messages: QUESTION } },
   },
   'POST /detokenize': {
     response: 'Text',
-    errors: [...FIELD_ERRORS, ...MODEL_ERRORS],
+    errors: [...FIELD_ERRORS, ...MODEL_ERRORS, ...WAIT_ERRORS],
     examples: { tokens: { tokens: [72, 101, 108] } },
   },
   'GET /v1/models': { response: 'ModelList', errors: MODEL_ERRORS },
