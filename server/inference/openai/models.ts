@@ -3,7 +3,6 @@ import { type AdapterInfo, CapstanError, type EngineInfo, type ModelTask } from 
 import { ApiError } from '../../base/errors';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import type { ModelState } from '../models/model-pool';
-import type { ServerContext } from './context';
 import { sendJson } from './send-json';
 import { show } from './validate';
 
@@ -144,13 +143,18 @@ function modelMeta({ task, samplingDefaults, embeddingSize, promptNames }: Liste
 
 export const MODELS_PATH = '/v1/models';
 
+/** What the routes need of all models of the server. */
+interface ModelsContext {
+  models: { list(): object; describe(name: string): object };
+}
+
 /** GET /v1/models */
-export function listModels({ models }: ServerContext, _request: HttpRequest, reply: HttpReply): void {
+export function listModels({ models }: ModelsContext, _request: HttpRequest, reply: HttpReply): void {
   sendJson(reply, models.list());
 }
 
 /** GET /v1/models/{model}. Names may contain slashes, encoded or not. */
-export function getModel({ models }: ServerContext, request: HttpRequest, reply: HttpReply): void {
+export function getModel({ models }: ModelsContext, request: HttpRequest, reply: HttpReply): void {
   sendJson(reply, models.describe(decode(request.path.slice(MODELS_PATH.length + 1))));
 }
 
