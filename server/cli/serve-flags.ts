@@ -750,6 +750,22 @@ const LIMITS: readonly Definition[] = [
     },
   },
   {
+    name: 'max-stored-response-bytes',
+    value: '<bytes>',
+    help: 'maximum size of all stored responses of /v1/responses together, in DATA_DIR/responses or, without a data directory, in memory; the least recently used are dropped; 0 stores none (default: 256M)',
+    apply: (o, value, source) => {
+      o.storedResponses.maxBytes = parseCount(value, source, 0);
+    },
+  },
+  {
+    name: 'stored-response-days',
+    value: '<days>',
+    help: 'days that a response stays stored after its last use (default: 30)',
+    apply: (o, value, source) => {
+      o.storedResponses.ttlMs = parseInteger(value, source, 1) * 86_400_000;
+    },
+  },
+  {
     name: 'request-body-timeout-s',
     value: '<seconds>',
     help: 'seconds within which a request body must arrive (default: 60)',

@@ -2,7 +2,9 @@ import type { Engine } from '../../ts';
 import type { Access, AccessOutcome } from '../access';
 import { RecordedReply } from '../http/recorded-reply';
 import { Cors, isPreflight } from '../http/cors';
-import { ApiError, renderError } from '../base/errors';
+import { ApiError } from '../base/errors';
+import { errorStyleOf, isAnthropicPath } from '../base/error-styles';
+import { withBearerKey } from '../access/check/authorization';
 import { toApiError } from '../base/to-api-error';
 import { adapterRoutes } from './adapter-routes';
 import { checkModels } from './health';
@@ -15,6 +17,7 @@ import { withModel } from './models/with-model';
 import type { ServerContext } from './openai/context';
 import { OPENAI_ROUTES, type OpenAiRoute } from './openai/routes';
 import { ReplicaGuard } from './replica-guard';
+import type { ResponseStore } from './responses/store';
 import { formatLoad, LOAD_HEADER, LOAD_PATH } from '../http/replica-headers';
 import {
   type RequestContext,
@@ -48,6 +51,8 @@ export interface AppOptions {
   rootPath?: string;
   /** Default: {@link DEFAULT_SETTINGS}. */
   settings?: ServerSettings;
+  /** Where responses are kept for later requests. Absent: none are kept. */
+  responses?: ResponseStore | undefined;
   /** The folder that the admin listener may load adapters from. Default: none. */
   loraDir?: string;
   /** Additional routes that need no model. */
@@ -163,7 +168,11 @@ export class App {
 
   async #respond(request: HttpRequest, transportReply: HttpReply, isAdmin: boolean): Promise<void> {
     const requestId = requestIdOf(request);
-    const reply = new RecordedReply(transportReply, { ...this.#cors.headers(request), 'X-Request-Id': requestId });
+    const reply = new RecordedReply(transportReply, {
+      ...this.#cors.headers(request),
+      'X-Request-Id': requestId,
+      ...(isAnthropicPath(this.#withoutRootPath(request.path)) ? { 'request-id': requestId } : {}),
+    });
     const open: OpenRequest = {
       startedMs: performance.now(),
       requestId,
@@ -201,7 +210,7 @@ export class App {
     if (!isAdmin) this.#checkReplicaSecret(open, request, path);
     // NOTE: the key is checked before anything else. An open path must match exactly, not as a prefix.
     if (!isAdmin && !this.#openPaths.has(path)) {
-      const pendingCheck = this.#checkAccess(open, request);
+      const pendingCheck = this.#checkAccess(open, request, path);
       // Most keys are in memory. Their check is synchronous and costs no extra turn of the event loop.
       if (pendingCheck !== undefined) await pendingCheck;
     }
@@ -233,8 +242,9 @@ export class App {
     return formatLoad(load);
   }
 
-  #checkAccess(open: OpenRequest, request: HttpRequest): Promise<void> | undefined {
-    const outcome = this.#options.access?.check(request);
+  #checkAccess(open: OpenRequest, request: HttpRequest, path: string): Promise<void> | undefined {
+    const checked = isAnthropicPath(path) ? { ...request, headers: withBearerKey(request.headers) } : request;
+    const outcome = this.#options.access?.check(checked);
     if (outcome instanceof Promise) return outcome.then((settled) => this.#applyAccess(open, settled));
     if (outcome !== undefined) this.#applyAccess(open, outcome);
     return undefined;
@@ -284,8 +294,8 @@ export class App {
       handle: (context, request, reply) => {
         if (this.#isDraining) throw new ApiError('shutting_down', 'The server is shutting down');
         if (this.#models === undefined) throw new ApiError('model_loading', 'The model is still loading');
-        const { sse, log, settings = DEFAULT_SETTINGS } = this.#options;
-        return route.handle({ ...context, models: this.#models, sse, log, settings }, request, reply);
+        const { sse, log, settings = DEFAULT_SETTINGS, responses } = this.#options;
+        return route.handle({ ...context, models: this.#models, sse, log, settings, responses }, request, reply);
       },
     };
   }
@@ -295,13 +305,15 @@ export class App {
     reply.send(200, {}, '');
   }
 
-  #sendError(error: unknown, request: HttpRequest, { reply }: OpenRequest): void {
+  #sendError(error: unknown, request: HttpRequest, { reply, requestId }: OpenRequest): void {
     if (request.signal.aborted) return;
     const apiError = toApiError(error);
     if (apiError.status === 500)
       this.#options.log.error({ path: request.path, err: apiError.cause ?? apiError }, 'a request failed');
-    if (!reply.hasStarted)
-      reply.send(apiError.status, { 'Content-Type': 'application/json', ...apiError.headers }, renderError(apiError));
+    if (reply.hasStarted) return;
+    const { body } = errorStyleOf(this.#withoutRootPath(request.path));
+    const headers = { 'Content-Type': 'application/json', ...apiError.headers };
+    reply.send(apiError.status, headers, body(apiError, requestId));
   }
 
   #withoutRootPath(path: string): string {

@@ -6,6 +6,7 @@ import { App } from './app';
 import type { OpenedModels } from './models/open-models';
 import { Metrics } from './metrics/metrics';
 import { openApiRoute } from './openapi/route';
+import { openResponseStore } from './responses/open-store';
 import { openAccess } from './serve-access';
 import type { ServeOptions } from './serve-options';
 
@@ -27,6 +28,7 @@ export async function openApp(options: ServeOptions, log: Log): Promise<OpenedAp
   const metrics = new Metrics({ compat: options.metricsCompat, hasSeveralModels: options.models.length > 0 });
   const access = await openAccess(options, log);
   const logRequest = requestLogger(log, options);
+  const responses = await openResponseStore(options);
   const app: App = new App({
     servedNames: options.servedNames,
     healthStallTimeoutMs: options.healthStallTimeoutMs,
@@ -37,6 +39,7 @@ export async function openApp(options: ServeOptions, log: Log): Promise<OpenedAp
     prefixCacheScope: options.prefixCacheScope,
     rootPath: options.rootPath,
     settings: options.settings,
+    responses,
     routes: [metrics.route, ...(options.hasOpenApi ? [openApiRoute(() => app.routes, access !== undefined)] : [])],
     onEnd: (record) => {
       metrics.onEnd(record);

@@ -5,6 +5,8 @@ import { DEFAULT_KEEP_ALIVE_MS } from '../http/transport';
 import { DEFAULT_MODEL_LIMITS, type ModelLimits, type ModelOptions } from './models/model-options';
 import { DEFAULT_SETTINGS, type ServerSettings } from './settings';
 
+const DAY_MS = 86_400_000;
+
 /** The options of `capstan serve`. */
 export interface ServeOptions {
   model: string;
@@ -37,6 +39,8 @@ export interface ServeOptions {
   dataDir: string | undefined;
   /** Set for a replica behind a gateway. */
   replicaSecret: string | undefined;
+  /** Limits of the responses that later requests can continue or read. */
+  storedResponses: { maxBytes: number; ttlMs: number };
   openPaths: string[];
   onRevoke: 'cut' | 'finish';
   trustedProxies: string[];
@@ -93,6 +97,7 @@ export function defaultServeOptions(env: NodeJS.ProcessEnv): ServeOptions {
     keysDb: undefined,
     dataDir: undefined,
     replicaSecret: undefined,
+    storedResponses: { maxBytes: 256 * 2 ** 20, ttlMs: 30 * DAY_MS },
     openPaths: [],
     onRevoke: 'cut',
     trustedProxies: [],

@@ -1,6 +1,18 @@
 import type { ModelTask } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import type { Route } from '../../http/routes';
+import { countTokens, createMessage, MESSAGES_PATH } from '../anthropic/messages';
+import { COUNT_TOKENS_REQUEST, MESSAGES_NULLS, MESSAGES_REQUEST } from '../anthropic/schema';
+import { RESPONSES_PATH } from '../../base/error-styles';
+import { createResponse } from '../responses/create-response';
+import { RESPONSES_NULLS, RESPONSES_REQUEST } from '../responses/schema';
+import {
+  deleteResponse,
+  getResponse,
+  INPUT_ITEMS_PATH,
+  listInputItems,
+  RESPONSE_PATH,
+} from '../responses/stored-responses';
 import { chatCompletions } from './chat';
 import { completions } from './completions';
 import type { OpenAiContext, ServerContext } from './context';
@@ -69,6 +81,53 @@ export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
   },
   {
     method: 'POST',
+    path: RESPONSES_PATH,
+    handle: createResponse,
+    summary: 'Create a response',
+    requestSchema: RESPONSES_REQUEST,
+    nulls: RESPONSES_NULLS,
+    tasks: ['generate'],
+    canStream: true,
+  },
+  {
+    method: 'GET',
+    path: RESPONSE_PATH,
+    handle: getResponse,
+    summary: 'Get a stored response',
+  },
+  {
+    method: 'DELETE',
+    path: RESPONSE_PATH,
+    handle: deleteResponse,
+    summary: 'Delete a stored response',
+  },
+  {
+    method: 'GET',
+    path: INPUT_ITEMS_PATH,
+    handle: listInputItems,
+    summary: 'List the input of a stored response',
+  },
+  {
+    method: 'POST',
+    path: MESSAGES_PATH,
+    handle: createMessage,
+    summary: 'Create a message, as Anthropic does',
+    requestSchema: MESSAGES_REQUEST,
+    nulls: MESSAGES_NULLS,
+    tasks: ['generate'],
+    canStream: true,
+  },
+  {
+    method: 'POST',
+    path: `${MESSAGES_PATH}/count_tokens`,
+    handle: countTokens,
+    summary: 'Count the tokens of a message, as Anthropic does',
+    requestSchema: COUNT_TOKENS_REQUEST,
+    nulls: MESSAGES_NULLS,
+    tasks: ['generate'],
+  },
+  {
+    method: 'POST',
     path: '/v1/embeddings',
     handle: embeddings,
     summary: 'Compute the embeddings of texts',
@@ -115,8 +174,6 @@ export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
     needsModel: false,
   },
   ...[
-    'POST /v1/responses',
-    'POST /v1/messages',
     'POST /v1/chat/completions/render',
     'POST /apply-template',
     'GET /load',

@@ -1,37 +1,24 @@
+import { MESSAGE_SCHEMAS } from './message-schemas';
+import { RESPONSES_SCHEMAS } from './responses-schemas';
+import {
+  boolean,
+  count,
+  exactly,
+  list,
+  nullable,
+  ref,
+  type ResponseSchema,
+  seconds,
+  string,
+  tokenIds,
+} from './schema-parts';
+
 /**
  * JSON Schemas of the response bodies: the `components` of the OpenAPI document. Tests check real responses against
  * them.
  */
 
-type ResponseSchema = Readonly<Record<string, unknown>>;
-
 export type ResponseSchemaName = keyof typeof RESPONSE_SCHEMAS;
-
-const string = { type: 'string' };
-const boolean = { type: 'boolean' };
-const count = { type: 'integer', minimum: 0 };
-const nullable = (schema: ResponseSchema): ResponseSchema => ({ anyOf: [schema, { type: 'null' }] });
-const list = (items: ResponseSchema, further: ResponseSchema = {}): ResponseSchema => ({
-  type: 'array',
-  items,
-  ...further,
-});
-const ref = (name: string): ResponseSchema => ({ $ref: `#/components/schemas/${name}` });
-const tokenIds = list(count);
-const seconds = { type: 'integer', description: 'Seconds since 1970' };
-
-/** An object with exactly these keys. Only the `optional` ones may be absent. */
-function exactly(
-  properties: Record<string, ResponseSchema>,
-  optional: Record<string, ResponseSchema> = {},
-): ResponseSchema {
-  return {
-    type: 'object',
-    required: Object.keys(properties),
-    properties: { ...properties, ...optional },
-    additionalProperties: false,
-  };
-}
 
 const stopReason = {
   type: ['string', 'integer', 'null'],
@@ -274,6 +261,8 @@ export const RESPONSE_SCHEMAS = {
   ),
   ModelList: exactly({ object: { const: 'list' }, data: list(ref('Model'), { minItems: 1 }) }),
   Version: exactly({ version: string }),
+  ...RESPONSES_SCHEMAS,
+  ...MESSAGE_SCHEMAS,
 } satisfies Record<string, ResponseSchema>;
 
 /** Returns the schema of an error with one of these codes and types. */
