@@ -1,4 +1,4 @@
-import { renderError } from '../../base/errors';
+import type { ErrorStyle } from '../../base/error-styles';
 import type { ApiError } from '../../base/errors';
 import { SSE_HEADERS } from '../../http/sse';
 import type { HttpReply, ReplyHeaders, ReplyStream } from '../../http/transport';
@@ -12,8 +12,11 @@ export class WaitingReply implements HttpReply {
   readonly #pings: NodeJS.Timeout;
   #stream: ReplyStream | undefined;
 
-  constructor(reply: HttpReply, pingIntervalMs: number) {
+  readonly #style: ErrorStyle;
+
+  constructor(reply: HttpReply, pingIntervalMs: number, style: ErrorStyle) {
     this.#reply = reply;
+    this.#style = style;
     this.#pings = setInterval(() => this.#ping(), pingIntervalMs);
     this.#pings.unref();
   }
@@ -34,7 +37,7 @@ export class WaitingReply implements HttpReply {
 
   send(status: number, headers: ReplyHeaders, body: string | Uint8Array | null): void {
     if (this.#stream === undefined) return this.#reply.send(status, headers, body);
-    this.#end(body === null ? '' : Buffer.from(body as string).toString());
+    this.#end(body === null ? '' : this.#style.bodyEvents(JSON.parse(Buffer.from(body as string).toString())));
   }
 
   stream(status: number, headers: ReplyHeaders): ReplyStream {
@@ -42,8 +45,8 @@ export class WaitingReply implements HttpReply {
   }
 
   /** Ends the stream with an error. */
-  fail(error: ApiError): void {
-    this.#end(renderError(error));
+  fail(error: ApiError, requestId: string): void {
+    this.#end(this.#style.events(error, requestId));
   }
 
   #ping(): void {
@@ -51,8 +54,8 @@ export class WaitingReply implements HttpReply {
     this.#stream.write(':\n\n');
   }
 
-  #end(data: string): void {
-    this.#stream?.write(`data: ${data}\n\ndata: [DONE]\n\n`);
+  #end(events: string): void {
+    this.#stream?.write(events);
     this.#stream?.end();
   }
 }

@@ -1,5 +1,6 @@
 /** Where a request finds its model. */
 import type { Engine } from '../../../ts';
+import { errorStyleOf } from '../../base/error-styles';
 import { toApiError } from '../../base/to-api-error';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import type { ServerContext } from '../openai/context';
@@ -63,7 +64,7 @@ async function handleAfterPings(
   request: HttpRequest,
   reply: HttpReply,
 ): Promise<void> {
-  const waiting = new WaitingReply(reply, context.sse.pingIntervalMs);
+  const waiting = new WaitingReply(reply, context.sse.pingIntervalMs, errorStyleOf(route.path));
   try {
     const lease = await context.models.acquire(entry, context.signal).finally(() => waiting.stopPings());
     await handle(route, context, entry, lease, request, waiting);
@@ -72,6 +73,6 @@ async function handleAfterPings(
     const apiError = toApiError(error);
     if (apiError.status === 500)
       context.log.error({ requestId: context.requestId, err: apiError.cause ?? apiError }, 'a stream ended early');
-    waiting.fail(apiError);
+    waiting.fail(apiError, context.requestId);
   }
 }

@@ -94,18 +94,21 @@ export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
     path: RESPONSE_PATH,
     handle: getResponse,
     summary: 'Get a stored response',
+    needsModel: false,
   },
   {
     method: 'DELETE',
     path: RESPONSE_PATH,
     handle: deleteResponse,
     summary: 'Delete a stored response',
+    needsModel: false,
   },
   {
     method: 'GET',
     path: INPUT_ITEMS_PATH,
     handle: listInputItems,
     summary: 'List the input of a stored response',
+    needsModel: false,
   },
   {
     method: 'POST',
