@@ -275,7 +275,7 @@ describe('a request for a model that is not loaded', () => {
   });
 });
 
-test('a model makes room for another one when its requests have ended', async () => {
+test('a model gives its memory to another one when its requests have ended', async () => {
   const kvCacheBytes = 2 ** 20;
   const { app, opened } = await serve(
     [model('a', { engine: { kvCacheBytes } }), model('b', { engine: { kvCacheBytes } })],
