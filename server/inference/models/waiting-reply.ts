@@ -9,10 +9,9 @@ import type { HttpReply, ReplyHeaders, ReplyStream } from '../../http/transport'
  */
 export class WaitingReply implements HttpReply {
   readonly #reply: HttpReply;
+  readonly #style: ErrorStyle;
   readonly #pings: NodeJS.Timeout;
   #stream: ReplyStream | undefined;
-
-  readonly #style: ErrorStyle;
 
   constructor(reply: HttpReply, pingIntervalMs: number, style: ErrorStyle) {
     this.#reply = reply;
@@ -37,7 +36,7 @@ export class WaitingReply implements HttpReply {
 
   send(status: number, headers: ReplyHeaders, body: string | Uint8Array | null): void {
     if (this.#stream === undefined) return this.#reply.send(status, headers, body);
-    this.#end(body === null ? '' : this.#style.bodyEvents(JSON.parse(Buffer.from(body as string).toString())));
+    this.#end(this.#style.bodyEvents(body === null ? null : JSON.parse(Buffer.from(body as string).toString())));
   }
 
   stream(status: number, headers: ReplyHeaders): ReplyStream {

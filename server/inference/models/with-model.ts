@@ -64,7 +64,7 @@ async function handleAfterPings(
   request: HttpRequest,
   reply: HttpReply,
 ): Promise<void> {
-  const waiting = new WaitingReply(reply, context.sse.pingIntervalMs, errorStyleOf(route.path));
+  const waiting = new WaitingReply(reply, context.sse.pingIntervalMs, errorStyleOf(request.path));
   try {
     const lease = await context.models.acquire(entry, context.signal).finally(() => waiting.stopPings());
     await handle(route, context, entry, lease, request, waiting);

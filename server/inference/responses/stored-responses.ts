@@ -2,7 +2,7 @@ import { ApiError } from '../../base/errors';
 import { RESPONSES_PATH } from '../../base/error-styles';
 import { pathParameter } from '../../http/routes';
 import type { HttpReply, HttpRequest } from '../../http/transport';
-import type { OpenAiContext } from '../openai/context';
+import type { ServerContext } from '../openai/context';
 import { sendJson } from '../openai/send-json';
 import { show } from '../openai/validate';
 import { History } from './history';
@@ -10,7 +10,7 @@ import { History } from './history';
 export const RESPONSE_PATH = `${RESPONSES_PATH}/{response_id}`;
 export const INPUT_ITEMS_PATH = `${RESPONSE_PATH}/input_items`;
 
-type StoreContext = Pick<OpenAiContext, 'responses' | 'identity'>;
+type StoreContext = Pick<ServerContext, 'responses' | 'identity'>;
 
 /** GET /v1/responses/{response_id} */
 export async function getResponse(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {
