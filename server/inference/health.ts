@@ -7,7 +7,7 @@ import { show } from './openai/validate';
  * Throws ApiError `engine_dead` if the engine failed, or if it has work but has made no step for too long.
  * @param name The model, for a server with several.
  */
-export function checkHealth(
+function checkHealth(
   stats: Pick<EngineStats, 'failure' | 'msSinceLastStep' | 'numRunning' | 'numWaiting'>,
   stallTimeoutMs: number,
   name?: string,

@@ -258,7 +258,7 @@ export class ModelPool<E> {
     }
   }
 
-  /** Unloads others until the model fits. Returns false if nobody waits for the model any more. */
+  /** Unloads others until the model fits. Returns false if the model has no waiters any more. */
   async #makeRoom(slot: Slot<E>): Promise<boolean> {
     while (this.#isWanted(slot)) {
       const others = this.#inMemory().filter((other) => other !== slot);
@@ -315,7 +315,7 @@ export class ModelPool<E> {
     else if (this.#isWanted(slot)) this.#want(slot);
   }
 
-  /** Wakes those who make room for a model that nobody waits for any more. */
+  /** Ends the wait of those that unload models for one without waiters. */
   #stopUnwanted(): void {
     for (const slot of this.slots) if (slot.isLeaving) notify(slot);
   }

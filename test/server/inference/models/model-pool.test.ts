@@ -106,7 +106,7 @@ test('two requests for one model load it once', async () => {
   expect([events, slot('a').numLeases]).toEqual([['load a'], 2]);
 });
 
-test('the model that was used longest ago makes room', async () => {
+test('the model that was used longest ago is unloaded first', async () => {
   const { use, clock, events } = makePool({ a: {}, b: {}, c: {} });
   for (const name of ['a', 'b', 'a']) {
     clock.pass(1);
@@ -158,7 +158,7 @@ test('requests in flight keep their model, and later ones wait behind the model 
   expect(events.slice(3)).toEqual(['unload b', 'load a']);
 });
 
-test('a model stays if nobody waits for its memory any more', async () => {
+test('a model stays if its memory is no longer wanted', async () => {
   const { acquire, events, slot } = makePool({ a: { bytes: 60 }, b: { bytes: 60 } });
   const lease = await acquire('a');
   const client = new AbortController();
@@ -193,7 +193,7 @@ test('a wait ends at its time limit, with the client, and at the limit of waitin
   await acquire('a');
 });
 
-test('a model that nobody waits for any more is not loaded', async () => {
+test('a model whose waits have ended is not loaded', async () => {
   const { acquire, manual, loads, events } = makePool({ a: {}, b: {} });
   manual();
   const client = new AbortController();

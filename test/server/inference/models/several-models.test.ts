@@ -229,6 +229,26 @@ describe('a request for a model that is not loaded', () => {
     expect((await exchange(app, '/v1/models/a')).json.status).toEqual({ value: 'loaded' });
   });
 
+  test('gets the error of its interface', async () => {
+    const { app } = await serve([model('a'), model('b')], { ssePingIntervalMs: 1 });
+    for (const [path, body] of [
+      ['/v1/messages', ask('a', { stream: true, max_tokens: 4 })],
+      ['/v1/responses', { model: 'a', input: 'Hi', stream: true }],
+    ] as const) {
+      const fail = hold();
+      const reply = new MemoryReply();
+      const done = app.handle({ ...requestOf(Buffer.from(JSON.stringify(body))), path }, reply);
+      await eventually(() => reply.text !== '');
+      fail(new CapstanError('out_of_memory', 'no memory'));
+      await done;
+      expect(reply.text).toMatch(/^(:\n\n)+event: error\ndata: \{"type":"error".*\n\n$/);
+      gates.clear();
+    }
+    const messages = await exchange(app, '/v1/messages', ask('b', { max_tokens: 4 }));
+    expect([messages.status, messages.json.model]).toEqual([200, 'b']);
+    expect((await exchange(app, '/v1/responses/resp_x')).status).toBe(404);
+  });
+
   test('ends with its client and at the time limit', async () => {
     const { app, opened } = await serve([model('a'), model('b')], {
       modelLimits: { ...defaultServeOptions({}).modelLimits, waitTimeoutMs: 1 },
@@ -255,7 +275,7 @@ describe('a request for a model that is not loaded', () => {
   });
 });
 
-test('a model makes room for another one when its requests have ended', async () => {
+test('a model gives its memory to another one when its requests have ended', async () => {
   const kvCacheBytes = 2 ** 20;
   const { app, opened } = await serve(
     [model('a', { engine: { kvCacheBytes } }), model('b', { engine: { kvCacheBytes } })],
