@@ -253,8 +253,9 @@ void store_activated_tile(const GemmArgs& args, int64_t row, int rows, int64_t p
     for (int r = 0; r < rows; ++r) {
       Vec sum = vec_load(sums + (p * rows + r) * 16);
       if (args.bias != nullptr) sum = vec_add(sum, vec_load(args.bias + k));
-      const Vec value = vec_select_range(vec_activate(args.activation, sum), 0, count, vec_zero());
-      store_act_words(act_row(args.gated, row + r), k, value, count);
+      const Vec result =
+          args.activation == Activation::kXielu ? vec_xielu(args.xielu, sum) : vec_activate(args.activation, sum);
+      store_act_words(act_row(args.gated, row + r), k, vec_select_range(result, 0, count, vec_zero()), count);
     }
   }
 }

@@ -41,7 +41,7 @@ export function readGgufSpec(
   const sizes = readSizes(metadata, key);
   const config = new GgufConfig(metadata, architecture, sizes);
   const layers = readLayers(config, family, sizes.numLayers, { tensors });
-  const moe = readMoe(config, family, layers, { tensors });
+  const moe = readMoe(config, family, { layers, hiddenSize: sizes.hiddenSize }, { tensors });
   const maxPositionEmbeddings = metadata.positiveInt(key('context_length'));
   const rotaryDim = readRotaryDim(metadata, architecture, sizes.headDim);
   const ropeSizes = { rotaryDim, maxPositionEmbeddings, slidingRopeTheta: family.slidingRopeTheta };
@@ -93,12 +93,17 @@ function readLayers(config: GgufConfig, family: Family, numLayers: number, files
 }
 
 /** The sizes of experts are those of the first layer that has some: not all files state them. */
-function readMoe(config: GgufConfig, family: Family, layers: NativeLayer[], files: Tensors): NativeModelSpec['moe'] {
+function readMoe(
+  config: GgufConfig,
+  family: Family,
+  { layers, hiddenSize }: { layers: NativeLayer[]; hiddenSize: number },
+  files: Tensors,
+): NativeModelSpec['moe'] {
   const first = layers.findIndex(({ isMoe }) => isMoe);
   if (first === -1) return undefined;
   config.positiveInt('num_experts', undefined, MAX_EXPERTS);
   config.positiveInt('num_experts_per_tok', undefined, MAX_EXPERTS);
-  const { layers: _layers, ...moe } = family.moe!(config);
+  const { layers: _layers, ...moe } = family.moe!(config, hiddenSize);
   const { expert = moe.intermediateSize, shared } = expertSizes(files, first);
   return { ...moe, intermediateSize: expert, sharedIntermediateSize: shared };
 }
