@@ -56,6 +56,7 @@
         "native/model/recurrent_weights.cpp",
         "native/model/rope.cpp",
         "native/model/spec.cpp",
+        "native/model/tensor_checks.cpp",
         "native/model/weights.cpp",
         "native/engine/adapter_loader.cpp",
         "native/engine/banned_ids.cpp",

@@ -65,6 +65,7 @@ const char* unsupported_feature(const DeviceModel& model) {
   if (model.pooling != Pooling::kNone) return "embeddings and scores";
   if (model.norm_kind != NormKind::kRms) return "layer norms";
   if (!model.has_gated_mlp) return "MLPs without gates";
+  if (model.is_parallel) return "MLPs beside attention";
   if (!model.embedding.is_plain()) return "embeddings of positions";
   if (model.activation > Activation::kClampedSwish) return "activations of this kind";
   if (model.activation == Activation::kClampedSwish) return "clamped gated units";

@@ -134,6 +134,8 @@ export interface NativeModelSpec {
   hasFinalNorm: boolean;
   /** Otherwise the MLP has no `gate_proj`. */
   hasGatedMlp: boolean;
+  /** The MLP reads the hidden states before the result of attention is added. */
+  isParallel: boolean;
   /** Otherwise tokens also see those after them, in their window or all. Needs `pooling`. */
   isCausal: boolean;
   /** What is added to the embeddings of tokens; absent: nothing. */
@@ -169,8 +171,16 @@ export interface NativeModelSpec {
   defaultLength: number;
 }
 
-/** `clamped_swish` is the gated unit of gpt-oss. */
-export type NativeActivation = 'silu' | 'gelu' | 'gelu_tanh' | 'clamped_swish' | 'relu' | 'tanh' | 'identity';
+/** `clamped_swish` is the gated unit of gpt-oss. `xielu` needs the tensors `layers.N.xielu.{alpha_p,alpha_n,beta}`. */
+export type NativeActivation =
+  | 'silu'
+  | 'gelu'
+  | 'gelu_tanh'
+  | 'clamped_swish'
+  | 'relu'
+  | 'tanh'
+  | 'identity'
+  | 'xielu';
 
 /** Tables beside that of tokens: `position_embeddings.weight` and `token_type_embeddings.weight`. 0 rows = none. */
 export interface NativeEmbedding {
@@ -232,6 +242,13 @@ export interface NativeMoe {
   normalizesWeights: boolean;
   /** Factor of these weights. */
   weightScale: number;
+  /** Factor of the router's logits. */
+  logitScale: number;
+  /**
+   * The router and the experts have the norms `layers.N.{router,expert}_norm`. The results of the experts and of the
+   * shared expert have the norms `layers.N.{expert,shared}_out_norm`.
+   */
+  hasSeparateNorms: boolean;
 }
 
 /** Recurrent layers. Short convolutions have the last two sizes only; the others are 0. */

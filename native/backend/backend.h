@@ -152,6 +152,15 @@ struct MoeWeights {
   std::vector<ExpertWeights> experts;
   ExpertWeights shared;                 // null = none
   std::unique_ptr<Matrix> shared_gate;  // (1, hidden_size): weight of the shared expert is its sigmoid; null = 1
+  std::unique_ptr<Vector> scales;       // (num_experts) factors of the weights of a token's experts; null = 1
+  // (hidden_size) of Moe::has_separate_norms: what the router and the experts read; mlp_norm is that of the shared
+  // expert. Then those of the results of the experts and of the shared expert.
+  std::unique_ptr<Vector> router_norm, expert_norm, expert_out_norm, shared_out_norm;
+};
+
+// The values of Activation::kXielu, (1) each: a = softplus(alpha_p), b = beta, c = beta + softplus(alpha_n).
+struct XieluWeights {
+  std::unique_ptr<Vector> alpha_p, alpha_n, beta;
 };
 
 // The weights of a recurrent layer, of this rank. See RecurrentShape for the sizes.
@@ -188,6 +197,7 @@ struct LayerWeights {
   // (2 * intermediate_size, hidden_size), pairs interleaved; without gates (intermediate_size, hidden_size)
   std::unique_ptr<Matrix> gate_up_proj;
   std::unique_ptr<Matrix> down_proj;     // (hidden_size, intermediate_size), kRow
+  XieluWeights xielu;                    // of its activation
   std::unique_ptr<MoeWeights> moe;       // replaces gate_up_proj and down_proj
   std::unique_ptr<Vector> mlp_out_norm;  // (hidden_size); null = no norm
   // Of models with an input per layer.
@@ -370,7 +380,8 @@ class Backend {
   // ---- a step ----
   // The order of calls: begin_step; embed; add_embeddings and per_layer_inputs, if there are any; for each layer
   // norm_qkv and attention, or recurrent; output_residual; norm_gate_up and down_residual, or moe_residual; and
-  // end_layer, if there is anything to do; then lm_head and sample. Prompt logprobs repeat lm_head and sample for
+  // end_layer, if there is anything to do; then lm_head and sample. In layers of DeviceModel::is_parallel norm_gate_up
+  // comes before output_residual. Prompt logprobs repeat lm_head and sample for
   // groups of at most max_num_seqs rows. Models that pool call pool instead. The backend holds the hidden states.
 
   virtual void begin_step(const StepInput& step) = 0;
@@ -410,7 +421,8 @@ class Backend {
   // hidden += residual_scale · rms_norm(mlp · Wdown + bias), or as in output_residual. (collective)
   virtual void down_residual(const LayerWeights& weights) = 0;
 
-  // hidden += residual_scale · rms_norm(Σ weight · expert(rms_norm(hidden))) over the experts of each row. (collective)
+  // hidden += residual_scale · rms_norm(Σ weight · expert(rms_norm(hidden))) over the experts of each row. With
+  // separate norms, the sum is rms_norm(Σ over the experts) + rms_norm(shared expert). (collective)
   virtual void moe_residual(const LayerWeights& weights) = 0;
 
   // hidden = scale · (hidden + rms_norm((act(hidden · Wgate) * inputs of the layer) · Wprojection)). (collective)

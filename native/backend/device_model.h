@@ -13,6 +13,8 @@ enum class Activation : uint8_t {
   kRelu,
   kTanh,
   kIdentity,
+  // x² · a + x · b above 0, and (exp(x) - 1 - x) · c + x · b below, with the a, b and c of the layer (XieluWeights).
+  kXielu,
 };
 
 // What the projections of q and k are normalized over.
@@ -105,6 +107,10 @@ struct Moe {
   RouterScore score = RouterScore::kSoftmax;
   bool normalizes_weights = false;  // divides the scores of a token's experts by their sum
   double weight_scale = 1;          // factor of these weights
+  double logit_scale = 1;           // factor of the router's logits
+  // The router, the experts and the shared expert read different norms of the hidden states, and the results of the
+  // experts and of the shared expert have norms before they are added.
+  bool has_separate_norms = false;
 };
 
 // The sizes of this rank's share of the model.
@@ -134,6 +140,7 @@ struct DeviceModel {
   float logit_soft_cap = 0.0f;  // as attention_soft_cap, of the scaled logits
   Activation activation = Activation::kSilu;
   bool has_gated_mlp = true;  // otherwise the MLP is act(x · Wup) · Wdown
+  bool is_parallel = false;   // the MLP reads the hidden states before the result of the mixer is added
   // Otherwise a query sees the keys of the whole sequence, or of its window on both sides. Then each sequence runs
   // whole in one step, and all layers of a KV group share the memory of one.
   bool is_causal = true;

@@ -13,7 +13,8 @@ Activation to_activation(const Napi::Object& object, const char* name) {
                              {"clamped_swish", Activation::kClampedSwish},
                              {"relu", Activation::kRelu},
                              {"tanh", Activation::kTanh},
-                             {"identity", Activation::kIdentity}});
+                             {"identity", Activation::kIdentity},
+                             {"xielu", Activation::kXielu}});
 }
 
 RopeType to_rope_type(const Napi::Object& object, const char* name) {
@@ -84,6 +85,8 @@ Moe to_moe(const Napi::Object& object) {
       one_of<RouterScore>(object, "score", {{"softmax", RouterScore::kSoftmax}, {"sigmoid", RouterScore::kSigmoid}});
   moe.normalizes_weights = boolean(object, "normalizesWeights");
   moe.weight_scale = number(object, "weightScale");
+  moe.logit_scale = number(object, "logitScale");
+  moe.has_separate_norms = boolean(object, "hasSeparateNorms");
   return moe;
 }
 
@@ -155,6 +158,7 @@ ModelSpec to_spec(const Napi::Object& object) {
   spec.default_length = int32(object, "defaultLength");
   spec.norm_kind = one_of<NormKind>(object, "normKind", {{"rms", NormKind::kRms}, {"layer", NormKind::kLayer}});
   spec.has_gated_mlp = boolean(object, "hasGatedMlp");
+  spec.is_parallel = boolean(object, "isParallel");
   spec.has_final_norm = boolean(object, "hasFinalNorm");
   spec.is_causal = boolean(object, "isCausal");
   if (!object.Get("embedding").IsUndefined()) spec.embedding = to_embedding(record(object, "embedding"));

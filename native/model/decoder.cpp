@@ -16,11 +16,12 @@ void decoder_forward(const Weights& weights, const StepInput& step, Backend& bac
       backend.norm_qkv(layer, layer_weights);
       backend.attention(layer, layer_weights);
     }
+    if (weights.is_parallel) backend.norm_gate_up(layer_weights);
     backend.output_residual(layer_weights);
     if (layer_weights.moe != nullptr) {
       backend.moe_residual(layer_weights);
     } else {
-      backend.norm_gate_up(layer_weights);
+      if (!weights.is_parallel) backend.norm_gate_up(layer_weights);
       backend.down_residual(layer_weights);
     }
     if (layer_weights.per_layer_gate != nullptr || layer_weights.scale != nullptr)

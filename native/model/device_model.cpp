@@ -51,6 +51,7 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   model.norm_kind = spec.norm_kind;
   model.is_causal = spec.is_causal;
   model.has_gated_mlp = spec.has_gated_mlp;
+  model.is_parallel = spec.is_parallel;
   model.embedding = spec.embedding;
   model.pooling = spec.pooling;
   for (const HeadLayerSpec& layer : spec.head)

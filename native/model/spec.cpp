@@ -74,6 +74,7 @@ void check_moe(const Moe& moe) {
   require_positive(moe.intermediate_size, "moe_intermediate_size");
   require(moe.shared_intermediate_size >= 0 && moe.shared_intermediate_size < int64_t{1} << 31,
           "shared_expert_intermediate_size must not be negative");
+  require(!moe.has_separate_norms || moe.shared_intermediate_size > 0, "separate norms need a shared expert");
 }
 
 void check_recurrent(const RecurrentShape& shape, Mixer mixer) {
@@ -102,6 +103,7 @@ void check_scales(const ModelSpec& spec) {
   require_finite(spec.attention_soft_cap, "soft cap of attention");
   require_finite(spec.norm_offset, "offset of the norms");
   require_finite(spec.moe.weight_scale, "scale of the expert weights");
+  require_finite(spec.moe.logit_scale, "scale of the router's logits");
   require_finite(spec.rms_norm_eps, "rms_norm_eps");
 }
 
@@ -165,6 +167,9 @@ void check_pooling(const ModelSpec& spec) {
           "norms of results: expected RMS norms of the results, or layer norms of the sums");
   require(spec.has_gated_mlp || is_attention, "MLPs without gates: expected dense layers");
   require(spec.has_gated_mlp || spec.activation != Activation::kClampedSwish, "this activation needs a gate");
+  require(!spec.has_gated_mlp || spec.activation != Activation::kXielu, "this activation is for MLPs without gates");
+  require(!spec.is_parallel || (is_attention && spec.norms.mlp && !has_result_norms),
+          "MLPs beside attention: expected dense layers without norms of results");
   require(spec.embedding.num_positions >= 0 && spec.embedding.position_offset >= 0 &&
               spec.embedding.num_token_types >= 0 &&
               (spec.embedding.num_positions == 0 || spec.embedding.position_offset < spec.embedding.num_positions),
@@ -172,6 +177,7 @@ void check_pooling(const ModelSpec& spec) {
   for (const HeadLayerSpec& layer : spec.head) {
     require_positive(layer.output_size, "size of a pooling head");
     require(layer.activation != Activation::kClampedSwish, "a pooling head has no gates");
+    require(layer.activation != Activation::kXielu, "the activation of a pooling head has no weights");
     for (const int32_t id : layer.token_ids)
       require(id >= 0 && id < spec.vocab_size, "token ids of a pooling head: expected ids of the vocabulary");
     require(layer.token_ids.empty() || static_cast<int64_t>(layer.token_ids.size()) == layer.output_size,

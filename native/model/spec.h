@@ -79,7 +79,7 @@ struct ModelSpec {
   int max_position_embeddings = 0;
   int default_length = 0;  // the context length unless another is asked for; 0 = max_position_embeddings
   // As in DeviceModel.
-  bool is_causal = true, has_gated_mlp = true, has_final_norm = true;
+  bool is_causal = true, has_gated_mlp = true, is_parallel = false, has_final_norm = true;
   EmbeddingShape embedding;
   Pooling pooling = Pooling::kNone;
   std::vector<HeadLayerSpec> head;  // of a model that pools

@@ -11,23 +11,6 @@
 namespace capstan {
 namespace {
 
-std::string layer_name(int layer, const char* tensor) {
-  return "layers." + std::to_string(layer) + "." + tensor;
-}
-
-std::string shape_text(int64_t rows, int64_t cols) {
-  return "(" + (rows == 1 ? "" : std::to_string(rows) + ", ") + std::to_string(cols) + ")";
-}
-
-// A group with a missing tensor would silently change the model.
-void require_all_or_none(const TensorTable& tensors, const std::vector<std::string>& names) {
-  const auto is_present = [&](const std::string& name) { return tensors.contains(name); };
-  if (!std::any_of(names.begin(), names.end(), is_present)) return;
-  for (const std::string& name : names)
-    if (!is_present(name))
-      throw Error(ErrorCode::kInvalidModel, "tensor " + name + " is missing, but others of its group are present");
-}
-
 // A range of the output features of a projection, or of a part of a projection that others share.
 struct FeatureRange {
   int64_t begin = 0, count = 0;
@@ -132,11 +115,12 @@ class LayerLoader {
       ExpertWeights mlp = load_mlp(layer_name(layer_, ""), {plan_.rank * size, size});
       weights.gate_up_proj = std::move(mlp.gate_up_proj);
       weights.down_proj = std::move(mlp.down_proj);
+      if (spec_.activation == Activation::kXielu)
+        weights.xielu = {vector("xielu.alpha_p"), vector("xielu.alpha_n"), vector("xielu.beta")};
     }
     weights.mlp_out_norm = norm(norms.mlp_out, "mlp_out_norm");
     if (spec_.per_layer_input_size > 0) load_per_layer_input(weights);
-    if (spec_.has_layer_scales)
-      weights.scale = backend_.load_vector(slicer_.whole(layer_name(layer_, "layer_scale")), 0.0f, progress_);
+    if (spec_.has_layer_scales) weights.scale = vector("layer_scale");
     return weights;
   }
 
@@ -158,6 +142,9 @@ class LayerLoader {
   }
   std::unique_ptr<Vector> norm_slice(const TensorSlice& slice) const {
     return backend_.load_vector(slice, static_cast<float>(spec_.norm_offset), progress_);
+  }
+  std::unique_ptr<Vector> vector(const char* name) const {
+    return backend_.load_vector(slicer_.whole(layer_name(layer_, name)), 0.0f, progress_);
   }
   // Returns null when the model has no such norm.
   std::unique_ptr<Vector> norm(bool is_there, const char* name) const {
@@ -217,11 +204,15 @@ class LayerLoader {
   std::unique_ptr<MoeWeights> load_moe() const {
     auto moe = std::make_unique<MoeWeights>();
     moe->router = f32_matrix("router");
-    if (has("router.selection_bias"))
-      moe->selection_bias =
-          backend_.load_vector(slicer_.whole(layer_name(layer_, "router.selection_bias")), 0.0f, progress_);
+    if (has("router.selection_bias")) moe->selection_bias = vector("router.selection_bias");
+    if (has("router.scales")) moe->scales = vector("router.scales");
+    const bool has_norms = spec_.moe.has_separate_norms;
+    moe->router_norm = norm(has_norms, "router_norm");
+    moe->expert_norm = norm(has_norms, "expert_norm");
+    moe->expert_out_norm = norm(has_norms, "expert_out_norm");
+    moe->shared_out_norm = norm(has_norms, "shared_out_norm");
     for (int expert = 0; expert < spec_.moe.num_experts; ++expert)
-      moe->experts.push_back(load_mlp(layer_name(layer_, ("experts." + std::to_string(expert) + ".").c_str()),
+      moe->experts.push_back(load_mlp(layer_name(layer_, "experts." + std::to_string(expert) + "."),
                                       {plan_.expert_begin, plan_.expert_size}));
     if (spec_.moe.shared_intermediate_size == 0) return moe;
     moe->shared = load_mlp(layer_name(layer_, "shared_expert."), {plan_.shared_begin, plan_.shared_size});
@@ -236,126 +227,6 @@ class LayerLoader {
   const WeightFormat format_;
   Backend& backend_;
   const LoadProgress& progress_;
-};
-
-// Rows can be stored as pairs in the heads of q and k, and in projections that hold gate and up.
-void check_paired_rows(const ModelSpec& spec, const TensorTable& tensors) {
-  const auto holds = [](const std::string& name, const char* part) { return name.find(part) != std::string::npos; };
-  for (const auto& [name, tensor] : tensors) {
-    int64_t allowed = 0;
-    // The models whose layers differ in head_dim have rows in order.
-    if (holds(name, ".q_proj.") || holds(name, ".k_proj.")) allowed = spec.head_dim;
-    if (holds(name, ".gate_up_proj.")) allowed = tensor.rows == 1 ? tensor.cols : tensor.rows;
-    if (tensor.paired_head_dim != 0 && tensor.paired_head_dim != allowed)
-      throw Error(ErrorCode::kInvalidModel, "tensor " + name + ": interleavedHeadDim: expected 0" +
-                                                (allowed == 0 ? std::string() : " or " + std::to_string(allowed)) +
-                                                ", got " + std::to_string(tensor.paired_head_dim));
-  }
-}
-
-// Checks the tensors of one layer.
-class LayerChecker {
- public:
-  LayerChecker(const ModelSpec& spec, const TensorTable& tensors, int layer)
-      : spec_(spec), tensors_(tensors), layer_(layer) {}
-
-  void check() const {
-    const int64_t hidden = spec_.hidden_size;
-    const LayerNorms& norms = spec_.norms;
-    if (norms.input && !layer().lacks_input_norm) norm("input_norm", hidden);
-    if (norms.attention_out) norm("attention_out_norm", hidden);
-    if (norms.mlp) norm("mlp_norm", hidden);
-    if (norms.mlp_out) norm("mlp_out_norm", hidden);
-    if (layer().mixer == Mixer::kAttention)
-      check_attention();
-    else
-      check_recurrent_tensors(spec_, layer().mixer, tensors_, name(""));
-    if (layer().is_moe)
-      check_moe();
-    else
-      check_mlp("", spec_.intermediate_size_of(layer()));
-    if (const int64_t size = spec_.per_layer_input_size; size > 0) {
-      linear("per_layer_gate", size, hidden);
-      linear("per_layer_projection", hidden, size);
-      vector("per_layer_norm.weight", hidden);
-    }
-    if (spec_.has_layer_scales) vector("layer_scale", 1);
-  }
-
- private:
-  const LayerSpec& layer() const { return spec_.layers[static_cast<size_t>(layer_)]; }
-  std::string name(const std::string& tensor) const { return layer_name(layer_, tensor.c_str()); }
-  bool has(const std::string& tensor) const { return tensors_.contains(name(tensor)); }
-  void vector(const std::string& tensor, int64_t size) const { require_shape(tensors_, name(tensor), 1, size); }
-  void vector_if_present(const std::string& tensor, int64_t size) const {
-    require_shape_if_present(tensors_, name(tensor), size);
-  }
-  void norm(const std::string& prefix, int64_t size) const {
-    vector(prefix + ".weight", size);
-    vector_if_present(prefix + ".bias", size);
-  }
-  // A weight and perhaps a bias.
-  void linear(const std::string& prefix, int64_t rows, int64_t cols) const {
-    require_shape(tensors_, name(prefix + ".weight"), rows, cols);
-    vector_if_present(prefix + ".bias", rows);
-  }
-  void all_or_none(const std::vector<std::string>& tensors) const {
-    std::vector<std::string> names;
-    for (const std::string& tensor : tensors)
-      names.push_back(name(tensor));
-    require_all_or_none(tensors_, names);
-  }
-
-  void check_attention() const {
-    const int64_t d = spec_.head_dim_of(layer()), queries = spec_.num_heads * d,
-                  keys = spec_.num_kv_heads_of(layer()) * d;
-    const bool has_keys = layer().kv_source < 0;
-    if (has("qkv_proj.weight")) {
-      linear("qkv_proj", queries + 2 * keys, spec_.hidden_size);
-    } else {
-      linear("q_proj", (spec_.has_output_gate ? 2 : 1) * queries, spec_.hidden_size);
-      if (has_keys) {
-        linear("k_proj", keys, spec_.hidden_size);
-        linear("v_proj", keys, spec_.hidden_size);
-        all_or_none({"q_proj.bias", "k_proj.bias", "v_proj.bias"});
-      }
-    }
-    linear("o_proj", spec_.hidden_size, queries);
-    const bool is_of_all = spec_.qk_norm == QkNorm::kAllHeads;
-    if (spec_.qk_norm != QkNorm::kNone) {
-      vector("q_norm.weight", is_of_all ? queries : d);
-      if (has_keys) vector("k_norm.weight", is_of_all ? keys : d);
-    }
-    if (spec_.has_sinks) vector("sinks", spec_.num_heads);
-  }
-
-  void check_mlp(const std::string& prefix, int64_t size) const {
-    if (!spec_.has_gated_mlp) {
-      linear(prefix + "up_proj", size, spec_.hidden_size);
-    } else if (has(prefix + "gate_up_proj.weight")) {
-      linear(prefix + "gate_up_proj", 2 * size, spec_.hidden_size);
-    } else {
-      linear(prefix + "gate_proj", size, spec_.hidden_size);
-      linear(prefix + "up_proj", size, spec_.hidden_size);
-      all_or_none({prefix + "gate_proj.bias", prefix + "up_proj.bias"});
-    }
-    linear(prefix + "down_proj", spec_.hidden_size, size);
-  }
-
-  void check_moe() const {
-    const Moe& moe = spec_.moe;
-    linear("router", moe.num_experts, spec_.hidden_size);
-    vector_if_present("router.selection_bias", moe.num_experts);
-    for (int expert = 0; expert < moe.num_experts; ++expert)
-      check_mlp("experts." + std::to_string(expert) + ".", moe.intermediate_size);
-    if (moe.shared_intermediate_size == 0) return;
-    check_mlp("shared_expert.", moe.shared_intermediate_size);
-    if (has("shared_gate.weight")) linear("shared_gate", 1, spec_.hidden_size);
-  }
-
-  const ModelSpec& spec_;
-  const TensorTable& tensors_;
-  const int layer_;
 };
 
 [[noreturn]] void refuse_split(int world_size, const std::string& what) {
@@ -405,17 +276,6 @@ int64_t layer_bytes(const LayerWeights& layer) {
 
 }  // namespace
 
-void require_shape(const TensorTable& tensors, const std::string& name, int64_t rows, int64_t cols) {
-  const auto found = tensors.find(name);
-  if (found == tensors.end())
-    throw Error(ErrorCode::kInvalidModel,
-                "tensor " + name + ": expected shape " + shape_text(rows, cols) + ", but it is missing");
-  const FileTensor& tensor = found->second;
-  if (tensor.rows != rows || tensor.cols != cols)
-    throw Error(ErrorCode::kInvalidModel, "tensor " + name + ": expected shape " + shape_text(rows, cols) + ", got " +
-                                              shape_text(tensor.rows, tensor.cols));
-}
-
 HeadRange ShardPlan::kv_heads(int total) const {
   const int num_heads_of_rank = std::max(1, total / world_size);
   return {total >= world_size ? rank * num_heads_of_rank : rank / (world_size / total), num_heads_of_rank};
@@ -446,20 +306,6 @@ ShardPlan make_shard_plan(const ModelSpec& spec, int rank, int world_size) {
   return plan;
 }
 
-void check_tensors(const ModelSpec& spec, const TensorTable& tensors) {
-  require_shape(tensors, "embed_tokens.weight", spec.vocab_size, spec.hidden_size);
-  check_outer_tensors(spec, tensors);
-  if (!spec.tie_word_embeddings) require_shape(tensors, "lm_head.weight", spec.vocab_size, spec.hidden_size);
-  if (const int64_t size = spec.per_layer_input_size; size > 0) {
-    require_shape(tensors, "per_layer_table.weight", spec.vocab_size, spec.num_layers() * size);
-    require_shape(tensors, "per_layer_projection.weight", spec.num_layers() * size, spec.hidden_size);
-    require_shape(tensors, "per_layer_norm.weight", 1, size);
-  }
-  for (int layer = 0; layer < spec.num_layers(); ++layer)
-    LayerChecker(spec, tensors, layer).check();
-  check_paired_rows(spec, tensors);
-}
-
 Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorTable& tensors, WeightFormats formats,
                      Backend& backend, const LoadProgress& progress) {
   const Slicer slicer(tensors);
@@ -470,6 +316,7 @@ Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorT
     return source;
   };
   Weights weights;
+  weights.is_parallel = spec.is_parallel;
   weights.embed_tokens = backend.load_matrix(vocab_source("embed_tokens.weight"), progress);
   weights.embedding = load_embedding(spec, slicer, backend, progress);
   weights.per_layer_inputs = load_per_layer_inputs(spec, slicer, formats, backend, progress);

@@ -14,6 +14,7 @@ struct Weights {
   std::unique_ptr<Matrix> embed_tokens;  // (vocab rows of this rank, hidden_size)
   EmbeddingWeights embedding;
   PerLayerInputWeights per_layer_inputs;  // without a table if the model has none
+  bool is_parallel = false;               // as in DeviceModel
   std::vector<LayerWeights> layers;
   std::unique_ptr<Vector> norm;     // (hidden_size); null without a final norm
   std::unique_ptr<Matrix> lm_head;  // (vocab rows of this rank, hidden_size); null when tied to embed_tokens, or unused
@@ -25,6 +26,9 @@ struct Weights {
 
 // Tensors by canonical name (listed in `ts/addon-types.ts`).
 using TensorTable = std::map<std::string, FileTensor>;
+
+// Returns the canonical name of a tensor of a layer.
+std::string layer_name(int layer, const std::string& tensor);
 
 // Throws kInvalidModel with the name and the expected shape unless the tensor is present with that shape.
 void require_shape(const TensorTable& tensors, const std::string& name, int64_t rows, int64_t cols);

@@ -182,7 +182,7 @@ const MODEL: readonly Definition[] = [
   {
     name: 'tool-call-parser',
     value: '<name>',
-    help: 'format of tool calls: harmony, gemma4, seed_oss, qwen3_coder, glm45, hy3, granite, phi4_mini_json, hunyuan_a13b, lfm2, olmo3, hermes, mistral_args, mistral, deepseek_v3, deepseek_v31, pythonic or llama3_json (default: auto, detected from the chat template)',
+    help: 'format of tool calls: harmony, cohere_command, apertus, gemma4, seed_oss, qwen3_coder, glm45, hy3, granite, phi4_mini_json, hunyuan_a13b, lfm2, olmo3, hermes, mistral_args, mistral, deepseek_v3, deepseek_v31, pythonic or llama3_json (default: auto, detected from the chat template)',
     apply: (o, value) => {
       o.engine.toolCallFormat = value;
     },
@@ -190,7 +190,7 @@ const MODEL: readonly Definition[] = [
   {
     name: 'reasoning-parser',
     value: '<name>',
-    help: 'format of reasoning: harmony, gemma4, seed_oss, hy3, mistral, granite, think_response, hunyuan_a13b or think (<think>…</think>), or none to leave it in the text (default: auto, detected from the chat template)',
+    help: 'format of reasoning: harmony, gemma4, cohere_command, cohere_command4, apertus, seed_oss, hy3, mistral, granite, think_response, hunyuan_a13b or think (<think>…</think>), or none to leave it in the text (default: auto, detected from the chat template)',
     apply: (o, value) => {
       o.engine.reasoningFormat = value;
     },

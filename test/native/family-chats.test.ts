@@ -45,7 +45,7 @@ function familyModel(name: string): string {
     special: true,
   }));
   return tinyModel({
-    'config.json': { ...TINY_CONFIG, max_position_embeddings: 8192 },
+    'config.json': { ...TINY_CONFIG, max_position_embeddings: 16384 },
     'generation_config.json': { eos_token_id: FIRST_SPECIAL },
     'tokenizer.json': { ...tinyTokenizer(), added_tokens: added },
     'chat_template.jinja': source,
@@ -55,6 +55,9 @@ function familyModel(name: string): string {
 describe.each([
   ['openai-gpt-oss-120b', 'harmony', 'harmony'],
   ['google-gemma-4-31B-it', 'gemma4', 'gemma4'],
+  ['CohereForAI-c4ai-command-r7b-12-2024-tool_use', 'cohere_command', 'cohere_command'],
+  ['Cohere2MoE', 'cohere_command', 'cohere_command4'],
+  ['Apertus-8B-Instruct', 'apertus', 'apertus'],
   ['ByteDance-Seed-OSS', 'seed_oss', 'seed_oss'],
   ['GLM-4.6', 'glm45', 'think'],
   ['tencent-Hy3', 'hy3', 'hy3'],
@@ -68,7 +71,7 @@ describe.each([
   let engine: Engine;
   beforeAll(async () => {
     delete process.env.CAPSTAN_ADDON;
-    engine = await Engine.load(familyModel(name), { device: 'cpu', maxModelLen: 8192 });
+    engine = await Engine.load(familyModel(name), { device: 'cpu', maxModelLen: 16384 });
   });
   afterAll(() => engine.close());
 

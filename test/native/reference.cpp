@@ -43,10 +43,15 @@ double activation(Activation kind, double x) {
       return std::max(x, 0.0);
     case Activation::kTanh:
       return std::tanh(x);
+    case Activation::kXielu:  // has values: see xielu
     case Activation::kIdentity:
       return x;
   }
   return x;
+}
+
+double xielu(double square, double linear, double exponential, double x) {
+  return linear * x + (x > 0 ? square * x * x : exponential * (std::expm1(x) - x));
 }
 
 Row rotate(Row head, const float* rope, int rotary_dim) {

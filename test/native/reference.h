@@ -15,6 +15,7 @@ Row linear(const Row& x, const Rows& weight, const Row& bias);
 Row rms_norm(const Row& x, const Row& weight, double eps);
 Row log_softmax(Row x);
 double activation(Activation kind, double x);
+double xielu(double square, double linear, double exponential, double x);
 
 // RoPE over the first rotary_dim elements, which pairs the two halves. rope: (2, rotary_dim / 2) cosines, then sines.
 Row rotate(Row head, const float* rope, int rotary_dim);

@@ -15,10 +15,10 @@ struct Choice {
   std::vector<float> weights;
 };
 
-Choice choose(const Moe& moe, const std::vector<float>& logits, const float* bias = nullptr) {
+Choice choose(const Moe& moe, const std::vector<float>& logits, const ExpertFactors& factors = {}) {
   Choice choice{std::vector<int32_t>(static_cast<size_t>(moe.top_k)),
                 std::vector<float>(static_cast<size_t>(moe.top_k))};
-  choose_experts(moe, logits.data(), bias, {choice.experts.data(), choice.weights.data()});
+  choose_experts(moe, logits.data(), factors, {choice.experts.data(), choice.weights.data()});
   return choice;
 }
 
@@ -48,9 +48,19 @@ TEST(a_selection_bias_chooses_experts_but_does_not_weigh_them) {
   Moe moe = moe_of(3, 1);
   moe.score = RouterScore::kSigmoid;
   const float bias[3] = {0.0f, 0.0f, 5.0f};
-  const Choice choice = choose(moe, {4.0f, 2.0f, -1.0f}, bias);
+  const Choice choice = choose(moe, {4.0f, 2.0f, -1.0f}, {bias});
   EXPECT_EQ(choice.experts[0], 2);
   EXPECT_NEAR(choice.weights[0], 1 / (1 + std::exp(1.0)), 1e-6);
+}
+
+TEST(experts_have_factors_and_the_logits_of_a_router_a_scale) {
+  Moe moe = moe_of(3, 2);
+  moe.normalizes_weights = true, moe.logit_scale = 0.5;
+  const float scales[3] = {3.0f, 1.0f, 0.25f};
+  const Choice choice = choose(moe, {2.0f, -8.0f, 4.0f}, {nullptr, scales});
+  EXPECT_EQ(choice.experts == (std::vector<int32_t>{2, 0}), true);
+  EXPECT_NEAR(choice.weights[0], 0.25 / (1 + std::exp(-1.0)), 1e-6);
+  EXPECT_NEAR(choice.weights[1], 3.0 / (1 + std::exp(1.0)), 1e-6);
 }
 
 TEST(logits_that_are_not_numbers_choose_different_experts_and_reach_the_weights) {

@@ -310,7 +310,8 @@ TEST(gemm_applies_activations_without_gates) {
   for (const CpuIsa isa : available_cpu_isas()) {
     const CpuKernels& kernels = cpu_kernels(isa);
     for (const Kind& kind : kKinds) {
-      for (const Activation activation : {Activation::kGelu, Activation::kRelu, Activation::kTanh}) {
+      for (const Activation activation :
+           {Activation::kGelu, Activation::kRelu, Activation::kTanh, Activation::kXielu}) {
         for (const int64_t n : {5, 16, 37, 48}) {
           const int64_t rows = 11, k = 20;
           const Problem problem(rows, n, k, kind, MatrixKind::kColumn);
@@ -320,6 +321,7 @@ TEST(gemm_applies_activations_without_gates) {
           GemmArgs args = problem.args(acts);
           args.output = GemmOutput::kActivated;
           args.activation = activation;
+          args.xielu = {0.7f, 0.4f, 0.9f};
           args.bias = bias.data();
           args.gated = plain_act_tiles(kernels, acts.format, rows, (n + 1) / 2 * 2, row_parallel_parts(n));
           activated_memory.assign(static_cast<size_t>(rows * args.gated.words), 0x7fc07fc0u);
@@ -330,7 +332,8 @@ TEST(gemm_applies_activations_without_gates) {
               double sum = i < n ? bias[i] : 0;
               for (int64_t j = 0; i < n && j < k; ++j)
                 sum += static_cast<double>(problem.x[row * k + j]) * problem.weights[i * k + j];
-              const double wanted = i < n ? reference::activation(activation, sum) : 0;
+              double wanted = i < n ? reference::activation(activation, sum) : 0;
+              if (activation == Activation::kXielu) wanted = reference::xielu(0.7, 0.4, 0.9, i < n ? sum : 0);
               EXPECT_NEAR(act_value(args.gated, row, i), wanted,
                           (kind.is_rounded ? 0.005 : 2e-6) * std::abs(wanted) + 2e-5);
             }

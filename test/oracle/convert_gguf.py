@@ -14,8 +14,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 FIXTURES = Path(__file__).parent / "fixtures"
 # Together: each architecture that is not in make_gguf.py.
 CASES = [
-    "ernie45-bf16", "exaone4-f32", "gemma2-bf16", "gemma3-bf16", "glm4-f32", "gpt-oss-f32", "gpt-oss-mxfp4", "granite-bf16", "granitemoe-f32",
-    "hunyuan-f32", "ministral3-f32", "mixtral-f32", "olmo2-bf16", "olmo3-f32", "olmoe-f32", "phi3-f32", "phi4-mini-f32",
+    "cohere2-f32", "ernie45-bf16", "exaone4-f32", "gemma2-bf16", "gemma3-bf16", "gemma4-f32", "gemma4-moe-f32", "glm4-f32", "gpt-oss-f32", "gpt-oss-mxfp4", "granite-bf16", "granitemoe-f32",
+    "hunyuan-f32", "lfm2-f32", "lfm2-moe-f32", "ministral3-f32", "mixtral-f32", "olmo2-bf16", "olmo3-f32", "olmoe-f32", "phi3-f32", "phi4-mini-f32",
     "phi4-mini-short-f16", "qwen2-moe-bf16", "qwen3-moe-f32", "seed-oss-f32", "smollm3-fourth-bf16",
 ]
 TYPES = {"f32": "ALL_F32", "f16": "MOSTLY_F16", "bf16": "MOSTLY_BF16", "mxfp4": "MOSTLY_BF16"}

@@ -5,15 +5,28 @@ import { Engine, type EngineOptions } from '../../ts/index';
 import { listCases } from './golden';
 
 const SPLITTABLE = [
+  'apertus-bf16',
+  'cohere2-bf16',
   'gemma3-bf16',
   'gemma4-bf16',
+  'gemma4-moe-f32',
   'gpt-oss-f32',
   'granite-bf16',
   'olmo2-bf16',
   'qwen2-moe-f32',
   'qwen3-moe-bf16',
 ];
-const FAMILIES = [...SPLITTABLE, 'exaone4-f32', 'gemma4-f32', 'glm4-moe-f32', 'gemma2-f32', 'olmo3-f32'];
+const FAMILIES = [
+  ...SPLITTABLE,
+  'apertus-f32',
+  'cohere2-f32',
+  'exaone4-f32',
+  'gemma4-moe-bf16',
+  'gemma4-f32',
+  'glm4-moe-f32',
+  'gemma2-f32',
+  'olmo3-f32',
+];
 const cases = listCases(path.join(__dirname, 'fixtures')).filter(({ golden }) => FAMILIES.includes(golden.case));
 
 interface Answer {

@@ -42,6 +42,8 @@ ARCHITECTURES = {
     "glm4": "Glm4ForCausalLM",
     "glm4_moe": "Glm4MoeForCausalLM",
     "seed_oss": "SeedOssForCausalLM",
+    "cohere2": "Cohere2ForCausalLM",
+    "apertus": "ApertusForCausalLM",
     "hunyuan_v1_dense": "HunYuanDenseV1ForCausalLM",
     "ernie4_5": "Ernie4_5ForCausalLM",
     "lfm2": "Lfm2ForCausalLM",
@@ -111,7 +113,7 @@ def outer_config(case, text_config):
 # The classes of these add 1 to the weights of their norms, but not to those of the recurrent layers.
 ZERO_CENTERED_NORMS = ("gemma2", "gemma3", "qwen3_5", "qwen3_next")
 # Files hold these too, although they are not parameters.
-STORED_BUFFERS = ("layer_scalar", "expert_bias", "e_score_correction_bias")
+STORED_BUFFERS = ("layer_scalar", "expert_bias", "e_score_correction_bias", "act_fn.beta", "act_fn.eps")
 
 
 def recurrent_parameter(name, noise):
@@ -136,14 +138,22 @@ def random_weights(case, config, generator):
     stored = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(STORED_BUFFERS)]
     for name, parameter in [*model.named_parameters(), *stored]:
         noise = torch.randn(parameter.shape, generator=generator)
-        fan_in = parameter.shape[-1]
+        fan_in = parameter.shape[-1] if parameter.shape else 1
         if name == "lm_head.weight":
             value = noise * 2 / fan_in**0.5
         elif name.endswith("embed_tokens.weight"):
             value = noise * (2 / fan_in**0.5 if case["tied"] else 1.0)
         elif (value := recurrent_parameter(name, noise)) is not None:
             pass
-        elif name.endswith(("norm.weight", "_layernorm.weight")):
+        elif name.endswith("act_fn.eps"):
+            value = torch.tensor(-1e-6)
+        elif name.endswith("act_fn.beta"):
+            value = 0.5 + 0.1 * noise
+        elif name.endswith(("alpha_p", "alpha_n")):
+            value = noise
+        elif name.endswith(("router.scale", "per_expert_scale")):
+            value = 1 + 0.4 * noise
+        elif name.endswith(("norm.weight", "_layernorm.weight", "_layernorm_1.weight", "_layernorm_2.weight")):
             is_offset = case["model_type"].startswith(ZERO_CENTERED_NORMS) and "linear_attn" not in name
             value = (0 if is_offset else 1) + 0.25 * noise
         elif name.endswith("sinks"):

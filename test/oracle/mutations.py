@@ -364,6 +364,39 @@ def other_longrope(model):
     rotary.inv_freq = rotary.inv_freq * (ratio if is_long else 1 / ratio)
 
 
+def rms_for_layer_norms(model):
+    for module in model.modules():
+        if type(module).__name__.endswith("LayerNorm"):
+            module.forward = lambda x, m=module: m.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + m.variance_epsilon)
+
+
+def mlp_after_attention(model):
+    for layer in model.model.layers:
+        attention = layer.self_attn.forward
+
+        def both(hidden_states, layer=layer, attention=attention, **rest):
+            result, weights = attention(hidden_states=hidden_states, **rest)
+            layer.sum = result
+            return result, weights
+
+        mlp = layer.mlp.forward
+        layer.self_attn.forward = both
+        layer.mlp.forward = lambda x, layer=layer, mlp=mlp: mlp(layer.input_layernorm(x + layer.sum))
+
+
+def rope_in_full_layers(model):
+    for layer in model.model.layers:
+        layer.self_attn.sliding_window = layer.self_attn.sliding_window or 1
+
+
+BESIDE_MLP = [
+    M("no experts", weights=zero("experts.down_proj")), M("no dense MLP", weights=zero("mlp.down_proj.weight")),
+    M("scales of experts ignored", weights=ones("per_expert_scale")), M("norm of the router ignored", weights=ones("router.scale")),
+    M("norm of the experts ignored", weights=ones("pre_feedforward_layernorm_2.weight")),
+    M("norm of their results ignored", weights=ones("post_feedforward_layernorm_2.weight")),
+    M("norm of the MLP's result ignored", weights=ones("post_feedforward_layernorm_1.weight")),
+]
+
 OF_FEATURE = {
     "mha": [],
     "mqa": [],  # one KV head: no order to get wrong
@@ -447,6 +480,14 @@ OF_FEATURE = {
     "rope-alpha": [M("no alpha", config=set_rope(alpha=1.0001))],
     "experts": [M("one expert per token", config=lambda c: c.get("text_config", c).update(num_experts_per_tok=1))],
     "all-experts": [],
+    "experts-beside-mlp": [M("one expert per token", config=lambda c: c.update(top_k_experts=1)), *BESIDE_MLP],
+    "all-experts-beside-mlp": [M("one expert per token", config=lambda c: c.get("text_config", c).update(top_k_experts=1)), *BESIDE_MLP],
+    "layer-norms": [M("RMS norms", model=rms_for_layer_norms)],
+    "parallel": [M("the MLP after attention", model=mlp_after_attention)],
+    "logit-scale": [M("logits not scaled", config=set_config(logit_scale=1.0))],
+    "rope-in-windows": [M("rotation in full layers", model=rope_in_full_layers)],
+    "xielu": [M("alpha_p ignored", weights=zero("alpha_p")), M("alpha_n ignored", weights=zero("alpha_n")),
+              M("beta ignored", weights=set_everywhere("act_fn.beta", 0.0)), M("SiLU", config=set_config(hidden_act="silu"))],
     "selection-bias": [M("no selection bias", weights=zero("expert_bias", "e_score_correction_bias"))],
     "shared-experts": [M("no shared experts", weights=zero("shared_experts.down_proj.weight"))],
     "per-layer-inputs": [M("no table", weights=zero("embed_tokens_per_layer.weight")),

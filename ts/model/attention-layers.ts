@@ -97,3 +97,13 @@ export function exaone4Attention(config: JsonReader, numLayers: number): LayerAt
     rope: window > 0 && !sliding ? -1 : 0,
   }));
 }
+
+/** Cohere 2: layers with a window have a rotation, and every `sliding_window_pattern`-th layer has neither. */
+export function cohere2Attention(config: JsonReader, numLayers: number): LayerAttention[] {
+  const period = config.positiveInt('sliding_window_pattern', 4);
+  const window = readWindow(config);
+  return readSlidingLayers(config, numLayers, (layer) => (layer + 1) % period !== 0).map((isSliding) => ({
+    window: isSliding ? window : 0,
+    rope: isSliding && window > 0 ? 0 : -1,
+  }));
+}

@@ -83,6 +83,7 @@ export const PLAIN_DECODER = {
   normKind: 'rms',
   hasFinalNorm: true,
   hasGatedMlp: true,
+  isParallel: false,
   isCausal: true,
   defaultLength: 0,
   normOffset: 0,
@@ -104,7 +105,7 @@ function readSpec(config: JsonReader, family: Family): NativeModelSpec {
   const headDim = readHeadDim(config, hiddenSize, numHeads, defaults.headDim);
   const maxPositionEmbeddings = config.positiveInt('max_position_embeddings', defaults.maxPositionEmbeddings);
   const attention = family.attention(config, numLayers);
-  const { layers: isMoe, ...moe } = family.moe?.(config) ?? { layers: () => false, numExperts: 0 };
+  const { layers: isMoe, ...moe } = family.moe?.(config, hiddenSize) ?? { layers: () => false, numExperts: 0 };
   const recurrent = family.recurrent?.(config, numLayers, hiddenSize);
   const alike = attention.map((layer, i): NativeLayer => {
     if (recurrent?.isRecurrent[i]) return { mixer: recurrent.mixer, window: 0, rope: -1, isMoe: isMoe(i) };
@@ -182,6 +183,7 @@ function readActivation(config: JsonReader, classDefault: string): NativeModelSp
   // The classes of Gemma and ModernBERT have another name for it.
   const key = /^(gemma|modernbert)/.test(config.string('model_type', '')) ? 'hidden_activation' : 'hidden_act';
   const name = config.string(key, classDefault);
+  if (name === 'xielu' && classDefault === name) return name;
   const activation = Object.hasOwn(ACTIVATIONS, name) ? ACTIVATIONS[name] : undefined;
   if (activation === undefined)
     throw CapstanError.mismatch(

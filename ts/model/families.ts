@@ -1,6 +1,7 @@
 import {
   alternating,
   alternatingRopes,
+  cohere2Attention,
   everyLayer,
   exaone4Attention,
   qwen2MoeAttention,
@@ -11,8 +12,8 @@ import {
 import { ENCODERS } from './encoders';
 import type { ExpertTensors, Family, FamilyDefaults, ModelFeatures, SpecChanges } from './family';
 import type { JsonReader } from './json-file';
-import { gemma4, gemma4Attention, gemma4Layers, hasEqualKeysAndValues } from './gemma4';
-import { glm4Moe, gptOssMoe, graniteHybridMoe, lfm2Moe, mixtralMoe, olmoeMoe, qwenMoe } from './moe';
+import { GEMMA4_EXPERTS, gemma4, gemma4Attention, gemma4Layers, hasEqualKeysAndValues } from './gemma4';
+import { gemma4Moe, glm4Moe, gptOssMoe, graniteHybridMoe, lfm2Moe, mixtralMoe, olmoeMoe, qwenMoe } from './moe';
 import { graniteMamba, lfm2ShortConv, qwenDeltaNet } from './recurrent';
 
 const NO_BIASES: ModelFeatures = { qkvBias: false, outputBias: false, mlpBias: false };
@@ -360,7 +361,11 @@ export const FAMILIES: readonly Family[] = [
       isTied: true,
       eosTokenId: 1,
     },
-    features: (config) => ({ ...attentionBias(config), hasEqualKeysAndValues: hasEqualKeysAndValues(config) }),
+    features: (config) => ({
+      ...attentionBias(config),
+      hasEqualKeysAndValues: hasEqualKeysAndValues(config),
+      experts: GEMMA4_EXPERTS,
+    }),
     attention: gemma4Attention,
     slidingRopeTheta: 10_000,
     layers: gemma4Layers,
@@ -368,6 +373,7 @@ export const FAMILIES: readonly Family[] = [
       ...SANDWICH,
       ...gemma4(config, hiddenSize, softCap(config, 'final_logit_softcapping', 0)),
     }),
+    moe: (config, hiddenSize) => gemma4Moe(config, hiddenSize, 9216),
     names: {
       ...GEMMA_NAMES,
       per_layer_table: 'embed_tokens_per_layer',
@@ -595,6 +601,54 @@ export const FAMILIES: readonly Family[] = [
       return { qkvBias: hasBias, outputBias: hasBias, mlpBias: hasBias, isRopeInterleaved: true };
     },
     attention: (_config, numLayers) => everyLayer(0, numLayers),
+  },
+  {
+    // Command R7B: attention and the MLP read the same norm of the hidden states.
+    modelType: 'cohere2',
+    architecture: 'Cohere2ForCausalLM',
+    defaults: {
+      hiddenSize: 8192,
+      numLayers: 40,
+      numHeads: 64,
+      vocabSize: 256000,
+      intermediateSize: 22528,
+      maxPositionEmbeddings: 8192,
+      isTied: true,
+      eosTokenId: 255001,
+    },
+    features: (config) => ({ ...attentionBias(config), isRopeInterleaved: true }),
+    attention: cohere2Attention,
+    changes: (config) => ({
+      normKind: 'layer',
+      rmsNormEps: config.positiveNumber('layer_norm_eps', 1e-5),
+      isParallel: true,
+      logitScale: config.positiveNumber('logit_scale', 0.0625),
+    }),
+    names: { mlp_norm: 'input_layernorm' },
+  },
+  {
+    modelType: 'apertus',
+    architecture: 'ApertusForCausalLM',
+    defaults: {
+      vocabSize: 131072,
+      intermediateSize: 14336,
+      rmsNormEps: 1e-5,
+      hiddenAct: 'xielu',
+      maxPositionEmbeddings: 65536,
+      ropeTheta: 12e6,
+      ropeParameters: {
+        rope_type: 'llama3',
+        factor: 8,
+        original_max_position_embeddings: 8192,
+        low_freq_factor: 1,
+        high_freq_factor: 4,
+      },
+      eosTokenId: 2,
+    },
+    features: attentionBias,
+    attention: (_config, numLayers) => everyLayer(0, numLayers),
+    changes: () => ({ qkNorm: 'head', hasGatedMlp: false }),
+    names: { input_norm: 'attention_layernorm', mlp_norm: 'feedforward_layernorm' },
   },
   {
     modelType: 'qwen3_next',

@@ -80,6 +80,10 @@ export interface ExpertTensors {
   };
   shared?: { gate?: string; up?: string; gateUp?: string; down: string };
   sharedGate?: string;
+  /** Factors of the weights of a token's experts. */
+  scales?: string;
+  /** Of `NativeMoe.hasSeparateNorms`. */
+  norms?: { router: string; experts: string; expertsOut: string; sharedOut: string };
 }
 
 /** What a layer does with positions. */
@@ -137,7 +141,7 @@ export interface Family {
   layers?(config: JsonReader, layers: NativeLayer[], sizes: { intermediateSize: number }): NativeLayer[];
   /** The layers that replace attention. */
   recurrent?(config: JsonReader, numLayers: number, hiddenSize: number): RecurrentLayers;
-  moe?(config: JsonReader): NativeMoe & { layers: (layer: number) => boolean };
+  moe?(config: JsonReader, hiddenSize: number): NativeMoe & { layers: (layer: number) => boolean };
   /** Names in the checkpoint that differ from those of Llama, by canonical name. */
   names?: Readonly<Record<string, string>>;
 }

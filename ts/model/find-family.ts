@@ -6,8 +6,7 @@ import type { JsonObject, JsonReader } from './json-file';
 
 /** Families that are not supported yet, by the start of their model type. */
 const LATER_FAMILIES: readonly [prefix: string, description: string][] = [
-  ['apertus', 'xIELU activations'],
-  ['cohere2', 'attention beside the MLP'],
+  ['cohere2_moe', 'experts beside attention'],
   ['gemma3n', 'per-layer inputs'],
   ['qwen3_vl', 'another text model with images'],
   ['deepseek', 'multi-head latent attention'],

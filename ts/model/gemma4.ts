@@ -1,7 +1,20 @@
 import type { NativeLayer } from '../addon-types';
 import { alternatingRopes, readWindow } from './attention-layers';
-import type { LayerAttention, SpecChanges } from './family';
+import type { ExpertTensors, LayerAttention, SpecChanges } from './family';
 import type { JsonReader } from './json-file';
+
+export const GEMMA4_EXPERTS: ExpertTensors = {
+  router: 'router.proj',
+  scales: 'router.per_expert_scale',
+  norms: {
+    router: 'router.scale',
+    experts: 'pre_feedforward_layernorm_2.weight',
+    expertsOut: 'post_feedforward_layernorm_2.weight',
+    sharedOut: 'post_feedforward_layernorm_1.weight',
+  },
+  stacked: { gateUp: 'experts.gate_up_proj', down: 'experts.down_proj' },
+  shared: { gate: 'mlp.gate_proj', up: 'mlp.up_proj', down: 'mlp.down_proj' },
+};
 
 /** The last layer always sees all positions. */
 export function gemma4Attention(config: JsonReader, numLayers: number): LayerAttention[] {
@@ -58,8 +71,6 @@ export function hasEqualKeysAndValues(config: JsonReader): boolean {
 }
 
 export function gemma4(config: JsonReader, hiddenSize: number, logitSoftCap: number): SpecChanges {
-  if (config.boolean('enable_moe_block', false))
-    throw config.mismatch('enable_moe_block', 'false (experts beside a dense MLP are not supported yet)', true);
   const perLayerInputSize = config.isNull('hidden_size_per_layer_input')
     ? 0
     : config.nonNegativeInt('hidden_size_per_layer_input', 256);

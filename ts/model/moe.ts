@@ -6,7 +6,9 @@ type Moe = NativeMoe & { layers: (layer: number) => boolean };
 /** The engine's limit. */
 const MAX_EXPERTS = 4096;
 
-const SOFTMAX = { score: 'softmax', weightScale: 1, sharedIntermediateSize: 0 } as const;
+const PLAIN = { weightScale: 1, logitScale: 1, sharedIntermediateSize: 0, hasSeparateNorms: false } as const;
+const SOFTMAX = { ...PLAIN, score: 'softmax' } as const;
+const SIGMOID = { ...PLAIN, score: 'sigmoid' } as const;
 
 function everyLayer(): boolean {
   return true;
@@ -96,7 +98,7 @@ export function glm4Moe(config: JsonReader): Moe {
   const intermediateSize = config.positiveInt('moe_intermediate_size', 1408);
   const firstSparse = config.nonNegativeInt('first_k_dense_replace', 1);
   return {
-    score: 'sigmoid',
+    ...SIGMOID,
     numExperts: config.positiveInt(
       config.has('num_local_experts') ? 'num_local_experts' : 'n_routed_experts',
       128,
@@ -115,13 +117,28 @@ export function glm4Moe(config: JsonReader): Moe {
 export function lfm2Moe(config: JsonReader): Moe {
   const firstSparse = config.nonNegativeInt('num_dense_layers', 2);
   return {
-    score: 'sigmoid',
+    ...SIGMOID,
     numExperts: config.positiveInt('num_experts', 32, MAX_EXPERTS),
     topK: config.positiveInt('num_experts_per_tok', 4),
     intermediateSize: config.positiveInt('moe_intermediate_size', 1792),
-    sharedIntermediateSize: 0,
     normalizesWeights: config.boolean('norm_topk_prob', true),
     weightScale: config.positiveNumber('routed_scaling_factor', 1),
     layers: (layer) => layer >= firstSparse,
+  };
+}
+
+/** Experts beside the dense MLP, which is the shared expert. */
+export function gemma4Moe(config: JsonReader, hiddenSize: number, intermediateSize: number): Moe {
+  const hasExperts = config.boolean('enable_moe_block', false);
+  return {
+    ...SOFTMAX,
+    numExperts: hasExperts ? config.positiveInt('num_experts', undefined, MAX_EXPERTS) : 0,
+    topK: hasExperts ? config.positiveInt('top_k_experts') : 0,
+    intermediateSize: hasExperts ? config.positiveInt('moe_intermediate_size') : 0,
+    sharedIntermediateSize: config.positiveInt('intermediate_size', intermediateSize),
+    normalizesWeights: true,
+    logitScale: 1 / Math.sqrt(hiddenSize),
+    hasSeparateNorms: true,
+    layers: () => hasExperts,
   };
 }

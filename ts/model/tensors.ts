@@ -306,6 +306,15 @@ class LayerTensors {
       this.#named('up_proj', [inner, hidden], mlpBias);
     }
     this.#named('down_proj', [hidden, inner], mlpBias);
+    if (this.spec.hiddenAct === 'xielu') this.#addXielu();
+  }
+
+  #addXielu(): void {
+    const add = (name: string, rest: Partial<RequiredTensor> = {}) =>
+      this.#push(`xielu.${name}`, `mlp.act_fn.${name}`, [1], rest);
+    add('alpha_p');
+    add('alpha_n');
+    add('beta', { storedShape: [] });
   }
 
   #addExperts(experts: ExpertTensors): void {
@@ -315,6 +324,8 @@ class LayerTensors {
     if (experts.hasRouterBias) this.#push('router.bias', `${experts.router}.bias`, [moe.numExperts]);
     if (experts.selectionBias !== undefined)
       this.#push('router.selection_bias', experts.selectionBias, [moe.numExperts]);
+    if (experts.scales !== undefined) this.#push('router.scales', experts.scales, [moe.numExperts]);
+    if (moe.hasSeparateNorms) this.#addExpertNorms(experts.norms!);
     for (let expert = 0; expert < moe.numExperts; expert++) {
       if (experts.each !== undefined) this.#addEach(experts.each, expert, experts.eachIn);
       if (experts.stacked !== undefined) this.#addStacked(experts.stacked, expert);
@@ -322,6 +333,15 @@ class LayerTensors {
     if (moe.sharedIntermediateSize === 0) return;
     this.#addShared(experts.shared!, moe.sharedIntermediateSize);
     if (experts.sharedGate !== undefined) this.#push('shared_gate.weight', `${experts.sharedGate}.weight`, [1, hidden]);
+  }
+
+  #addExpertNorms({ router, experts, expertsOut, sharedOut }: NonNullable<ExpertTensors['norms']>): void {
+    const add = (name: string, checkpointName: string) =>
+      this.#push(`${name}.weight`, checkpointName, [this.spec.hiddenSize]);
+    add('router_norm', router);
+    add('expert_norm', experts);
+    add('expert_out_norm', expertsOut);
+    add('shared_out_norm', sharedOut);
   }
 
   #addEach(

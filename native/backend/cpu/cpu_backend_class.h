@@ -209,6 +209,7 @@ class CpuBackend final : public Backend {
   void run_expert_gate_up(const MoeWeights& moe);
   void run_expert_down(const MoeWeights& moe);
   void add_expert_sums(const LayerWeights& weights);
+  void add_normed(const float* x, const Vector* norm, float scale, float* to) const;
   // Calls work(thread, expert, begin, end) for ranges of the panels of `matrix_of(expert)` of all experts with tokens.
   template <typename MatrixOf, typename Work>
   void for_expert_panels(MatrixOf matrix_of, Work work);
@@ -245,6 +246,7 @@ class CpuBackend final : public Backend {
   HugeBuffer expert_mlp_;      // the same: inputs of their down projections
   HugeBuffer expert_mlp_f32_;  // the same: f32 rows before they are quantized
   HugeBuffer expert_out_;      // (max_pairs, hidden_stride) this rank's part of the results
+  HugeBuffer expert_sums_;     // (max_num_tokens, hidden_stride) of Moe::has_separate_norms: what has a norm next
   int64_t expert_act_words_ = 0;
   ExpertPlan expert_plan_;
   std::vector<int64_t> expert_panels_;  // scratch of for_expert_panels

@@ -12,6 +12,13 @@ const ExpertWeights& expert_of(const MoeWeights& moe, int expert) {
   return expert < static_cast<int>(moe.experts.size()) ? moe.experts[static_cast<size_t>(expert)] : moe.shared;
 }
 
+// Returns the norm of the hidden states that an expert, or the shared one, reads.
+const Vector* norm_of(const LayerWeights& weights, int expert) {
+  const MoeWeights& moe = *weights.moe;
+  const bool is_shared = expert == static_cast<int>(moe.experts.size());
+  return moe.expert_norm == nullptr || is_shared ? weights.mlp_norm.get() : moe.expert_norm.get();
+}
+
 }  // namespace
 
 // Chooses the experts of each token from the logits of the router and of the shared expert's gate.
@@ -20,7 +27,7 @@ void CpuBackend::route(const LayerWeights& weights) {
   const CpuMatrix& router = matrix_of(moe.router);
   const int64_t stride = round_up(model_.moe.num_experts, 16);
   GemmArgs gemm;
-  gemm.acts = norm_rows(weights.mlp_norm.get(), {}, num_tokens(), router);
+  gemm.acts = norm_rows((moe.router_norm ? moe.router_norm : weights.mlp_norm).get(), {}, num_tokens(), router);
   gemm.num_features = router.rows;
   gemm.bias = router.bias.empty() ? nullptr : router.bias.data();
   gemm.out = router_logits_.as<float>();
@@ -28,10 +35,11 @@ void CpuBackend::route(const LayerWeights& weights) {
   run_gemm(gemm, router);
   expert_plan_.begin(model_.moe, num_tokens());
   const int slots = expert_plan_.slots, top_k = model_.moe.top_k;
+  const ExpertFactors factors{values_of(moe.selection_bias.get()), values_of(moe.scales.get())};
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       int32_t* experts = expert_plan_.experts.data() + row * slots;
-      choose_experts(model_.moe, router_logits_.as<float>() + row * stride, values_of(moe.selection_bias.get()),
+      choose_experts(model_.moe, router_logits_.as<float>() + row * stride, factors,
                      {experts, expert_plan_.weights.data() + row * slots});
       if (slots > top_k) experts[top_k] = model_.moe.num_experts;
     }
@@ -62,7 +70,7 @@ void CpuBackend::pack_expert_inputs(const LayerWeights& weights) {
       const ActTiles acts = expert_tiles(expert_acts_, expert, matrix_of(expert_of(moe, expert).gate_up_proj));
       const int32_t* tokens = expert_plan_.tokens.data() + expert_plan_.first_pair[static_cast<size_t>(expert)];
       for (int i = 0; i < count; ++i)
-        store_row(hidden_row(tokens[i]), weights.mlp_norm.get(), model_.hidden_size, acts, i);
+        store_row(hidden_row(tokens[i]), norm_of(weights, expert), model_.hidden_size, acts, i);
     }
   });
 }
@@ -131,6 +139,11 @@ void CpuBackend::run_expert_down(const MoeWeights& moe) {
   });
 }
 
+// to += scale · norm(x), or scale · x without a norm.
+void CpuBackend::add_normed(const float* x, const Vector* norm, float scale, float* to) const {
+  kernels_.add_residual({to, &x, 1, nullptr, values_of(norm), model_.rms_norm_eps, scale, model_.hidden_size});
+}
+
 // Adds the weighted results of each token's experts, over all ranks.
 void CpuBackend::add_expert_sums(const LayerWeights& weights) {
   void* own = expert_out_.as<void>();
@@ -149,11 +162,20 @@ void CpuBackend::add_expert_sums(const LayerWeights& weights) {
         biases[slot] = down.bias.empty() ? nullptr : down.bias.data();
       }
       float* sum = partial_.as<float>() + row * hidden_stride_;
-      kernels_.weighted_sum(
-          {sum, slots, partials, num_ranks, biases, expert_plan_.weights.data() + row * slots, model_.hidden_size});
-      const float* const sums[1] = {sum};
-      kernels_.add_residual({hidden_row(row), sums, 1, nullptr, values_of(weights.mlp_out_norm.get()),
-                             model_.rms_norm_eps, model_.residual_scale, model_.hidden_size});
+      const float* slot_weights = expert_plan_.weights.data() + row * slots;
+      if (model_.moe.has_separate_norms) {
+        float* part = expert_sums_.as<float>() + row * hidden_stride_;
+        const int top_k = model_.moe.top_k;
+        std::fill(sum, sum + hidden_stride_, 0.0f);
+        kernels_.weighted_sum({part, 1, partials + top_k * num_ranks, num_ranks, biases + top_k, slot_weights + top_k,
+                               model_.hidden_size});
+        add_normed(part, weights.moe->shared_out_norm.get(), 1.0f, sum);
+        kernels_.weighted_sum({part, top_k, partials, num_ranks, biases, slot_weights, model_.hidden_size});
+        add_normed(part, weights.moe->expert_out_norm.get(), 1.0f, sum);
+      } else {
+        kernels_.weighted_sum({sum, slots, partials, num_ranks, biases, slot_weights, model_.hidden_size});
+      }
+      add_normed(sum, weights.mlp_out_norm.get(), model_.residual_scale, hidden_row(row));
     }
   });
   if (world_size() > 1) comm_->barrier();  // the other ranks have read this rank's results

@@ -114,6 +114,7 @@ void CpuBackend::allocate() {
     expert_mlp_ = floats(pairs * expert_act_words_, "the activations of the experts");
     if (max_act_words_ > 0) expert_mlp_f32_ = floats(pairs * expert_act_words_, "the activations of the experts");
     expert_out_ = floats(pairs * hidden_stride_, "the results of the experts");
+    if (model_.moe.has_separate_norms) expert_sums_ = floats(rows * hidden_stride_, "the sums of the experts");
   }
 
   scratch_floats_ = 0;

@@ -67,7 +67,15 @@ inline Vec vec_tanh(Vec x) {
   return vec_sub(vec_add(half, half), vec_set(1.0f));
 }
 
-// Of activations without a second argument.
+// x · linear + max(x, 0)² · square + (exp(n) - 1 - n) · exponential with n = min(x, 0).
+inline Vec vec_xielu(const Xielu& values, Vec x) {
+  const Vec positive = vec_max(vec_zero(), x), negative = vec_min(vec_zero(), x);
+  const Vec growth = vec_sub(vec_sub(vec_exp2(vec_mul(negative, vec_set(kLog2E))), vec_set(1.0f)), negative);
+  const Vec square = vec_mul(vec_mul(positive, positive), vec_set(values.square));
+  return vec_fma(x, vec_set(values.linear), vec_fma(growth, vec_set(values.exponential), square));
+}
+
+// Of activations without other arguments.
 inline Vec vec_activate(Activation activation, Vec x) {
   switch (activation) {
     case Activation::kSilu:
@@ -81,6 +89,7 @@ inline Vec vec_activate(Activation activation, Vec x) {
     case Activation::kTanh:
       return vec_tanh(x);
     case Activation::kClampedSwish:
+    case Activation::kXielu:
     case Activation::kIdentity:
       return x;
   }

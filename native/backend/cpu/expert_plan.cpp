@@ -25,14 +25,17 @@ void score_experts(RouterScore score, std::vector<float>& scores) {
 
 }  // namespace
 
-void choose_experts(const Moe& moe, const float* logits, const float* selection_bias, TokenExperts out) {
+void choose_experts(const Moe& moe, const float* logits, const ExpertFactors& factors, TokenExperts out) {
   thread_local std::vector<float> scores, keys;
   scores.assign(logits, logits + moe.num_experts);
+  if (moe.logit_scale != 1)
+    for (float& logit : scores)
+      logit *= static_cast<float>(moe.logit_scale);
   score_experts(moe.score, scores);
   keys = scores;
   for (int i = 0; i < moe.num_experts; ++i) {
     float& key = keys[static_cast<size_t>(i)];
-    if (selection_bias != nullptr) key += selection_bias[i];
+    if (factors.selection_bias != nullptr) key += factors.selection_bias[i];
     if (std::isnan(key)) key = -std::numeric_limits<float>::infinity();
   }
   float sum = 0;
@@ -47,8 +50,10 @@ void choose_experts(const Moe& moe, const float* logits, const float* selection_
     sum += out.weights[k];
   }
   const float scale = static_cast<float>(moe.weight_scale) / (moe.normalizes_weights ? sum : 1.0f);
-  for (int k = 0; k < moe.top_k; ++k)
+  for (int k = 0; k < moe.top_k; ++k) {
     out.weights[k] *= scale;
+    if (factors.scales != nullptr) out.weights[k] *= factors.scales[out.experts[k]];
+  }
 }
 
 void ExpertPlan::reserve(const Moe& moe, int max_num_tokens) {

@@ -13,9 +13,16 @@ struct TokenExperts {
   float* weights;    // (top_k)
 };
 
-// `logits` and `selection_bias` are (num_experts); the bias may be null. Ties go to the lowest expert. A NaN is never
-// chosen before a number, and reaches the weights.
-void choose_experts(const Moe& moe, const float* logits, const float* selection_bias, TokenExperts out);
+// What a layer adds to the scores of its experts to choose them, and the factors of their weights: (num_experts) each,
+// or null.
+struct ExpertFactors {
+  const float* selection_bias = nullptr;
+  const float* scales = nullptr;
+};
+
+// `logits` are (num_experts). Ties go to the lowest expert. A NaN is never chosen before a number, and reaches the
+// weights.
+void choose_experts(const Moe& moe, const float* logits, const ExpertFactors& factors, TokenExperts out);
 
 // A pair is a token and one of its experts. The pairs of an expert are contiguous, in the order of their tokens.
 struct ExpertPlan {

@@ -276,8 +276,9 @@ void store_activated_tile(const GemmArgs& args, int64_t row, int rows, int64_t p
     const int64_t k = (panel + p) * kPanelFeatures;
     const int count = args.num_features - k < 16 ? static_cast<int>(args.num_features - k) : 16;
     to.store(k, count, [&](int r) {
-      const Vec sum = vec_load(sums + (p * rows + r) * 16);
-      return vec_activate(args.activation, args.bias == nullptr ? sum : vec_add(sum, vec_load(args.bias + k)));
+      Vec sum = vec_load(sums + (p * rows + r) * 16);
+      if (args.bias != nullptr) sum = vec_add(sum, vec_load(args.bias + k));
+      return args.activation == Activation::kXielu ? vec_xielu(args.xielu, sum) : vec_activate(args.activation, sum);
     });
   }
 }

@@ -125,6 +125,11 @@ enum class GemmOutput : uint8_t {
   kActivated,  // gated = act(sum + update + bias)
 };
 
+// The values of Activation::kXielu.
+struct Xielu {
+  float square = 0, linear = 0, exponential = 0;
+};
+
 // Computes panels [panel_begin, panel_end) of activations · weightsᵀ.
 // Weights: (panels, K, 16) in f32 or f16; (panels, K / 2, 16, 2) in bf16. K is even, zero padded. Or quantized.
 // kPanelSlackBytes of zeros follow the last panel.
@@ -145,6 +150,7 @@ struct GemmArgs {
   int64_t out_stride = 0;
   ActTiles gated;  // kGated and kActivated: (rows, num_features)
   Activation activation = Activation::kSilu;
+  Xielu xielu;  // kActivated
 };
 
 // The KV cache of one layer. K: (num_blocks, num_kv_heads, block_size / 16, k_dim, 16 slots) in f32 or f16,

@@ -382,3 +382,41 @@ test('Qwen2-MoE: the window is in every second of the first layers', () => {
   );
   expect(windows).toEqual([8, 0, 0, 0]);
 });
+
+test('Cohere 2: the defaults of its class, and no rotation in full layers', () => {
+  const spec = specOf({ model_type: 'cohere2' });
+  expect(spec).toMatchObject({ normKind: 'layer', rmsNormEps: 1e-5, isParallel: true, logitScale: 0.0625 });
+  expect(spec.tieWordEmbeddings).toBe(true);
+  expect(spec.layers.slice(0, 4).map(({ window, rope }) => [window, rope])).toEqual([
+    [4096, 0],
+    [4096, 0],
+    [4096, 0],
+    [0, -1],
+  ]);
+});
+
+test('Apertus: an activation of its class, and the rotation of Llama 3', () => {
+  expect(specOf({ model_type: 'apertus' })).toMatchObject({
+    hiddenAct: 'xielu',
+    hasGatedMlp: false,
+    qkNorm: 'head',
+    ropes: [{ type: 'llama3', theta: 12e6, factor: 8 }],
+  });
+  expect(specOf({ model_type: 'apertus', hidden_act: 'silu' }).hiddenAct).toBe('silu');
+  expect(() => specOf({ ...LLAMA, hidden_act: 'xielu' })).toThrow('hidden_act');
+});
+
+test('Gemma 4: experts beside the dense MLP only if the config has them', () => {
+  const config = {
+    model_type: 'gemma4_text',
+    hidden_size: 64,
+    num_experts: 8,
+    top_k_experts: 2,
+    moe_intermediate_size: 32,
+  };
+  expect(specOf(config).moe).toBeUndefined();
+  const { moe, layers } = specOf({ ...config, enable_moe_block: true });
+  expect(layers.every(({ isMoe }) => isMoe)).toBe(true);
+  expect(moe).toMatchObject({ numExperts: 8, topK: 2, sharedIntermediateSize: 9216, logitScale: 1 / 8 });
+  expect(() => specOf({ ...config, enable_moe_block: true, top_k_experts: undefined })).toThrow('top_k_experts');
+});

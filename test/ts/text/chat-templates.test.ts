@@ -180,6 +180,8 @@ describe.each(templates)('$name', ({ name, source, results }) => {
 /** The formats of calls that are detected. The others have none, or one that is not supported. */
 const FORMATS: Record<string, string[]> = {
   harmony: ['openai-gpt-oss-120b'],
+  apertus: ['Apertus-8B-Instruct'],
+  cohere_command: ['Cohere2MoE', 'CohereForAI-c4ai-command-r7b-12-2024-tool_use'],
   gemma4: ['google-gemma-4-31B-it-interleaved', 'google-gemma-4-31B-it', 'google-gemma-4-v5'],
   seed_oss: ['ByteDance-Seed-OSS'],
   glm45: [
@@ -283,6 +285,9 @@ test.each(WRITTEN)('%s writes calls as %s reads them', async (name, formatName) 
 /** The formats of reasoning that are detected, besides `think`. */
 const REASONING_FORMATS: Record<string, string[]> = {
   harmony: ['openai-gpt-oss-120b'],
+  apertus: ['Apertus-8B-Instruct'],
+  cohere_command: ['CohereForAI-c4ai-command-r7b-12-2024-tool_use'],
+  cohere_command4: ['Cohere2MoE'],
   gemma4: ['google-gemma-4-31B-it-interleaved', 'google-gemma-4-31B-it', 'google-gemma-4-v5'],
   seed_oss: ['ByteDance-Seed-OSS'],
   hy3: ['tencent-Hy3'],

@@ -189,6 +189,8 @@ test.each([
   ['granite', '<tool_call>[ ]\nDone.', 'Done.'],
   ['phi4_mini_json', 'Hm.<|tool_call|>[]<|/tool_call|>', 'Hm.'],
   ['hunyuan_a13b', '<tool_calls>[]</tool_calls>', ''],
+  ['cohere_command', '<|START_ACTION|>[\n]<|END_ACTION|>', ''],
+  ['apertus', 'Hm.<|tools_prefix|>[ ]<|tools_suffix|>', 'Hm.'],
   ['lfm2', '<|tool_call_start|>[]<|tool_call_end|>', ''],
   ['lfm2', '<|tool_call_start|>[ ]<|tool_call_end|>Done.', 'Done.'],
   ['lfm2', 'Hm.\n<|tool_call_start|>[]', 'Hm.'],

@@ -149,6 +149,24 @@ describe.each<
       ['two opening tags', 'after', '<response><response>x<</response>', '', '<response>x<'],
     ],
   ],
+  [
+    'cohere_command',
+    [
+      ['tags of the answer', 'after', '<|START_RESPONSE|>Yes.<|END_RESPONSE|>', '', 'Yes.'],
+      [
+        'reasoning and tags',
+        'before',
+        '<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>Yes.<|END_RESPONSE|>',
+        'Hm.',
+        'Yes.',
+      ],
+    ],
+  ],
+  [
+    'cohere_command4',
+    [['tags of the answer', 'inside', 'Hm.<|END_THINKING|><|START_TEXT|>Yes.<|END_TEXT|>', 'Hm.', 'Yes.']],
+  ],
+  ['apertus', [['reasoning and text', 'before', '<|inner_prefix|>Hm.<|inner_suffix|>Yes.', 'Hm.', 'Yes.']]],
   ['hunyuan_a13b', [['tags of the answer', 'after', '<answer>\nYes.\n</answer>', '', 'Yes.']]],
   [
     'granite',

@@ -286,6 +286,34 @@ describe('streamed calls', () => {
       ],
     ],
     [
+      'cohere_command',
+      [
+        '<|START_ACTION|>[\n    {"tool_call_id": "0", "tool_name": "get"',
+        ', "parameters": {',
+        '}}\n]',
+        '<|END_ACTION|>',
+      ],
+      [
+        [{ type: 'toolCallStart', name: 'get' }],
+        [{ type: 'toolCallArguments', text: '{' }],
+        [{ type: 'toolCallArguments', text: '}' }, { type: 'toolCallEnd' }],
+        [],
+      ],
+    ],
+    [
+      'apertus',
+      ['<|tools_prefix|>[{"get', '": {', '}}]', '<|tools_suffix|>'],
+      [
+        [],
+        [
+          { type: 'toolCallStart', name: 'get' },
+          { type: 'toolCallArguments', text: '{' },
+        ],
+        [{ type: 'toolCallArguments', text: '}' }, { type: 'toolCallEnd' }],
+        [],
+      ],
+    ],
+    [
       'lfm2',
       ['<|tool_call_start|>[get(', 'city="a', 'b")', ']<|tool_call_end|>'],
       [
@@ -458,6 +486,8 @@ describe('detection of the format', () => {
     ["'<|tool|>' + message['tools'] + '<|/tool|>'", 'phi4_mini_json'],
     ['functools[{"name": …}]', 'phi4_mini_json'],
     ['<tool_calls>[{"name": …}]</tool_calls>', 'hunyuan_a13b'],
+    ['<|START_ACTION|>[{"tool_name": …}]<|END_ACTION|>', 'cohere_command'],
+    ["set tool_calls_token = '<|tools_prefix|>'", 'apertus'],
     ['<|tool_call_start|>[', 'lfm2'],
     ['<function_calls>f(a=1)</function_calls>', 'olmo3'],
     ['"List of tools: ["', 'lfm2'],

@@ -1,4 +1,5 @@
 import type { NativeModelSpec } from '../../addon-types';
+import type { ExpertTensors } from '../family';
 import type { JsonObject } from '../json-file';
 
 /** Sizes that the file states. */
@@ -7,6 +8,17 @@ export interface GgufSizes {
   numLayers: number;
   numHeads: number;
   headDim: number;
+}
+
+/** What a file says about its layers. */
+export interface GgufLayers {
+  /** KV heads by layer; 0 for a recurrent layer. */
+  kvHeads: readonly number[];
+  /** Sizes of the dense MLPs by layer; empty if no key states them. */
+  mlpSizes: readonly number[];
+  numExperts: number;
+  /** Some layers of attention have no projection of values. */
+  lacksValues: boolean;
 }
 
 /** A GGUF architecture: how its files differ from a model directory. To support another one, add a row. */
@@ -26,8 +38,16 @@ export interface GgufArchitecture {
   names?: Readonly<Record<string, string>>;
   /** Keys that change what the model computes, and that its family understands. */
   keys?: readonly string[];
+  /** Keys that must have one of some values, because the family computes nothing else. */
+  values?: Readonly<Record<string, readonly unknown[]>>;
+  /** Entries of config.json that the file has, by name, and their keys. */
+  entries?: Readonly<Record<string, string>>;
   /** Entries of config.json that the file does not state, or that have another default in llama.cpp. */
-  config?(sizes: GgufSizes): JsonObject;
+  config?(sizes: GgufSizes, layers: GgufLayers): JsonObject;
+  /** Key of the epsilon of the norms. Default: that of RMS norms. */
+  normEpsKey?: string;
+  /** Names of the tensors of experts, if they differ from those of most models. */
+  experts?: ExpertTensors;
   /** What of the family's spec the file has in another way. */
   changes?: Partial<NativeModelSpec>;
   /** Whether the correction range of YaRN is rounded; default true. No key says so. */
@@ -40,6 +60,13 @@ const GRANITE = {
   config: ({ headDim }: GgufSizes) => ({ attention_multiplier: 1 / Math.sqrt(headDim) }),
 } as const;
 
+/** Names of the tensors of experts, relative to the layer. Each holds all experts. */
+export const EXPERTS: ExpertTensors = {
+  router: 'ffn_gate_inp',
+  each: { gate: 'ffn_gate_exps', up: 'ffn_up_exps', down: 'ffn_down_exps', isStacked: true },
+  shared: { gate: 'ffn_gate_shexp', up: 'ffn_up_shexp', down: 'ffn_down_shexp' },
+};
+
 /** The converter adds the 1 to the weights of all norms, and Gemma's activation is not in the file. */
 const GEMMA_CHANGES = { normOffset: 0, hiddenAct: 'gelu_tanh' } as const;
 
@@ -47,6 +74,21 @@ const GEMMA_CHANGES = { normOffset: 0, hiddenAct: 'gelu_tanh' } as const;
 function gemmaConfig(layersOf27B: number, { hiddenSize, numLayers, numHeads, headDim }: GgufSizes): JsonObject {
   return { query_pre_attn_scalar: numLayers === layersOf27B ? hiddenSize / numHeads : headDim };
 }
+
+const LFM2: Omit<GgufArchitecture, 'name' | 'modelType'> = {
+  names: {
+    norm: 'token_embd_norm',
+    in_proj: 'shortconv.in_proj',
+    conv: 'shortconv.conv',
+    out_proj: 'shortconv.out_proj',
+  },
+  entries: { norm_eps: 'attention.layer_norm_rms_epsilon', conv_L_cache: 'shortconv.l_cache' },
+  config: (_sizes, { kvHeads, mlpSizes }) => ({
+    layer_types: kvHeads.map((count) => (count === 0 ? 'conv' : 'full_attention')),
+    block_auto_adjust_ff_dim: false,
+    ...(mlpSizes.length === 0 ? {} : { block_ff_dim: mlpSizes[0] }),
+  }),
+};
 
 export const ARCHITECTURES: readonly GgufArchitecture[] = [
   {
@@ -84,6 +126,64 @@ export const ARCHITECTURES: readonly GgufArchitecture[] = [
     keys: ['final_logit_softcapping'],
     config: (sizes) => gemmaConfig(62, sizes),
     changes: GEMMA_CHANGES,
+  },
+  {
+    name: 'gemma4',
+    modelType: 'gemma4_text',
+    keys: ['final_logit_softcapping'],
+    names: {
+      per_layer_table: 'per_layer_token_embd',
+      per_layer_projection: 'per_layer_model_proj',
+      per_layer_norm: 'per_layer_proj_norm',
+      per_layer_gate: 'inp_gate',
+      per_layer_out: 'proj',
+      per_layer_out_norm: 'post_norm',
+      layer_scale: 'layer_output_scale.weight',
+    },
+    entries: {
+      global_head_dim: 'attention.key_length',
+      num_kv_shared_layers: 'attention.shared_kv_layers',
+      hidden_size_per_layer_input: 'embedding_length_per_layer_input',
+      top_k_experts: 'expert_used_count',
+      moe_intermediate_size: 'expert_feed_forward_length',
+    },
+    experts: {
+      router: 'ffn_gate_inp',
+      scales: 'ffn_down_exps.scale',
+      norms: {
+        router: 'ffn_gate_inp.scale',
+        experts: 'pre_ffw_norm_2.weight',
+        expertsOut: 'post_ffw_norm_2.weight',
+        sharedOut: 'post_ffw_norm_1.weight',
+      },
+      stacked: { gateUp: 'ffn_gate_up_exps.weight', down: 'ffn_down_exps.weight' },
+      shared: { gate: 'ffn_gate', up: 'ffn_up', down: 'ffn_down' },
+    },
+    config: (_sizes, { kvHeads, mlpSizes, numExperts, lacksValues }) => ({
+      num_global_key_value_heads: kvHeads.at(-1)!,
+      attention_k_eq_v: lacksValues,
+      use_double_wide_mlp: mlpSizes.at(-1) === 2 * mlpSizes[0],
+      enable_moe_block: numExperts > 0,
+    }),
+    changes: GEMMA_CHANGES,
+  },
+  {
+    name: 'cohere2',
+    modelType: 'cohere2',
+    interleavesHeads: true,
+    keys: ['logit_scale'],
+    names: { mlp_norm: 'attn_norm' },
+    entries: { layer_norm_eps: 'attention.layer_norm_epsilon', logit_scale: 'logit_scale' },
+    normEpsKey: 'attention.layer_norm_epsilon',
+  },
+  { name: 'lfm2', modelType: 'lfm2', ...LFM2 },
+  {
+    name: 'lfm2moe',
+    modelType: 'lfm2_moe',
+    ...LFM2,
+    // Sigmoid.
+    values: { expert_gating_func: [2] },
+    experts: { ...EXPERTS, selectionBias: 'exp_probs_b.bias' },
   },
   { name: 'phi3', modelType: 'phi3' },
   { name: 'smollm3', modelType: 'smollm3', interleavesHeads: true },

@@ -1,6 +1,6 @@
 import type { CapstanError } from '../../errors';
 import { type JsonObject, JsonReader } from '../json-file';
-import type { GgufArchitecture, GgufSizes } from './architectures';
+import type { GgufArchitecture, GgufLayers, GgufSizes } from './architectures';
 
 /** Keys of GGUF that hold an entry of config.json, which is what the families of `ts/model/families.ts` read. */
 const KEYS: Readonly<Record<string, string>> = {
@@ -24,10 +24,14 @@ export class GgufConfig extends JsonReader {
   readonly isSliding: readonly boolean[] | undefined;
   readonly #prefix: string;
 
-  constructor(metadata: JsonReader, architecture: GgufArchitecture, sizes: GgufSizes) {
+  constructor(
+    metadata: JsonReader,
+    architecture: GgufArchitecture,
+    { sizes, layers }: { sizes: GgufSizes; layers: GgufLayers },
+  ) {
     const entries: JsonObject = { sliding_window: null, use_sliding_window: true, max_window_layers: 0 };
-    Object.assign(entries, architecture.config?.(sizes));
-    for (const [key, name] of Object.entries(KEYS)) {
+    Object.assign(entries, architecture.config?.(sizes, layers));
+    for (const [key, name] of Object.entries({ ...KEYS, ...architecture.entries })) {
       const value = metadata.raw(`${architecture.name}.${name}`);
       // 0 stands for "none".
       if (value !== undefined && key !== 'layer_types') entries[key] = value === 0 ? null : value;

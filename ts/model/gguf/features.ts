@@ -1,17 +1,11 @@
 import type { NativeModelSpec } from '../../addon-types';
 import type { ExpertTensors, ModelFeatures } from '../family';
 import { unsupportedFile } from '../weight-file';
-import type { GgufArchitecture } from './architectures';
+import { EXPERTS, type GgufArchitecture } from './architectures';
 import type { GgufFiles } from './files';
 
 type Tensors = Pick<GgufFiles, 'tensors'>;
 
-/** Names of the tensors of experts, relative to the layer. Each holds all experts. */
-const EXPERTS: ExpertTensors = {
-  router: 'ffn_gate_inp',
-  each: { gate: 'ffn_gate_exps', up: 'ffn_up_exps', down: 'ffn_down_exps', isStacked: true },
-  shared: { gate: 'ffn_gate_shexp', up: 'ffn_up_shexp', down: 'ffn_down_shexp' },
-};
 const SHARED_GATE = 'ffn_gate_inp_shexp';
 
 /** Returns whether the MLP of a layer is a mixture of experts. */
@@ -20,15 +14,26 @@ export function hasExperts({ tensors }: Tensors, layer: number): boolean {
 }
 
 /** Returns the sizes of experts: that of one, and that of the shared one, which is 0 if there is none. */
-export function expertSizes({ tensors }: Tensors, layer: number): { expert: number | undefined; shared: number } {
+export function expertSizes(
+  { tensors }: Tensors,
+  layer: number,
+  { experts = EXPERTS }: GgufArchitecture,
+): { expert: number | undefined; shared: number } {
   const rows = (name: string) => tensors.get(`blk.${layer}.${name}.weight`)?.shape.at(-2);
-  return { expert: rows(EXPERTS.each!.up), shared: rows(EXPERTS.shared!.up!) ?? 0 };
+  return { expert: experts.each && rows(experts.each.up), shared: rows(experts.shared!.up!) ?? 0 };
+}
+
+/** Returns whether a layer has keys, but no values: they are the keys before norm and rotation. */
+export function lacksValues({ tensors }: Tensors, numLayers: number): boolean {
+  return Array.from({ length: numLayers }, (_, layer) => `blk.${layer}.attn_`).some(
+    (prefix) => tensors.has(`${prefix}k.weight`) && !tensors.has(`${prefix}v.weight`),
+  );
 }
 
 /** GGUF has no keys for optional tensors: a model has those that one of its layers has. */
 export function readFeatures(
   { tensors }: Tensors,
-  { interleavesHeads = false }: GgufArchitecture,
+  { interleavesHeads = false, experts = EXPERTS }: GgufArchitecture,
   { layers }: Pick<NativeModelSpec, 'layers'>,
 ): ModelFeatures {
   const has = (...names: string[]) =>
@@ -43,15 +48,16 @@ export function readFeatures(
     isQkvFused,
     isGateUpFused: has('ffn_up.weight') && !has('ffn_gate.weight'),
     isRopeInterleaved: interleavesHeads,
-    ...(layers.some(({ isMoe }) => isMoe) ? { experts: readExperts(has) } : {}),
+    ...(lacksValues({ tensors }, layers.length) ? { hasEqualKeysAndValues: true } : {}),
+    ...(layers.some(({ isMoe }) => isMoe) ? { experts: readExperts(experts, has) } : {}),
   };
 }
 
-function readExperts(has: (...names: string[]) => boolean): ExpertTensors {
+function readExperts(experts: ExpertTensors, has: (...names: string[]) => boolean): ExpertTensors {
   return {
-    ...EXPERTS,
-    hasRouterBias: has(`${EXPERTS.router}.bias`),
-    each: { ...EXPERTS.each!, hasBias: has(`${EXPERTS.each!.up}.bias`) },
+    ...experts,
+    hasRouterBias: has(`${experts.router}.bias`),
+    ...(experts.each && { each: { ...experts.each, hasBias: has(`${experts.each.up}.bias`) } }),
     ...(has(`${SHARED_GATE}.weight`) ? { sharedGate: SHARED_GATE } : {}),
   };
 }

@@ -35,11 +35,11 @@ const NEUTRAL_OF_EXPERTS: Readonly<Record<string, readonly unknown[]>> = {
 /** @throws CapstanError `unsupported_model` that names a key with an unsupported effect on the results. */
 export function refuseUnknownMath(
   metadata: JsonReader,
-  { name: arch, keys = [] }: GgufArchitecture,
+  { name: arch, keys = [], values: own }: GgufArchitecture,
   family: Family,
 ): void {
   const values = family.moe === undefined ? { expert_count: [0] } : NEUTRAL_OF_EXPERTS;
-  for (const [name, neutral] of Object.entries({ ...NEUTRAL_VALUES, ...values })) {
+  for (const [name, neutral] of Object.entries({ ...NEUTRAL_VALUES, ...values, ...own })) {
     const value = metadata.raw(`${arch}.${name}`);
     if (value === undefined || neutral.includes(value) || keys.includes(name)) continue;
     throw unsupported(metadata, `${arch}.${name}`, neutral.map(String).join(' or ') || 'nothing', value);

@@ -34,7 +34,8 @@ export function readGgufRopes(
   const rope = readGgufRope(metadata, architecture, sizes, isLongRope);
   if (sizes.slidingRopeTheta === undefined) return [rope];
   const theta = metadata.positiveNumber(`${architecture.name}.rope.freq_base_swa`, sizes.slidingRopeTheta);
-  return [rope, { ...plainRope(sizes.rotaryDim, sizes.maxPositionEmbeddings), theta }];
+  const rotaryDim = metadata.positiveInt(`${architecture.name}.rope.dimension_count_swa`, sizes.rotaryDim);
+  return [rope, { ...plainRope(rotaryDim, sizes.maxPositionEmbeddings), theta }];
 }
 
 function readGgufRope(

@@ -1,11 +1,12 @@
 import type { NativeLayer, NativeModelSpec } from '../../addon-types';
+import type { CapstanError } from '../../errors';
 import { MAX_LAYERS, PLAIN_DECODER } from '../config';
 import { familyOf } from '../find-family';
 import type { Family } from '../family';
 import { JsonReader } from '../json-file';
-import { ARCHITECTURES, type GgufArchitecture, type GgufSizes, ROPE_DIVISORS } from './architectures';
+import { ARCHITECTURES, type GgufArchitecture, type GgufLayers, type GgufSizes, ROPE_DIVISORS } from './architectures';
 import { GgufConfig } from './config';
-import { expertSizes, hasExperts } from './features';
+import { expertSizes, hasExperts, lacksValues } from './features';
 import type { GgufFiles } from './files';
 import { refuseUnknownMath } from './math';
 import { readGgufRopes, readRotaryDim } from './rope';
@@ -39,76 +40,145 @@ export function readGgufSpec(
   const key = (name: string) => `${architecture.name}.${name}`;
   refuseUnknownMath(metadata, architecture, family);
   const sizes = readSizes(metadata, key);
-  const config = new GgufConfig(metadata, architecture, sizes);
-  const layers = readLayers(config, family, sizes.numLayers, { tensors });
-  const moe = readMoe(config, family, layers, { tensors });
+  const { numLayers, hiddenSize } = sizes;
+  const stated = readStatedLayers(metadata, key, { sizes, tensors });
+  const config = new GgufConfig(metadata, architecture, { sizes, layers: stated });
+  const alike = readLayers(config, family, sizes, { tensors });
+  const moe = readMoe(config, family, { layers: alike, hiddenSize, architecture }, { tensors });
+  const intermediateSize =
+    stated.mlpSizes.at(0) ?? metadata.positiveInt(key('feed_forward_length'), moe?.intermediateSize);
+  const layers = family.layers?.(config, alike, { intermediateSize }) ?? alike;
+  const numKvHeads = stated.kvHeads.find((count) => count > 0) ?? sizes.numHeads;
+  checkStatedLayers(metadata, key, stated, { layers, numKvHeads, intermediateSize });
   const maxPositionEmbeddings = metadata.positiveInt(key('context_length'));
-  const rotaryDim = readRotaryDim(metadata, architecture, sizes.headDim);
+  const rotaryDim = readRotaryDim(metadata, architecture, sizes.fullHeadDim);
   const ropeSizes = { rotaryDim, maxPositionEmbeddings, slidingRopeTheta: family.slidingRopeTheta };
+  const recurrent = family.recurrent?.(config, numLayers, hiddenSize);
   return {
     ...PLAIN_DECODER,
     vocabSize: tensors.get('token_embd.weight')?.shape[0] ?? metadata.positiveInt(key('vocab_size')),
-    hiddenSize: sizes.hiddenSize,
-    intermediateSize: perLayerInt(metadata, key('feed_forward_length'), moe?.intermediateSize),
+    hiddenSize,
+    intermediateSize,
     numHeads: sizes.numHeads,
-    numKvHeads: sizes.numKvHeads,
+    numKvHeads,
     headDim: sizes.headDim,
-    rmsNormEps: metadata.positiveNumber(key('attention.layer_norm_rms_epsilon')),
+    rmsNormEps: metadata.positiveNumber(key(architecture.normEpsKey ?? 'attention.layer_norm_rms_epsilon')),
     hiddenAct: 'silu',
-    tieWordEmbeddings: !tensors.has('output.weight'),
     attentionScale: 1 / Math.sqrt(sizes.headDim),
     layers,
     ropes: readGgufRopes(metadata, architecture, ropeSizes, tensors.has(ROPE_DIVISORS.long)),
     maxPositionEmbeddings,
     ...family.changes?.(config, sizes),
     ...architecture.changes,
+    tieWordEmbeddings: !tensors.has('output.weight'),
+    ...(recurrent?.isRecurrent.includes(true) ? { recurrent: recurrent.sizes } : {}),
     ...(moe === undefined ? {} : { moe }),
   };
 }
 
-function readSizes(metadata: JsonReader, key: (name: string) => string): GgufSizes & { numKvHeads: number } {
+/** Layers with a window may have smaller heads. */
+function readSizes(metadata: JsonReader, key: (name: string) => string): GgufSizes & { fullHeadDim: number } {
   const hiddenSize = metadata.positiveInt(key('embedding_length'));
   const numLayers = metadata.positiveInt(key('block_count'), undefined, MAX_LAYERS);
-  const numHeads = perLayerInt(metadata, key('attention.head_count'));
-  const numKvHeads = perLayerInt(metadata, key('attention.head_count_kv'), numHeads);
-  if (numHeads % numKvHeads !== 0)
-    throw metadata.mismatch(key('attention.head_count_kv'), `a divisor of the ${numHeads} heads`, numKvHeads);
-  const headDim = metadata.positiveInt(key('attention.key_length'), hiddenSize / numHeads);
-  if (headDim % 2 !== 0) throw metadata.mismatch(key('attention.key_length'), 'an even number of dimensions', headDim);
-  const valueDim = metadata.positiveInt(key('attention.value_length'), headDim);
+  const heads = new Set(perLayer(metadata, key('attention.head_count'), numLayers));
+  const [numHeads] = heads;
+  if (heads.size !== 1) throw notAlike(metadata, key('attention.head_count'));
+  const fullHeadDim = readHeadDim(metadata, key, '', hiddenSize / numHeads);
+  return { hiddenSize, numLayers, numHeads, headDim: readHeadDim(metadata, key, '_swa', fullHeadDim), fullHeadDim };
+}
+
+function readHeadDim(metadata: JsonReader, key: (name: string) => string, ending: string, fallback: number): number {
+  const name = key(`attention.key_length${ending}`);
+  const headDim = metadata.positiveInt(name, fallback);
+  if (headDim % 2 !== 0) throw metadata.mismatch(name, 'an even number of dimensions', headDim);
+  const valueDim = metadata.positiveInt(key(`attention.value_length${ending}`), headDim);
   if (valueDim !== headDim)
-    throw unsupported(metadata, key('attention.value_length'), `${headDim}, as for keys`, valueDim);
-  return { hiddenSize, numLayers, numHeads, numKvHeads, headDim };
+    throw unsupported(metadata, key(`attention.value_length${ending}`), `${headDim}, as for keys`, valueDim);
+  return headDim;
+}
+
+function readStatedLayers(
+  metadata: JsonReader,
+  key: (name: string) => string,
+  { sizes: { numLayers, numHeads }, tensors }: { sizes: GgufSizes } & Tensors,
+): GgufLayers {
+  const kvHeads = perLayer(metadata, key('attention.head_count_kv'), numLayers, numHeads);
+  const wrong = kvHeads.find((count) => count > 0 && numHeads % count !== 0);
+  if (wrong !== undefined)
+    throw metadata.mismatch(key('attention.head_count_kv'), `a divisor of the ${numHeads} heads`, wrong);
+  const hasMlpSizes = metadata.has(key('feed_forward_length'));
+  return {
+    kvHeads,
+    mlpSizes: hasMlpSizes ? perLayer(metadata, key('feed_forward_length'), numLayers) : [],
+    numExperts: metadata.nonNegativeInt(key('expert_count'), 0),
+    lacksValues: lacksValues({ tensors }, numLayers),
+  };
+}
+
+/** @throws CapstanError `unsupported_model` unless the sizes in the file are those of the family's layers. */
+function checkStatedLayers(
+  metadata: JsonReader,
+  key: (name: string) => string,
+  { kvHeads, mlpSizes }: GgufLayers,
+  spec: Pick<NativeModelSpec, 'layers' | 'numKvHeads' | 'intermediateSize'>,
+): void {
+  const isKvHeads = ({ mixer, numKvHeads = spec.numKvHeads }: NativeLayer, i: number) =>
+    kvHeads[i] === (mixer === 'attention' ? numKvHeads : 0);
+  if (!spec.layers.every(isKvHeads)) throw notAlike(metadata, key('attention.head_count_kv'));
+  const isMlpSize = ({ intermediateSize = spec.intermediateSize }: NativeLayer, i: number) =>
+    mlpSizes.length === 0 || mlpSizes[i] === intermediateSize;
+  if (!spec.layers.every(isMlpSize)) throw notAlike(metadata, key('feed_forward_length'));
+}
+
+function notAlike(metadata: JsonReader, key: string): CapstanError {
+  return unsupported(metadata, key, 'the same number for all layers', metadata.raw(key));
 }
 
 /** The windows follow the pattern of the file, if it has one, in any family. */
-function readLayers(config: GgufConfig, family: Family, numLayers: number, files: Tensors): NativeLayer[] {
+function readLayers(
+  config: GgufConfig,
+  family: Family,
+  { numLayers, hiddenSize }: GgufSizes,
+  files: Tensors,
+): NativeLayer[] {
   const window = config.isNull('sliding_window') ? 0 : config.nonNegativeInt('sliding_window', 0);
-  return family.attention(config, numLayers).map((layer, i) => ({
-    mixer: 'attention',
-    ...layer,
-    ...(config.isSliding === undefined ? {} : { window: config.isSliding[i] ? window : 0 }),
-    isMoe: family.moe !== undefined && hasExperts(files, i),
-  }));
+  const recurrent = family.recurrent?.(config, numLayers, hiddenSize);
+  return family.attention(config, numLayers).map((layer, i): NativeLayer => {
+    const isMoe = family.moe !== undefined && hasExperts(files, i);
+    if (recurrent?.isRecurrent[i]) return { mixer: recurrent.mixer, window: 0, rope: -1, isMoe };
+    return {
+      mixer: 'attention',
+      ...layer,
+      ...(config.isSliding === undefined ? {} : { window: config.isSliding[i] ? window : 0 }),
+      isMoe,
+    };
+  });
 }
 
 /** The sizes of experts are those of the first layer that has some: not all files state them. */
-function readMoe(config: GgufConfig, family: Family, layers: NativeLayer[], files: Tensors): NativeModelSpec['moe'] {
+function readMoe(
+  config: GgufConfig,
+  family: Family,
+  { layers, hiddenSize, architecture }: { layers: NativeLayer[]; hiddenSize: number; architecture: GgufArchitecture },
+  files: Tensors,
+): NativeModelSpec['moe'] {
   const first = layers.findIndex(({ isMoe }) => isMoe);
   if (first === -1) return undefined;
   config.positiveInt('num_experts', undefined, MAX_EXPERTS);
   config.positiveInt('num_experts_per_tok', undefined, MAX_EXPERTS);
-  const { layers: _layers, ...moe } = family.moe!(config);
-  const { expert = moe.intermediateSize, shared } = expertSizes(files, first);
+  const { layers: _layers, ...moe } = family.moe!(config, hiddenSize);
+  const { expert = moe.intermediateSize, shared } = expertSizes(files, first, architecture);
   return { ...moe, intermediateSize: expert, sharedIntermediateSize: shared };
 }
 
-/** Some files give one number per layer. Only equal ones are supported. */
-function perLayerInt(metadata: JsonReader, key: string, fallback?: number): number {
+/** Some files give one number for each layer. */
+function perLayer(metadata: JsonReader, key: string, numLayers: number, fallback?: number): number[] {
   const value = metadata.raw(key);
-  if (!ArrayBuffer.isView(value)) return metadata.positiveInt(key, fallback);
-  const numbers = new Set(Array.from(value as Int32Array, Number));
-  const [first] = numbers;
-  if (numbers.size !== 1) throw unsupported(metadata, key, 'the same number for all layers', value);
-  return new JsonReader({ [key]: first }, metadata.where).positiveInt(key);
+  if (!ArrayBuffer.isView(value)) return new Array<number>(numLayers).fill(metadata.positiveInt(key, fallback));
+  const numbers = Array.from(value as Int32Array, Number);
+  if (numbers.length !== numLayers) throw metadata.mismatch(key, `${numLayers} numbers`, value);
+  // 0 stands for "none".
+  return numbers.map((number) =>
+    new JsonReader({ [key]: number }, metadata.where)[number === 0 ? 'nonNegativeInt' : 'positiveInt'](key),
+  );
 }

@@ -34,6 +34,7 @@ interface TokenizerParts {
 const MODELS: Readonly<Record<string, (vocabulary: GgufVocabulary) => TokenizerParts>> = {
   gpt2: byteLevelBpe,
   llama: sentencePieceBpe,
+  gemma4: gemmaBpe,
   t5: unigram,
   bert: wordPiece,
 };
@@ -142,11 +143,21 @@ function bpeModel(fields: JsonObject): JsonObject {
   };
 }
 
+/** Gemma 4: that of SentencePiece with the merges of the file. */
+function gemmaBpe(vocabulary: GgufVocabulary): TokenizerParts {
+  return spacedBpe(vocabulary, readMerges(vocabulary.metadata, idsBySpelling(vocabulary)));
+}
+
 /** As transformers converts Llama's tokenizer.model: BPE with merges by score, bytes for unknown characters. */
 function sentencePieceBpe(vocabulary: GgufVocabulary): TokenizerParts {
-  const { metadata, tokens, types } = vocabulary;
+  const { metadata, tokens } = vocabulary;
   const scores = numbersOf(metadata, 'tokenizer.ggml.scores', tokens.length);
   if (scores === undefined) throw metadata.mismatch('tokenizer.ggml.scores', 'one score for each token', undefined);
+  return spacedBpe(vocabulary, mergesFromScores(vocabulary, idsBySpelling(vocabulary), scores));
+}
+
+function spacedBpe(vocabulary: GgufVocabulary, merges: readonly [string, string][]): TokenizerParts {
+  const { metadata, tokens, types } = vocabulary;
   const vocab = idsBySpelling(vocabulary);
   const unknown = tokens[unknownId(vocabulary) ?? -1];
   const hasBytes = Array.from(types).includes(TOKEN_TYPE.byte);
@@ -156,7 +167,7 @@ function sentencePieceBpe(vocabulary: GgufVocabulary): TokenizerParts {
     preTokenizer: null,
     model: bpeModel({
       vocab,
-      merges: mergesFromScores(vocabulary, vocab, scores),
+      merges,
       unk_token: unknown !== undefined && unknown in vocab ? unknown : null,
       fuse_unk: true,
       byte_fallback: hasBytes,

@@ -3,6 +3,7 @@ import type { ReasoningFormat } from './format';
 import { harmony } from './harmony';
 import { markedFormat } from './marked';
 
+const COHERE = { open: '<|START_THINKING|>', close: '<|END_THINKING|>' };
 const THINK = { open: '<think>', close: '</think>' };
 
 /** All supported formats. The first one that matches a chat template is used. */
@@ -14,6 +15,27 @@ export const REASONING_FORMATS: readonly ReasoningFormat[] = [
     matchesTemplate: (mentions) => mentions('<|channel>thought'),
     open: '<|channel>thought',
     close: '<channel|>',
+  }),
+  markedFormat({
+    ...COHERE,
+    name: 'cohere_command',
+    aliases: ['cohere_command3'],
+    matchesTemplate: (mentions) => mentions(COHERE.close) && mentions('<|START_RESPONSE|>'),
+    answer: { open: '<|START_RESPONSE|>', close: '<|END_RESPONSE|>' },
+  }),
+  markedFormat({
+    ...COHERE,
+    name: 'cohere_command4',
+    aliases: [],
+    matchesTemplate: (mentions) => mentions(COHERE.close),
+    answer: { open: '<|START_TEXT|>', close: '<|END_TEXT|>' },
+  }),
+  markedFormat({
+    name: 'apertus',
+    aliases: [],
+    matchesTemplate: (mentions) => mentions('<|inner_suffix|>'),
+    open: '<|inner_prefix|>',
+    close: '<|inner_suffix|>',
   }),
   markedFormat({
     name: 'seed_oss',

@@ -1,11 +1,12 @@
 import { CapstanError } from '../../errors';
+import { apertus } from './apertus';
 import { deepseekV3, deepseekV31 } from './deepseek';
 import type { ToolCallFormat } from './format';
 import { gemma4 } from './gemma';
 import { glm45, hy3 } from './glm';
 import { harmonyCalls } from './harmony';
 import { hermes } from './hermes';
-import { granite, hunyuanA13b, phi4Mini } from './json-list';
+import { cohereCommand, granite, hunyuanA13b, phi4Mini } from './json-list';
 import { llama3Json } from './llama';
 import { mistral, mistralArgs } from './mistral';
 import { lfm2, olmo3, pythonic } from './pythonic';
@@ -14,6 +15,8 @@ import { qwen3Coder, seedOss } from './qwen-coder';
 /** All supported formats. The first one that matches a chat template is used. */
 export const TOOL_CALL_FORMATS: readonly ToolCallFormat[] = [
   harmonyCalls,
+  cohereCommand,
+  apertus,
   gemma4,
   seedOss,
   qwen3Coder,

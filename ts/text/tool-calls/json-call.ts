@@ -5,6 +5,8 @@ import { TextBuffer } from './text-buffer';
 
 /** The form of a call as a JSON object. */
 export interface JsonCallShape {
+  /** Key of the name of the function. Default: `name`. */
+  nameKey?: string;
   /** Possible keys of the arguments. The first member with one of them counts. */
   argumentsKeys: readonly string[];
   /** The object could be ordinary JSON. It is a call only if it has no other members. */
@@ -113,7 +115,8 @@ class JsonCall {
 
   #endValue({ key, start, end }: JsonMember): boolean {
     if (this.#isInArguments) this.#finish();
-    else if (key === 'name' && this.#name === undefined) return this.#endName(this.#text.toString().slice(start, end));
+    else if (key === (this.#shape.nameKey ?? 'name') && this.#name === undefined)
+      return this.#endName(this.#text.toString().slice(start, end));
     else if (this.#isArguments(key) && this.#early === undefined)
       return this.#endWholeArguments(this.#text.toString().slice(start, end));
     return true;

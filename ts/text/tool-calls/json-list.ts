@@ -1,7 +1,7 @@
-import { sequence } from '../grammar';
-import type { CallPlace, CallSink, ToolCallFormat } from './format';
+import { charClass, repeat, sequence } from '../grammar';
+import type { CallPlace, CallSink, CallSyntax, ToolCallFormat } from './format';
 import type { CallInput, CallReading } from './input';
-import { readJsonCall } from './json-call';
+import { type JsonCallShape, readJsonCall } from './json-call';
 import { jsonCallText } from './written-calls';
 
 const SHAPE = { argumentsKeys: ['arguments', 'parameters'] };
@@ -27,6 +27,29 @@ export const phi4Mini = listFormat({
   close: '<|/tool_call|>',
 });
 
+/** Command R7B and later models of Cohere: a JSON list of calls between tags. The template numbers the calls. */
+export const cohereCommand = listFormat({
+  name: 'cohere_command',
+  aliases: ['cohere_command3', 'cohere_command4'],
+  matchesTemplate: (mentions) => mentions('<|START_ACTION|>'),
+  opens: ['<|START_ACTION|>'],
+  close: '<|END_ACTION|>',
+  shape: { nameKey: 'tool_name', argumentsKeys: ['parameters'] },
+  syntax: {
+    before: '<|START_ACTION|>[\n    ',
+    between: ',\n    ',
+    after: '\n]<|END_ACTION|>',
+    call: ({ name, json }) =>
+      sequence(
+        '{"tool_call_id": "',
+        repeat(charClass(['0', '9']), 1, 2),
+        `", "tool_name": ${JSON.stringify(name)}, "parameters": `,
+        json(),
+        '}',
+      ),
+  },
+});
+
 /** Hunyuan-A13B: a JSON list of calls between tags. */
 export const hunyuanA13b = listFormat({
   name: 'hunyuan_a13b',
@@ -41,13 +64,17 @@ interface ListShape extends Pick<ToolCallFormat, 'name' | 'aliases' | 'matchesTe
   opens: readonly string[];
   /** '': nothing closes the list. */
   close: string;
+  /** Form of a call. Default: `{"name": …, "arguments": {…}}`. */
+  shape?: JsonCallShape;
+  /** How a model writes calls of that form. Then the templates write the calls. */
+  syntax?: Pick<CallSyntax, 'before' | 'between' | 'after' | 'call'>;
 }
 
-/** Returns a format that writes one JSON list of calls `[{"name": …, "arguments": {…}}]` between two markers. */
-function listFormat({ opens, close, ...shape }: ListShape): ToolCallFormat {
+/** Returns a format that writes one JSON list of calls between two markers. */
+function listFormat({ opens, close, shape = SHAPE, syntax, ...rest }: ListShape): ToolCallFormat {
   const isMarker = (text: string): boolean => text.startsWith('<');
   return {
-    ...shape,
+    ...rest,
     markers: [...opens, close].filter(isMarker),
     ...(close === '' ? {} : { callEnd: close }),
     begins: (char, place) => opens.some((open) => open[0] === char && (isMarker(open) || place !== 'text')),
@@ -55,7 +82,7 @@ function listFormat({ opens, close, ...shape }: ListShape): ToolCallFormat {
       const open = yield* input.oneOf(...allowedOpens(opens, place));
       if (open === undefined) return false;
       yield* input.blanks();
-      if (!(yield* readCalls(input, sink, isMarker(open)))) return false;
+      if (!(yield* readCalls(input, sink, shape, isMarker(open)))) return false;
       if (close === '' || !isMarker(open)) return true;
       yield* input.blanks();
       return yield* input.literalOrEnd(close);
@@ -65,10 +92,13 @@ function listFormat({ opens, close, ...shape }: ListShape): ToolCallFormat {
       between: ', ',
       after: `]${close}`,
       call: ({ name, json }) => sequence(`{"name": ${JSON.stringify(name)}, "arguments": `, json(), '}'),
+      ...syntax,
       open: opens[0],
       allowsTextAfterCalls: false,
     },
-    write: (calls) => `${opens[0]}[${calls.map(jsonCallText).join(', ')}]${close}`,
+    ...(syntax === undefined && {
+      write: (calls) => `${opens[0]}[${calls.map(jsonCallText).join(', ')}]${close}`,
+    }),
   };
 }
 
@@ -77,18 +107,23 @@ function allowedOpens(opens: readonly string[], place: CallPlace): readonly stri
 }
 
 /** Reads a list of calls, or one call. A list without a marker is not empty. */
-function* readCalls(input: CallInput, sink: CallSink, mayBeEmpty: boolean): CallReading {
-  if ((yield* input.peek()) === '{') return yield* readJsonCall(input, sink, SHAPE);
-  return (yield* input.literal('[')) && (yield* readListItems(input, sink, mayBeEmpty));
+function* readCalls(input: CallInput, sink: CallSink, shape: JsonCallShape, mayBeEmpty: boolean): CallReading {
+  if ((yield* input.peek()) === '{') return yield* readJsonCall(input, sink, shape);
+  return (yield* input.literal('[')) && (yield* readListItems(input, sink, mayBeEmpty, shape));
 }
 
 /** Reads the rest of a list of calls. */
-export function* readListItems(input: CallInput, sink: CallSink, mayBeEmpty: boolean): CallReading {
+export function* readListItems(
+  input: CallInput,
+  sink: CallSink,
+  mayBeEmpty: boolean,
+  shape: JsonCallShape = SHAPE,
+): CallReading {
   yield* input.blanks();
   if (mayBeEmpty && (yield* input.peek()) === ']') return yield* input.literal(']');
   for (;;) {
     yield* input.blanks();
-    if (!(yield* readJsonCall(input, sink, SHAPE))) return false;
+    if (!(yield* readJsonCall(input, sink, shape))) return false;
     yield* input.blanks();
     if ((yield* input.peek()) !== ',') return yield* input.literalOrEnd(']');
     input.skip();

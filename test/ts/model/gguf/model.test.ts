@@ -260,9 +260,15 @@ describe('refuses', () => {
     ['odd heads', { 'qwen2.attention.head_count_kv': { uint32: 3 } }, 'invalid_model', 'a divisor of the 2 heads'],
     [
       'layers with different sizes',
-      { 'qwen2.feed_forward_length': { int32s: [12, 13] } },
+      { 'qwen2.block_count': { uint32: 2 }, 'qwen2.feed_forward_length': { int32s: [12, 13] } },
       'unsupported_model',
       'the same number for all layers',
+    ],
+    [
+      'more sizes than layers',
+      { 'qwen2.feed_forward_length': { int32s: [12, 12] } },
+      'invalid_model',
+      'qwen2.feed_forward_length: expected 1 numbers',
     ],
     [
       'a fraction for each layer',

@@ -39,7 +39,7 @@ function writeTokenizer(family: string, model: string, pre: string): string {
   const types: number[] = Array.from(tokens, (token) => (token === undefined ? 5 : /^<0x..>$/.test(token) ? 6 : 1));
   for (const { id, special } of added) types[id] = special ? 3 : 4;
   for (let id = 0; id < tokens.length; id++) tokens[id] ??= `[PAD${id}]`;
-  if (model === 'llama') types[0] = 2;
+  if (model !== 'gpt2') types[0] = 2;
   const changes: MetadataChanges = {
     'tokenizer.ggml.model': { string: model },
     'tokenizer.ggml.pre': { string: pre },
@@ -71,12 +71,13 @@ function scoresOf(tokens: readonly string[], merges: readonly [string, string][]
 
 describe.each([
   ['llama2', 'llama', 'default'],
+  ['llama2', 'gemma4', 'gemma4'],
   ['llama3.1', 'gpt2', 'llama-bpe'],
   ['mistral-nemo', 'gpt2', 'tekken'],
   ['qwen2.5', 'gpt2', 'qwen2'],
   ['qwen3', 'gpt2', 'qwen2'],
   ['smollm2', 'gpt2', 'smollm'],
-])('the tokenizer of %s', (family, model, pre) => {
+])('the tokenizer of %s as %s', (family, model, pre) => {
   let service: TextService;
   beforeAll(async () => {
     service = await TextService.load({ modelPath: writeTokenizer(family, model, pre), ...AUTO });
