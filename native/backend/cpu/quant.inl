@@ -322,7 +322,7 @@ template <int kBits, bool kHasTable, KnownScales kScales, int R, int P>
   int part = 0;
   const int64_t scale_step = quant.codes_at / quant.num_runs;
   for (int run = 0; run < quant.num_runs; ++run) {
-    // Near the end of a panel, prefetches the codes of the next tile's panels. Their scales have a stream of their own.
+    // Near the end of a panel, prefetches the codes of the next tile's panels. Their scales are a separate stream.
     const int64_t left = tile.panels + quant.panel_bytes - codes[0];
     int64_t ahead = kQuantPrefetchBytes<kBits>;
     if (left <= kQuantPrefetchBytes<kBits>) ahead += (P - 1) * quant.panel_bytes + quant.codes_at;
