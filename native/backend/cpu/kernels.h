@@ -66,8 +66,9 @@ struct QuantRun {
 //   zeros up to a multiple of 64 bytes,
 //   the codes: pairs of words, each (quant_pair_bytes).
 // A pair holds 2 words of four codes in 16 lanes. 8 bits: (2 words, 16 lanes, 4) bytes. Fewer bits: (16 lanes, 4) bytes
-// with the low four bits of the first word in the low nibbles and of the second word in the high nibbles; then, for
-// bits 4 and 5 in turn, (2 words, 16 lanes, 4) bits.
+// with the low four bits of the first word in the low nibbles and of the second word in the high nibbles; then the high
+// bits, 16 bytes for each bit. They are fields of 1 or 2 bits: the first field of every byte is of the first codes of
+// the first word in order, the second field of the codes after them, and so on.
 struct QuantWeights {
   QuantType type;
   const QuantRun* runs = nullptr;

@@ -153,8 +153,7 @@ template <int kBits, bool kHasTable, int index>
 [[gnu::always_inline]] inline IntVec load_numbers(const char* pair, const QuantType& type) {
   if constexpr (kBits == 8) return ivec_load(pair + 64 * index);
   IntVec codes = index == 0 ? ivec_low_nibbles(ivec_load(pair)) : ivec_high_nibbles(ivec_load(pair));
-  if constexpr (kBits > 4) codes = ivec_add_plane(codes, pair + 64 + 8 * index, 16);
-  if constexpr (kBits > 5) codes = ivec_add_plane(codes, pair + 80 + 8 * index, 32);
+  if constexpr (kBits > 4) codes = ivec_add_high_bits<kBits - 4, index>(codes, pair + 64);
   return kHasTable ? ivec_look_up(codes, type.table) : codes;
 }
 
@@ -162,19 +161,34 @@ inline Vec load_f16_row(const char* panel, int64_t at, int64_t row) {
   return vec_load_f16(reinterpret_cast<const uint16_t*>(panel + at) + row * 16);
 }
 
+// The types of scales and offsets that kernels for a few rows know when they are compiled. The others look at the type.
+enum class KnownScales { kAny, kF16, kTimesF16, kTimesF16WithOffsets };
+
+inline KnownScales known_scales(const QuantType& type) {
+  if (type.scale == ScaleKind::kF16 && type.offset == OffsetKind::kNone) return KnownScales::kF16;
+  if (type.scale != ScaleKind::kTimesF16) return KnownScales::kAny;
+  if (type.offset == OffsetKind::kNone) return KnownScales::kTimesF16;
+  return type.offset == OffsetKind::kTimesF16 ? KnownScales::kTimesF16WithOffsets : KnownScales::kAny;
+}
+
+template <KnownScales kScales = KnownScales::kAny>
 inline Vec load_scales(const QuantWeights& quant, const char* panel, int run) {
+  constexpr bool kIsAny = kScales == KnownScales::kAny;
   const uint8_t* bytes = reinterpret_cast<const uint8_t*>(panel) + run * 16;
-  if (quant.type.scale == ScaleKind::kF16) return load_f16_row(panel, 0, run);
-  if (quant.type.scale == ScaleKind::kF32) return vec_load(reinterpret_cast<const float*>(panel) + run * 16);
-  if (quant.type.scale == ScaleKind::kE8m0) return vec_load_e8m0(bytes);
+  if constexpr (kScales == KnownScales::kF16) return load_f16_row(panel, 0, run);
+  if (kIsAny && quant.type.scale == ScaleKind::kF16) return load_f16_row(panel, 0, run);
+  if (kIsAny && quant.type.scale == ScaleKind::kF32) return vec_load(reinterpret_cast<const float*>(panel) + run * 16);
+  if (kIsAny && quant.type.scale == ScaleKind::kE8m0) return vec_load_e8m0(bytes);
   return vec_mul(vec_load_int8(bytes), load_f16_row(panel, quant.block_scales_at, quant.runs[run].block));
 }
 
 // For types with offsets. `scale` is that of the run.
+template <KnownScales kScales = KnownScales::kAny>
 inline Vec load_offsets(const QuantWeights& quant, const char* panel, int run, Vec scale) {
-  if (quant.type.offset == OffsetKind::kF16) return load_f16_row(panel, quant.offsets_at, run);
+  constexpr bool kIsAny = kScales == KnownScales::kAny;
+  if (kIsAny && quant.type.offset == OffsetKind::kF16) return load_f16_row(panel, quant.offsets_at, run);
   const uint8_t* bytes = reinterpret_cast<const uint8_t*>(panel) + quant.offsets_at + run * 16;
-  if (quant.type.offset == OffsetKind::kZeroPoint) return vec_mul(vec_load_int8(bytes), scale);
+  if (kIsAny && quant.type.offset == OffsetKind::kZeroPoint) return vec_mul(vec_load_int8(bytes), scale);
   return vec_mul(vec_load_uint8(bytes), load_f16_row(panel, quant.block_offsets_at, quant.runs[run].block));
 }
 
@@ -191,7 +205,10 @@ struct QuantTile {
   bool prefetches;  // one tile of rows reads the panels from memory, the others from the cache
 };
 
-constexpr int64_t kQuantPrefetchBytes = 4096;
+// Ahead of the reads of each panel. Codes of 5 and 6 bits take more instructions per byte, so the processor looks less
+// far ahead by itself.
+template <int kBits>
+constexpr int64_t kQuantPrefetchBytes = kBits == 5 || kBits == 6 ? 12288 : 8192;
 
 // Numbers above 127 need an unsigned byte.
 template <int kBits, bool kHasTable>
@@ -205,6 +222,8 @@ template <int kBits, bool kHasTable, int R, int P>
                                                 IntVec (&totals)[P][R]) {
   constexpr bool kHasTwoChains = R * P <= 4;  // few accumulators would wait for each other
   constexpr bool kWide = kIsWide<kBits, kHasTable>;
+  constexpr int64_t kPairBytes = quant_pair_bytes(kBits);
+  constexpr int kUnrolledPairs = R * P <= 4 ? 2 : 1;
   const int zero = type.zero - kDotShift<kWide>;
   IntVec acc[P][R], odd_acc[P][R];
 #pragma GCC unroll 8
@@ -216,33 +235,46 @@ template <int kBits, bool kHasTable, int R, int P>
       if constexpr (kHasTwoChains) odd_acc[p][r] = ivec_set(0);
     }
   }
-  for (int word = 0; word < num_words; word += 2) {
+  const auto multiply_pair = [&](int pair) __attribute__((always_inline)) {
     IntVec weight[P];
 #pragma GCC unroll 4
-    for (int p = 0; p < P; ++p) {
-      prefetch(codes[p] + ahead);
-      if constexpr (kBits > 4) prefetch(codes[p] + ahead + 64);
-      weight[p] = load_numbers<kBits, kHasTable, 0>(codes[p], type);
-    }
+    for (int p = 0; p < P; ++p)
+      weight[p] = load_numbers<kBits, kHasTable, 0>(codes[p] + pair * kPairBytes, type);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p)
-        acc[p][r] = ivec_dot<kWide>(acc[p][r], weight[p], a[r]);
+        acc[p][r] = ivec_dot<kWide>(acc[p][r], weight[p], a[2 * pair * R + r]);
 #pragma GCC unroll 4
-    for (int p = 0; p < P; ++p) {
-      weight[p] = load_numbers<kBits, kHasTable, 1>(codes[p], type);
-      codes[p] += quant_pair_bytes(kBits);
-    }
+    for (int p = 0; p < P; ++p)
+      weight[p] = load_numbers<kBits, kHasTable, 1>(codes[p] + pair * kPairBytes, type);
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
       for (int p = 0; p < P; ++p) {
         IntVec& sum = kHasTwoChains ? odd_acc[p][r] : acc[p][r];
-        sum = ivec_dot<kWide>(sum, weight[p], a[R + r]);
+        sum = ivec_dot<kWide>(sum, weight[p], a[(2 * pair + 1) * R + r]);
       }
-    a += 2 * R;
-  }
+  };
+  const auto multiply_pairs = [&]<int kPairs>() __attribute__((always_inline)) {
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+      for (int byte = 0; byte < kPairs * kPairBytes; byte += 64)
+        prefetch(codes[p] + ahead + byte);
+#pragma GCC unroll 4
+    for (int pair = 0; pair < kPairs; ++pair)
+      multiply_pair(pair);
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p)
+      codes[p] += kPairs * kPairBytes;
+    a += kPairs * 2 * R;
+  };
+  int left = num_words;
+  for (; left >= 2 * kUnrolledPairs; left -= 2 * kUnrolledPairs)
+    multiply_pairs.template operator()<kUnrolledPairs>();
+  for (; kUnrolledPairs > 1 && left > 0; left -= 2)
+    multiply_pairs.template operator()<1>();
 #pragma GCC unroll 4
   for (int p = 0; p < P; ++p)
 #pragma GCC unroll 8
@@ -271,59 +303,75 @@ template <int kBits, bool kHasTable, int R>
 #endif
 
 // Computes sums (P, R, 16) of one tile.
-template <int kBits, bool kHasTable, int R, int P>
+template <int kBits, bool kHasTable, KnownScales kScales, int R, int P>
 [[gnu::noinline]] void compute_quant_tile(const QuantTile& tile, float* sums) {
-  const QuantType& type = tile.quant.type;
-  const bool has_offset = type.offset != OffsetKind::kNone;
+  const QuantWeights& quant = tile.quant;
+  const bool has_offset = kScales == KnownScales::kAny ? quant.type.offset != OffsetKind::kNone
+                                                       : kScales == KnownScales::kTimesF16WithOffsets;
   const uint32_t* a = tile.words;
   const char* codes[P];
   for (int p = 0; p < P; ++p)
-    codes[p] = tile.panels + p * tile.quant.panel_bytes + tile.quant.codes_at;
-  float part_sums[P * R * 16];
+    codes[p] = tile.panels + p * quant.panel_bytes + quant.codes_at;
+  Vec part_sums[P][R];
   float pending[3][P * R * 16];  // by level: subtrees whose right half is not computed yet
-  for (float& sum : part_sums)
-    sum = 0;
+#pragma GCC unroll 4
+  for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+      part_sums[p][r] = vec_zero();
   int part = 0;
-  for (int run = 0; run < tile.quant.num_runs; ++run) {
-    // Near the end of a panel, prefetches the panels of the next tile.
-    const int64_t left = tile.panels + tile.quant.panel_bytes - codes[0];
-    int64_t ahead =
-        left > kQuantPrefetchBytes ? kQuantPrefetchBytes : kQuantPrefetchBytes + (P - 1) * tile.quant.panel_bytes;
-    if (!tile.prefetches) ahead = 0;
-    const int num_words = tile.quant.runs[run].num_words;
+  const int64_t scale_step = quant.codes_at / quant.num_runs;
+  for (int run = 0; run < quant.num_runs; ++run) {
+    // Near the end of a panel, prefetches the codes of the next tile's panels. Their scales are a separate stream.
+    const int64_t left = tile.panels + quant.panel_bytes - codes[0];
+    int64_t ahead = kQuantPrefetchBytes<kBits>;
+    if (left <= kQuantPrefetchBytes<kBits>) ahead += (P - 1) * quant.panel_bytes + quant.codes_at;
+    if (tile.prefetches) {
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p)
+        prefetch(tile.panels + (P + p) * quant.panel_bytes + run * scale_step);
+    } else {
+      ahead = 0;
+    }
+    const int num_words = quant.runs[run].num_words;
     const int32_t* act_sums = tile.sums + run * R;
     IntVec totals[P][R];
 #ifdef CAPSTAN_INT8_MATRIX
     if constexpr (R > 1)
-      multiply_run_in_pairs<kBits, kHasTable, R>(type, a, act_sums, codes, num_words, ahead, totals);
+      multiply_run_in_pairs<kBits, kHasTable, R>(quant.type, a, act_sums, codes, num_words, ahead, totals);
     else
 #endif
-      multiply_run<kBits, kHasTable, R, P>(type, a, act_sums, codes, num_words, ahead, totals);
+      multiply_run<kBits, kHasTable, R, P>(quant.type, a, act_sums, codes, num_words, ahead, totals);
     a += num_words * R;
 #pragma GCC unroll 4
     for (int p = 0; p < P; ++p) {
-      const char* panel = tile.panels + p * tile.quant.panel_bytes;
-      const Vec scale = load_scales(tile.quant, panel, run);
-      const Vec offset = has_offset ? load_offsets(tile.quant, panel, run, scale) : vec_zero();
+      const char* panel = tile.panels + p * quant.panel_bytes;
+      const Vec scale = load_scales<kScales>(quant, panel, run);
+      const Vec offset = has_offset ? load_offsets<kScales>(quant, panel, run, scale) : vec_zero();
 #pragma GCC unroll 8
       for (int r = 0; r < R; ++r) {
-        float* to = part_sums + (p * R + r) * 16;
-        Vec sum = vec_fma(ivec_float(totals[p][r]), vec_mul(scale, vec_set(tile.scales[run * R + r])), vec_load(to));
+        Vec& sum = part_sums[p][r];
+        sum = vec_fma(ivec_float(totals[p][r]), vec_mul(scale, vec_set(tile.scales[run * R + r])), sum);
         if (has_offset) sum = vec_fma(vec_set(-tile.totals[run * R + r]), offset, sum);
-        vec_store(to, sum);
       }
     }
-    if (!tile.quant.runs[run].ends_part) continue;
+    if (!quant.runs[run].ends_part) continue;
     // Adds like a binary counter: part 1 to part 0, part 3 to part 2, then (2 + 3) to (0 + 1), and so on.
     int level = 0;
     for (; (part >> level) & 1; ++level)
-      for (int i = 0; i < P * R * 16; i += 16)
-        vec_store(part_sums + i, vec_add(vec_load(pending[level] + i), vec_load(part_sums + i)));
-    float* to = run + 1 == tile.quant.num_runs ? sums : pending[level];
-    for (int i = 0; i < P * R * 16; i += 16) {
-      vec_store(to + i, vec_load(part_sums + i));
-      vec_store(part_sums + i, vec_zero());
-    }
+#pragma GCC unroll 4
+      for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r)
+          part_sums[p][r] = vec_add(vec_load(pending[level] + (p * R + r) * 16), part_sums[p][r]);
+    float* to = run + 1 == quant.num_runs ? sums : pending[level];
+#pragma GCC unroll 4
+    for (int p = 0; p < P; ++p)
+#pragma GCC unroll 8
+      for (int r = 0; r < R; ++r) {
+        vec_store(to + (p * R + r) * 16, part_sums[p][r]);
+        part_sums[p][r] = vec_zero();
+      }
     ++part;
   }
 }
@@ -332,7 +380,19 @@ template <int kBits, bool kHasTable>
 struct QuantizedTile {
   template <int R, int P>
   static void compute(const QuantTile& tile, float* sums) {
-    compute_quant_tile<kBits, kHasTable, R, P>(tile, sums);
+    if constexpr (R <= 2 && P <= R) {
+      switch (known_scales(tile.quant.type)) {
+        case KnownScales::kF16:
+          return compute_quant_tile<kBits, kHasTable, KnownScales::kF16, R, P>(tile, sums);
+        case KnownScales::kTimesF16:
+          return compute_quant_tile<kBits, kHasTable, KnownScales::kTimesF16, R, P>(tile, sums);
+        case KnownScales::kTimesF16WithOffsets:
+          return compute_quant_tile<kBits, kHasTable, KnownScales::kTimesF16WithOffsets, R, P>(tile, sums);
+        case KnownScales::kAny:
+          break;
+      }
+    }
+    compute_quant_tile<kBits, kHasTable, KnownScales::kAny, R, P>(tile, sums);
   }
 };
 
@@ -342,8 +402,8 @@ void gemm_quantized(const GemmArgs& args) {
   float sums[kTilePanels * kTileRows * 16];
   int panels = 0;
   for (int64_t panel = args.panel_begin; panel < args.panel_end; panel += panels) {
-    // One or two rows: a panel in 4 bits is so short that two at a time are faster than one stream.
-    panels = num_tile_panels(kBits == 4 && args.acts.rows <= 2 ? 3 : args.acts.rows, args.panel_end - panel);
+    // Two rows: a panel in 4 bits is so short that two at a time are faster than one.
+    panels = num_tile_panels(kBits == 4 && args.acts.rows == 2 ? 3 : args.acts.rows, args.panel_end - panel);
     for (int64_t row = 0; row < args.acts.rows; row += kTileRows) {
       const int rows = args.acts.rows - row < kTileRows ? static_cast<int>(args.acts.rows - row) : kTileRows;
       QuantTile tile;

@@ -28,9 +28,15 @@ uint32_t read_bits(const char* from, int64_t i, int bytes) {
   return value;
 }
 
-// Returns bit `bit` of each of the four bytes as four bits.
-uint32_t gather_bits(uint32_t word, int bit) {
-  return ((word >> bit & 0x01010101u) * 0x01020408u) >> 24 & 15u;
+// Where the bits 4 and above of a code lie behind the 64 bytes of low bits of a pair.
+struct HighBits {
+  int byte, shift;
+};
+
+// `byte`: lane * 4 + the place of the code in its word.
+HighBits high_bits(int bits, int word, int byte) {
+  const int count = bits - 4, num_bytes = 16 * count;
+  return {64 + byte % num_bytes, (word * (64 / num_bytes) + byte / num_bytes) * count};
 }
 
 // Stores the codes of one lane of a pair of words; `pair` is its first byte.
@@ -44,11 +50,10 @@ void store_pair(const uint8_t* codes, int bits, int lane, char* pair) {
   }
   const uint32_t nibbles = (words[0] & 0x0f0f0f0fu) | (words[1] & 0x0f0f0f0fu) << 4;
   std::memcpy(pair + lane * 4, &nibbles, 4);
-  for (int bit = 4; bit < bits; ++bit)
-    for (int i = 0; i < 2; ++i) {
-      char& byte = pair[64 + (bit - 4) * 16 + i * 8 + lane / 2];
-      byte = static_cast<char>(byte | gather_bits(words[i], bit) << (lane % 2 * 4));
-    }
+  for (int i = 0; bits > 4 && i < 8; ++i) {
+    const HighBits at = high_bits(bits, i / 4, lane * 4 + i % 4);
+    pair[at.byte] = static_cast<char>(pair[at.byte] | codes[i] >> 4 << at.shift);
+  }
 }
 
 // Returns code `i`, 0 to 7, of one lane of a pair.
@@ -56,10 +61,10 @@ int load_code(const char* pair, int bits, int lane, int i) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(pair);
   const int word = i / 4, byte = lane * 4 + i % 4;
   if (bits == 8) return bytes[word * 64 + byte];
-  int code = bytes[byte] >> (word * 4) & 15;
-  for (int bit = 4; bit < bits; ++bit)
-    code |= (bytes[64 + (bit - 4) * 16 + word * 8 + byte / 8] >> (byte % 8) & 1) << bit;
-  return code;
+  const int low = bytes[byte] >> (word * 4) & 15;
+  if (bits == 4) return low;
+  const HighBits at = high_bits(bits, word, byte);
+  return low | (bytes[at.byte] >> at.shift & ((1 << (bits - 4)) - 1)) << 4;
 }
 
 // Stores the codes of a run, padded to whole pairs. Returns the byte after them.

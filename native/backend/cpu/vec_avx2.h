@@ -169,20 +169,23 @@ inline IntVec ivec_low_nibbles(IntVec a) {
 inline IntVec ivec_high_nibbles(IntVec a) {
   return ivec_low_nibbles({_mm256_srli_epi16(a.lo, 4), _mm256_srli_epi16(a.hi, 4)});
 }
-// Adds `value` to byte i where bit i of the 64 bits at p is set.
-inline __m256i add_plane_half(__m256i a, const char* p, int value) {
-  int32_t bits;
-  __builtin_memcpy(&bits, p, sizeof bits);
-  const __m256i byte_of =
-      _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
-  const __m256i bit_of = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201));
-  const __m256i bytes = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32(bits), byte_of), bit_of);
-  const __m256i is_set = _mm256_cmpeq_epi8(bytes, bit_of);
-  return _mm256_add_epi8(a, _mm256_and_si256(is_set, _mm256_set1_epi8(static_cast<char>(value))));
-}
-inline IntVec ivec_add_plane(IntVec a, const void* p, int value) {
-  const char* bits = static_cast<const char*>(p);
-  return {add_plane_half(a.lo, bits, value), add_plane_half(a.hi, bits + 4, value)};
+// Adds bits 4 and 5 (kCount = 2) or bit 4 (1) of the codes of word `index` of a pair, whose high bits are at p.
+template <int kCount, int index>
+inline IntVec ivec_add_high_bits(IntVec a, const void* p) {
+  __m256i lo, hi;
+  if constexpr (kCount == 2) {
+    const __m256i bits = _mm256_loadu_si256(static_cast<const __m256i*>(p));
+    lo = index == 0 ? _mm256_slli_epi16(bits, 4) : bits;
+    hi = index == 0 ? _mm256_slli_epi16(bits, 2) : _mm256_srli_epi16(bits, 2);
+  } else {
+    const __m256i bits = _mm256_broadcastsi128_si256(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+    const __m256i for_lo = index == 0 ? _mm256_setr_epi64x(4, 4, 3, 3) : _mm256_setr_epi64x(0, 0, 1, 1);
+    const __m256i for_hi = index == 0 ? _mm256_setr_epi64x(2, 2, 1, 1) : _mm256_setr_epi64x(2, 2, 3, 3);
+    lo = index == 0 ? _mm256_sllv_epi64(bits, for_lo) : _mm256_srlv_epi64(bits, for_lo);
+    hi = index == 0 ? _mm256_sllv_epi64(bits, for_hi) : _mm256_srlv_epi64(bits, for_hi);
+  }
+  const __m256i mask = _mm256_set1_epi8(kCount == 2 ? 0x30 : 0x10);
+  return {_mm256_or_si256(a.lo, _mm256_and_si256(lo, mask)), _mm256_or_si256(a.hi, _mm256_and_si256(hi, mask))};
 }
 // Replaces each byte, 0 to 15, by the entry of the table.
 inline IntVec ivec_look_up(IntVec a, const uint8_t* table) {

@@ -176,11 +176,21 @@ inline IntVec ivec_low_nibbles(IntVec a) {
 inline IntVec ivec_high_nibbles(IntVec a) {
   return ivec_of(_mm512_and_si512(_mm512_srli_epi16(ivec_bits(a), 4), _mm512_set1_epi8(15)));
 }
-// Adds `value` to byte i where bit i of the 64 bits at p is set.
-inline IntVec ivec_add_plane(IntVec a, const void* p, int value) {
-  uint64_t bits;
-  __builtin_memcpy(&bits, p, sizeof bits);
-  return ivec_of(_mm512_mask_add_epi8(ivec_bits(a), bits, ivec_bits(a), _mm512_set1_epi8(static_cast<char>(value))));
+// Adds bits 4 and 5 (kCount = 2) or bit 4 (1) of the codes of word `index` of a pair, whose high bits are at p.
+template <int kCount, int index>
+inline IntVec ivec_add_high_bits(IntVec a, const void* p) {
+  __m512i bits;
+  if constexpr (kCount == 2) {
+    bits = _mm512_broadcast_i64x4(_mm256_loadu_si256(static_cast<const __m256i*>(p)));
+    bits = index == 0 ? _mm512_sllv_epi64(bits, _mm512_setr_epi64(4, 4, 4, 4, 2, 2, 2, 2))
+                      : _mm512_srlv_epi64(bits, _mm512_setr_epi64(0, 0, 0, 0, 2, 2, 2, 2));
+  } else {
+    bits = _mm512_broadcast_i32x4(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+    bits = index == 0 ? _mm512_sllv_epi64(bits, _mm512_setr_epi64(4, 4, 3, 3, 2, 2, 1, 1))
+                      : _mm512_srlv_epi64(bits, _mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3));
+  }
+  const __m512i mask = _mm512_set1_epi8(kCount == 2 ? 0x30 : 0x10);
+  return ivec_of(_mm512_ternarylogic_epi64(ivec_bits(a), bits, mask, 0xf8));  // a | (bits & mask)
 }
 // Replaces each byte, 0 to 15, by the entry of the table.
 inline IntVec ivec_look_up(IntVec a, const uint8_t* table) {

@@ -209,18 +209,22 @@ inline IntVec ivec_low_nibbles(IntVec a) {
 inline IntVec ivec_high_nibbles(IntVec a) {
   return {high_nibbles(a.q0), high_nibbles(a.q1), high_nibbles(a.q2), high_nibbles(a.q3)};
 }
-// Adds `value` to byte i where bit i of the 64 bits at p is set.
-inline int32x4_t add_plane_quarter(int32x4_t a, const uint8_t* p, uint8x16_t value) {
-  static constexpr uint8_t kBitOfByte[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-  const uint8x16_t bits = vcombine_u8(vdup_n_u8(p[0]), vdup_n_u8(p[1]));
-  const uint8x16_t is_set = vtstq_u8(bits, vld1q_u8(kBitOfByte));
-  return vreinterpretq_s32_u8(vaddq_u8(vreinterpretq_u8_s32(a), vandq_u8(is_set, value)));
+// Adds bits 4 and 5 (kCount = 2) or bit 4 (1) of the codes of word `index` of a pair, whose high bits are at p.
+template <int kCount, int index, int quarter>
+inline int32x4_t add_high_bits_quarter(int32x4_t a, const uint8_t* p) {
+  constexpr int kField = kCount == 2 ? 2 * index + quarter / 2 : 4 * index + quarter;
+  constexpr int kUp = 4 - kField * kCount;
+  uint8x16_t bits = vld1q_u8(p + (kCount == 2 ? quarter % 2 * 16 : 0));
+  if constexpr (kUp > 0) bits = vshlq_n_u8(bits, kUp);
+  if constexpr (kUp < 0) bits = vshrq_n_u8(bits, -kUp);
+  const uint8x16_t mask = vdupq_n_u8(kCount == 2 ? 0x30 : 0x10);
+  return vreinterpretq_s32_u8(vorrq_u8(vreinterpretq_u8_s32(a), vandq_u8(bits, mask)));
 }
-inline IntVec ivec_add_plane(IntVec a, const void* p, int value) {
+template <int kCount, int index>
+inline IntVec ivec_add_high_bits(IntVec a, const void* p) {
   const uint8_t* bits = static_cast<const uint8_t*>(p);
-  const uint8x16_t all = vdupq_n_u8(static_cast<uint8_t>(value));
-  return {add_plane_quarter(a.q0, bits, all), add_plane_quarter(a.q1, bits + 2, all),
-          add_plane_quarter(a.q2, bits + 4, all), add_plane_quarter(a.q3, bits + 6, all)};
+  return {add_high_bits_quarter<kCount, index, 0>(a.q0, bits), add_high_bits_quarter<kCount, index, 1>(a.q1, bits),
+          add_high_bits_quarter<kCount, index, 2>(a.q2, bits), add_high_bits_quarter<kCount, index, 3>(a.q3, bits)};
 }
 // Replaces each byte, 0 to 15, by the entry of the table.
 inline int32x4_t look_up_quarter(uint8x16_t table, int32x4_t a) {

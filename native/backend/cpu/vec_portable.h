@@ -175,13 +175,15 @@ inline IntVec ivec_high_nibbles(IntVec a) {
   CAPSTAN_LANES a.lane[i] = a.lane[i] >> 4 & 0x0f0f0f0fu;
   return a;
 }
-// Adds `value` to byte i where bit i of the 64 bits at p is set.
-inline IntVec ivec_add_plane(IntVec a, const void* p, int value) {
-  const uint8_t* bits = static_cast<const uint8_t*>(p);
+// Adds bits 4 and 5 (kCount = 2) or bit 4 (1) of the codes of word `index` of a pair, whose high bits are at p.
+template <int kCount, int index>
+inline IntVec ivec_add_high_bits(IntVec a, const void* p) {
+  constexpr int kLanesPerField = 4 * kCount;  // that find their bits in the same places of the words at p
   CAPSTAN_LANES {
-    const uint32_t nibble = bits[i / 2] >> (i % 2 * 4) & 15u;
-    a.lane[i] +=
-        static_cast<uint32_t>(value) * ((nibble & 1u) | (nibble & 2u) << 7 | (nibble & 4u) << 14 | (nibble & 8u) << 21);
+    uint32_t bits;
+    __builtin_memcpy(&bits, static_cast<const char*>(p) + i % kLanesPerField * 4, sizeof bits);
+    const int field = 16 / kLanesPerField * index + i / kLanesPerField;
+    a.lane[i] |= (kCount == 2 ? bits >> 2 * field & 0x03030303u : bits >> field & 0x01010101u) << 4;
   }
   return a;
 }
