@@ -118,6 +118,9 @@ function gatewayHandler(
     targets.set({
       deploymentId: dep(i),
       slug: `d${i}`,
+      name: `model-${i}`,
+      aliases: [],
+      createdMs: 0,
       ownerId: owner,
       accessControl: true,
       state: 'running',
@@ -132,6 +135,7 @@ function gatewayHandler(
   const access = {
     check: (request: Parameters<KeyCheck['check']>[0], target: Parameters<KeyCheck['check']>[1]) =>
       check.check(request, target),
+    identify: (request: Parameters<KeyCheck['identify']>[0]) => check.identify(request),
   };
   const gateway = new Gateway({
     targets,

@@ -5,6 +5,7 @@
 import { LOG_LINE_LEVELS } from '../driver/logs/log-level';
 import { DEPLOYMENT_STATES } from '../deployments/deployment-state';
 import { CONTAINER_STATES } from '../deployments/container-state';
+import { MAX_ALIASES } from '../deployments/alias-schema';
 import { MODEL_TASKS } from '../deployments/model-task';
 import { ROLES } from '../accounts/roles';
 import { ERROR_REASONS, VERSION_STATES } from '../deployments/version-state';
@@ -300,9 +301,17 @@ export const ScaleInput = {
 const Strategy = oneOf(['auto', 'surge', 'replace']);
 const CacheScope = oneOf(['key', 'deployment']);
 
+/** Names that the API of all deployments accepts as `model`. */
+const Aliases = {
+  type: 'array',
+  items: Name,
+  maxItems: MAX_ALIASES,
+  description: 'Further names that requests to api_url may give as model. Unique among the deployments of the owner',
+} as const;
 export const NewDeployment = input(
   {
     name: Name,
+    aliases: Aliases,
     owner: OwnerReference,
     access_control: { type: 'boolean', default: false },
     strategy: Strategy,
@@ -314,7 +323,13 @@ export const NewDeployment = input(
   'name',
 );
 export const NewVersion = input({ note: { type: 'string', maxLength: 1_000 }, strategy: Strategy, ...SpecInput });
-export const DeploymentEdit = input({ name: Name, strategy: Strategy, prefix_cache_scope: CacheScope, ...ScaleInput });
+export const DeploymentEdit = input({
+  name: Name,
+  aliases: Aliases,
+  strategy: Strategy,
+  prefix_cache_scope: CacheScope,
+  ...ScaleInput,
+});
 
 export const Reason = object({
   code: oneOf(ERROR_REASONS),
@@ -358,6 +373,12 @@ export const Deployment = object({
   name: Name,
   slug: STRING,
   url: { type: 'string', description: 'Absolute, without a trailing slash and without /v1' },
+  api_url: {
+    type: 'string',
+    description:
+      'The URL of the API over all deployments of a key owner, which choose by model. Absolute, without a trailing slash and without /v1',
+  },
+  aliases: list({ type: 'string', description: 'Further names that requests to api_url may give as model' }),
   owner: Owner,
   state: oneOf(DEPLOYMENT_STATES),
   reason: orNull(Reason),

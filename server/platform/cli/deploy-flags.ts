@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
-import { parseChoice, parseDuration, UsageError } from 'capstan/internal/cli';
+import { collect, parseChoice, parseDuration, UsageError } from 'capstan/internal/cli';
 import type { NewDeployment } from '../api/objects';
+import { MAX_ALIASES } from '../deployments/alias-schema';
 import { defined, seconds } from './spec-flags';
 
 export interface ScaleFlags {
@@ -43,6 +44,14 @@ export function addScaleFlags(command: Command, { isChange }: { isChange: boolea
       '--cold-start-wait <duration>',
       `maximum time that a request waits while a deployment starts from zero${byDefault('60s')}`,
     );
+}
+
+export function addAliasFlag(command: Command, { isChange }: { isChange: boolean }): Command {
+  return command.option(
+    '--alias <name>',
+    `further name of the deployment as a model of the API; repeatable, at most ${MAX_ALIASES}${isChange ? '; replaces all aliases' : ''}`,
+    collect,
+  );
 }
 
 export function addStrategyFlag(command: Command, defaultValue?: string): Command {

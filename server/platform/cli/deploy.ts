@@ -2,6 +2,7 @@ import type { Command } from 'commander';
 import type { CommandIo } from 'capstan/internal/cli';
 import type { NewDeployment } from '../api/objects';
 import {
+  addAliasFlag,
   addScaleFlags,
   addStrategyFlag,
   addWaitFlags,
@@ -22,6 +23,7 @@ interface Flags extends SpecFlags, ScaleFlags, WaitFlags {
   container?: string;
   accessControl?: boolean;
   note?: string;
+  alias?: string[];
   strategy?: string;
 }
 
@@ -37,6 +39,7 @@ export function addDeployCommand(program: Command, io?: CommandIo): void {
   addSpecFlags(command, { of: 'deployment', isChange: false });
   addScaleFlags(command, { isChange: false });
   addStrategyFlag(command, 'auto');
+  addAliasFlag(command, { isChange: false });
   command
     .option('--container <name>', 'deploy what this training container runs; other flags override its settings')
     .option('--owner <owner>', 'owner of the deployment: org:SLUG (default: yourself)')
@@ -54,6 +57,7 @@ async function deploy({ client, flags, args: [name], io }: Call<Flags>): Promise
     ...defined('owner', owner),
     ...defined('note', flags.note),
     ...defined('access_control', flags.accessControl),
+    ...defined('aliases', flags.alias),
     ...defined('strategy', toStrategy(flags.strategy)),
   };
   const created =

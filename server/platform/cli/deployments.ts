@@ -3,6 +3,7 @@ import { type CommandIo, counted, renderTable, UsageError } from 'capstan/intern
 import type { Deployment, DeploymentEdit } from '../api/objects';
 import { DEPLOYMENT_STATES } from '../deployments/deployment-state';
 import {
+  addAliasFlag,
   addScaleFlags,
   addStrategyFlag,
   addWaitFlags,
@@ -26,6 +27,8 @@ interface ListFlags {
 
 interface EditFlags extends ScaleFlags {
   name?: string;
+  alias?: string[];
+  removeAliases?: boolean;
   strategy?: string;
 }
 
@@ -62,18 +65,16 @@ export function addDeploymentsCommand(program: Command, io?: CommandIo): void {
     );
     addWaitFlags(command, words.event);
   }
-  addStrategyFlag(
-    addScaleFlags(
-      remote<EditFlags>(
-        deployments,
-        'edit <name>',
-        'change the name, the scale or the roll-out strategy of a deployment',
-        edit,
-        io,
-      ),
-      { isChange: true },
-    ).option('--name <text>', 'new name'),
+  const editing = remote<EditFlags>(
+    deployments,
+    'edit <name>',
+    'change the name, the aliases, the scale or the roll-out strategy of a deployment',
+    edit,
+    io,
   );
+  addScaleFlags(editing, { isChange: true }).option('--name <text>', 'new name');
+  addAliasFlag(editing, { isChange: true }).option('--remove-aliases', 'remove all aliases');
+  addStrategyFlag(editing);
   remote<{ yes?: boolean }>(
     deployments,
     'delete <name>',
@@ -154,14 +155,17 @@ async function get({ client, flags, args: [name], io }: Call<object>): Promise<v
 }
 
 async function edit({ client, flags, args: [name], io }: Call<EditFlags>): Promise<void> {
+  if (flags.alias !== undefined && flags.removeAliases === true)
+    throw new UsageError('--remove-aliases: cannot be used with --alias');
   const body: DeploymentEdit = {
     ...toScale(flags),
+    ...defined('aliases', flags.removeAliases === true ? [] : flags.alias),
     ...defined('name', flags.name),
     ...defined('strategy', toStrategy(flags.strategy)),
   };
   if (Object.keys(body).length === 0)
     throw new UsageError(
-      'nothing to change: expected --name, --replicas, --min-replicas, --max-replicas, --idle-timeout, --cold-start-wait or --strategy. To change what it runs, use capstan versions create',
+      'nothing to change: expected --name, --alias, --remove-aliases, --replicas, --min-replicas, --max-replicas, --idle-timeout, --cold-start-wait or --strategy. To change what it runs, use capstan versions create',
     );
   const { id, rev } = await findDeployment(client, name);
   print(io, flags, await client.deployments.edit(id, body, rev), 'changed:');
@@ -202,6 +206,7 @@ export function describeDeployment(deployment: Deployment): string {
     ['id', deployment.id],
     ['state', deployment.state],
     ['reason', reason === null ? undefined : `${reason.code}: ${plain(reason.message)}`],
+    ['aliases', deployment.aliases.length === 0 ? undefined : deployment.aliases.map(plain).join(', ')],
     ['url', deployment.url],
     ['access', accessOf(deployment)],
     ['owner', `${deployment.owner.type}:${plain(deployment.owner.name)}`],

@@ -8,6 +8,9 @@ import { type ErrorReason, isInactive } from '../deployments/version-state';
 export interface DeploymentRecord {
   readonly id: string;
   readonly slug: string;
+  readonly name: string;
+  readonly aliases: readonly string[];
+  readonly createdMs: number;
   readonly ownerType: 'user' | 'org';
   readonly ownerId: string;
   readonly accessControl: boolean;

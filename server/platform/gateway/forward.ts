@@ -14,13 +14,16 @@ import {
   toApiError,
   USAGE_HEADER,
 } from 'capstan/internal';
-import type { DeploymentAddress } from './address';
+import { type DeploymentAddress, isInference } from './address';
 import type { Balancer, Choice } from './balancer';
 import { forwardedHeaders, rawHeader, returnedHeaders, withSecret } from './headers';
 import type { ColdStartQueue } from './cold-start-queue';
 import { type Prefix, prefixOf } from './prefix-index';
+import type { RequestedModel } from './model-api';
+import { mustStream } from './model-body';
 import { gather, relay } from './relay';
 import type { UpstreamRequest } from './request-head';
+import { ServedModels } from './served-models';
 import type { Target, Targets } from './targets';
 import type { UpstreamResponse } from './upstream';
 import { UpstreamError, type UpstreamFailure } from './upstream-error';
@@ -49,6 +52,8 @@ export interface Call {
   readonly reply: RecordedReply;
   readonly address: DeploymentAddress;
   readonly target: Target;
+  /** Of a request to the API of all deployments. */
+  readonly model?: RequestedModel | undefined;
   readonly grant: Granted | undefined;
   /** Aborts when the client disconnects or the key is revoked. */
   readonly signal: AbortSignal;
@@ -65,29 +70,28 @@ export interface Call {
   numRetries: number;
 }
 
-/**
- * Bodies up to this size are buffered before a replica is chosen: they can be retried, and a slow client does not block
- * a replica.
- */
-const GATHERED_BODY_BYTES = 1024 * 1024;
 const NO_PREFIX: Prefix = [];
 const SAFE_TO_REPEAT = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE', 'TRACE']);
-/** Those that are not below /v1. */
-const INFERENCE_PATHS = new Set(['/rerank', '/v2/rerank', '/score', '/tokenize', '/detokenize']);
 const EVENT_STREAM = /^text\/event-stream\b/i;
 const MAY_REPORT_USAGE = /^(?:text\/event-stream|application\/json)\b/i;
 
 /** Sends a request to a replica and relays the response. */
 export class Forwarder {
   readonly #parts: ForwardParts;
+  readonly #served: ServedModels;
   #numOpenStreams = 0;
 
   constructor(parts: ForwardParts) {
     this.#parts = parts;
+    this.#served = new ServedModels(parts.targets);
   }
 
   get numOpenStreams(): number {
     return this.#numOpenStreams;
+  }
+
+  close(): void {
+    this.#served.close();
   }
 
   /**
@@ -95,7 +99,7 @@ export class Forwarder {
    * it.
    */
   async forward(call: Call): Promise<void> {
-    const body = await readBody(call.request);
+    const body = call.model === undefined ? await readBody(call.request) : call.model.body.whole;
     const { target, begun } = await this.#ready(call, body);
     try {
       const { choice, response } = await this.#exchange(call, target, body);
@@ -152,11 +156,10 @@ export class Forwarder {
       if (choice === undefined) throw asApiError(failed?.error);
       call.choice = choice;
       if (failed !== undefined) call.numRetries++;
+      const sent = { ...request, headers: withSecret(request.headers, choice.replica.secret) };
       try {
-        const response = await choice.upstream.send(
-          { ...request, headers: withSecret(request.headers, choice.replica.secret) },
-          call.signal,
-        );
+        if (call.model !== undefined) sent.body = await this.#bodyFor(call.model, choice);
+        const response = await choice.upstream.send(sent, call.signal);
         call.connectMs = response.connectMs;
         return { choice, response };
       } catch (error) {
@@ -166,10 +169,15 @@ export class Forwarder {
         const isStale = error.reason === 'reset' && error.wasReused;
         if (!isStale) call.failures.push(error.reason);
         if (!isStale && error.reason !== 'timeout') this.#parts.balancer.suspect(choice.replica.id);
-        if (failed !== undefined || !canRepeat(error, request, call.address.path)) throw asApiError(error);
+        if (failed !== undefined || !canRepeat(error, sent, call.address.path)) throw asApiError(error);
         failed = { error, except: isStale ? undefined : choice.replica.id };
       }
     }
+  }
+
+  /** Returns the body with a name that the replica knows. */
+  async #bodyFor({ requested, inner, body }: RequestedModel, choice: Choice): Promise<UpstreamRequest['body']> {
+    return body.withModel(inner ?? (await this.#served.nameFor(choice, requested)));
   }
 
   #request(
@@ -243,20 +251,15 @@ export class Forwarder {
 export class ReportedError extends Error {}
 
 async function readBody(request: StreamedRequest): Promise<UpstreamRequest['body']> {
+  if (mustStream(request)) return request.bodyPieces();
   const length = header(request, 'content-length');
-  const isChunked = header(request, 'transfer-encoding') !== undefined;
-  if (!isChunked && (length === undefined || length === '0')) return undefined;
-  return isChunked || Number(length) > GATHERED_BODY_BYTES ? request.bodyPieces() : request.readBody();
+  return length === undefined || length === '0' ? undefined : request.readBody();
 }
 
 /** Inference requests change no state, so a retry is safe. Others are retried only with an idempotent method. */
 function canRepeat({ reason, wasReached }: UpstreamError, { method, body }: UpstreamRequest, path: string): boolean {
   if (reason === 'timeout' || (body !== undefined && !Buffer.isBuffer(body))) return false;
   return !wasReached || SAFE_TO_REPEAT.has(method) || isInference(path);
-}
-
-function isInference(path: string): boolean {
-  return path.startsWith('/v1/') || INFERENCE_PATHS.has(path);
 }
 
 function asApiError(error: UpstreamError | undefined): ApiError {

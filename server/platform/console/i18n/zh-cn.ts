@@ -377,6 +377,7 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'access.public': '公开',
   'access.restricted': '需要密钥',
   'access.publicHint': '任何知道 URL 的人都可以调用此部署。',
+  'access.apiHint': '所有部署共用一个 URL，由 model 选择部署。每个请求都需要密钥。',
   'access.restrictedHint': '每个请求都需要有效的 API 密钥。未携带密钥时返回 401，密钥无权访问此部署时返回 403。',
   'access.noKey': '没有密钥可以访问此部署',
   'access.noKeyHint': '在创建密钥之前，所有请求都会被拒绝。',
@@ -413,6 +414,9 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'deployment.settings': '设置',
   'deployment.about': '详情',
   'deployment.url': 'URL',
+  'deployment.base': '调用地址',
+  'deployment.base.deployment': '此部署',
+  'deployment.base.api': '所有部署',
   'deployment.target': '目标版本',
   'deployment.source': '来源',
   'deployment.container': '训练容器',
@@ -539,6 +543,8 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
 
   // settings of a deployment
   'settings.general': '基本设置',
+  'settings.aliases': '别名',
+  'settings.aliasesHint': '此部署作为模型的其他名称。每行一个名称。',
   'settings.updates': '更新',
   'settings.cache': '前缀缓存',
   'settings.cacheNote': '相同的提示词前缀只计算一次。客户端可能根据响应时间推断其他客户端使用过哪些前缀。',

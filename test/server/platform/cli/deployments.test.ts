@@ -30,6 +30,19 @@ describe('deployments', () => {
     expect((await run('versions', 'list', 'chat')).out).toMatch(/\n1 +queued +yes/);
   });
 
+  test('aliases are set, replaced, shown and removed', async () => {
+    const created = await run('deploy', 'aliased', '--alias', 'gpt-4o', '--alias', 'Qwen/Qwen3');
+    expect(created.out).toMatch(/\naliases +gpt-4o, Qwen\/Qwen3\n/);
+    expect((await run('deploy', 'clash', '--alias', 'gpt-4o')).err).toContain(
+      'aliases: another deployment of the owner has the name gpt-4o',
+    );
+    await run('deployments', 'edit', 'aliased', '--alias', 'fast');
+    expect((await json('deployments', 'get', 'aliased')).aliases).toEqual(['fast']);
+    expect((await run('deployments', 'edit', 'aliased', '--alias', 'x', '--remove-aliases')).code).toBe(2);
+    await run('deployments', 'edit', 'aliased', '--remove-aliases');
+    expect((await run('deployments', 'get', 'aliased')).out).not.toContain('aliases');
+  });
+
   test('flags set what a deployment runs and its scale', async () => {
     const { out, err, code } = await service.run(
       [

@@ -260,6 +260,8 @@ function deployment(number: number, name: string, part: Partial<Deployment> = {}
     name,
     slug,
     url: `http://127.0.0.1:8091/d/${slug}`,
+    api_url: 'http://127.0.0.1:8091',
+    aliases: [],
     owner: SELF,
     state: 'running',
     reason: null,

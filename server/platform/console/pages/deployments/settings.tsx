@@ -6,13 +6,25 @@ import { fieldMessage } from '../../api/problem';
 import { useAction } from '../../api/resource';
 import { t } from '../../i18n';
 import { Button } from '../../ui/button';
-import { Choices, TextField } from '../../ui/field';
+import { Choices, TextArea, TextField } from '../../ui/field';
 import { Card } from '../../ui/page';
 import { Banner, ProblemBanner } from '../../ui/state';
 import { toast } from '../../ui/toast';
 import { isScale, scaleOf, toScale } from '../../format/scale';
 import { ScaleFields } from './scale-fields';
 import { StrategyChoices } from './strategy-choices';
+
+/** One alias a line. */
+function linesOf(text: string): string[] {
+  return text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '');
+}
+
+function sameLines(text: string, lines: readonly string[]): boolean {
+  return linesOf(text).join('\n') === lines.join('\n');
+}
 
 const SCOPES = ['key', 'deployment'] as const;
 
@@ -30,6 +42,7 @@ export function SettingsTab({
   onReload: () => void;
 }) {
   const [name, setName] = useState(of.name);
+  const [aliases, setAliases] = useState(of.aliases.join('\n'));
   const [scale, setScale] = useState(() => scaleOf(of));
   const [strategy, setStrategy] = useState(of.strategy);
   const [scope, setScope] = useState(of.prefix_cache_scope);
@@ -37,6 +50,7 @@ export function SettingsTab({
   const action = useAction(async () => {
     const body: DeploymentEdit = {
       ...(name.trim() === of.name ? {} : { name: name.trim() }),
+      ...(sameLines(aliases, of.aliases) ? {} : { aliases: linesOf(aliases) }),
       strategy,
       prefix_cache_scope: scope,
       ...toScale(scale),
@@ -48,6 +62,7 @@ export function SettingsTab({
   });
   const loadLatest = () => {
     setName(of.name);
+    setAliases(of.aliases.join('\n'));
     setScale(scaleOf(of));
     setStrategy(of.strategy);
     setScope(of.prefix_cache_scope);
@@ -69,6 +84,15 @@ export function SettingsTab({
           value={name}
           onInput={setName}
           error={name.trim() === '' ? t('spec.error.required') : fieldMessage(action.problem, '/name')}
+        />
+        <TextArea
+          label={t('settings.aliases')}
+          hint={t('settings.aliasesHint')}
+          rows={3}
+          value={aliases}
+          onInput={setAliases}
+          error={fieldMessage(action.problem, '/aliases')}
+          isOptional
         />
       </Card>
       <Card title={t('scale.title')} note={t('scale.note')}>
