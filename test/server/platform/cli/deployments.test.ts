@@ -113,7 +113,7 @@ describe('deployments', () => {
 
   test.each([
     [['deploy', 'chat'], /already has a deployment with this name \(409 conflict\)$/],
-    [['deployments', 'get', 'chart'], /^no deployment is called chart\. Found script, chat$/],
+    [['deployments', 'get', 'chart'], /^no deployment is called chart\. Found script, aliased, chat$/],
     [['deploy', 'x', '--model', 'nothing'], /^no data source is called nothing$/],
     [['deploy', 'x', '--image', 'other:9'], /^no image is called other/],
     [['versions', 'get', 'chat', '7'], /\(404 not_found\)$/],
