@@ -41,8 +41,8 @@ interface RequestFacts {
 }
 
 /**
- * The API over all deployments of a key's owner: each request names its deployment in the field `model`. It always needs
- * a key, even for public deployments.
+ * The API over all deployments of a key's owner: each request names its deployment in the field `model`. It always
+ * needs a key, even for public deployments.
  */
 export class ModelApi {
   readonly #targets: Targets;

@@ -2,7 +2,7 @@ import { ApiError, header, mediaType, type StreamedRequest } from 'capstan/inter
 import { type ModelField, ModelFieldReader, missing } from './model-field';
 
 /** Bodies up to this size are buffered before a replica is chosen: they can be retried. */
-export const GATHERED_BODY_BYTES = 1024 * 1024;
+const GATHERED_BODY_BYTES = 1024 * 1024;
 /** Most bytes of longer bodies that are held at once while their field `model` is searched. */
 const MAX_HELD_BYTES = 256 * 1024 * 1024;
 
@@ -37,7 +37,7 @@ export class ModelBodies {
   }
 
   async #readStart(request: StreamedRequest): Promise<ModelBody> {
-    const pieces = request.bodyPieces()[Symbol.asyncIterator]();
+    const pieces = request.bodyPieces()[Symbol.asyncIterator]() as AsyncIterator<Buffer, undefined>;
     const reader = new ModelFieldReader();
     const held: Buffer[] = [];
     let numBytes = 0;
@@ -51,7 +51,7 @@ export class ModelBodies {
     };
     try {
       for (;;) {
-        const { value, done } = await pieces.next();
+        const { value, done }: IteratorResult<Buffer, undefined> = await pieces.next();
         if (done === true) throw missing();
         held.push(value);
         this.#hold(value.length);

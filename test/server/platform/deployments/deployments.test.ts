@@ -121,7 +121,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
         code: 'invalid_argument',
       });
     expect((await store.getDeployment(ann, other.id)).aliases).toEqual(['small']);
-    // A name of its own may begin with its name, and a new name may be an alias that goes.
+    // An alias may begin with the name of its deployment, and an alias may become the name.
     const edited = await store.editDeployment(ann, id, { name: 'gpt-4o', aliases: ['chat', 'gpt-4o/best'] });
     expect([edited.name, edited.aliases]).toEqual(['gpt-4o', ['chat', 'gpt-4o/best']]);
     await expect(store.editDeployment(ann, id, { name: 'chat' })).rejects.toMatchObject({ code: 'conflict' });

@@ -1,5 +1,5 @@
 /** The search for `model` in bodies, whole and in pieces of every size. */
-import { ApiError } from '../../../../server/base/errors';
+import type { ApiError } from '../../../../server/base/errors';
 import { ModelFieldReader, missing } from '../../../../server/platform/gateway/model-field';
 
 function find(body: string, pieceBytes = Infinity): string {

@@ -138,11 +138,9 @@ function UrlCard({ of, version }: { of: Deployment; version: Version | undefined
   const [base, setBase] = useState<(typeof BASES)[number]>('deployment');
   const isApi = base === 'api';
   const needsKey = isApi || of.access_control;
+  const ownHint = of.access_control ? 'access.restrictedHint' : 'access.publicHint';
   return (
-    <Card
-      title={t('deployment.url')}
-      note={t(isApi ? 'access.apiHint' : of.access_control ? 'access.restrictedHint' : 'access.publicHint')}
-    >
+    <Card title={t('deployment.url')} note={t(isApi ? 'access.apiHint' : ownHint)}>
       <div class="stack">
         <Segments
           label={t('deployment.base')}
