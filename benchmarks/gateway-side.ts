@@ -120,6 +120,8 @@ function gatewayHandler(
       slug: `d${i}`,
       name: `model-${i}`,
       aliases: [],
+      fallbacks: [],
+      fallbackAfterMs: null,
       createdMs: 0,
       ownerId: owner,
       accessControl: true,

@@ -393,6 +393,8 @@ void (async () => {
       deploymentId,
       name: null,
       aliases: [],
+      fallbacks: [],
+      fallbackAfterMs: null,
       createdMs: 0,
       slug: `d${i}`,
       ownerId: i % 2 === 0 ? filled.userId : filled.orgId,

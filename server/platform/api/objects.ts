@@ -5,7 +5,7 @@
 import { LOG_LINE_LEVELS } from '../driver/logs/log-level';
 import { DEPLOYMENT_STATES } from '../deployments/deployment-state';
 import { CONTAINER_STATES } from '../deployments/container-state';
-import { MAX_ALIASES } from '../deployments/alias-schema';
+import { MAX_ALIASES, MAX_FALLBACKS } from '../deployments/routing-schema';
 import { MODEL_TASKS } from '../deployments/model-task';
 import { ROLES } from '../accounts/roles';
 import { ERROR_REASONS, VERSION_STATES } from '../deployments/version-state';
@@ -308,10 +308,26 @@ const Aliases = {
   maxItems: MAX_ALIASES,
   description: 'Further names that requests to api_url may give as model. Unique among the deployments of the owner',
 } as const;
+const FallbackInput = {
+  fallbacks: {
+    type: 'array',
+    items: Name,
+    maxItems: MAX_FALLBACKS,
+    description:
+      'Names or IDs of other deployments of the owner. They get, in this order, the inference requests that this one cannot serve',
+  },
+  fallback_after_s: orNull({
+    type: 'integer',
+    minimum: 1,
+    maximum: 3_600,
+    description: 'How long the first byte may take before the next fallback is tried. null: as without fallbacks',
+  }),
+} as const;
 export const NewDeployment = input(
   {
     name: Name,
     aliases: Aliases,
+    ...FallbackInput,
     owner: OwnerReference,
     access_control: { type: 'boolean', default: false },
     strategy: Strategy,
@@ -326,6 +342,7 @@ export const NewVersion = input({ note: { type: 'string', maxLength: 1_000 }, st
 export const DeploymentEdit = input({
   name: Name,
   aliases: Aliases,
+  ...FallbackInput,
   strategy: Strategy,
   prefix_cache_scope: CacheScope,
   ...ScaleInput,
@@ -379,6 +396,8 @@ export const Deployment = object({
       'The URL of the API over all deployments of a key owner, which choose by model. Absolute, without a trailing slash and without /v1',
   },
   aliases: list({ type: 'string', description: 'Further names that requests to api_url may give as model' }),
+  fallbacks: list({ type: 'string', description: 'Name of a deployment that gets what this one cannot serve' }),
+  fallback_after_s: orNull(INTEGER),
   owner: Owner,
   state: oneOf(DEPLOYMENT_STATES),
   reason: orNull(Reason),

@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { collect, parseChoice, parseDuration, UsageError } from 'capstan/internal/cli';
 import type { NewDeployment } from '../api/objects';
-import { MAX_ALIASES } from '../deployments/alias-schema';
+import { MAX_ALIASES } from '../deployments/routing-schema';
 import { defined, seconds } from './spec-flags';
 
 export interface ScaleFlags {

@@ -1,6 +1,7 @@
 import type { Misplaced, ReplicaAddress } from '../driver/driver';
 import type { ReplicaRow, VersionRow } from '../store/deployment-schema';
 import type { ServiceTx } from '../store/schema';
+import { fallbacksOf, NO_FALLBACKS } from '../deployments/fallbacks';
 import { aliasesOf } from '../deployments/aliases';
 import { parseSpec, type StoredSpec } from '../deployments/spec';
 import {
@@ -65,6 +66,7 @@ export async function loadDeployment(
     slug: row.slug,
     name: row.name,
     aliases: (await aliasesOf(tx, [deploymentId])).get(deploymentId) ?? [],
+    fallbacks: (await fallbacksOf(tx, [deploymentId])).get(deploymentId) ?? NO_FALLBACKS,
     createdMs: row.created_at,
     ownerType: row.owner_type,
     ownerId: row.owner_id,

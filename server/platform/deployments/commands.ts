@@ -1,6 +1,7 @@
 import { checkNameBesideId, deleteInChange, type OwnerRef, setAccessInChange } from 'capstan/internal';
 import { changeOptions, demandOwner, type ServiceActor } from '../accounts/actor';
 import { aliasesOf, checkAliases, demandUnusedNames, writeAliases } from './aliases';
+import { type FallbackEdit, fallbackView, fallbacksOf, writeFallbacks } from './fallbacks';
 import { demandEpoch } from '../control/lease';
 import { observedState } from '../control/reconcile';
 import { serviceChange, type ServiceChange } from '../store/change';
@@ -15,7 +16,7 @@ import { type Intent, INTENTS } from '../control/intents';
 import type { DeploymentRecord } from '../control/records';
 import { loadDeployment, saveDeployment } from '../control/record-rows';
 
-export interface DeploymentEdit extends Partial<Scale> {
+export interface DeploymentEdit extends Partial<Scale>, FallbackEdit {
   name?: string;
   /** Replaces all aliases. */
   aliases?: readonly string[];
@@ -146,6 +147,9 @@ export function editDeployment(
         await demandUnusedNames(tx, owner.id, deploymentId, { name, aliases });
         await writeAliases(tx, owner.id, deploymentId, aliases);
       }
+      const oldFallbacks = fallbackView((await fallbacksOf(tx, [deploymentId])).get(deploymentId));
+      await writeFallbacks(tx, owner.id, deploymentId, edit);
+      const fallbacks = fallbackView((await fallbacksOf(tx, [deploymentId])).get(deploymentId));
       await tx.updateTable('deployment_settings').set(settings).where('deployment_id', '=', deploymentId).execute();
       await tx
         .updateTable('deployments')
@@ -157,8 +161,8 @@ export function editDeployment(
         action: 'deployment.updated',
         owner,
         target: { type: 'deployment', id: deploymentId },
-        before: auditView({ ...before, aliases: oldAliases }),
-        after: auditView({ ...settings, name, aliases }),
+        before: { ...auditView({ ...before, aliases: oldAliases }), ...oldFallbacks },
+        after: { ...auditView({ ...settings, name, aliases }), ...fallbacks },
       });
       return () => readDeployment(tx, deploymentId);
     },

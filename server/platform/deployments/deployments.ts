@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { checkNameBesideId, ensureDeployment, findDeployment, type OwnerRef } from 'capstan/internal';
 import { checkAliases, demandUnusedNames, writeAliases } from './aliases';
+import { type FallbackEdit, writeFallbacks } from './fallbacks';
 import { changeOptions, demandOwner, type ServiceActor } from '../accounts/actor';
 import { serviceChange, type ServiceChange } from '../store/change';
 import type { DeploymentSettingsRow } from '../store/deployment-schema';
@@ -18,7 +19,7 @@ const SLUG_ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz';
 /** 12 characters of 5 random bits each: 60 bits. */
 const SLUG_LENGTH = 12;
 
-export interface NewDeployment extends SpecRequest, Partial<Scale> {
+export interface NewDeployment extends SpecRequest, Partial<Scale>, FallbackEdit {
   name: string;
   /** Further names that requests may give as `model`. */
   aliases?: readonly string[];
@@ -97,6 +98,7 @@ export async function insertDeployment(
   };
   await tx.insertInto('deployment_settings').values(row).execute();
   await writeAliases(tx, owner.id, id, aliases);
+  await writeFallbacks(tx, owner.id, id, request);
   const version = await insertVersion(context, change, actor, {
     deploymentId: id,
     number: 1,

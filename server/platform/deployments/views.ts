@@ -4,6 +4,7 @@ import type { Misplaced } from '../driver/driver';
 import type { DeploymentSettingsRow, ReplicaState, VersionRow } from '../store/deployment-schema';
 import type { DeploymentState } from './deployment-state';
 import { aliasesOf } from './aliases';
+import { type Fallbacks, fallbacksOf, fallbackView } from './fallbacks';
 import { ServiceError } from '../store/errors';
 import type { Page } from '../store/page';
 import { type OwnerView, ownerViews, viewOf } from './owner-views';
@@ -67,6 +68,9 @@ export interface DeploymentView extends Pick<
   name: string;
   /** Further names that requests may give as `model`. */
   aliases: string[];
+  /** Names of the deployments that get the requests that this one cannot serve. */
+  fallbacks: string[];
+  fallback_after_s: number | null;
   owner: OwnerView;
   state: DeploymentState;
   reason: Reason | null;
@@ -146,6 +150,10 @@ async function toDeployments(db: Reader, rows: readonly Row[]): Promise<Deployme
     db,
     rows.map(({ id }) => id),
   );
+  const fallbacks = await fallbacksOf(
+    db,
+    rows.map(({ id }) => id),
+  );
   const ids = rows
     .flatMap(({ active_version_id: active, target_version_id: target }) => [active, target])
     .filter((id) => id !== null);
@@ -175,6 +183,7 @@ async function toDeployments(db: Reader, rows: readonly Row[]): Promise<Deployme
       )?.misplaced ?? null;
     return toDeployment(row, viewOf(owners, row.owner_id), {
       aliases: aliases.get(row.id) ?? [],
+      fallbacks: fallbacks.get(row.id),
       active,
       target,
       reason: toReason(target, misplaced) ?? toReason(active, misplaced),
@@ -185,6 +194,7 @@ async function toDeployments(db: Reader, rows: readonly Row[]): Promise<Deployme
 
 interface DeploymentParts {
   aliases: string[];
+  fallbacks: Fallbacks | undefined;
   active: { number: number } | undefined;
   target: { number: number } | undefined;
   reason: Reason | null;
@@ -194,12 +204,13 @@ interface DeploymentParts {
 function toDeployment(
   row: Row,
   owner: OwnerView,
-  { aliases, active, target, reason, numReady }: DeploymentParts,
+  { aliases, fallbacks, active, target, reason, numReady }: DeploymentParts,
 ): DeploymentView {
   return {
     id: row.id,
     name: row.name,
     aliases,
+    ...fallbackView(fallbacks),
     slug: row.slug,
     owner,
     state: row.observed,

@@ -16,6 +16,7 @@ import {
 } from 'capstan/internal';
 import { type DeploymentAddress, isInference } from './address';
 import type { Balancer, Choice } from './balancer';
+import { chainOf, FirstByteLimit, isFailedStatus, isFailure, modelOf } from './fallbacks';
 import { forwardedHeaders, rawHeader, returnedHeaders, withSecret } from './headers';
 import type { ColdStartQueue } from './cold-start-queue';
 import { type Prefix, prefixOf } from './prefix-index';
@@ -31,6 +32,7 @@ import { UsageComment, type UsageReader, UsageTail } from './usage-reader';
 import { asksForStream, KeepAliveComments, type KeepAliveTimes } from './keep-alive-comments';
 
 export interface ForwardTimes extends KeepAliveTimes {
+  firstByteTimeoutMs: number;
   idleTimeoutMs: number;
   /** A client that reads nothing for this long is disconnected. */
   slowClientTimeoutMs: number;
@@ -57,6 +59,8 @@ export interface Call {
   readonly grant: Granted | undefined;
   /** Aborts when the client disconnects or the key is revoked. */
   readonly signal: AbortSignal;
+  /** Deployment of the last attempt: `target`, or one of its fallbacks. */
+  servedBy?: Target;
   /** Replica of the last attempt. */
   choice?: Pick<Choice, 'replica' | 'reason' | 'matched'>;
   connectMs?: number;
@@ -100,47 +104,97 @@ export class Forwarder {
    */
   async forward(call: Call): Promise<void> {
     const body = call.model === undefined ? await readBody(call.request) : call.model.body.whole;
-    const { target, begun } = await this.#ready(call, body);
-    try {
-      const { choice, response } = await this.#exchange(call, target, body);
+    // A long body of the API of all deployments is in `call.model`.
+    const canRepeat = call.model === undefined ? body === undefined || Buffer.isBuffer(body) : body !== undefined;
+    const chain = chainOf(call, this.#parts.targets, canRepeat);
+    let begun: ReplyStream | undefined;
+    const onBegun = (stream: ReplyStream): void => {
+      begun = stream;
+    };
+    for (const [i, target] of chain.entries()) {
       try {
-        await this.#relay(call, choice, response, begun);
-      } finally {
-        choice.close();
+        call.servedBy = target;
+        const attempt = await this.#attempt(call, target, body, { isLast: i === chain.length - 1, begun, onBegun });
+        if (attempt === undefined) continue;
+        try {
+          await this.#relay(call, attempt.choice, attempt.response, begun);
+        } finally {
+          attempt.choice.close();
+        }
+        return;
+      } catch (error) {
+        if (begun === undefined) throw error;
+        sendErrorEvent(begun, error);
+        throw new ReportedError();
       }
-    } catch (error) {
-      if (begun === undefined) throw error;
-      sendErrorEvent(begun, error);
     }
+  }
+
+  /**
+   * Returns the response of one deployment. Returns undefined if the next one of the chain gets the request. The last
+   * one always responds or throws.
+   */
+  async #attempt(
+    call: Call,
+    target: Target,
+    body: UpstreamRequest['body'],
+    { isLast, begun, onBegun }: { isLast: boolean; begun: ReplyStream | undefined; onBegun: (s: ReplyStream) => void },
+  ): Promise<Exchanged | undefined> {
+    if (isLast) return this.#exchange(call, await this.#ready(call, target, body, begun, onBegun), body, call.signal);
+    let exchanged: Exchanged | undefined;
+    const { firstByteTimeoutMs, idleTimeoutMs } = this.#parts.times;
+    let limit: FirstByteLimit | undefined;
+    try {
+      const ready = await this.#ready(call, target, body, begun, onBegun);
+      limit = new FirstByteLimit(call.target.fallbackAfterMs ?? firstByteTimeoutMs + idleTimeoutMs, call.signal);
+      exchanged = await this.#exchange(call, ready, body, limit.signal);
+      const { status, body: content } = exchanged.response;
+      if (!isFailedStatus(status)) {
+        // Until a byte of the content has arrived, the client has got nothing and another deployment may respond.
+        await content.started();
+        return exchanged;
+      }
+      content.destroy();
+    } catch (error) {
+      if (call.signal.aborted || !isFailure(error)) {
+        exchanged?.choice.close();
+        throw error;
+      }
+      if (exchanged !== undefined)
+        call.failures.push(error instanceof UpstreamError && error.reason === 'timeout' ? 'timeout' : 'cut');
+    } finally {
+      limit?.end();
+    }
+    exchanged?.choice.close();
+    call.numRetries++;
+    return undefined;
   }
 
   /** Waits for the first replica. The client of a stream receives comments meanwhile. */
   async #ready(
-    { target, signal, reply }: Call,
+    { signal, reply }: Call,
+    target: Target,
     body: UpstreamRequest['body'],
-  ): Promise<{ target: Target; begun: ReplyStream | undefined }> {
+    begun: ReplyStream | undefined,
+    onBegun: (stream: ReplyStream) => void,
+  ): Promise<Target> {
     const held = this.#parts.coldStarts.ready(target, signal, Buffer.isBuffer(body) ? body.length : 0);
-    if (!(held instanceof Promise)) return { target: held, begun: undefined };
+    if (!(held instanceof Promise)) return held;
     const waiting =
-      Buffer.isBuffer(body) && asksForStream(body) ? new KeepAliveComments(reply, this.#parts.times) : undefined;
+      Buffer.isBuffer(body) && asksForStream(body) ? new KeepAliveComments(reply, this.#parts.times, begun) : undefined;
     try {
-      const ready = await held;
-      return { target: ready, begun: waiting?.end() };
-    } catch (error) {
-      const begun = waiting?.end();
-      if (begun === undefined) throw error;
-      sendErrorEvent(begun, error);
-      throw new ReportedError();
+      return await held;
+    } finally {
+      const stream = waiting?.end();
+      if (stream !== undefined) onBegun(stream);
     }
   }
 
   /** Tries once, and retries once on another replica if that is safe. */
-  async #exchange(
-    call: Call,
-    target: Target,
-    body: UpstreamRequest['body'],
-  ): Promise<{ choice: Choice; response: UpstreamResponse }> {
-    const request = this.#request(call, body);
+  async #exchange(call: Call, target: Target, body: UpstreamRequest['body'], signal: AbortSignal): Promise<Exchanged> {
+    const request = this.#request(call, target, body);
+    // The names of models differ between deployments.
+    const model = call.model ?? (target.deploymentId === call.target.deploymentId ? undefined : modelIn(body));
     let prefix: Prefix | undefined;
     const options = {
       bodyBytes: Buffer.isBuffer(body) ? body.length : 0,
@@ -158,8 +212,9 @@ export class Forwarder {
       if (failed !== undefined) call.numRetries++;
       const sent = { ...request, headers: withSecret(request.headers, choice.replica.secret) };
       try {
-        if (call.model !== undefined) sent.body = await this.#bodyFor(call.model, choice);
-        const response = await choice.upstream.send(sent, call.signal);
+        if (model !== undefined)
+          sent.body = await this.#bodyFor(model, choice, target.deploymentId !== call.target.deploymentId);
+        const response = await choice.upstream.send(sent, signal);
         call.connectMs = response.connectMs;
         return { choice, response };
       } catch (error) {
@@ -176,12 +231,18 @@ export class Forwarder {
   }
 
   /** Returns the body with a name that the replica knows. */
-  async #bodyFor({ requested, inner, body }: RequestedModel, choice: Choice): Promise<UpstreamRequest['body']> {
-    return body.withModel(inner ?? (await this.#served.nameFor(choice, requested)));
+  async #bodyFor(
+    { requested, inner, body }: RequestedModel,
+    choice: Choice,
+    isFallback: boolean,
+  ): Promise<UpstreamRequest['body']> {
+    if (inner !== undefined && !isFallback) return body.withModel(inner);
+    return body.withModel(await this.#served.nameFor(choice, inner ?? requested));
   }
 
   #request(
-    { request, requestId, address, target: { cacheScope, deploymentId }, grant }: Call,
+    { request, requestId, address, grant }: Call,
+    { cacheScope, deploymentId }: Target,
     body: UpstreamRequest['body'],
   ): UpstreamRequest {
     const { scheme, trustedProxies } = this.#parts;
@@ -245,6 +306,16 @@ export class Forwarder {
       call.usage = usageHeader === undefined ? usage?.usage : parseUsage(usageHeader);
     }
   }
+}
+
+/** A response, and the replica that sends it. The caller closes the choice. */
+interface Exchanged {
+  choice: Choice;
+  response: UpstreamResponse;
+}
+
+function modelIn(body: UpstreamRequest['body']): RequestedModel | undefined {
+  return Buffer.isBuffer(body) ? modelOf(body) : undefined;
 }
 
 /** The error has already been written to the response. */

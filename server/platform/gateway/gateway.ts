@@ -267,6 +267,7 @@ export class Gateway {
       requestId,
       deployment: target?.deploymentId,
       replica: call?.choice?.replica.id,
+      ...(call?.servedBy === undefined || call.servedBy === target ? {} : { fallback: call.servedBy.deploymentId }),
       ...(firstByteMs === undefined ? {} : { firstByteMs: round(firstByteMs) }),
       ...(grant === undefined ? {} : { key: grant.keyId }),
       ...(call?.choice === undefined || call.choice.reason === 'only'

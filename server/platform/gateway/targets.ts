@@ -12,6 +12,10 @@ export interface Target {
   readonly name: string | null;
   /** Further names that requests may give as `model`. */
   readonly aliases: readonly string[];
+  /** Ids of the deployments that get the requests that this one cannot serve, in order. */
+  readonly fallbacks: readonly string[];
+  /** How long the first byte may take before the next fallback is tried. null: the limit of the gateway. */
+  readonly fallbackAfterMs: number | null;
   /** Wall clock. */
   readonly createdMs: number;
   /** Owner of the deployment. Compared with the owner of the key. */

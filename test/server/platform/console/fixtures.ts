@@ -262,6 +262,8 @@ function deployment(number: number, name: string, part: Partial<Deployment> = {}
     url: `http://127.0.0.1:8091/d/${slug}`,
     api_url: 'http://127.0.0.1:8091',
     aliases: [],
+    fallbacks: [],
+    fallback_after_s: null,
     owner: SELF,
     state: 'running',
     reason: null,

@@ -93,6 +93,8 @@ export function target(slug: string, replicas: readonly TargetReplica[], fields:
     slug,
     name: slug,
     aliases: [],
+    fallbacks: [],
+    fallbackAfterMs: null,
     createdMs: 1_700_000_000_000,
     ownerId: 'own_1',
     accessControl: false,
