@@ -2,12 +2,14 @@ import type { Command } from 'commander';
 import type { CommandIo } from 'capstan/internal/cli';
 import type { NewDeployment } from '../api/objects';
 import {
-  addAliasFlag,
+  addRoutingFlags,
   addScaleFlags,
   addStrategyFlag,
   addWaitFlags,
+  type RoutingFlags,
   type ScaleFlags,
   timeoutOf,
+  toRouting,
   toScale,
   toStrategy,
   type WaitFlags,
@@ -18,12 +20,11 @@ import { type Call, printJson, remote } from './remote';
 import { addSpecFlags, defined, type SpecFlags, toSpec } from './spec-flags';
 import { waitUntilRunning } from './wait';
 
-interface Flags extends SpecFlags, ScaleFlags, WaitFlags {
+interface Flags extends SpecFlags, ScaleFlags, RoutingFlags, WaitFlags {
   owner?: string;
   container?: string;
   accessControl?: boolean;
   note?: string;
-  alias?: string[];
   strategy?: string;
 }
 
@@ -39,7 +40,7 @@ export function addDeployCommand(program: Command, io?: CommandIo): void {
   addSpecFlags(command, { of: 'deployment', isChange: false });
   addScaleFlags(command, { isChange: false });
   addStrategyFlag(command, 'auto');
-  addAliasFlag(command, { isChange: false });
+  addRoutingFlags(command, { isChange: false });
   command
     .option('--container <name>', 'deploy what this training container runs; other flags override its settings')
     .option('--owner <owner>', 'owner of the deployment: org:SLUG (default: yourself)')
@@ -57,7 +58,7 @@ async function deploy({ client, flags, args: [name], io }: Call<Flags>): Promise
     ...defined('owner', owner),
     ...defined('note', flags.note),
     ...defined('access_control', flags.accessControl),
-    ...defined('aliases', flags.alias),
+    ...toRouting(flags),
     ...defined('strategy', toStrategy(flags.strategy)),
   };
   const created =

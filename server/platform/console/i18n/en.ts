@@ -569,6 +569,13 @@ const en = {
   'settings.general': 'General',
   'settings.aliases': 'Aliases',
   'settings.aliasesHint': 'Further names of this deployment as a model. One name a line.',
+  'settings.fallbacks': 'Fallbacks',
+  'settings.fallbacksNote': 'Other deployments get the requests that this one cannot serve, before the first byte.',
+  'settings.fallbackNames': 'Deployments',
+  'settings.fallbackNamesHint': 'In the order of the attempts. One name a line.',
+  'settings.fallbackAfter': 'Wait for the first byte',
+  'settings.fallbackAfterHint': 'After this time the next deployment is tried. Empty: no limit.',
+  'settings.fallbackAfterError': 'Enter 1 to 3,600 seconds',
   'settings.updates': 'Updates',
   'settings.cache': 'Prefix cache',
   'settings.cacheNote':

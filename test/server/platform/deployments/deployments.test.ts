@@ -134,6 +134,32 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     await store.editDeployment(ann, other.id, { name: 'Qwen' });
   });
 
+  on('fallbacks are other deployments of the owner, and go with them', async () => {
+    await open();
+    const bob = await createUser('bob@example.com');
+    const foreign = await store.createDeployment(bob, { name: 'foreign' });
+    const spare = await store.createDeployment(ann, { name: 'spare' });
+    const last = await store.createDeployment(ann, { name: 'last' });
+    const { id, fallbacks } = await store.createDeployment(ann, {
+      name: 'chat',
+      fallbacks: ['spare', last.id],
+      fallback_after_s: 30,
+    });
+    expect(fallbacks).toEqual(['spare', 'last']);
+    for (const refused of [['foreign'], [foreign.id], ['chat'], ['spare', spare.id], ['nothing']])
+      await expect(store.editDeployment(ann, id, { fallbacks: refused })).rejects.toMatchObject({
+        code: 'invalid_argument',
+      });
+    await store.editDeployment(ann, spare.id, { name: 'renamed' });
+    expect(await store.getDeployment(ann, id)).toMatchObject({ fallbacks: ['renamed', 'last'], fallback_after_s: 30 });
+    expect(await store.editDeployment(ann, id, { fallback_after_s: null })).toMatchObject({
+      fallbacks: ['renamed', 'last'],
+      fallback_after_s: null,
+    });
+    await store.editDeployment(ann, id, { fallbacks: ['last', 'renamed'] });
+    expect((await store.getDeployment(ann, id)).fallbacks).toEqual(['last', 'renamed']);
+  });
+
   on('cannot decrypt secrets with another key', async () => {
     await open();
     const { id } = await store.createDeployment(ann, { name: 'chat', secret_env: { TOKEN: 'hush' } });
