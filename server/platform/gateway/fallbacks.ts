@@ -27,7 +27,7 @@ export function chainOf({ target, address, request }: Call, targets: Targets, ca
   return [target, ...others.filter(({ state }) => state !== 'deleting')];
 }
 
-/** Whether the next deployment may get a request after this error, of which the client has seen nothing. */
+/** Whether the next deployment may get a request after this error, as long as the client has seen nothing. */
 export function isFailure(error: unknown): boolean {
   return error instanceof UpstreamError || FAILED_CODES.has(toApiError(error).code);
 }

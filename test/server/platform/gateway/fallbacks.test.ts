@@ -172,7 +172,7 @@ test('a deployment that is stopped, failed, starting or gone is passed over', as
   expect((await post(url)).status).toBe(404);
 });
 
-test('a fallback gets its own model name, the cache scope of its deployment and no fallback of its own', async () => {
+test('a fallback gets its model name and the cache scope of its deployment, and has no further fallback', async () => {
   const { url, targets } = await start([status(503), echo, good]);
   targets.set({ ...(targets.find('d1') as Target), fallbacks: ['dep_d0'] });
   const own = (await (
