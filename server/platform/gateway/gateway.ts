@@ -4,19 +4,22 @@ import {
   ApiError,
   CidrList,
   Cors,
+  type ErrorStyle,
+  errorStyleOf,
   type Granted,
   header,
   type HttpReply,
+  isAnthropicPath,
   isPreflight,
   type Log,
   OPEN_CORS,
   RecordedReply,
   redactKeys,
-  renderError,
   type ReplicaUsage,
   requestIdOf,
   type StreamedRequest,
   toApiError,
+  withBearerKey,
 } from 'capstan/internal';
 import { addressOf, type DeploymentAddress, isApiRequest } from './address';
 import { Balancer } from './balancer';
@@ -156,6 +159,7 @@ export class Gateway {
       target: undefined,
       grant: undefined,
       body: undefined,
+      style: errorStyleOf(request.path),
     };
     const recorded = new RecordedReply(reply, { 'X-Request-Id': state.requestId });
     this.#numOpen++;
@@ -203,11 +207,13 @@ export class Gateway {
       return;
     }
     const target = address === undefined ? undefined : this.#options.targets.find(address.slug);
+    if (address !== undefined) state.style = errorStyleOf(address.path);
     if (address === undefined || target === undefined || target.state === 'deleting') throw notFound();
     state.target = target;
     if (target.accessControl) {
       if (isPreflight(request)) return recorded.send(204, this.#cors.headers(request), '');
-      const checking = this.#options.access.check(request, { id: target.deploymentId, ownerId: target.ownerId });
+      const checked = isAnthropicPath(address.path) ? { ...request, headers: withBearerKey(request.headers) } : request;
+      const checking = this.#options.access.check(checked, { id: target.deploymentId, ownerId: target.ownerId });
       state.grant = admit(checking instanceof Promise ? await checking : checking);
     }
     refuseUpgrade(request);
@@ -237,7 +243,7 @@ export class Gateway {
     await this.#forwarder.forward(state.call);
   }
 
-  #sendError(error: unknown, { request, requestId, target }: RequestState, recorded: RecordedReply): void {
+  #sendError(error: unknown, { request, requestId, target, style }: RequestState, recorded: RecordedReply): void {
     if (error instanceof ReportedError || request.signal.aborted) return;
     const apiError = toApiError(error);
     if (apiError.status === 500)
@@ -250,7 +256,7 @@ export class Gateway {
       recorded.send(
         apiError.status,
         { ...this.#cors.headers(request), 'Content-Type': 'application/json', ...apiError.headers },
-        renderError(apiError),
+        style.body(apiError, requestId),
       );
   }
 
@@ -302,6 +308,7 @@ interface RequestState {
   grant: Granted | undefined;
   call: Call | undefined;
   body: ModelBody | undefined;
+  style: ErrorStyle;
 }
 
 function refuseUpgrade(request: StreamedRequest): void {

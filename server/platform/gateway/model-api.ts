@@ -6,7 +6,9 @@ import {
   type Granted,
   type HttpReply,
   type Identity,
+  isAnthropicPath,
   type StreamedRequest,
+  withBearerKey,
 } from 'capstan/internal';
 import { type DeploymentAddress, isInference } from './address';
 import { ModelBodies, type ModelBody } from './model-body';
@@ -65,7 +67,10 @@ export class ModelApi {
     headers: Readonly<Record<string, string>>,
   ): Promise<ModelRequest | undefined> {
     const { request } = facts;
-    const identity = admitted(await this.#access.identify(request));
+    // Anthropic's clients send the key in x-api-key.
+    const { path, headers: sent } = request;
+    const keyed = isAnthropicPath(path) ? { ...request, headers: withBearerKey(sent) } : request;
+    const identity = admitted(await this.#access.identify(keyed));
     if (request.path === MODELS_PATH || request.path.startsWith(`${MODELS_PATH}/`)) {
       if (!READING.has(request.method)) throw wrongMethod('GET, HEAD, OPTIONS');
       if (request.path === MODELS_PATH) return sendJson(reply, request, headers, this.#list(identity));

@@ -386,6 +386,25 @@ overBackends((make) => {
     ]);
   });
 
+  test("Anthropic's interface takes the key from x-api-key, does not forward it, and has its errors", async () => {
+    const { url } = await start();
+    const ask = (path: string, key: string, model: string) =>
+      post(`${url}${path}`, undefined, { model }, { headers: { 'X-Api-Key': key } });
+    const seen = (await (await ask('/v1/messages', keys.alice, 'chat')).json()) as Echo;
+    expect(seen.body).toBe('{"model":"chat-model"}');
+    for (const name of ['x-api-key', 'authorization']) expect(seen.headers.map(([key]) => key)).not.toContain(name);
+    expect((await ask('/v1/messages/count_tokens', keys.alice, 'gpt-4o')).status).toBe(200);
+    for (const [key, model, status, type] of [
+      [keys.alice, 'his', 404, 'not_found_error'],
+      [keys.bound, 'chat', 403, 'permission_error'],
+      ['sk-wrong', 'chat', 401, 'authentication_error'],
+    ] as const) {
+      const response = await ask('/v1/messages', key, model);
+      expect([response.status, await response.json()]).toMatchObject([status, { type: 'error', error: { type } }]);
+    }
+    expect((await ask('/v1/chat/completions', keys.alice, 'chat')).status).toBe(401);
+  });
+
   test('a cookie of a deployment does not reach the shared host name', async () => {
     const { url, targets } = await start();
     targets.set(
