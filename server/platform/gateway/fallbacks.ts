@@ -1,9 +1,8 @@
 import { type ApiErrorCode, toApiError } from 'capstan/internal';
 import type { RequestedModel } from './model-api';
 import { ModelFieldReader } from './model-field';
-import { isInference } from './address';
+import { type DeploymentAddress, isInference } from './address';
 import { UpstreamError } from './upstream-error';
-import type { Call } from './forward';
 import type { Target, Targets } from './targets';
 import { splice } from './model-body';
 
@@ -19,8 +18,12 @@ const FAILED_CODES: ReadonlySet<ApiErrorCode> = new Set<ApiErrorCode>([
   'upstream_timeout',
 ]);
 
-/** Returns the deployments that get the request of `call`, in order. Only an inference request may be repeated. */
-export function chainOf({ target, address, request }: Call, targets: Targets, canRepeat: boolean): Target[] {
+/** Returns the deployments that get a request, in order. Only an inference request may be repeated. */
+export function chainOf(
+  { target, address, request }: { target: Target; address: DeploymentAddress; request: { method: string } },
+  targets: Targets,
+  canRepeat: boolean,
+): Target[] {
   if (!canRepeat || target.fallbacks.length === 0 || request.method !== 'POST' || !isInference(address.path))
     return [target];
   const others = target.fallbacks.flatMap((id) => targets.findById(id) ?? []);
