@@ -118,6 +118,11 @@ function gatewayHandler(
     targets.set({
       deploymentId: dep(i),
       slug: `d${i}`,
+      name: `model-${i}`,
+      aliases: [],
+      fallbacks: [],
+      fallbackAfterMs: null,
+      createdMs: 0,
       ownerId: owner,
       accessControl: true,
       state: 'running',
@@ -132,6 +137,7 @@ function gatewayHandler(
   const access = {
     check: (request: Parameters<KeyCheck['check']>[0], target: Parameters<KeyCheck['check']>[1]) =>
       check.check(request, target),
+    identify: (request: Parameters<KeyCheck['identify']>[0]) => check.identify(request),
   };
   const gateway = new Gateway({
     targets,

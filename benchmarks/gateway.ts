@@ -21,12 +21,14 @@ const { values } = parseArgs({
   },
 });
 const NUM_STREAMS = 64;
-const BODY = Buffer.from(
-  JSON.stringify({
-    model: 'demo',
-    messages: [{ role: 'user', content: 'Say hello, and describe the weather forecast for tomorrow.' }],
-  }),
-);
+const bodyFor = (model: string): Buffer =>
+  Buffer.from(
+    JSON.stringify({
+      // As official clients order it.
+      messages: [{ role: 'user', content: 'Say hello, and describe the weather forecast for tomorrow.' }],
+      model,
+    }),
+  );
 const agent = new Agent({ keepAlive: true, maxSockets: 256 });
 
 interface Side {
@@ -58,6 +60,7 @@ interface Route {
   port: number;
   prefix: string;
   key: string;
+  body: Buffer;
 }
 
 /** The measurements of one request. */
@@ -68,7 +71,7 @@ interface Measurement {
 }
 
 /** Sends one request. The time to first byte is that of the body, which a client waits for. */
-function send({ port, prefix, key }: Route, query: string): Promise<Measurement> {
+function send({ port, prefix, key, body }: Route, query: string): Promise<Measurement> {
   return new Promise((resolve, reject) => {
     const startedMs = performance.now();
     const sent = request(
@@ -80,7 +83,7 @@ function send({ port, prefix, key }: Route, query: string): Promise<Measurement>
         path: `${prefix}/v1/chat/completions${query}`,
         headers: {
           'Content-Type': 'application/json',
-          'Content-Length': BODY.length,
+          'Content-Length': body.length,
           ...(key === '' ? {} : { Authorization: `Bearer ${key}` }),
         },
       },
@@ -100,7 +103,7 @@ function send({ port, prefix, key }: Route, query: string): Promise<Measurement>
       },
     );
     sent.on('error', reject);
-    sent.end(BODY);
+    sent.end(body);
   });
 }
 
@@ -137,16 +140,19 @@ function row(...cells: string[]): void {
 void (async () => {
   const replica = await start('replica');
   const gateway = await start('gateway', String(replica.port), values.keys, values.deployments);
-  const direct: Route = { port: replica.port, prefix: '', key: '' };
-  const through: Route = { port: gateway.port, prefix: `/d/d${Number(values.deployments) >> 1}`, key: gateway.key };
+  const direct: Route = { port: replica.port, prefix: '', key: '', body: bodyFor('demo') };
+  const number = Number(values.deployments) >> 1;
+  const through: Route = { ...direct, port: gateway.port, prefix: `/d/d${number}`, key: gateway.key };
+  const byModel: Route = { ...through, prefix: '', body: bodyFor(`model-${number}`) };
   const budgetMs = Number(values.seconds) * 1000;
   row('measure', 'direct', 'through the gateway', 'difference', 'target');
   row('---', '---', '---', '---', '---');
-  for (const [name, query] of [
-    ['first byte of a complete response', ''],
-    ['first byte of a stream', '?chunks=1&step=0'],
+  for (const [name, query, route] of [
+    ['first byte of a complete response', '', through],
+    ['first byte of a stream', '?chunks=1&step=0', through],
+    ['first byte of a complete response, deployment found by model', '', byModel],
   ] as const) {
-    const [without, within] = await firstBytes(direct, through, query, budgetMs * 0.2);
+    const [without, within] = await firstBytes(direct, route, query, budgetMs * 0.13);
     const ms = (numbers: readonly number[]) =>
       `p50 ${quantile(numbers, 0.5).toFixed(3)} ms, p99 ${quantile(numbers, 0.99).toFixed(3)} ms`;
     row(

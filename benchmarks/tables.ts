@@ -391,6 +391,11 @@ void (async () => {
   filled.deploymentIds.forEach((deploymentId, i) =>
     targets.set({
       deploymentId,
+      name: null,
+      aliases: [],
+      fallbacks: [],
+      fallbackAfterMs: null,
+      createdMs: 0,
       slug: `d${i}`,
       ownerId: i % 2 === 0 ? filled.userId : filled.orgId,
       accessControl: true,

@@ -12,7 +12,7 @@ import type { KeyEdit, KeySpec } from './keys/changes';
 import { KeyUses } from './check/uses';
 import { KeyLimiter } from './check/limiter';
 import type { DatabaseLocation } from './store/location';
-import type { AccessOutcome } from './check/outcome';
+import type { AccessOutcome, Denied, Identity } from './check/outcome';
 import { DEFAULT_OWNER, type OwnerName } from './owner-names';
 import { DEFAULT_DEPLOYMENT, type DeploymentRef, type OwnerRef } from './owners';
 import type { AccessStore } from './store/store';
@@ -164,6 +164,11 @@ export class Access {
    */
   check(request: CheckedRequest, target: CheckTarget = this.target): AccessOutcome | Promise<AccessOutcome> {
     return this.#check.check(request, target);
+  }
+
+  /** Verifies the key of a request before it is known which deployment the request wants. Does not reject. */
+  identify(request: CheckedRequest): Identity | Denied | Promise<Identity | Denied> {
+    return this.#check.identify(request);
   }
 
   /** Values for `/metrics` and the console. */

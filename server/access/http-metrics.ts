@@ -1,5 +1,5 @@
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
-import type { Access } from '.';
+import type { Access, AccessOutcome, Denied, Identity } from '.';
 import type { RequestRecord } from '../http/routes';
 import { BYTE_BUCKETS, REQUEST_TIME_BUCKETS } from '../http/buckets';
 
@@ -84,11 +84,14 @@ export class HttpMetrics {
   }
 
   /** Wraps `access.check` so that each outcome is counted. */
-  counting(access: Access): Pick<Access, 'check'> {
-    const count = <T extends Awaited<ReturnType<Access['check']>>>(outcome: T): T => {
+  counting(access: Access): Pick<Access, 'check' | 'identify'> {
+    const count = <T extends AccessOutcome>(outcome: T): T => {
       this.#accessChecks.inc({ outcome: outcome.ok ? 'granted' : outcome.code });
       return outcome;
     };
+    // A verified key counts when it is admitted.
+    const counted = (identity: Identity | Denied): Identity | Denied =>
+      identity.ok ? { ...identity, admit: (target) => count(identity.admit(target)) } : count(identity);
     const registers = this.#registers;
     new Gauge({
       name: 'capstan_access_keys',
@@ -110,6 +113,10 @@ export class HttpMetrics {
       check: (...args) => {
         const outcome = access.check(...args);
         return outcome instanceof Promise ? outcome.then(count) : count(outcome);
+      },
+      identify: (request) => {
+        const identity = access.identify(request);
+        return identity instanceof Promise ? identity.then(counted) : counted(identity);
       },
     };
   }

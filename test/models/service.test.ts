@@ -281,6 +281,26 @@ describe('from a training container to keys', () => {
     expect(await statusOf(chat.url, laptop)).toBe(200);
   });
 
+  test('one URL serves all deployments of the owner of a key, by name, alias and adapter', async () => {
+    expect((await cli('deployments', 'edit', 'chat', '--alias', 'gpt-4o')).code).toBe(0);
+    const { api_url: url } = await client.deployments.get(chat.id);
+    expect([url, await statusOf(url), await statusOf(url, laptop)]).toEqual([service.servingUrl, 401, 200]);
+    const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: laptop, maxRetries: 0 });
+    const names = (await openai.models.list()).data.map(({ id }) => id);
+    expect(names).toEqual(['chat', 'gpt-4o', 'other']);
+    const messages = [{ role: 'user' as const, content: 'What is Capstan?' }];
+    for (const model of ['chat', 'gpt-4o', 'chat/demo']) {
+      const { choices, usage } = await openai.chat.completions.create({ model, messages });
+      expect(choices[0].message.content).toContain('Capstan');
+      expect(usage?.completion_tokens).toBeGreaterThan(0);
+    }
+    for (const model of ['chat/other', 'nothing'])
+      await expect(openai.chat.completions.create({ model, messages })).rejects.toMatchObject({
+        status: 404,
+        code: 'model_not_found',
+      });
+  });
+
   test('a stopped deployment refuses requests; a request wakes one that is scaled to zero', async () => {
     const stopped = await cli('deployments', 'stop', 'chat', '--wait');
     expect(stopped).toMatchObject({ code: 0, stdout: `chat (${chat.id}) is paused\n` });

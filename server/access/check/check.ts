@@ -13,6 +13,7 @@ import {
   type AccessOutcome,
   budgetExceeded,
   type Denied,
+  type Identity,
   INVALID_KEY,
   IP_NOT_ALLOWED,
   NOT_PERMITTED,
@@ -51,8 +52,19 @@ export interface CheckParts {
 interface Presented {
   key: string;
   fingerprint: Fingerprint;
-  target: CheckTarget;
   address: string;
+}
+
+/** The key of a request, found by its headers. Without `isVerified`, argon2 has to decide. */
+interface Found {
+  entry: KeyEntry;
+  presented: Presented;
+  isVerified: boolean;
+}
+
+/** A key of the command line. */
+interface FixedKey {
+  fixedOwnerId: string;
 }
 
 const SLOW_FAILURE_RETRY_S = 3;
@@ -84,27 +96,27 @@ export class KeyCheck implements GrantIssuer {
     this.#parts.table.addFingerprint(publicId, version, undefined, this.#fingerprinter.of(secret));
   }
 
-  check({ headers, remoteAddress }: CheckedRequest, target: CheckTarget): AccessOutcome | Promise<AccessOutcome> {
-    const key = bearerKey(headers);
-    if (key === undefined) return INVALID_KEY;
-    const publicId = parseKey(key);
-    if (publicId === undefined && this.#fixed.size === 0) return INVALID_KEY;
-    const fingerprint = this.#fingerprinter.of(key);
-    if (this.#fixed.size > 0) {
-      const ownerId = this.#fixed.get(fingerprintText(fingerprint));
-      if (ownerId !== undefined)
-        return ownerId === target.ownerId ? { ok: true, keyId: 'fixed', ownerId, done: nothing } : NOT_PERMITTED;
-      if (publicId === undefined) return INVALID_KEY;
-    }
-    const { table, now, isFresh, trustedProxies } = this.#parts;
-    if (!isFresh()) return UNAVAILABLE;
-    const entry = table.get(publicId as string);
-    const nowMs = now();
-    const match = table.match(entry, fingerprint, nowMs);
-    // Checked before argon2, so that an expired or disabled key costs nothing.
-    if (entry === undefined || match === 'mismatch' || !isUsable(entry, nowMs)) return INVALID_KEY;
-    const presented = { key, fingerprint, target, address: callerAddress(remoteAddress, headers, trustedProxies) };
-    return match === 'match' ? this.#admit(entry, presented, nowMs) : this.#verify(entry, presented);
+  check(request: CheckedRequest, target: CheckTarget): AccessOutcome | Promise<AccessOutcome> {
+    const found = this.#find(request);
+    if ('ok' in found) return found;
+    if ('fixedOwnerId' in found) return admitFixed(found, target);
+    const { entry, presented, isVerified } = found;
+    if (isVerified) return this.#admit(entry, presented, target, this.#parts.now());
+    return this.#verify(entry, presented).then((verified) =>
+      'ok' in verified ? verified : this.#admit(verified, presented, target, this.#parts.now()),
+    );
+  }
+
+  /** Verifies the key of a request before it is known which deployment the request wants. Counts no request. */
+  identify(request: CheckedRequest): Identity | Denied | Promise<Identity | Denied> {
+    const found = this.#find(request);
+    if ('ok' in found) return found;
+    if ('fixedOwnerId' in found) return fixedIdentity(found);
+    const { entry, presented, isVerified } = found;
+    if (isVerified) return this.#identity(entry, presented);
+    return this.#verify(entry, presented).then((verified) =>
+      'ok' in verified ? verified : this.#identity(verified, presented),
+    );
   }
 
   /** Aborts the running requests whose key has lost access. */
@@ -130,8 +142,51 @@ export class KeyCheck implements GrantIssuer {
     this.#parts.uses.addTokens(keyId, this.#parts.now(), address, tokens);
   }
 
+  #find({ headers, remoteAddress }: CheckedRequest): Found | FixedKey | Denied {
+    const key = bearerKey(headers);
+    if (key === undefined) return INVALID_KEY;
+    const publicId = parseKey(key);
+    if (publicId === undefined && this.#fixed.size === 0) return INVALID_KEY;
+    const fingerprint = this.#fingerprinter.of(key);
+    if (this.#fixed.size > 0) {
+      const fixedOwnerId = this.#fixed.get(fingerprintText(fingerprint));
+      if (fixedOwnerId !== undefined) return { fixedOwnerId };
+      if (publicId === undefined) return INVALID_KEY;
+    }
+    const { table, now, isFresh, trustedProxies } = this.#parts;
+    if (!isFresh()) return UNAVAILABLE;
+    const entry = table.get(publicId as string);
+    const nowMs = now();
+    const match = table.match(entry, fingerprint, nowMs);
+    // Checked before argon2, so that an expired or disabled key costs nothing.
+    if (entry === undefined || match === 'mismatch' || !isUsable(entry, nowMs)) return INVALID_KEY;
+    const presented = { key, fingerprint, address: callerAddress(remoteAddress, headers, trustedProxies) };
+    return { entry, presented, isVerified: match === 'match' };
+  }
+
+  #identity(entry: KeyEntry, presented: Presented): Identity | Denied {
+    const { ownerId, publicId, keyId, networks } = entry;
+    const { table, uses, now } = this.#parts;
+    uses.record(keyId, now(), presented.address, 0);
+    if (networks?.has(presented.address) === false) return IP_NOT_ALLOWED;
+    return {
+      ok: true,
+      ownerId,
+      mayCall: (deploymentId) => mayCall(entry, deploymentId),
+      admit: (target) => {
+        // The key may have changed while the body arrived.
+        const current = table.get(publicId);
+        const nowMs = now();
+        if (current === undefined || !isUsable(current, nowMs)) return INVALID_KEY;
+        return table.match(current, presented.fingerprint, nowMs) === 'match'
+          ? this.#admit(current, presented, target, nowMs)
+          : INVALID_KEY;
+      },
+    };
+  }
+
   /** Verifies with argon2. Reads the entry again after each wait, because the key may have changed. */
-  async #verify(entry: KeyEntry, presented: Presented): Promise<AccessOutcome> {
+  async #verify(entry: KeyEntry, presented: Presented): Promise<KeyEntry | Denied> {
     const { table, verifier, now, isFresh } = this.#parts;
     const { key, fingerprint, address } = presented;
     for (const { version, hash } of table.unverifiedSecrets(entry, now())) {
@@ -150,13 +205,13 @@ export class KeyCheck implements GrantIssuer {
       const nowMs = now();
       if (current === undefined || !isUsable(current, nowMs) || table.match(current, fingerprint, nowMs) !== 'match')
         return INVALID_KEY;
-      return this.#admit(current, presented, nowMs);
+      return current;
     }
     return INVALID_KEY;
   }
 
   /** Checks access, budget and limits of a verified key, in this order. Only an admitted request counts. */
-  #admit(entry: KeyEntry, { fingerprint, target, address }: Presented, nowMs: number): AccessOutcome {
+  #admit(entry: KeyEntry, { fingerprint, address }: Presented, target: CheckTarget, nowMs: number): AccessOutcome {
     const { uses } = this.#parts;
     const denial = refusal(entry, target, address) ?? this.#budgetDenial(entry, nowMs);
     const admission =
@@ -181,8 +236,25 @@ function refusal(
   target: CheckTarget,
   address: string,
 ): Denied | undefined {
-  if (ownerId !== target.ownerId || (deployments !== null && !deployments.includes(target.id))) return NOT_PERMITTED;
+  if (ownerId !== target.ownerId || !mayCall({ deployments }, target.id)) return NOT_PERMITTED;
   return networks === null || networks.has(address) ? undefined : IP_NOT_ALLOWED;
+}
+
+function mayCall({ deployments }: Pick<KeyEntry, 'deployments'>, deploymentId: string): boolean {
+  return deployments === null || deployments.includes(deploymentId);
+}
+
+function admitFixed({ fixedOwnerId: ownerId }: FixedKey, target: CheckTarget): AccessOutcome {
+  return ownerId === target.ownerId ? { ok: true, keyId: 'fixed', ownerId, done: nothing } : NOT_PERMITTED;
+}
+
+function fixedIdentity(key: FixedKey): Identity {
+  return {
+    ok: true,
+    ownerId: key.fixedOwnerId,
+    mayCall: () => true,
+    admit: (target) => admitFixed(key, target),
+  };
 }
 
 const LIMIT_TEXTS = {
@@ -215,7 +287,7 @@ function isUsable({ isEnabled, expiresAt }: KeyEntry, nowMs: number): boolean {
   return isEnabled && (expiresAt === null || expiresAt > nowMs);
 }
 
-function verifierDenial(verdict: Extract<Verdict, 'busy' | 'limited'>): AccessOutcome {
+function verifierDenial(verdict: Extract<Verdict, 'busy' | 'limited'>): Denied {
   return verdict === 'busy'
     ? UNAVAILABLE
     : rateLimited(SLOW_FAILURE_RETRY_S, 'Too many invalid API keys from this address');

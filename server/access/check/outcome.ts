@@ -1,3 +1,5 @@
+import type { DeploymentRef } from '../owners';
+
 /** An admitted request. */
 export interface Granted {
   ok: true;
@@ -12,6 +14,17 @@ export interface Granted {
   readonly signal?: AbortSignal | undefined;
   /** Ends the request and records its tokens. The caller must call it. Only the first call counts. */
   done(tokens?: number): void;
+}
+
+/** A verified key. The caller finds the deployment that the request wants, then calls `admit`. */
+export interface Identity {
+  ok: true;
+  /** Owner of the key. It can call deployments of this owner only. */
+  ownerId: string;
+  /** Whether the key may call this deployment of its owner. */
+  mayCall(deploymentId: string): boolean;
+  /** Checks access, budget and limits, and counts the request. */
+  admit(target: Pick<DeploymentRef, 'id' | 'ownerId'>): AccessOutcome;
 }
 
 export type DenialCode =

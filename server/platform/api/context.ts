@@ -49,6 +49,8 @@ export interface ServingContext {
   readonly gateway: Pick<Gateway, 'observe'>;
   /** Returns the absolute URL of a deployment, without a trailing slash and without /v1. */
   readonly urlOf: (slug: string) => string;
+  /** The URL of the API over all deployments, without a trailing slash and without /v1. */
+  readonly apiUrl: string;
 }
 
 /**

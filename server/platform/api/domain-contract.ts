@@ -55,7 +55,7 @@ export type WireMatchesDomain = [
   Expect<Same<Wire.Reason, Reason>>,
   Expect<Same<Wire.Replica, ReplicaOnWire>>,
   Expect<Same<Wire.Version, VersionOnWire>>,
-  Expect<Same<Omit<Wire.Deployment, 'url'>, DeploymentView>>,
+  Expect<Same<Omit<Wire.Deployment, 'url' | 'api_url'>, DeploymentView>>,
   Expect<Same<Wire.DeploymentEvent, DeploymentEvent>>,
   Expect<Same<Omit<Wire.Container, 'url'>, Omit<ContainerView, 'slug'>>>,
   Expect<Same<Wire.NewContainer, NewContainer>>,

@@ -5,6 +5,7 @@
 import { LOG_LINE_LEVELS } from '../driver/logs/log-level';
 import { DEPLOYMENT_STATES } from '../deployments/deployment-state';
 import { CONTAINER_STATES } from '../deployments/container-state';
+import { MAX_ALIASES, MAX_FALLBACKS } from '../deployments/routing-schema';
 import { MODEL_TASKS } from '../deployments/model-task';
 import { ROLES } from '../accounts/roles';
 import { ERROR_REASONS, VERSION_STATES } from '../deployments/version-state';
@@ -300,9 +301,33 @@ export const ScaleInput = {
 const Strategy = oneOf(['auto', 'surge', 'replace']);
 const CacheScope = oneOf(['key', 'deployment']);
 
+/** Names that the API of all deployments accepts as `model`. */
+const Aliases = {
+  type: 'array',
+  items: Name,
+  maxItems: MAX_ALIASES,
+  description: 'Further names that requests to api_url may give as model. Unique among the deployments of the owner',
+} as const;
+const FallbackInput = {
+  fallbacks: {
+    type: 'array',
+    items: Name,
+    maxItems: MAX_FALLBACKS,
+    description:
+      'Names or IDs of other deployments of the owner. They get, in this order, the inference requests that this one cannot serve',
+  },
+  fallback_after_s: orNull({
+    type: 'integer',
+    minimum: 1,
+    maximum: 3_600,
+    description: 'How long the first byte may take before the next fallback is tried. null: as without fallbacks',
+  }),
+} as const;
 export const NewDeployment = input(
   {
     name: Name,
+    aliases: Aliases,
+    ...FallbackInput,
     owner: OwnerReference,
     access_control: { type: 'boolean', default: false },
     strategy: Strategy,
@@ -314,7 +339,14 @@ export const NewDeployment = input(
   'name',
 );
 export const NewVersion = input({ note: { type: 'string', maxLength: 1_000 }, strategy: Strategy, ...SpecInput });
-export const DeploymentEdit = input({ name: Name, strategy: Strategy, prefix_cache_scope: CacheScope, ...ScaleInput });
+export const DeploymentEdit = input({
+  name: Name,
+  aliases: Aliases,
+  ...FallbackInput,
+  strategy: Strategy,
+  prefix_cache_scope: CacheScope,
+  ...ScaleInput,
+});
 
 export const Reason = object({
   code: oneOf(ERROR_REASONS),
@@ -358,6 +390,14 @@ export const Deployment = object({
   name: Name,
   slug: STRING,
   url: { type: 'string', description: 'Absolute, without a trailing slash and without /v1' },
+  api_url: {
+    type: 'string',
+    description:
+      'The URL of the API over all deployments of a key owner, which choose by model. Absolute, without a trailing slash and without /v1',
+  },
+  aliases: list({ type: 'string', description: 'Further names that requests to api_url may give as model' }),
+  fallbacks: list({ type: 'string', description: 'Name of a deployment that gets what this one cannot serve' }),
+  fallback_after_s: orNull(INTEGER),
   owner: Owner,
   state: oneOf(DEPLOYMENT_STATES),
   reason: orNull(Reason),

@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
-import { parseChoice, parseDuration, UsageError } from 'capstan/internal/cli';
+import { collect, parseChoice, parseDuration, UsageError } from 'capstan/internal/cli';
 import type { NewDeployment } from '../api/objects';
+import { MAX_ALIASES, MAX_FALLBACKS } from '../deployments/routing-schema';
 import { defined, seconds } from './spec-flags';
 
 export interface ScaleFlags {
@@ -43,6 +44,54 @@ export function addScaleFlags(command: Command, { isChange }: { isChange: boolea
       '--cold-start-wait <duration>',
       `maximum time that a request waits while a deployment starts from zero${byDefault('60s')}`,
     );
+}
+
+export interface RoutingFlags {
+  alias?: string[];
+  removeAliases?: boolean;
+  fallback?: string[];
+  fallbackAfter?: string;
+  removeFallbacks?: boolean;
+}
+
+export function addRoutingFlags(command: Command, { isChange }: { isChange: boolean }): Command {
+  const replacing = (what: string): string => (isChange ? `; replaces all ${what}` : '');
+  command
+    .option(
+      '--alias <name>',
+      `further name of the deployment as a model of the API; repeatable, at most ${MAX_ALIASES}${replacing('aliases')}`,
+      collect,
+    )
+    .option(
+      '--fallback <name>',
+      `deployment that gets the requests that this one cannot serve; repeatable, at most ${MAX_FALLBACKS}${replacing('fallbacks')}`,
+      collect,
+    )
+    .option(
+      '--fallback-after <duration>',
+      `how long the first byte may take before the next fallback is tried, for example 20s, or never${isChange ? '' : ' (default: never)'}`,
+    );
+  if (isChange)
+    command.option('--remove-aliases', 'remove all aliases').option('--remove-fallbacks', 'remove all fallbacks');
+  return command;
+}
+
+export function toRouting({
+  alias,
+  removeAliases,
+  fallback,
+  fallbackAfter,
+  removeFallbacks,
+}: RoutingFlags): Pick<NewDeployment, 'aliases' | 'fallbacks' | 'fallback_after_s'> {
+  if (alias !== undefined && removeAliases === true)
+    throw new UsageError('--remove-aliases: cannot be used with --alias');
+  if (fallback !== undefined && removeFallbacks === true)
+    throw new UsageError('--remove-fallbacks: cannot be used with --fallback');
+  return {
+    ...defined('aliases', removeAliases === true ? [] : alias),
+    ...defined('fallbacks', removeFallbacks === true ? [] : fallback),
+    ...defined('fallback_after_s', fallbackAfter === 'never' ? null : seconds('--fallback-after', fallbackAfter)),
+  };
 }
 
 export function addStrategyFlag(command: Command, defaultValue?: string): Command {

@@ -2,11 +2,14 @@ import type { Command } from 'commander';
 import type { CommandIo } from 'capstan/internal/cli';
 import type { NewDeployment } from '../api/objects';
 import {
+  addRoutingFlags,
   addScaleFlags,
   addStrategyFlag,
   addWaitFlags,
+  type RoutingFlags,
   type ScaleFlags,
   timeoutOf,
+  toRouting,
   toScale,
   toStrategy,
   type WaitFlags,
@@ -17,7 +20,7 @@ import { type Call, printJson, remote } from './remote';
 import { addSpecFlags, defined, type SpecFlags, toSpec } from './spec-flags';
 import { waitUntilRunning } from './wait';
 
-interface Flags extends SpecFlags, ScaleFlags, WaitFlags {
+interface Flags extends SpecFlags, ScaleFlags, RoutingFlags, WaitFlags {
   owner?: string;
   container?: string;
   accessControl?: boolean;
@@ -37,6 +40,7 @@ export function addDeployCommand(program: Command, io?: CommandIo): void {
   addSpecFlags(command, { of: 'deployment', isChange: false });
   addScaleFlags(command, { isChange: false });
   addStrategyFlag(command, 'auto');
+  addRoutingFlags(command, { isChange: false });
   command
     .option('--container <name>', 'deploy what this training container runs; other flags override its settings')
     .option('--owner <owner>', 'owner of the deployment: org:SLUG (default: yourself)')
@@ -54,6 +58,7 @@ async function deploy({ client, flags, args: [name], io }: Call<Flags>): Promise
     ...defined('owner', owner),
     ...defined('note', flags.note),
     ...defined('access_control', flags.accessControl),
+    ...toRouting(flags),
     ...defined('strategy', toStrategy(flags.strategy)),
   };
   const created =

@@ -3,11 +3,14 @@ import { type CommandIo, counted, renderTable, UsageError } from 'capstan/intern
 import type { Deployment, DeploymentEdit } from '../api/objects';
 import { DEPLOYMENT_STATES } from '../deployments/deployment-state';
 import {
+  addRoutingFlags,
   addScaleFlags,
   addStrategyFlag,
   addWaitFlags,
+  type RoutingFlags,
   type ScaleFlags,
   timeoutOf,
+  toRouting,
   toScale,
   toStrategy,
   type WaitFlags,
@@ -24,7 +27,7 @@ interface ListFlags {
   search?: string;
 }
 
-interface EditFlags extends ScaleFlags {
+interface EditFlags extends ScaleFlags, RoutingFlags {
   name?: string;
   strategy?: string;
 }
@@ -62,18 +65,16 @@ export function addDeploymentsCommand(program: Command, io?: CommandIo): void {
     );
     addWaitFlags(command, words.event);
   }
-  addStrategyFlag(
-    addScaleFlags(
-      remote<EditFlags>(
-        deployments,
-        'edit <name>',
-        'change the name, the scale or the roll-out strategy of a deployment',
-        edit,
-        io,
-      ),
-      { isChange: true },
-    ).option('--name <text>', 'new name'),
+  const editing = remote<EditFlags>(
+    deployments,
+    'edit <name>',
+    'change the name, the aliases, the fallbacks, the scale or the roll-out strategy of a deployment',
+    edit,
+    io,
   );
+  addScaleFlags(editing, { isChange: true }).option('--name <text>', 'new name');
+  addRoutingFlags(editing, { isChange: true });
+  addStrategyFlag(editing);
   remote<{ yes?: boolean }>(
     deployments,
     'delete <name>',
@@ -156,12 +157,13 @@ async function get({ client, flags, args: [name], io }: Call<object>): Promise<v
 async function edit({ client, flags, args: [name], io }: Call<EditFlags>): Promise<void> {
   const body: DeploymentEdit = {
     ...toScale(flags),
+    ...toRouting(flags),
     ...defined('name', flags.name),
     ...defined('strategy', toStrategy(flags.strategy)),
   };
   if (Object.keys(body).length === 0)
     throw new UsageError(
-      'nothing to change: expected --name, --replicas, --min-replicas, --max-replicas, --idle-timeout, --cold-start-wait or --strategy. To change what it runs, use capstan versions create',
+      'nothing to change: expected --name, --alias, --remove-aliases, --fallback, --fallback-after, --remove-fallbacks, --replicas, --min-replicas, --max-replicas, --idle-timeout, --cold-start-wait or --strategy. To change what it runs, use capstan versions create',
     );
   const { id, rev } = await findDeployment(client, name);
   print(io, flags, await client.deployments.edit(id, body, rev), 'changed:');
@@ -202,6 +204,8 @@ export function describeDeployment(deployment: Deployment): string {
     ['id', deployment.id],
     ['state', deployment.state],
     ['reason', reason === null ? undefined : `${reason.code}: ${plain(reason.message)}`],
+    ['aliases', deployment.aliases.length === 0 ? undefined : deployment.aliases.map(plain).join(', ')],
+    ['fallbacks', fallbacksOf(deployment)],
     ['url', deployment.url],
     ['access', accessOf(deployment)],
     ['owner', `${deployment.owner.type}:${plain(deployment.owner.name)}`],
@@ -212,6 +216,11 @@ export function describeDeployment(deployment: Deployment): string {
     ['replicas', `${deployment.ready_replicas} ready, ${wantedReplicas(deployment)} wanted`],
     ['created', formatTime(deployment.created_at)],
   ]);
+}
+
+function fallbacksOf({ fallbacks, fallback_after_s: seconds }: Deployment): string | undefined {
+  if (fallbacks.length === 0) return undefined;
+  return `${fallbacks.map(plain).join(', ')}${seconds === null ? '' : `, after ${seconds} s without a first byte`}`;
 }
 
 function wantedReplicas({ min_replicas: min, max_replicas: max }: Deployment): string {

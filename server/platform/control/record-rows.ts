@@ -1,6 +1,8 @@
 import type { Misplaced, ReplicaAddress } from '../driver/driver';
 import type { ReplicaRow, VersionRow } from '../store/deployment-schema';
 import type { ServiceTx } from '../store/schema';
+import { fallbacksOf, NO_FALLBACKS } from '../deployments/fallbacks';
+import { aliasesOf } from '../deployments/aliases';
 import { parseSpec, type StoredSpec } from '../deployments/spec';
 import {
   type DeploymentRecord,
@@ -25,7 +27,7 @@ export async function loadDeployment(
     .selectFrom('deployment_settings')
     .innerJoin('deployments', 'deployments.id', 'deployment_settings.deployment_id')
     .selectAll('deployment_settings')
-    .select(['owner_type', 'owner_id', 'access_control'])
+    .select(['name', 'owner_type', 'owner_id', 'access_control', 'created_at'])
     .where('deployment_id', '=', deploymentId)
     .executeTakeFirst();
   if (row === undefined) return undefined;
@@ -62,6 +64,10 @@ export async function loadDeployment(
   return {
     id: row.deployment_id,
     slug: row.slug,
+    name: row.name,
+    aliases: (await aliasesOf(tx, [deploymentId])).get(deploymentId) ?? [],
+    fallbacks: (await fallbacksOf(tx, [deploymentId])).get(deploymentId) ?? NO_FALLBACKS,
+    createdMs: row.created_at,
     ownerType: row.owner_type,
     ownerId: row.owner_id,
     accessControl: row.access_control === 1,

@@ -2,12 +2,17 @@ import type { ExitCause, Misplaced, ReplicaAddress } from '../driver/driver';
 import type { ReplicaState, Strategy } from '../store/deployment-schema';
 import type { DeploymentState, DesiredState } from '../deployments/deployment-state';
 import { command, type CrashPolicy, DEFAULT_CRASH_POLICY, type VersionStatus } from './version-status';
+import type { Fallbacks } from '../deployments/fallbacks';
 import { type ErrorReason, isInactive } from '../deployments/version-state';
 
 /** A deployment with its versions and replicas, as the controller works on it. Read and written in one transaction. */
 export interface DeploymentRecord {
   readonly id: string;
   readonly slug: string;
+  readonly name: string;
+  readonly aliases: readonly string[];
+  readonly fallbacks: Fallbacks;
+  readonly createdMs: number;
   readonly ownerType: 'user' | 'org';
   readonly ownerId: string;
   readonly accessControl: boolean;

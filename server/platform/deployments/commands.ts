@@ -1,5 +1,7 @@
 import { checkNameBesideId, deleteInChange, type OwnerRef, setAccessInChange } from 'capstan/internal';
 import { changeOptions, demandOwner, type ServiceActor } from '../accounts/actor';
+import { aliasesOf, checkAliases, demandUnusedNames, writeAliases } from './aliases';
+import { type FallbackEdit, fallbackView, fallbacksOf, writeFallbacks } from './fallbacks';
 import { demandEpoch } from '../control/lease';
 import { observedState } from '../control/reconcile';
 import { serviceChange, type ServiceChange } from '../store/change';
@@ -14,8 +16,10 @@ import { type Intent, INTENTS } from '../control/intents';
 import type { DeploymentRecord } from '../control/records';
 import { loadDeployment, saveDeployment } from '../control/record-rows';
 
-export interface DeploymentEdit extends Partial<Scale> {
+export interface DeploymentEdit extends Partial<Scale>, FallbackEdit {
   name?: string;
+  /** Replaces all aliases. */
+  aliases?: readonly string[];
   strategy?: DeploymentView['strategy'];
   prefix_cache_scope?: DeploymentView['prefix_cache_scope'];
 }
@@ -137,6 +141,15 @@ export function editDeployment(
       const name =
         edit.name === undefined || edit.name === before.name ? before.name : checkNameBesideId('dep', edit.name);
       if (name !== before.name) await demandFreeName(tx, owner, name);
+      const oldAliases = (await aliasesOf(tx, [deploymentId])).get(deploymentId) ?? [];
+      const aliases = checkAliases(name, edit.aliases ?? oldAliases);
+      if (name !== before.name || edit.aliases !== undefined) {
+        await demandUnusedNames(tx, owner.id, deploymentId, { name, aliases });
+        await writeAliases(tx, owner.id, deploymentId, aliases);
+      }
+      const oldFallbacks = fallbackView((await fallbacksOf(tx, [deploymentId])).get(deploymentId));
+      await writeFallbacks(tx, owner.id, deploymentId, edit);
+      const fallbacks = fallbackView((await fallbacksOf(tx, [deploymentId])).get(deploymentId));
       await tx.updateTable('deployment_settings').set(settings).where('deployment_id', '=', deploymentId).execute();
       await tx
         .updateTable('deployments')
@@ -148,8 +161,8 @@ export function editDeployment(
         action: 'deployment.updated',
         owner,
         target: { type: 'deployment', id: deploymentId },
-        before: auditView(before),
-        after: auditView({ ...settings, name }),
+        before: { ...auditView({ ...before, aliases: oldAliases }), ...oldFallbacks },
+        after: { ...auditView({ ...settings, name, aliases }), ...fallbacks },
       });
       return () => readDeployment(tx, deploymentId);
     },
@@ -159,14 +172,15 @@ export function editDeployment(
 
 function auditView({
   name,
+  aliases,
   min_replicas,
   max_replicas,
   idle_timeout_s,
   cold_start_wait_s,
   strategy,
   prefix_cache_scope,
-}: Scale & Pick<DeploymentView, 'name' | 'strategy' | 'prefix_cache_scope'>): object {
-  return { name, min_replicas, max_replicas, idle_timeout_s, cold_start_wait_s, strategy, prefix_cache_scope };
+}: Scale & Pick<DeploymentView, 'name' | 'aliases' | 'strategy' | 'prefix_cache_scope'>): object {
+  return { name, aliases, min_replicas, max_replicas, idle_timeout_s, cold_start_wait_s, strategy, prefix_cache_scope };
 }
 
 async function demandFreeName(tx: ServiceTx, owner: OwnerRef, name: string): Promise<void> {

@@ -1,5 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { checkNameBesideId, ensureDeployment, findDeployment, type OwnerRef } from 'capstan/internal';
+import { checkAliases, demandUnusedNames, writeAliases } from './aliases';
+import { type FallbackEdit, writeFallbacks } from './fallbacks';
 import { changeOptions, demandOwner, type ServiceActor } from '../accounts/actor';
 import { serviceChange, type ServiceChange } from '../store/change';
 import type { DeploymentSettingsRow } from '../store/deployment-schema';
@@ -17,8 +19,10 @@ const SLUG_ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz';
 /** 12 characters of 5 random bits each: 60 bits. */
 const SLUG_LENGTH = 12;
 
-export interface NewDeployment extends SpecRequest, Partial<Scale> {
+export interface NewDeployment extends SpecRequest, Partial<Scale>, FallbackEdit {
   name: string;
+  /** Further names that requests may give as `model`. */
+  aliases?: readonly string[];
   /** Default: the actor. */
   owner?: OwnerRef;
   access_control?: boolean;
@@ -63,7 +67,10 @@ export async function insertDeployment(
   demandIsolation(completed, machine.isolation, actor.isAdmin && machine.allowsUnisolated);
   const spec = await bindHubModel(context, change, actor, owner, { spec: completed, request, base: origin?.spec });
   await demandQuotas(tx, owner, demandOf(spec, scale.min_replicas, true));
-  const id = await claimName(change, owner, checkNameBesideId('dep', request.name));
+  const name = checkNameBesideId('dep', request.name);
+  const aliases = checkAliases(name, request.aliases ?? []);
+  const id = await claimName(change, owner, name);
+  await demandUnusedNames(tx, owner.id, id, { name, aliases });
   const accessControl = request.access_control === true ? 1 : 0;
   await tx
     .updateTable('deployments')
@@ -90,6 +97,8 @@ export async function insertDeployment(
     created_by: actor.userId,
   };
   await tx.insertInto('deployment_settings').values(row).execute();
+  await writeAliases(tx, owner.id, id, aliases);
+  await writeFallbacks(tx, owner.id, id, request);
   const version = await insertVersion(context, change, actor, {
     deploymentId: id,
     number: 1,
@@ -106,7 +115,13 @@ export async function insertDeployment(
     action: 'deployment.created',
     owner,
     target: { type: 'deployment', id },
-    after: { name: request.name, slug, access_control: accessControl === 1, ...scale },
+    after: {
+      name: request.name,
+      slug,
+      access_control: accessControl === 1,
+      ...(aliases.length === 0 ? {} : { aliases }),
+      ...scale,
+    },
   });
   await retryPulls(tx, id, nowMs);
   change.emit({ action: 'version.queued', owner, target: { type: 'deployment', id }, after: { version: 1 } });

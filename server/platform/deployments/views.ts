@@ -3,6 +3,8 @@ import type { DeploymentRow, OwnerRef } from 'capstan/internal';
 import type { Misplaced } from '../driver/driver';
 import type { DeploymentSettingsRow, ReplicaState, VersionRow } from '../store/deployment-schema';
 import type { DeploymentState } from './deployment-state';
+import { aliasesOf } from './aliases';
+import { type Fallbacks, fallbacksOf, fallbackView } from './fallbacks';
 import { ServiceError } from '../store/errors';
 import type { Page } from '../store/page';
 import { type OwnerView, ownerViews, viewOf } from './owner-views';
@@ -64,6 +66,11 @@ export interface DeploymentView extends Pick<
 > {
   id: string;
   name: string;
+  /** Further names that requests may give as `model`. */
+  aliases: string[];
+  /** Names of the deployments that get the requests that this one cannot serve. */
+  fallbacks: string[];
+  fallback_after_s: number | null;
   owner: OwnerView;
   state: DeploymentState;
   reason: Reason | null;
@@ -139,6 +146,14 @@ async function toDeployments(db: Reader, rows: readonly Row[]): Promise<Deployme
     db,
     rows.map(({ owner_type: type, owner_id: id }) => ({ type, id })),
   );
+  const aliases = await aliasesOf(
+    db,
+    rows.map(({ id }) => id),
+  );
+  const fallbacks = await fallbacksOf(
+    db,
+    rows.map(({ id }) => id),
+  );
   const ids = rows
     .flatMap(({ active_version_id: active, target_version_id: target }) => [active, target])
     .filter((id) => id !== null);
@@ -167,6 +182,8 @@ async function toDeployments(db: Reader, rows: readonly Row[]): Promise<Deployme
           found !== null && (id === row.target_version_id || id === row.active_version_id),
       )?.misplaced ?? null;
     return toDeployment(row, viewOf(owners, row.owner_id), {
+      aliases: aliases.get(row.id) ?? [],
+      fallbacks: fallbacks.get(row.id),
       active,
       target,
       reason: toReason(target, misplaced) ?? toReason(active, misplaced),
@@ -176,6 +193,8 @@ async function toDeployments(db: Reader, rows: readonly Row[]): Promise<Deployme
 }
 
 interface DeploymentParts {
+  aliases: string[];
+  fallbacks: Fallbacks | undefined;
   active: { number: number } | undefined;
   target: { number: number } | undefined;
   reason: Reason | null;
@@ -185,11 +204,13 @@ interface DeploymentParts {
 function toDeployment(
   row: Row,
   owner: OwnerView,
-  { active, target, reason, numReady }: DeploymentParts,
+  { aliases, fallbacks, active, target, reason, numReady }: DeploymentParts,
 ): DeploymentView {
   return {
     id: row.id,
     name: row.name,
+    aliases,
+    ...fallbackView(fallbacks),
     slug: row.slug,
     owner,
     state: row.observed,

@@ -7,8 +7,14 @@ export interface DeploymentAddress {
   path: string;
   /** The removed path prefix: `/d/{slug}`, or empty when the host names the deployment. */
   prefix: string;
+  /** The request names its deployment in its body. Cookies of the shared host name are not passed on. */
+  isApi?: true;
 }
 
+/** `api.{domain}` is the API of all deployments. It cannot clash with a slug: slugs have twelve characters. */
+export const API_LABEL = 'api';
+/** Paths of inference requests that are not below /v1. */
+const INFERENCE_PATHS = new Set(['/rerank', '/v2/rerank', '/score', '/tokenize', '/detokenize']);
 const BY_PATH = /^(\/d\/([a-z0-9-]{1,63}))(\/.*)?$/s;
 const LABEL = /^[a-z0-9-]{1,63}$/;
 
@@ -18,9 +24,21 @@ export function addressOf(
   domain: string | undefined,
 ): DeploymentAddress | undefined {
   const slug = domain === undefined ? undefined : slugOfHost(header(request, 'host') ?? '', domain);
+  if (slug === API_LABEL) return undefined;
   if (slug !== undefined) return { slug, path: request.path, prefix: '' };
   const [, prefix, named, path = '/'] = BY_PATH.exec(request.path) ?? [];
   return named === undefined ? undefined : { slug: named, path, prefix };
+}
+
+/** Whether a request is to the API of all deployments: `api.{domain}`, or an inference path at the root. */
+export function isApiRequest(request: Pick<HttpRequest, 'path' | 'headers'>, domain: string | undefined): boolean {
+  if (isInference(request.path) || request.path === '/v1') return addressOf(request, domain) === undefined;
+  return domain !== undefined && slugOfHost(header(request, 'host') ?? '', domain) === API_LABEL;
+}
+
+/** Whether requests to a path change no state, so that they can be repeated. */
+export function isInference(path: string): boolean {
+  return path.startsWith('/v1/') || INFERENCE_PATHS.has(path);
 }
 
 function slugOfHost(host: string, domain: string): string | undefined {

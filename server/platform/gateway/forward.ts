@@ -14,13 +14,17 @@ import {
   toApiError,
   USAGE_HEADER,
 } from 'capstan/internal';
-import type { DeploymentAddress } from './address';
+import { type DeploymentAddress, isInference } from './address';
 import type { Balancer, Choice } from './balancer';
+import { chainOf, FirstByteLimit, isFailedStatus, isFailure, modelOf } from './fallbacks';
 import { forwardedHeaders, rawHeader, returnedHeaders, withSecret } from './headers';
 import type { ColdStartQueue } from './cold-start-queue';
 import { type Prefix, prefixOf } from './prefix-index';
+import type { RequestedModel } from './model-api';
+import { mustStream } from './model-body';
 import { gather, relay } from './relay';
 import type { UpstreamRequest } from './request-head';
+import { ServedModels } from './served-models';
 import type { Target, Targets } from './targets';
 import type { UpstreamResponse } from './upstream';
 import { UpstreamError, type UpstreamFailure } from './upstream-error';
@@ -28,6 +32,7 @@ import { UsageComment, type UsageReader, UsageTail } from './usage-reader';
 import { asksForStream, KeepAliveComments, type KeepAliveTimes } from './keep-alive-comments';
 
 export interface ForwardTimes extends KeepAliveTimes {
+  firstByteTimeoutMs: number;
   idleTimeoutMs: number;
   /** A client that reads nothing for this long is disconnected. */
   slowClientTimeoutMs: number;
@@ -49,9 +54,13 @@ export interface Call {
   readonly reply: RecordedReply;
   readonly address: DeploymentAddress;
   readonly target: Target;
+  /** Of a request to the API of all deployments. */
+  readonly model?: RequestedModel | undefined;
   readonly grant: Granted | undefined;
   /** Aborts when the client disconnects or the key is revoked. */
   readonly signal: AbortSignal;
+  /** Deployment of the last attempt: `target`, or one of its fallbacks. */
+  servedBy?: Target;
   /** Replica of the last attempt. */
   choice?: Pick<Choice, 'replica' | 'reason' | 'matched'>;
   connectMs?: number;
@@ -65,29 +74,28 @@ export interface Call {
   numRetries: number;
 }
 
-/**
- * Bodies up to this size are buffered before a replica is chosen: they can be retried, and a slow client does not block
- * a replica.
- */
-const GATHERED_BODY_BYTES = 1024 * 1024;
 const NO_PREFIX: Prefix = [];
 const SAFE_TO_REPEAT = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE', 'TRACE']);
-/** Those that are not below /v1. */
-const INFERENCE_PATHS = new Set(['/rerank', '/v2/rerank', '/score', '/tokenize', '/detokenize']);
 const EVENT_STREAM = /^text\/event-stream\b/i;
 const MAY_REPORT_USAGE = /^(?:text\/event-stream|application\/json)\b/i;
 
 /** Sends a request to a replica and relays the response. */
 export class Forwarder {
   readonly #parts: ForwardParts;
+  readonly #served: ServedModels;
   #numOpenStreams = 0;
 
   constructor(parts: ForwardParts) {
     this.#parts = parts;
+    this.#served = new ServedModels(parts.targets);
   }
 
   get numOpenStreams(): number {
     return this.#numOpenStreams;
+  }
+
+  close(): void {
+    this.#served.close();
   }
 
   /**
@@ -95,46 +103,98 @@ export class Forwarder {
    * it.
    */
   async forward(call: Call): Promise<void> {
-    const body = await readBody(call.request);
-    const { target, begun } = await this.#ready(call, body);
-    try {
-      const { choice, response } = await this.#exchange(call, target, body);
+    const body = call.model === undefined ? await readBody(call.request) : call.model.body.whole;
+    // A long body of the API of all deployments is in `call.model`.
+    const canRepeat = call.model === undefined ? body === undefined || Buffer.isBuffer(body) : body !== undefined;
+    const chain = chainOf(call, this.#parts.targets, canRepeat);
+    let begun: ReplyStream | undefined;
+    const onBegun = (stream: ReplyStream): void => {
+      begun = stream;
+    };
+    for (const [i, target] of chain.entries()) {
       try {
-        await this.#relay(call, choice, response, begun);
-      } finally {
-        choice.close();
+        call.servedBy = target;
+        const attempt = await this.#attempt(call, target, body, { isLast: i === chain.length - 1, begun, onBegun });
+        if (attempt === undefined) continue;
+        try {
+          await this.#relay(call, attempt.choice, attempt.response, begun);
+        } finally {
+          attempt.choice.close();
+        }
+        return;
+      } catch (error) {
+        if (begun === undefined) throw error;
+        sendErrorEvent(begun, error, call);
+        throw new ReportedError();
       }
-    } catch (error) {
-      if (begun === undefined) throw error;
-      sendErrorEvent(begun, error, call);
     }
   }
 
-  /** Waits for the first replica. The client of a stream receives comments meanwhile. */
-  async #ready(call: Call, body: UpstreamRequest['body']): Promise<{ target: Target; begun: ReplyStream | undefined }> {
-    const { target, signal, reply } = call;
-    const held = this.#parts.coldStarts.ready(target, signal, Buffer.isBuffer(body) ? body.length : 0);
-    if (!(held instanceof Promise)) return { target: held, begun: undefined };
-    const waiting =
-      Buffer.isBuffer(body) && asksForStream(body) ? new KeepAliveComments(reply, this.#parts.times) : undefined;
+  /**
+   * Returns the response of one deployment. Returns undefined if the next one of the chain gets the request. The last
+   * one always responds or throws.
+   */
+  async #attempt(
+    call: Call,
+    target: Target,
+    body: UpstreamRequest['body'],
+    { isLast, begun, onBegun }: { isLast: boolean; begun: ReplyStream | undefined; onBegun: (s: ReplyStream) => void },
+  ): Promise<Exchanged | undefined> {
+    if (isLast) return this.#exchange(call, await this.#ready(call, target, body, begun, onBegun), body, call.signal);
+    let exchanged: Exchanged | undefined;
+    const { firstByteTimeoutMs, idleTimeoutMs } = this.#parts.times;
+    let limit: FirstByteLimit | undefined;
     try {
-      const ready = await held;
-      return { target: ready, begun: waiting?.end() };
+      const ready = await this.#ready(call, target, body, begun, onBegun);
+      limit = new FirstByteLimit(call.target.fallbackAfterMs ?? firstByteTimeoutMs + idleTimeoutMs, call.signal);
+      exchanged = await this.#exchange(call, ready, body, limit.signal);
+      const { status, body: content } = exchanged.response;
+      if (!isFailedStatus(status)) {
+        // Until a byte of the content has arrived, the client has got nothing and another deployment may respond.
+        await content.started();
+        return exchanged;
+      }
+      content.destroy();
     } catch (error) {
-      const begun = waiting?.end();
-      if (begun === undefined) throw error;
-      sendErrorEvent(begun, error, call);
-      throw new ReportedError();
+      if (call.signal.aborted || !isFailure(error)) {
+        exchanged?.choice.close();
+        throw error;
+      }
+      if (exchanged !== undefined)
+        call.failures.push(error instanceof UpstreamError && error.reason === 'timeout' ? 'timeout' : 'cut');
+    } finally {
+      limit?.end();
+    }
+    exchanged?.choice.close();
+    call.numRetries++;
+    return undefined;
+  }
+
+  /** Waits for the first replica. The client of a stream receives comments meanwhile. */
+  async #ready(
+    { signal, reply }: Call,
+    target: Target,
+    body: UpstreamRequest['body'],
+    begun: ReplyStream | undefined,
+    onBegun: (stream: ReplyStream) => void,
+  ): Promise<Target> {
+    const held = this.#parts.coldStarts.ready(target, signal, Buffer.isBuffer(body) ? body.length : 0);
+    if (!(held instanceof Promise)) return held;
+    const waiting =
+      Buffer.isBuffer(body) && asksForStream(body) ? new KeepAliveComments(reply, this.#parts.times, begun) : undefined;
+    try {
+      return await held;
+    } finally {
+      const stream = waiting?.end();
+      if (stream !== undefined) onBegun(stream);
     }
   }
 
   /** Tries once, and retries once on another replica if that is safe. */
-  async #exchange(
-    call: Call,
-    target: Target,
-    body: UpstreamRequest['body'],
-  ): Promise<{ choice: Choice; response: UpstreamResponse }> {
-    const request = this.#request(call, body);
+  async #exchange(call: Call, target: Target, body: UpstreamRequest['body'], signal: AbortSignal): Promise<Exchanged> {
+    const request = this.#request(call, target, body);
+    // The names of models differ between deployments.
+    const model = call.model ?? (target.deploymentId === call.target.deploymentId ? undefined : modelIn(body));
     let prefix: Prefix | undefined;
     const options = {
       bodyBytes: Buffer.isBuffer(body) ? body.length : 0,
@@ -150,11 +210,11 @@ export class Forwarder {
       if (choice === undefined) throw asApiError(failed?.error);
       call.choice = choice;
       if (failed !== undefined) call.numRetries++;
+      const sent = { ...request, headers: withSecret(request.headers, choice.replica.secret) };
       try {
-        const response = await choice.upstream.send(
-          { ...request, headers: withSecret(request.headers, choice.replica.secret) },
-          call.signal,
-        );
+        if (model !== undefined)
+          sent.body = await this.#bodyFor(model, choice, target.deploymentId !== call.target.deploymentId);
+        const response = await choice.upstream.send(sent, signal);
         call.connectMs = response.connectMs;
         return { choice, response };
       } catch (error) {
@@ -164,14 +224,25 @@ export class Forwarder {
         const isStale = error.reason === 'reset' && error.wasReused;
         if (!isStale) call.failures.push(error.reason);
         if (!isStale && error.reason !== 'timeout') this.#parts.balancer.suspect(choice.replica.id);
-        if (failed !== undefined || !canRepeat(error, request, call.address.path)) throw asApiError(error);
+        if (failed !== undefined || !canRepeat(error, sent, call.address.path)) throw asApiError(error);
         failed = { error, except: isStale ? undefined : choice.replica.id };
       }
     }
   }
 
+  /** Returns the body with a name that the replica knows. */
+  async #bodyFor(
+    { requested, inner, body }: RequestedModel,
+    choice: Choice,
+    isFallback: boolean,
+  ): Promise<UpstreamRequest['body']> {
+    if (inner !== undefined && !isFallback) return body.withModel(inner);
+    return body.withModel(await this.#served.nameFor(choice, inner ?? requested));
+  }
+
   #request(
-    { request, requestId, address, target: { cacheScope, deploymentId }, grant }: Call,
+    { request, requestId, address, grant }: Call,
+    { cacheScope, deploymentId }: Target,
     body: UpstreamRequest['body'],
   ): UpstreamRequest {
     const { scheme, trustedProxies } = this.#parts;
@@ -238,24 +309,29 @@ export class Forwarder {
   }
 }
 
+/** A response, and the replica that sends it. The caller closes the choice. */
+interface Exchanged {
+  choice: Choice;
+  response: UpstreamResponse;
+}
+
+function modelIn(body: UpstreamRequest['body']): RequestedModel | undefined {
+  return Buffer.isBuffer(body) ? modelOf(body) : undefined;
+}
+
 /** The error has already been written to the response. */
 export class ReportedError extends Error {}
 
 async function readBody(request: StreamedRequest): Promise<UpstreamRequest['body']> {
+  if (mustStream(request)) return request.bodyPieces();
   const length = header(request, 'content-length');
-  const isChunked = header(request, 'transfer-encoding') !== undefined;
-  if (!isChunked && (length === undefined || length === '0')) return undefined;
-  return isChunked || Number(length) > GATHERED_BODY_BYTES ? request.bodyPieces() : request.readBody();
+  return length === undefined || length === '0' ? undefined : request.readBody();
 }
 
 /** Inference requests change no state, so a retry is safe. Others are retried only with an idempotent method. */
 function canRepeat({ reason, wasReached }: UpstreamError, { method, body }: UpstreamRequest, path: string): boolean {
   if (reason === 'timeout' || (body !== undefined && !Buffer.isBuffer(body))) return false;
   return !wasReached || SAFE_TO_REPEAT.has(method) || isInference(path);
-}
-
-function isInference(path: string): boolean {
-  return path.startsWith('/v1/') || INFERENCE_PATHS.has(path);
 }
 
 function asApiError(error: UpstreamError | undefined): ApiError {

@@ -21,10 +21,12 @@ import {
   toApiError,
   withBearerKey,
 } from 'capstan/internal';
-import { addressOf } from './address';
+import { addressOf, type DeploymentAddress, isApiRequest } from './address';
 import { Balancer } from './balancer';
 import { ReportedError, type Call, Forwarder } from './forward';
 import { ColdStartQueue, notFound } from './cold-start-queue';
+import { ModelApi, type RequestedModel } from './model-api';
+import type { ModelBody } from './model-body';
 import type { GatewayControl, Target, Targets } from './targets';
 import type { UpstreamFailure } from './upstream-error';
 
@@ -50,7 +52,7 @@ const DEFAULT_GATEWAY_TIMES: GatewayTimes = {
 export interface GatewayOptions {
   targets: Targets;
   control: GatewayControl;
-  access: Pick<Access, 'check'>;
+  access: Pick<Access, 'check' | 'identify'>;
   log: Log;
   /** Without a leading dot: deployments have the host name `{slug}.{domain}`. When absent, only `/d/{slug}` works. */
   domain?: string;
@@ -103,18 +105,20 @@ export class Gateway {
   readonly #balancer: Balancer;
   readonly #coldStarts: ColdStartQueue;
   readonly #forwarder: Forwarder;
+  readonly #models: ModelApi;
   #numOpen = 0;
   #isDraining = false;
   #onIdle: (() => void)[] = [];
 
   constructor(options: GatewayOptions) {
-    const { targets, control, scheme = 'http', trustedProxies } = options;
+    const { targets, control, access, scheme = 'http', trustedProxies } = options;
     const times = { ...DEFAULT_GATEWAY_TIMES, ...options.times };
     this.#options = options;
     this.#trustedProxies =
       trustedProxies === undefined || trustedProxies.length === 0
         ? undefined
         : CidrList.parse('--trusted-proxy', trustedProxies);
+    this.#models = new ModelApi({ targets, access });
     this.#balancer = new Balancer(targets, control, times);
     this.#coldStarts = new ColdStartQueue(targets, control);
     this.#forwarder = new Forwarder({
@@ -154,6 +158,7 @@ export class Gateway {
       call: undefined,
       target: undefined,
       grant: undefined,
+      body: undefined,
       style: errorStyleOf(request.path),
     };
     const recorded = new RecordedReply(reply, { 'X-Request-Id': state.requestId });
@@ -163,6 +168,7 @@ export class Gateway {
     } catch (error) {
       this.#sendError(error, state, recorded);
     } finally {
+      state.body?.close();
       const tokens = state.call?.usage;
       state.grant?.done(tokens === undefined ? 0 : tokens.promptTokens + tokens.completionTokens);
       if (state.call !== undefined) observer?.(state.call);
@@ -183,6 +189,7 @@ export class Gateway {
     this.#isDraining = true;
     this.#coldStarts.close();
     this.#balancer.close();
+    this.#forwarder.close();
   }
 
   async #process(state: RequestState, recorded: RecordedReply): Promise<void> {
@@ -190,22 +197,35 @@ export class Gateway {
     if (this.#isDraining)
       throw new ApiError('shutting_down', 'The server is shutting down', { headers: { 'Retry-After': '5' } });
     const address = addressOf(request, this.#options.domain);
+    if (address === undefined && isApiRequest(request, this.#options.domain)) {
+      // A preflight carries no key. The actual request is checked.
+      if (isPreflight(request)) return recorded.send(204, this.#cors.headers(request), '');
+      refuseUpgrade(request);
+      const found = await this.#models.route(state, recorded, this.#cors.headers(request));
+      if (found !== undefined && state.target !== undefined)
+        await this.#forward(state, recorded, { ...found, target: state.target });
+      return;
+    }
     const target = address === undefined ? undefined : this.#options.targets.find(address.slug);
     if (address !== undefined) state.style = errorStyleOf(address.path);
     if (address === undefined || target === undefined || target.state === 'deleting') throw notFound();
     state.target = target;
     if (target.accessControl) {
-      // A preflight carries no key. The actual request is checked.
       if (isPreflight(request)) return recorded.send(204, this.#cors.headers(request), '');
       const checked = isAnthropicPath(address.path) ? { ...request, headers: withBearerKey(request.headers) } : request;
       const checking = this.#options.access.check(checked, { id: target.deploymentId, ownerId: target.ownerId });
       state.grant = admit(checking instanceof Promise ? await checking : checking);
     }
-    if (header(request, 'upgrade') !== undefined)
-      throw new ApiError(
-        'not_implemented',
-        'Protocol upgrades (WebSocket) are not supported: expected a plain HTTP request',
-      );
+    refuseUpgrade(request);
+    await this.#forward(state, recorded, { address, target });
+  }
+
+  async #forward(
+    state: RequestState,
+    recorded: RecordedReply,
+    { address, target, model }: { address: DeploymentAddress; target: Target; model?: RequestedModel },
+  ): Promise<void> {
+    const { request } = state;
     const revoked = state.grant?.signal;
     const signal = revoked === undefined ? request.signal : AbortSignal.any([request.signal, revoked]);
     state.call = {
@@ -214,6 +234,7 @@ export class Gateway {
       reply: recorded,
       address,
       target,
+      model,
       grant: state.grant,
       signal,
       failures: [],
@@ -252,6 +273,7 @@ export class Gateway {
       requestId,
       deployment: target?.deploymentId,
       replica: call?.choice?.replica.id,
+      ...(call?.servedBy === undefined || call.servedBy === target ? {} : { fallback: call.servedBy.deploymentId }),
       ...(firstByteMs === undefined ? {} : { firstByteMs: round(firstByteMs) }),
       ...(grant === undefined ? {} : { key: grant.keyId }),
       ...(call?.choice === undefined || call.choice.reason === 'only'
@@ -285,7 +307,16 @@ interface RequestState {
   target: Target | undefined;
   grant: Granted | undefined;
   call: Call | undefined;
+  body: ModelBody | undefined;
   style: ErrorStyle;
+}
+
+function refuseUpgrade(request: StreamedRequest): void {
+  if (header(request, 'upgrade') !== undefined)
+    throw new ApiError(
+      'not_implemented',
+      'Protocol upgrades (WebSocket) are not supported: expected a plain HTTP request',
+    );
 }
 
 function admit(outcome: AccessOutcome): Granted {

@@ -78,8 +78,9 @@ export function forwardedHeaders(
   const first = emptyMap<string | undefined>();
   for (const [name, value] of headers) {
     first[name] ??= value;
-    if (name === 'cookie') addCookies(flat, value);
-    else if (!NOT_FORWARDED.has(name) && !name.startsWith(OWN_PREFIX) && !perConnection.has(name))
+    if (name === 'cookie') {
+      if (address.isApi !== true) addCookies(flat, value);
+    } else if (!NOT_FORWARDED.has(name) && !name.startsWith(OWN_PREFIX) && !perConnection.has(name))
       flat.push(name, value);
   }
   const earlier = isTrusted
@@ -107,12 +108,15 @@ export function withSecret(headers: readonly string[], secret: string): string[]
 }
 
 /** Returns the response headers for the client. `raw`: alternating names and values. */
-export function returnedHeaders(raw: readonly string[], { prefix }: Pick<DeploymentAddress, 'prefix'>): ReplyHeaders {
+export function returnedHeaders(
+  raw: readonly string[],
+  { prefix, isApi }: Pick<DeploymentAddress, 'prefix' | 'isApi'>,
+): ReplyHeaders {
   const perConnection = connectionNames(pairs(raw));
   const headers = emptyMap<string | string[]>();
   for (const [name, value, lower] of pairs(raw)) {
     if (lower === 'set-cookie') {
-      const cookie = scopedCookie(value, prefix);
+      const cookie = isApi === true ? undefined : scopedCookie(value, prefix);
       if (cookie !== undefined) add(headers, 'Set-Cookie', cookie);
     } else if (lower === 'location') {
       add(headers, 'Location', prefix !== '' && /^\/(?!\/)/.test(value) ? prefix + value : value);

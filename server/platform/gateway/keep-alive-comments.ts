@@ -13,10 +13,12 @@ export class KeepAliveComments {
   #timer: NodeJS.Timeout | undefined;
   #stream: ReplyStream | undefined;
 
-  constructor(reply: HttpReply, times: KeepAliveTimes) {
+  /** @param begun The stream, if earlier comments have started it. */
+  constructor(reply: HttpReply, times: KeepAliveTimes, begun?: ReplyStream) {
     this.#reply = reply;
     this.#times = times;
-    this.#timer = setTimeout(() => this.#sendComment(), times.silentMs);
+    this.#stream = begun;
+    this.#timer = setTimeout(() => this.#sendComment(), begun === undefined ? times.silentMs : times.pingIntervalMs);
   }
 
   /** Stops the comments. Returns the stream if it was started. */

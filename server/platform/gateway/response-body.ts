@@ -26,6 +26,7 @@ export class ResponseBody {
   #isPaused = false;
   #isSourcePaused = false;
   #pending: Buffer[] = [];
+  #onStart: (() => void) | undefined;
   #outcome: 'ended' | Error | undefined;
 
   constructor(source: BodySource) {
@@ -37,11 +38,24 @@ export class ResponseBody {
     return this.#outcome !== undefined;
   }
 
+  /** Resolves when the first piece or the end has arrived. Rejects if the body fails before. Call it before `flow`. */
+  started(): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#onStart = () => {
+        this.#onStart = undefined;
+        if (this.#pending.length === 0 && this.#outcome instanceof Error) reject(this.#outcome);
+        else resolve();
+      };
+      if (this.#pending.length > 0 || this.isOver) this.#onStart();
+    });
+  }
+
   /** Called by the connection with the next piece. */
   push(bytes: Buffer): void {
     if (this.isOver) return;
     if (this.#sink !== undefined && !this.#isPaused) return this.#sink.piece(bytes);
     this.#pending.push(bytes);
+    this.#onStart?.();
     if (this.#pending.length > MAX_PENDING_PIECES) this.#pauseSource();
   }
 
@@ -49,6 +63,7 @@ export class ResponseBody {
   end(): void {
     if (this.isOver) return;
     this.#outcome = 'ended';
+    this.#onStart?.();
     this.#deliver();
   }
 
@@ -57,6 +72,7 @@ export class ResponseBody {
     if (this.isOver) return;
     this.#outcome = error;
     this.#isPaused = false;
+    this.#onStart?.();
     this.#deliver();
   }
 

@@ -8,6 +8,16 @@ export interface Target {
   /** Containers have no usage records, and accept only keys of their owner. */
   readonly isContainer?: boolean;
   readonly slug: string;
+  /** Null for containers, which have no model name. */
+  readonly name: string | null;
+  /** Further names that requests may give as `model`. */
+  readonly aliases: readonly string[];
+  /** Ids of the deployments that get the requests that this one cannot serve, in order. */
+  readonly fallbacks: readonly string[];
+  /** How long the first byte may take before the next fallback is tried. null: the limit of the gateway. */
+  readonly fallbackAfterMs: number | null;
+  /** Wall clock. */
+  readonly createdMs: number;
   /** Owner of the deployment. Compared with the owner of the key. */
   readonly ownerId: string;
   readonly accessControl: boolean;
@@ -27,10 +37,19 @@ export interface TargetReplica {
   readonly isBuiltin: boolean;
 }
 
+/** What the `model` of a request names. */
+export interface NamedModel {
+  target: Target;
+  /** Name of a model of the deployment. undefined: the deployment's first model. */
+  inner: string | undefined;
+}
+
 /** Routing table: written by the controller, read by the gateway. One map lookup per request. */
 export class Targets {
   readonly #bySlug = new Map<string, Target>();
   readonly #byId = new Map<string, Target>();
+  /** By owner and name or alias. An owner's names are unique. */
+  readonly #byName = new Map<string, Target>();
   readonly #listeners = new Set<(slug: string, target: Target | undefined) => void>();
 
   find(slug: string): Target | undefined {
@@ -39,6 +58,20 @@ export class Targets {
 
   findById(deploymentId: string): Target | undefined {
     return this.#byId.get(deploymentId);
+  }
+
+  /**
+   * Finds the deployment of an owner that `model` names: its name or an alias, alone or followed by `/` and the name of
+   * one of its models.
+   */
+  findByModel(ownerId: string, model: string): NamedModel | undefined {
+    const exact = this.#byName.get(nameKey(ownerId, model));
+    if (exact !== undefined) return { target: exact, inner: undefined };
+    for (let at = model.lastIndexOf('/'); at > 0; at = model.lastIndexOf('/', at - 1)) {
+      const target = this.#byName.get(nameKey(ownerId, model.slice(0, at)));
+      if (target !== undefined && at + 1 < model.length) return { target, inner: model.slice(at + 1) };
+    }
+    return undefined;
   }
 
   all(): readonly Target[] {
@@ -50,6 +83,8 @@ export class Targets {
   }
 
   set(target: Target): void {
+    this.#dropNames(this.#bySlug.get(target.slug));
+    for (const name of namesOf(target)) this.#byName.set(nameKey(target.ownerId, name), target);
     this.#bySlug.set(target.slug, target);
     this.#byId.set(target.deploymentId, target);
     this.#notify(target.slug, target);
@@ -58,6 +93,7 @@ export class Targets {
   delete(slug: string): void {
     const target = this.#bySlug.get(slug);
     if (target === undefined) return;
+    this.#dropNames(target);
     this.#bySlug.delete(slug);
     this.#byId.delete(target.deploymentId);
     this.#notify(slug, undefined);
@@ -69,9 +105,28 @@ export class Targets {
     return () => this.#listeners.delete(listener);
   }
 
+  /** Keeps a name that another deployment has taken over. */
+  #dropNames(old: Target | undefined): void {
+    if (old === undefined) return;
+    for (const name of namesOf(old)) {
+      const key = nameKey(old.ownerId, name);
+      if (this.#byName.get(key) === old) this.#byName.delete(key);
+    }
+  }
+
   #notify(slug: string, target: Target | undefined): void {
     for (const listener of this.#listeners) listener(slug, target);
   }
+}
+
+/** Returns the names that a deployment has as `model`: its name first. */
+export function namesOf({ name, aliases }: Pick<Target, 'name' | 'aliases'>): string[] {
+  return name === null ? [] : [name, ...aliases];
+}
+
+/** Ids of owners have no line feed. */
+function nameKey(ownerId: string, name: string): string {
+  return `${ownerId}\n${name}`;
 }
 
 /** Calls from the gateway to the controller. */

@@ -8,6 +8,7 @@ import {
   type Db,
   openDatabase,
 } from 'capstan/internal';
+import { ROUTING } from '../deployments/routing-schema';
 import { SERVICE } from './migrations';
 import type { ServiceDb, ServiceTx } from './schema';
 import { USAGE } from '../usage/usage-migrations';
@@ -26,7 +27,7 @@ export function serviceChange<T>(
 }
 
 /** The tables of a service's database. */
-export const SERVICE_COMPONENTS: readonly Component[] = [ACCESS, SERVICE, USAGE, WEBHOOKS];
+export const SERVICE_COMPONENTS: readonly Component[] = [ACCESS, SERVICE, USAGE, WEBHOOKS, ROUTING];
 
 /** Opens the database and runs the pending migrations of access and of the service. */
 export async function openServiceDatabase(location: DatabaseLocation): Promise<ServiceDb> {

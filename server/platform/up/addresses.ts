@@ -1,6 +1,7 @@
 import os from 'node:os';
 import type { SessionGuard } from '../api/context';
 import type { Isolation } from '../driver/driver';
+import { API_LABEL } from '../gateway/address';
 import type { UpOptions } from './options';
 
 /** Origins at which users and clients reach the service, without a trailing slash. */
@@ -38,6 +39,11 @@ export function sessionGuardOf(
   level: Isolation['level'],
 ): SessionGuard {
   return consoleHost !== undefined && isSecure && level === 'L2' ? 'own-host' : 'secret';
+}
+
+/** Returns the URL of the API over all deployments: `api.{domain}` if there is a serving domain. */
+export function apiUrl(addresses: Addresses, servingDomain: string | undefined): string {
+  return servingDomain === undefined ? addresses.serving : deploymentUrl(addresses, servingDomain, API_LABEL);
 }
 
 /** Returns the URL of a deployment: a subdomain of the serving domain if there is one. */

@@ -48,7 +48,7 @@ export class ServiceMetrics {
   }
 
   /** Wraps the gateway's key check and counts its outcomes. */
-  countingAccess(access: Access): Pick<Access, 'check'> {
+  countingAccess(access: Access): Pick<Access, 'check' | 'identify'> {
     return this.#http.counting(access);
   }
 

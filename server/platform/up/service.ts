@@ -31,7 +31,7 @@ import { loadSecretKey } from '../accounts/secret-box';
 import { openServingServiceStore } from '../store/threaded-store';
 import { UsageRecorder } from '../usage/usage-recorder';
 import { refuseHost } from '../api/console-host';
-import { addressesOf, deploymentUrl, isLoopback, sessionGuardOf } from './addresses';
+import { addressesOf, apiUrl, deploymentUrl, isLoopback, sessionGuardOf } from './addresses';
 import { bootstrap } from './bootstrap';
 import { consoleHandler } from './console-handler';
 import { openDataDir, openDataRoots } from './data-dir';
@@ -247,7 +247,12 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
       puller,
       dataRoots,
       webhooks,
-      serving: { targets, gateway, urlOf: (slug) => deploymentUrl(addresses, servingDomain, slug) },
+      serving: {
+        targets,
+        gateway,
+        urlOf: (slug) => deploymentUrl(addresses, servingDomain, slug),
+        apiUrl: apiUrl(addresses, servingDomain),
+      },
       log,
       now: Date.now,
       settings: {

@@ -9,7 +9,7 @@ import { ApiProblem } from '../problem';
 /** Adds the URL of the deployment. */
 export function deploymentView({ serving }: Pick<ApiContext, 'serving'>, record: DeploymentView): Deployment {
   const { id, name, slug, ...rest } = record;
-  return { id, name, slug, url: urlOf(serving, slug), ...rest };
+  return { id, name, slug, url: urlOf(serving, slug), api_url: serving?.apiUrl ?? '', ...rest };
 }
 
 export function containerView({ serving }: Pick<ApiContext, 'serving'>, { slug, ...rest }: ContainerView): Container {

@@ -77,7 +77,7 @@ export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
     method: 'PATCH',
     path: `${PATH}/{id}`,
-    summary: 'Update the name, the scale or the roll-out strategy of a deployment',
+    summary: 'Update the name, the aliases, the fallbacks, the scale or the roll-out strategy of a deployment',
     tag: TAG,
     auth: 'any',
     body: DeploymentEdit,

@@ -11,6 +11,8 @@ type Language = (typeof LANGUAGES)[number];
 const KEY_PLACEHOLDER = 'YOUR_API_KEY';
 const DEFAULT_MODEL = 'YOUR_MODEL';
 
+const BASES = ['deployment', 'api'] as const;
+
 const SnippetsQuery = input({
   lang: oneOf(LANGUAGES),
   model: {
@@ -19,6 +21,11 @@ const SnippetsQuery = input({
     maxLength: 200,
     pattern: '^[!-~]+$',
     description: 'Model name that the deployment serves',
+  },
+  base: {
+    ...oneOf(BASES),
+    description:
+      'URL that the code calls: that of the deployment, or api_url, where the model is the name of the deployment. Default: deployment',
   },
   task: { ...oneOf(MODEL_TASKS), description: 'What the model does. Default: generate' },
 });
@@ -45,20 +52,22 @@ export const ROUTES: readonly ApiRoute[] = [
       context: { store, serving },
       actor,
       params,
-      query: { lang, model = DEFAULT_MODEL, task = 'generate' },
+      query: { lang, model, task = 'generate', base = 'deployment' },
     }) => {
-      const { id, accessControl } = await store.demandDeployment(actor, params.id, 'read');
+      const { id, name, accessControl } = await store.demandDeployment(actor, params.id, 'read');
       const target = serving?.targets.findById(id);
       if (serving === undefined || target === undefined)
         throw new ApiProblem('wrong_state', 'the deployment has no address on this gateway');
-      const url = serving.urlOf(target.slug);
-      const options = { url, model, needsKey: accessControl, task };
+      const isApi = base === 'api';
+      const url = isApi ? serving.apiUrl : serving.urlOf(target.slug);
+      const needsKey = isApi || accessControl;
+      const options = { url, model: model ?? (isApi ? name : DEFAULT_MODEL), needsKey, task };
       const wanted = lang === undefined ? LANGUAGES : [lang];
       return {
         status: 200,
         body: {
           url,
-          needs_key: accessControl,
+          needs_key: needsKey,
           snippets: wanted.map((language) => snippet(language, options)),
         },
       };

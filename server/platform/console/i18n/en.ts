@@ -395,6 +395,7 @@ const en = {
   'access.public': 'Public',
   'access.restricted': 'Key required',
   'access.publicHint': 'Anyone who knows the URL can call this deployment.',
+  'access.apiHint': 'One URL for all deployments. The model chooses the deployment. Every request needs a key.',
   'access.restrictedHint':
     'Each request needs a valid API key. A request without a key gets 401. A key without access to this deployment gets 403.',
   'access.noKey': 'No key has access to this deployment',
@@ -434,6 +435,9 @@ const en = {
   'deployment.settings': 'Settings',
   'deployment.about': 'Details',
   'deployment.url': 'URL',
+  'deployment.base': 'URL to call',
+  'deployment.base.deployment': 'This deployment',
+  'deployment.base.api': 'All deployments',
   'deployment.target': 'Target version',
   'deployment.source': 'Created from',
   'deployment.container': 'Container',
@@ -563,6 +567,15 @@ const en = {
 
   // settings of a deployment
   'settings.general': 'General',
+  'settings.aliases': 'Aliases',
+  'settings.aliasesHint': 'Further names of this deployment as a model. One name a line.',
+  'settings.fallbacks': 'Fallbacks',
+  'settings.fallbacksNote': 'Other deployments get the requests that this one cannot serve, before the first byte.',
+  'settings.fallbackNames': 'Deployments',
+  'settings.fallbackNamesHint': 'In the order of the attempts. One name a line.',
+  'settings.fallbackAfter': 'Wait for the first byte',
+  'settings.fallbackAfterHint': 'After this time the next deployment is tried. Empty: no limit.',
+  'settings.fallbackAfterError': 'Enter 1 to 3,600 seconds',
   'settings.updates': 'Updates',
   'settings.cache': 'Prefix cache',
   'settings.cacheNote':

@@ -108,7 +108,7 @@ overBackends((make) => {
     const context = {
       store,
       access,
-      serving: { targets: running.targets, gateway: running.gateway, urlOf: URL_OF },
+      serving: { targets: running.targets, gateway: running.gateway, urlOf: URL_OF, apiUrl: 'https://serve.example' },
       log: running.log,
       now: Date.now,
       settings: { isSecure: false, ownOrigins: [], trustedProxies: [], sessionGuard: 'secret' },
@@ -405,6 +405,13 @@ overBackends((make) => {
       expect(restricted.snippets).toHaveLength(1);
       expect(restricted.snippets[0].code).toContain('Authorization: Bearer YOUR_API_KEY');
       expect(restricted.snippets[0].code).toContain("it'\\''s");
+      const shared = (await (await get(`/deployments/${deployment.id}/snippets?base=api`)).json()) as typeof open;
+      expect([shared.url, shared.needs_key]).toEqual(['https://serve.example', true]);
+      for (const { code } of shared.snippets) {
+        expect(code).toMatch(/https:\/\/serve\.example\/v1/);
+        expect(code).toMatch(/"model":"mine"|model: "mine"|model="mine"/);
+        expect(code).toContain('YOUR_API_KEY');
+      }
       expect((await get(`/deployments/${deployment.id}/snippets?lang=cobol`)).status).toBe(400);
       expect((await get(`/deployments/${deployment.id}/snippets`, strangersToken)).status).toBe(404);
     });

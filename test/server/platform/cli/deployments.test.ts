@@ -30,6 +30,33 @@ describe('deployments', () => {
     expect((await run('versions', 'list', 'chat')).out).toMatch(/\n1 +queued +yes/);
   });
 
+  test('aliases are set, replaced, shown and removed', async () => {
+    const created = await run('deploy', 'aliased', '--alias', 'gpt-4o', '--alias', 'Qwen/Qwen3');
+    expect(created.out).toMatch(/\naliases +gpt-4o, Qwen\/Qwen3\n/);
+    expect((await run('deploy', 'clash', '--alias', 'gpt-4o')).err).toContain(
+      'aliases: another deployment of the owner has the name gpt-4o',
+    );
+    await run('deployments', 'edit', 'aliased', '--alias', 'fast');
+    expect((await json('deployments', 'get', 'aliased')).aliases).toEqual(['fast']);
+    expect((await run('deployments', 'edit', 'aliased', '--alias', 'x', '--remove-aliases')).code).toBe(2);
+    await run('deployments', 'edit', 'aliased', '--remove-aliases');
+    expect((await run('deployments', 'get', 'aliased')).out).not.toContain('aliases');
+  });
+
+  test('fallbacks are set, shown and removed, and must be other deployments of the owner', async () => {
+    await run('deploy', 'spare');
+    const created = await run('deploy', 'first', '--fallback', 'spare', '--fallback-after', '20s');
+    expect(created.out).toMatch(/\nfallbacks +spare, after 20 s without a first byte\n/);
+    expect((await run('deployments', 'edit', 'first', '--fallback', 'first')).err).toContain(
+      'fallbacks: expected other deployments of the same owner, got first',
+    );
+    await run('deployments', 'edit', 'first', '--fallback-after', 'never');
+    expect(await json('deployments', 'get', 'first')).toMatchObject({ fallbacks: ['spare'], fallback_after_s: null });
+    await run('deployments', 'edit', 'first', '--remove-fallbacks');
+    expect((await json('deployments', 'get', 'first')).fallbacks).toEqual([]);
+    expect((await run('deployments', 'edit', 'first', '--fallback-after', '2h')).code).toBe(2);
+  });
+
   test('flags set what a deployment runs and its scale', async () => {
     const { out, err, code } = await service.run(
       [
@@ -100,7 +127,7 @@ describe('deployments', () => {
 
   test.each([
     [['deploy', 'chat'], /already has a deployment with this name \(409 conflict\)$/],
-    [['deployments', 'get', 'chart'], /^no deployment is called chart\. Found script, chat$/],
+    [['deployments', 'get', 'chart'], /^no deployment is called chart\. Found script, first, spare, aliased, chat$/],
     [['deploy', 'x', '--model', 'nothing'], /^no data source is called nothing$/],
     [['deploy', 'x', '--image', 'other:9'], /^no image is called other/],
     [['versions', 'get', 'chat', '7'], /\(404 not_found\)$/],

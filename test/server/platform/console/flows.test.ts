@@ -147,6 +147,22 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     await tab.close();
   });
 
+  test('shows the URL of all deployments, and edits aliases', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto(`/deployments/${id('dep', 1)}`);
+    await page.getByRole('button', { name: 'All deployments' }).click();
+    await page.getByText('curl -N http://127.0.0.1:8091/v1/chat/completions').waitFor();
+    await page.getByText('"model":"Support assistant"').waitFor();
+    await tab.picture('deployment-api-url');
+    await tab.goto(`/deployments/${id('dep', 1)}/settings`);
+    await page.getByLabel('Aliases').fill(' gpt-4o\n\nQwen/Qwen3 ');
+    await page.getByRole('button', { name: 'Save' }).click();
+    await page.getByText('Saved').waitFor();
+    expect(service.deployments[0].aliases).toEqual(['gpt-4o', 'Qwen/Qwen3']);
+    await tab.close();
+  });
+
   test('explains a conflict with the change of another user', async () => {
     const tab = await browser.open();
     const { page, service } = tab;

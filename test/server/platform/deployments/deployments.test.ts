@@ -90,6 +90,76 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       });
   });
 
+  on('names and aliases are unique among the deployments of an owner, and kept by a failed change', async () => {
+    await open();
+    const bob = await createUser('bob@example.com');
+    const { id, aliases } = await store.createDeployment(ann, { name: 'chat', aliases: [' gpt-4o ', 'Qwen/Qwen3'] });
+    expect(aliases).toEqual(['gpt-4o', 'Qwen/Qwen3']);
+    const other = await store.createDeployment(ann, { name: 'other', aliases: ['small'] });
+    // Another owner may use the same names.
+    await store.createDeployment(bob, { name: 'small', aliases: ['chat'] });
+    const clashes: [name: string, aliases: string[]][] = [
+      ['gpt-4o', []],
+      ['new', ['chat']],
+      ['new', ['fine', 'gpt-4o']],
+      ['chat/model', []],
+      ['new', ['chat/model']],
+      ['Qwen', []],
+      ['new', ['Qwen/Qwen3/adapter']],
+      ['new', ['new']],
+      ['new', ['twice', 'twice']],
+    ];
+    for (const [name, more] of clashes) {
+      await expect(store.createDeployment(ann, { name, aliases: more })).rejects.toMatchObject({ code: 'conflict' });
+      if (name !== 'new' || more[0] !== 'new')
+        await expect(store.editDeployment(ann, other.id, { name, aliases: more })).rejects.toMatchObject({
+          code: 'conflict',
+        });
+    }
+    for (const alias of ['', 'a\u0000', 'x'.repeat(101)])
+      await expect(store.editDeployment(ann, id, { aliases: [alias] })).rejects.toMatchObject({
+        code: 'invalid_argument',
+      });
+    expect((await store.getDeployment(ann, other.id)).aliases).toEqual(['small']);
+    // An alias may begin with the name of its deployment, and an alias may become the name.
+    const edited = await store.editDeployment(ann, id, { name: 'gpt-4o', aliases: ['chat', 'gpt-4o/best'] });
+    expect([edited.name, edited.aliases]).toEqual(['gpt-4o', ['chat', 'gpt-4o/best']]);
+    await expect(store.editDeployment(ann, id, { name: 'chat' })).rejects.toMatchObject({ code: 'conflict' });
+    expect((await store.editDeployment(ann, other.id, { min_replicas: 2 })).aliases).toEqual(['small']);
+    expect((await store.pageDeployments(ann, { limit: 10 })).data.map((row) => row.aliases)).toEqual([
+      ['small'],
+      ['chat', 'gpt-4o/best'],
+    ]);
+    expect((await store.editDeployment(ann, id, { aliases: [] })).aliases).toEqual([]);
+    await store.editDeployment(ann, other.id, { name: 'Qwen' });
+  });
+
+  on('fallbacks are other deployments of the owner, and go with them', async () => {
+    await open();
+    const bob = await createUser('bob@example.com');
+    const foreign = await store.createDeployment(bob, { name: 'foreign' });
+    const spare = await store.createDeployment(ann, { name: 'spare' });
+    const last = await store.createDeployment(ann, { name: 'last' });
+    const { id, fallbacks } = await store.createDeployment(ann, {
+      name: 'chat',
+      fallbacks: ['spare', last.id],
+      fallback_after_s: 30,
+    });
+    expect(fallbacks).toEqual(['spare', 'last']);
+    for (const refused of [['foreign'], [foreign.id], ['chat'], ['spare', spare.id], ['nothing']])
+      await expect(store.editDeployment(ann, id, { fallbacks: refused })).rejects.toMatchObject({
+        code: 'invalid_argument',
+      });
+    await store.editDeployment(ann, spare.id, { name: 'renamed' });
+    expect(await store.getDeployment(ann, id)).toMatchObject({ fallbacks: ['renamed', 'last'], fallback_after_s: 30 });
+    expect(await store.editDeployment(ann, id, { fallback_after_s: null })).toMatchObject({
+      fallbacks: ['renamed', 'last'],
+      fallback_after_s: null,
+    });
+    await store.editDeployment(ann, id, { fallbacks: ['last', 'renamed'] });
+    expect((await store.getDeployment(ann, id)).fallbacks).toEqual(['last', 'renamed']);
+  });
+
   on('cannot decrypt secrets with another key', async () => {
     await open();
     const { id } = await store.createDeployment(ann, { name: 'chat', secret_env: { TOKEN: 'hush' } });

@@ -178,6 +178,9 @@ describe("the interfaces of agents, with the deployment's access control on", ()
             ? { ok: true, keyId: 'key_1', ownerId: 'own_1', done: () => {} }
             : { ok: false, status: 401, code: 'invalid_api_key', message: 'no', headers: {} };
         },
+        identify: () => {
+          throw new Error('no request to the API of all deployments is expected');
+        },
       },
     });
     running.targets.set(builtin({ accessControl: true }));

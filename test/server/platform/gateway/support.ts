@@ -91,6 +91,11 @@ export function target(slug: string, replicas: readonly TargetReplica[], fields:
   return {
     deploymentId: `dep_${slug}`,
     slug,
+    name: slug,
+    aliases: [],
+    fallbacks: [],
+    fallbackAfterMs: null,
+    createdMs: 1_700_000_000_000,
     ownerId: 'own_1',
     accessControl: false,
     state: 'running',
@@ -133,11 +138,10 @@ export async function startGateway(
   };
   const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
   const records: GatewayRecord[] = [];
-  const access = {
-    check: () => {
-      throw new Error('no key should be checked while access control is off');
-    },
+  const refuse = () => {
+    throw new Error('no key should be checked while access control is off');
   };
+  const access = { check: refuse, identify: refuse };
   const gateway = new Gateway({
     targets,
     control,

@@ -130,24 +130,37 @@ const LANGUAGES: readonly { value: SnippetLanguage; label: string }[] = [
   { value: 'javascript', label: 'JavaScript' },
 ];
 
+/** The two URLs of a deployment. */
+const BASES = ['deployment', 'api'] as const;
+
 function UrlCard({ of, version }: { of: Deployment; version: Version | undefined }) {
   const [language, setLanguage] = useState<SnippetLanguage>('curl');
+  const [base, setBase] = useState<(typeof BASES)[number]>('deployment');
+  const isApi = base === 'api';
+  const needsKey = isApi || of.access_control;
+  const ownHint = of.access_control ? 'access.restrictedHint' : 'access.publicHint';
   return (
-    <Card title={t('deployment.url')} note={t(of.access_control ? 'access.restrictedHint' : 'access.publicHint')}>
+    <Card title={t('deployment.url')} note={t(isApi ? 'access.apiHint' : ownHint)}>
       <div class="stack">
-        <CopyLine text={of.url} label={t('deployment.url')} />
+        <Segments
+          label={t('deployment.base')}
+          value={base}
+          onChange={setBase}
+          options={BASES.map((value) => ({ value, label: t(`deployment.base.${value}`) }))}
+        />
+        <CopyLine text={isApi ? `${of.api_url}/v1` : of.url} label={t('deployment.url')} />
         <div class="stack-small">
           <Segments label={t('snippets.language')} value={language} onChange={setLanguage} options={LANGUAGES} />
           <CodeBlock
             text={snippet(language, {
-              url: of.url,
-              model: modelName(version?.spec.runtime),
+              url: isApi ? of.api_url : of.url,
+              model: isApi ? of.name : modelName(version?.spec.runtime),
               task: version?.spec.runtime.task ?? 'generate',
-              isRestricted: of.access_control,
+              isRestricted: needsKey,
             })}
             label={t('snippets.title')}
           />
-          {of.access_control && (
+          {needsKey && (
             <p class="hint">
               {t('snippets.keyHint')} <a href={`/deployments/${of.id}/access`}>{t('deployment.access')}</a>
             </p>

@@ -6,13 +6,33 @@ import { fieldMessage } from '../../api/problem';
 import { useAction } from '../../api/resource';
 import { t } from '../../i18n';
 import { Button } from '../../ui/button';
-import { Choices, TextField } from '../../ui/field';
+import { Choices, TextArea, TextField } from '../../ui/field';
 import { Card } from '../../ui/page';
 import { Banner, ProblemBanner } from '../../ui/state';
 import { toast } from '../../ui/toast';
 import { isScale, scaleOf, toScale } from '../../format/scale';
 import { ScaleFields } from './scale-fields';
 import { StrategyChoices } from './strategy-choices';
+
+/** One name a line. */
+function linesOf(text: string): string[] {
+  return text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '');
+}
+
+function secondsText({ fallback_after_s: seconds }: Deployment): string {
+  return seconds === null ? '' : String(seconds);
+}
+
+function isSeconds(text: string): boolean {
+  return text.trim() === '' || (/^\d{1,4}$/.test(text.trim()) && Number(text) >= 1 && Number(text) <= 3_600);
+}
+
+function sameLines(text: string, lines: readonly string[]): boolean {
+  return linesOf(text).join('\n') === lines.join('\n');
+}
 
 const SCOPES = ['key', 'deployment'] as const;
 
@@ -30,13 +50,19 @@ export function SettingsTab({
   onReload: () => void;
 }) {
   const [name, setName] = useState(of.name);
+  const [aliases, setAliases] = useState(of.aliases.join('\n'));
   const [scale, setScale] = useState(() => scaleOf(of));
+  const [fallbacks, setFallbacks] = useState(of.fallbacks.join('\n'));
+  const [after, setAfter] = useState(secondsText(of));
   const [strategy, setStrategy] = useState(of.strategy);
   const [scope, setScope] = useState(of.prefix_cache_scope);
   const [rev, setRev] = useState(of.rev);
   const action = useAction(async () => {
     const body: DeploymentEdit = {
       ...(name.trim() === of.name ? {} : { name: name.trim() }),
+      ...(sameLines(aliases, of.aliases) ? {} : { aliases: linesOf(aliases) }),
+      ...(sameLines(fallbacks, of.fallbacks) ? {} : { fallbacks: linesOf(fallbacks) }),
+      fallback_after_s: after.trim() === '' ? null : Number(after),
       strategy,
       prefix_cache_scope: scope,
       ...toScale(scale),
@@ -48,6 +74,9 @@ export function SettingsTab({
   });
   const loadLatest = () => {
     setName(of.name);
+    setAliases(of.aliases.join('\n'));
+    setFallbacks(of.fallbacks.join('\n'));
+    setAfter(secondsText(of));
     setScale(scaleOf(of));
     setStrategy(of.strategy);
     setScope(of.prefix_cache_scope);
@@ -58,7 +87,7 @@ export function SettingsTab({
   if (!mayChange(of.owner)) return <Banner title={t('settings.readOnly')} />;
   const submit = (event: Event) => {
     event.preventDefault();
-    if (name.trim() !== '' && isScale(scale)) void action.run();
+    if (name.trim() !== '' && isScale(scale) && isSeconds(after)) void action.run();
   };
   return (
     <form class="stack page-narrow" noValidate onSubmit={submit}>
@@ -70,9 +99,39 @@ export function SettingsTab({
           onInput={setName}
           error={name.trim() === '' ? t('spec.error.required') : fieldMessage(action.problem, '/name')}
         />
+        <TextArea
+          label={t('settings.aliases')}
+          hint={t('settings.aliasesHint')}
+          rows={3}
+          value={aliases}
+          onInput={setAliases}
+          error={fieldMessage(action.problem, '/aliases')}
+          isOptional
+        />
       </Card>
       <Card title={t('scale.title')} note={t('scale.note')}>
         <ScaleFields value={scale} onChange={setScale} />
+      </Card>
+      <Card title={t('settings.fallbacks')} note={t('settings.fallbacksNote')}>
+        <TextArea
+          label={t('settings.fallbackNames')}
+          hint={t('settings.fallbackNamesHint')}
+          rows={3}
+          value={fallbacks}
+          onInput={setFallbacks}
+          error={fieldMessage(action.problem, '/fallbacks')}
+          isOptional
+        />
+        <TextField
+          label={t('settings.fallbackAfter')}
+          hint={t('settings.fallbackAfterHint')}
+          unit={t('unit.seconds')}
+          inputMode="numeric"
+          value={after}
+          onInput={setAfter}
+          error={isSeconds(after) ? undefined : t('settings.fallbackAfterError')}
+          isOptional
+        />
       </Card>
       <Card title={t('settings.updates')}>
         <StrategyChoices value={strategy} onChange={setStrategy} />

@@ -1,0 +1,72 @@
+import { type ApiErrorCode, toApiError } from 'capstan/internal';
+import type { RequestedModel } from './model-api';
+import { ModelFieldReader } from './model-field';
+import { type DeploymentAddress, isInference } from './address';
+import { UpstreamError } from './upstream-error';
+import type { Target, Targets } from './targets';
+import { splice } from './model-body';
+
+/** A deployment that gets one of these statuses from its replica does not serve the request. */
+const FAILED_STATUSES = new Set([429, 500, 502, 503, 504, 529]);
+/** Errors of the gateway that say that a deployment cannot serve now. */
+const FAILED_CODES: ReadonlySet<ApiErrorCode> = new Set<ApiErrorCode>([
+  'deployment_not_ready',
+  'deployment_paused',
+  'deployment_stopping',
+  'deployment_failed',
+  'upstream_unavailable',
+  'upstream_timeout',
+]);
+
+/** Returns the deployments that get a request, in order. Only an inference request may be repeated. */
+export function chainOf(
+  { target, address, request }: { target: Target; address: DeploymentAddress; request: { method: string } },
+  targets: Targets,
+  canRepeat: boolean,
+): Target[] {
+  if (!canRepeat || target.fallbacks.length === 0 || request.method !== 'POST' || !isInference(address.path))
+    return [target];
+  const others = target.fallbacks.flatMap((id) => targets.findById(id) ?? []);
+  return [target, ...others.filter(({ state }) => state !== 'deleting')];
+}
+
+/** Whether the next deployment may get a request after this error, as long as the client has seen nothing. */
+export function isFailure(error: unknown): boolean {
+  return error instanceof UpstreamError || FAILED_CODES.has(toApiError(error).code);
+}
+
+export function isFailedStatus(status: number): boolean {
+  return FAILED_STATUSES.has(status);
+}
+
+/** The time limit until the first byte of one attempt. */
+export class FirstByteLimit {
+  readonly #controller = new AbortController();
+  readonly #timer: NodeJS.Timeout;
+  readonly signal: AbortSignal;
+
+  constructor(limitMs: number, signal: AbortSignal) {
+    this.#timer = setTimeout(
+      () => this.#controller.abort(new UpstreamError('timeout', true, false, `no first byte within ${limitMs} ms`)),
+      limitMs,
+    );
+    this.signal = AbortSignal.any([signal, this.#controller.signal]);
+  }
+
+  /** The first byte has arrived, or the attempt has failed. */
+  end(): void {
+    clearTimeout(this.#timer);
+  }
+}
+
+/** Returns what a whole body names as its model, or undefined if it has no such field. */
+export function modelOf(whole: Buffer): RequestedModel | undefined {
+  try {
+    const field = new ModelFieldReader().take(whole);
+    if (field === undefined) return undefined;
+    const body = { field, whole, withModel: (model: string) => splice(whole, field, model), close: () => {} };
+    return { requested: field.value, inner: undefined, body };
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,185 @@
+import {
+  type Access,
+  type AccessOutcome,
+  ApiError,
+  type Denied,
+  type Granted,
+  type HttpReply,
+  type Identity,
+  isAnthropicPath,
+  type StreamedRequest,
+  withBearerKey,
+} from 'capstan/internal';
+import { type DeploymentAddress, isInference } from './address';
+import { ModelBodies, type ModelBody } from './model-body';
+import { namesOf, type NamedModel, type Target, type Targets } from './targets';
+
+const MODELS_PATH = '/v1/models';
+const READING = new Set(['GET', 'HEAD']);
+
+/** A request whose deployment and key have been found. */
+export interface ModelRequest {
+  address: DeploymentAddress;
+  /** Absent for a request without a body. */
+  model?: RequestedModel;
+}
+
+/** What a request body names as its model. */
+export interface RequestedModel {
+  /** As sent by the client. */
+  readonly requested: string;
+  /** The model within the deployment. undefined: the replica's first model. */
+  readonly inner: string | undefined;
+  readonly body: ModelBody;
+}
+
+/** Where the gateway keeps what is known of a request, for its record. */
+interface RequestFacts {
+  readonly request: StreamedRequest;
+  target: Target | undefined;
+  grant: Granted | undefined;
+  /** The gateway closes it. */
+  body: ModelBody | undefined;
+}
+
+/**
+ * The API over all deployments of a key's owner: each request names its deployment in the field `model`. It always
+ * needs a key, even for public deployments.
+ */
+export class ModelApi {
+  readonly #targets: Targets;
+  readonly #access: Pick<Access, 'identify'>;
+  readonly #bodies = new ModelBodies();
+
+  constructor({ targets, access }: { targets: Targets; access: Pick<Access, 'identify'> }) {
+    this.#targets = targets;
+    this.#access = access;
+  }
+
+  /**
+   * Finds the deployment of a request. Answers a request for the list of models itself and returns undefined. Throws
+   * ApiError.
+   * @param headers CORS headers of the list.
+   */
+  async route(
+    facts: RequestFacts,
+    reply: HttpReply,
+    headers: Readonly<Record<string, string>>,
+  ): Promise<ModelRequest | undefined> {
+    const { request } = facts;
+    // Anthropic's clients send the key in x-api-key.
+    const { path, headers: sent } = request;
+    const keyed = isAnthropicPath(path) ? { ...request, headers: withBearerKey(sent) } : request;
+    const identity = admitted(await this.#access.identify(keyed));
+    if (request.path === MODELS_PATH || request.path.startsWith(`${MODELS_PATH}/`)) {
+      if (!READING.has(request.method)) throw wrongMethod('GET, HEAD, OPTIONS');
+      if (request.path === MODELS_PATH) return sendJson(reply, request, headers, this.#list(identity));
+      return this.#describe(facts, identity, reply, headers);
+    }
+    if (!isInference(request.path))
+      throw new ApiError('unknown_url', `There is no ${request.path.slice(0, 100)} in the API of all deployments`);
+    if (request.method !== 'POST') throw wrongMethod('POST, OPTIONS');
+    const body = (facts.body = await this.#bodies.read(request));
+    const requested = body.field.value;
+    const named = this.#find(identity, requested);
+    this.#admit(facts, identity, named.target);
+    return { address: addressOf(named.target, request.path), model: { requested, inner: named.inner, body } };
+  }
+
+  #list(identity: Identity): object {
+    const data = this.#targets
+      .deployments()
+      .filter(
+        ({ ownerId, state, deploymentId }) =>
+          ownerId === identity.ownerId && state !== 'deleting' && identity.mayCall(deploymentId),
+      )
+      .flatMap((target) => namesOf(target).map((name) => describe(target, name)));
+    return { object: 'list', data };
+  }
+
+  /** A model within a deployment is described by the deployment. */
+  #describe(
+    facts: RequestFacts,
+    identity: Identity,
+    reply: HttpReply,
+    headers: Readonly<Record<string, string>>,
+  ): ModelRequest | undefined {
+    const { request } = facts;
+    const name = decoded(request.path.slice(MODELS_PATH.length + 1));
+    const { target, inner } = this.#find(identity, name);
+    if (inner === undefined) {
+      if (!identity.mayCall(target.deploymentId)) this.#admit(facts, identity, target);
+      return sendJson(reply, request, headers, describe(target, name));
+    }
+    this.#admit(facts, identity, target);
+    return { address: addressOf(target, `${MODELS_PATH}/${inner.split('/').map(encodeURIComponent).join('/')}`) };
+  }
+
+  #find({ ownerId }: Identity, model: string): NamedModel {
+    const named = this.#targets.findByModel(ownerId, model);
+    // The same error for names of other owners: it does not show whether they exist.
+    if (named === undefined || named.target.state === 'deleting')
+      throw new ApiError(
+        'model_not_found',
+        `model: expected the name or an alias of a deployment, or NAME/MODEL, got ${JSON.stringify(model.slice(0, 100))}. GET ${MODELS_PATH} lists the names`,
+        { param: 'model' },
+      );
+    return named;
+  }
+
+  #admit(facts: RequestFacts, identity: Identity, target: Target): void {
+    facts.target = target;
+    facts.grant = admitted(identity.admit({ id: target.deploymentId, ownerId: target.ownerId }));
+  }
+}
+
+function addressOf({ slug }: Target, path: string): DeploymentAddress {
+  return { slug, path, prefix: '', isApi: true };
+}
+
+function describe(target: Target, name: string): object {
+  return {
+    id: name,
+    object: 'model',
+    created: Math.floor(target.createdMs / 1000),
+    owned_by: 'capstan',
+    // As vLLM shows the model behind a name.
+    root: target.name,
+    parent: name === target.name ? null : target.name,
+  };
+}
+
+function admitted(outcome: Identity | Denied): Identity;
+function admitted(outcome: AccessOutcome): Granted;
+function admitted<T extends { ok: true }>(outcome: T | Denied): T {
+  if (!outcome.ok) throw new ApiError(outcome.code, outcome.message, { headers: { ...outcome.headers } });
+  return outcome;
+}
+
+function sendJson(
+  reply: HttpReply,
+  request: StreamedRequest,
+  headers: Readonly<Record<string, string>>,
+  value: object,
+): undefined {
+  const body = Buffer.from(JSON.stringify(value));
+  const all = { ...headers, 'Content-Type': 'application/json', 'Cache-Control': 'no-store' };
+  if (request.method === 'HEAD') reply.send(200, { ...all, 'Content-Length': String(body.length) }, null);
+  else reply.send(200, all, body);
+}
+
+function wrongMethod(allowed: string): ApiError {
+  return new ApiError(
+    'method_not_allowed',
+    `The API of all deployments expects ${allowed} here. Send other methods to the URL of the deployment`,
+    { headers: { Allow: allowed } },
+  );
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
