@@ -10,6 +10,8 @@ import { ROLES } from '../accounts/roles';
 import { ERROR_REASONS, VERSION_STATES } from '../deployments/version-state';
 import { input, list, object, oneOf, orNull, pair, partial, record, type Static } from './json-schema';
 
+export * from './provider-objects';
+
 const STRING = { type: 'string' } as const;
 const INTEGER = { type: 'integer' } as const;
 const NUMBER = { type: 'number' } as const;
@@ -460,6 +462,7 @@ export const Me = object({
   locale: Locale,
   theme: Theme,
   is_admin: BOOLEAN,
+  has_password: { type: 'boolean', description: 'False for an account that signs in with an identity provider alone' },
   has_totp: BOOLEAN,
   recovery_codes_left: INTEGER,
   ...QUOTAS,

@@ -48,6 +48,7 @@ import type { UpOptions } from './options';
 import { refusePlugAndPlay } from './plug-and-play';
 import { ServiceMetrics } from './service-metrics';
 import { startupText } from './startup-text';
+import { ProviderSignIn } from '../sign-in/provider-sign-in';
 import { WebhookSender } from '../webhooks/webhook-sender';
 
 const ADMIN_HOST = '127.0.0.1';
@@ -235,6 +236,8 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   closers.push(() => gateway.close());
   const webhooks = new WebhookSender({ store, log, allowsPrivate: options.allowPrivateWebhooks });
   closers.push(() => webhooks.close());
+  const providers = new ProviderSignIn({ store, log, origin: addresses.console, now: Date.now });
+  closers.push(() => providers.close());
   const logRequest = requestLogger(log, { logsRequests, unloggedPaths: [] });
   const api = new Api({
     routes: apiRoutes(),
@@ -247,6 +250,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
       puller,
       dataRoots,
       webhooks,
+      providers,
       serving: { targets, gateway, urlOf: (slug) => deploymentUrl(addresses, servingDomain, slug) },
       log,
       now: Date.now,
@@ -267,6 +271,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   closers.push(searchGpus({ driver, store, controller, log, clock: SYSTEM_CLOCK }, machine.capacity));
   usage.start();
   webhooks.start();
+  providers.watch();
   measurer.notify();
   void puller.start();
   consoleGate.open(consoleHandler(api, { isSecure, origin: addresses.console, consoleHost }));
