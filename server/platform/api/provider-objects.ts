@@ -9,9 +9,13 @@ const Text = { type: 'string', minLength: 1, maxLength: 1_000 } as const;
 const Url = { type: 'string', minLength: 1, maxLength: 2_000 } as const;
 
 const GroupMapping = input(
-  { group: { type: 'string', minLength: 1, maxLength: 500 }, org_id: STRING, role: oneOf(ROLES) },
+  {
+    group: { type: 'string', minLength: 1, maxLength: 500 },
+    org: { type: 'string', maxLength: 100, description: 'Slug or ID of an organization' },
+    role: oneOf(ROLES),
+  },
   'group',
-  'org_id',
+  'org',
   'role',
 );
 const PROVIDER = {

@@ -4,6 +4,7 @@ import { addContainersCommand } from './containers';
 import { addDeployCommand } from './deploy';
 import { addDeploymentsCommand } from './deployments';
 import { addHistoryCommands } from './history';
+import { addIdentityProvidersCommand } from './identity-providers';
 import { addLoginCommands } from './login';
 import { addLogsCommand } from './logs';
 import { addOrgsCommand } from './orgs';
@@ -29,6 +30,7 @@ export function addServiceCommands(program: Command, onExit: (exitCode: number) 
   addResourceCommands(program, io);
   addOrgsCommand(program, io);
   addAdministrationCommands(program, io);
+  addIdentityProvidersCommand(program, io);
   addHistoryCommands(program, io);
   addTokensCommand(program, io);
   addWebhooksCommand(program, io);

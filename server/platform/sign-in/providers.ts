@@ -1,4 +1,4 @@
-import { checkName, newId } from 'capstan/internal';
+import { checkName, type MemberRole, newId } from 'capstan/internal';
 import { changeOptions, demandAdmin, type ServiceActor } from '../accounts/actor';
 import { ROLES } from '../accounts/roles';
 import type { SecretBox } from '../accounts/secret-box';
@@ -11,6 +11,13 @@ import { rfc3339 } from '../store/times';
 import { applyGroups, type GroupMapping } from './group-memberships';
 import type { ProviderRow } from './sign-in-schema';
 
+/** A mapping as users write it: with the slug of the organization, or its id. */
+export interface NamedMapping {
+  group: string;
+  org: string;
+  role: MemberRole;
+}
+
 /** What an administrator sets. Missing fields keep their value, or get the default. */
 export interface ProviderEdit {
   name?: string;
@@ -19,7 +26,7 @@ export interface ProviderEdit {
   client_secret?: string | null;
   scopes?: readonly string[];
   groups_claim?: string;
-  mappings?: readonly GroupMapping[];
+  mappings?: readonly NamedMapping[];
   authorization_params?: Readonly<Record<string, string>>;
   email_domains?: readonly string[];
   requires_group?: boolean;
@@ -38,7 +45,7 @@ export interface ProviderView {
   has_client_secret: boolean;
   scopes: string[];
   groups_claim: string;
-  mappings: GroupMapping[];
+  mappings: NamedMapping[];
   authorization_params: Record<string, string>;
   email_domains: string[];
   requires_group: boolean;
@@ -292,20 +299,22 @@ function checkScopes(scopes: readonly string[]): string[] {
   return [...new Set(['openid', ...scopes])];
 }
 
-async function checkMappings(tx: ServiceTx, mappings: readonly GroupMapping[]): Promise<GroupMapping[]> {
-  for (const [i, { org_id: orgId, role }] of mappings.entries()) {
+async function checkMappings(tx: ServiceTx, mappings: readonly NamedMapping[]): Promise<GroupMapping[]> {
+  const checked: GroupMapping[] = [];
+  for (const [i, { group, org: name, role }] of mappings.entries()) {
     if (!ROLES.includes(role))
       throw new ServiceError('invalid_argument', `mappings/${i}/role: expected ${ROLES.join(', ')}`);
     const org = await tx
       .selectFrom('organizations')
       .select('id')
-      .where('id', '=', orgId)
+      .where((eb) => eb.or([eb('id', '=', name), eb('name', '=', name)]))
       .where('status', '=', 'active')
       .executeTakeFirst();
     if (org === undefined)
-      throw new ServiceError('invalid_argument', `mappings/${i}/org_id: no organization has the id ${orgId}`);
+      throw new ServiceError('invalid_argument', `mappings/${i}/org: no organization has the slug ${name}`);
+    checked.push({ group, org_id: org.id, role });
   }
-  return mappings.map(({ group, org_id: orgId, role }) => ({ group, org_id: orgId, role }));
+  return checked;
 }
 
 function checkParams(params: Readonly<Record<string, string>>): Record<string, string> {
@@ -355,6 +364,9 @@ async function toViews(db: ServiceDb | ServiceTx, rows: readonly ProviderRow[]):
     .select((eb) => ['provider_id', eb.fn.countAll<number | string>().as('num')])
     .groupBy('provider_id')
     .execute();
+  const slugs = new Map(
+    (await db.selectFrom('organizations').select(['id', 'name']).execute()).map(({ id, name }) => [id, name]),
+  );
   return rows.map((row) => ({
     id: row.id,
     name: row.name,
@@ -363,7 +375,7 @@ async function toViews(db: ServiceDb | ServiceTx, rows: readonly ProviderRow[]):
     has_client_secret: row.client_secret !== null,
     scopes: JSON.parse(row.scopes) as string[],
     groups_claim: row.groups_claim,
-    mappings: mappingsOf(row),
+    mappings: mappingsOf(row).map(({ group, org_id: orgId, role }) => ({ group, org: slugs.get(orgId) ?? orgId, role })),
     authorization_params: JSON.parse(row.params) as Record<string, string>,
     email_domains: JSON.parse(row.domains) as string[],
     requires_group: row.requires_group === 1,

@@ -135,7 +135,7 @@ overServices(() => {
     'https://evil.example/',
     'javascript:alert(1)',
     '/\tevil',
-    '/ok\u0000',
+    '/ok\u0007',
     '/%0a\r\nx',
   ])('opens no other site after the sign-in: %j', async (returnTo) => {
     const visitor = new Visitor(service);

@@ -27,7 +27,7 @@ overServices(() => {
       client_id: CLIENT_ID,
       client_secret: CLIENT_SECRET,
       scopes: ISSUED_SCOPES,
-      mappings: [{ group: 'engineers', org_id: org, role: 'developer' }],
+      mappings: [{ group: 'engineers', org, role: 'developer' }],
       ...more,
     });
     expect([reply.status, reply.body.detail]).toEqual([201, undefined]);
@@ -62,6 +62,7 @@ overServices(() => {
       has_client_secret: true,
       redirect_uri: `${ORIGIN}/sign-in/callback`,
       enabled: true,
+      mappings: [{ group: 'engineers', org: 'lab', role: 'developer' }],
       users: 0,
     });
     const { visitor, reply } = await visit('ada', '/containers?q=1');
@@ -190,7 +191,7 @@ overServices(() => {
     const other = (await alice.post('/api/v1/orgs', { name: 'Other', slug: 'other' })).body.id;
     const invitation = await alice.post(`/api/v1/orgs/${other}/invitations`, { email: ADA.email, role: 'viewer' });
     expect((await visitor.post('/api/v1/invitations/accept', { token: invitation.body.token })).status).toBe(204);
-    await edit({ mappings: [{ group: 'engineers', org_id: other, role: 'admin' }] });
+    await edit({ mappings: [{ group: 'engineers', org: 'other', role: 'admin' }] });
     await signIn.poll();
     const { visitor: again } = await visit('ada');
     expect(await rolesOf(again)).toEqual([['other', 'viewer']]);
@@ -263,7 +264,7 @@ overServices(() => {
       const bad = await root.post(PROVIDERS, { name: 'Bad', issuer, client_id: 'x' });
       expect([bad.status, bad.body.detail]).toEqual([422, expect.stringMatching(detail)]);
     }
-    expect((await edit({ mappings: [{ group: 'g', org_id: 'org_none', role: 'viewer' }] })).status).toBe(422);
+    expect((await edit({ mappings: [{ group: 'g', org: 'none', role: 'viewer' }] })).status).toBe(422);
     expect((await edit({ authorization_params: { redirect_uri: 'https://evil.example' } })).status).toBe(422);
     expect((await edit({ authorization_params: { prompt: 'login' } })).body.authorization_params).toEqual({
       prompt: 'login',
