@@ -75,7 +75,10 @@ export function addIdentityProvidersCommand(program: Command, io?: CommandIo): v
 
 function withFlags(command: Command): void {
   command
-    .option('--client-secret-env <name>', 'environment variable with the client secret; without one the client is public')
+    .option(
+      '--client-secret-env <name>',
+      'environment variable with the client secret; without one the client is public',
+    )
     .option('--scope <name>', 'scope to request; repeatable (default: openid, profile, email)', collect)
     .option('--groups-claim <name>', 'claim with the groups of a user (default: groups)')
     .option(
@@ -84,7 +87,11 @@ function withFlags(command: Command): void {
       collect,
     )
     .option('--param <name=value>', 'additional parameter of the authorization request; repeatable', collect)
-    .option('--email-domain <domain>', 'admit only verified addresses of this domain; repeatable (default: all)', collect)
+    .option(
+      '--email-domain <domain>',
+      'admit only verified addresses of this domain; repeatable (default: all)',
+      collect,
+    )
     .option('--require-group <on>', 'on: admit only users in a mapped group (default: off)')
     .option('--link-by-email <on>', 'on: the first sign-in takes over the account of a verified address (default: off)')
     .option('--recheck <duration>', 'how long a sign-in counts before the provider must confirm it (default: 1h)');
@@ -93,7 +100,8 @@ function withFlags(command: Command): void {
 async function list({ client, flags, io }: Call<object>): Promise<void> {
   const found = await client.all<IdentityProvider>(PATH, {});
   if (flags.json) return printJson(io, { data: found, next: null });
-  if (found.length === 0) return io.err('No identity providers. Add one with: capstan identity-providers create NAME\n');
+  if (found.length === 0)
+    return io.err('No identity providers. Add one with: capstan identity-providers create NAME\n');
   io.out(
     renderTable(
       ['NAME', 'ISSUER', 'STATE', 'USERS', 'ID'],

@@ -159,7 +159,7 @@ export function createProvider(
     };
     const row = await edited(tx, box, empty, spec);
     await tx.insertInto('identity_providers').values(row).execute();
-    record({ action: 'identity_provider.created', ...subjectsOf(actor, row), after: auditView(row) });
+    record({ action: 'provider.created', ...subjectsOf(actor, row), after: auditView(row) });
     return (await toViews(tx, [row]))[0];
   });
 }
@@ -187,7 +187,7 @@ export function editProvider(
       .where('refresh_token', 'is not', null)
       .execute();
     record({
-      action: 'identity_provider.updated',
+      action: 'provider.updated',
       ...subjectsOf(actor, after),
       before: auditView(before),
       after: { ...auditView(after), ...(edit.client_secret === undefined ? {} : { client_secret: 'changed' }) },
@@ -207,7 +207,7 @@ export async function deleteProvider({ db, now }: StoreContext, actor: ServiceAc
     await tx.deleteFrom('identities').where('provider_id', '=', id).execute();
     await tx.deleteFrom('provider_sessions').where('provider_id', '=', id).execute();
     await tx.deleteFrom('identity_providers').where('id', '=', id).execute();
-    record({ action: 'identity_provider.deleted', ...subjectsOf(actor, row), before: auditView(row) });
+    record({ action: 'provider.deleted', ...subjectsOf(actor, row), before: auditView(row) });
   });
 }
 
@@ -339,7 +339,7 @@ function purposeOf(providerId: string): string {
 function subjectsOf(actor: ServiceActor, { id }: ProviderRow) {
   return {
     owner: { type: 'user', id: actor.userId },
-    target: { type: 'identity_provider', id },
+    target: { type: 'provider', id },
   } as const;
 }
 
@@ -375,7 +375,11 @@ async function toViews(db: ServiceDb | ServiceTx, rows: readonly ProviderRow[]):
     has_client_secret: row.client_secret !== null,
     scopes: JSON.parse(row.scopes) as string[],
     groups_claim: row.groups_claim,
-    mappings: mappingsOf(row).map(({ group, org_id: orgId, role }) => ({ group, org: slugs.get(orgId) ?? orgId, role })),
+    mappings: mappingsOf(row).map(({ group, org_id: orgId, role }) => ({
+      group,
+      org: slugs.get(orgId) ?? orgId,
+      role,
+    })),
     authorization_params: JSON.parse(row.params) as Record<string, string>,
     email_domains: JSON.parse(row.domains) as string[],
     requires_group: row.requires_group === 1,

@@ -41,7 +41,10 @@ const EVENTS = {
     'totp_off',
     'recovery_codes_renewed',
     'recovery_code_used',
+    'provider_linked',
+    'provider_ended',
   ],
+  provider: ['created', 'updated', 'deleted'],
   webhook: ['created', 'updated', 'rotated', 'rotation_finished', 'deleted', 'disabled'],
 } as const;
 

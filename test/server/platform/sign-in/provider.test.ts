@@ -272,6 +272,6 @@ overServices(() => {
     expect((await alice.get(PROVIDERS)).status).toBe(403);
     expect((await alice.send('PATCH', `${PROVIDERS}/${provider.id}`, { enabled: false })).status).toBe(403);
     const audit = JSON.stringify((await root.get('/api/v1/audit?limit=100')).body);
-    expect(audit).toContain('identity_provider.updated');
+    expect(audit).toContain('provider.updated');
   });
 });
