@@ -2,7 +2,7 @@ import { type ChangeOptions, endOwner, type KeyPolicy, type MemberRole, newId, w
 import { checkDisplayName, checkSlug } from './account-values';
 import { serviceChange, type ServiceChange } from '../store/change';
 import { ServiceError } from '../store/errors';
-import { demandOwnMembership } from '../sign-in/group-memberships';
+import { demandOwnMembership } from './group-memberships';
 import { demand, demandRoleChange, type Right } from './roles';
 import type { OrgSettingsRow, ServiceDb, ServiceTx } from '../store/schema';
 import { NO_QUOTAS, type Quotas, quotasOf } from './quota-columns';

@@ -8,7 +8,7 @@ import { serviceChange, type ServiceChange } from '../store/change';
 import { ServiceError } from '../store/errors';
 import type { AccountRow } from '../store/schema';
 import type { StoreContext } from '../store/store-context';
-import { applyGroups, rolesOf } from './group-memberships';
+import { applyGroups, rolesOf } from '../accounts/group-memberships';
 import { findProvider, mappingsOf, type ProviderClient, toClient } from './providers';
 import type { IdentityRow, ProviderRow } from './sign-in-schema';
 

@@ -8,7 +8,7 @@ import { ServiceError } from '../store/errors';
 import type { ServiceDb, ServiceTx } from '../store/schema';
 import type { StoreContext } from '../store/store-context';
 import { rfc3339 } from '../store/times';
-import { applyGroups, type GroupMapping } from './group-memberships';
+import { applyGroups, type GroupMapping } from '../accounts/group-memberships';
 import type { ProviderRow } from './sign-in-schema';
 
 /** A mapping as users write it: with the slug of the organization, or its id. */

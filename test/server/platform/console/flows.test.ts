@@ -124,7 +124,7 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
       links_by_email: false,
       recheck_s: 3600,
     });
-    await page.getByRole('button', { name: 'Actions of Example Corporation' }).click();
+    await page.getByRole('button', { name: 'Actions for Example Corporation' }).click();
     await page.getByRole('menuitem', { name: 'Edit' }).click();
     await dialog.getByLabel('Confirm users every').fill('15');
     await dialog.getByRole('button', { name: 'Save' }).click();
@@ -138,7 +138,7 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
   test('an account of an identity provider has no password to change', async () => {
     const tab = await browser.open();
     const { page, service } = tab;
-    service.me.has_password = false;
+    Object.assign(service.me, { has_password: false });
     await tab.goto('/account/security');
     await page.getByText('You sign in with an identity provider').waitFor();
     expect(await page.getByLabel('Current password').count()).toBe(0);

@@ -1,6 +1,6 @@
 import type { MemberRole } from 'capstan/internal';
-import { ROLES } from '../accounts/roles';
-import { revokeSessions } from '../accounts/sessions';
+import { ROLES } from './roles';
+import { revokeSessions } from './sessions';
 import type { ServiceChange } from '../store/change';
 import { ServiceError } from '../store/errors';
 import type { ServiceTx } from '../store/schema';
