@@ -76,7 +76,7 @@ export async function redeemPasswordReset(
   });
 }
 
-/** A password would let a user in whom the provider refuses. */
+/** With a password, a user could sign in although the provider refuses it. */
 async function demandNoProvider(tx: ServiceTx, userId: string): Promise<void> {
   const row = await tx
     .selectFrom('identities')

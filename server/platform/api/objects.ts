@@ -8,8 +8,10 @@ import { CONTAINER_STATES } from '../deployments/container-state';
 import { MODEL_TASKS } from '../deployments/model-task';
 import { ROLES } from '../accounts/roles';
 import { ERROR_REASONS, VERSION_STATES } from '../deployments/version-state';
+import { CanarySplit } from './canary-objects';
 import { input, list, object, oneOf, orNull, pair, partial, record, type Static } from './json-schema';
 
+export * from './canary-objects';
 export * from './provider-objects';
 
 const STRING = { type: 'string' } as const;
@@ -315,7 +317,12 @@ export const NewDeployment = input(
   },
   'name',
 );
-export const NewVersion = input({ note: { type: 'string', maxLength: 1_000 }, strategy: Strategy, ...SpecInput });
+export const NewVersion = input({
+  note: { type: 'string', maxLength: 1_000 },
+  strategy: Strategy,
+  canary: CanarySplit,
+  ...SpecInput,
+});
 export const DeploymentEdit = input({ name: Name, strategy: Strategy, prefix_cache_scope: CacheScope, ...ScaleInput });
 
 export const Reason = object({

@@ -1,5 +1,6 @@
 import * as audit from './routes/audit';
 import * as auth from './routes/auth';
+import * as canary from './routes/canary';
 import * as containers from './routes/containers';
 import * as dataPulls from './routes/data-pulls';
 import * as dataSources from './routes/data-sources';
@@ -50,6 +51,7 @@ const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [
   containers,
   deployments,
   versions,
+  canary,
   events,
   logs,
   metrics,

@@ -20,6 +20,7 @@ import {
 } from 'capstan/internal';
 import { addressOf } from './address';
 import { Balancer } from './balancer';
+import { chooseVariant, type ServedVariant } from './canary-share';
 import { ReportedError, type Call, Forwarder } from './forward';
 import { ColdStartQueue, notFound } from './cold-start-queue';
 import type { GatewayControl, Target, Targets } from './targets';
@@ -56,6 +57,8 @@ export interface GatewayOptions {
   /** Networks of proxies whose `X-Forwarded-*` headers are trusted. */
   trustedProxies?: readonly string[];
   times?: Partial<GatewayTimes>;
+  /** Chooses the requests of a canary. Default `Math.random`. */
+  random?: () => number;
   /** Logs each request at level info instead of debug. */
   logsRequests?: boolean;
   /** Called for each finished request to an existing deployment. */
@@ -82,6 +85,8 @@ export interface GatewayRecord {
   readonly usage: ReplicaUsage | undefined;
   readonly numRetries: number;
   readonly failures: readonly UpstreamFailure[];
+  /** The version that served it. Absent without a canary. */
+  readonly served?: ServedVariant;
 }
 
 const CLIENT_GONE = 499;
@@ -150,6 +155,7 @@ export class Gateway {
       requestId: requestIdOf(request),
       call: undefined,
       target: undefined,
+      served: undefined,
       grant: undefined,
     };
     const recorded = new RecordedReply(reply, { 'X-Request-Id': state.requestId });
@@ -202,12 +208,19 @@ export class Gateway {
       );
     const revoked = state.grant?.signal;
     const signal = revoked === undefined ? request.signal : AbortSignal.any([request.signal, revoked]);
+    const { target: chosen, served } = chooseVariant(
+      target,
+      request,
+      state.grant?.keyId,
+      this.#options.random ?? Math.random,
+    );
+    state.served = served;
     state.call = {
       request,
       requestId: state.requestId,
       reply: recorded,
       address,
-      target,
+      target: chosen,
       grant: state.grant,
       signal,
       failures: [],
@@ -233,7 +246,11 @@ export class Gateway {
       );
   }
 
-  #record({ request, requestId, target, grant, call }: RequestState, recorded: RecordedReply, startedMs: number): void {
+  #record(
+    { request, requestId, target, grant, call, served }: RequestState,
+    recorded: RecordedReply,
+    startedMs: number,
+  ): void {
     const { log, logsRequests, onEnd } = this.#options;
     const durationMs = performance.now() - startedMs;
     const status = recorded.status ?? CLIENT_GONE;
@@ -252,6 +269,7 @@ export class Gateway {
         ? {}
         : { chosen: call.choice.reason, matched: call.choice.matched, cached: call.usage?.cachedTokens }),
       ...(call?.wasCut === true ? { wasCut: true } : {}),
+      ...(served === undefined ? {} : { variant: served.variant }),
     };
     if (logsRequests === true) log.info(line, 'request');
     else log.debug(line, 'request');
@@ -269,6 +287,7 @@ export class Gateway {
       responseBytes: recorded.numBytes,
       numRetries: call?.numRetries ?? 0,
       failures: call?.failures ?? [],
+      ...(served === undefined ? {} : { served }),
     });
   }
 }
@@ -277,6 +296,7 @@ interface RequestState {
   readonly request: StreamedRequest;
   readonly requestId: string;
   target: Target | undefined;
+  served: ServedVariant | undefined;
   grant: Granted | undefined;
   call: Call | undefined;
 }

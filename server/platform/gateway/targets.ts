@@ -1,4 +1,5 @@
 import type { ReplicaAddress } from '../driver/driver';
+import type { CanaryShare } from './canary-share';
 import type { DeploymentState } from '../deployments/deployment-state';
 
 /** The gateway's view of a deployment or training container. Immutable: each change creates a new object. */
@@ -14,6 +15,8 @@ export interface Target {
   readonly state: DeploymentState;
   /** The ready replicas. */
   readonly replicas: readonly TargetReplica[];
+  /** A version that gets a share of the requests. */
+  readonly canary?: CanaryShare;
   /** How long a request waits for the first replica. */
   readonly coldStartWaitMs: number;
   readonly cacheScope: 'key' | 'deployment';
@@ -25,6 +28,11 @@ export interface TargetReplica {
   readonly secret: string;
   /** The built-in runtime reports its load, its cached blocks and the token usage of each request. */
   readonly isBuiltin: boolean;
+}
+
+/** Returns the ready replicas of all versions. */
+export function allReplicas({ replicas, canary }: Target): readonly TargetReplica[] {
+  return canary === undefined ? replicas : [...replicas, ...canary.replicas];
 }
 
 /** Routing table: written by the controller, read by the gateway. One map lookup per request. */

@@ -38,7 +38,7 @@ export interface DueIdentity {
 }
 
 /** How long an identity counts after a refresh was due, while the provider does not respond. */
-export const OUTAGE_MS = 30 * 60_000;
+const OUTAGE_MS = 30 * 60_000;
 /** A refresh that failed without an answer of the provider is repeated after this time. */
 const RETRY_MS = 60_000;
 const MAX_DUE = 50;
@@ -186,7 +186,7 @@ export async function confirmIdentity(
   });
 }
 
-/** Ends the access of a user whom the provider no longer confirms: sessions, management tokens and group memberships. */
+/** Ends sessions, management tokens and group memberships of a user that the provider no longer confirms. */
 export async function endIdentity(
   { db, now }: StoreContext,
   { issuer, subject }: Pick<ProviderClaims, 'issuer' | 'subject'>,

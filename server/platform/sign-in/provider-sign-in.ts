@@ -41,7 +41,7 @@ interface PendingSignIn extends SignInChecks {
 }
 
 /** Path of the console's page that receives the response of a provider. */
-export const CALLBACK_PATH = '/sign-in/callback';
+const CALLBACK_PATH = '/sign-in/callback';
 /** How long a user may take at the provider. */
 export const PENDING_MS = 10 * 60_000;
 const POLL_MS = 30_000;

@@ -11,6 +11,7 @@ import {
 import { SERVICE } from './migrations';
 import type { ServiceDb, ServiceTx } from './schema';
 import { USAGE } from '../usage/usage-migrations';
+import { CANARY } from '../canary/canary-schema';
 import { SIGN_IN } from '../sign-in/sign-in-schema';
 import { WEBHOOKS } from '../webhooks/webhook-schema';
 
@@ -27,7 +28,7 @@ export function serviceChange<T>(
 }
 
 /** The tables of a service's database. */
-export const SERVICE_COMPONENTS: readonly Component[] = [ACCESS, SERVICE, USAGE, WEBHOOKS, SIGN_IN];
+export const SERVICE_COMPONENTS: readonly Component[] = [ACCESS, SERVICE, USAGE, WEBHOOKS, SIGN_IN, CANARY];
 
 /** Opens the database and runs the pending migrations of access and of the service. */
 export async function openServiceDatabase(location: DatabaseLocation): Promise<ServiceDb> {

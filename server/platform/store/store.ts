@@ -7,6 +7,7 @@ import { SecretBox } from '../accounts/secret-box';
 import type { ServiceStoreOptions, StoreContext } from './store-context';
 import { type AccountStore, accountMethods } from './store-accounts';
 import { type ControlStore, controlMethods, type DeploymentStore, deploymentMethods } from './store-deployments';
+import { canaryMethods, type CanaryStore } from './store-canaries';
 import { type SignInStore, signInMethods } from './store-sign-in';
 import { type WebhookStore, webhookMethods } from './store-webhooks';
 import { type UsageStore, usageMethods } from '../usage/usage-store';
@@ -23,6 +24,7 @@ export type ServiceStore = AccessStore &
   ControlStore &
   UsageStore &
   SignInStore &
+  CanaryStore &
   WebhookStore;
 
 /** Opens the store in this thread, for commands and tests. */
@@ -49,5 +51,6 @@ export async function openServiceStore(
     ...usageMethods(context),
     ...webhookMethods(context),
     ...signInMethods(context),
+    ...canaryMethods(context),
   };
 }

@@ -23,6 +23,7 @@ import { Targets } from '../gateway/targets';
 import { LOOP_OFFSET_MS, loopClock, SYSTEM_CLOCK } from '../control/clock';
 import { Controller } from '../control/controller';
 import { stopStrays } from '../control/strays';
+import { CanaryWatcher } from '../canary/canary-watcher';
 import { DataMeasurer } from '../deployments/data-measurer';
 import { HubPuller } from '../deployments/hub-puller';
 import { HomeSnapshots } from '../deployments/home-snapshots';
@@ -218,6 +219,8 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   const metrics = new ServiceMetrics(targets);
   const usage = new UsageRecorder({ store, targets, driver, log });
   closers.push(() => usage.close());
+  const canaries = new CanaryWatcher({ store, targets, reconcile: (id) => controller.reconcile(id), log });
+  closers.push(() => canaries.close());
   const gateway = new Gateway({
     targets,
     control: metrics.countingControl(controller),
@@ -229,6 +232,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
     ...(servingDomain === undefined ? {} : { domain: servingDomain }),
     onEnd: (record) => {
       usage.record(record);
+      canaries.record(record);
       metrics.onForwarded(record);
     },
   });

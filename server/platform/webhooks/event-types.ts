@@ -19,7 +19,7 @@ const EVENTS = {
     ...DEPLOYMENT_STATES,
   ],
   version: ['created', 'activated', 'deleted', ...VERSION_STATES],
-  rollout: ['replace'],
+  rollout: ['replace', 'canary_changed', 'promote', 'promoted', 'roll_back', 'rolled_back'],
   container: ['created', 'updated', 'deleted', 'start', 'stop', ...CONTAINER_STATES],
   image: ['created', 'deleted'],
   source: ['created', 'updated', 'deleted', 'pulled', 'pull_cancelled', 'pull_finished', 'pull_failed'],

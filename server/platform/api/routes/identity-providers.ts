@@ -41,7 +41,7 @@ export const ROUTES: readonly ApiRoute[] = [
     problems: ['conflict', 'quota_exceeded'],
     handle: async (call) => {
       const { store } = call.context;
-      // Check the right first: the check sends a request to an address of the caller's choice.
+      // Check the right first: the check sends a request to an address that the caller chose.
       await store.listProviders(call.actor);
       await providersOf(call).check({ issuer: call.body.issuer, clientId: call.body.client_id });
       const made = await store.createProvider(call.actor, call.body);

@@ -67,6 +67,7 @@ export const ROUTES: readonly ApiRoute[] = [
 ];
 
 export function providersOf({ context: { providers } }: Pick<ApiCall, 'context'>) {
-  if (providers === undefined) throw new ApiProblem('unavailable', 'this process signs nobody in');
+  if (providers === undefined)
+    throw new ApiProblem('unavailable', 'this process has no sign-in with identity providers');
   return providers;
 }

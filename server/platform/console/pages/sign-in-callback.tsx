@@ -1,4 +1,4 @@
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { loadSession } from '../app/session';
 import { finishWith, takeResponse } from '../api/provider-sign-in';
 import { useAction } from '../api/resource';
@@ -11,19 +11,20 @@ import { Gate } from './gate';
 /** The page to which an identity provider sends the browser back. */
 export function SignInCallbackPage() {
   const [response] = useState(takeResponse);
-  const action = useAction(async () => {
+  const { run, problem } = useAction(async () => {
     const returnTo = await finishWith(response);
     await loadSession();
     navigate(returnTo, { replace: true });
   });
-  useEffect(() => void action.run(), []);
+  const finish = useRef(run);
+  useEffect(() => void finish.current(), []);
   return (
     <Gate title={t('signIn.title')}>
-      {action.problem === null ? (
+      {problem === null ? (
         <Skeleton lines={2} />
       ) : (
         <>
-          <ProblemBanner problem={action.problem} />
+          <ProblemBanner problem={problem} />
           <div>
             <LinkButton href="/sign-in" look="primary">
               {t('signIn.again')}
