@@ -32,5 +32,8 @@ export const Canary = object({
   decided_at: orNull({ type: 'string', format: 'date-time' }),
 });
 
+export const LastCanary = object({ canary: orNull(Canary) });
+
+export type LastCanary = Static<typeof LastCanary>;
 export type CanarySplit = Static<typeof CanarySplit>;
 export type Canary = Static<typeof Canary>;

@@ -56,10 +56,15 @@ export async function insertCanary(
     .execute();
 }
 
-/** @throws ServiceError `not_found` if the deployment has had no canary */
-export async function getCanary({ db }: StoreContext, actor: ServiceActor, deploymentId: string): Promise<CanaryView> {
+/** Returns the last canary of a deployment, or null if it has had none. */
+export async function getCanary(
+  { db }: StoreContext,
+  actor: ServiceActor,
+  deploymentId: string,
+): Promise<CanaryView | null> {
   await demandDeployment(db, actor, deploymentId, 'read');
-  return toView(await demandRow(db, deploymentId));
+  const row = await findRow(db, deploymentId);
+  return row === undefined ? null : toView(row);
 }
 
 /** Changes which requests go to the canary. */
@@ -169,8 +174,12 @@ export async function readCanaryStats(
   return row === undefined ? NO_STATS : (JSON.parse(row.stats) as CanaryStats);
 }
 
+function findRow(db: ServiceDb | ServiceTx, deploymentId: string): Promise<CanaryRow | undefined> {
+  return db.selectFrom('canaries').selectAll().where('deployment_id', '=', deploymentId).executeTakeFirst();
+}
+
 async function demandRow(db: ServiceDb | ServiceTx, deploymentId: string): Promise<CanaryRow> {
-  const row = await db.selectFrom('canaries').selectAll().where('deployment_id', '=', deploymentId).executeTakeFirst();
+  const row = await findRow(db, deploymentId);
   if (row === undefined) throw new ServiceError('not_found', 'the deployment has had no canary');
   return row;
 }

@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import type { CommandIo } from 'capstan/internal/cli';
+import { addCanaryCommand } from './canary';
 import { addContainersCommand } from './containers';
 import { addDeployCommand } from './deploy';
 import { addDeploymentsCommand } from './deployments';
@@ -25,6 +26,7 @@ export function addServiceCommands(program: Command, onExit: (exitCode: number) 
   addDeployCommand(program, io);
   addDeploymentsCommand(program, io);
   addVersionsCommand(program, io);
+  addCanaryCommand(program, io);
   addLogsCommand(program, io);
   addContainersCommand(program, io);
   addResourceCommands(program, io);

@@ -1,5 +1,5 @@
 import { input } from '../json-schema';
-import { Canary, CanarySplit } from '../objects';
+import { Canary, CanarySplit, LastCanary } from '../objects';
 import { reconcileSaved } from './reconcile';
 import { type ApiCall, type ApiRoute, defineRoute } from '../route';
 
@@ -10,11 +10,14 @@ export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
     method: 'GET',
     path: PATH,
-    summary: 'Get the last canary of a deployment, with its comparison. 404 if it has had none',
+    summary: 'Get the last canary of a deployment, with its comparison',
     tag: TAG,
     auth: 'any',
-    responses: { 200: Canary },
-    handle: (call) => current(call),
+    responses: { 200: LastCanary },
+    handle: async ({ context: { store }, actor, params: { id } }) => ({
+      status: 200,
+      body: { canary: await store.getCanary(actor, id) },
+    }),
   }),
   defineRoute({
     method: 'PATCH',

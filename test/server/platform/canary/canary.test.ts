@@ -44,7 +44,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
   });
 
   const target = (): Target => h.targets.find(slug) as Target;
-  const canary = () => h.store.getCanary(h.actor, id);
+  const canary = async () => (await h.store.getCanary(h.actor, id))!;
   const settleAfter = async (changing: Promise<unknown>) => {
     await changing;
     await h.controller.reconcile(id);

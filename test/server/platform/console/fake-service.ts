@@ -4,6 +4,7 @@ import type { DataPull, DataSource, LogLine } from '../../../../server/platform/
 import {
   at,
   AUDIT,
+  CANARY,
   CAPACITY,
   CONTAINERS,
   DELIVERIES,
@@ -50,6 +51,7 @@ export class FakeService {
   keys = structuredClone(KEYS);
   quotas = structuredClone(QUOTAS);
   providers = structuredClone(PROVIDERS);
+  canary = structuredClone(CANARY);
   /** The state of the sign-in that has begun. */
   signInState = 'the-state';
   sources = structuredClone([...SOURCES, ...PULLED]);
@@ -347,6 +349,9 @@ export class FakeService {
       Object.assign(deployment, { access_control: body.enabled, rev: deployment.rev + 1 });
       return { ...deployment, propagation: PROPAGATION, warnings: body.enabled === true ? ['no_key'] : [] };
     },
+    'GET /deployments/*/canary': ({ params }) => ({ canary: params[0] === DEPLOYMENTS[0].id ? this.canary : null }),
+    'POST /deployments/*/canary/promote': () => [202, Object.assign(this.canary, { state: 'promoting' })],
+    'POST /deployments/*/canary/rollback': () => [202, Object.assign(this.canary, { state: 'rolled_back' })],
     'GET /deployments/*/versions': ({ params }) => this.#page(VERSIONS[params[0]] ?? []),
     'GET /deployments/*/versions/*': ({ params }) =>
       VERSIONS[params[0]]?.find(({ number }) => String(number) === params[1]) ?? [

@@ -2,6 +2,7 @@
 import { NO_QUOTAS, type QuotaUse } from '../../../../server/platform/accounts/quota-columns';
 import type {
   AuditEvent,
+  Canary,
   Capacity,
   Container,
   DataPull,
@@ -638,6 +639,18 @@ export const AUDIT: AuditEvent[] = CHANGES.map(
     }) as AuditEvent,
 );
 
+export const CANARY: Canary = {
+  version: 4,
+  percent: 10,
+  header: 'X-Canary: yes',
+  keys: [id('key', 2)],
+  state: 'running',
+  reason: HOSTILE,
+  stable: { requests: 1_811, errors: 3, first_token_ms: 84.2 },
+  canary: { requests: 204, errors: 1, first_token_ms: null },
+  started_at: at(10),
+  decided_at: null,
+};
 export const PROVIDERS: IdentityProvider[] = [
   {
     id: id('idp', 1),

@@ -135,6 +135,26 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     await tab.close();
   });
 
+  test('compares a canary, and promotes it', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto(`/deployments/${id('dep', 1)}/versions`);
+    await page.getByText('3 (0.2 %)').waitFor();
+    await tab.picture('canary');
+    expect(await tab.axeFaults()).toEqual([]);
+    await page.getByRole('button', { name: 'Promote' }).click();
+    await page.getByText('Being promoted').waitFor();
+    expect(service.calls.filter(({ path }) => path.endsWith('/canary/promote'))).toHaveLength(1);
+    expect(await page.getByRole('button', { name: 'Roll back' }).count()).toBe(0);
+    await tab.goto(`/deployments/${id('dep', 1)}/versions/new`);
+    await page.getByLabel('Canary share').fill('10');
+    await page.getByRole('button', { name: 'Roll out', exact: false }).last().click();
+    await page.getByRole('heading', { level: 1 }).waitFor();
+    const sent = service.calls.find(({ method, path }) => method === 'POST' && path.endsWith('/versions'));
+    expect(sent?.body).toMatchObject({ canary: { percent: 10 } });
+    await tab.close();
+  });
+
   test('an account of an identity provider has no password to change', async () => {
     const tab = await browser.open();
     const { page, service } = tab;
