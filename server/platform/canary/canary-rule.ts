@@ -68,7 +68,7 @@ export class CanaryMeter {
     const counts = this.#counts[variant];
     counts.requests++;
     if (isError) counts.errors++;
-    else if (firstTokenMs !== undefined) counts.times = [...counts.times, firstTokenMs].slice(-NUM_TIMES);
+    else if (firstTokenMs !== undefined && counts.times.push(firstTokenMs) > NUM_TIMES) counts.times.shift();
     if (variant === 'stable') return undefined;
     const stable = this.#stableRate();
     const worse = Math.min(MAX_RATE, stable + DIFFERENCE);

@@ -1,18 +1,5 @@
 import { header, type StreamedRequest } from 'capstan/internal';
-import type { Target, TargetReplica } from './targets';
-
-/** A version that gets a share of a deployment's requests. */
-export interface CanaryShare {
-  readonly versionId: string;
-  /** Percent of the requests. */
-  readonly percent: number;
-  /** Requests with this header go to the canary. The name is in lower case. */
-  readonly header: { readonly name: string; readonly value: string } | null;
-  /** Requests with these keys go to the canary. */
-  readonly keyIds: readonly string[];
-  /** The ready replicas. */
-  readonly replicas: readonly TargetReplica[];
-}
+import type { CanaryShare, Target } from './targets';
 
 /** The version of a deployment with a canary that served a request. */
 export interface ServedVariant {

@@ -1,5 +1,4 @@
 import type { ReplicaAddress } from '../driver/driver';
-import type { CanaryShare } from './canary-share';
 import type { DeploymentState } from '../deployments/deployment-state';
 
 /** The gateway's view of a deployment or training container. Immutable: each change creates a new object. */
@@ -28,6 +27,19 @@ export interface TargetReplica {
   readonly secret: string;
   /** The built-in runtime reports its load, its cached blocks and the token usage of each request. */
   readonly isBuiltin: boolean;
+}
+
+/** A version that gets a share of a deployment's requests. */
+export interface CanaryShare {
+  readonly versionId: string;
+  /** Percent of the requests. */
+  readonly percent: number;
+  /** Requests with this header go to the canary. The name is in lower case. */
+  readonly header: { readonly name: string; readonly value: string } | null;
+  /** Requests with these keys go to the canary. */
+  readonly keyIds: readonly string[];
+  /** The ready replicas. */
+  readonly replicas: readonly TargetReplica[];
 }
 
 /** Returns the ready replicas of all versions. */
