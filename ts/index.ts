@@ -4,6 +4,7 @@ export { MAX_BAD_WORDS } from './bad-words';
 export { type ChatOptions, type ToolChoice } from './chat';
 export type { ReasoningEffort } from './text/reasoning';
 export { type CallContext } from './call-context';
+export { describeModel, type ModelDescription } from './describe';
 export { Engine, type GenerateOptions } from './engine';
 export type { EngineInfo, EngineStats } from './engine-info';
 export { type AdapterInfo } from './adapters';
