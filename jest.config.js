@@ -1,7 +1,7 @@
 'use strict';
 
 const { availableParallelism } = require('node:os');
-const { folder: typebox } = require('./test/bundle-typebox');
+const { folder: bundled } = require('./test/bundle-modules');
 
 const base = {
   testEnvironment: 'node',
@@ -22,8 +22,9 @@ const base = {
     '^capstan/internal/cli$': '<rootDir>/server/internal-cli.ts',
     '^#service$': '<rootDir>/server/platform/index.ts',
     '^#libsql$': 'libsql',
-    '^typebox$': `${typebox}/typebox.js`,
-    '^typebox/schema$': `${typebox}/schema.js`,
+    '^typebox$': `${bundled}/typebox.js`,
+    '^typebox/schema$': `${bundled}/schema.js`,
+    '^openid-client$': `${bundled}/openid-client.js`,
     // test/packages/run.sh tests an installation of the packages.
     ...(process.env.CAPSTAN_INSTALLED && { '/ts(/index)?$': `${process.env.CAPSTAN_INSTALLED}/node_modules/capstan` }),
   },

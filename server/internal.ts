@@ -69,7 +69,7 @@ export { packageVersion } from './base/version';
 export { withTimeout } from './base/with-timeout';
 export { counted } from './base/words';
 export { SERVE_FLAGS } from './cli/serve-flags';
-export { cookiesNamed, SESSION_COOKIES } from './http/cookies';
+export { cookiesNamed, SESSION_COOKIES, SIGN_IN_COOKIES } from './http/cookies';
 export { Cors, isPreflight, OPEN_CORS } from './http/cors';
 export { createTransport } from './http/create-transport';
 export { RecordedReply } from './http/recorded-reply';

@@ -1,10 +1,10 @@
 'use strict';
 
-const { bundleTypebox } = require('./bundle-typebox');
+const { bundleModules } = require('./bundle-modules');
 const { makeRunFolders } = require('./run-folders');
 
 /** Jest's `globalSetup`. */
 module.exports = async () => {
   makeRunFolders();
-  await bundleTypebox();
+  await bundleModules();
 };

@@ -38,7 +38,7 @@ function packCapstan() {
     (name) => !/\.(py|ts|jsonl)$|^__/.test(name),
   );
   packLibsql(path.join(folder, 'dist', 'libsql'));
-  const { otpauth: _, ...dependencies } = manifest.dependencies;
+  const { otpauth: _otpauth, 'openid-client': _openidClient, ...dependencies } = manifest.dependencies;
   write(folder, {
     name: 'capstan',
     description: manifest.description,
@@ -86,7 +86,7 @@ function packService() {
     ...pick(SHARED_FIELDS),
     main: 'dist/index.js',
     exports: { '.': './dist/index.js', './package.json': './package.json' },
-    dependencies: dependenciesOf(['commander', 'kysely', 'otpauth', 'prom-client', 'typebox']),
+    dependencies: dependenciesOf(['commander', 'kysely', 'openid-client', 'otpauth', 'prom-client', 'typebox']),
     peerDependencies: { capstan: version },
   });
   return folder;

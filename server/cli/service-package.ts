@@ -8,7 +8,7 @@ const INSTALL = `npm install @capstan/service@${packageVersion()}`;
 /** The commands of `@capstan/service`. */
 export const SERVICE_COMMANDS: readonly string[] = [
   ...['up', 'deploy', 'deployments', 'versions', 'logs', 'containers', 'images', 'data', 'compute', 'orgs', 'quotas'],
-  ...['accounts', 'access', 'events', 'audit', 'tokens', 'webhooks', 'login', 'logout'],
+  ...['accounts', 'canary', 'identity-providers', 'access', 'events', 'audit', 'tokens', 'webhooks', 'login', 'logout'],
 ];
 
 /** Loads `@capstan/service`. Returns undefined if it is not installed. */

@@ -38,7 +38,8 @@ export type KeyType = 'user-level' | 'deployment-level';
 export type BudgetPeriod = 'day' | 'week' | 'month' | 'total';
 export type RevisionEntity = 'key' | 'deployment' | 'owner';
 export type ActorType = 'user' | 'key' | 'system';
-export type TargetType = 'key' | 'deployment' | 'user' | 'org' | 'container' | 'image' | 'source' | 'token' | 'webhook';
+export type TargetType =
+  'key' | 'deployment' | 'user' | 'org' | 'container' | 'image' | 'source' | 'token' | 'webhook' | 'provider';
 
 export interface OwnerRow {
   id: string;

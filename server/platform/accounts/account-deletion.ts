@@ -59,7 +59,15 @@ async function deleteAccount(db: ServiceDb, userId: string, nowMs: number, optio
       .execute();
     for (const { id } of tokens) record({ action: 'token.deleted', owner: user, target: { type: 'token', id } });
     await tx.deleteFrom('webhooks').where('owner_type', '=', 'user').where('owner_id', '=', userId).execute();
-    for (const table of ['sessions', 'idempotency_keys', 'password_resets', 'recovery_codes', 'accounts'] as const)
+    for (const table of [
+      'identities',
+      'group_memberships',
+      'sessions',
+      'idempotency_keys',
+      'password_resets',
+      'recovery_codes',
+      'accounts',
+    ] as const)
       await tx.deleteFrom(table).where('user_id', '=', userId).execute();
     await forgetFailures(tx, userId, nowMs);
     await endOwner(access, user, options.actor?.id ?? null);

@@ -4,6 +4,8 @@ import { ServiceError } from '../store/errors';
 const MIN_PASSWORD_LENGTH = 10;
 const MAX_PASSWORD_LENGTH = 256;
 const EMAIL = /^[^\s@\p{Cc}]{1,64}@[^\s@\p{Cc}]{1,190}$/u;
+/** The password hash of an account that signs in with an identity provider alone. No password matches it. */
+export const NO_PASSWORD = '';
 const SLUG = /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/;
 
 /** Returns the address trimmed and in lower case, as it is stored and compared. */

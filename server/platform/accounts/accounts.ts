@@ -1,6 +1,6 @@
 import { addressBlock, type ChangeOptions, ensureOwner, hashSecret, verifySecret } from 'capstan/internal';
 import { type From, NOWHERE } from './actor';
-import { checkDisplayName, checkEmail, checkPassword } from './account-values';
+import { checkDisplayName, checkEmail, checkPassword, NO_PASSWORD } from './account-values';
 import { serviceChange, type ServiceChange } from '../store/change';
 import { ServiceError } from '../store/errors';
 import type { AccountRow, ServiceDb, ServiceTx } from '../store/schema';
@@ -16,6 +16,8 @@ export interface Account {
   isAdmin: boolean;
   locale: AccountRow['locale'];
   theme: AccountRow['theme'];
+  /** False for an account that signs in with an identity provider alone. */
+  hasPassword: boolean;
   /** Whether sign-in requires a second factor. */
   hasTotp: boolean;
   quotas: Quotas;
@@ -139,7 +141,8 @@ export async function authenticate(
     .where('email', '=', address)
     .where('users.status', '=', 'active')
     .executeTakeFirst();
-  const isPasswordRight = await verifySecret(row?.password_hash ?? (await dummyHash()), password);
+  const hash = row?.password_hash ?? NO_PASSWORD;
+  const isPasswordRight = await verifySecret(hash === NO_PASSWORD ? await dummyHash() : hash, password);
   const refuse = async (slot: string): Promise<never> => {
     await countFailure(db, slot, nowMs);
     await recordFailure(db, row?.user_id, from, nowMs);
@@ -178,7 +181,10 @@ async function demandAttempt(db: ServiceDb, slot: string, nowMs: number): Promis
     );
 }
 
-/** Checks a user's password again. @throws ServiceError `bad_credentials`, `too_many_attempts` */
+/**
+ * Checks a user's password again.
+ * @throws ServiceError `bad_credentials`, `too_many_attempts`, `wrong_state` without a password
+ */
 export async function demandPassword(
   db: ServiceDb,
   userId: string,
@@ -186,7 +192,12 @@ export async function demandPassword(
   nowMs: number,
   { actor }: ChangeOptions,
 ): Promise<Account> {
-  const { email } = await findAccount(db, userId);
+  const { email, hasPassword } = await findAccount(db, userId);
+  if (!hasPassword)
+    throw new ServiceError(
+      'wrong_state',
+      'this account has no password, because it signs in with an identity provider: ask an administrator',
+    );
   return authenticate(db, email, password, nowMs, {
     from: { ip: actor?.ip ?? null, userAgent: actor?.userAgent ?? null },
   });
@@ -400,6 +411,7 @@ function toAccount(row: AccountRow): Account {
     isAdmin: row.is_admin === 1,
     locale: row.locale,
     theme: row.theme,
+    hasPassword: row.password_hash !== NO_PASSWORD,
     hasTotp: row.totp_confirmed_at !== null,
     quotas: quotasOf(row),
     rev: row.rev,

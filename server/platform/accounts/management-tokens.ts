@@ -1,4 +1,5 @@
 import { type ChangeOptions, checkExpiry, checkName, newId } from 'capstan/internal';
+import { NO_PASSWORD } from './account-values';
 import { serviceChange } from '../store/change';
 import { ServiceError } from '../store/errors';
 import type { ServiceDb, ServiceTx, TokenRow } from '../store/schema';
@@ -108,7 +109,10 @@ export async function revokeToken(
   });
 }
 
-/** Returns the bearer of an active token, and records the use. */
+/**
+ * Returns the bearer of an active token, and records the use. The token of an account without a password works only
+ * while an identity provider confirms the user.
+ */
 export async function findToken(
   db: ServiceDb,
   token: string,
@@ -124,6 +128,20 @@ export async function findToken(
     .where('token_hash', '=', tokenHash(token))
     .where('revoked_at', 'is', null)
     .where('users.status', '=', 'active')
+    .where((eb) =>
+      eb.or([
+        eb('password_hash', '!=', NO_PASSWORD),
+        eb.exists(
+          eb
+            .selectFrom('identities')
+            .innerJoin('identity_providers', 'identity_providers.id', 'identities.provider_id')
+            .select('identities.subject')
+            .whereRef('identities.user_id', '=', 'management_tokens.user_id')
+            .where('valid_until', '>', nowMs)
+            .where('identity_providers.status', '=', 'active'),
+        ),
+      ]),
+    )
     .executeTakeFirst();
   if (row === undefined || (row.expires_at !== null && row.expires_at <= nowMs)) return undefined;
   if (nowMs - (row.last_used_at ?? 0) >= USED_EVERY_MS)

@@ -2,6 +2,7 @@ import { type ChangeOptions, endOwner, type KeyPolicy, type MemberRole, newId, w
 import { checkDisplayName, checkSlug } from './account-values';
 import { serviceChange, type ServiceChange } from '../store/change';
 import { ServiceError } from '../store/errors';
+import { demandOwnMembership } from './group-memberships';
 import { demand, demandRoleChange, type Right } from './roles';
 import type { OrgSettingsRow, ServiceDb, ServiceTx } from '../store/schema';
 import { NO_QUOTAS, type Quotas, quotasOf } from './quota-columns';
@@ -237,6 +238,7 @@ async function changeMember(
     const isLeaving = actorId === userId && to === null;
     if (!isLeaving) demandRoleChange(actorRole, row?.role ?? null, to);
     if (row === undefined) throw new ServiceError('not_found', 'member not found');
+    await demandOwnMembership(tx, orgId, userId);
     const otherOwners = () =>
       tx
         .selectFrom('memberships')

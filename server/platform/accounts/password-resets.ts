@@ -19,7 +19,7 @@ const LIFETIME_MS = 24 * 3_600_000;
 
 /**
  * Creates the token of a link that sets a new password. Earlier links for the account stop working.
- * @throws ServiceError `forbidden`, `not_found`
+ * @throws ServiceError `forbidden`, `not_found`, `conflict` if an identity provider has the account
  */
 export async function createPasswordReset(
   db: ServiceDb,
@@ -34,6 +34,7 @@ export async function createPasswordReset(
     // Check again in the transaction: the role may be revoked at the same time.
     demandAdmin({ ...actor, isAdmin: (await findAccount(tx, actor.userId)).isAdmin });
     const { email } = await findAccount(tx, userId);
+    await demandNoProvider(tx, userId);
     await tx.deleteFrom('password_resets').where('user_id', '=', userId).execute();
     await tx
       .insertInto('password_resets')
@@ -73,6 +74,18 @@ export async function redeemPasswordReset(
     const user = { type: 'user', id: userId } as const;
     record({ action: 'account.password_reset', owner: user, target: user });
   });
+}
+
+/** With a password, a user could sign in although the provider refuses it. */
+async function demandNoProvider(tx: ServiceTx, userId: string): Promise<void> {
+  const row = await tx
+    .selectFrom('identities')
+    .innerJoin('identity_providers', 'identity_providers.id', 'identities.provider_id')
+    .select('name')
+    .where('user_id', '=', userId)
+    .executeTakeFirst();
+  if (row !== undefined)
+    throw new ServiceError('conflict', `this account signs in with ${row.name} and has no password`);
 }
 
 async function demandReset(

@@ -76,7 +76,8 @@ export async function openSession(
 }
 
 /**
- * Returns the active session of a cookie value.
+ * Returns the active session of a cookie value. A session that began at an identity provider also ends when the
+ * provider no longer confirms the user.
  * @param isUse Whether this counts as activity, which extends the idle timeout.
  */
 export async function findSession(
@@ -89,13 +90,29 @@ export async function findSession(
     .selectFrom('sessions')
     .innerJoin('users', 'users.id', 'sessions.user_id')
     .innerJoin('accounts', 'accounts.user_id', 'sessions.user_id')
+    .leftJoin('provider_sessions', 'provider_sessions.id_hash', 'sessions.id_hash')
     .selectAll('sessions')
     .select('is_admin')
-    .where('id_hash', '=', tokenHash(token))
+    .where('sessions.id_hash', '=', tokenHash(token))
     .where('revoked_at', 'is', null)
     .where('expires_at', '>', nowMs)
     .where('idle_expires_at', '>', nowMs)
     .where('users.status', '=', 'active')
+    .where((eb) =>
+      eb.or([
+        eb('provider_sessions.id_hash', 'is', null),
+        eb.exists(
+          eb
+            .selectFrom('identities')
+            .innerJoin('identity_providers', 'identity_providers.id', 'identities.provider_id')
+            .select('identities.subject')
+            .whereRef('identities.user_id', '=', 'sessions.user_id')
+            .whereRef('identities.provider_id', '=', 'provider_sessions.provider_id')
+            .where('valid_until', '>', nowMs)
+            .where('identity_providers.status', '=', 'active'),
+        ),
+      ]),
+    )
     .executeTakeFirst();
   if (row === undefined) return undefined;
   const session = {

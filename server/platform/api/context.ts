@@ -6,6 +6,7 @@ import type { Controller } from '../control/controller';
 import type { DataMeasurer } from '../deployments/data-measurer';
 import type { HubPuller } from '../deployments/hub-puller';
 import type { ServiceStore } from '../store/store';
+import type { ProviderSignIn } from '../sign-in/provider-sign-in';
 import type { WebhookSender } from '../webhooks/webhook-sender';
 
 /** Dependencies of the handlers. */
@@ -38,6 +39,8 @@ export interface ApiContext {
   readonly dataRoots?: readonly string[];
   /** Absent in a process that sends no webhooks. */
   readonly webhooks?: Pick<WebhookSender, 'check' | 'attempt'>;
+  /** Absent in a process without a console. */
+  readonly providers?: Pick<ProviderSignIn, 'redirectUri' | 'check' | 'begin' | 'finish' | 'logoutUrl'>;
   readonly log: Log;
   readonly settings: ApiSettings;
   readonly now: () => number;

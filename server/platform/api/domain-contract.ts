@@ -2,6 +2,7 @@
  * Compile-time check that the wire types of objects.ts and the types of the domain have the same fields. The domain
  * does not import the API, so this file is what keeps the two from drifting apart.
  */
+import type { CanaryView } from '../canary/canaries';
 import type { Capacity } from '../deployments/capacity';
 import type { ImageView } from '../deployments/catalog';
 import type { DeploymentEdit } from '../deployments/commands';
@@ -52,6 +53,7 @@ export type WireMatchesDomain = [
   Expect<Same<Wire.NewDeployment, NewDeployment>>,
   Expect<Same<Wire.DeploymentEdit, DeploymentEdit>>,
   Expect<Same<Wire.NewVersion, NewVersion>>,
+  Expect<Same<Wire.Canary, CanaryView>>,
   Expect<Same<Wire.Reason, Reason>>,
   Expect<Same<Wire.Replica, ReplicaOnWire>>,
   Expect<Same<Wire.Version, VersionOnWire>>,

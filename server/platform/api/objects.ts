@@ -9,7 +9,11 @@ import { MAX_ALIASES, MAX_FALLBACKS } from '../deployments/routing-schema';
 import { MODEL_TASKS } from '../deployments/model-task';
 import { ROLES } from '../accounts/roles';
 import { ERROR_REASONS, VERSION_STATES } from '../deployments/version-state';
+import { CanarySplit } from './canary-objects';
 import { input, list, object, oneOf, orNull, pair, partial, record, type Static } from './json-schema';
+
+export * from './canary-objects';
+export * from './provider-objects';
 
 const STRING = { type: 'string' } as const;
 const INTEGER = { type: 'integer' } as const;
@@ -338,7 +342,12 @@ export const NewDeployment = input(
   },
   'name',
 );
-export const NewVersion = input({ note: { type: 'string', maxLength: 1_000 }, strategy: Strategy, ...SpecInput });
+export const NewVersion = input({
+  note: { type: 'string', maxLength: 1_000 },
+  strategy: Strategy,
+  canary: CanarySplit,
+  ...SpecInput,
+});
 export const DeploymentEdit = input({
   name: Name,
   aliases: Aliases,
@@ -500,6 +509,7 @@ export const Me = object({
   locale: Locale,
   theme: Theme,
   is_admin: BOOLEAN,
+  has_password: { type: 'boolean', description: 'False for an account that signs in with an identity provider alone' },
   has_totp: BOOLEAN,
   recovery_codes_left: INTEGER,
   ...QUOTAS,

@@ -1,5 +1,6 @@
 import { AccessError, type AccessErrorCode, ApiError, type ApiErrorCode, DISK_FULL } from 'capstan/internal';
 import { ServiceError, type ServiceErrorCode } from '../store/errors';
+import { ProviderFault } from '../sign-in/provider-fault';
 import type { Problem } from './objects';
 
 interface ProblemKind {
@@ -15,6 +16,7 @@ export const PROBLEMS = {
   unauthenticated: { status: 401, title: 'Sign in, or send a management token' },
   bad_credentials: { status: 401, title: 'The sign-in failed' },
   otp_required: { status: 401, title: 'The second factor is missing' },
+  sign_in_refused: { status: 403, title: 'The sign-in was refused' },
   forbidden: { status: 403, title: 'You are not allowed to do this' },
   session_required: { status: 403, title: 'A console session is required' },
   wrong_host: { status: 421, title: 'This host name is not for the console' },
@@ -38,6 +40,7 @@ export const PROBLEMS = {
   too_many_attempts: { status: 429, title: 'Too many attempts' },
   internal_error: { status: 500, title: 'The server could not complete the request' },
   not_implemented: { status: 501, title: 'Not implemented' },
+  provider_error: { status: 502, title: 'The identity provider cannot be used' },
   hub_error: { status: 502, title: 'The model hub cannot be read' },
   upstream_unavailable: { status: 502, title: 'The deployment does not respond' },
   unavailable: { status: 503, title: 'The service is unavailable' },
@@ -94,6 +97,7 @@ const SERVICE_ERRORS: Readonly<Record<ServiceErrorCode, ProblemCode>> = {
   gone: 'gone',
   bad_credentials: 'bad_credentials',
   otp_required: 'otp_required',
+  sign_in_refused: 'sign_in_refused',
   too_many_attempts: 'too_many_attempts',
   quota_exceeded: 'quota_exceeded',
   busy: 'busy',
@@ -113,6 +117,7 @@ export function toProblem(error: unknown): ApiProblem {
   if (error instanceof ApiProblem) return error;
   if (error instanceof ServiceError)
     return new ApiProblem(SERVICE_ERRORS[error.code], error.message, { headers: retryAfter(error) });
+  if (error instanceof ProviderFault) return new ApiProblem('provider_error', error.message);
   if (error instanceof Error && DISK_FULL.test(error.message))
     return new ApiProblem('storage_full', 'The disk of the service is full. Nothing was changed', { cause: error });
   if (error instanceof AccessError) {

@@ -1,10 +1,12 @@
 import * as audit from './routes/audit';
 import * as auth from './routes/auth';
+import * as canary from './routes/canary';
 import * as containers from './routes/containers';
 import * as dataPulls from './routes/data-pulls';
 import * as dataSources from './routes/data-sources';
 import * as deployments from './routes/deployments';
 import * as events from './routes/events';
+import * as identityProviders from './routes/identity-providers';
 import * as images from './routes/images';
 import * as invitations from './routes/invitations';
 import * as keyInspection from './routes/key-inspection';
@@ -15,6 +17,7 @@ import * as members from './routes/members';
 import * as metrics from './routes/metrics';
 import { openApiRoute } from './routes/openapi';
 import * as orgs from './routes/orgs';
+import * as providerSignIn from './routes/provider-sign-in';
 import * as propagation from './routes/propagation';
 import * as quotas from './routes/quotas';
 import type { ApiRoute } from './route';
@@ -28,6 +31,7 @@ import * as webhooks from './routes/webhooks';
 
 const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [
   auth,
+  providerSignIn,
   me,
   sessions,
   tokens,
@@ -36,6 +40,7 @@ const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [
   invitations,
   users,
   quotas,
+  identityProviders,
   keys,
   keyInspection,
   propagation,
@@ -46,6 +51,7 @@ const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [
   containers,
   deployments,
   versions,
+  canary,
   events,
   logs,
   metrics,

@@ -1,9 +1,11 @@
 import type { Command } from 'commander';
 import type { CommandIo } from 'capstan/internal/cli';
+import { addCanaryCommand } from './canary';
 import { addContainersCommand } from './containers';
 import { addDeployCommand } from './deploy';
 import { addDeploymentsCommand } from './deployments';
 import { addHistoryCommands } from './history';
+import { addIdentityProvidersCommand } from './identity-providers';
 import { addLoginCommands } from './login';
 import { addLogsCommand } from './logs';
 import { addOrgsCommand } from './orgs';
@@ -24,11 +26,13 @@ export function addServiceCommands(program: Command, onExit: (exitCode: number) 
   addDeployCommand(program, io);
   addDeploymentsCommand(program, io);
   addVersionsCommand(program, io);
+  addCanaryCommand(program, io);
   addLogsCommand(program, io);
   addContainersCommand(program, io);
   addResourceCommands(program, io);
   addOrgsCommand(program, io);
   addAdministrationCommands(program, io);
+  addIdentityProvidersCommand(program, io);
   addHistoryCommands(program, io);
   addTokensCommand(program, io);
   addWebhooksCommand(program, io);

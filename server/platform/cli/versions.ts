@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import { type CommandIo, counted, renderTable, UsageError } from 'capstan/internal/cli';
 import type { Image, NewVersion, Version, VersionSpec } from '../api/objects';
+import { addCanaryFlags, type CanaryFlags, toCanary } from './canary';
 import { addStrategyFlag, addWaitFlags, timeoutOf, toStrategy, type WaitFlags } from './deploy-flags';
 import { findDeployment } from './find';
 import { type Call, printJson, remote, requireYes } from './remote';
@@ -8,7 +9,7 @@ import { addSpecFlags, defined, type SpecFlags, toSpec } from './spec-flags';
 import { describeCompute, formatTime, plain, renderFields, runsText } from './text';
 import { waitUntilRunning } from './wait';
 
-interface CreateFlags extends SpecFlags, WaitFlags {
+interface CreateFlags extends SpecFlags, WaitFlags, CanaryFlags {
   note?: string;
   strategy?: string;
 }
@@ -30,6 +31,7 @@ export function addVersionsCommand(program: Command, io?: CommandIo): void {
   );
   addSpecFlags(creating, { of: 'deployment', isChange: true }).option('--note <text>', 'note for the version');
   addStrategyFlag(creating, "the deployment's");
+  addCanaryFlags(creating);
   addWaitFlags(creating, 'the version serves');
   addWaitFlags(
     remote<WaitFlags>(versions, 'activate <name> <number>', 'roll out an earlier version again', activate, io),
@@ -70,10 +72,14 @@ async function get({ client, flags, args: [name, number], io }: Call<object>): P
 }
 
 async function create({ client, flags, args: [name], io }: Call<CreateFlags>): Promise<void> {
+  const canary = toCanary(flags);
+  if (canary !== undefined && flags.wait === true)
+    throw new UsageError('--wait: cannot be used with --canary, because the roll-out waits for a decision');
   const body: NewVersion = {
     ...(await toSpec(client, flags, io.env)),
     ...defined('note', flags.note),
     ...defined('strategy', toStrategy(flags.strategy)),
+    ...defined('canary', canary),
   };
   const { id } = await findDeployment(client, name);
   const version = await client.versions.create(id, body);

@@ -1,4 +1,5 @@
 import { isServing } from '../deployments/version-state';
+import { canaryOf, isHolding } from './canary-step';
 import { deadline, hasEnded, preparationEnd, replicaEnd, startEnd } from './deadlines';
 import {
   type Activity,
@@ -28,12 +29,19 @@ export function nextStepAt(
     deployment.desired === 'running' &&
     active !== undefined &&
     isServing(active.status.state) &&
-    !isRollingOut(deployment)
+    (!isRollingOut(deployment) || isHolding(deployment))
   )
     times.push(...loadTimes(deployment, active, activity, policy, nowMs));
   const target = findVersion(deployment, deployment.targetId);
-  if (target !== undefined && isServing(target.status.state) && target.status.readyAt !== null)
-    times.push(deadline(target.status.readyAt, target.startDeadlineMs, observedSinceMs));
+  if (
+    target !== undefined &&
+    isServing(target.status.state) &&
+    target.status.readyAt !== null &&
+    !isHolding(deployment)
+  )
+    times.push(
+      deadline(canaryOf(deployment)?.decidedAt ?? target.status.readyAt, target.startDeadlineMs, observedSinceMs),
+    );
   const next = Math.min(...times);
   return next === Infinity ? null : next;
 }
@@ -61,7 +69,7 @@ function loadTimes(
   nowMs: number,
 ): number[] {
   const times: number[] = [];
-  if (deployment.idleTimeoutMs !== null && numOpen === 0 && active.status.state === 'running')
+  if (deployment.idleTimeoutMs !== null && numOpen === 0 && active.status.state === 'running' && !isHolding(deployment))
     times.push(Math.max(lastAt, active.status.readyAt ?? 0) + deployment.idleTimeoutMs);
   if (
     deployment.desiredReplicas < deployment.maxReplicas &&

@@ -1,4 +1,5 @@
 import { deploymentState } from '../deployments/deployment-state';
+import { isHolding, rollBackCanary, settleCanary } from './canary-step';
 import { applyDeadlines } from './deadlines';
 import type { ReconcileContext } from './reconcile-context';
 import {
@@ -52,6 +53,7 @@ function reconcileOnce(deployment: DeploymentRecord, context: ReconcileContext):
   }
   if (deployment.desired === 'running') reconcileRunning(deployment, context);
   else stopAll(deployment, context.nowMs);
+  settleCanary(deployment, context);
 
   const { activeId, targetId } = deployment;
   for (const version of deployment.versions)
@@ -63,7 +65,11 @@ function reconcileOnce(deployment: DeploymentRecord, context: ReconcileContext):
   if (deployment.desired !== 'running' || active.status.state === 'error' || active.status.state === 'idle')
     deployment.desiredReplicas = minAwakeReplicas(deployment);
   restartExited(active, context);
-  if (deployment.desired !== 'running' || isRollingOut(deployment)) return;
+  if (deployment.desired !== 'running') return;
+  if (isRollingOut(deployment)) {
+    if (isHolding(deployment)) scale(deployment, active, context);
+    return;
+  }
   scale(deployment, active, context);
   scaleToZeroWhenIdle(deployment, active, context);
 }
@@ -85,6 +91,7 @@ function followDownload(version: VersionRecord, nowMs: number): void {
 }
 
 function reconcileRunning(deployment: DeploymentRecord, context: ReconcileContext): void {
+  if (rollBackCanary(deployment, context)) return;
   const active = findVersion(deployment, deployment.activeId);
   const target = findVersion(deployment, deployment.targetId);
   if (target !== undefined) rollOut(deployment, active, target, context);

@@ -1,10 +1,12 @@
 import type { Misplaced, ReplicaAddress } from '../driver/driver';
+import type { CanaryRow } from '../canary/canary-schema';
 import type { ReplicaRow, VersionRow } from '../store/deployment-schema';
 import type { ServiceTx } from '../store/schema';
 import { fallbacksOf, NO_FALLBACKS } from '../deployments/fallbacks';
 import { aliasesOf } from '../deployments/aliases';
 import { parseSpec, type StoredSpec } from '../deployments/spec';
 import {
+  type CanaryRecord,
   type DeploymentRecord,
   type PendingDownload,
   type ReplicaRecord,
@@ -61,6 +63,12 @@ export async function loadDeployment(
     tx,
     versions.map(({ id }) => id),
   );
+  const canary = await tx
+    .selectFrom('canaries')
+    .selectAll()
+    .where('deployment_id', '=', deploymentId)
+    .where('state', 'in', ['running', 'promoting', 'rolling_back'])
+    .executeTakeFirst();
   return {
     id: row.deployment_id,
     slug: row.slug,
@@ -84,9 +92,22 @@ export async function loadDeployment(
     idleTimeoutMs: row.idle_timeout_s === null ? null : row.idle_timeout_s * 1000,
     coldStartWaitMs: row.cold_start_wait_s * 1000,
     cacheScope: row.prefix_cache_scope,
+    canary: canary === undefined ? null : toCanary(canary),
     versions: versions.map((version) =>
       toVersion(version, replicas.get(version.id) ?? [], downloads.get(version.id) ?? null),
     ),
+  };
+}
+
+function toCanary(row: CanaryRow): CanaryRecord {
+  return {
+    versionId: row.version_id,
+    percent: row.percent,
+    header: row.header,
+    keyIds: JSON.parse(row.keys) as string[],
+    state: row.state,
+    reason: row.reason,
+    decidedAt: row.decided_at,
   };
 }
 
@@ -218,8 +239,17 @@ export async function saveDeployment(
   node?: string,
 ): Promise<boolean> {
   let hasChanged = false;
-  const { versions: versionsBefore, ...settingsBefore } = before;
-  const { versions, ...settings } = after;
+  const { versions: versionsBefore, canary: canaryBefore, ...settingsBefore } = before;
+  const { versions, canary, ...settings } = after;
+  if (canary !== null && JSON.stringify(canaryBefore) !== JSON.stringify(canary)) {
+    hasChanged = true;
+    await tx
+      .updateTable('canaries')
+      .set({ state: canary.state, reason: canary.reason, decided_at: canary.decidedAt })
+      .where('deployment_id', '=', after.id)
+      .where('version_id', '=', canary.versionId)
+      .execute();
+  }
   if (JSON.stringify(settingsBefore) !== JSON.stringify(settings)) {
     hasChanged = true;
     await tx

@@ -1,4 +1,5 @@
 import type { ExitCause, Misplaced, ReplicaAddress } from '../driver/driver';
+import type { CanaryState } from '../canary/canary-schema';
 import type { ReplicaState, Strategy } from '../store/deployment-schema';
 import type { DeploymentState, DesiredState } from '../deployments/deployment-state';
 import { command, type CrashPolicy, DEFAULT_CRASH_POLICY, type VersionStatus } from './version-status';
@@ -31,7 +32,19 @@ export interface DeploymentRecord {
   readonly idleTimeoutMs: number | null;
   readonly coldStartWaitMs: number;
   readonly cacheScope: 'key' | 'deployment';
+  /** The canary of the roll-out. Null without one that runs. */
+  canary: CanaryRecord | null;
   readonly versions: VersionRecord[];
+}
+
+export interface CanaryRecord {
+  readonly versionId: string;
+  readonly percent: number;
+  readonly header: string | null;
+  readonly keyIds: readonly string[];
+  state: CanaryState;
+  reason: string | null;
+  decidedAt: number | null;
 }
 
 export interface VersionRecord {

@@ -14,6 +14,13 @@ export function addReplica(version: VersionRecord, ordinal: number, context: Rec
   version.replicas.push(newReplica({ ordinal, cpuMillis, memoryMb, gpuUuids, restarts: 0 }, context));
 }
 
+/** Returns the lowest ordinal that no replica has, stopping ones included. Logs identify replicas by it. */
+export function freeOrdinal({ replicas }: VersionRecord): number {
+  let ordinal = 0;
+  while (replicas.some((replica) => replica.ordinal === ordinal)) ordinal++;
+  return ordinal;
+}
+
 /** Removes the records of stopping replicas that have no process. Frees their resources. */
 export function removeGone(version: VersionRecord, { pool }: ReconcileContext): void {
   for (const replica of version.replicas.filter(({ state, isGone }) => state === 'stopping' && isGone)) {

@@ -8,6 +8,7 @@ import {
   stopVersion,
   type VersionRecord,
 } from './records';
+import { canaryOf, growCanary, isHolding } from './canary-step';
 import { deadline } from './deadlines';
 import { addReplica, restartExited } from './replicas';
 import { fail, signal } from './version-status';
@@ -19,7 +20,10 @@ export function rollOut(
   target: VersionRecord,
   context: ReconcileContext,
 ): void {
-  if (isFullyReady(target, context)) {
+  const canary = canaryOf(deployment);
+  if (isHolding(deployment)) return restartExited(target, context);
+  if (canary?.state === 'promoting') growCanary(deployment, target, context);
+  if (isFullyReady(target, canary?.decidedAt ?? target.status.readyAt ?? 0, context)) {
     deployment.desiredReplicas = desiredWithin(deployment);
     deployment.activeId = target.id;
     deployment.targetId = deployment.rolloutStrategy = null;
@@ -40,15 +44,15 @@ export function startActive(deployment: DeploymentRecord, active: VersionRecord,
   if (active.status.state === 'queued') grant(deployment, active, desiredWithin(deployment), context);
 }
 
-/** All replicas are ready, or the start deadline passed since the first one was. */
+/** All replicas are ready, or the start deadline passed since the first one was, or since the canary was promoted. */
 function isFullyReady(
   { status, replicas, startDeadlineMs }: VersionRecord,
+  sinceMs: number,
   { nowMs, observedSinceMs }: ReconcileContext,
 ): boolean {
   if (!isServing(status.state)) return false;
   return (
-    replicas.every(({ state }) => state === 'ready') ||
-    nowMs >= deadline(status.readyAt ?? 0, startDeadlineMs, observedSinceMs)
+    replicas.every(({ state }) => state === 'ready') || nowMs >= deadline(sinceMs, startDeadlineMs, observedSinceMs)
   );
 }
 
@@ -64,12 +68,14 @@ function admitTarget(
   context: ReconcileContext,
 ): void {
   if (target.download !== null) return;
-  const strategy = deployment.rolloutStrategy ?? deployment.strategy;
-  const count = minAwakeReplicas(deployment);
+  const isCanary = canaryOf(deployment) !== undefined;
+  // Both versions serve during a canary, so the active one never stops for it.
+  const strategy = isCanary ? 'surge' : (deployment.rolloutStrategy ?? deployment.strategy);
+  const count = isCanary ? 1 : minAwakeReplicas(deployment);
   const shortage = context.pool.shortage(target.resources, count);
   const canSurge = shortage === undefined;
   if (active === undefined || isInactive(active.status.state) || (strategy !== 'replace' && canSurge))
-    return grant(deployment, target, desiredWithin(deployment), context);
+    return grant(deployment, target, isCanary ? 1 : desiredWithin(deployment), context);
 
   const fitsInstead = context.pool.shortage(target.resources, 1, active.replicas) === undefined;
   if (strategy !== 'replace' && !(strategy === 'auto' && fitsInstead)) return keepWaiting(target, count, context);

@@ -1,7 +1,7 @@
 import { isServing } from '../deployments/version-state';
 import type { ReconcileContext } from './reconcile-context';
 import { type DeploymentRecord, isLive, minAwakeReplicas, type ReplicaRecord, type VersionRecord } from './records';
-import { addReplica } from './replicas';
+import { addReplica, freeOrdinal } from './replicas';
 import { command, signal } from './version-status';
 
 /** Sets the desired number of replicas from the open requests, then adds or stops replicas of the active version. */
@@ -43,11 +43,4 @@ const KEEP_ORDER = ['ready', 'unready', 'starting', 'created', 'exited'];
 /** Sorts replicas to keep first: ready ones, then those with the lowest ordinal. */
 function byKeepOrder(a: ReplicaRecord, b: ReplicaRecord): number {
   return KEEP_ORDER.indexOf(a.state) - KEEP_ORDER.indexOf(b.state) || a.ordinal - b.ordinal;
-}
-
-/** Returns the lowest ordinal that no replica has, stopping ones included. Logs identify replicas by it. */
-function freeOrdinal({ replicas }: VersionRecord): number {
-  let ordinal = 0;
-  while (replicas.some((replica) => replica.ordinal === ordinal)) ordinal++;
-  return ordinal;
 }

@@ -1,7 +1,9 @@
-import type { Target } from '../gateway/targets';
+import type { Target, TargetReplica } from '../gateway/targets';
+import { canaryOf } from '../control/canary-step';
 import type { ReconciledContainer } from '../control/container-control';
 import type { ReconciledDeployment } from '../control/deployment-control';
-import { findVersion, isLive, readyReplicas } from '../control/records';
+import { type DeploymentRecord, findVersion, isLive, readyReplicas, type VersionRecord } from '../control/records';
+import { isServing } from './version-state';
 
 /** Returns the gateway's routing entry for a deployment, or undefined when it is being deleted. */
 export function targetOf({
@@ -10,9 +12,6 @@ export function targetOf({
 }: Pick<ReconciledDeployment, 'deployment' | 'secrets'>): Target | undefined {
   if (deployment.desired === 'deleted') return undefined;
   const active = findVersion(deployment, deployment.activeId);
-  // A stopping version takes no new requests.
-  const serving =
-    active?.status.state === 'running' || active?.status.state === 'degraded' ? readyReplicas(active) : [];
   return {
     deploymentId: deployment.id,
     slug: deployment.slug,
@@ -24,11 +23,37 @@ export function targetOf({
     ownerId: deployment.ownerId,
     accessControl: deployment.accessControl,
     state: deployment.observed,
-    replicas: serving.flatMap(({ id, address }) =>
-      address === null ? [] : [{ id, address, secret: secrets[id] ?? '', isBuiltin: active?.isBuiltin ?? false }],
-    ),
+    replicas: replicasOf(active, secrets),
+    ...canaryShare(deployment, secrets),
     coldStartWaitMs: deployment.coldStartWaitMs,
     cacheScope: deployment.cacheScope,
+  };
+}
+
+/** A stopping version takes no new requests. */
+function replicasOf(version: VersionRecord | undefined, secrets: ReconciledDeployment['secrets']): TargetReplica[] {
+  if (version === undefined || !isServing(version.status.state)) return [];
+  const { isBuiltin } = version;
+  return readyReplicas(version).flatMap(({ id, address }) =>
+    address === null ? [] : [{ id, address, secret: secrets[id] ?? '', isBuiltin }],
+  );
+}
+
+function canaryShare(deployment: DeploymentRecord, secrets: ReconciledDeployment['secrets']): Pick<Target, 'canary'> {
+  const canary = canaryOf(deployment);
+  if (canary === undefined || canary.state === 'rolling_back') return {};
+  const { versionId, percent, header, keyIds } = canary;
+  const replicas = replicasOf(findVersion(deployment, versionId), secrets);
+  if (replicas.length === 0) return {};
+  const at = header?.indexOf(': ') ?? 0;
+  return {
+    canary: {
+      versionId,
+      percent,
+      header: header === null ? null : { name: header.slice(0, at).toLowerCase(), value: header.slice(at + 2) },
+      keyIds,
+      replicas,
+    },
   };
 }
 

@@ -10,12 +10,15 @@ import { bindHubModel } from './hub-models';
 import { completeSpec, demandIsolation, demandOf, demandPossible, type OpenSpec, type SpecRequest } from './spec';
 import type { StoreContext } from '../store/store-context';
 import { insertVersion, openVersion } from './version-rows';
-import { isInactive } from './version-state';
-import { findVersion, queueVersion } from '../control/records';
+import { isInactive, isServing } from './version-state';
+import { type DeploymentRecord, findVersion, queueVersion } from '../control/records';
+import { type CanarySplit, insertCanary } from '../canary/canaries';
 
 export interface NewVersion extends SpecRequest {
   note?: string;
   strategy?: DeploymentView['strategy'];
+  /** The version gets a share of the traffic, and waits for a decision. */
+  canary?: CanarySplit;
 }
 
 /**
@@ -55,6 +58,7 @@ export function createVersion(
       note: request.note ?? null,
       state: isPaused ? 'stopped' : 'queued',
     });
+    if (request.canary !== undefined) await demandCanary(tx, deployment, { id, number }, request.canary, context.now());
     if (isPaused) deployment.activeId = id;
     else deployment.targetId = id;
     deployment.rolloutStrategy = isPaused ? null : (request.strategy ?? null);
@@ -66,6 +70,20 @@ export function createVersion(
     });
     return () => readVersion(tx, deploymentId, number);
   });
+}
+
+/** @throws ServiceError `wrong_state` if there is nothing to compare with */
+async function demandCanary(
+  tx: ServiceTx,
+  deployment: DeploymentRecord,
+  version: { id: string; number: number },
+  split: CanarySplit,
+  nowMs: number,
+): Promise<void> {
+  const active = findVersion(deployment, deployment.activeId);
+  if (deployment.desired !== 'running' || active === undefined || !isServing(active.status.state))
+    throw new ServiceError('wrong_state', 'canary: expected a deployment whose active version serves');
+  await insertCanary(tx, deployment.id, version, split, nowMs);
 }
 
 async function completeVersion(

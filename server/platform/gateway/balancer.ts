@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { parseLoad } from 'capstan/internal';
 import type { ReplicaAddress } from '../driver/driver';
 import { preferred, type Prefix, PrefixIndex } from './prefix-index';
-import type { GatewayControl, Target, TargetReplica, Targets } from './targets';
+import { allReplicas, type GatewayControl, type Target, type TargetReplica, type Targets } from './targets';
 import { Upstream, type UpstreamTimes } from './upstream';
 
 /** After a failure, a replica is chosen only when no other replica is available. */
@@ -69,9 +69,9 @@ export class Balancer {
     this.#times = times;
     this.#nowMs = nowMs;
     this.#prefixes = new PrefixIndex(maxPrefixes);
-    const previous = new Map(targets.all().map(({ slug, replicas }) => [slug, replicas]));
+    const previous = new Map(targets.all().map((target) => [target.slug, allReplicas(target)]));
     this.#unsubscribe = targets.onChange((slug, target) => {
-      const replicas = target?.replicas ?? [];
+      const replicas = target === undefined ? [] : allReplicas(target);
       for (const { id } of previous.get(slug) ?? []) {
         if (!replicas.some((replica) => replica.id === id)) this.#removeTarget(id);
       }

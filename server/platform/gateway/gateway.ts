@@ -23,6 +23,7 @@ import {
 } from 'capstan/internal';
 import { addressOf, type DeploymentAddress, isApiRequest } from './address';
 import { Balancer } from './balancer';
+import { chooseVariant, type ServedVariant } from './canary-share';
 import { ReportedError, type Call, Forwarder } from './forward';
 import { ColdStartQueue, notFound } from './cold-start-queue';
 import { ModelApi, type RequestedModel } from './model-api';
@@ -61,6 +62,8 @@ export interface GatewayOptions {
   /** Networks of proxies whose `X-Forwarded-*` headers are trusted. */
   trustedProxies?: readonly string[];
   times?: Partial<GatewayTimes>;
+  /** Chooses the requests of a canary. Default `Math.random`. */
+  random?: () => number;
   /** Logs each request at level info instead of debug. */
   logsRequests?: boolean;
   /** Called for each finished request to an existing deployment. */
@@ -87,6 +90,10 @@ export interface GatewayRecord {
   readonly usage: ReplicaUsage | undefined;
   readonly numRetries: number;
   readonly failures: readonly UpstreamFailure[];
+  /** The version that got it first. Absent without a canary. */
+  readonly served?: ServedVariant;
+  /** The deployment that responded in its place. */
+  readonly fallbackId?: string;
 }
 
 const CLIENT_GONE = 499;
@@ -157,6 +164,7 @@ export class Gateway {
       requestId: requestIdOf(request),
       call: undefined,
       target: undefined,
+      served: undefined,
       grant: undefined,
       body: undefined,
       style: errorStyleOf(request.path),
@@ -228,12 +236,19 @@ export class Gateway {
     const { request } = state;
     const revoked = state.grant?.signal;
     const signal = revoked === undefined ? request.signal : AbortSignal.any([request.signal, revoked]);
+    const { target: chosen, served } = chooseVariant(
+      target,
+      request,
+      state.grant?.keyId,
+      this.#options.random ?? Math.random,
+    );
+    state.served = served;
     state.call = {
       request,
       requestId: state.requestId,
       reply: recorded,
       address,
-      target,
+      target: chosen,
       model,
       grant: state.grant,
       signal,
@@ -260,11 +275,17 @@ export class Gateway {
       );
   }
 
-  #record({ request, requestId, target, grant, call }: RequestState, recorded: RecordedReply, startedMs: number): void {
+  #record(
+    { request, requestId, target, grant, call, served }: RequestState,
+    recorded: RecordedReply,
+    startedMs: number,
+  ): void {
     const { log, logsRequests, onEnd } = this.#options;
     const durationMs = performance.now() - startedMs;
     const status = recorded.status ?? CLIENT_GONE;
     const firstByteMs = call?.firstByteAtMs === undefined ? undefined : call.firstByteAtMs - startedMs;
+    const servedBy = call?.servedBy?.deploymentId;
+    const fallbackId = servedBy === target?.deploymentId ? undefined : servedBy;
     const line = {
       method: request.method,
       path: redactKeys(request.path).slice(0, MAX_PATH_LENGTH),
@@ -273,13 +294,14 @@ export class Gateway {
       requestId,
       deployment: target?.deploymentId,
       replica: call?.choice?.replica.id,
-      ...(call?.servedBy === undefined || call.servedBy === target ? {} : { fallback: call.servedBy.deploymentId }),
+      ...(fallbackId === undefined ? {} : { fallback: fallbackId }),
       ...(firstByteMs === undefined ? {} : { firstByteMs: round(firstByteMs) }),
       ...(grant === undefined ? {} : { key: grant.keyId }),
       ...(call?.choice === undefined || call.choice.reason === 'only'
         ? {}
         : { chosen: call.choice.reason, matched: call.choice.matched, cached: call.usage?.cachedTokens }),
       ...(call?.wasCut === true ? { wasCut: true } : {}),
+      ...(served === undefined ? {} : { variant: served.variant }),
     };
     if (logsRequests === true) log.info(line, 'request');
     else log.debug(line, 'request');
@@ -297,6 +319,8 @@ export class Gateway {
       responseBytes: recorded.numBytes,
       numRetries: call?.numRetries ?? 0,
       failures: call?.failures ?? [],
+      ...(served === undefined ? {} : { served }),
+      ...(fallbackId === undefined ? {} : { fallbackId }),
     });
   }
 }
@@ -305,6 +329,7 @@ interface RequestState {
   readonly request: StreamedRequest;
   readonly requestId: string;
   target: Target | undefined;
+  served: ServedVariant | undefined;
   grant: Granted | undefined;
   call: Call | undefined;
   body: ModelBody | undefined;

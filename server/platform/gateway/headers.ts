@@ -6,6 +6,7 @@ import {
   SALT_HEADER,
   SECRET_HEADER,
   SESSION_COOKIES,
+  SIGN_IN_COOKIES,
   trimBlanks,
 } from 'capstan/internal';
 import type { DeploymentAddress } from './address';
@@ -56,7 +57,7 @@ const NOT_RETURNED = new Set([
 /** Prefix of the headers between gateway and replicas. */
 const OWN_PREFIX = 'x-capstan-';
 /** Console cookies, which a browser also sends to deployments on the same host name. */
-const OWN_COOKIES: readonly string[] = SESSION_COOKIES;
+const OWN_COOKIES: readonly string[] = [...SESSION_COOKIES, ...SIGN_IN_COOKIES];
 
 export interface ForwardOptions {
   requestId: string;

@@ -24,6 +24,8 @@ export interface Target {
   readonly state: DeploymentState;
   /** The ready replicas. */
   readonly replicas: readonly TargetReplica[];
+  /** A version that gets a share of the requests. */
+  readonly canary?: CanaryShare;
   /** How long a request waits for the first replica. */
   readonly coldStartWaitMs: number;
   readonly cacheScope: 'key' | 'deployment';
@@ -42,6 +44,24 @@ export interface NamedModel {
   target: Target;
   /** Name of a model of the deployment. undefined: the deployment's first model. */
   inner: string | undefined;
+}
+
+/** A version that gets a share of a deployment's requests. */
+export interface CanaryShare {
+  readonly versionId: string;
+  /** Percent of the requests. */
+  readonly percent: number;
+  /** Requests with this header go to the canary. The name is in lower case. */
+  readonly header: { readonly name: string; readonly value: string } | null;
+  /** Requests with these keys go to the canary. */
+  readonly keyIds: readonly string[];
+  /** The ready replicas. */
+  readonly replicas: readonly TargetReplica[];
+}
+
+/** Returns the ready replicas of all versions. */
+export function allReplicas({ replicas, canary }: Target): readonly TargetReplica[] {
+  return canary === undefined ? replicas : [...replicas, ...canary.replicas];
 }
 
 /** Routing table: written by the controller, read by the gateway. One map lookup per request. */

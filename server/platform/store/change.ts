@@ -12,6 +12,8 @@ import { ROUTING } from '../deployments/routing-schema';
 import { SERVICE } from './migrations';
 import type { ServiceDb, ServiceTx } from './schema';
 import { USAGE } from '../usage/usage-migrations';
+import { CANARY } from '../canary/canary-schema';
+import { SIGN_IN } from '../sign-in/sign-in-schema';
 import { WEBHOOKS } from '../webhooks/webhook-schema';
 
 /** A change that covers the tables of access and of the service, with one revision, one lock and one audit record. */
@@ -27,7 +29,7 @@ export function serviceChange<T>(
 }
 
 /** The tables of a service's database. */
-export const SERVICE_COMPONENTS: readonly Component[] = [ACCESS, SERVICE, USAGE, WEBHOOKS, ROUTING];
+export const SERVICE_COMPONENTS: readonly Component[] = [ACCESS, SERVICE, USAGE, WEBHOOKS, ROUTING, SIGN_IN, CANARY];
 
 /** Opens the database and runs the pending migrations of access and of the service. */
 export async function openServiceDatabase(location: DatabaseLocation): Promise<ServiceDb> {

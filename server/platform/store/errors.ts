@@ -9,6 +9,7 @@ export type ServiceErrorCode =
   | 'gone'
   | 'bad_credentials'
   | 'otp_required'
+  | 'sign_in_refused'
   | 'too_many_attempts'
   | 'quota_exceeded'
   | 'busy'

@@ -3,10 +3,13 @@ import type { AccessTables, MemberRole } from 'capstan/internal';
 import type { Quotas } from '../accounts/quota-columns';
 import type { RoutingTables } from '../deployments/routing-schema';
 import type { DeploymentTables } from './deployment-schema';
+import type { CanaryTables } from '../canary/canary-schema';
+import type { SignInTables } from '../sign-in/sign-in-schema';
 import type { WebhookTables } from '../webhooks/webhook-schema';
 
 /** The tables of access and of the service. Times are UTC milliseconds, flags are 0 and 1. */
-export interface ServiceTables extends AccessTables, DeploymentTables, RoutingTables, WebhookTables {
+export interface ServiceTables
+  extends AccessTables, CanaryTables, DeploymentTables, RoutingTables, SignInTables, WebhookTables {
   accounts: AccountRow;
   /** Failed sign-ins for the audit. A slot is a user id, or one slot for all unknown addresses. */
   sign_in_failures: { slot: string; since: number; failures: number };
@@ -30,7 +33,7 @@ export interface AccountRow extends Quotas {
   /** In lower case. */
   email: string;
   display_name: string;
-  /** An argon2id string. */
+  /** An argon2id string, or `NO_PASSWORD`. */
   password_hash: string;
   locale: 'en' | 'zh-CN';
   theme: 'light' | 'dark' | 'system';

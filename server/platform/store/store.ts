@@ -7,6 +7,8 @@ import { SecretBox } from '../accounts/secret-box';
 import type { ServiceStoreOptions, StoreContext } from './store-context';
 import { type AccountStore, accountMethods } from './store-accounts';
 import { type ControlStore, controlMethods, type DeploymentStore, deploymentMethods } from './store-deployments';
+import { canaryMethods, type CanaryStore } from './store-canaries';
+import { type SignInStore, signInMethods } from './store-sign-in';
 import { type WebhookStore, webhookMethods } from './store-webhooks';
 import { type UsageStore, usageMethods } from '../usage/usage-store';
 
@@ -16,7 +18,14 @@ export type { ServiceStoreOptions } from './store-context';
  * The service's database. Arguments and results are structured-cloneable. A change is durable when its promise
  * resolves.
  */
-export type ServiceStore = AccessStore & AccountStore & DeploymentStore & ControlStore & UsageStore & WebhookStore;
+export type ServiceStore = AccessStore &
+  AccountStore &
+  DeploymentStore &
+  ControlStore &
+  UsageStore &
+  SignInStore &
+  CanaryStore &
+  WebhookStore;
 
 /** Opens the store in this thread, for commands and tests. */
 export async function openServiceStore(
@@ -41,5 +50,7 @@ export async function openServiceStore(
     ...controlMethods(context),
     ...usageMethods(context),
     ...webhookMethods(context),
+    ...signInMethods(context),
+    ...canaryMethods(context),
   };
 }

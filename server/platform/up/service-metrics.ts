@@ -1,7 +1,7 @@
 import { collectDefaultMetrics, Gauge, Registry } from 'prom-client';
 import { type Access, type HttpHandler, HttpMetrics, packageVersion, type RequestRecord } from 'capstan/internal';
 import type { Gateway, GatewayRecord } from '../gateway/gateway';
-import type { GatewayControl, Targets } from '../gateway/targets';
+import { allReplicas, type GatewayControl, type Targets } from '../gateway/targets';
 import { GatewayMetrics } from '../gateway/gateway-metrics';
 import { DEPLOYMENT_STATES } from '../deployments/deployment-state';
 
@@ -41,7 +41,7 @@ export class ServiceMetrics {
       help: 'Ready replicas',
       registers,
       collect() {
-        this.set(targets.deployments().reduce((sum, { replicas }) => sum + replicas.length, 0));
+        this.set(targets.deployments().reduce((sum, target) => sum + allReplicas(target).length, 0));
       },
     });
     collectDefaultMetrics({ register: this.registry, eventLoopMonitoringPrecision: EVENT_LOOP_RESOLUTION_MS });

@@ -23,6 +23,7 @@ import { Targets } from '../gateway/targets';
 import { LOOP_OFFSET_MS, loopClock, SYSTEM_CLOCK } from '../control/clock';
 import { Controller } from '../control/controller';
 import { stopStrays } from '../control/strays';
+import { CanaryWatcher } from '../canary/canary-watcher';
 import { DataMeasurer } from '../deployments/data-measurer';
 import { HubPuller } from '../deployments/hub-puller';
 import { HomeSnapshots } from '../deployments/home-snapshots';
@@ -48,6 +49,7 @@ import type { UpOptions } from './options';
 import { refusePlugAndPlay } from './plug-and-play';
 import { ServiceMetrics } from './service-metrics';
 import { startupText } from './startup-text';
+import { ProviderSignIn } from '../sign-in/provider-sign-in';
 import { WebhookSender } from '../webhooks/webhook-sender';
 
 const ADMIN_HOST = '127.0.0.1';
@@ -217,6 +219,8 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   const metrics = new ServiceMetrics(targets);
   const usage = new UsageRecorder({ store, targets, driver, log });
   closers.push(() => usage.close());
+  const canaries = new CanaryWatcher({ store, targets, reconcile: (id) => controller.reconcile(id), log });
+  closers.push(() => canaries.close());
   const gateway = new Gateway({
     targets,
     control: metrics.countingControl(controller),
@@ -228,6 +232,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
     ...(servingDomain === undefined ? {} : { domain: servingDomain }),
     onEnd: (record) => {
       usage.record(record);
+      canaries.record(record);
       metrics.onForwarded(record);
     },
   });
@@ -235,6 +240,8 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   closers.push(() => gateway.close());
   const webhooks = new WebhookSender({ store, log, allowsPrivate: options.allowPrivateWebhooks });
   closers.push(() => webhooks.close());
+  const providers = new ProviderSignIn({ store, log, origin: addresses.console, now: Date.now });
+  closers.push(() => providers.close());
   const logRequest = requestLogger(log, { logsRequests, unloggedPaths: [] });
   const api = new Api({
     routes: apiRoutes(),
@@ -247,6 +254,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
       puller,
       dataRoots,
       webhooks,
+      providers,
       serving: {
         targets,
         gateway,
@@ -272,6 +280,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   closers.push(searchGpus({ driver, store, controller, log, clock: SYSTEM_CLOCK }, machine.capacity));
   usage.start();
   webhooks.start();
+  providers.watch();
   measurer.notify();
   void puller.start();
   consoleGate.open(consoleHandler(api, { isSecure, origin: addresses.console, consoleHost }));

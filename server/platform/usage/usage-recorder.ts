@@ -2,7 +2,7 @@ import type { Log } from 'capstan/internal';
 import type { Driver } from '../driver/driver';
 import type { GatewayRecord } from '../gateway/gateway';
 import { UsageMeter } from './rollups';
-import type { Targets } from '../gateway/targets';
+import { allReplicas, type Targets } from '../gateway/targets';
 import type { ResourceSample, UsageStore } from './usage-store';
 
 export interface UsageRecorderOptions {
@@ -56,8 +56,9 @@ export class UsageRecorder {
   async sample(): Promise<void> {
     const { targets, driver } = this.#options;
     const minute = Math.floor(this.#now() / MINUTE_MS);
-    for (const { deploymentId, replicas } of targets.deployments()) {
-      const usages = (await Promise.all(replicas.map(({ id }) => driver.usage(id)))).filter(
+    for (const target of targets.deployments()) {
+      const { deploymentId } = target;
+      const usages = (await Promise.all(allReplicas(target).map(({ id }) => driver.usage(id)))).filter(
         (usage) => usage !== undefined,
       );
       if (usages.length === 0) continue;

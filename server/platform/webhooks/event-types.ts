@@ -19,7 +19,7 @@ const EVENTS = {
     ...DEPLOYMENT_STATES,
   ],
   version: ['created', 'activated', 'deleted', ...VERSION_STATES],
-  rollout: ['replace'],
+  rollout: ['replace', 'canary_changed', 'promote', 'promoted', 'roll_back', 'rolled_back'],
   container: ['created', 'updated', 'deleted', 'start', 'stop', ...CONTAINER_STATES],
   image: ['created', 'deleted'],
   source: ['created', 'updated', 'deleted', 'pulled', 'pull_cancelled', 'pull_finished', 'pull_failed'],
@@ -41,7 +41,10 @@ const EVENTS = {
     'totp_off',
     'recovery_codes_renewed',
     'recovery_code_used',
+    'provider_linked',
+    'provider_ended',
   ],
+  provider: ['created', 'updated', 'deleted'],
   webhook: ['created', 'updated', 'rotated', 'rotation_finished', 'deleted', 'disabled'],
 } as const;
 

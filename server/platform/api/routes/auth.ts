@@ -2,8 +2,8 @@ import type { NewSession } from '../../accounts/sessions';
 import { clientOf } from '../authenticate';
 import { endedCookie, sessionCookie, sessionTokenOf } from '../cookies';
 import { input } from '../json-schema';
-import { Bootstrap, Login, PasswordReset } from '../objects';
-import { toProblem } from '../problem';
+import { Bootstrap, Login, PasswordReset, ProviderLogout } from '../objects';
+import { type ProblemCode, toProblem } from '../problem';
 import { type ApiResponse, type ApiCall, type ApiRoute, defineRoute } from '../route';
 
 const TAG = 'sessions';
@@ -33,15 +33,17 @@ export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
     method: 'POST',
     path: '/api/v1/auth/logout',
-    summary: 'Sign out of the console',
+    summary: 'Sign out of the console. A session of an identity provider gets the address of the logout there',
     tag: TAG,
     auth: 'session',
     body: input({}),
     isBodyOptional: true,
-    responses: { 204: null },
-    handle: async ({ context: { store, settings }, actor, session }) => {
+    responses: { 200: ProviderLogout, 204: null },
+    handle: async ({ context: { store, settings, providers }, actor, session }) => {
+      const url = await providers?.logoutUrl(session!.idHash);
       await store.revokeSession(actor, session!.idHash);
-      return { status: 204, headers: endedCookie(settings) };
+      const headers = endedCookie(settings);
+      return url === undefined ? { status: 204, headers } : { status: 200, body: { url }, headers };
     },
   }),
   defineRoute({
@@ -90,6 +92,8 @@ export function signedIn({ context: { settings, now } }: Pick<ApiCall, 'context'
   };
 }
 
+const FAILURES: ReadonlySet<ProblemCode> = new Set(['bad_credentials', 'gone', 'sign_in_refused', 'too_many_attempts']);
+
 /** Runs an attempt to use a secret. Limits failed attempts of any kind per address. */
 export async function limitAttempts<T>(
   { attempts, address, context: { log } }: Pick<ApiCall, 'attempts' | 'address' | 'context'>,
@@ -104,8 +108,7 @@ export async function limitAttempts<T>(
     return result;
   } catch (error) {
     const { code } = toProblem(error);
-    if (code === 'bad_credentials' || code === 'gone' || code === 'too_many_attempts')
-      log.warn({ address, code }, 'sign-in failed');
+    if (FAILURES.has(code)) log.warn({ address, code }, 'sign-in failed');
     else attempts.forgive(address);
     throw error;
   }

@@ -146,7 +146,9 @@ async function view({
   actor,
   session,
 }: Pick<ApiCall, 'context' | 'actor' | 'session'>): Promise<Me> {
-  const { userId, email, name, locale, theme, isAdmin, hasTotp, quotas, rev } = await store.findAccount(actor.userId);
+  const { userId, email, name, locale, theme, isAdmin, hasPassword, hasTotp, quotas, rev } = await store.findAccount(
+    actor.userId,
+  );
   const organizations = await store.listOrganizations(actor);
   return {
     id: userId,
@@ -155,6 +157,7 @@ async function view({
     locale,
     theme,
     is_admin: isAdmin,
+    has_password: hasPassword,
     has_totp: hasTotp,
     recovery_codes_left: await store.countRecoveryCodes(actor),
     ...quotas,

@@ -1,4 +1,5 @@
 import { t } from '../i18n';
+import { ProviderButtons } from '../pages/provider-buttons';
 import { SignInForm } from '../pages/sign-in-form';
 import { Button } from '../ui/button';
 import { Dialog } from '../ui/dialog';
@@ -9,6 +10,7 @@ export function ReturnDialog() {
   return (
     <Dialog title={t('ended.title')} onClose={clearSession} isPersistent>
       <p class="soft">{t('ended.text')}</p>
+      <ProviderButtons />
       <SignInForm email={me().email} />
       <div>
         <Button look="quiet" isSmall onClick={clearSession}>

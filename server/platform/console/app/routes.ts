@@ -29,6 +29,7 @@ export const OPEN_ROUTES: readonly PageRoute[] = [
   { path: '/setup', page: setupPage },
   { path: '/invitation', page: rare('InvitationPage') },
   { path: '/reset', page: rare('ResetPage') },
+  { path: '/sign-in/callback', page: rare('SignInCallbackPage') },
 ];
 
 const deployment = ({ id }: Params) => `deployment ${id}`;
@@ -61,6 +62,7 @@ export const ROUTES: readonly PageRoute[] = [
   { path: '/orgs/:id/:tab', page: orgPage, key: org },
   { path: '/webhooks', page: rare('WebhooksPage') },
   { path: '/quotas', page: rare('QuotasPage') },
+  { path: '/identity-providers', page: rare('IdentityProvidersPage') },
   { path: '/audit', page: rare('AuditPage') },
   { path: '/account', page: accountPage, key: () => 'account' },
   { path: '/account/:tab', page: accountPage, key: () => 'account' },

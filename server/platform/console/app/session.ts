@@ -1,5 +1,5 @@
 import { useEffect, useState } from 'preact/hooks';
-import type { Me } from '../../api/objects';
+import type { Me, ProviderLogout } from '../../api/objects';
 import { call, setCsrfToken } from '../api/client';
 import { type ApiProblem, toProblem } from '../api/problem';
 import { clearResources } from '../api/resource';
@@ -80,9 +80,11 @@ export async function signIn(credentials: { email: string; password: string; otp
   await loadSession();
 }
 
+/** Signs out, also at the identity provider if it has a logout. */
 export async function signOut(): Promise<void> {
-  await call('POST', '/auth/logout');
+  const logout = await call<ProviderLogout | undefined>('POST', '/auth/logout');
   clearSession();
+  if (logout !== undefined) location.assign(logout.url);
 }
 
 export function clearSession(): void {

@@ -21,6 +21,7 @@ const PLACES: readonly { href: string; label: MessageKey; icon: IconName; isForA
   { href: '/orgs', label: 'nav.orgs', icon: 'orgs' },
   { href: '/webhooks', label: 'nav.webhooks', icon: 'send' },
   { href: '/quotas', label: 'nav.quotas', icon: 'account', isForAdmins: true },
+  { href: '/identity-providers', label: 'nav.identityProviders', icon: 'lock', isForAdmins: true },
   { href: '/audit', label: 'nav.audit', icon: 'audit' },
 ];
 

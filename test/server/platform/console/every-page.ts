@@ -39,6 +39,7 @@ const PAGES: Record<string, string> = {
   'org-viewer': `/orgs/${id('org', 2)}/settings`,
   webhooks: '/webhooks',
   quotas: '/quotas',
+  'identity-providers': '/identity-providers',
   audit: '/audit',
   account: '/account',
   'account-security': '/account/security',
@@ -52,6 +53,7 @@ const OPEN_PAGES: Record<string, string> = {
   setup: '/bootstrap#abc',
   invitation: '/invitation#abc',
   reset: '/reset#abc',
+  'sign-in-callback': '/sign-in/callback?error=access_denied&state=none',
 };
 const IS_OPEN_TAB_VISIBLE = `(() => {
   const open = document.querySelector('.tabs [aria-current]')?.getBoundingClientRect();

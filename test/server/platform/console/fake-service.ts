@@ -4,6 +4,7 @@ import type { DataPull, DataSource, LogLine } from '../../../../server/platform/
 import {
   at,
   AUDIT,
+  CANARY,
   CAPACITY,
   CONTAINERS,
   DELIVERIES,
@@ -19,6 +20,7 @@ import {
   metrics,
   ORGS,
   PREVIEW,
+  PROVIDERS,
   PULLED,
   QUOTAS,
   SESSIONS,
@@ -48,6 +50,10 @@ export class FakeService {
   deployments = structuredClone(DEPLOYMENTS);
   keys = structuredClone(KEYS);
   quotas = structuredClone(QUOTAS);
+  providers = structuredClone(PROVIDERS);
+  canary = structuredClone(CANARY);
+  /** The state of the sign-in that has begun. */
+  signInState = 'the-state';
   sources = structuredClone([...SOURCES, ...PULLED]);
   /** Returns empty lists. */
   isEmpty = false;
@@ -124,6 +130,36 @@ export class FakeService {
         return [401, { status: 401, code: 'bad_credentials', detail: 'wrong email address or password', errors: [] }];
       this.isSignedIn = true;
       return undefined;
+    },
+    'GET /auth/providers': () => ({
+      data: this.providers
+        .filter(({ enabled }) => enabled)
+        .map(({ id: providerId, name }) => ({ id: providerId, name })),
+    }),
+    'POST /auth/providers/*/begin': ({ body }) => ({
+      url: `/sign-in/callback?code=the-code&state=${this.signInState}&to=${encodeURIComponent(body.return_to)}`,
+      state: 'the-state',
+    }),
+    'POST /auth/providers/callback': ({ body }) => {
+      if (body.error !== undefined)
+        return [403, { status: 403, code: 'sign_in_refused', detail: body.error_description, errors: [] }];
+      this.isSignedIn = true;
+      return { return_to: '/containers' };
+    },
+    'GET /identity-providers': () => this.#page(this.providers),
+    'POST /identity-providers': ({ body }) => {
+      const { client_secret: secret, ...named } = body;
+      const made = { ...PROVIDERS[1], ...named, id: id('idp', 9), has_client_secret: secret !== undefined };
+      this.providers = [...this.providers, made];
+      return [201, made];
+    },
+    'PATCH /identity-providers/*': ({ params, body }) =>
+      Object.assign(
+        this.providers.find((provider) => provider.id === params[0])!,
+        body,
+      ),
+    'DELETE /identity-providers/*': ({ params }) => {
+      this.providers = this.providers.filter((provider) => provider.id !== params[0]);
     },
     'POST /auth/logout': () => {
       this.isSignedIn = false;
@@ -313,6 +349,9 @@ export class FakeService {
       Object.assign(deployment, { access_control: body.enabled, rev: deployment.rev + 1 });
       return { ...deployment, propagation: PROPAGATION, warnings: body.enabled === true ? ['no_key'] : [] };
     },
+    'GET /deployments/*/canary': ({ params }) => ({ canary: params[0] === DEPLOYMENTS[0].id ? this.canary : null }),
+    'POST /deployments/*/canary/promote': () => [202, Object.assign(this.canary, { state: 'promoting' })],
+    'POST /deployments/*/canary/rollback': () => [202, Object.assign(this.canary, { state: 'rolled_back' })],
     'GET /deployments/*/versions': ({ params }) => this.#page(VERSIONS[params[0]] ?? []),
     'GET /deployments/*/versions/*': ({ params }) =>
       VERSIONS[params[0]]?.find(({ number }) => String(number) === params[1]) ?? [

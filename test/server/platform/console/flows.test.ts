@@ -29,6 +29,7 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
       ['quotas', '/quotas'],
       ['resources', '/data'],
       ['webhooks', '/webhooks'],
+      ['identity-providers', '/identity-providers'],
     ]) {
       await tab.goto(path);
       await page.waitForSelector('.empty');
@@ -58,6 +59,110 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     await page.getByLabel('Password').fill('correct horse');
     await page.keyboard.press('Enter');
     await page.getByRole('heading', { level: 1, name: 'Containers' }).waitFor();
+    await tab.close();
+  });
+
+  test('signs in with an identity provider, and shows its refusal', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    service.isSignedIn = false;
+    await tab.goto('/containers');
+    await page.getByRole('button', { name: 'Sign in with Example Corporation' }).click();
+    await page.getByRole('heading', { level: 1, name: 'Containers' }).waitFor();
+    expect(page.url()).toBe(`${tab.url}/containers`);
+    const sent = service.calls.filter(({ path }) => path.startsWith('/auth/providers/'));
+    expect(sent.map(({ body }) => body)).toEqual([
+      { return_to: '/containers' },
+      { code: 'the-code', state: 'the-state' },
+    ]);
+
+    // The response of a sign-in that did not begin in this tab is never sent.
+    service.isSignedIn = false;
+    service.calls.length = 0;
+    await tab.goto('/sign-in/callback?code=stolen&state=the-state');
+    await page.getByText('This has already been used or has expired').waitFor();
+    expect(service.calls.filter(({ path }) => path === '/auth/providers/callback')).toEqual([]);
+    expect(page.url()).toBe(`${tab.url}/sign-in/callback`);
+    await page.getByRole('link', { name: 'Back to the sign-in' }).click();
+    await page.getByLabel('Password').waitFor();
+    await tab.close();
+  });
+
+  test('adds and edits an identity provider', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto('/identity-providers');
+    await page.getByRole('button', { name: 'Add identity provider' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Name', { exact: true }).fill('Second');
+    await dialog.getByLabel('Client ID').fill('capstan');
+    await dialog.getByLabel('Issuer').fill('https://second.example.com');
+    await dialog.getByLabel('Client secret').fill('top secret');
+    await dialog.getByLabel('Groups and roles').fill('no mapping');
+    await dialog.getByRole('button', { name: 'Add identity provider' }).click();
+    await dialog.getByText('Expected lines such as: ml-engineers').waitFor();
+    await tab.picture('identity-provider-form');
+    expect(await tab.axeFaults()).toEqual([]);
+    await dialog.getByLabel('Groups and roles').fill('cn=ml, dc=corp = acme: admin\n\nviewers=lab:viewer');
+    await dialog.getByRole('button', { name: 'Add identity provider' }).click();
+    await dialog.waitFor({ state: 'detached' });
+    const posted = service.calls.find(({ method, path }) => method === 'POST' && path === '/identity-providers')!;
+    expect(posted.body).toEqual({
+      name: 'Second',
+      issuer: 'https://second.example.com',
+      client_id: 'capstan',
+      client_secret: 'top secret',
+      scopes: ['openid', 'profile', 'email'],
+      groups_claim: 'groups',
+      mappings: [
+        { group: 'cn=ml, dc=corp', org: 'acme', role: 'admin' },
+        { group: 'viewers', org: 'lab', role: 'viewer' },
+      ],
+      authorization_params: {},
+      email_domains: [],
+      requires_group: false,
+      links_by_email: false,
+      recheck_s: 3600,
+    });
+    await page.getByRole('button', { name: 'Actions for Example Corporation' }).click();
+    await page.getByRole('menuitem', { name: 'Edit' }).click();
+    await dialog.getByLabel('Confirm users every').fill('15');
+    await dialog.getByRole('button', { name: 'Save' }).click();
+    await dialog.waitFor({ state: 'detached' });
+    const edited = service.calls.find(({ method }) => method === 'PATCH')!;
+    expect(edited.body).toMatchObject({ recheck_s: 900, mappings: service.providers[0].mappings });
+    expect(edited.body).not.toHaveProperty('client_secret');
+    await tab.close();
+  });
+
+  test('compares a canary, and promotes it', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    await tab.goto(`/deployments/${id('dep', 1)}/versions`);
+    await page.getByText('3 (0.2 %)').waitFor();
+    await tab.picture('canary');
+    expect(await tab.axeFaults()).toEqual([]);
+    await page.getByRole('button', { name: 'Promote' }).click();
+    await page.getByText('Being promoted').waitFor();
+    expect(service.calls.filter(({ path }) => path.endsWith('/canary/promote'))).toHaveLength(1);
+    expect(await page.getByRole('button', { name: 'Roll back' }).count()).toBe(0);
+    await tab.goto(`/deployments/${id('dep', 1)}/versions/new`);
+    await page.getByLabel('Canary share').fill('10');
+    await page.getByRole('button', { name: 'Roll out', exact: false }).last().click();
+    await page.getByRole('heading', { level: 1 }).waitFor();
+    const sent = service.calls.find(({ method, path }) => method === 'POST' && path.endsWith('/versions'));
+    expect(sent?.body).toMatchObject({ canary: { percent: 10 } });
+    await tab.close();
+  });
+
+  test('an account of an identity provider has no password to change', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    Object.assign(service.me, { has_password: false });
+    await tab.goto('/account/security');
+    await page.getByText('You sign in with an identity provider').waitFor();
+    expect(await page.getByLabel('Current password').count()).toBe(0);
+    expect(await tab.axeFaults()).toEqual([]);
     await tab.close();
   });
 

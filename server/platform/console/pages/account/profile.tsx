@@ -60,7 +60,7 @@ export function ProfileTab() {
           </div>
         </form>
       </Card>
-      <EmailCard />
+      {account.has_password && <EmailCard />}
       <Card title={t('account.appearance')}>
         <div class="stack">
           <div class="stack-small">

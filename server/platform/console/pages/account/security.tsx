@@ -9,7 +9,7 @@ import { t } from '../../i18n';
 import { Button } from '../../ui/button';
 import { TextField } from '../../ui/field';
 import { Card } from '../../ui/page';
-import { Loaded, ProblemBanner } from '../../ui/state';
+import { Banner, Loaded, ProblemBanner } from '../../ui/state';
 import { Table } from '../../ui/table';
 import { Ago, At } from '../../ui/time';
 import { toast } from '../../ui/toast';
@@ -18,14 +18,19 @@ import { DeleteAccountCard } from './delete-account';
 import { TotpCard } from './totp';
 
 export function SecurityTab() {
+  const { has_password: hasPassword } = me();
   return (
     <div class="stack">
-      <div class="columns-wide">
-        <PasswordCard />
-        <TotpCard />
-      </div>
+      {hasPassword ? (
+        <div class="columns-wide">
+          <PasswordCard />
+          <TotpCard />
+        </div>
+      ) : (
+        <Banner title={t('account.provider')}>{t('account.providerHint')}</Banner>
+      )}
       <SessionsCard />
-      <DeleteAccountCard />
+      {hasPassword && <DeleteAccountCard />}
     </div>
   );
 }

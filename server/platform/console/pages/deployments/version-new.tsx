@@ -49,12 +49,21 @@ export function VersionNewPage({ id }: { id: string }) {
   );
 }
 
+/** Returns null for an empty text, and undefined for one that is no share. */
+function parseShare(text: string): number | null | undefined {
+  if (text.trim() === '') return null;
+  const percent = /^\d{1,3}$/.test(text.trim()) ? Number(text) : 0;
+  return percent >= 1 && percent <= 100 ? percent : undefined;
+}
+
 function NewVersionForm({ of, from, isNewest }: { of: Deployment; from: Version; isNewest: boolean }) {
   const choices = useSpecChoices();
   const [active] = useState(() => draftOf(from.spec));
   const [draft, setDraft] = useState(active);
   const [note, setNote] = useState('');
   const [strategy, setStrategy] = useState(of.strategy);
+  const [share, setShare] = useState('');
+  const percent = parseShare(share);
   const [isSubmitted, setSubmitted] = useState(false);
   // The service fills omitted fields from the newest version. For any other base, send all fields.
   const base = isNewest ? active : undefined;
@@ -64,6 +73,7 @@ function NewVersionForm({ of, from, isNewest }: { of: Deployment; from: Version;
       ...toRequest(draft, base),
       strategy,
       ...(note.trim() === '' ? {} : { note: note.trim() }),
+      ...(typeof percent === 'number' ? { canary: { percent } } : {}),
     };
     await call<Version>('POST', `/deployments/${of.id}/versions`, { body });
     navigate(`/deployments/${of.id}`);
@@ -71,7 +81,7 @@ function NewVersionForm({ of, from, isNewest }: { of: Deployment; from: Version;
   const submit = (event: Event) => {
     event.preventDefault();
     setSubmitted(true);
-    if (Object.keys(problems).length === 0) void action.run();
+    if (Object.keys(problems).length === 0 && percent !== undefined) void action.run();
   };
   return (
     <form class="stack" noValidate onSubmit={submit}>
@@ -85,6 +95,16 @@ function NewVersionForm({ of, from, isNewest }: { of: Deployment; from: Version;
             autoFocus
             value={note}
             onInput={setNote}
+          />
+          <TextField
+            label={t('canary.percent')}
+            hint={t('canary.percentHint')}
+            isOptional
+            inputMode="numeric"
+            unit="%"
+            value={share}
+            onInput={setShare}
+            error={isSubmitted && percent === undefined ? t('canary.percentError') : undefined}
           />
           <StrategyChoices value={strategy} onChange={setStrategy} />
         </div>

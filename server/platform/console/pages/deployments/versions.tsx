@@ -14,6 +14,7 @@ import { Empty, Loaded } from '../../ui/state';
 import { Table } from '../../ui/table';
 import { Ago } from '../../ui/time';
 import { toast } from '../../ui/toast';
+import { CanaryCard } from './canary-card';
 
 /** All versions of a deployment, newest first. */
 export function VersionsTab({
@@ -28,7 +29,7 @@ export function VersionsTab({
   const [asked, setAsked] = useState<{ type: 'activate' | 'delete'; version: Version } | null>(null);
   const base = `/deployments/${of.id}/versions`;
   const isMine = mayChange(of.owner);
-  return (
+  const card = (
     <Card
       title={t('deployment.versions')}
       note={t('versions.note')}
@@ -137,6 +138,12 @@ export function VersionsTab({
         />
       )}
     </Card>
+  );
+  return (
+    <div class="stack">
+      <CanaryCard of={of} />
+      {card}
+    </div>
   );
 }
 

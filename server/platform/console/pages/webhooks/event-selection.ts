@@ -12,6 +12,7 @@ export const EVENT_GROUPS = [
   'token',
   'source',
   'image',
+  'provider',
   'webhook',
 ] as const;
 
