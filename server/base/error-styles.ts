@@ -6,7 +6,10 @@ export interface ErrorStyle {
   body(error: ApiError, requestId: string): string;
   /** Returns the last events of a stream, terminator included. */
   events(error: ApiError, requestId: string): string;
-  /** Returns the last events of a stream that began before the response arrived. @param body The response's JSON value. */
+  /**
+   * Returns the last events of a stream that began before the response arrived.
+   * @param body The response's JSON value.
+   */
   bodyEvents(body: unknown): string;
 }
 

@@ -311,9 +311,9 @@ export class App {
     if (apiError.status === 500)
       this.#options.log.error({ path: request.path, err: apiError.cause ?? apiError }, 'a request failed');
     if (reply.hasStarted) return;
-    const { body } = errorStyleOf(this.#withoutRootPath(request.path));
+    const style = errorStyleOf(this.#withoutRootPath(request.path));
     const headers = { 'Content-Type': 'application/json', ...apiError.headers };
-    reply.send(apiError.status, headers, body(apiError, requestId));
+    reply.send(apiError.status, headers, style.body(apiError, requestId));
   }
 
   #withoutRootPath(path: string): string {

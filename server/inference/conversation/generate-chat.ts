@@ -13,8 +13,8 @@ export interface ConversationCall {
 }
 
 /**
- * Generates the next message of a conversation and passes it to `use`. The generation ends with `use`. Throws errors with
- * the client's field names.
+ * Generates the next message of a conversation and passes it to `use`. The generation ends with `use`. Throws errors
+ * with the client's field names.
  * @param id The id of the response.
  */
 export async function generateChat(

@@ -114,7 +114,7 @@ class ResponseStream {
   };
 
   #emit(type: string, fields: object): void {
-    // Without a stream, events are not sent.
+    // Only a stream has events.
     if (this.#head.call.isStream) this.#write(this.#event(type, fields));
   }
 

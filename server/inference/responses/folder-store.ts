@@ -6,8 +6,8 @@ import { type ResponseStore, type StoreLimits, UseOrder } from './store';
 const SUFFIX = '.json';
 
 /**
- * Keeps each response in a file: `{folder}/{hash of the owner}/{id}.json`. The time of the file is that of the last use.
- * Several servers may share the folder. Each one keeps the limits for the files that it knows.
+ * Keeps each response in a file: `{folder}/{hash of the owner}/{id}.json`. The time of the file is that of the last
+ * use. Several servers may share the folder. Each one keeps the limits for the files that it knows.
  */
 export class FolderResponseStore implements ResponseStore {
   readonly #folder: string;

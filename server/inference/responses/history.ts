@@ -13,7 +13,7 @@ import type { ResponseStore, StoredResponse } from './store';
 const MAX_HISTORY_BYTES = 32 * 2 ** 20;
 
 /** Returns the owner under which the responses of a client are stored. Without access control there is one. */
-export function ownerOf({ ownerId = 'anyone' }: Pick<ClientIdentity, 'ownerId'>): string {
+function ownerOf({ ownerId = 'anyone' }: Pick<ClientIdentity, 'ownerId'>): string {
   return ownerId;
 }
 

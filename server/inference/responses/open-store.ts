@@ -4,8 +4,8 @@ import { FolderResponseStore } from './folder-store';
 import { MemoryResponseStore, type ResponseStore } from './store';
 
 /**
- * Opens the store of a server: in its data directory if it has one, otherwise in memory. A replica has none, because the
- * next request may reach another replica.
+ * Opens the store of a server: in its data directory if it has one, otherwise in memory. A replica has none, because
+ * the next request may reach another replica.
  */
 export async function openResponseStore({
   dataDir,

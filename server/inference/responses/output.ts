@@ -85,7 +85,7 @@ export class Output {
   #addText(type: 'message' | 'reasoning', delta: string): void {
     if (delta === '') return;
     const last = this.#last;
-    const item = last?.type === type ? (last as ContentItem) : this.#openContent(type);
+    const item = last?.type === type ? last : this.#openContent(type);
     item.content[0].text += delta;
     const [{ type: partType }] = item.content;
     this.#emit(`response.${partType}.delta`, {

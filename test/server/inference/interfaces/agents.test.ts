@@ -1,12 +1,12 @@
 /** Requests of the form that Codex and Claude Code send, and a scripted agent that works until its task is done. */
-import Anthropic from '@anthropic-ai/sdk';
-import OpenAI from 'openai';
+import type Anthropic from '@anthropic-ai/sdk';
+import type OpenAI from 'openai';
 import type { ResponseInputItem } from 'openai/resources/responses/responses';
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Engine } from '../../../../ts';
+import type { Engine } from '../../../../ts';
 import { fake } from '../../../fakes/fake-addon';
 import { callText, loadTiny, log, type Served, serveTiny } from './support';
 

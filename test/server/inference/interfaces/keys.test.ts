@@ -5,7 +5,7 @@ import path from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { Access } from '../../../../server/access';
 import type { DatabaseLocation } from '../../../../server/access/store/location';
-import { Engine } from '../../../../ts';
+import type { Engine } from '../../../../ts';
 import { fake } from '../../../fakes/fake-addon';
 import { ACCESS_DIR, ALICE, BOB, makeFolder, REGISTER, removeFolders } from '../../access/support';
 import { loadTiny, type Served, serveTiny } from './support';

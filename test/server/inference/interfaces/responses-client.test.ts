@@ -1,7 +1,7 @@
 /** /v1/responses with the official OpenAI client. */
 import OpenAI from 'openai';
 import type { ResponseInputItem, ResponseStreamEvent } from 'openai/resources/responses/responses';
-import { Engine } from '../../../../ts';
+import type { Engine } from '../../../../ts';
 import { fake } from '../../../fakes/fake-addon';
 import { callText, loadTiny, log, type Served, serveTiny, until } from './support';
 
