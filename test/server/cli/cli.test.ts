@@ -49,7 +49,7 @@ describe('flags', () => {
     [['serve', '--prot', '1'], "error: unknown option '--prot'\n(Did you mean --port?)"],
     [['serve', '--max-modle-len', '1'], '(Did you mean --max-model-len?)'],
     [['srve'], "error: unknown command 'srve'\n(Did you mean serve?)"],
-    [['serve', 'a', 'b'], 'error: too many arguments'],
+    [['serve', 'a', 'b', '--model', 'c'], '--model: expected either one model or the models, got both'],
     [['serve', '--port'], "error: option '--port <number>' argument missing"],
     [['serve', '--port', '99999'], "error: --port: expected a port from 0 to 65535, got '99999'"],
     [
