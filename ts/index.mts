@@ -1,13 +1,17 @@
 // The entry for `import`; everything lives in the CommonJS build, so that a process that uses both has one copy.
 export {
   CapstanError,
+  ChatSession,
+  defineTool,
   Engine,
   ERROR_CODES,
+  generateObject,
   listModels,
   MAX_BAD_WORDS,
   MAX_STRUCTURED_CHOICES,
   modelInfo,
   pullModel,
   removeModel,
+  runTools,
 } from './index.js';
 export type * from './index.js';
