@@ -59,11 +59,17 @@ export function toJsonSchema(param: string, schema: AnySchema): Readonly<Record<
       `a schema of ${vendor} without one`,
     );
   try {
-    return jsonSchema.input({ target: 'draft-2020-12' });
+    return withoutDialect(jsonSchema.input({ target: 'draft-2020-12' }));
   } catch (error) {
     const message = `${param}: expected a schema with a JSON Schema, got one that ${vendor} cannot convert: ${(error as Error).message}`;
     throw new CapstanError('invalid_argument', message, { param, cause: error });
   }
+}
+
+/** Removes the name of the dialect, which only costs tokens in a prompt. */
+export function withoutDialect(schema: Readonly<Record<string, unknown>>): Record<string, unknown> {
+  const { $schema: _, ...rest } = schema;
+  return rest;
 }
 
 /** Parses the JSON text of a value and validates it. @throws CapstanError `invalid_output` with the issues. */

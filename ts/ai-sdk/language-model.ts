@@ -10,6 +10,7 @@ import type { Engine } from '../engine';
 import { CapstanError } from '../errors';
 import type { ChatEvent } from '../events';
 import type { Generation } from '../generation';
+import { withoutDialect } from '../standard-schema';
 import type { Tool } from '../text/messages';
 import { PartWriter, toContent, toFinishReason, toUsage } from './parts';
 import { toMessages } from './prompt';
@@ -70,7 +71,7 @@ function toChatOptions(options: LanguageModelV4CallOptions, warnings: SharedV4Wa
       return [];
     }
     const { name, description, inputSchema, strict } = tool;
-    const parameters = inputSchema as Record<string, unknown>;
+    const parameters = withoutDialect(inputSchema as Record<string, unknown>);
     return [{ type: 'function', function: { name, description, parameters, strict } }];
   });
   const given: ChatOptions = {

@@ -13,6 +13,7 @@ import type { ChatOptions, ToolChoice } from '../chat';
 import type { Engine } from '../engine';
 import type { ChatEvent } from '../events';
 import type { Generation } from '../generation';
+import { withoutDialect } from '../standard-schema';
 import type { Tool } from '../text/messages';
 import type { LangChainCore } from './core';
 import { toMessages, toToolCalls, toUsageMetadata } from './messages';
@@ -88,7 +89,7 @@ export function createChatModel(core: LangChainCore): new (fields: ChatCapstanFi
     }
 
     override bindTools(tools: BindToolsInput[], options: Partial<ChatCapstanCallOptions> = {}) {
-      const converted = tools.map((tool) => core.convertToOpenAITool(tool) as unknown as Tool);
+      const converted = tools.map((tool) => toTool(core.convertToOpenAITool(tool) as unknown as Tool));
       return this.withConfig({ ...options, tools: converted });
     }
 
@@ -184,6 +185,11 @@ export function createChatModel(core: LangChainCore): new (fields: ChatCapstanFi
       return { model_provider: 'capstan', model_name: this.engine.info.modelName, finish_reason: finishReason };
     }
   };
+}
+
+function toTool({ type, function: definition }: Tool): Tool {
+  const { parameters = {}, ...rest } = definition;
+  return { type, function: { ...rest, parameters: withoutDialect(parameters) } };
 }
 
 function toToolChoice(choice: NonNullable<BaseChatModelCallOptions['tool_choice']>): ToolChoice {
