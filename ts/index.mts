@@ -7,6 +7,7 @@ export {
   ERROR_CODES,
   generateObject,
   listModels,
+  machineInfo,
   MAX_BAD_WORDS,
   MAX_STRUCTURED_CHOICES,
   modelInfo,

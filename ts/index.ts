@@ -31,6 +31,7 @@ export { type ModelInfo } from './hub/model-info';
 export { type HubOptions, listModels, modelInfo, pullModel, type PullOptions, removeModel } from './hub/models';
 export { type DownloadProgress, type PulledModel } from './hub/pull';
 export { type HubKind } from './hub/settings';
+export { type GpuInfo, machineInfo, type MachineInfo } from './machine-info';
 export { type EngineOptions, type LoadProgress } from './options';
 export {
   type EmbedOptions,

@@ -8,7 +8,11 @@ import { addBenchCommand } from '../../server/cli/bench/command';
 import { optionHelp } from '../../server/cli/help';
 import { addServiceCommands } from '../../server/platform/cli';
 import { addKeysCommand } from '../../server/cli/commands/keys';
+import { addChatCommand } from '../../server/cli/commands/chat';
+import { addCompletionCommand } from '../../server/cli/commands/completion';
+import { addDoctorCommand } from '../../server/cli/commands/doctor';
 import { addModelCommands } from '../../server/cli/commands/models';
+import { addRunCommand } from '../../server/cli/commands/run';
 import { addServeCommand } from '../../server/cli/commands/serve';
 import { App } from '../../server/inference/app';
 import { Metrics } from '../../server/inference/metrics/metrics';
@@ -45,6 +49,10 @@ function program(): Command {
   addKeysCommand(all);
   addModelCommands(all, () => {});
   addBenchCommand(all, () => {});
+  addChatCommand(all, () => {});
+  addRunCommand(all, () => {});
+  addDoctorCommand(all, () => {});
+  addCompletionCommand(all);
   return all;
 }
 
