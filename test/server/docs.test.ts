@@ -189,6 +189,21 @@ const TYPES: readonly (readonly [file: string, name: string])[] = [
   ['ts/events.ts', 'TokenLogprob'],
   ['ts/addon-types.ts', 'StepStats'],
   ['ts/speculation.ts', 'SpeculativeOptions'],
+  ['ts/call-context.ts', 'CallContext'],
+  ['ts/generation-streams.ts', 'StreamFormat'],
+  ['ts/generation-streams.ts', 'ResponseOptions'],
+  ['ts/chat-session.ts', 'ChatSessionOptions'],
+  ['ts/run-tools.ts', 'RunToolsOptions'],
+  ['ts/run-tools.ts', 'ToolDefinition'],
+  ['ts/run-tools.ts', 'ToolContext'],
+  ['ts/run-tools.ts', 'ToolResultEvent'],
+  ['ts/run-tools.ts', 'ToolRunResult'],
+  ['ts/generate-object.ts', 'GenerateObjectOptions'],
+  ['ts/generate-object.ts', 'GeneratedObject'],
+  ['ts/standard-schema.ts', 'StandardSchema'],
+  ['ts/standard-schema.ts', 'AnySchema'],
+  ['ts/machine-info.ts', 'MachineInfo'],
+  ['ts/machine-info.ts', 'GpuInfo'],
 ];
 
 /** The declaration of a type as written, with its comments. */
