@@ -3,6 +3,7 @@ export {
   CapstanError,
   ChatSession,
   defineTool,
+  describeModel,
   Engine,
   ERROR_CODES,
   generateObject,

@@ -3,8 +3,10 @@ import type { Log } from '../base/log';
 import { Cors } from '../http/cors';
 import { requestLogger } from '../http/request-log';
 import { App } from './app';
+import type { OpenedModels } from './models/open-models';
 import { Metrics } from './metrics/metrics';
 import { openApiRoute } from './openapi/route';
+import { openResponseStore } from './responses/open-store';
 import { openAccess } from './serve-access';
 import type { ServeOptions } from './serve-options';
 
@@ -14,14 +16,19 @@ const SLOW_CLIENT_TIMEOUT_MS = 60_000;
 export interface OpenedApp {
   app: App;
   serve(engine: Engine): void;
+  /** As {@link OpenedApp.serve}, for models that load as engines of `observe`. */
+  serveModels(models: OpenedModels): void;
+  /** Returns an engine to use in place of a loaded one, which counts for the metrics. */
+  observe: (engine: Engine, modelName: string) => Engine;
   /** Closes the access check. The engine belongs to the caller. */
   close(): Promise<void>;
 }
 
 export async function openApp(options: ServeOptions, log: Log): Promise<OpenedApp> {
-  const metrics = new Metrics({ compat: options.metricsCompat });
+  const metrics = new Metrics({ compat: options.metricsCompat, hasSeveralModels: options.models.length > 0 });
   const access = await openAccess(options, log);
   const logRequest = requestLogger(log, options);
+  const responses = await openResponseStore(options);
   const app: App = new App({
     servedNames: options.servedNames,
     healthStallTimeoutMs: options.healthStallTimeoutMs,
@@ -32,6 +39,7 @@ export async function openApp(options: ServeOptions, log: Log): Promise<OpenedAp
     prefixCacheScope: options.prefixCacheScope,
     rootPath: options.rootPath,
     settings: options.settings,
+    responses,
     routes: [metrics.route, ...(options.hasOpenApi ? [openApiRoute(() => app.routes, access !== undefined)] : [])],
     onEnd: (record) => {
       metrics.onEnd(record);
@@ -44,6 +52,11 @@ export async function openApp(options: ServeOptions, log: Log): Promise<OpenedAp
   metrics.watch(app);
   return {
     app,
+    observe: (engine, name) => metrics.observe(engine, name),
+    serveModels: ({ models, engineModels }) => {
+      metrics.watchModels(engineModels, models.pool);
+      app.serveModels(models);
+    },
     serve: (engine) => app.serve(metrics.observing(engine, options.servedNames[0] ?? engine.info.modelName)),
     close: async () => access?.close(),
   };
