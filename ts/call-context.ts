@@ -19,6 +19,17 @@ export function checkContext(signal: unknown, cacheSalt: unknown, requestId: unk
   checkString('requestId', requestId);
 }
 
+/** The fields of a {@link CallContext} in the options of a call. Those of `context` take precedence. */
+export function splitContext<T extends CallContext>(
+  options: T,
+  context: CallContext,
+): { context: CallContext; rest: Omit<T, keyof CallContext> } {
+  if (typeof options !== 'object' || options === null) return { context, rest: options };
+  const { signal, cacheSalt, requestId, ...rest } = options;
+  const given = Object.entries({ signal, cacheSalt, requestId }).filter(([, value]) => value !== undefined);
+  return { context: { ...Object.fromEntries(given), ...context }, rest };
+}
+
 /** NOTE: lifts Node's limit of listeners, because one signal may be shared by many calls. */
 export function whenAborted(signal: AbortSignal, run: () => void): void {
   setMaxListeners(0, signal);

@@ -3,7 +3,7 @@ import { loadAddon } from './addon';
 import type { NativeEngine, NativeStats, NativeThinkingBudget } from './addon-types';
 import type { AdapterInfo, Adapters } from './adapters';
 import { tokenizeBadWords } from './bad-words';
-import { type CallContext, checkContext, whenAborted } from './call-context';
+import { type CallContext, checkContext, splitContext, whenAborted } from './call-context';
 import { type CallTable, deliver } from './call-table';
 import { checkBoolean, checkObject, checkString, checkTokenIds } from './checks';
 import type { EngineInfo, EngineStats } from './engine-info';
@@ -25,8 +25,8 @@ import type { OpenText } from './text/text-client';
 import type { EncodeOptions, Messages } from './text/text-service';
 import { QueueLimiter, type Reservation } from './queue-limiter';
 
-/** Options of {@link Engine.generate}: sampling parameters, and how a text becomes tokens. */
-export interface GenerateOptions extends SamplingParams {
+/** Options of {@link Engine.generate}: sampling parameters, the call's context, and how a text becomes tokens. */
+export interface GenerateOptions extends SamplingParams, CallContext {
   /** Runs the tokenizer's post-processor on a text prompt, which adds tokens such as BOS. Default: true. */
   addSpecialTokens?: boolean;
 }
@@ -136,14 +136,16 @@ export class Engine {
   /**
    * Completes a prompt: a text, to which special tokens such as BOS are added, or token ids, which are used unchanged.
    * Does not throw: all errors, those of the arguments included, come from the returned {@link Generation}.
+   * @param context The same fields as in `options`, over which they take precedence.
    */
   generate(
     prompt: string | readonly number[] | Int32Array,
     options: GenerateOptions = {},
     context: CallContext = {},
   ): Generation {
-    return this.#start('generate', context, (reservation) => {
-      const { addSpecialTokens = true, ...sampling } = checkObject('sampling', options) as GenerateOptions;
+    const call = splitContext(options, context);
+    return this.#start('generate', call.context, (reservation) => {
+      const { addSpecialTokens = true, ...sampling } = checkObject('sampling', call.rest) as GenerateOptions;
       const { structuredOutput } = sampling;
       checkBoolean('addSpecialTokens', addSpecialTokens);
       const plan = structuredOutput === undefined ? undefined : planStructuredOutput(structuredOutput);
@@ -159,25 +161,32 @@ export class Engine {
               reservation,
             )
           : checkTokenIds('prompt', prompt, this.info.vocabSize);
-      const call = { sampling, readerOptions: {}, plan, thinkingBudget: undefined };
+      const unfinished = { sampling, readerOptions: {}, plan, thinkingBudget: undefined };
       if (ids instanceof Promise || plan !== undefined || sampling.badWords !== undefined)
-        return this.#complete(call, ids, reservation);
-      return { ...call, promptTokenIds: ids, grammar: null, badWords: [], thinkingBudget: null };
+        return this.#complete(unfinished, ids, reservation);
+      return { ...unfinished, promptTokenIds: ids, grammar: null, badWords: [], thinkingBudget: null };
     });
   }
 
   /**
    * Generates the next message of a conversation, rendered with the model's chat template. Tool calls and reasoning
    * are separate events. Does not throw: all errors come from the returned {@link Generation}.
-   * @param messages The conversation, or the JSON text of its array, as a string or as UTF-8 bytes.
+   * @param messages The conversation, or the JSON text of its array, as a string or as UTF-8 bytes. A function is
+   *   called when the call is prepared, and returns the conversation.
+   * @param context The same fields as in `options`, over which they take precedence.
    */
-  chat(messages: Messages, options: ChatOptions = {}, context: CallContext = {}): Generation<ChatEvent> {
-    return this.#start<ChatEvent>('chat', context, async (reservation) => {
+  chat(
+    messages: Messages | (() => Promise<Messages>),
+    options: ChatOptions & CallContext = {},
+    context: CallContext = {},
+  ): Generation<ChatEvent> {
+    const { context: all, rest } = splitContext(options, context);
+    return this.#start<ChatEvent>('chat', all, async (reservation) => {
       const { maxModelLen } = this.info;
       const { promptTokenIds, ...call } = await prepareChat(
         this.#model,
-        messages,
-        options,
+        typeof messages === 'function' ? await messages() : messages,
+        rest,
         maxModelLen,
         reservation.signal,
       );
@@ -351,6 +360,11 @@ export class Engine {
     await this.#native.close();
     for (const call of [...this.#calls.values()]) call.fail(closedError());
     await this.#model.text.close();
+  }
+
+  /** Closes the engine at the end of a block with `await using`. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
   }
 
   /** Counts the inputs that the addon does not have yet. */

@@ -5,6 +5,8 @@ export const ERROR_CODES = [
   'context_length_exceeded',
   'template_error',
   'unsupported_task',
+  // Faults of the generated text.
+  'invalid_output',
   // Faults of the model's files.
   'invalid_model',
   'unsupported_model',
@@ -34,6 +36,7 @@ export const ERROR_CODES = [
  * | `context_length_exceeded` | The prompt, or prompt and completion together, exceed the context length. |
  * | `template_error` | The chat template is missing or cannot render the messages. |
  * | `unsupported_task` | The task of the engine does not answer this call, such as `embed` with a model of text. |
+ * | `invalid_output` | The generated text is incomplete, or not what the schema asks for; the message says why. |
  * | `invalid_model` | A file of the model is missing or malformed. |
  * | `unsupported_model` | The architecture, data type or tokenizer is not supported. |
  * | `model_not_found` | There is neither a path nor a model of the hub with that name, revision or file. |

@@ -1,6 +1,7 @@
 import type { NativeEvent, NativeFinish } from './addon-types';
 import { ChoiceReader, type ChoiceReaderOptions } from './choice-reader';
 import { CapstanError } from './errors';
+import { byteStream, type ResponseOptions, type StreamFormat, textOf, toResponse } from './generation-streams';
 import {
   type ChatEvent,
   type Choice,
@@ -64,6 +65,32 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
   /** Resolves with the complete result. Rejects with the error that ended the call, `aborted` if the loop was left. */
   result(): Promise<GenerationResult> {
     return this.#result;
+  }
+
+  /** Resolves with the text of the first choice. Rejects as {@link Generation.result} does. */
+  async text(): Promise<string> {
+    return (await this.#result).choices[0].text;
+  }
+
+  /** Iterates over the text of the first choice, piece by piece, in place of the events. */
+  get textStream(): AsyncIterable<string> {
+    return textOf(this);
+  }
+
+  /**
+   * Returns the call as a web stream of UTF-8 bytes, in place of the events. Cancelling the stream aborts the call.
+   * @param format Default: `'text'`.
+   */
+  toReadableStream(format: StreamFormat = 'text'): ReadableStream<Uint8Array> {
+    return byteStream(this, format);
+  }
+
+  /**
+   * Returns a web response that streams the call, for a route of Hono, Next.js or another web framework. Waits until
+   * the engine has accepted the request: a call that fails before that becomes a JSON response with an error status.
+   */
+  toResponse(options: ResponseOptions = {}): Promise<Response> {
+    return toResponse(this, options);
   }
 
   /** Ends the call with code `aborted`. Does nothing if the call has ended. */

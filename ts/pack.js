@@ -46,8 +46,12 @@ function packCapstan() {
     imports: { '#service': '@capstan/service', '#libsql': './dist/libsql/index.js' },
     dependencies,
     optionalDependencies: Object.fromEntries(Object.keys(TARGETS).map((target) => [`@capstan/${target}`, version])),
-    peerDependencies: { '@capstan/service': version, 'uWebSockets.js': '*' },
-    peerDependenciesMeta: { '@capstan/service': { optional: true }, 'uWebSockets.js': { optional: true } },
+    peerDependencies: { '@capstan/service': version, 'uWebSockets.js': '*', ...manifest.peerDependencies },
+    peerDependenciesMeta: {
+      '@capstan/service': { optional: true },
+      'uWebSockets.js': { optional: true },
+      ...manifest.peerDependenciesMeta,
+    },
   });
   return folder;
 }

@@ -9,6 +9,7 @@ const ENGINE_ERRORS: Readonly<Record<CapstanErrorCode, ApiErrorCode>> = {
   queue_full: 'queue_full',
   engine_closed: 'shutting_down',
   device_lost: 'engine_dead',
+  invalid_output: 'internal_error',
   aborted: 'internal_error',
   numeric_error: 'internal_error',
   out_of_memory: 'internal_error',

@@ -3,7 +3,11 @@ import { redactKeys } from '../base/key-format';
 import { addBenchCommand } from './bench/command';
 import { configureHelp } from './help';
 import { UsageError } from '../base/usage-error';
+import { addChatCommand } from './commands/chat';
+import { addCompletionCommand } from './commands/completion';
+import { addDoctorCommand } from './commands/doctor';
 import { addModelCommands } from './commands/models';
+import { addRunCommand } from './commands/run';
 import { addServeCommand, normalize } from './commands/serve';
 import { addMissingServiceCommands, loadService, requireService } from './service-package';
 import { packageVersion } from '../base/version';
@@ -33,9 +37,14 @@ export async function run(args: readonly string[]): Promise<number | undefined> 
   addModelCommands(program, (code) => {
     exitCode = code;
   });
-  addBenchCommand(program, (code) => {
+  const onExit = (code: number): void => {
     exitCode = code;
-  });
+  };
+  addBenchCommand(program, onExit);
+  addChatCommand(program, onExit);
+  addRunCommand(program, onExit);
+  addDoctorCommand(program, onExit);
+  addCompletionCommand(program);
   try {
     await program.parseAsync(args[0] === 'serve' ? normalize(args) : args.map(withDashes), { from: 'user' });
     return exitCode;

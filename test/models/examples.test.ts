@@ -14,6 +14,30 @@ function run(example: string, ...args: string[]): string {
 
 beforeAll(() => void prepare());
 
+test('worker.mjs answers in a thread', () => {
+  expect(run('worker.mjs')).toMatch(/^Capstan is .*\n1, 2, 3, 4, 5\n$/);
+});
+
+test('batch.mjs answers the lines of a file in order', () => {
+  const file = join(temporaryFolder('batch'), 'questions.txt');
+  const questions = Array.from({ length: 40 }, (_, i) => (i % 2 === 0 ? 'What is Capstan?' : 'Count from 1 to 5.'));
+  writeFileSync(file, questions.join('\n\n'));
+  const answers = run('batch.mjs', file)
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line));
+  expect(answers.map(({ question }) => question)).toEqual(questions);
+  expect(answers[39].text).toBe('1, 2, 3, 4, 5');
+});
+
+test('agent.mjs calls a function and answers', () => {
+  expect(run('agent.mjs')).toMatch(/get_weather\(\{"city":"Paris"\}\) = \{"temperature":21\}\n[^]*21/);
+});
+
+test('extract.mjs returns an object', () => {
+  expect(run('extract.mjs')).toMatch(/\{ name: 'Anna', age: 31 \} \d+ tokens/);
+});
+
 describe('rag.mjs', () => {
   const QUESTION = 'What is Capstan?';
   const pages = temporaryFolder('pages');

@@ -41,6 +41,8 @@ echo "capstan: installed in $((SECONDS - begin)) s, $(megabytes node_modules) MB
 cp "$root/test/packages/embed.cjs" "$root/test/packages/embed.mjs" .
 for program in embed.cjs embed.mjs; do alone node $program; done
 alone npx capstan --version
+alone npx capstan run -p 'What is Capstan?' --temperature 0 < /dev/null | grep -q Capstan
+alone npx capstan doctor > /dev/null
 # Without the service, its commands say how to install it.
 if alone npx capstan up > up.log 2>&1; then echo 'capstan up: expected an error without @capstan/service'; exit 1; fi
 grep -q 'npm install @capstan/service@' up.log
@@ -48,6 +50,11 @@ grep -q 'npm install @capstan/service@' up.log
 begin=$SECONDS
 alone npm install --no-audit --no-fund @capstan/service
 echo "@capstan/service: installed in $((SECONDS - begin)) s, $(megabytes node_modules) MB together"
+
+# Models for frameworks, by `require` and `import`. LangChain is a peer dependency.
+alone npm install --no-audit --no-fund @langchain/core@1.4.0
+cp "$root/test/packages/providers.cjs" "$root/test/packages/providers.mjs" .
+for program in providers.cjs providers.mjs; do alone node $program; done
 
 cd "$root"
 # The compiled library imports some packages dynamically, for which Jest needs the flag. The transport uws is not installed.

@@ -8,7 +8,11 @@ import { addBenchCommand } from '../../server/cli/bench/command';
 import { optionHelp } from '../../server/cli/help';
 import { addServiceCommands } from '../../server/platform/cli';
 import { addKeysCommand } from '../../server/cli/commands/keys';
+import { addChatCommand } from '../../server/cli/commands/chat';
+import { addCompletionCommand } from '../../server/cli/commands/completion';
+import { addDoctorCommand } from '../../server/cli/commands/doctor';
 import { addModelCommands } from '../../server/cli/commands/models';
+import { addRunCommand } from '../../server/cli/commands/run';
 import { addServeCommand } from '../../server/cli/commands/serve';
 import { App } from '../../server/inference/app';
 import { Metrics } from '../../server/inference/metrics/metrics';
@@ -45,6 +49,10 @@ function program(): Command {
   addKeysCommand(all);
   addModelCommands(all, () => {});
   addBenchCommand(all, () => {});
+  addChatCommand(all, () => {});
+  addRunCommand(all, () => {});
+  addDoctorCommand(all, () => {});
+  addCompletionCommand(all);
   return all;
 }
 
@@ -181,6 +189,21 @@ const TYPES: readonly (readonly [file: string, name: string])[] = [
   ['ts/events.ts', 'TokenLogprob'],
   ['ts/addon-types.ts', 'StepStats'],
   ['ts/speculation.ts', 'SpeculativeOptions'],
+  ['ts/call-context.ts', 'CallContext'],
+  ['ts/generation-streams.ts', 'StreamFormat'],
+  ['ts/generation-streams.ts', 'ResponseOptions'],
+  ['ts/chat-session.ts', 'ChatSessionOptions'],
+  ['ts/run-tools.ts', 'RunToolsOptions'],
+  ['ts/run-tools.ts', 'ToolDefinition'],
+  ['ts/run-tools.ts', 'ToolContext'],
+  ['ts/run-tools.ts', 'ToolResultEvent'],
+  ['ts/run-tools.ts', 'ToolRunResult'],
+  ['ts/generate-object.ts', 'GenerateObjectOptions'],
+  ['ts/generate-object.ts', 'GeneratedObject'],
+  ['ts/standard-schema.ts', 'StandardSchema'],
+  ['ts/standard-schema.ts', 'AnySchema'],
+  ['ts/machine-info.ts', 'MachineInfo'],
+  ['ts/machine-info.ts', 'GpuInfo'],
 ];
 
 /** The declaration of a type as written, with its comments. */

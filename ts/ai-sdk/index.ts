@@ -1,0 +1,4 @@
+/** Models of an engine in this process for the AI SDK (specification v4 of `@ai-sdk/provider`). */
+export { embeddingModel, type EmbeddingSettings } from './embedding-model';
+export { languageModel, type LanguageSettings } from './language-model';
+export { rerankingModel, type RerankingSettings } from './reranking-model';
