@@ -20,7 +20,9 @@ export type IdPrefix =
   | 'bnd'
   | 'tok'
   | 'whk'
-  | 'whd';
+  | 'whd'
+  | 'file'
+  | 'batch';
 
 /** Returns an id such as `key_` and 26 characters: 48 bits of milliseconds, then 80 random bits. Ids sort by time. */
 export function newId(prefix: IdPrefix, nowMs = Date.now()): string {

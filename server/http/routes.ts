@@ -29,6 +29,8 @@ export interface RequestContext {
   readonly signal: AbortSignal;
   /** Whether the response reports its token usage to the gateway. */
   readonly reportsUsage?: boolean;
+  /** The priority of its calls of the engine. Default: 0, that of clients that wait. */
+  readonly priority?: number;
 }
 
 /**
@@ -36,10 +38,10 @@ export interface RequestContext {
  * that need only a {@link RequestContext} work while the model is still loading.
  */
 export interface Route<in Context = RequestContext> {
-  readonly method: 'GET' | 'POST';
+  readonly method: 'GET' | 'POST' | 'DELETE';
   /**
-   * In the form of OpenAPI: `/v1/models/{model}`. A parameter comes last and matches the rest of the path, slashes
-   * included.
+   * In the form of OpenAPI: `/v1/models/{model}`, `/v1/files/{file_id}/content`. One parameter at most, which matches
+   * slashes too.
    */
   readonly path: string;
   /** Whether the admin listener serves it too. */
@@ -72,24 +74,35 @@ export interface RequestRecord {
 export class RouteTable<Context> {
   readonly all: readonly Route<Context>[];
   readonly #exact = new Map<string, Route<Context>[]>();
-  readonly #withParameter: { prefix: string; route: Route<Context> }[] = [];
+  readonly #withParameter: { prefix: string; suffix: string; route: Route<Context> }[] = [];
 
   constructor(routes: readonly Route<Context>[]) {
     this.all = routes;
     for (const route of routes) {
-      const prefixLength = route.path.indexOf('{');
-      if (prefixLength >= 0) this.#withParameter.push({ prefix: route.path.slice(0, prefixLength), route });
+      const [prefix, suffix] = route.path.split(/\{\w+\}/);
+      if (suffix !== undefined) this.#withParameter.push({ prefix, suffix, route });
       else this.#exact.set(route.path, [...(this.#exact.get(route.path) ?? []), route]);
     }
+    this.#withParameter.sort((a, b) => b.suffix.length - a.suffix.length);
   }
 
-  /** Returns the routes of a path, for all methods. An exact path takes precedence over one with a parameter. */
+  /**
+   * Returns the routes of a path, for all methods. An exact path takes precedence over one with a parameter, and of
+   * those the one with the longest text after it.
+   */
   at(path: string): readonly Route<Context>[] {
-    return (
-      this.#exact.get(path) ??
-      this.#withParameter
-        .filter(({ prefix }) => path.startsWith(prefix) && path.length > prefix.length)
-        .map(({ route }) => route)
+    const exact = this.#exact.get(path);
+    if (exact !== undefined) return exact;
+    const matching = this.#withParameter.filter(
+      ({ prefix, suffix }) =>
+        path.startsWith(prefix) && path.endsWith(suffix) && path.length > prefix.length + suffix.length,
     );
+    return matching.filter(({ suffix }) => suffix === matching[0].suffix).map(({ route }) => route);
   }
+}
+
+/** Returns the part of a path that is the parameter of its route. */
+export function pathParameter(routePath: string, path: string): string {
+  const [prefix, suffix] = routePath.split(/\{\w+\}/);
+  return path.slice(prefix.length, path.length - suffix.length);
 }

@@ -1,8 +1,10 @@
 import type { Engine } from '../../ts';
 import type { Log } from '../base/log';
+import { type Closers, closeAll } from '../base/closers';
 import { Cors } from '../http/cors';
 import { requestLogger } from '../http/request-log';
 import { App } from './app';
+import { openBatches } from './batches/open-batches';
 import { Metrics } from './metrics/metrics';
 import { openApiRoute } from './openapi/route';
 import { openAccess } from './serve-access';
@@ -14,13 +16,26 @@ const SLOW_CLIENT_TIMEOUT_MS = 60_000;
 export interface OpenedApp {
   app: App;
   serve(engine: Engine): void;
-  /** Closes the access check. The engine belongs to the caller. */
+  /** Stops batches and closes the access check. The engine belongs to the caller. */
   close(): Promise<void>;
 }
 
 export async function openApp(options: ServeOptions, log: Log): Promise<OpenedApp> {
+  const closers: Closers = [];
+  try {
+    return await openParts(options, log, closers);
+  } catch (error) {
+    await closeAll(closers);
+    throw error;
+  }
+}
+
+async function openParts(options: ServeOptions, log: Log, closers: Closers): Promise<OpenedApp> {
   const metrics = new Metrics({ compat: options.metricsCompat });
   const access = await openAccess(options, log);
+  closers.push(async () => access?.close());
+  const batches = await openBatches(options, access, log);
+  closers.push(() => batches.close());
   const logRequest = requestLogger(log, options);
   const app: App = new App({
     servedNames: options.servedNames,
@@ -32,7 +47,11 @@ export async function openApp(options: ServeOptions, log: Log): Promise<OpenedAp
     prefixCacheScope: options.prefixCacheScope,
     rootPath: options.rootPath,
     settings: options.settings,
-    routes: [metrics.route, ...(options.hasOpenApi ? [openApiRoute(() => app.routes, access !== undefined)] : [])],
+    routes: [
+      metrics.route,
+      ...batches.routes,
+      ...(options.hasOpenApi ? [openApiRoute(() => app.routes, access !== undefined)] : []),
+    ],
     onEnd: (record) => {
       metrics.onEnd(record);
       logRequest(record);
@@ -44,7 +63,11 @@ export async function openApp(options: ServeOptions, log: Log): Promise<OpenedAp
   metrics.watch(app);
   return {
     app,
-    serve: (engine) => app.serve(metrics.observing(engine, options.servedNames[0] ?? engine.info.modelName)),
-    close: async () => access?.close(),
+    serve: (engine) => {
+      const observed = metrics.observing(engine, options.servedNames[0] ?? engine.info.modelName);
+      app.serve(observed);
+      batches.serve(app, observed);
+    },
+    close: () => closeAll(closers),
   };
 }

@@ -56,6 +56,8 @@ interface Presented {
 }
 
 const SLOW_FAILURE_RETRY_S = 3;
+/** The id of all fixed keys. */
+const FIXED_KEY_ID = 'fixed';
 
 /**
  * Checks keys by request headers. A key that this process has verified costs one hash and one look-up, without a
@@ -93,7 +95,7 @@ export class KeyCheck implements GrantIssuer {
     if (this.#fixed.size > 0) {
       const ownerId = this.#fixed.get(fingerprintText(fingerprint));
       if (ownerId !== undefined)
-        return ownerId === target.ownerId ? { ok: true, keyId: 'fixed', ownerId, done: nothing } : NOT_PERMITTED;
+        return ownerId === target.ownerId ? { ok: true, keyId: FIXED_KEY_ID, ownerId, done: nothing } : NOT_PERMITTED;
       if (publicId === undefined) return INVALID_KEY;
     }
     const { table, now, isFresh, trustedProxies } = this.#parts;
@@ -105,6 +107,30 @@ export class KeyCheck implements GrantIssuer {
     if (entry === undefined || match === 'mismatch' || !isUsable(entry, nowMs)) return INVALID_KEY;
     const presented = { key, fingerprint, target, address: callerAddress(remoteAddress, headers, trustedProxies) };
     return match === 'match' ? this.#admit(entry, presented, nowMs) : this.#verify(entry, presented);
+  }
+
+  /**
+   * Checks a key by its id, for work that continues without its client, such as the lines of a batch. Budgets apply,
+   * limits per minute and of concurrent requests do not.
+   * @param address Where the client started the work.
+   */
+  resume(keyId: string, address: string, target: CheckTarget): AccessOutcome {
+    if (keyId === FIXED_KEY_ID)
+      return this.#fixed.size > 0 ? { ok: true, keyId, ownerId: target.ownerId, done: nothing } : INVALID_KEY;
+    const { table, now, isFresh, uses } = this.#parts;
+    if (!isFresh()) return UNAVAILABLE;
+    const entry = table.withId(keyId);
+    const nowMs = now();
+    if (entry === undefined || !isUsable(entry, nowMs)) return INVALID_KEY;
+    const denial = isBound(entry, target) ? this.#budgetDenial(entry, nowMs) : NOT_PERMITTED;
+    if (denial !== undefined) return denial;
+    uses.record(keyId, nowMs, address, 1);
+    let isOpen = true;
+    const done = (tokens = 0): void => {
+      if (isOpen) uses.addTokens(keyId, now(), address, tokens);
+      isOpen = false;
+    };
+    return { ok: true, keyId, ownerId: entry.ownerId, done };
   }
 
   /** Aborts the running requests whose key has lost access. */
@@ -176,13 +202,15 @@ export class KeyCheck implements GrantIssuer {
 }
 
 /** Returns why a key may not use `target` from `address`, or undefined. Does not check the secret. */
-function refusal(
-  { ownerId, deployments, networks }: KeyEntry,
-  target: CheckTarget,
-  address: string,
-): Denied | undefined {
-  if (ownerId !== target.ownerId || (deployments !== null && !deployments.includes(target.id))) return NOT_PERMITTED;
+function refusal(entry: KeyEntry, target: CheckTarget, address: string): Denied | undefined {
+  if (!isBound(entry, target)) return NOT_PERMITTED;
+  const { networks } = entry;
   return networks === null || networks.has(address) ? undefined : IP_NOT_ALLOWED;
+}
+
+/** Whether a key may use a deployment. */
+function isBound({ ownerId, deployments }: KeyEntry, target: CheckTarget): boolean {
+  return ownerId === target.ownerId && (deployments === null || deployments.includes(target.id));
 }
 
 const LIMIT_TEXTS = {

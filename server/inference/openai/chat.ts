@@ -1,5 +1,5 @@
 import type { HttpReply, HttpRequest } from '../../http/transport';
-import { cacheSaltOf, toClientError, resolveRequestId, streamReply } from './call';
+import { callContext, toClientError, resolveRequestId, streamReply } from './call';
 import type { ChatCall } from './chat-request';
 import { type CompletionHead, type ChatStyle, chatChunk, chatCompletion, type PromptEcho } from './chat-response';
 import { ChatChunks } from './chat-stream';
@@ -25,14 +25,10 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
     hasPrefixCache: engine.info.prefixCache,
     words: new TokenWords(engine, call.tokensAsIds),
   };
-  engine.checkCapacity();
+  engine.checkCapacity(context);
   const adapter = model.adapterOf(call.model);
   const options = adapter === undefined ? call.options : { ...call.options, adapter };
-  const generation = engine.chat(call.messages, options, {
-    signal: context.signal,
-    requestId: head.id,
-    cacheSalt: cacheSaltOf(identity, call.cacheSalt),
-  });
+  const generation = engine.chat(call.messages, options, callContext(context, head.id, call.cacheSalt));
   try {
     const { promptTokens, promptTokenIds } = await generation.submitted;
     const prompt = await promptEcho(context, call, promptTokenIds);
