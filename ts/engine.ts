@@ -3,6 +3,7 @@ import { loadAddon } from './addon';
 import type { NativeEngine, NativeStats, NativeThinkingBudget } from './addon-types';
 import type { AdapterInfo, Adapters } from './adapters';
 import { tokenizeBadWords } from './bad-words';
+import { type BatchOptions, type BatchRequest, type BatchResult, checkBatchOptions, runBatch } from './batch';
 import { type CallContext, checkContext, checkPriority, DEFAULT_PRIORITY, whenAborted } from './call-context';
 import { type CallTable, deliver } from './call-table';
 import { checkBoolean, checkObject, checkString, checkTokenIds } from './checks';
@@ -53,6 +54,7 @@ export class Engine {
   readonly #calls: CallTable;
   readonly #grammars: GrammarCache;
   readonly #queueLimiter: QueueLimiter;
+  readonly #maxNumSeqs: number;
   readonly #adapters: Adapters;
   /** Token ids of the reasoning markers, encoded on first use. */
   #thinkIds?: Promise<Pick<NativeThinkingBudget, 'openIds' | 'closeIds'>>;
@@ -74,6 +76,7 @@ export class Engine {
       async (json) => native.compileGrammar({ kind: 'parsed', handle: await parseGrammar(json) }),
       { maxTotalBytes: grammarCacheBytes },
     );
+    this.#maxNumSeqs = maxNumSeqs;
     this.#queueLimiter = new QueueLimiter({
       maxRunning: maxNumSeqs,
       maxRequests: maxQueuedRequests,
@@ -249,6 +252,22 @@ export class Engine {
         text: (index, side) => ({ param: side === 0 ? 'query' : `documents[${index}]` }),
       }),
     );
+  }
+
+  /**
+   * Runs many calls of {@link Engine.chat}, {@link Engine.generate} or {@link Engine.embed} as background work, and
+   * yields their results in the order in which they end. A call that fails yields its error. Leaving the loop aborts
+   * the calls in progress.
+   * @param requests They are taken when a call can start, so a stream of them may be longer than the memory.
+   * @throws CapstanError `invalid_argument` at once for invalid options. The iteration throws `invalid_argument` for a
+   *   request of another form, `aborted`, `engine_closed`, `device_lost`, and what `requests` throws.
+   */
+  batch(
+    requests: Iterable<BatchRequest> | AsyncIterable<BatchRequest>,
+    options: BatchOptions = {},
+  ): AsyncGenerator<BatchResult, undefined> {
+    if (this.#isClosed) throw closedError();
+    return runBatch(this, requests, checkBatchOptions(options, this.#maxNumSeqs), options.signal);
   }
 
   /**

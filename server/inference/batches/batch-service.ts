@@ -96,6 +96,7 @@ export class BatchService {
       log,
       execute: (batch, line, signal) => this.#execute(batch, line, signal),
       numPlaces: () => {
+        if (hasFailed(engine)) return 0;
         const { numRunning, numWaiting, numBackground } = engine.stats();
         return Math.max(0, slots - (numRunning + numWaiting - numBackground));
       },

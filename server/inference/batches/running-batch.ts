@@ -29,6 +29,8 @@ export class RunningBatch {
   /** By line: whether it is done or in progress. */
   readonly #taken: Uint8Array;
   #numDone: number;
+  /** Of results that are being written. */
+  #numPendingBytes = 0;
   /** Lines before this one are taken, but for those that were put back. */
   #next = 0;
   readonly #putBack: number[] = [];
@@ -110,8 +112,16 @@ export class RunningBatch {
 
   /** Writes the result of a line that was taken. @throws ApiError `storage_full`; the line is still taken then. */
   async settle(line: Pick<BatchLine, 'customId'>, result: LineResult): Promise<void> {
-    this.#files.checkRoom(result.body.length);
-    await this.#write(line.customId, result);
+    const { length } = result.body;
+    this.#files.checkRoom(length);
+    this.#numPendingBytes += length;
+    this.#count();
+    try {
+      await this.#write(line.customId, result);
+    } finally {
+      this.#numPendingBytes -= length;
+      this.#count();
+    }
     this.numInProgress--;
   }
 
@@ -170,8 +180,9 @@ export class RunningBatch {
 
   #count(): void {
     const { record } = this;
-    this.#files.setUnpublished(record.outputFileId, this.#files.has(record.outputFileId) ? 0 : this.#output.size);
-    this.#files.setUnpublished(record.errorFileId, this.#files.has(record.errorFileId) ? 0 : this.#errors.size);
+    const count = (id: string, bytes: number) => this.#files.setUnpublished(id, this.#files.has(id) ? 0 : bytes);
+    count(record.outputFileId, this.#output.size + this.#numPendingBytes);
+    count(record.errorFileId, this.#errors.size);
     record.counts = {
       total: this.#input.numLines,
       completed: this.#output.numLines,
