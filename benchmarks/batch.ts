@@ -1,5 +1,5 @@
-// Measures what a running batch costs the other requests: the time to the first token of single streams, alone and while
-// the lines of a batch run, in turn.
+// Measures what a running batch costs the other requests: the time to the first token of single streams, alone and
+// while the lines of a batch run, in turn.
 //   node -r ./test/oracle/register-ts.cjs benchmarks/batch.ts MODEL
 //     [--lines 2000] [--prompt-tokens 256] [--samples 40] [--rounds 3] [--concurrency N] [--out FILE.md]
 import { mkdtempSync, writeFileSync } from 'node:fs';

@@ -72,10 +72,10 @@ export async function* runBatch(
     for (;;) {
       checkAborted(aborter.signal);
       while (!isExhausted && running.size < concurrency && ended.length === 0) {
-        const { done = false, value } = await source.next();
-        isExhausted = done;
-        if (done) break;
-        const call = run(engine, checkRequest(value), context).then((result) => {
+        const next = await source.next();
+        isExhausted = next.done === true;
+        if (isExhausted) break;
+        const call = run(engine, checkRequest(next.value), context).then((result) => {
           running.delete(call);
           ended.push(result);
           return result;

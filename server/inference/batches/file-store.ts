@@ -12,8 +12,8 @@ const RECORD = '.json';
 const CONTENT = '.jsonl';
 
 /**
- * Files of clients and of results, in one folder. A file has a record beside its content, which is written last: content
- * without a record belongs to a batch that has not ended, or is what a crash left.
+ * Files of clients and of results, in one folder. A file has a record beside its content, which is written last.
+ * Content without a record belongs to a batch that has not ended, or is what a crash left.
  */
 export class FileStore {
   readonly #folder: string;

@@ -21,7 +21,7 @@ export async function readForm(request: HttpRequest): Promise<FormData> {
     if (++numDelimiters > MAX_PARTS + 1)
       throw new ApiError('malformed_request', `The body has too many parts: expected at most ${MAX_PARTS}`);
   try {
-    // The parser is Node's own. Its types call the method deprecated for servers with large bodies; this one is bounded.
+    // Node's own parser.
     return await new Response(new Uint8Array(body), { headers: { 'Content-Type': type } }).formData();
   } catch (error) {
     throw new ApiError('malformed_request', 'The body is not valid multipart/form-data', { cause: error });
