@@ -112,12 +112,34 @@ TEST(pack_row_rounds_to_nearest_even) {
     x[4] = std::nanf("");
     for (const ActFormat format : kFormats) {
       Acts acts(kernels, 1, 99, format);
-      kernels.pack_row(x.data(), 99, acts.tiles, 0);
+      kernels.pack_rows(x.data(), 99, 99, acts.tiles, 0, 1);
       for (int64_t i = 0; i < 99; ++i) {
         const float wanted = format == ActFormat::kF32 ? x[i] : bf16_to_float(float_to_bf16(x[i]));
         EXPECT(float_bits(acts.at(0, i)) == float_bits(wanted));
       }
       EXPECT_EQ(acts.at(0, 99), 0.0f);
+    }
+  }
+}
+
+TEST(pack_rows_stores_what_each_row_alone_does) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    const CpuKernels& kernels = cpu_kernels(isa);
+    for (const auto& [rows, first] : {std::pair<int64_t, int64_t>{1, 0}, {8, 0}, {21, 0}, {21, 3}, {16, 8}, {13, 12}}) {
+      for (const int64_t k : {2, 16, 31, 99}) {
+        const int64_t stride = k + 5;
+        const std::vector<float> x = random_values(17, rows * stride + 16, 1.0f);
+        for (const ActFormat format : kFormats) {
+          Acts together(kernels, rows, k, format), alone(kernels, rows, k, format);
+          for (int64_t row = 0; row < rows; ++row)
+            kernels.pack_rows(x.data() + row * stride, stride, k, alone.tiles, row, 1);
+          kernels.pack_rows(x.data(), stride, k, together.tiles, 0, first);
+          kernels.pack_rows(x.data() + first * stride, stride, k, together.tiles, first, rows - first);
+          for (int64_t row = 0; row < rows; ++row)
+            for (int64_t i = 0; i < (k + 1) / 2 * 2; ++i)
+              EXPECT_EQ(float_bits(together.at(row, i)), float_bits(alone.at(row, i)));
+        }
+      }
     }
   }
 }
@@ -131,7 +153,7 @@ TEST(blocks_of_activations_end_in_zeros_at_every_part) {
       const std::vector<float> x = random_values(11, rows * k + 16, 1.0f);
       Acts acts(kernels, rows, k, ActFormat::kBf16Blocks, num_parts);
       for (int64_t row = 0; row < rows; ++row)
-        kernels.pack_row(x.data() + row * k, k, acts.tiles, row);
+        kernels.pack_rows(x.data() + row * k, k, k, acts.tiles, row, 1);
       for (int64_t row = 0; row < rows; ++row) {
         int64_t num_values = 0;
         for (int64_t word = 0; word < acts.tiles.words; ++word) {

@@ -66,7 +66,7 @@ struct Problem {
     memory.assign(static_cast<size_t>(num_rows * acts.words), 0x7fc07fc0u);  // NaN: every word must be written
     acts.data = memory.data();
     for (int64_t row = 0; row < num_rows; ++row)
-      kernels.pack_row(x.data() + (first_row + row) * k, k, acts, row);
+      kernels.pack_rows(x.data() + (first_row + row) * k, k, k, acts, row, 1);
     return acts;
   }
 

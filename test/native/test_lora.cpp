@@ -106,7 +106,7 @@ TEST(lora_rows_do_not_depend_on_the_rows_beside_them) {
       ActTiles acts = plain_act_tiles(kernels, ActFormat::kF32, count, kInputs, 1);
       acts.data = words.data();
       for (int row = 0; row < count; ++row)
-        kernels.pack_row(x.data() + (first + row) * kInputs, kInputs, acts, row);
+        kernels.pack_rows(x.data() + (first + row) * kInputs, kInputs, kInputs, acts, row, 1);
       std::vector<LoraRow> rows(static_cast<size_t>(count));
       for (int row = 0; row < count; ++row)
         if (const int adapter = adapter_of[first + row]; adapter >= 0)

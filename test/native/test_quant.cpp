@@ -184,7 +184,7 @@ std::vector<float> multiply_as_f32(const CpuKernels& kernels, const CpuMatrix& m
   acts.words = matrix.padded_k;
   acts.tile_rows = kernels.tile_rows;
   for (int64_t row = 0; row < rows; ++row)
-    kernels.pack_row(x.data() + row * matrix.cols, matrix.cols, acts, row);
+    kernels.pack_rows(x.data() + row * matrix.cols, matrix.cols, matrix.cols, acts, row, 1);
   std::vector<float> memory(static_cast<size_t>(dequantized_floats(matrix.padded_k)));
   return multiply(kernels, matrix, acts, memory.data());
 }

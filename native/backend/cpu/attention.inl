@@ -468,12 +468,17 @@ void attention_with(const AttentionArgs& args) {
   q.words = layout.k_dim / S::kItems * S::kWords;
   q.tile_rows = attention_tile_rows(rows);
   q.format = S::kRowFormat;
-  // pack_row reads up to a multiple of 16, where another thread may store the result of the next head.
-  float head[kMaxHeadDim] = {};
-  for (int row = 0; row < rows; ++row) {
-    const float* from = args.q + (row / args.num_heads) * args.q_stride + (row % args.num_heads) * layout.head_dim;
-    __builtin_memcpy(head, from, sizeof(float) * static_cast<size_t>(layout.head_dim));
-    pack_row(head, layout.head_dim, q, row);
+  // pack_rows reads up to a multiple of 16, where another thread may store the result of the next head.
+  float heads[kTileRows * kMaxHeadDim];
+  const int64_t stride = (layout.head_dim + 15) & ~15;
+  for (int row = 0; row < rows; row += kTileRows) {
+    const int count = rows - row < kTileRows ? rows - row : kTileRows;
+    for (int r = 0; r < count; ++r) {
+      const int64_t position = (row + r) / args.num_heads, head = (row + r) % args.num_heads;
+      __builtin_memcpy(heads + r * stride, args.q + position * args.q_stride + head * layout.head_dim,
+                       sizeof(float) * static_cast<size_t>(layout.head_dim));
+    }
+    pack_rows(heads, stride, layout.head_dim, q, row, count);
   }
 
   float* weights = args.scratch + rows * layout.k_dim;  // (kTileRows, kKvTile) scores, then weights

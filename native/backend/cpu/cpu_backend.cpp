@@ -59,16 +59,24 @@ void CpuBackend::store_row(const float* x, const Vector* norm, int64_t k, const 
   else if (norm != nullptr)
     kernels_.rms_norm(x, weight, k, model_.rms_norm_eps, acts, row);
   else
-    kernels_.pack_row(x, k, acts, row);
+    kernels_.pack_rows(x, k, k, acts, row, 1);
+}
+
+void CpuBackend::store_rows(const float* x, int64_t stride, int64_t k, const ActTiles& acts, int64_t row,
+                            int64_t count) {
+  if (acts.format == ActFormat::kInt8)
+    for (int64_t i = 0; i < count; ++i)
+      store_row(x + i * stride, nullptr, k, acts, row + i);
+  else
+    kernels_.pack_rows(x, stride, k, acts, row, count);
+  for (int64_t i = 0; i < count && has_update_; ++i)
+    store_lora_row(x + i * stride, nullptr, k, row + i);
 }
 
 ActTiles CpuBackend::pack_rows(const float* x, int64_t stride, const CpuMatrix& matrix) {
   const ActTiles acts = act_tiles(acts_.as<uint32_t>(), num_tokens(), matrix);
   team_.for_ranges(num_tokens(), kSerialRows, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      store_row(x + row * stride, nullptr, matrix.cols, acts, row);
-      if (has_update_) store_lora_row(x + row * stride, nullptr, matrix.cols, row);
-    }
+    store_rows(x + begin * stride, stride, matrix.cols, acts, begin, end - begin);
   });
   return acts;
 }
@@ -108,18 +116,21 @@ ActTiles CpuBackend::norm_rows(const Vector* norm, std::span<const int32_t> rows
                                const CpuMatrix& matrix) {
   const ActTiles acts = act_tiles(acts_.as<uint32_t>(), num_rows, matrix);
   const bool is_layer_norm = norm != nullptr && model_.norm_kind == NormKind::kLayer;
+  const auto input = [&](int64_t row) { return hidden_row(rows.empty() ? row : rows[static_cast<size_t>(row)]); };
   team_.for_ranges(num_rows, kSerialRows, [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const float* x = hidden_row(rows.empty() ? row : rows[row]);
-      const Vector* row_norm = norm;
-      if (is_layer_norm) {
-        float* normed = partial_.as<float>() + row * hidden_stride_;
-        norm_row(x, norm, model_.hidden_size, normed);
-        x = normed;
-        row_norm = nullptr;
+    if (!is_layer_norm) {
+      for (int64_t row = begin; row < end; ++row) {
+        store_row(input(row), norm, model_.hidden_size, acts, row);
+        if (has_update_) store_lora_row(input(row), norm, model_.hidden_size, row);
       }
-      store_row(x, row_norm, model_.hidden_size, acts, row);
-      if (has_update_) store_lora_row(x, row_norm, model_.hidden_size, row);
+      return;
+    }
+    for (int64_t row = begin, next; row < end; row = next) {
+      next = std::min(end, row - row % acts.tile_rows + acts.tile_rows);
+      float* normed = partial_.as<float>() + row * hidden_stride_;
+      for (int64_t i = row; i < next; ++i)
+        norm_row(input(i), norm, model_.hidden_size, normed + (i - row) * hidden_stride_);
+      store_rows(normed, hidden_stride_, model_.hidden_size, acts, row, next - row);
     }
   });
   return acts;

@@ -154,6 +154,8 @@ class CpuBackend final : public Backend {
   bool mlp_is_input(const CpuMatrix& down_proj) const;
   // Returns f32 rows of `padded_k` words each.
   ActTiles float_rows(uint32_t* data, int64_t rows, const CpuMatrix& matrix) const;
+  // Stores rows [row, row + count) = x (count, stride), for the update too.
+  void store_rows(const float* x, int64_t stride, int64_t k, const ActTiles& acts, int64_t row, int64_t count);
   // Returns the rows x (num_tokens, stride) as the input of a matrix.
   ActTiles pack_rows(const float* x, int64_t stride, const CpuMatrix& matrix);
   // Computes panels [begin, end) on one of the team's threads.

@@ -160,6 +160,53 @@ inline void store_act_words(const ActRow& row, int64_t k, Vec value, int count) 
     to[i * row.stride] = word[i];
 }
 
+// Whether store_act_tile can store `count` rows that begin with `row`.
+inline bool is_whole_tile(const ActTiles& acts, int64_t row, int64_t count) {
+#ifdef CAPSTAN_INTERLEAVE
+  return count >= kTileRows && row % kTileRows == 0 && acts.tile_rows == kTileRows &&
+         acts.format != ActFormat::kBf16Blocks;
+#else
+  (void)acts, (void)row, (void)count;
+  return false;
+#endif
+}
+
+#ifdef CAPSTAN_INTERLEAVE
+static_assert(kTileRows == 8);
+
+// Stores elements [k, k + 16) of the tile of 8 rows that begins with `row`; k is even. Interleaving two rows, then two
+// results, and so on brings the values of all rows together: 0 and 4, 2 and 6, 1 and 5, 3 and 7; then the even and the
+// odd rows; then all.
+inline void store_act_tile(const ActTiles& acts, int64_t row, int64_t k, const Vec (&values)[8]) {
+  float* to = reinterpret_cast<float*>(acts.data + row * acts.words);
+  Vec pairs[8], quads[8], all[8];
+  if (acts.format == ActFormat::kBf16Pairs) {
+    // Rows r and r + 4 share a register.
+    for (int r = 0; r < 4; ++r)
+      pairs[r] = vec_interleave_halves(vec_bf16_pairs(values[r], values[r + 4]));
+    for (int r = 0; r < 2; ++r)
+      vec_interleave(pairs[r], pairs[r + 2], quads[r * 2], quads[r * 2 + 1]);
+    for (int part = 0; part < 2; ++part)
+      vec_interleave(quads[part], quads[part + 2], all[part * 2], all[part * 2 + 1]);
+    for (int i = 0; i < 4; ++i)
+      vec_store(to + k * 4 + i * 16, all[i]);
+    return;
+  }
+  const bool rounds = acts.format == ActFormat::kBf16Rounded;
+  const auto row_of = [&](int r) { return rounds ? vec_round_bf16(values[r]) : values[r]; };
+  for (int r = 0; r < 4; ++r)
+    vec_interleave(row_of(r), row_of(r + 4), pairs[r * 2], pairs[r * 2 + 1]);
+  for (int r = 0; r < 2; ++r)
+    for (int part = 0; part < 2; ++part)
+      vec_interleave(pairs[r * 2 + part], pairs[r * 2 + part + 4], quads[r * 4 + part * 2],
+                     quads[r * 4 + part * 2 + 1]);
+  for (int part = 0; part < 4; ++part)
+    vec_interleave(quads[part], quads[part + 4], all[part * 2], all[part * 2 + 1]);
+  for (int i = 0; i < 8; ++i)
+    vec_store(to + k * 8 + i * 16, all[i]);
+}
+#endif
+
 inline Vec load_part(const float* p, int64_t count) {
   return count >= 16 ? vec_load(p) : vec_select_range(vec_load(p), 0, static_cast<int>(count), vec_zero());
 }
@@ -187,6 +234,29 @@ void pack_row(const float* x, int64_t k, const ActTiles& acts, int64_t row) {
   const ActRow to = act_row(acts, row);
   for (int64_t i = 0; i < k; i += 16)
     store_act_words(to, i, load_part(x + i, k - i), k - i < 16 ? static_cast<int>(k - i) : 16);
+}
+
+void pack_rows(const float* x, int64_t stride, int64_t k, const ActTiles& acts, int64_t row, int64_t count) {
+  for (const int64_t end = row + count; row < end;) {
+    if (!is_whole_tile(acts, row, end - row)) {
+      pack_row(x, k, acts, row++);
+      x += stride;
+      continue;
+    }
+#ifdef CAPSTAN_INTERLEAVE
+    int64_t i = 0;
+    for (; i + 16 <= k; i += 16) {
+      Vec values[kTileRows];
+      for (int r = 0; r < kTileRows; ++r)
+        values[r] = vec_load(x + r * stride + i);
+      store_act_tile(acts, row, i, values);
+    }
+    for (int r = 0; r < kTileRows && i < k; ++r)
+      store_act_words(act_row(acts, row + r), i, load_part(x + r * stride + i, k - i), static_cast<int>(k - i));
+    row += kTileRows;
+    x += kTileRows * stride;
+#endif
+  }
 }
 
 inline void store_part(float* to, Vec value, int64_t count) {

@@ -223,39 +223,62 @@ void store_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int 
   }
 }
 
+// Rows [row, row + count) of activations.
+struct ActRows {
+  const ActTiles& acts;
+  int64_t row;
+  int count;  // at most kBlockRows
+  ActRow rows[kBlockRows];
+
+  ActRows(const ActTiles& tiles, int64_t first, int num_rows) : acts(tiles), row(first), count(num_rows) {
+    for (int r = 0; r < count; ++r)
+      rows[r] = act_row(acts, row + r);
+  }
+
+  // Stores elements [k, k + num_values) of every row r: value_of(r).
+  template <class ValueOf>
+  void store(int64_t k, int num_values, ValueOf value_of) const {
+#ifdef CAPSTAN_INTERLEAVE
+    if (num_values == 16 && count == kTileRows && is_whole_tile(acts, row, count)) {
+      Vec values[kTileRows];
+      for (int r = 0; r < kTileRows; ++r)
+        values[r] = value_of(r);
+      return store_act_tile(acts, row, k, values);
+    }
+#endif
+    for (int r = 0; r < count; ++r)
+      store_act_words(rows[r], k, vec_select_range(value_of(r), 0, num_values, vec_zero()), num_values);
+  }
+};
+
 // Writes gated rows [row, row + rows) from sums (panels, rows, 8 gates then 8 ups).
 void store_gated_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, const float* sums) {
   const auto sum_of = [&](int p, int r) {
     const Vec sum = vec_load(sums + (p * rows + r) * 16);
     return args.bias == nullptr ? sum : vec_add(sum, vec_load(args.bias + (panel + p) * 16));
   };
-  ActRow to[kBlockRows];
-  for (int r = 0; r < rows; ++r)
-    to[r] = act_row(args.gated, row + r);
+  const ActRows to(args.gated, row, rows);
   for (int p = 0; p < panels; p += 2) {
     const int64_t k = (panel + p) * (kPanelFeatures / 2);
     const int64_t left = args.num_features - k;
     const int valid = p + 1 < panels ? 16 : 8;
-    const int count = left < valid ? static_cast<int>(left) : valid;
-    for (int r = 0; r < rows; ++r) {
+    to.store(k, left < valid ? static_cast<int>(left) : valid, [&](int r) {
       const Vec first = sum_of(p, r), second = p + 1 < panels ? sum_of(p + 1, r) : first;
-      const Vec value = vec_gated(args.activation, vec_low_halves(first, second), vec_high_halves(first, second));
-      store_act_words(to[r], k, vec_select_range(value, 0, count, vec_zero()), count);
-    }
+      return vec_gated(args.activation, vec_low_halves(first, second), vec_high_halves(first, second));
+    });
   }
 }
 
 // Writes activated rows [row, row + rows) from sums (panels, rows, 16).
 void store_activated_tile(const GemmArgs& args, int64_t row, int rows, int64_t panel, int panels, const float* sums) {
+  const ActRows to(args.gated, row, rows);
   for (int p = 0; p < panels; ++p) {
     const int64_t k = (panel + p) * kPanelFeatures;
     const int count = args.num_features - k < 16 ? static_cast<int>(args.num_features - k) : 16;
-    for (int r = 0; r < rows; ++r) {
-      Vec sum = vec_load(sums + (p * rows + r) * 16);
-      if (args.bias != nullptr) sum = vec_add(sum, vec_load(args.bias + k));
-      const Vec value = vec_select_range(vec_activate(args.activation, sum), 0, count, vec_zero());
-      store_act_words(act_row(args.gated, row + r), k, value, count);
-    }
+    to.store(k, count, [&](int r) {
+      const Vec sum = vec_load(sums + (p * rows + r) * 16);
+      return vec_activate(args.activation, args.bias == nullptr ? sum : vec_add(sum, vec_load(args.bias + k)));
+    });
   }
 }
 

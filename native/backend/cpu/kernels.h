@@ -283,8 +283,8 @@ struct CpuKernels {
   void (*gemm)(const GemmArgs& args);
   // Row `row` of acts = x * w / rms(x). x and w: (k), readable up to a multiple of 16.
   void (*rms_norm)(const float* x, const float* w, int64_t k, float eps, const ActTiles& acts, int64_t row);
-  // Row `row` of acts = x (k).
-  void (*pack_row)(const float* x, int64_t k, const ActTiles& acts, int64_t row);
+  // Rows [row, row + count) of acts = x (count, stride), k values each, readable up to a multiple of 16.
+  void (*pack_rows)(const float* x, int64_t stride, int64_t k, const ActTiles& acts, int64_t row, int64_t count);
   // Row `row` of acts (kInt8) = x (k), or x * norm / rms(x) when `norm` is given. x and norm are readable up to a
   // multiple of 16. A run that holds NaN or Inf gets the scale NaN.
   void (*quantize_row)(const float* x, const float* norm, int64_t k, float eps, const ActTiles& acts, int64_t row);

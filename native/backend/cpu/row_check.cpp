@@ -31,7 +31,7 @@ std::vector<float> multiply(const CpuKernels& kernels, const uint16_t* weights, 
   std::vector<uint32_t> memory(static_cast<size_t>(rows * acts.words));
   acts.data = memory.data();
   for (int64_t row = 0; row < rows; ++row)
-    kernels.pack_row(x + row * kK, kK, acts, row);
+    kernels.pack_rows(x + row * kK, kK, kK, acts, row, 1);
   std::vector<float> out(static_cast<size_t>(rows * kPanelFeatures));
   GemmArgs args;
   args.acts = acts;

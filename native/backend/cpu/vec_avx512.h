@@ -5,6 +5,8 @@
 
 namespace {
 
+#define CAPSTAN_INTERLEAVE
+
 struct Vec {
   __m512 v;
 };
@@ -111,6 +113,23 @@ inline Vec vec_low_halves(Vec a, Vec b) {
 }
 inline Vec vec_high_halves(Vec a, Vec b) {
   return {_mm512_shuffle_f32x4(a.v, b.v, 0xee)};
+}
+
+// a0 b0 a1 b1 … a7 b7, and the same of the other lanes.
+inline void vec_interleave(Vec a, Vec b, Vec& first, Vec& second) {
+  const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
+  first = {_mm512_permutex2var_ps(a.v, low, b.v)};
+  second = {_mm512_permutex2var_ps(a.v, high, b.v)};
+}
+
+// a0 a8 a1 a9 … a7 a15.
+inline Vec vec_interleave_halves(Vec a) {
+  return {_mm512_permutexvar_ps(_mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15), a.v)};
+}
+// The 8 pairs of bf16 of `a`, then those of `b`.
+inline Vec vec_bf16_pairs(Vec a, Vec b) {
+  return {_mm512_castsi512_ps(_mm512_inserti64x4(_mm512_castsi256_si512(bf16_bits(a)), bf16_bits(b), 1))};
 }
 
 inline float vec_reduce_add(Vec a) {
