@@ -135,7 +135,7 @@ void Scheduler::plan_admissions(StepPlan& plan, int priority) {
       ++i;
       continue;
     }
-    if (limits_.runs_whole && !has_room_for_whole(plan, seq)) return;
+    if (limits_.runs_whole && !fits_whole(plan, seq)) return;
     if (!admit_by_force(seq)) return;
     // Preempted sequences may have entered the queue before it.
     i = static_cast<size_t>(std::ranges::find(waiting_, &seq) - waiting_.begin());
@@ -146,8 +146,8 @@ void Scheduler::plan_admissions(StepPlan& plan, int priority) {
   }
 }
 
-// Whether the step has room for all tokens of a sequence.
-bool Scheduler::has_room_for_whole(const StepPlan& plan, const Sequence& seq) const {
+// Whether all tokens of a sequence fit into the step.
+bool Scheduler::fits_whole(const StepPlan& plan, const Sequence& seq) const {
   const int num_tokens = plan.num_tokens + seq.num_tokens();
   if (num_tokens > limits_.max_num_batched_tokens) return false;
   const bool is_limited = seq.is_background() && limits_.max_step_ms > 0 && plan.num_tokens > 0;

@@ -96,7 +96,7 @@ class Scheduler {
   size_t place_of(const Sequence& seq, size_t old_place) const;
   bool is_full(const StepPlan& plan) const;
   void plan_admissions(StepPlan& plan, int priority);
-  bool has_room_for_whole(const StepPlan& plan, const Sequence& seq) const;
+  bool fits_whole(const StepPlan& plan, const Sequence& seq) const;
   bool admit_by_force(Sequence& seq);
   bool admit(Sequence& seq);
   void enter_queue(std::deque<Sequence*>::iterator place, Sequence& seq);

@@ -143,7 +143,7 @@ export class BatchRunner {
     // Once per outage, not for each line.
     if (!isFull) this.#options.log.error(fields, 'a batch pauses after an error');
     else if (!this.#isStorageFull)
-      this.#options.log.warn(fields, 'batches pause until there is room for their results');
+      this.#options.log.warn(fields, 'batches pause, because there is no space for their results');
     this.#isStorageFull ||= isFull;
   }
 

@@ -55,7 +55,7 @@ export class FileStore {
     const id = newId('file');
     if (this.#files.size >= MAX_FILES)
       throw new ApiError('storage_full', `The server keeps at most ${MAX_FILES} files: delete some`);
-    this.checkRoom(content.length);
+    this.checkSpace(content.length);
     this.setUnpublished(id, content.length);
     try {
       await writeAtomically(this.contentPath(id), content);
@@ -122,8 +122,8 @@ export class FileStore {
     else this.#unpublished.set(id, bytes);
   }
 
-  /** @throws ApiError `storage_full` if the limit leaves less room. */
-  checkRoom(bytes: number): void {
+  /** @throws ApiError `storage_full` if the limit leaves less. */
+  checkSpace(bytes: number): void {
     if (this.#numBytes + bytes > this.#maxBytes)
       throw new ApiError(
         'storage_full',

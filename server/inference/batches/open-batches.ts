@@ -14,7 +14,7 @@ const REPLICA =
 const NO_FOLDER = 'Files and batches need a folder: start the server with --data-dir';
 const LOCKED = 'Another server keeps its files and batches in the same data directory: send the request there';
 
-/** The routes of files and batches. Without a folder of their own they answer 501 with the reason. */
+/** The routes of files and batches. Without a folder they answer 501 with the reason. */
 export interface OpenedBatches {
   routes: readonly Route[];
   serve(this: void, app: App, engine: Engine): void;

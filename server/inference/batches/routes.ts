@@ -23,7 +23,7 @@ const CANCEL = '/v1/batches/{batch_id}/cancel';
 const MAX_FILENAME_LENGTH = 256;
 
 const nonEmptyText = text({ minLength: 1 });
-export const BATCH_REQUEST = object(
+const BATCH_REQUEST = object(
   {
     input_file_id: nonEmptyText,
     endpoint: nonEmptyText,

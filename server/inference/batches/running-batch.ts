@@ -113,7 +113,7 @@ export class RunningBatch {
   /** Writes the result of a line that was taken. @throws ApiError `storage_full`; the line is still taken then. */
   async settle(line: Pick<BatchLine, 'customId'>, result: LineResult): Promise<void> {
     const { length } = result.body;
-    this.#files.checkRoom(length);
+    this.#files.checkSpace(length);
     this.#numPendingBytes += length;
     this.#count();
     try {

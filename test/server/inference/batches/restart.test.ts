@@ -145,7 +145,7 @@ describe('in one process', () => {
     const started = await startBatch(client, [chatLine('a'), chatLine('b'), chatLine('c')]);
     while (first.log.warn.mock.calls.length === 0) await client.models.list();
     const [[, text]] = first.log.warn.mock.calls as [object, string][];
-    expect(text).toBe('batches pause until there is room for their results');
+    expect(text).toBe('batches pause, because there is no space for their results');
     const paused = await client.batches.retrieve(started.id);
     expect([paused.status, paused.request_counts!.failed]).toEqual(['in_progress', 0]);
     await client.files.delete(ballast.id);
@@ -178,7 +178,7 @@ describe('in one process', () => {
       expect((await client.files.list()).data).toHaveLength(1);
       held.open();
       while (first.log.warn.mock.calls.length === 0) await client.models.list();
-      // The last block of the file had room for some.
+      // Some fit into the last block of the file.
       expect((await client.batches.retrieve(started.id)).request_counts!.completed).toBeLessThan(30);
       await first.close();
       disk.empty();
