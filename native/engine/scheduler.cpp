@@ -11,6 +11,8 @@ namespace {
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 // Chunks aim at this share of the time limit, because their times vary.
 constexpr double kUsedShare = 0.9;
+// Chunks of background work have this share of the limit, because an urgent request waits for the step that runs.
+constexpr double kBackgroundShare = 0.2;
 
 }  // namespace
 
@@ -78,7 +80,8 @@ void Scheduler::plan_priority(StepPlan& plan, int priority) {
       std::any_of(running_.begin(), running_.begin() + static_cast<ptrdiff_t>(running_end(priority)),
                   [](const Sequence* seq) { return is_decode(*seq) && !seq->waits_for_mask(); });
   const bool is_cut = (has_decodes || priority > 0) && limits_.max_step_ms > 0 && !limits_.runs_whole;
-  prefill_ms_left_ = is_cut ? kUsedShare * limits_.max_step_ms : kNoLimit;
+  const double share = priority > 0 ? kBackgroundShare : 1;
+  prefill_ms_left_ = is_cut ? kUsedShare * share * limits_.max_step_ms : kNoLimit;
   num_decode_tokens_ = plan.num_tokens;
   plan_prefills(plan, priority);
   plan_admissions(plan, priority);
@@ -151,7 +154,7 @@ bool Scheduler::fits_whole(const StepPlan& plan, const Sequence& seq) const {
   const int num_tokens = plan.num_tokens + seq.num_tokens();
   if (num_tokens > limits_.max_num_batched_tokens) return false;
   const bool is_limited = seq.is_background() && limits_.max_step_ms > 0 && plan.num_tokens > 0;
-  return !is_limited || step_times_.prefill_ms(0, num_tokens) <= limits_.max_step_ms;
+  return !is_limited || step_times_.prefill_ms(0, num_tokens) <= kBackgroundShare * limits_.max_step_ms;
 }
 
 // Admits a sequence. While a slot or blocks are missing, sequences whose mask is late and less urgent ones are

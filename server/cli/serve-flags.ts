@@ -655,7 +655,7 @@ const ACCESS: readonly Definition[] = [
   {
     name: 'batch-concurrency',
     value: '<n>',
-    help: 'lines of batches that run at the same time while no other request does (default: --max-num-seqs)',
+    help: 'lines of batches that run at the same time, at most: they leave the slots of other requests free (default: 16 on the CPU, --max-num-seqs on CUDA)',
     apply: (o, value, source) => {
       o.batches.concurrency = parseCount(value, source);
     },

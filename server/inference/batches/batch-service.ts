@@ -17,7 +17,10 @@ import { type BatchRecord, type FileRecord, isOpen } from './records';
 
 /** Lines give way to all other requests. */
 const BATCH_PRIORITY = 1;
+/** Slots for sequences of an engine without `maxNumSeqs`. */
 const DEFAULT_SLOTS = { cpu: 64, cuda: 256 };
+/** With more lines at the same time, an urgent request waits longer for the step that runs. */
+const CPU_LINES = 16;
 
 /** Errors after which a line runs again, and when. */
 const RETRIES_MS: Readonly<Record<string, number>> = { queue_full: 1_000, model_loading: 2_000 };
@@ -27,6 +30,7 @@ const HALTS: ReadonlySet<string> = new Set(['engine_dead', 'shutting_down']);
 const DENIAL_RETRIES_MS: Readonly<Record<string, number>> = { budget_exceeded: 60_000, auth_unavailable: 5_000 };
 
 export interface BatchServiceOptions extends BatchLimits {
+  maxNumSeqs: number | undefined;
   dataDir: string;
   log: Log;
   access: Access | undefined;
@@ -88,8 +92,10 @@ export class BatchService {
   serve(app: App, engine: Engine): void {
     this.#served = { app, engine };
     const { files, batches } = this;
-    const { concurrency, log } = this.#options;
-    const slots = concurrency ?? (engine.info.backend === 'cuda' ? DEFAULT_SLOTS.cuda : DEFAULT_SLOTS.cpu);
+    const { log, maxNumSeqs } = this.#options;
+    const isCuda = engine.info.backend === 'cuda';
+    const slots = maxNumSeqs ?? (isCuda ? DEFAULT_SLOTS.cuda : DEFAULT_SLOTS.cpu);
+    const { concurrency = isCuda ? slots : CPU_LINES } = this.#options;
     const options: BatchRunnerOptions = {
       files,
       batches,
@@ -98,7 +104,8 @@ export class BatchService {
       numPlaces: () => {
         if (hasFailed(engine)) return 0;
         const { numRunning, numWaiting, numBackground } = engine.stats();
-        return Math.max(0, slots - (numRunning + numWaiting - numBackground));
+        const numIdle = slots - (numRunning + numWaiting - numBackground);
+        return Math.max(0, Math.min(concurrency, numIdle));
       },
     };
     this.#runner = new BatchRunner(options);

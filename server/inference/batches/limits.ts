@@ -4,7 +4,7 @@ export interface BatchLimits {
   maxStorageBytes: number;
   /** Batches that have not ended. */
   maxOpenBatches: number;
-  /** Lines that run at the same time. Undefined: as many as the engine has slots for sequences. */
+  /** Lines that run at the same time, at most. Undefined: 16 on the CPU, all slots for sequences on CUDA. */
   concurrency?: number | undefined;
 }
 

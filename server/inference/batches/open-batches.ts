@@ -30,8 +30,7 @@ export async function openBatches(
   let service: BatchService | undefined;
   if (dataDir !== undefined && replicaSecret === undefined) {
     const folder = resolve(dataDir);
-    const limits = { ...batches, concurrency: batches.concurrency ?? engine.maxNumSeqs };
-    service = await BatchService.open({ ...limits, dataDir: folder, log, access });
+    service = await BatchService.open({ ...batches, maxNumSeqs: engine.maxNumSeqs, dataDir: folder, log, access });
     refusal = LOCKED;
     if (service === undefined)
       log.warn({ folder }, 'another server keeps its files and batches in this data directory: this one refuses them');

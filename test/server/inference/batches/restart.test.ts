@@ -13,6 +13,9 @@ import { chatLine, gate, ids, openServer, readResults, startBatch, until, upload
 
 afterAll(killAll);
 
+/** The batch is not done before the server is killed. */
+const FEW_LINES = ['--batch-concurrency', '3'];
+
 /** The content of files of results. */
 function resultFiles(dataDir: string): string[] {
   const folder = join(dataDir, 'batches', 'files');
@@ -26,7 +29,10 @@ test('after kill -9, each custom_id is once in the output', async () => {
   const env = { ...prepare() };
   const dataDir = temporaryFolder('killed');
   const serve = () =>
-    startServer([tinyModel(), '--data-dir', dataDir, '--disable-access-log', '--batch-concurrency', '3'], env);
+    startServer(
+      [tinyModel(), '--served-model-name', 'tiny', '--data-dir', dataDir, '--disable-access-log', ...FEW_LINES],
+      env,
+    );
   const clientOf = ({ url }: { url: string }) => new OpenAI({ baseURL: `${url}/v1`, apiKey: 'x', maxRetries: 0 });
   let server = await serve();
   let client = clientOf(server);
