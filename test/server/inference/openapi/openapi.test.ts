@@ -334,7 +334,10 @@ describe('responses', () => {
       const created = await at('/v1/batches', '/v1/batches', order);
       const batch = `/v1/batches/${created.json.id}`;
       let reply = await at(batch, '/v1/batches/{batch_id}');
-      while (!['completed', 'failed'].includes(reply.json.status)) reply = await at(batch, '/v1/batches/{batch_id}');
+      while (!['completed', 'failed'].includes(reply.json.status)) {
+        await new Promise((resolve) => setImmediate(resolve));
+        reply = await at(batch, '/v1/batches/{batch_id}');
+      }
       expect((await at(`${batch}/cancel`, '/v1/batches/{batch_id}/cancel', {})).status).toBe(400);
       expect((await at(`/v1/files/${id}`, '/v1/files/{file_id}')).json.id).toBe(id);
       expect((await at(`/v1/files/${id}/content`, '/v1/files/{file_id}/content')).text).toBe(text);
