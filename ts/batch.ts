@@ -1,18 +1,20 @@
-import type { CallContext } from './call-context';
+import { type CallContext, checkContext } from './call-context';
 import type { ChatOptions } from './chat';
-import { checkContext } from './call-context';
 import { checkKnownKeys, checkNumber, checkObject, checkString } from './checks';
-import type { Engine, GenerateOptions } from './engine';
 import { CapstanError, type CapstanErrorCode } from './errors';
-import type { GenerationResult } from './events';
+import type { ChatEvent, GenerationResult } from './events';
+import type { Generation } from './generation';
 import type { EmbedOptions, EmbedResult } from './pooling';
+import type { SamplingParams } from './sampling';
 import type { Messages } from './text/text-service';
+
+type Ids = readonly number[] | Int32Array;
 
 /** One call of a batch. `customId` names its result. */
 export type BatchRequest =
   | { customId: string; messages: Messages; options?: ChatOptions }
-  | { customId: string; prompt: string | readonly number[] | Int32Array; options?: GenerateOptions }
-  | { customId: string; inputs: Parameters<Engine['embed']>[0]; options?: EmbedOptions };
+  | { customId: string; prompt: string | Ids; options?: SamplingParams & { addSpecialTokens?: boolean } }
+  | { customId: string; inputs: string | Ids | readonly (string | Ids)[]; options?: EmbedOptions };
 
 /** The end of one call of a batch: a result of the method that its request asks for, or its error. */
 export type BatchResult =
@@ -20,7 +22,15 @@ export type BatchResult =
   | { customId: string; embeddings: EmbedResult; result?: undefined; error?: undefined }
   | { customId: string; error: CapstanError; result?: undefined; embeddings?: undefined };
 
-/** Options of {@link Engine.batch}. */
+/** The methods of an engine that calls of a batch use. */
+interface BatchEngine {
+  chat(messages: Messages, options: ChatOptions | undefined, context: CallContext): Generation<ChatEvent>;
+  generate(prompt: string | Ids, options: SamplingParams | undefined, context: CallContext): Generation;
+  embed(inputs: string | Ids | readonly (string | Ids)[], options: EmbedOptions): Promise<EmbedResult>;
+  checkCapacity(context: CallContext): void;
+}
+
+/** Options of `Engine.batch`. */
 export interface BatchOptions extends Pick<CallContext, 'signal' | 'cacheSalt' | 'priority'> {
   /** Calls that run at the same time. Default: `maxNumSeqs`. */
   concurrency?: number;
@@ -53,7 +63,7 @@ export function checkBatchOptions(options: BatchOptions, maxNumSeqs: number): Re
  * they may come from a stream that is longer than the memory.
  */
 export async function* runBatch(
-  engine: Pick<Engine, 'chat' | 'generate' | 'embed' | 'checkCapacity'>,
+  engine: BatchEngine,
   requests: Iterable<BatchRequest> | AsyncIterable<BatchRequest>,
   options: Required<Omit<BatchOptions, 'signal'>>,
   signal: AbortSignal | undefined,
@@ -122,7 +132,7 @@ function checkRequest(value: unknown): BatchRequest {
 
 /** Never rejects. */
 async function run(
-  engine: Pick<Engine, 'chat' | 'generate' | 'embed' | 'checkCapacity'>,
+  engine: BatchEngine,
   request: BatchRequest,
   context: Required<Pick<CallContext, 'signal' | 'cacheSalt' | 'priority'>>,
 ): Promise<BatchResult> {
