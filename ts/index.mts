@@ -1,6 +1,7 @@
 // The entry for `import`; everything lives in the CommonJS build, so that a process that uses both has one copy.
 export {
   CapstanError,
+  describeModel,
   Engine,
   ERROR_CODES,
   listModels,

@@ -5,6 +5,7 @@ export { type BatchOptions, type BatchRequest, type BatchResult } from './batch'
 export { type ChatOptions, type ToolChoice } from './chat';
 export type { ReasoningEffort } from './text/reasoning';
 export { type CallContext } from './call-context';
+export { describeModel, type ModelDescription } from './describe';
 export { Engine, type GenerateOptions } from './engine';
 export type { EngineInfo, EngineStats } from './engine-info';
 export { type AdapterInfo } from './adapters';

@@ -3,6 +3,7 @@ import { Adapters } from './adapters';
 import { CapstanError } from './errors';
 import { readEvents } from './event-batch';
 import { type LocatedModel, locateModel } from './hub/locate';
+import type { ModelConfig } from './model/config';
 import { DEMO_MODEL, type Model, readModel } from './model/model';
 import {
   type EngineOptions,
@@ -58,7 +59,12 @@ export async function loadNative(
   }
 }
 
-async function locate(modelName: string, options: EngineOptions, { hub }: LibraryOptions): Promise<LocatedModel> {
+/** Finds the files of a model, and downloads those of the hub that the cache does not have. */
+export async function locate(
+  modelName: string,
+  options: EngineOptions,
+  { hub }: LibraryOptions,
+): Promise<LocatedModel> {
   if (modelName === DEMO_MODEL) return { path: DEMO_MODEL, name: undefined };
   const { signal, onDownload, onProgress } = options;
   return locateModel(modelName, {
@@ -104,10 +110,7 @@ function toLoaded(
 ): LoadedModel {
   return {
     ...parts,
-    samplingDefaults: {
-      ...(library.generationConfig === 'none' ? {} : parts.model.config.samplingDefaults),
-      ...library.generationConfigOverrides,
-    },
+    samplingDefaults: samplingDefaultsOf(parts.model.config, library),
     maxNumSeqs: resolved.maxNumSeqs,
     maxQueuedRequests: resolved.maxQueuedRequests,
     maxQueuedTokens: library.maxQueuedTokens,
@@ -115,6 +118,13 @@ function toLoaded(
     // An encoder keeps nothing of an input.
     prefixCache: resolved.prefixCache && parts.model.config.spec.isCausal,
   };
+}
+
+export function samplingDefaultsOf(
+  { samplingDefaults }: Pick<ModelConfig, 'samplingDefaults'>,
+  { generationConfig, generationConfigOverrides }: LibraryOptions,
+): SamplingDefaults {
+  return { ...(generationConfig === 'none' ? {} : samplingDefaults), ...generationConfigOverrides };
 }
 
 async function runLoad(

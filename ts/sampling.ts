@@ -36,6 +36,8 @@ export interface SamplingParams {
    * Default: the rest of the context.
    */
   maxTokens?: number;
+  /** Lowers `maxTokens` to the rest of the context where it is larger, instead of refusing the call. Default: false. */
+  clampMaxTokens?: boolean;
   /** Suppresses end-of-sequence tokens and stop strings until the completion has this many tokens. Default: 0. */
   minTokens?: number;
   /** Strings that end the completion. The text stops before the string; see `includeStopInOutput`. */
@@ -99,6 +101,7 @@ const SAMPLING_KEYS = Object.keys({
   repetitionPenalty: true,
   seed: true,
   maxTokens: true,
+  clampMaxTokens: true,
   minTokens: true,
   stop: true,
   stopTokenIds: true,
@@ -169,7 +172,7 @@ export function resolveSampling(
   limits: SamplingLimits,
 ): { sampling: NativeSampling; numChoices: number } {
   checkKnownKeys('sampling', checkObject('sampling', params), SAMPLING_KEYS);
-  const maxTokens = resolveMaxTokens(params.maxTokens, limits);
+  const maxTokens = resolveMaxTokens(params, limits);
   const temperature = checkNumber('temperature', params.temperature ?? defaults.temperature ?? 1, TEMPERATURE);
   const numChoices = checkNumber('n', params.n ?? 1, { min: 1, max: MAX_CHOICES, isInteger: true });
   if (numChoices > 1 && temperature === 0)
@@ -221,7 +224,10 @@ export function checkTextLength(texts: readonly string[], maxModelLen: number, m
   );
 }
 
-function resolveMaxTokens(maxTokens: number | undefined, { maxModelLen, numPromptTokens }: SamplingLimits): number {
+function resolveMaxTokens(
+  { maxTokens, clampMaxTokens = false }: SamplingParams,
+  { maxModelLen, numPromptTokens }: SamplingLimits,
+): number {
   const rest = maxModelLen - numPromptTokens;
   if (rest < 1 && !(rest === 0 && maxTokens === 0)) {
     // NOTE: keep the first words. Some clients (litellm) recognize this error by its text instead of its code.
@@ -233,6 +239,7 @@ function resolveMaxTokens(maxTokens: number | undefined, { maxModelLen, numPromp
   }
   if (maxTokens === undefined) return rest;
   checkNumber('maxTokens', maxTokens, MAX_TOKENS);
+  if (checkBoolean('clampMaxTokens', clampMaxTokens)) return Math.min(maxTokens, rest);
   if (maxTokens > rest) {
     throw new CapstanError(
       'context_length_exceeded',

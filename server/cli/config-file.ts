@@ -2,7 +2,8 @@ import { basename } from 'node:path';
 import { parse, YAMLParseError } from 'yaml';
 import { UsageError } from '../base/usage-error';
 import { readTextFile } from './flag-values';
-import { FLAG_NAMES, type FlagName, type FlagNames, FlagValues, isSwitch } from './flag-sources';
+import { type FlagNames, toValues } from './flag-names';
+import { FLAG_NAMES, FlagValues } from './flag-sources';
 import { nearest } from './nearest';
 
 /**
@@ -38,22 +39,6 @@ function parseYaml(text: string, file: string): Record<string, unknown> {
       `${file}: expected settings, one per line as "port: 8080", got ${Array.isArray(settings) ? 'a list' : typeof settings}`,
     );
   return settings as Record<string, unknown>;
-}
-
-function toValues(name: FlagName, value: unknown, place: string): string[] {
-  if (isSwitch(name.flag)) {
-    if (typeof value !== 'boolean')
-      throw new UsageError(`${place}: expected true or false, got ${JSON.stringify(value)}`);
-    return [String(value)];
-  }
-  if (typeof value === 'boolean') throw new UsageError(`${place}: expected a value, got ${value}`);
-  const isList =
-    ('separator' in name.flag && name.flag.separator !== undefined) ||
-    ('takes' in name.flag && name.flag.takes === 'values');
-  if (Array.isArray(value) && !isList) throw new UsageError(`${place}: expected one value, got a list`);
-  return (Array.isArray(value) ? value : [value]).map((item: unknown) =>
-    typeof item === 'string' ? item : JSON.stringify(item),
-  );
 }
 
 function suggest(key: string, flagNames: FlagNames): string {

@@ -3,39 +3,14 @@ import path from 'node:path';
 import { UsageError } from '../base/usage-error';
 import { type NamedFlag, SERVE_FLAGS } from './serve-flags';
 import { defaultServeOptions, type ServeOptions } from '../inference/serve-options';
+import { type FlagName, type FlagNames, flagNamesOf, isSwitch } from './flag-names';
+import { readModelTable } from './model-table';
 import { type VllmFlag, VLLM_FLAGS } from './vllm-flags';
 
-/** A name on the command line: its flag, and whether it means `--no-FLAG`. */
-export interface FlagName {
-  flag: NamedFlag | VllmFlag;
-  isNegation: boolean;
-}
-
-/** The flags of a command by name, with dashes. */
-export type FlagNames = ReadonlyMap<string, FlagName>;
-
-/** Returns every name of each flag as written on the command line, including aliases and negations. */
-export function flagNamesOf(flags: readonly (NamedFlag | VllmFlag)[]): FlagNames {
-  return new Map<string, FlagName>(
-    flags.flatMap((flag) => {
-      const named = (name: string, isNegation: boolean): [string, FlagName] => [name, { flag, isNegation }];
-      const negations = isSwitch(flag)
-        ? [`--no-${flag.name}`, ...('negations' in flag ? (flag.negations ?? []) : [])]
-        : [];
-      return [
-        ...[`--${flag.name}`, ...(flag.aliases ?? [])].map((name) => named(name, false)),
-        ...negations.map((name) => named(name, true)),
-      ];
-    }),
-  );
-}
+export { type FlagName, type FlagNames, flagNamesOf, isSwitch };
 
 /** The flags of `capstan serve`, including those of vLLM. */
 export const FLAG_NAMES = flagNamesOf([...SERVE_FLAGS, ...VLLM_FLAGS]);
-
-export function isSwitch(flag: NamedFlag | VllmFlag): boolean {
-  return 'takes' in flag ? flag.takes === 'nothing' : flag.value === undefined;
-}
 
 /** The values of one flag in one source. */
 interface Entry {
@@ -77,6 +52,10 @@ export function resolveServeOptions(sources: readonly FlagValues[], env: NodeJS.
     if (entry !== undefined) acceptVllmFlag(flag, entry, options);
   }
   checkCombinations(options);
+  if (options.modelTable !== undefined) {
+    const single = entries.get(FLAG_NAMES.get('--model')!.flag)?.source;
+    options.models = readModelTable(options, options.modelTable, single, checkEngineOptions);
+  }
   checkDataDir(entries.get(FLAG_NAMES.get('--data-dir')!.flag)?.source, options);
   return options;
 }
@@ -120,16 +99,22 @@ function acceptVllmFlag(flag: VllmFlag, { values, source }: Entry, options: Serv
 }
 
 function checkCombinations(options: ServeOptions): void {
-  const { tls, adminHost, adminPort, accessControl, apiKeys, engine, generationConfig, samplingOverrides } = options;
+  const { tls, adminHost, adminPort, accessControl, apiKeys } = options;
   if ((tls.keyFile === undefined) !== (tls.certFile === undefined))
     throw new UsageError('--ssl-keyfile and --ssl-certfile: expected both, got one');
   if (tls.passphrase !== undefined && tls.keyFile === undefined)
     throw new UsageError('--ssl-keyfile-password: expected --ssl-keyfile and --ssl-certfile too');
-  checkAdapters(options);
+  checkEngineOptions(options);
   if (adminHost !== undefined && adminPort === undefined)
     throw new UsageError('--admin-host: expected --admin-port too');
   if (accessControl === false && apiKeys.length > 0)
     throw new UsageError('--api-key: expected access control to be on, got --no-access-control');
+}
+
+/** Checks the options of one model, and completes those of its engine. */
+function checkEngineOptions(options: ServeOptions): void {
+  const { engine, generationConfig, samplingOverrides } = options;
+  checkAdapters(options);
   const overrides = { ...generationConfig, ...samplingOverrides };
   if (Object.keys(overrides).length > 0) engine.generationConfigOverrides = overrides;
 }

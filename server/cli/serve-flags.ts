@@ -97,6 +97,57 @@ const MODEL: readonly Definition[] = [
     },
   },
   {
+    name: 'alias',
+    value: '<names...>',
+    separator: ',',
+    help: 'further names in requests: NAME, or NAME=MODEL with several models',
+    apply: (o, value) => {
+      const [name, target] = value.split(/=(.*)/s, 2);
+      o.aliases.push({ name, target });
+    },
+  },
+  {
+    name: 'models',
+    value: '<json>',
+    acceptsJson: true,
+    help: 'several models in one server, as arguments or as a table of the --config file: their options by name, for example {"chat": {"model": "DIR", "pinned": true}}',
+    apply: (o, value, source) => {
+      o.modelTable = { value, source };
+    },
+  },
+  {
+    name: 'models-memory',
+    value: '<bytes>',
+    help: 'memory of all loaded models, weights and KV caches on the CPU, for example 24G; the model that was used longest ago is unloaded for another one (default: 80% of the memory that is free at the start)',
+    apply: (o, value, source) => {
+      o.modelLimits.memoryBytes = parseBytes(value, source);
+    },
+  },
+  {
+    name: 'models-max',
+    value: '<number>',
+    help: 'maximum number of loaded models, 0 for no limit (default: 0)',
+    apply: (o, value, source) => {
+      o.modelLimits.maxLoaded = parseCount(value, source, 0) || Infinity;
+    },
+  },
+  {
+    name: 'model-wait-timeout',
+    value: '<seconds>',
+    help: 'seconds that a request waits for its model to load; after that it gets 503 (default: 300)',
+    apply: (o, value, source) => {
+      o.modelLimits.waitTimeoutMs = parseSeconds(value, source, 0.1);
+    },
+  },
+  {
+    name: 'sleep-idle-seconds',
+    value: '<seconds>',
+    help: 'seconds without requests after which a model is unloaded, -1 for never; its next request loads it again (default: -1)',
+    apply: (o, value, source) => {
+      o.modelLimits.idleMs = value === '-1' ? Infinity : parseSeconds(value, source, 0.1);
+    },
+  },
+  {
     name: 'task',
     value: '<task>',
     help: 'what the model does: generate, embed or score (default: auto, what its files say, else generate)',
@@ -463,7 +514,7 @@ const HTTP: readonly Definition[] = [
   {
     name: 'admin-port',
     value: '<number>',
-    help: 'second port, which serves /health, /ping, /metrics and, with --lora-dir, the adapter routes without a key (default: none)',
+    help: 'second port, which serves /health, /ping, /metrics, the routes that load and unload models and, with --lora-dir, adapters, without a key (default: none)',
     apply: (o, value, source) => {
       o.adminPort = parsePort(value, source);
     },
@@ -720,6 +771,22 @@ const LIMITS: readonly Definition[] = [
     help: 'maximum size of a request body, for example 32M (default: 32M)',
     apply: (o, value, source) => {
       o.maxRequestBytes = parseBytes(value, source);
+    },
+  },
+  {
+    name: 'max-stored-response-bytes',
+    value: '<bytes>',
+    help: 'maximum size of all stored responses of /v1/responses together, in DATA_DIR/responses or, without a data directory, in memory; the least recently used are dropped; 0 stores none (default: 256M)',
+    apply: (o, value, source) => {
+      o.storedResponses.maxBytes = parseCount(value, source, 0);
+    },
+  },
+  {
+    name: 'stored-response-days',
+    value: '<days>',
+    help: 'days that a response stays stored after its last use (default: 30)',
+    apply: (o, value, source) => {
+      o.storedResponses.ttlMs = parseInteger(value, source, 1) * 86_400_000;
     },
   },
   {

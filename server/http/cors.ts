@@ -15,7 +15,7 @@ type Headers = Readonly<Record<string, string>>;
 
 const NO_HEADERS: Headers = {};
 const MAX_AGE_S = 600;
-const ALL_METHODS = ['GET', 'HEAD', 'POST', 'OPTIONS'];
+const ALL_METHODS = ['GET', 'HEAD', 'POST', 'DELETE', 'OPTIONS'];
 /** Response headers that scripts may read in addition to the safelisted ones. */
 const EXPOSED_HEADERS = 'X-Request-Id, X-Should-Retry, Retry-After';
 

@@ -1,3 +1,4 @@
+import { DONE } from '../base/error-styles';
 import type { HttpReply, ReplyStream } from './transport';
 
 export interface SseOptions {
@@ -5,7 +6,11 @@ export interface SseOptions {
   pingIntervalMs: number;
   /** How long a client may stop reading before the stream is cut. */
   slowClientTimeoutMs: number;
+  /** The complete event or comment that keeps the connection alive. Default: an empty comment. */
+  ping?: string;
 }
+
+const EMPTY_COMMENT = ':\n\n';
 
 export const SSE_HEADERS = {
   'Content-Type': 'text/event-stream; charset=utf-8',
@@ -35,22 +40,25 @@ export class SseStream {
 
   /** Sends one event per text. Each text is one line of JSON. Rejects with {@link ClientTooSlow}. */
   async send(...data: readonly string[]): Promise<void> {
+    await this.write(data.map((line) => `data: ${line}\n\n`).join(''));
+  }
+
+  /** Sends the text of complete events. Rejects with {@link ClientTooSlow}. */
+  async write(text: string): Promise<void> {
     this.#hasSentSincePing = true;
-    if (!this.#stream.write(data.map((line) => `data: ${line}\n\n`).join(''))) await this.#waitForClient();
+    if (!this.#stream.write(text)) await this.#waitForClient();
   }
 
   /**
    * Sends events with an id, at which a client can resume after a lost connection. Rejects with {@link ClientTooSlow}.
    */
   async sendEvents(events: readonly { id: string | number; data: string }[]): Promise<void> {
-    this.#hasSentSincePing = true;
-    if (!this.#stream.write(events.map(({ id, data }) => `id: ${id}\ndata: ${data}\n\n`).join('')))
-      await this.#waitForClient();
+    await this.write(events.map(({ id, data }) => `id: ${id}\ndata: ${data}\n\n`).join(''));
   }
 
   /** Sends the headers at once, before the first event. */
   open(): void {
-    this.#stream.write(':\n\n');
+    this.#stream.write(EMPTY_COMMENT);
   }
 
   /** Ends the stream without a terminator. */
@@ -59,13 +67,10 @@ export class SseStream {
     this.#stream.end();
   }
 
-  /** Sends the terminator and ends the stream. @param comment A complete SSE comment to send last. */
-  async finish(comment?: string): Promise<void> {
-    this.#hasSentSincePing = true;
-    if (!this.#stream.write(`data: [DONE]\n\n${comment === undefined ? '' : `${comment}\n\n`}`))
-      await this.#waitForClient();
-    clearInterval(this.#pings);
-    this.#stream.end();
+  /** Sends the last text, by default the terminator, and ends the stream. */
+  async finish(text = DONE): Promise<void> {
+    if (text !== '') await this.write(text);
+    this.end();
   }
 
   destroy(): void {
@@ -74,7 +79,7 @@ export class SseStream {
   }
 
   #ping(): void {
-    if (!this.#hasSentSincePing) this.#stream.write(':\n\n');
+    if (!this.#hasSentSincePing) this.#stream.write(this.#options.ping ?? EMPTY_COMMENT);
     this.#hasSentSincePing = false;
   }
 

@@ -3,8 +3,9 @@ import { join, resolve, sep } from 'node:path';
 import { CapstanError } from '../../ts';
 import { ApiError } from '../base/errors';
 import type { Route } from '../http/routes';
-import { header, type HttpReply, type HttpRequest } from '../http/transport';
-import type { OpenAiContext } from './openai/context';
+import type { HttpReply, HttpRequest } from '../http/transport';
+import { refuseWebPages } from './admin-caller';
+import type { ServerContext } from './openai/context';
 import { parseJsonText } from './openai/json-text';
 import { checkJson } from './openai/read-call';
 import { boolean, object, text } from './openai/schema-types';
@@ -12,10 +13,11 @@ import { unsupportedValue } from './openai/unsupported';
 import { show, validate } from './openai/validate';
 
 const nonEmptyText = text({ minLength: 1 });
-const LOAD_REQUEST = object({ lora_name: nonEmptyText, lora_path: nonEmptyText, load_inplace: boolean }, [
-  'lora_name',
-  'lora_path',
-]);
+/** `model` is the model of the adapter. A server with one model does not need it. */
+const LOAD_REQUEST = object(
+  { lora_name: nonEmptyText, lora_path: nonEmptyText, load_inplace: boolean, model: nonEmptyText },
+  ['lora_name', 'lora_path'],
+);
 const UNLOAD_REQUEST = object({ lora_name: nonEmptyText }, ['lora_name']);
 /** The files of an adapter that are read. */
 const FILES = ['adapter_config.json', 'adapter_model.safetensors'];
@@ -25,48 +27,64 @@ const FILES = ['adapter_config.json', 'adapter_model.safetensors'];
  * admin listener has them.
  * @param loraDir The folder that adapters are loaded from. undefined: the routes refuse all requests.
  */
-export function adapterRoutes(loraDir: string | undefined): Route<OpenAiContext>[] {
+export function adapterRoutes(loraDir: string | undefined): Route<ServerContext>[] {
   return [
     {
       method: 'POST',
       path: '/v1/load_lora_adapter',
-      handle: async ({ engine, model }, request, reply) => {
+      handle: async ({ models, signal }, request, reply) => {
         const dir = checkCaller(request, loraDir);
         const { value } = parseJsonText(await readBody(request));
-        const { lora_name: name, lora_path: path, load_inplace: isInPlace } = await validate(LOAD_REQUEST, value);
+        const {
+          lora_name: name,
+          lora_path: path,
+          load_inplace: isInPlace,
+          model,
+        } = await validate(LOAD_REQUEST, value);
         if (isInPlace === true) throw unsupportedValue('load_inplace', true);
-        if (model.has(name))
+        const entry = models.find(model);
+        if (models.has(name))
           throw new ApiError('invalid_value', `lora_name: expected a name that is not in use, got ${show(name)}`, {
             param: 'lora_name',
           });
-        await engine.loadAdapter(name, await findFolder(dir, path)).catch((error: unknown) => {
+        const folder = await findFolder(dir, path);
+        const { engine, release } = await models.acquire(entry, signal);
+        try {
+          await engine.loadAdapter(name, folder);
+        } catch (error) {
           throw toAdapterError(error);
-        });
+        } finally {
+          release();
+        }
         sendText(reply, `Success: LoRA adapter '${name}' added successfully.`);
       },
     },
     {
       method: 'POST',
       path: '/v1/unload_lora_adapter',
-      handle: async ({ engine, model }, request, reply) => {
+      handle: async ({ models, signal }, request, reply) => {
         checkCaller(request, loraDir);
         const { value } = parseJsonText(await readBody(request));
         const { lora_name: name } = await validate(UNLOAD_REQUEST, value);
-        if (model.adapterOf(name) === undefined)
+        const entry = models.entries.find(({ served }) => served.adapterOf(name) !== undefined);
+        if (entry === undefined)
           throw new ApiError('model_not_found', `lora_name: expected a loaded adapter, got ${show(name)}`, {
             param: 'lora_name',
           });
-        engine.unloadAdapter(name);
+        const { engine, release } = await models.acquire(entry, signal);
+        try {
+          engine.unloadAdapter(name);
+        } finally {
+          release();
+        }
         sendText(reply, `Success: LoRA adapter '${name}' removed successfully.`);
       },
     },
   ];
 }
 
-/** The admin listener needs no key, so a web page in a browser of the same machine must not reach these routes. */
 function checkCaller(request: HttpRequest, loraDir: string | undefined): string {
-  if (header(request, 'origin') !== undefined)
-    throw new ApiError('permission_denied', 'This path refuses requests of web pages (header Origin)');
+  refuseWebPages(request);
   if (loraDir === undefined)
     throw new ApiError('permission_denied', 'Adapters can be loaded at run time only with --lora-dir');
   return loraDir;

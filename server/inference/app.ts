@@ -2,16 +2,22 @@ import type { Engine } from '../../ts';
 import type { Access, AccessOutcome } from '../access';
 import { RecordedReply } from '../http/recorded-reply';
 import { Cors, isPreflight } from '../http/cors';
-import { ApiError, renderError } from '../base/errors';
+import { ApiError } from '../base/errors';
+import { errorStyleOf, isAnthropicPath } from '../base/error-styles';
+import { withBearerKey } from '../access/check/authorization';
 import { toApiError } from '../base/to-api-error';
 import { adapterRoutes } from './adapter-routes';
-import { checkHealth } from './health';
+import { checkModels } from './health';
 import type { SseOptions } from '../http/sse';
 import { header, type HttpReply, type HttpRequest } from '../http/transport';
 import type { Log } from '../base/log';
-import { ServedModel } from './openai/models';
-import { OPENAI_ROUTES, type OpenAiContext } from './openai/routes';
+import { MODEL_ADMIN_ROUTES } from './models/admin-routes';
+import { ServedModels } from './models/served-models';
+import { withModel } from './models/with-model';
+import type { ServerContext } from './openai/context';
+import { OPENAI_ROUTES, type OpenAiRoute } from './openai/routes';
 import { ReplicaGuard } from './replica-guard';
+import type { ResponseStore } from './responses/store';
 import { formatLoad, LOAD_HEADER, LOAD_PATH } from '../http/replica-headers';
 import {
   type RequestContext,
@@ -45,18 +51,14 @@ export interface AppOptions {
   rootPath?: string;
   /** Default: {@link DEFAULT_SETTINGS}. */
   settings?: ServerSettings;
+  /** Where responses are kept for later requests. Absent: none are kept. */
+  responses?: ResponseStore | undefined;
   /** The folder that the admin listener may load adapters from. Default: none. */
   loraDir?: string;
   /** Additional routes that need no model. */
   routes?: readonly Route[];
   /** Called at the end of every request. */
   onEnd?: (record: RequestRecord) => void;
-}
-
-/** A loaded engine and its model names. */
-interface LoadedModel {
-  engine: Engine;
-  model: ServedModel;
 }
 
 /** The state of a request in progress. */
@@ -81,7 +83,7 @@ export class App {
   readonly #cors: Cors;
   readonly #openPaths: ReadonlySet<string>;
   readonly #replicaGuard: ReplicaGuard | undefined;
-  #loaded: LoadedModel | undefined;
+  #models: ServedModels | undefined;
   #isDraining = false;
   readonly #open = new Set<OpenRequest>();
   #onIdle: (() => void)[] = [];
@@ -91,16 +93,19 @@ export class App {
     this.#cors = options.cors ?? new Cors();
     this.#openPaths = new Set(options.openPaths);
     if (options.replicaSecret !== undefined) this.#replicaGuard = new ReplicaGuard(options.replicaSecret);
-    this.#adminRoutes = new RouteTable(adapterRoutes(options.loraDir).map((route) => this.#onceLoaded(route)));
+    this.#adminRoutes = new RouteTable(
+      [...adapterRoutes(options.loraDir), ...MODEL_ADMIN_ROUTES].map((route) => this.#onceLoaded(route)),
+    );
     const version = JSON.stringify({ version: packageVersion() });
-    const health = (method: 'GET' | 'POST', path: string): Route<OpenAiContext> => ({
+    const health = (method: 'GET' | 'POST', path: string): Route<ServerContext> => ({
       method,
       path,
       isOperational: true,
-      handle: ({ engine }, _request, reply) => this.#health(engine, reply),
+      handle: ({ models }, _request, reply) => this.#health(models, reply),
     });
     this.#routes = new RouteTable([
-      ...[...OPENAI_ROUTES, health('GET', '/health'), health('GET', '/ping'), health('POST', '/ping')].map((route) =>
+      ...OPENAI_ROUTES.map((route) => this.#onceLoaded(toServerRoute(route))),
+      ...[health('GET', '/health'), health('GET', '/ping'), health('POST', '/ping')].map((route) =>
         this.#onceLoaded(route),
       ),
       {
@@ -124,7 +129,12 @@ export class App {
   /** Starts to serve a loaded model. Until then the routes that need it answer `model_loading`. */
   serve(engine: Engine): void {
     const [first = engine.info.modelName, ...rest] = this.#options.servedNames;
-    this.#loaded = { engine, model: new ServedModel([first, ...rest], engine) };
+    this.serveModels(ServedModels.of(engine, [first, ...rest]));
+  }
+
+  /** As {@link App.serve}, for models that may load later. */
+  serveModels(models: ServedModels): void {
+    this.#models = models;
   }
 
   /** Refuses new requests to the model. Resolves when all open requests have ended. */
@@ -164,13 +174,17 @@ export class App {
     try {
       await this.#findRoute(request.method, request.path, false).handle(context, request, reply);
     } catch (error) {
-      this.#sendError(error, request, { reply });
+      this.#sendError(error, request, { reply, requestId: context.requestId });
     }
   }
 
   async #respond(request: HttpRequest, transportReply: HttpReply, isAdmin: boolean): Promise<void> {
     const requestId = requestIdOf(request);
-    const reply = new RecordedReply(transportReply, { ...this.#cors.headers(request), 'X-Request-Id': requestId });
+    const reply = new RecordedReply(transportReply, {
+      ...this.#cors.headers(request),
+      'X-Request-Id': requestId,
+      ...(isAnthropicPath(this.#withoutRootPath(request.path)) ? { 'request-id': requestId } : {}),
+    });
     const open: OpenRequest = {
       startedMs: performance.now(),
       requestId,
@@ -208,7 +222,7 @@ export class App {
     if (!isAdmin) this.#checkReplicaSecret(open, request, path);
     // NOTE: the key is checked before anything else. An open path must match exactly, not as a prefix.
     if (!isAdmin && !this.#openPaths.has(path)) {
-      const pendingCheck = this.#checkAccess(open, request);
+      const pendingCheck = this.#checkAccess(open, request, path);
       // Most keys are in memory. Their check is synchronous and costs no extra turn of the event loop.
       if (pendingCheck !== undefined) await pendingCheck;
     }
@@ -230,22 +244,19 @@ export class App {
   }
 
   #load(): string {
-    const { queuedPromptTokens, numFreeBlocks, numCachedBlocks, numBlocks } = this.#loaded?.engine.stats() ?? {
-      queuedPromptTokens: 0,
-      numFreeBlocks: 0,
-      numCachedBlocks: 0,
-      numBlocks: 0,
-    };
-    return formatLoad({
-      open: this.#open.size,
-      queuedPromptTokens,
-      freeBlocks: numFreeBlocks + numCachedBlocks,
-      numBlocks,
-    });
+    const load = { open: this.#open.size, queuedPromptTokens: 0, freeBlocks: 0, numBlocks: 0 };
+    for (const { engine } of this.#models?.loaded ?? []) {
+      const { queuedPromptTokens, numFreeBlocks, numCachedBlocks, numBlocks } = engine.stats();
+      load.queuedPromptTokens += queuedPromptTokens;
+      load.freeBlocks += numFreeBlocks + numCachedBlocks;
+      load.numBlocks += numBlocks;
+    }
+    return formatLoad(load);
   }
 
-  #checkAccess(open: OpenRequest, request: HttpRequest): Promise<void> | undefined {
-    const outcome = this.#options.access?.check(request);
+  #checkAccess(open: OpenRequest, request: HttpRequest, path: string): Promise<void> | undefined {
+    const checked = isAnthropicPath(path) ? { ...request, headers: withBearerKey(request.headers) } : request;
+    const outcome = this.#options.access?.check(checked);
     if (outcome instanceof Promise) return outcome.then((settled) => this.#applyAccess(open, settled));
     if (outcome !== undefined) this.#applyAccess(open, outcome);
     return undefined;
@@ -272,7 +283,7 @@ export class App {
   #findRoute(method: string, path: string, isAdmin: boolean): Route {
     const adminRoutes = this.#adminRoutes.at(path);
     if (!isAdmin && adminRoutes.length > 0)
-      throw new ApiError('unknown_url', 'This path is on the admin listener only: see --admin-port and --lora-dir');
+      throw new ApiError('unknown_url', 'This path is on the admin listener only: see --admin-port');
     const routes = this.#routes.at(path).filter((route) => !isAdmin || route.isOperational);
     const candidates = [...routes, ...adminRoutes];
     if (candidates.length === 0)
@@ -288,37 +299,49 @@ export class App {
     });
   }
 
-  /** Returns a route that responds with an error until the model is loaded and during shutdown. */
-  #onceLoaded(route: Route<OpenAiContext>): Route {
+  /** Returns a route that responds with an error until the models are known and during shutdown. */
+  #onceLoaded(route: Route<ServerContext>): Route {
     return {
       ...route,
       handle: (context, request, reply) => {
         if (this.#isDraining) throw new ApiError('shutting_down', 'The server is shutting down');
-        if (this.#loaded === undefined) throw new ApiError('model_loading', 'The model is still loading');
-        const { sse, log, settings = DEFAULT_SETTINGS } = this.#options;
-        return route.handle({ ...context, ...this.#loaded, sse, log, settings }, request, reply);
+        if (this.#models === undefined) throw new ApiError('model_loading', 'The model is still loading');
+        const { sse, log, settings = DEFAULT_SETTINGS, responses } = this.#options;
+        return route.handle({ ...context, models: this.#models, sse, log, settings, responses }, request, reply);
       },
     };
   }
 
-  #health(engine: Engine, reply: HttpReply): void {
-    checkHealth(engine.stats(), this.#options.healthStallTimeoutMs);
+  #health(models: ServedModels, reply: HttpReply): void {
+    checkModels(models, this.#options.healthStallTimeoutMs);
     reply.send(200, {}, '');
   }
 
-  #sendError(error: unknown, request: HttpRequest, { reply }: { reply: HttpReply }): void {
+  #sendError(
+    error: unknown,
+    request: HttpRequest,
+    { reply, requestId }: { reply: HttpReply; requestId: string },
+  ): void {
     if (request.signal.aborted) return;
     const apiError = toApiError(error);
     if (apiError.status === 500)
       this.#options.log.error({ path: request.path, err: apiError.cause ?? apiError }, 'a request failed');
-    if (!reply.hasStarted)
-      reply.send(apiError.status, { 'Content-Type': 'application/json', ...apiError.headers }, renderError(apiError));
+    if (reply.hasStarted) return;
+    const { body } = errorStyleOf(this.#withoutRootPath(request.path));
+    const headers = { 'Content-Type': 'application/json', ...apiError.headers };
+    reply.send(apiError.status, headers, body(apiError, requestId));
   }
 
   #withoutRootPath(path: string): string {
     const { rootPath = '' } = this.#options;
     return rootPath !== '' && path.startsWith(`${rootPath}/`) ? path.slice(rootPath.length) : path;
   }
+}
+
+/** Returns a route that finds its model first, if it needs one. */
+function toServerRoute(route: OpenAiRoute): Route<ServerContext> {
+  if (route.needsModel === false) return route;
+  return { ...route, handle: (context, request, reply) => withModel(route, context, request, reply) };
 }
 
 /** The status that nginx introduced for a client that disconnected. */

@@ -5,8 +5,10 @@ import { Cors } from '../http/cors';
 import { requestLogger } from '../http/request-log';
 import { App } from './app';
 import { openBatches } from './batches/open-batches';
+import type { OpenedModels } from './models/open-models';
 import { Metrics } from './metrics/metrics';
 import { openApiRoute } from './openapi/route';
+import { openResponseStore } from './responses/open-store';
 import { openAccess } from './serve-access';
 import type { ServeOptions } from './serve-options';
 
@@ -16,6 +18,10 @@ const SLOW_CLIENT_TIMEOUT_MS = 60_000;
 export interface OpenedApp {
   app: App;
   serve(engine: Engine): void;
+  /** As {@link OpenedApp.serve}, for models that load as engines of `observe`. */
+  serveModels(models: OpenedModels): void;
+  /** Returns an engine to use in place of a loaded one, which counts for the metrics. */
+  observe: (engine: Engine, modelName: string) => Engine;
   /** Stops batches and closes the access check. The engine belongs to the caller. */
   close(): Promise<void>;
 }
@@ -31,12 +37,13 @@ export async function openApp(options: ServeOptions, log: Log): Promise<OpenedAp
 }
 
 async function openParts(options: ServeOptions, log: Log, closers: Closers): Promise<OpenedApp> {
-  const metrics = new Metrics({ compat: options.metricsCompat });
+  const metrics = new Metrics({ compat: options.metricsCompat, hasSeveralModels: options.models.length > 0 });
   const access = await openAccess(options, log);
   closers.push(async () => access?.close());
   const batches = await openBatches(options, access, log);
   closers.push(() => batches.close());
   const logRequest = requestLogger(log, options);
+  const responses = await openResponseStore(options);
   const app: App = new App({
     servedNames: options.servedNames,
     healthStallTimeoutMs: options.healthStallTimeoutMs,
@@ -47,6 +54,7 @@ async function openParts(options: ServeOptions, log: Log, closers: Closers): Pro
     prefixCacheScope: options.prefixCacheScope,
     rootPath: options.rootPath,
     settings: options.settings,
+    responses,
     routes: [
       metrics.route,
       ...batches.routes,
@@ -63,10 +71,16 @@ async function openParts(options: ServeOptions, log: Log, closers: Closers): Pro
   metrics.watch(app);
   return {
     app,
+    observe: (engine, name) => metrics.observe(engine, name),
+    serveModels: ({ models, engineModels }) => {
+      metrics.watchModels(engineModels, models.pool);
+      app.serveModels(models);
+      batches.serve(app, () => models.loaded);
+    },
     serve: (engine) => {
       const observed = metrics.observing(engine, options.servedNames[0] ?? engine.info.modelName);
       app.serve(observed);
-      batches.serve(app, observed);
+      batches.serve(app, () => [{ engine: observed }]);
     },
     close: () => closeAll(closers),
   };

@@ -3,12 +3,22 @@ import type { CorsOptions } from '../http/cors';
 import type { LOG_LEVELS } from '../base/log-levels';
 import { DEFAULT_KEEP_ALIVE_MS } from '../http/transport';
 import { type BatchLimits, DEFAULT_BATCH_LIMITS } from './batches/limits';
+import { DEFAULT_MODEL_LIMITS, type ModelLimits, type ModelOptions } from './models/model-options';
 import { DEFAULT_SETTINGS, type ServerSettings } from './settings';
+
+const DAY_MS = 86_400_000;
 
 /** The options of `capstan serve`. */
 export interface ServeOptions {
   model: string;
   servedNames: string[];
+  /** Further names in requests. `target` names the model of several. */
+  aliases: { name: string; target: string | undefined }[];
+  /** Several models. Empty: `model` is the only one. */
+  models: ModelOptions[];
+  /** The table that `models` come from: JSON, and where it came from. */
+  modelTable: { value: string; source: string } | undefined;
+  modelLimits: ModelLimits;
   host: string;
   port: number;
   /** Path of a Unix socket, in place of host and port. */
@@ -32,6 +42,8 @@ export interface ServeOptions {
   batches: BatchLimits;
   /** Set for a replica behind a gateway. */
   replicaSecret: string | undefined;
+  /** Limits of the responses that later requests can continue or read. */
+  storedResponses: { maxBytes: number; ttlMs: number };
   openPaths: string[];
   onRevoke: 'cut' | 'finish';
   trustedProxies: string[];
@@ -68,6 +80,10 @@ export function defaultServeOptions(env: NodeJS.ProcessEnv): ServeOptions {
   return {
     model: 'demo',
     servedNames: [],
+    aliases: [],
+    models: [],
+    modelTable: undefined,
+    modelLimits: { ...DEFAULT_MODEL_LIMITS },
     host: isProduction ? '0.0.0.0' : '127.0.0.1',
     port: isProduction ? 80 : 8080,
     socketPath: undefined,
@@ -85,6 +101,7 @@ export function defaultServeOptions(env: NodeJS.ProcessEnv): ServeOptions {
     dataDir: undefined,
     batches: { ...DEFAULT_BATCH_LIMITS },
     replicaSecret: undefined,
+    storedResponses: { maxBytes: 256 * 2 ** 20, ttlMs: 30 * DAY_MS },
     openPaths: [],
     onRevoke: 'cut',
     trustedProxies: [],

@@ -1,17 +1,16 @@
-import { CapstanError, Engine, type ModelInfo } from '../../ts';
+import { CapstanError } from '../../ts';
 import type { App } from './app';
 import { type Closers, runAndClose } from '../base/closers';
 import { UsageError } from '../base/usage-error';
 import { createTransport } from '../http/create-transport';
 import type { HttpHandler, Transport } from '../http/transport';
-import { LoadProgress } from '../base/load-progress';
-import { fitWarning, uncheckedWarning } from '../base/model-fit';
 import { createLog, type Log } from '../base/log';
+import { loadFirst, type OpenedModels, openModels } from './models/open-models';
 import { openApp } from './open-app';
 import { needsKey } from './serve-access';
 import type { ServeOptions } from './serve-options';
 import { Shutdown } from '../base/shutdown';
-import { startupText } from './startup-text';
+import { type Address, severalText, startupText } from './startup-text';
 import { withTimeout } from '../base/with-timeout';
 
 const LOOPBACK = '127.0.0.1';
@@ -46,18 +45,18 @@ async function runServer(options: ServeOptions, log: Log, closers: Closers): Pro
     closers.push(() => transport.close());
     const port = await listen(transport, options);
     const adminPort = options.adminPort === undefined ? undefined : await openAdmin(options, app, closers);
-    const engine = await loadEngine(options, shutdown.signal, log);
-    // Closing the engine ends open requests with an error. Their connections close after that.
-    closers.push(() => engine.close().then(() => withTimeout(LAST_ERRORS_TIMEOUT_MS, app.drain())));
-    opened.serve(engine);
+    const loaded = await openModels(options, { signal: shutdown.signal, log, observe: opened.observe });
+    // Closing the engines ends open requests with an error. Their connections close after that.
+    closers.push(() => loaded.models.pool.close().then(() => withTimeout(LAST_ERRORS_TIMEOUT_MS, app.drain())));
+    opened.serveModels(loaded);
+    await loadFirst(loaded, options.models, shutdown.signal);
     const { host, socketPath, adminHost = LOOPBACK } = options;
     process.stdout.write(
-      startupText(engine.info, {
+      startText(loaded, {
         host,
         port,
         socketPath,
         transport: transport.name,
-        model: options.servedNames[0] ?? engine.info.modelName,
         isTls: options.tls.certFile !== undefined,
         needsKey: needsKey(options),
         isReplica: options.replicaSecret !== undefined,
@@ -72,6 +71,20 @@ async function runServer(options: ServeOptions, log: Log, closers: Closers): Pro
     if (error instanceof CapstanError && error.code === 'aborted') return 0;
     throw error;
   }
+}
+
+function startText({ models, engineModels }: OpenedModels, address: Omit<Address, 'model'>): string {
+  const { only } = models;
+  const engine = only?.slot.engine;
+  if (only !== undefined && engine !== undefined)
+    return startupText(engine.info, { ...address, model: only.served.names[0] });
+  const listed = engineModels.map(({ name, info: { task }, status, neededBytes }) => ({
+    name,
+    task,
+    state: status.value,
+    neededBytes,
+  }));
+  return severalText(listed, models.pool.limits.memoryBytes, { ...address, model: listed[0].name });
 }
 
 async function openTransport(
@@ -124,32 +137,6 @@ async function listen(
     const reason = socketPath === undefined ? (LISTEN_ERRORS[code ?? ''] ?? message) : message;
     throw Object.assign(new Error(`cannot listen on ${socketPath ?? `${host}:${port}`}: ${reason}`), { code });
   }
-}
-
-async function loadEngine({ model, engine: options }: ServeOptions, signal: AbortSignal, log: Log): Promise<Engine> {
-  const progress = new LoadProgress((text, fields) => log.info(fields, text));
-  try {
-    const engine = await Engine.load(model, {
-      ...options,
-      signal,
-      onProgress: (done) => progress.update(done),
-      onDownload: (info) => checkFit(info, log),
-    });
-    for (const note of engine.info.notes) log.info(note);
-    return engine;
-  } finally {
-    progress.end();
-  }
-}
-
-/** @throws CapstanError `out_of_memory` for a model that this machine cannot hold, before it is downloaded. */
-function checkFit(info: ModelInfo, log: Log): void {
-  const { repository, commit, downloadBytes, fit } = info;
-  const warning = fitWarning(info);
-  if (fit?.verdict === 'too_large') throw new CapstanError('out_of_memory', warning!);
-  const unchecked = uncheckedWarning(info);
-  for (const text of [warning, unchecked]) if (text !== undefined) log.warn(text);
-  log.info({ repository, commit, downloadBytes }, 'downloading the model');
 }
 
 async function drain(app: App, transport: Transport, { shutdownTimeoutMs }: ServeOptions, log: Log): Promise<void> {

@@ -1,4 +1,5 @@
 import type { EngineInfo, ModelTask } from '../../ts';
+import { packageVersion } from '../base/version';
 
 /** Where a server listens and what clients need. */
 export interface Address {
@@ -28,18 +29,50 @@ const EXAMPLES: Readonly<Record<ModelTask, { path: string; fields: object }>> = 
 
 /** Returns the text that a start prints: model, what it does, address and a request to try. */
 export function startupText(info: EngineInfo, address: Address): string {
-  const { transport, model, needsKey = false, isReplica = false, admin, socketPath, isTls = false } = address;
-  const scheme = isTls ? 'https' : 'http';
-  const url =
-    socketPath === undefined ? `${scheme}://${urlHost(address.host)}:${address.port}` : `${scheme}://localhost`;
+  const { model } = address;
   const numRanks = info.tensorParallelSize === 1 ? '' : `, ${info.tensorParallelSize} ranks`;
-  const { path, fields } = EXAMPLES[info.task];
-  const body = JSON.stringify({ model, ...fields });
   return [
     `Capstan ${info.version} serves ${model} (${info.architecture}, ${count(info.numParameters)} parameters, ${weightsText(info)}): ` +
       `${info.backend} ${info.isa}, ${info.threads} ${info.threads === 1 ? 'thread' : 'threads'}${numRanks}, context length ${grouped(info.maxModelLen)}, ` +
-      `KV cache ${bytes(info.kvCacheBytes)} (${grouped(info.numBlocks * info.blockSize)} tokens), ${socketPath === undefined ? url : `unix:${socketPath}${isTls ? ' with TLS' : ''}`} (${transport})`,
+      `KV cache ${bytes(info.kvCacheBytes)} (${grouped(info.numBlocks * info.blockSize)} tokens), ${addressText(address)}`,
     taskText(info),
+    ...endLines(info.task, address),
+  ].join('\n');
+}
+
+/** As {@link startupText}, for several models. */
+export function severalText(
+  models: readonly { name: string; task: ModelTask; state: string; neededBytes: number }[],
+  memoryBytes: number,
+  address: Address,
+): string {
+  return [
+    `Capstan ${packageVersion()} serves ${models.length} models in ${bytes(memoryBytes)} of memory: ${addressText(address)}`,
+    ...models.map(
+      ({ name, task, state, neededBytes }) => `  ${name}: ${task}, ${state}, about ${bytes(neededBytes)} in memory`,
+    ),
+    ...endLines(models[0].task, address),
+  ].join('\n');
+}
+
+function addressText(address: Address): string {
+  const { socketPath, isTls = false, transport } = address;
+  const place = socketPath === undefined ? urlOf(address) : `unix:${socketPath}${isTls ? ' with TLS' : ''}`;
+  return `${place} (${transport})`;
+}
+
+function urlOf({ socketPath, isTls = false, host, port }: Address): string {
+  const scheme = isTls ? 'https' : 'http';
+  return socketPath === undefined ? `${scheme}://${urlHost(host)}:${port}` : `${scheme}://localhost`;
+}
+
+/** Returns the addresses without a key, and a request to try. */
+function endLines(task: ModelTask, address: Address): string[] {
+  const { model, needsKey = false, isReplica = false, admin, socketPath } = address;
+  const url = urlOf(address);
+  const { path, fields } = EXAMPLES[task];
+  const body = JSON.stringify({ model, ...fields });
+  return [
     ...(admin === undefined ? [] : [`Health and metrics, without a key: http://${urlHost(admin.host)}:${admin.port}`]),
     ...(isReplica
       ? []
@@ -48,7 +81,7 @@ export function startupText(info: EngineInfo, address: Address): string {
           `  curl ${socketPath === undefined ? '' : `--unix-socket ${quoted(socketPath)} `}${url}${path} ${needsKey ? '-H "Authorization: Bearer $API_KEY" ' : ''}-H 'Content-Type: application/json' -d ${quoted(body)}`,
         ]),
     '',
-  ].join('\n');
+  ];
 }
 
 function weightsText({ weightDtype, quantization }: EngineInfo): string {

@@ -37,6 +37,7 @@ export class MemoryReply implements HttpReply, ReplyStream {
   get events(): any[] {
     return this.text
       .split('\n\n')
+      .map((event) => event.replace(/^event: \w[\w.]*\n/, ''))
       .filter((line) => line.startsWith('data: '))
       .map((line) => (line === 'data: [DONE]' ? '[DONE]' : JSON.parse(line.slice(6))));
   }

@@ -103,7 +103,8 @@ export function estimateFit(input: FitInput): ModelFit | undefined {
   };
 }
 
-interface Shape {
+/** What the memory of a model on the CPU depends on, besides the options. */
+export interface Shape {
   spec: NativeModelSpec;
   stored: keyof typeof DTYPE_BYTES;
   numWeights: number;
@@ -141,7 +142,12 @@ function ggufBytes(fileBytes: number, quantization: string | null | undefined): 
   return Math.ceil(fileBytes * (known === undefined ? OTHER_GGUF_GROWTH : GGUF_GROWTH[known]));
 }
 
-function weightsOf(input: FitInput, shape: Shape | undefined, quantization: string): number {
+/** Returns the memory of the weights. */
+export function weightsOf(
+  input: Pick<FitInput, 'format' | 'fileBytes' | 'options' | 'quantization'>,
+  shape: Shape | undefined,
+  quantization: string,
+): number {
   const { format, fileBytes, options } = input;
   if (format === 'gguf') return ggufBytes(fileBytes, input.quantization);
   if (shape === undefined) return fileBytes;
@@ -158,7 +164,7 @@ function weightsOf(input: FitInput, shape: Shape | undefined, quantization: stri
 }
 
 /** Keys and values of attention, of the window only in layers that have one, and the states of recurrent layers. */
-function kvBytes(shape: Shape, options: FitOptions, contextLength: number): number {
+export function kvBytes(shape: Shape, options: FitOptions, contextLength: number): number {
   const { layers, numKvHeads, headDim, recurrent } = shape.spec;
   const { kvCacheDtype = 'auto' } = options;
   const dtype = kvCacheDtype === 'auto' ? computeType(shape, options) : kvCacheDtype;

@@ -48,14 +48,34 @@ export interface ModelOverrides {
 /** The model that ships with the package. */
 export const DEMO_MODEL = 'demo';
 
+/** A model without what needs its tokenizer. */
+export type ModelWeights = Pick<Model, 'name' | 'config' | 'checkpoint'>;
+
+/**
+ * Reads the configuration and the headers of the weights, as {@link readModel} does.
+ * @throws CapstanError as {@link readModel}.
+ */
+export async function readWeights(
+  modelPath: string,
+  { task = 'auto', name }: Pick<ModelOverrides, 'task' | 'name'> = {},
+): Promise<ModelWeights> {
+  const { path, gguf } = await findModel(modelPath);
+  const weights = gguf === undefined ? await readFolder(path, task) : await readGgufModel(gguf, task);
+  return { name: name ?? nameOf(modelPath, path), ...weights };
+}
+
+async function findModel(modelPath: string): Promise<{ path: string; gguf: string | undefined }> {
+  const path = modelPath === DEMO_MODEL ? join(packageRoot(), 'models', 'demo') : resolve(modelPath);
+  await checkPath(path, modelPath);
+  return { path, gguf: await findGguf(path) };
+}
+
 /**
  * @param modelPath A model directory, a GGUF file (of a split one, the first part), or `demo`.
  * @throws CapstanError `invalid_model`, `unsupported_model` or `io_error` that names the file.
  */
 export async function readModel(modelPath: string, overrides: ModelOverrides = {}): Promise<Model> {
-  const path = modelPath === DEMO_MODEL ? join(packageRoot(), 'models', 'demo') : resolve(modelPath);
-  await checkPath(path, modelPath);
-  const gguf = await findGguf(path);
+  const { path, gguf } = await findModel(modelPath);
   const { chatTemplate, toolCallFormat = 'auto', reasoningFormat = 'auto', task = 'auto' } = overrides;
   // The tokenizer takes longest, so it loads in parallel.
   const [weights, text] = await Promise.allSettled([

@@ -9,13 +9,19 @@ import { MODEL_ARGUMENT } from '../model-argument';
 export function addServeCommand(program: Command, onExit: (exitCode: number) => void): void {
   const serve = program
     .command('serve')
-    .description('serve a model over an OpenAI-compatible HTTP API')
-    .argument('[model]', MODEL_ARGUMENT)
+    .description('serve one model or several over an OpenAI-compatible HTTP API')
+    .argument('[models...]', `${MODEL_ARGUMENT}; several are loaded on demand`)
     .showHelpAfterError('(see capstan serve --help)')
     .addHelpText('after', HELP_TAIL);
   const commandLine = addFlags(serve, FLAG_NAMES, FLAG_GROUPS[0]);
-  serve.action(async (model: string | undefined) => {
-    if (model !== undefined) commandLine.values.add(FLAG_NAMES.get('--model')!, model, 'the model');
+  serve.action(async (models: string[]) => {
+    if (models.length === 1) commandLine.values.add(FLAG_NAMES.get('--model')!, models[0], 'the model');
+    if (models.length > 1)
+      commandLine.values.add(
+        FLAG_NAMES.get('--models')!,
+        JSON.stringify(models.map((model) => ({ model }))),
+        'the models',
+      );
     const sources = await readFlagSources(commandLine, FLAG_NAMES);
     const { serve: runServer } = await import('../../inference/serve.js');
     onExit(
@@ -61,6 +67,7 @@ Examples:
   capstan serve Qwen3-4B-Q4_K_M.gguf                      a GGUF file
   capstan serve /models/Qwen2.5-0.5B-Instruct --port 8000 --max-model-len 8K
   capstan serve Qwen/Qwen2.5-0.5B-Instruct                a model of the hub, downloaded once
+  capstan serve Qwen3-4B-Q4_K_M.gguf BAAI/bge-m3 --alias fast=Qwen3-4B-Q4_K_M
   capstan serve DIR --access-control --admin-port 9090    requires a key of capstan keys create; probes on port 9090
   capstan serve DIR --ssl-keyfile key.pem --ssl-certfile cert.pem
   PLATFORM_SERVING_PRODUCTION=1 capstan serve DIR         port 80 on all addresses

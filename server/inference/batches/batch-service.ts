@@ -36,6 +36,9 @@ export interface BatchServiceOptions extends BatchLimits {
   access: Access | undefined;
 }
 
+/** Returns the engines that are loaded now. */
+export type LoadedEngines = () => Iterable<{ readonly engine: Engine }>;
+
 /** What a client asks for with a batch. */
 export interface BatchOrder {
   endpoint: string;
@@ -55,7 +58,7 @@ export class BatchService {
   readonly #lock: { close(): void };
   #runner: BatchRunner | undefined;
   /** Set when batches run. */
-  #served: { app: App; engine: Engine } | undefined;
+  #served: { app: App; loaded: LoadedEngines } | undefined;
 
   private constructor(
     options: BatchServiceOptions,
@@ -89,22 +92,25 @@ export class BatchService {
   }
 
   /** Starts to run batches: new ones, and those that an earlier process did not end. */
-  serve(app: App, engine: Engine): void {
-    this.#served = { app, engine };
+  serve(app: App, loaded: LoadedEngines): void {
+    this.#served = { app, loaded };
     const { files, batches } = this;
     const { log, maxNumSeqs } = this.#options;
-    const isCuda = engine.info.backend === 'cuda';
-    const slots = maxNumSeqs ?? (isCuda ? DEFAULT_SLOTS.cuda : DEFAULT_SLOTS.cpu);
-    const { concurrency = isCuda ? slots : CPU_LINES } = this.#options;
     const options: BatchRunnerOptions = {
       files,
       batches,
       log,
       execute: (batch, line, signal) => this.#execute(batch, line, signal),
       numPlaces: () => {
-        if (hasFailed(engine)) return 0;
-        const { numRunning, numWaiting, numBackground } = engine.stats();
-        const numIdle = slots - (numRunning + numWaiting - numBackground);
+        const engines = Array.from(loaded(), ({ engine }) => engine);
+        if (engines.some(hasFailed)) return 0;
+        const isCuda = engines.some(({ info }) => info.backend === 'cuda');
+        let numIdle = maxNumSeqs ?? (isCuda ? DEFAULT_SLOTS.cuda : DEFAULT_SLOTS.cpu);
+        const { concurrency = isCuda ? numIdle : CPU_LINES } = this.#options;
+        for (const engine of engines) {
+          const { numRunning, numWaiting, numBackground } = engine.stats();
+          numIdle -= numRunning + numWaiting - numBackground;
+        }
         return Math.max(0, Math.min(concurrency, numIdle));
       },
     };
@@ -202,7 +208,7 @@ export class BatchService {
   }
 
   async #execute(batch: BatchRecord, line: BatchLine, signal: AbortSignal): Promise<LineOutcome> {
-    const { app, engine } = this.#served!;
+    const { app, loaded } = this.#served!;
     const requestId = newId('batch');
     if (line.isStream) return done(400, STREAM_REFUSED, requestId);
     const admitted = this.#admit(batch);
@@ -222,7 +228,8 @@ export class BatchService {
     if (reply.status !== 200) {
       const code = errorCode(reply.body);
       if (Object.hasOwn(RETRIES_MS, code)) return { kind: 'retry', afterMs: RETRIES_MS[code] };
-      if (HALTS.has(code) || (reply.status >= 500 && hasFailed(engine))) return { kind: 'halt' };
+      if (HALTS.has(code) || (reply.status >= 500 && Array.from(loaded(), ({ engine }) => engine).some(hasFailed)))
+        return { kind: 'halt' };
     }
     return done(reply.status, reply.body, requestId);
   }

@@ -1,12 +1,11 @@
 import { resolve } from 'node:path';
-import type { Engine } from '../../../ts';
 import type { Access } from '../../access';
 import { ApiError } from '../../base/errors';
 import type { Log } from '../../base/log';
 import type { Route } from '../../http/routes';
 import type { App } from '../app';
 import type { ServeOptions } from '../serve-options';
-import { BatchService } from './batch-service';
+import { BatchService, type LoadedEngines } from './batch-service';
 import { batchRoutes } from './routes';
 
 const REPLICA =
@@ -17,7 +16,7 @@ const LOCKED = 'Another server keeps its files and batches in the same data dire
 /** The routes of files and batches. Without a folder they answer 501 with the reason. */
 export interface OpenedBatches {
   routes: readonly Route[];
-  serve(this: void, app: App, engine: Engine): void;
+  serve(this: void, app: App, loaded: LoadedEngines): void;
   close(this: void): Promise<void>;
 }
 

@@ -1,30 +1,46 @@
 import { Counter, Gauge, type Registry } from 'prom-client';
 import type { AdapterInfo, EngineStats } from '../../../ts';
+import { type Counters, NO_COUNTERS } from '../models/engine-counters';
 
 interface MetricName {
   name: string;
   help: string;
 }
 
-/** Registers the metrics that the engine counts. They are read at each scrape and cost nothing per step. */
-export function registerEngineMetrics(registry: Registry, stats: () => EngineStats | undefined): void {
-  const registers = [registry];
+/** The labels of one model: none for a server with one. */
+export type ModelLabels = Record<string, string>;
+
+/** What is measured of one model. */
+export interface MeasuredModel {
+  labels: ModelLabels;
+  /** Without gauges while the model is not loaded. Undefined before its first load. */
+  stats: (Counters & Partial<EngineStats>) | undefined;
+  adapters: readonly AdapterInfo[];
+}
+
+/** Registers the metrics that engines count. They are read at each scrape and cost nothing per step. */
+export function registerEngineMetrics(
+  registry: Registry,
+  models: () => readonly MeasuredModel[],
+  modelLabels: readonly string[],
+): void {
+  const common = { registers: [registry], labelNames: [...modelLabels] };
   const gauge = (named: MetricName, read: (stats: EngineStats) => number) =>
     new Gauge({
       ...named,
-      registers,
+      ...common,
       collect() {
-        this.set(valueOf(stats(), read));
+        for (const { labels, stats } of models()) this.set(labels, isLoaded(stats) ? read(stats) : 0);
       },
     });
   // The engine holds the count, so each scrape replaces the value.
-  const counter = (named: MetricName, read: (stats: EngineStats) => number) =>
+  const counter = (named: MetricName, read: (stats: Counters) => number) =>
     new Counter({
       ...named,
-      registers,
+      ...common,
       collect() {
         this.reset();
-        this.inc(valueOf(stats(), read));
+        for (const { labels, stats } of models()) this.inc(labels, stats === undefined ? 0 : read(stats));
       },
     });
 
@@ -44,13 +60,15 @@ export function registerEngineMetrics(registry: Registry, stats: () => EngineSta
   new Gauge({
     name: 'capstan_kv_cache_blocks',
     help: 'KV cache blocks by state: used by sequences, cached for later prompts, or free',
-    labelNames: ['state'],
-    registers,
+    registers: [registry],
+    labelNames: ['state', ...modelLabels],
     collect() {
-      const { numBlocks = 0, numFreeBlocks = 0, numCachedBlocks = 0 } = stats() ?? {};
-      this.set({ state: 'used' }, numBlocks - numFreeBlocks - numCachedBlocks);
-      this.set({ state: 'cached' }, numCachedBlocks);
-      this.set({ state: 'free' }, numFreeBlocks);
+      for (const { labels, stats } of models()) {
+        const { numBlocks = 0, numFreeBlocks = 0, numCachedBlocks = 0 } = stats ?? {};
+        this.set({ ...labels, state: 'used' }, numBlocks - numFreeBlocks - numCachedBlocks);
+        this.set({ ...labels, state: 'cached' }, numCachedBlocks);
+        this.set({ ...labels, state: 'free' }, numFreeBlocks);
+      }
     },
   });
   gauge(
@@ -120,52 +138,63 @@ export function registerEngineMetrics(registry: Registry, stats: () => EngineSta
   new Counter({
     name: 'capstan_spec_decode_accepted_tokens_per_pos_total',
     help: 'Accepted tokens by position in the proposal, from 0',
-    labelNames: ['position'],
-    registers,
+    registers: [registry],
+    labelNames: ['position', ...modelLabels],
     collect() {
       this.reset();
-      for (const [position, count] of (stats()?.numAcceptedTokens ?? []).entries()) this.inc({ position }, count);
+      for (const { labels, stats } of models())
+        for (const [position, count] of (stats?.numAcceptedTokens ?? []).entries())
+          this.inc({ ...labels, position }, count);
     },
   });
   counter({ name: 'capstan_steps_total', help: 'Engine steps' }, ({ numSteps }) => numSteps);
   new Counter({
     name: 'capstan_sequences_finished_total',
     help: 'Finished sequences by reason',
-    labelNames: ['reason'],
-    registers,
+    registers: [registry],
+    labelNames: ['reason', ...modelLabels],
     collect() {
-      const { numFinished = { stop: 0, length: 0, abort: 0, error: 0 } } = stats() ?? {};
       this.reset();
-      for (const [reason, count] of Object.entries(numFinished)) this.inc({ reason }, count);
+      for (const { labels, stats } of models()) {
+        const { numFinished } = stats ?? NO_COUNTERS;
+        for (const [reason, count] of Object.entries(numFinished)) this.inc({ ...labels, reason }, count);
+      }
     },
   });
-  registerStepTokens(registry, stats);
+  registerStepTokens(registry, models);
 }
 
 /** Registers the open prompts of each adapter. */
-export function registerAdapterMetrics(registry: Registry, adapters: () => readonly AdapterInfo[]): void {
+export function registerAdapterMetrics(
+  registry: Registry,
+  models: () => readonly MeasuredModel[],
+  modelLabels: readonly string[],
+): void {
   new Gauge({
     name: 'capstan_adapter_requests',
     help: 'Open prompts by loaded LoRA adapter',
-    labelNames: ['adapter'],
+    labelNames: ['adapter', ...modelLabels],
     registers: [registry],
     collect() {
       this.reset();
-      for (const { name, numCalls } of adapters()) this.set({ adapter: name }, numCalls);
+      for (const { labels, adapters } of models())
+        for (const { name, numCalls } of adapters) this.set({ ...labels, adapter: name }, numCalls);
     },
   });
 }
 
 /** A histogram with one bucket: its sum divided by its count is the mean number of tokens per step. */
-function registerStepTokens(registry: Registry, stats: () => EngineStats | undefined): void {
+function registerStepTokens(registry: Registry, models: () => readonly MeasuredModel[]): void {
   const name = 'capstan_step_tokens';
   const get = (): object => {
-    const { promptTokens = 0, cachedTokens = 0, completionTokens = 0, numSteps = 0 } = stats() ?? {};
-    const values = [
-      { metricName: `${name}_bucket`, labels: { le: '+Inf' }, value: numSteps },
-      { metricName: `${name}_sum`, labels: {}, value: promptTokens - cachedTokens + completionTokens },
-      { metricName: `${name}_count`, labels: {}, value: numSteps },
-    ];
+    const values = models().flatMap(({ labels, stats }) => {
+      const { promptTokens, cachedTokens, completionTokens, numSteps } = stats ?? NO_COUNTERS;
+      return [
+        { metricName: `${name}_bucket`, labels: { le: '+Inf', ...labels }, value: numSteps },
+        { metricName: `${name}_sum`, labels, value: promptTokens - cachedTokens + completionTokens },
+        { metricName: `${name}_count`, labels, value: numSteps },
+      ];
+    });
     return {
       name,
       type: 'histogram',
@@ -176,8 +205,8 @@ function registerStepTokens(registry: Registry, stats: () => EngineStats | undef
   registry.registerMetric({ name, get } as never);
 }
 
-function valueOf(stats: EngineStats | undefined, read: (stats: EngineStats) => number): number {
-  return stats === undefined ? 0 : read(stats);
+function isLoaded(stats: MeasuredModel['stats']): stats is Counters & EngineStats {
+  return stats?.numBlocks !== undefined;
 }
 
 function kvCacheUsage({ numBlocks, numFreeBlocks, numCachedBlocks }: EngineStats): number {

@@ -8,6 +8,7 @@ import {
   TOKEN_COUNT_BUCKETS,
   TOKEN_TIME_BUCKETS,
 } from '../../http/buckets';
+import type { ModelLabels } from './engine-metrics';
 
 /** The measured options of a request. */
 type MeasuredOptions = Pick<SamplingParams, 'maxTokens' | 'n'>;
@@ -16,10 +17,10 @@ type MeasuredOptions = Pick<SamplingParams, 'maxTokens' | 'n'>;
 export class GenerationMetrics {
   readonly #histograms: Readonly<Record<keyof typeof HISTOGRAMS, Histogram>>;
 
-  constructor(registry: Registry) {
+  constructor(registry: Registry, modelLabels: readonly string[]) {
     const make = ([key, definition]: [string, (typeof HISTOGRAMS)[keyof typeof HISTOGRAMS]]) => [
       key,
-      new Histogram({ ...definition, registers: [registry] }),
+      new Histogram({ ...definition, labelNames: [...modelLabels], registers: [registry] }),
     ];
     this.#histograms = Object.fromEntries(Object.entries(HISTOGRAMS).map(make)) as Record<
       keyof typeof HISTOGRAMS,
@@ -28,9 +29,9 @@ export class GenerationMetrics {
   }
 
   /** Returns a proxy of the engine that observes every call, so that routes need no code for metrics. */
-  observing(engine: Engine): Engine {
+  observing(engine: Engine, labels: ModelLabels): Engine {
     const observe = (generation: Generation, options: MeasuredOptions) =>
-      void generation.result().then((result) => this.#observe(result, options), ignore);
+      void generation.result().then((result) => this.#observe(labels, result, options), ignore);
     const methods = new Map<PropertyKey, unknown>(
       Object.entries({
         chat: (...[messages, options, context]: Parameters<Engine['chat']>) => {
@@ -44,11 +45,11 @@ export class GenerationMetrics {
           return generation;
         },
         embed: (...call: Parameters<Engine['embed']>) =>
-          this.#observePooling(engine.embed(...call), ({ embeddings }) => embeddings.length),
+          this.#observePooling(labels, engine.embed(...call), ({ embeddings }) => embeddings.length),
         score: (...call: Parameters<Engine['score']>) =>
-          this.#observePooling(engine.score(...call), ({ scores }) => scores.length),
+          this.#observePooling(labels, engine.score(...call), ({ scores }) => scores.length),
         rerank: (...call: Parameters<Engine['rerank']>) =>
-          this.#observePooling(engine.rerank(...call), ({ scores }) => scores.length),
+          this.#observePooling(labels, engine.rerank(...call), ({ scores }) => scores.length),
       }),
     );
     return new Proxy(engine, {
@@ -67,34 +68,35 @@ export class GenerationMetrics {
 
   /** The engine does not measure these calls, so their time includes tokenizing. */
   async #observePooling<T extends { usage: PoolingUsage }>(
+    labels: ModelLabels,
     pending: Promise<T>,
     numInputs: (result: T) => number,
   ): Promise<T> {
     const startedMs = performance.now();
     const result = await pending;
     const { latency, promptTokens, numInputs: inputs } = this.#histograms;
-    latency.observe((performance.now() - startedMs) / 1000);
-    promptTokens.observe(result.usage.promptTokens);
-    inputs.observe(numInputs(result));
+    latency.observe(labels, (performance.now() - startedMs) / 1000);
+    promptTokens.observe(labels, result.usage.promptTokens);
+    inputs.observe(labels, numInputs(result));
     return result;
   }
 
-  #observe({ usage, choices }: GenerationResult, { maxTokens, n = 1 }: MeasuredOptions): void {
+  #observe(labels: ModelLabels, { usage, choices }: GenerationResult, { maxTokens, n = 1 }: MeasuredOptions): void {
     const { queueMs, prefillMs, decodeMs } = usage.timings;
     const longest = Math.max(...choices.map(({ tokenIds }) => tokenIds.length));
     const histograms = this.#histograms;
-    histograms.queueTime.observe(queueMs / 1000);
-    histograms.prefillTime.observe(prefillMs / 1000);
-    histograms.decodeTime.observe(decodeMs / 1000);
-    histograms.inferenceTime.observe((prefillMs + decodeMs) / 1000);
-    histograms.latency.observe((queueMs + prefillMs + decodeMs) / 1000);
-    if (longest > 0) histograms.timeToFirstToken.observe((queueMs + prefillMs) / 1000);
-    if (longest > 1) histograms.timePerOutputToken.observe(decodeMs / (longest - 1) / 1000);
-    histograms.promptTokens.observe(usage.promptTokens);
-    histograms.completionTokens.observe(usage.completionTokens);
-    histograms.longestChoice.observe(longest);
-    if (maxTokens !== undefined) histograms.maxTokens.observe(maxTokens);
-    histograms.numChoices.observe(n);
+    histograms.queueTime.observe(labels, queueMs / 1000);
+    histograms.prefillTime.observe(labels, prefillMs / 1000);
+    histograms.decodeTime.observe(labels, decodeMs / 1000);
+    histograms.inferenceTime.observe(labels, (prefillMs + decodeMs) / 1000);
+    histograms.latency.observe(labels, (queueMs + prefillMs + decodeMs) / 1000);
+    if (longest > 0) histograms.timeToFirstToken.observe(labels, (queueMs + prefillMs) / 1000);
+    if (longest > 1) histograms.timePerOutputToken.observe(labels, decodeMs / (longest - 1) / 1000);
+    histograms.promptTokens.observe(labels, usage.promptTokens);
+    histograms.completionTokens.observe(labels, usage.completionTokens);
+    histograms.longestChoice.observe(labels, longest);
+    if (maxTokens !== undefined) histograms.maxTokens.observe(labels, maxTokens);
+    histograms.numChoices.observe(labels, n);
   }
 }
 

@@ -3,15 +3,23 @@ import type { Engine, EngineInfo } from '../../../ts';
 import type { Access } from '../../access';
 import type { RequestRecord, Route } from '../../http/routes';
 import { packageVersion } from '../../base/version';
-import { registerAdapterMetrics, registerEngineMetrics } from './engine-metrics';
+import type { EngineModel } from '../models/engine-model';
+import type { ModelPool } from '../models/model-pool';
+import { type MeasuredModel, type ModelLabels, registerAdapterMetrics, registerEngineMetrics } from './engine-metrics';
 import { GenerationMetrics } from './generation-metrics';
 import { HttpMetrics, type OpenCounts } from '../../access/http-metrics';
+import { registerModelMetrics } from './model-metrics';
 import { registerVllmNames } from './vllm-names';
 
 export interface MetricsOptions {
   /** `vllm` adds the names of vLLM. */
   compat: 'none' | 'vllm';
+  /** Whether the metrics of an engine have the label `model_name`. Default: false. */
+  hasSeveralModels?: boolean;
 }
+
+/** A model whose engines are measured. */
+type MeasuredEngine = Pick<EngineModel, 'name' | 'stats' | 'engine'>;
 
 const EVENT_LOOP_RESOLUTION_MS = 20;
 
@@ -20,17 +28,19 @@ export class Metrics {
   readonly registry = new Registry();
   readonly #http: HttpMetrics;
   readonly #generations: GenerationMetrics;
-  #engine: Engine | undefined;
-  #modelName = '';
+  readonly #labelNames: readonly string[];
+  #engines: readonly MeasuredEngine[] = [];
 
-  constructor({ compat }: MetricsOptions) {
+  constructor({ compat, hasSeveralModels = false }: MetricsOptions) {
+    this.#labelNames = hasSeveralModels ? ['model_name'] : [];
     this.#http = new HttpMetrics(this.registry);
-    this.#generations = new GenerationMetrics(this.registry);
-    registerEngineMetrics(this.registry, () => this.#engine?.stats());
-    registerAdapterMetrics(this.registry, () => this.#engine?.adapters ?? []);
+    this.#generations = new GenerationMetrics(this.registry, this.#labelNames);
+    const models = (): MeasuredModel[] => this.#measured();
+    registerEngineMetrics(this.registry, models, this.#labelNames);
+    registerAdapterMetrics(this.registry, models, this.#labelNames);
     this.#registerInfo();
     collectDefaultMetrics({ register: this.registry, eventLoopMonitoringPrecision: EVENT_LOOP_RESOLUTION_MS });
-    if (compat === 'vllm') registerVllmNames(this.registry, () => this.#modelName);
+    if (compat === 'vllm') registerVllmNames(this.registry, () => this.#engines[0]?.name ?? '');
   }
 
   readonly route: Route = {
@@ -48,9 +58,27 @@ export class Metrics {
 
   /** Sets the loaded engine. Returns an observed engine to use in its place. */
   observing(engine: Engine, modelName: string): Engine {
-    this.#engine = engine;
-    this.#modelName = modelName;
-    return this.#generations.observing(engine);
+    this.#engines = [
+      {
+        name: modelName,
+        engine,
+        get stats() {
+          return engine.stats();
+        },
+      },
+    ];
+    return this.observe(engine, modelName);
+  }
+
+  /** Returns an observed engine to use in place of one that {@link Metrics.watchModels} knows. */
+  observe(engine: Engine, modelName: string): Engine {
+    return this.#generations.observing(engine, this.#labelsOf(modelName));
+  }
+
+  /** Sets the models, and adds metrics of their loads. */
+  watchModels(models: readonly EngineModel[], pool: ModelPool<Engine>): void {
+    this.#engines = models;
+    registerModelMetrics(this.registry, pool);
   }
 
   /** Returns an access check that counts, to use in place of `access`. */
@@ -65,13 +93,13 @@ export class Metrics {
   readonly onEnd = (record: RequestRecord): void => this.#http.observe(record);
 
   #registerInfo(): void {
-    this.#info('capstan_build_info', 'Versions of the package and of Node.js', () => ({
-      version: packageVersion(),
-      node: process.version,
-    }));
+    this.#info('capstan_build_info', 'Versions of the package and of Node.js', () => [
+      { version: packageVersion(), node: process.version },
+    ]);
     this.#info('capstan_model_info', 'The model and its backend', () =>
-      this.#engineInfo(
+      this.#engineInfos(
         ({
+          modelName,
           task,
           architecture,
           weightDtype,
@@ -83,7 +111,7 @@ export class Metrics {
           tensorParallelSize,
           maxModelLen,
         }) => ({
-          model_name: this.#modelName,
+          model_name: modelName,
           task,
           architecture,
           weight_dtype: weightDtype,
@@ -98,7 +126,8 @@ export class Metrics {
       ),
     );
     this.#info('capstan_cache_config_info', 'Configuration of the KV cache', () =>
-      this.#engineInfo(({ blockSize, numBlocks, kvCacheDtype, kvCacheBytes, prefixCache }) => ({
+      this.#engineInfos(({ modelName, blockSize, numBlocks, kvCacheDtype, kvCacheBytes, prefixCache }) => ({
+        ...this.#labelsOf(modelName),
         block_size: blockSize,
         num_gpu_blocks: numBlocks,
         cache_dtype: kvCacheDtype,
@@ -108,22 +137,38 @@ export class Metrics {
     );
   }
 
-  /** Registers a gauge of value 1 with information in its labels. It has no sample until the labels are known. */
-  #info(name: string, help: string, labels: () => Record<string, string | number> | undefined): void {
+  /** Registers a gauge of value 1 with information in its labels. It has a sample for each loaded model. */
+  #info(name: string, help: string, labels: () => readonly Record<string, string | number>[]): void {
     const gauge: Gauge = new Gauge({
       name,
       help,
       registers: [this.registry],
-      labelNames: INFO_LABELS[name],
+      labelNames: [...INFO_LABELS[name], ...(INFO_LABELS[name].includes('model_name') ? [] : this.#labelNames)],
       collect: () => {
-        const values = labels();
-        if (values !== undefined) gauge.set(values, 1);
+        gauge.reset();
+        for (const values of labels()) gauge.set(values, 1);
       },
     });
   }
 
-  #engineInfo<T>(read: (info: EngineInfo) => T): T | undefined {
-    return this.#engine === undefined ? undefined : read(this.#engine.info);
+  #engineInfos<T>(read: (info: EngineInfo) => T): T[] {
+    return this.#engines.flatMap(({ name, engine }) =>
+      engine === undefined ? [] : [read({ ...engine.info, modelName: name })],
+    );
+  }
+
+  #measured(): MeasuredModel[] {
+    const models = this.#engines.map(({ name, stats, engine }) => ({
+      labels: this.#labelsOf(name),
+      stats,
+      adapters: engine?.adapters ?? [],
+    }));
+    // A server with one model has its metrics from the start.
+    return models.length > 0 || this.#labelNames.length > 0 ? models : [{ labels: {}, stats: undefined, adapters: [] }];
+  }
+
+  #labelsOf(modelName: string): ModelLabels {
+    return this.#labelNames.length === 0 ? {} : { model_name: modelName };
   }
 }
 

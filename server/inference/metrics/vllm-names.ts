@@ -86,7 +86,7 @@ export function registerVllmNames(registry: Registry, modelName: () => string): 
     const metric = registry.getSingleMetric(of);
     if (metric === undefined) throw new Error(`no metric is called ${of}`);
     const labelsOf = (labels: Labels): Labels =>
-      hasNoModel ? relabel(labels) : { model_name: modelName(), ...relabel(labels) };
+      hasNoModel ? relabel(labels) : { model_name: labels.model_name ?? modelName(), ...relabel(labels) };
     for (const name of names) {
       const get = async (): Promise<Samples> => {
         const samples = (await metric.get()) as unknown as Samples;

@@ -1,5 +1,6 @@
 import { type CallContext, CapstanError, type Usage } from '../../../ts';
-import { ApiError, renderError } from '../../base/errors';
+import { ApiError } from '../../base/errors';
+import { DONE, errorStyleOf } from '../../base/error-styles';
 import { toApiError } from '../../base/to-api-error';
 import { ClientTooSlow, SseStream } from '../../http/sse';
 import { header, type HttpReply, type HttpRequest } from '../../http/transport';
@@ -60,6 +61,16 @@ export function toClientError(error: unknown, names: Readonly<Record<string, str
 /** Library fields that hold JSON Schemas. The library supports a subset of JSON Schema. */
 const SCHEMA_PARAM = /^structuredOutput\.schema|^tools\[\d+\]\.function\.parameters/;
 
+/** How an interface keeps a stream alive and ends it. */
+export interface StreamForm {
+  /** Default: an empty comment. */
+  ping?: string;
+  /** The text after the last event. */
+  terminator: string;
+  /** Returns the last events of a stream that fails, terminator included. */
+  errorEvents(error: ApiError): string;
+}
+
 /**
  * Streams a response. An error after the first byte becomes an event of the stream, and the terminator still follows.
  * @param send Sends all events. Resolves with the token usage if the response reports it to the gateway.
@@ -70,19 +81,24 @@ export async function streamReply(
   reply: HttpReply,
   requestId: string,
   send: (sse: SseStream) => Promise<Usage | undefined>,
+  form: StreamForm = OPENAI_STREAM,
 ): Promise<void> {
-  const sse = new SseStream(reply, { 'X-Request-Id': requestId }, context.sse);
+  const { ping } = form;
+  const options = ping === undefined ? context.sse : { ...context.sse, ping };
+  const sse = new SseStream(reply, { 'X-Request-Id': requestId }, options);
   try {
     const usage = await send(sse);
-    await sse.finish(usage === undefined ? undefined : USAGE_COMMENT + formatUsage(usage));
+    await sse.finish(form.terminator + (usage === undefined ? '' : `${USAGE_COMMENT}${formatUsage(usage)}\n\n`));
   } catch (error) {
     if (error instanceof ClientTooSlow || request.signal.aborted) return sse.destroy();
     const apiError = toApiError(error);
     if (apiError.status === 500)
       context.log.error({ requestId, err: apiError.cause ?? apiError }, 'a stream ended with an error');
-    await sse
-      .send(renderError(apiError))
-      .then(() => sse.finish())
-      .catch(() => sse.destroy());
+    await sse.finish(form.errorEvents(apiError)).catch(() => sse.destroy());
   }
 }
+
+const OPENAI_STREAM: StreamForm = {
+  terminator: DONE,
+  errorEvents: (error) => errorStyleOf('').events(error, ''),
+};

@@ -1,7 +1,8 @@
-import type { ChatOptions, Messages } from '../../../ts';
+import type { ChatOptions } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import type { ParseLimits, ServerSettings } from '../settings';
 import { checkConversation, conversationOptions, toMessage } from './conversation';
+import type { ConversationCall } from '../conversation/generate-chat';
 import type { JsonText } from './json-text';
 import { CHAT_NULLS } from './nulls';
 import {
@@ -19,10 +20,7 @@ import { CHAT_UNSUPPORTED, refuseUnsupported, unsupportedValue } from './unsuppo
 import { show, validate } from './validate';
 
 /** A chat request as library options. */
-export interface ChatCall {
-  model: string | undefined;
-  messages: Messages;
-  options: ChatOptions;
+export interface ChatCall extends ConversationCall {
   isStream: boolean;
   usage: StreamUsage;
   showsReasoning: boolean;
@@ -31,10 +29,7 @@ export interface ChatCall {
   returnsTokenIds: boolean;
   returnsPromptText: boolean;
   tokensAsIds: boolean;
-  cacheSalt: string | undefined;
   requestId: string | undefined;
-  /** Client names of library fields, for errors. */
-  names: Readonly<Record<string, string>>;
 }
 
 /** Parses a request. Throws an ApiError that names the first invalid field. */
@@ -150,11 +145,14 @@ function chatOptions(request: ChatCompletionRequest, limits: { maxLogprobs: numb
 }
 
 /** Variables that `reasoning_effort` sets, whatever the server's defaults are. */
-const EFFORT_VARIABLES = ['enable_thinking', 'thinking', 'thinking_budget', 'reasoning_effort'];
+export const EFFORT_VARIABLES = ['enable_thinking', 'thinking', 'thinking_budget', 'reasoning_effort'];
 
 /** Returns the template variables: the server's defaults, overridden by the client's own. */
-function templateKwargs(
-  { reasoning_effort: effort, chat_template_kwargs: own }: ChatCompletionRequest,
+export function templateKwargs(
+  {
+    reasoning_effort: effort,
+    chat_template_kwargs: own,
+  }: Pick<ChatCompletionRequest, 'reasoning_effort' | 'chat_template_kwargs'>,
   settings: ServerSettings,
 ): Record<string, unknown> {
   const defaults = Object.entries(settings.templateKwargs);

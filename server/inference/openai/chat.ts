@@ -1,9 +1,10 @@
 import type { HttpReply, HttpRequest } from '../../http/transport';
-import { callContext, toClientError, resolveRequestId, streamReply } from './call';
+import { resolveRequestId, streamReply } from './call';
 import type { ChatCall } from './chat-request';
 import { type CompletionHead, type ChatStyle, chatChunk, chatCompletion, type PromptEcho } from './chat-response';
 import { ChatChunks } from './chat-stream';
 import type { OpenAiContext } from './context';
+import { generateChat } from '../conversation/generate-chat';
 import { sendJson } from './send-json';
 import { TokenWords } from './logprobs';
 import { readCall } from './read-call';
@@ -12,7 +13,7 @@ import { wireUsage } from './usage';
 
 /** POST /v1/chat/completions. Throws errors before the first byte. Later errors are events of the stream. */
 export async function chatCompletions(context: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
-  const { engine, model, identity, settings, reportsUsage = false } = context;
+  const { engine, model, settings, reportsUsage = false } = context;
   const call = await readCall('chat', request, context);
   const requestId = resolveRequestId(context, request, call.requestId);
   const head: CompletionHead = {
@@ -25,12 +26,7 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
     hasPrefixCache: engine.info.prefixCache,
     words: new TokenWords(engine, call.tokensAsIds),
   };
-  engine.checkCapacity(context);
-  const adapter = model.adapterOf(call.model);
-  const options = adapter === undefined ? call.options : { ...call.options, adapter };
-  const generation = engine.chat(call.messages, options, callContext(context, head.id, call.cacheSalt));
-  try {
-    const { promptTokens, promptTokenIds } = await generation.submitted;
+  await generateChat(context, call, head.id, async (generation, { promptTokens, promptTokenIds }) => {
     const prompt = await promptEcho(context, call, promptTokenIds);
     if (!call.isStream) {
       const result = await generation.result();
@@ -53,12 +49,7 @@ export async function chatCompletions(context: OpenAiContext, request: HttpReque
       if (call.usage.isAtEnd) await sse.send(chatChunk(head, [], wireUsage(usage, style.hasPrefixCache)));
       return reportsUsage ? usage : undefined;
     });
-  } catch (error) {
-    throw toClientError(error, call.names);
-  } finally {
-    generation.abort();
-    identity.done(generation.numTokens);
-  }
+  });
 }
 
 async function promptEcho(

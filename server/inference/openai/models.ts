@@ -1,7 +1,9 @@
 import { basename } from 'node:path';
-import { type AdapterInfo, CapstanError, type EngineInfo } from '../../../ts';
+import { type AdapterInfo, CapstanError, type EngineInfo, type ModelTask } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import type { HttpReply, HttpRequest } from '../../http/transport';
+import type { ModelState } from '../models/model-pool';
+import type { ServerContext } from './context';
 import { sendJson } from './send-json';
 import { show } from './validate';
 
@@ -11,7 +13,16 @@ const MAX_LISTED_NAMES = 3;
 /** What the list of models needs of an engine. */
 export interface ListedEngine {
   readonly info: Pick<EngineInfo, 'maxModelLen' | 'samplingDefaults' | 'task' | 'embeddingSize' | 'promptNames'>;
-  readonly adapters: readonly AdapterInfo[];
+  readonly adapters: readonly Pick<AdapterInfo, 'name' | 'path'>[];
+  /** Whether the model is in memory. Undefined: it always is. */
+  readonly status?: ModelStatus;
+}
+
+/** The status of a model, with the values of llama.cpp. */
+export interface ModelStatus {
+  value: ModelState;
+  /** The last load failed. */
+  failed?: true;
 }
 
 /** The served names of one engine: those of the model, and its adapters. */
@@ -27,6 +38,10 @@ export class ServedModel {
       throw CapstanError.argument('loraModules', 'names that the model does not have', taken.name);
     this.names = names;
     this.#engine = engine;
+  }
+
+  get task(): ModelTask {
+    return this.#engine.info.task;
   }
 
   /** Whether the model or an adapter has the name. */
@@ -45,16 +60,22 @@ export class ServedModel {
    */
   responseName(requested: string | undefined): string {
     const name = requested ?? this.names[0];
-    if (!this.has(name)) throw this.#notFound(name);
+    if (!this.has(name)) throw modelNotFound(this.all(), name);
     return name;
   }
 
-  list(): object {
-    return { object: 'list', data: this.#all().map((name) => this.describe(name)) };
+  /** Returns the names of the model and of its adapters. */
+  all(): string[] {
+    return [...this.names, ...this.#engine.adapters.map(({ name }) => name)];
+  }
+
+  /** Returns the items of the list of models. */
+  describeAll(): object[] {
+    return this.all().map((name) => this.describe(name));
   }
 
   describe(name: string): object {
-    if (!this.has(name)) throw this.#notFound(name);
+    const { status } = this.#engine;
     const { maxModelLen, task } = this.#engine.info;
     const generates = task === 'generate';
     const adapter = this.names.includes(name) ? undefined : this.#adapter(name);
@@ -67,6 +88,7 @@ export class ServedModel {
       root: adapter === undefined ? this.names[0] : basename(adapter.path),
       parent: adapter === undefined ? null : this.names[0],
       max_model_len: maxModelLen,
+      ...(status === undefined ? {} : { status }),
       permission: [
         {
           id: `modelperm-${name}`,
@@ -87,23 +109,18 @@ export class ServedModel {
     };
   }
 
-  #all(): string[] {
-    return [...this.names, ...this.#engine.adapters.map(({ name }) => name)];
-  }
-
-  #adapter(name: string): AdapterInfo | undefined {
+  #adapter(name: string): Pick<AdapterInfo, 'name' | 'path'> | undefined {
     return this.#engine.adapters.find((adapter) => adapter.name === name);
   }
+}
 
-  #notFound(name: string): ApiError {
-    const served = this.#all();
-    const listed = served.slice(0, MAX_LISTED_NAMES).map(show).join(', ');
-    const numMore = served.length - MAX_LISTED_NAMES;
-    const more = numMore > 0 ? ` and ${numMore} more of GET ${MODELS_PATH}` : '';
-    return new ApiError('model_not_found', `model: expected one of ${listed}${more}, got ${show(name)}`, {
-      param: 'model',
-    });
-  }
+export function modelNotFound(served: readonly string[], name: string): ApiError {
+  const listed = served.slice(0, MAX_LISTED_NAMES).map(show).join(', ');
+  const numMore = served.length - MAX_LISTED_NAMES;
+  const more = numMore > 0 ? ` and ${numMore} more of GET ${MODELS_PATH}` : '';
+  return new ApiError('model_not_found', `model: expected one of ${listed}${more}, got ${show(name)}`, {
+    param: 'model',
+  });
 }
 
 /** What clients want to know of a model besides the fields of OpenAI and vLLM. */
@@ -128,13 +145,13 @@ function modelMeta({ task, samplingDefaults, embeddingSize, promptNames }: Liste
 export const MODELS_PATH = '/v1/models';
 
 /** GET /v1/models */
-export function listModels({ model }: { model: ServedModel }, _request: HttpRequest, reply: HttpReply): void {
-  sendJson(reply, model.list());
+export function listModels({ models }: ServerContext, _request: HttpRequest, reply: HttpReply): void {
+  sendJson(reply, models.list());
 }
 
 /** GET /v1/models/{model}. Names may contain slashes, encoded or not. */
-export function getModel({ model }: { model: ServedModel }, request: HttpRequest, reply: HttpReply): void {
-  sendJson(reply, model.describe(decode(request.path.slice(MODELS_PATH.length + 1))));
+export function getModel({ models }: ServerContext, request: HttpRequest, reply: HttpReply): void {
+  sendJson(reply, models.describe(decode(request.path.slice(MODELS_PATH.length + 1))));
 }
 
 function decode(text: string): string {

@@ -3,6 +3,8 @@ import { type ChatCall, parseChatRequest } from './chat-request';
 import { type CompletionCall, parseCompletionRequest } from './completion-request';
 import { type EmbeddingCall, parseEmbeddingRequest } from './embedding-request';
 import { type JsonText, parseJsonText } from './json-text';
+import { type MessagesCall, parseCountTokensRequest, parseMessagesRequest } from '../anthropic/request';
+import { parseResponsesRequest, type ResponsesCall } from '../responses/request';
 import type { Prompt } from './prompts';
 import { parseRerankRequest, parseScoreRequest, type RerankCall, type ScoreCall } from './scoring-request';
 import {
@@ -15,6 +17,9 @@ import {
 /** What the body of each kind of request becomes. */
 export interface Calls {
   chat: ChatCall;
+  responses: ResponsesCall;
+  messages: MessagesCall;
+  countTokens: MessagesCall;
   completion: CompletionCall;
   tokenize: TokenizeCall;
   detokenize: DetokenizeCall;
@@ -27,6 +32,9 @@ type Parsers = { [Kind in keyof Calls]: (json: JsonText, limits: ParseLimits) =>
 
 const PARSERS: Parsers = {
   chat: parseChatRequest,
+  responses: parseResponsesRequest,
+  messages: parseMessagesRequest,
+  countTokens: parseCountTokensRequest,
   completion: parseCompletionRequest,
   tokenize: parseTokenizeRequest,
   detokenize: parseDetokenizeRequest,
@@ -49,7 +57,7 @@ export async function parseBody<Kind extends keyof Calls>(
  * as JSON text in shared memory, token ids as typed arrays.
  */
 export function compact<Kind extends keyof Calls>(kind: Kind, call: Calls[Kind]): Calls[Kind] {
-  if (kind === 'chat' || kind === 'tokenize') return compactMessages(call as ChatCall) as Calls[Kind];
+  if ('messages' in call) return compactMessages(call) as Calls[Kind];
   if (kind === 'completion') {
     const { prompts, ...rest } = call as CompletionCall;
     return { ...rest, prompts: compactPrompts(prompts) } as Calls[Kind];
@@ -62,7 +70,7 @@ export function compact<Kind extends keyof Calls>(kind: Kind, call: Calls[Kind])
   return call;
 }
 
-function compactMessages<Call extends Pick<ChatCall, 'messages'> | TokenizeCall>(call: Call): Call {
+function compactMessages<Call extends Partial<Pick<ChatCall, 'messages'>>>(call: Call): Call {
   return call.messages === undefined ? call : { ...call, messages: { json: toShared(JSON.stringify(call.messages)) } };
 }
 

@@ -1,9 +1,21 @@
 import type { ModelTask } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import type { Route } from '../../http/routes';
+import { countTokens, createMessage, MESSAGES_PATH } from '../anthropic/messages';
+import { COUNT_TOKENS_REQUEST, MESSAGES_NULLS, MESSAGES_REQUEST } from '../anthropic/schema';
+import { RESPONSES_PATH } from '../../base/error-styles';
+import { createResponse } from '../responses/create-response';
+import { RESPONSES_NULLS, RESPONSES_REQUEST } from '../responses/schema';
+import {
+  deleteResponse,
+  getResponse,
+  INPUT_ITEMS_PATH,
+  listInputItems,
+  RESPONSE_PATH,
+} from '../responses/stored-responses';
 import { chatCompletions } from './chat';
 import { completions } from './completions';
-import type { OpenAiContext } from './context';
+import type { OpenAiContext, ServerContext } from './context';
 import { embeddings } from './embeddings';
 import { getModel, listModels, MODELS_PATH } from './models';
 import { CHAT_NULLS, CONVERSATION_NULLS, GENERATION_NULLS, type NullMap } from './nulls';
@@ -11,13 +23,12 @@ import { EMBEDDING_REQUEST, RERANK_REQUEST, SCORE_REQUEST } from './pooling-sche
 import { CHAT_COMPLETION_REQUEST, COMPLETION_REQUEST, DETOKENIZE_REQUEST, TOKENIZE_REQUEST } from './schema';
 import type { Schema } from './schema-types';
 import { rerank, score } from './scoring';
-import { checkTask } from './tasks';
 import { detokenize, tokenize } from './tokenize';
 
 export type { OpenAiContext } from './context';
 
-/** A route with its OpenAPI description. */
-export interface OpenAiRoute extends Route<OpenAiContext> {
+/** What the OpenAPI document says of a route. */
+interface Description {
   readonly summary: string;
   /** Schema of the request body. Undefined without a body. */
   readonly requestSchema?: Schema;
@@ -25,16 +36,29 @@ export interface OpenAiRoute extends Route<OpenAiContext> {
   readonly nulls?: NullMap;
   /** Whether the response may be a stream of server-sent events. */
   readonly canStream?: boolean;
-  /** The tasks of models that the route works with. Undefined: all. */
-  readonly tasks?: readonly ModelTask[];
   /** The route answers 501. */
   readonly isNotImplemented?: boolean;
 }
 
+/** A route whose body names the model that handles it. */
+export interface ModelRoute extends Route<OpenAiContext>, Description {
+  readonly needsModel?: true;
+  /** The tasks of models that the route works with. Undefined: all. */
+  readonly tasks?: readonly ModelTask[];
+}
+
+/** A route that works without the engine of a model. */
+export interface ServerRoute extends Route<ServerContext>, Description {
+  readonly needsModel: false;
+  readonly tasks?: undefined;
+}
+
+export type OpenAiRoute = ModelRoute | ServerRoute;
+
 /** An embedding model scores by the cosine of two embeddings. */
 const SCORING_TASKS: readonly ModelTask[] = ['score', 'embed'];
 
-const ROUTES: readonly OpenAiRoute[] = [
+export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
   {
     method: 'POST',
     path: '/v1/chat/completions',
@@ -54,6 +78,53 @@ const ROUTES: readonly OpenAiRoute[] = [
     nulls: GENERATION_NULLS,
     tasks: ['generate'],
     canStream: true,
+  },
+  {
+    method: 'POST',
+    path: RESPONSES_PATH,
+    handle: createResponse,
+    summary: 'Create a response',
+    requestSchema: RESPONSES_REQUEST,
+    nulls: RESPONSES_NULLS,
+    tasks: ['generate'],
+    canStream: true,
+  },
+  {
+    method: 'GET',
+    path: RESPONSE_PATH,
+    handle: getResponse,
+    summary: 'Get a stored response',
+  },
+  {
+    method: 'DELETE',
+    path: RESPONSE_PATH,
+    handle: deleteResponse,
+    summary: 'Delete a stored response',
+  },
+  {
+    method: 'GET',
+    path: INPUT_ITEMS_PATH,
+    handle: listInputItems,
+    summary: 'List the input of a stored response',
+  },
+  {
+    method: 'POST',
+    path: MESSAGES_PATH,
+    handle: createMessage,
+    summary: 'Create a message, as Anthropic does',
+    requestSchema: MESSAGES_REQUEST,
+    nulls: MESSAGES_NULLS,
+    tasks: ['generate'],
+    canStream: true,
+  },
+  {
+    method: 'POST',
+    path: `${MESSAGES_PATH}/count_tokens`,
+    handle: countTokens,
+    summary: 'Count the tokens of a message, as Anthropic does',
+    requestSchema: COUNT_TOKENS_REQUEST,
+    nulls: MESSAGES_NULLS,
+    tasks: ['generate'],
   },
   {
     method: 'POST',
@@ -94,36 +165,28 @@ const ROUTES: readonly OpenAiRoute[] = [
     summary: 'Convert tokens to text',
     requestSchema: DETOKENIZE_REQUEST,
   },
-  { method: 'GET', path: MODELS_PATH, handle: listModels, summary: 'List the served models' },
-  { method: 'GET', path: `${MODELS_PATH}/{model}`, handle: getModel, summary: 'Get a served model' },
+  { method: 'GET', path: MODELS_PATH, handle: listModels, summary: 'List the served models', needsModel: false },
+  {
+    method: 'GET',
+    path: `${MODELS_PATH}/{model}`,
+    handle: getModel,
+    summary: 'Get a served model',
+    needsModel: false,
+  },
   ...[
-    'POST /v1/responses',
-    'POST /v1/messages',
     'POST /v1/chat/completions/render',
     'POST /apply-template',
     'GET /load',
-    'POST /sleep',
-    'POST /wake_up',
-    'GET /is_sleeping',
     'GET /slots',
     'GET /props',
     'POST /infill',
   ].map(notImplemented),
 ];
 
-/** The routes, with a check of the model's task before the body is read. */
-export const OPENAI_ROUTES: readonly OpenAiRoute[] = ROUTES.map((route) => ({
-  ...route,
-  handle: (context, request, reply) => {
-    if (route.tasks !== undefined) checkTask(context.engine.info.task, route.tasks, route.path);
-    return route.handle(context, request, reply);
-  },
-}));
-
-function notImplemented(route: string): OpenAiRoute {
+function notImplemented(route: string): ServerRoute {
   const [method, path] = route.split(' ') as ['GET' | 'POST', string];
   const handle = () => {
     throw new ApiError('not_implemented', `${path} is not implemented in this version of the server`);
   };
-  return { method, path, handle, summary: 'Not implemented', isNotImplemented: true };
+  return { method, path, handle, summary: 'Not implemented', isNotImplemented: true, needsModel: false };
 }

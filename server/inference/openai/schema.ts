@@ -89,7 +89,7 @@ const CONVERSATION_PROPERTIES = {
 };
 
 /** The fields that decide how tokens are chosen and when a completion ends. */
-const SAMPLING_PROPERTIES = {
+export const SAMPLING_PROPERTIES = {
   temperature: number(0, 2),
   top_p: above(0, 1),
   top_k: integer({ minimum: -1 }),

@@ -14,11 +14,15 @@ export interface RequestedOutput {
 /**
  * Reads `response_format`, `structured_outputs` or the older `guided_*` fields.
  * Throws an ApiError for more than one of them, and for an unusable one.
+ * @param formatParam The client's name of `response_format`.
  */
-export function requestedOutput(request: GenerationFields): RequestedOutput | undefined {
+export function requestedOutput(
+  request: Partial<GenerationFields>,
+  formatParam = 'response_format',
+): RequestedOutput | undefined {
   const { guided_json: json, guided_regex: pattern, guided_choice: choices, guided_grammar: grammar } = request;
   const found = [
-    fromResponseFormat(request.response_format),
+    fromResponseFormat(request.response_format, formatParam),
     fromStructuredOutputs(request.structured_outputs),
     json === undefined ? undefined : { param: 'guided_json', output: jsonOutput('guided_json', json) },
     pattern === undefined ? undefined : { param: 'guided_regex', output: { type: 'regex', pattern } as const },
@@ -29,8 +33,7 @@ export function requestedOutput(request: GenerationFields): RequestedOutput | un
   return found[0];
 }
 
-function fromResponseFormat(format: GenerationFields['response_format']): RequestedOutput | undefined {
-  const param = 'response_format';
+function fromResponseFormat(format: GenerationFields['response_format'], param: string): RequestedOutput | undefined {
   if (format === undefined || format.type === 'text') return undefined;
   // Clients of llama.cpp put the schema beside the type, for both types.
   const { schema: schemaBesideType } = format as { schema?: unknown };

@@ -9,9 +9,12 @@ const ADVICE: Readonly<Record<ModelTask, string>> = {
   score: 'Use /v1/rerank or /v1/score, or start the server with another model',
 };
 
-/** Throws ApiError `unsupported_task` if a route does not work with the model's task. */
-export function checkTask(task: ModelTask, expected: readonly ModelTask[], path: string): void {
-  if (expected.includes(task)) return;
+/**
+ * Throws ApiError `unsupported_task` if a route does not work with the model's task.
+ * @param expected Undefined: it works with all.
+ */
+export function checkTask(task: ModelTask, expected: readonly ModelTask[] | undefined, path: string): void {
+  if (expected === undefined || expected.includes(task)) return;
   throw new ApiError(
     'unsupported_task',
     `model: expected a model with the task ${expected.join(' or ')} for ${path}, got one with the task ${task}. ${ADVICE[task]}.`,

@@ -62,6 +62,25 @@ export const COMPLETION_UNSUPPORTED: UnsupportedFields = {
   prompt_embeds: always,
 };
 
+export const RESPONSES_UNSUPPORTED: UnsupportedFields = {
+  ...COMMON_UNSUPPORTED,
+  background: is(true),
+  conversation: always,
+  prompt: always,
+  top_logprobs: not(0),
+  truncation: not('disabled'),
+  modalities: (value) => !Array.isArray(value) || value.some(not('text')),
+  chat_template: always,
+};
+
+/** Fields that change what the model sees or may do. */
+export const MESSAGES_UNSUPPORTED: UnsupportedFields = {
+  ...COMMON_UNSUPPORTED,
+  mcp_servers: unlessEmpty,
+  container: always,
+  chat_template: always,
+};
+
 export const TOKENIZE_UNSUPPORTED: UnsupportedFields = { chat_template: always };
 
 const POOLING_UNSUPPORTED: UnsupportedFields = {

@@ -16,7 +16,20 @@ interface Violation {
 }
 
 /** Fields whose errors name a path inside them. For all other fields `param` is the field itself. */
-const NESTED = new Set(['messages', 'tools', 'functions', 'tool_choice', 'stream_options', 'documents']);
+const NESTED = new Set([
+  'messages',
+  'tools',
+  'functions',
+  'tool_choice',
+  'stream_options',
+  'documents',
+  'system',
+  'thinking',
+  'output_config',
+  'output_format',
+  'text',
+  'reasoning',
+]);
 
 /** Upper bound of the items of all lists of objects in one request: messages, content parts, tools and so on. */
 const MAX_TOTAL_ITEMS = 131_072;
@@ -147,7 +160,9 @@ function pointerSegments(pointer: string): string[] {
 /** Returns the `param` of an error, as in `messages[0].content`. Null stands for the body itself. */
 function paramName(path: readonly string[]): string | null {
   if (path.length === 0) return null;
-  const named = NESTED.has(path[0]) ? path : path.slice(0, 1);
+  // The items of a conversation have fields. The inputs of an embedding model have none.
+  const isNested = NESTED.has(path[0]) || (path[0] === 'input' && path.length > 2 && !/^\d+$/.test(path[2]));
+  const named = isNested ? path : path.slice(0, 1);
   return named.reduce((name, segment) => (/^\d+$/.test(segment) ? `${name}[${segment}]` : `${name}.${segment}`));
 }
 

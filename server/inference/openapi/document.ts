@@ -2,7 +2,9 @@ import { type ApiErrorCode, ERROR_KINDS } from '../../base/errors';
 import type { NullMap } from '../openai/nulls';
 import type { Schema } from '../openai/schema-types';
 import type { Route } from '../../http/routes';
+import { anthropicType, isAnthropicPath, RESPONSES_PATH } from '../../base/error-styles';
 import { RESPONSE_SCHEMAS, errorSchema } from './response-schemas';
+import { exactly, string } from './schema-parts';
 import { type Operation, OPERATIONS } from './operations';
 import { sentSchema } from './request-schema';
 
@@ -53,7 +55,7 @@ export function openApiDocument(routes: readonly DescribedRoute[], { version, ha
       title: 'Capstan',
       version,
       description:
-        'The inference interface of OpenAI and vLLM. Fields outside the schemas are ignored or get unsupported_value.',
+        'The inference interfaces of OpenAI, vLLM and Anthropic. Fields outside the schemas are ignored or get unsupported_value.',
       license: { name: 'MIT', identifier: 'MIT' },
     },
     servers: [{ url: '/' }],
@@ -69,6 +71,7 @@ export function openApiDocument(routes: readonly DescribedRoute[], { version, ha
                 scheme: 'bearer',
                 description: 'An access key after "Bearer" and exactly one space',
               },
+              anthropicKey: { type: 'apiKey', in: 'header', name: 'x-api-key', description: 'An access key' },
             },
           }
         : {}),
@@ -88,7 +91,7 @@ function operation(route: DescribedRoute, hasAccess: boolean): Json {
       name,
       in: 'path',
       required: true,
-      description: 'Slashes included',
+      description: path.endsWith('}') ? 'Matches the rest of the path, slashes included' : 'An id',
       schema: { type: 'string', minLength: 1 },
     })),
     ...Object.entries(described.query ?? {}).map(([name, schema]) => ({ name, in: 'query', schema })),
@@ -97,10 +100,14 @@ function operation(route: DescribedRoute, hasAccess: boolean): Json {
     operationId: operationId(method, path),
     summary: route.summary ?? described.summary,
     tags: [isNotImplemented ? 'not implemented' : 'implemented'],
+    ...(hasAccess && isAnthropicPath(path) ? { security: [{ accessKey: [] }, { anthropicKey: [] }] } : {}),
     ...(parameters.length > 0 ? { parameters } : {}),
     ...(requestSchema === undefined ? {} : { requestBody: requestBody(sentSchema(requestSchema, nulls), described) }),
     ...(described.form === undefined ? {} : { requestBody: formBody(described.form) }),
-    responses: { ...(isNotImplemented ? {} : { 200: okResponse(described, hasAccess) }), ...errorResponses(errors) },
+    responses: {
+      ...(isNotImplemented ? {} : { 200: okResponse(described, path, hasAccess) }),
+      ...errorResponses(errors, path),
+    },
   };
 }
 
@@ -128,10 +135,10 @@ const REQUEST_ID = {
   'X-Request-Id': { description: "The client's id, or a random one", schema: { type: 'string' } },
 };
 
-function okResponse({ response: body, event }: Operation, hasAccess: boolean): Json {
+function okResponse({ response: body, event }: Operation, path: string, hasAccess: boolean): Json {
   if (body === undefined) return { description: 'Success, without a body', headers: REQUEST_ID };
   const content: Json = okContent(body);
-  if (event !== undefined) content['text/event-stream'] = { schema: eventSchema(event, hasAccess) };
+  if (event !== undefined) content['text/event-stream'] = { schema: eventSchema(event, path, hasAccess) };
   return { description: 'The response', headers: REQUEST_ID, content };
 }
 
@@ -142,28 +149,50 @@ function okContent(body: NonNullable<Operation['response']>): Json {
 }
 
 /** Returns the schema of one event, because OpenAPI 3.1 cannot describe a stream. */
-function eventSchema(event: string, hasAccess: boolean): Json {
+function eventSchema(event: string, path: string, hasAccess: boolean): Json {
   const json = (description: string, contentSchema: unknown): Json => ({
     type: 'string',
     description,
     contentMediaType: 'application/json',
     contentSchema,
   });
+  const codes = hasAccess ? [...STREAM_ERRORS, ...REVOKED] : STREAM_ERRORS;
+  const part = json('Part of the response', componentRef(event));
+  const described = { type: 'object', description: 'With "stream": true' };
+  if (hasNamedEvents(path)) {
+    const data = { anyOf: [part, json('An error. Nothing follows.', eventErrorOf(codes, path))] };
+    return { ...described, required: ['event', 'data'], properties: { event: { type: 'string' }, data } };
+  }
   const data = {
     anyOf: [
-      json('Part of the response', componentRef(event)),
-      json('An error. Only [DONE] follows.', errorOf(hasAccess ? [...STREAM_ERRORS, ...REVOKED] : STREAM_ERRORS)),
+      part,
+      json('An error. Only [DONE] follows.', errorOf(codes, path)),
       { const: '[DONE]', description: 'The end of the stream' },
     ],
   };
-  return { type: 'object', description: 'With "stream": true', required: ['data'], properties: { data } };
+  return { ...described, required: ['data'], properties: { data } };
+}
+
+function hasNamedEvents(path: string): boolean {
+  return isAnthropicPath(path) || path === RESPONSES_PATH;
+}
+
+/** Returns the schema of an error in a stream of named events. */
+function eventErrorOf(codes: readonly ApiErrorCode[], path: string): Json {
+  if (isAnthropicPath(path)) return errorOf(codes, path);
+  const code = { type: 'string', enum: codes };
+  const { properties } = errorOf(codes, path) as { properties: { error: Json } };
+  return exactly(
+    { type: { const: 'error' }, code, message: string, param: { type: ['string', 'null'] }, error: properties.error },
+    { sequence_number: { type: 'integer' } },
+  );
 }
 
 function componentRef(name: string): Json {
   return { $ref: `#/components/schemas/${name}` };
 }
 
-function errorResponses(codes: readonly ApiErrorCode[]): Json {
+function errorResponses(codes: readonly ApiErrorCode[], path: string): Json {
   const statuses = [...new Set(codes.map((code) => ERROR_KINDS[code].status))].sort((a, b) => a - b);
   return Object.fromEntries(
     statuses.map((status) => {
@@ -173,14 +202,22 @@ function errorResponses(codes: readonly ApiErrorCode[]): Json {
         {
           description: ofStatus.join(', '),
           headers: errorHeaders(status),
-          content: { 'application/json': { schema: errorOf(ofStatus) } },
+          content: { 'application/json': { schema: errorOf(ofStatus, path) } },
         },
       ];
     }),
   );
 }
 
-function errorOf(codes: readonly ApiErrorCode[]): Json {
+function errorOf(codes: readonly ApiErrorCode[], path: string): Json {
+  if (isAnthropicPath(path)) {
+    const types = new Set(codes.map((code) => anthropicType(ERROR_KINDS[code].status)));
+    return exactly({
+      type: { const: 'error' },
+      error: exactly({ type: { type: 'string', enum: [...types] }, message: { type: 'string', minLength: 1 } }),
+      request_id: string,
+    });
+  }
   return errorSchema(
     codes,
     codes.map((code) => ERROR_KINDS[code].type),

@@ -30,15 +30,18 @@ const FIELD_ERRORS = [
   'model_not_found',
 ] as const;
 const MODEL_ERRORS = ['model_loading', 'shutting_down', 'internal_error'] as const;
+/** Errors of requests that wait for their model to load. */
+const WAIT_ERRORS = ['model_load_failed', 'queue_full'] as const;
 /** Errors of routes for which the engine computes something. */
 const COMPUTE_ERRORS = [
   ...FIELD_ERRORS,
   ...MODEL_ERRORS,
   'unsupported_task',
+  ...WAIT_ERRORS,
   'context_length_exceeded',
-  'queue_full',
   'engine_dead',
 ] as const;
+const STORED_ERRORS = [...MODEL_ERRORS, 'response_not_found', 'invalid_value', 'unsupported_value'] as const;
 const HEALTH_ERRORS = ['model_loading', 'shutting_down', 'engine_dead'] as const;
 
 /** Errors of files and batches. */
@@ -99,6 +102,44 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
       scoring: { prompt: 'One two three', max_tokens: 0, echo: true, logprobs: 1 },
     },
   },
+  'POST /v1/responses': {
+    response: 'Response',
+    event: 'ResponseEvent',
+    errors: [...COMPUTE_ERRORS, 'response_not_found'],
+    examples: {
+      question: { input: 'What is Capstan?', max_output_tokens: 16 },
+      tools: {
+        instructions: 'Be brief.',
+        input: [{ role: 'user', content: 'How is the weather in Bern?' }],
+        tools: [{ type: 'function', ...WEATHER_TOOL.function }],
+        max_output_tokens: 64,
+        store: false,
+      },
+    },
+  },
+  'GET /v1/responses/{response_id}': { response: 'Response', errors: STORED_ERRORS },
+  'DELETE /v1/responses/{response_id}': { response: 'DeletedResponse', errors: STORED_ERRORS },
+  'GET /v1/responses/{response_id}/input_items': { response: 'InputItems', errors: STORED_ERRORS },
+  'POST /v1/messages': {
+    response: 'Message',
+    event: 'MessageEvent',
+    errors: COMPUTE_ERRORS,
+    examples: {
+      question: { messages: QUESTION, max_tokens: 16 },
+      tools: {
+        system: 'Be brief.',
+        messages: [{ role: 'user', content: [{ type: 'text', text: 'How is the weather in Bern?' }] }],
+        tools: [{ name: 'get_weather', input_schema: WEATHER_TOOL.function.parameters }],
+        max_tokens: 64,
+        thinking: { type: 'disabled' },
+      },
+    },
+  },
+  'POST /v1/messages/count_tokens': {
+    response: 'TokenCount',
+    errors: COMPUTE_ERRORS,
+    examples: { question: { messages: QUESTION } },
+  },
   'POST /v1/embeddings': {
     response: 'Embeddings',
     errors: COMPUTE_ERRORS,
@@ -114,12 +155,12 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'POST /score': SCORES,
   'POST /tokenize': {
     response: 'Tokens',
-    errors: [...FIELD_ERRORS, ...MODEL_ERRORS, 'queue_full'],
+    errors: [...FIELD_ERRORS, ...MODEL_ERRORS, ...WAIT_ERRORS],
     examples: { text: { prompt: 'One two three' }, conversation: { messages: QUESTION } },
   },
   'POST /detokenize': {
     response: 'Text',
-    errors: [...FIELD_ERRORS, ...MODEL_ERRORS],
+    errors: [...FIELD_ERRORS, ...MODEL_ERRORS, ...WAIT_ERRORS],
     examples: { tokens: { tokens: [72, 101, 108] } },
   },
   'GET /v1/models': { response: 'ModelList', errors: MODEL_ERRORS },

@@ -1,37 +1,24 @@
+import { MESSAGE_SCHEMAS } from './message-schemas';
+import { RESPONSES_SCHEMAS } from './responses-schemas';
+import {
+  boolean,
+  count,
+  exactly,
+  list,
+  nullable,
+  ref,
+  type ResponseSchema,
+  seconds,
+  string,
+  tokenIds,
+} from './schema-parts';
+
 /**
  * JSON Schemas of the response bodies: the `components` of the OpenAPI document. Tests check real responses against
  * them.
  */
 
-type ResponseSchema = Readonly<Record<string, unknown>>;
-
 export type ResponseSchemaName = keyof typeof RESPONSE_SCHEMAS;
-
-const string = { type: 'string' };
-const boolean = { type: 'boolean' };
-const count = { type: 'integer', minimum: 0 };
-const nullable = (schema: ResponseSchema): ResponseSchema => ({ anyOf: [schema, { type: 'null' }] });
-const list = (items: ResponseSchema, further: ResponseSchema = {}): ResponseSchema => ({
-  type: 'array',
-  items,
-  ...further,
-});
-const ref = (name: string): ResponseSchema => ({ $ref: `#/components/schemas/${name}` });
-const tokenIds = list(count);
-const seconds = { type: 'integer', description: 'Seconds since 1970' };
-
-/** An object with exactly these keys. Only the `optional` ones may be absent. */
-function exactly(
-  properties: Record<string, ResponseSchema>,
-  optional: Record<string, ResponseSchema> = {},
-): ResponseSchema {
-  return {
-    type: 'object',
-    required: Object.keys(properties),
-    properties: { ...properties, ...optional },
-    additionalProperties: false,
-  };
-}
 
 /** A page of a list. */
 function page(item: string): ResponseSchema {
@@ -237,44 +224,52 @@ export const RESPONSE_SCHEMAS = {
   }),
   Tokens: exactly({ count, max_model_len: count, tokens: tokenIds, token_strs: nullable(list(string)) }),
   Text: exactly({ prompt: string }),
-  Model: exactly({
-    id: string,
-    object: { const: 'model' },
-    created: seconds,
-    owned_by: string,
-    root: string,
-    parent: { type: ['string', 'null'] },
-    max_model_len: count,
-    permission: list(
-      exactly({
-        id: string,
-        object: { const: 'model_permission' },
-        created: seconds,
-        allow_create_engine: boolean,
-        allow_sampling: boolean,
-        allow_logprobs: boolean,
-        allow_search_indices: boolean,
-        allow_view: boolean,
-        allow_fine_tuning: boolean,
-        organization: string,
-        group: { type: 'null' },
-        is_blocking: boolean,
-      }),
-    ),
-    meta: exactly(
-      { task: { type: 'string', enum: ['generate', 'embed', 'score'] } },
-      {
-        default_sampling: exactly({
-          temperature: { type: 'number' },
-          top_p: { type: 'number' },
-          top_k: count,
-          repetition_penalty: { type: 'number' },
+  Model: exactly(
+    {
+      id: string,
+      object: { const: 'model' },
+      created: seconds,
+      owned_by: string,
+      root: string,
+      parent: { type: ['string', 'null'] },
+      max_model_len: count,
+      permission: list(
+        exactly({
+          id: string,
+          object: { const: 'model_permission' },
+          created: seconds,
+          allow_create_engine: boolean,
+          allow_sampling: boolean,
+          allow_logprobs: boolean,
+          allow_search_indices: boolean,
+          allow_view: boolean,
+          allow_fine_tuning: boolean,
+          organization: string,
+          group: { type: 'null' },
+          is_blocking: boolean,
         }),
-        embedding_size: count,
-        prompt_names: list(string),
-      },
-    ),
-  }),
+      ),
+      meta: exactly(
+        { task: { type: 'string', enum: ['generate', 'embed', 'score'] } },
+        {
+          default_sampling: exactly({
+            temperature: { type: 'number' },
+            top_p: { type: 'number' },
+            top_k: count,
+            repetition_penalty: { type: 'number' },
+          }),
+          embedding_size: count,
+          prompt_names: list(string),
+        },
+      ),
+    },
+    {
+      status: exactly(
+        { value: { type: 'string', enum: ['unloaded', 'loading', 'loaded', 'unloading', 'sleeping'] } },
+        { failed: { const: true } },
+      ),
+    },
+  ),
   ModelList: exactly({ object: { const: 'list' }, data: list(ref('Model'), { minItems: 1 }) }),
   File: exactly({
     id: string,
@@ -319,6 +314,8 @@ export const RESPONSE_SCHEMAS = {
   }),
   BatchList: page('Batch'),
   Version: exactly({ version: string }),
+  ...RESPONSES_SCHEMAS,
+  ...MESSAGE_SCHEMAS,
 } satisfies Record<string, ResponseSchema>;
 
 /** Returns the schema of an error with one of these codes and types. */

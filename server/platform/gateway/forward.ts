@@ -2,12 +2,12 @@ import { createHash } from 'node:crypto';
 import {
   ApiError,
   type CidrList,
+  errorStyleOf,
   type Granted,
   header,
   LOAD_HEADER,
   parseUsage,
   type RecordedReply,
-  renderError,
   type ReplicaUsage,
   type ReplyStream,
   type StreamedRequest,
@@ -106,15 +106,13 @@ export class Forwarder {
       }
     } catch (error) {
       if (begun === undefined) throw error;
-      sendErrorEvent(begun, error);
+      sendErrorEvent(begun, error, call);
     }
   }
 
   /** Waits for the first replica. The client of a stream receives comments meanwhile. */
-  async #ready(
-    { target, signal, reply }: Call,
-    body: UpstreamRequest['body'],
-  ): Promise<{ target: Target; begun: ReplyStream | undefined }> {
+  async #ready(call: Call, body: UpstreamRequest['body']): Promise<{ target: Target; begun: ReplyStream | undefined }> {
+    const { target, signal, reply } = call;
     const held = this.#parts.coldStarts.ready(target, signal, Buffer.isBuffer(body) ? body.length : 0);
     if (!(held instanceof Promise)) return { target: held, begun: undefined };
     const waiting =
@@ -125,7 +123,7 @@ export class Forwarder {
     } catch (error) {
       const begun = waiting?.end();
       if (begun === undefined) throw error;
-      sendErrorEvent(begun, error);
+      sendErrorEvent(begun, error, call);
       throw new ReportedError();
     }
   }
@@ -203,7 +201,7 @@ export class Forwarder {
     const { idleTimeoutMs, slowClientTimeoutMs } = this.#parts.times;
     const isEvents = EVENT_STREAM.test(contentType);
     if (begun !== undefined && (!isEvents || status !== 200))
-      return sendBodyAsEvent(begun, status, await gather(body, { usage, idleTimeoutMs, onFirstByte }));
+      return sendBodyAsEvent(begun, status, await gather(body, { usage, idleTimeoutMs, onFirstByte }), call);
     const length = rawHeader(raw, 'content-length');
     if (isEvents) this.#numOpenStreams++;
     try {
@@ -226,6 +224,7 @@ export class Forwarder {
           isAtLineEnd: isAtLineEnd ?? true,
           reason: call.signal.reason,
           isClientGone: request.signal.aborted,
+          call,
         });
     } catch (error) {
       if (!(error instanceof UpstreamError)) throw error;
@@ -288,12 +287,13 @@ interface StreamEnd {
   isAtLineEnd: boolean;
   reason: unknown;
   isClientGone: boolean;
+  call: StyledCall;
 }
 
 function endStream(
   stream: ReplyStream,
   end: 'complete' | 'cut' | 'client',
-  { isEvents, isAtLineEnd, reason, isClientGone }: StreamEnd,
+  { isEvents, isAtLineEnd, reason, isClientGone, call }: StreamEnd,
 ): void {
   if (end === 'complete') return stream.end();
   const error =
@@ -301,29 +301,32 @@ function endStream(
   // A client that stopped reading would not read the error either.
   if (!isEvents || isClientGone || error === undefined) return stream.destroy();
   if (!isAtLineEnd) stream.write('\n\n');
-  sendErrorEvent(stream, error);
+  sendErrorEvent(stream, error, call);
 }
 
+/** What decides how a stream shows an error. */
+type StyledCall = Pick<Call, 'address' | 'requestId'>;
+
 /** Sends an error as the last event of a stream, and ends it. */
-function sendErrorEvent(stream: ReplyStream, error: unknown): void {
-  stream.write(`data: ${renderError(toApiError(error))}\n\ndata: [DONE]\n\n`);
+function sendErrorEvent(stream: ReplyStream, error: unknown, { address, requestId }: StyledCall): void {
+  stream.write(errorStyleOf(address.path).events(toApiError(error), requestId));
   stream.end();
 }
 
 /** Sends a plain JSON response as one event, because a stream has already been started. */
-function sendBodyAsEvent(stream: ReplyStream, status: number, body: Buffer): void {
-  const json = asJson(body.toString());
-  if (json === undefined) {
+function sendBodyAsEvent(stream: ReplyStream, status: number, body: Buffer, call: StyledCall): void {
+  const value = asJson(body.toString());
+  if (value === undefined) {
     const message = `Expected an event stream, but the deployment responded with status ${status}`;
-    return sendErrorEvent(stream, new ApiError('upstream_unavailable', message));
+    return sendErrorEvent(stream, new ApiError('upstream_unavailable', message), call);
   }
-  stream.write(`data: ${json}\n\ndata: [DONE]\n\n`);
+  stream.write(errorStyleOf(call.address.path).bodyEvents(value));
   stream.end();
 }
 
-function asJson(text: string): string | undefined {
+function asJson(text: string): unknown {
   try {
-    return JSON.stringify(JSON.parse(text));
+    return JSON.parse(text) ?? undefined;
   } catch {
     return undefined;
   }

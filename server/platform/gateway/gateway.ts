@@ -4,19 +4,22 @@ import {
   ApiError,
   CidrList,
   Cors,
+  type ErrorStyle,
+  errorStyleOf,
   type Granted,
   header,
   type HttpReply,
+  isAnthropicPath,
   isPreflight,
   type Log,
   OPEN_CORS,
   RecordedReply,
   redactKeys,
-  renderError,
   type ReplicaUsage,
   requestIdOf,
   type StreamedRequest,
   toApiError,
+  withBearerKey,
 } from 'capstan/internal';
 import { addressOf } from './address';
 import { Balancer } from './balancer';
@@ -151,6 +154,7 @@ export class Gateway {
       call: undefined,
       target: undefined,
       grant: undefined,
+      style: errorStyleOf(request.path),
     };
     const recorded = new RecordedReply(reply, { 'X-Request-Id': state.requestId });
     this.#numOpen++;
@@ -187,12 +191,14 @@ export class Gateway {
       throw new ApiError('shutting_down', 'The server is shutting down', { headers: { 'Retry-After': '5' } });
     const address = addressOf(request, this.#options.domain);
     const target = address === undefined ? undefined : this.#options.targets.find(address.slug);
+    if (address !== undefined) state.style = errorStyleOf(address.path);
     if (address === undefined || target === undefined || target.state === 'deleting') throw notFound();
     state.target = target;
     if (target.accessControl) {
       // A preflight carries no key. The actual request is checked.
       if (isPreflight(request)) return recorded.send(204, this.#cors.headers(request), '');
-      const checking = this.#options.access.check(request, { id: target.deploymentId, ownerId: target.ownerId });
+      const checked = isAnthropicPath(address.path) ? { ...request, headers: withBearerKey(request.headers) } : request;
+      const checking = this.#options.access.check(checked, { id: target.deploymentId, ownerId: target.ownerId });
       state.grant = admit(checking instanceof Promise ? await checking : checking);
     }
     if (header(request, 'upgrade') !== undefined)
@@ -216,7 +222,7 @@ export class Gateway {
     await this.#forwarder.forward(state.call);
   }
 
-  #sendError(error: unknown, { request, requestId, target }: RequestState, recorded: RecordedReply): void {
+  #sendError(error: unknown, { request, requestId, target, style }: RequestState, recorded: RecordedReply): void {
     if (error instanceof ReportedError || request.signal.aborted) return;
     const apiError = toApiError(error);
     if (apiError.status === 500)
@@ -229,7 +235,7 @@ export class Gateway {
       recorded.send(
         apiError.status,
         { ...this.#cors.headers(request), 'Content-Type': 'application/json', ...apiError.headers },
-        renderError(apiError),
+        style.body(apiError, requestId),
       );
   }
 
@@ -279,6 +285,7 @@ interface RequestState {
   target: Target | undefined;
   grant: Granted | undefined;
   call: Call | undefined;
+  style: ErrorStyle;
 }
 
 function admit(outcome: AccessOutcome): Granted {

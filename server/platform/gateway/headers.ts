@@ -30,6 +30,7 @@ const NOT_FORWARDED = new Set([
   'cookie',
   'expect',
   'forwarded',
+  'x-api-key',
   'x-forwarded-for',
   'x-forwarded-host',
   'x-forwarded-port',

@@ -98,33 +98,46 @@ export class UsageTail implements UsageReader {
 
   finish(): Buffer {
     const tail = Buffer.concat(this.#pieces).toString('utf8').slice(-TAIL_BYTES);
-    const found = lastUsage(tail) ?? lastUsage(this.#head.toString('utf8'));
-    this.#usage = found === undefined ? undefined : usageOf(found);
+    const head = this.#head.toString('utf8');
+    const found = lastUsage(tail) ?? lastUsage(head);
+    // The last event of an Anthropic stream may count only the output. The first event counts the input.
+    this.#usage = found === undefined ? undefined : usageOf({ ...lastUsage(head), ...found });
     this.#pieces = [];
     return EMPTY;
   }
 }
 
-function lastUsage(text: string): string | undefined {
-  return [...text.matchAll(USAGE_OBJECT)].at(-1)?.[1];
-}
+type WireUsage = Readonly<Record<string, unknown>>;
 
-function usageOf(json: string): ReplicaUsage | undefined {
+function lastUsage(text: string): WireUsage | undefined {
+  const json = [...text.matchAll(USAGE_OBJECT)].at(-1)?.[1];
   try {
-    const {
-      total_tokens: totalTokens,
-      // A ranking may have only the total.
-      prompt_tokens: promptTokens = totalTokens,
-      completion_tokens: completionTokens = 0,
-      prompt_tokens_details: details,
-    } = JSON.parse(json) as Record<string, unknown>;
-    const cachedTokens = (details as { cached_tokens?: unknown } | null | undefined)?.cached_tokens ?? 0;
-    return isCount(promptTokens) && isCount(completionTokens) && isCount(cachedTokens)
-      ? { promptTokens, completionTokens, cachedTokens }
-      : undefined;
+    return json === undefined ? undefined : (JSON.parse(json) as WireUsage);
   } catch {
     return undefined;
   }
+}
+
+/** Reads the usage of chat completions, of responses (`input_tokens_details`) and of Anthropic's messages. */
+function usageOf(usage: WireUsage): ReplicaUsage | undefined {
+  const {
+    total_tokens: totalTokens,
+    input_tokens: inputTokens = totalTokens,
+    output_tokens: outputTokens = 0,
+    // A ranking may have only the total.
+    prompt_tokens: promptTokens = inputTokens,
+    completion_tokens: completionTokens = outputTokens,
+    prompt_tokens_details: promptDetails,
+    input_tokens_details: details = promptDetails,
+    cache_read_input_tokens: readTokens,
+    cache_creation_input_tokens: createdTokens,
+  } = usage;
+  const cachedTokens = (details as { cached_tokens?: unknown } | null | undefined)?.cached_tokens ?? readTokens ?? 0;
+  // Anthropic's input tokens leave out those of the cache.
+  const further = [readTokens ?? 0, createdTokens ?? 0];
+  if (![promptTokens, completionTokens, cachedTokens, ...further].every(isCount)) return undefined;
+  const sum = further.reduce<number>((total, count) => total + (count as number), promptTokens as number);
+  return { promptTokens: sum, completionTokens: completionTokens as number, cachedTokens: cachedTokens as number };
 }
 
 const MAX_COUNT = 1e9;

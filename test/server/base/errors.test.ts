@@ -32,6 +32,7 @@ const rows: [code: ApiErrorCode, status: number, type: string, retryAfter?: RegE
   ['engine_dead', 503, 'server_error'],
   ['auth_unavailable', 503, 'server_error', /^\d+$/],
   ['deployment_not_found', 404, 'invalid_request_error'],
+  ['response_not_found', 404, 'invalid_request_error'],
   ['deployment_not_ready', 503, 'server_error', /^\d+$/],
   ['deployment_paused', 503, 'server_error'],
   ['deployment_stopping', 503, 'server_error'],

@@ -125,7 +125,7 @@ describe('CORS', () => {
       {},
       {
         'Access-Control-Allow-Origin': '*',
-        'Access-Control-Allow-Methods': 'GET, HEAD, POST, OPTIONS',
+        'Access-Control-Allow-Methods': 'GET, HEAD, POST, DELETE, OPTIONS',
         'Access-Control-Allow-Headers': 'authorization, x-a',
         'Access-Control-Max-Age': '600',
       },
@@ -146,7 +146,7 @@ describe('CORS', () => {
       { origins: ['https://b.example'] },
       {
         Vary: 'Origin',
-        'Access-Control-Allow-Methods': 'GET, HEAD, POST, OPTIONS',
+        'Access-Control-Allow-Methods': 'GET, HEAD, POST, DELETE, OPTIONS',
         'Access-Control-Allow-Headers': 'authorization, x-a',
         'Access-Control-Max-Age': '600',
       },

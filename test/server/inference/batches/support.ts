@@ -49,7 +49,7 @@ export async function openServer(setup: Setup) {
     ...(part === undefined ? {} : { access: part }),
   });
   app.serve(engine);
-  batches.serve(app, engine);
+  batches.serve(app, () => [{ engine }]);
   const transport = await createTransport(name, {
     handler: (request, reply) => app.handle(request, reply),
     maxBodyBytes: 32 << 20,

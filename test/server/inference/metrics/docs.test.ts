@@ -4,6 +4,8 @@ import { join } from 'node:path';
 import type { Registry } from 'prom-client';
 import type { Access } from '../../../../server/access';
 import { Targets } from '../../../../server/platform/gateway/targets';
+import { ModelPool } from '../../../../server/inference/models/model-pool';
+import { NO_LIMITS, SYSTEM_CLOCK } from '../../../../server/inference/models/served-models';
 import { Metrics } from '../../../../server/inference/metrics/metrics';
 import { VLLM_ALIASES } from '../../../../server/inference/metrics/vllm-names';
 import { ServiceMetrics } from '../../../../server/platform/up/service-metrics';
@@ -29,6 +31,7 @@ async function table(registry: Registry): Promise<string> {
 async function tables(): Promise<{ ours: string; service: string; vllm: string }> {
   const metrics = new Metrics({ compat: 'none' });
   metrics.watch({ numOpenRequests: 0, numOpenStreams: 0 });
+  metrics.watchModels([], new ModelPool([], NO_LIMITS, SYSTEM_CLOCK));
   const access = { stats: () => ({ numKeys: 0, appliedRev: 0, staleMs: 0 }) } as Access;
   metrics.counting(access);
   const service = new ServiceMetrics(new Targets());

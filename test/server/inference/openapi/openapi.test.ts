@@ -6,6 +6,7 @@ import type { Access } from '../../../../server/access';
 import { App } from '../../../../server/inference/app';
 import { ApiError } from '../../../../server/base/errors';
 import type { HttpRequest } from '../../../../server/http/transport';
+import { MemoryResponseStore } from '../../../../server/inference/responses/store';
 import { Metrics } from '../../../../server/inference/metrics/metrics';
 import { OPENAI_ROUTES } from '../../../../server/inference/openai/routes';
 import { type OpenedBatches, openBatches } from '../../../../server/inference/batches/open-batches';
@@ -22,6 +23,8 @@ import { TINY_TEMPLATE, tinyModel } from '../../../fakes/tiny-model';
 const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
 const CHAT = '/v1/chat/completions';
 const COMPLETIONS = '/v1/completions';
+const RESPONSES = '/v1/responses';
+const ANTHROPIC = ['/v1/messages', '/v1/messages/count_tokens'];
 const MESSAGES = [{ role: 'user', content: 'Hi' }];
 const TOOLS = [{ type: 'function', function: { name: 'f', parameters: { type: 'object', properties: {} } } }];
 
@@ -39,7 +42,7 @@ beforeAll(async () => {
   batches = await openBatches(options, undefined, log as never);
   app = makeApp();
   app.serve(engine);
-  batches.serve(app, engine);
+  batches.serve(app, () => [{ engine }]);
   embedder = await loadPoolingEngine('embed');
   embeddingApp = makeApp();
   embeddingApp.serve(embedder);
@@ -62,6 +65,7 @@ function makeApp(access?: Pick<Access, 'check'>): App {
     healthStallTimeoutMs: 1000,
     sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 },
     log: log as never,
+    responses: new MemoryResponseStore({ maxBytes: 1_000_000, ttlMs: 60_000 }),
     routes: [metrics.route, ...batches.routes, openApiRoute(() => made.routes, access !== undefined)],
     ...(access === undefined ? {} : { access }),
   });
@@ -115,9 +119,10 @@ function conforms(reply: MemoryReply, method: string, path: string, description 
   expect(Object.keys(described.content)).toContain(mediaType);
   if (mediaType === 'application/json') check(described.content[mediaType].schema, reply.json);
   if (mediaType === 'text/event-stream') {
-    expect(reply.events.pop()).toBe('[DONE]');
+    const { events } = reply;
+    if (path !== RESPONSES && !ANTHROPIC.includes(path)) expect(events.pop()).toBe('[DONE]');
     const [chunk, error] = contentSchemas(described.content[mediaType].schema);
-    for (const event of reply.events.slice(0, -1)) check('error' in event ? error : chunk, event);
+    for (const event of events) check('error' in event ? error : chunk, event);
   }
   return reply;
 }
@@ -175,6 +180,9 @@ describe('the document', () => {
     for (const [path, required] of [
       [CHAT, { messages: MESSAGES }],
       [COMPLETIONS, { prompt: 'a' }],
+      [RESPONSES, { input: 'a' }],
+      ['/v1/messages', { messages: MESSAGES, max_tokens: 5 }],
+      ['/v1/messages/count_tokens', { messages: MESSAGES }],
       ['/tokenize', { prompt: 'a' }],
       ['/detokenize', { tokens: [1] }],
       ['/v1/embeddings', { input: 'a' }],
@@ -263,6 +271,43 @@ describe('responses', () => {
       ),
     ).toBe(true);
     expect((await post(CHAT, { messages: MESSAGES })).status).toBe(500);
+  });
+
+  test('of the interfaces of agents: texts, reasoning, calls, errors in a stream', async () => {
+    const thinker = await Engine.load(
+      tinyModel({
+        'tokenizer_config.json': { eos_token: '<|im_end|>', chat_template: `{#- <think></think> #}${TINY_TEMPLATE}` },
+      }),
+    );
+    const other = makeApp();
+    other.serve(thinker);
+    const call = '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>';
+    const [{ function: definition }] = TOOLS;
+    const tools = [{ type: 'function', ...definition }, { type: 'custom', name: 'g' }, { type: 'web_search' }];
+    for (const [path, body] of [
+      [RESPONSES, { input: 'Hi', tools, text: { format: { type: 'text' }, verbosity: 'low' }, metadata: { a: 'b' } }],
+      ['/v1/messages', { messages: MESSAGES, max_tokens: 500, tools: [{ name: 'f', input_schema: {} }] }],
+    ] as const) {
+      fake.answer = () => ({ text: `<think>\nhm\n</think>\n\nYes.\n${call}\n${call.replace('"f"', '"g"')}` });
+      for (const fields of [{}, { stream: true }])
+        expect(conforms(await exchange(other, path, { ...body, ...fields }), 'POST', path).status).toBe(200);
+      fake.answer = () => ({ text: 'so far', reason: 'error', errorCode: 'numeric_error' });
+      const { events } = conforms(await exchange(other, path, { ...body, stream: true }), 'POST', path);
+      expect(events.at(-1)).toMatchObject({ type: 'error', error: {} });
+    }
+    await thinker.close();
+  });
+
+  test('of stored responses', async () => {
+    const { id } = (await post(RESPONSES, { input: [{ role: 'user', content: 'Hi' }] })).json;
+    const path = `${RESPONSES}/{response_id}`;
+    const get = (of: string) => exchange(app, `${RESPONSES}/${of}`);
+    expect(conforms(await get(id), 'GET', path).json.id).toBe(id);
+    expect(conforms(await get(`${id}/input_items`), 'GET', `${path}/input_items`).json.data).toHaveLength(1);
+    expect(conforms(await get('resp_1'), 'GET', path).status).toBe(404);
+    const remove = () => exchange(app, `${RESPONSES}/${id}`, undefined, { method: 'DELETE' });
+    expect(conforms(await remove(), 'DELETE', path).json.deleted).toBe(true);
+    expect(conforms(await remove(), 'DELETE', path).status).toBe(404);
   });
 
   test.each<[string, object]>([
@@ -364,6 +409,9 @@ describe('errors', () => {
   const BODIES: Record<string, object> = {
     [CHAT]: { messages: MESSAGES },
     [COMPLETIONS]: { prompt: 'a' },
+    [RESPONSES]: { input: 'a' },
+    '/v1/messages': { messages: MESSAGES, max_tokens: 5 },
+    '/v1/messages/count_tokens': { messages: MESSAGES },
     '/tokenize': { prompt: 'a' },
     '/detokenize': { tokens: [1] },
     '/v1/embeddings': { input: 'a' },
@@ -445,13 +493,10 @@ describe('errors', () => {
       const guarded = makeApp({ check: () => ({ ok: false, message: 'no', ...denial }) as never });
       guarded.serve(engine);
       for (const { method, path } of app.routes) {
-        const reply = conforms(
-          await exchange(guarded, path, method === 'POST' ? {} : undefined, { method }),
-          method,
-          path,
-          description,
-        );
-        expect([reply.status, reply.json.error.code]).toEqual([denial.status, denial.code]);
+        const body = method === 'POST' ? {} : undefined;
+        const reply = conforms(await exchange(guarded, path, body, { method }), method, path, description);
+        expect(reply.status).toBe(denial.status);
+        if (!ANTHROPIC.includes(path)) expect(reply.json.error.code).toBe(denial.code);
       }
     }
   });

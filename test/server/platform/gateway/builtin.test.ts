@@ -1,4 +1,5 @@
 /** The gateway in front of the built-in runtime, over sockets: headers between them, and what clients see. */
+import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { App } from '../../../../server/inference/app';
 import { createTransport } from '../../../../server/http/create-transport';
@@ -159,4 +160,101 @@ test('embeddings, rankings and scores pass, and their prompt tokens are counted'
   );
   await replica.transport.close();
   await embedder.close();
+});
+
+describe("the interfaces of agents, with the deployment's access control on", () => {
+  const KEY = 'sk-of-the-owner';
+  const MESSAGE = { model: 'tiny', max_tokens: 100, messages: [{ role: 'user' as const, content: 'Hi' }] };
+  let checked: (readonly [string, string])[][];
+  let url: string;
+
+  beforeEach(async () => {
+    checked = [];
+    running = await startGateway({
+      access: {
+        check: ({ headers }) => {
+          checked.push([...headers]);
+          return headers.some(([name, value]) => name === 'authorization' && value === `Bearer ${KEY}`)
+            ? { ok: true, keyId: 'key_1', ownerId: 'own_1', done: () => {} }
+            : { ok: false, status: 401, code: 'invalid_api_key', message: 'no', headers: {} };
+        },
+      },
+    });
+    running.targets.set(builtin({ accessControl: true }));
+    url = `${running.url}/d/s`;
+  });
+
+  const openai = (apiKey = KEY) => new OpenAI({ baseURL: `${url}/v1`, apiKey, maxRetries: 0 });
+  const anthropic = (apiKey = KEY) => new Anthropic({ baseURL: url, apiKey, maxRetries: 0 });
+
+  test.each([false, true])('the official clients work, and their usage is counted (stream: %s)', async (isStream) => {
+    if (isStream) {
+      const response = await openai().responses.stream({ model: 'tiny', input: 'Hi' }).finalResponse();
+      expect(response.output).toHaveLength(1);
+      expect((await anthropic().messages.stream(MESSAGE).finalMessage()).content).toHaveLength(1);
+    } else {
+      expect((await openai().responses.create({ model: 'tiny', input: 'Hi' })).output_text).toContain('Hello');
+      expect((await anthropic().messages.create(MESSAGE)).content).toHaveLength(1);
+    }
+    expect((await anthropic().messages.countTokens({ model: 'tiny', messages: MESSAGE.messages })).input_tokens).toBe(
+      fake.requests[1].promptTokenIds.length,
+    );
+    await until(() => running.records.length === 3);
+    const [responses, messages, count] = running.records.map(({ usage }) => usage);
+    expect([responses!.promptTokens, messages!.promptTokens]).toEqual(
+      fake.requests.map(({ promptTokenIds }) => promptTokenIds.length),
+    );
+    expect(messages!.completionTokens).toBe(responses!.completionTokens);
+    expect(count).toBeUndefined();
+  });
+
+  test('a wrong key is refused in the envelope of the interface, and x-api-key is one of /v1/messages alone', async () => {
+    await expect(anthropic('wrong').messages.create(MESSAGE)).rejects.toMatchObject({
+      constructor: Anthropic.AuthenticationError,
+      type: 'authentication_error',
+    });
+    await expect(openai('wrong').responses.create({ model: 'tiny', input: 'Hi' })).rejects.toMatchObject({
+      constructor: OpenAI.AuthenticationError,
+      code: 'invalid_api_key',
+    });
+    const response = await fetch(`${url}/v1/responses`, { method: 'POST', headers: { 'x-api-key': KEY } });
+    expect([response.status, Object.keys((await response.json()) as object)]).toEqual([401, ['error']]);
+  });
+
+  test('errors of the gateway have the form of the interface', async () => {
+    const unknown = new Anthropic({ baseURL: `${running.url}/d/none`, apiKey: KEY, maxRetries: 0 });
+    await expect(unknown.messages.create(MESSAGE)).rejects.toMatchObject({ status: 404, type: 'not_found_error' });
+    await transport.close();
+    await expect(anthropic().messages.create(MESSAGE)).rejects.toMatchObject({ status: 502, type: 'api_error' });
+    await expect(openai().responses.create({ model: 'tiny', input: 'Hi' })).rejects.toMatchObject({
+      status: 502,
+      code: 'upstream_unavailable',
+    });
+  });
+
+  test('a replica that breaks off ends the streams with an error that the clients raise', async () => {
+    fake.answer = () => ({ text: 'and on '.repeat(10_000), stepMs: 5 });
+    const stream = await openai().responses.create({ model: 'tiny', input: 'Hi', stream: true });
+    const message = await anthropic().messages.create({ ...MESSAGE, stream: true });
+    const drain = async (events: AsyncIterable<unknown>) => {
+      for await (const _ of events);
+    };
+    const ends = Promise.allSettled([drain(stream), drain(message)]);
+    await until(() => fake.requests.length === 2);
+    await transport.close();
+    for (const end of await ends)
+      expect(end).toMatchObject({ status: 'rejected', reason: { message: expect.stringContaining('too early') } });
+  });
+
+  test('no response is stored: the request says so, and earlier ones cannot be named', async () => {
+    const response = await openai().responses.create({ model: 'tiny', input: 'Hi' });
+    expect(response).toMatchObject({ store: false });
+    await expect(openai().responses.retrieve(response.id)).rejects.toMatchObject({
+      status: 404,
+      code: 'response_not_found',
+    });
+    await expect(
+      openai().responses.create({ model: 'tiny', input: 'Hi', previous_response_id: response.id }),
+    ).rejects.toMatchObject({ status: 400, code: 'unsupported_value', param: 'previous_response_id' });
+  });
 });

@@ -69,6 +69,16 @@ describe('the usage of other runtimes', () => {
       { prompt_tokens: 5, total_tokens: 5 },
       { promptTokens: 5, completionTokens: 0, cachedTokens: 0 },
     ],
+    [
+      'of a response',
+      { input_tokens: 12, input_tokens_details: { cached_tokens: 4 }, output_tokens: 30, total_tokens: 42 },
+      { ...USAGE, cachedTokens: 4 },
+    ],
+    [
+      "of Anthropic's message, whose input leaves out the cache",
+      { input_tokens: 7, cache_creation_input_tokens: 1, cache_read_input_tokens: 4, output_tokens: 30 },
+      { ...USAGE, cachedTokens: 4 },
+    ],
     ['nonsense', { prompt_tokens: -1, completion_tokens: 'x' }, undefined],
   ])('is read from a body: %s', (_name, usage, expected) => {
     const reader = new UsageTail();
@@ -86,6 +96,24 @@ describe('the usage of other runtimes', () => {
     );
     expect(pass(reader, [...pieces, 'data: [DONE]\n\n']).eager.slice(0, -1)).toEqual(pieces);
     expect(reader.usage).toEqual({ promptTokens: 12, completionTokens: 999, cachedTokens: 0 });
+  });
+
+  test("is put together from the first and the last event of Anthropic's stream", () => {
+    const reader = new UsageTail();
+    const start = {
+      type: 'message_start',
+      message: { usage: { input_tokens: 8, cache_read_input_tokens: 4, output_tokens: 1 } },
+    };
+    const pieces = [
+      `event: message_start\ndata: ${JSON.stringify(start)}\n\n`,
+      ...Array.from(
+        { length: 500 },
+        () => `event: content_block_delta\ndata: {"delta":{"text":"${'x'.repeat(50)}"}}\n\n`,
+      ),
+      `event: message_delta\ndata: {"type":"message_delta","usage":{"output_tokens":30}}\n\n`,
+    ];
+    pass(reader, pieces);
+    expect(reader.usage).toEqual({ promptTokens: 12, completionTokens: 30, cachedTokens: 4 });
   });
 
   test.each([{ prompt_tokens: 56, total_tokens: 56 }, { total_tokens: 56 }])(

@@ -1,0 +1,79 @@
+import { type ApiError, ERROR_KINDS, renderError } from './errors';
+
+/** How an interface writes its errors. */
+export interface ErrorStyle {
+  /** Returns the JSON of an error response. */
+  body(error: ApiError, requestId: string): string;
+  /** Returns the last events of a stream, terminator included. */
+  events(error: ApiError, requestId: string): string;
+  /** Returns the last events of a stream that began before the response arrived. @param body The response's JSON value. */
+  bodyEvents(body: unknown): string;
+}
+
+/** The end of a stream of OpenAI's older interfaces. */
+export const DONE = 'data: [DONE]\n\n';
+
+const OPENAI: ErrorStyle = {
+  body: (error) => renderError(error),
+  events: (error) => `data: ${renderError(error)}\n\n${DONE}`,
+  bodyEvents: (body) => `data: ${JSON.stringify(body)}\n\n${DONE}`,
+};
+
+const RESPONSES: ErrorStyle = {
+  body: (error) => renderError(error),
+  events: (error) => namedEvent('error', responseErrorEvent(error)),
+  bodyEvents: (body) => {
+    const { error } = body as { error?: object };
+    return namedEvent('error', { type: 'error', ...error, error });
+  },
+};
+
+const ANTHROPIC: ErrorStyle = {
+  body: anthropicBody,
+  events: (error, requestId) => `event: error\ndata: ${anthropicBody(error, requestId)}\n\n`,
+  bodyEvents: (body) => namedEvent('error', body as object),
+};
+
+/** The routes of Anthropic's interface. They alone accept a key in `x-api-key`. */
+const ANTHROPIC_PATHS: ReadonlySet<string> = new Set(['/v1/messages', '/v1/messages/count_tokens']);
+export const RESPONSES_PATH = '/v1/responses';
+
+/** @param path Without the prefix of a deployment. */
+export function isAnthropicPath(path: string): boolean {
+  return ANTHROPIC_PATHS.has(path);
+}
+
+/** Returns how the interface of a path writes errors. @param path Without the prefix of a deployment. */
+export function errorStyleOf(path: string): ErrorStyle {
+  if (isAnthropicPath(path)) return ANTHROPIC;
+  return path === RESPONSES_PATH ? RESPONSES : OPENAI;
+}
+
+/** Returns the data of the `error` event of the Responses interface. The official client raises what is in `error`. */
+export function responseErrorEvent({ code, message, param }: ApiError): object {
+  return { type: 'error', code, message, param, error: { message, type: ERROR_KINDS[code].type, param, code } };
+}
+
+/** Returns the text of one event with a name. */
+export function namedEvent(name: string, data: object): string {
+  return `event: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
+}
+
+function anthropicBody({ status, message }: ApiError, requestId: string): string {
+  return JSON.stringify({ type: 'error', error: { type: anthropicType(status), message }, request_id: requestId });
+}
+
+const ANTHROPIC_TYPES: Readonly<Record<number, string>> = {
+  401: 'authentication_error',
+  403: 'permission_error',
+  404: 'not_found_error',
+  413: 'request_too_large',
+  429: 'rate_limit_error',
+  503: 'overloaded_error',
+  504: 'timeout_error',
+};
+
+/** Returns Anthropic's type of an error. */
+export function anthropicType(status: number): string {
+  return ANTHROPIC_TYPES[status] ?? (status < 500 ? 'invalid_request_error' : 'api_error');
+}

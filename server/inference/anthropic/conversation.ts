@@ -1,0 +1,108 @@
+import type { ChatMessage } from '../../../ts';
+import { ApiError } from '../../base/errors';
+import { withSystemFirst } from '../conversation/system-message';
+import { show } from '../openai/validate';
+import type { ContentBlock, ConversationRequest, InnerBlock, WireMessage } from './schema';
+
+/**
+ * Claude Code begins the system prompt with such a line. It is for Anthropic's accounting, and it changes with each
+ * request, so that the prefix cache would find nothing.
+ */
+const ACCOUNTING = /^x-anthropic-billing-header:[^\n]*\n?/;
+
+/** Converts `system` and `messages`. Throws an ApiError that names the first block that the model cannot read. */
+export function toMessages({ system, messages }: Pick<ConversationRequest, 'system' | 'messages'>): ChatMessage[] {
+  const instructions = system === undefined ? [] : textsOf(system, 'system');
+  const text = instructions
+    .map((part) => part.replace(ACCOUNTING, ''))
+    .filter((part) => part !== '')
+    .join('\n');
+  return withSystemFirst(
+    text === '' ? undefined : text,
+    messages.flatMap((message, i) => toTurn(message, `messages[${i}].content`)),
+  );
+}
+
+/** Whether the model continues the last message instead of starting a new one. */
+export function isPrefilled(messages: readonly WireMessage[]): boolean {
+  return messages.at(-1)?.role === 'assistant';
+}
+
+function toTurn({ role, content }: WireMessage, path: string): ChatMessage[] {
+  if (typeof content === 'string') return [{ role, content }];
+  return role === 'assistant' ? [assistantTurn(content, path)] : userTurn(role, content, path);
+}
+
+function assistantTurn(content: readonly ContentBlock[], path: string): ChatMessage {
+  const texts: string[] = [];
+  const thoughts: string[] = [];
+  const toolCalls: NonNullable<ChatMessage['toolCalls']>[number][] = [];
+  content.forEach((block, i) => {
+    const at = `${path}[${i}]`;
+    switch (block.type) {
+      case 'text':
+        return texts.push(required(block.text, `${at}.text`));
+      case 'thinking':
+        return thoughts.push(required(block.thinking, `${at}.thinking`));
+      case 'redacted_thinking':
+        return;
+      case 'tool_use':
+        return toolCalls.push({
+          id: required(block.id, `${at}.id`),
+          name: required(block.name, `${at}.name`),
+          arguments: required(block.input, `${at}.input`),
+        });
+      default:
+        throw unsupported(block.type, 'text, thinking, redacted_thinking or tool_use', at);
+    }
+  });
+  return {
+    role: 'assistant',
+    content: texts.join('\n'),
+    ...(thoughts.length === 0 ? {} : { reasoning: thoughts.join('\n') }),
+    ...(toolCalls.length === 0 ? {} : { toolCalls }),
+  };
+}
+
+/** Each result is a message. Texts before, between and after results are messages, too. */
+function userTurn(role: 'user' | 'system', content: readonly ContentBlock[], path: string): ChatMessage[] {
+  const turn: ChatMessage[] = [];
+  let texts: string[] = [];
+  const endText = () => {
+    if (texts.length > 0) turn.push({ role, content: texts.map((text) => ({ type: 'text', text })) });
+    texts = [];
+  };
+  content.forEach((block, i) => {
+    const at = `${path}[${i}]`;
+    if (block.type !== 'tool_result') return texts.push(textOf(block, at, 'text or tool_result'));
+    endText();
+    turn.push({
+      role: 'tool',
+      content: textsOf(block.content ?? '', `${at}.content`).join('\n'),
+      toolCallId: required(block.tool_use_id, `${at}.tool_use_id`),
+    });
+  });
+  endText();
+  return turn;
+}
+
+function textsOf(content: string | readonly InnerBlock[], path: string): string[] {
+  return typeof content === 'string'
+    ? [content]
+    : content.map((block, i) => textOf(block, `${path}[${i}]`, 'text, the only input of this model'));
+}
+
+function textOf({ type, text }: InnerBlock, path: string, expected: string): string {
+  if (type !== 'text') throw unsupported(type, expected, path);
+  return required(text, `${path}.text`);
+}
+
+function unsupported(type: string, expected: string, path: string): ApiError {
+  const param = `${path}.type`;
+  return new ApiError('unsupported_value', `${param}: expected ${expected}, got ${show(type)}`, { param });
+}
+
+function required<T>(value: T | undefined, param: string): T {
+  if (value !== undefined) return value;
+  throw new ApiError('missing_required_parameter', `${param}: expected a value, but it is missing`, { param });
+}

@@ -1,0 +1,91 @@
+import type { Tool, ToolChoice } from '../../../ts';
+import { ApiError } from '../../base/errors';
+import type { Log } from '../../base/log';
+import { checkNumbers } from '../openai/structured-output';
+import { show } from '../openai/validate';
+
+/** The tools of a request of another interface than chat completions, as tools of the library. */
+export interface ConvertedTools {
+  tools: readonly Tool[];
+  toolChoice: ToolChoice | undefined;
+  /** For each tool, its index in the request. */
+  places: readonly number[];
+  /** Types of tools that were left out, each once. */
+  droppedTypes: readonly string[];
+}
+
+/** One tool of a request, read by its interface. */
+export interface ReadTool {
+  type: string;
+  name: string | undefined;
+  description: string | undefined;
+  parameters: Readonly<Record<string, unknown>> | undefined;
+  strict: boolean | undefined;
+}
+
+/**
+ * Converts the tools that are served, and leaves out the others. Throws an ApiError that names the first invalid tool.
+ * @param schemaField The field that holds the schema of the arguments.
+ */
+export function convertTools(
+  read: readonly ReadTool[],
+  isServed: (type: string) => boolean,
+  schemaField: string,
+): Omit<ConvertedTools, 'toolChoice'> {
+  const served = read.flatMap((tool, place) => (isServed(tool.type) ? [{ tool, place }] : []));
+  return {
+    tools: served.map(({ tool, place }) => toTool(tool, `tools[${place}]`, schemaField)),
+    places: served.map(({ place }) => place),
+    droppedTypes: [...new Set(read.map(({ type }) => type).filter((type) => !isServed(type)))],
+  };
+}
+
+function toTool({ name, description, parameters, strict }: ReadTool, path: string, schemaField: string): Tool {
+  if (name === undefined || name === '') {
+    const message = `${path}.name: expected a value, but it is missing`;
+    throw new ApiError('missing_required_parameter', message, { param: `${path}.name` });
+  }
+  checkNumbers(`${path}.${schemaField}`, parameters);
+  return {
+    type: 'function',
+    function: {
+      name,
+      ...(description === undefined ? {} : { description }),
+      ...(parameters === undefined ? {} : { parameters }),
+      ...(strict === undefined ? {} : { strict }),
+    },
+  };
+}
+
+/** Throws an ApiError if no tool has the name. */
+export function checkNamed(tools: readonly Tool[], name: string | undefined, param: string): string {
+  if (name === undefined)
+    throw new ApiError('missing_required_parameter', `${param}: expected a value, but it is missing`, { param });
+  if (tools.some((tool) => tool.function.name === name)) return name;
+  throw invalidChoice('the name of a tool that this server offers to the model', name, param);
+}
+
+export function invalidChoice(expected: string, received: unknown, param = 'tool_choice'): ApiError {
+  return new ApiError('invalid_value', `${param}: expected ${expected}, got ${show(received)}`, { param });
+}
+
+/** Limit of the types in a log line. They are the client's text. */
+const MAX_LOGGED = 10;
+
+export function logDroppedTools(log: Log, requestId: string, types: readonly string[]): void {
+  if (types.length === 0) return;
+  const shown = types.slice(0, MAX_LOGGED).map((type) => type.slice(0, 100));
+  log.info({ requestId, types: shown }, 'left out tools of types that this server does not have');
+}
+
+/** Gives a tool in an error the place and the fields that it has in the request. */
+export function withToolPlaces(error: unknown, places: readonly number[], schemaField: string): unknown {
+  if (!(error instanceof ApiError) || error.param === null) return error;
+  const renamed = (text: string) =>
+    text.replace(/\btools\[(\d+)\]\.function\b(\.parameters\b)?/, (_match, index: string, schema?: string) => {
+      const place = `tools[${places[Number(index)] ?? index}]`;
+      return schema === undefined ? place : `${place}.${schemaField}`;
+    });
+  const { code, message, param, headers, cause } = error;
+  return new ApiError(code, renamed(message), { param: renamed(param), headers: { ...headers }, cause });
+}

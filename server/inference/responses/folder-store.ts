@@ -1,0 +1,102 @@
+import { createHash, randomBytes } from 'node:crypto';
+import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type ResponseStore, type StoreLimits, UseOrder } from './store';
+
+const SUFFIX = '.json';
+
+/**
+ * Keeps each response in a file: `{folder}/{hash of the owner}/{id}.json`. The time of the file is that of the last use.
+ * Several servers may share the folder. Each one keeps the limits for the files that it knows.
+ */
+export class FolderResponseStore implements ResponseStore {
+  readonly #folder: string;
+  readonly #order: UseOrder;
+  readonly #now: () => number;
+
+  private constructor(folder: string, limits: StoreLimits, now: () => number) {
+    this.#folder = folder;
+    this.#order = new UseOrder(limits, now);
+    this.#now = now;
+  }
+
+  /** Opens or creates the folder. Deletes what exceeds the limits. Rejects if it is not readable and writable. */
+  static async open(folder: string, limits: StoreLimits, now: () => number = Date.now): Promise<FolderResponseStore> {
+    const store = new FolderResponseStore(folder, limits, now);
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    const files = await findFiles(folder);
+    for (const { name, numBytes, usedMs } of files.sort((a, b) => a.usedMs - b.usedMs))
+      await store.#drop(store.#order.use(name, numBytes, usedMs));
+    return store;
+  }
+
+  async put(owner: string, id: string, text: string): Promise<void> {
+    const name = nameOf(owner, id);
+    const path = join(this.#folder, name);
+    await mkdir(join(path, '..'), { recursive: true, mode: 0o700 });
+    // A reader never sees half a file.
+    const unfinished = `${path}.${randomBytes(6).toString('hex')}`;
+    try {
+      await writeFile(unfinished, text, { mode: 0o600 });
+      await rename(unfinished, path);
+    } catch (error) {
+      await rm(unfinished, { force: true });
+      throw error;
+    }
+    await this.#drop(this.#order.use(name, Buffer.byteLength(text)));
+  }
+
+  async get(owner: string, id: string): Promise<string | undefined> {
+    const name = nameOf(owner, id);
+    const path = join(this.#folder, name);
+    try {
+      const { mtimeMs } = await stat(path);
+      if (this.#order.isExpired(mtimeMs)) {
+        await this.delete(owner, id);
+        return undefined;
+      }
+      const text = await readFile(path, 'utf8');
+      const nowS = this.#now() / 1000;
+      await utimes(path, nowS, nowS);
+      await this.#drop(this.#order.use(name, Buffer.byteLength(text)));
+      return text;
+    } catch (error) {
+      return ifMissing(error, undefined);
+    }
+  }
+
+  async delete(owner: string, id: string): Promise<boolean> {
+    const name = nameOf(owner, id);
+    this.#order.remove(name);
+    try {
+      await rm(join(this.#folder, name));
+      return true;
+    } catch (error) {
+      return ifMissing(error, false);
+    }
+  }
+
+  async #drop(names: readonly string[]): Promise<void> {
+    for (const name of names) await rm(join(this.#folder, name), { force: true });
+  }
+}
+
+/** NOTE: `id` comes from a client. `isResponseId` has checked that it is a plain name. */
+function nameOf(owner: string, id: string): string {
+  return join(createHash('sha256').update(owner).digest('hex').slice(0, 32), id + SUFFIX);
+}
+
+async function findFiles(folder: string): Promise<{ name: string; numBytes: number; usedMs: number }[]> {
+  const names = await readdir(folder, { recursive: true });
+  const files: { name: string; numBytes: number; usedMs: number }[] = [];
+  for (const name of names.filter((candidate) => candidate.endsWith(SUFFIX))) {
+    const { size, mtimeMs } = await stat(join(folder, name));
+    files.push({ name, numBytes: size, usedMs: mtimeMs });
+  }
+  return files;
+}
+
+function ifMissing<T>(error: unknown, value: T): T {
+  if ((error as NodeJS.ErrnoException).code === 'ENOENT') return value;
+  throw error;
+}

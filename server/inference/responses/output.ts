@@ -1,0 +1,200 @@
+import type { ChatEvent, ChatMessage, ToolCallEvent } from '../../../ts';
+import { outputItemId } from './ids';
+
+type ItemStatus = 'in_progress' | 'completed' | 'incomplete';
+
+interface OutputPart {
+  type: 'output_text' | 'reasoning_text';
+  text: string;
+  annotations?: [];
+  logprobs?: [];
+}
+
+interface ContentItem {
+  type: 'message' | 'reasoning';
+  id: string;
+  status: ItemStatus;
+  role?: 'assistant';
+  summary?: [];
+  content: OutputPart[];
+  encrypted_content?: null;
+}
+
+interface CallItem {
+  type: 'function_call' | 'custom_tool_call';
+  id: string;
+  status: ItemStatus;
+  call_id: string;
+  name: string;
+  arguments?: string;
+  input?: string;
+}
+
+export type OutputItem = ContentItem | CallItem;
+/** Receives each event of the stream: its type and its fields. Writes it at once, because the fields change later. */
+export type Emit = (type: string, fields: object) => void;
+
+/** Builds the output items of one response from the events of its generation, and emits the events of the stream. */
+export class Output {
+  readonly items: OutputItem[] = [];
+  readonly #responseId: string;
+  readonly #customNames: ReadonlySet<string>;
+  readonly #emit: Emit;
+  /** The arguments of the open call, as the model writes them. */
+  #arguments = '';
+  #openCallId: string | undefined;
+
+  constructor(responseId: string, customNames: readonly string[], emit: Emit) {
+    this.#responseId = responseId;
+    this.#customNames = new Set(customNames);
+    this.#emit = emit;
+  }
+
+  take(event: ChatEvent): void {
+    switch (event.type) {
+      case 'delta':
+        return this.#addText('message', event.textDelta);
+      case 'reasoning':
+        return this.#addText('reasoning', event.textDelta);
+      case 'toolCall':
+        return this.#addCall(event);
+      case 'finish':
+        return this.#closeLast(event.finishReason === 'length' ? 'incomplete' : 'completed');
+    }
+  }
+
+  /** The model's turn, for the next request of the conversation. */
+  get message(): ChatMessage {
+    const textOf = (type: string) =>
+      this.items.flatMap((item) => (item.type === type ? (item as ContentItem).content : [])).map(({ text }) => text);
+    const reasoning = textOf('reasoning').join('\n');
+    const toolCalls = this.items.flatMap((item) => ('call_id' in item ? [toToolCall(item)] : []));
+    return {
+      role: 'assistant',
+      content: textOf('message').join('\n'),
+      ...(reasoning === '' ? {} : { reasoning }),
+      ...(toolCalls.length === 0 ? {} : { toolCalls }),
+    };
+  }
+
+  get #last(): OutputItem | undefined {
+    const item = this.items.at(-1);
+    return item?.status === 'in_progress' ? item : undefined;
+  }
+
+  #addText(type: 'message' | 'reasoning', delta: string): void {
+    if (delta === '') return;
+    const last = this.#last;
+    const item = last?.type === type ? (last as ContentItem) : this.#openContent(type);
+    item.content[0].text += delta;
+    const [{ type: partType }] = item.content;
+    this.#emit(`response.${partType}.delta`, {
+      ...this.#place(item),
+      content_index: 0,
+      delta,
+      ...(type === 'message' ? { logprobs: [] } : {}),
+    });
+  }
+
+  #openContent(type: 'message' | 'reasoning'): ContentItem {
+    const isMessage = type === 'message';
+    const item = this.#open<ContentItem>({
+      type,
+      id: this.#newId(type),
+      status: 'in_progress',
+      ...(isMessage ? { role: 'assistant' } : { summary: [] }),
+      content: [],
+      ...(isMessage ? {} : { encrypted_content: null }),
+    });
+    const part: OutputPart = isMessage
+      ? { type: 'output_text', text: '', annotations: [], logprobs: [] }
+      : { type: 'reasoning_text', text: '' };
+    this.#emit('response.content_part.added', { ...this.#place(item), content_index: 0, part });
+    item.content.push(part);
+    return item;
+  }
+
+  #addCall({ id, name, argumentsDelta }: ToolCallEvent): void {
+    const last = this.#last;
+    const isCustom = this.#customNames.has(name);
+    const item =
+      id === this.#openCallId && last !== undefined ? (last as CallItem) : this.#openCall(id, name, isCustom);
+    this.#arguments += argumentsDelta;
+    if (isCustom || argumentsDelta === '') return;
+    item.arguments = this.#arguments;
+    this.#emit('response.function_call_arguments.delta', { ...this.#place(item), delta: argumentsDelta });
+  }
+
+  #openCall(callId: string, name: string, isCustom: boolean): CallItem {
+    const type = isCustom ? 'custom_tool_call' : 'function_call';
+    const item = this.#open<CallItem>({
+      type,
+      id: this.#newId(type),
+      status: 'in_progress',
+      call_id: callId,
+      name,
+      ...(isCustom ? { input: '' } : { arguments: '' }),
+    });
+    this.#openCallId = callId;
+    this.#arguments = '';
+    return item;
+  }
+
+  #open<Item extends OutputItem>(item: Item): Item {
+    this.#closeLast('completed');
+    this.items.push(item);
+    this.#emit('response.output_item.added', { output_index: this.items.length - 1, item });
+    return item;
+  }
+
+  #closeLast(status: ItemStatus): void {
+    const item = this.#last;
+    if (item === undefined) return;
+    if ('content' in item) this.#closeContent(item);
+    else this.#closeCall(item);
+    item.status = status;
+    this.#emit('response.output_item.done', { output_index: this.items.length - 1, item });
+  }
+
+  #closeContent(item: ContentItem): void {
+    const [part] = item.content;
+    const place = { ...this.#place(item), content_index: 0 };
+    const isMessage = item.type === 'message';
+    this.#emit(`response.${part.type}.done`, { ...place, text: part.text, ...(isMessage ? { logprobs: [] } : {}) });
+    this.#emit('response.content_part.done', { ...place, part });
+  }
+
+  #closeCall(item: CallItem): void {
+    const place = this.#place(item);
+    if (item.type === 'function_call') {
+      const { name, arguments: args } = item;
+      return this.#emit('response.function_call_arguments.done', { ...place, name, arguments: args });
+    }
+    const input = customInput(this.#arguments);
+    item.input = input;
+    if (input !== '') this.#emit('response.custom_tool_call_input.delta', { ...place, delta: input });
+    this.#emit('response.custom_tool_call_input.done', { ...place, input });
+  }
+
+  #place({ id }: OutputItem): { item_id: string; output_index: number } {
+    return { item_id: id, output_index: this.items.length - 1 };
+  }
+
+  #newId(type: OutputItem['type']): string {
+    return outputItemId(type, this.#responseId, this.items.length);
+  }
+}
+
+function toToolCall({ call_id: id, name, arguments: args, input }: CallItem) {
+  return { id, name, arguments: args ?? { input: input ?? '' } };
+}
+
+/** Returns the text of a custom tool's call. Arguments of another form, such as cut ones, are the text themselves. */
+function customInput(args: string): string {
+  try {
+    const { input } = JSON.parse(args) as { input?: unknown };
+    return typeof input === 'string' ? input : args;
+  } catch {
+    return args;
+  }
+}

@@ -1,0 +1,88 @@
+import { CALL_PROPERTIES, nonEmptyText, SAMPLING_PROPERTIES } from '../openai/schema';
+import type { NullMap } from '../openai/nulls';
+import {
+  array,
+  boolean,
+  integer,
+  object,
+  oneOf,
+  openObject,
+  type Static,
+  string,
+  stringOr,
+  unsafe,
+} from '../openai/schema-types';
+
+/** Limits far above any real request. They bound the time that a hostile one takes. */
+const MAX_ITEMS = 65_536;
+const MAX_PARTS = 65_536;
+const MAX_TOOLS = 16_384;
+
+const parts = array(object({ type: string, text: string, refusal: string }, ['type']), { maxItems: MAX_PARTS });
+const textOrParts = stringOr(parts, { description: 'a string or an array of text parts' });
+
+/** All kinds of items in one: which fields an item needs depends on its type. */
+const inputItem = object({
+  type: string,
+  id: string,
+  role: oneOf('system', 'developer', 'user', 'assistant'),
+  content: textOrParts,
+  summary: parts,
+  call_id: string,
+  name: string,
+  arguments: string,
+  input: string,
+  output: textOrParts,
+});
+
+const tool = object(
+  { type: string, name: string, description: string, parameters: openObject, strict: boolean, format: openObject },
+  ['type'],
+);
+
+const { n: _n, best_of: _bestOf, ...samplingProperties } = SAMPLING_PROPERTIES;
+
+export const RESPONSES_REQUEST = object(
+  {
+    model: string,
+    input: stringOr(array(inputItem, { maxItems: MAX_ITEMS }), { description: 'a string or an array of items' }),
+    instructions: string,
+    previous_response_id: nonEmptyText,
+    store: boolean,
+    stream: boolean,
+    stream_options: object({ include_obfuscation: boolean }),
+    max_output_tokens: integer({ minimum: 1 }),
+    tools: array(tool, { maxItems: MAX_TOOLS }),
+    tool_choice: stringOr(
+      object({ type: string, name: string, mode: string, tools: array(openObject, { maxItems: MAX_TOOLS }) }, ['type']),
+    ),
+    parallel_tool_calls: boolean,
+    text: object({
+      format: object({ type: oneOf('text', 'json_object', 'json_schema'), name: string, schema: unsafe<unknown>({}) }, [
+        'type',
+      ]),
+      verbosity: string,
+    }),
+    reasoning: object({ effort: oneOf('none', 'minimal', 'low', 'medium', 'high', 'xhigh', 'max'), summary: string }),
+    include: array(string, { maxItems: MAX_TOOLS }),
+    truncation: string,
+    chat_template_kwargs: openObject,
+    thinking_token_budget: integer({ minimum: -1 }),
+    ...samplingProperties,
+    cache_salt: CALL_PROPERTIES.cache_salt,
+  },
+  ['input'],
+);
+
+export const RESPONSES_NULLS: NullMap = {
+  input: { each: { content: { each: {} }, summary: { each: {} }, output: { each: {} } } },
+  tools: { each: {} },
+  text: { format: {} },
+  reasoning: {},
+  stream_options: {},
+};
+
+export type ResponsesRequest = Static<typeof RESPONSES_REQUEST>;
+export type InputItem = Static<typeof inputItem>;
+export type WireTool = Static<typeof tool>;
+export type ContentPart = Static<typeof parts>[number];

@@ -1,0 +1,76 @@
+import { ApiError } from '../../base/errors';
+import { RESPONSES_PATH } from '../../base/error-styles';
+import { pathParameter } from '../../http/routes';
+import type { HttpReply, HttpRequest } from '../../http/transport';
+import type { OpenAiContext } from '../openai/context';
+import { sendJson } from '../openai/send-json';
+import { show } from '../openai/validate';
+import { History } from './history';
+
+export const RESPONSE_PATH = `${RESPONSES_PATH}/{response_id}`;
+export const INPUT_ITEMS_PATH = `${RESPONSE_PATH}/input_items`;
+
+type StoreContext = Pick<OpenAiContext, 'responses' | 'identity'>;
+
+/** GET /v1/responses/{response_id} */
+export async function getResponse(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {
+  if (new URLSearchParams(request.query).get('stream') === 'true')
+    throw new ApiError('unsupported_value', 'stream: expected false, because stored responses are complete', {
+      param: 'stream',
+    });
+  const { response } = await new History(context.responses, context.identity).demand(
+    pathParameter(RESPONSE_PATH, request.path),
+  );
+  sendJson(reply, response);
+}
+
+/** DELETE /v1/responses/{response_id} */
+export async function deleteResponse(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {
+  const id = pathParameter(RESPONSE_PATH, request.path);
+  await new History(context.responses, context.identity).delete(id);
+  sendJson(reply, { id, object: 'response', deleted: true });
+}
+
+const DEFAULT_LIMIT = 20;
+const MAX_LIMIT = 100;
+
+/** GET /v1/responses/{response_id}/input_items: the input of that request, without earlier turns. */
+export async function listInputItems(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {
+  const id = pathParameter(INPUT_ITEMS_PATH, request.path);
+  const query = new URLSearchParams(request.query);
+  const limit = readLimit(query.get('limit'));
+  const isAscending = readOrder(query.get('order')) === 'asc';
+  const { input } = await new History(context.responses, context.identity).demand(id);
+  const items = input.map((item, i) => ({ ...item, type: item.type ?? 'message', id: item.id ?? inputItemId(id, i) }));
+  if (!isAscending) items.reverse();
+  const after = query.get('after');
+  const start = after === null ? 0 : items.findIndex((item) => item.id === after) + 1;
+  if (after !== null && start === 0)
+    throw new ApiError('invalid_value', `after: expected the id of an item, got ${show(after)}`, { param: 'after' });
+  const data = items.slice(start, start + limit);
+  sendJson(reply, {
+    object: 'list',
+    data,
+    first_id: data[0]?.id ?? null,
+    last_id: data.at(-1)?.id ?? null,
+    has_more: start + limit < items.length,
+  });
+}
+
+function inputItemId(responseId: string, index: number): string {
+  return `item_${responseId.slice('resp_'.length)}${index.toString(16).padStart(4, '0')}`;
+}
+
+function readLimit(text: string | null): number {
+  if (text === null) return DEFAULT_LIMIT;
+  const limit = Number(text);
+  if (/^\d{1,3}$/.test(text) && limit >= 1 && limit <= MAX_LIMIT) return limit;
+  throw new ApiError('invalid_value', `limit: expected an integer from 1 to ${MAX_LIMIT}, got ${show(text)}`, {
+    param: 'limit',
+  });
+}
+
+function readOrder(text: string | null): 'asc' | 'desc' {
+  if (text === null || text === 'desc' || text === 'asc') return text ?? 'desc';
+  throw new ApiError('invalid_value', `order: expected asc or desc, got ${show(text)}`, { param: 'order' });
+}

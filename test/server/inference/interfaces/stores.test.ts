@@ -1,0 +1,95 @@
+/** Where responses are kept: in memory and in a folder, with the same behaviour. */
+import { existsSync, mkdtempSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { FolderResponseStore } from '../../../../server/inference/responses/folder-store';
+import { openResponseStore } from '../../../../server/inference/responses/open-store';
+import { MemoryResponseStore, type ResponseStore } from '../../../../server/inference/responses/store';
+
+let folder: string;
+let nowMs: number;
+const now = () => nowMs;
+const LIMITS = { maxBytes: 100, ttlMs: 1_000_000 };
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'capstan-responses-'));
+  nowMs = Date.now();
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+describe.each<[string, () => Promise<ResponseStore> | ResponseStore]>([
+  ['in memory', () => new MemoryResponseStore(LIMITS, now)],
+  ['in a folder', () => FolderResponseStore.open(join(folder, 'responses'), LIMITS, now)],
+])('%s', (_name, open) => {
+  let store: ResponseStore;
+
+  beforeEach(async () => {
+    store = await open();
+  });
+
+  test('a response belongs to its owner', async () => {
+    await store.put('ada', 'resp_1', 'a');
+    expect(await store.get('ada', 'resp_1')).toBe('a');
+    expect(await store.get('bob', 'resp_1')).toBeUndefined();
+    expect(await store.delete('bob', 'resp_1')).toBe(false);
+    expect(await store.delete('ada', 'resp_1')).toBe(true);
+    expect(await store.delete('ada', 'resp_1')).toBe(false);
+    expect(await store.get('ada', 'resp_1')).toBeUndefined();
+  });
+
+  test('above the size limit the least recently used are dropped', async () => {
+    await store.put('ada', 'resp_1', '1'.repeat(40));
+    await store.put('bob', 'resp_2', '2'.repeat(40));
+    await store.get('ada', 'resp_1');
+    await store.put('ada', 'resp_3', '3'.repeat(40));
+    expect(await store.get('bob', 'resp_2')).toBeUndefined();
+    expect(await store.get('ada', 'resp_1')).toBeDefined();
+    await store.put('ada', 'resp_4', '4'.repeat(101));
+    expect(await store.get('ada', 'resp_4')).toBeUndefined();
+  });
+
+  test('a response expires, and each use renews its time', async () => {
+    await store.put('ada', 'resp_1', 'a');
+    nowMs += 900_000;
+    expect(await store.get('ada', 'resp_1')).toBe('a');
+    nowMs += 900_000;
+    expect(await store.get('ada', 'resp_1')).toBe('a');
+    nowMs += 1_001_000;
+    expect(await store.get('ada', 'resp_1')).toBeUndefined();
+  });
+});
+
+test('a folder keeps its responses for the next start, within the limits, and only its user may read them', async () => {
+  const path = join(folder, 'responses');
+  const store = await FolderResponseStore.open(path, LIMITS, now);
+  await store.put('ada', 'resp_1', 'x'.repeat(60));
+  nowMs += 500_000;
+  await store.put('ada', 'resp_2', 'y'.repeat(30));
+  const again = await FolderResponseStore.open(path, LIMITS, now);
+  expect(await again.get('ada', 'resp_2')).toBe('y'.repeat(30));
+  const [owner] = readdirSync(path);
+  expect(owner).not.toContain('ada');
+  const file = join(path, owner, 'resp_2.json');
+  expect([statSync(file).mode & 0o777, statSync(path).mode & 0o777]).toEqual([0o600, 0o700]);
+  // The oldest is dropped, also after a restart.
+  const smaller = await FolderResponseStore.open(path, { ...LIMITS, maxBytes: 50 }, now);
+  expect([await smaller.get('ada', 'resp_1'), await smaller.get('ada', 'resp_2')]).toEqual([undefined, 'y'.repeat(30)]);
+  utimesSync(file, 0, 0);
+  await FolderResponseStore.open(path, LIMITS, now);
+  expect(existsSync(file)).toBe(false);
+});
+
+test('a folder that cannot be written is an error at the start', async () => {
+  writeFileSync(join(folder, 'file'), '');
+  await expect(FolderResponseStore.open(join(folder, 'file', 'responses'), LIMITS, now)).rejects.toThrow();
+});
+
+test('a server keeps responses in its data directory, in memory without one, and nowhere behind a gateway', async () => {
+  const open = (options: object) =>
+    openResponseStore({ dataDir: undefined, replicaSecret: undefined, storedResponses: LIMITS, ...options });
+  expect(await open({})).toBeInstanceOf(MemoryResponseStore);
+  expect(await open({ dataDir: folder })).toBeInstanceOf(FolderResponseStore);
+  expect(existsSync(join(folder, 'responses'))).toBe(true);
+  expect(await open({ dataDir: folder, replicaSecret: 'secret' })).toBeUndefined();
+  expect(await open({ storedResponses: { ...LIMITS, maxBytes: 0 } })).toBeUndefined();
+});
