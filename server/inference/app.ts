@@ -167,8 +167,8 @@ export class App {
   }
 
   /**
-   * Handles a request that no client waits for, such as a line of a batch. Its access is checked before, and it does not
-   * count as open. Never rejects. Without a reply the request was aborted.
+   * Handles a request that no client waits for, such as a line of a batch. Its access is checked before, and it does
+   * not count as open. Never rejects. Without a reply the request was aborted.
    */
   async handleOwn(request: HttpRequest, reply: HttpReply, context: RequestContext): Promise<void> {
     try {
