@@ -212,9 +212,6 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
       'storage_full',
       'model_loading',
     ],
-    examples: {
-      chats: { input_file_id: 'file_…', endpoint: '/v1/chat/completions', completion_window: '24h' },
-    },
   },
   'GET /v1/batches': { response: 'BatchList', query: PAGING, errors: [...STORE_ERRORS, 'invalid_value'] },
   'GET /v1/batches/{batch_id}': { response: 'Batch', errors: [...STORE_ERRORS, 'batch_not_found'] },
