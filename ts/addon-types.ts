@@ -464,6 +464,8 @@ export interface NativeRequest {
   cacheSalt: string;
   /** From `loadAdapter`; 0 = no adapter. */
   adapterId: number;
+  /** Lower = more urgent; above 0 = background work. */
+  priority: number;
   /** Drops one leading space of the completion, for metaspace tokenizers if the decoded prompt is empty. */
   stripLeadingSpace: boolean;
   /** Grammar of the text, compiled by the same engine. */
@@ -501,6 +503,8 @@ export interface NativePooledRequest {
   /** Types of the tokens. Absent: 0. */
   tokenTypes?: Int32Array;
   cacheSalt: string;
+  /** Lower = more urgent; above 0 = background work. */
+  priority: number;
 }
 
 /** New tokens and text of one choice. */
@@ -547,8 +551,12 @@ export interface NativeStats {
   numWaiting: number;
   /** Running sequences. */
   numRunning: number;
+  /** Waiting and running sequences with a priority above 0. */
+  numBackground: number;
   /** Prompt tokens of the waiting sequences. */
   queuedPromptTokens: number;
+  /** Those of sequences with a priority above 0. */
+  queuedBackgroundTokens: number;
   /** All KV cache blocks of the layers that see the most tokens. */
   numBlocks: number;
   /** Blocks that were never used, or were evicted from the prefix cache. */

@@ -1,5 +1,5 @@
 import { setMaxListeners } from 'node:events';
-import { checkString } from './checks';
+import { checkNumber, checkString } from './checks';
 import { CapstanError } from './errors';
 
 /** Settings of one call that do not affect its tokens. */
@@ -10,13 +10,28 @@ export interface CallContext {
   cacheSalt?: string;
   /** The `id` of the {@link Generation} and its result. Default: a random UUID. */
   requestId?: string;
+  /**
+   * Lower numbers are served first. A call with a lower number preempts those with a higher one, whose results stay the
+   * same. Above 0: background work, which uses what other calls leave idle and takes no place in their queue. Default: 0.
+   */
+  priority?: number;
 }
 
-export function checkContext(signal: unknown, cacheSalt: unknown, requestId: unknown): void {
+/** The priority of calls without one. Higher numbers are background work. */
+export const DEFAULT_PRIORITY = 0;
+/** The addon holds priorities as 32-bit integers. */
+const MAX_PRIORITY = 2 ** 31 - 1;
+
+export function checkContext(signal: unknown, cacheSalt: unknown, requestId: unknown, priority: unknown): void {
   if (signal !== undefined && !(signal instanceof AbortSignal))
     throw CapstanError.argument('signal', 'an AbortSignal', signal);
   checkString('cacheSalt', cacheSalt);
   checkString('requestId', requestId);
+  checkPriority(priority);
+}
+
+export function checkPriority(priority: unknown): number {
+  return checkNumber('priority', priority, { min: -MAX_PRIORITY, max: MAX_PRIORITY, isInteger: true });
 }
 
 /** The fields of a {@link CallContext} in the options of a call. Those of `context` take precedence. */
@@ -25,8 +40,8 @@ export function splitContext<T extends CallContext>(
   context: CallContext,
 ): { context: CallContext; rest: Omit<T, keyof CallContext> } {
   if (typeof options !== 'object' || options === null) return { context, rest: options };
-  const { signal, cacheSalt, requestId, ...rest } = options;
-  const given = Object.entries({ signal, cacheSalt, requestId }).filter(([, value]) => value !== undefined);
+  const { signal, cacheSalt, requestId, priority, ...rest } = options;
+  const given = Object.entries({ signal, cacheSalt, requestId, priority }).filter(([, value]) => value !== undefined);
   return { context: { ...Object.fromEntries(given), ...context }, rest };
 }
 

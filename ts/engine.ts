@@ -3,7 +3,15 @@ import { loadAddon } from './addon';
 import type { NativeEngine, NativeStats, NativeThinkingBudget } from './addon-types';
 import type { AdapterInfo, Adapters } from './adapters';
 import { tokenizeBadWords } from './bad-words';
-import { type CallContext, checkContext, splitContext, whenAborted } from './call-context';
+import { type BatchOptions, type BatchRequest, type BatchResult, checkBatchOptions, runBatch } from './batch';
+import {
+  type CallContext,
+  checkContext,
+  checkPriority,
+  DEFAULT_PRIORITY,
+  splitContext,
+  whenAborted,
+} from './call-context';
 import { type CallTable, deliver } from './call-table';
 import { checkBoolean, checkObject, checkString, checkTokenIds } from './checks';
 import type { EngineInfo, EngineStats } from './engine-info';
@@ -23,7 +31,7 @@ import { planStructuredOutput, type StructuredOutput } from './structured-output
 import { parseGrammar } from './text/grammar-parser';
 import type { OpenText } from './text/text-client';
 import type { EncodeOptions, Messages } from './text/text-service';
-import { QueueLimiter, type Reservation } from './queue-limiter';
+import { QueueLimiter, type QueueStats, type Reservation } from './queue-limiter';
 
 /** Options of {@link Engine.generate}: sampling parameters, the call's context, and how a text becomes tokens. */
 export interface GenerateOptions extends SamplingParams, CallContext {
@@ -53,6 +61,7 @@ export class Engine {
   readonly #calls: CallTable;
   readonly #grammars: GrammarCache;
   readonly #queueLimiter: QueueLimiter;
+  readonly #maxNumSeqs: number;
   readonly #adapters: Adapters;
   /** Token ids of the reasoning markers, encoded on first use. */
   #thinkIds?: Promise<Pick<NativeThinkingBudget, 'openIds' | 'closeIds'>>;
@@ -74,6 +83,7 @@ export class Engine {
       async (json) => native.compileGrammar({ kind: 'parsed', handle: await parseGrammar(json) }),
       { maxTotalBytes: grammarCacheBytes },
     );
+    this.#maxNumSeqs = maxNumSeqs;
     this.#queueLimiter = new QueueLimiter({
       maxRunning: maxNumSeqs,
       maxRequests: maxQueuedRequests,
@@ -261,13 +271,30 @@ export class Engine {
   }
 
   /**
+   * Runs many calls of {@link Engine.chat}, {@link Engine.generate} or {@link Engine.embed} as background work, and
+   * yields their results in the order in which they end. A call that fails yields its error. Leaving the loop aborts
+   * the calls in progress.
+   * @param requests They are taken when a call can start, so a stream of them may be longer than the memory.
+   * @throws CapstanError `invalid_argument` at once for invalid options. The iteration throws `invalid_argument` for a
+   *   request of another form, `aborted`, `engine_closed`, `device_lost`, and what `requests` throws.
+   */
+  batch(
+    requests: Iterable<BatchRequest> | AsyncIterable<BatchRequest>,
+    options: BatchOptions = {},
+  ): AsyncGenerator<BatchResult, undefined> {
+    if (this.#isClosed) throw closedError();
+    return runBatch(this, requests, checkBatchOptions(options, this.#maxNumSeqs), options.signal);
+  }
+
+  /**
    * Throws if the queue cannot take another call. Every call checks this itself; a server can use it to refuse a
    * request before it reads the body.
+   * @param context `priority`: that of the call.
    * @throws CapstanError `queue_full` at `maxQueuedRequests` or `maxQueuedTokens`, or `engine_closed`.
    */
-  checkCapacity(): void {
+  checkCapacity({ priority = DEFAULT_PRIORITY }: Pick<CallContext, 'priority'> = {}): void {
     if (this.#isClosed) throw closedError();
-    this.#queueLimiter.check();
+    this.#queueLimiter.check(checkPriority(priority));
   }
 
   /**
@@ -370,18 +397,21 @@ export class Engine {
   /** Counts the inputs that the addon does not have yet. */
   #stats(): NativeStats {
     const stats = this.#native.stats();
-    const { numInputs, numTokens } = this.#pooler?.waiting ?? { numInputs: 0, numTokens: 0 };
+    const waiting = this.#pooler?.waiting;
+    if (waiting === undefined) return stats;
     return {
       ...stats,
-      numWaiting: stats.numWaiting + numInputs,
-      queuedPromptTokens: stats.queuedPromptTokens + numTokens,
+      numWaiting: stats.numWaiting + waiting.numInputs,
+      numBackground: stats.numBackground + waiting.numBackgroundInputs,
+      queuedPromptTokens: stats.queuedPromptTokens + waiting.numTokens,
+      queuedBackgroundTokens: stats.queuedBackgroundTokens + waiting.numBackgroundTokens,
     };
   }
 
   /** NOTE: each call of a model that pools has a reservation until it ends, so its inputs are not counted again. */
-  #queueStats(): Pick<NativeStats, 'numRunning' | 'numWaiting' | 'queuedPromptTokens'> {
+  #queueStats(): QueueStats {
     const stats = this.#stats();
-    return this.#pooler === undefined ? stats : { ...stats, numRunning: 0, numWaiting: 0 };
+    return this.#pooler === undefined ? stats : { ...stats, numRunning: 0, numWaiting: 0, numBackground: 0 };
   }
 
   /** Runs work on a prompt that is not generated from. It has a place in the queue. */
@@ -447,7 +477,7 @@ export class Engine {
   /** Runs one call from preparation to its end. A call that needs no asynchronous preparation is submitted at once. */
   #start<E extends ChatEvent>(
     method: string,
-    { signal, cacheSalt = '', requestId = randomUUID() }: CallContext,
+    { signal, cacheSalt = '', requestId = randomUUID(), priority = DEFAULT_PRIORITY }: CallContext,
     prepare: (reservation: Reservation) => PreparedCall | Promise<PreparedCall>,
   ): Generation<E> {
     let nativeId: number | undefined;
@@ -472,7 +502,10 @@ export class Engine {
       if (this.#isClosed) throw closedError();
       const { adapterId, release } = this.#adapters.use(prepared.sampling.adapter);
       releaseAdapter = release;
-      const request = { ...toNativeRequest(prepared, cacheSalt, this.info, this.#model.tokens), adapterId };
+      const request = {
+        ...toNativeRequest(prepared, { cacheSalt, priority }, this.info, this.#model.tokens),
+        adapterId,
+      };
       reservation?.setPrompt(request.promptTokenIds);
       nativeId = this.#native.submit(request);
       this.#calls.set(nativeId, call);
@@ -481,12 +514,12 @@ export class Engine {
     };
     const fail = (error: unknown) => call.fail(CapstanError.from(error));
     try {
-      checkContext(signal, cacheSalt, requestId);
+      checkContext(signal, cacheSalt, requestId, priority);
       if (signal?.aborted === true)
         throw new CapstanError('aborted', 'The call was aborted before it started', { cause: signal.reason });
       if (this.#isClosed) throw closedError();
       if (this.#pooler !== undefined) throw unsupportedTask(method, this.info.task);
-      reservation = this.#queueLimiter.reserve();
+      reservation = this.#queueLimiter.reserve(priority);
       if (signal !== undefined) whenAborted(signal, onAbort);
       const prepared = prepare(reservation);
       if (prepared instanceof Promise) prepared.then(submit).catch(fail);

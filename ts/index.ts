@@ -1,6 +1,7 @@
 /** Capstan: native LLM inference for Node.js. */
 export type { StepStats } from './addon-types';
 export { MAX_BAD_WORDS } from './bad-words';
+export { type BatchOptions, type BatchRequest, type BatchResult } from './batch';
 export { type ChatOptions, type ToolChoice } from './chat';
 export type { ReasoningEffort } from './text/reasoning';
 export { type CallContext } from './call-context';

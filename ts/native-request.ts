@@ -26,7 +26,7 @@ export interface UnfinishedCall {
 /** @throws CapstanError `invalid_argument` or `context_length_exceeded`. */
 export function toNativeRequest(
   { promptTokenIds: ids, sampling: params, grammar, badWords, thinkingBudget }: PreparedCall,
-  cacheSalt: string,
+  { cacheSalt, priority }: { cacheSalt: string; priority: number },
   {
     vocabSize,
     maxModelLen,
@@ -43,6 +43,7 @@ export function toNativeRequest(
     numChoices,
     sampling: { ...sampling, badWords, thinkingBudget },
     cacheSalt,
+    priority,
     stripLeadingSpace: tokens.startsText(promptTokenIds, sampling.skipSpecialTokens),
     grammar,
   };

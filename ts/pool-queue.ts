@@ -1,5 +1,6 @@
 import type { NativeEngine, NativePooledRequest } from './addon-types';
 import type { CallTable } from './call-table';
+import { DEFAULT_PRIORITY } from './call-context';
 import { CapstanError, closedError } from './errors';
 
 /** The result of one input. */
@@ -15,8 +16,18 @@ interface Job {
   reject(this: void, error: CapstanError): void;
 }
 
+/** Inputs that the addon does not have yet. */
+export interface WaitingInputs {
+  numInputs: number;
+  numTokens: number;
+  /** Those of background work. */
+  numBackgroundInputs: number;
+  numBackgroundTokens: number;
+}
+
 /** The inputs of one call that wait, and those that run. */
 interface PoolCall {
+  priority: number;
   waiting: Job[];
   numTaken: number;
   running: Set<number>;
@@ -27,48 +38,45 @@ interface PoolCall {
 interface PoolQueueOptions {
   native: Pick<NativeEngine, 'pool' | 'abort'>;
   calls: CallTable;
-  /** Most inputs in the addon: those of a step, and those of the next one. */
+  /** Most inputs in the addon that are as urgent as the next: those of a step, and those of the next one. */
   maxOpen: number;
 }
 
-/** Feeds the inputs of all calls to the addon, an input of each call in turn. */
+/** Feeds the inputs of all calls to the addon, an input of each of the most urgent calls in turn. */
 export class PoolQueue {
   readonly #options: PoolQueueOptions;
-  /** Calls with waiting inputs. The first is next. */
+  /** Calls with waiting inputs, the most urgent first. The first is next. */
   readonly #ring: PoolCall[] = [];
-  #numOpen = 0;
-  #numWaiting = 0;
-  #numWaitingTokens = 0;
+  /** Inputs in the addon by priority. */
+  readonly #numOpen = new Map<number, number>();
+  readonly #waiting: WaitingInputs = { numInputs: 0, numTokens: 0, numBackgroundInputs: 0, numBackgroundTokens: 0 };
   #isClosed = false;
 
   constructor(options: PoolQueueOptions) {
     this.#options = options;
   }
 
-  /** Inputs that the addon does not have yet. */
-  get numWaiting(): number {
-    return this.#numWaiting;
-  }
-
-  get numWaitingTokens(): number {
-    return this.#numWaitingTokens;
+  get waiting(): Readonly<WaitingInputs> {
+    return this.#waiting;
   }
 
   /**
    * Returns a function that adds inputs of one call, and one that ends the call.
    * @param onStart Receives the tokens of each input that the addon takes.
    */
-  open(onStart: (numTokens: number) => void): { add(request: NativePooledRequest): Promise<PooledInput>; end(): void } {
-    const call: PoolCall = { waiting: [], numTaken: 0, running: new Set(), hasEnded: false, onStart };
+  open(
+    priority: number,
+    onStart: (numTokens: number) => void,
+  ): { add(request: NativePooledRequest): Promise<PooledInput>; end(): void } {
+    const call: PoolCall = { priority, waiting: [], numTaken: 0, running: new Set(), hasEnded: false, onStart };
     return {
       add: (request) =>
         new Promise((resolve, reject) => {
           if (this.#isClosed) return reject(closedError());
           if (call.hasEnded) return reject(new CapstanError('aborted', 'The call has ended'));
-          if (!hasWaiting(call)) this.#ring.push(call);
+          if (!hasWaiting(call)) this.#enterRing(call);
           call.waiting.push({ request, resolve, reject });
-          this.#numWaiting++;
-          this.#numWaitingTokens += request.promptTokenIds.length;
+          this.#countWaiting(request, 1);
           this.#submit();
         }),
       end: () => this.#drop(call),
@@ -80,8 +88,12 @@ export class PoolQueue {
     this.#isClosed = true;
     for (const call of this.#ring.splice(0))
       for (const { reject } of call.waiting.slice(call.numTaken)) reject(closedError());
-    this.#numWaiting = 0;
-    this.#numWaitingTokens = 0;
+    Object.assign(this.#waiting, { numInputs: 0, numTokens: 0, numBackgroundInputs: 0, numBackgroundTokens: 0 });
+  }
+
+  #enterRing(call: PoolCall): void {
+    const at = this.#ring.findIndex(({ priority }) => priority > call.priority);
+    this.#ring.splice(at < 0 ? this.#ring.length : at, 0, call);
   }
 
   /** Inputs that run are aborted, those that wait are forgotten. Does nothing for a call that is complete. */
@@ -89,30 +101,48 @@ export class PoolQueue {
     call.hasEnded = true;
     const at = this.#ring.indexOf(call);
     if (at >= 0) this.#ring.splice(at, 1);
-    for (; hasWaiting(call); call.numTaken++) this.#countTaken(call.waiting[call.numTaken]);
+    for (; hasWaiting(call); call.numTaken++) this.#countWaiting(call.waiting[call.numTaken].request, -1);
     if (this.#isClosed) return;
     for (const id of call.running) this.#options.native.abort(id);
   }
 
-  #countTaken({ request }: Job): void {
-    this.#numWaiting--;
-    this.#numWaitingTokens -= request.promptTokenIds.length;
+  #countWaiting({ promptTokenIds, priority }: NativePooledRequest, sign: 1 | -1): void {
+    const numTokens = sign * promptTokenIds.length;
+    this.#waiting.numInputs += sign;
+    this.#waiting.numTokens += numTokens;
+    if (priority <= DEFAULT_PRIORITY) return;
+    this.#waiting.numBackgroundInputs += sign;
+    this.#waiting.numBackgroundTokens += numTokens;
   }
 
   #submit(): void {
-    while (this.#numOpen < this.#options.maxOpen) {
-      const call = this.#ring.shift();
-      if (call === undefined) return;
+    for (;;) {
+      const call = this.#ring[0];
+      if (call === undefined || this.#numOpenUpTo(call.priority) >= this.#options.maxOpen) return;
+      this.#ring.shift();
       const job = call.waiting[call.numTaken++];
-      this.#countTaken(job);
+      this.#countWaiting(job.request, -1);
       if (hasWaiting(call)) {
-        this.#ring.push(call);
+        this.#enterRing(call);
       } else {
         call.waiting = [];
         call.numTaken = 0;
       }
       this.#start(call, job);
     }
+  }
+
+  /** Returns the inputs in the addon that are at least as urgent. Others give way to them. */
+  #numOpenUpTo(priority: number): number {
+    let count = 0;
+    for (const [other, numOpen] of this.#numOpen) if (other <= priority) count += numOpen;
+    return count;
+  }
+
+  #countOpen(priority: number, sign: 1 | -1): void {
+    const count = (this.#numOpen.get(priority) ?? 0) + sign;
+    if (count === 0) this.#numOpen.delete(priority);
+    else this.#numOpen.set(priority, count);
   }
 
   #start(call: PoolCall, { request, resolve, reject }: Job): void {
@@ -122,10 +152,10 @@ export class PoolQueue {
       const end = (): void => {
         this.#options.calls.delete(id);
         call.running.delete(id);
-        this.#numOpen--;
+        this.#countOpen(call.priority, -1);
         if (!this.#isClosed) this.#submit();
       };
-      this.#numOpen++;
+      this.#countOpen(call.priority, 1);
       call.running.add(id);
       this.#options.calls.set(id, {
         accept: (event) => {

@@ -1,6 +1,6 @@
 import type { NativeEngine, NativeModelSpec } from './addon-types';
 import { checkBoolean, checkKnownKeys, checkNumber, checkObject, checkString, checkTokenIds } from './checks';
-import { checkContext, whenAborted } from './call-context';
+import { checkContext, DEFAULT_PRIORITY, whenAborted } from './call-context';
 import type { CallTable } from './call-table';
 import { CapstanError, closedError } from './errors';
 import type { ModelConfig } from './model/config';
@@ -15,7 +15,7 @@ import {
   type ScoreResult,
   unsupportedTask,
 } from './pooling';
-import { type PooledInput, PoolQueue } from './pool-queue';
+import { type PooledInput, PoolQueue, type WaitingInputs } from './pool-queue';
 import { estimateTokens, type QueueLimiter, type Reservation } from './queue-limiter';
 import { looseTextBytes } from './text-limits';
 import { RERANKER_PROMPT, rerankerBody } from './text/reranker-prompt';
@@ -31,6 +31,7 @@ const POOLING_KEYS = Object.keys({
   signal: true,
   cacheSalt: true,
   requestId: true,
+  priority: true,
   truncatePromptTokens: true,
   onTokens: true,
 } satisfies Record<keyof PoolingOptions, true>);
@@ -85,8 +86,8 @@ export class Pooler {
   }
 
   /** Inputs that the addon does not have yet, and their tokens. */
-  get waiting(): { numInputs: number; numTokens: number } {
-    return { numInputs: this.#queue.numWaiting, numTokens: this.#queue.numWaitingTokens };
+  get waiting(): WaitingInputs {
+    return this.#queue.waiting;
   }
 
   close(): void {
@@ -177,21 +178,26 @@ export class Pooler {
   /** Computes the inputs of one call. @param frame Token ids before and after each input. */
   async #run(
     inputs: readonly Input[],
-    { signal, cacheSalt = '', requestId = '', truncatePromptTokens, onTokens = () => {} }: PoolingOptions,
+    options: PoolingOptions,
     frame?: readonly Int32Array[],
   ): Promise<{ results: Float32Array[]; usage: PoolingUsage }> {
-    checkContext(signal, cacheSalt, requestId);
+    const { signal, cacheSalt = '', requestId = '', priority = DEFAULT_PRIORITY, truncatePromptTokens } = options;
+    const { onTokens = () => {} } = options;
+    checkContext(signal, cacheSalt, requestId, priority);
     if (typeof onTokens !== 'function') throw CapstanError.argument('onTokens', 'a function', onTokens);
     const maxTokens = this.#checkTruncation(truncatePromptTokens);
     if (signal?.aborted === true)
       throw new CapstanError('aborted', 'The call was aborted before it started', { cause: signal.reason });
     if (this.#isClosed) throw closedError();
-    const reservation = this.#options.queueLimiter.reserve();
-    const call = this.#queue.open(onTokens);
+    const reservation = this.#options.queueLimiter.reserve(priority);
+    const call = this.#queue.open(priority, onTokens);
     try {
       const { aborted, release } = abortOf(signal);
       try {
-        return await Promise.race([aborted, this.#compute(inputs, { maxTokens, cacheSalt, frame, reservation, call })]);
+        return await Promise.race([
+          aborted,
+          this.#compute(inputs, { maxTokens, cacheSalt, priority, frame, reservation, call }),
+        ]);
       } finally {
         release();
       }
@@ -205,7 +211,7 @@ export class Pooler {
     inputs: readonly Input[],
     options: RunOptions,
   ): Promise<{ results: Float32Array[]; usage: PoolingUsage }> {
-    const { call, reservation, cacheSalt, maxTokens } = options;
+    const { call, reservation, cacheSalt, priority, maxTokens } = options;
     const pending: Promise<PooledInput>[] = [];
     let numSubmitted = 0;
     let failure: { error: unknown } | undefined;
@@ -220,7 +226,7 @@ export class Pooler {
       reservation.countTokens(0);
       for (const { ids, typeIds } of encoded) {
         const types = typeIds.some((type) => type !== 0) ? { tokenTypes: typeIds } : {};
-        const result = call.add({ promptTokenIds: ids, ...types, cacheSalt });
+        const result = call.add({ promptTokenIds: ids, ...types, cacheSalt, priority });
         numSubmitted += ids.length;
         const end = () => (numSubmitted -= ids.length);
         result.then(end, (error: unknown) => {
@@ -310,6 +316,7 @@ export class Pooler {
 interface RunOptions {
   maxTokens: number;
   cacheSalt: string;
+  priority: number;
   frame: readonly Int32Array[] | undefined;
   reservation: Reservation;
   call: ReturnType<PoolQueue['open']>;

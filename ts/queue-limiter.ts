@@ -1,3 +1,5 @@
+import type { NativeStats } from './addon-types';
+import { DEFAULT_PRIORITY } from './call-context';
 import { CapstanError } from './errors';
 
 /** Limits of the queue, and what waits in the engine. */
@@ -7,8 +9,14 @@ export interface QueueLimits {
   maxRequests: number;
   /** Infinity: no limit. */
   maxTokens: number;
-  stats: () => { numRunning: number; numWaiting: number; queuedPromptTokens: number };
+  stats: () => QueueStats;
 }
+
+/** `numBackground` and `queuedBackgroundTokens` are what background work has of the others. */
+export type QueueStats = Pick<
+  NativeStats,
+  'numRunning' | 'numWaiting' | 'numBackground' | 'queuedPromptTokens' | 'queuedBackgroundTokens'
+>;
 
 const CHARS_PER_TOKEN = 4;
 
@@ -31,36 +39,55 @@ export interface Reservation {
   readonly signal: AbortSignal;
 }
 
-/** Bounds the calls that wait: in the engine's queue, and before it while their prompts are rendered and tokenized. */
+/** Calls that are being prepared, and their tokens. */
+interface Preparing {
+  numCalls: number;
+  numTokens: number;
+}
+
+/**
+ * Bounds the calls that wait: in the engine's queue, and before it while their prompts are rendered and tokenized.
+ * Background work counts against background work only.
+ */
 export class QueueLimiter {
   readonly #limits: QueueLimits;
-  #numCalls = 0;
-  #numTokens = 0;
+  readonly #urgent: Preparing = { numCalls: 0, numTokens: 0 };
+  readonly #background: Preparing = { numCalls: 0, numTokens: 0 };
 
   constructor(limits: QueueLimits) {
     this.#limits = limits;
   }
 
   /** @throws CapstanError `queue_full` if the queue cannot take another call. */
-  check(): void {
+  check(priority = DEFAULT_PRIORITY): void {
     const { maxRunning, maxRequests, maxTokens } = this.#limits;
-    const { numRunning, numWaiting, queuedPromptTokens } = this.#limits.stats();
-    const numOpen = numRunning + numWaiting + this.#numCalls;
+    const { numOpen, numTokens } = this.#count(priority);
     if (numOpen >= maxRunning + maxRequests) throw queueFull(numOpen - maxRunning, maxRequests, 'sequences');
-    const numTokens = queuedPromptTokens + this.#numTokens;
     if (numTokens >= maxTokens) throw queueFull(numTokens, maxTokens, 'prompt tokens');
   }
 
+  /** Returns what counts against a call. */
+  #count(priority: number): { numOpen: number; numTokens: number } {
+    const { numRunning, numWaiting, numBackground, queuedPromptTokens, queuedBackgroundTokens } = this.#limits.stats();
+    const isBackground = priority > DEFAULT_PRIORITY;
+    const { numCalls, numTokens } = this.#background;
+    return {
+      numOpen: numRunning + numWaiting + this.#urgent.numCalls + (isBackground ? numCalls : -numBackground),
+      numTokens: queuedPromptTokens + this.#urgent.numTokens + (isBackground ? numTokens : -queuedBackgroundTokens),
+    };
+  }
+
   /** @throws CapstanError `queue_full` if the queue cannot take another call. */
-  reserve(): Reservation {
-    this.check();
+  reserve(priority = DEFAULT_PRIORITY): Reservation {
+    this.check(priority);
+    const preparing = priority > DEFAULT_PRIORITY ? this.#background : this.#urgent;
     let numTokens = 0;
     let isReleased = false;
     // Created on demand, because most calls never use it.
     let controller: AbortController | undefined;
-    this.#numCalls++;
+    preparing.numCalls++;
     const count = (tokens: number): void => {
-      this.#numTokens += tokens - numTokens;
+      preparing.numTokens += tokens - numTokens;
       numTokens = tokens;
     };
     return {
@@ -72,29 +99,29 @@ export class QueueLimiter {
       setPrompt: (prompt) => {
         if (isReleased) return;
         count(typeof prompt === 'string' ? estimateTokens(prompt) : prompt.length);
-        if (typeof prompt !== 'string') this.#checkTokens(numTokens);
+        if (typeof prompt !== 'string') this.#checkTokens(priority, numTokens);
       },
       countTokens: (tokens) => {
         if (!isReleased) count(tokens);
       },
       checkTokens: (numSubmitted) => {
-        if (!isReleased) this.#checkTokens(numTokens + numSubmitted);
+        if (!isReleased) this.#checkTokens(priority, numTokens + numSubmitted);
       },
       release: () => {
         if (isReleased) return;
         isReleased = true;
-        this.#numCalls--;
-        this.#numTokens -= numTokens;
+        preparing.numCalls--;
+        preparing.numTokens -= numTokens;
         controller?.abort();
       },
     };
   }
 
   /** A prompt may exceed the limit if nothing else waits; otherwise it could never run. */
-  #checkTokens(ownTokens: number): void {
-    const { maxTokens, stats } = this.#limits;
+  #checkTokens(priority: number, ownTokens: number): void {
+    const { maxTokens } = this.#limits;
     if (maxTokens === Infinity) return;
-    const numTokens = stats().queuedPromptTokens + this.#numTokens;
+    const { numTokens } = this.#count(priority);
     if (numTokens > maxTokens && numTokens > ownTokens) throw queueFull(numTokens, maxTokens, 'prompt tokens');
   }
 }

@@ -253,6 +253,7 @@ Request to_request(const Napi::Object& object) {
   const int64_t adapter_id = integer(object, "adapterId");
   if (adapter_id < 0) refuse(object, "adapterId", "0 or more");
   request.adapter_id = static_cast<uint64_t>(adapter_id);
+  request.priority = int32(object, "priority");
   request.strips_leading_space = boolean(object, "stripLeadingSpace");
   request.grammar = to_compiled_grammar(object.Get("grammar"));
   return request;
@@ -272,6 +273,7 @@ Request to_pooled_request(const Napi::Object& object) {
   request.prompt_token_ids = ids(object, "promptTokenIds");
   request.sampling.max_tokens = 0;
   request.cache_salt = text(object, "cacheSalt");
+  request.priority = int32(object, "priority");
   request.is_pooled = true;
   if (!object.Get("tokenTypes").IsUndefined()) request.token_types = ids(object, "tokenTypes");
   return request;
@@ -314,7 +316,9 @@ Napi::Object from_stats(Napi::Env env, const EngineStats& stats) {
   Napi::Object object = Napi::Object::New(env);
   object.Set("numWaiting", stats.num_waiting);
   object.Set("numRunning", stats.num_running);
+  object.Set("numBackground", stats.num_background);
   object.Set("queuedPromptTokens", static_cast<double>(stats.queued_prompt_tokens));
+  object.Set("queuedBackgroundTokens", static_cast<double>(stats.queued_background_tokens));
   object.Set("numBlocks", stats.num_blocks);
   object.Set("numFreeBlocks", stats.num_free_blocks);
   object.Set("numCachedBlocks", stats.num_cached_blocks);

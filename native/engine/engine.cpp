@@ -73,8 +73,11 @@ RequestId Engine::submit(Request request) {
   const std::lock_guard lock(mutex_);
   if (is_closing_) throw Error(ErrorCode::kEngineClosed, "the engine is closed");
   if (!stats_.failure.empty()) throw Error(failure_code_, "the engine has failed: " + stats_.failure);
-  // Sequences that the next steps can start do not count as waiting.
-  const int num_open = stats_.num_running + stats_.num_waiting + static_cast<int>(inbox_.size());
+  // Sequences that the next steps can start do not count as waiting. Background ones give way, so they do not count
+  // against urgent requests.
+  const bool is_background = sequences[0]->is_background();
+  const int num_open = stats_.num_running + stats_.num_waiting + static_cast<int>(inbox_.size()) -
+                       (is_background ? 0 : stats_.num_background);
   const int num_queued = std::max(0, num_open - options_.limits.max_num_seqs);
   if (num_open + num_choices > options_.limits.max_num_seqs + options_.max_queued_requests)
     throw Error(ErrorCode::kQueueFull, "the queue is full: " + std::to_string(num_queued) + " of at most " +
@@ -85,6 +88,10 @@ RequestId Engine::submit(Request request) {
     seq->adapter = adapter;
     seq->request_id = request_id;
     stats_.queued_prompt_tokens += seq->num_prompt_tokens;
+    if (is_background) {
+      ++stats_.num_background;
+      stats_.queued_background_tokens += seq->num_prompt_tokens;
+    }
     inbox_.push_back(std::move(seq));
   }
   wake_.notify_one();
@@ -402,15 +409,21 @@ void Engine::publish_stats(bool is_step) {
   totals_.snapshot_bytes = blocks.states().slots().num_with_content() * options_.state_slot_bytes;
   totals_.num_snapshot_hits = blocks.states().num_hits();
   totals_.num_preemptions = scheduler_.num_preemptions();
+  totals_.num_background = scheduler_.num_background();
   totals_.queued_prompt_tokens = scheduler_.num_waiting_prompt_tokens();
+  totals_.queued_background_tokens = scheduler_.num_waiting_background_tokens();
   const std::lock_guard lock(mutex_);
   if (is_step) {
     ++totals_.num_steps;
     last_step_time_ = Clock::now();
   }
   stats_ = totals_;
-  for (const auto& seq : inbox_)
+  for (const auto& seq : inbox_) {
     stats_.queued_prompt_tokens += seq->num_prompt_tokens;
+    if (!seq->is_background()) continue;
+    ++stats_.num_background;
+    stats_.queued_background_tokens += seq->num_prompt_tokens;
+  }
 }
 
 }  // namespace capstan

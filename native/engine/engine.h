@@ -61,7 +61,9 @@ struct StepStats {
 
 struct EngineStats {
   int num_waiting = 0, num_running = 0;
+  int num_background = 0;  // of both together: with a priority above 0
   int64_t queued_prompt_tokens = 0;
+  int64_t queued_background_tokens = 0;                            // of these: of background sequences
   int num_blocks = 0, num_free_blocks = 0, num_cached_blocks = 0;  // of the KV group that sees the most tokens
   int64_t snapshot_bytes = 0;                                      // of recurrent states in the prefix cache
   int64_t num_snapshot_hits = 0;                                   // sequences that continued from one

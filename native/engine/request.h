@@ -48,6 +48,7 @@ struct Request {
   SamplingParams sampling;
   std::string cache_salt;
   uint64_t adapter_id = 0;  // from Engine::load_adapter; 0 = none
+  int priority = 0;         // lower = more urgent; above 0 = background work (scheduler.h)
   bool strips_leading_space = false;
   // The prompt's hidden states are wanted, and no text. sampling.max_tokens is 0.
   bool is_pooled = false;

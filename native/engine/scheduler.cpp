@@ -11,25 +11,80 @@ namespace {
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
 // Chunks aim at this share of the time limit, because their times vary.
 constexpr double kUsedShare = 0.9;
+// Chunks of background work have this share of the limit, because an urgent request waits for the step that runs.
+constexpr double kBackgroundShare = 0.2;
 
 }  // namespace
 
+int Scheduler::num_background() const {
+  const auto count = [](const auto& sequences) {
+    return sequences.end() - std::ranges::upper_bound(sequences, 0, {}, &Sequence::priority);
+  };
+  return static_cast<int>(count(waiting_) + count(running_));
+}
+
 void Scheduler::add(Sequence& seq) {
-  waiting_.push_back(&seq);
+  enter_queue(std::ranges::upper_bound(waiting_, seq.priority, {}, &Sequence::priority), seq);
+}
+
+void Scheduler::enter_queue(std::deque<Sequence*>::iterator place, Sequence& seq) {
+  waiting_.insert(place, &seq);
   num_waiting_prompt_tokens_ += seq.num_prompt_tokens;
+  if (seq.is_background()) num_waiting_background_tokens_ += seq.num_prompt_tokens;
+}
+
+void Scheduler::leave_queue(Sequence& seq) {
+  waiting_.erase(std::ranges::find(waiting_, &seq));
+  num_waiting_prompt_tokens_ -= seq.num_prompt_tokens;
+  if (seq.is_background()) num_waiting_background_tokens_ -= seq.num_prompt_tokens;
 }
 
 bool Scheduler::plan_step(StepPlan& plan) {
   plan.clear();
-  plan_decodes(plan);
+  const auto computes_prompt = [](const ScheduledSequence& scheduled) {
+    return scheduled.first_position < scheduled.seq->num_prompt_tokens || !is_decode(*scheduled.seq);
+  };
+  for (auto priority = next_priority({}); priority; priority = next_priority(priority)) {
+    plan_priority(plan, *priority);
+    if (std::ranges::any_of(plan.sequences, computes_prompt)) break;
+  }
+  return !plan.sequences.empty();
+}
+
+// Returns the most urgent priority of a sequence that is less urgent than `last`.
+std::optional<int> Scheduler::next_priority(std::optional<int> last) const {
+  std::optional<int> next;
+  const auto look_in = [&](const auto& sequences) {
+    const auto at = last ? std::ranges::upper_bound(sequences, *last, {}, &Sequence::priority) : sequences.begin();
+    if (at != sequences.end() && (!next || (*at)->priority < *next)) next = (*at)->priority;
+  };
+  look_in(running_);
+  look_in(waiting_);
+  return next;
+}
+
+// Returns the index of the first running sequence that is not more urgent than `priority`.
+size_t Scheduler::running_begin(int priority) const {
+  return static_cast<size_t>(std::ranges::lower_bound(running_, priority, {}, &Sequence::priority) - running_.begin());
+}
+
+// Returns the end of the running sequences that are at least as urgent as `priority`.
+size_t Scheduler::running_end(int priority) const {
+  return static_cast<size_t>(std::ranges::upper_bound(running_, priority, {}, &Sequence::priority) - running_.begin());
+}
+
+void Scheduler::plan_priority(StepPlan& plan, int priority) {
+  plan_decodes(plan, priority);
   // A sequence that waits for its mask draws no token in this step.
   const bool has_decodes =
-      std::ranges::any_of(running_, [](const Sequence* seq) { return is_decode(*seq) && !seq->waits_for_mask(); });
-  prefill_ms_left_ = has_decodes && limits_.max_step_ms > 0 ? kUsedShare * limits_.max_step_ms : kNoLimit;
+      std::any_of(running_.begin(), running_.begin() + static_cast<ptrdiff_t>(running_end(priority)),
+                  [](const Sequence* seq) { return is_decode(*seq) && !seq->waits_for_mask(); });
+  const bool is_cut = (has_decodes || priority > 0) && limits_.max_step_ms > 0 && !limits_.runs_whole;
+  const double share = priority > 0 ? kBackgroundShare : 1;
+  prefill_ms_left_ = is_cut ? kUsedShare * share * limits_.max_step_ms : kNoLimit;
   num_decode_tokens_ = plan.num_tokens;
-  plan_prefills(plan);
-  plan_admissions(plan);
-  return !plan.sequences.empty();
+  plan_prefills(plan, priority);
+  plan_admissions(plan, priority);
 }
 
 // Whether the next token of a decoding sequence may be planned now.
@@ -45,8 +100,9 @@ bool Scheduler::may_speculate(const Sequence& seq) const {
   return seq.num_wanted_drafts() > 0 && num_running() < limits_.speculation.max_step_tokens;
 }
 
-void Scheduler::plan_decodes(StepPlan& plan) {
-  for (size_t i = 0; i < running_.size() && plan.num_tokens < limits_.max_num_batched_tokens; ++i) {
+void Scheduler::plan_decodes(StepPlan& plan, int priority) {
+  for (size_t i = running_begin(priority); i < running_end(priority); ++i) {
+    if (plan.num_tokens >= limits_.max_num_batched_tokens) return;
     Sequence& seq = *running_[i];
     if (!is_decode(seq) || seq.waits_for_mask() || (seq.num_in_flight > 0 && !can_step(seq))) continue;
     if (!grow(plan, seq)) return;
@@ -55,8 +111,8 @@ void Scheduler::plan_decodes(StepPlan& plan) {
   }
 }
 
-void Scheduler::plan_prefills(StepPlan& plan) {
-  for (size_t i = 0; i < running_.size() && !is_full(plan); ++i) {
+void Scheduler::plan_prefills(StepPlan& plan, int priority) {
+  for (size_t i = running_begin(priority); i < running_end(priority) && !is_full(plan); ++i) {
     Sequence& seq = *running_[i];
     if (seq.num_tokens_ahead() - seq.num_computed_tokens <= 1) continue;
     if (grow(plan, seq)) schedule(plan, seq);
@@ -73,26 +129,43 @@ size_t Scheduler::place_of(const Sequence& seq, size_t old_place) const {
   return place;
 }
 
-void Scheduler::plan_admissions(StepPlan& plan) {
-  for (size_t i = 0; i < waiting_.size();) {
-    if (is_full(plan)) return;
+void Scheduler::plan_admissions(StepPlan& plan, int priority) {
+  const auto first = std::ranges::lower_bound(waiting_, priority, {}, &Sequence::priority);
+  for (auto i = static_cast<size_t>(first - waiting_.begin()); i < waiting_.size();) {
     Sequence& seq = *waiting_[i];
+    if (seq.priority > priority || is_full(plan)) return;
     if (!is_leader_ready(seq) || seq.waits_for_mask()) {
       ++i;
       continue;
     }
-    if (limits_.runs_whole && plan.num_tokens + seq.num_tokens() > limits_.max_num_batched_tokens) return;
-    if (num_running() >= limits_.max_num_seqs || !admit(seq)) {
-      if (!preempt_late_sequence(seq)) return;
-      ++i;  // the preempted sequence moved to the front of waiting_
-      continue;
-    }
-    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
-    num_waiting_prompt_tokens_ -= seq.num_prompt_tokens;
-    running_.push_back(&seq);
+    if (limits_.runs_whole && !fits_whole(plan, seq)) return;
+    if (!admit_by_force(seq)) return;
+    // Preempted sequences may have entered the queue before it.
+    i = static_cast<size_t>(std::ranges::find(waiting_, &seq) - waiting_.begin());
+    leave_queue(seq);
+    running_.insert(running_.begin() + static_cast<ptrdiff_t>(running_end(priority)), &seq);
     seq.status = SequenceStatus::kRunning;
     schedule(plan, seq);
   }
+}
+
+// Whether all tokens of a sequence fit into the step.
+bool Scheduler::fits_whole(const StepPlan& plan, const Sequence& seq) const {
+  const int num_tokens = plan.num_tokens + seq.num_tokens();
+  if (num_tokens > limits_.max_num_batched_tokens) return false;
+  const bool is_limited = seq.is_background() && limits_.max_step_ms > 0 && plan.num_tokens > 0;
+  return !is_limited || step_times_.prefill_ms(0, num_tokens) <= kBackgroundShare * limits_.max_step_ms;
+}
+
+// Admits a sequence. While a slot or blocks are missing, sequences whose mask is late and less urgent ones are
+// preempted.
+bool Scheduler::admit_by_force(Sequence& seq) {
+  while (num_running() >= limits_.max_num_seqs || !admit(seq)) {
+    if (preempt_late_sequence(seq)) continue;
+    if (running_.empty() || running_.back()->priority <= seq.priority) return false;
+    preempt(*running_.back());
+  }
+  return true;
 }
 
 bool Scheduler::is_full(const StepPlan& plan) const {
@@ -105,8 +178,8 @@ bool Scheduler::is_leader_ready(const Sequence& seq) const {
 }
 
 bool Scheduler::admit(Sequence& seq) {
-  // Reserves one block per running sequence, so that the next decodes need not preempt the new one.
-  const int num_reserved = limits_.runs_whole ? 0 : num_running();
+  // Reserves one block per running sequence that is as urgent, so that the next decodes need not preempt the new one.
+  const int num_reserved = limits_.runs_whole ? 0 : static_cast<int>(running_end(seq.priority));
   const bool is_admitted = seq.leader != nullptr ? blocks_.admit_from(seq, *seq.leader, num_reserved)
                                                  : blocks_.admit(seq, num_reserved, seq.uses_prefix_cache());
   if (is_admitted && limits_.runs_whole && blocks_.max_tokens(seq) < seq.num_tokens()) {
@@ -134,10 +207,11 @@ bool Scheduler::grow(const StepPlan& plan, Sequence& seq) {
   return true;
 }
 
-// Preempts the youngest sequence whose mask is late. Returns false when there is none.
+// Preempts the youngest sequence whose mask is late, unless it is more urgent. Returns false when there is none.
 bool Scheduler::preempt_late_sequence(const Sequence& beneficiary) {
   for (auto at = running_.rbegin(); at != running_.rend(); ++at) {
     Sequence& late = **at;
+    if (late.priority < beneficiary.priority) return false;
     if (!late.waits_for_mask() || !late.is_mask_late || &late == beneficiary.leader) continue;
     preempt(late);
     return true;
@@ -154,8 +228,7 @@ void Scheduler::preempt(Sequence& seq) {
   ++num_preemptions_;
   seq.status = SequenceStatus::kWaiting;
   running_.erase(std::ranges::find(running_, &seq));
-  waiting_.push_front(&seq);
-  num_waiting_prompt_tokens_ += seq.num_prompt_tokens;
+  enter_queue(std::ranges::lower_bound(waiting_, seq.priority, {}, &Sequence::priority), seq);
 }
 
 void Scheduler::schedule(StepPlan& plan, Sequence& seq) {
@@ -253,8 +326,7 @@ void Scheduler::reject(Sequence& seq, int count) {
 void Scheduler::finish(Sequence& seq, bool is_poisoned) {
   if (seq.status == SequenceStatus::kFinished) return;
   if (seq.status == SequenceStatus::kWaiting) {
-    waiting_.erase(std::ranges::find(waiting_, &seq));
-    num_waiting_prompt_tokens_ -= seq.num_prompt_tokens;
+    leave_queue(seq);
   } else {
     running_.erase(std::ranges::find(running_, &seq));
     if (is_poisoned) blocks_.unpublish(seq);
@@ -264,13 +336,17 @@ void Scheduler::finish(Sequence& seq, bool is_poisoned) {
 }
 
 void Scheduler::check_integrity() const {
-  int64_t num_prompt_tokens = 0;
+  int64_t num_prompt_tokens = 0, num_background_tokens = 0;
+  CAPSTAN_CHECK(std::ranges::is_sorted(waiting_, {}, &Sequence::priority));
+  CAPSTAN_CHECK(std::ranges::is_sorted(running_, {}, &Sequence::priority));
   for (const Sequence* seq : waiting_) {
     CAPSTAN_CHECK(seq->status == SequenceStatus::kWaiting && seq->block_tables.empty() && seq->num_in_flight == 0);
     CAPSTAN_CHECK(seq->drafts.empty());
     num_prompt_tokens += seq->num_prompt_tokens;
+    if (seq->is_background()) num_background_tokens += seq->num_prompt_tokens;
   }
   CAPSTAN_CHECK(num_prompt_tokens == num_waiting_prompt_tokens_);
+  CAPSTAN_CHECK(num_background_tokens == num_waiting_background_tokens_);
   CAPSTAN_CHECK(num_running() <= limits_.max_num_seqs);
   for (const Sequence* seq : running_) {
     CAPSTAN_CHECK(seq->status == SequenceStatus::kRunning && seq->num_in_flight >= 0);

@@ -2,9 +2,14 @@
 // Chooses the tokens of the next step and allocates their blocks. Integers only: no tensor, device or
 // model header.
 //
-// Order: decodes in order of admission, then prefill chunks of running sequences, then admissions in order of arrival,
-// until the token budget or the blocks are used up. When a running sequence finds no block, the youngest one is
-// preempted: its blocks are freed and it is recomputed later.
+// Sequences of one priority: decodes in order of admission, then prefill chunks of running sequences, then admissions
+// in order of arrival, until the token budget or the blocks are used up. When a running sequence finds no block, the
+// youngest one is preempted: its blocks are freed and it is recomputed later.
+//
+// A lower number is more urgent. Urgent sequences are planned first, and a step that computes a prompt holds nothing
+// less urgent: those sequences keep their blocks and skip it. An urgent sequence that lacks a slot or blocks preempts
+// the least urgent one, of these the youngest. Priorities above 0 are background work: its prefill chunks are always
+// cut, so that an urgent request does not wait long for the step that runs. No priority changes a result.
 //
 // While sequences decode, prefill chunks are cut so that they lengthen the step by at most `max_step_ms`: a long prompt
 // then delays running streams by that much from token to token. The cut changes no result.
@@ -15,6 +20,7 @@
 // A sequence whose grammar mask is not ready draws no token. It keeps its blocks and skips steps. Once the mask is late
 // and another sequence needs the slot or the blocks, it is preempted, and it is the first to return.
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "native/engine/block_manager.h"
@@ -45,6 +51,9 @@ class Scheduler {
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
   int64_t num_waiting_prompt_tokens() const { return num_waiting_prompt_tokens_; }
   int num_running() const { return static_cast<int>(running_.size()); }
+  // Sequences with a priority above 0, waiting and running ones.
+  int num_background() const;
+  int64_t num_waiting_background_tokens() const { return num_waiting_background_tokens_; }
   int64_t num_preemptions() const { return num_preemptions_; }
   bool has_work() const { return !waiting_.empty() || !running_.empty(); }
 
@@ -78,12 +87,20 @@ class Scheduler {
   bool can_step(const Sequence& seq) const;
   bool may_speculate(const Sequence& seq) const;
   bool is_leader_ready(const Sequence& seq) const;
-  void plan_decodes(StepPlan& plan);
-  void plan_prefills(StepPlan& plan);
+  std::optional<int> next_priority(std::optional<int> last) const;
+  size_t running_begin(int priority) const;
+  size_t running_end(int priority) const;
+  void plan_priority(StepPlan& plan, int priority);
+  void plan_decodes(StepPlan& plan, int priority);
+  void plan_prefills(StepPlan& plan, int priority);
   size_t place_of(const Sequence& seq, size_t old_place) const;
   bool is_full(const StepPlan& plan) const;
-  void plan_admissions(StepPlan& plan);
+  void plan_admissions(StepPlan& plan, int priority);
+  bool fits_whole(const StepPlan& plan, const Sequence& seq) const;
+  bool admit_by_force(Sequence& seq);
   bool admit(Sequence& seq);
+  void enter_queue(std::deque<Sequence*>::iterator place, Sequence& seq);
+  void leave_queue(Sequence& seq);
   bool grow(const StepPlan& plan, Sequence& seq);
   bool preempt_late_sequence(const Sequence& beneficiary);
   void preempt(Sequence& seq);
@@ -96,9 +113,10 @@ class Scheduler {
   StepTimes step_times_;
   double prefill_ms_left_ = 0;      // of the step that is being planned
   int num_decode_tokens_ = 0;       // of the step that is being planned
-  std::deque<Sequence*> waiting_;   // preempted ones in front
-  std::vector<Sequence*> running_;  // in order of admission
+  std::deque<Sequence*> waiting_;   // the most urgent first; of one priority, preempted ones in front
+  std::vector<Sequence*> running_;  // the most urgent first; of one priority in order of admission
   int64_t num_waiting_prompt_tokens_ = 0;
+  int64_t num_waiting_background_tokens_ = 0;  // of these: of background sequences
   int64_t num_preemptions_ = 0;
 };
 

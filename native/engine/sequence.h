@@ -75,6 +75,7 @@ struct Sequence {
   std::string cache_salt;
   std::shared_ptr<const Adapter> adapter;  // null = none
   uint64_t adapter_id = 0;                 // of the adapter; 0 = none
+  int priority = 0;                        // as in Request
   int num_prompt_tokens = 0;
   Sequence* leader = nullptr;          // choice 0 while it is open: other choices wait for its prompt and share it
   std::vector<uint32_t> allowed_mask;  // (ceil(vocab_size / 32)) bit per id of allowed_token_ids; empty: all
@@ -148,6 +149,7 @@ struct Sequence {
   }
   bool uses_prefix_cache() const { return prompt_logprobs.empty() && !needs_all_rows; }
   bool waits_for_mask() const { return mask_job != nullptr; }
+  bool is_background() const { return priority > 0; }
   // The tokens that this sequence would verify in its next step, if its newest id were known to the host.
   int num_wanted_drafts() const {
     if (!drafter) return 0;

@@ -171,6 +171,11 @@ export class Access {
     return this.#check.identify(request);
   }
 
+  /** Checks a key by its id, for work of this server that continues without its client. See {@link KeyCheck.resume}. */
+  resume(keyId: string, address: string): AccessOutcome {
+    return this.#check.resume(keyId, address, this.target);
+  }
+
   /** Values for `/metrics` and the console. */
   stats(): { numKeys: number; appliedRev: number; staleMs: number } {
     return {

@@ -22,6 +22,8 @@ export const ERROR_KINDS = {
   ip_not_allowed: { status: 403, type: 'permission_error' },
   model_not_found: { status: 404, type: 'invalid_request_error' },
   deployment_not_found: { status: 404, type: 'invalid_request_error' },
+  file_not_found: { status: 404, type: 'invalid_request_error' },
+  batch_not_found: { status: 404, type: 'invalid_request_error' },
   response_not_found: { status: 404, type: 'invalid_request_error' },
   unknown_url: { status: 404, type: 'invalid_request_error' },
   method_not_allowed: { status: 405, type: 'invalid_request_error' },
@@ -45,6 +47,7 @@ export const ERROR_KINDS = {
   engine_dead: { status: 503, type: 'server_error' },
   auth_unavailable: { status: 503, type: 'server_error', retryAfterS: 1 },
   upstream_timeout: { status: 504, type: 'server_error' },
+  storage_full: { status: 507, type: 'server_error', isFinal: true },
 } as const satisfies Record<string, ErrorKind>;
 
 export type ApiErrorCode = keyof typeof ERROR_KINDS;

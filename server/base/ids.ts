@@ -21,7 +21,9 @@ export type IdPrefix =
   | 'tok'
   | 'whk'
   | 'whd'
-  | 'idp';
+  | 'idp'
+  | 'file'
+  | 'batch';
 
 /** Returns an id such as `key_` and 26 characters: 48 bits of milliseconds, then 80 random bits. Ids sort by time. */
 export function newId(prefix: IdPrefix, nowMs = Date.now()): string {

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { UsageError } from '../base/usage-error';
 import { type NamedFlag, SERVE_FLAGS } from './serve-flags';
@@ -72,15 +73,19 @@ function preferNearerDatabase(sources: readonly FlagValues[], entries: Map<Named
   entries.set(keysDb, { values: values.map((folder) => path.join(folder, 'capstan.db')), source });
 }
 
-/** @throws UsageError for a directory without effect. CAPSTAN_DATA_DIR is also that of `capstan up`. */
+/**
+ * A directory without keys is one of files and batches. CAPSTAN_DATA_DIR is also that of `capstan up`.
+ * @throws UsageError for a key database in it that has no effect.
+ */
 function checkDataDir(
   source: string | undefined,
   { accessControl, apiKeys, keysDb, dataDir }: Pick<ServeOptions, 'accessControl' | 'apiKeys' | 'keysDb' | 'dataDir'>,
 ): void {
   if (source === 'CAPSTAN_DATA_DIR' || dataDir === undefined || keysDb !== undefined || accessControl === false) return;
+  if (!existsSync(path.join(dataDir, 'capstan.db'))) return;
   if (apiKeys.length > 0)
     throw new UsageError(
-      `${source}: expected no fixed keys (--api-key, CAPSTAN_API_KEY or VLLM_API_KEY), because they take the place of the database. Use --keys-db ${path.join(dataDir, 'capstan.db')} to accept keys of both`,
+      `${source}: expected no fixed keys (--api-key, CAPSTAN_API_KEY or VLLM_API_KEY), because they take the place of its key database. Use --keys-db ${path.join(dataDir, 'capstan.db')} to accept keys of both`,
     );
   if (accessControl === undefined)
     throw new UsageError(`${source}: expected --access-control too: the directory contains the key database`);

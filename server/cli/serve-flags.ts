@@ -682,9 +682,33 @@ const ACCESS: readonly Definition[] = [
   {
     name: 'data-dir',
     value: '<dir>',
-    help: "directory of the key database capstan.db (default: capstan in the user's data directory, unless DATABASE_URL is set)",
+    help: "directory of files and batches (/v1/files, /v1/batches), and of the key database capstan.db (default: no files and batches; the key database is in capstan in the user's data directory, unless DATABASE_URL is set)",
     apply: (o, value) => {
       o.dataDir = value;
+    },
+  },
+  {
+    name: 'max-batches',
+    value: '<n>',
+    help: 'batches that have not ended; one more is refused (default: 100)',
+    apply: (o, value, source) => {
+      o.batches.maxOpenBatches = parseCount(value, source);
+    },
+  },
+  {
+    name: 'max-batch-storage',
+    value: '<bytes>',
+    help: 'size of all files of /v1/files together, those of results included, for example 2G (default: 10G)',
+    apply: (o, value, source) => {
+      o.batches.maxStorageBytes = parseBytes(value, source);
+    },
+  },
+  {
+    name: 'batch-concurrency',
+    value: '<n>',
+    help: 'lines of batches that run at the same time, at most: they leave the slots of other requests free (default: 16 on the CPU, --max-num-seqs on CUDA)',
+    apply: (o, value, source) => {
+      o.batches.concurrency = parseCount(value, source);
     },
   },
   {

@@ -29,6 +29,8 @@ export interface RequestContext {
   readonly signal: AbortSignal;
   /** Whether the response reports its token usage to the gateway. */
   readonly reportsUsage?: boolean;
+  /** The priority of its calls of the engine. Default: 0, that of clients that wait. */
+  readonly priority?: number;
 }
 
 /**

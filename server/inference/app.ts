@@ -166,6 +166,18 @@ export class App {
     return this.#respond(request, reply, true);
   }
 
+  /**
+   * Handles a request that no client waits for, such as a line of a batch. Its access is checked before, and it does
+   * not count as open. Never rejects. Without a reply the request was aborted.
+   */
+  async handleOwn(request: HttpRequest, reply: HttpReply, context: RequestContext): Promise<void> {
+    try {
+      await this.#findRoute(request.method, request.path, false).handle(context, request, reply);
+    } catch (error) {
+      this.#sendError(error, request, { reply, requestId: context.requestId });
+    }
+  }
+
   async #respond(request: HttpRequest, transportReply: HttpReply, isAdmin: boolean): Promise<void> {
     const requestId = requestIdOf(request);
     const reply = new RecordedReply(transportReply, {
@@ -305,7 +317,11 @@ export class App {
     reply.send(200, {}, '');
   }
 
-  #sendError(error: unknown, request: HttpRequest, { reply, requestId }: OpenRequest): void {
+  #sendError(
+    error: unknown,
+    request: HttpRequest,
+    { reply, requestId }: { reply: HttpReply; requestId: string },
+  ): void {
     if (request.signal.aborted) return;
     const apiError = toApiError(error);
     if (apiError.status === 500)

@@ -22,6 +22,8 @@ export interface HandlerOptions {
   apiKeys?: readonly string[];
   /** Key database of `capstan keys`: a file or a `postgres://` URL. */
   keysDb?: string;
+  /** Folder of files and batches. It must not be that of another server. Default: none, and their routes answer 501. */
+  dataDir?: string;
   /** Path prefix that is removed from paths, for example `/api/ai` if the handler is mounted there. */
   rootPath?: string;
   /** Origins that browsers may call from. Default: all. */
@@ -135,6 +137,7 @@ function toServeOptions(options: ServerOptions): ServeOptions {
     servedNames: [...servedModelNames],
     apiKeys: [...apiKeys],
     keysDb: options.keysDb,
+    dataDir: options.dataDir,
     rootPath: options.rootPath ?? '',
     cors: { ...defaults.cors, origins: [...(options.allowedOrigins ?? defaults.cors.origins)] },
     maxRequestBytes: options.maxRequestBytes ?? defaults.maxRequestBytes,

@@ -1,8 +1,10 @@
 import type { Engine } from '../../ts';
 import type { Log } from '../base/log';
+import { type Closers, closeAll } from '../base/closers';
 import { Cors } from '../http/cors';
 import { requestLogger } from '../http/request-log';
 import { App } from './app';
+import { openBatches } from './batches/open-batches';
 import type { OpenedModels } from './models/open-models';
 import { Metrics } from './metrics/metrics';
 import { openApiRoute } from './openapi/route';
@@ -20,13 +22,26 @@ export interface OpenedApp {
   serveModels(models: OpenedModels): void;
   /** Returns an engine to use in place of a loaded one, which counts for the metrics. */
   observe: (engine: Engine, modelName: string) => Engine;
-  /** Closes the access check. The engine belongs to the caller. */
+  /** Stops batches and closes the access check. The engine belongs to the caller. */
   close(): Promise<void>;
 }
 
 export async function openApp(options: ServeOptions, log: Log): Promise<OpenedApp> {
+  const closers: Closers = [];
+  try {
+    return await openParts(options, log, closers);
+  } catch (error) {
+    await closeAll(closers);
+    throw error;
+  }
+}
+
+async function openParts(options: ServeOptions, log: Log, closers: Closers): Promise<OpenedApp> {
   const metrics = new Metrics({ compat: options.metricsCompat, hasSeveralModels: options.models.length > 0 });
   const access = await openAccess(options, log);
+  closers.push(async () => access?.close());
+  const batches = await openBatches(options, access, log);
+  closers.push(() => batches.close());
   const logRequest = requestLogger(log, options);
   const responses = await openResponseStore(options);
   const app: App = new App({
@@ -40,7 +55,11 @@ export async function openApp(options: ServeOptions, log: Log): Promise<OpenedAp
     rootPath: options.rootPath,
     settings: options.settings,
     responses,
-    routes: [metrics.route, ...(options.hasOpenApi ? [openApiRoute(() => app.routes, access !== undefined)] : [])],
+    routes: [
+      metrics.route,
+      ...batches.routes,
+      ...(options.hasOpenApi ? [openApiRoute(() => app.routes, access !== undefined)] : []),
+    ],
     onEnd: (record) => {
       metrics.onEnd(record);
       logRequest(record);
@@ -56,8 +75,13 @@ export async function openApp(options: ServeOptions, log: Log): Promise<OpenedAp
     serveModels: ({ models, engineModels }) => {
       metrics.watchModels(engineModels, models.pool);
       app.serveModels(models);
+      batches.serve(app, () => models.loaded);
     },
-    serve: (engine) => app.serve(metrics.observing(engine, options.servedNames[0] ?? engine.info.modelName)),
-    close: async () => access?.close(),
+    serve: (engine) => {
+      const observed = metrics.observing(engine, options.servedNames[0] ?? engine.info.modelName);
+      app.serve(observed);
+      batches.serve(app, () => [{ engine: observed }]);
+    },
+    close: () => closeAll(closers),
   };
 }

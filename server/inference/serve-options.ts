@@ -2,6 +2,7 @@ import type { EngineInfo, EngineOptions } from '../../ts';
 import type { CorsOptions } from '../http/cors';
 import type { LOG_LEVELS } from '../base/log-levels';
 import { DEFAULT_KEEP_ALIVE_MS } from '../http/transport';
+import { type BatchLimits, DEFAULT_BATCH_LIMITS } from './batches/limits';
 import { DEFAULT_MODEL_LIMITS, type ModelLimits, type ModelOptions } from './models/model-options';
 import { DEFAULT_SETTINGS, type ServerSettings } from './settings';
 
@@ -36,7 +37,9 @@ export interface ServeOptions {
   deployment: string | undefined;
   owner: string | undefined;
   keysDb: string | undefined;
+  /** The folder of the key database, and of files and batches. */
   dataDir: string | undefined;
+  batches: BatchLimits;
   /** Set for a replica behind a gateway. */
   replicaSecret: string | undefined;
   /** Limits of the responses that later requests can continue or read. */
@@ -96,6 +99,7 @@ export function defaultServeOptions(env: NodeJS.ProcessEnv): ServeOptions {
     owner: undefined,
     keysDb: undefined,
     dataDir: undefined,
+    batches: { ...DEFAULT_BATCH_LIMITS },
     replicaSecret: undefined,
     storedResponses: { maxBytes: 256 * 2 ** 20, ttlMs: 30 * DAY_MS },
     openPaths: [],

@@ -104,7 +104,7 @@ class FakeEngine implements NativeEngine {
   readonly info: NativeEngineInfo;
   readonly #load: NativeLoad;
   readonly #onEvents: (events: NativeEvent[]) => void;
-  readonly #running = new Map<number, { stop: () => void; stopChoice: (index: number) => void }>();
+  readonly #running = new Map<number, { priority: number; stop: () => void; stopChoice: (index: number) => void }>();
   #numSubmitted = 0;
   #isClosed = false;
   #tokens = { prompt: 0, completion: 0 };
@@ -201,6 +201,7 @@ class FakeEngine implements NativeEngine {
       emitEnd(index, { reason: 'stop' }, completionTokens);
     };
     this.#running.set(id, {
+      priority: request.priority,
       stopChoice,
       stop: () =>
         stop(
@@ -306,7 +307,9 @@ class FakeEngine implements NativeEngine {
     return {
       numWaiting: 0,
       numRunning: this.#running.size,
+      numBackground: [...this.#running.values()].filter(({ priority }) => priority > 0).length,
       queuedPromptTokens: 0,
+      queuedBackgroundTokens: 0,
       numBlocks: 64,
       numFreeBlocks: 64,
       numCachedBlocks: 0,

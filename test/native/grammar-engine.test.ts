@@ -44,6 +44,7 @@ async function sample(source: NativeGrammarSource): Promise<{ text: string; reas
       sampling,
       cacheSalt: '',
       adapterId: 0,
+      priority: 0,
       stripLeadingSpace: false,
       grammar,
     });
@@ -118,6 +119,7 @@ test('refuses a grammar of another engine and values that are not grammars', asy
       sampling,
       cacheSalt: '',
       adapterId: 0,
+      priority: 0,
       stripLeadingSpace: false,
       grammar: grammar as never,
     });

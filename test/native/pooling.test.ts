@@ -500,3 +500,14 @@ describe('the life of a call', () => {
     await expect(engine.embed('a')).rejects.toMatchObject({ code: 'engine_closed' });
   });
 });
+
+test('a batch has the embeddings of single calls', async () => {
+  const engine = await load('bert-mean-f32');
+  const requests = ['a sailor', 'the anchor', 'haul'].map((inputs, i) => ({ customId: `${i}`, inputs }));
+  let numResults = 0;
+  for await (const { customId, embeddings } of engine.batch(requests)) {
+    numResults++;
+    expect(embeddings).toEqual(await engine.embed(requests[Number(customId)].inputs));
+  }
+  expect(numResults).toBe(3);
+});

@@ -214,6 +214,7 @@ void run_random_operations(const SpeculationOptions& speculation, int period, in
             request.sampling.is_eos_ignored = true;
             if (random() % 4 == 0) request.sampling.presence_penalty = 0.1f;
             if (random() % 3 == 0) request.cache_salt = "tenant";
+            request.priority = static_cast<int>(random() % 3) - 1;
           });
           open.push_back({id, prompt, max_tokens, num_choices, false});
           if (random() % 6 == 0) {
@@ -520,6 +521,30 @@ TEST(free_running_slots_count_before_the_queue) {
   harness.events().open();
   for (const RequestId id : accepted)
     EXPECT(harness.wait(id).finish.has_value());
+}
+
+TEST(background_requests_take_no_place_in_the_queue_from_urgent_ones) {
+  Setup setup;
+  setup.max_num_seqs = 2;
+  setup.max_queued = 1;
+  Harness harness(setup);
+  harness.events().close();
+  const auto background = [](Request& request) { request.priority = 1; };
+  const auto endless = [](Request& request) { request.sampling.is_eos_ignored = true; };
+  std::vector<RequestId> open;
+  for (int i = 0; i < 3; ++i)
+    open.push_back(harness.submit({3, 4}, 20, background));
+  EXPECT_EQ(testing::thrown_code([&] { harness.submit({3, 4}, 20, background); }), "queue_full");
+  const EngineStats stats = harness.engine().stats();
+  EXPECT_EQ(stats.num_background, 3);
+  for (int i = 0; i < 3; ++i)
+    open.push_back(harness.submit({5, 6}, 20, endless));
+  EXPECT_EQ(testing::thrown_code([&] { harness.submit({5, 6}, 20, endless); }), "queue_full");
+  harness.events().open();
+  for (const RequestId id : open)
+    EXPECT(harness.wait(id).finish->reason != FinishReason::kError);
+  expect_idle(harness);
+  EXPECT_EQ(harness.engine().stats().num_background, 0);
 }
 
 TEST(closing_ends_open_requests_with_engine_closed) {

@@ -320,6 +320,120 @@ TEST(a_prompt_is_not_cut_for_a_sequence_that_waits_for_its_mask) {
 }
 
 // Adds, steps, ends and holds up sequences at random, with few blocks.
+Sequence make_background(int num_prompt_tokens) {
+  Sequence seq = make_sequence(num_prompt_tokens);
+  seq.priority = 1;
+  return seq;
+}
+
+TEST(background_work_skips_the_steps_that_compute_an_urgent_prompt) {
+  SchedulerLimits limits;
+  limits.max_num_batched_tokens = 8;
+  Scheduler scheduler(limits, BlockManager({{64}}, 4, false));
+  Sequence background = make_background(6), waiting = make_background(6), urgent = make_sequence(20);
+  scheduler.add(background);
+  EXPECT(run_step(scheduler) == std::vector<Sequence*>{&background});
+  scheduler.add(waiting);
+  scheduler.add(urgent);
+  EXPECT_EQ(scheduler.num_background(), 2);
+  EXPECT_EQ(scheduler.num_waiting_background_tokens(), int64_t{6});
+  for (int i = 0; i < 3; ++i) {
+    EXPECT(run_step(scheduler) == std::vector<Sequence*>{&urgent});
+    EXPECT(background.status == SequenceStatus::kRunning && !background.block_tables.empty());
+    EXPECT(waiting.status == SequenceStatus::kWaiting);
+  }
+  EXPECT_EQ(urgent.num_completion_tokens(), 1);
+  // Its decodes share the step with what is less urgent.
+  EXPECT((run_step(scheduler) == std::vector<Sequence*>{&urgent, &background, &waiting}));
+  EXPECT((run_step(scheduler) == std::vector<Sequence*>{&urgent, &background, &waiting}));
+  EXPECT_EQ(scheduler.num_preemptions(), int64_t{0});
+  scheduler.finish(waiting);
+  EXPECT_EQ(scheduler.num_background(), 1);
+  scheduler.check_integrity();
+}
+
+// A prompt in the prefix cache takes one token of a step, and the first token does not wait for others either.
+TEST(background_work_skips_the_step_of_a_cached_urgent_prompt) {
+  Scheduler scheduler({}, BlockManager({{64}}, 4, true));
+  Sequence first = make_sequence(9), background = make_background(6), again = make_sequence(9);
+  scheduler.add(first);
+  run_step(scheduler);
+  scheduler.finish(first);
+  scheduler.add(background);
+  run_step(scheduler);
+  scheduler.add(again);
+  EXPECT(run_step(scheduler) == std::vector<Sequence*>{&again});
+  EXPECT_EQ(again.num_cached_tokens, 8);
+  EXPECT_EQ(again.num_completion_tokens(), 1);
+}
+
+TEST(an_urgent_sequence_takes_the_slot_and_the_blocks_of_the_least_urgent_youngest) {
+  SchedulerLimits limits;
+  limits.max_num_seqs = 3;
+  Scheduler scheduler(limits, BlockManager({{9}}, 4, false));
+  Sequence old = make_background(4), young = make_background(4), later = make_background(4), urgent = make_sequence(4),
+           large = make_sequence(20);
+  later.priority = 2;
+  scheduler.add(later);
+  scheduler.add(old);
+  scheduler.add(young);
+  EXPECT((run_step(scheduler) == std::vector<Sequence*>{&old, &young}));
+  EXPECT((run_step(scheduler) == std::vector<Sequence*>{&old, &young, &later}));
+  scheduler.add(urgent);
+  EXPECT(run_step(scheduler) == std::vector<Sequence*>{&urgent});
+  EXPECT(later.num_preemptions == 1 && old.num_preemptions + young.num_preemptions == 0);
+  // Six blocks, beside those that `urgent` holds and will need.
+  scheduler.add(large);
+  EXPECT((run_step(scheduler) == std::vector<Sequence*>{&urgent, &large}));
+  EXPECT(young.num_preemptions == 1 && old.num_preemptions == 1);
+  EXPECT_EQ(later.num_preemptions, 1);
+  scheduler.check_integrity();
+  // The preempted ones return in their order when there is room.
+  scheduler.finish(large);
+  scheduler.finish(urgent);
+  EXPECT((run_step(scheduler) == std::vector<Sequence*>{&old, &young}));
+  EXPECT((run_step(scheduler) == std::vector<Sequence*>{&old, &young, &later}));
+}
+
+TEST(background_work_preempts_nothing_that_is_more_urgent) {
+  SchedulerLimits limits;
+  limits.max_num_seqs = 2;
+  Scheduler scheduler(limits, BlockManager({{4}}, 4, false));
+  Sequence urgent = make_sequence(4), late = make_sequence(4), background = make_background(4);
+  scheduler.add(urgent);
+  scheduler.add(late);
+  run_step(scheduler);
+  late.mask_job = std::make_shared<MaskJob>();
+  late.is_mask_late = true;
+  scheduler.add(background);
+  for (int i = 0; i < 3; ++i)
+    EXPECT(run_step(scheduler) == std::vector<Sequence*>{&urgent});
+  EXPECT_EQ(scheduler.num_preemptions(), int64_t{0});
+}
+
+TEST(background_prompts_are_cut_although_nothing_decodes) {
+  const Machine machine{2, 1, 0};
+  for (const int priority : {0, 1}) {
+    SchedulerLimits limits;
+    limits.max_step_ms = 50;
+    Scheduler scheduler(limits, BlockManager({{1000}}, 16, false));
+    Sequence seq = make_sequence(1500);
+    seq.priority = priority;
+    seq.sampling.max_tokens = 1;
+    scheduler.add(seq);
+    double longest_ms = 0;
+    StepPlan plan;
+    for (int i = 0; seq.num_computed_tokens < 1500; ++i) {
+      EXPECT(scheduler.plan_step(plan));
+      scheduler.launched(plan);
+      scheduler.measured(plan, machine.ms(plan));
+      // Nothing is measured before the first step.
+      if (i > 0) longest_ms = std::max(longest_ms, machine.ms(plan));
+    }
+    EXPECT(priority == 1 ? longest_ms <= 12 : longest_ms > 60);
+  }
+}
+
 TEST(scheduler_keeps_its_integrity_under_random_operations) {
   int num_preemptions = 0, num_evictions = 0;
   for (uint32_t seed = 1; seed <= 60; ++seed) {
@@ -349,6 +463,7 @@ TEST(scheduler_keeps_its_integrity_under_random_operations) {
         sequences.push_back(std::make_unique<Sequence>(make_sequence(1 + static_cast<int>(random() % 24))));
         sequences.back()->sampling.max_tokens = 1 + static_cast<int>(random() % 20);
         if (random() % 2) sequences.back()->sampling.presence_penalty = 1;
+        sequences.back()->priority = static_cast<int>(random() % 4) - 1;
         scheduler.add(*sequences.back());
       } else if (kind == 1 && !sequences.empty()) {
         scheduler.finish(*sequences[random() % sequences.size()], random() % 2 == 0);

@@ -15,6 +15,7 @@ import { addModelCommands } from '../../server/cli/commands/models';
 import { addRunCommand } from '../../server/cli/commands/run';
 import { addServeCommand } from '../../server/cli/commands/serve';
 import { App } from '../../server/inference/app';
+import { batchRoutes } from '../../server/inference/batches/routes';
 import { Metrics } from '../../server/inference/metrics/metrics';
 import { openApiDocument } from '../../server/inference/openapi/document';
 import { openApiRoute } from '../../server/inference/openapi/route';
@@ -62,7 +63,11 @@ function openApi(): any {
     healthStallTimeoutMs: 1000,
     sse: { pingIntervalMs: 1000, slowClientTimeoutMs: 1000 },
     log: {} as never,
-    routes: [new Metrics({ compat: 'none' }).route, openApiRoute(() => app.routes, false)],
+    routes: [
+      new Metrics({ compat: 'none' }).route,
+      ...batchRoutes(() => undefined as never),
+      openApiRoute(() => app.routes, false),
+    ],
   });
   return openApiDocument(app.routes, { version: '1', hasAccess: true });
 }

@@ -365,14 +365,16 @@ describe('chat', () => {
           },
         ],
         {},
-        { requestId: 'r1', cacheSalt: 's' },
+        { requestId: 'r1', cacheSalt: 's', priority: -2 },
       )
       .result();
     expect(result.id).toBe('r1');
     expect(engine.detokenize(fake.requests[0].promptTokenIds, { skipSpecialTokens: false })).toBe(
       '<|im_start|>user\na\nb<|im_end|>\n<|im_start|>assistant\n',
     );
-    expect(fake.requests[0].cacheSalt).toBe('s');
+    expect(fake.requests[0]).toMatchObject({ cacheSalt: 's', priority: -2 });
+    await expect(engine.generate('a', {}, { priority: 2 ** 31 }).result()).rejects.toMatchObject({ param: 'priority' });
+    expect(() => engine.checkCapacity({ priority: 0.5 })).toThrow('priority');
   });
 
   const tools = [

@@ -22,7 +22,13 @@ function setup({ maxTokens = Infinity, pool, gate = () => Promise.resolve() }: S
     maxRunning: 1,
     maxRequests: 8,
     maxTokens,
-    stats: () => ({ numRunning: 0, numWaiting: 0, queuedPromptTokens: pooler.waiting.numTokens }),
+    stats: () => ({
+      numRunning: 0,
+      numWaiting: 0,
+      numBackground: 0,
+      queuedPromptTokens: pooler.waiting.numTokens,
+      queuedBackgroundTokens: pooler.waiting.numBackgroundTokens,
+    }),
   });
   const native = {
     pool: (request: NativePooledRequest) => {
@@ -155,7 +161,7 @@ test('onTokens receives the tokens of the inputs that were started, also if the 
     },
   });
   await expect(failing).rejects.toMatchObject({ code: 'internal_error' });
-  expect(pooler.waiting).toEqual({ numInputs: 0, numTokens: 0 });
+  expect(pooler.waiting).toMatchObject({ numInputs: 0, numTokens: 0 });
 });
 
 test('the number of inputs is limited by the name of the argument', async () => {
@@ -171,4 +177,21 @@ test('the number of inputs is limited by the name of the argument', async () => 
   };
   expect(thrown(() => checkPairs(many.map((text) => [text, text])))).toMatchObject({ ...expected, param: 'pairs' });
   expect(thrown(() => toPairs('a', many))).toMatchObject({ ...expected, param: 'documents' });
+});
+
+test('inputs of an urgent call start before those of background work, also when the addon is full', async () => {
+  const { pooler, started, finish } = setup();
+  const background = pooler.embed(texts(4, 5), { priority: 1 });
+  while (started.length < 2) await new Promise((resolve) => setImmediate(resolve));
+  expect(pooler.waiting).toEqual({ numInputs: 2, numTokens: 10, numBackgroundInputs: 2, numBackgroundTokens: 10 });
+  const urgent = pooler.embed(texts(3, 7), {});
+  while (started.length < 4) await new Promise((resolve) => setImmediate(resolve));
+  expect(started.map(({ priority }) => priority)).toEqual([1, 1, 0, 0]);
+  finish(1);
+  finish(3);
+  expect(started.map(({ priority }) => priority)).toEqual([1, 1, 0, 0, 0]);
+  for (const id of [4, 5, 2, 6, 7]) finish(id);
+  expect((await urgent).usage.promptTokens).toBe(21);
+  expect((await background).usage.promptTokens).toBe(20);
+  await expect(pooler.embed('x', { priority: 0.5 })).rejects.toMatchObject({ param: 'priority' });
 });

@@ -1,6 +1,6 @@
 import { QueueLimiter } from '../../ts/queue-limiter';
 
-const state = { numRunning: 0, numWaiting: 0, queuedPromptTokens: 0 };
+const state = { numRunning: 0, numWaiting: 0, numBackground: 0, queuedPromptTokens: 0, queuedBackgroundTokens: 0 };
 
 function makeLimiter(maxRequests: number, maxTokens = Infinity, maxRunning = 0): QueueLimiter {
   return new QueueLimiter({ maxRunning, maxRequests, maxTokens, stats: () => state });
@@ -10,7 +10,15 @@ function queueFull(message: string): Error {
   return expect.objectContaining({ code: 'queue_full', message: `The queue is full: ${message}` }) as Error;
 }
 
-beforeEach(() => Object.assign(state, { numRunning: 0, numWaiting: 0, queuedPromptTokens: 0 }));
+beforeEach(() =>
+  Object.assign(state, {
+    numRunning: 0,
+    numWaiting: 0,
+    numBackground: 0,
+    queuedPromptTokens: 0,
+    queuedBackgroundTokens: 0,
+  }),
+);
 
 test('counts calls in preparation like those in the engine', () => {
   const limiter = makeLimiter(3);
@@ -65,4 +73,21 @@ test('accepts a prompt over the limit if nothing else waits', () => {
   const limiter = makeLimiter(10, 100);
   limiter.reserve().setPrompt(new Int32Array(500));
   expect(() => limiter.check()).toThrow();
+});
+
+test('background work counts against background work only', () => {
+  const limiter = makeLimiter(1, 10);
+  Object.assign(state, { numWaiting: 1, numBackground: 1, queuedPromptTokens: 10, queuedBackgroundTokens: 10 });
+  expect(() => limiter.check(1)).toThrow(queueFull('1 of at most 1 sequences are waiting'));
+  expect(() => limiter.check()).not.toThrow();
+  const urgent = limiter.reserve(-1);
+  expect(() => limiter.reserve()).toThrow(queueFull('1 of at most 1 sequences are waiting'));
+  urgent.release();
+  Object.assign(state, { numWaiting: 0, numBackground: 0, queuedPromptTokens: 0, queuedBackgroundTokens: 0 });
+  const background = limiter.reserve(1);
+  background.setPrompt(new Int32Array(10));
+  expect(() => limiter.reserve(2)).toThrow(queueFull('1 of at most 1 sequences are waiting'));
+  limiter.reserve().release();
+  background.release();
+  expect(() => limiter.check(1)).not.toThrow();
 });

@@ -68,6 +68,8 @@ interface FixedKey {
 }
 
 const SLOW_FAILURE_RETRY_S = 3;
+/** The id of all fixed keys. */
+const FIXED_KEY_ID = 'fixed';
 
 /**
  * Checks keys by request headers. A key that this process has verified costs one hash and one look-up, without a
@@ -117,6 +119,30 @@ export class KeyCheck implements GrantIssuer {
     return this.#verify(entry, presented).then((verified) =>
       'ok' in verified ? verified : this.#identity(verified, presented),
     );
+  }
+
+  /**
+   * Checks a key by its id, for work that continues without its client, such as the lines of a batch. Budgets apply,
+   * limits per minute and of concurrent requests do not.
+   * @param address Where the client started the work.
+   */
+  resume(keyId: string, address: string, target: CheckTarget): AccessOutcome {
+    if (keyId === FIXED_KEY_ID)
+      return this.#fixed.size > 0 ? { ok: true, keyId, ownerId: target.ownerId, done: nothing } : INVALID_KEY;
+    const { table, now, isFresh, uses } = this.#parts;
+    if (!isFresh()) return UNAVAILABLE;
+    const entry = table.withId(keyId);
+    const nowMs = now();
+    if (entry === undefined || !isUsable(entry, nowMs)) return INVALID_KEY;
+    const denial = isBound(entry, target) ? this.#budgetDenial(entry, nowMs) : NOT_PERMITTED;
+    if (denial !== undefined) return denial;
+    uses.record(keyId, nowMs, address, 1);
+    let isOpen = true;
+    const done = (tokens = 0): void => {
+      if (isOpen) uses.addTokens(keyId, now(), address, tokens);
+      isOpen = false;
+    };
+    return { ok: true, keyId, ownerId: entry.ownerId, done };
   }
 
   /** Aborts the running requests whose key has lost access. */
@@ -236,8 +262,13 @@ function refusal(
   target: CheckTarget,
   address: string,
 ): Denied | undefined {
-  if (ownerId !== target.ownerId || !mayCall({ deployments }, target.id)) return NOT_PERMITTED;
+  if (!isBound({ ownerId, deployments }, target)) return NOT_PERMITTED;
   return networks === null || networks.has(address) ? undefined : IP_NOT_ALLOWED;
+}
+
+/** Whether a key may use a deployment. */
+function isBound({ ownerId, deployments }: Pick<KeyEntry, 'ownerId' | 'deployments'>, target: CheckTarget): boolean {
+  return ownerId === target.ownerId && mayCall({ deployments }, target.id);
 }
 
 function mayCall({ deployments }: Pick<KeyEntry, 'deployments'>, deploymentId: string): boolean {
@@ -245,7 +276,7 @@ function mayCall({ deployments }: Pick<KeyEntry, 'deployments'>, deploymentId: s
 }
 
 function admitFixed({ fixedOwnerId: ownerId }: FixedKey, target: CheckTarget): AccessOutcome {
-  return ownerId === target.ownerId ? { ok: true, keyId: 'fixed', ownerId, done: nothing } : NOT_PERMITTED;
+  return ownerId === target.ownerId ? { ok: true, keyId: FIXED_KEY_ID, ownerId, done: nothing } : NOT_PERMITTED;
 }
 
 function fixedIdentity(key: FixedKey): Identity {

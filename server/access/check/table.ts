@@ -59,6 +59,12 @@ export class KeyTable {
     return this.#entries.get(publicId);
   }
 
+  /** Returns the key with an id such as `key_…`. */
+  withId(keyId: string): KeyEntry | undefined {
+    const publicId = this.#publicIds.get(keyId);
+    return publicId === undefined ? undefined : this.#entries.get(publicId);
+  }
+
   /** Inserts or replaces a key. Ignores a record older than the entry. */
   apply(record: KeyRecord): void {
     const old = this.#entries.get(record.publicId);

@@ -1,5 +1,5 @@
 import type { ChatEvent, ChatOptions, Generation, Messages, Submission } from '../../../ts';
-import { cacheSaltOf, toClientError } from '../openai/call';
+import { callContext, toClientError } from '../openai/call';
 import type { OpenAiContext } from '../openai/context';
 
 /** A request of any interface as a conversation of the library. */
@@ -18,18 +18,19 @@ export interface ConversationCall {
  * @param id The id of the response.
  */
 export async function generateChat(
-  { engine, model, identity, signal }: OpenAiContext,
+  context: OpenAiContext,
   { messages, options, cacheSalt, names, model: name }: ConversationCall,
   id: string,
   use: (generation: Generation<ChatEvent>, submission: Submission) => Promise<void>,
 ): Promise<void> {
-  engine.checkCapacity();
+  const { engine, model, identity } = context;
+  engine.checkCapacity(context);
   const adapter = model.adapterOf(name);
-  const generation = engine.chat(messages, adapter === undefined ? options : { ...options, adapter }, {
-    signal,
-    requestId: id,
-    cacheSalt: cacheSaltOf(identity, cacheSalt),
-  });
+  const generation = engine.chat(
+    messages,
+    adapter === undefined ? options : { ...options, adapter },
+    callContext(context, id, cacheSalt),
+  );
   try {
     await use(generation, await generation.submitted);
   } catch (error) {

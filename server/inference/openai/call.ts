@@ -1,4 +1,4 @@
-import { CapstanError, type Usage } from '../../../ts';
+import { type CallContext, CapstanError, type Usage } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import { DONE, errorStyleOf } from '../../base/error-styles';
 import { toApiError } from '../../base/to-api-error';
@@ -24,6 +24,15 @@ export function resolveRequestId(
  */
 export function cacheSaltOf({ cacheSalt: ownerSalt }: ClientIdentity, clientSalt = ''): string {
   return ownerSalt === '' ? clientSalt : `${ownerSalt}/${clientSalt}`;
+}
+
+/** Returns what a call of the engine needs of its request. @param clientSalt The `cache_salt` of the body. */
+export function callContext(
+  { identity, signal, priority = 0 }: Pick<OpenAiContext, 'identity' | 'signal' | 'priority'>,
+  requestId: string,
+  clientSalt: string | undefined,
+): Required<CallContext> {
+  return { signal, requestId, cacheSalt: cacheSaltOf(identity, clientSalt), priority };
 }
 
 /**

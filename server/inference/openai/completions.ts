@@ -1,6 +1,6 @@
 import type { Generation } from '../../../ts';
 import type { HttpReply, HttpRequest } from '../../http/transport';
-import { cacheSaltOf, toClientError, resolveRequestId, streamReply } from './call';
+import { callContext, toClientError, resolveRequestId, streamReply } from './call';
 import type { CompletionHead } from './chat-response';
 import type { CompletionCall } from './completion-request';
 import {
@@ -43,7 +43,7 @@ export async function completions(context: OpenAiContext, request: HttpRequest, 
   const count: TokenCount = { prompt: 0, completion: 0 };
   const generations: Generation[] = [];
   try {
-    engine.checkCapacity();
+    engine.checkCapacity(context);
     for (const prompt of call.prompts) generations.push(start(context, call, prompt, head.id));
     const running = await Promise.all(
       generations.map((generation, i) => submitted(context, call, call.prompts[i], generation)),
@@ -70,14 +70,14 @@ export async function completions(context: OpenAiContext, request: HttpRequest, 
 }
 
 function start(
-  { engine, model, identity, signal }: OpenAiContext,
+  context: OpenAiContext,
   { model: requested, sampling, cacheSalt }: CompletionCall,
   prompt: Prompt,
   requestId: string,
 ): Generation {
-  const adapter = model.adapterOf(requested);
+  const adapter = context.model.adapterOf(requested);
   const options = adapter === undefined ? sampling : { ...sampling, adapter };
-  return engine.generate(prompt, options, { signal, requestId, cacheSalt: cacheSaltOf(identity, cacheSalt) });
+  return context.engine.generate(prompt, options, callContext(context, requestId, cacheSalt));
 }
 
 async function submitted(

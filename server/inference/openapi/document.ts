@@ -86,13 +86,16 @@ function operation(route: DescribedRoute, hasAccess: boolean): Json {
     : OPERATIONS[`${method} ${path}`];
   if (described === undefined) throw new Error(`${method} ${path}: expected an entry in OPERATIONS`);
   const errors = [...TRANSPORT_ERRORS, ...(hasAccess ? ACCESS_ERRORS : []), ...described.errors];
-  const parameters = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => ({
-    name,
-    in: 'path',
-    required: true,
-    description: path.endsWith('}') ? 'Matches the rest of the path, slashes included' : 'An id',
-    schema: { type: 'string', minLength: 1 },
-  }));
+  const parameters: Json[] = [
+    ...[...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => ({
+      name,
+      in: 'path',
+      required: true,
+      description: path.endsWith('}') ? 'Matches the rest of the path, slashes included' : 'An id',
+      schema: { type: 'string', minLength: 1 },
+    })),
+    ...Object.entries(described.query ?? {}).map(([name, schema]) => ({ name, in: 'query', schema })),
+  ];
   return {
     operationId: operationId(method, path),
     summary: route.summary ?? described.summary,
@@ -100,6 +103,7 @@ function operation(route: DescribedRoute, hasAccess: boolean): Json {
     ...(hasAccess && isAnthropicPath(path) ? { security: [{ accessKey: [] }, { anthropicKey: [] }] } : {}),
     ...(parameters.length > 0 ? { parameters } : {}),
     ...(requestSchema === undefined ? {} : { requestBody: requestBody(sentSchema(requestSchema, nulls), described) }),
+    ...(described.form === undefined ? {} : { requestBody: formBody(described.form) }),
     responses: {
       ...(isNotImplemented ? {} : { 200: okResponse(described, path, hasAccess) }),
       ...errorResponses(errors, path),
@@ -122,18 +126,26 @@ function requestBody(schema: Schema, { examples }: Operation): Json {
   return { required: true, content: { 'application/json': media } };
 }
 
+function formBody(fields: Readonly<Record<string, object>>): Json {
+  const schema = { type: 'object', required: Object.keys(fields), properties: fields };
+  return { required: true, content: { 'multipart/form-data': { schema } } };
+}
+
 const REQUEST_ID = {
   'X-Request-Id': { description: "The client's id, or a random one", schema: { type: 'string' } },
 };
 
 function okResponse({ response: body, event }: Operation, path: string, hasAccess: boolean): Json {
   if (body === undefined) return { description: 'Success, without a body', headers: REQUEST_ID };
-  const content: Json =
-    body === 'text'
-      ? { 'text/plain': { schema: { type: 'string' } } }
-      : { 'application/json': { schema: body === 'object' ? { type: 'object' } : componentRef(body) } };
+  const content: Json = okContent(body);
   if (event !== undefined) content['text/event-stream'] = { schema: eventSchema(event, path, hasAccess) };
   return { description: 'The response', headers: REQUEST_ID, content };
+}
+
+function okContent(body: NonNullable<Operation['response']>): Json {
+  if (body === 'text') return { 'text/plain': { schema: { type: 'string' } } };
+  if (body === 'bytes') return { 'application/octet-stream': { schema: { type: 'string', format: 'binary' } } };
+  return { 'application/json': { schema: body === 'object' ? { type: 'object' } : componentRef(body) } };
 }
 
 /** Returns the schema of one event, because OpenAPI 3.1 cannot describe a stream. */

@@ -6,7 +6,11 @@ export interface Operation {
   /** For routes that declare none. */
   summary?: string;
   /** The body of a 200 response: a component, plain text, any object, or none if absent. */
-  response?: ResponseSchemaName | 'text' | 'object';
+  response?: ResponseSchemaName | 'text' | 'object' | 'bytes';
+  /** The fields of a `multipart/form-data` body, all required. */
+  form?: Readonly<Record<string, object>>;
+  /** Optional fields of the query. */
+  query?: Readonly<Record<string, object>>;
   /** The component of each event of a stream. */
   event?: ResponseSchemaName;
   /** Errors in addition to those of every route. */
@@ -39,6 +43,13 @@ const COMPUTE_ERRORS = [
 ] as const;
 const STORED_ERRORS = [...MODEL_ERRORS, 'response_not_found', 'invalid_value', 'unsupported_value'] as const;
 const HEALTH_ERRORS = ['model_loading', 'shutting_down', 'engine_dead'] as const;
+
+/** Errors of files and batches. */
+const STORE_ERRORS = ['not_implemented', 'internal_error'] as const;
+const PAGING = {
+  after: { type: 'string', description: 'The id of the last item of the page before' },
+  limit: { type: 'integer', minimum: 1 },
+};
 
 const QUESTION = [{ role: 'user', content: 'What is Capstan?' }];
 const WEATHER_TOOL = {
@@ -154,6 +165,60 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   },
   'GET /v1/models': { response: 'ModelList', errors: MODEL_ERRORS },
   'GET /v1/models/{model}': { response: 'Model', errors: [...MODEL_ERRORS, 'model_not_found'] },
+  'POST /v1/files': {
+    response: 'File',
+    form: {
+      purpose: { const: 'batch' },
+      file: { type: 'string', format: 'binary', description: 'A line of JSON for each request' },
+    },
+    errors: [
+      ...STORE_ERRORS,
+      'missing_required_parameter',
+      'invalid_type',
+      'unsupported_value',
+      'unsupported_media_type',
+      'request_timeout',
+      'storage_full',
+    ],
+  },
+  'GET /v1/files': {
+    response: 'FileList',
+    query: {
+      ...PAGING,
+      order: { type: 'string', enum: ['asc', 'desc'] },
+      purpose: { type: 'string', enum: ['batch', 'batch_output'] },
+    },
+    errors: [...STORE_ERRORS, 'invalid_value'],
+  },
+  'GET /v1/files/{file_id}': { response: 'File', errors: [...STORE_ERRORS, 'file_not_found'] },
+  'GET /v1/files/{file_id}/content': { response: 'bytes', errors: [...STORE_ERRORS, 'file_not_found'] },
+  'DELETE /v1/files/{file_id}': {
+    response: 'DeletedFile',
+    errors: [...STORE_ERRORS, 'file_not_found', 'invalid_value'],
+  },
+  'POST /v1/batches': {
+    response: 'Batch',
+    errors: [
+      ...STORE_ERRORS,
+      'invalid_json',
+      'invalid_type',
+      'invalid_value',
+      'missing_required_parameter',
+      'unsupported_value',
+      'unsupported_media_type',
+      'request_timeout',
+      'file_not_found',
+      'queue_full',
+      'storage_full',
+      'model_loading',
+    ],
+  },
+  'GET /v1/batches': { response: 'BatchList', query: PAGING, errors: [...STORE_ERRORS, 'invalid_value'] },
+  'GET /v1/batches/{batch_id}': { response: 'Batch', errors: [...STORE_ERRORS, 'batch_not_found'] },
+  'POST /v1/batches/{batch_id}/cancel': {
+    response: 'Batch',
+    errors: [...STORE_ERRORS, 'batch_not_found', 'invalid_value', 'storage_full'],
+  },
   'GET /health': { summary: 'Check the engine', errors: HEALTH_ERRORS },
   'GET /ping': { summary: 'Same as /health', errors: HEALTH_ERRORS },
   'POST /ping': { summary: 'Same as /health', errors: HEALTH_ERRORS },

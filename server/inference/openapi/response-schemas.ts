@@ -20,6 +20,17 @@ import {
 
 export type ResponseSchemaName = keyof typeof RESPONSE_SCHEMAS;
 
+/** A page of a list. */
+function page(item: string): ResponseSchema {
+  return exactly({
+    object: { const: 'list' },
+    data: list(ref(item)),
+    first_id: nullable(string),
+    last_id: nullable(string),
+    has_more: boolean,
+  });
+}
+
 const stopReason = {
   type: ['string', 'integer', 'null'],
   description:
@@ -260,6 +271,48 @@ export const RESPONSE_SCHEMAS = {
     },
   ),
   ModelList: exactly({ object: { const: 'list' }, data: list(ref('Model'), { minItems: 1 }) }),
+  File: exactly({
+    id: string,
+    object: { const: 'file' },
+    bytes: count,
+    created_at: seconds,
+    filename: string,
+    purpose: { type: 'string', enum: ['batch', 'batch_output'] },
+    status: { const: 'processed' },
+  }),
+  FileList: page('File'),
+  DeletedFile: exactly({ id: string, object: { const: 'file' }, deleted: { const: true } }),
+  Batch: exactly({
+    id: string,
+    object: { const: 'batch' },
+    endpoint: string,
+    errors: nullable(
+      exactly({
+        object: { const: 'list' },
+        data: list(exactly({ code: string, message: string, param: nullable(string), line: nullable(count) })),
+      }),
+    ),
+    input_file_id: string,
+    completion_window: string,
+    status: {
+      type: 'string',
+      enum: ['validating', 'failed', 'in_progress', 'finalizing', 'completed', 'expired', 'cancelling', 'cancelled'],
+    },
+    output_file_id: nullable(string),
+    error_file_id: nullable(string),
+    created_at: seconds,
+    in_progress_at: nullable(seconds),
+    expires_at: seconds,
+    finalizing_at: nullable(seconds),
+    completed_at: nullable(seconds),
+    failed_at: nullable(seconds),
+    expired_at: nullable(seconds),
+    cancelling_at: nullable(seconds),
+    cancelled_at: nullable(seconds),
+    request_counts: exactly({ total: count, completed: count, failed: count }),
+    metadata: nullable({ type: 'object', additionalProperties: string }),
+  }),
+  BatchList: page('Batch'),
   Version: exactly({ version: string }),
   ...RESPONSES_SCHEMAS,
   ...MESSAGE_SCHEMAS,

@@ -55,17 +55,18 @@ test.each([
 });
 
 describe('a data directory', () => {
+  const keys = mkdtempSync(join(tmpdir(), 'capstan-keys-'));
+  writeFileSync(join(keys, 'capstan.db'), '');
   const NEEDS_ACCESS = '--data-dir: expected --access-control too: the directory contains the key database';
-  const NEEDS_DATABASE =
-    '--data-dir: expected no fixed keys (--api-key, CAPSTAN_API_KEY or VLLM_API_KEY), because they take the place of the database. Use --keys-db /d/capstan.db to accept keys of both';
+  const NEEDS_DATABASE = `--data-dir: expected no fixed keys (--api-key, CAPSTAN_API_KEY or VLLM_API_KEY), because they take the place of its key database. Use --keys-db ${keys}/capstan.db to accept keys of both`;
 
   test.each([
-    [{}, ['--data-dir=/d'], NEEDS_ACCESS],
-    [{}, ['--data-dir=/d', '--api-key=k'], NEEDS_DATABASE],
-    [{}, ['--data-dir=/d', '--api-key=k', '--access-control'], NEEDS_DATABASE],
-    [{ CAPSTAN_API_KEY: 'k' }, ['--data-dir=/d'], NEEDS_DATABASE],
-    [{ CAPSTAN_DATA_DIR: '/v', CAPSTAN_API_KEY: 'k' }, ['--data-dir=/d'], NEEDS_DATABASE],
-  ])('with %j, %j would have no effect, which is an error', (env, args, message) =>
+    [{}, [`--data-dir=${keys}`], NEEDS_ACCESS],
+    [{}, [`--data-dir=${keys}`, '--api-key=k'], NEEDS_DATABASE],
+    [{}, [`--data-dir=${keys}`, '--api-key=k', '--access-control'], NEEDS_DATABASE],
+    [{ CAPSTAN_API_KEY: 'k' }, [`--data-dir=${keys}`], NEEDS_DATABASE],
+    [{ CAPSTAN_DATA_DIR: '/v', CAPSTAN_API_KEY: 'k' }, [`--data-dir=${keys}`], NEEDS_DATABASE],
+  ])('with %j, the keys in %j would have no effect, which is an error', (env, args, message) =>
     expect(() => resolveServeOptions([fromEnvironment(env), commandLine(...args)], {})).toThrow(
       new UsageError(message),
     ),
@@ -74,10 +75,12 @@ describe('a data directory', () => {
   test.each([
     [{ CAPSTAN_DATA_DIR: '/v' }, []],
     [{ CAPSTAN_DATA_DIR: '/v' }, ['--api-key=k']],
+    [{}, ['--data-dir=/d']],
+    [{}, ['--data-dir=/d', '--api-key=k']],
     [{}, ['--data-dir=/d', '--access-control']],
     [{}, ['--data-dir=/d', '--no-access-control']],
     [{}, ['--data-dir=/d', '--keys-db=/k', '--api-key=k']],
-  ])('with %j, %j is accepted: the variable is also that of capstan up', (env, args) =>
+  ])('with %j, %j is accepted: the directory is also that of batches and of capstan up', (env, args) =>
     expect(() => resolveServeOptions([fromEnvironment(env), commandLine(...args)], {})).not.toThrow(),
   );
 });

@@ -150,6 +150,7 @@ describe('options', () => {
       signal: _signal,
       requestId: _id,
       cacheSalt: _salt,
+      priority: _priority,
       onTokens: _tokens,
       ...received
     } = pooling.requests[0].options;

@@ -9,12 +9,15 @@ import type { HttpRequest } from '../../../../server/http/transport';
 import { MemoryResponseStore } from '../../../../server/inference/responses/store';
 import { Metrics } from '../../../../server/inference/metrics/metrics';
 import { OPENAI_ROUTES } from '../../../../server/inference/openai/routes';
+import { type OpenedBatches, openBatches } from '../../../../server/inference/batches/open-batches';
+import { defaultServeOptions } from '../../../../server/inference/serve-options';
 import { openApiDocument } from '../../../../server/inference/openapi/document';
 import { OPERATIONS } from '../../../../server/inference/openapi/operations';
 import { openApiRoute } from '../../../../server/inference/openapi/route';
 import { fake } from '../../../fakes/fake-addon';
 import { exchange, type MemoryReply } from '../../../fakes/memory-exchange';
 import { loadPoolingEngine } from '../../../fakes/pooling-engine';
+import { temporaryFolder } from '../../../fakes/temporary-folder';
 import { TINY_TEMPLATE, tinyModel } from '../../../fakes/tiny-model';
 
 const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
@@ -26,6 +29,7 @@ const MESSAGES = [{ role: 'user', content: 'Hi' }];
 const TOOLS = [{ type: 'function', function: { name: 'f', parameters: { type: 'object', properties: {} } } }];
 
 let engine: Engine;
+let batches: OpenedBatches;
 let embedder: Engine;
 let app: App;
 let embeddingApp: App;
@@ -34,8 +38,11 @@ let document: any;
 beforeAll(async () => {
   process.env.CAPSTAN_ADDON = require.resolve('../../../fakes/fake-addon');
   engine = await Engine.load(tinyModel());
+  const options = { ...defaultServeOptions({}), dataDir: temporaryFolder('openapi') };
+  batches = await openBatches(options, undefined, log as never);
   app = makeApp();
   app.serve(engine);
+  batches.serve(app, () => [{ engine }]);
   embedder = await loadPoolingEngine('embed');
   embeddingApp = makeApp();
   embeddingApp.serve(embedder);
@@ -46,6 +53,7 @@ beforeEach(() => {
   fake.answer = () => ({ text: 'Hello 😀.' });
 });
 afterAll(async () => {
+  await batches.close();
   await engine.close();
   await embedder.close();
 });
@@ -58,7 +66,7 @@ function makeApp(access?: Pick<Access, 'check'>): App {
     sse: { pingIntervalMs: 15_000, slowClientTimeoutMs: 60_000 },
     log: log as never,
     responses: new MemoryResponseStore({ maxBytes: 1_000_000, ttlMs: 60_000 }),
-    routes: [metrics.route, openApiRoute(() => made.routes, access !== undefined)],
+    routes: [metrics.route, ...batches.routes, openApiRoute(() => made.routes, access !== undefined)],
     ...(access === undefined ? {} : { access }),
   });
   return made;
@@ -348,6 +356,52 @@ describe('responses', () => {
       expect(conforms(await exchange(embeddingApp, path, {}), 'POST', path).json.error.code).toBe('unsupported_task');
     for (const path of ['/v1/embeddings', '/v1/rerank', '/v2/rerank', '/rerank', '/v1/score', '/score'])
       expect(conforms(await exchange(app, path, {}), 'POST', path).json.error.code).toBe('unsupported_task');
+  });
+
+  test('of files and batches', async () => {
+    const at = async (path: string, described: string, body?: unknown, options: Partial<HttpRequest> = {}) =>
+      conforms(
+        await exchange(app, path, body, options),
+        options.method ?? (body === undefined ? 'GET' : 'POST'),
+        described,
+      );
+    const [type, boundary] = ['multipart/form-data; boundary=x', '--x\r\nContent-Disposition: form-data; name='];
+    const upload = async (line: string): Promise<string> => {
+      const form = `${boundary}"purpose"\r\n\r\nbatch\r\n${boundary}"file"; filename="f"\r\n\r\n${line}\r\n--x--\r\n`;
+      const reply = await at('/v1/files', '/v1/files', form, { headers: [['content-type', type]] });
+      expect(reply.status).toBe(200);
+      return reply.json.id;
+    };
+    const line = { custom_id: 'a', method: 'POST', url: CHAT, body: { messages: MESSAGES } };
+    for (const text of [JSON.stringify(line), '{']) {
+      const id = await upload(text);
+      const order = { input_file_id: id, endpoint: CHAT, completion_window: '24h', metadata: { a: 'b' } };
+      const created = await at('/v1/batches', '/v1/batches', order);
+      const batch = `/v1/batches/${created.json.id}`;
+      let reply = await at(batch, '/v1/batches/{batch_id}');
+      while (!['completed', 'failed'].includes(reply.json.status)) {
+        await new Promise((resolve) => setImmediate(resolve));
+        reply = await at(batch, '/v1/batches/{batch_id}');
+      }
+      expect((await at(`${batch}/cancel`, '/v1/batches/{batch_id}/cancel', {})).status).toBe(400);
+      expect((await at(`/v1/files/${id}`, '/v1/files/{file_id}')).json.id).toBe(id);
+      expect((await at(`/v1/files/${id}/content`, '/v1/files/{file_id}/content')).text).toBe(text);
+    }
+    for (const path of ['/v1/files', '/v1/batches'])
+      expect((await at(path, path)).json.data.length).toBeGreaterThanOrEqual(2);
+    const unknown: [string, string, string][] = [
+      ['GET', '/v1/files/no', '/v1/files/{file_id}'],
+      ['GET', '/v1/files/no/content', '/v1/files/{file_id}/content'],
+      ['DELETE', '/v1/files/no', '/v1/files/{file_id}'],
+      ['GET', '/v1/batches/no', '/v1/batches/{batch_id}'],
+      ['POST', '/v1/batches/no/cancel', '/v1/batches/{batch_id}/cancel'],
+    ];
+    for (const [method, path, described] of unknown)
+      expect((await at(path, described, method === 'POST' ? {} : undefined, { method })).status).toBe(404);
+    const id = await upload('a');
+    expect((await at(`/v1/files/${id}`, '/v1/files/{file_id}', undefined, { method: 'DELETE' })).status).toBe(200);
+    expect((await at('/v1/files', '/v1/files', {})).status).toBe(415);
+    expect((await at('/v1/batches', '/v1/batches', {})).status).toBe(400);
   });
 });
 

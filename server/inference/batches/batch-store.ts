@@ -1,0 +1,105 @@
+import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { ApiError } from '../../base/errors';
+import type { Log } from '../../base/log';
+import { writeAtomically } from './disk';
+import { newestFirst } from './file-store';
+import { MAX_BATCHES } from './limits';
+import { type BatchRecord, type BatchStatus, isOpen } from './records';
+
+const RECORD = '.json';
+
+/** The records of batches, one file each. */
+export class BatchStore {
+  readonly #folder: string;
+  readonly #batches = new Map<string, BatchRecord>();
+  #tail: Promise<unknown> = Promise.resolve();
+
+  private constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  static async open(folder: string, log: Log): Promise<BatchStore> {
+    const store = new BatchStore(folder);
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    for (const name of (await readdir(folder)).sort()) {
+      const record = name.endsWith(RECORD) ? await readRecord(join(folder, name)) : undefined;
+      if (record !== undefined) {
+        store.#batches.set(record.id, record);
+        continue;
+      }
+      if (name.endsWith(RECORD)) log.warn({ file: name }, 'a damaged record of a batch was removed');
+      await rm(join(folder, name), { force: true });
+    }
+    return store;
+  }
+
+  /** Saves a new batch. @throws ApiError `storage_full`. */
+  async add(record: BatchRecord): Promise<void> {
+    this.#batches.set(record.id, record);
+    try {
+      await this.#write(record);
+    } catch (error) {
+      this.#batches.delete(record.id);
+      throw error;
+    }
+    if (this.#batches.size > MAX_BATCHES) await this.#forgetOldest();
+  }
+
+  /**
+   * Moves a batch to a status and saves it, unless its status is not one of `from`. Changes are made one after the
+   * other. Returns whether it was moved. @throws ApiError `storage_full`.
+   */
+  move(record: BatchRecord, from: readonly BatchStatus[], status: BatchStatus): Promise<boolean> {
+    const moving = this.#tail.then(async () => {
+      if (!from.includes(record.status)) return false;
+      const changes = { status, times: { ...record.times, [status]: Math.floor(Date.now() / 1000) } };
+      await this.#write({ ...record, ...changes });
+      Object.assign(record, changes);
+      return true;
+    });
+    this.#tail = moving.catch(() => {});
+    return moving;
+  }
+
+  /** @throws ApiError `batch_not_found`, also for a batch of another owner. */
+  get(ownerId: string, id: string): BatchRecord {
+    const record = this.#batches.get(id);
+    if (record === undefined || record.ownerId !== ownerId)
+      throw new ApiError('batch_not_found', 'No batch has this id', { param: 'batch_id' });
+    return record;
+  }
+
+  /** The newest first. */
+  list(ownerId: string): BatchRecord[] {
+    return [...this.#batches.values()].filter((record) => record.ownerId === ownerId).sort(newestFirst);
+  }
+
+  /** The batches that have not ended, the oldest first. */
+  get open(): BatchRecord[] {
+    return [...this.#batches.values()].filter(isOpen).sort((a, b) => -newestFirst(a, b));
+  }
+
+  #write(record: BatchRecord): Promise<void> {
+    return writeAtomically(join(this.#folder, record.id + RECORD), JSON.stringify(record));
+  }
+
+  async #forgetOldest(): Promise<void> {
+    const oldest = [...this.#batches.values()]
+      .filter((record) => !isOpen(record))
+      .sort(newestFirst)
+      .at(-1);
+    if (oldest === undefined) return;
+    this.#batches.delete(oldest.id);
+    await rm(join(this.#folder, oldest.id + RECORD), { force: true });
+  }
+}
+
+async function readRecord(path: string): Promise<BatchRecord | undefined> {
+  try {
+    const record = JSON.parse(await readFile(path, 'utf8')) as BatchRecord;
+    return typeof record.id === 'string' && typeof record.status === 'string' ? record : undefined;
+  } catch {
+    return undefined;
+  }
+}

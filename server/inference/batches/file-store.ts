@@ -1,0 +1,152 @@
+import { createReadStream } from 'node:fs';
+import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { ApiError } from '../../base/errors';
+import { newId } from '../../base/ids';
+import type { Log } from '../../base/log';
+import { syncFolder, TEMPORARY, writeAtomically } from './disk';
+import { MAX_FILES } from './limits';
+import type { FileRecord } from './records';
+
+const RECORD = '.json';
+const CONTENT = '.jsonl';
+
+/**
+ * Files of clients and of results, in one folder. A file has a record beside its content, which is written last.
+ * Content without a record belongs to a batch that has not ended, or is what a crash left.
+ */
+export class FileStore {
+  readonly #folder: string;
+  readonly #maxBytes: number;
+  readonly #files = new Map<string, FileRecord>();
+  /** Bytes of content without a record. */
+  readonly #unpublished = new Map<string, number>();
+  #numBytes = 0;
+
+  private constructor(folder: string, maxBytes: number) {
+    this.#folder = folder;
+    this.#maxBytes = maxBytes;
+  }
+
+  /** @param isExpected Whether a batch that has not ended writes to the file. */
+  static async open(
+    folder: string,
+    { maxBytes, isExpected, log }: { maxBytes: number; isExpected: (id: string) => boolean; log: Log },
+  ): Promise<FileStore> {
+    const store = new FileStore(folder, maxBytes);
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    const names = await readdir(folder);
+    for (const name of names.filter((candidate) => candidate.endsWith(RECORD))) {
+      const record = await readRecord(join(folder, name));
+      if (record === undefined) log.warn({ file: name }, 'a damaged record of a file was removed');
+      else store.#add(record);
+    }
+    for (const name of names) {
+      const id = name.slice(0, name.indexOf('.'));
+      if (store.#files.has(id) && !name.endsWith(TEMPORARY)) continue;
+      if (name === id + CONTENT && isExpected(id)) store.setUnpublished(id, (await stat(join(folder, name))).size);
+      else await rm(join(folder, name), { force: true });
+    }
+    return store;
+  }
+
+  /** @throws ApiError `storage_full`. */
+  async create(ownerId: string, filename: string, content: Uint8Array): Promise<FileRecord> {
+    const id = newId('file');
+    if (this.#files.size >= MAX_FILES)
+      throw new ApiError('storage_full', `The server keeps at most ${MAX_FILES} files: delete some`);
+    this.checkSpace(content.length);
+    this.setUnpublished(id, content.length);
+    try {
+      await writeAtomically(this.contentPath(id), content);
+      return await this.publish({ id, ownerId, filename, purpose: 'batch', bytes: content.length });
+    } catch (error) {
+      this.setUnpublished(id, 0);
+      await rm(this.contentPath(id), { force: true }).catch(() => {});
+      throw error;
+    }
+  }
+
+  /** Makes content that is complete visible to its owner. */
+  async publish(fields: Omit<FileRecord, 'createdAt'>): Promise<FileRecord> {
+    const record = { ...fields, createdAt: Math.floor(Date.now() / 1000) };
+    await writeAtomically(join(this.#folder, record.id + RECORD), JSON.stringify(record));
+    this.setUnpublished(record.id, 0);
+    this.#add(record);
+    return record;
+  }
+
+  /** @throws ApiError `file_not_found`, also for a file of another owner. */
+  get(ownerId: string, id: string): FileRecord {
+    const record = this.#files.get(id);
+    if (record === undefined || record.ownerId !== ownerId)
+      throw new ApiError('file_not_found', 'No file has this id', { param: 'file_id' });
+    return record;
+  }
+
+  has(id: string): boolean {
+    return this.#files.has(id);
+  }
+
+  /** The newest first. */
+  list(ownerId: string): FileRecord[] {
+    return [...this.#files.values()].filter((record) => record.ownerId === ownerId).sort(newestFirst);
+  }
+
+  contentPath(id: string): string {
+    return join(this.#folder, id + CONTENT);
+  }
+
+  read(id: string): AsyncIterable<Buffer> {
+    return createReadStream(this.contentPath(id));
+  }
+
+  async delete({ id, bytes }: FileRecord): Promise<void> {
+    this.#files.delete(id);
+    this.#numBytes -= bytes;
+    // The record goes first: content without one is removed at the next start.
+    await rm(join(this.#folder, id + RECORD), { force: true });
+    await syncFolder(this.#folder);
+    await this.deleteContent(id);
+  }
+
+  async deleteContent(id: string): Promise<void> {
+    this.setUnpublished(id, 0);
+    await rm(this.contentPath(id), { force: true });
+  }
+
+  /** Counts the bytes of content that has no record yet. */
+  setUnpublished(id: string, bytes: number): void {
+    this.#numBytes += bytes - (this.#unpublished.get(id) ?? 0);
+    if (bytes === 0) this.#unpublished.delete(id);
+    else this.#unpublished.set(id, bytes);
+  }
+
+  /** @throws ApiError `storage_full` if the limit leaves less. */
+  checkSpace(bytes: number): void {
+    if (this.#numBytes + bytes > this.#maxBytes)
+      throw new ApiError(
+        'storage_full',
+        `All files together may take ${this.#maxBytes} bytes and take ${this.#numBytes}: delete some, or raise --max-batch-storage`,
+      );
+  }
+
+  #add(record: FileRecord): void {
+    this.#files.set(record.id, record);
+    this.#numBytes += record.bytes;
+  }
+}
+
+/** Ids sort by the time of their creation. */
+export function newestFirst(a: { id: string }, b: { id: string }): number {
+  return a.id < b.id ? 1 : -1;
+}
+
+async function readRecord(path: string): Promise<FileRecord | undefined> {
+  try {
+    const record = JSON.parse(await readFile(path, 'utf8')) as FileRecord;
+    return typeof record.id === 'string' && typeof record.bytes === 'number' ? record : undefined;
+  } catch {
+    return undefined;
+  }
+}

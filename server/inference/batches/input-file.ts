@@ -1,0 +1,176 @@
+import { type FileHandle, open } from 'node:fs/promises';
+import { readLines } from './lines';
+import { MAX_CUSTOM_ID_LENGTH, MAX_ERRORS, MAX_LINES } from './limits';
+import type { BatchError } from './records';
+import { show } from '../openai/validate';
+
+/** One request of a batch. */
+export interface BatchLine {
+  customId: string;
+  /** JSON. */
+  body: Buffer;
+  /** Whether the body asks for a stream. */
+  isStream: boolean;
+}
+
+/** The input of a batch is not one that can run. */
+export class InvalidInput extends Error {
+  readonly errors: readonly BatchError[];
+
+  constructor(errors: readonly BatchError[]) {
+    super('The input file is not valid');
+    this.errors = errors;
+  }
+}
+
+/** The requests of an input file. Only their places are in memory. */
+export class InputFile {
+  readonly #file: FileHandle;
+  readonly #offsets: readonly number[];
+  readonly #lengths: readonly number[];
+
+  private constructor(file: FileHandle, offsets: readonly number[], lengths: readonly number[]) {
+    this.#file = file;
+    this.#offsets = offsets;
+    this.#lengths = lengths;
+  }
+
+  /**
+   * Checks all requests.
+   * @param onLine Receives the `custom_id` of each request, in order.
+   * @throws InvalidInput.
+   */
+  static async open(path: string, endpoint: string, onLine: (customId: string) => void): Promise<InputFile> {
+    const offsets: number[] = [];
+    const lengths: number[] = [];
+    const errors: BatchError[] = [];
+    const seen = new Set<string>();
+    let line = 0;
+    for await (const { offset, bytes } of readLines(path)) {
+      line++;
+      if (isBlank(bytes)) continue;
+      if (offsets.length >= MAX_LINES) {
+        errors.push({ ...fault('too_many_lines', `expected at most ${MAX_LINES} requests, got more`), line: null });
+        break;
+      }
+      const checked = checkLine(bytes, endpoint);
+      if (typeof checked !== 'string') errors.push({ ...checked, line });
+      else if (seen.has(checked))
+        errors.push({
+          ...fault(
+            'duplicate_custom_id',
+            `expected a custom_id that no other line has, got ${show(checked)}`,
+            'custom_id',
+          ),
+          line,
+        });
+      else {
+        seen.add(checked);
+        onLine(checked);
+      }
+      if (errors.length >= MAX_ERRORS) break;
+      offsets.push(offset);
+      lengths.push(bytes.length);
+    }
+    if (line === 0 || (offsets.length === 0 && errors.length === 0))
+      errors.push({
+        ...fault('empty_file', 'expected a line of JSON for each request, got an empty file'),
+        line: null,
+      });
+    if (errors.length > 0) throw new InvalidInput(errors);
+    return new InputFile(await open(path, 'r'), offsets, lengths);
+  }
+
+  get numLines(): number {
+    return this.#offsets.length;
+  }
+
+  async read(index: number): Promise<BatchLine> {
+    const bytes = Buffer.alloc(this.#lengths[index]);
+    for (let done = 0; done < bytes.length;) {
+      const { bytesRead } = await this.#file.read(bytes, done, bytes.length - done, this.#offsets[index] + done);
+      if (bytesRead === 0) throw new Error('the input file of a batch became shorter');
+      done += bytesRead;
+    }
+    const { custom_id: customId, body } = JSON.parse(bytes.toString()) as { custom_id: string; body: object };
+    return {
+      customId,
+      body: bodyText(bytes) ?? Buffer.from(JSON.stringify(body)),
+      isStream: 'stream' in body && body.stream === true,
+    };
+  }
+
+  close(): Promise<void> {
+    return this.#file.close();
+  }
+}
+
+function fault(code: string, message: string, param: string | null = null): Omit<BatchError, 'line'> {
+  return { code, message: param === null ? message : `${param}: ${message}`, param };
+}
+
+/** Returns the `custom_id` of a line, or what is wrong with it. */
+function checkLine(bytes: Buffer, endpoint: string): string | Omit<BatchError, 'line'> {
+  let value: unknown;
+  try {
+    value = JSON.parse(bytes.toString());
+  } catch {
+    return fault('invalid_json_line', 'expected a JSON object, got a line that is not valid JSON');
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    return fault('invalid_json_line', `expected a JSON object, got ${show(value)}`);
+  const { custom_id: customId, method, url, body } = value as Record<string, unknown>;
+  if (typeof customId !== 'string' || customId === '' || customId.length > MAX_CUSTOM_ID_LENGTH)
+    return fault(
+      'invalid_custom_id',
+      `expected a string of 1 to ${MAX_CUSTOM_ID_LENGTH} characters, got ${show(customId)}`,
+      'custom_id',
+    );
+  if (method !== 'POST') return fault('invalid_method', `expected POST, got ${show(method)}`, 'method');
+  if (url !== endpoint)
+    return fault('mismatched_endpoint', `expected ${endpoint}, the endpoint of the batch, got ${show(url)}`, 'url');
+  if (typeof body !== 'object' || body === null || Array.isArray(body))
+    return fault('invalid_body', `expected an object, got ${show(body)}`, 'body');
+  return customId;
+}
+
+function isBlank(bytes: Buffer): boolean {
+  return bytes.every((byte) => byte === 0x20 || byte === 0x09 || byte === 0x0d);
+}
+
+const BODY_KEY = Buffer.from('"body"');
+const [QUOTE, BACKSLASH, COLON, COMMA, OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT] = Buffer.from('"\\:,[]{}');
+
+/**
+ * Returns the text of the last top-level `body`: parsing and writing it again would lose digits of a seed. Undefined if
+ * the key is written with escapes.
+ */
+function bodyText(bytes: Buffer): Buffer | undefined {
+  let depth = 0;
+  let key: Buffer | undefined;
+  let string = bytes.subarray(0, 0);
+  let start = 0;
+  let found: Buffer | undefined;
+  const endValue = (end: number): void => {
+    if (key?.equals(BODY_KEY) === true) found = bytes.subarray(start, end);
+    key = undefined;
+  };
+  for (let i = 0; i < bytes.length; i++) {
+    const byte = bytes[i];
+    if (byte === QUOTE) {
+      const begin = i++;
+      while (bytes[i] !== QUOTE) i += bytes[i] === BACKSLASH ? 2 : 1;
+      string = bytes.subarray(begin, i + 1);
+    } else if (byte === OPEN_LIST || byte === OPEN_OBJECT) {
+      depth++;
+    } else if (byte === CLOSE_LIST || byte === CLOSE_OBJECT) {
+      if (--depth === 0) endValue(i);
+    } else if (depth === 1 && byte === COLON) {
+      key = string;
+      start = i + 1;
+    } else if (depth === 1 && byte === COMMA) {
+      endValue(i);
+    }
+  }
+  return found;
+}

@@ -1,0 +1,29 @@
+import { ApiError } from '../../base/errors';
+import { header, type HttpRequest, mediaType } from '../../http/transport';
+import { show } from '../openai/validate';
+
+/** More parts than any client sends. Each costs time to parse. */
+const MAX_PARTS = 16;
+
+/** Reads a `multipart/form-data` body. @throws ApiError `unsupported_media_type` or `malformed_request`. */
+export async function readForm(request: HttpRequest): Promise<FormData> {
+  const type = header(request, 'content-type') ?? '';
+  if (mediaType(request) !== 'multipart/form-data')
+    throw new ApiError('unsupported_media_type', `Content-Type: expected multipart/form-data, got ${show(type)}`);
+  const [, quoted, token] = /;\s*boundary=(?:"([^"]+)"|([^;\s]+))/i.exec(type) ?? [];
+  const boundary = quoted ?? token;
+  if (boundary === undefined)
+    throw new ApiError('malformed_request', 'Content-Type: expected a boundary after multipart/form-data');
+  const body = await request.readBody();
+  const delimiter = Buffer.from(`--${boundary}`);
+  let numDelimiters = 0;
+  for (let at = body.indexOf(delimiter); at >= 0; at = body.indexOf(delimiter, at + delimiter.length))
+    if (++numDelimiters > MAX_PARTS + 1)
+      throw new ApiError('malformed_request', `The body has too many parts: expected at most ${MAX_PARTS}`);
+  try {
+    // Node's own parser.
+    return await new Response(new Uint8Array(body), { headers: { 'Content-Type': type } }).formData();
+  } catch (error) {
+    throw new ApiError('malformed_request', 'The body is not valid multipart/form-data', { cause: error });
+  }
+}

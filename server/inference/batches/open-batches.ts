@@ -1,0 +1,45 @@
+import { resolve } from 'node:path';
+import type { Access } from '../../access';
+import { ApiError } from '../../base/errors';
+import type { Log } from '../../base/log';
+import type { Route } from '../../http/routes';
+import type { App } from '../app';
+import type { ServeOptions } from '../serve-options';
+import { BatchService, type LoadedEngines } from './batch-service';
+import { batchRoutes } from './routes';
+
+const REPLICA =
+  'Files and batches are not available behind the gateway of the deployment service in this version: send the requests one by one, or use a server started with capstan serve';
+const NO_FOLDER = 'Files and batches need a folder: start the server with --data-dir';
+const LOCKED = 'Another server keeps its files and batches in the same data directory: send the request there';
+
+/** The routes of files and batches. Without a folder they answer 501 with the reason. */
+export interface OpenedBatches {
+  routes: readonly Route[];
+  serve(this: void, app: App, loaded: LoadedEngines): void;
+  close(this: void): Promise<void>;
+}
+
+export async function openBatches(
+  { dataDir, replicaSecret, batches, engine }: ServeOptions,
+  access: Access | undefined,
+  log: Log,
+): Promise<OpenedBatches> {
+  let refusal = replicaSecret === undefined ? NO_FOLDER : REPLICA;
+  let service: BatchService | undefined;
+  if (dataDir !== undefined && replicaSecret === undefined) {
+    const folder = resolve(dataDir);
+    service = await BatchService.open({ ...batches, maxNumSeqs: engine.maxNumSeqs, dataDir: folder, log, access });
+    refusal = LOCKED;
+    if (service === undefined)
+      log.warn({ folder }, 'another server keeps its files and batches in this data directory: this one refuses them');
+  }
+  return {
+    routes: batchRoutes(() => {
+      if (service === undefined) throw new ApiError('not_implemented', refusal);
+      return service;
+    }),
+    serve: (app, served) => service?.serve(app, served),
+    close: async () => service?.close(),
+  };
+}
