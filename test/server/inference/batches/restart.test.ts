@@ -36,13 +36,13 @@ test('after kill -9, each custom_id is once in the output', async () => {
   const clientOf = ({ url }: { url: string }) => new OpenAI({ baseURL: `${url}/v1`, apiKey: 'x', maxRetries: 0 });
   let server = await serve();
   let client = clientOf(server);
-  const numLines = 400;
+  const numLines = 200;
   const held = gate();
   const lines = Array.from({ length: numLines }, (_, i) => chatLine(`line ${i}`, i % 10 === 0 ? 'boom' : 'Hi'));
   lines[1] = chatLine('line 1', held.text);
   const started = await startBatch(client, lines);
   const earlier: string[] = [];
-  for (const share of [0.1, 0.4, 0.7]) {
+  for (const share of [0.2, 0.6]) {
     let counts = { completed: 0, failed: 0 };
     while (counts.completed + counts.failed < share * numLines)
       counts = (await client.batches.retrieve(started.id)).request_counts!;
@@ -54,7 +54,7 @@ test('after kill -9, each custom_id is once in the output', async () => {
   }
   held.open();
   const batch = await until(client, started, 'completed');
-  expect(batch.request_counts).toEqual({ total: numLines, completed: 360, failed: 40 });
+  expect(batch.request_counts).toEqual({ total: numLines, completed: 180, failed: 20 });
   const results = [
     ...(await readResults(client, batch.output_file_id)),
     ...(await readResults(client, batch.error_file_id)),
@@ -62,7 +62,7 @@ test('after kill -9, each custom_id is once in the output', async () => {
   expect(ids(results)).toEqual(lines.map(({ custom_id: id }) => id).sort());
   // No complete result was lost, or ran again.
   const ended = resultFiles(dataDir);
-  expect(earlier.length).toBeGreaterThanOrEqual(3);
+  expect(earlier.length).toBeGreaterThanOrEqual(2);
   for (const text of earlier) {
     const whole = text.slice(0, text.lastIndexOf('\n') + 1);
     expect(ended.some((file) => file.startsWith(whole))).toBe(true);
@@ -70,7 +70,8 @@ test('after kill -9, each custom_id is once in the output', async () => {
   server.process.kill('SIGTERM');
   expect(await server.exited).toEqual([0, null]);
   expect(server.output().stderr).toContain('continuing with batches');
-});
+  // Three starts of a server.
+}, 240_000);
 
 describe('in one process', () => {
   let engine: Engine;
