@@ -172,15 +172,7 @@ export interface NativeModelSpec {
 }
 
 /** `clamped_swish` is the gated unit of gpt-oss. `xielu` needs the tensors `layers.N.xielu.{alpha_p,alpha_n,beta}`. */
-export type NativeActivation =
-  | 'silu'
-  | 'gelu'
-  | 'gelu_tanh'
-  | 'clamped_swish'
-  | 'relu'
-  | 'tanh'
-  | 'identity'
-  | 'xielu';
+export type NativeActivation = 'silu' | 'gelu' | 'gelu_tanh' | 'clamped_swish' | 'relu' | 'tanh' | 'identity' | 'xielu';
 
 /** Tables beside that of tokens: `position_embeddings.weight` and `token_type_embeddings.weight`. 0 rows = none. */
 export interface NativeEmbedding {
