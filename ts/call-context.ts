@@ -12,7 +12,8 @@ export interface CallContext {
   requestId?: string;
   /**
    * Lower numbers are served first. A call with a lower number preempts those with a higher one, whose results stay the
-   * same. Above 0: background work, which uses what other calls leave idle and takes no place in their queue. Default: 0.
+   * same. Above 0: background work, which uses what other calls leave idle and takes no place in their queue. Default:
+   * 0.
    */
   priority?: number;
 }
