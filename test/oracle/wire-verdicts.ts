@@ -38,6 +38,12 @@ const RULES: readonly Rule[] = [
   },
   { names: /^no content type$/, path: /^status$/, ours: /^200/, verdict: 'a missing Content-Type means JSON' },
   { names: /^content type text$/, path: /^status$/, ours: /^415/, verdict: 'a wrong Content-Type gets 415' },
+  {
+    names: /^models$/,
+    path: /^data\[\]\.status$/,
+    ours: /^object$/,
+    verdict: '`status` says whether a model is loaded, as in llama.cpp',
+  },
   { names: /^model by id$/, path: /^status$/, ours: /^200/, verdict: '`GET /v1/models/{model}` is supported' },
   {
     names: /^(max_tokens string|stream string)$/,
