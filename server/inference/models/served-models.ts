@@ -77,8 +77,8 @@ export class ServedModels {
 
   /** The engines that are loaded, with the name of their model. */
   get loaded(): { name: string; engine: Engine }[] {
-    return this.entries.flatMap(({ served, slot: { engine } }) =>
-      engine === undefined ? [] : [{ name: served.names[0], engine }],
+    return this.entries.flatMap(({ served, slot: { state, engine } }) =>
+      state === 'loaded' ? [{ name: served.names[0], engine: engine! }] : [],
     );
   }
 

@@ -5,6 +5,7 @@ import type { App } from '../../../../server/inference/app';
 import { openApp } from '../../../../server/inference/open-app';
 import type { ModelOptions } from '../../../../server/inference/models/model-options';
 import { loadFirst, type OpenedModels, openModels } from '../../../../server/inference/models/open-models';
+import { SECRET_HEADER } from '../../../../server/http/replica-headers';
 import { defaultServeOptions, type ServeOptions } from '../../../../server/inference/serve-options';
 import { CapstanError, Engine, type EngineOptions } from '../../../../ts';
 import { fake } from '../../../fakes/fake-addon';
@@ -332,6 +333,29 @@ test('preloaded and pinned models are loaded at the start, and /health waits for
   expect([await health(), statesOf(opened)]).toEqual([200, ['unloaded', 'loaded', 'loaded']]);
   fake.failure = 'broken';
   expect(await health()).toBe('The engine of "b" has stopped');
+});
+
+test('a model that unloads is no fault of the server', async () => {
+  const replicaSecret = 'a'.repeat(64);
+  const { app, admin, opened } = await serve([model('a', { isPreloaded: true }), model('b')], { replicaSecret });
+  let end = (): void => {};
+  const gate = new Promise<void>((resolve) => (end = resolve));
+  const { close } = Engine.prototype;
+  jest.spyOn(Engine.prototype, 'close').mockImplementationOnce(async function (this: Engine) {
+    await Promise.all([close.call(this), gate]);
+  });
+  const asleep = exchange(admin, '/sleep', '', { query: 'model=a' });
+  await eventually(() => statesOf(opened)[0] === 'unloading');
+  const replies = [
+    await exchange(app, '/health'),
+    await exchange(app, '/v1/models', undefined, { headers: [[SECRET_HEADER.toLowerCase(), replicaSecret]] }),
+  ];
+  end();
+  expect(replies.map(({ status, text }) => [status, status === 200 ? '' : text])).toEqual([
+    [200, ''],
+    [200, ''],
+  ]);
+  expect((await asleep).status).toBe(200);
 });
 
 describe('the admin listener', () => {
