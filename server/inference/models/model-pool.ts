@@ -33,6 +33,15 @@ export interface PoolLimits {
   waitTimeoutMs: number;
   /** Requests that wait for one model. */
   maxWaiting: number;
+  /** Bodies of the requests that wait for any model. One more is refused, unless no other body waits. */
+  maxWaitingBytes: number;
+}
+
+export interface AcquireOptions {
+  /** Default: that of the pool. */
+  timeoutMs?: number;
+  /** Size of the body that the request keeps while it waits. Default: 0. */
+  bodyBytes?: number;
 }
 
 export type ModelState = 'unloaded' | 'loading' | 'loaded' | 'unloading' | 'sleeping';
@@ -97,6 +106,8 @@ export class ModelPool<E> {
   readonly #queue: Slot<E>[] = [];
   readonly #closing = new AbortController();
   #worker: Promise<void> | undefined;
+  /** Bodies of all waiting requests. */
+  #waitingBytes = 0;
 
   constructor(models: readonly Loadable<E>[], limits: PoolLimits, clock: Clock, events: PoolEvents<E> = {}) {
     this.slots = models.map((model) => new Slot(model));
@@ -130,16 +141,24 @@ export class ModelPool<E> {
    * Waits until the model is loaded. Rejects with ApiError `model_load_failed`, `model_loading` after the time limit,
    * `queue_full` or `shutting_down`, and with the reason of the signal.
    */
-  async acquire(slot: Slot<E>, signal: AbortSignal, timeoutMs = this.#limits.waitTimeoutMs): Promise<Lease<E>> {
+  async acquire(
+    slot: Slot<E>,
+    signal: AbortSignal,
+    { timeoutMs = this.#limits.waitTimeoutMs, bodyBytes = 0 }: AcquireOptions = {},
+  ): Promise<Lease<E>> {
     const lease = this.tryAcquire(slot);
     if (lease !== undefined) return lease;
     this.#closing.signal.throwIfAborted();
     signal.throwIfAborted();
-    const { maxWaiting } = this.#limits;
+    const { maxWaiting, maxWaitingBytes } = this.#limits;
     if (slot.waiters.size >= maxWaiting) throw queueFull(slot.model.name, maxWaiting);
+    if (this.#waitingBytes > 0 && this.#waitingBytes + bodyBytes > maxWaitingBytes)
+      throw bodiesFull(this.#waitingBytes);
+    this.#waitingBytes += bodyBytes;
     return new Promise((resolve, reject) => {
       const settle = (): void => {
         cancelTimer();
+        this.#waitingBytes -= bodyBytes;
         signal.removeEventListener('abort', onAbort);
         slot.waiters.delete(waiter);
       };
@@ -163,7 +182,7 @@ export class ModelPool<E> {
 
   /** Loads a model without using it. Rejects as `acquire` does. */
   async load(slot: Slot<E>, signal: AbortSignal): Promise<void> {
-    (await this.acquire(slot, signal, Infinity)).release();
+    (await this.acquire(slot, signal, { timeoutMs: Infinity })).release();
   }
 
   /** Unloads a model after its requests. Resolves when its memory is free. A model that is not loaded stays so. */
@@ -343,6 +362,13 @@ function queueFull(name: string, maxWaiting: number): ApiError {
   return new ApiError(
     'queue_full',
     `The queue is full: ${maxWaiting} requests wait for the model ${show(name)} to load`,
+  );
+}
+
+function bodiesFull(waitingBytes: number): ApiError {
+  return new ApiError(
+    'queue_full',
+    `The queue is full: ${formatBytes(waitingBytes)} of request bodies wait for models to load`,
   );
 }
 

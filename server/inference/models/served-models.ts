@@ -21,6 +21,7 @@ export const NO_LIMITS: PoolLimits = {
   idleMs: Infinity,
   waitTimeoutMs: Infinity,
   maxWaiting: Infinity,
+  maxWaitingBytes: Infinity,
 };
 
 export const SYSTEM_CLOCK: Clock = {
@@ -104,8 +105,8 @@ export class ServedModels {
   }
 
   /** Loads the model if necessary. Rejects as `ModelPool.acquire` does. */
-  acquire({ slot }: ModelEntry, signal: AbortSignal): Promise<Lease<Engine>> {
-    return this.pool.acquire(slot, signal);
+  acquire({ slot }: ModelEntry, signal: AbortSignal, bodyBytes?: number): Promise<Lease<Engine>> {
+    return this.pool.acquire(slot, signal, { bodyBytes });
   }
 
   /** The body of GET /v1/models. */

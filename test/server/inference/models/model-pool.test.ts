@@ -7,7 +7,14 @@ import {
   type Slot,
 } from '../../../../server/inference/models/model-pool';
 
-const LIMITS: PoolLimits = { memoryBytes: 100, maxLoaded: 9, idleMs: Infinity, waitTimeoutMs: 1000, maxWaiting: 3 };
+const LIMITS: PoolLimits = {
+  memoryBytes: 100,
+  maxLoaded: 9,
+  idleMs: Infinity,
+  waitTimeoutMs: 1000,
+  maxWaiting: 3,
+  maxWaitingBytes: 100,
+};
 
 class TestClock implements Clock {
   #now = 0;
@@ -191,6 +198,25 @@ test('a wait ends at its time limit, with the client, and at the limit of waitin
   // A load that has begun ends, so that the next request finds the model.
   expect(slot('a').state).toBe('loaded');
   await acquire('a');
+});
+
+test('the bodies that wait for all models have a limit, and one body may be larger', async () => {
+  const { pool, slot, manual, loads } = makePool({ a: {}, b: {} });
+  manual();
+  const wait = (name: string, bodyBytes: number, signal = new AbortController().signal) =>
+    codeOf(pool.acquire(slot(name), signal, { bodyBytes }));
+  const client = new AbortController();
+  const large = wait('a', 101, client.signal);
+  expect(await wait('b', 1)).toBe('queue_full');
+  client.abort(new Error('left'));
+  expect(await large).toBe('left');
+  const waits = [wait('a', 60), wait('b', 40)];
+  expect(await wait('b', 1)).toBe('queue_full');
+  for (const name of ['a', 'b']) {
+    await turns();
+    loads.get(name)!.end();
+  }
+  expect(await Promise.all(waits)).toEqual(['ok', 'ok']);
 });
 
 test('a model whose waits have ended is not loaded', async () => {

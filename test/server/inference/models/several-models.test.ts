@@ -266,6 +266,25 @@ describe('a request for a model that is not loaded', () => {
     release();
   });
 
+  test('keeps at most 256 MiB of bodies in memory with the others', async () => {
+    const { app, opened } = await serve([model('a'), model('b')]);
+    const release = hold();
+    const body = Buffer.alloc(130 * 2 ** 20, 'a');
+    body.write('{"model":"a","user":"');
+    body.write('"}', body.length - 2);
+    const client = new AbortController();
+    const first = app.handle({ ...requestOf(body), signal: client.signal }, new MemoryReply());
+    await eventually(() => opened.models.entries[0].slot.waiters.size === 1);
+    const second = new MemoryReply();
+    void app.handle(requestOf(body), second);
+    await eventually(() => second.status !== 0 || opened.models.entries[0].slot.waiters.size === 2);
+    client.abort();
+    await first;
+    release();
+    expect(errorOf(second)).toEqual([429, 'queue_full', null]);
+    expect(second.json.error.message).toContain('of request bodies wait for models to load');
+  });
+
   test('may be larger than what is parsed at once', async () => {
     const { app } = await serve([model('a'), model('b')]);
     const content = '"\\{[ model '.repeat(200_000);
