@@ -62,7 +62,7 @@ export function adapterRoutes(loraDir: string | undefined): Route<ServerContext>
     {
       method: 'POST',
       path: '/v1/unload_lora_adapter',
-      handle: async ({ models, signal }, request, reply) => {
+      handle: async ({ models }, request, reply) => {
         checkCaller(request, loraDir);
         const { value } = parseJsonText(await readBody(request));
         const { lora_name: name } = await validate(UNLOAD_REQUEST, value);
@@ -71,12 +71,7 @@ export function adapterRoutes(loraDir: string | undefined): Route<ServerContext>
           throw new ApiError('model_not_found', `lora_name: expected a loaded adapter, got ${show(name)}`, {
             param: 'lora_name',
           });
-        const { engine, release } = await models.acquire(entry, signal);
-        try {
-          engine.unloadAdapter(name);
-        } finally {
-          release();
-        }
+        entry.served.unloadAdapter(name);
         sendText(reply, `Success: LoRA adapter '${name}' removed successfully.`);
       },
     },

@@ -1,5 +1,5 @@
 /** Several models in one server, with the fake engine: names, waiting requests, admin routes, health and metrics. */
-import { mkdirSync } from 'node:fs';
+import { cpSync, mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { App } from '../../../../server/inference/app';
 import { openApp } from '../../../../server/inference/open-app';
@@ -455,6 +455,58 @@ describe('the admin listener', () => {
     expect(fake.requests.map(({ adapterId }) => adapterId > 0)).toEqual([true]);
     expect((await exchange(admin, '/v1/unload_lora_adapter', { lora_name: 'sql' })).status).toBe(200);
     expect((await exchange(app, '/v1/models/sql')).status).toBe(404);
+  });
+});
+
+describe('an adapter of a model that sleeps', () => {
+  const serveAdapted = async (loraModules?: Record<string, string>) => {
+    for (const name of ['sql', 'math']) cpSync(LORA, join(folder, name), { recursive: true });
+    const engine = { enableLora: true, chatTemplate: 'x', ...(loraModules === undefined ? {} : { loraModules }) };
+    const server = await serve([model('a'), model('c', { model: LLAMA, engine })], { loraDir: folder });
+    const post = (path: string, body: object) => exchange(server.admin, path, body);
+    for (const name of ['sql', 'math'])
+      await post('/v1/load_lora_adapter', { lora_name: name, lora_path: name, model: 'c' });
+    const names = async () =>
+      ((await exchange(server.app, '/v1/models')).json.data as { id: string }[]).map(({ id }) => id);
+    return { ...server, post, names };
+  };
+
+  test('is left out if its folder has gone, and the model still wakes', async () => {
+    const { app, post, names } = await serveAdapted();
+    await post('/models/unload', { model: 'c' });
+    rmSync(join(folder, 'sql'), { recursive: true });
+    expect((await exchange(app, CHAT, ask('math', { max_tokens: 2 }))).status).toBe(200);
+    expect(await names()).toEqual(['a', 'c', 'math']);
+    expect(log.warn).toHaveBeenCalledWith(
+      { model: 'c', adapter: 'sql', reason: expect.stringContaining('adapter "sql"') },
+      'an adapter is left out of its model',
+    );
+  });
+
+  test('is unloaded without a load, one of the options as well', async () => {
+    const { app, post, names } = await serveAdapted({ tuned: LORA });
+    await post('/models/unload', { model: 'c' });
+    rmSync(join(folder, 'sql'), { recursive: true });
+    const before = loads.length;
+    for (const name of ['sql', 'tuned'])
+      expect((await post('/v1/unload_lora_adapter', { lora_name: name })).status).toBe(200);
+    expect([loads.length, await names()]).toEqual([before, ['a', 'c', 'math']]);
+    expect((await exchange(app, CHAT, ask('c', { max_tokens: 2 }))).status).toBe(200);
+    expect(await names()).toEqual(['a', 'c', 'math']);
+  });
+
+  test('is unloaded while its model loads', async () => {
+    const { app, post, names } = await serveAdapted({ tuned: LORA });
+    await post('/models/unload', { model: 'c' });
+    let release = (): void => {};
+    gates.set(LLAMA, new Promise<void>((resolve) => (release = resolve)));
+    const before = loads.length;
+    const asked = exchange(app, CHAT, ask('c', { max_tokens: 2 }));
+    await eventually(() => loads.length > before);
+    for (const name of ['sql', 'tuned']) await post('/v1/unload_lora_adapter', { lora_name: name });
+    release();
+    expect((await asked).status).toBe(200);
+    expect(await names()).toEqual(['a', 'c', 'math']);
   });
 });
 
