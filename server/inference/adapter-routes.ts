@@ -5,6 +5,7 @@ import { ApiError } from '../base/errors';
 import type { Route } from '../http/routes';
 import type { HttpReply, HttpRequest } from '../http/transport';
 import { refuseWebPages } from './admin-caller';
+import type { ModelEntry, ServedModels } from './models/served-models';
 import type { ServerContext } from './openai/context';
 import { parseJsonText } from './openai/json-text';
 import { checkJson } from './openai/read-call';
@@ -43,18 +44,15 @@ export function adapterRoutes(loraDir: string | undefined): Route<ServerContext>
         } = await validate(LOAD_REQUEST, value);
         if (isInPlace === true) throw unsupportedValue('load_inplace', true);
         const entry = models.find(model);
-        if (models.has(name))
+        const endReservation = models.reserve(name);
+        if (endReservation === undefined)
           throw new ApiError('invalid_value', `lora_name: expected a name that is not in use, got ${show(name)}`, {
             param: 'lora_name',
           });
-        const folder = await findFolder(dir, path);
-        const { engine, release } = await models.acquire(entry, signal);
         try {
-          await engine.loadAdapter(name, folder);
-        } catch (error) {
-          throw toAdapterError(error);
+          await load(models, entry, { name, folder: await findFolder(dir, path), signal });
         } finally {
-          release();
+          endReservation();
         }
         sendText(reply, `Success: LoRA adapter '${name}' added successfully.`);
       },
@@ -76,6 +74,21 @@ export function adapterRoutes(loraDir: string | undefined): Route<ServerContext>
       },
     },
   ];
+}
+
+async function load(
+  models: ServedModels,
+  entry: ModelEntry,
+  { name, folder, signal }: { name: string; folder: string; signal: AbortSignal },
+): Promise<void> {
+  const { engine, release } = await models.acquire(entry, signal);
+  try {
+    await engine.loadAdapter(name, folder);
+  } catch (error) {
+    throw toAdapterError(error);
+  } finally {
+    release();
+  }
 }
 
 function checkCaller(request: HttpRequest, loraDir: string | undefined): string {

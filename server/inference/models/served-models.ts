@@ -37,6 +37,8 @@ export const SYSTEM_CLOCK: Clock = {
 export class ServedModels {
   readonly entries: readonly ModelEntry[];
   readonly pool: ModelPool<Engine>;
+  /** Names of adapters that load. */
+  readonly #reserved = new Set<string>();
 
   /** @throws CapstanError `invalid_argument` if two models share a name. */
   constructor(entries: readonly ModelEntry[], pool: ModelPool<Engine>) {
@@ -86,6 +88,16 @@ export class ServedModels {
   /** Whether a model or an adapter has the name. */
   has(name: string): boolean {
     return this.entries.some(({ served }) => served.has(name));
+  }
+
+  /**
+   * Keeps a name for an adapter until it is loaded. Returns undefined if the name is in use, or a function that ends
+   * the reservation.
+   */
+  reserve(name: string): (() => void) | undefined {
+    if (this.has(name) || this.#reserved.has(name)) return undefined;
+    this.#reserved.add(name);
+    return () => this.#reserved.delete(name);
   }
 
   /** Returns the model that a request names, itself or one of its adapters. Throws an ApiError for any other name. */

@@ -510,6 +510,24 @@ describe('an adapter of a model that sleeps', () => {
   });
 });
 
+test('of two adapters that load with one name at a time, the second is refused', async () => {
+  const engine = { enableLora: true, chatTemplate: 'x' };
+  const { app, admin } = await serve(
+    ['b', 'c'].map((name) => model(name, { model: LLAMA, engine })),
+    { loraDir: join(LORA, '..') },
+  );
+  const load = (owner: string, path: string) =>
+    exchange(admin, '/v1/load_lora_adapter', { lora_name: 'sql', lora_path: path, model: owner });
+  const replies = await Promise.all([load('b', 'llama-all'), load('c', 'llama-all')]);
+  expect(replies.map(({ status }) => status)).toEqual([200, 400]);
+  expect(errorOf(replies[1])).toEqual([400, 'invalid_value', 'lora_name']);
+  expect((await exchange(app, '/v1/models/sql')).json.parent).toBe('b');
+  expect((await exchange(admin, '/v1/unload_lora_adapter', { lora_name: 'sql' })).status).toBe(200);
+  // A load that fails keeps no name.
+  expect((await load('c', 'none')).status).toBe(400);
+  expect((await load('c', 'llama-all')).status).toBe(200);
+});
+
 test('the metrics have the model as a label, and counters outlive a load', async () => {
   const { app, admin } = await serve([model('a'), model('b')], { metricsCompat: 'vllm' });
   const value = async (metric: string): Promise<number | undefined> => {
