@@ -37,7 +37,13 @@ export interface PoolLimits {
   maxWaitingBytes: number;
 }
 
+/** How long a model is refused after its first failed load. The time doubles with each further failure. */
+const FIRST_REFUSAL_MS = 5_000;
+const MAX_REFUSAL_MS = 60_000;
+
 export interface AcquireOptions {
+  /** Loads the model although its last load failed just before. Default: false. */
+  isForced?: boolean;
   /** Default: that of the pool. */
   timeoutMs?: number;
   /** Size of the body that the request keeps while it waits. Default: 0. */
@@ -72,6 +78,10 @@ export class Slot<E> {
   lastUsedMs = 0;
   /** The last load failed. */
   hasFailed = false;
+  /** Loads that failed since the last one that did not. */
+  numFailures = 0;
+  /** Until then requests do not load the model again. */
+  refusedUntilMs = -Infinity;
   /** The model goes to its queue, not to its engine. */
   isLeaving = false;
   readonly counts = { loads: 0, failures: 0, unloads: { memory: 0, idle: 0, request: 0 } };
@@ -144,12 +154,15 @@ export class ModelPool<E> {
   async acquire(
     slot: Slot<E>,
     signal: AbortSignal,
-    { timeoutMs = this.#limits.waitTimeoutMs, bodyBytes = 0 }: AcquireOptions = {},
+    { timeoutMs = this.#limits.waitTimeoutMs, bodyBytes = 0, isForced = false }: AcquireOptions = {},
   ): Promise<Lease<E>> {
     const lease = this.tryAcquire(slot);
     if (lease !== undefined) return lease;
     this.#closing.signal.throwIfAborted();
     signal.throwIfAborted();
+    // A broken model must not take the memory of others at every request.
+    const refusedMs = slot.refusedUntilMs - this.#clock.now();
+    if (refusedMs > 0 && !isForced && slot.state !== 'loading') throw failedBefore(slot.model.name, refusedMs);
     const { maxWaiting, maxWaitingBytes } = this.#limits;
     if (slot.waiters.size >= maxWaiting) throw queueFull(slot.model.name, maxWaiting);
     if (this.#waitingBytes > 0 && this.#waitingBytes + bodyBytes > maxWaitingBytes)
@@ -180,9 +193,9 @@ export class ModelPool<E> {
     });
   }
 
-  /** Loads a model without using it. Rejects as `acquire` does. */
+  /** Loads a model without using it, also just after a failed load. Rejects as `acquire` does. */
   async load(slot: Slot<E>, signal: AbortSignal): Promise<void> {
-    (await this.acquire(slot, signal, { timeoutMs: Infinity })).release();
+    (await this.acquire(slot, signal, { timeoutMs: Infinity, isForced: true })).release();
   }
 
   /** Unloads a model after its requests. Resolves when its memory is free. A model that is not loaded stays so. */
@@ -261,6 +274,8 @@ export class ModelPool<E> {
       slot.engine = await slot.model.load(this.#closing.signal);
       slot.state = 'loaded';
       slot.hasFailed = false;
+      slot.numFailures = 0;
+      slot.refusedUntilMs = -Infinity;
       slot.counts.loads++;
       this.#touch(slot);
       // Those who waited come before an unload that waited.
@@ -269,6 +284,7 @@ export class ModelPool<E> {
     } catch (error) {
       slot.state = 'unloaded';
       slot.hasFailed = true;
+      slot.refusedUntilMs = this.#clock.now() + Math.min(FIRST_REFUSAL_MS * 2 ** slot.numFailures++, MAX_REFUSAL_MS);
       slot.counts.failures++;
       this.#events.onLoadError?.(slot, error);
       for (const { reject } of [...slot.waiters]) reject(error as Error);
@@ -285,8 +301,12 @@ export class ModelPool<E> {
       const { memoryBytes, maxLoaded } = this.#limits;
       if (others.length === 0 || (bytes <= memoryBytes && others.length < maxLoaded)) return true;
       const leaving = others.find(({ state, isLeaving }) => state === 'unloading' || isLeaving);
+      const pinned = others.filter(({ model }) => model.isPinned);
+      const pinnedBytes = pinned.reduce((sum, { model }) => sum + model.neededBytes, 0);
+      // Before others are unloaded in vain.
+      if (pinned.length > 0 && (pinnedBytes + slot.model.neededBytes > memoryBytes || pinned.length >= maxLoaded))
+        throw noRoom(slot.model, this.#limits);
       const victim = leaving ?? others.filter(({ model }) => !model.isPinned).sort(byLastUse)[0];
-      if (victim === undefined) throw noRoom(slot.model, this.#limits);
       if (leaving === undefined) void this.#leave(victim, 'unloaded', 'memory', () => this.#isWanted(slot));
       await this.#change(victim);
     }
@@ -376,6 +396,15 @@ function timedOut(name: string, timeoutMs: number): ApiError {
   return new ApiError(
     'model_loading',
     `The model ${show(name)} was not loaded within ${timeoutMs / 1000} s (--model-wait-timeout)`,
+  );
+}
+
+function failedBefore(name: string, refusedMs: number): ApiError {
+  const seconds = Math.ceil(refusedMs / 1000);
+  return new ApiError(
+    'model_load_failed',
+    `The last load of the model ${show(name)} failed. Requests load it again in ${seconds} s. The log of the server says why it failed.`,
+    { headers: { 'Retry-After': String(seconds) } },
   );
 }
 

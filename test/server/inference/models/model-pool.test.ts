@@ -233,19 +233,55 @@ test('a model whose waits have ended is not loaded', async () => {
   expect(events).toEqual(['load a']);
 });
 
-test('a failed load ends the waits, and the next request tries again', async () => {
-  const { acquire, use, manual, loads, slot, events } = makePool({ a: {} });
+test('a failed load ends the waits, and a request after some seconds tries again', async () => {
+  const { acquire, use, manual, loads, slot, events, clock } = makePool({ a: {} });
   manual();
   const waits = [codeOf(acquire('a')), codeOf(acquire('a'))];
   await turns();
   loads.get('a')!.fail(new Error('broken'));
   expect(await Promise.all(waits)).toEqual(['broken', 'broken']);
   expect([slot('a').state, slot('a').hasFailed]).toEqual(['unloaded', true]);
+  clock.pass(5000);
   const again = use('a');
   await turns();
   loads.get('a')!.end();
   await again;
   expect([events, slot('a').hasFailed, slot('a').counts.failures]).toEqual([['load a', 'load a'], false, 1]);
+});
+
+test('a broken model is refused for a time that grows, and unloads no other one meanwhile', async () => {
+  const { pool, acquire, use, manual, loads, slot, events, clock } = makePool({ a: { bytes: 60 }, b: { bytes: 60 } });
+  await use('a');
+  manual();
+  for (const seconds of [5, 10, 20, 40, 60, 60]) {
+    const broken = codeOf(pool.load(slot('b'), new AbortController().signal));
+    await turns();
+    loads.get('b')!.fail(new Error('broken'));
+    expect(await broken).toBe('broken');
+    const refused = await acquire('b').catch((error: unknown) => error);
+    expect(refused).toMatchObject({ code: 'model_load_failed', headers: { 'Retry-After': String(seconds) } });
+  }
+  const back = use('a');
+  await turns();
+  loads.get('a')!.end();
+  await back;
+  events.length = 0;
+  clock.pass(59_999);
+  expect(await codeOf(acquire('b'))).toBe('model_load_failed');
+  expect([events, slot('a').state]).toEqual([[], 'loaded']);
+  clock.pass(1);
+  const again = use('b');
+  await turns();
+  loads.get('b')!.end();
+  await again;
+  expect([slot('b').numFailures, events]).toEqual([0, ['unload a', 'load b']]);
+});
+
+test('a model that does not fit beside the pinned ones unloads no other one', async () => {
+  const { use, acquire, events } = makePool({ a: { isPinned: true, bytes: 50 }, b: { bytes: 60 }, c: { bytes: 40 } });
+  for (const name of ['a', 'c']) await use(name);
+  expect(await codeOf(acquire('b'))).toBe('model_load_failed');
+  expect(events).toEqual(['load a', 'load c']);
 });
 
 test('a model sleeps after its idle time, unless it is pinned or in use', async () => {

@@ -203,7 +203,7 @@ describe('a request for a model that is not loaded', () => {
   });
 
   test('gets an error that can be tried again, as an event after the first comment', async () => {
-    const { app, opened } = await serve([model('a'), model('b')], { ssePingIntervalMs: 1 });
+    const { app, admin, opened } = await serve([model('a'), model('b')], { ssePingIntervalMs: 1 });
     const fail = hold();
     const stream = new MemoryReply();
     const streamed = app.handle(requestOf(Buffer.from(JSON.stringify(ask('a', { stream: true })))), stream);
@@ -226,15 +226,20 @@ describe('a request for a model that is not loaded', () => {
     const status = (await exchange(app, '/v1/models/a')).json.status;
     expect(status).toEqual({ value: 'unloaded', failed: true });
     gates.clear();
+    const soon = await exchange(app, CHAT, ask('a'));
+    expect(errorOf(soon)).toEqual([503, 'model_load_failed', null]);
+    expect(Number(soon.headers['Retry-After'])).toBeGreaterThan(0);
+    expect(loads.length).toBe(1);
+    expect((await exchange(admin, '/models/load', { model: 'a' })).status).toBe(200);
     expect((await exchange(app, CHAT, ask('a'))).status).toBe(200);
     expect((await exchange(app, '/v1/models/a')).json.status).toEqual({ value: 'loaded' });
   });
 
   test('gets the error of its interface', async () => {
-    const { app } = await serve([model('a'), model('b')], { ssePingIntervalMs: 1 });
+    const { app } = await serve([model('a'), model('b'), model('c')], { ssePingIntervalMs: 1 });
     for (const [path, body] of [
       ['/v1/messages', ask('a', { stream: true, max_tokens: 4 })],
-      ['/v1/responses', { model: 'a', input: 'Hi', stream: true }],
+      ['/v1/responses', { model: 'c', input: 'Hi', stream: true }],
     ] as const) {
       const fail = hold();
       const reply = new MemoryReply();
