@@ -82,14 +82,19 @@ export class Slot<E> {
   numFailures = 0;
   /** Until then requests do not load the model again. */
   refusedUntilMs = -Infinity;
-  /** The model goes to its queue, not to its engine. */
-  isLeaving = false;
+  /** Those that wait for the requests of the model in order to unload it. */
+  numLeavers = 0;
   readonly counts = { loads: 0, failures: 0, unloads: { memory: 0, idle: 0, request: 0 } };
   readonly waiters = new Set<Waiter<E>>();
   onFree: (() => void)[] = [];
   cancelIdle: () => void = () => {};
 
   constructor(readonly model: Loadable<E>) {}
+
+  /** Whether requests for the model go to its queue, not to its engine. */
+  get isLeaving(): boolean {
+    return this.numLeavers > 0;
+  }
 
   /** Whether the memory of the model is in use. */
   get isInMemory(): boolean {
@@ -324,14 +329,16 @@ export class ModelPool<E> {
     reason: UnloadReason,
     isNeeded = () => true,
   ): Promise<void> {
-    slot.isLeaving = true;
+    slot.numLeavers++;
     while (slot.numLeases > 0 && isNeeded() && !this.#closing.signal.aborted) await this.#change(slot);
-    slot.isLeaving = false;
+    slot.numLeavers--;
     if (slot.state === 'loaded' && isNeeded() && !this.#closing.signal.aborted) {
       slot.counts.unloads[reason]++;
       await this.#unloadNow(slot, restState);
       this.#events.onUnload?.(slot, reason);
     }
+    // Another one may unload the model.
+    while (slot.state === 'unloading' && isNeeded()) await this.#change(slot);
     notify(slot);
     this.#grant(slot);
   }

@@ -323,6 +323,27 @@ test('an unload by a request waits for open requests, and the next request loads
   ]);
 });
 
+test('an unload by a request goes on if a model that needs the memory gives up', async () => {
+  const { pool, acquire, slot, events, states } = makePool({ a: { bytes: 60 }, b: { bytes: 60 } });
+  const lease = await acquire('a');
+  const client = new AbortController();
+  const other = codeOf(acquire('b', client.signal));
+  await turns();
+  const unloads = [pool.unload(slot('a'), 'sleeping'), pool.unload(slot('a'), 'sleeping')];
+  await turns();
+  client.abort(new Error('left'));
+  expect(await other).toBe('left');
+  await turns();
+  expect([slot('a').isLeaving, pool.tryAcquire(slot('a'))]).toEqual([true, undefined]);
+  lease.release();
+  await Promise.all(unloads);
+  expect([events, states()]).toEqual([
+    ['load a', 'unload a'],
+    ['sleeping', 'unloaded'],
+  ]);
+  expect(slot('a').counts.unloads).toEqual({ memory: 0, idle: 0, request: 1 });
+});
+
 test('an unload during a load happens after it', async () => {
   const { pool, acquire, manual, loads, slot, events } = makePool({ a: {} });
   manual();

@@ -364,10 +364,9 @@ test('a model that unloads is no fault of the server', async () => {
   const { app, admin, opened } = await serve([model('a', { isPreloaded: true }), model('b')], { replicaSecret });
   let end = (): void => {};
   const gate = new Promise<void>((resolve) => (end = resolve));
-  const { close } = Engine.prototype;
-  jest.spyOn(Engine.prototype, 'close').mockImplementationOnce(async function (this: Engine) {
-    await Promise.all([close.call(this), gate]);
-  });
+  const engine = opened.models.entries[0].slot.engine!;
+  const close = engine.close.bind(engine);
+  engine.close = async () => void (await Promise.all([close(), gate]));
   const asleep = exchange(admin, '/sleep', '', { query: 'model=a' });
   await eventually(() => statesOf(opened)[0] === 'unloading');
   const replies = [
