@@ -5,6 +5,7 @@ import { ApiError } from '../base/errors';
 import type { Route } from '../http/routes';
 import type { HttpReply, HttpRequest } from '../http/transport';
 import { refuseWebPages } from './admin-caller';
+import type { ModelEntry, ServedModels } from './models/served-models';
 import type { ServerContext } from './openai/context';
 import { parseJsonText } from './openai/json-text';
 import { checkJson } from './openai/read-call';
@@ -43,18 +44,15 @@ export function adapterRoutes(loraDir: string | undefined): Route<ServerContext>
         } = await validate(LOAD_REQUEST, value);
         if (isInPlace === true) throw unsupportedValue('load_inplace', true);
         const entry = models.find(model);
-        if (models.has(name))
+        const endReservation = models.reserve(name);
+        if (endReservation === undefined)
           throw new ApiError('invalid_value', `lora_name: expected a name that is not in use, got ${show(name)}`, {
             param: 'lora_name',
           });
-        const folder = await findFolder(dir, path);
-        const { engine, release } = await models.acquire(entry, signal);
         try {
-          await engine.loadAdapter(name, folder);
-        } catch (error) {
-          throw toAdapterError(error);
+          await load(models, entry, { name, folder: await findFolder(dir, path), signal });
         } finally {
-          release();
+          endReservation();
         }
         sendText(reply, `Success: LoRA adapter '${name}' added successfully.`);
       },
@@ -62,7 +60,7 @@ export function adapterRoutes(loraDir: string | undefined): Route<ServerContext>
     {
       method: 'POST',
       path: '/v1/unload_lora_adapter',
-      handle: async ({ models, signal }, request, reply) => {
+      handle: async ({ models }, request, reply) => {
         checkCaller(request, loraDir);
         const { value } = parseJsonText(await readBody(request));
         const { lora_name: name } = await validate(UNLOAD_REQUEST, value);
@@ -71,16 +69,26 @@ export function adapterRoutes(loraDir: string | undefined): Route<ServerContext>
           throw new ApiError('model_not_found', `lora_name: expected a loaded adapter, got ${show(name)}`, {
             param: 'lora_name',
           });
-        const { engine, release } = await models.acquire(entry, signal);
-        try {
-          engine.unloadAdapter(name);
-        } finally {
-          release();
-        }
+        entry.served.unloadAdapter(name);
         sendText(reply, `Success: LoRA adapter '${name}' removed successfully.`);
       },
     },
   ];
+}
+
+async function load(
+  models: ServedModels,
+  entry: ModelEntry,
+  { name, folder, signal }: { name: string; folder: string; signal: AbortSignal },
+): Promise<void> {
+  const { engine, release } = await models.acquire(entry, signal);
+  try {
+    await engine.loadAdapter(name, folder);
+  } catch (error) {
+    throw toAdapterError(error);
+  } finally {
+    release();
+  }
 }
 
 function checkCaller(request: HttpRequest, loraDir: string | undefined): string {

@@ -32,7 +32,8 @@ export function checkModels({ entries, only }: ServedModels, stallTimeoutMs: num
     const [name] = served.names;
     if (slot.model.isPinned && slot.state !== 'loaded')
       throw new ApiError('model_loading', `The model ${show(name)} is still loading`);
-    if (slot.engine !== undefined)
-      checkHealth(slot.engine.stats(), stallTimeoutMs, only === undefined ? name : undefined);
+    // An engine that closes has no statistics.
+    if (slot.state === 'loaded')
+      checkHealth(slot.engine!.stats(), stallTimeoutMs, only === undefined ? name : undefined);
   }
 }

@@ -1,3 +1,4 @@
+import { resolve } from 'node:path';
 import {
   type AdapterInfo,
   CapstanError,
@@ -62,6 +63,12 @@ export class EngineModel implements Loadable<Engine>, ListedEngine {
     return this.#engine?.adapters ?? this.#adapters;
   }
 
+  /** Needs no load: the next engine does not load the adapter. */
+  unloadAdapter(name: string): void {
+    this.#engine?.unloadAdapter(name);
+    this.#adapters = this.#adapters.filter((adapter) => adapter.name !== name);
+  }
+
   get status(): ModelStatus {
     const { state = 'unloaded', hasFailed = false } = this.slot ?? {};
     return { value: state, ...(hasFailed && state !== 'loaded' ? { failed: true } : {}) };
@@ -90,14 +97,13 @@ export class EngineModel implements Loadable<Engine>, ListedEngine {
       const engine = await Engine.load(options.model, {
         ...options.engine,
         ...(plan?.kvCacheBytes === undefined ? {} : { kvCacheBytes: plan.kvCacheBytes }),
-        ...(this.#adapters.length === 0
-          ? {}
-          : { loraModules: Object.fromEntries(this.#adapters.map(({ name, path }) => [name, path])) }),
+        ...(options.engine.loraModules === undefined ? {} : { loraModules: this.#configuredAdapters() }),
         signal,
         onProgress: (done) => progress.update(done),
         onDownload: (info) => checkFit(info, log),
       });
       for (const note of engine.info.notes) log.info(note);
+      await this.#loadAdaptersAgain(engine);
       this.#use(engine);
       return (this.#engine = observe(engine, this.name));
     } catch (error) {
@@ -121,6 +127,31 @@ export class EngineModel implements Loadable<Engine>, ListedEngine {
     } catch (error) {
       this.#parts.log.error({ model: this.name, err: error }, 'cannot close the engine of a model cleanly');
     }
+  }
+
+  /** The adapters that the options name, without those that a request unloaded. */
+  #configuredAdapters(): Record<string, string> {
+    const { loraModules = {} } = this.#parts.options.engine;
+    const isKept = ([name, path]: [string, string]): boolean =>
+      this.#adapters.some((adapter) => adapter.name === name && resolve(adapter.path) === resolve(path));
+    return Object.fromEntries(Object.entries(loraModules).filter(isKept));
+  }
+
+  /** Loads the adapters that requests loaded. One whose files have gone or changed must not make the model unusable. */
+  async #loadAdaptersAgain(engine: Engine): Promise<void> {
+    const isLoaded = (name: string): boolean => engine.adapters.some((adapter) => adapter.name === name);
+    for (const { name, path } of this.#adapters) {
+      if (isLoaded(name)) continue;
+      try {
+        await engine.loadAdapter(name, path);
+      } catch (error) {
+        const reason = error instanceof Error ? error.message : String(error);
+        this.#parts.log.warn({ model: this.name, adapter: name, reason }, 'an adapter is left out of its model');
+      }
+    }
+    // A request may have unloaded some meanwhile.
+    for (const { name } of engine.adapters)
+      if (!this.#adapters.some((adapter) => adapter.name === name)) engine.unloadAdapter(name);
   }
 
   #use({ info }: Engine): void {

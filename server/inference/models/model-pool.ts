@@ -33,6 +33,21 @@ export interface PoolLimits {
   waitTimeoutMs: number;
   /** Requests that wait for one model. */
   maxWaiting: number;
+  /** Bodies of the requests that wait for any model. One more is refused, unless no other body waits. */
+  maxWaitingBytes: number;
+}
+
+/** How long a model is refused after its first failed load. The time doubles with each further failure. */
+const FIRST_REFUSAL_MS = 5_000;
+const MAX_REFUSAL_MS = 60_000;
+
+export interface AcquireOptions {
+  /** Loads the model although its last load failed just before. Default: false. */
+  isForced?: boolean;
+  /** Default: that of the pool. */
+  timeoutMs?: number;
+  /** Size of the body that the request keeps while it waits. Default: 0. */
+  bodyBytes?: number;
 }
 
 export type ModelState = 'unloaded' | 'loading' | 'loaded' | 'unloading' | 'sleeping';
@@ -63,14 +78,23 @@ export class Slot<E> {
   lastUsedMs = 0;
   /** The last load failed. */
   hasFailed = false;
-  /** The model goes to its queue, not to its engine. */
-  isLeaving = false;
+  /** Loads that failed since the last one that did not. */
+  numFailures = 0;
+  /** Until then requests do not load the model again. */
+  refusedUntilMs = -Infinity;
+  /** Those that wait for the requests of the model in order to unload it. */
+  numLeavers = 0;
   readonly counts = { loads: 0, failures: 0, unloads: { memory: 0, idle: 0, request: 0 } };
   readonly waiters = new Set<Waiter<E>>();
   onFree: (() => void)[] = [];
   cancelIdle: () => void = () => {};
 
   constructor(readonly model: Loadable<E>) {}
+
+  /** Whether requests for the model go to its queue, not to its engine. */
+  get isLeaving(): boolean {
+    return this.numLeavers > 0;
+  }
 
   /** Whether the memory of the model is in use. */
   get isInMemory(): boolean {
@@ -97,6 +121,8 @@ export class ModelPool<E> {
   readonly #queue: Slot<E>[] = [];
   readonly #closing = new AbortController();
   #worker: Promise<void> | undefined;
+  /** Bodies of all waiting requests. */
+  #waitingBytes = 0;
 
   constructor(models: readonly Loadable<E>[], limits: PoolLimits, clock: Clock, events: PoolEvents<E> = {}) {
     this.slots = models.map((model) => new Slot(model));
@@ -130,16 +156,27 @@ export class ModelPool<E> {
    * Waits until the model is loaded. Rejects with ApiError `model_load_failed`, `model_loading` after the time limit,
    * `queue_full` or `shutting_down`, and with the reason of the signal.
    */
-  async acquire(slot: Slot<E>, signal: AbortSignal, timeoutMs = this.#limits.waitTimeoutMs): Promise<Lease<E>> {
+  async acquire(
+    slot: Slot<E>,
+    signal: AbortSignal,
+    { timeoutMs = this.#limits.waitTimeoutMs, bodyBytes = 0, isForced = false }: AcquireOptions = {},
+  ): Promise<Lease<E>> {
     const lease = this.tryAcquire(slot);
     if (lease !== undefined) return lease;
     this.#closing.signal.throwIfAborted();
     signal.throwIfAborted();
-    const { maxWaiting } = this.#limits;
+    // A broken model must not take the memory of others at every request.
+    const refusedMs = slot.refusedUntilMs - this.#clock.now();
+    if (refusedMs > 0 && !isForced && slot.state !== 'loading') throw failedBefore(slot.model.name, refusedMs);
+    const { maxWaiting, maxWaitingBytes } = this.#limits;
     if (slot.waiters.size >= maxWaiting) throw queueFull(slot.model.name, maxWaiting);
+    if (this.#waitingBytes > 0 && this.#waitingBytes + bodyBytes > maxWaitingBytes)
+      throw bodiesFull(this.#waitingBytes);
+    this.#waitingBytes += bodyBytes;
     return new Promise((resolve, reject) => {
       const settle = (): void => {
         cancelTimer();
+        this.#waitingBytes -= bodyBytes;
         signal.removeEventListener('abort', onAbort);
         slot.waiters.delete(waiter);
       };
@@ -161,9 +198,9 @@ export class ModelPool<E> {
     });
   }
 
-  /** Loads a model without using it. Rejects as `acquire` does. */
+  /** Loads a model without using it, also just after a failed load. Rejects as `acquire` does. */
   async load(slot: Slot<E>, signal: AbortSignal): Promise<void> {
-    (await this.acquire(slot, signal, Infinity)).release();
+    (await this.acquire(slot, signal, { timeoutMs: Infinity, isForced: true })).release();
   }
 
   /** Unloads a model after its requests. Resolves when its memory is free. A model that is not loaded stays so. */
@@ -242,6 +279,8 @@ export class ModelPool<E> {
       slot.engine = await slot.model.load(this.#closing.signal);
       slot.state = 'loaded';
       slot.hasFailed = false;
+      slot.numFailures = 0;
+      slot.refusedUntilMs = -Infinity;
       slot.counts.loads++;
       this.#touch(slot);
       // Those who waited come before an unload that waited.
@@ -250,6 +289,7 @@ export class ModelPool<E> {
     } catch (error) {
       slot.state = 'unloaded';
       slot.hasFailed = true;
+      slot.refusedUntilMs = this.#clock.now() + Math.min(FIRST_REFUSAL_MS * 2 ** slot.numFailures++, MAX_REFUSAL_MS);
       slot.counts.failures++;
       this.#events.onLoadError?.(slot, error);
       for (const { reject } of [...slot.waiters]) reject(error as Error);
@@ -266,8 +306,12 @@ export class ModelPool<E> {
       const { memoryBytes, maxLoaded } = this.#limits;
       if (others.length === 0 || (bytes <= memoryBytes && others.length < maxLoaded)) return true;
       const leaving = others.find(({ state, isLeaving }) => state === 'unloading' || isLeaving);
+      const pinned = others.filter(({ model }) => model.isPinned);
+      const pinnedBytes = pinned.reduce((sum, { model }) => sum + model.neededBytes, 0);
+      // Before others are unloaded in vain.
+      if (pinned.length > 0 && (pinnedBytes + slot.model.neededBytes > memoryBytes || pinned.length >= maxLoaded))
+        throw noRoom(slot.model, this.#limits);
       const victim = leaving ?? others.filter(({ model }) => !model.isPinned).sort(byLastUse)[0];
-      if (victim === undefined) throw noRoom(slot.model, this.#limits);
       if (leaving === undefined) void this.#leave(victim, 'unloaded', 'memory', () => this.#isWanted(slot));
       await this.#change(victim);
     }
@@ -285,14 +329,16 @@ export class ModelPool<E> {
     reason: UnloadReason,
     isNeeded = () => true,
   ): Promise<void> {
-    slot.isLeaving = true;
+    slot.numLeavers++;
     while (slot.numLeases > 0 && isNeeded() && !this.#closing.signal.aborted) await this.#change(slot);
-    slot.isLeaving = false;
+    slot.numLeavers--;
     if (slot.state === 'loaded' && isNeeded() && !this.#closing.signal.aborted) {
       slot.counts.unloads[reason]++;
       await this.#unloadNow(slot, restState);
       this.#events.onUnload?.(slot, reason);
     }
+    // Another one may unload the model.
+    while (slot.state === 'unloading' && isNeeded()) await this.#change(slot);
     notify(slot);
     this.#grant(slot);
   }
@@ -346,10 +392,26 @@ function queueFull(name: string, maxWaiting: number): ApiError {
   );
 }
 
+function bodiesFull(waitingBytes: number): ApiError {
+  return new ApiError(
+    'queue_full',
+    `The queue is full: ${formatBytes(waitingBytes)} of request bodies wait for models to load`,
+  );
+}
+
 function timedOut(name: string, timeoutMs: number): ApiError {
   return new ApiError(
     'model_loading',
     `The model ${show(name)} was not loaded within ${timeoutMs / 1000} s (--model-wait-timeout)`,
+  );
+}
+
+function failedBefore(name: string, refusedMs: number): ApiError {
+  const seconds = Math.ceil(refusedMs / 1000);
+  return new ApiError(
+    'model_load_failed',
+    `The last load of the model ${show(name)} failed. Requests load it again in ${seconds} s. The log of the server says why it failed.`,
+    { headers: { 'Retry-After': String(seconds) } },
   );
 }
 

@@ -28,6 +28,8 @@ type Options = Pick<ServeOptions, 'model' | 'models' | 'servedNames' | 'aliases'
 
 /** Requests that wait for one model, unless its engine has another limit of its queue. */
 const MAX_WAITING = 1024;
+/** Bodies of the requests that wait for any model. */
+const MAX_WAITING_BYTES = 256 * 2 ** 20;
 
 /**
  * Prepares the models of a server. One model is loaded. Of several models the files are read, and downloaded if
@@ -41,7 +43,12 @@ export async function openModels(options: Options, parts: OpenModelsParts): Prom
 async function openOne(options: Options, { signal, log, observe, clock }: OpenModelsParts): Promise<OpenedModels> {
   const { model, engine, servedNames } = options;
   const engineModel = new EngineModel({ options: { model, engine, isPinned: false }, log, observe }, servedNames[0]);
-  const limits = { ...options.modelLimits, memoryBytes: Infinity, maxWaiting: engine.maxQueuedRequests ?? MAX_WAITING };
+  const limits = {
+    ...options.modelLimits,
+    memoryBytes: Infinity,
+    maxWaiting: engine.maxQueuedRequests ?? MAX_WAITING,
+    maxWaitingBytes: MAX_WAITING_BYTES,
+  };
   const pool = makePool([engineModel], limits, log, clock);
   try {
     await load(pool, engineModel, signal);
@@ -94,7 +101,12 @@ async function openSeveral(options: Options, { signal, log, observe, clock }: Op
     if (!names[index].includes(name)) names[index].push(name);
   }
   const maxWaiting = Math.max(...all.map(({ engine }) => engine.maxQueuedRequests ?? MAX_WAITING), 1);
-  const pool = makePool(engineModels, { ...modelLimits, memoryBytes, maxWaiting }, log, clock);
+  const pool = makePool(
+    engineModels,
+    { ...modelLimits, memoryBytes, maxWaiting, maxWaitingBytes: MAX_WAITING_BYTES },
+    log,
+    clock,
+  );
   log.info(
     { memoryBytes, models: engineModels.map(({ name, neededBytes }) => ({ name, neededBytes })) },
     'the models share this memory',

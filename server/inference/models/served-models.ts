@@ -21,6 +21,7 @@ export const NO_LIMITS: PoolLimits = {
   idleMs: Infinity,
   waitTimeoutMs: Infinity,
   maxWaiting: Infinity,
+  maxWaitingBytes: Infinity,
 };
 
 export const SYSTEM_CLOCK: Clock = {
@@ -36,6 +37,8 @@ export const SYSTEM_CLOCK: Clock = {
 export class ServedModels {
   readonly entries: readonly ModelEntry[];
   readonly pool: ModelPool<Engine>;
+  /** Names of adapters that load. */
+  readonly #reserved = new Set<string>();
 
   /** @throws CapstanError `invalid_argument` if two models share a name. */
   constructor(entries: readonly ModelEntry[], pool: ModelPool<Engine>) {
@@ -77,14 +80,24 @@ export class ServedModels {
 
   /** The engines that are loaded, with the name of their model. */
   get loaded(): { name: string; engine: Engine }[] {
-    return this.entries.flatMap(({ served, slot: { engine } }) =>
-      engine === undefined ? [] : [{ name: served.names[0], engine }],
+    return this.entries.flatMap(({ served, slot: { state, engine } }) =>
+      state === 'loaded' ? [{ name: served.names[0], engine: engine! }] : [],
     );
   }
 
   /** Whether a model or an adapter has the name. */
   has(name: string): boolean {
     return this.entries.some(({ served }) => served.has(name));
+  }
+
+  /**
+   * Keeps a name for an adapter until it is loaded. Returns undefined if the name is in use, or a function that ends
+   * the reservation.
+   */
+  reserve(name: string): (() => void) | undefined {
+    if (this.has(name) || this.#reserved.has(name)) return undefined;
+    this.#reserved.add(name);
+    return () => this.#reserved.delete(name);
   }
 
   /** Returns the model that a request names, itself or one of its adapters. Throws an ApiError for any other name. */
@@ -104,8 +117,8 @@ export class ServedModels {
   }
 
   /** Loads the model if necessary. Rejects as `ModelPool.acquire` does. */
-  acquire({ slot }: ModelEntry, signal: AbortSignal): Promise<Lease<Engine>> {
-    return this.pool.acquire(slot, signal);
+  acquire({ slot }: ModelEntry, signal: AbortSignal, bodyBytes?: number): Promise<Lease<Engine>> {
+    return this.pool.acquire(slot, signal, { bodyBytes });
   }
 
   /** The body of GET /v1/models. */

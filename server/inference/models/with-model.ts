@@ -35,9 +35,9 @@ export async function withModel(
   const again = { ...request, readBody: () => Promise.resolve(body) };
   const loaded = context.models.tryAcquire(entry);
   if (loaded !== undefined) return handle(route, context, entry, loaded, again, reply);
-  if (!isStream)
-    return handle(route, context, entry, await context.models.acquire(entry, context.signal), again, reply);
-  await handleAfterPings(route, context, entry, again, reply);
+  const acquire = (): Promise<Lease<Engine>> => context.models.acquire(entry, context.signal, body.byteLength);
+  if (!isStream) return handle(route, context, entry, await acquire(), again, reply);
+  await handleAfterPings(route, context, entry, acquire, again, reply);
 }
 
 async function handle(
@@ -61,12 +61,13 @@ async function handleAfterPings(
   route: ModelRoute,
   context: ServerContext,
   entry: ModelEntry,
+  acquire: () => Promise<Lease<Engine>>,
   request: HttpRequest,
   reply: HttpReply,
 ): Promise<void> {
   const waiting = new WaitingReply(reply, context.sse.pingIntervalMs, errorStyleOf(request.path));
   try {
-    const lease = await context.models.acquire(entry, context.signal).finally(() => waiting.stopPings());
+    const lease = await acquire().finally(() => waiting.stopPings());
     await handle(route, context, entry, lease, request, waiting);
   } catch (error) {
     if (!waiting.hasPinged || request.signal.aborted) throw error;

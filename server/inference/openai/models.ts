@@ -13,6 +13,7 @@ const MAX_LISTED_NAMES = 3;
 export interface ListedEngine {
   readonly info: Pick<EngineInfo, 'maxModelLen' | 'samplingDefaults' | 'task' | 'embeddingSize' | 'promptNames'>;
   readonly adapters: readonly Pick<AdapterInfo, 'name' | 'path'>[];
+  unloadAdapter(name: string): void;
   /** Whether the model is in memory. Undefined: it always is. */
   readonly status?: ModelStatus;
 }
@@ -51,6 +52,11 @@ export class ServedModel {
   /** Returns the adapter that the `model` of a request names; undefined for the model itself. */
   adapterOf(requested: string | undefined): string | undefined {
     return requested === undefined || this.names.includes(requested) ? undefined : this.#adapter(requested)?.name;
+  }
+
+  /** Unloads an adapter, also of a model that is not in memory. */
+  unloadAdapter(name: string): void {
+    this.#engine.unloadAdapter(name);
   }
 
   /**

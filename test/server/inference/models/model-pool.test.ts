@@ -7,7 +7,14 @@ import {
   type Slot,
 } from '../../../../server/inference/models/model-pool';
 
-const LIMITS: PoolLimits = { memoryBytes: 100, maxLoaded: 9, idleMs: Infinity, waitTimeoutMs: 1000, maxWaiting: 3 };
+const LIMITS: PoolLimits = {
+  memoryBytes: 100,
+  maxLoaded: 9,
+  idleMs: Infinity,
+  waitTimeoutMs: 1000,
+  maxWaiting: 3,
+  maxWaitingBytes: 100,
+};
 
 class TestClock implements Clock {
   #now = 0;
@@ -193,6 +200,25 @@ test('a wait ends at its time limit, with the client, and at the limit of waitin
   await acquire('a');
 });
 
+test('the bodies that wait for all models have a limit, and one body may be larger', async () => {
+  const { pool, slot, manual, loads } = makePool({ a: {}, b: {} });
+  manual();
+  const wait = (name: string, bodyBytes: number, signal = new AbortController().signal) =>
+    codeOf(pool.acquire(slot(name), signal, { bodyBytes }));
+  const client = new AbortController();
+  const large = wait('a', 101, client.signal);
+  expect(await wait('b', 1)).toBe('queue_full');
+  client.abort(new Error('left'));
+  expect(await large).toBe('left');
+  const waits = [wait('a', 60), wait('b', 40)];
+  expect(await wait('b', 1)).toBe('queue_full');
+  for (const name of ['a', 'b']) {
+    await turns();
+    loads.get(name)!.end();
+  }
+  expect(await Promise.all(waits)).toEqual(['ok', 'ok']);
+});
+
 test('a model whose waits have ended is not loaded', async () => {
   const { acquire, manual, loads, events } = makePool({ a: {}, b: {} });
   manual();
@@ -207,19 +233,55 @@ test('a model whose waits have ended is not loaded', async () => {
   expect(events).toEqual(['load a']);
 });
 
-test('a failed load ends the waits, and the next request tries again', async () => {
-  const { acquire, use, manual, loads, slot, events } = makePool({ a: {} });
+test('a failed load ends the waits, and a request after some seconds tries again', async () => {
+  const { acquire, use, manual, loads, slot, events, clock } = makePool({ a: {} });
   manual();
   const waits = [codeOf(acquire('a')), codeOf(acquire('a'))];
   await turns();
   loads.get('a')!.fail(new Error('broken'));
   expect(await Promise.all(waits)).toEqual(['broken', 'broken']);
   expect([slot('a').state, slot('a').hasFailed]).toEqual(['unloaded', true]);
+  clock.pass(5000);
   const again = use('a');
   await turns();
   loads.get('a')!.end();
   await again;
   expect([events, slot('a').hasFailed, slot('a').counts.failures]).toEqual([['load a', 'load a'], false, 1]);
+});
+
+test('a broken model is refused for a time that grows, and unloads no other one meanwhile', async () => {
+  const { pool, acquire, use, manual, loads, slot, events, clock } = makePool({ a: { bytes: 60 }, b: { bytes: 60 } });
+  await use('a');
+  manual();
+  for (const seconds of [5, 10, 20, 40, 60, 60]) {
+    const broken = codeOf(pool.load(slot('b'), new AbortController().signal));
+    await turns();
+    loads.get('b')!.fail(new Error('broken'));
+    expect(await broken).toBe('broken');
+    const refused = await acquire('b').catch((error: unknown) => error);
+    expect(refused).toMatchObject({ code: 'model_load_failed', headers: { 'Retry-After': String(seconds) } });
+  }
+  const back = use('a');
+  await turns();
+  loads.get('a')!.end();
+  await back;
+  events.length = 0;
+  clock.pass(59_999);
+  expect(await codeOf(acquire('b'))).toBe('model_load_failed');
+  expect([events, slot('a').state]).toEqual([[], 'loaded']);
+  clock.pass(1);
+  const again = use('b');
+  await turns();
+  loads.get('b')!.end();
+  await again;
+  expect([slot('b').numFailures, events]).toEqual([0, ['unload a', 'load b']]);
+});
+
+test('a model that does not fit beside the pinned ones unloads no other one', async () => {
+  const { use, acquire, events } = makePool({ a: { isPinned: true, bytes: 50 }, b: { bytes: 60 }, c: { bytes: 40 } });
+  for (const name of ['a', 'c']) await use(name);
+  expect(await codeOf(acquire('b'))).toBe('model_load_failed');
+  expect(events).toEqual(['load a', 'load c']);
 });
 
 test('a model sleeps after its idle time, unless it is pinned or in use', async () => {
@@ -259,6 +321,27 @@ test('an unload by a request waits for open requests, and the next request loads
     ['load a', 'unload a', 'load a'],
     { memory: 0, idle: 0, request: 1 },
   ]);
+});
+
+test('an unload by a request goes on if a model that needs the memory gives up', async () => {
+  const { pool, acquire, slot, events, states } = makePool({ a: { bytes: 60 }, b: { bytes: 60 } });
+  const lease = await acquire('a');
+  const client = new AbortController();
+  const other = codeOf(acquire('b', client.signal));
+  await turns();
+  const unloads = [pool.unload(slot('a'), 'sleeping'), pool.unload(slot('a'), 'sleeping')];
+  await turns();
+  client.abort(new Error('left'));
+  expect(await other).toBe('left');
+  await turns();
+  expect([slot('a').isLeaving, pool.tryAcquire(slot('a'))]).toEqual([true, undefined]);
+  lease.release();
+  await Promise.all(unloads);
+  expect([events, states()]).toEqual([
+    ['load a', 'unload a'],
+    ['sleeping', 'unloaded'],
+  ]);
+  expect(slot('a').counts.unloads).toEqual({ memory: 0, idle: 0, request: 1 });
 });
 
 test('an unload during a load happens after it', async () => {

@@ -1,10 +1,11 @@
 /** Several models in one server, with the fake engine: names, waiting requests, admin routes, health and metrics. */
-import { mkdirSync } from 'node:fs';
+import { cpSync, mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { App } from '../../../../server/inference/app';
 import { openApp } from '../../../../server/inference/open-app';
 import type { ModelOptions } from '../../../../server/inference/models/model-options';
 import { loadFirst, type OpenedModels, openModels } from '../../../../server/inference/models/open-models';
+import { SECRET_HEADER } from '../../../../server/http/replica-headers';
 import { defaultServeOptions, type ServeOptions } from '../../../../server/inference/serve-options';
 import { CapstanError, Engine, type EngineOptions } from '../../../../ts';
 import { fake } from '../../../fakes/fake-addon';
@@ -202,7 +203,7 @@ describe('a request for a model that is not loaded', () => {
   });
 
   test('gets an error that can be tried again, as an event after the first comment', async () => {
-    const { app, opened } = await serve([model('a'), model('b')], { ssePingIntervalMs: 1 });
+    const { app, admin, opened } = await serve([model('a'), model('b')], { ssePingIntervalMs: 1 });
     const fail = hold();
     const stream = new MemoryReply();
     const streamed = app.handle(requestOf(Buffer.from(JSON.stringify(ask('a', { stream: true })))), stream);
@@ -225,15 +226,20 @@ describe('a request for a model that is not loaded', () => {
     const status = (await exchange(app, '/v1/models/a')).json.status;
     expect(status).toEqual({ value: 'unloaded', failed: true });
     gates.clear();
+    const soon = await exchange(app, CHAT, ask('a'));
+    expect(errorOf(soon)).toEqual([503, 'model_load_failed', null]);
+    expect(Number(soon.headers['Retry-After'])).toBeGreaterThan(0);
+    expect(loads.length).toBe(1);
+    expect((await exchange(admin, '/models/load', { model: 'a' })).status).toBe(200);
     expect((await exchange(app, CHAT, ask('a'))).status).toBe(200);
     expect((await exchange(app, '/v1/models/a')).json.status).toEqual({ value: 'loaded' });
   });
 
   test('gets the error of its interface', async () => {
-    const { app } = await serve([model('a'), model('b')], { ssePingIntervalMs: 1 });
+    const { app } = await serve([model('a'), model('b'), model('c')], { ssePingIntervalMs: 1 });
     for (const [path, body] of [
       ['/v1/messages', ask('a', { stream: true, max_tokens: 4 })],
-      ['/v1/responses', { model: 'a', input: 'Hi', stream: true }],
+      ['/v1/responses', { model: 'c', input: 'Hi', stream: true }],
     ] as const) {
       const fail = hold();
       const reply = new MemoryReply();
@@ -263,6 +269,25 @@ describe('a request for a model that is not loaded', () => {
     expect((await left).hasStarted).toBe(false);
     expect(opened.models.entries[1].slot.waiters.size).toBe(0);
     release();
+  });
+
+  test('keeps at most 256 MiB of bodies in memory with the others', async () => {
+    const { app, opened } = await serve([model('a'), model('b')]);
+    const release = hold();
+    const body = Buffer.alloc(130 * 2 ** 20, 'a');
+    body.write('{"model":"a","user":"');
+    body.write('"}', body.length - 2);
+    const client = new AbortController();
+    const first = app.handle({ ...requestOf(body), signal: client.signal }, new MemoryReply());
+    await eventually(() => opened.models.entries[0].slot.waiters.size === 1);
+    const second = new MemoryReply();
+    void app.handle(requestOf(body), second);
+    await eventually(() => second.status !== 0 || opened.models.entries[0].slot.waiters.size === 2);
+    client.abort();
+    await first;
+    release();
+    expect(errorOf(second)).toEqual([429, 'queue_full', null]);
+    expect(second.json.error.message).toContain('of request bodies wait for models to load');
   });
 
   test('may be larger than what is parsed at once', async () => {
@@ -332,6 +357,28 @@ test('preloaded and pinned models are loaded at the start, and /health waits for
   expect([await health(), statesOf(opened)]).toEqual([200, ['unloaded', 'loaded', 'loaded']]);
   fake.failure = 'broken';
   expect(await health()).toBe('The engine of "b" has stopped');
+});
+
+test('a model that unloads is no fault of the server', async () => {
+  const replicaSecret = 'a'.repeat(64);
+  const { app, admin, opened } = await serve([model('a', { isPreloaded: true }), model('b')], { replicaSecret });
+  let end = (): void => {};
+  const gate = new Promise<void>((resolve) => (end = resolve));
+  const engine = opened.models.entries[0].slot.engine!;
+  const close = engine.close.bind(engine);
+  engine.close = async () => void (await Promise.all([close(), gate]));
+  const asleep = exchange(admin, '/sleep', '', { query: 'model=a' });
+  await eventually(() => statesOf(opened)[0] === 'unloading');
+  const replies = [
+    await exchange(app, '/health'),
+    await exchange(app, '/v1/models', undefined, { headers: [[SECRET_HEADER.toLowerCase(), replicaSecret]] }),
+  ];
+  end();
+  expect(replies.map(({ status, text }) => [status, status === 200 ? '' : text])).toEqual([
+    [200, ''],
+    [200, ''],
+  ]);
+  expect((await asleep).status).toBe(200);
 });
 
 describe('the admin listener', () => {
@@ -413,6 +460,76 @@ describe('the admin listener', () => {
     expect((await exchange(admin, '/v1/unload_lora_adapter', { lora_name: 'sql' })).status).toBe(200);
     expect((await exchange(app, '/v1/models/sql')).status).toBe(404);
   });
+});
+
+describe('an adapter of a model that sleeps', () => {
+  const serveAdapted = async (loraModules?: Record<string, string>) => {
+    for (const name of ['sql', 'math']) cpSync(LORA, join(folder, name), { recursive: true });
+    const engine = { enableLora: true, chatTemplate: 'x', ...(loraModules === undefined ? {} : { loraModules }) };
+    const server = await serve([model('a'), model('c', { model: LLAMA, engine })], { loraDir: folder });
+    const post = (path: string, body: object) => exchange(server.admin, path, body);
+    for (const name of ['sql', 'math'])
+      await post('/v1/load_lora_adapter', { lora_name: name, lora_path: name, model: 'c' });
+    const names = async () =>
+      ((await exchange(server.app, '/v1/models')).json.data as { id: string }[]).map(({ id }) => id);
+    return { ...server, post, names };
+  };
+
+  test('is left out if its folder has gone, and the model still wakes', async () => {
+    const { app, post, names } = await serveAdapted();
+    await post('/models/unload', { model: 'c' });
+    rmSync(join(folder, 'sql'), { recursive: true });
+    expect((await exchange(app, CHAT, ask('math', { max_tokens: 2 }))).status).toBe(200);
+    expect(await names()).toEqual(['a', 'c', 'math']);
+    expect(log.warn).toHaveBeenCalledWith(
+      { model: 'c', adapter: 'sql', reason: expect.stringContaining('adapter "sql"') },
+      'an adapter is left out of its model',
+    );
+  });
+
+  test('is unloaded without a load, one of the options as well', async () => {
+    const { app, post, names } = await serveAdapted({ tuned: LORA });
+    await post('/models/unload', { model: 'c' });
+    rmSync(join(folder, 'sql'), { recursive: true });
+    const before = loads.length;
+    for (const name of ['sql', 'tuned'])
+      expect((await post('/v1/unload_lora_adapter', { lora_name: name })).status).toBe(200);
+    expect([loads.length, await names()]).toEqual([before, ['a', 'c', 'math']]);
+    expect((await exchange(app, CHAT, ask('c', { max_tokens: 2 }))).status).toBe(200);
+    expect(await names()).toEqual(['a', 'c', 'math']);
+  });
+
+  test('is unloaded while its model loads', async () => {
+    const { app, post, names } = await serveAdapted({ tuned: LORA });
+    await post('/models/unload', { model: 'c' });
+    let release = (): void => {};
+    gates.set(LLAMA, new Promise<void>((resolve) => (release = resolve)));
+    const before = loads.length;
+    const asked = exchange(app, CHAT, ask('c', { max_tokens: 2 }));
+    await eventually(() => loads.length > before);
+    for (const name of ['sql', 'tuned']) await post('/v1/unload_lora_adapter', { lora_name: name });
+    release();
+    expect((await asked).status).toBe(200);
+    expect(await names()).toEqual(['a', 'c', 'math']);
+  });
+});
+
+test('of two adapters that load with one name at a time, the second is refused', async () => {
+  const engine = { enableLora: true, chatTemplate: 'x' };
+  const { app, admin } = await serve(
+    ['b', 'c'].map((name) => model(name, { model: LLAMA, engine })),
+    { loraDir: join(LORA, '..') },
+  );
+  const load = (owner: string, path: string) =>
+    exchange(admin, '/v1/load_lora_adapter', { lora_name: 'sql', lora_path: path, model: owner });
+  const replies = await Promise.all([load('b', 'llama-all'), load('c', 'llama-all')]);
+  expect(replies.map(({ status }) => status)).toEqual([200, 400]);
+  expect(errorOf(replies[1])).toEqual([400, 'invalid_value', 'lora_name']);
+  expect((await exchange(app, '/v1/models/sql')).json.parent).toBe('b');
+  expect((await exchange(admin, '/v1/unload_lora_adapter', { lora_name: 'sql' })).status).toBe(200);
+  // A load that fails keeps no name.
+  expect((await load('c', 'none')).status).toBe(400);
+  expect((await load('c', 'llama-all')).status).toBe(200);
 });
 
 test('the metrics have the model as a label, and counters outlive a load', async () => {
