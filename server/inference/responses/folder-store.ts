@@ -1,6 +1,6 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { type ResponseStore, type StoreLimits, UseOrder } from './store';
 
 const SUFFIX = '.json';
@@ -26,11 +26,13 @@ export class FolderResponseStore implements ResponseStore {
     await mkdir(folder, { recursive: true, mode: 0o700 });
     const files = await findFiles(folder);
     for (const { name, numBytes, usedMs } of files.sort((a, b) => a.usedMs - b.usedMs))
-      await store.#drop(store.#order.use(name, numBytes, usedMs));
+      await store.#drop(store.#order.use(dirname(name), name, numBytes, usedMs));
     return store;
   }
 
-  async put(owner: string, id: string, text: string): Promise<void> {
+  async put(owner: string, id: string, text: string): Promise<boolean> {
+    const numBytes = Buffer.byteLength(text);
+    if (!this.#order.fits(numBytes)) return false;
     const name = nameOf(owner, id);
     const path = join(this.#folder, name);
     await mkdir(join(path, '..'), { recursive: true, mode: 0o700 });
@@ -43,7 +45,8 @@ export class FolderResponseStore implements ResponseStore {
       await rm(unfinished, { force: true });
       throw error;
     }
-    await this.#drop(this.#order.use(name, Buffer.byteLength(text)));
+    await this.#drop(this.#order.use(dirname(name), name, numBytes));
+    return true;
   }
 
   async get(owner: string, id: string): Promise<string | undefined> {
@@ -58,7 +61,7 @@ export class FolderResponseStore implements ResponseStore {
       const text = await readFile(path, 'utf8');
       const nowS = this.#now() / 1000;
       await utimes(path, nowS, nowS);
-      await this.#drop(this.#order.use(name, Buffer.byteLength(text)));
+      await this.#drop(this.#order.use(dirname(name), name, Buffer.byteLength(text)));
       return text;
     } catch (error) {
       return ifMissing(error, undefined);

@@ -59,10 +59,9 @@ export class History {
     if (!isDeleted) throw notFound(id, null);
   }
 
-  /** Returns whether there is a store, and the response is now in it. */
+  /** Returns whether the response is now stored. */
   async put(record: StoredResponse): Promise<boolean> {
-    await this.#store?.put(this.#owner, record.response.id, JSON.stringify(record));
-    return this.#store !== undefined;
+    return (await this.#store?.put(this.#owner, record.response.id, JSON.stringify(record))) ?? false;
   }
 
   /** Returns the messages of a response and of all responses before it, without their instructions. */
