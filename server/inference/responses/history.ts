@@ -30,7 +30,7 @@ export class History {
 
   /** Throws ApiError `response_not_found`, also for another owner's response. */
   async demand(id: string, param: string | null = null): Promise<StoredResponse> {
-    return parse(await this.#textOf(id, param));
+    return this.#parse(id, await this.#textOf(id, param), param);
   }
 
   async #textOf(id: string, param: string | null): Promise<string> {
@@ -50,7 +50,17 @@ export class History {
         `${param}: expected a conversation of at most ${MAX_HISTORY_BYTES} bytes, got more`,
         { param },
       );
-    return parse(text);
+    return this.#parse(id, text, param);
+  }
+
+  /** A text that is no JSON, such as half a file after a power failure, is deleted. */
+  async #parse(id: string, text: string, param: string | null): Promise<StoredResponse> {
+    try {
+      return JSON.parse(text) as StoredResponse;
+    } catch {
+      await this.#store?.delete(this.#owner, id);
+      throw notFound(id, param);
+    }
   }
 
   async delete(id: string): Promise<void> {
@@ -100,10 +110,6 @@ export class History {
     checkNotEmpty(all, 'input');
     return { messages: all, own: () => own };
   }
-}
-
-function parse(text: string): StoredResponse {
-  return JSON.parse(text) as StoredResponse;
 }
 
 function notFound(id: string, param: string | null): ApiError {

@@ -48,3 +48,13 @@ test.each([
   expect(log.warn.mock.calls.length + log.error.mock.calls.length).toBe(2);
   await other.close();
 });
+
+test('a stored text that is torn is a response that does not exist, and is deleted', async () => {
+  const responses = new MemoryResponseStore({ maxBytes: 1000, ttlMs: 60_000 });
+  const id = `resp_${'0'.repeat(48)}`;
+  await responses.put('anyone', id, '{"response":{"id"');
+  const other = await serveTiny(engine, { responses });
+  await expect(other.openai.responses.retrieve(id)).rejects.toMatchObject({ status: 404, code: 'response_not_found' });
+  expect(await responses.get('anyone', id)).toBeUndefined();
+  await other.close();
+});

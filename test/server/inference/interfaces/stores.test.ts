@@ -1,5 +1,14 @@
 /** Where responses are kept: in memory and in a folder, with the same behaviour. */
-import { existsSync, mkdtempSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { FolderResponseStore } from '../../../../server/inference/responses/folder-store';
@@ -103,6 +112,19 @@ test('one response has at most 16 MiB, whatever the limit of all', async () => {
   const store = new MemoryResponseStore({ ...LIMITS, maxBytes: 2 ** 30 }, now);
   expect(await store.put('ada', 'resp_1', 'x'.repeat(2 ** 24))).toBe(true);
   expect(await store.put('ada', 'resp_2', 'x'.repeat(2 ** 24 + 1))).toBe(false);
+});
+
+test('a start deletes old unfinished files, and survives a file that vanishes', async () => {
+  const path = join(folder, 'responses');
+  await (await FolderResponseStore.open(path, LIMITS, now)).put('ada', 'resp_1', 'a');
+  const [owner] = readdirSync(path);
+  const [old, fresh] = ['0'.repeat(12), '1'.repeat(12)].map((hex) => join(path, owner, `resp_2.json.${hex}`));
+  for (const file of [old, fresh]) writeFileSync(file, 'half');
+  utimesSync(old, nowMs / 1000 - 7200, nowMs / 1000 - 7200);
+  // As a file that another server deletes between the list of the folder and the look at the file.
+  symlinkSync(join(path, 'missing'), join(path, owner, 'resp_3.json'));
+  const again = await FolderResponseStore.open(path, LIMITS, now);
+  expect([existsSync(old), existsSync(fresh), await again.get('ada', 'resp_1')]).toEqual([false, true, 'a']);
 });
 
 test('a folder that cannot be written is an error at the start', async () => {
