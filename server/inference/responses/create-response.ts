@@ -33,7 +33,7 @@ export async function createResponse(context: OpenAiContext, request: HttpReques
     await generateChat(context, { ...call, messages }, head.id, async (generation) => {
       const events: string[] = [];
       const stream = new ResponseStream(head, (text) => events.push(text));
-      /** Returns the response as it is sent. One that cannot be stored is sent all the same. */
+      /** Returns the response as it is sent. One that cannot be stored is sent, too. */
       const save = async (response: WireResponse): Promise<WireResponse> => {
         if (!head.isStored) return response;
         const messages = [...own(), stream.output.message];

@@ -118,7 +118,7 @@ export class UseOrder {
     return dropped;
   }
 
-  /** Returns the oldest entry of the owner with the most bytes, among the owners that have another entry than `used`. */
+  /** Returns the oldest entry of the owner with the most bytes. Skips owners that have `used` alone. */
   #oldestOfLargest(used: string): string | undefined {
     let largest: Share | undefined;
     for (const share of this.#shares.values()) {

@@ -200,6 +200,7 @@ test('a request of Claude Code', async () => {
   expect(first).not.toContain('x-anthropic-billing-header');
   expect(first).toContain('assistant\nI read both.<think>Two files.</think><tool_call>');
   expect(first).toContain('<tool_response>one</tool_response>');
+  expect(first).toContain('<tool_response>Error: two</tool_response>');
   expect(first).toContain('<|im_start|>user\n<total_tokens>5000000 tokens left</total_tokens>');
   // The accounting line changes with each request. The prompt stays the same, so the prefix cache finds it.
   expect(await send('71fea')).toBe(first);

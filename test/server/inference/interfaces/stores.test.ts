@@ -60,7 +60,7 @@ describe.each<[string, () => Promise<ResponseStore> | ResponseStore]>([
     expect(await kept('ada', 'resp_1', 'resp_2', 'resp_3')).toEqual(['resp_1', 'resp_3']);
   });
 
-  test('the owner with the most bytes makes room for all', async () => {
+  test('the owner with the most bytes loses responses first', async () => {
     await store.put('bob', 'resp_1', '1'.repeat(30));
     for (const id of ['resp_2', 'resp_3', 'resp_4', 'resp_5']) await store.put('ada', id, 'x'.repeat(30));
     expect(await kept('bob', 'resp_1')).toEqual(['resp_1']);
