@@ -776,7 +776,7 @@ const LIMITS: readonly Definition[] = [
   {
     name: 'max-stored-response-bytes',
     value: '<bytes>',
-    help: 'maximum size of all stored responses of /v1/responses together, in DATA_DIR/responses or, without a data directory, in memory; the least recently used are dropped; 0 stores none (default: 256M)',
+    help: 'maximum size of all stored responses of /v1/responses together, in DATA_DIR/responses or, without a data directory, in memory; above it the owner with the most bytes loses the least recently used; 0 stores none (default: 256M)',
     apply: (o, value, source) => {
       o.storedResponses.maxBytes = parseCount(value, source, 0);
     },

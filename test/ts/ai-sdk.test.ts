@@ -99,12 +99,20 @@ test('renders a conversation with calls and results', async () => {
       { role: 'assistant', content: [{ type: 'tool-call', toolCallId: '1', toolName: 'get', input: { a: 1 } }] },
       {
         role: 'tool',
-        content: [{ type: 'tool-result', toolCallId: '1', toolName: 'get', output: { type: 'json', value: { b: 2 } } }],
+        content: (
+          [
+            { type: 'json', value: { b: 2 } },
+            { type: 'error-json', value: { c: 3 } },
+            { type: 'error-text', value: 'no such file' },
+          ] as const
+        ).map((output) => ({ type: 'tool-result', toolCallId: '1', toolName: 'get', output })),
       },
     ],
   });
   const text = engine.detokenize(fake.requests[0].promptTokenIds, { skipSpecialTokens: false });
-  expect(text).toMatch(/Be brief\.[^]*Hi[^]*"name": "get"[^]*<tool_response>\{"b":2\}/);
+  expect(text).toMatch(
+    /Be brief\.[^]*Hi[^]*"name": "get"[^]*<tool_response>\{"b":2\}<[^]*>Error: \{"c":3\}<[^]*>Error: no such file</,
+  );
 });
 
 test('warns of tools of other providers, and refuses files', async () => {

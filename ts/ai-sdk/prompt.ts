@@ -63,11 +63,13 @@ function argumentsOf(input: unknown): string {
 function resultText(output: LanguageModelV4ToolResultOutput): string {
   switch (output.type) {
     case 'text':
-    case 'error-text':
       return output.value;
+    case 'error-text':
+      return `Error: ${output.value}`;
     case 'json':
-    case 'error-json':
       return JSON.stringify(output.value);
+    case 'error-json':
+      return `Error: ${JSON.stringify(output.value)}`;
     case 'execution-denied':
       return output.reason ?? 'The call was denied';
     case 'content':

@@ -76,9 +76,10 @@ function userTurn(role: 'user' | 'system', content: readonly ContentBlock[], pat
     const at = `${path}[${i}]`;
     if (block.type !== 'tool_result') return texts.push(textOf(block, at, 'text or tool_result'));
     endText();
+    const text = textsOf(block.content ?? '', `${at}.content`).join('\n');
     turn.push({
       role: 'tool',
-      content: textsOf(block.content ?? '', `${at}.content`).join('\n'),
+      content: block.is_error === true ? `Error: ${text}` : text,
       toolCallId: required(block.tool_use_id, `${at}.tool_use_id`),
     });
   });

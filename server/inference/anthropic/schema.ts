@@ -39,9 +39,7 @@ const message = object({ role: oneOf('user', 'assistant', 'system'), content: st
   'content',
 ]);
 
-const tool = object({ type: string, name: string, description: string, input_schema: openObject, strict: boolean }, [
-  'name',
-]);
+const tool = object({ type: string, name: string, description: string, input_schema: openObject, strict: boolean });
 
 const outputFormat = object({ type: oneOf('json_schema'), schema: openObject }, ['type', 'schema']);
 

@@ -13,7 +13,6 @@ import { History } from './history';
 import { newResponseId } from './ids';
 import { Output } from './output';
 import { type ResponseHead, statusOf, wireResponse } from './response';
-import type { StoredResponse } from './store';
 
 /** POST /v1/responses. Throws errors before the first byte. Later errors are events of the stream. */
 export async function createResponse(context: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
@@ -34,19 +33,22 @@ export async function createResponse(context: OpenAiContext, request: HttpReques
     await generateChat(context, { ...call, messages }, head.id, async (generation) => {
       const events: string[] = [];
       const stream = new ResponseStream(head, (text) => events.push(text));
-      const save = async (response: object): Promise<void> => {
-        if (!head.isStored) return;
-        await history.put({
-          response: response as StoredResponse['response'],
-          input: call.items,
-          messages: [...own(), stream.output.message],
-        });
+      /** Returns the response as it is sent. One that cannot be stored is sent, too. */
+      const save = async (response: WireResponse): Promise<WireResponse> => {
+        if (!head.isStored) return response;
+        const messages = [...own(), stream.output.message];
+        try {
+          if (await history.put({ response, input: call.items, messages })) return response;
+          log.warn({ requestId }, 'a response is too large to be stored');
+        } catch (error) {
+          log.error({ requestId, err: error }, 'cannot store a response');
+        }
+        return { ...response, store: false };
       };
       if (!call.isStream) {
         for await (const group of readyEvents(generation)) group.forEach((event) => stream.output.take(event));
         const { response, usage } = await stream.response(generation);
-        await save(response);
-        return sendJson(reply, response, requestId, context.reportsUsage === true ? usage : undefined);
+        return sendJson(reply, await save(response), requestId, context.reportsUsage === true ? usage : undefined);
       }
       await streamReply(
         context,
@@ -62,8 +64,7 @@ export async function createResponse(context: OpenAiContext, request: HttpReques
             if (events.length > 0) await flush();
           }
           const { response, usage } = await stream.response(generation);
-          await save(response);
-          stream.end(response);
+          stream.end(await save(response));
           await flush();
           return context.reportsUsage === true ? usage : undefined;
         },

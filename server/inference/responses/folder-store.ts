@@ -1,9 +1,12 @@
 import { createHash, randomBytes } from 'node:crypto';
-import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { mkdir, open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { type ResponseStore, type StoreLimits, UseOrder } from './store';
 
 const SUFFIX = '.json';
+const UNFINISHED = /\.json\.[0-9a-f]{12}$/;
+/** Older unfinished files belong to no running server. */
+const MAX_WRITE_MS = 3_600_000;
 
 /**
  * Keeps each response in a file: `{folder}/{hash of the owner}/{id}.json`. The time of the file is that of the last
@@ -24,26 +27,38 @@ export class FolderResponseStore implements ResponseStore {
   static async open(folder: string, limits: StoreLimits, now: () => number = Date.now): Promise<FolderResponseStore> {
     const store = new FolderResponseStore(folder, limits, now);
     await mkdir(folder, { recursive: true, mode: 0o700 });
-    const files = await findFiles(folder);
+    const all = await findFiles(folder);
+    const isAbandoned = ({ name, usedMs }: StoredFile) => UNFINISHED.test(name) && usedMs + MAX_WRITE_MS < now();
+    await store.#drop(all.filter(isAbandoned).map(({ name }) => name));
+    const files = all.filter(({ name }) => name.endsWith(SUFFIX));
     for (const { name, numBytes, usedMs } of files.sort((a, b) => a.usedMs - b.usedMs))
-      await store.#drop(store.#order.use(name, numBytes, usedMs));
+      await store.#drop(store.#order.use(dirname(name), name, numBytes, usedMs));
     return store;
   }
 
-  async put(owner: string, id: string, text: string): Promise<void> {
+  async put(owner: string, id: string, text: string): Promise<boolean> {
+    const numBytes = Buffer.byteLength(text);
+    if (!this.#order.fits(numBytes)) return false;
     const name = nameOf(owner, id);
     const path = join(this.#folder, name);
     await mkdir(join(path, '..'), { recursive: true, mode: 0o700 });
     // A reader never sees half a file.
     const unfinished = `${path}.${randomBytes(6).toString('hex')}`;
     try {
-      await writeFile(unfinished, text, { mode: 0o600 });
+      const file = await open(unfinished, 'w', 0o600);
+      try {
+        await file.writeFile(text);
+        await file.sync();
+      } finally {
+        await file.close();
+      }
       await rename(unfinished, path);
     } catch (error) {
       await rm(unfinished, { force: true });
       throw error;
     }
-    await this.#drop(this.#order.use(name, Buffer.byteLength(text)));
+    await this.#drop(this.#order.use(dirname(name), name, numBytes));
+    return true;
   }
 
   async get(owner: string, id: string): Promise<string | undefined> {
@@ -58,7 +73,7 @@ export class FolderResponseStore implements ResponseStore {
       const text = await readFile(path, 'utf8');
       const nowS = this.#now() / 1000;
       await utimes(path, nowS, nowS);
-      await this.#drop(this.#order.use(name, Buffer.byteLength(text)));
+      await this.#drop(this.#order.use(dirname(name), name, Buffer.byteLength(text)));
       return text;
     } catch (error) {
       return ifMissing(error, undefined);
@@ -86,12 +101,20 @@ function nameOf(owner: string, id: string): string {
   return join(createHash('sha256').update(owner).digest('hex').slice(0, 32), id + SUFFIX);
 }
 
-async function findFiles(folder: string): Promise<{ name: string; numBytes: number; usedMs: number }[]> {
+interface StoredFile {
+  name: string;
+  numBytes: number;
+  usedMs: number;
+}
+
+/** Returns the finished and unfinished files. */
+async function findFiles(folder: string): Promise<StoredFile[]> {
   const names = await readdir(folder, { recursive: true });
-  const files: { name: string; numBytes: number; usedMs: number }[] = [];
-  for (const name of names.filter((candidate) => candidate.endsWith(SUFFIX))) {
-    const { size, mtimeMs } = await stat(join(folder, name));
-    files.push({ name, numBytes: size, usedMs: mtimeMs });
+  const files: StoredFile[] = [];
+  for (const name of names.filter((candidate) => candidate.endsWith(SUFFIX) || UNFINISHED.test(candidate))) {
+    // Another server may delete a file meanwhile.
+    const found = await stat(join(folder, name)).catch((error: unknown) => ifMissing(error, undefined));
+    if (found !== undefined) files.push({ name, numBytes: found.size, usedMs: found.mtimeMs });
   }
   return files;
 }

@@ -30,9 +30,19 @@ export class History {
 
   /** Throws ApiError `response_not_found`, also for another owner's response. */
   async demand(id: string, param: string | null = null): Promise<StoredResponse> {
+    return this.#parse(id, await this.#textOf(id, param), param);
+  }
+
+  async #textOf(id: string, param: string | null): Promise<string> {
     if (this.#store === undefined) throw notKept(param);
     const text = isResponseId(id) ? await this.#store.get(this.#owner, id) : undefined;
     if (text === undefined) throw notFound(id, param);
+    return text;
+  }
+
+  /** As `demand`, within the limit of one conversation. */
+  async #read(id: string, param: string): Promise<StoredResponse> {
+    const text = await this.#textOf(id, param);
     this.#numBytes += text.length;
     if (this.#numBytes > MAX_HISTORY_BYTES)
       throw new ApiError(
@@ -40,7 +50,17 @@ export class History {
         `${param}: expected a conversation of at most ${MAX_HISTORY_BYTES} bytes, got more`,
         { param },
       );
-    return JSON.parse(text) as StoredResponse;
+    return this.#parse(id, text, param);
+  }
+
+  /** A text that is no JSON, such as half a file after a power failure, is deleted. */
+  async #parse(id: string, text: string, param: string | null): Promise<StoredResponse> {
+    try {
+      return JSON.parse(text) as StoredResponse;
+    } catch {
+      await this.#store?.delete(this.#owner, id);
+      throw notFound(id, param);
+    }
   }
 
   async delete(id: string): Promise<void> {
@@ -49,17 +69,16 @@ export class History {
     if (!isDeleted) throw notFound(id, null);
   }
 
-  /** Returns whether there is a store, and the response is now in it. */
+  /** Returns whether the response is now stored. */
   async put(record: StoredResponse): Promise<boolean> {
-    await this.#store?.put(this.#owner, record.response.id, JSON.stringify(record));
-    return this.#store !== undefined;
+    return (await this.#store?.put(this.#owner, record.response.id, JSON.stringify(record))) ?? false;
   }
 
   /** Returns the messages of a response and of all responses before it, without their instructions. */
   async #messagesUpTo(id: string): Promise<ChatMessage[]> {
     const turns: (readonly ChatMessage[])[] = [];
     for (let next: string | null = id; next !== null;) {
-      const { response, messages }: StoredResponse = await this.demand(next, 'previous_response_id');
+      const { response, messages }: StoredResponse = await this.#read(next, 'previous_response_id');
       turns.push(messages);
       next = response.previous_response_id;
     }
@@ -75,7 +94,7 @@ export class History {
   }
 
   async #referenced(itemId: string, param: string): Promise<InputItem> {
-    const { response } = await this.demand(responseIdOf(itemId) ?? itemId, param);
+    const { response } = await this.#read(responseIdOf(itemId) ?? itemId, param);
     const found = response.output.find(({ id }) => id === itemId);
     if (found === undefined) throw notFound(itemId, param);
     return found;

@@ -7,10 +7,10 @@ import { CLIENT_NAMES, toSamplingParams, withoutUndefined } from '../openai/samp
 import { requestedOutput } from '../openai/structured-output';
 import { checkNotEmpty, withSystemFirst } from '../conversation/system-message';
 import { refuseUnsupported, RESPONSES_UNSUPPORTED } from '../openai/unsupported';
-import { validate } from '../openai/validate';
+import { show, validate } from '../openai/validate';
 import type { ParseLimits } from '../settings';
 import { REFERENCE, toMessages } from './input-items';
-import { type InputItem, RESPONSES_NULLS, RESPONSES_REQUEST, type ResponsesRequest } from './schema';
+import { type InputItem, MAX_METADATA_KEY, RESPONSES_NULLS, RESPONSES_REQUEST, type ResponsesRequest } from './schema';
 import { readTools } from './tools';
 
 /** A request for a response as library options. */
@@ -116,7 +116,14 @@ function toItems(input: ResponsesRequest['input']): readonly InputItem[] {
   return typeof input === 'string' ? [{ type: 'message', role: 'user', content: input }] : input;
 }
 
-function checkFields({ stream, stream_options: streamOptions, include = [] }: ResponsesRequest): void {
+function checkFields({ stream, stream_options: streamOptions, include = [], metadata = {} }: ResponsesRequest): void {
+  const longKey = Object.keys(metadata).find(({ length }) => length > MAX_METADATA_KEY);
+  if (longKey !== undefined)
+    throw new ApiError(
+      'invalid_value',
+      `metadata: expected keys of up to ${MAX_METADATA_KEY} characters, got ${show(longKey)}`,
+      { param: 'metadata' },
+    );
   if (streamOptions !== undefined && stream !== true)
     throw new ApiError('invalid_value', 'stream_options: only allowed with "stream": true', {
       param: 'stream_options',

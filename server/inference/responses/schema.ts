@@ -10,6 +10,7 @@ import {
   type Static,
   string,
   stringOr,
+  text,
   unsafe,
 } from '../openai/schema-types';
 
@@ -17,9 +18,24 @@ import {
 const MAX_ITEMS = 65_536;
 const MAX_PARTS = 65_536;
 const MAX_TOOLS = 16_384;
+/** Limits of fields that are stored and sent back. */
+export const MAX_METADATA_KEY = 64;
+const [MAX_METADATA, MAX_METADATA_VALUE, MAX_LABEL] = [16, 512, 512];
 
 const parts = array(object({ type: string, text: string, refusal: string }, ['type']), { maxItems: MAX_PARTS });
 const textOrParts = stringOr(parts, { description: 'a string or an array of text parts' });
+
+const metadata = unsafe<Record<string, string>>({
+  type: 'object',
+  additionalProperties: text({
+    maxLength: MAX_METADATA_VALUE,
+    description: `values that are strings of up to ${MAX_METADATA_VALUE} characters`,
+  }),
+  maxProperties: MAX_METADATA,
+  description: `an object of up to ${MAX_METADATA} entries`,
+});
+
+const label = text({ maxLength: MAX_LABEL, description: `a string of up to ${MAX_LABEL} characters` });
 
 /** All kinds of items in one: which fields an item needs depends on its type. */
 const inputItem = object({
@@ -67,6 +83,10 @@ export const RESPONSES_REQUEST = object(
     include: array(string, { maxItems: MAX_TOOLS }),
     truncation: string,
     chat_template_kwargs: openObject,
+    metadata,
+    user: label,
+    prompt_cache_key: label,
+    safety_identifier: label,
     thinking_token_budget: integer({ minimum: -1 }),
     ...samplingProperties,
     cache_salt: CALL_PROPERTIES.cache_salt,

@@ -13,26 +13,45 @@ export interface StoredResponse {
 
 /** Keeps responses for later requests of the same owner. Another owner's response does not exist for it. */
 export interface ResponseStore {
-  /** @param text The JSON text of a {@link StoredResponse}. */
-  put(owner: string, id: string, text: string): Promise<void>;
+  /**
+   * Returns false for a text that is too large. Nothing is stored then.
+   * @param text The JSON text of a {@link StoredResponse}.
+   */
+  put(owner: string, id: string, text: string): Promise<boolean>;
   /** Returns the JSON text. Reading renews the time to live. */
   get(owner: string, id: string): Promise<string | undefined>;
   /** Returns whether there was one. */
   delete(owner: string, id: string): Promise<boolean>;
 }
 
+/** Limit of one stored text. Larger ones are not stored. */
+const MAX_TEXT_BYTES = 16 * 2 ** 20;
+
 export interface StoreLimits {
-  /** Maximum size of all responses together. The least recently used are dropped. */
+  /** Maximum size of all responses together. The owner with the most bytes loses the least recently used. */
   maxBytes: number;
   /** How long a response is kept after its last use. */
   ttlMs: number;
 }
 
-/** Entries in the order of their last use, with their sizes. Decides which ones are dropped. */
+interface Entry {
+  owner: string;
+  numBytes: number;
+  usedMs: number;
+}
+
+/** The entries of one owner, in the order of their last use. */
+interface Share {
+  keys: Set<string>;
+  numBytes: number;
+}
+
+/** Entries of all owners in the order of their last use, with their sizes. Decides which ones are dropped. */
 export class UseOrder {
   readonly #limits: StoreLimits;
   readonly #now: () => number;
-  readonly #entries = new Map<string, { numBytes: number; usedMs: number }>();
+  readonly #entries = new Map<string, Entry>();
+  readonly #shares = new Map<string, Share>();
   #numBytes = 0;
 
   constructor(limits: StoreLimits, now: () => number) {
@@ -40,35 +59,73 @@ export class UseOrder {
     this.#now = now;
   }
 
-  get numBytes(): number {
-    return this.#numBytes;
+  /** Whether a text of this size may be stored. */
+  fits(numBytes: number): boolean {
+    return numBytes <= Math.min(this.#limits.maxBytes, MAX_TEXT_BYTES);
   }
 
-  /** Adds an entry or marks it as used. Returns the keys of the entries to drop, which it forgets. */
-  use(key: string, numBytes: number, usedMs = this.#now()): string[] {
+  /**
+   * Adds an entry or marks it as used. Returns the keys of the entries to drop, which it forgets. The entry is not
+   * among them if it fits and is not expired.
+   * @param key Unique among all owners.
+   */
+  use(owner: string, key: string, numBytes: number, usedMs = this.#now()): string[] {
     this.remove(key);
-    this.#entries.set(key, { numBytes, usedMs });
+    this.#entries.set(key, { owner, numBytes, usedMs });
+    const share = this.#shares.get(owner) ?? { keys: new Set(), numBytes: 0 };
+    this.#shares.set(owner, share);
+    share.keys.add(key);
+    share.numBytes += numBytes;
     this.#numBytes += numBytes;
-    return this.#dropped();
+    return [...this.#expired(), ...this.#excess(key)];
   }
 
   remove(key: string): void {
-    this.#numBytes -= this.#entries.get(key)?.numBytes ?? 0;
+    const entry = this.#entries.get(key);
+    if (entry === undefined) return;
+    const { owner, numBytes } = entry;
+    const share = this.#shares.get(owner)!;
     this.#entries.delete(key);
+    share.keys.delete(key);
+    share.numBytes -= numBytes;
+    this.#numBytes -= numBytes;
+    if (share.keys.size === 0) this.#shares.delete(owner);
   }
 
   isExpired(usedMs: number): boolean {
     return usedMs + this.#limits.ttlMs < this.#now();
   }
 
-  #dropped(): string[] {
+  #expired(): string[] {
     const dropped: string[] = [];
     for (const [key, { usedMs }] of this.#entries) {
-      if (this.#numBytes <= this.#limits.maxBytes && !this.isExpired(usedMs)) break;
+      if (!this.isExpired(usedMs)) break;
       this.remove(key);
       dropped.push(key);
     }
     return dropped;
+  }
+
+  /** @param used The entry that stays. */
+  #excess(used: string): string[] {
+    const dropped: string[] = [];
+    while (this.#numBytes > this.#limits.maxBytes) {
+      const key = this.#oldestOfLargest(used);
+      if (key === undefined) break;
+      this.remove(key);
+      dropped.push(key);
+    }
+    return dropped;
+  }
+
+  /** Returns the oldest entry of the owner with the most bytes. Skips owners that have `used` alone. */
+  #oldestOfLargest(used: string): string | undefined {
+    let largest: Share | undefined;
+    for (const share of this.#shares.values()) {
+      const isOther = share.keys.size > 1 || !share.keys.has(used);
+      if (isOther && share.numBytes > (largest?.numBytes ?? -1)) largest = share;
+    }
+    return largest?.keys.values().next().value;
   }
 }
 
@@ -83,9 +140,10 @@ export class MemoryResponseStore implements ResponseStore {
     this.#now = now;
   }
 
-  put(owner: string, id: string, text: string): Promise<void> {
-    this.#use(`${owner}\n${id}`, text);
-    return Promise.resolve();
+  put(owner: string, id: string, text: string): Promise<boolean> {
+    const fits = this.#order.fits(Buffer.byteLength(text));
+    if (fits) this.#use(owner, `${owner}\n${id}`, text);
+    return Promise.resolve(fits);
   }
 
   get(owner: string, id: string): Promise<string | undefined> {
@@ -93,7 +151,7 @@ export class MemoryResponseStore implements ResponseStore {
     const found = this.#texts.get(key);
     if (found === undefined) return Promise.resolve(undefined);
     if (this.#order.isExpired(found.usedMs)) return this.delete(owner, id).then(() => undefined);
-    this.#use(key, found.text);
+    this.#use(owner, key, found.text);
     return Promise.resolve(found.text);
   }
 
@@ -103,8 +161,8 @@ export class MemoryResponseStore implements ResponseStore {
     return Promise.resolve(this.#texts.delete(key));
   }
 
-  #use(key: string, text: string): void {
+  #use(owner: string, key: string, text: string): void {
     this.#texts.set(key, { text, usedMs: this.#now() });
-    for (const dropped of this.#order.use(key, Buffer.byteLength(text))) this.#texts.delete(dropped);
+    for (const dropped of this.#order.use(owner, key, Buffer.byteLength(text))) this.#texts.delete(dropped);
   }
 }

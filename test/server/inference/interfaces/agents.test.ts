@@ -6,8 +6,9 @@ import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Engine } from '../../../../ts';
+import { Engine } from '../../../../ts';
 import { fake } from '../../../fakes/fake-addon';
+import { tinyModel } from '../../../fakes/tiny-model';
 import { callText, loadTiny, log, type Served, serveTiny } from './support';
 
 let engine: Engine;
@@ -199,9 +200,54 @@ test('a request of Claude Code', async () => {
   expect(first).not.toContain('x-anthropic-billing-header');
   expect(first).toContain('assistant\nI read both.<think>Two files.</think><tool_call>');
   expect(first).toContain('<tool_response>one</tool_response>');
+  expect(first).toContain('<tool_response>Error: two</tool_response>');
   expect(first).toContain('<|im_start|>user\n<total_tokens>5000000 tokens left</total_tokens>');
   // The accounting line changes with each request. The prompt stays the same, so the prefix cache finds it.
   expect(await send('71fea')).toBe(first);
+});
+
+test('several user messages in a row are one turn, for templates that demand alternation', async () => {
+  const template = readFileSync(join(__dirname, '../../../oracle/templates/mistral-v3.jinja'), 'utf8');
+  const loaded = await Engine.load(
+    tinyModel({ 'tokenizer_config.json': { eos_token: '<|im_end|>', bos_token: '', chat_template: template } }),
+  );
+  const other = await serveTiny(loaded);
+  const prompts: string[] = [];
+  fake.answer = (prompt) => {
+    prompts.push(prompt);
+    return { text: 'ok' };
+  };
+  const answer = { role: 'assistant', content: 'It is sunny.' } as const;
+  const first = await other.openai.responses.create({
+    model: 'tiny',
+    input: [
+      { role: 'developer', content: 'Be brief.' },
+      { role: 'user', content: '<environment_context/>' },
+      { role: 'user', content: [{ type: 'input_text', text: 'The weather?' }] },
+      answer,
+      { role: 'developer', content: 'Be kind.' },
+      { role: 'user', content: 'Thanks.' },
+    ],
+  });
+  // The turn that is stored and the one that is sent do not meet.
+  await other.openai.responses.create({ model: 'tiny', previous_response_id: first.id, input: 'Bye.' });
+  await other.anthropic.messages.create({
+    model: 'tiny',
+    max_tokens: 10,
+    messages: [
+      { role: 'user', content: 'One' },
+      { role: 'user', content: [{ type: 'text', text: 'Two' }] },
+      answer,
+      { role: 'user', content: 'Three' },
+    ],
+  });
+  expect(prompts[0]).toMatch(
+    /^\[INST\] ?<environment_context\/>\nThe weather\?\[\/INST\] It is sunny\.<\|im_end\|>\[INST\] ?Be brief\.\n\nBe kind\.\nThanks\.\[\/INST\]$/,
+  );
+  expect(prompts[1]).toMatch(/Thanks\.\[\/INST\] ok<\|im_end\|>\[INST\].*Bye\.\[\/INST\]$/s);
+  expect(prompts[2]).toMatch(/^\[INST\] ?One\nTwo\[\/INST\]/);
+  await other.close();
+  await loaded.close();
 });
 
 describe('a scripted agent', () => {

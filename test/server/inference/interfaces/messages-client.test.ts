@@ -9,6 +9,8 @@ const WEATHER: Anthropic.Tool = {
   name: 'get_weather',
   input_schema: { type: 'object', properties: { city: { type: 'string' } }, required: ['city'] },
 };
+// A set of tools has no name.
+const MCP = { type: 'mcp_toolset', mcp_server_name: 'x' } as never;
 const BASE = { model: 'tiny', max_tokens: 1000 };
 const ASK: Anthropic.MessageParam[] = [{ role: 'user', content: 'What is the weather?' }];
 
@@ -217,7 +219,7 @@ test("tools of Anthropic's own types are left out with one log line", async () =
   await client.messages.create({
     ...BASE,
     messages: ASK,
-    tools: [{ type: 'web_search_20250305', name: 'web_search' }, WEATHER],
+    tools: [{ type: 'web_search_20250305', name: 'web_search' }, MCP, WEATHER],
   });
   expect(log.info).toHaveBeenCalledTimes(1);
   await expect(
@@ -249,6 +251,7 @@ test.each<[string, object, RegExp]>([
   ['a wrong role', { messages: [{ role: 'tool', content: 'x' }] }, /^messages\[0\]\.role: /],
   ['servers of tools', { mcp_servers: [{ type: 'url' }] }, /^mcp_servers: /],
   ['a wrong effort', { output_config: { effort: 'huge' } }, /^output_config\.effort: /],
+  ['a served tool without a name', { tools: [{ input_schema: { type: 'object' } }] }, /^tools\[0\]\.name: /],
   ['a tool twice', { tools: [WEATHER, WEATHER] }, /^tools\[1\]\.name: /],
   ['a choice without tools', { tool_choice: { type: 'any' } }, /^tool_choice: /],
 ])('%s is refused with the name of the field', async (_name, body, message) => {

@@ -299,6 +299,18 @@ test('stored responses: retrieved, listed by their input, continued, deleted', a
   ).rejects.toMatchObject({ status: 404, param: 'previous_response_id' });
 });
 
+test('labels of a request come back with its response', async () => {
+  const labels = {
+    metadata: Object.fromEntries(Array.from({ length: 16 }, (_, i) => [`${i}`.padEnd(64, 'k'), 'v'.repeat(512)])),
+    user: 'ada',
+    prompt_cache_key: '0199-session',
+    safety_identifier: 'x'.repeat(512),
+  };
+  const response = await client.responses.create({ model: 'tiny', input: 'Hi', ...labels });
+  expect(response).toMatchObject(labels);
+  expect(await client.responses.create({ model: 'tiny', input: 'Hi', metadata: null })).toMatchObject({ metadata: {} });
+});
+
 test('input items come in pages, in both orders', async () => {
   const input = Array.from({ length: 5 }, (_, i): ResponseInputItem => ({ role: 'user', content: `item ${i}` }));
   const { id } = await client.responses.create({ model: 'tiny', input });
@@ -390,6 +402,15 @@ test.each<[string, object, string]>([
   ['no input', { input: [] }, 'input'],
   ['a wrong field of an item', { input: [{ role: 'robot', content: 'x' }] }, 'input[0].role'],
   ['a wrong temperature', { temperature: 3 }, 'temperature'],
+  ['metadata that is a text', { metadata: 'x' }, 'metadata'],
+  ['metadata that is a list', { metadata: ['x'] }, 'metadata'],
+  ['a value of metadata that is no text', { metadata: { a: 1 } }, 'metadata'],
+  ['a long value of metadata', { metadata: { a: 'x'.repeat(513) } }, 'metadata'],
+  ['a long key of metadata', { metadata: { ['k'.repeat(65)]: '' } }, 'metadata'],
+  ['too much metadata', { metadata: Object.fromEntries(Array.from({ length: 17 }, (_, i) => [i, ''])) }, 'metadata'],
+  ['a user that is no text', { user: { name: 'x' } }, 'user'],
+  ['a long key of the cache', { prompt_cache_key: 'x'.repeat(513) }, 'prompt_cache_key'],
+  ['a long identifier', { safety_identifier: 'x'.repeat(513) }, 'safety_identifier'],
   ['a choice without tools', { tool_choice: 'required' }, 'tool_choice'],
 ])('%s is refused', async (_name, body, param) => {
   await expect(client.responses.create({ model: 'tiny', input: 'Hi', ...body } as never)).rejects.toMatchObject({

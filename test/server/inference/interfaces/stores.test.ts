@@ -1,5 +1,14 @@
 /** Where responses are kept: in memory and in a folder, with the same behaviour. */
-import { existsSync, mkdtempSync, readdirSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { FolderResponseStore } from '../../../../server/inference/responses/folder-store';
@@ -37,15 +46,35 @@ describe.each<[string, () => Promise<ResponseStore> | ResponseStore]>([
     expect(await store.get('ada', 'resp_1')).toBeUndefined();
   });
 
+  const kept = async (owner: string, ...ids: string[]): Promise<string[]> => {
+    const found: string[] = [];
+    for (const id of ids) if ((await store.get(owner, id)) !== undefined) found.push(id);
+    return found;
+  };
+
   test('above the size limit the least recently used are dropped', async () => {
-    await store.put('ada', 'resp_1', '1'.repeat(40));
-    await store.put('bob', 'resp_2', '2'.repeat(40));
+    expect(await store.put('ada', 'resp_1', '1'.repeat(40))).toBe(true);
+    await store.put('ada', 'resp_2', '2'.repeat(40));
     await store.get('ada', 'resp_1');
     await store.put('ada', 'resp_3', '3'.repeat(40));
-    expect(await store.get('bob', 'resp_2')).toBeUndefined();
-    expect(await store.get('ada', 'resp_1')).toBeDefined();
-    await store.put('ada', 'resp_4', '4'.repeat(101));
-    expect(await store.get('ada', 'resp_4')).toBeUndefined();
+    expect(await kept('ada', 'resp_1', 'resp_2', 'resp_3')).toEqual(['resp_1', 'resp_3']);
+  });
+
+  test('the owner with the most bytes loses responses first', async () => {
+    await store.put('bob', 'resp_1', '1'.repeat(30));
+    for (const id of ['resp_2', 'resp_3', 'resp_4', 'resp_5']) await store.put('ada', id, 'x'.repeat(30));
+    expect(await kept('bob', 'resp_1')).toEqual(['resp_1']);
+    expect(await kept('ada', 'resp_2', 'resp_3', 'resp_4', 'resp_5')).toEqual(['resp_4', 'resp_5']);
+    // What was just stored stays, even if its owner has the most bytes now.
+    await store.put('eve', 'resp_6', 'x'.repeat(95));
+    expect(await kept('eve', 'resp_6')).toEqual(['resp_6']);
+  });
+
+  test('a response that is too large is not stored, and pushes out no other', async () => {
+    await store.put('ada', 'resp_1', '1'.repeat(90));
+    expect(await store.put('bob', 'resp_2', '2'.repeat(101))).toBe(false);
+    expect(await kept('bob', 'resp_2')).toEqual([]);
+    expect(await kept('ada', 'resp_1')).toEqual(['resp_1']);
   });
 
   test('a response expires, and each use renews its time', async () => {
@@ -77,6 +106,25 @@ test('a folder keeps its responses for the next start, within the limits, and on
   utimesSync(file, 0, 0);
   await FolderResponseStore.open(path, LIMITS, now);
   expect(existsSync(file)).toBe(false);
+});
+
+test('one response has at most 16 MiB, whatever the limit of all', async () => {
+  const store = new MemoryResponseStore({ ...LIMITS, maxBytes: 2 ** 30 }, now);
+  expect(await store.put('ada', 'resp_1', 'x'.repeat(2 ** 24))).toBe(true);
+  expect(await store.put('ada', 'resp_2', 'x'.repeat(2 ** 24 + 1))).toBe(false);
+});
+
+test('a start deletes old unfinished files, and survives a file that vanishes', async () => {
+  const path = join(folder, 'responses');
+  await (await FolderResponseStore.open(path, LIMITS, now)).put('ada', 'resp_1', 'a');
+  const [owner] = readdirSync(path);
+  const [old, fresh] = ['0'.repeat(12), '1'.repeat(12)].map((hex) => join(path, owner, `resp_2.json.${hex}`));
+  for (const file of [old, fresh]) writeFileSync(file, 'half');
+  utimesSync(old, nowMs / 1000 - 7200, nowMs / 1000 - 7200);
+  // As a file that another server deletes between the list of the folder and the look at the file.
+  symlinkSync(join(path, 'missing'), join(path, owner, 'resp_3.json'));
+  const again = await FolderResponseStore.open(path, LIMITS, now);
+  expect([existsSync(old), existsSync(fresh), await again.get('ada', 'resp_1')]).toEqual([false, true, 'a']);
 });
 
 test('a folder that cannot be written is an error at the start', async () => {
