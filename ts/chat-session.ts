@@ -27,6 +27,11 @@ const KEPT_SHARE = 0.75;
 /** Upper bound of the tokens that a template adds to a message. */
 const TEMPLATE_TOKENS = 256;
 
+interface FittedPrompt {
+  messages: readonly ChatMessage[];
+  begin: number;
+}
+
 /**
  * A conversation with a model: keeps the history, and fits it to the context. Each answer reuses the cached prompt of
  * the one before. A session has no memory in the engine, so it needs no closing.
@@ -82,16 +87,24 @@ export class ChatSession {
           new CapstanError('invalid_argument', 'send: expected a session without an open answer. Await or abort it'),
         ),
       );
-    const generation = this.engine.chat(() => this.#fit(sent, all), all);
+    let begin = this.#begin;
+    const generation = this.engine.chat(async () => {
+      const fitted = await this.#fit(sent, all);
+      begin = fitted.begin;
+      return fitted.messages;
+    }, all);
     this.#open = generation;
     void generation.result().then(
       ({ choices, usage }) => {
+        // A reset may have come first.
+        if (this.#open !== generation) return;
         this.#messages.push(...sent, toMessage(choices[0]));
+        this.#begin = begin;
         this.#lastTokens = usage.totalTokens;
         this.#open = undefined;
       },
       () => {
-        this.#open = undefined;
+        if (this.#open === generation) this.#open = undefined;
       },
     );
     return generation;
@@ -118,6 +131,7 @@ export class ChatSession {
   /** Removes everything but the `system` text. */
   reset(): void {
     this.#open?.abort();
+    this.#open = undefined;
     this.#messages = [...this.#first];
     this.#begin = 0;
     this.#lastTokens = undefined;
@@ -128,20 +142,22 @@ export class ChatSession {
     return { messages: this.#messages };
   }
 
-  /** Returns the conversation of the prompt, shifted if it would not fit. */
-  async #fit(sent: readonly ChatMessage[], options: ChatOptions): Promise<readonly ChatMessage[]> {
+  /** Returns the conversation of the prompt, shifted if it would not fit, and the `#begin` of the shift. */
+  async #fit(sent: readonly ChatMessage[], options: ChatOptions): Promise<FittedPrompt> {
     const messages = checkMessages([...this.#messages, ...sent]);
     const system = messages.slice(0, countSystem(messages));
     const from = (begin: number): readonly ChatMessage[] =>
       begin === 0 ? messages : [...system, ...messages.slice(begin)];
     const limit = this.#limit(options);
-    if (!this.#contextShift || this.#surelyFits(sent, limit)) return from(this.#begin);
+    const fitted = (begin: number): FittedPrompt => ({ messages: from(begin), begin });
+    const last = this.#begin;
+    if (!this.#contextShift || this.#surelyFits(sent, limit)) return fitted(last);
     const fits = async (begin: number, tokens: number): Promise<boolean> =>
       (await this.#count(from(begin), options)) <= tokens;
-    if (await fits(this.#begin, limit)) return from(this.#begin);
+    if (await fits(last, limit)) return fitted(last);
     // A turn is dropped as a whole, so that the order of roles stays as templates demand.
     const turns = messages.flatMap(({ role }, i) =>
-      role === 'user' && messages[i - 1]?.role !== 'user' && i > this.#begin && i > system.length ? [i] : [],
+      role === 'user' && messages[i - 1]?.role !== 'user' && i > last && i > system.length ? [i] : [],
     );
     let [low, high] = [0, turns.length - 1];
     while (low < high) {
@@ -149,8 +165,7 @@ export class ChatSession {
       if (await fits(turns[middle], limit * KEPT_SHARE)) high = middle;
       else low = middle + 1;
     }
-    this.#begin = turns[low] ?? this.#begin;
-    return from(this.#begin);
+    return fitted(turns[low] ?? last);
   }
 
   #limit({ maxTokens }: ChatOptions): number {

@@ -3,7 +3,7 @@ import { checkBoolean, checkNumber, checkObject, checkOneOf, checkString } from 
 import { CapstanError } from './errors';
 import { eitherPlan, type GrammarPlan, grammarPlan, prefixedPlan, reasonedPlan } from './grammar-cache';
 import type { Model } from './model/model';
-import type { SamplingParams } from './sampling';
+import { SAMPLING_KEYS, type SamplingParams } from './sampling';
 import { planStructuredOutput } from './structured-output';
 import { checkTools, type Tool } from './text/messages';
 import { REASONING_EFFORTS, type ReasoningEffort, type ReasoningFormat, type ThinkingState } from './text/reasoning';
@@ -58,6 +58,23 @@ export interface ChatOptions extends SamplingParams {
   /** Further variables of the template, in its spelling, such as `{ enable_thinking: false }`. */
   templateKwargs?: Readonly<Record<string, unknown>>;
 }
+
+/** Names of the options of a chat. NOTE: a record, so that a field missing here does not compile. */
+export const CHAT_KEYS: readonly string[] = [
+  ...SAMPLING_KEYS,
+  ...Object.keys({
+    tools: true,
+    toolChoice: true,
+    parallelToolCalls: true,
+    separateReasoning: true,
+    reasoningEffort: true,
+    thinkingBudget: true,
+    addGenerationPrompt: true,
+    continueFinalMessage: true,
+    addSpecialTokens: true,
+    templateKwargs: true,
+  } satisfies Record<Exclude<keyof ChatOptions, keyof SamplingParams>, true>),
+];
 
 /** A conversation, tokenized and planned for the engine. */
 export interface PreparedChat {

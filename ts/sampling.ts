@@ -91,7 +91,7 @@ export interface SamplingLimits {
 }
 
 /** NOTE: a record, so that a field missing here does not compile. */
-const SAMPLING_KEYS = Object.keys({
+export const SAMPLING_KEYS: readonly string[] = Object.keys({
   temperature: true,
   topP: true,
   topK: true,

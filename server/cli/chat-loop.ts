@@ -27,7 +27,9 @@ export class ChatLoop {
   #session: ChatSession;
   #answer: Generation<ChatEvent> | undefined;
   #style: Style = styleFor(false, {});
+  /** Input and output are a terminal. */
   #isTerminal = false;
+  #isOutputTerminal = false;
   #write: (text: string) => void = () => {};
   /** Lines of an unfinished message. */
   #lines: string[] = [];
@@ -42,7 +44,8 @@ export class ChatLoop {
 
   /** Returns the exit code when the input ends: 1 if a message of a pipe failed. */
   async run(input: Readable & { isTTY?: boolean }, output: Writable & { isTTY?: boolean }): Promise<number> {
-    this.#isTerminal = input.isTTY === true && output.isTTY === true;
+    this.#isOutputTerminal = output.isTTY === true;
+    this.#isTerminal = input.isTTY === true && this.#isOutputTerminal;
     this.#style = styleFor(this.#isTerminal, process.env);
     this.#write = (text) => void output.write(text);
     const terminal = this.#isTerminal ? { output, terminal: true } : { terminal: false };
@@ -180,11 +183,11 @@ export class ChatLoop {
   }
 
   #note(text: string): void {
-    if (this.#isTerminal) this.#write(`${this.#style.dim(text)}\n`);
+    if (this.#isTerminal) this.#write(`${this.#style.dim(this.#clean(text))}\n`);
   }
 
   #clean(text: string): string {
-    return this.#isTerminal ? printable(text) : text;
+    return this.#isOutputTerminal ? printable(text) : text;
   }
 
   #fail(message: string): void {

@@ -57,6 +57,19 @@ test('a call that fails or is aborted leaves the history as it was', async () =>
   expect(session.messages).toHaveLength(2);
 });
 
+test('after a reset the next call starts at once, and the call before leaves no answer', async () => {
+  const session = new ChatSession(engine, { system: 'S' });
+  fake.answer = () => ({ text: 'on '.repeat(1000), stepMs: 5 });
+  const open = session.send('one');
+  session.reset();
+  fake.answer = () => ({ text: 'fine' });
+  const next = session.send('two');
+  await expect(open.result()).rejects.toMatchObject({ code: 'aborted' });
+  await expect(session.send('three').result()).rejects.toThrow(/expected a session without an open answer/);
+  await next.result();
+  expect(session.messages.map(({ content }) => content)).toEqual(['S', 'two', 'fine']);
+});
+
 test('a branch does not affect its session', async () => {
   const session = new ChatSession(engine, { system: 'S' });
   await session.send('one').result();
@@ -105,6 +118,22 @@ describe('context shift', () => {
     const shifts = dropped.filter((count, i) => count !== (dropped[i - 1] ?? 0));
     expect(shifts.length).toBeGreaterThan(1);
     expect(shifts.length).toBeLessThan(8);
+  });
+
+  test('a call that fails drops nothing', async () => {
+    const session = new ChatSession(engine, { maxTokens: 32 });
+    const texts = Array.from({ length: 8 }, (_, i) => `${i} ${filler}`);
+    for (const content of texts) session.append({ role: 'user', content }, { role: 'assistant', content: 'yes' });
+    fake.answer = (prompt) => {
+      prompts.push(prompt);
+      return { text: 'x', reason: 'error', errorCode: 'numeric_error' };
+    };
+    await expect(session.send('one').result()).rejects.toMatchObject({ code: 'numeric_error' });
+    expect(prompts[0]).not.toContain(texts[0]);
+    expect(session.numDropped).toBe(0);
+    fake.answer = () => ({ text: 'fine' });
+    await session.send('one').result();
+    expect(session.numDropped).toBeGreaterThan(0);
   });
 
   test('drops a call of a tool together with its result', async () => {

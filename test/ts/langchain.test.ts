@@ -37,7 +37,15 @@ test('invoke answers, with usage and metadata', async () => {
 test('options of a call override those of the model', async () => {
   await model.invoke('Hi', { topK: 5, maxTokens: 2, stop: ['x'] });
   expect(fake.requests[0].sampling).toMatchObject({ topK: 5, maxTokens: 2 });
-  await expect(model.invoke('Hi', { topKay: 5 } as never)).rejects.toThrow(/topKay/);
+  const wrong = new ChatCapstan({ engine, topKay: 5 } as never);
+  await expect(wrong.invoke('Hi')).rejects.toThrow(/topKay/);
+});
+
+test('a call ignores the options of a framework, such as those of LangGraph', async () => {
+  const config = { store: {}, writer: () => {}, context: {}, interrupt: () => {}, streamMode: ['values'] };
+  const answer = await model.invoke('Hi', { ...config, topK: 5 } as never);
+  expect(answer.text).toContain('Hello');
+  expect(fake.requests[0].sampling).toMatchObject({ topK: 5 });
 });
 
 test('stream has the pieces, and the usage last', async () => {

@@ -9,7 +9,7 @@ import type {
 import type { AIMessageChunk, BaseMessage } from '@langchain/core/messages';
 import type { ChatGenerationChunk, ChatResult } from '@langchain/core/outputs';
 import type { CallContext } from '../call-context';
-import type { ChatOptions, ToolChoice } from '../chat';
+import { CHAT_KEYS, type ChatOptions, type ToolChoice } from '../chat';
 import type { Engine } from '../engine';
 import type { ChatEvent } from '../events';
 import type { Generation } from '../generation';
@@ -41,18 +41,14 @@ const BASE_FIELDS: readonly string[] = [
   ...['cache', 'callbackManager', 'callbacks', 'disableStreaming', 'maxConcurrency', 'maxRetries', 'metadata', 'name'],
   ...['onFailedAttempt', 'outputVersion', 'tags', 'verbose'],
 ];
-/** Options of a call that are not settings of the chat. */
-const CALL_FIELDS: readonly string[] = [
-  ...BASE_FIELDS,
-  ...['configurable', 'ls_structured_output_format', 'promptIndex', 'recursionLimit', 'runId', 'runName', 'signal'],
-  ...['stop', 'strict', 'timeout', 'tool_choice'],
-];
+/** Options of a call for the engine. The others are of LangChain, or of frameworks on it such as LangGraph. */
+const CALL_KEYS: readonly string[] = [...CHAT_KEYS, 'signal', 'cacheSalt', 'requestId', 'priority'];
 
 function split(fields: object, names: readonly string[]): [named: object, rest: object] {
-  const entries = Object.entries(fields);
+  const entries = Object.entries(fields).filter(([, value]) => value !== undefined);
   return [
     Object.fromEntries(entries.filter(([name]) => names.includes(name))),
-    Object.fromEntries(entries.filter(([name, value]) => !names.includes(name) && value !== undefined)),
+    Object.fromEntries(entries.filter(([name]) => !names.includes(name))),
   ];
 }
 
@@ -152,9 +148,9 @@ export function createChatModel(core: LangChainCore): new (fields: ChatCapstanFi
     }
 
     #start(messages: BaseMessage[], options: this['ParsedCallOptions']): Generation<ChatEvent> {
-      const { signal, stop, tool_choice: toolChoice } = options;
-      const [, settings] = split(options, CALL_FIELDS);
-      const chat: ChatOptions & CallContext = { ...this.#settings, ...settings, signal, stop };
+      const { tool_choice: toolChoice } = options;
+      const [settings] = split(options, CALL_KEYS);
+      const chat: ChatOptions & CallContext = { ...this.#settings, ...settings };
       if (toolChoice !== undefined && chat.tools !== undefined) chat.toolChoice = toToolChoice(toolChoice);
       return this.engine.chat(toMessages(messages), chat);
     }

@@ -6,6 +6,8 @@ export interface CommandIo {
   env: NodeJS.ProcessEnv;
   now: () => number;
   out: (text: string) => void;
+  /** Whether `out` writes to a terminal. Default: false. */
+  isOutTerminal?: boolean;
   err: (text: string) => void;
   /** Undefined without a terminal. */
   ask?: Ask;
@@ -24,6 +26,9 @@ export const PROCESS_IO: CommandIo = {
   },
   err: (text) => {
     process.stderr.write(text);
+  },
+  get isOutTerminal() {
+    return process.stdout.isTTY;
   },
   // Standard output may be a pipe, as in KEY=$(capstan keys create …): questions go to standard error.
   get ask() {

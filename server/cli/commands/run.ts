@@ -5,6 +5,7 @@ import { UsageError } from '../../base/usage-error';
 import { withFlagNames } from '../engine-option-flags';
 import { addLocalModelFlags, loadLocalModel, type LocalModelFlags, samplingOf } from '../local-model';
 import { MODEL_ARGUMENT } from '../model-argument';
+import { printable } from '../terminal-style';
 import { type CommandIo, PROCESS_IO } from './io';
 
 interface Flags extends LocalModelFlags {
@@ -29,6 +30,7 @@ export function addRunCommand(program: Command, onExit: (code: number) => void, 
 async function run(model: string, flags: Flags, io: CommandIo): Promise<number> {
   const prompt = await readPrompt(flags, io);
   const sampling = samplingOf(flags);
+  const out = (text: string): void => io.out(io.isOutTerminal === true ? printable(text) : text);
   const shutdown = new Shutdown();
   try {
     const engine = await loadLocalModel(model, flags, io.err, shutdown.signal);
@@ -37,13 +39,13 @@ async function run(model: string, flags: Flags, io: CommandIo): Promise<number> 
       const messages = [...system, { role: 'user' as const, content: prompt }];
       const generation = engine.chat(messages, { ...sampling, signal: shutdown.signal });
       if (flags.json !== true) {
-        for await (const text of generation.textStream) io.out(text);
-        io.out('\n');
+        for await (const text of generation.textStream) out(text);
+        out('\n');
         return 0;
       }
       const { choices, usage } = await generation.result();
       const [{ text, reasoning, finishReason }] = choices;
-      io.out(`${JSON.stringify({ model: engine.info.modelName, text, reasoning, finishReason, usage })}\n`);
+      out(`${JSON.stringify({ model: engine.info.modelName, text, reasoning, finishReason, usage })}\n`);
       return 0;
     } finally {
       await engine.close();
