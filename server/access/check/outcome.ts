@@ -25,6 +25,17 @@ export interface Identity {
   mayCall(deploymentId: string): boolean;
   /** Checks access, budget and limits, and counts the request. */
   admit(target: Pick<DeploymentRef, 'id' | 'ownerId'>): AccessOutcome;
+  /** Checks budget and limits before the deployment is known. The limits count the request from now on. */
+  reserve(): Reservation | Denied;
+}
+
+/** The place of a request within the limits of its key. */
+export interface Reservation {
+  ok: true;
+  /** Checks access, and budget again. The granted request keeps the place. Call it once. */
+  admit(target: Pick<DeploymentRef, 'id' | 'ownerId'>): AccessOutcome;
+  /** Call it when the request ends, after `done` of the grant if there is one. */
+  release(): void;
 }
 
 export type DenialCode =

@@ -17,6 +17,7 @@ import {
   redactKeys,
   type ReplicaUsage,
   requestIdOf,
+  type Reservation,
   type StreamedRequest,
   toApiError,
   withBearerKey,
@@ -166,6 +167,7 @@ export class Gateway {
       target: undefined,
       served: undefined,
       grant: undefined,
+      reservation: undefined,
       body: undefined,
       style: errorStyleOf(request.path),
     };
@@ -179,6 +181,7 @@ export class Gateway {
       state.body?.close();
       const tokens = state.call?.usage;
       state.grant?.done(tokens === undefined ? 0 : tokens.promptTokens + tokens.completionTokens);
+      state.reservation?.release();
       if (state.call !== undefined) observer?.(state.call);
       this.#record(state, recorded, startedMs);
       if (--this.#numOpen === 0) this.#onIdle.splice(0).forEach((resolve) => resolve());
@@ -331,6 +334,7 @@ interface RequestState {
   target: Target | undefined;
   served: ServedVariant | undefined;
   grant: Granted | undefined;
+  reservation: Reservation | undefined;
   call: Call | undefined;
   body: ModelBody | undefined;
   style: ErrorStyle;

@@ -169,9 +169,40 @@ overBackends((make) => {
     const refused = await post(`${url}/v1/chat/completions`, keys.elsewhere, { model: 'chat' });
     expect(errorOf(await refused.text()).code).toBe('ip_not_allowed');
     expect((await post(`${url}/v1/completions`, keys.slow, { model: 'chat' })).status).toBe(200);
-    const limited = await post(`${url}/v1/completions`, keys.slow, { model: 'public' });
+    // The limits count before a body has arrived.
+    const limited = await post(`${url}/v1/completions`, keys.slow, '', {
+      body: new ReadableStream({ start: (controller) => controller.enqueue(Buffer.from('{')) }),
+      duplex: 'half',
+    } as RequestInit);
     expect([limited.status, errorOf(await limited.text()).code]).toEqual([429, 'rate_limit_exceeded']);
     expect((await post(`${url}/d/chat/v1/completions`, keys.slow, { model: 'chat' })).status).toBe(429);
+  });
+
+  test('a request whose body arrives slowly has its place within the limits of its key', async () => {
+    const { url } = await start();
+    const { secret } = await access.createKey({
+      owner: ALICE,
+      name: 'one',
+      type: 'user-level',
+      limits: { rpm: null, tpm: null, parallel: 1 },
+    } as never);
+    const leaving = new AbortController();
+    const slow = post(`${url}/v1/completions`, secret, '', {
+      body: new ReadableStream({ start: (controller) => controller.enqueue(Buffer.from('{')) }),
+      duplex: 'half',
+      signal: leaving.signal,
+    } as RequestInit);
+    slow.catch(() => {});
+    const statusOf = async () => (await post(`${url}/v1/completions`, secret, { model: 'public' })).status;
+    for (let status = 200; status === 200;) status = await statusOf();
+    expect(await statusOf()).toBe(429);
+    leaving.abort();
+    await expect(slow).rejects.toThrow();
+    for (let status = 429; status === 429;) status = await statusOf();
+    // A refused request gives its place back.
+    for (let i = 0; i < 3; i++)
+      expect((await post(`${url}/v1/completions`, secret, { model: 'his' })).status).toBe(404);
+    expect(await statusOf()).toBe(200);
   });
 
   test.each([
