@@ -1,7 +1,7 @@
 import { type ApiErrorCode, toApiError } from 'capstan/internal';
 import type { RequestedModel } from './model-api';
 import { ModelFieldReader } from './model-field';
-import { type DeploymentAddress, isInference } from './address';
+import { type DeploymentAddress, isRepeatable } from './address';
 import { UpstreamError } from './upstream-error';
 import type { Target, Targets } from './targets';
 import { splice } from './model-body';
@@ -24,8 +24,8 @@ export function chainOf(
   targets: Targets,
   canRepeat: boolean,
 ): Target[] {
-  if (!canRepeat || target.fallbacks.length === 0 || request.method !== 'POST' || !isInference(address.path))
-    return [target];
+  const { path } = address;
+  if (!canRepeat || target.fallbacks.length === 0 || !isRepeatable({ method: request.method, path })) return [target];
   const others = target.fallbacks.flatMap((id) => targets.findById(id) ?? []);
   return [target, ...others.filter(({ state }) => state !== 'deleting')];
 }

@@ -22,7 +22,7 @@ import {
   toApiError,
   withBearerKey,
 } from 'capstan/internal';
-import { addressOf, type DeploymentAddress, isApiRequest } from './address';
+import { addressOf, type DeploymentAddress, isApiRequest, isRepeatable } from './address';
 import { Balancer } from './balancer';
 import { chooseVariant, type ServedVariant } from './canary-share';
 import { ReportedError, type Call, Forwarder } from './forward';
@@ -91,7 +91,9 @@ export interface GatewayRecord {
   readonly usage: ReplicaUsage | undefined;
   readonly numRetries: number;
   readonly failures: readonly UpstreamFailure[];
-  /** The version that got it first. Absent without a canary. */
+  /** From sending the request to the replica to its first byte. Absent for bodies that were forwarded on arrival. */
+  readonly replicaMs?: number;
+  /** The version that got it first. Absent without a canary, and for requests other than inference. */
   readonly served?: ServedVariant;
   /** The deployment that responded in its place. */
   readonly fallbackId?: string;
@@ -322,7 +324,12 @@ export class Gateway {
       responseBytes: recorded.numBytes,
       numRetries: call?.numRetries ?? 0,
       failures: call?.failures ?? [],
-      ...(served === undefined ? {} : { served }),
+      ...(call?.sentAtMs === undefined || call.firstByteAtMs === undefined
+        ? {}
+        : { replicaMs: call.firstByteAtMs - call.sentAtMs }),
+      ...(served === undefined || !isRepeatable({ method: request.method, path: call?.address.path ?? '' })
+        ? {}
+        : { served }),
       ...(fallbackId === undefined ? {} : { fallbackId }),
     });
   }

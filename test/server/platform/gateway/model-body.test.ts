@@ -43,7 +43,7 @@ test.each([
   },
 );
 
-test('all owners together hold no more than the total', async () => {
+test('all owners together do not exceed the total', async () => {
   const bodies = new ModelBodies(LIMITS);
   for (let i = 0; i < 26; i++) void bodies.read(sending([START], CHUNKED), `own_${i}`).catch(() => {});
   await settle();
