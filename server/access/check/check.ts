@@ -301,7 +301,9 @@ function mayCall({ deployments }: Pick<KeyEntry, 'deployments'>, deploymentId: s
 }
 
 function admitFixed({ fixedOwnerId: ownerId }: FixedKey, target: CheckTarget): AccessOutcome {
-  return ownerId === target.ownerId ? { ok: true, keyId: FIXED_KEY_ID, ownerId, done: nothing } : NOT_PERMITTED;
+  return ownerId === target.ownerId
+    ? { ok: true, keyId: FIXED_KEY_ID, ownerId, mayCall: () => true, done: nothing }
+    : NOT_PERMITTED;
 }
 
 function fixedIdentity(key: FixedKey): Identity {

@@ -12,6 +12,8 @@ export interface Granted {
    * fixed keys and with `onRevoke: 'finish'`.
    */
   readonly signal?: AbortSignal | undefined;
+  /** Whether the key may also call this deployment of its owner. Absent: only the granted one. */
+  mayCall?(deploymentId: string): boolean;
   /** Ends the request and records its tokens. The caller must call it. Only the first call counts. */
   done(tokens?: number): void;
 }

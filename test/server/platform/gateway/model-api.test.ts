@@ -160,6 +160,19 @@ overBackends((make) => {
     expect(records.length).toBe(1);
   });
 
+  test('a fallback that the client could not call is passed over', async () => {
+    const { url, targets, seen } = await start();
+    const broken = await startReplica((_request, response) => response.writeHead(503).end());
+    targets.set(targetFor('public', [broken], { accessControl: false, fallbacks: [ids.chat.id] }));
+    const statusOf = async (path: string, key?: string) =>
+      (await post(`${url}${path}/v1/completions`, key, { model: 'public' })).status;
+    expect(await Promise.all([statusOf('', keys.bound), statusOf('/d/public')])).toEqual([503, 503]);
+    expect(seen).toEqual([]);
+    expect(await statusOf('', keys.alice)).toBe(200);
+    targets.set({ ...(targets.find('chat') as Target), accessControl: false });
+    expect(await Promise.all([statusOf('', keys.bound), statusOf('/d/public')])).toEqual([200, 200]);
+  });
+
   test('addresses and limits of a key hold as at the URL of a deployment', async () => {
     const { url } = await start();
     for (const path of ['/v1/models', '/v1/models/chat'])
@@ -255,6 +268,18 @@ overBackends((make) => {
     targets.set(targetFor('chat', [await startModels(['first', 'chat'])]));
     const kept = (await (await post(`${url}/v1/completions`, keys.alice, { model: 'chat' })).json()) as Echo;
     expect(kept.body).toBe('{"model":"chat"}');
+    // A replica that is still warming up is asked again.
+    let isWarm = false;
+    const warming = await startReplica((request, response) => {
+      if (request.url !== '/v1/models') return echo(request, response);
+      response.writeHead(isWarm ? 200 : 503).end('{"data":[{"id":"warm"}]}');
+    });
+    targets.set(targetFor('chat', [warming]));
+    for (const expected of ['chat', 'warm']) {
+      const warm = (await (await post(`${url}/v1/completions`, keys.alice, { model: 'chat' })).json()) as Echo;
+      expect(warm.body).toBe(`{"model":"${expected}"}`);
+      isWarm = true;
+    }
     // A replica without a list gets the name as sent.
     targets.set(
       targetFor(
