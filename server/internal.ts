@@ -17,7 +17,16 @@ export { findReasoningFormat } from '../ts/text/reasoning';
 export { findToolCallFormat } from '../ts/text/tool-calls';
 export { packageRoot } from '../ts/package-root';
 export { platformFolder, prebuildsOf } from '../ts/platform-package';
-export { Access, type AccessOutcome, type Denied, type Granted, type Identity, keyJson, redactKeys } from './access';
+export {
+  Access,
+  type AccessOutcome,
+  type Denied,
+  type Granted,
+  type Identity,
+  keyJson,
+  redactKeys,
+  type Reservation,
+} from './access';
 export { bearerKey, withBearerKey } from './access/check/authorization';
 export { callerAddress } from './access/check/caller-address';
 export { CidrList, parseAddress } from './access/check/cidr';

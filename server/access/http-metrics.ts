@@ -91,7 +91,16 @@ export class HttpMetrics {
     };
     // A verified key counts when it is admitted.
     const counted = (identity: Identity | Denied): Identity | Denied =>
-      identity.ok ? { ...identity, admit: (target) => count(identity.admit(target)) } : count(identity);
+      identity.ok
+        ? {
+            ...identity,
+            admit: (target) => count(identity.admit(target)),
+            reserve: () => {
+              const reserved = identity.reserve();
+              return reserved.ok ? { ...reserved, admit: (target) => count(reserved.admit(target)) } : count(reserved);
+            },
+          }
+        : count(identity);
     const registers = this.#registers;
     new Gauge({
       name: 'capstan_access_keys',

@@ -13,7 +13,7 @@ export type { KeySort } from './keys/sorts';
 export type { KeyPolicy } from './keys/policy';
 export type { KeyBudget, KeyLimits } from './keys/values';
 export { type DatabaseLocation, describeLocation, resolveServeLocation } from './store/location';
-export type { AccessOutcome, DenialCode, Denied, Granted, Identity } from './check/outcome';
+export type { AccessOutcome, DenialCode, Denied, Granted, Identity, Reservation } from './check/outcome';
 export { type OwnerName, parseOwner } from './owner-names';
 export type { DeploymentRef, OwnerRef } from './owners';
 export type { AccessStore } from './store/store';

@@ -195,18 +195,31 @@ export class KeyCheck implements GrantIssuer {
     const { table, uses, now } = this.#parts;
     uses.record(keyId, now(), presented.address, 0);
     if (networks?.has(presented.address) === false) return IP_NOT_ALLOWED;
+    const admit = (target: CheckTarget, reserved?: (tokens: number) => void): AccessOutcome => {
+      // The key may have changed while the body arrived.
+      const current = table.get(publicId);
+      const nowMs = now();
+      if (current === undefined || !isUsable(current, nowMs)) return INVALID_KEY;
+      return table.match(current, presented.fingerprint, nowMs) === 'match'
+        ? this.#admit(current, presented, target, nowMs, reserved)
+        : INVALID_KEY;
+    };
     return {
       ok: true,
       ownerId,
       mayCall: (deploymentId) => mayCall(entry, deploymentId),
-      admit: (target) => {
-        // The key may have changed while the body arrived.
-        const current = table.get(publicId);
-        const nowMs = now();
-        if (current === undefined || !isUsable(current, nowMs)) return INVALID_KEY;
-        return table.match(current, presented.fingerprint, nowMs) === 'match'
-          ? this.#admit(current, presented, target, nowMs)
-          : INVALID_KEY;
+      admit: (target) => admit(target),
+      reserve: () => {
+        const denial = this.#budgetDenial(entry, now());
+        if (denial !== undefined) return denial;
+        const admission = entry.limits === null ? nothing : this.#parts.limiter.admit(keyId, entry.limits);
+        if (typeof admission === 'object') return limitDenial(admission);
+        let isHeld = true;
+        const release = (tokens = 0): void => {
+          if (isHeld) admission(tokens);
+          isHeld = false;
+        };
+        return { ok: true, admit: (target) => admit(target, release), release: () => release() };
       },
     };
   }
@@ -236,12 +249,24 @@ export class KeyCheck implements GrantIssuer {
     return INVALID_KEY;
   }
 
-  /** Checks access, budget and limits of a verified key, in this order. Only an admitted request counts. */
-  #admit(entry: KeyEntry, { fingerprint, address }: Presented, target: CheckTarget, nowMs: number): AccessOutcome {
+  /**
+   * Checks access, budget and limits of a verified key, in this order. Only an admitted request counts.
+   * @param reserved Releases the place within the limits that the request already has.
+   */
+  #admit(
+    entry: KeyEntry,
+    { fingerprint, address }: Presented,
+    target: CheckTarget,
+    nowMs: number,
+    reserved?: (tokens: number) => void,
+  ): AccessOutcome {
     const { uses } = this.#parts;
     const denial = refusal(entry, target, address) ?? this.#budgetDenial(entry, nowMs);
     const admission =
-      denial === undefined && entry.limits !== null ? this.#parts.limiter.admit(entry.keyId, entry.limits) : undefined;
+      reserved ??
+      (denial === undefined && entry.limits !== null
+        ? this.#parts.limiter.admit(entry.keyId, entry.limits)
+        : undefined);
     const isLimited = typeof admission === 'object';
     uses.record(entry.keyId, nowMs, address, denial === undefined && !isLimited ? 1 : 0);
     if (denial !== undefined) return denial;
@@ -276,7 +301,9 @@ function mayCall({ deployments }: Pick<KeyEntry, 'deployments'>, deploymentId: s
 }
 
 function admitFixed({ fixedOwnerId: ownerId }: FixedKey, target: CheckTarget): AccessOutcome {
-  return ownerId === target.ownerId ? { ok: true, keyId: FIXED_KEY_ID, ownerId, done: nothing } : NOT_PERMITTED;
+  return ownerId === target.ownerId
+    ? { ok: true, keyId: FIXED_KEY_ID, ownerId, mayCall: () => true, done: nothing }
+    : NOT_PERMITTED;
 }
 
 function fixedIdentity(key: FixedKey): Identity {
@@ -285,6 +312,7 @@ function fixedIdentity(key: FixedKey): Identity {
     ownerId: key.fixedOwnerId,
     mayCall: () => true,
     admit: (target) => admitFixed(key, target),
+    reserve: () => ({ ok: true, admit: (target) => admitFixed(key, target), release: nothing }),
   };
 }
 

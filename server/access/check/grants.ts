@@ -30,6 +30,8 @@ export class Grant implements Granted {
   readonly fingerprint: Fingerprint;
   readonly targetId: string;
   readonly address: string;
+  /** Ids of the deployments that the key is bound to. Null: all of its owner. */
+  readonly #deployments: readonly string[] | null;
   /** Releases the concurrency slot and counts the tokens. */
   readonly release: ((tokens: number) => void) | undefined;
   readonly #issuer: GrantIssuer;
@@ -40,7 +42,7 @@ export class Grant implements Granted {
   constructor(
     issuer: GrantIssuer,
     watched: Set<Grant> | undefined,
-    key: { keyId: string; ownerId: string; publicId: string },
+    key: { keyId: string; ownerId: string; publicId: string; deployments: readonly string[] | null },
     presented: { fingerprint: Fingerprint; targetId: string; address: string },
     release?: (tokens: number) => void,
   ) {
@@ -49,6 +51,7 @@ export class Grant implements Granted {
     this.keyId = key.keyId;
     this.ownerId = key.ownerId;
     this.publicId = key.publicId;
+    this.#deployments = key.deployments;
     this.fingerprint = presented.fingerprint;
     this.targetId = presented.targetId;
     this.address = presented.address;
@@ -64,6 +67,10 @@ export class Grant implements Granted {
       this.recheck();
     }
     return this.#revoking.signal;
+  }
+
+  mayCall(deploymentId: string): boolean {
+    return this.#deployments === null || this.#deployments.includes(deploymentId);
   }
 
   /** Aborts the request if its key has lost access. */

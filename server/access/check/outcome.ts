@@ -12,6 +12,8 @@ export interface Granted {
    * fixed keys and with `onRevoke: 'finish'`.
    */
   readonly signal?: AbortSignal | undefined;
+  /** Whether the key may also call this deployment of its owner. Absent: only the granted one. */
+  mayCall?(deploymentId: string): boolean;
   /** Ends the request and records its tokens. The caller must call it. Only the first call counts. */
   done(tokens?: number): void;
 }
@@ -25,6 +27,17 @@ export interface Identity {
   mayCall(deploymentId: string): boolean;
   /** Checks access, budget and limits, and counts the request. */
   admit(target: Pick<DeploymentRef, 'id' | 'ownerId'>): AccessOutcome;
+  /** Checks budget and limits before the deployment is known. The limits count the request from now on. */
+  reserve(): Reservation | Denied;
+}
+
+/** The place of a request within the limits of its key. */
+export interface Reservation {
+  ok: true;
+  /** Checks access, and budget again. The granted request keeps the place. Call it once. */
+  admit(target: Pick<DeploymentRef, 'id' | 'ownerId'>): AccessOutcome;
+  /** Call it when the request ends, after `done` of the grant if there is one. */
+  release(): void;
 }
 
 export type DenialCode =

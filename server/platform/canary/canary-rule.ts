@@ -76,7 +76,12 @@ export class CanaryMeter {
       FLOOR,
       this.#score + (isError ? Math.log(worse / stable) : Math.log((1 - worse) / (1 - stable))),
     );
-    return this.#score >= LIMIT ? this.#errorReason() : this.#slowReason();
+    return this.verdict ?? this.#slowReason();
+  }
+
+  /** Why the errors so far roll the canary back, or undefined. */
+  get verdict(): string | undefined {
+    return this.#score >= LIMIT ? this.#errorReason() : undefined;
   }
 
   #stableRate(): number {

@@ -13,6 +13,12 @@ export interface CanaryWatcherOptions {
   clock?: Clock;
 }
 
+/** A roll-back that the timer repeats until it is done. */
+interface Failure {
+  readonly reason: string;
+  next: 'save' | 'reconcile' | 'nothing';
+}
+
 interface Watched {
   deploymentId: string;
   versionId: string;
@@ -21,12 +27,14 @@ interface Watched {
   /** Records that wait for the meter. */
   waiting: GatewayRecord[];
   hasChanged: boolean;
-  hasFailed: boolean;
+  failure: Failure | undefined;
 }
 
 const SAVE_MS = 5_000;
 const MAX_WAITING = 10_000;
 const CLIENT_GONE = 499;
+/** The client asked for something that the runtime does not support. */
+const NOT_IMPLEMENTED = 501;
 
 /** Compares canaries with the stable versions, and rolls those back that break the rule. */
 export class CanaryWatcher {
@@ -56,7 +64,7 @@ export class CanaryWatcher {
         meter: undefined,
         waiting: [],
         hasChanged: false,
-        hasFailed: false,
+        failure: undefined,
       };
       this.#watched.set(deploymentId, watched);
       this.#load(watched);
@@ -102,19 +110,29 @@ export class CanaryWatcher {
       });
       const meter = new CanaryMeter(stats);
       watched.meter = meter;
+      // The service may have stopped before a roll-back was saved.
+      if (meter.verdict !== undefined) this.#decide(watched, meter.verdict);
       for (const record of watched.waiting.splice(0)) this.#count(watched, meter, record);
     });
   }
 
   #count(watched: Watched, meter: CanaryMeter, record: GatewayRecord): void {
-    watched.hasChanged = true;
+    const { status, failures, fallbackId, replicaMs } = record;
+    const isClientError = (status >= 400 && status < 500) || status === NOT_IMPLEMENTED;
     // A request that another replica or deployment repeated with success is an error of the first one.
-    const isError = record.status >= 500 || record.failures.length > 0 || record.fallbackId !== undefined;
-    const reason = meter.record(record.served!.variant, { isError, firstTokenMs: record.firstByteMs });
-    if (reason === undefined || watched.hasFailed) return;
-    watched.hasFailed = true;
+    const isError = failures.length > 0 || fallbackId !== undefined || (status >= 500 && !isClientError);
+    if (isClientError && !isError) return;
+    watched.hasChanged = true;
+    const isTimed = status < 300 && replicaMs !== undefined;
+    const reason = meter.record(record.served!.variant, { isError, ...(isTimed ? { firstTokenMs: replicaMs } : {}) });
+    if (reason !== undefined && watched.failure === undefined) this.#decide(watched, reason);
+  }
+
+  #decide(watched: Watched, reason: string): void {
+    const failure: Failure = { reason, next: 'save' };
+    watched.failure = failure;
     this.#stopTraffic(watched);
-    this.#run(() => this.#fail(watched, reason));
+    this.#run(() => this.#fail(watched, failure));
   }
 
   /** No further request goes to the canary, although the decision is not saved yet. */
@@ -125,17 +143,19 @@ export class CanaryWatcher {
       targets.set({ ...target, canary: { ...target.canary, percent: 0, header: null, keyIds: [] } });
   }
 
-  async #fail(watched: Watched, reason: string): Promise<void> {
-    const { deploymentId, versionId } = watched;
+  async #fail({ deploymentId, versionId }: Watched, failure: Failure): Promise<void> {
+    const { reason } = failure;
     const { store, log, reconcile } = this.#options;
     try {
-      await this.save();
-      if (!(await store.failCanary(deploymentId, versionId, reason))) return;
-      log.info({ deployment: deploymentId, reason }, 'canary rolled back');
-      await reconcile(deploymentId);
+      if (failure.next === 'save') {
+        await this.save();
+        const isOurs = await store.failCanary(deploymentId, versionId, reason);
+        failure.next = isOurs ? 'reconcile' : 'nothing';
+        if (isOurs) log.info({ deployment: deploymentId, reason }, 'canary rolled back');
+      }
+      if (failure.next === 'reconcile') await reconcile(deploymentId);
+      failure.next = 'nothing';
     } catch (error) {
-      // The next request of the canary, or of the stable version, tries again.
-      watched.hasFailed = false;
       this.#warn(error, 'cannot roll a canary back, trying again');
     }
   }
@@ -146,7 +166,20 @@ export class CanaryWatcher {
 
   #schedule(): void {
     if (this.#isClosed) return;
-    this.#cancel = this.#clock.after(SAVE_MS, () => void this.save().then(() => this.#schedule()));
+    this.#cancel = this.#clock.after(SAVE_MS, () => {
+      this.#retry();
+      void this.save().then(() => this.#schedule());
+    });
+  }
+
+  #retry(): void {
+    for (const watched of this.#watched.values()) {
+      const { failure } = watched;
+      if (failure === undefined || failure.next === 'nothing') continue;
+      // The controller may have set the share again.
+      this.#stopTraffic(watched);
+      this.#run(() => this.#fail(watched, failure));
+    }
   }
 
   #warn(error: unknown, message: string): void {

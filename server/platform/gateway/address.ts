@@ -15,6 +15,21 @@ export interface DeploymentAddress {
 export const API_LABEL = 'api';
 /** Paths of inference requests that are not below /v1. */
 const INFERENCE_PATHS = new Set(['/rerank', '/v2/rerank', '/score', '/tokenize', '/detokenize']);
+/** Routes that change no state. Containers may have others below /v1, and so have adapters and batches. */
+const REPEATABLE_PATHS = new Set([
+  ...INFERENCE_PATHS,
+  '/v1/chat/completions',
+  '/v1/completions',
+  '/v1/embeddings',
+  '/v1/rerank',
+  '/v1/score',
+  '/v1/responses',
+  '/v1/messages',
+  '/v1/messages/count_tokens',
+  '/v1/audio/transcriptions',
+  '/v1/audio/translations',
+  '/v1/audio/speech',
+]);
 const BY_PATH = /^(\/d\/([a-z0-9-]{1,63}))(\/.*)?$/s;
 const LABEL = /^[a-z0-9-]{1,63}$/;
 
@@ -36,7 +51,12 @@ export function isApiRequest(request: Pick<HttpRequest, 'path' | 'headers'>, dom
   return domain !== undefined && slugOfHost(header(request, 'host') ?? '', domain) === API_LABEL;
 }
 
-/** Whether requests to a path change no state, so that they can be repeated. */
+/** Whether a request changes no state, so that another replica or deployment can get it as well. */
+export function isRepeatable({ method, path }: { method: string; path: string }): boolean {
+  return method === 'POST' && REPEATABLE_PATHS.has(path);
+}
+
+/** Whether a path belongs to the API of all deployments. */
 export function isInference(path: string): boolean {
   return path.startsWith('/v1/') || INFERENCE_PATHS.has(path);
 }

@@ -1,7 +1,7 @@
-import { type ApiErrorCode, toApiError } from 'capstan/internal';
+import { type ApiErrorCode, type Granted, toApiError } from 'capstan/internal';
 import type { RequestedModel } from './model-api';
 import { ModelFieldReader } from './model-field';
-import { type DeploymentAddress, isInference } from './address';
+import { type DeploymentAddress, isRepeatable } from './address';
 import { UpstreamError } from './upstream-error';
 import type { Target, Targets } from './targets';
 import { splice } from './model-body';
@@ -18,16 +18,28 @@ const FAILED_CODES: ReadonlySet<ApiErrorCode> = new Set<ApiErrorCode>([
   'upstream_timeout',
 ]);
 
-/** Returns the deployments that get a request, in order. Only an inference request may be repeated. */
+/**
+ * Returns the deployments that get a request, in order: those that its client could call as well. Only an inference
+ * request may be repeated.
+ */
 export function chainOf(
-  { target, address, request }: { target: Target; address: DeploymentAddress; request: { method: string } },
+  {
+    target,
+    address,
+    request,
+    grant,
+  }: { target: Target; address: DeploymentAddress; request: { method: string }; grant: Granted | undefined },
   targets: Targets,
   canRepeat: boolean,
 ): Target[] {
-  if (!canRepeat || target.fallbacks.length === 0 || request.method !== 'POST' || !isInference(address.path))
-    return [target];
+  const { path } = address;
+  if (!canRepeat || target.fallbacks.length === 0 || !isRepeatable({ method: request.method, path })) return [target];
   const others = target.fallbacks.flatMap((id) => targets.findById(id) ?? []);
-  return [target, ...others.filter(({ state }) => state !== 'deleting')];
+  return [target, ...others.filter((other) => other.state !== 'deleting' && isOpenTo(other, grant))];
+}
+
+function isOpenTo({ accessControl, ownerId, deploymentId }: Target, grant: Granted | undefined): boolean {
+  return !accessControl || (grant?.ownerId === ownerId && grant.mayCall?.(deploymentId) === true);
 }
 
 /** Whether the next deployment may get a request after this error, as long as the client has seen nothing. */

@@ -14,7 +14,7 @@ import {
   toApiError,
   USAGE_HEADER,
 } from 'capstan/internal';
-import { type DeploymentAddress, isInference } from './address';
+import { type DeploymentAddress, isRepeatable } from './address';
 import type { Balancer, Choice } from './balancer';
 import { chainOf, FirstByteLimit, isFailedStatus, isFailure, modelOf } from './fallbacks';
 import { forwardedHeaders, rawHeader, returnedHeaders, withSecret } from './headers';
@@ -64,6 +64,8 @@ export interface Call {
   /** Replica of the last attempt. */
   choice?: Pick<Choice, 'replica' | 'reason' | 'matched'>;
   connectMs?: number;
+  /** When the last attempt was sent, in monotonic milliseconds. undefined for a body that still arrived. */
+  sentAtMs?: number | undefined;
   /** When the first byte of the response arrived, in monotonic milliseconds. */
   firstByteAtMs?: number;
   usage?: ReplicaUsage | undefined;
@@ -214,6 +216,7 @@ export class Forwarder {
       try {
         if (model !== undefined)
           sent.body = await this.#bodyFor(model, choice, target.deploymentId !== call.target.deploymentId);
+        call.sentAtMs = sent.body === undefined || Buffer.isBuffer(sent.body) ? performance.now() : undefined;
         const response = await choice.upstream.send(sent, signal);
         call.connectMs = response.connectMs;
         return { choice, response };
@@ -331,7 +334,7 @@ async function readBody(request: StreamedRequest): Promise<UpstreamRequest['body
 /** Inference requests change no state, so a retry is safe. Others are retried only with an idempotent method. */
 function canRepeat({ reason, wasReached }: UpstreamError, { method, body }: UpstreamRequest, path: string): boolean {
   if (reason === 'timeout' || (body !== undefined && !Buffer.isBuffer(body))) return false;
-  return !wasReached || SAFE_TO_REPEAT.has(method) || isInference(path);
+  return !wasReached || SAFE_TO_REPEAT.has(method) || isRepeatable({ method, path });
 }
 
 function asApiError(error: UpstreamError | undefined): ApiError {

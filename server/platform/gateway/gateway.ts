@@ -17,11 +17,12 @@ import {
   redactKeys,
   type ReplicaUsage,
   requestIdOf,
+  type Reservation,
   type StreamedRequest,
   toApiError,
   withBearerKey,
 } from 'capstan/internal';
-import { addressOf, type DeploymentAddress, isApiRequest } from './address';
+import { addressOf, type DeploymentAddress, isApiRequest, isRepeatable } from './address';
 import { Balancer } from './balancer';
 import { chooseVariant, type ServedVariant } from './canary-share';
 import { ReportedError, type Call, Forwarder } from './forward';
@@ -90,7 +91,9 @@ export interface GatewayRecord {
   readonly usage: ReplicaUsage | undefined;
   readonly numRetries: number;
   readonly failures: readonly UpstreamFailure[];
-  /** The version that got it first. Absent without a canary. */
+  /** From sending the request to the replica to its first byte. Absent for bodies that were forwarded on arrival. */
+  readonly replicaMs?: number;
+  /** The version that got it first. Absent without a canary, and for requests other than inference. */
   readonly served?: ServedVariant;
   /** The deployment that responded in its place. */
   readonly fallbackId?: string;
@@ -166,6 +169,7 @@ export class Gateway {
       target: undefined,
       served: undefined,
       grant: undefined,
+      reservation: undefined,
       body: undefined,
       style: errorStyleOf(request.path),
     };
@@ -179,6 +183,7 @@ export class Gateway {
       state.body?.close();
       const tokens = state.call?.usage;
       state.grant?.done(tokens === undefined ? 0 : tokens.promptTokens + tokens.completionTokens);
+      state.reservation?.release();
       if (state.call !== undefined) observer?.(state.call);
       this.#record(state, recorded, startedMs);
       if (--this.#numOpen === 0) this.#onIdle.splice(0).forEach((resolve) => resolve());
@@ -319,7 +324,12 @@ export class Gateway {
       responseBytes: recorded.numBytes,
       numRetries: call?.numRetries ?? 0,
       failures: call?.failures ?? [],
-      ...(served === undefined ? {} : { served }),
+      ...(call?.sentAtMs === undefined || call.firstByteAtMs === undefined
+        ? {}
+        : { replicaMs: call.firstByteAtMs - call.sentAtMs }),
+      ...(served === undefined || !isRepeatable({ method: request.method, path: call?.address.path ?? '' })
+        ? {}
+        : { served }),
       ...(fallbackId === undefined ? {} : { fallbackId }),
     });
   }
@@ -331,6 +341,7 @@ interface RequestState {
   target: Target | undefined;
   served: ServedVariant | undefined;
   grant: Granted | undefined;
+  reservation: Reservation | undefined;
   call: Call | undefined;
   body: ModelBody | undefined;
   style: ErrorStyle;

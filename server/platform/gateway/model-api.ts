@@ -6,6 +6,7 @@ import {
   type Granted,
   type HttpReply,
   type Identity,
+  type Reservation,
   isAnthropicPath,
   type StreamedRequest,
   withBearerKey,
@@ -38,6 +39,8 @@ interface RequestFacts {
   readonly request: StreamedRequest;
   target: Target | undefined;
   grant: Granted | undefined;
+  /** The gateway releases it. */
+  reservation: Reservation | undefined;
   /** The gateway closes it. */
   body: ModelBody | undefined;
 }
@@ -79,10 +82,12 @@ export class ModelApi {
     if (!isInference(request.path))
       throw new ApiError('unknown_url', `There is no ${request.path.slice(0, 100)} in the API of all deployments`);
     if (request.method !== 'POST') throw wrongMethod('POST, OPTIONS');
-    const body = (facts.body = await this.#bodies.read(request));
+    // Before the body, so that the limits of a key hold for bodies that arrive slowly.
+    const reservation = (facts.reservation = admitted(identity.reserve()));
+    const body = (facts.body = await this.#bodies.read(request, identity.ownerId));
     const requested = body.field.value;
     const named = this.#find(identity, requested);
-    this.#admit(facts, identity, named.target);
+    this.#admit(facts, reservation, named.target);
     return { address: addressOf(named.target, request.path), model: { requested, inner: named.inner, body } };
   }
 
@@ -127,7 +132,7 @@ export class ModelApi {
     return named;
   }
 
-  #admit(facts: RequestFacts, identity: Identity, target: Target): void {
+  #admit(facts: RequestFacts, identity: Pick<Identity, 'admit'>, target: Target): void {
     facts.target = target;
     facts.grant = admitted(identity.admit({ id: target.deploymentId, ownerId: target.ownerId }));
   }
@@ -150,6 +155,7 @@ function describe(target: Target, name: string): object {
 }
 
 function admitted(outcome: Identity | Denied): Identity;
+function admitted(outcome: Reservation | Denied): Reservation;
 function admitted(outcome: AccessOutcome): Granted;
 function admitted<T extends { ok: true }>(outcome: T | Denied): T {
   if (!outcome.ok) throw new ApiError(outcome.code, outcome.message, { headers: { ...outcome.headers } });

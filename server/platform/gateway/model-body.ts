@@ -3,8 +3,16 @@ import { type ModelField, ModelFieldReader, missing } from './model-field';
 
 /** Bodies up to this size are buffered before a replica is chosen: they can be retried. */
 const GATHERED_BODY_BYTES = 1024 * 1024;
-/** Most bytes of longer bodies that are held at once while their field `model` is searched. */
-const MAX_HELD_BYTES = 256 * 1024 * 1024;
+/** Limits of the bodies whose field `model` is searched. */
+export interface SearchLimits {
+  /** Most bytes that are held at once. One owner can use a sixteenth of them. */
+  totalBytes: number;
+  /** How long the search in one body may take. */
+  timeoutMs: number;
+}
+
+const SEARCH_LIMITS: SearchLimits = { totalBytes: 256 * 1024 * 1024, timeoutMs: 60_000 };
+const OWNER_SHARE = 1 / 16;
 
 /** A request body whose field `model` has been found. */
 export interface ModelBody {
@@ -19,66 +27,125 @@ export interface ModelBody {
 
 /** Reads bodies up to their field `model`. Official clients send it behind the messages, so it may be at the end. */
 export class ModelBodies {
+  readonly #limits: SearchLimits;
   #numHeld = 0;
-  readonly #maxHeldBytes: number;
+  readonly #heldByOwner = new Map<string, number>();
 
-  constructor(maxHeldBytes = MAX_HELD_BYTES) {
-    this.#maxHeldBytes = maxHeldBytes;
+  constructor(limits = SEARCH_LIMITS) {
+    this.#limits = limits;
   }
 
   /** Throws ApiError. */
-  async read(request: StreamedRequest): Promise<ModelBody> {
+  async read(request: StreamedRequest, ownerId: string): Promise<ModelBody> {
     checkJson(request);
-    if (mustStream(request)) return this.#readStart(request);
-    const whole = await request.readBody();
-    const field = new ModelFieldReader().take(whole);
-    if (field === undefined) throw missing();
-    return { field, whole, withModel: (model) => splice(whole, field, model), close: () => {} };
-  }
-
-  async #readStart(request: StreamedRequest): Promise<ModelBody> {
-    const pieces = request.bodyPieces()[Symbol.asyncIterator]() as AsyncIterator<Buffer, undefined>;
+    const isWhole = !mustStream(request);
+    const pieces = new TimedPieces(request.bodyPieces(), this.#limits.timeoutMs);
     const reader = new ModelFieldReader();
     const held: Buffer[] = [];
+    let field: ModelField | undefined;
     let numBytes = 0;
     const release = (): void => {
-      this.#numHeld -= numBytes;
+      this.#hold(ownerId, -numBytes);
       numBytes = 0;
     };
     const close = (): void => {
+      held.length = 0;
       release();
-      void pieces.return?.();
+      pieces.close();
     };
     try {
-      for (;;) {
-        const { value, done }: IteratorResult<Buffer, undefined> = await pieces.next();
-        if (done === true) throw missing();
-        held.push(value);
-        this.#hold(value.length);
+      while (field === undefined || isWhole) {
+        const value = await pieces.next();
+        if (value === undefined) break;
+        this.#check(ownerId, value.length);
+        this.#hold(ownerId, value.length);
         numBytes += value.length;
-        const field = reader.take(value);
-        if (field === undefined) continue;
-        const withModel = async function* (model: string): AsyncGenerator<Buffer> {
-          yield splice(Buffer.concat(held.splice(0)), field, model);
-          release();
-          for (let next = await pieces.next(); next.done !== true; next = await pieces.next()) yield next.value;
-        };
-        return { field, whole: undefined, withModel, close };
+        held.push(value);
+        field ??= reader.take(value);
       }
+      if (field === undefined) throw missing();
     } catch (error) {
       close();
       throw error;
     }
+    const found = field;
+    pieces.stopClock();
+    if (isWhole) {
+      const whole = held.length === 1 ? held[0] : Buffer.concat(held);
+      close();
+      return { field: found, whole, withModel: (model) => splice(whole, found, model), close: () => {} };
+    }
+    const withModel = async function* (model: string): AsyncGenerator<Buffer> {
+      yield splice(Buffer.concat(held.splice(0)), found, model);
+      release();
+      for (let next = await pieces.next(); next !== undefined; next = await pieces.next()) yield next;
+    };
+    return { field: found, whole: undefined, withModel, close };
   }
 
-  #hold(numBytes: number): void {
-    if (this.#numHeld + numBytes > this.#maxHeldBytes)
+  #check(ownerId: string, numBytes: number): void {
+    const { totalBytes } = this.#limits;
+    const ofOwner = this.#heldByOwner.get(ownerId) ?? 0;
+    if (ofOwner + numBytes > totalBytes * OWNER_SHARE)
+      throw new ApiError(
+        'queue_full',
+        `The queue is full: ${ofOwner} bytes of your request bodies wait for their field model. Send model first`,
+      );
+    if (this.#numHeld + numBytes > totalBytes)
       throw new ApiError(
         'queue_full',
         `The queue is full: ${this.#numHeld} bytes of request bodies wait for their field model. Send model first`,
       );
-    this.#numHeld += numBytes;
   }
+
+  #hold(ownerId: string, numBytes: number): void {
+    this.#numHeld += numBytes;
+    const ofOwner = (this.#heldByOwner.get(ownerId) ?? 0) + numBytes;
+    if (ofOwner === 0) this.#heldByOwner.delete(ownerId);
+    else this.#heldByOwner.set(ownerId, ofOwner);
+  }
+}
+
+/** The pieces of a body, with one time limit over all of them. */
+class TimedPieces {
+  readonly #pieces: AsyncIterator<Buffer, undefined>;
+  readonly #timer: NodeJS.Timeout;
+  #late: ApiError | undefined;
+  #fail: ((error: ApiError) => void) | undefined;
+
+  constructor(pieces: AsyncIterable<Buffer>, timeoutMs: number) {
+    this.#pieces = pieces[Symbol.asyncIterator]() as AsyncIterator<Buffer, undefined>;
+    this.#timer = setTimeout(() => {
+      this.#late = tooSlow(timeoutMs);
+      this.#fail?.(this.#late);
+    }, timeoutMs);
+  }
+
+  /** Returns undefined at the end. */
+  next(): Promise<Buffer | undefined> {
+    return new Promise((resolve, reject) => {
+      if (this.#late !== undefined) return reject(this.#late);
+      this.#fail = reject;
+      this.#pieces.next().then(({ value }) => resolve(value), reject);
+    });
+  }
+
+  stopClock(): void {
+    clearTimeout(this.#timer);
+  }
+
+  close(): void {
+    this.stopClock();
+    // A piece that the client no longer sends ends by the transport's own limit.
+    this.#pieces.return?.().catch(() => {});
+  }
+}
+
+function tooSlow(timeoutMs: number): ApiError {
+  return new ApiError(
+    'request_timeout',
+    `The body did not arrive in time: expected its field model within ${timeoutMs / 1000} s`,
+  );
 }
 
 /** Whether a body is forwarded while it arrives. */

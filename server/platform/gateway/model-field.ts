@@ -110,6 +110,7 @@ export class ModelFieldReader {
         return i;
       }
       if (text.length < MAX_STRING_BYTES) text.push(byte);
+      else if (!this.#isKey) throw tooLong();
     }
     return piece.length;
   }
@@ -145,6 +146,14 @@ function parsed(bytes: readonly number[]): string {
 
 function notAnObject(): ApiError {
   return new ApiError('invalid_json', 'The body is not valid JSON: expected an object with the field "model"');
+}
+
+function tooLong(): ApiError {
+  return new ApiError(
+    'model_not_found',
+    `model: expected the name of a deployment, got more than ${MAX_STRING_BYTES} bytes. GET /v1/models lists the names`,
+    { param: 'model' },
+  );
 }
 
 function notAString(): ApiError {

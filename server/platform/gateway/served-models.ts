@@ -1,12 +1,13 @@
 import { SECRET_HEADER } from 'capstan/internal';
 import type { Choice } from './balancer';
 import type { ResponseBody } from './response-body';
-import type { Targets } from './targets';
+import { allReplicas, type Targets } from './targets';
 
 const MODELS_PATH = '/v1/models';
 const TIMEOUT_MS = 5_000;
 /** A longer list is not read. */
 const MAX_LIST_BYTES = 1024 * 1024;
+const HAS_NO_LIST = new Set([404, 405]);
 const NONE: readonly string[] = [];
 
 /** The names that replicas give their models, read once for each replica. */
@@ -17,7 +18,7 @@ export class ServedModels {
   constructor(targets: Targets) {
     const known = new Map<string, readonly string[]>();
     this.#unsubscribe = targets.onChange((slug, target) => {
-      const ids = target?.replicas.map(({ id }) => id) ?? [];
+      const ids = target === undefined ? [] : allReplicas(target).map(({ id }) => id);
       for (const id of known.get(slug) ?? []) if (!ids.includes(id)) this.#byReplica.delete(id);
       if (target === undefined) known.delete(slug);
       else known.set(slug, ids);
@@ -48,7 +49,7 @@ export class ServedModels {
   }
 }
 
-/** Rejects if the replica does not respond. Returns no names if it has no list. */
+/** Rejects if the replica does not respond, or cannot respond yet. Returns no names if it has no list. */
 async function readNames({ replica, upstream }: Pick<Choice, 'replica' | 'upstream'>): Promise<readonly string[]> {
   const signal = AbortSignal.timeout(TIMEOUT_MS);
   const { status, body } = await upstream.send(
@@ -62,7 +63,8 @@ async function readNames({ replica, upstream }: Pick<Choice, 'replica' | 'upstre
   );
   if (status !== 200) {
     body.destroy();
-    return NONE;
+    if (HAS_NO_LIST.has(status)) return NONE;
+    throw new Error(`the list of models has status ${status}`);
   }
   return namesIn(await readAll(body));
 }

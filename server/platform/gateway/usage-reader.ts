@@ -72,7 +72,7 @@ export class UsageComment implements UsageReader {
 
 /** Enough for the usage object, which is near the end, or near the start of a ranking. */
 const TAIL_BYTES = 8 * 1024;
-const HEAD_BYTES = 1024;
+const HEAD_BYTES = 2 * 1024;
 const USAGE_OBJECT = /(?<!\\)"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})/g;
 
 /** For JSON and event streams of other runtimes: uses their last `usage` object. */
@@ -100,8 +100,8 @@ export class UsageTail implements UsageReader {
     const tail = Buffer.concat(this.#pieces).toString('utf8').slice(-TAIL_BYTES);
     const head = this.#head.toString('utf8');
     const found = lastUsage(tail) ?? lastUsage(head);
-    // The last event of an Anthropic stream may count only the output. The first event counts the input.
-    this.#usage = found === undefined ? undefined : usageOf({ ...lastUsage(head), ...found });
+    this.#usage =
+      found === undefined ? undefined : usageOf(hasInput(found) ? found : { ...startUsage(head), ...found });
     this.#pieces = [];
     return EMPTY;
   }
@@ -109,10 +109,31 @@ export class UsageTail implements UsageReader {
 
 type WireUsage = Readonly<Record<string, unknown>>;
 
+function hasInput({ prompt_tokens: prompt, input_tokens: input, total_tokens: total }: WireUsage): boolean {
+  return prompt !== undefined || input !== undefined || total !== undefined;
+}
+
+const EVENT_DATA = /^data: ?(.*)$/m;
+
+/**
+ * Returns the input that the first event of an Anthropic stream counts: the last event may count only the output.
+ * Looks nowhere else, because other streams begin with the client's own JSON, such as its tools.
+ */
+function startUsage(head: string): WireUsage | undefined {
+  const event = asJson(EVENT_DATA.exec(head)?.[1]) as
+    { type?: unknown; message?: { usage?: WireUsage | null } | null } | null | undefined;
+  if (event?.type !== 'message_start') return undefined;
+  const { input_tokens, cache_read_input_tokens, cache_creation_input_tokens } = event.message?.usage ?? {};
+  return { input_tokens, cache_read_input_tokens, cache_creation_input_tokens };
+}
+
 function lastUsage(text: string): WireUsage | undefined {
-  const json = [...text.matchAll(USAGE_OBJECT)].at(-1)?.[1];
+  return asJson([...text.matchAll(USAGE_OBJECT)].at(-1)?.[1]) as WireUsage | undefined;
+}
+
+function asJson(text: string | undefined): unknown {
   try {
-    return json === undefined ? undefined : (JSON.parse(json) as WireUsage);
+    return text === undefined ? undefined : JSON.parse(text);
   } catch {
     return undefined;
   }
@@ -133,8 +154,8 @@ function usageOf(usage: WireUsage): ReplicaUsage | undefined {
     cache_creation_input_tokens: createdTokens,
   } = usage;
   const cachedTokens = (details as { cached_tokens?: unknown } | null | undefined)?.cached_tokens ?? readTokens ?? 0;
-  // Anthropic's input tokens leave out those of the cache.
-  const further = [readTokens ?? 0, createdTokens ?? 0];
+  // Anthropic's input tokens leave out those of the cache. `prompt_tokens` includes them.
+  const further = usage.prompt_tokens === undefined ? [readTokens ?? 0, createdTokens ?? 0] : [];
   if (![promptTokens, completionTokens, cachedTokens, ...further].every(isCount)) return undefined;
   const sum = further.reduce<number>((total, count) => total + (count as number), promptTokens as number);
   return { promptTokens: sum, completionTokens: completionTokens as number, cachedTokens: cachedTokens as number };

@@ -73,7 +73,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       slug,
       status: isError && fallback === undefined ? 500 : 200,
       ...(isError && fallback !== undefined ? { fallbackId: fallback } : {}),
-      firstByteMs: 50 + 20 * next(),
+      replicaMs: 50 + 20 * next(),
       failures: [],
       ...(served === undefined ? {} : { served }),
     } as unknown as GatewayRecord);
@@ -112,6 +112,62 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     for (let i = 0; i < 400 && target().canary !== undefined; i++)
       await send({ stable: 0, canary: 0.5 }, { fallback: 'other' });
     expect(target().canary).toBeUndefined();
+    expect((await canary()).state).toBe('rolled_back');
+  });
+
+  const record = (variant: 'stable' | 'canary', fields: object): Promise<void> => {
+    const { versionId } = target().canary!;
+    watcher.record({
+      deploymentId: id,
+      slug,
+      status: 200,
+      failures: [],
+      served: { versionId, variant },
+      ...fields,
+    } as unknown as GatewayRecord);
+    return watcher.settled();
+  };
+
+  on('mistakes of clients count neither as errors nor as successes', async () => {
+    await begin({ percent: 30 });
+    for (let i = 0; i < 200; i++) {
+      await record('canary', { status: [400, 404, 429, 501][i % 4], firstByteMs: 1, replicaMs: 1 });
+      await record('stable', { status: 501 });
+    }
+    // Time before the request is sent to the replica is not the replica's.
+    for (let i = 0; i < 30; i++) {
+      await record('stable', { firstByteMs: 10, replicaMs: 10 });
+      await record('canary', { firstByteMs: 60_000, replicaMs: 10 });
+    }
+    await watcher.save();
+    expect(await canary()).toMatchObject({
+      state: 'running',
+      stable: { requests: 30, errors: 0, first_token_ms: 10 },
+      canary: { requests: 30, errors: 0, first_token_ms: 10 },
+    });
+  });
+
+  on('a roll-back that cannot be saved is tried again without a request', async () => {
+    await begin({ percent: 30 });
+    const saving = jest.spyOn(h.store, 'failCanary').mockRejectedValueOnce(new Error('the disk is full'));
+    for (let i = 0; i < 10; i++) await record('canary', { status: 500 });
+    expect([saving.mock.calls.length, (await canary()).state]).toEqual([1, 'running']);
+    await h.advance(6_000);
+    await watcher.settled();
+    await h.settle();
+    expect([saving.mock.calls.length, (await canary()).state]).toEqual([2, 'rolled_back']);
+    saving.mockRestore();
+  });
+
+  on('a roll-back that was not saved before a restart follows from the saved score', async () => {
+    await begin({ percent: 30 });
+    const saving = jest.spyOn(h.store, 'failCanary').mockRejectedValueOnce(new Error('the disk is full'));
+    for (let i = 0; i < 10; i++) await record('canary', { status: 500 });
+    saving.mockRestore();
+    await h.killAndRestart();
+    watcher = openWatcher();
+    await record('stable', {});
+    await h.settle();
     expect((await canary()).state).toBe('rolled_back');
   });
 

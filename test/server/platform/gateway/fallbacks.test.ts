@@ -189,9 +189,25 @@ test('a fallback gets its model name and the cache scope of its deployment, and 
 test('only inference requests with a body that is kept go to a fallback', async () => {
   const { url, seen } = await start([status(503), good]);
   expect((await fetch(`${url}/d/d0/v1/models/x`)).status).toBe(503);
-  expect((await post(url, {}, '/admin/reload')).status).toBe(503);
+  for (const path of ['/admin/reload', '/v1/load_lora_adapter', '/v1/batches']) {
+    expect((await post(url, {}, path)).status).toBe(503);
+    expect(seen.pop()).toBe('d0');
+  }
   expect((await post(url, { model: 'x', text: 'x'.repeat(1_100_000) })).status).toBe(503);
-  expect(seen).toEqual(['d0', 'd0', 'd0']);
+  expect(seen).toEqual(['d0', 'd0']);
+});
+
+test('only inference requests count for a canary, from the moment they are sent to the replica', async () => {
+  const { url, targets, records } = await start([good]);
+  const canary = { versionId: 'ver_2', percent: 0, header: null, keyIds: [], replicas: [await startReplica(good)] };
+  targets.set({ ...(targets.find('d0') as Target), canary });
+  for (const path of ['/v1/models', '/health']) await (await fetch(`${url}/d/d0${path}`)).text();
+  await (await post(url, {}, '/v1/load_lora_adapter')).text();
+  await (await post(url)).text();
+  await until(() => records.length === 4);
+  expect(records.map(({ served }) => served?.variant)).toEqual([undefined, undefined, undefined, 'stable']);
+  const [, , , { replicaMs = Infinity, firstByteMs = 0 }] = records;
+  expect(replicaMs).toBeLessThan(firstByteMs);
 });
 
 test('an unreachable replica, and one that refuses, fall back; a fallback that is asleep wakes', async () => {

@@ -160,6 +160,19 @@ overBackends((make) => {
     expect(records.length).toBe(1);
   });
 
+  test('a fallback that the client could not call is passed over', async () => {
+    const { url, targets, seen } = await start();
+    const broken = await startReplica((_request, response) => response.writeHead(503).end());
+    targets.set(targetFor('public', [broken], { accessControl: false, fallbacks: [ids.chat.id] }));
+    const statusOf = async (path: string, key?: string) =>
+      (await post(`${url}${path}/v1/completions`, key, { model: 'public' })).status;
+    expect(await Promise.all([statusOf('', keys.bound), statusOf('/d/public')])).toEqual([503, 503]);
+    expect(seen).toEqual([]);
+    expect(await statusOf('', keys.alice)).toBe(200);
+    targets.set({ ...(targets.find('chat') as Target), accessControl: false });
+    expect(await Promise.all([statusOf('', keys.bound), statusOf('/d/public')])).toEqual([200, 200]);
+  });
+
   test('addresses and limits of a key hold as at the URL of a deployment', async () => {
     const { url } = await start();
     for (const path of ['/v1/models', '/v1/models/chat'])
@@ -169,9 +182,40 @@ overBackends((make) => {
     const refused = await post(`${url}/v1/chat/completions`, keys.elsewhere, { model: 'chat' });
     expect(errorOf(await refused.text()).code).toBe('ip_not_allowed');
     expect((await post(`${url}/v1/completions`, keys.slow, { model: 'chat' })).status).toBe(200);
-    const limited = await post(`${url}/v1/completions`, keys.slow, { model: 'public' });
+    // The limits count before a body has arrived.
+    const limited = await post(`${url}/v1/completions`, keys.slow, '', {
+      body: new ReadableStream({ start: (controller) => controller.enqueue(Buffer.from('{')) }),
+      duplex: 'half',
+    } as RequestInit);
     expect([limited.status, errorOf(await limited.text()).code]).toEqual([429, 'rate_limit_exceeded']);
     expect((await post(`${url}/d/chat/v1/completions`, keys.slow, { model: 'chat' })).status).toBe(429);
+  });
+
+  test('a request whose body arrives slowly has its place within the limits of its key', async () => {
+    const { url } = await start();
+    const { secret } = await access.createKey({
+      owner: ALICE,
+      name: 'one',
+      type: 'user-level',
+      limits: { rpm: null, tpm: null, parallel: 1 },
+    } as never);
+    const leaving = new AbortController();
+    const slow = post(`${url}/v1/completions`, secret, '', {
+      body: new ReadableStream({ start: (controller) => controller.enqueue(Buffer.from('{')) }),
+      duplex: 'half',
+      signal: leaving.signal,
+    } as RequestInit);
+    slow.catch(() => {});
+    const statusOf = async () => (await post(`${url}/v1/completions`, secret, { model: 'public' })).status;
+    for (let status = 200; status === 200;) status = await statusOf();
+    expect(await statusOf()).toBe(429);
+    leaving.abort();
+    await expect(slow).rejects.toThrow();
+    for (let status = 429; status === 429;) status = await statusOf();
+    // A refused request gives its place back.
+    for (let i = 0; i < 3; i++)
+      expect((await post(`${url}/v1/completions`, secret, { model: 'his' })).status).toBe(404);
+    expect(await statusOf()).toBe(200);
   });
 
   test.each([
@@ -224,6 +268,18 @@ overBackends((make) => {
     targets.set(targetFor('chat', [await startModels(['first', 'chat'])]));
     const kept = (await (await post(`${url}/v1/completions`, keys.alice, { model: 'chat' })).json()) as Echo;
     expect(kept.body).toBe('{"model":"chat"}');
+    // A replica that is still warming up is asked again.
+    let isWarm = false;
+    const warming = await startReplica((request, response) => {
+      if (request.url !== '/v1/models') return echo(request, response);
+      response.writeHead(isWarm ? 200 : 503).end('{"data":[{"id":"warm"}]}');
+    });
+    targets.set(targetFor('chat', [warming]));
+    for (const expected of ['chat', 'warm']) {
+      const warm = (await (await post(`${url}/v1/completions`, keys.alice, { model: 'chat' })).json()) as Echo;
+      expect(warm.body).toBe(`{"model":"${expected}"}`);
+      isWarm = true;
+    }
     // A replica without a list gets the name as sent.
     targets.set(
       targetFor(

@@ -79,6 +79,11 @@ describe('the usage of other runtimes', () => {
       { input_tokens: 7, cache_creation_input_tokens: 1, cache_read_input_tokens: 4, output_tokens: 30 },
       { ...USAGE, cachedTokens: 4 },
     ],
+    [
+      'whose prompt_tokens include the cache',
+      { prompt_tokens: 12, completion_tokens: 30, cache_read_input_tokens: 4, cache_creation_input_tokens: 5 },
+      USAGE,
+    ],
     ['nonsense', { prompt_tokens: -1, completion_tokens: 'x' }, undefined],
   ])('is read from a body: %s', (_name, usage, expected) => {
     const reader = new UsageTail();
@@ -114,6 +119,23 @@ describe('the usage of other runtimes', () => {
     ];
     pass(reader, pieces);
     expect(reader.usage).toEqual({ promptTokens: 12, completionTokens: 30, cachedTokens: 4 });
+  });
+
+  test("is not taken from the client's own JSON at the start of a stream", () => {
+    const parameters = { usage: { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 } };
+    for (const head of [
+      { type: 'response.created', response: { tools: [{ type: 'function', name: 'f', parameters }] } },
+      { type: 'response.created', response: { tools: [{ type: 'message_start', message: parameters }] } },
+    ]) {
+      const reader = new UsageTail();
+      const last = {
+        type: 'response.completed',
+        response: { ...head.response, usage: { input_tokens: 12, output_tokens: 30 } },
+      };
+      const delta = `data: {"type":"response.output_text.delta","delta":"${'x'.repeat(3_000)}"}\n\n`;
+      pass(reader, [`data: ${JSON.stringify(head)}\n\n`, delta, `data: ${JSON.stringify(last)}\n\n`]);
+      expect(reader.usage).toEqual({ promptTokens: 12, completionTokens: 30, cachedTokens: 0 });
+    }
   });
 
   test.each([{ prompt_tokens: 56, total_tokens: 56 }, { total_tokens: 56 }])(
