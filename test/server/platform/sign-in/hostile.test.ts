@@ -43,6 +43,13 @@ overServices(() => {
     return visitor.finish({ code: 'the code', state: visitor.state, ...more });
   }
 
+  async function signedIn(): Promise<Visitor> {
+    const visitor = new Visitor(service);
+    hostile.nonce = new URL(await visitor.begin(id)).searchParams.get('nonce')!;
+    expect((await visitor.finish({ code: 'the code', state: visitor.state })).status).toBe(200);
+    return visitor;
+  }
+
   test('an honest response signs in, with PKCE, state and nonce', async () => {
     const visitor = new Visitor(service);
     const url = new URL(await visitor.begin(id));
@@ -164,6 +171,11 @@ overServices(() => {
       code: 'provider_error',
       detail: expect.stringMatching(/invalid_client/),
     });
+    hostile.failure = { ...hostile.failure, challenge: 'Basic realm="the provider"' };
+    expect((await attempt()).body).toMatchObject({
+      status: 502,
+      detail: expect.stringMatching(/\(status 401\): check its client ID and client secret/),
+    });
     hostile.failure = { status: 500, body: {} };
     expect((await attempt()).status).toBe(502);
     hostile.failure = { status: 400, body: { error: 'invalid_grant' } };
@@ -192,6 +204,55 @@ overServices(() => {
     await signIn.poll();
     expect(hostile.requests.length).toBe(before + 1);
     service.clock.advance(30 * 60_000);
+    expect((await visitor.get('/api/v1/me')).status).toBe(401);
+  });
+
+  const seconds = () => Math.floor(Date.now() / 1000);
+  test.each<[string, () => void]>([
+    [
+      'a client secret that is wrong',
+      () => (hostile.failure = { status: 401, body: { error: 'invalid_client' }, challenge: 'Basic realm="x"' }),
+    ],
+    [
+      'a challenge of the token endpoint',
+      () => (hostile.failure = { status: 401, body: {}, challenge: 'Bearer error="invalid_token"' }),
+    ],
+    ['an empty object of a proxy', () => (hostile.failure = { status: 200, body: {} })],
+    ['a clock that is wrong', () => (hostile.change = (claims) => ({ ...claims, exp: seconds() - 600 }))],
+    ['a wrong audience', () => (hostile.change = (claims) => ({ ...claims, aud: 'another client' }))],
+  ])('at a refresh, %s does not end the user', async (_name, prepare) => {
+    const visitor = await signedIn();
+    const send = await visitor.token('read');
+    hostile.nonce = undefined;
+    prepare();
+    service.clock.advance(3_600_000);
+    await signIn.poll();
+    expect(service.logged.join('\n')).toContain('does not respond, retrying');
+    expect([(await visitor.get('/api/v1/me')).status, (await send('GET', '/api/v1/me')).status]).toEqual([200, 200]);
+    service.clock.advance(30 * 60_000);
+    expect((await visitor.get('/api/v1/me')).status).toBe(401);
+  });
+
+  test('at a refresh, a refused token ends the user', async () => {
+    const visitor = await signedIn();
+    hostile.failure = { status: 400, body: { error: 'invalid_grant' } };
+    service.clock.advance(3_600_000);
+    await signIn.poll();
+    expect((await visitor.get('/api/v1/me')).status).toBe(401);
+  });
+
+  test('at a refresh, user information ends the user only if it refuses the new access token', async () => {
+    hostile.metadata = { userinfo_endpoint: hostile.userInfoEndpoint };
+    hostile.userInfo = { status: 200, body: { sub: 'subject' } };
+    const visitor = await signedIn();
+    hostile.nonce = undefined;
+    hostile.userInfo = { status: 401, body: {}, challenge: 'Bearer realm="x"' };
+    service.clock.advance(3_600_000);
+    await signIn.poll();
+    expect((await visitor.get('/api/v1/me')).status).toBe(200);
+    hostile.userInfo = { status: 401, body: {}, challenge: 'Bearer error="invalid_token"' };
+    service.clock.advance(60_000);
+    await signIn.poll();
     expect((await visitor.get('/api/v1/me')).status).toBe(401);
   });
 
