@@ -1,6 +1,7 @@
 import { type From, SIGN_IN_ACTOR } from '../accounts/actor';
 import { checkDisplayName, checkEmail, NO_PASSWORD } from '../accounts/account-values';
 import { insertAccount } from '../accounts/accounts';
+import { revokeTokens } from '../accounts/management-tokens';
 import { deleteRecoveryCodes } from '../accounts/recovery-codes';
 import { findSession, type NewSession, openSession, revokeSession, revokeSessions } from '../accounts/sessions';
 import { tokenHash } from '../accounts/tokens';
@@ -307,8 +308,8 @@ async function newUser(change: ServiceChange, provider: ProviderRow, claims: Pro
 }
 
 /**
- * Links an existing account. It loses its password and second factor, so that the provider alone decides about its
- * access.
+ * Links an existing local account. It loses its password, second factor, sessions and management tokens, so that the
+ * provider alone decides about its access. An account of another provider is never linked.
  */
 async function linkedUser(
   { tx, rev, nowMs, record }: ServiceChange,
@@ -327,13 +328,18 @@ async function linkedUser(
     );
   if (isAdmin === 1)
     throw refused(`the account ${email} belongs to an administrator, and is not linked: sign in with the password`);
-  const other = await tx
+  const holder = await tx
     .selectFrom('identities')
-    .select('subject')
+    .innerJoin('identity_providers', 'identity_providers.id', 'identities.provider_id')
+    .select(['identity_providers.id', 'name'])
     .where('user_id', '=', userId)
-    .where('provider_id', '=', provider.id)
     .executeTakeFirst();
-  if (other !== undefined) throw refused(`the account ${email} belongs to another user of ${provider.name}`);
+  if (holder?.id === provider.id) throw refused(`the account ${email} belongs to another user of ${provider.name}`);
+  // That provider may not have verified the address, so its user may be another person.
+  if (holder !== undefined)
+    throw refused(
+      `the account ${email} belongs to a user of ${holder.name}: sign in with ${holder.name}, or ask an administrator to delete the account if it is not yours`,
+    );
   await tx
     .updateTable('accounts')
     .set({
@@ -349,6 +355,7 @@ async function linkedUser(
   await deleteRecoveryCodes(tx, userId);
   await tx.deleteFrom('password_resets').where('user_id', '=', userId).execute();
   await revokeSessions(tx, userId, nowMs);
+  await revokeTokens(tx, userId, nowMs);
   const user = { type: 'user', id: userId } as const;
   record({ action: 'account.provider_linked', owner: user, target: user, after: { provider: provider.name } });
   return userId;

@@ -182,6 +182,33 @@ overServices(() => {
     expect((await attempt()).status).toBe(403);
   });
 
+  test('an account of one provider is not linked by another one: its holder may be another person', async () => {
+    hostile.change = ({ email_verified: _, ...claims }) => claims;
+    const attacker = await signedIn();
+    const send = await attacker.token('write');
+    const honest = new HostileProvider();
+    await honest.start();
+    try {
+      const { body } = await root.post(PROVIDERS, {
+        name: 'Honest',
+        issuer: honest.issuer,
+        client_id: CLIENT_ID,
+        client_secret: CLIENT_SECRET,
+        links_by_email: true,
+      });
+      const victim = new Visitor(service);
+      honest.nonce = new URL(await victim.begin(body.id)).searchParams.get('nonce')!;
+      const reply = await victim.finish({ code: 'the code', state: victim.state });
+      expect([reply.status, reply.body.detail]).toEqual([
+        403,
+        'the account eve@example.com belongs to a user of Hostile: sign in with Hostile, or ask an administrator to delete the account if it is not yours',
+      ]);
+      expect((await send('GET', '/api/v1/me')).status).toBe(200);
+    } finally {
+      await honest.close();
+    }
+  });
+
   test('metadata of another issuer is refused', async () => {
     hostile.metadata = { issuer: 'https://victim.example' };
     const reply = await root.post(PROVIDERS, { name: 'Two', issuer: `${hostile.issuer}/`, client_id: CLIENT_ID });

@@ -147,10 +147,12 @@ overServices(() => {
     await real.setUser('al', { email: 'alice@example.com', name: 'Al' });
     expect((await visit('al')).reply.body.detail).toMatch(/has not verified the address/);
     await real.setUser('al', { email: 'alice@example.com', email_verified: true, name: 'Al' });
+    const send = await alice.token('write');
     const { visitor } = await visit('al');
     expect((await visitor.get('/api/v1/me')).body).toMatchObject({ id: alice.userId, has_password: false });
     // The provider alone decides now.
     expect((await alice.get('/api/v1/me')).status).toBe(401);
+    expect((await send('GET', '/api/v1/me')).status).toBe(401);
     expect((await alice.signIn(PASSWORD)).status).toBe(401);
     const reset = await root.post(`/api/v1/users/${alice.userId}/password-reset`);
     expect([reset.status, reset.body.detail]).toEqual([409, 'this account signs in with Example and has no password']);
