@@ -95,6 +95,8 @@ export class HostileProvider {
   /** The header of ID tokens. */
   header: Claims = { alg: 'RS256', kid: 'one' };
   nonce: string | undefined;
+  /** Runs before the response to a request for a refresh. */
+  onRefresh: () => void | Promise<void> = () => {};
   /** The bodies of the requests to the token endpoint. */
   readonly requests: URLSearchParams[] = [];
   readonly #key: KeyObject;
@@ -144,7 +146,9 @@ export class HostileProvider {
     if (request.url === '/userinfo') return send(this.userInfo.status, this.userInfo.body, this.userInfo.challenge);
     let text = '';
     for await (const chunk of request) text += String(chunk);
-    this.requests.push(new URLSearchParams(text));
+    const parameters = new URLSearchParams(text);
+    this.requests.push(parameters);
+    if (parameters.get('grant_type') === 'refresh_token') await this.onRefresh();
     if (this.failure !== undefined) return send(this.failure.status, this.failure.body, this.failure.challenge);
     return send(200, {
       access_token: 'an access token',
