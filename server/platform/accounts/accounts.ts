@@ -196,7 +196,7 @@ export async function demandPassword(
   if (!hasPassword)
     throw new ServiceError(
       'wrong_state',
-      'this account has no password, because it signs in with an identity provider: ask an administrator',
+      'this account has no password: change the password and the second factor at the identity provider; to delete the account, ask an administrator (capstan accounts delete)',
     );
   return authenticate(db, email, password, nowMs, {
     from: { ip: actor?.ip ?? null, userAgent: actor?.userAgent ?? null },

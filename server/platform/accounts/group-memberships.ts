@@ -71,7 +71,7 @@ export async function demandOwnMembership(tx: ServiceTx, orgId: string, userId: 
     );
 }
 
-/** Sets the membership to the highest role that the providers grant, or removes it. */
+/** Sets the membership to the highest role that the providers grant, or removes it. The last owner stays. */
 async function setRole({ tx, nowMs, record }: ServiceChange, orgId: string, userId: string): Promise<void> {
   const roles = await tx
     .selectFrom('group_memberships')
@@ -88,6 +88,17 @@ async function setRole({ tx, nowMs, record }: ServiceChange, orgId: string, user
     .executeTakeFirst();
   const before = row?.role;
   if (before === after) return;
+  if (before === 'owner' && !(await hasOtherOwner(tx, orgId, userId))) {
+    // From now on the membership is like one that a person made, so that a new owner can change it.
+    await tx.deleteFrom('group_memberships').where('org_id', '=', orgId).where('user_id', '=', userId).execute();
+    record({
+      action: 'member.last_owner_kept',
+      owner: { type: 'org', id: orgId },
+      target: { type: 'user', id: userId },
+      after: { role: before },
+    });
+    return;
+  }
   if (after === undefined)
     await tx.deleteFrom('memberships').where('org_id', '=', orgId).where('user_id', '=', userId).execute();
   else if (before === undefined)
@@ -111,6 +122,17 @@ async function setRole({ tx, nowMs, record }: ServiceChange, orgId: string, user
     ...(before === undefined ? {} : { before: { role: before } }),
     after: { role: after ?? null },
   });
+}
+
+async function hasOtherOwner(tx: ServiceTx, orgId: string, userId: string): Promise<boolean> {
+  const row = await tx
+    .selectFrom('memberships')
+    .select('user_id')
+    .where('org_id', '=', orgId)
+    .where('role', '=', 'owner')
+    .where('user_id', '!=', userId)
+    .executeTakeFirst();
+  return row !== undefined;
 }
 
 function actionOf(before: MemberRole | undefined, after: MemberRole | undefined): string {

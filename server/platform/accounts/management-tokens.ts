@@ -109,6 +109,16 @@ export async function revokeToken(
   });
 }
 
+/** Revokes all tokens of a user. */
+export async function revokeTokens(tx: ServiceTx, userId: string, nowMs: number): Promise<void> {
+  await tx
+    .updateTable('management_tokens')
+    .set({ revoked_at: nowMs })
+    .where('user_id', '=', userId)
+    .where('revoked_at', 'is', null)
+    .execute();
+}
+
 /**
  * Returns the bearer of an active token, and records the use. The token of an account without a password works only
  * while an identity provider confirms the user.

@@ -1,12 +1,13 @@
 import { type From, SIGN_IN_ACTOR } from '../accounts/actor';
 import { checkDisplayName, checkEmail, NO_PASSWORD } from '../accounts/account-values';
 import { insertAccount } from '../accounts/accounts';
+import { revokeTokens } from '../accounts/management-tokens';
 import { deleteRecoveryCodes } from '../accounts/recovery-codes';
 import { findSession, type NewSession, openSession, revokeSession, revokeSessions } from '../accounts/sessions';
 import { tokenHash } from '../accounts/tokens';
 import { serviceChange, type ServiceChange } from '../store/change';
 import { ServiceError } from '../store/errors';
-import type { AccountRow } from '../store/schema';
+import type { AccountRow, ServiceDb } from '../store/schema';
 import type { StoreContext } from '../store/store-context';
 import { applyGroups, rolesOf } from '../accounts/group-memberships';
 import { findProvider, mappingsOf, type ProviderClient, toClient } from './providers';
@@ -29,10 +30,15 @@ export interface ProviderTokens {
   refreshToken: string | null;
 }
 
-/** An identity that the provider must confirm now. */
-export interface DueIdentity {
+/** An identity, and the time of its last confirmation when it was read. After a later one, an answer counts no more. */
+export interface ReadIdentity {
   issuer: string;
   subject: string;
+  confirmedAt: number;
+}
+
+/** An identity that the provider must confirm now. */
+export interface DueIdentity extends ReadIdentity {
   refreshToken: string;
   provider: ProviderClient;
 }
@@ -41,6 +47,7 @@ export interface DueIdentity {
 const OUTAGE_MS = 30 * 60_000;
 /** A refresh that failed without an answer of the provider is repeated after this time. */
 const RETRY_MS = 60_000;
+/** For each provider. */
 const MAX_DUE = 50;
 /** Longer tokens are not stored. The logout at the provider then asks the user. */
 const MAX_ID_TOKEN_LENGTH = 16_384;
@@ -110,12 +117,36 @@ export async function findProviderSession(
   };
 }
 
-/** Returns identities to refresh: their time has come, and a session or a management token of the user needs them. */
-export async function dueIdentities({ db, box, now }: StoreContext): Promise<DueIdentity[]> {
+/**
+ * Returns identities to refresh, by provider: their time has come, and a session or a management token of the user
+ * needs them.
+ */
+export async function dueIdentities({ db, box, now }: StoreContext): Promise<DueIdentity[][]> {
   const nowMs = now();
-  const rows = await db
+  const providers = await db.selectFrom('identity_providers').selectAll().where('status', '=', 'active').execute();
+  const due: DueIdentity[][] = [];
+  for (const provider of providers) {
+    const rows = await findDue(db, provider.id, nowMs);
+    if (rows.length === 0) continue;
+    const client = toClient(provider, box);
+    due.push(
+      rows.map((row) => ({
+        issuer: row.issuer,
+        subject: row.subject,
+        confirmedAt: row.confirmed_at,
+        refreshToken: box.open(row.refresh_token!, refreshPurpose(row)),
+        provider: client,
+      })),
+    );
+  }
+  return due;
+}
+
+function findDue(db: ServiceDb, providerId: string, nowMs: number): Promise<IdentityRow[]> {
+  return db
     .selectFrom('identities')
     .selectAll()
+    .where('provider_id', '=', providerId)
     .where('refresh_at', '<=', nowMs)
     .where('refresh_token', 'is not', null)
     .where((eb) =>
@@ -146,34 +177,25 @@ export async function dueIdentities({ db, box, now }: StoreContext): Promise<Due
     .orderBy('refresh_at')
     .limit(MAX_DUE)
     .execute();
-  const due: DueIdentity[] = [];
-  for (const row of rows) {
-    const provider = await findProvider(db, row.provider_id);
-    if (provider.status !== 'active') continue;
-    due.push({
-      issuer: row.issuer,
-      subject: row.subject,
-      refreshToken: box.open(row.refresh_token!, refreshPurpose(row)),
-      provider: toClient(provider, box),
-    });
-  }
-  return due;
 }
 
 /**
- * Records that a provider has confirmed a user, and applies the groups.
+ * Records that a provider has confirmed a user, and applies the groups. Does nothing if the user has signed in after
+ * `confirmedAt`.
  * @returns Why the user may no longer sign in. Undefined if it may.
  */
 export async function confirmIdentity(
   context: StoreContext,
   claims: ProviderClaims,
   refreshToken: string | null,
+  confirmedAt: number,
 ): Promise<string | undefined> {
   const { db, now } = context;
   const nowMs = now();
   return serviceChange(db, nowMs, { actor: SIGN_IN_ACTOR }, async (change) => {
     const known = await findIdentity(change, claims);
     if (known === undefined) return 'the identity was deleted';
+    if (known.confirmed_at !== confirmedAt) return undefined;
     const provider = await findProvider(change.tx, known.provider_id);
     try {
       demandAdmission(provider, { ...claims, email: claims.email ?? known.email });
@@ -186,28 +208,39 @@ export async function confirmIdentity(
   });
 }
 
-/** Ends sessions, management tokens and group memberships of a user that the provider no longer confirms. */
+/**
+ * Ends sessions, management tokens and group memberships of a user that the provider no longer confirms. Does nothing
+ * if the user has signed in after `confirmedAt`.
+ */
 export async function endIdentity(
   { db, now }: StoreContext,
-  { issuer, subject }: Pick<ProviderClaims, 'issuer' | 'subject'>,
+  { issuer, subject, confirmedAt }: ReadIdentity,
   reason: string,
 ): Promise<void> {
   await serviceChange(db, now(), { actor: SIGN_IN_ACTOR }, async (change) => {
     const known = await findIdentity(change, { issuer, subject });
-    if (known !== undefined) await end(change, known, await findProvider(change.tx, known.provider_id), reason);
+    if (known?.confirmed_at === confirmedAt)
+      await end(change, known, await findProvider(change.tx, known.provider_id), reason);
   });
 }
 
-/** Asks again later, because the provider did not answer. */
-export async function postponeIdentity(
+/**
+ * Asks a provider again later about all its due users, because it did not answer about this one. This one comes last,
+ * so that a fault of one user cannot keep the others from a refresh.
+ */
+export async function postponeProvider(
   { db, now }: StoreContext,
-  { issuer, subject }: Pick<ProviderClaims, 'issuer' | 'subject'>,
+  { issuer, subject, confirmedAt }: ReadIdentity,
 ): Promise<void> {
+  const nowMs = now();
+  const others = db.updateTable('identities').set({ refresh_at: nowMs + RETRY_MS - 1 });
+  await others.where('issuer', '=', issuer).where('subject', '!=', subject).where('refresh_at', '<=', nowMs).execute();
   await db
     .updateTable('identities')
-    .set({ refresh_at: now() + RETRY_MS })
+    .set({ refresh_at: nowMs + RETRY_MS })
     .where('issuer', '=', issuer)
     .where('subject', '=', subject)
+    .where('confirmed_at', '=', confirmedAt)
     .where('refresh_token', 'is not', null)
     .execute();
 }
@@ -307,8 +340,8 @@ async function newUser(change: ServiceChange, provider: ProviderRow, claims: Pro
 }
 
 /**
- * Links an existing account. It loses its password and second factor, so that the provider alone decides about its
- * access.
+ * Links an existing local account. It loses its password, second factor, sessions and management tokens, so that the
+ * provider alone decides about its access. An account of another provider is never linked.
  */
 async function linkedUser(
   { tx, rev, nowMs, record }: ServiceChange,
@@ -327,13 +360,18 @@ async function linkedUser(
     );
   if (isAdmin === 1)
     throw refused(`the account ${email} belongs to an administrator, and is not linked: sign in with the password`);
-  const other = await tx
+  const holder = await tx
     .selectFrom('identities')
-    .select('subject')
+    .innerJoin('identity_providers', 'identity_providers.id', 'identities.provider_id')
+    .select(['identity_providers.id', 'name'])
     .where('user_id', '=', userId)
-    .where('provider_id', '=', provider.id)
     .executeTakeFirst();
-  if (other !== undefined) throw refused(`the account ${email} belongs to another user of ${provider.name}`);
+  if (holder?.id === provider.id) throw refused(`the account ${email} belongs to another user of ${provider.name}`);
+  // That provider may not have verified the address, so its user may be another person.
+  if (holder !== undefined)
+    throw refused(
+      `the account ${email} belongs to a user of ${holder.name}: sign in with ${holder.name}, or ask an administrator to delete the account if it is not yours`,
+    );
   await tx
     .updateTable('accounts')
     .set({
@@ -349,6 +387,7 @@ async function linkedUser(
   await deleteRecoveryCodes(tx, userId);
   await tx.deleteFrom('password_resets').where('user_id', '=', userId).execute();
   await revokeSessions(tx, userId, nowMs);
+  await revokeTokens(tx, userId, nowMs);
   const user = { type: 'user', id: userId } as const;
   record({ action: 'account.provider_linked', owner: user, target: user, after: { provider: provider.name } });
   return userId;

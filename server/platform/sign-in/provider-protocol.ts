@@ -28,7 +28,7 @@ const MAX_TEXT = 200;
 /** The client's message for an error of the transport. The cause says more. */
 const WRAPPED = 'something went wrong';
 const USER_ERRORS = new Set(['invalid_grant', 'access_denied', 'consent_required', 'interaction_required']);
-/** Codes of the client for a response whose content is wrong. */
+/** Codes of the client for a response whose content is wrong. At a sign-in they refuse the user. */
 const FAILED_CHECKS = new Set([
   'OAUTH_INVALID_RESPONSE',
   'OAUTH_JSON_ATTRIBUTE_COMPARISON_FAILED',
@@ -140,16 +140,32 @@ export class ProviderProtocol {
       if (knownSubject !== undefined && subject !== knownSubject)
         throw new ProviderRefusal('the refreshed ID token is for another user');
       const hasUserInfo = config.serverMetadata().userinfo_endpoint !== undefined;
-      const userInfo = hasUserInfo ? await client.fetchUserInfo(config, tokens.access_token, subject) : {};
+      const userInfo = hasUserInfo ? await this.#userInfo(client, config, tokens.access_token, subject) : {};
       if (!hasUserInfo && tokens.id_token === undefined)
-        throw new ProviderRefusal('the provider sends neither an ID token nor user information at a refresh');
+        throw new Error('the provider sends neither an ID token nor user information at a refresh');
       return {
         claims: toClaims(provider, subject, { ...userInfo, ...idClaims }),
         idToken: tokens.id_token ?? null,
         refreshToken: tokens.refresh_token ?? null,
       };
     } catch (error) {
-      throw asRefusal(client, error);
+      throw asRefusal(client, error, knownSubject !== undefined);
+    }
+  }
+
+  /** A new access token that does not work means that the provider has disabled the user. */
+  async #userInfo(
+    client: typeof OpenidClient,
+    config: OpenidClient.Configuration,
+    accessToken: string,
+    subject: string,
+  ): Promise<OpenidClient.UserInfoResponse> {
+    try {
+      return await client.fetchUserInfo(config, accessToken, subject);
+    } catch (error) {
+      if (challengeErrors(client, error).includes('invalid_token'))
+        throw new ProviderRefusal('the provider sends no information about the user: invalid_token');
+      throw error;
     }
   }
 
@@ -242,17 +258,27 @@ function textOrNull(value: unknown): string | null {
 }
 
 /**
- * Returns a refusal if the provider has refused the user, or its response failed a check. Everything else may be a
- * passing fault, or a mistake in the settings of the provider.
+ * Returns a refusal if the provider has refused the user. Everything else may be a passing fault, or a mistake in the
+ * settings of the provider: at a refresh it must not end a user. A response to a sign-in that fails a check refuses it.
  */
-function asRefusal(client: typeof OpenidClient, error: unknown): Error {
+function asRefusal(client: typeof OpenidClient, error: unknown, isRefresh: boolean): Error {
   if (error instanceof ProviderRefusal) return error;
+  const codes = challengeErrors(client, error);
   const isRefused =
     error instanceof client.AuthorizationResponseError ||
-    error instanceof client.WWWAuthenticateChallengeError ||
+    codes.some((code) => USER_ERRORS.has(code)) ||
     (error instanceof client.ResponseBodyError && USER_ERRORS.has(error.error)) ||
-    (error instanceof client.ClientError && FAILED_CHECKS.has(error.code ?? ''));
-  return isRefused ? new ProviderRefusal(reasonOf(error)) : new Error(reasonOf(error));
+    (!isRefresh && error instanceof client.ClientError && FAILED_CHECKS.has(error.code ?? ''));
+  if (isRefused) return new ProviderRefusal(reasonOf(error));
+  if (!(error instanceof client.WWWAuthenticateChallengeError)) return new Error(reasonOf(error));
+  const answer = [`status ${error.status}`, ...codes].join(', ');
+  return new Error(`the provider does not accept this client (${answer}): check its client ID and client secret`);
+}
+
+/** Returns the error codes in the header WWW-Authenticate of a response. */
+function challengeErrors(client: typeof OpenidClient, error: unknown): string[] {
+  if (!(error instanceof client.WWWAuthenticateChallengeError)) return [];
+  return error.cause.flatMap(({ parameters }) => (parameters.error === undefined ? [] : [parameters.error]));
 }
 
 /** Returns a message for users and the log. It contains no tokens and no control characters. */

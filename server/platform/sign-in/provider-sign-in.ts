@@ -23,7 +23,7 @@ export interface ProviderSignInOptions {
     | 'dueIdentities'
     | 'confirmIdentity'
     | 'endIdentity'
-    | 'postponeIdentity'
+    | 'postponeProvider'
   >;
   log: Log;
   /** Where browsers reach the console. */
@@ -127,13 +127,15 @@ export class ProviderSignIn {
   /** Returns the address that ends the session at the provider, if the session began there and it has one. */
   async logoutUrl(idHash: string): Promise<string | undefined> {
     const { store, log, origin } = this.#options;
-    const found = await store.findProviderSession(idHash);
-    if (found === undefined) return undefined;
+    let provider: string | undefined;
     try {
+      const found = await store.findProviderSession(idHash);
+      if (found === undefined) return undefined;
+      provider = found.provider.name;
       return await this.#protocol.logoutUrl(found.provider, found.idToken, `${origin}/sign-in`);
     } catch (error) {
-      // The session in the console ends anyway.
-      log.warn({ provider: found.provider.name, reason: reasonOf(error) }, 'cannot read the identity provider');
+      // The session in the console has ended already.
+      log.warn({ provider, reason: reasonOf(error) }, 'cannot read the identity provider');
       return undefined;
     }
   }
@@ -163,21 +165,26 @@ export class ProviderSignIn {
   async #poll(): Promise<void> {
     const { store, log } = this.#options;
     try {
-      for (const due of this.#isClosed ? [] : await store.dueIdentities()) {
-        if (this.#isClosed) return;
-        await this.#refresh(due);
-      }
+      const due = this.#isClosed ? [] : await store.dueIdentities();
+      const polls = await Promise.allSettled(due.map((identities) => this.#pollProvider(identities)));
+      for (const poll of polls) if (poll.status === 'rejected') throw poll.reason;
     } catch (error) {
       log.warn({ reason: (error as Error).message }, 'cannot read the users of identity providers, retrying');
     }
   }
 
-  async #refresh(due: DueIdentity): Promise<void> {
+  /** Stops at the first fault, because each request to a provider that hangs takes long. */
+  async #pollProvider(identities: readonly DueIdentity[]): Promise<void> {
+    for (const due of identities) if (this.#isClosed || !(await this.#refresh(due))) return;
+  }
+
+  /** Returns whether the provider has answered. */
+  async #refresh(due: DueIdentity): Promise<boolean> {
     const { store, log } = this.#options;
     const provider = due.provider.name;
     try {
       const { claims, refreshToken } = await this.#protocol.refresh(due.provider, due.subject, due.refreshToken);
-      const reason = await store.confirmIdentity(claims, refreshToken);
+      const reason = await store.confirmIdentity(claims, refreshToken, due.confirmedAt);
       if (reason !== undefined) log.info({ provider, reason }, 'a user may no longer sign in');
     } catch (error) {
       const reason = reasonOf(error);
@@ -186,9 +193,11 @@ export class ProviderSignIn {
         await store.endIdentity(due, reason);
       } else {
         log.warn({ provider, reason }, 'the identity provider does not respond, retrying in a minute');
-        await store.postponeIdentity(due);
+        await store.postponeProvider(due);
+        return false;
       }
     }
+    return true;
   }
 
   async #pendingOf(sealed: string | undefined): Promise<PendingSignIn> {
@@ -207,7 +216,10 @@ export class ProviderSignIn {
       const reason = reasonOf(error);
       log.warn({ provider: name, reason }, 'sign-in with an identity provider failed');
       if (error instanceof ProviderRefusal) throw new ServiceError('sign_in_refused', `${name}: ${reason}`);
-      throw new ProviderFault(`${name}: ${reason}`);
+      // The reason may name hosts of the network, and the caller has not signed in.
+      throw new ProviderFault(
+        `${name} does not respond, or its settings are wrong: an administrator finds the reason in the log`,
+      );
     }
   }
 }

@@ -4,9 +4,10 @@ import {
   dueIdentities,
   endIdentity,
   findProviderSession,
-  postponeIdentity,
+  postponeProvider,
   type ProviderClaims,
   type ProviderTokens,
+  type ReadIdentity,
   signInWithProvider,
 } from '../sign-in/identities';
 import {
@@ -55,11 +56,10 @@ export function signInMethods(context: StoreContext) {
     ) => signInWithProvider(context, providerId, claims, tokens, from, replaced),
     findProviderSession: (idHash: string) => findProviderSession(context, idHash),
     dueIdentities: () => dueIdentities(context),
-    confirmIdentity: (claims: ProviderClaims, refreshToken: string | null) =>
-      confirmIdentity(context, claims, refreshToken),
-    endIdentity: (identity: Pick<ProviderClaims, 'issuer' | 'subject'>, reason: string) =>
-      endIdentity(context, identity, reason),
-    postponeIdentity: (identity: Pick<ProviderClaims, 'issuer' | 'subject'>) => postponeIdentity(context, identity),
+    confirmIdentity: (claims: ProviderClaims, refreshToken: string | null, confirmedAt: number) =>
+      confirmIdentity(context, claims, refreshToken, confirmedAt),
+    endIdentity: (identity: ReadIdentity, reason: string) => endIdentity(context, identity, reason),
+    postponeProvider: (identity: ReadIdentity) => postponeProvider(context, identity),
   };
 }
 

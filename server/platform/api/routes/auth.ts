@@ -40,8 +40,8 @@ export const ROUTES: readonly ApiRoute[] = [
     isBodyOptional: true,
     responses: { 200: ProviderLogout, 204: null },
     handle: async ({ context: { store, settings, providers }, actor, session }) => {
-      const url = await providers?.logoutUrl(session!.idHash);
       await store.revokeSession(actor, session!.idHash);
+      const url = await providers?.logoutUrl(session!.idHash);
       const headers = endedCookie(settings);
       return url === undefined ? { status: 204, headers } : { status: 200, body: { url }, headers };
     },

@@ -1099,6 +1099,7 @@ const en = {
   'event.owner.deleted': 'Account or organization deleted',
   'event.org.updated': 'Organization changed',
   'event.member.added': 'Member added',
+  'event.member.last_owner_kept': 'Last owner kept',
   'event.member.removed': 'Member removed',
   'event.member.role_changed': 'Member role changed',
   'event.member.invited': 'Member invited',

@@ -1060,6 +1060,7 @@ const zhCn: Readonly<Record<MessageKey, string>> = {
   'event.owner.deleted': '已删除账户或组织',
   'event.org.updated': '已修改组织',
   'event.member.added': '已添加成员',
+  'event.member.last_owner_kept': '已保留最后一位所有者',
   'event.member.removed': '已移除成员',
   'event.member.role_changed': '已更改成员角色',
   'event.member.invited': '已邀请成员',

@@ -13,8 +13,10 @@ overServices(() => {
   let signIn: ProviderSignIn;
   let root: Person;
   let id: string;
+  let others: HostileProvider[];
 
   beforeEach(async () => {
+    others = [];
     hostile = new HostileProvider();
     await hostile.start();
     signIn = addSignIn(service);
@@ -30,7 +32,7 @@ overServices(() => {
   });
   afterEach(async () => {
     await signIn.close();
-    await hostile.close();
+    for (const provider of [hostile, ...others]) await provider.close();
     // Nothing secret reaches a log line.
     for (const secret of [CLIENT_SECRET, 'an access token', 'a refresh token', 'the code', 'eyJ'])
       expect(service.logged.join('\n')).not.toContain(secret);
@@ -41,6 +43,29 @@ overServices(() => {
     const url = new URL(await visitor.begin(id));
     hostile.nonce = url.searchParams.get('nonce')!;
     return visitor.finish({ code: 'the code', state: visitor.state, ...more });
+  }
+
+  /** A second provider. */
+  async function addHonest(more: object = {}): Promise<{ honest: HostileProvider; honestId: string }> {
+    const honest = new HostileProvider();
+    await honest.start();
+    others.push(honest);
+    const { status, body } = await root.post(PROVIDERS, {
+      name: 'Honest',
+      issuer: honest.issuer,
+      client_id: CLIENT_ID,
+      client_secret: CLIENT_SECRET,
+      ...more,
+    });
+    expect(status).toBe(201);
+    return { honest, honestId: body.id };
+  }
+
+  async function signedIn(at = hostile, providerId = id): Promise<Visitor> {
+    const visitor = new Visitor(service);
+    at.nonce = new URL(await visitor.begin(providerId)).searchParams.get('nonce')!;
+    expect((await visitor.finish({ code: 'the code', state: visitor.state })).status).toBe(200);
+    return visitor;
   }
 
   test('an honest response signs in, with PKCE, state and nonce', async () => {
@@ -159,15 +184,30 @@ overServices(() => {
 
   test('wrong settings are a fault of the provider, not of the user', async () => {
     hostile.failure = { status: 401, body: { error: 'invalid_client' } };
-    expect((await attempt()).body).toMatchObject({
-      status: 502,
-      code: 'provider_error',
-      detail: expect.stringMatching(/invalid_client/),
-    });
+    expect((await attempt()).body).toMatchObject({ status: 502, code: 'provider_error' });
+    expect(service.logged.join('\n')).toContain('invalid_client');
+    hostile.failure = { ...hostile.failure, challenge: 'Basic realm="the provider"' };
+    expect((await attempt()).status).toBe(502);
+    expect(service.logged.join('\n')).toContain('(status 401): check its client ID and client secret');
     hostile.failure = { status: 500, body: {} };
     expect((await attempt()).status).toBe(502);
     hostile.failure = { status: 400, body: { error: 'invalid_grant' } };
     expect((await attempt()).status).toBe(403);
+  });
+
+  test('an account of one provider is not linked by another one: its holder may be another person', async () => {
+    hostile.change = ({ email_verified: _, ...claims }) => claims;
+    const attacker = await signedIn();
+    const send = await attacker.token('write');
+    const { honest, honestId } = await addHonest({ links_by_email: true });
+    const victim = new Visitor(service);
+    honest.nonce = new URL(await victim.begin(honestId)).searchParams.get('nonce')!;
+    const reply = await victim.finish({ code: 'the code', state: victim.state });
+    expect([reply.status, reply.body.detail]).toEqual([
+      403,
+      'the account eve@example.com belongs to a user of Hostile: sign in with Hostile, or ask an administrator to delete the account if it is not yours',
+    ]);
+    expect((await send('GET', '/api/v1/me')).status).toBe(200);
   });
 
   test('metadata of another issuer is refused', async () => {
@@ -193,6 +233,138 @@ overServices(() => {
     expect(hostile.requests.length).toBe(before + 1);
     service.clock.advance(30 * 60_000);
     expect((await visitor.get('/api/v1/me')).status).toBe(401);
+  });
+
+  const seconds = () => Math.floor(Date.now() / 1000);
+  test.each<[string, () => void]>([
+    [
+      'a client secret that is wrong',
+      () => (hostile.failure = { status: 401, body: { error: 'invalid_client' }, challenge: 'Basic realm="x"' }),
+    ],
+    [
+      'a challenge of the token endpoint',
+      () => (hostile.failure = { status: 401, body: {}, challenge: 'Bearer error="invalid_token"' }),
+    ],
+    ['an empty object of a proxy', () => (hostile.failure = { status: 200, body: {} })],
+    ['a clock that is wrong', () => (hostile.change = (claims) => ({ ...claims, exp: seconds() - 600 }))],
+    ['a wrong audience', () => (hostile.change = (claims) => ({ ...claims, aud: 'another client' }))],
+  ])('at a refresh, %s does not end the user', async (_name, prepare) => {
+    const visitor = await signedIn();
+    const send = await visitor.token('read');
+    hostile.nonce = undefined;
+    prepare();
+    service.clock.advance(3_600_000);
+    await signIn.poll();
+    expect(service.logged.join('\n')).toContain('does not respond, retrying');
+    expect([(await visitor.get('/api/v1/me')).status, (await send('GET', '/api/v1/me')).status]).toEqual([200, 200]);
+    service.clock.advance(30 * 60_000);
+    expect((await visitor.get('/api/v1/me')).status).toBe(401);
+  });
+
+  test('at a refresh, a refused token ends the user', async () => {
+    const visitor = await signedIn();
+    hostile.failure = { status: 400, body: { error: 'invalid_grant' } };
+    service.clock.advance(3_600_000);
+    await signIn.poll();
+    expect((await visitor.get('/api/v1/me')).status).toBe(401);
+  });
+
+  test('at a refresh, user information ends the user only if it refuses the new access token', async () => {
+    hostile.metadata = { userinfo_endpoint: hostile.userInfoEndpoint };
+    hostile.userInfo = { status: 200, body: { sub: 'subject' } };
+    const visitor = await signedIn();
+    hostile.nonce = undefined;
+    hostile.userInfo = { status: 401, body: {}, challenge: 'Bearer realm="x"' };
+    service.clock.advance(3_600_000);
+    await signIn.poll();
+    expect((await visitor.get('/api/v1/me')).status).toBe(200);
+    hostile.userInfo = { status: 401, body: {}, challenge: 'Bearer error="invalid_token"' };
+    service.clock.advance(60_000);
+    await signIn.poll();
+    expect((await visitor.get('/api/v1/me')).status).toBe(401);
+  });
+
+  test('a provider that hangs delays no user of another one', async () => {
+    const { honest, honestId } = await addHonest();
+    await signedIn();
+    honest.change = (claims) => ({ ...claims, email: 'honest@example.com' });
+    const visitor = await signedIn(honest, honestId);
+    honest.nonce = undefined;
+    // The one answers only after the other was asked.
+    hostile.onRefresh = () => new Promise((resolve) => (honest.onRefresh = resolve));
+    service.clock.advance(3_600_000);
+    hostile.nonce = undefined;
+    await signIn.poll();
+    expect(service.logged.join('\n')).not.toContain('does not respond');
+    service.clock.advance(3_500_000);
+    expect((await visitor.get('/api/v1/me')).status).toBe(200);
+  });
+
+  test('after a fault, a provider is asked about no other user until a minute later', async () => {
+    const subjects = ['one', 'two', 'three'];
+    const visitors: Visitor[] = [];
+    for (const sub of subjects) {
+      hostile.change = (claims) => ({ ...claims, sub, email: `${sub}@example.com` });
+      visitors.push(await signedIn());
+    }
+    hostile.failure = { status: 503, body: {} };
+    service.clock.advance(3_600_000);
+    const before = hostile.requests.length;
+    await signIn.poll();
+    await signIn.poll();
+    expect(hostile.requests.length).toBe(before + 1);
+    // The user of the fault is the last one then, so that it cannot keep the others from a refresh.
+    const order = ['two', 'three', 'one'];
+    hostile.failure = undefined;
+    hostile.nonce = undefined;
+    hostile.onRefresh = () => {
+      const sub = order.shift()!;
+      hostile.change = (claims) => ({ ...claims, sub, email: `${sub}@example.com` });
+    };
+    service.clock.advance(60_000);
+    await signIn.poll();
+    expect(hostile.requests.length).toBe(before + 4);
+    for (const visitor of visitors) expect((await visitor.get('/api/v1/me')).status).toBe(200);
+  });
+
+  test.each<[string, () => void]>([
+    ['refusal', () => (hostile.failure = { status: 400, body: { error: 'invalid_grant' } })],
+    ['answer', () => (hostile.change = (claims) => ({ ...claims, email: 'eve@example.org' }))],
+  ])('a late %s to a refresh does not end a session that has begun since', async (_name, prepare) => {
+    await root.send('PATCH', `${PROVIDERS}/${id}`, { email_domains: ['example.com'] });
+    await signedIn();
+    let visitor: Visitor | undefined;
+    hostile.onRefresh = async () => {
+      visitor = await signedIn();
+      hostile.nonce = undefined;
+      prepare();
+    };
+    service.clock.advance(3_600_000);
+    await signIn.poll();
+    expect((await visitor!.get('/api/v1/me')).status).toBe(200);
+  });
+
+  test('a logout ends the session, although the service cannot read the session of the provider', async () => {
+    const visitor = await signedIn();
+    const db = await openServiceDatabase(service.location);
+    await db.updateTable('provider_sessions').set({ id_token: 'not encrypted' }).execute();
+    await db.destroy();
+    const reply = await visitor.post('/api/v1/auth/logout');
+    expect([reply.status, reply.headers['set-cookie']]).toEqual([204, expect.stringMatching(/Max-Age=0/)]);
+    expect((await visitor.get('/api/v1/me')).status).toBe(401);
+  });
+
+  test('a visitor learns no address of the network from a fault', async () => {
+    await hostile.close();
+    const reply = await service.send('POST', `/api/v1/auth/providers/${id}/begin`, {
+      headers: { ...JSON_TYPE, origin: ORIGIN },
+      body: '{}',
+    });
+    expect([reply.status, reply.body.detail]).toEqual([
+      502,
+      'Hostile does not respond, or its settings are wrong: an administrator finds the reason in the log',
+    ]);
+    expect(service.logged.join('\n')).toContain(`cannot reach ${new URL(hostile.issuer).host}`);
   });
 
   test('a refresh for another user ends the session', async () => {

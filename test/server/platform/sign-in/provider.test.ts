@@ -147,10 +147,12 @@ overServices(() => {
     await real.setUser('al', { email: 'alice@example.com', name: 'Al' });
     expect((await visit('al')).reply.body.detail).toMatch(/has not verified the address/);
     await real.setUser('al', { email: 'alice@example.com', email_verified: true, name: 'Al' });
+    const send = await alice.token('write');
     const { visitor } = await visit('al');
     expect((await visitor.get('/api/v1/me')).body).toMatchObject({ id: alice.userId, has_password: false });
     // The provider alone decides now.
     expect((await alice.get('/api/v1/me')).status).toBe(401);
+    expect((await send('GET', '/api/v1/me')).status).toBe(401);
     expect((await alice.signIn(PASSWORD)).status).toBe(401);
     const reset = await root.post(`/api/v1/users/${alice.userId}/password-reset`);
     expect([reset.status, reset.body.detail]).toEqual([409, 'this account signs in with Example and has no password']);
@@ -200,6 +202,25 @@ overServices(() => {
     expect(await rolesOf(last)).toEqual([['other', 'viewer']]);
   });
 
+  test.each([
+    ['removed', []],
+    ['demoted', [{ group: 'engineers', org: 'lab', role: 'viewer' }]],
+  ] as const)('the last owner of an organization is not %s by a group', async (_name, mappings) => {
+    await setUp({ mappings: [{ group: 'engineers', org, role: 'owner' }] });
+    const { visitor } = await visit('ada');
+    expect((await alice.send('DELETE', `/api/v1/orgs/${org}/members/${alice.userId}`)).status).toBe(204);
+    await edit({ mappings });
+    await signIn.poll();
+    expect(await rolesOf(visitor)).toEqual([['lab', 'owner']]);
+    expect((await actionsOf()).filter((action: string) => action === 'member.last_owner_kept')).toHaveLength(1);
+    // It is a membership like one that a person made, and the event is not repeated.
+    service.clock.advance(HOUR_MS);
+    await signIn.poll();
+    expect((await actionsOf()).filter((action: string) => action === 'member.last_owner_kept')).toHaveLength(1);
+    const members = (await visitor.get(`/api/v1/orgs/${org}/members`)).body.data;
+    expect(members.map(({ email, role }: any) => [email, role])).toEqual([['ada@example.com', 'owner']]);
+  });
+
   test('a disabled provider ends sessions at once, and a deleted one frees its accounts', async () => {
     await setUp();
     const { visitor } = await visit('ada');
@@ -236,6 +257,9 @@ overServices(() => {
     const { visitor } = await visit('ada');
     const change = await visitor.post('/api/v1/me/password', { current: '', password: 'a new long password' });
     expect([change.status, change.body.code]).toEqual([409, 'wrong_state']);
+    expect(change.body.detail).toBe(
+      'this account has no password: change the password and the second factor at the identity provider; to delete the account, ask an administrator (capstan accounts delete)',
+    );
     expect(
       (
         await service.send('POST', '/api/v1/auth/login', {

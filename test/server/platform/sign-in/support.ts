@@ -14,6 +14,13 @@ export const ISSUED_SCOPES = ['openid', 'profile', 'email', 'groups'];
 
 export type Claims = Record<string, unknown>;
 
+interface Answer {
+  status: number;
+  body: object;
+  /** The header WWW-Authenticate. */
+  challenge?: string;
+}
+
 /** oidc-provider in a process. */
 export class RealProvider {
   readonly issuer: string;
@@ -82,10 +89,14 @@ export class HostileProvider {
   /** Changes the metadata. */
   metadata: Claims = {};
   /** The response of the token endpoint instead of tokens. */
-  failure: { status: number; body: object } | undefined;
+  failure: Answer | undefined;
+  /** The response of the user information. The metadata must name `userInfoEndpoint`. */
+  userInfo: Answer = { status: 200, body: {} };
   /** The header of ID tokens. */
   header: Claims = { alg: 'RS256', kid: 'one' };
   nonce: string | undefined;
+  /** Runs before the response to a request for a refresh. */
+  onRefresh: () => void | Promise<void> = () => {};
   /** The bodies of the requests to the token endpoint. */
   readonly requests: URLSearchParams[] = [];
   readonly #key: KeyObject;
@@ -105,14 +116,21 @@ export class HostileProvider {
     this.issuer = `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
   }
 
+  get userInfoEndpoint(): string {
+    return `${this.issuer}/userinfo`;
+  }
+
   async close(): Promise<void> {
     this.#server.closeAllConnections();
     await new Promise((resolve) => this.#server.close(resolve));
   }
 
   async #handle(request: http.IncomingMessage, response: http.ServerResponse): Promise<void> {
-    const send = (status: number, body: object) => {
-      response.writeHead(status, { 'content-type': 'application/json' });
+    const send = (status: number, body: object, challenge?: string) => {
+      response.writeHead(status, {
+        'content-type': 'application/json',
+        ...(challenge === undefined ? {} : { 'www-authenticate': challenge }),
+      });
       response.end(JSON.stringify(body));
     };
     if (request.url === '/.well-known/openid-configuration')
@@ -125,10 +143,13 @@ export class HostileProvider {
         ...this.metadata,
       });
     if (request.url === '/keys') return send(200, { keys: [this.#jwk] });
+    if (request.url === '/userinfo') return send(this.userInfo.status, this.userInfo.body, this.userInfo.challenge);
     let text = '';
     for await (const chunk of request) text += String(chunk);
-    this.requests.push(new URLSearchParams(text));
-    if (this.failure !== undefined) return send(this.failure.status, this.failure.body);
+    const parameters = new URLSearchParams(text);
+    this.requests.push(parameters);
+    if (parameters.get('grant_type') === 'refresh_token') await this.onRefresh();
+    if (this.failure !== undefined) return send(this.failure.status, this.failure.body, this.failure.challenge);
     return send(200, {
       access_token: 'an access token',
       token_type: 'Bearer',
