@@ -22,7 +22,7 @@ import { RERANKER_PROMPT, rerankerBody } from './text/reranker-prompt';
 import type { EncodedInput, TextInput } from './text/truncate-input';
 
 /** Maximum number of inputs, pairs or documents of one call. */
-const MAX_INPUTS = 65_536;
+export const MAX_INPUTS = 65_536;
 /** Texts that are tokenized together, while the engine computes those before them. */
 const TEXTS_PER_GROUP = 64;
 

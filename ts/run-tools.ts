@@ -250,7 +250,7 @@ async function runCall(call: ToolCall, tools: RunToolsOptions['tools'], signal: 
   const tool = tools[call.name];
   let input: unknown;
   try {
-    input = await parseValue(tool.input ?? {}, call.arguments === '' ? '{}' : call.arguments);
+    input = await untilAborted(parseValue(tool.input ?? {}, call.arguments === '' ? '{}' : call.arguments), signal);
     const output = await untilAborted(Promise.resolve(tool.execute(input, { callId: call.id, signal })), signal);
     const content = typeof output === 'string' ? output : (JSON.stringify(output) ?? 'null');
     return { type: 'toolResult', callId: call.id, name: call.name, input, content, output };

@@ -83,6 +83,14 @@ export function parseShare(value: string, source: string): number {
   return share;
 }
 
+/** Parses a number of 0 or more. */
+export function parseNotNegative(value: string, source: string): number {
+  const number = /^\d*\.?\d+$/.test(value) ? Number(value) : NaN;
+  if (!Number.isFinite(number))
+    throw new UsageError(`${source}: expected a number of 0 or more, such as 0.7, got '${value}'`);
+  return number;
+}
+
 export function parseBoolean(value: string, source: string): boolean {
   if (/^(1|true|yes|on)$/i.test(value)) return true;
   if (/^(0|false|no|off)$/i.test(value)) return false;

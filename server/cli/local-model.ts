@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import type { ChatOptions, EngineOptions, Engine } from '../../ts';
 import { LoadProgress } from '../base/load-progress';
 import { fitWarning, uncheckedWarning } from '../base/model-fit';
-import { parseChoice, parseCount, parseInteger, parseShare } from './flag-values';
+import { parseChoice, parseCount, parseInteger, parseNotNegative, parseShare } from './flag-values';
 import { HUB_HELP, HUBS } from './model-argument';
 
 /** Flags of the commands that run a model in their own process. */
@@ -42,7 +42,7 @@ export function samplingOf(flags: LocalModelFlags): ChatOptions {
   const { maxTokens, temperature, topP, seed, reasoningEffort } = flags;
   return {
     ...(maxTokens === undefined ? {} : { maxTokens: parseCount(maxTokens, '--max-tokens') }),
-    ...(temperature === undefined ? {} : { temperature: Number(temperature) }),
+    ...(temperature === undefined ? {} : { temperature: parseNotNegative(temperature, '--temperature') }),
     ...(topP === undefined ? {} : { topP: parseShare(topP, '--top-p') }),
     ...(seed === undefined ? {} : { seed: parseInteger(seed, '--seed', 0) }),
     ...(reasoningEffort === undefined

@@ -111,6 +111,8 @@ async function open(options: ServerOptions) {
   const closers: Closers = [() => opened.close()];
   let engine: Engine;
   try {
+    if (options.engine !== undefined && typeof options.engine.chat !== 'function')
+      throw new TypeError('engine: expected an Engine; options of the engine belong in engineOptions');
     engine = options.engine ?? (await Engine.load(model, serveOptions.engine));
     if (options.engine === undefined) closers.push(() => engine.close());
     opened.serve(engine);

@@ -121,6 +121,15 @@ test('a function that takes too long fails, and its signal aborts', async () => 
   expect(reason).toMatchObject({ name: 'TimeoutError' });
 });
 
+test('a schema that takes too long to check the arguments fails, too', async () => {
+  answerWith(call('hang', {}));
+  const jsonSchema = { input: () => ({ type: 'object' }), output: () => ({ type: 'object' }) };
+  const input = { '~standard': { version: 1, vendor: 'test', validate: () => new Promise(() => {}), jsonSchema } };
+  const hang = { input, execute: () => 'never' } as never;
+  const { messages } = await runTools(engine, 'Go', { tools: { hang }, toolTimeoutMs: 10 }).result();
+  expect(messages[1].content).toMatch(/^Error: .*timeout/);
+});
+
 test('calls above the limit of an answer do not run', async () => {
   answerWith(call('add', { a: 1, b: 1 }), call('add', { a: 2, b: 2 }));
   const { messages } = await runTools(engine, 'Go', { tools: { add }, maxCallsPerStep: 1 }).result();

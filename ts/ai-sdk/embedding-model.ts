@@ -1,5 +1,6 @@
 import type { EmbeddingModelV4 } from '@ai-sdk/provider' with { 'resolution-mode': 'import' };
 import type { Engine } from '../engine';
+import { MAX_INPUTS } from '../pooler';
 import type { EmbedOptions } from '../pooling';
 import { orAborted } from './language-model';
 
@@ -12,7 +13,7 @@ export function embeddingModel(engine: Engine, settings: EmbeddingSettings = {})
     specificationVersion: 'v4',
     provider: 'capstan',
     modelId: engine.info.modelName,
-    maxEmbeddingsPerCall: Infinity,
+    maxEmbeddingsPerCall: MAX_INPUTS,
     supportsParallelCalls: true,
     doEmbed: async ({ values, dimensions, abortSignal, providerOptions }) => {
       const call = engine.embed(values, {

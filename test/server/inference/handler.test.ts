@@ -32,6 +32,12 @@ beforeEach(() => {
 });
 afterAll(() => handler.close());
 
+test('options in place of an engine get an error that says where they belong', async () => {
+  await expect(createHandler({ model: tinyModel(), engine: { threads: 1 } as never })).rejects.toThrow(
+    'engine: expected an Engine; options of the engine belong in engineOptions',
+  );
+});
+
 describe('a Request', () => {
   test('gets a Response', async () => {
     const response = await handler(post(BODY));
