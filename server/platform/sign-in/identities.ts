@@ -175,6 +175,7 @@ function findDue(db: ServiceDb, providerId: string, nowMs: number): Promise<Iden
       ]),
     )
     .orderBy('refresh_at')
+    .orderBy('subject')
     .limit(MAX_DUE)
     .execute();
 }

@@ -314,7 +314,7 @@ overServices(() => {
     await signIn.poll();
     expect(hostile.requests.length).toBe(before + 1);
     // The user of the fault is the last one then, so that it cannot keep the others from a refresh.
-    const order = ['two', 'three', 'one'];
+    const order = ['three', 'two', 'one'];
     hostile.failure = undefined;
     hostile.nonce = undefined;
     hostile.onRefresh = () => {
