@@ -24,7 +24,7 @@ const EVENTS = {
   image: ['created', 'deleted'],
   source: ['created', 'updated', 'deleted', 'pulled', 'pull_cancelled', 'pull_finished', 'pull_failed'],
   token: ['created', 'deleted'],
-  member: ['invited', 'invitation_revoked', 'added', 'removed', 'role_changed'],
+  member: ['invited', 'invitation_revoked', 'added', 'removed', 'role_changed', 'last_owner_kept'],
   org: ['updated'],
   owner: ['created', 'deleted', 'key_policy', 'quota'],
   account: [
