@@ -409,7 +409,8 @@ void Engine::publish_stats(bool is_step) {
   totals_.snapshot_bytes = blocks.states().slots().num_with_content() * options_.state_slot_bytes;
   totals_.num_snapshot_hits = blocks.states().num_hits();
   totals_.num_preemptions = scheduler_.num_preemptions();
-  totals_.num_background = scheduler_.num_background();
+  // The scheduler of a broken engine keeps pointers to sequences that are gone.
+  totals_.num_background = is_broken_ ? 0 : scheduler_.num_background();
   totals_.queued_prompt_tokens = scheduler_.num_waiting_prompt_tokens();
   totals_.queued_background_tokens = scheduler_.num_waiting_background_tokens();
   const std::lock_guard lock(mutex_);
