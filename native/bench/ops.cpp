@@ -79,7 +79,7 @@ Model load(Backend& backend, int fd, const OpsOptions& options) {
   const auto matrix = [&](std::vector<int64_t> heights, int64_t cols, MatrixKind kind, bool is_gated) {
     std::vector<FileTensor> tensors;
     for (const int64_t height : heights)
-      tensors.push_back({"random", fd, 0, DType::kBf16, height, cols});
+      tensors.push_back({"random", fd, 0, DType::kBf16, height, cols, nullptr, nullptr});
     MatrixSource source;
     for (const FileTensor& tensor : tensors)
       source.slices.push_back({&tensor, 0, tensor.rows, 0, tensor.cols});
@@ -89,7 +89,7 @@ Model load(Backend& backend, int fd, const OpsOptions& options) {
     source.format = format;
     return backend.load_matrix(source, {});
   };
-  const FileTensor norm{"norm", fd, 0, DType::kBf16, 1, kHidden};
+  const FileTensor norm{"norm", fd, 0, DType::kBf16, 1, kHidden, nullptr, nullptr};
   const auto vector = [&] { return backend.load_vector({&norm, 0, 1, 0, kHidden}, 0.0f, {}); };
   Model model;
   model.embedding = matrix({options.vocab_size}, kHidden, MatrixKind::kColumn, false);
