@@ -1,4 +1,4 @@
-import { CALL_PROPERTIES, nonEmptyText } from '../openai/schema';
+import { CALL_PROPERTIES, MAX_CONTENT_PARTS, MAX_MESSAGES, MAX_STOPS, MAX_TOOLS, nonEmptyText } from '../openai/schema';
 import type { NullMap } from '../openai/nulls';
 import {
   above,
@@ -14,12 +14,6 @@ import {
   stringOr,
 } from '../openai/schema-types';
 
-/** Limits far above any real request. They bound the time that a hostile one takes. */
-const MAX_MESSAGES = 65_536;
-const MAX_BLOCKS = 65_536;
-const MAX_TOOLS = 16_384;
-const MAX_STOPS = 1_024;
-
 const block = {
   type: string,
   text: string,
@@ -30,7 +24,7 @@ const block = {
   is_error: boolean,
   thinking: string,
 };
-const blocks = { maxItems: MAX_BLOCKS, description: 'a string or an array of content blocks' };
+const blocks = { maxItems: MAX_CONTENT_PARTS, description: 'a string or an array of content blocks' };
 const inner = array(object({ type: string, text: string }, ['type']), blocks);
 const contentBlocks = array(object({ ...block, content: stringOr(inner, blocks) }, ['type']), blocks);
 

@@ -70,8 +70,8 @@ export class EngineModel implements Loadable<Engine>, ListedEngine {
   }
 
   get status(): ModelStatus {
-    const { state = 'unloaded', hasFailed = false } = this.slot ?? {};
-    return { value: state, ...(hasFailed && state !== 'loaded' ? { failed: true } : {}) };
+    const { state = 'unloaded', numFailures = 0 } = this.slot ?? {};
+    return { value: state, ...(numFailures > 0 && state !== 'loaded' ? { failed: true } : {}) };
   }
 
   /** Undefined while the model is not loaded. */

@@ -76,8 +76,6 @@ export class Slot<E> {
   numLeases = 0;
   /** When the last lease began or ended. */
   lastUsedMs = 0;
-  /** The last load failed. */
-  hasFailed = false;
   /** Loads that failed since the last one that did not. */
   numFailures = 0;
   /** Until then requests do not load the model again. */
@@ -278,7 +276,6 @@ export class ModelPool<E> {
       const startedMs = this.#clock.now();
       slot.engine = await slot.model.load(this.#closing.signal);
       slot.state = 'loaded';
-      slot.hasFailed = false;
       slot.numFailures = 0;
       slot.refusedUntilMs = -Infinity;
       slot.counts.loads++;
@@ -288,7 +285,6 @@ export class ModelPool<E> {
       this.#events.onLoad?.(slot, this.#clock.now() - startedMs);
     } catch (error) {
       slot.state = 'unloaded';
-      slot.hasFailed = true;
       slot.refusedUntilMs = this.#clock.now() + Math.min(FIRST_REFUSAL_MS * 2 ** slot.numFailures++, MAX_REFUSAL_MS);
       slot.counts.failures++;
       this.#events.onLoadError?.(slot, error);

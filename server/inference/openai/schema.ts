@@ -23,11 +23,11 @@ import {
 } from './schema-types';
 
 /** Limits far above any real request. They bound the time that a hostile one takes. */
-const MAX_MESSAGES = 65_536;
-const MAX_CONTENT_PARTS = 65_536;
-const MAX_TOOLS = 16_384;
+export const MAX_MESSAGES = 65_536;
+export const MAX_CONTENT_PARTS = 65_536;
+export const MAX_TOOLS = 16_384;
 export const MAX_PROMPTS = 1_024;
-const MAX_STOPS = 1_024;
+export const MAX_STOPS = 1_024;
 const MAX_BIASES = 65_536;
 const MAX_DETOKENIZED = 1_048_576;
 

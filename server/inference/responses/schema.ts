@@ -1,4 +1,11 @@
-import { CALL_PROPERTIES, nonEmptyText, SAMPLING_PROPERTIES } from '../openai/schema';
+import {
+  CALL_PROPERTIES,
+  MAX_CONTENT_PARTS,
+  MAX_MESSAGES,
+  MAX_TOOLS,
+  nonEmptyText,
+  SAMPLING_PROPERTIES,
+} from '../openai/schema';
 import type { NullMap } from '../openai/nulls';
 import {
   array,
@@ -14,15 +21,11 @@ import {
   unsafe,
 } from '../openai/schema-types';
 
-/** Limits far above any real request. They bound the time that a hostile one takes. */
-const MAX_ITEMS = 65_536;
-const MAX_PARTS = 65_536;
-const MAX_TOOLS = 16_384;
 /** Limits of fields that are stored and sent back. */
 export const MAX_METADATA_KEY = 64;
 const [MAX_METADATA, MAX_METADATA_VALUE, MAX_LABEL] = [16, 512, 512];
 
-const parts = array(object({ type: string, text: string, refusal: string }, ['type']), { maxItems: MAX_PARTS });
+const parts = array(object({ type: string, text: string, refusal: string }, ['type']), { maxItems: MAX_CONTENT_PARTS });
 const textOrParts = stringOr(parts, { description: 'a string or an array of text parts' });
 
 const metadata = unsafe<Record<string, string>>({
@@ -61,7 +64,7 @@ const { n: _n, best_of: _bestOf, ...samplingProperties } = SAMPLING_PROPERTIES;
 export const RESPONSES_REQUEST = object(
   {
     model: string,
-    input: stringOr(array(inputItem, { maxItems: MAX_ITEMS }), { description: 'a string or an array of items' }),
+    input: stringOr(array(inputItem, { maxItems: MAX_MESSAGES }), { description: 'a string or an array of items' }),
     instructions: string,
     previous_response_id: nonEmptyText,
     store: boolean,

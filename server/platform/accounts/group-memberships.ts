@@ -124,7 +124,7 @@ async function setRole({ tx, nowMs, record }: ServiceChange, orgId: string, user
   });
 }
 
-async function hasOtherOwner(tx: ServiceTx, orgId: string, userId: string): Promise<boolean> {
+export async function hasOtherOwner(tx: ServiceTx, orgId: string, userId: string): Promise<boolean> {
   const row = await tx
     .selectFrom('memberships')
     .select('user_id')

@@ -2,8 +2,9 @@ import { type ChangeOptions, endOwner, type KeyPolicy, type MemberRole, newId, w
 import { checkDisplayName, checkSlug } from './account-values';
 import { serviceChange, type ServiceChange } from '../store/change';
 import { ServiceError } from '../store/errors';
-import { demandOwnMembership } from './group-memberships';
+import { demandOwnMembership, hasOtherOwner } from './group-memberships';
 import { demand, demandRoleChange, type Right } from './roles';
+import { revokeSessions } from './sessions';
 import type { OrgSettingsRow, ServiceDb, ServiceTx } from '../store/schema';
 import { NO_QUOTAS, type Quotas, quotasOf } from './quota-columns';
 
@@ -239,16 +240,8 @@ async function changeMember(
     if (!isLeaving) demandRoleChange(actorRole, row?.role ?? null, to);
     if (row === undefined) throw new ServiceError('not_found', 'member not found');
     await demandOwnMembership(tx, orgId, userId);
-    const otherOwners = () =>
-      tx
-        .selectFrom('memberships')
-        .select('user_id')
-        .where('org_id', '=', orgId)
-        .where('role', '=', 'owner')
-        .where('user_id', '!=', userId);
-    if (row.role === 'owner' && to !== 'owner' && (await otherOwners().executeTakeFirst()) === undefined) {
+    if (row.role === 'owner' && to !== 'owner' && !(await hasOtherOwner(tx, orgId, userId)))
       throw new ServiceError('conflict', 'this is the last owner: make another member an owner first');
-    }
     if (to === null)
       await tx.deleteFrom('memberships').where('org_id', '=', orgId).where('user_id', '=', userId).execute();
     else
@@ -259,13 +252,7 @@ async function changeMember(
         .where('user_id', '=', userId)
         .execute();
     // A user whose role changes must sign in again.
-    if (!isLeaving)
-      await tx
-        .updateTable('sessions')
-        .set({ revoked_at: nowMs })
-        .where('user_id', '=', userId)
-        .where('revoked_at', 'is', null)
-        .execute();
+    if (!isLeaving) await revokeSessions(tx, userId, nowMs);
     record({
       action: to === null ? 'member.removed' : 'member.role_changed',
       owner: { type: 'org', id: orgId },

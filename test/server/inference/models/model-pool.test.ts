@@ -143,7 +143,7 @@ test('a pinned model stays, and what does not fit beside it gets an error', asyn
   await use('a');
   expect(await codeOf(acquire('b'))).toBe('model_load_failed');
   await use('c');
-  expect([events, slot('b').hasFailed, slot('b').state]).toEqual([['load a', 'load c'], true, 'unloaded']);
+  expect([events, slot('b').numFailures, slot('b').state]).toEqual([['load a', 'load c'], 1, 'unloaded']);
 });
 
 test('requests in flight keep their model, and later ones wait behind the model that needs its memory', async () => {
@@ -240,13 +240,13 @@ test('a failed load ends the waits, and a request after some seconds tries again
   await turns();
   loads.get('a')!.fail(new Error('broken'));
   expect(await Promise.all(waits)).toEqual(['broken', 'broken']);
-  expect([slot('a').state, slot('a').hasFailed]).toEqual(['unloaded', true]);
+  expect([slot('a').state, slot('a').numFailures]).toEqual(['unloaded', 1]);
   clock.pass(5000);
   const again = use('a');
   await turns();
   loads.get('a')!.end();
   await again;
-  expect([events, slot('a').hasFailed, slot('a').counts.failures]).toEqual([['load a', 'load a'], false, 1]);
+  expect([events, slot('a').numFailures, slot('a').counts.failures]).toEqual([['load a', 'load a'], 0, 1]);
 });
 
 test('a broken model is refused for a time that grows, and unloads no other one meanwhile', async () => {
