@@ -1,8 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { loadAddon } from './addon';
-import type { NativeEngine, NativeStats, NativeThinkingBudget } from './addon-types';
+import type { NativeEngine, NativeStats } from './addon-types';
 import type { AdapterInfo, Adapters } from './adapters';
-import { tokenizeBadWords } from './bad-words';
 import { type BatchOptions, type BatchRequest, type BatchResult, checkBatchOptions, runBatch } from './batch';
 import {
   type CallContext,
@@ -12,6 +11,7 @@ import {
   splitContext,
   whenAborted,
 } from './call-context';
+import { CallParts } from './call-parts';
 import { type CallTable, deliver } from './call-table';
 import { checkBoolean, checkObject, checkString, checkTokenIds } from './checks';
 import type { EngineInfo, EngineStats } from './engine-info';
@@ -20,7 +20,7 @@ import type { ChatEvent } from './events';
 import { Generation } from './generation';
 import { GrammarCache } from './grammar-cache';
 import { type LoadedModel, loadNative } from './load';
-import { type PreparedCall, toNativeRequest, type UnfinishedCall } from './native-request';
+import { type PreparedCall, toNativeRequest } from './native-request';
 import type { Model } from './model/model';
 import { type ChatOptions, prepareChat, renderChat } from './chat';
 import type { EngineOptions } from './options';
@@ -60,11 +60,10 @@ export class Engine {
   readonly #model: Model;
   readonly #calls: CallTable;
   readonly #grammars: GrammarCache;
+  readonly #parts: CallParts;
   readonly #queueLimiter: QueueLimiter;
   readonly #maxNumSeqs: number;
   readonly #adapters: Adapters;
-  /** Token ids of the reasoning markers, encoded on first use. */
-  #thinkIds?: Promise<Pick<NativeThinkingBudget, 'openIds' | 'closeIds'>>;
   /** undefined: the model generates text. */
   readonly #pooler: Pooler | undefined;
   #isClosed = false;
@@ -83,6 +82,7 @@ export class Engine {
       async (json) => native.compileGrammar({ kind: 'parsed', handle: await parseGrammar(json) }),
       { maxTotalBytes: grammarCacheBytes },
     );
+    this.#parts = new CallParts(model, this.#grammars);
     this.#maxNumSeqs = maxNumSeqs;
     this.#queueLimiter = new QueueLimiter({
       maxRunning: maxNumSeqs,
@@ -173,7 +173,7 @@ export class Engine {
           : checkTokenIds('prompt', prompt, this.info.vocabSize);
       const unfinished = { sampling, readerOptions: {}, plan, thinkingBudget: undefined };
       if (ids instanceof Promise || plan !== undefined || sampling.badWords !== undefined)
-        return this.#complete(unfinished, ids, reservation);
+        return this.#parts.complete(unfinished, ids, reservation);
       return { ...unfinished, promptTokenIds: ids, grammar: null, badWords: [], thinkingBudget: null };
     });
   }
@@ -201,7 +201,7 @@ export class Engine {
         reservation.signal,
       );
       reservation.setPrompt(promptTokenIds);
-      return this.#complete(call, promptTokenIds, reservation);
+      return this.#parts.complete(call, promptTokenIds, reservation);
     });
   }
 
@@ -275,8 +275,9 @@ export class Engine {
    * yields their results in the order in which they end. A call that fails yields its error. Leaving the loop aborts
    * the calls in progress.
    * @param requests They are taken when a call can start, so a stream of them may be longer than the memory.
-   * @throws CapstanError `invalid_argument` at once for invalid options. The iteration throws `invalid_argument` for a
-   *   request of another form, `aborted`, `engine_closed`, `device_lost`, and what `requests` throws.
+   * @throws CapstanError `invalid_argument` for invalid options. The loop throws `invalid_argument` for a request without
+   *   exactly one of `messages`, `prompt` and `inputs`; also `aborted`, `engine_closed` and `device_lost`. An error of
+   *   `requests` ends the loop unchanged.
    */
   batch(
     requests: Iterable<BatchRequest> | AsyncIterable<BatchRequest>,
@@ -438,40 +439,6 @@ export class Engine {
   #encode(text: string, options: EncodeOptions, reservation: Reservation): Promise<Int32Array> {
     reservation.setPrompt(text);
     return this.#model.text.encode(text, options, reservation.signal);
-  }
-
-  /** Awaits the prompt, the grammar and the other asynchronous parts of a call in parallel. */
-  async #complete(
-    { plan, thinkingBudget, ...call }: UnfinishedCall,
-    prompt: Int32Array | Promise<Int32Array>,
-    reservation: Reservation,
-  ): Promise<PreparedCall> {
-    const { badWords } = call.sampling;
-    const [promptTokenIds, grammar, badWordIds, markers] = await Promise.all([
-      prompt,
-      plan === undefined ? null : this.#grammars.get(plan, reservation.signal),
-      badWords === undefined ? [] : tokenizeBadWords(this.#model.text, badWords, this.info.vocabSize),
-      thinkingBudget === undefined ? null : this.#thinkingMarkers(),
-    ]);
-    return {
-      ...call,
-      promptTokenIds,
-      grammar,
-      badWords: badWordIds,
-      thinkingBudget: thinkingBudget === undefined || markers === null ? null : { ...thinkingBudget, ...markers },
-    };
-  }
-
-  #thinkingMarkers(): Promise<Pick<NativeThinkingBudget, 'openIds' | 'closeIds'>> {
-    const { open, close } = this.#model.reasoningFormat!;
-    this.#thinkIds ??= this.#model.text.encodeTexts([open, close]).then(
-      ([openIds, closeIds]) => ({ openIds, closeIds }),
-      (error: unknown) => {
-        this.#thinkIds = undefined;
-        throw error;
-      },
-    );
-    return this.#thinkIds;
   }
 
   /** Runs one call from preparation to its end. A call that needs no asynchronous preparation is submitted at once. */
