@@ -6,10 +6,13 @@ const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
 const COLON = 0x3a;
 const COMMA = 0x2c;
-const OPENING = new Set([0x7b, 0x5b]);
-const CLOSING = new Set([0x7d, 0x5d]);
 const OPENING_BRACE = 0x7b;
-const BLANKS = new Set([0x20, 0x09, 0x0a, 0x0d]);
+const [BLANK, OPENING, CLOSING] = [1, 2, 3];
+/** The kind of each byte outside strings. 0: any other. */
+const KINDS = new Uint8Array(256);
+for (const byte of Buffer.from(' \t\n\r')) KINDS[byte] = BLANK;
+for (const byte of Buffer.from('{[')) KINDS[byte] = OPENING;
+for (const byte of Buffer.from('}]')) KINDS[byte] = CLOSING;
 const BYTE_ORDER_MARK = [0xef, 0xbb, 0xbf];
 
 /** The value of the field `model`, with its quotes: bytes `start` to `end` of the body. */
@@ -53,7 +56,8 @@ export class ModelFieldReader {
   }
 
   #step(byte: number, at: number): void {
-    if (BLANKS.has(byte) || (this.#depth === 0 && byte === BYTE_ORDER_MARK[at])) return;
+    const kind = KINDS[byte];
+    if (kind === BLANK || (this.#depth === 0 && byte === BYTE_ORDER_MARK[at])) return;
     if (this.#depth === 0 && byte !== OPENING_BRACE) throw notAnObject();
     if (byte === QUOTE) return this.#beginString(at);
     if (this.#depth === 1) {
@@ -61,8 +65,8 @@ export class ModelFieldReader {
       else if (byte === COMMA) this.#isKey = true;
       else if (this.#isModel && !this.#isKey) throw notAString();
     }
-    if (OPENING.has(byte)) this.#depth++;
-    else if (CLOSING.has(byte) && --this.#depth === 0) throw missing();
+    if (kind === OPENING) this.#depth++;
+    else if (kind === CLOSING && --this.#depth === 0) throw missing();
   }
 
   #beginString(at: number): void {
