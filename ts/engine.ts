@@ -275,9 +275,9 @@ export class Engine {
    * yields their results in the order in which they end. A call that fails yields its error. Leaving the loop aborts
    * the calls in progress.
    * @param requests They are taken when a call can start, so a stream of them may be longer than the memory.
-   * @throws CapstanError `invalid_argument` for invalid options. The loop throws `invalid_argument` for a request without
-   *   exactly one of `messages`, `prompt` and `inputs`; also `aborted`, `engine_closed` and `device_lost`. An error of
-   *   `requests` ends the loop unchanged.
+   * @throws CapstanError `invalid_argument` for invalid options. The loop throws `invalid_argument` for a request
+   *   without exactly one of `messages`, `prompt` and `inputs`; also `aborted`, `engine_closed` and `device_lost`. An
+   *   error of `requests` ends the loop unchanged.
    */
   batch(
     requests: Iterable<BatchRequest> | AsyncIterable<BatchRequest>,
