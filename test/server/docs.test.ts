@@ -11,6 +11,7 @@ import { addKeysCommand } from '../../server/cli/commands/keys';
 import { addChatCommand } from '../../server/cli/commands/chat';
 import { addCompletionCommand } from '../../server/cli/commands/completion';
 import { addDoctorCommand } from '../../server/cli/commands/doctor';
+import { addHealthCommand } from '../../server/cli/commands/health';
 import { addModelCommands } from '../../server/cli/commands/models';
 import { addRunCommand } from '../../server/cli/commands/run';
 import { addServeCommand } from '../../server/cli/commands/serve';
@@ -53,6 +54,7 @@ function program(): Command {
   addChatCommand(all, () => {});
   addRunCommand(all, () => {});
   addDoctorCommand(all, () => {});
+  addHealthCommand(all, () => {});
   addCompletionCommand(all);
   return all;
 }

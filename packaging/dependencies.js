@@ -1,0 +1,48 @@
+// Lists the packages of other projects that Capstan ships, from package-lock.json.
+'use strict';
+
+const fs = require('node:fs');
+const path = require('node:path');
+
+const root = path.dirname(__dirname);
+const lock = JSON.parse(fs.readFileSync(path.join(root, 'package-lock.json'), 'utf8')).packages;
+
+/** Optional packages with native files: those for this project's platforms. */
+const isForOurPlatforms = ({ os = ['linux'], libc = ['glibc'] }) => os.includes('linux') && libc.includes('glibc');
+
+/** Returns the folder of a dependency, as Node finds it from the folder of another package. */
+function find(name, from) {
+  const parts = from === '' ? [] : from.split('/node_modules/');
+  for (let depth = parts.length; depth >= 0; depth--) {
+    const candidate = [...parts.slice(0, depth), name].join('/node_modules/');
+    const folder = depth === 0 ? `node_modules/${name}` : candidate;
+    if (folder in lock) return folder;
+  }
+  return undefined;
+}
+
+/**
+ * Returns the packages with these names and all that they depend on, sorted by folder.
+ * @param {readonly string[]} names
+ */
+exports.closure = function closure(names) {
+  const found = new Map();
+  const add = (name, from) => {
+    const folder = find(name, from);
+    if (folder === undefined || found.has(folder)) return;
+    const entry = lock[folder];
+    if (entry.optional && entry.os !== undefined && !isForOurPlatforms(entry)) return;
+    found.set(folder, { name: folder.replace(/^.*node_modules\//, ''), folder, ...entry });
+    for (const dependency of Object.keys({ ...entry.dependencies, ...entry.optionalDependencies }))
+      add(dependency, folder);
+  };
+  for (const name of names) add(name, '');
+  return [...found.values()].sort((a, b) => (a.folder < b.folder ? -1 : 1));
+};
+
+/** Returns the packages that npm installs with `capstan` and `@capstan/service` on this machine. */
+exports.productionPackages = function productionPackages() {
+  return exports
+    .closure(Object.keys(lock[''].dependencies))
+    .filter(({ folder }) => fs.existsSync(path.join(root, folder)));
+};
