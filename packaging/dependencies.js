@@ -46,3 +46,47 @@ exports.productionPackages = function productionPackages() {
     .closure(Object.keys(lock[''].dependencies))
     .filter(({ folder }) => fs.existsSync(path.join(root, folder)));
 };
+
+/** Packages whose native library is in the platform packages. */
+const NATIVE = ['libsql', 'tokenizers'];
+/** Dependencies of the wrappers of these libraries, which are not shipped. */
+const WITHOUT_WRAPPER = ['@neon-rs/load', 'detect-libc'];
+/** Named in the text of an example. */
+const IN_EXAMPLES = ['openai'];
+const IMPORT = /(?:from|import\(?)\s*'((?:@[\w.-]+\/)?[\w-][\w.-]*)/g;
+
+/** Returns the packages whose code Vite puts into the console, and the plots of `capstan bench`. */
+function bundledPackages() {
+  const folder = path.join(root, 'server', 'platform', 'console');
+  const names = fs
+    .readdirSync(folder, { recursive: true })
+    .filter((name) => /\.tsx?$/.test(name))
+    .flatMap((name) => [...fs.readFileSync(path.join(folder, name), 'utf8').matchAll(IMPORT)].map(([, found]) => found));
+  const found = new Set(names.filter((name) => !IN_EXAMPLES.includes(name) && `node_modules/${name}` in lock));
+  return exports.closure([...found]);
+}
+
+/** The native libraries. Each processor has its own package, with the same version and licence. */
+function nativePackages() {
+  return exports
+    .closure(NATIVE)
+    .filter(({ name }) => NATIVE.includes(name) || (/^@libsql\/linux/.test(name) && !name.endsWith('musl')))
+    .filter(({ name }) => !WITHOUT_WRAPPER.includes(name));
+}
+
+/**
+ * Returns all packages of npm that the packages or the single executable contain or install, with `where` they are.
+ * @returns {{ name: string, version: string, license: string, folder: string, where: string }[]}
+ */
+exports.shippedPackages = function shippedPackages() {
+  const parts = [
+    [exports.closure(Object.keys(lock[''].dependencies)), 'installed by npm, in the executable'],
+    [bundledPackages(), 'in the console'],
+    [nativePackages(), 'in the platform packages'],
+  ];
+  const found = new Map();
+  for (const [packages, where] of parts) {
+    for (const entry of packages) if (!found.has(entry.folder)) found.set(entry.folder, { ...entry, where });
+  }
+  return [...found.values()].sort((a, b) => (a.name < b.name ? -1 : 1));
+};
