@@ -57,6 +57,18 @@ function layOut(tree, target) {
   for (const { folder } of productionPackages()) copy(path.join(root, folder), path.join(tree, folder));
 }
 
+/** Copies the licences of Node.js and its parts, from where its archive or Debian's package has them. */
+function copyLicences(tree, node) {
+  for (const name of ['LICENSE', 'THIRD-PARTY.md']) fs.copyFileSync(path.join(root, name), path.join(tree, name));
+  const prefix = path.dirname(path.dirname(fs.realpathSync(node)));
+  const places = ['LICENSE', 'share/doc/nodejs/LICENSE', 'share/doc/nodejs/copyright'];
+  const file = places.map((name) => path.join(prefix, name)).find((name) => fs.existsSync(name));
+  if (file === undefined) {
+    throw new Error(`--node: expected the licences of Node.js in ${prefix} (${places.join(', ')}), found none`);
+  }
+  fs.copyFileSync(file, path.join(tree, 'LICENSE.node'));
+}
+
 function copy(from, to) {
   fs.cpSync(from, to, {
     recursive: true,
@@ -98,6 +110,7 @@ function main() {
   const tree = path.join(out, 'tree');
   fs.mkdirSync(tree, { recursive: true });
   layOut(tree, `linux-${process.arch}-gnu`);
+  copyLicences(tree, node);
   const files = list(tree);
   const text = JSON.stringify(files);
   const id = crypto.createHash('sha256').update(text).digest('hex').slice(0, 32);

@@ -7,8 +7,9 @@ const path = require('node:path');
 const root = path.dirname(__dirname);
 const lock = JSON.parse(fs.readFileSync(path.join(root, 'package-lock.json'), 'utf8')).packages;
 
-/** Optional packages with native files: those for this project's platforms. */
-const isForOurPlatforms = ({ os = ['linux'], libc = ['glibc'] }) => os.includes('linux') && libc.includes('glibc');
+/** Whether an optional package with native files is for a platform that has a package of ours. */
+const isForOurPlatforms = ({ os = ['linux'], cpu = ['x64'], libc = ['glibc'] }) =>
+  os.includes('linux') && (cpu.includes('x64') || cpu.includes('arm64')) && libc.includes('glibc');
 
 /** Returns the folder of a dependency, as Node finds it from the folder of another package. */
 function find(name, from) {
@@ -49,8 +50,6 @@ exports.productionPackages = function productionPackages() {
 
 /** Packages whose native library is in the platform packages. */
 const NATIVE = ['libsql', 'tokenizers'];
-/** Dependencies of the wrappers of these libraries, which are not shipped. */
-const WITHOUT_WRAPPER = ['@neon-rs/load', 'detect-libc'];
 /** Named in the text of an example. */
 const IN_EXAMPLES = ['openai'];
 const IMPORT = /(?:from|import\(?)\s*'((?:@[\w.-]+\/)?[\w-][\w.-]*)/g;
@@ -61,17 +60,16 @@ function bundledPackages() {
   const names = fs
     .readdirSync(folder, { recursive: true })
     .filter((name) => /\.tsx?$/.test(name))
-    .flatMap((name) => [...fs.readFileSync(path.join(folder, name), 'utf8').matchAll(IMPORT)].map(([, found]) => found));
+    .flatMap((name) =>
+      [...fs.readFileSync(path.join(folder, name), 'utf8').matchAll(IMPORT)].map(([, found]) => found),
+    );
   const found = new Set(names.filter((name) => !IN_EXAMPLES.includes(name) && `node_modules/${name}` in lock));
   return exports.closure([...found]);
 }
 
-/** The native libraries. Each processor has its own package, with the same version and licence. */
+/** Each processor has its own package. What only the wrappers of these libraries need is not shipped. */
 function nativePackages() {
-  return exports
-    .closure(NATIVE)
-    .filter(({ name }) => NATIVE.includes(name) || (/^@libsql\/linux/.test(name) && !name.endsWith('musl')))
-    .filter(({ name }) => !WITHOUT_WRAPPER.includes(name));
+  return exports.closure(NATIVE).filter(({ name }) => NATIVE.includes(name) || name.startsWith('@libsql/linux'));
 }
 
 /**

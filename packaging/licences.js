@@ -14,7 +14,12 @@ const ALLOWED = ['0BSD', 'Apache-2.0', 'BSD-2-Clause', 'BSD-3-Clause', 'ISC', 'M
 /** What is not a package of npm. */
 const OTHERS = [
   ['Node.js', 'that of the build', 'MIT, and those of its parts', 'in the executable, with its file LICENSE'],
-  ['libc++, libc++abi, libunwind and compiler-rt of LLVM', 'zig 0.17.1', 'Apache-2.0 WITH LLVM-exception', 'in the addon and the sandbox helper'],
+  [
+    'libc++, libc++abi, libunwind and compiler-rt of LLVM',
+    'zig 0.17.1',
+    'Apache-2.0 WITH LLVM-exception',
+    'in the addon and the sandbox helper',
+  ],
   ['node-addon-api', 'headers', 'MIT', 'in the addon'],
 ];
 

@@ -29,13 +29,27 @@ function component({ name, version, license }) {
 function main() {
   const at = process.argv.indexOf('--node');
   const nodeVersion = at < 0 ? process.versions.node : process.argv[at + 1];
-  if (!/^\d+\.\d+\.\d+$/.test(nodeVersion)) throw new Error(`--node: expected a version such as 24.1.0, got ${nodeVersion}`);
+  if (!/^\d+\.\d+\.\d+$/.test(nodeVersion))
+    throw new Error(`--node: expected a version such as 24.1.0, got ${nodeVersion}`);
   const text = execFileSync(
     'npm',
-    ['sbom', '--package-lock-only', '--omit', 'dev', '--omit', 'peer', '--sbom-format', 'cyclonedx', '--sbom-type', 'application'],
+    [
+      'sbom',
+      '--package-lock-only',
+      '--omit',
+      'dev',
+      '--omit',
+      'peer',
+      '--sbom-format',
+      'cyclonedx',
+      '--sbom-type',
+      'application',
+    ],
     { cwd: root, encoding: 'utf8', maxBuffer: 1 << 26 },
   );
   const sbom = JSON.parse(text);
+  // npm takes the name of the folder.
+  sbom.metadata.component.name = 'capstan';
   const known = new Set(sbom.components.map(({ name, version }) => `${name}@${version}`));
   const inside = shippedPackages().filter(({ name, version }) => !known.has(`${name}@${version}`));
   const node = {

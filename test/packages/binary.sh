@@ -1,13 +1,19 @@
 #!/usr/bin/env bash
 # Builds the single executable and uses it where there is no Node.js: below a root directory with glibc and libstdc++ alone,
 # and below a Debian. It serves, checks keys, and runs `up` with a deployment in a sandbox. Prints its size and start
-# times. Needs root and the packages (npm run packages).
+# times. Needs root. Builds the packages if they are not of the present sources.
 #
 #     test/packages/binary.sh
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 root=$PWD
 . test/packages/node.sh
+target=linux-$(node -p process.arch)-gnu
+node ts/pack.js --target "$target" > /dev/null 2>&1 || {
+  . test/packages/zig.sh
+  node native/prebuild.js --target "$target"
+  node ts/pack.js --target "$target"
+}
 npm run -s build:binary -- --node "$RELEASED_NODE"
 binary=$root/build/binary/capstan
 command -v debootstrap > /dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends debootstrap; }
@@ -40,6 +46,9 @@ debootstrap --variant=minbase bookworm "$work/debian" http://deb.debian.org/debi
 install "$binary" "$work/debian/usr/local/bin/capstan"
 use "$work/debian" --service
 grep -q '^Isolation: L2' "$work/output" || { echo 'expected that deployments run at level L2'; exit 1; }
+
+echo "---- start times"
+node test/packages/start-times.mjs
 
 echo "---- files that another user or an accident changed"
 test/packages/unpacking.sh
