@@ -7,7 +7,7 @@ const path = require('node:path');
 const root = path.dirname(__dirname);
 const lock = JSON.parse(fs.readFileSync(path.join(root, 'package-lock.json'), 'utf8')).packages;
 
-/** Whether an optional package with native files is for a platform that has a package of ours. */
+/** Whether an optional package with native files is for a platform with a package. */
 const isForOurPlatforms = ({ os = ['linux'], cpu = ['x64'], libc = ['glibc'] }) =>
   os.includes('linux') && (cpu.includes('x64') || cpu.includes('arm64')) && libc.includes('glibc');
 

@@ -48,13 +48,13 @@ wait $first
 echo 'two starts at the same time: both work'
 
 # Folders that another user made or may change.
-mkdir -p "$work/theirs/executable" && chown nobody "$work/theirs/executable"
+mkdir -p "$work/theirs/executable" && chown 65534 "$work/theirs/executable"
 fails 'it belongs to the user 65534' CAPSTAN_UNPACK_DIR="$work/theirs"
 mkdir -p "$work/open/executable" && chmod 0777 "$work/open/executable"
 fails 'other users may write to it' CAPSTAN_UNPACK_DIR="$work/open"
 mkdir "$work/parent" && chmod 0777 "$work/parent"
 fails "other users may write to $work/parent" CAPSTAN_UNPACK_DIR="$work/parent/mine"
-mkdir "$work/owner" && chown nobody "$work/owner"
+mkdir "$work/owner" && chown 65534 "$work/owner"
 fails "$work/owner belongs to the user 65534" CAPSTAN_UNPACK_DIR="$work/owner/mine"
 ln -s "$work/theirs/executable" "$work/home/link" && mkdir "$work/links" && ln -s ../home/link "$work/links/executable"
 fails 'it belongs to the user 65534' CAPSTAN_UNPACK_DIR="$work/links"
@@ -62,8 +62,8 @@ fails 'it belongs to the user 65534' CAPSTAN_UNPACK_DIR="$work/links"
 # An ordinary user without a home.
 mkdir "$work/tmp" && chmod 1777 "$work/tmp"
 [ "$(setpriv --reuid=65534 --clear-groups env -i HOME=/nonexistent TMPDIR="$work/tmp" "$work/capstan" --version)" = "$version" ]
-[ "$(stat -c '%U %a' "$work/tmp/capstan-executable-65534")" = 'nobody 700' ]
+[ "$(stat -c '%u %a' "$work/tmp/capstan-executable-65534")" = '65534 700' ]
 # A name in /tmp that another user has taken.
-mkdir "$work/taken" && chmod 1777 "$work/taken" && mkdir "$work/taken/capstan-executable-0" && chown nobody "$work/taken/capstan-executable-0"
+mkdir "$work/taken" && chmod 1777 "$work/taken" && mkdir "$work/taken/capstan-executable-0" && chown 65534 "$work/taken/capstan-executable-0"
 fails 'it belongs to the user 65534' TMPDIR="$work/taken"
 echo 'unpacking: all checks passed'
