@@ -343,7 +343,7 @@ test('every type in the tables of the library reference is declared on the page'
   expect(named.filter((name) => !known.includes(name) && !declared.includes(name))).toEqual([]);
 });
 
-/** Flags of esbuild, curl, useradd, systemctl and examples/rag.mjs. */
+/** Flags of esbuild, curl, useradd, systemctl, examples/rag.mjs, packaging/build-binary.js, npm, git, gh, cosign and podman. */
 const OF_OTHER_PROGRAMS = new Set([
   '--external',
   '--retry',
@@ -353,6 +353,18 @@ const OF_OTHER_PROGRAMS = new Set([
   '--now',
   '--embedder',
   '--reranker',
+  '--node',
+  '--provenance',
+  '--follow-tags',
+  '--repo',
+  '--certificate-oidc-issuer',
+  '--certificate-identity-regexp',
+  '--format',
+  '--build-arg',
+  '--cap-add',
+  '--cap-drop',
+  '--network',
+  '--security-opt',
 ]);
 
 test('every flag that a page names exists', () => {
