@@ -19,7 +19,7 @@ const out = path.join(root, 'build', 'binary');
 const FUSE = 'NODE_SEA_FUSE_fce680ab2cc467b6e072b8b5df1996b2';
 const LEVEL = 19;
 /** Files of packages that no program reads. */
-const UNUSED = /\.(d\.[cm]?ts|[cm]?ts|map|md|markdown|flow)$|(^|\/)(test|tests|docs|example|examples|\.github)\//i;
+const UNUSED = /\.(d\.[cm]?ts|[cm]?ts|map|md|markdown|flow)$/i;
 const LICENCE = /(^|\/)(licen[cs]e|copying|notice)[^/]*$/i;
 
 /** Fails unless `node` can be the executable. */
