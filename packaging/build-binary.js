@@ -131,14 +131,14 @@ function main() {
       assets: { list: path.join(out, 'list.json'), files: path.join(out, 'files.zst') },
     }),
   );
-  execFileSync(node, ['--experimental-sea-config', config], { stdio: ['ignore', 'ignore', 'inherit'] });
+  execFileSync(node, ['--experimental-sea-config', config], { stdio: 'pipe' });
   const executable = path.join(out, 'capstan');
   fs.copyFileSync(node, executable);
   fs.chmodSync(executable, 0o755);
   execFileSync('strip', [executable], { stdio: 'inherit' });
   const postject = require.resolve('postject/dist/cli.js', { paths: [root] });
   execFileSync(process.execPath, [postject, executable, 'NODE_SEA_BLOB', blob, '--sentinel-fuse', FUSE], {
-    stdio: ['ignore', 'ignore', 'inherit'],
+    stdio: 'pipe',
   });
   for (const name of ['tree', 'list.json', 'files.zst', 'sea.json', 'sea.blob']) {
     fs.rmSync(path.join(out, name), { recursive: true, force: true });

@@ -45,7 +45,7 @@ echo "---- Debian"
 debootstrap --variant=minbase bookworm "$work/debian" http://deb.debian.org/debian > "$work/debootstrap.log"
 install "$binary" "$work/debian/usr/local/bin/capstan"
 use "$work/debian" --service
-grep -q '^Isolation: L2' "$work/output" || { echo 'expected that deployments run at level L2'; exit 1; }
+grep -q '^Isolation: process L2' "$work/output" || { echo 'expected that deployments run at level L2'; exit 1; }
 
 echo "---- start times"
 node test/packages/start-times.mjs

@@ -343,7 +343,7 @@ test('every type in the tables of the library reference is declared on the page'
   expect(named.filter((name) => !known.includes(name) && !declared.includes(name))).toEqual([]);
 });
 
-/** Flags of esbuild, curl, useradd, systemctl, examples/rag.mjs, packaging/build-binary.js, npm, git, gh, cosign and podman. */
+/** Flags of esbuild, curl, useradd, systemctl, npm, git, gh, cosign, podman and programs of this repository. */
 const OF_OTHER_PROGRAMS = new Set([
   '--external',
   '--retry',
