@@ -82,7 +82,7 @@ for name in capstan-up capstan-up-again; do
   await http://127.0.0.1:8090/readyz
   podman healthcheck run $name || fail 'expected a healthy container'
   podman logs $name | grep -o '^Isolation: process L2' || fail 'expected the level L2'
-  url=$(podman exec $name sh -c "$deploy" $name | tee -a /dev/stderr | sed -n 's/.*"url": *"\([^"]*\)".*/\1/p') || fail 'expected a deployment'
+  url=$(podman exec $name sh -c "$deploy" $name | sed -n 's/.*"url": *"\([^"]*\)".*/\1/p') || fail 'expected a deployment'
   await "$url/health"
   stop
 done
