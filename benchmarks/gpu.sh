@@ -79,14 +79,14 @@ if [ "$DEVICE" != host ] && [ "$(cat "$PACKED/commit" 2>/dev/null)" = "$COMMIT" 
 fi
 
 # Prints the CAPSTAN_CUDA_ARCHS value for this machine's GPU. 9.0 needs architecture-specific code. Between 9.0 and 12.0 the driver
-# translates PTX 8.0.
+# translates PTX 9.0.
 gpu_arch() {
   local capability
   capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)
   case $capability in
     90) echo 90a ;;
     8[0-9]) echo "$capability" ;;
-    10[0-9] | 11[0-9]) echo 80-virtual ;;
+    10[0-9] | 11[0-9]) echo 90-virtual ;;
     12[0-9]) echo 120 ;;
     *) echo "expected a GPU of compute capability 8.0 to 12.x, got ${capability:-none}" >&2; return 1 ;;
   esac
