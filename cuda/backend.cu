@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "cuda/cuda_backend.h"
 
@@ -12,36 +14,33 @@ namespace {
 // CUDA graphs, and code loaded while they are captured, may take at most this much device memory.
 constexpr int64_t kGraphBytes = int64_t{512} << 20;
 
-struct FeatureName {
-  const char* name;
-  bool Features::*feature;
-};
-constexpr FeatureName kFeatureNames[] = {
-    {"graphs", &Features::graphs},
-    {"early", &Features::early},
-    {"gemv", &Features::gemv},
-    {"fused_heads", &Features::fused_heads},
-    {"k_splits", &Features::k_splits},
-    {"wgmma", &Features::wgmma},
-    {"wgmma_attention", &Features::wgmma_attention},
-    {"one_shot", &Features::one_shot},
-};
+std::vector<std::pair<std::string, bool*>> switches_of(Features& features) {
+  return {{"graphs", &features.graphs},
+          {"early", &features.early},
+          {"gemv", &features.gemv},
+          {"fused_heads", &features.fused_heads},
+          {"k_splits", &features.k_splits},
+          {"wgmma", &features.wgmma},
+          {"wgmma_attention", &features.wgmma_attention},
+          {"one_shot", &features.one_shot}};
+}
 
 // All but those that CAPSTAN_CUDA_WITHOUT lists.
 Features enabled_features() {
   Features features;
   const char* without = std::getenv("CAPSTAN_CUDA_WITHOUT");
   std::istringstream names(without == nullptr ? "" : without);
+  const auto switches = switches_of(features);
   for (std::string name; std::getline(names, name, ',');) {
-    const auto* const found = std::ranges::find(kFeatureNames, name, &FeatureName::name);
-    if (found == std::end(kFeatureNames)) {
+    const auto found = std::ranges::find(switches, name, &std::pair<std::string, bool*>::first);
+    if (found == switches.end()) {
       std::string known;
-      for (const FeatureName& one : kFeatureNames)
-        known += (known.empty() ? "" : ", ") + std::string(one.name);
+      for (const auto& [one, value] : switches)
+        known += (known.empty() ? "" : ", ") + one;
       throw Error(ErrorCode::kInvalidArgument,
                   "CAPSTAN_CUDA_WITHOUT: expected a comma-separated list of " + known + "; got " + name);
     }
-    features.*found->feature = false;
+    *found->second = false;
   }
   return features;
 }

@@ -155,7 +155,8 @@ class CudaBackend final : public Backend {
   // Programmatic dependent launch gains nothing with many tokens.
   bool uses_pdl(int num_tokens) const { return uses_pdl_ && num_tokens <= kSkinnyTokens; }
   bool is_gemv(const GemvArgs& args) const {
-    return features_.gemv && args.product.num_tokens <= kGemvTokens && gemv_shared_bytes(args) <= resources_.shared_bytes;
+    return features_.gemv && args.product.num_tokens <= kGemvTokens &&
+           gemv_shared_bytes(args) <= resources_.shared_bytes;
   }
   static const CudaMatrix& cuda_matrix(const Matrix& matrix) { return static_cast<const CudaMatrix&>(matrix); }
   static const float* device_vector(const std::unique_ptr<Vector>& vector) {

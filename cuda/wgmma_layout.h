@@ -104,8 +104,8 @@ CAPSTAN_BOTH TileOrder tile_order(int64_t rows, int tokens, int width) {
 }
 
 // A long K is split in two, so that a product with few rows has twice as many blocks. The second half adds its sums to
-// the stored sums of the first. One flag per warp and tile signals that those are stored. Before the flags lies the next
-// number of a block (flags.h).
+// the stored sums of the first. One flag per warp and tile signals that those are stored. Before the flags lies the
+// next number of a block (flags.h).
 constexpr int kLongDepth = 4096;
 constexpr int kMaxKSplits = 2;
 CAPSTAN_BOTH constexpr int k_splits_of(int64_t padded_k) {
@@ -117,7 +117,7 @@ CAPSTAN_BOTH constexpr int k_split_begin(int k_split, int k_splits, int num_step
 }
 constexpr int64_t num_tile_flags(int64_t rows, int64_t tokens) {
   return 1 + (rows + kBlockFeatures - 1) / kBlockFeatures * ((tokens + kTokenWidths[0] - 1) / kTokenWidths[0]) *
-         (kBlockFeatures / kTileRows);
+                 (kBlockFeatures / kTileRows);
 }
 
 // The tile width with the shortest total time over all rounds of tiles; among equals the widest. The time of a tile is

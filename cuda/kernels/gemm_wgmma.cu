@@ -172,9 +172,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int slot = 0; slot < Ring<kTokens>::kStages; ++slot)
       mbarrier_init(ring.full(slot), 1), mbarrier_init(ring.empty(slot), kConsumerWarps);
     fence_mbarrier_init();
-    *ring.block_number() = job.k_splits == 1
-                               ? static_cast<int32_t>(blockIdx.x)
-                               : take_number(job.args.tile_flags, static_cast<int32_t>(gridDim.x));
+    *ring.block_number() = job.k_splits == 1 ? static_cast<int32_t>(blockIdx.x)
+                                             : take_number(job.args.tile_flags, static_cast<int32_t>(gridDim.x));
   }
   __syncthreads();
   const int warp = uniform_warp_id();

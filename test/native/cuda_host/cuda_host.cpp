@@ -50,7 +50,7 @@ struct Fiber {
   char* stack = nullptr;
   State state = State::kReady;
   const char* where = "the beginning";
-  int line = 0;  // 0: contained in `where`
+  int line = 0;                                    // 0: contained in `where`
   const std::function<bool()>* is_over = nullptr;  // the condition of a waiting fiber
   int num_barriers = 0;
   bool has_waited = false;  // has called griddepcontrol_wait

@@ -123,8 +123,8 @@ TEST(primitive_bulk_copy) {
   if (!has_wgmma()) return;
   const std::vector<uint32_t> values = counting(4096);
   const OnDevice<uint32_t> from(values), to(values.size());
-  launch(bulk_kernel, dim3(1), dim3(128), values.size() * 4 + 16, stream(),
-         static_cast<const uint32_t*>(from.get()), to.get(), static_cast<int>(values.size()));
+  launch(bulk_kernel, dim3(1), dim3(128), values.size() * 4 + 16, stream(), static_cast<const uint32_t*>(from.get()),
+         to.get(), static_cast<int>(values.size()));
   EXPECT(to.read() == values);
 }
 
