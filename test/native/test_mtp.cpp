@@ -271,7 +271,8 @@ TEST(mtp_drafts_give_the_same_tokens_and_log_probabilities) {
       for (const bool is_concurrent : {false, true}) {
         EngineStats stats;
         testing::expect_same(answers_of(load, is_concurrent, &stats), wanted, "MTP drafts");
-        EXPECT(num_accepted(stats) > 0 && num_accepted(stats) < stats.num_draft_tokens);
+        // Large steps have no drafts.
+        EXPECT(is_concurrent || (num_accepted(stats) > 0 && num_accepted(stats) < stats.num_draft_tokens));
       }
     };
     compare([](LoadRequest&) {});
