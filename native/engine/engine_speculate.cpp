@@ -13,9 +13,11 @@ std::unique_ptr<MtpDrafter> Engine::make_mtp_drafter() const {
 // Adds drafts to the decodes of a planned step.
 void Engine::speculate(StepPlan& plan) {
   if (scheduler_.draft_capacity(plan) == 0) return;
-  const auto wants_drafts = [](const ScheduledSequence& scheduled) {
+  // The head needs a hidden state before the newest token.
+  const int first_position = mtp_drafter_ ? 1 : 0;
+  const auto wants_drafts = [&](const ScheduledSequence& scheduled) {
     return scheduled.samples && scheduled.num_tokens == 1 && scheduled.seq->num_in_flight == 0 &&
-           scheduled.seq->num_wanted_drafts() > 0;
+           scheduled.first_position >= first_position && scheduled.seq->num_wanted_drafts() > 0;
   };
   auto num_left = static_cast<int>(std::ranges::count_if(plan.sequences, wants_drafts));
   wishes_.clear();

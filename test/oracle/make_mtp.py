@@ -6,6 +6,9 @@
 `copied` is a decoder of one layer whose head is a copy of it, so that each greedy draft is right. The head never sees
 the first token of a sequence, so the layer gives it no weight: prompts begin with token 1, which is nowhere else.
 
+A prompt in golden.json ends with the token that the decoder finds most likely. `drafts` has the most likely tokens of
+each draft, `ofLast` the log-probabilities of the last token of the prompt, `ofFirst` those of the first draft.
+
 `head.txt` is golden.json and the headers of the weights for test/native/test_mtp.cpp, with Capstan's names.
 """
 
@@ -34,7 +37,8 @@ transformers.logging.disable_progress_bar()
 
 NUM_DRAFTS = 3
 NUM_TOP = 10
-PROMPT_LENGTHS = [2, 3, 17, 70]
+# Not 1 more than whole blocks without the last token: the step after a cache hit would have drafts too.
+PROMPT_LENGTHS = [2, 3, 5, 9, 16, 17, 19, 31, 33, 48, 64, 70]
 FIRST = 1  # the first token of each prompt
 MIN_DIFFERENCE = 0.05  # what a mutation changes at least; the tolerance of f32 is 1e-3
 
@@ -46,7 +50,7 @@ CASES = [
     row("hybrid", "qwen3.5", [], model_type="qwen3_5_text", hidden=48, layers=3, kv=2, head_dim=16, inner=64, eps=1e-6, vocab=288, spelling="v5", rope=ROPE, tied=True,
         outer={"model_type": "qwen3_5", "architecture": "Qwen3_5ForConditionalGeneration"},
         config={"layer_types": ["linear_attention", "full_attention", "linear_attention"], "mtp_num_hidden_layers": 1, **LINEAR}),
-    row("experts", "qwen3-next", [], model_type="qwen3_next", hidden=48, kv=2, head_dim=16, inner=64, eps=1e-6, vocab=288,
+    row("experts", "qwen3-next", ["experts"], model_type="qwen3_next", hidden=48, kv=2, head_dim=16, inner=64, eps=1e-6, vocab=288,
         config={"full_attention_interval": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32, "num_experts_per_tok": 2,
                 "partial_rotary_factor": 0.5, "num_experts": 4, **LINEAR}),
     row("copied", "qwen3.5", [], model_type="qwen3_5_text", hidden=64, layers=1, heads=4, kv=2, head_dim=16, inner=64, eps=1e-6, vocab=288, spelling="v5", rope=ROPE,
@@ -116,8 +120,13 @@ def make_golden(case, seed, directory, generator):
     head = MtpHead(model, weights)
     prompts = []
     for length in PROMPT_LENGTHS:
-        ids = [FIRST, *torch.randint(3, case["vocab"], (length - 1,), generator=generator).tolist()]
-        prompts.append({"tokenIds": ids, "drafts": [top_of(logprobs) for logprobs in head.drafts(ids, NUM_DRAFTS)]})
+        ids = [FIRST, *torch.randint(3, case["vocab"], (length - 2,), generator=generator).tolist()]
+        with torch.no_grad():
+            last = model(torch.tensor([ids]), use_cache=False).logits[0, -1].argmax().item()
+        drafts = head.drafts([*ids, last], NUM_DRAFTS)
+        of_last = [round(logprobs[last].item(), 6) for logprobs in drafts]
+        of_first = [round(logprobs[drafts[0].argmax()].item(), 6) for logprobs in drafts]
+        prompts.append({"tokenIds": [*ids, last], "drafts": [top_of(logprobs) for logprobs in drafts], "ofLast": of_last, "ofFirst": of_first})
     lines = ",\n".join(json.dumps(p, separators=(",", ":")) for p in prompts)
     head = {"case": case["name"], "seed": seed}
     (directory / "golden.json").write_text(json.dumps(head, separators=(",", ":"))[:-1] + ',"prompts":[\n' + lines + "\n]}\n")

@@ -13,6 +13,17 @@ import copy
 import torch
 
 
+def with_stacked_experts(weights):
+    """Files of the hub have tensors for each expert. In memory, one holds gate and up of all of them, another down."""
+    experts = "layers.0.mlp.experts."
+    count = sum(name.startswith(experts) and name.endswith("gate_proj.weight") for name in weights)
+    if count == 0:
+        return weights
+    of = lambda part: torch.stack([weights[f"{experts}{i}.{part}_proj.weight"] for i in range(count)])
+    stacked = {f"{experts}gate_up_proj": torch.cat([of("gate"), of("up")], 1), f"{experts}down_proj": of("down")}
+    return {name: value for name, value in weights.items() if not name.startswith(experts)} | stacked
+
+
 class MtpHead(torch.nn.Module):
     def __init__(self, model, weights):
         """`model`: of transformers. `weights`: tensors of the checkpoint whose names begin with mtp."""
@@ -27,7 +38,7 @@ class MtpHead(torch.nn.Module):
         self.pre_fc_norm_embedding, self.pre_fc_norm_hidden, self.norm = norm(), norm(), norm()
         self.fc = torch.nn.Linear(2 * config.hidden_size, config.hidden_size, bias=False)
         own = {name.removeprefix("mtp."): value.float() for name, value in weights.items() if name.startswith("mtp.")}
-        missing, unexpected = self.load_state_dict(own, strict=False)
+        missing, unexpected = self.load_state_dict(with_stacked_experts(own), strict=False)
         assert not unexpected and all(name.startswith("model.") for name in missing), (missing, unexpected)
         self.eval()
 

@@ -1,4 +1,5 @@
 /** Drafts by MTP heads: no answer changes, and a head that is a copy of its decoder is always right. */
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Engine, type EngineOptions, type SamplingParams } from '../../ts/index';
 
@@ -68,7 +69,7 @@ async function run(
     };
     const results = await once();
     if (isTwice) expect(await once()).toEqual(results);
-    const { numDraftTokens, numAcceptedTokens } = engine.stats();
+    const { numDraftTokens, numAcceptedTokens, prefixCacheHitRate } = engine.stats();
     return {
       results,
       numDrafts: numDraftTokens,
@@ -87,9 +88,9 @@ const withHead = ({ options, ...rest }: Variant): Variant => ({
 const VARIANTS: [name: string, variant: Variant][] = [
   ['alone', { options: { prefixCache: false } }],
   ['from the prefix cache', { isTwice: true }],
-  ['in a batch', { isBatch: true }],
+  ['in a batch of three', { options: { maxNumSeqs: 3 }, isBatch: true }],
   ['in chunks of 37 tokens', { options: { maxNumSeqs: 8, maxNumBatchedTokens: 37 } }],
-  ['in chunks in a batch', { options: { maxNumSeqs: 8, maxNumBatchedTokens: 29 }, isBatch: true }],
+  ['in chunks in a batch', { options: { maxNumSeqs: 3, maxNumBatchedTokens: 29 }, isBatch: true }],
   ['on two ranks', { options: { tensorParallelSize: 2 } }],
   [
     'with one thread and one draft',
@@ -100,16 +101,26 @@ const VARIANTS: [name: string, variant: Variant][] = [
 describe.each(['dense', 'hybrid', 'experts'])('a random head of the model %s', (name) => {
   const samplings = Object.values(SAMPLING).map((sampling) => ({ ...sampling, allowedTokenIds: FEW_IDS }));
   let plain: Run;
+  let alone: Run;
+  let underGrammar: Run;
   beforeAll(async () => {
-    plain = await run(name, [...samplings, GRAMMAR], { options: { prefixCache: false } });
+    alone = await run(name, samplings, withHead({ options: { prefixCache: false } }));
+    plain = await run(name, samplings, { options: { prefixCache: false } });
+    underGrammar = await run(name, [GRAMMAR], { options: { prefixCache: false } });
     expect(plain.numDrafts).toBe(0);
   });
 
   test.each(VARIANTS)('changes no answer %s', async (_name, variant) => {
-    const drafted = await run(name, [...samplings, GRAMMAR], withHead(variant));
+    const drafted = await run(name, samplings, withHead(variant));
     expect(drafted.results).toEqual(plain.results);
+    expect((await run(name, [GRAMMAR], withHead(variant))).results).toEqual(underGrammar.results);
     expect(drafted.numAccepted).toBeGreaterThan(0);
     expect(drafted.numAccepted).toBeLessThan(drafted.numDrafts);
+    // Neither chunks nor the cache nor ranks change a draft.
+    const { numDrafts, numAccepted } = alone;
+    const runs = variant.isTwice ? 2 : 1;
+    if (!variant.isBatch && variant.options?.speculative === undefined)
+      expect(drafted).toMatchObject({ numDrafts: runs * numDrafts, numAccepted: runs * numAccepted });
   });
 
   test('changes no answer after preemptions', async () => {
@@ -126,6 +137,68 @@ describe.each(['dense', 'hybrid', 'experts'])('a random head of the model %s', (
         alone.results.map(({ tokenIds }) => tokenIds),
       );
       expect(engine.stats().numPreemptions).toBeGreaterThan(0);
+    } finally {
+      await engine.close();
+    }
+  });
+});
+
+interface GoldenPrompt {
+  tokenIds: number[];
+  drafts: [id: number, logprob: number][][];
+  ofLast: number[];
+  ofFirst: number[];
+}
+
+/** Twice the tolerance of f32: which token a draft is must be certain. */
+const MIN_MARGIN = 2e-3;
+
+describe.each(['dense', 'hybrid', 'experts'])('the drafts of the model %s are those of torch', (name) => {
+  const golden = JSON.parse(readFileSync(path.join(folder(name), 'golden.json'), 'utf8')) as {
+    prompts: GoldenPrompt[];
+  };
+  const best = (logprobs: Map<number, number>): number | undefined => {
+    const [[first, most], [, next]] = [...logprobs].sort(([, a], [, b]) => b - a);
+    return most - next > MIN_MARGIN ? first : undefined;
+  };
+
+  /** Compares drafts where few tokens are allowed. A draft that is rejected is not the token that the model draws. */
+  test.each<[string, EngineOptions]>([
+    ['in one chunk', {}],
+    ['in chunks of 13 tokens without a cache', { maxNumSeqs: 8, maxNumBatchedTokens: 13, prefixCache: false }],
+  ])('%s', async (_variant, options) => {
+    const speculative = { method: 'mtp', numSpeculativeTokens: 2 } as const;
+    const engine = await Engine.load(folder(name), { threads: 2, speculative, ...options });
+    const numChecked = [0, 0];
+    const check = async ({ tokenIds, drafts, ofLast, ofFirst }: GoldenPrompt, place: 0 | 1, others: number[]) => {
+      const last = tokenIds.at(-1)!;
+      const first = drafts[0][0][0];
+      const logprobs = new Map([[last, ofLast[place]], ...(place === 1 ? [[first, ofFirst[1]] as const] : [])]);
+      for (const other of others) logprobs.set(...drafts[place][other]);
+      const before = engine.stats().numAcceptedTokens;
+      // The last token needs no draft, so there is room for `place + 1` drafts after the first token.
+      const sampling = {
+        temperature: 0,
+        maxTokens: 3 + place,
+        allowedTokenIds: [...logprobs.keys()],
+        ignoreEos: true,
+      };
+      const { choices } = await engine.generate(tokenIds.slice(0, -1), sampling).result();
+      expect(choices[0].tokenIds[0]).toBe(last);
+      const draft = best(logprobs);
+      // A later draft is verified only if those before it hold.
+      if (draft === undefined || (place === 1 && choices[0].tokenIds[1] !== first)) return;
+      const isAccepted = draft === choices[0].tokenIds[1 + place];
+      const numAccepted = engine.stats().numAcceptedTokens.map((count, i) => count - before[i]);
+      expect(numAccepted).toEqual(place === 0 ? [isAccepted ? 1 : 0, 0] : [1, isAccepted ? 1 : 0]);
+      numChecked[place]++;
+    };
+    try {
+      for (const prompt of golden.prompts)
+        for (let other = 0; other + 1 < prompt.drafts[0].length; other++)
+          for (const place of [0, 1] as const) await check(prompt, place, [other, other + 1]);
+      expect(Math.min(...numChecked)).toBeGreaterThan(0);
+      expect(numChecked[0]).toBeGreaterThan(75);
     } finally {
       await engine.close();
     }
@@ -149,7 +222,8 @@ describe('a head that is a copy of its decoder', () => {
 describe('without a head', () => {
   const fixtures = path.join(__dirname, 'fixtures');
   test.each([
-    ['demo', 'a model of the architecture LlamaForCausalLM'],
+    ['demo', 'a model of the architecture Qwen2ForCausalLM'],
+    [path.join(fixtures, 'gguf', 'qwen3-bf16.gguf'), 'a GGUF file'],
     [path.join(fixtures, 'qwen35-f32'), 'a checkpoint without the tensor mtp.fc.weight'],
   ])('%s is refused', async (model, received) => {
     const expected =

@@ -342,7 +342,7 @@ describe('values', () => {
       ['-sc={"model": "m", "num_speculative_tokens": 2}'],
       "speculative method 'draft_model' is not supported yet; expected 'ngram' or 'mtp'",
     ],
-    [['-sc={"method": 3}'], 'method: expected "ngram", got 3'],
+    [['-sc={"method": 3}'], 'method: expected "ngram" or "mtp", got 3'],
     [['-sc={"num_speculative_tokens": 0}'], 'num_speculative_tokens: expected a whole number from 1 to 64, got 0'],
     [
       ['-sc={"num_speculative_tokens": 2, "prompt_lookup_max": 3, "prompt_lookup_min": 4}'],
