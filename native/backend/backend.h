@@ -401,8 +401,8 @@ class Backend {
   // norm_qkv and attention, or recurrent; output_residual; norm_gate_up and down_residual, or moe_residual; and
   // end_layer, if there is anything to do; then lm_head and sample. In layers of DeviceModel::is_parallel norm_gate_up
   // comes before output_residual. Prompt logprobs repeat lm_head and sample for
-  // groups of at most max_num_seqs rows. Models that pool call pool instead. The backend holds the hidden states. A step
-  // of the MTP head alone: begin_step; embed; mtp_input; the ops of its layer; lm_head and sample; keep_hidden.
+  // groups of at most max_num_seqs rows. Models that pool call pool instead. The backend holds the hidden states. A
+  // step of the MTP head alone: begin_step; embed; mtp_input; the ops of its layer; lm_head and sample; keep_hidden.
 
   virtual void begin_step(const StepInput& step) = 0;
 

@@ -181,13 +181,13 @@ class Engine {
   std::deque<std::unique_ptr<Batch>> in_flight_;
   uint64_t num_steps_ = 0;
   Clock::time_point last_collect_time_;
-  bool is_broken_ = false;           // an error ended the loop, so the scheduler's state may be inconsistent
-  std::vector<int32_t> proposal_;    // scratch of propose
+  bool is_broken_ = false;                // an error ended the loop, so the scheduler's state may be inconsistent
+  std::vector<int32_t> proposal_;         // scratch of propose
   std::vector<MtpDrafter::Wish> wishes_;  // scratch of speculate
-  std::vector<Event> events_;        // collected since the last emission
-  uint64_t event_round_ = 1;         // number of the next emission
-  std::vector<Sequence*> finished_;  // in the step being settled
-  bool is_stalled_ = false;          // nothing can run until a mask is ready or a caller acts
+  std::vector<Event> events_;             // collected since the last emission
+  uint64_t event_round_ = 1;              // number of the next emission
+  std::vector<Sequence*> finished_;       // in the step being settled
+  bool is_stalled_ = false;               // nothing can run until a mask is ready or a caller acts
 
   std::mutex close_mutex_;
   MaskGate mask_gate_;  // its threads use the fields that are shared with callers

@@ -105,7 +105,7 @@ struct Sequence {
   // ---- speculation ----
   std::optional<NgramDrafter> drafter;
   std::optional<DraftPacer> pacer;  // of drafts by an MTP head, in place of the drafter
-  std::vector<Draft> drafts;  // of the step that is planned or in flight
+  std::vector<Draft> drafts;        // of the step that is planned or in flight
   // ---- sampler: tables for penalties ----
   std::vector<int32_t> prompt_ids;                             // distinct, ascending; only with a repetition penalty
   std::vector<std::pair<int32_t, int32_t>> completion_counts;  // ascending by id; only with penalties

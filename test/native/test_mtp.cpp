@@ -1,5 +1,5 @@
-// The MTP head of the CPU backend: its logits are those of a torch module (test/oracle/mtp.py), and its drafts change no
-// answer.
+// The MTP head of the CPU backend: its logits are those of a torch module (test/oracle/mtp.py), and its drafts change
+// no answer.
 #include <algorithm>
 #include <fstream>
 #include <functional>
@@ -126,7 +126,9 @@ class Model {
     std::vector<StoredHidden> stored;
     std::vector<int32_t> before(ids.size());
     for (int row = 0; row < static_cast<int>(ids.size()); ++row) {
-      before[static_cast<size_t>(row)] = row > 0 ? row - 1 : first == 0 ? kNoHidden : stored_hidden(block_of(first - 1));
+      before[static_cast<size_t>(row)] = row > 0      ? row - 1
+                                         : first == 0 ? kNoHidden
+                                                      : stored_hidden(block_of(first - 1));
       if ((first + row + 1) % kBlockSize == 0) stored.push_back({row, block_of(first + row)});
     }
     mtp_follow(weights_, before, stored, *backend_);

@@ -34,7 +34,8 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   if (!shape.is_tied)
     add("lm_head.weight", shape.vocab_size, shape.hidden_size, 2 / std::sqrt(static_cast<float>(shape.hidden_size)));
   if (shape.has_mtp) {
-    add("mtp.fc.weight", shape.hidden_size, 2 * shape.hidden_size, 1 / std::sqrt(static_cast<float>(shape.hidden_size)));
+    add("mtp.fc.weight", shape.hidden_size, 2 * shape.hidden_size,
+        1 / std::sqrt(static_cast<float>(shape.hidden_size)));
     for (const char* norm : {"embedding_norm", "hidden_norm", "norm"})
       add(std::string("mtp.") + norm + ".weight", 0, shape.hidden_size, 0.2f, 1);
   }

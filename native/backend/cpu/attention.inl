@@ -378,8 +378,7 @@ void add_chunk(const AttentionArgs& args, int chunk, const RowStates& states, co
   const int v_dim = args.cache.layout.v_dim;
   for (int row = 0; row < args.num_rows * args.num_heads; ++row) {
     const int position = args.first_position + row / args.num_heads;
-    if ((end_key(args, position) - 1) / kKvChunk < chunk || first_key(args, position) / kKvChunk > chunk)
-      continue;
+    if ((end_key(args, position) - 1) / kKvChunk < chunk || first_key(args, position) / kKvChunk > chunk) continue;
     const float maximum = states.maximum[row] > total.maximum[row] ? states.maximum[row] : total.maximum[row];
     const Vec old_scale = vec_exp2(vec_set(total.maximum[row] - maximum)),
               scale = vec_exp2(vec_set(states.maximum[row] - maximum));
