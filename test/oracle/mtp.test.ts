@@ -70,6 +70,7 @@ async function run(
     const results = await once();
     if (isTwice) expect(await once()).toEqual(results);
     const { numDraftTokens, numAcceptedTokens, prefixCacheHitRate } = engine.stats();
+    if (isTwice) expect(prefixCacheHitRate).toBeGreaterThan(0.4);
     return {
       results,
       numDrafts: numDraftTokens,
@@ -176,7 +177,7 @@ describe.each(['dense', 'hybrid', 'experts'])('the drafts of the model %s are th
       const logprobs = new Map([[last, ofLast[place]], ...(place === 1 ? [[first, ofFirst[1]] as const] : [])]);
       for (const other of others) logprobs.set(...drafts[place][other]);
       const before = engine.stats().numAcceptedTokens;
-      // The last token needs no draft, so there is room for `place + 1` drafts after the first token.
+      // The last token needs no draft, so the first token is followed by at most `place + 1` drafts.
       const sampling = {
         temperature: 0,
         maxTokens: 3 + place,
