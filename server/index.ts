@@ -1,4 +1,7 @@
-/** The inference server as a library: `capstan/server`. */
+/**
+ * The inference server as a library.
+ * @module capstan/server
+ */
 export {
   createHandler,
   createServer,

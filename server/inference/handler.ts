@@ -51,6 +51,7 @@ export interface Handler {
    * read before, its text or its JSON value must be in the property `body`, where Express puts it. Never throws.
    */
   node: NodeListener;
+  /** The engine that answers. */
   engine: Engine;
   /** Refuses new requests, waits for the open ones up to 30 s, and closes what this handler has opened. */
   close: () => Promise<void>;
@@ -60,6 +61,7 @@ export interface Handler {
 export interface Server {
   /** Address of the OpenAI interface without `/v1`, for example `http://127.0.0.1:8080`. */
   url: string;
+  /** The engine that answers. */
   engine: Engine;
   /** As {@link Handler.close}. Stops listening first. */
   close: () => Promise<void>;

@@ -242,6 +242,7 @@ function interfaceRows(file: string, name: string): string[] {
           .getJSDocCommentsAndTags(member)
           .map(({ comment }) => ts.getTextOfJSDocComment(comment) ?? '');
         const type = typeText(member.type?.getText(source) ?? '')
+          .replace(/\/\*\*.*?\*\//gs, '')
           .replace(/\s+/g, ' ')
           // A union on several lines begins with a bar.
           .replace(/^\| /, '')
