@@ -10,3 +10,4 @@ export {
   type Server,
   type ServerOptions,
 } from './inference/handler';
+export { type TracerProvider } from './base/traces/api-sink';

@@ -1,6 +1,7 @@
 import { Engine, type EngineOptions } from '../../ts';
 import { type Closers, closeAll } from '../base/closers';
 import { createLog } from '../base/log';
+import type { TracerProvider } from '../base/traces/api-sink';
 import { withTimeout } from '../base/with-timeout';
 import { createTransport } from '../http/create-transport';
 import { handleFetch } from '../http/fetch';
@@ -30,6 +31,11 @@ export interface HandlerOptions {
   allowedOrigins?: readonly string[];
   /** Maximum size of a request body. Default: 32 MiB. */
   maxRequestBytes?: number;
+  /**
+   * Receives a span for each inference request, by the conventions of OpenTelemetry for generative AI. Needs the package
+   * `@opentelemetry/api`. Default: a collector at `OTEL_EXPORTER_OTLP_ENDPOINT`, else no spans.
+   */
+  tracerProvider?: TracerProvider;
   /** Least severe level of the lines on standard error. Default: `'warn'`. */
   logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent';
 }
@@ -147,6 +153,7 @@ function toServeOptions(options: ServerOptions): ServeOptions {
     maxRequestBytes: options.maxRequestBytes ?? defaults.maxRequestBytes,
     logLevel: options.logLevel ?? 'warn',
     logsRequests: false,
+    traces: { ...defaults.traces, provider: options.tracerProvider },
     host: options.host ?? defaults.host,
     port: options.port ?? defaults.port,
   };
