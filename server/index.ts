@@ -9,5 +9,5 @@ export {
   type HandlerOptions,
   type Server,
   type ServerOptions,
+  type TracerProvider,
 } from './inference/handler';
-export { type TracerProvider } from './base/traces/api-sink';

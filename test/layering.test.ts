@@ -297,6 +297,7 @@ test('the top level holds what the architecture lists', () => {
     'native',
     'package.json',
     'package-lock.json',
+    'packaging',
     'server',
     'test',
     'ts',

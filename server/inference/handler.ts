@@ -9,6 +9,8 @@ import { handleMessage, type NodeListener } from '../http/node';
 import { openApp } from './open-app';
 import { defaultServeOptions, type ServeOptions } from './serve-options';
 
+export type { TracerProvider };
+
 /** Options of {@link createHandler}. They mean the same as the flags of `capstan serve`. */
 export interface HandlerOptions {
   /** GGUF file, model directory, name on the hub, or `demo` for the embedded model. Default: `demo`. */

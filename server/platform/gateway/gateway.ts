@@ -374,7 +374,7 @@ function endTrace(trace: RequestTrace, { target, call }: RequestState, status: n
           'gen_ai.usage.cache_read.input_tokens': usage.cachedTokens,
         }),
   });
-  trace.end(status, call === undefined ? undefined : call.address.path);
+  trace.end(status, undefined);
 }
 
 function refuseUpgrade(request: StreamedRequest): void {
