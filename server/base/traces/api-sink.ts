@@ -44,7 +44,7 @@ export class ApiSink implements SpanSink {
       isSampled: (traceFlags & TraceFlags.SAMPLED) !== 0,
       traceState: traceState?.serialize() ?? '',
       rename: (next) => void span.updateName(next),
-      set: (attributes) => void span.setAttributes(attributes as Api.Attributes),
+      set: (attributes) => void span.setAttributes(attributes),
       addEvent: (event, atMs) => void span.addEvent(event, atMs),
       end: (atMs, error) => {
         if (error !== undefined) span.setStatus({ code: SpanStatusCode.ERROR, message: error });

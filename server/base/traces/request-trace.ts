@@ -45,7 +45,7 @@ export class Tracing {
   }
 }
 
-/** The span of one request, in the conventions of OpenTelemetry for generative AI. It never holds prompts or answers. */
+/** The span of one request, by OpenTelemetry's conventions for generative AI. It never holds prompts or answers. */
 export class RequestTrace {
   readonly startedMs: number;
   readonly #span: Span;

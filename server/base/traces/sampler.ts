@@ -15,7 +15,8 @@ export function samplerOf(env: NodeJS.ProcessEnv): Sampler {
     throw new UsageError(
       `OTEL_TRACES_SAMPLER: expected ${ROOT_SAMPLERS.join(', ')}, or one of them after parentbased_, got ${name}`,
     );
-  const share = root === 'traceidratio' ? ratioOf(env.OTEL_TRACES_SAMPLER_ARG) : root === 'always_on' ? 1 : 0;
+  const shares = { always_on: 1, always_off: 0, traceidratio: ratioOf(env.OTEL_TRACES_SAMPLER_ARG) };
+  const share = shares[root];
   // The lower 56 bits of a trace id are random (W3C Trace Context, level 2).
   const samples = (traceId: string): boolean => parseInt(traceId.slice(-13), 16) < share * 2 ** 52;
   return (traceId, parent) => (isParentBased && parent !== undefined ? parent.isSampled : samples(traceId));
