@@ -34,8 +34,8 @@ export interface HandlerOptions {
   /** Maximum size of a request body. Default: 32 MiB. */
   maxRequestBytes?: number;
   /**
-   * Receives a span for each inference request, by the conventions of OpenTelemetry for generative AI. Needs the package
-   * `@opentelemetry/api`. Default: a collector at `OTEL_EXPORTER_OTLP_ENDPOINT`, else no spans.
+   * Receives a span for each inference request, by the conventions of OpenTelemetry for generative AI. Needs the
+   * package `@opentelemetry/api`. Default: a collector at `OTEL_EXPORTER_OTLP_ENDPOINT`, else no spans.
    */
   tracerProvider?: TracerProvider;
   /** Least severe level of the lines on standard error. Default: `'warn'`. */

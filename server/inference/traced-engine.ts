@@ -58,8 +58,7 @@ export function tracedEngine(engine: Engine, trace: RequestTrace): Engine {
   };
 
   return wrapEngine(engine, {
-    chat: (messages, options, context) =>
-      watch(engine.chat(messages, options, context) as Generation, options),
+    chat: (messages, options, context) => watch(engine.chat(messages, options, context) as Generation, options),
     generate: (prompt, options, context) => watch(engine.generate(prompt, options, context), options),
     embed: (...call) => pool(engine.embed(...call)),
     score: (...call) => pool(engine.score(...call)),

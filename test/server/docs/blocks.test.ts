@@ -8,7 +8,7 @@ import { normalize } from '../../../server/cli/commands/serve';
 import { buildProgram } from '../../../server/cli/program';
 import { temporaryFolder } from '../../fakes/temporary-folder';
 import { type Block, blocksOf, listPages } from './blocks';
-import { type Check, CHECKS, GENERATED_LANGUAGES, PAGES_TO_RUN } from './plan';
+import { type Check, CHECKS, GENERATED_LANGUAGES, SESSIONS } from './plan';
 import { typeErrors } from './type-check';
 
 const blocks = listPages().flatMap(blocksOf);
@@ -52,8 +52,8 @@ test('JavaScript and TypeScript have no type errors', () => {
 });
 
 /**
- * Bash reads the commands of each block, and writes down the arguments of each `capstan` in place of running it. No other
- * program runs, because the path is empty.
+ * Bash reads the commands of each block, and writes down the arguments of each `capstan` in place of running it. No
+ * other program runs, because the path is empty.
  */
 const RECORDER = `
 capstan() { builtin printf '%s\\0' "$@" >> "$CALLS"; builtin printf '\\n\\0' >> "$CALLS"; builtin printf recorded; }
@@ -121,5 +121,5 @@ test('shell commands have a valid syntax, and the commands and flags of capstan 
 });
 
 test('the pages to run exist', () => {
-  expect(PAGES_TO_RUN.filter((page) => !listPages().includes(page))).toEqual([]);
+  expect(SESSIONS.flatMap(({ pages }) => pages).filter((page) => !listPages().includes(page))).toEqual([]);
 });

@@ -3,7 +3,7 @@
  *
  * - `js` and `ts` are type-checked, with the variables of `type-check.ts`.
  * - Shell commands are parsed by bash, and the arguments of `capstan` are compared with its commands and flags.
- *   `test/server/docs/run.sh` runs those of the pages in {@link PAGES_TO_RUN}.
+ *   `run.ts` runs those of {@link SESSIONS}.
  *
  * `test/server/docs/blocks.test.ts` fails on an entry that fits no block.
  */
@@ -29,6 +29,10 @@ export const CHECKS: Readonly<Record<string, Readonly<Record<string, Check>>>> =
     'npm ci && npm start': { skip: TOOLS },
     'npm ci && npm test': { skip: TOOLS },
     'npm run build         # TypeScript': { skip: TOOLS },
+    'npx capstan up --data-dir ./service': { parseOnly: 'run by the session of docs/how-to/run-the-service.md' },
+    'npx capstan login http://127.0.0.1:8090    # asks for a management token, which the console creates': {
+      parseOnly: 'asks for a token; the session of docs/how-to/run-the-service.md runs the same commands',
+    },
   },
   'docs/architecture.md': { '*': { skip: 'a drawing' } },
   'docs/getting-started.md': { 'npm ci': { skip: TOOLS } },
@@ -141,9 +145,50 @@ export const GENERATED_LANGUAGES: Readonly<Record<string, readonly string[]>> = 
   'docs/how-to/run-behind-a-proxy.md': ['text'],
 };
 
-/** The pages whose shell commands `test/server/docs/run.sh` runs from top to bottom. */
-export const PAGES_TO_RUN: readonly string[] = [
-  'docs/getting-started.md',
-  'docs/how-to/call-tools.md',
-  'docs/how-to/structured-output.md',
+/** Pages that `run.ts` runs from top to bottom, in one shell. */
+export interface Session {
+  pages: readonly string[];
+  /** Commands before the first block. `serve_at PORT COMMAND` starts a server. */
+  prelude?: string;
+  /** Texts of the pages to replace, such as models and times. */
+  replace?: Readonly<Record<string, string>>;
+  /** Whether the JavaScript of the pages is run too. */
+  runsPrograms?: boolean;
+}
+
+/** A service with an account, and a token for the commands. */
+const SERVICE = `
+printf 'correct horse battery' > password.txt && chmod 600 password.txt
+serve_at 8090 capstan up --data-dir ./service --bootstrap-email ada@example.com --bootstrap-password-file password.txt
+export CAPSTAN_URL=http://127.0.0.1:8090
+export CAPSTAN_TOKEN=$(capstan tokens create --data-dir ./service --email ada@example.com --name cli)
+`;
+const DEMO = 'serve_at 8080 capstan serve demo';
+
+export const SESSIONS: readonly Session[] = [
+  { pages: ['README.md'], replace: { ' --max-model-len 8K': '' } },
+  { pages: ['docs/getting-started.md'], prelude: DEMO, runsPrograms: true },
+  { pages: ['docs/how-to/call-tools.md'], prelude: DEMO },
+  { pages: ['docs/how-to/structured-output.md'], prelude: DEMO },
+  { pages: ['docs/how-to/chat-in-the-terminal.md'] },
+  { pages: ['docs/how-to/protect-with-keys.md'] },
+  {
+    pages: ['docs/how-to/benchmark.md'],
+    prelude: DEMO,
+    replace: { '--num-prompts 200': '--num-prompts 20', '--num-prompts 64': '--num-prompts 16' },
+  },
+  { pages: ['docs/how-to/monitor.md'], replace: { 'serve DIR': 'serve demo' } },
+  { pages: ['docs/how-to/run-the-service.md'], replace: { 'PASSWORD=…': "PASSWORD='correct horse battery'" } },
+  {
+    pages: ['docs/how-to/deploy-a-model.md'],
+    prelude: SERVICE,
+    // The embedded model has a context of 2,048 tokens.
+    replace: { '--max-model-len 8K': '--max-model-len 2K' },
+  },
+  {
+    pages: ['docs/how-to/serve-a-model.md'],
+    prelude:
+      'openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out cert.pem -days 1 -subj /CN=localhost 2> /dev/null',
+    replace: { ' --max-model-len 8K': '', 'serve DIR': 'serve demo' },
+  },
 ];

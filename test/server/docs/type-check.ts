@@ -57,9 +57,8 @@ export function typeErrors(blocks: readonly Block[]): string[] {
     ...blocks.map(({ text }, i) => [join(folder, `block-${i}.mts`), `${text}\nexport {};\n`] as [string, string]),
   ]);
   const host = ts.createCompilerHost(OPTIONS);
-  const { fileExists, readFile } = host;
-  host.fileExists = (file) => sources.has(file) || fileExists(file);
-  host.readFile = (file) => sources.get(file) ?? readFile(file);
+  host.fileExists = (file) => sources.has(file) || ts.sys.fileExists(file);
+  host.readFile = (file) => sources.get(file) ?? ts.sys.readFile(file);
   const program = ts.createProgram([...sources.keys()], OPTIONS, host);
   return [...sources.keys()].flatMap((file, i) => {
     const source = program.getSourceFile(file)!;
