@@ -4,8 +4,8 @@
  *
  *     node -r ./test/oracle/register-ts.cjs test/server/docs/run.ts [PAGE…]
  *
- * It uses the ports of the pages (8080, 8090 and others). As root it runs in namespaces, so that the ports are free and no
- * process stays.
+ * It uses the ports of the pages (8080, 8090 and others). As root it runs in namespaces, so that the ports are free and
+ * no process stays.
  */
 import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
