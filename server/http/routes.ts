@@ -1,3 +1,4 @@
+import type { RequestTrace } from '../base/traces/request-trace';
 import type { HttpReply, HttpRequest } from './transport';
 
 /** The client of a request, as its key identifies it. */
@@ -31,6 +32,8 @@ export interface RequestContext {
   readonly reportsUsage?: boolean;
   /** The priority of its calls of the engine. Default: 0, that of clients that wait. */
   readonly priority?: number;
+  /** The span of the request. Undefined: it is not traced. */
+  readonly trace?: RequestTrace | undefined;
 }
 
 /**

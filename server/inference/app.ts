@@ -6,6 +6,7 @@ import { ApiError } from '../base/errors';
 import { errorStyleOf, isAnthropicPath } from '../base/error-styles';
 import { withBearerKey } from '../access/check/authorization';
 import { toApiError } from '../base/to-api-error';
+import type { RequestTrace, Tracing } from '../base/traces/request-trace';
 import { adapterRoutes } from './adapter-routes';
 import { checkModels } from './health';
 import type { SseOptions } from '../http/sse';
@@ -57,6 +58,8 @@ export interface AppOptions {
   loraDir?: string;
   /** Additional routes that need no model. */
   routes?: readonly Route[];
+  /** Absent: no request is traced. */
+  tracing?: Tracing | undefined;
   /** Called at the end of every request. */
   onEnd?: (record: RequestRecord) => void;
 }
@@ -67,6 +70,7 @@ interface OpenRequest {
   readonly requestId: string;
   readonly reply: RecordedReply;
   readonly isAdmin: boolean;
+  readonly trace: RequestTrace | undefined;
   identity: ClientIdentity;
   reportsUsage: boolean;
   signal: AbortSignal;
@@ -185,11 +189,13 @@ export class App {
       'X-Request-Id': requestId,
       ...(isAnthropicPath(this.#withoutRootPath(request.path)) ? { 'request-id': requestId } : {}),
     });
+    const startedMs = performance.now();
     const open: OpenRequest = {
-      startedMs: performance.now(),
+      startedMs,
       requestId,
       reply,
       isAdmin,
+      trace: this.#options.tracing?.start(request, this.#withoutRootPath(request.path), startedMs),
       identity: ANONYMOUS,
       reportsUsage: false,
       signal: request.signal,
@@ -206,10 +212,13 @@ export class App {
     try {
       await this.#handle(open, request);
     } catch (error) {
+      open.trace?.fail(toApiError(error).code);
       this.#sendError(error, request, open);
     } finally {
       open.identity.done();
-      this.#options.onEnd?.(toRecord(open, request));
+      const record = toRecord(open, request);
+      this.#options.onEnd?.(record);
+      open.trace?.end(record.status, record.route);
       this.#open.delete(open);
       if (this.#open.size === 0) this.#onIdle.splice(0).forEach((resolve) => resolve());
     }
@@ -227,9 +236,9 @@ export class App {
       if (pendingCheck !== undefined) await pendingCheck;
     }
     const route = (open.route = this.#findRoute(request.method, path, isAdmin));
-    const { requestId, identity, signal, reportsUsage } = open;
+    const { requestId, identity, signal, reportsUsage, trace } = open;
     await route.handle(
-      { requestId, identity, signal, reportsUsage },
+      { requestId, identity, signal, reportsUsage, trace },
       path === request.path ? request : { ...request, path },
       reply,
     );

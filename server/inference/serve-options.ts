@@ -1,6 +1,7 @@
 import type { EngineInfo, EngineOptions } from '../../ts';
 import type { CorsOptions } from '../http/cors';
 import type { LOG_LEVELS } from '../base/log-levels';
+import type { TracingOptions } from '../base/traces/open-tracing';
 import { DEFAULT_KEEP_ALIVE_MS } from '../http/transport';
 import { type BatchLimits, DEFAULT_BATCH_LIMITS } from './batches/limits';
 import { DEFAULT_MODEL_LIMITS, type ModelLimits, type ModelOptions } from './models/model-options';
@@ -64,6 +65,7 @@ export interface ServeOptions {
   keepAliveTimeoutMs: number;
   hasOpenApi: boolean;
   metricsCompat: 'vllm' | 'none';
+  traces: TracingOptions;
   logLevel: (typeof LOG_LEVELS)[number];
   logsRequests: boolean;
   unloggedPaths: string[];
@@ -119,6 +121,7 @@ export function defaultServeOptions(env: NodeJS.ProcessEnv): ServeOptions {
     keepAliveTimeoutMs: DEFAULT_KEEP_ALIVE_MS,
     hasOpenApi: true,
     metricsCompat: 'none',
+    traces: { endpoint: undefined, serviceName: 'capstan' },
     logLevel: 'info',
     logsRequests: true,
     unloggedPaths: [],

@@ -10,6 +10,7 @@ import {
   type RecordedReply,
   type ReplicaUsage,
   type ReplyStream,
+  type RequestTrace,
   type StreamedRequest,
   toApiError,
   USAGE_HEADER,
@@ -51,6 +52,7 @@ export interface ForwardParts {
 export interface Call {
   readonly request: StreamedRequest;
   readonly requestId: string;
+  readonly trace?: RequestTrace | undefined;
   readonly reply: RecordedReply;
   readonly address: DeploymentAddress;
   readonly target: Target;
@@ -244,7 +246,7 @@ export class Forwarder {
   }
 
   #request(
-    { request, requestId, address, grant }: Call,
+    { request, requestId, trace, address, grant }: Call,
     { cacheScope, deploymentId }: Target,
     body: UpstreamRequest['body'],
   ): UpstreamRequest {
@@ -253,7 +255,7 @@ export class Forwarder {
     return {
       method: request.method,
       target: request.query === '' ? address.path : `${address.path}?${request.query}`,
-      headers: forwardedHeaders(request, { requestId, scheme, trustedProxies, address, salt }),
+      headers: forwardedHeaders(request, { requestId, trace, scheme, trustedProxies, address, salt }),
       body,
     };
   }

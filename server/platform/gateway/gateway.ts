@@ -18,8 +18,10 @@ import {
   type ReplicaUsage,
   requestIdOf,
   type Reservation,
+  type RequestTrace,
   type StreamedRequest,
   toApiError,
+  type Tracing,
   withBearerKey,
 } from 'capstan/internal';
 import { addressOf, type DeploymentAddress, isApiRequest, isRepeatable } from './address';
@@ -67,6 +69,8 @@ export interface GatewayOptions {
   random?: () => number;
   /** Logs each request at level info instead of debug. */
   logsRequests?: boolean;
+  /** Absent: no request is traced. */
+  tracing?: Tracing | undefined;
   /** Called for each finished request to an existing deployment. */
   onEnd?: (record: GatewayRecord) => void;
 }
@@ -165,6 +169,7 @@ export class Gateway {
     const state: RequestState = {
       request,
       requestId: requestIdOf(request),
+      trace: this.#options.tracing?.start(request, request.path, startedMs),
       call: undefined,
       target: undefined,
       served: undefined,
@@ -178,6 +183,7 @@ export class Gateway {
     try {
       await this.#process(state, recorded);
     } catch (error) {
+      state.trace?.fail(error instanceof ReportedError ? 'upstream_error' : toApiError(error).code);
       this.#sendError(error, state, recorded);
     } finally {
       state.body?.close();
@@ -185,6 +191,7 @@ export class Gateway {
       state.grant?.done(tokens === undefined ? 0 : tokens.promptTokens + tokens.completionTokens);
       state.reservation?.release();
       if (state.call !== undefined) observer?.(state.call);
+      if (state.trace !== undefined) endTrace(state.trace, state, recorded.status ?? CLIENT_GONE);
       this.#record(state, recorded, startedMs);
       if (--this.#numOpen === 0) this.#onIdle.splice(0).forEach((resolve) => resolve());
     }
@@ -251,6 +258,7 @@ export class Gateway {
     state.call = {
       request,
       requestId: state.requestId,
+      trace: state.trace,
       reply: recorded,
       address,
       target: chosen,
@@ -338,6 +346,7 @@ export class Gateway {
 interface RequestState {
   readonly request: StreamedRequest;
   readonly requestId: string;
+  readonly trace: RequestTrace | undefined;
   target: Target | undefined;
   served: ServedVariant | undefined;
   grant: Granted | undefined;
@@ -345,6 +354,27 @@ interface RequestState {
   call: Call | undefined;
   body: ModelBody | undefined;
   style: ErrorStyle;
+}
+
+/** What the gateway knows of the request. The span of the replica, below this one, knows more. */
+function endTrace(trace: RequestTrace, { target, call }: RequestState, status: number): void {
+  const { usage, firstByteAtMs, numRetries = 0, model } = call ?? {};
+  if (target !== undefined) trace.nameModel(model?.requested ?? target.slug);
+  if (firstByteAtMs !== undefined) trace.addEvent('gen_ai.first_byte', firstByteAtMs);
+  const replica = call?.choice?.replica.id;
+  trace.set({
+    ...(target === undefined ? {} : { 'capstan.deployment.name': call?.servedBy?.slug ?? target.slug }),
+    ...(replica === undefined ? {} : { 'capstan.replica.id': replica }),
+    ...(numRetries === 0 ? {} : { 'http.request.resend_count': numRetries }),
+    ...(usage === undefined
+      ? {}
+      : {
+          'gen_ai.usage.input_tokens': usage.promptTokens,
+          'gen_ai.usage.output_tokens': usage.completionTokens,
+          'gen_ai.usage.cache_read.input_tokens': usage.cachedTokens,
+        }),
+  });
+  trace.end(status, undefined);
 }
 
 function refuseUpgrade(request: StreamedRequest): void {

@@ -3,6 +3,7 @@ import {
   type CidrList,
   type HttpRequest,
   type ReplyHeaders,
+  type RequestTrace,
   SALT_HEADER,
   SECRET_HEADER,
   SESSION_COOKIES,
@@ -54,6 +55,7 @@ const NOT_RETURNED = new Set([
   'service-worker-allowed',
   'strict-transport-security',
 ]);
+const TRACE_HEADERS = new Set(['traceparent', 'tracestate']);
 /** Prefix of the headers between gateway and replicas. */
 const OWN_PREFIX = 'x-capstan-';
 /** Console cookies, which a browser also sends to deployments on the same host name. */
@@ -61,6 +63,8 @@ const OWN_COOKIES: readonly string[] = [...SESSION_COOKIES, ...SIGN_IN_COOKIES];
 
 export interface ForwardOptions {
   requestId: string;
+  /** Its span becomes the parent of the replica's. Undefined: the headers of the client are forwarded. */
+  trace?: RequestTrace | undefined;
   scheme: 'http' | 'https';
   trustedProxies: CidrList | undefined;
   address: DeploymentAddress;
@@ -72,7 +76,7 @@ export function forwardedHeaders(
   { headers, remoteAddress }: Pick<HttpRequest, 'headers' | 'remoteAddress'>,
   options: ForwardOptions,
 ): string[] {
-  const { requestId, scheme, trustedProxies, address, salt } = options;
+  const { requestId, trace, scheme, trustedProxies, address, salt } = options;
   const isTrusted = trustedProxies?.has(remoteAddress) === true;
   const perConnection = connectionNames(headers);
   const flat: string[] = [];
@@ -81,7 +85,8 @@ export function forwardedHeaders(
     first[name] ??= value;
     if (name === 'cookie') {
       if (address.isApi !== true) addCookies(flat, value);
-    } else if (!NOT_FORWARDED.has(name) && !name.startsWith(OWN_PREFIX) && !perConnection.has(name))
+    } else if (trace !== undefined && TRACE_HEADERS.has(name)) continue;
+    else if (!NOT_FORWARDED.has(name) && !name.startsWith(OWN_PREFIX) && !perConnection.has(name))
       flat.push(name, value);
   }
   const earlier = isTrusted
@@ -101,6 +106,7 @@ export function forwardedHeaders(
   if (host !== undefined) flat.push('X-Forwarded-Host', host);
   if (address.prefix !== '') flat.push('X-Forwarded-Prefix', address.prefix);
   flat.push('X-Request-Id', requestId, SALT_HEADER, salt);
+  if (trace !== undefined) flat.push(...trace.headers);
   return flat;
 }
 

@@ -1,6 +1,7 @@
 import os from 'node:os';
 import path from 'node:path';
 import { DEFAULT_KEEP_ALIVE_MS, type LOG_LEVELS } from 'capstan/internal/cli';
+import type { TracingOptions } from 'capstan/internal';
 
 /** Options of `capstan up`. */
 export interface UpOptions {
@@ -44,6 +45,7 @@ export interface UpOptions {
   shutdownTimeoutMs: number;
   logLevel: (typeof LOG_LEVELS)[number];
   logsRequests: boolean;
+  traces: TracingOptions;
 }
 
 export function defaultUpOptions(env: NodeJS.ProcessEnv): UpOptions {
@@ -75,6 +77,7 @@ export function defaultUpOptions(env: NodeJS.ProcessEnv): UpOptions {
     shutdownTimeoutMs: 30_000,
     logLevel: 'info',
     logsRequests: true,
+    traces: { endpoint: undefined, serviceName: 'capstan-gateway' },
   };
 }
 

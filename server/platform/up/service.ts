@@ -7,6 +7,7 @@ import {
   type Log,
   packageVersion,
   redactKeys,
+  openTracing,
   requestLogger,
   runAndClose,
   Shutdown,
@@ -221,7 +222,10 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   closers.push(() => usage.close());
   const canaries = new CanaryWatcher({ store, targets, reconcile: (id) => controller.reconcile(id), log });
   closers.push(() => canaries.close());
+  const tracing = openTracing(options.traces, log);
+  closers.push(async () => tracing?.close());
   const gateway = new Gateway({
+    tracing,
     targets,
     control: metrics.countingControl(controller),
     access: metrics.countingAccess(access),
