@@ -21,7 +21,8 @@ export class Allowance {
     const text = header(request, ALLOWANCE_HEADER.toLowerCase());
     if (text === undefined) return undefined;
     const allowed = parseAllowance(text);
-    if (allowed === undefined) throw new ApiError('malformed_request', `${ALLOWANCE_HEADER}: expected id, total and prices`);
+    if (allowed === undefined)
+      throw new ApiError('malformed_request', `${ALLOWANCE_HEADER}: expected id, total and prices`);
     return new Allowance(allowed);
   }
 

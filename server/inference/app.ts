@@ -20,7 +20,14 @@ import type { ServerContext } from './openai/context';
 import { OPENAI_ROUTES, type OpenAiRoute } from './openai/routes';
 import { ReplicaGuard } from './replica-guard';
 import type { ResponseStore } from './responses/store';
-import { ENDED_USAGE_PATH, formatLoad, formatUsage, LOAD_HEADER, LOAD_PATH, USAGE_HEADER } from '../http/replica-headers';
+import {
+  ENDED_USAGE_PATH,
+  formatLoad,
+  formatUsage,
+  LOAD_HEADER,
+  LOAD_PATH,
+  USAGE_HEADER,
+} from '../http/replica-headers';
 import {
   pathParameter,
   type RequestContext,
