@@ -256,6 +256,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
       logs,
       measurer,
       puller,
+      money,
       dataRoots,
       webhooks,
       providers,
