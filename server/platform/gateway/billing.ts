@@ -32,6 +32,12 @@ export interface Billing {
   open(call: BilledCall, body: Buffer | undefined, isBuiltin: boolean): Promise<Bill | undefined>;
 }
 
+export interface ResponseSize {
+  readonly numBytes: number;
+  /** Events of a stream. 0: no stream. */
+  readonly numEvents: number;
+}
+
 /** One request's reservation. The first of the last four methods ends it. */
 export interface Bill {
   /** Identifies the request in its replica. */
@@ -40,7 +46,7 @@ export interface Bill {
   limit(sent: UpstreamRequest, isBuiltin: boolean): UpstreamRequest;
   settle(usage: ReplicaUsage): void;
   /** For a response that reports no usage. */
-  estimate(numResponseBytes: number): void;
+  estimate(response: ResponseSize): void;
   /** The whole reservation is spent. */
   settleAll(): void;
   /** The request costs nothing. */
@@ -58,7 +64,7 @@ export interface BillOutcome {
   /** Status of the replica's response. undefined: it did not respond. */
   readonly status: number | undefined;
   readonly hasClientLeft: boolean;
-  readonly numResponseBytes: number;
+  readonly response: ResponseSize;
 }
 
 /** Ends a bill. Returns the usage, which the replica may have to be asked for. */
@@ -68,7 +74,7 @@ export async function endBill({
   choice,
   status,
   hasClientLeft,
-  numResponseBytes,
+  response,
 }: BillOutcome): Promise<ReplicaUsage | undefined> {
   if (usage !== undefined) {
     bill.settle(usage);
@@ -76,7 +82,7 @@ export async function endBill({
   }
   const hasFailed = status === undefined ? !hasClientLeft : status >= HTTP_ERROR;
   if (hasFailed || choice === undefined) bill.refund();
-  else if (!choice.replica.isBuiltin) bill.estimate(numResponseBytes);
+  else if (!choice.replica.isBuiltin) bill.estimate(response);
   else {
     const found = await askUsage(choice, bill.id).catch(() => undefined);
     if (found === undefined) bill.settleAll();

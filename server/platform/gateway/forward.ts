@@ -75,6 +75,8 @@ export interface Call {
   /** When the first byte of the response arrived, in monotonic milliseconds. */
   firstByteAtMs?: number;
   usage?: ReplicaUsage | undefined;
+  /** Events of a stream that reports no usage. */
+  numEvents?: number;
   /** The replica broke off after the response had started. */
   wasCut?: boolean;
   /** Failures of replicas, in order. A reset of a stale connection does not count. */
@@ -338,6 +340,7 @@ export class Forwarder {
       if (isEvents) this.#numOpenStreams--;
       const usageHeader = replica.isBuiltin ? rawHeader(raw, USAGE_HEADER) : undefined;
       call.usage = usageHeader === undefined ? usage?.usage : parseUsage(usageHeader);
+      if (usage instanceof UsageTail) call.numEvents = usage.numEvents;
     }
   }
 }
@@ -370,7 +373,14 @@ async function endCall(call: Call, status: number | undefined): Promise<void> {
   if (bill === undefined) return;
   call.bill = undefined;
   const hasClientLeft = call.signal.aborted;
-  call.usage = await endBill({ bill, usage, choice, status, hasClientLeft, numResponseBytes: reply.numBytes });
+  call.usage = await endBill({
+    bill,
+    usage,
+    choice,
+    status,
+    hasClientLeft,
+    response: { numBytes: reply.numBytes, numEvents: call.numEvents ?? 0 },
+  });
 }
 
 function modelIn(body: UpstreamRequest['body']): RequestedModel | undefined {

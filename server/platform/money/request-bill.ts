@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { ALLOWANCE_HEADER, formatAllowance, type ReplicaUsage } from 'capstan/internal';
-import type { Bill } from '../gateway/billing';
+import type { Bill, ResponseSize } from '../gateway/billing';
 import type { UpstreamRequest } from '../gateway/request-head';
 import { costOf, highestInput, smaller, toNanos, toPicos } from './amounts';
 import type { OutputLimit } from './output-limit';
@@ -11,6 +11,8 @@ const TEMPLATE_TOKENS = 1_024;
 /** Texts of other runtimes have about this many bytes per token. The body is longer than its texts. */
 const BYTES_PER_PROMPT_TOKEN = 3;
 const BYTES_PER_OUTPUT_TOKEN = 4;
+/** An event has about one token, and some servers send several together. */
+const EVENT_BYTES_PER_TOKEN = 64;
 const NO_LIMIT = 10n ** 30n;
 
 /** Receives the cost of a request. */
@@ -111,11 +113,13 @@ export class RequestBill implements Bill {
     this.#end(costOf(this.#cost.price, usage), usage, false);
   }
 
-  estimate(numResponseBytes: number): void {
+  estimate({ numBytes, numEvents }: ResponseSize): void {
+    const numTokens =
+      numEvents > 0 ? Math.max(numEvents, numBytes / EVENT_BYTES_PER_TOKEN) : numBytes / BYTES_PER_OUTPUT_TOKEN;
     const usage = {
       promptTokens: this.#cost.promptTokens,
       cachedTokens: 0,
-      completionTokens: this.#hasOutput ? Math.ceil(numResponseBytes / BYTES_PER_OUTPUT_TOKEN) : 0,
+      completionTokens: this.#hasOutput ? Math.ceil(numTokens) : 0,
     };
     const cost = costOf(this.#cost.price, usage);
     this.#end(this.#reserved === undefined ? cost : smaller(cost, this.#reserved), usage, true);
