@@ -17,8 +17,8 @@ export interface CallContext {
    */
   priority?: number;
   /**
-   * Called once, when the prompt is tokenized and before the engine computes it. Returns the most completion tokens that
-   * each choice may have, or undefined for no further limit. An error that it throws ends the call.
+   * Called once, when the prompt is tokenized and before the engine computes it. Returns the most completion tokens of
+   * each choice, or undefined for no further limit. An error that it throws ends the call.
    */
   onPrompt?: (prompt: PromptSize) => number | undefined;
 }
@@ -27,7 +27,7 @@ export interface CallContext {
 export interface PromptSize {
   promptTokens: number;
   numChoices: number;
-  /** The most completion tokens of each choice, as far as the call and the context limit them. */
+  /** The most completion tokens of each choice that the call and the context allow. */
   maxTokens: number;
 }
 

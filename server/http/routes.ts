@@ -23,7 +23,7 @@ export const ANONYMOUS: ClientIdentity = { keyId: undefined, ownerId: undefined,
 /** Limits the tokens of a request. Both throw when it cannot be paid. */
 export interface RequestAllowance {
   /** Returns the most completion tokens of each choice. */
-  onPrompt(prompt: { promptTokens: number; numChoices: number; maxTokens: number }): number;
+  readonly onPrompt: (prompt: { promptTokens: number; numChoices: number; maxTokens: number }) => number;
   /** For tokens that are computed without a completion. */
   takePrompt(promptTokens: number): void;
 }

@@ -27,7 +27,7 @@ export function poolingCall(request: PoolingFields): PoolingCall {
 
 /** Runs a call of the engine, and counts the tokens that it computes against the client's limits, whatever its end. */
 export async function withTokenCount<T>(
-  { identity: { done }, allowance }: Pick<RequestContext, 'identity' | 'allowance'>,
+  { identity, allowance }: Pick<RequestContext, 'identity' | 'allowance'>,
   run: (onTokens: (numTokens: number) => void) => Promise<T>,
 ): Promise<T> {
   let numTokens = 0;
@@ -37,7 +37,7 @@ export async function withTokenCount<T>(
       numTokens += count;
     });
   } finally {
-    done(numTokens);
+    identity.done(numTokens);
   }
 }
 

@@ -42,7 +42,9 @@ export interface ResponseSize {
 export interface Bill {
   /** Identifies the request in its replica. */
   readonly id: string;
-  /** Limits the request to what is reserved. */
+  /** Whether a replica may have got the request. */
+  readonly isSent: boolean;
+  /** Limits the request to what is reserved. Call it when the request is sent. */
   limit(sent: UpstreamRequest, isBuiltin: boolean): UpstreamRequest;
   settle(usage: ReplicaUsage): void;
   /** For a response that reports no usage. */
@@ -81,7 +83,7 @@ export async function endBill({
     return usage;
   }
   const hasFailed = status === undefined ? !hasClientLeft : status >= HTTP_ERROR;
-  if (hasFailed || choice === undefined) bill.refund();
+  if (hasFailed || choice === undefined || !bill.isSent) bill.refund();
   else if (!choice.replica.isBuiltin) bill.estimate(response);
   else {
     const found = await askUsage(choice, bill.id).catch(() => undefined);
@@ -92,7 +94,7 @@ export async function endBill({
   return undefined;
 }
 
-/** Asks a replica of the built-in runtime for the usage of a request that it had. It waits for the end of the request. */
+/** Asks a replica of the built-in runtime for the usage of a request. It responds when the request has ended. */
 async function askUsage(
   { replica, upstream }: Pick<Choice, 'replica' | 'upstream'>,
   id: string,

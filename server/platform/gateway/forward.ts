@@ -248,6 +248,7 @@ export class Forwarder {
         if (model !== undefined)
           sent.body = await this.#bodyFor(model, choice, target.deploymentId !== call.target.deploymentId);
         call.sentAtMs = sent.body === undefined || Buffer.isBuffer(sent.body) ? performance.now() : undefined;
+        signal.throwIfAborted();
         const limited = call.bill === undefined ? sent : call.bill.limit(sent, choice.replica.isBuiltin);
         const response = await choice.upstream.send(limited, signal);
         call.connectMs = response.connectMs;

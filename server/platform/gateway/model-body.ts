@@ -161,7 +161,7 @@ export function mustStream(request: StreamedRequest): boolean {
   );
 }
 
-export function splice(body: Buffer, { value, start, end }: ModelField, model: string): Buffer {
+function splice(body: Buffer, { value, start, end }: ModelField, model: string): Buffer {
   if (value === model) return body;
   return Buffer.concat([body.subarray(0, start), Buffer.from(JSON.stringify(model)), body.subarray(end)]);
 }

@@ -10,12 +10,9 @@ const TOKENS_PER_UNIT_DIGITS = 9;
 /** A billion of the currency. Amounts fit 64 bits. */
 export const MAX_AMOUNT = 10n ** BigInt(AMOUNT_DIGITS + TOKENS_PER_UNIT_DIGITS);
 /** A billion of the currency per million tokens. */
-export const MAX_PRICE = 10n ** BigInt(PRICE_DIGITS + TOKENS_PER_UNIT_DIGITS);
+const MAX_PRICE = 10n ** BigInt(PRICE_DIGITS + TOKENS_PER_UNIT_DIGITS);
 /** Sums in the database stop here: they would overflow 64 bits. */
 export const MAX_SUM = 9n * 10n ** 18n;
-
-export const AMOUNT_PATTERN = `^\\d{1,10}(\\.\\d{1,${AMOUNT_DIGITS}})?$`;
-export const PRICE_PATTERN = `^\\d{1,10}(\\.\\d{1,${PRICE_DIGITS}})?$`;
 
 /** Prices per million tokens. */
 export interface TokenPrice {

@@ -2,7 +2,7 @@ import type { Returned, Taken } from './ledger';
 import type { Budget } from './money-rows';
 import { sinceDayOf } from './periods';
 
-/** A process takes this part of a budget ahead, so that few requests wait for the database. A crash loses at most it. */
+/** A process takes this part of a budget ahead, so that few requests wait for the database. A crash may lose it. */
 const SLICES = 128n;
 
 export type TakeFromBudget = (budgetId: string, sinceDay: number, wanted: bigint) => Promise<Taken | undefined>;

@@ -90,6 +90,7 @@ export class RequestBill implements Bill {
   readonly #onCost: OnCost;
   readonly #onRefund: () => void;
   #isOpen = true;
+  isSent = false;
 
   constructor(
     { cost, output, reserved, hasOutput }: BilledRequest,
@@ -104,6 +105,7 @@ export class RequestBill implements Bill {
   }
 
   limit(sent: UpstreamRequest, isBuiltin: boolean): UpstreamRequest {
+    this.isSent = true;
     if (isBuiltin) return { ...sent, headers: [...sent.headers, ALLOWANCE_HEADER, this.#allowance()] };
     if (this.#reserved === undefined || this.#output === undefined || this.#output.numOutputs === 0) return sent;
     return { ...sent, body: this.#output.withLimit(sent.body as Buffer, this.#cost.payableTokens(this.#reserved)) };
