@@ -101,7 +101,9 @@ export class Shop {
   async report(): Promise<Record<string, bigint>> {
     await this.meter.flush();
     const { entries } = await this.store.readSpend(this.admin, { ownerId: this.ownerId, fromDay: 0, toDay: 100_000 });
-    return Object.fromEntries(entries.map(({ model, cost }) => [model, cost]));
+    const costs: Record<string, bigint> = {};
+    for (const { model, cost } of entries) costs[model] = (costs[model] ?? 0n) + cost;
+    return costs;
   }
 
   post(path: string, body: object | string, init: RequestInit = {}): Promise<Response> {
