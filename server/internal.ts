@@ -85,7 +85,11 @@ export { Cors, isPreflight, OPEN_CORS } from './http/cors';
 export { createTransport } from './http/create-transport';
 export { RecordedReply } from './http/recorded-reply';
 export {
+  ALLOWANCE_HEADER,
+  ENDED_USAGE_PATH,
+  formatAllowance,
   LOAD_HEADER,
+  parseAllowance,
   parseLoad,
   parseUsage,
   type ReplicaUsage,

@@ -26,6 +26,7 @@ import {
 } from 'capstan/internal';
 import { addressOf, type DeploymentAddress, isApiRequest, isRepeatable } from './address';
 import { Balancer } from './balancer';
+import type { Billing } from './billing';
 import { chooseVariant, type ServedVariant } from './canary-share';
 import { ReportedError, type Call, Forwarder } from './forward';
 import { ColdStartQueue, notFound } from './cold-start-queue';
@@ -58,6 +59,8 @@ export interface GatewayOptions {
   control: GatewayControl;
   access: Pick<Access, 'check' | 'identify'>;
   log: Log;
+  /** Prices requests and keeps budgets. Absent: requests cost nothing. */
+  billing?: Billing;
   /** Without a leading dot: deployments have the host name `{slug}.{domain}`. When absent, only `/d/{slug}` works. */
   domain?: string;
   /** Scheme that clients use, unless a trusted proxy reports another. */
@@ -142,6 +145,7 @@ export class Gateway {
       times,
       scheme,
       trustedProxies: this.#trustedProxies,
+      billing: options.billing,
     });
   }
 

@@ -31,6 +31,7 @@ import { HomeSnapshots } from '../deployments/home-snapshots';
 import type { Machine } from '../deployments/machine';
 import { loadSecretKey } from '../accounts/secret-box';
 import { openServingServiceStore } from '../store/threaded-store';
+import { MoneyMeter } from '../money/money-meter';
 import { UsageRecorder } from '../usage/usage-recorder';
 import { refuseHost } from '../api/console-host';
 import { addressesOf, apiUrl, deploymentUrl, isLoopback, sessionGuardOf } from './addresses';
@@ -224,12 +225,15 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   closers.push(() => canaries.close());
   const tracing = openTracing(options.traces, log);
   closers.push(async () => tracing?.close());
+  const money = await MoneyMeter.open({ store, log });
+  closers.push(() => money.close());
   const gateway = new Gateway({
     tracing,
     targets,
     control: metrics.countingControl(controller),
     access: metrics.countingAccess(access),
     log,
+    billing: money,
     trustedProxies,
     logsRequests,
     scheme: addresses.serving.startsWith('https:') ? 'https' : 'http',
@@ -256,6 +260,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
       logs,
       measurer,
       puller,
+      money,
       dataRoots,
       webhooks,
       providers,
@@ -283,6 +288,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   await controller.start();
   closers.push(searchGpus({ driver, store, controller, log, clock: SYSTEM_CLOCK }, machine.capacity));
   usage.start();
+  money.start();
   webhooks.start();
   providers.watch();
   measurer.notify();
