@@ -205,6 +205,7 @@ export function describeDeployment(deployment: Deployment): string {
     ['state', deployment.state],
     ['reason', reason === null ? undefined : `${reason.code}: ${plain(reason.message)}`],
     ['aliases', deployment.aliases.length === 0 ? undefined : deployment.aliases.map(plain).join(', ')],
+    ['upstream', deployment.upstream?.url],
     ['fallbacks', fallbacksOf(deployment)],
     ['url', deployment.url],
     ['access', accessOf(deployment)],

@@ -5,6 +5,7 @@ import {
   errorStyleOf,
   type Granted,
   header,
+  type Log,
   LOAD_HEADER,
   parseUsage,
   type RecordedReply,
@@ -28,6 +29,7 @@ import { ServedModels } from './served-models';
 import type { Target, Targets } from './targets';
 import type { UpstreamResponse } from './upstream';
 import { UpstreamError, type UpstreamFailure } from './upstream-error';
+import { UpstreamCall } from './upstreams/upstream-call';
 import { UsageComment, type UsageReader, UsageTail } from './usage-reader';
 import { asksForStream, KeepAliveComments, type KeepAliveTimes } from './keep-alive-comments';
 
@@ -45,6 +47,7 @@ export interface ForwardParts {
   times: ForwardTimes;
   scheme: 'http' | 'https';
   trustedProxies: CidrList | undefined;
+  log: Pick<Log, 'info'>;
 }
 
 /** One request to a deployment, and its outcome. */
@@ -119,7 +122,7 @@ export class Forwarder {
         const attempt = await this.#attempt(call, target, body, { isLast: i === chain.length - 1, begun, onBegun });
         if (attempt === undefined) continue;
         try {
-          await this.#relay(call, attempt.choice, attempt.response, begun);
+          await this.#relay(call, attempt, begun);
         } finally {
           attempt.choice.close();
         }
@@ -212,14 +215,19 @@ export class Forwarder {
       if (choice === undefined) throw asApiError(failed?.error);
       call.choice = choice;
       if (failed !== undefined) call.numRetries++;
-      const sent = { ...request, headers: withSecret(request.headers, choice.replica.secret) };
+      let sent: UpstreamRequest = { ...request, headers: withSecret(request.headers, choice.replica.secret) };
       try {
-        if (model !== undefined)
+        const upstream = this.#upstreamCall(choice, call, signal);
+        const local = upstream?.local(target.name);
+        if (local !== undefined) return { choice, response: local };
+        if (upstream !== undefined)
+          sent = await prepared(upstream, model, body, target.deploymentId === call.target.deploymentId);
+        else if (model !== undefined)
           sent.body = await this.#bodyFor(model, choice, target.deploymentId !== call.target.deploymentId);
         call.sentAtMs = sent.body === undefined || Buffer.isBuffer(sent.body) ? performance.now() : undefined;
         const response = await choice.upstream.send(sent, signal);
         call.connectMs = response.connectMs;
-        return { choice, response };
+        return { choice, ...(upstream === undefined ? { response } : await upstream.receive(response)) };
       } catch (error) {
         choice.close();
         if (!(error instanceof UpstreamError)) throw error;
@@ -231,6 +239,24 @@ export class Forwarder {
         failed = { error, except: isStale ? undefined : choice.replica.id };
       }
     }
+  }
+
+  /** Returns undefined for a replica of this service. */
+  #upstreamCall({ replica }: Choice, call: Call, signal: AbortSignal): UpstreamCall | undefined {
+    const { upstream } = replica;
+    if (upstream === undefined) return undefined;
+    const { idleTimeoutMs } = this.#parts.times;
+    const { request, requestId, address } = call;
+    const { log } = this.#parts;
+    return new UpstreamCall({
+      replica: { ...replica, upstream },
+      request,
+      path: address.path,
+      requestId,
+      signal,
+      idleTimeoutMs,
+      log,
+    });
   }
 
   /** Returns the body with a name that the replica knows. */
@@ -260,15 +286,14 @@ export class Forwarder {
 
   async #relay(
     call: Call,
-    { replica }: Choice,
-    { status, rawHeaders: raw, body }: UpstreamResponse,
+    { choice: { replica }, response: { status, rawHeaders: raw, body }, reader }: Exchanged,
     begun: ReplyStream | undefined,
   ): Promise<void> {
     const { reply, address, request } = call;
     const contentType = rawHeader(raw, 'content-type') ?? '';
     const load = replica.isBuiltin ? rawHeader(raw, LOAD_HEADER) : undefined;
     if (load !== undefined) this.#parts.balancer.report(replica.id, load);
-    const usage = usageReader(replica.isBuiltin, contentType, raw);
+    const usage = replica.upstream === undefined ? usageReader(replica.isBuiltin, contentType, raw) : reader;
     const onFirstByte = () => {
       call.firstByteAtMs ??= performance.now();
     };
@@ -290,7 +315,7 @@ export class Forwarder {
         begun,
         onFirstByte,
       });
-      call.wasCut = end === 'cut';
+      call.wasCut = end === 'cut' || usage?.hasFailed === true;
       if (call.wasCut) call.failures.push('cut');
       if (stream !== undefined)
         endStream(stream, end, {
@@ -316,6 +341,23 @@ export class Forwarder {
 interface Exchanged {
   choice: Choice;
   response: UpstreamResponse;
+  /** Of an upstream: reads and rewrites its response. */
+  reader?: UsageReader | undefined;
+}
+
+/** Returns the request for an upstream. Names of models within a deployment are unknown to its fallbacks. */
+async function prepared(
+  upstream: UpstreamCall,
+  model: RequestedModel | undefined,
+  body: UpstreamRequest['body'],
+  isFirst: boolean,
+): Promise<UpstreamRequest> {
+  if (model === undefined) return upstream.prepare(body, { requested: undefined, inner: undefined });
+  const { requested, inner, body: source } = model;
+  return upstream.prepare(source.whole ?? source.withModel(requested), {
+    requested,
+    inner: isFirst ? inner : undefined,
+  });
 }
 
 function modelIn(body: UpstreamRequest['body']): RequestedModel | undefined {

@@ -11,6 +11,7 @@ import {
 import { ROUTING } from '../deployments/routing-schema';
 import { SERVICE } from './migrations';
 import type { ServiceDb, ServiceTx } from './schema';
+import { UPSTREAMS } from '../upstreams/upstream-schema';
 import { USAGE } from '../usage/usage-migrations';
 import { CANARY } from '../canary/canary-schema';
 import { SIGN_IN } from '../sign-in/sign-in-schema';
@@ -29,7 +30,16 @@ export function serviceChange<T>(
 }
 
 /** The tables of a service's database. */
-export const SERVICE_COMPONENTS: readonly Component[] = [ACCESS, SERVICE, USAGE, WEBHOOKS, ROUTING, SIGN_IN, CANARY];
+export const SERVICE_COMPONENTS: readonly Component[] = [
+  ACCESS,
+  SERVICE,
+  USAGE,
+  WEBHOOKS,
+  ROUTING,
+  SIGN_IN,
+  CANARY,
+  UPSTREAMS,
+];
 
 /** Opens the database and runs the pending migrations of access and of the service. */
 export async function openServiceDatabase(location: DatabaseLocation): Promise<ServiceDb> {

@@ -267,6 +267,7 @@ function deployment(number: number, name: string, part: Partial<Deployment> = {}
     aliases: [],
     fallbacks: [],
     fallback_after_s: null,
+    upstream: null,
     owner: SELF,
     state: 'running',
     reason: null,
