@@ -110,6 +110,8 @@ export class ConvertedResponse {
   readonly #splitter = new SseSplitter();
   #hasBegun = false;
   #isOver = false;
+  /** Events that have not been returned yet. */
+  #text = '';
   /** Why the stream was ended early. */
   failure: string | undefined;
 
@@ -126,20 +128,19 @@ export class ConvertedResponse {
   /** Takes a piece of a stream. Returns the events for the client. An error becomes the last event. */
   take(piece: Buffer): string {
     return this.#guarded(() => {
-      let text = '';
-      for (const event of this.#splitter.take(piece)) text += this.#takeEvent(event);
-      return text;
+      for (const event of this.#splitter.take(piece)) this.#takeEvent(event);
     });
   }
 
   /** Returns the last events of a stream that has ended. */
   finish(): string {
     return this.#guarded(() => {
-      const text = this.#takeEvent(this.#splitter.rest());
+      this.#takeEvent(this.#splitter.rest());
       const { outcome } = this.#reader;
       if (outcome === undefined) throw new UpstreamFormatError('the stream ended too early');
+      this.#begin();
+      this.#text += this.#writer.end(outcome);
       this.#isOver = true;
-      return text + this.#begin() + this.#writer.end(outcome);
     });
   }
 
@@ -151,28 +152,33 @@ export class ConvertedResponse {
     return this.#writer.whole(outcome);
   }
 
-  #takeEvent(event: string): string {
+  #takeEvent(event: string): void {
     const data = sseData(event);
-    if (data === undefined) return '';
+    if (data === undefined) return;
     const taken = this.#reader.takeEvent(data);
-    return this.#begin() + taken.map((one) => this.#writer.take(one)).join('');
+    this.#begin();
+    for (const one of taken) this.#text += this.#writer.take(one);
   }
 
-  #begin(): string {
-    if (this.#hasBegun) return '';
+  #begin(): void {
+    if (this.#hasBegun) return;
     this.#hasBegun = true;
-    return this.#writer.begin();
+    this.#text += this.#writer.begin();
   }
 
-  #guarded(run: () => string): string {
+  /** Returns what `run` has written, also before an error. */
+  #guarded(run: () => void): string {
     if (this.#isOver) return '';
     try {
-      return run();
+      run();
     } catch (error) {
       this.#isOver = true;
       this.failure = (error as Error).message;
-      const failed = new ApiError('upstream_unavailable', `The upstream failed: ${this.failure}`);
-      return this.#begin() + this.#writer.fail(failed);
+      this.#begin();
+      this.#text += this.#writer.fail(new ApiError('upstream_unavailable', `The upstream failed: ${this.failure}`));
     }
+    const text = this.#text;
+    this.#text = '';
+    return text;
   }
 }
