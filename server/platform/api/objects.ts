@@ -910,6 +910,7 @@ export type DeployPreview = Static<typeof DeployPreview>;
 export type Propagation = Static<typeof Propagation>;
 export type LogLine = Static<typeof LogLine>;
 export type LogPage = Static<typeof LogPage>;
+export type UpstreamVersion = Static<typeof UpstreamVersion>;
 export type DeploymentEvent = Static<typeof DeploymentEvent>;
 export type Metrics = Static<typeof Metrics>;
 export type TestRequest = Static<typeof TestRequest>;

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { type CommandIo, UsageError } from 'capstan/internal/cli';
+import type { CommandIo } from 'capstan/internal/cli';
 import type { NewDeployment } from '../api/objects';
 import {
   addRoutingFlags,
@@ -18,16 +18,14 @@ import { describeDeployment } from './deployments';
 import { findContainer, findOwner } from './find';
 import { type Call, printJson, remote } from './remote';
 import { addSpecFlags, defined, type SpecFlags, toSpec } from './spec-flags';
+import { addUpstreamFlags, toUpstream, type UpstreamFlags } from './upstream-flags';
 import { waitUntilRunning } from './wait';
 
-interface Flags extends SpecFlags, ScaleFlags, RoutingFlags, WaitFlags {
+interface Flags extends SpecFlags, ScaleFlags, RoutingFlags, UpstreamFlags, WaitFlags {
   owner?: string;
   container?: string;
   accessControl?: boolean;
   note?: string;
-  upstream?: string;
-  upstreamModel?: string;
-  upstreamSecret?: string;
   strategy?: string;
 }
 
@@ -44,19 +42,11 @@ export function addDeployCommand(program: Command, io?: CommandIo): void {
   addScaleFlags(command, { isChange: false });
   addStrategyFlag(command, 'auto');
   addRoutingFlags(command, { isChange: false });
+  addUpstreamFlags(command, { isChange: false });
   command
     .option('--container <name>', 'deploy what this training container runs; other flags override its settings')
-    .option(
-      '--upstream <url>',
-      "forward to a server with OpenAI's interface elsewhere, such as https://api.example.com/v1",
-    )
-    .option('--upstream-model <name>', 'model of the upstream for requests that name only the deployment')
-    .option(
-      '--upstream-secret <variable>',
-      "environment variable of this command with the upstream's API key, which is stored encrypted",
-    )
     .option('--owner <owner>', 'owner of the deployment: org:SLUG (default: yourself)')
-    .option('--access-control', 'require a valid access key for every request (default: off)')
+    .option('--access-control', 'require a valid access key for every request (default: off; on with --upstream)')
     .option('--note <text>', 'note for the version');
   addWaitFlags(command, 'the deployment serves').addHelpText('after', HELP_TAIL);
 }
@@ -83,27 +73,12 @@ async function deploy({ client, flags, args: [name], io }: Call<Flags>): Promise
   io.out(describeDeployment(deployment));
 }
 
-function toUpstream(
-  { upstream, upstreamModel, upstreamSecret }: Flags,
-  env: NodeJS.ProcessEnv,
-): Pick<NewDeployment, 'upstream'> {
-  if (upstream === undefined) {
-    if ((upstreamModel ?? upstreamSecret) !== undefined)
-      throw new UsageError('--upstream-model, --upstream-secret: expected --upstream beside them');
-    return {};
-  }
-  const secret = upstreamSecret === undefined ? undefined : env[upstreamSecret];
-  if (upstreamSecret !== undefined && (secret === undefined || secret === ''))
-    throw new UsageError(`--upstream-secret: the environment variable ${upstreamSecret} is not set`);
-  return { upstream: { url: upstream, ...defined('secret', secret), ...defined('model', upstreamModel) } };
-}
-
 const HELP_TAIL = `
 Examples:
   capstan deploy chat --wait                                    the embedded model
   capstan deploy qwen --model qwen2.5-0.5b --max-model-len 8K   a data source from capstan data list
   capstan deploy small --model Qwen/Qwen2.5-0.5B-Instruct --quantization int8 --wait   a model of the hub
   capstan deploy own --input app --start 'exec python3 /platform/input/input0/serve.py --port 80'
-  capstan deploy cloud --upstream https://api.example.com/v1 --upstream-secret EXAMPLE_KEY --upstream-model large
+  capstan deploy cloud --upstream https://api.example.com/v1 --upstream-secret PROVIDER_KEY   a server elsewhere
   capstan deploy chat --container lab --access-control          what the training container runs
 `;

@@ -80,7 +80,8 @@ export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
     method: 'PATCH',
     path: `${PATH}/{id}`,
-    summary: 'Update the name, the aliases, the fallbacks, the scale or the roll-out strategy of a deployment',
+    summary:
+      'Update the name, the aliases, the fallbacks, the upstream, the scale or the roll-out strategy of a deployment',
     tag: TAG,
     auth: 'any',
     body: DeploymentEdit,
@@ -94,6 +95,8 @@ export const ROUTES: readonly ApiRoute[] = [
         body,
         ifMatch,
       } = call;
+      // Who may not change the deployment learns nothing about hosts.
+      if (body.upstream !== undefined) await context.store.demandDeployment(actor, id, 'deployment.change');
       await checkUpstream(call);
       await context.store.editDeployment(actor, id, body, ifMatch);
       return { status: 200, body: await settled(call, id) };
