@@ -222,6 +222,7 @@ describe('scripts', () => {
     ['cli', ['base', 'http', 'access', 'inference', 'bench', 'ts']],
     ['main.ts', ['cli']],
     ['index.ts', ['inference']],
+    // The service converts between the interfaces for its upstreams.
     ['internal.ts', ['base', 'http', 'access', 'cli', 'inference', 'ts']],
     ['internal-cli.ts', ['base', 'http', 'access', 'cli', 'ts']],
     // A separate package: it imports the other one as `capstan/internal` and `capstan/internal/cli`.
