@@ -30,6 +30,7 @@ import type { Target, Targets } from './targets';
 import type { UpstreamResponse } from './upstream';
 import { UpstreamError, type UpstreamFailure } from './upstream-error';
 import { UpstreamCall } from './upstreams/upstream-call';
+import { UpstreamHealth } from './upstreams/upstream-health';
 import { UsageComment, type UsageReader, UsageTail } from './usage-reader';
 import { asksForStream, KeepAliveComments, type KeepAliveTimes } from './keep-alive-comments';
 
@@ -88,6 +89,7 @@ const MAY_REPORT_USAGE = /^(?:text\/event-stream|application\/json)\b/i;
 export class Forwarder {
   readonly #parts: ForwardParts;
   readonly #served: ServedModels;
+  readonly #health = new UpstreamHealth();
   #numOpenStreams = 0;
 
   constructor(parts: ForwardParts) {
@@ -111,7 +113,7 @@ export class Forwarder {
     const body = call.model === undefined ? await readBody(call.request) : call.model.body.whole;
     // A long body of the API of all deployments is in `call.model`.
     const canRepeat = call.model === undefined ? body === undefined || Buffer.isBuffer(body) : body !== undefined;
-    const chain = chainOf(call, this.#parts.targets, canRepeat);
+    const chain = this.#health.usable(chainOf(call, this.#parts.targets, canRepeat));
     let begun: ReplyStream | undefined;
     const onBegun = (stream: ReplyStream): void => {
       begun = stream;
@@ -120,6 +122,7 @@ export class Forwarder {
       try {
         call.servedBy = target;
         const attempt = await this.#attempt(call, target, body, { isLast: i === chain.length - 1, begun, onBegun });
+        this.#health.report(target, attempt !== undefined);
         if (attempt === undefined) continue;
         try {
           await this.#relay(call, attempt, begun);

@@ -122,7 +122,8 @@ describe('an upstream that has only chat completions', () => {
   beforeEach(() => void bodies.splice(0));
   const start = () => startUpstream(chatServer(bodies), { model: 'large' });
 
-  const messagesRequest: Anthropic.MessageCreateParamsNonStreaming = {
+  // The types of the client leave out the temperature.
+  const messagesRequest: Anthropic.MessageCreateParamsNonStreaming & { temperature: number } = {
     model: 'claude-code',
     max_tokens: 100,
     temperature: 0.5,
@@ -198,7 +199,7 @@ describe('an upstream that has only chat completions', () => {
 
   test.each([false, true])('serves responses, stream: %s', async (isStream) => {
     const running = await start();
-    const request: OpenAI.Responses.ResponseCreateParamsNonStreaming = {
+    const request: Omit<OpenAI.Responses.ResponseCreateParamsNonStreaming, 'stream'> = {
       model: 'codex',
       instructions: 'Be brief.',
       store: false,

@@ -2,6 +2,8 @@
 import { createServer as createTcpServer } from 'node:net';
 import type { RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import type { Target } from '../../../../server/platform/gateway/targets';
+import { UpstreamHealth } from '../../../../server/platform/gateway/upstreams/upstream-health';
 import { closeAll, errorOf, target, until } from './support';
 import {
   chunk,
@@ -131,6 +133,31 @@ test('an upstream that responds twice is read once', async () => {
   targets.set(target('up', [upstream(`http://localhost:${(server.address() as AddressInfo).port}/v1`)]));
   for (let i = 0; i < 2; i++) expect(await (await post(url, { model: 'x' })).text()).toBe('{}');
   server.close();
+});
+
+test('an upstream that fails five times in a row is passed over, until it has had time', async () => {
+  const { url, seen, targets } = await startChain(status(500));
+  for (let i = 0; i < 7; i++) expect((await post(url, { model: 'x' })).status).toBe(200);
+  expect(seen.filter((name) => name === 'first')).toHaveLength(5);
+  const found = targets.find('up');
+  if (found === undefined) throw new Error('expected the deployment');
+  // Without a fallback it is asked.
+  targets.set({ ...found, fallbacks: [] });
+  expect((await post(url, { model: 'x' })).status).toBe(500);
+
+  let nowMs = 0;
+  const health = new UpstreamHealth(() => nowMs);
+  const spare = targets.find('spare') as Target;
+  const chain = [found, spare];
+  for (let i = 0; i < 4; i++) health.report(found, false);
+  expect(health.usable(chain)).toEqual(chain);
+  health.report(found, false);
+  expect([health.usable(chain), health.usable([found])]).toEqual([[spare], [found]]);
+  nowMs = 10_000;
+  // One request tries it, and the others do not.
+  expect([health.usable(chain), health.usable(chain)]).toEqual([chain, [spare]]);
+  health.report(found, true);
+  expect(health.usable(chain)).toEqual(chain);
 });
 
 describe('without a fallback', () => {
