@@ -1,7 +1,7 @@
 import type { TargetReplica } from '../gateway/targets';
 import type { UpstreamRecord } from './upstreams';
 
-/** Returns the only "replica" of a deployment with an upstream. A new version is a new one, with its own connections. */
+/** Returns the upstream of a deployment as its only replica. Each version has its own connections. */
 export function openUpstream(
   deploymentId: string,
   { number, url, model, interfaces }: UpstreamRecord,

@@ -40,7 +40,16 @@ export class PassedStream implements UsageReader {
     return rest === '' ? EMPTY : Buffer.from(this.#passed(rest));
   }
 
+  /** An event that cannot be parsed or written passes as it is. */
   #passed(event: string): string {
+    try {
+      return this.#rewritten(event);
+    } catch {
+      return `${event}\n\n`;
+    }
+  }
+
+  #rewritten(event: string): string {
     const value = objectOf(sseData(event));
     if (value === undefined) return `${event}\n\n`;
     if (!this.#rewrite(value)) return '';
@@ -101,10 +110,15 @@ export class PassedJson implements UsageReader {
     const bytes = Buffer.concat(this.#pieces);
     this.#pieces = undefined;
     if (this.#shownModel === undefined) return bytes;
-    const value = objectOf(bytes.toString());
-    if (value === undefined || typeof value.model !== 'string') return bytes;
-    value.model = this.#shownModel;
-    return Buffer.from(JSON.stringify(value));
+    try {
+      const value = objectOf(bytes.toString());
+      if (value === undefined || typeof value.model !== 'string') return bytes;
+      value.model = this.#shownModel;
+      return Buffer.from(JSON.stringify(value));
+    } catch {
+      // A deeply nested value can be parsed, but not written.
+      return bytes;
+    }
   }
 }
 

@@ -44,7 +44,7 @@ export interface Received {
   reader: UsageReader | undefined;
 }
 
-/** Checks and converts the response of an upstream. Throws ApiError or UpstreamError for one that serves nobody. */
+/** Checks and converts the response of an upstream. Throws ApiError or UpstreamError for one that is of no use. */
 export async function receive(response: UpstreamResponse, options: ReceiveOptions): Promise<Received> {
   const { status, rawHeaders, body } = response;
   if (REFUSALS.has(status))
@@ -74,14 +74,14 @@ export async function receive(response: UpstreamResponse, options: ReceiveOption
   const value = parsed(await readWhole(body, MAX_WHOLE_BYTES, options.idleTimeoutMs));
   const whole = convertWhole(converted, value);
   return {
-    response: jsonResponse({ ...response, rawHeaders: headers }, JSON.stringify(whole)),
+    response: jsonResponse({ ...response, rawHeaders: headers }, whole),
     reader: new KnownUsage(converted),
   };
 }
 
-function convertWhole(converted: ConvertedResponse, value: unknown): object {
+function convertWhole(converted: ConvertedResponse, value: unknown): string {
   try {
-    return converted.whole(value);
+    return JSON.stringify(converted.whole(value));
   } catch (error) {
     throw new ApiError('upstream_unavailable', `The upstream failed: ${(error as Error).message}`, { cause: error });
   }

@@ -35,15 +35,18 @@ export function upstreamRoute(
     throw new ApiError('unknown_url', `The upstream of this deployment has no ${path}: it has no interface chat`);
   if (route !== undefined) return route;
   if ((method === 'GET' || method === 'HEAD') && path === MODELS) return 'models';
-  const allowed = POSTS.has(path) ? 'POST' : path === MODELS ? 'GET, HEAD' : undefined;
-  if (allowed !== undefined)
-    throw new ApiError('method_not_allowed', `Expected ${allowed} here, got ${method.slice(0, 20)}`, {
-      headers: { Allow: allowed },
-    });
+  if (POSTS.has(path)) throw wrongMethod(method, 'POST');
+  if (path === MODELS) throw wrongMethod(method, 'GET, HEAD');
   throw new ApiError(
     'unknown_url',
     `This deployment forwards to an upstream, which gets no requests for ${path.slice(0, 100)}. Expected ${[...POSTS.keys(), MODELS].join(', ')}`,
   );
+}
+
+function wrongMethod(method: string, allowed: string): ApiError {
+  return new ApiError('method_not_allowed', `Expected ${allowed} here, got ${method.slice(0, 20)}`, {
+    headers: { Allow: allowed },
+  });
 }
 
 /** Returns the path at an upstream: its base path stands for `/v1`. */

@@ -74,7 +74,7 @@ export class UpstreamCall {
     return this.#convert(bytes, wanted, route);
   }
 
-  /** Converts the response. Throws ApiError or UpstreamError for one that serves nobody. */
+  /** Converts the response. Throws ApiError or UpstreamError for one that is of no use. */
   receive(response: UpstreamResponse): Promise<Received> {
     const { replica, path, requestId, idleTimeoutMs } = this.#parts;
     return receive(response, {
@@ -99,7 +99,7 @@ export class UpstreamCall {
     this.#isStream = value.stream === true;
     if (this.#isStream && this.#parts.path.endsWith('/completions')) this.#askForUsage(value);
     if (this.#route === 'responses') keepPrivate(value);
-    return this.#requestFor(this.#route, Buffer.from(JSON.stringify(value)));
+    return this.#requestFor(this.#route, encoded(value));
   }
 
   #askForUsage(value: Record<string, unknown>): void {
@@ -191,6 +191,15 @@ function parseObject(bytes: Buffer): Record<string, unknown> {
   return value as Record<string, unknown>;
 }
 
+/** A deeply nested value can be parsed, but not written. */
+function encoded(value: object): Buffer {
+  try {
+    return Buffer.from(JSON.stringify(value));
+  } catch (error) {
+    throw new ApiError('invalid_json', 'The body is nested too deeply', { cause: error });
+  }
+}
+
 function textOf(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined;
 }
@@ -198,11 +207,15 @@ function textOf(value: unknown): string | undefined {
 /** What is stored at the upstream belongs to its account, not to the client. */
 function keepPrivate(value: Record<string, unknown>): void {
   const isReference = (item: unknown) => (item as { type?: unknown } | null)?.type === 'item_reference';
-  const hasReference = Array.isArray(value.input) && value.input.some(isReference);
-  const param =
-    ['previous_response_id', 'conversation', 'prompt'].find(
-      (name) => value[name] !== undefined && value[name] !== null,
-    ) ?? (hasReference ? 'input' : value.background === true ? 'background' : undefined);
+  const references: readonly [param: string, isUsed: boolean][] = [
+    ...['previous_response_id', 'conversation', 'prompt'].map((name): [string, boolean] => [
+      name,
+      value[name] !== undefined && value[name] !== null,
+    ]),
+    ['input', Array.isArray(value.input) && value.input.some(isReference)],
+    ['background', value.background === true],
+  ];
+  const param = references.find(([, isUsed]) => isUsed)?.[0];
   if (param !== undefined)
     throw new ApiError(
       'unsupported_value',

@@ -1,4 +1,4 @@
-import type { StreamedRequest } from 'capstan/internal';
+import { ApiError, type StreamedRequest } from 'capstan/internal';
 import type { UpstreamSettings } from '../targets';
 import type { UpstreamRoute } from './routes';
 
@@ -9,6 +9,19 @@ const PASSED: Readonly<Partial<Record<UpstreamRoute, readonly string[]>>> = {
   responses: ['openai-beta'],
 };
 const ANTHROPIC_VERSION = '2023-06-01';
+/** Counts the gateways that a request has passed, so that upstreams that form a circle end. */
+const HOPS_HEADER = 'X-Capstan-Hops';
+const MAX_HOPS = 5;
+
+/** Throws ApiError for a request that has passed too many gateways. */
+function hopsOf(headers: StreamedRequest['headers']): number {
+  const text = headers.find(([name]) => name === HOPS_HEADER.toLowerCase())?.[1] ?? '0';
+  const hops = /^\d{1,3}$/.test(text) ? Number(text) : 0;
+  if (hops >= MAX_HOPS)
+    throw new ApiError('invalid_value', `This request has passed ${MAX_HOPS} gateways: the upstreams form a circle`);
+  return hops;
+}
+
 /** Response headers that the client gets. Others may name the account at the upstream. */
 const RETURNED = new Set([
   'content-type',
@@ -47,6 +60,8 @@ export function upstreamHeaders(
     'capstan',
     'X-Request-Id',
     requestId,
+    HOPS_HEADER,
+    String(hopsOf(headers) + 1),
   ];
   if (route !== 'models') flat.push('Content-Type', 'application/json');
   const passed = PASSED[route] ?? [];

@@ -34,7 +34,7 @@ export function urlConnect({ url }: UrlAddress, allowsPrivate: boolean): UrlConn
   return {
     isTls,
     host,
-    port: port === '' ? (isTls ? 443 : 80) : Number(port),
+    port: portOf(port, isTls),
     servername: isAddress ? undefined : host,
     lookup: (name, options, callback) =>
       resolve(name, { ...options, all: true, verbatim: true }, (error, addresses) => {
@@ -45,6 +45,11 @@ export function urlConnect({ url }: UrlAddress, allowsPrivate: boolean): UrlConn
         else callback(null, addresses[0].address, addresses[0].family);
       }),
   };
+}
+
+function portOf(port: string, isTls: boolean): number {
+  if (port !== '') return Number(port);
+  return isTls ? 443 : 80;
 }
 
 function hidden(address: string): NodeJS.ErrnoException {

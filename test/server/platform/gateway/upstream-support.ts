@@ -54,6 +54,12 @@ export const post = (
     headers: { 'Content-Type': 'application/json', ...init.headers },
   });
 
+/** Responds after the body has arrived. */
+export const withBody =
+  (respond: (body: Record<string, unknown>, response: ServerResponse) => void): RequestListener =>
+  (request, response) =>
+    void bodyOf(request).then((body) => respond(body, response));
+
 export async function bodyOf(request: IncomingMessage): Promise<Record<string, unknown>> {
   const pieces: Buffer[] = [];
   for await (const piece of request) pieces.push(piece as Buffer);

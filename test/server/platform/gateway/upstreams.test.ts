@@ -7,7 +7,6 @@ import tls from 'node:tls';
 import { join } from 'node:path';
 import { closeAll, echo, type Echo, errorOf, startGateway, target, until } from './support';
 import {
-  bodyOf,
   chunk,
   DONE,
   listen,
@@ -18,6 +17,7 @@ import {
   startUpstream,
   upstream,
   usage,
+  withBody,
 } from './upstream-support';
 
 afterEach(async () => {
@@ -50,6 +50,7 @@ test('gets its own key and the body, and nothing else of the client', async () =
     authorization: `Bearer ${SECRET}`,
     'content-type': 'application/json',
     'x-request-id': 'req-1',
+    'x-capstan-hops': '1',
     'content-length': '29',
     connection: 'keep-alive',
   });
@@ -119,12 +120,11 @@ test('with a model, gets that one whatever the request names, and lists it alone
 
 test('the response has the name of the model that the client sent', async () => {
   const { url, records } = await startUpstream(
-    async (request, response) => {
-      if ((await bodyOf(request)).stream !== true)
-        return sendJson(response, { id: 'c', model: 'large-2026-01-01', choices: [], usage });
+    withBody((body, response) => {
+      if (body.stream !== true) return sendJson(response, { id: 'c', model: 'large-2026-01-01', choices: [], usage });
       sendEvents(response, chunk({ content: 'a "model":"b"' }), chunk({}, { finish_reason: 'stop' }), DONE);
       response.end();
-    },
+    }),
     { model: 'large' },
   );
   expect(await (await post(url, { model: 'mine' })).json()).toEqual({ id: 'c', model: 'mine', choices: [], usage });
@@ -171,13 +171,14 @@ test('returns no header that names the account', async () => {
 
 test('a stream reports its usage, which a client that did not ask for it does not see', async () => {
   const options: unknown[] = [];
-  const { url, records } = await startUpstream(async (request, response) => {
-    const body = await bodyOf(request);
-    options.push(body.stream_options);
-    sendEvents(response, { ...chunk({ content: 'hi' }), usage: null }, chunk({}, { finish_reason: 'stop' }));
-    sendEvents(response, { model: 'x', choices: [], usage }, DONE);
-    response.end();
-  });
+  const { url, records } = await startUpstream(
+    withBody((body, response) => {
+      options.push(body.stream_options);
+      sendEvents(response, { ...chunk({ content: 'hi' }), usage: null }, chunk({}, { finish_reason: 'stop' }));
+      sendEvents(response, { model: 'x', choices: [], usage }, DONE);
+      response.end();
+    }),
+  );
   const plain = await (await post(url, { model: 'x', stream: true })).text();
   expect(plain).not.toContain('usage');
   const asked = await (
@@ -280,7 +281,7 @@ describe('where it may be', () => {
     expect(answers).toEqual([]);
   });
 
-  test('a certificate that nobody trusts is refused before the key is sent', async () => {
+  test('an untrusted certificate is refused before the key is sent', async () => {
     let numSeen = 0;
     const server = createTlsServer({ cert: pem('cert.pem'), key: pem('key.pem') }, () => numSeen++);
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
@@ -312,6 +313,34 @@ describe('where it may be', () => {
     running.gateway.close();
     server.close();
   });
+});
+
+test('upstreams that form a circle end', async () => {
+  let numSeen = 0;
+  const running = await startUpstream(() => numSeen++);
+  running.targets.set(target('up', [upstream(`${running.url}/d/up/v1`)], { fallbacks: ['dep_spare'] }));
+  running.targets.set(target('spare', [upstream(running.base)]));
+  const response = await post(running.url, { model: 'x' });
+  expect([response.status, errorOf(await response.text()).code]).toEqual([400, 'invalid_value']);
+  expect(numSeen).toBe(0);
+  await until(() => running.records.length === 6);
+});
+
+test('hostile JSON is refused, or passes as it is', async () => {
+  const deep = '['.repeat(30_000) + ']'.repeat(30_000);
+  const { url } = await startUpstream((request, response) => {
+    if (request.url === '/v1/embeddings') {
+      response.writeHead(200, { 'Content-Type': 'application/json' });
+      return void response.end(`{"model":"a","data":${deep}}`);
+    }
+    sendEvents(response, `data: {"model":"a","data":${deep}}\n\n`, 'data: {"model"\n\n', ': note\n\n', DONE);
+    response.end();
+  });
+  expect(await (await post(url, { model: 'x' }, '/v1/embeddings')).text()).toContain(deep);
+  const text = await (await post(url, { model: 'x', stream: true })).text();
+  expect([text.includes(deep), text.includes(': note'), text.endsWith(DONE)]).toEqual([true, true, true]);
+  const response = await post(url, {}, '/v1/completions', { body: `{"model":"x","prompt":${deep}}` });
+  expect(response.status).toBe(400);
 });
 
 test('a new version serves new requests, and open ones end with the old one', async () => {
