@@ -29,6 +29,7 @@ import { ServedModels } from './served-models';
 import type { Target, Targets } from './targets';
 import type { UpstreamResponse } from './upstream';
 import { UpstreamError, type UpstreamFailure } from './upstream-error';
+import { GatheredBody } from './upstreams/gathered-body';
 import { UpstreamCall } from './upstreams/upstream-call';
 import { UpstreamHealth } from './upstreams/upstream-health';
 import { UsageComment, type UsageReader, UsageTail } from './usage-reader';
@@ -208,6 +209,7 @@ export class Forwarder {
       bodyBytes: Buffer.isBuffer(body) ? body.length : 0,
       prefix: () => (prefix ??= Buffer.isBuffer(body) ? prefixOf(body, target.deploymentId) : NO_PREFIX),
     };
+    let gathered: GatheredBody | undefined;
     let failed: { error: UpstreamError; except: string | undefined } | undefined;
     for (;;) {
       const current = failed === undefined ? target : (this.#parts.targets.find(target.slug) ?? target);
@@ -224,7 +226,14 @@ export class Forwarder {
         const local = upstream?.local(target.name);
         if (local !== undefined) return { choice, response: local };
         if (upstream !== undefined)
-          sent = await prepared(upstream, model, body, target.deploymentId === call.target.deploymentId);
+          sent = await upstream.prepare(
+            (gathered ??= new GatheredBody(() => (model === undefined ? body : wholeOf(model)))),
+            {
+              requested: model?.requested,
+              // Names of models within a deployment are unknown to its fallbacks.
+              inner: target.deploymentId === call.target.deploymentId ? model?.inner : undefined,
+            },
+          );
         else if (model !== undefined)
           sent.body = await this.#bodyFor(model, choice, target.deploymentId !== call.target.deploymentId);
         call.sentAtMs = sent.body === undefined || Buffer.isBuffer(sent.body) ? performance.now() : undefined;
@@ -348,19 +357,8 @@ interface Exchanged {
   reader?: UsageReader | undefined;
 }
 
-/** Returns the request for an upstream. Names of models within a deployment are unknown to its fallbacks. */
-async function prepared(
-  upstream: UpstreamCall,
-  model: RequestedModel | undefined,
-  body: UpstreamRequest['body'],
-  isFirst: boolean,
-): Promise<UpstreamRequest> {
-  if (model === undefined) return upstream.prepare(body, { requested: undefined, inner: undefined });
-  const { requested, inner, body: source } = model;
-  return upstream.prepare(source.whole ?? source.withModel(requested), {
-    requested,
-    inner: isFirst ? inner : undefined,
-  });
+function wholeOf({ requested, body }: RequestedModel): UpstreamRequest['body'] {
+  return body.whole ?? body.withModel(requested);
 }
 
 function modelIn(body: UpstreamRequest['body']): RequestedModel | undefined {

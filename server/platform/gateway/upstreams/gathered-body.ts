@@ -1,4 +1,5 @@
 import { ApiError } from 'capstan/internal';
+import type { UpstreamRequest } from '../request-head';
 
 /** A body for an upstream is parsed as a whole. */
 const MAX_BODY_BYTES = 8 * 1024 * 1024;
@@ -6,8 +7,23 @@ const MAX_HELD_BYTES = 256 * 1024 * 1024;
 
 let numHeld = 0;
 
-/** Reads a body for an upstream. Throws ApiError. */
-export async function gatherBody(body: Buffer | AsyncIterable<Buffer>): Promise<Buffer> {
+/** A body for an upstream. It is read once, also if the request is sent again. */
+export class GatheredBody {
+  readonly #source: () => UpstreamRequest['body'];
+  #bytes: Promise<Buffer> | undefined;
+
+  constructor(source: () => UpstreamRequest['body']) {
+    this.#source = source;
+  }
+
+  /** Rejects with an ApiError. */
+  read(): Promise<Buffer> {
+    return (this.#bytes ??= gather(this.#source()));
+  }
+}
+
+async function gather(body: UpstreamRequest['body']): Promise<Buffer> {
+  if (body === undefined) return Buffer.alloc(0);
   if (Buffer.isBuffer(body)) return body;
   const pieces: Buffer[] = [];
   let numBytes = 0;

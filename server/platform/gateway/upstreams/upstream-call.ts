@@ -10,7 +10,7 @@ import {
 import type { UpstreamRequest } from '../request-head';
 import type { TargetReplica, UpstreamSettings } from '../targets';
 import type { UpstreamResponse } from '../upstream';
-import { gatherBody } from './gathered-body';
+import type { GatheredBody } from './gathered-body';
 import { jsonResponse, type Received, receive } from './received';
 import { pathAt, upstreamRoute, type UpstreamRoute } from './routes';
 import { upstreamHeaders, upstreamReturned } from './upstream-headers';
@@ -63,11 +63,11 @@ export class UpstreamCall {
   }
 
   /** Returns the request for the upstream. Throws ApiError for a body that cannot be sent. */
-  async prepare(body: UpstreamRequest['body'], wanted: WantedModel): Promise<UpstreamRequest> {
+  async prepare(body: GatheredBody, wanted: WantedModel): Promise<UpstreamRequest> {
     if (this.#route === 'models') return this.#requestFor('models', undefined);
     const { request, replica } = this.#parts;
     checkJson(request);
-    const bytes = await gatherBody(body ?? Buffer.alloc(0));
+    const bytes = await body.read();
     const { interfaces } = replica.upstream;
     const route = this.#route === 'count_tokens' ? 'messages' : this.#route;
     if (route === 'other' || interfaces.includes(route)) return this.#passed(bytes, wanted);

@@ -160,6 +160,23 @@ test('an upstream that fails five times in a row is passed over, until it has ha
   expect(health.usable(chain)).toEqual(chain);
 });
 
+test('a connection that the upstream has closed while idle is replaced, also for a long body', async () => {
+  const sockets = new Map<object, number>();
+  const { url, records } = await startUpstream((request, response) => {
+    const numRequests = (sockets.get(request.socket) ?? 0) + 1;
+    sockets.set(request.socket, numRequests);
+    if (numRequests > 1) return void request.socket.destroy();
+    request.resume().once('end', () => sendJson(response, { model: 'm', usage }));
+  });
+  const prompt = 'x'.repeat(2_000_000);
+  for (let i = 0; i < 3; i++) {
+    const response = await post(url, { model: 'x', prompt }, '/v1/completions');
+    expect([response.status, await response.json()]).toEqual([200, { model: 'x', usage }]);
+  }
+  await until(() => records.length === 3);
+  expect(records.flatMap(({ failures }) => failures)).toEqual([]);
+});
+
 describe('without a fallback', () => {
   const start = (first: RequestListener, fields: Fields = {}) =>
     startUpstream(first, { ...fields, options: { times } });
