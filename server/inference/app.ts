@@ -17,7 +17,7 @@ import { withModel } from './models/with-model';
 import type { ServerContext } from './openai/context';
 import { OPENAI_ROUTES, type OpenAiRoute } from './openai/routes';
 import { ReplicaGuard } from './replica-guard';
-import type { ResponseStore } from './responses/store';
+import type { ResponseStore } from '../storage/responses/store';
 import { formatLoad, LOAD_HEADER, LOAD_PATH } from '../http/replica-headers';
 import {
   type RequestContext,
@@ -69,6 +69,7 @@ interface OpenRequest {
   readonly isAdmin: boolean;
   identity: ClientIdentity;
   reportsUsage: boolean;
+  priority: number;
   signal: AbortSignal;
   route: Route | undefined;
   tokens: number;
@@ -192,6 +193,7 @@ export class App {
       isAdmin,
       identity: ANONYMOUS,
       reportsUsage: false,
+      priority: 0,
       signal: request.signal,
       route: undefined,
       tokens: 0,
@@ -227,9 +229,9 @@ export class App {
       if (pendingCheck !== undefined) await pendingCheck;
     }
     const route = (open.route = this.#findRoute(request.method, path, isAdmin));
-    const { requestId, identity, signal, reportsUsage } = open;
+    const { requestId, identity, signal, reportsUsage, priority } = open;
     await route.handle(
-      { requestId, identity, signal, reportsUsage },
+      { requestId, identity, signal, reportsUsage, priority },
       path === request.path ? request : { ...request, path },
       reply,
     );
@@ -239,6 +241,7 @@ export class App {
     const gateway = this.#replicaGuard?.check(request, path);
     if (gateway === undefined) return;
     open.reportsUsage = true;
+    open.priority = gateway.priority;
     open.identity = { ...open.identity, cacheSalt: gateway.cacheSalt };
     open.reply.addHeader(LOAD_HEADER, this.#load());
   }

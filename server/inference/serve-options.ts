@@ -2,7 +2,7 @@ import type { EngineInfo, EngineOptions } from '../../ts';
 import type { CorsOptions } from '../http/cors';
 import type { LOG_LEVELS } from '../base/log-levels';
 import { DEFAULT_KEEP_ALIVE_MS } from '../http/transport';
-import { type BatchLimits, DEFAULT_BATCH_LIMITS } from './batches/limits';
+import { type BatchLimits, DEFAULT_BATCH_LIMITS } from '../storage/batches/limits';
 import { DEFAULT_MODEL_LIMITS, type ModelLimits, type ModelOptions } from './models/model-options';
 import { DEFAULT_SETTINGS, type ServerSettings } from './settings';
 

@@ -12,16 +12,16 @@ import {
   INPUT_ITEMS_PATH,
   listInputItems,
   RESPONSE_PATH,
-} from '../responses/stored-responses';
+} from '../../storage/responses/stored-responses';
 import { chatCompletions } from './chat';
 import { completions } from './completions';
 import type { OpenAiContext, ServerContext } from './context';
 import { embeddings } from './embeddings';
 import { getModel, listModels, MODELS_PATH } from './models';
-import { CHAT_NULLS, CONVERSATION_NULLS, GENERATION_NULLS, type NullMap } from './nulls';
+import { CHAT_NULLS, CONVERSATION_NULLS, GENERATION_NULLS, type NullMap } from '../../base/json/nulls';
 import { EMBEDDING_REQUEST, RERANK_REQUEST, SCORE_REQUEST } from './pooling-schema';
 import { CHAT_COMPLETION_REQUEST, COMPLETION_REQUEST, DETOKENIZE_REQUEST, TOKENIZE_REQUEST } from './schema';
-import type { Schema } from './schema-types';
+import type { Schema } from '../../base/json/schema-types';
 import { rerank, score } from './scoring';
 import { detokenize, tokenize } from './tokenize';
 

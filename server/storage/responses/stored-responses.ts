@@ -1,16 +1,20 @@
 import { ApiError } from '../../base/errors';
 import { RESPONSES_PATH } from '../../base/error-styles';
-import { pathParameter } from '../../http/routes';
+import { type ClientIdentity, pathParameter } from '../../http/routes';
 import type { HttpReply, HttpRequest } from '../../http/transport';
-import type { ServerContext } from '../openai/context';
-import { sendJson } from '../openai/send-json';
-import { show } from '../openai/validate';
+import { sendJson } from '../../http/send-json';
+import { show } from '../../base/json/validate';
 import { History } from './history';
+import type { ResponseStore } from './store';
 
 export const RESPONSE_PATH = `${RESPONSES_PATH}/{response_id}`;
 export const INPUT_ITEMS_PATH = `${RESPONSE_PATH}/input_items`;
 
-type StoreContext = Pick<ServerContext, 'responses' | 'identity'>;
+interface StoreContext {
+  /** Undefined: the server keeps no responses. */
+  readonly responses: ResponseStore | undefined;
+  readonly identity: Pick<ClientIdentity, 'ownerId'>;
+}
 
 /** GET /v1/responses/{response_id} */
 export async function getResponse(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {

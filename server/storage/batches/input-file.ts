@@ -2,7 +2,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { readLines } from './lines';
 import { MAX_CUSTOM_ID_LENGTH, MAX_ERRORS, MAX_LINES } from './limits';
 import type { BatchError } from './records';
-import { show } from '../openai/validate';
+import { show } from '../../base/json/validate';
 
 /** One request of a batch. */
 export interface BatchLine {
