@@ -65,7 +65,7 @@ export { randomBase62 } from './base/base62';
 export { trimBlanks } from './base/blanks';
 export { closeAll, type Closers, runAndClose } from './base/closers';
 export { DISK_FULL } from './base/disk-full';
-export { type ErrorStyle, errorStyleOf, isAnthropicPath } from './base/error-styles';
+export { type ErrorStyle, errorStyleOf, isAnthropicPath, namedEvent, RESPONSES_PATH } from './base/error-styles';
 export { ApiError, type ApiErrorCode, renderError } from './base/errors';
 export { type IdPrefix, newId } from './base/ids';
 export { parseKey } from './base/key-format';
@@ -83,9 +83,11 @@ export { Cors, isPreflight, OPEN_CORS } from './http/cors';
 export { createTransport } from './http/create-transport';
 export { RecordedReply } from './http/recorded-reply';
 export {
+  BATCH_PRIORITY,
   LOAD_HEADER,
   parseLoad,
   parseUsage,
+  PRIORITY_HEADER,
   type ReplicaUsage,
   SALT_HEADER,
   SECRET_HEADER,
@@ -94,7 +96,7 @@ export {
 } from './http/replica-headers';
 export { requestIdOf } from './http/request-id';
 export { requestLogger } from './http/request-log';
-export type { RequestRecord } from './http/routes';
+export { type RequestContext, type RequestRecord, RouteTable } from './http/routes';
 export { SSE_HEADERS, SseStream } from './http/sse';
 export {
   header,
@@ -108,3 +110,16 @@ export {
   type StreamHandler,
   type Transport,
 } from './http/transport';
+export type { LineOutcome } from './storage/batches/batch-runner';
+export { BatchService, type BatchWork } from './storage/batches/batch-service';
+export type { BatchLine } from './storage/batches/input-file';
+export { type BatchLimits, DEFAULT_BATCH_LIMITS } from './storage/batches/limits';
+export { BATCH_ENDPOINTS, errorCode, lineDone, STREAM_REFUSED } from './storage/batches/line-results';
+export type { BatchRecord } from './storage/batches/records';
+export { batchRoutes } from './storage/batches/routes';
+export { FolderResponseStore } from './storage/responses/folder-store';
+export { History, REFERENCE } from './storage/responses/history';
+export { isResponseId, newResponseId } from './storage/responses/ids';
+export type { ResponseStore, StoredItem, StoreLimits } from './storage/responses/store';
+export { STORED_RESPONSE_ROUTES, type StoreContext } from './storage/responses/stored-responses';
+export { topLevelValues, withTopLevelValues } from './base/json/top-level';

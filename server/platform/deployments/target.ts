@@ -22,6 +22,7 @@ export function targetOf({
     createdMs: deployment.createdMs,
     ownerId: deployment.ownerId,
     accessControl: deployment.accessControl,
+    hasStorage: active?.isBuiltin === true,
     state: deployment.observed,
     replicas: replicasOf(active, secrets),
     ...canaryShare(deployment, secrets),

@@ -57,6 +57,8 @@ export interface Call {
   /** Of a request to the API of all deployments. */
   readonly model?: RequestedModel | undefined;
   readonly grant: Granted | undefined;
+  /** Absent: that of a client that waits. */
+  readonly priority?: number | undefined;
   /** Aborts when the client disconnects or the key is revoked. */
   readonly signal: AbortSignal;
   /** Deployment of the last attempt: `target`, or one of its fallbacks. */
@@ -244,7 +246,7 @@ export class Forwarder {
   }
 
   #request(
-    { request, requestId, address, grant }: Call,
+    { request, requestId, address, grant, priority }: Call,
     { cacheScope, deploymentId }: Target,
     body: UpstreamRequest['body'],
   ): UpstreamRequest {
@@ -253,7 +255,7 @@ export class Forwarder {
     return {
       method: request.method,
       target: request.query === '' ? address.path : `${address.path}?${request.query}`,
-      headers: forwardedHeaders(request, { requestId, scheme, trustedProxies, address, salt }),
+      headers: forwardedHeaders(request, { requestId, scheme, trustedProxies, address, salt, priority }),
       body,
     };
   }

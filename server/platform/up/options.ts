@@ -1,6 +1,13 @@
 import os from 'node:os';
 import path from 'node:path';
-import { DEFAULT_KEEP_ALIVE_MS, type LOG_LEVELS } from 'capstan/internal/cli';
+import {
+  type BatchLimits,
+  DEFAULT_BATCH_LIMITS,
+  DEFAULT_KEEP_ALIVE_MS,
+  DEFAULT_RESPONSE_LIMITS,
+  type LOG_LEVELS,
+  type StoreLimits,
+} from 'capstan/internal/cli';
 
 /** Options of `capstan up`. */
 export interface UpOptions {
@@ -33,6 +40,9 @@ export interface UpOptions {
   replicaDiskBytes: number;
   /** Allows webhooks to private addresses. */
   allowPrivateWebhooks: boolean;
+  batches: BatchLimits;
+  /** 0 bytes: no responses are stored. */
+  storedResponses: StoreLimits;
   bootstrapEmail: string | undefined;
   bootstrapPasswordFile: string | undefined;
   /** The file of `--config`. */
@@ -66,6 +76,8 @@ export function defaultUpOptions(env: NodeJS.ProcessEnv): UpOptions {
     allowUnisolated: false,
     replicaDiskBytes: 20 * 2 ** 30,
     allowPrivateWebhooks: false,
+    batches: { ...DEFAULT_BATCH_LIMITS },
+    storedResponses: { ...DEFAULT_RESPONSE_LIMITS },
     bootstrapEmail: undefined,
     bootstrapPasswordFile: undefined,
     configFile: undefined,

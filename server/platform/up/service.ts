@@ -30,6 +30,7 @@ import { HomeSnapshots } from '../deployments/home-snapshots';
 import type { Machine } from '../deployments/machine';
 import { loadSecretKey } from '../accounts/secret-box';
 import { openServingServiceStore } from '../store/threaded-store';
+import { StorageService } from '../storage/storage-service';
 import { UsageRecorder } from '../usage/usage-recorder';
 import { refuseHost } from '../api/console-host';
 import { addressesOf, apiUrl, deploymentUrl, isLoopback, sessionGuardOf } from './addresses';
@@ -182,6 +183,16 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   closers.push(() => access.close());
   onPush = () => access.wake();
   const firstRun = await bootstrap(store, options);
+  const storage = await StorageService.open({
+    dataDir: dir.root,
+    batches: options.batches,
+    storedResponses: options.storedResponses,
+    trustedProxies,
+    access,
+    readOwners: () => store.readOwnerIds(),
+    log,
+  });
+  closers.push(() => storage.close());
 
   const targets = new Targets();
   const controller = new Controller({
@@ -225,6 +236,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
     targets,
     control: metrics.countingControl(controller),
     access: metrics.countingAccess(access),
+    storage,
     log,
     trustedProxies,
     logsRequests,
@@ -279,6 +291,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   await controller.start();
   closers.push(searchGpus({ driver, store, controller, log, clock: SYSTEM_CLOCK }, machine.capacity));
   usage.start();
+  storage.start(gateway, targets);
   webhooks.start();
   providers.watch();
   measurer.notify();
@@ -307,6 +320,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
     return 1;
   }
   for (const { transport } of [consoleListener, servingListener]) transport.stopListening();
+  await storage.close();
   const numOpen = consoleGate.numOpenRequests + gateway.numOpenRequests;
   if (numOpen > 0)
     log.info(

@@ -35,6 +35,8 @@ export interface StoreLimits {
   ttlMs: number;
 }
 
+export const DEFAULT_RESPONSE_LIMITS: StoreLimits = { maxBytes: 256 * 2 ** 20, ttlMs: 30 * 86_400_000 };
+
 interface Entry {
   owner: string;
   numBytes: number;
