@@ -57,7 +57,7 @@ export interface KeptCall {
   settled(): Promise<void>;
 }
 
-/** Whether the service keeps what is made at this address: that of all deployments, or of one with the built-in runtime. */
+/** Whether the service keeps what is made at this address: that of all deployments, or one without routes of its own. */
 export function hasStorage({ isApi }: DeploymentAddress, target: Pick<Target, 'hasStorage'>): boolean {
   return isApi === true || target.hasStorage === true;
 }

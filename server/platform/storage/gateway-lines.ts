@@ -6,7 +6,9 @@ import {
   type BatchLine,
   type BatchRecord,
   type BatchWork,
+  type Denied,
   errorCode,
+  type Identity,
   lineDone,
   type LineOutcome,
   newId,
@@ -88,12 +90,8 @@ export class GatewayLines implements BatchWork {
   async execute(batch: BatchRecord, line: BatchLine, signal: AbortSignal): Promise<LineOutcome> {
     const requestId = newId('batch');
     if (line.isStream) return lineDone(400, STREAM_REFUSED, requestId);
-    const identity = this.#options.access.identifyById(batch.keyId ?? '', batch.address);
-    if (!identity.ok) {
-      const { code, message } = identity;
-      if (Object.hasOwn(RETRIES_MS, code)) return { kind: 'retry', afterMs: RETRIES_MS[code] };
-      return { kind: 'refused', error: { code, message, param: null, line: null } };
-    }
+    const identity = this.#identify(batch);
+    if (!identity.ok) return deniedLine(identity);
     const target = this.#targetOf(batch, line);
     const leave = target === undefined ? undefined : await this.#places.enter(target.deploymentId, signal);
     if (signal.aborted) {
@@ -113,7 +111,14 @@ export class GatewayLines implements BatchWork {
     } finally {
       leave?.();
     }
-    return signal.aborted ? { kind: 'retry', afterMs: 0 } : this.#outcome(batch, line, reply, requestId);
+    if (signal.aborted) return { kind: 'retry', afterMs: 0 };
+    // The key may have lost access meanwhile.
+    const later = reply.status === 200 ? identity : this.#identify(batch);
+    return later.ok ? this.#outcome(batch, line, reply, requestId) : deniedLine(later);
+  }
+
+  #identify({ keyId = '', address }: BatchRecord): Identity | Denied {
+    return this.#options.access.identifyById(keyId, address);
   }
 
   #outcome(batch: BatchRecord, { customId }: BatchLine, reply: LineReply, requestId: string): LineOutcome {
@@ -144,6 +149,12 @@ export class GatewayLines implements BatchWork {
   }
 }
 
+/** What becomes of a line whose key has no access, or cannot be checked now. */
+function deniedLine({ code, message }: Denied): LineOutcome {
+  if (Object.hasOwn(RETRIES_MS, code)) return { kind: 'retry', afterMs: RETRIES_MS[code] };
+  return { kind: 'refused', error: { code, message, param: null, line: null } };
+}
+
 /** The result of a line whose response cannot be written as one. */
 const UNREADABLE = renderError(
   new ApiError(
@@ -169,6 +180,7 @@ function requestOf(
     path: deploymentId === undefined ? endpoint : `/d/${target?.slug ?? 'deleted'}${endpoint}`,
     query: '',
     headers: [
+      ['host', 'localhost'],
       ['content-type', 'application/json'],
       ['content-length', String(body.length)],
       ['x-request-id', requestId],

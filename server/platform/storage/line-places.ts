@@ -13,7 +13,9 @@ export class LinePlaces {
     this.#capacityOf = capacityOf;
   }
 
-  /** Resolves when there is a place, or when `signal` is aborted. Call the returned function when the line has ended. */
+  /**
+   * Resolves when there is a place, or when `signal` is aborted. Call the returned function when the line has ended.
+   */
   async enter(deploymentId: string, signal: AbortSignal): Promise<() => void> {
     const room = this.#rooms.get(deploymentId) ?? { numInside: 0, waiting: new Set() };
     this.#rooms.set(deploymentId, room);

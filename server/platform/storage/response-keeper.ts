@@ -114,18 +114,16 @@ class OneResponse {
 
 /** Returns undefined if a replica can get the body as it is, and for a body that only a replica can judge. */
 function parse(body: Buffer) {
-  let fields;
-  let value: unknown;
   try {
-    fields = topLevelValues(body);
+    const fields = topLevelValues(body);
     const textOf = (name: string): string | undefined => {
-      const range = fields!.get(name);
+      const range = fields.get(name);
       return range === undefined ? undefined : body.toString('utf8', range.start, range.end).trim();
     };
     const isStored = textOf('store') !== 'false';
     const isContinued = (textOf('previous_response_id') ?? 'null') !== 'null';
     if (!isStored && !isContinued && !body.includes(REFERENCE_BYTES)) return undefined;
-    value = JSON.parse(body.toString());
+    const value: unknown = JSON.parse(body.toString());
     return isResponsesBody(value) ? { fields, isStored, value } : undefined;
   } catch {
     return undefined;

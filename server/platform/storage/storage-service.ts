@@ -43,6 +43,8 @@ export interface StorageOptions {
   /** Returns the ids of all owners that exist. */
   readOwners: () => Promise<readonly string[]>;
   log: Log;
+  /** How often to look for deleted owners. */
+  sweepMs?: number;
 }
 
 type Context = RequestContext & StoreContext & { deploymentId: string | undefined };
@@ -105,10 +107,10 @@ export class StorageService implements OwnerStorage {
 
   /** Starts to run batches, and to delete what has expired or lost its owner. */
   start(gateway: Pick<Gateway, 'observe'>, targets: Targets): void {
-    const { access, batches } = this.#options;
+    const { access, batches, sweepMs = OWNERS_MS } = this.#options;
     const { concurrency = DEFAULT_LINES_PER_REPLICA } = batches;
     this.#batches.serve(new GatewayLines({ gateway, targets, access, linesPerReplica: concurrency }));
-    this.#sweeping = setInterval(() => this.#sweepOnce(), OWNERS_MS).unref();
+    this.#sweeping = setInterval(() => this.#sweepOnce(), sweepMs).unref();
     this.#sweepOnce();
   }
 
