@@ -15,7 +15,8 @@ export class ReplicaGuard {
   }
 
   /**
-   * Returns the gateway's salt for the prefix cache and the priority, or undefined on an open path. Throws ApiError `invalid_api_key`.
+   * Returns the gateway's salt for the prefix cache and the priority, or undefined on an open path. Throws ApiError
+   * `invalid_api_key`.
    */
   check(request: Pick<HttpRequest, 'headers'>, path: string): { cacheSalt: string; priority: number } | undefined {
     const secret = header(request, SECRET_HEADER.toLowerCase());

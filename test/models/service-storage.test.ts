@@ -49,7 +49,7 @@ test('each custom_id has one result after kill -9, from a deployment that was at
   const { secret } = await client.request<MadeKey>('POST', '/keys', { body: { name: 'key' } });
   const openai = () => new OpenAI({ baseURL: `${service.servingUrl}/v1`, apiKey: secret, maxRetries: 0 });
   const response = await openai().responses.create({ model: 'chat', input: 'Hi', max_output_tokens: 4 });
-  expect(response.store).toBe(true);
+  expect(response).toMatchObject({ store: true });
 
   await until(client, id, 'scaled_to_zero');
   const started = await startBatch(

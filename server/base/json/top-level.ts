@@ -41,7 +41,7 @@ export function topLevelValues(bytes: Buffer): Map<string, ValueRange> {
 }
 
 /** Returns the place after the closing quote of the string that begins at `start`, or the end of the text. */
-export function stringEnd(bytes: Buffer, start: number): number {
+function stringEnd(bytes: Buffer, start: number): number {
   for (let end = bytes.indexOf(QUOTE, start + 1); end >= 0; end = bytes.indexOf(QUOTE, end + 1)) {
     let numBackslashes = 0;
     while (bytes[end - 1 - numBackslashes] === BACKSLASH) numBackslashes++;

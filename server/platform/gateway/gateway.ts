@@ -29,7 +29,8 @@ import { ReportedError, type Call, Forwarder } from './forward';
 import { ColdStartQueue, notFound } from './cold-start-queue';
 import { ModelApi, type RequestedModel } from './model-api';
 import type { ModelBody } from './model-body';
-import { hasStorage, keepCall, type OwnerStorage } from './owner-storage';
+import { keepCall } from './kept-call';
+import { hasStorage, type OwnerStorage } from './owner-storage';
 import type { GatewayControl, Target, Targets } from './targets';
 import type { UpstreamFailure } from './upstream-error';
 

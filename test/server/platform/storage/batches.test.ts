@@ -105,7 +105,7 @@ test('lines for /v1/responses are kept as other responses', async () => {
   const order = { input_file_id: inputId, endpoint: '/v1/responses', completion_window: '24h' } as const;
   const batch = await until(client, await client.batches.create(order), 'completed');
   const [{ response }] = await readResults(client, batch.output_file_id);
-  expect((await client.responses.retrieve(response.body.id)).store).toBe(true);
+  expect(await client.responses.retrieve(response.body.id)).toMatchObject({ store: true });
 });
 
 test("another owner's files and batches are 404 and in no list", async () => {
@@ -142,10 +142,9 @@ test("another owner's files and batches are 404 and in no list", async () => {
 });
 
 test('a batch wakes its deployment from zero, with one line', async () => {
-  let kept!: Kept;
   const targets = { tenants, replica };
   const held: number[] = [];
-  kept = await start({
+  const kept: Kept = await start({
     gateway: {
       onWake: () => {
         held.push(kept.gateway.numHeldRequests);
