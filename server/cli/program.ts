@@ -6,6 +6,7 @@ import { UsageError } from '../base/usage-error';
 import { addChatCommand } from './commands/chat';
 import { addCompletionCommand } from './commands/completion';
 import { addDoctorCommand } from './commands/doctor';
+import { addHealthCommand } from './commands/health';
 import { addModelCommands } from './commands/models';
 import { addRunCommand } from './commands/run';
 import { addServeCommand, normalize } from './commands/serve';
@@ -44,6 +45,7 @@ export async function run(args: readonly string[]): Promise<number | undefined> 
   addChatCommand(program, onExit);
   addRunCommand(program, onExit);
   addDoctorCommand(program, onExit);
+  addHealthCommand(program, onExit);
   addCompletionCommand(program);
   try {
     await program.parseAsync(args[0] === 'serve' ? normalize(args) : args.map(withDashes), { from: 'user' });
