@@ -1,4 +1,7 @@
-/** The inference server as a library: `capstan/server`. */
+/**
+ * The inference server as a library.
+ * @module capstan/server
+ */
 export {
   createHandler,
   createServer,
@@ -6,4 +9,5 @@ export {
   type HandlerOptions,
   type Server,
   type ServerOptions,
+  type TracerProvider,
 } from './inference/handler';

@@ -72,6 +72,8 @@ export { parseKey } from './base/key-format';
 export { createLog, type Log } from './base/log';
 export { Shutdown } from './base/shutdown';
 export { toApiError } from './base/to-api-error';
+export { openTracing, type TracingOptions } from './base/traces/open-tracing';
+export type { RequestTrace, Tracing } from './base/traces/request-trace';
 export { UsageError } from './base/usage-error';
 export { fitWarning, uncheckedWarning } from './base/model-fit';
 export { packageVersion } from './base/version';
@@ -84,7 +86,11 @@ export { createTransport } from './http/create-transport';
 export { RecordedReply } from './http/recorded-reply';
 export {
   BATCH_PRIORITY,
+  ALLOWANCE_HEADER,
+  ENDED_USAGE_PATH,
+  formatAllowance,
   LOAD_HEADER,
+  parseAllowance,
   parseLoad,
   parseUsage,
   PRIORITY_HEADER,

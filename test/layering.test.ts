@@ -301,6 +301,7 @@ test('the top level holds what the architecture lists', () => {
     'package.json',
     'packaging',
     'package-lock.json',
+    'packaging',
     'server',
     'test',
     'ts',

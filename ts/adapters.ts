@@ -8,11 +8,13 @@ import type { TextTest } from './model/lora/patterns';
 
 /** A loaded LoRA adapter. */
 export interface AdapterInfo {
+  /** The name that calls choose it by. */
   name: string;
   /** Its folder. */
   path: string;
   /** The largest rank of its updates. */
   rank: number;
+  /** Number of weights of all its updates. */
   numParameters: number;
   /** Open calls that use it. A call of the engine has one prompt, so these are also its open prompts. */
   numCalls: number;

@@ -5,8 +5,15 @@
  */
 import type { Grammar, GrammarExpr } from './text/grammar';
 
+/**
+ * Floating-point types of weights, activations and the KV cache.
+ * @inline
+ */
 export type NativeDType = 'f32' | 'f16' | 'bf16';
-/** Instruction set of the CPU kernels; 'auto' = the best that this machine supports. */
+/**
+ * Instruction set of the CPU kernels; 'auto' = the best that this machine supports.
+ * @inline
+ */
 export type NativeIsa =
   | 'auto'
   | 'portable'
@@ -36,10 +43,16 @@ export type NativeBlockFormat =
   | 'mxfp4';
 /** How the codes of a quantized tensor of a safetensors file lie in it (`CodeLayout` in native/backend). */
 export type NativeCodeLayout = 'rows' | 'gptq' | 'gptq_v2' | 'awq' | 'int8' | 'fp8' | 'fp4';
-/** Data types of the KV cache. 'fp8' is e4m3 with a power-of-two scale per token and head. */
+/**
+ * Data types of the KV cache. 'fp8' is e4m3 with a power-of-two scale per token and head.
+ * @inline
+ */
 export type NativeCacheDType = NativeDType | 'fp8';
 
-/** Formats that weights can be quantized to at load. */
+/**
+ * Formats that weights can be quantized to at load.
+ * @inline
+ */
 export type NativeQuantization = 'none' | 'int8' | 'int4';
 
 /** An array of a file. */
@@ -529,7 +542,9 @@ export type NativeEventSink = (words: Int32Array, text: string, details: NativeE
 
 /** Tokens and sequences of one or more steps, and where their time went, in microseconds. */
 export interface StepStats {
+  /** Prompt and completion tokens that the model computed. */
   numTokens: number;
+  /** Sequences in the batch. */
   numSeqs: number;
   /** Choosing the sequences and their blocks, and preparing and launching the step. */
   scheduleUs: number;
@@ -578,7 +593,16 @@ export interface NativeStats {
   /** Completion tokens so far. */
   completionTokens: number;
   /** Finished choices by reason. */
-  numFinished: { stop: number; length: number; abort: number; error: number };
+  numFinished: {
+    /** Ended by an end-of-sequence token, a stop string or a stop token. */
+    stop: number;
+    /** Ended by `maxTokens` or the context length. */
+    length: number;
+    /** Aborted by the caller. */
+    abort: number;
+    /** Failed. */
+    error: number;
+  };
   /** Speculative decoding: proposals verified so far. */
   numDrafts: number;
   /** Proposed tokens verified so far. */

@@ -8,19 +8,74 @@ import type { EmbedOptions, EmbedResult } from './pooling';
 import type { SamplingParams } from './sampling';
 import type { Messages } from './text/text-service';
 
+/**
+ * Token ids.
+ * @inline
+ */
 type Ids = readonly number[] | Int32Array;
 
 /** One call of a batch. `customId` names its result. */
 export type BatchRequest =
-  | { customId: string; messages: Messages; options?: ChatOptions }
-  | { customId: string; prompt: string | Ids; options?: SamplingParams & { addSpecialTokens?: boolean } }
-  | { customId: string; inputs: string | Ids | readonly (string | Ids)[]; options?: EmbedOptions };
+  | {
+      /** Names the call in its result. */
+      customId: string;
+      /** The conversation, as of {@link Engine.chat}. */
+      messages: Messages;
+      /** Options of the chat. Default: none. */
+      options?: ChatOptions;
+    }
+  | {
+      /** Names the call in its result. */
+      customId: string;
+      /** A text or token ids, as of {@link Engine.generate}. */
+      prompt: string | Ids;
+      /** Options of the completion. Default: none. */
+      options?: SamplingParams & {
+        /** As in {@link GenerateOptions}. Default: true. */
+        addSpecialTokens?: boolean;
+      };
+    }
+  | {
+      /** Names the call in its result. */
+      customId: string;
+      /** Texts or token ids, as of {@link Engine.embed}. */
+      inputs: string | Ids | readonly (string | Ids)[];
+      /** Options of the embedding. Default: none. */
+      options?: EmbedOptions;
+    };
 
 /** The end of one call of a batch: a result of the method that its request asks for, or its error. */
 export type BatchResult =
-  | { customId: string; result: GenerationResult; embeddings?: undefined; error?: undefined }
-  | { customId: string; embeddings: EmbedResult; result?: undefined; error?: undefined }
-  | { customId: string; error: CapstanError; result?: undefined; embeddings?: undefined };
+  | {
+      /** That of the request. */
+      customId: string;
+      /** The result of a chat or a completion. */
+      result: GenerationResult;
+      /** Absent. */
+      embeddings?: undefined;
+      /** Absent. */
+      error?: undefined;
+    }
+  | {
+      /** That of the request. */
+      customId: string;
+      /** The result of an embedding. */
+      embeddings: EmbedResult;
+      /** Absent. */
+      result?: undefined;
+      /** Absent. */
+      error?: undefined;
+    }
+  | {
+      /** That of the request. */
+      customId: string;
+      /** Why this call failed. The others run anyway. */
+      error: CapstanError;
+      /** Absent. */
+      result?: undefined;
+      /** Absent. */
+      embeddings?: undefined;
+    };
 
 /** The methods of an engine that calls of a batch use. */
 interface BatchEngine {

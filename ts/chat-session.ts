@@ -37,6 +37,7 @@ interface FittedPrompt {
  * the one before. A session has no memory in the engine, so it needs no closing.
  */
 export class ChatSession {
+  /** The engine that answers. The session does not close it. */
   readonly engine: Engine;
   readonly #options: ChatOptions & Pick<CallContext, 'cacheSalt'>;
   readonly #contextShift: boolean;
@@ -48,6 +49,11 @@ export class ChatSession {
   #lastTokens: number | undefined;
   #open: Generation<ChatEvent> | undefined;
 
+  /**
+   * @param engine Answers the messages.
+   * @param options The start of the conversation, and defaults of each call.
+   * @throws CapstanError `invalid_argument` for a `system` beside messages that begin with one, or invalid messages.
+   */
   constructor(engine: Engine, options: ChatSessionOptions = {}) {
     const { system, messages = [], contextShift = true, ...rest } = options;
     if (system !== undefined) checkString('system', system);
@@ -138,7 +144,10 @@ export class ChatSession {
   }
 
   /** The history, for `JSON.stringify`. Pass it to the constructor to continue. */
-  toJSON(): { messages: readonly ChatMessage[] } {
+  toJSON(): {
+    /** The whole conversation. */
+    messages: readonly ChatMessage[];
+  } {
     return { messages: this.#messages };
   }
 

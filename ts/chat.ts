@@ -18,7 +18,14 @@ import type { ToolCallFormat, ToolCallGrammarOptions } from './text/tool-calls';
  * - `'required'`: at least one call.
  * - `{ name }`: exactly one call of this function.
  */
-export type ToolChoice = 'auto' | 'none' | 'required' | { name: string };
+export type ToolChoice =
+  | 'auto'
+  | 'none'
+  | 'required'
+  | {
+      /** Name of one of the `tools`. */
+      name: string;
+    };
 
 /** Options of {@link Engine.chat}: sampling parameters, tools, and variables of the chat template. */
 export interface ChatOptions extends SamplingParams {

@@ -68,12 +68,18 @@ export interface CapstanErrorDetails {
 
 /** The only error class of the library. The message says what was expected and what was received. */
 export class CapstanError extends Error {
+  /** Always `'CapstanError'`. */
   override readonly name = 'CapstanError';
+  /** The kind of the error. */
   readonly code: CapstanErrorCode;
+  /** The invalid option, field or file, if there is one. */
   readonly param?: string;
+  /** The expected value in words, if a value is wrong. */
   readonly expected?: string;
+  /** The received value in at most one line, if a value is wrong. */
   readonly received?: string;
 
+  /** Creates an error. The factories below write its message. */
   constructor(code: CapstanErrorCode, message: string, details: CapstanErrorDetails = {}) {
     super(message, details.cause === undefined ? undefined : { cause: details.cause });
     this.code = code;

@@ -9,20 +9,30 @@ export type FinishReason = 'stop' | 'length' | 'tool_calls';
 
 /** Log-probability of a token: natural logarithm of the softmax of the raw logits, before any sampling parameter. */
 export interface TokenLogprob {
+  /** Id of the token. */
   tokenId: number;
+  /** At most 0. */
   logprob: number;
   /** Position among all tokens; 1 = most likely. */
   rank: number;
   /** The most likely alternatives, in descending order. */
-  topLogprobs: { tokenId: number; logprob: number }[];
+  topLogprobs: {
+    /** Id of the token. */
+    tokenId: number;
+    /** At most 0. */
+    logprob: number;
+  }[];
 }
 
 /** New text of one choice, and its tokens since the last event. Either may be empty. */
 export interface DeltaEvent {
+  /** Kind of the event. */
   type: 'delta';
   /** Index of the choice, from 0. */
   index: number;
+  /** New text, in complete characters. */
   textDelta: string;
+  /** New tokens. Those of a half-written character come before its text. */
   tokenIds: number[];
   /** One entry per element of `tokenIds`; present if `logprobs` was requested. */
   logprobs?: TokenLogprob[];
@@ -30,19 +40,23 @@ export interface DeltaEvent {
 
 /** New reasoning text of one choice. Only models that reason before they answer send it. */
 export interface ReasoningEvent {
+  /** Kind of the event. */
   type: 'reasoning';
   /** Index of the choice, from 0. */
   index: number;
+  /** New text of the reasoning. */
   textDelta: string;
 }
 
 /** Part of a tool call. Concatenate the `argumentsDelta` of equal `callIndex` to get the arguments. */
 export interface ToolCallEvent {
+  /** Kind of the event. */
   type: 'toolCall';
   /** Index of the choice, from 0. */
   index: number;
   /** Index of the tool call within the choice, from 0. */
   callIndex: number;
+  /** Id of the call, the same in all its events. */
   id: string;
   /** Name of the function. */
   name: string;
@@ -52,9 +66,11 @@ export interface ToolCallEvent {
 
 /** The end of one choice. */
 export interface FinishEvent {
+  /** Kind of the event. */
   type: 'finish';
   /** Index of the choice, from 0. */
   index: number;
+  /** How the choice ended. */
   finishReason: FinishReason;
   /** The stop string or stop token id that ended the choice, else null. */
   stopReason: string | number | null;
@@ -69,7 +85,9 @@ export type ChatEvent = GenerateEvent | ReasoningEvent | ToolCallEvent;
 
 /** Token counts and times of a choice or of a whole call. */
 export interface Usage {
+  /** Tokens of the prompt, cached ones included. */
   promptTokens: number;
+  /** Tokens of the completion, those of reasoning and tool calls included. */
   completionTokens: number;
   /** Prompt and completion tokens together. */
   totalTokens: number;
@@ -77,6 +95,7 @@ export interface Usage {
   cachedTokens: number;
   /** Completion tokens between the reasoning markers. Present in chats with a model that has a reasoning format. */
   reasoningTokens?: number;
+  /** Where the time went. */
   timings: {
     /** Milliseconds from submit to the first scheduled step. */
     queueMs: number;
@@ -95,6 +114,7 @@ export interface Choice {
   index: number;
   /** The text without reasoning and tool calls. */
   text: string;
+  /** The calls that the model wrote, in order. Empty without calls. */
   toolCalls: ToolCall[];
   /** Present if the model produced reasoning. */
   reasoning?: string;
@@ -102,6 +122,7 @@ export interface Choice {
   tokenIds: number[];
   /** One entry per element of `tokenIds`; present if `logprobs` was requested. */
   logprobs?: TokenLogprob[];
+  /** How the choice ended. */
   finishReason: FinishReason;
   /** The stop string or stop token id that ended the choice, else null. */
   stopReason: string | number | null;

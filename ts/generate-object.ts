@@ -15,9 +15,11 @@ export interface GenerateObjectOptions<S extends AnySchema>
 
 /** A value that matches a schema. */
 export interface GeneratedObject<T> {
+  /** The parsed and validated value. */
   object: T;
   /** Present if the model reasoned. */
   reasoning?: string;
+  /** Tokens and times of the call. */
   usage: Usage;
   /** The call that wrote the value. */
   result: GenerationResult;

@@ -98,6 +98,7 @@ export class Generation<E extends ChatEvent = GenerateEvent> implements AsyncIte
     this.fail(new CapstanError('aborted', 'The call was aborted', reason === undefined ? {} : { cause: reason }));
   }
 
+  /** Iterates over the events. At most once; leaving the loop early aborts the call. */
   [Symbol.asyncIterator](): AsyncIterator<E, undefined> {
     return {
       next: () => this.#next(),

@@ -8,6 +8,7 @@ import { glibcVersion } from './platform-package';
 
 /** A GPU that the NVIDIA driver lists. */
 export interface GpuInfo {
+  /** Name of the product, as the driver writes it. */
   name: string;
   /** Undefined if the driver does not say it. */
   uuid: string | undefined;
@@ -23,6 +24,7 @@ export interface MachineInfo {
   platform: string;
   /** Version of glibc; undefined with another C library. */
   glibc: string | undefined;
+  /** Version of Node.js. */
   node: string;
   /** Model name of the first CPU. */
   cpu: string;
@@ -36,6 +38,7 @@ export interface MachineInfo {
   memoryBytes: number;
   /** Memory that this process can still allocate, its control group included. */
   availableBytes: number;
+  /** The GPUs that the NVIDIA driver lists. */
   gpus: GpuInfo[];
   /** Path of the CUDA backend; undefined if it is not built. */
   cudaLibrary: string | undefined;

@@ -12,9 +12,11 @@ import { findToolCallFormat } from './text/tool-calls';
 
 /** Progress of a load: of the download of the model's files, then of its weights into memory. */
 export interface LoadProgress {
+  /** `download`: the files are fetched. `load`: the weights are read into memory. */
   stage: 'download' | 'load';
   /** Bytes so far. Less than before if a downloaded file was damaged. */
   doneBytes: number;
+  /** Bytes of the whole stage. */
   totalBytes: number;
 }
 

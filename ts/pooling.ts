@@ -37,6 +37,7 @@ export interface EmbedOptions extends PoolingOptions {
 
 /** Tokens of all inputs of a call. */
 export interface PoolingUsage {
+  /** Tokens of the inputs, cached ones included. */
   promptTokens: number;
   /** Those found in the prefix cache. */
   cachedTokens: number;
@@ -46,6 +47,7 @@ export interface PoolingUsage {
 export interface EmbedResult {
   /** One per input, in order. */
   embeddings: Float32Array[];
+  /** Tokens of the call. */
   usage: PoolingUsage;
 }
 
@@ -53,6 +55,7 @@ export interface EmbedResult {
 export interface ScoreResult {
   /** One per pair or document, in order. */
   scores: number[];
+  /** Tokens of the call. */
   usage: PoolingUsage;
 }
 

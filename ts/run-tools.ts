@@ -53,7 +53,9 @@ export interface RunToolsOptions extends Omit<ChatOptions, 'tools' | 'n'>, CallC
 
 /** The end of one call of a function. */
 export interface ToolResultEvent {
+  /** Kind of the event. */
   type: 'toolResult';
+  /** Id of the call. */
   callId: string;
   /** Name of the function. */
   name: string;

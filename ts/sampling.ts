@@ -74,7 +74,7 @@ export interface SamplingParams {
   logprobs?: number;
   /** Number of alternatives with log-probabilities per prompt token; 0 = only the prompt token. Default: none. */
   promptLogprobs?: number;
-  /** Name of a loaded LoRA adapter ({@link Engine.loadAdapter}). Default: none, the model without an adapter. */
+  /** Name of a loaded LoRA adapter (`Engine.loadAdapter`). Default: none, the model without an adapter. */
   adapter?: string;
   /** Number of choices generated for the prompt, 1 to 128. More than 1 needs a temperature above 0. Default: 1. */
   n?: number;

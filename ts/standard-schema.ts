@@ -6,33 +6,75 @@ import { CapstanError } from './errors';
  * do. For Valibot, wrap the schema with `toStandardJsonSchema` of `@valibot/to-json-schema`.
  */
 export interface StandardSchema<Input = unknown, Output = Input> {
+  /** What libraries read, by the Standard Schema. */
   readonly '~standard': {
+    /** Version of the Standard Schema. */
     readonly version: 1;
     /** Name of the library. */
     readonly vendor: string;
+    /** Checks a value, and converts it if the schema says so. */
     readonly validate: (value: unknown) => StandardResult<Output> | Promise<StandardResult<Output>>;
-    readonly jsonSchema?: { readonly input: (options: { target: 'draft-2020-12' }) => Record<string, unknown> };
+    /** Converts the schema to JSON Schema. */
+    readonly jsonSchema?: {
+      /** Returns the JSON Schema of the values that `validate` takes. */
+      readonly input: (options: { target: 'draft-2020-12' }) => Record<string, unknown>;
+    };
     /** Exists only in the types. */
-    readonly types?: { readonly input: Input; readonly output: Output } | undefined;
+    readonly types?:
+      | {
+          /** Type of the values that `validate` takes. */
+          readonly input: Input;
+          /** Type of the values that `validate` returns. */
+          readonly output: Output;
+        }
+      | undefined;
   };
 }
 
 /** The result of a validation: a value, or issues. */
 export type StandardResult<Output> =
-  { readonly value: Output; readonly issues?: undefined } | { readonly issues: readonly StandardIssue[] };
+  | {
+      /** The valid value. */
+      readonly value: Output;
+      /** Absent. */
+      readonly issues?: undefined;
+    }
+  | {
+      /** Why the value is invalid. */
+      readonly issues: readonly StandardIssue[];
+    };
 
 /** A fault that a validation found. */
 export interface StandardIssue {
+  /** What is wrong, in words. */
   readonly message: string;
-  readonly path?: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined;
+  /** Where: keys from the outermost value to the invalid one. */
+  readonly path?:
+    | readonly (
+        | PropertyKey
+        | {
+            /** One key of the path. */
+            readonly key: PropertyKey;
+          }
+      )[]
+    | undefined;
 }
 
 /** A {@link StandardSchema}, or a JSON Schema as a plain object. */
 export type AnySchema = StandardSchema | Readonly<Record<string, unknown>>;
 
 /** Type of the values of a schema: of a {@link StandardSchema} its output, of a JSON Schema `unknown`. */
-export type SchemaValue<S> = S extends { readonly '~standard': { readonly types?: infer T } }
-  ? NonNullable<T> extends { readonly output: infer Output }
+export type SchemaValue<S> = S extends {
+  /** As in {@link StandardSchema}. */
+  readonly '~standard': {
+    /** As in {@link StandardSchema}. */
+    readonly types?: infer T;
+  };
+}
+  ? NonNullable<T> extends {
+      /** Type of the valid values. */
+      readonly output: infer Output;
+    }
     ? Output
     : unknown
   : unknown;

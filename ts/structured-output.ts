@@ -12,10 +12,30 @@ import { type GrammarPlan, grammarPlan } from './grammar-cache';
  * - `grammar`: a text of a GBNF grammar (the format of llama.cpp), starting at its rule `root`.
  */
 export type StructuredOutput =
-  | { type: 'json'; schema?: Readonly<Record<string, unknown>> | boolean }
-  | { type: 'regex'; pattern: string }
-  | { type: 'choice'; choices: readonly string[] }
-  | { type: 'grammar'; grammar: string };
+  | {
+      /** Kind of the constraint. */
+      type: 'json';
+      /** JSON Schema. Default: any object. */
+      schema?: Readonly<Record<string, unknown>> | boolean;
+    }
+  | {
+      /** Kind of the constraint. */
+      type: 'regex';
+      /** Regular expression, without slashes. */
+      pattern: string;
+    }
+  | {
+      /** Kind of the constraint. */
+      type: 'choice';
+      /** The texts to choose from. */
+      choices: readonly string[];
+    }
+  | {
+      /** Kind of the constraint. */
+      type: 'grammar';
+      /** Text of the GBNF grammar. */
+      grammar: string;
+    };
 
 /** Maximum number of texts in a structured output of type `choice`. */
 export const MAX_STRUCTURED_CHOICES = 10_000;

@@ -13,11 +13,8 @@ import { addServeCommand, normalize } from './commands/serve';
 import { addMissingServiceCommands, loadService, requireService } from './service-package';
 import { packageVersion } from '../base/version';
 
-/**
- * Runs one command. Returns its exit code, or undefined if the process should keep running. Writes errors to stderr.
- */
-export async function run(args: readonly string[]): Promise<number | undefined> {
-  let exitCode: number | undefined;
+/** Returns the commands that these arguments can mean. */
+export async function buildProgram(args: readonly string[], onExit: (code: number) => void): Promise<Command> {
   const program = configureHelp(new Command('capstan'))
     .description('Native LLM inference for Node.js, and a service that manages deployments')
     .exitOverride()
@@ -25,28 +22,32 @@ export async function run(args: readonly string[]): Promise<number | undefined> 
     // The wrong argument may be an access key, pasted into the wrong place.
     .configureOutput({ outputError: (text, write) => write(redactKeys(text)) });
   program.version(packageVersion(), '-v, --version', 'print the version');
-  addServeCommand(program, (code) => {
-    exitCode = code;
-  });
+  addServeCommand(program, onExit);
   if (args[0] !== 'serve') {
     // Imported on demand: a server without keys does not load a database library.
     const [{ addKeysCommand }, service] = await Promise.all([import('./commands/keys.js'), loadService()]);
     if (service === undefined) addMissingServiceCommands(program);
-    else service.addServiceCommands(program, (code) => (exitCode = code));
+    else service.addServiceCommands(program, onExit);
     addKeysCommand(program, undefined, service?.openRemoteKeys ?? (() => requireService('capstan keys --url')));
   }
-  addModelCommands(program, (code) => {
-    exitCode = code;
-  });
-  const onExit = (code: number): void => {
-    exitCode = code;
-  };
+  addModelCommands(program, onExit);
   addBenchCommand(program, onExit);
   addChatCommand(program, onExit);
   addRunCommand(program, onExit);
   addDoctorCommand(program, onExit);
   addHealthCommand(program, onExit);
   addCompletionCommand(program);
+  return program;
+}
+
+/**
+ * Runs one command. Returns its exit code, or undefined if the process should keep running. Writes errors to stderr.
+ */
+export async function run(args: readonly string[]): Promise<number | undefined> {
+  let exitCode: number | undefined;
+  const program = await buildProgram(args, (code) => {
+    exitCode = code;
+  });
   try {
     await program.parseAsync(args[0] === 'serve' ? normalize(args) : args.map(withDashes), { from: 'user' });
     return exitCode;

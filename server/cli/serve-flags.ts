@@ -844,6 +844,14 @@ const LOGGING: readonly Definition[] = [
       o.metricsCompat = parseChoice(value, source, ['vllm', 'none']);
     },
   },
+  {
+    name: 'otlp-traces-endpoint',
+    value: '<url>',
+    help: 'collector that receives a span of each inference request by OTLP over HTTP, for example http://127.0.0.1:4318 (default: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT, else none)',
+    apply: (o, value) => {
+      o.traces.endpoint = value;
+    },
+  },
 ];
 
 const UVICORN_LEVELS = {

@@ -50,7 +50,7 @@ const VALUES_WITHOUT_EFFECT = `
   max-parallel-loading-workers dcp-kv-cache-interleave-size cp-kv-cache-interleave-size prefix-caching-hash-algo mamba-cache-dtype mamba-ssm-cache-dtype
   mamba-block-size mamba-cache-mode kv-offloading-backend limit-mm-per-prompt media-io-kwargs mm-processor-kwargs mm-processor-cache-gb mm-processor-cache-type
   mm-shm-cache-max-object-size-mb mm-encoder-tp-mode mm-encoder-attn-backend video-pruning-rate lora-extra-vocab-size lora-dtype
-  long-lora-scaling-factors default-mm-loras show-hidden-metrics-for-version otlp-traces-endpoint kv-cache-metrics-sample max-num-partial-prefills
+  long-lora-scaling-factors default-mm-loras show-hidden-metrics-for-version kv-cache-metrics-sample max-num-partial-prefills
   max-long-partial-prefills long-prefill-token-threshold num-lookahead-slots scheduler-delay-factor preemption-mode num-scheduler-steps cuda-graph-sizes stream-interval
   kv-events-config compilation-config max-cudagraph-capture-size optimization-level additional-config attention-config attention-backend kernel-config
   profiler-config performance-mode moe-backend renderer-num-workers tokenizer-pool-size tokenizer-pool-type tokenizer-pool-extra-config

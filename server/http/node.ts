@@ -93,7 +93,10 @@ export class NodeTransport implements Transport {
 /** Connections that will close. Node's parser may already hold another request, which must not be handled. */
 const closing = new WeakSet<Socket>();
 
-/** A listener for requests of node:http. */
+/**
+ * A listener for requests of node:http.
+ * @inline
+ */
 export type NodeListener = (request: IncomingMessage, response: ServerResponse) => void;
 
 /** Handles one request of any node:http server. */

@@ -6,7 +6,10 @@ import { ApiError } from '../base/errors';
 import { errorStyleOf, isAnthropicPath } from '../base/error-styles';
 import { withBearerKey } from '../access/check/authorization';
 import { toApiError } from '../base/to-api-error';
+import type { RequestTrace, Tracing } from '../base/traces/request-trace';
+import { Allowance } from './allowance';
 import { adapterRoutes } from './adapter-routes';
+import { EndedUsage } from './ended-usage';
 import { checkModels } from './health';
 import type { SseOptions } from '../http/sse';
 import { header, type HttpReply, type HttpRequest } from '../http/transport';
@@ -18,8 +21,16 @@ import type { ServerContext } from './openai/context';
 import { OPENAI_ROUTES, type OpenAiRoute } from './openai/routes';
 import { ReplicaGuard } from './replica-guard';
 import type { ResponseStore } from '../storage/responses/store';
-import { formatLoad, LOAD_HEADER, LOAD_PATH } from '../http/replica-headers';
 import {
+  ENDED_USAGE_PATH,
+  formatLoad,
+  formatUsage,
+  LOAD_HEADER,
+  LOAD_PATH,
+  USAGE_HEADER,
+} from '../http/replica-headers';
+import {
+  pathParameter,
   type RequestContext,
   type ClientIdentity,
   ANONYMOUS,
@@ -57,9 +68,13 @@ export interface AppOptions {
   loraDir?: string;
   /** Additional routes that need no model. */
   routes?: readonly Route[];
+  /** Absent: no request is traced. */
+  tracing?: Tracing | undefined;
   /** Called at the end of every request. */
   onEnd?: (record: RequestRecord) => void;
 }
+
+const ENDED_USAGE_ROUTE = `${ENDED_USAGE_PATH}{id}`;
 
 /** The state of a request in progress. */
 interface OpenRequest {
@@ -67,9 +82,13 @@ interface OpenRequest {
   readonly requestId: string;
   readonly reply: RecordedReply;
   readonly isAdmin: boolean;
+  readonly trace: RequestTrace | undefined;
   identity: ClientIdentity;
   reportsUsage: boolean;
   priority: number;
+  allowance: Allowance | undefined;
+  /** Receives the usage of a request with an allowance. */
+  onUsage?: ReturnType<EndedUsage['begin']>;
   signal: AbortSignal;
   route: Route | undefined;
   tokens: number;
@@ -84,6 +103,7 @@ export class App {
   readonly #cors: Cors;
   readonly #openPaths: ReadonlySet<string>;
   readonly #replicaGuard: ReplicaGuard | undefined;
+  readonly #endedUsage = new EndedUsage();
   #models: ServedModels | undefined;
   #isDraining = false;
   readonly #open = new Set<OpenRequest>();
@@ -121,6 +141,12 @@ export class App {
               method: 'GET',
               path: LOAD_PATH,
               handle: (_context: RequestContext, _request: HttpRequest, reply: HttpReply) => reply.send(204, {}, ''),
+            } as const,
+            {
+              method: 'GET',
+              path: ENDED_USAGE_ROUTE,
+              handle: (_context: RequestContext, request: HttpRequest, reply: HttpReply) =>
+                this.#sendUsage(request, reply),
             } as const,
           ]),
       ...(options.routes ?? []),
@@ -186,14 +212,17 @@ export class App {
       'X-Request-Id': requestId,
       ...(isAnthropicPath(this.#withoutRootPath(request.path)) ? { 'request-id': requestId } : {}),
     });
+    const startedMs = performance.now();
     const open: OpenRequest = {
-      startedMs: performance.now(),
+      startedMs,
       requestId,
       reply,
       isAdmin,
+      trace: this.#options.tracing?.start(request, this.#withoutRootPath(request.path), startedMs),
       identity: ANONYMOUS,
       reportsUsage: false,
       priority: 0,
+      allowance: undefined,
       signal: request.signal,
       route: undefined,
       tokens: 0,
@@ -208,10 +237,14 @@ export class App {
     try {
       await this.#handle(open, request);
     } catch (error) {
+      open.trace?.fail(toApiError(error).code);
       this.#sendError(error, request, open);
     } finally {
       open.identity.done();
-      this.#options.onEnd?.(toRecord(open, request));
+      open.onUsage?.((open.allowance as Allowance).usageOf(open.tokens));
+      const record = toRecord(open, request);
+      this.#options.onEnd?.(record);
+      open.trace?.end(record.status, record.route);
       this.#open.delete(open);
       if (this.#open.size === 0) this.#onIdle.splice(0).forEach((resolve) => resolve());
     }
@@ -229,9 +262,9 @@ export class App {
       if (pendingCheck !== undefined) await pendingCheck;
     }
     const route = (open.route = this.#findRoute(request.method, path, isAdmin));
-    const { requestId, identity, signal, reportsUsage, priority } = open;
+    const { requestId, identity, signal, reportsUsage, priority, allowance, trace } = open;
     await route.handle(
-      { requestId, identity, signal, reportsUsage, priority },
+      { requestId, identity, signal, reportsUsage, priority, allowance, trace },
       path === request.path ? request : { ...request, path },
       reply,
     );
@@ -243,7 +276,15 @@ export class App {
     open.reportsUsage = true;
     open.priority = gateway.priority;
     open.identity = { ...open.identity, cacheSalt: gateway.cacheSalt };
+    open.allowance = Allowance.of(request);
+    if (open.allowance !== undefined) open.onUsage = this.#endedUsage.begin(open.allowance.id);
     open.reply.addHeader(LOAD_HEADER, this.#load());
+  }
+
+  async #sendUsage({ path }: HttpRequest, reply: HttpReply): Promise<void> {
+    const usage = await this.#endedUsage.take(pathParameter(ENDED_USAGE_ROUTE, path));
+    if (usage === undefined) throw new ApiError('unknown_url', 'There is no such request');
+    reply.send(204, { [USAGE_HEADER]: formatUsage(usage) }, '');
   }
 
   #load(): string {

@@ -1,12 +1,15 @@
 import { Engine, type EngineOptions } from '../../ts';
 import { type Closers, closeAll } from '../base/closers';
 import { createLog } from '../base/log';
+import type { TracerProvider } from '../base/traces/api-sink';
 import { withTimeout } from '../base/with-timeout';
 import { createTransport } from '../http/create-transport';
 import { handleFetch } from '../http/fetch';
 import { handleMessage, type NodeListener } from '../http/node';
 import { openApp } from './open-app';
 import { defaultServeOptions, type ServeOptions } from './serve-options';
+
+export type { TracerProvider };
 
 /** Options of {@link createHandler}. They mean the same as the flags of `capstan serve`. */
 export interface HandlerOptions {
@@ -30,6 +33,11 @@ export interface HandlerOptions {
   allowedOrigins?: readonly string[];
   /** Maximum size of a request body. Default: 32 MiB. */
   maxRequestBytes?: number;
+  /**
+   * Receives a span for each inference request, by the conventions of OpenTelemetry for generative AI. Needs the
+   * package `@opentelemetry/api`. Default: a collector at `OTEL_EXPORTER_OTLP_ENDPOINT`, else no spans.
+   */
+  tracerProvider?: TracerProvider;
   /** Least severe level of the lines on standard error. Default: `'warn'`. */
   logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent';
 }
@@ -51,6 +59,7 @@ export interface Handler {
    * read before, its text or its JSON value must be in the property `body`, where Express puts it. Never throws.
    */
   node: NodeListener;
+  /** The engine that answers. */
   engine: Engine;
   /** Refuses new requests, waits for the open ones up to 30 s, and closes what this handler has opened. */
   close: () => Promise<void>;
@@ -60,6 +69,7 @@ export interface Handler {
 export interface Server {
   /** Address of the OpenAI interface without `/v1`, for example `http://127.0.0.1:8080`. */
   url: string;
+  /** The engine that answers. */
   engine: Engine;
   /** As {@link Handler.close}. Stops listening first. */
   close: () => Promise<void>;
@@ -145,6 +155,7 @@ function toServeOptions(options: ServerOptions): ServeOptions {
     maxRequestBytes: options.maxRequestBytes ?? defaults.maxRequestBytes,
     logLevel: options.logLevel ?? 'warn',
     logsRequests: false,
+    traces: { ...defaults.traces, provider: options.tracerProvider },
     host: options.host ?? defaults.host,
     port: options.port ?? defaults.port,
   };

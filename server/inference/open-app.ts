@@ -1,6 +1,7 @@
 import type { Engine } from '../../ts';
 import type { Log } from '../base/log';
 import { type Closers, closeAll } from '../base/closers';
+import { openTracing } from '../base/traces/open-tracing';
 import { Cors } from '../http/cors';
 import { requestLogger } from '../http/request-log';
 import { App } from './app';
@@ -42,6 +43,8 @@ async function openParts(options: ServeOptions, log: Log, closers: Closers): Pro
   closers.push(async () => access?.close());
   const batches = await openBatches(options, access, log);
   closers.push(() => batches.close());
+  const tracing = openTracing(options.traces, log);
+  closers.push(async () => tracing?.close());
   const logRequest = requestLogger(log, options);
   const responses = await openResponseStore(options);
   const app: App = new App({
@@ -55,6 +58,7 @@ async function openParts(options: ServeOptions, log: Log, closers: Closers): Pro
     rootPath: options.rootPath,
     settings: options.settings,
     responses,
+    tracing,
     routes: [
       metrics.route,
       ...batches.routes,

@@ -1,6 +1,7 @@
 import type { EngineInfo, EngineOptions } from '../../ts';
 import type { CorsOptions } from '../http/cors';
 import type { LOG_LEVELS } from '../base/log-levels';
+import type { TracingOptions } from '../base/traces/open-tracing';
 import { DEFAULT_KEEP_ALIVE_MS } from '../http/transport';
 import { type BatchLimits, DEFAULT_BATCH_LIMITS } from '../storage/batches/limits';
 import { DEFAULT_RESPONSE_LIMITS, type StoreLimits } from '../storage/responses/store';
@@ -63,6 +64,7 @@ export interface ServeOptions {
   keepAliveTimeoutMs: number;
   hasOpenApi: boolean;
   metricsCompat: 'vllm' | 'none';
+  traces: TracingOptions;
   logLevel: (typeof LOG_LEVELS)[number];
   logsRequests: boolean;
   unloggedPaths: string[];
@@ -118,6 +120,7 @@ export function defaultServeOptions(env: NodeJS.ProcessEnv): ServeOptions {
     keepAliveTimeoutMs: DEFAULT_KEEP_ALIVE_MS,
     hasOpenApi: true,
     metricsCompat: 'none',
+    traces: { endpoint: undefined, serviceName: 'capstan' },
     logLevel: 'info',
     logsRequests: true,
     unloggedPaths: [],

@@ -8,10 +8,17 @@ import type { HubSystem } from './system';
 
 /** One revision of a model in the cache. */
 export interface CachedRevision {
+  /** Hash of the commit, 40 hexadecimal digits. */
   commit: string;
   /** Branches and tags of the commit. */
   revisions: string[];
-  files: { path: string; sizeBytes: number }[];
+  /** The files of the revision that are in the cache. */
+  files: {
+    /** Path inside the repository. */
+    path: string;
+    /** Size in bytes. */
+    sizeBytes: number;
+  }[];
   /** Sum of the files, shared ones included. */
   sizeBytes: number;
   /** When a file was last read, in milliseconds since 1970. File systems update it about once a day. */
@@ -22,6 +29,7 @@ export interface CachedRevision {
 export interface CachedRepository {
   /** `ORG/NAME` */
   repository: string;
+  /** Its revisions in the cache. */
   revisions: CachedRevision[];
   /** Bytes on disk. Files that several revisions share count once. */
   sizeBytes: number;

@@ -21,17 +21,33 @@ export interface ModelFit {
   /** `tight`: only if other programs end. `too_large`: not on this machine. */
   verdict: 'fits' | 'tight' | 'too_large';
   /** What would fit instead: a GGUF quantization of the repository, or a value of the option `quantization`. */
-  suggestion: { variant: string } | { quantization: 'int8' | 'int4' } | null;
+  suggestion:
+    | {
+        /** Name of a GGUF quantization of the repository. */
+        variant: string;
+      }
+    | {
+        /** Value of the option `quantization`. */
+        quantization: 'int8' | 'int4';
+      }
+    | null;
 }
 
 /** The options of `Engine.load` that change how much memory a model takes. */
 export interface FitOptions {
+  /** As in {@link EngineOptions}. Default: `'auto'`. */
   device?: string;
+  /** Context length in tokens. Default: the model's, at most 4,096. */
   maxModelLen?: number;
+  /** As in {@link EngineOptions}. Default: `'none'`. */
   quantization?: NativeQuantization;
+  /** As in {@link EngineOptions}. Default: `'auto'`. */
   dtype?: 'auto' | NativeDType;
+  /** As in {@link EngineOptions}. Default: `'auto'`. */
   computeDtype?: 'auto' | 'f32' | 'bf16';
+  /** As in {@link EngineOptions}. Default: `'auto'`. */
   kvCacheDtype?: 'auto' | NativeCacheDType;
+  /** Size of the KV cache in bytes. Default: that of one sequence of `maxModelLen` tokens. */
   kvCacheBytes?: number;
   speculative?: SpeculativeOptions;
 }

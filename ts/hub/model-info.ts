@@ -13,20 +13,38 @@ import type { HubSystem } from './system';
 export interface ModelInfo {
   /** `ORG/NAME` */
   repository: string;
+  /** Branch, tag or commit that the name asks for. Default: the default branch of the hub. */
   revision: string;
+  /** Hash of the commit, 40 hexadecimal digits. */
   commit: string;
+  /** Format of the files with weights. */
   format: 'safetensors' | 'gguf';
   /** The quantization of the chosen files, such as `Q4_K_M` or `AWQ, 4 bits`, or null. */
   quantization: string | null;
   /** The files that a load needs. */
-  files: { path: string; sizeBytes: number; isCached: boolean }[];
+  files: {
+    /** Path inside the repository. */
+    path: string;
+    /** Size in bytes. */
+    sizeBytes: number;
+    /** Whether the cache has the file. */
+    isCached: boolean;
+  }[];
+  /** Sum of the sizes of `files`. */
   totalBytes: number;
   /** Bytes that are not in the cache yet. */
   downloadBytes: number;
   /** The files whose content is not checked, because the mirror gives no hash of them. */
   uncheckedFiles: string[];
-  /** The GGUF quantizations that the repository has. `fits`: as in {@link ModelFit}; null for a GPU. */
-  quantizations: { name: string; sizeBytes: number; fits: boolean | null }[];
+  /** The GGUF quantizations that the repository has. */
+  quantizations: {
+    /** Name of the quantization, such as `Q4_K_M`. */
+    name: string;
+    /** Size of its files in bytes. */
+    sizeBytes: number;
+    /** Whether the verdict of {@link ModelFit} is `fits`. Null for a GPU. */
+    fits: boolean | null;
+  }[];
   /** Why this version cannot run the model, or null. */
   problem: string | null;
   /** Null for a GPU. */

@@ -26,6 +26,7 @@ const MAX_TEXT_BYTES = 2 ** 27;
 export interface DownloadProgress {
   /** Bytes in the cache so far, those of former downloads included. Less than before if a file had a wrong hash. */
   doneBytes: number;
+  /** Bytes of all files that the model needs. */
   totalBytes: number;
 }
 
@@ -53,6 +54,7 @@ export interface PullHooks {
 
 /** A model that is in the cache. */
 export interface PulledModel {
+  /** Hash of the commit, 40 hexadecimal digits. */
   commit: string;
   /** The folder of the snapshot, or the first GGUF file. */
   path: string;

@@ -4,10 +4,10 @@ import { join, resolve } from 'node:path';
 import { checkOneOf } from '../checks';
 import { CapstanError } from '../errors';
 
-export const HUBS = ['huggingface', 'modelscope'] as const;
-
 /** A site that models are downloaded from. */
-export type HubKind = (typeof HUBS)[number];
+export type HubKind = 'huggingface' | 'modelscope';
+
+export const HUBS: readonly HubKind[] = ['huggingface', 'modelscope'];
 
 /** Where models come from and where they are kept. */
 export interface HubSettings {

@@ -18,14 +18,27 @@ import type { Tool } from '../text/messages';
 import type { LangChainCore } from './core';
 import { toMessages, toToolCalls, toUsageMetadata } from './messages';
 
-/** Options of {@link Engine.chat} that are defaults of the model, or set for one call. */
+/**
+ * Options of {@link Engine.chat} that are defaults of the model, or set for one call.
+ * @inline
+ */
 export type ChatSettings = Omit<ChatOptions, 'tools' | 'toolChoice' | 'n' | 'stop'>;
 
-/** Options of one call, besides those of LangChain. `tools` and `tool_choice` are set by `bindTools`. */
-export type CallSettings = ChatSettings & { tools?: readonly Tool[] };
+/**
+ * Options of one call, besides those of LangChain. `tools` and `tool_choice` are set by `bindTools`.
+ * @inline
+ */
+export type CallSettings = ChatSettings & {
+  /** Functions that the model may call. */
+  tools?: readonly Tool[];
+};
 
 /** Fields of a new `ChatCapstan`. */
-export type ChatCapstanFields = BaseChatModelParams & ChatSettings & { engine: Engine };
+export type ChatCapstanFields = BaseChatModelParams &
+  ChatSettings & {
+    /** The engine of the model. The chat model does not close it. */
+    engine: Engine;
+  };
 
 /** Options of one call. */
 export type ChatCapstanCallOptions = BaseChatModelCallOptions & CallSettings;
@@ -53,7 +66,10 @@ function split(fields: object, names: readonly string[]): [named: object, rest: 
 }
 
 /** Returns the class of the chat model. */
-export function createChatModel(core: LangChainCore): new (fields: ChatCapstanFields) => ChatCapstan {
+export function createChatModel(core: LangChainCore): {
+  /** @throws Error for a field of a wrong type. Options of the chat are checked by each call. */
+  new (fields: ChatCapstanFields): ChatCapstan;
+} {
   return class ChatCapstan extends core.BaseChatModel<ChatCapstanCallOptions> {
     readonly engine: Engine;
     readonly #settings: ChatSettings;

@@ -8,6 +8,7 @@ export type EmbeddingsSettings = Pick<EmbedOptions, 'dimensions' | 'normalize' |
 
 /** Fields of a new `CapstanEmbeddings`. */
 export interface CapstanEmbeddingsFields extends EmbeddingsParams, EmbeddingsSettings {
+  /** An engine with the task `embed`. The embeddings do not close it. */
   engine: Engine;
 }
 
@@ -21,7 +22,10 @@ export interface CapstanEmbeddings extends Embeddings {
  * Returns the class of the embeddings. A model with the prompts `query` and `document` gets each text with the prompt
  * of its kind.
  */
-export function createEmbeddings(core: LangChainCore): new (fields: CapstanEmbeddingsFields) => CapstanEmbeddings {
+export function createEmbeddings(core: LangChainCore): {
+  /** Creates the embeddings. Each call checks the settings. */
+  new (fields: CapstanEmbeddingsFields): CapstanEmbeddings;
+} {
   return class CapstanEmbeddings extends core.Embeddings {
     readonly engine: Engine;
     readonly #settings: EmbeddingsSettings;

@@ -1,4 +1,7 @@
-/** Models of an engine in this process for LangChain (`@langchain/core` 1.4). */
+/**
+ * Models of an engine in this process for LangChain (`@langchain/core` 1.4).
+ * @module capstan/langchain
+ */
 import { type ChatCapstan as ChatCapstanModel, createChatModel } from './chat-model';
 import { core } from './core';
 import { type CapstanEmbeddings as CapstanEmbeddingsModel, createEmbeddings } from './embeddings';

@@ -19,12 +19,15 @@ export interface ChatMessage {
 
 /** Part of a message. */
 export interface TextPart {
+  /** Kind of the part. */
   type: 'text';
+  /** Its text. */
   text: string;
 }
 
 /** A tool call of an earlier turn. */
 export interface ToolCallInput {
+  /** Id of the call, to which the `toolCallId` of its result refers. Default: none. */
   id?: string;
   /** Name of the function. */
   name: string;
@@ -34,8 +37,11 @@ export interface ToolCallInput {
 
 /** A function that the model may call. */
 export interface Tool {
+  /** Kind of the tool. */
   type: 'function';
+  /** The function. */
   function: {
+    /** The name that the model calls it by. */
     name: string;
     /** What the function does, for the model. */
     description?: string;
@@ -48,6 +54,7 @@ export interface Tool {
 
 /** A tool call of the model. */
 export interface ToolCall {
+  /** Id of the call, for the `toolCallId` of its result. */
   id: string;
   /** Name of the function. */
   name: string;

@@ -43,7 +43,12 @@ export interface TextTraits {
  * Messages as values, or as the JSON text of their array: a string, or UTF-8 bytes. Bytes of a SharedArrayBuffer are
  * not copied to the thread that renders them.
  */
-export type Messages = readonly ChatMessage[] | { readonly json: string | Uint8Array };
+export type Messages =
+  | readonly ChatMessage[]
+  | {
+      /** JSON text of an array of {@link ChatMessage}. */
+      readonly json: string | Uint8Array;
+    };
 
 /** What the chat template renders. */
 export interface Conversation extends RenderOptions {

@@ -8,6 +8,7 @@ import {
   TOKEN_COUNT_BUCKETS,
   TOKEN_TIME_BUCKETS,
 } from '../../http/buckets';
+import { wrapEngine } from '../models/wrap-engine';
 import type { ModelLabels } from './engine-metrics';
 
 /** The measured options of a request. */
@@ -32,37 +33,23 @@ export class GenerationMetrics {
   observing(engine: Engine, labels: ModelLabels): Engine {
     const observe = (generation: Generation, options: MeasuredOptions) =>
       void generation.result().then((result) => this.#observe(labels, result, options), ignore);
-    const methods = new Map<PropertyKey, unknown>(
-      Object.entries({
-        chat: (...[messages, options, context]: Parameters<Engine['chat']>) => {
-          const generation = engine.chat(messages, options, context);
-          observe(generation as Generation, options ?? {});
-          return generation;
-        },
-        generate: (...[prompt, sampling, context]: Parameters<Engine['generate']>) => {
-          const generation = engine.generate(prompt, sampling, context);
-          observe(generation, sampling ?? {});
-          return generation;
-        },
-        embed: (...call: Parameters<Engine['embed']>) =>
-          this.#observePooling(labels, engine.embed(...call), ({ embeddings }) => embeddings.length),
-        score: (...call: Parameters<Engine['score']>) =>
-          this.#observePooling(labels, engine.score(...call), ({ scores }) => scores.length),
-        rerank: (...call: Parameters<Engine['rerank']>) =>
-          this.#observePooling(labels, engine.rerank(...call), ({ scores }) => scores.length),
-      }),
-    );
-    return new Proxy(engine, {
-      get(target, name) {
-        const method = methods.get(name);
-        if (method !== undefined) return method;
-        const value: unknown = Reflect.get(target, name, target);
-        if (typeof value !== 'function') return value;
-        // NOTE: bound to the engine, because the proxy has no access to private fields.
-        const bound: unknown = (value as (...args: unknown[]) => unknown).bind(target);
-        methods.set(name, bound);
-        return bound;
+    return wrapEngine(engine, {
+      chat: (...[messages, options, context]: Parameters<Engine['chat']>) => {
+        const generation = engine.chat(messages, options, context);
+        observe(generation as Generation, options ?? {});
+        return generation;
       },
+      generate: (...[prompt, sampling, context]: Parameters<Engine['generate']>) => {
+        const generation = engine.generate(prompt, sampling, context);
+        observe(generation, sampling ?? {});
+        return generation;
+      },
+      embed: (...call: Parameters<Engine['embed']>) =>
+        this.#observePooling(labels, engine.embed(...call), ({ embeddings }) => embeddings.length),
+      score: (...call: Parameters<Engine['score']>) =>
+        this.#observePooling(labels, engine.score(...call), ({ scores }) => scores.length),
+      rerank: (...call: Parameters<Engine['rerank']>) =>
+        this.#observePooling(labels, engine.rerank(...call), ({ scores }) => scores.length),
     });
   }
 

@@ -7,6 +7,7 @@ import type { ServerContext } from '../openai/context';
 import { checkJson } from '../../http/check-json';
 import type { ModelRoute } from '../openai/routes';
 import { checkTask } from '../openai/tasks';
+import { tracedEngine } from '../traced-engine';
 import type { Lease } from './model-pool';
 import type { ModelEntry } from './served-models';
 import { WaitingReply } from './waiting-reply';
@@ -50,7 +51,9 @@ async function handle(
 ): Promise<void> {
   try {
     checkTask(served.task, route.tasks, route.path);
-    await route.handle({ ...context, settings, engine, model: served }, request, reply);
+    context.trace?.nameModel(served.names[0]);
+    const called = context.trace === undefined ? engine : tracedEngine(engine, context.trace);
+    await route.handle({ ...context, settings, engine: called, model: served }, request, reply);
   } finally {
     release();
   }

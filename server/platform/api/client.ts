@@ -143,6 +143,11 @@ export class Client {
     return (text === '' ? undefined : JSON.parse(text)) as T;
   }
 
+  /** Returns a response that is no JSON. Throws ApiFailure. */
+  async text(path: string, query: RequestOptions['query']): Promise<string> {
+    return (await this.#send('GET', path, { query }, 'text/csv')).text();
+  }
+
   /** Returns all items of a list, fetched page by page. */
   async all<T>(path: string, query: RequestOptions['query']): Promise<T[]> {
     const items: T[] = [];

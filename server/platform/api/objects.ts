@@ -13,6 +13,7 @@ import { CanarySplit } from './canary-objects';
 import { input, list, object, oneOf, orNull, pair, partial, record, type Static } from './json-schema';
 
 export * from './canary-objects';
+export * from './money-objects';
 export * from './provider-objects';
 
 const STRING = { type: 'string' } as const;

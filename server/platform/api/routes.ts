@@ -16,6 +16,7 @@ import * as me from './routes/me';
 import * as members from './routes/members';
 import * as metrics from './routes/metrics';
 import { openApiRoute } from './routes/openapi';
+import * as money from './routes/money';
 import * as orgs from './routes/orgs';
 import * as providerSignIn from './routes/provider-sign-in';
 import * as propagation from './routes/propagation';
@@ -58,6 +59,7 @@ const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [
   testTool,
   snippets,
   webhooks,
+  money,
 ];
 
 /** Returns all routes of the management API. */

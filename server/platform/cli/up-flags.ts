@@ -171,6 +171,14 @@ const LISTENING: readonly Definition[] = [
     },
   },
   {
+    name: 'otlp-traces-endpoint',
+    value: '<url>',
+    help: 'collector that receives a span of each inference request by OTLP over HTTP, for example http://127.0.0.1:4318 (default: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT, else none)',
+    apply: (o, value) => {
+      o.traces.endpoint = value;
+    },
+  },
+  {
     name: 'http-transport',
     value: '<name>',
     help: 'HTTP implementation: node, uws (uWebSockets.js) or auto: uws if release 20.51 or newer loads (default: auto)',

@@ -10,20 +10,23 @@ import {
   type RecordedReply,
   type ReplicaUsage,
   type ReplyStream,
+  type RequestTrace,
   type StreamedRequest,
   toApiError,
   USAGE_HEADER,
 } from 'capstan/internal';
 import { type DeploymentAddress, isRepeatable } from './address';
+import { type Bill, type BilledCall, type Billing, endBill } from './billing';
 import type { Balancer, Choice } from './balancer';
 import { chainOf, FirstByteLimit, isFailedStatus, isFailure, modelOf } from './fallbacks';
 import { forwardedHeaders, rawHeader, returnedHeaders, withSecret } from './headers';
 import type { ColdStartQueue } from './cold-start-queue';
 import { type Prefix, prefixOf } from './prefix-index';
 import type { RequestedModel } from './model-api';
-import { mustStream } from './model-body';
+import { mustStream, wholeBody } from './model-body';
 import { gather, relay } from './relay';
 import type { UpstreamRequest } from './request-head';
+import { WholeBodies } from './whole-bodies';
 import { ServedModels } from './served-models';
 import type { Target, Targets } from './targets';
 import type { UpstreamResponse } from './upstream';
@@ -45,17 +48,20 @@ export interface ForwardParts {
   times: ForwardTimes;
   scheme: 'http' | 'https';
   trustedProxies: CidrList | undefined;
+  /** Absent: requests cost nothing. */
+  billing?: Billing | undefined;
 }
 
 /** One request to a deployment, and its outcome. */
 export interface Call {
   readonly request: StreamedRequest;
   readonly requestId: string;
+  readonly trace?: RequestTrace | undefined;
   readonly reply: RecordedReply;
   readonly address: DeploymentAddress;
   readonly target: Target;
   /** Of a request to the API of all deployments. */
-  readonly model?: RequestedModel | undefined;
+  model?: RequestedModel | undefined;
   readonly grant: Granted | undefined;
   /** Absent: that of a client that waits. */
   readonly priority?: number | undefined;
@@ -64,13 +70,17 @@ export interface Call {
   /** Deployment of the last attempt: `target`, or one of its fallbacks. */
   servedBy?: Target;
   /** Replica of the last attempt. */
-  choice?: Pick<Choice, 'replica' | 'reason' | 'matched'>;
+  choice?: Pick<Choice, 'replica' | 'upstream' | 'reason' | 'matched'>;
+  /** What the last attempt may cost, until its cost is known. */
+  bill?: Bill | undefined;
   connectMs?: number;
   /** When the last attempt was sent, in monotonic milliseconds. undefined for a body that still arrived. */
   sentAtMs?: number | undefined;
   /** When the first byte of the response arrived, in monotonic milliseconds. */
   firstByteAtMs?: number;
   usage?: ReplicaUsage | undefined;
+  /** Events of a stream that reports no usage. */
+  numEvents?: number;
   /** The replica broke off after the response had started. */
   wasCut?: boolean;
   /** Failures of replicas, in order. A reset of a stale connection does not count. */
@@ -87,6 +97,7 @@ const MAY_REPORT_USAGE = /^(?:text\/event-stream|application\/json)\b/i;
 export class Forwarder {
   readonly #parts: ForwardParts;
   readonly #served: ServedModels;
+  readonly #bodies = new WholeBodies();
   #numOpenStreams = 0;
 
   constructor(parts: ForwardParts) {
@@ -107,7 +118,7 @@ export class Forwarder {
    * it.
    */
   async forward(call: Call): Promise<void> {
-    const body = call.model === undefined ? await readBody(call.request) : call.model.body.whole;
+    const body = await this.#bodyOf(call);
     // A long body of the API of all deployments is in `call.model`.
     const canRepeat = call.model === undefined ? body === undefined || Buffer.isBuffer(body) : body !== undefined;
     const chain = chainOf(call, this.#parts.targets, canRepeat);
@@ -119,19 +130,35 @@ export class Forwarder {
       try {
         call.servedBy = target;
         const attempt = await this.#attempt(call, target, body, { isLast: i === chain.length - 1, begun, onBegun });
-        if (attempt === undefined) continue;
+        if (attempt === undefined) {
+          await endCall(call, undefined);
+          continue;
+        }
         try {
           await this.#relay(call, attempt.choice, attempt.response, begun);
+          await endCall(call, attempt.response.status);
         } finally {
           attempt.choice.close();
         }
         return;
       } catch (error) {
+        await endCall(call, undefined);
         if (begun === undefined) throw error;
         sendErrorEvent(begun, error, call);
         throw new ReportedError();
       }
     }
+  }
+
+  /** Reads the body whole if it can be sent again, or if its cost must be found. */
+  async #bodyOf(call: Call): Promise<UpstreamRequest['body']> {
+    const { request, model, target } = call;
+    const body = model === undefined ? await readBody(request) : model.body.whole;
+    if (this.#parts.billing?.needsBody(billedCall(call, target)) !== true || Buffer.isBuffer(body)) return body;
+    if (model === undefined) return body === undefined ? undefined : await this.#bodies.read(body);
+    const whole = await this.#bodies.read(model.body.withModel(model.requested));
+    call.model = { ...model, body: wholeBody(whole, model.body.field) };
+    return whole;
   }
 
   /**
@@ -216,10 +243,18 @@ export class Forwarder {
       if (failed !== undefined) call.numRetries++;
       const sent = { ...request, headers: withSecret(request.headers, choice.replica.secret) };
       try {
+        if (this.#parts.billing !== undefined)
+          call.bill ??= await this.#parts.billing.open(
+            billedCall(call, target),
+            Buffer.isBuffer(body) ? body : undefined,
+            choice.replica.isBuiltin,
+          );
         if (model !== undefined)
           sent.body = await this.#bodyFor(model, choice, target.deploymentId !== call.target.deploymentId);
         call.sentAtMs = sent.body === undefined || Buffer.isBuffer(sent.body) ? performance.now() : undefined;
-        const response = await choice.upstream.send(sent, signal);
+        signal.throwIfAborted();
+        const limited = call.bill === undefined ? sent : call.bill.limit(sent, choice.replica.isBuiltin);
+        const response = await choice.upstream.send(limited, signal);
         call.connectMs = response.connectMs;
         return { choice, response };
       } catch (error) {
@@ -246,7 +281,7 @@ export class Forwarder {
   }
 
   #request(
-    { request, requestId, address, grant, priority }: Call,
+    { request, requestId, trace, address, grant, priority }: Call,
     { cacheScope, deploymentId }: Target,
     body: UpstreamRequest['body'],
   ): UpstreamRequest {
@@ -255,7 +290,7 @@ export class Forwarder {
     return {
       method: request.method,
       target: request.query === '' ? address.path : `${address.path}?${request.query}`,
-      headers: forwardedHeaders(request, { requestId, scheme, trustedProxies, address, salt, priority }),
+      headers: forwardedHeaders(request, { requestId, trace, scheme, trustedProxies, address, salt, priority }),
       body,
     };
   }
@@ -310,6 +345,7 @@ export class Forwarder {
       if (isEvents) this.#numOpenStreams--;
       const usageHeader = replica.isBuiltin ? rawHeader(raw, USAGE_HEADER) : undefined;
       call.usage = usageHeader === undefined ? usage?.usage : parseUsage(usageHeader);
+      if (usage instanceof UsageTail) call.numEvents = usage.numEvents;
     }
   }
 }
@@ -318,6 +354,38 @@ export class Forwarder {
 interface Exchanged {
   choice: Choice;
   response: UpstreamResponse;
+}
+
+function billedCall(
+  { address, grant, model, request, target: { deploymentId, ownerId } }: Call,
+  target: Target,
+): BilledCall {
+  return {
+    ownerId,
+    keyId: grant?.keyId,
+    target,
+    // A fallback has other models.
+    inner: target.deploymentId === deploymentId ? model?.inner : undefined,
+    method: request.method,
+    path: address.path,
+    numBodyBytes: Number(header(request, 'content-length') ?? 0),
+  };
+}
+
+/** @param status Of the response that was relayed. */
+async function endCall(call: Call, status: number | undefined): Promise<void> {
+  const { bill, usage, choice, reply } = call;
+  if (bill === undefined) return;
+  call.bill = undefined;
+  const hasClientLeft = call.signal.aborted;
+  call.usage = await endBill({
+    bill,
+    usage,
+    choice,
+    status,
+    hasClientLeft,
+    response: { numBytes: reply.numBytes, numEvents: call.numEvents ?? 0 },
+  });
 }
 
 function modelIn(body: UpstreamRequest['body']): RequestedModel | undefined {

@@ -18,12 +18,15 @@ import {
   type ReplicaUsage,
   requestIdOf,
   type Reservation,
+  type RequestTrace,
   type StreamedRequest,
   toApiError,
+  type Tracing,
   withBearerKey,
 } from 'capstan/internal';
 import { addressOf, type DeploymentAddress, isApiRequest, isRepeatable } from './address';
 import { Balancer } from './balancer';
+import type { Billing } from './billing';
 import { chooseVariant, type ServedVariant } from './canary-share';
 import { ReportedError, type Call, Forwarder } from './forward';
 import { ColdStartQueue, notFound } from './cold-start-queue';
@@ -60,6 +63,8 @@ export interface GatewayOptions {
   /** Absent: no responses, files and batches are kept. */
   storage?: OwnerStorage;
   log: Log;
+  /** Prices requests and keeps budgets. Absent: requests cost nothing. */
+  billing?: Billing;
   /** Without a leading dot: deployments have the host name `{slug}.{domain}`. When absent, only `/d/{slug}` works. */
   domain?: string;
   /** Scheme that clients use, unless a trusted proxy reports another. */
@@ -71,6 +76,8 @@ export interface GatewayOptions {
   random?: () => number;
   /** Logs each request at level info instead of debug. */
   logsRequests?: boolean;
+  /** Absent: no request is traced. */
+  tracing?: Tracing | undefined;
   /** Called for each finished request to an existing deployment. */
   onEnd?: (record: GatewayRecord) => void;
 }
@@ -148,6 +155,7 @@ export class Gateway {
       times,
       scheme,
       trustedProxies: this.#trustedProxies,
+      billing: options.billing,
     });
   }
 
@@ -185,6 +193,7 @@ export class Gateway {
       requestId: requestIdOf(request),
       access: own?.access ?? this.#options.access,
       priority: own?.priority,
+      trace: this.#options.tracing?.start(request, request.path, startedMs),
       call: undefined,
       target: undefined,
       served: undefined,
@@ -198,6 +207,7 @@ export class Gateway {
     try {
       await this.#process(state, recorded);
     } catch (error) {
+      state.trace?.fail(error instanceof ReportedError ? 'upstream_error' : toApiError(error).code);
       this.#sendError(error, state, recorded);
     } finally {
       state.body?.close();
@@ -205,6 +215,7 @@ export class Gateway {
       state.grant?.done(tokens === undefined ? 0 : tokens.promptTokens + tokens.completionTokens);
       state.reservation?.release();
       if (state.call !== undefined) observer?.(state.call);
+      if (state.trace !== undefined) endTrace(state.trace, state, recorded.status ?? CLIENT_GONE);
       this.#record(state, recorded, startedMs);
       if (--this.#numOpen === 0) this.#onIdle.splice(0).forEach((resolve) => resolve());
     }
@@ -292,6 +303,7 @@ export class Gateway {
     state.call = {
       request: kept?.request ?? request,
       requestId,
+      trace: state.trace,
       reply: kept?.reply ?? recorded,
       address,
       target: chosen,
@@ -386,6 +398,7 @@ interface RequestState {
   readonly requestId: string;
   readonly access: Pick<Access, 'check' | 'identify'>;
   readonly priority: number | undefined;
+  readonly trace: RequestTrace | undefined;
   target: Target | undefined;
   served: ServedVariant | undefined;
   grant: Granted | undefined;
@@ -393,6 +406,27 @@ interface RequestState {
   call: Call | undefined;
   body: ModelBody | undefined;
   style: ErrorStyle;
+}
+
+/** What the gateway knows of the request. The span of the replica, below this one, knows more. */
+function endTrace(trace: RequestTrace, { target, call }: RequestState, status: number): void {
+  const { usage, firstByteAtMs, numRetries = 0, model } = call ?? {};
+  if (target !== undefined) trace.nameModel(model?.requested ?? target.slug);
+  if (firstByteAtMs !== undefined) trace.addEvent('gen_ai.first_byte', firstByteAtMs);
+  const replica = call?.choice?.replica.id;
+  trace.set({
+    ...(target === undefined ? {} : { 'capstan.deployment.name': call?.servedBy?.slug ?? target.slug }),
+    ...(replica === undefined ? {} : { 'capstan.replica.id': replica }),
+    ...(numRetries === 0 ? {} : { 'http.request.resend_count': numRetries }),
+    ...(usage === undefined
+      ? {}
+      : {
+          'gen_ai.usage.input_tokens': usage.promptTokens,
+          'gen_ai.usage.output_tokens': usage.completionTokens,
+          'gen_ai.usage.cache_read.input_tokens': usage.cachedTokens,
+        }),
+  });
+  trace.end(status, undefined);
 }
 
 function refuseUpgrade(request: StreamedRequest): void {

@@ -4,6 +4,7 @@ import {
   type HttpRequest,
   PRIORITY_HEADER,
   type ReplyHeaders,
+  type RequestTrace,
   SALT_HEADER,
   SECRET_HEADER,
   SESSION_COOKIES,
@@ -55,6 +56,7 @@ const NOT_RETURNED = new Set([
   'service-worker-allowed',
   'strict-transport-security',
 ]);
+const TRACE_HEADERS = new Set(['traceparent', 'tracestate']);
 /** Prefix of the headers between gateway and replicas. */
 const OWN_PREFIX = 'x-capstan-';
 /** Console cookies, which a browser also sends to deployments on the same host name. */
@@ -62,6 +64,8 @@ const OWN_COOKIES: readonly string[] = [...SESSION_COOKIES, ...SIGN_IN_COOKIES];
 
 export interface ForwardOptions {
   requestId: string;
+  /** Its span becomes the parent of the replica's. Undefined: the headers of the client are forwarded. */
+  trace?: RequestTrace | undefined;
   scheme: 'http' | 'https';
   trustedProxies: CidrList | undefined;
   address: DeploymentAddress;
@@ -75,7 +79,7 @@ export function forwardedHeaders(
   { headers, remoteAddress }: Pick<HttpRequest, 'headers' | 'remoteAddress'>,
   options: ForwardOptions,
 ): string[] {
-  const { requestId, scheme, trustedProxies, address, salt, priority } = options;
+  const { requestId, trace, scheme, trustedProxies, address, salt, priority } = options;
   const isTrusted = trustedProxies?.has(remoteAddress) === true;
   const perConnection = connectionNames(headers);
   const flat: string[] = [];
@@ -84,7 +88,8 @@ export function forwardedHeaders(
     first[name] ??= value;
     if (name === 'cookie') {
       if (address.isApi !== true) addCookies(flat, value);
-    } else if (!NOT_FORWARDED.has(name) && !name.startsWith(OWN_PREFIX) && !perConnection.has(name))
+    } else if (trace !== undefined && TRACE_HEADERS.has(name)) continue;
+    else if (!NOT_FORWARDED.has(name) && !name.startsWith(OWN_PREFIX) && !perConnection.has(name))
       flat.push(name, value);
   }
   const earlier = isTrusted
@@ -105,6 +110,7 @@ export function forwardedHeaders(
   if (address.prefix !== '') flat.push('X-Forwarded-Prefix', address.prefix);
   flat.push('X-Request-Id', requestId, SALT_HEADER, salt);
   if (priority !== undefined) flat.push(PRIORITY_HEADER, String(priority));
+  if (trace !== undefined) flat.push(...trace.headers);
   return flat;
 }
 

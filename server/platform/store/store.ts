@@ -9,6 +9,7 @@ import { type AccountStore, accountMethods } from './store-accounts';
 import { type ControlStore, controlMethods, type DeploymentStore, deploymentMethods } from './store-deployments';
 import { canaryMethods, type CanaryStore } from './store-canaries';
 import { type OwnerStore, ownerMethods } from './store-owners';
+import { moneyMethods, type MoneyStore } from './store-money';
 import { type SignInStore, signInMethods } from './store-sign-in';
 import { type WebhookStore, webhookMethods } from './store-webhooks';
 import { type UsageStore, usageMethods } from '../usage/usage-store';
@@ -27,7 +28,8 @@ export type ServiceStore = AccessStore &
   SignInStore &
   OwnerStore &
   CanaryStore &
-  WebhookStore;
+  WebhookStore &
+  MoneyStore;
 
 /** Opens the store in this thread, for commands and tests. */
 export async function openServiceStore(
@@ -55,5 +57,6 @@ export async function openServiceStore(
     ...signInMethods(context),
     ...ownerMethods(context),
     ...canaryMethods(context),
+    ...moneyMethods(context),
   };
 }

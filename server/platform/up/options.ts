@@ -8,6 +8,7 @@ import {
   type LOG_LEVELS,
   type StoreLimits,
 } from 'capstan/internal/cli';
+import type { TracingOptions } from 'capstan/internal';
 
 /** Options of `capstan up`. */
 export interface UpOptions {
@@ -54,6 +55,7 @@ export interface UpOptions {
   shutdownTimeoutMs: number;
   logLevel: (typeof LOG_LEVELS)[number];
   logsRequests: boolean;
+  traces: TracingOptions;
 }
 
 export function defaultUpOptions(env: NodeJS.ProcessEnv): UpOptions {
@@ -87,6 +89,7 @@ export function defaultUpOptions(env: NodeJS.ProcessEnv): UpOptions {
     shutdownTimeoutMs: 30_000,
     logLevel: 'info',
     logsRequests: true,
+    traces: { endpoint: undefined, serviceName: 'capstan-gateway' },
   };
 }
 

@@ -7,6 +7,7 @@ import {
   type Log,
   packageVersion,
   redactKeys,
+  openTracing,
   requestLogger,
   runAndClose,
   Shutdown,
@@ -31,6 +32,7 @@ import type { Machine } from '../deployments/machine';
 import { loadSecretKey } from '../accounts/secret-box';
 import { openServingServiceStore } from '../store/threaded-store';
 import { StorageService } from '../storage/storage-service';
+import { MoneyMeter } from '../money/money-meter';
 import { UsageRecorder } from '../usage/usage-recorder';
 import { refuseHost } from '../api/console-host';
 import { addressesOf, apiUrl, deploymentUrl, isLoopback, sessionGuardOf } from './addresses';
@@ -232,12 +234,18 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   closers.push(() => usage.close());
   const canaries = new CanaryWatcher({ store, targets, reconcile: (id) => controller.reconcile(id), log });
   closers.push(() => canaries.close());
+  const tracing = openTracing(options.traces, log);
+  closers.push(async () => tracing?.close());
+  const money = await MoneyMeter.open({ store, log });
+  closers.push(() => money.close());
   const gateway = new Gateway({
+    tracing,
     targets,
     control: metrics.countingControl(controller),
     access: metrics.countingAccess(access),
     storage,
     log,
+    billing: money,
     trustedProxies,
     logsRequests,
     scheme: addresses.serving.startsWith('https:') ? 'https' : 'http',
@@ -264,6 +272,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
       logs,
       measurer,
       puller,
+      money,
       dataRoots,
       webhooks,
       providers,
@@ -292,6 +301,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   closers.push(searchGpus({ driver, store, controller, log, clock: SYSTEM_CLOCK }, machine.capacity));
   usage.start();
   storage.start(gateway, targets);
+  money.start();
   webhooks.start();
   providers.watch();
   measurer.notify();

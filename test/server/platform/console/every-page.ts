@@ -37,6 +37,7 @@ const PAGES: Record<string, string> = {
   'org-keys': `/orgs/${id('org', 1)}/keys`,
   'org-settings': `/orgs/${id('org', 1)}/settings`,
   'org-viewer': `/orgs/${id('org', 2)}/settings`,
+  costs: '/costs',
   webhooks: '/webhooks',
   quotas: '/quotas',
   'identity-providers': '/identity-providers',

@@ -29,6 +29,7 @@ import {
   VERSIONS,
   WEBHOOKS,
 } from './fixtures';
+import { BUDGETS, PRICES, SPEND } from './costs-fixtures';
 
 interface Call {
   params: string[];
@@ -184,6 +185,9 @@ export class FakeService {
       this.isSignedIn = false;
       return undefined;
     },
+    'GET /spend': () => SPEND,
+    'GET /prices': () => PRICES,
+    'GET /budgets': () => this.#page(BUDGETS),
     'GET /quotas': ({ query }) =>
       this.#page(this.quotas.filter(({ owner }) => owner.name.includes(query.get('q') ?? ''))),
     'GET /quotas/*': ({ params }) => this.quotas.find(({ owner }) => owner.id === params[0]),
