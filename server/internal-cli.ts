@@ -20,8 +20,19 @@ export { type CommandIo, PROCESS_IO } from './cli/commands/io';
 export type { KeysStore } from './cli/commands/keys';
 export { parseDuration, parseExpiry } from './cli/durations';
 export { flagNamesOf, type FlagValues } from './cli/flag-sources';
-export { collect, parseBoolean, parseBytes, parseChoice, parseCount, parsePort, parseSeconds } from './cli/flag-values';
+export {
+  collect,
+  parseBoolean,
+  parseBytes,
+  parseChoice,
+  parseCount,
+  parseInteger,
+  parsePort,
+  parseSeconds,
+} from './cli/flag-values';
 export { deleteProfile, type Profile, profileFile, readProfile, writeProfile } from './cli/profile';
 export type { Flag } from './cli/serve-flags';
 export { renderTable } from './cli/text-table';
 export { DEFAULT_KEEP_ALIVE_MS } from './http/transport';
+export { type BatchLimits, DEFAULT_BATCH_LIMITS } from './storage/batches/limits';
+export { DEFAULT_RESPONSE_LIMITS, type StoreLimits } from './storage/responses/store';

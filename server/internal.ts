@@ -67,7 +67,7 @@ export { closeAll, type Closers, runAndClose } from './base/closers';
 export { DISK_FULL } from './base/disk-full';
 export { convertRequest, type ConvertedResponse } from './inference/conversion/convert';
 export { errorMessageIn } from './inference/conversion/upstream-reader';
-export { type ErrorStyle, errorStyleOf, isAnthropicPath } from './base/error-styles';
+export { type ErrorStyle, errorStyleOf, isAnthropicPath, namedEvent, RESPONSES_PATH } from './base/error-styles';
 export { ApiError, type ApiErrorCode, renderError } from './base/errors';
 export { type IdPrefix, newId } from './base/ids';
 export { parseKey } from './base/key-format';
@@ -87,6 +87,7 @@ export { Cors, isPreflight, OPEN_CORS } from './http/cors';
 export { createTransport } from './http/create-transport';
 export { RecordedReply } from './http/recorded-reply';
 export {
+  BATCH_PRIORITY,
   ALLOWANCE_HEADER,
   ENDED_USAGE_PATH,
   formatAllowance,
@@ -94,6 +95,7 @@ export {
   parseAllowance,
   parseLoad,
   parseUsage,
+  PRIORITY_HEADER,
   type ReplicaUsage,
   SALT_HEADER,
   SECRET_HEADER,
@@ -103,7 +105,7 @@ export {
 export { sseData, SseSplitter } from './http/sse-splitter';
 export { requestIdOf } from './http/request-id';
 export { requestLogger } from './http/request-log';
-export type { RequestRecord } from './http/routes';
+export { type RequestContext, type RequestRecord, RouteTable } from './http/routes';
 export { SSE_HEADERS, SseStream } from './http/sse';
 export {
   header,
@@ -117,3 +119,16 @@ export {
   type StreamHandler,
   type Transport,
 } from './http/transport';
+export type { LineOutcome } from './storage/batches/batch-runner';
+export { BatchService, type BatchWork } from './storage/batches/batch-service';
+export type { BatchLine } from './storage/batches/input-file';
+export { type BatchLimits, DEFAULT_BATCH_LIMITS } from './storage/batches/limits';
+export { BATCH_ENDPOINTS, errorCode, lineDone, STREAM_REFUSED } from './storage/batches/line-results';
+export type { BatchRecord } from './storage/batches/records';
+export { batchRoutes } from './storage/batches/routes';
+export { FolderResponseStore } from './storage/responses/folder-store';
+export { History, REFERENCE } from './storage/responses/history';
+export { isResponseId, newResponseId } from './storage/responses/ids';
+export type { ResponseStore, StoredItem, StoreLimits } from './storage/responses/store';
+export { STORED_RESPONSE_ROUTES, type StoreContext } from './storage/responses/stored-responses';
+export { topLevelValues, withTopLevelValues } from './base/json/top-level';

@@ -217,14 +217,15 @@ describe('scripts', () => {
     ['base', ['ts']],
     ['http', ['base']],
     ['access', ['base', 'http', 'ts']],
-    ['inference', ['base', 'http', 'access', 'ts']],
+    ['storage', ['base', 'http', 'access']],
+    ['inference', ['base', 'http', 'access', 'storage', 'ts']],
     ['bench', ['base', 'ts']],
-    ['cli', ['base', 'http', 'access', 'inference', 'bench', 'ts']],
+    ['cli', ['base', 'http', 'access', 'storage', 'inference', 'bench', 'ts']],
     ['main.ts', ['cli']],
     ['index.ts', ['inference']],
     // The service converts between the interfaces for its upstreams.
-    ['internal.ts', ['base', 'http', 'access', 'cli', 'inference', 'ts']],
-    ['internal-cli.ts', ['base', 'http', 'access', 'cli', 'ts']],
+    ['internal.ts', ['base', 'http', 'access', 'storage', 'cli', 'inference', 'ts']],
+    ['internal-cli.ts', ['base', 'http', 'access', 'storage', 'cli', 'ts']],
     // A separate package: it imports the other one as `capstan/internal` and `capstan/internal/cli`.
     ['platform', []],
   ])('server/%s imports only the folders below it', (folder, may) => {

@@ -176,6 +176,11 @@ export class Access {
     return this.#check.resume(keyId, address, this.target);
   }
 
+  /** Finds a key by its id, for requests that this process sends for its owner. See {@link KeyCheck.identifyById}. */
+  identifyById(keyId: string, address: string): Identity | Denied {
+    return this.#check.identifyById(keyId, address);
+  }
+
   /** Values for `/metrics` and the console. */
   stats(): { numKeys: number; appliedRev: number; staleMs: number } {
     return {

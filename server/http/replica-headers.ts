@@ -10,6 +10,10 @@
 export const SECRET_HEADER = 'X-Capstan-Replica-Secret';
 /** Request: the partition of the prefix cache that the request uses. */
 export const SALT_HEADER = 'X-Capstan-Salt';
+/** Request: the priority of its calls of the engine. Absent for those of a client that waits. */
+export const PRIORITY_HEADER = 'X-Capstan-Priority';
+/** The priority of the lines of batches: they give way to all other requests. */
+export const BATCH_PRIORITY = 1;
 /** Response: the load of the replica, in the form of {@link formatLoad}. */
 export const LOAD_HEADER = 'X-Capstan-Load';
 /**

@@ -7,11 +7,11 @@ import type { HttpReply, HttpRequest } from '../http/transport';
 import { refuseWebPages } from './admin-caller';
 import type { ModelEntry, ServedModels } from './models/served-models';
 import type { ServerContext } from './openai/context';
-import { parseJsonText } from './openai/json-text';
-import { checkJson } from './openai/read-call';
-import { boolean, object, text } from './openai/schema-types';
+import { parseJsonText } from '../base/json/json-text';
+import { checkJson } from '../http/check-json';
+import { boolean, object, text } from '../base/json/schema-types';
 import { unsupportedValue } from './openai/unsupported';
-import { show, validate } from './openai/validate';
+import { show, validate } from '../base/json/validate';
 
 const nonEmptyText = text({ minLength: 1 });
 /** `model` is the model of the adapter. A server with one model does not need it. */

@@ -20,7 +20,7 @@ import { withModel } from './models/with-model';
 import type { ServerContext } from './openai/context';
 import { OPENAI_ROUTES, type OpenAiRoute } from './openai/routes';
 import { ReplicaGuard } from './replica-guard';
-import type { ResponseStore } from './responses/store';
+import type { ResponseStore } from '../storage/responses/store';
 import {
   ENDED_USAGE_PATH,
   formatLoad,
@@ -85,6 +85,7 @@ interface OpenRequest {
   readonly trace: RequestTrace | undefined;
   identity: ClientIdentity;
   reportsUsage: boolean;
+  priority: number;
   allowance: Allowance | undefined;
   /** Receives the usage of a request with an allowance. */
   onUsage?: ReturnType<EndedUsage['begin']>;
@@ -220,6 +221,7 @@ export class App {
       trace: this.#options.tracing?.start(request, this.#withoutRootPath(request.path), startedMs),
       identity: ANONYMOUS,
       reportsUsage: false,
+      priority: 0,
       allowance: undefined,
       signal: request.signal,
       route: undefined,
@@ -260,9 +262,9 @@ export class App {
       if (pendingCheck !== undefined) await pendingCheck;
     }
     const route = (open.route = this.#findRoute(request.method, path, isAdmin));
-    const { requestId, identity, signal, reportsUsage, allowance, trace } = open;
+    const { requestId, identity, signal, reportsUsage, priority, allowance, trace } = open;
     await route.handle(
-      { requestId, identity, signal, reportsUsage, allowance, trace },
+      { requestId, identity, signal, reportsUsage, priority, allowance, trace },
       path === request.path ? request : { ...request, path },
       reply,
     );
@@ -272,6 +274,7 @@ export class App {
     const gateway = this.#replicaGuard?.check(request, path);
     if (gateway === undefined) return;
     open.reportsUsage = true;
+    open.priority = gateway.priority;
     open.identity = { ...open.identity, cacheSalt: gateway.cacheSalt };
     open.allowance = Allowance.of(request);
     if (open.allowance !== undefined) open.onUsage = this.#endedUsage.begin(open.allowance.id);

@@ -1,7 +1,7 @@
 import type { EngineStats } from '../../ts';
 import { ApiError } from '../base/errors';
 import type { ServedModels } from './models/served-models';
-import { show } from './openai/validate';
+import { show } from '../base/json/validate';
 
 /**
  * Throws ApiError `engine_dead` if the engine failed, or if it has work but has made no step for too long.

@@ -1,7 +1,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { ApiError } from '../base/errors';
 import { header, type HttpRequest } from '../http/transport';
-import { SALT_HEADER, SECRET_HEADER } from '../http/replica-headers';
+import { BATCH_PRIORITY, PRIORITY_HEADER, SALT_HEADER, SECRET_HEADER } from '../http/replica-headers';
 
 /** Health probes do not know the secret. */
 const OPEN_PATHS: ReadonlySet<string> = new Set(['/health']);
@@ -15,12 +15,16 @@ export class ReplicaGuard {
   }
 
   /**
-   * Returns the gateway's salt for the prefix cache, or undefined on an open path. Throws ApiError `invalid_api_key`.
+   * Returns the gateway's salt for the prefix cache and the priority, or undefined on an open path. Throws ApiError
+   * `invalid_api_key`.
    */
-  check(request: Pick<HttpRequest, 'headers'>, path: string): { cacheSalt: string } | undefined {
+  check(request: Pick<HttpRequest, 'headers'>, path: string): { cacheSalt: string; priority: number } | undefined {
     const secret = header(request, SECRET_HEADER.toLowerCase());
     if (secret !== undefined && timingSafeEqual(digest(secret), this.#secret))
-      return { cacheSalt: header(request, SALT_HEADER.toLowerCase()) ?? '' };
+      return {
+        cacheSalt: header(request, SALT_HEADER.toLowerCase()) ?? '',
+        priority: header(request, PRIORITY_HEADER.toLowerCase()) === String(BATCH_PRIORITY) ? BATCH_PRIORITY : 0,
+      };
     if (OPEN_PATHS.has(path)) return undefined;
     throw new ApiError(
       'invalid_api_key',

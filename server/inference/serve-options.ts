@@ -3,11 +3,10 @@ import type { CorsOptions } from '../http/cors';
 import type { LOG_LEVELS } from '../base/log-levels';
 import type { TracingOptions } from '../base/traces/open-tracing';
 import { DEFAULT_KEEP_ALIVE_MS } from '../http/transport';
-import { type BatchLimits, DEFAULT_BATCH_LIMITS } from './batches/limits';
+import { type BatchLimits, DEFAULT_BATCH_LIMITS } from '../storage/batches/limits';
+import { DEFAULT_RESPONSE_LIMITS, type StoreLimits } from '../storage/responses/store';
 import { DEFAULT_MODEL_LIMITS, type ModelLimits, type ModelOptions } from './models/model-options';
 import { DEFAULT_SETTINGS, type ServerSettings } from './settings';
-
-const DAY_MS = 86_400_000;
 
 /** The options of `capstan serve`. */
 export interface ServeOptions {
@@ -44,7 +43,7 @@ export interface ServeOptions {
   /** Set for a replica behind a gateway. */
   replicaSecret: string | undefined;
   /** Limits of the responses that later requests can continue or read. */
-  storedResponses: { maxBytes: number; ttlMs: number };
+  storedResponses: StoreLimits;
   openPaths: string[];
   onRevoke: 'cut' | 'finish';
   trustedProxies: string[];
@@ -103,7 +102,7 @@ export function defaultServeOptions(env: NodeJS.ProcessEnv): ServeOptions {
     dataDir: undefined,
     batches: { ...DEFAULT_BATCH_LIMITS },
     replicaSecret: undefined,
-    storedResponses: { maxBytes: 256 * 2 ** 20, ttlMs: 30 * DAY_MS },
+    storedResponses: { ...DEFAULT_RESPONSE_LIMITS },
     openPaths: [],
     onRevoke: 'cut',
     trustedProxies: [],

@@ -16,7 +16,7 @@ import { addModelCommands } from '../../server/cli/commands/models';
 import { addRunCommand } from '../../server/cli/commands/run';
 import { addServeCommand } from '../../server/cli/commands/serve';
 import { App } from '../../server/inference/app';
-import { batchRoutes } from '../../server/inference/batches/routes';
+import { batchRoutes } from '../../server/storage/batches/routes';
 import { Metrics } from '../../server/inference/metrics/metrics';
 import { openApiDocument } from '../../server/inference/openapi/document';
 import { openApiRoute } from '../../server/inference/openapi/route';

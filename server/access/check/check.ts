@@ -55,6 +55,12 @@ interface Presented {
   address: string;
 }
 
+/** Whose request it is. Without a fingerprint the key is known by its id, and its secret does not matter. */
+interface Caller {
+  fingerprint: Fingerprint | undefined;
+  address: string;
+}
+
 /** The key of a request, found by its headers. Without `isVerified`, argon2 has to decide. */
 interface Found {
   entry: KeyEntry;
@@ -145,6 +151,20 @@ export class KeyCheck implements GrantIssuer {
     return { ok: true, keyId, ownerId: entry.ownerId, done };
   }
 
+  /**
+   * Finds a key by its id, for requests that this process sends for its owner without a client, such as the lines of a
+   * batch. Budgets and limits apply as to any other request.
+   * @param address Where the client started the work.
+   */
+  identifyById(keyId: string, address: string): Identity | Denied {
+    const { table, now, isFresh } = this.#parts;
+    if (!isFresh()) return UNAVAILABLE;
+    const entry = table.withId(keyId);
+    return entry !== undefined && isUsable(entry, now())
+      ? this.#identity(entry, { fingerprint: undefined, address })
+      : INVALID_KEY;
+  }
+
   /** Aborts the running requests whose key has lost access. */
   recheck(): void {
     this.#watched?.forEach((grant) => grant.recheck());
@@ -158,7 +178,7 @@ export class KeyCheck implements GrantIssuer {
     const { table, now } = this.#parts;
     const entry = table.get(publicId);
     const nowMs = now();
-    if (entry?.keyId !== keyId || !isUsable(entry, nowMs) || table.match(entry, fingerprint, nowMs) !== 'match')
+    if (entry?.keyId !== keyId || !isUsable(entry, nowMs) || !hasSecret(table, entry, fingerprint, nowMs))
       return INVALID_KEY;
     return refusal(entry, { id: targetId, ownerId }, address);
   }
@@ -190,7 +210,7 @@ export class KeyCheck implements GrantIssuer {
     return { entry, presented, isVerified: match === 'match' };
   }
 
-  #identity(entry: KeyEntry, presented: Presented): Identity | Denied {
+  #identity(entry: KeyEntry, presented: Caller): Identity | Denied {
     const { ownerId, publicId, keyId, networks } = entry;
     const { table, uses, now } = this.#parts;
     uses.record(keyId, now(), presented.address, 0);
@@ -200,12 +220,13 @@ export class KeyCheck implements GrantIssuer {
       const current = table.get(publicId);
       const nowMs = now();
       if (current === undefined || !isUsable(current, nowMs)) return INVALID_KEY;
-      return table.match(current, presented.fingerprint, nowMs) === 'match'
+      return hasSecret(table, current, presented.fingerprint, nowMs)
         ? this.#admit(current, presented, target, nowMs, reserved)
         : INVALID_KEY;
     };
     return {
       ok: true,
+      keyId,
       ownerId,
       mayCall: (deploymentId) => mayCall(entry, deploymentId),
       admit: (target) => admit(target),
@@ -255,7 +276,7 @@ export class KeyCheck implements GrantIssuer {
    */
   #admit(
     entry: KeyEntry,
-    { fingerprint, address }: Presented,
+    { fingerprint, address }: Caller,
     target: CheckTarget,
     nowMs: number,
     reserved?: (tokens: number) => void,
@@ -279,6 +300,10 @@ export class KeyCheck implements GrantIssuer {
     const endMs = periodEndMs(budget.period, nowMs);
     return budgetExceeded(budgetText(budget), endMs === null ? null : Math.max(1, Math.ceil((endMs - nowMs) / 1000)));
   }
+}
+
+function hasSecret(table: KeyTable, entry: KeyEntry, fingerprint: Fingerprint | undefined, nowMs: number): boolean {
+  return fingerprint === undefined || table.match(entry, fingerprint, nowMs) === 'match';
 }
 
 /** Returns why a key may not use `target` from `address`, or undefined. Does not check the secret. */
@@ -309,6 +334,7 @@ function admitFixed({ fixedOwnerId: ownerId }: FixedKey, target: CheckTarget): A
 function fixedIdentity(key: FixedKey): Identity {
   return {
     ok: true,
+    keyId: FIXED_KEY_ID,
     ownerId: key.fixedOwnerId,
     mayCall: () => true,
     admit: (target) => admitFixed(key, target),

@@ -27,7 +27,8 @@ export class Grant implements Granted {
   readonly keyId: string;
   readonly ownerId: string;
   readonly publicId: string;
-  readonly fingerprint: Fingerprint;
+  /** Undefined: the key was found by its id. */
+  readonly fingerprint: Fingerprint | undefined;
   readonly targetId: string;
   readonly address: string;
   /** Ids of the deployments that the key is bound to. Null: all of its owner. */
@@ -43,7 +44,7 @@ export class Grant implements Granted {
     issuer: GrantIssuer,
     watched: Set<Grant> | undefined,
     key: { keyId: string; ownerId: string; publicId: string; deployments: readonly string[] | null },
-    presented: { fingerprint: Fingerprint; targetId: string; address: string },
+    presented: { fingerprint: Fingerprint | undefined; targetId: string; address: string },
     release?: (tokens: number) => void,
   ) {
     this.#issuer = issuer;

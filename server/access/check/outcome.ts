@@ -21,6 +21,8 @@ export interface Granted {
 /** A verified key. The caller finds the deployment that the request wants, then calls `admit`. */
 export interface Identity {
   ok: true;
+  /** `key_…`, or `fixed` for a fixed key. */
+  keyId: string;
   /** Owner of the key. It can call deployments of this owner only. */
   ownerId: string;
   /** Whether the key may call this deployment of its owner. */

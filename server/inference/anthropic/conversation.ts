@@ -1,7 +1,7 @@
 import type { ChatMessage } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import { withSystemFirst } from '../conversation/system-message';
-import { show } from '../openai/validate';
+import { show } from '../../base/json/validate';
 import type { ContentBlock, ConversationRequest, InnerBlock, WireMessage } from './schema';
 
 /**

@@ -6,7 +6,7 @@ import type { OpenAiContext } from '../openai/context';
 import { generateChat } from '../conversation/generate-chat';
 import { readCall } from '../openai/read-call';
 import { readyEvents } from '../openai/ready-events';
-import { sendJson } from '../openai/send-json';
+import { sendJson } from '../../http/send-json';
 import { logDroppedTools, withToolPlaces } from '../conversation/tools';
 import { Content } from './content';
 

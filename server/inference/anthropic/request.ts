@@ -1,12 +1,12 @@
 import type { ChatOptions, ReasoningEffort, ToolChoice } from '../../../ts';
 import { EFFORT_VARIABLES, templateKwargs } from '../openai/chat-request';
 import type { ConversationCall } from '../conversation/generate-chat';
-import type { JsonText } from '../openai/json-text';
+import type { JsonText } from '../../base/json/json-text';
 import { CLIENT_NAMES, toSamplingParams, withoutUndefined } from '../openai/sampling-request';
 import { requestedOutput } from '../openai/structured-output';
 import { checkNotEmpty } from '../conversation/system-message';
 import { MESSAGES_UNSUPPORTED, refuseUnsupported } from '../openai/unsupported';
-import { validate } from '../openai/validate';
+import { validate } from '../../base/json/validate';
 import { checkNamed, convertTools, type ConvertedTools, invalidChoice } from '../conversation/tools';
 import type { ParseLimits, ServerSettings } from '../settings';
 import { isPrefilled, toMessages } from './conversation';

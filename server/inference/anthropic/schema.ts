@@ -1,5 +1,5 @@
 import { CALL_PROPERTIES, MAX_CONTENT_PARTS, MAX_MESSAGES, MAX_STOPS, MAX_TOOLS, nonEmptyText } from '../openai/schema';
-import type { NullMap } from '../openai/nulls';
+import type { NullMap } from '../../base/json/nulls';
 import {
   above,
   array,
@@ -12,7 +12,7 @@ import {
   type Static,
   string,
   stringOr,
-} from '../openai/schema-types';
+} from '../../base/json/schema-types';
 
 const block = {
   type: string,

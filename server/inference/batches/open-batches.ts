@@ -3,13 +3,14 @@ import type { Access } from '../../access';
 import { ApiError } from '../../base/errors';
 import type { Log } from '../../base/log';
 import type { Route } from '../../http/routes';
+import { BatchService } from '../../storage/batches/batch-service';
+import { batchRoutes } from '../../storage/batches/routes';
 import type { App } from '../app';
 import type { ServeOptions } from '../serve-options';
-import { BatchService, type LoadedEngines } from './batch-service';
-import { batchRoutes } from './routes';
+import { EngineLines, type LoadedEngines } from './engine-lines';
 
 const REPLICA =
-  'Files and batches are not available behind the gateway of the deployment service in this version: send the requests one by one, or use a server started with capstan serve';
+  'Files and batches belong to the owner of a key, and requests to a public deployment have none: send the request with a key to the API of all deployments';
 const NO_FOLDER = 'Files and batches need a folder: start the server with --data-dir';
 const LOCKED = 'Another server keeps its files and batches in the same data directory: send the request there';
 
@@ -29,17 +30,19 @@ export async function openBatches(
   let service: BatchService | undefined;
   if (dataDir !== undefined && replicaSecret === undefined) {
     const folder = resolve(dataDir);
-    service = await BatchService.open({ ...batches, maxNumSeqs: engine.maxNumSeqs, dataDir: folder, log, access });
+    service = await BatchService.open({ ...batches, dataDir: folder, log });
     refusal = LOCKED;
     if (service === undefined)
       log.warn({ folder }, 'another server keeps its files and batches in this data directory: this one refuses them');
   }
+  const { maxNumSeqs } = engine;
+  const { concurrency } = batches;
   return {
     routes: batchRoutes(() => {
       if (service === undefined) throw new ApiError('not_implemented', refusal);
-      return service;
+      return { service };
     }),
-    serve: (app, served) => service?.serve(app, served),
+    serve: (app, loaded) => service?.serve(new EngineLines({ app, loaded, access, maxNumSeqs, concurrency })),
     close: async () => service?.close(),
   };
 }

@@ -2,7 +2,7 @@ import type { Tool, ToolChoice } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import type { Log } from '../../base/log';
 import { checkNumbers } from '../openai/structured-output';
-import { show } from '../openai/validate';
+import { show } from '../../base/json/validate';
 
 /** The tools of a request of another interface than chat completions, as tools of the library. */
 export interface ConvertedTools {

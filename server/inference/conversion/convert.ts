@@ -5,7 +5,7 @@ import { sseData, SseSplitter } from '../../http/sse-splitter';
 import type { HttpRequest } from '../../http/transport';
 import { logDroppedTools } from '../conversation/tools';
 import { readCall } from '../openai/read-call';
-import { newResponseId } from '../responses/ids';
+import { newResponseId } from '../../storage/responses/ids';
 import { DEFAULT_SETTINGS } from '../settings';
 import { ChatWriter, type ClientWriter, MessagesWriter, type ReplyHead, ResponsesWriter } from './client-writers';
 import { ChatReader } from './from-chat';

@@ -3,12 +3,12 @@ import type { Route } from '../../http/routes';
 import type { HttpRequest } from '../../http/transport';
 import { refuseWebPages } from '../admin-caller';
 import type { ServerContext } from '../openai/context';
-import { parseJsonText } from '../openai/json-text';
+import { parseJsonText } from '../../base/json/json-text';
 import { listModels } from '../openai/models';
-import { checkJson } from '../openai/read-call';
-import { object, text } from '../openai/schema-types';
-import { sendJson } from '../openai/send-json';
-import { show, validate } from '../openai/validate';
+import { checkJson } from '../../http/check-json';
+import { object, text } from '../../base/json/schema-types';
+import { sendJson } from '../../http/send-json';
+import { show, validate } from '../../base/json/validate';
 import type { ModelEntry } from './served-models';
 
 const MODEL_REQUEST = object({ model: text({ minLength: 1 }) }, ['model']);

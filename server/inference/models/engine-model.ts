@@ -12,7 +12,7 @@ import { LoadProgress } from '../../base/load-progress';
 import type { Log } from '../../base/log';
 import { fitWarning, uncheckedWarning } from '../../base/model-fit';
 import type { ListedEngine, ModelStatus } from '../openai/models';
-import { show } from '../openai/validate';
+import { show } from '../../base/json/validate';
 import { addCounters, type Counters, NO_COUNTERS } from './engine-counters';
 import type { MemoryPlan } from './memory-plan';
 import type { Loadable, Slot } from './model-pool';

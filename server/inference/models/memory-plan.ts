@@ -1,6 +1,6 @@
 import { CapstanError, type EngineOptions, type ModelDescription } from '../../../ts';
 import { formatBytes } from '../../base/bytes';
-import { show } from '../openai/validate';
+import { show } from '../../base/json/validate';
 
 /** What one of several models takes of the memory for all. */
 export interface MemoryPlan {

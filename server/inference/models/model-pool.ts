@@ -1,6 +1,6 @@
 import { formatBytes } from '../../base/bytes';
 import { ApiError } from '../../base/errors';
-import { show } from '../openai/validate';
+import { show } from '../../base/json/validate';
 
 /** Where time comes from. Tests replace it. */
 export interface Clock {

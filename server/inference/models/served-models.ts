@@ -1,7 +1,7 @@
 import { CapstanError, type Engine } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import { modelNotFound, ServedModel } from '../openai/models';
-import { show } from '../openai/validate';
+import { show } from '../../base/json/validate';
 import type { ServerSettings } from '../settings';
 import { type Clock, type Lease, ModelPool, type PoolLimits, type Slot } from './model-pool';
 

@@ -1,6 +1,6 @@
 /** What the body of a request says about its model, before a model parses the body. */
 import { ApiError } from '../../base/errors';
-import { parseJsonText } from '../openai/json-text';
+import { parseJsonText } from '../../base/json/json-text';
 
 export interface WantedModel {
   /** Undefined if the body names none. */

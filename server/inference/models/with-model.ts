@@ -4,7 +4,7 @@ import { errorStyleOf } from '../../base/error-styles';
 import { toApiError } from '../../base/to-api-error';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import type { ServerContext } from '../openai/context';
-import { checkJson } from '../openai/read-call';
+import { checkJson } from '../../http/check-json';
 import type { ModelRoute } from '../openai/routes';
 import { checkTask } from '../openai/tasks';
 import { tracedEngine } from '../traced-engine';

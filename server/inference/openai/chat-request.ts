@@ -3,8 +3,8 @@ import { ApiError } from '../../base/errors';
 import type { ParseLimits, ServerSettings } from '../settings';
 import { checkConversation, conversationOptions, toMessage } from './conversation';
 import type { ConversationCall } from '../conversation/generate-chat';
-import type { JsonText } from './json-text';
-import { CHAT_NULLS } from './nulls';
+import type { JsonText } from '../../base/json/json-text';
+import { CHAT_NULLS } from '../../base/json/nulls';
 import {
   checkGenerationFields,
   CLIENT_NAMES,
@@ -17,7 +17,7 @@ import {
 import { CHAT_COMPLETION_REQUEST, type ChatCompletionRequest, type WireTool } from './schema';
 import { requestedOutput } from './structured-output';
 import { CHAT_UNSUPPORTED, refuseUnsupported, unsupportedValue } from './unsupported';
-import { show, validate } from './validate';
+import { show, validate } from '../../base/json/validate';
 
 /** A chat request as library options. */
 export interface ChatCall extends ConversationCall {

@@ -5,7 +5,7 @@ import { type CompletionHead, type ChatStyle, chatChunk, chatCompletion, type Pr
 import { ChatChunks } from './chat-stream';
 import type { OpenAiContext } from './context';
 import { generateChat } from '../conversation/generate-chat';
-import { sendJson } from './send-json';
+import { sendJson } from '../../http/send-json';
 import { TokenWords } from './logprobs';
 import { readCall } from './read-call';
 import { readyEvents } from './ready-events';

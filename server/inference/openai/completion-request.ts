@@ -1,8 +1,8 @@
 import type { GenerateOptions } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import type { ParseLimits } from '../settings';
-import type { JsonText } from './json-text';
-import { GENERATION_NULLS } from './nulls';
+import type { JsonText } from '../../base/json/json-text';
+import { GENERATION_NULLS } from '../../base/json/nulls';
 import { type Prompt, toPrompts } from './prompts';
 import {
   checkGenerationFields,
@@ -15,7 +15,7 @@ import {
 import { COMPLETION_REQUEST, MAX_PROMPTS } from './schema';
 import { requestedOutput } from './structured-output';
 import { COMPLETION_UNSUPPORTED, refuseUnsupported } from './unsupported';
-import { validate } from './validate';
+import { validate } from '../../base/json/validate';
 
 /** A completion request as library options, the same for every prompt. */
 export interface CompletionCall {

@@ -12,7 +12,7 @@ import {
 } from './completion-response';
 import { CompletionChunks, type TokenCount } from './completion-stream';
 import type { OpenAiContext } from './context';
-import { sendJson } from './send-json';
+import { sendJson } from '../../http/send-json';
 import { TokenWords } from './logprobs';
 import type { Prompt } from './prompts';
 import { readCall } from './read-call';

@@ -4,7 +4,7 @@ import type { Log } from '../../base/log';
 import type { RequestContext } from '../../http/routes';
 import type { ServedModels } from '../models/served-models';
 import type { ServerSettings } from '../settings';
-import type { ResponseStore } from '../responses/store';
+import type { ResponseStore } from '../../storage/responses/store';
 import type { ServedModel } from './models';
 
 /** What the handlers of the inference interface receive in addition to the request. */

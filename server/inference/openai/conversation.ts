@@ -2,7 +2,7 @@ import type { ChatMessage, Tool } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import type { ConversationFields, WireMessage } from './schema';
 import { checkNumbers } from './structured-output';
-import { show } from './validate';
+import { show } from '../../base/json/validate';
 
 /** Throws an ApiError that names the invalid message and field. */
 export function checkConversation({

@@ -1,11 +1,11 @@
 import type { EmbedOptions } from '../../../ts';
 import { ApiError } from '../../base/errors';
-import type { JsonText } from './json-text';
+import type { JsonText } from '../../base/json/json-text';
 import { checkPromptSizes, poolingCall, type PoolingCall } from './pooling-call';
 import { EMBEDDING_REQUEST, MAX_INPUTS } from './pooling-schema';
 import { type Prompt, toPrompts } from './prompts';
 import { EMBEDDING_UNSUPPORTED, refuseUnsupported, unsupportedValue } from './unsupported';
-import { validate } from './validate';
+import { validate } from '../../base/json/validate';
 
 /** A request for embeddings as library options. */
 export interface EmbeddingCall extends PoolingCall {

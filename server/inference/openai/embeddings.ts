@@ -4,7 +4,7 @@ import type { OpenAiContext } from './context';
 import { checkFloatValues, embeddingsText } from './embedding-response';
 import { toPoolingError, withTokenCount } from './pooling-call';
 import { readCall } from './read-call';
-import { sendJsonText } from './send-json';
+import { sendJsonText } from '../../http/send-json';
 import { poolingUsage } from './usage';
 
 /** POST /v1/embeddings */

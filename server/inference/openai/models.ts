@@ -3,8 +3,8 @@ import { type AdapterInfo, CapstanError, type EngineInfo, type ModelTask } from 
 import { ApiError } from '../../base/errors';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import type { ModelState } from '../models/model-pool';
-import { sendJson } from './send-json';
-import { show } from './validate';
+import { sendJson } from '../../http/send-json';
+import { show } from '../../base/json/validate';
 
 /** Limit of the names in an error message. */
 const MAX_LISTED_NAMES = 3;

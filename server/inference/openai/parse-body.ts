@@ -2,7 +2,7 @@ import type { ParseLimits } from '../settings';
 import { type ChatCall, parseChatRequest } from './chat-request';
 import { type CompletionCall, parseCompletionRequest } from './completion-request';
 import { type EmbeddingCall, parseEmbeddingRequest } from './embedding-request';
-import { type JsonText, parseJsonText } from './json-text';
+import { type JsonText, parseJsonText } from '../../base/json/json-text';
 import { type MessagesCall, parseCountTokensRequest, parseMessagesRequest } from '../anthropic/request';
 import { parseResponsesRequest, type ResponsesCall } from '../responses/request';
 import type { Prompt } from './prompts';

@@ -1,6 +1,6 @@
 /** The request bodies of embeddings and scores, as schema.ts has those of completions. */
 import { CALL_PROPERTIES, nonEmptyText, prompts } from './schema';
-import { array, boolean, integer, object, oneOf, type Static, string, stringOr } from './schema-types';
+import { array, boolean, integer, object, oneOf, type Static, string, stringOr } from '../../base/json/schema-types';
 
 /** Inputs of one request, as at OpenAI. */
 export const MAX_INPUTS = 2_048;

@@ -1,6 +1,6 @@
 import { ApiError } from '../../base/errors';
 import type { SentPrompts } from './schema';
-import { show } from './validate';
+import { show } from '../../base/json/validate';
 
 /** A text or token ids. */
 export type Prompt = string | number[] | Int32Array;

@@ -3,12 +3,12 @@ import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { ApiError } from '../../base/errors';
 import { ThreadCalls } from '../../../ts/thread-calls';
-import { header, type HttpRequest, mediaType } from '../../http/transport';
+import { checkJson } from '../../http/check-json';
+import type { HttpRequest } from '../../http/transport';
 import type { ParseLimits } from '../settings';
 import type { BodyError } from './body-thread';
 import type { OpenAiContext } from './context';
 import { type Calls, parseBody } from './parse-body';
-import { show } from './validate';
 
 /** Larger bodies are parsed in a thread. For example, 250 KB of one-letter messages take 60 ms. */
 const MAX_INLINE_BYTES = 64 * 1024;
@@ -44,16 +44,6 @@ export async function readCall<Kind extends keyof Calls>(
   } finally {
     waitingBytes -= byteLength;
   }
-}
-
-/** Throws ApiError `unsupported_media_type`. */
-export function checkJson(request: HttpRequest): void {
-  const type = mediaType(request) ?? 'application/json';
-  if (type !== 'application/json')
-    throw new ApiError('unsupported_media_type', `Content-Type: expected application/json, got ${show(type)}`);
-  const encoding = header(request, 'content-encoding')?.toLowerCase() ?? 'identity';
-  if (encoding !== 'identity')
-    throw new ApiError('unsupported_media_type', `Content-Encoding: expected none, got ${show(encoding)}`);
 }
 
 /** Returns the memory of a body that shares it with no other buffer. */

@@ -6,22 +6,16 @@ import { COUNT_TOKENS_REQUEST, MESSAGES_NULLS, MESSAGES_REQUEST } from '../anthr
 import { RESPONSES_PATH } from '../../base/error-styles';
 import { createResponse } from '../responses/create-response';
 import { RESPONSES_NULLS, RESPONSES_REQUEST } from '../responses/schema';
-import {
-  deleteResponse,
-  getResponse,
-  INPUT_ITEMS_PATH,
-  listInputItems,
-  RESPONSE_PATH,
-} from '../responses/stored-responses';
+import { STORED_RESPONSE_ROUTES } from '../../storage/responses/stored-responses';
 import { chatCompletions } from './chat';
 import { completions } from './completions';
 import type { OpenAiContext, ServerContext } from './context';
 import { embeddings } from './embeddings';
 import { getModel, listModels, MODELS_PATH } from './models';
-import { CHAT_NULLS, CONVERSATION_NULLS, GENERATION_NULLS, type NullMap } from './nulls';
+import { CHAT_NULLS, CONVERSATION_NULLS, GENERATION_NULLS, type NullMap } from '../../base/json/nulls';
 import { EMBEDDING_REQUEST, RERANK_REQUEST, SCORE_REQUEST } from './pooling-schema';
 import { CHAT_COMPLETION_REQUEST, COMPLETION_REQUEST, DETOKENIZE_REQUEST, TOKENIZE_REQUEST } from './schema';
-import type { Schema } from './schema-types';
+import type { Schema } from '../../base/json/schema-types';
 import { rerank, score } from './scoring';
 import { detokenize, tokenize } from './tokenize';
 
@@ -89,27 +83,7 @@ export const OPENAI_ROUTES: readonly OpenAiRoute[] = [
     tasks: ['generate'],
     canStream: true,
   },
-  {
-    method: 'GET',
-    path: RESPONSE_PATH,
-    handle: getResponse,
-    summary: 'Get a stored response',
-    needsModel: false,
-  },
-  {
-    method: 'DELETE',
-    path: RESPONSE_PATH,
-    handle: deleteResponse,
-    summary: 'Delete a stored response',
-    needsModel: false,
-  },
-  {
-    method: 'GET',
-    path: INPUT_ITEMS_PATH,
-    handle: listInputItems,
-    summary: 'List the input of a stored response',
-    needsModel: false,
-  },
+  ...STORED_RESPONSE_ROUTES.map((route) => ({ ...route, needsModel: false }) as const),
   {
     method: 'POST',
     path: MESSAGES_PATH,

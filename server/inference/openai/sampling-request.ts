@@ -2,7 +2,7 @@ import type { SamplingParams } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import { toSnakeCase } from '../../base/to-api-error';
 import type { GenerationFields, SamplingFields } from './schema';
-import { show } from './validate';
+import { show } from '../../base/json/validate';
 
 /** The fields of `SamplingParams` that can hold a value of a request field. */
 type LibraryName<Value> = {

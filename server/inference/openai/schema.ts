@@ -20,7 +20,7 @@ import {
   stringOr,
   text,
   unsafe,
-} from './schema-types';
+} from '../../base/json/schema-types';
 
 /** Limits far above any real request. They bound the time that a hostile one takes. */
 export const MAX_MESSAGES = 65_536;

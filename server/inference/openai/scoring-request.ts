@@ -1,9 +1,9 @@
 import { ApiError } from '../../base/errors';
-import type { JsonText } from './json-text';
+import type { JsonText } from '../../base/json/json-text';
 import { checkTextSizes, poolingCall, type PoolingCall } from './pooling-call';
 import { RERANK_REQUEST, SCORE_REQUEST, type ScoreRequest, type SentText } from './pooling-schema';
 import { refuseUnsupported, RERANK_UNSUPPORTED, SCORE_UNSUPPORTED } from './unsupported';
-import { validate } from './validate';
+import { validate } from '../../base/json/validate';
 
 /** A request to sort documents by their relevance to a query. */
 export interface RerankCall extends PoolingCall {

@@ -5,7 +5,7 @@ import type { OpenAiContext } from './context';
 import { type PoolingCall, toPoolingError, withTokenCount } from './pooling-call';
 import { readCall } from './read-call';
 import type { ScoreCall } from './scoring-request';
-import { sendJson } from './send-json';
+import { sendJson } from '../../http/send-json';
 import { poolingUsage, type PromptUsage, wireUsage } from './usage';
 
 /** POST /rerank, /v1/rerank and /v2/rerank: sorts documents by their relevance to a query. */

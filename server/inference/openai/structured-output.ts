@@ -1,9 +1,9 @@
 import { MAX_STRUCTURED_CHOICES, type StructuredOutput } from '../../../ts';
 import { ApiError } from '../../base/errors';
-import { parseJsonText } from './json-text';
+import { parseJsonText } from '../../base/json/json-text';
 import type { GenerationFields } from './schema';
 import { unsupportedValue } from './unsupported';
-import { show } from './validate';
+import { show } from '../../base/json/validate';
 
 /** The requested structured output and the field that requests it. */
 export interface RequestedOutput {

@@ -3,11 +3,11 @@ import type { ChatMessage, ChatOptions, Messages } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import type { ParseLimits } from '../settings';
 import { checkConversation, conversationOptions, toMessage } from './conversation';
-import type { JsonText } from './json-text';
-import { CONVERSATION_NULLS } from './nulls';
+import type { JsonText } from '../../base/json/json-text';
+import { CONVERSATION_NULLS } from '../../base/json/nulls';
 import { type ConversationFields, DETOKENIZE_REQUEST, TOKENIZE_REQUEST, type TokenizeRequest } from './schema';
 import { refuseUnsupported, TOKENIZE_UNSUPPORTED } from './unsupported';
-import { validate } from './validate';
+import { validate } from '../../base/json/validate';
 
 /** A request to tokenize a text or a conversation. */
 export interface TokenizeCall {

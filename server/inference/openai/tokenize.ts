@@ -5,7 +5,7 @@ import type { OpenAiContext } from './context';
 import { TokenWords } from './logprobs';
 import { readCall } from './read-call';
 import { CLIENT_NAMES } from './sampling-request';
-import { sendJson } from './send-json';
+import { sendJson } from '../../http/send-json';
 import type { TokenizeCall } from './tokenize-request';
 import { mapInTurns } from './turns';
 

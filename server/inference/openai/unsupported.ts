@@ -1,5 +1,5 @@
 import { ApiError } from '../../base/errors';
-import { show } from './validate';
+import { show } from '../../base/json/validate';
 
 /** Returns whether a value would change the response if it were supported. */
 type ChangesResponse = (value: unknown) => boolean;

@@ -1,6 +1,6 @@
 import { type ApiErrorCode, ERROR_KINDS } from '../../base/errors';
-import type { NullMap } from '../openai/nulls';
-import type { Schema } from '../openai/schema-types';
+import type { NullMap } from '../../base/json/nulls';
+import type { Schema } from '../../base/json/schema-types';
 import type { Route } from '../../http/routes';
 import { anthropicType, isAnthropicPath, RESPONSES_PATH } from '../../base/error-styles';
 import { RESPONSE_SCHEMAS, errorSchema } from './response-schemas';

@@ -1,5 +1,5 @@
-import type { NullMap } from '../openai/nulls';
-import type { Schema } from '../openai/schema-types';
+import type { NullMap } from '../../base/json/nulls';
+import type { Schema } from '../../base/json/schema-types';
 
 /** Returns the schema of a request body for clients: the validating schema, plus null where null means "not given". */
 export function sentSchema(schema: Schema, nulls: NullMap): Schema {

@@ -7,10 +7,11 @@ import type { OpenAiContext } from '../openai/context';
 import { generateChat } from '../conversation/generate-chat';
 import { readCall } from '../openai/read-call';
 import { readyEvents } from '../openai/ready-events';
-import { sendJson } from '../openai/send-json';
+import { sendJson } from '../../http/send-json';
 import { logDroppedTools, withToolPlaces } from '../conversation/tools';
-import { History } from './history';
-import { newResponseId } from './ids';
+import { History } from '../../storage/responses/history';
+import { conversationOf, type StoredTurn } from './conversation';
+import { newResponseId } from '../../storage/responses/ids';
 import { Output } from './output';
 import { type ResponseHead, statusOf, wireResponse } from './response';
 
@@ -28,7 +29,7 @@ export async function createResponse(context: OpenAiContext, request: HttpReques
     call,
     defaults: engine.info.samplingDefaults,
   };
-  const { messages, own } = await history.conversationOf(call);
+  const { messages, own } = await conversationOf(history, call);
   try {
     await generateChat(context, { ...call, messages }, head.id, async (generation) => {
       const events: string[] = [];
@@ -37,8 +38,9 @@ export async function createResponse(context: OpenAiContext, request: HttpReques
       const save = async (response: WireResponse): Promise<WireResponse> => {
         if (!head.isStored) return response;
         const messages = [...own(), stream.output.message];
+        const turn: StoredTurn = { response, input: call.items, messages };
         try {
-          if (await history.put({ response, input: call.items, messages })) return response;
+          if (await history.put(turn)) return response;
           log.warn({ requestId }, 'a response is too large to be stored');
         } catch (error) {
           log.error({ requestId, err: error }, 'cannot store a response');

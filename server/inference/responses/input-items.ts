@@ -1,6 +1,6 @@
 import type { ChatMessage, TextPart, ToolCallInput } from '../../../ts';
 import { ApiError } from '../../base/errors';
-import { show } from '../openai/validate';
+import { show } from '../../base/json/validate';
 import type { ContentPart, InputItem } from './schema';
 
 const TYPES = [
@@ -12,8 +12,6 @@ const TYPES = [
   'reasoning',
 ] as const;
 type ItemType = (typeof TYPES)[number];
-/** An item that names an output item of a stored response. */
-export const REFERENCE = 'item_reference';
 
 /** Types of text in messages, of the user and of the model. */
 const TEXT_TYPES = ['input_text', 'output_text', 'text', 'summary_text', 'reasoning_text'];

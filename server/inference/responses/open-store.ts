@@ -1,7 +1,7 @@
 import { resolve } from 'node:path';
 import type { ServeOptions } from '../serve-options';
-import { FolderResponseStore } from './folder-store';
-import { MemoryResponseStore, type ResponseStore } from './store';
+import { FolderResponseStore } from '../../storage/responses/folder-store';
+import { MemoryResponseStore, type ResponseStore } from '../../storage/responses/store';
 
 /**
  * Opens the store of a server: in its data directory if it has one, otherwise in memory. A replica has none, because

@@ -1,5 +1,5 @@
 import type { ChatEvent, ChatMessage, ToolCallEvent } from '../../../ts';
-import { outputItemId } from './ids';
+import { outputItemId } from '../../storage/responses/ids';
 
 type ItemStatus = 'in_progress' | 'completed' | 'incomplete';
 

@@ -2,14 +2,15 @@ import type { ChatOptions, Messages } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import { templateKwargs } from '../openai/chat-request';
 import type { ConversationCall } from '../conversation/generate-chat';
-import type { JsonText } from '../openai/json-text';
+import type { JsonText } from '../../base/json/json-text';
 import { CLIENT_NAMES, toSamplingParams, withoutUndefined } from '../openai/sampling-request';
 import { requestedOutput } from '../openai/structured-output';
 import { checkNotEmpty, withSystemFirst } from '../conversation/system-message';
 import { refuseUnsupported, RESPONSES_UNSUPPORTED } from '../openai/unsupported';
-import { show, validate } from '../openai/validate';
+import { show, validate } from '../../base/json/validate';
 import type { ParseLimits } from '../settings';
-import { REFERENCE, toMessages } from './input-items';
+import { REFERENCE } from '../../storage/responses/history';
+import { toMessages } from './input-items';
 import { type InputItem, MAX_METADATA_KEY, RESPONSES_NULLS, RESPONSES_REQUEST, type ResponsesRequest } from './schema';
 import { readTools } from './tools';
 

@@ -6,7 +6,7 @@ import {
   nonEmptyText,
   SAMPLING_PROPERTIES,
 } from '../openai/schema';
-import type { NullMap } from '../openai/nulls';
+import type { NullMap } from '../../base/json/nulls';
 import {
   array,
   boolean,
@@ -19,7 +19,7 @@ import {
   stringOr,
   text,
   unsafe,
-} from '../openai/schema-types';
+} from '../../base/json/schema-types';
 
 /** Limits of fields that are stored and sent back. */
 export const MAX_METADATA_KEY = 64;

@@ -1,6 +1,6 @@
 import type { Tool, ToolChoice } from '../../../ts';
 import { ApiError } from '../../base/errors';
-import { show } from '../openai/validate';
+import { show } from '../../base/json/validate';
 import { checkNamed, type ConvertedTools, convertTools, invalidChoice, type ReadTool } from '../conversation/tools';
 import type { ResponsesRequest, WireTool } from './schema';
 

@@ -1,5 +1,6 @@
 import { type ChangeOptions, checkExpiry, checkName, newId } from 'capstan/internal';
 import { NO_PASSWORD } from './account-values';
+import { confirmedIdentities } from './confirmed-identities';
 import { serviceChange } from '../store/change';
 import { ServiceError } from '../store/errors';
 import type { ServiceDb, ServiceTx, TokenRow } from '../store/schema';
@@ -141,15 +142,7 @@ export async function findToken(
     .where((eb) =>
       eb.or([
         eb('password_hash', '!=', NO_PASSWORD),
-        eb.exists(
-          eb
-            .selectFrom('identities')
-            .innerJoin('identity_providers', 'identity_providers.id', 'identities.provider_id')
-            .select('identities.subject')
-            .whereRef('identities.user_id', '=', 'management_tokens.user_id')
-            .where('valid_until', '>', nowMs)
-            .where('identity_providers.status', '=', 'active'),
-        ),
+        eb.exists(confirmedIdentities(db, nowMs).where('identities.user_id', '=', eb.ref('management_tokens.user_id'))),
       ]),
     )
     .executeTakeFirst();

@@ -1,5 +1,6 @@
 import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import type { ServiceDb, ServiceTx } from '../store/schema';
+import { confirmedIdentities } from './confirmed-identities';
 import { newToken, tokenHash } from './tokens';
 
 /** A new console session. Its token is not stored and cannot be read again. */
@@ -102,14 +103,9 @@ export async function findSession(
       eb.or([
         eb('provider_sessions.id_hash', 'is', null),
         eb.exists(
-          eb
-            .selectFrom('identities')
-            .innerJoin('identity_providers', 'identity_providers.id', 'identities.provider_id')
-            .select('identities.subject')
-            .whereRef('identities.user_id', '=', 'sessions.user_id')
-            .whereRef('identities.provider_id', '=', 'provider_sessions.provider_id')
-            .where('valid_until', '>', nowMs)
-            .where('identity_providers.status', '=', 'active'),
+          confirmedIdentities(db, nowMs)
+            .where('identities.user_id', '=', eb.ref('sessions.user_id'))
+            .where('identities.provider_id', '=', eb.ref('provider_sessions.provider_id').$notNull()),
         ),
       ]),
     )

@@ -33,6 +33,16 @@ export function pendingSignInCookie(sealed: string, settings: ApiSettings, maxAg
   return { 'Set-Cookie': cookie(SIGN_IN_COOKIES, settings, sealed, maxAgeS) };
 }
 
+/** The cookies of a session that a provider has opened: the pending sign-in has ended. */
+export function providerSessionCookies(
+  session: NewSession,
+  settings: ApiSettings,
+  nowMs: number,
+): Readonly<Record<'Set-Cookie', readonly string[]>> {
+  const opened = sessionCookie(session, settings, nowMs)['Set-Cookie'];
+  return { 'Set-Cookie': [opened, cookie(SIGN_IN_COOKIES, settings, '', 0)] };
+}
+
 function cookie(names: CookieNames, settings: ApiSettings, value: string, maxAgeS: number): string {
   const attributes = `Path=/; HttpOnly; SameSite=Strict; Max-Age=${maxAgeS}${settings.isSecure ? '; Secure' : ''}`;
   return `${nameOf(names, settings)}=${value}; ${attributes}`;

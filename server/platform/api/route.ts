@@ -1,4 +1,4 @@
-import type { HttpReply, HttpRequest } from 'capstan/internal';
+import type { HttpReply, HttpRequest, ReplyHeaders } from 'capstan/internal';
 import type { ServiceActor } from '../accounts/actor';
 import type { Session } from '../accounts/sessions';
 import type { AttemptLimiter } from './attempt-limiter';
@@ -36,7 +36,7 @@ export interface ApiCall<Q = Query, B = unknown> {
 
 /** A JSON body, no body, or a stream that the handler writes. The ETag comes from the body's `rev`. */
 export type ApiResponse =
-  | { status: number; body?: unknown; headers?: Readonly<Record<string, string>> }
+  | { status: number; body?: unknown; headers?: ReplyHeaders & { readonly Location?: string } }
   | { stream: (reply: HttpReply) => Promise<void> };
 
 /** One method of one path: everything that the router, the checks and the OpenAPI document need. */

@@ -8,13 +8,22 @@ import {
   parseBoolean,
   parseBytes,
   parseChoice,
+  parseCount,
+  parseInteger,
   parsePort,
   parseSeconds,
   UsageError,
 } from 'capstan/internal/cli';
 import { defaultUpOptions, type UpOptions } from '../up/options';
 
-const GROUPS = ['Service', 'Listening', 'First administrator', 'Deployments', 'Logging'] as const;
+const GROUPS = [
+  'Service',
+  'Listening',
+  'First administrator',
+  'Deployments',
+  'Responses and batches',
+  'Logging',
+] as const;
 type Definition = Omit<Flag<UpOptions>, 'group' | 'apply'> & {
   apply?: Flag<UpOptions>['apply'];
   set?: (options: UpOptions, on: boolean) => void;
@@ -255,6 +264,49 @@ const DEPLOYMENTS: readonly Definition[] = [
   },
 ];
 
+const STORAGE: readonly Definition[] = [
+  {
+    name: 'max-stored-response-bytes',
+    value: '<bytes>',
+    help: 'maximum size of all stored responses of /v1/responses together, in DATA_DIR/responses; above it the owner with the most bytes loses the least recently used; 0 stores none (default: 256M)',
+    apply: (o, value, source) => {
+      o.storedResponses.maxBytes = parseCount(value, source, 0);
+    },
+  },
+  {
+    name: 'stored-response-days',
+    value: '<days>',
+    help: 'days that a response stays stored after its last use (default: 30)',
+    apply: (o, value, source) => {
+      o.storedResponses.ttlMs = parseInteger(value, source, 1) * 86_400_000;
+    },
+  },
+  {
+    name: 'max-batches',
+    value: '<n>',
+    help: 'batches that have not ended; one more is refused. One owner can have a quarter of them (default: 100)',
+    apply: (o, value, source) => {
+      o.batches.maxOpenBatches = parseCount(value, source);
+    },
+  },
+  {
+    name: 'max-batch-storage',
+    value: '<bytes>',
+    help: 'size of all files of /v1/files together, those of results included, for example 2G. The uploads of one owner can take a quarter (default: 10G)',
+    apply: (o, value, source) => {
+      o.batches.maxStorageBytes = parseBytes(value, source);
+    },
+  },
+  {
+    name: 'batch-concurrency',
+    value: '<n>',
+    help: 'lines of batches that run at the same time in each replica, at most (default: 16)',
+    apply: (o, value, source) => {
+      o.batches.concurrency = parseCount(value, source);
+    },
+  },
+];
+
 const LOGGING: readonly Definition[] = [
   {
     name: 'log-level',
@@ -279,6 +331,7 @@ const DEFINITIONS: Readonly<Record<(typeof GROUPS)[number], readonly Definition[
   Listening: LISTENING,
   'First administrator': BOOTSTRAP,
   Deployments: DEPLOYMENTS,
+  'Responses and batches': STORAGE,
   Logging: LOGGING,
 };
 

@@ -23,6 +23,7 @@ export function targetOf({
     createdMs: deployment.createdMs,
     ownerId: deployment.ownerId,
     accessControl: deployment.accessControl,
+    hasStorage: active?.isBuiltin === true,
     state: deployment.observed,
     replicas:
       deployment.upstream === undefined

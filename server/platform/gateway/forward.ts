@@ -68,6 +68,8 @@ export interface Call {
   /** Of a request to the API of all deployments. */
   model?: RequestedModel | undefined;
   readonly grant: Granted | undefined;
+  /** Absent: that of a client that waits. */
+  readonly priority?: number | undefined;
   /** Aborts when the client disconnects or the key is revoked. */
   readonly signal: AbortSignal;
   /** Deployment of the last attempt: `target`, or one of its fallbacks. */
@@ -319,7 +321,7 @@ export class Forwarder {
   }
 
   #request(
-    { request, requestId, trace, address, grant }: Call,
+    { request, requestId, trace, address, grant, priority }: Call,
     { cacheScope, deploymentId }: Target,
     body: UpstreamRequest['body'],
   ): UpstreamRequest {
@@ -328,7 +330,7 @@ export class Forwarder {
     return {
       method: request.method,
       target: request.query === '' ? address.path : `${address.path}?${request.query}`,
-      headers: forwardedHeaders(request, { requestId, trace, scheme, trustedProxies, address, salt }),
+      headers: forwardedHeaders(request, { requestId, trace, scheme, trustedProxies, address, salt, priority }),
       body,
     };
   }

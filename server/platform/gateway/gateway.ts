@@ -32,6 +32,8 @@ import { ReportedError, type Call, Forwarder } from './forward';
 import { ColdStartQueue, notFound } from './cold-start-queue';
 import { ModelApi, type RequestedModel } from './model-api';
 import type { ModelBody } from './model-body';
+import { keepCall } from './kept-call';
+import { hasStorage, type OwnerStorage } from './owner-storage';
 import type { GatewayControl, Target, Targets } from './targets';
 import type { UpstreamFailure } from './upstream-error';
 
@@ -58,6 +60,8 @@ export interface GatewayOptions {
   targets: Targets;
   control: GatewayControl;
   access: Pick<Access, 'check' | 'identify'>;
+  /** Absent: no responses, files and batches are kept. */
+  storage?: OwnerStorage;
   log: Log;
   /** Prices requests and keeps budgets. Absent: requests cost nothing. */
   billing?: Billing;
@@ -111,6 +115,12 @@ export interface GatewayRecord {
 const CLIENT_GONE = 499;
 const MAX_PATH_LENGTH = 200;
 
+/** How a request of the service itself differs from a client's. */
+export interface OwnWork {
+  access: Pick<Access, 'check' | 'identify'>;
+  priority: number;
+}
+
 /** Receives the details of a call. Used by the test tool. */
 export type CallObserver = (call: Readonly<Call>) => void;
 
@@ -130,14 +140,14 @@ export class Gateway {
   #onIdle: (() => void)[] = [];
 
   constructor(options: GatewayOptions) {
-    const { targets, control, access, scheme = 'http', trustedProxies } = options;
+    const { targets, control, scheme = 'http', trustedProxies, storage } = options;
     const times = { ...DEFAULT_GATEWAY_TIMES, ...options.times };
     this.#options = options;
     this.#trustedProxies =
       trustedProxies === undefined || trustedProxies.length === 0
         ? undefined
         : CidrList.parse('--trusted-proxy', trustedProxies);
-    this.#models = new ModelApi({ targets, access });
+    this.#models = new ModelApi({ targets, storage });
     this.#balancer = new Balancer(targets, control, times, { allowsPrivate: options.allowsPrivateUpstreams ?? false });
     this.#coldStarts = new ColdStartQueue(targets, control);
     this.#forwarder = new Forwarder({
@@ -170,12 +180,22 @@ export class Gateway {
   readonly handle = (request: StreamedRequest, reply: HttpReply): Promise<void> =>
     this.observe(request, reply, undefined);
 
-  /** Like {@link handle}, and passes the details of the call to `observer`. */
-  async observe(request: StreamedRequest, reply: HttpReply, observer: CallObserver | undefined): Promise<void> {
+  /**
+   * Like {@link handle}, and passes the details of the call to `observer`.
+   * @param own Given for requests of the service itself, such as the lines of batches.
+   */
+  async observe(
+    request: StreamedRequest,
+    reply: HttpReply,
+    observer: CallObserver | undefined,
+    own?: OwnWork,
+  ): Promise<void> {
     const startedMs = performance.now();
     const state: RequestState = {
       request,
       requestId: requestIdOf(request),
+      access: own?.access ?? this.#options.access,
+      priority: own?.priority,
       trace: this.#options.tracing?.start(request, request.path, startedMs),
       call: undefined,
       target: undefined,
@@ -245,10 +265,21 @@ export class Gateway {
       return recorded.send(204, this.#cors.headers(request), '');
     if (target.accessControl) {
       const checked = isAnthropicPath(address.path) ? { ...request, headers: withBearerKey(request.headers) } : request;
-      const checking = this.#options.access.check(checked, { id: target.deploymentId, ownerId: target.ownerId });
+      const checking = state.access.check(checked, { id: target.deploymentId, ownerId: target.ownerId });
       state.grant = admit(checking instanceof Promise ? await checking : checking);
     }
     refuseUpgrade(request);
+    const { storage } = this.#options;
+    if (state.grant !== undefined && hasStorage(address, target) && storage?.serves(address.path) === true) {
+      const { requestId } = state;
+      const { keyId, ownerId } = state.grant;
+      const { deploymentId } = target;
+      return storage.handle(
+        { requestId, keyId, ownerId, deploymentId },
+        { ...request, path: address.path },
+        new RecordedReply(recorded, this.#cors.headers(request)),
+      );
+    }
     await this.#forward(state, recorded, { address, target });
   }
 
@@ -267,20 +298,35 @@ export class Gateway {
       this.#options.random ?? Math.random,
     );
     state.served = served;
+    const { storage } = this.#options;
+    const { grant, requestId } = state;
+    const kept =
+      storage === undefined || grant === undefined || !hasStorage(address, target)
+        ? undefined
+        : await keepCall(
+            storage,
+            { requestId, ownerId: grant.ownerId },
+            { request, path: address.path, model, reply: recorded },
+          );
     state.call = {
-      request,
-      requestId: state.requestId,
+      request: kept?.request ?? request,
+      requestId,
       trace: state.trace,
-      reply: recorded,
+      reply: kept?.reply ?? recorded,
       address,
       target: chosen,
-      model,
-      grant: state.grant,
+      model: kept?.model ?? model,
+      grant,
+      priority: state.priority,
       signal,
       failures: [],
       numRetries: 0,
     };
-    await this.#forwarder.forward(state.call);
+    try {
+      await this.#forwarder.forward(state.call);
+    } finally {
+      await kept?.settled();
+    }
   }
 
   #sendError(error: unknown, { request, requestId, target, style }: RequestState, recorded: RecordedReply): void {
@@ -358,6 +404,8 @@ export class Gateway {
 interface RequestState {
   readonly request: StreamedRequest;
   readonly requestId: string;
+  readonly access: Pick<Access, 'check' | 'identify'>;
+  readonly priority: number | undefined;
   readonly trace: RequestTrace | undefined;
   target: Target | undefined;
   served: ServedVariant | undefined;

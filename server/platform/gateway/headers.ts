@@ -2,6 +2,7 @@ import {
   callerAddress,
   type CidrList,
   type HttpRequest,
+  PRIORITY_HEADER,
   type ReplyHeaders,
   type RequestTrace,
   SALT_HEADER,
@@ -69,6 +70,8 @@ export interface ForwardOptions {
   trustedProxies: CidrList | undefined;
   address: DeploymentAddress;
   salt: string;
+  /** Absent: that of a client that waits. */
+  priority?: number | undefined;
 }
 
 /** Returns the headers for any replica, without its secret: alternating names and values. */
@@ -76,7 +79,7 @@ export function forwardedHeaders(
   { headers, remoteAddress }: Pick<HttpRequest, 'headers' | 'remoteAddress'>,
   options: ForwardOptions,
 ): string[] {
-  const { requestId, trace, scheme, trustedProxies, address, salt } = options;
+  const { requestId, trace, scheme, trustedProxies, address, salt, priority } = options;
   const isTrusted = trustedProxies?.has(remoteAddress) === true;
   const perConnection = connectionNames(headers);
   const flat: string[] = [];
@@ -106,6 +109,7 @@ export function forwardedHeaders(
   if (host !== undefined) flat.push('X-Forwarded-Host', host);
   if (address.prefix !== '') flat.push('X-Forwarded-Prefix', address.prefix);
   flat.push('X-Request-Id', requestId, SALT_HEADER, salt);
+  if (priority !== undefined) flat.push(PRIORITY_HEADER, String(priority));
   if (trace !== undefined) flat.push(...trace.headers);
   return flat;
 }

@@ -8,11 +8,13 @@ import {
   type Identity,
   type Reservation,
   isAnthropicPath,
+  RecordedReply,
   type StreamedRequest,
   withBearerKey,
 } from 'capstan/internal';
 import { type DeploymentAddress, isInference } from './address';
 import { ModelBodies, type ModelBody } from './model-body';
+import type { OwnerStorage } from './owner-storage';
 import { namesOf, type NamedModel, type Target, type Targets } from './targets';
 
 const MODELS_PATH = '/v1/models';
@@ -37,6 +39,8 @@ export interface RequestedModel {
 /** Where the gateway keeps what is known of a request, for its record. */
 interface RequestFacts {
   readonly request: StreamedRequest;
+  readonly requestId: string;
+  readonly access: Pick<Access, 'identify'>;
   target: Target | undefined;
   grant: Granted | undefined;
   /** The gateway releases it. */
@@ -51,17 +55,17 @@ interface RequestFacts {
  */
 export class ModelApi {
   readonly #targets: Targets;
-  readonly #access: Pick<Access, 'identify'>;
+  readonly #storage: OwnerStorage | undefined;
   readonly #bodies = new ModelBodies();
 
-  constructor({ targets, access }: { targets: Targets; access: Pick<Access, 'identify'> }) {
+  constructor({ targets, storage }: { targets: Targets; storage?: OwnerStorage | undefined }) {
     this.#targets = targets;
-    this.#access = access;
+    this.#storage = storage;
   }
 
   /**
-   * Finds the deployment of a request. Answers a request for the list of models itself and returns undefined. Throws
-   * ApiError.
+   * Finds the deployment of a request. Answers requests for the list of models, and for what is kept for the owner,
+   * itself and returns undefined. Throws ApiError.
    * @param headers CORS headers of the list.
    */
   async route(
@@ -69,15 +73,24 @@ export class ModelApi {
     reply: HttpReply,
     headers: Readonly<Record<string, string>>,
   ): Promise<ModelRequest | undefined> {
-    const { request } = facts;
+    const { request, requestId } = facts;
     // Anthropic's clients send the key in x-api-key.
     const { path, headers: sent } = request;
     const keyed = isAnthropicPath(path) ? { ...request, headers: withBearerKey(sent) } : request;
-    const identity = admitted(await this.#access.identify(keyed));
+    const identity = admitted(await facts.access.identify(keyed));
     if (request.path === MODELS_PATH || request.path.startsWith(`${MODELS_PATH}/`)) {
       if (!READING.has(request.method)) throw wrongMethod('GET, HEAD, OPTIONS');
       if (request.path === MODELS_PATH) return sendJson(reply, request, headers, this.#list(identity));
       return this.#describe(facts, identity, reply, headers);
+    }
+    if (this.#storage?.serves(request.path) === true) {
+      if (!READING.has(request.method)) facts.reservation = admitted(identity.reserve());
+      const { keyId, ownerId } = identity;
+      return void (await this.#storage.handle(
+        { requestId, keyId, ownerId, deploymentId: undefined },
+        request,
+        new RecordedReply(reply, headers),
+      ));
     }
     if (!isInference(request.path))
       throw new ApiError('unknown_url', `There is no ${request.path.slice(0, 100)} in the API of all deployments`);

@@ -23,6 +23,11 @@ export interface Target {
   /** Owner of the deployment. Compared with the owner of the key. */
   readonly ownerId: string;
   readonly accessControl: boolean;
+  /**
+   * The service keeps the responses, files and batches of requests to the deployment's own URL. Not if a start script
+   * serves it: it may have such routes itself.
+   */
+  readonly hasStorage?: boolean;
   readonly state: DeploymentState;
   /** The ready replicas. */
   readonly replicas: readonly TargetReplica[];

@@ -8,6 +8,7 @@ import type { ServiceStoreOptions, StoreContext } from './store-context';
 import { type AccountStore, accountMethods } from './store-accounts';
 import { type ControlStore, controlMethods, type DeploymentStore, deploymentMethods } from './store-deployments';
 import { canaryMethods, type CanaryStore } from './store-canaries';
+import { type OwnerStore, ownerMethods } from './store-owners';
 import { moneyMethods, type MoneyStore } from './store-money';
 import { type SignInStore, signInMethods } from './store-sign-in';
 import { type WebhookStore, webhookMethods } from './store-webhooks';
@@ -25,6 +26,7 @@ export type ServiceStore = AccessStore &
   ControlStore &
   UsageStore &
   SignInStore &
+  OwnerStore &
   CanaryStore &
   WebhookStore &
   MoneyStore;
@@ -53,6 +55,7 @@ export async function openServiceStore(
     ...usageMethods(context),
     ...webhookMethods(context),
     ...signInMethods(context),
+    ...ownerMethods(context),
     ...canaryMethods(context),
     ...moneyMethods(context),
   };

@@ -1,6 +1,13 @@
 import os from 'node:os';
 import path from 'node:path';
-import { DEFAULT_KEEP_ALIVE_MS, type LOG_LEVELS } from 'capstan/internal/cli';
+import {
+  type BatchLimits,
+  DEFAULT_BATCH_LIMITS,
+  DEFAULT_KEEP_ALIVE_MS,
+  DEFAULT_RESPONSE_LIMITS,
+  type LOG_LEVELS,
+  type StoreLimits,
+} from 'capstan/internal/cli';
 import type { TracingOptions } from 'capstan/internal';
 
 /** Options of `capstan up`. */
@@ -36,6 +43,9 @@ export interface UpOptions {
   allowPrivateWebhooks: boolean;
   /** Allows upstreams at private addresses. */
   allowPrivateUpstreams: boolean;
+  batches: BatchLimits;
+  /** 0 bytes: no responses are stored. */
+  storedResponses: StoreLimits;
   bootstrapEmail: string | undefined;
   bootstrapPasswordFile: string | undefined;
   /** The file of `--config`. */
@@ -71,6 +81,8 @@ export function defaultUpOptions(env: NodeJS.ProcessEnv): UpOptions {
     replicaDiskBytes: 20 * 2 ** 30,
     allowPrivateWebhooks: false,
     allowPrivateUpstreams: false,
+    batches: { ...DEFAULT_BATCH_LIMITS },
+    storedResponses: { ...DEFAULT_RESPONSE_LIMITS },
     bootstrapEmail: undefined,
     bootstrapPasswordFile: undefined,
     configFile: undefined,

@@ -31,6 +31,7 @@ import { HomeSnapshots } from '../deployments/home-snapshots';
 import type { Machine } from '../deployments/machine';
 import { loadSecretKey } from '../accounts/secret-box';
 import { openServingServiceStore } from '../store/threaded-store';
+import { StorageService } from '../storage/storage-service';
 import { MoneyMeter } from '../money/money-meter';
 import { UsageRecorder } from '../usage/usage-recorder';
 import { refuseHost } from '../api/console-host';
@@ -185,6 +186,16 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   closers.push(() => access.close());
   onPush = () => access.wake();
   const firstRun = await bootstrap(store, options);
+  const storage = await StorageService.open({
+    dataDir: dir.root,
+    batches: options.batches,
+    storedResponses: options.storedResponses,
+    trustedProxies,
+    access,
+    readOwners: () => store.readOwnerIds(),
+    log,
+  });
+  closers.push(() => storage.close());
 
   const targets = new Targets();
   const controller = new Controller({
@@ -233,6 +244,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
     targets,
     control: metrics.countingControl(controller),
     access: metrics.countingAccess(access),
+    storage,
     log,
     billing: money,
     trustedProxies,
@@ -298,6 +310,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   await controller.start();
   closers.push(searchGpus({ driver, store, controller, log, clock: SYSTEM_CLOCK }, machine.capacity));
   usage.start();
+  storage.start(gateway, targets);
   money.start();
   webhooks.start();
   providers.watch();
@@ -327,6 +340,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
     return 1;
   }
   for (const { transport } of [consoleListener, servingListener]) transport.stopListening();
+  await storage.close();
   const numOpen = consoleGate.numOpenRequests + gateway.numOpenRequests;
   if (numOpen > 0)
     log.info(

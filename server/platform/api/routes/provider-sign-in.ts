@@ -1,5 +1,5 @@
 import { clientOf } from '../authenticate';
-import { pendingSignInCookie, pendingSignInOf, sessionCookie, sessionTokenOf } from '../cookies';
+import { pendingSignInCookie, pendingSignInOf, providerSessionCookies, sessionTokenOf } from '../cookies';
 import { ProviderResponse, ProviderSignIn, ProviderSignInStart, SignedInAtProvider, SignInProviders } from '../objects';
 import { ApiProblem } from '../problem';
 import { type ApiCall, type ApiRoute, defineRoute } from '../route';
@@ -60,7 +60,10 @@ export const ROUTES: readonly ApiRoute[] = [
       return {
         status: 200,
         body: { return_to: returnTo },
-        headers: { ...sessionCookie(session, context.settings, context.now()), 'X-Session-Secret': session.secret },
+        headers: {
+          ...providerSessionCookies(session, context.settings, context.now()),
+          'X-Session-Secret': session.secret,
+        },
       };
     },
   }),

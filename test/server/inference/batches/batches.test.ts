@@ -336,7 +336,7 @@ test('without a folder, behind a gateway and in the folder of another server, th
     return ((await response.json()) as any).error.message as string;
   };
   expect(await message({ options: { dataDir: undefined } })).toContain('--data-dir');
-  expect(await message({ options: { replicaSecret: 's' } })).toContain('gateway');
+  expect(await message({ options: { replicaSecret: 's' } })).toContain('public deployment');
   const { dataDir } = await serve();
   expect(await message({ dataDir })).toContain('Another server');
 });

@@ -1,5 +1,5 @@
 /** Responses that the store loses, refuses or cannot keep. */
-import { MemoryResponseStore } from '../../../../server/inference/responses/store';
+import { MemoryResponseStore } from '../../../../server/storage/responses/store';
 import type { Engine } from '../../../../ts';
 import { fake } from '../../../fakes/fake-addon';
 import { loadTiny, log, serveTiny } from './support';

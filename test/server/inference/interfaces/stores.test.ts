@@ -11,9 +11,9 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { FolderResponseStore } from '../../../../server/inference/responses/folder-store';
+import { FolderResponseStore } from '../../../../server/storage/responses/folder-store';
 import { openResponseStore } from '../../../../server/inference/responses/open-store';
-import { MemoryResponseStore, type ResponseStore } from '../../../../server/inference/responses/store';
+import { MemoryResponseStore, type ResponseStore } from '../../../../server/storage/responses/store';
 
 let folder: string;
 let nowMs: number;

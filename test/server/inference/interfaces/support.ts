@@ -3,7 +3,7 @@ import Anthropic from '@anthropic-ai/sdk';
 import OpenAI from 'openai';
 import { createTransport } from '../../../../server/http/create-transport';
 import { App, type AppOptions } from '../../../../server/inference/app';
-import { MemoryResponseStore } from '../../../../server/inference/responses/store';
+import { MemoryResponseStore } from '../../../../server/storage/responses/store';
 import { Engine } from '../../../../ts';
 import { TINY_TEMPLATE, tinyModel } from '../../../fakes/tiny-model';
 

@@ -1,6 +1,6 @@
 /** Parsing of unusual JSON bodies. */
 import type { ApiError } from '../../../../server/base/errors';
-import { parseJsonText } from '../../../../server/inference/openai/json-text';
+import { parseJsonText } from '../../../../server/base/json/json-text';
 
 const parse = (text: string | Buffer) => parseJsonText(Buffer.isBuffer(text) ? text : Buffer.from(text));
 

@@ -2,7 +2,7 @@
 import type { Engine } from '../../../../ts';
 import type { App } from '../../../../server/inference/app';
 import { OPENAI_ROUTES } from '../../../../server/inference/openai/routes';
-import type { Schema } from '../../../../server/inference/openai/schema-types';
+import type { Schema } from '../../../../server/base/json/schema-types';
 import { fake } from '../../../fakes/fake-addon';
 import { loadPoolingEngine } from '../../../fakes/pooling-engine';
 import { loadEngine, log, makeApp, MESSAGES, post, TOOLS } from './support';

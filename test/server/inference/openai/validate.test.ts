@@ -4,8 +4,8 @@ import {
   COMPLETION_REQUEST,
   DETOKENIZE_REQUEST,
 } from '../../../../server/inference/openai/schema';
-import { CHAT_NULLS } from '../../../../server/inference/openai/nulls';
-import { validate } from '../../../../server/inference/openai/validate';
+import { CHAT_NULLS } from '../../../../server/base/json/nulls';
+import { validate } from '../../../../server/base/json/validate';
 
 const messages = [{ role: 'user', content: 'hi' }];
 const part = { type: 'text', text: 'x' };

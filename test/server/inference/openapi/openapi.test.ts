@@ -6,7 +6,7 @@ import type { Access } from '../../../../server/access';
 import { App } from '../../../../server/inference/app';
 import { ApiError } from '../../../../server/base/errors';
 import type { HttpRequest } from '../../../../server/http/transport';
-import { MemoryResponseStore } from '../../../../server/inference/responses/store';
+import { MemoryResponseStore } from '../../../../server/storage/responses/store';
 import { Metrics } from '../../../../server/inference/metrics/metrics';
 import { OPENAI_ROUTES } from '../../../../server/inference/openai/routes';
 import { type OpenedBatches, openBatches } from '../../../../server/inference/batches/open-batches';

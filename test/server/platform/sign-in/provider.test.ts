@@ -67,7 +67,11 @@ overServices(() => {
     });
     const { visitor, reply } = await visit('ada', '/containers?q=1');
     expect(reply.body).toEqual({ return_to: '/containers?q=1' });
-    expect(reply.headers['set-cookie']).toMatch(/; HttpOnly; SameSite=Strict; /);
+    // The pending sign-in has ended.
+    expect(reply.headers['set-cookie']).toEqual([
+      expect.stringMatching(/^capstan_session=.+; HttpOnly; SameSite=Strict; /),
+      expect.stringMatching(/^capstan_signin=; .*; Max-Age=0/),
+    ]);
     const me = (await visitor.get('/api/v1/me')).body;
     expect(me).toMatchObject({ email: 'ada@example.com', name: 'Ada', has_password: false, is_admin: false });
     expect(await rolesOf(visitor)).toEqual([['lab', 'developer']]);

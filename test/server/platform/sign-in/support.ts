@@ -214,7 +214,7 @@ export class Visitor extends Person {
   async finish(response: Record<string, string>): Promise<Reply> {
     const reply = await this.#send('/api/v1/auth/providers/callback', response);
     if (reply.status !== 200) return reply;
-    this.cookie = reply.headers['set-cookie'].split(';')[0];
+    this.cookie = [reply.headers['set-cookie']].flat()[0].split(';')[0];
     this.sessionSecret = reply.headers['x-session-secret'];
     await this.readCsrfToken();
     return reply;

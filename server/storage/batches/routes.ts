@@ -1,14 +1,13 @@
 import { ApiError } from '../../base/errors';
 import type { HttpReply, HttpRequest } from '../../http/transport';
 import { pathParameter, type RequestContext, type Route } from '../../http/routes';
-import { parseJsonText } from '../openai/json-text';
-import { checkJson } from '../openai/read-call';
-import type { Schema } from '../openai/schema-types';
-import { object, text, unsafe } from '../openai/schema-types';
-import { sendJson } from '../openai/send-json';
-import { refuseUnsupported, type UnsupportedFields, unsupportedValue } from '../openai/unsupported';
-import { show, validate } from '../openai/validate';
-import type { BatchService } from './batch-service';
+import { parseJsonText } from '../../base/json/json-text';
+import { checkJson } from '../../http/check-json';
+import type { Schema } from '../../base/json/schema-types';
+import { object, text, unsafe } from '../../base/json/schema-types';
+import { sendJson } from '../../http/send-json';
+import { show, validate } from '../../base/json/validate';
+import type { BatchOrder, BatchService } from './batch-service';
 import { MAX_WINDOW_S } from './limits';
 import { readForm } from './multipart';
 import { batchObject, fileObject } from './records';
@@ -37,38 +36,46 @@ const BATCH_REQUEST = object(
   },
   ['input_file_id', 'endpoint', 'completion_window'],
 );
-const BATCH_UNSUPPORTED: UnsupportedFields = { output_expires_after: () => true };
 
-interface BatchRoute extends Route {
+interface BatchRoute<Context> extends Route<Context> {
   readonly summary: string;
   readonly requestSchema?: Schema;
+}
+
+/** What the routes need of a {@link BatchService}. */
+export interface BatchDesk {
+  service: Pick<BatchService, 'files' | 'batches' | 'cancel' | 'deleteFile' | 'create' | 'endpoints'>;
+  /** Additional fields of a new batch. */
+  order?: Partial<BatchOrder>;
 }
 
 /**
  * The routes of files and batches.
  * @param find Returns the service, or throws an ApiError that says why there is none.
  */
-export function batchRoutes(find: () => BatchService): BatchRoute[] {
+export function batchRoutes<Context extends RequestContext>(
+  find: (context: Context) => BatchDesk,
+): BatchRoute<Context>[] {
   return [
     {
       method: 'POST',
       path: FILES,
       summary: 'Upload a file of requests',
-      handle: async ({ identity }, request, reply) => {
-        const { files } = find();
+      handle: async (context, request, reply) => {
+        const { files } = find(context).service;
         const { filename, content } = await readUpload(request);
-        sendJson(reply, fileObject(await files.create(identity.ownerId ?? '', filename, content)));
+        sendJson(reply, fileObject(await files.create(ownerOf(context), filename, content)));
       },
     },
     {
       method: 'GET',
       path: FILES,
       summary: 'List the files',
-      handle: ({ identity }, request, reply) => {
+      handle: (context, request, reply) => {
         const query = new URLSearchParams(request.query);
         const purpose = query.get('purpose');
-        const all = find()
-          .files.list(identity.ownerId ?? '')
+        const all = find(context)
+          .service.files.list(ownerOf(context))
           .filter((file) => purpose === null || file.purpose === purpose);
         sendPage(
           reply,
@@ -81,16 +88,16 @@ export function batchRoutes(find: () => BatchService): BatchRoute[] {
       method: 'GET',
       path: FILE,
       summary: 'Get a file',
-      handle: ({ identity }, { path }, reply) =>
-        sendJson(reply, fileObject(find().files.get(identity.ownerId ?? '', pathParameter(FILE, path)))),
+      handle: (context, { path }, reply) =>
+        sendJson(reply, fileObject(find(context).service.files.get(ownerOf(context), pathParameter(FILE, path)))),
     },
     {
       method: 'GET',
       path: CONTENT,
       summary: 'Get the content of a file',
-      handle: ({ identity }, { path, signal }, reply) => {
-        const { files } = find();
-        const { id } = files.get(identity.ownerId ?? '', pathParameter(CONTENT, path));
+      handle: (context, { path, signal }, reply) => {
+        const { files } = find(context).service;
+        const { id } = files.get(ownerOf(context), pathParameter(CONTENT, path));
         return sendContent(reply, files.read(id), signal);
       },
     },
@@ -98,9 +105,9 @@ export function batchRoutes(find: () => BatchService): BatchRoute[] {
       method: 'DELETE',
       path: FILE,
       summary: 'Delete a file',
-      handle: async ({ identity }, { path }, reply) => {
-        const service = find();
-        const file = service.files.get(identity.ownerId ?? '', pathParameter(FILE, path));
+      handle: async (context, { path }, reply) => {
+        const { service } = find(context);
+        const file = service.files.get(ownerOf(context), pathParameter(FILE, path));
         await service.deleteFile(file);
         sendJson(reply, { id: file.id, object: 'file', deleted: true });
       },
@@ -110,31 +117,31 @@ export function batchRoutes(find: () => BatchService): BatchRoute[] {
       path: BATCHES,
       summary: 'Run a file of requests in idle slots',
       requestSchema: BATCH_REQUEST,
-      handle: (context, request, reply) => createBatch(find(), context, request, reply),
+      handle: (context, request, reply) => createBatch(find(context), context, request, reply),
     },
     {
       method: 'GET',
       path: BATCHES,
       summary: 'List the batches',
-      handle: ({ identity }, request, reply) => {
+      handle: (context, request, reply) => {
         const query = new URLSearchParams(request.query);
-        sendPage(reply, page(find().batches.list(identity.ownerId ?? ''), query, 20, 100), batchObject);
+        sendPage(reply, page(find(context).service.batches.list(ownerOf(context)), query, 20, 100), batchObject);
       },
     },
     {
       method: 'GET',
       path: BATCH,
       summary: 'Get a batch',
-      handle: ({ identity }, { path }, reply) =>
-        sendJson(reply, batchObject(find().batches.get(identity.ownerId ?? '', pathParameter(BATCH, path)))),
+      handle: (context, { path }, reply) =>
+        sendJson(reply, batchObject(find(context).service.batches.get(ownerOf(context), pathParameter(BATCH, path)))),
     },
     {
       method: 'POST',
       path: CANCEL,
       summary: 'Cancel a batch',
-      handle: async ({ identity }, { path }, reply) => {
-        const service = find();
-        const batch = service.batches.get(identity.ownerId ?? '', pathParameter(CANCEL, path));
+      handle: async (context, { path }, reply) => {
+        const { service } = find(context);
+        const batch = service.batches.get(ownerOf(context), pathParameter(CANCEL, path));
         await service.cancel(batch);
         sendJson(reply, batchObject(batch));
       },
@@ -142,8 +149,12 @@ export function batchRoutes(find: () => BatchService): BatchRoute[] {
   ];
 }
 
+function ownerOf({ identity }: RequestContext): string {
+  return identity.ownerId ?? '';
+}
+
 async function createBatch(
-  service: BatchService,
+  { service, order: additional }: BatchDesk,
   { identity }: RequestContext,
   request: HttpRequest,
   reply: HttpReply,
@@ -151,7 +162,7 @@ async function createBatch(
   checkJson(request);
   const { value } = parseJsonText(await request.readBody());
   const order = await validate(BATCH_REQUEST, value);
-  refuseUnsupported(value, BATCH_UNSUPPORTED);
+  refuse(value, 'output_expires_after');
   const { input_file_id: inputFileId, endpoint, completion_window: completionWindow, metadata = null } = order;
   const endpoints = service.endpoints();
   if (!endpoints.includes(endpoint))
@@ -166,8 +177,18 @@ async function createBatch(
     metadata,
     identity,
     address: request.remoteAddress,
+    ...additional,
   });
   sendJson(reply, batchObject(batch));
+}
+
+function refuse(body: unknown, field: string): void {
+  const value = (body as Readonly<Record<string, unknown>>)[field];
+  if (value !== undefined && value !== null) throw notSupported(field);
+}
+
+function notSupported(param: string): ApiError {
+  return new ApiError('unsupported_value', `${param} is not supported in this version of the server`, { param });
 }
 
 const UNITS_S: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 };
@@ -192,8 +213,7 @@ async function readUpload(request: HttpRequest): Promise<{ filename: string; con
   if (purpose === null) throw missing('purpose');
   if (purpose !== 'batch')
     throw new ApiError('unsupported_value', `purpose: expected batch, got ${show(purpose)}`, { param: 'purpose' });
-  if ([...form.keys()].some((name) => name.startsWith('expires_after')))
-    throw unsupportedValue('expires_after', 'a value');
+  if ([...form.keys()].some((name) => name.startsWith('expires_after'))) throw notSupported('expires_after');
   if (file === null) throw missing('file');
   if (typeof file === 'string')
     throw new ApiError('invalid_type', 'file: expected a part with a filename, got a field', { param: 'file' });

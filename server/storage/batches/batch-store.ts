@@ -84,14 +84,27 @@ export class BatchStore {
     return writeAtomically(join(this.#folder, record.id + RECORD), JSON.stringify(record));
   }
 
+  owners(): Iterable<string> {
+    return Array.from(this.#batches.values(), ({ ownerId }) => ownerId);
+  }
+
+  /** Deletes the record of a batch that has ended. */
+  async delete({ id }: BatchRecord): Promise<void> {
+    this.#batches.delete(id);
+    await rm(join(this.#folder, id + RECORD), { force: true });
+  }
+
+  /** Deletes the oldest record of the owner who has the most batches that have ended. */
   async #forgetOldest(): Promise<void> {
-    const oldest = [...this.#batches.values()]
-      .filter((record) => !isOpen(record))
-      .sort(newestFirst)
-      .at(-1);
-    if (oldest === undefined) return;
-    this.#batches.delete(oldest.id);
-    await rm(join(this.#folder, oldest.id + RECORD), { force: true });
+    const byOwner = new Map<string, BatchRecord[]>();
+    for (const record of this.#batches.values())
+      if (!isOpen(record)) byOwner.set(record.ownerId, [...(byOwner.get(record.ownerId) ?? []), record]);
+    const most = [...byOwner.values()].reduce<BatchRecord[]>(
+      (best, records) => (records.length > best.length ? records : best),
+      [],
+    );
+    const oldest = most.sort(newestFirst).at(-1);
+    if (oldest !== undefined) await this.delete(oldest);
   }
 }
 

@@ -1,19 +1,23 @@
 import { ApiError } from '../../base/errors';
 import { RESPONSES_PATH } from '../../base/error-styles';
-import { pathParameter } from '../../http/routes';
+import { type ClientIdentity, pathParameter, type Route } from '../../http/routes';
 import type { HttpReply, HttpRequest } from '../../http/transport';
-import type { ServerContext } from '../openai/context';
-import { sendJson } from '../openai/send-json';
-import { show } from '../openai/validate';
+import { sendJson } from '../../http/send-json';
+import { show } from '../../base/json/validate';
 import { History } from './history';
+import type { ResponseStore } from './store';
 
-export const RESPONSE_PATH = `${RESPONSES_PATH}/{response_id}`;
-export const INPUT_ITEMS_PATH = `${RESPONSE_PATH}/input_items`;
+const RESPONSE_PATH = `${RESPONSES_PATH}/{response_id}`;
+const INPUT_ITEMS_PATH = `${RESPONSE_PATH}/input_items`;
 
-type StoreContext = Pick<ServerContext, 'responses' | 'identity'>;
+export interface StoreContext {
+  /** Undefined: the server keeps no responses. */
+  readonly responses: ResponseStore | undefined;
+  readonly identity: Pick<ClientIdentity, 'ownerId'>;
+}
 
 /** GET /v1/responses/{response_id} */
-export async function getResponse(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {
+async function getResponse(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {
   if (new URLSearchParams(request.query).get('stream') === 'true')
     throw new ApiError('unsupported_value', 'stream: expected false, because stored responses are complete', {
       param: 'stream',
@@ -25,7 +29,7 @@ export async function getResponse(context: StoreContext, request: HttpRequest, r
 }
 
 /** DELETE /v1/responses/{response_id} */
-export async function deleteResponse(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {
+async function deleteResponse(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {
   const id = pathParameter(RESPONSE_PATH, request.path);
   await new History(context.responses, context.identity).delete(id);
   sendJson(reply, { id, object: 'response', deleted: true });
@@ -35,7 +39,7 @@ const DEFAULT_LIMIT = 20;
 const MAX_LIMIT = 100;
 
 /** GET /v1/responses/{response_id}/input_items: the input of that request, without earlier turns. */
-export async function listInputItems(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {
+async function listInputItems(context: StoreContext, request: HttpRequest, reply: HttpReply): Promise<void> {
   const id = pathParameter(INPUT_ITEMS_PATH, request.path);
   const query = new URLSearchParams(request.query);
   const limit = readLimit(query.get('limit'));
@@ -74,3 +78,15 @@ function readOrder(text: string | null): 'asc' | 'desc' {
   if (text === null || text === 'desc' || text === 'asc') return text ?? 'desc';
   throw new ApiError('invalid_value', `order: expected asc or desc, got ${show(text)}`, { param: 'order' });
 }
+
+/** The routes of stored responses. */
+export const STORED_RESPONSE_ROUTES = [
+  { method: 'GET', path: RESPONSE_PATH, handle: getResponse, summary: 'Get a stored response' },
+  { method: 'DELETE', path: RESPONSE_PATH, handle: deleteResponse, summary: 'Delete a stored response' },
+  {
+    method: 'GET',
+    path: INPUT_ITEMS_PATH,
+    handle: listInputItems,
+    summary: 'List the input of a stored response',
+  },
+] as const satisfies readonly (Route<StoreContext> & { summary: string })[];

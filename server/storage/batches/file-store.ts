@@ -18,22 +18,32 @@ const CONTENT = '.jsonl';
 export class FileStore {
   readonly #folder: string;
   readonly #maxBytes: number;
+  readonly #ownerShare: number;
   readonly #files = new Map<string, FileRecord>();
   /** Bytes of content without a record. */
   readonly #unpublished = new Map<string, number>();
   #numBytes = 0;
 
-  private constructor(folder: string, maxBytes: number) {
+  private constructor(folder: string, maxBytes: number, ownerShare: number) {
     this.#folder = folder;
     this.#maxBytes = maxBytes;
+    this.#ownerShare = ownerShare;
   }
 
-  /** @param isExpected Whether a batch that has not ended writes to the file. */
+  /**
+   * @param ownerShare The share of the limits that the uploads of one owner may use.
+   * @param isExpected Whether a batch that has not ended writes to the file.
+   */
   static async open(
     folder: string,
-    { maxBytes, isExpected, log }: { maxBytes: number; isExpected: (id: string) => boolean; log: Log },
+    {
+      maxBytes,
+      ownerShare,
+      isExpected,
+      log,
+    }: { maxBytes: number; ownerShare: number; isExpected: (id: string) => boolean; log: Log },
   ): Promise<FileStore> {
-    const store = new FileStore(folder, maxBytes);
+    const store = new FileStore(folder, maxBytes, ownerShare);
     await mkdir(folder, { recursive: true, mode: 0o700 });
     const names = await readdir(folder);
     for (const name of names.filter((candidate) => candidate.endsWith(RECORD))) {
@@ -56,6 +66,7 @@ export class FileStore {
     if (this.#files.size >= MAX_FILES)
       throw new ApiError('storage_full', `The server keeps at most ${MAX_FILES} files: delete some`);
     this.checkSpace(content.length);
+    this.#checkShare(ownerId, content.length);
     this.setUnpublished(id, content.length);
     try {
       await writeAtomically(this.contentPath(id), content);
@@ -128,6 +139,25 @@ export class FileStore {
       throw new ApiError(
         'storage_full',
         `All files together may take ${this.#maxBytes} bytes and take ${this.#numBytes}: delete some, or raise --max-batch-storage`,
+      );
+  }
+
+  owners(): Iterable<string> {
+    return Array.from(this.#files.values(), ({ ownerId }) => ownerId);
+  }
+
+  #checkShare(ownerId: string, bytes: number): void {
+    if (this.#ownerShare >= 1) return;
+    const files = this.list(ownerId);
+    const maxFiles = Math.floor(MAX_FILES * this.#ownerShare);
+    if (files.length >= maxFiles)
+      throw new ApiError('storage_full', `The server keeps at most ${maxFiles} files of one owner: delete some`);
+    const numBytes = files.reduce((sum, file) => sum + file.bytes, 0);
+    const maxBytes = Math.floor(this.#maxBytes * this.#ownerShare);
+    if (numBytes + bytes > maxBytes)
+      throw new ApiError(
+        'storage_full',
+        `The files of one owner may take ${maxBytes} bytes together and take ${numBytes}: delete some`,
       );
   }
 

@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer';
-import { ApiError } from '../../base/errors';
+import { ApiError } from '../errors';
 
 /** Recursive functions overflow the stack on deeper values. No real request nests like this. */
 const MAX_DEPTH = 256;

@@ -1,16 +1,13 @@
-import type { ChatMessage, Messages } from '../../../ts';
 import { ApiError } from '../../base/errors';
+import { show } from '../../base/json/validate';
 import type { ClientIdentity } from '../../http/routes';
-import { checkNotEmpty, withSystemFirst } from '../conversation/system-message';
-import { show } from '../openai/validate';
 import { isResponseId, responseIdOf } from './ids';
-import { REFERENCE, toMessages } from './input-items';
-import type { ResponsesCall } from './request';
-import type { InputItem } from './schema';
-import type { ResponseStore, StoredResponse } from './store';
+import type { ResponseStore, StoredItem, StoredResponse } from './store';
 
 /** Limit of the stored text that one conversation may read. */
 const MAX_HISTORY_BYTES = 32 * 2 ** 20;
+/** The type of an item that names an output item of a stored response. */
+export const REFERENCE = 'item_reference';
 
 /** Returns the owner under which the responses of a client are stored. Without access control there is one. */
 function ownerOf({ ownerId = 'anyone' }: Pick<ClientIdentity, 'ownerId'>): string {
@@ -21,11 +18,17 @@ function ownerOf({ ownerId = 'anyone' }: Pick<ClientIdentity, 'ownerId'>): strin
 export class History {
   readonly #store: ResponseStore | undefined;
   readonly #owner: string;
+  readonly #maxBytes: number;
   #numBytes = 0;
 
-  constructor(store: ResponseStore | undefined, identity: Pick<ClientIdentity, 'ownerId'>) {
+  constructor(
+    store: ResponseStore | undefined,
+    identity: Pick<ClientIdentity, 'ownerId'>,
+    maxBytes = MAX_HISTORY_BYTES,
+  ) {
     this.#store = store;
     this.#owner = ownerOf(identity);
+    this.#maxBytes = maxBytes;
   }
 
   /** Throws ApiError `response_not_found`, also for another owner's response. */
@@ -44,10 +47,10 @@ export class History {
   async #read(id: string, param: string): Promise<StoredResponse> {
     const text = await this.#textOf(id, param);
     this.#numBytes += text.length;
-    if (this.#numBytes > MAX_HISTORY_BYTES)
+    if (this.#numBytes > this.#maxBytes)
       throw new ApiError(
         'context_length_exceeded',
-        `${param}: expected a conversation of at most ${MAX_HISTORY_BYTES} bytes, got more`,
+        `${param}: expected a conversation of at most ${this.#maxBytes} bytes, got more`,
         { param },
       );
     return this.#parse(id, text, param);
@@ -74,41 +77,32 @@ export class History {
     return (await this.#store?.put(this.#owner, record.response.id, JSON.stringify(record))) ?? false;
   }
 
-  /** Returns the messages of a response and of all responses before it, without their instructions. */
-  async #messagesUpTo(id: string): Promise<ChatMessage[]> {
-    const turns: (readonly ChatMessage[])[] = [];
+  /** Returns a response and all responses before it, the oldest first. */
+  async turnsUpTo(id: string): Promise<StoredResponse[]> {
+    const turns: StoredResponse[] = [];
     for (let next: string | null = id; next !== null;) {
-      const { response, messages }: StoredResponse = await this.#read(next, 'previous_response_id');
-      turns.push(messages);
-      next = response.previous_response_id;
+      const turn: StoredResponse = await this.#read(next, 'previous_response_id');
+      turns.push(turn);
+      next = turn.response.previous_response_id;
     }
-    return turns.reverse().flat();
+    return turns.reverse();
   }
 
   /** Returns the items with the output items that references name. */
-  async #withoutReferences(items: readonly InputItem[]): Promise<InputItem[]> {
-    const resolved: InputItem[] = [];
+  async withoutReferences<Item extends StoredItem>(items: readonly Item[]): Promise<Item[]> {
+    const resolved: Item[] = [];
     for (const [i, item] of items.entries())
-      resolved.push(item.type === REFERENCE ? await this.#referenced(item.id ?? '', `input[${i}].id`) : item);
+      resolved.push(
+        item.type === REFERENCE ? ((await this.#referenced(item.id ?? '', `input[${i}].id`)) as Item) : item,
+      );
     return resolved;
   }
 
-  async #referenced(itemId: string, param: string): Promise<InputItem> {
+  async #referenced(itemId: string, param: string): Promise<StoredItem> {
     const { response } = await this.#read(responseIdOf(itemId) ?? itemId, param);
     const found = response.output.find(({ id }) => id === itemId);
     if (found === undefined) throw notFound(itemId, param);
     return found;
-  }
-
-  /** Returns the conversation of a request, and the messages that this request adds to it. */
-  async conversationOf(call: ResponsesCall): Promise<{ messages: Messages; own: () => readonly ChatMessage[] }> {
-    const { messages, instructions, items, previousResponseId } = call;
-    if (messages !== undefined) return { messages, own: () => toMessages(items) };
-    const own = toMessages(await this.#withoutReferences(items));
-    const earlier = previousResponseId === undefined ? [] : await this.#messagesUpTo(previousResponseId);
-    const all = withSystemFirst(instructions, [...earlier, ...own]);
-    checkNotEmpty(all, 'input');
-    return { messages: all, own: () => own };
   }
 }
 

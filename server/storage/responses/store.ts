@@ -1,14 +1,15 @@
-import type { ChatMessage } from '../../../ts';
-import type { InputItem } from './schema';
+/** An item of the input or output of a response. */
+export interface StoredItem {
+  readonly type?: string | undefined;
+  readonly id?: string | undefined;
+}
 
 /** A response and what a later request needs to continue it. */
 export interface StoredResponse {
   /** The response as it was sent. */
-  response: { id: string; previous_response_id: string | null; output: readonly { id: string }[] };
+  response: { id: string; previous_response_id: string | null; output: readonly StoredItem[] };
   /** The input of the request, without earlier turns. */
-  input: readonly InputItem[];
-  /** The messages of this turn: those of the input and the model's. */
-  messages: readonly ChatMessage[];
+  input: readonly StoredItem[];
 }
 
 /** Keeps responses for later requests of the same owner. Another owner's response does not exist for it. */
@@ -33,6 +34,8 @@ export interface StoreLimits {
   /** How long a response is kept after its last use. */
   ttlMs: number;
 }
+
+export const DEFAULT_RESPONSE_LIMITS: StoreLimits = { maxBytes: 256 * 2 ** 20, ttlMs: 30 * 86_400_000 };
 
 interface Entry {
   owner: string;
@@ -77,7 +80,7 @@ export class UseOrder {
     share.keys.add(key);
     share.numBytes += numBytes;
     this.#numBytes += numBytes;
-    return [...this.#expired(), ...this.#excess(key)];
+    return [...this.dropExpired(), ...this.#excess(key)];
   }
 
   remove(key: string): void {
@@ -96,7 +99,8 @@ export class UseOrder {
     return usedMs + this.#limits.ttlMs < this.#now();
   }
 
-  #expired(): string[] {
+  /** Returns the keys of expired entries, which it forgets. */
+  dropExpired(): string[] {
     const dropped: string[] = [];
     for (const [key, { usedMs }] of this.#entries) {
       if (!this.isExpired(usedMs)) break;

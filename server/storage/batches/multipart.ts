@@ -1,6 +1,6 @@
 import { ApiError } from '../../base/errors';
 import { header, type HttpRequest, mediaType } from '../../http/transport';
-import { show } from '../openai/validate';
+import { show } from '../../base/json/validate';
 
 /** More parts than any client sends. Each costs time to parse. */
 const MAX_PARTS = 16;

@@ -3,7 +3,6 @@ import type { Log } from '../../base/log';
 import type { BatchStore } from './batch-store';
 import type { FileStore } from './file-store';
 import { type BatchLine, InvalidInput } from './input-file';
-import { MAX_RUNNING_BATCHES } from './limits';
 import { type BatchError, type BatchRecord, type BatchStatus, OPEN_STATUSES } from './records';
 import { type LineResult, RunningBatch } from './running-batch';
 
@@ -24,6 +23,10 @@ export interface BatchRunnerOptions {
   execute(this: void, batch: BatchRecord, line: BatchLine, signal: AbortSignal): Promise<LineOutcome>;
   /** Returns how many lines may be in progress. */
   numPlaces(this: void): number;
+  /** Returns how many lines of a batch may be in progress. Default: any number. */
+  numPlacesOf?(this: void, batch: BatchRecord): number;
+  /** Batches whose lines run in turn. Others wait for one of them to end. */
+  maxRunningBatches: number;
 }
 
 /** Until the next look for a place, while others use all of them. */
@@ -94,12 +97,16 @@ export class BatchRunner {
     for (let i = 0; i < this.#running.length; i++) {
       const batch = this.#running.shift()!;
       this.#running.push(batch);
-      const index = batch.pausedUntil > nowMs ? undefined : batch.take();
+      const index = batch.pausedUntil > nowMs || this.#isAtLimit(batch) ? undefined : batch.take();
       if (index === undefined) continue;
       void this.#runLine(batch, index);
       return true;
     }
     return false;
+  }
+
+  #isAtLimit({ record, numInProgress }: RunningBatch): boolean {
+    return numInProgress >= (this.#options.numPlacesOf?.(record) ?? Infinity);
   }
 
   async #runLine(batch: RunningBatch, index: number): Promise<void> {
@@ -150,7 +157,7 @@ export class BatchRunner {
   /** Whether a batch waits that may be opened. Those without lines to run need no place among the running ones. */
   get #hasToOpen(): boolean {
     if (this.#waiting.length === 0 || this.#openAfter > Date.now()) return false;
-    return this.#running.length < MAX_RUNNING_BATCHES || this.#waiting.some(isOver);
+    return this.#running.length < this.#options.maxRunningBatches || this.#waiting.some(isOver);
   }
 
   async #openWaiting(): Promise<void> {

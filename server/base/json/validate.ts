@@ -1,8 +1,6 @@
 import type { TSchema } from 'typebox' with { 'resolution-mode': 'import' };
-import { ApiError, type ApiErrorCode } from '../../base/errors';
+import { ApiError, type ApiErrorCode } from '../errors';
 import { type NullMap, withoutNulls } from './nulls';
-import { MAX_INPUTS } from './pooling-schema';
-import { MAX_PROMPTS } from './schema';
 import type { Schema, Static } from './schema-types';
 
 /** One of the errors that `typebox/schema` reports. */
@@ -105,8 +103,8 @@ function countValues(value: unknown): number {
   return Object.values(value).reduce<number>((sum, field) => sum + countValues(field), 1);
 }
 
-/** Longer lists of prompts are refused for their length. */
-const MAX_CHECKED_ITEMS = Math.max(MAX_PROMPTS, MAX_INPUTS);
+/** Longer lists of prompts are refused for their length before. */
+const MAX_CHECKED_ITEMS = 2_048;
 
 /**
  * Lists of token ids may hold millions. The checker gets one id if all are valid, otherwise the ids from the first

@@ -40,6 +40,8 @@ export interface BatchRecord {
   /** As `ClientIdentity.cacheSalt`. */
   readonly cacheSalt: string;
   readonly endpoint: string;
+  /** See `BatchOrder`. */
+  readonly deploymentId?: string;
   readonly inputFileId: string;
   /** Where results are written. Clients see the files when the batch has ended, if they have lines. */
   readonly outputFileId: string;

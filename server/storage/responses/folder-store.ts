@@ -91,6 +91,25 @@ export class FolderResponseStore implements ResponseStore {
     }
   }
 
+  /** Deletes what has expired. Otherwise it is deleted when another response is used. */
+  async dropExpired(): Promise<void> {
+    await this.#drop(this.#order.dropExpired());
+  }
+
+  /**
+   * Deletes the responses of owners who no longer exist.
+   * @param readOwners Returns all owners. Called after the folder is read, so that no new owner is missed.
+   */
+  async keepOwners(readOwners: () => Promise<readonly string[]>): Promise<void> {
+    const folders = await readdir(this.#folder);
+    const kept = new Set((await readOwners()).map(folderOf));
+    for (const folder of folders.filter((name) => !kept.has(name))) {
+      for (const name of await readdir(join(this.#folder, folder)).catch(() => []))
+        this.#order.remove(join(folder, name));
+      await rm(join(this.#folder, folder), { recursive: true, force: true });
+    }
+  }
+
   async #drop(names: readonly string[]): Promise<void> {
     for (const name of names) await rm(join(this.#folder, name), { force: true });
   }
@@ -98,7 +117,11 @@ export class FolderResponseStore implements ResponseStore {
 
 /** NOTE: `id` comes from a client. `isResponseId` has checked that it is a plain name. */
 function nameOf(owner: string, id: string): string {
-  return join(createHash('sha256').update(owner).digest('hex').slice(0, 32), id + SUFFIX);
+  return join(folderOf(owner), id + SUFFIX);
+}
+
+function folderOf(owner: string): string {
+  return createHash('sha256').update(owner).digest('hex').slice(0, 32);
 }
 
 interface StoredFile {

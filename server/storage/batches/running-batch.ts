@@ -138,6 +138,8 @@ export class RunningBatch {
 
   /** Ends the lines in progress. Lines without a result do not run. */
   stop(): void {
+    // Nothing waits for the end of a pause any more. A later pause after an error holds.
+    if (!this.isStopped) this.pausedUntil = 0;
     this.isStopped = true;
     this.#aborter.abort();
   }

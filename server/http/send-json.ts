@@ -1,5 +1,5 @@
-import type { HttpReply } from '../../http/transport';
-import { formatUsage, type ReplicaUsage, USAGE_HEADER } from '../../http/replica-headers';
+import type { HttpReply } from './transport';
+import { formatUsage, type ReplicaUsage, USAGE_HEADER } from './replica-headers';
 
 /** Sends a response. @param usage Token usage to report to the gateway in a header. */
 export function sendJson(reply: HttpReply, body: object, requestId?: string, usage?: ReplicaUsage): void {

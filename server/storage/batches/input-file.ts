@@ -1,8 +1,9 @@
 import { type FileHandle, open } from 'node:fs/promises';
+import { topLevelValues } from '../../base/json/top-level';
 import { readLines } from './lines';
 import { MAX_CUSTOM_ID_LENGTH, MAX_ERRORS, MAX_LINES } from './limits';
 import type { BatchError } from './records';
-import { show } from '../openai/validate';
+import { show } from '../../base/json/validate';
 
 /** One request of a batch. */
 export interface BatchLine {
@@ -92,10 +93,12 @@ export class InputFile {
       if (bytesRead === 0) throw new Error('the input file of a batch became shorter');
       done += bytesRead;
     }
+    // Parsing the body and writing it again would lose digits of a seed.
+    const { start, end } = topLevelValues(bytes).get('body')!;
     const { custom_id: customId, body } = JSON.parse(bytes.toString()) as { custom_id: string; body: object };
     return {
       customId,
-      body: bodyText(bytes) ?? Buffer.from(JSON.stringify(body)),
+      body: bytes.subarray(start, end),
       isStream: 'stream' in body && body.stream === true,
     };
   }
@@ -136,41 +139,4 @@ function checkLine(bytes: Buffer, endpoint: string): string | Omit<BatchError, '
 
 function isBlank(bytes: Buffer): boolean {
   return bytes.every((byte) => byte === 0x20 || byte === 0x09 || byte === 0x0d);
-}
-
-const BODY_KEY = Buffer.from('"body"');
-const [QUOTE, BACKSLASH, COLON, COMMA, OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT] = Buffer.from('"\\:,[]{}');
-
-/**
- * Returns the text of the last top-level `body`: parsing and writing it again would lose digits of a seed. Undefined if
- * the key is written with escapes.
- */
-function bodyText(bytes: Buffer): Buffer | undefined {
-  let depth = 0;
-  let key: Buffer | undefined;
-  let string = bytes.subarray(0, 0);
-  let start = 0;
-  let found: Buffer | undefined;
-  const endValue = (end: number): void => {
-    if (key?.equals(BODY_KEY) === true) found = bytes.subarray(start, end);
-    key = undefined;
-  };
-  for (let i = 0; i < bytes.length; i++) {
-    const byte = bytes[i];
-    if (byte === QUOTE) {
-      const begin = i++;
-      while (bytes[i] !== QUOTE) i += bytes[i] === BACKSLASH ? 2 : 1;
-      string = bytes.subarray(begin, i + 1);
-    } else if (byte === OPEN_LIST || byte === OPEN_OBJECT) {
-      depth++;
-    } else if (byte === CLOSE_LIST || byte === CLOSE_OBJECT) {
-      if (--depth === 0) endValue(i);
-    } else if (depth === 1 && byte === COLON) {
-      key = string;
-      start = i + 1;
-    } else if (depth === 1 && byte === COMMA) {
-      endValue(i);
-    }
-  }
-  return found;
 }

@@ -1,0 +1,78 @@
+/** Where a value is in a text: from `start` up to `end`, with the blanks around it. */
+export interface ValueRange {
+  start: number;
+  end: number;
+}
+
+const [QUOTE, BACKSLASH, COLON, COMMA, OPEN_LIST, CLOSE_LIST, OPEN_OBJECT, CLOSE_OBJECT] = Buffer.from('"\\:,[]{}');
+
+/**
+ * Returns where the values of a valid JSON object are, by the names of their fields. Of several fields with one name
+ * the last counts, as for JSON.parse. Nothing is parsed but names with escapes: parsing a value and writing it again
+ * would lose digits of long numbers.
+ */
+export function topLevelValues(bytes: Buffer): Map<string, ValueRange> {
+  const found = new Map<string, ValueRange>();
+  let depth = 0;
+  let key: string | undefined;
+  let string: ValueRange = { start: 0, end: 0 };
+  let start = 0;
+  const endValue = (end: number): void => {
+    if (key !== undefined) found.set(key, { start, end });
+    key = undefined;
+  };
+  for (let i = 0; i < bytes.length; i++) {
+    const byte = bytes[i];
+    if (byte === QUOTE) {
+      string = { start: i, end: stringEnd(bytes, i) };
+      i = string.end - 1;
+    } else if (byte === OPEN_LIST || byte === OPEN_OBJECT) {
+      depth++;
+    } else if (byte === CLOSE_LIST || byte === CLOSE_OBJECT) {
+      if (--depth === 0) endValue(i);
+    } else if (depth === 1 && byte === COLON) {
+      key = nameAt(bytes, string);
+      start = i + 1;
+    } else if (depth === 1 && byte === COMMA) {
+      endValue(i);
+    }
+  }
+  return found;
+}
+
+/** Returns the place after the closing quote of the string that begins at `start`, or the end of the text. */
+function stringEnd(bytes: Buffer, start: number): number {
+  for (let end = bytes.indexOf(QUOTE, start + 1); end >= 0; end = bytes.indexOf(QUOTE, end + 1)) {
+    let numBackslashes = 0;
+    while (bytes[end - 1 - numBackslashes] === BACKSLASH) numBackslashes++;
+    if (numBackslashes % 2 === 0) return end + 1;
+  }
+  return bytes.length;
+}
+
+function nameAt(bytes: Buffer, { start, end }: ValueRange): string {
+  const text = bytes.toString('utf8', start, end);
+  return text.includes('\\') ? (JSON.parse(text) as string) : text.slice(1, -1);
+}
+
+/** Returns an object with other values at top-level fields, as JSON texts. New fields come first. */
+export function withTopLevelValues(
+  bytes: Buffer,
+  found: ReadonlyMap<string, ValueRange>,
+  values: Readonly<Record<string, string>>,
+): Buffer {
+  const changes = Object.entries(values).map(([name, text]): ValueRange & { text: string } => {
+    const range = found.get(name);
+    if (range !== undefined) return { ...range, text };
+    const first = bytes.indexOf(OPEN_OBJECT) + 1;
+    const isOnly = found.size === 0;
+    return { start: first, end: first, text: `${JSON.stringify(name)}:${text}${isOnly ? '' : ','}` };
+  });
+  const pieces: Buffer[] = [];
+  let at = 0;
+  for (const { start, end, text } of changes.sort((a, b) => a.start - b.start)) {
+    pieces.push(bytes.subarray(at, start), Buffer.from(text));
+    at = end;
+  }
+  return Buffer.concat([...pieces, bytes.subarray(at)]);
+}

@@ -1,0 +1,54 @@
+import { ApiError, header, mediaType, RecordedReply, RESPONSES_PATH, type StreamedRequest } from 'capstan/internal';
+import { modelOf } from './fallbacks';
+import type { RequestedModel } from './model-api';
+import { mustStream } from './model-body';
+import type { OwnerRequest, OwnerStorage } from './owner-storage';
+
+/** The parts of a call that change if its response is kept. */
+export interface KeptCall {
+  request: StreamedRequest;
+  model: RequestedModel | undefined;
+  reply: RecordedReply;
+  settled(): Promise<void>;
+}
+
+/**
+ * Prepares a call whose response is kept. Returns undefined for any other call. Bodies that are forwarded while they
+ * arrive are not read, so their responses are not kept.
+ */
+export async function keepCall(
+  storage: OwnerStorage,
+  owner: Pick<OwnerRequest, 'requestId' | 'ownerId'>,
+  { request, path, model, reply }: Omit<KeptCall, 'settled'> & { path: string },
+): Promise<KeptCall | undefined> {
+  if (request.method !== 'POST' || path !== RESPONSES_PATH || mustStream(request)) return undefined;
+  if ((mediaType(request) ?? 'application/json') !== 'application/json') return undefined;
+  if (header(request, 'content-encoding') !== undefined) return undefined;
+  const whole = model === undefined ? await request.readBody() : model.body.whole;
+  if (whole === undefined) return undefined;
+  const kept = await storage.keepResponse(owner, whole, reply);
+  if (kept === undefined) return { request: withBody(request, whole), model, reply, settled: () => Promise.resolve() };
+  return {
+    request: withBody(request, kept.body),
+    model: model === undefined ? undefined : withWhole(model, kept.body),
+    reply: new RecordedReply(kept.reply, {}),
+    settled: () => kept.settled(),
+  };
+}
+
+function withBody(request: StreamedRequest, body: Buffer): StreamedRequest {
+  return {
+    ...request,
+    headers: request.headers.map(([name, value]) => [name, name === 'content-length' ? String(body.length) : value]),
+    readBody: () => Promise.resolve(body),
+    bodyPieces: async function* () {
+      yield await Promise.resolve(body);
+    },
+  };
+}
+
+function withWhole(model: RequestedModel, whole: Buffer): RequestedModel {
+  const changed = modelOf(whole);
+  if (changed === undefined) throw new ApiError('internal_error', 'A request for a response has lost its field model');
+  return { ...model, body: changed.body };
+}

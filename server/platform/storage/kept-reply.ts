@@ -1,0 +1,213 @@
+import { type HttpReply, namedEvent, type ReplyHeaders, type ReplyStream } from 'capstan/internal';
+
+/** Longer responses pass unchanged and are not kept. */
+const MAX_RESPONSE_BYTES = 16 * 2 ** 20;
+const LINE_FEED = 0x0a;
+const RETURN = 0x0d;
+/** The events that have the response object, by their first bytes. */
+const WITH_RESPONSE =
+  /^event: ?response\.[a-z_]+\r?$|"type": ?"response\.(?:created|queued|in_progress|completed|incomplete|failed)"/m;
+const HEAD_BYTES = 256;
+
+/** A response object of the interface `/v1/responses`. */
+export type WireResponse = Readonly<Record<string, unknown>>;
+
+/** What becomes of the response objects that pass. */
+export interface ResponseRewriter {
+  /** Returns the object as the client gets it before the response has ended, or without keeping it. */
+  shown(response: WireResponse): WireResponse;
+  /** Keeps a response that has ended, and returns it as the client gets it. Does not reject. */
+  kept(response: WireResponse): Promise<WireResponse>;
+}
+
+/** Receives a replica's response, and passes it on with the changes of a rewriter. Everything else passes unchanged. */
+export class KeptReply implements HttpReply {
+  readonly #reply: HttpReply;
+  readonly #rewriter: ResponseRewriter;
+  #hasStarted = false;
+  #settled: Promise<void> | undefined;
+
+  constructor(reply: HttpReply, rewriter: ResponseRewriter) {
+    this.#reply = reply;
+    this.#rewriter = rewriter;
+  }
+
+  get hasStarted(): boolean {
+    return this.#hasStarted || this.#reply.hasStarted;
+  }
+
+  /** Resolves when everything has been passed on. */
+  async settled(): Promise<void> {
+    await this.#settled;
+  }
+
+  send(status: number, headers: ReplyHeaders, body: string | Uint8Array | null): void {
+    this.#hasStarted = true;
+    if (body === null || !isJson(status, headers)) return this.#reply.send(status, headers, body);
+    this.#settled = this.#rewritten(toBuffer(body)).then((text) => this.#reply.send(status, headers, text));
+  }
+
+  stream(status: number, headers: ReplyHeaders): ReplyStream {
+    this.#hasStarted = true;
+    if (isJson(status, headers)) return this.#collect(status, headers);
+    const stream = this.#reply.stream(status, headers);
+    if (status !== 200 || !/^text\/event-stream\b/i.test(contentType(headers))) return stream;
+    const events = new EventRewriter(stream, this.#rewriter);
+    return {
+      write: (data) => events.take(toBuffer(data)),
+      drained: () => stream.drained(),
+      end: () => {
+        this.#settled = events.end();
+      },
+      destroy: () => stream.destroy(),
+    };
+  }
+
+  /** A JSON response that arrives in pieces. One that is too long is passed on from there. */
+  #collect(status: number, headers: ReplyHeaders): ReplyStream {
+    const pieces: Buffer[] = [];
+    let numBytes = 0;
+    let passing: ReplyStream | undefined;
+    return {
+      write: (data) => {
+        const piece = toBuffer(data);
+        if (passing !== undefined) return passing.write(piece);
+        pieces.push(piece);
+        numBytes += piece.length;
+        if (numBytes <= MAX_RESPONSE_BYTES) return true;
+        passing = this.#reply.stream(status, headers);
+        return passing.write(Buffer.concat(pieces.splice(0)));
+      },
+      drained: () => passing?.drained() ?? Promise.resolve(),
+      end: () => {
+        if (passing !== undefined) return passing.end();
+        this.#settled = this.#rewritten(Buffer.concat(pieces)).then((body) => this.#reply.send(status, headers, body));
+      },
+      destroy: () => (passing ?? this.#reply.stream(status, headers)).destroy(),
+    };
+  }
+
+  async #rewritten(body: Buffer): Promise<Buffer | string> {
+    const response = parsed(body.toString());
+    return isResponse(response) ? JSON.stringify(await this.#rewriter.kept(response)) : body;
+  }
+}
+
+/** Rewrites the events of a stream that have the response object. */
+class EventRewriter {
+  readonly #stream: ReplyStream;
+  readonly #rewriter: ResponseRewriter;
+  /** The pieces of the event that has not ended. */
+  #event: Buffer[] = [];
+  #numBytes = 0;
+  #isLineBlank = true;
+  /** The last event is being kept. Everything after it waits. */
+  #tail: Promise<unknown> | undefined;
+
+  constructor(stream: ReplyStream, rewriter: ResponseRewriter) {
+    this.#stream = stream;
+    this.#rewriter = rewriter;
+  }
+
+  /** Returns whether the client reads as fast. */
+  take(piece: Buffer): boolean {
+    let isFast = true;
+    let eventStart = 0;
+    let lineStart = 0;
+    for (let end = piece.indexOf(LINE_FEED); end >= 0; end = piece.indexOf(LINE_FEED, lineStart)) {
+      const isBlank = this.#isLineBlank && isBlankFrom(piece, lineStart, end);
+      this.#isLineBlank = true;
+      lineStart = end + 1;
+      if (!isBlank) continue;
+      isFast = this.#pass(piece.subarray(eventStart, lineStart)) && isFast;
+      eventStart = lineStart;
+    }
+    this.#isLineBlank &&= isBlankFrom(piece, lineStart, piece.length);
+    if (eventStart < piece.length) this.#hold(piece.subarray(eventStart));
+    return isFast;
+  }
+
+  async end(): Promise<void> {
+    if (this.#event.length > 0) this.#write(Buffer.concat(this.#event.splice(0)));
+    await this.#tail;
+    this.#stream.end();
+  }
+
+  #hold(piece: Buffer): void {
+    this.#event.push(piece);
+    this.#numBytes += piece.length;
+    // An event that is too long is no longer held. Its beginning is not that of an event any more.
+    if (this.#numBytes > MAX_RESPONSE_BYTES) {
+      this.#write(Buffer.concat(this.#event.splice(0)));
+      this.#numBytes = 0;
+    }
+  }
+
+  #pass(last: Buffer): boolean {
+    const event = this.#event.length === 0 ? last : Buffer.concat([...this.#event.splice(0), last]);
+    this.#numBytes = 0;
+    if (!WITH_RESPONSE.test(event.toString('latin1', 0, HEAD_BYTES))) return this.#write(event);
+    const data = dataOf(event.toString());
+    if (typeof data?.type !== 'string' || !isResponse(data.response)) return this.#write(event);
+    const { type, response } = data;
+    if (type !== 'response.completed' && type !== 'response.incomplete')
+      return this.#write(eventText(data, this.#rewriter.shown(response)));
+    const keeping = this.#rewriter.kept(response);
+    this.#tail = (this.#tail ?? Promise.resolve()).then(async () => this.#stream.write(eventText(data, await keeping)));
+    return true;
+  }
+
+  #write(data: Buffer | string): boolean {
+    if (this.#tail === undefined) return this.#stream.write(data);
+    this.#tail = this.#tail.then(() => this.#stream.write(data));
+    return true;
+  }
+}
+
+interface EventData {
+  type?: unknown;
+  response?: unknown;
+}
+
+function eventText(data: EventData, response: WireResponse): string {
+  return namedEvent(String(data.type), { ...data, response });
+}
+
+function dataOf(event: string): EventData | undefined {
+  const lines = event.split(/\r?\n/).flatMap((line) => (line.startsWith('data:') ? [line.slice('data:'.length)] : []));
+  const value = parsed(lines.join('\n'));
+  return isObject(value) ? value : undefined;
+}
+
+function isResponse(value: unknown): value is WireResponse {
+  return isObject(value) && value.object === 'response' && typeof value.id === 'string' && Array.isArray(value.output);
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+function isBlankFrom(piece: Buffer, start: number, end: number): boolean {
+  return end === start || (end === start + 1 && piece[start] === RETURN);
+}
+
+function isJson(status: number, headers: ReplyHeaders): boolean {
+  return status === 200 && /^application\/json\b/i.test(contentType(headers));
+}
+
+function contentType(headers: ReplyHeaders): string {
+  const name = Object.keys(headers).find((candidate) => candidate.toLowerCase() === 'content-type');
+  return name === undefined ? '' : String(headers[name]);
+}
+
+function toBuffer(data: string | Uint8Array): Buffer {
+  return typeof data === 'string' ? Buffer.from(data) : Buffer.from(data.buffer, data.byteOffset, data.byteLength);
+}

@@ -1,0 +1,248 @@
+/** What becomes of lines, places of lines, and the bytes of responses that are kept. */
+import type { Access } from '../../../../server/access';
+import type { HttpReply, ReplyHeaders, StreamedRequest } from '../../../../server/http/transport';
+import { topLevelValues, withTopLevelValues } from '../../../../server/base/json/top-level';
+import { Targets } from '../../../../server/platform/gateway/targets';
+import { GatewayLines } from '../../../../server/platform/storage/gateway-lines';
+import { KeptReply, type WireResponse } from '../../../../server/platform/storage/kept-reply';
+import { LinePlaces } from '../../../../server/platform/storage/line-places';
+import type { BatchRecord } from '../../../../server/storage/batches/records';
+import { MemoryReply } from '../../../fakes/memory-exchange';
+import { target } from '../gateway/support';
+
+const RECORD = {
+  id: 'batch_1',
+  ownerId: 'own_1',
+  keyId: 'key_1',
+  address: '192.0.2.1',
+  endpoint: '/v1/chat/completions',
+} as BatchRecord;
+const line = (customId = 'a', body = '{"model":"chat"}') => ({ customId, body: Buffer.from(body), isStream: false });
+
+describe('the outcome of a line', () => {
+  type Answer = (reply: HttpReply, request: StreamedRequest) => void;
+
+  function linesOf(answer: Answer, identity: object = { ok: true }): GatewayLines {
+    return new GatewayLines({
+      gateway: {
+        observe: (request, reply) => {
+          answer(reply, request);
+          return Promise.resolve();
+        },
+      },
+      targets: new Targets(),
+      access: { identifyById: () => identity } as unknown as Access,
+      linesPerReplica: 2,
+    });
+  }
+
+  const sending =
+    (status: number, body: string, headers: ReplyHeaders = {}): Answer =>
+    (reply) =>
+      reply.send(status, headers, body);
+  const failing = (code: string, headers: ReplyHeaders = {}): Answer =>
+    sending(503, JSON.stringify({ error: { code } }), headers);
+  const run = (lines: GatewayLines, one = line()) => lines.execute(RECORD, one, new AbortController().signal);
+
+  test.each([
+    ['queue_full', 1_000],
+    ['rate_limit_exceeded', 5_000],
+    ['budget_exceeded', 60_000],
+    ['model_loading', 2_000],
+    ['deployment_not_ready', 2_000],
+    ['deployment_paused', 30_000],
+    ['deployment_failed', 30_000],
+    ['shutting_down', 2_000],
+  ])('waits after %s', async (code, afterMs) => {
+    const lines = linesOf(failing(code));
+    for (let i = 0; i < 5; i++) expect(await run(lines)).toEqual({ kind: 'retry', afterMs });
+    expect(await run(linesOf(failing(code, { 'Retry-After': '7' })))).toEqual({ kind: 'retry', afterMs: 7_000 });
+    expect(await run(linesOf(failing(code, { 'retry-after': '700' })))).toEqual({ kind: 'retry', afterMs: 60_000 });
+  });
+
+  test.each(['upstream_unavailable', 'upstream_timeout', 'engine_dead', 'model_load_failed'])(
+    'is an error after %s three times',
+    async (code) => {
+      const lines = linesOf(failing(code));
+      const kinds = [];
+      for (let i = 0; i < 6; i++) kinds.push((await run(lines)).kind);
+      expect(kinds).toEqual(['retry', 'retry', 'done', 'retry', 'retry', 'done']);
+    },
+  );
+
+  test.each<[string, Answer]>([
+    ['no JSON', sending(200, '<html>')],
+    ['no object', sending(200, 'null')],
+    ['half of a response', (reply) => void reply.stream(200, {}).write('{"a":')],
+    ['a response that is too long', sending(200, JSON.stringify({ text: 'x'.repeat(17 << 20) }))],
+    ['no response', () => {}],
+  ])('is an error after %s, three times', async (_name, answer) => {
+    const lines = linesOf(answer);
+    expect([await run(lines), await run(lines)].map(({ kind }) => kind)).toEqual(['retry', 'retry']);
+    const outcome = await run(lines);
+    expect(outcome).toMatchObject({ kind: 'done', result: { status: 502 } });
+    expect(JSON.stringify(outcome)).toContain('complete JSON object');
+  });
+
+  test('is what the deployment says, otherwise', async () => {
+    expect(await run(linesOf(sending(404, '{"error":{"code":"model_not_found"}}')))).toMatchObject({
+      kind: 'done',
+      result: { status: 404, body: '{"error":{"code":"model_not_found"}}' },
+    });
+    expect(await run(linesOf(sending(500, '{\n"a": 1}')))).toMatchObject({ result: { status: 500, body: '{"a":1}' } });
+    expect(await run(linesOf(sending(200, '{}')), { ...line(), isStream: true })).toMatchObject({
+      result: { status: 400 },
+    });
+  });
+
+  test.each([
+    ['invalid_api_key', 'refused'],
+    ['ip_not_allowed', 'refused'],
+    ['auth_unavailable', 'retry'],
+    ['budget_exceeded', 'retry'],
+  ])('of a key with %s is %s, and nothing is sent', async (code, kind) => {
+    const sent: string[] = [];
+    const lines = linesOf((_reply, { path }) => sent.push(path), { ok: false, code, message: 'no' });
+    expect((await run(lines)).kind).toBe(kind);
+    expect(sent).toEqual([]);
+  });
+
+  test('the places of a batch are those of its deployments, and one at least', () => {
+    const targets = new Targets();
+    const lines = new GatewayLines({ gateway: {} as never, targets, access: {} as never, linesPerReplica: 2 });
+    expect(lines.numPlacesOf(RECORD)).toBe(1);
+    const replica = { id: 'r', secret: '', isBuiltin: true, address: { type: 'unix', path: '/x' } } as const;
+    targets.set(target('one', [replica, replica]));
+    targets.set(target('two', [replica]));
+    targets.set(target('foreign', [replica], { ownerId: 'own_2' }));
+    expect(lines.numPlacesOf(RECORD)).toBe(6);
+    expect(lines.numPlacesOf({ ...RECORD, deploymentId: 'dep_two' })).toBe(2);
+    expect(lines.numPlacesOf({ ...RECORD, deploymentId: 'dep_gone' })).toBe(1);
+  });
+});
+
+test('lines enter a deployment while it has places, and one in any case', async () => {
+  let capacity = 0;
+  const places = new LinePlaces(() => capacity);
+  const { signal } = new AbortController();
+  const entered: string[] = [];
+  const enter = (name: string, until = signal) =>
+    places.enter('dep', until).then((leave) => {
+      entered.push(name);
+      return leave;
+    });
+  const leaveA = await enter('a');
+  const b = enter('b');
+  const c = enter('c');
+  const aborter = new AbortController();
+  const d = enter('d', aborter.signal);
+  await places.enter('other', signal);
+  expect(entered).toEqual(['a']);
+  aborter.abort();
+  (await d)();
+  expect(entered).toEqual(['a', 'd']);
+  capacity = 2;
+  leaveA();
+  leaveA();
+  for (const leave of await Promise.all([b, c])) leave();
+  expect(entered).toEqual(['a', 'd', 'b', 'c']);
+});
+
+describe('a kept response', () => {
+  const rewriter = {
+    shown: (response: WireResponse) => ({ ...response, store: true }),
+    kept: async (response: WireResponse) => {
+      await Promise.resolve();
+      return { ...response, store: true, isKept: true };
+    },
+  };
+  const response = { id: 'resp_1', object: 'response', status: 'completed', output: [], text: 'ä\n'.repeat(3) };
+  const events = (end: string) =>
+    [
+      ': ping',
+      `event: response.created${end}data: ${JSON.stringify({ type: 'response.created', response })}`,
+      `event: response.output_text.delta${end}data: {"type":"response.output_text.delta","delta":"\\"response.created\\""}`,
+      `data: ${JSON.stringify({ type: 'response.completed', response })}`,
+      'event: error',
+    ].map((event) => event + end + end);
+
+  test.each([
+    ['\n', 1],
+    ['\n', 7],
+    ['\n', 10_000],
+    ['\r\n', 1],
+    ['\r\n', 10_000],
+  ])('is found in a stream with line ends %j in pieces of %d bytes', async (end, size) => {
+    const reply = new MemoryReply();
+    const kept = new KeptReply(reply, rewriter);
+    const stream = kept.stream(200, { 'Content-Type': 'text/event-stream; charset=utf-8' });
+    const bytes = Buffer.from(`${events(end).join('')}event: half`);
+    for (let at = 0; at < bytes.length; at += size) stream.write(bytes.subarray(at, at + size));
+    stream.end();
+    await kept.settled();
+    const [ping, , delta, , error] = events(end);
+    expect(reply.text).toBe(
+      [
+        ping,
+        `event: response.created\ndata: ${JSON.stringify({ type: 'response.created', response: { ...response, store: true } })}\n\n`,
+        delta,
+        `event: response.completed\ndata: ${JSON.stringify({ type: 'response.completed', response: { ...response, store: true, isKept: true } })}\n\n`,
+        error,
+        'event: half',
+      ].join(''),
+    );
+  });
+
+  test.each([false, true])('is found in a body (in pieces: %s)', async (isStream) => {
+    const reply = new MemoryReply();
+    const kept = new KeptReply(reply, rewriter);
+    const headers = { 'content-type': 'application/json' };
+    const text = JSON.stringify(response);
+    if (isStream) {
+      const stream = kept.stream(200, headers);
+      expect(kept.hasStarted).toBe(true);
+      for (const byte of Buffer.from(text)) stream.write(Buffer.from([byte]));
+      stream.end();
+    } else kept.send(200, headers, text);
+    await kept.settled();
+    expect(JSON.parse(reply.text)).toEqual({ ...response, store: true, isKept: true });
+  });
+
+  test.each<[string, number, string, string]>([
+    ['an error', 400, 'application/json', JSON.stringify(response)],
+    ['another object', 200, 'application/json', '{"object": "error"}'],
+    ['no JSON', 200, 'application/json', '{"object":'],
+    ['another type', 200, 'text/plain', JSON.stringify(response)],
+    ['a response that is too long', 200, 'application/json', JSON.stringify({ ...response, x: 'x'.repeat(17 << 20) })],
+  ])('%s passes unchanged', async (_name, status, type, text) => {
+    for (const isStream of [false, true]) {
+      if (!isStream && text.length > 16 << 20) continue;
+      const reply = new MemoryReply();
+      const kept = new KeptReply(reply, rewriter);
+      const headers = { 'Content-Type': type };
+      if (isStream) {
+        const stream = kept.stream(status, headers);
+        const half = Math.floor(text.length / 2);
+        stream.write(text.slice(0, half));
+        stream.write(text.slice(half));
+        stream.end();
+      } else kept.send(status, headers, text);
+      await kept.settled();
+      expect([reply.status, String(reply.text) === text]).toEqual([status, true]);
+    }
+  });
+});
+
+test('top-level values are found and replaced, whatever is around them', () => {
+  const text = '{"a" : [1, {"b": "}\\"],"}], "st\\u006fre":true,"n":1e400 ,"s":"x\\\\", "store": false}';
+  const bytes = Buffer.from(text);
+  const found = topLevelValues(bytes);
+  const valueOf = (name: string) => bytes.subarray(found.get(name)!.start, found.get(name)!.end).toString().trim();
+  expect([...found.keys()]).toEqual(['a', 'store', 'n', 's']);
+  expect(['a', 'store', 'n', 's'].map(valueOf)).toEqual(['[1, {"b": "}\\"],"}]', 'false', '1e400', '"x\\\\"']);
+  expect(withTopLevelValues(bytes, found, { s: '7', x: 'null', store: 'true' }).toString()).toBe(
+    '{"x":null,"a" : [1, {"b": "}\\"],"}], "st\\u006fre":true,"n":1e400 ,"s":7, "store":true}',
+  );
+  const empty = Buffer.from(' { } ');
+  expect(withTopLevelValues(empty, topLevelValues(empty), { a: '1' }).toString()).toBe(' {"a":1 } ');
+});
