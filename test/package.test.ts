@@ -24,8 +24,10 @@ test('import and require return the same exports', () => {
   expect(imported).toEqual(required);
 });
 
+const { version: installed } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
+
 /** Copies code to another package, as a bundler does, and prints the root that it finds there. */
-function runBundle(prepareApp: (folder: string) => void, version = '0.1.0') {
+function runBundle(prepareApp: (folder: string) => void, version = installed) {
   const folder = mkdtempSync(join(tmpdir(), 'capstan-bundle-'));
   mkdirSync(join(folder, 'out'));
   for (const name of ['package-root.js', 'errors.js']) cpSync(join(root, 'dist/ts', name), join(folder, 'out', name));
@@ -56,7 +58,7 @@ test('a bundle of another version than the installed package fails and says what
     symlinkSync(root, join(folder, 'node_modules/capstan'));
   }, '9.9.9');
   expect(stderr).toMatch(
-    /expected capstan 9\.9\.9, which is in the bundle, got 0\.1\.0[^]*npm install capstan@9\.9\.9/,
+    /expected capstan 9\.9\.9, which is in the bundle, got \d+\.\d+\.\d[^]*npm install capstan@9\.9\.9/,
   );
 });
 

@@ -113,8 +113,9 @@ function begin(name) {
   fs.rmSync(folder, { recursive: true, force: true });
   fs.mkdirSync(folder, { recursive: true });
   fs.copyFileSync(path.join(root, 'LICENSE'), path.join(folder, 'LICENSE'));
-  const readme = path.join(root, 'README.md');
-  if (name === 'capstan') fs.copyFileSync(readme, path.join(folder, 'README.md'));
+  if (name === 'capstan') {
+    for (const file of ['README.md', 'THIRD-PARTY.md']) fs.copyFileSync(path.join(root, file), path.join(folder, file));
+  }
   return folder;
 }
 

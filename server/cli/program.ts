@@ -6,6 +6,7 @@ import { UsageError } from '../base/usage-error';
 import { addChatCommand } from './commands/chat';
 import { addCompletionCommand } from './commands/completion';
 import { addDoctorCommand } from './commands/doctor';
+import { addHealthCommand } from './commands/health';
 import { addModelCommands } from './commands/models';
 import { addRunCommand } from './commands/run';
 import { addServeCommand, normalize } from './commands/serve';
@@ -34,6 +35,7 @@ export async function buildProgram(args: readonly string[], onExit: (code: numbe
   addChatCommand(program, onExit);
   addRunCommand(program, onExit);
   addDoctorCommand(program, onExit);
+  addHealthCommand(program, onExit);
   addCompletionCommand(program);
   return program;
 }

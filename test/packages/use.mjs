@@ -1,9 +1,10 @@
 // Uses an installation as its first user does, with Node alone: the library, `serve`, `serve --access-control` with a key,
 // and, with `--service`, `up` and a deployment. Run it in the folder of the installation. Prints start times.
 //
-//     node use.mjs [--service] [--main FILE]
+//     node use.mjs [--service] [--main FILE | --command FILE]
 //
 // --main: the program of `capstan`, for an installation without node_modules/.bin
+// --command: the single executable, or what starts it. It has no library.
 import { strictEqual } from 'node:assert';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -14,9 +15,12 @@ import { parseArgs } from 'node:util';
 
 const work = mkdtempSync(join(tmpdir(), 'capstan-use-'));
 const {
-  values: { service: usesService, main },
-} = parseArgs({ options: { service: { type: 'boolean', default: false }, main: { type: 'string' } } });
-const [command, ...first] = main === undefined ? [join('node_modules', '.bin', 'capstan')] : [process.execPath, main];
+  values: { service: usesService, main, command: executable },
+} = parseArgs({
+  options: { service: { type: 'boolean', default: false }, main: { type: 'string' }, command: { type: 'string' } },
+});
+const [command, ...first] =
+  main === undefined ? [executable ?? join('node_modules', '.bin', 'capstan')] : [process.execPath, main];
 const running = new Set();
 
 /** Starts a command. Resolves with its output when the pattern matches. */
@@ -115,7 +119,7 @@ async function useService(expected) {
   await stop(service);
 }
 
-try {
+async function useLibrary() {
   const { Engine } = await import('capstan');
   const begin = performance.now();
   const engine = await Engine.load('demo');
@@ -124,6 +128,20 @@ try {
   await engine.close();
   const [{ text }] = choices;
   console.log(`Node ${process.version}, instructions ${engine.info.isa}, model loaded in ${loadMs} ms: ${text}`);
+  return text;
+}
+
+function useCommand() {
+  const begin = performance.now();
+  const version = run('--version');
+  const ms = Math.round(performance.now() - begin);
+  const text = run('run', '-p', 'What is Capstan?', '--temperature', '0');
+  console.log(`capstan ${version}, printed after ${ms} ms: ${text}`);
+  return text;
+}
+
+try {
+  const text = executable === undefined ? await useLibrary() : useCommand();
   await useServer(text);
   await useKeys(text);
   if (usesService) await useService(text);

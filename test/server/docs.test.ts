@@ -11,6 +11,7 @@ import { addKeysCommand } from '../../server/cli/commands/keys';
 import { addChatCommand } from '../../server/cli/commands/chat';
 import { addCompletionCommand } from '../../server/cli/commands/completion';
 import { addDoctorCommand } from '../../server/cli/commands/doctor';
+import { addHealthCommand } from '../../server/cli/commands/health';
 import { addModelCommands } from '../../server/cli/commands/models';
 import { addRunCommand } from '../../server/cli/commands/run';
 import { addServeCommand } from '../../server/cli/commands/serve';
@@ -53,6 +54,7 @@ function program(): Command {
   addChatCommand(all, () => {});
   addRunCommand(all, () => {});
   addDoctorCommand(all, () => {});
+  addHealthCommand(all, () => {});
   addCompletionCommand(all);
   return all;
 }
@@ -351,7 +353,7 @@ test('every type in the tables of the library reference is declared on the page'
   expect(named.filter((name) => !known.includes(name) && !declared.includes(name))).toEqual([]);
 });
 
-/** Flags of esbuild, curl, useradd, systemctl and examples/rag.mjs. */
+/** Flags of esbuild, curl, useradd, systemctl, npm, git, gh, cosign, podman and programs of this repository. */
 const OF_OTHER_PROGRAMS = new Set([
   '--external',
   '--retry',
@@ -361,6 +363,18 @@ const OF_OTHER_PROGRAMS = new Set([
   '--now',
   '--embedder',
   '--reranker',
+  '--node',
+  '--provenance',
+  '--follow-tags',
+  '--repo',
+  '--certificate-oidc-issuer',
+  '--certificate-identity-regexp',
+  '--format',
+  '--build-arg',
+  '--cap-add',
+  '--cap-drop',
+  '--network',
+  '--security-opt',
 ]);
 
 test('every flag that a page names exists', () => {
