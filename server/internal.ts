@@ -65,6 +65,8 @@ export { randomBase62 } from './base/base62';
 export { trimBlanks } from './base/blanks';
 export { closeAll, type Closers, runAndClose } from './base/closers';
 export { DISK_FULL } from './base/disk-full';
+export { convertRequest, type ConvertedResponse } from './inference/conversion/convert';
+export { errorMessageIn } from './inference/conversion/upstream-reader';
 export { type ErrorStyle, errorStyleOf, isAnthropicPath } from './base/error-styles';
 export { ApiError, type ApiErrorCode, renderError } from './base/errors';
 export { type IdPrefix, newId } from './base/ids';
@@ -85,7 +87,11 @@ export { Cors, isPreflight, OPEN_CORS } from './http/cors';
 export { createTransport } from './http/create-transport';
 export { RecordedReply } from './http/recorded-reply';
 export {
+  ALLOWANCE_HEADER,
+  ENDED_USAGE_PATH,
+  formatAllowance,
   LOAD_HEADER,
+  parseAllowance,
   parseLoad,
   parseUsage,
   type ReplicaUsage,
@@ -94,6 +100,7 @@ export {
   USAGE_COMMENT,
   USAGE_HEADER,
 } from './http/replica-headers';
+export { sseData, SseSplitter } from './http/sse-splitter';
 export { requestIdOf } from './http/request-id';
 export { requestLogger } from './http/request-log';
 export type { RequestRecord } from './http/routes';

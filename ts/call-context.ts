@@ -16,6 +16,19 @@ export interface CallContext {
    * 0.
    */
   priority?: number;
+  /**
+   * Called once, when the prompt is tokenized and before the engine computes it. Returns the most completion tokens of
+   * each choice, or undefined for no further limit. An error that it throws ends the call.
+   */
+  onPrompt?: (prompt: PromptSize) => number | undefined;
+}
+
+/** What a call is going to compute. */
+export interface PromptSize {
+  promptTokens: number;
+  numChoices: number;
+  /** The most completion tokens of each choice that the call and the context allow. */
+  maxTokens: number;
 }
 
 /** The priority of calls without one. Higher numbers are background work. */
@@ -23,12 +36,20 @@ export const DEFAULT_PRIORITY = 0;
 /** The addon holds priorities as 32-bit integers. */
 const MAX_PRIORITY = 2 ** 31 - 1;
 
-export function checkContext(signal: unknown, cacheSalt: unknown, requestId: unknown, priority: unknown): void {
+export function checkContext(
+  signal: unknown,
+  cacheSalt: unknown,
+  requestId: unknown,
+  priority: unknown,
+  onPrompt?: unknown,
+): void {
   if (signal !== undefined && !(signal instanceof AbortSignal))
     throw CapstanError.argument('signal', 'an AbortSignal', signal);
   checkString('cacheSalt', cacheSalt);
   checkString('requestId', requestId);
   checkPriority(priority);
+  if (onPrompt !== undefined && typeof onPrompt !== 'function')
+    throw CapstanError.argument('onPrompt', 'a function', onPrompt);
 }
 
 export function checkPriority(priority: unknown): number {
@@ -41,8 +62,10 @@ export function splitContext<T extends CallContext>(
   context: CallContext,
 ): { context: CallContext; rest: Omit<T, keyof CallContext> } {
   if (typeof options !== 'object' || options === null) return { context, rest: options };
-  const { signal, cacheSalt, requestId, priority, ...rest } = options;
-  const given = Object.entries({ signal, cacheSalt, requestId, priority }).filter(([, value]) => value !== undefined);
+  const { signal, cacheSalt, requestId, priority, onPrompt, ...rest } = options;
+  const given = Object.entries({ signal, cacheSalt, requestId, priority, onPrompt }).filter(
+    ([, value]) => value !== undefined,
+  );
   return { context: { ...Object.fromEntries(given), ...context }, rest };
 }
 

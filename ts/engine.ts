@@ -20,7 +20,7 @@ import type { ChatEvent } from './events';
 import { Generation } from './generation';
 import { GrammarCache } from './grammar-cache';
 import { type LoadedModel, loadNative } from './load';
-import { type PreparedCall, toNativeRequest } from './native-request';
+import { limitOutput, type PreparedCall, toNativeRequest } from './native-request';
 import type { Model } from './model/model';
 import { type ChatOptions, prepareChat, renderChat } from './chat';
 import type { EngineOptions } from './options';
@@ -444,7 +444,7 @@ export class Engine {
   /** Runs one call from preparation to its end. A call that needs no asynchronous preparation is submitted at once. */
   #start<E extends ChatEvent>(
     method: string,
-    { signal, cacheSalt = '', requestId = randomUUID(), priority = DEFAULT_PRIORITY }: CallContext,
+    { signal, cacheSalt = '', requestId = randomUUID(), priority = DEFAULT_PRIORITY, onPrompt }: CallContext,
     prepare: (reservation: Reservation) => PreparedCall | Promise<PreparedCall>,
   ): Generation<E> {
     let nativeId: number | undefined;
@@ -474,6 +474,7 @@ export class Engine {
         adapterId,
       };
       reservation?.setPrompt(request.promptTokenIds);
+      if (onPrompt !== undefined) limitOutput(request, onPrompt);
       nativeId = this.#native.submit(request);
       this.#calls.set(nativeId, call);
       reservation?.release();
@@ -481,7 +482,7 @@ export class Engine {
     };
     const fail = (error: unknown) => call.fail(CapstanError.from(error));
     try {
-      checkContext(signal, cacheSalt, requestId, priority);
+      checkContext(signal, cacheSalt, requestId, priority, onPrompt);
       if (signal?.aborted === true)
         throw new CapstanError('aborted', 'The call was aborted before it started', { cause: signal.reason });
       if (this.#isClosed) throw closedError();

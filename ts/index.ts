@@ -7,7 +7,7 @@ export { MAX_BAD_WORDS } from './bad-words';
 export { type BatchOptions, type BatchRequest, type BatchResult } from './batch';
 export { type ChatOptions, type ToolChoice } from './chat';
 export type { ReasoningEffort } from './text/reasoning';
-export { type CallContext } from './call-context';
+export { type CallContext, type PromptSize } from './call-context';
 export { ChatSession, type ChatSessionOptions } from './chat-session';
 export { describeModel, type ModelDescription } from './describe';
 export { Engine, type GenerateOptions } from './engine';

@@ -1,4 +1,6 @@
 import type { NativeGrammar, NativeRequest, NativeThinkingBudget } from './addon-types';
+import type { CallContext } from './call-context';
+import { checkNumber } from './checks';
 import type { ChoiceReaderOptions } from './choice-reader';
 import { CapstanError } from './errors';
 import type { GrammarPlan } from './grammar-cache';
@@ -13,6 +15,18 @@ export interface PreparedCall {
   grammar: NativeGrammar | null;
   badWords: Int32Array[];
   thinkingBudget: NativeThinkingBudget | null;
+}
+
+/** Lowers `maxTokens` to what `onPrompt` returns. */
+export function limitOutput(
+  { promptTokenIds, numChoices, sampling }: Pick<NativeRequest, 'promptTokenIds' | 'numChoices' | 'sampling'>,
+  onPrompt: NonNullable<CallContext['onPrompt']>,
+): void {
+  const { maxTokens } = sampling;
+  const limit = onPrompt({ promptTokens: promptTokenIds.length, numChoices, maxTokens });
+  if (limit === undefined || limit >= maxTokens) return;
+  sampling.maxTokens = checkNumber('onPrompt', limit, { min: 1, max: maxTokens, isInteger: true });
+  sampling.minTokens = Math.min(sampling.minTokens, limit);
 }
 
 /** A call whose grammar, bad words and reasoning markers are not compiled or tokenized yet. */

@@ -22,6 +22,8 @@ export type IdPrefix =
   | 'whk'
   | 'whd'
   | 'idp'
+  | 'prc'
+  | 'bud'
   | 'file'
   | 'batch';
 

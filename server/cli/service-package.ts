@@ -9,6 +9,7 @@ const INSTALL = `npm install @capstan/service@${packageVersion()}`;
 export const SERVICE_COMMANDS: readonly string[] = [
   ...['up', 'deploy', 'deployments', 'versions', 'logs', 'containers', 'images', 'data', 'compute', 'orgs', 'quotas'],
   ...['accounts', 'canary', 'identity-providers', 'access', 'events', 'audit', 'tokens', 'webhooks', 'login', 'logout'],
+  ...['prices', 'budgets', 'spend'],
 ];
 
 /** Loads `@capstan/service`. Returns undefined if it is not installed. */

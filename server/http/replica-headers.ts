@@ -17,6 +17,13 @@ export const LOAD_HEADER = 'X-Capstan-Load';
  * `data: [DONE]`.
  */
 export const USAGE_HEADER = 'X-Capstan-Usage';
+/**
+ * Request: what the request may cost, in the form of {@link formatAllowance}. Prices and total have the same unit. The
+ * replica lowers the completion tokens to what the total pays.
+ */
+export const ALLOWANCE_HEADER = 'X-Capstan-Allowance';
+/** GET: the usage of a request with an allowance, in the {@link USAGE_HEADER}, once it has ended. The id follows. */
+export const ENDED_USAGE_PATH = '/capstan/usage/';
 /** Start of the last comment of a stream. {@link formatUsage} and an empty line follow and end the stream. */
 export const USAGE_COMMENT = ': capstan-usage ';
 /** GET: an empty response with the {@link LOAD_HEADER}. */
@@ -88,4 +95,29 @@ function parse<T extends Record<keyof T, number>>(
     values[name] = Number(value);
   }
   return values as T;
+}
+
+/** What a request may cost. */
+export interface ReplicaAllowance {
+  /** Chosen by the gateway for each attempt. */
+  id: string;
+  total: bigint;
+  /** Price of a prompt token. */
+  prompt: bigint;
+  /** Price of a completion token. */
+  completion: bigint;
+}
+
+const ALLOWANCE = /^id=([0-9a-f]{32});total=(\d{1,40});prompt=(\d{1,40});completion=(\d{1,40})$/;
+
+/** Returns text such as `id=…;total=5000;prompt=2;completion=10`. */
+export function formatAllowance({ id, total, prompt, completion }: ReplicaAllowance): string {
+  return `id=${id};total=${total};prompt=${prompt};completion=${completion}`;
+}
+
+/** Returns undefined for text of another form. */
+export function parseAllowance(text: string): ReplicaAllowance | undefined {
+  const [, id, total, prompt, completion] = ALLOWANCE.exec(text) ?? [];
+  if (id === undefined) return undefined;
+  return { id, total: BigInt(total), prompt: BigInt(prompt), completion: BigInt(completion) };
 }

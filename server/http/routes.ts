@@ -21,6 +21,14 @@ export interface ClientIdentity {
 /** The client of a request without access control. */
 export const ANONYMOUS: ClientIdentity = { keyId: undefined, ownerId: undefined, cacheSalt: '', done: () => {} };
 
+/** Limits the tokens of a request. Both throw when it cannot be paid. */
+export interface RequestAllowance {
+  /** Returns the most completion tokens of each choice. */
+  readonly onPrompt: (prompt: { promptTokens: number; numChoices: number; maxTokens: number }) => number;
+  /** For tokens that are computed without a completion. */
+  takePrompt(promptTokens: number): void;
+}
+
 /** What every handler receives in addition to the request. */
 export interface RequestContext {
   /** See `requestIdOf`. Every response carries it unless the handler sets another. */
@@ -30,6 +38,8 @@ export interface RequestContext {
   readonly signal: AbortSignal;
   /** Whether the response reports its token usage to the gateway. */
   readonly reportsUsage?: boolean;
+  /** What the gateway allows the request to cost. */
+  readonly allowance?: RequestAllowance | undefined;
   /** The priority of its calls of the engine. Default: 0, that of clients that wait. */
   readonly priority?: number;
   /** The span of the request. Undefined: it is not traced. */

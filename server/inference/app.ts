@@ -7,7 +7,9 @@ import { errorStyleOf, isAnthropicPath } from '../base/error-styles';
 import { withBearerKey } from '../access/check/authorization';
 import { toApiError } from '../base/to-api-error';
 import type { RequestTrace, Tracing } from '../base/traces/request-trace';
+import { Allowance } from './allowance';
 import { adapterRoutes } from './adapter-routes';
+import { EndedUsage } from './ended-usage';
 import { checkModels } from './health';
 import type { SseOptions } from '../http/sse';
 import { header, type HttpReply, type HttpRequest } from '../http/transport';
@@ -19,8 +21,16 @@ import type { ServerContext } from './openai/context';
 import { OPENAI_ROUTES, type OpenAiRoute } from './openai/routes';
 import { ReplicaGuard } from './replica-guard';
 import type { ResponseStore } from './responses/store';
-import { formatLoad, LOAD_HEADER, LOAD_PATH } from '../http/replica-headers';
 import {
+  ENDED_USAGE_PATH,
+  formatLoad,
+  formatUsage,
+  LOAD_HEADER,
+  LOAD_PATH,
+  USAGE_HEADER,
+} from '../http/replica-headers';
+import {
+  pathParameter,
   type RequestContext,
   type ClientIdentity,
   ANONYMOUS,
@@ -64,6 +74,8 @@ export interface AppOptions {
   onEnd?: (record: RequestRecord) => void;
 }
 
+const ENDED_USAGE_ROUTE = `${ENDED_USAGE_PATH}{id}`;
+
 /** The state of a request in progress. */
 interface OpenRequest {
   readonly startedMs: number;
@@ -73,6 +85,9 @@ interface OpenRequest {
   readonly trace: RequestTrace | undefined;
   identity: ClientIdentity;
   reportsUsage: boolean;
+  allowance: Allowance | undefined;
+  /** Receives the usage of a request with an allowance. */
+  onUsage?: ReturnType<EndedUsage['begin']>;
   signal: AbortSignal;
   route: Route | undefined;
   tokens: number;
@@ -87,6 +102,7 @@ export class App {
   readonly #cors: Cors;
   readonly #openPaths: ReadonlySet<string>;
   readonly #replicaGuard: ReplicaGuard | undefined;
+  readonly #endedUsage = new EndedUsage();
   #models: ServedModels | undefined;
   #isDraining = false;
   readonly #open = new Set<OpenRequest>();
@@ -124,6 +140,12 @@ export class App {
               method: 'GET',
               path: LOAD_PATH,
               handle: (_context: RequestContext, _request: HttpRequest, reply: HttpReply) => reply.send(204, {}, ''),
+            } as const,
+            {
+              method: 'GET',
+              path: ENDED_USAGE_ROUTE,
+              handle: (_context: RequestContext, request: HttpRequest, reply: HttpReply) =>
+                this.#sendUsage(request, reply),
             } as const,
           ]),
       ...(options.routes ?? []),
@@ -198,6 +220,7 @@ export class App {
       trace: this.#options.tracing?.start(request, this.#withoutRootPath(request.path), startedMs),
       identity: ANONYMOUS,
       reportsUsage: false,
+      allowance: undefined,
       signal: request.signal,
       route: undefined,
       tokens: 0,
@@ -216,6 +239,7 @@ export class App {
       this.#sendError(error, request, open);
     } finally {
       open.identity.done();
+      open.onUsage?.((open.allowance as Allowance).usageOf(open.tokens));
       const record = toRecord(open, request);
       this.#options.onEnd?.(record);
       open.trace?.end(record.status, record.route);
@@ -236,9 +260,9 @@ export class App {
       if (pendingCheck !== undefined) await pendingCheck;
     }
     const route = (open.route = this.#findRoute(request.method, path, isAdmin));
-    const { requestId, identity, signal, reportsUsage, trace } = open;
+    const { requestId, identity, signal, reportsUsage, allowance, trace } = open;
     await route.handle(
-      { requestId, identity, signal, reportsUsage, trace },
+      { requestId, identity, signal, reportsUsage, allowance, trace },
       path === request.path ? request : { ...request, path },
       reply,
     );
@@ -249,7 +273,15 @@ export class App {
     if (gateway === undefined) return;
     open.reportsUsage = true;
     open.identity = { ...open.identity, cacheSalt: gateway.cacheSalt };
+    open.allowance = Allowance.of(request);
+    if (open.allowance !== undefined) open.onUsage = this.#endedUsage.begin(open.allowance.id);
     open.reply.addHeader(LOAD_HEADER, this.#load());
+  }
+
+  async #sendUsage({ path }: HttpRequest, reply: HttpReply): Promise<void> {
+    const usage = await this.#endedUsage.take(pathParameter(ENDED_USAGE_ROUTE, path));
+    if (usage === undefined) throw new ApiError('unknown_url', 'There is no such request');
+    reply.send(204, { [USAGE_HEADER]: formatUsage(usage) }, '');
   }
 
   #load(): string {

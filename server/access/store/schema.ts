@@ -39,7 +39,18 @@ export type BudgetPeriod = 'day' | 'week' | 'month' | 'total';
 export type RevisionEntity = 'key' | 'deployment' | 'owner';
 export type ActorType = 'user' | 'key' | 'system';
 export type TargetType =
-  'key' | 'deployment' | 'user' | 'org' | 'container' | 'image' | 'source' | 'token' | 'webhook' | 'provider';
+  | 'key'
+  | 'deployment'
+  | 'user'
+  | 'org'
+  | 'container'
+  | 'image'
+  | 'source'
+  | 'token'
+  | 'webhook'
+  | 'provider'
+  | 'price'
+  | 'budget';
 
 export interface OwnerRow {
   id: string;

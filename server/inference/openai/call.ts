@@ -28,11 +28,17 @@ export function cacheSaltOf({ cacheSalt: ownerSalt }: ClientIdentity, clientSalt
 
 /** Returns what a call of the engine needs of its request. @param clientSalt The `cache_salt` of the body. */
 export function callContext(
-  { identity, signal, priority = 0 }: Pick<OpenAiContext, 'identity' | 'signal' | 'priority'>,
+  { identity, signal, priority = 0, allowance }: Pick<OpenAiContext, 'identity' | 'signal' | 'priority' | 'allowance'>,
   requestId: string,
   clientSalt: string | undefined,
-): Required<CallContext> {
-  return { signal, requestId, cacheSalt: cacheSaltOf(identity, clientSalt), priority };
+): CallContext {
+  return {
+    signal,
+    requestId,
+    cacheSalt: cacheSaltOf(identity, clientSalt),
+    priority,
+    ...(allowance === undefined ? {} : { onPrompt: allowance.onPrompt }),
+  };
 }
 
 /**

@@ -1,5 +1,5 @@
 import type { HttpReply, HttpRequest } from '../../http/transport';
-import { callContext, resolveRequestId } from './call';
+import { cacheSaltOf, resolveRequestId } from './call';
 import type { OpenAiContext } from './context';
 import { checkFloatValues, embeddingsText } from './embedding-response';
 import { toPoolingError, withTokenCount } from './pooling-call';
@@ -9,7 +9,7 @@ import { poolingUsage } from './usage';
 
 /** POST /v1/embeddings */
 export async function embeddings(context: OpenAiContext, request: HttpRequest, reply: HttpReply): Promise<void> {
-  const { engine, model, identity, reportsUsage = false } = context;
+  const { engine, model, identity, signal, reportsUsage = false } = context;
   const call = await readCall('embedding', request, context);
   const requestId = resolveRequestId(context, request, call.requestId);
   const head = {
@@ -20,10 +20,13 @@ export async function embeddings(context: OpenAiContext, request: HttpRequest, r
   try {
     engine.checkCapacity(context);
     if (!call.isBase64) checkFloatValues(call.inputs.length, call.options.dimensions ?? engine.info.embeddingSize ?? 0);
-    const result = await withTokenCount(identity, (onTokens) =>
+    const result = await withTokenCount(context, (onTokens) =>
       engine.embed(call.inputs, {
         ...call.options,
-        ...callContext(context, head.id, call.cacheSalt),
+        signal,
+        requestId: head.id,
+        cacheSalt: cacheSaltOf(identity, call.cacheSalt),
+        priority: context.priority ?? 0,
         onTokens,
       }),
     );

@@ -1,6 +1,6 @@
 import { CapstanError, type PoolingOptions } from '../../../ts';
 import { ApiError } from '../../base/errors';
-import type { ClientIdentity } from '../../http/routes';
+import type { RequestContext } from '../../http/routes';
 import { toClientError } from './call';
 import type { Prompt } from './prompts';
 import type { RerankRequest } from './pooling-schema';
@@ -27,14 +27,17 @@ export function poolingCall(request: PoolingFields): PoolingCall {
 
 /** Runs a call of the engine, and counts the tokens that it computes against the client's limits, whatever its end. */
 export async function withTokenCount<T>(
-  { done }: Pick<ClientIdentity, 'done'>,
+  { identity, allowance }: Pick<RequestContext, 'identity' | 'allowance'>,
   run: (onTokens: (numTokens: number) => void) => Promise<T>,
 ): Promise<T> {
   let numTokens = 0;
   try {
-    return await run((count) => (numTokens += count));
+    return await run((count) => {
+      allowance?.takePrompt(count);
+      numTokens += count;
+    });
   } finally {
-    done(numTokens);
+    identity.done(numTokens);
   }
 }
 

@@ -62,13 +62,14 @@ export async function score(context: OpenAiContext, request: HttpRequest, reply:
 }
 
 async function run(
-  { engine, identity, signal }: OpenAiContext,
+  context: OpenAiContext,
   { options, cacheSalt }: PoolingCall,
   requestId: string,
   start: (options: PoolingOptions) => Promise<ScoreResult>,
 ): Promise<{ scores: number[]; usage: PromptUsage }> {
+  const { engine, identity, signal } = context;
   engine.checkCapacity();
-  const { scores, usage } = await withTokenCount(identity, (onTokens) =>
+  const { scores, usage } = await withTokenCount(context, (onTokens) =>
     start({ ...options, signal, requestId, cacheSalt: cacheSaltOf(identity, cacheSalt), onTokens }),
   );
   return { scores, usage: poolingUsage(usage) };

@@ -59,6 +59,7 @@ async function deleteAccount(db: ServiceDb, userId: string, nowMs: number, optio
       .execute();
     for (const { id } of tokens) record({ action: 'token.deleted', owner: user, target: { type: 'token', id } });
     await tx.deleteFrom('webhooks').where('owner_type', '=', 'user').where('owner_id', '=', userId).execute();
+    await tx.deleteFrom('money_budgets').where('owner_id', '=', userId).execute();
     for (const table of [
       'identities',
       'group_memberships',

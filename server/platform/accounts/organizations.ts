@@ -153,6 +153,7 @@ export async function deleteOrganization(
       .where('revoked_at', 'is', null)
       .execute();
     await tx.deleteFrom('webhooks').where('owner_id', '=', orgId).execute();
+    await tx.deleteFrom('money_budgets').where('owner_id', '=', orgId).execute();
     await endOwner(access, { type: 'org', id: orgId }, actorId);
   });
 }

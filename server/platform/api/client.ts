@@ -19,6 +19,7 @@ import type {
   Problem,
   Propagation,
   TestRequest,
+  UpstreamVersion,
   Version,
 } from './objects';
 import type { Page } from './json-schema';
@@ -102,6 +103,8 @@ export class Client {
 
   readonly versions = {
     list: (deploymentId: string) => this.all<Version>(`/deployments/${deploymentId}/versions`, {}),
+    listUpstream: (deploymentId: string) =>
+      this.request<{ data: UpstreamVersion[] }>('GET', `/deployments/${deploymentId}/upstream-versions`),
     get: (deploymentId: string, number: number) =>
       this.request<Version>('GET', `/deployments/${deploymentId}/versions/${number}`),
     create: (deploymentId: string, body: NewVersion) =>
@@ -141,6 +144,11 @@ export class Client {
     const response = await this.#send(method, path, options, 'application/json');
     const text = await response.text();
     return (text === '' ? undefined : JSON.parse(text)) as T;
+  }
+
+  /** Returns a response that is no JSON. Throws ApiFailure. */
+  async text(path: string, query: RequestOptions['query']): Promise<string> {
+    return (await this.#send('GET', path, { query }, 'text/csv')).text();
   }
 
   /** Returns all items of a list, fetched page by page. */

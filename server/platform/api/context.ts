@@ -4,6 +4,7 @@ import type { Gateway } from '../gateway/gateway';
 import type { Targets } from '../gateway/targets';
 import type { Controller } from '../control/controller';
 import type { DataMeasurer } from '../deployments/data-measurer';
+import type { MoneyMeter } from '../money/money-meter';
 import type { HubPuller } from '../deployments/hub-puller';
 import type { ServiceStore } from '../store/store';
 import type { ProviderSignIn } from '../sign-in/provider-sign-in';
@@ -31,6 +32,8 @@ export interface ApiContext {
   readonly logs?: Pick<LogStore, 'read' | 'follow'>;
   /** Absent in a process without a gateway. */
   readonly serving?: ServingContext;
+  /** Absent in a process without a gateway. */
+  readonly money?: Pick<MoneyMeter, 'change' | 'flush' | 'heldOf'>;
   /** Absent in a process that measures no data. */
   readonly measurer?: Pick<DataMeasurer, 'notify' | 'cancel'>;
   /** Absent in a process that downloads no models. */
@@ -39,6 +42,8 @@ export interface ApiContext {
   readonly dataRoots?: readonly string[];
   /** Absent in a process that sends no webhooks. */
   readonly webhooks?: Pick<WebhookSender, 'check' | 'attempt'>;
+  /** Throws ServiceError `invalid_argument` for the URL of an upstream that may not be used. */
+  readonly checkUpstream?: (url: string) => Promise<void>;
   /** Absent in a process without a console. */
   readonly providers?: Pick<ProviderSignIn, 'redirectUri' | 'check' | 'begin' | 'finish' | 'logoutUrl'>;
   readonly log: Log;

@@ -16,6 +16,7 @@ import * as me from './routes/me';
 import * as members from './routes/members';
 import * as metrics from './routes/metrics';
 import { openApiRoute } from './routes/openapi';
+import * as money from './routes/money';
 import * as orgs from './routes/orgs';
 import * as providerSignIn from './routes/provider-sign-in';
 import * as propagation from './routes/propagation';
@@ -25,6 +26,7 @@ import * as sessions from './routes/sessions';
 import * as snippets from './routes/snippets';
 import * as testTool from './routes/test-tool';
 import * as tokens from './routes/tokens';
+import * as upstreamVersions from './routes/upstream-versions';
 import * as users from './routes/users';
 import * as versions from './routes/versions';
 import * as webhooks from './routes/webhooks';
@@ -52,12 +54,14 @@ const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [
   deployments,
   versions,
   canary,
+  upstreamVersions,
   events,
   logs,
   metrics,
   testTool,
   snippets,
   webhooks,
+  money,
 ];
 
 /** Returns all routes of the management API. */

@@ -8,6 +8,7 @@ import { addHistoryCommands } from './history';
 import { addIdentityProvidersCommand } from './identity-providers';
 import { addLoginCommands } from './login';
 import { addLogsCommand } from './logs';
+import { addMoneyCommands } from './money';
 import { addOrgsCommand } from './orgs';
 import { addAdministrationCommands } from './quotas';
 import { addResourceCommands } from './resources';
@@ -36,4 +37,5 @@ export function addServiceCommands(program: Command, onExit: (exitCode: number) 
   addHistoryCommands(program, io);
   addTokensCommand(program, io);
   addWebhooksCommand(program, io);
+  addMoneyCommands(program, io);
 }

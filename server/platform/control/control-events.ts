@@ -46,7 +46,7 @@ export interface ControlEvent {
 export async function recordEvents(
   tx: ServiceTx,
   owner: { type: 'user' | 'org'; id: string },
-  target: { type: 'deployment' | 'container' | 'webhook'; id: string },
+  target: { type: 'deployment' | 'container' | 'webhook' | 'budget'; id: string },
   events: readonly ControlEvent[],
   nowMs: number,
 ): Promise<void> {

@@ -3,6 +3,7 @@ import { canaryOf } from '../control/canary-step';
 import type { ReconciledContainer } from '../control/container-control';
 import type { ReconciledDeployment } from '../control/deployment-control';
 import { type DeploymentRecord, findVersion, isLive, readyReplicas, type VersionRecord } from '../control/records';
+import { openUpstream } from '../upstreams/upstream-target';
 import { isServing } from './version-state';
 
 /** Returns the gateway's routing entry for a deployment, or undefined when it is being deleted. */
@@ -23,7 +24,10 @@ export function targetOf({
     ownerId: deployment.ownerId,
     accessControl: deployment.accessControl,
     state: deployment.observed,
-    replicas: replicasOf(active, secrets),
+    replicas:
+      deployment.upstream === undefined
+        ? replicasOf(active, secrets)
+        : [openUpstream(deployment.id, deployment.upstream, secrets[deployment.id] ?? '')],
     ...canaryShare(deployment, secrets),
     coldStartWaitMs: deployment.coldStartWaitMs,
     cacheScope: deployment.cacheScope,

@@ -4,7 +4,7 @@ import { ModelFieldReader } from './model-field';
 import { type DeploymentAddress, isRepeatable } from './address';
 import { UpstreamError } from './upstream-error';
 import type { Target, Targets } from './targets';
-import { splice } from './model-body';
+import { wholeBody } from './model-body';
 
 /** A deployment that gets one of these statuses from its replica does not serve the request. */
 const FAILED_STATUSES = new Set([429, 500, 502, 503, 504, 529]);
@@ -76,8 +76,7 @@ export function modelOf(whole: Buffer): RequestedModel | undefined {
   try {
     const field = new ModelFieldReader().take(whole);
     if (field === undefined) return undefined;
-    const body = { field, whole, withModel: (model: string) => splice(whole, field, model), close: () => {} };
-    return { requested: field.value, inner: undefined, body };
+    return { requested: field.value, inner: undefined, body: wholeBody(whole, field) };
   } catch {
     return undefined;
   }

@@ -5,6 +5,7 @@ import {
   errorStyleOf,
   type Granted,
   header,
+  type Log,
   LOAD_HEADER,
   parseUsage,
   type RecordedReply,
@@ -16,19 +17,24 @@ import {
   USAGE_HEADER,
 } from 'capstan/internal';
 import { type DeploymentAddress, isRepeatable } from './address';
+import { type Bill, type BilledCall, type Billing, endBill } from './billing';
 import type { Balancer, Choice } from './balancer';
 import { chainOf, FirstByteLimit, isFailedStatus, isFailure, modelOf } from './fallbacks';
 import { forwardedHeaders, rawHeader, returnedHeaders, withSecret } from './headers';
 import type { ColdStartQueue } from './cold-start-queue';
 import { type Prefix, prefixOf } from './prefix-index';
 import type { RequestedModel } from './model-api';
-import { mustStream } from './model-body';
+import { mustStream, wholeBody } from './model-body';
 import { gather, relay } from './relay';
 import type { UpstreamRequest } from './request-head';
+import { WholeBodies } from './whole-bodies';
 import { ServedModels } from './served-models';
 import type { Target, Targets } from './targets';
 import type { UpstreamResponse } from './upstream';
 import { UpstreamError, type UpstreamFailure } from './upstream-error';
+import { GatheredBody } from './upstreams/gathered-body';
+import { UpstreamCall } from './upstreams/upstream-call';
+import { UpstreamHealth } from './upstreams/upstream-health';
 import { UsageComment, type UsageReader, UsageTail } from './usage-reader';
 import { asksForStream, KeepAliveComments, type KeepAliveTimes } from './keep-alive-comments';
 
@@ -46,6 +52,9 @@ export interface ForwardParts {
   times: ForwardTimes;
   scheme: 'http' | 'https';
   trustedProxies: CidrList | undefined;
+  /** Absent: requests cost nothing. */
+  billing?: Billing | undefined;
+  log: Pick<Log, 'info'>;
 }
 
 /** One request to a deployment, and its outcome. */
@@ -57,20 +66,24 @@ export interface Call {
   readonly address: DeploymentAddress;
   readonly target: Target;
   /** Of a request to the API of all deployments. */
-  readonly model?: RequestedModel | undefined;
+  model?: RequestedModel | undefined;
   readonly grant: Granted | undefined;
   /** Aborts when the client disconnects or the key is revoked. */
   readonly signal: AbortSignal;
   /** Deployment of the last attempt: `target`, or one of its fallbacks. */
   servedBy?: Target;
   /** Replica of the last attempt. */
-  choice?: Pick<Choice, 'replica' | 'reason' | 'matched'>;
+  choice?: Pick<Choice, 'replica' | 'upstream' | 'reason' | 'matched'>;
+  /** What the last attempt may cost, until its cost is known. */
+  bill?: Bill | undefined;
   connectMs?: number;
   /** When the last attempt was sent, in monotonic milliseconds. undefined for a body that still arrived. */
   sentAtMs?: number | undefined;
   /** When the first byte of the response arrived, in monotonic milliseconds. */
   firstByteAtMs?: number;
   usage?: ReplicaUsage | undefined;
+  /** Events of a stream that reports no usage. */
+  numEvents?: number;
   /** The replica broke off after the response had started. */
   wasCut?: boolean;
   /** Failures of replicas, in order. A reset of a stale connection does not count. */
@@ -87,6 +100,8 @@ const MAY_REPORT_USAGE = /^(?:text\/event-stream|application\/json)\b/i;
 export class Forwarder {
   readonly #parts: ForwardParts;
   readonly #served: ServedModels;
+  readonly #bodies = new WholeBodies();
+  readonly #health = new UpstreamHealth();
   #numOpenStreams = 0;
 
   constructor(parts: ForwardParts) {
@@ -107,10 +122,10 @@ export class Forwarder {
    * it.
    */
   async forward(call: Call): Promise<void> {
-    const body = call.model === undefined ? await readBody(call.request) : call.model.body.whole;
+    const body = await this.#bodyOf(call);
     // A long body of the API of all deployments is in `call.model`.
     const canRepeat = call.model === undefined ? body === undefined || Buffer.isBuffer(body) : body !== undefined;
-    const chain = chainOf(call, this.#parts.targets, canRepeat);
+    const chain = this.#health.usable(chainOf(call, this.#parts.targets, canRepeat));
     let begun: ReplyStream | undefined;
     const onBegun = (stream: ReplyStream): void => {
       begun = stream;
@@ -119,19 +134,36 @@ export class Forwarder {
       try {
         call.servedBy = target;
         const attempt = await this.#attempt(call, target, body, { isLast: i === chain.length - 1, begun, onBegun });
-        if (attempt === undefined) continue;
+        this.#health.report(target, attempt !== undefined);
+        if (attempt === undefined) {
+          await endCall(call, undefined);
+          continue;
+        }
         try {
-          await this.#relay(call, attempt.choice, attempt.response, begun);
+          await this.#relay(call, attempt, begun);
+          await endCall(call, attempt.response.status);
         } finally {
           attempt.choice.close();
         }
         return;
       } catch (error) {
+        await endCall(call, undefined);
         if (begun === undefined) throw error;
         sendErrorEvent(begun, error, call);
         throw new ReportedError();
       }
     }
+  }
+
+  /** Reads the body whole if it can be sent again, or if its cost must be found. */
+  async #bodyOf(call: Call): Promise<UpstreamRequest['body']> {
+    const { request, model, target } = call;
+    const body = model === undefined ? await readBody(request) : model.body.whole;
+    if (this.#parts.billing?.needsBody(billedCall(call, target)) !== true || Buffer.isBuffer(body)) return body;
+    if (model === undefined) return body === undefined ? undefined : await this.#bodies.read(body);
+    const whole = await this.#bodies.read(model.body.withModel(model.requested));
+    call.model = { ...model, body: wholeBody(whole, model.body.field) };
+    return whole;
   }
 
   /**
@@ -204,6 +236,7 @@ export class Forwarder {
       bodyBytes: Buffer.isBuffer(body) ? body.length : 0,
       prefix: () => (prefix ??= Buffer.isBuffer(body) ? prefixOf(body, target.deploymentId) : NO_PREFIX),
     };
+    let gathered: GatheredBody | undefined;
     let failed: { error: UpstreamError; except: string | undefined } | undefined;
     for (;;) {
       const current = failed === undefined ? target : (this.#parts.targets.find(target.slug) ?? target);
@@ -214,14 +247,36 @@ export class Forwarder {
       if (choice === undefined) throw asApiError(failed?.error);
       call.choice = choice;
       if (failed !== undefined) call.numRetries++;
-      const sent = { ...request, headers: withSecret(request.headers, choice.replica.secret) };
+      let sent: UpstreamRequest = { ...request, headers: withSecret(request.headers, choice.replica.secret) };
       try {
-        if (model !== undefined)
+        if (this.#parts.billing !== undefined)
+          call.bill ??= await this.#parts.billing.open(
+            billedCall(call, target),
+            Buffer.isBuffer(body) ? body : undefined,
+            choice.replica.isBuiltin,
+          );
+        const upstream = this.#upstreamCall(choice, call, signal);
+        const local = upstream?.local(target.name);
+        if (local !== undefined) return { choice, response: local };
+        if (upstream !== undefined)
+          sent = await upstream.prepare(
+            (gathered ??= new GatheredBody(() =>
+              limitedBody(request, model === undefined ? body : wholeOf(model), call.bill),
+            )),
+            {
+              requested: model?.requested,
+              // Names of models within a deployment are unknown to its fallbacks.
+              inner: target.deploymentId === call.target.deploymentId ? model?.inner : undefined,
+            },
+          );
+        else if (model !== undefined)
           sent.body = await this.#bodyFor(model, choice, target.deploymentId !== call.target.deploymentId);
         call.sentAtMs = sent.body === undefined || Buffer.isBuffer(sent.body) ? performance.now() : undefined;
+        signal.throwIfAborted();
+        if (upstream === undefined && call.bill !== undefined) sent = call.bill.limit(sent, choice.replica.isBuiltin);
         const response = await choice.upstream.send(sent, signal);
         call.connectMs = response.connectMs;
-        return { choice, response };
+        return { choice, ...(upstream === undefined ? { response } : await upstream.receive(response)) };
       } catch (error) {
         choice.close();
         if (!(error instanceof UpstreamError)) throw error;
@@ -233,6 +288,24 @@ export class Forwarder {
         failed = { error, except: isStale ? undefined : choice.replica.id };
       }
     }
+  }
+
+  /** Returns undefined for a replica of this service. */
+  #upstreamCall({ replica }: Choice, call: Call, signal: AbortSignal): UpstreamCall | undefined {
+    const { upstream } = replica;
+    if (upstream === undefined) return undefined;
+    const { idleTimeoutMs } = this.#parts.times;
+    const { request, requestId, address } = call;
+    const { log } = this.#parts;
+    return new UpstreamCall({
+      replica: { ...replica, upstream },
+      request,
+      path: address.path,
+      requestId,
+      signal,
+      idleTimeoutMs,
+      log,
+    });
   }
 
   /** Returns the body with a name that the replica knows. */
@@ -262,15 +335,14 @@ export class Forwarder {
 
   async #relay(
     call: Call,
-    { replica }: Choice,
-    { status, rawHeaders: raw, body }: UpstreamResponse,
+    { choice: { replica }, response: { status, rawHeaders: raw, body }, reader }: Exchanged,
     begun: ReplyStream | undefined,
   ): Promise<void> {
     const { reply, address, request } = call;
     const contentType = rawHeader(raw, 'content-type') ?? '';
     const load = replica.isBuiltin ? rawHeader(raw, LOAD_HEADER) : undefined;
     if (load !== undefined) this.#parts.balancer.report(replica.id, load);
-    const usage = usageReader(replica.isBuiltin, contentType, raw);
+    const usage = replica.upstream === undefined ? usageReader(replica.isBuiltin, contentType, raw) : reader;
     const onFirstByte = () => {
       call.firstByteAtMs ??= performance.now();
     };
@@ -292,7 +364,7 @@ export class Forwarder {
         begun,
         onFirstByte,
       });
-      call.wasCut = end === 'cut';
+      call.wasCut = end === 'cut' || usage?.hasFailed === true;
       if (call.wasCut) call.failures.push('cut');
       if (stream !== undefined)
         endStream(stream, end, {
@@ -310,6 +382,7 @@ export class Forwarder {
       if (isEvents) this.#numOpenStreams--;
       const usageHeader = replica.isBuiltin ? rawHeader(raw, USAGE_HEADER) : undefined;
       call.usage = usageHeader === undefined ? usage?.usage : parseUsage(usageHeader);
+      if (usage instanceof UsageTail) call.numEvents = usage.numEvents;
     }
   }
 }
@@ -318,6 +391,53 @@ export class Forwarder {
 interface Exchanged {
   choice: Choice;
   response: UpstreamResponse;
+  /** Of an upstream: reads and rewrites its response. */
+  reader?: UsageReader | undefined;
+}
+
+function wholeOf({ requested, body }: RequestedModel): UpstreamRequest['body'] {
+  return body.whole ?? body.withModel(requested);
+}
+
+/** Returns a body for an upstream. Its limit is set before the body is converted. */
+function limitedBody(
+  request: UpstreamRequest,
+  body: UpstreamRequest['body'],
+  bill: Bill | undefined,
+): UpstreamRequest['body'] {
+  return bill === undefined ? body : bill.limit({ ...request, body }, false).body;
+}
+
+function billedCall(
+  { address, grant, model, request, target: { deploymentId, ownerId } }: Call,
+  target: Target,
+): BilledCall {
+  return {
+    ownerId,
+    keyId: grant?.keyId,
+    target,
+    // A fallback has other models.
+    inner: target.deploymentId === deploymentId ? model?.inner : undefined,
+    method: request.method,
+    path: address.path,
+    numBodyBytes: Number(header(request, 'content-length') ?? 0),
+  };
+}
+
+/** @param status Of the response that was relayed. */
+async function endCall(call: Call, status: number | undefined): Promise<void> {
+  const { bill, usage, choice, reply } = call;
+  if (bill === undefined) return;
+  call.bill = undefined;
+  const hasClientLeft = call.signal.aborted;
+  call.usage = await endBill({
+    bill,
+    usage,
+    choice,
+    status,
+    hasClientLeft,
+    response: { numBytes: reply.numBytes, numEvents: call.numEvents ?? 0 },
+  });
 }
 
 function modelIn(body: UpstreamRequest['body']): RequestedModel | undefined {

@@ -26,6 +26,7 @@ import {
 } from 'capstan/internal';
 import { addressOf, type DeploymentAddress, isApiRequest, isRepeatable } from './address';
 import { Balancer } from './balancer';
+import type { Billing } from './billing';
 import { chooseVariant, type ServedVariant } from './canary-share';
 import { ReportedError, type Call, Forwarder } from './forward';
 import { ColdStartQueue, notFound } from './cold-start-queue';
@@ -58,6 +59,8 @@ export interface GatewayOptions {
   control: GatewayControl;
   access: Pick<Access, 'check' | 'identify'>;
   log: Log;
+  /** Prices requests and keeps budgets. Absent: requests cost nothing. */
+  billing?: Billing;
   /** Without a leading dot: deployments have the host name `{slug}.{domain}`. When absent, only `/d/{slug}` works. */
   domain?: string;
   /** Scheme that clients use, unless a trusted proxy reports another. */
@@ -65,6 +68,8 @@ export interface GatewayOptions {
   /** Networks of proxies whose `X-Forwarded-*` headers are trusted. */
   trustedProxies?: readonly string[];
   times?: Partial<GatewayTimes>;
+  /** Allows upstreams at private addresses. */
+  allowsPrivateUpstreams?: boolean;
   /** Chooses the requests of a canary. Default `Math.random`. */
   random?: () => number;
   /** Logs each request at level info instead of debug. */
@@ -133,7 +138,7 @@ export class Gateway {
         ? undefined
         : CidrList.parse('--trusted-proxy', trustedProxies);
     this.#models = new ModelApi({ targets, access });
-    this.#balancer = new Balancer(targets, control, times);
+    this.#balancer = new Balancer(targets, control, times, { allowsPrivate: options.allowsPrivateUpstreams ?? false });
     this.#coldStarts = new ColdStartQueue(targets, control);
     this.#forwarder = new Forwarder({
       targets,
@@ -142,6 +147,8 @@ export class Gateway {
       times,
       scheme,
       trustedProxies: this.#trustedProxies,
+      billing: options.billing,
+      log: options.log,
     });
   }
 
@@ -230,8 +237,13 @@ export class Gateway {
     if (address !== undefined) state.style = errorStyleOf(address.path);
     if (address === undefined || target === undefined || target.state === 'deleting') throw notFound();
     state.target = target;
+    // An upstream gets no preflights.
+    if (
+      isPreflight(request) &&
+      (target.accessControl || target.replicas.some(({ upstream }) => upstream !== undefined))
+    )
+      return recorded.send(204, this.#cors.headers(request), '');
     if (target.accessControl) {
-      if (isPreflight(request)) return recorded.send(204, this.#cors.headers(request), '');
       const checked = isAnthropicPath(address.path) ? { ...request, headers: withBearerKey(request.headers) } : request;
       const checking = this.#options.access.check(checked, { id: target.deploymentId, ownerId: target.ownerId });
       state.grant = admit(checking instanceof Promise ? await checking : checking);

@@ -73,7 +73,7 @@ export class ModelBodies {
     if (isWhole) {
       const whole = held.length === 1 ? held[0] : Buffer.concat(held);
       close();
-      return { field: found, whole, withModel: (model) => splice(whole, found, model), close: () => {} };
+      return wholeBody(whole, found);
     }
     const withModel = async function* (model: string): AsyncGenerator<Buffer> {
       yield splice(Buffer.concat(held.splice(0)), found, model);
@@ -104,6 +104,11 @@ export class ModelBodies {
     if (ofOwner === 0) this.#heldByOwner.delete(ownerId);
     else this.#heldByOwner.set(ownerId, ofOwner);
   }
+}
+
+/** A body that has arrived completely. */
+export function wholeBody(whole: Buffer, field: ModelField): ModelBody {
+  return { field, whole, withModel: (model) => splice(whole, field, model), close: () => {} };
 }
 
 /** The pieces of a body, with one time limit over all of them. */
@@ -156,7 +161,7 @@ export function mustStream(request: StreamedRequest): boolean {
   );
 }
 
-export function splice(body: Buffer, { value, start, end }: ModelField, model: string): Buffer {
+function splice(body: Buffer, { value, start, end }: ModelField, model: string): Buffer {
   if (value === model) return body;
   return Buffer.concat([body.subarray(0, start), Buffer.from(JSON.stringify(model)), body.subarray(end)]);
 }

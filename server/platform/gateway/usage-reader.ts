@@ -8,6 +8,8 @@ export interface UsageReader {
   finish(): Buffer;
   /** Available after `finish`. */
   readonly usage: ReplicaUsage | undefined;
+  /** The response reported an error after its start, or broke off. */
+  readonly hasFailed?: boolean;
 }
 
 const EMPTY: Buffer = Buffer.alloc(0);
@@ -73,6 +75,7 @@ export class UsageComment implements UsageReader {
 /** Enough for the usage object, which is near the end, or near the start of a ranking. */
 const TAIL_BYTES = 8 * 1024;
 const HEAD_BYTES = 2 * 1024;
+const EVENT_START = Buffer.from('data: ');
 const USAGE_OBJECT = /(?<!\\)"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})/g;
 
 /** For JSON and event streams of other runtimes: uses their last `usage` object. */
@@ -80,13 +83,20 @@ export class UsageTail implements UsageReader {
   #head = EMPTY;
   #pieces: Buffer[] = [];
   #numBytes = 0;
+  #numEvents = 0;
   #usage: ReplicaUsage | undefined;
 
   get usage(): ReplicaUsage | undefined {
     return this.#usage;
   }
 
+  /** Events of a stream so far, about one per token. 0: no stream. */
+  get numEvents(): number {
+    return this.#numEvents;
+  }
+
   take(piece: Buffer): Buffer {
+    for (let at = piece.indexOf(EVENT_START); at >= 0; at = piece.indexOf(EVENT_START, at + 1)) this.#numEvents++;
     if (this.#head.length < HEAD_BYTES)
       this.#head = Buffer.concat([this.#head, piece.subarray(0, HEAD_BYTES - this.#head.length)]);
     this.#pieces.push(piece);
@@ -140,7 +150,7 @@ function asJson(text: string | undefined): unknown {
 }
 
 /** Reads the usage of chat completions, of responses (`input_tokens_details`) and of Anthropic's messages. */
-function usageOf(usage: WireUsage): ReplicaUsage | undefined {
+export function usageOf(usage: WireUsage): ReplicaUsage | undefined {
   const {
     total_tokens: totalTokens,
     input_tokens: inputTokens = totalTokens,

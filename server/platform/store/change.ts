@@ -11,7 +11,9 @@ import {
 import { ROUTING } from '../deployments/routing-schema';
 import { SERVICE } from './migrations';
 import type { ServiceDb, ServiceTx } from './schema';
+import { UPSTREAMS } from '../upstreams/upstream-schema';
 import { USAGE } from '../usage/usage-migrations';
+import { MONEY } from '../money/money-schema';
 import { CANARY } from '../canary/canary-schema';
 import { SIGN_IN } from '../sign-in/sign-in-schema';
 import { WEBHOOKS } from '../webhooks/webhook-schema';
@@ -29,7 +31,17 @@ export function serviceChange<T>(
 }
 
 /** The tables of a service's database. */
-export const SERVICE_COMPONENTS: readonly Component[] = [ACCESS, SERVICE, USAGE, WEBHOOKS, ROUTING, SIGN_IN, CANARY];
+export const SERVICE_COMPONENTS: readonly Component[] = [
+  ACCESS,
+  SERVICE,
+  USAGE,
+  WEBHOOKS,
+  ROUTING,
+  SIGN_IN,
+  CANARY,
+  MONEY,
+  UPSTREAMS,
+];
 
 /** Opens the database and runs the pending migrations of access and of the service. */
 export async function openServiceDatabase(location: DatabaseLocation): Promise<ServiceDb> {

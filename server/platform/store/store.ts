@@ -8,6 +8,7 @@ import type { ServiceStoreOptions, StoreContext } from './store-context';
 import { type AccountStore, accountMethods } from './store-accounts';
 import { type ControlStore, controlMethods, type DeploymentStore, deploymentMethods } from './store-deployments';
 import { canaryMethods, type CanaryStore } from './store-canaries';
+import { moneyMethods, type MoneyStore } from './store-money';
 import { type SignInStore, signInMethods } from './store-sign-in';
 import { type WebhookStore, webhookMethods } from './store-webhooks';
 import { type UsageStore, usageMethods } from '../usage/usage-store';
@@ -25,7 +26,8 @@ export type ServiceStore = AccessStore &
   UsageStore &
   SignInStore &
   CanaryStore &
-  WebhookStore;
+  WebhookStore &
+  MoneyStore;
 
 /** Opens the store in this thread, for commands and tests. */
 export async function openServiceStore(
@@ -52,5 +54,6 @@ export async function openServiceStore(
     ...webhookMethods(context),
     ...signInMethods(context),
     ...canaryMethods(context),
+    ...moneyMethods(context),
   };
 }

@@ -34,6 +34,8 @@ export interface UpOptions {
   replicaDiskBytes: number;
   /** Allows webhooks to private addresses. */
   allowPrivateWebhooks: boolean;
+  /** Allows upstreams at private addresses. */
+  allowPrivateUpstreams: boolean;
   bootstrapEmail: string | undefined;
   bootstrapPasswordFile: string | undefined;
   /** The file of `--config`. */
@@ -68,6 +70,7 @@ export function defaultUpOptions(env: NodeJS.ProcessEnv): UpOptions {
     allowUnisolated: false,
     replicaDiskBytes: 20 * 2 ** 30,
     allowPrivateWebhooks: false,
+    allowPrivateUpstreams: false,
     bootstrapEmail: undefined,
     bootstrapPasswordFile: undefined,
     configFile: undefined,

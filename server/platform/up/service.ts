@@ -31,6 +31,7 @@ import { HomeSnapshots } from '../deployments/home-snapshots';
 import type { Machine } from '../deployments/machine';
 import { loadSecretKey } from '../accounts/secret-box';
 import { openServingServiceStore } from '../store/threaded-store';
+import { MoneyMeter } from '../money/money-meter';
 import { UsageRecorder } from '../usage/usage-recorder';
 import { refuseHost } from '../api/console-host';
 import { addressesOf, apiUrl, deploymentUrl, isLoopback, sessionGuardOf } from './addresses';
@@ -49,6 +50,7 @@ import { leaseForMigration } from './migration-lease';
 import type { UpOptions } from './options';
 import { refusePlugAndPlay } from './plug-and-play';
 import { ServiceMetrics } from './service-metrics';
+import { resolveByDns, resolveEndpoint } from '../outbound/endpoint';
 import { startupText } from './startup-text';
 import { ProviderSignIn } from '../sign-in/provider-sign-in';
 import { WebhookSender } from '../webhooks/webhook-sender';
@@ -224,14 +226,18 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   closers.push(() => canaries.close());
   const tracing = openTracing(options.traces, log);
   closers.push(async () => tracing?.close());
+  const money = await MoneyMeter.open({ store, log });
+  closers.push(() => money.close());
   const gateway = new Gateway({
     tracing,
     targets,
     control: metrics.countingControl(controller),
     access: metrics.countingAccess(access),
     log,
+    billing: money,
     trustedProxies,
     logsRequests,
+    allowsPrivateUpstreams: options.allowPrivateUpstreams,
     scheme: addresses.serving.startsWith('https:') ? 'https' : 'http',
     ...(servingDomain === undefined ? {} : { domain: servingDomain }),
     onEnd: (record) => {
@@ -256,8 +262,17 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
       logs,
       measurer,
       puller,
+      money,
       dataRoots,
       webhooks,
+      checkUpstream: async (url) => {
+        await resolveEndpoint(url, {
+          resolve: resolveByDns,
+          allowsPrivate: options.allowPrivateUpstreams,
+          param: 'upstream.url',
+          flag: '--allow-private-upstreams',
+        });
+      },
       providers,
       serving: {
         targets,
@@ -283,6 +298,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
   await controller.start();
   closers.push(searchGpus({ driver, store, controller, log, clock: SYSTEM_CLOCK }, machine.capacity));
   usage.start();
+  money.start();
   webhooks.start();
   providers.watch();
   measurer.notify();

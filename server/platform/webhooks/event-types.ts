@@ -45,6 +45,8 @@ const EVENTS = {
     'provider_ended',
   ],
   provider: ['created', 'updated', 'deleted'],
+  price: ['updated', 'deleted', 'currency'],
+  budget: ['created', 'updated', 'deleted', 'alert'],
   webhook: ['created', 'updated', 'rotated', 'rotation_finished', 'deleted', 'disabled'],
 } as const;
 

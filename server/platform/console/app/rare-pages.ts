@@ -6,6 +6,7 @@ export { ContainerDeployPage } from '../pages/containers/deploy';
 export { ContainerEditPage } from '../pages/containers/edit';
 export { ContainerListPage } from '../pages/containers/list';
 export { ContainerNewPage } from '../pages/containers/new';
+export { CostsPage } from '../pages/costs/costs';
 export { DataPage } from '../pages/data';
 export { DeploymentNewPage } from '../pages/deployments/new';
 export { VersionNewPage } from '../pages/deployments/version-new';

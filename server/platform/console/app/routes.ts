@@ -61,6 +61,7 @@ export const ROUTES: readonly PageRoute[] = [
   { path: '/orgs/:id', page: orgPage, key: org },
   { path: '/orgs/:id/:tab', page: orgPage, key: org },
   { path: '/webhooks', page: rare('WebhooksPage') },
+  { path: '/costs', page: rare('CostsPage') },
   { path: '/quotas', page: rare('QuotasPage') },
   { path: '/identity-providers', page: rare('IdentityProvidersPage') },
   { path: '/audit', page: rare('AuditPage') },

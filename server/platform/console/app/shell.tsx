@@ -19,6 +19,7 @@ const PLACES: readonly { href: string; label: MessageKey; icon: IconName; isForA
   { href: '/data', label: 'nav.data', icon: 'data' },
   { href: '/account/keys', label: 'nav.keys', icon: 'key' },
   { href: '/orgs', label: 'nav.orgs', icon: 'orgs' },
+  { href: '/costs', label: 'nav.costs', icon: 'costs' },
   { href: '/webhooks', label: 'nav.webhooks', icon: 'send' },
   { href: '/quotas', label: 'nav.quotas', icon: 'account', isForAdmins: true },
   { href: '/identity-providers', label: 'nav.identityProviders', icon: 'lock', isForAdmins: true },

@@ -25,6 +25,7 @@ interface Tenant {
   session: string;
   token: string;
   webhook: string;
+  budget: string;
 }
 
 /** The objects that a path names, by its prefix. */
@@ -36,6 +37,7 @@ const OBJECTS: readonly [prefix: string, params: (tenant: Tenant) => Record<stri
   ['/api/v1/deployments/{id}', ({ deployment }) => ({ id: deployment, n: '1' })],
   ['/api/v1/containers/{id}', ({ container }) => ({ id: container })],
   ['/api/v1/data-sources/{id}', ({ source }) => ({ id: source })],
+  ['/api/v1/budgets/{id}', ({ budget }) => ({ id: budget })],
   ['/api/v1/webhooks/{id}', ({ webhook }) => ({ id: webhook, delivery: 'whd_1' })],
 ];
 
@@ -104,6 +106,21 @@ const ELSEWHERE: Readonly<Record<string, readonly ((tenant: Tenant) => { query?:
     ({ members }) => ({ body: { name: 'd', owner: { type: 'user', id: members.owner.userId } } }),
   ],
   'GET /api/v1/events/stream': [],
+  'GET /api/v1/prices': [],
+  'GET /api/v1/budgets': [],
+  'POST /api/v1/budgets': [
+    ({ key }) => ({ body: { subject: key, amount: '1', period: 'day' } }),
+    ({ org }) => ({ body: { subject: org, amount: '1', period: 'day' } }),
+    ({ members }) => ({ body: { subject: members.owner.userId, amount: '1', period: 'day' } }),
+  ],
+  'GET /api/v1/spend': [
+    ({ org }) => ({ query: `owner=${org}` }),
+    ({ members }) => ({ query: `owner=${members.owner.userId}` }),
+  ],
+  'GET /api/v1/spend/csv': [
+    ({ org }) => ({ query: `owner=${org}` }),
+    ({ members }) => ({ query: `owner=${members.owner.userId}` }),
+  ],
   'GET /api/v1/webhooks': [],
   'POST /api/v1/webhooks': [
     ({ org }) => ({ body: { url: 'https://example.com/', events: ['*'], owner: { type: 'org', id: org } } }),
@@ -126,6 +143,9 @@ const FOR_ADMINISTRATORS = new Set([
   'GET /api/v1/quotas',
   'GET /api/v1/quotas/{id}',
   'PATCH /api/v1/quotas/{id}',
+  'PUT /api/v1/prices',
+  'PATCH /api/v1/prices',
+  'DELETE /api/v1/prices/{id}',
   'GET /api/v1/identity-providers',
   'POST /api/v1/identity-providers',
   'GET /api/v1/identity-providers/{id}',
@@ -214,7 +234,8 @@ overBackends((make) => {
         events: ['*'],
         ...ofOrg,
       });
-      return { org, members, invitation, key, deployment, container, source, session, token, webhook };
+      const budget = await made('/api/v1/budgets', { subject: key, amount: '10', period: 'month' });
+      return { org, members, invitation, key, deployment, container, source, session, token, webhook, budget };
     }
 
     function send(
@@ -279,6 +300,7 @@ overBackends((make) => {
           theirs.token,
           theirs.session,
           theirs.webhook,
+          theirs.budget,
           'theirs.example',
         ])
           expect(text).not.toContain(id);
@@ -375,6 +397,9 @@ const TEXTS: Readonly<Record<string, string>> = {
   '^[0-9]{6}$': '123456',
   '^/[!-~]*$': '/',
   '^dep_[0-9a-z]{26}$': `dep_${'0'.repeat(26)}`,
+  '^\\d{1,10}(\\.\\d{1,6})?$': '1',
+  '^\\d{1,10}(\\.\\d{1,9})?$': '1',
+  '^(key|usr|org)_[0-9a-z]{26}$': `key_${'0'.repeat(26)}`,
   '^(\\*|[a-z]+\\.(\\*|[a-z_]+))$': '*',
 };
 

@@ -13,6 +13,8 @@ export const EVENT_GROUPS = [
   'source',
   'image',
   'provider',
+  'price',
+  'budget',
   'webhook',
 ] as const;
 

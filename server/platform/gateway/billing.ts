@@ -1,0 +1,114 @@
+import { ENDED_USAGE_PATH, parseUsage, type ReplicaUsage, SECRET_HEADER, USAGE_HEADER } from 'capstan/internal';
+import type { Choice } from './balancer';
+import { rawHeader } from './headers';
+import type { UpstreamRequest } from './request-head';
+import type { Target } from './targets';
+
+/** What decides the price of a request, and who pays. */
+export interface BilledCall {
+  /** The deployment's owner pays, and the key. */
+  readonly ownerId: string;
+  readonly keyId: string | undefined;
+  /** The deployment that gets the request. */
+  readonly target: Target;
+  /** The model within it, if the request names one. */
+  readonly inner: string | undefined;
+  readonly method: string;
+  /** Path at the deployment. */
+  readonly path: string;
+  /** From Content-Length. 0: not known. */
+  readonly numBodyBytes: number;
+}
+
+/** Prices requests and keeps budgets. */
+export interface Billing {
+  /** Whether the body must be read whole, to find what the request may cost. */
+  needsBody(call: BilledCall): boolean;
+  /**
+   * Reserves what a request may cost. Returns undefined for a request that costs nothing. Throws ApiError
+   * `budget_exceeded`, or an error of the body.
+   * @param isBuiltin Whether the built-in runtime gets the request. It keeps the limit itself.
+   */
+  open(call: BilledCall, body: Buffer | undefined, isBuiltin: boolean): Promise<Bill | undefined>;
+}
+
+export interface ResponseSize {
+  readonly numBytes: number;
+  /** Events of a stream. 0: no stream. */
+  readonly numEvents: number;
+}
+
+/** One request's reservation. The first of the last four methods ends it. */
+export interface Bill {
+  /** Identifies the request in its replica. */
+  readonly id: string;
+  /** Whether a replica may have got the request. */
+  readonly isSent: boolean;
+  /** Limits the request to what is reserved. Call it when the request is sent. */
+  limit(sent: UpstreamRequest, isBuiltin: boolean): UpstreamRequest;
+  settle(usage: ReplicaUsage): void;
+  /** For a response that reports no usage. */
+  estimate(response: ResponseSize): void;
+  /** The whole reservation is spent. */
+  settleAll(): void;
+  /** The request costs nothing. */
+  refund(): void;
+}
+
+const TIMEOUT_MS = 5_000;
+const HTTP_ERROR = 400;
+
+/** How a request ended for its client. */
+export interface BillOutcome {
+  readonly bill: Bill;
+  readonly usage: ReplicaUsage | undefined;
+  readonly choice: Pick<Choice, 'replica' | 'upstream'> | undefined;
+  /** Status of the replica's response. undefined: it did not respond. */
+  readonly status: number | undefined;
+  readonly hasClientLeft: boolean;
+  readonly response: ResponseSize;
+}
+
+/** Ends a bill. Returns the usage, which the replica may have to be asked for. */
+export async function endBill({
+  bill,
+  usage,
+  choice,
+  status,
+  hasClientLeft,
+  response,
+}: BillOutcome): Promise<ReplicaUsage | undefined> {
+  if (usage !== undefined) {
+    bill.settle(usage);
+    return usage;
+  }
+  const hasFailed = status === undefined ? !hasClientLeft : status >= HTTP_ERROR;
+  if (hasFailed || choice === undefined || !bill.isSent) bill.refund();
+  else if (!choice.replica.isBuiltin) bill.estimate(response);
+  else {
+    const found = await askUsage(choice, bill.id).catch(() => undefined);
+    if (found === undefined) bill.settleAll();
+    else bill.settle(found);
+    return found;
+  }
+  return undefined;
+}
+
+/** Asks a replica of the built-in runtime for the usage of a request. It responds when the request has ended. */
+async function askUsage(
+  { replica, upstream }: Pick<Choice, 'replica' | 'upstream'>,
+  id: string,
+): Promise<ReplicaUsage | undefined> {
+  const { rawHeaders, body } = await upstream.send(
+    {
+      method: 'GET',
+      target: ENDED_USAGE_PATH + id,
+      headers: ['Host', 'localhost', SECRET_HEADER, replica.secret],
+      body: undefined,
+    },
+    AbortSignal.timeout(TIMEOUT_MS),
+  );
+  body.flow({ piece: () => {}, end: () => {}, fail: () => {} });
+  const text = rawHeader(rawHeaders, USAGE_HEADER);
+  return text === undefined ? undefined : parseUsage(text);
+}

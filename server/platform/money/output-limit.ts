@@ -1,0 +1,132 @@
+import { ApiError } from 'capstan/internal';
+import { findFields, type JsonField, type JsonObjectFields, jsonOf } from './request-fields';
+
+/** How the requests of a path limit their output. */
+interface OutputFields {
+  /** Fields that limit it. The first is added to a request without them. */
+  readonly limits: readonly string[];
+  /** What a request without them generates. Default: the `max_output_tokens` of the price. */
+  readonly defaultTokens?: number;
+}
+
+/** Paths whose requests cost money. Without fields they have no output. */
+const BILLED_PATHS: ReadonlyMap<string, OutputFields | undefined> = new Map<string, OutputFields | undefined>([
+  ['/v1/chat/completions', { limits: ['max_tokens', 'max_completion_tokens'] }],
+  ['/v1/completions', { limits: ['max_tokens'], defaultTokens: 16 }],
+  ['/v1/responses', { limits: ['max_output_tokens'] }],
+  ['/v1/messages', { limits: ['max_tokens'] }],
+  ['/v1/embeddings', undefined],
+  ['/v1/rerank', undefined],
+  ['/v2/rerank', undefined],
+  ['/rerank', undefined],
+  ['/v1/score', undefined],
+  ['/score', undefined],
+]);
+/** Paths that compute nothing that costs money. */
+const FREE_PATHS = new Set(['/tokenize', '/detokenize', '/v1/messages/count_tokens', '/v1/files']);
+/** Fields by which any server may limit the output. Each is lowered. */
+const LIMIT_NAMES = [
+  ...['max_tokens', 'max_completion_tokens', 'max_output_tokens'],
+  ...['max_new_tokens', 'n_predict', 'num_predict'],
+];
+const COUNT_NAMES = ['n', 'best_of'];
+const LIMIT_FIELDS: ReadonlySet<string> = new Set(LIMIT_NAMES);
+const ALL_NAMES: ReadonlySet<string> = new Set([...LIMIT_NAMES, ...COUNT_NAMES, 'prompt', 'model']);
+
+export type PathKind = 'billed' | 'free' | 'unknown';
+
+/** @param path Path at the deployment. */
+export function kindOfPath(method: string, path: string): PathKind {
+  if (BILLED_PATHS.has(path)) return method === 'POST' ? 'billed' : 'free';
+  if (FREE_PATHS.has(path)) return 'free';
+  return method === 'GET' || method === 'HEAD' || method === 'OPTIONS' || method === 'DELETE' ? 'free' : 'unknown';
+}
+
+/** Whether requests of a path generate tokens. */
+export function hasOutput(path: string): boolean {
+  return BILLED_PATHS.get(path) !== undefined;
+}
+
+/** The output that the body of a request asks for. */
+export class OutputLimit {
+  /** What the body names as its model. */
+  readonly model: string | undefined;
+  /** Outputs of the request: choices of all prompts. 0: its path has no output. */
+  readonly numOutputs: number;
+  /** Tokens of each output. undefined: the body has no limit. */
+  readonly maxTokens: number | undefined;
+  readonly #body: Buffer;
+  readonly #found: JsonObjectFields;
+  readonly #output: OutputFields | undefined;
+
+  /** Throws ApiError for a body that is no JSON object, or has a limit that is no number. */
+  constructor(path: string, body: Buffer) {
+    this.#body = body;
+    this.#found = findFields(body, ALL_NAMES);
+    this.#output = BILLED_PATHS.get(path);
+    const model = this.#valuesOf(['model']).at(-1);
+    this.model = typeof model === 'string' ? model : undefined;
+    if (this.#output === undefined) {
+      this.numOutputs = 0;
+      this.maxTokens = 0;
+      return;
+    }
+    const counts = this.#numbersOf(COUNT_NAMES);
+    const numPrompts = path === '/v1/completions' ? Math.max(1, ...this.#valuesOf(['prompt']).map(countPrompts)) : 1;
+    this.numOutputs = Math.max(1, ...counts) * numPrompts;
+    const isLimited = this.#numbersOf(this.#output.limits).length > 0;
+    const tokens = this.#numbersOf(LIMIT_NAMES);
+    this.maxTokens = isLimited ? Math.max(...tokens) : this.#output.defaultTokens;
+  }
+
+  /**
+   * Returns a body with outputs of at most `maxTokens`. Other bytes stay as they are.
+   * @param body That of the request, perhaps with another model.
+   */
+  withLimit(body: Buffer, maxTokens: number): Buffer {
+    const output = this.#output;
+    if (output === undefined) return body;
+    const found = findFields(body, LIMIT_FIELDS);
+    const limits = found.fields;
+    const isLimited = limits.some(({ name }) => output.limits.includes(name));
+    const pieces: Buffer[] = [];
+    let from = 0;
+    const replace = (start: number, end: number, text: string): void => {
+      pieces.push(body.subarray(from, start), Buffer.from(text));
+      from = end;
+    };
+    const { contentStart, isEmpty } = found;
+    if (!isLimited) replace(contentStart, contentStart, `"${output.limits[0]}":${maxTokens}${isEmpty ? '' : ','}`);
+    for (const field of limits) {
+      const value = numberOf(body, field);
+      if (value === undefined || value > maxTokens) replace(field.start, field.end, String(maxTokens));
+    }
+    return pieces.length === 0 ? body : Buffer.concat([...pieces, body.subarray(from)]);
+  }
+
+  #valuesOf(names: readonly string[]): unknown[] {
+    return this.#fieldsOf(names).map(({ start, end }) => jsonOf(this.#body.subarray(start, end)));
+  }
+
+  #numbersOf(names: readonly string[]): number[] {
+    return this.#fieldsOf(names).flatMap((field) => numberOf(this.#body, field) ?? []);
+  }
+
+  #fieldsOf(names: readonly string[]): JsonField[] {
+    return this.#found.fields.filter(({ name }) => names.includes(name));
+  }
+}
+
+/** Returns undefined for null and for negative numbers, which some servers read as no limit. */
+function numberOf(body: Buffer, { name, start, end }: JsonField): number | undefined {
+  const value = jsonOf(body.subarray(start, end));
+  if (value === null) return undefined;
+  if (typeof value !== 'number' || !Number.isInteger(value))
+    throw new ApiError('invalid_type', `${name}: expected an integer`, { param: name });
+  return value < 0 ? undefined : value;
+}
+
+/** A list of token ids is one prompt. */
+function countPrompts(prompt: unknown): number {
+  return Array.isArray(prompt) && !prompt.every((item) => typeof item === 'number') ? prompt.length : 1;
+}

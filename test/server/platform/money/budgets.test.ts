@@ -1,0 +1,393 @@
+/** Budgets in money at the gateway, over each database. */
+import type { RequestListener } from 'node:http';
+import { Engine } from '../../../../ts';
+import { overBackends } from '../../access/support';
+import { migrated } from '../support';
+import { fake } from '../../../fakes/fake-addon';
+import { loadPoolingEngine } from '../../../fakes/pooling-engine';
+import { tinyModel } from '../../../fakes/tiny-model';
+import { closeAll, errorOf, startReplica, until } from '../gateway/support';
+import { NANO, question, Shop } from './support';
+
+let engine: Engine;
+let shop: Shop;
+
+beforeAll(async () => {
+  process.env.CAPSTAN_ADDON = require.resolve('../../../fakes/fake-addon');
+  engine = await Engine.load(tinyModel());
+});
+afterAll(() => engine.close());
+
+interface Usage {
+  prompt_tokens: number;
+  completion_tokens: number;
+}
+
+/** A server of another runtime: reports a usage, and keeps the bodies. */
+function upstream(usage: object | undefined, bodies: string[], status = 200): RequestListener {
+  return (request, response) => {
+    const pieces: Buffer[] = [];
+    request.on('data', (piece: Buffer) => pieces.push(piece));
+    request.on('end', () => {
+      bodies.push(Buffer.concat(pieces).toString());
+      response.writeHead(status, { 'Content-Type': 'application/json' });
+      response.end(JSON.stringify({ choices: [], ...(usage === undefined ? {} : { usage }) }));
+    });
+  };
+}
+
+overBackends((make) => {
+  beforeEach(async () => {
+    fake.reset();
+    shop = await Shop.open(await make(migrated));
+  });
+  afterEach(async () => {
+    await closeAll();
+    await shop.close();
+  });
+
+  describe('the built-in runtime', () => {
+    // A token of the prompt costs 1 and one of the answer 2, in millionths.
+    const PRICE = { model: 'chat', input: '1', output: '2' };
+    beforeEach(async () => {
+      shop.deploy('chat', [await shop.builtin(engine)]);
+      await shop.price(PRICE);
+    });
+
+    test('pays for what a request used, exactly', async () => {
+      const id = await shop.budget({ amount: '1' });
+      const response = await shop.post('/d/chat/v1/chat/completions', { ...question(), max_tokens: 5 });
+      const { usage } = (await response.json()) as { usage: Usage };
+      expect(usage.completion_tokens).toBe(5);
+      const cost = BigInt(usage.prompt_tokens * 1_000 + 5 * 2_000);
+      await until(() => shop.running.records.length === 1);
+      expect(await shop.spent(id)).toMatchObject({ spent: cost, open: 0n });
+      expect(await shop.report()).toEqual({ chat: cost });
+    });
+
+    test('never exceeds a budget with 64 streams at once', async () => {
+      fake.answer = () => ({ text: 'and on '.repeat(400) });
+      const id = await shop.budget({ amount: '0.02' });
+      const statuses = await Promise.all(
+        Array.from({ length: 64 }, async (_, i) => {
+          const response = await shop.post('/d/chat/v1/chat/completions', {
+            ...question(`Question ${i}`),
+            stream: true,
+            max_tokens: 300,
+          });
+          await response.text();
+          return response.status;
+        }),
+      );
+      await until(() => shop.running.records.length === 64);
+      expect(new Set(statuses)).toEqual(new Set([200, 429]));
+      const { spent, open } = await shop.spent(id);
+      expect(open).toBe(0n);
+      const used = shop.running.records.reduce(
+        (sum, { usage }) =>
+          usage === undefined
+            ? sum
+            : sum + BigInt(usage.promptTokens) * 1_000n + BigInt(usage.completionTokens) * 2_000n,
+        0n,
+      );
+      expect(spent).toBe(used);
+      expect(used).toBeLessThanOrEqual(20_000_000n);
+      expect(used).toBeGreaterThan(4_000_000n);
+    });
+
+    test('lowers the tokens to what the budget still pays, then refuses', async () => {
+      fake.answer = () => ({ text: 'and on '.repeat(400) });
+      await shop.budget({ amount: '0.0001' });
+      const first = await shop.post('/d/chat/v1/chat/completions', { ...question(), max_tokens: 300 });
+      const body = (await first.json()) as { usage: Usage; choices: { finish_reason: string }[] };
+      expect(first.status).toBe(200);
+      expect(body.choices[0].finish_reason).toBe('length');
+      const { prompt_tokens: prompt, completion_tokens: completion } = body.usage;
+      expect(prompt + 2 * completion).toBeGreaterThan(98);
+      expect(prompt + 2 * completion).toBeLessThanOrEqual(100);
+      await until(() => shop.running.records.length === 1);
+      const second = await shop.post('/d/chat/v1/chat/completions', question());
+      expect([second.status, errorOf(await second.text()).code]).toEqual([429, 'budget_exceeded']);
+    });
+
+    test('limits all prompts and choices of a request together', async () => {
+      fake.answer = () => ({ text: 'and on '.repeat(400) });
+      const id = await shop.budget({ amount: '0.0003' });
+      const response = await shop.post('/d/chat/v1/completions', {
+        prompt: ['one', 'two'],
+        n: 2,
+        max_tokens: 300,
+        temperature: 1,
+      });
+      expect([response.status, await response.text()]).toEqual([429, expect.stringContaining('budget_exceeded')]);
+      await until(() => shop.running.records.length === 1);
+      expect((await shop.spent(id)).spent).toBeLessThanOrEqual(300_000n);
+      const smaller = await shop.post('/d/chat/v1/completions', {
+        prompt: ['one', 'two'],
+        n: 2,
+        max_tokens: 20,
+        temperature: 1,
+      });
+      expect(smaller.status).toBe(200);
+      await until(() => shop.running.records.length === 2);
+      expect((await shop.spent(id)).spent).toBeLessThanOrEqual(300_000n);
+    });
+
+    test.each([
+      ['/v1/responses', { input: 'Hi' }, 'max_output_tokens'],
+      ['/v1/messages', question(), 'max_tokens'],
+      ['/v1/completions', { prompt: 'Hi' }, 'max_tokens'],
+    ])('%s is billed and limited', async (path, body, limit) => {
+      fake.answer = () => ({ text: 'and on '.repeat(400) });
+      const id = await shop.budget({ amount: '0.0001' });
+      const response = await shop.post(`/d/chat${path}`, { ...body, [limit]: 300, stream: true });
+      await response.text();
+      expect(response.status).toBe(200);
+      await until(() => shop.running.records.length === 1);
+      const { spent } = await shop.spent(id);
+      expect(spent).toBeGreaterThan(97_000n);
+      expect(spent).toBeLessThanOrEqual(100_000n);
+    });
+
+    test('pays for what was computed when the client leaves, and returns the rest', async () => {
+      fake.answer = () => ({ text: 'and on '.repeat(10_000), stepMs: 5 });
+      const id = await shop.budget({ amount: '1' });
+      const controller = new AbortController();
+      const response = await shop.post(
+        '/d/chat/v1/chat/completions',
+        { ...question(), stream: true, max_tokens: 1_000 },
+        { signal: controller.signal },
+      );
+      await response.body!.getReader().read();
+      controller.abort();
+      await until(() => shop.running.records.length === 1);
+      const { spent, open } = await shop.spent(id);
+      const { usage } = shop.running.records[0];
+      expect(usage!.completionTokens).toBeGreaterThan(0);
+      expect(usage!.completionTokens).toBeLessThan(500);
+      expect([spent, open]).toEqual([
+        BigInt(usage!.promptTokens) * 1_000n + BigInt(usage!.completionTokens) * 2_000n,
+        0n,
+      ]);
+    });
+
+    test('returns everything of a request that fails', async () => {
+      const id = await shop.budget({ amount: '1' });
+      const response = await shop.post('/d/chat/v1/chat/completions', { messages: 'none' });
+      expect(response.status).toBe(400);
+      await until(() => shop.running.records.length === 1);
+      expect(await shop.spent(id)).toMatchObject({ spent: 0n, open: 0n });
+      expect(await shop.report()).toEqual({});
+    });
+
+    test('pays for embeddings', async () => {
+      const embedder = await loadPoolingEngine('embed');
+      shop.deploy('chat', [await shop.builtin(embedder)]);
+      const id = await shop.budget({ amount: '0.000005' });
+      const embed = async (input: string | string[]) => {
+        const response = await shop.post('/d/chat/v1/embeddings', { model: 'tiny', input });
+        await response.text();
+        return response.status;
+      };
+      expect(await embed(['ab', 'c'])).toBe(200);
+      expect(await embed('abcdefgh')).toBe(429);
+      await until(() => shop.running.records.length === 2);
+      expect((await shop.spent(id)).spent).toBe(3_000n);
+      expect(await embed('ab')).toBe(200);
+      await embedder.close();
+    });
+
+    test('reads a long body whole', async () => {
+      const id = await shop.budget({ amount: '5' });
+      const body = JSON.stringify({ padding: 'x'.repeat(2_000_000), ...question(), max_tokens: 3 });
+      const response = await shop.post('/d/chat/v1/chat/completions', body);
+      expect([response.status, await response.text()]).toEqual([200, expect.any(String)]);
+      await until(() => shop.running.records.length === 1);
+      expect((await shop.spent(id)).spent).toBeGreaterThan(0n);
+    });
+  });
+
+  describe('another runtime', () => {
+    const USAGE = { prompt_tokens: 100, completion_tokens: 50 };
+    let bodies: string[];
+    beforeEach(async () => {
+      bodies = [];
+      shop.deploy('chat', [await startReplica(upstream(USAGE, bodies))]);
+      await shop.price({ model: 'chat', input: '1', output: '10' });
+    });
+
+    test.each<[string, object, RegExp]>([
+      ['/v1/chat/completions', { messages: [], max_tokens: 1_000 }, /^\{"messages":\[\],"max_tokens":\d+\}$/],
+      ['/v1/chat/completions', { messages: [] }, /^\{"max_tokens":\d+,"messages":\[\]\}$/],
+      ['/v1/chat/completions', { max_tokens: null, x: 1 }, /^\{"max_tokens":\d+,"x":1\}$/],
+      ['/v1/chat/completions', { max_completion_tokens: 900, n: 2 }, /^\{"max_completion_tokens":\d+,"n":2\}$/],
+      ['/v1/completions', { prompt: ['a', 'b'], max_tokens: 700 }, /^\{"prompt":\["a","b"\],"max_tokens":\d+\}$/],
+      ['/v1/responses', { input: 'x' }, /^\{"max_output_tokens":\d+,"input":"x"\}$/],
+      ['/v1/messages', { max_tokens: 5_000 }, /^\{"max_tokens":\d+\}$/],
+    ])('lowers the limit of %s %j', async (path, body, expected) => {
+      await shop.budget({ amount: '0.002' });
+      const response = await shop.post(`/d/chat${path}`, body);
+      await response.text();
+      expect(response.status).toBe(200);
+      expect(bodies[0]).toMatch(expected);
+      const limit = Number(/tokens":(\d+)/.exec(bodies[0])![1]);
+      const { n = 1, prompt } = body as { n?: number; prompt?: string[] };
+      const promptTokens = Math.ceil(JSON.stringify(body).length / 3);
+      const payable = Math.floor((2_000 - promptTokens) / (10 * n * (prompt?.length ?? 1)));
+      expect(limit).toBe(payable);
+    });
+
+    test('keeps a limit that the budget pays, and every other byte', async () => {
+      await shop.budget({ amount: '1' });
+      const body = '{ "seed": 12345678901234567890, "max_tokens" : 10, "max_tokens":20, "z":1.0 }';
+      await (await shop.post('/d/chat/v1/chat/completions', body)).text();
+      expect(bodies).toEqual([body]);
+    });
+
+    test('exceeds a budget at most by the misestimate of the prompt', async () => {
+      const id = await shop.budget({ amount: '0.0005' });
+      // The body has 64 bytes, which count as 22 tokens. The server counts 100.
+      const body = { messages: [], max_tokens: 100, padding: 'x'.repeat(16) };
+      const response = await shop.post('/d/chat/v1/chat/completions', body);
+      await response.text();
+      const limit = Number(/max_tokens":(\d+)/.exec(bodies[0])![1]);
+      expect(limit).toBe(47);
+      await until(() => shop.running.records.length === 1);
+      // 100 tokens of the prompt at 1 and 50 at 10, although 47 were allowed: this server ignores the limit.
+      expect((await shop.spent(id)).spent).toBe(600_000n);
+      expect((await shop.post('/d/chat/v1/chat/completions', body)).status).toBe(429);
+    });
+
+    test('a fallback is billed once, at its own price', async () => {
+      const id = await shop.budget({ amount: '1' });
+      const others: string[] = [];
+      shop.deploy('backup', [await startReplica(upstream(USAGE, others))]);
+      await shop.price({ model: 'backup', input: '2', output: '20' });
+      shop.deploy('chat', [await startReplica(upstream(undefined, bodies, 503))], { fallbacks: ['dep_backup'] });
+      const response = await shop.post('/d/chat/v1/chat/completions', { messages: [], max_tokens: 60 });
+      await response.text();
+      expect([response.status, bodies.length, others.length]).toEqual([200, 1, 1]);
+      await until(() => shop.running.records.length === 1);
+      const cost = 100n * 2_000n + 50n * 20_000n;
+      expect(await shop.spent(id)).toMatchObject({ spent: cost, open: 0n });
+      expect(await shop.report()).toEqual({ backup: cost });
+    });
+
+    test('estimates a response without usage, within the reservation', async () => {
+      shop.deploy('chat', [await startReplica(upstream(undefined, bodies))]);
+      const id = await shop.budget({ amount: '1' });
+      await (await shop.post('/d/chat/v1/chat/completions', { messages: [], max_tokens: 2 })).text();
+      await until(() => shop.running.records.length === 1);
+      const { spent } = await shop.spent(id);
+      expect(spent).toBe(10n * 1_000n + 2n * 10_000n);
+    });
+
+    test('refuses paths whose cost is not known, and bodies that are no objects', async () => {
+      await shop.budget({ amount: '1' });
+      const statuses: number[] = [];
+      for (const [path, body] of [
+        ['/completion', { prompt: 'x', n_predict: 100 }],
+        ['/invocations', {}],
+        ['/v1/audio/transcriptions', {}],
+        ['/v1/chat/completions', '[]'],
+        ['/v1/chat/completions', '{"max_tokens": 5'],
+        ['/v1/chat/completions', '{"max_tokens":"5"}'],
+        ['/tokenize', { prompt: 'x' }],
+      ] as const) {
+        const response = await shop.post(`/d/chat${path}`, body);
+        await response.text();
+        statuses.push(response.status);
+      }
+      expect(statuses).toEqual([403, 403, 403, 400, 400, 400, 200]);
+      expect(bodies).toHaveLength(1);
+    });
+
+    test('follows a change of the budget at once, also while requests run', async () => {
+      const id = await shop.budget({ amount: '0.0001' });
+      const ask = async () => {
+        const response = await shop.post('/d/chat/v1/chat/completions', { messages: [], max_tokens: 50 });
+        await response.text();
+        return response.status;
+      };
+      const statuses = await Promise.all([
+        ask(),
+        ask(),
+        shop.meter.change(() => shop.store.editBudget(shop.admin, id, { amount: '1' })).then(() => ask()),
+      ]);
+      expect(statuses[2]).toBe(200);
+      await until(() => shop.running.records.length === 3);
+      const { spent } = await shop.spent(id);
+      expect(Number(spent) % 600_000).toBe(0);
+      await shop.meter.change(() => shop.store.editBudget(shop.admin, id, { amount: '0.0001' }));
+      expect(await ask()).toBe(429);
+      await shop.meter.change(() => shop.store.deleteBudget(shop.admin, id));
+      expect(await ask()).toBe(200);
+    });
+
+    test('counts what was spent before the budget, and what open requests cost', async () => {
+      const ask = () => shop.post('/d/chat/v1/chat/completions', { messages: [], max_tokens: 50 });
+      await (await ask()).text();
+      await until(() => shop.running.records.length === 1);
+      let answer: (() => void) | undefined;
+      shop.deploy('chat', [
+        await startReplica((request, response) => {
+          request.resume();
+          answer = () => {
+            response.setHeader('Content-Type', 'application/json');
+            response.end(JSON.stringify({ usage: USAGE }));
+          };
+        }),
+      ]);
+      const open = ask();
+      await until(() => answer !== undefined);
+      const id = await shop.budget({ amount: '1' });
+      expect((await shop.spent(id)).spent).toBe(600_000n);
+      answer!();
+      await (await open).text();
+      await until(() => shop.running.records.length === 2);
+      expect((await shop.spent(id)).spent).toBe(1_200_000n);
+    });
+
+    test('survives hostile prices', async () => {
+      await shop.price({ model: 'chat', input: '1000000000', output: '1000000000' });
+      for (let i = 0; i < 3; i++) {
+        shop.deploy('chat', [await startReplica(upstream({ prompt_tokens: 1e9, completion_tokens: 1e9 }, bodies))]);
+        await (await shop.post('/d/chat/v1/chat/completions', { messages: [] })).text();
+      }
+      await until(() => shop.running.records.length === 3);
+      expect(await shop.report()).toEqual({ chat: 9n * NANO * NANO });
+      const id = await shop.budget({ amount: '1000000000' });
+      expect((await shop.spent(id)).taken).toBe(9n * NANO * NANO);
+      expect((await shop.post('/d/chat/v1/chat/completions', { messages: [] })).status).toBe(429);
+    });
+
+    test('sends an alert to webhooks once', async () => {
+      await shop.store.createWebhook(shop.admin, { url: 'https://hooks.example.com/', events: ['budget.alert'] });
+      const id = await shop.budget({ amount: '0.0012', alerts: [50, 100] });
+      const ask = async () => {
+        await (await shop.post('/d/chat/v1/chat/completions', { messages: [], max_tokens: 10 })).text();
+        await until(() => shop.running.gateway.numOpenRequests === 0);
+        await shop.meter.flush();
+        await shop.meter.flush();
+      };
+      await ask();
+      await ask();
+      await shop.store.queueWebhookEvents();
+      const messages: { payload: string }[] = [];
+      for (;;) {
+        const [message] = await shop.store.takeWebhookMessages([], 1);
+        if (message === undefined) break;
+        messages.push(message);
+        await shop.store.endWebhookAttempt(message.id, { at: Date.now(), durationMs: 1, status: 200, error: null });
+      }
+      expect(messages.map(({ payload }) => JSON.parse(payload) as object)).toMatchObject([
+        {
+          type: 'budget.alert',
+          target: { type: 'budget', id },
+          data: { percent: 50, spent: '0.0006', amount: '0.0012', currency: 'USD', period: 'total', scope: 'owner' },
+        },
+        { type: 'budget.alert', data: { percent: 100, spent: '0.0012' } },
+      ]);
+    });
+  });
+});

@@ -1,0 +1,209 @@
+/** Amounts, the fields of bodies, prices and CSV. */
+import {
+  costOf,
+  formatAmount,
+  formatPrice,
+  MAX_AMOUNT,
+  parseAmount,
+  parsePrice,
+} from '../../../../server/platform/money/amounts';
+import { kindOfPath, OutputLimit } from '../../../../server/platform/money/output-limit';
+import { endMsOf, sinceDayOf, startMsOf } from '../../../../server/platform/money/periods';
+import { PriceList } from '../../../../server/platform/money/price-list';
+import { findFields } from '../../../../server/platform/money/request-fields';
+import { spendCsv } from '../../../../server/platform/money/spend-csv';
+
+describe('amounts', () => {
+  test.each([
+    ['0', 0n],
+    ['12.5', 12_500_000_000n],
+    ['0.000000001', 1n],
+    ['1000000000', MAX_AMOUNT],
+  ])('%s', (text, nanos) => {
+    expect(parseAmount(text)).toBe(nanos);
+    expect(formatAmount(nanos)).toBe(text);
+  });
+
+  test.each([
+    '',
+    '-1',
+    '+1',
+    '1e3',
+    '1.',
+    '.5',
+    '1,5',
+    '0.0000000001',
+    '1000000000.1',
+    '99999999999',
+    'NaN',
+    ' 1',
+    '１',
+  ])('refuses %j', (text) => {
+    expect(parseAmount(text)).toBeUndefined();
+  });
+
+  test('prices have six decimals', () => {
+    expect(parsePrice('0.000001')).toBe(1n);
+    expect(parsePrice('0.0000001')).toBeUndefined();
+    expect(formatPrice(150_000n)).toBe('0.15');
+    expect(formatAmount(-1_500_000_000n)).toBe('-1.5');
+  });
+
+  test('a cost is rounded up once', () => {
+    const price = { input: parsePrice('0.15')!, cachedInput: parsePrice('0.075')!, output: parsePrice('0.6')! };
+    expect(costOf(price, { promptTokens: 1_000, cachedTokens: 400, completionTokens: 10 })).toBe(126_000n);
+    expect(
+      costOf({ input: 1n, cachedInput: 0n, output: 0n }, { promptTokens: 1, cachedTokens: 0, completionTokens: 0 }),
+    ).toBe(1n);
+    // A replica cannot report more cached tokens than the prompt has.
+    expect(costOf(price, { promptTokens: 1, cachedTokens: 9, completionTokens: 0 })).toBe(75n);
+  });
+
+  test('a million small costs add up exactly', () => {
+    const price = { input: parsePrice('0.1')!, cachedInput: 0n, output: parsePrice('0.3')! };
+    let sum = 0n;
+    for (let i = 0; i < 1_000_000; i++) sum += costOf(price, { promptTokens: 1, cachedTokens: 0, completionTokens: 1 });
+    expect(formatAmount(sum)).toBe('0.4');
+  });
+});
+
+describe('the fields of a body', () => {
+  const fieldsOf = (text: string) =>
+    findFields(Buffer.from(text), new Set(['max_tokens', 'n'])).fields.map(({ name, start, end }) => [
+      name,
+      Buffer.from(text).subarray(start, end).toString(),
+    ]);
+
+  test('are found at the top level alone, also with escapes, in any case and twice', () => {
+    const inner = '"messages":[{"max_tokens":1,"content":"\\"max_tokens\\":2 \\\\"}]';
+    expect(fieldsOf(`\ufeff {${inner}, "max\\u005ftokens" : 3 ,"MAX_TOKENS":[4,{"n":5}],"n":null}`)).toEqual([
+      ['max_tokens', '3'],
+      ['max_tokens', '[4,{"n":5}]'],
+      ['n', 'null'],
+    ]);
+    expect(fieldsOf('{}')).toEqual([]);
+  });
+
+  test.each(['', '[]', '1', '{', '{"a"}', '{"a":}', '{"a":1,}', '{"a":1}x', '{"a":"x}', '{a:1}', '{"a":[1', '{"a" 1}'])(
+    'refuses %j',
+    (text) => {
+      expect(() => fieldsOf(text)).toThrow('expected an object');
+    },
+  );
+
+  test('a body of 1 MiB with hostile strings takes little time', () => {
+    const text = Buffer.from(`{"a":"${'\\"'.repeat(500_000)}","max_tokens":1}`);
+    const startedMs = performance.now();
+    expect(findFields(text, new Set(['max_tokens'])).fields).toHaveLength(1);
+    expect(performance.now() - startedMs).toBeLessThan(1_000);
+  });
+});
+
+describe('the output of a request', () => {
+  const limitOf = (path: string, body: object | string) =>
+    new OutputLimit(path, Buffer.from(typeof body === 'string' ? body : JSON.stringify(body)));
+
+  test.each<[string, object, number, number | undefined]>([
+    ['/v1/chat/completions', { max_tokens: 5 }, 1, 5],
+    ['/v1/chat/completions', { max_tokens: 5, max_completion_tokens: 9, n: 3 }, 3, 9],
+    ['/v1/chat/completions', { n: null, n_predict: 7 }, 1, undefined],
+    ['/v1/chat/completions', { max_tokens: -1 }, 1, undefined],
+    ['/v1/completions', { prompt: [1, 2, 3] }, 1, 16],
+    ['/v1/completions', { prompt: [[1], [2]], n: 2, best_of: 4, max_tokens: 1e3 }, 8, 1_000],
+    ['/v1/responses', { max_output_tokens: 5, n: 9 }, 9, 5],
+    ['/v1/embeddings', { input: ['a', 'b'], max_tokens: 4 }, 0, 0],
+  ])('%s %j', (path, body, numOutputs, maxTokens) => {
+    expect(limitOf(path, body)).toMatchObject({ numOutputs, maxTokens });
+  });
+
+  test('every field that limits it is lowered', () => {
+    const body = Buffer.from('{"n_predict":900,"Max_Tokens":-1,"max_tokens":3,"num_predict":null}');
+    expect(limitOf('/v1/chat/completions', body.toString()).withLimit(body, 10).toString()).toBe(
+      '{"n_predict":10,"Max_Tokens":10,"max_tokens":3,"num_predict":10}',
+    );
+    const empty = Buffer.from('{}');
+    expect(limitOf('/v1/responses', '{}').withLimit(empty, 10).toString()).toBe('{"max_output_tokens":10}');
+  });
+
+  test('paths are billed, free or unknown', () => {
+    expect(
+      (
+        [
+          ['POST', '/v1/chat/completions'],
+          ['GET', '/v1/chat/completions'],
+          ['POST', '/tokenize'],
+          ['GET', '/v1/models'],
+          ['POST', '/v1/batches'],
+          ['POST', '/completion'],
+        ] as const
+      ).map(([method, path]) => kindOfPath(method, path)),
+    ).toEqual(['billed', 'free', 'free', 'free', 'unknown', 'unknown']);
+  });
+});
+
+test('the most specific price counts', () => {
+  const price = (model: string) => ({
+    id: `prc_${model}`,
+    model,
+    input: 1n,
+    cachedInput: 1n,
+    output: 1n,
+    maxOutputTokens: 1,
+    updatedAt: 0,
+    rev: 1,
+  });
+  const list = new PriceList(['*', 'chat', 'chat/big', 'dep_2'].map(price));
+  const find = (deploymentId: string, name: string, inner?: string) => {
+    const found = list.find({ deploymentId, name }, inner);
+    return [found?.price.model, found?.model];
+  };
+  expect(find('dep_1', 'chat')).toEqual(['chat', 'chat']);
+  expect(find('dep_1', 'chat', 'big')).toEqual(['chat/big', 'chat/big']);
+  // The name of a client that has no price is not stored.
+  expect(find('dep_1', 'chat', 'nonsense')).toEqual(['chat', 'chat']);
+  expect(find('dep_2', 'chat')).toEqual(['dep_2', 'chat']);
+  expect(find('dep_3', 'other', 'big')).toEqual(['*', 'other']);
+  expect(new PriceList([]).find({ deploymentId: 'dep_1', name: 'chat' }, undefined)).toBeUndefined();
+});
+
+test('periods are those of UTC', () => {
+  const ms = Date.parse('2030-02-14T23:59:59Z');
+  expect((['day', 'month', 'total'] as const).map((period) => startMsOf(sinceDayOf(period, ms)))).toEqual([
+    Date.parse('2030-02-14T00:00:00Z'),
+    Date.parse('2030-02-01T00:00:00Z'),
+    0,
+  ]);
+  expect((['day', 'month', 'total'] as const).map((period) => endMsOf(period, ms))).toEqual([
+    Date.parse('2030-02-15T00:00:00Z'),
+    Date.parse('2030-03-01T00:00:00Z'),
+    null,
+  ]);
+});
+
+test('CSV has no formulas', () => {
+  const entry = (model: string, key: string) => ({
+    day: 20_000,
+    owner: { type: 'user' as const, id: 'usr_1', name: 'a@b.example' },
+    key: { id: 'key_1', name: key },
+    model,
+    requests: 1,
+    promptTokens: 2,
+    cachedTokens: 0,
+    completionTokens: 3,
+    cost: 1_500_000_000n,
+    estimated: 0n,
+  });
+  const text = spendCsv('USD', [
+    entry('=HYPERLINK("x")', '+1'),
+    entry('-1', '@cmd'),
+    entry('\t=1', 'a,b'),
+    entry('a"b', 'two\r\nlines'),
+  ]);
+  const rows = text.split('\r\n2024-').map((row) => row.replace(/^10-04,user,usr_1,a@b\.example,key_1,/, ''));
+  expect(rows.slice(1)).toEqual([
+    `'+1,"'=HYPERLINK(""x"")",1,2,0,3,1.5,0,USD`,
+    `'@cmd,'-1,1,2,0,3,1.5,0,USD`,
+    `"a,b",'\t=1,1,2,0,3,1.5,0,USD`,
+    '"two\r\nlines","a""b",1,2,0,3,1.5,0,USD\r\n',
+  ]);
+});
