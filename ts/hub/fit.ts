@@ -49,6 +49,7 @@ export interface FitOptions {
   kvCacheDtype?: 'auto' | NativeCacheDType;
   /** Size of the KV cache in bytes. Default: that of one sequence of `maxModelLen` tokens. */
   kvCacheBytes?: number;
+  /** As in {@link EngineOptions}. Default: none. */
   speculative?: SpeculativeOptions;
 }
 

@@ -111,7 +111,6 @@ export const CHECKS: Readonly<Record<string, Readonly<Record<string, Check>>>> =
       { parseOnly: PLACEHOLDERS },
     'capstan up --console-host console.example.com --serving-url https://models.example.com:8091 --host 0.0.0.0 --ssl-certfile cert.pem --ssl-keyfile key.pem':
       { parseOnly: PLACEHOLDERS },
-    '[Unit]': { skip: 'a unit of systemd' },
     'DATABASE_URL=postgres://capstan@db/capstan capstan up --data-dir ./service': { parseOnly: PLACEHOLDERS },
   },
   'docs/how-to/serve-several-models.md': {
