@@ -14,6 +14,7 @@
 
 #include "native/engine/adapter_loader.h"
 #include "native/engine/batch.h"
+#include "native/engine/disk_cache.h"
 #include "native/engine/mask_gate.h"
 #include "native/engine/output.h"
 #include "native/engine/request.h"
@@ -50,6 +51,7 @@ struct EngineOptions {
   int64_t state_slot_bytes = 0;  // over all ranks
   int64_t vocab_size = 0;        // token ids are below this
   PooledModel pooled;
+  std::optional<DiskCacheOptions> disk_cache;  // on_news of its store is the engine's
   bool checks_integrity = false;  // verifies the scheduler's and the blocks' state after each step, for tests
 };
 
@@ -76,6 +78,7 @@ struct EngineStats {
   int64_t num_speculations = 0, num_draft_tokens = 0;
   std::vector<int64_t> num_accepted_tokens;  // (speculation.num_tokens)
   StepStats last_step, all_steps;
+  std::optional<DiskCacheStats> disk_cache;
   std::string failure;  // empty, or why the engine has stopped
 };
 
@@ -119,6 +122,8 @@ class Engine {
   void break_down(const std::exception_ptr& error) noexcept;
   bool take_inbox();
   void report_new_mask();
+  void report_disk_news();
+  void write_offered_blocks();
   void step();
   void launch_steps();
   void speculate(StepPlan& plan);
@@ -160,6 +165,7 @@ class Engine {
   };
   std::vector<Stop> stops_;
   bool has_new_masks_ = false;
+  bool has_disk_news_ = false;
   bool is_closing_ = false;
   RequestId next_request_id_ = 1;
   EngineStats stats_;
@@ -184,7 +190,8 @@ class Engine {
   bool is_stalled_ = false;          // nothing can run until a mask is ready or a caller acts
 
   std::mutex close_mutex_;
-  MaskGate mask_gate_;  // its threads use the fields that are shared with callers
+  std::unique_ptr<DiskCache> disk_cache_;  // null = none. Its threads use the fields that are shared with callers
+  MaskGate mask_gate_;                     // its threads use the fields that are shared with callers
   std::thread thread_;
 };
 

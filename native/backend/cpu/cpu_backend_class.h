@@ -71,6 +71,7 @@ class CpuBackend final : public Backend {
     info_.has_quantized_weights = true;
     info_.has_kv_groups = true;
     info_.has_adapters = true;
+    info_.has_kv_copies = true;
     info_.compute_dtype = has_bf16_acts_ ? DType::kBf16 : DType::kF32;
   }
 
@@ -128,6 +129,8 @@ class CpuBackend final : public Backend {
   void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) override;
   void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override;
   void pool(const Vector* norm, std::span<const HeadLayer> head, std::span<const PoolRow> rows) override;
+  void read_kv_block(int kv_group, int32_t block_id, std::span<std::byte> to) const override;
+  void write_kv_block(int kv_group, int32_t block_id, std::span<const std::byte> from) override;
 
  private:
   int world_size() const { return comm_ == nullptr ? 1 : comm_->world_size(); }
@@ -144,6 +147,8 @@ class CpuBackend final : public Backend {
   size_t kv_group(int layer) const { return static_cast<size_t>(model_.layer(layer).kv_group); }
   KvShape kv_shape(int layer) const { return model_.kv_shape(model_.layer(layer).kv_group); }
   KvCache kv_cache(int layer) const;
+  template <typename Visit>
+  void for_block_parts(int kv_group, int32_t block_id, Visit visit) const;
   AttentionArgs attention_args(int layer, const Vector* sinks, const AttentionItem& item, int thread) const;
   void run_attention_item(int layer, const Vector* sinks, const AttentionItem& item, int thread);
   // Returns rms_norm(hidden) of the given rows, or of all rows when `rows` is empty, as the input of a matrix.
