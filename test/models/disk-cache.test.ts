@@ -69,7 +69,7 @@ test('a server that starts again continues from the disk, with the same answer',
   expect([other.choice, other.cached]).toEqual([cold.choice, warm.cached]);
   await end(server);
   // Another type of the KV cache has other bits.
-  server = await serve('--prefix-cache-dir', dir, '--kv-cache-dtype', 'f32');
+  server = await serve('--prefix-cache-dir', dir, '--kv-cache-dtype', 'bf16');
   expect((await ask(server)).cached).toBe(0);
   await end(server);
 });
@@ -78,11 +78,11 @@ test('a folder that cannot be used is an error at the start', async () => {
   const folder = temporaryFolder('unusable');
   chmodSync(folder, 0o777);
   const open = start(['serve', 'demo', '--port', '0', '--prefix-cache-dir', folder], {});
-  expect((await open.exited)[0]).toBe(1);
+  expect((await open.exited)[0]).toBe(2);
   expect(open.output().stderr).toMatch(/--prefix-cache-dir: expected a folder .* its mode is 777/);
   writeFileSync(join(folder, 'file'), '');
   const file = start(['serve', 'demo', '--port', '0', '--prefix-cache-dir', join(folder, 'file')], {});
-  expect((await file.exited)[0]).toBe(1);
+  expect((await file.exited)[0]).toBe(2);
   expect(file.output().stderr).toContain('--prefix-cache-dir');
 });
 
