@@ -24,7 +24,8 @@ void check_at_most(const char* what, int limit, int value) {
 }
 
 float softplus(float x) {
-  return x > 20 ? x : std::log1p(std::exp(x));
+  // In double precision, where C libraries differ only in bits that the result does not have.
+  return x > 20 ? x : static_cast<float>(std::log1p(std::exp(static_cast<double>(x))));
 }
 
 Xielu xielu_of(const XieluWeights& weights) {

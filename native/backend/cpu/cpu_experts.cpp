@@ -1,8 +1,8 @@
 // The mixture of experts of the CPU backend: the router, and the products of each expert with the rows of its tokens.
 #include <algorithm>
-#include <cmath>
 
 #include "native/backend/cpu/cpu_backend_class.h"
+#include "native/base/portable_exp.h"
 
 namespace capstan {
 namespace {
@@ -53,7 +53,7 @@ void CpuBackend::route(const LayerWeights& weights) {
   run_gemm(gemm, gate);
   for (int64_t row = 0; row < num_tokens(); ++row)
     expert_plan_.weights[static_cast<size_t>(row * slots + top_k)] =
-        1.0f / (1.0f + std::exp(-router_logits_.as<float>()[row * stride]));
+        1.0f / (1.0f + portable_exp(-router_logits_.as<float>()[row * stride]));
 }
 
 ActTiles CpuBackend::expert_tiles(const HugeBuffer& buffer, int expert, const CpuMatrix& matrix) const {

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "native/base/portable_exp.h"
+
 namespace capstan {
 namespace {
 
@@ -12,13 +14,13 @@ namespace {
 void score_experts(RouterScore score, std::vector<float>& scores) {
   if (score == RouterScore::kSigmoid) {
     for (float& value : scores)
-      value = 1.0f / (1.0f + std::exp(-value));
+      value = 1.0f / (1.0f + portable_exp(-value));
     return;
   }
   const float largest = *std::ranges::max_element(scores);
   float sum = 0;
   for (float& value : scores)
-    sum += value = std::exp(value - largest);
+    sum += value = portable_exp(value - largest);
   for (float& value : scores)
     value /= sum;
 }
