@@ -603,7 +603,7 @@ export interface NativeStats {
   diskBytesRead: number;
   /** Bytes written to it so far. */
   diskBytesWritten: number;
-  /** Blocks removed from the disk so far to make room. */
+  /** Blocks removed from the disk so far, because of its limit. */
   numDiskEvictions: number;
   /** Blocks that were not written so far, because the disk is slow or full. */
   numDiskSkipped: number;

@@ -117,8 +117,8 @@ export interface EngineOptions {
   /** Reuses the KV cache of equal prompt prefixes. Default: true. */
   prefixCache?: boolean;
   /**
-   * Folder in which the prefix cache survives the end of the engine. It is created with mode 0700 if it is missing. What
-   * it holds can reveal prompts. CPU only, for models whose layers all see the whole context. Default: none.
+   * Folder in which the prefix cache survives the end of the engine. It is created with mode 0700 if it is missing.
+   * What it holds can reveal prompts. CPU only, for models whose layers all see the whole context. Default: none.
    */
   prefixCacheDir?: string;
   /** Limit of what `prefixCacheDir` holds, in bytes. The least recently used blocks are removed. Default: 10 GiB. */

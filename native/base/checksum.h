@@ -1,6 +1,6 @@
 #pragma once
-// A fast checksum of large data. It detects damage, not intent: whoever knows the key can construct two messages with
-// one checksum.
+// A fast checksum of large data. It detects damage, not intent: two messages with one checksum can be constructed with
+// the key.
 #include <cstddef>
 #include <span>
 

@@ -1,5 +1,5 @@
 #pragma once
-// The bytes of one KV block as they stand in a file: a header, the token ids of the block, and what the device keeps of
+// The file of one KV block: a header, the token ids of the block, and what the device keeps of
 // them. All files of a KV group have the same size.
 #include <cstddef>
 #include <cstdint>

@@ -197,19 +197,11 @@ bool BlockStore::make_room(int64_t bytes) {
 
 Image BlockStore::take_image() {
   Image image;
-  if (!kept_images_.empty()) {
-    image = std::move(kept_images_.back());
-    kept_images_.pop_back();
-  } else if (!free_images_.pop(image)) {
-    wants_image_.store(true);
-    // The writing thread may have freed one before it could see the wish.
-    if (free_images_.pop(image)) wants_image_.store(false);
-  }
+  if (free_images_.pop(image)) return image;
+  wants_image_.store(true);
+  // The writing thread may have freed one before it could see the wish.
+  if (free_images_.pop(image)) wants_image_.store(false);
   return image;
-}
-
-void BlockStore::put_back(Image image) {
-  kept_images_.push_back(std::move(image));
 }
 
 void BlockStore::write(const BlockId& id, std::span<const int32_t> tokens, Image image) {
@@ -307,7 +299,7 @@ bool BlockStore::take_loaded(LoadedBlock& block) {
   return true;
 }
 
-void BlockStore::give_back(Image image) {
+void BlockStore::recycle(Image image) {
   free_load_images_.push(std::move(image));
   wake(read_signal_);
 }

@@ -92,7 +92,6 @@ class BlockStore {
   Image take_image();
   // Hands an image over that seal_image has not completed yet: only its payload is filled in.
   void write(const BlockId& id, std::span<const int32_t> tokens, Image image);
-  void put_back(Image image);
   // Counts blocks that the owner could not hand over in time.
   void count_skipped(int64_t count);
 
@@ -100,7 +99,7 @@ class BlockStore {
   bool load(std::shared_ptr<LoadJob> job);
   // Returns the next block that was read, in the order of the jobs and of their blocks.
   bool take_loaded(LoadedBlock& block);
-  void give_back(Image image);
+  void recycle(Image image);
   // Returns the measured rate of reading; 0 = not measured lately.
   double read_bytes_per_ms() const;
 
@@ -153,7 +152,6 @@ class BlockStore {
   // ---- writing ----
   Ring<WriteItem> to_write_;
   Ring<Image> free_images_;
-  std::vector<Image> kept_images_;  // taken by the owner and put back
   std::atomic<uint32_t> write_signal_{0};
   std::atomic<bool> is_paused_{false}, wants_image_{false};
   std::atomic<Clock::rep> pause_end_{0};

@@ -34,7 +34,7 @@ constexpr int kOpenTries = 8;
 [[noreturn]] void refuse(const std::string& path, const std::string& got) {
   throw Error(ErrorCode::kInvalidArgument,
               "prefixCacheDir: expected a folder that this process can create, or that belongs to its user and that "
-              "nobody else may write to, got " +
+              "no other user may write to, got " +
                   path + ": " + got);
 }
 
@@ -285,7 +285,7 @@ void StoreFolder::scan_store(const std::string& store, std::span<const size_t> f
   const bool is_own = store == name_;
   const Descriptor folder(openat(root_->fd(), store.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!folder.is_open() || !doubt_about(folder.get(), 0077).empty()) return;
-  // Without a process that uses the store, nobody finishes what is unfinished.
+  // Without a process that uses the store, no process finishes what is unfinished.
   const bool is_unused = is_own ? was_alone_ : flock(folder.get(), LOCK_EX | LOCK_NB) == 0;
   const size_t num_before = found.size();
   for_each_entry(folder.get(), [&](const std::string& name) {

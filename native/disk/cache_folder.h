@@ -2,7 +2,7 @@
 // The folders of the prefix cache on disk: a root with one folder per store, and the files of a store. Files are never
 // changed: they are written under another name, renamed, and removed.
 //
-// Cached content can reveal prompts. So the root belongs to the user of this process and nobody else may write to it,
+// Cached content can reveal prompts. So the root belongs to the user of this process and no other user may write to it,
 // the folder of a store is 0700, its files are 0600, and no symbolic link is followed below the root.
 #include <sys/types.h>
 

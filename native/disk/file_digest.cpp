@@ -46,11 +46,27 @@ Hash128 digest_of(int fd, const std::string& path, const DigestProgress& progres
   }
 }
 
+#ifdef __APPLE__
+const timespec& modified(const struct stat& status) {
+  return status.st_mtimespec;
+}
+const timespec& changed(const struct stat& status) {
+  return status.st_ctimespec;
+}
+#else
+const timespec& modified(const struct stat& status) {
+  return status.st_mtim;
+}
+const timespec& changed(const struct stat& status) {
+  return status.st_ctim;
+}
+#endif
+
 // What changes when a file does.
 std::string state_of(const struct stat& status) {
   std::ostringstream text;
-  text << status.st_dev << ' ' << status.st_ino << ' ' << status.st_size << ' ' << status.st_mtim.tv_sec << '.'
-       << status.st_mtim.tv_nsec << ' ' << status.st_ctim.tv_sec << '.' << status.st_ctim.tv_nsec;
+  text << status.st_dev << ' ' << status.st_ino << ' ' << status.st_size << ' ' << modified(status).tv_sec << '.'
+       << modified(status).tv_nsec << ' ' << changed(status).tv_sec << '.' << changed(status).tv_nsec;
   return text.str();
 }
 

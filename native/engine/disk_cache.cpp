@@ -83,7 +83,7 @@ void DiskCache::take_loaded() {
           blocks_.insert_cached(id.key, std::span(job.tokens).subspan(loaded.idx * size, size),
                                 [&](int32_t block) { options_.write_block(id.group, block, payload); });
       if (block_id >= 0) ++load->num_loaded;
-      store_.give_back(std::move(loaded.image));
+      store_.recycle(std::move(loaded.image));
       continue;
     }
     if (load->num_loaded > 0) {
@@ -106,9 +106,10 @@ std::vector<disk::BlockId> DiskCache::block_ids(Sequence& seq) const {
 }
 
 int DiskCache::num_blocks_in_flight() const {
+  // A disk that hangs never ends its job, so one that no sequence waits for does not count.
   size_t count = 0;
   for (const Load& load : loads_)
-    count += load.job->blocks.size();
+    if (load.seq != nullptr) count += load.job->blocks.size();
   return static_cast<int>(count);
 }
 

@@ -63,9 +63,8 @@ bool depends_on_context_length(const RopeSpec& rope) {
 std::string disk_cache_identity(const LoadRequest& request, const BackendInfo& backend, const DeviceLimits& limits,
                                 int max_model_len, const std::vector<Hash128>& file_digests) {
   std::ostringstream text;
-  text << "format " << kIdentityVersion << "\nbuild " << disk::hex_of(build_digest()) << "\nlibc "
-       << libc_version() << "\nprocessor" << processor_name() << "\nmodel " << request.disk_cache.model_digest
-       << '\n';
+  text << "format " << kIdentityVersion << "\nbuild " << disk::hex_of(build_digest()) << "\nlibc " << libc_version()
+       << "\nprocessor" << processor_name() << "\nmodel " << request.disk_cache.model_digest << '\n';
   for (const Hash128& digest : file_digests)
     text << "file " << disk::hex_of(digest) << '\n';
   text << "device " << backend.name << ' ' << backend.isa << "\nweights " << dtype_name(request.device.weight_dtype)

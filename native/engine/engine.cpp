@@ -221,7 +221,7 @@ void Engine::main() {
   }
 }
 
-// Writes what is left to the disk before the engine closes, if it takes no longer than a moment.
+// Writes what is left to the disk before the engine closes, for at most kWritePatience.
 void Engine::write_offered_blocks() {
   const auto end = Clock::now() + kWritePatience;
   for (disk_cache_->end_step(); disk_cache_->has_offered() && Clock::now() < end; disk_cache_->end_step()) {

@@ -334,7 +334,7 @@ const ENGINE: readonly Definition[] = [
   {
     name: 'prefix-cache-dir',
     value: '<dir>',
-    help: 'keep the prefix cache in this folder too, so that it survives restarts; it can reveal prompts, so nobody else may have access to it (default: none; CPU only)',
+    help: 'keep the prefix cache in this folder too, so that it survives restarts; it can reveal prompts, so only the user of the server may have access to it (default: none; CPU only)',
     apply: (o, value) => {
       o.engine.prefixCacheDir = value;
     },

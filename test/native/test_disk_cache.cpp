@@ -109,24 +109,31 @@ TEST(disk_cache_is_only_read_by_the_same_model_and_options) {
     Session session(on_disk(model.request(), folder));
     batched_answers(session, kMaxTokens, prompts);
   }
-  LoadRequest kv = model.request(), block_size = model.request(), quantized = model.request(),
-              computed = model.request(), spec = model.request();
-  kv.is_kv_dtype_given = true;
-  kv.kv_cache_dtype = DType::kF32;
-  block_size.block_size = 32;
-  quantized.quantization = Quantization::kInt8;
-  computed.compute = ComputeChoice::kBf16;
-  for (LoadRequest request : {kv, block_size, quantized, computed, spec, other_weights.request()}) {
-    const auto solo = solo_answers(request, kMaxTokens, prompts);
-    request = on_disk(request, folder);
-    if (request.files == model.request().files && request.block_size == 0 && !request.is_kv_dtype_given &&
-        request.quantization == Quantization::kNone && request.compute == ComputeChoice::kAuto)
-      request.disk_cache.model_digest = "another architecture";
+  std::vector<std::pair<LoadRequest, std::string>> others(6, {model.request(), "tiny"});
+  others[0].first.is_kv_dtype_given = true;
+  others[0].first.kv_cache_dtype = DType::kF16;
+  others[1].first.block_size = 32;
+  others[2].first.quantization = Quantization::kInt8;
+  others[3].first.compute = ComputeChoice::kF32;
+  others[4].first.device.isa = "portable";
+  others[5].second = "another architecture";
+  others.emplace_back(other_weights.request(), "tiny");
+  for (const auto& [plain, digest] : others) {
+    const auto solo = solo_answers(plain, kMaxTokens, prompts);
+    LoadRequest request = on_disk(plain, folder);
+    request.disk_cache.model_digest = digest;
     Session session(request);
     EXPECT_EQ(disk_stats(session).store.num_blocks, 0);
     expect_same(batched_answers(session, kMaxTokens, prompts), solo, "other options");
     EXPECT_EQ(disk_stats(session).num_hits, 0);
   }
+  // A copy of the files is the same model.
+  const TemporaryFolder elsewhere;
+  LoadRequest copy = on_disk(model.request(), folder);
+  fs::copy_file(copy.files[0], elsewhere.path() + "/weights");
+  copy.files[0] = elsewhere.path() + "/weights";
+  Session session(copy);
+  EXPECT(disk_stats(session).store.num_blocks > 40);
 }
 
 TEST(disk_cache_keeps_salts_apart) {

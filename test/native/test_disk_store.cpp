@@ -107,7 +107,7 @@ uint64_t read_all(BlockStore& store, uint64_t chain, uint64_t begin, uint64_t en
       is_same &= loaded.image[store.shape().payload_at() + at] == content_of(chain, begin + count, at);
     EXPECT(is_same);
     ++count;
-    store.give_back(std::move(loaded.image));
+    store.recycle(std::move(loaded.image));
   }
 }
 
@@ -413,7 +413,7 @@ TEST(disk_store_never_makes_its_owner_wait) {
   EXPECT(store.take_image() != nullptr);
 }
 
-// The child is killed at any moment. What it leaves opens, and each block that is there is whole.
+// The child is killed at any moment. What it leaves opens, and each block that is there is complete.
 TEST(disk_store_survives_kill_at_any_moment) {
   std::mt19937_64 random(11);
   const TemporaryFolder folder;

@@ -147,7 +147,7 @@ export function registerEngineMetrics(
     ({ diskBytesWritten }) => diskBytesWritten,
   );
   counter(
-    { name: 'capstan_disk_cache_evictions_total', help: 'Blocks removed from the disk to make room' },
+    { name: 'capstan_disk_cache_evictions_total', help: 'Blocks removed from the disk because of its limit' },
     ({ numDiskEvictions }) => numDiskEvictions,
   );
   counter(
