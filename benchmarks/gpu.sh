@@ -10,6 +10,7 @@
 #   pack      `records`, plus all programs built for compute capability 9.0 (needs nvcc, no GPU) and the product with Node, so that
 #             they need not be built on the GPU machine
 #   build     capstan_cuda.so and the kernel tests with nvcc, and the engine tests with g++, in build/gpu
+#   primitives  the single instructions that kernels are made of, 10 s each. A failure ends the script, because it explains all later ones
 #   ops       every kernel against double precision, and a small decoder through all of them
 #   sanitize  compute-sanitizer on small shapes: memcheck, racecheck, initcheck, synccheck
 #   model     the whole engine, compared with the CPU and with transformers, and tests of bitwise equality
@@ -18,7 +19,7 @@
 #   serve     the product over HTTP, from this tree or packed: the embedded model, which must answer as on the CPU, and random weights
 #             of the Qwen2.5-1.5B shape if PyTorch is installed
 #
-# Without arguments: build, then the phases of ops, bench, model, serve, sanitize and soak that have no result for this tree, then those
+# Without arguments: build and primitives, then the phases of ops, bench, model, serve, sanitize and soak that have no result for this tree, then those
 # that failed, until GPU_SECONDS (540) have passed.
 # Results: one JSON file per tree in GPU_RESULTS (default: $OUT if set, else benchmarks/results/gpu), merged with the results for the same
 # tree in benchmarks/results/gpu and from the previous call on this machine. Copy it into benchmarks/results/gpu before the next call.
@@ -78,15 +79,17 @@ if [ "$DEVICE" != host ] && [ "$(cat "$PACKED/commit" 2>/dev/null)" = "$COMMIT" 
   export CAPSTAN_CUDA_LIBRARY=$PWD/$PACKED/bin/capstan_cuda.so
 fi
 
+LIMITED=$KERNELS/gpu_ops_limited
+
 # Prints the CAPSTAN_CUDA_ARCHS value for this machine's GPU. 9.0 needs architecture-specific code. Between 9.0 and 12.0 the driver
-# translates PTX 8.0.
+# translates PTX 9.0.
 gpu_arch() {
   local capability
   capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -1 | tr -d .)
   case $capability in
     90) echo 90a ;;
     8[0-9]) echo "$capability" ;;
-    10[0-9] | 11[0-9]) echo 80-virtual ;;
+    10[0-9] | 11[0-9]) echo 90-virtual ;;
     12[0-9]) echo 120 ;;
     *) echo "expected a GPU of compute capability 8.0 to 12.x, got ${capability:-none}" >&2; return 1 ;;
   esac
@@ -110,6 +113,7 @@ pack_product() {
 }
 
 # For a machine like this one with a GPU of compute capability 9.0.
+# gpu_ops is built once more, with limited waits.
 phase_pack() {
   local folder=$BUILD/pack
   phase_records || return 1
@@ -117,7 +121,10 @@ phase_pack() {
   mkdir -p "$folder/bin" "$folder/product"
   CAPSTAN_CUDA_ARCHS=90a cmake -S test/native/gpu -B "$folder/cmake" -DCMAKE_BUILD_TYPE=Release -DCMAKE_CUDA_FLAGS=-lineinfo > "$BUILD/configure.log" || return 1
   cmake --build "$folder/cmake" --parallel "$(jobs)" > "$BUILD/pack.log" 2>&1 || { grep error "$BUILD/pack.log"; return 1; }
+  CAPSTAN_CUDA_ARCHS=90a cmake -S test/native/gpu -B "$folder/limited" -DCMAKE_BUILD_TYPE=Release -DCAPSTAN_LIMITED_SPINS=ON > "$BUILD/configure.log" || return 1
+  cmake --build "$folder/limited" --parallel "$(jobs)" --target gpu_ops > "$BUILD/pack.log" 2>&1 || { grep error "$BUILD/pack.log"; return 1; }
   make -C test/native -j"$(jobs)" -s gpu || return 1
+  cp "$folder/limited/gpu_ops" "$folder/bin/gpu_ops_limited"
   cp "$folder"/cmake/{gpu_ops,gpu_kernels,gpu_faults.so} "$folder/cmake/cuda/capstan_cuda.so" build/test-native/release/{gpu_tests,gpu_steps} "$folder/bin/"
   strip --strip-unneeded "$folder"/bin/*
   cp package.json package-lock.json "$folder/product/"
@@ -158,13 +165,25 @@ time_limit() {
 }
 
 # Runs the tests of a program that match a filter, each in a separate process, because a CUDA error makes a process unusable and a kernel
-# may hang. Failed tests run again on small shapes under compute-sanitizer, which locates the error.
+# may hang. Failed tests run again: those that hung with limited waits, which name the wait, and the others on small shapes under
+# compute-sanitizer, which locates the error and would hang as well.
 each_test() {
   local program=$1 part=$2 seconds=$3 processes=$4 test
   "$program" --jobs "$processes" --seconds "$(time_limit "$seconds")" "$part" | tee "$BUILD/tests.log"
   [ "${PIPESTATUS[0]}" = 0 ] && return 0
+  local hung
+  # A failed test follows its messages.
+  hung=$(awk '/did not finish within/ { is_hung = 1 } /^(ok    |FAILED) / { if (is_hung && $1 == "FAILED") print $2; is_hung = 0 }' "$BUILD/tests.log" | sort -u)
+  for test in $hung; do
+    echo "  $test with limited waits:"
+    if [ -x "$LIMITED" ] && "$LIMITED" --list | grep -qx "$test"; then
+      "$LIMITED" --jobs 1 --seconds "$(time_limit 30)" "$test" 2>&1 | grep '^  ' | head -5
+    else
+      echo '  not built; build with cmake -DCAPSTAN_LIMITED_SPINS=ON'
+    fi
+  done
   [ "$DEVICE" = host ] || ! command -v compute-sanitizer > /dev/null && return 1
-  for test in $(sed -n 's/^FAILED //p' "$BUILD/tests.log" | head -4); do
+  for test in $(sed -n 's/^FAILED //p' "$BUILD/tests.log" | sort -u | grep -vxF "${hung:-.}" | head -4); do
     env -u CAPSTAN_TEST_FULL timeout --kill-after=5 "$(time_limit 40)" compute-sanitizer --tool memcheck --print-limit 20 "$program" "$test" > "$BUILD/sanitize-$test.log" 2>&1
     echo "  $test under memcheck:"
     grep -E '^=========' "$BUILD/sanitize-$test.log" | head -25
@@ -174,6 +193,14 @@ each_test() {
 
 # Prints the test filter: $1 on a device, $2 on the CPU, where `make -C test/native test` already runs all tests.
 test_filter() { [ "$DEVICE" = host ] && echo "$2" || echo "$1"; }
+
+# One after the other, so that the first failure is the cause of the others.
+phase_primitives() {
+  local part
+  for part in primitive_ kernel_conversions kernel_mma kernel_wgmma; do
+    each_test "$KERNELS/gpu_ops" "$part" 10 1 || return 1
+  done
+}
 
 # The kernel tests spend most of their time computing the reference on the host.
 phase_ops() {
@@ -266,7 +293,7 @@ phase_serve() {
 # Prints the time limit of a phase in seconds.
 seconds_of() {
   case $1 in
-    build) echo 240 ;; ops | model) echo 200 ;; sanitize) echo 240 ;; bench) echo 330 ;; soak) echo $((${GPU_SOAK_SECONDS:-60} + 110)) ;; *) echo 200 ;;
+    build) echo 240 ;; primitives) echo 60 ;; ops | model) echo 200 ;; sanitize) echo 240 ;; bench) echo 330 ;; soak) echo $((${GPU_SOAK_SECONDS:-60} + 110)) ;; *) echo 200 ;;
   esac
 }
 
@@ -305,12 +332,12 @@ if [ "$DEVICE" != host ]; then
   trap "kill $!" EXIT
 fi
 HAS_PHASES=$(($# > 0))
-ALL=(build ops bench model serve sanitize soak)
+ALL=(build primitives ops bench model serve sanitize soak)
 if [ $# = 0 ]; then
   # Phases without a result, then failed ones.
-  set -- build
+  set -- build primitives
   for status in '' 'failed|timed out|skipped'; do
-    for phase in "${ALL[@]:1}"; do [[ $(report status "$FILE" --commit "$COMMIT" --phase "$phase") =~ ^($status)$ ]] && set -- "$@" "$phase"; done
+    for phase in "${ALL[@]:2}"; do [[ $(report status "$FILE" --commit "$COMMIT" --phase "$phase") =~ ^($status)$ ]] && set -- "$@" "$phase"; done
   done
 fi
 FAILED=0
@@ -319,7 +346,10 @@ for phase in "$@"; do
     echo "==== $phase: not enough time, run the script again"
     continue
   fi
-  run_phase "$phase" || FAILED=1
+  if ! run_phase "$phase"; then
+    FAILED=1
+    [ "$phase" = primitives ] && break
+  fi
   cp "$FILE" "$BUILD/results-${COMMIT:0:21}.json"
 done
 echo

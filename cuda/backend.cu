@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
+#include <utility>
+#include <vector>
 
 #include "cuda/cuda_backend.h"
 
@@ -12,30 +14,33 @@ namespace {
 // CUDA graphs, and code loaded while they are captured, may take at most this much device memory.
 constexpr int64_t kGraphBytes = int64_t{512} << 20;
 
-// Features that CAPSTAN_CUDA_WITHOUT can switch off, so that a fault on a device can be traced to one of them.
-struct Features {
-  bool graphs = true, early = true, wgmma = true, one_shot = true;
-};
-
-bool* find_feature(Features& features, const std::string& name) {
-  if (name == "graphs") return &features.graphs;
-  if (name == "early") return &features.early;
-  if (name == "wgmma") return &features.wgmma;
-  if (name == "one_shot") return &features.one_shot;
-  return nullptr;
+std::vector<std::pair<std::string, bool*>> switches_of(Features& features) {
+  return {{"graphs", &features.graphs},
+          {"early", &features.early},
+          {"gemv", &features.gemv},
+          {"fused_heads", &features.fused_heads},
+          {"k_splits", &features.k_splits},
+          {"wgmma", &features.wgmma},
+          {"wgmma_attention", &features.wgmma_attention},
+          {"one_shot", &features.one_shot}};
 }
 
+// All but those that CAPSTAN_CUDA_WITHOUT lists.
 Features enabled_features() {
   Features features;
   const char* without = std::getenv("CAPSTAN_CUDA_WITHOUT");
   std::istringstream names(without == nullptr ? "" : without);
+  const auto switches = switches_of(features);
   for (std::string name; std::getline(names, name, ',');) {
-    bool* const feature = find_feature(features, name);
-    if (feature == nullptr)
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          "CAPSTAN_CUDA_WITHOUT: expected a comma-separated list of graphs, early, wgmma and one_shot, got " + name);
-    *feature = false;
+    const auto found = std::ranges::find(switches, name, &std::pair<std::string, bool*>::first);
+    if (found == switches.end()) {
+      std::string known;
+      for (const auto& [one, value] : switches)
+        known += (known.empty() ? "" : ", ") + one;
+      throw Error(ErrorCode::kInvalidArgument,
+                  "CAPSTAN_CUDA_WITHOUT: expected a comma-separated list of " + known + "; got " + name);
+    }
+    *found->second = false;
   }
   return features;
 }
@@ -43,18 +48,18 @@ Features enabled_features() {
 }  // namespace
 
 CudaBackend::CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm)
-    : device_(options.device), num_sharing_(options.num_sharing), dtype_(options.weight_dtype) {
+    : device_(options.device),
+      num_sharing_(options.num_sharing),
+      dtype_(options.weight_dtype),
+      features_(enabled_features()) {
   if (dtype_ == DType::kF32) throw Error(ErrorCode::kInvalidArgument, "dtype: expected bf16 or f16 on CUDA, got f32");
-  const Features features = enabled_features();
   ranks_ = std::make_unique<Ranks>(std::move(comm), device_, options.links);
   graph_budget_ = std::min(kGraphBytes, memory().total / 64);
   resources_ = {attribute_of(device_, cudaDevAttrMultiProcessorCount),
                 static_cast<size_t>(attribute_of(device_, cudaDevAttrMaxSharedMemoryPerBlockOptin))};
-  has_graphs_ = features.graphs;
-  has_one_shot_ = features.one_shot;
   // With several ranks, events lie between the kernels.
-  uses_pdl_ = features.early && world_size() == 1 && supports_pdl();
-  has_wgmma_ = features.wgmma && !options.is_deterministic && supports_gemm_wgmma() && supports_attention_wgmma();
+  uses_pdl_ = features_.early && world_size() == 1 && supports_pdl();
+  has_wgmma_ = features_.wgmma && !options.is_deterministic && supports_gemm_wgmma() && supports_attention_wgmma();
   info_.name = "cuda";
   info_.isa = has_wgmma_ ? "wgmma" : "mma";
   info_.depth = 2;

@@ -172,7 +172,8 @@ int64_t CudaBackend::kv_budget_bytes(double utilization) const {
 }
 
 std::vector<std::string> CudaBackend::notes() const {
-  if (!has_graphs_) return {};
+  if (!features_.graphs) return {};
+  if (!graph_failure_.empty()) return {"steps run without CUDA graphs, which could not be made: " + graph_failure_};
   const std::string budget = std::to_string(graph_budget_ >> 20) + " MiB";
   if (graphs_.empty())
     return {"the largest steps run without a CUDA graph: it would need more than the graph budget of " + budget};
@@ -197,7 +198,7 @@ void CudaBackend::prepare(const DeviceModel& model, const DeviceLimits& limits) 
           cudaMemcpyAsync(rope_.as<void>(), rope.data(), rope.size() * sizeof(float), cudaMemcpyHostToDevice, stream_),
           "the RoPE table");
     graphs_.clear();
-    can_capture_ = has_graphs_;
+    can_capture_ = features_.graphs;
     kv_ = {};
     kv_ = DeviceBuffer(static_cast<size_t>(model.num_layers() * layer_bytes()), "the KV cache");
     wait_for(stream_);

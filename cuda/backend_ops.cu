@@ -61,7 +61,7 @@ GemmArgs CudaBackend::gemm_args(const Matrix& weights, const Acts& acts, int num
 void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs* heads) {
   GemvArgs fused;
   fused.product = product;
-  if (heads != nullptr) fused.has_heads = true, fused.heads = *heads;
+  if (heads != nullptr && features_.fused_heads) fused.has_heads = true, fused.heads = *heads;
   if (norm != nullptr && (world_size() > 1 || pending_.parts > 0)) {
     if (is_gemv(fused) && world_size() > 1) {
       all_reduce_partials();
@@ -74,11 +74,13 @@ void CudaBackend::project(GemmArgs product, const NormArgs* norm, const QkvArgs*
     if (norm != nullptr) fused.is_normed = true, fused.norm = *norm;
     fused.rows_done = rows_done_.as<int32_t>();
     fused.max_blocks = 2 * resources_.multiprocessors;
-    return launch_gemv(fused, stream_);
+    launch_gemv(fused, stream_);
+    if (heads != nullptr && !fused.has_heads) launch_qkv(*heads, stream_);
+    return;
   }
   if (norm != nullptr) launch_norm(*norm, stream_);
   QkvArgs of_parts;
-  if (heads != nullptr && product.num_tokens <= kSkinnyTokens) {
+  if (heads != nullptr && features_.k_splits && product.num_tokens <= kSkinnyTokens) {
     of_parts = *heads;
     of_parts.qkv = parts_.as<float>();
     of_parts.parts = product.weights.split.parts;
@@ -164,11 +166,11 @@ void CudaBackend::row_parallel_residual(const Matrix& weights, const Acts& acts)
   enqueue([this, &weights, &acts] {
     GemmArgs product = gemm_args(weights, acts, step_.num_tokens);
     product.out_stride = model_.hidden_size;
-    product.tile_flags = tile_flags_.as<int32_t>();
+    product.tile_flags = features_.k_splits ? tile_flags_.as<int32_t>() : nullptr;
     const float* bias = product.weights.bias;
     GemvArgs alone;
     alone.product = product;
-    if (product.num_tokens <= kSkinnyTokens && !is_gemv(alone)) {
+    if (features_.k_splits && product.num_tokens <= kSkinnyTokens && !is_gemv(alone)) {
       product.output = GemmOutput::kParts;
       product.out = parts_.as<float>();
       launch_gemm(product, resources_, stream_);

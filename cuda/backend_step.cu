@@ -1,5 +1,6 @@
 // Steps: eager, or deferred and replayed as a CUDA graph; logits and sampling.
 #include <algorithm>
+#include <cstdio>
 
 #include "cuda/cuda_backend.h"
 #include "native/base/check.h"
@@ -25,10 +26,11 @@ void CudaBackend::begin_step(const StepInput& step) {
     // A graph of decodes serves steps with sampled ids and steps without.
     reads_rank_0_ids_ =
         world_size() > 1 && (is_decode(step) || std::ranges::any_of(step.input_ids, [](int32_t id) { return id < 0; }));
-    if (!is_decode(step) || !has_graphs_) {
+    if (!is_decode(step) || !features_.graphs) {
       mode_ = StepMode::kEager;
       // launch_attention_wgmma copies 16-bit caches as they are, and writes row-major outputs for launch_gemm_wgmma.
-      const bool can_use_wgmma = is_row_major(static_cast<int>(step.input_ids.size())) && !layout_.is_fp8;
+      const bool can_use_wgmma =
+          features_.wgmma_attention && is_row_major(static_cast<int>(step.input_ids.size())) && !layout_.is_fp8;
       step_ = arrays_->send(step, can_use_wgmma ? resources_.multiprocessors : 0, stream_);
     } else {
       plan_ = arrays_->plan(step);
@@ -37,26 +39,34 @@ void CudaBackend::begin_step(const StepInput& step) {
     }
     const int64_t bytes = step_.num_tokens * model_.hidden_size * static_cast<int64_t>(sizeof(float));
     all_reduce_method_ = choose_all_reduce_method(world_size(), step_.num_tokens, bytes,
-                                                  ranks_->has_nccl() && mode_ == StepMode::kEager, has_one_shot_);
+                                                  ranks_->has_nccl() && mode_ == StepMode::kEager, features_.one_shot);
   });
 }
 
-// Captures the deferred ops in a graph. When there is no memory for it, steps of this plan never use a graph.
+// Captures the deferred ops in a graph. When the driver makes none, or there is no memory for it, steps of this plan
+// never use a graph.
 void CudaBackend::capture_step() {
   const int64_t before = memory().free;
   Graph graph;
+  std::string failure;
   is_capturing_ = true;
   try {
     ranks_->begin_capture(stream_);
     for (const auto& op : deferred_ops_)
       op();
-    graph = ranks_->end_capture(stream_);
+    graph = ranks_->end_capture(stream_, failure);
   } catch (...) {
     is_capturing_ = false;
     if (ranks_->is_first()) abort_capture(stream_);  // the capture of all ranks
     throw;
   }
   is_capturing_ = false;
+  if (!failure.empty() && graph_failure_.empty()) {
+    graph_failure_ = failure;
+    if (is_serving_)
+      std::fprintf(stderr, "capstan: CUDA: a step runs without a CUDA graph, which could not be made: %s\n",
+                   failure.c_str());
+  }
   // NOTE: this includes what other processes allocate meanwhile. That may cost this plan its graph, but no other plan.
   const int64_t taken = std::max<int64_t>(before - memory().free, 0);
   if (!ranks_->all_agree((graph || !ranks_->is_first()) && graph_bytes_ + taken <= graph_budget_)) {

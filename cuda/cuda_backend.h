@@ -29,6 +29,18 @@ constexpr int kBlockSize = 64;
 constexpr int kSkinnyTokens = 64;
 constexpr int kTokenPad = 64;  // kernels read activations in tiles of up to this many tokens
 
+// What CAPSTAN_CUDA_WITHOUT can switch off, so that a fault on a device can be traced to one of them.
+struct Features {
+  bool graphs = true;           // decode steps run as CUDA graphs
+  bool early = true;            // programmatic dependent launch
+  bool gemv = true;             // launch_gemv for few tokens
+  bool fused_heads = true;      // launch_gemv computes the heads' norm, RoPE and cache entries as well
+  bool k_splits = true;         // several blocks share a product by splitting K
+  bool wgmma = true;            // launch_gemm_wgmma, which needs TMA, and launch_attention_wgmma
+  bool wgmma_attention = true;  // launch_attention_wgmma
+  bool one_shot = true;         // one-shot all-reduce where two-shot is possible
+};
+
 class CudaBackend final : public Backend {
  public:
   CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm> comm);
@@ -143,7 +155,8 @@ class CudaBackend final : public Backend {
   // Programmatic dependent launch gains nothing with many tokens.
   bool uses_pdl(int num_tokens) const { return uses_pdl_ && num_tokens <= kSkinnyTokens; }
   bool is_gemv(const GemvArgs& args) const {
-    return args.product.num_tokens <= kGemvTokens && gemv_shared_bytes(args) <= resources_.shared_bytes;
+    return features_.gemv && args.product.num_tokens <= kGemvTokens &&
+           gemv_shared_bytes(args) <= resources_.shared_bytes;
   }
   static const CudaMatrix& cuda_matrix(const Matrix& matrix) { return static_cast<const CudaMatrix&>(matrix); }
   static const float* device_vector(const std::unique_ptr<Vector>& vector) {
@@ -162,13 +175,12 @@ class CudaBackend final : public Backend {
 
   const int device_, num_sharing_;  // num_sharing_: ranks on this device
   const DType dtype_;
+  const Features features_;
   cudaStream_t stream_ = nullptr;
   std::unique_ptr<Ranks> ranks_;
   DeviceResources resources_;
   bool has_wgmma_ = false;    // available and enabled
-  bool has_graphs_ = true;    // decode steps run as CUDA graphs
   bool can_capture_ = false;  // the KV cache has its final address
-  bool has_one_shot_ = true;  // one-shot all-reduce even where two-shot is possible
   bool uses_pdl_ = false;     // programmatic dependent launch
   BackendInfo info_;
   DeviceModel model_;
@@ -207,7 +219,8 @@ class CudaBackend final : public Backend {
   DecodePlan plan_;
   std::vector<std::function<void()>> deferred_ops_;
   std::map<DecodePlan, Graph> graphs_;
-  std::set<DecodePlan> plans_without_graph_;    // there was no memory for a graph
+  std::set<DecodePlan> plans_without_graph_;    // there was no memory for a graph, or the driver made none
+  std::string graph_failure_;                   // why the driver made no graph, the first time
   int64_t graph_budget_ = 0, graph_bytes_ = 0;  // device memory that graphs may take, and have taken
 };
 

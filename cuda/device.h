@@ -14,6 +14,13 @@ namespace capstan::cuda {
 
 constexpr int kWarpSize = 32;
 
+// Where a function was called, as a default argument: `CallSite at = CAPSTAN_CALL_SITE`.
+struct CallSite {
+  const char* file;
+  int line;
+};
+#define CAPSTAN_CALL_SITE {__builtin_FILE(), __builtin_LINE()}
+
 // The block's shared memory. All of it is dynamic.
 __device__ __forceinline__ unsigned char* shared_memory() {
 #if defined(__CUDACC__)
@@ -187,33 +194,6 @@ __device__ __forceinline__ float ld_relaxed_gpu(const float* from) {
 #endif
 }
 
-// A flag in global memory by which one warp signals a warp of a later block that its data is written. All lanes of a
-// warp call these functions together.
-__device__ __forceinline__ void signal_flag(int32_t* flag) {
-  __syncwarp();
-  if (lane_id() != 0) return;
-  __threadfence();
-#if defined(__CUDACC__)
-  asm volatile("st.release.gpu.global.s32 [%0], 1;" ::"l"(flag) : "memory");
-#else
-  *flag = 1;
-#endif
-}
-// Waits for the signal, then resets the flag.
-__device__ __forceinline__ void wait_and_clear_flag(int32_t* flag) {
-  if (lane_id() == 0) {
-#if defined(__CUDACC__)
-    int32_t is_raised;
-    do {
-      asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(is_raised) : "l"(flag) : "memory");
-    } while (is_raised == 0);
-#else
-    cuda_host::wait_and_clear_flag(*flag);
-#endif
-    *flag = 0;
-  }
-  __syncwarp();
-}
 // The shared-memory address for descriptors and asynchronous copies.
 __device__ __forceinline__ uint32_t shared_address(const void* place) {
 #if defined(__CUDACC__)

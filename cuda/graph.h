@@ -1,5 +1,6 @@
 #pragma once
 // A CUDA graph: work that is captured once and launched many times, with the arguments of the capture.
+#include <string>
 #include <utility>
 
 #include "cuda/launch.h"
@@ -30,22 +31,21 @@ inline void begin_capture(cudaStream_t stream) {
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "capturing a step");
 }
 
-// Returns an empty graph when the device has no memory for it. The caller then enqueues the work itself. Later launches
-// of a graph allocate nothing.
-inline Graph end_capture(cudaStream_t stream) {
+// Returns an empty graph when the driver makes none, for example because the device has no memory for it, and says why
+// in `failure`. The caller then enqueues the work itself. An error that has broken the device is returned by the next
+// call as well. Later launches of a graph allocate nothing.
+inline Graph end_capture(cudaStream_t stream, std::string& failure) {
   cudaGraph_t graph = nullptr;
-  check(cudaStreamEndCapture(stream, &graph), "capturing a step");
   cudaGraphExec_t exec = nullptr;
-  cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
-  cudaGraphDestroy(graph);
+  cudaError_t error = cudaStreamEndCapture(stream, &graph);
+  if (error == cudaSuccess) error = cudaGraphInstantiate(&exec, graph, 0);
+  if (graph != nullptr) cudaGraphDestroy(graph);
   Graph made(error == cudaSuccess ? exec : nullptr);
   if (error == cudaSuccess) error = cudaGraphUpload(exec, stream);
-  if (error == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
-    return Graph();
-  }
-  check(error, "instantiating a step's graph");
-  return made;
+  if (error == cudaSuccess) return made;
+  failure = cudaGetErrorString(error);
+  cudaGetLastError();
+  return Graph();
 }
 
 // Ends a capture after a failure. A stream must not be waited for while it captures.

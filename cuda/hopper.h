@@ -3,7 +3,7 @@
 // complete on them, and warpgroup products. As in device.h, each has a host twin beside it. On the host a copy lands
 // when a thread waits for it, and its destination is poisoned until then. A product is computed when a thread waits for
 // it, from the contents of its registers and shared memory at that time.
-#include "cuda/device.h"
+#include "cuda/spin_limit.h"
 #include "cuda/tensor_map.h"
 #include "cuda/wgmma_layout.h"
 
@@ -52,18 +52,21 @@ __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint64_t* barrier, int
   cuda_host::mbarrier_arrive(barrier, bytes);
 #endif
 }
-__device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, int parity) {
+__device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, int parity,
+                                              [[maybe_unused]] CallSite at = CAPSTAN_CALL_SITE) {
 #if defined(__CUDACC__)
   uint32_t is_over;
+  const SpinLimit limit;
   do {
     asm volatile(
         "{\n.reg .pred over;\nmbarrier.try_wait.parity.shared::cta.b64 over, [%1], %2;\nselp.u32 %0, 1, 0, over;\n}"
         : "=r"(is_over)
         : "r"(shared_address(barrier)), "r"(parity)
         : "memory");
+    if (is_over == 0) limit.check(at, shared_address(barrier), parity);
   } while (is_over == 0);
 #else
-  cuda_host::mbarrier_wait("mbarrier_wait", barrier, parity);
+  cuda_host::mbarrier_wait(at.file, at.line, barrier, parity);
 #endif
 }
 

@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "cuda/device.h"
+#include "cuda/spin_limit.h"
 #include "native/base/error.h"
 
 namespace capstan::cuda {
@@ -26,7 +26,8 @@ inline std::atomic<bool>& is_device_lost() {
   return device_loss().has_happened;
 }
 
-[[noreturn]] inline void lose_device(const std::string& reason) {
+[[noreturn]] inline void lose_device(std::string reason) {
+  if (const std::string spin = describe_spin(); !spin.empty()) reason += "; " + spin;
   {
     DeviceLoss& loss = device_loss();
     const std::lock_guard lock(loss.mutex);

@@ -88,15 +88,15 @@ void Ranks::begin_capture(cudaStream_t stream) {
   comm_->barrier();
 }
 
-Graph Ranks::end_capture(cudaStream_t stream) {
-  if (size() == 1) return cuda::end_capture(stream);
+Graph Ranks::end_capture(cudaStream_t stream, std::string& failure) {
+  if (size() == 1) return cuda::end_capture(stream, failure);
   if (!is_first()) ready_.record(stream);
   const auto all = publish(nullptr);
   Graph graph;
   if (is_first()) {
     for (int rank = 1; rank < size(); ++rank)
       wait_for(all[static_cast<size_t>(rank)].ready, stream);
-    graph = cuda::end_capture(stream);
+    graph = cuda::end_capture(stream, failure);
   }
   comm_->barrier();
   is_shared_capture = false;

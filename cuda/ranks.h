@@ -78,10 +78,10 @@ class Ranks {
   // Whether `mine` is true on all ranks.
   bool all_agree(bool mine);
 
-  // Captures what all ranks enqueue between these two calls. The first rank gets the graph, or an empty one when the
-  // device has no memory for it; the other ranks get an empty graph.
+  // Captures what all ranks enqueue between these two calls. The first rank gets the graph, or an empty one and the
+  // reason in `failure`; the other ranks get an empty graph.
   void begin_capture(cudaStream_t stream);
-  Graph end_capture(cudaStream_t stream);
+  Graph end_capture(cudaStream_t stream, std::string& failure);
   // Runs the graph after everything that the ranks have enqueued, and before everything that they enqueue later.
   void launch(const Graph& graph, cudaStream_t stream);
 

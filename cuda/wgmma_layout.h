@@ -74,8 +74,9 @@ CAPSTAN_BOTH constexpr int transposed_token(int lane, int iteration) {
   return iteration * 8 + lane / 4 % 2 * 4 + lane / 8;
 }
 
+// The ring, the transposition buffer of each warp, and the number of the block.
 CAPSTAN_BOTH constexpr int gemm_shared_bytes(int tokens) {
-  return ring_shared_bytes(tokens) + kBlockFeatures / kTileRows * kTransposeFloats * 4;
+  return ring_shared_bytes(tokens) + kBlockFeatures / kTileRows * kTransposeFloats * 4 + 16;
 }
 
 // ---- tiles
@@ -103,7 +104,8 @@ CAPSTAN_BOTH TileOrder tile_order(int64_t rows, int tokens, int width) {
 }
 
 // A long K is split in two, so that a product with few rows has twice as many blocks. The second half adds its sums to
-// the stored sums of the first. One flag per warp and tile signals that those are stored.
+// the stored sums of the first. One flag per warp and tile signals that those are stored. Before the flags lies the
+// next number of a block (flags.h).
 constexpr int kLongDepth = 4096;
 constexpr int kMaxKSplits = 2;
 CAPSTAN_BOTH constexpr int k_splits_of(int64_t padded_k) {
@@ -114,8 +116,8 @@ CAPSTAN_BOTH constexpr int k_split_begin(int k_split, int k_splits, int num_step
   return begin < num_steps ? begin : num_steps;
 }
 constexpr int64_t num_tile_flags(int64_t rows, int64_t tokens) {
-  return (rows + kBlockFeatures - 1) / kBlockFeatures * ((tokens + kTokenWidths[0] - 1) / kTokenWidths[0]) *
-         (kBlockFeatures / kTileRows);
+  return 1 + (rows + kBlockFeatures - 1) / kBlockFeatures * ((tokens + kTokenWidths[0] - 1) / kTokenWidths[0]) *
+                 (kBlockFeatures / kTileRows);
 }
 
 // The tile width with the shortest total time over all rounds of tiles; among equals the widest. The time of a tile is

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 
 # GPUs between two targets run translated PTX of the older one. GPUs after the newest target run its PTX.
 check_list() {
-  local wanted='sm_80 sm_86 sm_89 sm_90 ptx_80'
+  local wanted='sm_80 sm_86 sm_89 sm_90 ptx_80 ptx_90'
   local known
   known=$(nvcc --list-gpu-arch)  # not in a pipe: a reader that stops early kills nvcc
   if [[ $known == *compute_120* ]]; then wanted+=' sm_120 ptx_120'; fi
@@ -72,6 +72,11 @@ FAT=build/cuda-targets
 env -u CAPSTAN_CUDA_ARCHS cmake -S cuda -B "$FAT" -DCMAKE_BUILD_TYPE=Release > "$OUT/configure-targets.log"
 make -C "$FAT" -s kernels/rows.cu.o > "$OUT/targets.log" 2>&1 || { tail -20 "$OUT/targets.log"; exit 1; }
 check_list "$FAT/CMakeFiles/capstan_cuda_objects.dir/kernels/rows.cu.o"
+
+# The kernels with waits, with limits of those.
+LIMITED=build/cuda-limited
+CAPSTAN_CUDA_ARCHS=90a cmake -S cuda -B "$LIMITED" -DCMAKE_BUILD_TYPE=Release -DCAPSTAN_STRICT=ON -DCAPSTAN_LIMITED_SPINS=ON > "$OUT/configure-limited.log"
+make -C "$LIMITED" -s -j"$(nproc)" kernels/gemm_wgmma.cu.o kernels/attention_wgmma.cu.o > "$OUT/limited.log" 2>&1 || { tail -20 "$OUT/limited.log"; exit 1; }
 
 # The linked library depends on no NVIDIA library. Without a driver the addon opens it and reports why it is not used.
 LIBRARY=$OUT/cuda/capstan_cuda.so

@@ -48,7 +48,9 @@ class Timer {
     begin_capture(stream);
     for (int n = 0; n < count; ++n)
       run(i++);
-    const Graph graph = end_capture(stream);
+    std::string failure;
+    const Graph graph = end_capture(stream, failure);
+    if (!graph) throw Error(ErrorCode::kInternal, "a graph of a measurement: " + failure);
     graph.launch(stream);
     std::vector<double> times;
     for (int repeat = 0; repeat < (is_tiny ? 1 : 7); ++repeat)

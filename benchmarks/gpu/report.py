@@ -20,7 +20,7 @@ import time
 MIN_SHARES = {'decode 1x1024': 0.72, 'decode 8x1024': 0.68, 'decode 64x1024': 0.6, 'decode 256x1024': 0.55, 'decode 64x8192': 0.68, 'decode 256x8192': 0.7, 'prefill 1024': 0.45, 'prefill 8192': 0.5}
 MAX_MS = {'first token 1024 cached': 5, 'first token 8192 cached': 7}
 MIN_RATIOS = {'gemm': 0.75, 'attention': 0.7}
-PHASES = ['build', 'ops', 'sanitize', 'model', 'soak', 'bench', 'serve']
+PHASES = ['build', 'primitives', 'ops', 'sanitize', 'model', 'soak', 'bench', 'serve']
 
 
 def read(file):

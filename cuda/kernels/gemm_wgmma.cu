@@ -5,6 +5,7 @@
 // Order of sums: one chain over the padded K in steps of 16, independent of the number and position of tokens. With
 // tile flags a long K is two chains, added to the output in order. Unlike launch_gemm, the parts of K (contract 3) are
 // not separate, so the bits differ; a deterministic backend does not use this kernel.
+#include "cuda/flags.h"
 #include "cuda/hopper.h"
 #include "cuda/kernels.h"
 #include "cuda/kernels/tile_epilogue.h"
@@ -46,6 +47,11 @@ __device__ __forceinline__ WorkItem work_item(const Job& job, int i) {
 constexpr int kConsumerWarps = kConsumerGroups * kGroupWarps;
 constexpr int kBlockTiles = kBlockFeatures / kTileRows;
 
+// The same value in all lanes, which the compiler may then keep in a uniform register.
+__device__ __forceinline__ int uniform(int value) {
+  return __shfl_sync(0xffffffffu, value, 0);
+}
+
 template <int kTokens>
 struct Ring {
   static constexpr int kStages = num_stages(kTokens);
@@ -64,6 +70,9 @@ struct Ring {
   __device__ __forceinline__ float* transpose_buffer(int warp) const {
     return reinterpret_cast<float*>(full(2 * kStages)) + warp * kTransposeFloats;
   }
+  __device__ __forceinline__ int32_t* block_number() const {
+    return reinterpret_cast<int32_t*>(transpose_buffer(kConsumerWarps));
+  }
 };
 
 // Runs in one thread of the producer warpgroup.
@@ -73,7 +82,7 @@ __device__ __forceinline__ void produce(const Ring<kTokens>& ring, const TensorM
   const int64_t num_tiles = (weights.rows + kTileRows - 1) / kTileRows, padded = weights.split.padded();
   RingPlace place;
   prefetch_tensormap(acts);
-  for (int i = static_cast<int>(blockIdx.x); i < job.size(); i += static_cast<int>(gridDim.x)) {
+  for (int i = *ring.block_number(); i < job.size(); i += static_cast<int>(gridDim.x)) {
     const WorkItem item = work_item(job, i);
     const int64_t first_tile = int64_t{item.feature_block} * kBlockTiles;
     const int tiles = num_tiles - first_tile < kBlockTiles ? static_cast<int>(num_tiles - first_tile) : kBlockTiles;
@@ -101,7 +110,7 @@ __device__ __forceinline__ void consume(const Ring<kTokens>& ring, const Job& jo
   RingPlace place;
   uint32_t weights[2][kStageSteps][4];
   float acc[kTokens / 2];
-  for (int i = static_cast<int>(blockIdx.x); i < job.size(); i += static_cast<int>(gridDim.x)) {
+  for (int i = uniform(*ring.block_number()); i < job.size(); i += static_cast<int>(gridDim.x)) {
     const WorkItem item = work_item(job, i);
 #pragma unroll
     for (int j = 0; j < kTokens / 2; ++j)
@@ -140,7 +149,7 @@ __device__ __forceinline__ void consume(const Ring<kTokens>& ring, const Job& jo
     int32_t* const flag =
         job.k_splits == 1
             ? nullptr
-            : job.args.tile_flags +
+            : job.args.tile_flags + 1 +
                   (int64_t{item.feature_block} * job.order.token_blocks + item.token_block) * kConsumerWarps + warp;
     if (item.k_split > 0) wait_and_clear_flag(flag);
     TileEpilogue<T, kTokens> end(job.args, int64_t{item.feature_block} * kBlockTiles + warp, item.token_block * kTokens,
@@ -163,6 +172,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int slot = 0; slot < Ring<kTokens>::kStages; ++slot)
       mbarrier_init(ring.full(slot), 1), mbarrier_init(ring.empty(slot), kConsumerWarps);
     fence_mbarrier_init();
+    *ring.block_number() = job.k_splits == 1 ? static_cast<int32_t>(blockIdx.x)
+                                             : take_number(job.args.tile_flags, static_cast<int32_t>(gridDim.x));
   }
   __syncthreads();
   const int warp = uniform_warp_id();
@@ -181,7 +192,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 template <class T, int kTokens>
 void launch_with(const Job& job, const TensorMap& acts, int multiprocessors, cudaStream_t stream) {
   int blocks = job.size() < multiprocessors ? job.size() : multiprocessors;
-  // All work items of a block have the same K split. A block waits only for the preceding block, which never waits.
+  // All work items of a block have the same K split. A block waits only for the block with the number before its own,
+  // which never waits.
   if (blocks > job.k_splits) blocks -= blocks % job.k_splits;
   launch(gemm_wgmma_kernel<T, kTokens>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), gemm_shared_bytes(kTokens),
          stream, acts, job);
@@ -219,6 +231,7 @@ void launch_gemm_wgmma(const GemmArgs& args, int multiprocessors, cudaStream_t s
                 multiprocessors > 0);
   CAPSTAN_CHECK(args.output == GemmOutput::kGated ? args.gated != nullptr && args.weights.rows % kTileRows == 0
                                                   : args.out != nullptr && args.output != GemmOutput::kParts);
+  check(connect_spin_report(), "the report of waits");
   const int k_splits = args.tile_flags == nullptr ? 1 : k_splits_of(args.weights.split.padded());
   CAPSTAN_CHECK(k_splits == 1 || args.output != GemmOutput::kGated);
   if (width == 0) width = choose_width(args.weights.rows, args.num_tokens, multiprocessors, k_splits);

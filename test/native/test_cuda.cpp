@@ -198,6 +198,10 @@ TEST(cuda_disables_the_listed_features) {
   EXPECT_EQ(cuda_host::num_graphs(), before);
   setenv("CAPSTAN_CUDA_WITHOUT", "wgmma", 1);
   EXPECT(Session(cuda_request(model)).info().isa == "mma");
+  cuda_host::set_compute_capability(9);
+  setenv("CAPSTAN_CUDA_WITHOUT", "wgmma_attention", 1);
+  EXPECT(Session(cuda_request(model)).info().isa == "wgmma");
+  cuda_host::set_compute_capability(8);
   setenv("CAPSTAN_CUDA_WITHOUT", "graph", 1);
   EXPECT_ERROR("invalid_argument", Session(cuda_request(model)));
   unsetenv("CAPSTAN_CUDA_WITHOUT");

@@ -1,8 +1,11 @@
 // Several devices and stream capture: every rank uses only its device, and the emulated runtime fails where CUDA's
 // does.
+#include <algorithm>
 #include <thread>
 
+#include "cuda/flags.h"
 #include "cuda/graph.h"
+#include "cuda/hopper.h"
 #include "cuda/memory.h"
 #include "test/native/cuda_host/cuda_host.h"
 #include "test/native/gpu/device.h"
@@ -125,13 +128,65 @@ TEST(cuda_host_rejects_waiting_for_captured_work) {
   }
   begin_capture(stream);
   event.record(stream);
-  const Graph recorded = end_capture(stream);
+  std::string failure;
+  const Graph recorded = end_capture(stream, failure);
+  EXPECT(recorded && failure.empty());
   EXPECT_EQ(cudaStreamWaitEvent(other, event.get(), 0), cudaErrorCapturedEvent);
   EXPECT_EQ(cudaStreamSynchronize(other), cudaSuccess);
   EXPECT_EQ(cudaEventQuery(event.get()), cudaErrorCapturedEvent);
   event.record(stream);
   EXPECT_EQ(cudaStreamWaitEvent(other, event.get(), 0), cudaSuccess);
   EXPECT_EQ(cudaStreamSynchronize(other), cudaSuccess);
+}
+
+// What one block with one warp waits for without end. Returns the error.
+std::string hang_of(void (*kernel)(int32_t*)) {
+  int32_t flag = 0;
+  try {
+    cuda_host::run_grid(dim3(1), dim3(32), 1024, [&] { kernel(&flag); });
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// As on a device with limited spins, the message has the file and the line of the wait.
+TEST(cuda_host_names_the_wait_that_never_ends) {
+  const std::string flag = hang_of([](int32_t* never_set) { wait_and_clear_flag(never_set); });
+  EXPECT(flag.find("test_cuda_devices.cpp:" + std::to_string(__LINE__ - 1)) != std::string::npos);
+  const std::string barrier = hang_of([](int32_t*) {
+    auto* const mbarrier = reinterpret_cast<uint64_t*>(shared_memory());
+    if (threadIdx.x == 0) mbarrier_init(mbarrier, 1);
+    __syncwarp();
+    mbarrier_wait(mbarrier, 0);
+  });
+  EXPECT(barrier.find("32 threads at") != std::string::npos);
+  EXPECT(barrier.find("test_cuda_devices.cpp:" + std::to_string(__LINE__ - 3)) != std::string::npos);
+}
+
+// Blocks start in any order, and each gets its own number.
+TEST(cuda_host_blocks_take_numbers_in_the_order_in_which_they_start) {
+  int32_t next = 0;
+  std::vector<int32_t> numbers, indices;
+  cuda_host::run_grid(dim3(20), dim3(32), 16, [&] {
+    if (threadIdx.x != 0) return;
+    numbers.push_back(take_number(&next, 20));
+    indices.push_back(static_cast<int32_t>(blockIdx.x));
+  });
+  EXPECT(next == 0 && std::ranges::is_sorted(numbers) && numbers.back() == 19);
+  EXPECT(!std::ranges::is_sorted(indices));
+}
+
+// Describes the report that a kernel leaves behind.
+TEST(cuda_spin_report_names_the_wait) {
+  EXPECT(describe_spin().empty());
+  SpinReport report{1, 1, {2, 0, 1}, 5, 4096, 1, 77, "cuda/kernels/gemm_wgmma.cu"};
+  host_spin_report() = &report;
+  EXPECT_EQ(describe_spin(),
+            "cuda/kernels/gemm_wgmma.cu:77: block (2, 0, 1), warp 5 waited too long for mbarrier 4096, parity 1");
+  report.parity = -1;
+  EXPECT_EQ(describe_spin(), "cuda/kernels/gemm_wgmma.cu:77: block (2, 0, 1), warp 5 waited too long for flag 4096");
+  host_spin_report() = nullptr;
 }
 
 // Two threads add to a capture until they collide. With the lock they never do.

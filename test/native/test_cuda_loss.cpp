@@ -236,14 +236,25 @@ TEST(cuda_reports_out_of_memory_at_startup) {
   }
 }
 
-// The failed capture does not affect this thread's next load.
-TEST(cuda_failed_capture_does_not_affect_the_thread) {
+// Whatever the reason, steps then run one operation at a time, and nothing else changes.
+TEST(cuda_steps_run_without_graphs_that_cannot_be_made) {
   const TinyModel model(splittable_shape(), DType::kBf16);
-  const RepairsDevice repairs;
-  cuda_host::fail_graph_instantiation(cudaErrorLaunchFailure);
-  EXPECT_ERROR("device_lost", Session(cuda_request(model, "cuda:0,0")));
-  EXPECT(!is_shared_capture);
-  cuda_host::fail_graph_instantiation(cudaSuccess);
+  for (const char* device : {"cuda", "cuda:0,0"}) {
+    const auto answer = [&](std::vector<std::string>* notes = nullptr) {
+      Session session(cuda_request(model, device));
+      if (notes != nullptr) *notes = session.info().notes;
+      return session.wait(session.submit({1, 2, 3}, 4)).token_ids;
+    };
+    const std::vector<int32_t> wanted = answer();
+    for (const cudaError_t error : {cudaErrorLaunchFailure, cudaErrorInvalidValue, cudaErrorMemoryAllocation}) {
+      cuda_host::fail_graph_instantiation(error);
+      std::vector<std::string> notes;
+      EXPECT(answer(&notes) == wanted);
+      EXPECT(notes.back().find(cudaGetErrorString(error)) != std::string::npos);
+      EXPECT(!is_shared_capture);
+      cuda_host::fail_graph_instantiation(cudaSuccess);
+    }
+  }
 }
 
 TEST(cuda_unsupported_device_is_reported_and_not_lost) {

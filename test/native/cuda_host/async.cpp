@@ -202,9 +202,9 @@ void mbarrier_arrive(const void* barrier, int bytes) {
   at.end_phase_if_full();
 }
 
-void mbarrier_wait(const char* where, const void* barrier, int parity) {
+void mbarrier_wait(const char* file, int line, const void* barrier, int parity) {
   Mbarrier& at = async().barrier(barrier);
-  wait_until(where, [&] {
+  wait_until(file, line, [&] {
     if (static_cast<int>(at.phase & 1) == parity && at.num_missing == 0) at.land();
     return static_cast<int>(at.phase & 1) != parity;
   });

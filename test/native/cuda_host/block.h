@@ -20,6 +20,7 @@ unsigned running_thread();
 // Runs a PDL kernel. `before` runs when its first block waits for it.
 void run_pdl(const std::function<void()>& before, const std::function<void()>& kernel);
 // Suspends the running thread until `is_over` returns true. It is polled.
-void wait_until(const char* where, const std::function<bool()>& is_over);
+// `line` 0: `where` contains the line.
+void wait_until(const char* where, int line, const std::function<bool()>& is_over);
 
 }  // namespace capstan::cuda_host

@@ -5,10 +5,13 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <numeric>
+#include <random>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -36,6 +39,10 @@ std::atomic<size_t> threads_that_skip{0};
 
 constexpr size_t kStackBytes = 256 << 10;
 
+std::string place_in_source(const char* file, int line) {
+  return line == 0 ? file : std::string(file) + ":" + std::to_string(line);
+}
+
 enum class State : uint8_t { kReady, kAtBarrier, kAtWarp, kWaiting, kAtGridDependency, kDone };
 
 struct Fiber {
@@ -43,6 +50,7 @@ struct Fiber {
   char* stack = nullptr;
   State state = State::kReady;
   const char* where = "the beginning";
+  int line = 0;                                    // 0: contained in `where`
   const std::function<bool()>* is_over = nullptr;  // the condition of a waiting fiber
   int num_barriers = 0;
   bool has_waited = false;  // has called griddepcontrol_wait
@@ -236,7 +244,7 @@ struct Block {
   std::string fiber_locations() const {
     std::map<std::string, int> counts;
     for (const Fiber& fiber : fibers)
-      ++counts[fiber.state == State::kDone ? "the end" : fiber.where];
+      ++counts[fiber.state == State::kDone ? "the end" : place_in_source(fiber.where, fiber.line)];
     std::string text;
     for (const auto& [where, count] : counts)
       text += "\n  " + std::to_string(count) + " threads at " + where;
@@ -322,14 +330,16 @@ void sync_threads(const char* where) {
   Fiber& fiber = block.fibers[block.running];
   if (fiber.num_barriers++ == skipped_barrier && block.fibers.size() == threads_that_skip) return;
   fiber.where = where;
+  fiber.line = 0;
   fiber.state = State::kAtBarrier;
   ++block.num_at_barrier;
   block.release_barrier_if_full();
   block.leave(fiber);
 }
 
-void wait_and_clear_flag(int32_t flag) {
-  if (flag == 0) throw std::runtime_error("cuda_host: wait_and_clear_flag: no earlier block has set the flag");
+void wait_and_clear_flag(int32_t flag, const char* file, int line) {
+  if (flag == 0)
+    throw std::runtime_error("cuda_host: no earlier block has set the flag at " + place_in_source(file, line));
 }
 
 void griddepcontrol_wait() {
@@ -338,6 +348,7 @@ void griddepcontrol_wait() {
   fiber.has_waited = true;
   if (previous_kernel == nullptr) return;
   fiber.where = "griddepcontrol_wait";
+  fiber.line = 0;
   fiber.state = State::kAtGridDependency;
   block.leave(fiber);
 }
@@ -350,6 +361,7 @@ void warp_collective(const char* where, void* payload, const std::function<void(
   if (warp.num_arrived > 0 && warp.where != where)
     throw std::runtime_error(std::string("cuda_host: lanes of a warp are at ") + warp.where + " and at " + where);
   warp.where = fiber.where = where;
+  fiber.line = 0;
   warp.payloads[i % 32] = payload;
   fiber.state = State::kAtWarp;
   if (++warp.num_arrived == 32) {
@@ -361,10 +373,11 @@ void warp_collective(const char* where, void* payload, const std::function<void(
   block.leave(fiber);
 }
 
-void wait_until(const char* where, const std::function<bool()>& is_over) {
+void wait_until(const char* where, int line, const std::function<bool()>& is_over) {
   Block& block = *current_block;
   Fiber& fiber = block.fibers[block.running];
   fiber.where = where;
+  fiber.line = line;
   fiber.is_over = &is_over;
   fiber.state = State::kWaiting;
   block.leave(fiber);
@@ -391,25 +404,28 @@ void run_grid(dim3 grid, dim3 block_size, size_t shared_bytes, const std::functi
   const size_t allocated = (std::max<size_t>(shared_bytes, 1) + 127) / 128 * 128;
   ASAN_POISON_MEMORY_REGION(shared.get() + shared_bytes, allocated - shared_bytes);
 #endif
-  for (unsigned z = 0; z < grid.z; ++z)
-    for (unsigned y = 0; y < grid.y; ++y)
-      for (unsigned x = 0; x < grid.x; ++x) {
-        std::memset(shared.get(), 0xff, shared_bytes);
-        place = {{0, 0, 0}, {x, y, z}, block_size, grid, shared.get(), shared_bytes};
-        random = random * 6364136223846793005ull + 1442695040888963407ull;
-        Block block(kernel, block_size, random | 1);
-        Block* const outer = current_block;
-        current_block = &block;
-        try {
-          block.run();
-          if (block.async) check_end(*block.async);
-        } catch (...) {
-          current_block = outer;
-          place = before;
-          throw;
-        }
-        current_block = outer;
-      }
+  // A device may start blocks in any order.
+  std::vector<unsigned> order(size_t{grid.x} * grid.y * grid.z);
+  std::iota(order.begin(), order.end(), 0u);
+  std::shuffle(order.begin(), order.end(), std::mt19937_64(random));
+  for (const unsigned i : order) {
+    std::memset(shared.get(), 0xff, shared_bytes);
+    const dim3 index(i % grid.x, i / grid.x % grid.y, i / grid.x / grid.y);
+    place = {{0, 0, 0}, index, block_size, grid, shared.get(), shared_bytes};
+    random = random * 6364136223846793005ull + 1442695040888963407ull;
+    Block block(kernel, block_size, random | 1);
+    Block* const outer = current_block;
+    current_block = &block;
+    try {
+      block.run();
+      if (block.async) check_end(*block.async);
+    } catch (...) {
+      current_block = outer;
+      place = before;
+      throw;
+    }
+    current_block = outer;
+  }
 #if CAPSTAN_ASAN
   ASAN_UNPOISON_MEMORY_REGION(shared.get(), allocated);
 #endif

@@ -1,6 +1,7 @@
 #pragma once
 // CUDA for g++: the parts of the language and the runtime that `cuda/` uses, so that every kernel runs on the CPU.
-// The threads of a block are fibers, and blocks run one after the other. __syncthreads and warp operations are
+// The threads of a block are fibers, and blocks run one after the other in an order that
+// the seed determines. __syncthreads and warp operations are
 // rendezvous points. A seed determines the order in which warps proceed, and each round skips some warps, so that a
 // missing barrier produces a wrong result. Device and shared memory start as NaN patterns and have exact sizes for
 // AddressSanitizer. Streams are lazy: work runs when a thread waits for it.
@@ -86,7 +87,7 @@ void sync_threads(const char* where);
 // When all threads of a PDL kernel's first block are here, the preceding kernel runs.
 void griddepcontrol_wait();
 // Throws when the flag is not set: blocks run in order, so no other block can set it later.
-void wait_and_clear_flag(int32_t flag);
+void wait_and_clear_flag(int32_t flag, const char* file, int line);
 // Waits until all lanes of the warp have arrived with their payloads. Then one lane computes for all.
 void warp_collective(const char* where, void* payload, const std::function<void(void* const* lanes)>& compute);
 
@@ -132,7 +133,7 @@ bool encode_tensor_map(TensorMap& map, const void* data, int64_t rows, int64_t c
 uint32_t shared_address(const void* place);
 void mbarrier_init(const void* barrier, int count);
 void mbarrier_arrive(const void* barrier, int bytes);
-void mbarrier_wait(const char* where, const void* barrier, int parity);
+void mbarrier_wait(const char* file, int line, const void* barrier, int parity);
 // The destination is poisoned until a thread waits for the barrier.
 void cp_async_bulk(void* to, const void* from, int bytes, const void* barrier);
 void tma_load_2d(void* to, const TensorMap& map, int column, int row, const void* barrier);

@@ -526,7 +526,7 @@ Handler arithmetic(const std::vector<std::string_view>& words) {
 void load_acquire(Thread& thread, const Instruction& at) {
   int32_t flag;
   std::memcpy(&flag, address(thread, at, 1, false, sizeof flag), sizeof flag);
-  wait_and_clear_flag(flag);
+  wait_and_clear_flag(flag, at.where.c_str(), 0);
   put(thread, at.operands[0], flag);
 }
 
@@ -614,7 +614,7 @@ void run_mbarrier_arrive_expect_tx(Thread& thread, const Instruction& at) {
   cuda_host::mbarrier_arrive(shared_place(thread, at, 1), operand<int32_t>(thread, at, 2));
 }
 void run_mbarrier_try_wait(Thread& thread, const Instruction& at) {
-  cuda_host::mbarrier_wait(at.where.c_str(), shared_place(thread, at, 1), operand<int32_t>(thread, at, 2));
+  cuda_host::mbarrier_wait(at.where.c_str(), 0, shared_place(thread, at, 1), operand<int32_t>(thread, at, 2));
   put(thread, at.operands[0], 1u);
 }
 
