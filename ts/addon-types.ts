@@ -165,6 +165,8 @@ export interface NativeModelSpec {
   perLayerInputSize: number;
   /** Each layer multiplies its result by `layers.N.layer_scale`. */
   hasLayerScales: boolean;
+  /** The last layer is not of the decoder: it belongs to the MTP head. */
+  hasMtp: boolean;
   /** `max_position_embeddings` of config.json. */
   maxPositionEmbeddings: number;
   /** The context length unless another is asked for; 0 = `maxPositionEmbeddings`. */
@@ -354,7 +356,7 @@ export interface NativeEngineOptions {
   eosTokenIds: Int32Array;
 }
 
-/** Speculative decoding by prompt look-up. All numbers are 1 to 64. */
+/** Speculative decoding, by prompt look-up unless the model has an MTP head. All numbers are 1 to 64. */
 export interface NativeSpeculation {
   numSpeculativeTokens: number;
   promptLookupMax: number;

@@ -9,6 +9,7 @@ import { locate, samplingDefaultsOf } from './load';
 import { type ModelWeights, readWeights } from './model/model';
 import { type EngineOptions, resolveEngineOptions, resolveLibraryOptions } from './options';
 import { taskInfo } from './pooler';
+import { usesMtpHead } from './speculation';
 
 /** What `Engine.load` would load. */
 export interface ModelDescription extends Pick<
@@ -41,7 +42,7 @@ export async function describeModel(model: string, options: EngineOptions = {}):
     const resolved = resolveEngineOptions(options);
     const library = resolveLibraryOptions(options);
     const { path, name } = await locate(checkString('model', model), options, library);
-    const weights = await readWeights(path, { task: library.task, name });
+    const weights = await readWeights(path, { task: library.task, name, mtp: usesMtpHead(options) });
     const { config, checkpoint } = weights;
     const maxModelLen = resolved.maxModelLen > 0 ? resolved.maxModelLen : config.spec.maxPositionEmbeddings;
     return {

@@ -15,6 +15,7 @@ import {
   resolveLibraryOptions,
 } from './options';
 import type { SamplingDefaults } from './sampling';
+import { usesMtpHead } from './speculation';
 import type { Vocabulary } from './text/vocabulary';
 
 export interface LoadedModel {
@@ -46,7 +47,7 @@ export async function loadNative(
   const native = addon();
   const { path, name } = await locate(modelName, options, library);
   throwIfAborted(options.signal);
-  const model = await readModel(path, { ...library, name });
+  const model = await readModel(path, { ...library, name, mtp: usesMtpHead(options) });
   try {
     const eosTokenIds = await findEosTokenIds(model);
     const load = nativeLoad(model, eosTokenIds, resolved);

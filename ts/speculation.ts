@@ -9,14 +9,15 @@ import { CapstanError } from './errors';
 export interface SpeculativeOptions {
   /**
    * Where the proposals come from. `'ngram'`: prompt look-up. It finds the last tokens earlier in the same prompt and
-   * completion, and proposes what followed there. Default: `'ngram'`.
+   * completion, and proposes what followed there. `'mtp'`: the model's own MTP head, on the CPU, with checkpoints of
+   * Qwen3.5 and Qwen3-Next. Default: `'ngram'`.
    */
-  method?: 'ngram';
+  method?: 'ngram' | 'mtp';
   /** Maximum number of tokens to propose at once, 1 to 64. */
   numSpeculativeTokens: number;
-  /** Maximum number of last tokens to find, 1 to 64. Default: `promptLookupMin`, else 5. */
+  /** `'ngram'`: maximum number of last tokens to find, 1 to 64. Default: `promptLookupMin`, else 5. */
   promptLookupMax?: number;
-  /** Minimum number of last tokens to find, 1 to `promptLookupMax`. Default: `promptLookupMax`, else 5. */
+  /** `'ngram'`: minimum number of last tokens to find, 1 to `promptLookupMax`. Default: `promptLookupMax`, else 5. */
   promptLookupMin?: number;
 }
 
@@ -32,8 +33,11 @@ const KEYS = Object.keys({
 /** @throws CapstanError `invalid_argument` that names the first invalid option. */
 export function resolveSpeculation(options: SpeculativeOptions): NativeSpeculation {
   const given = checkObject('speculative', options);
-  checkMethod('model' in given ? 'draft_model' : (given.method ?? 'ngram'));
+  const method = checkMethod('model' in given ? 'draft_model' : (given.method ?? 'ngram'));
   checkKnownKeys('speculative', options, KEYS);
+  for (const name of ['promptLookupMax', 'promptLookupMin'] as const)
+    if (method === 'mtp' && options[name] !== undefined)
+      throw CapstanError.argument(`speculative.${name}`, "no value with the method 'mtp'", options[name]);
   const count = (name: 'numSpeculativeTokens' | 'promptLookupMax' | 'promptLookupMin', value: unknown, max: number) =>
     checkNumber(`speculative.${name}`, value, { min: 1, max, isInteger: true });
   const { promptLookupMax: most, promptLookupMin: least } = options;
@@ -45,12 +49,17 @@ export function resolveSpeculation(options: SpeculativeOptions): NativeSpeculati
   };
 }
 
-function checkMethod(method: unknown): void {
-  if (method === 'ngram') return;
-  if (typeof method !== 'string') throw CapstanError.argument('speculative.method', "'ngram'", method);
+/** Whether valid options ask for the model's MTP head. */
+export function usesMtpHead({ speculative }: { speculative?: SpeculativeOptions }): boolean {
+  return speculative?.method === 'mtp';
+}
+
+function checkMethod(method: unknown): 'ngram' | 'mtp' {
+  if (method === 'ngram' || method === 'mtp') return method;
+  if (typeof method !== 'string') throw CapstanError.argument('speculative.method', "'ngram' or 'mtp'", method);
   throw new CapstanError(
     'invalid_argument',
-    `speculative.method: speculative method '${method}' is not supported yet; expected 'ngram'`,
+    `speculative.method: speculative method '${method}' is not supported yet; expected 'ngram' or 'mtp'`,
     { param: 'speculative.method' },
   );
 }

@@ -101,6 +101,18 @@ void Backend::end_layer(int /*layer*/, const LayerWeights& /*weights*/) {
   refuse(*this, "inputs per layer");
 }
 
+void Backend::keep_hidden(const Vector& /*norm*/) {
+  refuse(*this, "MTP heads");
+}
+
+void Backend::store_hidden(std::span<const StoredHidden> /*rows*/) {
+  refuse(*this, "MTP heads");
+}
+
+void Backend::mtp_input(const MtpWeights& /*weights*/, std::span<const int32_t> /*hidden_before*/) {
+  refuse(*this, "MTP heads");
+}
+
 void Backend::recurrent(int, const LayerWeights&) {
   refuse(*this, "recurrent layers");
 }

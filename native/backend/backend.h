@@ -208,6 +208,13 @@ struct LayerWeights {
   std::unique_ptr<Vector> scale;                 // (1) of the hidden states at the end of the layer; null = 1
 };
 
+// The MTP head (multi-token prediction) without its layer: from the hidden state after a token and from the token that
+// follows, it predicts the token after that one. Null if the model has none.
+struct MtpWeights {
+  std::unique_ptr<Matrix> fc;  // (hidden_size, 2 * hidden_size) of the embedding and the hidden state, on all ranks
+  std::unique_ptr<Vector> embedding_norm, hidden_norm, norm;  // (hidden_size)
+};
+
 // ---- one step ----
 
 // Returns the first key that `position` sees. A position sees itself and the window - 1 positions before it; window 0 =
@@ -247,6 +254,17 @@ struct StepInput {
   std::span<const AdapterWeights* const> adapters = {};  // the distinct ones of the step, on this rank
   std::span<const int32_t> adapter_indices = {};         // (num_seqs) index into adapters, or -1
 };
+
+// A row whose kept hidden state is stored with a block of the MTP head's KV group.
+struct StoredHidden {
+  int32_t row = 0, block = 0;
+};
+
+// Where the hidden state before a row of the MTP head is: kept row r as r, stored with block b as -1 - b.
+constexpr int32_t kNoHidden = INT32_MIN;  // the first token of a sequence has none
+constexpr int32_t stored_hidden(int32_t block) {
+  return -1 - block;
+}
 
 struct TokenLogprob {
   int32_t token_id = -1;
@@ -315,6 +333,7 @@ struct BackendInfo {
   // Accepts models with several KV groups. Otherwise all layers share one group, in which no block is freed.
   bool has_kv_groups = false;
   bool has_adapters = false;   // accepts steps with adapters
+  bool has_mtp = false;        // accepts models with an MTP head
   bool has_kv_copies = false;  // has read_kv_block and write_kv_block
 };
 
@@ -384,7 +403,8 @@ class Backend {
   // norm_qkv and attention, or recurrent; output_residual; norm_gate_up and down_residual, or moe_residual; and
   // end_layer, if there is anything to do; then lm_head and sample. In layers of DeviceModel::is_parallel norm_gate_up
   // comes before output_residual. Prompt logprobs repeat lm_head and sample for
-  // groups of at most max_num_seqs rows. Models that pool call pool instead. The backend holds the hidden states.
+  // groups of at most max_num_seqs rows. Models that pool call pool instead. The backend holds the hidden states. A
+  // step of the MTP head alone: begin_step; embed; mtp_input; the ops of its layer; lm_head and sample; keep_hidden.
 
   virtual void begin_step(const StepInput& step) = 0;
 
@@ -442,6 +462,14 @@ class Backend {
   // Adds the rows' norm(hidden) to their sums, and computes the results: head(sum / count). `norm` is null for a model
   // without a final norm. Called on rank 0 only. Throws kUnsupportedModel on a device without it.
   virtual void pool(const Vector* norm, std::span<const HeadLayer> head, std::span<const PoolRow> rows);
+
+  // The MTP head. All three throw kUnsupportedModel on a device without it.
+  // Keeps norm(hidden) of all rows of the step until the next call.
+  virtual void keep_hidden(const Vector& norm);
+  // Copies kept rows to the memory of blocks.
+  virtual void store_hidden(std::span<const StoredHidden> rows);
+  // hidden = fc(embedding norm(hidden), hidden norm(hidden states before the rows)); hidden holds the embeddings.
+  virtual void mtp_input(const MtpWeights& weights, std::span<const int32_t> hidden_before);
 
   // Waits for the oldest step in flight and sets its sample results; called on rank 0 only.
   virtual void collect() {}

@@ -60,6 +60,7 @@ struct DeviceLayer {
   int rope = 0;      // index into rope_tables; -1 = no rotation
   int window = 0;  // how many of the newest positions a query sees, its own included; 0 = all. Not causal: on each side
   bool reads_kv = false;  // an earlier layer stores the keys and values at its place
+  int first_key = 0;      // positions before it have no keys
 };
 
 // Rotary position encoding of some layers.
@@ -156,6 +157,7 @@ struct DeviceModel {
   int64_t per_layer_input_size = 0;                // of the vector that each layer has for a token; 0 = none
   int64_t per_layer_begin = 0, per_layer_end = 0;  // the part of it that this rank uses
   bool has_layer_scales = false;
+  bool has_mtp = false;  // the last layer belongs to the MTP head
   int max_model_len = 0;
 
   int num_layers() const { return static_cast<int>(layers.size()); }

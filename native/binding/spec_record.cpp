@@ -145,6 +145,7 @@ ModelSpec to_spec(const Napi::Object& object) {
   spec.norm_offset = number(object, "normOffset");
   spec.norms = to_norms(record(object, "norms"));
   spec.has_sinks = boolean(object, "hasSinks");
+  spec.has_mtp = boolean(object, "hasMtp");
   if (!object.Get("moe").IsUndefined()) spec.moe = to_moe(record(object, "moe"));
   for (const Napi::Object& layer : objects(object, "layers"))
     spec.layers.push_back(to_layer(layer));

@@ -31,6 +31,11 @@ struct Batch {
   // ---- sampler ----
   std::vector<int32_t> logits_rows;    // (num_sample_rows) rows of the step whose logits are needed
   std::vector<SampleRow> sample_rows;  // (num_sample_rows)
+  // ---- MTP drafter (shapes: backend.h, mtp_input and store_hidden); empty without an MTP head ----
+  bool is_of_head = false;  // a step of the head alone
+  std::vector<int32_t> hidden_before;
+  std::vector<StoredHidden> stored_before;  // rows of the step before, which are stored first
+  std::vector<StoredHidden> stored;         // rows of this step
   // ---- pooling ----
   std::vector<PoolRow> pool_rows;
   // ---- model runner ----
@@ -59,5 +64,8 @@ void build_pool_rows(Batch& batch, Pooling pooling);
 
 // Fills the rows to sample from the plan. Writes what the sampler keeps in the drafts.
 void build_sample_rows(Batch& batch);
+// Returns the row that draws one more draft of a sequence, as the token at its place is drawn: with the same noise, so
+// that equal logits give an equal token.
+SampleRow make_draft_row(Sequence& seq);
 
 }  // namespace capstan

@@ -19,6 +19,7 @@ void check_disk_cache(const LoadRequest& request, const BackendInfo& backend, co
   if (request.spec.pooling != Pooling::kNone || !request.spec.is_causal)
     refuse("none for a model that does not generate text", request.disk_cache.path);
   if (model.has_recurrent_layers()) refuse("a model without recurrent layers", "one that has some");
+  if (model.has_mtp) refuse("no drafts by an MTP head", "speculative.method mtp");
   const auto has_window = [](const KvGroup& group) { return group.window > 0; };
   if (std::ranges::any_of(model.kv_groups, has_window))
     refuse("a model whose layers all see the whole context", "one with sliding windows");

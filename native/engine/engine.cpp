@@ -35,6 +35,7 @@ Engine::Engine(EngineOptions options, BlockManager blocks, std::unique_ptr<StepR
       sink_(std::move(sink)),
       runner_(std::move(runner)),
       scheduler_(options_.limits, std::move(blocks)),
+      mtp_drafter_(make_mtp_drafter()),
       mask_gate_(
           {.patience = options_.mask_patience,
            .work_per_step = options_.grammar_work_per_step,
@@ -70,8 +71,12 @@ RequestId Engine::submit(Request request) {
   // Prompts are copied before the lock, which the engine's thread needs.
   auto sequences = make_sequences(std::move(request), options_.eos_token_ids, options_.vocab_size);
   if (options_.limits.speculation.num_tokens > 0)
-    for (const auto& seq : sequences)
-      seq->drafter.emplace(options_.limits.speculation);
+    for (const auto& seq : sequences) {
+      if (mtp_drafter_)
+        seq->pacer.emplace(options_.limits.speculation.num_tokens);
+      else
+        seq->drafter.emplace(options_.limits.speculation);
+    }
   if (pooled.pooling != Pooling::kNone) {
     for (const auto& seq : sequences) {
       seq->needs_all_rows = pooled.pooling != Pooling::kLast;
@@ -321,6 +326,7 @@ void Engine::step() {
     scheduler_.measured(batch->plan, ms_between(std::max(batch->launch_time, last_collect_time_), collected));
     last_collect_time_ = collected;
     settle(*batch);
+    if (mtp_drafter_) mtp_drafter_->settled(*batch);
     totals_.last_step = {batch->plan.num_tokens, static_cast<int64_t>(batch->plan.sequences.size()),
                          us_between(begin, launched), us_between(launched, collected),
                          us_between(collected, Clock::now())};
@@ -348,6 +354,7 @@ void Engine::launch_steps() {
     if (options_.limits.speculation.num_tokens > 0) speculate(batch.plan);
     const BlockManager& blocks = scheduler_.blocks();
     build_model_inputs(batch, blocks.block_size(), blocks.num_groups(), blocks.states().has_slots());
+    if (mtp_drafter_) mtp_drafter_->build_inputs(batch);
     if (options_.pooled.num_token_types > 0) build_token_types(batch);
     if (options_.pooled.pooling != Pooling::kNone) build_pool_rows(batch, options_.pooled.pooling);
     build_sample_rows(batch);
@@ -358,39 +365,6 @@ void Engine::launch_steps() {
     runner_->launch(batch);
     scheduler_.launched(batch.plan);
   }
-}
-
-// Adds drafts to the decodes of a planned step.
-void Engine::speculate(StepPlan& plan) {
-  if (scheduler_.draft_capacity(plan) == 0) return;
-  const auto wants_drafts = [](const ScheduledSequence& scheduled) {
-    return scheduled.samples && scheduled.num_tokens == 1 && scheduled.seq->num_in_flight == 0 &&
-           scheduled.seq->num_wanted_drafts() > 0;
-  };
-  auto num_left = static_cast<int>(std::ranges::count_if(plan.sequences, wants_drafts));
-  for (size_t i = 0; i < plan.sequences.size(); ++i) {
-    if (!wants_drafts(plan.sequences[i])) continue;
-    Sequence& seq = *plan.sequences[i].seq;
-    // The first drafts of all sequences are worth more than the last ones of one.
-    const int share = (scheduler_.draft_capacity(plan) + num_left - 1) / num_left;
-    --num_left;
-    const int count = scheduler_.plan_drafts(plan, i, std::min(share, seq.num_wanted_drafts()));
-    if (count == 0) continue;
-    propose(seq, count);
-    mask_gate_.prepare_drafts(seq);
-    scheduler_.cut_drafts(plan, i, count - static_cast<int>(seq.drafts.size()));
-  }
-}
-
-// Proposes up to `count` drafts. One that would end the sequence is left out: it needs no draft to be drawn.
-void Engine::propose(Sequence& seq, int count) {
-  proposal_.clear();
-  seq.drafter->propose(seq.token_ids, count, proposal_);
-  const auto ends = [&](int32_t id) { return std::ranges::find(seq.ending_ids, id) != seq.ending_ids.end(); };
-  const auto num_kept = std::ranges::find_if(proposal_, ends) - proposal_.begin();
-  seq.drafts.assign(static_cast<size_t>(num_kept), {});
-  for (size_t i = 0; i < seq.drafts.size(); ++i)
-    seq.drafts[i].token_id = proposal_[i];
 }
 
 void Engine::fail_all(ErrorCode code, const std::string& message) {

@@ -64,6 +64,7 @@ void Engine::accept_samples(const Batch& batch, const ScheduledSequence& schedul
          !results[num_drawn - 1].has_numeric_error)
     ++num_drawn;
   if (scheduled.num_drafts > 0) count_speculation(scheduled.num_drafts, num_drawn - 1);
+  if (seq.pacer) seq.pacer->observe(scheduled.num_drafts, static_cast<int>(num_drawn) - 1);
   seq.drafts.clear();
   scheduler_.reject(seq, static_cast<int>(results.size() - num_drawn));
   for (size_t i = 0; i < num_drawn; ++i) {

@@ -63,6 +63,8 @@ void check_limits(const LoadRequest& request) {
   check_speculation(request.speculation);
   if (request.spec.pooling != Pooling::kNone && request.speculation.num_tokens > 0)
     refuse_argument("speculative", "none for a model that does not generate text", "speculative decoding");
+  if (request.spec.has_mtp && request.speculation.num_tokens == 0)
+    refuse_argument("speculative", "drafts by the MTP head", "none");
   if (request.spec.pooling != Pooling::kNone && request.has_adapters)
     refuse_argument("enableLora", "false for a model that does not generate text", "true");
   if (request.max_loras < 1 || request.max_loras > kMaxLoras)
@@ -308,6 +310,8 @@ void EngineLoader::open_devices() {
   if (request_.has_adapters && !backend_info_.has_adapters)
     refuse_argument("enableLora", "false on " + backend_info_.name, "true");
   if (request_.has_adapters) limits_.max_lora_rank = request_.max_lora_rank;
+  if (request_.spec.has_mtp && !backend_info_.has_mtp)
+    refuse_argument("speculative.method", "ngram on " + backend_info_.name, "mtp");
   limits_.max_num_tokens = max_step_tokens(request_);
   speculation_ = request_.speculation;
   speculation_.max_step_tokens = std::max(kCheapStepTokens, 1 + speculation_.num_tokens);
@@ -475,6 +479,7 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   for (size_t group = 0; group < kv_groups_.size(); ++group)
     groups.push_back({memory_.num_blocks[group], kv_groups_[group].window});
   options.state_slot_bytes = state_slot_bytes_;
+  if (spec.has_mtp) options.mtp_kv_group = device_model(0, 0).layers.back().kv_group;
   if (request_.has_adapters) {
     options.max_adapters = request_.max_loras;
     options.load_adapter =

@@ -158,19 +158,29 @@ void ModelRunner::forward(Rank& rank, bool is_first) {
     input.adapters = rank.adapters;
     input.adapter_indices = batch.adapter_indices;
   }
-  decoder_forward(rank.weights, input, backend);
+  const bool has_mtp = rank.weights.has_mtp();
+  if (has_mtp) backend.store_hidden(batch.stored_before);
+  if (batch.is_of_head)
+    mtp_forward(rank.weights, input, batch.hidden_before, backend);
+  else
+    decoder_forward(rank.weights, input, backend);
   if (is_first && !batch.pool_rows.empty())
     backend.pool(rank.weights.norm.get(), rank.weights.pooling_head, batch.pool_rows);
   const std::span<const int32_t> rows(batch.logits_rows);
+  const Vector* norm = batch.is_of_head ? rank.weights.mtp.norm.get() : rank.weights.norm.get();
   for (size_t begin = 0; begin < rows.size(); begin += static_cast<size_t>(max_rows_)) {
     const size_t count = std::min(rows.size() - begin, static_cast<size_t>(max_rows_));
-    backend.lm_head(*rank.weights.norm, rank.weights.head(), rows.subspan(begin, count));
+    backend.lm_head(*norm, rank.weights.head(), rows.subspan(begin, count));
     if (!is_first) continue;
     const std::span<SampleRow> group(batch.sample_rows.data() + begin, count);
     for (size_t i = 0; i < count; ++i)
       group[i].logits_row = static_cast<int>(i);
     backend.sample(group, {batch.results.data() + begin, count});
   }
+  if (batch.is_of_head)
+    backend.keep_hidden(*norm);
+  else if (has_mtp)
+    mtp_follow(rank.weights, batch.hidden_before, batch.stored, backend);
 }
 
 }  // namespace capstan

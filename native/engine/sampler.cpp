@@ -80,4 +80,11 @@ void build_sample_rows(Batch& batch) {
   batch.results.resize(batch.sample_rows.size());
 }
 
+SampleRow make_draft_row(Sequence& seq) {
+  if (seq.has_penalties()) count_drafts(seq);
+  SampleRow row = make_sample_row(seq, seq.drafts.size());
+  row.num_logprobs = -1;
+  return row;
+}
+
 }  // namespace capstan

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "native/engine/draft_pacer.h"
 #include "native/engine/ngram_drafter.h"
 #include "native/engine/output.h"
 #include "native/engine/prefix_key.h"
@@ -109,7 +110,8 @@ struct Sequence {
   int num_offered_blocks = 0;  // leading blocks that have been offered to the disk
   // ---- speculation ----
   std::optional<NgramDrafter> drafter;
-  std::vector<Draft> drafts;  // of the step that is planned or in flight
+  std::optional<DraftPacer> pacer;  // of drafts by an MTP head, in place of the drafter
+  std::vector<Draft> drafts;        // of the step that is planned or in flight
   // ---- sampler: tables for penalties ----
   std::vector<int32_t> prompt_ids;                             // distinct, ascending; only with a repetition penalty
   std::vector<std::pair<int32_t, int32_t>> completion_counts;  // ascending by id; only with penalties
@@ -159,9 +161,10 @@ struct Sequence {
   bool is_background() const { return priority > 0; }
   // The tokens that this sequence would verify in its next step, if its newest id were known to the host.
   int num_wanted_drafts() const {
-    if (!drafter) return 0;
+    if (!drafter && !pacer) return 0;
+    const int num_proposed = pacer ? pacer->num_proposed() : drafter->num_proposed();
     // The last token that it may draw needs no draft.
-    return std::min(drafter->num_proposed(), sampling.max_tokens - num_completion_ahead() - 1);
+    return std::min(num_proposed, sampling.max_tokens - num_completion_ahead() - 1);
   }
 };
 

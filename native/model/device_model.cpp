@@ -80,6 +80,9 @@ DeviceModel make_device_model(const ModelSpec& spec, const ShardPlan& plan, int6
   model.has_layer_scales = spec.has_layer_scales;
   for (const LayerSpec& layer : spec.layers)
     model.layers.push_back(make_device_layer(model, spec, plan, layer));
+  model.has_mtp = spec.has_mtp;
+  // The keys of a token lie at its place, and the first token has no hidden state before it.
+  if (spec.has_mtp) model.layers.back().first_key = 1;
   for (const RopeSpec& rope : spec.ropes)
     model.rope_tables.push_back({rope.rotary_dim, {}, {}, rope.query_scale_growth != 0});
   model.max_model_len = max_model_len;

@@ -40,6 +40,11 @@ void check_outer_tensors(const ModelSpec& spec, const TensorTable& tensors) {
     require_shape(tensors, "token_type_embeddings.weight", embedding.num_token_types, spec.hidden_size);
   if (embedding.has_norm) check_norm(tensors, "embed_norm", spec.hidden_size);
   if (spec.has_final_norm) check_norm(tensors, "norm", spec.hidden_size);
+  if (spec.has_mtp) {
+    require_shape(tensors, "mtp.fc.weight", spec.hidden_size, 2 * spec.hidden_size);
+    for (const char* name : {"mtp.embedding_norm", "mtp.hidden_norm", "mtp.norm"})
+      check_norm(tensors, name, spec.hidden_size);
+  }
   int64_t size = spec.hidden_size;
   for (size_t i = 0; i < spec.head.size(); ++i) {
     const HeadLayerSpec& layer = spec.head[i];
@@ -100,6 +105,19 @@ std::vector<HeadLayer> load_head(const ModelSpec& spec, const Slicer& slicer, Ba
     if (layer.has_norm) loaded.norm = load_norm(spec, slicer, head_name(i) + ".norm", backend, progress);
   }
   return head;
+}
+
+MtpWeights load_mtp(const ModelSpec& spec, const Slicer& slicer, WeightFormat format, Backend& backend,
+                    const LoadProgress& progress) {
+  MtpWeights weights;
+  MatrixSource fc;
+  fc.format = format;
+  fc.slices.push_back(slicer.whole("mtp.fc.weight"));
+  weights.fc = backend.load_matrix(fc, progress);
+  weights.embedding_norm = load_norm(spec, slicer, "mtp.embedding_norm", backend, progress);
+  weights.hidden_norm = load_norm(spec, slicer, "mtp.hidden_norm", backend, progress);
+  weights.norm = load_norm(spec, slicer, "mtp.norm", backend, progress);
+  return weights;
 }
 
 }  // namespace capstan

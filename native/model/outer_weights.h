@@ -22,4 +22,7 @@ PerLayerInputWeights load_per_layer_inputs(const ModelSpec& spec, const Slicer& 
 std::vector<HeadLayer> load_head(const ModelSpec& spec, const Slicer& slicer, Backend& backend,
                                  const LoadProgress& progress);
 
+MtpWeights load_mtp(const ModelSpec& spec, const Slicer& slicer, WeightFormat format, Backend& backend,
+                    const LoadProgress& progress);
+
 }  // namespace capstan

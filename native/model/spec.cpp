@@ -185,6 +185,17 @@ void check_pooling(const ModelSpec& spec) {
   }
 }
 
+void check_mtp(const ModelSpec& spec) {
+  if (!spec.has_mtp) return;
+  const LayerSpec& layer = spec.layers.back();
+  require(spec.num_layers() > 1, "an MTP head needs a decoder with layers");
+  require(layer.mixer == Mixer::kAttention && layer.window == 0 && layer.kv_source < 0,
+          "the layer of an MTP head: expected attention to all positions");
+  require(spec.pooling == Pooling::kNone && spec.norm_kind == NormKind::kRms && spec.embedding.is_plain() &&
+              spec.per_layer_input_size == 0 && !spec.is_parallel,
+          "an MTP head needs a plain decoder that generates text");
+}
+
 }  // namespace
 
 int64_t result_size(const ModelSpec& spec) {
@@ -232,6 +243,7 @@ void check_spec(const ModelSpec& spec) {
   require(has_moe == (spec.moe.num_experts > 0), "the number of experts contradicts the layers");
   check_mixers(spec);
   check_pooling(spec);
+  check_mtp(spec);
   check_scales(spec);
   require(spec.rms_norm_eps > 0, "rms_norm_eps must be positive");
   require(spec.per_layer_input_size >= 0 && spec.per_layer_input_size < 1 << 20,

@@ -76,6 +76,7 @@ struct ModelSpec {
   bool has_output_gate = false;      // in q_proj, the query of each head is followed by a gate of its attention result
   int64_t per_layer_input_size = 0;  // as in DeviceModel
   bool has_layer_scales = false;     // each layer multiplies its result by `layers.N.layer_scale`
+  bool has_mtp = false;              // the last layer is not of the decoder: it belongs to the MTP head
   int max_position_embeddings = 0;
   int default_length = 0;  // the context length unless another is asked for; 0 = max_position_embeddings
   // As in DeviceModel.
@@ -91,7 +92,7 @@ struct ModelSpec {
   int64_t intermediate_size_of(const LayerSpec& layer) const {
     return layer.intermediate_size > 0 ? layer.intermediate_size : intermediate_size;
   }
-  int num_layers() const { return static_cast<int>(layers.size()); }
+  int num_layers() const { return static_cast<int>(layers.size()); }  // that of the MTP head included
 };
 
 // Returns the number of values of a pooled result.

@@ -323,12 +323,14 @@ Weights load_weights(const ModelSpec& spec, const ShardPlan& plan, const TensorT
   for (int layer = 0; layer < spec.num_layers(); ++layer)
     weights.layers.push_back(LayerLoader(slicer, spec, plan, layer, formats.layers, backend, progress).load());
   if (spec.has_final_norm) weights.norm = load_norm(spec, slicer, "norm", backend, progress);
+  if (spec.has_mtp) weights.mtp = load_mtp(spec, slicer, formats.layers, backend, progress);
   weights.pooling_head = load_head(spec, slicer, backend, progress);
   if (!spec.tie_word_embeddings && spec.pooling == Pooling::kNone)
     weights.lm_head = backend.load_matrix(vocab_source("lm_head.weight"), progress);
 
   weights.bytes = weights.embed_tokens->bytes + (weights.lm_head ? weights.lm_head->bytes : 0) +
-                  mlp_bytes(weights.per_layer_inputs.table, weights.per_layer_inputs.projection);
+                  mlp_bytes(weights.per_layer_inputs.table, weights.per_layer_inputs.projection) +
+                  (weights.has_mtp() ? weights.mtp.fc->bytes : 0);
   for (const LayerWeights& layer : weights.layers)
     weights.bytes += layer_bytes(layer);
   for (const HeadLayer& layer : weights.pooling_head)

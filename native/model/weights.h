@@ -15,13 +15,17 @@ struct Weights {
   EmbeddingWeights embedding;
   PerLayerInputWeights per_layer_inputs;  // without a table if the model has none
   bool is_parallel = false;               // as in DeviceModel
-  std::vector<LayerWeights> layers;
+  std::vector<LayerWeights> layers;       // with an MTP head, the last one is its own
+  MtpWeights mtp;
   std::unique_ptr<Vector> norm;     // (hidden_size); null without a final norm
   std::unique_ptr<Matrix> lm_head;  // (vocab rows of this rank, hidden_size); null when tied to embed_tokens, or unused
   std::vector<HeadLayer> pooling_head;  // whole on each rank
   int64_t bytes = 0;
 
   const Matrix& head() const { return lm_head ? *lm_head : *embed_tokens; }
+  bool has_mtp() const { return mtp.fc != nullptr; }
+  // Without that of the MTP head.
+  int num_decoder_layers() const { return static_cast<int>(layers.size()) - (has_mtp() ? 1 : 0); }
 };
 
 // Tensors by canonical name (listed in `ts/addon-types.ts`).

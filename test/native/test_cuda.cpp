@@ -188,6 +188,15 @@ TEST(cuda_refuses_adapters) {
   EXPECT_ERROR("invalid_argument", Session{request});
 }
 
+TEST(cuda_refuses_mtp_heads) {
+  TinyShape shape;
+  shape.has_mtp = true;
+  const TinyModel model(shape, DType::kBf16);
+  LoadRequest request = cuda_request(model);
+  request.speculation.num_tokens = 2;
+  EXPECT_ERROR("invalid_argument", Session{request});
+}
+
 TEST(cuda_disables_the_listed_features) {
   const TinyModel model(TinyShape{}, DType::kBf16);
   const Prompts prompts = {random_ids(1, 3, 300), random_ids(2, 80, 300)};

@@ -33,7 +33,14 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   add("norm.weight", 0, shape.hidden_size, 0.2f, 1);
   if (!shape.is_tied)
     add("lm_head.weight", shape.vocab_size, shape.hidden_size, 2 / std::sqrt(static_cast<float>(shape.hidden_size)));
-  for (int layer = 0; layer < shape.num_layers; ++layer) {
+  if (shape.has_mtp) {
+    add("mtp.fc.weight", shape.hidden_size, 2 * shape.hidden_size,
+        1 / std::sqrt(static_cast<float>(shape.hidden_size)));
+    for (const char* norm : {"embedding_norm", "hidden_norm", "norm"})
+      add(std::string("mtp.") + norm + ".weight", 0, shape.hidden_size, 0.2f, 1);
+  }
+  const int num_layers = shape.num_layers + (shape.has_mtp ? 1 : 0);
+  for (int layer = 0; layer < num_layers; ++layer) {
     const std::string prefix = "layers." + std::to_string(layer) + ".";
     const auto linear = [&](const char* name, int64_t rows, int64_t cols, bool has_bias) {
       add(prefix + name + ".weight", rows, cols, 1.3f / std::sqrt(static_cast<float>(cols)));
@@ -63,8 +70,9 @@ TinyModel::TinyModel(const TinyShape& shape, DType dtype) : dtype_(dtype) {
   spec.tie_word_embeddings = shape.is_tied;
   if (shape.has_qk_norm) spec.qk_norm = QkNorm::kHead;
   spec.attention_scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
-  spec.layers.resize(static_cast<size_t>(shape.num_layers));
-  spec.layers.back().window = shape.sliding_window;
+  spec.layers.resize(static_cast<size_t>(num_layers));
+  spec.layers[static_cast<size_t>(shape.num_layers) - 1].window = shape.sliding_window;
+  spec.has_mtp = shape.has_mtp;
   RopeSpec& rope = spec.ropes.emplace_back();
   rope.rotary_dim = shape.head_dim;
   rope.original_max_positions = spec.max_position_embeddings = 400;

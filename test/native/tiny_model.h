@@ -20,6 +20,7 @@ struct TinyShape {
   int num_layers = 2, num_heads = 4, num_kv_heads = 2, head_dim = 32;
   bool has_bias = true, has_qk_norm = false, is_tied = false;
   int sliding_window = 0;
+  bool has_mtp = false;
 };
 
 // A random checkpoint in a temporary file, and the record that loads it on the CPU.

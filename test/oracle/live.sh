@@ -32,6 +32,11 @@ echo "== committed fixtures: disabling each feature in transformers must change 
 "$python" "$here/make_models.py" --check-mutations --out "$here/fixtures" >"$out/mutations" || { grep INVISIBLE "$out/mutations"; exit 1; }
 echo "$(($(grep -vc '(none)' "$out/mutations") - 1)) mutations, all visible"
 
+echo "== MTP heads: the committed goldens again, and disabling each part in torch must change the results"
+"$python" "$here/make_mtp.py" --seed 20 --out "$out/mtp" >/dev/null
+for case in dense hybrid experts copied; do diff -q "$here/fixtures/mtp/$case/golden.json" "$out/mtp/$case/golden.json"; done
+"$python" "$here/make_mtp.py" --check-mutations --out "$here/fixtures/mtp" >"$out/mtp-mutations" || { grep WRONG "$out/mtp-mutations"; exit 1; }
+
 echo "== tokenizers and templates: transformers must reproduce the committed goldens"
 "$python" "$here/make_templates.py" --out "$out/templates" >/dev/null
 diff -rq "$here/fixtures/templates" "$out/templates"

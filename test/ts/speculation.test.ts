@@ -1,6 +1,6 @@
 import { CapstanError } from '../../ts/errors';
 import { resolveEngineOptions } from '../../ts/options';
-import { resolveSpeculation, type SpeculativeOptions } from '../../ts/speculation';
+import { resolveSpeculation, type SpeculativeOptions, usesMtpHead } from '../../ts/speculation';
 
 test('is off by default', () => expect(resolveEngineOptions({}).speculative).toBeNull());
 
@@ -17,7 +17,18 @@ test.each<[SpeculativeOptions, number, number]>([
   }),
 );
 
+test('takes the number of drafts of an MTP head alone', () => {
+  const speculative = { method: 'mtp', numSpeculativeTokens: 3 } as const;
+  expect(resolveEngineOptions({ speculative }).speculative).toMatchObject({ numSpeculativeTokens: 3 });
+  expect(usesMtpHead({ speculative })).toBe(true);
+  expect([usesMtpHead({}), usesMtpHead({ speculative: { numSpeculativeTokens: 3 } })]).toEqual([false, false]);
+});
+
 test.each<[unknown, string]>([
+  [
+    { method: 'mtp', numSpeculativeTokens: 2, promptLookupMin: 2 },
+    "speculative.promptLookupMin: expected no value with the method 'mtp', got 2",
+  ],
   ['ngram', 'speculative: expected an object'],
   [{}, 'speculative.numSpeculativeTokens: expected an integer from 1 to 64, got undefined'],
   [{ numSpeculativeTokens: 65 }, 'speculative.numSpeculativeTokens: expected an integer from 1 to 64, got 65'],
@@ -27,11 +38,14 @@ test.each<[unknown, string]>([
     { numSpeculativeTokens: 2, promptLookupMax: 3, promptLookupMin: 4 },
     'speculative.promptLookupMin: expected an integer from 1 to 3, got 4',
   ],
-  [{ numSpeculativeTokens: 2, method: 7 }, "speculative.method: expected 'ngram', got 7"],
-  [{ numSpeculativeTokens: 2, method: 'eagle' }, "speculative method 'eagle' is not supported yet; expected 'ngram'"],
+  [{ numSpeculativeTokens: 2, method: 7 }, "speculative.method: expected 'ngram' or 'mtp', got 7"],
+  [
+    { numSpeculativeTokens: 2, method: 'eagle' },
+    "speculative method 'eagle' is not supported yet; expected 'ngram' or 'mtp'",
+  ],
   [
     { numSpeculativeTokens: 2, model: '/models/small' },
-    "speculative method 'draft_model' is not supported yet; expected 'ngram'",
+    "speculative method 'draft_model' is not supported yet; expected 'ngram' or 'mtp'",
   ],
   [{ num_speculative_tokens: 2 }, 'speculative.num_speculative_tokens: expected one of the options method'],
 ])('refuses %j', (options, message) => {

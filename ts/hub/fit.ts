@@ -4,6 +4,7 @@ import { readKnownConfig } from '../model/config';
 import { requiredTensors } from '../model/tensors';
 import { parseJsonObject } from '../model/json-file';
 import type { Quantization, WeightScheme } from '../model/quantization';
+import { type SpeculativeOptions, usesMtpHead } from '../speculation';
 
 /** Whether a model fits the memory of this machine. Estimates; on the CPU only. */
 export interface ModelFit {
@@ -32,6 +33,7 @@ export interface FitOptions {
   computeDtype?: 'auto' | 'f32' | 'bf16';
   kvCacheDtype?: 'auto' | NativeCacheDType;
   kvCacheBytes?: number;
+  speculative?: SpeculativeOptions;
 }
 
 /** What an estimate is made from. */
@@ -54,6 +56,8 @@ const DEFAULT_CONTEXT = 4_096;
 /** The engine takes at most this share of the free memory for the KV cache, unless `kvCacheBytes` is set. */
 const KV_CACHE_SHARE = 4;
 const MIN_BF16_HIDDEN = 512;
+/** Tokens of a KV block on the CPU. */
+const BLOCK_SIZE = 16;
 /** Bits per weight: scales included. The embedding and the LM head keep 8 bits. */
 const INT8_BITS = 8.125;
 const INT4_BITS = 4.25;
@@ -77,7 +81,7 @@ const OTHER_GGUF_GROWTH = 1.03;
 export function estimateFit(input: FitInput): ModelFit | undefined {
   const { options, format, config, fileBytes, quantizations, availableBytes } = input;
   if (options.device !== undefined && !['auto', 'cpu'].includes(options.device)) return undefined;
-  const shape = config === undefined ? undefined : readShape(config, fileBytes);
+  const shape = config === undefined ? undefined : readShape(config, fileBytes, usesMtpHead(options));
   const contextLength =
     options.maxModelLen ?? Math.min(shape?.spec.maxPositionEmbeddings ?? DEFAULT_CONTEXT, DEFAULT_CONTEXT);
   const kvCacheBytes = shape === undefined ? 0 : kvBytes(shape, options, contextLength);
@@ -112,8 +116,8 @@ export interface Shape {
 }
 
 /** Returns undefined for a model that the engine does not run. */
-function readShape(text: string, fileBytes: number): Shape | undefined {
-  const config = readKnownConfig(text);
+function readShape(text: string, fileBytes: number, mtp: boolean): Shape | undefined {
+  const config = readKnownConfig(text, { mtp });
   if (config === undefined) return undefined;
   const { spec, features, family, quantization } = config;
   const json = parseJsonObject(text, 'config.json');
@@ -163,14 +167,18 @@ export function weightsOf(
   return Math.ceil((numEmbedded * INT8_BITS + (numWeights - numEmbedded) * layerBits) / 8);
 }
 
-/** Keys and values of attention, of the window only in layers that have one, and the states of recurrent layers. */
+/**
+ * Keys and values of attention, of the window only in layers that have one, the states of recurrent layers, and with an
+ * MTP head a hidden state per block.
+ */
 export function kvBytes(shape: Shape, options: FitOptions, contextLength: number): number {
-  const { layers, numKvHeads, headDim, recurrent } = shape.spec;
+  const { layers, numKvHeads, headDim, hiddenSize, hasMtp, recurrent } = shape.spec;
   const { kvCacheDtype = 'auto' } = options;
   const dtype = kvCacheDtype === 'auto' ? computeType(shape, options) : kvCacheDtype;
   const tokensOf = (window: number): number => (window > 0 ? Math.min(window, contextLength) : contextLength);
   const tokens = layers.reduce((sum, { mixer, window }) => sum + (mixer === 'attention' ? tokensOf(window) : 0), 0);
-  const kept = 2 * tokens * numKvHeads * headDim * DTYPE_BYTES[dtype];
+  const hidden = hasMtp ? Math.ceil(contextLength / BLOCK_SIZE) * hiddenSize * DTYPE_BYTES.f32 : 0;
+  const kept = 2 * tokens * numKvHeads * headDim * DTYPE_BYTES[dtype] + hidden;
   if (recurrent === undefined) return kept;
   const { numHeads, stateSize, convTaps, convChannels } = recurrent;
   const state = numHeads * recurrent.headDim * stateSize + (convTaps - 1) * convChannels;

@@ -4,6 +4,7 @@ import type { NativeDType, NativeTensor } from '../addon-types';
 import { CapstanError } from '../errors';
 import { type RequiredTensor, storedOrder } from './tensors';
 import { readJsonFile } from './json-file';
+import { noMtpHead } from './mtp';
 import type { Quantization } from './quantization';
 import { type FoundTensor, resolveQuantized } from './quantized-tensor';
 import { readSafetensorsHeader } from './safetensors';
@@ -45,6 +46,8 @@ export async function readCheckpoint(
       found.set(name, { ...tensor, file });
     }
   }
+  if (required.some(({ name }) => name === 'mtp.fc.weight') && !found.has('mtp.fc.weight'))
+    throw noMtpHead('a checkpoint without the tensor mtp.fc.weight');
   const { checkpointName: embedding } = required.find(({ name }) => name === 'embed_tokens.weight')!;
   const prefix = PREFIXES.find((candidate) => found.has(`${candidate}${embedding}`)) ?? '';
   const folders = await readFolders(modelDir, required, files);
@@ -143,12 +146,13 @@ function resolveTensor(first: RequiredTensor, prefix: string, { files, found, qu
   };
 }
 
-/** `lm_head`, and parts of a classifier, are outside of the module `model`. */
+/** `lm_head`, the MTP head and parts of a classifier are outside of the module `model`. */
 function checkpointName(
   { name, checkpointName: own }: RequiredTensor,
   prefix: string,
   found: ReadonlyMap<string, unknown>,
 ): string {
+  if (own.startsWith('mtp.')) return own;
   if (name.startsWith('head.')) return [prefix + own, own].find((candidate) => found.has(candidate)) ?? own;
   if (!name.startsWith('lm_head.')) return prefix + own;
   return ['', 'language_model.'].map((outer) => outer + own).find((candidate) => found.has(candidate)) ?? own;

@@ -5,6 +5,7 @@ import type { SamplingDefaults } from '../sampling';
 import { findFamily, textConfig } from './find-family';
 import { type Family, type ModelFeatures, SHARED_DEFAULTS } from './family';
 import { type JsonObject, JsonReader, parseJsonObject } from './json-file';
+import { withMtpHead } from './mtp';
 import { type PoolingPlan, planPooling, pooledSpec } from './pooling-plan';
 import { type Quantization, readQuantization } from './quantization';
 import { readRope, readRopePerLayerType } from './rope';
@@ -42,7 +43,11 @@ const ACTIVATIONS: Readonly<Record<string, NativeModelSpec['hiddenAct']>> = {
 export function readModelConfig(
   configJson: JsonObject,
   generationJson: JsonObject | undefined,
-  { task = 'auto', files }: { task?: 'auto' | ModelTask; files?: SentenceTransformers } = {},
+  {
+    task = 'auto',
+    files,
+    mtp = false,
+  }: { task?: 'auto' | ModelTask; files?: SentenceTransformers; mtp?: boolean } = {},
 ): ModelConfig {
   const text = textConfig(configJson);
   const outer = new JsonReader(text, 'config.json');
@@ -50,7 +55,8 @@ export function readModelConfig(
   const family = findFamily(outer);
   const config = new JsonReader({ ...text, model_type: family.modelType }, 'config.json');
   const quantization = readQuantization(config);
-  const spec = readSpec(config, family);
+  const decoder = readSpec(config, family);
+  const spec = mtp ? withMtpHead(decoder, config, family) : decoder;
   const pooling = planPooling(task, config, family, spec, files);
   return {
     family,
@@ -64,9 +70,9 @@ export function readModelConfig(
 }
 
 /** Reads the text of a config.json. Returns undefined for a model that the engine does not run. */
-export function readKnownConfig(text: string): ModelConfig | undefined {
+export function readKnownConfig(text: string, options: { mtp?: boolean } = {}): ModelConfig | undefined {
   try {
-    return readModelConfig(parseJsonObject(text, 'config.json'), undefined);
+    return readModelConfig(parseJsonObject(text, 'config.json'), undefined, options);
   } catch (error) {
     if (error instanceof CapstanError) return undefined;
     throw error;
@@ -95,6 +101,7 @@ export const PLAIN_DECODER = {
   logitSoftCap: 0,
   perLayerInputSize: 0,
   hasLayerScales: false,
+  hasMtp: false,
 } as const;
 
 function readSpec(config: JsonReader, family: Family): NativeModelSpec {

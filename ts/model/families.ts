@@ -669,6 +669,7 @@ export const FAMILIES: readonly Family[] = [
     attention: (_config, numLayers) => everyLayer(0, numLayers),
     recurrent: qwenDeltaNet,
     changes: qwenHybrid,
+    hasMtpHead: true,
     moe: (config) =>
       qwenMoe(config, {
         experts: 512,
@@ -696,6 +697,7 @@ export const FAMILIES: readonly Family[] = [
     attention: (_config, numLayers) => everyLayer(0, numLayers),
     recurrent: qwenDeltaNet,
     changes: qwenHybrid,
+    hasMtpHead: true,
   },
   {
     modelType: 'qwen3_5_moe_text',
@@ -723,6 +725,7 @@ export const FAMILIES: readonly Family[] = [
     attention: (_config, numLayers) => everyLayer(0, numLayers),
     recurrent: qwenDeltaNet,
     changes: qwenHybrid,
+    hasMtpHead: true,
     moe: (config) =>
       qwenMoe(config, {
         experts: 256,

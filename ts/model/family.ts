@@ -142,6 +142,8 @@ export interface Family {
   /** The layers that replace attention. */
   recurrent?(config: JsonReader, numLayers: number, hiddenSize: number): RecurrentLayers;
   moe?(config: JsonReader, hiddenSize: number): NativeMoe & { layers: (layer: number) => boolean };
+  /** Checkpoints can hold an MTP head: a layer of attention that proposes tokens. */
+  hasMtpHead?: boolean;
   /** Names in the checkpoint that differ from those of Llama, by canonical name. */
   names?: Readonly<Record<string, string>>;
 }

@@ -11,6 +11,7 @@ import { type ModelConfig, readModelConfig } from './config';
 import { withScoreTokens } from './pooling-plan';
 import { readSentenceTransformers } from './sentence-transformers';
 import { headTensors, requiredTensors } from './tensors';
+import { noMtpHead } from './mtp';
 import type { ModelTask } from '../pooling';
 import { findGguf, ggufModelName } from './gguf/files';
 import { readGgufModel } from './gguf/model';
@@ -43,6 +44,8 @@ export interface ModelOverrides {
   task?: 'auto' | ModelTask;
   /** The model's name. Default: that of the directory. */
   name?: string | undefined;
+  /** Whether the MTP head is wanted too. Default: false. */
+  mtp?: boolean;
 }
 
 /** The model that ships with the package. */
@@ -57,10 +60,10 @@ export type ModelWeights = Pick<Model, 'name' | 'config' | 'checkpoint'>;
  */
 export async function readWeights(
   modelPath: string,
-  { task = 'auto', name }: Pick<ModelOverrides, 'task' | 'name'> = {},
+  { task = 'auto', name, mtp = false }: Pick<ModelOverrides, 'task' | 'name' | 'mtp'> = {},
 ): Promise<ModelWeights> {
   const { path, gguf } = await findModel(modelPath);
-  const weights = gguf === undefined ? await readFolder(path, task) : await readGgufModel(gguf, task);
+  const weights = gguf === undefined ? await readFolder(path, task, mtp) : await readGguf(gguf, task, mtp);
   return { name: name ?? nameOf(modelPath, path), ...weights };
 }
 
@@ -76,10 +79,10 @@ async function findModel(modelPath: string): Promise<{ path: string; gguf: strin
  */
 export async function readModel(modelPath: string, overrides: ModelOverrides = {}): Promise<Model> {
   const { path, gguf } = await findModel(modelPath);
-  const { chatTemplate, toolCallFormat = 'auto', reasoningFormat = 'auto', task = 'auto' } = overrides;
+  const { chatTemplate, toolCallFormat = 'auto', reasoningFormat = 'auto', task = 'auto', mtp = false } = overrides;
   // The tokenizer takes longest, so it loads in parallel.
   const [weights, text] = await Promise.allSettled([
-    gguf === undefined ? readFolder(path, task) : readGgufModel(gguf, task),
+    gguf === undefined ? readFolder(path, task, mtp) : readGguf(gguf, task, mtp),
     openText({ modelPath: gguf ?? path, chatTemplate, toolCallFormat, reasoningFormat }),
   ]);
   if (weights.status === 'rejected') {
@@ -132,9 +135,15 @@ async function checkPath(path: string, modelPath: string): Promise<void> {
   });
 }
 
+async function readGguf(path: string, task: 'auto' | ModelTask, mtp: boolean): Promise<Omit<ModelWeights, 'name'>> {
+  if (mtp) throw noMtpHead('a GGUF file');
+  return readGgufModel(path, task);
+}
+
 async function readFolder(
   dir: string,
   task: 'auto' | ModelTask,
+  mtp: boolean,
 ): Promise<{ config: ModelConfig; checkpoint: Checkpoint }> {
   const [configJson, generationJson] = await Promise.all([
     readJsonFile(dir, 'config.json'),
@@ -144,7 +153,11 @@ async function readFolder(
     throw new CapstanError('invalid_model', 'config.json: expected the file in the model directory, got none', {
       param: 'config.json',
     });
-  const config = readModelConfig(configJson, generationJson, { task, files: await readSentenceTransformers(dir) });
+  const config = readModelConfig(configJson, generationJson, {
+    task,
+    files: await readSentenceTransformers(dir),
+    mtp,
+  });
   const required = [
     ...requiredTensors(config.spec, config.features, config.family),
     ...headTensors(config.pooling?.head ?? [], config.spec.hiddenSize),

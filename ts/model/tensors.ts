@@ -1,6 +1,7 @@
 import type { NativeModelSpec, NativeRecurrent, NativeTensor } from '../addon-types';
 import type { ExpertTensors, Family, HeadLayer, ModelFeatures } from './family';
 import { JsonReader } from './json-file';
+import { MTP_LAYER, MTP_NAMES } from './mtp';
 
 /** A tensor that the spec needs. */
 export interface RequiredTensor {
@@ -91,6 +92,7 @@ export function requiredTensors(
       outer('per_layer_norm', [spec.perLayerInputSize]),
     );
   }
+  if (spec.hasMtp) wanted.push(...mtpTensors(hidden));
   for (let layer = 0; layer < spec.layers.length; layer++)
     for (const tensor of new LayerTensors(spec, features, { ...LLAMA_NAMES, ...family.names }, layer).list())
       wanted.push(tensor);
@@ -127,7 +129,8 @@ export function projectionModules({
     ...family.features(new JsonReader({}, 'config.json')),
     ...(hasEqualKeysAndValues === undefined ? {} : { hasEqualKeysAndValues }),
   };
-  for (const [layer, { mixer }] of spec.layers.entries())
+  const layers = spec.hasMtp ? spec.layers.slice(0, -1) : spec.layers;
+  for (const [layer, { mixer }] of layers.entries())
     for (const tensor of new LayerTensors(spec, features, { ...LLAMA_NAMES, ...family.names }, layer).list()) {
       const [, name] = PROJECTIONS.exec(tensor.name) ?? [];
       if (name === undefined || (name === 'o_proj' && mixer !== 'attention')) continue;
@@ -142,6 +145,15 @@ export function projectionModules({
       modules.set(module, [...(modules.get(module) ?? []), projection]);
     }
   return modules;
+}
+
+/** The tensors of an MTP head without its layer. */
+function mtpTensors(hidden: number): RequiredTensor[] {
+  return Object.entries(MTP_NAMES).map(([name, checkpointName]) => ({
+    name: `mtp.${name}.weight`,
+    checkpointName: `${checkpointName}.weight`,
+    shape: name === 'fc' ? [hidden, 2 * hidden] : [hidden],
+  }));
 }
 
 const NO_EMBEDDING = { numPositions: 0, numTokenTypes: 0, hasNorm: false };
@@ -213,7 +225,8 @@ class LayerTensors {
   }
 
   #inLayer(name: string): string {
-    return `${this.names.layers}.${this.layer}.${name}`;
+    const isOfHead = this.spec.hasMtp && this.layer === this.spec.layers.length - 1;
+    return `${isOfHead ? MTP_LAYER : `${this.names.layers}.${this.layer}`}.${name}`;
   }
 
   /** Adds the weight, and the bias if there is one. `source` is the canonical name of the tensor that holds it. */

@@ -208,13 +208,17 @@ TileGroups find_groups(const AttentionArgs& args, int tile_begin, int group_begi
   return groups;
 }
 
+inline int first_key(const AttentionArgs& args, int position) {
+  return at_least(first_visible_key(position, args.window), args.first_key);
+}
+
 inline int end_key(const AttentionArgs& args, int position) {
   return end_visible_key(position, args.window, args.num_keys);
 }
 
 inline KeyRange visible_range(const AttentionArgs& args, int row, int tile_begin) {
   const int position = args.first_position + row / args.num_heads;
-  const int first = first_visible_key(position, args.window);
+  const int first = first_key(args, position);
   const int begin = at_least(first - tile_begin, 0), end = at_most(end_key(args, position) - tile_begin, kKvTile);
   return {begin, end > begin ? end : begin};
 }
@@ -374,8 +378,7 @@ void add_chunk(const AttentionArgs& args, int chunk, const RowStates& states, co
   const int v_dim = args.cache.layout.v_dim;
   for (int row = 0; row < args.num_rows * args.num_heads; ++row) {
     const int position = args.first_position + row / args.num_heads;
-    if ((end_key(args, position) - 1) / kKvChunk < chunk || first_visible_key(position, args.window) / kKvChunk > chunk)
-      continue;
+    if ((end_key(args, position) - 1) / kKvChunk < chunk || first_key(args, position) / kKvChunk > chunk) continue;
     const float maximum = states.maximum[row] > total.maximum[row] ? states.maximum[row] : total.maximum[row];
     const Vec old_scale = vec_exp2(vec_set(total.maximum[row] - maximum)),
               scale = vec_exp2(vec_set(states.maximum[row] - maximum));
@@ -415,18 +418,18 @@ void compute_chunk(const AttentionArgs& args, int chunk, const ActTiles& q, floa
                    const RowStates& states) {
   const int v_dim = args.cache.layout.v_dim, rows = args.num_rows * args.num_heads;
   const int last_position = args.first_position + args.num_rows - 1;
-  const int first_key = at_least(first_visible_key(args.first_position, args.window), chunk * kKvChunk);
+  const int chunk_begin = at_least(first_key(args, args.first_position), chunk * kKvChunk);
   const int last_end_key = end_key(args, last_position);
   const int chunk_end = at_most(last_end_key, (chunk + 1) * kKvChunk);
-  const int last_first_key = first_visible_key(last_position, args.window);
+  const int last_first_key = first_key(args, last_position);
   const int end_ahead = at_most(last_end_key, args.end_chunk * kKvChunk);  // keys that the item sees
   const auto group_end_of = [&](int tile) { return at_most(last_end_key - 1 - tile, kKvTile - 1) / kSlotGroup + 1; };
   clear_states(states, rows, v_dim);
   for (int i = 0; i < rows * 16; i += 16)
     vec_store(sums + i, vec_zero());
 
-  const int first_tile = first_key / kKvTile * kKvTile;
-  TileGroups next = find_groups(args, first_tile, (first_key - first_tile) / kSlotGroup, group_end_of(first_tile));
+  const int first_tile = chunk_begin / kKvTile * kKvTile;
+  TileGroups next = find_groups(args, first_tile, (chunk_begin - first_tile) / kSlotGroup, group_end_of(first_tile));
   for (int tile = first_tile; tile < chunk_end; tile += kKvTile) {
     const TileGroups groups = next;
     const bool has_next = tile + kKvTile < end_ahead;

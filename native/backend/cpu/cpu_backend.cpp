@@ -277,6 +277,7 @@ AttentionArgs CpuBackend::attention_args(int layer, const Vector* sinks, const A
   args.first_position = item.first_position;
   args.window = model_.window(layer);
   args.num_keys = model_.is_causal ? 0 : step_.context_lens[item.seq];
+  args.first_key = model_.layer(layer).first_key;
   args.first_chunk = item.first_chunk;
   args.end_chunk = item.end_chunk;
   args.has_bf16_products = has_bf16_acts_;

@@ -1,7 +1,7 @@
 #pragma once
 // The class of the CPU backend. The ops of attention and of dense layers are in cpu_backend.cpp, its memory is in
 // cpu_prepare.cpp, the mixture of experts in cpu_experts.cpp, inputs per layer in cpu_per_layer.cpp, layer norms and
-// pooling in cpu_pooling.cpp, the updates by adapters in cpu_lora.cpp.
+// pooling in cpu_pooling.cpp, the updates by adapters in cpu_lora.cpp, the MTP head in cpu_mtp.cpp.
 #include <algorithm>
 #include <atomic>
 #include <memory>
@@ -71,6 +71,7 @@ class CpuBackend final : public Backend {
     info_.has_quantized_weights = true;
     info_.has_kv_groups = true;
     info_.has_adapters = true;
+    info_.has_mtp = true;
     info_.has_kv_copies = true;
     info_.compute_dtype = has_bf16_acts_ ? DType::kBf16 : DType::kF32;
   }
@@ -106,7 +107,8 @@ class CpuBackend final : public Backend {
 
   int64_t kv_block_bytes(const DeviceModel& model, int kv_group, int block_size, DType kv_cache_dtype) const override {
     const KvLayout layout = make_kv_layout(model.kv_shape(kv_group), block_size, kv_cache_dtype);
-    return model.kv_groups[static_cast<size_t>(kv_group)].num_layers * (k_block_bytes(layout) + v_block_bytes(layout));
+    return model.kv_groups[static_cast<size_t>(kv_group)].num_layers * (k_block_bytes(layout) + v_block_bytes(layout)) +
+           stored_hidden_bytes(model, kv_group);
   }
   int64_t state_slot_bytes(const DeviceModel& model) const override {
     return RecurrentLayers::slot_floats(model) * static_cast<int64_t>(sizeof(float));
@@ -129,6 +131,9 @@ class CpuBackend final : public Backend {
   void lm_head(const Vector& norm, const Matrix& head, std::span<const int32_t> rows) override;
   void sample(std::span<const SampleRow> rows, std::span<SampleResult> results) override;
   void pool(const Vector* norm, std::span<const HeadLayer> head, std::span<const PoolRow> rows) override;
+  void keep_hidden(const Vector& norm) override;
+  void store_hidden(std::span<const StoredHidden> rows) override;
+  void mtp_input(const MtpWeights& weights, std::span<const int32_t> hidden_before) override;
   void read_kv_block(int kv_group, int32_t block_id, std::span<std::byte> to) const override;
   void write_kv_block(int kv_group, int32_t block_id, std::span<const std::byte> from) override;
 
@@ -139,6 +144,9 @@ class CpuBackend final : public Backend {
 
   void plan_memory();
   void allocate();
+  void allocate_mtp();
+  // Returns the bytes of the hidden state that is stored with a block of the MTP head's KV group; 0 in other groups.
+  static int64_t stored_hidden_bytes(const DeviceModel& model, int kv_group);
   static bool is_quantized(const CpuMatrix& matrix) { return matrix.quant.type.bits != 0; }
   // Returns the activations that a matrix is multiplied with, in the memory at `data`.
   ActTiles act_tiles(uint32_t* data, int64_t rows, const CpuMatrix& matrix) const;
@@ -269,6 +277,10 @@ class CpuBackend final : public Backend {
   std::optional<Sampler> sampler_;
   std::optional<RecurrentLayers> recurrent_;
   FloatRows mixer_rows_;  // result of the layer's mixer
+
+  HugeBuffer kept_hidden_;    // (max_num_tokens, hidden_stride)
+  HugeBuffer stored_hidden_;  // (num_blocks, hidden_stride) by block of the MTP head's KV group
+  HugeBuffer mtp_rows_;       // (max_num_tokens, 2 * hidden_size rounded up to 16) embeddings, then hidden states
 
   int layer_ = 0;  // whose ops run
   LoraPlan lora_plan_;

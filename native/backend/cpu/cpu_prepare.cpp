@@ -102,6 +102,7 @@ void CpuBackend::allocate() {
     pooled_stride_ = round_up(std::max(model_.hidden_size, model_.max_head_size), 16);
     pooled_ = floats(2 * limits_.max_num_seqs * pooled_stride_, "the pooled hidden states");
   }
+  if (model_.has_mtp) allocate_mtp();
   if (model_.has_recurrent_layers()) recurrent_.emplace(model_, limits_, kernels_, team_);
 
   if (model_.moe.num_experts > 0) {

@@ -204,8 +204,9 @@ struct AttentionArgs {
   int num_rows = 0;   // positions
   int num_heads = 0;  // query heads
   int first_position = 0;
-  int window = 0;    // as in first_visible_key
-  int num_keys = 0;  // as in end_visible_key
+  int window = 0;     // as in first_visible_key
+  int num_keys = 0;   // as in end_visible_key
+  int first_key = 0;  // as in DeviceLayer
   int first_chunk = 0, end_chunk = 0;
   bool has_bf16_products = false;  // for a bf16 cache: q and the weights of the values are rounded to bf16
   int kv_head = 0;

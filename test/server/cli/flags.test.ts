@@ -172,6 +172,11 @@ describe('values', () => {
       { numSpeculativeTokens: 8, promptLookupMax: 4, promptLookupMin: 2 },
     ],
     [
+      ['-sc={"method": "qwen3_next_mtp", "num_speculative_tokens": 2}'],
+      ({ engine }) => engine.speculative,
+      { method: 'mtp', numSpeculativeTokens: 2 },
+    ],
+    [
       [
         '--lora-modules=sql=/a/sql',
         '--lora-modules={"name": "b", "path": "/b", "base_model_name": "x"}',
@@ -333,17 +338,25 @@ describe('values', () => {
     [['-sc=[]'], 'expected a JSON object, such as {"method": "ngram", "num_speculative_tokens": 5}, got \'[]\''],
     [
       ['-sc={"method": "eagle", "model": "m", "num_speculative_tokens": 2}'],
-      "speculative method 'eagle' is not supported yet; expected 'ngram'",
+      "speculative method 'eagle' is not supported yet; expected 'ngram' or 'mtp'",
     ],
     [
       ['-sc={"model": "m", "num_speculative_tokens": 2}'],
-      "speculative method 'draft_model' is not supported yet; expected 'ngram'",
+      "speculative method 'draft_model' is not supported yet; expected 'ngram' or 'mtp'",
     ],
-    [['-sc={"method": 3}'], 'method: expected "ngram", got 3'],
+    [['-sc={"method": 3}'], 'method: expected "ngram" or "mtp", got 3'],
     [['-sc={"num_speculative_tokens": 0}'], 'num_speculative_tokens: expected a whole number from 1 to 64, got 0'],
     [
       ['-sc={"num_speculative_tokens": 2, "prompt_lookup_max": 3, "prompt_lookup_min": 4}'],
       'prompt_lookup_min: expected a whole number from 1 to 3, got 4',
+    ],
+    [
+      ['-sc={"method": "deepseek_mtp", "num_speculative_tokens": 2}'],
+      "speculative method 'deepseek_mtp' is not supported yet; expected 'ngram' or 'mtp'",
+    ],
+    [
+      ['-sc={"method": "mtp", "num_speculative_tokens": 2, "prompt_lookup_max": 3}'],
+      "prompt_lookup_max: only for the method 'ngram', got 'mtp'",
     ],
     [
       ['-sc={"num_speculative_tokens": 2, "quantization": "fp8"}'],
@@ -469,7 +482,7 @@ describe('a configuration file', () => {
     ['port: 1\nport: 2', 'config.yaml: expected YAML: Map keys must be unique'],
     [
       'speculative-config: {method: x}',
-      "config.yaml: speculative-config: speculative method 'x' is not supported yet; expected 'ngram'",
+      "config.yaml: speculative-config: speculative method 'x' is not supported yet; expected 'ngram' or 'mtp'",
     ],
   ])('refuses %j', (text, message) => {
     expect(() => fromFile(text)).toThrow(UsageError);

@@ -1,0 +1,46 @@
+#pragma once
+// Decides how many drafts of an MTP head are worth their time.
+#include <algorithm>
+
+namespace capstan {
+
+class DraftPacer {
+ public:
+  explicit DraftPacer(int max_drafts) : max_drafts_(max_drafts) {}
+
+  // Returns the number with the most tokens per time. The i-th draft holds when all before it do. While none is worth
+  // it, one draft now and then shows whether that has changed.
+  int num_proposed() const {
+    int best = 0;
+    double best_rate = 1, probability = 1, num_expected = 1;
+    for (int count = 1; count <= max_drafts_; ++count) {
+      probability *= accuracy_;
+      num_expected += probability;
+      const double rate = num_expected / (1 + kDraftCost * count);
+      if (rate < best_rate) break;
+      best = count;
+      best_rate = rate;
+    }
+    return best == 0 && num_tokens_without_ >= kProbeInterval ? 1 : best;
+  }
+
+  // Call with each step that draws tokens. No draft after a rejected one says anything.
+  void observe(int num_drafts, int num_accepted) {
+    num_tokens_without_ = num_drafts > 0 ? 0 : num_tokens_without_ + 1;
+    for (int i = 0; i < std::min(num_drafts, num_accepted + 1); ++i)
+      accuracy_ += kNewest * ((i < num_accepted ? 1 : 0) - accuracy_);
+  }
+
+ private:
+  // What one more draft adds to the time of a step: a row (ngram_drafter.cpp), and a layer and the LM head of a model
+  // of 24 layers and more.
+  static constexpr double kDraftCost = 0.2;
+  static constexpr double kNewest = 0.0625;  // weight of the newest draft in the average
+  static constexpr int kProbeInterval = 32;
+
+  int max_drafts_;
+  double accuracy_ = 0.7;  // share of drafts that hold if those before them do
+  int num_tokens_without_ = 0;
+};
+
+}  // namespace capstan
