@@ -352,6 +352,12 @@ export interface NativeEngineOptions {
   /** Limit of `NativeStats.grammarCacheBytes`. The addon evicts masks; the caller frees grammars. */
   grammarCacheBytes: number;
   prefixCache: boolean;
+  /** Folder of the prefix cache on disk; null = none. */
+  prefixCacheDir: string | null;
+  /** Limit of what this folder holds. */
+  prefixCacheDiskBytes: number;
+  /** Depends on the architecture and on the places of the tensors in the files. Empty without `prefixCacheDir`. */
+  modelDigest: string;
   /** Whether adapters can be loaded. */
   enableLora: boolean;
   /** Maximum number of loaded adapters. */
@@ -609,6 +615,28 @@ export interface NativeStats {
   numDraftTokens: number;
   /** Proposed tokens accepted so far, by position in the proposal. Empty without speculative decoding. */
   numAcceptedTokens: number[];
+  /** Blocks of this model in the prefix cache on disk. */
+  numDiskBlocks: number;
+  /** What the folder of the prefix cache on disk holds, in bytes. */
+  diskBytes: number;
+  /** Prompts so far that continue from blocks of the disk. */
+  numDiskHits: number;
+  /** Prompts so far whose blocks on the disk were computed again, because that takes less time. */
+  numDiskDeclined: number;
+  /** Prompt tokens loaded from the disk so far. */
+  diskCachedTokens: number;
+  /** Bytes read from the prefix cache on disk so far. */
+  diskBytesRead: number;
+  /** Bytes written to it so far. */
+  diskBytesWritten: number;
+  /** Blocks removed from the disk so far, because of its limit. */
+  numDiskEvictions: number;
+  /** Blocks that were not written so far, because the disk is slow or full. */
+  numDiskSkipped: number;
+  /** Damaged blocks found on the disk and removed so far. */
+  numDiskDamaged: number;
+  /** Why blocks are not written to the disk, else null. */
+  diskProblem: string | null;
   /** Size of the last step, and its times in microseconds. */
   lastStep: StepStats;
   /** The same, added up over all steps so far. */

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import type { NativeAddon, NativeDType, NativeEngine, NativeEvent, NativeLoad, NativeVocab } from './addon-types';
 import { Adapters } from './adapters';
 import { CapstanError } from './errors';
@@ -185,9 +186,18 @@ function nativeLoad(
     options: {
       ...rest,
       weightDtype: resolveDtype(dtype, checkpoint.dtype, options.device),
+      modelDigest: options.prefixCacheDir === null ? '' : digestOf({ spec, tensors: checkpoint.tensors }),
       eosTokenIds: Int32Array.from(eosTokenIds),
     },
   };
+}
+
+/** Depends on all values, and not on where the files are. */
+function digestOf(model: Pick<NativeLoad, 'spec' | 'tensors'>): string {
+  // JSON has no infinity, and writes null.
+  const asText = (_name: string, value: unknown): unknown =>
+    ArrayBuffer.isView(value) ? Array.from(value as Float32Array, String) : value;
+  return createHash('sha256').update(JSON.stringify(model, asText)).digest('hex');
 }
 
 /** CUDA computes with 16 bits, so 'auto' turns f32 weights into bf16 there. The addon refuses an explicit f32. */

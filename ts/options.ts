@@ -118,6 +118,13 @@ export interface EngineOptions {
   grammarCacheBytes?: number;
   /** Reuses the KV cache of equal prompt prefixes. Default: true. */
   prefixCache?: boolean;
+  /**
+   * Folder in which the prefix cache survives the end of the engine. It is created with mode 0700 if it is missing.
+   * What it holds can reveal prompts. CPU only, for models whose layers all see the whole context. Default: none.
+   */
+  prefixCacheDir?: string;
+  /** Limit of what `prefixCacheDir` holds, in bytes. The least recently used blocks are removed. Default: 10 GiB. */
+  prefixCacheDiskBytes?: number;
   /** Lets calls use LoRA adapters. CPU only. Default: false, or true with `loraModules`. */
   enableLora?: boolean;
   /** Adapters to load with the model: their folders by name. See {@link Engine.loadAdapter}. */
@@ -159,7 +166,7 @@ export interface EngineOptions {
 }
 
 /** Checked options for the addon. The fields left out, and `dtype: 'auto'`, depend on the model. */
-export type ResolvedEngineOptions = Omit<NativeEngineOptions, 'weightDtype' | 'eosTokenIds'> & {
+export type ResolvedEngineOptions = Omit<NativeEngineOptions, 'weightDtype' | 'eosTokenIds' | 'modelDigest'> & {
   dtype: 'auto' | NativeDType;
 };
 
@@ -177,6 +184,7 @@ export interface LibraryOptions {
   loraModules: Readonly<Record<string, string>>;
 }
 
+const DEFAULT_DISK_BYTES = 10 * 2 ** 30;
 const TASKS = ['generate', 'embed', 'score'] as const;
 const DTYPES = ['f32', 'f16', 'bf16'] as const;
 const QUANTIZATIONS = ['none', 'int8', 'int4'] as const;
@@ -216,6 +224,8 @@ const ENGINE_KEYS = Object.keys({
   maxQueuedRequests: true,
   grammarCacheBytes: true,
   prefixCache: true,
+  prefixCacheDir: true,
+  prefixCacheDiskBytes: true,
   enableLora: true,
   loraModules: true,
   maxLoraRank: true,
@@ -277,6 +287,11 @@ export function resolveEngineOptions(options: EngineOptions): ResolvedEngineOpti
         ? 64 << 20
         : checkNumber('grammarCacheBytes', options.grammarCacheBytes, { min: 1, isInteger: true }),
     prefixCache: checkBoolean('prefixCache', options.prefixCache ?? true),
+    prefixCacheDir: options.prefixCacheDir === undefined ? null : checkFolder('prefixCacheDir', options.prefixCacheDir),
+    prefixCacheDiskBytes:
+      options.prefixCacheDiskBytes === undefined
+        ? DEFAULT_DISK_BYTES
+        : checkNumber('prefixCacheDiskBytes', options.prefixCacheDiskBytes, { min: 1, isInteger: true }),
     enableLora: checkBoolean('enableLora', options.enableLora ?? options.loraModules !== undefined),
     maxLoras: count('maxLoras', 64),
     maxLoraRank: count('maxLoraRank', 64),
@@ -311,6 +326,12 @@ export function resolveLibraryOptions(options: EngineOptions): LibraryOptions {
     hub: checkOneOf('hub', hub, HUBS),
     loraModules: checkLoraModules(loraModules),
   };
+}
+
+function checkFolder(param: string, value: unknown): string {
+  const path = checkString(param, value);
+  if (path === '' || path.includes('\0')) throw CapstanError.argument(param, 'a path', value);
+  return path;
 }
 
 function checkDevice(device: string): string {

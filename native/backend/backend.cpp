@@ -133,6 +133,14 @@ std::unique_ptr<LoraMatrix> Backend::load_lora(const LoraSource&, const Matrix&)
   throw Error(ErrorCode::kUnsupportedModel, "adapters run on the CPU only, got the device " + info().name);
 }
 
+void Backend::read_kv_block(int, int32_t, std::span<std::byte>) const {
+  refuse(*this, "copies of KV blocks");
+}
+
+void Backend::write_kv_block(int, int32_t, std::span<const std::byte>) {
+  refuse(*this, "copies of KV blocks");
+}
+
 void check_step(const StepInput& step, const DeviceModel& model, const DeviceLimits& limits) {
   const int64_t rows = static_cast<int64_t>(step.input_ids.size());
   CAPSTAN_CHECK(rows > 0 && rows <= limits.max_num_tokens);

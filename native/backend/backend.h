@@ -9,6 +9,7 @@
 // Ops marked (collective) exchange data with the other ranks, so every rank must call them.
 //
 // Errors: every call may throw capstan::Error. After kDeviceLost the caller makes no further call.
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -331,8 +332,9 @@ struct BackendInfo {
   bool has_quantized_weights = false;  // accepts every WeightFormat
   // Accepts models with several KV groups. Otherwise all layers share one group, in which no block is freed.
   bool has_kv_groups = false;
-  bool has_adapters = false;  // accepts steps with adapters
-  bool has_mtp = false;       // accepts models with an MTP head
+  bool has_adapters = false;   // accepts steps with adapters
+  bool has_mtp = false;        // accepts models with an MTP head
+  bool has_kv_copies = false;  // has read_kv_block and write_kv_block
 };
 
 // The life of a backend: check_model; load_matrix and load_vector; reserve, then warm-up steps, then kv_budget_bytes;
@@ -471,6 +473,13 @@ class Backend {
 
   // Waits for the oldest step in flight and sets its sample results; called on rank 0 only.
   virtual void collect() {}
+
+  // ---- blocks ----
+
+  // Copies a block of a KV group to or from the host's memory (kv_block_bytes). The bytes mean something to this build
+  // only. Callable on any thread while no step is in flight. Throws kUnsupportedModel without has_kv_copies.
+  virtual void read_kv_block(int kv_group, int32_t block_id, std::span<std::byte> to) const;
+  virtual void write_kv_block(int kv_group, int32_t block_id, std::span<const std::byte> from);
 };
 
 }  // namespace capstan

@@ -91,6 +91,17 @@ SpeculationOptions to_speculation(const Napi::Object& object) {
   return options;
 }
 
+DiskCacheRequest to_disk_cache(const Napi::Object& object) {
+  DiskCacheRequest request;
+  if (object.Get("prefixCacheDir").IsNull()) return request;
+  request.path = text(object, "prefixCacheDir");
+  if (request.path.empty()) refuse(object, "prefixCacheDir", "null (none) or a path");
+  request.max_bytes = integer(object, "prefixCacheDiskBytes");
+  if (request.max_bytes < 1) refuse(object, "prefixCacheDiskBytes", "1 or more");
+  request.model_digest = text(object, "modelDigest");
+  return request;
+}
+
 void read_options(const Napi::Object& object, LoadRequest& request) {
   DeviceOptions& device = request.device;
   device.device = text(object, "device");
@@ -126,6 +137,7 @@ void read_options(const Napi::Object& object, LoadRequest& request) {
   request.max_step_ms = number(object, "maxStepMs");
   request.grammar_cache_bytes = integer(object, "grammarCacheBytes");
   request.has_prefix_cache = boolean(object, "prefixCache");
+  request.disk_cache = to_disk_cache(object);
   request.has_adapters = boolean(object, "enableLora");
   request.max_loras = int32(object, "maxLoras");
   request.max_lora_rank = int32(object, "maxLoraRank");
@@ -312,6 +324,23 @@ static Napi::Object from_step(Napi::Env env, const StepStats& step) {
   return object;
 }
 
+static void set_disk_cache(Napi::Object& object, const DiskCacheStats& stats) {
+  const disk::StoreStats& store = stats.store;
+  const auto set = [&](const char* name, int64_t value) { object.Set(name, static_cast<double>(value)); };
+  set("numDiskBlocks", store.num_blocks);
+  set("diskBytes", store.bytes);
+  set("numDiskHits", stats.num_hits);
+  set("numDiskDeclined", stats.num_declined);
+  set("diskCachedTokens", stats.num_loaded_tokens);
+  set("diskBytesRead", store.bytes_read);
+  set("diskBytesWritten", store.bytes_written);
+  set("numDiskEvictions", store.num_evicted);
+  set("numDiskSkipped", store.num_skipped);
+  set("numDiskDamaged", store.num_damaged);
+  object.Set("diskProblem",
+             store.problem.empty() ? object.Env().Null() : Napi::String::New(object.Env(), store.problem));
+}
+
 Napi::Object from_stats(Napi::Env env, const EngineStats& stats) {
   Napi::Object object = Napi::Object::New(env);
   object.Set("numWaiting", stats.num_waiting);
@@ -345,6 +374,7 @@ Napi::Object from_stats(Napi::Env env, const EngineStats& stats) {
   for (uint32_t i = 0; i < stats.num_accepted_tokens.size(); ++i)
     accepted.Set(i, static_cast<double>(stats.num_accepted_tokens[i]));
   object.Set("numAcceptedTokens", accepted);
+  set_disk_cache(object, stats.disk_cache.value_or(DiskCacheStats{}));
   object.Set("failure", stats.failure.empty() ? env.Null() : Napi::String::New(env, stats.failure));
   return object;
 }

@@ -5,6 +5,7 @@
 
 #include "native/backend/panel_reader.h"
 #include "native/base/error.h"
+#include "native/engine/disk_identity.h"
 #include "native/engine/model_runner.h"
 
 namespace capstan {
@@ -29,15 +30,17 @@ void check_memory(int64_t needed, int64_t available) {
 
 }  // namespace
 
-AdapterLoader make_adapter_loader(ModelSpec spec, std::vector<ShardPlan> plans, const ModelRunner& runner,
-                                  int max_rank) {
-  return [spec = std::move(spec), plans = std::move(plans), &runner, max_rank](const AdapterSource& source) {
+AdapterLoader make_adapter_loader(ModelSpec spec, std::vector<ShardPlan> plans, const ModelRunner& runner, int max_rank,
+                                  bool has_content_keys) {
+  return [spec = std::move(spec), plans = std::move(plans), &runner, max_rank,
+          has_content_keys](const AdapterSource& source) {
     const CheckpointFiles files(source.files);
     const TensorTable tensors = check_adapter(spec, source, files, max_rank);
     const std::vector<Rank>& ranks = runner.ranks();
     check_memory(packed_bytes(source, tensors) * static_cast<int64_t>(ranks.size()),
                  ranks[0].backend->available_bytes());
     auto adapter = std::make_shared<Adapter>();
+    if (has_content_keys) adapter->content_key = adapter_content_key(source);
     for (size_t rank = 0; rank < ranks.size(); ++rank)
       adapter->ranks.push_back(
           load_adapter_weights(spec, plans[rank], source, tensors, ranks[rank].weights, *ranks[rank].backend));

@@ -52,9 +52,14 @@ std::span<const int32_t> BlockManager::tokens_of(const Sequence& seq, int block)
 
 void BlockManager::update_keys(Sequence& seq) const {
   std::vector<PrefixKey>& keys = seq.prefix_keys;
-  if (keys.empty()) keys.push_back(root_key(seq.cache_salt, seq.adapter_id));
+  if (keys.empty()) keys.push_back(root_key(seq.cache_salt, seq.adapter_key, secret_));
   for (int block = static_cast<int>(keys.size()) - 1; block < seq.num_tokens() / block_size_; ++block)
     keys.push_back(extend_key(keys.back(), tokens_of(seq, block)));
+}
+
+const std::vector<PrefixKey>& BlockManager::prefix_keys(Sequence& seq) const {
+  update_keys(seq);
+  return seq.prefix_keys;
 }
 
 int32_t BlockManager::find(const Group& group, const Sequence& seq, int block) const {

@@ -71,6 +71,27 @@ class BlockManager {
   // Frees all blocks of `seq`.
   void free(Sequence& seq);
 
+  // ---- for the prefix cache on disk ----
+
+  // From now on, keys depend on this secret. No sequence may have keys yet.
+  void set_secret(const Hash128& secret) { secret_ = secret; }
+  // Returns the keys of the full blocks: entry i is that of the first i blocks.
+  const std::vector<PrefixKey>& prefix_keys(Sequence& seq) const;
+  // Returns how many leading blocks admission would find in the prefix cache.
+  int num_cached_blocks(Sequence& seq) const { return match_prefix(seq); }
+  // Adds a block that no sequence uses to the prefix cache. fill(block_id) writes its content. Of the first KV group.
+  // Returns -1 when the block is there already, or no block is available.
+  template <class Fill>
+  int32_t insert_cached(const PrefixKey& key, std::span<const int32_t> token_ids, Fill fill) {
+    BlockPool& pool = groups_[0].pool;
+    if (pool.find(key) >= 0 || pool.num_available() == 0) return -1;
+    const int32_t block_id = pool.take();
+    fill(block_id);
+    pool.publish(block_id, key, token_ids);
+    pool.remove_user(block_id);
+    return block_id;
+  }
+
   // Throws kInternal when the state contradicts itself or the block tables of `users`, which are all that hold blocks.
   void check_integrity(std::span<Sequence* const> users) const;
 
@@ -100,6 +121,7 @@ class BlockManager {
   size_t main_group_ = 0;
   std::vector<Group> groups_;
   StateCache states_;
+  Hash128 secret_ = process_secret();
 };
 
 }  // namespace capstan

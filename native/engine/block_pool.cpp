@@ -33,6 +33,11 @@ int32_t BlockPool::find(const PrefixKey& key, std::span<const int32_t> token_ids
   return is_same ? found->second : -1;
 }
 
+int32_t BlockPool::find(const PrefixKey& key) const {
+  const auto found = index_.find(key);
+  return found == index_.end() ? -1 : found->second;
+}
+
 int32_t BlockPool::take() {
   int32_t block_id = -1;
   if (!free_.empty()) {

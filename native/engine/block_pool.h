@@ -27,6 +27,10 @@ class BlockPool {
 
   // Returns the block with this content, or -1.
   int32_t find(const PrefixKey& key, std::span<const int32_t> token_ids) const;
+  // Returns the block with this key, or -1.
+  int32_t find(const PrefixKey& key) const;
+  // Returns the tokens of a block with content.
+  std::span<const int32_t> token_ids(int32_t block_id) const { return tokens_of(block_id); }
   // Returns a block with one user and no content. There must be an available one. The oldest cached block is evicted
   // when no block is free.
   int32_t take();

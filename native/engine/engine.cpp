@@ -11,6 +11,9 @@
 namespace capstan {
 namespace {
 
+// How long an engine that closes writes blocks to the disk.
+constexpr auto kWritePatience = std::chrono::seconds(2);
+
 double us_between(Clock::time_point begin, Clock::time_point end) {
   return ms_between(begin, end) * 1000;
 }
@@ -43,6 +46,12 @@ Engine::Engine(EngineOptions options, BlockManager blocks, std::unique_ptr<StepR
   // A step adds to the sums of the step before it, and reads them when it is launched.
   CAPSTAN_CHECK(options_.pooled.pooling == Pooling::kNone || runner_->depth() == 1);
   totals_.num_accepted_tokens.resize(static_cast<size_t>(options_.limits.speculation.num_tokens));
+  if (options_.disk_cache) {
+    CAPSTAN_CHECK(runner_->depth() == 1);
+    DiskCacheOptions disk = *options_.disk_cache;
+    disk.store.on_news = [this] { report_disk_news(); };
+    disk_cache_ = std::make_unique<DiskCache>(std::move(disk), scheduler_, options_.limits.max_num_seqs);
+  }
   publish_stats(false);
   thread_ = start_thread([this] { main(); });
 }
@@ -91,6 +100,8 @@ RequestId Engine::submit(Request request) {
   const RequestId request_id = next_request_id_++;
   for (auto& seq : sequences) {
     seq->adapter = adapter;
+    if (adapter)
+      seq->adapter_key = adapter->content_key == AdapterKey{} ? AdapterKey{adapter_id, 0} : adapter->content_key;
     seq->request_id = request_id;
     stats_.queued_prompt_tokens += seq->num_prompt_tokens;
     if (is_background) {
@@ -168,6 +179,7 @@ EngineStats Engine::stats() const {
   EngineStats stats = stats_;
   stats.num_waiting += static_cast<int>(inbox_.size());
   if (const auto* tokens = built_token_table_.load()) stats.grammar_cache_bytes = tokens->masks().total_bytes();
+  if (disk_cache_) stats.disk_cache = disk_cache_->stats();
   if (is_busy_) stats.ms_since_last_step = ms_between(last_step_time_, Clock::now());
   return stats;
 }
@@ -181,11 +193,23 @@ void Engine::close() {
   }
   if (thread_.joinable()) thread_.join();
   mask_gate_.close();
+  if (!disk_cache_) return;
+  // Its threads need the lock to end.
+  std::unique_ptr<DiskCache> disk_cache;
+  const std::lock_guard lock(mutex_);
+  stats_.disk_cache = disk_cache_->stats();
+  disk_cache.swap(disk_cache_);
 }
 
 void Engine::report_new_mask() {
   const std::lock_guard lock(mutex_);
   has_new_masks_ = true;
+  wake_.notify_one();
+}
+
+void Engine::report_disk_news() {
+  const std::lock_guard lock(mutex_);
+  has_disk_news_ = true;
   wake_.notify_one();
 }
 
@@ -196,8 +220,19 @@ void Engine::main() {
     while (take_inbox())
       step();
     fail_all(ErrorCode::kEngineClosed, "the engine was closed");
+    if (disk_cache_) write_offered_blocks();
   } catch (...) {
     break_down(std::current_exception());
+  }
+}
+
+// Writes what is left to the disk before the engine closes, for at most kWritePatience.
+void Engine::write_offered_blocks() {
+  const auto end = Clock::now() + kWritePatience;
+  for (disk_cache_->end_step(); disk_cache_->has_offered() && Clock::now() < end; disk_cache_->end_step()) {
+    std::unique_lock lock(mutex_);
+    wake_.wait_until(lock, end, [&] { return has_disk_news_; });
+    has_disk_news_ = false;
   }
 }
 
@@ -238,14 +273,15 @@ bool Engine::take_inbox() {
     const bool has_work = scheduler_.has_work() || !in_flight_.empty();
     if (!has_work) is_busy_ = false;
     const auto is_woken = [&] {
-      return is_closing_ || has_new_masks_ || !inbox_.empty() || !aborts_.empty() || !stops_.empty();
+      return is_closing_ || has_new_masks_ || has_disk_news_ || !inbox_.empty() || !aborts_.empty() || !stops_.empty();
     };
-    if (has_work && is_stalled_ && mask_gate_.has_waiting_in_time())
+    const bool is_waiting_for_disk = disk_cache_ && disk_cache_->has_waiting();
+    if (has_work && is_stalled_ && (is_waiting_for_disk || mask_gate_.has_waiting_in_time()))
       wake_.wait_for(lock, mask_gate_.patience(), is_woken);
     else if (!has_work || is_stalled_)
       wake_.wait(lock, is_woken);
     is_stalled_ = false;
-    has_new_masks_ = false;
+    has_new_masks_ = has_disk_news_ = false;
     if (is_closing_) return false;
     if (!is_busy_) last_step_time_ = Clock::now();
     is_busy_ = true;
@@ -257,6 +293,7 @@ bool Engine::take_inbox() {
   std::vector<Sequence*> added;
   for (auto& seq : arrived) {
     scheduler_.add(*seq);
+    if (disk_cache_) disk_cache_->add(*seq);
     added.push_back(open_[seq->request_id].emplace_back(std::move(seq)).get());
   }
   mask_gate_.begin_step();
@@ -277,6 +314,7 @@ bool Engine::take_inbox() {
 
 void Engine::step() {
   const auto begin = Clock::now();
+  if (disk_cache_) disk_cache_->begin_step();
   launch_steps();
   const auto launched = Clock::now();
   bool is_step = false;
@@ -302,6 +340,7 @@ void Engine::step() {
   if (options_.checks_integrity) scheduler_.check_integrity();
   publish_stats(is_step);
   emit();
+  if (disk_cache_) disk_cache_->end_step();
 }
 
 void Engine::launch_steps() {
@@ -309,7 +348,7 @@ void Engine::launch_steps() {
     if (spare_batches_.empty()) spare_batches_.push_back(std::make_unique<Batch>());
     Batch& batch = *spare_batches_.back();
     if (!scheduler_.plan_step(batch.plan)) {
-      is_stalled_ = in_flight_.empty() && mask_gate_.has_waiting();
+      is_stalled_ = in_flight_.empty() && (mask_gate_.has_waiting() || (disk_cache_ && disk_cache_->has_waiting()));
       return;
     }
     if (options_.limits.speculation.num_tokens > 0) speculate(batch.plan);

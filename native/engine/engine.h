@@ -14,6 +14,7 @@
 
 #include "native/engine/adapter_loader.h"
 #include "native/engine/batch.h"
+#include "native/engine/disk_cache.h"
 #include "native/engine/mask_gate.h"
 #include "native/engine/mtp_drafter.h"
 #include "native/engine/output.h"
@@ -51,7 +52,8 @@ struct EngineOptions {
   int64_t state_slot_bytes = 0;  // over all ranks
   int64_t vocab_size = 0;        // token ids are below this
   PooledModel pooled;
-  int mtp_kv_group = -1;          // KV group of the MTP head's layer; -1 = no drafts by a head
+  int mtp_kv_group = -1;                       // KV group of the MTP head's layer; -1 = no drafts by a head
+  std::optional<DiskCacheOptions> disk_cache;  // on_news of its store is the engine's
   bool checks_integrity = false;  // verifies the scheduler's and the blocks' state after each step, for tests
 };
 
@@ -78,6 +80,7 @@ struct EngineStats {
   int64_t num_speculations = 0, num_draft_tokens = 0;
   std::vector<int64_t> num_accepted_tokens;  // (speculation.num_tokens)
   StepStats last_step, all_steps;
+  std::optional<DiskCacheStats> disk_cache;
   std::string failure;  // empty, or why the engine has stopped
 };
 
@@ -121,6 +124,8 @@ class Engine {
   void break_down(const std::exception_ptr& error) noexcept;
   bool take_inbox();
   void report_new_mask();
+  void report_disk_news();
+  void write_offered_blocks();
   void step();
   void launch_steps();
   void speculate(StepPlan& plan);
@@ -164,6 +169,7 @@ class Engine {
   };
   std::vector<Stop> stops_;
   bool has_new_masks_ = false;
+  bool has_disk_news_ = false;
   bool is_closing_ = false;
   RequestId next_request_id_ = 1;
   EngineStats stats_;
@@ -190,7 +196,8 @@ class Engine {
   bool is_stalled_ = false;               // nothing can run until a mask is ready or a caller acts
 
   std::mutex close_mutex_;
-  MaskGate mask_gate_;  // its threads use the fields that are shared with callers
+  std::unique_ptr<DiskCache> disk_cache_;  // null = none. Its threads use the fields that are shared with callers
+  MaskGate mask_gate_;                     // its threads use the fields that are shared with callers
   std::thread thread_;
 };
 

@@ -32,6 +32,7 @@ void Engine::settle_sequence(const Batch& batch, const ScheduledSequence& schedu
   // Rows after a rejected draft do not count, so those of drafts are looked at one by one.
   for (int i = 0; i < scheduled.num_sample_rows - scheduled.num_drafts; ++i)
     if (batch.results[static_cast<size_t>(scheduled.first_sample_row + i)].has_numeric_error) return fail_numeric(seq);
+  if (disk_cache_ && scheduled.samples) disk_cache_->offer(seq);
   if (!seq.prompt_logprobs.empty()) accept_prompt_logprobs(batch, scheduled);
   if (scheduled.samples && seq.is_pooled)
     accept_pooled(seq);
@@ -151,6 +152,7 @@ void Engine::end(Sequence& seq, FinishReason reason, const std::function<void(Fi
   if (has_token) finish.decode_ms = ms_between(seq.first_token_time, now);
   if (detail) detail(finish);
   mask_gate_.cancel(seq);
+  if (disk_cache_) disk_cache_->forget(seq);
   const bool is_poisoned = reason == FinishReason::kError && finish.error_code == ErrorCode::kNumeric;
   event.finish = std::move(finish);
 

@@ -11,6 +11,7 @@
 
 #include "native/base/error.h"
 #include "native/base/thread.h"
+#include "native/engine/disk_load.h"
 #include "native/engine/memory_plan.h"
 #include "native/engine/model_runner.h"
 #include "native/model/rope.h"
@@ -202,6 +203,8 @@ class EngineLoader {
   void check_model();
   // Creates the backends and checks what depends on them.
   void open_devices();
+  // Opens the folder of the prefix cache on disk and identifies the model's files.
+  void open_disk_cache(const LoadObserver& observer);
   void load_weights(const LoadObserver& observer);
   // Devices with separate memory allocate everything except the KV cache.
   void reserve();
@@ -243,6 +246,8 @@ class EngineLoader {
   int64_t available_bytes_ = 0;       // of the host, after the weights are loaded
   std::unique_ptr<ModelRunner> runner_;
   MemoryPlan memory_;
+  std::shared_ptr<const disk::CacheRoot> disk_root_;  // null = no prefix cache on disk
+  std::vector<Hash128> file_digests_;
 };
 
 // Runs `work(rank)` for all ranks, one thread each, and rethrows the first error. Ranks wait for each other, so none
@@ -325,6 +330,14 @@ void EngineLoader::open_devices() {
       expected_weight_bytes(request_, tensors_, weight_formats(request_, backend_info_)) / options.world_size;
   for (size_t rank = 0; rank < world_size_; ++rank)
     group_.backends[rank]->check_model(device_model(rank, 0), weight_bytes_per_rank);
+}
+
+void EngineLoader::open_disk_cache(const LoadObserver& observer) {
+  if (request_.disk_cache.path.empty()) return;
+  check_disk_cache(request_, backend_info_, device_model(0, 0));
+  disk_root_ = std::make_shared<const disk::CacheRoot>(request_.disk_cache.path);
+  const int64_t total = num_file_bytes(tensors_);
+  file_digests_ = disk::digests_of(*disk_root_, request_.files, [&] { observer(0, total); });
 }
 
 void EngineLoader::load_weights(const LoadObserver& observer) {
@@ -469,7 +482,16 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   if (spec.has_mtp) options.mtp_kv_group = device_model(0, 0).layers.back().kv_group;
   if (request_.has_adapters) {
     options.max_adapters = request_.max_loras;
-    options.load_adapter = make_adapter_loader(request_.spec, plans_, *runner_, request_.max_lora_rank);
+    options.load_adapter =
+        make_adapter_loader(request_.spec, plans_, *runner_, request_.max_lora_rank, disk_root_ != nullptr);
+  }
+  if (disk_root_) {
+    options.disk_cache = make_disk_cache_options(*runner_, request_.disk_cache.max_bytes);
+    options.disk_cache->store.root = disk_root_;
+    options.disk_cache->store.identity =
+        disk_cache_identity(request_, backend_info_, limits_, memory_.max_model_len, file_digests_);
+    options.disk_cache->store.block_size = limits_.block_size;
+    options.disk_cache->store.payload_bytes = {static_cast<size_t>(block_bytes_[0])};
   }
   BlockManager blocks(groups, limits_.block_size, has_prefix_cache(), memory_.num_state_slots);
   loaded.engine = std::make_unique<Engine>(std::move(options), std::move(blocks), std::move(runner_),
@@ -483,6 +505,7 @@ LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observe
   EngineLoader loader(request);
   loader.check_model();
   loader.open_devices();
+  loader.open_disk_cache(observer);
   loader.load_weights(observer);
   loader.reserve();
   loader.warm_up();

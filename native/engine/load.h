@@ -20,6 +20,13 @@ enum class ComputeChoice : uint8_t { kAuto, kF32, kBf16 };
 // every token.
 enum class Quantization : uint8_t { kNone, kInt8, kInt4 };
 
+// The prefix cache on disk.
+struct DiskCacheRequest {
+  std::string path;          // empty = none
+  int64_t max_bytes = 0;     // of the folder
+  std::string model_digest;  // depends on the spec and the tensors, but not on where the files are
+};
+
 struct LoadRequest {
   std::vector<std::string> files;
   std::vector<TensorEntry> tensors;
@@ -43,6 +50,7 @@ struct LoadRequest {
   double max_step_ms = 100;  // 0 = no limit
   int64_t grammar_cache_bytes = int64_t{64} << 20;
   bool has_prefix_cache = true;
+  DiskCacheRequest disk_cache;
   bool has_adapters = false;  // the next two are used only if this is true
   int max_loras = 64;         // adapters in memory; any of them may be in one step
   int max_lora_rank = 64;

@@ -94,7 +94,6 @@ std::vector<std::unique_ptr<Sequence>> make_sequences(Request request, const std
     }
     seq->seed = seed;
     seq->cache_salt = request.cache_salt;
-    seq->adapter_id = request.adapter_id;
     seq->priority = request.priority;
     seq->num_prompt_tokens = static_cast<int>(request.prompt_token_ids.size());
     seq->token_ids = request.prompt_token_ids;

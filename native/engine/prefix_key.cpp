@@ -1,21 +1,22 @@
 #include "native/engine/prefix_key.h"
 
+#include <array>
+
 #include "native/base/random.h"
 
 namespace capstan {
-namespace {
 
-const Hash128& secret() {
+const Hash128& process_secret() {
   static const Hash128 words{draw_seed(), draw_seed()};
   return words;
 }
 
-}  // namespace
-
-PrefixKey root_key(std::string_view salt, uint64_t adapter_id) {
-  const PrefixKey key = sip_hash_128(secret(), std::as_bytes(std::span(salt)));
-  // A block has more than two tokens, so no prefix has this key.
-  return adapter_id == 0 ? key : sip_hash_128(key, std::as_bytes(std::span(&adapter_id, 1)));
+PrefixKey root_key(std::string_view salt, const AdapterKey& adapter, const Hash128& secret) {
+  const PrefixKey key = sip_hash_128(secret, std::as_bytes(std::span(salt)));
+  if (adapter == AdapterKey{}) return key;
+  // The message has 17 bytes, which is no number of whole tokens, so no prefix has this key.
+  std::array<uint64_t, 3> message{adapter[0], adapter[1], 1};
+  return sip_hash_128(key, std::as_bytes(std::span(message)).first(17));
 }
 
 PrefixKey extend_key(const PrefixKey& parent, std::span<const int32_t> token_ids) {

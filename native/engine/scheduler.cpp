@@ -134,7 +134,7 @@ void Scheduler::plan_admissions(StepPlan& plan, int priority) {
   for (auto i = static_cast<size_t>(first - waiting_.begin()); i < waiting_.size();) {
     Sequence& seq = *waiting_[i];
     if (seq.priority > priority || is_full(plan)) return;
-    if (!is_leader_ready(seq) || seq.waits_for_mask()) {
+    if (!is_leader_ready(seq) || seq.waits_for_mask() || seq.waits_for_disk()) {
       ++i;
       continue;
     }

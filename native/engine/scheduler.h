@@ -48,6 +48,7 @@ class Scheduler {
       : limits_(limits), blocks_(std::move(blocks)), step_times_(limits.unit_per_context) {}
 
   const BlockManager& blocks() const { return blocks_; }
+  BlockManager& blocks() { return blocks_; }
   int num_waiting() const { return static_cast<int>(waiting_.size()); }
   int64_t num_waiting_prompt_tokens() const { return num_waiting_prompt_tokens_; }
   int num_running() const { return static_cast<int>(running_.size()); }
@@ -72,6 +73,10 @@ class Scheduler {
   void launched(const StepPlan& plan);
   // Call with the time of each step.
   void measured(const StepPlan& plan, double ms) { step_times_.measure(plan, ms); }
+  // Returns how long the computation of `num_tokens` tokens from `first_position` on takes; 0 = not measured yet.
+  double prefill_ms(int first_position, int num_tokens) const {
+    return step_times_.prefill_ms(first_position, num_tokens);
+  }
   // Appends a collected sample.
   void append(Sequence& seq, int32_t token_id);
   // Drops the last `count` samples in flight of a step with drafts: the drafts before them do not hold.

@@ -67,6 +67,9 @@ struct StateSlots {
 
 enum class SequenceStatus : uint8_t { kWaiting, kRunning, kFinished };
 
+// Whether a sequence waits for the prefix cache on disk: to be looked up, or for its blocks.
+enum class DiskState : uint8_t { kNone, kUnchecked, kLoading };
+
 struct Sequence {
   // ---- set at submit ----
   RequestId request_id = 0;
@@ -75,7 +78,7 @@ struct Sequence {
   uint64_t seed = 0;
   std::string cache_salt;
   std::shared_ptr<const Adapter> adapter;  // null = none
-  uint64_t adapter_id = 0;                 // of the adapter; 0 = none
+  AdapterKey adapter_key{};                // of the adapter; zeros = none
   int priority = 0;                        // as in Request
   int num_prompt_tokens = 0;
   Sequence* leader = nullptr;          // choice 0 while it is open: other choices wait for its prompt and share it
@@ -102,6 +105,9 @@ struct Sequence {
   std::vector<BlockTable> block_tables;  // by KV group; empty while the sequence holds no blocks
   StateSlots states;                     // only with recurrent layers
   std::vector<PrefixKey> prefix_keys;    // entry i: of the first i blocks, which are full and known to the host
+  // ---- disk cache ----
+  DiskState disk_state = DiskState::kNone;
+  int num_offered_blocks = 0;  // leading blocks that have been offered to the disk
   // ---- speculation ----
   std::optional<NgramDrafter> drafter;
   std::optional<DraftPacer> pacer;  // of drafts by an MTP head, in place of the drafter
@@ -151,6 +157,7 @@ struct Sequence {
   }
   bool uses_prefix_cache() const { return prompt_logprobs.empty() && !needs_all_rows; }
   bool waits_for_mask() const { return mask_job != nullptr; }
+  bool waits_for_disk() const { return disk_state != DiskState::kNone; }
   bool is_background() const { return priority > 0; }
   // The tokens that this sequence would verify in its next step, if its newest id were known to the host.
   int num_wanted_drafts() const {

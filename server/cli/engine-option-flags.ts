@@ -6,6 +6,7 @@ const FLAGS: Readonly<Record<string, string>> = {
   kvCacheBytes: 'kv-cache-memory',
   grammarCacheBytes: 'grammar-cache-memory',
   prefixCache: 'enable-prefix-caching',
+  prefixCacheDiskBytes: 'prefix-cache-disk-size',
   maxQueuedRequests: 'max-num-queued-reqs',
   maxQueuedTokens: 'max-num-queued-tokens',
   generationConfigOverrides: 'override-generation-config',

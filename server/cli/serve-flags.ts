@@ -332,6 +332,22 @@ const ENGINE: readonly Definition[] = [
     },
   },
   {
+    name: 'prefix-cache-dir',
+    value: '<dir>',
+    help: 'keep the prefix cache in this folder too, so that it survives restarts; it can reveal prompts, so only the user of the server may have access to it (default: none; CPU only)',
+    apply: (o, value) => {
+      o.engine.prefixCacheDir = value;
+    },
+  },
+  {
+    name: 'prefix-cache-disk-size',
+    value: '<bytes>',
+    help: 'limit of what --prefix-cache-dir holds, for example 20G; the least recently used blocks are removed (default: 10G)',
+    apply: (o, value, source) => {
+      o.engine.prefixCacheDiskBytes = parseBytes(value, source);
+    },
+  },
+  {
     name: 'speculative-config',
     value: '<json>',
     aliases: ['-sc'],

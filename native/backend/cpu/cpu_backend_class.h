@@ -72,6 +72,7 @@ class CpuBackend final : public Backend {
     info_.has_kv_groups = true;
     info_.has_adapters = true;
     info_.has_mtp = true;
+    info_.has_kv_copies = true;
     info_.compute_dtype = has_bf16_acts_ ? DType::kBf16 : DType::kF32;
   }
 
@@ -133,6 +134,8 @@ class CpuBackend final : public Backend {
   void keep_hidden(const Vector& norm) override;
   void store_hidden(std::span<const StoredHidden> rows) override;
   void mtp_input(const MtpWeights& weights, std::span<const int32_t> hidden_before) override;
+  void read_kv_block(int kv_group, int32_t block_id, std::span<std::byte> to) const override;
+  void write_kv_block(int kv_group, int32_t block_id, std::span<const std::byte> from) override;
 
  private:
   int world_size() const { return comm_ == nullptr ? 1 : comm_->world_size(); }
@@ -152,6 +155,8 @@ class CpuBackend final : public Backend {
   size_t kv_group(int layer) const { return static_cast<size_t>(model_.layer(layer).kv_group); }
   KvShape kv_shape(int layer) const { return model_.kv_shape(model_.layer(layer).kv_group); }
   KvCache kv_cache(int layer) const;
+  template <typename Visit>
+  void for_block_parts(int kv_group, int32_t block_id, Visit visit) const;
   AttentionArgs attention_args(int layer, const Vector* sinks, const AttentionItem& item, int thread) const;
   void run_attention_item(int layer, const Vector* sinks, const AttentionItem& item, int thread);
   // Returns rms_norm(hidden) of the given rows, or of all rows when `rows` is empty, as the input of a matrix.

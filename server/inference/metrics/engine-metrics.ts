@@ -76,6 +76,14 @@ export function registerEngineMetrics(
     ({ snapshotBytes }) => snapshotBytes,
   );
   gauge(
+    { name: 'capstan_disk_cache_blocks', help: 'Blocks of the model in the prefix cache on disk' },
+    ({ numDiskBlocks }) => numDiskBlocks,
+  );
+  gauge(
+    { name: 'capstan_disk_cache_bytes', help: 'What the folder of the prefix cache on disk holds' },
+    ({ diskBytes }) => diskBytes,
+  );
+  gauge(
     { name: 'capstan_grammar_cache_bytes', help: 'Memory of compiled grammars and their token masks' },
     ({ grammarCacheBytes }) => grammarCacheBytes,
   );
@@ -114,6 +122,44 @@ export function registerEngineMetrics(
       help: 'Sequences that continued from a snapshot of a recurrent state',
     },
     ({ numSnapshotHits }) => numSnapshotHits,
+  );
+  counter(
+    { name: 'capstan_disk_cache_hits_total', help: 'Prompts that continue from blocks of the disk' },
+    ({ numDiskHits }) => numDiskHits,
+  );
+  counter(
+    {
+      name: 'capstan_disk_cache_declined_total',
+      help: 'Prompts whose blocks on the disk were computed again, because that takes less time',
+    },
+    ({ numDiskDeclined }) => numDiskDeclined,
+  );
+  counter(
+    { name: 'capstan_disk_cache_tokens_total', help: 'Prompt tokens loaded from the disk' },
+    ({ diskCachedTokens }) => diskCachedTokens,
+  );
+  counter(
+    { name: 'capstan_disk_cache_read_bytes_total', help: 'Bytes read from the prefix cache on disk' },
+    ({ diskBytesRead }) => diskBytesRead,
+  );
+  counter(
+    { name: 'capstan_disk_cache_written_bytes_total', help: 'Bytes written to the prefix cache on disk' },
+    ({ diskBytesWritten }) => diskBytesWritten,
+  );
+  counter(
+    { name: 'capstan_disk_cache_evictions_total', help: 'Blocks removed from the disk because of its limit' },
+    ({ numDiskEvictions }) => numDiskEvictions,
+  );
+  counter(
+    {
+      name: 'capstan_disk_cache_skipped_total',
+      help: 'Blocks that were not written, because the disk is slow or full',
+    },
+    ({ numDiskSkipped }) => numDiskSkipped,
+  );
+  counter(
+    { name: 'capstan_disk_cache_damaged_total', help: 'Damaged blocks found on the disk and removed' },
+    ({ numDiskDamaged }) => numDiskDamaged,
   );
   counter(
     { name: 'capstan_evictions_total', help: 'Cached blocks evicted for new ones' },

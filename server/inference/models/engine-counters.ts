@@ -13,6 +13,14 @@ const NUMBERS = [
   'numDrafts',
   'numDraftTokens',
   'numSteps',
+  'numDiskHits',
+  'numDiskDeclined',
+  'diskCachedTokens',
+  'diskBytesRead',
+  'diskBytesWritten',
+  'numDiskEvictions',
+  'numDiskSkipped',
+  'numDiskDamaged',
 ] as const;
 
 export const NO_COUNTERS: Counters = {

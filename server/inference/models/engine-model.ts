@@ -29,6 +29,8 @@ export interface EngineModelParts {
   observe: (engine: Engine, name: string) => Engine;
 }
 
+const DISK_WATCH_MS = 5_000;
+
 /** A model that loads as an engine of this process. What it says of itself outlives its engine. */
 export class EngineModel implements Loadable<Engine>, ListedEngine {
   readonly #parts: EngineModelParts;
@@ -43,6 +45,7 @@ export class EngineModel implements Loadable<Engine>, ListedEngine {
   /** Of the last engine. The next one loads them again. */
   #adapters: readonly Pick<AdapterInfo, 'name' | 'path'>[];
   #counters: Counters = NO_COUNTERS;
+  #diskWatch: NodeJS.Timeout | undefined;
 
   constructor(parts: EngineModelParts, name = parts.description?.modelName ?? parts.options.model) {
     this.#parts = parts;
@@ -105,6 +108,7 @@ export class EngineModel implements Loadable<Engine>, ListedEngine {
       for (const note of engine.info.notes) log.info(note);
       await this.#loadAdaptersAgain(engine);
       this.#use(engine);
+      this.#watchDiskCache(engine);
       return (this.#engine = observe(engine, this.name));
     } catch (error) {
       const code = error instanceof CapstanError ? ` (${error.code})` : '';
@@ -122,6 +126,7 @@ export class EngineModel implements Loadable<Engine>, ListedEngine {
     this.#adapters = engine.adapters.map(({ name, path }) => ({ name, path }));
     this.#counters = addCounters(this.#counters, engine.stats());
     this.#engine = undefined;
+    clearInterval(this.#diskWatch);
     try {
       await engine.close();
     } catch (error) {
@@ -152,6 +157,17 @@ export class EngineModel implements Loadable<Engine>, ListedEngine {
     // A request may have unloaded some meanwhile.
     for (const { name } of engine.adapters)
       if (!this.#adapters.some((adapter) => adapter.name === name)) engine.unloadAdapter(name);
+  }
+
+  /** Logs why the prefix cache on disk is not written, once for each reason. */
+  #watchDiskCache(engine: Engine): void {
+    if (this.#parts.options.engine.prefixCacheDir === undefined) return;
+    let logged: string | null = null;
+    this.#diskWatch = setInterval(() => {
+      const { diskProblem } = engine.stats();
+      if (diskProblem !== null && diskProblem !== logged) this.#parts.log.warn({ model: this.name }, diskProblem);
+      logged = diskProblem;
+    }, DISK_WATCH_MS).unref();
   }
 
   #use({ info }: Engine): void {

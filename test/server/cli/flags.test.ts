@@ -209,6 +209,8 @@ describe('values', () => {
     [['--no-disable-uvicorn-access-log'], ({ logsRequests }) => logsRequests, true],
     [['--no-enable-prefix-caching'], ({ engine }) => engine.prefixCache, false],
     [['--no-enable-prefix-caching', '--enable-prefix-caching'], ({ engine }) => engine.prefixCache, true],
+    [['--prefix-cache-dir=kv'], ({ engine }) => engine.prefixCacheDir, 'kv'],
+    [['--prefix-cache-disk-size=20G'], ({ engine }) => engine.prefixCacheDiskBytes, 20 * 2 ** 30],
     [['--port=1', '--port=2'], ({ port }) => port, 2],
     [['--served-model-name=a', '--served-model-name=b'], ({ servedNames }) => servedNames, ['a', 'b']],
     [

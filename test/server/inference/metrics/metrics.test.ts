@@ -147,6 +147,16 @@ test('reads the counts of the engine at each scrape', async () => {
     numSnapshotHits: 9,
     grammarCacheBytes: 12_345,
     numEvictions: 6,
+    numDiskBlocks: 21,
+    diskBytes: 22,
+    numDiskHits: 23,
+    numDiskDeclined: 24,
+    diskCachedTokens: 25,
+    diskBytesRead: 26,
+    diskBytesWritten: 27,
+    numDiskEvictions: 28,
+    numDiskSkipped: 29,
+    numDiskDamaged: 30,
     numDrafts: 8,
     numDraftTokens: 20,
     numAcceptedTokens: [7, 4, 1],
@@ -169,6 +179,20 @@ test('reads the counts of the engine at each scrape', async () => {
     expect([sample('capstan_state_snapshot_bytes'), sample('capstan_state_snapshot_hits_total')]).toEqual([5_000, 9]);
     expect(sample('capstan_grammar_cache_bytes')).toBe(12_345);
     expect(sample('capstan_evictions_total')).toBe(6);
+    expect(
+      [
+        'blocks',
+        'bytes',
+        'hits_total',
+        'declined_total',
+        'tokens_total',
+        'read_bytes_total',
+        'written_bytes_total',
+        'evictions_total',
+        'skipped_total',
+        'damaged_total',
+      ].map((name) => sample(`capstan_disk_cache_${name}`)),
+    ).toEqual([21, 22, 23, 24, 25, 26, 27, 28, 29, 30]);
     expect(sample('capstan_preemptions_total')).toBe(7);
     expect(sample('capstan_steps_total')).toBe(100);
     expect(
