@@ -66,6 +66,8 @@ export { trimBlanks } from './base/blanks';
 export { closeAll, type Closers, runAndClose } from './base/closers';
 export { DISK_FULL } from './base/disk-full';
 export { type ErrorStyle, errorStyleOf, isAnthropicPath, namedEvent, RESPONSES_PATH } from './base/error-styles';
+export { convertRequest, type ConvertedResponse } from './inference/conversion/convert';
+export { errorMessageIn } from './inference/conversion/upstream-reader';
 export { ApiError, type ApiErrorCode, renderError } from './base/errors';
 export { type IdPrefix, newId } from './base/ids';
 export { parseKey } from './base/key-format';
@@ -100,6 +102,7 @@ export {
   USAGE_COMMENT,
   USAGE_HEADER,
 } from './http/replica-headers';
+export { sseData, SseSplitter } from './http/sse-splitter';
 export { requestIdOf } from './http/request-id';
 export { requestLogger } from './http/request-log';
 export { type RequestContext, type RequestRecord, RouteTable } from './http/routes';

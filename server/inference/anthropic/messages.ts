@@ -91,7 +91,7 @@ export async function countTokens(context: OpenAiContext, request: HttpRequest, 
   }
 }
 
-function stopOf({ blocks, finish }: Content): { stop_reason: string; stop_sequence: string | null } {
+export function stopOf({ blocks, finish }: Content): { stop_reason: string; stop_sequence: string | null } {
   const { finishReason, stopReason } = finish as FinishEvent;
   if (finishReason === 'length') return { stop_reason: 'max_tokens', stop_sequence: null };
   if (blocks.some(({ type }) => type === 'tool_use')) return { stop_reason: 'tool_use', stop_sequence: null };
@@ -101,7 +101,7 @@ function stopOf({ blocks, finish }: Content): { stop_reason: string; stop_sequen
 }
 
 /** Input tokens leave out those that the prefix cache had. */
-function wireUsage({
+export function wireUsage({
   promptTokens,
   completionTokens,
   cachedTokens,

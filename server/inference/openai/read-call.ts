@@ -23,7 +23,11 @@ const THREAD_FILE = join(__dirname, 'body-thread.js');
 export async function readCall<Kind extends keyof Calls>(
   kind: Kind,
   request: HttpRequest,
-  { settings, engine, signal }: Pick<OpenAiContext, 'settings' | 'engine' | 'signal'>,
+  {
+    settings,
+    engine,
+    signal,
+  }: Pick<OpenAiContext, 'settings' | 'signal'> & { engine: { info: Omit<ParseLimits, 'settings'> } },
 ): Promise<Calls[Kind]> {
   checkJson(request);
   const body = await request.readBody();

@@ -19,6 +19,7 @@ import type {
   Problem,
   Propagation,
   TestRequest,
+  UpstreamVersion,
   Version,
 } from './objects';
 import type { Page } from './json-schema';
@@ -102,6 +103,8 @@ export class Client {
 
   readonly versions = {
     list: (deploymentId: string) => this.all<Version>(`/deployments/${deploymentId}/versions`, {}),
+    listUpstream: (deploymentId: string) =>
+      this.request<{ data: UpstreamVersion[] }>('GET', `/deployments/${deploymentId}/upstream-versions`),
     get: (deploymentId: string, number: number) =>
       this.request<Version>('GET', `/deployments/${deploymentId}/versions/${number}`),
     create: (deploymentId: string, body: NewVersion) =>

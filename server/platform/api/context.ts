@@ -42,6 +42,8 @@ export interface ApiContext {
   readonly dataRoots?: readonly string[];
   /** Absent in a process that sends no webhooks. */
   readonly webhooks?: Pick<WebhookSender, 'check' | 'attempt'>;
+  /** Throws ServiceError `invalid_argument` for the URL of an upstream that may not be used. */
+  readonly checkUpstream?: (url: string) => Promise<void>;
   /** Absent in a process without a console. */
   readonly providers?: Pick<ProviderSignIn, 'redirectUri' | 'check' | 'begin' | 'finish' | 'logoutUrl'>;
   readonly log: Log;

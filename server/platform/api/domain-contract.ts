@@ -16,6 +16,7 @@ import type { RuntimeOptions } from '../deployments/runtime-options';
 import type { Binding, BindingView, Compute, VersionSpec } from '../deployments/spec';
 import type { NewVersion } from '../deployments/versions';
 import type { DeploymentEvent, DeploymentView, Reason, ReplicaView, VersionView } from '../deployments/views';
+import type { UpstreamVersionView } from '../upstreams/upstream-versions';
 import type { WebhookDelivery, WebhookView } from '../webhooks/webhooks';
 import type { Static } from './json-schema';
 import type * as Wire from './objects';
@@ -54,6 +55,7 @@ export type WireMatchesDomain = [
   Expect<Same<Wire.DeploymentEdit, DeploymentEdit>>,
   Expect<Same<Wire.NewVersion, NewVersion>>,
   Expect<Same<Wire.Canary, CanaryView>>,
+  Expect<Same<Wire.UpstreamVersion, UpstreamVersionView>>,
   Expect<Same<Wire.Reason, Reason>>,
   Expect<Same<Wire.Replica, ReplicaOnWire>>,
   Expect<Same<Wire.Version, VersionOnWire>>,

@@ -6,6 +6,7 @@ import { LOG_LINE_LEVELS } from '../driver/logs/log-level';
 import { DEPLOYMENT_STATES } from '../deployments/deployment-state';
 import { CONTAINER_STATES } from '../deployments/container-state';
 import { MAX_ALIASES, MAX_FALLBACKS } from '../deployments/routing-schema';
+import { UPSTREAM_INTERFACES } from '../gateway/upstreams/interfaces';
 import { MODEL_TASKS } from '../deployments/model-task';
 import { ROLES } from '../accounts/roles';
 import { ERROR_REASONS, VERSION_STATES } from '../deployments/version-state';
@@ -328,11 +329,47 @@ const FallbackInput = {
     description: 'How long the first byte may take before the next fallback is tried. null: as without fallbacks',
   }),
 } as const;
+const UpstreamFields = {
+  url: {
+    type: 'string',
+    minLength: 1,
+    maxLength: 2_000,
+    description: 'Base URL of a server elsewhere, such as https://api.example.com/v1. Without a path: /v1 is added',
+  },
+  secret: orNull({
+    type: 'string',
+    minLength: 1,
+    maxLength: 1_000,
+    description: 'The key that requests carry there. Encrypted, and never shown. null: none',
+  }),
+  model: orNull({
+    type: 'string',
+    minLength: 1,
+    maxLength: 200,
+    description: 'The only model that requests get there. null: the model that the request names',
+  }),
+  interfaces: {
+    type: 'array',
+    items: oneOf(UPSTREAM_INTERFACES),
+    maxItems: UPSTREAM_INTERFACES.length,
+    description:
+      'What the server has: chat (chat completions), responses, messages. chat or messages is needed. Requests to the others are converted. Default: chat',
+  },
+} as const;
+const UpstreamView = {
+  version: INTEGER,
+  url: STRING,
+  model: orNull(STRING),
+  interfaces: list(oneOf(UPSTREAM_INTERFACES)),
+  has_secret: BOOLEAN,
+} as const;
+export const UpstreamVersion = object({ ...UpstreamView, created_at: Time, created_by: STRING });
 export const NewDeployment = input(
   {
     name: Name,
     aliases: Aliases,
     ...FallbackInput,
+    upstream: input(UpstreamFields, 'url'),
     owner: OwnerReference,
     access_control: { type: 'boolean', default: false },
     strategy: Strategy,
@@ -353,6 +390,10 @@ export const DeploymentEdit = input({
   name: Name,
   aliases: Aliases,
   ...FallbackInput,
+  upstream: input({
+    ...UpstreamFields,
+    version: { type: 'integer', minimum: 1, description: 'Restores an earlier version. Excludes the other fields' },
+  }),
   strategy: Strategy,
   prefix_cache_scope: CacheScope,
   ...ScaleInput,
@@ -408,6 +449,7 @@ export const Deployment = object({
   aliases: list({ type: 'string', description: 'Further names that requests to api_url may give as model' }),
   fallbacks: list({ type: 'string', description: 'Name of a deployment that gets what this one cannot serve' }),
   fallback_after_s: orNull(INTEGER),
+  upstream: orNull(object(UpstreamView)),
   owner: Owner,
   state: oneOf(DEPLOYMENT_STATES),
   reason: orNull(Reason),
@@ -869,6 +911,7 @@ export type DeployPreview = Static<typeof DeployPreview>;
 export type Propagation = Static<typeof Propagation>;
 export type LogLine = Static<typeof LogLine>;
 export type LogPage = Static<typeof LogPage>;
+export type UpstreamVersion = Static<typeof UpstreamVersion>;
 export type DeploymentEvent = Static<typeof DeploymentEvent>;
 export type Metrics = Static<typeof Metrics>;
 export type TestRequest = Static<typeof TestRequest>;

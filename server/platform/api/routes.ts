@@ -26,6 +26,7 @@ import * as sessions from './routes/sessions';
 import * as snippets from './routes/snippets';
 import * as testTool from './routes/test-tool';
 import * as tokens from './routes/tokens';
+import * as upstreamVersions from './routes/upstream-versions';
 import * as users from './routes/users';
 import * as versions from './routes/versions';
 import * as webhooks from './routes/webhooks';
@@ -53,6 +54,7 @@ const RESOURCES: readonly { readonly ROUTES: readonly ApiRoute[] }[] = [
   deployments,
   versions,
   canary,
+  upstreamVersions,
   events,
   logs,
   metrics,

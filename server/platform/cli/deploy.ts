@@ -18,9 +18,10 @@ import { describeDeployment } from './deployments';
 import { findContainer, findOwner } from './find';
 import { type Call, printJson, remote } from './remote';
 import { addSpecFlags, defined, type SpecFlags, toSpec } from './spec-flags';
+import { addUpstreamFlags, toUpstream, type UpstreamFlags } from './upstream-flags';
 import { waitUntilRunning } from './wait';
 
-interface Flags extends SpecFlags, ScaleFlags, RoutingFlags, WaitFlags {
+interface Flags extends SpecFlags, ScaleFlags, RoutingFlags, UpstreamFlags, WaitFlags {
   owner?: string;
   container?: string;
   accessControl?: boolean;
@@ -41,10 +42,11 @@ export function addDeployCommand(program: Command, io?: CommandIo): void {
   addScaleFlags(command, { isChange: false });
   addStrategyFlag(command, 'auto');
   addRoutingFlags(command, { isChange: false });
+  addUpstreamFlags(command, { isChange: false });
   command
     .option('--container <name>', 'deploy what this training container runs; other flags override its settings')
     .option('--owner <owner>', 'owner of the deployment: org:SLUG (default: yourself)')
-    .option('--access-control', 'require a valid access key for every request (default: off)')
+    .option('--access-control', 'require a valid access key for every request (default: off; on with --upstream)')
     .option('--note <text>', 'note for the version');
   addWaitFlags(command, 'the deployment serves').addHelpText('after', HELP_TAIL);
 }
@@ -59,6 +61,7 @@ async function deploy({ client, flags, args: [name], io }: Call<Flags>): Promise
     ...defined('note', flags.note),
     ...defined('access_control', flags.accessControl),
     ...toRouting(flags),
+    ...toUpstream(flags, io.env),
     ...defined('strategy', toStrategy(flags.strategy)),
   };
   const created =
@@ -76,5 +79,6 @@ Examples:
   capstan deploy qwen --model qwen2.5-0.5b --max-model-len 8K   a data source from capstan data list
   capstan deploy small --model Qwen/Qwen2.5-0.5B-Instruct --quantization int8 --wait   a model of the hub
   capstan deploy own --input app --start 'exec python3 /platform/input/input0/serve.py --port 80'
+  capstan deploy cloud --upstream https://api.example.com/v1 --upstream-secret PROVIDER_KEY   a server elsewhere
   capstan deploy chat --container lab --access-control          what the training container runs
 `;

@@ -19,6 +19,7 @@ import { findDeployment, findOwnerOrSelf } from './find';
 import { type Call, printJson, remote, requireYes } from './remote';
 import { defined } from './spec-flags';
 import { formatTime, plain, renderFields } from './text';
+import { addUpstreamFlags, describeUpstream, toUpstreamEdit, type UpstreamFlags } from './upstream-flags';
 import { waitUntilRunning, waitUntilStopped } from './wait';
 
 interface ListFlags {
@@ -27,7 +28,7 @@ interface ListFlags {
   search?: string;
 }
 
-interface EditFlags extends ScaleFlags, RoutingFlags {
+interface EditFlags extends ScaleFlags, RoutingFlags, UpstreamFlags {
   name?: string;
   strategy?: string;
 }
@@ -68,12 +69,13 @@ export function addDeploymentsCommand(program: Command, io?: CommandIo): void {
   const editing = remote<EditFlags>(
     deployments,
     'edit <name>',
-    'change the name, the aliases, the fallbacks, the scale or the roll-out strategy of a deployment',
+    'change the name, the aliases, the fallbacks, the upstream, the scale or the roll-out strategy of a deployment',
     edit,
     io,
   );
   addScaleFlags(editing, { isChange: true }).option('--name <text>', 'new name');
   addRoutingFlags(editing, { isChange: true });
+  addUpstreamFlags(editing, { isChange: true });
   addStrategyFlag(editing);
   remote<{ yes?: boolean }>(
     deployments,
@@ -138,8 +140,8 @@ async function list({ client, flags, io }: Call<ListFlags>): Promise<void> {
         plain(deployment.name),
         deployment.state,
         accessOf(deployment),
-        `${deployment.ready_replicas}/${deployment.min_replicas}`,
-        String(deployment.active_version ?? '-'),
+        deployment.upstream === null ? `${deployment.ready_replicas}/${deployment.min_replicas}` : '-',
+        String(deployment.upstream?.version ?? deployment.active_version ?? '-'),
         `${deployment.owner.type}:${plain(deployment.owner.name)}`,
         deployment.url,
         deployment.id,
@@ -158,12 +160,13 @@ async function edit({ client, flags, args: [name], io }: Call<EditFlags>): Promi
   const body: DeploymentEdit = {
     ...toScale(flags),
     ...toRouting(flags),
+    ...toUpstreamEdit(flags, io.env),
     ...defined('name', flags.name),
     ...defined('strategy', toStrategy(flags.strategy)),
   };
   if (Object.keys(body).length === 0)
     throw new UsageError(
-      'nothing to change: expected --name, --alias, --remove-aliases, --fallback, --fallback-after, --remove-fallbacks, --replicas, --min-replicas, --max-replicas, --idle-timeout, --cold-start-wait or --strategy. To change what it runs, use capstan versions create',
+      'nothing to change: expected --name, --alias, --remove-aliases, --fallback, --fallback-after, --remove-fallbacks, a flag of the upstream, --replicas, --min-replicas, --max-replicas, --idle-timeout, --cold-start-wait or --strategy. To change what it runs, use capstan versions create',
     );
   const { id, rev } = await findDeployment(client, name);
   print(io, flags, await client.deployments.edit(id, body, rev), 'changed:');
@@ -205,15 +208,23 @@ export function describeDeployment(deployment: Deployment): string {
     ['state', deployment.state],
     ['reason', reason === null ? undefined : `${reason.code}: ${plain(reason.message)}`],
     ['aliases', deployment.aliases.length === 0 ? undefined : deployment.aliases.map(plain).join(', ')],
+    ['upstream', describeUpstream(deployment)],
     ['fallbacks', fallbacksOf(deployment)],
     ['url', deployment.url],
     ['access', accessOf(deployment)],
     ['owner', `${deployment.owner.type}:${plain(deployment.owner.name)}`],
     [
       'version',
-      `${deployment.active_version ?? '-'}${deployment.target_version === null || deployment.target_version === deployment.active_version ? '' : `, rolling out ${deployment.target_version}`}`,
+      deployment.upstream !== null
+        ? undefined
+        : `${deployment.active_version ?? '-'}${deployment.target_version === null || deployment.target_version === deployment.active_version ? '' : `, rolling out ${deployment.target_version}`}`,
     ],
-    ['replicas', `${deployment.ready_replicas} ready, ${wantedReplicas(deployment)} wanted`],
+    [
+      'replicas',
+      deployment.upstream !== null
+        ? undefined
+        : `${deployment.ready_replicas} ready, ${wantedReplicas(deployment)} wanted`,
+    ],
     ['created', formatTime(deployment.created_at)],
   ]);
 }

@@ -248,6 +248,13 @@ const DEPLOYMENTS: readonly Definition[] = [
     },
   },
   {
+    name: 'allow-private-upstreams',
+    help: 'allow upstreams at private addresses too, such as this machine and its network (default: off)',
+    set: (o, on) => {
+      o.allowPrivateUpstreams = on;
+    },
+  },
+  {
     name: 'on-revoke',
     value: '<what>',
     help: 'what happens to running requests of a revoked key: cut ends them within a second, finish lets them complete (default: cut)',

@@ -47,7 +47,9 @@ export function addVersionsCommand(program: Command, io?: CommandIo): void {
 }
 
 async function list({ client, flags, args: [name], io }: Call<object>): Promise<void> {
-  const found = await client.versions.list((await findDeployment(client, name)).id);
+  const { id, upstream } = await findDeployment(client, name);
+  if (upstream !== null) return listUpstream({ client, flags, io }, id);
+  const found = await client.versions.list(id);
   if (flags.json) return printJson(io, { data: found, next: null });
   io.out(
     renderTable(
@@ -60,6 +62,24 @@ async function list({ client, flags, args: [name], io }: Call<object>): Promise<
         formatTime(version.ready_at),
         version.reason?.code ?? '',
         plain(version.note ?? ''),
+      ]),
+    ),
+  );
+}
+
+async function listUpstream({ client, flags, io }: Omit<Call<object>, 'args'>, id: string): Promise<void> {
+  const { data } = await client.versions.listUpstream(id);
+  if (flags.json) return printJson(io, { data, next: null });
+  io.out(
+    renderTable(
+      ['NUMBER', 'CREATED', 'KEY', 'INTERFACES', 'MODEL', 'URL'],
+      data.map(({ version, created_at: at, has_secret: hasSecret, interfaces, model, url }) => [
+        String(version),
+        formatTime(at),
+        hasSecret ? 'yes' : 'no',
+        interfaces.join(','),
+        plain(model ?? ''),
+        url,
       ]),
     ),
   );

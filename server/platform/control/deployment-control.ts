@@ -9,6 +9,7 @@ import { type Pool } from './pool';
 import { loadPool } from './pool-rows';
 import type { ServiceDb, ServiceTx } from '../store/schema';
 import type { StoreContext } from '../store/store-context';
+import { openUpstreamSecret } from '../upstreams/upstreams';
 import { wake } from './intents';
 import {
   type Activity,
@@ -123,10 +124,15 @@ async function reconcileInTransaction(
     );
   return {
     deployment,
-    secrets: openSecrets(
-      context,
-      deployment.versions.flatMap(({ replicas }) => replicas),
-    ),
+    secrets: {
+      ...openSecrets(
+        context,
+        deployment.versions.flatMap(({ replicas }) => replicas),
+      ),
+      ...(deployment.upstream === undefined
+        ? {}
+        : { [deploymentId]: openUpstreamSecret(context, deploymentId, deployment.upstream) }),
+    },
     nextStepAt: nextStepAt(deployment, activity, policy, nowMs, observedSinceMs),
     hasChanged,
     hasFreedCapacity: lacksAny(

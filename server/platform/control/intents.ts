@@ -12,6 +12,10 @@ export type Intent = keyof typeof INTENTS;
 
 /** Resumes a paused deployment, wakes one that is scaled to zero, or retries a failed one. */
 function start(deployment: DeploymentRecord, nowMs: number): void {
+  if (deployment.upstream !== undefined && deployment.desired === 'paused') {
+    deployment.desired = 'running';
+    return;
+  }
   const active = demandActive(deployment);
   if (deployment.desired === 'running' && active.status.state === 'idle') return wakeUp(active, nowMs);
   if (deployment.desired === 'running' && active.status.state !== 'error')
@@ -51,7 +55,13 @@ function scaleToZero(deployment: DeploymentRecord, nowMs: number): void {
 
 function demandActive(deployment: DeploymentRecord): VersionRecord {
   const active = findVersion(deployment, deployment.activeId);
-  if (active === undefined) throw new ServiceError('wrong_state', 'the deployment has no version');
+  if (active === undefined)
+    throw new ServiceError(
+      'wrong_state',
+      deployment.upstream === undefined
+        ? 'the deployment has no version'
+        : 'the deployment forwards to an upstream and has no replicas',
+    );
   return active;
 }
 

@@ -44,6 +44,8 @@ export interface Demand {
   isDeployment: boolean;
 }
 
+export const NO_DEMAND: Demand = { gpus: 0, cpuMillis: 0, memoryMb: 0, homeId: undefined, isDeployment: false };
+
 /**
  * Refuses a version that the owner's quotas never allow. A version only waits for GPUs, CPU and memory that the owner
  * uses now.

@@ -36,6 +36,7 @@ export function observedState(deployment: DeploymentRecord) {
   const target = findVersion(deployment, deployment.targetId);
   return deploymentState({
     desired: deployment.desired,
+    isUpstream: deployment.upstream !== undefined,
     active: active === undefined ? undefined : { state: active.status.state, isWaking: active.isWaking },
     target: target === undefined ? undefined : { state: target.status.state },
     wasReady: deployment.wasReady,

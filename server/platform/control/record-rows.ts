@@ -4,6 +4,7 @@ import type { ReplicaRow, VersionRow } from '../store/deployment-schema';
 import type { ServiceTx } from '../store/schema';
 import { fallbacksOf, NO_FALLBACKS } from '../deployments/fallbacks';
 import { aliasesOf } from '../deployments/aliases';
+import { upstreamsOf } from '../upstreams/upstreams';
 import { parseSpec, type StoredSpec } from '../deployments/spec';
 import {
   type CanaryRecord,
@@ -75,6 +76,7 @@ export async function loadDeployment(
     name: row.name,
     aliases: (await aliasesOf(tx, [deploymentId])).get(deploymentId) ?? [],
     fallbacks: (await fallbacksOf(tx, [deploymentId])).get(deploymentId) ?? NO_FALLBACKS,
+    upstream: (await upstreamsOf(tx, [deploymentId])).get(deploymentId),
     createdMs: row.created_at,
     ownerType: row.owner_type,
     ownerId: row.owner_id,

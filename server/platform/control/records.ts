@@ -3,6 +3,7 @@ import type { CanaryState } from '../canary/canary-schema';
 import type { ReplicaState, Strategy } from '../store/deployment-schema';
 import type { DeploymentState, DesiredState } from '../deployments/deployment-state';
 import { command, type CrashPolicy, DEFAULT_CRASH_POLICY, type VersionStatus } from './version-status';
+import type { UpstreamRecord } from '../upstreams/upstreams';
 import type { Fallbacks } from '../deployments/fallbacks';
 import { type ErrorReason, isInactive } from '../deployments/version-state';
 
@@ -13,6 +14,8 @@ export interface DeploymentRecord {
   readonly name: string;
   readonly aliases: readonly string[];
   readonly fallbacks: Fallbacks;
+  /** In place of versions. */
+  readonly upstream: UpstreamRecord | undefined;
   readonly createdMs: number;
   readonly ownerType: 'user' | 'org';
   readonly ownerId: string;

@@ -2,6 +2,13 @@ import { checkNameBesideId, deleteInChange, type OwnerRef, setAccessInChange } f
 import { changeOptions, demandOwner, type ServiceActor } from '../accounts/actor';
 import { aliasesOf, checkAliases, demandUnusedNames, writeAliases } from './aliases';
 import { type FallbackEdit, fallbackView, fallbacksOf, writeFallbacks } from './fallbacks';
+import {
+  type UpstreamEdit,
+  type UpstreamRecord,
+  upstreamsOf,
+  upstreamView,
+  writeUpstream,
+} from '../upstreams/upstreams';
 import { demandEpoch } from '../control/lease';
 import { observedState } from '../control/reconcile';
 import { serviceChange, type ServiceChange } from '../store/change';
@@ -20,6 +27,7 @@ export interface DeploymentEdit extends Partial<Scale>, FallbackEdit {
   name?: string;
   /** Replaces all aliases. */
   aliases?: readonly string[];
+  upstream?: UpstreamEdit;
   strategy?: DeploymentView['strategy'];
   prefix_cache_scope?: DeploymentView['prefix_cache_scope'];
 }
@@ -119,8 +127,16 @@ export function editDeployment(
     context,
     actor,
     deploymentId,
-    async ({ change, owner }) => {
+    async ({ change, owner, deployment }) => {
       const { tx, rev, nowMs } = change;
+      if (edit.upstream !== undefined && deployment.upstream === undefined)
+        throw new ServiceError('wrong_state', 'upstream: this deployment runs versions and forwards to no upstream');
+      if (edit.upstream !== undefined)
+        await writeUpstream(context, tx, deploymentId, deployment.upstream, edit.upstream, {
+          userId: actor.userId,
+          nowMs,
+        });
+      if (deployment.upstream !== undefined) refuseReplicaFields(edit);
       const before = await tx
         .selectFrom('deployments')
         .innerJoin('deployment_settings', 'deployment_id', 'id')
@@ -161,13 +177,33 @@ export function editDeployment(
         action: 'deployment.updated',
         owner,
         target: { type: 'deployment', id: deploymentId },
-        before: { ...auditView({ ...before, aliases: oldAliases }), ...oldFallbacks },
-        after: { ...auditView({ ...settings, name, aliases }), ...fallbacks },
+        before: {
+          ...upstreamAudit(deployment.upstream),
+          ...auditView({ ...before, aliases: oldAliases }),
+          ...oldFallbacks,
+        },
+        after: {
+          ...upstreamAudit((await upstreamsOf(tx, [deploymentId])).get(deploymentId)),
+          ...auditView({ ...settings, name, aliases }),
+          ...fallbacks,
+        },
       });
       return () => readDeployment(tx, deploymentId);
     },
     ifRev,
   );
+}
+
+/** @throws ServiceError `wrong_state` */
+function refuseReplicaFields(edit: DeploymentEdit): void {
+  const fields = ['min_replicas', 'max_replicas', 'idle_timeout_s', 'cold_start_wait_s', 'strategy'] as const;
+  const given = fields.find((field) => edit[field] !== undefined);
+  if (given !== undefined)
+    throw new ServiceError('wrong_state', `${given}: this deployment forwards to an upstream and has no replicas`);
+}
+
+function upstreamAudit(upstream: UpstreamRecord | undefined): object {
+  return upstream === undefined ? {} : { upstream: upstreamView(upstream) };
 }
 
 function auditView({

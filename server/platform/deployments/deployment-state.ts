@@ -20,6 +20,8 @@ export type DesiredState = 'running' | 'paused' | 'deleted';
 
 export interface DeploymentFacts {
   desired: DesiredState;
+  /** It forwards to a server elsewhere and has no versions. */
+  isUpstream?: boolean;
   /** The version that serves or starts. Undefined before the first version. */
   active?: { state: VersionState; isWaking: boolean };
   /** During a roll-out: the version that will replace the active one. */
@@ -29,10 +31,11 @@ export interface DeploymentFacts {
 }
 
 /** Derives the observed state from the desired state and the states of the versions. */
-export function deploymentState({ desired, active, target, wasReady }: DeploymentFacts): DeploymentState {
+export function deploymentState({ desired, isUpstream, active, target, wasReady }: DeploymentFacts): DeploymentState {
   if (desired === 'deleted') return 'deleting';
   if (desired === 'paused')
     return active === undefined || active.state === 'stopped' || active.state === 'error' ? 'paused' : 'stopping';
+  if (isUpstream === true) return 'running';
   if (target !== undefined && !(isInactive(target.state) && active !== undefined && isAsleep(active)))
     return rolloutState(active?.state, target.state, wasReady);
   if (active === undefined) return 'pending';

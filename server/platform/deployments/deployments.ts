@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { checkNameBesideId, ensureDeployment, findDeployment, type OwnerRef } from 'capstan/internal';
+import { type NewUpstream, writeUpstream } from '../upstreams/upstreams';
 import { checkAliases, demandUnusedNames, writeAliases } from './aliases';
 import { type FallbackEdit, writeFallbacks } from './fallbacks';
 import { changeOptions, demandOwner, type ServiceActor } from '../accounts/actor';
@@ -7,7 +8,7 @@ import { serviceChange, type ServiceChange } from '../store/change';
 import type { DeploymentSettingsRow } from '../store/deployment-schema';
 import { type DeploymentView, readDeployment } from './views';
 import { ServiceError } from '../store/errors';
-import { demandQuotas } from '../control/pool-rows';
+import { demandQuotas, NO_DEMAND } from '../control/pool-rows';
 import { applyScale, DEFAULT_SCALE, type Scale } from './scale';
 import { bindHubModel, retryPulls } from './hub-models';
 import { completeSpec, demandIsolation, demandOf, demandPossible, type OpenSpec, type SpecRequest } from './spec';
@@ -19,6 +20,27 @@ const SLUG_ALPHABET = '0123456789abcdefghjkmnpqrstvwxyz';
 /** 12 characters of 5 random bits each: 60 bits. */
 const SLUG_LENGTH = 12;
 
+/** The fields of a deployment that runs versions. */
+const SPEC_FIELDS = [
+  'image_id',
+  'compute',
+  'bindings',
+  'env',
+  'secret_env',
+  'start_command',
+  'runtime',
+  'health_path',
+  'start_deadline_s',
+  'grace_s',
+  'min_replicas',
+  'max_replicas',
+  'idle_timeout_s',
+  'cold_start_wait_s',
+  'strategy',
+  'prefix_cache_scope',
+  'note',
+] as const satisfies readonly (keyof NewDeployment)[];
+
 export interface NewDeployment extends SpecRequest, Partial<Scale>, FallbackEdit {
   name: string;
   /** Further names that requests may give as `model`. */
@@ -26,6 +48,8 @@ export interface NewDeployment extends SpecRequest, Partial<Scale>, FallbackEdit
   /** Default: the actor. */
   owner?: OwnerRef;
   access_control?: boolean;
+  /** A server elsewhere, in place of a version. */
+  upstream?: NewUpstream;
   strategy?: DeploymentView['strategy'];
   prefix_cache_scope?: DeploymentView['prefix_cache_scope'];
   note?: string;
@@ -56,10 +80,22 @@ export async function insertDeployment(
   request: NewDeployment,
   origin?: DeploymentOrigin,
 ): Promise<DeploymentView> {
-  const { tx, nowMs } = change;
+  const { tx } = change;
   const { machine } = context.options;
   const owner: OwnerRef = request.owner ?? { type: 'user', id: actor.userId };
   await demandOwner(tx, actor, owner, 'deployment.change');
+  if (request.upstream !== undefined) {
+    const given = SPEC_FIELDS.find((field) => request[field] !== undefined);
+    if (given !== undefined || origin !== undefined)
+      throw new ServiceError(
+        'invalid_argument',
+        `upstream: expected no settings of replicas beside it, got ${given ?? 'a container'}`,
+      );
+    await demandQuotas(tx, owner, { ...NO_DEMAND, isDeployment: true });
+    const id = await insertSettings(change, actor, owner, request, DEFAULT_SCALE, undefined);
+    await writeUpstream(context, tx, id, undefined, request.upstream, { userId: actor.userId, nowMs: change.nowMs });
+    return readDeployment(tx, id);
+  }
   const scale = applyScale(DEFAULT_SCALE, request);
   const image = await findImage(tx, request.image_id ?? origin?.spec.stored.image_id);
   const completed = completeSpec(request, image, origin?.spec);
@@ -67,38 +103,7 @@ export async function insertDeployment(
   demandIsolation(completed, machine.isolation, actor.isAdmin && machine.allowsUnisolated);
   const spec = await bindHubModel(context, change, actor, owner, { spec: completed, request, base: origin?.spec });
   await demandQuotas(tx, owner, demandOf(spec, scale.min_replicas, true));
-  const name = checkNameBesideId('dep', request.name);
-  const aliases = checkAliases(name, request.aliases ?? []);
-  const id = await claimName(change, owner, name);
-  await demandUnusedNames(tx, owner.id, id, { name, aliases });
-  const accessControl = request.access_control === true ? 1 : 0;
-  await tx
-    .updateTable('deployments')
-    .set({ access_control: accessControl, updated_at: nowMs, rev: change.rev })
-    .where('id', '=', id)
-    .execute();
-  const slug = newSlug();
-  await tx.insertInto('slugs').values({ slug, deployment_id: id }).execute();
-  const row: DeploymentSettingsRow = {
-    deployment_id: id,
-    slug,
-    desired: 'running',
-    observed: 'pending',
-    active_version_id: null,
-    target_version_id: null,
-    last_number: 1,
-    was_ready: 0,
-    wanted_replicas: Math.max(1, scale.min_replicas),
-    ...scale,
-    strategy: request.strategy ?? 'auto',
-    rollout_strategy: null,
-    prefix_cache_scope: request.prefix_cache_scope ?? 'key',
-    source_container_id: origin?.containerId ?? null,
-    created_by: actor.userId,
-  };
-  await tx.insertInto('deployment_settings').values(row).execute();
-  await writeAliases(tx, owner.id, id, aliases);
-  await writeFallbacks(tx, owner.id, id, request);
+  const id = await insertSettings(change, actor, owner, request, scale, origin);
   const version = await insertVersion(context, change, actor, {
     deploymentId: id,
     number: 1,
@@ -111,6 +116,54 @@ export async function insertDeployment(
     .set({ active_version_id: version })
     .where('deployment_id', '=', id)
     .execute();
+  await retryPulls(tx, id, change.nowMs);
+  change.emit({ action: 'version.queued', owner, target: { type: 'deployment', id }, after: { version: 1 } });
+  return readDeployment(tx, id);
+}
+
+/** Inserts a deployment without a version. */
+async function insertSettings(
+  change: ServiceChange,
+  actor: ServiceActor,
+  owner: OwnerRef,
+  request: NewDeployment,
+  scale: Scale,
+  origin: DeploymentOrigin | undefined,
+): Promise<string> {
+  const { tx, nowMs } = change;
+  const name = checkNameBesideId('dep', request.name);
+  const aliases = checkAliases(name, request.aliases ?? []);
+  const id = await claimName(change, owner, name);
+  await demandUnusedNames(tx, owner.id, id, { name, aliases });
+  // An open deployment with the key of a provider would spend the owner's money for everybody.
+  const accessControl = (request.access_control ?? request.upstream !== undefined) ? 1 : 0;
+  await tx
+    .updateTable('deployments')
+    .set({ access_control: accessControl, updated_at: nowMs, rev: change.rev })
+    .where('id', '=', id)
+    .execute();
+  const slug = newSlug();
+  await tx.insertInto('slugs').values({ slug, deployment_id: id }).execute();
+  const row: DeploymentSettingsRow = {
+    deployment_id: id,
+    slug,
+    desired: 'running',
+    observed: request.upstream === undefined ? 'pending' : 'running',
+    active_version_id: null,
+    target_version_id: null,
+    last_number: request.upstream === undefined ? 1 : 0,
+    was_ready: request.upstream === undefined ? 0 : 1,
+    wanted_replicas: Math.max(1, scale.min_replicas),
+    ...scale,
+    strategy: request.strategy ?? 'auto',
+    rollout_strategy: null,
+    prefix_cache_scope: request.prefix_cache_scope ?? 'key',
+    source_container_id: origin?.containerId ?? null,
+    created_by: actor.userId,
+  };
+  await tx.insertInto('deployment_settings').values(row).execute();
+  await writeAliases(tx, owner.id, id, aliases);
+  await writeFallbacks(tx, owner.id, id, request);
   change.record({
     action: 'deployment.created',
     owner,
@@ -120,12 +173,11 @@ export async function insertDeployment(
       slug,
       access_control: accessControl === 1,
       ...(aliases.length === 0 ? {} : { aliases }),
+      ...(request.upstream === undefined ? {} : { upstream: { url: request.upstream.url } }),
       ...scale,
     },
   });
-  await retryPulls(tx, id, nowMs);
-  change.emit({ action: 'version.queued', owner, target: { type: 'deployment', id }, after: { version: 1 } });
-  return readDeployment(tx, id);
+  return id;
 }
 
 /** Returns the row of this name. Keys may have created the row before the deployment existed. */

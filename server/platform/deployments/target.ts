@@ -3,6 +3,7 @@ import { canaryOf } from '../control/canary-step';
 import type { ReconciledContainer } from '../control/container-control';
 import type { ReconciledDeployment } from '../control/deployment-control';
 import { type DeploymentRecord, findVersion, isLive, readyReplicas, type VersionRecord } from '../control/records';
+import { openUpstream } from '../upstreams/upstream-target';
 import { isServing } from './version-state';
 
 /** Returns the gateway's routing entry for a deployment, or undefined when it is being deleted. */
@@ -24,7 +25,10 @@ export function targetOf({
     accessControl: deployment.accessControl,
     hasStorage: active?.isBuiltin === true,
     state: deployment.observed,
-    replicas: replicasOf(active, secrets),
+    replicas:
+      deployment.upstream === undefined
+        ? replicasOf(active, secrets)
+        : [openUpstream(deployment.id, deployment.upstream, secrets[deployment.id] ?? '')],
     ...canaryShare(deployment, secrets),
     coldStartWaitMs: deployment.coldStartWaitMs,
     cacheScope: deployment.cacheScope,

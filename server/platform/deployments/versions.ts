@@ -33,6 +33,8 @@ export function createVersion(
 ): Promise<VersionView> {
   return changeDeployment(context, actor, deploymentId, async ({ deployment, change, owner }) => {
     const { tx } = change;
+    if (deployment.upstream !== undefined)
+      throw new ServiceError('wrong_state', 'the deployment forwards to an upstream and has no versions');
     demandNoRollout(deployment);
     const newest = await tx
       .selectFrom('deployment_versions')

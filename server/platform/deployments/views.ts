@@ -4,6 +4,7 @@ import type { Misplaced } from '../driver/driver';
 import type { DeploymentSettingsRow, ReplicaState, VersionRow } from '../store/deployment-schema';
 import type { DeploymentState } from './deployment-state';
 import { aliasesOf } from './aliases';
+import { upstreamsOf, upstreamView, type UpstreamView } from '../upstreams/upstreams';
 import { type Fallbacks, fallbacksOf, fallbackView } from './fallbacks';
 import { ServiceError } from '../store/errors';
 import type { Page } from '../store/page';
@@ -71,6 +72,8 @@ export interface DeploymentView extends Pick<
   /** Names of the deployments that get the requests that this one cannot serve. */
   fallbacks: string[];
   fallback_after_s: number | null;
+  /** The server elsewhere that it forwards to, in place of versions. */
+  upstream: UpstreamView | null;
   owner: OwnerView;
   state: DeploymentState;
   reason: Reason | null;
@@ -154,6 +157,10 @@ async function toDeployments(db: Reader, rows: readonly Row[]): Promise<Deployme
     db,
     rows.map(({ id }) => id),
   );
+  const upstreams = await upstreamsOf(
+    db,
+    rows.map(({ id }) => id),
+  );
   const ids = rows
     .flatMap(({ active_version_id: active, target_version_id: target }) => [active, target])
     .filter((id) => id !== null);
@@ -184,6 +191,7 @@ async function toDeployments(db: Reader, rows: readonly Row[]): Promise<Deployme
     return toDeployment(row, viewOf(owners, row.owner_id), {
       aliases: aliases.get(row.id) ?? [],
       fallbacks: fallbacks.get(row.id),
+      upstream: upstreamView(upstreams.get(row.id)),
       active,
       target,
       reason: toReason(target, misplaced) ?? toReason(active, misplaced),
@@ -195,6 +203,7 @@ async function toDeployments(db: Reader, rows: readonly Row[]): Promise<Deployme
 interface DeploymentParts {
   aliases: string[];
   fallbacks: Fallbacks | undefined;
+  upstream: UpstreamView | null;
   active: { number: number } | undefined;
   target: { number: number } | undefined;
   reason: Reason | null;
@@ -204,13 +213,14 @@ interface DeploymentParts {
 function toDeployment(
   row: Row,
   owner: OwnerView,
-  { aliases, fallbacks, active, target, reason, numReady }: DeploymentParts,
+  { aliases, fallbacks, upstream, active, target, reason, numReady }: DeploymentParts,
 ): DeploymentView {
   return {
     id: row.id,
     name: row.name,
     aliases,
     ...fallbackView(fallbacks),
+    upstream,
     slug: row.slug,
     owner,
     state: row.observed,

@@ -1,6 +1,5 @@
 import { isDeepStrictEqual } from 'node:util';
 import { parseLoad } from 'capstan/internal';
-import type { ReplicaAddress } from '../driver/driver';
 import { preferred, type Prefix, PrefixIndex } from './prefix-index';
 import { allReplicas, type GatewayControl, type Target, type TargetReplica, type Targets } from './targets';
 import { Upstream, type UpstreamTimes } from './upstream';
@@ -21,7 +20,7 @@ const BYTES_PER_TOKEN = 4;
 
 /** State of a replica. Kept while it is a target or has open requests. */
 interface ReplicaRecord {
-  address: ReplicaAddress;
+  address: TargetReplica['address'];
   upstream: Upstream;
   isTarget: boolean;
   numOpen: number;
@@ -56,6 +55,7 @@ export class Balancer {
   readonly #prefixes: PrefixIndex;
   readonly #control: GatewayControl;
   readonly #times: UpstreamTimes;
+  readonly #allowsPrivate: boolean;
   readonly #nowMs: () => number;
   readonly #unsubscribe: () => void;
 
@@ -63,11 +63,16 @@ export class Balancer {
     targets: Targets,
     control: GatewayControl,
     times: UpstreamTimes,
-    { maxPrefixes, nowMs = () => performance.now() }: { maxPrefixes?: number; nowMs?: () => number } = {},
+    {
+      maxPrefixes,
+      allowsPrivate = false,
+      nowMs = () => performance.now(),
+    }: { maxPrefixes?: number; allowsPrivate?: boolean; nowMs?: () => number } = {},
   ) {
     this.#control = control;
     this.#times = times;
     this.#nowMs = nowMs;
+    this.#allowsPrivate = allowsPrivate;
     this.#prefixes = new PrefixIndex(maxPrefixes);
     const previous = new Map(targets.all().map((target) => [target.slug, allReplicas(target)]));
     this.#unsubscribe = targets.onChange((slug, target) => {
@@ -189,7 +194,7 @@ export class Balancer {
     if (known !== undefined) return this.#refresh(known, replica);
     const record: ReplicaRecord = {
       address: replica.address,
-      upstream: new Upstream(replica.address, this.#times),
+      upstream: new Upstream(replica.address, this.#times, this.#allowsPrivate),
       isTarget: true,
       numOpen: 0,
       openTokens: 0,
@@ -207,7 +212,7 @@ export class Balancer {
     if (record.address === address || isDeepStrictEqual(record.address, address)) return record;
     record.upstream.close();
     record.address = address;
-    record.upstream = new Upstream(address, this.#times);
+    record.upstream = new Upstream(address, this.#times, this.#allowsPrivate);
     return record;
   }
 

@@ -1,5 +1,7 @@
-import { connect, type Socket } from 'node:net';
-import type { ReplicaAddress } from '../driver/driver';
+import { connect, type OnReadOpts, type Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
+import type { TargetReplica } from './targets';
+import { urlConnect } from './upstreams/url-connect';
 import { ResponseBody } from './response-body';
 import { type ResponseHead, ResponseParser } from './response-parser';
 import { sendBody } from './request-body';
@@ -12,6 +14,8 @@ import { UpstreamError } from './upstream-error';
 const IDLE_CONNECTION_MS = 4_000;
 /** Safety margin below the keep-alive timeout that the replica announces. */
 const KEEP_ALIVE_MARGIN_MS = 1_000;
+/** A server elsewhere has this many times the limit to connect. */
+const REMOTE_FACTOR = 5;
 const READ_BYTES = 64 * 1024;
 /**
  * All connections share one read buffer and copy what they keep. Windows reads ahead, so there each has its own buffer.
@@ -40,6 +44,33 @@ interface Exchange {
   isSent: boolean;
 }
 
+export interface ConnectOptions {
+  connectTimeoutMs: number;
+  /** Whether the host of a URL may have an address that is not public. */
+  allowsPrivate: boolean;
+}
+
+/** Returns a socket, and the event after which requests can be sent. Throws UpstreamError. */
+function openSocket(
+  address: TargetReplica['address'],
+  allowsPrivate: boolean,
+  onread: OnReadOpts,
+): { socket: Socket; connected: 'connect' | 'secureConnect' } {
+  if (address.type === 'unix') return { socket: connect({ path: address.path, onread }), connected: 'connect' };
+  if (address.type === 'tcp') {
+    const { host, port } = address;
+    return { socket: connect({ host, port, noDelay: true, onread }), connected: 'connect' };
+  }
+  const { isTls, host, port, servername, lookup } = urlConnect(address, allowsPrivate);
+  const where = { host, port, lookup, noDelay: true, onread };
+  if (!isTls) return { socket: connect(where), connected: 'connect' };
+  // The request is sent after the certificate has been checked.
+  return {
+    socket: connectTls({ ...where, servername, ALPNProtocols: ['http/1.1'], rejectUnauthorized: true }),
+    connected: 'secureConnect',
+  };
+}
+
 /** A connection to a replica. Serves one request at a time. */
 export class Connection {
   readonly #owner: ConnectionOwner;
@@ -50,22 +81,20 @@ export class Connection {
   #exchange: Exchange | undefined;
   #idleTimer: NodeJS.Timeout | undefined;
 
-  constructor(address: ReplicaAddress, connectTimeoutMs: number, owner: ConnectionOwner) {
+  constructor(address: TargetReplica['address'], options: ConnectOptions, owner: ConnectionOwner) {
+    const { allowsPrivate } = options;
+    const connectTimeoutMs = options.connectTimeoutMs * (address.type === 'url' ? REMOTE_FACTOR : 1);
     this.#owner = owner;
-    const where =
-      address.type === 'unix' ? { path: address.path } : { host: address.host, port: address.port, noDelay: true };
-    const socket = (this.#socket = connect({
-      ...where,
-      onread: {
-        buffer: SHARED ?? Buffer.allocUnsafeSlow(READ_BYTES),
-        callback: (length, buffer) => this.#read((buffer as Buffer).subarray(0, length)),
-      },
-    }));
+    const { socket, connected } = openSocket(address, allowsPrivate, {
+      buffer: SHARED ?? Buffer.allocUnsafeSlow(READ_BYTES),
+      callback: (length, buffer) => this.#read((buffer as Buffer).subarray(0, length)),
+    });
+    this.#socket = socket;
     const timer = setTimeout(
       () => this.destroy(this.#failure('unreachable', `no connection within ${connectTimeoutMs} ms`)),
       connectTimeoutMs,
     );
-    socket.once('connect', () => {
+    socket.once(connected, () => {
       clearTimeout(timer);
       this.#connectedMs = performance.now();
     });

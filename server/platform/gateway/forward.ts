@@ -5,6 +5,7 @@ import {
   errorStyleOf,
   type Granted,
   header,
+  type Log,
   LOAD_HEADER,
   parseUsage,
   type RecordedReply,
@@ -31,6 +32,9 @@ import { ServedModels } from './served-models';
 import type { Target, Targets } from './targets';
 import type { UpstreamResponse } from './upstream';
 import { UpstreamError, type UpstreamFailure } from './upstream-error';
+import { GatheredBody } from './upstreams/gathered-body';
+import { UpstreamCall } from './upstreams/upstream-call';
+import { UpstreamHealth } from './upstreams/upstream-health';
 import { UsageComment, type UsageReader, UsageTail } from './usage-reader';
 import { asksForStream, KeepAliveComments, type KeepAliveTimes } from './keep-alive-comments';
 
@@ -50,6 +54,7 @@ export interface ForwardParts {
   trustedProxies: CidrList | undefined;
   /** Absent: requests cost nothing. */
   billing?: Billing | undefined;
+  log: Pick<Log, 'info'>;
 }
 
 /** One request to a deployment, and its outcome. */
@@ -98,6 +103,7 @@ export class Forwarder {
   readonly #parts: ForwardParts;
   readonly #served: ServedModels;
   readonly #bodies = new WholeBodies();
+  readonly #health = new UpstreamHealth();
   #numOpenStreams = 0;
 
   constructor(parts: ForwardParts) {
@@ -121,7 +127,7 @@ export class Forwarder {
     const body = await this.#bodyOf(call);
     // A long body of the API of all deployments is in `call.model`.
     const canRepeat = call.model === undefined ? body === undefined || Buffer.isBuffer(body) : body !== undefined;
-    const chain = chainOf(call, this.#parts.targets, canRepeat);
+    const chain = this.#health.usable(chainOf(call, this.#parts.targets, canRepeat));
     let begun: ReplyStream | undefined;
     const onBegun = (stream: ReplyStream): void => {
       begun = stream;
@@ -130,12 +136,13 @@ export class Forwarder {
       try {
         call.servedBy = target;
         const attempt = await this.#attempt(call, target, body, { isLast: i === chain.length - 1, begun, onBegun });
+        this.#health.report(target, attempt !== undefined);
         if (attempt === undefined) {
           await endCall(call, undefined);
           continue;
         }
         try {
-          await this.#relay(call, attempt.choice, attempt.response, begun);
+          await this.#relay(call, attempt, begun);
           await endCall(call, attempt.response.status);
         } finally {
           attempt.choice.close();
@@ -231,6 +238,7 @@ export class Forwarder {
       bodyBytes: Buffer.isBuffer(body) ? body.length : 0,
       prefix: () => (prefix ??= Buffer.isBuffer(body) ? prefixOf(body, target.deploymentId) : NO_PREFIX),
     };
+    let gathered: GatheredBody | undefined;
     let failed: { error: UpstreamError; except: string | undefined } | undefined;
     for (;;) {
       const current = failed === undefined ? target : (this.#parts.targets.find(target.slug) ?? target);
@@ -241,7 +249,7 @@ export class Forwarder {
       if (choice === undefined) throw asApiError(failed?.error);
       call.choice = choice;
       if (failed !== undefined) call.numRetries++;
-      const sent = { ...request, headers: withSecret(request.headers, choice.replica.secret) };
+      let sent: UpstreamRequest = { ...request, headers: withSecret(request.headers, choice.replica.secret) };
       try {
         if (this.#parts.billing !== undefined)
           call.bill ??= await this.#parts.billing.open(
@@ -249,14 +257,28 @@ export class Forwarder {
             Buffer.isBuffer(body) ? body : undefined,
             choice.replica.isBuiltin,
           );
-        if (model !== undefined)
+        const upstream = this.#upstreamCall(choice, call, signal);
+        const local = upstream?.local(target.name);
+        if (local !== undefined) return { choice, response: local };
+        if (upstream !== undefined)
+          sent = await upstream.prepare(
+            (gathered ??= new GatheredBody(() =>
+              limitedBody(request, model === undefined ? body : wholeOf(model), call.bill),
+            )),
+            {
+              requested: model?.requested,
+              // Names of models within a deployment are unknown to its fallbacks.
+              inner: target.deploymentId === call.target.deploymentId ? model?.inner : undefined,
+            },
+          );
+        else if (model !== undefined)
           sent.body = await this.#bodyFor(model, choice, target.deploymentId !== call.target.deploymentId);
         call.sentAtMs = sent.body === undefined || Buffer.isBuffer(sent.body) ? performance.now() : undefined;
         signal.throwIfAborted();
-        const limited = call.bill === undefined ? sent : call.bill.limit(sent, choice.replica.isBuiltin);
-        const response = await choice.upstream.send(limited, signal);
+        if (upstream === undefined && call.bill !== undefined) sent = call.bill.limit(sent, choice.replica.isBuiltin);
+        const response = await choice.upstream.send(sent, signal);
         call.connectMs = response.connectMs;
-        return { choice, response };
+        return { choice, ...(upstream === undefined ? { response } : await upstream.receive(response)) };
       } catch (error) {
         choice.close();
         if (!(error instanceof UpstreamError)) throw error;
@@ -268,6 +290,24 @@ export class Forwarder {
         failed = { error, except: isStale ? undefined : choice.replica.id };
       }
     }
+  }
+
+  /** Returns undefined for a replica of this service. */
+  #upstreamCall({ replica }: Choice, call: Call, signal: AbortSignal): UpstreamCall | undefined {
+    const { upstream } = replica;
+    if (upstream === undefined) return undefined;
+    const { idleTimeoutMs } = this.#parts.times;
+    const { request, requestId, address } = call;
+    const { log } = this.#parts;
+    return new UpstreamCall({
+      replica: { ...replica, upstream },
+      request,
+      path: address.path,
+      requestId,
+      signal,
+      idleTimeoutMs,
+      log,
+    });
   }
 
   /** Returns the body with a name that the replica knows. */
@@ -297,15 +337,14 @@ export class Forwarder {
 
   async #relay(
     call: Call,
-    { replica }: Choice,
-    { status, rawHeaders: raw, body }: UpstreamResponse,
+    { choice: { replica }, response: { status, rawHeaders: raw, body }, reader }: Exchanged,
     begun: ReplyStream | undefined,
   ): Promise<void> {
     const { reply, address, request } = call;
     const contentType = rawHeader(raw, 'content-type') ?? '';
     const load = replica.isBuiltin ? rawHeader(raw, LOAD_HEADER) : undefined;
     if (load !== undefined) this.#parts.balancer.report(replica.id, load);
-    const usage = usageReader(replica.isBuiltin, contentType, raw);
+    const usage = replica.upstream === undefined ? usageReader(replica.isBuiltin, contentType, raw) : reader;
     const onFirstByte = () => {
       call.firstByteAtMs ??= performance.now();
     };
@@ -327,7 +366,7 @@ export class Forwarder {
         begun,
         onFirstByte,
       });
-      call.wasCut = end === 'cut';
+      call.wasCut = end === 'cut' || usage?.hasFailed === true;
       if (call.wasCut) call.failures.push('cut');
       if (stream !== undefined)
         endStream(stream, end, {
@@ -354,6 +393,21 @@ export class Forwarder {
 interface Exchanged {
   choice: Choice;
   response: UpstreamResponse;
+  /** Of an upstream: reads and rewrites its response. */
+  reader?: UsageReader | undefined;
+}
+
+function wholeOf({ requested, body }: RequestedModel): UpstreamRequest['body'] {
+  return body.whole ?? body.withModel(requested);
+}
+
+/** Returns a body for an upstream. Its limit is set before the body is converted. */
+function limitedBody(
+  request: UpstreamRequest,
+  body: UpstreamRequest['body'],
+  bill: Bill | undefined,
+): UpstreamRequest['body'] {
+  return bill === undefined ? body : bill.limit({ ...request, body }, false).body;
 }
 
 function billedCall(

@@ -72,6 +72,8 @@ export interface GatewayOptions {
   /** Networks of proxies whose `X-Forwarded-*` headers are trusted. */
   trustedProxies?: readonly string[];
   times?: Partial<GatewayTimes>;
+  /** Allows upstreams at private addresses. */
+  allowsPrivateUpstreams?: boolean;
   /** Chooses the requests of a canary. Default `Math.random`. */
   random?: () => number;
   /** Logs each request at level info instead of debug. */
@@ -146,7 +148,7 @@ export class Gateway {
         ? undefined
         : CidrList.parse('--trusted-proxy', trustedProxies);
     this.#models = new ModelApi({ targets, storage });
-    this.#balancer = new Balancer(targets, control, times);
+    this.#balancer = new Balancer(targets, control, times, { allowsPrivate: options.allowsPrivateUpstreams ?? false });
     this.#coldStarts = new ColdStartQueue(targets, control);
     this.#forwarder = new Forwarder({
       targets,
@@ -156,6 +158,7 @@ export class Gateway {
       scheme,
       trustedProxies: this.#trustedProxies,
       billing: options.billing,
+      log: options.log,
     });
   }
 
@@ -254,8 +257,13 @@ export class Gateway {
     if (address !== undefined) state.style = errorStyleOf(address.path);
     if (address === undefined || target === undefined || target.state === 'deleting') throw notFound();
     state.target = target;
+    // An upstream gets no preflights.
+    if (
+      isPreflight(request) &&
+      (target.accessControl || target.replicas.some(({ upstream }) => upstream !== undefined))
+    )
+      return recorded.send(204, this.#cors.headers(request), '');
     if (target.accessControl) {
-      if (isPreflight(request)) return recorded.send(204, this.#cors.headers(request), '');
       const checked = isAnthropicPath(address.path) ? { ...request, headers: withBearerKey(request.headers) } : request;
       const checking = state.access.check(checked, { id: target.deploymentId, ownerId: target.ownerId });
       state.grant = admit(checking instanceof Promise ? await checking : checking);

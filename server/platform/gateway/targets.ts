@@ -1,4 +1,6 @@
 import type { ReplicaAddress } from '../driver/driver';
+import type { UrlAddress } from './upstreams/url-connect';
+import type { UpstreamInterface } from './upstreams/interfaces';
 import type { DeploymentState } from '../deployments/deployment-state';
 
 /** The gateway's view of a deployment or training container. Immutable: each change creates a new object. */
@@ -38,10 +40,21 @@ export interface Target {
 
 export interface TargetReplica {
   readonly id: string;
-  readonly address: ReplicaAddress;
+  readonly address: ReplicaAddress | UrlAddress;
   readonly secret: string;
   /** The built-in runtime reports its load, its cached blocks and the token usage of each request. */
   readonly isBuiltin: boolean;
+  /** Set if it is a server elsewhere. */
+  readonly upstream?: UpstreamSettings;
+}
+
+/** A server elsewhere that a deployment forwards to. */
+export interface UpstreamSettings {
+  /** The base URL, without a trailing slash. */
+  readonly url: string;
+  /** The only model that requests get. null: the one that the request names. */
+  readonly model: string | null;
+  readonly interfaces: readonly UpstreamInterface[];
 }
 
 /** What the `model` of a request names. */

@@ -1,4 +1,4 @@
-import type { ReplicaAddress } from '../driver/driver';
+import type { TargetReplica } from './targets';
 import type { ResponseBody } from './response-body';
 import { Connection } from './connection';
 import { requestHead, type UpstreamRequest } from './request-head';
@@ -24,13 +24,16 @@ export interface UpstreamResponse {
 
 /** A replica, with a pool of kept-alive connections. */
 export class Upstream {
-  readonly #address: ReplicaAddress;
+  readonly #address: TargetReplica['address'];
   readonly #times: UpstreamTimes;
+  readonly #allowsPrivate: boolean;
   readonly #all = new Set<Connection>();
   /** Used as a stack: the most recently used connection is reused first. */
   readonly #idle: Connection[] = [];
 
-  constructor(address: ReplicaAddress, times: UpstreamTimes) {
+  /** @param allowsPrivate Whether the host of a URL may have an address that is not public. */
+  constructor(address: TargetReplica['address'], times: UpstreamTimes, allowsPrivate = false) {
+    this.#allowsPrivate = allowsPrivate;
     this.#address = address;
     this.#times = times;
   }
@@ -71,17 +74,22 @@ export class Upstream {
   }
 
   #connect(): Connection {
-    const connection = new Connection(this.#address, this.#times.connectTimeoutMs, {
-      onIdle: (idle) => {
-        if (this.#idle.length < MAX_IDLE_CONNECTIONS) this.#idle.push(idle);
-        else idle.destroy(new UpstreamError('reset', true, false, 'too many idle connections'));
+    const { connectTimeoutMs } = this.#times;
+    const connection = new Connection(
+      this.#address,
+      { connectTimeoutMs, allowsPrivate: this.#allowsPrivate },
+      {
+        onIdle: (idle) => {
+          if (this.#idle.length < MAX_IDLE_CONNECTIONS) this.#idle.push(idle);
+          else idle.destroy(new UpstreamError('reset', true, false, 'too many idle connections'));
+        },
+        onClose: (closed) => {
+          this.#all.delete(closed);
+          const index = this.#idle.indexOf(closed);
+          if (index >= 0) this.#idle.splice(index, 1);
+        },
       },
-      onClose: (closed) => {
-        this.#all.delete(closed);
-        const index = this.#idle.indexOf(closed);
-        if (index >= 0) this.#idle.splice(index, 1);
-      },
-    });
+    );
     this.#all.add(connection);
     return connection;
   }

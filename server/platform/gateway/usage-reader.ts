@@ -8,6 +8,8 @@ export interface UsageReader {
   finish(): Buffer;
   /** Available after `finish`. */
   readonly usage: ReplicaUsage | undefined;
+  /** The response reported an error after its start, or broke off. */
+  readonly hasFailed?: boolean;
 }
 
 const EMPTY: Buffer = Buffer.alloc(0);
@@ -148,7 +150,7 @@ function asJson(text: string | undefined): unknown {
 }
 
 /** Reads the usage of chat completions, of responses (`input_tokens_details`) and of Anthropic's messages. */
-function usageOf(usage: WireUsage): ReplicaUsage | undefined {
+export function usageOf(usage: WireUsage): ReplicaUsage | undefined {
   const {
     total_tokens: totalTokens,
     input_tokens: inputTokens = totalTokens,

@@ -2,7 +2,7 @@ import http from 'node:http';
 import https from 'node:https';
 import { isIP } from 'node:net';
 import { CidrList } from 'capstan/internal';
-import { type Address, type Resolve, resolveByDns } from '../webhooks/endpoint';
+import { type Address, type Resolve, resolveByDns } from '../outbound/endpoint';
 
 export interface ProviderRequest {
   method: string;

@@ -11,6 +11,7 @@ import {
 import { ROUTING } from '../deployments/routing-schema';
 import { SERVICE } from './migrations';
 import type { ServiceDb, ServiceTx } from './schema';
+import { UPSTREAMS } from '../upstreams/upstream-schema';
 import { USAGE } from '../usage/usage-migrations';
 import { MONEY } from '../money/money-schema';
 import { CANARY } from '../canary/canary-schema';
@@ -39,6 +40,7 @@ export const SERVICE_COMPONENTS: readonly Component[] = [
   SIGN_IN,
   CANARY,
   MONEY,
+  UPSTREAMS,
 ];
 
 /** Opens the database and runs the pending migrations of access and of the service. */

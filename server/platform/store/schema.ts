@@ -2,6 +2,7 @@ import type { Kysely, Transaction } from 'kysely';
 import type { AccessTables, MemberRole } from 'capstan/internal';
 import type { Quotas } from '../accounts/quota-columns';
 import type { RoutingTables } from '../deployments/routing-schema';
+import type { UpstreamTables } from '../upstreams/upstream-schema';
 import type { DeploymentTables } from './deployment-schema';
 import type { CanaryTables } from '../canary/canary-schema';
 import type { SignInTables } from '../sign-in/sign-in-schema';
@@ -10,7 +11,15 @@ import type { WebhookTables } from '../webhooks/webhook-schema';
 
 /** The tables of access and of the service. Times are UTC milliseconds, flags are 0 and 1. */
 export interface ServiceTables
-  extends AccessTables, CanaryTables, DeploymentTables, MoneyTables, RoutingTables, SignInTables, WebhookTables {
+  extends
+    AccessTables,
+    CanaryTables,
+    DeploymentTables,
+    MoneyTables,
+    RoutingTables,
+    SignInTables,
+    UpstreamTables,
+    WebhookTables {
   accounts: AccountRow;
   /** Failed sign-ins for the audit. A slot is a user id, or one slot for all unknown addresses. */
   sign_in_failures: { slot: string; since: number; failures: number };

@@ -77,6 +77,7 @@ import { type Lease, type LeaseTerm, readLease, releaseLease, renewLease, takeLe
 import { readCapacity } from '../deployments/capacity';
 import type { StoreContext } from './store-context';
 import { activateVersion, createVersion, deleteVersion, type NewVersion } from '../deployments/versions';
+import { listUpstreamVersions } from '../upstreams/upstream-versions';
 import type { Intent } from '../control/intents';
 import type { Activity, ControlPolicy, Observation } from '../control/records';
 import type { DriverCapacity } from '../driver/driver';
@@ -154,6 +155,7 @@ export function deploymentMethods(context: StoreContext) {
     /** Returns before its replicas have stopped. */
     discardDeployment: (actor: ServiceActor, id: string, ifRev?: number) => deleteDeployment(context, actor, id, ifRev),
 
+    listUpstreamVersions: (actor: ServiceActor, id: string) => listUpstreamVersions(context, actor, id),
     pageVersions: async (actor: ServiceActor, id: string, paging: { after?: number; limit: number }) => {
       await demandRead(actor, id);
       return pageVersions(db, id, paging);

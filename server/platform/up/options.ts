@@ -44,6 +44,8 @@ export interface UpOptions {
   batches: BatchLimits;
   /** 0 bytes: no responses are stored. */
   storedResponses: StoreLimits;
+  /** Allows upstreams at private addresses. */
+  allowPrivateUpstreams: boolean;
   bootstrapEmail: string | undefined;
   bootstrapPasswordFile: string | undefined;
   /** The file of `--config`. */
@@ -80,6 +82,7 @@ export function defaultUpOptions(env: NodeJS.ProcessEnv): UpOptions {
     allowPrivateWebhooks: false,
     batches: { ...DEFAULT_BATCH_LIMITS },
     storedResponses: { ...DEFAULT_RESPONSE_LIMITS },
+    allowPrivateUpstreams: false,
     bootstrapEmail: undefined,
     bootstrapPasswordFile: undefined,
     configFile: undefined,

@@ -41,7 +41,8 @@ export class ServiceMetrics {
       help: 'Ready replicas',
       registers,
       collect() {
-        this.set(targets.deployments().reduce((sum, target) => sum + allReplicas(target).length, 0));
+        const replicas = targets.deployments().flatMap((target) => allReplicas(target));
+        this.set(replicas.filter(({ upstream }) => upstream === undefined).length);
       },
     });
     collectDefaultMetrics({ register: this.registry, eventLoopMonitoringPrecision: EVENT_LOOP_RESOLUTION_MS });

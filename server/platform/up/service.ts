@@ -51,6 +51,7 @@ import { leaseForMigration } from './migration-lease';
 import type { UpOptions } from './options';
 import { refusePlugAndPlay } from './plug-and-play';
 import { ServiceMetrics } from './service-metrics';
+import { resolveByDns, resolveEndpoint } from '../outbound/endpoint';
 import { startupText } from './startup-text';
 import { ProviderSignIn } from '../sign-in/provider-sign-in';
 import { WebhookSender } from '../webhooks/webhook-sender';
@@ -248,6 +249,7 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
     billing: money,
     trustedProxies,
     logsRequests,
+    allowsPrivateUpstreams: options.allowPrivateUpstreams,
     scheme: addresses.serving.startsWith('https:') ? 'https' : 'http',
     ...(servingDomain === undefined ? {} : { domain: servingDomain }),
     onEnd: (record) => {
@@ -275,6 +277,14 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
       money,
       dataRoots,
       webhooks,
+      checkUpstream: async (url) => {
+        await resolveEndpoint(url, {
+          resolve: resolveByDns,
+          allowsPrivate: options.allowPrivateUpstreams,
+          param: 'upstream.url',
+          flag: '--allow-private-upstreams',
+        });
+      },
       providers,
       serving: {
         targets,

@@ -1,7 +1,7 @@
 import http from 'node:http';
 import https from 'node:https';
 import type { LookupFunction } from 'node:net';
-import type { Endpoint } from './endpoint';
+import type { Endpoint } from '../outbound/endpoint';
 
 /** Response bytes that are read and discarded before the connection is closed. Only the status counts. */
 const MAX_RESPONSE_BYTES = 64 * 1024;

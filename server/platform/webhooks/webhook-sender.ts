@@ -3,7 +3,7 @@ import { SYSTEM_CLOCK, type Clock } from '../control/clock';
 import type { WebhookAttempt, WebhookMessage } from './webhook-queue';
 import { ServiceError } from '../store/errors';
 import type { WebhookStore } from '../store/store-webhooks';
-import { type Resolve, resolveByDns, resolveEndpoint } from './endpoint';
+import { type Resolve, resolveByDns, resolveEndpoint } from '../outbound/endpoint';
 import { post } from './post';
 import { signatureHeaders } from './sign';
 

@@ -60,7 +60,10 @@ export const ROUTES: readonly ApiRoute[] = [
     body: NewDeployment,
     responses: { 202: Deployment },
     problems: ['not_found', 'conflict', 'quota_exceeded'],
-    handle: async (call) => accepted(call, (await call.context.store.createDeployment(call.actor, call.body)).id),
+    handle: async (call) => {
+      await checkUpstream(call);
+      return accepted(call, (await call.context.store.createDeployment(call.actor, call.body)).id);
+    },
   }),
   defineRoute({
     method: 'GET',
@@ -77,7 +80,8 @@ export const ROUTES: readonly ApiRoute[] = [
   defineRoute({
     method: 'PATCH',
     path: `${PATH}/{id}`,
-    summary: 'Update the name, the aliases, the fallbacks, the scale or the roll-out strategy of a deployment',
+    summary:
+      'Update the name, the aliases, the fallbacks, the upstream, the scale or the roll-out strategy of a deployment',
     tag: TAG,
     auth: 'any',
     body: DeploymentEdit,
@@ -91,6 +95,9 @@ export const ROUTES: readonly ApiRoute[] = [
         body,
         ifMatch,
       } = call;
+      // Who may not change the deployment learns nothing about hosts.
+      if (body.upstream !== undefined) await context.store.demandDeployment(actor, id, 'deployment.change');
+      await checkUpstream(call);
       await context.store.editDeployment(actor, id, body, ifMatch);
       return { status: 200, body: await settled(call, id) };
     },
@@ -175,6 +182,12 @@ function command(verb: string, intent: Intent, summary: string): ApiRoute[] {
       },
     }),
   ];
+}
+
+/** The gateway checks the address again at each connection. Here a user learns early that it is refused. */
+async function checkUpstream({ context, body }: Pick<ApiCall, 'context'> & { body: DeploymentEdit }): Promise<void> {
+  const url = body.upstream?.url;
+  if (url !== undefined) await context.checkUpstream?.(url);
 }
 
 type Call = Pick<ApiCall, 'context' | 'actor'>;

@@ -10,7 +10,7 @@ import { apiRoutes } from '../../../../server/platform/api/routes';
 import type { HttpReply, HttpRequest } from '../../../../server/http/transport';
 import type { Log } from '../../../../server/base/log';
 import { openServiceStore, type ServiceStore } from '../../../../server/platform/store/store';
-import { type Resolve, resolveByDns } from '../../../../server/platform/webhooks/endpoint';
+import { type Resolve, resolveByDns } from '../../../../server/platform/outbound/endpoint';
 import { WebhookSender } from '../../../../server/platform/webhooks/webhook-sender';
 import { fakeClock, makeFolder, removeFolders } from '../../access/support';
 import { machine } from '../support';

@@ -26,6 +26,7 @@ import {
   SESSIONS,
   SOURCES,
   TOKENS,
+  UPSTREAM_VERSIONS,
   VERSIONS,
   WEBHOOKS,
 } from './fixtures';
@@ -343,7 +344,8 @@ export class FakeService {
       const deployment = this.deployments.find((candidate) => candidate.id === params[0])!;
       if (ifMatch !== `"${deployment.rev}"`)
         return [412, { status: 412, code: 'stale', detail: 'changed by another user', errors: [] }];
-      return Object.assign(deployment, body, { rev: deployment.rev + 1 });
+      const upstream = body.upstream === undefined ? {} : { upstream: { ...deployment.upstream, ...body.upstream } };
+      return Object.assign(deployment, body, upstream, { rev: deployment.rev + 1 });
     },
     'DELETE /deployments/*': ({ params }) => {
       this.deployments = this.deployments.filter((deployment) => deployment.id !== params[0]);
@@ -356,6 +358,7 @@ export class FakeService {
     'GET /deployments/*/canary': ({ params }) => ({ canary: params[0] === DEPLOYMENTS[0].id ? this.canary : null }),
     'POST /deployments/*/canary/promote': () => [202, Object.assign(this.canary, { state: 'promoting' })],
     'POST /deployments/*/canary/rollback': () => [202, Object.assign(this.canary, { state: 'rolled_back' })],
+    'GET /deployments/*/upstream-versions': () => ({ data: UPSTREAM_VERSIONS }),
     'GET /deployments/*/versions': ({ params }) => this.#page(VERSIONS[params[0]] ?? []),
     'GET /deployments/*/versions/*': ({ params }) =>
       VERSIONS[params[0]]?.find(({ number }) => String(number) === params[1]) ?? [

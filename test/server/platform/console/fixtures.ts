@@ -23,6 +23,7 @@ import type {
   RuntimeOptions,
   Session,
   Token,
+  UpstreamVersion,
   Version,
   VersionSpec,
   Webhook,
@@ -267,6 +268,7 @@ function deployment(number: number, name: string, part: Partial<Deployment> = {}
     aliases: [],
     fallbacks: [],
     fallback_after_s: null,
+    upstream: null,
     owner: SELF,
     state: 'running',
     reason: null,
@@ -314,6 +316,39 @@ export const DEPLOYMENTS: Deployment[] = [
   }),
   deployment(6, 'Night batch', { state: 'paused', ready_replicas: 0 }),
   deployment(7, HOSTILE.replace(/[\u001b\u202e].*/, ''), { state: 'updating', target_version: 2 }),
+  deployment(8, 'Cloud provider', {
+    access_control: true,
+    active_version: null,
+    ready_replicas: 0,
+    upstream: {
+      version: 2,
+      url: 'https://api.example.com/v1',
+      model: 'large',
+      interfaces: ['chat', 'responses'],
+      has_secret: true,
+    },
+  }),
+];
+
+export const UPSTREAM_VERSIONS: UpstreamVersion[] = [
+  {
+    version: 2,
+    url: 'https://api.example.com/v1',
+    model: 'large',
+    interfaces: ['chat', 'responses'],
+    has_secret: true,
+    created_at: at(2),
+    created_by: SELF.id,
+  },
+  {
+    version: 1,
+    url: 'https://eu.api.example.com/openai/v1',
+    model: null,
+    interfaces: ['chat'],
+    has_secret: false,
+    created_at: at(9),
+    created_by: SELF.id,
+  },
 ];
 
 function version(deploymentNumber: number, number: number, part: Partial<Version> = {}): Version {
@@ -365,7 +400,8 @@ export const VERSIONS: Record<string, Version[]> = {
     version(7, 1),
   ],
 };
-for (const { id: deploymentId } of DEPLOYMENTS) VERSIONS[deploymentId] ??= [version(Number(deploymentId.slice(4)), 1)];
+for (const { id: deploymentId, upstream } of DEPLOYMENTS)
+  VERSIONS[deploymentId] ??= upstream === null ? [version(Number(deploymentId.slice(4)), 1)] : [];
 
 const CONTAINER_SPEC = {
   image_id: IMAGES[0].id,

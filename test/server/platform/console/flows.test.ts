@@ -427,6 +427,47 @@ inBrowser(`the console in ${browserPath ?? 'Chromium (none found: set CHROMIUM_P
     await tab.close();
   });
 
+  test('deploys, changes and restores a server elsewhere', async () => {
+    const tab = await browser.open();
+    const { page, service } = tab;
+    const sent = (method: string) => service.calls.filter((call) => call.method === method).at(-1)!;
+    await tab.goto('/deployments/new');
+    await page.getByLabel('Name', { exact: true }).fill('cloud');
+    await page.getByRole('radio', { name: /Elsewhere/ }).check();
+    await page.getByRole('button', { name: 'Deploy', exact: true }).click();
+    await page.getByText('Enter a URL that begins with https:// or http://').waitFor();
+    await page.getByLabel('Base URL').fill('https://api.example.com/v1');
+    await page.getByLabel('Key for that server').fill('sk-provider');
+    await page.getByRole('checkbox', { name: /Messages/ }).check();
+    await page.getByRole('checkbox', { name: /Chat completions/ }).uncheck();
+    await tab.picture('deploy-upstream');
+    expect(await tab.axeFaults()).toEqual([]);
+    await page.getByRole('button', { name: 'Deploy', exact: true }).click();
+    await page.getByRole('heading', { level: 1, name: 'Starting up' }).waitFor();
+    expect(sent('POST').body).toMatchObject({
+      name: 'cloud',
+      access_control: true,
+      upstream: { url: 'https://api.example.com/v1', secret: 'sk-provider', model: null, interfaces: ['messages'] },
+    });
+    expect(sent('POST').body.compute).toBeUndefined();
+
+    await tab.goto(`/deployments/${id('dep', 8)}/settings`);
+    await page.getByText('A key is stored. Leave this empty to keep it.').waitFor();
+    await page.getByLabel('Model', { exact: false }).first().fill('larger');
+    await page.getByRole('button', { name: 'Save upstream' }).click();
+    await page.getByText('Saved').first().waitFor();
+    expect(sent('PATCH').body).toEqual({
+      upstream: { url: 'https://api.example.com/v1', model: 'larger', interfaces: ['chat', 'responses'] },
+    });
+
+    await tab.goto(`/deployments/${id('dep', 8)}/versions`);
+    await page.getByRole('button', { name: 'Restore version 1' }).click();
+    await page.getByText('Saved').first().waitFor();
+    expect(sent('PATCH').body).toEqual({ upstream: { version: 1 } });
+    expect(tab.problems).toEqual([]);
+    await tab.close();
+  });
+
   test('edits a start script in the code editor', async () => {
     const tab = await browser.open();
     const { page, service } = tab;

@@ -1,8 +1,8 @@
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { type Address, parseEndpointUrl, resolveEndpoint } from '../../../../server/platform/webhooks/endpoint';
+import { type Address, parseEndpointUrl, resolveEndpoint } from '../../../../server/platform/outbound/endpoint';
 import { post } from '../../../../server/platform/webhooks/post';
-import { isPublicAddress } from '../../../../server/platform/webhooks/public-address';
+import { isPublicAddress } from '../../../../server/platform/outbound/public-address';
 
 const PUBLIC: Address = { address: '93.184.215.14', family: 4 };
 const answering =

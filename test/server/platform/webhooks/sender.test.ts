@@ -6,7 +6,7 @@ import type { ServiceActor } from '../../../../server/platform/accounts/actor';
 import { openServiceDatabase } from '../../../../server/platform/store/change';
 import { openServiceStore, type ServiceStore } from '../../../../server/platform/store/store';
 import { FAILING_MS, MAX_ATTEMPTS, MAX_WAITING } from '../../../../server/platform/webhooks/webhook-queue';
-import type { Address } from '../../../../server/platform/webhooks/endpoint';
+import type { Address } from '../../../../server/platform/outbound/endpoint';
 import { WebhookSender } from '../../../../server/platform/webhooks/webhook-sender';
 import { overBackends } from '../../access/support';
 import { actorOf, annOf, FakeClock, machine, SECRET_KEY, withAnn } from '../support';

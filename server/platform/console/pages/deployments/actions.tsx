@@ -24,6 +24,7 @@ export function DeploymentActions({
   onChange: (deployment: Deployment | undefined) => void;
 }) {
   const [asked, setAsked] = useState<'stop' | 'delete' | null>(null);
+  const hasReplicas = of.upstream === null;
   const can = commandsOf(of.state);
   const command = useAction(async (name: Command) => {
     onChange(await call<Deployment | undefined>('POST', `/deployments/${of.id}/${name}`));
@@ -60,7 +61,7 @@ export function DeploymentActions({
           {t('command.wake')}
         </Button>
       )}
-      {of.state !== 'deleting' && (
+      {of.state !== 'deleting' && hasReplicas && (
         <LinkButton href={`/deployments/${of.id}/versions/new`} icon="plus">
           {t('versions.create')}
         </LinkButton>
@@ -68,12 +69,14 @@ export function DeploymentActions({
       <Menu
         label={t('field.actions')}
         items={[
-          can.restart && { label: t('command.restart'), icon: 'restart', onSelect: () => runNow('restart') },
-          can.scaleToZero && {
-            label: t('command.scale-to-zero'),
-            icon: 'sleep',
-            onSelect: () => runNow('scale-to-zero'),
-          },
+          hasReplicas &&
+            can.restart && { label: t('command.restart'), icon: 'restart', onSelect: () => runNow('restart') },
+          hasReplicas &&
+            can.scaleToZero && {
+              label: t('command.scale-to-zero'),
+              icon: 'sleep',
+              onSelect: () => runNow('scale-to-zero'),
+            },
           can.stop && { label: t('command.stop'), icon: 'stop', onSelect: () => setAsked('stop') },
           'line',
           {

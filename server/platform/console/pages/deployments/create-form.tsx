@@ -8,12 +8,17 @@ import { navigate } from '../../router/location';
 import { type SpecDraft, problemsOf, toRequest } from '../../spec/draft';
 import { OwnerField } from '../../spec/owner-field';
 import { SpecForm, type SpecChoices } from '../../spec/spec-form';
+import { EMPTY_UPSTREAM, isUpstream, toUpstream } from '../../spec/upstream-draft';
+import { UpstreamFields } from '../../spec/upstream-fields';
 import { Button } from '../../ui/button';
-import { Switch, TextField } from '../../ui/field';
+import { Choices, Switch, TextField } from '../../ui/field';
 import { Card } from '../../ui/page';
 import { Banner, ProblemBanner } from '../../ui/state';
 import { DEFAULT_SCALE, isScale, toScale } from '../../format/scale';
 import { ScaleFields } from './scale-fields';
+
+/** Where a deployment runs. */
+const PLACES = ['here', 'elsewhere'] as const;
 
 /** Creates a deployment and opens its page, which shows the progress. */
 export function CreateForm({
@@ -38,14 +43,18 @@ export function CreateForm({
   const [isRestricted, setRestricted] = useState(false);
   const [draft, setDraft] = useState(start);
   const [scale, setScale] = useState(DEFAULT_SCALE);
+  const [place, setPlace] = useState<(typeof PLACES)[number]>('here');
+  const [upstream, setUpstream] = useState(EMPTY_UPSTREAM);
   const [isSubmitted, setSubmitted] = useState(false);
-  const problems = problemsOf(draft, isInherited ? start : undefined);
+  const isElsewhere = place === 'elsewhere';
+  const problems = isElsewhere ? {} : problemsOf(draft, isInherited ? start : undefined);
   const action = useAction(async () => {
     const body: NewDeployment = {
       name: name.trim(),
       access_control: isRestricted,
-      ...toScale(scale),
-      ...toRequest(draft, isInherited ? start : undefined),
+      ...(isElsewhere
+        ? { upstream: toUpstream(upstream) }
+        : { ...toScale(scale), ...toRequest(draft, isInherited ? start : undefined) }),
       ...(isInherited ? {} : { owner }),
     };
     const { id } = await call<Deployment>('POST', path, { body });
@@ -54,7 +63,8 @@ export function CreateForm({
   const submit = (event: Event) => {
     event.preventDefault();
     setSubmitted(true);
-    if (name.trim() !== '' && Object.keys(problems).length === 0 && isScale(scale)) void action.run();
+    const isComplete = isElsewhere ? isUpstream(upstream) : Object.keys(problems).length === 0 && isScale(scale);
+    if (name.trim() !== '' && isComplete) void action.run();
   };
   return (
     <form class="stack" noValidate onSubmit={submit}>
@@ -89,10 +99,42 @@ export function CreateForm({
           </div>
         </div>
       </Card>
-      <SpecForm draft={draft} onChange={setDraft} problems={isSubmitted ? problems : {}} choices={choices} />
-      <Card title={t('scale.title')} note={t('scale.note')}>
-        <ScaleFields value={scale} onChange={setScale} />
-      </Card>
+      {!isInherited && (
+        <Card title={t('upstream.place')}>
+          <Choices
+            legend={t('upstream.place')}
+            value={place}
+            onChange={(next) => {
+              setPlace(next);
+              // An open deployment with the key of a provider would spend the owner's money for everybody.
+              if (next === 'elsewhere') setRestricted(true);
+            }}
+            options={PLACES.map((value) => ({
+              value,
+              label: t(`upstream.place.${value}`),
+              hint: t(`upstream.place.${value}.hint`),
+            }))}
+          />
+        </Card>
+      )}
+      {isElsewhere ? (
+        <Card title={t('upstream.title')}>
+          <UpstreamFields
+            draft={upstream}
+            onChange={setUpstream}
+            hasSecret={false}
+            isChecked={isSubmitted}
+            problem={action.problem}
+          />
+        </Card>
+      ) : (
+        <>
+          <SpecForm draft={draft} onChange={setDraft} problems={isSubmitted ? problems : {}} choices={choices} />
+          <Card title={t('scale.title')} note={t('scale.note')}>
+            <ScaleFields value={scale} onChange={setScale} />
+          </Card>
+        </>
+      )}
       <ProblemBanner problem={action.problem} />
       <div class="form-foot">
         {isSubmitted && Object.keys(problems).length > 0 && (

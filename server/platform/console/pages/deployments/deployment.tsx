@@ -16,6 +16,7 @@ import { useLiveDeployment } from './live';
 import { MetricsTab } from './metrics';
 import { OverviewTab } from './overview';
 import { SettingsTab } from './settings';
+import { UpstreamVersions } from './upstream-versions';
 import { VersionsTab } from './versions';
 
 /** The tools of this tab are in a chunk that is loaded when it is first opened. */
@@ -79,7 +80,12 @@ export function DeploymentPage({ id, tab = '' }: { id: string; tab?: string }) {
         {(shown) => (
           <>
             {tab === '' && <OverviewTab of={shown} versions={versions} onChange={() => change(undefined)} />}
-            {tab === 'versions' && <VersionsTab of={shown} versions={versions} onChange={change} />}
+            {tab === 'versions' &&
+              (shown.upstream === null ? (
+                <VersionsTab of={shown} versions={versions} onChange={change} />
+              ) : (
+                <UpstreamVersions of={shown} onChange={change} />
+              ))}
             {tab === 'metrics' && <MetricsTab of={shown} />}
             {tab === 'access' && <AccessTab of={shown} onChange={deployment.set} onReload={deployment.reload} />}
             {tab === 'test' && <TestTab of={shown} versions={versions} />}

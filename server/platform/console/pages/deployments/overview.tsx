@@ -58,7 +58,12 @@ export function OverviewTab({
         <Card title={t('deployment.about')}>
           <Facts
             of={[
-              [
+              of.upstream !== null && [
+                t('upstream.title'),
+                <code class="small isolate">{neutralise(of.upstream.url)}</code>,
+              ],
+              of.upstream !== null && [t('deployments.version'), `v${of.upstream.version}`],
+              of.upstream === null && [
                 t('deployments.version'),
                 of.active_version === null ? (
                   '–'
@@ -71,7 +76,7 @@ export function OverviewTab({
                   t('deployment.target'),
                   <a href={`${base}/versions/${of.target_version}`}>v{of.target_version}</a>,
                 ],
-              [
+              of.upstream === null && [
                 t('deployments.replicas'),
                 t('deployment.replicasReady', { ready: of.ready_replicas, max: of.max_replicas }),
               ],
@@ -154,7 +159,7 @@ function UrlCard({ of, version }: { of: Deployment; version: Version | undefined
           <CodeBlock
             text={snippet(language, {
               url: isApi ? of.api_url : of.url,
-              model: isApi ? of.name : modelName(version?.spec.runtime),
+              model: isApi || of.upstream !== null ? of.name : modelName(version?.spec.runtime),
               task: version?.spec.runtime.task ?? 'generate',
               isRestricted: needsKey,
             })}

@@ -13,6 +13,7 @@ import { toast } from '../../ui/toast';
 import { isScale, scaleOf, toScale } from '../../format/scale';
 import { ScaleFields } from './scale-fields';
 import { StrategyChoices } from './strategy-choices';
+import { UpstreamSettings } from './upstream-settings';
 
 /** One name a line. */
 function linesOf(text: string): string[] {
@@ -63,9 +64,8 @@ export function SettingsTab({
       ...(sameLines(aliases, of.aliases) ? {} : { aliases: linesOf(aliases) }),
       ...(sameLines(fallbacks, of.fallbacks) ? {} : { fallbacks: linesOf(fallbacks) }),
       fallback_after_s: after.trim() === '' ? null : Number(after),
-      strategy,
-      prefix_cache_scope: scope,
-      ...toScale(scale),
+      // A deployment that forwards to an upstream has no replicas.
+      ...(of.upstream === null ? { strategy, prefix_cache_scope: scope, ...toScale(scale) } : {}),
     };
     const next = await call<Deployment>('PATCH', `/deployments/${of.id}`, { body, ifMatch: rev });
     onChange(next);
@@ -89,7 +89,7 @@ export function SettingsTab({
     event.preventDefault();
     if (name.trim() !== '' && isScale(scale) && isSeconds(after)) void action.run();
   };
-  return (
+  const form = (
     <form class="stack page-narrow" noValidate onSubmit={submit}>
       <Card title={t('settings.general')}>
         <TextField
@@ -109,9 +109,11 @@ export function SettingsTab({
           isOptional
         />
       </Card>
-      <Card title={t('scale.title')} note={t('scale.note')}>
-        <ScaleFields value={scale} onChange={setScale} />
-      </Card>
+      {of.upstream === null && (
+        <Card title={t('scale.title')} note={t('scale.note')}>
+          <ScaleFields value={scale} onChange={setScale} />
+        </Card>
+      )}
       <Card title={t('settings.fallbacks')} note={t('settings.fallbacksNote')}>
         <TextArea
           label={t('settings.fallbackNames')}
@@ -133,21 +135,25 @@ export function SettingsTab({
           isOptional
         />
       </Card>
-      <Card title={t('settings.updates')}>
-        <StrategyChoices value={strategy} onChange={setStrategy} />
-      </Card>
-      <Card title={t('settings.cache')} note={t('settings.cacheNote')}>
-        <Choices
-          legend={t('settings.cacheScope')}
-          value={scope}
-          onChange={setScope}
-          options={SCOPES.map((value) => ({
-            value,
-            label: t(`settings.cache.${value}`),
-            hint: t(`settings.cache.${value}.hint`),
-          }))}
-        />
-      </Card>
+      {of.upstream === null && (
+        <>
+          <Card title={t('settings.updates')}>
+            <StrategyChoices value={strategy} onChange={setStrategy} />
+          </Card>
+          <Card title={t('settings.cache')} note={t('settings.cacheNote')}>
+            <Choices
+              legend={t('settings.cacheScope')}
+              value={scope}
+              onChange={setScope}
+              options={SCOPES.map((value) => ({
+                value,
+                label: t(`settings.cache.${value}`),
+                hint: t(`settings.cache.${value}.hint`),
+              }))}
+            />
+          </Card>
+        </>
+      )}
       <ProblemBanner problem={action.problem}>
         {action.problem?.status === 412 && (
           <div class="row">
@@ -163,5 +169,19 @@ export function SettingsTab({
         </Button>
       </div>
     </form>
+  );
+  if (of.upstream === null) return form;
+  return (
+    <div class="stack">
+      <UpstreamSettings
+        of={{ ...of, rev }}
+        upstream={of.upstream}
+        onChange={(next) => {
+          setRev(next.rev);
+          onChange(next);
+        }}
+      />
+      {form}
+    </div>
   );
 }

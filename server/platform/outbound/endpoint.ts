@@ -17,17 +17,26 @@ export interface Endpoint {
   address: Address;
 }
 
+export interface ResolveOptions {
+  resolve: Resolve;
+  allowsPrivate: boolean;
+  /** Names the URL in errors. */
+  param?: string;
+  /** The flag that allows private addresses. */
+  flag?: string;
+}
+
 const MAX_URL_LENGTH = 2_000;
 
 export const resolveByDns: Resolve = (hostname) => lookup(hostname, { all: true, verbatim: true });
 
 /** @throws ServiceError `invalid_argument` */
-export function parseEndpointUrl(text: string): URL {
+export function parseEndpointUrl(text: string, param = 'url'): URL {
+  const invalidUrl = (message: string) => new ServiceError('invalid_argument', `${param}: ${message}`);
   const url = text.length <= MAX_URL_LENGTH && URL.canParse(text) ? new URL(text) : undefined;
   if (url === undefined || !/^https?:$/.test(url.protocol))
     throw invalidUrl(`expected an http:// or https:// URL of at most ${MAX_URL_LENGTH} characters`);
-  if (url.username !== '' || url.password !== '')
-    throw invalidUrl('expected a URL without user and password: messages are signed instead');
+  if (url.username !== '' || url.password !== '') throw invalidUrl('expected a URL without user and password');
   if (url.hash !== '') throw invalidUrl('expected a URL without a #fragment');
   return url;
 }
@@ -39,9 +48,10 @@ export function parseEndpointUrl(text: string): URL {
  */
 export async function resolveEndpoint(
   text: string,
-  { resolve, allowsPrivate }: { resolve: Resolve; allowsPrivate: boolean },
+  { resolve, allowsPrivate, param = 'url', flag = '--allow-private-webhooks' }: ResolveOptions,
 ): Promise<Endpoint> {
-  const url = parseEndpointUrl(text);
+  const invalidUrl = (message: string) => new ServiceError('invalid_argument', `${param}: ${message}`);
+  const url = parseEndpointUrl(text, param);
   const hostname = url.hostname.replace(/^\[|\]$/g, '');
   const family = isIP(hostname);
   const addresses = family === 0 ? await resolve(hostname).catch(() => []) : [{ address: hostname, family }];
@@ -49,11 +59,7 @@ export async function resolveEndpoint(
   const hidden = allowsPrivate ? undefined : addresses.find(({ address }) => !isPublicAddress(address));
   if (hidden !== undefined)
     throw invalidUrl(
-      `${hostname} resolves to ${hidden.address}, which is not a public address; start capstan up with --allow-private-webhooks to allow it`,
+      `${hostname} resolves to ${hidden.address}, which is not a public address; start capstan up with ${flag} to allow it`,
     );
   return { url, address: addresses[0] };
-}
-
-function invalidUrl(message: string): ServiceError {
-  return new ServiceError('invalid_argument', `url: ${message}`);
 }

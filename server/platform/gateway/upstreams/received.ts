@@ -1,0 +1,212 @@
+import {
+  ApiError,
+  type ApiErrorCode,
+  type ConvertedResponse,
+  errorMessageIn,
+  errorStyleOf,
+  type ReplicaUsage,
+} from 'capstan/internal';
+import { rawHeader } from '../headers';
+import { gather } from '../relay';
+import { ResponseBody } from '../response-body';
+import type { UpstreamResponse } from '../upstream';
+import { UpstreamError } from '../upstream-error';
+import type { UsageReader } from '../usage-reader';
+import { PassedJson, PassedStream } from './passed-response';
+import type { UpstreamRoute } from './routes';
+import { upstreamReturned } from './upstream-headers';
+
+/** A converted response, and an error, are read as a whole. */
+const MAX_WHOLE_BYTES = 16 * 1024 * 1024;
+const MAX_ERROR_BYTES = 64 * 1024;
+/** The key of the deployment, or its account, is refused. The client's own key is a different one. */
+const REFUSALS = new Set([401, 402, 403, 407]);
+const EVENT_STREAM = /^text\/event-stream\b/i;
+const JSON_TYPE = /^application\/(?:[\w.-]+\+)?json\b/i;
+
+export interface ReceiveOptions {
+  route: UpstreamRoute;
+  /** Path of the client's request. */
+  path: string;
+  requestId: string;
+  secret: string;
+  isStream: boolean;
+  /** undefined: the client and the upstream have the same interface. */
+  converted: ConvertedResponse | undefined;
+  shownModel: string | undefined;
+  stripsUsage: boolean;
+  idleTimeoutMs: number;
+}
+
+/** A response for the client, and what reads its usage. */
+export interface Received {
+  response: UpstreamResponse;
+  reader: UsageReader | undefined;
+}
+
+/** Checks and converts the response of an upstream. Throws ApiError or UpstreamError for one that is of no use. */
+export async function receive(response: UpstreamResponse, options: ReceiveOptions): Promise<Received> {
+  const { status, rawHeaders, body } = response;
+  if (REFUSALS.has(status))
+    throw unusable(response, `The upstream refused the key of this deployment (status ${status})`);
+  if (status < 200 || (status >= 300 && status < 400))
+    throw unusable(response, `The upstream responded with status ${status}. Redirects are not followed`);
+  if (status >= 400) return { response: await readError(response, options), reader: undefined };
+  const type = rawHeader(rawHeaders, 'content-type') ?? '';
+  const isEvents = EVENT_STREAM.test(type);
+  if (rawHeader(rawHeaders, 'content-encoding') !== undefined)
+    throw unusable(response, 'The upstream responded with a compressed body, which the gateway did not accept');
+  if (!isEvents && !JSON_TYPE.test(type))
+    throw unusable(response, `The upstream responded with ${show(type)}, expected JSON or an event stream`);
+  const headers = upstreamReturned(rawHeaders);
+  const { converted } = options;
+  if (converted === undefined)
+    return {
+      response: { ...response, rawHeaders: headers },
+      reader: isEvents ? new PassedStream(options) : new PassedJson(options),
+    };
+  if (isEvents !== options.isStream)
+    throw unusable(
+      response,
+      `The upstream responded with ${show(type)}, but the request asks for ${options.isStream ? 'a stream' : 'JSON'}`,
+    );
+  if (isEvents) return { response: { ...response, rawHeaders: headers }, reader: new ConvertedStream(converted) };
+  const value = parsed(await readWhole(body, MAX_WHOLE_BYTES, options.idleTimeoutMs));
+  const whole = convertWhole(converted, value);
+  return {
+    response: jsonResponse({ ...response, rawHeaders: headers }, whole),
+    reader: new KnownUsage(converted),
+  };
+}
+
+function convertWhole(converted: ConvertedResponse, value: unknown): string {
+  try {
+    return JSON.stringify(converted.whole(value));
+  } catch (error) {
+    throw new ApiError('upstream_unavailable', `The upstream failed: ${(error as Error).message}`, { cause: error });
+  }
+}
+
+/** Returns the error in the client's interface. The key of the deployment is removed from it. */
+async function readError(response: UpstreamResponse, options: ReceiveOptions): Promise<UpstreamResponse> {
+  const { status, rawHeaders } = response;
+  const { path, requestId, secret, converted, idleTimeoutMs } = options;
+  const text = (await readWhole(response.body, MAX_ERROR_BYTES, idleTimeoutMs)).toString();
+  const value = parsedOrNone(secret === '' ? text : text.replaceAll(secret, '***'));
+  const message = errorMessageIn(value);
+  const isOwnForm = converted === undefined && message !== undefined;
+  const error = new ApiError(codeOf(status), message ?? `The upstream responded with status ${status}`);
+  const json = isOwnForm ? JSON.stringify(value) : errorStyleOf(path).body(error, requestId);
+  return jsonResponse({ ...response, rawHeaders: upstreamReturned(rawHeaders) }, json);
+}
+
+/** Returns a response with another content. */
+export function jsonResponse(response: Omit<UpstreamResponse, 'body'>, json: string): UpstreamResponse {
+  const { rawHeaders } = response;
+  const kept = rawHeaders.filter((_, i) => !/^content-(?:type|length)$/i.test(rawHeaders[i - (i % 2)]));
+  const headers = [...kept, 'Content-Type', 'application/json', 'Content-Length', String(Buffer.byteLength(json))];
+  return { ...response, rawHeaders: headers, body: bodyOf(json) };
+}
+
+/** The code whose status is nearest. */
+function codeOf(status: number): ApiErrorCode {
+  const known: Readonly<Record<number, ApiErrorCode>> = {
+    404: 'model_not_found',
+    408: 'request_timeout',
+    413: 'request_too_large',
+    415: 'unsupported_media_type',
+    429: 'rate_limit_exceeded',
+    503: 'deployment_not_ready',
+    504: 'upstream_timeout',
+    529: 'deployment_not_ready',
+  };
+  return known[status] ?? (status < 500 ? 'invalid_value' : 'upstream_unavailable');
+}
+
+class ConvertedStream implements UsageReader {
+  readonly #converted: ConvertedResponse;
+
+  constructor(converted: ConvertedResponse) {
+    this.#converted = converted;
+  }
+
+  get usage(): ReplicaUsage | undefined {
+    return this.#converted.usage;
+  }
+
+  get hasFailed(): boolean {
+    return this.#converted.failure !== undefined;
+  }
+
+  take(piece: Buffer): Buffer {
+    return Buffer.from(this.#converted.take(piece));
+  }
+
+  finish(): Buffer {
+    return Buffer.from(this.#converted.finish());
+  }
+}
+
+/** The usage of a response that has been read. */
+class KnownUsage implements UsageReader {
+  readonly usage: ReplicaUsage | undefined;
+
+  constructor({ usage }: ConvertedResponse) {
+    this.usage = usage;
+  }
+
+  take(piece: Buffer): Buffer {
+    return piece;
+  }
+
+  finish(): Buffer {
+    return Buffer.alloc(0);
+  }
+}
+
+function unusable({ body }: UpstreamResponse, message: string): ApiError {
+  body.destroy();
+  return new ApiError('upstream_unavailable', message);
+}
+
+function readWhole(body: ResponseBody, maxBytes: number, idleTimeoutMs: number): Promise<Buffer> {
+  let numBytes = 0;
+  const limited: UsageReader = {
+    usage: undefined,
+    take: (piece) => {
+      numBytes += piece.length;
+      if (numBytes > maxBytes)
+        throw new UpstreamError('reset', true, false, `the response is larger than ${maxBytes} bytes`);
+      return piece;
+    },
+    finish: () => Buffer.alloc(0),
+  };
+  return gather(body, { usage: limited, idleTimeoutMs, onFirstByte: () => {} });
+}
+
+function parsed(bytes: Buffer): unknown {
+  const value = parsedOrNone(bytes.toString());
+  if (value === undefined) throw new ApiError('upstream_unavailable', 'The upstream responded with invalid JSON');
+  return value;
+}
+
+function parsedOrNone(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Returns a body that has arrived. */
+function bodyOf(text: string): ResponseBody {
+  const nothing = (): void => {};
+  const body = new ResponseBody({ pause: nothing, resume: nothing, destroy: nothing });
+  body.push(Buffer.from(text));
+  body.end();
+  return body;
+}
+
+function show(type: string): string {
+  return type === '' ? 'no content type' : type.slice(0, 100);
+}

@@ -1,0 +1,55 @@
+import { ApiError } from 'capstan/internal';
+import type { UpstreamInterface } from './interfaces';
+
+/**
+ * What a request asks an upstream for. `other`: a route of OpenAI's older interfaces that is passed on as it is.
+ * Requests for anything else would act on the account that the key belongs to, such as its files.
+ */
+export type UpstreamRoute = UpstreamInterface | 'count_tokens' | 'models' | 'other';
+
+const POSTS: ReadonlyMap<string, UpstreamRoute> = new Map([
+  ['/v1/chat/completions', 'chat'],
+  ['/v1/responses', 'responses'],
+  ['/v1/messages', 'messages'],
+  ['/v1/messages/count_tokens', 'count_tokens'],
+  ['/v1/completions', 'other'],
+  ['/v1/embeddings', 'other'],
+  ['/v1/rerank', 'other'],
+  ['/v1/score', 'other'],
+  ['/v1/moderations', 'other'],
+]);
+const MODELS = '/v1/models';
+
+/** Throws ApiError for a request that upstreams do not get. */
+export function upstreamRoute(
+  { method, path }: { method: string; path: string },
+  interfaces: readonly UpstreamInterface[],
+): UpstreamRoute {
+  const route = method === 'POST' ? POSTS.get(path) : undefined;
+  if (route === 'count_tokens' && !interfaces.includes('messages'))
+    throw new ApiError(
+      'unknown_url',
+      'The upstream of this deployment cannot count tokens: it has no interface messages',
+    );
+  if (route === 'other' && !interfaces.includes('chat'))
+    throw new ApiError('unknown_url', `The upstream of this deployment has no ${path}: it has no interface chat`);
+  if (route !== undefined) return route;
+  if ((method === 'GET' || method === 'HEAD') && path === MODELS) return 'models';
+  if (POSTS.has(path)) throw wrongMethod(method, 'POST');
+  if (path === MODELS) throw wrongMethod(method, 'GET, HEAD');
+  throw new ApiError(
+    'unknown_url',
+    `This deployment forwards to an upstream, which gets no requests for ${path.slice(0, 100)}. Expected ${[...POSTS.keys(), MODELS].join(', ')}`,
+  );
+}
+
+function wrongMethod(method: string, allowed: string): ApiError {
+  return new ApiError('method_not_allowed', `Expected ${allowed} here, got ${method.slice(0, 20)}`, {
+    headers: { Allow: allowed },
+  });
+}
+
+/** Returns the path at an upstream: its base path stands for `/v1`. */
+export function pathAt(base: string, path: string): string {
+  return new URL(base).pathname.replace(/\/+$/, '') + path.slice('/v1'.length);
+}

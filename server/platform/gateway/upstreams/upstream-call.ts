@@ -1,0 +1,226 @@
+import {
+  ApiError,
+  convertRequest,
+  type ConvertedResponse,
+  header,
+  type Log,
+  mediaType,
+  type StreamedRequest,
+} from 'capstan/internal';
+import type { UpstreamRequest } from '../request-head';
+import type { TargetReplica, UpstreamSettings } from '../targets';
+import type { UpstreamResponse } from '../upstream';
+import type { GatheredBody } from './gathered-body';
+import { jsonResponse, type Received, receive } from './received';
+import { pathAt, upstreamRoute, type UpstreamRoute } from './routes';
+import { upstreamHeaders, upstreamReturned } from './upstream-headers';
+
+export interface UpstreamCallParts {
+  replica: TargetReplica & { upstream: UpstreamSettings };
+  request: StreamedRequest;
+  /** Path at the deployment. */
+  path: string;
+  requestId: string;
+  signal: AbortSignal;
+  idleTimeoutMs: number;
+  log: Pick<Log, 'info'>;
+}
+
+/** What the request names as its model. */
+export interface WantedModel {
+  /** As sent by the client. undefined: the body names it. */
+  requested: string | undefined;
+  /** The model within the deployment, if the client named one. */
+  inner: string | undefined;
+}
+
+/** One attempt to serve a request by a server elsewhere, which may have another interface. */
+export class UpstreamCall {
+  readonly #parts: UpstreamCallParts;
+  readonly #route: UpstreamRoute;
+  #isStream = false;
+  #stripsUsage = false;
+  #shownModel: string | undefined;
+  #converted: ConvertedResponse | undefined;
+
+  /** Throws ApiError for a request that upstreams do not get. */
+  constructor(parts: UpstreamCallParts) {
+    const { replica, request, path } = parts;
+    this.#parts = parts;
+    this.#route = upstreamRoute({ method: request.method, path }, replica.upstream.interfaces);
+  }
+
+  /** Returns the list of models of an upstream that has one. undefined for any other request. */
+  local(name: string | null): UpstreamResponse | undefined {
+    const { model } = this.#parts.replica.upstream;
+    if (this.#route !== 'models' || model === null) return undefined;
+    const listed = { id: name ?? model, object: 'model', created: 0, owned_by: 'capstan', root: model, parent: null };
+    const headers = upstreamReturned([]);
+    return jsonResponse(
+      { status: 200, rawHeaders: headers, connectMs: 0 },
+      JSON.stringify({ object: 'list', data: [listed] }),
+    );
+  }
+
+  /** Returns the request for the upstream. Throws ApiError for a body that cannot be sent. */
+  async prepare(body: GatheredBody, wanted: WantedModel): Promise<UpstreamRequest> {
+    if (this.#route === 'models') return this.#requestFor('models', undefined);
+    const { request, replica } = this.#parts;
+    checkJson(request);
+    const bytes = await body.read();
+    const { interfaces } = replica.upstream;
+    const route = this.#route === 'count_tokens' ? 'messages' : this.#route;
+    if (route === 'other' || interfaces.includes(route)) return this.#passed(bytes, wanted);
+    return this.#convert(bytes, wanted, route);
+  }
+
+  /** Converts the response. Throws ApiError or UpstreamError for one that is of no use. */
+  receive(response: UpstreamResponse): Promise<Received> {
+    const { replica, path, requestId, idleTimeoutMs } = this.#parts;
+    return receive(response, {
+      route: this.#route,
+      path,
+      requestId,
+      secret: replica.secret,
+      isStream: this.#isStream,
+      converted: this.#converted,
+      shownModel: this.#shownModel,
+      stripsUsage: this.#stripsUsage,
+      idleTimeoutMs,
+    });
+  }
+
+  /** The upstream has the interface of the client. */
+  #passed(bytes: Buffer, wanted: WantedModel): UpstreamRequest {
+    const value = parseObject(bytes);
+    const model = this.#modelFor({ ...wanted, requested: wanted.requested ?? textOf(value.model) });
+    this.#shownModel = wanted.requested ?? textOf(value.model);
+    if (model !== undefined) value.model = model;
+    this.#isStream = value.stream === true;
+    if (this.#isStream && this.#parts.path.endsWith('/completions')) this.#askForUsage(value);
+    if (this.#route === 'responses') keepPrivate(value);
+    return this.#requestFor(this.#route, encoded(value));
+  }
+
+  #askForUsage(value: Record<string, unknown>): void {
+    const options = value.stream_options;
+    const own = typeof options === 'object' && options !== null ? options : {};
+    this.#stripsUsage = (own as { include_usage?: unknown }).include_usage !== true;
+    value.stream_options = { ...own, include_usage: true };
+  }
+
+  async #convert(
+    bytes: Buffer,
+    wanted: WantedModel,
+    from: 'chat' | 'responses' | 'messages',
+  ): Promise<UpstreamRequest> {
+    const { request, replica, requestId, signal, log } = this.#parts;
+    const { interfaces } = replica.upstream;
+    const to = interfaces.includes('chat') ? 'chat' : 'messages';
+    const requested = wanted.requested ?? textOf(parseObject(bytes).model);
+    const model = this.#modelFor({ ...wanted, requested });
+    if (model === undefined)
+      throw new ApiError('missing_required_parameter', 'model: expected the name of a model of the upstream', {
+        param: 'model',
+      });
+    // A thread may take the memory of the copy.
+    const readBody = (): Promise<Buffer> => Promise.resolve(Buffer.from(bytes));
+    const converted = await convertRequest(
+      { ...request, readBody },
+      {
+        from,
+        to,
+        model,
+        shownModel: requested ?? model,
+        isModern: interfaces.includes('responses'),
+        requestId,
+        signal,
+        log,
+      },
+    );
+    this.#isStream = converted.isStream;
+    this.#converted = converted.response;
+    return this.#requestFor(to, converted.body);
+  }
+
+  #requestFor(route: UpstreamRoute, body: Buffer | undefined): UpstreamRequest {
+    const { replica, request, path, requestId } = this.#parts;
+    const { upstream, secret } = replica;
+    return {
+      method: request.method,
+      target: pathAt(upstream.url, this.#converted === undefined ? path : PATHS[route as keyof typeof PATHS]),
+      headers: upstreamHeaders(request, upstream, { route, secret, requestId, isStream: this.#isStream }),
+      body,
+    };
+  }
+
+  #modelFor({ requested, inner }: WantedModel): string | undefined {
+    const { model } = this.#parts.replica.upstream;
+    if (model === null) return inner ?? requested;
+    if (inner !== undefined && inner !== model)
+      throw new ApiError(
+        'model_not_found',
+        `model: this deployment has one model, expected ${JSON.stringify(model)} behind its name, got ${JSON.stringify(inner.slice(0, 100))}`,
+        { param: 'model' },
+      );
+    return model;
+  }
+}
+
+const PATHS = { chat: '/v1/chat/completions', messages: '/v1/messages' } as const;
+
+function checkJson(request: StreamedRequest): void {
+  const type = mediaType(request) ?? 'application/json';
+  const encoding = header(request, 'content-encoding')?.toLowerCase() ?? 'identity';
+  if (type !== 'application/json' || encoding !== 'identity')
+    throw new ApiError(
+      'unsupported_media_type',
+      'Expected a JSON body without Content-Encoding, because this deployment forwards to an upstream',
+    );
+}
+
+function parseObject(bytes: Buffer): Record<string, unknown> {
+  let value: unknown;
+  try {
+    value = JSON.parse(bytes.toString());
+  } catch {
+    throw new ApiError('invalid_json', 'The body is not valid JSON');
+  }
+  if (typeof value !== 'object' || value === null || Array.isArray(value))
+    throw new ApiError('invalid_json', 'The body is not valid JSON: expected an object');
+  return value as Record<string, unknown>;
+}
+
+/** A deeply nested value can be parsed, but not written. */
+function encoded(value: object): Buffer {
+  try {
+    return Buffer.from(JSON.stringify(value));
+  } catch (error) {
+    throw new ApiError('invalid_json', 'The body is nested too deeply', { cause: error });
+  }
+}
+
+function textOf(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined;
+}
+
+/** What is stored at the upstream belongs to its account, not to the client. */
+function keepPrivate(value: Record<string, unknown>): void {
+  const isReference = (item: unknown) => (item as { type?: unknown } | null)?.type === 'item_reference';
+  const references: readonly [param: string, isUsed: boolean][] = [
+    ...['previous_response_id', 'conversation', 'prompt'].map((name): [string, boolean] => [
+      name,
+      value[name] !== undefined && value[name] !== null,
+    ]),
+    ['input', Array.isArray(value.input) && value.input.some(isReference)],
+    ['background', value.background === true],
+  ];
+  const param = references.find(([, isUsed]) => isUsed)?.[0];
+  if (param !== undefined)
+    throw new ApiError(
+      'unsupported_value',
+      `${param}: expected no reference to what an upstream stores. Send the whole conversation in input`,
+      { param },
+    );
+  value.store = false;
+}

@@ -1,0 +1,79 @@
+import { ApiError, type StreamedRequest } from 'capstan/internal';
+import type { UpstreamSettings } from '../targets';
+import type { UpstreamRoute } from './routes';
+
+/** Request headers that an upstream gets. Nothing else of the client leaves this machine. */
+const PASSED: Readonly<Partial<Record<UpstreamRoute, readonly string[]>>> = {
+  messages: ['anthropic-version', 'anthropic-beta'],
+  count_tokens: ['anthropic-version', 'anthropic-beta'],
+  responses: ['openai-beta'],
+};
+const ANTHROPIC_VERSION = '2023-06-01';
+/** Counts the gateways that a request has passed, so that upstreams that form a circle end. */
+const HOPS_HEADER = 'X-Capstan-Hops';
+const MAX_HOPS = 5;
+
+/** Throws ApiError for a request that has passed too many gateways. */
+function hopsOf(headers: StreamedRequest['headers']): number {
+  const text = headers.find(([name]) => name === HOPS_HEADER.toLowerCase())?.[1] ?? '0';
+  const hops = /^\d{1,3}$/.test(text) ? Number(text) : 0;
+  if (hops >= MAX_HOPS)
+    throw new ApiError('invalid_value', `This request has passed ${MAX_HOPS} gateways: the upstreams form a circle`);
+  return hops;
+}
+
+/** Response headers that the client gets. Others may name the account at the upstream. */
+const RETURNED = new Set([
+  'content-type',
+  'content-length',
+  'cache-control',
+  'retry-after',
+  'retry-after-ms',
+  'x-should-retry',
+]);
+
+/**
+ * Returns the headers for an upstream: alternating names and values. A server that has only Anthropic's interface gets
+ * the key in `x-api-key`, any other as a bearer token.
+ * @param route The interface that the request has at the upstream.
+ */
+export function upstreamHeaders(
+  { headers }: Pick<StreamedRequest, 'headers'>,
+  { url, interfaces }: UpstreamSettings,
+  {
+    route,
+    secret,
+    requestId,
+    isStream,
+  }: { route: UpstreamRoute; secret: string; requestId: string; isStream: boolean },
+): string[] {
+  const isAnthropic = !interfaces.includes('chat');
+  const flat = [
+    'Host',
+    new URL(url).host,
+    'Accept',
+    isStream ? 'text/event-stream' : 'application/json',
+    // The gateway reads the response.
+    'Accept-Encoding',
+    'identity',
+    'User-Agent',
+    'capstan',
+    'X-Request-Id',
+    requestId,
+    HOPS_HEADER,
+    String(hopsOf(headers) + 1),
+  ];
+  if (route !== 'models') flat.push('Content-Type', 'application/json');
+  const passed = PASSED[route] ?? [];
+  for (const [name, value] of headers) if (passed.includes(name)) flat.push(name, value);
+  const needsVersion = isAnthropic || route === 'messages' || route === 'count_tokens';
+  if (needsVersion && !flat.includes('anthropic-version')) flat.push('anthropic-version', ANTHROPIC_VERSION);
+  if (secret !== '') flat.push(...(isAnthropic ? ['x-api-key', secret] : ['Authorization', `Bearer ${secret}`]));
+  return flat;
+}
+
+/** Returns the response headers for the client: alternating names and values. Pages of any origin may read them. */
+export function upstreamReturned(raw: readonly string[]): string[] {
+  const kept = raw.filter((_, i) => RETURNED.has(raw[i - (i % 2)].toLowerCase()));
+  return [...kept, 'Access-Control-Allow-Origin', '*'];
+}
