@@ -25,7 +25,9 @@ export interface CallContext {
 
 /** What a call is going to compute. */
 export interface PromptSize {
+  /** Tokens of the prompt, with those that the prefix cache has. */
   promptTokens: number;
+  /** Choices that are computed from it. */
   numChoices: number;
   /** The most completion tokens of each choice that the call and the context allow. */
   maxTokens: number;
