@@ -1,5 +1,5 @@
 /** Budgets in money at the gateway, over each database. */
-import type { RequestListener } from 'node:http';
+import type { RequestListener, ServerResponse } from 'node:http';
 import { Engine } from '../../../../ts';
 import { overBackends } from '../../access/support';
 import { migrated } from '../support';
@@ -7,6 +7,7 @@ import { fake } from '../../../fakes/fake-addon';
 import { loadPoolingEngine } from '../../../fakes/pooling-engine';
 import { tinyModel } from '../../../fakes/tiny-model';
 import { closeAll, errorOf, startReplica, until } from '../gateway/support';
+import { chunk, listen, sendEvents, sendJson, upstream as upstreamAt, withBody } from '../gateway/upstream-support';
 import { NANO, question, Shop } from './support';
 
 let engine: Engine;
@@ -204,6 +205,75 @@ overBackends((make) => {
       expect([response.status, await response.text()]).toEqual([200, expect.any(String)]);
       await until(() => shop.running.records.length === 1);
       expect((await shop.spent(id)).spent).toBeGreaterThan(0n);
+    });
+  });
+
+  // Each is converted: the upstream has chat completions alone.
+  describe('an upstream', () => {
+    const CALLS: [string, object, string][] = [
+      ['/v1/chat/completions', { ...question(), max_tokens: 1_000 }, 'max_tokens'],
+      ['/v1/responses', { input: 'Hi', max_output_tokens: 1_000 }, 'max_completion_tokens'],
+      ['/v1/messages', { ...question(), max_tokens: 1_000 }, 'max_tokens'],
+    ];
+    const used = { prompt_tokens: 10, completion_tokens: 4, total_tokens: 14 };
+    let bodies: Record<string, unknown>[];
+    const deployUpstream = async (respond: (response: ServerResponse, isStream: boolean) => void): Promise<void> => {
+      bodies = [];
+      const url = await listen(
+        withBody((body, response) => {
+          bodies.push(body);
+          respond(response, body.stream === true);
+        }),
+      );
+      shop.deploy('chat', [upstreamAt(url)]);
+      await shop.price({ model: 'chat', input: '1', output: '10' });
+    };
+    const limitIn = (body: Record<string, unknown>): number =>
+      Number(body.max_tokens ?? body.max_completion_tokens ?? Number.NaN);
+
+    test.each(CALLS)('gets a limit that the budget pays, and is billed by its usage: %s', async (path, body) => {
+      await deployUpstream((response) =>
+        sendJson(response, {
+          choices: [{ message: { role: 'assistant', content: 'Yo' }, finish_reason: 'stop' }],
+          usage: used,
+        }),
+      );
+      const id = await shop.budget({ amount: '0.002' });
+      const response = await shop.post(`/d/chat${path}`, { model: 'm', ...body });
+      await response.text();
+      expect(response.status).toBe(200);
+      expect(limitIn(bodies[0])).toBeGreaterThan(100);
+      expect(limitIn(bodies[0])).toBeLessThan(200);
+      await until(() => shop.running.records.length === 1);
+      expect(await shop.spent(id)).toMatchObject({ spent: 50_000n, open: 0n });
+    });
+
+    test.each(CALLS)('a stream that breaks off costs something: %s', async (path, body) => {
+      await deployUpstream((response) => {
+        sendEvents(
+          response,
+          chunk({ role: 'assistant', content: 'a' }),
+          chunk({ content: 'b' }),
+          chunk({ content: 'c' }),
+        );
+        setImmediate(() => response.destroy());
+      });
+      const id = await shop.budget({ amount: '1' });
+      const response = await shop.post(`/d/chat${path}`, { model: 'm', ...body, stream: true });
+      await response.text().catch(() => undefined);
+      await until(() => shop.running.records.length === 1);
+      const { spent, open } = await shop.spent(id);
+      expect(spent).toBeGreaterThan(0n);
+      expect(open).toBe(0n);
+    });
+
+    test('costs nothing if it refuses', async () => {
+      await deployUpstream((response) => sendJson(response, { error: { message: 'No.' } }, 503));
+      const id = await shop.budget({ amount: '1' });
+      const response = await shop.post('/d/chat/v1/chat/completions', { model: 'm', ...question() });
+      expect([response.status, bodies.length > 0]).toEqual([503, true]);
+      await until(() => shop.running.records.length === 1);
+      expect(await shop.spent(id)).toMatchObject({ spent: 0n, open: 0n });
     });
   });
 
