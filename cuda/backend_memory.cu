@@ -173,7 +173,8 @@ int64_t CudaBackend::kv_budget_bytes(double utilization) const {
 
 std::vector<std::string> CudaBackend::notes() const {
   if (!features_.graphs) return {};
-  if (!graph_failure_.empty()) return {"steps run without CUDA graphs, which could not be made: " + graph_failure_};
+  if (!graph_failure_.empty())
+    return {(graphs_.empty() ? "no step has a CUDA graph: " : "some steps have no CUDA graph: ") + graph_failure_};
   const std::string budget = std::to_string(graph_budget_ >> 20) + " MiB";
   if (graphs_.empty())
     return {"the largest steps run without a CUDA graph: it would need more than the graph budget of " + budget};

@@ -49,13 +49,11 @@ SampleRow make_sample_row(Sequence& seq, size_t num_drafts) {
   return row;
 }
 
-void count_drafts(Sequence& seq) {
-  const auto* counts = &seq.completion_counts;
-  for (Draft& draft : seq.drafts) {
-    draft.completion_counts = *counts;
-    count_token(draft.completion_counts, draft.token_id);
-    counts = &draft.completion_counts;
-  }
+// Counts the tokens up to a draft. Those up to the drafts before it are counted.
+void count_draft(Sequence& seq, size_t idx) {
+  Draft& draft = seq.drafts[idx];
+  draft.completion_counts = idx == 0 ? seq.completion_counts : seq.drafts[idx - 1].completion_counts;
+  count_token(draft.completion_counts, draft.token_id);
 }
 
 }  // namespace
@@ -69,7 +67,9 @@ void build_sample_rows(Batch& batch) {
     add_prompt_logprob_rows(batch, scheduled, first_row);
     first_row += scheduled.num_tokens;
     if (scheduled.samples && !scheduled.seq->is_pooled) {
-      if (scheduled.num_drafts > 0 && scheduled.seq->has_penalties()) count_drafts(*scheduled.seq);
+      if (scheduled.seq->has_penalties())
+        for (size_t i = 0; i < static_cast<size_t>(scheduled.num_drafts); ++i)
+          count_draft(*scheduled.seq, i);
       for (int i = 0; i <= scheduled.num_drafts; ++i) {
         batch.logits_rows.push_back(first_row - 1 - scheduled.num_drafts + i);
         batch.sample_rows.push_back(make_sample_row(*scheduled.seq, static_cast<size_t>(i)));
@@ -81,7 +81,7 @@ void build_sample_rows(Batch& batch) {
 }
 
 SampleRow make_draft_row(Sequence& seq) {
-  if (seq.has_penalties()) count_drafts(seq);
+  if (seq.has_penalties() && !seq.drafts.empty()) count_draft(seq, seq.drafts.size() - 1);
   SampleRow row = make_sample_row(seq, seq.drafts.size());
   row.num_logprobs = -1;
   return row;

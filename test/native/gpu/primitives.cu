@@ -67,6 +67,7 @@ TEST(primitive_flags_and_numbers) {
   std::vector<int32_t> wanted(kBlocks);
   for (int32_t block = 1; block < kBlocks; ++block)
     wanted[static_cast<size_t>(block)] = wanted[static_cast<size_t>(block) - 1] + block;
+  check(connect_spin_report(), "a test");
   const OnDevice<int32_t> state(std::vector<int32_t>(kBlocks + 1, 0));
   for (int round = 0; round < 2; ++round) {  // the second round needs what the first has reset
     const OnDevice<int32_t> sums(kBlocks);
@@ -122,6 +123,7 @@ __global__ void bulk_kernel(const uint32_t* from, uint32_t* to, int count) {
 TEST(primitive_bulk_copy) {
   if (!has_wgmma()) return;
   const std::vector<uint32_t> values = counting(4096);
+  check(connect_spin_report(), "a test");
   const OnDevice<uint32_t> from(values), to(values.size());
   launch(bulk_kernel, dim3(1), dim3(128), values.size() * 4 + 16, stream(), static_cast<const uint32_t*>(from.get()),
          to.get(), static_cast<int>(values.size()));
@@ -157,6 +159,7 @@ void check_box(int64_t rows, int64_t columns, int column, int row) {
                            ", column " + std::to_string(column);
   if (!make_tensor_map(map, array.get(), rows, columns, kBoxRows))
     return fail(__FILE__, __LINE__, "the driver rejects a tensor map of " + what);
+  check(connect_spin_report(), "a test");
   launch(box_kernel, dim3(1), dim3(128), kSwizzleAtom + kBoxRows * kSwizzledRow + 16, stream(), map, column, row,
          out.get());
   const std::vector<uint16_t> got = out.read();

@@ -82,6 +82,7 @@ void check_wgmma(FloatType type) {
   const OnDevice<float> device_c(c_values);
   TensorMap map;
   EXPECT(make_tensor_map(map, device_b.get(), kRows, kColumns, N));
+  check(connect_spin_report(), "a test");
   launch(wgmma_test_kernel<T, N>, dim3(1), dim3(128), kSwizzleAtom + N * kSwizzledRow + 16, stream(), map,
          WgmmaArgs{device_a.get(), device_c.get(), kColumn, kRow});
   const std::vector<float> got = device_c.read();
