@@ -3,7 +3,17 @@ import Anthropic from '@anthropic-ai/sdk';
 import type { RequestListener } from 'node:http';
 import OpenAI from 'openai';
 import { closeAll, until } from './support';
-import { bodyOf, chunk, DONE, post, sendEvents, sendJson, startUpstream, type Upstreams } from './upstream-support';
+import {
+  bodyOf,
+  chunk,
+  DONE,
+  post,
+  sendEvents,
+  sendJson,
+  startUpstream,
+  type Upstreams,
+  withBody,
+} from './upstream-support';
 
 afterEach(closeAll);
 
@@ -405,6 +415,56 @@ describe('an upstream that has only messages', () => {
       { error: { code: 'unsupported_value', param } },
     ]);
     expect(bodies).toEqual([]);
+  });
+
+  test('tool calls without arguments have those of an empty object', async () => {
+    const head = { id: 'msg_1', type: 'message', role: 'assistant', model: 'claude-x' };
+    const calls = ['toolu_1', 'toolu_2'].map((id) => ({ type: 'tool_use', id, name: 'now', input: {} }));
+    const end = { stop_reason: 'tool_use', stop_sequence: null };
+    const running = await startUpstream(
+      withBody((body, response) => {
+        if (body.stream !== true) return sendJson(response, { ...head, content: calls, ...end, usage: anthropicUsage });
+        const blocks = calls.flatMap((call, index) => [
+          { type: 'content_block_start', index, content_block: call },
+          ...(index === 0
+            ? []
+            : [{ type: 'content_block_delta', index, delta: { type: 'input_json_delta', partial_json: '' } }]),
+          { type: 'content_block_stop', index },
+        ]);
+        const events = [
+          { type: 'message_start', message: { ...head, content: [], usage: anthropicUsage } },
+          ...blocks,
+          { type: 'message_delta', delta: end, usage: { output_tokens: 5 } },
+          { type: 'message_stop' },
+        ];
+        sendEvents(response, ...events.map(named));
+        response.end();
+      }),
+      { model: 'claude-x', interfaces: ['messages'] },
+    );
+    const client = openai(running);
+    const tools = [{ type: 'function' as const, function: { name: 'now' } }];
+    const chat = { model: 'm', messages: [{ role: 'user' as const, content: 'a' }], tools };
+    const whole = await client.chat.completions.create(chat);
+    const streamed = await client.chat.completions.stream(chat).finalChatCompletion();
+    for (const { message } of [whole.choices[0], streamed.choices[0]])
+      expect(message.tool_calls).toMatchObject([
+        { id: 'toolu_1', function: { name: 'now', arguments: '{}' } },
+        { id: 'toolu_2', function: { name: 'now', arguments: '{}' } },
+      ]);
+    const request = {
+      model: 'm',
+      input: 'a',
+      tools: [{ type: 'function' as const, name: 'now', parameters: { type: 'object' }, strict: false }],
+    };
+    for (const { output } of [
+      await client.responses.create(request),
+      await client.responses.stream(request).finalResponse(),
+    ])
+      expect(output).toMatchObject([
+        { type: 'function_call', call_id: 'toolu_1', arguments: '{}' },
+        { type: 'function_call', call_id: 'toolu_2', arguments: '{}' },
+      ]);
   });
 
   test('embeddings are not found', async () => {
