@@ -32,7 +32,7 @@ import { ServedModels } from './served-models';
 import type { Target, Targets } from './targets';
 import type { UpstreamResponse } from './upstream';
 import { UpstreamError, type UpstreamFailure } from './upstream-error';
-import { GatheredBody } from './upstreams/gathered-body';
+import { GatheredBodies, GatheredBody } from './upstreams/gathered-body';
 import { UpstreamCall } from './upstreams/upstream-call';
 import { UpstreamHealth } from './upstreams/upstream-health';
 import { UsageComment, type UsageReader, UsageTail } from './usage-reader';
@@ -103,6 +103,7 @@ export class Forwarder {
   readonly #parts: ForwardParts;
   readonly #served: ServedModels;
   readonly #bodies = new WholeBodies();
+  readonly #upstreamBodies = new GatheredBodies();
   readonly #health = new UpstreamHealth();
   #numOpenStreams = 0;
 
@@ -263,7 +264,10 @@ export class Forwarder {
         if (upstream !== undefined)
           sent = await upstream.prepare(
             (gathered ??= new GatheredBody(() =>
-              limitedBody(request, model === undefined ? body : wholeOf(model), call.bill),
+              this.#upstreamBodies.read(
+                limitedBody(request, model === undefined ? body : wholeOf(model), call.bill),
+                call.target.ownerId,
+              ),
             )),
             {
               requested: model?.requested,
