@@ -296,6 +296,23 @@ describe('an upstream that has only chat completions', () => {
   });
 });
 
+test('an upstream with responses gets the fields of newer models, and stores nothing', async () => {
+  const bodies: Body[] = [];
+  const { url } = await startUpstream(chatServer(bodies), { interfaces: ['chat', 'responses'] });
+  const message = { model: 'm', max_tokens: 5, messages: [{ role: 'user', content: 'a' }] };
+  expect((await post(url, message, '/v1/messages')).status).toBe(200);
+  expect(bodies).toMatchObject([{ max_completion_tokens: 5, store: false }]);
+  expect(bodies[0]).not.toHaveProperty('max_tokens');
+});
+
+test.each(['not JSON', '[]', '{"model"', '{"m\\u00":1}'])('a body to convert that is %s is refused', async (body) => {
+  const bodies: Body[] = [];
+  const { url } = await startUpstream(chatServer(bodies));
+  const response = await post(url, {}, '/v1/responses', { body });
+  expect([response.status, await response.json()]).toMatchObject([400, { error: { code: 'invalid_json' } }]);
+  expect(bodies).toEqual([]);
+});
+
 describe('an upstream that has only messages', () => {
   const bodies: Body[] = [];
   beforeEach(() => void bodies.splice(0));
