@@ -33,6 +33,7 @@ import type { Target, Targets } from './targets';
 import type { UpstreamResponse } from './upstream';
 import { UpstreamError, type UpstreamFailure } from './upstream-error';
 import { GatheredBodies, GatheredBody } from './upstreams/gathered-body';
+import { limitedBody } from './upstreams/limited-body';
 import { UpstreamCall } from './upstreams/upstream-call';
 import { UpstreamHealth } from './upstreams/upstream-health';
 import { UsageComment, type UsageReader, UsageTail } from './usage-reader';
@@ -265,7 +266,12 @@ export class Forwarder {
           sent = await upstream.prepare(
             (gathered ??= new GatheredBody(() =>
               this.#upstreamBodies.read(
-                limitedBody(request, model === undefined ? body : wholeOf(model), call.bill),
+                limitedBody(
+                  { ...request, body: model === undefined ? body : wholeOf(model) },
+                  call.address.path,
+                  call.bill,
+                  upstream.settings,
+                ),
                 call.target.ownerId,
               ),
             )),
@@ -403,15 +409,6 @@ interface Exchanged {
 
 function wholeOf({ requested, body }: RequestedModel): UpstreamRequest['body'] {
   return body.whole ?? body.withModel(requested);
-}
-
-/** Returns a body for an upstream. Its limit is set before the body is converted. */
-function limitedBody(
-  request: UpstreamRequest,
-  body: UpstreamRequest['body'],
-  bill: Bill | undefined,
-): UpstreamRequest['body'] {
-  return bill === undefined ? body : bill.limit({ ...request, body }, false).body;
 }
 
 function billedCall(

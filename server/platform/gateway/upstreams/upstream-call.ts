@@ -54,6 +54,10 @@ export class UpstreamCall {
     this.#route = upstreamRoute({ method: request.method, path }, replica.upstream.interfaces);
   }
 
+  get settings(): UpstreamSettings {
+    return this.#parts.replica.upstream;
+  }
+
   /** Returns the list of models of an upstream that has one. undefined for any other request. */
   local(name: string | null): UpstreamResponse | undefined {
     const { model } = this.#parts.replica.upstream;
