@@ -5,7 +5,7 @@ import { BACKENDS } from '../../access/support';
 import { chatLine, readResults, startBatch, until, upload } from '../../inference/batches/support';
 import { closeAll } from '../gateway/support';
 import { chunk, DONE, listen, sendEvents, sendJson, upstream, withBody } from '../gateway/upstream-support';
-import { builtinTarget, type Kept, openTenants, startKept, type Tenant } from './support';
+import { builtinTarget, type Kept, openTenants, slugOf, startKept, type Tenant } from './support';
 
 type Body = Record<string, unknown>;
 type Interfaces = readonly ('chat' | 'responses')[];
@@ -32,14 +32,7 @@ afterAll(async () => {
 async function start(listener: RequestListener, interfaces: Interfaces): Promise<Kept> {
   kept = await startKept({ access, tenants, replica: NO_REPLICA, gateway: { allowsPrivateUpstreams: true } });
   const replicas = [upstream(await listen(listener), { model: 'large', interfaces })];
-  kept.targets.set(
-    builtinTarget(
-      'alice',
-      'chat',
-      { tenants, replica: NO_REPLICA },
-      { replicas, hasStorage: false, aliases: ['also'] },
-    ),
-  );
+  kept.targets.set(builtinTarget('alice', 'chat', { tenants, replica: NO_REPLICA }, { replicas, aliases: ['also'] }));
   return kept;
 }
 
@@ -132,6 +125,21 @@ describe.each([
       { custom_id: 'b', response: { status_code: 400 } },
     ]);
   });
+});
+
+test('at its own URL, its responses and batches are kept too', async () => {
+  const running = await start(chatServer, ['chat']);
+  const client = running.client('alice', `/d/${slugOf('alice', 'chat')}`);
+  const first = await client.responses.create({ model: 'any', input: 'one' });
+  const second = await client.responses.create({ model: 'any', input: 'two', previous_response_id: first.id });
+  expect(second).toMatchObject({ store: true, output_text: 'answer 2' });
+  expect(bodies[1].messages).toMatchObject([
+    { content: 'one' },
+    { content: [{ text: 'answer 1' }] },
+    { content: 'two' },
+  ]);
+  const batch = await until(client, await startBatch(client, [chatLine('a', 'Hi', { model: 'any' })]), 'completed');
+  expect(batch.request_counts).toEqual({ total: 1, completed: 1, failed: 0 });
 });
 
 test('items with the ids of the service can be named, and those with the ids of another server cannot', async () => {
