@@ -131,4 +131,4 @@ export { History, REFERENCE } from './storage/responses/history';
 export { isResponseId, newResponseId } from './storage/responses/ids';
 export type { ResponseStore, StoredItem, StoreLimits } from './storage/responses/store';
 export { STORED_RESPONSE_ROUTES, type StoreContext } from './storage/responses/stored-responses';
-export { topLevelValues, withTopLevelValues } from './base/json/top-level';
+export { shapeOf, topLevelValues, withTopLevelValues } from './base/json/top-level';

@@ -40,6 +40,24 @@ export function topLevelValues(bytes: Buffer): Map<string, ValueRange> {
   return found;
 }
 
+/**
+ * Returns how many fields the objects of a valid JSON text have, inner ones and repeated names as well, and how deep
+ * they are nested.
+ */
+export function shapeOf(bytes: Buffer): { numFields: number; depth: number } {
+  let numFields = 0;
+  let current = 0;
+  let depth = 0;
+  for (let i = 0; i < bytes.length; i++) {
+    const byte = bytes[i];
+    if (byte === QUOTE) i = stringEnd(bytes, i) - 1;
+    else if (byte === COLON) numFields++;
+    else if (byte === OPEN_LIST || byte === OPEN_OBJECT) depth = Math.max(depth, ++current);
+    else if (byte === CLOSE_LIST || byte === CLOSE_OBJECT) current--;
+  }
+  return { numFields, depth };
+}
+
 /** Returns the place after the closing quote of the string that begins at `start`, or the end of the text. */
 function stringEnd(bytes: Buffer, start: number): number {
   for (let end = bytes.indexOf(QUOTE, start + 1); end >= 0; end = bytes.indexOf(QUOTE, end + 1)) {
@@ -61,13 +79,15 @@ export function withTopLevelValues(
   found: ReadonlyMap<string, ValueRange>,
   values: Readonly<Record<string, string>>,
 ): Buffer {
-  const changes = Object.entries(values).map(([name, text]): ValueRange & { text: string } => {
+  const all = Object.entries(values);
+  const changes = all.flatMap(([name, text]) => {
     const range = found.get(name);
-    if (range !== undefined) return { ...range, text };
-    const first = bytes.indexOf(OPEN_OBJECT) + 1;
-    const isOnly = found.size === 0;
-    return { start: first, end: first, text: `${JSON.stringify(name)}:${text}${isOnly ? '' : ','}` };
+    return range === undefined ? [] : [{ ...range, text }];
   });
+  const added = all.flatMap(([name, text]) => (found.has(name) ? [] : [`${JSON.stringify(name)}:${text}`]));
+  const first = bytes.indexOf(OPEN_OBJECT) + 1;
+  if (added.length > 0)
+    changes.push({ start: first, end: first, text: added.join(',') + (found.size === 0 ? '' : ',') });
   const pieces: Buffer[] = [];
   let at = 0;
   for (const { start, end, text } of changes.sort((a, b) => a.start - b.start)) {

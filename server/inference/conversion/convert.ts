@@ -59,7 +59,8 @@ export async function convertRequest(request: HttpRequest, options: ConversionOp
     to === 'chat' ? toChatBody(outgoing, isModern ? 'max_completion_tokens' : 'max_tokens') : toMessagesBody(outgoing);
   const reader = to === 'chat' ? new ChatReader() : new MessagesReader();
   return {
-    body: Buffer.from(JSON.stringify(body)),
+    // A server with chat completions alone may refuse the field.
+    body: Buffer.from(JSON.stringify(to === 'chat' && isModern ? { ...body, store: false } : body)),
     isStream: call.isStream,
     response: new ConvertedResponse(reader, writer),
   };

@@ -20,10 +20,15 @@ interface OpenBlock {
   name: string;
 }
 
+/** The arguments of a call without any. Clients parse them. */
+const NO_ARGUMENTS = '{}';
+
 /** Reads messages of Anthropic's interface. */
 export class MessagesReader implements UpstreamReader {
   /** Tool calls by the index of their block. */
   readonly #calls = new Map<number, OpenBlock>();
+  /** Indices of the blocks of tool calls whose arguments have not begun. */
+  readonly #withoutArguments = new Set<number>();
   #stopReason: string | undefined;
   #stopSequence: string | null = null;
   #isOver = false;
@@ -54,6 +59,8 @@ export class MessagesReader implements UpstreamReader {
         return this.#takeBlock(objectIn(event.content_block, 'a block'), countIn(event.index));
       case 'content_block_delta':
         return this.#takeDelta(objectIn(event.delta, 'a delta'), countIn(event.index));
+      case 'content_block_stop':
+        return this.#endArguments(countIn(event.index));
       case 'message_delta':
         this.#takeStop(isObject(event.delta) ? event.delta : {});
         this.#takeUsage(event);
@@ -75,7 +82,9 @@ export class MessagesReader implements UpstreamReader {
     this.#takeStop(message);
     this.#takeUsage(message);
     this.#isOver = true;
-    return listIn(message.content).flatMap((block, i) => (isObject(block) ? this.#takeBlock(block, i) : []));
+    return listIn(message.content).flatMap((block, i) =>
+      isObject(block) ? [...this.#takeBlock(block, i), ...this.#endArguments(i)] : [],
+    );
   }
 
   #takeBlock({ type, text, thinking, id, name, input }: Json, index: number): ChatEvent[] {
@@ -88,6 +97,7 @@ export class MessagesReader implements UpstreamReader {
     this.#calls.set(index, open);
     // A stream begins with an empty object, and sends the text afterwards.
     const argumentsDelta = isObject(input) && Object.keys(input).length > 0 ? JSON.stringify(input) : '';
+    if (argumentsDelta === '') this.#withoutArguments.add(index);
     return [{ type: 'toolCall', index: 0, ...open, argumentsDelta }];
   }
 
@@ -97,7 +107,15 @@ export class MessagesReader implements UpstreamReader {
     if (type !== 'input_json_delta' || textIn(json) === '') return [];
     const open = this.#calls.get(index);
     if (open === undefined) throw new UpstreamFormatError('arguments belong to no tool call');
+    this.#withoutArguments.delete(index);
     return [{ type: 'toolCall', index: 0, ...open, argumentsDelta: textIn(json) }];
+  }
+
+  /** Completes the tool call of a block that ends without arguments. */
+  #endArguments(index: number): ChatEvent[] {
+    const open = this.#calls.get(index);
+    if (open === undefined || !this.#withoutArguments.delete(index)) return [];
+    return [{ type: 'toolCall', index: 0, ...open, argumentsDelta: NO_ARGUMENTS }];
   }
 
   #takeStop({ stop_reason: reason, stop_sequence: sequence }: Json): void {

@@ -23,7 +23,7 @@ export function targetOf({
     createdMs: deployment.createdMs,
     ownerId: deployment.ownerId,
     accessControl: deployment.accessControl,
-    hasStorage: active?.isBuiltin === true,
+    hasStorage: deployment.upstream !== undefined || active?.isBuiltin === true,
     state: deployment.observed,
     replicas:
       deployment.upstream === undefined

@@ -32,7 +32,8 @@ import { ServedModels } from './served-models';
 import type { Target, Targets } from './targets';
 import type { UpstreamResponse } from './upstream';
 import { UpstreamError, type UpstreamFailure } from './upstream-error';
-import { GatheredBody } from './upstreams/gathered-body';
+import { GatheredBodies, GatheredBody } from './upstreams/gathered-body';
+import { limitedBody } from './upstreams/limited-body';
 import { UpstreamCall } from './upstreams/upstream-call';
 import { UpstreamHealth } from './upstreams/upstream-health';
 import { UsageComment, type UsageReader, UsageTail } from './usage-reader';
@@ -103,6 +104,7 @@ export class Forwarder {
   readonly #parts: ForwardParts;
   readonly #served: ServedModels;
   readonly #bodies = new WholeBodies();
+  readonly #upstreamBodies = new GatheredBodies();
   readonly #health = new UpstreamHealth();
   #numOpenStreams = 0;
 
@@ -263,7 +265,15 @@ export class Forwarder {
         if (upstream !== undefined)
           sent = await upstream.prepare(
             (gathered ??= new GatheredBody(() =>
-              limitedBody(request, model === undefined ? body : wholeOf(model), call.bill),
+              this.#upstreamBodies.read(
+                limitedBody(
+                  { ...request, body: model === undefined ? body : wholeOf(model) },
+                  call.address.path,
+                  call.bill,
+                  upstream.settings,
+                ),
+                call.target.ownerId,
+              ),
             )),
             {
               requested: model?.requested,
@@ -399,15 +409,6 @@ interface Exchanged {
 
 function wholeOf({ requested, body }: RequestedModel): UpstreamRequest['body'] {
   return body.whole ?? body.withModel(requested);
-}
-
-/** Returns a body for an upstream. Its limit is set before the body is converted. */
-function limitedBody(
-  request: UpstreamRequest,
-  body: UpstreamRequest['body'],
-  bill: Bill | undefined,
-): UpstreamRequest['body'] {
-  return bill === undefined ? body : bill.limit({ ...request, body }, false).body;
 }
 
 function billedCall(

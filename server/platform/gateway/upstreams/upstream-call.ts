@@ -5,11 +5,15 @@ import {
   header,
   type Log,
   mediaType,
+  shapeOf,
   type StreamedRequest,
+  topLevelValues,
+  withTopLevelValues,
 } from 'capstan/internal';
 import type { UpstreamRequest } from '../request-head';
 import type { TargetReplica, UpstreamSettings } from '../targets';
 import type { UpstreamResponse } from '../upstream';
+import { checkAccount, mustNotStore } from './account-rules';
 import type { GatheredBody } from './gathered-body';
 import { jsonResponse, type Received, receive } from './received';
 import { pathAt, upstreamRoute, type UpstreamRoute } from './routes';
@@ -48,6 +52,10 @@ export class UpstreamCall {
     const { replica, request, path } = parts;
     this.#parts = parts;
     this.#route = upstreamRoute({ method: request.method, path }, replica.upstream.interfaces);
+  }
+
+  get settings(): UpstreamSettings {
+    return this.#parts.replica.upstream;
   }
 
   /** Returns the list of models of an upstream that has one. undefined for any other request. */
@@ -90,23 +98,28 @@ export class UpstreamCall {
     });
   }
 
-  /** The upstream has the interface of the client. */
+  /** The upstream has the interface of the client. All that does not change keeps its bytes: long numbers too. */
   #passed(bytes: Buffer, wanted: WantedModel): UpstreamRequest {
     const value = parseObject(bytes);
-    const model = this.#modelFor({ ...wanted, requested: wanted.requested ?? textOf(value.model) });
-    this.#shownModel = wanted.requested ?? textOf(value.model);
-    if (model !== undefined) value.model = model;
+    const body = withoutRepeated(bytes, value);
+    checkAccount(this.#route, value);
+    const requested = wanted.requested ?? textOf(value.model);
+    const model = this.#modelFor({ ...wanted, requested });
+    this.#shownModel = requested;
+    const changes: Record<string, unknown> = {};
+    if (model !== undefined && model !== value.model) changes.model = model;
     this.#isStream = value.stream === true;
-    if (this.#isStream && this.#parts.path.endsWith('/completions')) this.#askForUsage(value);
-    if (this.#route === 'responses') keepPrivate(value);
-    return this.#requestFor(this.#route, encoded(value));
+    if (this.#isStream && this.#parts.path.endsWith('/completions'))
+      changes.stream_options = this.#withUsage(value.stream_options);
+    if (mustNotStore(this.#route, value, this.#parts.replica.upstream)) changes.store = false;
+    return this.#requestFor(this.#route, withFields(body, changes));
   }
 
-  #askForUsage(value: Record<string, unknown>): void {
-    const options = value.stream_options;
+  /** Returns the options of a stream that reports its usage. */
+  #withUsage(options: unknown): object {
     const own = typeof options === 'object' && options !== null ? options : {};
     this.#stripsUsage = (own as { include_usage?: unknown }).include_usage !== true;
-    value.stream_options = { ...own, include_usage: true };
+    return { ...own, include_usage: true };
   }
 
   async #convert(
@@ -117,12 +130,14 @@ export class UpstreamCall {
     const { request, replica, requestId, signal, log } = this.#parts;
     const { interfaces } = replica.upstream;
     const to = interfaces.includes('chat') ? 'chat' : 'messages';
-    const requested = wanted.requested ?? textOf(parseObject(bytes).model);
+    const requested = wanted.requested ?? modelIn(bytes);
     const model = this.#modelFor({ ...wanted, requested });
-    if (model === undefined)
+    if (model === undefined) {
+      parseObject(bytes);
       throw new ApiError('missing_required_parameter', 'model: expected the name of a model of the upstream', {
         param: 'model',
       });
+    }
     // A thread may take the memory of the copy.
     const readBody = (): Promise<Buffer> => Promise.resolve(Buffer.from(bytes));
     const converted = await convertRequest(
@@ -191,36 +206,47 @@ function parseObject(bytes: Buffer): Record<string, unknown> {
   return value as Record<string, unknown>;
 }
 
-/** A deeply nested value can be parsed, but not written. */
-function encoded(value: object): Buffer {
+/** Recursive functions overflow the stack on deeper values. No real request nests like this. */
+const MAX_DEPTH = 256;
+
+/**
+ * Returns a body in which no object repeats a field: servers disagree about which one counts. Throws ApiError for a
+ * deep one.
+ * @param value What `bytes` say.
+ */
+function withoutRepeated(bytes: Buffer, value: object): Buffer {
+  const { numFields, depth } = shapeOf(bytes);
+  if (depth > MAX_DEPTH)
+    throw new ApiError('invalid_json', `The body is nested too deeply: expected at most ${MAX_DEPTH} levels`);
+  return numFields === countFields(value) ? bytes : Buffer.from(JSON.stringify(value));
+}
+
+function withFields(body: Buffer, fields: Readonly<Record<string, unknown>>): Buffer {
+  const texts = Object.entries(fields).map(([name, field]): [string, string] => [name, JSON.stringify(field)]);
+  return texts.length === 0 ? body : withTopLevelValues(body, topLevelValues(body), Object.fromEntries(texts));
+}
+
+function countFields(value: object): number {
+  let numFields = 0;
+  const open: object[] = [value];
+  for (let next = open.pop(); next !== undefined; next = open.pop()) {
+    const inner: unknown[] = Array.isArray(next) ? next : Object.values(next);
+    if (inner !== next) numFields += inner.length;
+    for (const item of inner) if (typeof item === 'object' && item !== null) open.push(item);
+  }
+  return numFields;
+}
+
+/** Returns the field `model` of a body that may be invalid. */
+function modelIn(bytes: Buffer): string | undefined {
   try {
-    return Buffer.from(JSON.stringify(value));
-  } catch (error) {
-    throw new ApiError('invalid_json', 'The body is nested too deeply', { cause: error });
+    const range = topLevelValues(bytes).get('model');
+    return range === undefined ? undefined : textOf(JSON.parse(bytes.toString('utf8', range.start, range.end)));
+  } catch {
+    return undefined;
   }
 }
 
 function textOf(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined;
-}
-
-/** What is stored at the upstream belongs to its account, not to the client. */
-function keepPrivate(value: Record<string, unknown>): void {
-  const isReference = (item: unknown) => (item as { type?: unknown } | null)?.type === 'item_reference';
-  const references: readonly [param: string, isUsed: boolean][] = [
-    ...['previous_response_id', 'conversation', 'prompt'].map((name): [string, boolean] => [
-      name,
-      value[name] !== undefined && value[name] !== null,
-    ]),
-    ['input', Array.isArray(value.input) && value.input.some(isReference)],
-    ['background', value.background === true],
-  ];
-  const param = references.find(([, isUsed]) => isUsed)?.[0];
-  if (param !== undefined)
-    throw new ApiError(
-      'unsupported_value',
-      `${param}: expected no reference to what an upstream stores. Send the whole conversation in input`,
-      { param },
-    );
-  value.store = false;
 }

@@ -8,6 +8,8 @@ const PASSED: Readonly<Partial<Record<UpstreamRoute, readonly string[]>>> = {
   count_tokens: ['anthropic-version', 'anthropic-beta'],
   responses: ['openai-beta'],
 };
+/** Betas of Anthropic that make tokens cost more. What others enable is in the body, which is checked. */
+const COSTLY_BETA = /^(?:context-1m|fast-mode)-/;
 const ANTHROPIC_VERSION = '2023-06-01';
 /** Counts the gateways that a request has passed, so that upstreams that form a circle end. */
 const HOPS_HEADER = 'X-Capstan-Hops';
@@ -65,11 +67,20 @@ export function upstreamHeaders(
   ];
   if (route !== 'models') flat.push('Content-Type', 'application/json');
   const passed = PASSED[route] ?? [];
-  for (const [name, value] of headers) if (passed.includes(name)) flat.push(name, value);
+  for (const [name, value] of headers) {
+    const kept = name === 'anthropic-beta' ? withoutCostly(value) : value;
+    if (passed.includes(name) && kept !== '') flat.push(name, kept);
+  }
   const needsVersion = isAnthropic || route === 'messages' || route === 'count_tokens';
   if (needsVersion && !flat.includes('anthropic-version')) flat.push('anthropic-version', ANTHROPIC_VERSION);
   if (secret !== '') flat.push(...(isAnthropic ? ['x-api-key', secret] : ['Authorization', `Bearer ${secret}`]));
   return flat;
+}
+
+function withoutCostly(betas: string): string {
+  const all = betas.split(',');
+  const kept = all.filter((beta) => !COSTLY_BETA.test(beta.trim().toLowerCase()));
+  return kept.length === all.length ? betas : kept.join(',').trim();
 }
 
 /** Returns the response headers for the client: alternating names and values. Pages of any origin may read them. */

@@ -1,6 +1,7 @@
-/** Memory and time of bodies whose field `model` has not arrived. */
+/** Memory and time of bodies whose field `model` has not arrived, and of bodies for upstreams. */
 import type { StreamedRequest } from '../../../../server/http/transport';
 import { ModelBodies } from '../../../../server/platform/gateway/model-body';
+import { GatheredBodies } from '../../../../server/platform/gateway/upstreams/gathered-body';
 
 const LIMITS = { totalBytes: 1_600, timeoutMs: 60_000 };
 const stops: (() => void)[] = [];
@@ -63,4 +64,32 @@ test('a body that arrives byte by byte ends at one time limit', async () => {
     await expect(bodies.read(request, 'own_1')).rejects.toMatchObject({ code: 'request_timeout' });
     await expect(bodies.read(sending([START], headers), 'own_1')).rejects.toMatchObject({ code: 'request_timeout' });
   }
+});
+
+describe('bodies for upstreams', () => {
+  const arriving = (pieces: readonly string[], isEnding = false) => sending(pieces, CHUNKED, isEnding).bodyPieces();
+
+  test('an owner holds an eighth of the memory until they have arrived', async () => {
+    const bodies = new GatheredBodies({ totalBytes: 800, timeoutMs: 60_000 });
+    void bodies.read(arriving([START]), 'own_1').catch(() => {});
+    await settle();
+    await expect(bodies.read(arriving([START]), 'own_1')).rejects.toMatchObject({ code: 'queue_full' });
+    expect((await bodies.read(arriving([START, '"}'], true), 'own_2')).toString()).toBe(`${START}"}`);
+    stops.splice(0).forEach((stop) => stop());
+    await settle();
+    for (let i = 0; i < 3; i++) await bodies.read(arriving([START], true), 'own_1');
+  });
+
+  test('all owners together do not exceed the total', async () => {
+    const bodies = new GatheredBodies({ totalBytes: 800, timeoutMs: 60_000 });
+    for (let i = 0; i < 13; i++) void bodies.read(arriving([START]), `own_${i}`).catch(() => {});
+    await settle();
+    await expect(bodies.read(arriving([START]), 'own_13')).rejects.toMatchObject({ code: 'queue_full' });
+  });
+
+  test('one that drips ends at one time limit, and frees its memory', async () => {
+    const bodies = new GatheredBodies({ totalBytes: 800, timeoutMs: 20 });
+    await expect(bodies.read(arriving([START]), 'own_1')).rejects.toMatchObject({ code: 'request_timeout' });
+    await bodies.read(arriving([START], true), 'own_1');
+  });
 });

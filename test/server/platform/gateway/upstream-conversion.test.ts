@@ -3,7 +3,17 @@ import Anthropic from '@anthropic-ai/sdk';
 import type { RequestListener } from 'node:http';
 import OpenAI from 'openai';
 import { closeAll, until } from './support';
-import { bodyOf, chunk, DONE, post, sendEvents, sendJson, startUpstream, type Upstreams } from './upstream-support';
+import {
+  bodyOf,
+  chunk,
+  DONE,
+  post,
+  sendEvents,
+  sendJson,
+  startUpstream,
+  type Upstreams,
+  withBody,
+} from './upstream-support';
 
 afterEach(closeAll);
 
@@ -286,6 +296,23 @@ describe('an upstream that has only chat completions', () => {
   });
 });
 
+test('an upstream with responses gets the fields of newer models, and stores nothing', async () => {
+  const bodies: Body[] = [];
+  const { url } = await startUpstream(chatServer(bodies), { interfaces: ['chat', 'responses'] });
+  const message = { model: 'm', max_tokens: 5, messages: [{ role: 'user', content: 'a' }] };
+  expect((await post(url, message, '/v1/messages')).status).toBe(200);
+  expect(bodies).toMatchObject([{ max_completion_tokens: 5, store: false }]);
+  expect(bodies[0]).not.toHaveProperty('max_tokens');
+});
+
+test.each(['not JSON', '[]', '{"model"', '{"m\\u00":1}'])('a body to convert that is %s is refused', async (body) => {
+  const bodies: Body[] = [];
+  const { url } = await startUpstream(chatServer(bodies));
+  const response = await post(url, {}, '/v1/responses', { body });
+  expect([response.status, await response.json()]).toMatchObject([400, { error: { code: 'invalid_json' } }]);
+  expect(bodies).toEqual([]);
+});
+
 describe('an upstream that has only messages', () => {
   const bodies: Body[] = [];
   beforeEach(() => void bodies.splice(0));
@@ -405,6 +432,56 @@ describe('an upstream that has only messages', () => {
       { error: { code: 'unsupported_value', param } },
     ]);
     expect(bodies).toEqual([]);
+  });
+
+  test('tool calls without arguments have those of an empty object', async () => {
+    const head = { id: 'msg_1', type: 'message', role: 'assistant', model: 'claude-x' };
+    const calls = ['toolu_1', 'toolu_2'].map((id) => ({ type: 'tool_use', id, name: 'now', input: {} }));
+    const end = { stop_reason: 'tool_use', stop_sequence: null };
+    const running = await startUpstream(
+      withBody((body, response) => {
+        if (body.stream !== true) return sendJson(response, { ...head, content: calls, ...end, usage: anthropicUsage });
+        const blocks = calls.flatMap((call, index) => [
+          { type: 'content_block_start', index, content_block: call },
+          ...(index === 0
+            ? []
+            : [{ type: 'content_block_delta', index, delta: { type: 'input_json_delta', partial_json: '' } }]),
+          { type: 'content_block_stop', index },
+        ]);
+        const events = [
+          { type: 'message_start', message: { ...head, content: [], usage: anthropicUsage } },
+          ...blocks,
+          { type: 'message_delta', delta: end, usage: { output_tokens: 5 } },
+          { type: 'message_stop' },
+        ];
+        sendEvents(response, ...events.map(named));
+        response.end();
+      }),
+      { model: 'claude-x', interfaces: ['messages'] },
+    );
+    const client = openai(running);
+    const tools = [{ type: 'function' as const, function: { name: 'now' } }];
+    const chat = { model: 'm', messages: [{ role: 'user' as const, content: 'a' }], tools };
+    const whole = await client.chat.completions.create(chat);
+    const streamed = await client.chat.completions.stream(chat).finalChatCompletion();
+    for (const { message } of [whole.choices[0], streamed.choices[0]])
+      expect(message.tool_calls).toMatchObject([
+        { id: 'toolu_1', function: { name: 'now', arguments: '{}' } },
+        { id: 'toolu_2', function: { name: 'now', arguments: '{}' } },
+      ]);
+    const request = {
+      model: 'm',
+      input: 'a',
+      tools: [{ type: 'function' as const, name: 'now', parameters: { type: 'object' }, strict: false }],
+    };
+    for (const { output } of [
+      await client.responses.create(request),
+      await client.responses.stream(request).finalResponse(),
+    ])
+      expect(output).toMatchObject([
+        { type: 'function_call', call_id: 'toolu_1', arguments: '{}' },
+        { type: 'function_call', call_id: 'toolu_2', arguments: '{}' },
+      ]);
   });
 
   test('embeddings are not found', async () => {

@@ -113,7 +113,7 @@ test('with a model, gets that one whatever the request names, and lists it alone
   const sentAs = async (text: string) =>
     ((await (await post(url, {}, '/v1/completions', { body: text })).json()) as Echo).body;
   expect(await sentAs('{"model":"small","prompt":"a","model":"other"}')).toBe('{"model":"large","prompt":"a"}');
-  expect(await sentAs('{"prompt":"a"}')).toBe('{"prompt":"a","model":"large"}');
+  expect(await sentAs('{"prompt":"a"}')).toBe('{"model":"large","prompt":"a"}');
   const list = (await (await fetch(`${url}/d/up/v1/models`)).json()) as { data: { id: string }[] };
   expect(list.data.map(({ id }) => id)).toEqual(['up']);
 });
@@ -225,19 +225,129 @@ test.each([
   expect([response.status, errorOf(await response.text()).code]).toEqual([status, code]);
 });
 
-test('responses are not stored at an upstream, and what it stores for others cannot be reached', async () => {
+test('responses are not stored at an upstream', async () => {
   const { url } = await startUpstream(echo, { interfaces: ['chat', 'responses'] });
-  const seen = (await (await post(url, { model: 'm', input: 'a', store: true }, '/v1/responses')).json()) as Echo;
-  expect(JSON.parse(seen.body)).toEqual({ model: 'm', input: 'a', store: false });
-  for (const fields of [
-    { previous_response_id: 'resp_1' },
-    { conversation: 'conv_1' },
-    { input: [{ type: 'item_reference', id: 'msg_1' }] },
-    { background: true },
-  ]) {
-    const response = await post(url, { model: 'm', input: 'a', ...fields }, '/v1/responses');
-    expect([response.status, errorOf(await response.text()).code]).toEqual([400, 'unsupported_value']);
+  const sentAs = async (body: object, path: string): Promise<unknown> =>
+    JSON.parse(((await (await post(url, body, path)).json()) as Echo).body);
+  for (const store of [{}, { store: true }, { store: null }]) {
+    const response = { model: 'm', input: 'a' };
+    expect(await sentAs({ ...response, ...store }, '/v1/responses')).toEqual({ ...response, store: false });
+    const chat = { model: 'm', messages: [{ role: 'user', content: 'a' }] };
+    expect(await sentAs({ ...chat, ...store }, '/v1/chat/completions')).toEqual({ ...chat, store: false });
   }
+  const older = await startUpstream(echo);
+  const seen = (await (await post(older.url, { model: 'm', messages: [], store: true })).json()) as Echo;
+  expect(JSON.parse(seen.body)).toEqual({ model: 'm', messages: [], store: false });
+});
+
+const image = { type: 'image', source: { type: 'file', file_id: 'file_1' } };
+test.each([
+  ['responses', { previous_response_id: 'resp_1' }],
+  ['responses', { conversation: 'conv_1' }],
+  ['responses', { prompt: { id: 'pmpt_1' } }],
+  ['responses', { input: [{ type: 'item_reference', id: 'msg_1' }] }],
+  ['responses', { background: true }],
+  ['responses', { input: [{ role: 'user', content: [{ type: 'input_file', file_id: 'file-1' }] }] }],
+  ['responses', { input: [{ role: 'user', content: [{ type: 'input_image', file_id: 'file-1' }] }] }],
+  ['responses', { input: [{ type: 'computer_call_output', call_id: 'c', output: { file_id: 'file-1' } }] }],
+  ['responses', { tools: [{ type: 'file_search', vector_store_ids: ['vs_1'] }] }],
+  ['responses', { tools: [{ type: 'function', name: 'f' }, { type: 'web_search' }] }],
+  ['responses', { tools: [{ type: 'code_interpreter', container: { type: 'auto' } }] }],
+  ['responses', { tools: [{ type: 'mcp', server_url: 'https://example.com' }] }],
+  ['responses', { tools: [{ type: 'namespace', name: 'n', tools: [{ type: 'web_search' }] }] }],
+  ['responses', { service_tier: 'priority' }],
+  ['chat/completions', { service_tier: 'priority' }],
+  ['chat/completions', { messages: [{ role: 'user', content: [{ type: 'file', file: { file_id: 'file-1' } }] }] }],
+  ['chat/completions', { messages: [{ role: 'assistant', audio: { id: 'audio_1' } }] }],
+  ['chat/completions', { web_search_options: {} }],
+  ['chat/completions', { models: ['expensive'] }],
+  ['chat/completions', { tools: [{ type: 'web_search' }] }],
+  ['messages', { messages: [{ role: 'user', content: [image] }] }],
+  ['messages', { messages: [{ role: 'user', content: [{ type: 'tool_result', content: [image] }] }] }],
+  ['messages', { messages: [{ role: 'user', content: [{ type: 'container_upload', file_id: 'file_1' }] }] }],
+  ['messages', { tools: [{ type: 'web_search_20250305', name: 'web_search' }] }],
+  ['messages', { tools: [{ type: 'code_execution_20250825', name: 'code_execution' }] }],
+  ['messages', { mcp_servers: [{ type: 'url', url: 'https://example.com', name: 'a' }] }],
+  ['messages', { container: 'container_1' }],
+  ['messages', { speed: 'fast' }],
+  ['messages/count_tokens', { messages: [{ role: 'user', content: [image] }] }],
+  ['embeddings', { service_tier: 'priority' }],
+])('what the account stores or pays for extra is refused: %s %j', async (route, fields) => {
+  let numSeen = 0;
+  const { url } = await startUpstream(() => numSeen++, { interfaces: ['chat', 'responses', 'messages'] });
+  const response = await post(url, { model: 'm', ...fields }, `/v1/${route}`);
+  const { error } = (await response.json()) as { error: { message: string } };
+  expect(response.status).toBe(400);
+  expect(error.message.startsWith(`${Object.keys(fields)[0]}: expected`)).toBe(true);
+  expect(numSeen).toBe(0);
+});
+
+test.each([
+  ['responses', { service_tier: 'auto', tools: [{ type: 'custom', name: 'f' }, { type: 'local_shell' }], input: 'a' }],
+  [
+    'responses',
+    {
+      tools: [{ type: 'function', name: 'f', parameters: { properties: { file_id: { type: 'string' } } } }],
+      input: [],
+    },
+  ],
+  ['chat/completions', { service_tier: 'default', messages: [{ role: 'user', content: 'a' }], tools: null }],
+  ['embeddings', { input: [[1, 2]] }],
+  ['rerank', { documents: [{ file_id: 'mine', text: 'a' }], tools: [{ type: 'other' }] }],
+  [
+    'messages',
+    {
+      tools: [
+        { type: 'bash_20250124', name: 'bash' },
+        { name: 'f', input_schema: {} },
+      ],
+      messages: [
+        { role: 'assistant', content: [{ type: 'tool_use', name: 'f', id: 't', input: { file_id: 'mine' } }] },
+      ],
+    },
+  ],
+])('what the client runs or sends itself passes: %s %j', async (route, fields) => {
+  const { url } = await startUpstream(echo, { interfaces: ['chat', 'responses', 'messages'] });
+  const response = await post(url, { model: 'm', ...fields }, `/v1/${route}`);
+  expect(JSON.parse(((await response.json()) as Echo).body)).toMatchObject({ model: 'm', ...fields });
+});
+
+test('betas that make tokens cost more do not pass', async () => {
+  const { url } = await startUpstream(echo, { interfaces: ['messages'] });
+  const sentAs = async (betas: string) => {
+    const headers = { 'anthropic-beta': betas };
+    const response = await post(url, { model: 'm', messages: [] }, '/v1/messages', { headers });
+    return Object.fromEntries(((await response.json()) as Echo).headers)['anthropic-beta'];
+  };
+  expect(await sentAs('context-1m-2025-08-07, interleaved-thinking-2025-05-14')).toBe(
+    'interleaved-thinking-2025-05-14',
+  );
+  expect(await sentAs('fast-mode-2026-02-01')).toBeUndefined();
+});
+
+test('long numbers keep their digits, also if other fields change', async () => {
+  const { url } = await startUpstream(echo, { model: 'large', interfaces: ['chat', 'responses'] });
+  const text =
+    '{"seed":9007199254740993,"tools":[{"type":"function","function":{"name":"f","parameters":{"maximum":12345678901234567890}}}],' +
+    '"model":"mine","stream":true,"messages":[{"role":"user","content":"a"}]}';
+  const seen = (await (await post(url, {}, '/v1/chat/completions', { body: text })).json()) as Echo;
+  expect(seen.body).toContain('"seed":9007199254740993');
+  expect(seen.body).toContain('{"maximum":12345678901234567890}');
+  expect(JSON.parse(seen.body)).toMatchObject({
+    model: 'large',
+    stream: true,
+    store: false,
+    stream_options: { include_usage: true },
+  });
+});
+
+test('of repeated fields only the one that was checked reaches it', async () => {
+  const { url } = await startUpstream(echo, { interfaces: ['chat', 'responses'] });
+  const body =
+    '{"model":"m","input":[{"content":[{"file_id":"file-1","file_id":null}]}],"prompt":{"id":"p"},"prompt":null}';
+  const seen = (await (await post(url, {}, '/v1/responses', { body })).json()) as Echo;
+  expect(seen.body).not.toContain('file-1');
+  expect(seen.body).not.toContain('"id"');
 });
 
 describe('where it may be', () => {
@@ -339,8 +449,11 @@ test('hostile JSON is refused, or passes as it is', async () => {
   expect(await (await post(url, { model: 'x' }, '/v1/embeddings')).text()).toContain(deep);
   const text = await (await post(url, { model: 'x', stream: true })).text();
   expect([text.includes(deep), text.includes(': note'), text.endsWith(DONE)]).toEqual([true, true, true]);
-  const response = await post(url, {}, '/v1/completions', { body: `{"model":"x","prompt":${deep}}` });
-  expect(response.status).toBe(400);
+  const tools = '{"tools":['.repeat(10_000) + ']}'.repeat(10_000);
+  for (const body of [`{"model":"x","prompt":${deep}}`, tools]) {
+    const response = await post(url, {}, '/v1/chat/completions', { body });
+    expect([response.status, errorOf(await response.text()).code]).toEqual([400, 'invalid_json']);
+  }
 });
 
 test('a new version serves new requests, and open ones end with the old one', async () => {

@@ -248,6 +248,28 @@ overBackends((make) => {
       expect(await shop.spent(id)).toMatchObject({ spent: 50_000n, open: 0n });
     });
 
+    test('one with responses gets the limit in the field of newer models, unless the client wrote the other', async () => {
+      await deployUpstream((response) => sendJson(response, { choices: [], usage: used }));
+      const { replicas } = shop.running.targets.find('chat')!;
+      shop.deploy(
+        'chat',
+        replicas.map((replica) => ({
+          ...replica,
+          upstream: { ...replica.upstream!, interfaces: ['chat', 'responses'] as const },
+        })),
+      );
+      await shop.budget({ amount: '0.01' });
+      const limits = { max_tokens: undefined, max_completion_tokens: undefined };
+      for (const fields of [{}, { max_tokens: 7 }, { max_completion_tokens: 7 }]) {
+        const body = { ...question('say "max_tokens"'), ...fields };
+        expect((await shop.post('/d/chat/v1/chat/completions', { model: 'm', ...body })).status).toBe(200);
+        const { max_tokens, max_completion_tokens } = { ...limits, ...bodies.at(-1) };
+        if ('max_tokens' in fields || 'max_completion_tokens' in fields)
+          expect({ max_tokens, max_completion_tokens }).toEqual({ ...limits, ...fields });
+        else expect([max_tokens, typeof max_completion_tokens]).toEqual([undefined, 'number']);
+      }
+    });
+
     test.each(CALLS)('a stream that breaks off costs something: %s', async (path, body) => {
       await deployUpstream((response) => {
         sendEvents(

@@ -245,4 +245,5 @@ test('top-level values are found and replaced, whatever is around them', () => {
   );
   const empty = Buffer.from(' { } ');
   expect(withTopLevelValues(empty, topLevelValues(empty), { a: '1' }).toString()).toBe(' {"a":1 } ');
+  expect(withTopLevelValues(empty, topLevelValues(empty), { a: '1', b: '2' }).toString()).toBe(' {"a":1,"b":2 } ');
 });

@@ -59,6 +59,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       upstream: { version: 1, url: URL_A, model: null, interfaces: ['chat'], has_secret: true },
     });
     const target = await published(created.id);
+    expect(target?.hasStorage).toBe(true);
     expect(target).toMatchObject({
       state: 'running',
       accessControl: true,
