@@ -50,14 +50,25 @@ void DiskCache::forget(Sequence& seq) {
   settle(seq);
 }
 
+// Ends the wait of the load's sequence. Admission then finds the blocks that have arrived.
+void DiskCache::settle(Load& load) {
+  if (load.seq == nullptr) return;
+  if (load.num_loaded > 0) {
+    ++num_hits_;
+    num_loaded_tokens_ += int64_t{load.num_loaded} * blocks_.block_size();
+    blocks_.renew(*load.seq, load.first_block + load.num_loaded);
+  }
+  settle(*load.seq);
+  load.seq = nullptr;
+}
+
 void DiskCache::begin_step() {
   take_loaded();
   const auto now = disk::Clock::now();
   for (Load& load : loads_) {
     if (load.seq == nullptr || now <= load.job->deadline) continue;
     load.job->is_cancelled.store(true);
-    settle(*load.seq);
-    load.seq = nullptr;
+    settle(load);
   }
   // One more than can run, because an urgent sequence preempts another.
   for (int num_left = max_num_seqs_ - scheduler_.num_running() + 1; num_left > 0 && !unchecked_.empty(); --num_left) {
@@ -70,11 +81,15 @@ void DiskCache::begin_step() {
 
 void DiskCache::take_loaded() {
   disk::LoadedBlock loaded;
+  const disk::LoadJob* renewed = nullptr;
   while (store_.take_loaded(loaded)) {
     const auto load = std::ranges::find(loads_, loaded.job, &Load::job);
     CAPSTAN_CHECK(load != loads_.end());
     const disk::LoadJob& job = *loaded.job;
     if (loaded.image) {
+      // A block takes the place of the oldest one, which must be none that it continues.
+      if (load->seq != nullptr && renewed != &job) blocks_.renew(*load->seq, load->first_block + load->num_loaded);
+      renewed = &job;
       const disk::BlockId& id = job.blocks[loaded.idx];
       const auto size = static_cast<size_t>(blocks_.block_size());
       const disk::ImageShape& shape = store_.shape();
@@ -86,11 +101,7 @@ void DiskCache::take_loaded() {
       store_.recycle(std::move(loaded.image));
       continue;
     }
-    if (load->num_loaded > 0) {
-      ++num_hits_;
-      num_loaded_tokens_ += int64_t{load->num_loaded} * blocks_.block_size();
-    }
-    if (load->seq != nullptr) settle(*load->seq);
+    settle(*load);
     loads_.erase(load);
   }
 }
@@ -109,7 +120,7 @@ int DiskCache::num_blocks_in_flight() const {
   // A disk that hangs never ends its job, so one that no sequence waits for does not count.
   size_t count = 0;
   for (const Load& load : loads_)
-    if (load.seq != nullptr) count += load.job->blocks.size();
+    if (load.seq != nullptr) count += load.job->blocks.size() + static_cast<size_t>(load.num_unused);
   return static_cast<int>(count);
 }
 
@@ -125,12 +136,15 @@ void DiskCache::look_up(Sequence& seq) {
     num_blocks = 0;
   }
   const int num_in_flight = num_blocks_in_flight();
-  const int num_available = blocks_.pool(0).num_available() - num_in_flight;
+  const BlockPool& pool = blocks_.pool(0);
+  const auto is_unused = [&](const disk::BlockId& id) { return !pool.is_used(pool.find(id.key)); };
+  const auto num_unused = static_cast<int>(std::ranges::count_if(in_memory, is_unused));
+  const int num_available = pool.num_available() - num_unused - num_in_flight;
   if (num_blocks > num_available && num_in_flight > 0) return;
   num_blocks = std::min(num_blocks, num_available);
   store_.touch(std::span(ids).first(in_memory.size() + static_cast<size_t>(std::max(num_blocks, 0))));
   settle(seq);
-  if (num_blocks > 0) begin_load(seq, num_cached, num_blocks, compute_ms);
+  if (num_blocks > 0) begin_load({&seq, nullptr, num_cached, num_unused}, num_blocks, compute_ms);
 }
 
 // Sets the expected time of the computation; 0 = unknown.
@@ -142,7 +156,9 @@ bool DiskCache::pays_off(int first_block, int num_blocks, double& compute_ms) co
   return static_cast<double>(num_blocks) * static_cast<double>(store_.shape().file_bytes(0)) / rate < compute_ms;
 }
 
-void DiskCache::begin_load(Sequence& seq, int first_block, int num_blocks, double compute_ms) {
+void DiskCache::begin_load(Load load, int num_blocks, double compute_ms) {
+  Sequence& seq = *load.seq;
+  const int first_block = load.first_block;
   const std::vector<disk::BlockId> ids = block_ids(seq);
   const auto size = static_cast<ptrdiff_t>(blocks_.block_size());
   auto job = std::make_shared<disk::LoadJob>();
@@ -154,7 +170,8 @@ void DiskCache::begin_load(Sequence& seq, int first_block, int num_blocks, doubl
       disk::Clock::now() + (compute_ms == 0 ? kUnknownWait : std::chrono::duration_cast<disk::Clock::duration>(wait));
   if (!store_.load(job)) return;
   seq.disk_state = DiskState::kLoading;
-  loads_.push_back({&seq, std::move(job)});
+  load.job = std::move(job);
+  loads_.push_back(std::move(load));
 }
 
 // ---- writing ----

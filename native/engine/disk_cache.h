@@ -57,18 +57,21 @@ class DiskCache {
 
  private:
   struct Load {
-    Sequence* seq;  // null after its end
+    Sequence* seq;  // null after its end, or when it waits no more
     std::shared_ptr<disk::LoadJob> job;
+    int first_block = 0;  // the ones before it are in memory
+    int num_unused = 0;   // of these: blocks that no sequence used at the begin
     int num_loaded = 0;
   };
 
   void take_loaded();
   void look_up(Sequence& seq);
   bool pays_off(int first_block, int num_blocks, double& compute_ms) const;
-  void begin_load(Sequence& seq, int first_block, int num_blocks, double compute_ms);
+  void begin_load(Load load, int num_blocks, double compute_ms);
   std::vector<disk::BlockId> block_ids(Sequence& seq) const;
   int num_blocks_in_flight() const;
   void settle(Sequence& seq);
+  void settle(Load& load);
 
   const DiskCacheOptions options_;
   Scheduler& scheduler_;

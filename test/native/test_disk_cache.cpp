@@ -168,8 +168,11 @@ TEST(disk_cache_extends_a_small_memory) {
   Session session(request);
   for (int round = 0; round < 3; ++round) {
     for (size_t i = 0; i < prompts.size(); ++i) {
+      const int64_t before = disk_stats(session).num_loaded_tokens;
       const Answer answer = session.wait(session.submit(prompts[i], kMaxTokens, temperature_of(i)));
       EXPECT(answer == solo[i]);
+      // No block that is loaded takes the place of another one of the prompt.
+      EXPECT(answer.finish->num_cached_tokens >= disk_stats(session).num_loaded_tokens - before);
     }
     expect_same(batched_answers(session, kMaxTokens, prompts), solo, "small memory");
   }
