@@ -51,6 +51,8 @@ class DiskCache {
   void forget(Sequence& seq);
   // Whether sequences wait for the disk.
   bool has_waiting() const { return !loads_.empty(); }
+  // Returns when begin_step has something to do, if the disk has no news before.
+  disk::Clock::time_point next_step_time() const;
   bool has_offered() const { return !offered_.empty() && store_.accepts_writes(); }
 
   DiskCacheStats stats() const;
@@ -61,11 +63,12 @@ class DiskCache {
     std::shared_ptr<disk::LoadJob> job;
     int first_block = 0;  // the ones before it are in memory
     int num_unused = 0;   // of these: blocks that no sequence used at the begin
-    int num_loaded = 0;
+    int num_taken = 0;    // blocks that were read
+    int num_loaded = 0;   // of these: that went into memory
   };
 
   void take_loaded();
-  void look_up(Sequence& seq);
+  void look_up(Sequence& seq, bool may_load);
   bool pays_off(int first_block, int num_blocks, double& compute_ms) const;
   void begin_load(Load load, int num_blocks, double compute_ms);
   std::vector<disk::BlockId> block_ids(Sequence& seq) const;
@@ -78,8 +81,10 @@ class DiskCache {
   BlockManager& blocks_;
   const int max_num_seqs_;
   disk::BlockStore store_;
-  std::vector<Sequence*> unchecked_;  // wait to be looked up, the most urgent first
+  std::vector<Sequence*> unchecked_;  // unchecked or queued, the most urgent first
   std::vector<Load> loads_;           // in the order of their jobs
+  bool has_more_loaded_ = false;      // blocks are left for the next step
+  bool is_disk_behind_ = false;       // no image was free for an offered block
   std::deque<disk::BlockId> offered_;
   std::atomic<int64_t> num_hits_{0}, num_loaded_tokens_{0}, num_declined_{0};
 };
