@@ -18,6 +18,7 @@
 #include "native/base/checksum.h"
 #include "native/disk/block_store.h"
 #include "native/disk/file_digest.h"
+#include "native/model/checkpoint_files.h"
 #include "test/native/gate.h"
 #include "test/native/temporary_folder.h"
 #include "test/native/testing.h"
@@ -576,7 +577,11 @@ TEST(disk_file_digests_follow_the_content) {
   const TemporaryFolder folder, cache;
   const CacheRoot root(cache.path());
   const std::string path = folder.path() + "/weights";
-  const auto digest = [&] { return digests_of(root, {path}, nullptr)[0]; };
+  const auto digest_at = [&](const std::string& at) {
+    const CheckpointFiles files({at});
+    return digests_of(root, {{at, files.files()[0].fd}}, nullptr)[0];
+  };
+  const auto digest = [&] { return digest_at(path); };
   std::ofstream(path) << "one";
   const Hash128 one = digest();
   EXPECT(digest() == one);
@@ -585,8 +590,8 @@ TEST(disk_file_digests_follow_the_content) {
   const Hash128 two = digest();
   EXPECT(two != one);
   fs::copy_file(path, path + "-copy");
-  EXPECT(digests_of(root, {path + "-copy"}, nullptr)[0] == two);
-  EXPECT_ERROR("io_error", digests_of(root, {path + "-missing"}, nullptr));
+  EXPECT(digest_at(path + "-copy") == two);
+  EXPECT_ERROR("io_error", digest_of(path + "-missing"));
   // A damaged table is ignored.
   std::ofstream(cache.path() + "/model-files") << std::string(100'000, 'x') << "\n\n \n";
   EXPECT(digest() == two);
