@@ -635,7 +635,7 @@ export interface NativeStats {
   numDiskSkipped: number;
   /** Damaged blocks found on the disk and removed so far. */
   numDiskDamaged: number;
-  /** Why blocks are not written to the disk, else null. */
+  /** Why blocks are not written to the disk or not read from it at present, else null. */
   diskProblem: string | null;
   /** Size of the last step, and its times in microseconds. */
   lastStep: StepStats;

@@ -75,6 +75,7 @@ BlockStore::BlockStore(StoreOptions options)
 }
 
 BlockStore::~BlockStore() {
+  close_end_.store((Clock::now() + options_.close_patience).time_since_epoch().count());
   is_closing_.store(true);
   wake(write_signal_);
   wake(read_signal_);
@@ -116,6 +117,7 @@ std::optional<bool> BlockStore::holds(const BlockId& id) {
 }
 
 size_t BlockStore::count_held(std::span<const BlockId> blocks) {
+  if (has_read_failed_.load()) return 0;
   const std::lock_guard lock(index_mutex_);
   const auto is_held = [&](const BlockId& id) { return index_[static_cast<size_t>(id.group)].contains(id.key); };
   return static_cast<size_t>(std::ranges::find_if_not(blocks, is_held) - blocks.begin());
@@ -143,22 +145,26 @@ void BlockStore::rescan() {
   std::vector<FoundFile> found = folder_.scan(file_bytes_);
   // The oldest first, so that the newest ends in front.
   std::ranges::stable_sort(found, {}, &FoundFile::last_use);
-  const std::lock_guard lock(index_mutex_);
   std::vector<std::unordered_map<Hash128, bool, KeyHash>> seen(index_.size());
-  others_.clear();
-  total_bytes_ = 0;
-  for (const Entry& entry : entries_)
-    total_bytes_ += disk_bytes(file_bytes_[static_cast<size_t>(entry.id.group)]);
+  std::vector<FoundFile> others;
+  int64_t other_bytes = 0;
   for (FoundFile& file : found) {
-    if (file.store != folder_.name()) {
-      total_bytes_ += file.bytes;
-      others_.push_back(std::move(file));
+    if (file.store == folder_.name()) {
+      seen[static_cast<size_t>(file.group)].emplace(file.key, true);
       continue;
     }
-    seen[static_cast<size_t>(file.group)].emplace(file.key, true);
-    insert({file.key, {}, file.group}, file.last_use);
+    other_bytes += file.bytes;
+    others.push_back(std::move(file));
+    file.group = -1;
   }
-  std::ranges::reverse(others_);
+  std::ranges::reverse(others);
+  const std::lock_guard lock(index_mutex_);
+  others_.swap(others);
+  total_bytes_ = other_bytes;
+  for (const Entry& entry : entries_)
+    total_bytes_ += disk_bytes(file_bytes_[static_cast<size_t>(entry.id.group)]);
+  for (const FoundFile& file : found)
+    if (file.group >= 0) insert({file.key, {}, file.group}, file.last_use);
   std::vector<BlockId> gone;
   for (const Entry& entry : entries_)
     if (!seen[static_cast<size_t>(entry.id.group)].contains(entry.id.key)) gone.push_back(entry.id);
@@ -214,9 +220,26 @@ void BlockStore::write(const BlockId& id, std::span<const int32_t> tokens, Image
 void BlockStore::count_skipped(int64_t count) {
   const std::lock_guard lock(stats_mutex_);
   stats_.num_skipped += count;
-  if (stats_.problem.empty())
-    stats_.problem = "the disk is slower than the prompts: some blocks of the prefix cache are not written to " +
-                     options_.root->path();
+}
+
+// Does a part of a thread's work. An error must not end the process: it ends this direction.
+template <class Work>
+void BlockStore::attempt(std::atomic<bool>& has_failed, const char* consequence, Work work) {
+  if (has_failed.load()) return;
+  std::string failure;
+  try {
+    try {
+      work();
+      return;
+    } catch (const std::exception& error) {
+      has_failed.store(true);
+      failure = error.what() + std::string(": no more blocks are ") + consequence + options_.root->path();
+    }
+  } catch (...) {
+    has_failed.store(true);  // there is no memory for the message
+  }
+  const std::lock_guard lock(stats_mutex_);
+  failure_ = std::move(failure);
 }
 
 void BlockStore::write_main() {
@@ -224,12 +247,20 @@ void BlockStore::write_main() {
     const uint32_t seen = write_signal_.load();
     WriteItem item;
     if (to_write_.pop(item)) {
-      write_block(item);
+      const bool is_late = is_closing_.load() && Clock::now().time_since_epoch().count() > close_end_.load();
+      bool is_done = is_late;
+      if (!is_late) {
+        attempt(has_write_failed_, "written to ", [&] {
+          write_block(item);
+          is_done = true;
+        });
+      }
+      if (!is_done) count_skipped(1);
       free_images_.push(std::move(item.image));
       if (wants_image_.exchange(false) && options_.on_news) options_.on_news();
       continue;
     }
-    save_uses();
+    attempt(has_write_failed_, "written to ", [this] { save_uses(); });
     if (is_closing_.load()) return;
     write_signal_.wait(seen);
   }
@@ -287,7 +318,7 @@ void BlockStore::save_uses() {
 // ---- reading ----
 
 bool BlockStore::load(std::shared_ptr<LoadJob> job) {
-  if (num_open_jobs_ == kMaxJobs || !jobs_.push(std::move(job))) return false;
+  if (has_read_failed_.load() || num_open_jobs_ == kMaxJobs || !jobs_.push(std::move(job))) return false;
   ++num_open_jobs_;
   wake(read_signal_);
   return true;
@@ -322,6 +353,11 @@ void BlockStore::read_main() {
 }
 
 void BlockStore::run_job(const std::shared_ptr<LoadJob>& job) {
+  attempt(has_read_failed_, "read from ", [&] { read_blocks(job); });
+  push_loaded({job, job->blocks.size(), nullptr});
+}
+
+void BlockStore::read_blocks(const std::shared_ptr<LoadJob>& job) {
   double read_ms = 0, bytes = 0;
   for (size_t i = 0; i < job->blocks.size(); ++i) {
     Image image = wait_for_image(*job);
@@ -341,7 +377,6 @@ void BlockStore::run_job(const std::shared_ptr<LoadJob>& job) {
     read_rate_.store(old == 0 ? rate : old + kNewestRate * (rate - old));
     read_rate_time_.store(Clock::now().time_since_epoch().count());
   }
-  push_loaded({job, job->blocks.size(), nullptr});
 }
 
 // Returns null when the job is to end.
@@ -359,6 +394,7 @@ Image BlockStore::wait_for_image(const LoadJob& job) {
 bool BlockStore::read_block(LoadJob& job, size_t idx, Image& image) {
   const BlockId& id = job.blocks[idx];
   const std::span bytes(image.get(), file_bytes_[static_cast<size_t>(id.group)]);
+  if (options_.before_read) options_.before_read();
   const int error = folder_.read(id.key, id.group, bytes);
   if (error != 0 && error != EBADMSG) {
     // Another process has removed it, or the disk fails.
@@ -398,7 +434,12 @@ StoreStats BlockStore::stats() const {
   {
     const std::lock_guard lock(stats_mutex_);
     stats = stats_;
+    const bool has_failed = has_write_failed_.load() || has_read_failed_.load();
+    if (has_failed) stats.problem = failure_.empty() ? "a thread of the prefix cache on disk failed" : failure_;
   }
+  if (stats.problem.empty() && is_slow_.load())
+    stats.problem = "the disk is slower than the prompts: some blocks of the prefix cache are not written to " +
+                    options_.root->path();
   const std::lock_guard lock(index_mutex_);
   stats.num_blocks = static_cast<int64_t>(entries_.size());
   stats.bytes = total_bytes_;

@@ -38,6 +38,9 @@ struct StoreOptions {
   std::function<void()> on_news;           // called on the store's threads after each change that the owner sees
   // Called on the writing thread before each write. Tests hold writes up, or make them fail with an error number.
   std::function<int()> before_write;
+  std::function<void()> before_read;  // called on the reading thread before each read
+  // How long a store that closes writes what was handed over.
+  std::chrono::milliseconds close_patience{2000};
 };
 
 struct StoreStats {
@@ -67,7 +70,7 @@ class BlockStore {
  public:
   // Throws kInvalidArgument or kIo when the folder cannot be used.
   explicit BlockStore(StoreOptions options);
-  // Waits until the images that are handed over are written.
+  // Waits until the images that are handed over are written, for at most close_patience and one write or read.
   ~BlockStore();
   BlockStore(const BlockStore&) = delete;
   BlockStore& operator=(const BlockStore&) = delete;
@@ -86,7 +89,8 @@ class BlockStore {
 
   // Returns whether blocks are written at present.
   bool accepts_writes() const {
-    return !is_paused_.load() || Clock::now().time_since_epoch().count() > pause_end_.load();
+    return !has_write_failed_.load() &&
+           (!is_paused_.load() || Clock::now().time_since_epoch().count() > pause_end_.load());
   }
   // Returns an image to fill, or null when all of them wait for the disk. Then on_news is called when one is free.
   Image take_image();
@@ -94,8 +98,10 @@ class BlockStore {
   void write(const BlockId& id, std::span<const int32_t> tokens, Image image);
   // Counts blocks that the owner could not hand over in time.
   void count_skipped(int64_t count);
+  // Says whether blocks are lost because the disk is slower than the prompts.
+  void set_slow(bool is_slow) { is_slow_.store(is_slow); }
 
-  // Returns false when too many jobs wait.
+  // Returns false when too many jobs wait, or when nothing is read any more.
   bool load(std::shared_ptr<LoadJob> job);
   // Returns the next block that was read, in the order of the jobs and of their blocks.
   bool take_loaded(LoadedBlock& block);
@@ -119,6 +125,8 @@ class BlockStore {
   };
   using Entries = std::list<Entry>;
 
+  template <class Work>
+  void attempt(std::atomic<bool>& has_failed, const char* consequence, Work work);
   void write_main();
   void read_main();
   void write_block(WriteItem& item);
@@ -127,6 +135,7 @@ class BlockStore {
   void save_uses();
   void pause(int error);
   void run_job(const std::shared_ptr<LoadJob>& job);
+  void read_blocks(const std::shared_ptr<LoadJob>& job);
   bool read_block(LoadJob& job, size_t idx, Image& image);
   Image wait_for_image(const LoadJob& job);
   void remove_damaged(const BlockId& id);
@@ -153,7 +162,8 @@ class BlockStore {
   Ring<WriteItem> to_write_;
   Ring<Image> free_images_;
   std::atomic<uint32_t> write_signal_{0};
-  std::atomic<bool> is_paused_{false}, wants_image_{false};
+  std::atomic<bool> is_paused_{false}, wants_image_{false}, is_slow_{false};
+  std::atomic<bool> has_write_failed_{false};  // for good
   std::atomic<Clock::rep> pause_end_{0};
   int64_t bytes_since_scan_ = 0;  // used by the writing thread
 
@@ -164,13 +174,16 @@ class BlockStore {
   Image spare_load_image_;    // used by the reading thread
   size_t num_open_jobs_ = 0;  // used by the owner
   std::atomic<uint32_t> read_signal_{0};
+  std::atomic<bool> has_read_failed_{false};   // for good
   std::atomic<double> read_rate_{0};           // bytes per ms
   std::atomic<Clock::rep> read_rate_time_{0};  // of the last measurement
 
   mutable std::mutex stats_mutex_;
   StoreStats stats_;
+  std::string failure_;  // of a thread; empty = none
 
   std::atomic<bool> is_closing_{false};
+  std::atomic<Clock::rep> close_end_{0};  // nothing is written after it
   std::thread writer_, reader_;
 };
 

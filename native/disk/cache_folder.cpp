@@ -144,6 +144,14 @@ void for_each_entry(int folder, Visit visit) {
   closedir(entries);
 }
 
+// Waits until no other descriptor has the lock of the root. It ends with the descriptor.
+Descriptor lock_root(const CacheRoot& root) {
+  Descriptor lock(openat(root.fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  while (lock.is_open() && flock(lock.get(), LOCK_EX) != 0 && errno == EINTR) {
+  }
+  return lock;
+}
+
 }  // namespace
 
 // ---- descriptors ----
@@ -209,11 +217,16 @@ void CacheRoot::write_file(const char* name, const std::string& content) const {
 
 StoreFolder::StoreFolder(std::shared_ptr<const CacheRoot> root, const std::string& identity)
     : root_(std::move(root)), name_(hex_of(sip_hash_128({}, std::as_bytes(std::span(identity))))) {
-  open();
+  // Until the store has its secret, processes that start open it one after another.
+  const Descriptor lock = lock_root(*root_);
+  const bool is_alone = open();
   if (!read_identity(identity)) make_identity(identity);
+  // No other process finishes what is unfinished.
+  if (is_alone) remove_unfinished();
 }
 
-void StoreFolder::open() {
+// Returns whether no other process uses the store.
+bool StoreFolder::open() {
   const std::string path = root_->path() + "/" + name_;
   for (int tries = 0; tries < kOpenTries; ++tries) {
     if (mkdirat(root_->fd(), name_.c_str(), kFolderMode) != 0 && errno != EEXIST) refuse(path, reason_of(errno));
@@ -221,11 +234,11 @@ void StoreFolder::open() {
     if (!folder_.is_open()) refuse(path, reason_of(errno));
     const std::string doubt = doubt_about(folder_.get(), 0077);
     if (!doubt.empty()) refuse(path, doubt);
-    was_alone_ = flock(folder_.get(), LOCK_EX | LOCK_NB) == 0;
+    const bool is_alone = flock(folder_.get(), LOCK_EX | LOCK_NB) == 0;
     // A process that finds the folder without a lock and without blocks removes it.
     flock(folder_.get(), LOCK_SH);
     struct stat status{};
-    if (fstat(folder_.get(), &status) == 0 && status.st_nlink > 0) return;
+    if (fstat(folder_.get(), &status) == 0 && status.st_nlink > 0) return is_alone;
   }
   throw Error(ErrorCode::kIo, path + ": other processes remove this folder again and again");
 }
@@ -252,7 +265,7 @@ void StoreFolder::make_identity(const std::string& identity) {
   const std::string unfinished = unfinished_name();
   int error = write_unfinished(folder_.get(), unfinished, content.data(), content.size(), true);
   if (error == 0) {
-    // Another process may have made it meanwhile. Then both use that one.
+    // On a disk without locks, another process may have made it meanwhile. Then both use that one.
     if (linkat(folder_.get(), unfinished.c_str(), folder_.get(), kIdentityFile, 0) != 0 && errno != EEXIST)
       error = errno;
     unlinkat(folder_.get(), unfinished.c_str(), 0);
@@ -262,7 +275,13 @@ void StoreFolder::make_identity(const std::string& identity) {
                                     " cannot be written: " + reason_of(error != 0 ? error : EIO));
 }
 
-std::vector<FoundFile> StoreFolder::scan(std::span<const size_t> file_bytes) {
+void StoreFolder::remove_unfinished() {
+  for_each_entry(folder_.get(), [&](const std::string& name) {
+    if (name.starts_with(kUnfinished)) unlinkat(folder_.get(), name.c_str(), 0);
+  });
+}
+
+std::vector<FoundFile> StoreFolder::scan(std::span<const size_t> file_bytes) const {
   std::vector<std::string> stores;
   for_each_entry(root_->fd(), [&](const std::string& name) {
     if (parse_hex(name)) stores.push_back(name);
@@ -276,7 +295,6 @@ std::vector<FoundFile> StoreFolder::scan(std::span<const size_t> file_bytes) {
   std::vector<FoundFile> found;
   for (const std::string& store : stores)
     scan_store(store, file_bytes, found);
-  was_alone_ = false;
   return found;
 }
 
@@ -286,7 +304,7 @@ void StoreFolder::scan_store(const std::string& store, std::span<const size_t> f
   const Descriptor folder(openat(root_->fd(), store.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!folder.is_open() || !doubt_about(folder.get(), 0077).empty()) return;
   // Without a process that uses the store, no process finishes what is unfinished.
-  const bool is_unused = is_own ? was_alone_ : flock(folder.get(), LOCK_EX | LOCK_NB) == 0;
+  const bool is_unused = !is_own && flock(folder.get(), LOCK_EX | LOCK_NB) == 0;
   const size_t num_before = found.size();
   for_each_entry(folder.get(), [&](const std::string& name) {
     struct stat status{};
@@ -309,7 +327,7 @@ void StoreFolder::scan_store(const std::string& store, std::span<const size_t> f
       found.push_back(std::move(file));
     }
   });
-  if (is_unused && !is_own && found.size() == num_before) {
+  if (is_unused && found.size() == num_before) {
     unlinkat(folder.get(), kIdentityFile, 0);
     unlinkat(root_->fd(), store.c_str(), AT_REMOVEDIR);
   }

@@ -85,7 +85,7 @@ class StoreFolder {
 
   // Lists the blocks of all stores. Removes what no process can use any more: unfinished files and empty stores.
   // `file_bytes` are the sizes of this store's files by KV group: files of another size are removed.
-  std::vector<FoundFile> scan(std::span<const size_t> file_bytes);
+  std::vector<FoundFile> scan(std::span<const size_t> file_bytes) const;
 
   // Returns 0 or an error number. EBADMSG: the file has another size, or is no file.
   int read(const Hash128& key, int group, std::span<std::byte> to) const;
@@ -95,16 +95,16 @@ class StoreFolder {
   void touch(const Hash128& key, int group) const;
 
  private:
-  void open();
+  bool open();
   bool read_identity(const std::string& identity);
   void make_identity(const std::string& identity);
+  void remove_unfinished();
   void scan_store(const std::string& store, std::span<const size_t> file_bytes, std::vector<FoundFile>& found) const;
 
   std::shared_ptr<const CacheRoot> root_;
   std::string name_;
   Descriptor folder_;
   Hash128 secret_{};
-  bool was_alone_ = false;  // no other process used the store when this one opened it; until the first scan
 };
 
 }  // namespace capstan::disk

@@ -25,10 +25,10 @@ constexpr Hash128 kKey{0x6D6F64656C2D6669, 0x6C6573207631};
   throw Error(ErrorCode::kIo, path + ": " + std::strerror(errno));
 }
 
-Descriptor open_file(const std::string& path, struct stat& status) {
-  Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file.is_open() || fstat(file.get(), &status) != 0) fail(path);
-  return file;
+struct stat status_of(const OpenFile& file) {
+  struct stat status{};
+  if (fstat(file.fd, &status) != 0) fail(file.path);
+  return status;
 }
 
 Hash128 digest_of(int fd, const std::string& path, const DigestProgress& progress) {
@@ -73,12 +73,19 @@ std::string state_of(const struct stat& status) {
 }  // namespace
 
 Hash128 digest_of(const std::string& path, const DigestProgress& progress) {
-  struct stat status{};
-  const Descriptor file = open_file(path, status);
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) fail(path);
   return digest_of(file.get(), path, progress);
 }
 
-std::vector<Hash128> digests_of(const CacheRoot& root, const std::vector<std::string>& paths,
+std::string content_state(const OpenFile& file) {
+  const struct stat status = status_of(file);
+  std::ostringstream text;
+  text << status.st_size << ' ' << modified(status).tv_sec << '.' << modified(status).tv_nsec;
+  return text.str();
+}
+
+std::vector<Hash128> digests_of(const CacheRoot& root, const std::vector<OpenFile>& files,
                                 const DigestProgress& progress) {
   std::vector<std::string> lines;  // "digest state", the newest last
   std::istringstream table(root.read_file(kTable));
@@ -86,17 +93,15 @@ std::vector<Hash128> digests_of(const CacheRoot& root, const std::vector<std::st
     lines.push_back(line);
   std::vector<Hash128> digests;
   bool has_new = false;
-  for (const std::string& path : paths) {
-    struct stat status{};
-    const Descriptor file = open_file(path, status);
-    const std::string state = state_of(status);
+  for (const OpenFile& file : files) {
+    const std::string state = state_of(status_of(file));
     const auto known = std::ranges::find_if(lines, [&](const std::string& line) {
       return line.size() == 33 + state.size() && line[32] == ' ' && line.ends_with(state);
     });
     std::optional<Hash128> digest;
     if (known != lines.end()) digest = parse_hex(std::string_view(*known).substr(0, 32));
     if (!digest) {
-      digest = digest_of(file.get(), path, progress);
+      digest = digest_of(file.fd, file.path, progress);
       lines.push_back(hex_of(*digest) + " " + state);
       has_new = true;
     }

@@ -14,8 +14,15 @@ using DigestProgress = std::function<void()>;
 
 // Throws kIo when the file cannot be read.
 Hash128 digest_of(const std::string& path, const DigestProgress& progress = nullptr);
-// The same for several files, with the results of earlier processes.
-std::vector<Hash128> digests_of(const CacheRoot& root, const std::vector<std::string>& paths,
+
+struct OpenFile {
+  std::string path;
+  int fd = -1;
+};
+// Returns what changes with the content of a file: its size, and the time when it was written last.
+std::string content_state(const OpenFile& file);
+// The digests of several files, with the results of earlier processes.
+std::vector<Hash128> digests_of(const CacheRoot& root, const std::vector<OpenFile>& files,
                                 const DigestProgress& progress);
 
 }  // namespace capstan::disk

@@ -105,6 +105,17 @@ int BlockManager::match_prefix(Sequence& seq) const {
   return length;
 }
 
+void BlockManager::renew(Sequence& seq, int num_blocks) {
+  update_keys(seq);
+  BlockPool& pool = groups_[0].pool;
+  for (int block = num_blocks; block-- > 0;) {
+    const int32_t block_id = find(groups_[0], seq, block);
+    if (block_id < 0) continue;
+    pool.add_user(block_id);
+    pool.remove_user(block_id);
+  }
+}
+
 void BlockManager::publish(Sequence& seq, int num_tokens) {
   if (!has_prefix_cache_) return;
   update_keys(seq);

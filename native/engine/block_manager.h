@@ -79,6 +79,9 @@ class BlockManager {
   const std::vector<PrefixKey>& prefix_keys(Sequence& seq) const;
   // Returns how many leading blocks admission would find in the prefix cache.
   int num_cached_blocks(Sequence& seq) const { return match_prefix(seq); }
+  // Makes the cached blocks among the first `num_blocks` of `seq` the newest ones, and the first block the very newest.
+  // Of the first KV group.
+  void renew(Sequence& seq, int num_blocks);
   // Adds a block that no sequence uses to the prefix cache. fill(block_id) writes its content. Of the first KV group.
   // Returns -1 when the block is there already, or no block is available.
   template <class Fill>

@@ -51,32 +51,40 @@ class DiskCache {
   void forget(Sequence& seq);
   // Whether sequences wait for the disk.
   bool has_waiting() const { return !loads_.empty(); }
+  // Returns when begin_step has something to do, if the disk has no news before.
+  disk::Clock::time_point next_step_time() const;
   bool has_offered() const { return !offered_.empty() && store_.accepts_writes(); }
 
   DiskCacheStats stats() const;
 
  private:
   struct Load {
-    Sequence* seq;  // null after its end
+    Sequence* seq;  // null after its end, or when it waits no more
     std::shared_ptr<disk::LoadJob> job;
-    int num_loaded = 0;
+    int first_block = 0;  // the ones before it are in memory
+    int num_unused = 0;   // of these: blocks that no sequence used at the begin
+    int num_taken = 0;    // blocks that were read
+    int num_loaded = 0;   // of these: that went into memory
   };
 
   void take_loaded();
-  void look_up(Sequence& seq);
+  void look_up(Sequence& seq, bool may_load);
   bool pays_off(int first_block, int num_blocks, double& compute_ms) const;
-  void begin_load(Sequence& seq, int first_block, int num_blocks, double compute_ms);
+  void begin_load(Load load, int num_blocks, double compute_ms);
   std::vector<disk::BlockId> block_ids(Sequence& seq) const;
   int num_blocks_in_flight() const;
   void settle(Sequence& seq);
+  void settle(Load& load);
 
   const DiskCacheOptions options_;
   Scheduler& scheduler_;
   BlockManager& blocks_;
   const int max_num_seqs_;
   disk::BlockStore store_;
-  std::vector<Sequence*> unchecked_;  // wait to be looked up, the most urgent first
+  std::vector<Sequence*> unchecked_;  // unchecked or queued, the most urgent first
   std::vector<Load> loads_;           // in the order of their jobs
+  bool has_more_loaded_ = false;      // blocks are left for the next step
+  bool is_disk_behind_ = false;       // no image was free for an offered block
   std::deque<disk::BlockId> offered_;
   std::atomic<int64_t> num_hits_{0}, num_loaded_tokens_{0}, num_declined_{0};
 };

@@ -275,11 +275,15 @@ bool Engine::take_inbox() {
     const auto is_woken = [&] {
       return is_closing_ || has_new_masks_ || has_disk_news_ || !inbox_.empty() || !aborts_.empty() || !stops_.empty();
     };
-    const bool is_waiting_for_disk = disk_cache_ && disk_cache_->has_waiting();
-    if (has_work && is_stalled_ && (is_waiting_for_disk || mask_gate_.has_waiting_in_time()))
-      wake_.wait_for(lock, mask_gate_.patience(), is_woken);
-    else if (!has_work || is_stalled_)
-      wake_.wait(lock, is_woken);
+    if (!has_work || is_stalled_) {
+      auto end = Clock::time_point::max();
+      if (has_work && disk_cache_) end = disk_cache_->next_step_time();
+      if (has_work && mask_gate_.has_waiting_in_time()) end = std::min(end, Clock::now() + mask_gate_.patience());
+      if (end == Clock::time_point::max())
+        wake_.wait(lock, is_woken);
+      else
+        wake_.wait_until(lock, end, is_woken);
+    }
     is_stalled_ = false;
     has_new_masks_ = has_disk_news_ = false;
     if (is_closing_) return false;

@@ -205,6 +205,8 @@ class EngineLoader {
   void open_devices();
   // Opens the folder of the prefix cache on disk and identifies the model's files.
   void open_disk_cache(const LoadObserver& observer);
+  std::vector<disk::OpenFile> open_files() const;
+  void check_files_unchanged() const;
   void load_weights(const LoadObserver& observer);
   // Devices with separate memory allocate everything except the KV cache.
   void reserve();
@@ -248,6 +250,7 @@ class EngineLoader {
   MemoryPlan memory_;
   std::shared_ptr<const disk::CacheRoot> disk_root_;  // null = no prefix cache on disk
   std::vector<Hash128> file_digests_;
+  std::vector<std::string> file_states_;  // when the digests were computed
 };
 
 // Runs `work(rank)` for all ranks, one thread each, and rethrows the first error. Ranks wait for each other, so none
@@ -337,7 +340,28 @@ void EngineLoader::open_disk_cache(const LoadObserver& observer) {
   check_disk_cache(request_, backend_info_, device_model(0, 0));
   disk_root_ = std::make_shared<const disk::CacheRoot>(request_.disk_cache.path);
   const int64_t total = num_file_bytes(tensors_);
-  file_digests_ = disk::digests_of(*disk_root_, request_.files, [&] { observer(0, total); });
+  // The weights are read through the same descriptors, so a file that replaces one of these changes nothing.
+  const std::vector<disk::OpenFile> files = open_files();
+  for (const disk::OpenFile& file : files)
+    file_states_.push_back(disk::content_state(file));
+  file_digests_ = disk::digests_of(*disk_root_, files, [&] { observer(0, total); });
+}
+
+std::vector<disk::OpenFile> EngineLoader::open_files() const {
+  std::vector<disk::OpenFile> files;
+  for (const CheckpointFiles::File& file : files_->files())
+    files.push_back({file.path, file.fd});
+  return files;
+}
+
+// With a prefix cache on disk, the digests must be those of the weights that were read.
+void EngineLoader::check_files_unchanged() const {
+  if (!disk_root_) return;
+  const std::vector<disk::OpenFile> files = open_files();
+  for (size_t i = 0; i < files.size(); ++i)
+    if (disk::content_state(files[i]) != file_states_[i])
+      throw Error(ErrorCode::kIo, files[i].path + ": expected a file that stays as it is while the model is loaded, " +
+                                      "but it was written to meanwhile; load the model again");
 }
 
 void EngineLoader::load_weights(const LoadObserver& observer) {
@@ -357,6 +381,7 @@ void EngineLoader::load_weights(const LoadObserver& observer) {
         capstan::load_weights(request_.spec, plans_[rank], tensors_, weight_formats(request_, backend_info_),
                               *ranks_[rank].backend, progress);
   });
+  check_files_unchanged();
   observer(total, total);
 }
 

@@ -67,8 +67,9 @@ struct StateSlots {
 
 enum class SequenceStatus : uint8_t { kWaiting, kRunning, kFinished };
 
-// Whether a sequence waits for the prefix cache on disk: to be looked up, or for its blocks.
-enum class DiskState : uint8_t { kNone, kUnchecked, kLoading };
+// Whether a sequence waits for the prefix cache on disk: to be looked up, for memory that other loads take, or for its
+// blocks.
+enum class DiskState : uint8_t { kNone, kUnchecked, kQueued, kLoading };
 
 struct Sequence {
   // ---- set at submit ----

@@ -44,6 +44,12 @@ struct TensorEntry {
 // Keeps the files open while their weights are packed. Throws kIo when one cannot be opened.
 class CheckpointFiles {
  public:
+  struct File {
+    std::string path;
+    int fd = -1;
+    uint64_t size = 0;  // bytes
+  };
+
   explicit CheckpointFiles(const std::vector<std::string>& paths);
   ~CheckpointFiles();
   CheckpointFiles(const CheckpointFiles&) = delete;
@@ -51,14 +57,9 @@ class CheckpointFiles {
 
   // The returned tensors refer to the open files. Throws kInvalidModel for a shape or a place that a file cannot hold.
   TensorTable make_table(const std::vector<TensorEntry>& entries) const;
+  const std::vector<File>& files() const { return files_; }
 
  private:
-  struct File {
-    std::string path;
-    int fd = -1;
-    uint64_t size = 0;  // bytes
-  };
-
   CheckpointFiles() = default;
   const File& file_at(const std::string& tensor, int file_idx) const;
   FileTensor make_tensor(const TensorEntry& entry) const;

@@ -136,6 +136,36 @@ TEST(disk_cache_is_only_read_by_the_same_model_and_options) {
   EXPECT(disk_stats(session).store.num_blocks > 40);
 }
 
+// The digests are those of the weights that are read, or there is no engine.
+TEST(disk_cache_notices_files_that_change_while_they_are_loaded) {
+  const Prompts prompts = long_prompts();
+  const TinyModel model(TinyShape{}, DType::kBf16), other(TinyShape{}, DType::kF32);
+  const auto solo = solo_answers(model.request(), kMaxTokens, prompts);
+  const TemporaryFolder folder, elsewhere;
+  LoadRequest request = on_disk(model.request(), folder);
+  const std::string original = request.files[0];
+  request.files[0] = elsewhere.path() + "/weights";
+  const auto load_with = [&](const std::function<void()>& change) {
+    fs::copy_file(original, request.files[0], fs::copy_options::overwrite_existing);
+    bool is_changed = false;
+    return load_engine(
+        request,
+        [&](int64_t, int64_t) {
+          if (!std::exchange(is_changed, true)) change();
+        },
+        [](std::vector<Event>&&) {});
+  };
+  EXPECT_ERROR("io_error", load_with([&] { std::ofstream(request.files[0], std::ios::app) << "more"; }));
+  // Another file in its place.
+  load_with([&] {
+    fs::copy_file(other.request().files[0], request.files[0] + "-new");
+    fs::rename(request.files[0] + "-new", request.files[0]);
+  });
+  fs::copy_file(original, request.files[0], fs::copy_options::overwrite_existing);
+  Session session(request);
+  expect_same(batched_answers(session, kMaxTokens, prompts), solo, "after a change");
+}
+
 TEST(disk_cache_keeps_salts_apart) {
   const TemporaryFolder folder;
   const TinyModel model(TinyShape{}, DType::kBf16);
@@ -168,8 +198,11 @@ TEST(disk_cache_extends_a_small_memory) {
   Session session(request);
   for (int round = 0; round < 3; ++round) {
     for (size_t i = 0; i < prompts.size(); ++i) {
+      const int64_t before = disk_stats(session).num_loaded_tokens;
       const Answer answer = session.wait(session.submit(prompts[i], kMaxTokens, temperature_of(i)));
       EXPECT(answer == solo[i]);
+      // No block that is loaded takes the place of another one of the prompt.
+      EXPECT(answer.finish->num_cached_tokens >= disk_stats(session).num_loaded_tokens - before);
     }
     expect_same(batched_answers(session, kMaxTokens, prompts), solo, "small memory");
   }

@@ -18,6 +18,7 @@
 #include "native/base/checksum.h"
 #include "native/disk/block_store.h"
 #include "native/disk/file_digest.h"
+#include "native/model/checkpoint_files.h"
 #include "test/native/gate.h"
 #include "test/native/temporary_folder.h"
 #include "test/native/testing.h"
@@ -367,6 +368,41 @@ TEST(disk_store_is_shared_by_processes) {
   EXPECT_EQ(read_all(first, 3, 0, 5), 5u);
 }
 
+// All find no store. Each would make one, with another secret.
+TEST(disk_store_is_made_once_by_processes_that_start_together) {
+  for (int round = 0; round < 100; ++round) {
+    const TemporaryFolder folder;
+    int start[2], result[2];
+    EXPECT(pipe(start) == 0 && pipe(result) == 0);
+    pid_t children[8];
+    for (int i = 0; i < 8; ++i) {
+      children[i] = fork();
+      if (children[i] != 0) continue;
+      close(start[1]);
+      char byte = 0;
+      Hash128 secret{};
+      if (::read(start[0], &byte, 1) != 0) _exit(1);
+      std::this_thread::sleep_for(std::chrono::microseconds(40 * i));
+      try {
+        secret = StoreFolder(std::make_shared<const CacheRoot>(folder.path()), "a model").secret();
+      } catch (...) {
+      }
+      _exit(::write(result[1], &secret, sizeof(secret)) == sizeof(secret) ? 0 : 1);
+    }
+    close(start[0]);
+    close(start[1]);  // all begin
+    Hash128 secrets[8]{};
+    for (Hash128& secret : secrets)
+      EXPECT_EQ(::read(result[0], &secret, sizeof(secret)), static_cast<ssize_t>(sizeof(secret)));
+    for (const pid_t child : children)
+      waitpid(child, nullptr, 0);
+    close(result[0]);
+    close(result[1]);
+    EXPECT(secrets[0] != Hash128{});
+    EXPECT_EQ(std::ranges::count(secrets, secrets[0]), 8);
+  }
+}
+
 TEST(disk_store_writes_nothing_while_the_disk_is_full) {
   const TemporaryFolder folder;
   StoreOptions options = options_of(folder.path());
@@ -385,6 +421,56 @@ TEST(disk_store_writes_nothing_while_the_disk_is_full) {
   EXPECT_EQ(stats.num_skipped, 8);
   EXPECT(stats.problem.find("No space left") != std::string::npos);
   EXPECT_EQ(read_all(store, 1, 0, 10), 2u);
+}
+
+// An error of a thread ends its direction, not the process.
+TEST(disk_store_survives_errors_of_its_threads) {
+  const TemporaryFolder folder;
+  StoreOptions options = options_of(folder.path());
+  std::atomic<bool> fails_write{false}, fails_read{false};
+  const auto fail_if = [](const std::atomic<bool>& fails) {
+    if (fails.load()) throw std::bad_alloc();
+    return 0;
+  };
+  options.before_write = [&] { return fail_if(fails_write); };
+  options.before_read = [&] { fail_if(fails_read); };
+  BlockStore store(std::move(options));
+  write_all(store, 1, 0, 4);
+  EXPECT_EQ(store.stats().problem, "");
+  fails_write.store(true);
+  write_all(store, 1, 4, 8);
+  EXPECT(!store.accepts_writes());
+  EXPECT(store.stats().problem.find("no more blocks are written to " + folder.path()) != std::string::npos);
+  EXPECT_EQ(store.stats().num_written, 4);
+  EXPECT_EQ(read_all(store, 1, 0, 8), 4u);
+  fails_read.store(true);
+  EXPECT_EQ(read_all(store, 1, 0, 4), 0u);
+  // A prompt finds nothing on the disk any more.
+  const std::vector<BlockId> ids{id_of(1, 0)};
+  EXPECT_EQ(store.count_held(ids), 0u);
+  EXPECT(!store.load(std::make_shared<LoadJob>()));
+}
+
+// What waits for a disk that hangs is dropped after a while.
+TEST(disk_store_that_closes_drops_what_waits_too_long) {
+  const TemporaryFolder folder;
+  StoreOptions options = options_of(folder.path());
+  options.close_patience = std::chrono::milliseconds(0);
+  std::atomic<bool> is_closing{false};
+  std::atomic<int> num_tries{0};
+  options.before_write = [&] {
+    ++num_tries;
+    wait_until([&] { return is_closing.load(); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return 0;
+  };
+  {
+    BlockStore store(std::move(options));
+    for (uint64_t i = 0; i < 12; ++i)
+      write(store, 1, i);
+    is_closing.store(true);
+  }
+  EXPECT(num_tries.load() < 12);
 }
 
 TEST(disk_store_never_makes_its_owner_wait) {
@@ -491,7 +577,11 @@ TEST(disk_file_digests_follow_the_content) {
   const TemporaryFolder folder, cache;
   const CacheRoot root(cache.path());
   const std::string path = folder.path() + "/weights";
-  const auto digest = [&] { return digests_of(root, {path}, nullptr)[0]; };
+  const auto digest_at = [&](const std::string& at) {
+    const CheckpointFiles files({at});
+    return digests_of(root, {{at, files.files()[0].fd}}, nullptr)[0];
+  };
+  const auto digest = [&] { return digest_at(path); };
   std::ofstream(path) << "one";
   const Hash128 one = digest();
   EXPECT(digest() == one);
@@ -500,8 +590,8 @@ TEST(disk_file_digests_follow_the_content) {
   const Hash128 two = digest();
   EXPECT(two != one);
   fs::copy_file(path, path + "-copy");
-  EXPECT(digests_of(root, {path + "-copy"}, nullptr)[0] == two);
-  EXPECT_ERROR("io_error", digests_of(root, {path + "-missing"}, nullptr));
+  EXPECT(digest_at(path + "-copy") == two);
+  EXPECT_ERROR("io_error", digest_of(path + "-missing"));
   // A damaged table is ignored.
   std::ofstream(cache.path() + "/model-files") << std::string(100'000, 'x') << "\n\n \n";
   EXPECT(digest() == two);
