@@ -91,6 +91,7 @@
         "native/engine/state_cache.cpp",
         "native/engine/step_times.cpp",
         "native/engine/thinking.cpp",
+        "native/engine/weight_formats.cpp",
         "native/bench/limits.cpp",
         "native/bench/ops.cpp",
         "native/binding/addon.cpp",

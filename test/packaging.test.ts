@@ -1,7 +1,8 @@
 /** What a release contains and states, from package-lock.json and CHANGELOG.md. */
 import { execFileSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { chmodSync, cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { temporaryFolder } from './fakes/temporary-folder';
 
 const root = join(__dirname, '..');
 const read = (name: string): string => readFileSync(join(root, name), 'utf8');
@@ -63,5 +64,61 @@ describe('npm version', () => {
     const lock = JSON.parse(read('package-lock.json'));
     expect([lock.version, lock.packages[''].version]).toEqual([version, version]);
     expect(read('ts/pack.js')).not.toMatch(/version: '\d/);
+  });
+});
+
+describe('a release publishes', () => {
+  /** Stands for npm. `PUBLISHED` has the versions of the registry, and `FAILS` the package that it refuses. */
+  const NPM = `#!/bin/sh
+case "$1" in
+  view) case " $PUBLISHED " in *" $2 "*) echo "\${2##*@}" ;; *" \${2%@*}@"*) ;; *) echo E404 >&2; exit 1 ;; esac ;;
+  pkg) ;;
+  publish) for last; do :; done; echo "$last" >> "$CALLS"; [ "$last" != "$FAILS" ] ;;
+esac
+`;
+  const folder = temporaryFolder('publish');
+  const calls = join(folder, 'calls');
+  const publish = (PUBLISHED: string, FAILS = ''): string[] => {
+    writeFileSync(calls, '');
+    const PATH = `${join(folder, 'bin')}:${process.env.PATH}`;
+    const env = { ...process.env, PATH, CALLS: calls, PUBLISHED, FAILS, GITHUB_REPOSITORY: 'owner/name' };
+    const run = () => execFileSync(join(folder, 'packaging/publish-packages.sh'), { env, stdio: 'pipe' });
+    if (FAILS === '') run();
+    else expect(run).toThrow();
+    return readFileSync(calls, 'utf8').split('\n').filter(Boolean);
+  };
+
+  beforeAll(() => {
+    for (const [place, name] of [
+      ['linux-x64-gnu', '@capstan/linux-x64-gnu'],
+      ['linux-arm64-gnu', '@capstan/linux-arm64-gnu'],
+      ['capstan', 'capstan'],
+      ['service', '@capstan/service'],
+    ]) {
+      const at = join(folder, 'build/packages', place);
+      mkdirSync(at, { recursive: true });
+      writeFileSync(join(at, 'package.json'), JSON.stringify({ name, version: '1.2.3' }));
+    }
+    cpSync(join(root, 'packaging/publish-packages.sh'), join(folder, 'packaging/publish-packages.sh'));
+    mkdirSync(join(folder, 'bin'));
+    writeFileSync(join(folder, 'bin/npm'), NPM);
+    chmodSync(join(folder, 'bin/npm'), 0o755);
+  });
+
+  const at = (place: string) => `./build/packages/${place}`;
+
+  test('what capstan depends on first, and stops at the first failure', () => {
+    expect(publish('capstan@1.2.2')).toEqual(['linux-x64-gnu', 'linux-arm64-gnu', 'capstan', 'service'].map(at));
+    expect(publish('', at('linux-arm64-gnu'))).toEqual(['linux-x64-gnu', 'linux-arm64-gnu'].map(at));
+  });
+
+  test('only the versions that the registry lacks', () => {
+    expect(publish('@capstan/linux-x64-gnu@1.2.3 @capstan/linux-arm64-gnu@1.2.3 capstan@1.2.2')).toEqual(
+      ['capstan', 'service'].map(at),
+    );
+  });
+
+  test('by the script that the workflow runs', () => {
+    expect(read('.github/workflows/release.yml')).toContain('run: packaging/publish-packages.sh\n');
   });
 });

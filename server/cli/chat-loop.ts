@@ -35,6 +35,8 @@ export class ChatLoop {
   #lines: string[] = [];
   #isInBlock = false;
   #exitCode = 0;
+  /** The lines that a pipe has read ahead come even from a closed reader. */
+  #isStopped = false;
 
   constructor(engine: Engine, { system, messages = [], ...options }: ChatLoopOptions) {
     this.#engine = engine;
@@ -53,19 +55,22 @@ export class ChatLoop {
     const lines: AsyncIterator<string, undefined> = reader[Symbol.asyncIterator]();
     const onInterrupt = (): void => this.#interrupt(reader);
     reader.on('SIGINT', onInterrupt);
+    const onOutputGone = (): void => this.#stop(reader, 0);
     process.on('SIGINT', onInterrupt);
+    output.on('error', onOutputGone);
     try {
       this.#note(`${this.#engine.info.modelName}. /help lists the commands.`);
-      for (;;) {
+      while (!this.#isStopped) {
         this.#prompt(reader);
         const { done, value } = await lines.next();
-        if (done === true) break;
+        if (done === true || this.#isStopped) break;
         await this.#take(value);
       }
       if (this.#isTerminal) this.#write('\n');
       return this.#exitCode;
     } finally {
       process.off('SIGINT', onInterrupt);
+      output.off('error', onOutputGone);
       reader.close();
     }
   }
@@ -77,17 +82,21 @@ export class ChatLoop {
   }
 
   #interrupt(reader: Interface): void {
+    if (!this.#isTerminal) return this.#stop(reader, 130);
     if (this.#answer !== undefined) return this.#answer.abort();
-    if (!this.#isTerminal) {
-      this.#exitCode = 130;
-      return reader.close();
-    }
     this.#lines = [];
     this.#isInBlock = false;
     this.#write(`\n${this.#style.dim('Ctrl-D leaves.')}\n`);
     // Clears the typed line.
     reader.write(null, { ctrl: true, name: 'u' });
     this.#prompt(reader);
+  }
+
+  #stop(reader: Interface, exitCode: number): void {
+    this.#isStopped = true;
+    this.#exitCode = exitCode;
+    this.#answer?.abort();
+    reader.close();
   }
 
   /** Adds a line to the message, and sends the message if it is complete. */
@@ -159,7 +168,7 @@ export class ChatLoop {
       // What was shown of a stopped answer stays in the conversation.
       else if (text !== '')
         this.#session.append({ role: 'user', content: message }, { role: 'assistant', content: text });
-      if (!this.#isTerminal) this.#exitCode ||= 1;
+      if (!this.#isTerminal && !this.#isStopped) this.#exitCode ||= 1;
     } finally {
       this.#answer = undefined;
     }

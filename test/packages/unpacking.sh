@@ -59,6 +59,11 @@ fails "$work/owner belongs to the user 65534" CAPSTAN_UNPACK_DIR="$work/owner/mi
 ln -s "$work/theirs/executable" "$work/home/link" && mkdir "$work/links" && ln -s ../home/link "$work/links/executable"
 fails 'it belongs to the user 65534' CAPSTAN_UNPACK_DIR="$work/links"
 
+# `sudo -E` keeps the home of the user, in which root makes nothing.
+mkdir "$work/user" "$work/root" && chown 65534 "$work/user"
+works HOME="$work/user" TMPDIR="$work/root"
+[ -z "$(ls -A "$work/user")" ] || { echo "expected that root makes nothing in $work/user"; exit 1; }
+
 # An ordinary user without a home.
 mkdir "$work/tmp" && chmod 1777 "$work/tmp"
 [ "$(setpriv --reuid=65534 --clear-groups env -i HOME=/nonexistent TMPDIR="$work/tmp" "$work/capstan" --version)" = "$version" ]

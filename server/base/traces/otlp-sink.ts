@@ -18,11 +18,17 @@ export interface OtlpOptions {
   log: Pick<Log, 'warn'>;
   /** Longest time until a span is sent. Default: 5,000. */
   delayMs?: number;
+  /** First pause before a batch is sent again. Default: 1,000. */
+  retryMs?: number;
+  /** Time limit of {@link OtlpSink.close}. Default: 3,000. */
+  closeMs?: number;
 }
 
 const MAX_QUEUED = 2_048;
 const MAX_BATCH = 512;
 const DEFAULT_DELAY_MS = 5_000;
+const DEFAULT_RETRY_MS = 1_000;
+const DEFAULT_CLOSE_MS = 3_000;
 const MAX_TRIES = 3;
 const LOG_INTERVAL_MS = 60_000;
 /** Responses after which OTLP repeats a request. */
@@ -32,7 +38,12 @@ const RETRIED = new Set([429, 502, 503, 504]);
 export class OtlpSink implements SpanSink {
   readonly #options: OtlpOptions;
   readonly #queue: FinishedSpan[] = [];
-  readonly #closing = new AbortController();
+  /** A batch that fails is not sent again. */
+  #isClosing = false;
+  /** The time of `close` is over. */
+  #isOver = false;
+  #request: AbortController | undefined;
+  #endPause: (() => void) | undefined;
   #timer: NodeJS.Timeout | undefined;
   #sending: Promise<void> | undefined;
   #numLost = 0;
@@ -67,9 +78,21 @@ export class OtlpSink implements SpanSink {
     };
   }
 
+  /** Sends what is left. Drops what the collector does not take in time. */
   async close(): Promise<void> {
-    this.#closing.abort();
+    const closeMs = this.#options.closeMs ?? DEFAULT_CLOSE_MS;
+    this.#isClosing = true;
+    this.#endPause?.();
+    const limit = setTimeout(() => {
+      this.#isOver = true;
+      this.#request?.abort();
+    }, closeMs);
     await this.#send();
+    clearTimeout(limit);
+    if (!this.#isOver) return;
+    this.#numLost += this.#queue.splice(0).length;
+    if (this.#numLost === 0) return;
+    this.#report(`it did not take all spans within ${closeMs} ms at the end`);
   }
 
   #add(span: FinishedSpan): void {
@@ -92,35 +115,40 @@ export class OtlpSink implements SpanSink {
   }
 
   async #sendAll(): Promise<void> {
-    while (this.#queue.length > 0) {
+    while (this.#queue.length > 0 && !this.#isOver) {
       const batch = this.#queue.splice(0, MAX_BATCH);
       const problem = await this.#sendBatch(batch);
       if (problem === undefined) continue;
       this.#numLost += batch.length;
-      if (performance.now() - this.#loggedMs < LOG_INTERVAL_MS) continue;
-      this.#loggedMs = performance.now();
-      const { origin, pathname } = this.#options.url;
-      this.#options.log.warn(
-        { endpoint: origin + pathname, problem, lostSpans: this.#numLost },
-        'traces could not be sent: check that a collector for OTLP over HTTP listens there',
-      );
+      if (!this.#isOver && performance.now() - this.#loggedMs >= LOG_INTERVAL_MS) this.#report(problem);
     }
+  }
+
+  #report(problem: string): void {
+    this.#loggedMs = performance.now();
+    const { origin, pathname } = this.#options.url;
+    this.#options.log.warn(
+      { endpoint: origin + pathname, problem, lostSpans: this.#numLost },
+      'traces could not be sent: check that a collector for OTLP over HTTP listens there',
+    );
   }
 
   /** Returns why the batch is lost, or undefined. */
   async #sendBatch(batch: readonly FinishedSpan[]): Promise<string | undefined> {
-    const { url, headers, timeoutMs, resource } = this.#options;
+    const { url, headers, timeoutMs, resource, retryMs = DEFAULT_RETRY_MS } = this.#options;
     const body = exportRequest(batch, resource, packageVersion());
     for (let tries = 1; ; tries++) {
       let problem: string;
       let isFinal = false;
+      const request = new AbortController();
+      this.#request = request;
       try {
         const response = await fetch(url, {
           method: 'POST',
           headers: { 'Content-Type': 'application/json', ...headers },
           body,
           redirect: 'error',
-          signal: AbortSignal.timeout(timeoutMs),
+          signal: AbortSignal.any([request.signal, AbortSignal.timeout(timeoutMs)]),
         });
         await response.body?.cancel();
         if (response.ok) return undefined;
@@ -130,18 +158,19 @@ export class OtlpSink implements SpanSink {
         const { cause, message } = error as Error;
         problem = cause instanceof Error ? cause.message : message;
       }
-      if (isFinal || tries === MAX_TRIES || this.#closing.signal.aborted) return problem;
-      await pause(1000 * tries, this.#closing.signal);
+      if (isFinal || tries === MAX_TRIES || this.#isClosing) return problem;
+      await this.#pause(retryMs * tries);
     }
   }
-}
 
-function pause(ms: number, signal: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms).unref();
-    signal.addEventListener('abort', () => {
-      clearTimeout(timer);
-      resolve();
+  /** `close` ends it early. */
+  #pause(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms).unref();
+      this.#endPause = () => {
+        clearTimeout(timer);
+        resolve();
+      };
     });
-  });
+  }
 }

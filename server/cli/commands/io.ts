@@ -8,6 +8,8 @@ export interface CommandIo {
   out: (text: string) => void;
   /** Whether `out` writes to a terminal. Default: false. */
   isOutTerminal?: boolean;
+  /** Returns a signal that aborts when `out` has no reader any more. */
+  watchOut?: () => AbortSignal;
   err: (text: string) => void;
   /** Undefined without a terminal. */
   ask?: Ask;
@@ -23,6 +25,11 @@ export const PROCESS_IO: CommandIo = {
   now: Date.now,
   out: (text) => {
     process.stdout.write(text);
+  },
+  watchOut: () => {
+    const gone = new AbortController();
+    process.stdout.once('error', () => gone.abort());
+    return gone.signal;
   },
   err: (text) => {
     process.stderr.write(text);

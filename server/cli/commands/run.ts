@@ -32,12 +32,14 @@ async function run(model: string, flags: Flags, io: CommandIo): Promise<number> 
   const sampling = samplingOf(flags);
   const out = (text: string): void => io.out(io.isOutTerminal === true ? printable(text) : text);
   const shutdown = new Shutdown();
+  const outGone = io.watchOut?.();
+  const signal = outGone === undefined ? shutdown.signal : AbortSignal.any([shutdown.signal, outGone]);
   try {
-    const engine = await loadLocalModel(model, flags, io.err, shutdown.signal);
+    const engine = await loadLocalModel(model, flags, io.err, signal);
     try {
       const system = flags.system === undefined ? [] : [{ role: 'system' as const, content: flags.system }];
       const messages = [...system, { role: 'user' as const, content: prompt }];
-      const generation = engine.chat(messages, { ...sampling, signal: shutdown.signal });
+      const generation = engine.chat(messages, { ...sampling, signal });
       if (flags.json !== true) {
         for await (const text of generation.textStream) out(text);
         out('\n');
@@ -51,6 +53,8 @@ async function run(model: string, flags: Flags, io: CommandIo): Promise<number> 
       await engine.close();
     }
   } catch (error) {
+    // As for `head`, a reader that has seen enough is no error.
+    if (outGone?.aborted === true) return 0;
     if (!shutdown.signal.aborted) throw withFlagNames(error);
     io.err('stopped\n');
     return 130;

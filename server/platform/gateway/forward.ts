@@ -3,21 +3,18 @@ import {
   ApiError,
   type CidrList,
   errorStyleOf,
-  type Granted,
   header,
   type Log,
   LOAD_HEADER,
   parseUsage,
-  type RecordedReply,
-  type ReplicaUsage,
   type ReplyStream,
-  type RequestTrace,
   type StreamedRequest,
   toApiError,
   USAGE_HEADER,
 } from 'capstan/internal';
-import { type DeploymentAddress, isRepeatable } from './address';
-import { type Bill, type BilledCall, type Billing, endBill } from './billing';
+import { isRepeatable } from './address';
+import type { Billing } from './billing';
+import { billedCall, type Call, endCall } from './call';
 import type { Balancer, Choice } from './balancer';
 import { chainOf, FirstByteLimit, isFailedStatus, isFailure, modelOf } from './fallbacks';
 import { forwardedHeaders, rawHeader, returnedHeaders, withSecret } from './headers';
@@ -31,7 +28,7 @@ import { WholeBodies } from './whole-bodies';
 import { ServedModels } from './served-models';
 import type { Target, Targets } from './targets';
 import type { UpstreamResponse } from './upstream';
-import { UpstreamError, type UpstreamFailure } from './upstream-error';
+import { UpstreamError } from './upstream-error';
 import { GatheredBodies, GatheredBody } from './upstreams/gathered-body';
 import { limitedBody } from './upstreams/limited-body';
 import { UpstreamCall } from './upstreams/upstream-call';
@@ -56,42 +53,6 @@ export interface ForwardParts {
   /** Absent: requests cost nothing. */
   billing?: Billing | undefined;
   log: Pick<Log, 'info'>;
-}
-
-/** One request to a deployment, and its outcome. */
-export interface Call {
-  readonly request: StreamedRequest;
-  readonly requestId: string;
-  readonly trace?: RequestTrace | undefined;
-  readonly reply: RecordedReply;
-  readonly address: DeploymentAddress;
-  readonly target: Target;
-  /** Of a request to the API of all deployments. */
-  model?: RequestedModel | undefined;
-  readonly grant: Granted | undefined;
-  /** Absent: that of a client that waits. */
-  readonly priority?: number | undefined;
-  /** Aborts when the client disconnects or the key is revoked. */
-  readonly signal: AbortSignal;
-  /** Deployment of the last attempt: `target`, or one of its fallbacks. */
-  servedBy?: Target;
-  /** Replica of the last attempt. */
-  choice?: Pick<Choice, 'replica' | 'upstream' | 'reason' | 'matched'>;
-  /** What the last attempt may cost, until its cost is known. */
-  bill?: Bill | undefined;
-  connectMs?: number;
-  /** When the last attempt was sent, in monotonic milliseconds. undefined for a body that still arrived. */
-  sentAtMs?: number | undefined;
-  /** When the first byte of the response arrived, in monotonic milliseconds. */
-  firstByteAtMs?: number;
-  usage?: ReplicaUsage | undefined;
-  /** Events of a stream that reports no usage. */
-  numEvents?: number;
-  /** The replica broke off after the response had started. */
-  wasCut?: boolean;
-  /** Failures of replicas, in order. A reset of a stale connection does not count. */
-  failures: UpstreamFailure[];
-  numRetries: number;
 }
 
 const NO_PREFIX: Prefix = [];
@@ -409,38 +370,6 @@ interface Exchanged {
 
 function wholeOf({ requested, body }: RequestedModel): UpstreamRequest['body'] {
   return body.whole ?? body.withModel(requested);
-}
-
-function billedCall(
-  { address, grant, model, request, target: { deploymentId, ownerId } }: Call,
-  target: Target,
-): BilledCall {
-  return {
-    ownerId,
-    keyId: grant?.keyId,
-    target,
-    // A fallback has other models.
-    inner: target.deploymentId === deploymentId ? model?.inner : undefined,
-    method: request.method,
-    path: address.path,
-    numBodyBytes: Number(header(request, 'content-length') ?? 0),
-  };
-}
-
-/** @param status Of the response that was relayed. */
-async function endCall(call: Call, status: number | undefined): Promise<void> {
-  const { bill, usage, choice, reply } = call;
-  if (bill === undefined) return;
-  call.bill = undefined;
-  const hasClientLeft = call.signal.aborted;
-  call.usage = await endBill({
-    bill,
-    usage,
-    choice,
-    status,
-    hasClientLeft,
-    response: { numBytes: reply.numBytes, numEvents: call.numEvents ?? 0 },
-  });
 }
 
 function modelIn(body: UpstreamRequest['body']): RequestedModel | undefined {

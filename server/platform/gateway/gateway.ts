@@ -28,7 +28,8 @@ import { addressOf, type DeploymentAddress, isApiRequest, isRepeatable } from '.
 import { Balancer } from './balancer';
 import type { Billing } from './billing';
 import { chooseVariant, type ServedVariant } from './canary-share';
-import { ReportedError, type Call, Forwarder } from './forward';
+import type { Call } from './call';
+import { ReportedError, Forwarder } from './forward';
 import { ColdStartQueue, notFound } from './cold-start-queue';
 import { ModelApi, type RequestedModel } from './model-api';
 import type { ModelBody } from './model-body';

@@ -1,5 +1,5 @@
 import type { HttpReply, ReplyHeaders, ReplyStream, StreamedRequest } from 'capstan/internal';
-import type { Call } from './forward';
+import type { Call } from './call';
 import type { Gateway } from './gateway';
 
 /** A request made inside this process, equal to one that a client would send to the deployment's URL. */

@@ -1,8 +1,9 @@
 /** `capstan chat`, `run`, `doctor` and `completion` in a separate process, with the fake addon. */
-import { spawn, spawnSync } from 'node:child_process';
+import { type ChildProcessByStdio, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import type { Readable, Writable } from 'node:stream';
 import { prepare } from '../../fakes/server-process';
 import { temporaryFolder } from '../../fakes/temporary-folder';
 import { tinyModel } from '../../fakes/tiny-model';
@@ -64,6 +65,46 @@ describe('chat in a pipe', () => {
       status: 2,
       stderr: expect.stringContaining('expected a file that /save wrote'),
     });
+  });
+});
+
+describe('an answer without end', () => {
+  let child: ChildProcessByStdio<Writable, Readable, Readable>;
+  let errors: string;
+  afterEach(() => child.kill('SIGKILL'));
+
+  /** Starts a command, and waits for the first text of its answer. Its input stays open unless `ends`. */
+  async function answer(args: string[], input: string, ends = false): Promise<void> {
+    child = spawn(process.execPath, [main, ...args], { env, stdio: 'pipe' });
+    errors = '';
+    child.stderr.on('data', (bytes: Buffer) => (errors += bytes.toString()));
+    child.stdin.write(input);
+    if (ends) child.stdin.end();
+    await once(child.stdout, 'data');
+  }
+  const exited = async (): Promise<number | null> => ((await once(child, 'close')) as [number | null])[0];
+
+  test('Ctrl-C ends a chat whose input is a pipe, though it has read more lines', async () => {
+    await answer(['chat', model], 'forever\nHi\n');
+    let rest = '';
+    child.stdout.on('data', (bytes: Buffer) => (rest += bytes.toString()));
+    child.kill('SIGINT');
+    expect(await exited()).toBe(130);
+    expect([rest.includes('Hello'), errors]).toEqual([false, '']);
+  });
+
+  test('chat ends quietly when its output has no reader, though it has read more lines', async () => {
+    await answer(['chat', model], 'forever\nforever\n');
+    child.stdout.destroy();
+    expect(await exited()).toBe(0);
+    expect(errors).toBe('');
+  });
+
+  test('run ends quietly when its output has no reader', async () => {
+    await answer(['run', model, '-p', 'forever'], '', true);
+    child.stdout.destroy();
+    expect(await exited()).toBe(0);
+    expect(errors).toBe('');
   });
 });
 

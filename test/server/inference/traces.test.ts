@@ -1,8 +1,10 @@
 /** Spans of the server: in a tracer provider of OpenTelemetry's own SDK, and at a receiver of OTLP over HTTP. */
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
+import { getEventListeners } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { InMemorySpanExporter, SimpleSpanProcessor, TracerProvider } from '@opentelemetry/sdk-trace';
 import { openTracing } from '../../../server/base/traces/open-tracing';
+import { type OtlpOptions, OtlpSink } from '../../../server/base/traces/otlp-sink';
 import { createHandler, type Handler } from '../../../server';
 import { fake } from '../../fakes/fake-addon';
 import { tinyModel } from '../../fakes/tiny-model';
@@ -135,6 +137,8 @@ test('a value that is no tracer provider is refused', async () => {
 describe('OTLP over HTTP', () => {
   let receiver: Server;
   let statuses: number[];
+  /** The collector responds to nothing. */
+  let isHanging: boolean;
   let received: { path: string; headers: IncomingHttpHeaders; body: any }[];
   const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
   const open = (env: NodeJS.ProcessEnv = {}, endpoint = urlOf('')) =>
@@ -151,16 +155,19 @@ describe('OTLP over HTTP', () => {
       message.on('data', (piece) => (text += piece));
       message.on('end', () => {
         received.push({ path: message.url!, headers: message.headers, body: JSON.parse(text) });
-        response.writeHead(statuses.shift() ?? 200).end('{}');
+        if (!isHanging) response.writeHead(statuses.shift() ?? 200).end('{}');
       });
     });
     await new Promise<void>((resolve) => receiver.listen(0, '127.0.0.1', resolve));
   });
   beforeEach(() => {
-    [statuses, received] = [[], []];
+    [statuses, received, isHanging] = [[], [], false];
     jest.clearAllMocks();
   });
-  afterAll(() => receiver.close());
+  afterAll(() => {
+    receiver.close();
+    receiver.closeAllConnections();
+  });
 
   test('sends spans with times, attributes, events and the resource', async () => {
     const tracing = open({
@@ -230,6 +237,47 @@ describe('OTLP over HTTP', () => {
     expect(log.warn.mock.calls).toEqual([
       [{ endpoint: urlOf('/v1/traces'), problem: 'status 400', lostSpans: 1 }, expect.stringContaining('collector')],
     ]);
+  });
+
+  const openSink = (options: Partial<OtlpOptions>) =>
+    new OtlpSink({
+      url: new URL(urlOf('/v1/traces')),
+      headers: {},
+      timeoutMs: 600_000,
+      resource: {},
+      sampler: () => true,
+      log,
+      ...options,
+    });
+  const endSpan = (sink: OtlpSink) => sink.start('chat', undefined, 0).end(1, undefined);
+
+  test('a collector that is down leaves no listeners behind', async () => {
+    const spy = jest.spyOn(AbortSignal.prototype, 'addEventListener');
+    const sink = openSink({ delayMs: 0, retryMs: 0 });
+    for (let numBatches = 1; numBatches <= 8; numBatches++) {
+      statuses = [503, 503, 503];
+      endSpan(sink);
+      await eventually(() => (received.length === 3 * numBatches && statuses.length === 0 ? true : undefined));
+    }
+    const signals = spy.mock.contexts as unknown as AbortSignal[];
+    const numListeners = signals.map((signal) => getEventListeners(signal, 'abort').length);
+    spy.mockRestore();
+    await sink.close();
+    expect(Math.max(...numListeners)).toBeLessThan(5);
+  });
+
+  test('a collector that hangs delays the end only by the limit, and the spans are dropped with one line', async () => {
+    isHanging = true;
+    const sink = openSink({ closeMs: 20 });
+    for (let i = 0; i < 2_600; i++) endSpan(sink);
+    await sink.close();
+    expect(log.warn.mock.calls).toEqual([
+      [
+        expect.objectContaining({ problem: expect.stringContaining('within 20 ms'), lostSpans: 2_600 }),
+        expect.anything(),
+      ],
+    ]);
+    expect(received.length).toBeLessThan(2);
   });
 
   test.each([

@@ -1,0 +1,82 @@
+import {
+  type Granted,
+  header,
+  type RecordedReply,
+  type ReplicaUsage,
+  type RequestTrace,
+  type StreamedRequest,
+} from 'capstan/internal';
+import type { DeploymentAddress } from './address';
+import type { Choice } from './balancer';
+import { type Bill, type BilledCall, endBill } from './billing';
+import type { RequestedModel } from './model-api';
+import type { Target } from './targets';
+import type { UpstreamFailure } from './upstream-error';
+
+/** One request to a deployment, and its outcome. */
+export interface Call {
+  readonly request: StreamedRequest;
+  readonly requestId: string;
+  readonly trace?: RequestTrace | undefined;
+  readonly reply: RecordedReply;
+  readonly address: DeploymentAddress;
+  readonly target: Target;
+  /** Of a request to the API of all deployments. */
+  model?: RequestedModel | undefined;
+  readonly grant: Granted | undefined;
+  /** Absent: that of a client that waits. */
+  readonly priority?: number | undefined;
+  /** Aborts when the client disconnects or the key is revoked. */
+  readonly signal: AbortSignal;
+  /** Deployment of the last attempt: `target`, or one of its fallbacks. */
+  servedBy?: Target;
+  /** Replica of the last attempt. */
+  choice?: Pick<Choice, 'replica' | 'upstream' | 'reason' | 'matched'>;
+  /** What the last attempt may cost, until its cost is known. */
+  bill?: Bill | undefined;
+  connectMs?: number;
+  /** When the last attempt was sent, in monotonic milliseconds. undefined for a body that still arrived. */
+  sentAtMs?: number | undefined;
+  /** When the first byte of the response arrived, in monotonic milliseconds. */
+  firstByteAtMs?: number;
+  usage?: ReplicaUsage | undefined;
+  /** Events of a stream that reports no usage. */
+  numEvents?: number;
+  /** The replica broke off after the response had started. */
+  wasCut?: boolean;
+  /** Failures of replicas, in order. A reset of a stale connection does not count. */
+  failures: UpstreamFailure[];
+  numRetries: number;
+}
+
+export function billedCall(
+  { address, grant, model, request, target: { deploymentId, ownerId } }: Call,
+  target: Target,
+): BilledCall {
+  return {
+    ownerId,
+    keyId: grant?.keyId,
+    target,
+    // A fallback has other models.
+    inner: target.deploymentId === deploymentId ? model?.inner : undefined,
+    method: request.method,
+    path: address.path,
+    numBodyBytes: Number(header(request, 'content-length') ?? 0),
+  };
+}
+
+/** @param status Of the response that was relayed. */
+export async function endCall(call: Call, status: number | undefined): Promise<void> {
+  const { bill, usage, choice, reply } = call;
+  if (bill === undefined) return;
+  call.bill = undefined;
+  const hasClientLeft = call.signal.aborted;
+  call.usage = await endBill({
+    bill,
+    usage,
+    choice,
+    status,
+    hasClientLeft,
+    response: { numBytes: reply.numBytes, numEvents: call.numEvents ?? 0 },
+  });
+}
