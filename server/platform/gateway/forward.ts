@@ -84,7 +84,9 @@ export interface Call {
   /** When the first byte of the response arrived, in monotonic milliseconds. */
   firstByteAtMs?: number;
   usage?: ReplicaUsage | undefined;
-  /** Events of a stream that reports no usage. */
+  /** `usage` is right for the prompt alone. */
+  hasPartialUsage?: boolean;
+  /** Events of a stream. */
   numEvents?: number;
   /** The replica broke off after the response had started. */
   wasCut?: boolean;
@@ -384,7 +386,8 @@ export class Forwarder {
       if (isEvents) this.#numOpenStreams--;
       const usageHeader = replica.isBuiltin ? rawHeader(raw, USAGE_HEADER) : undefined;
       call.usage = usageHeader === undefined ? usage?.usage : parseUsage(usageHeader);
-      if (usage instanceof UsageTail) call.numEvents = usage.numEvents;
+      call.hasPartialUsage = usageHeader === undefined && usage?.isPartial === true;
+      call.numEvents = usage?.numEvents ?? 0;
     }
   }
 }
@@ -435,6 +438,7 @@ async function endCall(call: Call, status: number | undefined): Promise<void> {
   call.usage = await endBill({
     bill,
     usage,
+    isPartial: call.hasPartialUsage === true,
     choice,
     status,
     hasClientLeft,

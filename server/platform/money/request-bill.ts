@@ -115,11 +115,11 @@ export class RequestBill implements Bill {
     this.#end(costOf(this.#cost.price, usage), usage, false);
   }
 
-  estimate({ numBytes, numEvents }: ResponseSize): void {
+  estimate({ numBytes, numEvents, promptTokens = this.#cost.promptTokens }: ResponseSize): void {
     const numTokens =
       numEvents > 0 ? Math.max(numEvents, numBytes / EVENT_BYTES_PER_TOKEN) : numBytes / BYTES_PER_OUTPUT_TOKEN;
     const usage = {
-      promptTokens: this.#cost.promptTokens,
+      promptTokens,
       cachedTokens: 0,
       completionTokens: this.#hasOutput ? Math.ceil(numTokens) : 0,
     };

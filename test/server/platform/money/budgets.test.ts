@@ -217,7 +217,10 @@ overBackends((make) => {
     ];
     const used = { prompt_tokens: 10, completion_tokens: 4, total_tokens: 14 };
     let bodies: Record<string, unknown>[];
-    const deployUpstream = async (respond: (response: ServerResponse, isStream: boolean) => void): Promise<void> => {
+    const deployUpstream = async (
+      respond: (response: ServerResponse, isStream: boolean) => void,
+      served: 'chat' | 'messages' = 'chat',
+    ): Promise<void> => {
       bodies = [];
       const url = await listen(
         withBody((body, response) => {
@@ -225,7 +228,7 @@ overBackends((make) => {
           respond(response, body.stream === true);
         }),
       );
-      shop.deploy('chat', [upstreamAt(url)]);
+      shop.deploy('chat', [upstreamAt(url, { interfaces: [served] })]);
       await shop.price({ model: 'chat', input: '1', output: '10' });
     };
     const limitIn = (body: Record<string, unknown>): number =>
@@ -265,6 +268,58 @@ overBackends((make) => {
       const { spent, open } = await shop.spent(id);
       expect(spent).toBeGreaterThan(0n);
       expect(open).toBe(0n);
+    });
+
+    test.each<[string, 'chat' | 'messages']>([
+      ['/v1/messages', 'messages'],
+      ['/v1/chat/completions', 'messages'],
+      ['/v1/chat/completions', 'chat'],
+      ['/v1/messages', 'chat'],
+    ])('a stream that the client leaves is billed by its events: %s to %s', async (path, served) => {
+      const numTokens = 200;
+      const word = { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'hello ' } };
+      const start = { type: 'message_start', message: { model: 'm', usage: { input_tokens: 20, output_tokens: 1 } } };
+      const block = { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } };
+      await deployUpstream((response) => {
+        const isChat = served === 'chat';
+        if (!isChat) sendEvents(response, start, block);
+        for (let i = 0; i < numTokens; i++) sendEvents(response, isChat ? chunk({ content: 'hello ' }) : word);
+      }, served);
+      const id = await shop.budget({ amount: '1' });
+      const controller = new AbortController();
+      const response = await shop.post(
+        `/d/chat${path}`,
+        { model: 'm', ...question(), max_tokens: 5_000, stream: true },
+        { signal: controller.signal },
+      );
+      const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+      for (let text = ''; text.split('hello').length <= numTokens; text += (await reader.read()).value ?? '');
+      controller.abort();
+      await until(() => shop.running.records.length === 1);
+      const { spent, open } = await shop.spent(id);
+      const tokens = (Number(spent) - 20_000) / 10_000;
+      expect(tokens).toBeGreaterThanOrEqual(numTokens);
+      // An event counts at least a token for each 64 bytes.
+      expect(tokens).toBeLessThan(5 * numTokens);
+      expect(open).toBe(0n);
+    });
+
+    test('a stream is billed exactly if the client leaves after the usage', async () => {
+      await deployUpstream((response) => {
+        sendEvents(response, chunk({ content: 'a' }), { choices: [], usage: used });
+      });
+      const id = await shop.budget({ amount: '1' });
+      const controller = new AbortController();
+      const response = await shop.post(
+        '/d/chat/v1/chat/completions',
+        { model: 'm', ...question(), stream: true, stream_options: { include_usage: true } },
+        { signal: controller.signal },
+      );
+      const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+      for (let text = ''; !text.includes('total_tokens'); text += (await reader.read()).value ?? '');
+      controller.abort();
+      await until(() => shop.running.records.length === 1);
+      expect((await shop.spent(id)).spent).toBe(50_000n);
     });
 
     test('costs nothing if it refuses', async () => {
