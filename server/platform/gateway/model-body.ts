@@ -61,7 +61,7 @@ export class ModelBodies {
         this.#hold(ownerId, value.length);
         numBytes += value.length;
         held.push(value);
-        field ??= reader.take(value);
+        field = reader.take(value);
       }
       if (field === undefined) throw missing();
     } catch (error) {
@@ -78,7 +78,10 @@ export class ModelBodies {
     const withModel = async function* (model: string): AsyncGenerator<Buffer> {
       yield splice(Buffer.concat(held.splice(0)), found, model);
       release();
-      for (let next = await pieces.next(); next !== undefined; next = await pieces.next()) yield next;
+      for (let next = await pieces.next(); next !== undefined; next = await pieces.next()) {
+        reader.take(next);
+        yield next;
+      }
     };
     return { field: found, whole: undefined, withModel, close };
   }

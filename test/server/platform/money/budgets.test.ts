@@ -369,6 +369,39 @@ overBackends((make) => {
       expect(bodies).toEqual([body]);
     });
 
+    test('reserves and forwards at most the output of the price', async () => {
+      await shop.price({ model: 'chat', input: '1', output: '10', max_output_tokens: 100 });
+      let answer: (() => void) | undefined;
+      shop.deploy('chat', [
+        await startReplica((request, response) => {
+          answer = () => upstream(USAGE, bodies)(request, response);
+        }),
+      ]);
+      const id = await shop.budget({ amount: '1' });
+      const open = shop.post('/d/chat/v1/chat/completions', '{"max_tokens":1e300}');
+      await until(() => answer !== undefined);
+      expect((await shop.spent(id)).open).toBe(7_000n + 1_000_000n);
+      answer!();
+      expect((await open).status).toBe(200);
+      expect(bodies).toEqual(['{"max_tokens":100}']);
+    });
+
+    test.each([
+      ['/v1/completions', '{"n":1.7e308,"prompt":["a","b"],"max_tokens":1}', 'n'],
+      ['/v1/chat/completions', '{"model":"expensive","MODEL":"cheap"}', 'model'],
+      ['/v1/chat/completions', '{"max_tokens":0}', 'max_tokens'],
+    ])('refuses %s %s', async (path, body, param) => {
+      const id = await shop.budget({ amount: '1' });
+      const response = await shop.post(`/d/chat${path}`, body);
+      expect([response.status, await response.text(), bodies]).toEqual([
+        400,
+        expect.stringContaining(`"param":"${param}"`),
+        [],
+      ]);
+      await until(() => shop.running.records.length === 1);
+      expect(await shop.spent(id)).toMatchObject({ spent: 0n, open: 0n });
+    });
+
     test('exceeds a budget at most by the misestimate of the prompt', async () => {
       const id = await shop.budget({ amount: '0.0005' });
       // The body has 64 bytes, which count as 22 tokens. The server counts 100.
