@@ -482,6 +482,23 @@ overBackends((make) => {
       expect(await ask()).toBe(200);
     });
 
+    test('a budget that is set while a body passes counts the request, and does not refuse it', async () => {
+      const call = {
+        ownerId: shop.ownerId,
+        keyId: undefined,
+        target: shop.running.targets.find('chat')!,
+        inner: undefined,
+        method: 'POST',
+        path: '/v1/chat/completions',
+        numBodyBytes: 2_000_000,
+      };
+      expect(shop.meter.needsBody(call)).toBe(false);
+      const id = await shop.budget({ amount: '1' });
+      const bill = await shop.meter.open(call, undefined, false);
+      bill!.settle({ promptTokens: 100, completionTokens: 50, cachedTokens: 0 });
+      expect(await shop.spent(id)).toMatchObject({ spent: 600_000n, open: 0n });
+    });
+
     test('counts what was spent before the budget, and what open requests cost', async () => {
       const ask = () => shop.post('/d/chat/v1/chat/completions', { messages: [], max_tokens: 50 });
       await (await ask()).text();
