@@ -164,8 +164,8 @@ export class Forwarder {
     const { request, model, target } = call;
     const body = model === undefined ? await readBody(request) : model.body.whole;
     if (this.#parts.billing?.needsBody(billedCall(call, target)) !== true || Buffer.isBuffer(body)) return body;
-    if (model === undefined) return body === undefined ? undefined : await this.#bodies.read(body);
-    const whole = await this.#bodies.read(model.body.withModel(model.requested));
+    if (model === undefined) return body === undefined ? undefined : await this.#bodies.read(body, target.ownerId);
+    const whole = await this.#bodies.read(model.body.withModel(model.requested), target.ownerId);
     call.model = { ...model, body: wholeBody(whole, model.body.field) };
     return whole;
   }

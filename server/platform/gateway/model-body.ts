@@ -1,4 +1,5 @@
 import { ApiError, header, mediaType, type StreamedRequest } from 'capstan/internal';
+import { HeldBytes, TimedPieces } from './held-bodies';
 import { type ModelField, ModelFieldReader, missing } from './model-field';
 
 /** Bodies up to this size are buffered before a replica is chosen: they can be retried. */
@@ -28,24 +29,28 @@ export interface ModelBody {
 /** Reads bodies up to their field `model`. Official clients send it behind the messages, so it may be at the end. */
 export class ModelBodies {
   readonly #limits: SearchLimits;
-  #numHeld = 0;
-  readonly #heldByOwner = new Map<string, number>();
+  readonly #held: HeldBytes;
 
   constructor(limits = SEARCH_LIMITS) {
     this.#limits = limits;
+    this.#held = new HeldBytes({
+      totalBytes: limits.totalBytes,
+      ownerBytes: limits.totalBytes * OWNER_SHARE,
+      reason: 'wait for their field model. Send model first',
+    });
   }
 
   /** Throws ApiError. */
   async read(request: StreamedRequest, ownerId: string): Promise<ModelBody> {
     checkJson(request);
     const isWhole = !mustStream(request);
-    const pieces = new TimedPieces(request.bodyPieces(), this.#limits.timeoutMs);
+    const pieces = new TimedPieces(request.bodyPieces(), this.#limits.timeoutMs, 'its field model');
     const reader = new ModelFieldReader();
     const held: Buffer[] = [];
     let field: ModelField | undefined;
     let numBytes = 0;
     const release = (): void => {
-      this.#hold(ownerId, -numBytes);
+      this.#held.release(ownerId, numBytes);
       numBytes = 0;
     };
     const close = (): void => {
@@ -57,8 +62,7 @@ export class ModelBodies {
       while (field === undefined || isWhole) {
         const value = await pieces.next();
         if (value === undefined) break;
-        this.#check(ownerId, value.length);
-        this.#hold(ownerId, value.length);
+        this.#held.hold(ownerId, value.length);
         numBytes += value.length;
         held.push(value);
         field = reader.take(value);
@@ -85,75 +89,11 @@ export class ModelBodies {
     };
     return { field: found, whole: undefined, withModel, close };
   }
-
-  #check(ownerId: string, numBytes: number): void {
-    const { totalBytes } = this.#limits;
-    const ofOwner = this.#heldByOwner.get(ownerId) ?? 0;
-    if (ofOwner + numBytes > totalBytes * OWNER_SHARE)
-      throw new ApiError(
-        'queue_full',
-        `The queue is full: ${ofOwner} bytes of your request bodies wait for their field model. Send model first`,
-      );
-    if (this.#numHeld + numBytes > totalBytes)
-      throw new ApiError(
-        'queue_full',
-        `The queue is full: ${this.#numHeld} bytes of request bodies wait for their field model. Send model first`,
-      );
-  }
-
-  #hold(ownerId: string, numBytes: number): void {
-    this.#numHeld += numBytes;
-    const ofOwner = (this.#heldByOwner.get(ownerId) ?? 0) + numBytes;
-    if (ofOwner === 0) this.#heldByOwner.delete(ownerId);
-    else this.#heldByOwner.set(ownerId, ofOwner);
-  }
 }
 
 /** A body that has arrived completely. */
 export function wholeBody(whole: Buffer, field: ModelField): ModelBody {
   return { field, whole, withModel: (model) => splice(whole, field, model), close: () => {} };
-}
-
-/** The pieces of a body, with one time limit over all of them. */
-class TimedPieces {
-  readonly #pieces: AsyncIterator<Buffer, undefined>;
-  readonly #timer: NodeJS.Timeout;
-  #late: ApiError | undefined;
-  #fail: ((error: ApiError) => void) | undefined;
-
-  constructor(pieces: AsyncIterable<Buffer>, timeoutMs: number) {
-    this.#pieces = pieces[Symbol.asyncIterator]() as AsyncIterator<Buffer, undefined>;
-    this.#timer = setTimeout(() => {
-      this.#late = tooSlow(timeoutMs);
-      this.#fail?.(this.#late);
-    }, timeoutMs);
-  }
-
-  /** Returns undefined at the end. */
-  next(): Promise<Buffer | undefined> {
-    return new Promise((resolve, reject) => {
-      if (this.#late !== undefined) return reject(this.#late);
-      this.#fail = reject;
-      this.#pieces.next().then(({ value }) => resolve(value), reject);
-    });
-  }
-
-  stopClock(): void {
-    clearTimeout(this.#timer);
-  }
-
-  close(): void {
-    this.stopClock();
-    // A piece that the client no longer sends ends by the transport's own limit.
-    this.#pieces.return?.().catch(() => {});
-  }
-}
-
-function tooSlow(timeoutMs: number): ApiError {
-  return new ApiError(
-    'request_timeout',
-    `The body did not arrive in time: expected its field model within ${timeoutMs / 1000} s`,
-  );
 }
 
 /** Whether a body is forwarded while it arrives. */
