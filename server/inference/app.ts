@@ -9,7 +9,7 @@ import { toApiError } from '../base/to-api-error';
 import type { RequestTrace, Tracing } from '../base/traces/request-trace';
 import { Allowance } from './allowance';
 import { adapterRoutes } from './adapter-routes';
-import { EndedUsage } from './ended-usage';
+import { EndedUsage, type EndUsage } from './ended-usage';
 import { checkModels } from './health';
 import type { SseOptions } from '../http/sse';
 import { header, type HttpReply, type HttpRequest } from '../http/transport';
@@ -88,7 +88,7 @@ interface OpenRequest {
   priority: number;
   allowance: Allowance | undefined;
   /** Receives the usage of a request with an allowance. */
-  onUsage?: ReturnType<EndedUsage['begin']>;
+  onUsage?: EndUsage;
   signal: AbortSignal;
   route: Route | undefined;
   tokens: number;
@@ -241,7 +241,7 @@ export class App {
       this.#sendError(error, request, open);
     } finally {
       open.identity.done();
-      open.onUsage?.((open.allowance as Allowance).usageOf(open.tokens));
+      open.onUsage?.((open.allowance as Allowance).usageOf(open.tokens), request.signal.aborted);
       const record = toRecord(open, request);
       this.#options.onEnd?.(record);
       open.trace?.end(record.status, record.route);

@@ -36,6 +36,8 @@ export interface ResponseSize {
   readonly numBytes: number;
   /** Events of a stream. 0: no stream. */
   readonly numEvents: number;
+  /** As the response reported it. undefined: it did not. */
+  readonly promptTokens?: number | undefined;
 }
 
 /** One request's reservation. The first of the last four methods ends it. */
@@ -62,6 +64,8 @@ const HTTP_ERROR = 400;
 export interface BillOutcome {
   readonly bill: Bill;
   readonly usage: ReplicaUsage | undefined;
+  /** The usage is right for the prompt alone. */
+  readonly isPartial: boolean;
   readonly choice: Pick<Choice, 'replica' | 'upstream'> | undefined;
   /** Status of the replica's response. undefined: it did not respond. */
   readonly status: number | undefined;
@@ -73,25 +77,26 @@ export interface BillOutcome {
 export async function endBill({
   bill,
   usage,
+  isPartial,
   choice,
   status,
   hasClientLeft,
   response,
 }: BillOutcome): Promise<ReplicaUsage | undefined> {
-  if (usage !== undefined) {
+  if (usage !== undefined && !isPartial) {
     bill.settle(usage);
     return usage;
   }
   const hasFailed = status === undefined ? !hasClientLeft : status >= HTTP_ERROR;
   if (hasFailed || choice === undefined || !bill.isSent) bill.refund();
-  else if (!choice.replica.isBuiltin) bill.estimate(response);
+  else if (!choice.replica.isBuiltin) bill.estimate({ ...response, promptTokens: usage?.promptTokens });
   else {
     const found = await askUsage(choice, bill.id).catch(() => undefined);
     if (found === undefined) bill.settleAll();
     else bill.settle(found);
     return found;
   }
-  return undefined;
+  return usage;
 }
 
 /** Asks a replica of the built-in runtime for the usage of a request. It responds when the request has ended. */

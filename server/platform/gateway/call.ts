@@ -40,7 +40,9 @@ export interface Call {
   /** When the first byte of the response arrived, in monotonic milliseconds. */
   firstByteAtMs?: number;
   usage?: ReplicaUsage | undefined;
-  /** Events of a stream that reports no usage. */
+  /** `usage` is right for the prompt alone. */
+  hasPartialUsage?: boolean;
+  /** Events of a stream. */
   numEvents?: number;
   /** The replica broke off after the response had started. */
   wasCut?: boolean;
@@ -74,6 +76,7 @@ export async function endCall(call: Call, status: number | undefined): Promise<v
   call.usage = await endBill({
     bill,
     usage,
+    isPartial: call.hasPartialUsage === true,
     choice,
     status,
     hasClientLeft,

@@ -125,8 +125,8 @@ export class Forwarder {
     const { request, model, target } = call;
     const body = model === undefined ? await readBody(request) : model.body.whole;
     if (this.#parts.billing?.needsBody(billedCall(call, target)) !== true || Buffer.isBuffer(body)) return body;
-    if (model === undefined) return body === undefined ? undefined : await this.#bodies.read(body);
-    const whole = await this.#bodies.read(model.body.withModel(model.requested));
+    if (model === undefined) return body === undefined ? undefined : await this.#bodies.read(body, target.ownerId);
+    const whole = await this.#bodies.read(model.body.withModel(model.requested), target.ownerId);
     call.model = { ...model, body: wholeBody(whole, model.body.field) };
     return whole;
   }
@@ -355,7 +355,8 @@ export class Forwarder {
       if (isEvents) this.#numOpenStreams--;
       const usageHeader = replica.isBuiltin ? rawHeader(raw, USAGE_HEADER) : undefined;
       call.usage = usageHeader === undefined ? usage?.usage : parseUsage(usageHeader);
-      if (usage instanceof UsageTail) call.numEvents = usage.numEvents;
+      call.hasPartialUsage = usageHeader === undefined && usage?.isPartial === true;
+      call.numEvents = usage?.numEvents ?? 0;
     }
   }
 }

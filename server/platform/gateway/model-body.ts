@@ -1,5 +1,5 @@
 import { ApiError, header, mediaType, type StreamedRequest } from 'capstan/internal';
-import { HeldBytes, TimedPieces } from './arriving-body';
+import { HeldBytes, TimedPieces } from './held-bodies';
 import { type ModelField, ModelFieldReader, missing } from './model-field';
 
 /** Bodies up to this size are buffered before a replica is chosen: they can be retried. */
@@ -28,20 +28,23 @@ export interface ModelBody {
 
 /** Reads bodies up to their field `model`. Official clients send it behind the messages, so it may be at the end. */
 export class ModelBodies {
+  readonly #limits: SearchLimits;
   readonly #held: HeldBytes;
-  readonly #timeoutMs: number;
 
-  constructor({ totalBytes, timeoutMs } = SEARCH_LIMITS) {
-    const limits = { ownerBytes: totalBytes * OWNER_SHARE, totalBytes };
-    this.#held = new HeldBytes(limits, 'wait for their field model. Send model first');
-    this.#timeoutMs = timeoutMs;
+  constructor(limits = SEARCH_LIMITS) {
+    this.#limits = limits;
+    this.#held = new HeldBytes({
+      totalBytes: limits.totalBytes,
+      ownerBytes: limits.totalBytes * OWNER_SHARE,
+      reason: 'wait for their field model. Send model first',
+    });
   }
 
   /** Throws ApiError. */
   async read(request: StreamedRequest, ownerId: string): Promise<ModelBody> {
     checkJson(request);
     const isWhole = !mustStream(request);
-    const pieces = new TimedPieces(request.bodyPieces(), this.#timeoutMs, 'its field model');
+    const pieces = new TimedPieces(request.bodyPieces(), this.#limits.timeoutMs, 'its field model');
     const reader = new ModelFieldReader();
     const held: Buffer[] = [];
     let field: ModelField | undefined;
@@ -62,7 +65,7 @@ export class ModelBodies {
         this.#held.hold(ownerId, value.length);
         numBytes += value.length;
         held.push(value);
-        field ??= reader.take(value);
+        field = reader.take(value);
       }
       if (field === undefined) throw missing();
     } catch (error) {
@@ -79,7 +82,10 @@ export class ModelBodies {
     const withModel = async function* (model: string): AsyncGenerator<Buffer> {
       yield splice(Buffer.concat(held.splice(0)), found, model);
       release();
-      for (let next = await pieces.next(); next !== undefined; next = await pieces.next()) yield next;
+      for (let next = await pieces.next(); next !== undefined; next = await pieces.next()) {
+        reader.take(next);
+        yield next;
+      }
     };
     return { field: found, whole: undefined, withModel, close };
   }

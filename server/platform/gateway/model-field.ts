@@ -35,30 +35,35 @@ export class ModelFieldReader {
   /** At depth 1: the next string is a key. */
   #isKey = true;
   #isModel = false;
+  /** Once it is complete. */
+  #field: ModelField | undefined;
+  #hasEnded = false;
   /** Bytes of a string at depth 1, or undefined while its text does not matter. */
   #text: number[] | undefined;
   #textStart = 0;
 
-  /** Returns the field once it is complete. Throws an ApiError if the body cannot have one. */
+  /**
+   * Returns the field once it is complete. Throws an ApiError if the body cannot have one, or has a second one. Give it
+   * the pieces behind the field as well.
+   */
   take(piece: Buffer): ModelField | undefined {
     for (let i = 0; i < piece.length; i++) {
       if (this.#isInString) {
         i = this.#text === undefined ? this.#skipString(piece, i) : this.#readString(piece, i);
         if (this.#isInString) break;
-        const found = this.#endString(this.#numBytes + i + 1);
-        if (found !== undefined) return found;
+        this.#endString(this.#numBytes + i + 1);
       } else {
         this.#step(piece[i], this.#numBytes + i);
       }
     }
     this.#numBytes += piece.length;
-    return undefined;
+    return this.#field;
   }
 
   #step(byte: number, at: number): void {
     const kind = KINDS[byte];
     if (kind === BLANK || (this.#depth === 0 && byte === BYTE_ORDER_MARK[at])) return;
-    if (this.#depth === 0 && byte !== OPENING_BRACE) throw notAnObject();
+    if (this.#depth === 0 && (byte !== OPENING_BRACE || this.#hasEnded)) throw notAnObject();
     if (byte === QUOTE) return this.#beginString(at);
     if (this.#depth === 1) {
       if (byte === COLON) this.#isKey = false;
@@ -66,7 +71,10 @@ export class ModelFieldReader {
       else if (this.#isModel && !this.#isKey) throw notAString();
     }
     if (kind === OPENING) this.#depth++;
-    else if (kind === CLOSING && --this.#depth === 0) throw missing();
+    else if (kind === CLOSING && --this.#depth === 0) {
+      if (this.#field === undefined) throw missing();
+      this.#hasEnded = true;
+    }
   }
 
   #beginString(at: number): void {
@@ -119,15 +127,28 @@ export class ModelFieldReader {
     return piece.length;
   }
 
-  #endString(end: number): ModelField | undefined {
+  #endString(end: number): void {
     const bytes = this.#text;
     this.#text = undefined;
-    if (bytes === undefined) return undefined;
+    if (bytes === undefined) return;
     const value = parsed(bytes);
-    if (!this.#isKey) return { value, start: this.#textStart, end };
+    if (!this.#isKey) {
+      this.#field ??= { value, start: this.#textStart, end };
+      this.#isModel = false;
+      return;
+    }
     this.#isModel = value === 'model';
-    return undefined;
+    if (value.toLowerCase() === 'model' && (!this.#isModel || this.#field !== undefined)) throw notOneModel();
   }
+}
+
+/** For a body that could name another model to its server than to the gateway. */
+export function notOneModel(): ApiError {
+  return new ApiError(
+    'invalid_value',
+    'model: expected one field with this name, in lower case, because servers disagree about which of several counts',
+    { param: 'model' },
+  );
 }
 
 /** Call it at the end of a body in which no field was found. */

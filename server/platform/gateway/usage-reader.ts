@@ -8,6 +8,10 @@ export interface UsageReader {
   finish(): Buffer;
   /** Available after `finish`. */
   readonly usage: ReplicaUsage | undefined;
+  /** More output followed the usage that has been reported. Its prompt is right, its completion is not. */
+  readonly isPartial?: boolean;
+  /** Events of a stream so far, about one per token. 0: no stream. */
+  readonly numEvents?: number;
   /** The response reported an error after its start, or broke off. */
   readonly hasFailed?: boolean;
 }
@@ -90,13 +94,12 @@ export class UsageTail implements UsageReader {
     return this.#usage;
   }
 
-  /** Events of a stream so far, about one per token. 0: no stream. */
   get numEvents(): number {
     return this.#numEvents;
   }
 
   take(piece: Buffer): Buffer {
-    for (let at = piece.indexOf(EVENT_START); at >= 0; at = piece.indexOf(EVENT_START, at + 1)) this.#numEvents++;
+    this.#numEvents += countEvents(piece);
     if (this.#head.length < HEAD_BYTES)
       this.#head = Buffer.concat([this.#head, piece.subarray(0, HEAD_BYTES - this.#head.length)]);
     this.#pieces.push(piece);
@@ -115,6 +118,13 @@ export class UsageTail implements UsageReader {
     this.#pieces = [];
     return EMPTY;
   }
+}
+
+/** Returns how many events with data begin in a piece of a stream. */
+export function countEvents(piece: Buffer): number {
+  let numEvents = 0;
+  for (let at = piece.indexOf(EVENT_START); at >= 0; at = piece.indexOf(EVENT_START, at + 1)) numEvents++;
+  return numEvents;
 }
 
 type WireUsage = Readonly<Record<string, unknown>>;

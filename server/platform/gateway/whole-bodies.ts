@@ -1,34 +1,54 @@
 import { ApiError } from 'capstan/internal';
+import { HeldBytes, TimedPieces } from './held-bodies';
 
-/** Bodies of one request, and of all requests at once. */
-const MAX_BODY_BYTES = 64 * 1024 * 1024;
-const MAX_TOTAL_BYTES = 256 * 1024 * 1024;
+export interface WholeBodyLimits {
+  /** The longest body, which is also what one owner can hold. */
+  bodyBytes: number;
+  /** Of all bodies that are arriving. */
+  totalBytes: number;
+  /** How long one body may take to arrive. */
+  timeoutMs: number;
+}
+
+const LIMITS: WholeBodyLimits = { bodyBytes: 64 * 1024 * 1024, totalBytes: 256 * 1024 * 1024, timeoutMs: 60_000 };
 
 /** Reads bodies whole that are otherwise forwarded while they arrive. */
 export class WholeBodies {
-  #numHeld = 0;
+  readonly #limits: WholeBodyLimits;
+  readonly #held: HeldBytes;
+
+  constructor(limits = LIMITS) {
+    this.#limits = limits;
+    const { totalBytes, bodyBytes } = limits;
+    this.#held = new HeldBytes({
+      totalBytes,
+      ownerBytes: bodyBytes,
+      reason: 'are arriving, because a budget applies. Try again later',
+    });
+  }
 
   /** Throws ApiError. The bytes count as held until the body has arrived. */
-  async read(pieces: AsyncIterable<Buffer> | Buffer): Promise<Buffer> {
-    if (Buffer.isBuffer(pieces)) return pieces;
+  async read(body: AsyncIterable<Buffer> | Buffer, ownerId: string): Promise<Buffer> {
+    if (Buffer.isBuffer(body)) return body;
+    const { bodyBytes, timeoutMs } = this.#limits;
+    const pieces = new TimedPieces(body, timeoutMs, 'all of it, because a budget applies,');
     const held: Buffer[] = [];
     let numBytes = 0;
     try {
-      for await (const piece of pieces) {
-        numBytes += piece.length;
-        this.#numHeld += piece.length;
-        held.push(piece);
-        if (numBytes > MAX_BODY_BYTES)
+      for (let piece = await pieces.next(); piece !== undefined; piece = await pieces.next()) {
+        if (numBytes + piece.length > bodyBytes)
           throw new ApiError(
             'request_too_large',
-            `The body is too large: a budget applies, so at most ${MAX_BODY_BYTES} bytes are read`,
+            `The body is too large: a budget applies, so at most ${bodyBytes} bytes are read`,
           );
-        if (this.#numHeld > MAX_TOTAL_BYTES)
-          throw new ApiError('queue_full', `The queue is full: ${this.#numHeld} bytes of request bodies are arriving`);
+        this.#held.hold(ownerId, piece.length);
+        numBytes += piece.length;
+        held.push(piece);
       }
       return Buffer.concat(held);
     } finally {
-      this.#numHeld -= numBytes;
+      this.#held.release(ownerId, numBytes);
+      pieces.close();
     }
   }
 }

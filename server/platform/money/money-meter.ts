@@ -93,13 +93,15 @@ export class MoneyMeter implements Billing {
   async open(call: BilledCall, body: Buffer | undefined, isBuiltin: boolean): Promise<Bill | undefined> {
     if (!this.#hasPrices || call.target.isContainer === true) return undefined;
     const kind = kindOfPath(call.method, call.path);
-    const accounts = this.#accountsOf(call);
+    // A budget that was set after the body had begun to pass limits the next request.
+    const isWhole = body !== undefined;
+    const accounts = isWhole || kind === 'unknown' ? this.#accountsOf(call) : [];
     if (kind === 'free') return undefined;
     if (kind === 'unknown') {
       if (accounts.length > 0 && this.#prices.find(call.target, call.inner) !== undefined) throw unknownCost(call.path);
       return undefined;
     }
-    const output = this.needsBody(call) ? new OutputLimit(call.path, body ?? Buffer.alloc(0)) : undefined;
+    const output = isWhole && this.needsBody(call) ? new OutputLimit(call.path, body) : undefined;
     const found = this.#prices.find(call.target, call.inner ?? output?.model);
     if (found === undefined) return undefined;
     const cost = new RequestCost(found.price, output, body?.length ?? call.numBodyBytes, isBuiltin);

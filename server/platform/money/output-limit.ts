@@ -1,5 +1,6 @@
 import { ApiError } from 'capstan/internal';
-import { findFields, type JsonField, type JsonObjectFields, jsonOf } from './request-fields';
+import { notOneModel } from '../gateway/model-field';
+import { findFields, type JsonField, type JsonObjectFields, jsonOf, listSize } from './request-fields';
 
 /** How the requests of a path limit their output. */
 interface OutputFields {
@@ -30,6 +31,12 @@ const LIMIT_NAMES = [
   ...['max_new_tokens', 'n_predict', 'num_predict'],
 ];
 const COUNT_NAMES = ['n', 'best_of'];
+/** Most choices of a prompt. No server has as many. */
+const MAX_CHOICES = 1_000_000;
+/** No number of tokens or choices is longer. */
+const MAX_NUMBER_BYTES = 32;
+/** No name of a model is longer: as in the API of all deployments. */
+const MAX_MODEL_BYTES = 1_024;
 const LIMIT_FIELDS: ReadonlySet<string> = new Set(LIMIT_NAMES);
 const ALL_NAMES: ReadonlySet<string> = new Set([...LIMIT_NAMES, ...COUNT_NAMES, 'prompt', 'model']);
 
@@ -59,28 +66,35 @@ export class OutputLimit {
   readonly #found: JsonObjectFields;
   readonly #output: OutputFields | undefined;
 
-  /** Throws ApiError for a body that is no JSON object, or has a limit that is no number. */
+  /** Throws ApiError for a body that is no JSON object, names two models, or has a limit that is no number. */
   constructor(path: string, body: Buffer) {
     this.#body = body;
     this.#found = findFields(body, ALL_NAMES);
     this.#output = BILLED_PATHS.get(path);
-    const model = this.#valuesOf(['model']).at(-1);
-    this.model = typeof model === 'string' ? model : undefined;
+    this.model = modelOf(body, this.#fieldsOf(['model']));
     if (this.#output === undefined) {
       this.numOutputs = 0;
       this.maxTokens = 0;
       return;
     }
     const counts = this.#numbersOf(COUNT_NAMES);
-    const numPrompts = path === '/v1/completions' ? Math.max(1, ...this.#valuesOf(['prompt']).map(countPrompts)) : 1;
-    this.numOutputs = Math.max(1, ...counts) * numPrompts;
+    const numChoices = highest(counts, 1);
+    if (numChoices > MAX_CHOICES)
+      throw new ApiError('invalid_value', `n: expected at most ${MAX_CHOICES} choices`, { param: 'n' });
+    const prompts = path === '/v1/completions' ? this.#fieldsOf(['prompt']) : [];
+    this.numOutputs =
+      numChoices *
+      highest(
+        prompts.map((field) => countPrompts(body, field)),
+        1,
+      );
     const isLimited = this.#numbersOf(this.#output.limits).length > 0;
     const tokens = this.#numbersOf(LIMIT_NAMES);
-    this.maxTokens = isLimited ? Math.max(...tokens) : this.#output.defaultTokens;
+    this.maxTokens = isLimited ? highest(tokens, 0) : this.#output.defaultTokens;
   }
 
   /**
-   * Returns a body with outputs of at most `maxTokens`. Other bytes stay as they are.
+   * Returns a body with outputs of at most `maxTokens`. Other bytes stay as they are. Throws ApiError for a limit of 0.
    * @param body That of the request, perhaps with another model.
    */
   withLimit(body: Buffer, maxTokens: number): Buffer {
@@ -99,13 +113,10 @@ export class OutputLimit {
     if (!isLimited) replace(contentStart, contentStart, `"${output.limits[0]}":${maxTokens}${isEmpty ? '' : ','}`);
     for (const field of limits) {
       const value = numberOf(body, field);
+      if (value === 0) throw noTokens(field.name);
       if (value === undefined || value > maxTokens) replace(field.start, field.end, String(maxTokens));
     }
     return pieces.length === 0 ? body : Buffer.concat([...pieces, body.subarray(from)]);
-  }
-
-  #valuesOf(names: readonly string[]): unknown[] {
-    return this.#fieldsOf(names).map(({ start, end }) => jsonOf(this.#body.subarray(start, end)));
   }
 
   #numbersOf(names: readonly string[]): number[] {
@@ -119,14 +130,35 @@ export class OutputLimit {
 
 /** Returns undefined for null and for negative numbers, which some servers read as no limit. */
 function numberOf(body: Buffer, { name, start, end }: JsonField): number | undefined {
-  const value = jsonOf(body.subarray(start, end));
+  const value = end - start > MAX_NUMBER_BYTES ? undefined : jsonOf(body.subarray(start, end));
   if (value === null) return undefined;
   if (typeof value !== 'number' || !Number.isInteger(value))
     throw new ApiError('invalid_type', `${name}: expected an integer`, { param: name });
   return value < 0 ? undefined : value;
 }
 
+function noTokens(name: string): ApiError {
+  return new ApiError('invalid_value', `${name}: with a budget, expected at least 1: some servers read 0 as no limit`, {
+    param: name,
+  });
+}
+
 /** A list of token ids is one prompt. */
-function countPrompts(prompt: unknown): number {
-  return Array.isArray(prompt) && !prompt.every((item) => typeof item === 'number') ? prompt.length : 1;
+function countPrompts(body: Buffer, { start, end }: JsonField): number {
+  const size = listSize(body.subarray(start, end));
+  return size === undefined || size.isOfNumbers ? 1 : size.numElements;
+}
+
+/** Servers disagree about which of several fields counts, and some ignore the case of letters. */
+function modelOf(body: Buffer, fields: readonly JsonField[]): string | undefined {
+  if (fields.length === 0) return undefined;
+  const [{ isLowerCase, start, end }] = fields;
+  if (fields.length > 1 || !isLowerCase) throw notOneModel();
+  const model = end - start > MAX_MODEL_BYTES ? undefined : jsonOf(body.subarray(start, end));
+  return typeof model === 'string' ? model : undefined;
+}
+
+/** Returns the highest of many values, and of `least`. */
+function highest(values: readonly number[], least: number): number {
+  return values.reduce((found, value) => Math.max(found, value), least);
 }

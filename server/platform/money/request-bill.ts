@@ -32,9 +32,10 @@ export class RequestCost {
     this.promptTokens = isBuiltin ? numBytes + TEMPLATE_TOKENS : Math.ceil(numBytes / BYTES_PER_PROMPT_TOKEN);
   }
 
-  /** Tokens of each output that the request asks for. */
+  /** Tokens of each output that the request may generate. No limit of a request exceeds that of the price. */
   get maxTokens(): number {
-    return this.#output?.maxTokens ?? this.price.maxOutputTokens;
+    const { maxOutputTokens } = this.price;
+    return Math.min(this.#output?.maxTokens ?? maxOutputTokens, maxOutputTokens);
   }
 
   get numOutputs(): number {
@@ -105,7 +106,12 @@ export class RequestBill implements Bill {
   }
 
   limit(sent: UpstreamRequest, isBuiltin: boolean): UpstreamRequest {
+    const limited = this.#limited(sent, isBuiltin);
     this.isSent = true;
+    return limited;
+  }
+
+  #limited(sent: UpstreamRequest, isBuiltin: boolean): UpstreamRequest {
     if (isBuiltin) return { ...sent, headers: [...sent.headers, ALLOWANCE_HEADER, this.#allowance()] };
     if (this.#reserved === undefined || this.#output === undefined || this.#output.numOutputs === 0) return sent;
     return { ...sent, body: this.#output.withLimit(sent.body as Buffer, this.#cost.payableTokens(this.#reserved)) };
@@ -115,11 +121,11 @@ export class RequestBill implements Bill {
     this.#end(costOf(this.#cost.price, usage), usage, false);
   }
 
-  estimate({ numBytes, numEvents }: ResponseSize): void {
+  estimate({ numBytes, numEvents, promptTokens = this.#cost.promptTokens }: ResponseSize): void {
     const numTokens =
       numEvents > 0 ? Math.max(numEvents, numBytes / EVENT_BYTES_PER_TOKEN) : numBytes / BYTES_PER_OUTPUT_TOKEN;
     const usage = {
-      promptTokens: this.#cost.promptTokens,
+      promptTokens,
       cachedTokens: 0,
       completionTokens: this.#hasOutput ? Math.ceil(numTokens) : 0,
     };

@@ -2,6 +2,9 @@
 import { createHash } from 'node:crypto';
 import { App } from '../../../server/inference/app';
 import {
+  ALLOWANCE_HEADER,
+  ENDED_USAGE_PATH,
+  formatAllowance,
   formatLoad,
   formatUsage,
   LOAD_HEADER,
@@ -134,6 +137,39 @@ test('parses formatted load and usage, and returns undefined for other text', ()
     'prompt;completion;cached',
   ])
     expect([parseLoad(text), parseUsage(text)]).toEqual([undefined, undefined]);
+});
+
+test('the usage of a request that is open or was cut is kept, however many others end', async () => {
+  let numSteps = 0;
+  const isOver = () => ++numSteps < 0;
+  fake.answer = () => ({ text: 'and on '.repeat(10_000), stepMs: 1, isOver });
+  const idOf = (i: number) => String(i).padStart(32, '0');
+  const withAllowance = (i: number) =>
+    asGateway([ALLOWANCE_HEADER, formatAllowance({ id: idOf(i), total: 10n ** 12n, prompt: 1n, completion: 1n })]);
+  const refuseMany = async (from: number) => {
+    for (let i = from; i < from + 1_100; i++)
+      await exchange(app, '/v1/chat/completions', { messages: 'none' }, withAllowance(i));
+  };
+  const controller = new AbortController();
+  const open = exchange(
+    app,
+    '/v1/chat/completions',
+    { ...BODY, stream: true },
+    { ...withAllowance(0), signal: controller.signal },
+  );
+  while (numSteps < 5) await new Promise(setImmediate);
+  await refuseMany(1);
+  controller.abort();
+  await open;
+  await refuseMany(2_000);
+  const usageOf = async (i: number) => {
+    const { headers } = await exchange(app, ENDED_USAGE_PATH + idOf(i), undefined, asGateway());
+    return parseUsage(headers[USAGE_HEADER] ?? '');
+  };
+  expect((await usageOf(0))!.completionTokens).toBeGreaterThan(0);
+  // Each can be taken once, and those of complete responses are dropped first.
+  expect([await usageOf(0), await usageOf(1)]).toEqual([undefined, undefined]);
+  expect(await usageOf(3_099)).toMatchObject({ completionTokens: 0 });
 });
 
 function requestedSalts(): unknown[] {

@@ -1,5 +1,5 @@
 import { ApiError } from 'capstan/internal';
-import { HeldBytes, TimedPieces } from '../arriving-body';
+import { HeldBytes, TimedPieces } from '../held-bodies';
 import type { UpstreamRequest } from '../request-head';
 
 /** A body for an upstream is parsed as a whole. */
@@ -21,7 +21,11 @@ export class GatheredBodies {
   readonly #timeoutMs: number;
 
   constructor({ totalBytes, timeoutMs } = LIMITS) {
-    this.#held = new HeldBytes({ ownerBytes: totalBytes * OWNER_SHARE, totalBytes }, 'for upstreams are arriving');
+    this.#held = new HeldBytes({
+      totalBytes,
+      ownerBytes: totalBytes * OWNER_SHARE,
+      reason: 'for upstreams are arriving',
+    });
     this.#timeoutMs = timeoutMs;
   }
 

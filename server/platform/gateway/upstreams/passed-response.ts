@@ -1,5 +1,5 @@
 import { type ReplicaUsage, sseData, SseSplitter } from 'capstan/internal';
-import { usageOf, type UsageReader, UsageTail } from '../usage-reader';
+import { countEvents, usageOf, type UsageReader, UsageTail } from '../usage-reader';
 import type { UpstreamRoute } from './routes';
 
 /** A longer response that is no stream passes as it is. */
@@ -21,6 +21,11 @@ export class PassedStream implements UsageReader {
   readonly #options: PassedOptions;
   readonly #splitter = new SseSplitter();
   #counts: Json | undefined;
+  /** The start of an Anthropic stream counts the prompt, and its output as one token. */
+  #isStartCount = false;
+  #isCountOld = false;
+  #isOver = false;
+  numEvents = 0;
 
   constructor(options: PassedOptions) {
     this.#options = options;
@@ -30,12 +35,18 @@ export class PassedStream implements UsageReader {
     return this.#counts === undefined ? undefined : usageOf(this.#counts);
   }
 
+  get isPartial(): boolean {
+    return this.#isStartCount || (this.#isCountOld && !this.#isOver);
+  }
+
   take(piece: Buffer): Buffer {
+    this.numEvents += countEvents(piece);
     const events = this.#splitter.take(piece).map((event) => this.#passed(event));
     return events.length === 0 ? EMPTY : Buffer.from(events.join(''));
   }
 
   finish(): Buffer {
+    this.#isOver = true;
     const rest = this.#splitter.rest();
     return rest === '' ? EMPTY : Buffer.from(this.#passed(rest));
   }
@@ -64,7 +75,11 @@ export class PassedStream implements UsageReader {
     if (shownModel !== undefined && typeof holder.model === 'string') holder.model = shownModel;
     // The last event of Anthropic's interface may count the output alone.
     const usage = asObject(holder.usage) ?? asObject(value.usage);
-    if (usage !== undefined) this.#counts = { ...this.#counts, ...withoutNulls(usage) };
+    if (usage !== undefined) {
+      this.#counts = { ...this.#counts, ...withoutNulls(usage) };
+      this.#isStartCount = value.type === 'message_start';
+    }
+    this.#isCountOld = usage === undefined && value.type !== 'message_stop';
     if (!stripsUsage || !('usage' in value)) return true;
     const isUsageEvent = usage !== undefined && Array.isArray(value.choices) && value.choices.length === 0;
     delete value.usage;

@@ -11,7 +11,7 @@ import { gather } from '../relay';
 import { ResponseBody } from '../response-body';
 import type { UpstreamResponse } from '../upstream';
 import { UpstreamError } from '../upstream-error';
-import type { UsageReader } from '../usage-reader';
+import { countEvents, type UsageReader } from '../usage-reader';
 import { PassedJson, PassedStream } from './passed-response';
 import type { UpstreamRoute } from './routes';
 import { upstreamReturned } from './upstream-headers';
@@ -125,6 +125,8 @@ function codeOf(status: number): ApiErrorCode {
 
 class ConvertedStream implements UsageReader {
   readonly #converted: ConvertedResponse;
+  #isOver = false;
+  numEvents = 0;
 
   constructor(converted: ConvertedResponse) {
     this.#converted = converted;
@@ -134,15 +136,21 @@ class ConvertedStream implements UsageReader {
     return this.#converted.usage;
   }
 
+  get isPartial(): boolean {
+    return !this.#isOver || this.hasFailed;
+  }
+
   get hasFailed(): boolean {
     return this.#converted.failure !== undefined;
   }
 
   take(piece: Buffer): Buffer {
+    this.numEvents += countEvents(piece);
     return Buffer.from(this.#converted.take(piece));
   }
 
   finish(): Buffer {
+    this.#isOver = true;
     return Buffer.from(this.#converted.finish());
   }
 }

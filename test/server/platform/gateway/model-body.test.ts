@@ -51,6 +51,18 @@ test('all owners together do not exceed the total', async () => {
   await expect(bodies.read(sending([START], CHUNKED), 'own_26')).rejects.toMatchObject({ code: 'queue_full' });
 });
 
+test.each([
+  ['long', CHUNKED],
+  ['short', []],
+] as [string, [string, string][]][])('a %s body with a second model is refused', async (_what, headers) => {
+  const bodies = new ModelBodies(LIMITS);
+  const send = async () => {
+    const body = await bodies.read(sending(['{"model":"a",', '"n":1,', '"model":"b"}'], headers, true), 'own_1');
+    for await (const piece of body.withModel('c')) expect(piece).toBeDefined();
+  };
+  await expect(send()).rejects.toMatchObject({ code: 'invalid_value', param: 'model' });
+});
+
 test('a body that arrives byte by byte ends at one time limit', async () => {
   const bodies = new ModelBodies({ totalBytes: 1e9, timeoutMs: 20 });
   const drip = async function* () {

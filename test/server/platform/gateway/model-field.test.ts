@@ -49,6 +49,30 @@ test.each<[string, string]>([
   for (const pieceBytes of [Infinity, 1, 2, 3, 7, 64]) expect(find(body, pieceBytes)).toBe(expected);
 });
 
+test.each([
+  '{"model":"a","model":"b"}',
+  '{"model":"a","x":[{"model":1}],"mod\\u0065l":1}',
+  '{"model":"a","MODEL":"b"}',
+  '{"Model":"a","model":"b"}',
+  '{"MODEL":"a"}',
+])('a server could read another model: %s', (body) => {
+  for (const pieceBytes of [Infinity, 1, 5]) {
+    const bytes = Buffer.from(body);
+    const reader = new ModelFieldReader();
+    const readAll = (): void => {
+      for (let at = 0; at < bytes.length; at += pieceBytes) reader.take(bytes.subarray(at, at + pieceBytes));
+    };
+    expect(readAll).toThrow('model: expected one field');
+  }
+});
+
+test('what follows the field may hold other models', () => {
+  const reader = new ModelFieldReader();
+  expect(reader.take(Buffer.from('{"model":"a",'))?.value).toBe('a');
+  expect(reader.take(Buffer.from('"x":{"model":"b"},"y":"model","n":[1]}\n'))?.value).toBe('a');
+  expect(() => reader.take(Buffer.from('{"model":"b"}'))).toThrow('not valid JSON');
+});
+
 test('a name longer than any deployment has is refused at once, and not cut', () => {
   const body = `{"model":"${'é'.repeat(513)}`;
   for (const pieceBytes of [Infinity, 7]) expect(find(body, pieceBytes)).toBe('model_not_found');

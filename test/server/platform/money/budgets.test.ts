@@ -217,7 +217,10 @@ overBackends((make) => {
     ];
     const used = { prompt_tokens: 10, completion_tokens: 4, total_tokens: 14 };
     let bodies: Record<string, unknown>[];
-    const deployUpstream = async (respond: (response: ServerResponse, isStream: boolean) => void): Promise<void> => {
+    const deployUpstream = async (
+      respond: (response: ServerResponse, isStream: boolean) => void,
+      served: 'chat' | 'messages' = 'chat',
+    ): Promise<void> => {
       bodies = [];
       const url = await listen(
         withBody((body, response) => {
@@ -225,7 +228,7 @@ overBackends((make) => {
           respond(response, body.stream === true);
         }),
       );
-      shop.deploy('chat', [upstreamAt(url)]);
+      shop.deploy('chat', [upstreamAt(url, { interfaces: [served] })]);
       await shop.price({ model: 'chat', input: '1', output: '10' });
     };
     const limitIn = (body: Record<string, unknown>): number =>
@@ -289,6 +292,58 @@ overBackends((make) => {
       expect(open).toBe(0n);
     });
 
+    test.each<[string, 'chat' | 'messages']>([
+      ['/v1/messages', 'messages'],
+      ['/v1/chat/completions', 'messages'],
+      ['/v1/chat/completions', 'chat'],
+      ['/v1/messages', 'chat'],
+    ])('a stream that the client leaves is billed by its events: %s to %s', async (path, served) => {
+      const numTokens = 200;
+      const word = { type: 'content_block_delta', index: 0, delta: { type: 'text_delta', text: 'hello ' } };
+      const start = { type: 'message_start', message: { model: 'm', usage: { input_tokens: 20, output_tokens: 1 } } };
+      const block = { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } };
+      await deployUpstream((response) => {
+        const isChat = served === 'chat';
+        if (!isChat) sendEvents(response, start, block);
+        for (let i = 0; i < numTokens; i++) sendEvents(response, isChat ? chunk({ content: 'hello ' }) : word);
+      }, served);
+      const id = await shop.budget({ amount: '1' });
+      const controller = new AbortController();
+      const response = await shop.post(
+        `/d/chat${path}`,
+        { model: 'm', ...question(), max_tokens: 5_000, stream: true },
+        { signal: controller.signal },
+      );
+      const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+      for (let text = ''; text.split('hello').length <= numTokens; text += (await reader.read()).value ?? '');
+      controller.abort();
+      await until(() => shop.running.records.length === 1);
+      const { spent, open } = await shop.spent(id);
+      const tokens = (Number(spent) - 20_000) / 10_000;
+      expect(tokens).toBeGreaterThanOrEqual(numTokens);
+      // An event counts at least a token for each 64 bytes.
+      expect(tokens).toBeLessThan(5 * numTokens);
+      expect(open).toBe(0n);
+    });
+
+    test('a stream is billed exactly if the client leaves after the usage', async () => {
+      await deployUpstream((response) => {
+        sendEvents(response, chunk({ content: 'a' }), { choices: [], usage: used });
+      });
+      const id = await shop.budget({ amount: '1' });
+      const controller = new AbortController();
+      const response = await shop.post(
+        '/d/chat/v1/chat/completions',
+        { model: 'm', ...question(), stream: true, stream_options: { include_usage: true } },
+        { signal: controller.signal },
+      );
+      const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+      for (let text = ''; !text.includes('total_tokens'); text += (await reader.read()).value ?? '');
+      controller.abort();
+      await until(() => shop.running.records.length === 1);
+      expect((await shop.spent(id)).spent).toBe(50_000n);
+    });
+
     test('costs nothing if it refuses', async () => {
       await deployUpstream((response) => sendJson(response, { error: { message: 'No.' } }, 503));
       const id = await shop.budget({ amount: '1' });
@@ -334,6 +389,39 @@ overBackends((make) => {
       const body = '{ "seed": 12345678901234567890, "max_tokens" : 10, "max_tokens":20, "z":1.0 }';
       await (await shop.post('/d/chat/v1/chat/completions', body)).text();
       expect(bodies).toEqual([body]);
+    });
+
+    test('reserves and forwards at most the output of the price', async () => {
+      await shop.price({ model: 'chat', input: '1', output: '10', max_output_tokens: 100 });
+      let answer: (() => void) | undefined;
+      shop.deploy('chat', [
+        await startReplica((request, response) => {
+          answer = () => upstream(USAGE, bodies)(request, response);
+        }),
+      ]);
+      const id = await shop.budget({ amount: '1' });
+      const open = shop.post('/d/chat/v1/chat/completions', '{"max_tokens":1e300}');
+      await until(() => answer !== undefined);
+      expect((await shop.spent(id)).open).toBe(7_000n + 1_000_000n);
+      answer!();
+      expect((await open).status).toBe(200);
+      expect(bodies).toEqual(['{"max_tokens":100}']);
+    });
+
+    test.each([
+      ['/v1/completions', '{"n":1.7e308,"prompt":["a","b"],"max_tokens":1}', 'n'],
+      ['/v1/chat/completions', '{"model":"expensive","MODEL":"cheap"}', 'model'],
+      ['/v1/chat/completions', '{"max_tokens":0}', 'max_tokens'],
+    ])('refuses %s %s', async (path, body, param) => {
+      const id = await shop.budget({ amount: '1' });
+      const response = await shop.post(`/d/chat${path}`, body);
+      expect([response.status, await response.text(), bodies]).toEqual([
+        400,
+        expect.stringContaining(`"param":"${param}"`),
+        [],
+      ]);
+      await until(() => shop.running.records.length === 1);
+      expect(await shop.spent(id)).toMatchObject({ spent: 0n, open: 0n });
     });
 
     test('exceeds a budget at most by the misestimate of the prompt', async () => {
@@ -414,6 +502,23 @@ overBackends((make) => {
       expect(await ask()).toBe(429);
       await shop.meter.change(() => shop.store.deleteBudget(shop.admin, id));
       expect(await ask()).toBe(200);
+    });
+
+    test('a budget that is set while a body passes counts the request, and does not refuse it', async () => {
+      const call = {
+        ownerId: shop.ownerId,
+        keyId: undefined,
+        target: shop.running.targets.find('chat')!,
+        inner: undefined,
+        method: 'POST',
+        path: '/v1/chat/completions',
+        numBodyBytes: 2_000_000,
+      };
+      expect(shop.meter.needsBody(call)).toBe(false);
+      const id = await shop.budget({ amount: '1' });
+      const bill = await shop.meter.open(call, undefined, false);
+      bill!.settle({ promptTokens: 100, completionTokens: 50, cachedTokens: 0 });
+      expect(await shop.spent(id)).toMatchObject({ spent: 600_000n, open: 0n });
     });
 
     test('counts what was spent before the budget, and what open requests cost', async () => {

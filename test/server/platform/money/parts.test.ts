@@ -116,6 +116,41 @@ describe('the output of a request', () => {
     expect(limitOf(path, body)).toMatchObject({ numOutputs, maxTokens });
   });
 
+  test.each<[string, object | string, string]>([
+    ['two models', '{"model":"a","model":"b"}', 'model: expected one field'],
+    ['models in two cases', { model: 'expensive', MODEL: 'cheap' }, 'model: expected one field'],
+    ['a model in capitals', { MODEL: 'cheap' }, 'model: expected one field'],
+    ['choices without end', '{"n":1.7e308,"prompt":["a","b"],"max_tokens":1}', 'n: expected at most'],
+    ['a long number', `{"max_tokens":1${'0'.repeat(100)}}`, 'max_tokens: expected an integer'],
+    ['a list as a number', `{"n":[${'{},'.repeat(1_000)}{}]}`, 'n: expected an integer'],
+  ])('refuses %s', (_what, body, message) => {
+    expect(() => limitOf('/v1/completions', body)).toThrow(message);
+  });
+
+  test('a model in capitals is none of the fields that ignore the case', () => {
+    expect(limitOf('/v1/chat/completions', { model: 'a', MAX_TOKENS: 5, max_tokens: 3 })).toMatchObject({
+      model: 'a',
+      maxTokens: 5,
+    });
+  });
+
+  test('many fields and many prompts take little time', () => {
+    const repeated = limitOf('/v1/completions', `{${'"n":2,"prompt":"a","max_tokens":7,'.repeat(150_000)}"x":1}`);
+    expect(repeated).toMatchObject({ numOutputs: 2, maxTokens: 7 });
+    const numPrompts = 5_000_000;
+    const startedMs = performance.now();
+    expect(limitOf('/v1/completions', `{"prompt":[${'{},'.repeat(numPrompts - 1)}{}]}`).numOutputs).toBe(numPrompts);
+    expect(limitOf('/v1/completions', `{"prompt":[${'7,'.repeat(numPrompts - 1)}7]}`).numOutputs).toBe(1);
+    expect(performance.now() - startedMs).toBeLessThan(2_000);
+  });
+
+  test('a limit of 0 is refused where a server may read it as none', () => {
+    const body = Buffer.from('{"max_tokens":0}');
+    const limit = limitOf('/v1/chat/completions', body.toString());
+    expect(limit.maxTokens).toBe(0);
+    expect(() => limit.withLimit(body, 10)).toThrow('max_tokens: with a budget, expected at least 1');
+  });
+
   test('every field that limits it is lowered', () => {
     const body = Buffer.from('{"n_predict":900,"Max_Tokens":-1,"max_tokens":3,"num_predict":null}');
     expect(limitOf('/v1/chat/completions', body.toString()).withLimit(body, 10).toString()).toBe(

@@ -1,31 +1,31 @@
 import { ApiError } from 'capstan/internal';
 
-/** Most bytes of bodies that arrive, of one owner and of all. */
 export interface HeldLimits {
-  ownerBytes: number;
+  /** Most bytes of all owners together, and of one. */
   totalBytes: number;
+  ownerBytes: number;
+  /** What the bodies do, for errors. */
+  reason: string;
 }
 
-/** Counts the bytes of bodies that arrive, so that no owner takes the space of the others. */
+/** Counts the bytes of request bodies that wait, so that no owner takes all the space. */
 export class HeldBytes {
   readonly #limits: HeldLimits;
-  /** What the bodies do, for messages. */
-  readonly #state: string;
   #numHeld = 0;
   readonly #byOwner = new Map<string, number>();
 
-  constructor(limits: HeldLimits, state: string) {
+  constructor(limits: HeldLimits) {
     this.#limits = limits;
-    this.#state = state;
   }
 
-  /** Throws ApiError. */
+  /** Throws ApiError `queue_full`, and then holds nothing more. */
   hold(ownerId: string, numBytes: number): void {
+    const { totalBytes, ownerBytes, reason } = this.#limits;
     const ofOwner = this.#byOwner.get(ownerId) ?? 0;
-    if (ofOwner + numBytes > this.#limits.ownerBytes)
-      throw new ApiError('queue_full', `The queue is full: ${ofOwner} bytes of your request bodies ${this.#state}`);
-    if (this.#numHeld + numBytes > this.#limits.totalBytes)
-      throw new ApiError('queue_full', `The queue is full: ${this.#numHeld} bytes of request bodies ${this.#state}`);
+    if (ofOwner + numBytes > ownerBytes)
+      throw new ApiError('queue_full', `The queue is full: ${ofOwner} bytes of your request bodies ${reason}`);
+    if (this.#numHeld + numBytes > totalBytes)
+      throw new ApiError('queue_full', `The queue is full: ${this.#numHeld} bytes of request bodies ${reason}`);
     this.#add(ownerId, numBytes);
   }
 
@@ -48,7 +48,7 @@ export class TimedPieces {
   #late: ApiError | undefined;
   #fail: ((error: ApiError) => void) | undefined;
 
-  /** @param expected What must arrive in time, for messages. */
+  /** @param expected What must arrive in time. */
   constructor(pieces: AsyncIterable<Buffer>, timeoutMs: number, expected: string) {
     this.#pieces = pieces[Symbol.asyncIterator]() as AsyncIterator<Buffer, undefined>;
     this.#timer = setTimeout(() => {
