@@ -193,6 +193,45 @@ describe('a kept response', () => {
     );
   });
 
+  test('is kept once, and a client that does not read stops the stream before and after it', async () => {
+    const client = new MemoryReply();
+    const ready: (() => void)[] = [];
+    const written: number[] = [];
+    const slow = Object.assign(client, { write: (data: string) => (written.push(data.length), false) });
+    const keeps: (() => void)[] = [];
+    const kept = new KeptReply(slow, {
+      shown: (one) => one,
+      kept: (one) => new Promise((resolve) => keeps.push(() => resolve(one))),
+    });
+    slow.drained = () => new Promise<void>((resolve) => ready.push(resolve));
+    const stream = kept.stream(200, { 'Content-Type': 'text/event-stream' });
+    const last = `data: ${JSON.stringify({ type: 'response.completed', response })}\n\n`;
+    expect(stream.write(': ping\n\n')).toBe(false);
+    expect(stream.write(last)).toBe(false);
+    expect(stream.write(last + last)).toBe(false);
+    expect([keeps.length, written.length]).toEqual([1, 1]);
+    let isDrained = false;
+    const drained = stream.drained().then(() => (isDrained = true));
+    keeps[0]();
+    await new Promise(setImmediate);
+    expect([isDrained, written.length, ready.length]).toEqual([false, 4, 1]);
+    ready[0]();
+    await drained;
+    expect(stream.write(': ping\n\n')).toBe(false);
+    slow.write = () => true;
+    expect(stream.write(': ping\n\n')).toBe(true);
+    stream.end();
+    await kept.settled();
+    expect(slow.state).toBe('ended');
+  });
+
+  test('an event without an end stops for a client that does not read', () => {
+    const slow = Object.assign(new MemoryReply(), { write: () => false });
+    const stream = new KeptReply(slow, rewriter).stream(200, { 'Content-Type': 'text/event-stream' });
+    const piece = Buffer.alloc(8 << 20, 'x');
+    expect([stream.write(piece), stream.write(piece), stream.write(piece)]).toEqual([true, true, false]);
+  });
+
   test.each([false, true])('is found in a body (in pieces: %s)', async (isStream) => {
     const reply = new MemoryReply();
     const kept = new KeptReply(reply, rewriter);
