@@ -1,10 +1,10 @@
 import { createReadStream } from 'node:fs';
-import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
+import { mkdir, readdir, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ApiError } from '../../base/errors';
 import { newId } from '../../base/ids';
 import type { Log } from '../../base/log';
-import { syncFolder, TEMPORARY, writeAtomically } from './disk';
+import { readRecord, syncFolder, TEMPORARY, writeAtomically } from './disk';
 import { MAX_FILES } from './limits';
 import type { FileRecord } from './records';
 
@@ -47,7 +47,7 @@ export class FileStore {
     await mkdir(folder, { recursive: true, mode: 0o700 });
     const names = await readdir(folder);
     for (const name of names.filter((candidate) => candidate.endsWith(RECORD))) {
-      const record = await readRecord(join(folder, name));
+      const record = await readRecord<FileRecord>(join(folder, name), isFileRecord);
       if (record === undefined) log.warn({ file: name }, 'a damaged record of a file was removed');
       else store.#add(record);
     }
@@ -172,11 +172,6 @@ export function newestFirst(a: { id: string }, b: { id: string }): number {
   return a.id < b.id ? 1 : -1;
 }
 
-async function readRecord(path: string): Promise<FileRecord | undefined> {
-  try {
-    const record = JSON.parse(await readFile(path, 'utf8')) as FileRecord;
-    return typeof record.id === 'string' && typeof record.bytes === 'number' ? record : undefined;
-  } catch {
-    return undefined;
-  }
+function isFileRecord({ id, bytes }: Partial<FileRecord>): boolean {
+  return typeof id === 'string' && typeof bytes === 'number';
 }

@@ -1,0 +1,37 @@
+/** Records of files and batches that a start finds in its folders. */
+import { existsSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { BatchService } from '../../../../server/storage/batches/batch-service';
+import { temporaryFolder } from '../../../fakes/temporary-folder';
+
+const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
+
+function openStores(dataDir: string, fields: object = {}): Promise<BatchService | undefined> {
+  return BatchService.open({ dataDir, log: log as never, maxStorageBytes: 1_000, maxOpenBatches: 10, ...fields });
+}
+
+test.each(['files', 'batches'])(
+  'a record of %s that cannot be read is an error, and nothing is deleted',
+  async (kind) => {
+    const dataDir = temporaryFolder('unreadable');
+    const files = join(dataDir, 'batches', 'files');
+    const record = join(dataDir, 'batches', kind, 'x.json');
+    for (const folder of [files, join(record, '..')]) mkdirSync(folder, { recursive: true });
+    writeFileSync(join(files, 'x.jsonl'), '{}\n');
+    // A link to itself cannot be read, even by root.
+    symlinkSync('x.json', record);
+    await expect(openStores(dataDir)).rejects.toThrow(/cannot read .*x\.json: ELOOP.*Make it readable/);
+    expect(existsSync(join(files, 'x.jsonl'))).toBe(true);
+  },
+);
+
+test.each(['{"id":', 'null', '{"id":7}'])('a damaged record %j is removed with its content', async (text) => {
+  const dataDir = temporaryFolder('damaged');
+  const files = join(dataDir, 'batches', 'files');
+  mkdirSync(files, { recursive: true });
+  writeFileSync(join(files, 'x.jsonl'), '{}\n');
+  writeFileSync(join(files, 'x.json'), text);
+  const service = await openStores(dataDir);
+  await service!.close();
+  expect(['x.json', 'x.jsonl'].map((name) => existsSync(join(files, name)))).toEqual([false, false]);
+});
