@@ -10,10 +10,13 @@ import { FileStore } from './file-store';
 import { type BatchLimits, MAX_RUNNING_BATCHES } from './limits';
 import { type BatchRecord, type FileRecord, isOpen } from './records';
 
+/** Files of results that a batch can have. */
+const RESULT_FILES = 2;
+
 export interface BatchServiceOptions extends BatchLimits {
   dataDir: string;
   log: Log;
-  /** The share of the files and of the open batches that one owner may have. Default: 1. */
+  /** The share of the files (results included) and of the open batches that one owner may have. Default: 1. */
   ownerShare?: number;
   /** Batches whose lines run in turn. Default: {@link MAX_RUNNING_BATCHES}. */
   maxRunningBatches?: number;
@@ -66,11 +69,16 @@ export class BatchService {
     if (lock === undefined) return undefined;
     try {
       const batches = await BatchStore.open(join(folder, 'batches'), options.log);
-      const written = new Set(batches.open.flatMap(({ outputFileId, errorFileId }) => [outputFileId, errorFileId]));
+      const writers = new Map(
+        batches.open.flatMap(({ ownerId, outputFileId, errorFileId }) => [
+          [outputFileId, ownerId],
+          [errorFileId, ownerId],
+        ]),
+      );
       const files = await FileStore.open(join(folder, 'files'), {
         maxBytes: options.maxStorageBytes,
         ownerShare: options.ownerShare ?? 1,
-        isExpected: (id) => written.has(id),
+        writerOf: (id) => writers.get(id),
         log: options.log,
       });
       return new BatchService(options, { files, batches, lock });
@@ -117,7 +125,7 @@ export class BatchService {
           param: 'input_file_id',
         },
       );
-    this.#checkNumOpen(ownerId);
+    this.#checkRoom(ownerId);
     const now = Math.floor(Date.now() / 1000);
     const { windowS, ...fields } = order;
     const record: BatchRecord = {
@@ -193,7 +201,8 @@ export class BatchService {
     this.#lock.close();
   }
 
-  #checkNumOpen(ownerId: string): void {
+  /** Checks that one more batch may be open, and that its results fit the limits of files. */
+  #checkRoom(ownerId: string): void {
     const { maxOpenBatches, ownerShare = 1 } = this.#options;
     const { open } = this.batches;
     if (open.length >= maxOpenBatches)
@@ -208,6 +217,8 @@ export class BatchService {
         'queue_full',
         `The queue is full: ${numOwn} of at most ${maxOwn} batches of one owner have not ended`,
       );
+    this.files.checkNumFiles(RESULT_FILES * (open.length + 1), RESULT_FILES * (numOwn + 1), ownerId);
+    this.files.checkSpace(1, ownerId);
   }
 }
 

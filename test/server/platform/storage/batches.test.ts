@@ -241,6 +241,23 @@ test('one owner cannot take all places and all space', async () => {
   held.open();
 });
 
+test('the results of one owner leave space for those of others', async () => {
+  const kept = await start({ options: { batches: { maxOpenBatches: 8, maxStorageBytes: 40_000 } } });
+  const alice = kept.client('alice');
+  const lines = Array.from({ length: 30 }, (_, i) => line(`${i}`));
+  const started = await startBatch(alice, lines);
+  let batch = started;
+  while (kept.log.warn.mock.calls.length === 0 && batch.status !== 'completed')
+    batch = await alice.batches.retrieve(started.id);
+  const warnings = kept.log.warn.mock.calls as [{ err: Error }][];
+  expect(warnings.map(([{ err }]) => err.message)).toEqual([
+    expect.stringMatching(/^The files of one owner, results of batches included, may take 10000 bytes together/),
+  ]);
+  expect((await alice.batches.retrieve(started.id)).status).toBe('in_progress');
+  const bob = kept.client('bob');
+  await until(bob, await startBatch(bob, [line('a')]), 'completed');
+});
+
 test('bodies and their sum are bounded', async () => {
   const kept = await start();
   const headers = { Authorization: `Bearer ${tenants.alice.key}`, 'Content-Type': 'application/json' };
