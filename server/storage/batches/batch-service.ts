@@ -182,13 +182,16 @@ export class BatchService {
   }
 
   /**
-   * Deletes the files and batches of an owner. Returns whether nothing is left: batches in progress are cancelled and
-   * deleted by a later call.
+   * Deletes the files and batches of an owner, also on a full disk. Returns whether nothing is left: the lines of
+   * batches in progress are ended, and a later call deletes these batches.
    */
   async deleteOwner(ownerId: string): Promise<boolean> {
     for (const record of this.batches.list(ownerId)) {
-      if (!isOpen(record)) await this.batches.delete(record);
-      else await this.#runner?.cancel(record);
+      if (isOpen(record)) this.#runner?.drop(record);
+      if (isOpen(record)) continue;
+      for (const id of [record.outputFileId, record.errorFileId])
+        if (!this.files.has(id)) await this.files.deleteContent(id);
+      await this.batches.delete(record);
     }
     if (this.batches.list(ownerId).length > 0) return false;
     for (const file of this.files.list(ownerId)) await this.files.delete(file);
