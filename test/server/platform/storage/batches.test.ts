@@ -337,6 +337,7 @@ test('files and batches of deleted owners are deleted on a full disk, also while
     while (JSON.stringify(names()) !== '[4,1]') await new Promise((resolve) => setTimeout(resolve, 5));
     expect((await alice.batches.list()).data).toHaveLength(1);
   } finally {
+    disk.empty();
     for (const kept of open.splice(0)) await kept.close();
     disk.remove();
   }

@@ -6,6 +6,7 @@ import { Targets } from '../../../../server/platform/gateway/targets';
 import { GatewayLines } from '../../../../server/platform/storage/gateway-lines';
 import { KeptReply, type WireResponse } from '../../../../server/platform/storage/kept-reply';
 import { LinePlaces } from '../../../../server/platform/storage/line-places';
+import { UploadLimits } from '../../../../server/platform/storage/upload-limits';
 import type { BatchRecord } from '../../../../server/storage/batches/records';
 import { MemoryReply } from '../../../fakes/memory-exchange';
 import { target } from '../gateway/support';
@@ -146,6 +147,30 @@ test('lines enter a deployment while it has places, and one in any case', async 
   leaveA();
   for (const leave of await Promise.all([b, c])) leave();
   expect(entered).toEqual(['a', 'd', 'b', 'c']);
+});
+
+test('slow uploads leave space for the JSON of others, of which one owner has a part', async () => {
+  const limits = new UploadLimits();
+  let end = () => {};
+  const ended = new Promise<void>((resolve) => (end = resolve));
+  const running: Promise<void>[] = [];
+  const post = (ownerId: string, path: string, numBytes: number, until = ended) => {
+    const request = {
+      method: 'POST',
+      path,
+      headers: [['content-length', `${numBytes}`]],
+    } as unknown as StreamedRequest;
+    return limits.within(ownerId, request, () => until);
+  };
+  for (const owner of ['ada', 'ada', 'bob', 'bob']) running.push(post(owner, '/v1/files', 64 << 20));
+  await expect(post('eve', '/v1/files', 1)).rejects.toMatchObject({ code: 'queue_full' });
+  for (const owner of ['ada', 'bob', 'eve']) await post(owner, '/v1/batches', 1 << 20, Promise.resolve());
+  for (let i = 0; i < 8; i++) running.push(post('ada', '/v1/batches', 1 << 20));
+  await expect(post('ada', '/v1/batches', 1 << 20)).rejects.toMatchObject({ code: 'queue_full' });
+  await post('eve', '/v1/batches', 1 << 20, Promise.resolve());
+  end();
+  await Promise.all(running);
+  await post('eve', '/v1/files', 64 << 20);
 });
 
 describe('a kept response', () => {
