@@ -149,7 +149,7 @@ test('lines enter a deployment while it has places, and one in any case', async 
   expect(entered).toEqual(['a', 'd', 'b', 'c']);
 });
 
-test('slow uploads leave space for the JSON of others, of which one owner has a part', async () => {
+test('slow uploads leave space for the JSON of others, and one owner takes a part of it only', async () => {
   const limits = new UploadLimits();
   let end = () => {};
   const ended = new Promise<void>((resolve) => (end = resolve));
