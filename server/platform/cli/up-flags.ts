@@ -292,7 +292,7 @@ const STORAGE: readonly Definition[] = [
   {
     name: 'max-batch-storage',
     value: '<bytes>',
-    help: 'size of all files of /v1/files together, those of results included, for example 2G. The uploads of one owner can take a quarter (default: 10G)',
+    help: 'size of all files of /v1/files together, those of results included, for example 2G. The files of one owner, results included, can take a quarter (default: 10G)',
     apply: (o, value, source) => {
       o.batches.maxStorageBytes = parseBytes(value, source);
     },

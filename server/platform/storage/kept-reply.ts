@@ -55,7 +55,7 @@ export class KeptReply implements HttpReply {
     const events = new EventRewriter(stream, this.#rewriter);
     return {
       write: (data) => events.take(toBuffer(data)),
-      drained: () => stream.drained(),
+      drained: () => events.drained(),
       end: () => {
         this.#settled = events.end();
       },
@@ -93,7 +93,7 @@ export class KeptReply implements HttpReply {
   }
 }
 
-/** Rewrites the events of a stream that have the response object. */
+/** Rewrites the events of a stream that have the response object, up to the first event that ends the response. */
 class EventRewriter {
   readonly #stream: ReplyStream;
   readonly #rewriter: ResponseRewriter;
@@ -101,8 +101,9 @@ class EventRewriter {
   #event: Buffer[] = [];
   #numBytes = 0;
   #isLineBlank = true;
-  /** The last event is being kept. Everything after it waits. */
-  #tail: Promise<unknown> | undefined;
+  #hasEnded = false;
+  /** Set while the last event is being kept. Everything after it waits. */
+  #tail: Promise<void> | undefined;
 
   constructor(stream: ReplyStream, rewriter: ResponseRewriter) {
     this.#stream = stream;
@@ -123,8 +124,13 @@ class EventRewriter {
       eventStart = lineStart;
     }
     this.#isLineBlank &&= isBlankFrom(piece, lineStart, piece.length);
-    if (eventStart < piece.length) this.#hold(piece.subarray(eventStart));
+    if (eventStart < piece.length) isFast = this.#hold(piece.subarray(eventStart)) && isFast;
     return isFast;
+  }
+
+  async drained(): Promise<void> {
+    await this.#tail;
+    await this.#stream.drained();
   }
 
   async end(): Promise<void> {
@@ -133,34 +139,41 @@ class EventRewriter {
     this.#stream.end();
   }
 
-  #hold(piece: Buffer): void {
+  #hold(piece: Buffer): boolean {
     this.#event.push(piece);
     this.#numBytes += piece.length;
+    if (this.#numBytes <= MAX_RESPONSE_BYTES) return true;
     // An event that is too long is no longer held. Its beginning is not that of an event any more.
-    if (this.#numBytes > MAX_RESPONSE_BYTES) {
-      this.#write(Buffer.concat(this.#event.splice(0)));
-      this.#numBytes = 0;
-    }
+    this.#numBytes = 0;
+    return this.#write(Buffer.concat(this.#event.splice(0)));
   }
 
   #pass(last: Buffer): boolean {
     const event = this.#event.length === 0 ? last : Buffer.concat([...this.#event.splice(0), last]);
     this.#numBytes = 0;
-    if (!WITH_RESPONSE.test(event.toString('latin1', 0, HEAD_BYTES))) return this.#write(event);
+    const isPlain = this.#hasEnded || !WITH_RESPONSE.test(event.toString('latin1', 0, HEAD_BYTES));
+    if (isPlain) return this.#write(event);
     const data = dataOf(event.toString());
     if (typeof data?.type !== 'string' || !isResponse(data.response)) return this.#write(event);
     const { type, response } = data;
     if (type !== 'response.completed' && type !== 'response.incomplete')
       return this.#write(eventText(data, this.#rewriter.shown(response)));
-    const keeping = this.#rewriter.kept(response);
-    this.#tail = (this.#tail ?? Promise.resolve()).then(async () => this.#stream.write(eventText(data, await keeping)));
-    return true;
+    this.#hasEnded = true;
+    return this.#writeLater(this.#rewriter.kept(response).then((kept) => eventText(data, kept)));
   }
 
   #write(data: Buffer | string): boolean {
-    if (this.#tail === undefined) return this.#stream.write(data);
-    this.#tail = this.#tail.then(() => this.#stream.write(data));
-    return true;
+    return this.#tail === undefined ? this.#stream.write(data) : this.#writeLater(data);
+  }
+
+  /** Returns false, so that little more comes before it is written. */
+  #writeLater(data: Buffer | string | Promise<string>): boolean {
+    const tail = Promise.all([data, this.#tail]).then(([ready]) => {
+      this.#stream.write(ready);
+      if (this.#tail === tail) this.#tail = undefined;
+    });
+    this.#tail = tail;
+    return false;
   }
 }
 

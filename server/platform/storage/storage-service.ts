@@ -175,15 +175,21 @@ export class StorageService implements OwnerStorage {
 
   /** Returns whether nothing of deleted owners is left. */
   async #deleteOrphans(): Promise<boolean> {
-    const { readOwners } = this.#options;
+    const { readOwners, log } = this.#options;
     // Read before the owners, so that those of a new owner are not deleted.
     const known = this.#batches.owners();
     await this.#responses?.dropExpired();
     await this.#responses?.keepOwners(readOwners);
     const owners = new Set(await readOwners());
     let isDone = true;
-    for (const ownerId of known)
-      if (!owners.has(ownerId)) isDone = (await this.#batches.deleteOwner(ownerId)) && isDone;
+    for (const ownerId of known) {
+      if (owners.has(ownerId)) continue;
+      const isDeleted = await this.#batches.deleteOwner(ownerId).catch((error: unknown) => {
+        log.warn({ err: error, ownerId }, 'cannot delete the files of a deleted owner, retrying');
+        return false;
+      });
+      isDone &&= isDeleted;
+    }
     return isDone;
   }
 }

@@ -1,17 +1,22 @@
 import { ApiError, header, type StreamedRequest } from 'capstan/internal';
 
-/** Most bytes of request bodies that are in memory at once. One owner can use half of them. */
-const TOTAL_BYTES = 256 * 2 ** 20;
-const OWNER_SHARE = 0.5;
-/** The largest body of each kind. The transport has a limit of 64 MiB itself. */
-const MAX_FILE_BYTES = 64 * 2 ** 20;
-const MAX_JSON_BYTES = 2 ** 20;
+/** What the bodies of one kind may take in memory at once. */
+interface BodyLimits {
+  totalBytes: number;
+  /** The share of it that one owner may use. */
+  ownerShare: number;
+  /** The largest body. The transport has a limit of 64 MiB itself. */
+  maxBytes: number;
+}
+
+const FILE_LIMITS: BodyLimits = { totalBytes: 256 * 2 ** 20, ownerShare: 0.5, maxBytes: 64 * 2 ** 20 };
+const JSON_LIMITS: BodyLimits = { totalBytes: 64 * 2 ** 20, ownerShare: 0.125, maxBytes: 2 ** 20 };
 const FILES_PATH = '/v1/files';
 
-/** Bounds the memory of request bodies that are read as a whole: above all uploads. */
+/** Bounds the memory of request bodies that are read as a whole. Uploads leave space for JSON. */
 export class UploadLimits {
-  #numBytes = 0;
-  readonly #byOwner = new Map<string, number>();
+  readonly #files = new BodySpace(FILE_LIMITS);
+  readonly #json = new BodySpace(JSON_LIMITS);
 
   /** Runs `handle` with a request whose body is within the limits. Throws ApiError. */
   async within(
@@ -20,27 +25,40 @@ export class UploadLimits {
     handle: (request: StreamedRequest) => Promise<void>,
   ): Promise<void> {
     if (request.method !== 'POST') return handle(request);
-    const maxBytes = request.path === FILES_PATH ? MAX_FILE_BYTES : MAX_JSON_BYTES;
+    const space = request.path === FILES_PATH ? this.#files : this.#json;
+    const { maxBytes } = space.limits;
     const isChunked = header(request, 'transfer-encoding') !== undefined;
     const numBytes = isChunked ? maxBytes : Number(header(request, 'content-length') ?? 0);
     if (numBytes > maxBytes) throw tooLarge(maxBytes);
-    this.#add(ownerId, numBytes);
+    space.add(ownerId, numBytes);
     try {
       await handle(isChunked ? withLimit(request, maxBytes) : request);
     } finally {
-      this.#remove(ownerId, numBytes);
+      space.remove(ownerId, numBytes);
     }
   }
+}
 
-  #add(ownerId: string, numBytes: number): void {
+/** The bodies of one kind that are in memory. */
+class BodySpace {
+  readonly limits: BodyLimits;
+  #numBytes = 0;
+  readonly #byOwner = new Map<string, number>();
+
+  constructor(limits: BodyLimits) {
+    this.limits = limits;
+  }
+
+  add(ownerId: string, numBytes: number): void {
     const ofOwner = (this.#byOwner.get(ownerId) ?? 0) + numBytes;
-    if (ofOwner > TOTAL_BYTES * OWNER_SHARE || this.#numBytes + numBytes > TOTAL_BYTES)
-      throw new ApiError('queue_full', `The queue is full: ${this.#numBytes} bytes of uploads are in progress`);
+    const { totalBytes, ownerShare } = this.limits;
+    if (ofOwner > totalBytes * ownerShare || this.#numBytes + numBytes > totalBytes)
+      throw new ApiError('queue_full', `The queue is full: bodies of ${this.#numBytes} bytes are in progress`);
     this.#numBytes += numBytes;
     this.#byOwner.set(ownerId, ofOwner);
   }
 
-  #remove(ownerId: string, numBytes: number): void {
+  remove(ownerId: string, numBytes: number): void {
     this.#numBytes -= numBytes;
     const ofOwner = (this.#byOwner.get(ownerId) ?? 0) - numBytes;
     if (ofOwner > 0) this.#byOwner.set(ownerId, ofOwner);

@@ -50,6 +50,8 @@ export class BatchRunner {
   #isHalted = false;
   #isClosed = false;
   #isStorageFull = false;
+  /** Batches of deleted owners. Nothing of them is written any more. */
+  readonly #dropped = new WeakSet<BatchRecord>();
   readonly #onIdle: (() => void)[] = [];
 
   constructor(options: BatchRunnerOptions) {
@@ -66,6 +68,21 @@ export class BatchRunner {
     await this.#options.batches.move(record, ['validating', 'in_progress'], 'cancelling');
     if (record.status !== 'cancelling') return;
     this.#running.find((running) => running.record === record)?.stop();
+    this.#pump();
+  }
+
+  /**
+   * Ends a batch without saving anything, so that a full disk does not matter. It is `cancelled`, in memory only, when
+   * its lines have ended. Another call tries again.
+   */
+  drop(record: BatchRecord): void {
+    this.#dropped.add(record);
+    const index = this.#waiting.indexOf(record);
+    if (index >= 0) this.#waiting.splice(index, 1);
+    const batch = this.#running.find((running) => running.record === record);
+    batch?.stop();
+    if (batch !== undefined) batch.pausedUntil = 0;
+    else if (index >= 0) record.status = 'cancelled';
     this.#pump();
   }
 
@@ -185,9 +202,12 @@ export class BatchRunner {
       const batch = await RunningBatch.open(record, files);
       this.#running.push(batch);
       await batches.move(record, ['validating'], 'in_progress');
-      if (record.status === 'cancelling') batch.stop();
+      if (record.status === 'cancelling' || this.#dropped.has(record)) batch.stop();
     } catch (error) {
-      if (isStorageFull(error)) {
+      if (this.#dropped.has(record)) {
+        // It is among the running ones if only its status could not be saved.
+        if (!this.#running.some((running) => running.record === record)) record.status = 'cancelled';
+      } else if (isStorageFull(error)) {
         this.#waiting.unshift(record);
         this.#openAfter = Date.now() + STORAGE_RETRY_MS;
         this.#report(error, record);
@@ -231,6 +251,12 @@ export class BatchRunner {
 
   async #finish(batch: RunningBatch): Promise<void> {
     const { record } = batch;
+    if (this.#dropped.has(record)) {
+      this.#running.splice(this.#running.indexOf(batch), 1);
+      await batch.close();
+      record.status = 'cancelled';
+      return;
+    }
     let status: BatchStatus = 'completed';
     if (record.status === 'cancelling') status = 'cancelled';
     else if (record.errors.length > 0) status = 'failed';

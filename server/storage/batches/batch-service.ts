@@ -10,10 +10,13 @@ import { FileStore } from './file-store';
 import { type BatchLimits, MAX_RUNNING_BATCHES } from './limits';
 import { type BatchRecord, type FileRecord, isOpen } from './records';
 
+/** Files of results that a batch can have. */
+const RESULT_FILES = 2;
+
 export interface BatchServiceOptions extends BatchLimits {
   dataDir: string;
   log: Log;
-  /** The share of the files and of the open batches that one owner may have. Default: 1. */
+  /** The share of the files (results included) and of the open batches that one owner may have. Default: 1. */
   ownerShare?: number;
   /** Batches whose lines run in turn. Default: {@link MAX_RUNNING_BATCHES}. */
   maxRunningBatches?: number;
@@ -66,11 +69,16 @@ export class BatchService {
     if (lock === undefined) return undefined;
     try {
       const batches = await BatchStore.open(join(folder, 'batches'), options.log);
-      const written = new Set(batches.open.flatMap(({ outputFileId, errorFileId }) => [outputFileId, errorFileId]));
+      const writers = new Map(
+        batches.open.flatMap(({ ownerId, outputFileId, errorFileId }) => [
+          [outputFileId, ownerId],
+          [errorFileId, ownerId],
+        ]),
+      );
       const files = await FileStore.open(join(folder, 'files'), {
         maxBytes: options.maxStorageBytes,
         ownerShare: options.ownerShare ?? 1,
-        isExpected: (id) => written.has(id),
+        writerOf: (id) => writers.get(id),
         log: options.log,
       });
       return new BatchService(options, { files, batches, lock });
@@ -117,7 +125,7 @@ export class BatchService {
           param: 'input_file_id',
         },
       );
-    this.#checkNumOpen(ownerId);
+    this.#checkRoom(ownerId);
     const now = Math.floor(Date.now() / 1000);
     const { windowS, ...fields } = order;
     const record: BatchRecord = {
@@ -174,13 +182,16 @@ export class BatchService {
   }
 
   /**
-   * Deletes the files and batches of an owner. Returns whether nothing is left: batches in progress are cancelled and
-   * deleted by a later call.
+   * Deletes the files and batches of an owner, also on a full disk. Returns whether nothing is left: the lines of
+   * batches in progress are ended, and a later call deletes these batches.
    */
   async deleteOwner(ownerId: string): Promise<boolean> {
     for (const record of this.batches.list(ownerId)) {
-      if (!isOpen(record)) await this.batches.delete(record);
-      else await this.#runner?.cancel(record);
+      if (isOpen(record)) this.#runner?.drop(record);
+      if (isOpen(record)) continue;
+      for (const id of [record.outputFileId, record.errorFileId])
+        if (!this.files.has(id)) await this.files.deleteContent(id);
+      await this.batches.delete(record);
     }
     if (this.batches.list(ownerId).length > 0) return false;
     for (const file of this.files.list(ownerId)) await this.files.delete(file);
@@ -193,7 +204,8 @@ export class BatchService {
     this.#lock.close();
   }
 
-  #checkNumOpen(ownerId: string): void {
+  /** Checks that one more batch may be open, and that its results fit the limits of files. */
+  #checkRoom(ownerId: string): void {
     const { maxOpenBatches, ownerShare = 1 } = this.#options;
     const { open } = this.batches;
     if (open.length >= maxOpenBatches)
@@ -208,6 +220,8 @@ export class BatchService {
         'queue_full',
         `The queue is full: ${numOwn} of at most ${maxOwn} batches of one owner have not ended`,
       );
+    this.files.checkNumFiles(RESULT_FILES * (open.length + 1), RESULT_FILES * (numOwn + 1), ownerId);
+    this.files.checkSpace(1, ownerId);
   }
 }
 

@@ -1,8 +1,8 @@
-import { mkdir, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdir, readdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { ApiError } from '../../base/errors';
 import type { Log } from '../../base/log';
-import { writeAtomically } from './disk';
+import { readRecord, writeAtomically } from './disk';
 import { newestFirst } from './file-store';
 import { MAX_BATCHES } from './limits';
 import { type BatchRecord, type BatchStatus, isOpen } from './records';
@@ -23,7 +23,9 @@ export class BatchStore {
     const store = new BatchStore(folder);
     await mkdir(folder, { recursive: true, mode: 0o700 });
     for (const name of (await readdir(folder)).sort()) {
-      const record = name.endsWith(RECORD) ? await readRecord(join(folder, name)) : undefined;
+      const record = name.endsWith(RECORD)
+        ? await readRecord<BatchRecord>(join(folder, name), isBatchRecord)
+        : undefined;
       if (record !== undefined) {
         store.#batches.set(record.id, record);
         continue;
@@ -108,11 +110,6 @@ export class BatchStore {
   }
 }
 
-async function readRecord(path: string): Promise<BatchRecord | undefined> {
-  try {
-    const record = JSON.parse(await readFile(path, 'utf8')) as BatchRecord;
-    return typeof record.id === 'string' && typeof record.status === 'string' ? record : undefined;
-  } catch {
-    return undefined;
-  }
+function isBatchRecord({ id, status }: Partial<BatchRecord>): boolean {
+  return typeof id === 'string' && typeof status === 'string';
 }

@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { type FileHandle, open, rename, rm } from 'node:fs/promises';
+import { type FileHandle, open, readFile, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { DISK_FULL } from '../../base/disk-full';
 import { ApiError } from '../../base/errors';
@@ -23,6 +23,27 @@ export async function writeAtomically(path: string, content: string | Uint8Array
   } catch (error) {
     await rm(temporary, { force: true }).catch(() => {});
     throw toStorageError(error);
+  }
+}
+
+/**
+ * Returns the object in a JSON file, or undefined if its content is damaged. Rejects if the file cannot be read.
+ * @param isRecord Whether an object has the fields of a record.
+ */
+export async function readRecord<T extends object>(
+  path: string,
+  isRecord: (value: Partial<T>) => boolean,
+): Promise<T | undefined> {
+  const text = await readFile(path, 'utf8').catch((error: unknown) => {
+    throw new Error(`cannot read ${path}: ${(error as Error).message}. Make it readable, or move it elsewhere`, {
+      cause: error,
+    });
+  });
+  try {
+    const value = JSON.parse(text) as T | null;
+    return typeof value === 'object' && value !== null && isRecord(value) ? value : undefined;
+  } catch {
+    return undefined;
   }
 }
 

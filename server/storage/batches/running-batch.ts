@@ -113,7 +113,7 @@ export class RunningBatch {
   /** Writes the result of a line that was taken. @throws ApiError `storage_full`; the line is still taken then. */
   async settle(line: Pick<BatchLine, 'customId'>, result: LineResult): Promise<void> {
     const { length } = result.body;
-    this.#files.checkSpace(length);
+    this.#files.checkSpace(length, this.record.ownerId);
     this.#numPendingBytes += length;
     this.#count();
     try {
@@ -182,7 +182,8 @@ export class RunningBatch {
 
   #count(): void {
     const { record } = this;
-    const count = (id: string, bytes: number) => this.#files.setUnpublished(id, this.#files.has(id) ? 0 : bytes);
+    const count = (id: string, bytes: number) =>
+      this.#files.setUnpublished(id, this.#files.has(id) ? 0 : bytes, record.ownerId);
     count(record.outputFileId, this.#output.size + this.#numPendingBytes);
     count(record.errorFileId, this.#errors.size);
     record.counts = {

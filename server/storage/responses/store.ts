@@ -25,11 +25,16 @@ export interface ResponseStore {
   delete(owner: string, id: string): Promise<boolean>;
 }
 
-/** Limit of one stored text. Larger ones are not stored. */
-const MAX_TEXT_BYTES = 16 * 2 ** 20;
+/** Limit of one stored text. Larger ones are not stored: each read parses the text in the thread of the server. */
+const MAX_TEXT_BYTES = 4 * 2 ** 20;
+/** A stored text counts at least as a block of a disk, so that the limit in bytes bounds their number. */
+const MIN_ENTRY_BYTES = 4096;
 
 export interface StoreLimits {
-  /** Maximum size of all responses together. The owner with the most bytes loses the least recently used. */
+  /**
+   * Maximum size of all responses together, each at least {@link MIN_ENTRY_BYTES}. The owner with the most bytes loses
+   * the least recently used.
+   */
   maxBytes: number;
   /** How long a response is kept after its last use. */
   ttlMs: number;
@@ -72,8 +77,9 @@ export class UseOrder {
    * among them if it fits and is not expired.
    * @param key Unique among all owners.
    */
-  use(owner: string, key: string, numBytes: number, usedMs = this.#now()): string[] {
+  use(owner: string, key: string, textBytes: number, usedMs = this.#now()): string[] {
     this.remove(key);
+    const numBytes = Math.max(textBytes, MIN_ENTRY_BYTES);
     this.#entries.set(key, { owner, numBytes, usedMs });
     const share = this.#shares.get(owner) ?? { keys: new Set(), numBytes: 0 };
     this.#shares.set(owner, share);

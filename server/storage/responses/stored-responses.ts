@@ -5,7 +5,7 @@ import type { HttpReply, HttpRequest } from '../../http/transport';
 import { sendJson } from '../../http/send-json';
 import { show } from '../../base/json/validate';
 import { History } from './history';
-import type { ResponseStore } from './store';
+import type { ResponseStore, StoredItem } from './store';
 
 const RESPONSE_PATH = `${RESPONSES_PATH}/{response_id}`;
 const INPUT_ITEMS_PATH = `${RESPONSE_PATH}/input_items`;
@@ -45,24 +45,45 @@ async function listInputItems(context: StoreContext, request: HttpRequest, reply
   const limit = readLimit(query.get('limit'));
   const isAscending = readOrder(query.get('order')) === 'asc';
   const { input } = await new History(context.responses, context.identity).demand(id);
-  const items = input.map((item, i) => ({ ...item, type: item.type ?? 'message', id: item.id ?? inputItemId(id, i) }));
-  if (!isAscending) items.reverse();
+  const { length } = input;
   const after = query.get('after');
-  const start = after === null ? 0 : items.findIndex((item) => item.id === after) + 1;
-  if (after !== null && start === 0)
+  const found = after === null ? undefined : indexOfItem(input, id, after, isAscending);
+  if (found === -1)
     throw new ApiError('invalid_value', `after: expected the id of an item, got ${show(after)}`, { param: 'after' });
-  const data = items.slice(start, start + limit);
+  let start = 0;
+  if (found !== undefined) start = isAscending ? found + 1 : length - found;
+  // Only the items of the page are copied, because there may be very many.
+  const from = isAscending ? start : Math.max(length - start - limit, 0);
+  const data = input.slice(from, isAscending ? start + limit : length - start).map((item, i) => ({
+    ...item,
+    type: item.type ?? 'message',
+    id: item.id ?? inputItemId(id, from + i),
+  }));
+  if (!isAscending) data.reverse();
   sendJson(reply, {
     object: 'list',
     data,
     first_id: data[0]?.id ?? null,
     last_id: data.at(-1)?.id ?? null,
-    has_more: start + limit < items.length,
+    has_more: start + limit < length,
   });
 }
 
+/** Returns the index of the first item with an id in the order of the list, or -1. */
+function indexOfItem(input: readonly StoredItem[], responseId: string, itemId: string, isAscending: boolean): number {
+  const index = Number.parseInt(itemId.slice(`item_${hexOf(responseId)}`.length), 16);
+  const isByIndex = index < input.length && itemId === inputItemId(responseId, index);
+  if (isByIndex && (input[index].id ?? null) === null) return index;
+  const isNamed = ({ id }: StoredItem): boolean => id === itemId;
+  return isAscending ? input.findIndex(isNamed) : input.findLastIndex(isNamed);
+}
+
 function inputItemId(responseId: string, index: number): string {
-  return `item_${responseId.slice('resp_'.length)}${index.toString(16).padStart(4, '0')}`;
+  return `item_${hexOf(responseId)}${index.toString(16).padStart(4, '0')}`;
+}
+
+function hexOf(responseId: string): string {
+  return responseId.slice('resp_'.length);
 }
 
 function readLimit(text: string | null): number {

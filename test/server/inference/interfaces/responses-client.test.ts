@@ -322,6 +322,7 @@ test('input items come in pages, in both orders', async () => {
   };
   expect(await texts({ order: 'asc' })).toEqual(['item 0', 'item 1', 'item 2', 'item 3', 'item 4']);
   expect(await texts({})).toEqual(['item 4', 'item 3', 'item 2', 'item 1', 'item 0']);
+  await expect(texts({ after: `item_${id.slice('resp_'.length)}0005` })).rejects.toMatchObject({ param: 'after' });
   await expect(texts({ limit: 0 })).rejects.toMatchObject({ status: 400, param: 'limit' });
 });
 

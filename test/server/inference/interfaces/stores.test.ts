@@ -18,7 +18,8 @@ import { MemoryResponseStore, type ResponseStore } from '../../../../server/stor
 let folder: string;
 let nowMs: number;
 const now = () => nowMs;
-const LIMITS = { maxBytes: 100, ttlMs: 1_000_000 };
+const KIB = 1024;
+const LIMITS = { maxBytes: 100 * KIB, ttlMs: 1_000_000 };
 
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), 'capstan-responses-'));
@@ -53,26 +54,32 @@ describe.each<[string, () => Promise<ResponseStore> | ResponseStore]>([
   };
 
   test('above the size limit the least recently used are dropped', async () => {
-    expect(await store.put('ada', 'resp_1', '1'.repeat(40))).toBe(true);
-    await store.put('ada', 'resp_2', '2'.repeat(40));
+    expect(await store.put('ada', 'resp_1', '1'.repeat(40 * KIB))).toBe(true);
+    await store.put('ada', 'resp_2', '2'.repeat(40 * KIB));
     await store.get('ada', 'resp_1');
-    await store.put('ada', 'resp_3', '3'.repeat(40));
+    await store.put('ada', 'resp_3', '3'.repeat(40 * KIB));
     expect(await kept('ada', 'resp_1', 'resp_2', 'resp_3')).toEqual(['resp_1', 'resp_3']);
   });
 
   test('the owner with the most bytes loses responses first', async () => {
-    await store.put('bob', 'resp_1', '1'.repeat(30));
-    for (const id of ['resp_2', 'resp_3', 'resp_4', 'resp_5']) await store.put('ada', id, 'x'.repeat(30));
+    await store.put('bob', 'resp_1', '1'.repeat(30 * KIB));
+    for (const id of ['resp_2', 'resp_3', 'resp_4', 'resp_5']) await store.put('ada', id, 'x'.repeat(30 * KIB));
     expect(await kept('bob', 'resp_1')).toEqual(['resp_1']);
     expect(await kept('ada', 'resp_2', 'resp_3', 'resp_4', 'resp_5')).toEqual(['resp_4', 'resp_5']);
     // What was just stored stays, even if its owner has the most bytes now.
-    await store.put('eve', 'resp_6', 'x'.repeat(95));
+    await store.put('eve', 'resp_6', 'x'.repeat(95 * KIB));
     expect(await kept('eve', 'resp_6')).toEqual(['resp_6']);
   });
 
+  test('a short response counts 4 KiB, so that the limit bounds their number', async () => {
+    const ids = Array.from({ length: 26 }, (_, i) => `resp_${i}`);
+    for (const id of ids) await store.put('ada', id, 'a');
+    expect(await kept('ada', ...ids)).toEqual(ids.slice(1));
+  });
+
   test('a response that is too large is not stored, and pushes out no other', async () => {
-    await store.put('ada', 'resp_1', '1'.repeat(90));
-    expect(await store.put('bob', 'resp_2', '2'.repeat(101))).toBe(false);
+    await store.put('ada', 'resp_1', '1'.repeat(90 * KIB));
+    expect(await store.put('bob', 'resp_2', '2'.repeat(101 * KIB))).toBe(false);
     expect(await kept('bob', 'resp_2')).toEqual([]);
     expect(await kept('ada', 'resp_1')).toEqual(['resp_1']);
   });
@@ -91,27 +98,30 @@ describe.each<[string, () => Promise<ResponseStore> | ResponseStore]>([
 test('a folder keeps its responses for the next start, within the limits, and only its user may read them', async () => {
   const path = join(folder, 'responses');
   const store = await FolderResponseStore.open(path, LIMITS, now);
-  await store.put('ada', 'resp_1', 'x'.repeat(60));
+  await store.put('ada', 'resp_1', 'x'.repeat(60 * KIB));
   nowMs += 500_000;
-  await store.put('ada', 'resp_2', 'y'.repeat(30));
+  await store.put('ada', 'resp_2', 'y'.repeat(30 * KIB));
   const again = await FolderResponseStore.open(path, LIMITS, now);
-  expect(await again.get('ada', 'resp_2')).toBe('y'.repeat(30));
+  expect(await again.get('ada', 'resp_2')).toBe('y'.repeat(30 * KIB));
   const [owner] = readdirSync(path);
   expect(owner).not.toContain('ada');
   const file = join(path, owner, 'resp_2.json');
   expect([statSync(file).mode & 0o777, statSync(path).mode & 0o777]).toEqual([0o600, 0o700]);
   // The oldest is dropped, also after a restart.
-  const smaller = await FolderResponseStore.open(path, { ...LIMITS, maxBytes: 50 }, now);
-  expect([await smaller.get('ada', 'resp_1'), await smaller.get('ada', 'resp_2')]).toEqual([undefined, 'y'.repeat(30)]);
+  const smaller = await FolderResponseStore.open(path, { ...LIMITS, maxBytes: 50 * KIB }, now);
+  expect([await smaller.get('ada', 'resp_1'), await smaller.get('ada', 'resp_2')]).toEqual([
+    undefined,
+    'y'.repeat(30 * KIB),
+  ]);
   utimesSync(file, 0, 0);
   await FolderResponseStore.open(path, LIMITS, now);
   expect(existsSync(file)).toBe(false);
 });
 
-test('one response has at most 16 MiB, whatever the limit of all', async () => {
+test('one response has at most 4 MiB, whatever the limit of all', async () => {
   const store = new MemoryResponseStore({ ...LIMITS, maxBytes: 2 ** 30 }, now);
-  expect(await store.put('ada', 'resp_1', 'x'.repeat(2 ** 24))).toBe(true);
-  expect(await store.put('ada', 'resp_2', 'x'.repeat(2 ** 24 + 1))).toBe(false);
+  expect(await store.put('ada', 'resp_1', 'x'.repeat(2 ** 22))).toBe(true);
+  expect(await store.put('ada', 'resp_2', 'x'.repeat(2 ** 22 + 1))).toBe(false);
 });
 
 test('a start deletes old unfinished files, and survives a file that vanishes', async () => {

@@ -1,11 +1,14 @@
 /** Batches of the service: lines are requests of the key through the gateway. */
-import { readdirSync, readFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type OpenAI from 'openai';
 import type { Access } from '../../../../server/access';
 import { Engine } from '../../../../ts';
 import { fake } from '../../../fakes/fake-addon';
+import { temporaryFolder } from '../../../fakes/temporary-folder';
 import { tinyModel } from '../../../fakes/tiny-model';
+import { mountSmallDisk } from '../../../models/small-disk';
 import { BACKENDS, LAB } from '../../access/support';
 import {
   chatLine,
@@ -241,6 +244,23 @@ test('one owner cannot take all places and all space', async () => {
   held.open();
 });
 
+test('the results of one owner leave space for those of others', async () => {
+  const kept = await start({ options: { batches: { maxOpenBatches: 8, maxStorageBytes: 40_000 } } });
+  const alice = kept.client('alice');
+  const lines = Array.from({ length: 30 }, (_, i) => line(`${i}`));
+  const started = await startBatch(alice, lines);
+  let batch = started;
+  while (kept.log.warn.mock.calls.length === 0 && batch.status !== 'completed')
+    batch = await alice.batches.retrieve(started.id);
+  const warnings = kept.log.warn.mock.calls as [{ err: Error }][];
+  expect(warnings.map(([{ err }]) => err.message)).toEqual([
+    expect.stringMatching(/^The files of one owner, results of batches included, may take 10000 bytes together/),
+  ]);
+  expect((await alice.batches.retrieve(started.id)).status).toBe('in_progress');
+  const bob = kept.client('bob');
+  await until(bob, await startBatch(bob, [line('a')]), 'completed');
+});
+
 test('bodies and their sum are bounded', async () => {
   const kept = await start();
   const headers = { Authorization: `Bearer ${tenants.alice.key}`, 'Content-Type': 'application/json' };
@@ -286,4 +306,39 @@ test('files and batches of a deleted owner are deleted, also while lines run', a
     await new Promise((resolve) => setTimeout(resolve, 5));
   expect(files.length).toBeGreaterThanOrEqual(2);
   expect((await second.client('alice').batches.list()).data).toHaveLength(1);
+});
+
+test('files and batches of deleted owners are deleted on a full disk, also while lines run', async () => {
+  const folder = temporaryFolder('small-disk');
+  const disk = mountSmallDisk(folder, 4);
+  if (disk === undefined) {
+    // This machine does not allow mounts.
+    expect(spawnSync('mount', ['-t', 'tmpfs', 'tmpfs', folder]).status).not.toBe(0);
+    return;
+  }
+  try {
+    const dataDir = join(folder, 'data');
+    mkdirSync(dataDir);
+    const kept = await start({ dataDir, options: { sweepMs: 1 } });
+    for (const who of ['bob', 'lab'] as const) {
+      const client = kept.client(who);
+      await until(client, await startBatch(client, [line('a')]), 'completed');
+      const running = await startBatch(client, [line('a'), line('b', 'forever')]);
+      while ((await client.batches.retrieve(running.id)).request_counts!.completed < 1);
+    }
+    const alice = kept.client('alice');
+    await until(alice, await startBatch(alice, [line('a')]), 'completed');
+    disk.fill();
+    kept.owners.splice(0, 3, tenants.alice.ownerId);
+    // A change makes the service look for deleted owners.
+    await access.createKey({ owner: LAB, name: 'any', type: 'user-level' });
+    const names = () => ['files', 'batches'].map((kind) => readdirSync(join(dataDir, 'batches', kind)).length);
+    // The input and the output of Alice, with their records.
+    while (JSON.stringify(names()) !== '[4,1]') await new Promise((resolve) => setTimeout(resolve, 5));
+    expect((await alice.batches.list()).data).toHaveLength(1);
+  } finally {
+    disk.empty();
+    for (const kept of open.splice(0)) await kept.close();
+    disk.remove();
+  }
 });

@@ -6,6 +6,7 @@ import { Targets } from '../../../../server/platform/gateway/targets';
 import { GatewayLines } from '../../../../server/platform/storage/gateway-lines';
 import { KeptReply, type WireResponse } from '../../../../server/platform/storage/kept-reply';
 import { LinePlaces } from '../../../../server/platform/storage/line-places';
+import { UploadLimits } from '../../../../server/platform/storage/upload-limits';
 import type { BatchRecord } from '../../../../server/storage/batches/records';
 import { MemoryReply } from '../../../fakes/memory-exchange';
 import { target } from '../gateway/support';
@@ -148,6 +149,30 @@ test('lines enter a deployment while it has places, and one in any case', async 
   expect(entered).toEqual(['a', 'd', 'b', 'c']);
 });
 
+test('slow uploads leave space for the JSON of others, and one owner takes a part of it only', async () => {
+  const limits = new UploadLimits();
+  let end = () => {};
+  const ended = new Promise<void>((resolve) => (end = resolve));
+  const running: Promise<void>[] = [];
+  const post = (ownerId: string, path: string, numBytes: number, until = ended) => {
+    const request = {
+      method: 'POST',
+      path,
+      headers: [['content-length', `${numBytes}`]],
+    } as unknown as StreamedRequest;
+    return limits.within(ownerId, request, () => until);
+  };
+  for (const owner of ['ada', 'ada', 'bob', 'bob']) running.push(post(owner, '/v1/files', 64 << 20));
+  await expect(post('eve', '/v1/files', 1)).rejects.toMatchObject({ code: 'queue_full' });
+  for (const owner of ['ada', 'bob', 'eve']) await post(owner, '/v1/batches', 1 << 20, Promise.resolve());
+  for (let i = 0; i < 8; i++) running.push(post('ada', '/v1/batches', 1 << 20));
+  await expect(post('ada', '/v1/batches', 1 << 20)).rejects.toMatchObject({ code: 'queue_full' });
+  await post('eve', '/v1/batches', 1 << 20, Promise.resolve());
+  end();
+  await Promise.all(running);
+  await post('eve', '/v1/files', 64 << 20);
+});
+
 describe('a kept response', () => {
   const rewriter = {
     shown: (response: WireResponse) => ({ ...response, store: true }),
@@ -191,6 +216,45 @@ describe('a kept response', () => {
         'event: half',
       ].join(''),
     );
+  });
+
+  test('is kept once, and a client that does not read stops the stream before and after it', async () => {
+    const client = new MemoryReply();
+    const ready: (() => void)[] = [];
+    const written: number[] = [];
+    const slow = Object.assign(client, { write: (data: string) => (written.push(data.length), false) });
+    const keeps: (() => void)[] = [];
+    const kept = new KeptReply(slow, {
+      shown: (one) => one,
+      kept: (one) => new Promise((resolve) => keeps.push(() => resolve(one))),
+    });
+    slow.drained = () => new Promise<void>((resolve) => ready.push(resolve));
+    const stream = kept.stream(200, { 'Content-Type': 'text/event-stream' });
+    const last = `data: ${JSON.stringify({ type: 'response.completed', response })}\n\n`;
+    expect(stream.write(': ping\n\n')).toBe(false);
+    expect(stream.write(last)).toBe(false);
+    expect(stream.write(last + last)).toBe(false);
+    expect([keeps.length, written.length]).toEqual([1, 1]);
+    let isDrained = false;
+    const drained = stream.drained().then(() => (isDrained = true));
+    keeps[0]();
+    await new Promise(setImmediate);
+    expect([isDrained, written.length, ready.length]).toEqual([false, 4, 1]);
+    ready[0]();
+    await drained;
+    expect(stream.write(': ping\n\n')).toBe(false);
+    slow.write = () => true;
+    expect(stream.write(': ping\n\n')).toBe(true);
+    stream.end();
+    await kept.settled();
+    expect(slow.state).toBe('ended');
+  });
+
+  test('an event without an end stops for a client that does not read', () => {
+    const slow = Object.assign(new MemoryReply(), { write: () => false });
+    const stream = new KeptReply(slow, rewriter).stream(200, { 'Content-Type': 'text/event-stream' });
+    const piece = Buffer.alloc(8 << 20, 'x');
+    expect([stream.write(piece), stream.write(piece), stream.write(piece)]).toEqual([true, true, false]);
   });
 
   test.each([false, true])('is found in a body (in pieces: %s)', async (isStream) => {
