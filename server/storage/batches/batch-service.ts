@@ -20,7 +20,7 @@ export interface BatchServiceOptions extends BatchLimits {
 }
 
 /** How the lines of batches run. */
-export interface BatchWork extends Pick<BatchRunnerOptions, 'execute' | 'numPlaces' | 'numPlacesOf'> {
+export interface BatchWork extends Pick<BatchRunnerOptions, 'execute' | 'numPlaces' | 'numPlacesOfOwner' | 'enter'> {
   /** The endpoints that lines may name. */
   endpoints(): readonly string[];
 }
@@ -92,7 +92,8 @@ export class BatchService {
       maxRunningBatches,
       execute: (batch, line, signal) => work.execute(batch, line, signal),
       numPlaces: () => work.numPlaces(),
-      ...(work.numPlacesOf === undefined ? {} : { numPlacesOf: (batch) => work.numPlacesOf!(batch) }),
+      ...(work.numPlacesOfOwner === undefined ? {} : { numPlacesOfOwner: () => work.numPlacesOfOwner!() }),
+      ...(work.enter === undefined ? {} : { enter: (batch, model) => work.enter!(batch, model) }),
     });
     const { open } = batches;
     if (open.length > 0) log.info({ batches: open.length }, 'continuing with batches');
