@@ -239,9 +239,14 @@ export class BatchRunner {
     const { files, batches } = this.#options;
     try {
       const batch = await RunningBatch.open(record, files);
+      try {
+        await batches.move(record, ['validating'], 'in_progress');
+      } catch (error) {
+        await batch.close();
+        throw error;
+      }
+      if (isOver(record)) batch.stop();
       this.#running.push(batch);
-      await batches.move(record, ['validating'], 'in_progress');
-      if (record.status === 'cancelling') batch.stop();
     } catch (error) {
       if (isStorageFull(error)) {
         this.#waiting.unshift(record);
@@ -290,13 +295,12 @@ export class BatchRunner {
   async #finish(batch: RunningBatch): Promise<void> {
     const { record } = batch;
     await batch.saveRest();
-    let status: BatchStatus = 'completed';
-    if (record.status === 'cancelling') status = 'cancelled';
-    else if (record.errors.length > 0) status = 'failed';
-    else if (!batch.isDone) status = 'expired';
+    // Saved before results are published and lines fail, so that another attempt ends the batch in the same way.
+    record.end ??= endOf(batch);
+    await this.#options.batches.move(record, ['validating', 'in_progress'], 'finalizing');
+    const status = record.status === 'cancelling' ? 'cancelled' : record.end;
     if (status === 'expired')
       await batch.failRest('batch_expired', 'This request did not run before the end of the completion window');
-    record.times = { ...record.times, finalizing: seconds() };
     await batch.publish();
     await this.#options.batches.move(record, [...OPEN_STATUSES], status);
     this.#running.splice(this.#running.indexOf(batch), 1);
@@ -322,15 +326,18 @@ export class BatchRunner {
   }
 }
 
+/** Returns the status that a batch reaches whose lines do not run any more. */
+function endOf({ record, isDone }: RunningBatch): BatchStatus {
+  if (record.status === 'cancelling') return 'cancelled';
+  if (record.errors.length > 0) return 'failed';
+  return isDone ? 'completed' : 'expired';
+}
+
 /** Whether no line of a batch runs any more. */
-function isOver({ status, expiresAt }: BatchRecord): boolean {
-  return status === 'cancelling' || expiresAt * 1000 <= Date.now();
+function isOver({ status, end, expiresAt }: BatchRecord): boolean {
+  return status === 'cancelling' || end !== undefined || expiresAt * 1000 <= Date.now();
 }
 
 function isStorageFull(error: unknown): boolean {
   return error instanceof ApiError && error.code === 'storage_full';
-}
-
-function seconds(): number {
-  return Math.floor(Date.now() / 1000);
 }

@@ -155,17 +155,15 @@ export class BatchService {
     await this.#runner?.cancel(record);
   }
 
-  /** @throws ApiError `invalid_value` while a batch reads the file. */
+  /** @throws ApiError `invalid_value` while a batch reads or writes the file. */
   async deleteFile(file: FileRecord): Promise<void> {
-    const reader = this.batches.open.find(({ inputFileId }) => inputFileId === file.id);
-    if (reader !== undefined)
-      throw new ApiError(
-        'invalid_value',
-        `file_id: expected a file that no batch reads, got one that ${reader.id} reads`,
-        {
-          param: 'file_id',
-        },
-      );
+    for (const { id, inputFileId, outputFileId, errorFileId } of this.batches.open) {
+      if (![inputFileId, outputFileId, errorFileId].includes(file.id)) continue;
+      const use = file.id === inputFileId ? 'reads' : 'writes';
+      throw new ApiError('invalid_value', `file_id: expected a file that no batch ${use}, got one that ${id} ${use}`, {
+        param: 'file_id',
+      });
+    }
     await this.files.delete(file);
   }
 

@@ -1,18 +1,22 @@
 /** In which order lines run, how many at the same time, and what becomes of results without space. */
+import { join } from 'node:path';
+import { ApiError } from '../../../../server/base/errors';
 import {
   BatchRunner,
   type BatchRunnerOptions,
   type LineOutcome,
 } from '../../../../server/storage/batches/batch-runner';
+import { BatchService } from '../../../../server/storage/batches/batch-service';
 import { BatchStore } from '../../../../server/storage/batches/batch-store';
 import { FileStore } from '../../../../server/storage/batches/file-store';
-import type { BatchRecord } from '../../../../server/storage/batches/records';
+import { type BatchRecord, type BatchStatus, isOpen } from '../../../../server/storage/batches/records';
+import { ANONYMOUS } from '../../../../server/http/routes';
 import { temporaryFolder } from '../../../fakes/temporary-folder';
 
-const open: BatchRunner[] = [];
+const running: BatchRunner[] = [];
 afterEach(async () => {
   log.warn.mockClear();
-  for (const runner of open.splice(0)) await runner.close();
+  for (const runner of running.splice(0)) await runner.close();
 });
 
 const DONE: LineOutcome = { kind: 'done', result: { status: 200, body: '{}', requestId: 'r' } };
@@ -29,14 +33,15 @@ interface Line {
   body?: string;
 }
 
-async function start(options: Partial<BatchRunnerOptions> & { maxBytes?: number }) {
-  const files = await FileStore.open(temporaryFolder('files'), {
+async function start(options: Partial<BatchRunnerOptions> & { maxBytes?: number; folder?: string } = {}) {
+  const { folder = temporaryFolder('batches') } = options;
+  const files = await FileStore.open(join(folder, 'files'), {
     maxBytes: options.maxBytes ?? 1 << 30,
     ownerShare: 1,
-    isExpected: () => false,
+    isExpected: () => true,
     log: log as never,
   });
-  const batches = await BatchStore.open(temporaryFolder('batches'), log as never);
+  const batches = await BatchStore.open(join(folder, 'batches'), log as never);
   const runner = new BatchRunner({
     files,
     batches,
@@ -47,7 +52,7 @@ async function start(options: Partial<BatchRunnerOptions> & { maxBytes?: number 
     storageRetryMs: 1,
     ...options,
   });
-  open.push(runner);
+  running.push(runner);
   let numBatches = 0;
   const add = async (lines: readonly Line[], fields: Partial<BatchRecord> = {}): Promise<BatchRecord> => {
     const { ownerId = '' } = fields;
@@ -83,7 +88,7 @@ async function start(options: Partial<BatchRunnerOptions> & { maxBytes?: number 
     runner.add(record);
     return record;
   };
-  return { files, batches, runner, add };
+  return { folder, files, batches, runner, add };
 }
 
 const lines = (count: number, model: string): Line[] =>
@@ -246,3 +251,63 @@ test('the requests in memory are bounded', async () => {
   held[0]();
   await until(() => sizes.length === 19);
 });
+
+test.each([false, true])(
+  'a batch that has expired stays so if its end cannot be saved (restart: %s)',
+  async (isRestart) => {
+    const { folder, batches, add, runner } = await start();
+    let numRefused = 0;
+    failMoves(batches, 'expired', () => numRefused++ < 1 || isRestart);
+    const record = await add(lines(2, 'm'), { expiresAt: 1 });
+    await until(() => numRefused > 0);
+    let ended = record;
+    if (isRestart) {
+      await runner.close();
+      const second = await start({ folder });
+      ended = second.batches.get('', record.id);
+      expect(ended.status).toBe('finalizing');
+      second.runner.add(ended);
+    }
+    await until(() => !isOpen(ended));
+    expect([ended.status, ended.counts]).toEqual(['expired', { total: 2, completed: 0, failed: 2 }]);
+  },
+);
+
+test('the results of a batch cannot be deleted before it has ended', async () => {
+  const service = await BatchService.open({
+    dataDir: temporaryFolder('service'),
+    log: log as never,
+    maxStorageBytes: 1 << 20,
+    maxOpenBatches: 1,
+  });
+  const { files, batches } = service!;
+  failMoves(batches, 'completed', () => true);
+  service!.serve({ endpoints: () => [], numPlaces: () => 1, execute: () => Promise.resolve(DONE) });
+  const text = JSON.stringify({ custom_id: 'a', method: 'POST', url: '/v1/x', body: {} });
+  const input = await files.create('', 'in.jsonl', Buffer.from(text));
+  const { outputFileId, inputFileId } = await service!.create({
+    endpoint: '/v1/x',
+    inputFileId: input.id,
+    completionWindow: '24h',
+    windowS: 86_400,
+    metadata: null,
+    identity: ANONYMOUS,
+    address: '192.0.2.1',
+  });
+  await until(() => files.has(outputFileId));
+  for (const [id, use] of [
+    [outputFileId, 'writes'],
+    [inputFileId, 'reads'],
+  ])
+    await expect(service!.deleteFile(files.get('', id))).rejects.toThrow(`expected a file that no batch ${use}`);
+  await service!.close();
+});
+
+/** Lets no batch reach a status, while `isRefused` returns true. */
+function failMoves(batches: BatchStore, refused: BatchStatus, isRefused: () => boolean): void {
+  const move = batches.move.bind(batches);
+  batches.move = async (record, from, status) => {
+    if (status === refused && isRefused()) throw new ApiError('storage_full', 'The disk is full');
+    return move(record, from, status);
+  };
+}
