@@ -121,11 +121,11 @@ export {
 } from './http/transport';
 export type { LineOutcome } from './storage/batches/batch-runner';
 export { BatchService, type BatchWork } from './storage/batches/batch-service';
-export type { BatchLine } from './storage/batches/input-file';
 export { type BatchLimits, DEFAULT_BATCH_LIMITS } from './storage/batches/limits';
 export { BATCH_ENDPOINTS, errorCode, lineDone, STREAM_REFUSED } from './storage/batches/line-results';
 export type { BatchRecord } from './storage/batches/records';
 export { batchRoutes } from './storage/batches/routes';
+export type { BatchLine } from './storage/batches/running-batch';
 export { FolderResponseStore } from './storage/responses/folder-store';
 export { History, REFERENCE } from './storage/responses/history';
 export { isResponseId, newResponseId } from './storage/responses/ids';

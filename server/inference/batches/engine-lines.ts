@@ -5,9 +5,9 @@ import { BATCH_PRIORITY } from '../../http/replica-headers';
 import { ANONYMOUS, type ClientIdentity } from '../../http/routes';
 import type { LineOutcome } from '../../storage/batches/batch-runner';
 import type { BatchWork } from '../../storage/batches/batch-service';
-import type { BatchLine } from '../../storage/batches/input-file';
 import { BATCH_ENDPOINTS, errorCode, lineDone, STREAM_REFUSED } from '../../storage/batches/line-results';
 import type { BatchRecord } from '../../storage/batches/records';
+import type { BatchLine } from '../../storage/batches/running-batch';
 import type { App } from '../app';
 import { LineReply, lineRequest } from './line-reply';
 

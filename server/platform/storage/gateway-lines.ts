@@ -16,14 +16,15 @@ import {
   STREAM_REFUSED,
   type StreamedRequest,
 } from 'capstan/internal';
-import { modelOf } from '../gateway/fallbacks';
 import type { Gateway, OwnWork } from '../gateway/gateway';
 import type { Target, Targets } from '../gateway/targets';
 import { LinePlaces } from './line-places';
 import { LineReply, MAX_RESULT_BYTES } from './line-reply';
 
-/** Lines in progress of all batches. Each has its request in memory. */
-const MAX_LINES = 512;
+/** Lines in progress of all batches. */
+const MAX_LINES = 1024;
+/** Lines in progress of one owner. Deployments that do not respond hold theirs for long. */
+const MAX_OWN_LINES = 512;
 /** Errors that end by themselves, and when a line runs again if the response does not say it. */
 const RETRIES_MS: Readonly<Record<string, number>> = {
   queue_full: 1_000,
@@ -60,8 +61,6 @@ export interface GatewayLinesOptions {
 export class GatewayLines implements BatchWork {
   readonly #options: GatewayLinesOptions;
   readonly #places: LinePlaces;
-  /** Attempts that failed, by batch and `custom_id`. */
-  readonly #attempts = new Map<string, number>();
 
   constructor(options: GatewayLinesOptions) {
     this.#options = options;
@@ -77,14 +76,14 @@ export class GatewayLines implements BatchWork {
     return MAX_LINES;
   }
 
-  /** One line at least, so that it wakes a deployment without replicas. */
-  numPlacesOf({ deploymentId, ownerId }: BatchRecord): number {
-    const { targets } = this.#options;
-    const mayServe =
-      deploymentId === undefined
-        ? targets.deployments().filter((target) => target.ownerId === ownerId)
-        : [targets.findById(deploymentId)];
-    return mayServe.reduce((sum, target) => sum + this.#placesIn(target), 0) || 1;
+  numPlacesOfOwner(): number {
+    return MAX_OWN_LINES;
+  }
+
+  /** A line whose deployment does not exist needs no place: it gets an error. */
+  enter(batch: BatchRecord, model: string | undefined): (() => void) | undefined {
+    const target = this.#targetOf(batch, model);
+    return target === undefined ? () => {} : this.#places.enter(target.deploymentId);
   }
 
   async execute(batch: BatchRecord, line: BatchLine, signal: AbortSignal): Promise<LineOutcome> {
@@ -92,12 +91,6 @@ export class GatewayLines implements BatchWork {
     if (line.isStream) return lineDone(400, STREAM_REFUSED, requestId);
     const identity = this.#identify(batch);
     if (!identity.ok) return deniedLine(identity);
-    const target = this.#targetOf(batch, line);
-    const leave = target === undefined ? undefined : await this.#places.enter(target.deploymentId, signal);
-    if (signal.aborted) {
-      leave?.();
-      return { kind: 'retry', afterMs: 0 };
-    }
     const reply = new LineReply();
     const own: OwnWork = {
       priority: BATCH_PRIORITY,
@@ -106,34 +99,26 @@ export class GatewayLines implements BatchWork {
         check: (_request, asked) => identity.admit(asked!),
       },
     };
-    try {
-      await this.#options.gateway.observe(requestOf(batch, target, line, { requestId, signal }), reply, undefined, own);
-    } finally {
-      leave?.();
-    }
+    const request = requestOf(batch, this.#targetById(batch), line, { requestId, signal });
+    await this.#options.gateway.observe(request, reply, undefined, own);
     if (signal.aborted) return { kind: 'retry', afterMs: 0 };
     // The key may have lost access meanwhile.
     const later = reply.status === 200 ? identity : this.#identify(batch);
-    return later.ok ? this.#outcome(batch, line, reply, requestId) : deniedLine(later);
+    return later.ok ? this.#outcome(line, reply, requestId) : deniedLine(later);
   }
 
   #identify({ keyId = '', address }: BatchRecord): Identity | Denied {
     return this.#options.access.identifyById(keyId, address);
   }
 
-  #outcome(batch: BatchRecord, { customId }: BatchLine, reply: LineReply, requestId: string): LineOutcome {
-    const attempt = `${batch.id} ${customId}`;
+  #outcome({ numFailures }: BatchLine, reply: LineReply, requestId: string): LineOutcome {
     const { status, retryAfterMs } = reply;
     const body = reply.body();
     const code = codeOf(status, body);
     if (Object.hasOwn(RETRIES_MS, code))
       return { kind: 'retry', afterMs: Math.min(retryAfterMs ?? RETRIES_MS[code], MAX_RETRY_MS) };
-    if (FAILURES.has(code)) {
-      const numAttempts = (this.#attempts.get(attempt) ?? 0) + 1;
-      this.#attempts.set(attempt, numAttempts);
-      if (numAttempts < MAX_ATTEMPTS) return { kind: 'retry', afterMs: FAILURE_RETRY_MS };
-    }
-    this.#attempts.delete(attempt);
+    if (FAILURES.has(code) && numFailures + 1 < MAX_ATTEMPTS)
+      return { kind: 'retry', afterMs: FAILURE_RETRY_MS, isFailure: true };
     return body === undefined ? lineDone(502, UNREADABLE, requestId) : lineDone(status, body, requestId);
   }
 
@@ -141,11 +126,14 @@ export class GatewayLines implements BatchWork {
     return (target?.replicas.length ?? 0) * this.#options.linesPerReplica;
   }
 
-  #targetOf({ deploymentId, ownerId }: BatchRecord, { body }: BatchLine): Target | undefined {
-    const { targets } = this.#options;
-    if (deploymentId !== undefined) return targets.findById(deploymentId);
-    const model = modelOf(body)?.requested;
-    return model === undefined ? undefined : targets.findByModel(ownerId, model)?.target;
+  /** The deployment at whose URL a batch was created. */
+  #targetById({ deploymentId }: BatchRecord): Target | undefined {
+    return deploymentId === undefined ? undefined : this.#options.targets.findById(deploymentId);
+  }
+
+  #targetOf(batch: BatchRecord, model: string | undefined): Target | undefined {
+    if (batch.deploymentId !== undefined) return this.#targetById(batch);
+    return model === undefined ? undefined : this.#options.targets.findByModel(batch.ownerId, model)?.target;
   }
 }
 

@@ -2,15 +2,16 @@ import { ApiError } from '../../base/errors';
 import type { Log } from '../../base/log';
 import type { BatchStore } from './batch-store';
 import type { FileStore } from './file-store';
-import { type BatchLine, InvalidInput } from './input-file';
+import { InvalidInput } from './input-file';
+import { LinesInProgress } from './lines-in-progress';
 import { type BatchError, type BatchRecord, type BatchStatus, OPEN_STATUSES } from './records';
-import { type LineResult, RunningBatch } from './running-batch';
+import { type BatchLine, type LineResult, RunningBatch, type TakenLine } from './running-batch';
 
 /** What became of a line. */
 export type LineOutcome =
   | { kind: 'done'; result: LineResult }
-  /** It can run later. */
-  | { kind: 'retry'; afterMs: number }
+  /** It and all lines that name the same model can run later. Failures are counted in `BatchLine.numFailures`. */
+  | { kind: 'retry'; afterMs: number; isFailure?: true }
   /** No line of any batch can run until the server is started again. */
   | { kind: 'halt' }
   /** No line of this batch may run. */
@@ -23,15 +24,23 @@ export interface BatchRunnerOptions {
   execute(this: void, batch: BatchRecord, line: BatchLine, signal: AbortSignal): Promise<LineOutcome>;
   /** Returns how many lines may be in progress. */
   numPlaces(this: void): number;
-  /** Returns how many lines of a batch may be in progress. Default: any number. */
-  numPlacesOf?(this: void, batch: BatchRecord): number;
+  /** Returns how many lines of one owner may be in progress. Default: any number. */
+  numPlacesOfOwner?(this: void): number;
+  /**
+   * Takes a place for a line of a batch that names a model. Returns what gives it back, or undefined if there is none
+   * now. Default: there is always one.
+   */
+  enter?(this: void, batch: BatchRecord, model: string | undefined): (() => void) | undefined;
   /** Batches whose lines run in turn. Others wait for one of them to end. */
   maxRunningBatches: number;
+  /** Until the next attempt to write after the disk was full. Default: 30 seconds. */
+  storageRetryMs?: number;
 }
 
 /** Until the next look for a place, while others use all of them. */
 const PLACES_RETRY_MS = 100;
-/** Until the next attempt after the disk was full. */
+/** Until the next look for a place that appeared while lines are in progress. */
+const MORE_PLACES_RETRY_MS = 1_000;
 const STORAGE_RETRY_MS = 30_000;
 /** The longest time of a timer of Node. */
 const MAX_TIMER_MS = 2 ** 31 - 1;
@@ -44,6 +53,9 @@ export class BatchRunner {
   /** Batches whose lines run. The first is next. */
   readonly #running: RunningBatch[] = [];
   #opening: Promise<void> | undefined;
+  readonly #inProgress = new LinesInProgress();
+  /** No line starts before this time, in milliseconds, because a result could not be written. */
+  #startAfter = 0;
   /** No batch is opened before this time, in milliseconds. */
   #openAfter = 0;
   #timer: NodeJS.Timeout | undefined;
@@ -92,58 +104,93 @@ export class BatchRunner {
     clearTimeout(this.#timer);
     for (const batch of this.#running) batch.stop();
     await this.#opening;
-    while (this.#running.some(({ numInProgress, isFinishing }) => numInProgress > 0 || isFinishing))
+    while (this.#running.some(({ numInProgress, isWriting }) => numInProgress > 0 || isWriting))
       await new Promise<void>((resolve) => this.#onIdle.push(resolve));
-    for (const batch of this.#running.splice(0)) await batch.close();
+    for (const batch of this.#running.splice(0)) {
+      if (!this.#dropped.has(batch.record))
+        await batch.saveRest().catch((error: unknown) => this.#report(error, batch.record));
+      await batch.close();
+    }
   }
 
   /** Starts what can start. Called after every change. */
   #pump(): void {
     if (this.#isClosed) return;
     if (this.#hasToOpen) this.#opening ??= this.#openWaiting();
-    for (const batch of [...this.#running]) this.#finishIfDone(batch);
-    let numInProgress = this.#running.reduce((sum, batch) => sum + batch.numInProgress, 0);
-    const numPlaces = this.#isHalted ? 0 : this.#options.numPlaces();
-    while (numInProgress < numPlaces && this.#startLine()) numInProgress++;
-    this.#wakeLater(numInProgress);
+    for (const batch of [...this.#running]) this.#writeIfDue(batch);
+    const numPlaces = this.#isHalted || this.#startAfter > Date.now() ? 0 : this.#options.numPlaces();
+    while (this.#inProgress.numLines < numPlaces && this.#startLine());
+    this.#wakeLater();
   }
 
   /** Starts a line of the next batch that has one. */
   #startLine(): boolean {
     const nowMs = Date.now();
+    const { numPlacesOfOwner } = this.#options;
+    const maxOwn = numPlacesOfOwner?.() ?? Infinity;
     for (let i = 0; i < this.#running.length; i++) {
       const batch = this.#running.shift()!;
       this.#running.push(batch);
-      const index = batch.pausedUntil > nowMs || this.#isAtLimit(batch) ? undefined : batch.take();
-      if (index === undefined) continue;
-      void this.#runLine(batch, index);
+      if (this.#inProgress.numLinesOf(batch.record.ownerId) >= maxOwn) continue;
+      const taken = this.#take(batch, nowMs);
+      if (taken === undefined) continue;
+      void this.#runLine(batch, taken).finally(() => {
+        taken.claimed();
+        this.#changed();
+      });
       return true;
     }
     return false;
   }
 
-  #isAtLimit({ record, numInProgress }: RunningBatch): boolean {
-    return numInProgress >= (this.#options.numPlacesOf?.(record) ?? Infinity);
+  /** Takes a line of a batch, and a place for it. `claimed` gives the place back. */
+  #take(batch: RunningBatch, nowMs: number): (TakenLine & { claimed: () => void }) | undefined {
+    const { record } = batch;
+    try {
+      return batch.take(nowMs, ({ model }, bytes) => {
+        if (!this.#inProgress.hasSpace(record.ownerId, bytes)) return undefined;
+        const { enter } = this.#options;
+        const leave = enter === undefined ? () => {} : enter(record, model);
+        if (leave === undefined) return undefined;
+        const end = this.#inProgress.enter(record.ownerId, bytes);
+        return () => {
+          leave();
+          end();
+        };
+      });
+    } catch (error) {
+      this.#pauseAfter(error, batch);
+      return undefined;
+    }
   }
 
-  async #runLine(batch: RunningBatch, index: number): Promise<void> {
+  async #runLine(batch: RunningBatch, taken: TakenLine): Promise<void> {
+    let line: BatchLine;
+    let outcome: LineOutcome;
     try {
-      const line = await batch.read(index);
-      const outcome = await this.#options.execute(batch.record, line, batch.signal);
-      if (outcome.kind === 'done') {
-        await batch.settle(line, outcome.result);
-        this.#isStorageFull = false;
-      } else {
-        batch.putBack(index);
-        if (outcome.kind === 'retry') batch.pausedUntil = Date.now() + outcome.afterMs;
-        else if (outcome.kind === 'halt') this.#isHalted = true;
-        else this.#refuse(batch, outcome.error);
-      }
+      line = await batch.read(taken);
+      outcome = await this.#options.execute(batch.record, line, batch.signal);
     } catch (error) {
-      batch.putBack(index);
+      batch.putBack(taken);
       this.#pauseAfter(error, batch);
+      return;
     }
-    this.#changed();
+    if (outcome.kind === 'done') {
+      await batch.settle(taken, line, outcome.result).then(
+        () => {
+          this.#isStorageFull = false;
+        },
+        (error: unknown) => this.#pauseAfterWrite(error, batch),
+      );
+      return;
+    }
+    batch.putBack(taken);
+    if (outcome.kind === 'halt') this.#isHalted = true;
+    else if (outcome.kind === 'refused') this.#refuse(batch, outcome.error);
+    else {
+      if (outcome.isFailure === true) batch.countFailure(taken);
+      taken.group.pausedUntil = Date.now() + outcome.afterMs;
+    }
   }
 
   #refuse(batch: RunningBatch, error: BatchError): void {
@@ -157,8 +204,19 @@ export class BatchRunner {
   }
 
   #pauseAfter(error: unknown, batch: RunningBatch): void {
-    batch.pausedUntil = Date.now() + STORAGE_RETRY_MS;
+    batch.pausedUntil = Date.now() + this.#storageRetryMs;
     this.#report(error, batch.record);
+  }
+
+  /** On a full disk, the results of other batches would not fit either. An owner without space says nothing of others. */
+  #pauseAfterWrite(error: unknown, batch: RunningBatch): void {
+    this.#pauseAfter(error, batch);
+    // A limit has no cause.
+    if (isStorageFull(error) && (error as ApiError).cause !== undefined) this.#startAfter = batch.pausedUntil;
+  }
+
+  get #storageRetryMs(): number {
+    return this.#options.storageRetryMs ?? STORAGE_RETRY_MS;
   }
 
   #report(error: unknown, { id }: BatchRecord): void {
@@ -200,16 +258,20 @@ export class BatchRunner {
     const { files, batches } = this.#options;
     try {
       const batch = await RunningBatch.open(record, files);
+      try {
+        await batches.move(record, ['validating'], 'in_progress');
+      } catch (error) {
+        await batch.close();
+        throw error;
+      }
+      if (isOver(record) || this.#dropped.has(record)) batch.stop();
       this.#running.push(batch);
-      await batches.move(record, ['validating'], 'in_progress');
-      if (record.status === 'cancelling' || this.#dropped.has(record)) batch.stop();
     } catch (error) {
       if (this.#dropped.has(record)) {
-        // It is among the running ones if only its status could not be saved.
-        if (!this.#running.some((running) => running.record === record)) record.status = 'cancelled';
+        record.status = 'cancelled';
       } else if (isStorageFull(error)) {
         this.#waiting.unshift(record);
-        this.#openAfter = Date.now() + STORAGE_RETRY_MS;
+        this.#openAfter = Date.now() + this.#storageRetryMs;
         this.#report(error, record);
       } else {
         await this.#fail(record, error);
@@ -234,17 +296,19 @@ export class BatchRunner {
       .catch((reason: unknown) => log.error({ batch: record.id, err: reason }, 'cannot save a batch'));
   }
 
-  #finishIfDone(batch: RunningBatch): void {
+  /** Ends a batch that is over, or writes results that could not be written before. */
+  #writeIfDue(batch: RunningBatch): void {
     const { record } = batch;
     const isExpired = record.expiresAt * 1000 <= Date.now();
     if (isExpired && !batch.isDone) batch.stop();
-    if (batch.isFinishing || batch.numInProgress > 0 || batch.pausedUntil > Date.now()) return;
-    if (!batch.isDone && !batch.isStopped) return;
-    batch.isFinishing = true;
-    void this.#finish(batch)
-      .catch((error: unknown) => this.#pauseAfter(error, batch))
+    if (batch.isWriting || batch.pausedUntil > Date.now()) return;
+    const isOver = batch.numInProgress === 0 && (batch.isDone || batch.isStopped);
+    if (!isOver && (!batch.hasUnsaved || this.#dropped.has(record))) return;
+    batch.isWriting = true;
+    void (isOver ? this.#finish(batch) : batch.saveRest())
+      .catch((error: unknown) => this.#pauseAfterWrite(error, batch))
       .finally(() => {
-        batch.isFinishing = false;
+        batch.isWriting = false;
         this.#changed();
       });
   }
@@ -257,13 +321,13 @@ export class BatchRunner {
       record.status = 'cancelled';
       return;
     }
-    let status: BatchStatus = 'completed';
-    if (record.status === 'cancelling') status = 'cancelled';
-    else if (record.errors.length > 0) status = 'failed';
-    else if (!batch.isDone) status = 'expired';
+    await batch.saveRest();
+    // Saved before results are published and lines fail, so that another attempt ends the batch in the same way.
+    record.end ??= endOf(batch);
+    await this.#options.batches.move(record, ['validating', 'in_progress'], 'finalizing');
+    const status = record.status === 'cancelling' ? 'cancelled' : record.end;
     if (status === 'expired')
       await batch.failRest('batch_expired', 'This request did not run before the end of the completion window');
-    record.times = { ...record.times, finalizing: seconds() };
     await batch.publish();
     await this.#options.batches.move(record, [...OPEN_STATUSES], status);
     this.#running.splice(this.#running.indexOf(batch), 1);
@@ -272,30 +336,35 @@ export class BatchRunner {
   }
 
   /** Wakes up when a pause or a completion window ends, or to look for a place. */
-  #wakeLater(numInProgress: number): void {
+  #wakeLater(): void {
     clearTimeout(this.#timer);
     const nowMs = Date.now();
     const times = [
       this.#openAfter,
+      this.#startAfter,
       ...this.#waiting.map(({ expiresAt }) => expiresAt * 1000),
-      ...this.#running.flatMap(({ record, pausedUntil }) => [record.expiresAt * 1000, pausedUntil]),
+      ...this.#running.flatMap((batch) => [batch.record.expiresAt * 1000, batch.pauseEnd(nowMs) ?? 0]),
     ];
-    const hasWork = !this.#isHalted && numInProgress === 0 && this.#running.length > 0;
-    const next = Math.min(...times.filter((time) => time > nowMs), hasWork ? nowMs + PLACES_RETRY_MS : Infinity);
+    const retryMs = this.#inProgress.numLines === 0 ? PLACES_RETRY_MS : MORE_PLACES_RETRY_MS;
+    const hasWork = !this.#isHalted && this.#running.length > 0;
+    const next = Math.min(...times.filter((time) => time > nowMs), hasWork ? nowMs + retryMs : Infinity);
     if (next === Infinity) return;
     this.#timer = setTimeout(() => this.#pump(), Math.min(next - nowMs + 1, MAX_TIMER_MS)).unref();
   }
 }
 
+/** Returns the status that a batch reaches whose lines do not run any more. */
+function endOf({ record, isDone }: RunningBatch): BatchStatus {
+  if (record.status === 'cancelling') return 'cancelled';
+  if (record.errors.length > 0) return 'failed';
+  return isDone ? 'completed' : 'expired';
+}
+
 /** Whether no line of a batch runs any more. */
-function isOver({ status, expiresAt }: BatchRecord): boolean {
-  return status === 'cancelling' || expiresAt * 1000 <= Date.now();
+function isOver({ status, end, expiresAt }: BatchRecord): boolean {
+  return status === 'cancelling' || end !== undefined || expiresAt * 1000 <= Date.now();
 }
 
 function isStorageFull(error: unknown): boolean {
   return error instanceof ApiError && error.code === 'storage_full';
-}
-
-function seconds(): number {
-  return Math.floor(Date.now() / 1000);
 }

@@ -23,7 +23,7 @@ export interface BatchServiceOptions extends BatchLimits {
 }
 
 /** How the lines of batches run. */
-export interface BatchWork extends Pick<BatchRunnerOptions, 'execute' | 'numPlaces' | 'numPlacesOf'> {
+export interface BatchWork extends Pick<BatchRunnerOptions, 'execute' | 'numPlaces' | 'numPlacesOfOwner' | 'enter'> {
   /** The endpoints that lines may name. */
   endpoints(): readonly string[];
 }
@@ -100,7 +100,8 @@ export class BatchService {
       maxRunningBatches,
       execute: (batch, line, signal) => work.execute(batch, line, signal),
       numPlaces: () => work.numPlaces(),
-      ...(work.numPlacesOf === undefined ? {} : { numPlacesOf: (batch) => work.numPlacesOf!(batch) }),
+      ...(work.numPlacesOfOwner === undefined ? {} : { numPlacesOfOwner: () => work.numPlacesOfOwner!() }),
+      ...(work.enter === undefined ? {} : { enter: (batch, model) => work.enter!(batch, model) }),
     });
     const { open } = batches;
     if (open.length > 0) log.info({ batches: open.length }, 'continuing with batches');
@@ -162,17 +163,15 @@ export class BatchService {
     await this.#runner?.cancel(record);
   }
 
-  /** @throws ApiError `invalid_value` while a batch reads the file. */
+  /** @throws ApiError `invalid_value` while a batch reads or writes the file. */
   async deleteFile(file: FileRecord): Promise<void> {
-    const reader = this.batches.open.find(({ inputFileId }) => inputFileId === file.id);
-    if (reader !== undefined)
-      throw new ApiError(
-        'invalid_value',
-        `file_id: expected a file that no batch reads, got one that ${reader.id} reads`,
-        {
-          param: 'file_id',
-        },
-      );
+    for (const { id, inputFileId, outputFileId, errorFileId } of this.batches.open) {
+      if (![inputFileId, outputFileId, errorFileId].includes(file.id)) continue;
+      const use = file.id === inputFileId ? 'reads' : 'writes';
+      throw new ApiError('invalid_value', `file_id: expected a file that no batch ${use}, got one that ${id} ${use}`, {
+        param: 'file_id',
+      });
+    }
     await this.files.delete(file);
   }
 

@@ -1,18 +1,27 @@
 import { type FileHandle, open } from 'node:fs/promises';
-import { topLevelValues } from '../../base/json/top-level';
+import { topLevelValues, type ValueRange } from '../../base/json/top-level';
 import { readLines } from './lines';
-import { MAX_CUSTOM_ID_LENGTH, MAX_ERRORS, MAX_LINES } from './limits';
+import { MAX_CUSTOM_ID_LENGTH, MAX_ERRORS, MAX_LINE_BYTES, MAX_LINES, MAX_MODELS } from './limits';
 import type { BatchError } from './records';
 import { show } from '../../base/json/validate';
 
 /** One request of a batch. */
-export interface BatchLine {
+export interface InputLine {
   customId: string;
   /** JSON. */
   body: Buffer;
   /** Whether the body asks for a stream. */
   isStream: boolean;
 }
+
+/** What the check of a line found. */
+interface CheckedLine {
+  customId: string;
+  model: string | undefined;
+}
+
+/** A longer name names no model. */
+const MAX_MODEL_LENGTH = 512;
 
 /** The input of a batch is not one that can run. */
 export class InvalidInput extends Error {
@@ -38,36 +47,49 @@ export class InputFile {
 
   /**
    * Checks all requests.
-   * @param onLine Receives the `custom_id` of each request, in order.
+   * @param onLine Receives the `custom_id` and the model of each request, in order.
    * @throws InvalidInput.
    */
-  static async open(path: string, endpoint: string, onLine: (customId: string) => void): Promise<InputFile> {
+  static async open(
+    path: string,
+    endpoint: string,
+    onLine: (customId: string, model: string | undefined) => void,
+  ): Promise<InputFile> {
     const offsets: number[] = [];
     const lengths: number[] = [];
     const errors: BatchError[] = [];
     const seen = new Set<string>();
+    const models = new Set<string | undefined>();
     let line = 0;
-    for await (const { offset, bytes } of readLines(path)) {
+    for await (const { offset, bytes, isTooLong } of readLines(path, MAX_LINE_BYTES)) {
       line++;
-      if (isBlank(bytes)) continue;
+      if (!isTooLong && isBlank(bytes)) continue;
       if (offsets.length >= MAX_LINES) {
         errors.push({ ...fault('too_many_lines', `expected at most ${MAX_LINES} requests, got more`), line: null });
         break;
       }
-      const checked = checkLine(bytes, endpoint);
-      if (typeof checked !== 'string') errors.push({ ...checked, line });
-      else if (seen.has(checked))
+      const checked = isTooLong ? TOO_LONG : checkLine(bytes, endpoint);
+      if ('code' in checked) errors.push({ ...checked, line });
+      else if (seen.has(checked.customId))
         errors.push({
           ...fault(
             'duplicate_custom_id',
-            `expected a custom_id that no other line has, got ${show(checked)}`,
+            `expected a custom_id that no other line has, got ${show(checked.customId)}`,
             'custom_id',
           ),
           line,
         });
       else {
-        seen.add(checked);
-        onLine(checked);
+        seen.add(checked.customId);
+        models.add(checked.model);
+        onLine(checked.customId, checked.model);
+      }
+      if (models.size > MAX_MODELS) {
+        errors.push({
+          ...fault('too_many_models', `expected at most ${MAX_MODELS} models in all lines, got more`, 'model'),
+          line,
+        });
+        break;
       }
       if (errors.length >= MAX_ERRORS) break;
       offsets.push(offset);
@@ -86,7 +108,12 @@ export class InputFile {
     return this.#offsets.length;
   }
 
-  async read(index: number): Promise<BatchLine> {
+  /** Returns the bytes of a line. */
+  lengthOf(index: number): number {
+    return this.#lengths[index];
+  }
+
+  async read(index: number): Promise<InputLine> {
     const bytes = Buffer.alloc(this.#lengths[index]);
     for (let done = 0; done < bytes.length;) {
       const { bytesRead } = await this.#file.read(bytes, done, bytes.length - done, this.#offsets[index] + done);
@@ -94,12 +121,15 @@ export class InputFile {
       done += bytesRead;
     }
     // Parsing the body and writing it again would lose digits of a seed.
-    const { start, end } = topLevelValues(bytes).get('body')!;
-    const { custom_id: customId, body } = JSON.parse(bytes.toString()) as { custom_id: string; body: object };
+    const found = topLevelValues(bytes);
+    const textAt = ({ start, end }: ValueRange, of: Buffer) => of.toString('utf8', start, end).trim();
+    const { start, end } = found.get('body')!;
+    const body = bytes.subarray(start, end);
+    const stream = topLevelValues(body).get('stream');
     return {
-      customId,
-      body: bytes.subarray(start, end),
-      isStream: 'stream' in body && body.stream === true,
+      customId: JSON.parse(textAt(found.get('custom_id')!, bytes)) as string,
+      body,
+      isStream: stream !== undefined && textAt(stream, body) === 'true',
     };
   }
 
@@ -112,8 +142,10 @@ function fault(code: string, message: string, param: string | null = null): Omit
   return { code, message: param === null ? message : `${param}: ${message}`, param };
 }
 
-/** Returns the `custom_id` of a line, or what is wrong with it. */
-function checkLine(bytes: Buffer, endpoint: string): string | Omit<BatchError, 'line'> {
+const TOO_LONG = fault('line_too_long', `expected a line of at most ${MAX_LINE_BYTES} bytes, got a longer one`);
+
+/** Returns what a line says, or what is wrong with it. */
+function checkLine(bytes: Buffer, endpoint: string): CheckedLine | Omit<BatchError, 'line'> {
   let value: unknown;
   try {
     value = JSON.parse(bytes.toString());
@@ -134,7 +166,8 @@ function checkLine(bytes: Buffer, endpoint: string): string | Omit<BatchError, '
     return fault('mismatched_endpoint', `expected ${endpoint}, the endpoint of the batch, got ${show(url)}`, 'url');
   if (typeof body !== 'object' || body === null || Array.isArray(body))
     return fault('invalid_body', `expected an object, got ${show(body)}`, 'body');
-  return customId;
+  const { model } = body as { model?: unknown };
+  return { customId, model: typeof model === 'string' && model.length <= MAX_MODEL_LENGTH ? model : undefined };
 }
 
 function isBlank(bytes: Buffer): boolean {

@@ -12,6 +12,12 @@ export const DEFAULT_BATCH_LIMITS: BatchLimits = { maxStorageBytes: 10 * 2 ** 30
 
 /** Requests of one batch, as at OpenAI. */
 export const MAX_LINES = 50_000;
+/** Bytes of one line of an input file. */
+export const MAX_LINE_BYTES = 8 * 2 ** 20;
+/** Models that the lines of one batch name. */
+export const MAX_MODELS = 100;
+/** Bytes of all lines in progress. Those of one owner have half. */
+export const MAX_BYTES_IN_PROGRESS = 256 * 2 ** 20;
 export const MAX_CUSTOM_ID_LENGTH = 512;
 /** Files of one server. */
 export const MAX_FILES = 10_000;

@@ -51,6 +51,8 @@ export interface BatchRecord {
   readonly createdAt: number;
   readonly expiresAt: number;
   status: BatchStatus;
+  /** The status at the end, set when no line runs any more. */
+  end?: BatchStatus;
   /** When each status was reached. */
   times: Partial<Record<BatchStatus, number>>;
   hasOutput: boolean;

@@ -33,7 +33,7 @@ export class ResultFile {
     try {
       let size = 0;
       let numLines = 0;
-      for await (const { offset, bytes, isComplete } of readLines(path)) {
+      for await (const { offset, bytes, isComplete } of readLines(path, Infinity)) {
         const customId = isComplete ? customIdOf(bytes) : undefined;
         if (customId === undefined) break;
         onLine(customId);

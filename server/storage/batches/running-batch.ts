@@ -1,5 +1,7 @@
+import { setMaxListeners } from 'node:events';
 import type { FileStore } from './file-store';
-import { type BatchLine, InputFile } from './input-file';
+import { InputFile, type InputLine } from './input-file';
+import { type LineGroup, LineGroups } from './line-groups';
 import type { BatchRecord } from './records';
 import { ResultFile } from './result-file';
 
@@ -12,6 +14,18 @@ export interface LineResult {
   requestId: string;
 }
 
+/** One request of a batch. */
+export interface BatchLine extends InputLine {
+  /** How often it ended with a failure that another attempt may not have. */
+  numFailures: number;
+}
+
+/** A line that was taken. */
+export interface TakenLine {
+  index: number;
+  group: LineGroup;
+}
+
 /** A batch whose lines run: its input, its results, and which lines are done. */
 export class RunningBatch {
   readonly record: BatchRecord;
@@ -21,7 +35,8 @@ export class RunningBatch {
   pausedUntil = 0;
   /** Set when the remaining lines will not run. */
   isStopped = false;
-  isFinishing = false;
+  /** Its results are being written, at its end or after an error. */
+  isWriting = false;
   readonly #files: FileStore;
   readonly #input: InputFile;
   readonly #output: ResultFile;
@@ -31,16 +46,18 @@ export class RunningBatch {
   #numDone: number;
   /** Of results that are being written. */
   #numPendingBytes = 0;
-  /** Lines before this one are taken, but for those that were put back. */
-  #next = 0;
-  readonly #putBack: number[] = [];
+  readonly #groups: LineGroups;
+  /** By line. */
+  readonly #failures = new Map<number, number>();
+  /** Results that could not be written. Their lines do not run again. */
+  readonly #unsaved: { customId: string; result: LineResult }[] = [];
   readonly #aborter = new AbortController();
 
   private constructor(
     record: BatchRecord,
     files: FileStore,
     { input, output, errors }: { input: InputFile; output: ResultFile; errors: ResultFile },
-    taken: Uint8Array,
+    { taken, groups }: { taken: Uint8Array; groups: LineGroups },
   ) {
     this.record = record;
     this.#files = files;
@@ -48,6 +65,9 @@ export class RunningBatch {
     this.#output = output;
     this.#errors = errors;
     this.#taken = taken;
+    this.#groups = groups;
+    // Each line in progress listens.
+    setMaxListeners(0, this.#aborter.signal);
     this.#numDone = taken.reduce((sum, value) => sum + value, 0);
     this.#count();
   }
@@ -56,6 +76,7 @@ export class RunningBatch {
   static async open(record: BatchRecord, files: FileStore): Promise<RunningBatch> {
     const done = new Set<string>();
     const isDone: number[] = [];
+    const groups = new LineGroups();
     const opened: { close(): Promise<void> }[] = [];
     const keep = <T extends { close(): Promise<void> }>(file: T): T => {
       opened.push(file);
@@ -66,11 +87,12 @@ export class RunningBatch {
       const output = keep(await ResultFile.open(files.contentPath(record.outputFileId), onResult));
       const errors = keep(await ResultFile.open(files.contentPath(record.errorFileId), onResult));
       const input = keep(
-        await InputFile.open(files.contentPath(record.inputFileId), record.endpoint, (customId) =>
-          isDone.push(done.has(customId) ? 1 : 0),
-        ),
+        await InputFile.open(files.contentPath(record.inputFileId), record.endpoint, (customId, model) => {
+          if (!done.has(customId)) groups.add(isDone.length, model);
+          isDone.push(done.has(customId) ? 1 : 0);
+        }),
       );
-      return new RunningBatch(record, files, { input, output, errors }, Uint8Array.from(isDone));
+      return new RunningBatch(record, files, { input, output, errors }, { taken: Uint8Array.from(isDone), groups });
     } catch (error) {
       for (const file of opened) await file.close();
       throw error;
@@ -86,43 +108,75 @@ export class RunningBatch {
     return this.#numDone === this.#input.numLines;
   }
 
-  /** Returns a line that is not done and not in progress, or undefined. The caller settles it or puts it back. */
-  take(): number | undefined {
-    if (this.isStopped) return undefined;
-    let index = this.#putBack.pop();
-    if (index === undefined) {
-      while (this.#next < this.#taken.length && this.#taken[this.#next] === 1) this.#next++;
-      if (this.#next === this.#taken.length) return undefined;
-      index = this.#next;
+  get hasUnsaved(): boolean {
+    return this.#unsaved.length > 0;
+  }
+
+  /** When the next pause ends, in milliseconds. Undefined without one. */
+  pauseEnd(nowMs: number): number | undefined {
+    const ends = [this, ...this.#groups.all].map(({ pausedUntil }) => pausedUntil).filter((time) => time > nowMs);
+    return ends.length === 0 ? undefined : Math.min(...ends);
+  }
+
+  /**
+   * Takes a line that is not done, not in progress and not paused, if there is one that `claim` claims. The caller
+   * settles it or puts it back. @throws ApiError `storage_full` if its result may find no space.
+   */
+  take<T>(
+    nowMs: number,
+    claim: (group: LineGroup, bytes: number) => T | undefined,
+  ): (TakenLine & { claimed: T }) | undefined {
+    if (this.isStopped || this.hasUnsaved || this.pausedUntil > nowMs) return undefined;
+    for (const group of this.#groups.all) {
+      const index = group.pausedUntil > nowMs ? undefined : group.peek();
+      if (index === undefined) continue;
+      this.#files.checkSpace(this.#expectedBytes(), this.record.ownerId);
+      const claimed = claim(group, this.#input.lengthOf(index));
+      if (claimed === undefined) continue;
+      this.#groups.take(group);
+      this.#taken[index] = 1;
+      this.numInProgress++;
+      return { index, group, claimed };
     }
-    this.#taken[index] = 1;
-    this.numInProgress++;
-    return index;
+    return undefined;
   }
 
-  read(index: number): Promise<BatchLine> {
-    return this.#input.read(index);
+  async read({ index }: TakenLine): Promise<BatchLine> {
+    return { ...(await this.#input.read(index)), numFailures: this.#failures.get(index) ?? 0 };
   }
 
-  putBack(index: number): void {
+  putBack({ index, group }: TakenLine): void {
     this.#taken[index] = 0;
-    this.#putBack.push(index);
+    group.putBack(index);
     this.numInProgress--;
   }
 
-  /** Writes the result of a line that was taken. @throws ApiError `storage_full`; the line is still taken then. */
-  async settle(line: Pick<BatchLine, 'customId'>, result: LineResult): Promise<void> {
-    const { length } = result.body;
-    this.#files.checkSpace(length, this.record.ownerId);
-    this.#numPendingBytes += length;
-    this.#count();
+  countFailure({ index }: TakenLine): void {
+    this.#failures.set(index, (this.#failures.get(index) ?? 0) + 1);
+  }
+
+  /**
+   * Writes the result of a line that was taken. @throws ApiError `storage_full`, or an error of the disk. The result is
+   * kept then, and no line is taken until `saveRest` has written it.
+   */
+  async settle({ index }: TakenLine, { customId }: Pick<BatchLine, 'customId'>, result: LineResult): Promise<void> {
+    this.#failures.delete(index);
     try {
-      await this.#write(line.customId, result);
+      await this.#writeCounted(customId, result);
+    } catch (error) {
+      this.#unsaved.push({ customId, result });
+      throw error;
     } finally {
-      this.#numPendingBytes -= length;
-      this.#count();
+      this.numInProgress--;
     }
-    this.numInProgress--;
+  }
+
+  /** Writes the results that could not be written before. @throws as `settle`. */
+  async saveRest(): Promise<void> {
+    for (let first = this.#unsaved.at(0); first !== undefined; first = this.#unsaved.at(0)) {
+      await this.#writeCounted(first.customId, first.result);
+      this.#unsaved.shift();
+    }
   }
 
   /** Writes the same error for all lines without a result. */
@@ -130,7 +184,7 @@ export class RunningBatch {
     const body = JSON.stringify({ code, message });
     for (let index = 0; index < this.#taken.length; index++) {
       if (this.#taken[index] === 1) continue;
-      const { customId } = await this.read(index);
+      const { customId } = await this.#input.read(index);
       await this.#write(customId, { status: null, body, requestId: `${this.record.id}-${index}` });
       this.#taken[index] = 1;
     }
@@ -165,6 +219,26 @@ export class RunningBatch {
     if (!this.#files.has(id))
       await this.#files.publish({ id, ownerId, filename, purpose: 'batch_output', bytes: file.size });
     return true;
+  }
+
+  /** The space that the results of the lines in progress and of one more need, if they are as long as the others. */
+  #expectedBytes(): number {
+    const numLines = this.#output.numLines + this.#errors.numLines;
+    const mean = numLines === 0 ? 1 : (this.#output.size + this.#errors.size) / numLines;
+    return Math.ceil(mean * (this.numInProgress + 1));
+  }
+
+  async #writeCounted(customId: string, result: LineResult): Promise<void> {
+    const { length } = result.body;
+    this.#files.checkSpace(length, this.record.ownerId);
+    this.#numPendingBytes += length;
+    this.#count();
+    try {
+      await this.#write(customId, result);
+    } finally {
+      this.#numPendingBytes -= length;
+      this.#count();
+    }
   }
 
   async #write(customId: string, { status, body, requestId }: LineResult): Promise<void> {

@@ -141,6 +141,25 @@ test.each<[string, string[], object[]]>([
     [{ code: 'too_many_lines', line: null }],
   ],
   [
+    'lines that are too long',
+    [
+      JSON.stringify(chatLine('a', 'x'.repeat((8 << 20) + 1))),
+      '{',
+      ' '.repeat((8 << 20) + 1),
+      JSON.stringify(chatLine('b', 'x'.repeat(7 << 20))),
+    ],
+    [
+      { code: 'line_too_long', line: 1, message: expect.stringContaining('8388608 bytes') },
+      { code: 'invalid_json_line', line: 2 },
+      { code: 'line_too_long', line: 3 },
+    ],
+  ],
+  [
+    'too many models',
+    Array.from({ length: 101 }, (_, i) => JSON.stringify(chatLine(`${i}`, 'Hi', { model: `m${i}` }))),
+    [{ code: 'too_many_models', line: 101, param: 'model' }],
+  ],
+  [
     'too many errors',
     Array.from({ length: 200 }, () => '{'),
     Array.from({ length: 100 }, () => ({ code: 'invalid_json_line' })),

@@ -178,6 +178,18 @@ test('a batch waits for a deployment that is stopped, and others run meanwhile',
   expect((await until(client, waiting, 'cancelled')).request_counts!.completed).toBe(0);
 });
 
+test('lines of a deployment that is stopped do not hold up those of others in their batch', async () => {
+  const kept = await start();
+  kept.targets.set(builtinTarget('alice', 'chat', { tenants, replica }, { replicas: [], state: 'paused' }));
+  const client = kept.client('alice');
+  const lines = Array.from({ length: 40 }, (_, i) => line(`${i}`, 'Hi', i < 20 ? 'chat' : 'open'));
+  const started = await startBatch(client, lines);
+  while ((await client.batches.retrieve(started.id)).request_counts!.completed < 20);
+  await client.batches.cancel(started.id);
+  const batch = await until(client, started, 'cancelled');
+  expect(batch.request_counts).toEqual({ total: 40, completed: 20, failed: 0 });
+});
+
 test('after the end of the service, lines without a result run again', async () => {
   const first = await start();
   const held = gate();

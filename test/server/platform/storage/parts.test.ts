@@ -18,7 +18,12 @@ const RECORD = {
   address: '192.0.2.1',
   endpoint: '/v1/chat/completions',
 } as BatchRecord;
-const line = (customId = 'a', body = '{"model":"chat"}') => ({ customId, body: Buffer.from(body), isStream: false });
+const line = (customId = 'a', body = '{"model":"chat"}') => ({
+  customId,
+  body: Buffer.from(body),
+  isStream: false,
+  numFailures: 0,
+});
 
 describe('the outcome of a line', () => {
   type Answer = (reply: HttpReply, request: StreamedRequest) => void;
@@ -65,9 +70,11 @@ describe('the outcome of a line', () => {
     'is an error after %s three times',
     async (code) => {
       const lines = linesOf(failing(code));
-      const kinds = [];
-      for (let i = 0; i < 6; i++) kinds.push((await run(lines)).kind);
-      expect(kinds).toEqual(['retry', 'retry', 'done', 'retry', 'retry', 'done']);
+      const outcomes = [];
+      for (let numFailures = 0; numFailures < 3; numFailures++)
+        outcomes.push(await run(lines, { ...line(), numFailures }));
+      const retry = { kind: 'retry', afterMs: 5_000, isFailure: true };
+      expect(outcomes).toEqual([retry, retry, expect.objectContaining({ kind: 'done' })]);
     },
   );
 
@@ -79,8 +86,8 @@ describe('the outcome of a line', () => {
     ['no response', () => {}],
   ])('is an error after %s, three times', async (_name, answer) => {
     const lines = linesOf(answer);
-    expect([await run(lines), await run(lines)].map(({ kind }) => kind)).toEqual(['retry', 'retry']);
-    const outcome = await run(lines);
+    expect((await run(lines)).kind).toBe('retry');
+    const outcome = await run(lines, { ...line(), numFailures: 2 });
     expect(outcome).toMatchObject({ kind: 'done', result: { status: 502 } });
     expect(JSON.stringify(outcome)).toContain('complete JSON object');
   });
@@ -108,45 +115,41 @@ describe('the outcome of a line', () => {
     expect(sent).toEqual([]);
   });
 
-  test('the places of a batch are those of its deployments, and one at least', () => {
+  test('a line gets a place of its deployment, and one owner does not get all places', () => {
     const targets = new Targets();
     const lines = new GatewayLines({ gateway: {} as never, targets, access: {} as never, linesPerReplica: 2 });
-    expect(lines.numPlacesOf(RECORD)).toBe(1);
     const replica = { id: 'r', secret: '', isBuiltin: true, address: { type: 'unix', path: '/x' } } as const;
     targets.set(target('one', [replica, replica]));
-    targets.set(target('two', [replica]));
+    targets.set(target('idle', []));
     targets.set(target('foreign', [replica], { ownerId: 'own_2' }));
-    expect(lines.numPlacesOf(RECORD)).toBe(6);
-    expect(lines.numPlacesOf({ ...RECORD, deploymentId: 'dep_two' })).toBe(2);
-    expect(lines.numPlacesOf({ ...RECORD, deploymentId: 'dep_gone' })).toBe(1);
+    const numFree = (record: BatchRecord, model?: string) => {
+      let count = 0;
+      while (count < 10 && lines.enter(record, model) !== undefined) count++;
+      return count;
+    };
+    expect(numFree(RECORD, 'one')).toBe(4);
+    // One line wakes a deployment.
+    expect(numFree(RECORD, 'idle')).toBe(1);
+    // They get an error.
+    expect([numFree(RECORD, 'foreign'), numFree(RECORD)]).toEqual([10, 10]);
+    expect(numFree({ ...RECORD, deploymentId: 'dep_foreign' }, 'x')).toBe(2);
+    expect(numFree({ ...RECORD, deploymentId: 'dep_gone' }, 'x')).toBe(10);
+    expect(lines.numPlacesOfOwner()).toBeLessThan(lines.numPlaces());
   });
 });
 
-test('lines enter a deployment while it has places, and one in any case', async () => {
+test('lines enter a deployment while it has places, and one in any case', () => {
   let capacity = 0;
   const places = new LinePlaces(() => capacity);
-  const { signal } = new AbortController();
-  const entered: string[] = [];
-  const enter = (name: string, until = signal) =>
-    places.enter('dep', until).then((leave) => {
-      entered.push(name);
-      return leave;
-    });
-  const leaveA = await enter('a');
-  const b = enter('b');
-  const c = enter('c');
-  const aborter = new AbortController();
-  const d = enter('d', aborter.signal);
-  await places.enter('other', signal);
-  expect(entered).toEqual(['a']);
-  aborter.abort();
-  (await d)();
-  expect(entered).toEqual(['a', 'd']);
+  const leave = places.enter('dep')!;
+  expect(places.enter('dep')).toBeUndefined();
+  expect(places.enter('other')).toBeDefined();
   capacity = 2;
-  leaveA();
-  leaveA();
-  for (const leave of await Promise.all([b, c])) leave();
-  expect(entered).toEqual(['a', 'd', 'b', 'c']);
+  expect(places.enter('dep')).toBeDefined();
+  expect(places.enter('dep')).toBeUndefined();
+  leave();
+  expect(places.enter('dep')).toBeDefined();
+  expect(places.enter('dep')).toBeUndefined();
 });
 
 test('slow uploads leave space for the JSON of others, and one owner takes a part of it only', async () => {
