@@ -141,7 +141,7 @@ test('no line runs without space for its result', async () => {
   });
   const ballast = await files.create('', 'ballast', Buffer.alloc(9_000));
   const record = await add([{ id: 'a' }, { id: 'b', body: 'x'.repeat(810) }]);
-  files.setUnpublished('rest', 10_000 - 9_000 - files.list('')[0].bytes);
+  files.setUnpublished('rest', 10_000 - 9_000 - files.list('')[0].bytes, '');
   await until(() => log.warn.mock.calls.length > 0);
   for (let i = 0; i < 100; i++) await nextTurn();
   expect([numRun, record.status]).toEqual([0, 'in_progress']);
@@ -170,7 +170,7 @@ test('a result that finds no space is kept, and its line does not run again', as
   expect(ran).toHaveLength(numRun);
   await files.delete(ballast);
   // The rest needs more space than there is.
-  files.setUnpublished('more', -100_000);
+  files.setUnpublished('more', -100_000, '');
   await until(() => first.status === 'completed' && second.status === 'completed');
   expect(ran.sort()).toEqual([...lines(20, 'm'), ...lines(2, 'n')].map(({ id }) => id).sort());
   expect([first.counts.completed, second.counts.completed]).toEqual([20, 2]);
@@ -183,7 +183,7 @@ test('a batch that is cancelled keeps the results that found no space', async ()
     numPlaces: () => 1,
     execute: () => {
       numRun++;
-      files.setUnpublished('full', 10_000);
+      files.setUnpublished('full', 10_000, '');
       return Promise.resolve(DONE);
     },
   });
@@ -192,7 +192,7 @@ test('a batch that is cancelled keeps the results that found no space', async ()
   await runner.cancel(record);
   for (let i = 0; i < 50; i++) await nextTurn();
   expect(record.status).toBe('cancelling');
-  files.setUnpublished('full', 0);
+  files.setUnpublished('full', 0, '');
   await until(() => record.status === 'cancelled');
   expect([numRun, record.counts.completed, files.has(record.outputFileId)]).toEqual([1, 1, true]);
 });
