@@ -208,7 +208,7 @@ export class BatchRunner {
     this.#report(error, batch.record);
   }
 
-  /** On a full disk, the results of other batches would not fit either. An owner without space says nothing of others. */
+  /** On a full disk, the results of other batches would not fit either. That an owner has no space does not matter. */
   #pauseAfterWrite(error: unknown, batch: RunningBatch): void {
     this.#pauseAfter(error, batch);
     // A limit has no cause.

@@ -53,7 +53,7 @@ test('results count as files of their owner, and a batch counts as two', async (
   const service = (await openStores(dataDir, { ownerShare: 0.25 }))!;
   service.serve({ execute: () => Promise.resolve({ kind: 'halt' }), numPlaces: () => 0, endpoints: () => [] });
   const order = (ownerId: string, file: string): BatchOrder => ({
-    identity: { ownerId, cacheSalt: '', done: () => {} },
+    identity: { ownerId, keyId: '', cacheSalt: '', done: () => {} },
     inputFileId: file,
     endpoint: '/v1/chat/completions',
     completionWindow: '24h',

@@ -246,7 +246,7 @@ describe('a kept response', () => {
     ready[0]();
     await drained;
     expect(stream.write(': ping\n\n')).toBe(false);
-    slow.write = () => true;
+    Object.assign(slow, { write: () => true });
     expect(stream.write(': ping\n\n')).toBe(true);
     stream.end();
     await kept.settled();

@@ -38,7 +38,7 @@ async function start(options: Partial<BatchRunnerOptions> & { maxBytes?: number;
   const files = await FileStore.open(join(folder, 'files'), {
     maxBytes: options.maxBytes ?? 1 << 30,
     ownerShare: 1,
-    isExpected: () => true,
+    writerOf: () => '',
     log: log as never,
   });
   const batches = await BatchStore.open(join(folder, 'batches'), log as never);
