@@ -178,7 +178,8 @@ export class BatchRunner {
     if (outcome.kind === 'done') {
       await batch.settle(taken, line, outcome.result).then(
         () => {
-          this.#isStorageFull = false;
+          // A short result may find space where others wait for it.
+          this.#isStorageFull &&= this.#running.some(({ hasUnsaved }) => hasUnsaved);
         },
         (error: unknown) => this.#pauseAfterWrite(error, batch),
       );
