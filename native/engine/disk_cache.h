@@ -25,6 +25,7 @@ struct DiskCacheOptions {
   // Copy a block of a KV group out of or into the device's memory, between steps.
   std::function<void(int group, int32_t block_id, std::span<std::byte> to)> read_block;
   std::function<void(int group, int32_t block_id, std::span<const std::byte> from)> write_block;
+  bool always_loads = false;  // also what takes longer than its computation, for tests
 };
 
 struct DiskCacheStats {

@@ -446,6 +446,7 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   if (disk_root_) {
     options.disk_cache = make_disk_cache_options(*runner_, request_.disk_cache.max_bytes);
     options.disk_cache->store.root = disk_root_;
+    options.disk_cache->always_loads = request_.disk_cache.always_loads;
     options.disk_cache->store.identity =
         disk_cache_identity(request_, backend_info_, limits_, memory_.max_model_len, file_digests_);
     options.disk_cache->store.block_size = limits_.block_size;

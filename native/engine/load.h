@@ -22,9 +22,10 @@ enum class Quantization : uint8_t { kNone, kInt8, kInt4 };
 
 // The prefix cache on disk.
 struct DiskCacheRequest {
-  std::string path;          // empty = none
-  int64_t max_bytes = 0;     // of the folder
-  std::string model_digest;  // depends on the spec and the tensors, but not on where the files are
+  std::string path;           // empty = none
+  int64_t max_bytes = 0;      // of the folder
+  std::string model_digest;   // depends on the spec and the tensors, but not on where the files are
+  bool always_loads = false;  // also what takes longer than its computation, for tests
 };
 
 struct LoadRequest {

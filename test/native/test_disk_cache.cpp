@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 LoadRequest on_disk(LoadRequest request, const TemporaryFolder& folder) {
-  request.disk_cache = {folder.path(), int64_t{1} << 30, "tiny"};
+  request.disk_cache = {folder.path(), int64_t{1} << 30, "tiny", true};
   return request;
 }
 
