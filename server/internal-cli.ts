@@ -30,6 +30,7 @@ export {
   parsePort,
   parseSeconds,
 } from './cli/flag-values';
+export { SHARED_FLAGS } from './cli/shared-flags';
 export { deleteProfile, type Profile, profileFile, readProfile, writeProfile } from './cli/profile';
 export type { Flag } from './cli/serve-flags';
 export { renderTable } from './cli/text-table';

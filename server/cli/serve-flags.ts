@@ -16,6 +16,7 @@ import {
   readTextFile,
 } from './flag-values';
 import { readGenerationConfig, toSamplingDefaults } from './generation-config';
+import { SHARED_FLAGS } from './shared-flags';
 import { parseSpeculation } from './speculative-config';
 import { LOG_LEVELS } from '../base/log-levels';
 import type { ServeOptions } from '../inference/serve-options';
@@ -704,28 +705,16 @@ const ACCESS: readonly Definition[] = [
     },
   },
   {
-    name: 'max-batches',
-    value: '<n>',
+    ...SHARED_FLAGS.maxBatches,
     help: 'batches that have not ended; one more is refused (default: 100)',
-    apply: (o, value, source) => {
-      o.batches.maxOpenBatches = parseCount(value, source);
-    },
   },
   {
-    name: 'max-batch-storage',
-    value: '<bytes>',
+    ...SHARED_FLAGS.maxBatchStorage,
     help: 'size of all files of /v1/files together, those of results included, for example 2G (default: 10G)',
-    apply: (o, value, source) => {
-      o.batches.maxStorageBytes = parseBytes(value, source);
-    },
   },
   {
-    name: 'batch-concurrency',
-    value: '<n>',
+    ...SHARED_FLAGS.batchConcurrency,
     help: 'lines of batches that run at the same time, at most: they leave the slots of other requests free (default: 16 on the CPU, --max-num-seqs on CUDA)',
-    apply: (o, value, source) => {
-      o.batches.concurrency = parseCount(value, source);
-    },
   },
   {
     name: 'on-revoke',
@@ -790,20 +779,12 @@ const LIMITS: readonly Definition[] = [
     },
   },
   {
-    name: 'max-stored-response-bytes',
-    value: '<bytes>',
+    ...SHARED_FLAGS.maxStoredResponseBytes,
     help: 'maximum size of all stored responses of /v1/responses together, in DATA_DIR/responses or, without a data directory, in memory; above it the owner with the most bytes loses the least recently used; 0 stores none (default: 256M)',
-    apply: (o, value, source) => {
-      o.storedResponses.maxBytes = parseCount(value, source, 0);
-    },
   },
   {
-    name: 'stored-response-days',
-    value: '<days>',
+    ...SHARED_FLAGS.storedResponseDays,
     help: 'days that a response stays stored after its last use (default: 30)',
-    apply: (o, value, source) => {
-      o.storedResponses.ttlMs = parseInteger(value, source, 1) * 86_400_000;
-    },
   },
   {
     name: 'request-body-timeout-s',
@@ -861,12 +842,8 @@ const LOGGING: readonly Definition[] = [
     },
   },
   {
-    name: 'otlp-traces-endpoint',
-    value: '<url>',
+    ...SHARED_FLAGS.otlpTracesEndpoint,
     help: 'collector that receives a span of each inference request by OTLP over HTTP, for example http://127.0.0.1:4318 (default: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT, else none)',
-    apply: (o, value) => {
-      o.traces.endpoint = value;
-    },
   },
 ];
 

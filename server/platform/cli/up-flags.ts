@@ -8,10 +8,9 @@ import {
   parseBoolean,
   parseBytes,
   parseChoice,
-  parseCount,
-  parseInteger,
   parsePort,
   parseSeconds,
+  SHARED_FLAGS,
   UsageError,
 } from 'capstan/internal/cli';
 import { defaultUpOptions, type UpOptions } from '../up/options';
@@ -171,12 +170,8 @@ const LISTENING: readonly Definition[] = [
     },
   },
   {
-    name: 'otlp-traces-endpoint',
-    value: '<url>',
+    ...SHARED_FLAGS.otlpTracesEndpoint,
     help: 'collector that receives a span of each inference request by OTLP over HTTP, for example http://127.0.0.1:4318 (default: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT, else none)',
-    apply: (o, value) => {
-      o.traces.endpoint = value;
-    },
   },
   {
     name: 'http-transport',
@@ -266,44 +261,24 @@ const DEPLOYMENTS: readonly Definition[] = [
 
 const STORAGE: readonly Definition[] = [
   {
-    name: 'max-stored-response-bytes',
-    value: '<bytes>',
+    ...SHARED_FLAGS.maxStoredResponseBytes,
     help: 'maximum size of all stored responses of /v1/responses together, in DATA_DIR/responses; above it the owner with the most bytes loses the least recently used; 0 stores none (default: 256M)',
-    apply: (o, value, source) => {
-      o.storedResponses.maxBytes = parseCount(value, source, 0);
-    },
   },
   {
-    name: 'stored-response-days',
-    value: '<days>',
+    ...SHARED_FLAGS.storedResponseDays,
     help: 'days that a response stays stored after its last use (default: 30)',
-    apply: (o, value, source) => {
-      o.storedResponses.ttlMs = parseInteger(value, source, 1) * 86_400_000;
-    },
   },
   {
-    name: 'max-batches',
-    value: '<n>',
+    ...SHARED_FLAGS.maxBatches,
     help: 'batches that have not ended; one more is refused. One owner can have a quarter of them (default: 100)',
-    apply: (o, value, source) => {
-      o.batches.maxOpenBatches = parseCount(value, source);
-    },
   },
   {
-    name: 'max-batch-storage',
-    value: '<bytes>',
+    ...SHARED_FLAGS.maxBatchStorage,
     help: 'size of all files of /v1/files together, those of results included, for example 2G. The files of one owner, results included, can take a quarter (default: 10G)',
-    apply: (o, value, source) => {
-      o.batches.maxStorageBytes = parseBytes(value, source);
-    },
   },
   {
-    name: 'batch-concurrency',
-    value: '<n>',
+    ...SHARED_FLAGS.batchConcurrency,
     help: 'lines of batches that run at the same time in each replica, at most (default: 16)',
-    apply: (o, value, source) => {
-      o.batches.concurrency = parseCount(value, source);
-    },
   },
 ];
 
