@@ -2,7 +2,6 @@ import type { TracingOptions } from '../base/traces/open-tracing';
 import type { BatchLimits } from '../storage/batches/limits';
 import type { StoreLimits } from '../storage/responses/store';
 import { parseBytes, parseCount, parseInteger } from './flag-values';
-import type { Flag } from './serve-flags';
 
 interface SharedOptions {
   batches: BatchLimits;
@@ -11,7 +10,11 @@ interface SharedOptions {
 }
 
 /** The value of a flag and its effect. The commands add the help. */
-type FlagEffect = Pick<Flag<SharedOptions>, 'value' | 'apply'> & { name: string };
+interface FlagEffect {
+  name: string;
+  value: string;
+  apply: (options: SharedOptions, value: string, source: string) => void;
+}
 
 /** Flags that `capstan serve` and `capstan up` both have. */
 export const SHARED_FLAGS = {
