@@ -8,6 +8,7 @@ import { addCompletionCommand } from './commands/completion';
 import { addDoctorCommand } from './commands/doctor';
 import { addHealthCommand } from './commands/health';
 import { addModelCommands } from './commands/models';
+import { addQuantizeCommand } from './commands/quantize';
 import { addRunCommand } from './commands/run';
 import { addServeCommand, normalize } from './commands/serve';
 import { addMissingServiceCommands, loadService, requireService } from './service-package';
@@ -31,6 +32,7 @@ export async function buildProgram(args: readonly string[], onExit: (code: numbe
     addKeysCommand(program, undefined, service?.openRemoteKeys ?? (() => requireService('capstan keys --url')));
   }
   addModelCommands(program, onExit);
+  addQuantizeCommand(program, onExit);
   addBenchCommand(program, onExit);
   addChatCommand(program, onExit);
   addRunCommand(program, onExit);
