@@ -122,6 +122,10 @@ export function addKeysCommand(program: Command, io: CommandIo = PROCESS_IO, ope
           { actor: commandActor() },
         );
         printSecret(io, flags, created, 'created');
+        if (await isNameShared(store, created.key))
+          io.err(
+            `note: another key is called ${JSON.stringify(created.key.name)} too, so commands need the ID of the key\n`,
+          );
       },
       true,
     ),
@@ -306,6 +310,11 @@ function printSecret(io: CommandIo, flags: Flags, { key, secret }: NewKey, verb:
   if (flags.json) return io.out(`${JSON.stringify(keyJson(key, secret))}\n`);
   io.err(`${verb} ${describeKey(key)}\nStore the secret now. It is not shown again.\n`);
   io.out(`${secret}\n`);
+}
+
+async function isNameShared(store: KeysStore, { id, name }: ApiKey): Promise<boolean> {
+  const { data } = await store.pageKeys({ search: name }, { limit: 100 });
+  return data.some((key) => key.name === name && key.id !== id);
 }
 
 function printKey(io: CommandIo, flags: Flags, key: ApiKey, verb: string): void {

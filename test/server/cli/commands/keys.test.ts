@@ -375,7 +375,7 @@ test('a wrong value is a usage error with the expected value', async () => {
     ]);
   expect(await keys('disable', 'unknown')).toMatchObject({
     code: 1,
-    err: 'error: no key has this ID or name\n',
+    err: 'error: no key has this ID or name: see capstan keys list\n',
   });
   expect((await keys('crate')).code).toBe(1);
   expect((await keys('list', '--bogus')).err).toContain('unknown option');
