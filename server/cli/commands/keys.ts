@@ -400,7 +400,12 @@ async function openForCreate(
     if (!exists) io.err(`created the key database ${describeLocation(location)}\n`);
     return opened.createKey(spec, options);
   };
-  return { createKey, close: async () => opened?.close() } satisfies Partial<KeysStore> as unknown as KeysStore;
+  const pageKeys: KeysStore['pageKeys'] = (filter, paging) => opened!.pageKeys(filter, paging);
+  return {
+    createKey,
+    pageKeys,
+    close: async () => opened?.close(),
+  } satisfies Partial<KeysStore> as unknown as KeysStore;
 }
 
 /** A new database has no deployments, so an ID cannot name one. */

@@ -381,6 +381,13 @@ test('a wrong value is a usage error with the expected value', async () => {
   expect((await keys('list', '--bogus')).err).toContain('unknown option');
 });
 
+test('a second key of one name says that commands need an ID', async () => {
+  const first = await keys('create', '--name', 'twin');
+  expect(first.err).not.toContain('note:');
+  const { code, err } = await keys('create', '--name', 'twin');
+  expect([code, err]).toEqual([0, expect.stringContaining('note: another key is called "twin" too')]);
+});
+
 test.each([
   ['0', 0],
   ['90s', 90_000],

@@ -106,7 +106,7 @@ describe('deployments', () => {
     [['deploy', 'x', '--env', 'A'], "--env: expected NAME=VALUE, got 'A'"],
     [
       ['deploy', 'x', '--secret-env', 'NOT_SET=value'],
-      "--secret-env: expected the name of a variable in this command's environment, got 'NOT_SET'",
+      "--secret-env: expected the name of a variable in this command's environment, got 'NOT_SET', which is not set",
     ],
     [
       ['deploy', 'x', '--replicas', '2', '--min-replicas', '1'],
