@@ -150,9 +150,12 @@ async function readFolder(
     readJsonFile(dir, 'generation_config.json'),
   ]);
   if (configJson === undefined)
-    throw new CapstanError('invalid_model', 'config.json: expected the file in the model directory, got none', {
-      param: 'config.json',
-    });
+    throw new CapstanError(
+      'invalid_model',
+      `config.json: expected the file in ${dir}, got none. A model directory holds config.json, tokenizer.json and ` +
+        '*.safetensors, or a GGUF file',
+      { param: 'config.json' },
+    );
   const config = readModelConfig(configJson, generationJson, {
     task,
     files: await readSentenceTransformers(dir),

@@ -305,7 +305,7 @@ export function secretOf(name: string, env: NodeJS.ProcessEnv, flag = '--secret-
   // NOTE: secrets are not accepted on the command line, because every process of the machine can read it.
   if (value === undefined)
     throw new UsageError(
-      `${flag}: expected the name of a variable in this command's environment, got '${name.split('=')[0]}'`,
+      `${flag}: expected the name of a variable in this command's environment, got '${name.split('=')[0]}', which is not set`,
     );
   return value;
 }
