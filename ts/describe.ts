@@ -5,11 +5,11 @@ import { CapstanError } from './errors';
 import type { EngineInfo } from './engine-info';
 import { kvBytes, type Shape, weightsOf } from './hub/fit';
 import { loadAddon } from './addon';
-import { locate, samplingDefaultsOf } from './load';
+import { locate, locateDraft, samplingDefaultsOf } from './load';
 import { type ModelWeights, readWeights } from './model/model';
-import { type EngineOptions, resolveEngineOptions, resolveLibraryOptions } from './options';
+import { type EngineOptions, type LibraryOptions, resolveEngineOptions, resolveLibraryOptions } from './options';
 import { taskInfo } from './pooler';
-import { usesMtpHead } from './speculation';
+import { draftChoice, usesMtpHead } from './speculation';
 
 /** What `Engine.load` would load. */
 export interface ModelDescription extends Pick<
@@ -23,7 +23,7 @@ export interface ModelDescription extends Pick<
   | 'maxModelLen'
   | 'samplingDefaults'
 > {
-  /** Memory of the weights with these options, on the CPU. An estimate. */
+  /** Memory of the weights with these options, on the CPU, and of those of the draft model. An estimate. */
   weightBytes: number;
   /** Memory of the KV cache for one sequence of `maxModelLen` tokens. An estimate. */
   sequenceBytes: number;
@@ -52,7 +52,7 @@ export async function describeModel(model: string, options: EngineOptions = {}):
       ...taskInfo(config),
       maxModelLen,
       samplingDefaults: samplingDefaultsOf(config, library),
-      ...(await memoryOf(weights, options, maxModelLen)),
+      ...(await memoryWithDraft(weights, options, library, maxModelLen)),
       isCausal: config.spec.isCausal,
       availableBytes: loadAddon().availableMemoryBytes(),
     };
@@ -61,11 +61,31 @@ export async function describeModel(model: string, options: EngineOptions = {}):
   }
 }
 
+type Memory = Pick<ModelDescription, 'weightBytes' | 'sequenceBytes'>;
+
+/** The memory of a model and of its draft model. */
+async function memoryWithDraft(
+  weights: ModelWeights,
+  options: EngineOptions,
+  library: LibraryOptions,
+  maxModelLen: number,
+): Promise<Memory> {
+  const memory = await memoryOf(weights, options, maxModelLen);
+  const draft = draftChoice(options);
+  if (draft === undefined) return memory;
+  const { path } = await locateDraft(draft, options, library);
+  const own = await memoryOf(await readWeights(path), { ...options, quantization: draft.quantization }, maxModelLen);
+  return {
+    weightBytes: memory.weightBytes + own.weightBytes,
+    sequenceBytes: memory.sequenceBytes + own.sequenceBytes,
+  };
+}
+
 async function memoryOf(
   { config, checkpoint }: ModelWeights,
   options: EngineOptions,
   maxModelLen: number,
-): Promise<Pick<ModelDescription, 'weightBytes' | 'sequenceBytes'>> {
+): Promise<Memory> {
   const { spec, quantization } = config;
   const shape: Shape = { spec, stored: checkpoint.dtype, numWeights: checkpoint.numParameters, quantization };
   const sizes = await Promise.all(checkpoint.files.map(async (file) => (await stat(file)).size));

@@ -1,6 +1,15 @@
 import { createHash } from 'node:crypto';
-import type { NativeAddon, NativeDType, NativeEngine, NativeEvent, NativeLoad, NativeVocab } from './addon-types';
+import type {
+  NativeAddon,
+  NativeDraftModel,
+  NativeDType,
+  NativeEngine,
+  NativeEvent,
+  NativeLoad,
+  NativeVocab,
+} from './addon-types';
 import { Adapters } from './adapters';
+import { type DraftModel, readDraftModel } from './draft-model';
 import { CapstanError } from './errors';
 import { readEvents } from './event-batch';
 import { type LocatedModel, locateModel } from './hub/locate';
@@ -15,7 +24,7 @@ import {
   resolveLibraryOptions,
 } from './options';
 import type { SamplingDefaults } from './sampling';
-import { usesMtpHead } from './speculation';
+import { type DraftChoice, draftChoice, usesMtpHead } from './speculation';
 import type { Vocabulary } from './text/vocabulary';
 
 export interface LoadedModel {
@@ -50,7 +59,8 @@ export async function loadNative(
   const model = await readModel(path, { ...library, name, mtp: usesMtpHead(options) });
   try {
     const eosTokenIds = await findEosTokenIds(model);
-    const load = nativeLoad(model, eosTokenIds, resolved);
+    const draft = await loadDraft(model, options, library);
+    const load = nativeLoad(model, draft, eosTokenIds, resolved);
     const engine = await runLoad(native, load, options.signal, options.onProgress, onEvents);
     const adapters = new Adapters(engine, native, model.config, resolved.enableLora);
     await loadAdapters(engine, adapters, library.loraModules, options.signal);
@@ -76,6 +86,28 @@ export async function locate(
     onDownload,
     onProgress: (done) => onProgress?.({ stage: 'download', ...done }),
   });
+}
+
+async function loadDraft(
+  target: Model,
+  options: EngineOptions,
+  library: LibraryOptions,
+): Promise<DraftModel | undefined> {
+  const draft = draftChoice(options);
+  if (draft === undefined) return undefined;
+  const { path } = await locateDraft(draft, options, library);
+  throwIfAborted(options.signal);
+  return readDraftModel(path, draft, target);
+}
+
+/** Finds or downloads the draft model. */
+export function locateDraft(
+  { model, quantization }: DraftChoice,
+  options: EngineOptions,
+  library: LibraryOptions,
+): Promise<LocatedModel> {
+  const { speculative: _, ...rest } = options;
+  return locate(model, { ...rest, quantization }, library);
 }
 
 /** Returns the ids that the model's files name, corrected by the special tokens of its format. */
@@ -173,6 +205,7 @@ function throwIfAborted(signal: AbortSignal | undefined): void {
 
 function nativeLoad(
   { config, checkpoint, text }: Model,
+  draft: DraftModel | undefined,
   eosTokenIds: readonly number[],
   options: ResolvedEngineOptions,
 ): NativeLoad {
@@ -189,7 +222,12 @@ function nativeLoad(
       modelDigest: options.prefixCacheDir === null ? '' : digestOf({ spec, tensors: checkpoint.tensors }),
       eosTokenIds: Int32Array.from(eosTokenIds),
     },
+    draft: draft === undefined ? null : nativeDraft(draft, options),
   };
+}
+
+function nativeDraft({ dtype, ...rest }: DraftModel, options: ResolvedEngineOptions): NativeDraftModel {
+  return { ...rest, weightDtype: resolveDtype(options.dtype, dtype, options.device) };
 }
 
 /** Depends on all values, and not on where the files are. */
