@@ -7,14 +7,18 @@ import type { Vocabulary } from './text/vocabulary';
 /** A draft model without the type of its weights, which depends on the device. */
 export type DraftModel = Omit<NativeDraftModel, 'weightDtype'> & Pick<Model['checkpoint'], 'dtype'>;
 
+/** A draft model that is asked for, and whose files are on this machine. */
+export interface LocatedDraft extends DraftChoice {
+  /** A folder, a GGUF file or `demo`. */
+  path: string;
+}
+
 /**
  * Reads a draft model.
- * @param path A folder, a GGUF file or `demo`.
  * @throws CapstanError as `readModel`, or `invalid_argument` for a model that cannot draft for `target`.
  */
 export async function readDraftModel(
-  path: string,
-  { quantization }: DraftChoice,
+  { path, quantization }: LocatedDraft,
   target: Pick<Model, 'config' | 'text'>,
 ): Promise<DraftModel> {
   const { config, checkpoint, text } = await readModel(path);

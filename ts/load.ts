@@ -9,12 +9,13 @@ import type {
   NativeVocab,
 } from './addon-types';
 import { Adapters } from './adapters';
-import { type DraftModel, readDraftModel } from './draft-model';
+import { type DraftModel, type LocatedDraft, readDraftModel } from './draft-model';
 import { CapstanError } from './errors';
 import { readEvents } from './event-batch';
 import { type LocatedModel, locateModel } from './hub/locate';
 import type { ModelConfig } from './model/config';
-import { DEMO_MODEL, type Model, readModel } from './model/model';
+import { DEMO_MODEL, type Model, readModel, readWeights } from './model/model';
+import { memoryOf, type ModelMemory } from './model-memory';
 import {
   type EngineOptions,
   type LibraryOptions,
@@ -24,7 +25,7 @@ import {
   resolveLibraryOptions,
 } from './options';
 import type { SamplingDefaults } from './sampling';
-import { type DraftChoice, draftChoice, usesMtpHead } from './speculation';
+import { draftChoice, usesMtpHead } from './speculation';
 import type { Vocabulary } from './text/vocabulary';
 
 export interface LoadedModel {
@@ -54,12 +55,13 @@ export async function loadNative(
   const library = resolveLibraryOptions(options);
   throwIfAborted(options.signal);
   const native = addon();
-  const { path, name } = await locate(modelName, options, library);
+  const located = await locateDraft(options, library);
+  const { path, name } = await locate(modelName, options, library, located);
   throwIfAborted(options.signal);
   const model = await readModel(path, { ...library, name, mtp: usesMtpHead(options) });
   try {
     const eosTokenIds = await findEosTokenIds(model);
-    const draft = await loadDraft(model, options, library);
+    const draft = located === undefined ? undefined : await readDraftModel(located, model);
     const load = nativeLoad(model, draft, eosTokenIds, resolved);
     const engine = await runLoad(native, load, options.signal, options.onProgress, onEvents);
     const adapters = new Adapters(engine, native, model.config, resolved.enableLora);
@@ -76,38 +78,36 @@ export async function locate(
   modelName: string,
   options: EngineOptions,
   { hub }: LibraryOptions,
+  draft?: LocatedDraft,
 ): Promise<LocatedModel> {
   if (modelName === DEMO_MODEL) return { path: DEMO_MODEL, name: undefined };
   const { signal, onDownload, onProgress } = options;
   return locateModel(modelName, {
     hub,
     signal,
-    engineOptions: options,
+    engineOptions: { ...options, draftBytes: (await draftMemory(draft, options, 1)).weightBytes },
     onDownload,
     onProgress: (done) => onProgress?.({ stage: 'download', ...done }),
   });
 }
 
-async function loadDraft(
-  target: Model,
-  options: EngineOptions,
-  library: LibraryOptions,
-): Promise<DraftModel | undefined> {
-  const draft = draftChoice(options);
-  if (draft === undefined) return undefined;
-  const { path } = await locateDraft(draft, options, library);
-  throwIfAborted(options.signal);
-  return readDraftModel(path, draft, target);
+/** Finds or downloads the draft model that the options ask for. */
+export async function locateDraft(options: EngineOptions, library: LibraryOptions): Promise<LocatedDraft | undefined> {
+  const choice = draftChoice(options);
+  if (choice === undefined) return undefined;
+  const { speculative: _, ...rest } = options;
+  const { path } = await locate(choice.model, { ...rest, quantization: choice.quantization }, library);
+  return { ...choice, path };
 }
 
-/** Finds or downloads the draft model. */
-export function locateDraft(
-  { model, quantization }: DraftChoice,
+/** Returns the memory of a draft model, with a KV cache for one sequence of `maxModelLen` tokens. */
+export async function draftMemory(
+  draft: LocatedDraft | undefined,
   options: EngineOptions,
-  library: LibraryOptions,
-): Promise<LocatedModel> {
-  const { speculative: _, ...rest } = options;
-  return locate(model, { ...rest, quantization }, library);
+  maxModelLen: number,
+): Promise<ModelMemory> {
+  if (draft === undefined) return { weightBytes: 0, sequenceBytes: 0 };
+  return memoryOf(await readWeights(draft.path), { ...options, quantization: draft.quantization }, maxModelLen);
 }
 
 /** Returns the ids that the model's files name, corrected by the special tokens of its format. */

@@ -11,6 +11,7 @@
 #include "native/model/decoder.h"
 #include "native/model/rope.h"
 #include "test/native/draft_answers.h"
+#include "test/native/grammar_fixture.h"
 #include "test/native/testing.h"
 #include "test/native/tiny_model.h"
 
@@ -259,6 +260,26 @@ TEST(mtp_drafts_are_the_same_on_one_rank_and_on_two) {
   load.device.num_threads = 2;
   answers_of(load, false, &two);
   EXPECT(one.num_accepted_tokens == two.num_accepted_tokens && one.num_draft_tokens == two.num_draft_tokens);
+}
+
+// One token may come next, so a draft that is drawn with the mask of its place holds.
+TEST(mtp_drafts_follow_the_grammar) {
+  TinyShape shape;
+  shape.has_mtp = true;
+  const TinyModel model(shape, DType::kF32);
+  Session session(with_drafts(model.request(), 3));
+  Request request;
+  request.prompt_token_ids = {1, 2, 3};
+  request.sampling.max_tokens = 60;
+  // One id for each letter.
+  request.sampling.allowed_token_ids.emplace();
+  for (int32_t id = 0; id < 26; ++id)
+    request.sampling.allowed_token_ids->push_back(id);
+  request.grammar = testing::compile_gbnf("root ::= \"abcdefgh\"*", session.engine().token_table());
+  session.wait(session.submit(std::move(request)));
+  const EngineStats stats = session.engine().stats();
+  EXPECT(stats.num_draft_tokens > 30);
+  EXPECT_EQ(num_accepted(stats), stats.num_draft_tokens);
 }
 
 TEST(mtp_head_takes_memory_of_the_kv_cache) {

@@ -2,7 +2,7 @@ import { describeModel } from '../../ts';
 import { readDraftModel } from '../../ts/draft-model';
 import { type Model, readModel } from '../../ts/model/model';
 
-const CHOICE = { model: 'demo', quantization: 'int8' } as const;
+const DRAFT = { model: 'demo', path: 'demo', quantization: 'int8' } as const;
 let demo: Model;
 beforeAll(async () => {
   demo = await readModel('demo');
@@ -17,7 +17,7 @@ function withVocabulary(change: Partial<Model['text']['traits']['vocabulary']>):
 }
 
 test('reads a model with the same vocabulary', async () => {
-  const draft = await readDraftModel('demo', CHOICE, demo);
+  const draft = await readDraftModel(DRAFT, demo);
   expect(draft).toMatchObject({ quantization: 'int8', files: demo.checkpoint.files, spec: demo.config.spec });
 });
 
@@ -25,7 +25,7 @@ test('names the first token that differs', async () => {
   const bytes = demo.text.traits.vocabulary.bytes.slice();
   const { offsets } = demo.text.traits.vocabulary;
   bytes[offsets[300]] ^= 1;
-  await expect(readDraftModel('demo', CHOICE, withVocabulary({ bytes }))).rejects.toMatchObject({
+  await expect(readDraftModel(DRAFT, withVocabulary({ bytes }))).rejects.toMatchObject({
     code: 'invalid_argument',
     message: expect.stringContaining('speculative.model: expected the vocabulary of the model, in which token 300 is'),
   });
@@ -33,7 +33,7 @@ test('names the first token that differs', async () => {
 
 test('refuses another number of tokens', async () => {
   const numTokens = demo.text.traits.vocabulary.numTokens - 1;
-  await expect(readDraftModel('demo', CHOICE, withVocabulary({ numTokens }))).rejects.toMatchObject({
+  await expect(readDraftModel(DRAFT, withVocabulary({ numTokens }))).rejects.toMatchObject({
     code: 'invalid_argument',
     message: `speculative.model: expected the vocabulary of the model, ${numTokens} tokens, got one of ${numTokens + 1} tokens`,
   });
