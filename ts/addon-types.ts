@@ -369,12 +369,24 @@ export interface NativeEngineOptions {
   eosTokenIds: Int32Array;
 }
 
-/** Speculative decoding, by prompt look-up unless the model has an MTP head. All numbers are 1 to 64. */
+/**
+ * Speculative decoding, by prompt look-up unless there is a draft model or the model has an MTP head. All numbers are
+ * 1 to 64.
+ */
 export interface NativeSpeculation {
   numSpeculativeTokens: number;
   promptLookupMax: number;
   /** At most `promptLookupMax`. */
   promptLookupMin: number;
+}
+
+/** The draft model of speculative decoding. It has the vocabulary of the model. */
+export interface NativeDraftModel {
+  files: string[];
+  tensors: NativeTensor[];
+  spec: NativeModelSpec;
+  weightDtype: NativeDType;
+  quantization: NativeQuantization;
 }
 
 /** Everything that the addon needs to load a model. */
@@ -384,6 +396,8 @@ export interface NativeLoad {
   spec: NativeModelSpec;
   vocab: NativeVocab;
   options: NativeEngineOptions;
+  /** Only with `options.speculative`; null = none. */
+  draft: NativeDraftModel | null;
 }
 
 /** The resolved options of a loaded engine. */
@@ -410,9 +424,9 @@ export interface NativeEngineInfo {
   numBlocks: number;
   /** Slots for recurrent states: those of running sequences and snapshots. 0 without recurrent layers. */
   numStateSlots: number;
-  /** Size of the KV cache, including the state slots. */
+  /** Size of the KV cache, including the state slots and the KV cache of the draft model. */
   kvCacheBytes: number;
-  /** Size of the packed weights in bytes. */
+  /** Size of the packed weights in bytes, including those of the draft model. */
   weightBytes: number;
   /** Context length in tokens. */
   maxModelLen: number;

@@ -8,7 +8,7 @@ import { type SpeculativeOptions, usesMtpHead } from '../speculation';
 
 /** Whether a model fits the memory of this machine. Estimates; on the CPU only. */
 export interface ModelFit {
-  /** Memory of the weights, with the quantization that is asked for. */
+  /** Memory of the weights, with the quantization that is asked for, and of those of a draft model. */
   weightBytes: number;
   /** Memory of the KV cache for one sequence of `contextLength` tokens. 0 if the repository has no config.json. */
   kvCacheBytes: number;
@@ -51,6 +51,8 @@ export interface FitOptions {
   kvCacheBytes?: number;
   /** As in {@link EngineOptions}. Default: none. */
   speculative?: SpeculativeOptions;
+  /** Memory of the weights of a draft model. Default: 0. */
+  draftBytes?: number;
 }
 
 /** What an estimate is made from. */
@@ -104,8 +106,10 @@ export function estimateFit(input: FitInput): ModelFit | undefined {
   const kvCacheBytes = shape === undefined ? 0 : kvBytes(shape, options, contextLength);
   const isShared = options.maxModelLen !== undefined && options.kvCacheBytes === undefined;
   const reserved = kvCacheBytes * (isShared ? KV_CACHE_SHARE : 1);
-  const fits = (bytes: number): boolean => bytes + reserved <= availableBytes;
-  const weightBytes = weightsOf(input, shape, options.quantization ?? 'none');
+  const draftBytes = options.draftBytes ?? 0;
+  const fits = (bytes: number): boolean => bytes + draftBytes + reserved <= availableBytes;
+  const ownBytes = weightsOf(input, shape, options.quantization ?? 'none');
+  const weightBytes = ownBytes + draftBytes;
   const machineBytes = Math.min(totalmem(), process.constrainedMemory() || Infinity);
   const otherwise = weightBytes + kvCacheBytes <= machineBytes ? 'tight' : 'too_large';
   const largest = [...quantizations]
@@ -119,8 +123,8 @@ export function estimateFit(input: FitInput): ModelFit | undefined {
     contextLength,
     availableBytes,
     machineBytes,
-    verdict: fits(weightBytes) ? 'fits' : otherwise,
-    suggestion: fits(weightBytes) ? null : (instead ?? null),
+    verdict: fits(ownBytes) ? 'fits' : otherwise,
+    suggestion: fits(ownBytes) ? null : (instead ?? null),
   };
 }
 

@@ -172,6 +172,16 @@ describe('values', () => {
       { numSpeculativeTokens: 8, promptLookupMax: 4, promptLookupMin: 2 },
     ],
     [
+      ['-sc={"model": "org/small", "num_speculative_tokens": 4, "quantization": "int8"}'],
+      ({ engine }) => engine.speculative,
+      { method: 'draft_model', numSpeculativeTokens: 4, model: 'org/small', quantization: 'int8' },
+    ],
+    [
+      ['-sc={"method": "draft_model", "model": "/m", "num_speculative_tokens": 4}'],
+      ({ engine }) => resolveEngineOptions(engine).speculative,
+      { numSpeculativeTokens: 4, promptLookupMax: 5, promptLookupMin: 5 },
+    ],
+    [
       ['-sc={"method": "qwen3_next_mtp", "num_speculative_tokens": 2}'],
       ({ engine }) => engine.speculative,
       { method: 'mtp', numSpeculativeTokens: 2 },
@@ -338,13 +348,19 @@ describe('values', () => {
     [['-sc=[]'], 'expected a JSON object, such as {"method": "ngram", "num_speculative_tokens": 5}, got \'[]\''],
     [
       ['-sc={"method": "eagle", "model": "m", "num_speculative_tokens": 2}'],
-      "speculative method 'eagle' is not supported yet; expected 'ngram' or 'mtp'",
+      "speculative method 'eagle' is not supported; expected 'ngram', 'draft_model' or 'mtp'",
+    ],
+    [['-sc={"method": "draft_model", "num_speculative_tokens": 2}'], 'model: expected the draft model, got none'],
+    [['-sc={"model": 7, "num_speculative_tokens": 2}'], 'model: expected the draft model, got 7'],
+    [
+      ['-sc={"method": "ngram", "model": "m", "num_speculative_tokens": 2}'],
+      "model: only for the method 'draft_model', got 'ngram'",
     ],
     [
-      ['-sc={"model": "m", "num_speculative_tokens": 2}'],
-      "speculative method 'draft_model' is not supported yet; expected 'ngram' or 'mtp'",
+      ['-sc={"model": "m", "num_speculative_tokens": 2, "quantization": "fp8"}'],
+      'quantization: expected "none", "int8" or "int4", got "fp8"',
     ],
-    [['-sc={"method": 3}'], 'method: expected "ngram" or "mtp", got 3'],
+    [['-sc={"method": 3}'], 'method: expected "ngram", "draft_model" or "mtp", got 3'],
     [['-sc={"num_speculative_tokens": 0}'], 'num_speculative_tokens: expected a whole number from 1 to 64, got 0'],
     [
       ['-sc={"num_speculative_tokens": 2, "prompt_lookup_max": 3, "prompt_lookup_min": 4}'],
@@ -352,15 +368,15 @@ describe('values', () => {
     ],
     [
       ['-sc={"method": "deepseek_mtp", "num_speculative_tokens": 2}'],
-      "speculative method 'deepseek_mtp' is not supported yet; expected 'ngram' or 'mtp'",
+      "speculative method 'deepseek_mtp' is not supported; expected 'ngram', 'draft_model' or 'mtp'",
     ],
     [
       ['-sc={"method": "mtp", "num_speculative_tokens": 2, "prompt_lookup_max": 3}'],
       "prompt_lookup_max: only for the method 'ngram', got 'mtp'",
     ],
     [
-      ['-sc={"num_speculative_tokens": 2, "quantization": "fp8"}'],
-      "expected the fields method, num_speculative_tokens, prompt_lookup_max, prompt_lookup_min, got 'quantization'",
+      ['-sc={"num_speculative_tokens": 2, "draft_tensor_parallel_size": 1}'],
+      "expected the fields method, num_speculative_tokens, model, quantization, prompt_lookup_max, prompt_lookup_min, got 'draft_tensor_parallel_size'",
     ],
     [['--spec-tokens=3'], '--spec-tokens: not supported: set --speculative-config instead'],
     [['--ssl-keyfile=k'], '--ssl-keyfile and --ssl-certfile: expected both, got one'],
@@ -482,7 +498,7 @@ describe('a configuration file', () => {
     ['port: 1\nport: 2', 'config.yaml: expected YAML: Map keys must be unique'],
     [
       'speculative-config: {method: x}',
-      "config.yaml: speculative-config: speculative method 'x' is not supported yet; expected 'ngram' or 'mtp'",
+      "config.yaml: speculative-config: speculative method 'x' is not supported; expected 'ngram', 'draft_model' or 'mtp'",
     ],
   ])('refuses %j', (text, message) => {
     expect(() => fromFile(text)).toThrow(UsageError);

@@ -40,6 +40,16 @@ test('adds the weights and the KV cache of one sequence', () => {
   expect(estimate({ options: { maxModelLen: 100 } })).toMatchObject({ kvCacheBytes: 100 * KV_BYTES_PER_TOKEN });
 });
 
+test('counts the weights of a draft model', () => {
+  const options = { draftBytes: 1e9 };
+  expect(estimate({ options })).toMatchObject({ weightBytes: 3e9, verdict: 'fits' });
+  expect(estimate({ options, availableBytes: 2.5e9 })).toMatchObject({
+    weightBytes: 3e9,
+    verdict: 'tight',
+    suggestion: { quantization: 'int8' },
+  });
+});
+
 test('counts the window of layers that have one', () => {
   const config = JSON.stringify({
     ...CONFIG,
