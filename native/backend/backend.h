@@ -77,8 +77,8 @@ enum class WeightFormat : uint8_t {
   kDType,  // in the backend's number type
   kF32,    // in f32, for routers: their rounding would choose other experts
   kFile,   // quantized tensors with the codes and scales of the file, others as kDType
-  kInt8,   // 8 bits, groups of 128 columns with an f16 scale
-  kInt4,   // 4 bits, groups of 64 columns with an f16 scale
+  kInt8,   // 8 bits, groups of up to 128 columns with an f16 scale
+  kInt4,   // 4 bits, groups of up to 64 columns with an f16 scale
 };
 
 // One linear layer to pack. Its output features are the rows of all slices in order; K is their columns.
