@@ -44,10 +44,11 @@ export type NativeBlockFormat =
 /** How the codes of a quantized tensor of a safetensors file lie in it (`CodeLayout` in native/backend). */
 export type NativeCodeLayout = 'rows' | 'gptq' | 'gptq_v2' | 'awq' | 'int8' | 'fp8' | 'fp4';
 /**
- * Data types of the KV cache. 'fp8' is e4m3 with a power-of-two scale per token and head.
+ * Data types of the KV cache. 'int8' is codes with a scale per token and KV head. 'fp8' is e4m3 with a power-of-two
+ * scale per token and head.
  * @inline
  */
-export type NativeCacheDType = NativeDType | 'fp8';
+export type NativeCacheDType = NativeDType | 'int8' | 'fp8';
 
 /**
  * Formats that weights can be quantized to at load.

@@ -329,6 +329,7 @@ struct BackendInfo {
   int block_size_multiple = 16;  // block_size must be a multiple of this
   DType compute_dtype = DType::kF32;
   bool has_fp8_cache = false;          // accepts kFp8E4m3 as kv_cache_dtype
+  bool has_int8_cache = false;         // accepts kInt8 as kv_cache_dtype
   bool has_quantized_weights = false;  // accepts every WeightFormat
   // Accepts models with several KV groups. Otherwise all layers share one group, in which no block is freed.
   bool has_kv_groups = false;
