@@ -99,8 +99,11 @@ run_phase() {
   printf '==== %s, at most %d s\n' "$phase" "$limit"
   # A separate shell, so that a timeout can end it and its output is kept.
   GPU_PHASE_ENDS=$(($(date +%s) + limit)) GPU_CLOCKS_FROM=$(cat "$BUILD/clocks.csv" 2>/dev/null | wc -l) \
-    timeout --kill-after=10 "$limit" benchmarks/gpu.sh "=$phase" > "$BUILD/logs/$phase.log" 2>&1
+    timeout --kill-after=10 "$limit" benchmarks/gpu.sh "=$phase" > "$BUILD/logs/$phase.log" 2>&1 &
+  RUNNING=$!
+  wait "$RUNNING"  # a signal ends this, unlike a command in the foreground
   status=$?
+  RUNNING=
   case $status in 0) name=passed ;; 3) name=skipped ;; 124 | 137) name='timed out' ;; *) name=failed ;; esac
   tail -n "$([ $name = passed ] && echo 3 || echo 25)" "$BUILD/logs/$phase.log"
   report add "$FILE" --commit "$COMMIT" --phase "$phase" --status "$name" --seconds $((SECONDS - started)) --log "$BUILD/logs/$phase.log" --lines "$BUILD/$phase"/*.jsonl
@@ -114,11 +117,11 @@ case ${1:-} in
   =*) rm -rf "${BUILD:?}/${1#=}"; mkdir -p "$BUILD/${1#=}"; "phase_${1#=}"; exit ;;
 esac
 
-CLOCKS=
+CLOCKS= RUNNING=
 finish() {
   local status=$?
   trap - EXIT
-  if [ -n "$CLOCKS" ]; then kill "$CLOCKS" 2>/dev/null; fi
+  for process in $CLOCKS $RUNNING; do kill "$process" 2>/dev/null; done
   cp "$FILE" "$BUILD/results-${COMMIT:0:21}.json" 2>/dev/null
   echo
   report table "$FILE"

@@ -23,7 +23,7 @@ CAPSTAN_BOTH uint32_t scrambled(int64_t i, uint32_t seed) {
   return x ^ x >> 16;
 }
 
-// Words of 32 random bits, of which only those in `mask` vary. The others are those of `bits`.
+// Words of 32 bits. Those in `mask` are random, and those in `bits` are always set.
 struct Pattern {
   uint32_t seed = 0, bits = 0, mask = 0xffffffffu;
 };

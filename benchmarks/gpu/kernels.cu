@@ -1,5 +1,5 @@
-// Measures kernels at the shapes of Qwen2.5-1.5B, with the bandwidth of copies and reads and the time between kernels in
-// the same run. Writes JSON lines to standard output; benchmarks/gpu/report.py adds PyTorch's.
+// Measures kernels at the shapes of Qwen2.5-1.5B, with the bandwidth of copies and reads and the time between kernels
+// in the same run. Writes JSON lines to standard output; benchmarks/gpu/report.py adds PyTorch's.
 //    gpu_kernels [tiny] [read=GB_PER_S] [GROUP]
 //    gpu_kernels [tiny] repeats=N [references=FILE] [seconds=N] [after=NAME | only=NAME]
 //    gpu_kernels [tiny] once=NAME
@@ -9,8 +9,8 @@
 //      read        the bandwidth of reads as measured by the group `limits`; without it no shares are printed
 //      GROUP       limits, gemm, wgmma, gemv, attention, wgmma_attention or sample; default: all
 //      repeats     runs each case of `list` N times. The runs must write the same bits, which agree with the reference
-//                  values in FILE. Exits with 1 if they do not, and with 2 after a case that hangs for `seconds` or makes
-//                  the device unusable; `after` then runs the cases that follow
+//                  values in FILE. Exits with 1 if they do not, and with 2 after a case that hangs for `seconds` or
+//                  makes the device unusable; `after` then runs the cases that follow
 //      once        runs one case of `list` once, between the calls that a profiler waits for
 //      references  prints reference values in double precision; uses no device
 #include <unistd.h>
@@ -124,8 +124,8 @@ void measure_boundaries(Timer& timer) {
         for (int i = 0; i < count; ++i)
           launch_pdl(is_early, empty_kernel, dim3(grid), dim3(256), 0, stream);
       };
-      const std::string shown = std::string("boundary ") + (is_early ? "early " : "") +
-                                (grid == 1 ? "one block, " : "two blocks per SM, ");
+      const std::string shown =
+          std::string("boundary ") + (is_early ? "early " : "") + (grid == 1 ? "one block, " : "two blocks per SM, ");
       print(shown + "graph", timer.median_of_graph(count, enqueue), 0, 0);
       print(shown + "stream", timer.median(enqueue) / count, 0, 0);
     }
@@ -162,7 +162,8 @@ std::vector<KernelCase> cases_of(const std::string& group) {
     for (const int count : tokens) {
       if (layer.rows >= 100000 && count > 256) continue;
       if (is_selected("gemm")) cases.push_back(gemm_case(layer, count, GemmKernel::kGemm));
-      if (is_selected("wgmma") && count > 32 && has_wgmma()) cases.push_back(gemm_case(layer, count, GemmKernel::kWgmma));
+      if (is_selected("wgmma") && count > 32 && has_wgmma())
+        cases.push_back(gemm_case(layer, count, GemmKernel::kWgmma));
     }
   if (is_selected("gemv"))
     for (const Layer& layer : layers())

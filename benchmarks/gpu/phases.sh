@@ -46,12 +46,18 @@ phase_build() {
   return $status
 }
 
+# Prints the seconds until the phase ends.
+time_left() {
+  local left=$((${GPU_PHASE_ENDS:-$(($(date +%s) + 3600))} - $(date +%s) - 8))
+  echo $((left > 1 ? left : 1))
+}
 # Prints the time limit of a command in seconds: $1, or less if the phase ends earlier.
 time_limit() {
-  local left=$((${GPU_PHASE_ENDS:-$(($(date +%s) + 3600))} - $(date +%s) - 8)) most=$1
+  local left most=$1
+  left=$(time_left)
   # The emulated kernels are slow.
   [ "$DEVICE" = host ] && most=${GPU_TEST_SECONDS:-$((most * 10))}
-  echo $((left < most ? (left > 1 ? left : 1) : most))
+  echo $((left < most ? left : most))
 }
 
 # Runs a program with limited waits, which name the wait that does not end. Without it prints how to build it.
@@ -123,10 +129,10 @@ mean_clocks() { # phase
 phase_repeats() {
   local status=0 after='' code count=200 lines=$BUILD/repeats/repeats.jsonl
   [ "$DEVICE" = host ] && count=${GPU_REPEATS:-5}
-  local each=$(time_limit 10) arguments
+  local arguments
   while :; do
-    arguments=("${TINY[@]}" "repeats=$count" references=benchmarks/gpu/references.tsv "seconds=$each")
-    timeout --kill-after=5 "$(time_limit 100)" "$KERNELS/gpu_kernels" "${arguments[@]}" ${after:+"after=$after"} >> "$lines"
+    arguments=("${TINY[@]}" "repeats=$count" references=benchmarks/gpu/references.tsv "seconds=$(time_limit 10)")
+    timeout --kill-after=5 "$(time_left)" "$KERNELS/gpu_kernels" "${arguments[@]}" ${after:+"after=$after"} >> "$lines"
     code=$?
     [ $code = 0 ] || status=1
     [ $code = 2 ] || break

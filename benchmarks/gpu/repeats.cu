@@ -11,8 +11,8 @@ namespace {
 using Word = unsigned long long;
 
 struct Comparison {
-  Word hash;           // of all words, in any order
-  Word before_wrong;   // the complement of the index of the first wrong word; 0 if all are equal
+  Word hash;          // of all words, in any order
+  Word before_wrong;  // the complement of the index of the first wrong word; 0 if all are equal
 };
 
 __global__ void copy_kernel(const uint32_t* from, uint32_t* to, int64_t count) {

@@ -47,8 +47,9 @@ ModelSpec spec_of(const Options& options) {
     spec.layers.resize(2), spec.num_kv_heads = 2, spec.head_dim = 16;
     spec.max_position_embeddings = 256;
   } else {
-    spec.vocab_size = 151936, spec.hidden_size = 1536, spec.intermediate_size = 8960, spec.layers.resize(static_cast<size_t>(options.num_layers)),
-    spec.num_heads = 12, spec.num_kv_heads = 2, spec.head_dim = 128;
+    spec.vocab_size = 151936, spec.hidden_size = 1536, spec.intermediate_size = 8960,
+    spec.layers.resize(static_cast<size_t>(options.num_layers)), spec.num_heads = 12, spec.num_kv_heads = 2,
+    spec.head_dim = 128;
     spec.max_position_embeddings = 32768;
   }
   spec.tie_word_embeddings = true;
@@ -263,8 +264,7 @@ class Bench {
 
   void print(const std::string& name, double single, double steady, double limit, int tokens, double filled) {
     std::printf("{\"name\":\"%s%s\",\"us\":%.2f,\"steady_us\":%.2f,\"tokens_per_s\":%.1f,\"filled\":%.2f",
-                options_.label.c_str(), name.c_str(), single * 1e6, steady * 1e6,
-                tokens / steady, filled);
+                options_.label.c_str(), name.c_str(), single * 1e6, steady * 1e6, tokens / steady, filled);
     if (std::isfinite(limit))
       std::printf(",\"limit_us\":%.2f,\"share\":%.4f,\"steady_share\":%.4f", limit * 1e6, limit / single,
                   limit / steady);

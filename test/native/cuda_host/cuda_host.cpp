@@ -296,8 +296,7 @@ struct Block {
           if (error) std::rethrow_exception(error);
         }
       }
-      if (!has_run && !has_skipped && !run_previous_kernel())
-        fail_wait("cuda_host: deadlock:" + fiber_locations());
+      if (!has_run && !has_skipped && !run_previous_kernel()) fail_wait("cuda_host: deadlock:" + fiber_locations());
     }
   }
 };
@@ -347,8 +346,7 @@ void sync_threads(const char* where) {
 }
 
 void wait_and_clear_flag(int32_t flag, const char* file, int line) {
-  if (flag == 0)
-    fail_wait("cuda_host: no earlier block has set the flag at " + place_in_source(file, line));
+  if (flag == 0) fail_wait("cuda_host: no earlier block has set the flag at " + place_in_source(file, line));
 }
 
 void griddepcontrol_wait() {

@@ -66,8 +66,11 @@ plant() {
   "$CXX" -pthread -o "$tree/bin/$program" "${objects[@]}" || exit 1
 }
 
+# A device gets packed programs, so that a call has time to build only a part.
+build() { make -C test/native -j"$(nproc)" -s gpu cuda_host || exit 1; }
+
 rehearse_first() {
-  make -C test/native -s cuda_host || exit 1
+  build
   "$RELEASE/gpu_kernels" references | diff - benchmarks/gpu/references.tsv || { echo 'rehearsal: run build/test-native/release/gpu_kernels references > benchmarks/gpu/references.tsv'; exit 1; }
   call first first || fail 'the first call failed' first
   expect first '^between empty kernels'
@@ -77,12 +80,12 @@ rehearse_first() {
   expect first '^gemv gate_up x1 .* 81 .*long_scoreboard 75%, barrier 25%'
 }
 
-rehearse_second() { call second second || fail 'the second call failed' second; }
-rehearse_third() { call third third || fail 'the third call failed' third; }
+rehearse_second() { build; call second second || fail 'the second call failed' second; }
+rehearse_third() { build; call third third || fail 'the third call failed' third; }
 
 # The first call ends before its time, although a primitive and kernels hang, and does not run a hung test again without limits.
 rehearse_faults() {
-  make -C test/native -s gpu cuda_host || exit 1
+  build
   export CAPSTAN_HOST_HANGS=1 GPU_TEST_SECONDS=20
 
   plant wrong-bit gpu_kernels cuda/kernels/rows.cu \
