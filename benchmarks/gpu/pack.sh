@@ -6,7 +6,7 @@ MOST_MB=56
 # The share of the packs.
 MOST_PACKS_MB=36
 # Folders that a GPU machine does not need. `aside` moves them out of the working tree, `restore` moves them back.
-ASIDE=(docs server ts examples packaging test/clients test/oracle test/packages test/server)
+ASIDE=(docs server ts examples packaging test/clients test/fakes test/fuzz test/image test/models test/oracle test/packages test/proxies test/server test/ts)
 PUT_ASIDE=build/gpu/aside
 
 phase_records() {

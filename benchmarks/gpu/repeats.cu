@@ -85,7 +85,7 @@ void write_references() {
     for (const KernelCase& one : repeated_cases())
       for (int n = 0; one.sample && n < kNumSamples; ++n) {
         const Sample sample = one.sample(n);
-        std::printf("%s\t%lld\t%.7g\t%.3g\n", reference_name(one).c_str(), static_cast<long long>(sample.element),
+        std::printf("%s\t%lld\t%.9g\t%.3g\n", reference_name(one).c_str(), static_cast<long long>(sample.element),
                     sample.value, sample.tolerance);
       }
   }

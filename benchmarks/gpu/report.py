@@ -53,7 +53,9 @@ def tests_of(log):
     for line in log.splitlines():
         match = re.match(r'(ok    |FAILED) (\w+)$', line)
         if match is None:
-            if line.startswith('  '):
+            if line in ('failed tests:', 'slowest tests:'):
+                pending = []
+            elif line.startswith('  '):
                 pending.append(line.strip())
             continue
         if match[1] == 'FAILED':
