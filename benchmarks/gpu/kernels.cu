@@ -24,13 +24,15 @@
 #include <string>
 #include <vector>
 
-#if defined(__CUDACC__)
-#include <cuda_profiler_api.h>
-#endif
-
 #include "benchmarks/gpu/kernel_cases.h"
 #include "benchmarks/gpu/repeats.h"
 #include "cuda/graph.h"
+
+#if defined(__CUDACC__)
+// Of the runtime. Their header is missing from nvcc's packages on PyPI.
+extern "C" cudaError_t cudaProfilerStart();
+extern "C" cudaError_t cudaProfilerStop();
+#endif
 
 namespace capstan::benchmarks {
 namespace {
