@@ -150,8 +150,10 @@ phase_repeats() {
 
 # Steps of the phases `steps` and `ablations`.
 steps() { # file, arguments
-  timeout --kill-after=5 "$(time_limit 60)" "$NATIVE/gpu_steps" --shape "$SHAPE" --read-gb-per-s "$(limit_of read gb_per_s)" --tflop-per-s "$(limit_of peak tflop_per_s)" "${@:2}" >> "$1"
+  timeout --kill-after=5 "$(time_limit 60)" "$NATIVE/gpu_steps" --shape "$SHAPE" --read-gb-per-s "$(limit_of read gb_per_s)" --tflop-per-s "$(limit_of peak tflop_per_s)" "${@:2}" "${HOST_STEPS[@]}" >> "$1"
 }
+HOST_STEPS=()
+[ "$DEVICE" = host ] && HOST_STEPS=(--steps 3)
 REAL=(--batches 1,8,64,65,256 --contexts 1024 --lengths 1024)
 
 phase_steps() {

@@ -21,7 +21,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 
-
 def free_port():
     with socket.socket() as probe:
         probe.bind(('127.0.0.1', 0))

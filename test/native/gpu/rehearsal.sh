@@ -86,7 +86,7 @@ rehearse_third() { build; call third third || fail 'the third call failed' third
 # The first call ends before its time, although a primitive and kernels hang, and does not run a hung test again without limits.
 rehearse_faults() {
   build
-  export CAPSTAN_HOST_HANGS=1 GPU_TEST_SECONDS=20
+  export CAPSTAN_HOST_HANGS=1 GPU_TEST_SECONDS=10
 
   plant wrong-bit gpu_kernels cuda/kernels/rows.cu \
     's/to_bits<T>(from\[k\] \* scale \* args.weight\[k\]);/static_cast<uint16_t>(to_bits<T>(from[k] * scale * args.weight[k]) ^ [\&] { static int runs = 0; return row == 1 \&\& k == 7 \&\& ++runs == 3 ? 1 : 0; }());/' cuda/kernels/rows.cu
