@@ -166,9 +166,15 @@ phase_steps() {
 }
 
 phase_ablations() {
-  local status=0 feature
+  local status=0 feature layers=28 load
+  # Each of them loads the weights.
+  load=$(sed -nE 's/.*"name":"load","seconds":([0-9]+).*/\1/p' "$BUILD/steps/steps.jsonl" 2>/dev/null | head -1)
+  if [ "${load:-0}" -gt 8 ]; then
+    layers=7
+    echo "loading takes $load s, so the ablations have 7 layers"
+  fi
   for feature in none early graphs wgmma gemv fused_heads k_splits wgmma_attention; do
-    CAPSTAN_CUDA_WITHOUT=$([ $feature = none ] || echo $feature) steps "$BUILD/ablations/steps.jsonl" "${REAL[@]}" --label "without $feature:" --fill-seconds 0 --steps 15 || { echo "  without $feature: exited with status $?"; status=1; }
+    CAPSTAN_CUDA_WITHOUT=$([ $feature = none ] || echo $feature) steps "$BUILD/ablations/steps.jsonl" "${REAL[@]}" --layers $layers --label "without $feature:" --fill-seconds 0 --steps 15 || { echo "  without $feature: exited with status $?"; status=1; }
   done
   return $status
 }
