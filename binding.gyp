@@ -106,6 +106,7 @@
         "native/binding/grammar_binding.cpp",
         "native/binding/memory_binding.cpp",
         "native/binding/parsed_grammars.cpp",
+        "native/binding/quantize_binding.cpp",
         "native/binding/load_binding.cpp",
         "native/binding/records.cpp",
         "native/binding/spec_record.cpp"

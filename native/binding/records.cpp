@@ -142,7 +142,12 @@ void read_options(const Napi::Object& object, LoadRequest& request) {
   request.quantization = to_quantization(object);
   request.is_kv_dtype_given = text(object, "kvCacheDtype") != "auto";
   if (request.is_kv_dtype_given)
-    request.kv_cache_dtype = text(object, "kvCacheDtype") == "fp8" ? DType::kFp8E4m3 : to_dtype(object, "kvCacheDtype");
+    request.kv_cache_dtype = one_of<DType>(object, "kvCacheDtype",
+                                           {{"f32", DType::kF32},
+                                            {"f16", DType::kF16},
+                                            {"bf16", DType::kBf16},
+                                            {"fp8", DType::kFp8E4m3},
+                                            {"int8", DType::kInt8}});
   request.block_size = int32(object, "blockSize");
   request.kv_cache_bytes = integer(object, "kvCacheBytes");
   if (request.kv_cache_bytes < 0) refuse(object, "kvCacheBytes", "0 (default) or more");

@@ -93,8 +93,12 @@ int choose_block_size(int requested, const BackendInfo& backend) {
 
 DType choose_kv_cache_dtype(const LoadRequest& request, const BackendInfo& backend) {
   const DType dtype = request.is_kv_dtype_given ? request.kv_cache_dtype : backend.compute_dtype;
-  if (dtype == DType::kFp8E4m3 && !backend.has_fp8_cache)
-    refuse_argument("kvCacheDtype", "auto, f32, f16 or bf16 on " + backend.name, "fp8");
+  const bool has_dtype =
+      dtype == DType::kFp8E4m3 ? backend.has_fp8_cache : dtype != DType::kInt8 || backend.has_int8_cache;
+  if (!has_dtype)
+    refuse_argument("kvCacheDtype",
+                    (backend.has_fp8_cache ? "auto or fp8 on " : "auto, f32, f16, bf16 or int8 on ") + backend.name,
+                    dtype_name(dtype));
   return dtype;
 }
 

@@ -262,7 +262,7 @@ const ENGINE: readonly Definition[] = [
   {
     name: 'kv-cache-dtype',
     value: '<type>',
-    help: 'data type of the KV cache: auto, f32, f16 or bf16; on CUDA only auto, the type of the weights, or fp8 (default: auto, the type that the backend computes in)',
+    help: 'data type of the KV cache: auto, f32, f16, bf16 or int8; on CUDA only auto, the type of the weights, or fp8 (default: auto, the type that the backend computes in)',
     apply: (o, value, source) => {
       o.engine.kvCacheDtype = parseCacheDtype(value, source);
     },

@@ -82,7 +82,9 @@ const INT8_BITS = 8.125;
 const INT4_BITS = 4.25;
 /** Columns that share a scale in memory, at most, for weights that are quantized in the file. */
 const MAX_GROUP = 64;
-const DTYPE_BYTES = { f32: 4, f16: 2, bf16: 2, fp8: 1 } as const;
+const DTYPE_BYTES = { f32: 4, f16: 2, bf16: 2, int8: 1, fp8: 1 } as const;
+/** The scale of the keys, or of the values, of a token and KV head. */
+const CODE_SCALE_BYTES = { int8: 4 } as Readonly<Partial<Record<keyof typeof DTYPE_BYTES, number>>>;
 const STORED_TYPES: Readonly<Record<string, keyof typeof DTYPE_BYTES>> = {
   float32: 'f32',
   float16: 'f16',
@@ -199,7 +201,8 @@ export function kvBytes(shape: Shape, options: FitOptions, contextLength: number
   const tokensOf = (window: number): number => (window > 0 ? Math.min(window, contextLength) : contextLength);
   const tokens = layers.reduce((sum, { mixer, window }) => sum + (mixer === 'attention' ? tokensOf(window) : 0), 0);
   const hidden = hasMtp ? Math.ceil(contextLength / BLOCK_SIZE) * hiddenSize * DTYPE_BYTES.f32 : 0;
-  const kept = 2 * tokens * numKvHeads * headDim * DTYPE_BYTES[dtype] + hidden;
+  const headBytes = headDim * DTYPE_BYTES[dtype] + (CODE_SCALE_BYTES[dtype] ?? 0);
+  const kept = 2 * tokens * numKvHeads * headBytes + hidden;
   if (recurrent === undefined) return kept;
   const { numHeads, stateSize, convTaps, convChannels } = recurrent;
   const state = numHeads * recurrent.headDim * stateSize + (convTaps - 1) * convChannels;

@@ -284,13 +284,15 @@ describe('values', () => {
     }
   });
 
-  test('accepts fp8 for the KV cache, but not for the weights', () => {
+  test('accepts 8 bits for the KV cache, but not for the weights', () => {
     expect(resolve('--task=embed').engine.task).toBe('embed');
     expect(resolve('--task=embedding').engine.task).toBe('embed');
     expect(resolve('--task=auto').engine.task).toBe('auto');
     expect(resolve('--kv-cache-dtype=fp8').engine.kvCacheDtype).toBe('fp8');
     expect(resolve('--kv-cache-dtype=fp8_e4m3').engine.kvCacheDtype).toBe('fp8');
     expect(resolve('--kv-cache-dtype=half').engine.kvCacheDtype).toBe('f16');
+    expect(resolve('--kv-cache-dtype=int8').engine.kvCacheDtype).toBe('int8');
+    expect(resolve('--kv-cache-dtype=int8_per_token_head').engine.kvCacheDtype).toBe('int8');
     expect(() => resolve('--dtype=fp8')).toThrow('--dtype: expected auto, f32');
   });
 
@@ -311,7 +313,7 @@ describe('values', () => {
     [['--runner=pooling'], '--task embed'],
     [['--pooler-config={}'], "as the model's files say"],
     [['--dtype=int8'], '--dtype: expected auto, f32'],
-    [['--kv-cache-dtype=fp8_e5m2'], '--kv-cache-dtype: expected auto, f32'],
+    [['--kv-cache-dtype=fp8_e5m2'], "bf16, bfloat16, int8, int8_per_token_head, fp8 or fp8_e4m3, got 'fp8_e5m2'"],
     [['--max-logprobs=-2'], "--max-logprobs: expected a whole number of -1 or more, got '-2'"],
     [
       ['--override-generation-config=[1]'],

@@ -95,6 +95,7 @@ test.each([
   [{}, { computeDtype: 'f32' as const }, 2],
   [{}, { kvCacheDtype: 'f32' as const }, 2],
   [{ torch_dtype: 'float16' }, { kvCacheDtype: 'bf16' as const }, 1],
+  [{}, { kvCacheDtype: 'int8' as const }, (64 + 4) / (64 * 2)],
 ])('the KV cache with %j and %j has the type that the CPU computes in', (config, options, factor) => {
   const changed = { ...CONFIG, head_dim: 64, ...config };
   const { kvCacheBytes } = estimate({ config: JSON.stringify(changed), options: { maxModelLen: 1, ...options } });
