@@ -42,7 +42,7 @@ export interface QuantizePlan {
 }
 
 /** Chooses the scheme of a matrix by its columns. */
-export type ChooseScheme = (kind: 'layer' | 'vocab', cols: number, name: string) => MatrixScheme;
+type ChooseScheme = (kind: 'layer' | 'vocab', cols: number, name: string) => MatrixScheme;
 
 /** The matrices that `--quantization` quantizes at load, by canonical name. Routers are not among them. */
 const LAYER_MATRIX =
