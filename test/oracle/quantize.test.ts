@@ -156,6 +156,7 @@ describe('what it refuses', () => {
     ['a quantized model', 'quantized/awq', /unsupported_model: .*quantized already \(AWQ, 4 bits\)/],
     ['odd columns', 'llama2-f32', /unsupported_model: model.*: .*expected a multiple of 16 columns, got \d+/],
     ['experts in one tensor', 'gpt-oss-f32', /unsupported_model: .*one matrix in a tensor/],
+    ['experts that do not divide alike', 'qwen3-moe-bf16', /experts: expected .* one size, got groups of 32 and 64/],
     ['a folder without a model', 'templates', /invalid_model: config.json/],
   ])('%s', async (_name, model, message) => {
     const out = newFolder();

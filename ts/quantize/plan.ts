@@ -88,10 +88,23 @@ export function planQuantization(
     else if (isEmbedding) embeddings.push(planned);
     else matrices.set(source, planned);
   }
+  checkExperts([...matrices.values()]);
   // A copy of the embedding as the head would not fit the quantized head.
   const unused = head.map(({ module }) => `${module}.weight`);
   const copied = stored.filter((tensor) => !matrices.has(tensor) && !unused.includes(tensor.name));
   return { matrices: [...matrices.values(), ...head], embeddings, copied, hasTiedHead: head.length > 0 };
+}
+
+/** transformers has one scheme for all experts. */
+function checkExperts(matrices: readonly PlannedMatrix[]): void {
+  const experts = matrices.filter(({ module }) => /experts\.\d+\./.test(module));
+  const sizes = [...new Set(experts.map(({ scheme }) => scheme.groupSize))].sort((a, b) => a - b);
+  if (sizes.length > 1)
+    throw refusal(
+      'experts',
+      'matrices with groups of one size',
+      `groups of ${sizes.join(' and ')} columns. Set the option groupSize (--group-size) to ${sizes[0]}`,
+    );
 }
 
 function headModule(embedding: string): string {
