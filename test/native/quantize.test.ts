@@ -34,7 +34,7 @@ test('writes a model that the next command runs', async () => {
     '--max-shard-size',
     '1M',
   );
-  expect(stderr).toMatch(/^quantized 43 matrices: 9\.8 MiB became \d\.\d MiB\n$/);
+  expect(stderr).toMatch(/^quantized 43 matrices: 10\.2 MB became \d\.\d MB\n$/);
   expect({ code, stdout }).toEqual({ code: 0, stdout: `${out}\n` });
   expect(readdirSync(out)).toEqual(
     expect.arrayContaining(['chat_template.jinja', 'config.json', 'model.safetensors.index.json', 'tokenizer.json']),
