@@ -18,6 +18,7 @@ const SECTIONS: Readonly<Record<string, string>> = {
   run: MODELS,
   pull: MODELS,
   models: MODELS,
+  quantize: MODELS,
   bench: MODELS,
   keys: MODELS,
   doctor: TOOLS,

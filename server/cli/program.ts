@@ -8,6 +8,7 @@ import { addCompletionCommand } from './commands/completion';
 import { addDoctorCommand } from './commands/doctor';
 import { addHealthCommand } from './commands/health';
 import { addModelCommands } from './commands/models';
+import { addQuantizeCommand } from './commands/quantize';
 import { addRunCommand } from './commands/run';
 import { addServeCommand, normalize } from './commands/serve';
 import { addMissingServiceCommands, loadService, requireService } from './service-package';
@@ -25,6 +26,7 @@ export async function buildProgram(args: readonly string[], onExit: (code: numbe
   addChatCommand(program, onExit);
   addRunCommand(program, onExit);
   addModelCommands(program, onExit);
+  addQuantizeCommand(program, onExit);
   addBenchCommand(program, onExit);
   if (args[0] !== 'serve') {
     // Imported on demand: a server without keys does not load a database library.
