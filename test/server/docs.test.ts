@@ -361,6 +361,7 @@ test('every type in the tables of the library reference is declared on the page'
 
 /** Flags of esbuild, curl, useradd, systemctl, npm, git, gh, cosign, podman and programs of this repository. */
 const OF_OTHER_PROGRAMS = new Set([
+  '--sentence-transformers-dense-modules',
   '--external',
   '--retry',
   '--retry-connrefused',
