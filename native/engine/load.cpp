@@ -440,14 +440,8 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   loaded.info = make_info();
   EngineOptions options;
   const ModelSpec& spec = request_.spec;
-  options.limits = {request_.max_num_seqs,
-                    limits_.max_num_tokens,
-                    memory_.max_model_len,
-                    request_.max_step_ms,
-                    attention_work_by_window(spec),
-                    speculation_,
-                    !spec.is_causal,
-                    draft_.has_value()};
+  options.limits = {request_.max_num_seqs,          limits_.max_num_tokens, memory_.max_model_len, request_.max_step_ms,
+                    attention_work_by_window(spec), speculation_,           !spec.is_causal,       draft_.has_value()};
   options.pooled = {spec.pooling, spec.hidden_size, result_size(spec), spec.embedding.num_token_types};
   options.max_queued_requests = request_.max_queued_requests;
   options.grammar_cache_bytes = static_cast<size_t>(request_.grammar_cache_bytes);
