@@ -56,7 +56,7 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     message: expect.stringMatching(message) as string,
   });
 
-  on('downloads a gated model with the token of the request, which nobody sees', async () => {
+  on('downloads a gated model with the token of the request, which no response contains', async () => {
     await open();
     const made = await deploy({ model: MODEL }, { hub_token: 'hf_sealed' });
     expect(JSON.stringify([made, await version(made.id), await sources()])).not.toContain('hf_sealed');
