@@ -29,10 +29,6 @@ constexpr int kMaxLoras = 4096;
 // Up to this many tokens a step takes hardly longer than with one.
 constexpr int kCheapStepTokens = 8;
 
-// bf16 activations gain a narrow layer only microseconds, and their rounding uses up most of the tolerance of the
-// number type.
-constexpr int64_t kNarrowHiddenSize = 512;
-
 [[noreturn]] void refuse_argument(const std::string& name, const std::string& expected, const std::string& received) {
   throw Error(ErrorCode::kInvalidArgument, name + ": expected " + expected + ", got " + received);
 }
@@ -474,11 +470,6 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
 }
 
 }  // namespace
-
-bool computes_in_f32(const LoadRequest& request) {
-  const bool is_narrow = request.spec.hidden_size < kNarrowHiddenSize;
-  return request.compute == ComputeChoice::kF32 || (request.compute == ComputeChoice::kAuto && is_narrow);
-}
 
 LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observer, EventSink sink) {
   EngineLoader loader(request);

@@ -139,8 +139,8 @@ std::vector<CpuIsa> isas_by_order(RunOptions options) {
   return isas;
 }
 
-// Calls check(shape, options, name) for every shape, number type, weight format, activation type, order of sums, and for
-// a cache in the number type and in 8 bits.
+// Calls check(shape, options, name) for every shape, number type, weight format, activation type, order of sums, and
+// for a cache in the number type and in 8 bits.
 template <class Check>
 void for_each_kind(Check check) {
   for (const DecoderShape& base : shapes()) {
@@ -302,8 +302,7 @@ TEST(backend_bf16_is_close_to_the_reference) {
       for (const DType cache : {DType::kBf16, DType::kInt8}) {
         options.kv_cache_dtype = cache;
         const double worst = worst_difference(shape, options, {random_ids(1, 70, shape.vocab_size)}, 5);
-        if (!(worst < 0.15))
-          fail(__FILE__, __LINE__, case_name(shape, isa, cache) + ": difference " + show(worst));
+        if (!(worst < 0.15)) fail(__FILE__, __LINE__, case_name(shape, isa, cache) + ": difference " + show(worst));
       }
     }
   }

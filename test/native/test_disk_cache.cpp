@@ -50,9 +50,10 @@ std::vector<fs::path> block_files(const TemporaryFolder& folder) {
 TEST(disk_cache_gives_the_same_bits_after_a_restart) {
   const Prompts prompts = long_prompts();
   TinyShape qwen3{.has_bias = false, .has_qk_norm = true, .is_tied = true};
-  for (const auto& [shape, dtype, cache, ranks] :
-       {std::tuple{TinyShape{}, DType::kBf16, DType::kBf16, 1}, {TinyShape{}, DType::kF32, DType::kF32, 2},
-        {qwen3, DType::kF16, DType::kF16, 1}, {TinyShape{}, DType::kBf16, DType::kInt8, 2}}) {
+  for (const auto& [shape, dtype, cache, ranks] : {std::tuple{TinyShape{}, DType::kBf16, DType::kBf16, 1},
+                                                   {TinyShape{}, DType::kF32, DType::kF32, 2},
+                                                   {qwen3, DType::kF16, DType::kF16, 1},
+                                                   {TinyShape{}, DType::kBf16, DType::kInt8, 2}}) {
     const TemporaryFolder folder;
     const TinyModel model(shape, dtype);
     LoadRequest request = model.request();

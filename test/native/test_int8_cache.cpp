@@ -130,7 +130,8 @@ TEST(int8_cache_is_named_where_fp8_is_refused) {
     Session session(request);
     EXPECT(false && "the CPU has no fp8 cache");
   } catch (const Error& error) {
-    EXPECT_EQ(std::string(error.what()), std::string("kvCacheDtype: expected auto, f32, f16, bf16 or int8 on cpu, got fp8"));
+    EXPECT_EQ(std::string(error.what()),
+              std::string("kvCacheDtype: expected auto, f32, f16, bf16 or int8 on cpu, got fp8"));
   }
 }
 
