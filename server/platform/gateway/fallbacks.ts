@@ -1,6 +1,6 @@
 import { type ApiErrorCode, type Granted, toApiError } from 'capstan/internal';
 import type { RequestedModel } from './model-api';
-import { ModelFieldReader } from './model-field';
+import { findModel } from './model-field';
 import { type DeploymentAddress, isRepeatable } from './address';
 import { UpstreamError } from './upstream-error';
 import type { Target, Targets } from './targets';
@@ -72,9 +72,9 @@ export class FirstByteLimit {
 }
 
 /** Returns what a whole body names as its model, or undefined if it has no such field. */
-export function modelOf(whole: Buffer): RequestedModel | undefined {
+export async function modelOf(whole: Buffer): Promise<RequestedModel | undefined> {
   try {
-    const field = new ModelFieldReader().take(whole);
+    const field = await findModel(whole);
     if (field === undefined) return undefined;
     return { requested: field.value, inner: undefined, body: wholeBody(whole, field) };
   } catch {

@@ -195,7 +195,8 @@ export class Forwarder {
   async #exchange(call: Call, target: Target, body: UpstreamRequest['body'], signal: AbortSignal): Promise<Exchanged> {
     const request = this.#request(call, target, body);
     // The names of models differ between deployments.
-    const model = call.model ?? (target.deploymentId === call.target.deploymentId ? undefined : modelIn(body));
+    const isFallback = target.deploymentId !== call.target.deploymentId;
+    const model = call.model ?? (isFallback ? await modelIn(body) : undefined);
     let prefix: Prefix | undefined;
     const options = {
       bodyBytes: Buffer.isBuffer(body) ? body.length : 0,
@@ -239,11 +240,10 @@ export class Forwarder {
             {
               requested: model?.requested,
               // Names of models within a deployment are unknown to its fallbacks.
-              inner: target.deploymentId === call.target.deploymentId ? model?.inner : undefined,
+              inner: isFallback ? undefined : model?.inner,
             },
           );
-        else if (model !== undefined)
-          sent.body = await this.#bodyFor(model, choice, target.deploymentId !== call.target.deploymentId);
+        else if (model !== undefined) sent.body = await this.#bodyFor(model, choice, isFallback);
         call.sentAtMs = sent.body === undefined || Buffer.isBuffer(sent.body) ? performance.now() : undefined;
         signal.throwIfAborted();
         if (upstream === undefined && call.bill !== undefined) sent = call.bill.limit(sent, choice.replica.isBuiltin);
@@ -373,7 +373,7 @@ function wholeOf({ requested, body }: RequestedModel): UpstreamRequest['body'] {
   return body.whole ?? body.withModel(requested);
 }
 
-function modelIn(body: UpstreamRequest['body']): RequestedModel | undefined {
+async function modelIn(body: UpstreamRequest['body']): Promise<RequestedModel | undefined> {
   return Buffer.isBuffer(body) ? modelOf(body) : undefined;
 }
 
