@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "native/base/check.h"
 #include "native/base/error.h"
 #include "native/base/number.h"
 
@@ -83,6 +84,22 @@ char* store_run(const uint8_t* codes, const QuantRun& run, int bits, int lane, c
   return pair;
 }
 
+// Stores a run of all lanes, in the order of the panel's bytes: lane by lane, each byte of a cache line would be
+// written at another time. The codes beyond the run are 0, up to whole pairs. Returns the byte after them.
+char* store_lanes(const uint8_t (&codes)[kLanes][kMaxQuantGroup], const QuantRun& run, int bits, char* to) {
+  if (bits == 8) {
+    for (int word = 0; word < run.num_words; ++word, to += kLanes * 4)
+      for (int lane = 0; lane < kLanes; ++lane)
+        std::memcpy(to + lane * 4, codes[lane] + word * 4, 4);
+    return to;
+  }
+  CAPSTAN_CHECK(bits == 4);
+  for (int word = 0; word < run.num_words; word += 2, to += kLanes * 4)
+    for (int lane = 0; lane < kLanes; ++lane)
+      store_pair(codes[lane] + word * 4, 4, lane, to);
+  return to;
+}
+
 bool is_finite_f16(uint16_t bits) {
   return (bits & 0x7c00) != 0x7c00;
 }
@@ -151,18 +168,19 @@ QuantWeights make_quant(const QuantType& type, const std::vector<QuantRun>& runs
 
 void quantize_panel(const float* rows, int64_t row_stride, const CpuKernels& kernels, const QuantWeights& quant,
                     char* panel, const std::string& name) {
-  uint8_t codes[kMaxQuantGroup];
-  for (int lane = 0; lane < kLanes; ++lane) {
-    char* pair = panel + quant.codes_at;
-    for (int r = 0; r < quant.num_runs; ++r) {
-      const QuantRun& run = quant.runs[r];
+  uint8_t codes[kLanes][kMaxQuantGroup];
+  char* to = panel + quant.codes_at;
+  for (int r = 0; r < quant.num_runs; ++r) {
+    const QuantRun& run = quant.runs[r];
+    for (int lane = 0; lane < kLanes; ++lane) {
       const uint16_t scale =
-          kernels.quantize_group({rows + lane * row_stride + run.begin, run.count, quant.type.bits, codes});
+          kernels.quantize_group({rows + lane * row_stride + run.begin, run.count, quant.type.bits, codes[lane]});
       if (!is_finite_f16(scale))
         throw Error(ErrorCode::kInvalidModel, "tensor " + name + " holds a value too large for a scale in f16");
       write_bits(panel, int64_t{r} * kLanes + lane, 2, scale);
-      pair = store_run(codes, run, quant.type.bits, lane, pair);
+      std::fill(codes[lane] + run.count, codes[lane] + run.num_words * 4, uint8_t{0});
     }
+    to = store_lanes(codes, run, quant.type.bits, to);
   }
 }
 

@@ -1,4 +1,4 @@
-import { type ApiErrorCode, type Granted, toApiError } from 'capstan/internal';
+import { ApiError, type ApiErrorCode, type Granted, toApiError } from 'capstan/internal';
 import type { RequestedModel } from './model-api';
 import { findModel } from './model-field';
 import { type DeploymentAddress, isRepeatable } from './address';
@@ -49,6 +49,38 @@ export function isFailure(error: unknown): boolean {
 
 export function isFailedStatus(status: number): boolean {
   return FAILED_STATUSES.has(status);
+}
+
+/** A deployment that could not serve a request, and why. */
+export class PassedOver {
+  constructor(
+    readonly target: Pick<Target, 'slug'>,
+    readonly reason: string,
+  ) {}
+
+  toString(): string {
+    return `${this.target.slug} (${this.reason})`;
+  }
+}
+
+export function reasonOf(error: unknown): string {
+  return error instanceof UpstreamError ? error.reason : toApiError(error).code;
+}
+
+/** Names the deployments before the one that responded. */
+export function passedOverHeader(passedOver: readonly PassedOver[] = []): Record<string, string> {
+  return passedOver.length === 0 ? {} : { 'X-Capstan-Passed-Over': passedOver.join(', ') };
+}
+
+/** The error of the last deployment, with what became of those before it. */
+export function withPassedOver(error: unknown, passedOver: readonly PassedOver[] = []): unknown {
+  if (passedOver.length === 0 || !(error instanceof ApiError)) return error;
+  const { code, message, param, headers } = error;
+  return new ApiError(code, `${message}. Before it: ${passedOver.join(', ')}`, {
+    param,
+    headers: { ...headers, ...passedOverHeader(passedOver) },
+    cause: error,
+  });
 }
 
 /** The time limit until the first byte of one attempt. */
