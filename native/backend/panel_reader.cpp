@@ -263,13 +263,17 @@ const char* PanelReader::read(const MatrixSource& source, int64_t panel, DType d
                               int64_t& bytes) {
   const int64_t item = static_cast<int64_t>(dtype_size(dtype)), cols = source.slices[0].num_cols;
   const int64_t row_bytes = row_elements * item;
-  read_.resize(static_cast<size_t>(kPanelFeatures * cols * item));
-  rows_.assign(static_cast<size_t>(kPanelFeatures * row_bytes), 0);
+  int num_lanes = 0;
+  for_each_run(source, panel, [&](const TensorSlice&, int64_t, int, int count) { num_lanes += count; });
+  const bool has_padding = num_lanes < kPanelFeatures || row_elements > cols;
+  rows_.resize(static_cast<size_t>(kPanelFeatures * row_bytes));
+  if (has_padding) std::ranges::fill(rows_, char{0});
+  if (row_elements > cols) read_.resize(static_cast<size_t>(kPanelFeatures * cols * item));
   for_each_run(source, panel, [&](const TensorSlice& slice, int64_t row, int lane, int count) {
-    read_rows(slice, row, count, dtype, {raw_, decoded_, row_}, read_.data());
-    for (int i = 0; i < count; ++i)
-      std::memcpy(rows_.data() + (lane + i) * row_bytes, read_.data() + i * cols * item,
-                  static_cast<size_t>(cols * item));
+    char* to = rows_.data() + lane * row_bytes;
+    read_rows(slice, row, count, dtype, {raw_, decoded_, row_}, row_elements > cols ? read_.data() : to);
+    for (int i = 0; i < count && row_elements > cols; ++i)
+      std::memcpy(to + i * row_bytes, read_.data() + i * cols * item, static_cast<size_t>(cols * item));
     bytes += count * file_bytes(*slice.tensor, cols);
   });
   return rows_.data();
