@@ -64,7 +64,8 @@ export class PassedOver {
 }
 
 export function reasonOf(error: unknown): string {
-  return error instanceof UpstreamError ? error.reason : toApiError(error).code;
+  const cause = error instanceof ApiError ? error.cause : error;
+  return cause instanceof UpstreamError ? cause.reason : toApiError(error).code;
 }
 
 /** Names the deployments before the one that responded. */

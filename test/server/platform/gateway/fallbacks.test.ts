@@ -158,7 +158,7 @@ test('the error of the last deployment names what became of those before it', as
   targets.set({ ...(targets.find('d2') as Target), state: 'paused', replicas: [] });
   const response = await post(url);
   expect(response.headers.get('x-capstan-passed-over')).toBe('d0 (status 429), d1 (reset)');
-  const { code, message } = errorOf(await response.text());
+  const { code, message } = ((await response.json()) as { error: { code: string; message: string } }).error;
   expect([code, message]).toEqual([
     'deployment_paused',
     expect.stringMatching(/\. Before it: d0 \(status 429\), d1 \(reset\)$/),

@@ -590,7 +590,7 @@ test('a seed of 64 bits keeps its digits in a converted request', async () => {
     texts.push(text);
     sendJson(response, {});
   });
-  for (const seed of ['9007199254740993', '-1', '9223372036854775807'])
+  for (const seed of ['9007199254740993', '7', '9223372036854775807'])
     await fetch(`${url}/d/up/v1/responses`, {
       method: 'POST',
       headers: { 'Content-Type': 'application/json' },
@@ -598,7 +598,7 @@ test('a seed of 64 bits keeps its digits in a converted request', async () => {
     });
   expect(texts.map((text) => /"seed":(-?\d+)[,}]/.exec(text)?.[1])).toEqual([
     '9007199254740993',
-    '-1',
+    '7',
     '9223372036854775807',
   ]);
   for (const text of texts) expect(() => JSON.parse(text) as unknown).not.toThrow();
