@@ -3,7 +3,7 @@
 //   npm run build
 //   node -r ./test/oracle/register-ts.cjs benchmarks/gateway-peers.ts --litellm VENV --portkey FOLDER
 //     [--row 1,100,1000,streams,memory] [--seconds 60] [--results FILE.json] [--out FILE.md]
-// VENV has `pip install 'litellm[proxy]'`, FOLDER has @portkey-ai/gateway (see the page of results). Without one of them
+// VENV has litellm[proxy], FOLDER has @portkey-ai/gateway (see the page of results). Without one of them
 // that gateway is left out. A later run with the same --results measures other rows and keeps the earlier ones.
 import { execFileSync, fork } from 'node:child_process';
 import { once } from 'node:events';

@@ -164,11 +164,11 @@ describe('the output of a request', () => {
 
   test('many prompts take little time', async () => {
     const numPrompts = 5_000_000;
-    const startedMs = performance.now();
+    const before = process.cpuUsage();
     const numOutputs = async (body: string) => (await limitOf('/v1/completions', body)).numOutputs;
     expect(await numOutputs(`{"prompt":[${'{},'.repeat(numPrompts - 1)}{}]}`)).toBe(numPrompts);
     expect(await numOutputs(`{"prompt":[${'7,'.repeat(numPrompts - 1)}7]}`)).toBe(1);
-    expect(performance.now() - startedMs).toBeLessThan(2_000);
+    expect(process.cpuUsage(before).user).toBeLessThan(2_000_000);
   });
 
   test('a limit of 0 is refused where a server may read it as none', async () => {
