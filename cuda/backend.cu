@@ -67,6 +67,7 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm
   info_.compute_dtype = dtype_;
   info_.has_fp8_cache = true;
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
+  if (world_size() == 1) begin_timeline(stream_);
 }
 
 CudaBackend::~CudaBackend() {
@@ -74,6 +75,7 @@ CudaBackend::~CudaBackend() {
   try {
     check(cudaSetDevice(device_), "selecting the device");
     wait_for(stream_);
+    if (world_size() == 1) end_timeline(stream_);
   } catch (const Error&) {
     return;  // the device was lost just now
   }

@@ -44,16 +44,42 @@ export type NativeBlockFormat =
 /** How the codes of a quantized tensor of a safetensors file lie in it (`CodeLayout` in native/backend). */
 export type NativeCodeLayout = 'rows' | 'gptq' | 'gptq_v2' | 'awq' | 'int8' | 'fp8' | 'fp4';
 /**
- * Data types of the KV cache. 'fp8' is e4m3 with a power-of-two scale per token and head.
+ * Data types of the KV cache. 'int8' is codes with a scale per token and KV head. 'fp8' is e4m3 with a power-of-two
+ * scale per token and head.
  * @inline
  */
-export type NativeCacheDType = NativeDType | 'fp8';
+export type NativeCacheDType = NativeDType | 'int8' | 'fp8';
 
 /**
  * Formats that weights can be quantized to at load.
  * @inline
  */
 export type NativeQuantization = 'none' | 'int8' | 'int4';
+
+/** Rows of a matrix to quantize. */
+export interface NativeQuantizeRows {
+  /** For errors. */
+  name: string;
+  /** Of the open file. */
+  descriptor: number;
+  /** Of the matrix, (rows, cols), in bytes from the start of the file. */
+  offset: number;
+  dtype: NativeDType;
+  rows: number;
+  cols: number;
+  rowBegin: number;
+  numRows: number;
+  bits: 4 | 8;
+  /** 16, 32, 64 or 128 columns with one scale. Divides `cols`. */
+  groupSize: number;
+}
+
+export interface NativeQuantizedRows {
+  /** Words of 32 bits, little endian, as in the layout `rows` of {@link NativeCodeLayout}. */
+  codes: Uint8Array;
+  /** (numRows, cols / groupSize) in f16. */
+  scales: Uint8Array;
+}
 
 /** An array of a file. */
 export interface NativeArray {
@@ -85,7 +111,8 @@ export interface NativeTensor {
    * `layers.N.{input_norm,mlp_norm,q_norm,k_norm}.weight`,
    * `layers.N.{q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj}.{weight,bias}`. Of recurrent layers:
    * `layers.N.{in_proj,conv}.{weight,bias}`, or for a delta net in place of `in_proj`
-   * `layers.N.{in_proj_qkv,in_proj_z,in_proj_b,in_proj_a}.weight` or `layers.N.{in_proj_qkvz,in_proj_ba}.weight`;
+   * `layers.N.{in_proj_qkv,in_proj_z,in_proj_b,in_proj_a}.weight`, where `layers.N.in_proj_qkvz.weight` can replace
+   * the first two and `layers.N.in_proj_ba.weight` the last two;
    * `layers.N.{a_log,dt_bias,skip}` and `layers.N.mixer_norm.weight`. Of inputs per layer:
    * `{per_layer_table,per_layer_projection,per_layer_norm}.weight`,
    * `layers.N.{per_layer_gate,per_layer_projection,per_layer_norm}.weight` and `layers.N.layer_scale`.
@@ -109,6 +136,8 @@ export interface NativeTensor {
   interleavedRows?: number;
   /** The file holds the transposed matrix. */
   isTransposed?: boolean;
+  /** Of a vector x: the file holds -exp(x). */
+  isNegatedExp?: boolean;
 }
 
 /** The architecture as data. Sizes are those of the complete model, before it is split over ranks. */
@@ -240,6 +269,12 @@ export interface NativeMoe {
   numExperts: number;
   /** Experts of each token. */
   topK: number;
+  /**
+   * Groups of neighbouring experts; default 1. A token's experts are of the `topGroups` best groups. The score of a
+   * group is the sum of its two best.
+   */
+  numGroups?: number;
+  topGroups?: number;
   /** Of one expert. */
   intermediateSize: number;
   /** Of the expert that all tokens have; 0 = none. */
@@ -264,6 +299,11 @@ export interface NativeRecurrent {
   numHeads: number;
   /** Groups of heads that share keys and queries (of Mamba 2: B and C). */
   numGroups: number;
+  /**
+   * Neighbouring heads belong to neighbouring groups, as GGUF files store Qwen3.5: head h belongs to group
+   * h % numGroups. Otherwise the heads of a group are neighbours.
+   */
+  headsAlternate?: boolean;
   /** Of a value. */
   headDim: number;
   /** Of a key. */
@@ -369,12 +409,24 @@ export interface NativeEngineOptions {
   eosTokenIds: Int32Array;
 }
 
-/** Speculative decoding, by prompt look-up unless the model has an MTP head. All numbers are 1 to 64. */
+/**
+ * Speculative decoding, by prompt look-up unless there is a draft model or the model has an MTP head. All numbers are
+ * 1 to 64.
+ */
 export interface NativeSpeculation {
   numSpeculativeTokens: number;
   promptLookupMax: number;
   /** At most `promptLookupMax`. */
   promptLookupMin: number;
+}
+
+/** The draft model of speculative decoding. It has the vocabulary of the model. */
+export interface NativeDraftModel {
+  files: string[];
+  tensors: NativeTensor[];
+  spec: NativeModelSpec;
+  weightDtype: NativeDType;
+  quantization: NativeQuantization;
 }
 
 /** Everything that the addon needs to load a model. */
@@ -384,6 +436,8 @@ export interface NativeLoad {
   spec: NativeModelSpec;
   vocab: NativeVocab;
   options: NativeEngineOptions;
+  /** Only with `options.speculative`; null = none. */
+  draft: NativeDraftModel | null;
 }
 
 /** The resolved options of a loaded engine. */
@@ -410,9 +464,9 @@ export interface NativeEngineInfo {
   numBlocks: number;
   /** Slots for recurrent states: those of running sequences and snapshots. 0 without recurrent layers. */
   numStateSlots: number;
-  /** Size of the KV cache, including the state slots. */
+  /** Size of the KV cache, including the state slots and the KV cache of the draft model. */
   kvCacheBytes: number;
-  /** Size of the packed weights in bytes. */
+  /** Size of the packed weights in bytes, including those of the draft model. */
   weightBytes: number;
   /** Context length in tokens. */
   maxModelLen: number;
@@ -799,6 +853,13 @@ export interface NativeAddon {
    * the file is closed, so also when the process ends. Throws 'io_error'.
    */
   tryLockFile(descriptor: number): boolean;
+  /**
+   * Quantizes rows of a matrix of a file, on threads. Rejects with 'invalid_argument', 'invalid_model' for NaN, Inf or
+   * values that are too large, or 'io_error'.
+   */
+  quantizeRows(rows: NativeQuantizeRows): Promise<NativeQuantizedRows>;
+  /** Returns the columns that share a scale in a matrix that is quantized at load. */
+  defaultGroupSize(bits: number, cols: number): number;
   /** Blocks the calling thread. Throws 'invalid_argument' or 'out_of_memory'. */
   benchmarkLimits(options: { threads: number; repeats: number; readBytes: number }): NativeLimits;
   /** Blocks the calling thread. Calls `onResult` after each number of rows. Throws as `benchmarkLimits`. */

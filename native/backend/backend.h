@@ -45,9 +45,10 @@ struct FileTensor {
   // Heads have d rows. The first p rows of each are stored as pairs: row 2r + j of a head holds its row j * p / 2 + r.
   // 0 = rows in order. GGUF files store the q and k projections of Llama like this. So do models whose rotary positions
   // turn neighbouring dimensions.
-  int paired_head_dim = 0;     // d
-  int paired_rows = 0;         // p
-  bool is_transposed = false;  // the file holds (cols, rows)
+  int paired_head_dim = 0;      // d
+  int paired_rows = 0;          // p
+  bool is_transposed = false;   // the file holds (cols, rows)
+  bool is_negated_exp = false;  // of a vector: the file holds -exp(x), as GGUF files do for the decay of a recurrence
 };
 
 // Returns the bytes of `count` elements of a row; whole blocks of a quantized tensor. Without scales in other arrays.
@@ -77,8 +78,8 @@ enum class WeightFormat : uint8_t {
   kDType,  // in the backend's number type
   kF32,    // in f32, for routers: their rounding would choose other experts
   kFile,   // quantized tensors with the codes and scales of the file, others as kDType
-  kInt8,   // 8 bits, groups of 128 columns with an f16 scale
-  kInt4,   // 4 bits, groups of 64 columns with an f16 scale
+  kInt8,   // 8 bits, groups of up to 128 columns with an f16 scale
+  kInt4,   // 4 bits, groups of up to 64 columns with an f16 scale
 };
 
 // One linear layer to pack. Its output features are the rows of all slices in order; K is their columns.
@@ -329,6 +330,7 @@ struct BackendInfo {
   int block_size_multiple = 16;  // block_size must be a multiple of this
   DType compute_dtype = DType::kF32;
   bool has_fp8_cache = false;          // accepts kFp8E4m3 as kv_cache_dtype
+  bool has_int8_cache = false;         // accepts kInt8 as kv_cache_dtype
   bool has_quantized_weights = false;  // accepts every WeightFormat
   // Accepts models with several KV groups. Otherwise all layers share one group, in which no block is freed.
   bool has_kv_groups = false;

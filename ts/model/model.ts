@@ -9,9 +9,9 @@ import { findToolCallFormat, type ToolCallFormat } from '../text/tool-calls';
 import { type Checkpoint, readCheckpoint } from './checkpoint';
 import { type ModelConfig, readModelConfig } from './config';
 import { withScoreTokens } from './pooling-plan';
+import { withSharedHead } from './shared-head';
 import { readSentenceTransformers } from './sentence-transformers';
 import { headTensors, requiredTensors } from './tensors';
-import { noMtpHead } from './mtp';
 import type { ModelTask } from '../pooling';
 import { findGguf, ggufModelName } from './gguf/files';
 import { readGgufModel } from './gguf/model';
@@ -67,7 +67,7 @@ export async function readWeights(
   return { name: name ?? nameOf(modelPath, path), ...weights };
 }
 
-async function findModel(modelPath: string): Promise<{ path: string; gguf: string | undefined }> {
+export async function findModel(modelPath: string): Promise<{ path: string; gguf: string | undefined }> {
   const path = modelPath === DEMO_MODEL ? join(packageRoot(), 'models', 'demo') : resolve(modelPath);
   await checkPath(path, modelPath);
   return { path, gguf: await findGguf(path) };
@@ -103,6 +103,7 @@ export async function readModel(modelPath: string, overrides: ModelOverrides = {
 async function withAnswers({ config, text }: Pick<Model, 'config' | 'text'>): Promise<ModelConfig> {
   const { pooling, spec } = config;
   if (pooling?.task !== 'score' || pooling.activation !== 'yes_no') return config;
+  if (pooling.head.length > 0) return config;
   if (pooling.scoreTokens !== undefined) return { ...config, spec: withScoreTokens(spec, pooling.scoreTokens) };
   const [yes, no] = await text.encodeTexts(['yes', 'no']);
   if (yes.length !== 1 || no.length !== 1)
@@ -136,8 +137,7 @@ async function checkPath(path: string, modelPath: string): Promise<void> {
 }
 
 async function readGguf(path: string, task: 'auto' | ModelTask, mtp: boolean): Promise<Omit<ModelWeights, 'name'>> {
-  if (mtp) throw noMtpHead('a GGUF file');
-  return readGgufModel(path, task);
+  return readGgufModel(path, task, mtp);
 }
 
 async function readFolder(
@@ -150,9 +150,12 @@ async function readFolder(
     readJsonFile(dir, 'generation_config.json'),
   ]);
   if (configJson === undefined)
-    throw new CapstanError('invalid_model', 'config.json: expected the file in the model directory, got none', {
-      param: 'config.json',
-    });
+    throw new CapstanError(
+      'invalid_model',
+      `config.json: expected the file in ${dir}, got none. A model directory holds config.json, tokenizer.json and ` +
+        '*.safetensors, or a GGUF file',
+      { param: 'config.json' },
+    );
   const config = readModelConfig(configJson, generationJson, {
     task,
     files: await readSentenceTransformers(dir),
@@ -162,5 +165,5 @@ async function readFolder(
     ...requiredTensors(config.spec, config.features, config.family),
     ...headTensors(config.pooling?.head ?? [], config.spec.hiddenSize),
   ];
-  return { config, checkpoint: await readCheckpoint(dir, required, config.quantization) };
+  return withSharedHead({ config, checkpoint: await readCheckpoint(dir, required, config.quantization) });
 }

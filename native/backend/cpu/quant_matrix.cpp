@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "native/base/check.h"
 #include "native/base/error.h"
 #include "native/base/number.h"
 
@@ -84,34 +83,22 @@ char* store_run(const uint8_t* codes, const QuantRun& run, int bits, int lane, c
   return pair;
 }
 
-// Stores a run of all lanes, in the order of the panel's bytes: lane by lane, each byte of a cache line would be
-// written at another time. The codes beyond the run are 0, up to whole pairs. Returns the byte after them.
-char* store_lanes(const uint8_t (&codes)[kLanes][kMaxQuantGroup], const QuantRun& run, int bits, char* to) {
-  if (bits == 8) {
-    for (int word = 0; word < run.num_words; ++word, to += kLanes * 4)
-      for (int lane = 0; lane < kLanes; ++lane)
-        std::memcpy(to + lane * 4, codes[lane] + word * 4, 4);
-    return to;
-  }
-  CAPSTAN_CHECK(bits == 4);
-  for (int word = 0; word < run.num_words; word += 2, to += kLanes * 4)
-    for (int lane = 0; lane < kLanes; ++lane)
-      store_pair(codes[lane] + word * 4, 4, lane, to);
-  return to;
-}
-
 bool is_finite_f16(uint16_t bits) {
   return (bits & 0x7c00) != 0x7c00;
 }
 
 }  // namespace
 
-QuantGroups int8_groups() {
-  return {{8, 128, nullptr, ScaleKind::kF16, OffsetKind::kNone}, 128};
+int default_group_size(int bits, int64_t cols) {
+  const int largest = bits == 8 ? kMaxQuantGroup : kMaxQuantGroup / 2;
+  for (int size = largest; size >= kMinQuantGroup; size /= 2)
+    if (cols % size == 0) return size;
+  return largest;
 }
 
-QuantGroups int4_groups() {
-  return {{4, 8, nullptr, ScaleKind::kF16, OffsetKind::kNone}, 64};
+QuantGroups load_groups_of(int bits, const TensorSlice& slice) {
+  const int size = default_group_size(bits, slice.tensor->cols);
+  return {{bits, 1 << (bits - 1), nullptr, ScaleKind::kF16, OffsetKind::kNone}, size, size, slice.col_begin % size};
 }
 
 QuantGroups file_groups(const TensorSlice& slice) {
@@ -130,17 +117,16 @@ std::vector<QuantRun> make_runs(int64_t cols, int num_parts, const QuantGroups& 
   size_t span = 0;  // index of its first run
   for (int64_t k = 0; k < cols;) {
     const int64_t in_part = k % part_size;
-    const int64_t from_group = groups.block_size == 0 ? in_part : groups.first_block_col + k;
+    const int64_t from_group = groups.first_block_col + k;
     const int64_t left_of_group = groups.group_size - from_group % groups.group_size;
     const int64_t count = std::min(left_of_group, part_size - in_part);
     QuantRun run;
     run.begin = static_cast<int32_t>(k);
     run.count = static_cast<int32_t>(count);
     run.num_words = static_cast<int32_t>((count + 7) / 8 * 2);
-    run.block = groups.block_size == 0 ? 0 : static_cast<int32_t>(from_group / groups.block_size);
+    run.block = static_cast<int32_t>(from_group / groups.block_size);
     run.ends_part = in_part + count == part_size;
-    const int64_t span_size = groups.block_size == 0 ? groups.group_size : kQuantSpan;
-    if (in_part == 0 || k + count - runs[span].begin > span_size) span = runs.size();
+    if (in_part == 0 || k + count - runs[span].begin > kQuantSpan) span = runs.size();
     runs.push_back(run);
     ++runs[span].span_runs;
     k += count;
@@ -166,21 +152,20 @@ QuantWeights make_quant(const QuantType& type, const std::vector<QuantRun>& runs
   return quant;
 }
 
-void quantize_panel(const float* rows, int64_t row_stride, const CpuKernels& kernels, const QuantWeights& quant,
-                    char* panel, const std::string& name) {
-  uint8_t codes[kLanes][kMaxQuantGroup];
-  char* to = panel + quant.codes_at;
-  for (int r = 0; r < quant.num_runs; ++r) {
-    const QuantRun& run = quant.runs[r];
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const uint16_t scale =
-          kernels.quantize_group({rows + lane * row_stride + run.begin, run.count, quant.type.bits, codes[lane]});
-      if (!is_finite_f16(scale))
-        throw Error(ErrorCode::kInvalidModel, "tensor " + name + " holds a value too large for a scale in f16");
-      write_bits(panel, int64_t{r} * kLanes + lane, 2, scale);
-      std::fill(codes[lane] + run.count, codes[lane] + run.num_words * 4, uint8_t{0});
-    }
-    to = store_lanes(codes, run, quant.type.bits, to);
+void quantize_values(const float* values, int64_t cols, int bits, int group_size, const CpuKernels& kernels,
+                     const std::string& name, QuantRow& row) {
+  row.group_size = group_size;
+  row.codes.resize(static_cast<size_t>((cols + 15) / 16 * 16));  // the kernel writes whole vectors
+  row.scales.resize(static_cast<size_t>((cols + group_size - 1) / group_size));
+  row.offsets.clear();
+  row.block_scales.clear();
+  row.block_offsets.clear();
+  for (int64_t begin = 0; begin < cols; begin += group_size) {
+    const int count = static_cast<int>(std::min<int64_t>(group_size, cols - begin));
+    const uint16_t scale = kernels.quantize_group({values + begin, count, bits, row.codes.data() + begin});
+    if (!is_finite_f16(scale))
+      throw Error(ErrorCode::kInvalidModel, "tensor " + name + " holds a value too large for a scale in f16");
+    row.scales[static_cast<size_t>(begin / group_size)] = scale;
   }
 }
 
