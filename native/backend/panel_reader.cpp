@@ -49,17 +49,7 @@ void convert_to(DType from_dtype, const char* from, char* to, int64_t count) {
       round(i, element_at(from_dtype, from, i));
 }
 
-void widen_bf16(const char* from, char* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) {
-    uint16_t half;
-    std::memcpy(&half, from + i * 2, sizeof half);
-    const uint32_t bits = uint32_t{half} << 16;
-    std::memcpy(to + i * 4, &bits, sizeof bits);
-  }
-}
-
 void convert(DType from_dtype, const char* from, DType to_dtype, char* to, int64_t count) {
-  if (from_dtype == DType::kBf16 && to_dtype == DType::kF32) return widen_bf16(from, to, count);
   if (to_dtype == DType::kF32) return convert_to<uint32_t, float_bits>(from_dtype, from, to, count);
   if (to_dtype == DType::kBf16) return convert_to<uint16_t, float_to_bf16>(from_dtype, from, to, count);
   convert_to<uint16_t, float_to_f16>(from_dtype, from, to, count);
@@ -151,10 +141,7 @@ void read_rows(const TensorSlice& slice, int64_t row, int64_t rows, DType dtype,
     read_row_bytes(slice, row, rows, file_bytes(tensor, slice.col_begin), row_bytes, from);
   }
   if (file_dtype != dtype) convert(file_dtype, from, dtype, to, count);
-  // Each value fits into f32, so the shorter numbers say the same.
-  const bool is_widened = dtype == DType::kF32;
-  if (is_widened ? has_non_finite(file_dtype, from, count) : has_non_finite(dtype, to, count))
-    throw_non_finite(tensor, dtype, has_non_finite(file_dtype, from, count));
+  if (has_non_finite(dtype, to, count)) throw_non_finite(tensor, dtype, has_non_finite(file_dtype, from, count));
 }
 
 // values = the x of -exp(x).
@@ -274,17 +261,13 @@ const char* PanelReader::read(const MatrixSource& source, int64_t panel, DType d
                               int64_t& bytes) {
   const int64_t item = static_cast<int64_t>(dtype_size(dtype)), cols = source.slices[0].num_cols;
   const int64_t row_bytes = row_elements * item;
-  int num_lanes = 0;
-  for_each_run(source, panel, [&](const TensorSlice&, int64_t, int, int count) { num_lanes += count; });
-  const bool has_padding = num_lanes < kPanelFeatures || row_elements > cols;
-  rows_.resize(static_cast<size_t>(kPanelFeatures * row_bytes));
-  if (has_padding) std::ranges::fill(rows_, char{0});
-  if (row_elements > cols) read_.resize(static_cast<size_t>(kPanelFeatures * cols * item));
+  read_.resize(static_cast<size_t>(kPanelFeatures * cols * item));
+  rows_.assign(static_cast<size_t>(kPanelFeatures * row_bytes), 0);
   for_each_run(source, panel, [&](const TensorSlice& slice, int64_t row, int lane, int count) {
-    char* to = rows_.data() + lane * row_bytes;
-    read_rows(slice, row, count, dtype, {raw_, decoded_, row_}, row_elements > cols ? read_.data() : to);
-    for (int i = 0; i < count && row_elements > cols; ++i)
-      std::memcpy(to + i * row_bytes, read_.data() + i * cols * item, static_cast<size_t>(cols * item));
+    read_rows(slice, row, count, dtype, {raw_, decoded_, row_}, read_.data());
+    for (int i = 0; i < count; ++i)
+      std::memcpy(rows_.data() + (lane + i) * row_bytes, read_.data() + i * cols * item,
+                  static_cast<size_t>(cols * item));
     bytes += count * file_bytes(*slice.tensor, cols);
   });
   return rows_.data();
