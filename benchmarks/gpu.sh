@@ -256,7 +256,7 @@ phase_bench() {
   local status=0 group read peak
   rm -f "$BUILD"/{kernels,torch,steps,clocks}.jsonl
   # Each group runs in a separate process, so that an error or a hang does not affect the others.
-  for group in limits gemv gemm attention sample wgmma wgmma_attention; do
+  for group in limits gemv gemm codes attention sample wgmma wgmma_attention; do
     read=$(sed -nE 's/.*"name": ?"read".*"gb_per_s": ?([0-9.]+).*/\1/p' "$BUILD/kernels.jsonl" 2>/dev/null)
     timeout --kill-after=5 "$(time_limit 45)" "$KERNELS/gpu_kernels" "${TINY[@]}" "read=${read:-0}" "$group" >> "$BUILD/kernels.jsonl" || { echo "  $group: exited with status $?"; status=1; }
   done
@@ -269,6 +269,9 @@ phase_bench() {
   if [ -n "$peak" ]; then torch 110 matmul attention model; fi
   steps 110 --only prefill || { echo "  prefills: exited with status $?"; status=1; }
   steps 40 --only decode --deterministic yes --fill-seconds 5 || { echo "  deterministic decodes: exited with status $?"; status=1; }
+  for bits in int8 int4; do
+    steps 30 --only decode --quantization $bits --fill-seconds 5 || { echo "  decodes with $bits: exited with status $?"; status=1; }
+  done
   tail -n +$((${GPU_CLOCKS_FROM:-0} + 1)) "$BUILD/clocks.csv" 2>/dev/null |
     awk -F', *' '$1 > 0 { n++; sm += $1; mem += $2; watts += $3; if ($1 > top) top = $1; if ($4 > hot) hot = $4 }
          END { if (n) printf "{\"name\":\"clocks\",\"sm_mhz\":%.0f,\"sm_mhz_most\":%d,\"memory_mhz\":%.0f,\"watts\":%.0f,\"celsius_most\":%d}\n", sm / n, top, mem / n, watts / n, hot }' > "$BUILD/clocks.jsonl"

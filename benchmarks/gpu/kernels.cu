@@ -4,7 +4,7 @@
 //
 //      tiny    small shapes, to check that the program runs
 //      read    the bandwidth of reads as measured by the group `limits`; without it no shares are printed
-//      GROUP   limits, gemm, wgmma, gemv, attention, wgmma_attention or sample; default: all
+//      GROUP   limits, gemm, wgmma, gemv, codes, attention, wgmma_attention or sample; default: all
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/gpu/coded_weights.h"
 #include "cuda/attention_layout.h"
 #include "cuda/attention_plan.h"
 #include "cuda/graph.h"
@@ -108,6 +109,11 @@ DeviceBuffer random_bf16(int64_t count, float size) {
          FillArgs{buffer.as<uint32_t>(), round_up(count, 8) / 2, high << 16 | high, 0x807f807fu});
   return buffer;
 }
+DeviceBuffer random_words(int64_t count, uint32_t bits, uint32_t mask) {
+  DeviceBuffer buffer(static_cast<size_t>(count) * 4, "numbers");
+  launch(fill_kernel, dim3(is_tiny ? 2 : 1024), dim3(256), 0, stream, FillArgs{buffer.as<uint32_t>(), count, bits, mask});
+  return buffer;
+}
 DeviceBuffer random_floats(int64_t count) {
   DeviceBuffer buffer(static_cast<size_t>(count) * 4, "numbers");
   launch(fill_kernel, dim3(is_tiny ? 2 : 1024), dim3(256), 0, stream,
@@ -194,12 +200,14 @@ bool has_wgmma() {
   return supports_gemm_wgmma() && supports_attention_wgmma();
 }
 
-void measure_gemm(Timer& timer, const Layer& layer, int tokens, GemmKernel kernel) {
+// `code_bits`: 8 or 4; 16 = weights in bf16.
+void measure_gemm(Timer& timer, const Layer& layer, int tokens, GemmKernel kernel, int code_bits = 16) {
   const int64_t rows = is_tiny ? 64 : layer.rows, cols = is_tiny ? 64 : layer.cols;
   const DepthSplit split = split_depth(cols, cols, row_parallel_parts(cols));
   const int64_t elements = round_up(rows, kTileRows) * split.padded();
-  const int64_t copies = is_tiny ? 1 : std::max<int64_t>(1, kRotatedBytes / (elements * 2));
-  const DeviceBuffer weights = random_bf16(elements * copies, 0.02f),
+  const int64_t copies = is_tiny ? 1 : std::max<int64_t>(1, kRotatedBytes * 8 / (elements * code_bits));
+  const bool has_codes = code_bits < 16;
+  const DeviceBuffer weights = random_bf16(has_codes ? 8 : elements * copies, 0.02f),
                      acts = random_bf16(round_up(tokens, 64) * split.padded(), 1.0f);
   const DeviceBuffer out = random_floats(split.parts * tokens * rows);
   const DepthSplit gated_split = split_depth(rows / 2, rows / 2, row_parallel_parts(rows / 2));
@@ -212,12 +220,17 @@ void measure_gemm(Timer& timer, const Layer& layer, int tokens, GemmKernel kerne
   const DeviceBuffer flags(static_cast<size_t>(num_tile_flags(rows, tokens)) * sizeof(int32_t),
                            "the tiles of a product");
   check(cudaMemsetAsync(flags.as<void>(), 0, flags.bytes(), stream), "the tiles of a product");
+  const CodedWeights coded(has_codes ? code_bits : 8, has_codes ? rows : kTileRows, split, has_codes ? copies : 1,
+                           random_words);
   const double seconds = timer.measure([&](int i) {
     GemvArgs fused;
     GemmArgs& args = fused.product;
     args.output = layer.output;
     if (layer.output == GemmOutput::kResidual) args.tile_flags = flags.as<int32_t>();
-    args.weights = {weights.as<uint16_t>() + i % copies * elements, nullptr, rows, split};
+    if (has_codes)
+      args.weights = coded.matrix(i % copies);
+    else
+      args.weights = {weights.as<uint16_t>() + i % copies * elements, nullptr, rows, split};
     args.acts = acts.as<uint16_t>();
     args.num_tokens = tokens;
     args.out = out.as<float>();
@@ -240,8 +253,9 @@ void measure_gemm(Timer& timer, const Layer& layer, int tokens, GemmKernel kerne
     fused.max_blocks = 2 * device_resources().multiprocessors;
     launch_gemv(fused, stream);
   });
-  print(std::string(kernel_name(kernel)) + " " + layer.name + " x" + std::to_string(tokens), seconds,
-        static_cast<double>(rows * cols * 2), 2.0 * static_cast<double>(rows * cols) * tokens);
+  const std::string kind = has_codes ? "int" + std::to_string(code_bits) + " " : "";
+  print(kind + kernel_name(kernel) + " " + layer.name + " x" + std::to_string(tokens), seconds,
+        static_cast<double>(has_codes ? coded.bytes() : rows * cols * 2), 2.0 * static_cast<double>(rows * cols) * tokens);
 }
 
 // `count` queries at the end of each of `num_seqs` sequences, with 12 heads and 2 KV heads of 128, split as the engine
@@ -343,6 +357,17 @@ void run(const std::string& group) {
     for (const Layer& layer : layers)
       for (const int count : is_tiny ? std::vector<int>{1} : std::vector<int>{1, 2, 4})
         measure_gemm(timer, layer, count, GemmKernel::kGemv);
+  if (is_selected("codes"))
+    for (const Layer& layer : layers)
+      for (const int bits : {8, 4}) {
+        for (const int count : is_tiny ? std::vector<int>{1} : std::vector<int>{1, 4})
+          measure_gemm(timer, layer, count, GemmKernel::kGemv, bits);
+        for (const int count : is_tiny ? std::vector<int>{9} : std::vector<int>{8, 64, 256})
+          measure_gemm(timer, layer, count, GemmKernel::kGemm, bits);
+        if (layer.rows >= 100000 || !has_wgmma()) continue;
+        for (const int count : is_tiny ? std::vector<int>{70} : std::vector<int>{256, 1024, 8192})
+          measure_gemm(timer, layer, count, GemmKernel::kWgmma, bits);
+      }
   using Batch = std::pair<int, int>;
   if (is_selected("attention"))
     for (const auto& [num_seqs, context] :

@@ -2,7 +2,7 @@
 // batch sizes and contexts, and prefills, compared with the minimum of bytes and operations. Writes JSON lines to
 // standard output.
 //    gpu_steps [--device cuda] [--read-gb-per-s 3000] [--tflop-per-s 700] [--shape qwen2.5-1.5b|tiny]
-//              [--fill-seconds 40] [--steps 30] [--only decode|prefill] [--deterministic yes]
+//              [--fill-seconds 40] [--steps 30] [--only decode|prefill] [--deterministic yes] [--quantization int8|int4]
 // Both ceilings come from the same run (gpu_kernels, torch_figures.py). Without both, no limits and shares are printed.
 #include <sys/mman.h>
 #include <unistd.h>
@@ -29,6 +29,7 @@ struct Options {
   double read_bandwidth = 0, peak = 0, fill_seconds = 40;
   int num_steps = 30;
   bool is_deterministic = false;
+  std::string quantization;  // int8 or int4; empty: weights in bf16
   bool is_tiny() const { return shape == "tiny"; }
 };
 
@@ -138,6 +139,12 @@ struct StepBatch {
   }
 };
 
+WeightFormats formats_of(const std::string& quantization) {
+  if (quantization == "int8") return {WeightFormat::kInt8, WeightFormat::kInt8};
+  if (quantization == "int4") return {WeightFormat::kInt4, WeightFormat::kInt8};
+  return {};
+}
+
 class Bench {
  public:
   explicit Bench(const Options& options) : options_(options), spec_(spec_of(options)) {
@@ -148,7 +155,8 @@ class Bench {
     group_ = make_device_group(device);
     const int fd = random_file(spec_.vocab_size * spec_.hidden_size * 2);
     const double start = now();
-    weights_ = load_weights(spec_, make_shard_plan(spec_, 0, 1), tensors_of(spec_, fd), {}, backend(), {});
+    weights_ = load_weights(spec_, make_shard_plan(spec_, 0, 1), tensors_of(spec_, fd), formats_of(options.quantization),
+                            backend(), {});
     close(fd);
     std::printf("{\"name\":\"load\",\"seconds\":%.2f,\"weight_bytes\":%lld}\n", now() - start,
                 static_cast<long long>(weights_.bytes));
@@ -195,7 +203,9 @@ class Bench {
     const double head = static_cast<double>(spec_.vocab_size * spec_.hidden_size);
     const double kv_bytes =
         static_cast<double>(num_seqs) * context * spec_.num_layers() * 2 * spec_.num_kv_heads * spec_.head_dim * 2;
-    const double bytes = (linear_params_ + head) * 2, flops = 2 * (linear_params_ + head) * num_seqs;
+    const double bytes =
+        options_.quantization.empty() ? (linear_params_ + head) * 2 : static_cast<double>(weights_.bytes);
+    const double flops = 2 * (linear_params_ + head) * num_seqs;
     const double limit = std::max((bytes + kv_bytes) / options_.read_bandwidth, flops / options_.peak);
     print("decode " + std::to_string(num_seqs) + "x" + std::to_string(context), single, steady, limit, num_seqs,
           filled);
@@ -258,8 +268,9 @@ class Bench {
   }
 
   void print(const std::string& name, double single, double steady, double limit, int tokens, double filled) {
-    std::printf("{\"name\":\"%s%s\",\"us\":%.2f,\"steady_us\":%.2f,\"tokens_per_s\":%.1f,\"filled\":%.2f",
-                options_.is_deterministic ? "deterministic " : "", name.c_str(), single * 1e6, steady * 1e6,
+    const std::string weights = options_.quantization.empty() ? "" : options_.quantization + " ";
+    std::printf("{\"name\":\"%s%s%s\",\"us\":%.2f,\"steady_us\":%.2f,\"tokens_per_s\":%.1f,\"filled\":%.2f",
+                options_.is_deterministic ? "deterministic " : "", weights.c_str(), name.c_str(), single * 1e6, steady * 1e6,
                 tokens / steady, filled);
     if (std::isfinite(limit))
       std::printf(",\"limit_us\":%.2f,\"share\":%.4f,\"steady_share\":%.4f", limit * 1e6, limit / single,
@@ -297,6 +308,8 @@ Options parse(int argc, char** argv) {
       options.num_steps = std::atoi(value.c_str());
     else if (name == "--deterministic")
       options.is_deterministic = value == "yes";
+    else if (name == "--quantization")
+      options.quantization = value;
     else
       throw Error(ErrorCode::kInvalidArgument, "unknown option " + name);
   }
@@ -314,7 +327,7 @@ void run(const Options& options) {
   for (const int context : {1024, 8192})
     for (const int num_seqs : {1, 8, 64, 256})
       // A few cases show the cost.
-      if (!options.is_deterministic || (context == 1024 && num_seqs <= 64)) bench.decode(num_seqs, context);
+      if ((!options.is_deterministic && options.quantization.empty()) || (context == 1024 && num_seqs <= 64)) bench.decode(num_seqs, context);
 }
 
 }  // namespace
