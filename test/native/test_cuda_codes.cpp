@@ -1,4 +1,6 @@
 // Quantized weights on the CUDA backend: packing, and steps with the bits of decoded weights.
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <tuple>
@@ -185,6 +187,67 @@ TEST(cuda_decoder_with_codes_has_the_bits_of_decoded_weights) {
         expect_same(changed, "with two ranks");
       }
     }
+}
+
+// Both devices choose the same codes. The CPU multiplies their values in f32.
+TEST(cuda_decoder_with_codes_is_close_to_the_cpu) {
+  for (const DecoderShape& base : decoder_shapes())
+    for (const WeightFormat format : {WeightFormat::kInt8, WeightFormat::kInt4})
+      for (const DType dtype : {DType::kF16, DType::kBf16}) {
+        DecoderShape shape = base;
+        shape.file_dtype = dtype;
+        DecoderFixture fixture(shape);
+        const Prompts prompts = {random_ids(1, 70, shape.vocab_size), random_ids(2, 5, shape.vocab_size)};
+        RunOptions cpu;
+        cpu.weight_dtype = DType::kF32;
+        cpu.compute_f32 = true;
+        cpu.format = format;
+        RunOptions cuda = cuda_options(dtype, false);
+        cuda.format = format;
+        const LogProbs wanted = fixture.run(cpu, prompts), got = fixture.run(cuda, prompts);
+        double worst = 0;
+        for (size_t prompt = 0; prompt < wanted.size(); ++prompt)
+          for (size_t position = 0; position < wanted[prompt].size(); ++position)
+            for (size_t id = 0; id < wanted[prompt][position].size(); ++id)
+              if (const double of_cpu = wanted[prompt][position][id]; of_cpu > -6)
+                worst = std::max(worst, std::abs(of_cpu - got[prompt][position][id]));
+        // As for weights that are not quantized (expect_like_reference).
+        if (!(worst < (dtype == DType::kF16 ? 0.02 : 0.25)))
+          fail(__FILE__, __LINE__,
+               std::string(dtype_name(dtype)) + " head_dim " + std::to_string(shape.head_dim) + ": difference " +
+                   show(worst));
+      }
+}
+
+// Codes that the kernels refuse, and weights that are missing.
+TEST(cuda_launchers_refuse_incomplete_codes) {
+  const auto expect = [](const cuda::DeviceMatrix& matrix, bool is_complete) {
+    EXPECT_EQ(has_weights(matrix), is_complete);
+  };
+  cuda::DeviceMatrix matrix;
+  expect(matrix, false);
+  const uint8_t byte = 0;
+  const uint16_t word = 0;
+  matrix.codes.kind = CodeKind::kAny6;
+  matrix.codes.codes = matrix.codes.records = matrix.codes.high = &byte;
+  matrix.codes.blocks = &word;
+  matrix.codes.record_bytes = 2;
+  matrix.codes.num_groups = 1;
+  matrix.codes.high_bits = 2;
+  expect(matrix, true);
+  cuda::DeviceMatrix bad = matrix;
+  bad.codes.high = nullptr;
+  expect(bad, false);
+  bad = matrix;
+  bad.codes.records = nullptr;
+  expect(bad, false);
+  bad = matrix;
+  bad.codes.blocks = nullptr;
+  expect(bad, false);
+  bad = matrix;
+  bad.codes.high_bits = 0;
+  expect(bad, false);
+  EXPECT(!supports_gemv(matrix));
 }
 
 }  // namespace
