@@ -70,6 +70,7 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options, std::unique_ptr<Comm
   info_.compute_dtype = dtype_;
   info_.has_fp8_cache = true;
   info_.has_quantized_weights = true;
+  info_.keeps_fp8_weights = features_.codes;
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "creating a stream");
 }
 
@@ -90,8 +91,12 @@ std::unique_ptr<Matrix> CudaBackend::load_matrix(const MatrixSource& source, con
     if (uploader_ == nullptr) uploader_ = std::make_unique<Uploader>(stream_);
     auto matrix = upload_matrix(source, {dtype_, features_.codes, quantize_group_}, *uploader_, progress);
     const bool has_codes = matrix->device.codes.kind != CodeKind::kNone;
-    if (features_.codes && source.format == WeightFormat::kFile && file_groups(source.slices[0]).type.bits > 0)
-      num_decoded_ += has_codes ? 0 : 1;
+    // NOTE: launch_gemm_wgmma has no kernels for codes, and all products of a step share one layout of activations.
+    if (has_codes) has_wgmma_ = false;
+    const auto& groups = source.slices[0].tensor->groups;
+    const bool is_fp8 = groups != nullptr && groups->layout == CodeLayout::kFp8;
+    const bool could_be_kept = is_fp8 || file_groups(source.slices[0]).type.bits > 0;
+    if (features_.codes && source.format == WeightFormat::kFile && could_be_kept && !has_codes) ++num_decoded_;
     return matrix;
   });
 }

@@ -12,9 +12,11 @@
 namespace capstan::cuda {
 namespace {
 
-constexpr int kRecordCols = 16;   // columns of one instruction
-constexpr int kWholeRow = 30;     // group_shift of a group with all columns
+constexpr int kRecordCols = 16;  // columns of one instruction
+constexpr int64_t kMaxFp8Group = 1 << 20;
+constexpr int kWholeRow = 30;  // group_shift of a group with all columns
 constexpr float kMaxF16 = 65504;
+constexpr float kMaxNumber = 448;  // of e4m3; others are at most 383
 constexpr int kMaxOwnGroup = 128;  // of int8_groups and int4_groups
 
 int64_t records_per_part(const DepthSplit& split) {
@@ -42,11 +44,23 @@ DeviceScale device_scale(const MatrixSource& source, ScaleKind kind) {
   return groups != nullptr && groups->scales.type == ArrayType::kBf16 ? DeviceScale::kBf16 : DeviceScale::kF32;
 }
 
+bool is_fp8(const TensorSlice& slice) {
+  return slice.tensor->groups != nullptr && slice.tensor->groups->layout == CodeLayout::kFp8;
+}
+QuantGroups fp8_groups(const FileTensor& tensor) {
+  QuantGroups groups;
+  groups.type = code_type(*tensor.groups);
+  groups.type.zero = 0;
+  groups.group_size = static_cast<int>(std::min(tensor.groups->group_cols, kMaxFp8Group));
+  return groups;
+}
+
 bool are_alike(const MatrixSource& source) {
   const TensorSlice& first = source.slices[0];
   return std::ranges::all_of(source.slices, [&](const TensorSlice& slice) {
     const auto &a = first.tensor->groups, &b = slice.tensor->groups;
-    return are_kept_alike(*first.tensor, *slice.tensor) && slice.col_begin == first.col_begin &&
+    return are_kept_alike(*first.tensor, *slice.tensor) && is_fp8(first) == is_fp8(slice) &&
+           slice.col_begin == first.col_begin &&
            (a == nullptr || (a->group_cols == b->group_cols && a->scales.type == b->scales.type));
   });
 }
@@ -61,15 +75,14 @@ DeviceGroups device_groups(const MatrixSource& source, const QuantGroups& groups
   if (slice.tensor->groups != nullptr) {
     const int64_t cols = slice.tensor->groups->group_cols;
     if (cols >= slice.tensor->cols) return {kWholeRow, 0};
-    if (std::has_single_bit(static_cast<uint64_t>(cols)))
-      return {log2(cols), static_cast<int>(slice.col_begin % cols)};
+    if (std::has_single_bit(static_cast<uint64_t>(cols))) return {log2(cols), static_cast<int>(slice.col_begin % cols)};
   }
   return {log2(groups.group_size), static_cast<int>(groups.first_block_col)};
 }
 
 CodeKind code_kind(const DeviceCodes& codes, int bits, bool can_be_plain) {
-  const bool is_simple =
-      codes.scale == DeviceScale::kF16 && codes.offset == OffsetKind::kNone && !codes.has_table && can_be_plain;
+  const bool is_simple = !codes.is_fp8 && codes.scale == DeviceScale::kF16 && codes.offset == OffsetKind::kNone &&
+                         !codes.has_table && can_be_plain;
   if (bits == 8) return is_simple ? CodeKind::kPlain8 : CodeKind::kAny8;
   if (bits == 4) return is_simple ? CodeKind::kPlain4 : CodeKind::kAny4;
   return CodeKind::kAny6;
@@ -117,9 +130,15 @@ Scales scales_of(const DeviceCodes& codes, uint32_t record, uint16_t block_scale
   return to;
 }
 
-int number_of(const DeviceCodes& codes, int code) {
-  if (!codes.has_table) return code;
-  return static_cast<int>(codes.table[code / 4] >> code % 4 * 8 & 0xff);
+float e4m3_value(int code) {
+  const float size = bits_float(static_cast<uint32_t>(code & 0x7f) << 20) * 0x1p120f;
+  return code < 128 ? size : -size;
+}
+
+float value_of(const DeviceCodes& codes, int code, const Scales& scales) {
+  if (codes.is_fp8) return scales.scale * e4m3_value(code);
+  const int number = codes.has_table ? static_cast<int>(codes.table[code / 4] >> code % 4 * 8 & 0xff) : code;
+  return scales.scale * static_cast<float>(number - scales.zero) - scales.offset;
 }
 
 Scales scales_of_record(const RowCodes& row, const DeviceCodes& codes, const DepthSplit& split, int part, int64_t first,
@@ -134,8 +153,8 @@ Scales scales_of_record(const RowCodes& row, const DeviceCodes& codes, const Dep
 
 uint32_t minus_zero_bits(FloatType type, int bits, int zero) {
   if (type == FloatType::kBf16 && bits == 8) return float_bits(-8388608.0f - static_cast<float>(zero));
-  const uint16_t value =
-      type == FloatType::kBf16 ? float_to_bf16(-128.0f - static_cast<float>(zero)) : float_to_f16(-1024.0f - static_cast<float>(zero));
+  const uint16_t value = type == FloatType::kBf16 ? float_to_bf16(-128.0f - static_cast<float>(zero))
+                                                  : float_to_f16(-1024.0f - static_cast<float>(zero));
   return value | uint32_t{value} << 16;
 }
 
@@ -144,9 +163,12 @@ std::optional<DeviceCodes> codes_of(const MatrixSource& source, const DepthSplit
   QuantGroups groups;
   if (source.format == WeightFormat::kInt8) groups = int8_groups();
   if (source.format == WeightFormat::kInt4) groups = int4_groups();
-  if (is_file) groups = file_groups(source.slices[0]);
+  if (is_file) groups = is_fp8(source.slices[0]) ? fp8_groups(*source.slices[0].tensor) : file_groups(source.slices[0]);
   if (groups.type.bits == 0 || (is_file && !are_alike(source))) return std::nullopt;
-  if (groups.group_size % kRecordCols != 0 || !std::has_single_bit(static_cast<unsigned>(groups.group_size)))
+  const bool has_one_group = is_file && source.slices[0].tensor->groups &&
+                             source.slices[0].tensor->groups->group_cols >= source.slices[0].tensor->cols;
+  if (!has_one_group &&
+      (groups.group_size % kRecordCols != 0 || !std::has_single_bit(static_cast<unsigned>(groups.group_size))))
     return std::nullopt;
   DeviceCodes codes;
   codes.scale = device_scale(source, groups.type.scale);
@@ -154,6 +176,7 @@ std::optional<DeviceCodes> codes_of(const MatrixSource& source, const DepthSplit
   if (codes.scale == DeviceScale::kF32 && codes.offset != OffsetKind::kNone) return std::nullopt;
   codes.zero = groups.type.zero;
   codes.high_bits = groups.type.bits == 8 ? 0 : groups.type.bits - 4;
+  codes.is_fp8 = is_file && is_fp8(source.slices[0]);
   codes.has_table = groups.type.table != nullptr;
   if (codes.has_table) std::memcpy(codes.table, groups.type.table, sizeof codes.table);
   codes.record_bytes = record_bytes(codes.scale, codes.offset);
@@ -243,29 +266,31 @@ void pack_row(const RowCodes& from, const DeviceCodes& codes, const DepthSplit& 
       to_record[byte] = static_cast<uint8_t>(record >> byte * 8);
     const Scales scales = scales_of_record(from, codes, split, part, first, index);
     const bool may_overflow =
-        type == FloatType::kF16 && std::abs(scales.scale) * 384.0f + std::abs(scales.offset) > kMaxF16;
+        type == FloatType::kF16 && std::abs(scales.scale) * kMaxNumber + std::abs(scales.offset) > kMaxF16;
     for (int64_t i = 0; i < count; ++i) {
       const int64_t k = place + i;
       const uint8_t code = from.codes[static_cast<size_t>(first + i)];
       if (low_bits(codes.kind) == 8) {
         to.codes[code8_index(code_row, k, padded)] = code;
       } else {
-        to.codes[code4_index(code_row, k, padded)] |=
-            static_cast<uint8_t>((code & 15) << (row % kTileRows / 8 * 4));
+        to.codes[code4_index(code_row, k, padded)] |= static_cast<uint8_t>((code & 15) << (row % kTileRows / 8 * 4));
         if (codes.high_bits > 0) {
           const int bit = high_bit(row, k, codes.high_bits);
           to.high[static_cast<size_t>(k_tile_lane(row, k, padded) * 2 * codes.high_bits + bit / 8)] |=
               static_cast<uint8_t>(code >> 4 << bit % 8);
         }
       }
+      if (codes.is_fp8 && (code & 0x7f) == 0x7f)
+        throw Error(ErrorCode::kInvalidModel, "tensor " + name + " holds NaN or Inf");
       if (!may_overflow) continue;
-      const float value = scales.scale * static_cast<float>(number_of(codes, code) - scales.zero) - scales.offset;
+      const float value = value_of(codes, code, scales);
       if (!(std::abs(f16_to_float(float_to_f16(value))) <= kMaxF16))
         throw Error(ErrorCode::kInvalidModel, "tensor " + name + " holds a value too large for f16");
     }
   });
   for (int block = 0; block < std::min(codes.num_blocks, static_cast<int>(from.block_scales.size())); ++block) {
-    to.blocks[static_cast<size_t>(codes.block_factor(row, block, false))] = from.block_scales[static_cast<size_t>(block)];
+    to.blocks[static_cast<size_t>(codes.block_factor(row, block, false))] =
+        from.block_scales[static_cast<size_t>(block)];
     if (!from.block_offsets.empty())
       to.blocks[static_cast<size_t>(codes.block_factor(row, block, true))] =
           from.block_offsets[static_cast<size_t>(block)];
@@ -276,10 +301,8 @@ std::vector<float> decode_row(const RowCodes& row, const DeviceCodes& codes, con
   std::vector<float> values(static_cast<size_t>(split.parts * split.part_cols));
   for_each_record(split, [&](int part, int64_t first, int64_t count, int64_t index) {
     const Scales scales = scales_of_record(row, codes, split, part, first, index);
-    for (int64_t i = first; i < first + count; ++i) {
-      const int number = number_of(codes, row.codes[static_cast<size_t>(i)]) - scales.zero;
-      values[static_cast<size_t>(i)] = scales.scale * static_cast<float>(number) - scales.offset;
-    }
+    for (int64_t i = first; i < first + count; ++i)
+      values[static_cast<size_t>(i)] = value_of(codes, row.codes[static_cast<size_t>(i)], scales);
   });
   return values;
 }

@@ -1,7 +1,7 @@
 #pragma once
 // Quantized weights in device memory: codes in the order of the operands of mma_m16n8k16, and a record with the scale
-// and the offset of each group of columns. The kernels turn codes into the 16-bit floats that `weight_index` would hold,
-// so that products have the same bits as with decoded weights.
+// and the offset of each group of columns. The kernels turn codes into the 16-bit floats that `weight_index` would
+// hold, so that products have the same bits as with decoded weights.
 #include <cstdint>
 
 #include "cuda/layout.h"
@@ -16,7 +16,7 @@ enum class CodeKind : uint8_t {
   kPlain8,  // the same in 8 bits
   kAny4,    // 4 bits, all scales, offsets and tables
   kAny6,    // 5 or 6 bits: 4 bits as kAny4, and the high bits
-  kAny8,    // 8 bits
+  kAny8,    // 8 bits, also e4m3
 };
 
 // Like capstan::ScaleKind. A file's scales in bf16 take 16 bits.
@@ -36,7 +36,8 @@ CAPSTAN_BOTH int64_t k_tile_lane(int64_t row, int64_t k, int64_t padded_k) {
 }
 // The byte of a code in 8 bits, and the byte that holds a code in 4 bits: in its low nibble if row % 16 < 8.
 CAPSTAN_BOTH int64_t code8_index(int64_t row, int64_t k, int64_t padded_k) {
-  return k_tile_lane(row, k, padded_k) * 16 + k % kTileDepth / 16 * 8 + row % kTileRows / 8 * 4 + code_byte(static_cast<int>(k % 16));
+  return k_tile_lane(row, k, padded_k) * 16 + k % kTileDepth / 16 * 8 + row % kTileRows / 8 * 4 +
+         code_byte(static_cast<int>(k % 16));
 }
 CAPSTAN_BOTH int64_t code4_index(int64_t row, int64_t k, int64_t padded_k) {
   return k_tile_lane(row, k, padded_k) * 8 + k % kTileDepth / 16 * 4 + code_byte(static_cast<int>(k % 16));
@@ -45,7 +46,8 @@ CAPSTAN_BOTH int64_t code4_index(int64_t row, int64_t k, int64_t padded_k) {
 // the order of the words above, the word holds `high_bits` bits. Returns the number of the first.
 CAPSTAN_BOTH int high_bit(int64_t row, int64_t k, int high_bits) {
   const int word = static_cast<int>(k % kTileDepth) / 16 * 2 + static_cast<int>(row % kTileRows) / 8;
-  return high_bits == 1 ? code_byte(static_cast<int>(k % 16)) * 4 + word : code_byte(static_cast<int>(k % 16)) * 8 + word * 2;
+  return high_bits == 1 ? code_byte(static_cast<int>(k % 16)) * 4 + word
+                        : code_byte(static_cast<int>(k % 16)) * 8 + word * 2;
 }
 
 // The codes of a matrix. Records lie by (tile of rows, group, row % 8): that of row r, then that of row r + 8. A record
@@ -58,14 +60,15 @@ struct DeviceCodes {
   uint32_t minus_zero = 0;  // for kPlain4 and kPlain8 (minus_zero_bits)
   int high_bits = 0;
   bool has_table = false;
+  bool is_fp8 = false;     // the number is the code, read as e4m3
   uint32_t table[4] = {};  // 16 bytes
   int record_bytes = 0;
-  int group_shift = 0;       // log2 of the columns of a group
-  int first_col = 0;         // of this rank, within its block or group
-  int part_cols = 0;         // columns from one part of K to the next; 0: groups begin anew in each part
-  int part_groups = 0;       // groups from one part to the next
-  int num_groups = 0;        // in a row, with those of padding
-  int num_blocks = 0;        // of 256 columns, for kTimesF16
+  int group_shift = 0;  // log2 of the columns of a group
+  int first_col = 0;    // of this rank, within its block or group
+  int part_cols = 0;    // columns from one part of K to the next; 0: groups begin anew in each part
+  int part_groups = 0;  // groups from one part to the next
+  int num_groups = 0;   // in a row, with those of padding
+  int num_blocks = 0;   // of 256 columns, for kTimesF16
   const uint8_t* codes = nullptr;
   const uint8_t* high = nullptr;
   const uint8_t* records = nullptr;
@@ -82,7 +85,8 @@ struct DeviceCodes {
     return (((row / kTileRows * num_groups + group_of_row) * 8 + row % 8) * 2 + row % kTileRows / 8) * record_bytes;
   }
   CAPSTAN_BOTH int64_t block_factor(int64_t row, int block_of_row, bool is_offset) const {
-    return ((row / kTileRows * num_blocks + block_of_row) * 8 + row % 8) * 4 + (is_offset ? 2 : 0) + row % kTileRows / 8;
+    return ((row / kTileRows * num_blocks + block_of_row) * 8 + row % 8) * 4 + (is_offset ? 2 : 0) +
+           row % kTileRows / 8;
   }
 
   static constexpr int kBlockShift = 8;

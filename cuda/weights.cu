@@ -68,34 +68,32 @@ void upload_floats(const MatrixSource& source, const UploadOptions& options, Cud
   const DepthSplit& split = matrix.device.split;
   const int64_t cols = matrix.cols;
   const std::optional<QuantGroups> groups = own_groups(source.format);
-  const std::optional<DeviceCodes> codes =
-      groups ? codes_of(source, split, float_type(options.dtype)) : std::nullopt;
+  const std::optional<DeviceCodes> codes = groups ? codes_of(source, split, float_type(options.dtype)) : std::nullopt;
   PanelReader reader;
   std::vector<uint16_t> rows(static_cast<size_t>(kPanelFeatures * cols));
-  upload_panels(matrix, static_cast<size_t>(kPanelFeatures * split.padded()) * 2, uploader, progress,
-                [&](int64_t panel, char* to) {
-                  int64_t bytes_read = 0;
-                  auto* const packed = reinterpret_cast<uint16_t*>(to);
-                  if (!groups) {
-                    pack_tile(reinterpret_cast<const uint16_t*>(
-                                  reader.read(source, panel, options.dtype, cols, bytes_read)),
-                              split, packed);
-                    return bytes_read;
-                  }
-                  const auto* values =
-                      reinterpret_cast<const float*>(reader.read(source, panel, DType::kF32, cols, bytes_read));
-                  for (int lane = 0; lane < kPanelFeatures; ++lane) {
-                    const RowCodes row = quantize_row(values + lane * cols, *groups, split, options.quantize_group,
-                                                      source.slices[0].tensor->name);
-                    const std::vector<float> decoded = decode_row(row, *codes, split);
-                    for (int64_t k = 0; k < cols; ++k)
-                      rows[static_cast<size_t>(lane * cols + k)] =
-                          options.dtype == DType::kBf16 ? float_to_bf16(decoded[static_cast<size_t>(k)])
-                                                        : float_to_f16(decoded[static_cast<size_t>(k)]);
-                  }
-                  pack_tile(rows.data(), split, packed);
-                  return bytes_read;
-                });
+  upload_panels(
+      matrix, static_cast<size_t>(kPanelFeatures * split.padded()) * 2, uploader, progress,
+      [&](int64_t panel, char* to) {
+        int64_t bytes_read = 0;
+        auto* const packed = reinterpret_cast<uint16_t*>(to);
+        if (!groups) {
+          pack_tile(reinterpret_cast<const uint16_t*>(reader.read(source, panel, options.dtype, cols, bytes_read)),
+                    split, packed);
+          return bytes_read;
+        }
+        const auto* values = reinterpret_cast<const float*>(reader.read(source, panel, DType::kF32, cols, bytes_read));
+        for (int lane = 0; lane < kPanelFeatures; ++lane) {
+          const RowCodes row =
+              quantize_row(values + lane * cols, *groups, split, options.quantize_group, source.slices[0].tensor->name);
+          const std::vector<float> decoded = decode_row(row, *codes, split);
+          for (int64_t k = 0; k < cols; ++k)
+            rows[static_cast<size_t>(lane * cols + k)] = options.dtype == DType::kBf16
+                                                             ? float_to_bf16(decoded[static_cast<size_t>(k)])
+                                                             : float_to_f16(decoded[static_cast<size_t>(k)]);
+        }
+        pack_tile(rows.data(), split, packed);
+        return bytes_read;
+      });
   matrix.device.data = matrix.data.as<uint16_t>();
 }
 

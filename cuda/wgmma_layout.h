@@ -82,7 +82,6 @@ CAPSTAN_BOTH constexpr int gemm_shared_bytes(int tokens) {
 // ---- tiles
 
 constexpr int kTokenWidths[] = {64, 96, 128, 256};
-constexpr int kCodeWidth = 128;  // of products of quantized weights
 
 // Enumerates all (block of features, block of tokens) tiles. Within a band of kBand blocks of tokens, tokens vary
 // fastest, so that tiles that run at the same time share both operands in L2.

@@ -111,7 +111,8 @@ DeviceBuffer random_bf16(int64_t count, float size) {
 }
 DeviceBuffer random_words(int64_t count, uint32_t bits, uint32_t mask) {
   DeviceBuffer buffer(static_cast<size_t>(count) * 4, "numbers");
-  launch(fill_kernel, dim3(is_tiny ? 2 : 1024), dim3(256), 0, stream, FillArgs{buffer.as<uint32_t>(), count, bits, mask});
+  launch(fill_kernel, dim3(is_tiny ? 2 : 1024), dim3(256), 0, stream,
+         FillArgs{buffer.as<uint32_t>(), count, bits, mask});
   return buffer;
 }
 DeviceBuffer random_floats(int64_t count) {
@@ -255,7 +256,8 @@ void measure_gemm(Timer& timer, const Layer& layer, int tokens, GemmKernel kerne
   });
   const std::string kind = has_codes ? "int" + std::to_string(code_bits) + " " : "";
   print(kind + kernel_name(kernel) + " " + layer.name + " x" + std::to_string(tokens), seconds,
-        static_cast<double>(has_codes ? coded.bytes() : rows * cols * 2), 2.0 * static_cast<double>(rows * cols) * tokens);
+        static_cast<double>(has_codes ? coded.bytes() : rows * cols * 2),
+        2.0 * static_cast<double>(rows * cols) * tokens);
 }
 
 // `count` queries at the end of each of `num_seqs` sequences, with 12 heads and 2 KV heads of 128, split as the engine
@@ -364,9 +366,6 @@ void run(const std::string& group) {
           measure_gemm(timer, layer, count, GemmKernel::kGemv, bits);
         for (const int count : is_tiny ? std::vector<int>{9} : std::vector<int>{8, 64, 256})
           measure_gemm(timer, layer, count, GemmKernel::kGemm, bits);
-        if (layer.rows >= 100000 || !has_wgmma()) continue;
-        for (const int count : is_tiny ? std::vector<int>{70} : std::vector<int>{256, 1024, 8192})
-          measure_gemm(timer, layer, count, GemmKernel::kWgmma, bits);
       }
   using Batch = std::pair<int, int>;
   if (is_selected("attention"))

@@ -2,7 +2,8 @@
 // batch sizes and contexts, and prefills, compared with the minimum of bytes and operations. Writes JSON lines to
 // standard output.
 //    gpu_steps [--device cuda] [--read-gb-per-s 3000] [--tflop-per-s 700] [--shape qwen2.5-1.5b|tiny]
-//              [--fill-seconds 40] [--steps 30] [--only decode|prefill] [--deterministic yes] [--quantization int8|int4]
+//              [--fill-seconds 40] [--steps 30] [--only decode|prefill] [--deterministic yes] [--quantization
+//              int8|int4]
 // Both ceilings come from the same run (gpu_kernels, torch_figures.py). Without both, no limits and shares are printed.
 #include <sys/mman.h>
 #include <unistd.h>
@@ -155,8 +156,8 @@ class Bench {
     group_ = make_device_group(device);
     const int fd = random_file(spec_.vocab_size * spec_.hidden_size * 2);
     const double start = now();
-    weights_ = load_weights(spec_, make_shard_plan(spec_, 0, 1), tensors_of(spec_, fd), formats_of(options.quantization),
-                            backend(), {});
+    weights_ = load_weights(spec_, make_shard_plan(spec_, 0, 1), tensors_of(spec_, fd),
+                            formats_of(options.quantization), backend(), {});
     close(fd);
     std::printf("{\"name\":\"load\",\"seconds\":%.2f,\"weight_bytes\":%lld}\n", now() - start,
                 static_cast<long long>(weights_.bytes));
@@ -270,8 +271,8 @@ class Bench {
   void print(const std::string& name, double single, double steady, double limit, int tokens, double filled) {
     const std::string weights = options_.quantization.empty() ? "" : options_.quantization + " ";
     std::printf("{\"name\":\"%s%s%s\",\"us\":%.2f,\"steady_us\":%.2f,\"tokens_per_s\":%.1f,\"filled\":%.2f",
-                options_.is_deterministic ? "deterministic " : "", weights.c_str(), name.c_str(), single * 1e6, steady * 1e6,
-                tokens / steady, filled);
+                options_.is_deterministic ? "deterministic " : "", weights.c_str(), name.c_str(), single * 1e6,
+                steady * 1e6, tokens / steady, filled);
     if (std::isfinite(limit))
       std::printf(",\"limit_us\":%.2f,\"share\":%.4f,\"steady_share\":%.4f", limit * 1e6, limit / single,
                   limit / steady);
@@ -327,7 +328,8 @@ void run(const Options& options) {
   for (const int context : {1024, 8192})
     for (const int num_seqs : {1, 8, 64, 256})
       // A few cases show the cost.
-      if ((!options.is_deterministic && options.quantization.empty()) || (context == 1024 && num_seqs <= 64)) bench.decode(num_seqs, context);
+      if ((!options.is_deterministic && options.quantization.empty()) || (context == 1024 && num_seqs <= 64))
+        bench.decode(num_seqs, context);
 }
 
 }  // namespace

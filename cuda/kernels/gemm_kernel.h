@@ -153,7 +153,7 @@ __device__ __forceinline__ void store_rows(const GemmArgs& args, int64_t tile, i
 // Block (x, y, z): groups of tiles x, x + gridDim.x, … with one tile per warp; the tokens of N tiles from y on; part z,
 // or all parts.
 template <class T, CodeKind kKind, int N>
-__global__ void __launch_bounds__(kMaxWarps* kWarpSize) gemm_kernel(GemmArgs args) {
+__global__ void __launch_bounds__(kMaxWarps* kWarpSize, 1) gemm_kernel(GemmArgs args) {
   using Tile = typename TileOf<T, kKind>::Type;
   using Source = typename Tile::Source;
   const DepthSplit split = args.weights.split;
@@ -265,12 +265,13 @@ void launch_for(const GemmArgs& args, const DeviceResources& resources, cudaStre
   static_assert(stage_bytes<4>() + warp_bytes<4>() <= kMinSharedBytes);
   constexpr int kFewWarps = 4;  // with fewer warps than this, fewer tokens per block are faster
   if (args.num_tokens <= 8) return launch_with<T, kKind, 1>(args, resources, stream);
-  // Kernels for codes take long to compile.
-  if constexpr (kKind == CodeKind::kNone)
+  if constexpr (kKind == CodeKind::kNone)  // kernels for codes take long to compile
     if (args.num_tokens <= 16) return launch_with<T, kKind, 2>(args, resources, stream);
-  if (args.num_tokens <= 32 || max_warps<8>(resources) < kFewWarps)
-    return launch_with<T, kKind, 4>(args, resources, stream);
-  launch_with<T, kKind, 8>(args, resources, stream);
+  // The kernels for other codes have no registers for more tokens.
+  if constexpr (kKind == CodeKind::kNone || is_plain(kKind))
+    if (args.num_tokens > 32 && max_warps<8>(resources) >= kFewWarps)
+      return launch_with<T, kKind, 8>(args, resources, stream);
+  launch_with<T, kKind, 4>(args, resources, stream);
 }
 
 template <CodeKind kKind>

@@ -9,7 +9,6 @@
 #include "cuda/hopper.h"
 #include "cuda/kernels.h"
 #include "cuda/kernels/tile_epilogue.h"
-#include "cuda/kernels/weight_tiles.h"
 #include "cuda/launch.h"
 #include "native/base/check.h"
 
@@ -76,9 +75,8 @@ struct Ring {
   }
 };
 
-// Runs in one thread of the producer warpgroup. Consumers load codes themselves, because a warp shares them with no
-// other.
-template <int kTokens, bool kHasCodes>
+// Runs in one thread of the producer warpgroup.
+template <int kTokens>
 __device__ __forceinline__ void produce(const Ring<kTokens>& ring, const TensorMap& acts, const Job& job) {
   const DeviceMatrix& weights = job.args.weights;
   const int64_t num_tiles = (weights.rows + kTileRows - 1) / kTileRows, padded = weights.split.padded();
@@ -93,9 +91,9 @@ __device__ __forceinline__ void produce(const Ring<kTokens>& ring, const TensorM
       const int tile_bytes = steps * 16 * kTileRows * 2;
       uint64_t* const full = ring.full(place.slot);
       mbarrier_wait(ring.empty(place.slot), place.parity ^ 1);
-      mbarrier_arrive_expect_tx(full, kTokens * kSwizzledRow + (kHasCodes ? 0 : tiles * tile_bytes));
+      mbarrier_arrive_expect_tx(full, kTokens * kSwizzledRow + tiles * tile_bytes);
       tma_load_2d(ring.acts(place.slot), acts, step * 16, item.token_block * kTokens, full);
-      for (int tile = 0; !kHasCodes && tile < tiles; ++tile)
+      for (int tile = 0; tile < tiles; ++tile)
         cp_async_bulk(ring.weights(place.slot) + tile * kTileRows * kStageDepth * 2,
                       weights.data + weight_index((first_tile + tile) * kTileRows, step * 16, padded), tile_bytes,
                       full);
@@ -104,44 +102,13 @@ __device__ __forceinline__ void produce(const Ring<kTokens>& ring, const TensorM
   }
 }
 
-// The codes of a warp's tile of rows in one stage.
-template <class T, CodeKind kKind>
-struct StageCodes {
-  static constexpr int kKTiles = kStageDepth / kTileDepth;
-  typename TileOf<T, kKind>::Type k_tiles[kKTiles];
-
-  // Loads the stage that begins at `step`, up to `end_step`.
-  __device__ __forceinline__ void load(const DeviceMatrix& matrix, int64_t tile, int step, int end_step) {
-    const int steps_of_part = static_cast<int>(matrix.split.padded_part / kTileDepth);
-#pragma unroll
-    for (int i = 0; i < kKTiles; ++i) {
-      const int k_tile = step * 16 / kTileDepth + i;
-      if (k_tile * kTileDepth >= end_step * 16) break;
-      const int part = k_tile / steps_of_part;
-      k_tiles[i].load(matrix, TileOf<T, kKind>::Type::source(matrix, tile, part), k_tile - part * steps_of_part);
-    }
-  }
-  __device__ __forceinline__ void operands(const DeviceMatrix& matrix, uint32_t (&a)[kStageSteps][4]) const {
-#pragma unroll
-    for (int i = 0; i < kKTiles; ++i) {
-      const TileOperands both = k_tiles[i].operands(matrix);
-#pragma unroll
-      for (int r = 0; r < 4; ++r)
-        a[2 * i][r] = both.low[r], a[2 * i + 1][r] = both.high[r];
-    }
-  }
-};
-
 // A consumer warpgroup.
-template <class T, CodeKind kKind, int kTokens>
+template <class T, int kTokens>
 __device__ __forceinline__ void consume(const Ring<kTokens>& ring, const Job& job, int warp) {
   constexpr int kStages = Ring<kTokens>::kStages;
   const int lane = lane_id();
   RingPlace place;
   uint32_t weights[2][kStageSteps][4];
-  constexpr bool kHasCodes = kKind != CodeKind::kNone;
-  // Zeros at first. After the end of K the activations are zeros, and stale codes are finite.
-  [[maybe_unused]] std::conditional_t<kHasCodes, StageCodes<T, kKind>, int> codes{};
   float acc[kTokens / 2];
   for (int i = uniform(*ring.block_number()); i < job.size(); i += static_cast<int>(gridDim.x)) {
     const WorkItem item = work_item(job, i);
@@ -149,18 +116,8 @@ __device__ __forceinline__ void consume(const Ring<kTokens>& ring, const Job& jo
     for (int j = 0; j < kTokens / 2; ++j)
       acc[j] = 0;
     int before = -1;  // the slot that the pending products read
-    const DeviceMatrix& matrix = job.args.weights;
-    const int64_t num_tiles = (matrix.rows + kTileRows - 1) / kTileRows,
-                  own_tile = int64_t{item.feature_block} * kBlockTiles + warp,
-                  tile = own_tile < num_tiles ? own_tile : num_tiles - 1;
-    if constexpr (kHasCodes) codes.load(matrix, tile, item.first_step, item.end_step);
-    const auto multiply = [&](uint32_t (&a)[kStageSteps][4], [[maybe_unused]] int first_step, [[maybe_unused]] int steps) {
-      if constexpr (kHasCodes) {
-        codes.operands(matrix, a);
-        codes.load(matrix, tile, first_step + kStageSteps, item.end_step);
-      }
+    const auto multiply = [&](uint32_t (&a)[kStageSteps][4], int steps) {
       mbarrier_wait(ring.full(place.slot), place.parity);
-      if constexpr (!kHasCodes) {
       const auto* from =
           reinterpret_cast<const uint4*>(ring.weights(place.slot)) + warp * kStageSteps * kWarpSize + lane;
 #pragma unroll
@@ -168,7 +125,6 @@ __device__ __forceinline__ void consume(const Ring<kTokens>& ring, const Job& jo
         // After the end of K the activations are zeros, but the stage contains stale weights.
         const uint4 word = step < steps ? from[step * kWarpSize] : uint4{0, 0, 0, 0};
         a[step][0] = word.x, a[step][1] = word.y, a[step][2] = word.z, a[step][3] = word.w;
-      }
       }
       const uint64_t acts = swizzled_operand(shared_address(ring.acts(place.slot)));
       wgmma_fence();
@@ -185,9 +141,8 @@ __device__ __forceinline__ void consume(const Ring<kTokens>& ring, const Job& jo
       place.advance(kStages);
     };
     for (int step = item.first_step; step < item.end_step; step += 2 * kStageSteps) {
-      const int next_step = step + kStageSteps;
-      multiply(weights[0], step, item.end_step - step);
-      if (next_step < item.end_step) multiply(weights[1], next_step, item.end_step - next_step);
+      multiply(weights[0], item.end_step - step);
+      if (step + kStageSteps < item.end_step) multiply(weights[1], item.end_step - step - kStageSteps);
     }
     int lane_at_end = lane;
     hide_from_optimizer(lane_at_end);  // keeps the epilogue's values out of registers during the loop
@@ -208,7 +163,7 @@ __device__ __forceinline__ void consume(const Ring<kTokens>& ring, const Job& jo
 }
 #endif
 
-template <class T, CodeKind kKind, int kTokens>
+template <class T, int kTokens>
 __global__ void __launch_bounds__(kThreads, 1)
     gemm_wgmma_kernel(const __grid_constant__ TensorMap acts, const __grid_constant__ Job job) {
 #if CAPSTAN_HAS_WGMMA
@@ -224,23 +179,23 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int warp = uniform_warp_id();
   if (warp < kGroupWarps) {
     setmaxnreg_dec<kProducerRegisters>();
-    if (threadIdx.x == 0) produce<kTokens, kKind != CodeKind::kNone>(ring, acts, job);
+    if (threadIdx.x == 0) produce<kTokens>(ring, acts, job);
   } else {
     setmaxnreg_inc<kConsumerRegisters>();
-    consume<T, kKind, kTokens>(ring, job, warp - kGroupWarps);
+    consume<T, kTokens>(ring, job, warp - kGroupWarps);
   }
 #else
   __trap();
 #endif
 }
 
-template <class T, CodeKind kKind, int kTokens>
+template <class T, int kTokens>
 void launch_with(const Job& job, const TensorMap& acts, int multiprocessors, cudaStream_t stream) {
   int blocks = job.size() < multiprocessors ? job.size() : multiprocessors;
   // All work items of a block have the same K split. A block waits only for the block with the number before its own,
   // which never waits.
   if (blocks > job.k_splits) blocks -= blocks % job.k_splits;
-  launch(gemm_wgmma_kernel<T, kKind, kTokens>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), gemm_shared_bytes(kTokens),
+  launch(gemm_wgmma_kernel<T, kTokens>, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), gemm_shared_bytes(kTokens),
          stream, acts, job);
 }
 
@@ -248,39 +203,20 @@ template <class T>
 void launch_for(const Job& job, const ActMaps& acts, int width, int multiprocessors, cudaStream_t stream) {
   switch (width) {
     case 64:
-      return launch_with<T, CodeKind::kNone, 64>(job, acts.of_width[0], multiprocessors, stream);
+      return launch_with<T, 64>(job, acts.of_width[0], multiprocessors, stream);
     case 96:
-      return launch_with<T, CodeKind::kNone, 96>(job, acts.of_width[1], multiprocessors, stream);
+      return launch_with<T, 96>(job, acts.of_width[1], multiprocessors, stream);
     case 128:
-      return launch_with<T, CodeKind::kNone, 128>(job, acts.of_width[2], multiprocessors, stream);
+      return launch_with<T, 128>(job, acts.of_width[2], multiprocessors, stream);
     default:
-      return launch_with<T, CodeKind::kNone, 256>(job, acts.of_width[3], multiprocessors, stream);
-  }
-}
-
-// Codes have tiles of one width: their kernels take long to compile.
-template <class T>
-void launch_codes(const Job& job, const ActMaps& acts, int multiprocessors, cudaStream_t stream) {
-  const TensorMap& map = acts.of_width[2];
-  static_assert(kTokenWidths[2] == kCodeWidth);
-  switch (job.args.weights.codes.kind) {
-    case CodeKind::kPlain4:
-      return launch_with<T, CodeKind::kPlain4, kCodeWidth>(job, map, multiprocessors, stream);
-    case CodeKind::kPlain8:
-      return launch_with<T, CodeKind::kPlain8, kCodeWidth>(job, map, multiprocessors, stream);
-    case CodeKind::kAny6:
-      return launch_with<T, CodeKind::kAny6, kCodeWidth>(job, map, multiprocessors, stream);
-    case CodeKind::kAny8:
-      return launch_with<T, CodeKind::kAny8, kCodeWidth>(job, map, multiprocessors, stream);
-    default:
-      return launch_with<T, CodeKind::kAny4, kCodeWidth>(job, map, multiprocessors, stream);
+      return launch_with<T, 256>(job, acts.of_width[3], multiprocessors, stream);
   }
 }
 
 }  // namespace
 
 bool supports_gemm_wgmma() {
-  return supports_tensor_maps() && has_sm90a_code(gemm_wgmma_kernel<Bf16, CodeKind::kNone, 128>);
+  return supports_tensor_maps() && has_sm90a_code(gemm_wgmma_kernel<Bf16, 128>);
 }
 
 bool make_act_maps(ActMaps& maps, const uint16_t* acts, int64_t rows, int64_t padded_k) {
@@ -290,7 +226,7 @@ bool make_act_maps(ActMaps& maps, const uint16_t* acts, int64_t rows, int64_t pa
 }
 
 void launch_gemm_wgmma(const GemmArgs& args, int multiprocessors, cudaStream_t stream, int width) {
-  CAPSTAN_CHECK(args.act_maps != nullptr);
+  CAPSTAN_CHECK(args.act_maps != nullptr && args.weights.codes.kind == CodeKind::kNone);
   CAPSTAN_CHECK(args.num_tokens > 0 && args.weights.rows > 0 && args.weights.split.padded_part % kTileDepth == 0 &&
                 multiprocessors > 0);
   CAPSTAN_CHECK(args.output == GemmOutput::kGated ? args.gated != nullptr && args.weights.rows % kTileRows == 0
@@ -298,15 +234,9 @@ void launch_gemm_wgmma(const GemmArgs& args, int multiprocessors, cudaStream_t s
   check(connect_spin_report(), "the report of waits");
   const int k_splits = args.tile_flags == nullptr ? 1 : k_splits_of(args.weights.split.padded());
   CAPSTAN_CHECK(k_splits == 1 || args.output != GemmOutput::kGated);
-  CAPSTAN_CHECK(has_weights(args.weights));
-  const bool has_codes = args.weights.codes.kind != CodeKind::kNone;
-  if (has_codes) width = kCodeWidth;
   if (width == 0) width = choose_width(args.weights.rows, args.num_tokens, multiprocessors, k_splits);
   const Job job{args, tile_order(args.weights.rows, args.num_tokens, width),
                 static_cast<int>(args.weights.split.padded() / 16), k_splits};
-  if (has_codes)
-    return args.type == FloatType::kBf16 ? launch_codes<Bf16>(job, *args.act_maps, multiprocessors, stream)
-                                         : launch_codes<F16>(job, *args.act_maps, multiprocessors, stream);
   if (args.type == FloatType::kBf16)
     launch_for<Bf16>(job, *args.act_maps, width, multiprocessors, stream);
   else

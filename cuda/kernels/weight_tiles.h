@@ -1,7 +1,7 @@
 #pragma once
 // The registers in which a lane holds a K tile of weights, for each kind of weights: `load` starts the loads, and
-// `operands` returns the operands of two matrix instructions. Operands of quantized weights are rounded to 16-bit floats
-// as decoded weights are, so that a product has the same bits with either.
+// `operands` returns the operands of two matrix instructions. Operands of quantized weights are rounded to 16-bit
+// floats as decoded weights are, so that a product has the same bits with either.
 #include <type_traits>
 
 #include "cuda/kernels.h"
@@ -27,8 +27,8 @@ struct FloatTile {
 
   __device__ static __forceinline__ Source source(const DeviceMatrix& matrix, int64_t tile, int part) {
     const DepthSplit& split = matrix.split;
-    return {reinterpret_cast<const uint4*>(
-                matrix.data + weight_index(tile * kTileRows, part * split.padded_part, split.padded())) +
+    return {reinterpret_cast<const uint4*>(matrix.data +
+                                           weight_index(tile * kTileRows, part * split.padded_part, split.padded())) +
             lane_id()};
   }
   __device__ __forceinline__ void load(const DeviceMatrix&, const Source& from, int step) {
@@ -77,8 +77,8 @@ __device__ __forceinline__ uint32_t pair_of(float value) {
 
 // Turns four codes in bytes into operands of one row: of instruction registers `i` and `i + 2`.
 template <class T>
-__device__ __forceinline__ void convert_bytes(uint32_t bytes, float minus_zero, float scale, float offset, uint32_t& first,
-                                              uint32_t& second) {
+__device__ __forceinline__ void convert_bytes(uint32_t bytes, float minus_zero, float scale, float offset,
+                                              uint32_t& first, uint32_t& second) {
   float values[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -88,6 +88,17 @@ __device__ __forceinline__ void convert_bytes(uint32_t bytes, float minus_zero, 
   }
   first = to_bits_pair<T>(values[0], values[2]);
   second = to_bits_pair<T>(values[1], values[3]);
+}
+
+// The value of byte `i`, read as e4m3. In these bits of an f32 it reads as itself times 2^-120.
+__device__ __forceinline__ float fp8_number(uint32_t bytes, int i) {
+  const uint32_t top = bytes << (24 - i * 8);
+  return as_float((top & 0x80000000u) | (top & 0x7f000000u) >> 4) * 0x1p120f;
+}
+template <class T>
+__device__ __forceinline__ void convert_fp8(uint32_t bytes, float scale, uint32_t& first, uint32_t& second) {
+  first = to_bits_pair<T>(fp8_number(bytes, 0) * scale, fp8_number(bytes, 2) * scale);
+  second = to_bits_pair<T>(fp8_number(bytes, 1) * scale, fp8_number(bytes, 3) * scale);
 }
 
 // CodeKind::kPlain4 and kPlain8.
@@ -266,7 +277,8 @@ struct AnyTile {
     TileOperands to;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint64_t both = (records[half].x | uint64_t{records[half].y} << 32) >> (record_shifts >> half * 16 & 0xffff);
+      const uint64_t both =
+          (records[half].x | uint64_t{records[half].y} << 32) >> (record_shifts >> half * 16 & 0xffff);
       const RowScales scales =
           row_scales(all, uint2{static_cast<uint32_t>(both), static_cast<uint32_t>(both >> 32)}, blocks);
       uint32_t (&operands)[4] = half == 0 ? to.low : to.high;
@@ -275,11 +287,14 @@ struct AnyTile {
         const int word = half * 2 + row;
         uint32_t bytes = words[word];
         if constexpr (kHasHigh)
-          bytes |= all.high_bits == 1 ? spread_nibbles(high >> word & 0x1111u) << 4
-                                      : (high >> word * 2 & 0x03030303u) << 4;
+          bytes |=
+              all.high_bits == 1 ? spread_nibbles(high >> word & 0x1111u) << 4 : (high >> word * 2 & 0x03030303u) << 4;
         if (kBits == 4 && !kHasHigh && all.has_table) bytes = look_up(all.table, bytes);
-        convert_bytes<T>(bytes, scales.minus_zero[row], scales.scale[row], scales.offset[row], operands[row],
-                         operands[row + 2]);
+        if (kBits == 8 && all.is_fp8)
+          convert_fp8<T>(bytes, scales.scale[row], operands[row], operands[row + 2]);
+        else
+          convert_bytes<T>(bytes, scales.minus_zero[row], scales.scale[row], scales.offset[row], operands[row],
+                           operands[row + 2]);
       }
     }
     return to;
@@ -347,11 +362,13 @@ __device__ __forceinline__ float weight_value(const DeviceMatrix& matrix, int64_
   uint2 blocks = {0, 0};
   if (all.num_blocks > 0) {
     const int block = all.block(part, k);
-    blocks.x = all.blocks[all.block_factor(row, block, false)], blocks.y = all.blocks[all.block_factor(row, block, true)];
+    blocks.x = all.blocks[all.block_factor(row, block, false)],
+    blocks.y = all.blocks[all.block_factor(row, block, true)];
   }
   // As row r, which the first fields are of.
   const RowScales scales = row_scales(all, uint2{bits, 0}, blocks);
-  const float number = static_cast<float>(code) + (8388608.0f + scales.minus_zero[0]);
+  const float number =
+      all.is_fp8 ? fp8_number(code, 0) : static_cast<float>(code) + (8388608.0f + scales.minus_zero[0]);
   return to_float<T>(to_bits<T>(number * scales.scale[0] - scales.offset[0]));
 }
 

@@ -330,6 +330,7 @@ struct BackendInfo {
   DType compute_dtype = DType::kF32;
   bool has_fp8_cache = false;          // accepts kFp8E4m3 as kv_cache_dtype
   bool has_quantized_weights = false;  // accepts every WeightFormat
+  bool keeps_fp8_weights = false;      // with WeightFormat::kFile; otherwise tensors in FP8 are decoded
   // Accepts models with several KV groups. Otherwise all layers share one group, in which no block is freed.
   bool has_kv_groups = false;
   bool has_adapters = false;   // accepts steps with adapters

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "cuda/codes.h"
-#include "cuda/wgmma_layout.h"
 #include "test/native/gpu/kernel_testing.h"
 
 namespace capstan::testing {
@@ -38,10 +37,19 @@ QuantizedTensor grouped_tensor(int bits, int64_t group_cols, ArrayType scales, b
   return made;
 }
 
+QuantizedTensor fp8_tensor(int64_t group_cols, ArrayType scales) {
+  QuantizedTensor made = grouped_tensor(8, group_cols, scales, false);
+  auto groups = std::make_shared<GroupedTensor>(*made.tensor.groups);
+  groups->layout = CodeLayout::kFp8;
+  made.tensor.groups = groups;
+  made.name = "e4m3 in groups of " + std::to_string(group_cols);
+  return made;
+}
+
 std::vector<QuantizedTensor> tensors() {
   std::vector<QuantizedTensor> all = {own_tensor(WeightFormat::kInt8), own_tensor(WeightFormat::kInt4)};
-  for (const char* name : {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl",
-                           "iq4_xs", "mxfp4"})
+  for (const char* name :
+       {"q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4"})
     all.push_back(block_tensor(name));
   all.push_back(grouped_tensor(4, 128, ArrayType::kF16, false));
   all.push_back(grouped_tensor(4, 128, ArrayType::kF16, true));
@@ -49,6 +57,8 @@ std::vector<QuantizedTensor> tensors() {
   all.push_back(grouped_tensor(8, int64_t{1} << 20, ArrayType::kF32, false));
   all.push_back(grouped_tensor(8, 64, ArrayType::kBf16, false));
   all.push_back(grouped_tensor(8, 16, ArrayType::kF16, true));
+  all.push_back(fp8_tensor(128, ArrayType::kF32));
+  all.push_back(fp8_tensor(int64_t{1} << 20, ArrayType::kBf16));
   return all;
 }
 
@@ -99,6 +109,9 @@ RowCodes random_row(const DeviceCodes& codes, const DepthSplit& split, int bits,
   RowCodes row;
   for (int64_t k = 0; k < split.parts * split.part_cols; ++k)
     row.codes.push_back(static_cast<uint8_t>(random() % (1u << bits)));
+  // No NaN.
+  for (uint8_t& code : row.codes)
+    if (codes.is_fp8 && (code & 0x7f) == 0x7f) code = 0x80;
   // Columns of a group share a record.
   std::vector<uint32_t> by_group;
   for (int i = 0; i < codes.num_groups; ++i)
@@ -119,7 +132,8 @@ struct CodeCase {
   int64_t col_begin = 0;
 };
 
-std::unique_ptr<Twins> make_twins(const QuantizedTensor& quantized, FloatType type, const CodeCase& shape, const float* bias) {
+std::unique_ptr<Twins> make_twins(const QuantizedTensor& quantized, FloatType type, const CodeCase& shape,
+                                  const float* bias) {
   FileTensor tensor = quantized.tensor;
   tensor.rows = shape.rows, tensor.cols = shape.total_cols;
   MatrixSource source;
@@ -142,12 +156,13 @@ std::unique_ptr<Twins> make_twins(const QuantizedTensor& quantized, FloatType ty
     const std::vector<float> decoded = decode_row(codes, *layout, split);
     values.insert(values.end(), decoded.begin(), decoded.end());
   }
-  return std::make_unique<Twins>(*layout, host, packed, packed_weights(type, values, shape.rows, split), bias, shape.rows,
-                                 split);
+  return std::make_unique<Twins>(*layout, host, packed, packed_weights(type, values, shape.rows, split), bias,
+                                 shape.rows, split);
 }
 
 // Widths at which parts begin inside of groups, and at which they do not; a rank's share that begins inside of a block.
-const std::vector<CodeCase> kCases = {{40, 64, 64}, {48, 96, 96}, {16, 144, 1152, 288}, {32, 512, 512}, {24, 256, 512, 256}, {40, 2048, 2048}, {48, 128, 1024, 640}};
+const std::vector<CodeCase> kCases = {{40, 64, 64},        {48, 96, 96},     {16, 144, 1152, 288}, {32, 512, 512},
+                                      {24, 256, 512, 256}, {40, 2048, 2048}, {48, 128, 1024, 640}};
 
 bool has_blocks_for(const QuantizedTensor& quantized, const CodeCase& shape) {
   return quantized.tensor.format == nullptr || shape.total_cols % quantized.tensor.format->block_size == 0;
@@ -216,51 +231,6 @@ TEST(kernel_gemm_of_codes_has_the_bits_of_decoded_weights) {
     if (!supports_gemv(twins.coded)) return;
     expect_same(3, GemmOutput::kStore, true);
     if (shape.rows % 16 == 0) expect_same(4, GemmOutput::kGated, true);
-  });
-}
-
-TEST(kernel_gemm_wgmma_of_codes_has_the_bits_of_decoded_weights) {
-  if (!has_wgmma()) return;
-  for_each_case([](FloatType type, const Twins& twins, const CodeCase& shape, const std::string& what) {
-    if (shape.cols > 1024 && twins.coded.codes.kind != CodeKind::kPlain4) return;
-    const DepthSplit& split = twins.plain.split;
-    const DepthSplit gated_split = split_depth(shape.rows / 2, shape.rows / 2, row_parallel_parts(shape.rows / 2));
-    constexpr int kTokens = 67;
-    std::vector<uint16_t> bits_of_acts(static_cast<size_t>(kTokens * split.padded()), 0);
-    const std::vector<float> values = noise(2, kTokens * shape.cols, 1);
-    for (int64_t token = 0; token < kTokens; ++token)
-      for (int64_t k = 0; k < shape.cols; ++k)
-        bits_of_acts[static_cast<size_t>(token * split.padded() + split.place(k))] =
-            bits_of(type, values[static_cast<size_t>(token * shape.cols + k)]);
-    const OnDevice<uint16_t> acts(bits_of_acts);
-    ActMaps maps;
-    EXPECT(make_act_maps(maps, acts.get(), kTokens, split.padded()));
-    const auto run = [&](const DeviceMatrix& weights, GemmOutput output) {
-      const int64_t stride = shape.rows + 4;
-      const OnDevice<float> out(noise(4, kTokens * stride, 1));
-      const OnDevice<uint16_t> gated(static_cast<size_t>(kTokens * gated_split.padded()));
-      const OnDevice<int32_t> flags(std::vector<int32_t>(static_cast<size_t>(num_tile_flags(shape.rows, kTokens)), 0));
-      GemmArgs args;
-      args.type = type;
-      args.output = output;
-      args.weights = weights;
-      args.act_maps = &maps;
-      args.num_tokens = kTokens;
-      args.out = out.get();
-      args.out_stride = stride;
-      args.gated = gated.get();
-      args.gated_split = gated_split;
-      if (output != GemmOutput::kGated) args.tile_flags = flags.get();
-      launch_gemm_wgmma(args, 2, stream());
-      std::vector<uint32_t> bits;
-      for (const float value : out.read())
-        bits.push_back(float_bits(value));
-      for (const uint16_t value : gated.read())
-        bits.push_back(value);
-      return bits;
-    };
-    const GemmOutput output = shape.rows % 16 == 0 ? GemmOutput::kGated : GemmOutput::kResidual;
-    if (run(twins.coded, output) != run(twins.plain, output)) fail(__FILE__, __LINE__, what);
   });
 }
 

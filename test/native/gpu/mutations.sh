@@ -76,8 +76,6 @@ MUTATIONS=(
   'the lower half of a table|cuda/kernels/weight_tiles.h|s/return (low \& ~is_high) . (high \& is_high);/return low;/|kernel_gemm_of_codes'
   'a part with the groups of the first|cuda/kernels/weight_tiles.h|s/blocks, first_col + all.part_cols}/blocks, first_col}/|kernel_gemm_of_codes'
   'embeddings with the codes of row r for row r + 8|cuda/kernels/weight_tiles.h|s#>> (row % kTileRows / 8 \* 4) \& 15#\& 15#|kernel_embedding_of_codes'
-  'the codes of the previous stage|cuda/kernels/gemm_wgmma.cu|s/first_step + kStageSteps, item.end_step/first_step, item.end_step/|kernel_gemm_wgmma_of_codes'
-  'codes of another part of K|cuda/kernels/gemm_wgmma.cu|s#const int part = k_tile / steps_of_part#const int part = 0 * k_tile#|kernel_gemm_wgmma_of_codes'
   'the addend of a fused product missing|cuda/device.h|s/: "=r"(result) : "r"(a), "r"(b), "r"(c));/: "=r"(result) : "r"(a), "r"(b), "r"(0x80008000u));/|cuda/kernels/gemm.cu by PTX:kernel_gemm_of_codes'
   'the scale of another key|cuda/kernels/attention.cu|s/offset + (first + j) \* 8 + lane \/ 4\]/offset + (first + j) * 8 + lane % 4]/|kernel_attention'
   'values with the scale of their neighbor|cuda/kernels/attention.cu|s/fp8_scale<T>(exponents\[w \* 8 + 1\])/fp8_scale<T>(exponents[w * 8])/|kernel_attention'
