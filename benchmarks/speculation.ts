@@ -1,16 +1,19 @@
-// Measures speculative decoding by prompt look-up: the time of one stream with it, as a share of the time without it.
+// Measures speculative decoding: the time of one stream with it, as a share of the time without it. By prompt look-up:
 //   copy        greedy output after a prompt that repeats a text
 //   repeat      one id is allowed, so every proposal holds: for a model with random weights, which copies nothing
 //   new         output drawn almost evenly from the whole vocabulary: nothing to copy
 //   misleading  output drawn evenly from 50 ids: look-ups always find a place, and what followed there is wrong
+// With --draft by a draft model:
+//   greedy      temperature 0
+//   sampled     temperature 0.8
 //   node -r ./test/oracle/register-ts.cjs benchmarks/speculation.ts MODEL_DIR [--rounds 7] [--tokens 200] [--streams 1]
-//     [--out FILE.md]
-// MODEL_DIR is the 0.5 B model of benchmarks/peers/make_model.py, or demo. The two engines take turns, so that other
+//     [--tasks copy,new] [--draft DRAFT_DIR] [--draft-tokens 4] [--out FILE.md]
+// make_draft.py beside make_model.py makes a model and its draft model, which agree in most tokens. MODEL_DIR is the 0.5 B model of benchmarks/peers/make_model.py, or demo. The two engines take turns, so that other
 // work on the machine delays both.
 import { writeFileSync } from 'node:fs';
 import os from 'node:os';
 import { parseArgs } from 'node:util';
-import { Engine, type SamplingParams } from '../ts';
+import { Engine, type SamplingParams, type SpeculativeOptions } from '../ts';
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -18,6 +21,9 @@ const { values, positionals } = parseArgs({
     rounds: { type: 'string', default: '7' },
     tokens: { type: 'string', default: '200' },
     streams: { type: 'string', default: '1' },
+    tasks: { type: 'string' },
+    draft: { type: 'string' },
+    'draft-tokens': { type: 'string', default: '4' },
     out: { type: 'string' },
   },
 });
@@ -32,12 +38,12 @@ const median = (numbers: readonly number[]): number => [...numbers].sort((a, b) 
 
 interface Task {
   name: string;
-  speculative: { method: 'ngram'; numSpeculativeTokens: number; promptLookupMax: number; promptLookupMin: number };
+  speculative: SpeculativeOptions;
   sampling: SamplingParams;
   target: string;
 }
 
-const TASKS: readonly Task[] = [
+const LOOK_UP: readonly Task[] = [
   { name: 'copy', speculative: SPECULATIVE, sampling: { temperature: 0 }, target: '≥ 1.8×' },
   { name: 'repeat', speculative: SPECULATIVE, sampling: { temperature: 0, allowedTokenIds: [300] }, target: '≥ 1.8×' },
   { name: 'new', speculative: SPECULATIVE, sampling: { ...EVEN }, target: '≥ 0.97×' },
@@ -48,6 +54,14 @@ const TASKS: readonly Task[] = [
     target: '≥ 0.97×',
   },
 ];
+
+const draftTasks = (draft: string): Task[] => {
+  const speculative = { model: draft, numSpeculativeTokens: Number(values['draft-tokens']) };
+  return [
+    { name: 'greedy', speculative, sampling: { temperature: 0 }, target: '–' },
+    { name: 'sampled', speculative, sampling: { temperature: 0.8 }, target: '–' },
+  ];
+};
 
 /** Milliseconds per token of one stream, prefill excluded, and the tokens of all streams. */
 async function time(engine: Engine, sampling: SamplingParams, round: number): Promise<[number, string]> {
@@ -95,7 +109,9 @@ async function measure({ name, speculative, sampling, target }: Task, plain: Eng
 async function main(): Promise<void> {
   const plain = await Engine.load(model);
   const { backend, isa, threads } = plain.info;
-  for (const task of TASKS) await measure(task, plain);
+  const all = values.draft === undefined ? LOOK_UP : draftTasks(values.draft);
+  const names = values.tasks?.split(',');
+  for (const task of all) if (names?.includes(task.name) !== false) await measure(task, plain);
   await plain.close();
   const head = [
     `${model}, ${backend} ${isa}, ${threads} threads, ${os.cpus()[0]?.model.trim()}, ${new Date().toISOString().slice(0, 10)}; streams: ${streams}, tokens: ${maxTokens}, rounds: ${rounds}`,

@@ -17,7 +17,6 @@ constexpr int64_t kMaxFp8Group = 1 << 20;
 constexpr int kWholeRow = 30;  // group_shift of a group with all columns
 constexpr float kMaxF16 = 65504;
 constexpr float kMaxNumber = 448;  // of e4m3; others are at most 383
-constexpr int kMaxOwnGroup = 128;  // of int8_groups and int4_groups
 
 int64_t records_per_part(const DepthSplit& split) {
   return (split.part_cols + kRecordCols - 1) / kRecordCols;
@@ -72,7 +71,7 @@ struct DeviceGroups {
 DeviceGroups device_groups(const MatrixSource& source, const QuantGroups& groups) {
   const TensorSlice& slice = source.slices[0];
   const auto log2 = [](int64_t size) { return std::countr_zero(static_cast<uint64_t>(size)); };
-  if (slice.tensor->groups != nullptr) {
+  if (source.format == WeightFormat::kFile && slice.tensor->groups != nullptr) {
     const int64_t cols = slice.tensor->groups->group_cols;
     if (cols >= slice.tensor->cols) return {kWholeRow, 0};
     if (std::has_single_bit(static_cast<uint64_t>(cols))) return {log2(cols), static_cast<int>(slice.col_begin % cols)};
@@ -151,6 +150,10 @@ Scales scales_of_record(const RowCodes& row, const DeviceCodes& codes, const Dep
 
 }  // namespace
 
+int quantized_bits(WeightFormat format) {
+  return format == WeightFormat::kInt8 ? 8 : format == WeightFormat::kInt4 ? 4 : 0;
+}
+
 uint32_t minus_zero_bits(FloatType type, int bits, int zero) {
   if (type == FloatType::kBf16 && bits == 8) return float_bits(-8388608.0f - static_cast<float>(zero));
   const uint16_t value = type == FloatType::kBf16 ? float_to_bf16(-128.0f - static_cast<float>(zero))
@@ -161,8 +164,7 @@ uint32_t minus_zero_bits(FloatType type, int bits, int zero) {
 std::optional<DeviceCodes> codes_of(const MatrixSource& source, const DepthSplit& split, FloatType type) {
   const bool is_file = source.format == WeightFormat::kFile;
   QuantGroups groups;
-  if (source.format == WeightFormat::kInt8) groups = int8_groups();
-  if (source.format == WeightFormat::kInt4) groups = int4_groups();
+  if (const int bits = quantized_bits(source.format); bits > 0) groups = load_groups_of(bits, source.slices[0]);
   if (is_file) groups = is_fp8(source.slices[0]) ? fp8_groups(*source.slices[0].tensor) : file_groups(source.slices[0]);
   if (groups.type.bits == 0 || (is_file && !are_alike(source))) return std::nullopt;
   const bool has_one_group = is_file && source.slices[0].tensor->groups &&
@@ -180,15 +182,10 @@ std::optional<DeviceCodes> codes_of(const MatrixSource& source, const DepthSplit
   codes.has_table = groups.type.table != nullptr;
   if (codes.has_table) std::memcpy(codes.table, groups.type.table, sizeof codes.table);
   codes.record_bytes = record_bytes(codes.scale, codes.offset);
-  if (is_file) {
-    const DeviceGroups in_file = device_groups(source, groups);
-    codes.group_shift = in_file.shift;
-    codes.first_col = in_file.first_col;
-    codes.part_cols = static_cast<int>(split.part_cols);
-  } else {
-    codes.group_shift = std::countr_zero(static_cast<unsigned>(groups.group_size));
-    codes.part_groups = static_cast<int>((split.part_cols + groups.group_size - 1) / groups.group_size);
-  }
+  const DeviceGroups device = device_groups(source, groups);
+  codes.group_shift = device.shift;
+  codes.first_col = device.first_col;
+  codes.part_cols = static_cast<int>(split.part_cols);
   const bool has_blocks = codes.scale == DeviceScale::kTimesF16;
   const int unit = has_blocks ? kTileDepth : kRecordCols;
   bool can_be_plain = groups.group_size >= kTileDepth;
@@ -214,26 +211,6 @@ void resize(HostCodes& host, const DeviceCodes& codes, int64_t num_tiles, const 
   host.records.assign(size(int64_t{kTileRows} * codes.num_groups * codes.record_bytes), 0);
   // Without blocks the kernels read the first 64 bytes.
   host.blocks.assign(std::max<size_t>(size(int64_t{kTileRows} * 2 * codes.num_blocks), 32), 0);
-}
-
-RowCodes quantize_row(const float* values, const QuantGroups& groups, const DepthSplit& split,
-                      GroupQuantizer quantize_group, const std::string& name) {
-  RowCodes row;
-  row.codes.resize(static_cast<size_t>(split.parts * split.part_cols) + kRecordCols);
-  row.records.resize(static_cast<size_t>(split.parts * records_per_part(split)));
-  uint8_t codes[kMaxOwnGroup];
-  for (int part = 0; part < split.parts; ++part)
-    for (int64_t begin = 0; begin < split.part_cols; begin += groups.group_size) {
-      const int64_t first = part * split.part_cols + begin;
-      const int count = static_cast<int>(std::min<int64_t>(groups.group_size, split.part_cols - begin));
-      const uint16_t scale = quantize_group(values + first, count, groups.type.bits, codes);
-      if ((scale & 0x7c00) == 0x7c00)
-        throw Error(ErrorCode::kInvalidModel, "tensor " + name + " holds a value too large for a scale in f16");
-      std::copy_n(codes, count, row.codes.begin() + first);
-      for (int64_t i = begin; i < begin + count; i += kRecordCols)
-        row.records[static_cast<size_t>(part * records_per_part(split) + i / kRecordCols)] = scale;
-    }
-  return row;
 }
 
 RowCodes codes_of_row(const QuantRow& row, const DeviceCodes& codes, const DepthSplit& split) {

@@ -11,6 +11,9 @@
 
 namespace capstan::cuda {
 
+// Returns the bits that a matrix is quantized to at load, or 0.
+int quantized_bits(WeightFormat format);
+
 // Returns the layout of a matrix that is kept in codes, without the arrays. Nothing: it is decoded, because it is not
 // quantized, its tensors are not alike, or its groups do not lie at multiples of 16 columns of each part.
 std::optional<DeviceCodes> codes_of(const MatrixSource& source, const DepthSplit& split, FloatType type);
@@ -32,9 +35,6 @@ struct RowCodes {
   std::vector<uint32_t> records;
   std::vector<uint16_t> block_scales, block_offsets;
 };
-// Quantizes a row of values.
-RowCodes quantize_row(const float* values, const QuantGroups& groups, const DepthSplit& split,
-                      GroupQuantizer quantize_group, const std::string& name);
 RowCodes codes_of_row(const QuantRow& row, const DeviceCodes& codes, const DepthSplit& split);
 // Throws kInvalidModel with the tensor's name when a value is too large for `type`.
 void pack_row(const RowCodes& from, const DeviceCodes& codes, const DepthSplit& split, FloatType type, int64_t row,

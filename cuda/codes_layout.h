@@ -65,8 +65,7 @@ struct DeviceCodes {
   int record_bytes = 0;
   int group_shift = 0;  // log2 of the columns of a group
   int first_col = 0;    // of this rank, within its block or group
-  int part_cols = 0;    // columns from one part of K to the next; 0: groups begin anew in each part
-  int part_groups = 0;  // groups from one part to the next
+  int part_cols = 0;    // columns from one part of K to the next
   int num_groups = 0;   // in a row, with those of padding
   int num_blocks = 0;   // of 256 columns, for kTimesF16
   const uint8_t* codes = nullptr;
@@ -76,10 +75,8 @@ struct DeviceCodes {
   const uint16_t* blocks = nullptr;
 
   CAPSTAN_BOTH int part_begin(int part) const { return first_col + part * part_cols; }
-  // Column `k` of a part, in memory.
-  CAPSTAN_BOTH int group(int part, int64_t k) const {
-    return part * part_groups + static_cast<int>((part_begin(part) + k) >> group_shift);
-  }
+  // The group and the block of column `k` of a part.
+  CAPSTAN_BOTH int group(int part, int64_t k) const { return static_cast<int>((part_begin(part) + k) >> group_shift); }
   CAPSTAN_BOTH int block(int part, int64_t k) const { return static_cast<int>((part_begin(part) + k) >> kBlockShift); }
   CAPSTAN_BOTH int64_t record(int64_t row, int group_of_row) const {
     return (((row / kTileRows * num_groups + group_of_row) * 8 + row % 8) * 2 + row % kTileRows / 8) * record_bytes;

@@ -56,44 +56,83 @@ void upload_panels(CudaMatrix& matrix, size_t panel_bytes, Uploader& uploader, c
   }
 }
 
-std::optional<QuantGroups> own_groups(WeightFormat format) {
-  if (format == WeightFormat::kInt8) return int8_groups();
-  if (format == WeightFormat::kInt4) return int4_groups();
-  return std::nullopt;
-}
+// Reads rows and quantizes them.
+class RowQuantizer {
+ public:
+  RowQuantizer(const MatrixSource& source, GroupQuantizer quantize_group)
+      : quantize_group_(quantize_group),
+        bits_(quantized_bits(source.format)),
+        groups_(load_groups_of(bits_, source.slices[0])),
+        whole_(with_whole_groups(source, groups_.group_size)),
+        share_(static_cast<double>(source.slices[0].num_cols) / static_cast<double>(whole_.slices[0].num_cols)) {
+    row_.first_col = groups_.first_block_col;
+  }
+  const QuantGroups& groups() const { return groups_; }
+  // Calls use(lane, row) for each row of a panel. Returns the bytes of the source that it read.
+  template <class Use>
+  int64_t read(int64_t panel, const Use& use) {
+    const int64_t cols = whole_.slices[0].num_cols;
+    int64_t bytes_read = 0;
+    const auto* values = reinterpret_cast<const float*>(reader_.read(whole_, panel, DType::kF32, cols, bytes_read));
+    for (int lane = 0; lane < kPanelFeatures; ++lane) {
+      quantize_groups(
+          values + lane * cols, cols, groups_.group_size, whole_.slices[0].tensor->name, row_,
+          [&](const float* group, int count, uint8_t* codes) { return quantize_group_(group, count, bits_, codes); });
+      use(lane, row_);
+    }
+    return static_cast<int64_t>(static_cast<double>(bytes_read) * share_);
+  }
 
-// Weights as 16-bit floats. Those to quantize take the values of their codes.
+ private:
+  GroupQuantizer quantize_group_;
+  int bits_;
+  QuantGroups groups_;
+  MatrixSource whole_;  // a group that the end of a slice cuts has the scale of all its values
+  double share_;        // of the columns that are the source's
+  PanelReader reader_;
+  QuantRow row_;
+};
+
+// Weights as 16-bit floats.
 void upload_floats(const MatrixSource& source, const UploadOptions& options, CudaMatrix& matrix, Uploader& uploader,
                    const LoadProgress& progress) {
   const DepthSplit& split = matrix.device.split;
-  const int64_t cols = matrix.cols;
-  const std::optional<QuantGroups> groups = own_groups(source.format);
-  const std::optional<DeviceCodes> codes = groups ? codes_of(source, split, float_type(options.dtype)) : std::nullopt;
   PanelReader reader;
+  upload_panels(matrix, static_cast<size_t>(kPanelFeatures * split.padded()) * 2, uploader, progress,
+                [&](int64_t panel, char* to) {
+                  int64_t bytes_read = 0;
+                  const char* rows = reader.read(source, panel, options.dtype, matrix.cols, bytes_read);
+                  pack_tile(reinterpret_cast<const uint16_t*>(rows), split, reinterpret_cast<uint16_t*>(to));
+                  return bytes_read;
+                });
+  matrix.device.data = matrix.data.as<uint16_t>();
+}
+
+// Weights that are quantized, and whose codes are not kept: their values as 16-bit floats.
+void upload_quantized_floats(const MatrixSource& source, const UploadOptions& options, CudaMatrix& matrix,
+                             Uploader& uploader, const LoadProgress& progress) {
+  const DepthSplit& split = matrix.device.split;
+  const int64_t cols = matrix.cols;
+  RowQuantizer quantizer(source, options.quantize_group);
+  const QuantType& type = quantizer.groups().type;
   std::vector<uint16_t> rows(static_cast<size_t>(kPanelFeatures * cols));
-  upload_panels(
-      matrix, static_cast<size_t>(kPanelFeatures * split.padded()) * 2, uploader, progress,
-      [&](int64_t panel, char* to) {
-        int64_t bytes_read = 0;
-        auto* const packed = reinterpret_cast<uint16_t*>(to);
-        if (!groups) {
-          pack_tile(reinterpret_cast<const uint16_t*>(reader.read(source, panel, options.dtype, cols, bytes_read)),
-                    split, packed);
-          return bytes_read;
-        }
-        const auto* values = reinterpret_cast<const float*>(reader.read(source, panel, DType::kF32, cols, bytes_read));
-        for (int lane = 0; lane < kPanelFeatures; ++lane) {
-          const RowCodes row =
-              quantize_row(values + lane * cols, *groups, split, options.quantize_group, source.slices[0].tensor->name);
-          const std::vector<float> decoded = decode_row(row, *codes, split);
-          for (int64_t k = 0; k < cols; ++k)
-            rows[static_cast<size_t>(lane * cols + k)] = options.dtype == DType::kBf16
-                                                             ? float_to_bf16(decoded[static_cast<size_t>(k)])
-                                                             : float_to_f16(decoded[static_cast<size_t>(k)]);
-        }
-        pack_tile(rows.data(), split, packed);
-        return bytes_read;
-      });
+  upload_panels(matrix, static_cast<size_t>(kPanelFeatures * split.padded()) * 2, uploader, progress,
+                [&](int64_t panel, char* to) {
+                  const int64_t bytes_read = quantizer.read(panel, [&](int lane, const QuantRow& row) {
+                    for (int64_t k = 0; k < cols; ++k) {
+                      const int64_t col = row.first_col + k;
+                      const float scale = block_scale(type, row.scales[static_cast<size_t>(col / row.group_size)], 0);
+                      const float value = code_value(type, row.codes[static_cast<size_t>(col)], scale, 0);
+                      uint16_t& bits = rows[static_cast<size_t>(lane * cols + k)];
+                      bits = options.dtype == DType::kBf16 ? float_to_bf16(value) : float_to_f16(value);
+                      if (options.dtype == DType::kF16 && (bits & 0x7c00) == 0x7c00)
+                        throw Error(ErrorCode::kInvalidModel,
+                                    "tensor " + source.slices[0].tensor->name + " holds a value too large for f16");
+                    }
+                  });
+                  pack_tile(rows.data(), split, reinterpret_cast<uint16_t*>(to));
+                  return bytes_read;
+                });
   matrix.device.data = matrix.data.as<uint16_t>();
 }
 
@@ -101,31 +140,23 @@ void upload_codes(const MatrixSource& source, const UploadOptions& options, Cuda
                   const LoadProgress& progress) {
   DeviceCodes& codes = matrix.device.codes;
   const DepthSplit& split = matrix.device.split;
-  const FloatType type = float_type(options.dtype);
-  const std::string& name = source.slices[0].tensor->name;
-  const std::optional<QuantGroups> groups = own_groups(source.format);
   PanelReader reader;
+  std::optional<RowQuantizer> quantizer;
+  if (quantized_bits(source.format) > 0) quantizer.emplace(source, options.quantize_group);
   HostCodes host;
   resize(host, codes, (matrix.rows + kPanelFeatures - 1) / kPanelFeatures, split);
   const auto panel_bytes = static_cast<size_t>(code_tile_bytes(codes, split));
   upload_panels(matrix, panel_bytes, uploader, progress, [&](int64_t panel, char* to) {
-    int64_t bytes_read = 0;
     std::fill(to, to + panel_bytes, char{0});
     host.codes = reinterpret_cast<uint8_t*>(to);
     host.first_tile = panel;
-    const auto pack = [&](int lane, const RowCodes& row) {
-      pack_row(row, codes, split, type, panel * kPanelFeatures + lane, name, host);
+    const auto pack = [&](int lane, const QuantRow& row) {
+      pack_row(codes_of_row(row, codes, split), codes, split, float_type(options.dtype), panel * kPanelFeatures + lane,
+               source.slices[0].tensor->name, host);
     };
-    if (!groups) {
-      reader.read_quantized(
-          source, panel, [&](int lane, const QuantRow& row) { pack(lane, codes_of_row(row, codes, split)); },
-          bytes_read);
-      return bytes_read;
-    }
-    const auto* values =
-        reinterpret_cast<const float*>(reader.read(source, panel, DType::kF32, matrix.cols, bytes_read));
-    for (int lane = 0; lane < kPanelFeatures; ++lane)
-      pack(lane, quantize_row(values + lane * matrix.cols, *groups, split, options.quantize_group, name));
+    if (quantizer) return quantizer->read(panel, pack);
+    int64_t bytes_read = 0;
+    reader.read_quantized(source, panel, pack, bytes_read);
     return bytes_read;
   });
   const auto upload_array = [&](const void* from, size_t bytes, DeviceBuffer& to, const char* purpose) {
@@ -185,6 +216,8 @@ std::unique_ptr<CudaMatrix> upload_matrix(const MatrixSource& source, const Uplo
   if (codes && options.keeps_codes) {
     device.codes = *codes;
     upload_codes(source, options, *matrix, uploader, progress);
+  } else if (quantized_bits(source.format) > 0) {
+    upload_quantized_floats(source, options, *matrix, uploader, progress);
   } else {
     upload_floats(source, options, *matrix, uploader, progress);
   }

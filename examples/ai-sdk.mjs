@@ -1,4 +1,4 @@
-// The AI SDK with a model in this process, on Node 22 or newer: npm install ai zod
+// The AI SDK with a model in this process, on Node 22 or newer: npm install ai@7 zod
 //
 //     node examples/ai-sdk.mjs
 import { generateText, stepCountIs, streamText, tool } from 'ai';

@@ -6,6 +6,8 @@ import { Engine } from 'capstan';
 
 const NUM_PARALLEL = 32; // the engine runs up to maxNumSeqs (64) at the same time
 const [file] = process.argv.slice(2);
+if (file === undefined)
+  throw new Error('expected a file with a question in each line: node examples/batch.mjs questions.txt');
 const engine = await Engine.load(process.env.MODEL ?? 'demo');
 
 async function answer(question) {

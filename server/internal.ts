@@ -85,6 +85,7 @@ export { SERVE_FLAGS } from './cli/serve-flags';
 export { cookiesNamed, SESSION_COOKIES, SIGN_IN_COOKIES } from './http/cookies';
 export { Cors, isPreflight, OPEN_CORS } from './http/cors';
 export { createTransport } from './http/create-transport';
+export { listenProblem } from './http/port';
 export { RecordedReply } from './http/recorded-reply';
 export {
   BATCH_PRIORITY,

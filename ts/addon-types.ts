@@ -44,16 +44,42 @@ export type NativeBlockFormat =
 /** How the codes of a quantized tensor of a safetensors file lie in it (`CodeLayout` in native/backend). */
 export type NativeCodeLayout = 'rows' | 'gptq' | 'gptq_v2' | 'awq' | 'int8' | 'fp8' | 'fp4';
 /**
- * Data types of the KV cache. 'fp8' is e4m3 with a power-of-two scale per token and head.
+ * Data types of the KV cache. 'int8' is codes with a scale per token and KV head. 'fp8' is e4m3 with a power-of-two
+ * scale per token and head.
  * @inline
  */
-export type NativeCacheDType = NativeDType | 'fp8';
+export type NativeCacheDType = NativeDType | 'int8' | 'fp8';
 
 /**
  * Formats that weights can be quantized to at load.
  * @inline
  */
 export type NativeQuantization = 'none' | 'int8' | 'int4';
+
+/** Rows of a matrix to quantize. */
+export interface NativeQuantizeRows {
+  /** For errors. */
+  name: string;
+  /** Of the open file. */
+  descriptor: number;
+  /** Of the matrix, (rows, cols), in bytes from the start of the file. */
+  offset: number;
+  dtype: NativeDType;
+  rows: number;
+  cols: number;
+  rowBegin: number;
+  numRows: number;
+  bits: 4 | 8;
+  /** 16, 32, 64 or 128 columns with one scale. Divides `cols`. */
+  groupSize: number;
+}
+
+export interface NativeQuantizedRows {
+  /** Words of 32 bits, little endian, as in the layout `rows` of {@link NativeCodeLayout}. */
+  codes: Uint8Array;
+  /** (numRows, cols / groupSize) in f16. */
+  scales: Uint8Array;
+}
 
 /** An array of a file. */
 export interface NativeArray {
@@ -369,12 +395,24 @@ export interface NativeEngineOptions {
   eosTokenIds: Int32Array;
 }
 
-/** Speculative decoding, by prompt look-up unless the model has an MTP head. All numbers are 1 to 64. */
+/**
+ * Speculative decoding, by prompt look-up unless there is a draft model or the model has an MTP head. All numbers are
+ * 1 to 64.
+ */
 export interface NativeSpeculation {
   numSpeculativeTokens: number;
   promptLookupMax: number;
   /** At most `promptLookupMax`. */
   promptLookupMin: number;
+}
+
+/** The draft model of speculative decoding. It has the vocabulary of the model. */
+export interface NativeDraftModel {
+  files: string[];
+  tensors: NativeTensor[];
+  spec: NativeModelSpec;
+  weightDtype: NativeDType;
+  quantization: NativeQuantization;
 }
 
 /** Everything that the addon needs to load a model. */
@@ -384,6 +422,8 @@ export interface NativeLoad {
   spec: NativeModelSpec;
   vocab: NativeVocab;
   options: NativeEngineOptions;
+  /** Only with `options.speculative`; null = none. */
+  draft: NativeDraftModel | null;
 }
 
 /** The resolved options of a loaded engine. */
@@ -410,9 +450,9 @@ export interface NativeEngineInfo {
   numBlocks: number;
   /** Slots for recurrent states: those of running sequences and snapshots. 0 without recurrent layers. */
   numStateSlots: number;
-  /** Size of the KV cache, including the state slots. */
+  /** Size of the KV cache, including the state slots and the KV cache of the draft model. */
   kvCacheBytes: number;
-  /** Size of the packed weights in bytes. */
+  /** Size of the packed weights in bytes, including those of the draft model. */
   weightBytes: number;
   /** Context length in tokens. */
   maxModelLen: number;
@@ -799,6 +839,13 @@ export interface NativeAddon {
    * the file is closed, so also when the process ends. Throws 'io_error'.
    */
   tryLockFile(descriptor: number): boolean;
+  /**
+   * Quantizes rows of a matrix of a file, on threads. Rejects with 'invalid_argument', 'invalid_model' for NaN, Inf or
+   * values that are too large, or 'io_error'.
+   */
+  quantizeRows(rows: NativeQuantizeRows): Promise<NativeQuantizedRows>;
+  /** Returns the columns that share a scale in a matrix that is quantized at load. */
+  defaultGroupSize(bits: number, cols: number): number;
   /** Blocks the calling thread. Throws 'invalid_argument' or 'out_of_memory'. */
   benchmarkLimits(options: { threads: number; repeats: number; readBytes: number }): NativeLimits;
   /** Blocks the calling thread. Calls `onResult` after each number of rows. Throws as `benchmarkLimits`. */

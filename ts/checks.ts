@@ -1,5 +1,6 @@
 import { types } from 'node:util';
 import { CapstanError } from './errors';
+import { nearest } from './nearest';
 
 /** The rule that a number must satisfy. Bounds are inclusive, except for `isMinOpen`. */
 export interface NumberRule {
@@ -67,11 +68,12 @@ export function checkTokenIds(param: string, value: unknown, vocabSize: number):
 export function checkKnownKeys(param: string, value: object, known: readonly string[]): void {
   const unknown = Object.keys(value).find((key) => !known.includes(key));
   if (unknown === undefined) return;
+  const similar = nearest(unknown, known);
   throw CapstanError.unexpected(
     'invalid_argument',
     `${param}.${unknown}`,
     `one of the options ${known.join(', ')}`,
-    'an unknown option',
+    `an unknown option${similar === undefined ? '' : `. Did you mean ${similar}?`}`,
   );
 }
 

@@ -1,12 +1,10 @@
-import { stat } from 'node:fs/promises';
-import { basename } from 'node:path';
 import { checkString } from './checks';
 import { CapstanError } from './errors';
 import type { EngineInfo } from './engine-info';
-import { kvBytes, type Shape, weightsOf } from './hub/fit';
 import { loadAddon } from './addon';
-import { locate, samplingDefaultsOf } from './load';
-import { type ModelWeights, readWeights } from './model/model';
+import { draftMemory, locate, locateDraft, samplingDefaultsOf } from './load';
+import { readWeights } from './model/model';
+import { memoryOf } from './model-memory';
 import { type EngineOptions, resolveEngineOptions, resolveLibraryOptions } from './options';
 import { taskInfo } from './pooler';
 import { usesMtpHead } from './speculation';
@@ -23,7 +21,7 @@ export interface ModelDescription extends Pick<
   | 'maxModelLen'
   | 'samplingDefaults'
 > {
-  /** Memory of the weights with these options, on the CPU. An estimate. */
+  /** Memory of the weights with these options, on the CPU, and of those of the draft model. An estimate. */
   weightBytes: number;
   /** Memory of the KV cache for one sequence of `maxModelLen` tokens. An estimate. */
   sequenceBytes: number;
@@ -41,10 +39,14 @@ export async function describeModel(model: string, options: EngineOptions = {}):
   try {
     const resolved = resolveEngineOptions(options);
     const library = resolveLibraryOptions(options);
-    const { path, name } = await locate(checkString('model', model), options, library);
+    checkString('model', model);
+    const draft = await locateDraft(options, library);
+    const { path, name } = await locate(model, options, library, draft);
     const weights = await readWeights(path, { task: library.task, name, mtp: usesMtpHead(options) });
     const { config, checkpoint } = weights;
     const maxModelLen = resolved.maxModelLen > 0 ? resolved.maxModelLen : config.spec.maxPositionEmbeddings;
+    const own = await memoryOf(weights, options, maxModelLen);
+    const ofDraft = await draftMemory(draft, options, maxModelLen);
     return {
       modelName: weights.name,
       architecture: config.family.architecture,
@@ -52,32 +54,12 @@ export async function describeModel(model: string, options: EngineOptions = {}):
       ...taskInfo(config),
       maxModelLen,
       samplingDefaults: samplingDefaultsOf(config, library),
-      ...(await memoryOf(weights, options, maxModelLen)),
+      weightBytes: own.weightBytes + ofDraft.weightBytes,
+      sequenceBytes: own.sequenceBytes + ofDraft.sequenceBytes,
       isCausal: config.spec.isCausal,
       availableBytes: loadAddon().availableMemoryBytes(),
     };
   } catch (error) {
     throw CapstanError.from(error);
   }
-}
-
-async function memoryOf(
-  { config, checkpoint }: ModelWeights,
-  options: EngineOptions,
-  maxModelLen: number,
-): Promise<Pick<ModelDescription, 'weightBytes' | 'sequenceBytes'>> {
-  const { spec, quantization } = config;
-  const shape: Shape = { spec, stored: checkpoint.dtype, numWeights: checkpoint.numParameters, quantization };
-  const sizes = await Promise.all(checkpoint.files.map(async (file) => (await stat(file)).size));
-  const isGguf = /\.gguf$/i.test(checkpoint.files[0] ?? '');
-  const input = {
-    format: isGguf ? ('gguf' as const) : ('safetensors' as const),
-    fileBytes: sizes.reduce((sum, size) => sum + size, 0),
-    quantization: isGguf ? (/\bI?Q\d\w*/i.exec(basename(checkpoint.files[0]))?.[0] ?? null) : null,
-    options,
-  };
-  return {
-    weightBytes: weightsOf(input, shape, options.quantization ?? 'none'),
-    sequenceBytes: kvBytes(shape, options, maxModelLen),
-  };
 }

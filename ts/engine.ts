@@ -155,7 +155,8 @@ export class Engine {
   ): Generation {
     const call = splitContext(options, context);
     return this.#start('generate', call.context, (reservation) => {
-      const { addSpecialTokens = true, ...sampling } = checkObject('sampling', call.rest) as GenerateOptions;
+      const { addSpecialTokens = true, ...sampling } = checkObject('options', call.rest) as GenerateOptions;
+      if (prompt === undefined) throw CapstanError.argument('prompt', 'a text, or an array of token ids', prompt);
       const { structuredOutput } = sampling;
       checkBoolean('addSpecialTokens', addSpecialTokens);
       const plan = structuredOutput === undefined ? undefined : planStructuredOutput(structuredOutput);

@@ -46,6 +46,7 @@ export {
   type PoolingUsage,
   type ScoreResult,
 } from './pooling';
+export { quantize, type QuantizedModel, type QuantizeOptions, type QuantizeProgress } from './quantize/quantize';
 export {
   defineTool,
   runTools,

@@ -1,11 +1,21 @@
 import { createHash } from 'node:crypto';
-import type { NativeAddon, NativeDType, NativeEngine, NativeEvent, NativeLoad, NativeVocab } from './addon-types';
+import type {
+  NativeAddon,
+  NativeDraftModel,
+  NativeDType,
+  NativeEngine,
+  NativeEvent,
+  NativeLoad,
+  NativeVocab,
+} from './addon-types';
 import { Adapters } from './adapters';
+import { type DraftModel, type LocatedDraft, readDraftModel } from './draft-model';
 import { CapstanError } from './errors';
 import { readEvents } from './event-batch';
 import { type LocatedModel, locateModel } from './hub/locate';
 import type { ModelConfig } from './model/config';
-import { DEMO_MODEL, type Model, readModel } from './model/model';
+import { DEMO_MODEL, type Model, readModel, readWeights } from './model/model';
+import { memoryOf, type ModelMemory } from './model-memory';
 import {
   type EngineOptions,
   type LibraryOptions,
@@ -15,7 +25,7 @@ import {
   resolveLibraryOptions,
 } from './options';
 import type { SamplingDefaults } from './sampling';
-import { usesMtpHead } from './speculation';
+import { draftChoice, usesMtpHead } from './speculation';
 import type { Vocabulary } from './text/vocabulary';
 
 export interface LoadedModel {
@@ -45,12 +55,14 @@ export async function loadNative(
   const library = resolveLibraryOptions(options);
   throwIfAborted(options.signal);
   const native = addon();
-  const { path, name } = await locate(modelName, options, library);
+  const located = await locateDraft(options, library);
+  const { path, name } = await locate(modelName, options, library, located);
   throwIfAborted(options.signal);
   const model = await readModel(path, { ...library, name, mtp: usesMtpHead(options) });
   try {
     const eosTokenIds = await findEosTokenIds(model);
-    const load = nativeLoad(model, eosTokenIds, resolved);
+    const draft = located === undefined ? undefined : await readDraftModel(located, model);
+    const load = nativeLoad(model, draft, eosTokenIds, resolved);
     const engine = await runLoad(native, load, options.signal, options.onProgress, onEvents);
     const adapters = new Adapters(engine, native, model.config, resolved.enableLora);
     await loadAdapters(engine, adapters, library.loraModules, options.signal);
@@ -66,16 +78,36 @@ export async function locate(
   modelName: string,
   options: EngineOptions,
   { hub }: LibraryOptions,
+  draft?: LocatedDraft,
 ): Promise<LocatedModel> {
   if (modelName === DEMO_MODEL) return { path: DEMO_MODEL, name: undefined };
   const { signal, onDownload, onProgress } = options;
   return locateModel(modelName, {
     hub,
     signal,
-    engineOptions: options,
+    engineOptions: { ...options, draftBytes: (await draftMemory(draft, options, 1)).weightBytes },
     onDownload,
     onProgress: (done) => onProgress?.({ stage: 'download', ...done }),
   });
+}
+
+/** Finds or downloads the draft model that the options ask for. */
+export async function locateDraft(options: EngineOptions, library: LibraryOptions): Promise<LocatedDraft | undefined> {
+  const choice = draftChoice(options);
+  if (choice === undefined) return undefined;
+  const { speculative: _, ...rest } = options;
+  const { path } = await locate(choice.model, { ...rest, quantization: choice.quantization }, library);
+  return { ...choice, path };
+}
+
+/** Returns the memory of a draft model, with a KV cache for one sequence of `maxModelLen` tokens. */
+export async function draftMemory(
+  draft: LocatedDraft | undefined,
+  options: EngineOptions,
+  maxModelLen: number,
+): Promise<ModelMemory> {
+  if (draft === undefined) return { weightBytes: 0, sequenceBytes: 0 };
+  return memoryOf(await readWeights(draft.path), { ...options, quantization: draft.quantization }, maxModelLen);
 }
 
 /** Returns the ids that the model's files name, corrected by the special tokens of its format. */
@@ -173,6 +205,7 @@ function throwIfAborted(signal: AbortSignal | undefined): void {
 
 function nativeLoad(
   { config, checkpoint, text }: Model,
+  draft: DraftModel | undefined,
   eosTokenIds: readonly number[],
   options: ResolvedEngineOptions,
 ): NativeLoad {
@@ -189,7 +222,12 @@ function nativeLoad(
       modelDigest: options.prefixCacheDir === null ? '' : digestOf({ spec, tensors: checkpoint.tensors }),
       eosTokenIds: Int32Array.from(eosTokenIds),
     },
+    draft: draft === undefined ? null : nativeDraft(draft, options),
   };
+}
+
+function nativeDraft({ dtype, ...rest }: DraftModel, options: ResolvedEngineOptions): NativeDraftModel {
+  return { ...rest, weightDtype: resolveDtype(options.dtype, dtype, options.device) };
 }
 
 /** Depends on all values, and not on where the files are. */

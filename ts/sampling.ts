@@ -171,7 +171,7 @@ export function resolveSampling(
   defaults: SamplingDefaults,
   limits: SamplingLimits,
 ): { sampling: NativeSampling; numChoices: number } {
-  checkKnownKeys('sampling', checkObject('sampling', params), SAMPLING_KEYS);
+  checkKnownKeys('options', checkObject('options', params), SAMPLING_KEYS);
   const maxTokens = resolveMaxTokens(params, limits);
   const temperature = checkNumber('temperature', params.temperature ?? defaults.temperature ?? 1, TEMPERATURE);
   const numChoices = checkNumber('n', params.n ?? 1, { min: 1, max: MAX_CHOICES, isInteger: true });

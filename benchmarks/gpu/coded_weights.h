@@ -13,9 +13,10 @@ class CodedWeights {
   template <class Random>
   CodedWeights(int bits, int64_t rows, const cuda::DepthSplit& split, int64_t copies, const Random& random) {
     FileTensor tensor;
+    tensor.rows = rows, tensor.cols = split.parts * split.part_cols;
     MatrixSource source;
     source.format = bits == 8 ? WeightFormat::kInt8 : WeightFormat::kInt4;
-    source.slices = {{&tensor, 0, rows, 0, split.parts * split.part_cols}};
+    source.slices = {{&tensor, 0, rows, 0, tensor.cols}};
     const std::optional<cuda::DeviceCodes> layout = codes_of(source, split, cuda::FloatType::kBf16);
     CAPSTAN_CHECK(layout.has_value());
     matrix_.rows = rows;

@@ -1,6 +1,6 @@
-"""Compares decode and prefill of a Qwen2.5 shape on two pinned threads, and writes a table with the ratios.
+"""Compares decode and prefill of a shape of Qwen on two pinned threads, and writes a table with the ratios.
 
-  python compare.py [--shape 0.5b|1.5b] [--weights bf16|int8|int4|GGUF FILE] [--rounds 3] [--out ../results/cpu-bf16.md] [--stop-pid PID] name=command …
+  python compare.py [--shape 0.5b|1.5b|30b-a3b] [--weights bf16|int8|int4|GGUF FILE] [--rounds 3] [--out ../results/cpu-bf16.md] [--stop-pid PID] name=command …
 
 All peers (protocol.py) are loaded first. In each round every task runs on one peer after the other, so that noise of other
 processes affects all of them. The table has the medians over the rounds. Commands are split at spaces. See README.md.
@@ -19,8 +19,11 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Weights of the block matrices and of the head (in millions), layers, query heads and head size.
-SHAPES = {"0.5b": (357.8, 136.1, 24, 14, 64), "1.5b": (1310.3, 233.4, 28, 12, 128)}
+# Weights of the block matrices without experts and of the head (in millions), layers, query heads and head size.
+SHAPES = {"0.5b": (357.8, 136.1, 24, 14, 64), "1.5b": (1310.3, 233.4, 28, 12, 128), "30b-a3b": (76.5, 311.2, 4, 32, 128)}
+# Weights of an expert of each layer (in millions), experts, and how many of them a token uses.
+EXPERTS = {"30b-a3b": (4.72, 128, 8)}
+TITLES = {"0.5b": "Qwen2.5-0.5B", "1.5b": "Qwen2.5-1.5B", "30b-a3b": "Qwen3-30B-A3B (cut to 4 layers)"}
 BITS = {"bf16": (16, 16), "int8": (8.125, 8.125), "int4": (4.25, 8.125)}  # of block matrices and of the head, as Capstan packs them
 TASKS = [
     ("decode, 1 stream", {"op": "decode", "streams": 1, "context": 128, "tokens": 40}),
@@ -135,30 +138,41 @@ class Model:
 
     def __init__(self, shape, weights):
         self.blocks, self.head, self.layers, self.heads, self.head_dim = SHAPES[shape]
+        self.expert, self.num_experts, self.used_experts = EXPERTS.get(shape, (0, 0, 0))
         self.shape, self.weights = shape, weights if weights in BITS else Path(weights).stem
         self.is_bf16 = weights == "bf16"
-        bits = BITS.get(weights)
-        self.bytes = (self.blocks * bits[0] + self.head * bits[1]) / 8 * 1e6 if bits else Path(weights).stat().st_size
+        if weights in BITS:
+            self.block_bits, self.head_bits = BITS[weights]
+        else:  # the embedding of a mixture has a matrix besides the head
+            all_weights = self.blocks + self.layers * self.num_experts * self.expert + self.head * (2 if self.num_experts else 1)
+            self.block_bits = self.head_bits = Path(weights).stat().st_size * 8 / 1e6 / all_weights
 
     def peak(self, bounds):
         return bounds["bf16_gflop_per_s" if self.is_bf16 else "int8_gop_per_s"]
 
+    def read_bytes(self, streams):
+        """Bytes of the weights that a decode step reads. The experts of different streams are taken as independent."""
+        share = 1 - (1 - self.used_experts / self.num_experts) ** streams if self.num_experts else 0
+        blocks = self.blocks + self.layers * self.expert * self.num_experts * share
+        return (blocks * self.block_bits + self.head * self.head_bits) / 8 * 1e6
+
     def limit(self, task, bounds):
         """Tokens per second."""
         if task["op"] == "decode":
-            return task["streams"] * bounds["read_gb_per_s"] * 1e9 / self.bytes
+            return task["streams"] * bounds["read_gb_per_s"] * 1e9 / self.read_bytes(task["streams"])
         tokens = task["tokens"]
         attention = self.layers * 4 * self.heads * self.head_dim * tokens * (tokens + 1) / 2
-        return tokens / (2 * self.blocks * 1e6 * tokens / self.peak(bounds) + attention / bounds["bf16_gflop_per_s"]) * 1e9
+        blocks = self.blocks + self.layers * self.expert * self.used_experts
+        return tokens / (2 * blocks * 1e6 * tokens / self.peak(bounds) + attention / bounds["bf16_gflop_per_s"]) * 1e9
 
 
 def table(peers, speeds, bounds, rounds, shares, how, model):
     best = lambda title: max(statistics.median(speeds[name, title]) for name in peers if name != "capstan")
     names = list(peers)
     lines = [f"# The CPU backend compared with other engines, {model.weights}", "",
-             f"{bounds[-1]['machine']}; {how}. All engines have the same random weights of the Qwen2.5-{model.shape.upper()} shape. Contexts have 128 tokens. Measured on {datetime.date.today()}.", "",
+             f"{bounds[-1]['machine']}; {how}. All engines have the same random weights of the {TITLES[model.shape]} shape. Contexts have 128 tokens. Measured on {datetime.date.today()}.", "",
              f"Figures are tokens per second: the median of {rounds} rounds, with the minimum and the maximum in brackets. In each round, every task ran on one engine after the other.",
-             "The limit of decode is the number of streams times the read bandwidth, divided by the weight bytes. The limit of prefill is the peak of the instructions divided by the operations per token. Both are measured between the rounds.", "",
+             "The limit of decode is the number of streams times the read bandwidth, divided by the bytes of the weights that a step reads. The limit of prefill is the peak of the instructions divided by the operations per token. Both are measured between the rounds.", "",
              "| work | " + " | ".join(names) + " | limit | capstan : best peer | capstan : limit |", "|---|" + "---|" * (len(names) + 3)]
     for title, task in TASKS:
         cells = []

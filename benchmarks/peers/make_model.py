@@ -1,6 +1,8 @@
-"""Writes a Hugging Face directory with random bf16 weights of a Qwen2.5 shape and a tokenizer of the right size.
+"""Writes a Hugging Face directory with random bf16 weights of a shape of Qwen and a tokenizer of the right size.
 
-  python make_model.py DIR [0.5b|1.5b]        (requires numpy; default 0.5b)
+  python make_model.py DIR [0.5b|1.5b|30b-a3b]        (requires numpy; default 0.5b)
+
+0.5b and 1.5b are Qwen2.5. 30b-a3b is Qwen3 with 128 experts, cut to 4 of 48 layers.
 
 The values are distributed as in a trained model, to avoid zeros, denormals and overflow. The generated text is meaningless.
 """
@@ -23,23 +25,50 @@ CONFIG = {
 SHAPES = {
     "0.5b": {},
     "1.5b": {"hidden_size": 1536, "intermediate_size": 8960, "num_hidden_layers": 28, "num_attention_heads": 12},
+    "30b-a3b": {
+        "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768,
+        "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8,
+        "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [], "tie_word_embeddings": False, "attention_bias": False,
+    },
 }
 
 
+def mlp_shapes(config, prefix):
+    hidden = config["hidden_size"]
+    experts = [f"{prefix}mlp.experts.{i}." for i in range(config.get("num_experts", 0))]
+    if experts:
+        yield f"{prefix}mlp.gate.weight", (len(experts), hidden)
+    inner = config["moe_intermediate_size" if experts else "intermediate_size"]
+    for mlp in experts or [f"{prefix}mlp."]:
+        for name, shape in (("gate_proj.weight", (inner, hidden)), ("up_proj.weight", (inner, hidden)), ("down_proj.weight", (hidden, inner))):
+            yield mlp + name, shape
+
+
+def attention_shapes(config, prefix):
+    hidden, is_qwen3 = config["hidden_size"], "head_dim" in config
+    head_dim = config["head_dim"] if is_qwen3 else hidden // config["num_attention_heads"]
+    heads, kv = config["num_attention_heads"] * head_dim, config["num_key_value_heads"] * head_dim
+    for name, rows in (("q", heads), ("k", kv), ("v", kv)):
+        yield f"{prefix}self_attn.{name}_proj.weight", (rows, hidden)
+        if not is_qwen3:
+            yield f"{prefix}self_attn.{name}_proj.bias", (rows,)
+        elif name != "v":
+            yield f"{prefix}self_attn.{name}_norm.weight", (head_dim,)
+    yield f"{prefix}self_attn.o_proj.weight", (hidden, heads)
+
+
 def shapes(config):
-    hidden, inner = config["hidden_size"], config["intermediate_size"]
-    kv = config["num_key_value_heads"] * hidden // config["num_attention_heads"]
+    hidden = config["hidden_size"]
     yield "model.embed_tokens.weight", (config["vocab_size"], hidden)
     for layer in range(config["num_hidden_layers"]):
         prefix = f"model.layers.{layer}."
-        for name, shape in (("input_layernorm.weight", (hidden,)), ("post_attention_layernorm.weight", (hidden,)),
-                            ("self_attn.q_proj.weight", (hidden, hidden)), ("self_attn.q_proj.bias", (hidden,)),
-                            ("self_attn.k_proj.weight", (kv, hidden)), ("self_attn.k_proj.bias", (kv,)),
-                            ("self_attn.v_proj.weight", (kv, hidden)), ("self_attn.v_proj.bias", (kv,)),
-                            ("self_attn.o_proj.weight", (hidden, hidden)), ("mlp.gate_proj.weight", (inner, hidden)),
-                            ("mlp.up_proj.weight", (inner, hidden)), ("mlp.down_proj.weight", (hidden, inner))):
-            yield prefix + name, shape
+        yield prefix + "input_layernorm.weight", (hidden,)
+        yield prefix + "post_attention_layernorm.weight", (hidden,)
+        yield from attention_shapes(config, prefix)
+        yield from mlp_shapes(config, prefix)
     yield "model.norm.weight", (hidden,)
+    if not config["tie_word_embeddings"]:
+        yield "lm_head.weight", (config["vocab_size"], hidden)
 
 
 def random_bf16(rng, name, shape):

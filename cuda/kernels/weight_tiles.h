@@ -44,14 +44,13 @@ struct FloatTile {
 // A lane's place in one part of a tile of quantized weights.
 struct CodeSource {
   const uint8_t* codes = nullptr;    // in the first K tile
-  const uint8_t* records = nullptr;  // of the part's first group
+  const uint8_t* records = nullptr;  // of the first group
   const uint16_t* blocks = nullptr;  // of the first block
   int first_col = 0;                 // of the part
   __device__ __forceinline__ explicit operator bool() const { return codes != nullptr; }
   __device__ __forceinline__ CodeSource next_part(const DeviceMatrix& matrix, int steps) const {
     const DeviceCodes& all = matrix.codes;
-    return {codes + int64_t{steps} * kWarpSize * 2 * low_bits(all.kind),
-            records + int64_t{all.part_groups} * 16 * all.record_bytes, blocks, first_col + all.part_cols};
+    return {codes + int64_t{steps} * kWarpSize * 2 * low_bits(all.kind), records, blocks, first_col + all.part_cols};
   }
   __device__ __forceinline__ const uint8_t* record(const DeviceCodes& all, int col) const {
     return records + ((first_col + col) >> all.group_shift) * 16 * all.record_bytes;
@@ -65,7 +64,7 @@ __device__ __forceinline__ CodeSource code_source(const DeviceMatrix& matrix, in
   const int64_t k_tile = (tile * split.padded() + part * split.padded_part) / kTileDepth;
   const int row = lane_id() / 4;
   return {all.codes + (k_tile * kWarpSize + lane_id()) * 2 * kBits,
-          all.records + ((tile * all.num_groups + part * all.part_groups) * 8 + row) * 2 * all.record_bytes,
+          all.records + (tile * all.num_groups * 8 + row) * 2 * all.record_bytes,
           all.blocks + (tile * all.num_blocks * 8 + row) * 4, all.part_begin(part)};
 }
 

@@ -77,8 +77,8 @@ enum class WeightFormat : uint8_t {
   kDType,  // in the backend's number type
   kF32,    // in f32, for routers: their rounding would choose other experts
   kFile,   // quantized tensors with the codes and scales of the file, others as kDType
-  kInt8,   // 8 bits, groups of 128 columns with an f16 scale
-  kInt4,   // 4 bits, groups of 64 columns with an f16 scale
+  kInt8,   // 8 bits, groups of up to 128 columns with an f16 scale
+  kInt4,   // 4 bits, groups of up to 64 columns with an f16 scale
 };
 
 // One linear layer to pack. Its output features are the rows of all slices in order; K is their columns.
@@ -329,6 +329,7 @@ struct BackendInfo {
   int block_size_multiple = 16;  // block_size must be a multiple of this
   DType compute_dtype = DType::kF32;
   bool has_fp8_cache = false;          // accepts kFp8E4m3 as kv_cache_dtype
+  bool has_int8_cache = false;         // accepts kInt8 as kv_cache_dtype
   bool has_quantized_weights = false;  // accepts every WeightFormat
   bool keeps_fp8_weights = false;      // with WeightFormat::kFile; otherwise tensors in FP8 are decoded
   // Accepts models with several KV groups. Otherwise all layers share one group, in which no block is freed.

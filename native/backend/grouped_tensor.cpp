@@ -11,8 +11,9 @@ namespace capstan {
 
 namespace {
 
-// Columns that share a scale in packed weights, at most, because activations have one scale for the same columns.
-constexpr int64_t kMaxKeptGroup = 64;
+// Columns that share a scale in packed weights, at most, because activations have one scale for the same columns. As
+// for weights that are quantized at load.
+constexpr int64_t kMaxKeptGroup8 = 128, kMaxKeptGroup = 64;
 // Below this, padding and scales would take more memory than decoded weights.
 constexpr int64_t kMinKeptGroup = 16;
 // Keeps products of rows, columns and bytes within 64 bits.
@@ -145,11 +146,13 @@ GroupedBytes grouped_bytes(const FileTensor& tensor) {
 KeptGroups kept_groups(const FileTensor& tensor) {
   if (tensor.groups == nullptr) return {};
   const GroupedTensor& groups = *tensor.groups;
-  const int64_t size = groups.group_cols >= tensor.cols    ? kMaxKeptGroup
-                       : groups.group_cols > kMaxKeptGroup ? std::gcd(groups.group_cols, kMaxKeptGroup)
-                                                           : groups.group_cols;
+  const QuantType type = code_type(groups);
+  const int64_t most = type.bits == 8 ? kMaxKeptGroup8 : kMaxKeptGroup;
+  const int64_t size = groups.group_cols >= tensor.cols ? most
+                       : groups.group_cols > most       ? std::gcd(groups.group_cols, most)
+                                                        : groups.group_cols;
   if (groups.layout == CodeLayout::kFp8 || !groups.group_index.empty() || size < kMinKeptGroup) return {};
-  return {code_type(groups), static_cast<int>(size)};
+  return {type, static_cast<int>(size)};
 }
 
 bool are_kept_alike(const FileTensor& a, const FileTensor& b) {

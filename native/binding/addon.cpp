@@ -7,6 +7,7 @@
 #include "native/binding/grammar_binding.h"
 #include "native/binding/load_binding.h"
 #include "native/binding/memory_binding.h"
+#include "native/binding/quantize_binding.h"
 
 namespace capstan {
 namespace {
@@ -24,6 +25,8 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   exports.Set("trimMemory", Napi::Function::New(env, trim_memory_binding, "trimMemory"));
   exports.Set("availableMemoryBytes", Napi::Function::New(env, available_memory_binding, "availableMemoryBytes"));
   exports.Set("tryLockFile", Napi::Function::New(env, try_lock_file_binding, "tryLockFile"));
+  exports.Set("quantizeRows", Napi::Function::New(env, quantize_rows_binding, "quantizeRows"));
+  exports.Set("defaultGroupSize", Napi::Function::New(env, default_group_size_binding, "defaultGroupSize"));
   exports.Set("benchmarkLimits", Napi::Function::New(env, benchmark_limits_binding, "benchmarkLimits"));
   exports.Set("benchmarkOps", Napi::Function::New(env, benchmark_ops_binding, "benchmarkOps"));
   return exports;

@@ -91,6 +91,29 @@ SpeculationOptions to_speculation(const Napi::Object& object) {
   return options;
 }
 
+Quantization to_quantization(const Napi::Object& object) {
+  return one_of<Quantization>(
+      object, "quantization",
+      {{"none", Quantization::kNone}, {"int8", Quantization::kInt8}, {"int4", Quantization::kInt4}});
+}
+
+std::vector<TensorEntry> to_tensors(const Napi::Object& object) {
+  std::vector<TensorEntry> tensors;
+  for (const Napi::Object& tensor : objects(object, "tensors"))
+    tensors.push_back(to_tensor(tensor));
+  return tensors;
+}
+
+DraftRequest to_draft(const Napi::Object& object) {
+  DraftRequest draft;
+  draft.files = texts(object, "files");
+  draft.tensors = to_tensors(object);
+  draft.spec = to_spec(record(object, "spec"));
+  draft.weight_dtype = to_dtype(object, "weightDtype");
+  draft.quantization = to_quantization(object);
+  return draft;
+}
+
 DiskCacheRequest to_disk_cache(const Napi::Object& object) {
   DiskCacheRequest request;
   if (object.Get("prefixCacheDir").IsNull()) return request;
@@ -116,12 +139,15 @@ void read_options(const Napi::Object& object, LoadRequest& request) {
   request.compute = one_of<ComputeChoice>(
       object, "computeDtype",
       {{"auto", ComputeChoice::kAuto}, {"f32", ComputeChoice::kF32}, {"bf16", ComputeChoice::kBf16}});
-  request.quantization = one_of<Quantization>(
-      object, "quantization",
-      {{"none", Quantization::kNone}, {"int8", Quantization::kInt8}, {"int4", Quantization::kInt4}});
+  request.quantization = to_quantization(object);
   request.is_kv_dtype_given = text(object, "kvCacheDtype") != "auto";
   if (request.is_kv_dtype_given)
-    request.kv_cache_dtype = text(object, "kvCacheDtype") == "fp8" ? DType::kFp8E4m3 : to_dtype(object, "kvCacheDtype");
+    request.kv_cache_dtype = one_of<DType>(object, "kvCacheDtype",
+                                           {{"f32", DType::kF32},
+                                            {"f16", DType::kF16},
+                                            {"bf16", DType::kBf16},
+                                            {"fp8", DType::kFp8E4m3},
+                                            {"int8", DType::kInt8}});
   request.block_size = int32(object, "blockSize");
   request.kv_cache_bytes = integer(object, "kvCacheBytes");
   if (request.kv_cache_bytes < 0) refuse(object, "kvCacheBytes", "0 (default) or more");
@@ -248,11 +274,11 @@ Napi::Object from_finish(Napi::Env env, const Finish& finish) {
 LoadRequest to_load_request(const Napi::Object& load) {
   LoadRequest request;
   request.files = texts(load, "files");
-  for (const Napi::Object& tensor : objects(load, "tensors"))
-    request.tensors.push_back(to_tensor(tensor));
+  request.tensors = to_tensors(load);
   request.spec = to_spec(record(load, "spec"));
   request.vocabulary = to_vocabulary(record(load, "vocab"));
   read_options(record(load, "options"), request);
+  if (!load.Get("draft").IsNull()) request.draft = to_draft(record(load, "draft"));
   return request;
 }
 

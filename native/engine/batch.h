@@ -54,8 +54,13 @@ struct Batch {
   }
 };
 
+// The KV groups of a model among those of the sequences.
+struct KvGroupRange {
+  size_t first = 0, count = 0;
+};
+
 // Fills the model inputs from the plan.
-void build_model_inputs(Batch& batch, int block_size, size_t num_kv_groups, bool has_states);
+void build_model_inputs(Batch& batch, int block_size, KvGroupRange kv_groups, bool has_states);
 // Fills the types of the tokens. Call for models that have any.
 void build_token_types(Batch& batch);
 

@@ -181,7 +181,7 @@ bool BlockManager::admit_prefix(Sequence& seq, int num_blocks, int num_reserved_
   }
   seq.block_tables = std::move(tables);
   states_.admit(seq, num_blocks);
-  seq.num_computed_tokens = num_blocks * block_size_;
+  seq.num_computed_tokens = seq.num_followed_tokens = num_blocks * block_size_;
   return true;
 }
 
@@ -263,7 +263,7 @@ void BlockManager::free(Sequence& seq) {
       if (block_id >= 0) pool.remove_user(block_id);
   }
   seq.block_tables.clear();
-  seq.num_computed_tokens = 0;
+  seq.num_computed_tokens = seq.num_followed_tokens = 0;
 }
 
 void BlockManager::check_integrity(std::span<Sequence* const> users) const {

@@ -46,9 +46,9 @@ class BlockManager {
   bool is_idle() const;
   int blocks_for(int num_tokens) const { return (num_tokens + block_size_ - 1) / block_size_; }
 
-  // Admits `seq`, which holds no blocks yet: assigns it its cached prefix and sets num_computed_tokens to the length of
-  // that. Returns false, with nothing changed, when fewer than `num_reserved_blocks` would be left in a group, or when
-  // there is no state slot.
+  // Admits `seq`, which holds no blocks yet: assigns it its cached prefix and sets num_computed_tokens and
+  // num_followed_tokens to the length of that. Returns false, with nothing changed, when fewer than
+  // `num_reserved_blocks` would be left in a group, or when there is no state slot.
   bool admit(Sequence& seq, int num_reserved_blocks, bool uses_prefix_cache);
   // Number of prompt blocks that the choices of one request share: the full ones without the last prompt token.
   int num_shareable(const Sequence& leader) const;

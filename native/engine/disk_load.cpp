@@ -20,6 +20,7 @@ void check_disk_cache(const LoadRequest& request, const BackendInfo& backend, co
     refuse("none for a model that does not generate text", request.disk_cache.path);
   if (model.has_recurrent_layers()) refuse("a model without recurrent layers", "one that has some");
   if (model.has_mtp) refuse("no drafts by an MTP head", "speculative.method mtp");
+  if (request.draft) refuse("no drafts by a draft model", "speculative.model");
   const auto has_window = [](const KvGroup& group) { return group.window > 0; };
   if (std::ranges::any_of(model.kv_groups, has_window))
     refuse("a model whose layers all see the whole context", "one with sliding windows");

@@ -1,12 +1,18 @@
 #pragma once
-// Decides how many drafts of an MTP head are worth their time.
+// Decides how many drafts are worth their time, where each one is computed.
 #include <algorithm>
 
 namespace capstan {
 
+// What one more row adds to the time of a step with one row. Measured: benchmarks/results/speculation.md.
+constexpr double kRowCost = 0.13;
+// What one more draft of an MTP head adds to it: a row, and a layer and the LM head of a model of 24 layers and more.
+constexpr double kMtpDraftCost = 0.2;
+
 class DraftPacer {
  public:
-  explicit DraftPacer(int max_drafts) : max_drafts_(max_drafts) {}
+  // `draft_cost`: what one more draft adds to the time of a step, as a share of a step without drafts.
+  DraftPacer(int max_drafts, double draft_cost) : max_drafts_(max_drafts), draft_cost_(draft_cost) {}
 
   // Returns the number with the most tokens per time. The i-th draft holds when all before it do. While none is worth
   // it, one draft now and then shows whether that has changed.
@@ -16,7 +22,7 @@ class DraftPacer {
     for (int count = 1; count <= max_drafts_; ++count) {
       probability *= accuracy_;
       num_expected += probability;
-      const double rate = num_expected / (1 + kDraftCost * count);
+      const double rate = num_expected / (1 + draft_cost_ * count);
       if (rate < best_rate) break;
       best = count;
       best_rate = rate;
@@ -32,13 +38,11 @@ class DraftPacer {
   }
 
  private:
-  // What one more draft adds to the time of a step: a row (ngram_drafter.cpp), and a layer and the LM head of a model
-  // of 24 layers and more.
-  static constexpr double kDraftCost = 0.2;
   static constexpr double kNewest = 0.0625;  // weight of the newest draft in the average
   static constexpr int kProbeInterval = 32;
 
   int max_drafts_;
+  double draft_cost_;
   double accuracy_ = 0.7;  // share of drafts that hold if those before them do
   int num_tokens_without_ = 0;
 };

@@ -35,14 +35,14 @@ Engine::Engine(EngineOptions options, BlockManager blocks, std::unique_ptr<StepR
       sink_(std::move(sink)),
       runner_(std::move(runner)),
       scheduler_(options_.limits, std::move(blocks)),
-      mtp_drafter_(make_mtp_drafter()),
       mask_gate_(
           {.patience = options_.mask_patience,
            .work_per_step = options_.grammar_work_per_step,
            .on_start = options_.on_mask_start,
            .on_ready = [this] { report_new_mask(); },
            .fail = [this](Sequence& seq, ErrorCode code, const std::string& message) { fail(seq, code, message); },
-           .end = [this](Sequence& seq, FinishReason reason) { end(seq, reason); }}) {
+           .end = [this](Sequence& seq, FinishReason reason) { end(seq, reason); }}),
+      drafter_(make_drafter()) {
   // A step adds to the sums of the step before it, and reads them when it is launched.
   CAPSTAN_CHECK(options_.pooled.pooling == Pooling::kNone || runner_->depth() == 1);
   totals_.num_accepted_tokens.resize(static_cast<size_t>(options_.limits.speculation.num_tokens));
@@ -70,13 +70,9 @@ RequestId Engine::submit(Request request) {
   const uint64_t adapter_id = request.adapter_id;
   // Prompts are copied before the lock, which the engine's thread needs.
   auto sequences = make_sequences(std::move(request), options_.eos_token_ids, options_.vocab_size);
-  if (options_.limits.speculation.num_tokens > 0)
-    for (const auto& seq : sequences) {
-      if (mtp_drafter_)
-        seq->pacer.emplace(options_.limits.speculation.num_tokens);
-      else
-        seq->drafter.emplace(options_.limits.speculation);
-    }
+  if (drafter_)
+    for (const auto& seq : sequences)
+      drafter_->begin(*seq);
   if (pooled.pooling != Pooling::kNone) {
     for (const auto& seq : sequences) {
       seq->needs_all_rows = pooled.pooling != Pooling::kLast;
@@ -330,7 +326,7 @@ void Engine::step() {
     scheduler_.measured(batch->plan, ms_between(std::max(batch->launch_time, last_collect_time_), collected));
     last_collect_time_ = collected;
     settle(*batch);
-    if (mtp_drafter_) mtp_drafter_->settled(*batch);
+    if (drafter_) drafter_->settled(*batch);
     totals_.last_step = {batch->plan.num_tokens, static_cast<int64_t>(batch->plan.sequences.size()),
                          us_between(begin, launched), us_between(launched, collected),
                          us_between(collected, Clock::now())};
@@ -355,15 +351,16 @@ void Engine::launch_steps() {
       is_stalled_ = in_flight_.empty() && (mask_gate_.has_waiting() || (disk_cache_ && disk_cache_->has_waiting()));
       return;
     }
-    if (options_.limits.speculation.num_tokens > 0) speculate(batch.plan);
+    if (drafter_) speculate(batch.plan);
     const BlockManager& blocks = scheduler_.blocks();
-    build_model_inputs(batch, blocks.block_size(), blocks.num_groups(), blocks.states().has_slots());
-    if (mtp_drafter_) mtp_drafter_->build_inputs(batch);
+    build_model_inputs(batch, blocks.block_size(), {0, blocks.num_groups() - options_.draft_model.num_kv_groups},
+                       blocks.states().has_slots());
     if (options_.pooled.num_token_types > 0) build_token_types(batch);
     if (options_.pooled.pooling != Pooling::kNone) build_pool_rows(batch, options_.pooled.pooling);
     build_sample_rows(batch);
     batch.step = ++num_steps_;
     batch.launch_time = Clock::now();
+    if (drafter_) drafter_->follow(batch);
     in_flight_.push_back(std::move(spare_batches_.back()));
     spare_batches_.pop_back();
     runner_->launch(batch);

@@ -16,7 +16,7 @@
 #include "native/engine/batch.h"
 #include "native/engine/disk_cache.h"
 #include "native/engine/mask_gate.h"
-#include "native/engine/mtp_drafter.h"
+#include "native/engine/model_drafter.h"
 #include "native/engine/output.h"
 #include "native/engine/request.h"
 #include "native/engine/scheduler.h"
@@ -52,7 +52,8 @@ struct EngineOptions {
   int64_t state_slot_bytes = 0;  // over all ranks
   int64_t vocab_size = 0;        // token ids are below this
   PooledModel pooled;
-  int mtp_kv_group = -1;                       // KV group of the MTP head's layer; -1 = no drafts by a head
+  int mtp_kv_group = -1;  // KV group of the MTP head's layer; -1 = no drafts by a head
+  DraftModelOptions draft_model;
   std::optional<DiskCacheOptions> disk_cache;  // on_news of its store is the engine's
   bool checks_integrity = false;  // verifies the scheduler's and the blocks' state after each step, for tests
 };
@@ -129,9 +130,7 @@ class Engine {
   void step();
   void launch_steps();
   void speculate(StepPlan& plan);
-  void keep_drafts(StepPlan& plan, const MtpDrafter::Wish& wish);
-  void propose(Sequence& seq, int count);
-  std::unique_ptr<MtpDrafter> make_mtp_drafter() const;
+  std::unique_ptr<Drafter> make_drafter();
   void settle(Batch& batch);
   void settle_sequence(const Batch& batch, const ScheduledSequence& scheduled);
   void fail_numeric(Sequence& seq);
@@ -180,24 +179,23 @@ class Engine {
   // ---- used by the engine's thread only ----
   EngineStats totals_;  // published as stats_ after each step
   Scheduler scheduler_;
-  const std::unique_ptr<MtpDrafter> mtp_drafter_;  // or null
   std::unordered_map<RequestId, std::vector<std::unique_ptr<Sequence>>> open_;
   std::vector<Retired> retired_;
   std::vector<std::unique_ptr<Batch>> spare_batches_;
   std::deque<std::unique_ptr<Batch>> in_flight_;
   uint64_t num_steps_ = 0;
   Clock::time_point last_collect_time_;
-  bool is_broken_ = false;                // an error ended the loop, so the scheduler's state may be inconsistent
-  std::vector<int32_t> proposal_;         // scratch of propose
-  std::vector<MtpDrafter::Wish> wishes_;  // scratch of speculate
-  std::vector<Event> events_;             // collected since the last emission
-  uint64_t event_round_ = 1;              // number of the next emission
-  std::vector<Sequence*> finished_;       // in the step being settled
-  bool is_stalled_ = false;               // nothing can run until a mask is ready or a caller acts
+  bool is_broken_ = false;             // an error ended the loop, so the scheduler's state may be inconsistent
+  std::vector<Drafter::Wish> wishes_;  // scratch of speculate
+  std::vector<Event> events_;          // collected since the last emission
+  uint64_t event_round_ = 1;           // number of the next emission
+  std::vector<Sequence*> finished_;    // in the step being settled
+  bool is_stalled_ = false;            // nothing can run until a mask is ready or a caller acts
 
   std::mutex close_mutex_;
   std::unique_ptr<DiskCache> disk_cache_;  // null = none. Its threads use the fields that are shared with callers
   MaskGate mask_gate_;                     // its threads use the fields that are shared with callers
+  std::unique_ptr<Drafter> drafter_;       // null without speculation
   std::thread thread_;
 };
 

@@ -78,7 +78,7 @@ void Engine::accept_samples(const Batch& batch, const ScheduledSequence& schedul
     }
   }
   mask_gate_.prepare_next_token(seq);
-  if (seq.drafter) seq.drafter->update(seq.token_ids, seq.num_prompt_tokens);
+  if (seq.ngrams) seq.ngrams->update(seq.token_ids, seq.num_prompt_tokens);
 }
 
 void Engine::count_speculation(int num_drafts, size_t num_accepted) {

@@ -12,10 +12,10 @@
 #include "native/base/error.h"
 #include "native/base/thread.h"
 #include "native/engine/disk_load.h"
+#include "native/engine/draft_loader.h"
 #include "native/engine/memory_plan.h"
 #include "native/engine/model_runner.h"
 #include "native/engine/weight_formats.h"
-#include "native/model/rope.h"
 
 namespace capstan {
 namespace {
@@ -66,6 +66,9 @@ void check_limits(const LoadRequest& request) {
     refuse_argument("speculative", "none for a model that does not generate text", "speculative decoding");
   if (request.spec.has_mtp && request.speculation.num_tokens == 0)
     refuse_argument("speculative", "drafts by the MTP head", "none");
+  if (request.compute == ComputeChoice::kBf16 && request.device.weight_dtype != DType::kBf16)
+    refuse_argument("computeDtype",
+                    "auto or f32 with " + std::string(dtype_name(request.device.weight_dtype)) + " weights", "bf16");
   if (request.spec.pooling != Pooling::kNone && request.has_adapters)
     refuse_argument("enableLora", "false for a model that does not generate text", "true");
   if (request.max_loras < 1 || request.max_loras > kMaxLoras)
@@ -76,15 +79,6 @@ void check_limits(const LoadRequest& request) {
   if (request.max_model_len > longest)
     refuse_argument("maxModelLen", "at most the model's context length " + std::to_string(longest),
                     std::to_string(request.max_model_len));
-}
-
-bool computes_in_f32(const LoadRequest& request) {
-  const bool is_bf16 = request.device.weight_dtype == DType::kBf16;
-  if (request.compute == ComputeChoice::kBf16 && !is_bf16)
-    refuse_argument("computeDtype",
-                    "auto or f32 with " + std::string(dtype_name(request.device.weight_dtype)) + " weights", "bf16");
-  const bool is_narrow = request.spec.hidden_size < kNarrowHiddenSize;
-  return request.compute == ComputeChoice::kF32 || (request.compute == ComputeChoice::kAuto && is_narrow);
 }
 
 int choose_block_size(int requested, const BackendInfo& backend) {
@@ -99,8 +93,12 @@ int choose_block_size(int requested, const BackendInfo& backend) {
 
 DType choose_kv_cache_dtype(const LoadRequest& request, const BackendInfo& backend) {
   const DType dtype = request.is_kv_dtype_given ? request.kv_cache_dtype : backend.compute_dtype;
-  if (dtype == DType::kFp8E4m3 && !backend.has_fp8_cache)
-    refuse_argument("kvCacheDtype", "auto, f32, f16 or bf16 on " + backend.name, "fp8");
+  const bool has_dtype =
+      dtype == DType::kFp8E4m3 ? backend.has_fp8_cache : dtype != DType::kInt8 || backend.has_int8_cache;
+  if (!has_dtype)
+    refuse_argument("kvCacheDtype",
+                    (backend.has_fp8_cache ? "auto or fp8 on " : "auto, f32, f16, bf16 or int8 on ") + backend.name,
+                    dtype_name(dtype));
   return dtype;
 }
 
@@ -162,6 +160,7 @@ class EngineLoader {
   // An encoder keeps nothing of a sequence after its step.
   bool has_prefix_cache() const { return request_.has_prefix_cache && request_.spec.is_causal; }
   std::optional<int64_t> device_budget() const;
+  int64_t weight_bytes() const;
   EngineInfo make_info() const;
 
   const LoadRequest& request_;
@@ -175,11 +174,11 @@ class EngineLoader {
   std::vector<Rank> ranks_;  // until the runner owns them
   DeviceLimits limits_;
   SpeculationOptions speculation_;
-  std::vector<KvGroup> kv_groups_;
-  std::vector<int64_t> block_bytes_;  // by KV group, over all ranks
-  int64_t state_slot_bytes_ = 0;      // over all ranks
-  int64_t available_bytes_ = 0;       // of the host, after the weights are loaded
+  std::vector<KvGroupMemory> kv_groups_;  // over all ranks; those of the draft model come last
+  int64_t state_slot_bytes_ = 0;          // over all ranks
+  int64_t available_bytes_ = 0;           // of the host, after the weights are loaded
   std::unique_ptr<ModelRunner> runner_;
+  std::optional<DraftLoader> draft_;
   MemoryPlan memory_;
   std::shared_ptr<const disk::CacheRoot> disk_root_;  // null = no prefix cache on disk
   std::vector<Hash128> file_digests_;
@@ -232,6 +231,9 @@ void EngineLoader::check_model() {
   check_tensors(request_.spec, tensors_);
   for (size_t rank = 0; rank < world_size_; ++rank)
     plans_.push_back(make_shard_plan(request_.spec, static_cast<int>(rank), request_.device.world_size));
+  if (!request_.draft) return;
+  draft_.emplace(request_);
+  draft_->check_model();
 }
 
 void EngineLoader::open_devices() {
@@ -248,6 +250,8 @@ void EngineLoader::open_devices() {
   if (request_.has_adapters) limits_.max_lora_rank = request_.max_lora_rank;
   if (request_.spec.has_mtp && !backend_info_.has_mtp)
     refuse_argument("speculative.method", "ngram on " + backend_info_.name, "mtp");
+  if (draft_ && backend_info_.depth > 1)
+    refuse_argument("speculative.method", "ngram on " + backend_info_.name, "draft_model");
   limits_.max_num_tokens = max_step_tokens(request_);
   speculation_ = request_.speculation;
   speculation_.max_step_tokens = std::max(kCheapStepTokens, 1 + speculation_.num_tokens);
@@ -265,6 +269,7 @@ void EngineLoader::open_devices() {
   const int64_t weight_bytes_per_rank = expected_weight_bytes(request_, tensors_, backend_info_) / options.world_size;
   for (size_t rank = 0; rank < world_size_; ++rank)
     group_.backends[rank]->check_model(device_model(rank, 0), weight_bytes_per_rank);
+  if (draft_) draft_->open_device(limits_, speculation_.max_step_tokens);
 }
 
 void EngineLoader::open_disk_cache(const LoadObserver& observer) {
@@ -300,7 +305,7 @@ void EngineLoader::load_weights(const LoadObserver& observer) {
   // Several ranks read some tensors more than once, so `total` is not reported before all of them are done.
   std::mutex mutex;
   int64_t done = 0;
-  const int64_t total = num_file_bytes(tensors_);
+  const int64_t total = num_file_bytes(tensors_) + (draft_ ? draft_->num_file_bytes() : 0);
   const LoadProgress progress = [&](int64_t bytes) {
     const std::lock_guard lock(mutex);
     done = std::min(total - 1, done + bytes);
@@ -314,17 +319,19 @@ void EngineLoader::load_weights(const LoadObserver& observer) {
                               *ranks_[rank].backend, progress);
   });
   check_files_unchanged();
+  if (draft_) draft_->load_weights(progress);
   observer(total, total);
 }
 
 void EngineLoader::reserve() {
-  kv_groups_ = device_model(0, 0).kv_groups;
+  for (const KvGroup& group : device_model(0, 0).kv_groups)
+    kv_groups_.push_back({0, group.window});
   limits_.num_blocks.assign(kv_groups_.size(), 1);
-  block_bytes_.assign(kv_groups_.size(), 0);
   for (size_t rank = 0; rank < world_size_; ++rank)
     for (size_t group = 0; group < kv_groups_.size(); ++group)
-      block_bytes_[group] += ranks_[rank].backend->kv_block_bytes(device_model(rank, 0), static_cast<int>(group),
-                                                                  limits_.block_size, limits_.kv_cache_dtype);
+      kv_groups_[group].block_bytes += ranks_[rank].backend->kv_block_bytes(
+          device_model(rank, 0), static_cast<int>(group), limits_.block_size, limits_.kv_cache_dtype);
+  if (draft_) std::ranges::copy(draft_->kv_groups(), std::back_inserter(kv_groups_));
   for (size_t rank = 0; rank < world_size_; ++rank)
     state_slot_bytes_ += ranks_[rank].backend->state_slot_bytes(device_model(rank, 0));
   limits_.num_state_slots = state_slot_bytes_ > 0 ? 1 : 0;
@@ -353,8 +360,8 @@ std::optional<int64_t> EngineLoader::device_budget() const {
 
 void EngineLoader::prepare_kv_cache() {
   MemoryRequest memory;
-  for (size_t group = 0; group < kv_groups_.size(); ++group)
-    memory.groups.push_back({block_bytes_[group], kv_groups_[group].window});
+  memory.groups = kv_groups_;
+  memory.has_draft_model = draft_.has_value();
   memory.state_slot_bytes = state_slot_bytes_;
   memory.snapshot_interval = kSnapshotInterval;
   memory.has_prefix_cache = has_prefix_cache();
@@ -371,18 +378,18 @@ void EngineLoader::prepare_kv_cache() {
   memory.is_kept = request_.spec.is_causal;
   memory_ = plan_memory(memory);
 
-  limits_.num_blocks = memory_.num_blocks;
+  const size_t num_groups = limits_.num_blocks.size();  // of the target
+  const std::span<const int> num_blocks(memory_.num_blocks);
+  std::ranges::copy(num_blocks.first(num_groups), limits_.num_blocks.begin());
   limits_.num_state_slots = memory_.num_state_slots;
   std::vector<RopeTable> rope_tables = device_model(0, memory_.max_model_len).rope_tables;
-  for (size_t i = 0; i < rope_tables.size(); ++i) {
-    rope_tables[i].values = make_rope_table(request_.spec.ropes[i], memory_.max_model_len);
-    rope_tables[i].query_scales = make_query_scales(request_.spec.ropes[i], memory_.max_model_len);
-  }
+  fill_rope_tables(request_.spec, memory_.max_model_len, rope_tables);
   for_each_rank([&](size_t rank) {
     DeviceModel model = device_model(rank, memory_.max_model_len);
     model.rope_tables = rope_tables;
     backend(rank).prepare(model, limits_);
   });
+  if (draft_) draft_->prepare(num_blocks.subspan(num_groups), memory_.max_model_len);
 }
 
 void EngineLoader::begin_serving() {
@@ -390,6 +397,14 @@ void EngineLoader::begin_serving() {
   runner_->warm_up_decode(limits_);
   for (size_t rank = 0; rank < world_size_; ++rank)
     backend(rank).begin_serving();
+}
+
+// Without those of the draft model.
+int64_t EngineLoader::weight_bytes() const {
+  int64_t bytes = 0;
+  for (const Rank& rank : runner_->ranks())
+    bytes += rank.weights.bytes;
+  return bytes;
 }
 
 EngineInfo EngineLoader::make_info() const {
@@ -408,13 +423,13 @@ EngineInfo EngineLoader::make_info() const {
     info.num_blocks = std::max(info.num_blocks, num_blocks);
   info.num_state_slots = memory_.num_state_slots;
   info.kv_cache_bytes = memory_.kv_cache_bytes;
-  for (const Rank& rank : runner_->ranks())
-    info.weight_bytes += rank.weights.bytes;
+  info.weight_bytes = weight_bytes() + (draft_ ? draft_->weight_bytes() : 0);
   info.max_model_len = memory_.max_model_len;
   info.notes = group_.notes;
   std::ranges::copy(memory_.notes, std::back_inserter(info.notes));
   std::ranges::copy(backend(0).notes(), std::back_inserter(info.notes));
   std::ranges::copy(decoding_notes(tensors_, backend_info_, request_), std::back_inserter(info.notes));
+  if (draft_) info.notes.push_back(draft_->note());
   std::ranges::copy(narrowing_notes(tensors_, request_.device.weight_dtype), std::back_inserter(info.notes));
   return info;
 }
@@ -424,9 +439,14 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   loaded.info = make_info();
   EngineOptions options;
   const ModelSpec& spec = request_.spec;
-  options.limits = {request_.max_num_seqs, limits_.max_num_tokens,           memory_.max_model_len,
-                    request_.max_step_ms,  attention_work_per_context(spec), speculation_,
-                    !spec.is_causal};
+  options.limits = {request_.max_num_seqs,
+                    limits_.max_num_tokens,
+                    memory_.max_model_len,
+                    request_.max_step_ms,
+                    attention_work_per_context(spec),
+                    speculation_,
+                    !spec.is_causal,
+                    draft_.has_value()};
   options.pooled = {spec.pooling, spec.hidden_size, result_size(spec), spec.embedding.num_token_types};
   options.max_queued_requests = request_.max_queued_requests;
   options.grammar_cache_bytes = static_cast<size_t>(request_.grammar_cache_bytes);
@@ -435,6 +455,7 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
   std::vector<KvGroupBlocks> groups;
   for (size_t group = 0; group < kv_groups_.size(); ++group)
     groups.push_back({memory_.num_blocks[group], kv_groups_[group].window});
+  if (draft_) options.draft_model = draft_->options(weight_work(spec, tensors_, weight_bytes()));
   options.state_slot_bytes = state_slot_bytes_;
   if (spec.has_mtp) options.mtp_kv_group = device_model(0, 0).layers.back().kv_group;
   if (request_.has_adapters) {
@@ -449,7 +470,7 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
     options.disk_cache->store.identity =
         disk_cache_identity(request_, backend_info_, limits_, memory_.max_model_len, file_digests_);
     options.disk_cache->store.block_size = limits_.block_size;
-    options.disk_cache->store.payload_bytes = {static_cast<size_t>(block_bytes_[0])};
+    options.disk_cache->store.payload_bytes = {static_cast<size_t>(kv_groups_[0].block_bytes)};
   }
   BlockManager blocks(groups, limits_.block_size, has_prefix_cache(), memory_.num_state_slots);
   loaded.engine = std::make_unique<Engine>(std::move(options), std::move(blocks), std::move(runner_),
@@ -458,6 +479,11 @@ LoadedEngine EngineLoader::make_engine(EventSink sink) {
 }
 
 }  // namespace
+
+bool computes_in_f32(const LoadRequest& request) {
+  const bool is_narrow = request.spec.hidden_size < kNarrowHiddenSize;
+  return request.compute == ComputeChoice::kF32 || (request.compute == ComputeChoice::kAuto && is_narrow);
+}
 
 LoadedEngine load_engine(const LoadRequest& request, const LoadObserver& observer, EventSink sink) {
   EngineLoader loader(request);

@@ -2,6 +2,7 @@
 // Loads a model from its files and starts an engine.
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,16 @@ struct DiskCacheRequest {
   bool always_loads = false;  // also what takes longer than its computation, for tests
 };
 
+// The draft model of speculative decoding. Its ids are those of the model.
+struct DraftRequest {
+  std::vector<std::string> files;
+  std::vector<TensorEntry> tensors;
+  ModelSpec spec;
+  DType weight_dtype = DType::kBf16;
+  Quantization quantization = Quantization::kNone;
+  bool is_free = false;  // the engine always drafts, as if drafts took no time, for tests
+};
+
 struct LoadRequest {
   std::vector<std::string> files;
   std::vector<TensorEntry> tensors;
@@ -46,6 +57,7 @@ struct LoadRequest {
   int max_model_len = 0;                // 0 = default
   int max_num_seqs = 64;
   SpeculationOptions speculation;  // max_step_tokens is ignored: it follows from the device
+  std::optional<DraftRequest> draft;
   int max_num_batched_tokens = 512;
   int max_queued_requests = 1024;
   double max_step_ms = 100;  // 0 = no limit
@@ -65,9 +77,10 @@ struct EngineInfo {
   Quantization quantization = Quantization::kNone;
   DType weight_dtype = DType::kF32, compute_dtype = DType::kF32, kv_cache_dtype = DType::kF32;
   int block_size = 0;
-  int num_blocks = 0;                            // of the KV group that sees the most tokens
-  int num_state_slots = 0;                       // 0 for a model without recurrent layers
-  int64_t kv_cache_bytes = 0, weight_bytes = 0;  // kv_cache_bytes: of blocks and state slots
+  int num_blocks = 0;       // of the KV group that sees the most tokens
+  int num_state_slots = 0;  // 0 for a model without recurrent layers
+  // Those of the draft model included. kv_cache_bytes: of blocks and state slots.
+  int64_t kv_cache_bytes = 0, weight_bytes = 0;
   int max_model_len = 0;
   std::vector<std::string> notes;
 };
@@ -80,6 +93,9 @@ struct LoadedEngine {
   std::unique_ptr<Engine> engine;
   EngineInfo info;
 };
+
+// Whether the activations of a model are f32.
+bool computes_in_f32(const LoadRequest& request);
 
 // Called on loading threads with the bytes read so far and in total. Throws to cancel.
 using LoadObserver = std::function<void(int64_t done, int64_t total)>;

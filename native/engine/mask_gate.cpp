@@ -109,24 +109,21 @@ void MaskGate::finish_mask(Sequence& seq) {
     options_.fail(seq, ErrorCode::kInvalidArgument, kDeadEnd);
 }
 
-void MaskGate::prepare_drafts(Sequence& seq) {
-  if (!seq.grammar && !seq.thinking) return;
-  std::optional<grammar::GrammarMatcher::Trial> trial;
-  if (seq.grammar) trial.emplace(*seq.grammar);
-  std::optional<ThinkingBudget> thinking = seq.thinking;
-  size_t num_kept = 0;
-  for (; num_kept < seq.drafts.size(); ++num_kept) {
-    const int32_t token_id = seq.drafts[num_kept].token_id;
-    if (trial && !trial->step(token_id, work_left_)) break;
-    if (thinking) thinking->accept(token_id);
-    if (!prepare_draft(seq, num_kept, thinking ? thinking->forced_id() : std::nullopt)) break;
-  }
-  seq.drafts.resize(num_kept);
+DraftTrial::DraftTrial(Sequence& sequence) : seq(sequence), thinking(sequence.thinking) {
+  if (seq.grammar) grammar.emplace(*seq.grammar);
 }
 
-// Like prepare_next_token, for the token after a draft. Returns false when that takes long or nothing may follow.
-bool MaskGate::prepare_draft(Sequence& seq, size_t idx, std::optional<int32_t> forced_id) {
-  Draft& draft = seq.drafts[idx];
+bool MaskGate::accept_draft(DraftTrial& trial) {
+  const int32_t token_id = trial.seq.drafts.back().token_id;
+  if (trial.grammar && !trial.grammar->step(token_id, work_left_)) return false;
+  if (trial.thinking) trial.thinking->accept(token_id);
+  return prepare_draft(trial.seq, trial.thinking ? trial.thinking->forced_id() : std::nullopt);
+}
+
+// Like prepare_next_token, for the token after the newest draft. Returns false when that takes long or nothing may
+// follow.
+bool MaskGate::prepare_draft(Sequence& seq, std::optional<int32_t> forced_id) {
+  Draft& draft = seq.drafts.back();
   if (forced_id && seq.grammar) {
     const std::optional<bool> is_accepted = seq.grammar->may_accept(*forced_id, work_left_);
     if (!is_accepted) return false;
@@ -141,7 +138,7 @@ bool MaskGate::prepare_draft(Sequence& seq, size_t idx, std::optional<int32_t> f
   if (!seq.grammar) return true;
   draft.mask.resize(seq.grammar_mask.size());
   return seq.grammar->try_fill_mask(draft.mask, work_left_) &&
-         restrict_mask(seq, idx + 1, draft.mask, draft.is_min_waived);
+         restrict_mask(seq, seq.drafts.size(), draft.mask, draft.is_min_waived);
 }
 
 void MaskGate::cancel(Sequence& seq) {

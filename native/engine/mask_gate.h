@@ -17,6 +17,14 @@
 
 namespace capstan {
 
+// The grammar and the thinking budget of a sequence, stepped over its drafts. The grammar is as before at its end.
+struct DraftTrial {
+  explicit DraftTrial(Sequence& sequence);
+  Sequence& seq;
+  std::optional<grammar::GrammarMatcher::Trial> grammar;
+  std::optional<ThinkingBudget> thinking;
+};
+
 class MaskGate {
  public:
   struct Options {
@@ -37,9 +45,9 @@ class MaskGate {
   // Advances the grammar of `seq`, or leaves the token as its `unaccepted_id` to the next mask job. Returns false, with
   // the sequence ended, when the grammar rejects the token.
   bool accept(Sequence& seq, int32_t token_id);
-  // Sets what may follow each draft of `seq`, and drops the drafts from the first one that the grammar refuses or whose
-  // check takes long. The next token must be prepared.
-  void prepare_drafts(Sequence& seq);
+  // Sets what may follow the newest draft of the sequence. Returns false for a draft that the grammar refuses or whose
+  // check takes long: no draft may have its place. The next token must be prepared.
+  bool accept_draft(DraftTrial& trial);
   // Takes over the masks that are ready and marks the sequences whose masks are late.
   void take_ready_masks();
   // Cancels the mask job of a sequence that has ended.
@@ -56,7 +64,7 @@ class MaskGate {
   bool set_forced_id(Sequence& seq);
   void start_job(Sequence& seq);
   void take_job(Sequence& seq, MaskJob& job);
-  bool prepare_draft(Sequence& seq, size_t idx, std::optional<int32_t> forced_id);
+  bool prepare_draft(Sequence& seq, std::optional<int32_t> forced_id);
   void finish_mask(Sequence& seq);
 
   const Options options_;

@@ -73,8 +73,8 @@ class KvSizes {
 
  private:
   // The most blocks that a sequence holds between two steps: its window begins and ends within a block, and a prompt
-  // that other choices share keeps another one.
-  int64_t window_blocks(int window) const { return blocks_for(window) + 2; }
+  // that other choices share keeps another one. So does a draft model that is behind.
+  int64_t window_blocks(int window) const { return blocks_for(window) + 2 + (request_.has_draft_model ? 1 : 0); }
   int64_t step_blocks() const { return blocks_for(request_.max_num_batched_tokens); }
   int64_t most_useful_blocks(int window) const {
     return std::min(2 * window_blocks(window) * request_.max_num_seqs + step_blocks(), max_blocks());

@@ -18,6 +18,7 @@ struct MemoryRequest {
   bool has_prefix_cache = true;       // without it, no snapshots are taken
   bool is_kept = true;                // false: no sequence needs its blocks after the step that runs it
   int max_num_drafts = 0;             // of one step; each needs a state slot
+  bool has_draft_model = false;       // follows a sequence by less than a block later
   int block_size = 0;                 // tokens
   int64_t available_bytes = 0;        // memory available after the weights are loaded
   // The cache may use all of available_bytes: the share of a device's own memory that is set aside for it. The default

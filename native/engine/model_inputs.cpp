@@ -55,7 +55,7 @@ void fill_adapters(Batch& batch) {
 
 }  // namespace
 
-void build_model_inputs(Batch& batch, int block_size, size_t num_kv_groups, bool has_states) {
+void build_model_inputs(Batch& batch, int block_size, KvGroupRange kv_groups, bool has_states) {
   batch.input_ids.clear();
   batch.positions.clear();
   batch.cu_seqlens_q.assign(1, 0);
@@ -73,9 +73,9 @@ void build_model_inputs(Batch& batch, int block_size, size_t num_kv_groups, bool
       max_blocks = std::max(max_blocks, table.block_ids.size());
   }
   batch.max_blocks_per_seq = static_cast<int>(max_blocks);
-  batch.kv_arrays.resize(num_kv_groups);
-  for (size_t group = 0; group < num_kv_groups; ++group)
-    fill_kv_arrays(batch, group, block_size, batch.kv_arrays[group]);
+  batch.kv_arrays.resize(kv_groups.count);
+  for (size_t group = 0; group < kv_groups.count; ++group)
+    fill_kv_arrays(batch, kv_groups.first + group, block_size, batch.kv_arrays[group]);
   batch.set_kv_groups();
   batch.state_reads.clear();
   batch.state_writes.clear();

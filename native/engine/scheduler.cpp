@@ -283,6 +283,8 @@ void Scheduler::cut_drafts(StepPlan& plan, size_t idx, int count) {
   scheduled.num_drafts -= count;
   scheduled.num_tokens -= count;
   plan.num_tokens -= count;
+  scheduled.seq->num_followed_tokens =
+      std::min(scheduled.seq->num_followed_tokens, scheduled.first_position + scheduled.num_tokens);
   blocks_.shrink(*scheduled.seq, scheduled.first_position + scheduled.num_tokens);
 }
 
@@ -304,7 +306,8 @@ void Scheduler::launched(const StepPlan& plan) {
 // step in flight reads its blocks before a later step writes to them.
 int Scheduler::first_later_position(const ScheduledSequence& scheduled) const {
   const Sequence& seq = *scheduled.seq;
-  const int position = seq.num_computed_tokens - scheduled.num_drafts;
+  int position = seq.num_computed_tokens - scheduled.num_drafts;
+  if (limits_.has_draft_model) position = std::min(position, seq.num_followed_tokens);
   if (position > seq.num_prompt_tokens) return position;
   return std::min(position, blocks_.num_shareable(seq) * blocks_.block_size());
 }
@@ -319,6 +322,7 @@ void Scheduler::reject(Sequence& seq, int count) {
   blocks_.states().reject(seq, count);
   seq.num_in_flight -= count;
   seq.num_computed_tokens -= count;
+  seq.num_followed_tokens = std::min(seq.num_followed_tokens, seq.num_computed_tokens);
   CAPSTAN_CHECK(seq.num_in_flight >= 0 && seq.num_computed_tokens <= seq.num_tokens_ahead());
   blocks_.shrink(seq, seq.num_tokens_ahead());
 }

@@ -40,6 +40,8 @@ struct SchedulerLimits {
   SpeculationOptions speculation = {};
   // A sequence runs in one step, whole. max_num_batched_tokens is at least max_model_len.
   bool runs_whole = false;
+  // A draft model computes the tokens of a sequence later (Sequence::num_followed_tokens).
+  bool has_draft_model = false;
 };
 
 class Scheduler {

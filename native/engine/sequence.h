@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "native/engine/draft_pacer.h"
-#include "native/engine/ngram_drafter.h"
+#include "native/engine/ngram_index.h"
 #include "native/engine/output.h"
 #include "native/engine/prefix_key.h"
 #include "native/engine/request.h"
@@ -110,9 +110,10 @@ struct Sequence {
   DiskState disk_state = DiskState::kNone;
   int num_offered_blocks = 0;  // leading blocks that have been offered to the disk
   // ---- speculation ----
-  std::optional<NgramDrafter> drafter;
-  std::optional<DraftPacer> pacer;  // of drafts by an MTP head, in place of the drafter
-  std::vector<Draft> drafts;        // of the step that is planned or in flight
+  std::optional<NgramIndex> ngrams;  // of prompt look-up
+  std::optional<DraftPacer> pacer;   // of drafts by an MTP head or a draft model
+  std::vector<Draft> drafts;         // of the step that is planned or in flight
+  int num_followed_tokens = 0;       // tokens whose K and V a draft model has stored; only with a draft model
   // ---- sampler: tables for penalties ----
   std::vector<int32_t> prompt_ids;                             // distinct, ascending; only with a repetition penalty
   std::vector<std::pair<int32_t, int32_t>> completion_counts;  // ascending by id; only with penalties
@@ -162,8 +163,8 @@ struct Sequence {
   bool is_background() const { return priority > 0; }
   // The tokens that this sequence would verify in its next step, if its newest id were known to the host.
   int num_wanted_drafts() const {
-    if (!drafter && !pacer) return 0;
-    const int num_proposed = pacer ? pacer->num_proposed() : drafter->num_proposed();
+    if (!ngrams && !pacer) return 0;
+    const int num_proposed = pacer ? pacer->num_proposed() : ngrams->num_proposed();
     // The last token that it may draw needs no draft.
     return std::min(num_proposed, sampling.max_tokens - num_completion_ahead() - 1);
   }

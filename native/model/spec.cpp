@@ -211,17 +211,24 @@ int max_context_length(const ModelSpec& spec) {
   return length;
 }
 
-double attention_work_per_context(const ModelSpec& spec) {
+static double weights_per_layer(const ModelSpec& spec) {
   const double query_size = static_cast<double>(spec.num_heads) * spec.head_dim;
   const double kv_size = static_cast<double>(spec.num_kv_heads) * spec.head_dim;
-  const double hidden = static_cast<double>(spec.hidden_size);
   const double inner = static_cast<double>(spec.moe.num_experts == 0 ? spec.intermediate_size
                                                                      : spec.moe.top_k * spec.moe.intermediate_size +
                                                                            spec.moe.shared_intermediate_size);
-  const double weights = hidden * (2 * query_size + 2 * kv_size + (spec.has_gated_mlp ? 3 : 2) * inner);
+  return static_cast<double>(spec.hidden_size) * (2 * query_size + 2 * kv_size + (spec.has_gated_mlp ? 3 : 2) * inner);
+}
+
+double weights_per_token(const ModelSpec& spec) {
+  return spec.num_layers() * weights_per_layer(spec) + static_cast<double>(spec.vocab_size * spec.hidden_size);
+}
+
+double attention_work_per_context(const ModelSpec& spec) {
+  const double query_size = static_cast<double>(spec.num_heads) * spec.head_dim;
   const auto num_attention = std::ranges::count(spec.layers, Mixer::kAttention, &LayerSpec::mixer);
   const double share = static_cast<double>(num_attention) / spec.num_layers();
-  return share * 2 * query_size / weights;
+  return share * 2 * query_size / weights_per_layer(spec);
 }
 
 void check_spec(const ModelSpec& spec) {

@@ -102,6 +102,9 @@ int64_t result_size(const ModelSpec& spec);
 // the scaling factor.
 int max_context_length(const ModelSpec& spec);
 
+// Returns the number of weights that one token is multiplied with, those of the LM head included.
+double weights_per_token(const ModelSpec& spec);
+
 // Returns the arithmetic work of attention to one token of context, relative to all products of one token with weights.
 double attention_work_per_context(const ModelSpec& spec);
 

@@ -1,4 +1,4 @@
-import type { LoadProgress as Progress } from '../../ts';
+import type { LoadProgress as OfLoad, QuantizeProgress } from '../../ts';
 import { DownloadMeter } from './download-meter';
 
 /** Terminal and clock, which tests replace. */
@@ -15,15 +15,19 @@ const STDERR_IO: ProgressIo = {
   },
   now: () => performance.now(),
 };
+type Progress = OfLoad | QuantizeProgress;
+
 const LINE_INTERVAL_MS = 10_000;
 /** A terminal need not be written to more often. */
 const REDRAW_INTERVAL_MS = 100;
+
+const VERBS = { download: 'Downloading', load: 'Loading', quantize: 'Quantizing' } as const;
 
 /** Writes a line about a load that takes long. */
 export type WriteLine = (text: string, fields: Progress & { percent: number }) => void;
 
 /**
- * Reports the progress of a model load and of its download: in place on a terminal, otherwise with a line every ten
+ * Reports the progress of a model load, of its download or of a quantization: in place on a terminal, otherwise with a line every ten
  * seconds.
  */
 export class LoadProgress {
@@ -44,14 +48,15 @@ export class LoadProgress {
   update(progress: Progress): void {
     const { doneBytes, totalBytes, stage } = progress;
     const percent = totalBytes === 0 ? 100 : Math.floor((doneBytes / totalBytes) * 100);
-    const isLoad = stage === 'load';
+    const isDownload = stage === 'download';
     // Called for each piece, so that the meter knows when the download began.
-    const state = isLoad ? `${percent} %` : this.#meter.describe(progress);
-    if (this.#io.isTty) return this.#show(`${isLoad ? 'Loading' : 'Downloading'} the model: ${state}`, isLoad);
+    const state = isDownload ? this.#meter.describe(progress) : `${percent} %`;
+    const text = `${VERBS[stage]} the model: ${state}`;
+    if (this.#io.isTty) return this.#show(text, !isDownload);
     if (this.#io.now() - this.#lastMs < LINE_INTERVAL_MS) return;
     this.#lastMs = this.#io.now();
-    const text = isLoad ? 'loading the model' : `downloading the model: ${state}`;
-    this.#line(text, { percent, ...progress });
+    const line = stage === 'load' ? 'loading the model' : `${text[0].toLowerCase()}${text.slice(1)}`;
+    this.#line(line, { percent, ...progress });
   }
 
   /** Clears the line on the terminal. */

@@ -10,6 +10,7 @@ const HELP = `/system TEXT   set the system message, and start again
 /reset         start again with the same system message
 /save FILE     write the conversation to a file, for capstan chat --load FILE
 /help          print this help
+/exit          leave, as Ctrl-D does
 """            begin and end a message of several lines; \\ at the end of a line continues it too
 Ctrl-C stops an answer. Ctrl-D leaves.
 `;
@@ -64,7 +65,7 @@ export class ChatLoop {
         this.#prompt(reader);
         const { done, value } = await lines.next();
         if (done === true || this.#isStopped) break;
-        await this.#take(value);
+        await this.#take(value, reader);
       }
       if (this.#isTerminal) this.#write('\n');
       return this.#exitCode;
@@ -100,7 +101,7 @@ export class ChatLoop {
   }
 
   /** Adds a line to the message, and sends the message if it is complete. */
-  async #take(line: string): Promise<void> {
+  async #take(line: string, reader: Interface): Promise<void> {
     if (line.trim() === '"""') {
       this.#isInBlock = !this.#isInBlock;
       if (this.#isInBlock) return;
@@ -110,7 +111,7 @@ export class ChatLoop {
     this.#lines.push(continues ? line.slice(0, -1) : line);
     if (this.#isInBlock || continues) return;
     const text = this.#takeLines();
-    if (text.startsWith('/')) this.#command(text);
+    if (text.startsWith('/')) this.#command(text, reader);
     else await this.#send(text);
   }
 
@@ -118,7 +119,7 @@ export class ChatLoop {
     return this.#lines.splice(0).join('\n');
   }
 
-  #command(text: string): void {
+  #command(text: string, reader: Interface): void {
     const [name, ...rest] = text.trim().split(/\s+/);
     const argument = text.trim().slice(name.length).trim();
     switch (name) {
@@ -134,8 +135,12 @@ export class ChatLoop {
         return;
       case '/save':
         return this.#save(argument);
+      case '/exit':
+      case '/quit':
+      case '/bye':
+        return this.#stop(reader, this.#exitCode);
       default:
-        return this.#fail(`expected /help, /system, /reset or /save, got ${name}`);
+        return this.#fail(`expected /help, /system, /reset, /save or /exit, got ${name}`);
     }
   }
 

@@ -4,7 +4,7 @@ import { UsageError } from '../base/usage-error';
 import { readTextFile } from './flag-values';
 import { type FlagNames, toValues } from './flag-names';
 import { FLAG_NAMES, FlagValues } from './flag-sources';
-import { nearest } from './nearest';
+import { nearest } from '../../ts/nearest';
 
 /**
  * Reads flags from a YAML file. Keys are flag names with dashes or underscores. Switches are booleans, and a value that

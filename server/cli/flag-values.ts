@@ -22,14 +22,26 @@ export function parseChoice<const T extends string>(value: string, source: strin
 }
 
 export function parseDtype(value: string, source: string): NonNullable<EngineOptions['dtype']> {
-  const dtype = Object.hasOwn(DTYPES, value) ? DTYPES[value] : undefined;
-  if (dtype === undefined) throw new UsageError(`${source}: expected ${anyOf(Object.keys(DTYPES))}, got '${value}'`);
-  return dtype;
+  return parseAlias(value, source, DTYPES);
 }
 
-/** Parses a weight type, or `fp8` under any of its names. */
+function parseAlias<T>(value: string, source: string, aliases: Readonly<Record<string, T>>): NonNullable<T> {
+  const found = Object.hasOwn(aliases, value) ? aliases[value] : undefined;
+  if (found === undefined || found === null)
+    throw new UsageError(`${source}: expected ${anyOf(Object.keys(aliases))}, got '${value}'`);
+  return found;
+}
+
+const CACHE_DTYPES: Readonly<Record<string, EngineOptions['kvCacheDtype']>> = {
+  ...DTYPES,
+  int8: 'int8',
+  int8_per_token_head: 'int8',
+  fp8: 'fp8',
+  fp8_e4m3: 'fp8',
+};
+
 export function parseCacheDtype(value: string, source: string): NonNullable<EngineOptions['kvCacheDtype']> {
-  return value === 'fp8' || value === 'fp8_e4m3' ? 'fp8' : parseDtype(value, source);
+  return parseAlias(value, source, CACHE_DTYPES);
 }
 
 export function parsePort(value: string, source: string): number {

@@ -2,7 +2,7 @@ import type { ModelOptions } from '../inference/models/model-options';
 import type { ServeOptions } from '../inference/serve-options';
 import { UsageError } from '../base/usage-error';
 import { flagNamesOf, toValues } from './flag-names';
-import { nearest } from './nearest';
+import { nearest } from '../../ts/nearest';
 import { type Flag, SERVE_FLAGS } from './serve-flags';
 
 const GROUPS: ReadonlySet<string> = new Set(['Model', 'Engine', 'Sampling and responses']);

@@ -1,13 +1,14 @@
 import { Command, CommanderError } from 'commander';
 import { redactKeys } from '../base/key-format';
 import { addBenchCommand } from './bench/command';
-import { configureHelp } from './help';
+import { configureHelp, groupCommands, nameHelpInErrors } from './help';
 import { UsageError } from '../base/usage-error';
 import { addChatCommand } from './commands/chat';
 import { addCompletionCommand } from './commands/completion';
 import { addDoctorCommand } from './commands/doctor';
 import { addHealthCommand } from './commands/health';
 import { addModelCommands } from './commands/models';
+import { addQuantizeCommand } from './commands/quantize';
 import { addRunCommand } from './commands/run';
 import { addServeCommand, normalize } from './commands/serve';
 import { addMissingServiceCommands, loadService, requireService } from './service-package';
@@ -18,11 +19,15 @@ export async function buildProgram(args: readonly string[], onExit: (code: numbe
   const program = configureHelp(new Command('capstan'))
     .description('Native LLM inference for Node.js, and a service that manages deployments')
     .exitOverride()
-    .showHelpAfterError('(see capstan --help)')
     // The wrong argument may be an access key, pasted into the wrong place.
     .configureOutput({ outputError: (text, write) => write(redactKeys(text)) });
   program.version(packageVersion(), '-v, --version', 'print the version');
   addServeCommand(program, onExit);
+  addChatCommand(program, onExit);
+  addRunCommand(program, onExit);
+  addModelCommands(program, onExit);
+  addQuantizeCommand(program, onExit);
+  addBenchCommand(program, onExit);
   if (args[0] !== 'serve') {
     // Imported on demand: a server without keys does not load a database library.
     const [{ addKeysCommand }, service] = await Promise.all([import('./commands/keys.js'), loadService()]);
@@ -30,13 +35,11 @@ export async function buildProgram(args: readonly string[], onExit: (code: numbe
     else service.addServiceCommands(program, onExit);
     addKeysCommand(program, undefined, service?.openRemoteKeys ?? (() => requireService('capstan keys --url')));
   }
-  addModelCommands(program, onExit);
-  addBenchCommand(program, onExit);
-  addChatCommand(program, onExit);
-  addRunCommand(program, onExit);
   addDoctorCommand(program, onExit);
   addHealthCommand(program, onExit);
   addCompletionCommand(program);
+  groupCommands(program);
+  nameHelpInErrors(program, 'capstan');
   return program;
 }
 

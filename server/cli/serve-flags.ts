@@ -262,7 +262,7 @@ const ENGINE: readonly Definition[] = [
   {
     name: 'kv-cache-dtype',
     value: '<type>',
-    help: 'data type of the KV cache: auto, f32, f16 or bf16; on CUDA only auto, the type of the weights, or fp8 (default: auto, the type that the backend computes in)',
+    help: 'data type of the KV cache: auto, f32, f16, bf16 or int8; on CUDA only auto, the type of the weights, or fp8 (default: auto, the type that the backend computes in)',
     apply: (o, value, source) => {
       o.engine.kvCacheDtype = parseCacheDtype(value, source);
     },
@@ -352,7 +352,7 @@ const ENGINE: readonly Definition[] = [
     name: 'speculative-config',
     value: '<json>',
     aliases: ['-sc'],
-    help: 'speculative decoding, for example {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 5, "prompt_lookup_min": 2}, or {"method": "mtp", "num_speculative_tokens": 2} with the MTP head of the model (default: none)',
+    help: 'speculative decoding, for example {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 5, "prompt_lookup_min": 2}, {"model": "DRAFT_MODEL", "num_speculative_tokens": 4} with a smaller model of the same vocabulary, or {"method": "mtp", "num_speculative_tokens": 2} with the MTP head of the model (default: none)',
     apply: (o, value, source) => {
       o.engine.speculative = parseSpeculation(value, source);
     },

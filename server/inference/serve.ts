@@ -3,6 +3,7 @@ import type { App } from './app';
 import { type Closers, runAndClose } from '../base/closers';
 import { UsageError } from '../base/usage-error';
 import { createTransport } from '../http/create-transport';
+import { listenProblem } from '../http/port';
 import type { HttpHandler, Transport } from '../http/transport';
 import { createLog, type Log } from '../base/log';
 import { loadFirst, type OpenedModels, openModels } from './models/open-models';
@@ -43,7 +44,7 @@ async function runServer(options: ServeOptions, log: Log, closers: Closers): Pro
     const { app } = opened;
     const transport = await openTransport(options, (request, reply) => app.handle(request, reply), true);
     closers.push(() => transport.close());
-    const port = await listen(transport, options);
+    const port = await listen(transport, options, '--port');
     const adminPort = options.adminPort === undefined ? undefined : await openAdmin(options, app, closers);
     const loaded = await openModels(options, { signal: shutdown.signal, log, observe: opened.observe });
     // Closing the engines ends open requests with an error. Their connections close after that.
@@ -112,21 +113,14 @@ async function openTransport(
 async function openAdmin(options: ServeOptions, app: App, closers: Closers): Promise<number> {
   const transport = await openTransport(options, (request, reply) => app.handleAdmin(request, reply), false);
   closers.push(() => transport.close());
-  return listen(transport, {
-    host: options.adminHost ?? LOOPBACK,
-    port: options.adminPort ?? 0,
-    socketPath: undefined,
-  });
+  const address = { host: options.adminHost ?? LOOPBACK, port: options.adminPort ?? 0, socketPath: undefined };
+  return listen(transport, address, '--admin-port');
 }
-
-const LISTEN_ERRORS: Readonly<Record<string, string>> = {
-  EACCES: 'permission denied',
-  EADDRINUSE: 'the port is in use, or the address does not belong to this machine',
-};
 
 async function listen(
   transport: Transport,
   { host, port, socketPath }: Pick<ServeOptions, 'host' | 'port' | 'socketPath'>,
+  portFlag: string,
 ): Promise<number> {
   try {
     if (socketPath === undefined) return await transport.listen(host, port);
@@ -134,7 +128,7 @@ async function listen(
     return 0;
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
-    const reason = socketPath === undefined ? (LISTEN_ERRORS[code ?? ''] ?? message) : message;
+    const reason = socketPath === undefined ? listenProblem(error as Error, portFlag) : message;
     throw Object.assign(new Error(`cannot listen on ${socketPath ?? `${host}:${port}`}: ${reason}`), { code });
   }
 }

@@ -68,6 +68,21 @@ test('one delta carries all tokens of a step, with their log-probabilities', asy
   for (const { tokenIds, logprobs } of got) expect(logprobs).toHaveLength(tokenIds.length);
 });
 
+test('a model that drafts for itself is always right, and changes no answer', async () => {
+  const drafting = await Engine.load('demo', { speculative: { model: 'demo', numSpeculativeTokens: 3 } });
+  try {
+    expect(await answersOf(drafting)).toEqual(await answersOf(plain));
+    const { numDraftTokens, numAcceptedTokens } = drafting.stats();
+    // Such a draft is as slow as a token, so the engine drafts now and then only.
+    expect(numDraftTokens).toBeGreaterThan(0);
+    expect(numAcceptedTokens.reduce((sum, count) => sum + count, 0)).toBe(numDraftTokens);
+    expect(drafting.info.weightBytes).toBe(2 * plain.info.weightBytes);
+    expect(drafting.info.notes).toContainEqual(expect.stringMatching(/^the draft model takes \d+ MiB of weights and/));
+  } finally {
+    await drafting.close();
+  }
+});
+
 describe('over HTTP', () => {
   const log = { debug: jest.fn(), info: jest.fn(), warn: jest.fn(), error: jest.fn() };
   function makeApp(engine: Engine): App {

@@ -1,5 +1,6 @@
 // The attention kernels of every instruction set, over a KV cache whose unused slots hold NaN.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -31,7 +32,7 @@ struct Shape {
 // The number types of the cache, and for bf16 both types of products.
 const std::vector<std::pair<DType, bool>>& number_types() {
   static const std::vector<std::pair<DType, bool>> all = {
-      {DType::kF32, false}, {DType::kF16, false}, {DType::kBf16, false}, {DType::kBf16, true}};
+      {DType::kF32, false}, {DType::kF16, false}, {DType::kBf16, false}, {DType::kBf16, true}, {DType::kInt8, false}};
   return all;
 }
 
@@ -63,11 +64,11 @@ struct Problem {
                     shape.block_size,
                     shape.num_kv_heads,
                     shape.head_dim,
-                    (shape.head_dim + 1) / 2 * 2,
+                    shape.dtype == DType::kInt8 ? (shape.head_dim + 3) / 4 * 4 : (shape.head_dim + 1) / 2 * 2,
                     (shape.head_dim + 15) / 16 * 16};
     const size_t slots = static_cast<size_t>(2 * num_blocks) * shape.block_size * shape.num_kv_heads;
-    k_memory = HugeBuffer(slots * cache.layout.k_dim * dtype_size(shape.dtype), "keys");
-    v_memory = HugeBuffer(slots * cache.layout.v_dim * dtype_size(shape.dtype), "values");
+    k_memory = HugeBuffer(slots * slot_bytes(shape.dtype, cache.layout.k_dim), "keys");
+    v_memory = HugeBuffer(slots * slot_bytes(shape.dtype, cache.layout.v_dim), "values");
     std::memset(k_memory.as<char>(), 0xff, k_memory.bytes());
     std::memset(v_memory.as<char>(), 0xff, v_memory.bytes());
     cache.k = k_memory.as<void>();
@@ -100,8 +101,13 @@ struct Problem {
 
   reference::Row stored(const float* from) const {
     reference::Row row;
+    float largest = 0;
+    for (int i = 0; i < shape.head_dim; ++i)
+      largest = std::max(largest, std::abs(from[i]));
+    const float scale = largest / 127;
     for (int i = 0; i < shape.head_dim; ++i) {
       float value = from[i];
+      if (shape.dtype == DType::kInt8) value = std::nearbyint(value / scale) * scale;
       if (shape.dtype == DType::kBf16) value = bf16_to_float(float_to_bf16(value));
       if (shape.dtype == DType::kF16) value = f16_to_float(float_to_f16(value));
       row.push_back(value);
@@ -164,10 +170,16 @@ struct Problem {
   }
 };
 
-// Compares the last positions, or the first ones, with the reference, for all instruction sets. Products of bf16 round
-// q and the weights to 8 bits.
+// The worst and the mean difference to the reference. Products of bf16 round q and the weights to 8 bits. Over codes,
+// q has 15 bits, and the weights of a tile have 15 bits together.
+std::pair<double, double> bounds_of(const Shape& shape) {
+  if (shape.has_bf16_products) return {0.02, 2e-3};
+  return shape.dtype == DType::kInt8 ? std::pair{2e-3, 2e-4} : std::pair{5e-6, 1e-6};
+}
+
+// Compares the last positions, or the first ones, with the reference, for all instruction sets.
 void check_against_reference(const Shape& shape, bool is_start = false) {
-  const double bound = shape.has_bf16_products ? 0.02 : 5e-6, mean_bound = shape.has_bf16_products ? 2e-3 : 1e-6;
+  const auto [bound, mean_bound] = bounds_of(shape);
   const int count = std::min(shape.context, 24), first = is_start ? 0 : shape.context - count;
   const int heads_per_kv = shape.num_heads / shape.num_kv_heads;
   reference::Rows wanted;
@@ -371,6 +383,131 @@ TEST(attention_propagates_nan) {
       for (const int position : {19, 70, 1090})
         for (const float value : problem.attend(position, 1, {2}))
           EXPECT(std::isnan(value));
+    }
+  }
+}
+
+// A code of the cache and its scale, as kernels.h states the layout.
+struct StoredCode {
+  int code;
+  float scale;
+};
+
+StoredCode stored_code(const Problem& problem, bool is_key, int position, int head, int dim) {
+  const KvLayout& layout = problem.cache.layout;
+  const int64_t block = problem.table[position / layout.block_size];
+  const int64_t slot = (block * layout.num_kv_heads + head) * layout.block_size + position % layout.block_size;
+  const int64_t lane = slot % kSlotGroup, dims = is_key ? layout.k_dim : layout.v_dim;
+  const char* group = static_cast<const char*>(is_key ? problem.cache.k : problem.cache.v) +
+                      (slot - lane) * slot_bytes(DType::kInt8, dims);
+  constexpr int kOrder[4] = {0, 2, 1, 3};
+  const int64_t at =
+      is_key ? dim / 4 * 64 + lane * 4 + kOrder[dim % 4] : (lane / 4 * dims + dim) * 4 + kOrder[lane % 4];
+  StoredCode stored{static_cast<signed char>(group[at]), 0};
+  std::memcpy(&stored.scale, group + dims * kSlotGroup + lane * 4, sizeof stored.scale);
+  return stored;
+}
+
+TEST(attention_codes_are_the_nearest_ones_and_scales_the_smallest) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    for (const int head_dim : {15, 64, 80}) {
+      Shape shape;
+      shape.dtype = DType::kInt8, shape.head_dim = head_dim, shape.context = 37, shape.block_size = 48;
+      const Problem problem(shape, isa);
+      const int q_size = shape.num_heads * head_dim;
+      for (int position = 0; position < shape.context; ++position)
+        for (const bool is_key : {true, false})
+          for (int head = 0; head < shape.num_kv_heads; ++head) {
+            const float* x = problem.qkv.data() + position * problem.stride + q_size +
+                             ((is_key ? 0 : shape.num_kv_heads) + head) * head_dim;
+            float largest = 0;
+            for (int d = 0; d < head_dim; ++d)
+              largest = std::max(largest, std::abs(x[d]));
+            for (int d = 0; d < head_dim; ++d) {
+              const StoredCode stored = stored_code(problem, is_key, position, head, d);
+              EXPECT_EQ(stored.scale, largest / 127);
+              EXPECT(std::abs(static_cast<double>(stored.code) * stored.scale - x[d]) <= stored.scale * 0.50001);
+            }
+          }
+    }
+  }
+}
+
+// A wrong scale of one slot must show: the score of its key, or its value, changes by that factor and no other.
+TEST(attention_reads_the_scale_of_each_slot) {
+  for (const CpuIsa isa : available_cpu_isas()) {
+    for (const bool is_key : {true, false}) {
+      for (const int position : {0, 17, 63, 64, 99}) {
+        Shape shape;
+        shape.dtype = DType::kInt8, shape.num_heads = 2, shape.num_kv_heads = 1;
+        Problem problem(shape, isa);
+        const KvLayout& layout = problem.cache.layout;
+        const int64_t slot = int64_t{problem.table[position / 16]} * 16 + position % 16, lane = slot % kSlotGroup;
+        const int64_t dims = is_key ? layout.k_dim : layout.v_dim;
+        char* at = static_cast<char*>(is_key ? problem.cache.k : problem.cache.v) +
+                   (slot - lane) * slot_bytes(DType::kInt8, dims) + dims * kSlotGroup + lane * 4;
+        float scale;
+        std::memcpy(&scale, at, sizeof scale);
+        scale *= 1.5f;
+        std::memcpy(at, &scale, sizeof scale);
+        reference::Row& changed = (is_key ? problem.keys : problem.values)[0][static_cast<size_t>(position)];
+        const reference::Row before = changed;
+        double difference = 0;
+        for (const bool is_changed : {false, true}) {
+          for (size_t d = 0; d < before.size(); ++d)
+            changed[d] = before[d] * (is_changed ? 1.5 : 1);
+          const std::vector<float> out = problem.attend(99, 1, {2});
+          for (int h = 0; h < 2; ++h) {
+            const reference::Row wanted =
+                reference::attention(problem.queries[99 * 2 + h], problem.keys[0], problem.values[0], 99, 100,
+                                     problem.scale(), {0, nullptr});
+            for (int d = 0; d < shape.head_dim; ++d) {
+              const double error = std::abs(out[h * shape.head_dim + d] - wanted[d]);
+              if (is_changed) EXPECT(error <= bounds_of(shape).first);
+              if (!is_changed) difference = std::max(difference, error);
+            }
+          }
+        }
+        EXPECT(difference > 2 * bounds_of(shape).first);
+      }
+    }
+  }
+}
+
+// Whatever keys, values and queries hold, a row is finite or not as the numbers that it sees, and the rows that do not
+// see a slot do not change.
+TEST(attention_over_codes_survives_any_number) {
+  constexpr float kInfinity = __builtin_inff();
+  for (const CpuIsa isa : available_cpu_isas()) {
+    for (const float odd : {std::nanf(""), kInfinity, -kInfinity, 3e38f, -1e-40f, 0.0f, 1e20f}) {
+      for (const int part : {0, 1, 2}) {  // of the query, the key or the value
+        for (const bool is_whole : {false, true}) {
+          Shape shape;
+          shape.dtype = DType::kInt8, shape.num_heads = 2, shape.num_kv_heads = 1, shape.head_dim = 32;
+          Problem problem(shape, isa);
+          const std::vector<float> before = problem.attend(0, 40, {2});
+          std::vector<float> row = random_values(5, problem.stride + 16, 1.0f);
+          float* from = row.data() + std::array{0, 64, 96}[part];
+          for (int d = 0; d < (is_whole ? 32 : 1); ++d)
+            from[d + (is_whole ? 0 : 7)] = odd;
+          QkvRowArgs args;
+          args.qkv = row.data();
+          args.num_heads = 2;
+          args.q_scale = problem.scale() * kLog2E;
+          args.cache = problem.cache;
+          args.slot = int64_t{problem.table[2]} * 16 + 8;  // position 40
+          problem.kernels.qkv_row(args);
+          std::copy(row.begin(), row.begin() + problem.stride, problem.qkv.begin() + 40 * problem.stride);
+          EXPECT(problem.attend(0, 40, {2}) == before);
+          const std::vector<float> after = problem.attend(40, 1, {2});
+          const bool is_poison = !std::isfinite(odd);
+          const bool may_overflow = std::abs(odd) > 1e30f;
+          for (int d = 0; d < 32; ++d) {
+            if (is_poison) EXPECT(!std::isfinite(after[d]));
+            if (!is_poison && !may_overflow) EXPECT(std::isfinite(after[d]));
+          }
+        }
+      }
     }
   }
 }

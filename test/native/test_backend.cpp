@@ -139,7 +139,8 @@ std::vector<CpuIsa> isas_by_order(RunOptions options) {
   return isas;
 }
 
-// Calls check(shape, options, name) for every shape, number type, weight format, activation type and order of sums.
+// Calls check(shape, options, name) for every shape, number type, weight format, activation type, order of sums, and
+// for a cache in the number type and in 8 bits.
 template <class Check>
 void for_each_kind(Check check) {
   for (const DecoderShape& base : shapes()) {
@@ -154,10 +155,15 @@ void for_each_kind(Check check) {
         for (const WeightFormat format : {WeightFormat::kDType, WeightFormat::kInt8, WeightFormat::kInt4}) {
           if (format != WeightFormat::kDType && dtype != DType::kBf16) continue;
           options.format = format;
-          for (const CpuIsa isa : isas_by_order(options)) {
-            options.isa = isa;
-            check(shape, options,
-                  case_name(shape, isa, dtype) + format_name(format) + (compute_f32 ? " computed in f32" : ""));
+          for (const DType cache : {dtype, DType::kInt8}) {
+            if (cache != dtype && (format != WeightFormat::kDType || dtype == DType::kF16)) continue;
+            options.kv_cache_dtype = cache;
+            for (const CpuIsa isa : isas_by_order(options)) {
+              options.isa = isa;
+              check(shape, options,
+                    case_name(shape, isa, dtype) + format_name(format) + (compute_f32 ? " computed in f32" : "") +
+                        (cache != dtype ? " with a cache in int8" : ""));
+            }
           }
         }
       }
@@ -231,12 +237,14 @@ TEST(backend_bits_do_not_depend_on_blocks_that_no_row_sees) {
 TEST(backend_bits_of_long_sequences_do_not_depend_on_chunk_or_threads) {
   DecoderShape shape;
   shape.window = 1500, shape.max_model_len = 3500;
-  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+  for (const auto& [dtype, cache] :
+       {std::pair{DType::kF32, DType::kF32}, {DType::kBf16, DType::kBf16}, {DType::kBf16, DType::kInt8}}) {
     shape.file_dtype = dtype;
     DecoderFixture fixture(shape);
     RunOptions options;
     options.isa = available_cpu_isas()[0];
-    options.weight_dtype = options.kv_cache_dtype = dtype;
+    options.weight_dtype = dtype;
+    options.kv_cache_dtype = cache;
     const std::vector<std::vector<int32_t>> prompts = {random_ids(6, 3'150, shape.vocab_size),
                                                        random_ids(7, 1'040, shape.vocab_size)};
     const LogProbs whole = fixture.run(options, prompts);
@@ -246,7 +254,7 @@ TEST(backend_bits_of_long_sequences_do_not_depend_on_chunk_or_threads) {
       options.prefill_chunk_size = chunk;
       if (!is_same(whole, fixture.run(options, prompts)))
         fail(__FILE__, __LINE__,
-             std::string(dtype_name(dtype)) + ": " + show(threads) + " threads, chunks of " + show(chunk) + " differ");
+             std::string(dtype_name(cache)) + ": " + show(threads) + " threads, chunks of " + show(chunk) + " differ");
     }
   }
 }
@@ -290,10 +298,12 @@ TEST(backend_bf16_is_close_to_the_reference) {
       shape.file_dtype = DType::kBf16;
       RunOptions options;
       options.isa = isa;
-      options.weight_dtype = options.kv_cache_dtype = DType::kBf16;
-      const double worst = worst_difference(shape, options, {random_ids(1, 70, shape.vocab_size)}, 5);
-      if (!(worst < 0.15))
-        fail(__FILE__, __LINE__, case_name(shape, isa, DType::kBf16) + ": difference " + show(worst));
+      options.weight_dtype = DType::kBf16;
+      for (const DType cache : {DType::kBf16, DType::kInt8}) {
+        options.kv_cache_dtype = cache;
+        const double worst = worst_difference(shape, options, {random_ids(1, 70, shape.vocab_size)}, 5);
+        if (!(worst < 0.15)) fail(__FILE__, __LINE__, case_name(shape, isa, cache) + ": difference " + show(worst));
+      }
     }
   }
 }

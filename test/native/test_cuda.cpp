@@ -173,8 +173,10 @@ TEST(cuda_supports_an_fp8_cache_and_the_cpu_does_not) {
   EXPECT(narrow.info().num_blocks > wide.info().num_blocks * 19 / 10 &&
          narrow.info().num_blocks < wide.info().num_blocks * 2);
   EXPECT_EQ(narrow.wait(narrow.submit(random_ids(1, 70, 300), 4)).token_ids.size(), size_t{4});
-  request.kv_cache_dtype = DType::kF32;
-  EXPECT_ERROR("invalid_argument", Session(std::move(request)));
+  for (const DType refused : {DType::kF32, DType::kInt8}) {
+    request.kv_cache_dtype = refused;
+    EXPECT_ERROR("invalid_argument", Session{request});
+  }
   LoadRequest on_cpu = model.request();
   on_cpu.is_kv_dtype_given = true;
   on_cpu.kv_cache_dtype = DType::kFp8E4m3;

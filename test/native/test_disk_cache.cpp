@@ -50,12 +50,16 @@ std::vector<fs::path> block_files(const TemporaryFolder& folder) {
 TEST(disk_cache_gives_the_same_bits_after_a_restart) {
   const Prompts prompts = long_prompts();
   TinyShape qwen3{.has_bias = false, .has_qk_norm = true, .is_tied = true};
-  for (const auto& [shape, dtype, ranks] :
-       {std::tuple{TinyShape{}, DType::kBf16, 1}, {TinyShape{}, DType::kF32, 2}, {qwen3, DType::kF16, 1}}) {
+  for (const auto& [shape, dtype, cache, ranks] : {std::tuple{TinyShape{}, DType::kBf16, DType::kBf16, 1},
+                                                   {TinyShape{}, DType::kF32, DType::kF32, 2},
+                                                   {qwen3, DType::kF16, DType::kF16, 1},
+                                                   {TinyShape{}, DType::kBf16, DType::kInt8, 2}}) {
     const TemporaryFolder folder;
     const TinyModel model(shape, dtype);
     LoadRequest request = model.request();
     request.device.world_size = ranks;
+    request.is_kv_dtype_given = true;
+    request.kv_cache_dtype = cache;
     const auto solo = solo_answers(request, kMaxTokens, prompts);
     request = on_disk(request, folder);
     {
@@ -109,7 +113,7 @@ TEST(disk_cache_is_only_read_by_the_same_model_and_options) {
     Session session(on_disk(model.request(), folder));
     batched_answers(session, kMaxTokens, prompts);
   }
-  std::vector<std::pair<LoadRequest, std::string>> others(6, {model.request(), "tiny"});
+  std::vector<std::pair<LoadRequest, std::string>> others(7, {model.request(), "tiny"});
   others[0].first.is_kv_dtype_given = true;
   others[0].first.kv_cache_dtype = DType::kF16;
   others[1].first.block_size = 32;
@@ -117,6 +121,8 @@ TEST(disk_cache_is_only_read_by_the_same_model_and_options) {
   others[3].first.compute = ComputeChoice::kF32;
   others[4].first.device.isa = "portable";
   others[5].second = "another architecture";
+  others[6].first.is_kv_dtype_given = true;
+  others[6].first.kv_cache_dtype = DType::kInt8;
   others.emplace_back(other_weights.request(), "tiny");
   for (const auto& [plain, digest] : others) {
     const auto solo = solo_answers(plain, kMaxTokens, prompts);

@@ -240,7 +240,7 @@ TEST(kv_groups_keep_their_integrity_under_random_operations) {
         if (seq.num_completion_tokens() >= seq.sampling.max_tokens)
           scheduler.finish(seq);
         else
-          seq.drafter->update(seq.token_ids, seq.num_prompt_tokens);
+          seq.ngrams->update(seq.token_ids, seq.num_prompt_tokens);
       }
       in_flight.pop_front();
     };
@@ -263,7 +263,7 @@ TEST(kv_groups_keep_their_integrity_under_random_operations) {
       if (kind == 0) {
         sequences.push_back(std::make_unique<Sequence>(make_sequence(1 + up_to(40))));
         sequences.back()->sampling.max_tokens = 1 + up_to(20);
-        sequences.back()->drafter.emplace(speculation);
+        sequences.back()->ngrams.emplace(speculation);
         if (random() % 2) sequences.back()->sampling.presence_penalty = 1;
         scheduler.add(*sequences.back());
       } else if (kind == 1 && !sequences.empty()) {

@@ -10,6 +10,8 @@
 #include "native/engine/draft_pacer.h"
 #include "native/model/decoder.h"
 #include "native/model/rope.h"
+#include "test/native/draft_answers.h"
+#include "test/native/grammar_fixture.h"
 #include "test/native/testing.h"
 #include "test/native/tiny_model.h"
 
@@ -17,6 +19,8 @@ namespace capstan {
 namespace {
 
 using testing::Answer;
+using testing::answers_of;
+using testing::num_accepted;
 using testing::Session;
 using testing::TinyModel;
 using testing::TinyShape;
@@ -200,53 +204,6 @@ TEST(mtp_head_has_the_logits_of_the_torch_module_for_any_chunks) {
 
 // ---- whole engines ----
 
-int64_t num_accepted(const EngineStats& stats) {
-  int64_t sum = 0;
-  for (const int64_t count : stats.num_accepted_tokens)
-    sum += count;
-  return sum;
-}
-
-// Few ids, so that drafts of a random head sometimes hold.
-Request random_request(std::mt19937& random) {
-  Request request;
-  SamplingParams& sampling = request.sampling;
-  for (auto left = 1 + random() % 90; left > 0; --left)
-    request.prompt_token_ids.push_back(static_cast<int32_t>(random() % 6));
-  const auto happens = [&](unsigned one_in) { return random() % one_in == 0; };
-  sampling.seed = random();
-  sampling.max_tokens = 20 + static_cast<int>(random() % 40);
-  sampling.temperature = happens(2) ? 0 : 0.7f;
-  if (happens(3)) sampling.top_k = 5;
-  if (happens(3)) sampling.top_p = 0.8f;
-  if (happens(4)) sampling.presence_penalty = 0.3f;
-  if (happens(4)) sampling.repetition_penalty = 1.1f;
-  if (happens(4)) sampling.bad_words = {{1, 2}, {3, 3, 3}};
-  if (happens(4)) sampling.num_prompt_logprobs = 1;
-  sampling.allowed_token_ids = std::vector<int32_t>{0, 1, 2, 3};
-  sampling.num_logprobs = testing::kNumAlternatives;
-  return request;
-}
-
-std::vector<Answer> answers_of(const LoadRequest& load, bool is_concurrent, EngineStats* stats = nullptr) {
-  Session session(load);
-  std::mt19937 random(21);
-  std::vector<Answer> answers;
-  std::vector<RequestId> open;
-  const auto collect = [&] {
-    for (const RequestId id : open)
-      answers.push_back(session.wait(id));
-    open.clear();
-  };
-  for (int i = 0; i < 24; ++i) {
-    open.push_back(session.submit(random_request(random)));
-    if (!is_concurrent) collect();
-  }
-  collect();
-  if (stats != nullptr) *stats = session.engine().stats();
-  return answers;
-}
-
 LoadRequest without_head(LoadRequest load) {
   load.spec.has_mtp = false;
   load.spec.layers.pop_back();
@@ -305,6 +262,26 @@ TEST(mtp_drafts_are_the_same_on_one_rank_and_on_two) {
   EXPECT(one.num_accepted_tokens == two.num_accepted_tokens && one.num_draft_tokens == two.num_draft_tokens);
 }
 
+// One token may come next, so a draft that is drawn with the mask of its place holds.
+TEST(mtp_drafts_follow_the_grammar) {
+  TinyShape shape;
+  shape.has_mtp = true;
+  const TinyModel model(shape, DType::kF32);
+  Session session(with_drafts(model.request(), 3));
+  Request request;
+  request.prompt_token_ids = {1, 2, 3};
+  request.sampling.max_tokens = 60;
+  // One id for each letter.
+  request.sampling.allowed_token_ids.emplace();
+  for (int32_t id = 0; id < 26; ++id)
+    request.sampling.allowed_token_ids->push_back(id);
+  request.grammar = testing::compile_gbnf("root ::= \"abcdefgh\"*", session.engine().token_table());
+  session.wait(session.submit(std::move(request)));
+  const EngineStats stats = session.engine().stats();
+  EXPECT(stats.num_draft_tokens > 30);
+  EXPECT_EQ(num_accepted(stats), stats.num_draft_tokens);
+}
+
 TEST(mtp_head_takes_memory_of_the_kv_cache) {
   TinyShape shape;
   shape.has_mtp = true;
@@ -334,7 +311,7 @@ TEST(mtp_head_without_drafts_is_refused) {
 // ---- how many drafts ----
 
 TEST(draft_pacer_follows_what_holds) {
-  DraftPacer pacer(4);
+  DraftPacer pacer(4, kMtpDraftCost);
   EXPECT(pacer.num_proposed() > 0);
   for (int i = 0; i < 100; ++i)
     pacer.observe(4, 4);

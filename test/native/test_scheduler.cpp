@@ -54,8 +54,8 @@ TEST(scheduler_last_decode_preempts_a_late_sequence_before_it) {
 // A sequence that proposes tokens.
 Sequence make_drafting_sequence(const SpeculationOptions& options) {
   Sequence seq = make_sequence(6);
-  seq.drafter.emplace(options);
-  seq.drafter->update(seq.token_ids, seq.num_prompt_tokens);
+  seq.ngrams.emplace(options);
+  seq.ngrams->update(seq.token_ids, seq.num_prompt_tokens);
   return seq;
 }
 

@@ -310,8 +310,8 @@ TEST(states_after_drafts_have_slots_of_their_own) {
     Hybrid hybrid(20);
     Sequence seq = make_sequence(6);
     std::ranges::fill(seq.token_ids, 1);
-    seq.drafter.emplace(SpeculationOptions{.num_tokens = 8, .max_ngram = 1, .min_ngram = 1, .max_step_tokens = 16});
-    seq.drafter->update(seq.token_ids, seq.num_prompt_tokens);
+    seq.ngrams.emplace(SpeculationOptions{.num_tokens = 8, .max_ngram = 1, .min_ngram = 1, .max_step_tokens = 16});
+    seq.ngrams->update(seq.token_ids, seq.num_prompt_tokens);
     hybrid.scheduler.add(seq);
     hybrid.step();
     EXPECT(hybrid.scheduler.plan_step(hybrid.plan));

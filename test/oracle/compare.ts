@@ -7,7 +7,7 @@
  */
 import { writeFileSync } from 'node:fs';
 
-import { Engine } from '../../ts/index';
+import { Engine, type EngineOptions } from '../../ts/index';
 import { Comparison, F32_TOLERANCE, listCases, nativeTolerance } from './golden';
 import type { Answer, GoldenCase, GoldenPrompt } from './golden';
 
@@ -29,8 +29,13 @@ export interface CaseReport {
 /** More than the five of the golden, so that a near tie at the fifth place is not a difference. */
 const NUM_TOP_LOGPROBS = 10;
 
-export async function compareCase({ directory, golden }: GoldenCase, mode: Mode): Promise<CaseReport> {
-  const comparison = new Comparison(golden, mode === 'f32' ? F32_TOLERANCE : nativeTolerance(golden));
+export async function compareCase(
+  { directory, golden }: GoldenCase,
+  mode: Mode,
+  options: EngineOptions = {},
+  tolerance = mode === 'f32' ? F32_TOLERANCE : nativeTolerance(golden),
+): Promise<CaseReport> {
+  const comparison = new Comparison(golden, tolerance);
   const answers: CaseReport['answers'] = [];
   const engine = await Engine.load(directory, {
     ...(golden.maxModelLen === undefined ? {} : { maxModelLen: golden.maxModelLen }),
@@ -42,6 +47,7 @@ export async function compareCase({ directory, golden }: GoldenCase, mode: Mode)
       : golden.dtype === 'bf16'
         ? { computeDtype: 'bf16' }
         : {}),
+    ...options,
   });
   try {
     for (const prompt of golden.prompts) {

@@ -1,3 +1,6 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
 import { runInNewContext } from 'node:vm';
 import { Engine } from '../../ts';
 import type { ChatEvent, EngineOptions, GenerateEvent, Generation, SamplingParams } from '../../ts';
@@ -224,8 +227,23 @@ describe('generate', () => {
       { code: 'context_length_exceeded', param: 'maxTokens', received: '97' },
     ],
     ['a negative temperature', 'x', { temperature: -1 }, { code: 'invalid_argument', param: 'temperature' }],
-    ['an unknown option', 'x', { temprature: 1 }, { code: 'invalid_argument', param: 'sampling.temprature' }],
-    ['options that are not an object', 'x', 5, { code: 'invalid_argument', param: 'sampling' }],
+    [
+      'an unknown option',
+      'x',
+      { temprature: 1 },
+      {
+        code: 'invalid_argument',
+        param: 'options.temprature',
+        received: 'an unknown option. Did you mean temperature?',
+      },
+    ],
+    ['options that are not an object', 'x', 5, { code: 'invalid_argument', param: 'options' }],
+    [
+      'no prompt',
+      undefined,
+      {},
+      { code: 'invalid_argument', param: 'prompt', expected: 'a text, or an array of token ids' },
+    ],
     [
       'a truncation to zero tokens',
       'x',
@@ -635,11 +653,27 @@ describe('load and close', () => {
     await expect(Engine.load(modelDir, options as never)).rejects.toMatchObject({ code: 'invalid_argument', param });
   });
 
+  test('the error for a text that can only be a path says where it was looked for', async () => {
+    await expect(Engine.load('models/no.gguf')).rejects.toMatchObject({
+      code: 'model_not_found',
+      message: `model "models/no.gguf": expected a path that exists, got none at ${resolve('models/no.gguf')}`,
+    });
+  });
+
+  test('a folder without a model says what a model directory holds', async () => {
+    const dir = mkdtempSync(join(tmpdir(), 'capstan-'));
+    await expect(Engine.load(dir)).rejects.toMatchObject({
+      code: 'invalid_model',
+      message: expect.stringContaining(`expected the file in ${dir}, got none. A model directory holds config.json`),
+    });
+    rmSync(dir, { recursive: true });
+  });
+
   test('the error for a text that is neither a path nor a name of the hub says both', async () => {
-    await expect(Engine.load('/no/such/dir')).rejects.toMatchObject({
+    await expect(Engine.load('no-such-model')).rejects.toMatchObject({
       code: 'model_not_found',
       message:
-        'model "/no/such/dir": expected a path that exists, a name of the hub, or \'demo\': there is no such path, ' +
+        'model "no-such-model": expected a path that exists, a name of the hub, or \'demo\': there is no such path, ' +
         'and it is not a name of the hub, ORG/NAME[@revision][:quantization or file]',
     });
   });

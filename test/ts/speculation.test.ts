@@ -1,6 +1,6 @@
 import { CapstanError } from '../../ts/errors';
 import { resolveEngineOptions } from '../../ts/options';
-import { resolveSpeculation, type SpeculativeOptions, usesMtpHead } from '../../ts/speculation';
+import { draftChoice, resolveSpeculation, type SpeculativeOptions, usesMtpHead } from '../../ts/speculation';
 
 test('is off by default', () => expect(resolveEngineOptions({}).speculative).toBeNull());
 
@@ -16,6 +16,15 @@ test.each<[SpeculativeOptions, number, number]>([
     promptLookupMin,
   }),
 );
+
+test('names the draft model, which a model implies', () => {
+  const speculative = { model: 'org/small', numSpeculativeTokens: 3 };
+  expect(resolveEngineOptions({ speculative }).speculative).toMatchObject({ numSpeculativeTokens: 3 });
+  expect(draftChoice({ speculative })).toEqual({ model: 'org/small', quantization: 'none' });
+  const quantized = { ...speculative, method: 'draft_model', quantization: 'int8' } as const;
+  expect(draftChoice({ speculative: quantized })).toEqual({ model: 'org/small', quantization: 'int8' });
+  expect([draftChoice({}), draftChoice({ speculative: { numSpeculativeTokens: 3 } })]).toEqual([undefined, undefined]);
+});
 
 test('takes the number of drafts of an MTP head alone', () => {
   const speculative = { method: 'mtp', numSpeculativeTokens: 3 } as const;
@@ -38,14 +47,24 @@ test.each<[unknown, string]>([
     { numSpeculativeTokens: 2, promptLookupMax: 3, promptLookupMin: 4 },
     'speculative.promptLookupMin: expected an integer from 1 to 3, got 4',
   ],
-  [{ numSpeculativeTokens: 2, method: 7 }, "speculative.method: expected 'ngram' or 'mtp', got 7"],
+  [{ numSpeculativeTokens: 2, method: 7 }, "speculative.method: expected 'ngram', 'draft_model' or 'mtp', got 7"],
   [
     { numSpeculativeTokens: 2, method: 'eagle' },
-    "speculative method 'eagle' is not supported yet; expected 'ngram' or 'mtp'",
+    "speculative method 'eagle' is not supported; expected 'ngram', 'draft_model' or 'mtp'",
+  ],
+  [{ numSpeculativeTokens: 2, method: 'draft_model' }, 'speculative.model: expected'],
+  [{ numSpeculativeTokens: 2, model: 7 }, 'speculative.model: expected'],
+  [
+    { numSpeculativeTokens: 2, method: 'mtp', model: '/models/small' },
+    "speculative.model: expected no value with the method 'mtp', got",
   ],
   [
-    { numSpeculativeTokens: 2, model: '/models/small' },
-    "speculative method 'draft_model' is not supported yet; expected 'ngram' or 'mtp'",
+    { numSpeculativeTokens: 2, model: '/models/small', promptLookupMax: 2 },
+    "speculative.promptLookupMax: expected no value with the method 'draft_model', got 2",
+  ],
+  [
+    { numSpeculativeTokens: 2, model: '/models/small', quantization: 'fp8' },
+    'speculative.quantization: expected one of none, int8, int4, got',
   ],
   [{ num_speculative_tokens: 2 }, 'speculative.num_speculative_tokens: expected one of the options method'],
 ])('refuses %j', (options, message) => {

@@ -8,7 +8,7 @@ import { type SpeculativeOptions, usesMtpHead } from '../speculation';
 
 /** Whether a model fits the memory of this machine. Estimates; on the CPU only. */
 export interface ModelFit {
-  /** Memory of the weights, with the quantization that is asked for. */
+  /** Memory of the weights, with the quantization that is asked for, and of those of a draft model. */
   weightBytes: number;
   /** Memory of the KV cache for one sequence of `contextLength` tokens. 0 if the repository has no config.json. */
   kvCacheBytes: number;
@@ -51,6 +51,8 @@ export interface FitOptions {
   kvCacheBytes?: number;
   /** As in {@link EngineOptions}. Default: none. */
   speculative?: SpeculativeOptions;
+  /** Memory of the weights of a draft model. Default: 0. */
+  draftBytes?: number;
 }
 
 /** What an estimate is made from. */
@@ -80,7 +82,9 @@ const INT8_BITS = 8.125;
 const INT4_BITS = 4.25;
 /** Columns that share a scale in memory, at most, for weights that are quantized in the file. */
 const MAX_GROUP = 64;
-const DTYPE_BYTES = { f32: 4, f16: 2, bf16: 2, fp8: 1 } as const;
+const DTYPE_BYTES = { f32: 4, f16: 2, bf16: 2, int8: 1, fp8: 1 } as const;
+/** The scale of the keys, or of the values, of a token and KV head. */
+const CODE_SCALE_BYTES = { int8: 4 } as Readonly<Partial<Record<keyof typeof DTYPE_BYTES, number>>>;
 const STORED_TYPES: Readonly<Record<string, keyof typeof DTYPE_BYTES>> = {
   float32: 'f32',
   float16: 'f16',
@@ -104,8 +108,10 @@ export function estimateFit(input: FitInput): ModelFit | undefined {
   const kvCacheBytes = shape === undefined ? 0 : kvBytes(shape, options, contextLength);
   const isShared = options.maxModelLen !== undefined && options.kvCacheBytes === undefined;
   const reserved = kvCacheBytes * (isShared ? KV_CACHE_SHARE : 1);
-  const fits = (bytes: number): boolean => bytes + reserved <= availableBytes;
-  const weightBytes = weightsOf(input, shape, options.quantization ?? 'none');
+  const draftBytes = options.draftBytes ?? 0;
+  const fits = (bytes: number): boolean => bytes + draftBytes + reserved <= availableBytes;
+  const ownBytes = weightsOf(input, shape, options.quantization ?? 'none');
+  const weightBytes = ownBytes + draftBytes;
   const machineBytes = Math.min(totalmem(), process.constrainedMemory() || Infinity);
   const otherwise = weightBytes + kvCacheBytes <= machineBytes ? 'tight' : 'too_large';
   const largest = [...quantizations]
@@ -119,8 +125,8 @@ export function estimateFit(input: FitInput): ModelFit | undefined {
     contextLength,
     availableBytes,
     machineBytes,
-    verdict: fits(weightBytes) ? 'fits' : otherwise,
-    suggestion: fits(weightBytes) ? null : (instead ?? null),
+    verdict: fits(ownBytes) ? 'fits' : otherwise,
+    suggestion: fits(ownBytes) ? null : (instead ?? null),
   };
 }
 
@@ -195,7 +201,8 @@ export function kvBytes(shape: Shape, options: FitOptions, contextLength: number
   const tokensOf = (window: number): number => (window > 0 ? Math.min(window, contextLength) : contextLength);
   const tokens = layers.reduce((sum, { mixer, window }) => sum + (mixer === 'attention' ? tokensOf(window) : 0), 0);
   const hidden = hasMtp ? Math.ceil(contextLength / BLOCK_SIZE) * hiddenSize * DTYPE_BYTES.f32 : 0;
-  const kept = 2 * tokens * numKvHeads * headDim * DTYPE_BYTES[dtype] + hidden;
+  const headBytes = headDim * DTYPE_BYTES[dtype] + (CODE_SCALE_BYTES[dtype] ?? 0);
+  const kept = 2 * tokens * numKvHeads * headBytes + hidden;
   if (recurrent === undefined) return kept;
   const { numHeads, stateSize, convTaps, convChannels } = recurrent;
   const state = numHeads * recurrent.headDim * stateSize + (convTaps - 1) * convChannels;

@@ -1,4 +1,5 @@
 import { stat } from 'node:fs/promises';
+import { resolve } from 'node:path';
 import { CapstanError } from '../errors';
 import type { FitOptions } from './fit';
 import type { ModelInfo } from './model-info';
@@ -30,6 +31,19 @@ export interface LocateOptions {
  */
 export async function locateModel(text: string, options: LocateOptions): Promise<LocatedModel> {
   if (!isHubOnly(text) && (await exists(text))) return { path: text, name: undefined };
+  if (isPath(text)) {
+    const expected = 'a path that exists';
+    const place = resolve(text);
+    throw new CapstanError(
+      'model_not_found',
+      `model ${JSON.stringify(text)}: expected ${expected}, got none at ${place}`,
+      {
+        param: 'model',
+        expected,
+        received: text,
+      },
+    );
+  }
   const name = isHubOnly(text) ? demandHubName(text) : parseHubName(text);
   if (name === undefined) throw notFound(text, `it is not a name of the hub, ${NAME_FORM}`);
   const settings = hubSettings(options.hub, process.env);
@@ -67,6 +81,11 @@ async function pullOrUseOld(
     if (code === 'model_not_found' && !isHubOnly(text)) throw notFound(text, message);
     throw error;
   }
+}
+
+/** Whether a text can only be a path, or is one by its ending: `models/chat.gguf` has the form of a name of the hub. */
+function isPath(text: string): boolean {
+  return !isHubOnly(text) && /^(\.{0,2}\/|~|\.{1,2}$)|\.gguf$/.test(text) && !text.includes(':');
 }
 
 async function exists(path: string): Promise<boolean> {

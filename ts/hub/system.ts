@@ -43,12 +43,12 @@ export async function withSystem<T>(parts: Partial<HubSystem>, work: (system: Hu
   }
 }
 
-async function freeDiskBytes(folder: string): Promise<number> {
+export async function freeDiskBytes(folder: string): Promise<number> {
   const { bavail, bsize } = await statfs(folder);
   return bavail * bsize;
 }
 
-async function writeFully(file: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
+export async function writeFully(file: FileHandle, bytes: Uint8Array, position: number): Promise<void> {
   for (let written = 0; written < bytes.length;) {
     const { bytesWritten } = await file.write(bytes, written, bytes.length - written, position + written);
     written += bytesWritten;

@@ -32,20 +32,7 @@ export async function readCheckpoint(
   required: readonly RequiredTensor[],
   quantization?: Quantization,
 ): Promise<Checkpoint> {
-  const { files, weightMap } = await listFiles(modelDir);
-  const found = new Map<string, FoundTensor>();
-  for (const [file, path] of files.entries()) {
-    for (const [name, tensor] of await readSafetensorsHeader(path)) {
-      if (weightMap !== undefined && weightMap.get(name) !== basename(path)) continue;
-      if (found.has(name))
-        throw invalidModel(
-          `${basename(path)}: ${name}`,
-          'each tensor in one file',
-          `a second copy of the tensor in ${basename(files[found.get(name)!.file])}`,
-        );
-      found.set(name, { ...tensor, file });
-    }
-  }
+  const { files, found } = await readStoredTensors(modelDir);
   if (required.some(({ name }) => name === 'mtp.fc.weight') && !found.has('mtp.fc.weight'))
     throw noMtpHead('a checkpoint without the tensor mtp.fc.weight');
   const { checkpointName: embedding } = required.find(({ name }) => name === 'embed_tokens.weight')!;
@@ -61,6 +48,30 @@ export async function readCheckpoint(
     dtype: mainDtype(tensors),
     numParameters: tensors.reduce((sum, { shape }) => sum + count(shape), 0),
   };
+}
+
+/**
+ * Returns the weight files of a model directory and their tensors by name.
+ * @throws CapstanError `invalid_model` that names the file and the tensor.
+ */
+export async function readStoredTensors(
+  modelDir: string,
+): Promise<{ files: string[]; found: Map<string, FoundTensor> }> {
+  const { files, weightMap } = await listFiles(modelDir);
+  const found = new Map<string, FoundTensor>();
+  for (const [file, path] of files.entries()) {
+    for (const [name, tensor] of await readSafetensorsHeader(path)) {
+      if (weightMap !== undefined && weightMap.get(name) !== basename(path)) continue;
+      if (found.has(name))
+        throw invalidModel(
+          `${basename(path)}: ${name}`,
+          'each tensor in one file',
+          `a second copy of the tensor in ${basename(files[found.get(name)!.file])}`,
+        );
+      found.set(name, { ...tensor, file });
+    }
+  }
+  return { files, found };
 }
 
 /** Returns the tensors in the files of the folders that `required` names, and appends these files to `files`. */

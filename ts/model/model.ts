@@ -9,6 +9,7 @@ import { findToolCallFormat, type ToolCallFormat } from '../text/tool-calls';
 import { type Checkpoint, readCheckpoint } from './checkpoint';
 import { type ModelConfig, readModelConfig } from './config';
 import { withScoreTokens } from './pooling-plan';
+import { withSharedHead } from './shared-head';
 import { readSentenceTransformers } from './sentence-transformers';
 import { headTensors, requiredTensors } from './tensors';
 import { noMtpHead } from './mtp';
@@ -67,7 +68,7 @@ export async function readWeights(
   return { name: name ?? nameOf(modelPath, path), ...weights };
 }
 
-async function findModel(modelPath: string): Promise<{ path: string; gguf: string | undefined }> {
+export async function findModel(modelPath: string): Promise<{ path: string; gguf: string | undefined }> {
   const path = modelPath === DEMO_MODEL ? join(packageRoot(), 'models', 'demo') : resolve(modelPath);
   await checkPath(path, modelPath);
   return { path, gguf: await findGguf(path) };
@@ -150,9 +151,12 @@ async function readFolder(
     readJsonFile(dir, 'generation_config.json'),
   ]);
   if (configJson === undefined)
-    throw new CapstanError('invalid_model', 'config.json: expected the file in the model directory, got none', {
-      param: 'config.json',
-    });
+    throw new CapstanError(
+      'invalid_model',
+      `config.json: expected the file in ${dir}, got none. A model directory holds config.json, tokenizer.json and ` +
+        '*.safetensors, or a GGUF file',
+      { param: 'config.json' },
+    );
   const config = readModelConfig(configJson, generationJson, {
     task,
     files: await readSentenceTransformers(dir),
@@ -162,5 +166,5 @@ async function readFolder(
     ...requiredTensors(config.spec, config.features, config.family),
     ...headTensors(config.pooling?.head ?? [], config.spec.hiddenSize),
   ];
-  return { config, checkpoint: await readCheckpoint(dir, required, config.quantization) };
+  return withSharedHead({ config, checkpoint: await readCheckpoint(dir, required, config.quantization) });
 }

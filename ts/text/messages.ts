@@ -67,7 +67,11 @@ const ROLES = ['system', 'developer', 'user', 'assistant', 'tool'] as const;
 /** @throws CapstanError `invalid_argument` that names the message and the field. */
 export function checkMessages(messages: unknown): readonly ChatMessage[] {
   if (!Array.isArray(messages) || messages.length === 0)
-    throw CapstanError.argument('messages', 'an array of at least one message', messages);
+    throw CapstanError.argument(
+      'messages',
+      "an array of at least one message such as { role: 'user', content: 'Hello!' }",
+      messages,
+    );
   messages.forEach((message: unknown, i) => checkMessage(checkObject(`messages[${i}]`, message), `messages[${i}]`));
   return messages as ChatMessage[];
 }

@@ -3,7 +3,7 @@
 // order. So the bits of a row depend only on its position and window.
 //
 // With bf16 products, q and the weights of the values are rounded to bf16. The sum of the weights adds the rounded
-// ones, so that the weights of a row are those of a mean.
+// ones, so that the weights of a row are those of a mean. A cache in 8 bits is in attention_codes.inl.
 namespace {
 
 using namespace capstan;
@@ -14,196 +14,21 @@ constexpr float kMinusInfinity = -__builtin_inff();
 // exponent, because a raise rescales the sums.
 constexpr float kMaxExponent = 8;
 
-constexpr int kTileGroups = kKvTile / kSlotGroup;
-
-// With 32 registers, tiles of 6 rows × 4 panels have 24 accumulators. A panel is a slot group of the keys, or 16
-// dimensions of the values. Up to 8 rows, such as the heads of one decoded token, are one tile of 2 panels.
-constexpr int kWideRows = 6;
-constexpr int attention_panels(int rows) {
-  if (kTilePanels == 1) return 1;
-  return rows <= kWideRows ? 4 : 2;
-}
-inline int attention_tile_rows(int rows) {
-  return kTilePanels > 1 && rows > kTileRows ? kWideRows : kTileRows;
-}
-
-// Addresses of the slot groups of one tile. A group that the item does not see has the address of one that it sees.
-struct TileGroups {
-  const char* k[kTileGroups];
-  const char* v[kTileGroups];
-};
-
-// The keys of a tile that one row sees, relative to the tile. Empty = none.
-struct KeyRange {
-  int begin, end;
-};
-
-// Prefetches slot groups, one after the other: the values of a tile while its scores are computed, and the keys of the
-// next tile while its values are added. Two whole tiles do not fit in the L1 cache, because the slot groups of one head
-// use only half of its sets.
-struct Ahead {
-  const char* const* group;  // that comes after the current one
-  const char* const* groups_end;
-  int64_t bytes;  // of a group
-  const char* at;
-  const char* end;
-
-  Ahead(const char* const (&groups)[kTileGroups], int64_t group_bytes)
-      : group(groups + 1), groups_end(groups + kTileGroups), bytes(group_bytes), at(groups[0]), end(at + bytes) {}
-
-  // NOTE: GCC 12 deletes loops that only prefetch, and calls of `prefetch` in functions that it finds to be pure.
-  template <int kLines>
-  [[gnu::always_inline]] void next() {
-    if (at >= end) {
-      if (group == groups_end) return;
-      at = *group++;
-      end = at + bytes;
-    }
-    __builtin_prefetch(at);
-    if constexpr (kLines >= 2) __builtin_prefetch(at + 64);
-    if constexpr (kLines >= 4) {
-      __builtin_prefetch(at + 128);
-      __builtin_prefetch(at + 192);
-    }
-    at += kLines * 64;
-  }
-};
-
-// scores (R, P * 16), rows kKvTile apart = q (words, R) · keys of P groups. Prefetches the same groups of the next
-// tile.
-template <class S, int R, int P>
-[[gnu::noinline]] void score_tile(const uint32_t* q, int steps, const char* const* groups, Ahead* ahead,
-                                  float* scores) {
-  Vec acc[P][R];
-  const char* from[P];
-#pragma GCC unroll 4
-  for (int p = 0; p < P; ++p) {
-    from[p] = groups[p];
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r)
-      acc[p][r] = vec_zero();
-  }
-  for (int step = 0; step < steps; ++step, q += S::kWords * R) {
-    const int64_t offset = int64_t{step} * S::kBytes;
-    if (ahead != nullptr) ahead->template next<P>();
-    S::template add<R, P, 1, R>(q, from, offset, acc);
-  }
-#pragma GCC unroll 4
-  for (int p = 0; p < P; ++p)
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r)
-      vec_store(scores + r * kKvTile + p * 16, acc[p][r]);
-}
-
-// out (R, P * 16), rows v_dim apart += weights (R, words), rows kKvTile apart · values of steps [begin, end).
-template <class S, int R, int P>
-[[gnu::noinline]] void value_tile(const uint32_t* weights, int begin, int end, const TileGroups& groups, Ahead* ahead,
-                                  int dim, int v_dim, float* out) {
-  constexpr int kGroupSteps = kSlotGroup / S::kItems;
-  const int64_t stride = int64_t{v_dim} / 16 * S::kBytes;
-  Vec acc[P][R];
-#pragma GCC unroll 4
-  for (int p = 0; p < P; ++p)
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r)
-      acc[p][r] = vec_load(out + r * v_dim + p * 16);
-  for (int step = begin; step < end;) {
-    const int group = step / kGroupSteps;
-    const int group_end = (group + 1) * kGroupSteps < end ? (group + 1) * kGroupSteps : end;
-    const char* from[P];
-#pragma GCC unroll 4
-    for (int p = 0; p < P; ++p)
-      from[p] = groups.v[group] + (dim / 16 + p) * S::kBytes;
-    int64_t offset = (step % kGroupSteps) * stride;
-    for (; step < group_end; ++step, offset += stride) {
-      if (ahead != nullptr) ahead->template next<P>();
-      S::template add<R, P, kKvTile, 1>(weights + step * S::kWords, from, offset, acc);
-    }
-  }
-#pragma GCC unroll 4
-  for (int p = 0; p < P; ++p)
-#pragma GCC unroll 8
-    for (int r = 0; r < R; ++r)
-      vec_store(out + r * v_dim + p * 16, acc[p][r]);
-}
-
-// Calls call.template operator()<R>() with R = rows, from 1 to kTileRows.
-template <class Call>
-[[gnu::always_inline]] inline void with_rows(int rows, Call call) {
-  switch (rows) {
-    case 1:
-      return call.template operator()<1>();
-    case 2:
-      return call.template operator()<2>();
-    case 3:
-      return call.template operator()<3>();
-    case 4:
-      return call.template operator()<4>();
-  }
-  if constexpr (kTileRows > 4) {
-    switch (rows) {
-      case 5:
-        return call.template operator()<5>();
-      case 6:
-        return call.template operator()<6>();
-    }
-  }
-  if constexpr (kTileRows > 6) {
-    switch (rows) {
-      case 7:
-        return call.template operator()<7>();
-      case 8:
-        return call.template operator()<8>();
-    }
-  }
-}
-
-// Computes the scores of at least the groups [group_begin, group_end).
-template <class S>
-void score_rows(int rows, const uint32_t* q, int steps, const TileGroups& groups, Ahead* ahead, int group_begin,
-                int group_end, float* scores) {
-  with_rows(rows, [&]<int R>() {
-    constexpr int P = attention_panels(R);
-    for (int g = group_begin / P * P; g < group_end; g += P)
-      score_tile<S, R, P>(q, steps, groups.k + g, ahead, scores + g * kSlotGroup);
-  });
-}
-
-template <class S>
-void value_rows(int rows, const uint32_t* weights, int begin, int end, const TileGroups& groups, Ahead* ahead,
-                int v_dim, float* out) {
-  if (begin >= end) return;
-  with_rows(rows, [&]<int R>() {
-    constexpr int P = attention_panels(R);
-    int dim = 0;
-    for (; dim + P * 16 <= v_dim; dim += P * 16)
-      value_tile<S, R, P>(weights, begin, end, groups, ahead, dim, v_dim, out + dim);
-    if constexpr (P > 2)
-      for (; dim + 32 <= v_dim; dim += 32)
-        value_tile<S, R, 2>(weights, begin, end, groups, ahead, dim, v_dim, out + dim);
-    for (; dim < v_dim; dim += 16)
-      value_tile<S, R, 1>(weights, begin, end, groups, ahead, dim, v_dim, out + dim);
-  });
-}
-
-inline int at_least(int x, int low) {
-  return x > low ? x : low;
-}
-inline int at_most(int x, int high) {
-  return x < high ? x : high;
-}
-
 // Returns the addresses of groups [group_begin, group_end) of the tile at `tile_begin`.
 TileGroups find_groups(const AttentionArgs& args, int tile_begin, int group_begin, int group_end) {
   const KvLayout& layout = args.cache.layout;
-  const int64_t item = layout.dtype == DType::kF32 ? 4 : 2;
+  const int64_t k_bytes = slot_bytes(layout.dtype, layout.k_dim), v_bytes = slot_bytes(layout.dtype, layout.v_dim);
   TileGroups groups;
   for (int g = 0; g < kTileGroups; ++g) {
     const int first = tile_begin + at_most(at_least(g, group_begin), group_end - 1) * kSlotGroup;
     const int64_t block = args.block_table[first / layout.block_size];
     const int64_t slot = (block * layout.num_kv_heads + args.kv_head) * layout.block_size + first % layout.block_size;
-    groups.k[g] = static_cast<const char*>(args.cache.k) + slot * layout.k_dim * item;
-    groups.v[g] = static_cast<const char*>(args.cache.v) + slot * layout.v_dim * item;
+    groups.k[g] = static_cast<const char*>(args.cache.k) + slot * k_bytes;
+    groups.v[g] = static_cast<const char*>(args.cache.v) + slot * v_bytes;
+    if (layout.dtype == DType::kInt8) {
+      __builtin_prefetch(groups.k[g] + layout.k_dim * kSlotGroup);  // the scales
+      __builtin_prefetch(groups.v[g] + layout.v_dim * kSlotGroup);
+    }
   }
   return groups;
 }
@@ -243,7 +68,11 @@ struct ChunkRows {
 // Stores 16 weights. Returns them as stored.
 template <class S>
 [[gnu::always_inline]] inline Vec store_weights(float* row, int index, Vec score, Vec maximum) {
-  if constexpr (!S::kIsBf16) {
+  if constexpr (S::kIsCodes) {
+    const Vec weight = vec_exp2_for_bf16(vec_sub(score, maximum));
+    vec_store(row + index, weight);
+    return weight;
+  } else if constexpr (!S::kIsBf16) {
     const Vec weight = vec_exp2(vec_sub(score, maximum));
     vec_store(row + index, weight);
     return weight;
@@ -258,7 +87,7 @@ template <class S>
 }
 
 // One update of the online softmax for a tile of rows. Replaces scores (rows, kKvTile) by exp2(score - maximum), 0
-// outside the row's range, as words of S. Skips a row that sees no key of the tile.
+// outside the row's range, as words of S or, for codes, as floats. Skips a row that sees no key of the tile.
 template <class S>
 void softmax_rows(int rows, const KeyRange* ranges, float* scores, const ChunkRows& chunk, int v_dim) {
   static_assert(kTileGroups == 4);
@@ -275,13 +104,7 @@ void softmax_rows(int rows, const KeyRange* ranges, float* scores, const ChunkRo
     if (chunk.soft_cap > 0)
       for (int i = 0; i < 4; ++i)
         s[i] = vec_soft_cap(s[i], chunk.soft_cap);
-    if (range.begin > 0 || range.end < kKvTile) {
-      for (int i = 0; i < 4; ++i) {
-        const int from = at_most(at_least(range.begin - i * 16, 0), 16),
-                  to = at_most(at_least(range.end - i * 16, 0), 16);
-        s[i] = vec_select_range(s[i], from, at_least(to, from), minus_infinity);
-      }
-    }
+    select_visible(range, s, minus_infinity);
     // NOTE: vec_max returns its second operand when either is NaN, and vec_gt is false. So a NaN stays in the scores
     // and reaches the sum.
     const Vec top = vec_max(s[3], vec_max(s[2], vec_max(s[1], vec_max(s[0], minus_infinity))));
@@ -450,11 +273,25 @@ void compute_chunk(const AttentionArgs& args, int chunk, const ActTiles& q, floa
       }
       if (first >= last) continue;
       float* out = states.out + row * v_dim;
-      score_rows<S>(count, q.data + row * q.words, static_cast<int>(q.words) / S::kWords, groups,
-                    row == 0 ? &v_ahead : nullptr, first / kSlotGroup, (last + kSlotGroup - 1) / kSlotGroup, weights);
-      softmax_rows<S>(count, ranges, weights, {states.maximum + row, sums + row * 16, out, args.soft_cap}, v_dim);
-      add_values<S>(count, ranges, reinterpret_cast<const uint32_t*>(weights), groups,
-                    has_next && is_last ? &k_ahead : nullptr, v_dim, out);
+      const ChunkRows chunk_rows{states.maximum + row, sums + row * 16, out, args.soft_cap};
+      const uint32_t* q_words = q.data + row * q.words;
+      const int steps = static_cast<int>(q.words) / S::kWords;
+      const int group_begin = first / kSlotGroup, group_end = (last + kSlotGroup - 1) / kSlotGroup;
+      Ahead* const ahead_of_scores = row == 0 ? &v_ahead : nullptr;
+      Ahead* const ahead_of_values = has_next && is_last ? &k_ahead : nullptr;
+      if constexpr (S::kIsCodes) {
+        float scales[kTileRows];
+        score_code_rows(count, q_words, q.scales + row, steps, groups, ahead_of_scores, group_begin, group_end,
+                        weights);
+        softmax_rows<S>(count, ranges, weights, chunk_rows, v_dim);
+        weights_to_codes(count, ranges, groups, v_dim, weights, scales);
+        value_code_rows(count, reinterpret_cast<const uint32_t*>(weights), scales, group_begin, group_end, groups,
+                        ahead_of_values, v_dim, out);
+      } else {
+        score_rows<S>(count, q_words, steps, groups, ahead_of_scores, group_begin, group_end, weights);
+        softmax_rows<S>(count, ranges, weights, chunk_rows, v_dim);
+        add_values<S>(count, ranges, reinterpret_cast<const uint32_t*>(weights), groups, ahead_of_values, v_dim, out);
+      }
     }
   }
   for (int row = 0; row < rows; ++row)
@@ -471,6 +308,7 @@ void attention_with(const AttentionArgs& args) {
   q.words = layout.k_dim / S::kItems * S::kWords;
   q.tile_rows = attention_tile_rows(rows);
   q.format = S::kRowFormat;
+  q.scales = args.scratch + rows * q.words;  // (rows), for codes
   // pack_rows reads up to a multiple of 16, where another thread may store the result of the next head.
   float heads[kTileRows * kMaxHeadDim];
   const int64_t stride = (layout.head_dim + 15) & ~15;
@@ -481,7 +319,11 @@ void attention_with(const AttentionArgs& args) {
       __builtin_memcpy(heads + r * stride, args.q + position * args.q_stride + head * layout.head_dim,
                        sizeof(float) * static_cast<size_t>(layout.head_dim));
     }
-    pack_rows(heads, stride, layout.head_dim, q, row, count);
+    if constexpr (S::kIsCodes)
+      for (int r = 0; r < count; ++r)
+        pack_query(heads + r * stride, layout.head_dim, q, row + r, q.scales + row + r);
+    else
+      pack_rows(heads, stride, layout.head_dim, q, row, count);
   }
 
   float* weights = args.scratch + rows * layout.k_dim;  // (kTileRows, kKvTile) scores, then weights
@@ -508,6 +350,8 @@ void attention(const AttentionArgs& args) {
       return attention_with<F16Step>(args);
     case DType::kBf16:
       return args.has_bf16_products ? attention_with<Bf16ProductStep>(args) : attention_with<Bf16Step<false>>(args);
+    case DType::kInt8:
+      return attention_with<CodeStep>(args);
     case DType::kFp8E4m3:
       break;  // the CPU has no fp8 cache
   }

@@ -8,7 +8,7 @@ using namespace capstan;
 // a[r * kRowStride + w * kWordStride].
 struct F32Step {
   static constexpr int kItems = 1, kBytes = 64, kWords = 1;
-  static constexpr bool kIsBf16 = false;
+  static constexpr bool kIsBf16 = false, kIsCodes = false;
   static constexpr ActFormat kRowFormat = ActFormat::kF32;
   template <int R, int P, int kRowStride, int kWordStride>
   [[gnu::always_inline]] static void add(const uint32_t* a, const char* const (&from)[P], int64_t offset,
@@ -29,7 +29,7 @@ struct F32Step {
 
 struct F16Step {
   static constexpr int kItems = 1, kBytes = 32, kWords = 1;
-  static constexpr bool kIsBf16 = false;
+  static constexpr bool kIsBf16 = false, kIsCodes = false;
   static constexpr ActFormat kRowFormat = ActFormat::kF32;
   template <int R, int P, int kRowStride, int kWordStride>
   [[gnu::always_inline]] static void add(const uint32_t* a, const char* const (&from)[P], int64_t offset,
@@ -53,7 +53,7 @@ struct F16Step {
 template <bool kIsRounded>
 struct Bf16Step {
   static constexpr int kItems = 2, kBytes = 64, kWords = 2;
-  static constexpr bool kIsBf16 = kIsRounded;
+  static constexpr bool kIsBf16 = kIsRounded, kIsCodes = false;
   static constexpr ActFormat kRowFormat = kIsRounded ? ActFormat::kBf16Rounded : ActFormat::kF32;
   template <int R, int P, int kRowStride, int kWordStride>
   [[gnu::always_inline]] static void add(const uint32_t* a, const char* const (&from)[P], int64_t offset,
@@ -80,7 +80,7 @@ struct Bf16Step {
 // Rows of pairs of bf16.
 struct Bf16DotStep {
   static constexpr int kItems = 2, kBytes = 64, kWords = 1;
-  static constexpr bool kIsBf16 = true;
+  static constexpr bool kIsBf16 = true, kIsCodes = false;
   static constexpr ActFormat kRowFormat = ActFormat::kBf16Pairs;
   template <int R, int P, int kRowStride, int kWordStride>
   [[gnu::always_inline]] static void add(const uint32_t* a, const char* const (&from)[P], int64_t offset,
@@ -101,7 +101,7 @@ using Bf16ProductStep = Bf16DotStep;
 using Bf16ProductStep = Bf16Step<true>;
 #endif
 
-// Returns 2^x with a relative error below 8e-5, for weights that are rounded to bf16. 0 below -126.5, correct up to
+// Returns 2^x with a relative error below 8e-5, for weights that are rounded. 0 below -126.5, correct up to
 // 127. NaN stays NaN.
 inline Vec vec_exp2_for_bf16(Vec x) {
   x = vec_max(vec_set(-127.0f), x);

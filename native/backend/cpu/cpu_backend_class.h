@@ -33,12 +33,10 @@ constexpr int64_t kManyRows = 64;
 
 // Bytes of the keys (the values) of one block in one layer.
 inline int64_t k_block_bytes(const KvLayout& layout) {
-  return int64_t{layout.num_kv_heads} * layout.block_size * layout.k_dim *
-         static_cast<int64_t>(dtype_size(layout.dtype));
+  return int64_t{layout.num_kv_heads} * layout.block_size * slot_bytes(layout.dtype, layout.k_dim);
 }
 inline int64_t v_block_bytes(const KvLayout& layout) {
-  return int64_t{layout.num_kv_heads} * layout.block_size * layout.v_dim *
-         static_cast<int64_t>(dtype_size(layout.dtype));
+  return int64_t{layout.num_kv_heads} * layout.block_size * slot_bytes(layout.dtype, layout.v_dim);
 }
 
 inline KvLayout make_kv_layout(const KvShape& shape, int block_size, DType dtype) {
@@ -46,7 +44,7 @@ inline KvLayout make_kv_layout(const KvShape& shape, int block_size, DType dtype
           block_size,
           shape.num_kv_heads,
           shape.head_dim,
-          static_cast<int>(round_up(shape.head_dim, 2)),
+          static_cast<int>(round_up(shape.head_dim, dtype == DType::kInt8 ? 4 : 2)),
           static_cast<int>(round_up(shape.head_dim, 16))};
 }
 
@@ -69,6 +67,7 @@ class CpuBackend final : public Backend {
     info_.preferred_block_size = kSlotGroup;
     info_.block_size_multiple = kSlotGroup;
     info_.has_quantized_weights = true;
+    info_.has_int8_cache = true;
     info_.has_kv_groups = true;
     info_.has_adapters = true;
     info_.has_mtp = true;

@@ -22,6 +22,7 @@
 #include "native/backend/cpu/recurrent_kernels.h"
 #include "native/backend/cpu/sample_kernels.h"
 #include "native/backend/panel_reader.h"
+#include "native/backend/quant_groups.h"
 
 namespace capstan {
 
@@ -31,9 +32,8 @@ constexpr int kBlockK = 32;        // columns of one: AMX adds K in blocks of 32
 constexpr int kBlockWords = 16;    // the same in words of two bf16
 constexpr int kMaxFewRows = 4;     // up to this many rows, the AMX kernels multiply without tile registers
 constexpr int kMaxTilePanels = 3;  // the largest kTilePanels
-constexpr int kMaxQuantGroup = 128;
-constexpr int kQuantSpan = 32;  // columns of activations that share a scale, at most, for weights of a file
-constexpr int kKvTile = 64;     // keys per softmax update; tiles begin at absolute multiples
+constexpr int kQuantSpan = 32;     // columns of activations that share a scale, at most, for weights of a file
+constexpr int kKvTile = 64;        // keys per softmax update; tiles begin at absolute multiples
 constexpr int kKvChunk = 1024;  // keys per softmax that begins with an empty state; chunks begin at absolute multiples
 constexpr int kSlotGroup = 16;  // slots whose keys are interleaved in the KV cache
 constexpr int kMaxHeadDim = 512;
@@ -158,14 +158,22 @@ struct GemmArgs {
 // (num_blocks, num_kv_heads, block_size / 16, k_dim / 2, 16 slots, 2) in bf16.
 // V: (num_blocks, num_kv_heads, block_size, v_dim) in f32 or f16, (num_blocks, num_kv_heads, block_size / 2, v_dim, 2)
 // in bf16.
+// int8: (num_blocks, num_kv_heads, block_size / 16) groups of 16 slots. A group holds its codes, then 16 scales in f32.
+// K: (k_dim / 4, 16 slots, 4) codes, V: (4, v_dim, 4 slots). Four codes are in the order 0, 2, 1, 3, so that codes 0
+// and 1 are the low bytes of words in 16 bits.
 struct KvLayout {
   DType dtype = DType::kF32;
   int block_size = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
-  int k_dim = 0;  // head_dim rounded up to 2
+  int k_dim = 0;  // head_dim rounded up to 2, int8: to 4
   int v_dim = 0;  // head_dim rounded up to 16
 };
+
+// Returns the bytes of the keys (or the values) of one slot and KV head: `dim` items, and the scale of codes.
+constexpr int64_t slot_bytes(DType dtype, int64_t dim) {
+  return dim * static_cast<int64_t>(dtype_size(dtype)) + (dtype == DType::kInt8 ? 4 : 0);
+}
 
 struct KvCache {
   KvLayout layout;

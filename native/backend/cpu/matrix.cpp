@@ -37,8 +37,8 @@ void pack_panel(const char* rows, CpuMatrix& matrix, int64_t panel) {
 
 // Returns the groups of a matrix that is kept quantized.
 std::optional<QuantGroups> quant_groups(const MatrixSource& source) {
-  if (source.format == WeightFormat::kInt8) return int8_groups();
-  if (source.format == WeightFormat::kInt4) return int4_groups();
+  if (source.format == WeightFormat::kInt8) return load_groups_of(8, source.slices[0]);
+  if (source.format == WeightFormat::kInt4) return load_groups_of(4, source.slices[0]);
   if (source.format != WeightFormat::kFile) return std::nullopt;
   const QuantGroups groups = file_groups(source.slices[0]);
   return groups.type.bits == 0 ? std::nullopt : std::optional(groups);
@@ -48,7 +48,12 @@ std::optional<QuantGroups> quant_groups(const MatrixSource& source) {
 class PanelPacker {
  public:
   PanelPacker(const MatrixSource& source, const CpuKernels& kernels, CpuMatrix& matrix)
-      : source_(source), kernels_(kernels), matrix_(matrix) {}
+      : source_(source), kernels_(kernels), matrix_(matrix) {
+    if (source.format != WeightFormat::kInt8 && source.format != WeightFormat::kInt4) return;
+    groups_ = *quant_groups(source);
+    whole_ = with_whole_groups(source, groups_.group_size);
+    row_.first_col = groups_.first_block_col;
+  }
 
   // Returns the bytes read from the files.
   int64_t pack(int64_t panel) {
@@ -61,9 +66,15 @@ class PanelPacker {
       const auto pack_row = [&](int lane, const QuantRow& row) { pack_quantized_row(row, quant, lane, to); };
       reader_.read_quantized(source_, panel, pack_row, bytes);
     } else {
-      const char* rows = reader_.read(source_, panel, DType::kF32, matrix_.padded_k, bytes);
-      quantize_panel(reinterpret_cast<const float*>(rows), matrix_.padded_k, kernels_, quant, to,
-                     source_.slices[0].tensor->name);
+      const int64_t cols = whole_.slices[0].num_cols;
+      int64_t whole_bytes = 0;
+      const auto* rows = reinterpret_cast<const float*>(reader_.read(whole_, panel, DType::kF32, cols, whole_bytes));
+      bytes = whole_bytes * source_.slices[0].num_cols / cols;
+      for (int lane = 0; lane < kPanelFeatures; ++lane) {
+        quantize_values(rows + lane * cols, cols, quant.type.bits, groups_.group_size, kernels_,
+                        source_.slices[0].tensor->name, row_);
+        pack_quantized_row(row_, quant, lane, to);
+      }
     }
     return bytes;
   }
@@ -72,6 +83,10 @@ class PanelPacker {
   const MatrixSource& source_;
   const CpuKernels& kernels_;
   CpuMatrix& matrix_;
+  // To quantize at load: a group that the end of the slice cuts has the scale of all its values.
+  MatrixSource whole_;
+  QuantGroups groups_;
+  QuantRow row_;
   PanelReader reader_;
 };
 

@@ -396,24 +396,32 @@ struct QuantizedTile {
   }
 };
 
+// A tile of many rows has two panels, because the sums of three do not fit into the registers. One or two rows wait for
+// memory, which is fastest with few streams. But panels in 4 bits are so short that two at a time are faster for two
+// rows.
+template <int kBits>
+inline int num_quant_tile_panels(int64_t rows) {
+  return kTilePanels == 1 || rows == 1 || (rows == 2 && kBits != 4) ? 1 : 2;
+}
+
+// All panels are multiplied with one tile of rows before the next: a piece of a matrix is smaller than the activations.
 template <int kBits, bool kHasTable>
 void gemm_quantized(const GemmArgs& args) {
   const char* weights = static_cast<const char*>(args.weights);
   float sums[kTilePanels * kTileRows * 16];
-  int panels = 0;
-  for (int64_t panel = args.panel_begin; panel < args.panel_end; panel += panels) {
-    // Two rows: a panel in 4 bits is so short that two at a time are faster than one.
-    panels = num_tile_panels(kBits == 4 && args.acts.rows == 2 ? 3 : args.acts.rows, args.panel_end - panel);
-    for (int64_t row = 0; row < args.acts.rows; row += kTileRows) {
-      const int rows = args.acts.rows - row < kTileRows ? static_cast<int>(args.acts.rows - row) : kTileRows;
-      QuantTile tile;
-      tile.words = args.acts.data + row * args.acts.words;
-      tile.scales = args.acts.scales + row * args.acts.num_runs;
-      tile.sums = args.acts.sums + row * args.acts.num_runs;
-      tile.totals = args.acts.totals + row * args.acts.num_runs;
+  const int step = num_quant_tile_panels<kBits>(args.acts.rows);
+  for (int64_t row = 0; row < args.acts.rows; row += kTileRows) {
+    const int rows = args.acts.rows - row < kTileRows ? static_cast<int>(args.acts.rows - row) : kTileRows;
+    QuantTile tile;
+    tile.words = args.acts.data + row * args.acts.words;
+    tile.scales = args.acts.scales + row * args.acts.num_runs;
+    tile.sums = args.acts.sums + row * args.acts.num_runs;
+    tile.totals = args.acts.totals + row * args.acts.num_runs;
+    tile.quant = args.quant;
+    tile.prefetches = row == 0;
+    for (int64_t panel = args.panel_begin; panel < args.panel_end; panel += step) {
+      const int panels = args.panel_end - panel < step ? 1 : step;
       tile.panels = weights + (panel - args.weights_panel) * args.quant.panel_bytes;
-      tile.quant = args.quant;
-      tile.prefetches = row == 0;
       compute_tile_any<QuantizedTile<kBits, kHasTable>>(rows, panels, tile, sums);
       store_sums(args, row, rows, panel, panels, sums);
     }

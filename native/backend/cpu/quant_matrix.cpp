@@ -83,10 +83,6 @@ char* store_run(const uint8_t* codes, const QuantRun& run, int bits, int lane, c
   return pair;
 }
 
-bool is_finite_f16(uint16_t bits) {
-  return (bits & 0x7c00) != 0x7c00;
-}
-
 }  // namespace
 
 std::vector<QuantRun> make_runs(int64_t cols, int num_parts, const QuantGroups& groups) {
@@ -95,17 +91,16 @@ std::vector<QuantRun> make_runs(int64_t cols, int num_parts, const QuantGroups& 
   size_t span = 0;  // index of its first run
   for (int64_t k = 0; k < cols;) {
     const int64_t in_part = k % part_size;
-    const int64_t from_group = groups.block_size == 0 ? in_part : groups.first_block_col + k;
+    const int64_t from_group = groups.first_block_col + k;
     const int64_t left_of_group = groups.group_size - from_group % groups.group_size;
     const int64_t count = std::min(left_of_group, part_size - in_part);
     QuantRun run;
     run.begin = static_cast<int32_t>(k);
     run.count = static_cast<int32_t>(count);
     run.num_words = static_cast<int32_t>((count + 7) / 8 * 2);
-    run.block = groups.block_size == 0 ? 0 : static_cast<int32_t>(from_group / groups.block_size);
+    run.block = static_cast<int32_t>(from_group / groups.block_size);
     run.ends_part = in_part + count == part_size;
-    const int64_t span_size = groups.block_size == 0 ? groups.group_size : kQuantSpan;
-    if (in_part == 0 || k + count - runs[span].begin > span_size) span = runs.size();
+    if (in_part == 0 || k + count - runs[span].begin > kQuantSpan) span = runs.size();
     runs.push_back(run);
     ++runs[span].span_runs;
     k += count;
@@ -131,21 +126,11 @@ QuantWeights make_quant(const QuantType& type, const std::vector<QuantRun>& runs
   return quant;
 }
 
-void quantize_panel(const float* rows, int64_t row_stride, const CpuKernels& kernels, const QuantWeights& quant,
-                    char* panel, const std::string& name) {
-  uint8_t codes[kMaxQuantGroup];
-  for (int lane = 0; lane < kLanes; ++lane) {
-    char* pair = panel + quant.codes_at;
-    for (int r = 0; r < quant.num_runs; ++r) {
-      const QuantRun& run = quant.runs[r];
-      const uint16_t scale =
-          kernels.quantize_group({rows + lane * row_stride + run.begin, run.count, quant.type.bits, codes});
-      if (!is_finite_f16(scale))
-        throw Error(ErrorCode::kInvalidModel, "tensor " + name + " holds a value too large for a scale in f16");
-      write_bits(panel, int64_t{r} * kLanes + lane, 2, scale);
-      pair = store_run(codes, run, quant.type.bits, lane, pair);
-    }
-  }
+void quantize_values(const float* values, int64_t cols, int bits, int group_size, const CpuKernels& kernels,
+                     const std::string& name, QuantRow& row) {
+  quantize_groups(values, cols, group_size, name, row, [&](const float* group, int count, uint8_t* codes) {
+    return kernels.quantize_group({group, count, bits, codes});
+  });
 }
 
 void pack_quantized_row(const QuantRow& row, const QuantWeights& quant, int lane, char* panel) {

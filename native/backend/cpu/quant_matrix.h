@@ -13,9 +13,10 @@ std::vector<QuantRun> make_runs(int64_t cols, int num_parts, const QuantGroups& 
 // `runs` must outlive the result.
 QuantWeights make_quant(const QuantType& type, const std::vector<QuantRun>& runs);
 
-// Quantizes rows (16, row_stride) into a zeroed panel. `name` is the tensor's, for errors.
-void quantize_panel(const float* rows, int64_t row_stride, const CpuKernels& kernels, const QuantWeights& quant,
-                    char* panel, const std::string& name);
+// Quantizes values (cols) to `bits` in groups. Sets everything in `row` but first_col. Throws kInvalidModel with the
+// tensor's `name` for a value that is too large.
+void quantize_values(const float* values, int64_t cols, int bits, int group_size, const CpuKernels& kernels,
+                     const std::string& name, QuantRow& row);
 
 // Packs a row into one lane of a zeroed panel, codes and scales unchanged.
 void pack_quantized_row(const QuantRow& row, const QuantWeights& quant, int lane, char* panel);

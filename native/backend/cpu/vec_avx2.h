@@ -229,6 +229,31 @@ inline void vec_store_int8(int8_t* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
 }
 
+// Bytes 0 and 2 of each lane, or 1 and 3, as signed words in 16 bits.
+inline IntVec ivec_even_words(IntVec a) {
+  return {_mm256_srai_epi16(_mm256_slli_epi16(a.lo, 8), 8), _mm256_srai_epi16(_mm256_slli_epi16(a.hi, 8), 8)};
+}
+inline IntVec ivec_odd_words(IntVec a) {
+  return {_mm256_srai_epi16(a.lo, 8), _mm256_srai_epi16(a.hi, 8)};
+}
+// acc + the products of the two words in each lane with the two of `pair`. Exact.
+inline __m256i dot_words_half(__m256i acc, __m256i words, __m256i x) {
+#ifdef __AVXVNNI__
+  return _mm256_dpwssd_avx_epi32(acc, words, x);
+#else
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(words, x));
+#endif
+}
+inline IntVec ivec_dot_words(IntVec acc, IntVec words, uint32_t pair) {
+  const __m256i x = _mm256_set1_epi32(static_cast<int>(pair));
+  return {dot_words_half(acc.lo, words.lo, x), dot_words_half(acc.hi, words.hi, x)};
+}
+// Stores values from -32767 to 32767, rounded to whole numbers, ties to even. NaN gives any number.
+inline void vec_round_int16(int16_t* p, Vec a) {
+  const __m256i words = _mm256_packs_epi32(_mm256_cvtps_epi32(a.lo), _mm256_cvtps_epi32(a.hi));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_permute4x64_epi64(words, 0xd8));
+}
+
 // NOTE: always_inline, because GCC removes calls of it that it does not inline early.
 [[gnu::always_inline]] inline void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);

@@ -226,6 +226,27 @@ inline void vec_store_int8(int8_t* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(a.v)));
 }
 
+// Bytes 0 and 2 of each lane, or 1 and 3, as signed words in 16 bits.
+inline IntVec ivec_even_words(IntVec a) {
+  return ivec_of(_mm512_srai_epi16(_mm512_slli_epi16(ivec_bits(a), 8), 8));
+}
+inline IntVec ivec_odd_words(IntVec a) {
+  return ivec_of(_mm512_srai_epi16(ivec_bits(a), 8));
+}
+// acc + the products of the two words in each lane with the two of `pair`. Exact.
+inline IntVec ivec_dot_words(IntVec acc, IntVec words, uint32_t pair) {
+  const __m512i x = _mm512_set1_epi32(static_cast<int>(pair));
+#ifdef __AVX512VNNI__
+  return ivec_of(_mm512_dpwssd_epi32(ivec_bits(acc), ivec_bits(words), x));
+#else
+  return ivec_of(_mm512_add_epi32(ivec_bits(acc), _mm512_madd_epi16(ivec_bits(words), x)));
+#endif
+}
+// Stores values from -32767 to 32767, rounded to whole numbers, ties to even. NaN gives any number.
+inline void vec_round_int16(int16_t* p, Vec a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_cvtps_epi32(a.v)));
+}
+
 // NOTE: always_inline, because GCC removes calls of it that it does not inline early.
 [[gnu::always_inline]] inline void prefetch(const void* p) {
   _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0);

@@ -337,6 +337,36 @@ inline void vec_store_int8(int8_t* p, Vec a) {
   vst1q_s8(p, vqmovn_high_s16(vqmovn_s16(lo), hi));
 }
 
+// Bytes 0 and 2 of each lane, or 1 and 3, as signed words in 16 bits.
+inline int32x4_t even_words_quarter(int32x4_t a) {
+  return vreinterpretq_s32_s16(vshrq_n_s16(vshlq_n_s16(vreinterpretq_s16_s32(a), 8), 8));
+}
+inline IntVec ivec_even_words(IntVec a) {
+  return {even_words_quarter(a.q0), even_words_quarter(a.q1), even_words_quarter(a.q2), even_words_quarter(a.q3)};
+}
+inline int32x4_t odd_words_quarter(int32x4_t a) {
+  return vreinterpretq_s32_s16(vshrq_n_s16(vreinterpretq_s16_s32(a), 8));
+}
+inline IntVec ivec_odd_words(IntVec a) {
+  return {odd_words_quarter(a.q0), odd_words_quarter(a.q1), odd_words_quarter(a.q2), odd_words_quarter(a.q3)};
+}
+// acc + the products of the two words in each lane with the two of `pair`. Exact.
+inline int32x4_t dot_words_quarter(int32x4_t acc, int32x4_t words, int16x8_t x) {
+  const int16x8_t w = vreinterpretq_s16_s32(words);
+  const int32x4_t low = vmull_s16(vget_low_s16(w), vget_low_s16(x)), high = vmull_high_s16(w, x);
+  return vaddq_s32(acc, vpaddq_s32(low, high));
+}
+inline IntVec ivec_dot_words(IntVec acc, IntVec words, uint32_t pair) {
+  const int16x8_t x = vreinterpretq_s16_u32(vdupq_n_u32(pair));
+  return {dot_words_quarter(acc.q0, words.q0, x), dot_words_quarter(acc.q1, words.q1, x),
+          dot_words_quarter(acc.q2, words.q2, x), dot_words_quarter(acc.q3, words.q3, x)};
+}
+// Stores values from -32767 to 32767, rounded to whole numbers, ties to even. NaN gives any number.
+inline void vec_round_int16(int16_t* p, Vec a) {
+  vst1q_s16(p, vqmovn_high_s32(vqmovn_s32(vcvtnq_s32_f32(a.q0)), vcvtnq_s32_f32(a.q1)));
+  vst1q_s16(p + 8, vqmovn_high_s32(vqmovn_s32(vcvtnq_s32_f32(a.q2)), vcvtnq_s32_f32(a.q3)));
+}
+
 // NOTE: always_inline, because GCC removes calls of it that it does not inline early.
 [[gnu::always_inline]] inline void prefetch(const void* p) {
   __builtin_prefetch(p);

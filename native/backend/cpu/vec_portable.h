@@ -225,6 +225,38 @@ inline void vec_store_int8(int8_t* p, Vec a) {
   CAPSTAN_LANES p[i] = a.lane[i] == a.lane[i] ? static_cast<int8_t>(a.lane[i]) : int8_t{0};
 }
 
+// Bytes 0 and 2 of each lane, or 1 and 3, as signed words in 16 bits.
+inline uint32_t words_of_bytes(uint32_t low, uint32_t high) {
+  const uint32_t low_word = static_cast<uint16_t>(static_cast<int8_t>(low & 255u));
+  return low_word | static_cast<uint32_t>(static_cast<uint16_t>(static_cast<int8_t>(high & 255u))) << 16;
+}
+inline IntVec ivec_even_words(IntVec a) {
+  CAPSTAN_LANES a.lane[i] = words_of_bytes(a.lane[i], a.lane[i] >> 16);
+  return a;
+}
+inline IntVec ivec_odd_words(IntVec a) {
+  CAPSTAN_LANES a.lane[i] = words_of_bytes(a.lane[i] >> 8, a.lane[i] >> 24);
+  return a;
+}
+// acc + the products of the two words in each lane with the two of `pair`. Exact.
+inline IntVec ivec_dot_words(IntVec acc, IntVec words, uint32_t pair) {
+  for (int shift = 0; shift < 32; shift += 16) {
+    const int32_t x = static_cast<int16_t>(pair >> shift & 0xffffu);
+    CAPSTAN_LANES {
+      const int32_t word = static_cast<int16_t>(words.lane[i] >> shift & 0xffffu);
+      acc.lane[i] += static_cast<uint32_t>(word * x);
+    }
+  }
+  return acc;
+}
+// Stores values from -32767 to 32767, rounded to whole numbers, ties to even. NaN gives any number.
+inline void vec_round_int16(int16_t* p, Vec a) {
+  CAPSTAN_LANES {
+    const float magic = 12582912.0f, rounded = a.lane[i] + magic - magic;
+    p[i] = rounded == rounded ? static_cast<int16_t>(rounded) : int16_t{0};
+  }
+}
+
 // NOTE: always_inline, because GCC removes calls of it that it does not inline early.
 [[gnu::always_inline]] inline void prefetch(const void* p) {
   __builtin_prefetch(p);

@@ -83,7 +83,10 @@ export async function findKey(db: Db | Tx, reference: string): Promise<KeyRow> {
     );
   // NOTE: echo the reference only if it is an id, because users paste secrets here by mistake.
   const isId = /^key_[0-9a-z]{26}$/.test(reference) || PUBLIC_ID_PATTERN.test(reference);
-  throw new AccessError('not_found', isId ? `key ${reference} not found` : 'no key has this ID or name');
+  throw new AccessError(
+    'not_found',
+    isId ? `key ${reference} not found` : 'no key has this ID or name: see capstan keys list',
+  );
 }
 
 export async function describeKey(db: Db | Tx, row: KeyRow, nowMs: number): Promise<ApiKey> {

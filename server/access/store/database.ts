@@ -3,6 +3,7 @@ import path from 'node:path';
 import LibsqlDatabase from '#libsql';
 import { Kysely, PostgresDialect, type SqliteDatabase, SqliteDialect } from 'kysely';
 import pg from 'pg';
+import { DISK_FULL } from '../../base/disk-full';
 import { AccessError } from '../errors';
 import { describeLocation, type DatabaseLocation } from './location';
 import { ACCESS, type Component, hasTable, migrate } from './migrations';
@@ -54,9 +55,11 @@ export async function databaseExists(location: DatabaseLocation): Promise<boolea
 }
 
 export function cannotOpen(location: DatabaseLocation, error: unknown): AccessError {
+  const { message } = error as Error;
+  const advice = DISK_FULL.test(message) ? '. Free space, or choose a folder on another disk' : '';
   return new AccessError(
     'database_error',
-    `cannot open the key database ${describeLocation(location)}: ${(error as Error).message}`,
+    `cannot open the key database ${describeLocation(location)}: ${message}${advice}`,
     { cause: error },
   );
 }
@@ -77,6 +80,13 @@ function fileDialect(file: string, busyTimeoutMs: number): SqliteDialect {
 
 /** Statements that neither change data nor wait for the write lock. */
 const UNLOCKED = /^\s*(?:select|pragma|commit|rollback)\b/i;
+
+const NO_STATEMENT: ReturnType<SqliteDatabase['prepare']> = {
+  reader: false,
+  all: () => [],
+  run: () => ({ changes: 0, lastInsertRowid: 0 }),
+  iterate: () => [][Symbol.iterator](),
+};
 
 /**
  * Makes every transaction take the write lock at its start. Otherwise a transaction that reads and then writes fails
@@ -100,6 +110,8 @@ function immediate(database: LibsqlDatabase.Database): SqliteDatabase {
   return {
     prepare: (text) => {
       if (text === 'begin') return begin;
+      // SQLite itself rolls back when the disk is full. A second rollback would hide that error.
+      if (text === 'rollback' && !database.inTransaction) return NO_STATEMENT;
       const statement = database.prepare(text);
       if (database.inTransaction || UNLOCKED.test(text)) return statement;
       return {

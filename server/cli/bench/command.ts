@@ -17,8 +17,7 @@ export function addBenchCommand(program: Command, onExit: (exitCode: number) => 
   const bench = program
     .command('bench')
     .description('measure a server, the engine without HTTP, its ops, and the machine');
-  const add = (name: string, description: string) =>
-    bench.command(name).description(description).showHelpAfterError(`(see capstan bench ${name} --help)`);
+  const add = (name: string, description: string) => bench.command(name).description(description);
   addServeBenchFlags(add('serve', 'send a workload to an OpenAI-compatible server and report latency and throughput'))
     .addHelpText('after', SERVE_HELP)
     .action(async (flags: ServeBenchFlags) => {

@@ -2,7 +2,8 @@ import type { Command } from 'commander';
 import { UsageError } from '../../base/usage-error';
 import { type CommandIo, PROCESS_IO } from './io';
 
-const DEFAULT_URL = 'http://127.0.0.1:8080/health';
+const DEFAULT_PATH = '/health';
+const DEFAULT_URL = `http://127.0.0.1:8080${DEFAULT_PATH}`;
 const DEFAULT_TIMEOUT_S = 5;
 const MAX_TIMEOUT_S = 3600;
 
@@ -11,17 +12,25 @@ export function addHealthCommand(program: Command, onExit: (code: number) => voi
   program
     .command('health')
     .description('ask a server whether it is healthy: exit code 0 if it answers with a status below 300, else 1')
-    .argument('[url]', `address of its health (default: ${DEFAULT_URL})`)
+    .argument(
+      '[url]',
+      `address of the server, or of its health if that is not at ${DEFAULT_PATH} (default: ${DEFAULT_URL})`,
+    )
     .option('--timeout <seconds>', `time to wait for the answer (default: ${DEFAULT_TIMEOUT_S})`)
-    .action(async (url: string = DEFAULT_URL, { timeout }: { timeout?: string }) => {
-      if (!/^https?:/i.test(url) || !URL.canParse(url)) {
-        throw new UsageError(`url: expected an http or https address such as ${DEFAULT_URL}, got '${url}'`);
-      }
+    .action(async (text: string = DEFAULT_URL, { timeout }: { timeout?: string }) => {
+      const url = healthUrl(text);
       const problem = await problemOf(url, parseTimeoutMs(timeout));
       if (problem === undefined) io.out('healthy\n');
       else io.err(`${url}: ${problem}\n`);
       onExit(problem === undefined ? 0 : 1);
     });
+}
+
+function healthUrl(text: string): string {
+  if (!/^https?:/i.test(text) || !URL.canParse(text))
+    throw new UsageError(`url: expected an http or https address such as ${DEFAULT_URL}, got '${text}'`);
+  const { pathname, search, origin } = new URL(text);
+  return pathname === '/' && search === '' ? `${origin}${DEFAULT_PATH}` : text;
 }
 
 function parseTimeoutMs(text: string | undefined): number {

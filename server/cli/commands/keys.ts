@@ -122,6 +122,10 @@ export function addKeysCommand(program: Command, io: CommandIo = PROCESS_IO, ope
           { actor: commandActor() },
         );
         printSecret(io, flags, created, 'created');
+        if (await isNameShared(store, created.key))
+          io.err(
+            `note: another key is called ${JSON.stringify(created.key.name)} too, so commands need the ID of the key\n`,
+          );
       },
       true,
     ),
@@ -308,6 +312,11 @@ function printSecret(io: CommandIo, flags: Flags, { key, secret }: NewKey, verb:
   io.out(`${secret}\n`);
 }
 
+async function isNameShared(store: KeysStore, { id, name }: ApiKey): Promise<boolean> {
+  const { data } = await store.pageKeys({ search: name }, { limit: 100 });
+  return data.some((key) => key.name === name && key.id !== id);
+}
+
 function printKey(io: CommandIo, flags: Flags, key: ApiKey, verb: string): void {
   io.out(flags.json ? `${JSON.stringify(keyJson(key))}\n` : `${verb} ${describeKey(key)}\n`);
 }
@@ -391,7 +400,12 @@ async function openForCreate(
     if (!exists) io.err(`created the key database ${describeLocation(location)}\n`);
     return opened.createKey(spec, options);
   };
-  return { createKey, close: async () => opened?.close() } satisfies Partial<KeysStore> as unknown as KeysStore;
+  const pageKeys: KeysStore['pageKeys'] = (filter, paging) => opened!.pageKeys(filter, paging);
+  return {
+    createKey,
+    pageKeys,
+    close: async () => opened?.close(),
+  } satisfies Partial<KeysStore> as unknown as KeysStore;
 }
 
 /** A new database has no deployments, so an ID cannot name one. */

@@ -11,7 +11,6 @@ export function addServeCommand(program: Command, onExit: (exitCode: number) => 
     .command('serve')
     .description('serve one model or several over an OpenAI-compatible HTTP API')
     .argument('[models...]', `${MODEL_ARGUMENT}; several are loaded on demand`)
-    .showHelpAfterError('(see capstan serve --help)')
     .addHelpText('after', HELP_TAIL);
   const commandLine = addFlags(serve, FLAG_NAMES, FLAG_GROUPS[0]);
   serve.action(async (models: string[]) => {

@@ -6,6 +6,7 @@ import {
   type EngineStats,
   type ModelDescription,
   type ModelInfo,
+  machineInfo,
 } from '../../../ts';
 import { ApiError } from '../../base/errors';
 import { LoadProgress } from '../../base/load-progress';
@@ -105,7 +106,7 @@ export class EngineModel implements Loadable<Engine>, ListedEngine {
         onProgress: (done) => progress.update(done),
         onDownload: (info) => checkFit(info, log),
       });
-      for (const note of engine.info.notes) log.info(note);
+      for (const note of engine.info.notes) log[isNews(note) ? 'info' : 'debug'](note);
       await this.#loadAdaptersAgain(engine);
       this.#use(engine);
       this.#watchDiskCache(engine);
@@ -184,4 +185,9 @@ export function checkFit(info: ModelInfo, log: Log): void {
   const unchecked = uncheckedWarning(info);
   for (const text of [warning, unchecked]) if (text !== undefined) log.warn(text);
   log.info({ repository, commit, downloadBytes }, 'downloading the model');
+}
+
+/** The choice of the CPU is news only on a machine with a GPU. */
+function isNews(note: string): boolean {
+  return !note.startsWith('running on the CPU') || machineInfo().gpus.length > 0;
 }

@@ -122,8 +122,9 @@ export class ServedModel {
 export function modelNotFound(served: readonly string[], name: string): ApiError {
   const listed = served.slice(0, MAX_LISTED_NAMES).map(show).join(', ');
   const numMore = served.length - MAX_LISTED_NAMES;
+  const expected = served.length > 1 ? 'one of ' : '';
   const more = numMore > 0 ? ` and ${numMore} more of GET ${MODELS_PATH}` : '';
-  return new ApiError('model_not_found', `model: expected one of ${listed}${more}, got ${show(name)}`, {
+  return new ApiError('model_not_found', `model: expected ${expected}${listed}${more}, got ${show(name)}`, {
     param: 'model',
   });
 }

@@ -257,7 +257,7 @@ export const RuntimeOptions = object({
     description: 'How the weights are quantized at load',
   }),
   kv_cache_dtype: orNull({
-    ...oneOf(['f32', 'f16', 'bf16', 'fp8']),
+    ...oneOf(['f32', 'f16', 'bf16', 'int8', 'fp8']),
     description: 'On the CPU not `fp8`, on a GPU only `fp8`',
   }),
   kv_cache_memory_mb: orNull({ type: 'integer', minimum: 1, maximum: 67_108_864 }),

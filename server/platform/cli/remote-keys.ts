@@ -90,7 +90,7 @@ async function findKey(client: Client, reference: string): Promise<Key> {
   const found = lists
     .flat()
     .filter((key) => key.state !== 'deleted' && (key.public_id === reference || key.name === reference));
-  if (found.length === 0) throw new AccessError('not_found', 'no key has this ID or name');
+  if (found.length === 0) throw new AccessError('not_found', 'no key has this ID or name: see capstan keys list');
   if (found.length > 1)
     throw new AccessError(
       'invalid_argument',

@@ -124,7 +124,7 @@ function runtimeOptions(byDefault: (value: string) => string, isContainer: boole
     new Option('--dtype <type>', `data type of the weights: auto, f32, f16 or bf16${byDefault('auto')}`),
     new Option(
       '--kv-cache-dtype <type>',
-      `data type of the KV cache: auto, f32, f16 or bf16; on a GPU auto or fp8${byDefault('auto')}`,
+      `data type of the KV cache: auto, f32, f16, bf16 or int8; on a GPU auto or fp8${byDefault('auto')}`,
     ),
     new Option(
       '--kv-cache-memory <size>',
@@ -210,7 +210,7 @@ function toRuntime(flags: SpecFlags): NonNullable<NewVersion['runtime']> {
     ...defined('max_model_len', count(flags.maxModelLen, '--max-model-len')),
     ...defined('quantization', choice(flags.quantization, '--quantization', ['none', 'int8', 'int4'])),
     ...defined('dtype', choice(flags.dtype, '--dtype', ['f32', 'f16', 'bf16'])),
-    ...defined('kv_cache_dtype', choice(flags.kvCacheDtype, '--kv-cache-dtype', ['f32', 'f16', 'bf16', 'fp8'])),
+    ...defined('kv_cache_dtype', choice(flags.kvCacheDtype, '--kv-cache-dtype', ['f32', 'f16', 'bf16', 'int8', 'fp8'])),
     ...defined(
       'kv_cache_memory_mb',
       parsed(kvCacheMemory, (text) => Math.ceil(parseBytes(text, '--kv-cache-memory') / 2 ** 20)),
@@ -305,7 +305,7 @@ export function secretOf(name: string, env: NodeJS.ProcessEnv, flag = '--secret-
   // NOTE: secrets are not accepted on the command line, because every process of the machine can read it.
   if (value === undefined)
     throw new UsageError(
-      `${flag}: expected the name of a variable in this command's environment, got '${name.split('=')[0]}'`,
+      `${flag}: expected the name of a variable in this command's environment, got '${name.split('=')[0]}', which is not set`,
     );
   return value;
 }

@@ -8,7 +8,6 @@ export function addUpCommand(program: Command, onExit: (exitCode: number) => voi
   const command = program
     .command('up')
     .description('run the deployment service: a console, a management API and a gateway')
-    .showHelpAfterError('(see capstan up --help)')
     .addHelpText('after', HELP_TAIL);
   const commandLine = addFlags(command, UP_FLAG_NAMES, UP_FIRST_GROUP);
   command.action(async () => {

@@ -88,8 +88,8 @@ export function demandIsolated(
   { level, reason }: Isolation,
   allowsUnisolated: boolean,
 ): void {
-  for (const name of Object.keys(env)) {
-    const refused = refusedVariable(name, startCommand, level);
+  for (const [name, value] of Object.entries(env)) {
+    const refused = refusedVariable([name, value], startCommand, level);
     if (refused !== undefined)
       throw new DriverError(
         'not_isolated',

@@ -227,7 +227,7 @@ async function demandFreeName(tx: ServiceTx, owner: OwnerRef, name: string): Pro
     .where('name', '=', name)
     .executeTakeFirst();
   if (taken !== undefined)
-    throw new ServiceError('conflict', 'name: the owner already has a deployment with this name');
+    throw new ServiceError('conflict', 'name: the owner already has a deployment with this name: choose another');
 }
 
 /** `hasKey` is whether any active key reaches the deployment. */

@@ -195,7 +195,7 @@ async function claimName({ access, tx }: ServiceChange, owner: OwnerRef, name: s
       'conflict',
       taken.desired === 'deleted'
         ? 'name: the deployment with this name is still being deleted: try again shortly'
-        : 'name: the owner already has a deployment with this name',
+        : 'name: the owner already has a deployment with this name: choose another name, or create a new version',
     );
   await access.touch('deployment', found.id);
   return found.id;

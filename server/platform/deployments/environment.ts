@@ -19,15 +19,20 @@ const FLAG_VARIABLES = new Set(
   ).map(({ name }) => `CAPSTAN_${name.replaceAll('-', '_').toUpperCase()}`),
 );
 
+/** Names a model if its value has this field. Its other values name no file. */
+const SPECULATION = { variable: 'CAPSTAN_SPECULATIVE_CONFIG', field: 'model' };
+
 /**
  * Returns why a deployment may not set a variable, or undefined if it may. Below level L2 a replica has the rights of
  * the service, so a variable must not make it load code or files.
  */
 export function refusedVariable(
-  name: string,
+  [name, value]: readonly [name: string, value: string],
   startCommand: string | null,
   level: Isolation['level'],
 ): string | undefined {
+  if (startCommand === null && level !== 'L2' && name === SPECULATION.variable && namesModel(value))
+    return `it names a draft model, and replicas are not isolated here (level ${level})`;
   if (startCommand === null && FLAG_VARIABLES.has(name)) return undefined;
   if (startCommand === null && level === 'L2' && WITHIN_THE_DATA.has(name)) return undefined;
   if (OF_THE_SERVICE.test(name)) return 'the service sets it, or it loads code or files';
@@ -37,4 +42,14 @@ export function refusedVariable(
   return OF_THE_RUNTIME.test(name)
     ? undefined
     : `replicas are not isolated here (level ${level}), and the built-in runtime then takes only HF_*, TZ, LANG, LC_*, OMP_NUM_THREADS and CAPSTAN_ with a flag of capstan serve that names no file`;
+}
+
+/** Returns false for a value that is not valid: the runtime refuses it. */
+function namesModel(value: string): boolean {
+  try {
+    const config: unknown = JSON.parse(value);
+    return typeof config === 'object' && config !== null && SPECULATION.field in config;
+  } catch {
+    return false;
+  }
 }

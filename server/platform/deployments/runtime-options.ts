@@ -15,7 +15,7 @@ export interface RuntimeOptions {
   max_model_len: number | null;
   dtype: 'f32' | 'f16' | 'bf16' | null;
   quantization: 'none' | 'int8' | 'int4' | null;
-  kv_cache_dtype: 'f32' | 'f16' | 'bf16' | 'fp8' | null;
+  kv_cache_dtype: 'f32' | 'f16' | 'bf16' | 'int8' | 'fp8' | null;
   kv_cache_memory_mb: number | null;
   max_num_seqs: number | null;
   max_num_batched_tokens: number | null;
@@ -120,7 +120,7 @@ export function checkRuntime(runtime: RuntimeOptions, numGpus: number): void {
   if (numGpus > 0 && cacheDtype !== null && cacheDtype !== 'fp8')
     refuse('kv_cache_dtype', `expected fp8 or null on a GPU, got ${cacheDtype}`);
   if (numGpus === 0 && cacheDtype === 'fp8')
-    refuse('kv_cache_dtype', 'expected f32, f16, bf16 or null on the CPU, got fp8: it works on GPUs only');
+    refuse('kv_cache_dtype', 'expected f32, f16, bf16, int8 or null on the CPU, got fp8: it works on GPUs only');
 }
 
 function checkParser(

@@ -165,8 +165,8 @@ export function demandOf(
  */
 export function demandIsolation({ stored, secrets }: OpenSpec, { level }: Isolation, isAllowed: boolean): void {
   const { start_command: script, env } = stored;
-  for (const name of [...Object.keys(env), ...Object.keys(secrets)]) {
-    const reason = refusedVariable(name, script, level);
+  for (const [name, value] of [...Object.entries(env), ...Object.entries(secrets)]) {
+    const reason = refusedVariable([name, value], script, level);
     if (reason !== undefined) throw new ServiceError('invalid_argument', `env: ${name} cannot be set: ${reason}`);
   }
   if (script === null || level === 'L2' || isAllowed) return;

@@ -1,4 +1,11 @@
-import { type Closers, createTransport, type StreamHandler, type Transport, UsageError } from 'capstan/internal';
+import {
+  type Closers,
+  createTransport,
+  listenProblem,
+  type StreamHandler,
+  type Transport,
+  UsageError,
+} from 'capstan/internal';
 import type { UpOptions } from './options';
 
 export interface Listener {
@@ -23,6 +30,7 @@ export async function listenAt(
     keepAliveTimeoutMs,
   }: Pick<UpOptions, 'tls' | 'transport' | 'keepAliveTimeoutMs'> & { handler: StreamHandler; streamsBodies: boolean },
   closers: Closers,
+  portFlag: string,
 ): Promise<Listener> {
   const tls =
     keyFile !== undefined && certFile !== undefined
@@ -42,13 +50,9 @@ export async function listenAt(
   try {
     return { transport, port: await transport.listen(host, port) };
   } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException;
-    const reason = LISTEN_ERRORS[code ?? ''] ?? message;
-    throw Object.assign(new Error(`cannot listen on ${host}:${port}: ${reason}`), { code: code ?? 'listen' });
+    const { code = 'listen' } = error as NodeJS.ErrnoException;
+    throw Object.assign(new Error(`cannot listen on ${host}:${port}: ${listenProblem(error as Error, portFlag)}`), {
+      code,
+    });
   }
 }
-
-const LISTEN_ERRORS: Readonly<Record<string, string>> = {
-  EACCES: 'permission denied',
-  EADDRINUSE: 'the port is in use, or the address does not belong to this machine',
-};

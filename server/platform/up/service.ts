@@ -94,12 +94,14 @@ async function runService(options: UpOptions, log: Log, closers: Closers): Promi
     options.port,
     { ...options, handler: consoleGate.handle, streamsBodies: false },
     closers,
+    '--port',
   );
   const servingListener = await listenAt(
     options.host,
     options.servingPort ?? nextPort(options.port),
     { ...options, handler: servingGate.handle, streamsBodies: true },
     closers,
+    '--serving-port',
   );
   const addresses = addressesOf(options, { console: consoleListener.port, serving: servingListener.port });
   const isSecure = addresses.console.startsWith('https:');
@@ -386,6 +388,7 @@ async function openAdmin(
     adminPort,
     { handler: gate.handle, tls: {}, transport, keepAliveTimeoutMs, streamsBodies: false },
     closers,
+    '--admin-port',
   );
   return `http://${adminHost.includes(':') ? `[${adminHost}]` : adminHost}:${port}`;
 }

@@ -48,6 +48,8 @@ describe('flags', () => {
   test.each([
     [['serve', '--prot', '1'], "error: unknown option '--prot'\n(Did you mean --port?)"],
     [['serve', '--max-modle-len', '1'], '(Did you mean --max-model-len?)'],
+    [['run', '--modle'], "error: unknown option '--modle'\n(see capstan run --help)"],
+    [['keys', 'create', '--nam'], '(see capstan keys create --help)'],
     [['srve'], "error: unknown command 'srve'\n(Did you mean serve?)"],
     [['serve', 'a', 'b', '--model', 'c'], '--model: expected either one model or the models, got both'],
     [['serve', '--port'], "error: option '--port <number>' argument missing"],
@@ -133,8 +135,7 @@ describe('flags', () => {
     const { code, stderr } = await finished(start(['serve', '/no/such/model', '--port', '0'], env));
     expect([code, stderr]).toEqual([
       1,
-      'error: model "/no/such/model": expected a path that exists, a name of the hub, or \'demo\': ' +
-        'there is no such path, and it is not a name of the hub, ORG/NAME[@revision][:quantization or file]\n',
+      'error: model "/no/such/model": expected a path that exists, got none at /no/such/model\n',
     ]);
   });
 
@@ -158,7 +159,7 @@ describe('flags', () => {
       );
       expect([code, stderr]).toEqual([
         1,
-        `error: cannot listen on 127.0.0.1:${port}: the port is in use, or the address does not belong to this machine\n`,
+        `error: cannot listen on 127.0.0.1:${port}: the port is in use. Choose another one with --port, or stop the process that uses it\n`,
       ]);
     }
     holder.close();

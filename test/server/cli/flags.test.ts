@@ -172,6 +172,16 @@ describe('values', () => {
       { numSpeculativeTokens: 8, promptLookupMax: 4, promptLookupMin: 2 },
     ],
     [
+      ['-sc={"model": "org/small", "num_speculative_tokens": 4, "quantization": "int8"}'],
+      ({ engine }) => engine.speculative,
+      { method: 'draft_model', numSpeculativeTokens: 4, model: 'org/small', quantization: 'int8' },
+    ],
+    [
+      ['-sc={"method": "draft_model", "model": "/m", "num_speculative_tokens": 4}'],
+      ({ engine }) => resolveEngineOptions(engine).speculative,
+      { numSpeculativeTokens: 4, promptLookupMax: 5, promptLookupMin: 5 },
+    ],
+    [
       ['-sc={"method": "qwen3_next_mtp", "num_speculative_tokens": 2}'],
       ({ engine }) => engine.speculative,
       { method: 'mtp', numSpeculativeTokens: 2 },
@@ -274,13 +284,15 @@ describe('values', () => {
     }
   });
 
-  test('accepts fp8 for the KV cache, but not for the weights', () => {
+  test('accepts 8 bits for the KV cache, but not for the weights', () => {
     expect(resolve('--task=embed').engine.task).toBe('embed');
     expect(resolve('--task=embedding').engine.task).toBe('embed');
     expect(resolve('--task=auto').engine.task).toBe('auto');
     expect(resolve('--kv-cache-dtype=fp8').engine.kvCacheDtype).toBe('fp8');
     expect(resolve('--kv-cache-dtype=fp8_e4m3').engine.kvCacheDtype).toBe('fp8');
     expect(resolve('--kv-cache-dtype=half').engine.kvCacheDtype).toBe('f16');
+    expect(resolve('--kv-cache-dtype=int8').engine.kvCacheDtype).toBe('int8');
+    expect(resolve('--kv-cache-dtype=int8_per_token_head').engine.kvCacheDtype).toBe('int8');
     expect(() => resolve('--dtype=fp8')).toThrow('--dtype: expected auto, f32');
   });
 
@@ -301,7 +313,7 @@ describe('values', () => {
     [['--runner=pooling'], '--task embed'],
     [['--pooler-config={}'], "as the model's files say"],
     [['--dtype=int8'], '--dtype: expected auto, f32'],
-    [['--kv-cache-dtype=fp8_e5m2'], '--kv-cache-dtype: expected auto, f32'],
+    [['--kv-cache-dtype=fp8_e5m2'], "bf16, bfloat16, int8, int8_per_token_head, fp8 or fp8_e4m3, got 'fp8_e5m2'"],
     [['--max-logprobs=-2'], "--max-logprobs: expected a whole number of -1 or more, got '-2'"],
     [
       ['--override-generation-config=[1]'],
@@ -338,13 +350,19 @@ describe('values', () => {
     [['-sc=[]'], 'expected a JSON object, such as {"method": "ngram", "num_speculative_tokens": 5}, got \'[]\''],
     [
       ['-sc={"method": "eagle", "model": "m", "num_speculative_tokens": 2}'],
-      "speculative method 'eagle' is not supported yet; expected 'ngram' or 'mtp'",
+      "speculative method 'eagle' is not supported; expected 'ngram', 'draft_model' or 'mtp'",
+    ],
+    [['-sc={"method": "draft_model", "num_speculative_tokens": 2}'], 'model: expected the draft model, got none'],
+    [['-sc={"model": 7, "num_speculative_tokens": 2}'], 'model: expected the draft model, got 7'],
+    [
+      ['-sc={"method": "ngram", "model": "m", "num_speculative_tokens": 2}'],
+      "model: only for the method 'draft_model', got 'ngram'",
     ],
     [
-      ['-sc={"model": "m", "num_speculative_tokens": 2}'],
-      "speculative method 'draft_model' is not supported yet; expected 'ngram' or 'mtp'",
+      ['-sc={"model": "m", "num_speculative_tokens": 2, "quantization": "fp8"}'],
+      'quantization: expected "none", "int8" or "int4", got "fp8"',
     ],
-    [['-sc={"method": 3}'], 'method: expected "ngram" or "mtp", got 3'],
+    [['-sc={"method": 3}'], 'method: expected "ngram", "draft_model" or "mtp", got 3'],
     [['-sc={"num_speculative_tokens": 0}'], 'num_speculative_tokens: expected a whole number from 1 to 64, got 0'],
     [
       ['-sc={"num_speculative_tokens": 2, "prompt_lookup_max": 3, "prompt_lookup_min": 4}'],
@@ -352,15 +370,15 @@ describe('values', () => {
     ],
     [
       ['-sc={"method": "deepseek_mtp", "num_speculative_tokens": 2}'],
-      "speculative method 'deepseek_mtp' is not supported yet; expected 'ngram' or 'mtp'",
+      "speculative method 'deepseek_mtp' is not supported; expected 'ngram', 'draft_model' or 'mtp'",
     ],
     [
       ['-sc={"method": "mtp", "num_speculative_tokens": 2, "prompt_lookup_max": 3}'],
       "prompt_lookup_max: only for the method 'ngram', got 'mtp'",
     ],
     [
-      ['-sc={"num_speculative_tokens": 2, "quantization": "fp8"}'],
-      "expected the fields method, num_speculative_tokens, prompt_lookup_max, prompt_lookup_min, got 'quantization'",
+      ['-sc={"num_speculative_tokens": 2, "draft_tensor_parallel_size": 1}'],
+      "expected the fields method, num_speculative_tokens, model, quantization, prompt_lookup_max, prompt_lookup_min, got 'draft_tensor_parallel_size'",
     ],
     [['--spec-tokens=3'], '--spec-tokens: not supported: set --speculative-config instead'],
     [['--ssl-keyfile=k'], '--ssl-keyfile and --ssl-certfile: expected both, got one'],
@@ -482,7 +500,7 @@ describe('a configuration file', () => {
     ['port: 1\nport: 2', 'config.yaml: expected YAML: Map keys must be unique'],
     [
       'speculative-config: {method: x}',
-      "config.yaml: speculative-config: speculative method 'x' is not supported yet; expected 'ngram' or 'mtp'",
+      "config.yaml: speculative-config: speculative method 'x' is not supported; expected 'ngram', 'draft_model' or 'mtp'",
     ],
   ])('refuses %j', (text, message) => {
     expect(() => fromFile(text)).toThrow(UsageError);

@@ -55,10 +55,17 @@ describe('chat in a pipe', () => {
     expect(stdout).toMatch(/\/system TEXT[^]*\/reset[^]*\/save FILE[^]*\/help/);
   });
 
+  test.each(['/exit', '/quit', '/bye'])('%s leaves', (command) => {
+    const { status, stdout } = run(['chat', model], `Hi\n${command}\nHi\n`);
+    expect([status, stdout.trim().split('\n').length]).toEqual([0, 1]);
+  });
+
   test('a message that fails, an unknown command and a missing file exit with 1 and say what to do', () => {
     const { status, stderr } = run(['chat', model], 'boom\n/nope\n/save\n');
     expect(status).toBe(1);
-    expect(stderr).toMatch(/error: .*\n[^]*expected \/help, \/system, \/reset or \/save, got \/nope[^]*\/save conv/);
+    expect(stderr).toMatch(
+      /error: .*\n[^]*expected \/help, \/system, \/reset, \/save or \/exit, got \/nope[^]*\/save conv/,
+    );
     const broken = join(folder, 'broken.json');
     writeFileSync(broken, '{}');
     expect(run(['chat', model, '--load', broken])).toMatchObject({

@@ -40,6 +40,16 @@ test('adds the weights and the KV cache of one sequence', () => {
   expect(estimate({ options: { maxModelLen: 100 } })).toMatchObject({ kvCacheBytes: 100 * KV_BYTES_PER_TOKEN });
 });
 
+test('counts the weights of a draft model', () => {
+  const options = { draftBytes: 1e9 };
+  expect(estimate({ options })).toMatchObject({ weightBytes: 3e9, verdict: 'fits' });
+  expect(estimate({ options, availableBytes: 2.5e9 })).toMatchObject({
+    weightBytes: 3e9,
+    verdict: 'tight',
+    suggestion: { quantization: 'int8' },
+  });
+});
+
 test('counts the window of layers that have one', () => {
   const config = JSON.stringify({
     ...CONFIG,
@@ -85,6 +95,7 @@ test.each([
   [{}, { computeDtype: 'f32' as const }, 2],
   [{}, { kvCacheDtype: 'f32' as const }, 2],
   [{ torch_dtype: 'float16' }, { kvCacheDtype: 'bf16' as const }, 1],
+  [{}, { kvCacheDtype: 'int8' as const }, (64 + 4) / (64 * 2)],
 ])('the KV cache with %j and %j has the type that the CPU computes in', (config, options, factor) => {
   const changed = { ...CONFIG, head_dim: 64, ...config };
   const { kvCacheBytes } = estimate({ config: JSON.stringify(changed), options: { maxModelLen: 1, ...options } });

@@ -607,24 +607,25 @@ describe('a name', () => {
     }
   });
 
-  test.each([
-    'a',
-    'a/b/c',
-    './a/b',
-    '/no/such',
-    'a/b:',
-    'a/b@',
-    'a/b@../c',
-    'a/b:../c',
-    'a--b/c',
-    'a/..b',
-    'a b/c',
-    'x\u0000/y',
-  ])('that is neither, %j, is refused with both readings', async (text) => {
-    await expect(locate(text)).rejects.toMatchObject(
-      refusal('model_not_found', /there is no such path, and it is not a name of the hub, ORG\/NAME/),
-    );
-  });
+  test.each(['a', 'a/b/c', 'a/b:', 'a/b@', 'a/b@../c', 'a/b:../c', 'a--b/c', 'a/..b', 'a b/c', 'x\u0000/y'])(
+    'that is neither, %j, is refused with both readings',
+    async (text) => {
+      await expect(locate(text)).rejects.toMatchObject(
+        refusal('model_not_found', /there is no such path, and it is not a name of the hub, ORG\/NAME/),
+      );
+    },
+  );
+
+  test.each(['./a/b', '../b', '/no/such', 'a/b.gguf'])(
+    'that can only be a path, %j, sends no request',
+    async (text) => {
+      hub.requests.length = 0;
+      await expect(locate(text)).rejects.toMatchObject(
+        refusal('model_not_found', /expected a path that exists, got none at \//),
+      );
+      expect(hub.requests).toEqual([]);
+    },
+  );
 
   test('that the hub does not know is refused with both readings', async () => {
     await expect(locate('acme/none')).rejects.toMatchObject(

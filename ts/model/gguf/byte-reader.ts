@@ -55,8 +55,8 @@ export class ByteReader {
         `${this.#file.name}: ${what}`,
         this.#limit < this.#file.size
           ? `a header of at most ${this.#limit} bytes`
-          : `${numBytes} bytes, but ${remaining} are left in the file`,
-        `${numBytes} bytes at ${this.position}: the file is damaged or truncated`,
+          : `${numBytes} bytes at ${this.position}`,
+        `${remaining} to the end of the file: the file is damaged or truncated. Download it again`,
       );
   }
 

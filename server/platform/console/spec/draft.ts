@@ -4,7 +4,7 @@ import type { Binding, Compute, NewVersion, RuntimeOptions, VersionSpec } from '
 export const HUBS = ['', 'modelscope'] as const;
 export const DTYPES = ['', 'f32', 'f16', 'bf16'] as const;
 export const QUANTIZATIONS = ['', 'none', 'int8', 'int4'] as const;
-export const CACHE_DTYPES = ['', 'f32', 'f16', 'bf16', 'fp8'] as const;
+export const CACHE_DTYPES = ['', 'f32', 'f16', 'bf16', 'int8', 'fp8'] as const;
 
 /** A specification while it is edited. Numbers are kept as text, as the user typed them. */
 export interface SpecDraft {

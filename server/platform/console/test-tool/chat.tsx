@@ -15,6 +15,9 @@ import type { RequestDraft } from './request';
 import { errorText, testResponses } from './run';
 import { SendButton } from './send-button';
 
+/** Pieces of a shorter answer arrive together, so their times say nothing about its speed. */
+const MIN_TIMED_MS = 50;
+
 interface Message {
   role: 'user' | 'assistant';
   text: string;
@@ -233,7 +236,7 @@ async function converse(
     return { ...message, text: `${status ?? ''} ${errorText(text)}`, isFailed: true };
   const totalMs = end?.at_ms ?? null;
   const speed =
-    tokens !== undefined && totalMs !== null && firstMs !== null && totalMs > firstMs && tokens > 1
+    tokens !== undefined && totalMs !== null && firstMs !== null && totalMs - firstMs >= MIN_TIMED_MS && tokens > 1
       ? t('chat.speed', { speed: formatNumber(((tokens - 1) / (totalMs - firstMs)) * 1000, locale(), 1) })
       : undefined;
   const meta = [

@@ -247,11 +247,14 @@ export function Checkbox({
 /** Radio buttons with a hint for each option. */
 export function Choices<V extends string>({
   legend,
+  isLegendHidden = false,
   value,
   onChange,
   options,
 }: {
   legend: string;
+  /** For a card whose title is the legend. */
+  isLegendHidden?: boolean;
   value: V;
   onChange: (value: V) => void;
   options: readonly { value: V; label: string; hint: string; isDisabled?: boolean }[];
@@ -259,7 +262,7 @@ export function Choices<V extends string>({
   const name = useId();
   return (
     <fieldset class="stack-small">
-      <legend class="label">{legend}</legend>
+      <legend class={isLegendHidden ? 'visually-hidden' : 'label'}>{legend}</legend>
       <div class="columns">
         {options.map((option) => (
           <label key={option.value} class="choice">

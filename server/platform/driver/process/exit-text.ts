@@ -26,6 +26,9 @@ const SIGNS: readonly { pattern: RegExp; cause: ExitCause; what: string }[] = [
   { pattern: DISK_FULL, cause: 'disk_full', what: 'a full disk' },
 ];
 
+/** A flag that `capstan serve` refuses. */
+const FLAG_ERROR = /^error: (--[a-z-]+: .{1,300})$/m;
+
 const DISK_TEXTS = {
   bytes: 'Killed because it added more to its home than one replica may, which is measured every few seconds',
   entries: 'Killed because its home and its open files have too many entries to be measured in time',
@@ -75,6 +78,8 @@ export function explainExit(
   const how = exit.signal === null ? `exit code ${exit.exitCode}` : `signal ${exit.signal}`;
   const sign = SIGNS.find(({ pattern }) => pattern.test(text));
   if (sign !== undefined) return event(`Ended with ${how}, and its log mentions ${sign.what}`, sign.cause);
+  const flagError = exit.exitCode === 2 ? FLAG_ERROR.exec(text)?.[1] : undefined;
+  if (flagError !== undefined) return event(`Ended with ${how}: ${flagError}`);
   return event(
     networkHint(text, level) === undefined
       ? `Ended with ${how}`

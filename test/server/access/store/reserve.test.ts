@@ -28,3 +28,17 @@ test('reserves free pages and log space without a table, and reuses them at each
   expect(statSync(file).size).toBe(size);
   await db.destroy();
 });
+
+test('a transaction that fills the disk reports that, and the next one works', async () => {
+  const db = await openDatabase({ kind: 'file', file: join(folder, 'keys.db') });
+  await sql`create table filler (text text)`.execute(db);
+  const { rows } = await sql<{ page_count: number }>`pragma page_count`.execute(db);
+  const limit = async (pages: number) => sql.raw(`pragma max_page_count = ${pages}`).execute(db);
+  const fill = () =>
+    db.transaction().execute((tx) => sql`insert into filler values (${'x'.repeat(1_000_000)})`.execute(tx));
+  await limit(rows[0].page_count + 8);
+  await expect(fill()).rejects.toThrow('database or disk is full');
+  await limit(1_000_000);
+  await fill();
+  await db.destroy();
+});

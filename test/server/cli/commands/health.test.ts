@@ -30,7 +30,7 @@ async function health(...args: string[]) {
 }
 
 test('a healthy server', async () => {
-  expect(await health(`${base}/health`)).toEqual([0, 'healthy\n', '']);
+  for (const url of [`${base}/health`, base, `${base}/`]) expect(await health(url)).toEqual([0, 'healthy\n', '']);
 });
 
 test.each([

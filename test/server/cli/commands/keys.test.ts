@@ -375,10 +375,17 @@ test('a wrong value is a usage error with the expected value', async () => {
     ]);
   expect(await keys('disable', 'unknown')).toMatchObject({
     code: 1,
-    err: 'error: no key has this ID or name\n',
+    err: 'error: no key has this ID or name: see capstan keys list\n',
   });
   expect((await keys('crate')).code).toBe(1);
   expect((await keys('list', '--bogus')).err).toContain('unknown option');
+});
+
+test('a second key of one name says that commands need an ID', async () => {
+  const first = await keys('create', '--name', 'twin');
+  expect(first.err).not.toContain('note:');
+  const { code, err } = await keys('create', '--name', 'twin');
+  expect([code, err]).toEqual([0, expect.stringContaining('note: another key is called "twin" too')]);
 });
 
 test.each([

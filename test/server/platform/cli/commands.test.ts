@@ -233,7 +233,7 @@ describe('keys of a running service', () => {
     expect(JSON.parse((await service.run(['keys', 'list', '--json'])).out).data).toEqual([]);
     expect(await service.run(['keys', 'edit', 'desk', '--rpm', '1'])).toMatchObject({
       code: 1,
-      err: 'no key has this ID or name',
+      err: 'no key has this ID or name: see capstan keys list',
     });
   });
 

@@ -106,7 +106,7 @@ describe('deployments', () => {
     [['deploy', 'x', '--env', 'A'], "--env: expected NAME=VALUE, got 'A'"],
     [
       ['deploy', 'x', '--secret-env', 'NOT_SET=value'],
-      "--secret-env: expected the name of a variable in this command's environment, got 'NOT_SET'",
+      "--secret-env: expected the name of a variable in this command's environment, got 'NOT_SET', which is not set",
     ],
     [
       ['deploy', 'x', '--replicas', '2', '--min-replicas', '1'],
@@ -126,7 +126,7 @@ describe('deployments', () => {
   });
 
   test.each([
-    [['deploy', 'chat'], /already has a deployment with this name \(409 conflict\)$/],
+    [['deploy', 'chat'], /already has a deployment with this name: choose another.*\(409 conflict\)$/],
     [['deployments', 'get', 'chart'], /^no deployment is called chart\. Found script, first, spare, aliased, chat$/],
     [['deploy', 'x', '--model', 'nothing'], /^no data source is called nothing$/],
     [['deploy', 'x', '--image', 'other:9'], /^no image is called other/],

@@ -259,6 +259,9 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
     await expect(attempt({ kv_cache_dtype: 'f16' })).rejects.toMatchObject(
       refused(/kv_cache_dtype: expected fp8 or null/),
     );
+    await expect(attempt({ kv_cache_dtype: 'int8' })).rejects.toMatchObject(
+      refused(/kv_cache_dtype: expected fp8 or null on a GPU, got int8/),
+    );
   });
 
   on('of users without a disk quota are refused before anything is made', async () => {

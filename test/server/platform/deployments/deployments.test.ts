@@ -463,6 +463,19 @@ describe.each(BACKENDS)('over $name', ({ isHere, make, dispose }) => {
       await expect(store.createDeployment(ann, { name: 'z', env })).resolves.toBeDefined();
     });
 
+    on('names a draft model at level L2 only', async () => {
+      const env = { CAPSTAN_SPECULATIVE_CONFIG: '{"model": "/platform/input/input0", "num_speculative_tokens": 4}' };
+      await open(machine({ isolation: { level: 'L2', reason: 'a test' } }));
+      await expect(store.createDeployment(ann, { name: 'x', env })).resolves.toBeDefined();
+      await open(machine({ isolation: { level: 'L1', reason: 'a test' } }));
+      await expect(store.createDeployment(ann, { name: 'y', env })).rejects.toMatchObject({
+        code: 'invalid_argument',
+        message: expect.stringContaining('CAPSTAN_SPECULATIVE_CONFIG cannot be set: it names a draft model'),
+      });
+      const lookUp = { CAPSTAN_SPECULATIVE_CONFIG: '{"method": "ngram", "num_speculative_tokens": 4}' };
+      await expect(store.createDeployment(ann, { name: 'z', env: lookUp })).resolves.toBeDefined();
+    });
+
     on(
       'below level L2 a start script takes all variables but those of Node.js, the linker and the service',
       async () => {

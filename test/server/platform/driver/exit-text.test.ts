@@ -93,3 +93,9 @@ test('gives no hint for other lines', () => {
   for (const line of ['listening on 0.0.0.0:80', 'connect ECONNREFUSED 127.0.0.1:5432'])
     expect(networkHint(line, 'L2')).toBeUndefined();
 });
+
+test('a flag that the runtime refuses is part of the explanation', () => {
+  const line = "error: --max-model-len: expected at most the model's context length 2048, got 8192";
+  expect(explain({ exitCode: 2 }, ['loading', line]).message).toBe(`Ended with exit code 2: ${line.slice(7)}`);
+  expect(explain({ exitCode: 1 }, [line]).message).toBe('Ended with exit code 1');
+});

@@ -78,7 +78,7 @@ test('a port in use exits 1 and releases the data directory', async () => {
   server.close();
   expect([code, stderr]).toEqual([
     1,
-    `error: cannot listen on 127.0.0.1:${port}: the port is in use, or the address does not belong to this machine\n`,
+    `error: cannot listen on 127.0.0.1:${port}: the port is in use. Choose another one with --port, or stop the process that uses it\n`,
   ]);
   lockDataDir(dir).release();
 });

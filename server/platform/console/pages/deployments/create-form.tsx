@@ -103,6 +103,7 @@ export function CreateForm({
         <Card title={t('upstream.place')}>
           <Choices
             legend={t('upstream.place')}
+            isLegendHidden
             value={place}
             onChange={(next) => {
               setPlace(next);

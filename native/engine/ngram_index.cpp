@@ -1,9 +1,10 @@
-#include "native/engine/ngram_drafter.h"
+#include "native/engine/ngram_index.h"
 
 #include <algorithm>
 #include <bit>
 
 #include "native/base/hash.h"
+#include "native/engine/draft_pacer.h"
 
 namespace capstan {
 namespace {
@@ -12,12 +13,10 @@ constexpr size_t kFirstBuckets = 256;
 // Weight of the newest prediction in the average. The first predictions weigh more, so that a start that fails costs
 // little.
 constexpr double kNewest = 0.125;
-// What one more row adds to the time of a step with one row. Measured: benchmarks/results/speculation.md.
-constexpr double kRowCost = 0.13;
 
 }  // namespace
 
-void NgramDrafter::update(std::span<const int32_t> token_ids, int num_given) {
+void NgramIndex::update(std::span<const int32_t> token_ids, int num_given) {
   while (num_indexed_ < static_cast<int>(token_ids.size())) {
     const int32_t token_id = token_ids[static_cast<size_t>(num_indexed_)];
     if (match_ > 0) {
@@ -32,7 +31,7 @@ void NgramDrafter::update(std::span<const int32_t> token_ids, int num_given) {
   }
 }
 
-int NgramDrafter::num_proposed() const {
+int NgramIndex::num_proposed() const {
   if (match_ == 0) return 0;
   // The number with the most tokens per time. The i-th token comes true when all before it do.
   int best = 0;
@@ -48,7 +47,7 @@ int NgramDrafter::num_proposed() const {
   return best;
 }
 
-void NgramDrafter::propose(std::span<const int32_t> token_ids, int count, std::vector<int32_t>& out) const {
+void NgramIndex::propose(std::span<const int32_t> token_ids, int count, std::vector<int32_t>& out) const {
   const auto num_tokens = static_cast<size_t>(num_indexed_), first = out.size();
   for (size_t at = static_cast<size_t>(match_); out.size() < first + static_cast<size_t>(count); ++at) {
     // A place near the end continues with the proposal itself, as in a repetition.
@@ -56,12 +55,12 @@ void NgramDrafter::propose(std::span<const int32_t> token_ids, int count, std::v
   }
 }
 
-size_t NgramDrafter::bucket_of(std::span<const int32_t> token_ids, int end) const {
+size_t NgramIndex::bucket_of(std::span<const int32_t> token_ids, int end) const {
   const auto length = static_cast<size_t>(options_.min_ngram);
   return hash_ids(0, token_ids.subspan(static_cast<size_t>(end) - length, length)) & (newest_.size() - 1);
 }
 
-void NgramDrafter::add(std::span<const int32_t> token_ids, int end) {
+void NgramIndex::add(std::span<const int32_t> token_ids, int end) {
   if (newest_.size() < static_cast<size_t>(end)) {
     rebuild(token_ids, std::max(kFirstBuckets, std::bit_ceil(token_ids.size() * 2)));
     return;
@@ -73,14 +72,14 @@ void NgramDrafter::add(std::span<const int32_t> token_ids, int end) {
   newest = end;
 }
 
-void NgramDrafter::rebuild(std::span<const int32_t> token_ids, size_t num_buckets) {
+void NgramIndex::rebuild(std::span<const int32_t> token_ids, size_t num_buckets) {
   newest_.assign(num_buckets, 0);
   previous_.clear();
   for (int end = 1; end <= num_indexed_; ++end)
     add(token_ids, end);
 }
 
-void NgramDrafter::look_up(std::span<const int32_t> token_ids) {
+void NgramIndex::look_up(std::span<const int32_t> token_ids) {
   const int end = static_cast<int>(token_ids.size());
   match_ = 0;
   if (end < options_.min_ngram || newest_.empty()) return;

@@ -17,11 +17,11 @@ struct SpeculationOptions {
 
 // The index of one sequence. A look-up compares at most kMaxCandidates earlier places, the most recent first, so the
 // time per token is bounded. Of the places with the longest common end the most recent one counts.
-class NgramDrafter {
+class NgramIndex {
  public:
   static constexpr int kMaxCandidates = 32;
 
-  explicit NgramDrafter(const SpeculationOptions& options) : options_(options) {}
+  explicit NgramIndex(const SpeculationOptions& options) : options_(options) {}
 
   // Takes the tokens that are new since the last call. `token_ids` are all tokens of the sequence. Those after the
   // first `num_given` were drawn: they measure how well proposals do, even while nothing is proposed.
